@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Exit codes (the contract of the command line).
+const (
+	exitDone   = 0
+	exitFailed = 1 // the command could not be carried out
+	exitUsage  = 2 // wrong flags or arguments
+	exitData   = 3 // model or data missing or bad
+	exitMemory = 4 // does not fit the memory given
+	exitCheck  = 5 // a check failed
+)
+
+// usageError marks a mistake in the command line itself (exit 2).
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// dataError marks a missing or bad model or data file (exit 3) whose package has no sentinel of its own.
+type dataError struct{ err error }
+
+func (e dataError) Error() string { return e.err.Error() }
+func (e dataError) Unwrap() error { return e.err }
+
+func dataErrorf(format string, args ...any) error { return dataError{fmt.Errorf(format, args...)} }
+
+// checkError marks a comparison or verification that did not hold (exit 5).
+type checkError struct{ err error }
+
+func (e checkError) Error() string { return e.err.Error() }
+func (e checkError) Unwrap() error { return e.err }
+
+func checkErrorf(format string, args ...any) error { return checkError{fmt.Errorf(format, args...)} }
+
+// sentinels of the packages below that mean one of the codes; each package's errors.go documents its own.
+var dataSentinels, memorySentinels []error
+
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitDone
+	case isA[usageError](err):
+		return exitUsage
+	case isA[checkError](err):
+		return exitCheck
+	case isA[dataError](err), matches(err, dataSentinels):
+		return exitData
+	case matches(err, memorySentinels):
+		return exitMemory
+	case errors.Is(err, context.Canceled):
+		return 130
+	}
+	return exitFailed
+}
+
+func isA[T error](err error) bool {
+	var t T
+	return errors.As(err, &t)
+}
+
+func matches(err error, sentinels []error) bool {
+	for _, s := range sentinels {
+		if errors.Is(err, s) {
+			return true
+		}
+	}
+	return false
+}

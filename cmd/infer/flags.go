@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// singleDash are llama.cpp's multi-letter spellings with one dash and what they mean here.
+var singleDash = map[string]string{"-hf": "--hf", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v", "-sys": "--system"}
+
+// expandAliases rewrites llama.cpp's single-dash spellings, which a POSIX flag parser would take apart, up to a "--".
+func expandAliases(args []string) []string {
+	out := make([]string, 0, len(args))
+	for i, s := range args {
+		if s == "--" {
+			return append(out, args[i:]...)
+		}
+		name, value, has := strings.Cut(s, "=")
+		if long, ok := singleDash[name]; ok {
+			if s = long; has {
+				s += "=" + value
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// envName is the environment variable of a flag: TERRACE_ and its long name in capitals.
+func envName(flag string) string {
+	return "TERRACE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// fillFlags gives every flag that the command line left open its value from the environment, else from the YAML file:
+// command line over environment over file over default.
+func fillFlags(cmd *cobra.Command, configFile string) error {
+	if f := cmd.Flags().Lookup("config"); configFile == "" && f != nil {
+		configFile = os.Getenv(envName("config"))
+	}
+	file, err := readConfig(configFile)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	known := map[string]bool{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		known[f.Name] = true
+		if f.Changed || f.Name == "help" || f.Name == "version" || f.Name == "config" {
+			return
+		}
+		values, from := []string(nil), ""
+		if v, ok := os.LookupEnv(envName(f.Name)); ok && v != "" {
+			values, from = []string{v}, envName(f.Name)
+		} else if v, ok := file[f.Name]; ok {
+			values, from = v, configFile
+		}
+		for _, v := range values {
+			if err := cmd.Flags().Set(f.Name, v); err != nil {
+				errs = append(errs, usageErrorf("%s: --%s: %v", from, f.Name, err))
+			}
+		}
+	})
+	for k := range file {
+		if !known[k] && !knownElsewhere(cmd.Root(), k) {
+			errs = append(errs, usageErrorf("%s: no flag is called %q", configFile, k))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// knownElsewhere reports whether some other command has the flag, so that one file can serve several commands.
+func knownElsewhere(root *cobra.Command, flag string) bool {
+	for _, c := range root.Commands() {
+		if c.Flags().Lookup(flag) != nil || c.PersistentFlags().Lookup(flag) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// readConfig reads the YAML file into flag values; a list gives a repeatable flag several.
+func readConfig(path string) (map[string][]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usageErrorf("config file: %v", err)
+	}
+	var raw map[string]any
+	if err := yaml.Unmarshal(b, &raw); err != nil {
+		return nil, usageErrorf("config file %s: %s", path, strings.SplitN(err.Error(), "\n", 2)[0])
+	}
+	out := map[string][]string{}
+	for k, v := range raw {
+		k = strings.ReplaceAll(k, "_", "-")
+		if list, ok := v.([]any); ok {
+			for _, x := range list {
+				out[k] = append(out[k], fmt.Sprint(x))
+			}
+			continue
+		}
+		if _, nested := v.(map[string]any); nested {
+			return nil, usageErrorf("config file %s: %q is a map; every key is a flag with a plain value or a list", path, k)
+		}
+		out[k] = []string{fmt.Sprint(v)}
+	}
+	return out, nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+)
+
+// app is what every command shares: the context that an interrupt cancels, the streams and the global flags.
+type app struct {
+	ctx    context.Context
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+
+	homeDir    string // --home, TERRACE_HOME: where models and profiles are kept
+	cpuPath    string // --cpu, TERRACE_CPU: the kernel path to force
+	configFile string // --config, TERRACE_CONFIG: YAML of flag values
+	quiet      bool   // --quiet: no notices and no progress bars
+
+	profiles profiling
+}
+
+// builders collects one constructor a command; each file's init adds its own.
+var builders []func(a *app) *cobra.Command
+
+func register(build func(a *app) *cobra.Command) { builders = append(builders, build) }
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run executes one command line and returns its exit code (cli.md: 0 done, 1 failed, 2 usage, 3 model or data,
+// 4 memory, 5 check failed, 130/143 interrupted). A panic is a bug and still ends in one line.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	ctx, interrupted, stop := signalContext()
+	defer stop()
+	a := &app{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr}
+	defer func() {
+		if r := recover(); r != nil {
+			fmt.Fprintf(stderr, "infer: internal error (a bug, please report it): %v\n", r)
+			if os.Getenv("TERRACE_DEBUG") != "" {
+				stderr.Write(debug.Stack())
+			}
+			code = exitFailed
+		}
+	}()
+	root := newRoot(a)
+	root.SetArgs(expandAliases(args))
+	err := root.ExecuteContext(ctx)
+	if stopErr := a.profiles.stop(); err == nil {
+		err = stopErr
+	}
+	if sig := interrupted(); sig != 0 && (err == nil || errors.Is(err, context.Canceled)) {
+		return 128 + int(sig)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "infer: %s\n", oneLine(err))
+	}
+	return exitCode(err)
+}
+
+// signalContext cancels its context at the first SIGINT or SIGTERM; a second one ends the process at once.
+func signalContext() (context.Context, func() syscall.Signal, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var got atomic.Int32
+	ch := make(chan os.Signal, 2)
+	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for s := range ch {
+			if got.Load() != 0 {
+				os.Exit(128 + int(got.Load()))
+			}
+			got.Store(int32(s.(syscall.Signal)))
+			cancel()
+		}
+	}()
+	return ctx, func() syscall.Signal { return syscall.Signal(got.Load()) }, func() { signal.Stop(ch); cancel() }
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "infer",
+		Short:         "Terrace: LLM inference whose KV cache lives on terraces",
+		Long:          "infer generates text from local GGUF or safetensors models on the CPU, and measures what KV-cache policies cost and save.",
+		Example:       "  infer generate \"Why is the sky blue?\"\n  infer chat --model gemma3:270m\n  infer bench -p 512 -n 64",
+		Version:       versionLine(),
+		SilenceErrors: true, SilenceUsage: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageErrorf("unknown command %q: run 'infer --help' for the list", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() },
+	}
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetIn(a.stdin)
+	p := root.PersistentFlags()
+	p.StringVar(&a.homeDir, "home", "", "folder of models and profiles (default: the XDG cache folder)")
+	p.StringVar(&a.cpuPath, "cpu", "", "kernels to use: auto, amx, avx512, avx2 or purego (default auto)")
+	p.StringVar(&a.configFile, "config", "", "YAML file of flag values, one key a flag")
+	p.BoolVarP(&a.quiet, "quiet", "q", false, "no notices and no progress bars on stderr")
+	a.profiles.addFlags(p)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageErrorf("%s: %v (see 'infer %s --help')", cmd.Name(), err, cmd.Name())
+	})
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error { return a.prepare(cmd) }
+	for _, build := range builders {
+		root.AddCommand(build(a))
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	return root
+}
+
+// prepare fills the flags that the command line left open, from the environment and then the configuration file, and
+// applies the global ones.
+func (a *app) prepare(cmd *cobra.Command) error {
+	if err := fillFlags(cmd, a.configFile); err != nil {
+		return err
+	}
+	if err := selectKernels(a.cpuPath); err != nil {
+		return err
+	}
+	return a.profiles.start()
+}
+
+// notice prints one line about something the user should know, on stderr.
+func (a *app) notice(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.stderr, "infer: "+format+"\n", args...)
+	}
+}
+
+// isTTY reports whether w is a terminal (progress bars and colours are for terminals only).
+func (a *app) isTTY(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// oneLine keeps an error to one line: joined errors are separated by "; ".
+func oneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }

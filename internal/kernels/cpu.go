@@ -1,0 +1,72 @@
+package kernels
+
+import (
+	"fmt"
+	"strings"
+)
+
+// isa is a CPU path: a set of instructions that kernels may use. A higher path includes the lower ones, so a kernel
+// without a version for the selected path takes the next lower one.
+type isa uint8
+
+const (
+	isaGo     isa = iota // plain Go
+	isaAVX2              // AVX2, FMA, F16C
+	isaAVX512            // AVX-512 F, BW, DQ, VL, VNNI
+	isaAMX               // AVX-512 with BF16, and AMX tiles with bf16
+)
+
+var isaNames = [...]string{isaGo: "purego", isaAVX2: "avx2", isaAVX512: "avx512", isaAMX: "amx"}
+
+// available and current are set before any init function runs, so onSelect may be used in one.
+var (
+	available = detect()
+	current   = available[len(available)-1]
+	listeners []func(isa)
+)
+
+// onSelect calls f with the selected path now and after every later Select: the way a file of kernels sets its
+// function variables.
+func onSelect(f func(isa)) {
+	listeners = append(listeners, f)
+	f(current)
+}
+
+// Select forces the CPU path of all kernels: "purego", "avx2", "avx512" or "amx"; "" or "auto" is the fastest that this
+// CPU and build have. The error wraps ErrPath and names what is available. Not safe while kernels run.
+func Select(path string) error {
+	want := available[len(available)-1]
+	if path != "" && path != "auto" {
+		i := indexOfPath(path)
+		if i < 0 {
+			return fmt.Errorf("kernels: CPU path %q: want one of %s: %w", path, strings.Join(Available(), ", "), ErrPath)
+		}
+		want = available[i]
+	}
+	current = want
+	for _, f := range listeners {
+		f(want)
+	}
+	return nil
+}
+
+func indexOfPath(path string) int {
+	for i, a := range available {
+		if isaNames[a] == path {
+			return i
+		}
+	}
+	return -1
+}
+
+// Path names the selected CPU path.
+func Path() string { return isaNames[current] }
+
+// Available names the CPU paths that Select accepts on this machine, slowest first.
+func Available() []string {
+	names := make([]string, len(available))
+	for i, a := range available {
+		names[i] = isaNames[a]
+	}
+	return names
+}

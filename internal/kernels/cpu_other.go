@@ -1,0 +1,5 @@
+//go:build !amd64 || purego
+
+package kernels
+
+func detect() []isa { return []isa{isaGo} }

@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"fmt"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// Decomposition is InfiniGen's skewing of a model: per layer and KV head an orthogonal matrix whose rows are directions of
+// the query-key space, by falling joint energy. It is computed once a model and stored by the engine.
+type Decomposition struct {
+	Layers, KVHeads, KeyDim int
+	// Basis holds [Layers][KVHeads][KeyDim, KeyDim] float32, row-major, one direction a row.
+	Basis []float32
+}
+
+// NewDecomposition makes an empty decomposition of a model's shape.
+func NewDecomposition(m Model) *Decomposition {
+	return &Decomposition{m.Layers, m.KVHeads, m.KeyDim, make([]float32, m.Layers*m.KVHeads*m.KeyDim*m.KeyDim)}
+}
+
+// Head is the basis of one layer and KV head [KeyDim, KeyDim].
+func (d *Decomposition) Head(layer, kvHead int) []float32 {
+	n := d.KeyDim * d.KeyDim
+	at := (layer*d.KVHeads + kvHead) * n
+	return d.Basis[at : at+n]
+}
+
+// Fits reports an error where the decomposition is not of a model's shape.
+func (d *Decomposition) Fits(m Model) error {
+	if d.Layers != m.Layers || d.KVHeads != m.KVHeads || d.KeyDim != m.KeyDim || len(d.Basis) != m.Layers*m.KVHeads*m.KeyDim*m.KeyDim {
+		return fmt.Errorf("policy: decomposition of %d layers, %d KV heads of %d: want %d, %d of %d: %w",
+			d.Layers, d.KVHeads, d.KeyDim, m.Layers, m.KVHeads, m.KeyDim, ErrModel)
+	}
+	return nil
+}
+
+// SetLayer computes one layer's bases from a sample of its queries [rows, heads*KeyDim] after RoPE: per KV head the right
+// singular vectors of its group's stacked queries, from the largest singular value down (algorithms.md 5.3). The first
+// non-zero component of each direction is made positive, so that the result does not depend on the solver's signs.
+func (d *Decomposition) SetLayer(layer int, queries []float32, rows, heads int) error {
+	group, dim := heads/d.KVHeads, d.KeyDim
+	for g := range d.KVHeads {
+		gram := make([]float64, dim*dim)
+		for r := range rows {
+			for h := g * group; h < (g+1)*group; h++ {
+				q := queries[(r*heads+h)*dim : (r*heads+h+1)*dim]
+				for i, x := range q {
+					for j := range i + 1 {
+						gram[i*dim+j] += float64(x) * float64(q[j])
+					}
+				}
+			}
+		}
+		for i := range dim {
+			for j := range i {
+				gram[j*dim+i] = gram[i*dim+j]
+			}
+		}
+		var eigen mat.EigenSym
+		if !eigen.Factorize(mat.NewSymDense(dim, gram), true) {
+			return fmt.Errorf("policy: decomposition of layer %d, KV head %d: no eigenvectors found: %w", layer, g, ErrModel)
+		}
+		var vectors mat.Dense
+		eigen.VectorsTo(&vectors)
+		fillBasis(d.Head(layer, g), &vectors, dim)
+	}
+	return nil
+}
+
+// fillBasis copies eigenvectors, which come by rising eigenvalue as columns, into rows by falling eigenvalue.
+func fillBasis(basis []float32, vectors *mat.Dense, dim int) {
+	for c := range dim {
+		sign := 1.0
+		for i := range dim {
+			if v := vectors.At(i, dim-1-c); v != 0 {
+				if v < 0 {
+					sign = -1
+				}
+				break
+			}
+		}
+		for i := range dim {
+			basis[c*dim+i] = float32(sign * vectors.At(i, dim-1-c))
+		}
+	}
+}

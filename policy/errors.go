@@ -1,0 +1,14 @@
+package policy
+
+import "errors"
+
+var (
+	// ErrUnknown is wrapped where a policy name is not registered; the message lists the known ones.
+	ErrUnknown = errors.New("unknown policy")
+	// ErrParam is wrapped by every error about a policy's parameters: unknown key, bad value, contradiction.
+	ErrParam = errors.New("bad policy parameter")
+	// ErrClash is wrapped where policies joined by + both provide a capability of which there can be one.
+	ErrClash = errors.New("policies cannot be combined")
+	// ErrModel is wrapped where a policy cannot work on the model given (too few layers, no decomposition, ...).
+	ErrModel = errors.New("policy does not fit the model")
+)

@@ -1,0 +1,292 @@
+package policy
+
+// Policy is the core of every method: a name and parameters that parse back. What it can do is found by type assertion
+// to the capabilities below.
+type Policy interface {
+	// Name is the registered name.
+	Name() string
+	// String is the name with every parameter that was given, in a form that [Parse] reads back to an equal policy.
+	String() string
+	// Needs says what the engine must observe for it; constant over the life of the instance.
+	Needs() Needs
+}
+
+// Model is the part of a model's configuration that policies may look at.
+type Model struct {
+	Name          string // as the user knows it, for methods with a table of known models; may be empty
+	Layers        int
+	Heads         int // query heads of a layer
+	KVHeads       int
+	KeyDim        int // per head
+	ValueDim      int
+	Hidden        int
+	Window        []int // per layer: sliding window in tokens, 0 = global; nil = all global
+	KVBytes       int   // K and V of one token over all layers and KV heads in the cache's element types
+	Context       int   // longest context of the model in tokens, 0 = unknown
+	Decomposition *Decomposition
+}
+
+// Global reports whether a layer attends to the whole context (no sliding window).
+func (m Model) Global(layer int) bool { return layer >= len(m.Window) || m.Window[layer] == 0 }
+
+// Binder is a policy that has to know the model before it can work; Bind is called once, before any observation.
+type Binder interface {
+	Bind(m Model) error
+}
+
+// AllRows asks for every row (query) instead of the newest few.
+const AllRows = -1
+
+// Needs is what a policy has to see. The engine computes and keeps only what is asked for here.
+type Needs struct {
+	// PromptMass: for [PromptKeeper] and the start of [StepDropper], softmax weights summed per head and key over the
+	// newest PromptMass queries of the prompt (AllRows: over all); 0 = none.
+	PromptMass int
+	// StepMass: softmax weights of each decode step's query, summed over the newest StepMass queries; 0 = none.
+	// With 1 the step's own weights are meant, which attention has computed anyway.
+	StepMass int
+	// Queries after RoPE of the newest tokens, this many rows (AllRows: of the whole prompt or chunk); 0 = none.
+	Queries int
+	// QueryStats: mean and covariance of the prompt's queries before RoPE.
+	QueryStats bool
+	// QueryStatsFrom is the first position that QueryStats counts.
+	QueryStatsFrom int
+	// Keys and Values: Layer.KV answers for keys, for values.
+	Keys, Values bool
+	// Query says which query a [Selector] is asked with by default.
+	Query QueryKind
+	// Sketch is the approximation of the keys that Layer.Scores must answer for.
+	Sketch Sketch
+	// Decomposition: Model.Decomposition must be filled before Bind.
+	Decomposition bool
+	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
+	WholePrompt bool
+}
+
+// QueryKind is the query a [Selector] scores with.
+type QueryKind uint8
+
+const (
+	// QueryExact is this step's query of this layer: nothing can be prefetched.
+	QueryExact QueryKind = iota
+	// QueryGuess is the layer's query guessed from the previous layer's input (InfiniGen): W_Q(i)·norm(x_{i-1}).
+	QueryGuess
+	// QueryPrevious is the same layer's query one step earlier.
+	QueryPrevious
+)
+
+func (k QueryKind) String() string { return [...]string{"exact", "guess", "prev_step"}[k] }
+
+// SketchKind is an approximation of keys that is cheaper to scan than the keys.
+type SketchKind uint8
+
+const (
+	SketchNone      SketchKind = iota
+	SketchBounds               // element-wise minimum and maximum of each block of tokens (Quest)
+	SketchInt8                 // 8-bit keys
+	SketchInt4                 // 4-bit keys
+	SketchHalf                 // the keys in IEEE half precision, as HillInfer's FP16 scoring reads them
+	SketchDims                 // the keys themselves, a few dimensions at a time (SparQ)
+	SketchProjected            // keys times a matrix with few columns ([Projector]; InfiniGen)
+	SketchExact                // the keys themselves, for the oracle
+)
+
+func (k SketchKind) String() string {
+	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact"}[k]
+}
+
+// Sketch declares an approximation of the keys of one layer.
+type Sketch struct {
+	Kind   SketchKind
+	Blocks []int // SketchBounds: block sizes in tokens, finest first; each a multiple of the one before
+	Rank   int   // SketchProjected: columns
+	// Scale says how SketchInt8 and SketchInt4 are scaled.
+	Scale SketchScale
+}
+
+// SketchScale is the granularity of a low-bit sketch's scales.
+type SketchScale uint8
+
+const (
+	// ScaleToken: one scale a token and KV head, absmax of its key.
+	ScaleToken SketchScale = iota
+	// ScaleHead: one scale a layer and KV head, absmax over the prompt's keys; later keys saturate.
+	ScaleHead
+	// ScaleChannel: one scale a layer, KV head and channel, absmax over the prompt's keys; later keys saturate. The
+	// query is multiplied by the scales before it is quantised.
+	ScaleChannel
+)
+
+// KV reads cached keys and values of one layer as float32 rows.
+type KV interface {
+	// Keys fills dst [to-from, KeyDim] with the keys, after RoPE, of the tokens at indices from..to-1 of a KV head.
+	Keys(kvHead, from, to int, dst []float32)
+	// Values fills dst [to-from, ValueDim] likewise.
+	Values(kvHead, from, to int, dst []float32)
+}
+
+// Rope rotates one head's vector as the layer's position embedding does.
+type Rope interface {
+	// Rotate turns x [KeyDim], a vector before RoPE, in place into the one at a position.
+	Rotate(x []float32, position int)
+}
+
+// Scorer answers for the sketch that Needs declared. Products are raw: no scale, no softmax. q is [rows, length of the
+// sketch's vectors], dst [rows, tokens of the KV head] (Bounds: [rows, ceil(tokens/block)]), both row-major.
+type Scorer interface {
+	// Dot multiplies with the exact keys.
+	Dot(kvHead int, q []float32, rows int, dst []float32)
+	// Dims multiplies with the given dimensions of the exact keys only; q still has KeyDim columns.
+	Dims(kvHead int, dims []int32, q []float32, rows int, dst []float32)
+	// Bounds gives, for each block of `block` tokens in cache order, Σ max(q·min, q·max), no less than any q·k inside.
+	Bounds(kvHead, block int, q []float32, rows int, dst []float32)
+	// Approx multiplies with the 8-bit, 4-bit, half or projected keys.
+	Approx(kvHead int, q []float32, rows int, dst []float32)
+}
+
+// Layer is what the engine shows of one layer of one sequence at one moment. Fields that no Needs asked for may be nil.
+// Everything in it belongs to the engine: policies read and never change or keep it.
+type Layer struct {
+	Index, Layers                    int // 0-based; of the model
+	Heads, KVHeads, KeyDim, ValueDim int
+	Scale                            float32 // of q·k before softmax; 0 means 1/√KeyDim
+	Window                           int     // sliding window of the layer in tokens; 0 = global
+	N                                int     // positions so far, the newest token included: its position is N-1
+	Prompt                           int     // positions of the prompt
+	KVBytes                          int     // K and V of one token over all layers and KV heads, for budgets in bytes
+
+	Pos [][]int32 // [KVHeads][tokens]: position of each cached token, ascending
+
+	KV      KV
+	Rope    Rope
+	Scores  Scorer
+	Queries []float32 // [Rows, Heads*KeyDim] after RoPE, oldest first; for a Selector: one row, the step's query
+	Rows    int
+	Stats   *QueryStats
+
+	// Mass is [Heads][tokens of its KV head]: softmax weights that each cached token got, summed over MassRows queries.
+	Mass     [][]float32
+	MassRows int
+}
+
+// Group is the number of query heads that share a KV head.
+func (l *Layer) Group() int { return l.Heads / l.KVHeads }
+
+// Tokens is the number of cached tokens of a KV head.
+func (l *Layer) Tokens(kvHead int) int { return len(l.Pos[kvHead]) }
+
+// Query is the newest query row of one head, after RoPE: [KeyDim].
+func (l *Layer) Query(head int) []float32 {
+	at := (l.Rows-1)*l.Heads*l.KeyDim + head*l.KeyDim
+	return l.Queries[at : at+l.KeyDim]
+}
+
+// PromptKeeper decides, once a layer, which tokens stay after the prompt.
+type PromptKeeper interface {
+	Policy
+	// KeepPrompt is called for each global layer after the attention of the prompt's last token; layers ascend. keep
+	// arrives empty and gets the indices that stay, per KV head, or All.
+	KeepPrompt(l *Layer, keep *Picks)
+}
+
+// StepDropper decides which tokens go while decoding.
+type StepDropper interface {
+	Policy
+	// DropStep is called for each global layer after the attention of each decode step. drop arrives empty and gets the
+	// indices to evict, per KV head.
+	DropStep(l *Layer, drop *Picks)
+}
+
+// Selector decides which cached tokens a decode step reads; all stay in the cache.
+type Selector interface {
+	Policy
+	// Select is called for each global layer with the query that Needs.Query names, before the attention. The newest
+	// token is in the cache with QueryExact; with QueryGuess and QueryPrevious it may not be yet, and the engine adds
+	// it to what is read. read arrives empty and gets the indices to read, per KV head, or All.
+	Select(l *Layer, read *Picks)
+}
+
+// Projector gives the matrix of a projected sketch, once a layer, after the prompt.
+type Projector interface {
+	Selector
+	// Project fills dst [Rank, KeyDim], one row a column of the sketch; the engine stores dst·k for each token and KV
+	// head, and Scores.Approx takes queries of Rank columns.
+	Project(l *Layer, kvHead int, dst []float32)
+}
+
+// RowPruner decides which prompt tokens' hidden states leave the residual stream.
+type RowPruner interface {
+	Policy
+	// PruneLayers lists the layers, ascending, after whose attention KeepRows is asked (rows leave before the FFN).
+	PruneLayers() []int
+	// KeepRows gets one pruning layer during the prompt; alive holds the positions of the rows that reached it. keep gets
+	// the positions that go on, ascending.
+	KeepRows(l *Layer, alive []int32, keep *Rows)
+}
+
+// Rows are positions of hidden rows that go on; All keeps every one.
+type Rows struct {
+	All bool
+	Pos []int32
+}
+
+// BlockSwapper follows the active blocks of a RowPruner while decoding (SlimInfer's Algorithm 1).
+type BlockSwapper interface {
+	RowPruner
+	// SwapBlocks is asked after the attention of a pruning layer at each decode step, with the newest queries; it says
+	// which blocks of prompt tokens are active in the layers after it.
+	SwapBlocks(l *Layer, s *Swap)
+	// BlockTokens is the block size in tokens.
+	BlockTokens() int
+}
+
+// Swap is the outcome of one step's overlap test at one pruning layer; block numbers ascend.
+type Swap struct {
+	Changed bool    // the active set was replaced
+	Active  []int32 // blocks active after this step
+	Load    []int32 // active now, not before: to be brought back
+	Offload []int32 // active before, not now
+	Overlap float64 // of candidate and previous active set
+}
+
+// Masker decides which part of the prefill attention is computed.
+type Masker interface {
+	Policy
+	// MaskPrompt is asked for each global layer and chunk before its attention, with the chunk's queries (Needs.Queries)
+	// and the keys up to and with the chunk; it fills one HeadMask a query head, or leaves Dense set.
+	MaskPrompt(l *Layer, m *Mask)
+}
+
+// Placer decides where tokens lie: hot (fast memory) or cold. Tokens move as a whole, over all layers.
+type Placer interface {
+	Policy
+	// PlacePrompt says after the prompt how many of n tokens are hot: the newest ones.
+	PlacePrompt(n int) (hot int)
+	// EndStep is called after each decode step, with n tokens now, the newest one hot. It looks at what Select chose in
+	// this step, and fills in what changes place in the background. hotCapacity is the number of tokens hot may hold.
+	EndStep(n, hotCapacity int, m *Moves)
+}
+
+// Moves are tokens, by position ascending, that change place after a step.
+type Moves struct {
+	Promote []int32 // cold to hot
+	Demote  []int32 // hot to cold
+}
+
+// Picks are indices of cached tokens per KV head, ascending and unique; All stands for every token of every head.
+type Picks struct {
+	All   bool
+	Heads [][]int32
+}
+
+// Reset empties the picks for a number of KV heads and keeps the memory.
+func (p *Picks) Reset(kvHeads int) {
+	p.All = false
+	for len(p.Heads) < kvHeads {
+		p.Heads = append(p.Heads, nil)
+	}
+	p.Heads = p.Heads[:kvHeads]
+	for i := range p.Heads {
+		p.Heads[i] = p.Heads[i][:0]
+	}
+}

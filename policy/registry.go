@@ -1,0 +1,253 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Phase says when a policy acts.
+type Phase string
+
+const (
+	PhaseControl Phase = "control" // a yardstick
+	PhasePrompt  Phase = "prompt"  // drops tokens after the prompt
+	PhaseDecode  Phase = "decode"  // drops tokens while decoding
+	PhaseRead    Phase = "read"    // keeps all, reads few
+	PhasePrefill Phase = "prefill" // computes less of the prompt
+	PhaseTiers   Phase = "tiers"   // also decides where tokens lie
+	PhaseWrapper Phase = "wrapper" // changes how another policy is applied
+)
+
+// Info describes a method: what `infer policies`, README and eval sweeps are made from.
+type Info struct {
+	Name    string   `json:"name"`
+	Aliases []string `json:"aliases,omitempty"`
+	Summary string   `json:"summary"`
+	Paper   string   `json:"paper,omitempty"`
+	Phase   Phase    `json:"phase"`
+	Params  []Param  `json:"params,omitempty"`
+	// Wraps is the name of the policy that a wrapper holds when none is given; empty for others.
+	Wraps string `json:"wraps,omitempty"`
+	// Can and Sees name the capabilities and the needs with default parameters; filled by the registry.
+	Can  []string `json:"can,omitempty"`
+	Sees []string `json:"needs,omitempty"`
+}
+
+type entry struct {
+	info Info
+	make func(a *args) Policy
+}
+
+var registry = map[string]*entry{}
+
+// register adds a method; called from the init of its file. A name or alias that is taken is a bug.
+func register(info Info, make func(a *args) Policy) {
+	e := &entry{info, make}
+	for _, name := range append([]string{info.Name}, info.Aliases...) {
+		if registry[plain(name)] != nil {
+			panic("policy: registered twice: " + name)
+		}
+		registry[plain(name)] = e
+	}
+}
+
+// plain is the form that names are compared in: `SnapKVPress`, `snap-kv` and `snapkv` are one.
+func plain(name string) string {
+	name = strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(name))
+	return strings.TrimSuffix(name, "press")
+}
+
+// Names lists the registered names.
+func Names() []string {
+	var names []string
+	for key, e := range registry {
+		if key == plain(e.info.Name) {
+			names = append(names, e.info.Name)
+		}
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Infos describes every registered method, by phase and name.
+func Infos() []Info {
+	phases := []Phase{PhaseControl, PhasePrompt, PhaseWrapper, PhaseDecode, PhaseRead, PhaseTiers, PhasePrefill}
+	var out []Info
+	for _, name := range Names() {
+		info := registry[plain(name)].info
+		spec, err := Parse(name)
+		if err != nil {
+			panic("policy: " + name + " refuses its own defaults: " + err.Error())
+		}
+		p := spec.terms[0].build()
+		info.Can, info.Sees = capabilities(p), p.Needs().Names()
+		out = append(out, info)
+	}
+	sort.SliceStable(out, func(i, j int) bool {
+		return slices.Index(phases, out[i].Phase) < slices.Index(phases, out[j].Phase)
+	})
+	return out
+}
+
+// term is one policy of a specification with its parameters.
+type term struct {
+	entry *entry
+	args  *args
+}
+
+// build makes a fresh instance; the parameters have been checked by parse.
+func (t *term) build() Policy { return t.entry.make(t.args) }
+
+// Spec is a checked specification: policies with parameters, joined by +.
+type Spec struct{ terms []*term }
+
+// Parse reads `name:key=value,key=value`, joined by `+`. Names and keys take kvpress's spellings. A wrapper names what it
+// wraps as `press=NAME` or as its first item (`adakv:snapkv,ratio=0.5`, `decoding:knorm:target_size=1k`) and hands on
+// the keys that it does not know. Empty text is `full`. Errors wrap [ErrUnknown], [ErrParam] or [ErrClash].
+func Parse(text string) (*Spec, error) {
+	if strings.TrimSpace(text) == "" {
+		text = "full"
+	}
+	s := &Spec{}
+	for part := range strings.SplitSeq(text, "+") {
+		name, rest, _ := strings.Cut(strings.TrimSpace(part), ":")
+		items, err := splitItems(name, rest)
+		if err != nil {
+			return nil, err
+		}
+		t, err := newTerm(name, items)
+		if err != nil {
+			return nil, err
+		}
+		s.terms = append(s.terms, t)
+	}
+	if _, err := s.build(nil); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+type item struct{ key, value string }
+
+// positional is the key of a first item without =, which names what a wrapper wraps.
+const positional = ""
+
+// splitItems cuts `a=1,b=2`; a first item without = comes back as positional.
+func splitItems(name, text string) ([]item, error) {
+	var items []item
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	if inner, rest, ok := strings.Cut(text, ":"); ok && !strings.ContainsAny(inner, "=,") {
+		text = inner + "," + rest
+	}
+	for i, part := range strings.Split(text, ",") {
+		key, value, ok := strings.Cut(part, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		if !ok && i == 0 && key != "" {
+			key, value = positional, key
+		} else if !ok || key == "" || value == "" {
+			return nil, fmt.Errorf("policy: %s: %q: want key=value: %w", name, part, ErrParam)
+		}
+		items = append(items, item{key, value})
+	}
+	return items, nil
+}
+
+// newTerm looks the name up, gives each item to the policy or to the one it wraps, and checks the values.
+func newTerm(name string, items []item) (*term, error) {
+	e := registry[plain(name)]
+	if e == nil {
+		return nil, fmt.Errorf("policy: %q: known are %s: %w", name, strings.Join(Names(), ", "), ErrUnknown)
+	}
+	a := &args{info: e.info, given: map[string]string{}}
+	var rest []item
+	inner := e.info.Wraps
+	for _, it := range items {
+		at := slices.IndexFunc(e.info.Params, func(p Param) bool { return p.is(it.key) })
+		switch {
+		case e.info.Wraps == "" && it.key == positional:
+			return nil, fmt.Errorf("policy: %s: %q: want key=value: %w", e.info.Name, it.value, ErrParam)
+		case e.info.Wraps != "" && (it.key == positional || it.key == "press" || it.key == "policy" || it.key == "base_press"):
+			first, deeper, ok := strings.Cut(it.value, "/")
+			inner = first
+			if ok {
+				rest = append(rest, item{"press", deeper})
+			}
+		case at >= 0:
+			key := e.info.Params[at].Name
+			if a.has(key) {
+				return nil, fmt.Errorf("policy: %s: %s was given twice: %w", e.info.Name, key, ErrParam)
+			}
+			a.given[key] = it.value
+			a.order = append(a.order, key)
+		case e.info.Wraps != "":
+			rest = append(rest, it)
+		default:
+			return nil, unknownKey(e, it.key)
+		}
+	}
+	if inner != "" {
+		t, err := newTerm(inner, rest)
+		if err != nil {
+			return nil, fmt.Errorf("policy: %s of %s: %w", e.info.Name, inner, err)
+		}
+		a.inner = t
+	}
+	t := &term{e, a}
+	if t.build(); len(a.errs) > 0 {
+		return nil, a.errs[0]
+	}
+	return t, nil
+}
+
+func unknownKey(e *entry, key string) error {
+	keys := make([]string, len(e.info.Params))
+	for i, p := range e.info.Params {
+		keys[i] = p.Name
+	}
+	known := "it has no parameters"
+	if len(keys) > 0 {
+		known = "known are " + strings.Join(keys, ", ")
+	}
+	return fmt.Errorf("policy: %s: unknown parameter %q: %s: %w", e.info.Name, key, known, ErrParam)
+}
+
+// String is the specification in canonical names, as Parse reads it back.
+func (s *Spec) String() string {
+	texts := make([]string, len(s.terms))
+	for i, t := range s.terms {
+		texts[i] = t.args.string()
+	}
+	return strings.Join(texts, "+")
+}
+
+// New makes fresh instances for one sequence on a model. Errors wrap [ErrModel].
+func (s *Spec) New(m Model) (*Set, error) { return s.build(&m) }
+
+// Needs is what instances of the specification will ask for, before a model is known.
+func (s *Spec) Needs() Needs {
+	set, err := s.build(nil)
+	if err != nil {
+		panic("policy: a checked specification does not build: " + err.Error())
+	}
+	return set.Needs()
+}
+
+func (s *Spec) build(m *Model) (*Set, error) {
+	set := &Set{text: s.String()}
+	for _, t := range s.terms {
+		p := t.build()
+		if b, ok := p.(Binder); ok && m != nil {
+			if err := b.Bind(*m); err != nil {
+				return nil, err
+			}
+		}
+		if err := set.add(p); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
+}

@@ -1,0 +1,65 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestGrammar reads specifications and prints their canonical form, needs or error (testdata/grammar).
+func TestGrammar(t *testing.T) {
+	datadriven.RunTest(t, "testdata/grammar", func(t *testing.T, d *datadriven.TestData) string {
+		var out strings.Builder
+		for line := range strings.SplitSeq(strings.TrimSpace(d.Input), "\n") {
+			spec, err := Parse(line)
+			if err != nil {
+				kind := "?"
+				for _, s := range []error{ErrUnknown, ErrParam, ErrClash, ErrModel} {
+					if errors.Is(err, s) {
+						kind = s.Error()
+					}
+				}
+				fmt.Fprintf(&out, "error: %s (%s)\n", strings.TrimSuffix(err.Error(), ": "+kind), kind)
+				continue
+			}
+			again, err := Parse(spec.String())
+			if err != nil || again.String() != spec.String() {
+				t.Fatalf("%s: canonical form %s does not parse back: %v", line, spec, err)
+			}
+			switch d.Cmd {
+			case "needs":
+				fmt.Fprintf(&out, "%s: %s\n", spec, strings.Join(spec.Needs().Names(), ", "))
+			default:
+				fmt.Fprintln(&out, spec)
+			}
+		}
+		return out.String()
+	})
+}
+
+// TestBudget gives the tokens that a budget keeps of a context (testdata/budget).
+func TestBudget(t *testing.T) {
+	datadriven.RunTest(t, "testdata/budget", func(t *testing.T, d *datadriven.TestData) string {
+		var n int
+		d.ScanArgs(t, "n", &n)
+		const kvBytes = 1024
+		var out strings.Builder
+		for line := range strings.SplitSeq(strings.TrimSpace(d.Input), "\n") {
+			parse := ParseBudget
+			text, removed := strings.CutPrefix(line, "ratio ")
+			if removed {
+				parse = ParseRatio
+			}
+			b, err := parse(text)
+			if err != nil {
+				fmt.Fprintf(&out, "%s: error: %v\n", line, err)
+				continue
+			}
+			fmt.Fprintf(&out, "%s: %d\n", line, b.Tokens(n, kvBytes))
+		}
+		return out.String()
+	})
+}

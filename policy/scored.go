@@ -1,0 +1,54 @@
+package policy
+
+// Scored is a policy that gives every cached token a score and keeps the best; wrappers change how many stay, how they are
+// shared by the heads, and when.
+type Scored interface {
+	PromptKeeper
+	// Score fills dst [KVHeads][tokens]: higher is kept. Tokens that must stay get a score above the others.
+	Score(l *Layer, dst [][]float32)
+	// Target is the number of tokens that stays per KV head.
+	Target(l *Layer) int
+	// Cut turns scores into picks: target tokens per KV head on average over the layer.
+	Cut(l *Layer, scores [][]float32, target int, keep *Picks)
+}
+
+// scored is embedded by policies that are Scored: a budget, and the best of every KV head.
+type scored struct {
+	base
+	budget Budget
+	scores [][]float32
+	pick   picker
+}
+
+// Target is the budget of the prompt so far.
+func (s *scored) Target(l *Layer) int { return s.budget.Of(l, l.N) }
+
+// Cut keeps the best target tokens of each KV head.
+func (s *scored) Cut(l *Layer, scores [][]float32, target int, keep *Picks) {
+	for g, row := range scores {
+		keep.Heads[g] = s.pick.best(keep.Heads[g], row, target, 0)
+	}
+}
+
+// keepBest is KeepPrompt of a scored policy p, whose embedded part s is.
+func (s *scored) keepBest(p Scored, l *Layer, keep *Picks) {
+	keep.Reset(l.KVHeads)
+	target := p.Target(l)
+	if fits(l, target) {
+		keep.All = true
+		return
+	}
+	s.scores = heads(s.scores, l)
+	p.Score(l, s.scores)
+	p.Cut(l, s.scores, target, keep)
+}
+
+// fits reports whether no KV head of the layer holds more than target tokens.
+func fits(l *Layer, target int) bool {
+	for g := range l.KVHeads {
+		if l.Tokens(g) > target {
+			return false
+		}
+	}
+	return true
+}

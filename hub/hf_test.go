@@ -220,8 +220,8 @@ func TestServerFaults(t *testing.T) {
 			if c.want != nil && (err == nil || c.want != errAny && !errors.Is(err, c.want)) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}
-			if c.files > 0 && server.nFiles != c.files {
-				t.Errorf("%d requests for the file, want %d", server.nFiles, c.files)
+			if c.files > 0 && server.fileRequests() != c.files {
+				t.Errorf("%d requests for the file, want %d", server.fileRequests(), c.files)
 			}
 			if errors.Is(c.want, ErrChecksum) {
 				left, _ := filepath.Glob(filepath.Join(h.stageDir("hf:ORG/REPO:m.gguf"), "0", "*"))

@@ -39,11 +39,10 @@ func child(home, endpoint string) *exec.Cmd {
 func TestProcessesPullTogether(t *testing.T) {
 	data := blob(40, 2<<20)
 	server := newFakeHF(t)
-	server.files["m.gguf"] = data
-	server.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+	server.serve("m.gguf", data, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		time.Sleep(100 * time.Millisecond) // so that all of them meet
 		return false
-	}
+	})
 	home := t.TempDir()
 	const processes = 4
 	var wg sync.WaitGroup
@@ -63,8 +62,8 @@ func TestProcessesPullTogether(t *testing.T) {
 			t.Errorf("paths %v", paths)
 		}
 	}
-	if server.nFiles != 1 {
-		t.Errorf("the file was fetched %d times, want once", server.nFiles)
+	if n := server.fileRequests(); n != 1 {
+		t.Errorf("the file was fetched %d times, want once", n)
 	}
 	h, _ := newTestHub(t, Options{Home: home})
 	checkCache(t, h)
@@ -73,9 +72,8 @@ func TestProcessesPullTogether(t *testing.T) {
 func TestKilledPullIsResumed(t *testing.T) {
 	data := blob(41, 1<<20)
 	server := newFakeHF(t)
-	server.files["m.gguf"] = data
 	halfway := make(chan struct{})
-	server.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+	server.serve("m.gguf", data, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n > 1 {
 			return false
 		}
@@ -86,7 +84,7 @@ func TestKilledPullIsResumed(t *testing.T) {
 		close(halfway)
 		<-r.Context().Done()
 		return true
-	}
+	})
 	home := t.TempDir()
 	h, _ := newTestHub(t, Options{Home: home, HFEndpoint: server.URL})
 	cmd := child(home, server.URL)

@@ -49,6 +49,8 @@ type fakeHF struct {
 
 func newFakeHF(t *testing.T) *fakeHF {
 	f := &fakeHF{files: map[string][]byte{}, plain: map[string]bool{}}
+	f.mu.Lock() // other processes connect without a happens-before that the race detector could see
+	defer f.mu.Unlock()
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)
 	return f
@@ -102,6 +104,19 @@ func (f *fakeHF) serveListing(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", fmt.Sprintf(`<%s%s?recursive=true&cursor=%d>; rel="next"`, f.URL, r.URL.Path, from+2))
 	}
 	fmt.Fprintf(w, "[%s]", strings.Join(rows, ","))
+}
+
+// serve sets one file and the fault to inject.
+func (f *fakeHF) serve(name string, data []byte, before func(n int, w http.ResponseWriter, r *http.Request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.files[name], f.before = data, before
+}
+
+func (f *fakeHF) fileRequests() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.nFiles
 }
 
 func (f *fakeHF) requests() []request {

@@ -197,6 +197,13 @@ type StepDropper interface {
 	DropStep(l *Layer, drop *Picks)
 }
 
+// Scheduler is a StepDropper that acts at some steps only; at others the engine need not observe for it, nor call it.
+type Scheduler interface {
+	StepDropper
+	// Due says whether the step that brought the sequence to n tokens (prompt of them its prompt) is one that drops.
+	Due(n, prompt int) bool
+}
+
 // Selector decides which cached tokens a decode step reads; all stay in the cache.
 type Selector interface {
 	Policy

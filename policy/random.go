@@ -23,7 +23,7 @@ func (p *random) Needs() Needs { return Needs{} }
 func (p *random) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
 
 // Score draws a number in [0, 1) for each token.
-func (p *random) Score(l *Layer, dst [][]float32) {
+func (p *random) Score(l *Layer, _ int, dst [][]float32) {
 	for g, row := range dst {
 		for i, pos := range l.Pos[g] {
 			x := splitmix(p.seed ^ splitmix(uint64(l.Index)<<40|uint64(g)<<32|uint64(pos)))

@@ -4,8 +4,9 @@ package policy
 // shared by the heads, and when.
 type Scored interface {
 	PromptKeeper
-	// Score fills dst [KVHeads][tokens]: higher is kept. Tokens that must stay get a score above the others.
-	Score(l *Layer, dst [][]float32)
+	// Score fills dst [KVHeads][tokens]: higher is kept, where target tokens per KV head stay. Tokens that must stay get a
+	// score above the others.
+	Score(l *Layer, target int, dst [][]float32)
 	// Target is the number of tokens that stays per KV head.
 	Target(l *Layer) int
 	// Cut turns scores into picks: target tokens per KV head on average over the layer.
@@ -17,6 +18,7 @@ type scored struct {
 	base
 	budget Budget
 	scores [][]float32
+	kept   Picks
 	pick   picker
 }
 
@@ -39,7 +41,7 @@ func (s *scored) keepBest(p Scored, l *Layer, keep *Picks) {
 		return
 	}
 	s.scores = heads(s.scores, l)
-	p.Score(l, s.scores)
+	p.Score(l, target, s.scores)
 	p.Cut(l, s.scores, target, keep)
 }
 
@@ -51,4 +53,39 @@ func fits(l *Layer, target int) bool {
 		}
 	}
 	return true
+}
+
+// chunkRows is how many rows of keys or values are read at a time.
+const chunkRows = 64
+
+// eachKey calls fn with every key of a KV head in cache order; buf is scratch.
+func eachKey(l *Layer, kvHead int, buf *[]float32, fn func(i int, key []float32)) {
+	eachRow(l.Tokens(kvHead), l.KeyDim, buf, func(from, to int, dst []float32) { l.KV.Keys(kvHead, from, to, dst) }, fn)
+}
+
+// eachValue calls fn with every value of a KV head in cache order; buf is scratch.
+func eachValue(l *Layer, kvHead int, buf *[]float32, fn func(i int, value []float32)) {
+	eachRow(l.Tokens(kvHead), l.ValueDim, buf, func(from, to int, dst []float32) { l.KV.Values(kvHead, from, to, dst) }, fn)
+}
+
+func eachRow(n, dim int, buf *[]float32, read func(from, to int, dst []float32), fn func(i int, row []float32)) {
+	*buf = sized(*buf, chunkRows*dim)
+	for from := 0; from < n; from += chunkRows {
+		to := min(from+chunkRows, n)
+		read(from, to, (*buf)[:(to-from)*dim])
+		for i := from; i < to; i++ {
+			fn(i, (*buf)[(i-from)*dim:(i-from+1)*dim])
+		}
+	}
+}
+
+// highest is the largest of all scores.
+func highest(scores [][]float32) float32 {
+	top := -infinity
+	for _, row := range scores {
+		for _, s := range row {
+			top = max(top, s)
+		}
+	}
+	return top
 }

@@ -1,0 +1,185 @@
+package policy
+
+import "math"
+
+// expectedAttention keeps the tokens that queries still to come are expected to attend to (Devoto et al. 2025, kvpress):
+// the prompt's queries before RoPE are taken as Gaussian, their mean μ and covariance Σ are rotated by the average RoPE of
+// the next n_future_positions, and the score of a key is softmax(μ·k/√d + k·Σk/2d), averaged over the group, plus epsilon,
+// times ‖v‖. The first n_sink tokens stay and are left out of the statistics.
+//
+// Cost a layer: tokens·Heads·KeyDim² multiply-adds with the covariance, tokens·Heads·KeyDim without.
+type expectedAttention struct {
+	scored
+	future, sinks     int
+	covariance, vnorm bool
+	epsilon           float64
+
+	buf    []float32
+	rope   []float32 // [KeyDim, KeyDim]: average rotation
+	ropeOf int       // position that rope was averaged from, -1 = none
+	layer  int       // layer whose rotation rope is
+	mean   []float64
+	cov    []float64
+	tmp    []float64
+	logits []float64
+}
+
+func init() {
+	register(Info{
+		Name:    "expected_attention",
+		Summary: "keeps what future queries are expected to attend to, from the mean and covariance of past ones",
+		Paper:   "Expected Attention: KV Cache Compression by Estimating Attention from Future Queries, arXiv 2510.00636",
+		Phase:   PhasePrompt,
+		Params: append(budgetParams("50%"),
+			Param{Name: "n_future_positions", Default: "512", Doc: "positions that the rotation is averaged over"},
+			Param{Name: "n_sink", Aliases: []string{"sinks"}, Default: "4", Doc: "first tokens that always stay"},
+			Param{Name: "use_covariance", Default: "true", Doc: "count the spread of the queries, not only their mean"},
+			Param{Name: "use_vnorm", Default: "true", Doc: "multiply by the norm of the value"},
+			Param{Name: "epsilon", Default: "0", Doc: "added before that"}),
+	}, func(a *args) Policy {
+		return &expectedAttention{
+			scored: scored{base: a.base(), budget: a.budget()}, ropeOf: -1,
+			future: a.int("n_future_positions", 1, 1<<20), sinks: a.int("n_sink", 0, maxTokens),
+			covariance: a.bool("use_covariance"), vnorm: a.bool("use_vnorm"), epsilon: a.float("epsilon", 0, 1e9),
+		}
+	})
+}
+
+func (p *expectedAttention) Needs() Needs {
+	return Needs{Keys: true, Values: p.vnorm, QueryStats: true, QueryStatsFrom: p.sinks}
+}
+
+func (p *expectedAttention) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+
+// Score is the expected weight times the value's norm; sinks get the highest score plus 1.
+func (p *expectedAttention) Score(l *Layer, _ int, dst [][]float32) {
+	p.averageRope(l)
+	group := l.Group()
+	for g, row := range dst {
+		clear(row)
+		from := min(p.sinks, len(row))
+		for h := g * group; h < (g+1)*group; h++ {
+			p.statistics(l, h)
+			p.expect(l, g, from)
+			softmax(p.logits)
+			for i, w := range p.logits {
+				row[from+i] += float32(w / float64(group))
+			}
+		}
+		if p.vnorm {
+			eachValue(l, g, &p.buf, func(i int, v []float32) { row[i] = float32((float64(row[i]) + p.epsilon) * norm(v)) })
+		}
+	}
+	top := float32(0)
+	for _, row := range dst {
+		for _, s := range row[min(p.sinks, len(row)):] {
+			top = max(top, s)
+		}
+	}
+	for _, row := range dst {
+		for i := range row[:min(p.sinks, len(row))] {
+			row[i] = top + 1
+		}
+	}
+}
+
+// averageRope computes the mean of the rotation matrices of the next positions by rotating unit vectors.
+func (p *expectedAttention) averageRope(l *Layer) {
+	if p.ropeOf == l.N && p.layer == l.Index {
+		return
+	}
+	p.ropeOf, p.layer = l.N, l.Index
+	d := l.KeyDim
+	p.rope = sized(p.rope, d*d)
+	p.buf = sized(p.buf, d)
+	sum := make([]float64, d)
+	for c := range d {
+		clear(sum)
+		for pos := l.N; pos < l.N+p.future; pos++ {
+			clear(p.buf)
+			p.buf[c] = 1
+			l.Rope.Rotate(p.buf, pos)
+			for i, v := range p.buf {
+				sum[i] += float64(v)
+			}
+		}
+		for i, v := range sum {
+			p.rope[i*d+c] = float32(v / float64(p.future))
+		}
+	}
+}
+
+// statistics fills mean with Rμ/√d and cov with RΣRᵀ/2d of a head.
+func (p *expectedAttention) statistics(l *Layer, head int) {
+	d := l.KeyDim
+	p.tmp, p.mean, p.cov = sized(p.tmp, d*d), sized(p.mean, d), sized(p.cov, d*d)
+	l.Stats.Mean(head, p.tmp[:d])
+	for i := range d {
+		p.mean[i] = rowDot(p.rope[i*d:(i+1)*d], p.tmp[:d]) / math.Sqrt(float64(d))
+	}
+	if !p.covariance {
+		return
+	}
+	l.Stats.Covariance(head, p.cov)
+	for i := range d { // tmp = R·Σ (Σ is symmetric)
+		for j := range d {
+			p.tmp[i*d+j] = rowDot(p.rope[i*d:(i+1)*d], p.cov[j*d:(j+1)*d])
+		}
+	}
+	for i := range d { // cov = tmp·Rᵀ
+		for j := range d {
+			p.cov[i*d+j] = rowDot(p.rope[j*d:(j+1)*d], p.tmp[i*d:(i+1)*d]) / float64(2*d)
+		}
+	}
+}
+
+func rowDot(a []float32, b []float64) float64 {
+	var sum float64
+	for i, v := range a {
+		if v != 0 {
+			sum += float64(v) * b[i]
+		}
+	}
+	return sum
+}
+
+// expect fills logits with mean·k + k·cov·k of each key from an index on. cov is symmetric: only its lower half is read.
+func (p *expectedAttention) expect(l *Layer, kvHead, from int) {
+	d := l.KeyDim
+	p.logits = sized(p.logits, l.Tokens(kvHead)-from)
+	eachKey(l, kvHead, &p.buf, func(i int, key []float32) {
+		if i < from {
+			return
+		}
+		var sum float64
+		for r, k := range key {
+			part := p.mean[r]
+			if p.covariance {
+				row := p.cov[r*d : r*d+r]
+				var below float64
+				for c, v := range row {
+					below += v * float64(key[c])
+				}
+				part += 2*below + p.cov[r*d+r]*float64(k)
+			}
+			sum += part * float64(k)
+		}
+		p.logits[i-from] = sum
+	})
+}
+
+// softmax turns logits into weights in place.
+func softmax(x []float64) {
+	top := math.Inf(-1)
+	for _, v := range x {
+		top = max(top, v)
+	}
+	var sum float64
+	for i, v := range x {
+		x[i] = math.Exp(v - top)
+		sum += x[i]
+	}
+	for i := range x {
+		x[i] /= sum
+	}
+}

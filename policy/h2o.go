@@ -1,0 +1,141 @@
+package policy
+
+// h2o keeps heavy hitters, the tokens with the largest attention summed over every query so far, and the most recent ones
+// (Zhang et al. 2023, arXiv 2306.14048; algorithms.md 5.2). The cache is cut once after the prompt, by the column sums of
+// its attention, and then at each step by the running sums: of the tokens that aren't recent the one with the smallest sum
+// goes, and never returns. Sums and choice are per KV head (summed over the heads of its group).
+//
+// A budget that is a fraction grows with the text, as all fractions here do; the public port takes it of the prompt.
+// Cost a step: one pass over the cached tokens of each head; memory: 8 bytes a cached token, layer and KV head.
+type h2o struct {
+	base
+	budget Budget
+	recent Budget // of the budget, or tokens
+	layers []layerSums
+	pick   picker
+}
+
+// layerSums are the running sums of one layer, aligned with its cache.
+type layerSums struct {
+	pos [][]int32
+	sum [][]float32
+}
+
+func init() {
+	register(Info{
+		Name:    "h2o",
+		Summary: "keeps the tokens with the most attention so far (heavy hitters) and the newest, at every step",
+		Paper:   "H2O: Heavy-Hitter Oracle for Efficient Generative Inference, arXiv 2306.14048",
+		Phase:   PhaseDecode,
+		Params: append(budgetParams("20%"),
+			Param{Name: "recent", Default: "50%", Doc: "newest tokens that always stay: a share of the budget, or tokens"}),
+	}, func(a *args) Policy {
+		return &h2o{base: a.base(), budget: a.budget(), recent: a.share("recent")}
+	})
+}
+
+func (p *h2o) Needs() Needs { return Needs{PromptMass: AllRows, StepMass: 1} }
+
+// sizes are the budget of a layer and the part of it that is for recent tokens, at least 1.
+func (p *h2o) sizes(l *Layer) (target, recent int) {
+	target = p.budget.Of(l, l.N)
+	return target, p.recent.Tokens(target, l.KVBytes)
+}
+
+// KeepPrompt starts the sums and keeps the heaviest and the newest.
+func (p *h2o) KeepPrompt(l *Layer, keep *Picks) {
+	keep.Reset(l.KVHeads)
+	target, recent := p.sizes(l)
+	s := p.observe(l)
+	if fits(l, target) {
+		keep.All = true
+		return
+	}
+	for g := range keep.Heads {
+		keep.Heads[g] = p.choose(keep.Heads[g], s.sum[g], target, recent)
+		s.compact(g, keep.Heads[g])
+	}
+}
+
+// DropStep adds the step's weights and drops the lightest tokens that aren't recent.
+func (p *h2o) DropStep(l *Layer, drop *Picks) {
+	drop.Reset(l.KVHeads)
+	target, recent := p.sizes(l)
+	s := p.observe(l)
+	for g := range drop.Heads {
+		n := len(s.sum[g])
+		switch {
+		case n <= target:
+			continue
+		case n == target+1:
+			drop.Heads[g] = append(drop.Heads[g], int32(worst(s.sum[g], 0, n-recent)))
+			s.remove(g, int(drop.Heads[g][0]))
+		default:
+			keep := p.choose(nil, s.sum[g], target, recent)
+			drop.Heads[g] = rest(drop.Heads[g], keep, n)
+			s.compact(g, keep)
+		}
+	}
+}
+
+// choose appends the best target-recent of the older tokens and the recent ones.
+func (p *h2o) choose(dst []int32, sum []float32, target, recent int) []int32 {
+	old := len(sum) - recent
+	return span(p.pick.best(dst, sum[:old], target-recent, 0), old, len(sum))
+}
+
+// observe brings a layer's sums in line with its cache and adds the weights in l.Mass.
+func (p *h2o) observe(l *Layer) *layerSums {
+	for len(p.layers) <= l.Index {
+		p.layers = append(p.layers, layerSums{})
+	}
+	s := &p.layers[l.Index]
+	if s.pos == nil {
+		s.pos, s.sum = make([][]int32, l.KVHeads), make([][]float32, l.KVHeads)
+	}
+	group := l.Group()
+	for g := range s.sum {
+		s.align(g, l.Pos[g])
+		for _, mass := range l.Mass[g*group : (g+1)*group] {
+			for i, w := range mass[:len(s.sum[g])] {
+				s.sum[g][i] += w
+			}
+		}
+	}
+	return s
+}
+
+// align keeps the sums of tokens that are still cached and starts new ones at 0.
+func (s *layerSums) align(g int, pos []int32) {
+	old, at := s.pos[g], 0
+	if len(pos) >= len(old) && samePositions(old, pos) {
+		for i := len(old); i < len(pos); i++ {
+			s.pos[g], s.sum[g] = append(s.pos[g], pos[i]), append(s.sum[g], 0)
+		}
+		return
+	}
+	sum := make([]float32, len(pos))
+	for i, x := range pos {
+		for at < len(old) && old[at] < x {
+			at++
+		}
+		if at < len(old) && old[at] == x {
+			sum[i] = s.sum[g][at]
+		}
+	}
+	s.pos[g], s.sum[g] = append(old[:0], pos...), sum
+}
+
+// compact leaves only the kept indices.
+func (s *layerSums) compact(g int, keep []int32) {
+	for to, from := range keep {
+		s.pos[g][to], s.sum[g][to] = s.pos[g][from], s.sum[g][from]
+	}
+	s.pos[g], s.sum[g] = s.pos[g][:len(keep)], s.sum[g][:len(keep)]
+}
+
+// remove closes the gap of one index.
+func (s *layerSums) remove(g, at int) {
+	s.pos[g] = append(s.pos[g][:at], s.pos[g][at+1:]...)
+	s.sum[g] = append(s.sum[g][:at], s.sum[g][at+1:]...)
+}

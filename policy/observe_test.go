@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// scene is one layer of one sequence in plain arrays, from which tests build what the engine would show.
+type scene struct {
+	heads, kvHeads, dim int
+	index, layers       int
+	prompt              int
+	pre, q, k, v        [][]float32 // [tokens][heads*dim or kvHeads*dim]; q and k after RoPE
+	pos                 [][]int32   // [kvHeads][cached tokens]; nil: every token is cached
+	rope                Rope
+}
+
+// halfRope rotates dimension i with i+dim/2 by position·theta^(-2i/dim).
+type halfRope struct{ theta float64 }
+
+func (r halfRope) Rotate(x []float32, position int) {
+	half := len(x) / 2
+	for i := range half {
+		a := float64(position) * math.Pow(r.theta, -float64(2*i)/float64(len(x)))
+		s, c := math.Sincos(a)
+		u, v := float64(x[i]), float64(x[i+half])
+		x[i], x[i+half] = float32(u*c-v*s), float32(v*c+u*s)
+	}
+}
+
+// randomScene draws Gaussian queries, keys and values; a few keys are made heavy so that attention has structure.
+func randomScene(seed uint64, tokens, heads, kvHeads, dim int) *scene {
+	r := rand.New(rand.NewPCG(seed, 7))
+	s := &scene{heads: heads, kvHeads: kvHeads, dim: dim, layers: 4, prompt: tokens, rope: halfRope{10000}}
+	for range tokens {
+		s.push(r)
+	}
+	return s
+}
+
+// push appends one random token.
+func (s *scene) push(r *rand.Rand) {
+	draw := func(n int, scale float64) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64() * scale)
+		}
+		return x
+	}
+	at := len(s.q)
+	pre := draw(s.heads*s.dim, 1)
+	k := draw(s.kvHeads*s.dim, 1+r.Float64())
+	q := append([]float32(nil), pre...)
+	for h := range s.heads {
+		s.rope.Rotate(q[h*s.dim:(h+1)*s.dim], at)
+	}
+	for h := range s.kvHeads {
+		s.rope.Rotate(k[h*s.dim:(h+1)*s.dim], at)
+	}
+	s.pre, s.q, s.k, s.v = append(s.pre, pre), append(s.q, q), append(s.k, k), append(s.v, draw(s.kvHeads*s.dim, 1))
+}
+
+func (s *scene) key(g, token int) []float32   { return s.k[token][g*s.dim : (g+1)*s.dim] }
+func (s *scene) value(g, token int) []float32 { return s.v[token][g*s.dim : (g+1)*s.dim] }
+func (s *scene) query(h, token int) []float32 { return s.q[token][h*s.dim : (h+1)*s.dim] }
+func (s *scene) cached(g int) []int32         { s.fill(); return s.pos[g] }
+func (s *scene) fill() {
+	if s.pos == nil {
+		s.pos = make([][]int32, s.kvHeads)
+	}
+	for g := range s.pos {
+		if s.pos[g] == nil {
+			s.pos[g] = span(nil, 0, len(s.q))
+		}
+	}
+}
+
+// weights are the softmax weights of one query over the cached tokens of its KV head at positions not after it.
+func (s *scene) weights(h, token int) []float64 {
+	g := h / (s.heads / s.kvHeads)
+	w := make([]float64, len(s.cached(g)))
+	var sum float64
+	for i, p := range s.cached(g) {
+		if int(p) <= token {
+			w[i] = math.Exp(dot64(s.query(h, token), s.key(g, int(p))) / math.Sqrt(float64(s.dim)))
+			sum += w[i]
+		}
+	}
+	for i := range w {
+		w[i] /= sum
+	}
+	return w
+}
+
+func dot64(a, b []float32) float64 {
+	var sum float64
+	for i := range a {
+		sum += float64(a[i]) * float64(b[i])
+	}
+	return sum
+}
+
+// layer shows the scene as it is now; massRows and queryRows as Needs has them.
+func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
+	s.fill()
+	n := len(s.q)
+	l := &Layer{
+		Index: s.index, Layers: s.layers, Heads: s.heads, KVHeads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim,
+		N: n, Prompt: s.prompt, KVBytes: 1024, Pos: s.pos, KV: s, Rope: s.rope, Scores: s,
+	}
+	rows := func(want int) int {
+		if want == AllRows {
+			return n
+		}
+		return min(want, n)
+	}
+	l.MassRows = rows(massRows)
+	for h := range s.heads {
+		if l.MassRows == 0 {
+			break
+		}
+		sum := make([]float64, len(s.pos[h/(s.heads/s.kvHeads)]))
+		for t := n - l.MassRows; t < n; t++ {
+			for i, w := range s.weights(h, t) {
+				sum[i] += w
+			}
+		}
+		mass := make([]float32, len(sum))
+		for i, w := range sum {
+			mass[i] = float32(w)
+		}
+		l.Mass = append(l.Mass, mass)
+	}
+	l.Rows = max(rows(queryRows), 1)
+	for _, q := range s.q[n-l.Rows:] {
+		l.Queries = append(l.Queries, q...)
+	}
+	if statsFrom >= 0 {
+		l.Stats = NewQueryStats(s.heads, s.dim)
+		for _, q := range s.pre[min(statsFrom, n):] {
+			l.Stats.Add(q, 1)
+		}
+	}
+	return l
+}
+
+// shown is the layer as a policy's needs ask for it, at the end of the prompt or at a step.
+func (s *scene) shown(p Policy) *Layer {
+	n := p.Needs()
+	mass, stats := n.PromptMass, -1
+	if len(s.q) > s.prompt {
+		mass = n.StepMass
+	}
+	if n.QueryStats {
+		stats = n.QueryStatsFrom
+	}
+	return s.layer(mass, n.Queries, stats)
+}
+
+func (s *scene) Keys(g, from, to int, dst []float32) {
+	for i := from; i < to; i++ {
+		copy(dst[(i-from)*s.dim:], s.key(g, int(s.pos[g][i])))
+	}
+}
+
+func (s *scene) Values(g, from, to int, dst []float32) {
+	for i := from; i < to; i++ {
+		copy(dst[(i-from)*s.dim:], s.value(g, int(s.pos[g][i])))
+	}
+}
+
+// Dot, Dims, Bounds and Approx are the slow scorer: float32 results of float64 sums.
+func (s *scene) Dot(g int, q []float32, rows int, dst []float32) {
+	n := len(s.pos[g])
+	for r := range rows {
+		for i, p := range s.pos[g] {
+			dst[r*n+i] = float32(dot64(q[r*s.dim:(r+1)*s.dim], s.key(g, int(p))))
+		}
+	}
+}
+
+func (s *scene) Dims(g int, dims []int32, q []float32, rows int, dst []float32) {
+	n := len(s.pos[g])
+	for r := range rows {
+		for i, p := range s.pos[g] {
+			var sum float64
+			for _, d := range dims {
+				sum += float64(q[r*s.dim+int(d)]) * float64(s.key(g, int(p))[d])
+			}
+			dst[r*n+i] = float32(sum)
+		}
+	}
+}
+
+func (s *scene) Bounds(g, block int, q []float32, rows int, dst []float32) {
+	n := len(s.pos[g])
+	blocks := (n + block - 1) / block
+	for r := range rows {
+		for b := range blocks {
+			var sum float64
+			for d := range s.dim {
+				best := math.Inf(-1)
+				for _, p := range s.pos[g][b*block : min((b+1)*block, n)] {
+					best = max(best, float64(q[r*s.dim+d])*float64(s.key(g, int(p))[d]))
+				}
+				sum += best
+			}
+			dst[r*blocks+b] = float32(sum)
+		}
+	}
+}
+
+func (s *scene) Approx(g int, q []float32, rows int, dst []float32) { s.Dot(g, q, rows, dst) }
+
+// evict removes indices from the cache of each KV head.
+func (s *scene) evict(drop *Picks) {
+	s.fill()
+	for g, d := range drop.Heads {
+		var left []int32
+		for _, i := range rest(nil, d, len(s.pos[g])) {
+			left = append(left, s.pos[g][i])
+		}
+		s.pos[g] = left
+	}
+}
+
+// keep leaves only the kept indices.
+func (s *scene) keep(keep *Picks) {
+	s.fill()
+	if keep.All {
+		return
+	}
+	for g, k := range keep.Heads {
+		var left []int32
+		for _, i := range k {
+			left = append(left, s.pos[g][i])
+		}
+		s.pos[g] = left
+	}
+}
+
+// step appends a random token to the text and to every head's cache.
+func (s *scene) step(r *rand.Rand) {
+	s.fill()
+	s.push(r)
+	for g := range s.pos {
+		s.pos[g] = append(s.pos[g], int32(len(s.q)-1))
+	}
+}

@@ -1,7 +1,7 @@
 package hub
 
 import (
-	"crypto/sha1" //nolint:gosec // git's own blob ids
+	"crypto/sha1" // git's own blob ids
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -142,7 +142,7 @@ func checkGitBlob(dest string, f remoteFile) error {
 	if err != nil {
 		return err
 	}
-	sum := sha1.New() //nolint:gosec // see above
+	sum := sha1.New()
 	fmt.Fprintf(sum, "blob %d\x00", info.Size())
 	if _, err := io.Copy(sum, file); err != nil {
 		return err

@@ -1,0 +1,173 @@
+package lint
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const root = "../.."
+
+// rules are all checks over syntax.
+var rules = []struct {
+	name  string
+	check func(*Repo) []Finding
+}{
+	{"gofmt", Gofmt}, {"layers", Layers}, {"docs", PackageDocs}, {"names", Names}, {"calls", Calls}, {"unsafe", Unsafe},
+	{"todos", Todos}, {"machines", Machines}, {"goroutines", Goroutines},
+	{"length", func(r *Repo) []Finding {
+		list, err := os.ReadFile(ratchetFile)
+		if err != nil {
+			return []Finding{{ratchetFile, err.Error()}}
+		}
+		return Ratchet(Long(r), list)
+	}},
+}
+
+// TestRepository runs every rule over this repository.
+func TestRepository(t *testing.T) {
+	r, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Files) < 20 || r.Module == "" {
+		t.Fatalf("only %d files of module %q: is this the repository?", len(r.Files), r.Module)
+	}
+	for _, rule := range rules {
+		t.Run(rule.name, func(t *testing.T) {
+			found := rule.check(r)
+			slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Where, b.Where) })
+			for _, f := range found {
+				t.Error(f)
+			}
+		})
+	}
+}
+
+// TestVet and TestStaticcheck run the tools over all packages; both keep their results in Go's caches.
+func TestVet(t *testing.T) { runTool(t, "vet", "./...") }
+
+func TestStaticcheck(t *testing.T) {
+	runTool(t, "run", "honnef.co/go/tools/cmd/staticcheck", "./...")
+}
+
+func runTool(t *testing.T, args ...string) {
+	if testing.Short() {
+		t.Skip("a whole-program analysis: left out with -short")
+	}
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		t.Skip("go " + strings.Join(args, " ") + " took more than 4 minutes on this machine: run `make lint`")
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Errorf("go %s:\n%s\nfix what it names; a false alarm is silenced where it is, with //lint:ignore CHECK reason", strings.Join(args, " "), out)
+	}
+}
+
+// TestRules shows each rule a file that breaks it and one that does not.
+func TestRules(t *testing.T) {
+	source := func(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
+	long := strings.Repeat("\t_ = 0\n", 80)
+	for _, c := range []struct {
+		name, path, text string
+		rule             string
+		want             string // "" = nothing found
+	}{
+		{"unformatted", "hub/x.go", "package hub\nfunc  f(){}\n", "gofmt", "run gofmt"},
+		{"formatted", "hub/x.go", "package hub\n", "gofmt", ""},
+		{"upward import", "policy/x.go", source(`package policy`, `import _ "m/engine"`), "layers", "lower layer only"},
+		{"sibling import", "attention/x.go", source(`package attention`, `import _ "m/offload"`), "layers", "sibling"},
+		{"lower import", "engine/x.go", source(`package engine`, `import _ "m/model/xla"`, `import _ "m/internal/kernels/quant"`), "layers", ""},
+		{"within a family", "weights/hf/x.go", source(`package hf`, `import _ "m/weights/gguf"`), "layers", ""},
+		{"into a nested family", "model/x.go", source(`package model`, `import _ "m/model/xla"`), "layers", "lower layer only"},
+		{"no layer", "stuff/x.go", "package stuff\n", "layers", "no layer"},
+		{"policy with a clock", "policy/x.go", source(`package policy`, `import "time"`), "layers", "no clock"},
+		{"simulator with a model", "simulate/x.go", source(`package simulate`, `import _ "m/model"`), "layers", "without a model"},
+		{"test imports", "policy/x_test.go", source(`package policy`, `import _ "m/engine"`), "layers", ""},
+		{"no package comment", "hub/x.go", "package hub\n", "docs", "doc.go"},
+		{"package comment", "hub/x.go", "// Package hub finds.\npackage hub\n", "docs", ""},
+		{"command comment", "cmd/infer/x.go", "// Command infer runs.\npackage main\n", "docs", ""},
+		{"vague name", "internal/utils/x.go", "package utils\n", "names", "says nothing"},
+		{"prints", "hub/x.go", source(`package hub`, `import "fmt"`, `func f() { fmt.Println(1) }`), "calls", "only cmd/ prints"},
+		{"prints under another name", "hub/x.go", source(`package hub`, `import f "fmt"`, `func g() { f.Print(1) }`), "calls", "only cmd/ prints"},
+		{"command prints", "cmd/infer/x.go", source(`package main`, `import "fmt"`, `func f() { fmt.Println(1) }`), "calls", ""},
+		{"environment", "hub/x.go", source(`package hub`, `import "os"`, `var x = os.Getenv("X")`), "calls", "Options"},
+		{"debugging", "hub/x.go", source(`package hub`, `func f() { println(1) }`), "calls", "remove it"},
+		{"unsafe", "hub/x.go", source(`package hub`, `import _ "unsafe"`), "unsafe", "checked views"},
+		{"unsafe kernels", "internal/kernels/x.go", source(`package kernels`, `import _ "unsafe"`), "unsafe", ""},
+		{"cgo", "model/x.go", source(`package model`, `import "C"`), "unsafe", "build tag"},
+		{"todo", "hub/x.go", source("package hub", "// "+"TODO: more"), "todos", "open an issue"},
+		{"todo with issue", "hub/x.go", source("package hub", "// "+"TODO(#7): more"), "todos", ""},
+		{"machine path", "README.md", "run it in /wo" + "rk/main\n", "machines", "one machine"},
+		{"index host", "hub/x.go", "package hub // from py" + "pi.org\n", "machines", "one machine"},
+		{"plain text", "README.md", "homework/main and /network/x\n", "machines", ""},
+		{"goroutine in a policy", "policy/x.go", source("package policy", "func f() { go f() }"), "goroutines", "no goroutine"},
+		{"goroutine elsewhere", "hub/x.go", source("package hub", "func f() { go f() }"), "goroutines", ""},
+		{"long function", "hub/x.go", "package hub\nfunc f() {\n" + long + "}\n", "length", "82 lines"},
+		{"long function, exempt", "hub/x.go", "package hub\n//lint:long reads top-down as the paper\nfunc f() {\n" + long + "}\n", "length", ""},
+		{"exempt without a reason", "hub/x.go", "package hub\n//lint:long x\nfunc f() {\n" + long + "}\n", "length", "82 lines"},
+		{"long test", "hub/x_test.go", "package hub\nfunc f() {\n" + long + "}\n", "length", ""},
+		{"long file", "hub/x.go", "package hub\n" + strings.Repeat("\n", 600), "length", "601 lines"},
+		{"long generated file", "hub/x.go", "// Code generated by x. DO NOT EDIT.\n\npackage hub\n" + strings.Repeat("\n", 600), "length", ""},
+	} {
+		r := New("m")
+		r.AddSource(c.path, []byte(c.text))
+		if r.Files[0].IsGo() && r.Files[0].Syntax == nil {
+			t.Fatalf("%s: does not parse", c.name)
+		}
+		check := func(r *Repo) []Finding { return Ratchet(Long(r), nil) }
+		for _, rule := range rules {
+			if rule.name == c.rule && c.rule != "length" {
+				check = rule.check
+			}
+		}
+		found := check(r)
+		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || !strings.Contains(found[0].String(), c.want)) {
+			t.Errorf("%s: found %v, want %q", c.name, found, c.want)
+		}
+	}
+}
+
+func TestRatchetOnlyTightens(t *testing.T) {
+	list := []byte("# comment\n80 a.go F\n600 b.go\n")
+	for _, c := range []struct {
+		name string
+		long map[string]int
+		want string
+	}{
+		{"as listed", map[string]int{"a.go F": 80, "b.go": 600}, ""},
+		{"grew", map[string]int{"a.go F": 81, "b.go": 600}, "grew"},
+		{"shrank", map[string]int{"a.go F": 75, "b.go": 600}, "write 75"},
+		{"gone", map[string]int{"b.go": 600}, "remove its line"},
+		{"new", map[string]int{"a.go F": 80, "b.go": 600, "c.go T.G": 71}, "split it"},
+	} {
+		found := Ratchet(c.long, list)
+		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || !strings.Contains(found[0].What, c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, found, c.want)
+		}
+	}
+	if found := Ratchet(nil, []byte("many a.go\n")); len(found) != 1 {
+		t.Errorf("a line without a number: %v", found)
+	}
+}
+
+func TestLoadMissing(t *testing.T) {
+	if _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a folder without go.mod is no repository")
+	}
+}

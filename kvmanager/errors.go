@@ -1,0 +1,14 @@
+package kvmanager
+
+import "errors"
+
+var (
+	// ErrBudget is returned when an allocation would exceed the byte budget; nothing was changed, the message has both numbers.
+	ErrBudget = errors.New("KV cache budget exceeded")
+	// ErrPlan marks token indices that are out of range, unsorted or repeated.
+	ErrPlan = errors.New("bad plan")
+	// ErrUnsupported is returned for what a cache of this element type cannot do.
+	ErrUnsupported = errors.New("not possible with this KV type")
+	// ErrClosed is returned for a sequence that was freed.
+	ErrClosed = errors.New("sequence is closed")
+)

@@ -1,0 +1,145 @@
+package kvmanager
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// slabBytes is how much address space is mapped at a time; untouched parts cost nothing.
+const slabBytes = 4 << 20
+
+// pageRef names a page: its slab and its place in it. The zero value is the first page of the first slab.
+type pageRef struct{ slab, index int32 }
+
+// slab is one anonymous mapping cut into pages. Freed pages give their memory back to the system where whole system pages
+// are free, so that what a policy drops is not resident.
+type slab struct {
+	data []byte
+	pos  []int32 // [pages·tokens] positions
+	refs []int32 // references of each page
+	used int     // pages with references
+}
+
+type slabs struct {
+	pageBytes, tokens, perSlab int
+	all                        []*slab
+	free                       []pageRef // most recently freed last
+}
+
+func (s *slabs) init(pageBytes, tokens int) {
+	s.pageBytes, s.tokens = pageBytes, tokens
+	s.perSlab = max(1, slabBytes/pageBytes)
+}
+
+// take returns a page whose content is undefined, with one reference.
+func (s *slabs) take() (pageRef, error) {
+	if len(s.free) == 0 {
+		if err := s.grow(); err != nil {
+			return pageRef{}, err
+		}
+	}
+	p := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	b := s.all[p.slab]
+	b.refs[p.index] = 1
+	b.used++
+	return p, nil
+}
+
+func (s *slabs) grow() error {
+	size := roundUp(s.perSlab*s.pageBytes, systemPageBytes)
+	data, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return fmt.Errorf("kvmanager: no memory for %d bytes of KV: %w", size, err)
+	}
+	// Huge pages would keep freed 4 KiB pages resident.
+	_ = unix.Madvise(data, unix.MADV_NOHUGEPAGE)
+	b := &slab{data: data, pos: make([]int32, s.perSlab*s.tokens), refs: make([]int32, s.perSlab)}
+	s.all = append(s.all, b)
+	at := int32(len(s.all) - 1)
+	for i := s.perSlab - 1; i >= 0; i-- {
+		s.free = append(s.free, pageRef{at, int32(i)})
+	}
+	return nil
+}
+
+func (s *slabs) ref(p pageRef)         { s.all[p.slab].refs[p.index]++ }
+func (s *slabs) shared(p pageRef) bool { return s.all[p.slab].refs[p.index] > 1 }
+
+// drop takes one reference away and reports whether the page became free.
+func (s *slabs) drop(p pageRef) bool {
+	b := s.all[p.slab]
+	b.refs[p.index]--
+	if b.refs[p.index] > 0 {
+		return false
+	}
+	if b.refs[p.index] < 0 {
+		panic("kvmanager: a page was freed twice") // a bug, never user input
+	}
+	b.used--
+	s.free = append(s.free, p)
+	return true
+}
+
+// data and positions of a page.
+func (s *slabs) data(p pageRef) []byte {
+	at := int(p.index) * s.pageBytes
+	return s.all[p.slab].data[at : at+s.pageBytes : at+s.pageBytes]
+}
+
+func (s *slabs) positions(p pageRef) []int32 {
+	at := int(p.index) * s.tokens
+	return s.all[p.slab].pos[at : at+s.tokens : at+s.tokens]
+}
+
+// release gives the memory of free pages back to the system: runs of free pages that cover whole system pages. The address
+// space stays mapped for later use.
+func (s *slabs) release() {
+	for _, b := range s.all {
+		if b.used == len(b.refs) {
+			continue
+		}
+		for i := 0; i < len(b.refs); {
+			if b.refs[i] != 0 {
+				i++
+				continue
+			}
+			j := i
+			for j < len(b.refs) && b.refs[j] == 0 {
+				j++
+			}
+			lo, hi := roundUp(i*s.pageBytes, systemPageBytes), j*s.pageBytes/systemPageBytes*systemPageBytes
+			if j == len(b.refs) {
+				hi = len(b.data)
+			}
+			if lo < hi {
+				_ = unix.Madvise(b.data[lo:hi], unix.MADV_DONTNEED)
+			}
+			i = j
+		}
+	}
+}
+
+func (s *slabs) referenced() int {
+	n := 0
+	for _, b := range s.all {
+		for _, r := range b.refs {
+			if r > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (s *slabs) close() {
+	for _, b := range s.all {
+		_ = unix.Munmap(b.data)
+	}
+	s.all, s.free = nil, nil
+}
+
+var systemPageBytes = unix.Getpagesize()
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }

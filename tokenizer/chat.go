@@ -1,8 +1,159 @@
 package tokenizer
 
-// Message is one turn of a conversation.
-type Message struct{ Role, Content string }
+import (
+	"fmt"
+	"strings"
+	"time"
 
+	"github.com/nikolalohinski/gonja/v2/config"
+	"github.com/nikolalohinski/gonja/v2/exec"
+)
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role    string // system, user, assistant, or what the template knows
+	Content string
+}
+
+// chatTemplate is a model's own Jinja template. It comes with the model and is
+// not trusted: see chat_limits.go.
 type chatTemplate struct{ source string }
 
 func newChatTemplate(source string) *chatTemplate { return &chatTemplate{source} }
+
+// HasTemplate reports whether the model came with a chat template.
+func (t *Tokenizer) HasTemplate() bool { return t.template != nil }
+
+// ChatTemplate is the source of the model's template, "" without one.
+func (t *Tokenizer) ChatTemplate() string { return t.vocab.ChatTemplate }
+
+// RenderChat writes a conversation as the model expects it, with the model's
+// own template as Hugging Face renders it (trim_blocks, lstrip_blocks). The
+// result holds control tokens as text: encode it with parseSpecial, and without
+// addSpecial when it starts with BOS. It returns ErrNoTemplate when there is no
+// template; anything the template does that cannot be parsed or run, an
+// exception it raises, or a limit it runs into is an error that wraps
+// ErrTemplate. No other template is ever used instead.
+func (t *Tokenizer) RenderChat(messages []Message, addGenerationPrompt bool) (string, error) {
+	if t.template == nil {
+		return "", fmt.Errorf("tokenizer: %w", ErrNoTemplate)
+	}
+	list := make([]any, len(messages))
+	bytes := 0
+	for i, m := range messages {
+		list[i] = map[string]any{"role": m.Role, "content": m.Content}
+		bytes += len(m.Role) + len(m.Content)
+	}
+	special := func(id int) string {
+		if id < 0 {
+			return ""
+		}
+		return t.vocab.Tokens[id]
+	}
+	return t.template.render(bytes, map[string]any{
+		"messages":              list,
+		"add_generation_prompt": addGenerationPrompt,
+		"bos_token":             special(t.vocab.BOS),
+		"eos_token":             special(t.vocab.EOS),
+		"unk_token":             special(t.vocab.UNK),
+		"pad_token":             special(t.vocab.PAD),
+	})
+}
+
+// CheckTemplate parses the template without rendering it; nil without one.
+func (t *Tokenizer) CheckTemplate() error {
+	if t.template == nil {
+		return nil
+	}
+	return guarded(renderTimeout, func() error {
+		_, err := t.template.parse(newLimiter(0))
+		return err
+	})
+}
+
+// render runs the template under limits: fuel, depth, sizes and time.
+// inputBytes is how much text the values hold, which the output may repeat.
+func (c *chatTemplate) render(inputBytes int, values map[string]any) (string, error) {
+	lim := newLimiter(inputBytes)
+	var out strings.Builder
+	err := guarded(renderTimeout, func() error {
+		tpl, err := c.parse(lim)
+		if err != nil {
+			return err
+		}
+		if err := tpl.Execute(&cappedWriter{lim, &out}, exec.NewContext(values)); err != nil {
+			return lim.explain(err)
+		}
+		return lim.err
+	})
+	if err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}
+
+// guarded runs f and turns a panic or the passing of the deadline into an
+// error. Past the deadline f goes on until the limiter, which watches the same
+// clock, stops it.
+func guarded(limit time.Duration, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("tokenizer: %w: %.200v", ErrTemplate, p)
+			}
+		}()
+		err := f()
+		if err != nil {
+			err = fmt.Errorf("tokenizer: %w: %s", ErrTemplate, shorten(err.Error()))
+		}
+		done <- err
+	}()
+	timer := time.NewTimer(limit + limit/2)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("tokenizer: %w: no end after %v: time limit", ErrTemplate, limit)
+	}
+}
+
+// shorten keeps the two ends of an error text: gonja repeats the whole
+// template in it, and the cause stands last.
+func shorten(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	const side = 160
+	if len(s) <= 2*side+5 {
+		return s
+	}
+	return strings.ToValidUTF8(s[:side], "") + " … " + strings.ToValidUTF8(s[len(s)-side:], "")
+}
+
+// parse compiles the template with control structures, filters and functions
+// that charge lim.
+func (c *chatTemplate) parse(lim *limiter) (*exec.Template, error) {
+	if err := checkSource(c.source); err != nil {
+		return nil, err
+	}
+	cfg := config.New()
+	cfg.TrimBlocks = true
+	cfg.LeftStripBlocks = true
+	g := &guard{lim: lim}
+	tpl, err := exec.NewTemplate("chat template", cfg, sourceLoader(c.source), g.environment())
+	if err != nil {
+		return nil, parseError(err, c.source)
+	}
+	root := tpl.Root()
+	if root.Nodes, err = g.nodes(root.Nodes); err != nil {
+		return nil, err
+	}
+	return tpl, nil
+}
+
+// parseError drops the copy of the source from gonja's message.
+func parseError(err error, source string) error {
+	text := strings.ReplaceAll(err.Error(), source, "")
+	text = strings.TrimPrefix(text, "failed to parse template '': ")
+	return fmt.Errorf("syntax: %s", text)
+}

@@ -1,0 +1,83 @@
+package tokenizer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func chatTokenizer(t *testing.T, template string) *Tokenizer {
+	t.Helper()
+	tok, err := New(Vocab{Model: ModelBPE, Pre: "gpt-2", Tokens: []string{"a", "<s>", "</s>"}, Types: []int32{1, 3, 3}, BOS: 1, EOS: 2, UNK: -1, PAD: -1, ChatTemplate: template})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func TestTemplateLimits(t *testing.T) {
+	for name, c := range map[string]struct{ source, want string }{
+		"endless range":    {`{% for i in range(1000000000000) %}x{% endfor %}`, "range"},
+		"nested loops":     {`{% for i in range(10000) %}{% for j in range(10000) %}{% endfor %}{% endfor %}`, "limit"},
+		"doubling string":  {`{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}`, "limit"},
+		"doubling plus":    {`{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}`, "limit"},
+		"doubling list":    {`{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}`, "limit"},
+		"nesting list":     {`{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}`, "limit"},
+		"self reference":   {`{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}`, "limit"},
+		"repeat":           {`{{ 'x' * 1000000000000 }}`, "limit"},
+		"repeat negative":  {`{{ 'x' * -5 }}ok{{ 1 // 0 }}`, "zero"},
+		"modulo zero":      {`{{ 1 % 0 }}`, "zero"},
+		"macro recursion":  {`{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}`, "limit"},
+		"macro fan-out":    {`{% macro f(n) %}{% if n > 0 %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(40) }}`, "limit"},
+		"output":           {`{% for i in range(90000) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }}{% endfor %}`, "limit"},
+		"data":             {`{% set a %}{% for i in range(90000) %}` + strings.Repeat("x", 1000) + `{% endfor %}{% endset %}`, "limit"},
+		"replace":          {`{% set a = 'a' * 1000000 %}{{ a|replace('a', a) }}`, "limit"},
+		"replace method":   {`{% set a = 'a' * 1000000 %}{{ a.replace('a', a) }}`, "limit"},
+		"join":             {`{% set a = 'a' * 1000000 %}{{ range(90000)|join(a) }}`, "limit"},
+		"append itself":    {`{% set a = [1] %}{% set b = a.append(a) %}{{ a == a }}{{ a }}`, ""},
+		"center":           {`{{ 'a'|center(1000000000) }}`, "center"},
+		"format":           {`{{ 'a'.ljust(1000000000) }}`, "ljust"},
+		"brackets":         {`{{ ` + strings.Repeat("(", 30000) + `1` + strings.Repeat(")", 30000) + ` }}`, "limit"},
+		"nots":             {`{{ ` + strings.Repeat("not ", 15000) + `1 }}`, "syntax"},
+		"sums":             {`{{ ` + strings.Repeat("1 + ", 15000) + `1 }}`, "limit"},
+		"size":             {strings.Repeat("x", 70000), "limit"},
+		"syntax":           {`{% for m in messages %}{{ m.content }`, "syntax"},
+		"unknown tag":      {`{% frobnicate %}`, "frobnicate"},
+		"include":          {`{% include '/etc/passwd' %}`, "include"},
+		"unknown filter":   {`{{ 1|frobnicate }}`, "frobnicate"},
+		"unknown function": {`{{ frobnicate(1) }}`, "frobnicate"},
+		"raise":            {`{{ raise_exception('roles must alternate') }}`, "roles must alternate"},
+		"recursive":        {`{% for x in messages recursive %}{{ loop(messages) }}{% endfor %}`, "recursive"},
+		"adding none":      {`{{ 'a' + none }}`, "operator +"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			out, err := chatTokenizer(t, c.source).RenderChat([]Message{{"user", "hi"}}, true)
+			if took := time.Since(start); took > 1500*time.Millisecond {
+				t.Errorf("took %v", took)
+			}
+			if c.want == "" {
+				return // must only end
+			}
+			if !errors.Is(err, ErrTemplate) || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %.80q, %v; want an error with %q", out, err, c.want)
+			}
+			if len(err.Error()) > 700 {
+				t.Errorf("error of %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+func TestRenderChat(t *testing.T) {
+	smol := `{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`
+	got, err := chatTokenizer(t, smol).RenderChat([]Message{{"user", "Why is the sky blue?"}}, true)
+	want := "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n"
+	if err != nil || got != want {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	if _, err := chatTokenizer(t, "").RenderChat(nil, true); !errors.Is(err, ErrNoTemplate) {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -1,0 +1,230 @@
+package quant
+
+import "math"
+
+// quantizeQ4K quantises super-blocks of 256 to Q4_K: a weighted search for scale and minimum of each 32 values, whose eight
+// results are then quantised to 6 bits (ggml's quantize_row_q4_K_ref).
+func quantizeQ4K(dst []byte, src []float32) {
+	for ; len(src) > 0; dst, src = dst[144:], src[superBlock:] {
+		var scales, mins [8]float32
+		var maxScale, maxMin float32
+		for j := range 8 {
+			scales[j], mins[j] = searchScaleMin((*[32]float32)(src[j*32:]), 15)
+			maxScale, maxMin = max(maxScale, scales[j]), max(maxMin, mins[j])
+		}
+		packed := packScaleMins(&scales, &mins, maxScale, maxMin)
+		putHalf(dst, finiteOr(maxScale/63, src[:superBlock]))
+		putHalf(dst[2:], maxMin/63)
+		copy(dst[4:16], packed[:])
+		d, dmin := half(dst), half(dst[2:])
+		for j := range 8 {
+			sc, m := scaleMin4K(j, packed[:])
+			quantizeLevels4(dst[16+j/2*32:][:32], src[j*32:], d*float32(sc), dmin*float32(m), j%2*4)
+		}
+	}
+}
+
+// packScaleMins quantises the scales and minima of eight sub-blocks to 6 bits each, in the order that scaleMin4K reads.
+func packScaleMins(scales, mins *[8]float32, maxScale, maxMin float32) (out [12]byte) {
+	var invScale, invMin float32
+	if maxScale > 0 {
+		invScale = 63 / maxScale
+	}
+	if maxMin > 0 {
+		invMin = 63 / maxMin
+	}
+	for j := range 8 {
+		ls := byte(min(63, nearest(invScale*scales[j])))
+		lm := byte(min(63, nearest(invMin*mins[j])))
+		if j < 4 {
+			out[j], out[j+4] = ls, lm
+			continue
+		}
+		out[j+4] = ls&15 | lm&15<<4
+		out[j-4] |= ls >> 4 << 6
+		out[j] |= lm >> 4 << 6
+	}
+	return out
+}
+
+// quantizeLevels4 writes 32 levels of 4 bits into the low (shift 0) or high (shift 4) nibbles of dst.
+func quantizeLevels4(dst []byte, x []float32, d, minimum float32, shift int) {
+	for l := range 32 {
+		q := 0
+		if d != 0 {
+			q = max(0, min(15, nearest((x[l]+minimum)/d)))
+		}
+		if shift == 0 {
+			dst[l] = byte(q)
+		} else {
+			dst[l] |= byte(q << 4)
+		}
+	}
+}
+
+// searchScaleMin finds scale and minimum ≥ 0 so that x ≈ scale·level - minimum with levels 0..top, by trying 21 ranges of
+// levels and solving each for the least squares, weighted by magnitude (ggml's make_qkx2_quants with rmin -1, rdelta 0.1).
+func searchScaleMin(x *[32]float32, top float32) (scale, minimum float32) {
+	var weights, levels [32]float32
+	lo, hi, sumW, sumX := magnitudeWeights(x, &weights)
+	lo = min(lo, 0)
+	span := hi - lo
+	if !(span > 0 && span <= math.MaxFloat32) {
+		return 0, -lo
+	}
+	inv := top / span
+	scale, offset := 1/inv, lo
+	for i, v := range x {
+		levels[i] = clampLevel(inv*(v-lo), top)
+	}
+	best := weightedError(x, &weights, &levels, scale, offset)
+	for step := range 21 {
+		inv := (float32(-1) + float32(0.1)*float32(step) + top) / span
+		var sumL, sumL2, sumXL float32
+		for i, v := range x {
+			l := clampLevel(inv*(v-lo), top)
+			levels[i] = l
+			wl := weights[i] * l
+			sumL += wl
+			sumL2 += wl * l
+			sumXL += wl * v
+		}
+		det := sumW*sumL2 - sumL*sumL
+		if det <= 0 {
+			continue
+		}
+		s, m := (sumW*sumXL-sumX*sumL)/det, (sumL2*sumX-sumL*sumXL)/det
+		if m > 0 {
+			s, m = sumXL/sumL2, 0
+		}
+		if e := weightedError(x, &weights, &levels, s, m); e < best {
+			best, scale, offset = e, s, m
+		}
+	}
+	return scale, -offset
+}
+
+// magnitudeWeights fills the weights of the search, root mean square + |x|, and returns the range of x and the weighted sums.
+func magnitudeWeights(x, weights *[32]float32) (lo, hi, sumW, sumX float32) {
+	var squares float32
+	for _, v := range x {
+		squares += v * v
+	}
+	rms := float32(math.Sqrt(float64(squares / 32)))
+	lo, hi = x[0], x[0]
+	for i, v := range x {
+		w := rms + float32(math.Abs(float64(v)))
+		weights[i] = w
+		lo, hi = min(lo, v), max(hi, v)
+		sumW += w
+		sumX += w * v
+	}
+	return lo, hi, sumW, sumX
+}
+
+// clampLevel rounds to the nearest level, 0..top.
+func clampLevel(x, top float32) float32 {
+	const magic = 12582912 // 1.5·2^23: adding it leaves no bits behind the point, ties to even
+	return max(0, min(top, float32(x+magic)-magic))
+}
+
+func weightedError(x, weights, levels *[32]float32, scale, offset float32) (sum float32) {
+	for i, v := range x {
+		diff := float32(scale*levels[i]) + offset - v
+		sum += weights[i] * (diff * diff)
+	}
+	return sum
+}
+
+// quantizeQ6K quantises super-blocks of 256 to Q6_K: a signed scale for each 16 values, the sixteen of them quantised to 8
+// bits (ggml's quantize_row_q6_K_ref).
+func quantizeQ6K(dst []byte, src []float32) {
+	for ; len(src) > 0; dst, src = dst[210:], src[superBlock:] {
+		var scales [16]float32
+		var top float32
+		for j := range scales {
+			scales[j] = searchScale((*[16]float32)(src[j*16:]), 32)
+			if math.Abs(float64(scales[j])) > math.Abs(float64(top)) {
+				top = scales[j]
+			}
+		}
+		clear(dst[:210])
+		putHalf(dst[208:], finiteOr(0, src[:superBlock]))
+		if !(math.Abs(float64(top)) >= groupMaxEps) {
+			continue
+		}
+		inv := -128 / top
+		putHalf(dst[208:], finiteOr(1/inv, src[:superBlock]))
+		d := half(dst[208:])
+		var levels [superBlock]byte
+		for j := range scales {
+			q := min(127, nearest(inv*scales[j]))
+			dst[192+j] = byte(int8(q))
+			levels6(levels[j*16:j*16+16], src[j*16:], d*float32(q))
+		}
+		packLevels6(dst, &levels)
+	}
+}
+
+// levels6 writes sixteen levels 0..63 (32 = zero).
+func levels6(levels []byte, x []float32, d float32) {
+	for i := range levels {
+		levels[i] = 32 // of a sub-block without a scale any level means zero; ggml leaves that of the search
+		if d != 0 {
+			levels[i] = byte(max(-32, min(31, nearest(x[i]/d))) + 32)
+		}
+	}
+}
+
+// packLevels6 puts 256 levels into the low nibbles and high bit pairs of a Q6_K block.
+func packLevels6(dst []byte, levels *[superBlock]byte) {
+	for n := range 2 {
+		ql, qh, l := dst[n*64:], dst[128+n*32:], levels[n*128:]
+		for i := range 32 {
+			a, b, c, d := l[i], l[i+32], l[i+64], l[i+96]
+			ql[i] = a&15 | c&15<<4
+			ql[i+32] = b&15 | d&15<<4
+			qh[i] = a>>4 | b>>4<<2 | c>>4<<4 | d>>4<<6
+		}
+	}
+}
+
+// searchScale finds the scale for x ≈ scale·level, levels -top..top-1, by trying 19 scales around the one that maps the
+// value of largest magnitude to -top, with errors weighted by x² (ggml's make_qx_quants with rmse_type 1).
+func searchScale(x *[16]float32, top int) float32 {
+	var amax, peak float32
+	for _, v := range x {
+		if a := float32(math.Abs(float64(v))); a > amax {
+			amax, peak = a, v
+		}
+	}
+	if !(amax >= groupMaxEps && amax <= math.MaxFloat32) {
+		return 0
+	}
+	fit := func(inv float32) (sumLX, sumL2 float32) {
+		for _, v := range x {
+			l := float32(max(-top, min(top-1, nearest(inv*v))))
+			w := v * v
+			sumLX += w * v * l
+			sumL2 += w * l * l
+		}
+		return sumLX, sumL2
+	}
+	sumLX, sumL2 := fit(-float32(top) / peak)
+	if sumL2 == 0 {
+		return 0
+	}
+	scale := sumLX / sumL2
+	best := scale * sumLX
+	for step := -9; step <= 9; step++ {
+		if step == 0 {
+			continue
+		}
+		sumLX, sumL2 := fit(-(float32(top) + 0.1*float32(step)) / peak)
+		if sumL2 > 0 && sumLX*sumLX > best*sumL2 {
+			scale = sumLX / sumL2
+			best = scale * sumLX
+		}
+	}
+	return scale
+}

@@ -1,0 +1,51 @@
+# What to run and when; each target is one command that CI (.ci/run) or README uses too.
+.PHONY: build test lint check race purego fuzz generate bench bench-compare bench-peers clean
+
+PKG  ?= ./...
+FUZZ ?= 10s
+REF  ?= main
+BENCH ?= .
+MODEL ?= smollm2:135m
+PEERS ?= $(HOME)/.cache/terrace-peers/bin/python
+PEERS_ARGS ?= -p 512 -n 64
+
+build: ## the static binary
+	CGO_ENABLED=0 go build -trimpath -o bin/infer ./cmd/infer
+
+test: ## what README says
+	go test $(PKG)
+
+lint: ## formatting, layers, docs, length ratchet, vet, staticcheck
+	go test -count=1 ./internal/lint
+
+check: lint test race purego ## before every push
+
+race: ## needs a C compiler
+	CGO_ENABLED=1 go test -race -short $(PKG)
+
+purego: ## without assembly
+	go test -short -tags purego $(PKG)
+
+fuzz: ## every fuzz target for FUZZ
+	@for f in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | grep -vE '/(_|testdata)'); do \
+	  for t in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]+).*/\1/p' $$f); do \
+	    go test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZ) ./$$(dirname $$f) || exit 1; done; done
+
+generate: ## assembly from internal/kernels/_asm
+	go generate ./...
+
+bench: ## Go benchmarks of PKG
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count 6 $(PKG)
+
+bench-compare: ## benchmarks of PKG here against REF (benchstat)
+	@tmp=$$(mktemp -d) && trap 'git worktree remove --force $$tmp/ref >/dev/null 2>&1; rm -rf $$tmp' EXIT && \
+	git worktree add --detach $$tmp/ref $(REF) >/dev/null && \
+	(cd $$tmp/ref && go test -run '^$$' -bench '$(BENCH)' -benchmem -count 6 $(PKG)) > $$tmp/old.txt; \
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count 6 $(PKG) > $$tmp/new.txt; \
+	go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da $$tmp/old.txt $$tmp/new.txt
+
+bench-peers: build ## infer against llama.cpp, the same model and minutes (peers: ../shared/tools/peers/setup)
+	$(PEERS) ../shared/tools/peers/compare --infer bin/infer --model "$$(bin/infer pull $(MODEL))" $(PEERS_ARGS)
+
+clean:
+	rm -rf bin

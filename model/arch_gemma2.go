@@ -1,0 +1,32 @@
+package model
+
+import "math"
+
+// Gemma 2: Gemma with norms after each block too, soft caps on scores and logits, and a sliding window in every other layer.
+func init() {
+	registerArchitecture(architecture{config: gemma2Config, params: gemma2Params}, "gemma2")
+}
+
+// gemma2BigLayers tells the 27B model, whose scale is 1/√(D/H): GGUF files of Gemma 2 have no key for it.
+const gemma2BigLayers = 46
+
+func gemma2Config(r *reader) *Config {
+	c := gemmaConfig(r)
+	if c.Layers == gemma2BigLayers && c.Heads > 0 {
+		c.AttnScale = float32(1 / math.Sqrt(float64(c.Hidden/c.Heads)))
+	}
+	c.AttnScale = r.floatOr("attention.scale", c.AttnScale)
+	c.AttnSoftcap = r.floatOr("attn_logit_softcapping", 0)
+	c.LogitSoftcap = r.floatOr("final_logit_softcapping", 0)
+	r.windows(c, 2)
+	return c
+}
+
+func gemma2Params(r *reader, c *Config) *Params {
+	return eachLayer(r, outerParams(r, c), func(i int, n string) LayerParams {
+		l := decoderLayer(r, c, i)
+		l.PostAttnNorm = r.norm(n+"post_attention_norm", c.Hidden)
+		l.PostFFNNorm = r.norm(n+"post_ffw_norm", c.Hidden)
+		return l
+	})
+}

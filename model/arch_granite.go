@@ -1,0 +1,20 @@
+package model
+
+// Granite (dense): the llama decoder with four multipliers, on embeddings, scores, block outputs and logits.
+func init() {
+	registerArchitecture(architecture{config: graniteConfig, params: decoderParams}, "granite")
+}
+
+func graniteConfig(r *reader) *Config {
+	c := decoderConfig(r)
+	r.rmsEps(c)
+	r.activation(c, SiLU)
+	r.rope(c)
+	c.EmbedScale = r.floatOr("embedding_scale", 0)
+	c.AttnScale = r.floatOr("attention.scale", 0)
+	c.ResidualScale = r.floatOr("residual_scale", 0)
+	if s := r.floatOr("logit_scale", 0); s != 0 {
+		c.LogitScale = 1 / s // the file's figure divides
+	}
+	return c
+}

@@ -1,0 +1,39 @@
+package model
+
+import "math"
+
+// OPT: learned positions whose first two rows are not used, LayerNorm before the blocks (after them in OPT-350m, which also
+// has narrower embeddings with a projection in and out), ReLU, biases. llama.cpp does not have it; the keys are in its style.
+func init() {
+	registerArchitecture(architecture{config: optConfig, params: optParams}, "opt")
+}
+
+func optConfig(r *reader) *Config {
+	c := decoderConfig(r)
+	r.layerEps(c)
+	r.activation(c, ReLU)
+	c.Gated = false
+	c.PosOffset = r.intKeyOr("terrace.position_offset", 2)
+	c.PostNorm = r.boolKeyOr("terrace.norm_after", false)
+	c.NoFinal = r.boolKeyOr("terrace.no_final_norm", false)
+	return c
+}
+
+// intKeyOr reads an optional small count under a key that is not of the architecture.
+func (r *reader) intKeyOr(key string, def int) int {
+	if !r.meta.Has(key) {
+		return def
+	}
+	v, err := r.meta.Int(key)
+	if err != nil || v < 0 || v > math.MaxInt16 {
+		r.fail("metadata %q is %d (%v), want 0 to %d: %w", key, v, err, math.MaxInt16, ErrConfig)
+		return def
+	}
+	return v
+}
+
+func optParams(r *reader, c *Config) *Params {
+	p := outerParams(r, c)
+	p.Positions = r.linear("position_embd", c.Context+c.PosOffset, c.Hidden)
+	return eachLayer(r, p, func(i int, _ string) LayerParams { return decoderLayer(r, c, i) })
+}

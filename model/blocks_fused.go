@@ -1,0 +1,75 @@
+package model
+
+import "fmt"
+
+// fusedQKV are the parts of a tensor that holds q, k and v rows one after the other.
+func fusedQKV(r *reader, c *Config, n string) (q, k, v *Linear) {
+	dq, dk, dv := c.Heads*c.KeyDim, c.KVHeads*c.KeyDim, c.KVHeads*c.ValDim
+	total := dq + dk + dv
+	return r.part(n+"attn_qkv", total, 0, dq, c.Hidden), r.part(n+"attn_qkv", total, dq, dk, c.Hidden), r.part(n+"attn_qkv", total, dq+dk, dv, c.Hidden)
+}
+
+// fusedLayer is a layer with fused q|k|v; its feed-forward weights are the caller's.
+func fusedLayer(r *reader, c *Config, n string) LayerParams {
+	l := LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), FFNNorm: r.norm(n+"ffn_norm", c.Hidden),
+		O: r.linear(n+"attn_output", c.Hidden, c.Heads*c.ValDim)}
+	l.Q, l.K, l.V = fusedQKV(r, c, n)
+	return l
+}
+
+// eachLayer fills the layers of p one by one and stops at the first that has a fault.
+func eachLayer(r *reader, p *Params, fill func(i int, n string) LayerParams) *Params {
+	for i := range p.Layers {
+		p.Layers[i] = fill(i, fmt.Sprintf("blk.%d.", i))
+		if r.faults != nil {
+			break
+		}
+	}
+	return p
+}
+
+// qkNorms adds the per-head norms of q and k to every layer.
+func qkNorms(r *reader, c *Config, p *Params) *Params {
+	return eachLayer(r, p, func(i int, n string) LayerParams {
+		l := p.Layers[i]
+		l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", c.KeyDim), r.norm(n+"attn_k_norm", c.KeyDim)
+		return l
+	})
+}
+
+// activations are the names of terrace.activation.
+var activations = map[string]Activation{"silu": SiLU, "gelu_tanh": GELUTanh, "gelu": GELU, "relu": ReLU}
+
+// activation sets the nonlinearity: the architecture's own, unless the file names another.
+func (r *reader) activation(c *Config, own Activation) {
+	c.Act = own
+	const key = "terrace.activation"
+	if !r.meta.Has(key) {
+		return
+	}
+	name := r.stringOr(key, "")
+	act, ok := activations[name]
+	if !ok {
+		r.fail("metadata %q is %q, want silu, gelu_tanh, gelu or relu: %w", key, name, ErrConfig)
+	}
+	c.Act = act
+}
+
+// windows sets the sliding window of the layers that have one: all, unless a pattern says which (period: what the
+// architecture does without one; 0 = all layers slide).
+func (r *reader) windows(c *Config, period int) {
+	window := r.intOr("attention.sliding_window", 0)
+	if window < 0 {
+		r.fail("metadata %q is %d, want 0 or more: %w", r.key("attention.sliding_window"), window, ErrConfig)
+	}
+	if window <= 0 || r.faults != nil {
+		return
+	}
+	pattern := r.meta.Has(r.key("attention.sliding_window_pattern")) || period > 0
+	sliding := r.slidingPattern(c.Layers, period)
+	for i := range c.Layer {
+		if !pattern || sliding[i] {
+			c.Layer[i].Window = window
+		}
+	}
+}

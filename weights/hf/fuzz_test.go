@@ -1,0 +1,53 @@
+package hf_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"terrace/weights/hf"
+	"terrace/weights/hf/hftest"
+)
+
+// FuzzConfig opens a folder with an arbitrary config.json: an error or a model, never a panic, and whatever opens can be
+// read to the last byte.
+func FuzzConfig(f *testing.F) {
+	for _, c := range []config{
+		tiny,
+		tiny.With(config{"rope_scaling": config{"type": "yarn", "factor": 4}}),
+		tiny.With(config{"rope_scaling": config{"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}}),
+		tiny.With(config{"rope_parameters": config{"rope_type": "longrope", "rope_theta": 1e4, "long_factor": []int{1, 2}, "short_factor": []int{1, 1}}}),
+		tiny.With(config{"model_type": "gemma3_text", "head_dim": 4, "layer_types": []string{"sliding_attention"}}),
+		tiny.With(config{"model_type": "gemma3", "text_config": tiny}),
+		tiny.With(config{"model_type": "qwen3_moe", "num_experts": 2, "mlp_only_layers": []int{0}}),
+		{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16},
+		{"model_type": "opt", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "ffn_dim": 12, "vocab_size": 16},
+		{"model_type": "qwen", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "kv_channels": 4, "intermediate_size": 24, "vocab_size": 16},
+	} {
+		text, err := json.Marshal(c)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	dir := hftest.Folder(f, tiny, tinyTensors())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		meta, tensors, closer, err := hf.Open(dir)
+		if err != nil {
+			return
+		}
+		defer closer.Close()
+		if arch, err := meta.String("general.architecture"); err != nil || arch == "" {
+			t.Errorf("a model without architecture: %v", err)
+		}
+		for _, x := range tensors {
+			if _, err := x.Bytes(); err != nil {
+				t.Errorf("tensor %q: %v", x.Name, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,165 @@
+package hf_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"terrace/weights/gguf"
+	"terrace/weights/hf"
+	"terrace/weights/hf/hftest"
+)
+
+// value prints a metadata value of whatever kind.
+func value(m *gguf.Meta, key string) string {
+	if !m.Has(key) {
+		return "absent"
+	}
+	if list, err := m.Ints(key); err == nil {
+		return fmt.Sprint(list)
+	}
+	if n, err := m.Int(key); err == nil {
+		return fmt.Sprint(n)
+	}
+	if x, err := m.Float(key); err == nil {
+		return fmt.Sprintf("%.6g", x)
+	}
+	if b, err := m.Bool(key); err == nil {
+		return fmt.Sprint(b)
+	}
+	s, _ := m.String(key)
+	return s
+}
+
+// TestKeys checks what configs turn into where no golden has it.
+func TestKeys(t *testing.T) {
+	type keys map[string]string
+	for name, c := range map[string]struct {
+		change config
+		extra  map[string][]int // tensors added to every layer
+		want   keys
+	}{
+		"llama": {config{}, nil, keys{"general.architecture": "llama", "llama.block_count": "2", "llama.attention.head_count_kv": "1",
+			"llama.attention.layer_norm_rms_epsilon": "1e-06", "llama.rope.freq_base": "10000", "llama.rope.dimension_count": "8",
+			"terrace.rope.layout": "neox", "terrace.activation": "absent", "llama.attention.sliding_window": "absent"}},
+		"mistral without window":      {config{"model_type": "mistral", "sliding_window": nil}, nil, keys{"llama.attention.sliding_window": "4096"}},
+		"mistral's biases do nothing": {config{"model_type": "mistral", "attention_bias": true}, nil, keys{"llama.attention.sliding_window": "4096"}},
+		"other activation":            {config{"hidden_act": "gelu_new"}, nil, keys{"terrace.activation": "gelu_tanh"}},
+		"yarn": {config{"rope_scaling": config{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16, "beta_fast": 16}}, nil,
+			keys{"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": "4", "llama.rope.scaling.original_context_length": "16",
+				"llama.rope.scaling.yarn_beta_fast": "16", "llama.rope.scaling.attn_factor": "absent",
+				"terrace.rope.scaling.attention_factor": fmt.Sprintf("%.6g", 0.1*math.Log(4)+1)}},
+		"yarn with mscale": {config{"rope_scaling": config{"type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 1, "truncate": false}}, nil,
+			keys{"terrace.rope.scaling.attention_factor": "1", "terrace.rope.scaling.truncate": "false",
+				"llama.rope.scaling.attn_factor": fmt.Sprintf("%.6g", 1/(0.1*math.Log(4)+1))}},
+		"dynamic": {config{"rope_scaling": config{"type": "dynamic", "factor": 2}}, nil,
+			keys{"llama.rope.scaling.type": "absent", "terrace.rope.scaling.type": "dynamic", "terrace.rope.scaling.original_context_length": "64"}},
+		"transformers 5": {config{"rope_parameters": config{"rope_type": "linear", "factor": 2, "rope_theta": 5e5}}, nil,
+			keys{"llama.rope.freq_base": "500000", "llama.rope.scaling.factor": "2"}},
+		"empty rope_scaling": {config{"rope_scaling": nil, "rope_theta": 1e6}, nil, keys{"llama.rope.freq_base": "1e+06", "llama.rope.scaling.type": "absent"}},
+		"smollm3 window": {config{"model_type": "smollm3", "no_rope_layer_interval": 2, "use_sliding_window": true, "sliding_window": 7}, nil,
+			keys{"terrace.rope.layers": "[1 0]", "smollm3.attention.sliding_window": "7", "smollm3.attention.sliding_window_pattern": "[0 1]",
+				"smollm3.rope.freq_base": "2e+06"}},
+		"granite": {config{"model_type": "granite", "logits_scaling": 4, "attention_multiplier": 0.5}, nil,
+			keys{"granite.logit_scale": "4", "granite.attention.scale": "0.5", "granite.residual_scale": "1"}},
+		"qwen3 window": {config{"model_type": "qwen3", "use_sliding_window": true, "sliding_window": 5, "max_window_layers": 1},
+			map[string][]int{"self_attn.q_norm.weight": {8}, "self_attn.k_norm.weight": {8}},
+			keys{"qwen3.attention.sliding_window": "5", "qwen3.attention.sliding_window_pattern": "[0 1]", "terrace.rope.layout": "absent"}},
+		"gemma's gelu": {config{"model_type": "gemma", "hidden_act": "gelu", "tie_word_embeddings": nil}, nil,
+			keys{"terrace.activation": "absent", "terrace.tie_word_embeddings": "true"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := hftest.Llama().With(c.change)
+			shapes := hftest.Decoder(cfg)
+			for n, shape := range c.extra {
+				shapes.EachLayer("model.layers.%d.", 2, n, shape...)
+			}
+			meta, _, err := open(t, hftest.Folder(t, cfg, shapes))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for key, want := range c.want {
+				if got := value(meta, key); got != want {
+					t.Errorf("%s is %s, want %s", key, got, want)
+				}
+			}
+		})
+	}
+}
+
+// gemma3 lists the tensors of a Gemma 3 under a prefix.
+func gemma3(c config, prefix string) hftest.Shapes {
+	out := hftest.Shapes{}
+	for name, shape := range hftest.Decoder(c) {
+		if name != "lm_head.weight" {
+			out[prefix+name] = shape
+		}
+	}
+	for _, n := range []string{"pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"} {
+		out.EachLayer(prefix+"model.layers.%d.", 2, n, 16)
+	}
+	for _, n := range []string{"self_attn.q_norm.weight", "self_attn.k_norm.weight"} {
+		out.EachLayer(prefix+"model.layers.%d.", 2, n, 8)
+	}
+	return out
+}
+
+// TestGemma3 reads Gemma 3 as transformers 5 writes it (rope a layer type), and inside a multimodal config.
+func TestGemma3(t *testing.T) {
+	text := hftest.Llama().With(config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "sliding_window": 9,
+		"layer_types": []string{"sliding_attention", "full_attention"},
+		"rope_parameters": config{"full_attention": config{"rope_type": "linear", "factor": 8, "rope_theta": 1e6},
+			"sliding_attention": config{"rope_type": "default", "rope_theta": 2e4}}})
+	for name, dir := range map[string]string{
+		"text":       hftest.Folder(t, text, gemma3(text, "")),
+		"multimodal": hftest.Folder(t, config{"model_type": "gemma3", "text_config": text}, gemma3(text, "language_model.")),
+		"newer":      hftest.Folder(t, config{"model_type": "gemma3", "text_config": text}, gemma3(text, "model.language_")),
+	} {
+		meta, tensors, err := open(t, dir)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for key, want := range map[string]string{"gemma3.rope.freq_base": "1e+06", "gemma3.rope.freq_base_swa": "20000",
+			"gemma3.rope.scaling.factor": "8", "gemma3.attention.sliding_window_pattern": "2"} {
+			if got := value(meta, key); got != want {
+				t.Errorf("%s: %s is %s, want %s", name, key, got, want)
+			}
+		}
+		if len(tensors) != len(gemma3(text, "")) {
+			t.Errorf("%s: %d tensors", name, len(tensors))
+		}
+	}
+}
+
+// TestQwenAndOPT opens the families that have no golden or whose golden lacks a variant.
+func TestQwenAndOPT(t *testing.T) {
+	c, shapes := hftest.Qwen()
+	meta, tensors, err := open(t, hftest.Folder(t, c, shapes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(tensors["blk.1.attn_qkv.weight"].Shape, []int{48, 16}) || value(meta, "qwen.feed_forward_length") != "48" ||
+		value(meta, "terrace.qwen.seq_length") != "64" || value(meta, "terrace.qwen.use_logn_attn") != "true" {
+		t.Errorf("qwen: attn_qkv %v, feed_forward_length %s", tensors["blk.1.attn_qkv.weight"].Shape, value(meta, "qwen.feed_forward_length"))
+	}
+	c, shapes = hftest.OPT(8, true)
+	if meta, tensors, err = open(t, hftest.Folder(t, c, shapes)); err != nil {
+		t.Fatal(err)
+	}
+	if tensors["project_in.weight"] == nil || tensors["output_norm.weight"] != nil || value(meta, "terrace.norm_after") != "true" {
+		t.Error("opt: projections or places of the norms are wrong")
+	}
+	for name, tensor := range tensors {
+		if b, err := tensor.Bytes(); err != nil || len(b) == 0 {
+			t.Errorf("opt: %s: %d bytes, %v", name, len(b), err)
+		}
+	}
+}
+
+func TestKnown(t *testing.T) {
+	if known := hf.Known(); !slices.IsSorted(known) || !slices.Contains(known, "qwen3_moe") {
+		t.Errorf("Known() is %v", known)
+	}
+}

@@ -1,0 +1,183 @@
+package hf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"terrace/weights/gguf"
+	"terrace/weights/safetensors"
+)
+
+const (
+	singleName = "model.safetensors"
+	indexName  = "model.safetensors.index.json"
+	// maxIndexBytes bounds the index; that of the largest models has some ten MB.
+	maxIndexBytes = 64 << 20
+)
+
+// shards are the safetensors files of a folder.
+type shards struct {
+	path    string // the file that says what there is: model.safetensors or the index
+	files   []*safetensors.File
+	tensors map[string]*gguf.Tensor
+	origin  map[string]string // tensor → file
+}
+
+// openShards opens model.safetensors or, where there is none, all files that the index names.
+func openShards(dir string) (*shards, error) {
+	s := &shards{tensors: map[string]*gguf.Tensor{}, origin: map[string]string{}}
+	if err := s.open(dir); err != nil {
+		return nil, closed(err, s)
+	}
+	return s, nil
+}
+
+func (s *shards) open(dir string) error {
+	s.path = filepath.Join(dir, singleName)
+	if _, err := os.Lstat(s.path); err == nil {
+		_, err := s.openFile(dir, singleName)
+		return err
+	}
+	s.path = filepath.Join(dir, indexName)
+	if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
+		return noWeights(dir)
+	}
+	return s.openIndexed(dir)
+}
+
+// noWeights says what the folder has instead.
+func noWeights(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("hf: %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		switch filepath.Ext(e.Name()) {
+		case ".bin", ".pt", ".pth", ".pkl", ".ckpt":
+			return fmt.Errorf("hf: %s: %w: only a pickle checkpoint (%s) is there, and pickle is never opened (it can run code); convert it to safetensors", dir, ErrNoWeights, e.Name())
+		}
+	}
+	return fmt.Errorf("hf: %s: %w: neither %s nor %s is there", dir, ErrNoWeights, singleName, indexName)
+}
+
+// openFile opens one file and takes in its tensors.
+func (s *shards) openFile(dir, name string) (*safetensors.File, error) {
+	path, err := inside(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	s.files = append(s.files, f)
+	for _, t := range f.Tensors() {
+		if before, dup := s.origin[t.Name]; dup {
+			return nil, fmt.Errorf("hf: %s: duplicate tensor %q, %s has it too: %w", path, t.Name, before, ErrConfig)
+		}
+		s.tensors[t.Name], s.origin[t.Name] = t, path
+	}
+	return f, nil
+}
+
+// openIndexed reads the index's weight_map (tensor → file), opens each file once and checks that it holds what the index
+// says.
+func (s *shards) openIndexed(dir string) error {
+	top, err := readObject(dir, indexName, maxIndexBytes)
+	if err != nil {
+		return err
+	}
+	weightMap, ok := top["weight_map"].(map[string]any)
+	if !ok || len(weightMap) == 0 {
+		return fmt.Errorf("hf: %s: weight_map is missing or no object: %w", s.path, ErrConfig)
+	}
+	opened := map[string]bool{}
+	for _, tensor := range slices.Sorted(maps.Keys(weightMap)) {
+		name, ok := weightMap[tensor].(string)
+		if !ok {
+			return fmt.Errorf("hf: %s: weight_map: %q is no file name: %w", s.path, tensor, ErrConfig)
+		}
+		if !opened[name] {
+			if _, err := s.openFile(dir, name); err != nil {
+				return fmt.Errorf("hf: index %s: weight_map: shard %q: %w", s.path, name, err)
+			}
+			opened[name] = true
+		}
+		if s.origin[tensor] != filepath.Join(dir, name) {
+			return fmt.Errorf("hf: index %s: weight_map: tensor %q is missing from shard %q: %w", s.path, tensor, name, ErrMissingTensor)
+		}
+	}
+	return nil
+}
+
+// inside returns the path of a file of the folder. The name must be local and end in .safetensors; a link must lead to
+// somewhere inside the folder, or into the blobs of Hugging Face's cache (models--X/snapshots/R links to models--X/blobs).
+func inside(dir, name string) (string, error) {
+	path := filepath.Join(dir, name)
+	if !filepath.IsLocal(name) || strings.ContainsRune(name, '\\') || !strings.HasSuffix(name, ".safetensors") && !strings.HasSuffix(name, ".json") {
+		return "", fmt.Errorf("hf: %s: file name %q: want a name inside the folder that ends in .safetensors: %w", dir, name, ErrOutside)
+	}
+	realDir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", fmt.Errorf("hf: %w", err)
+	}
+	realPath, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("hf: %s: %w", path, err)
+	}
+	if within(realDir, realPath) {
+		return path, nil
+	}
+	if filepath.Base(filepath.Dir(realDir)) == "snapshots" && within(filepath.Join(realDir, "..", "..", "blobs"), realPath) {
+		return path, nil
+	}
+	return "", fmt.Errorf("hf: %s: link leads to %s: %w", path, realPath, ErrOutside)
+}
+
+func within(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+func (s *shards) tensor(name string) *gguf.Tensor { return s.tensors[name] }
+
+// fileOf names the file of a tensor.
+func (s *shards) fileOf(tensor string) string { return s.origin[tensor] }
+
+// stem returns the first prefix under which the checkpoint has a tensor, the first of all if under none.
+func (s *shards) stem(name string, prefixes ...string) string {
+	for _, p := range prefixes {
+		if s.tensors[p+name] != nil {
+			return p
+		}
+	}
+	return prefixes[0]
+}
+
+// headPrefix returns the prefix of the head, which some checkpoints keep outside of the model's own.
+func (s *shards) headPrefix(name string) string { return s.stem(name, "", "language_model.") }
+
+// withPrefix returns a tensor whose name starts so, "" if there is none.
+func (s *shards) withPrefix(prefix string) string {
+	for name := range s.tensors {
+		if strings.HasPrefix(name, prefix) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Close unmaps all files.
+func (s *shards) Close() error {
+	var errs []error
+	for _, f := range s.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,183 @@
+package hf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"terrace/internal/kernels/quant"
+	"terrace/weights/gguf"
+)
+
+// find returns a tensor of the checkpoint and checks its shape; nil after a fault. layer is for the message, -1 = none.
+func (v *view) find(name string, layer int, shape ...int) *gguf.Tensor {
+	full := v.prefix + name
+	t := v.files.tensor(full)
+	if t == nil {
+		v.faults.add("%s: tensor %q%s: %w", filepath.Base(v.files.path), full, inLayer(layer), ErrMissingTensor)
+		return nil
+	}
+	if !slices.Equal(t.Shape, shape) {
+		v.faults.add("%s: tensor %q%s: shape %v, want %v: %w", filepath.Base(v.files.fileOf(full)), full, inLayer(layer), t.Shape, shape, ErrShape)
+		return nil
+	}
+	if t.Type.BlockLen() != 1 {
+		v.faults.add("%s: tensor %q%s: dtype %s is not supported (F32, F16, BF16): %w", filepath.Base(v.files.fileOf(full)), full, inLayer(layer), t.Type, ErrConfig)
+		return nil
+	}
+	return t
+}
+
+func inLayer(layer int) string {
+	if layer < 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of layer %d", layer)
+}
+
+func (v *view) add(t *gguf.Tensor) { v.tensors = append(v.tensors, t) }
+
+// matrix presents a matrix [rows, cols] as it lies in the file.
+func (v *view) matrix(name, hfName string, layer, rows, cols int) {
+	if t := v.find(hfName, layer, rows, cols); t != nil {
+		v.add(gguf.NewTensor(name, t.Type, []int{rows, cols}, func() ([]byte, error) {
+			if raw := t.Raw(); raw != nil {
+				return raw, nil // what is presented is scanned, not what lies below
+			}
+			return t.Bytes()
+		}))
+	}
+}
+
+// transposed presents a matrix stored [cols, rows] (GPT-2's Conv1D) as [rows, cols].
+func (v *view) transposed(name, hfName string, layer, rows, cols int) {
+	if t := v.find(hfName, layer, cols, rows); t != nil {
+		v.add(gguf.NewTensor(name, t.Type, []int{rows, cols}, func() ([]byte, error) {
+			raw, err := t.Bytes()
+			if err != nil {
+				return nil, err
+			}
+			return transpose(raw, cols, rows, t.Type.BlockBytes()), nil
+		}))
+	}
+}
+
+// transpose turns [rows, cols] elements of that many bytes into [cols, rows].
+func transpose(src []byte, rows, cols, elemBytes int) []byte {
+	dst := make([]byte, len(src))
+	for i := range rows {
+		for j := range cols {
+			copy(dst[(j*rows+i)*elemBytes:][:elemBytes], src[(i*cols+j)*elemBytes:])
+		}
+	}
+	return dst
+}
+
+// vector presents a vector of n elements widened to F32, with plus added to each (Gemma's norms store w-1).
+func (v *view) vector(name, hfName string, layer, n int, plus float32) {
+	t := v.find(hfName, layer, n)
+	if t == nil {
+		return
+	}
+	v.add(gguf.NewTensor(name, quant.F32, []int{n}, func() ([]byte, error) {
+		raw, err := t.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		x := make([]float32, n)
+		quant.Dequantize(t.Type, x, raw)
+		for i := range x {
+			x[i] += plus
+		}
+		return floatBytes(x), nil
+	}))
+}
+
+// values presents a vector that was computed from the config.
+func (v *view) values(name string, x []float32) {
+	v.add(gguf.NewTensor(name, quant.F32, []int{len(x)}, func() ([]byte, error) { return floatBytes(x), nil }))
+}
+
+func floatBytes(x []float32) []byte {
+	b := make([]byte, 0, 4*len(x))
+	for _, f := range x {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
+	}
+	return b
+}
+
+// linear presents a weight [rows, cols] with its bias, where the config says that there is one.
+func (v *view) linear(name, hfName string, layer, rows, cols int, bias bool) {
+	v.matrix(name+".weight", hfName+".weight", layer, rows, cols)
+	if bias {
+		v.vector(name+".bias", hfName+".bias", layer, rows, 0)
+	}
+}
+
+// norm presents the weight and bias of a LayerNorm.
+func (v *view) layerNorm(name, hfName string, layer int) {
+	v.vector(name+".weight", hfName+".weight", layer, v.hidden, 0)
+	v.vector(name+".bias", hfName+".bias", layer, v.hidden, 0)
+}
+
+// stack presents one weight [rows, cols] of every expert as [experts, rows, cols]; pattern has a %d for the expert.
+func (v *view) stack(name, pattern string, layer, experts, rows, cols int) {
+	parts := make([]*gguf.Tensor, experts)
+	for e := range parts {
+		if parts[e] = v.find(fmt.Sprintf(pattern, e), layer, rows, cols); parts[e] == nil {
+			return
+		}
+		if parts[e].Type != parts[0].Type {
+			v.faults.add("tensor %q: dtype %s, other experts have %s: %w", v.prefix+fmt.Sprintf(pattern, e), parts[e].Type, parts[0].Type, ErrConfig)
+			return
+		}
+	}
+	kind := parts[0].Type
+	v.add(gguf.NewTensor(name, kind, []int{experts, rows, cols}, func() ([]byte, error) {
+		out := make([]byte, 0, experts*rows*kind.RowBytes(cols))
+		for _, p := range parts {
+			raw, err := p.Bytes()
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, raw...)
+		}
+		return out, nil
+	}))
+}
+
+// outer presents embedding, last norm and head of the usual decoder; the norm's weight gets plus added.
+func (v *view) outer(plus float32) {
+	v.matrix("token_embd.weight", "model.embed_tokens.weight", -1, v.vocab, v.hidden)
+	v.vector("output_norm.weight", "model.norm.weight", -1, v.hidden, plus)
+	v.head("lm_head.weight", v.hidden)
+}
+
+// head presents the output matrix, unless it is tied to the embedding.
+func (v *view) head(hfName string, cols int) {
+	if tied, err := v.meta.Bool("terrace.tie_word_embeddings"); err == nil && tied {
+		return
+	}
+	prefix := v.prefix
+	if v.files.tensor(v.prefix+hfName) == nil { // the head stands outside of what the prefix names
+		v.prefix = v.files.headPrefix(hfName)
+	}
+	v.matrix("output.weight", hfName, -1, v.vocab, cols)
+	v.prefix = prefix
+}
+
+// eachLayer calls fn for every layer until one has a fault, and refuses a checkpoint that has more layers than the config.
+func (v *view) eachLayer(stem string, fn func(i int, name, hfName string)) {
+	for i := range v.layers {
+		fn(i, layerName(i), fmt.Sprintf("%s%d.", stem, i))
+		if len(v.faults.list) > 0 {
+			return
+		}
+	}
+	beyond := fmt.Sprintf("%s%s%d.", v.prefix, stem, v.layers)
+	if name := v.files.withPrefix(beyond); name != "" {
+		v.faults.add("%s: tensor %q lies beyond the %d layers that %s says (num_hidden_layers): %w", filepath.Base(v.files.path), name, v.layers, v.cfg.where, ErrConfig)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"terrace/hub"
@@ -75,7 +74,7 @@ func (a *app) newHub() (h *hub.Hub, done func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	bar := &transferBar{app: a}
+	bar := a.newBar()
 	h, err = hub.New(hub.Options{
 		Home:       a.home(),
 		HFHome:     os.Getenv("HF_HOME"),
@@ -84,9 +83,9 @@ func (a *app) newHub() (h *hub.Hub, done func(), err error) {
 		HFEndpoint: os.Getenv("HF_ENDPOINT"),
 		Offline:    offline,
 		Notice:     func(line string) { bar.clear(); a.notice("%s", line) },
-		Progress:   bar.update,
+		Progress:   func(p hub.Progress) { bar.bytes(p.Stage+" "+p.Name, p.DoneBytes, p.TotalBytes) },
 	})
-	return h, bar.clear, hubError(err)
+	return h, bar.done, hubError(err)
 }
 
 // envBool reads a switch as Hugging Face's tools do: 1, true, yes and on are on.
@@ -111,38 +110,6 @@ func hubError(err error) error {
 		return usageError{err}
 	}
 	return err
-}
-
-// transferBar shows the bytes of a pull on stderr, on a terminal only. One stage is one bar.
-type transferBar struct {
-	app *app
-	bar *progressbar.ProgressBar
-	now hub.Progress
-}
-
-func (b *transferBar) update(p hub.Progress) {
-	if b.app.quiet || !b.app.isTTY(b.app.stderr) {
-		return
-	}
-	if b.bar == nil || p.Stage != b.now.Stage || p.TotalBytes != b.now.TotalBytes {
-		b.clear()
-		total := p.TotalBytes
-		if total == 0 {
-			total = -1 // a spinner, until the server or pip says how much there is
-		}
-		b.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(b.app.stderr), progressbar.OptionSetDescription(p.Stage+" "+p.Name), progressbar.OptionShowBytes(true),
-			progressbar.OptionShowCount(), progressbar.OptionUseIECUnits(true), progressbar.OptionSetWidth(24), progressbar.OptionClearOnFinish())
-	}
-	b.now = p
-	_ = b.bar.Set64(p.DoneBytes)
-}
-
-func (b *transferBar) clear() {
-	if b.bar != nil {
-		_ = b.bar.Clear()
-		b.bar = nil
-	}
 }
 
 // exactArgs is cobra.ExactArgs with the exit code and words of a usage error.

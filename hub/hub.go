@@ -202,6 +202,9 @@ func (h *Hub) pull(ctx context.Context, ref reference) (Result, error) {
 		if ctx.Err() != nil {
 			return Result{}, fmt.Errorf("hub: %s: pull interrupted: %w", ref.name, context.Cause(ctx))
 		}
+		if errors.Is(err, ErrNoSpace) {
+			_ = os.RemoveAll(h.stageDir(ref.name)) // a full disk needs its space back more than we need to resume
+		}
 		if errors.Is(err, ErrNoSpace) || errors.Is(err, ErrReadOnly) {
 			return Result{}, err // the next source would meet the same disk
 		}

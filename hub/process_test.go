@@ -111,3 +111,22 @@ func TestKilledPullIsResumed(t *testing.T) {
 		t.Errorf("after the kill it asked for %q, want the rest only", got)
 	}
 }
+
+func TestFullDisk(t *testing.T) {
+	server := newFakeHF(t)
+	server.serve("m.gguf", blob(42, 1<<20), nil)
+	home := t.TempDir()
+	limited := child(home, server.URL)
+	limited.Path, limited.Args = "/bin/sh", []string{"sh", "-c", `ulimit -f 100 && exec "$0"`, os.Args[0]} // 50 or 100 kB a file
+	out, err := limited.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "no space left") || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("%v, %q; want one line about the space", err, out)
+	}
+	h, _ := newTestHub(t, Options{Home: home, HFEndpoint: server.URL})
+	if exists(h.stageDir("hf:ORG/REPO:m.gguf")) {
+		t.Error("the half-finished file still fills the disk")
+	}
+	if _, err := h.Resolve(t.Context(), "hf:ORG/REPO:m.gguf"); err != nil {
+		t.Errorf("with space again: %v", err)
+	}
+}

@@ -1,0 +1,112 @@
+package gguf
+
+import (
+	"fmt"
+	"sync"
+
+	"terrace/internal/kernels/quant"
+	"terrace/weights/mapped"
+)
+
+// Tensor is a named array of weights in a ggml block format, read when first asked for.
+type Tensor struct {
+	Name  string
+	Type  quant.Type
+	Shape []int // outermost first; the last is the row length in values
+
+	load func() ([]byte, error)
+
+	mu      sync.Mutex
+	loaded  bool
+	data    []byte
+	err     error
+	scanned bool
+	scanErr error
+}
+
+// NewTensor makes a tensor whose bytes (rows of blocks, row-major) come from load, which is called at most once, at the
+// first use. Bytes of another length than shape and type say are an error.
+func NewTensor(name string, t quant.Type, shape []int, load func() ([]byte, error)) *Tensor {
+	return &Tensor{Name: name, Type: t, Shape: shape, load: load}
+}
+
+// Cols is the row length in values.
+func (t *Tensor) Cols() int { return t.Shape[len(t.Shape)-1] }
+
+// Rows is the number of rows with all leading dimensions flattened.
+func (t *Tensor) Rows() int {
+	rows := 1
+	for _, n := range t.Shape[:len(t.Shape)-1] {
+		rows *= n
+	}
+	return rows
+}
+
+// Elements is the number of values.
+func (t *Tensor) Elements() int { return t.Rows() * t.Cols() }
+
+// SizeBytes is the number of bytes of all blocks.
+func (t *Tensor) SizeBytes() int64 { return int64(t.Rows()) * int64(t.Type.RowBytes(t.Cols())) }
+
+// Raw returns the blocks without looking at them, nil if they cannot be had (Bytes says why). They must not be changed.
+func (t *Tensor) Raw() []byte {
+	data, _ := t.bytes()
+	return data
+}
+
+// Bytes returns the blocks; they must not be changed. The first call scans them for NaN and Inf, in the values of F32, F16
+// and BF16 and in the scales of blocks; errors name the tensor and wrap ErrNotFinite, ErrFormat or mapped.ErrChanged.
+func (t *Tensor) Bytes() ([]byte, error) {
+	data, err := t.bytes()
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.scanned {
+		t.scanErr, t.scanned = t.scan(data), true
+	}
+	if t.scanErr != nil {
+		return nil, t.scanErr
+	}
+	return data, nil
+}
+
+func (t *Tensor) bytes() ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.loaded {
+		return t.data, t.err
+	}
+	t.loaded = true
+	t.err = mapped.Guard(func() (err error) {
+		t.data, err = t.load()
+		return err
+	})
+	if t.err == nil && int64(len(t.data)) != t.SizeBytes() {
+		t.err = fmt.Errorf("%w: got %d bytes, want %d", ErrFormat, len(t.data), t.SizeBytes())
+	}
+	if t.err != nil {
+		t.data, t.err = nil, fmt.Errorf("gguf: tensor %q: %w", t.Name, t.err)
+	}
+	return t.data, t.err
+}
+
+func (t *Tensor) scan(data []byte) error {
+	bad := -1
+	err := mapped.Guard(func() error {
+		bad = quant.CheckFinite(t.Type, data)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("gguf: tensor %q: %w", t.Name, err)
+	}
+	if bad < 0 {
+		return nil
+	}
+	what := "value"
+	if t.Type.BlockLen() > 1 {
+		what = "scale of the block at"
+	}
+	return fmt.Errorf("gguf: tensor %q: %s row %d column %d is NaN or infinite: %w", t.Name, what, bad/t.Cols(), bad%t.Cols(), ErrNotFinite)
+}

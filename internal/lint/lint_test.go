@@ -19,7 +19,7 @@ var rules = []struct {
 	name  string
 	check func(*Repo) []Finding
 }{
-	{"gofmt", Gofmt}, {"layers", Layers}, {"docs", PackageDocs}, {"names", Names}, {"calls", Calls}, {"unsafe", Unsafe},
+	{"gofmt", Gofmt}, {"layers", Layers}, {"architecture", Architecture}, {"docs", PackageDocs}, {"names", Names}, {"calls", Calls}, {"unsafe", Unsafe},
 	{"todos", Todos}, {"machines", Machines}, {"goroutines", Goroutines},
 	{"length", func(r *Repo) []Finding {
 		list, err := os.ReadFile(ratchetFile)
@@ -99,6 +99,10 @@ func TestRules(t *testing.T) {
 		{"policy with a clock", "policy/x.go", source(`package policy`, `import "time"`), "layers", "no clock"},
 		{"simulator with a model", "simulate/x.go", source(`package simulate`, `import _ "m/model"`), "layers", "without a model"},
 		{"test imports", "policy/x_test.go", source(`package policy`, `import _ "m/engine"`), "layers", ""},
+		{"folder without a row", "hub/x.go", "package hub\n", "architecture", "no row for hub"},
+		{"row of another layer", "ARCHITECTURE.md", "| 3 | `hub` | files |\n", "architecture", "3 there and 2"},
+		{"row of an unknown folder", "ARCHITECTURE.md", "| 0 | `stuff` | all |\n", "architecture", "stuff"},
+		{"right row", "ARCHITECTURE.md", "| 2 | `hub` | files |\n", "architecture", ""},
 		{"no package comment", "hub/x.go", "package hub\n", "docs", "doc.go"},
 		{"package comment", "hub/x.go", "// Package hub finds.\npackage hub\n", "docs", ""},
 		{"command comment", "cmd/infer/x.go", "// Command infer runs.\npackage main\n", "docs", ""},

@@ -7,6 +7,8 @@ func init() {
 	registerArchitecture(architecture{config: gemma2Config, params: gemma2Params}, "gemma2")
 }
 
+// The first GGUF files of Gemma 2 have no keys for soft caps and window: what the defaults are for.
+//
 // gemma2BigLayers tells the 27B model, whose scale is 1/√(D/H): GGUF files of Gemma 2 have no key for it.
 const gemma2BigLayers = 46
 
@@ -16,9 +18,9 @@ func gemma2Config(r *reader) *Config {
 		c.AttnScale = float32(1 / math.Sqrt(float64(c.Hidden/c.Heads)))
 	}
 	c.AttnScale = r.floatOr("attention.scale", c.AttnScale)
-	c.AttnSoftcap = r.floatOr("attn_logit_softcapping", 0)
-	c.LogitSoftcap = r.floatOr("final_logit_softcapping", 0)
-	r.windows(c, 2)
+	c.AttnSoftcap = r.floatOr("attn_logit_softcapping", 50)
+	c.LogitSoftcap = r.floatOr("final_logit_softcapping", 30)
+	r.windows(c, 2, 4096)
 	return c
 }
 

@@ -11,7 +11,7 @@ func phi3Config(r *reader) *Config {
 	r.rmsEps(c)
 	r.activation(c, SiLU)
 	r.rope(c)
-	r.windows(c, 0)
+	r.windows(c, 0, 0)
 	return c
 }
 

@@ -10,6 +10,6 @@ func qwen2Config(r *reader) *Config {
 	r.rmsEps(c)
 	r.activation(c, SiLU)
 	r.rope(c)
-	r.windows(c, 0)
+	r.windows(c, 0, 0)
 	return c
 }

@@ -10,7 +10,7 @@ func smollm3Config(r *reader) *Config {
 	r.rmsEps(c)
 	r.activation(c, SiLU)
 	r.rope(c)
-	r.windows(c, 0)
+	r.windows(c, 0, 0)
 	const key, interval = "terrace.rope.layers", 4
 	rotates := r.flagsOr(key, c.Layers, true)
 	for i := range c.Layer {

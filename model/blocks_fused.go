@@ -56,9 +56,9 @@ func (r *reader) activation(c *Config, own Activation) {
 }
 
 // windows sets the sliding window of the layers that have one: all, unless a pattern says which (period: what the
-// architecture does without one; 0 = all layers slide).
-func (r *reader) windows(c *Config, period int) {
-	window := r.intOr("attention.sliding_window", 0)
+// architecture does without one; 0 = all layers slide). def is the window of a file that does not say; 0 = none.
+func (r *reader) windows(c *Config, period, def int) {
+	window := r.intOr("attention.sliding_window", def)
 	if window < 0 {
 		r.fail("metadata %q is %d, want 0 or more: %w", r.key("attention.sliding_window"), window, ErrConfig)
 	}

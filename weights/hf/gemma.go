@@ -38,16 +38,17 @@ func gemmaFigures(v *view) {
 // gemmaAttention reads what Gemma 2 and 3 add to attention and logits.
 func gemmaAttention(v *view, attnCap, finalCap float64) {
 	v.setFloat("attention.scale", 1/math.Sqrt(v.cfg.floatOr("query_pre_attn_scalar", 256, 1e-3, 1e6)))
-	softcap := func(key, hfKey string, def float64) {
-		if _, given := v.cfg.values[hfKey]; given && !v.cfg.has(hfKey) {
-			return // null: none
+	softcap := func(key string, def float64) {
+		if _, given := v.cfg.values[key]; given && !v.cfg.has(key) {
+			v.setFloat(key, 0) // null: none, where GGUF's default would be another
+			return
 		}
-		if x := v.cfg.floatOr(hfKey, def, 0, 1e6); x > 0 {
+		if x := v.cfg.floatOr(key, def, 0, 1e6); x > 0 {
 			v.setFloat(key, x)
 		}
 	}
-	softcap("attn_logit_softcapping", "attn_logit_softcapping", attnCap)
-	softcap("final_logit_softcapping", "final_logit_softcapping", finalCap)
+	softcap("attn_logit_softcapping", attnCap)
+	softcap("final_logit_softcapping", finalCap)
 	v.window(4096)
 }
 

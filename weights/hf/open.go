@@ -17,7 +17,8 @@ const (
 )
 
 // Open presents the Hugging Face model folder dir (see the package comment). Only the headers of the weight files are read;
-// the closer unmaps them, after which the tensors must not be used. Errors wrap ErrConfig, ErrUnknownArchitecture,
+// the closer unmaps them, after which the tensors must not be used; it also has SizeBytes() int64 and CheckUnchanged() error
+// over all weight files. Errors wrap ErrConfig, ErrUnknownArchitecture,
 // ErrQuantized, ErrMissingTensor, ErrShape, ErrNoWeights, ErrOutside or what package safetensors returns.
 func Open(dir string) (*gguf.Meta, []*gguf.Tensor, io.Closer, error) {
 	config, err := readObject(dir, configName, maxConfigBytes)

@@ -26,12 +26,13 @@ type shards struct {
 	path    string // the file that says what there is: model.safetensors or the index
 	files   []*safetensors.File
 	tensors map[string]*gguf.Tensor
-	origin  map[string]string // tensor → file
+	origin  map[string]string // tensor of any dtype → file
+	dtypes  map[string]string // of tensors that cannot be weights
 }
 
 // openShards opens model.safetensors or, where there is none, all files that the index names.
 func openShards(dir string) (*shards, error) {
-	s := &shards{tensors: map[string]*gguf.Tensor{}, origin: map[string]string{}}
+	s := &shards{tensors: map[string]*gguf.Tensor{}, origin: map[string]string{}, dtypes: map[string]string{}}
 	if err := s.open(dir); err != nil {
 		return nil, closed(err, s)
 	}
@@ -41,8 +42,7 @@ func openShards(dir string) (*shards, error) {
 func (s *shards) open(dir string) error {
 	s.path = filepath.Join(dir, singleName)
 	if _, err := os.Lstat(s.path); err == nil {
-		_, err := s.openFile(dir, singleName)
-		return err
+		return s.openFile(dir, singleName)
 	}
 	s.path = filepath.Join(dir, indexName)
 	if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
@@ -67,23 +67,27 @@ func noWeights(dir string) error {
 }
 
 // openFile opens one file and takes in its tensors.
-func (s *shards) openFile(dir, name string) (*safetensors.File, error) {
+func (s *shards) openFile(dir, name string) error {
 	path, err := inside(dir, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f, err := safetensors.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.files = append(s.files, f)
-	for _, t := range f.Tensors() {
-		if before, dup := s.origin[t.Name]; dup {
-			return nil, fmt.Errorf("hf: %s: duplicate tensor %q, %s has it too: %w", path, t.Name, before, ErrConfig)
+	for _, e := range f.Entries() {
+		if before, dup := s.origin[e.Name]; dup {
+			return fmt.Errorf("hf: %s: duplicate tensor %q, %s has it too: %w", path, e.Name, before, ErrConfig)
 		}
-		s.tensors[t.Name], s.origin[t.Name] = t, path
+		s.origin[e.Name], s.dtypes[e.Name] = path, e.DType
 	}
-	return f, nil
+	for _, t := range f.Tensors() {
+		s.tensors[t.Name] = t
+		delete(s.dtypes, t.Name)
+	}
+	return nil
 }
 
 // openIndexed reads the index's weight_map (tensor → file), opens each file once and checks that it holds what the index
@@ -104,7 +108,7 @@ func (s *shards) openIndexed(dir string) error {
 			return fmt.Errorf("hf: %s: weight_map: %q is no file name: %w", s.path, tensor, ErrConfig)
 		}
 		if !opened[name] {
-			if _, err := s.openFile(dir, name); err != nil {
+			if err := s.openFile(dir, name); err != nil {
 				return fmt.Errorf("hf: index %s: weight_map: shard %q: %w", s.path, name, err)
 			}
 			opened[name] = true
@@ -171,6 +175,24 @@ func (s *shards) withPrefix(prefix string) string {
 		}
 	}
 	return ""
+}
+
+// SizeBytes is the size of all files.
+func (s *shards) SizeBytes() (n int64) {
+	for _, f := range s.files {
+		n += f.SizeBytes()
+	}
+	return n
+}
+
+// CheckUnchanged reports the first file that is no longer the one that was opened; errors wrap mapped.ErrChanged.
+func (s *shards) CheckUnchanged() error {
+	for _, f := range s.files {
+		if err := f.CheckUnchanged(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close unmaps all files.

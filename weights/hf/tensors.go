@@ -15,16 +15,16 @@ import (
 func (v *view) find(name string, layer int, shape ...int) *gguf.Tensor {
 	full := v.prefix + name
 	t := v.files.tensor(full)
+	if kind := v.files.dtypes[full]; kind != "" {
+		v.faults.add("%s: tensor %q%s: dtype %s is not supported (F32, F16, BF16): %w", filepath.Base(v.files.fileOf(full)), full, inLayer(layer), kind, ErrConfig)
+		return nil
+	}
 	if t == nil {
 		v.faults.add("%s: tensor %q%s: %w", filepath.Base(v.files.path), full, inLayer(layer), ErrMissingTensor)
 		return nil
 	}
 	if !slices.Equal(t.Shape, shape) {
 		v.faults.add("%s: tensor %q%s: shape %v, want %v: %w", filepath.Base(v.files.fileOf(full)), full, inLayer(layer), t.Shape, shape, ErrShape)
-		return nil
-	}
-	if t.Type.BlockLen() != 1 {
-		v.faults.add("%s: tensor %q%s: dtype %s is not supported (F32, F16, BF16): %w", filepath.Base(v.files.fileOf(full)), full, inLayer(layer), t.Type, ErrConfig)
 		return nil
 	}
 	return t

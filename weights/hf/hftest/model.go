@@ -22,7 +22,6 @@ type Model struct {
 	arch    string
 
 	layers, hidden, heads, kvHeads, keyDim int
-	rope                                   []float64 // inverse frequencies within the original context; nil = no rotation
 }
 
 // New reads all tensors.

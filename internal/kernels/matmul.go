@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"unsafe"
 
 	"terrace/internal/kernels/quant"
 )
@@ -31,27 +32,32 @@ const (
 
 // matmulJob is the state of the MatMul in flight, kept in the pool so that steady state allocates nothing.
 type matmulJob struct {
-	phase    Phase
 	x        []float32
 	n, cols  int
 	products []Product
+	integer  []bool // by product: int8 activations, else float32
+	acts     activations
 	tasks    []matmulTask
 	scratch  []matmulScratch // one a worker
-	exact    func(worker, i int)
+	quantize func(worker, i int)
+	compute  func(worker, i int)
 }
 
-// matmulTask is a range of row tiles of one product.
-type matmulTask struct{ product, first, last int }
+// matmulTask is a range of row tiles of one product times a range of activation rows: for integer products a range of
+// groups, for float products of rows.
+type matmulTask struct{ product, first, last, from, to int }
 
 type matmulScratch struct {
 	row   [panelCols]float32
 	panel [panelCols * tileRows]float32 // [column][row]
-	out   []float32                     // [n, tileRows]
+	out   [panelRows * tileRows]float32
+	_     [64]byte
 }
 
 func (j *matmulJob) init(p *Pool) {
 	j.scratch = make([]matmulScratch, p.threads)
-	j.exact = j.exactTask
+	j.quantize = j.quantizeTask
+	j.compute = j.computeTask
 }
 
 // MatMul computes Dst[r] = W x[r] for the n rows of x [n, cols] and every product. All products share cols. A row's
@@ -70,52 +76,183 @@ func (p *Pool) MatMul(ph Phase, x []float32, n int, products ...Product) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	j := &p.mm
-	j.phase, j.x, j.n, j.cols = ph, x, n, cols
+	j.x, j.n, j.cols = x, n, cols
 	j.products = append(j.products[:0], products...) // copied: the caller's list stays off the heap
+	if simd != nil {
+		for _, q := range products {
+			p.ensurePacked(q.W)
+		}
+	}
+	if j.chooseKernels(ph) {
+		if n <= 4 {
+			for _, g := range j.acts.groups {
+				j.acts.quantizeGroup(simd, g, x)
+			}
+		} else {
+			p.run(len(j.acts.groups), j.quantize)
+		}
+	}
 	j.split(p.threads)
-	p.run(len(j.tasks), j.exact)
+	p.run(len(j.tasks), j.compute)
 	j.x = nil
 	clear(j.products)
 }
 
-// split cuts the row tiles of all products into about four tasks a thread, so that an uneven or disturbed core does
-// not hold up the rest.
+// chooseKernels decides per product between integer and float arithmetic and plans the activation groups; it reports
+// whether any product is an integer one. Groups are of the sizes that the poorest of the products' kernels has.
+func (j *matmulJob) chooseKernels(ph Phase) bool {
+	j.integer = j.integer[:0]
+	var sizes []dotKernel
+	for _, q := range j.products {
+		integer := simd != nil && ph != Exact && simd.quantised(q.W.typ)
+		j.integer = append(j.integer, integer)
+		if integer && (sizes == nil || simd.tiles[q.W.typ].dot[0].rows < sizes[0].rows) {
+			sizes = simd.tiles[q.W.typ].dot
+		}
+	}
+	if sizes != nil {
+		j.acts.plan(j.n, j.cols, sizes)
+	}
+	return sizes != nil
+}
+
+// Rows of activations that are multiplied with a tile before the next tile is taken: integer activations of about
+// actChunkBytes stay in the second-level cache while all tiles of a task pass by, and a float panel is used panelRows
+// times.
+const (
+	actChunkBytes = 384 << 10
+	panelRows     = 128
+)
+
+// split cuts the job into tasks: about eight a thread when there are few rows, so that an uneven or disturbed core does
+// not hold up the rest, and chunks of rows as above.
 func (j *matmulJob) split(threads int) {
 	total := 0
 	for _, q := range j.products {
 		total += tilesOf(q.W.rows)
 	}
-	step := max(1, total/(4*threads))
+	step := max(1, total/(8*threads))
 	j.tasks = j.tasks[:0]
 	for i, q := range j.products {
 		tiles := tilesOf(q.W.rows)
-		for first := 0; first < tiles; first += step {
-			j.tasks = append(j.tasks, matmulTask{i, first, min(first+step, tiles)})
+		for from := 0; from < j.chunkEnd(i); {
+			to := j.nextChunk(i, from)
+			for first := 0; first < tiles; first += step {
+				j.tasks = append(j.tasks, matmulTask{i, first, min(first+step, tiles), from, to})
+			}
+			from = to
 		}
 	}
 }
 
+func (j *matmulJob) chunkEnd(product int) int {
+	if j.integer[product] {
+		return len(j.acts.groups)
+	}
+	return j.n
+}
+
+// nextChunk is the end of the chunk of groups or rows that starts at from.
+func (j *matmulJob) nextChunk(product, from int) int {
+	if !j.integer[product] {
+		return min(from+panelRows, j.n)
+	}
+	rows, to := 0, from
+	for to < len(j.acts.groups) && (rows == 0 || rows*j.acts.records*actBytes < actChunkBytes) {
+		rows += j.acts.groups[to].rows
+		to++
+	}
+	return to
+}
+
 func tilesOf(rows int) int { return (rows + tileRows - 1) / tileRows }
 
-// exactTask computes a range of row tiles from dequantised panels.
-func (j *matmulJob) exactTask(worker, i int) {
-	t, s := j.tasks[i], &j.scratch[worker]
-	q := j.products[t.product]
-	if cap(s.out) < j.n*tileRows {
-		s.out = make([]float32, j.n*tileRows)
+func (j *matmulJob) quantizeTask(_, i int) {
+	j.acts.quantizeGroup(simd, j.acts.groups[i], j.x)
+}
+
+func (j *matmulJob) computeTask(worker, i int) {
+	t := &j.tasks[i]
+	switch {
+	case j.integer[t.product]:
+		j.integerTask(t, &j.scratch[worker])
+	case simd != nil:
+		j.floatTask(t, &j.scratch[worker])
+	default:
+		j.plainTask(t, &j.scratch[worker])
 	}
-	out := s.out[:j.n*tileRows]
+}
+
+// integerTask multiplies the packed tiles with the quantised activations.
+func (j *matmulJob) integerTask(t *matmulTask, s *matmulScratch) {
+	q := j.products[t.product]
+	kernels := simd.tiles[q.W.typ].dot
 	for tile := t.first; tile < t.last; tile++ {
-		clear(out)
+		w, row0 := q.W.tileAt(tile), tile*tileRows
+		rows := min(tileRows, q.W.rows-row0)
+		for _, g := range j.acts.groups[t.from:t.to] {
+			k := 0
+			for kernels[k].rows > g.rows {
+				k++
+			}
+			if rows == tileRows {
+				kernels[k].run(&q.Dst[g.first*q.W.rows+row0], uintptr(q.W.rows)*4, w, j.acts.at(g), j.acts.records)
+				continue
+			}
+			kernels[k].run(&s.out[0], tileRows*4, w, j.acts.at(g), j.acts.records)
+			s.scatter(q, g.first, g.rows, row0, rows)
+		}
+	}
+}
+
+// scatter copies rows [n, 16] of the scratch to where they belong in the product's results.
+func (s *matmulScratch) scatter(q Product, from, n, row0, rows int) {
+	for r := range n {
+		copy(q.Dst[(from+r)*q.W.rows+row0:][:rows], s.out[r*tileRows:])
+	}
+}
+
+// floatTask multiplies float panels, the packed tile itself or unpacked from it, with the float activations.
+func (j *matmulJob) floatTask(t *matmulTask, s *matmulScratch) {
+	q, n := j.products[t.product], t.to-t.from
+	kernels, unpack := simd.panels[q.W.typ], simd.tiles[q.W.typ].unpack
+	if unpack != nil {
+		kernels = simd.panels[quant.F32]
+	}
+	for tile := t.first; tile < t.last; tile++ {
+		w, row0 := q.W.tileAt(tile), tile*tileRows
+		clear(s.out[:n*tileRows])
 		for c := 0; c < j.cols; c += panelCols {
 			k := min(panelCols, j.cols-c)
-			s.fill(q.W, tile*tileRows, c, k)
-			panelGo(out, j.x[c:], j.cols, s.panel[:k*tileRows], j.n, k)
+			panel := (*byte)(unsafe.Add(unsafe.Pointer(w), c*tileRows*q.W.typ.BlockBytes()))
+			if unpack != nil {
+				panel = (*byte)(unsafe.Pointer(&s.panel[0]))
+				unpack(&s.panel[0], w, c/recordCols, k/recordCols)
+			}
+			for r, v := 0, 0; r < n; {
+				for kernels[v].rows > n-r {
+					v++
+				}
+				kernels[v].run(&s.out[r*tileRows], panel, &j.x[(t.from+r)*j.cols+c], uintptr(j.cols)*4, k)
+				r += kernels[v].rows
+			}
 		}
-		rows := min(tileRows, q.W.rows-tile*tileRows)
-		for r := range j.n {
-			copy(q.Dst[r*q.W.rows+tile*tileRows:][:rows], out[r*tileRows:])
+		s.scatter(q, t.from, n, row0, min(tileRows, q.W.rows-row0))
+	}
+}
+
+// plainTask is floatTask in plain Go, on panels dequantised from the matrix's own bytes.
+func (j *matmulJob) plainTask(t *matmulTask, s *matmulScratch) {
+	q, n := j.products[t.product], t.to-t.from
+	for tile := t.first; tile < t.last; tile++ {
+		row0 := tile * tileRows
+		clear(s.out[:n*tileRows])
+		for c := 0; c < j.cols; c += panelCols {
+			k := min(panelCols, j.cols-c)
+			s.fill(q.W, row0, c, k)
+			panelGo(s.out[:], j.x[t.from*j.cols+c:], j.cols, s.panel[:k*tileRows], n, k)
 		}
+		s.scatter(q, t.from, n, row0, min(tileRows, q.W.rows-row0))
 	}
 }
 

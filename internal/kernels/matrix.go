@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"terrace/internal/kernels/quant"
 )
@@ -16,8 +18,9 @@ type Matrix struct {
 	rowBytes   int
 	data       []byte
 
-	pack     sync.Once
-	packed   []byte
+	packing  sync.Mutex
+	packed   atomic.Pointer[byte] // tiles; nil until the first use on a SIMD path
+	tile     int                  // bytes of a packed tile
 	released func()
 }
 
@@ -36,7 +39,7 @@ func NewMatrix(t quant.Type, rows, cols int, data []byte) (*Matrix, error) {
 		return nil, fmt.Errorf("kernels: matrix [%d, %d] of type %v: got %d bytes, want %d rows of %d: %w",
 			rows, cols, t, len(data), rows, rowBytes, ErrShape)
 	}
-	return &Matrix{typ: t, rows: rows, cols: cols, rowBytes: rowBytes, data: data}, nil
+	return &Matrix{typ: t, rows: rows, cols: cols, rowBytes: rowBytes, data: data, tile: tileBytes(t, cols)}, nil
 }
 
 // Rows is the number of outputs of a product.
@@ -56,3 +59,35 @@ func (m *Matrix) Row(dst []float32, i int) {
 // OnPacked sets a function that is called once after the matrix was packed, from the goroutine of MatMul: the owner of
 // mapped bytes then tells the system that it may drop their pages (they are read again when needed).
 func (m *Matrix) OnPacked(f func()) { m.released = f }
+
+// tileAt is packed tile i.
+func (m *Matrix) tileAt(i int) *byte {
+	return (*byte)(unsafe.Add(unsafe.Pointer(m.packed.Load()), i*m.tile))
+}
+
+// ensurePacked packs the matrix with the pool's workers unless it is packed already. The caller holds p.mu.
+func (p *Pool) ensurePacked(m *Matrix) {
+	if m.packed.Load() != nil {
+		return
+	}
+	m.packing.Lock()
+	defer m.packing.Unlock()
+	if m.packed.Load() != nil {
+		return
+	}
+	tiles := tilesOf(m.rows)
+	buf := packedMemory(m, tiles*m.tile+tilePad)
+	const step = 8
+	p.run((tiles+step-1)/step, func(_, i int) {
+		for t := i * step; t < min(tiles, (i+1)*step); t++ {
+			m.packTile(buf[t*m.tile:(t+1)*m.tile], t*tileRows)
+		}
+	})
+	m.packed.Store(&buf[0])
+	if m.released != nil {
+		m.released()
+	}
+}
+
+// tilePad is room behind the last tile, so that a load of the last record's scales may be a whole vector.
+const tilePad = 64

@@ -11,11 +11,11 @@ import (
 // simd is one vector machine: the same kernel text is emitted for 16 rows in a zmm register (AVX-512 with VNNI) and
 // for 8 rows in a ymm register (AVX2), where a tile of 16 rows is two passes.
 type simd struct {
-	isa   string
-	zmm   bool
-	lanes int // float32 lanes of a register
-	regs  []reg.VecPhysical
-	used  int
+	isa    string
+	zmm    bool
+	lanes  int // float32 lanes of a register
+	regs   []reg.VecPhysical
+	used   int
 	consts map[string]Mem
 }
 

@@ -1,0 +1,70 @@
+//go:build amd64 && !purego
+
+package kernels
+
+import (
+	"terrace/internal/kernels/amd64/avx2"
+	"terrace/internal/kernels/amd64/avx512"
+	"terrace/internal/kernels/quant"
+)
+
+func init() {
+	onSelect(func(path isa) {
+		switch {
+		case path >= isaAVX512:
+			simd = &avx512Machine
+		case path == isaAVX2:
+			simd = &avx2Machine
+		default:
+			simd = nil
+		}
+	})
+}
+
+var avx512Machine = machine{
+	quantize: avx512.Quantize,
+	tiles: [64]tileKernels{
+		quant.Q4_0:   {[]dotKernel{{16, avx512.DotQ4_0x16}, {8, avx512.DotQ4_0x8}, {4, avx512.DotQ4_0x4}, {2, avx512.DotQ4_0x2}, {1, avx512.DotQ4_0x1}}, avx512.UnpackQ4_0},
+		quant.Q4_1:   {[]dotKernel{{16, avx512.DotQ4_1x16}, {8, avx512.DotQ4_1x8}, {4, avx512.DotQ4_1x4}, {2, avx512.DotQ4_1x2}, {1, avx512.DotQ4_1x1}}, avx512.UnpackQ4_1},
+		quant.Q5_0:   {[]dotKernel{{16, avx512.DotQ5_0x16}, {8, avx512.DotQ5_0x8}, {4, avx512.DotQ5_0x4}, {2, avx512.DotQ5_0x2}, {1, avx512.DotQ5_0x1}}, avx512.UnpackQ5_0},
+		quant.Q5_1:   {[]dotKernel{{16, avx512.DotQ5_1x16}, {8, avx512.DotQ5_1x8}, {4, avx512.DotQ5_1x4}, {2, avx512.DotQ5_1x2}, {1, avx512.DotQ5_1x1}}, avx512.UnpackQ5_1},
+		quant.Q8_0:   {[]dotKernel{{16, avx512.DotQ8_0x16}, {8, avx512.DotQ8_0x8}, {4, avx512.DotQ8_0x4}, {2, avx512.DotQ8_0x2}, {1, avx512.DotQ8_0x1}}, avx512.UnpackQ8_0},
+		quant.Q2_K:   {[]dotKernel{{16, avx512.DotQ2_Kx16}, {8, avx512.DotQ2_Kx8}, {4, avx512.DotQ2_Kx4}, {2, avx512.DotQ2_Kx2}, {1, avx512.DotQ2_Kx1}}, avx512.UnpackQ2_K},
+		quant.Q3_K:   {[]dotKernel{{16, avx512.DotQ3_Kx16}, {8, avx512.DotQ3_Kx8}, {4, avx512.DotQ3_Kx4}, {2, avx512.DotQ3_Kx2}, {1, avx512.DotQ3_Kx1}}, avx512.UnpackQ3_K},
+		quant.Q4_K:   {[]dotKernel{{16, avx512.DotQ4_Kx16}, {8, avx512.DotQ4_Kx8}, {4, avx512.DotQ4_Kx4}, {2, avx512.DotQ4_Kx2}, {1, avx512.DotQ4_Kx1}}, avx512.UnpackQ4_K},
+		quant.Q5_K:   {[]dotKernel{{16, avx512.DotQ5_Kx16}, {8, avx512.DotQ5_Kx8}, {4, avx512.DotQ5_Kx4}, {2, avx512.DotQ5_Kx2}, {1, avx512.DotQ5_Kx1}}, avx512.UnpackQ5_K},
+		quant.Q6_K:   {[]dotKernel{{16, avx512.DotQ6_Kx16}, {8, avx512.DotQ6_Kx8}, {4, avx512.DotQ6_Kx4}, {2, avx512.DotQ6_Kx2}, {1, avx512.DotQ6_Kx1}}, avx512.UnpackQ6_K},
+		quant.IQ4_NL: {[]dotKernel{{16, avx512.DotIQ4_NLx16}, {8, avx512.DotIQ4_NLx8}, {4, avx512.DotIQ4_NLx4}, {2, avx512.DotIQ4_NLx2}, {1, avx512.DotIQ4_NLx1}}, avx512.UnpackIQ4_NL},
+		quant.IQ4_XS: {[]dotKernel{{16, avx512.DotIQ4_XSx16}, {8, avx512.DotIQ4_XSx8}, {4, avx512.DotIQ4_XSx4}, {2, avx512.DotIQ4_XSx2}, {1, avx512.DotIQ4_XSx1}}, avx512.UnpackIQ4_XS},
+		quant.MXFP4:  {[]dotKernel{{16, avx512.DotMXFP4x16}, {8, avx512.DotMXFP4x8}, {4, avx512.DotMXFP4x4}, {2, avx512.DotMXFP4x2}, {1, avx512.DotMXFP4x1}}, avx512.UnpackMXFP4},
+	},
+	panels: [64][]panelKernel{
+		quant.F32:  {{8, avx512.PanelF32x8}, {4, avx512.PanelF32x4}, {2, avx512.PanelF32x2}, {1, avx512.PanelF32x1}},
+		quant.F16:  {{8, avx512.PanelF16x8}, {4, avx512.PanelF16x4}, {2, avx512.PanelF16x2}, {1, avx512.PanelF16x1}},
+		quant.BF16: {{8, avx512.PanelBF16x8}, {4, avx512.PanelBF16x4}, {2, avx512.PanelBF16x2}, {1, avx512.PanelBF16x1}},
+	},
+}
+
+var avx2Machine = machine{
+	quantize: avx2.Quantize,
+	tiles: [64]tileKernels{
+		quant.Q4_0:   {[]dotKernel{{4, avx2.DotQ4_0x4}, {2, avx2.DotQ4_0x2}, {1, avx2.DotQ4_0x1}}, avx2.UnpackQ4_0},
+		quant.Q4_1:   {[]dotKernel{{4, avx2.DotQ4_1x4}, {2, avx2.DotQ4_1x2}, {1, avx2.DotQ4_1x1}}, avx2.UnpackQ4_1},
+		quant.Q5_0:   {[]dotKernel{{2, avx2.DotQ5_0x2}, {1, avx2.DotQ5_0x1}}, avx2.UnpackQ5_0},
+		quant.Q5_1:   {[]dotKernel{{2, avx2.DotQ5_1x2}, {1, avx2.DotQ5_1x1}}, avx2.UnpackQ5_1},
+		quant.Q8_0:   {[]dotKernel{{2, avx2.DotQ8_0x2}, {1, avx2.DotQ8_0x1}}, avx2.UnpackQ8_0},
+		quant.Q2_K:   {[]dotKernel{{1, avx2.DotQ2_Kx1}}, avx2.UnpackQ2_K},
+		quant.Q3_K:   {[]dotKernel{{2, avx2.DotQ3_Kx2}, {1, avx2.DotQ3_Kx1}}, avx2.UnpackQ3_K},
+		quant.Q4_K:   {[]dotKernel{{4, avx2.DotQ4_Kx4}, {2, avx2.DotQ4_Kx2}, {1, avx2.DotQ4_Kx1}}, avx2.UnpackQ4_K},
+		quant.Q5_K:   {[]dotKernel{{2, avx2.DotQ5_Kx2}, {1, avx2.DotQ5_Kx1}}, avx2.UnpackQ5_K},
+		quant.Q6_K:   {[]dotKernel{{2, avx2.DotQ6_Kx2}, {1, avx2.DotQ6_Kx1}}, avx2.UnpackQ6_K},
+		quant.IQ4_NL: {[]dotKernel{{2, avx2.DotIQ4_NLx2}, {1, avx2.DotIQ4_NLx1}}, avx2.UnpackIQ4_NL},
+		quant.IQ4_XS: {[]dotKernel{{2, avx2.DotIQ4_XSx2}, {1, avx2.DotIQ4_XSx1}}, avx2.UnpackIQ4_XS},
+		quant.MXFP4:  {[]dotKernel{{2, avx2.DotMXFP4x2}, {1, avx2.DotMXFP4x1}}, avx2.UnpackMXFP4},
+	},
+	panels: [64][]panelKernel{
+		quant.F32:  {{4, avx2.PanelF32x4}, {2, avx2.PanelF32x2}, {1, avx2.PanelF32x1}},
+		quant.F16:  {{4, avx2.PanelF16x4}, {2, avx2.PanelF16x2}, {1, avx2.PanelF16x1}},
+		quant.BF16: {{4, avx2.PanelBF16x4}, {2, avx2.PanelBF16x2}, {1, avx2.PanelBF16x1}},
+	},
+}

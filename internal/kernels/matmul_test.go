@@ -1,0 +1,243 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"terrace/internal/kernels/quant"
+	"terrace/internal/kernels/ref"
+)
+
+// halfScales are the byte offsets of the float16 scales in a block: random bytes there would be NaN or huge.
+var halfScales = map[quant.Type][]int{
+	quant.Q4_0: {0}, quant.Q4_1: {0, 2}, quant.Q5_0: {0}, quant.Q5_1: {0, 2}, quant.Q8_0: {0}, quant.Q2_K: {80, 82},
+	quant.Q3_K: {108}, quant.Q4_K: {0, 2}, quant.Q5_K: {0, 2}, quant.Q6_K: {208}, quant.IQ4_NL: {0}, quant.IQ4_XS: {0},
+}
+
+// randomWeights makes rows × cols weights of any type whose bits are all in use.
+func randomWeights(rnd *rand.Rand, t quant.Type, rows, cols int) []byte {
+	w := make([]byte, rows*t.RowBytes(cols))
+	for i := range w {
+		w[i] = byte(rnd.Uint32())
+	}
+	for at := 0; at < len(w); at += t.BlockBytes() {
+		switch b := w[at : at+t.BlockBytes()]; t {
+		case quant.F32:
+			binary.LittleEndian.PutUint32(b, math.Float32bits(float32(rnd.NormFloat64())))
+		case quant.F16:
+			binary.LittleEndian.PutUint16(b, uint16(rnd.Uint32())&0x8FFF|uint16(8+rnd.IntN(8))<<10)
+		case quant.BF16:
+			binary.LittleEndian.PutUint16(b, uint16(math.Float32bits(float32(rnd.NormFloat64()))>>16))
+		case quant.MXFP4:
+			b[0] = byte(118 + rnd.IntN(10))
+		default:
+			for _, o := range halfScales[t] {
+				binary.LittleEndian.PutUint16(b[o:], uint16(rnd.Uint32())&0x83FF|uint16(5+rnd.IntN(6))<<10)
+			}
+		}
+	}
+	return w
+}
+
+func randomRows(rnd *rand.Rand, n, cols int) []float32 {
+	x := make([]float32, n*cols)
+	for i := range x {
+		x[i] = float32(rnd.NormFloat64() * math.Exp(rnd.NormFloat64()))
+	}
+	return x
+}
+
+// eachPath runs the body once for every path of this machine and restores the selection.
+func eachPath(t *testing.T, body func(t *testing.T)) {
+	was := Path()
+	defer func() { _ = Select(was) }()
+	for _, path := range Available() {
+		if err := Select(path); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(path, body)
+	}
+}
+
+func newMatrix(t testing.TB, typ quant.Type, rows, cols int, w []byte) *Matrix {
+	m, err := NewMatrix(typ, rows, cols, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+var phaseNames = map[Phase]string{Prefill: "prefill", Decode: "decode", Exact: "exact"}
+
+// worst is the largest error relative to the sum of magnitudes.
+func worst(got []float32, want ref.Product) float64 {
+	most := 0.0
+	for i, s := range want.Sum {
+		e := math.Abs(float64(got[i])-s) / max(want.Magnitude[i], 1e-30)
+		if !(e <= most) {
+			most = e
+		}
+	}
+	return most
+}
+
+// TestMatMulAgainstRef: every path, phase and type, with row counts around the tile height and every size of group.
+func TestMatMulAgainstRef(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		pool := NewPool(2)
+		defer pool.Close()
+		for _, typ := range quant.Types() {
+			rnd := rand.New(rand.NewPCG(1, uint64(typ)))
+			for _, shape := range [][3]int{{1, 256, 1}, {16, 512, 3}, {37, 768, 21}, {96, 256, 40}} {
+				rows, cols, n := shape[0], shape[1], shape[2]
+				if typ.BlockLen() == 32 {
+					cols -= 96
+				}
+				if typ.BlockLen() == 1 {
+					cols -= 5
+				}
+				w, x := randomWeights(rnd, typ, rows, cols), randomRows(rnd, n, cols)
+				m := newMatrix(t, typ, rows, cols, w)
+				exact := ref.MatMul(typ, w, rows, cols, x, n)
+				for ph, name := range phaseNames {
+					want, limit := exact, 1e-6
+					if simd != nil && ph != Exact && simd.quantised(typ) {
+						want, limit = ref.MatMulInt8(typ, w, rows, cols, x, n), 2e-6
+					}
+					dst := make([]float32, n*rows)
+					pool.MatMul(ph, x, n, Product{m, dst})
+					if e := worst(dst, want); !(e <= limit) {
+						t.Errorf("%v %s %v: error %.3g of the magnitudes, limit %.3g", typ, name, shape, e, limit)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestMatMulRowsAlone: a row's bits do not depend on the rows beside it, on the threads, nor on the other products.
+func TestMatMulRowsAlone(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		one, three := NewPool(1), NewPool(3)
+		defer one.Close()
+		defer three.Close()
+		for _, typ := range quant.Types() {
+			rnd := rand.New(rand.NewPCG(2, uint64(typ)))
+			const rows, cols, n = 50, 512, 31
+			m := newMatrix(t, typ, rows, cols, randomWeights(rnd, typ, rows, cols))
+			q2 := newMatrix(t, quant.Q2_K, rows, cols, randomWeights(rnd, quant.Q2_K, rows, cols))
+			x := randomRows(rnd, n, cols)
+			for ph, name := range phaseNames {
+				all, other := make([]float32, n*rows), make([]float32, n*rows)
+				three.MatMul(ph, x, n, Product{m, all}, Product{q2, other})
+				for r := range n {
+					alone := make([]float32, rows)
+					one.MatMul(ph, x[r*cols:(r+1)*cols], 1, Product{m, alone})
+					if !slices.Equal(alone, all[r*rows:(r+1)*rows]) {
+						t.Fatalf("%v %s: row %d alone differs from the same row among %d", typ, name, r, n)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestUnpackEqualsDequantize: the panels of the Exact phase hold the very values of quant.Dequantize.
+func TestUnpackEqualsDequantize(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		if simd == nil {
+			t.Skip("plain Go dequantises with package quant itself")
+		}
+		pool := NewPool(1)
+		defer pool.Close()
+		for _, typ := range quant.Types() {
+			unpack := simd.tiles[typ].unpack
+			if unpack == nil {
+				continue
+			}
+			const rows, cols = 19, 768
+			m := newMatrix(t, typ, rows, cols, randomWeights(rand.New(rand.NewPCG(3, uint64(typ))), typ, rows, cols))
+			pool.mu.Lock()
+			pool.ensurePacked(m)
+			pool.mu.Unlock()
+			row := make([]float32, cols)
+			panel := make([]float32, cols*tileRows)
+			for tile := range tilesOf(rows) {
+				for c := 0; c < cols; c += panelCols {
+					unpack(&panel[c*tileRows], m.tileAt(tile), c/recordCols, panelCols/recordCols)
+				}
+				for r := range min(tileRows, rows-tile*tileRows) {
+					m.Row(row, tile*tileRows+r)
+					for k, v := range row {
+						if got := panel[k*tileRows+r]; got != v {
+							t.Fatalf("%v: row %d column %d: got %v, want %v", typ, tile*tileRows+r, k, got, v)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestMatMulNotFinite: NaN or Inf in a row of activations makes that row's results not finite, and no other row's.
+func TestMatMulNotFinite(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		pool := NewPool(1)
+		defer pool.Close()
+		for _, typ := range quant.Types() {
+			const rows, cols, n = 16, 256, 3
+			rnd := rand.New(rand.NewPCG(4, uint64(typ)))
+			m := newMatrix(t, typ, rows, cols, randomWeights(rnd, typ, rows, cols))
+			for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+				x := randomRows(rnd, n, cols)
+				x[cols+77] = float32(bad)
+				for ph, name := range phaseNames {
+					dst := make([]float32, n*rows)
+					pool.MatMul(ph, x, n, Product{m, dst})
+					for i, v := range dst {
+						finite := !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0)
+						if finite == (i/rows == 1) {
+							t.Fatalf("%v %s: %v in row 1: result %d of row %d is %v", typ, name, bad, i%rows, i/rows, v)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestMatMulAllocatesNothing(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		pool := NewPool(2)
+		defer pool.Close()
+		rnd := rand.New(rand.NewPCG(5, 5))
+		const rows, cols, n = 64, 256, 5
+		a := newMatrix(t, quant.Q4_K, rows, cols, randomWeights(rnd, quant.Q4_K, rows, cols))
+		b := newMatrix(t, quant.F16, rows, cols, randomWeights(rnd, quant.F16, rows, cols))
+		x, dst := randomRows(rnd, n, cols), make([]float32, 2*n*rows)
+		for ph, name := range phaseNames {
+			if got := testing.AllocsPerRun(20, func() {
+				pool.MatMul(ph, x, n, Product{a, dst[:n*rows]}, Product{b, dst[n*rows:]})
+			}); got != 0 {
+				t.Errorf("%s: %v allocations a call, want 0", name, got)
+			}
+		}
+	})
+}
+
+func TestNewMatrixRefusesWrongShapes(t *testing.T) {
+	for _, c := range []struct {
+		typ               quant.Type
+		rows, cols, bytes int
+	}{{quant.Q4_0, 2, 33, 36}, {quant.Q4_0, 0, 32, 0}, {quant.Q4_0, 2, 32, 35}, {quant.Q4_K, 1, 128, 72}, {quant.Type(99), 1, 1, 1}, {quant.F32, -1, 4, 16}} {
+		if _, err := NewMatrix(c.typ, c.rows, c.cols, make([]byte, c.bytes)); err == nil {
+			t.Errorf("%+v: want an error", c)
+		} else if msg := fmt.Sprint(err); msg == "" {
+			t.Error("empty message")
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package kernels
+
+func adviseHuge(b []byte) {}

@@ -1,0 +1,67 @@
+package ref
+
+import (
+	"math"
+
+	"terrace/internal/kernels/quant"
+)
+
+// BlockLen is the number of activations that share a scale in the fast phases of a matrix product.
+const BlockLen = 32
+
+// QuantizeRow rounds a row of activations as the fast phases do: blocks of 32, scale max|x|/127 in float32, integers
+// rounded to nearest even. It returns the integers and the scales.
+func QuantizeRow(x []float32) (q []int8, scales []float32) {
+	q, scales = make([]int8, len(x)), make([]float32, len(x)/BlockLen)
+	for b := range scales {
+		block := x[b*BlockLen : (b+1)*BlockLen]
+		var most float32
+		for _, v := range block {
+			most = max(most, float32(math.Abs(float64(v)))) // a NaN makes the maximum NaN
+		}
+		scales[b] = most * float32(1.0/127)
+		if most < 0x1p-101 {
+			continue
+		}
+		inverse := 127 / most
+		for i, v := range block {
+			q[b*BlockLen+i] = int8(math.RoundToEven(float64(v * inverse)))
+		}
+	}
+	return q, scales
+}
+
+// Product is y[r][i] = sum over k of W[i][k]*x[r][k] in float64, and beside each sum the sum of the magnitudes, which
+// error limits are relative to.
+type Product struct{ Sum, Magnitude []float64 }
+
+// MatMul multiplies n rows of x with the dequantised weights w [rows, cols] of type t.
+func MatMul(t quant.Type, w []byte, rows, cols int, x []float32, n int) Product {
+	p := Product{make([]float64, n*rows), make([]float64, n*rows)}
+	rowBytes := t.RowBytes(cols)
+	row := make([]float32, cols)
+	for i := range rows {
+		quant.Dequantize(t, row, w[i*rowBytes:(i+1)*rowBytes])
+		for r := range n {
+			for k, v := range x[r*cols : (r+1)*cols] {
+				product := float64(row[k]) * float64(v)
+				p.Sum[r*rows+i] += product
+				p.Magnitude[r*rows+i] += math.Abs(product)
+			}
+		}
+	}
+	return p
+}
+
+// MatMulInt8 is MatMul after the activations were rounded with QuantizeRow: what the integer kernels compute, but for
+// the rounding of their float32 sums over blocks.
+func MatMulInt8(t quant.Type, w []byte, rows, cols int, x []float32, n int) Product {
+	rounded := make([]float32, n*cols)
+	for r := range n {
+		q, d := QuantizeRow(x[r*cols : (r+1)*cols])
+		for k, v := range q {
+			rounded[r*cols+k] = float32(v) * d[k/BlockLen]
+		}
+	}
+	return MatMul(t, w, rows, cols, rounded, n)
+}

@@ -76,7 +76,7 @@ func (j *job) fetchFile(ctx context.Context, d download, each func(doneBytes, to
 	if err != nil {
 		return File{}, err
 	}
-	defer p.file.Close()
+	defer p.close()
 	if err := j.fillPart(ctx, d, p, each); err != nil {
 		return File{}, err
 	}
@@ -297,6 +297,14 @@ func (p *part) restart() error {
 		return err
 	}
 	return p.file.Truncate(0)
+}
+
+// close keeps what can be resumed, and nothing where nothing came.
+func (p *part) close() {
+	if p.size == 0 {
+		p.remove()
+	}
+	p.file.Close()
 }
 
 func (p *part) remove() {

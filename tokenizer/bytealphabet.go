@@ -44,8 +44,9 @@ func fromByteAlphabet(token string) (raw string, ok bool) {
 	return string(buf), true
 }
 
-// toByteAlphabet is the inverse of fromByteAlphabet.
-func toByteAlphabet(raw string) string {
+// ToByteAlphabet writes raw bytes in GPT-2's alphabet, as byte-level
+// vocabularies write their tokens: "Ġthe" for " the".
+func ToByteAlphabet(raw string) string {
 	buf := make([]byte, 0, 2*len(raw))
 	for i := range len(raw) {
 		buf = utf8.AppendRune(buf, byteRunes[raw[i]])

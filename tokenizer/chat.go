@@ -60,6 +60,17 @@ func (t *Tokenizer) RenderChat(messages []Message, addGenerationPrompt bool) (st
 	})
 }
 
+// EncodeChat encodes what RenderChat wrote: control tokens are recognised, BOS
+// comes first when the model wants it and the template has not put it there,
+// and nothing follows the text.
+func (t *Tokenizer) EncodeChat(rendered string) ([]int, error) {
+	ids, err := t.Encode(rendered, false, true)
+	if err != nil || !t.AddsBOS() || len(ids) > 0 && ids[0] == t.vocab.BOS {
+		return ids, err
+	}
+	return append([]int{t.vocab.BOS}, ids...), nil
+}
+
 // CheckTemplate parses the template without rendering it; nil without one.
 func (t *Tokenizer) CheckTemplate() error {
 	if t.template == nil {

@@ -120,14 +120,14 @@ type Detokenizer struct {
 	strip       int    // leading spaces still to drop
 }
 
-// NewDetokenizer starts a sequence. With continues set the ids follow others
-// (generated text after a prompt), so a leading space is kept.
-func (t *Tokenizer) NewDetokenizer(withSpecial, continues bool) *Detokenizer {
-	d := &Detokenizer{t: t, withSpecial: withSpecial}
-	if !continues {
-		d.strip = t.decoding.StripLeft
-	}
-	return d
+// NewDetokenizer is for generated text: control tokens vanish, and since the
+// text follows a prompt its leading space stays.
+func (t *Tokenizer) NewDetokenizer() *Detokenizer { return &Detokenizer{t: t} }
+
+// NewTextDetokenizer is for a whole text: pushed ids and Flush give what Decode
+// gives, with U+FFFD for what is not UTF-8.
+func (t *Tokenizer) NewTextDetokenizer(withSpecial bool) *Detokenizer {
+	return &Detokenizer{t: t, withSpecial: withSpecial, strip: t.decoding.StripLeft}
 }
 
 // Push adds a token and returns the characters that are complete now. Bytes

@@ -33,7 +33,24 @@ func (r *reader) intKeyOr(key string, def int) int {
 }
 
 func optParams(r *reader, c *Config) *Params {
-	p := outerParams(r, c)
+	p := optOuter(r, c)
 	p.Positions = r.linear("position_embd", c.Context+c.PosOffset, c.Hidden)
 	return eachLayer(r, p, func(i int, _ string) LayerParams { return decoderLayer(r, c, i) })
+}
+
+// optOuter is outerParams with the projections of a narrower embedding, where the model has one.
+func optOuter(r *reader, c *Config) *Params {
+	if !r.file.Has("project_in.weight") {
+		return outerParams(r, c)
+	}
+	width := r.intKeyOr("terrace.embedding_in_length", c.Hidden)
+	narrow := *c
+	narrow.Hidden = width
+	narrow.NoFinal = true
+	p := outerParams(r, &narrow)
+	p.EmbedIn, p.EmbedOut = r.linear("project_in", c.Hidden, width), r.linear("project_out", width, c.Hidden)
+	if !c.NoFinal {
+		p.FinalNorm = r.norm("output_norm", c.Hidden)
+	}
+	return p
 }

@@ -1,0 +1,44 @@
+package model
+
+import (
+	"fmt"
+
+	"gorgonia.org/tensor"
+)
+
+// embedProjected is Embed for a model whose embedding is narrower than its hidden rows (OPT-350m): the token's row goes
+// through EmbedIn before positions are added.
+func (b *native) embedProjected(p *Pass, ids []int32) (*tensor.Dense, error) {
+	m, n := b.m, len(ids)
+	table, _, err := m.Params.Embed.Matrix()
+	if err != nil {
+		return nil, err
+	}
+	width := m.Params.Embed.Cols
+	narrow := b.ws.floats(&b.ws.narrow, n*width)
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.Vocab {
+			return nil, fmt.Errorf("model: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, ErrToken)
+		}
+		table.Row(narrow[i*width:(i+1)*width], int(id))
+	}
+	hidden := b.ws.dense(&b.ws.hidden, n, m.Hidden)
+	x := floats(hidden)
+	if err := b.matmul(p.Phase, narrow, n, product{m.Params.EmbedIn, x}); err != nil {
+		return nil, err
+	}
+	if m.Params.Positions == nil {
+		return hidden, nil
+	}
+	return hidden, b.addPositions(p, x)
+}
+
+// projectOut takes hidden rows x [n, D] to the width of the head; x itself where the two are the same.
+func (b *native) projectOut(p *Pass, x []float32, n int) ([]float32, error) {
+	out := b.m.Params.EmbedOut
+	if out.Absent() {
+		return x, nil
+	}
+	narrow := b.ws.floats(&b.ws.narrow, n*out.Rows)
+	return narrow, b.matmul(p.Phase, x, n, product{out, narrow})
+}

@@ -1,0 +1,13 @@
+// Package engine runs sessions: prefill in chunks, decode, batches, generation with sampling and stop strings, perplexity
+// and benchmarks. It is the only place where model, policy and kvmanager meet.
+//
+// One forward pass, layer by layer: Project (backend) → Append (kvmanager) → Attend over the views (backend) → Finish
+// (backend); then Logits and the sampler. Rows of several sequences may share a pass (batched decode); arithmetic of a row
+// never depends on the others.
+//
+// It knows nothing of HTTP or result files. Token ids are int32 on the way through passes, int elsewhere; times are
+// time.Duration and named; bytes are int64.
+//
+// Concurrency: an Engine serves one call at a time; callers serialise. Cancelling the context stops between chunks of a
+// prefill and between decode steps.
+package engine

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+	"terrace/kvmanager"
+	"terrace/model"
+	"terrace/policy"
+)
+
+// DefaultChunkTokens is how many prompt tokens one prefill pass takes: enough to reuse each weight panel hundreds of times,
+// few enough that activations stay small.
+const DefaultChunkTokens = 512
+
+// Options of an engine; the zero value is the default path.
+type Options struct {
+	Backend       string      // "" = native
+	Threads       int         // 0 = one a CPU
+	Exact         bool        // float32 activations and KV: the reference path
+	KType, VType  kvpage.Elem // element types of the cache; see KVTypeSet
+	KVTypeSet     bool        // KType and VType were chosen; otherwise f16, and f32 with Exact
+	PageTokens    int         // tokens a page; 0 = 16
+	KVBudgetBytes int64       // hard limit of the cache in host memory; 0 = none
+	Context       int         // tokens a session may hold; 0 = what the model was trained for
+	Policy        string      // KV policy, name:key=value,… joined by +; "" = full
+	ChunkTokens   int         // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
+}
+
+// Validate fills defaults and names what is wrong.
+func (o *Options) Validate(m *model.Model) error {
+	if o.Backend == "" {
+		o.Backend = "native"
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	if o.Threads < 1 || o.Threads > 1024 {
+		return fmt.Errorf("engine: %d threads, want 1 to 1024: %w", o.Threads, ErrOption)
+	}
+	if o.Context == 0 {
+		o.Context = m.Context
+	}
+	if o.Context < 1 {
+		return fmt.Errorf("engine: context of %d tokens: %w", o.Context, ErrOption)
+	}
+	if o.ChunkTokens == 0 {
+		o.ChunkTokens = DefaultChunkTokens
+	}
+	if o.ChunkTokens < 1 {
+		return fmt.Errorf("engine: prefill chunks of %d tokens: %w", o.ChunkTokens, ErrOption)
+	}
+	if !o.KVTypeSet {
+		o.KType, o.VType = kvpage.F16, kvpage.F16
+		if o.Exact {
+			o.KType, o.VType = kvpage.F32, kvpage.F32
+		}
+	}
+	if o.Exact && (o.KType != kvpage.F32 || o.VType != kvpage.F32) {
+		return fmt.Errorf("engine: the exact path keeps KV in f32, not %v and %v: %w", o.KType, o.VType, ErrOption)
+	}
+	return nil
+}
+
+// Engine runs one model.
+type Engine struct {
+	m       *model.Model
+	o       Options
+	backend model.Backend
+	kv      *kvmanager.Manager
+	pass    model.Pass // reused, so that a decode step allocates nothing
+	ids     []int32
+	pos     []int32
+	lens    []int32
+	seqs    seqScratch
+	spec    *policy.Spec
+}
+
+// Open builds the backend and an empty cache for a model. The model stays the caller's to close.
+func Open(m *model.Model, o Options) (*Engine, error) {
+	if err := o.Validate(m); err != nil {
+		return nil, err
+	}
+	spec, err := policy.Parse(o.Policy)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: o.KVBudgetBytes,
+		Layout: kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: o.PageTokens}})
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	backend, err := model.OpenBackend(o.Backend, m, model.BackendOptions{Threads: o.Threads})
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{m: m, o: o, backend: backend, kv: kv, spec: spec}, nil
+}
+
+// Close gives back threads and memory.
+func (e *Engine) Close() error {
+	err := e.backend.Close()
+	if kerr := e.kv.Close(); err == nil {
+		err = kerr
+	}
+	return err
+}
+
+// Model is the model the engine runs.
+func (e *Engine) Model() *model.Model { return e.m }
+
+// Options are the options in force, defaults filled in.
+func (e *Engine) Options() Options { return e.o }
+
+// kvBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.
+func (e *Engine) kvBytesPerToken() int {
+	l := e.kv.Layout()
+	return e.m.Layers * e.m.KVHeads * l.PageBytes() / l.Tokens
+}
+
+// KV are the byte accounts of the cache.
+func (e *Engine) KV() kvmanager.Stats { return e.kv.Stats() }
+
+// phase is the arithmetic class of a pass.
+func (e *Engine) phase(prefill bool) kernels.Phase {
+	switch {
+	case e.o.Exact:
+		return kernels.Exact
+	case prefill:
+		return kernels.Prefill
+	}
+	return kernels.Decode
+}

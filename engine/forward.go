@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"gorgonia.org/tensor"
+
+	"terrace/attention"
+	"terrace/internal/kernels"
+	"terrace/model"
+)
+
+// seqScratch is the reused list of what each session attends to.
+type seqScratch struct{ seqs []attention.Seq }
+
+// begin starts the description of a pass.
+func (e *Engine) begin(ph kernels.Phase) {
+	e.pass.Phase = ph
+	e.pos, e.lens, e.ids = e.pos[:0], e.lens[:0], e.ids[:0]
+}
+
+// add appends one row: a token, its position, and the length of its sequence once the whole prompt is read.
+func (e *Engine) add(id int, pos, length int32) {
+	e.ids = append(e.ids, int32(id))
+	e.pos = append(e.pos, pos)
+	e.lens = append(e.lens, length)
+	e.pass.Pos, e.pass.Len = e.pos, e.lens
+}
+
+// passKind says what a pass is for.
+type passKind struct {
+	prefill bool // a chunk of one session's prompt; otherwise one token of each session
+	last    bool // the prompt's last chunk
+	want    int  // rows, the last ones, whose logits are wanted; 0 = only KV
+}
+
+// forward runs the pass: the rows are those of one session (a prefill chunk) or one row a session (decode). It returns
+// logits [want, V]. A panic below becomes an error: the request fails and the process goes on.
+func (e *Engine) forward(sessions []*Session, kind passKind) (logits []float32, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("engine: %v: %w\n%s", r, ErrInternal, debug.Stack())
+		}
+	}()
+	hidden, err := e.backend.Embed(&e.pass, e.ids)
+	if err != nil {
+		return nil, err
+	}
+	for layer := range e.m.Layers {
+		if hidden, err = e.forwardLayer(sessions, kind, layer, hidden); err != nil || hidden == nil {
+			return nil, err
+		}
+	}
+	head := model.Pass{Phase: e.phase(false), Pos: e.pass.Pos, Len: e.pass.Len}
+	out, err := e.backend.Logits(&head, hidden)
+	if err != nil {
+		return nil, err
+	}
+	return floats(out), nil
+}
+
+// forwardLayer takes hidden through one layer. In the last one it goes on with the wanted rows only, nil if there are none.
+func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	pass := &e.pass
+	q, k, v, err := e.backend.Project(pass, layer, hidden)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.append(sessions, layer, floats(k), floats(v)); err != nil {
+		return nil, err
+	}
+	rows := len(pass.Pos) / len(sessions)
+	final := layer == e.m.Layers-1
+	if final && !e.observed(sessions, kind) {
+		// Past the last layer's keys and values only the rows whose logits are wanted matter.
+		if kind.want == 0 {
+			return nil, nil
+		}
+		q, hidden = lastRows(q, kind.want), e.trim(hidden, kind.want)
+	}
+	seqs := e.views(sessions, layer)
+	for i, s := range sessions {
+		if s.policy != nil {
+			width := e.m.Heads * e.m.KeyDim
+			n := len(seqs[i].Pos)
+			s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i])
+		}
+	}
+	attended, err := e.backend.Attend(pass, layer, q, seqs)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sessions {
+		if s.policy != nil {
+			if err := s.policy.after(s, layer, rows, kind.prefill, kind.last); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if final && len(pass.Pos) > kind.want {
+		if kind.want == 0 {
+			return nil, nil
+		}
+		attended, hidden = lastRows(attended, kind.want), e.trim(hidden, kind.want)
+	}
+	return e.backend.Finish(pass, layer, hidden, attended)
+}
+
+// observed reports whether some policy looks at all rows of the last layer's attention.
+func (e *Engine) observed(sessions []*Session, kind passKind) bool {
+	for _, s := range sessions {
+		if s.policy != nil && kind.prefill {
+			return true
+		}
+	}
+	return false
+}
+
+// trim cuts the pass to its last rows.
+func (e *Engine) trim(hidden *tensor.Dense, want int) *tensor.Dense {
+	p := &e.pass
+	p.Pos, p.Len = p.Pos[len(p.Pos)-want:], p.Len[len(p.Len)-want:]
+	return lastRows(hidden, want)
+}
+
+// append stores the pass's keys and values in each session's sequence.
+func (e *Engine) append(sessions []*Session, layer int, k, v []float32) error {
+	m, rows := e.m, len(e.pass.Pos)/len(sessions)
+	kw, vw := m.KVHeads*m.KeyDim, m.KVHeads*m.ValDim
+	for i, s := range sessions {
+		lo, hi := i*rows, (i+1)*rows
+		if err := s.seq.Append(layer, k[lo*kw:hi*kw], v[lo*vw:hi*vw], e.pass.Pos[lo:hi]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// views lists what each session's rows attend to.
+func (e *Engine) views(sessions []*Session, layer int) []attention.Seq {
+	rows := len(e.pass.Pos) / len(sessions)
+	out := e.seqs.seqs[:0]
+	for i, s := range sessions {
+		out = append(out, attention.Seq{Pos: e.pass.Pos[i*rows : (i+1)*rows], Views: s.seq.Views(layer)})
+	}
+	e.seqs.seqs = out
+	return out
+}
+
+// lastRows is a tensor of the last n rows, sharing memory.
+func lastRows(t *tensor.Dense, n int) *tensor.Dense {
+	rows, cols := t.Shape()[0], t.Shape()[1]
+	if rows == n {
+		return t
+	}
+	return tensor.New(tensor.WithShape(n, cols), tensor.WithBacking(floats(t)[(rows-n)*cols:]))
+}
+
+func floats(t *tensor.Dense) []float32 { return t.Data().([]float32) }

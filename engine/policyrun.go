@@ -1,0 +1,286 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"terrace/attention"
+	"terrace/internal/kvpage"
+	"terrace/kvmanager"
+	"terrace/model"
+	"terrace/policy"
+)
+
+// policyRun is one session under its policy: what the policy has asked to see, and what it decides, layer by layer.
+type policyRun struct {
+	m      *model.Model
+	set    *policy.Set
+	needs  policy.Needs
+	state  []layerState
+	layer  policy.Layer // refilled for each call
+	picks  policy.Picks
+	keep   []int
+	reader kvReader
+	pos    [][]int32
+	mass   attention.Mass
+	rotate []*model.Rotator // one a layer, made when asked for
+	prompt int              // positions of the prompt
+	err    error            // a plan that could not be carried out
+}
+
+// layerState is what was observed of one layer.
+type layerState struct {
+	mass     [][]float32 // [Heads][tokens] softmax weights summed over massRows prompt queries
+	massRows int
+	queries  []float32 // [rows, H·dk] of the newest tokens, oldest first
+	rows     int
+	stats    *policy.QueryStats
+}
+
+// newPolicyRun prepares a policy for one sequence; nil for one that changes nothing.
+func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int) (*policyRun, error) {
+	if spec == nil {
+		return nil, nil
+	}
+	set, err := spec.New(policyModel(m, kvBytesPerToken))
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	if set.Lossless() {
+		return nil, nil
+	}
+	return &policyRun{m: m, set: set, needs: set.Needs(), state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}, nil
+}
+
+// policyModel is the part of a model that policies may look at.
+func policyModel(m *model.Model, kvBytesPerToken int) policy.Model {
+	p := policy.Model{Name: m.Name, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim,
+		Hidden: m.Hidden, KVBytes: kvBytesPerToken, Context: m.Context, Window: make([]int, m.Layers)}
+	for i, l := range m.Layer {
+		p.Window[i] = l.Window
+	}
+	return p
+}
+
+// global reports whether policies act on a layer: those with a sliding window are left alone.
+func (r *policyRun) global(layer int) bool { return r.m.Layer[layer].Window == 0 }
+
+// lastRows is how many of a prompt's last tokens must be read in one pass for the policy to see them together.
+func (r *policyRun) lastRows() int {
+	if r == nil {
+		return 1
+	}
+	return max(1, r.needs.PromptMass)
+}
+
+// wantsMass reports whether attention weights of a pass are needed.
+func (r *policyRun) wantsMass(prefill, last bool) bool {
+	if !prefill {
+		return r.needs.StepMass != 0
+	}
+	return r.needs.PromptMass == policy.AllRows || (last && r.needs.PromptMass > 0)
+}
+
+// before runs once a layer, after the pass's keys are in the cache: it collects queries and asks for weights.
+func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last bool, seq *attention.Seq) {
+	if !r.global(layer) {
+		return
+	}
+	st := &r.state[layer]
+	if prefill {
+		r.collectQueries(st, q, len(seq.Pos))
+		r.collectStats(st, layer, q, seq.Pos)
+	}
+	if r.wantsMass(prefill, last) {
+		r.askMass(st, s, layer, len(seq.Pos), prefill)
+		seq.Mass = &r.mass
+	}
+}
+
+// collectQueries keeps the newest rows.
+func (r *policyRun) collectQueries(st *layerState, q []float32, rows int) {
+	want, width := r.needs.Queries, r.m.Heads*r.m.KeyDim
+	if want == 0 {
+		return
+	}
+	st.queries = append(st.queries, q[:rows*width]...)
+	st.rows += rows
+	if want > 0 && st.rows > want {
+		n := copy(st.queries, st.queries[(st.rows-want)*width:])
+		st.queries, st.rows = st.queries[:n], want
+	}
+}
+
+// collectStats adds the queries, rotated back, to their mean and covariance.
+func (r *policyRun) collectStats(st *layerState, layer int, q []float32, pos []int32) {
+	if !r.needs.QueryStats {
+		return
+	}
+	if st.stats == nil {
+		st.stats = policy.NewQueryStats(r.m.Heads, r.m.KeyDim)
+	}
+	width, rot := r.m.Heads*r.m.KeyDim, r.rotator(layer)
+	row := make([]float32, width)
+	for i, p := range pos {
+		if int(p) < r.needs.QueryStatsFrom {
+			continue
+		}
+		copy(row, q[i*width:(i+1)*width])
+		for h := range r.m.Heads {
+			rot.Unrotate(row[h*r.m.KeyDim:(h+1)*r.m.KeyDim], int(p))
+		}
+		st.stats.Add(row, 1)
+	}
+}
+
+func (r *policyRun) rotator(layer int) *model.Rotator {
+	if r.rotate[layer] == nil {
+		r.rotate[layer] = r.m.NewRotator(layer)
+	}
+	return r.rotate[layer]
+}
+
+// askMass sizes the sums for the tokens now in the cache: kept across a prompt's chunks, fresh at each decode step.
+func (r *policyRun) askMass(st *layerState, s *Session, layer, rows int, prefill bool) {
+	if st.mass == nil {
+		st.mass = make([][]float32, r.m.Heads)
+	}
+	for h := range st.mass {
+		n := s.seq.Tokens(layer, h/r.m.Group())
+		if !prefill {
+			st.mass[h] = st.mass[h][:0]
+		}
+		had := len(st.mass[h])
+		st.mass[h] = slices.Grow(st.mass[h], n-had)[:n]
+		clear(st.mass[h][had:])
+	}
+	r.mass = attention.Mass{Sum: st.mass}
+	switch {
+	case !prefill:
+		st.massRows = 1
+	case r.needs.PromptMass == policy.AllRows:
+		st.massRows += rows
+	default:
+		r.mass.FromRow = max(0, rows-r.needs.PromptMass)
+		st.massRows = min(rows, r.needs.PromptMass)
+	}
+}
+
+// after runs once a layer, after its attention: the policy decides what stays.
+func (r *policyRun) after(s *Session, layer, rows int, prefill, last bool) error {
+	if !r.global(layer) || (prefill && !last) {
+		return nil
+	}
+	if prefill {
+		r.prompt = int(s.next) + rows
+		if r.set.Keeper == nil {
+			return r.forget(layer)
+		}
+		r.picks.Reset(r.m.KVHeads)
+		r.set.Keeper.KeepPrompt(r.observe(s, layer, rows), &r.picks)
+		if err := r.keepPicks(s, layer); err != nil {
+			return err
+		}
+		return r.forget(layer)
+	}
+	if r.set.Dropper == nil {
+		return nil
+	}
+	r.picks.Reset(r.m.KVHeads)
+	r.set.Dropper.DropStep(r.observe(s, layer, rows), &r.picks)
+	return r.dropPicks(s, layer)
+}
+
+// forget frees what only the end of the prompt needed.
+func (r *policyRun) forget(layer int) error {
+	st := &r.state[layer]
+	st.stats = nil
+	if r.needs.StepMass == 0 {
+		st.mass = nil
+	} else {
+		for h := range st.mass {
+			st.mass[h] = st.mass[h][:0]
+		}
+	}
+	if r.set.Selector == nil && r.set.Dropper == nil && r.set.Swapper == nil {
+		st.queries, st.rows = nil, 0
+	}
+	return nil
+}
+
+// observe fills the policy's view of a layer.
+func (r *policyRun) observe(s *Session, layer, rows int) *policy.Layer {
+	st, m := &r.state[layer], r.m
+	r.pos = r.pos[:0]
+	for g := range m.KVHeads {
+		r.pos = append(r.pos, s.seq.PositionList(layer, g))
+	}
+	r.reader = kvReader{views: s.seq.Views(layer)}
+	r.layer = policy.Layer{Index: layer, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim,
+		Scale: m.Scale(), Window: m.Layer[layer].Window, N: int(s.next) + rows, Prompt: r.prompt, KVBytes: s.e.kvBytesPerToken(),
+		Pos: r.pos, KV: &r.reader, Rope: r.rotator(layer), Queries: st.queries, Rows: st.rows, Stats: st.stats, Mass: st.mass, MassRows: st.massRows}
+	return &r.layer
+}
+
+// keepPicks keeps what was picked in every head.
+func (r *policyRun) keepPicks(s *Session, layer int) error {
+	if r.picks.All {
+		return nil
+	}
+	for g, idx := range r.picks.Heads {
+		r.keep = r.keep[:0]
+		for _, i := range idx {
+			r.keep = append(r.keep, int(i))
+		}
+		if err := s.seq.Keep(layer, g, r.keep); err != nil {
+			return fmt.Errorf("engine: policy %s: %w", r.set, err)
+		}
+	}
+	return nil
+}
+
+// dropPicks keeps everything but what was picked.
+func (r *policyRun) dropPicks(s *Session, layer int) error {
+	if r.picks.All {
+		return fmt.Errorf("engine: policy %s drops every token: %w", r.set, kvmanager.ErrPlan)
+	}
+	for g, idx := range r.picks.Heads {
+		if len(idx) == 0 {
+			continue
+		}
+		r.keep = r.keep[:0]
+		at := 0
+		for i := range s.seq.Tokens(layer, g) {
+			if at < len(idx) && int(idx[at]) == i {
+				at++
+				continue
+			}
+			r.keep = append(r.keep, i)
+		}
+		if err := s.seq.Keep(layer, g, r.keep); err != nil {
+			return fmt.Errorf("engine: policy %s: %w", r.set, err)
+		}
+	}
+	return nil
+}
+
+// kvReader gives policies float32 rows of cached keys and values.
+type kvReader struct{ views []attention.View }
+
+// Keys implements policy.KV.
+func (k *kvReader) Keys(kvHead, from, to int, dst []float32) {
+	v := &k.views[kvHead]
+	t, d := v.Layout.Tokens, v.Layout.KeyDim
+	for i := from; i < to; i++ {
+		kvpage.ReadK(v.Layout, v.Pages[i/t].Data, i%t, dst[(i-from)*d:(i-from+1)*d])
+	}
+}
+
+// Values implements policy.KV.
+func (k *kvReader) Values(kvHead, from, to int, dst []float32) {
+	v := &k.views[kvHead]
+	t, d := v.Layout.Tokens, v.Layout.ValueDim
+	for i := from; i < to; i++ {
+		kvpage.ReadV(v.Layout, v.Pages[i/t].Data, i%t, dst[(i-from)*d:(i-from+1)*d])
+	}
+}

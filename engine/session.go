@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"terrace/kvmanager"
+)
+
+// Session is one text in progress: its KV and where it stands.
+type Session struct {
+	e      *Engine
+	seq    *kvmanager.Sequence
+	tokens []int // every id read so far
+	next   int32 // position of the next token
+	logits []float32
+	policy *policyRun // nil for full
+}
+
+// NewSession returns an empty session under the engine's policy. Close it.
+func (e *Engine) NewSession() (*Session, error) {
+	run, err := newPolicyRun(e.m, e.spec, e.kvBytesPerToken())
+	if err != nil {
+		return nil, err
+	}
+	return &Session{e: e, seq: e.kv.NewSequence(), policy: run}, nil
+}
+
+// Close frees the session's KV.
+func (s *Session) Close() { s.seq.Free() }
+
+// Tokens is the number of tokens read so far.
+func (s *Session) Tokens() int { return len(s.tokens) }
+
+// IDs are the ids read so far; the caller must not change them.
+func (s *Session) IDs() []int { return s.tokens }
+
+// Sequence is the session's KV (for reports and policies' plans).
+func (s *Session) Sequence() *kvmanager.Sequence { return s.seq }
+
+// Logits are the logits [V] after the last token; they hold until the next call.
+func (s *Session) Logits() []float32 { return s.logits }
+
+// Fork returns a session at the same place that shares the KV so far. A session under a policy that has read something
+// cannot be forked: its policy's state belongs to one text.
+func (s *Session) Fork() (*Session, error) {
+	if s.policy != nil && len(s.tokens) > 0 {
+		return nil, fmt.Errorf("engine: fork of a session under policy %s: %w", s.policy.set, ErrOption)
+	}
+	seq, err := s.seq.Fork()
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.e.NewSession()
+	if err != nil {
+		seq.Free()
+		return nil, err
+	}
+	f.seq.Free()
+	f.seq, f.tokens, f.next, f.logits = seq, slices.Clone(s.tokens), s.next, slices.Clone(s.logits)
+	return f, nil
+}
+
+// RowLogits receives logits [rows, V] of the tokens from index first on; it must copy what it keeps.
+type RowLogits func(first int, logits []float32) error
+
+// PrefillHooks are called after each chunk; nil = not.
+type PrefillHooks struct {
+	Each     RowLogits             // the logits of every token (which are computed only then)
+	Progress func(done, total int) // prompt tokens read so far
+}
+
+// Prefill reads a prompt in chunks; afterwards Logits holds those of its last token. A prompt that does not fit is
+// ErrContext and changes nothing; a cancelled context stops between chunks.
+func (s *Session) Prefill(ctx context.Context, ids []int, hooks PrefillHooks) error {
+	if len(ids) == 0 {
+		return fmt.Errorf("engine: the prompt has no tokens (nothing to predict from): %w", ErrOption)
+	}
+	if err := s.fits(len(ids)); err != nil {
+		return err
+	}
+	total := int32(len(s.tokens) + len(ids))
+	for first := 0; first < len(ids); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(s.e.o.ChunkTokens, len(ids)-first)
+		if w := s.policy.lastRows(); len(ids)-first > n && len(ids)-first-n < w {
+			n = max(1, len(ids)-first-w) // the policy sees the last w tokens in one pass
+		}
+		if n = max(n, 1); len(ids)-first <= s.policy.lastRows() {
+			n = len(ids) - first
+		}
+		if err := s.chunk(ids[first:first+n], total, first+n == len(ids), hooks.Each); err != nil {
+			return err
+		}
+		first += n
+		if hooks.Progress != nil {
+			hooks.Progress(first, len(ids))
+		}
+	}
+	return nil
+}
+
+// fits reports whether n more tokens fit the context.
+func (s *Session) fits(n int) error {
+	if have := len(s.tokens); have+n > s.e.o.Context {
+		return fmt.Errorf("engine: %d tokens, the context holds %d: %w", have+n, s.e.o.Context, ErrContext)
+	}
+	return nil
+}
+
+// chunk runs one prefill pass.
+func (s *Session) chunk(ids []int, total int32, last bool, each RowLogits) error {
+	e := s.e
+	rows := 0
+	if last {
+		rows = 1
+	}
+	if each != nil {
+		rows = len(ids)
+	}
+	e.begin(e.phase(true))
+	for i, id := range ids {
+		e.add(id, s.next+int32(i), total)
+	}
+	first := len(s.tokens)
+	logits, err := e.forward([]*Session{s}, passKind{prefill: true, last: last, want: rows})
+	if err != nil {
+		s.seq.Truncate(first)
+		return err
+	}
+	s.tokens = append(s.tokens, ids...)
+	s.next += int32(len(ids))
+	if each != nil {
+		if err := each(first, logits); err != nil {
+			return err
+		}
+	}
+	if last {
+		s.logits = append(s.logits[:0], logits[len(logits)-e.m.Vocab:]...)
+	}
+	return nil
+}
+
+// Decode reads one more token; afterwards Logits holds what follows it.
+func (s *Session) Decode(id int) error {
+	return s.e.DecodeBatch([]*Session{s}, []int{id})
+}
+
+// DecodeBatch reads one token in each of several sessions in one pass. A session's logits do not depend on the others.
+func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
+	e.begin(e.phase(false))
+	for i, s := range sessions {
+		if err := s.fits(1); err != nil {
+			return err
+		}
+		e.add(ids[i], s.next, int32(len(s.tokens))+1)
+	}
+	logits, err := e.forward(sessions, passKind{want: len(sessions)})
+	if err != nil {
+		for _, s := range sessions {
+			s.seq.Truncate(len(s.tokens))
+		}
+		return err
+	}
+	for i, s := range sessions {
+		s.tokens = append(s.tokens, ids[i])
+		s.next++
+		s.logits = append(s.logits[:0], logits[i*e.m.Vocab:(i+1)*e.m.Vocab]...)
+	}
+	return nil
+}
+
+// Rewind forgets all tokens but the first n, so that another continuation can be read. Logits are those of no token until
+// the next Prefill.
+func (s *Session) Rewind(n int) {
+	if n >= len(s.tokens) {
+		return
+	}
+	s.seq.Truncate(n)
+	s.tokens, s.next, s.logits = s.tokens[:n], int32(n), s.logits[:0]
+}

@@ -1,0 +1,43 @@
+package engine
+
+import "strings"
+
+// stopScanner finds stop strings in a stream of text pieces, also where one is spread over several, and holds back text
+// that may be the beginning of one.
+type stopScanner struct {
+	stops []string
+	held  string
+}
+
+// push adds a piece and returns the text that can be shown, and whether a stop string was met (the text ends before it).
+func (s *stopScanner) push(piece string) (show string, stopped bool) {
+	text := s.held + piece
+	at := -1
+	for _, stop := range s.stops {
+		if i := strings.Index(text, stop); stop != "" && i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	if at >= 0 {
+		s.held = ""
+		return text[:at], true
+	}
+	keep := 0
+	for _, stop := range s.stops {
+		for n := min(len(stop)-1, len(text)); n > keep; n-- {
+			if strings.HasSuffix(text, stop[:n]) {
+				keep = n
+				break
+			}
+		}
+	}
+	s.held = text[len(text)-keep:]
+	return text[:len(text)-keep], false
+}
+
+// flush returns what was held back when the stream ends without a stop string.
+func (s *stopScanner) flush() string {
+	text := s.held
+	s.held = ""
+	return text
+}

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestStopScannerAgainstWholeText cuts texts into random pieces: what is shown must be the text up to the first stop
+// string, whatever the pieces.
+func TestStopScannerAgainstWholeText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 0, 30, -1).Draw(t, "text")
+		stops := rapid.SliceOfN(rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 1, 4, -1), 0, 3).Draw(t, "stops")
+		// The stop string that is complete first ends the text; of several, the one that begins first.
+		want, stopped := text, false
+		for end := 0; end <= len(text) && !stopped; end++ {
+			at := -1
+			for _, s := range stops {
+				if i := strings.Index(text[:end], s); i >= 0 && (at < 0 || i < at) {
+					at = i
+				}
+			}
+			if at >= 0 {
+				want, stopped = text[:at], true
+			}
+		}
+		s, got, met := stopScanner{stops: stops}, "", false
+		for _, r := range text {
+			show, stop := s.push(string(r))
+			if got += show; stop {
+				met = true
+				break
+			}
+		}
+		if !met {
+			got += s.flush()
+		}
+		if got != want || met != stopped {
+			t.Fatalf("stops %q in %q: got %q %v, want %q %v", stops, text, got, met, want, stopped)
+		}
+	})
+}

@@ -1,0 +1,28 @@
+package model
+
+// Llama 1 to 3.x, LongChat, SmolLM2 and everything that llama.cpp files under "llama": RMSNorm before each block, rotary
+// positions, grouped heads, SwiGLU; with experts it is Mixtral.
+func init() {
+	registerArchitecture(architecture{config: llamaConfig, params: decoderParams}, "llama")
+}
+
+func llamaConfig(r *reader) *Config {
+	c := decoderConfig(r)
+	r.rmsEps(c)
+	r.activation(c, SiLU)
+	r.rope(c)
+	r.windows(c, 0, 0) // Mistral
+	r.mixture(c)
+	return c
+}
+
+// mixture reads the figures of a mixture of experts, where the file has any.
+func (r *reader) mixture(c *Config) {
+	if c.Experts = r.intOr("expert_count", 0); c.Experts == 0 {
+		return
+	}
+	c.TopK, c.NormTopK = r.int("expert_used_count"), true
+	for i := range c.Layer {
+		c.Layer[i].MoE = true
+	}
+}

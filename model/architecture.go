@@ -1,0 +1,67 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"terrace/weights"
+)
+
+// Model is an opened model: what it is, and its weights, not yet read.
+type Model struct {
+	Config
+	Params Params
+	File   *weights.Model
+}
+
+// architecture reads one family: its figures first (they are validated before anything is sized by them), then its tensors.
+// Faults are collected in the reader.
+type architecture struct {
+	config func(r *reader) *Config
+	params func(r *reader, c *Config) *Params
+}
+
+var architectures = map[string]architecture{}
+
+// registerArchitecture is called from the init of each architecture's file; a name given twice is a bug.
+func registerArchitecture(a architecture, names ...string) {
+	for _, n := range names {
+		if _, dup := architectures[n]; dup {
+			panic("model: architecture registered twice: " + n)
+		}
+		architectures[n] = a
+	}
+}
+
+// Architectures lists the architectures that can be loaded.
+func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
+
+// Open reads the description of a model file or folder and checks it against the tensors that are there; weights are read
+// at their first use. Errors wrap weights.ErrFormat, ErrUnknownArchitecture or ErrConfig.
+func Open(file *weights.Model) (*Model, error) {
+	meta := file.Meta()
+	arch, err := meta.String("general.architecture")
+	if err != nil {
+		return nil, fmt.Errorf("model: %s: %w: %w", file.Path(), err, ErrConfig)
+	}
+	a, ok := architectures[arch]
+	if !ok {
+		return nil, fmt.Errorf("model: %s: architecture %q: %w (known: %s)", file.Path(), arch, ErrUnknownArchitecture, strings.Join(Architectures(), ", "))
+	}
+	r := &reader{file: file, meta: meta, arch: arch}
+	cfg := a.config(r)
+	if err := r.err(); err != nil {
+		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
+	}
+	params := a.params(r, cfg)
+	r.checkLayerCount(cfg.Layers)
+	if err := r.err(); err != nil {
+		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
+	}
+	return &Model{Config: *cfg, Params: *params, File: file}, nil
+}

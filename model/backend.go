@@ -1,0 +1,79 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gorgonia.org/tensor"
+
+	"terrace/attention"
+	"terrace/internal/kernels"
+)
+
+// Pass is what the rows of one pass have in common, and where they stand. Rows of one sequence are adjacent and in order.
+type Pass struct {
+	Phase kernels.Phase // arithmetic: fast prefill, fast decode, or exact float32
+	Pos   []int32       // [n] position of each row
+	Len   []int32       // [n] length of the row's sequence as rotary scaling sees it; nil = Pos+1
+}
+
+// Backend is the seam between what computes and what decides: four calls a layer, so that selection of KV and pruning of
+// rows can stand between them whatever computes. n is the rows of the pass; tensors are float32, row-major.
+//
+// Returned tensors are the backend's scratch: they hold until the same method is called again (hidden: until the next pass).
+type Backend interface {
+	// Name is the name the backend was asked for by, as results show it.
+	Name() string
+	// Embed returns the hidden rows [n, D] of token ids at their positions; an id outside the vocabulary is ErrToken.
+	Embed(p *Pass, ids []int32) (*tensor.Dense, error)
+	// Project returns q [n, H·dk], k [n, G·dk] (both rotated) and v [n, G·dv] of the layer for hidden [n, D].
+	Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error)
+	// Attend returns attention output [n, H·dv] of q [n, H·dk] over the sequences' KV; seqs partition the rows in order.
+	// Their Q, Pos and Out fields are filled by the backend.
+	Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error)
+	// Finish adds the attention block and the feed-forward block to hidden [n, D], which it may change in place, and
+	// returns it.
+	Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error)
+	// Logits returns [n, V] of hidden [n, D].
+	Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error)
+	// Close gives back threads and device memory.
+	Close() error
+}
+
+// QueryGuesser is the optional capability of speculating the next layer's query: W_Q(layer)·norm(hidden), rotated, where
+// hidden is an earlier layer's input (InfiniGen; HillInfer step 2 of algorithms.md 1.3).
+type QueryGuesser interface {
+	GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error)
+}
+
+// BackendOptions are what every backend is built with.
+type BackendOptions struct {
+	Threads int // worker threads, at least 1
+}
+
+// NewBackend builds a backend for a model. Backends register themselves by name.
+type NewBackend func(m *Model, o BackendOptions) (Backend, error)
+
+var backends = map[string]NewBackend{}
+
+// RegisterBackend is called from the init of each backend's package; a name given twice is a bug.
+func RegisterBackend(name string, build NewBackend) {
+	if _, dup := backends[name]; dup {
+		panic("model: backend registered twice: " + name)
+	}
+	backends[name] = build
+}
+
+// Backends lists the registered backends.
+func Backends() []string { return slices.Sorted(maps.Keys(backends)) }
+
+// OpenBackend builds the named backend; an unknown name is ErrUnknownBackend with the known ones.
+func OpenBackend(name string, m *Model, o BackendOptions) (Backend, error) {
+	build, ok := backends[name]
+	if !ok {
+		return nil, fmt.Errorf("model: backend %q: %w (known: %s)", name, ErrUnknownBackend, strings.Join(Backends(), ", "))
+	}
+	return build(m, o)
+}

@@ -1,0 +1,122 @@
+package model
+
+import "fmt"
+
+// decoderConfig reads the figures that every architecture shares; the architecture's file adds what is its own.
+func decoderConfig(r *reader) *Config {
+	c := &Config{
+		Arch: r.arch, Name: r.stringOr("general.name", ""),
+		Layers: r.int("block_count"), Hidden: r.int("embedding_length"), Heads: r.int("attention.head_count"),
+		Context: r.int("context_length"), Act: SiLU, Gated: true,
+	}
+	c.KVHeads = r.intOr("attention.head_count_kv", c.Heads)
+	if c.Heads > 0 && c.Hidden > 0 {
+		c.KeyDim = r.intOr("attention.key_length", c.Hidden/c.Heads)
+		c.ValDim = r.intOr("attention.value_length", c.Hidden/c.Heads)
+	}
+	if c.Layers < 1 || c.Layers > maxLayers {
+		r.fail("metadata %q (layers) is %d, want 1 to %d: %w", r.key("block_count"), c.Layers, maxLayers, ErrConfig)
+		return c
+	}
+	if embed := r.tensorNamed("token_embd.weight"); embed != nil && len(embed.Shape) == 2 {
+		c.Vocab = embed.Shape[0]
+	}
+	r.checkVocab(c.Vocab)
+	c.Layer = make([]LayerConfig, c.Layers)
+	return c
+}
+
+// checkVocab refuses a file whose token list, vocab_size and embedding contradict each other.
+func (r *reader) checkVocab(rows int) {
+	if k := r.key("vocab_size"); r.meta.Has(k) {
+		if v := r.int("vocab_size"); v != rows {
+			r.fail("metadata %q is %d, token_embd.weight has %d rows: %w", k, v, rows, ErrConfig)
+		}
+	}
+	const tokens = "tokenizer.ggml.tokens"
+	if r.file.Format() == "gguf" && r.meta.Has(tokens) {
+		list, err := r.meta.Strings(tokens)
+		if err != nil {
+			r.fail("%w: %w", err, ErrConfig)
+		} else if len(list) != rows {
+			r.fail("metadata %q has %d tokens (vocab), token_embd.weight has %d rows: %w", tokens, len(list), rows, ErrConfig)
+		}
+	}
+}
+
+func (r *reader) rmsEps(c *Config) {
+	c.Norm, c.NormEps = RMSNorm, r.float("attention.layer_norm_rms_epsilon")
+}
+func (r *reader) layerEps(c *Config) {
+	c.Norm, c.NormEps = LayerNorm, r.float("attention.layer_norm_epsilon")
+}
+
+// decoderParams names the tensors of the usual decoder: separate q, k, v; optional biases and q/k norms; dense or MoE FFN.
+func decoderParams(r *reader, c *Config) *Params {
+	p := outerParams(r, c)
+	for i := range p.Layers {
+		p.Layers[i] = decoderLayer(r, c, i)
+		if r.faults != nil {
+			break
+		}
+	}
+	return p
+}
+
+// outerParams are the embedding, the last norm and the head; a missing output.weight means the embedding's.
+func outerParams(r *reader, c *Config) *Params {
+	p := &Params{Layers: make([]LayerParams, c.Layers)}
+	p.Embed = r.linear("token_embd", c.Vocab, c.Hidden)
+	if !c.NoFinal {
+		p.FinalNorm = r.norm("output_norm", c.Hidden)
+	}
+	if p.Output = r.optionalLinear("output", c.Vocab, c.Hidden); p.Output == nil && p.Embed != nil {
+		if r.file.Format() != "gguf" && !r.tied() {
+			r.fail("tensor \"output.weight\" (lm_head) is missing and the configuration does not tie it to the embedding: %w", ErrConfig)
+		}
+		p.Output = p.Embed
+	}
+	return p
+}
+
+// tied reports whether the configuration says that the head is the embedding.
+func (r *reader) tied() bool {
+	const key = "terrace.tie_word_embeddings"
+	if !r.meta.Has(key) {
+		return true
+	}
+	v, err := r.meta.Bool(key)
+	return err == nil && v
+}
+
+func decoderLayer(r *reader, c *Config, i int) LayerParams {
+	n := fmt.Sprintf("blk.%d.", i)
+	l := LayerParams{
+		AttnNorm: r.norm(n+"attn_norm", c.Hidden),
+		Q:        r.linear(n+"attn_q", c.Heads*c.KeyDim, c.Hidden),
+		K:        r.linear(n+"attn_k", c.KVHeads*c.KeyDim, c.Hidden),
+		V:        r.linear(n+"attn_v", c.KVHeads*c.ValDim, c.Hidden),
+		O:        r.linear(n+"attn_output", c.Hidden, c.Heads*c.ValDim),
+		FFNNorm:  r.norm(n+"ffn_norm", c.Hidden),
+	}
+	r.feedForward(c, &l, n, c.Layer[i].MoE)
+	return l
+}
+
+// feedForward fills the gated, plain or MoE feed-forward weights of a layer; widths come from the metadata.
+func (r *reader) feedForward(c *Config, l *LayerParams, n string, moe bool) {
+	if moe {
+		width := r.intOr("expert_feed_forward_length", r.intOr("feed_forward_length", 0))
+		l.Router = r.linear(n+"ffn_gate_inp", c.Experts, c.Hidden)
+		l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, c.Hidden)
+		l.ExpertUp = r.experts(n+"ffn_up_exps", c.Experts, width, c.Hidden)
+		l.ExpertDown = r.experts(n+"ffn_down_exps", c.Experts, c.Hidden, width)
+		return
+	}
+	width := r.int("feed_forward_length")
+	if c.Gated {
+		l.Gate = r.linear(n+"ffn_gate", width, c.Hidden)
+	}
+	l.Up = r.linear(n+"ffn_up", width, c.Hidden)
+	l.Down = r.linear(n+"ffn_down", c.Hidden, width)
+}

@@ -1,0 +1,13 @@
+// Package model turns a model file into something that computes: one configuration type, one file an architecture that
+// fills it, the Backend seam, the native backend on internal/kernels, and the sampler.
+//
+// An architecture is data, not code: its file maps metadata and tensor names to a Config and Params, and every backend
+// (native here, gorgonia and XLA elsewhere) interprets the same description. Shapes: n rows (tokens of one pass), D hidden,
+// H query heads, G key/value heads, dk and dv their widths, V vocabulary; activations are row-major float32.
+//
+// The package never owns KV memory (attention reads views that the caller hands in), knows no policy and does no I/O of
+// its own beyond reading weights through package weights.
+//
+// Concurrency: a Backend serves one pass at a time; the caller serialises. Tensors it returns are its own scratch and hold
+// until the next call of the same method.
+package model

@@ -1,0 +1,245 @@
+package model
+
+import (
+	"fmt"
+
+	"gorgonia.org/tensor"
+
+	"terrace/attention"
+	"terrace/internal/kernels"
+)
+
+// native is the default backend: gorgonia tensors over internal/kernels, on the CPU.
+type native struct {
+	m    *Model
+	pool *kernels.Pool
+	ws   scratch
+	rope []ropeTable // one a Config.Ropes entry
+	// extra tables of length-dependent ropes, by rope index and length
+	ropeAt map[[2]int]*ropeTable
+	// operands of row tasks, so that the prebuilt functions below need no closure a call
+	rows   rowTask
+	gather moeScratch
+	// operands of the matmul in progress
+	products [4]kernels.Product
+	biases   [4][]float32
+}
+
+func init() { RegisterBackend("native", newNative) }
+
+func newNative(m *Model, o BackendOptions) (Backend, error) {
+	b := &native{m: m, pool: kernels.NewPool(max(1, o.Threads)), ropeAt: map[[2]int]*ropeTable{}}
+	b.rope = make([]ropeTable, len(m.Ropes))
+	for i := range b.rope {
+		b.rope[i].rope = &m.Ropes[i]
+	}
+	b.rows.init(b)
+	return b, nil
+}
+
+func (b *native) Name() string { return "native" }
+
+func (b *native) Close() error {
+	b.pool.Close()
+	return nil
+}
+
+// Embed implements Backend.
+func (b *native) Embed(p *Pass, ids []int32) (*tensor.Dense, error) {
+	m, n := b.m, len(ids)
+	if !m.Params.EmbedIn.Absent() {
+		return b.embedProjected(p, ids)
+	}
+	table, _, err := m.Params.Embed.Matrix()
+	if err != nil {
+		return nil, err
+	}
+	hidden := b.ws.dense(&b.ws.hidden, n, m.Hidden)
+	x := floats(hidden)
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.Vocab {
+			return nil, fmt.Errorf("model: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, ErrToken)
+		}
+		row := x[i*m.Hidden : (i+1)*m.Hidden]
+		table.Row(row, int(id))
+		if s := m.EmbedScale; s != 0 && s != 1 {
+			kernels.Scale(row, s)
+		}
+	}
+	if m.Params.Positions != nil {
+		if err := b.addPositions(p, x); err != nil {
+			return nil, err
+		}
+	}
+	if !m.Params.EmbedNorm.W.Absent() {
+		if err := b.norm(x, x, n, m.Hidden, m.Params.EmbedNorm); err != nil {
+			return nil, err
+		}
+	}
+	return hidden, nil
+}
+
+// addPositions adds the learned position rows.
+func (b *native) addPositions(p *Pass, x []float32) error {
+	m := b.m
+	table, _, err := m.Params.Positions.Matrix()
+	if err != nil {
+		return err
+	}
+	row := b.ws.floats(&b.ws.row, m.Hidden)
+	for i, pos := range p.Pos {
+		at := int(pos) + m.PosOffset
+		if at >= table.Rows() {
+			return fmt.Errorf("model: position %d, the model has learned %d: %w", pos, table.Rows()-m.PosOffset, ErrConfig)
+		}
+		table.Row(row, at)
+		kernels.Add(x[i*m.Hidden:(i+1)*m.Hidden], row)
+	}
+	return nil
+}
+
+// Project implements Backend.
+func (b *native) Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
+	m, l := b.m, &b.m.Params.Layers[layer]
+	n := hidden.Shape()[0]
+	x := floats(hidden)
+	if !m.PostNorm {
+		normed := b.ws.floats(&b.ws.normed, n*m.Hidden)
+		if err := b.norm(normed, x, n, m.Hidden, l.AttnNorm); err != nil {
+			return nil, nil, nil, err
+		}
+		x = normed
+	}
+	q = b.ws.dense(&b.ws.q, n, m.Heads*m.KeyDim)
+	k = b.ws.dense(&b.ws.k, n, m.KVHeads*m.KeyDim)
+	v = b.ws.dense(&b.ws.v, n, m.KVHeads*m.ValDim)
+	if err := b.matmul(p.Phase, x, n, product{l.Q, floats(q)}, product{l.K, floats(k)}, product{l.V, floats(v)}); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := b.turn(p, layer, floats(q), m.Heads, l.QNorm); err != nil {
+		return nil, nil, nil, err
+	}
+	return q, k, v, b.turn(p, layer, floats(k), m.KVHeads, l.KNorm)
+}
+
+// Attend implements Backend.
+func (b *native) Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
+	m := b.m
+	n := q.Shape()[0]
+	out := b.ws.dense(&b.ws.attended, n, m.Heads*m.ValDim)
+	x, y, at := floats(q), floats(out), 0
+	for i := range seqs {
+		s := &seqs[i]
+		rows := len(s.Pos)
+		s.Q, s.Out = x[at*m.Heads*m.KeyDim:(at+rows)*m.Heads*m.KeyDim], y[at*m.Heads*m.ValDim:(at+rows)*m.Heads*m.ValDim]
+		at += rows
+	}
+	if at != n {
+		return nil, fmt.Errorf("model: sequences hold %d rows, the pass has %d", at, n)
+	}
+	attention.Attend(b.pool, p.Phase, AttentionParams(&m.Config, layer), seqs)
+	return out, nil
+}
+
+// AttentionParams are the attention figures of one layer.
+func AttentionParams(c *Config, layer int) attention.Params {
+	return attention.Params{Heads: c.Heads, KVHeads: c.KVHeads, KeyDim: c.KeyDim, ValueDim: c.ValDim,
+		Scale: c.Scale(), Softcap: c.AttnSoftcap, Window: c.Layer[layer].Window}
+}
+
+// Finish implements Backend.
+func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
+	m, l := b.m, &b.m.Params.Layers[layer]
+	n := hidden.Shape()[0]
+	x := floats(hidden)
+	out := b.ws.floats(&b.ws.block, n*m.Hidden)
+	if err := b.matmul(p.Phase, floats(attended), n, product{l.O, out}); err != nil {
+		return nil, err
+	}
+	if err := b.addBlock(x, out, n, l.PostAttnNorm); err != nil {
+		return nil, err
+	}
+	if m.PostNorm {
+		if err := b.norm(x, x, n, m.Hidden, l.AttnNorm); err != nil {
+			return nil, err
+		}
+	}
+	in := x
+	if !m.PostNorm {
+		in = b.ws.floats(&b.ws.normed, n*m.Hidden)
+		if err := b.norm(in, x, n, m.Hidden, l.FFNNorm); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.feedForward(p.Phase, l, layer, out, in, n); err != nil {
+		return nil, err
+	}
+	if err := b.addBlock(x, out, n, l.PostFFNNorm); err != nil {
+		return nil, err
+	}
+	if m.PostNorm {
+		if err := b.norm(x, x, n, m.Hidden, l.FFNNorm); err != nil {
+			return nil, err
+		}
+	}
+	return hidden, nil
+}
+
+// addBlock adds a block's output to the residual stream, after its own norm where the model has one.
+func (b *native) addBlock(x, out []float32, n int, post NormParams) error {
+	if !post.W.Absent() {
+		if err := b.norm(out, out, n, b.m.Hidden, post); err != nil {
+			return err
+		}
+	}
+	if s := b.m.ResidualScale; s != 0 && s != 1 {
+		kernels.Scale(out, s)
+	}
+	kernels.Add(x, out)
+	return nil
+}
+
+// Logits implements Backend.
+func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
+	m := b.m
+	n := hidden.Shape()[0]
+	x := floats(hidden)
+	if !m.NoFinal {
+		normed := b.ws.floats(&b.ws.normed, n*m.Hidden)
+		if err := b.norm(normed, x, n, m.Hidden, m.Params.FinalNorm); err != nil {
+			return nil, err
+		}
+		x = normed
+	}
+	x, err := b.projectOut(p, x, n)
+	if err != nil {
+		return nil, err
+	}
+	out := b.ws.dense(&b.ws.logits, n, m.Vocab)
+	y := floats(out)
+	if err := b.matmul(p.Phase, x, n, product{m.Params.Output, y}); err != nil {
+		return nil, err
+	}
+	if s := m.LogitScale; s != 0 && s != 1 {
+		kernels.Scale(y, s)
+	}
+	if m.LogitSoftcap > 0 {
+		kernels.Softcap(y, m.LogitSoftcap)
+	}
+	return out, nil
+}
+
+// GuessQuery implements QueryGuesser.
+func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	m, l := b.m, &b.m.Params.Layers[layer]
+	n := hidden.Shape()[0]
+	normed := b.ws.floats(&b.ws.guessNormed, n*m.Hidden)
+	if err := b.norm(normed, floats(hidden), n, m.Hidden, l.AttnNorm); err != nil {
+		return nil, err
+	}
+	q := b.ws.dense(&b.ws.guess, n, m.Heads*m.KeyDim)
+	if err := b.matmul(p.Phase, normed, n, product{l.Q, floats(q)}); err != nil {
+		return nil, err
+	}
+	return q, b.turn(p, layer, floats(q), m.Heads, l.QNorm)
+}

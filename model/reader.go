@@ -1,0 +1,213 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"terrace/weights"
+)
+
+// maxFaults bounds how many faults of one file are collected before reading stops making sense.
+const maxFaults = 4
+
+// reader gives an architecture's file typed access to metadata and tensors, and collects what is missing or wrong.
+type reader struct {
+	file   *weights.Model
+	meta   *weights.Meta
+	arch   string
+	faults []error
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if len(r.faults) < maxFaults {
+		r.faults = append(r.faults, fmt.Errorf(format, args...))
+	}
+}
+
+func (r *reader) err() error { return errors.Join(r.faults...) }
+
+// key is a metadata key of this architecture: "block_count" → "llama.block_count".
+func (r *reader) key(name string) string { return r.arch + "." + name }
+
+// int reads a required integer; an array (some files give one value a layer) must hold one value throughout.
+func (r *reader) int(name string) int {
+	k := r.key(name)
+	v, err := r.meta.Int(k)
+	if err == nil {
+		return v
+	}
+	if list, lerr := r.meta.Ints(k); lerr == nil && len(list) > 0 {
+		for _, x := range list {
+			if x != list[0] {
+				r.fail("metadata %q varies from layer to layer, which this architecture does not: %w", k, ErrConfig)
+				return 0
+			}
+		}
+		return list[0]
+	}
+	r.fail("%w: %w", err, ErrConfig)
+	return 0
+}
+
+// intOr reads an optional integer; one that is there with another type is a fault, never the default.
+func (r *reader) intOr(name string, def int) int {
+	if !r.meta.Has(r.key(name)) {
+		return def
+	}
+	return r.int(name)
+}
+
+func (r *reader) float(name string) float32 {
+	v, err := r.meta.Float(r.key(name))
+	if err != nil {
+		r.fail("%w: %w", err, ErrConfig)
+	}
+	return float32(v)
+}
+
+func (r *reader) floatOr(name string, def float32) float32 {
+	if !r.meta.Has(r.key(name)) {
+		return def
+	}
+	return r.float(name)
+}
+
+func (r *reader) boolOr(name string, def bool) bool {
+	if !r.meta.Has(r.key(name)) {
+		return def
+	}
+	v, err := r.meta.Bool(r.key(name))
+	if err != nil {
+		r.fail("%w: %w", err, ErrConfig)
+	}
+	return v
+}
+
+func (r *reader) stringOr(key, def string) string {
+	if !r.meta.Has(key) {
+		return def
+	}
+	v, err := r.meta.String(key)
+	if err != nil {
+		r.fail("%w: %w", err, ErrConfig)
+	}
+	return v
+}
+
+// tensor finds a tensor and checks its shape, outermost dimension first.
+func (r *reader) tensor(name string, shape ...int) *weights.Tensor {
+	t, err := r.file.Tensor(name)
+	if err != nil {
+		r.fail("%w", err)
+		return nil
+	}
+	if !sameShape(t.Shape, shape) {
+		r.fail("tensor %q has shape %v, want %v: %w", name, t.Shape, shape, ErrConfig)
+		return nil
+	}
+	return t
+}
+
+// tensorNamed finds a tensor of whatever shape.
+func (r *reader) tensorNamed(name string) *weights.Tensor {
+	t, err := r.file.Tensor(name)
+	if err != nil {
+		r.fail("%w", err)
+		return nil
+	}
+	return t
+}
+
+// sameShape compares shapes, leading ones aside (some writers keep them).
+func sameShape(a, b []int) bool {
+	for len(a) > len(b) && a[0] == 1 {
+		a = a[1:]
+	}
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// linear is the weight prefix.weight [rows, cols] with the bias prefix.bias where the file has one.
+func (r *reader) linear(prefix string, rows, cols int) *Linear {
+	return r.part(prefix, rows, 0, rows, cols)
+}
+
+// part is rows [from, from+rows) of the fused weight prefix.weight [total, cols], with its part of the bias.
+func (r *reader) part(prefix string, total, from, rows, cols int) *Linear {
+	t := r.tensor(prefix+".weight", total, cols)
+	if t == nil {
+		return nil
+	}
+	l := &Linear{Tensor: t, From: from, Rows: rows, Cols: cols}
+	if r.file.Has(prefix + ".bias") {
+		l.Bias, l.BFrom = r.tensor(prefix+".bias", total), from
+	}
+	return l
+}
+
+// optionalLinear is linear for a weight that some models do not have.
+func (r *reader) optionalLinear(prefix string, rows, cols int) *Linear {
+	if !r.file.Has(prefix + ".weight") {
+		return nil
+	}
+	return r.linear(prefix, rows, cols)
+}
+
+// experts are the slices of a stacked weight [count, rows, cols].
+func (r *reader) experts(prefix string, count, rows, cols int) []*Linear {
+	t := r.tensor(prefix+".weight", count, rows, cols)
+	if t == nil {
+		return nil
+	}
+	out := make([]*Linear, count)
+	for e := range out {
+		out[e] = &Linear{Tensor: t, From: e * rows, Rows: rows, Cols: cols}
+	}
+	return out
+}
+
+// norm is the weight (and for LayerNorm the bias) of a normalisation over width elements.
+func (r *reader) norm(prefix string, width int) NormParams {
+	p := NormParams{}
+	if t := r.tensor(prefix+".weight", width); t != nil {
+		p.W = &Vector{Tensor: t}
+	}
+	if r.file.Has(prefix + ".bias") {
+		if t := r.tensor(prefix+".bias", width); t != nil {
+			p.B = &Vector{Tensor: t}
+		}
+	}
+	return p
+}
+
+// optionalNorm is norm for one that some models do not have.
+func (r *reader) optionalNorm(prefix string, width int) NormParams {
+	if !r.file.Has(prefix + ".weight") {
+		return NormParams{}
+	}
+	return r.norm(prefix, width)
+}
+
+// checkLayerCount refuses a file that holds tensors of a layer beyond block_count: the two contradict each other.
+func (r *reader) checkLayerCount(layers int) {
+	for _, t := range r.file.Tensors() {
+		rest, ok := strings.CutPrefix(t.Name, "blk.")
+		if !ok {
+			continue
+		}
+		num, _, _ := strings.Cut(rest, ".")
+		if n, err := strconv.Atoi(num); err == nil && n >= layers {
+			r.fail("tensor %q lies beyond block_count %d (layers): %w", t.Name, layers, ErrConfig)
+			return
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package model
+
+import (
+	"fmt"
+	"math"
+)
+
+// Rope is one rotary position embedding: which part of a head turns and at what speeds. The scaling methods (linear, llama3,
+// yarn, longrope, dynamic) change the frequencies and an amplitude; see ropeFromMeta.
+type Rope struct {
+	Dim        int       // dimensions that rotate, even, at most dk
+	Interlaced bool      // pairs are (2i, 2i+1) (GGUF's llama order) instead of (i, i+Dim/2)
+	InvFreq    []float32 // [Dim/2] radians a token
+	Amplitude  float32   // multiplies cos and sin (yarn, longrope); 0 = 1
+
+	LongFreq []float32 // [Dim/2] used for sequences longer than LongAbove (longrope); nil = none
+	LongAt   int
+
+	DynamicBase   float64 // dynamic NTK: base of the frequencies, which grow past DynamicAt; 0 = off
+	DynamicFactor float64
+	DynamicAt     int
+}
+
+// invFreq computes base^(-2i/dim) for i in [0, dim/2).
+func invFreq(base float64, dim int) []float32 {
+	f := make([]float32, dim/2)
+	for i := range f {
+		f[i] = float32(1 / math.Pow(base, float64(2*i)/float64(dim)))
+	}
+	return f
+}
+
+func (r *Rope) validate(keyDim int) error {
+	if r.Dim < 2 || r.Dim > keyDim || r.Dim%2 != 0 {
+		return fmt.Errorf("model: rope.dimension_count is %d, want an even number up to the head width %d: %w", r.Dim, keyDim, ErrConfig)
+	}
+	for _, list := range [][]float32{r.InvFreq, r.LongFreq} {
+		if list == nil {
+			continue
+		}
+		if len(list) != r.Dim/2 {
+			return fmt.Errorf("model: %d rope frequencies for %d dimensions, want %d: %w", len(list), r.Dim, r.Dim/2, ErrConfig)
+		}
+		for i, f := range list {
+			if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) || f < 0 {
+				return fmt.Errorf("model: rope frequency %d is %v (rope.freq_base or scaling out of range): %w", i, f, ErrConfig)
+			}
+		}
+	}
+	return nil
+}
+
+// frequencies returns the radians a token for a sequence of that many tokens (only longrope and dynamic depend on it).
+func (r *Rope) frequencies(lengthTokens int) []float32 {
+	if r.LongFreq != nil && lengthTokens > r.LongAt {
+		return r.LongFreq
+	}
+	if r.DynamicBase > 0 && lengthTokens > r.DynamicAt {
+		s := r.DynamicFactor*float64(lengthTokens)/float64(r.DynamicAt) - (r.DynamicFactor - 1)
+		return invFreq(r.DynamicBase*math.Pow(s, float64(r.Dim)/float64(r.Dim-2)), r.Dim)
+	}
+	return r.InvFreq
+}
+
+// DependsOnLength reports whether the angles of a token depend on how long its sequence is.
+func (r *Rope) DependsOnLength() bool { return r.LongFreq != nil || r.DynamicBase > 0 }
+
+// ropeTable holds cos and sin of every position asked for so far, [position][Dim/2], for one Rope and frequency set.
+type ropeTable struct {
+	rope     *Rope
+	length   int // the sequence length the frequencies are for; 0 where it does not matter
+	cos, sin []float32
+	upTo     int // positions filled
+}
+
+// row returns cos and sin of one position; the table grows by doubling.
+func (t *ropeTable) row(pos int) (cos, sin []float32) {
+	half := t.rope.Dim / 2
+	if pos >= t.upTo {
+		t.grow(pos + 1)
+	}
+	return t.cos[pos*half : (pos+1)*half], t.sin[pos*half : (pos+1)*half]
+}
+
+func (t *ropeTable) grow(n int) {
+	half := t.rope.Dim / 2
+	n = max(n, 2*t.upTo, 64)
+	cos, sin := make([]float32, n*half), make([]float32, n*half)
+	copy(cos, t.cos)
+	copy(sin, t.sin)
+	freq, amp := t.rope.frequencies(t.length), float64(orOne(t.rope.Amplitude))
+	for p := t.upTo; p < n; p++ {
+		for i, f := range freq {
+			// The angle is a float32 product, as in the implementations that models are trained and scored with.
+			s, c := math.Sincos(float64(float32(p) * f))
+			cos[p*half+i], sin[p*half+i] = float32(c*amp), float32(s*amp)
+		}
+	}
+	t.cos, t.sin, t.upTo = cos, sin, n
+}
+
+// rope reads the rotary embedding of all layers into c.Ropes[0].
+func (r *reader) rope(c *Config) {
+	rope := Rope{
+		Dim:        r.intOr("rope.dimension_count", c.KeyDim),
+		Interlaced: r.stringOr("terrace.rope.layout", ropeLayouts[r.arch]) == "norm",
+	}
+	base := float64(r.floatOr("rope.freq_base", 10000))
+	if rope.Dim < 2 || rope.Dim > c.KeyDim || rope.Dim%2 != 0 {
+		r.fail("metadata %q is %d, want an even number up to the head width %d: %w", r.key("rope.dimension_count"), rope.Dim, c.KeyDim, ErrConfig)
+		return
+	}
+	if !(base >= 1 && base <= 1e12) {
+		r.fail("metadata %q is %g, want 1 to 1e12: %w", r.key("rope.freq_base"), base, ErrConfig)
+		return
+	}
+	rope.InvFreq = invFreq(base, rope.Dim)
+	r.scaleRope(&rope, base, c)
+	c.Ropes = []Rope{rope}
+}
+
+// ropeLayouts tells in which order GGUF files of an architecture keep the rotating pairs; what is not here is "neox".
+var ropeLayouts = map[string]string{"llama": "norm"}
+
+// Rotator applies one layer's rotary embedding to single vectors of a head, for policies that look at queries before and
+// after it. It is for one goroutine.
+type Rotator struct {
+	table      ropeTable
+	dim        int
+	interlaced bool
+	inverse    float32 // 1/amplitude²
+}
+
+// NewRotator returns the rotation of a layer, nil where the layer has none.
+func (c *Config) NewRotator(layer int) *Rotator {
+	index := c.Layer[layer].Rope
+	if len(c.Ropes) == 0 || index < 0 {
+		return nil
+	}
+	r := &c.Ropes[index]
+	amp := orOne(r.Amplitude)
+	return &Rotator{table: ropeTable{rope: r}, dim: c.KeyDim, interlaced: r.Interlaced, inverse: 1 / (amp * amp)}
+}
+
+// Rotate turns x [dk] in place to a position.
+func (r *Rotator) Rotate(x []float32, position int) {
+	if r == nil {
+		return
+	}
+	cos, sin := r.table.row(position)
+	r.turn(x, cos, sin, 1, 1)
+}
+
+// Unrotate undoes Rotate.
+func (r *Rotator) Unrotate(x []float32, position int) {
+	if r == nil {
+		return
+	}
+	cos, sin := r.table.row(position)
+	r.turn(x, cos, sin, -1, r.inverse)
+}
+
+func (r *Rotator) turn(x, cos, sin []float32, sign, scale float32) {
+	half := len(cos)
+	for i := range half {
+		a, b := i, i+half
+		if r.interlaced {
+			a, b = 2*i, 2*i+1
+		}
+		c, s := cos[i]*scale, sign*sin[i]*scale
+		x[a], x[b] = x[a]*c-x[b]*s, x[a]*s+x[b]*c
+	}
+}

@@ -1,0 +1,99 @@
+package model
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+func TestGreedyTakesTheLikeliestAndTheLowestIdOnTies(t *testing.T) {
+	s := NewSampler(SamplerOptions{})
+	if got := s.Next([]float32{1, 3, 2, 3}, nil); got != 1 {
+		t.Errorf("got %d, want 1", got)
+	}
+}
+
+// TestFiltersAgainstPlainReference compares the candidates that are left with a reference that sorts everything.
+func TestFiltersAgainstPlainReference(t *testing.T) {
+	logits := []float32{0.1, 4, -2, 3.5, 3.4, 0, 2, 1.9, -5, 2.2}
+	prob := make([]float64, len(logits))
+	var sum float64
+	for i, v := range logits {
+		prob[i] = math.Exp(float64(v))
+		sum += prob[i]
+	}
+	order := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	slices.SortStableFunc(order, func(a, b int) int {
+		if logits[a] > logits[b] {
+			return -1
+		}
+		return 1
+	})
+	for _, c := range []struct {
+		o    SamplerOptions
+		want []int
+	}{
+		{SamplerOptions{Temperature: 1}, order},
+		{SamplerOptions{Temperature: 1, TopK: 3}, order[:3]},
+		{SamplerOptions{Temperature: 1, TopK: 100}, order},
+		{SamplerOptions{Temperature: 1, MinP: 0.5}, []int{1, 3, 4}}, // e^-0.5 = 0.61, e^-0.6 = 0.55, e^-1.8 = 0.17
+		{SamplerOptions{Temperature: 1, TopP: 1e-9}, order[:1]},
+		{SamplerOptions{Temperature: 1, TopP: (prob[1] + prob[3]) / sum}, order[:2]},
+		{SamplerOptions{Temperature: 1, TopP: (prob[1] + prob[3] + 1e-3) / sum}, order[:3]},
+	} {
+		s := NewSampler(c.o)
+		var got []int
+		for _, x := range s.filter(logits) {
+			got = append(got, x.id)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v, want %v", c.o, got, c.want)
+		}
+	}
+}
+
+func TestDrawsFollowTheDistributionAndTheSeed(t *testing.T) {
+	logits := []float32{1, 2, 0}
+	var sum float64
+	for _, v := range logits {
+		sum += math.Exp(float64(v) / 0.7)
+	}
+	a, b := NewSampler(SamplerOptions{Temperature: 0.7, Seed: 5}), NewSampler(SamplerOptions{Temperature: 0.7, Seed: 5})
+	const n = 20000
+	count := make([]float64, 3)
+	for range n {
+		x := a.Next(logits, nil)
+		if y := b.Next(logits, nil); x != y {
+			t.Fatal("the same seed drew other tokens")
+		}
+		count[x]++
+	}
+	for i, v := range logits {
+		p := math.Exp(float64(v)/0.7) / sum
+		if sd := math.Sqrt(p * (1 - p) / n); math.Abs(count[i]/n-p) > 5*sd {
+			t.Errorf("token %d drawn %.4f of the time, want %.4f ± %.4f", i, count[i]/n, p, 5*sd)
+		}
+	}
+}
+
+func TestPenalties(t *testing.T) {
+	logits := []float32{2, -2, 1, 5}
+	s := NewSampler(SamplerOptions{RepeatPenalty: 2, FrequencyPenalty: 0.5, PresencePenalty: 0.25, PenaltyLast: 3})
+	s.Next(logits, []int{3, 0, 0, 1}) // 3 is out of reach of the last three
+	want := []float32{2.0/2 - 2*0.5 - 0.25, -2*2 - 0.5 - 0.25, 1, 5}
+	if !slices.Equal(logits, want) {
+		t.Errorf("%v, want %v", logits, want)
+	}
+}
+
+func TestSamplerOptionsAreChecked(t *testing.T) {
+	for _, o := range []SamplerOptions{{Temperature: -1}, {Temperature: math.NaN()}, {TopK: -1}, {TopP: 1.5}, {MinP: -0.1},
+		{RepeatPenalty: -1}, {FrequencyPenalty: math.Inf(1)}, {PresencePenalty: math.NaN()}, {PenaltyLast: -2}} {
+		if o.Validate() == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+	if err := (SamplerOptions{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, PenaltyLast: -1}).Validate(); err != nil {
+		t.Error(err)
+	}
+}

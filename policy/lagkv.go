@@ -66,6 +66,20 @@ func (p *lagKV) Score(l *Layer, _ int, dst [][]float32) {
 	}
 }
 
+// Cut keeps the best; where not even the tokens that stay in any case fit, the sinks and the newest.
+func (p *lagKV) Cut(l *Layer, scores [][]float32, target int, keep *Picks) {
+	for g, row := range scores {
+		n := len(row)
+		partitions := max((n-p.sinks)/p.lag, 0)
+		if stay := n - max(partitions-1, 0)*p.lag; partitions >= 2 && target < stay {
+			sinks := min(p.sinks, target-1)
+			keep.Heads[g] = span(span(keep.Heads[g], 0, sinks), n-(target-sinks), n)
+			continue
+		}
+		keep.Heads[g] = p.pick.best(keep.Heads[g], row, target, 0)
+	}
+}
+
 // relative adds half the softmax of the deviations of one side (keys or values) of a partition.
 func (p *lagKV) relative(dst []float32, from, dim int, read func(from, to int, dst []float32)) {
 	p.rows, p.next = sized(p.rows, p.lag*dim), sized(p.next, p.lag*dim)

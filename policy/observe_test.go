@@ -192,20 +192,22 @@ func (s *scene) Dims(g int, dims []int32, q []float32, rows int, dst []float32) 
 	}
 }
 
-func (s *scene) Bounds(g, block int, q []float32, rows int, dst []float32) {
+func (s *scene) Bounds(g, block int, only []int32, q []float32, rows int, dst []float32) {
 	n := len(s.pos[g])
-	blocks := (n + block - 1) / block
+	if only == nil {
+		only = span(nil, 0, (n+block-1)/block)
+	}
 	for r := range rows {
-		for b := range blocks {
+		for i, b := range only {
 			var sum float64
 			for d := range s.dim {
 				best := math.Inf(-1)
-				for _, p := range s.pos[g][b*block : min((b+1)*block, n)] {
+				for _, p := range s.pos[g][int(b)*block : min((int(b)+1)*block, n)] {
 					best = max(best, float64(q[r*s.dim+d])*float64(s.key(g, int(p))[d]))
 				}
 				sum += best
 			}
-			dst[r*blocks+b] = float32(sum)
+			dst[r*len(only)+i] = float32(sum)
 		}
 	}
 }

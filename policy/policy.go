@@ -57,6 +57,9 @@ type Needs struct {
 	Query QueryKind
 	// Sketch is the approximation of the keys that Layer.Scores must answer for.
 	Sketch Sketch
+	// ValueMean: the engine keeps the mean of all values so far per layer and KV head, and mixes it in where [Picks].Share
+	// asks for it.
+	ValueMean bool
 	// Decomposition: Model.Decomposition must be filled before Bind.
 	Decomposition bool
 	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
@@ -138,8 +141,9 @@ type Scorer interface {
 	Dot(kvHead int, q []float32, rows int, dst []float32)
 	// Dims multiplies with the given dimensions of the exact keys only; q still has KeyDim columns.
 	Dims(kvHead int, dims []int32, q []float32, rows int, dst []float32)
-	// Bounds gives, for each block of `block` tokens in cache order, Σ max(q·min, q·max), no less than any q·k inside.
-	Bounds(kvHead, block int, q []float32, rows int, dst []float32)
+	// Bounds gives, for each block of `block` tokens in cache order, Σ max(q·min, q·max), no less than any q·k inside; with
+	// `only` not nil, for the blocks listed there (ascending): dst is [rows, len(only)].
+	Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32)
 	// Approx multiplies with the 8-bit, 4-bit, half or projected keys.
 	Approx(kvHead int, q []float32, rows int, dst []float32)
 }
@@ -284,11 +288,14 @@ type Moves struct {
 type Picks struct {
 	All   bool
 	Heads [][]int32
+	// Share, if not empty, is [Heads] (query heads): the part a of the attention that the picks are estimated to hold. The
+	// engine then makes the output a·out + (1-a)·mean of the KV head's values (SparQ).
+	Share []float32
 }
 
 // Reset empties the picks for a number of KV heads and keeps the memory.
 func (p *Picks) Reset(kvHeads int) {
-	p.All = false
+	p.All, p.Share = false, p.Share[:0]
 	for len(p.Heads) < kvHeads {
 		p.Heads = append(p.Heads, nil)
 	}

@@ -22,7 +22,11 @@ func TestGrammar(t *testing.T) {
 						kind = s.Error()
 					}
 				}
-				fmt.Fprintf(&out, "error: %s (%s)\n", strings.TrimSuffix(err.Error(), ": "+kind), kind)
+				text := strings.TrimSuffix(err.Error(), ": "+kind)
+				if known, all := strings.Join(Names(), ", "), "(every name)"; errors.Is(err, ErrUnknown) {
+					text = strings.Replace(text, known, all, 1)
+				}
+				fmt.Fprintf(&out, "error: %s (%s)\n", text, kind)
 				continue
 			}
 			again, err := Parse(spec.String())

@@ -140,6 +140,7 @@ func (n Needs) union(o Needs) Needs {
 	if o.Sketch.Kind != SketchNone {
 		n.Sketch = o.Sketch
 	}
+	n.ValueMean = n.ValueMean || o.ValueMean
 	n.Decomposition = n.Decomposition || o.Decomposition
 	n.WholePrompt = n.WholePrompt || o.WholePrompt
 	return n
@@ -167,6 +168,9 @@ func (n Needs) Names() []string {
 	}
 	if n.Values {
 		out = append(out, "values")
+	}
+	if n.ValueMean {
+		out = append(out, "value mean")
 	}
 	if n.Query != QueryExact {
 		out = append(out, n.Query.String()+" query")

@@ -1,0 +1,253 @@
+package policy
+
+import (
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestConformance holds every registered method, and every method under every wrapper, to the package's invariants.
+func TestConformance(t *testing.T) {
+	var specs []string
+	for _, info := range Infos() {
+		specs = append(specs, info.Name)
+		if info.Wraps == "" {
+			continue
+		}
+		for _, inner := range Infos() {
+			if _, err := Parse(info.Name + ":" + inner.Name); err == nil {
+				specs = append(specs, info.Name+":"+inner.Name)
+			}
+		}
+	}
+	for _, spec := range specs {
+		t.Run(strings.ReplaceAll(spec, ":", " of "), func(t *testing.T) { conform(t, spec) })
+	}
+}
+
+// with adds parameters to a specification.
+func with(spec, params string) string {
+	if strings.Contains(spec, ":") {
+		return spec + "," + params
+	}
+	return spec + ":" + params
+}
+
+func conform(t *testing.T, spec string) {
+	if _, err := Parse(with(spec, "no_such_key=1")); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "no_such_key") {
+		t.Errorf("an unknown key is not refused by name: %v", err)
+	}
+	parsed, err := Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Parse(parsed.String()); err != nil || again.String() != parsed.String() {
+		t.Errorf("%s does not parse back: %v", parsed, err)
+	}
+	for i, budget := range []string{"25%", "70", "100%"} {
+		spec := spec
+		if _, err := Parse(with(spec, "budget="+budget)); err == nil {
+			spec = with(spec, "budget="+budget)
+		}
+		conformPlans(t, spec, uint64(i), budget == "100%")
+	}
+}
+
+// conformPlans runs a prompt and a few steps twice and looks at every plan.
+func conformPlans(t *testing.T, spec string, seed uint64, whole bool) {
+	t.Helper()
+	first := conformRun(t, spec, seed, whole)
+	if second := conformRun(t, spec, seed, whole); !reflect.DeepEqual(first, second) {
+		t.Errorf("%s: the same observations gave another plan", spec)
+	}
+}
+
+// conformRun returns the picks of every decision.
+func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 {
+	t.Helper()
+	s := randomScene(seed, 280, 4, 2, 16)
+	s.fill()
+	s.index, s.layers = 2, 4
+	d := NewDecomposition(Model{Layers: 4, KVHeads: 2, KeyDim: 16})
+	if err := d.SetLayer(2, slices.Concat(s.q...), 280, 4); err != nil {
+		t.Fatal(err)
+	}
+	set := mustSetWith(t, spec, s, d)
+	r := rand.New(rand.NewPCG(seed, 3))
+	var plans [][][]int32
+	record := func(p *Picks, what string) {
+		if p.All {
+			p.Heads = [][]int32{span(nil, 0, len(s.pos[0])), span(nil, 0, len(s.pos[1]))}
+		}
+		for g, idx := range p.Heads {
+			for i, x := range idx {
+				if x < 0 || int(x) >= len(s.pos[g]) || i > 0 && idx[i-1] >= x {
+					t.Fatalf("%s: %s: index %d of head %d is %d: want ascending, unique, inside the cache", spec, what, i, g, x)
+				}
+			}
+		}
+		plans = append(plans, clonePicks(p.Heads))
+	}
+	var picks Picks
+	if set.Keeper != nil {
+		l := s.shown(set.Keeper)
+		before := snapshot(l)
+		set.Keeper.KeepPrompt(l, &picks)
+		unchanged(t, spec, before, l)
+		record(&picks, "keep")
+		checkKept(t, spec, set, s, picks.Heads, whole)
+		s.keep(&picks)
+	}
+	if set.Projector != nil {
+		project(s, set.Projector)
+	}
+	for range 5 {
+		s.step(r)
+		if set.Selector != nil {
+			read := conformSelect(t, spec, set, s, whole)
+			record(read, "select")
+		}
+		if set.Dropper != nil {
+			l := s.shown(set.Dropper)
+			set.Dropper.DropStep(l, &picks)
+			record(&picks, "drop")
+			for g, idx := range picks.Heads {
+				if n := len(idx); n > 0 && int(idx[n-1]) == len(s.pos[g])-1 {
+					t.Errorf("%s: the newest token was dropped", spec)
+				}
+			}
+			s.evict(&picks)
+		}
+	}
+	return plans
+}
+
+func conformSelect(t *testing.T, spec string, set *Set, s *scene, whole bool) *Picks {
+	t.Helper()
+	l := s.layer(0, 1, -1)
+	if set.Projector != nil {
+		l.Scores = project(s, set.Projector)
+	}
+	before := snapshot(l)
+	var read Picks
+	set.Selector.Select(l, &read)
+	unchanged(t, spec, before, l)
+	if whole && !read.All {
+		t.Errorf("%s: a budget of everything doesn't read everything", spec)
+	}
+	for g, idx := range read.Heads {
+		limit := 0.25*float64(l.N) + 1
+		if strings.HasSuffix(spec, "budget=70") {
+			limit = 70
+		}
+		if strings.Contains(spec, "budget=") && !read.All && float64(len(idx)) > limit {
+			t.Errorf("%s: head %d reads %d of at most %g", spec, g, len(idx), limit)
+		}
+	}
+	return &read
+}
+
+// checkKept looks at what stays after the prompt: the budget, and the newest token.
+func checkKept(t *testing.T, spec string, set *Set, s *scene, kept [][]int32, whole bool) {
+	t.Helper()
+	total, n := 0, len(s.q)
+	for g, idx := range kept {
+		total += len(idx)
+		if len(idx) == 0 {
+			t.Fatalf("%s: head %d keeps nothing", spec, g)
+		}
+		scores := strings.Contains(spec, "knorm") || strings.Contains(spec, "keydiff") ||
+			strings.Contains(spec, "observed") || strings.Contains(spec, "expected") || strings.HasPrefix(spec, "adakv:lagkv")
+		if !scores && int(idx[len(idx)-1]) != n-1 {
+			t.Errorf("%s: head %d loses the newest token", spec, g)
+		}
+		for _, sinks := range []string{"streaming_llm", "expected_attention", "lagkv"} {
+			if strings.Contains(spec, sinks) && !slices.Equal(idx[:4], []int32{0, 1, 2, 3}) {
+				t.Errorf("%s: head %d loses a sink: %v", spec, g, idx[:4])
+			}
+		}
+	}
+	switch {
+	case whole && total != 2*n:
+		t.Errorf("%s: a budget of everything keeps %d of %d", spec, total, 2*n)
+	case strings.HasSuffix(spec, "budget=25%") && !strings.Contains(spec, "pyramid") && total > 2*n/4:
+		t.Errorf("%s: keeps %d of at most %d", spec, total, 2*n/4)
+	case strings.HasSuffix(spec, "budget=70") && !strings.Contains(spec, "pyramid") && total > 140:
+		t.Errorf("%s: keeps %d of at most %d", spec, total, 140)
+	}
+}
+
+// TestPyramidMean checks that the layers of a pyramid together keep the budget.
+func TestPyramidMean(t *testing.T) {
+	for _, n := range []int{100, 256, 1000} {
+		for _, window := range []int{4, 16} {
+			for _, share := range []float64{0.1, 0.3, 0.5, 0.9} {
+				total, mean := 0, share*float64(n)
+				for layer := range 6 {
+					total += pyramid(mean, n, window, 8, layer, 6)
+				}
+				if d := float64(total) - 6*mean; d > 3 || d < -3 {
+					t.Errorf("%d tokens, window %d, share %g: the layers keep %d, want about %g", n, window, share, total, 6*mean)
+				}
+			}
+		}
+	}
+}
+
+// snapshot copies what a policy was shown.
+func snapshot(l *Layer) Layer {
+	c := *l
+	c.Pos = clonePicks(l.Pos)
+	c.Queries = slices.Clone(l.Queries)
+	c.Mass = nil
+	for _, row := range l.Mass {
+		c.Mass = append(c.Mass, slices.Clone(row))
+	}
+	return c
+}
+
+func unchanged(t *testing.T, spec string, before Layer, l *Layer) {
+	t.Helper()
+	if !reflect.DeepEqual(before.Pos, l.Pos) || !reflect.DeepEqual(before.Queries, l.Queries) || !reflect.DeepEqual(before.Mass, l.Mass) {
+		t.Errorf("%s: changed what it was shown", spec)
+	}
+}
+
+func clonePicks(x [][]int32) [][]int32 {
+	out := make([][]int32, len(x))
+	for i := range x {
+		out[i] = slices.Clone(x[i])
+	}
+	return out
+}
+
+// TestNames checks that every name, alias and kvpress class name finds its policy, and that a miss lists the names.
+func TestNames(t *testing.T) {
+	for _, name := range []string{
+		"SnapKVPress", "StreamingLLMPress", "KnormPress", "KeyDiffPress", "TOVAPress", "ObservedAttentionPress",
+		"PyramidKVPress", "AdaKVPress", "ExpectedAttentionPress", "LagKVPress", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
+	} {
+		if _, err := Parse(name); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := Parse("snap")
+	for _, name := range Names() {
+		if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), name) {
+			t.Fatalf("%v: want the list of names with %s", err, name)
+		}
+	}
+	for _, info := range Infos() {
+		if info.Summary == "" || len(info.Can) == 0 && info.Name != "full" {
+			t.Errorf("%s: no summary or no capability", info.Name)
+		}
+		for _, p := range info.Params {
+			if p.Doc == "" {
+				t.Errorf("%s: %s has no description", info.Name, p.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package policy
+
+import "math"
+
+// chooser is embedded by selectors: a budget, layers that read everything, tokens that are read in any case, and the
+// combination of a group's scores into one ranking.
+type chooser struct {
+	base
+	budget Budget
+	dense  int // first layers that read everything
+	sinks  int
+	recent int
+	group  groupRule
+
+	scores []float32 // [group][tokens or blocks]
+	merged []float32
+	picked []int32
+	pick   picker
+}
+
+// groupRule says how the scores of the query heads that share a KV head become one.
+type groupRule int
+
+const (
+	groupSoftmax groupRule = iota // sum of the heads' softmax weights
+	groupSum                      // sum of the raw scores
+	groupMax                      // largest raw score
+)
+
+// chooserParams are the parameters of [chooser].
+func chooserParams(budget, dense, sinks, recent, group string) []Param {
+	return append(budgetParams(budget),
+		Param{Name: "dense_layers", Aliases: []string{"skip_layers"}, Default: dense, Doc: "first layers that read everything"},
+		Param{Name: "n_sink", Aliases: []string{"sinks"}, Default: sinks, Doc: "first tokens that are always read"},
+		Param{Name: "recent", Default: recent, Doc: "newest tokens that are always read"},
+		Param{Name: "group", Default: group, Doc: "one ranking for the query heads of a KV head: softmax (sum of weights), sum or max (of raw scores)"})
+}
+
+func newChooser(a *args) chooser {
+	return chooser{
+		base: a.base(), budget: a.budget(),
+		dense: a.int("dense_layers", 0, maxTokens), sinks: a.int("n_sink", 0, maxTokens), recent: a.int("recent", 0, maxTokens),
+		group: groupRule(a.choice("group", "softmax", "sum", "max")),
+	}
+}
+
+// start resets the picks; false means that everything is read.
+func (c *chooser) start(l *Layer, read *Picks) (target int, ok bool) {
+	read.Reset(l.KVHeads)
+	target = c.budget.Of(l, l.N)
+	if l.Index < c.dense || fits(l, target) {
+		read.All = true
+		return 0, false
+	}
+	return target, true
+}
+
+// queries is the newest query of the heads of one group, [group, KeyDim], contiguous.
+func (l *Layer) queries(kvHead int) []float32 {
+	at := (l.Rows-1)*l.Heads*l.KeyDim + kvHead*l.Group()*l.KeyDim
+	return l.Queries[at : at+l.Group()*l.KeyDim]
+}
+
+// scale is what raw products are multiplied by before a softmax.
+func (l *Layer) scale() float32 {
+	if l.Scale != 0 {
+		return l.Scale
+	}
+	return float32(1 / math.Sqrt(float64(l.KeyDim)))
+}
+
+// merge makes one score a token (or block) of c.scores [group][n] by the group rule; scale matters to softmax only.
+func (c *chooser) merge(group, n int, scale float32) []float32 {
+	if group == 1 {
+		return c.scores[:n]
+	}
+	c.merged = sized(c.merged, n)
+	if c.group == groupSoftmax {
+		softmaxRow(c.scores[:n], scale)
+	}
+	copy(c.merged, c.scores[:n])
+	for h := 1; h < group; h++ {
+		row := c.scores[h*n : (h+1)*n]
+		switch c.group {
+		case groupMax:
+			for i, s := range row {
+				c.merged[i] = max(c.merged[i], s)
+			}
+			continue
+		case groupSoftmax:
+			softmaxRow(row, scale)
+		}
+		for i, s := range row {
+			c.merged[i] += s
+		}
+	}
+	return c.merged
+}
+
+// choose appends the best target of scores with sinks and recents (at least the newest) forced in.
+func (c *chooser) choose(dst []int32, scores []float32, target int) []int32 {
+	return c.forced(dst, scores, target, c.sinks, max(c.recent, 1))
+}
+
+// forced appends the best target of scores, the first sinks and the last recent among them as far as they fit; recents go
+// before sinks.
+func (c *chooser) forced(dst []int32, scores []float32, target, sinks, recent int) []int32 {
+	n := len(scores)
+	recent = min(recent, target, n)
+	sinks = min(sinks, target-recent, n-recent)
+	dst = span(dst, 0, sinks)
+	dst = c.pick.best(dst, scores[sinks:n-recent], target-sinks-recent, int32(sinks))
+	return span(dst, n-recent, n)
+}
+
+// softmaxRow turns raw products, times scale, into weights in place.
+func softmaxRow(x []float32, scale float32) {
+	top := -infinity
+	for _, v := range x {
+		top = max(top, v)
+	}
+	var sum float32
+	for i, v := range x {
+		x[i] = float32(math.Exp(float64((v - top) * scale)))
+		sum += x[i]
+	}
+	inv := 1 / sum
+	for i := range x {
+		x[i] *= inv
+	}
+}

@@ -1,0 +1,36 @@
+package policy
+
+// topK reads the tokens whose keys, kept a second time in 8 or 4 bits, have the largest products with the query: the
+// sketch (1/4 or 1/8 of the K bytes in f32, 1/2 or 1/4 in f16) is scanned whole, the cache only where it matters.
+type topK struct {
+	chooser
+	sketch SketchKind
+}
+
+func init() {
+	register(Info{
+		Name:    "topk",
+		Summary: "scans an 8-bit or 4-bit copy of the keys, reads the best tokens",
+		Phase:   PhaseRead,
+		Params: append(chooserParams("1024", "0", "0", "1", "softmax"),
+			Param{Name: "score", Default: "int8", Doc: "precision of the copy: int8 or int4"}),
+	}, func(a *args) Policy {
+		return &topK{newChooser(a), []SketchKind{SketchInt8, SketchInt4}[a.choice("score", "int8", "int4")]}
+	})
+}
+
+func (p *topK) Needs() Needs { return Needs{Sketch: Sketch{Kind: p.sketch, Scale: ScaleToken}} }
+
+// Select ranks by the sketch's scores.
+func (p *topK) Select(l *Layer, read *Picks) {
+	target, ok := p.start(l, read)
+	if !ok {
+		return
+	}
+	for g := range read.Heads {
+		n := l.Tokens(g)
+		p.scores = sized(p.scores, l.Group()*n)
+		l.Scores.Approx(g, l.queries(g), l.Group(), p.scores)
+		read.Heads[g] = p.choose(read.Heads[g], p.merge(l.Group(), n, l.scale()), target)
+	}
+}

@@ -2,11 +2,11 @@ package model_test
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"terrace/attention"
@@ -14,8 +14,7 @@ import (
 	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/weights"
-	"terrace/weights/hf"
-	"terrace/weights/hf/hftest"
+	"terrace/weights/safetensors"
 )
 
 // runner drives a backend over one sequence with exact float32 KV, as the engine does, without the engine.
@@ -145,37 +144,48 @@ func shared(t *testing.T, parts ...string) string {
 	return path
 }
 
-// golden is what Hugging Face computed for one model.
+// golden is a file of reference results.
 type golden struct {
-	ids, greedy, cached []int
-	logits              []float32
+	t    *testing.T
+	file *safetensors.File
 }
 
 func readGolden(t *testing.T, path string) golden {
 	t.Helper()
-	b, err := os.ReadFile(path)
+	f, err := safetensors.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := binary.LittleEndian.Uint64(b)
-	var header map[string]struct {
-		Offsets [2]int `json:"data_offsets"`
+	t.Cleanup(func() { _ = f.Close() })
+	return golden{t, f}
+}
+
+// ints reads an I64 tensor.
+func (g golden) ints(name string) (out []int) {
+	g.t.Helper()
+	for d := g.bytes(name); len(d) > 0; d = d[8:] {
+		out = append(out, int(binary.LittleEndian.Uint64(d)))
 	}
-	if err := json.Unmarshal(b[8:8+n], &header); err != nil {
-		t.Fatal(err)
+	return out
+}
+
+// rows reads an F32 tensor [n, cols].
+func (g golden) rows(name string, cols int) [][]float32 {
+	g.t.Helper()
+	var flat []float32
+	for d := g.bytes(name); len(d) > 0; d = d[4:] {
+		flat = append(flat, math.Float32frombits(binary.LittleEndian.Uint32(d)))
 	}
-	data := func(name string) []byte { o := header[name].Offsets; return b[8+int(n):][o[0]:o[1]] }
-	ints := func(name string) (out []int) {
-		for d := data(name); len(d) > 0; d = d[8:] {
-			out = append(out, int(binary.LittleEndian.Uint64(d)))
-		}
-		return out
+	return slices.Collect(slices.Chunk(flat, cols))
+}
+
+func (g golden) bytes(name string) []byte {
+	g.t.Helper()
+	b := g.file.Bytes(name)
+	if b == nil {
+		g.t.Fatalf("%s has no tensor %q", g.file.Path(), name)
 	}
-	g := golden{ids: ints("input_ids"), greedy: ints("greedy_ids"), cached: ints("greedy_ids_cached")}
-	for d := data("logits"); len(d) > 0; d = d[4:] {
-		g.logits = append(g.logits, math.Float32frombits(binary.LittleEndian.Uint32(d)))
-	}
-	return g
+	return b
 }
 
 // TestHuggingFace compares every model of the goldens with Hugging Face's float32 logits, read in one pass, in chunks, and
@@ -195,16 +205,16 @@ func TestHuggingFace(t *testing.T) {
 			dir := filepath.Join(root, d.Name())
 			g := readGolden(t, filepath.Join(dir, "golden.safetensors"))
 			r := newRunner(t, dir)
-			want := slices.Collect(slices.Chunk(g.logits, r.m.Vocab))
-			got := r.pass(g.ids, len(g.ids))
+			ids, want, cached := g.ints("input_ids"), g.rows("logits", r.m.Vocab), g.ints("greedy_ids_cached")
+			got := r.pass(ids, len(ids))
 			if off := worst(got, want); off > 2e-4 {
 				t.Errorf("max |Δlogit| is %.2g of the largest logit, want at most 2e-4", off)
 			}
-			if ids := r.greedy(got[len(got)-1], len(g.cached)); !slices.Equal(ids, g.cached) {
-				t.Errorf("greedy ids %v, want %v", ids, g.cached)
+			if have := r.greedy(got[len(got)-1], len(cached)); !slices.Equal(have, cached) {
+				t.Errorf("greedy ids %v, want %v", have, cached)
 			}
 			r = newRunner(t, dir)
-			chunked := append(r.pass(g.ids[:17], len(g.ids)), r.pass(g.ids[17:], len(g.ids))...)
+			chunked := append(r.pass(ids[:17], len(ids)), r.pass(ids[17:], len(ids))...)
 			if off := worst(chunked, want); off > 2e-4 {
 				t.Errorf("in two chunks: max |Δlogit| is %.2g of the largest logit, want at most 2e-4", off)
 			}
@@ -212,82 +222,23 @@ func TestHuggingFace(t *testing.T) {
 	}
 }
 
-// variants are models that no golden has; the slow forward pass of hftest is their reference.
-func variants() map[string]func() (hftest.Config, hftest.Shapes) {
-	type config = hftest.Config
-	decoder := func(change config, extra map[string][]int) func() (config, hftest.Shapes) {
-		return func() (config, hftest.Shapes) {
-			c := hftest.Llama().With(change)
-			s := hftest.Decoder(c)
-			for name, shape := range extra {
-				s.EachLayer("model.layers.%d.", 2, name, shape...)
-			}
-			return c, s
-		}
+// TestGGUF compares the tiny llama in every block format with transformers' float32 logits over the dequantised weights:
+// the interlaced rotary order of GGUF files, and each format's exact kernel.
+func TestGGUF(t *testing.T) {
+	root := shared(t, "data", "golden", "tiny_gguf")
+	g := readGolden(t, filepath.Join(root, "golden.safetensors"))
+	ids := g.ints("input_ids")
+	files, err := filepath.Glob(filepath.Join(root, "tiny-*.gguf"))
+	if err != nil || len(files) < 16 {
+		t.Fatalf("%d files in %s, want at least 16 (%v)", len(files), root, err)
 	}
-	qkNorm := map[string][]int{"self_attn.q_norm.weight": {8}, "self_attn.k_norm.weight": {8}}
-	gemmaNorms := map[string][]int{"pre_feedforward_layernorm.weight": {16}, "post_feedforward_layernorm.weight": {16},
-		"self_attn.q_norm.weight": {8}, "self_attn.k_norm.weight": {8}}
-	yarn := func(p config) config {
-		return config{"rope_scaling": config{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16}.With(p)}
-	}
-	return map[string]func() (config, hftest.Shapes){
-		"qwen v1":           hftest.Qwen,
-		"opt-350m":          func() (config, hftest.Shapes) { return hftest.OPT(8, true) },
-		"opt after":         func() (config, hftest.Shapes) { return hftest.OPT(16, true) },
-		"partial rotary":    decoder(config{"partial_rotary_factor": 0.5}, nil),
-		"gelu":              decoder(config{"hidden_act": "gelu"}, nil),
-		"relu":              decoder(config{"hidden_act": "relu"}, nil),
-		"yarn mscale":       decoder(yarn(config{"mscale": 0.7, "mscale_all_dim": 1.0}), nil),
-		"yarn no truncate":  decoder(yarn(config{"truncate": false, "beta_fast": 8}), nil),
-		"yarn attention":    decoder(yarn(config{"attention_factor": 1.25}), nil),
-		"longrope in llama": decoder(config{"rope_scaling": config{"type": "longrope", "factor": 4, "original_max_position_embeddings": 8, "long_factor": []float64{1, 2, 3, 4}, "short_factor": []float64{1, 1, 1.5, 2}}}, nil),
-		"mistral":           decoder(config{"model_type": "mistral", "sliding_window": 5}, nil),
-		"smollm3 sliding":   decoder(config{"model_type": "smollm3", "no_rope_layer_interval": 2, "use_sliding_window": true, "sliding_window": 6}, nil),
-		"qwen2 sliding": decoder(config{"model_type": "qwen2", "head_dim": nil, "use_sliding_window": true, "sliding_window": 6, "max_window_layers": 1},
-			map[string][]int{"self_attn.q_proj.bias": {16}, "self_attn.k_proj.bias": {8}, "self_attn.v_proj.bias": {8}}),
-		"qwen3 sliding": decoder(config{"model_type": "qwen3", "use_sliding_window": true, "sliding_window": 6, "max_window_layers": 0}, qkNorm),
-		"qwen3 dense and sparse layers": func() (config, hftest.Shapes) {
-			c := hftest.Llama().With(config{"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
-				"mlp_only_layers": []int{0}, "norm_topk_prob": false})
-			s := hftest.Decoder(c).EachLayer("model.layers.%d.", 2, "self_attn.q_norm.weight", 8).EachLayer("model.layers.%d.", 2, "self_attn.k_norm.weight", 8)
-			s["model.layers.1.mlp.gate.weight"] = []int{4, 16}
-			s.EachLayer("model.layers.1.mlp.experts.%d.", 4, "gate_proj.weight", 8, 16)
-			s.EachLayer("model.layers.1.mlp.experts.%d.", 4, "up_proj.weight", 8, 16)
-			s.EachLayer("model.layers.1.mlp.experts.%d.", 4, "down_proj.weight", 16, 8)
-			return c, s
-		},
-		"gemma3 linear": decoder(config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "sliding_window": 6, "layer_types": []string{"sliding_attention", "full_attention"},
-			"rope_scaling": config{"rope_type": "linear", "factor": 8}, "rope_theta": 1e6}, gemmaNorms),
-		"gemma3 all sliding": decoder(config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "sliding_window": 6, "attn_logit_softcapping": 5, "final_logit_softcapping": 9,
-			"layer_types": []string{"sliding_attention", "sliding_attention"}}, gemmaNorms),
-	}
-}
-
-// TestVariants compares models without a golden with the independent float64 forward pass: logits of a prompt and a greedy
-// continuation with the cache.
-func TestVariants(t *testing.T) {
-	ids := []int{3, 31, 7, 7, 12, 0, 25, 18, 4, 9, 30, 1, 2, 22, 17, 6, 5, 11, 28, 14}
-	for name, build := range variants() {
-		t.Run(name, func(t *testing.T) {
-			c, shapes := build()
-			dir := hftest.Folder(t, c, shapes)
-			meta, tensors, closer, err := hf.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer closer.Close()
-			slow, err := hftest.New(meta, tensors)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := newRunner(t, dir)
-			got := r.pass(ids, len(ids))
-			if off := worst(got, slow.Logits(ids, 0)); off > 2e-5 || math.IsNaN(off) {
+	for _, path := range files {
+		kind := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "tiny-"), ".gguf")
+		t.Run(kind, func(t *testing.T) {
+			r := newRunner(t, path)
+			want := g.rows(kind+"/logits_dequant_f32", r.m.Vocab)
+			if off := worst(r.pass(ids, len(ids)), want); off > 2e-5 {
 				t.Errorf("max |Δlogit| is %.2g of the largest logit, want at most 2e-5", off)
-			}
-			if have, want := r.greedy(got[len(got)-1], 12), slow.Greedy(ids, 12, true); !slices.Equal(have, want) {
-				t.Errorf("greedy ids %v, want %v", have, want)
 			}
 		})
 	}

@@ -1,13 +1,19 @@
-package tokenizer
+package vocab_test
 
 import (
 	"bufio"
 	"encoding/hex"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"terrace/tokenizer"
+	"terrace/weights/gguf"
+	"terrace/weights/vocab"
 )
 
 // sharedDir finds the folder of shared data beside the repository, or skips.
@@ -73,12 +79,9 @@ func goldenRows(tb testing.TB, name string) []goldenRow {
 }
 
 func TestGoldenTokens(t *testing.T) {
-	for _, m := range []struct{ env, rows string }{
-		{"TERRACE_TEST_SMOLLM2", "smollm2.jsonl"},
-		{"TERRACE_TEST_GEMMA3", "gemma3.jsonl"},
-	} {
+	for _, m := range models {
 		t.Run(m.rows, func(t *testing.T) {
-			tok := modelTokenizer(t, m.env)
+			tok := modelTokenizer(t, m.env, m.file)
 			exact := 0
 			for _, r := range goldenRows(t, m.rows) {
 				text := unhex(t, r.Text, r.TextHex)
@@ -103,17 +106,75 @@ func TestGoldenTokens(t *testing.T) {
 
 func head(ids []int) []int { return ids[:min(len(ids), 40)] }
 
-func modelTokenizer(tb testing.TB, env string) *Tokenizer {
+// modelTokenizer builds the tokenizer of a real model: from the path in an
+// environment variable, else from the program's own cache.
+func modelTokenizer(tb testing.TB, env, file string) *tokenizer.Tokenizer {
 	tb.Helper()
 	path := os.Getenv(env)
 	if path == "" {
-		tb.Skipf("%s is not set", env)
+		path = cached(file)
 	}
-	tok, err := New(ggufVocab(tb, path))
+	if path == "" {
+		tb.Skipf("no %s: set %s or run `infer pull`", file, env)
+	}
+	return fileTokenizer(tb, path)
+}
+
+// cached finds a file anywhere in the cache folder, "" when it is not there.
+func cached(file string) (found string) {
+	home := os.Getenv("TERRACE_HOME")
+	if home == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return ""
+		}
+		home = filepath.Join(dir, "terrace")
+	}
+	filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && d.Name() == file {
+			found = path
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return found
+}
+
+func fileTokenizer(tb testing.TB, path string) *tokenizer.Tokenizer {
+	tb.Helper()
+	tok, err := openTokenizer(path)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return tok
+}
+
+// openTokenizer reads the vocabulary of a GGUF file or a folder.
+func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
+	var v tokenizer.Vocab
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		v, err = vocab.FromModel(nil, path)
+	} else {
+		var f *gguf.File
+		if f, err = gguf.Open(path); err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		v, err = vocab.FromModel(f.Meta(), "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tokenizer.New(v)
+}
+
+var models = []struct{ env, file, rows string }{
+	{"TERRACE_TEST_SMOLLM2", "SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2.jsonl"},
+	{"TERRACE_TEST_GEMMA3", "gemma-3-270m-Q4_K_M.gguf", "gemma3.jsonl"},
 }
 
 func BenchmarkEncode(b *testing.B) {
@@ -124,10 +185,10 @@ func BenchmarkEncode(b *testing.B) {
 		text = append(text, part...)
 	}
 	wiki, _ := os.ReadFile(filepath.Join(sharedDir(b), "data", "wikitext-2", "test.txt"))
-	for _, env := range []string{"TERRACE_TEST_SMOLLM2", "TERRACE_TEST_GEMMA3"} {
-		tok := modelTokenizer(b, env)
+	for _, m := range models {
+		tok := modelTokenizer(b, m.env, m.file)
 		for name, s := range map[string]string{"essays": string(text), "wikitext": string(wiki)} {
-			b.Run(env[13:]+"/"+name, func(b *testing.B) {
+			b.Run(strings.TrimSuffix(m.rows, ".jsonl")+"/"+name, func(b *testing.B) {
 				b.SetBytes(int64(len(s)))
 				for b.Loop() {
 					if _, err := tok.Encode(s, true, true); err != nil {
@@ -136,5 +197,19 @@ func BenchmarkEncode(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	for _, m := range models {
+		path := os.Getenv(m.env)
+		if path == "" {
+			b.Skip(m.env + " is not set")
+		}
+		b.Run(m.rows, func(b *testing.B) {
+			for b.Loop() {
+				fileTokenizer(b, path)
+			}
+		})
 	}
 }

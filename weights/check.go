@@ -38,14 +38,14 @@ func (m *Model) checkLayers(arch string) error {
 	}
 	present := make([]bool, count)
 	for _, t := range m.tensors {
-		layer, ok := layerOf(t.Name)
-		if !ok {
-			continue
-		}
-		if layer >= count {
+		layer, part, ok := layerOf(t.Name)
+		switch {
+		case !ok:
+		case layer < count:
+			present[layer] = true
+		case m.Has("blk.0." + part): // a leftover that no layer has is unused, not a layer
 			return m.faultf("tensor %q belongs to layer %d, but %s is %d", t.Name, layer, key, count)
 		}
-		present[layer] = true
 	}
 	for layer, ok := range present {
 		if !ok {
@@ -55,15 +55,15 @@ func (m *Model) checkLayers(arch string) error {
 	return nil
 }
 
-// layerOf returns the layer that a tensor blk.N.* belongs to.
-func layerOf(name string) (int, bool) {
+// layerOf splits blk.N.PART.
+func layerOf(name string) (layer int, part string, ok bool) {
 	rest, ok := strings.CutPrefix(name, "blk.")
 	if !ok {
-		return 0, false
+		return 0, "", false
 	}
-	digits, _, ok := strings.Cut(rest, ".")
+	digits, part, ok := strings.Cut(rest, ".")
 	layer, err := strconv.Atoi(digits)
-	return layer, ok && err == nil && layer >= 0
+	return layer, part, ok && err == nil && layer >= 0
 }
 
 // checkVocabulary compares the token list, where the metadata has one, with the rows of the embedding.

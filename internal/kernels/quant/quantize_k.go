@@ -79,10 +79,10 @@ func searchScaleMin(x *[32]float32, top float32) (scale, minimum float32) {
 	}
 	best := weightedError(x, &weights, &levels, scale, offset)
 	for step := range 21 {
-		inv := (float32(-1) + float32(0.1)*float32(step) + top) / span
+		inv := (float32(-1) + float32(0.1)*float32(step) + top) / (hi - offset) // the range follows the best minimum so far
 		var sumL, sumL2, sumXL float32
 		for i, v := range x {
-			l := clampLevel(inv*(v-lo), top)
+			l := clampLevel(inv*(v-offset), top)
 			levels[i] = l
 			wl := weights[i] * l
 			sumL += wl

@@ -2,24 +2,64 @@ package quant
 
 import "math"
 
+// search4 and search5 are how ggml looks for the scales of Q4_K and Q5_K.
+var (
+	search4 = search{top: 15, first: -1, steps: 21}
+	search5 = search{top: 31, first: -0.5, steps: 16}
+)
+
 // quantizeQ4K quantises super-blocks of 256 to Q4_K: a weighted search for scale and minimum of each 32 values, whose eight
 // results are then quantised to 6 bits (ggml's quantize_row_q4_K_ref).
 func quantizeQ4K(dst []byte, src []float32) {
 	for ; len(src) > 0; dst, src = dst[144:], src[superBlock:] {
-		var scales, mins [8]float32
-		var maxScale, maxMin float32
-		for j := range 8 {
-			scales[j], mins[j] = searchScaleMin((*[32]float32)(src[j*32:]), 15)
-			maxScale, maxMin = max(maxScale, scales[j]), max(maxMin, mins[j])
+		var levels [superBlock]byte
+		search4.superBlock(dst, src, &levels)
+		for j := 0; j < 8; j += 2 {
+			for l := range 32 {
+				dst[16+j*16+l] = levels[j*32+l] | levels[j*32+32+l]<<4
+			}
 		}
-		packed := packScaleMins(&scales, &mins, maxScale, maxMin)
-		putHalf(dst, finiteOr(maxScale/63, src[:superBlock]))
-		putHalf(dst[2:], maxMin/63)
-		copy(dst[4:16], packed[:])
-		d, dmin := half(dst), half(dst[2:])
-		for j := range 8 {
-			sc, m := scaleMin4K(j, packed[:])
-			quantizeLevels4(dst[16+j/2*32:][:32], src[j*32:], d*float32(sc), dmin*float32(m), j%2*4)
+	}
+}
+
+// quantizeQ5K is quantizeQ4K with 32 levels, whose fifth bits are kept apart (ggml's quantize_row_q5_K_ref).
+func quantizeQ5K(dst []byte, src []float32) {
+	for ; len(src) > 0; dst, src = dst[176:], src[superBlock:] {
+		var levels [superBlock]byte
+		search5.superBlock(dst, src, &levels)
+		high := dst[16:48]
+		clear(high)
+		for j := 0; j < 8; j += 2 {
+			for l := range 32 {
+				a, b := levels[j*32+l], levels[j*32+32+l]
+				dst[48+j*16+l] = a&15 | b&15<<4
+				high[l] |= a>>4<<j | b>>4<<(j+1)
+			}
+		}
+	}
+}
+
+// superBlock writes the sixteen bytes of scales and minima and computes the levels of 256 values.
+func (s search) superBlock(dst []byte, src []float32, levels *[superBlock]byte) {
+	var scales, mins [8]float32
+	var maxScale, maxMin float32
+	for j := range 8 {
+		scales[j], mins[j] = s.scaleMin((*[32]float32)(src[j*32:]))
+		maxScale, maxMin = max(maxScale, scales[j]), max(maxMin, mins[j])
+	}
+	packed := packScaleMins(&scales, &mins, maxScale, maxMin)
+	putHalf(dst, finiteOr(maxScale/63, src[:superBlock]))
+	putHalf(dst[2:], maxMin/63)
+	copy(dst[4:16], packed[:])
+	d, dmin := half(dst), half(dst[2:])
+	for j := range 8 {
+		sc, m := scaleMin4K(j, packed[:])
+		scale, minimum := d*float32(sc), dmin*float32(m)
+		if scale == 0 {
+			continue
+		}
+		for l, x := range src[j*32 : j*32+32] {
+			levels[j*32+l] = byte(clampLevel((x+minimum)/scale, s.top))
 		}
 	}
 }
@@ -47,24 +87,16 @@ func packScaleMins(scales, mins *[8]float32, maxScale, maxMin float32) (out [12]
 	return out
 }
 
-// quantizeLevels4 writes 32 levels of 4 bits into the low (shift 0) or high (shift 4) nibbles of dst.
-func quantizeLevels4(dst []byte, x []float32, d, minimum float32, shift int) {
-	for l := range 32 {
-		q := 0
-		if d != 0 {
-			q = max(0, min(15, nearest((x[l]+minimum)/d)))
-		}
-		if shift == 0 {
-			dst[l] = byte(q)
-		} else {
-			dst[l] |= byte(q << 4)
-		}
-	}
+// search says which scales are tried: those that spread the range of the values over top + first + 0.1·step levels.
+type search struct {
+	top, first float32
+	steps      int
 }
 
-// searchScaleMin finds scale and minimum ≥ 0 so that x ≈ scale·level - minimum with levels 0..top, by trying 21 ranges of
-// levels and solving each for the least squares, weighted by magnitude (ggml's make_qkx2_quants with rmin -1, rdelta 0.1).
-func searchScaleMin(x *[32]float32, top float32) (scale, minimum float32) {
+// scaleMin finds scale and minimum ≥ 0 so that x ≈ scale·level - minimum with levels 0..top, solving each trial for the least
+// squares, weighted by magnitude (ggml's make_qkx2_quants).
+func (sr search) scaleMin(x *[32]float32) (scale, minimum float32) {
+	top := sr.top
 	var weights, levels [32]float32
 	lo, hi, sumW, sumX := magnitudeWeights(x, &weights)
 	lo = min(lo, 0)
@@ -78,8 +110,8 @@ func searchScaleMin(x *[32]float32, top float32) (scale, minimum float32) {
 		levels[i] = clampLevel(inv*(v-lo), top)
 	}
 	best := weightedError(x, &weights, &levels, scale, offset)
-	for step := range 21 {
-		inv := (float32(-1) + float32(0.1)*float32(step) + top) / (hi - offset) // the range follows the best minimum so far
+	for step := range sr.steps {
+		inv := (sr.first + float32(0.1)*float32(step) + top) / (hi - offset) // the range follows the best minimum so far
 		var sumL, sumL2, sumXL float32
 		for i, v := range x {
 			l := clampLevel(inv*(v-offset), top)

@@ -1,6 +1,9 @@
 package quant
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // groupMaxEps is what a group of values must reach to get a scale at all (GROUP_MAX_EPS).
 const groupMaxEps = 1e-15
@@ -68,6 +71,50 @@ func quantizeQ4_1(dst []byte, src []float32) {
 			dst[4+j] = level(src[j]) | level(src[j+16])<<4
 		}
 	}
+}
+
+// quantizeQ5_0: the value of largest magnitude becomes -16 whatever its sign.
+func quantizeQ5_0(dst []byte, src []float32) {
+	for ; len(src) > 0; dst, src = dst[22:], src[32:] {
+		var amax, top float32
+		for _, x := range src[:32] {
+			if a := float32(math.Abs(float64(x))); a > amax {
+				amax, top = a, x
+			}
+		}
+		d := top / -16
+		id := inverse(d)
+		putHalf(dst, finiteOr(d, src[:32]))
+		level := func(x float32) byte { return byte(min(31, int8(float32(x*id)+16.5))) }
+		putLevels5(dst[2:22], src, level)
+	}
+}
+
+// quantizeQ5_1: minimum 0, maximum 31.
+func quantizeQ5_1(dst []byte, src []float32) {
+	for ; len(src) > 0; dst, src = dst[24:], src[32:] {
+		lo, hi := src[0], src[0]
+		for _, x := range src[1:32] {
+			lo, hi = min(lo, x), max(hi, x)
+		}
+		d := (hi - lo) / 31
+		id := inverse(d)
+		putHalf(dst, finiteOr(d, src[:32]))
+		putHalf(dst[2:], lo)
+		level := func(x float32) byte { return byte(float32((x-lo)*id) + 0.5) }
+		putLevels5(dst[4:24], src, level)
+	}
+}
+
+// putLevels5 writes 32 levels of 5 bits: four bytes of fifth bits, then the nibbles.
+func putLevels5(dst []byte, src []float32, level func(float32) byte) {
+	var high uint32
+	for j := range 16 {
+		a, b := level(src[j]), level(src[j+16])
+		dst[4+j] = a&15 | b&15<<4
+		high |= uint32(a>>4&1)<<j | uint32(b>>4&1)<<(j+16)
+	}
+	binary.LittleEndian.PutUint32(dst, high)
 }
 
 // finiteOr returns the scale d, or NaN if a value is not finite, so that the block is refused when read and never taken for

@@ -251,3 +251,6 @@ func (s *Spec) build(m *Model) (*Set, error) {
 	}
 	return set, nil
 }
+
+// Name is the canonical name of the first policy.
+func (s *Spec) Name() string { return s.terms[0].entry.info.Name }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"terrace/policy"
+)
+
+func init() { register(newPolicies) }
+
+func newPolicies(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "policies [NAME]",
+		Short: "List the KV policies: what each does, its parameters and defaults, its paper",
+		Long: "Lists every method that --policy takes. A policy is name:key=value,key=value; several are joined by +. A budget is what is kept: a fraction below 1, 20%, " +
+			"a count of tokens (1024, 1k) or bytes (64MiB); ratio is the part removed. With a NAME (kvpress's class names work too), only that one.",
+		Example: "  infer policies\n  infer policies snapkv\n  infer policies --json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageErrorf("policies takes at most one name, got %d (see 'infer policies --help')", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			infos := policy.Infos()
+			if len(args) == 1 {
+				spec, err := policy.Parse(args[0])
+				if err != nil {
+					return usageErrorf("%v", err)
+				}
+				infos = oneInfo(infos, spec.Name())
+			}
+			switch {
+			case asJSON:
+				enc := json.NewEncoder(a.stdout)
+				enc.SetIndent("", "  ")
+				return enc.Encode(infos)
+			case len(args) == 1:
+				return a.describePolicy(infos[0])
+			}
+			return a.listPolicies(infos)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func oneInfo(infos []policy.Info, name string) []policy.Info {
+	for _, i := range infos {
+		if i.Name == name {
+			return []policy.Info{i}
+		}
+	}
+	return nil
+}
+
+// listPolicies prints a line a method.
+func (a *app) listPolicies(infos []policy.Info) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tPHASE\tPARAMETERS\tWHAT IT DOES")
+	for _, i := range infos {
+		var params []string
+		if i.Wraps != "" {
+			params = append(params, "press="+i.Wraps)
+		}
+		for _, p := range i.Params {
+			if p.Default != "" {
+				params = append(params, p.Name+"="+p.Default)
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", i.Name, i.Phase, strings.Join(params, ","), i.Summary)
+	}
+	return w.Flush()
+}
+
+// describePolicy prints everything about one method.
+func (a *app) describePolicy(i policy.Info) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	row := func(key, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", key, value)
+		}
+	}
+	row("name", i.Name)
+	row("also", strings.Join(i.Aliases, ", "))
+	row("does", i.Summary)
+	row("paper", i.Paper)
+	row("phase", string(i.Phase))
+	row("can", strings.Join(i.Can, ", "))
+	row("needs", strings.Join(i.Sees, ", "))
+	if i.Wraps != "" {
+		row("press", i.Wraps+"\tthe policy it wraps; its parameters are given beside the wrapper's own")
+	}
+	for _, p := range i.Params {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", strings.Join(append([]string{p.Name}, p.Aliases...), ", "), p.Default, p.Doc)
+	}
+	return w.Flush()
+}

@@ -78,6 +78,14 @@ func (f fields) intOr(key string, def, lo, hi int) int {
 	return f.int(key, lo, hi)
 }
 
+// intUnless reads an integer in [1, hi] that is required unless there is a default above 0.
+func (f fields) intUnless(key string, def, hi int) int {
+	if def > 0 {
+		return f.intOr(key, def, 1, hi)
+	}
+	return f.int(key, 1, hi)
+}
+
 // floatOr reads an optional finite number in [lo, hi].
 func (f fields) floatOr(key string, def, lo, hi float64) float64 {
 	if !f.has(key) {

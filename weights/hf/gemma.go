@@ -74,7 +74,8 @@ func gemmaPattern(v *view, period int) {
 }
 
 func gemma3Figures(v *view) {
-	if !gemmaBasics(v, defaults{kvHeads: 4, context: 131072}) {
+	// The text part of a multimodal config leaves out what has the default of its class.
+	if !gemmaBasics(v, defaults{heads: 8, kvHeads: 4, vocab: 262208, context: 131072}) {
 		return
 	}
 	v.rope(1e6)

@@ -1,6 +1,7 @@
 package hf_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -57,6 +58,11 @@ func TestKeys(t *testing.T) {
 			keys{"llama.rope.scaling.type": "absent", "terrace.rope.scaling.type": "dynamic", "terrace.rope.scaling.original_context_length": "64"}},
 		"transformers 5": {config{"rope_parameters": config{"rope_type": "linear", "factor": 2, "rope_theta": 5e5}}, nil,
 			keys{"llama.rope.freq_base": "500000", "llama.rope.scaling.factor": "2"}},
+		"longchat": {config{"rope_condense_ratio": 8}, nil, keys{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": "8"}},
+		"mistral with null": {config{"model_type": "mistral", "sliding_window": json.RawMessage("null")}, nil,
+			keys{"llama.attention.sliding_window": "absent"}},
+		"gemma's default heads": {config{"model_type": "gemma", "num_key_value_heads": 1, "head_dim": json.RawMessage("8")}, nil,
+			keys{"gemma.attention.key_length": "8"}},
 		"empty rope_scaling": {config{"rope_scaling": nil, "rope_theta": 1e6}, nil, keys{"llama.rope.freq_base": "1e+06", "llama.rope.scaling.type": "absent"}},
 		"smollm3 window": {config{"model_type": "smollm3", "no_rope_layer_interval": 2, "use_sliding_window": true, "sliding_window": 7}, nil,
 			keys{"terrace.rope.layers": "[1 0]", "smollm3.attention.sliding_window": "7", "smollm3.attention.sliding_window_pattern": "[0 1]",

@@ -58,6 +58,10 @@ func (v *view) publishRope(r rotary) {
 	v.setInt("rope.dimension_count", r.dim)
 	switch r.method {
 	case "default":
+		if v.cfg.has("rope_condense_ratio") { // LongChat before rope_scaling was a key
+			v.set("rope.scaling.type", "linear")
+			v.setFloat("rope.scaling.factor", v.cfg.float("rope_condense_ratio", 1e-3, maxFactor))
+		}
 	case "linear":
 		v.set("rope.scaling.type", "linear")
 		v.setFloat("rope.scaling.factor", r.params.float("factor", 1e-3, maxFactor))

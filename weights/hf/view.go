@@ -61,9 +61,9 @@ var usualNames = names{
 
 // defaults of the figures that a config may leave out; 0 = the key is required (kvHeads: = heads; headDim: hidden/heads).
 type defaults struct {
-	kvHeads, headDim, context int
-	eps                       float64
-	tied                      bool
+	heads, kvHeads, headDim, vocab, context int
+	eps                                     float64
+	tied                                    bool
 }
 
 // figures reads and publishes what every decoder has. It reports whether they are sound enough to go on.
@@ -71,8 +71,8 @@ func (v *view) figures(n names, d defaults) bool {
 	c := v.cfg
 	v.layers = c.int(n.layers, 1, maxLayers)
 	v.hidden = c.int(n.hidden, 1, maxWidth)
-	v.heads = c.int(n.heads, 1, maxHeads)
-	v.vocab = c.int("vocab_size", 1, maxVocab)
+	v.heads = c.intUnless(n.heads, d.heads, maxHeads)
+	v.vocab = c.intUnless("vocab_size", d.vocab, maxVocab)
 	v.context = c.intOr(n.context, d.context, 1, maxContext)
 	if n.ffn != "" {
 		v.ffn = c.int(n.ffn, 1, maxWidth)

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"terrace/tokenizer"
+)
+
+func init() { register(newTokenize) }
+
+// maxTokenizeBytes bounds a line of --jsonl, and all of standard input without it.
+const maxTokenizeBytes = 512 << 20
+
+type tokenizeFlags struct {
+	load                     loadFlags
+	ids, jsonl               bool
+	addSpecial, parseSpecial bool
+}
+
+func newTokenize(a *app) *cobra.Command {
+	f := &tokenizeFlags{}
+	cmd := &cobra.Command{
+		Use:   "tokenize",
+		Short: "Text to token ids, and back",
+		Long: "Reads text on standard input and prints the model's token ids as a JSON array; with --ids reads such an array and prints the text. " +
+			"With --jsonl each line is one case: {\"text\", \"add_special\", \"parse_special\"} gives {\"ids\": [...]}, and {\"ids\": [...]} gives {\"text\"}; " +
+			"bytes that are not UTF-8 travel as \"text_hex\". A case that does not say follows --add-special and --parse-special.",
+		Example: "  echo -n 'Hello world' | infer tokenize\n  echo '[19556, 905]' | infer tokenize --ids\n  infer tokenize --jsonl < cases.jsonl",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.tokenize(f) },
+	}
+	f.load.add(cmd)
+	p := cmd.Flags()
+	p.BoolVar(&f.ids, "ids", false, "from ids to text")
+	p.BoolVar(&f.jsonl, "jsonl", false, "one JSON case a line")
+	p.BoolVar(&f.addSpecial, "add-special", true, "add what the model puts around a text (BOS, EOS)")
+	p.BoolVar(&f.parseSpecial, "parse-special", true, "recognise control tokens written in the text")
+	return cmd
+}
+
+func (a *app) tokenize(f *tokenizeFlags) error {
+	if f.ids && f.jsonl {
+		return usageErrorf("tokenize: --ids and --jsonl exclude each other: a --jsonl case with ids is decoded")
+	}
+	l, err := a.openFile(&f.load)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	tok, err := a.openTokenizer(l)
+	if err != nil {
+		return err
+	}
+	t := tokenizing{tok, f, bufio.NewWriter(a.stdout)}
+	if f.jsonl {
+		return t.lines(bufio.NewReader(a.stdin))
+	}
+	data, err := io.ReadAll(io.LimitReader(a.stdin, maxTokenizeBytes+1))
+	if err != nil {
+		return fmt.Errorf("standard input: %w", err)
+	}
+	if len(data) > maxTokenizeBytes {
+		return dataErrorf("standard input: more than %d bytes", maxTokenizeBytes)
+	}
+	if err := t.whole(data); err != nil {
+		return err
+	}
+	return t.out.Flush()
+}
+
+// tokenizing is one run of the command.
+type tokenizing struct {
+	tok *tokenizer.Tokenizer
+	f   *tokenizeFlags
+	out *bufio.Writer
+}
+
+// whole converts all of standard input as one text or one array.
+func (t tokenizing) whole(data []byte) error {
+	if t.f.ids {
+		var ids []int
+		if err := json.Unmarshal(data, &ids); err != nil {
+			return dataErrorf("standard input: want token ids as a JSON array such as [1, 2, 3]: %v", err)
+		}
+		text, err := t.decode(ids)
+		if err != nil {
+			return dataErrorf("standard input: %v", err)
+		}
+		_, err = t.out.WriteString(text)
+		return err
+	}
+	ids, err := t.tok.Encode(string(data), t.f.addSpecial, t.f.parseSpecial)
+	if err != nil {
+		return err
+	}
+	return t.write(ids)
+}
+
+// tokenizeCase is a line of --jsonl; what it does not name it does not look at.
+type tokenizeCase struct {
+	Text         *string `json:"text"`
+	TextHex      *string `json:"text_hex"`
+	IDs          []int   `json:"ids"`
+	AddSpecial   *bool   `json:"add_special"`
+	ParseSpecial *bool   `json:"parse_special"`
+}
+
+// lines converts case by case; each answer is out before the next line is read.
+func (t tokenizing) lines(in *bufio.Reader) error {
+	for n := 1; ; n++ {
+		line, err := readLine(in)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("standard input, line %d: %w", n, err)
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			if err := t.line(line); err != nil {
+				return dataErrorf("standard input, line %d: %w", n, err)
+			}
+			if err := t.out.Flush(); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// readLine reads a line of bounded length.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxTokenizeBytes {
+			return nil, fmt.Errorf("more than %d bytes", maxTokenizeBytes)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+func (t tokenizing) line(line []byte) error {
+	if !utf8.Valid(line) {
+		return errors.New("not valid UTF-8; give bytes as text_hex")
+	}
+	var c tokenizeCase
+	if err := json.Unmarshal(line, &c); err != nil {
+		return fmt.Errorf("want {\"text\": ...} or {\"ids\": [...]}: %w", err)
+	}
+	var text string
+	switch {
+	case c.Text != nil:
+		text = *c.Text
+	case c.TextHex != nil:
+		raw, err := hex.DecodeString(*c.TextHex)
+		if err != nil {
+			return fmt.Errorf("text_hex: %w", err)
+		}
+		text = string(raw)
+	case c.IDs != nil:
+		return t.answerText(c.IDs)
+	default:
+		return errors.New("neither text nor ids")
+	}
+	ids, err := t.tok.Encode(text, or(c.AddSpecial, t.f.addSpecial), or(c.ParseSpecial, t.f.parseSpecial))
+	if err != nil {
+		return err
+	}
+	return t.write(struct {
+		IDs []int `json:"ids"`
+	}{ids})
+}
+
+func or(given *bool, otherwise bool) bool {
+	if given != nil {
+		return *given
+	}
+	return otherwise
+}
+
+func (t tokenizing) answerText(ids []int) error {
+	text, err := t.decode(ids)
+	if err != nil {
+		return err
+	}
+	if !utf8.ValidString(text) {
+		return t.write(struct {
+			TextHex string `json:"text_hex"`
+		}{hex.EncodeToString([]byte(text))})
+	}
+	return t.write(struct {
+		Text string `json:"text"`
+	}{text})
+}
+
+// decode writes every id as text, control tokens by their names; an id that the model does not have is an error.
+func (t tokenizing) decode(ids []int) (string, error) {
+	for i, id := range ids {
+		if id < 0 || id >= t.tok.Size() {
+			return "", fmt.Errorf("id %d at position %d is out of range: the model has %d tokens", id, i, t.tok.Size())
+		}
+	}
+	return t.tok.Decode(ids, true), nil
+}
+
+func (t tokenizing) write(v any) error {
+	enc := json.NewEncoder(t.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -96,38 +96,30 @@ type search struct {
 // scaleMin finds scale and minimum ≥ 0 so that x ≈ scale·level - minimum with levels 0..top, solving each trial for the least
 // squares, weighted by magnitude (ggml's make_qkx2_quants).
 func (sr search) scaleMin(x *[32]float32) (scale, minimum float32) {
-	top := sr.top
 	var weights, levels [32]float32
-	lo, hi, sumW, sumX := magnitudeWeights(x, &weights)
-	lo = min(lo, 0)
-	span := hi - lo
+	f := weigh(x, &weights)
+	lo := min(f.lo, 0)
+	span := f.hi - lo
 	if !(span > 0 && span <= math.MaxFloat32) {
 		return 0, -lo
 	}
-	inv := top / span
+	inv := sr.top / span
 	scale, offset := 1/inv, lo
-	for i, v := range x {
-		levels[i] = clampLevel(inv*(v-lo), top)
-	}
+	f.fit(x, &weights, &levels, inv, lo, sr.top)
 	best := weightedError(x, &weights, &levels, scale, offset)
 	for step := range sr.steps {
-		inv := (sr.first + float32(0.1)*float32(step) + top) / (hi - offset) // the range follows the best minimum so far
-		var sumL, sumL2, sumXL float32
-		for i, v := range x {
-			l := clampLevel(inv*(v-offset), top)
-			levels[i] = l
-			wl := weights[i] * l
-			sumL += wl
-			sumL2 += wl * l
-			sumXL += wl * v
-		}
-		det := sumW*sumL2 - sumL*sumL
+		inv := (sr.first + float32(0.1)*float32(step) + sr.top) / (f.hi - offset) // the range follows the best minimum so far
+		f.fit(x, &weights, &levels, inv, offset, sr.top)
+		det := f.w*f.ll - f.l*f.l
 		if det <= 0 {
 			continue
 		}
-		s, m := (sumW*sumXL-sumX*sumL)/det, (sumL2*sumX-sumL*sumXL)/det
+		s, m := (f.w*f.xl-f.x*f.l)/det, (f.ll*f.x-f.l*f.xl)/det
 		if m > 0 {
-			s, m = sumXL/sumL2, 0
+			s, m = f.xl/f.ll, 0
+		}
+		if f.surelyWorse(s, m, best) {
+			continue
 		}
 		if e := weightedError(x, &weights, &levels, s, m); e < best {
 			best, scale, offset = e, s, m
@@ -136,29 +128,71 @@ func (sr search) scaleMin(x *[32]float32) (scale, minimum float32) {
 	return scale, -offset
 }
 
-// magnitudeWeights fills the weights of the search, root mean square + |x|, and returns the range of x and the weighted sums.
-func magnitudeWeights(x, weights *[32]float32) (lo, hi, sumW, sumX float32) {
+// fitting holds the range of 32 values and the weighted sums of a least-squares fit: of 1, x, x², and for the levels of one
+// trial of l, l², x·l.
+type fitting struct {
+	lo, hi    float32
+	w, x, xx  float32
+	l, ll, xl float32
+}
+
+// weigh fills the weights, root mean square + |x|, and the sums that do not depend on a trial.
+func weigh(x, weights *[32]float32) (f fitting) {
 	var squares float32
 	for _, v := range x {
 		squares += v * v
 	}
 	rms := float32(math.Sqrt(float64(squares / 32)))
-	lo, hi = x[0], x[0]
+	f.lo, f.hi = x[0], x[0]
 	for i, v := range x {
 		w := rms + float32(math.Abs(float64(v)))
 		weights[i] = w
-		lo, hi = min(lo, v), max(hi, v)
-		sumW += w
-		sumX += w * v
+		f.lo, f.hi = min(f.lo, v), max(f.hi, v)
+		f.w += w
+		f.x += w * v
+		f.xx += w * v * v
 	}
-	return lo, hi, sumW, sumX
+	return f
+}
+
+// fit computes the levels of a trial and their sums.
+func (f *fitting) fit(x, weights, levels *[32]float32, inv, offset, top float32) {
+	var sumL, sumLL, sumXL float32
+	for i, v := range x {
+		l := roundLevel(inv * (v - offset))
+		if l < 0 {
+			l = 0
+		}
+		if l > top {
+			l = top
+		}
+		levels[i] = l
+		wl := weights[i] * l
+		sumL += wl
+		sumLL += wl * l
+		sumXL += wl * v
+	}
+	f.l, f.ll, f.xl = sumL, sumLL, sumXL
+}
+
+// surelyWorse estimates the error of a trial from its sums and reports whether it lies above best by more than their rounding
+// can explain; the exact error, which costs as much as the fit, is then not needed.
+func (f *fitting) surelyWorse(scale, offset, best float32) bool {
+	s, m := float64(scale), float64(offset)
+	a, b, c := s*s*float64(f.ll), m*m*float64(f.w), float64(f.xx)
+	e := a + b + c + 2*(s*m*float64(f.l)-s*float64(f.xl)-m*float64(f.x))
+	return e > 1.01*float64(best)+1e-5*(a+b+c)
+}
+
+// roundLevel rounds to the nearest whole number, ties to even, for |x| < 2^22: adding 1.5·2^23 leaves no bits behind the
+// point.
+func roundLevel(x float32) float32 {
+	const magic = 12582912
+	return float32(x+magic) - magic
 }
 
 // clampLevel rounds to the nearest level, 0..top.
-func clampLevel(x, top float32) float32 {
-	const magic = 12582912 // 1.5·2^23: adding it leaves no bits behind the point, ties to even
-	return max(0, min(top, float32(x+magic)-magic))
-}
+func clampLevel(x, top float32) float32 { return max(0, min(top, roundLevel(x))) }
 
 func weightedError(x, weights, levels *[32]float32, scale, offset float32) (sum float32) {
 	for i, v := range x {

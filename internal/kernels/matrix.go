@@ -91,3 +91,6 @@ func (p *Pool) ensurePacked(m *Matrix) {
 
 // tilePad is room behind the last tile, so that a load of the last record's scales may be a whole vector.
 const tilePad = 64
+
+// packedBytes is the size of the packed form, which a product reads once for each group of rows.
+func (m *Matrix) packedBytes() int { return tilesOf(m.rows) * m.tile }

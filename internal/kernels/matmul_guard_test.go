@@ -1,0 +1,182 @@
+//go:build unix
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"terrace/internal/kernels/quant"
+)
+
+// guarded returns size bytes that end where an unreadable page begins, and are preceded by one if head.
+func guarded(t *testing.T, size int, head bool) []byte {
+	page := unix.Getpagesize()
+	body := (size + page - 1) / page * page
+	b, err := unix.Mmap(-1, 0, body+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	for _, guard := range [][]byte{b[:page], b[page+body:]} {
+		if err := unix.Mprotect(guard, unix.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if head {
+		return b[page : page+size]
+	}
+	return b[page+body-size : page+body]
+}
+
+func floatsOf(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}
+
+// eachGuard runs body with buffers against the page behind them and against the page before them.
+func eachGuard(t *testing.T, body func(t *testing.T, head bool)) {
+	eachPath(t, func(t *testing.T) {
+		if simd == nil {
+			t.Skip("plain Go is checked by the compiler's bounds checks")
+		}
+		for _, head := range []bool{false, true} {
+			body(t, head)
+		}
+	})
+}
+
+// TestIntegerKernelsStayInside: no kernel touches a byte outside the tile, the activations and the results.
+func TestIntegerKernelsStayInside(t *testing.T) {
+	eachGuard(t, func(t *testing.T, head bool) {
+		for _, typ := range quant.Types() {
+			k := simd.tiles[typ]
+			cols := 32 * 3
+			if typ.BlockLen() == 256 {
+				cols = 512
+			}
+			for _, d := range k.dot {
+				tile := guarded(t, tileBytes(typ, cols), head)
+				m := newMatrix(t, typ, tileRows, cols, randomWeights(rand.New(rand.NewPCG(1, 1)), typ, tileRows, cols))
+				m.packTile(tile, 0)
+				act := guarded(t, d.rows*cols/recordCols*actBytes, head)
+				x := floatsOf(guarded(t, cols*4, head))
+				copy(x, randomRows(rand.New(rand.NewPCG(2, 2)), 1, cols))
+				for r := range d.rows {
+					simd.quantize(&act[0], d.rows, r, &x[0], cols/recordCols)
+				}
+				dst := floatsOf(guarded(t, d.rows*tileRows*4, head))
+				d.run(&dst[0], tileRows*4, &tile[0], &act[0], cols/recordCols)
+				panel := floatsOf(guarded(t, cols*tileRows*4, head))
+				k.unpack(&panel[0], &tile[0], 0, cols/recordCols)
+			}
+		}
+	})
+}
+
+// TestPanelKernelsAtAllLengths: every number of columns from 1 to four vectors and one, every row count, unaligned and
+// against guard pages, equal to the single-row kernel and near the oracle.
+func TestPanelKernelsAtAllLengths(t *testing.T) {
+	eachGuard(t, func(t *testing.T, head bool) {
+		for _, typ := range []quant.Type{quant.F32, quant.F16, quant.BF16} {
+			for _, kernel := range simd.panels[typ] {
+				for k := 1; k <= 65; k++ {
+					rnd := rand.New(rand.NewPCG(3, uint64(k)))
+					m := newMatrix(t, typ, tileRows, k, randomWeights(rnd, typ, tileRows, k))
+					panel := guarded(t, tileBytes(typ, k), head)
+					m.packTile(panel, 0)
+					x := floatsOf(guarded(t, kernel.rows*k*4, head))
+					copy(x, randomRows(rnd, kernel.rows, k))
+					out := floatsOf(guarded(t, kernel.rows*tileRows*4, head))
+					kernel.run(&out[0], &panel[0], &x[0], uintptr(k)*4, k)
+					row := make([]float32, k)
+					for r := range tileRows {
+						m.Row(row, r)
+						for n := range kernel.rows {
+							var want, most float64
+							for i, w := range row {
+								p := float64(w) * float64(x[n*k+i])
+								want, most = want+p, most+max(p, -p)
+							}
+							if e := (float64(out[n*tileRows+r]) - want) / most; !(e < 1e-6 && e > -1e-6) {
+								t.Fatalf("%v x%d, %d columns: row %d: got %v, want %v", typ, kernel.rows, k, r, out[n*tileRows+r], want)
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestQuantizeExtremes: zeros, denormals, the largest numbers and unaligned rows give finite, bounded records.
+func TestQuantizeExtremes(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		if simd == nil {
+			t.Skip("plain Go does not quantise activations")
+		}
+		buffer := make([]float32, 64+16)
+		for offset := range 16 {
+			for _, v := range []float32{0, 1e-45, -1e-40, 1e-38, 1, -3.4e38} {
+				x := buffer[offset : offset+64]
+				for i := range x {
+					x[i] = v * float32(i%3) / 2
+				}
+				act := make([]byte, 2*actBytes)
+				simd.quantize(&act[0], 1, 0, &x[0], 2)
+				f := floatsOf(act[32:])
+				for i := range 32 {
+					got, want := float64(int8(act[i]))*float64(f[0]), float64(x[i])
+					if d := got - want; d > 1e-30+0.005*max(want, -want) || d < -1e-30-0.005*max(want, -want) {
+						t.Errorf("value %v at offset %d: column %d reads back as %v", v, offset, i, got)
+					}
+				}
+			}
+		}
+	})
+}
+
+// FuzzMatMul compares every path with the oracle on random shapes, types, phases and seeds.
+func FuzzMatMul(f *testing.F) {
+	for i := range 16 {
+		f.Add(uint8(i), uint8(3*i), uint8(i), uint8(i+1), uint8(i), uint64(i))
+	}
+	pool := NewPool(2)
+	f.Cleanup(pool.Close)
+	f.Fuzz(func(t *testing.T, kind, rows, blocks, n, phase uint8, seed uint64) {
+		types := quant.Types()
+		typ, ph := types[int(kind)%len(types)], Phase(phase%3)
+		r, c, k := 1+int(rows)%70, typ.BlockLen()*(1+int(blocks)%(1024/max(64, typ.BlockLen()))), 1+int(n)%34
+		err := checkAllPaths(pool, typ, ph, r, c, k, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func checkAllPaths(pool *Pool, typ quant.Type, ph Phase, rows, cols, n int, seed uint64) error {
+	was := Path()
+	defer func() { _ = Select(was) }()
+	rnd := rand.New(rand.NewPCG(seed, 9))
+	w, x := randomWeights(rnd, typ, rows, cols), randomRows(rnd, n, cols)
+	m, err := NewMatrix(typ, rows, cols, w)
+	if err != nil {
+		return err
+	}
+	for _, path := range Available() {
+		if err := Select(path); err != nil {
+			return err
+		}
+		want, limit := oracle(typ, ph, w, rows, cols, x, n)
+		dst := make([]float32, n*rows)
+		pool.MatMul(ph, x, n, Product{m, dst})
+		if e := worst(dst, want); !(e <= limit) {
+			return fmt.Errorf("%s: %v phase %d [%d, %d] by %d rows: error %.3g, limit %.3g", path, typ, ph, rows, cols, n, e, limit)
+		}
+	}
+	return nil
+}

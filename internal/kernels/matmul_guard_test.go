@@ -131,8 +131,9 @@ func TestQuantizeExtremes(t *testing.T) {
 				f := floatsOf(act[32:])
 				for i := range 32 {
 					got, want := float64(int8(act[i]))*float64(f[0]), float64(x[i])
-					if d := got - want; d > 1e-30+0.005*max(want, -want) || d < -1e-30-0.005*max(want, -want) {
-						t.Errorf("value %v at offset %d: column %d reads back as %v", v, offset, i, got)
+				half := 1e-30 + math.Abs(float64(v))*(0.5/127+1e-6) // a step is max|x|/127
+				if d := math.Abs(got - want); !(d <= half) {
+					t.Errorf("value %v at offset %d: column %d reads back as %v", v, offset, i, got)
 					}
 				}
 			}

@@ -35,7 +35,7 @@ func (r *reader) scaleRope(rope *Rope, base float64, c *Config) {
 	case "longrope":
 		r.longrope(rope, c)
 	case "dynamic":
-		r.dynamic(rope, base)
+		r.dynamic(rope, base, c)
 	default:
 		r.fail("metadata %q: rope scaling %q is not known (none, linear, yarn, longrope, dynamic): %w", r.key("rope.scaling.type"), method, ErrConfig)
 	}
@@ -141,8 +141,12 @@ func (r *reader) longrope(rope *Rope, c *Config) {
 	r.checkAmplitude(rope)
 }
 
+// dynamicReach bounds the context of a model with dynamic scaling: this many times what its factor says. The method has no
+// limit of its own (its frequencies follow the sequence), but a default context needs one.
+const dynamicReach = 4
+
 // dynamic lets the base grow with the sequence beyond the trained context (no GGUF key has it, so the keys are ours).
-func (r *reader) dynamic(rope *Rope, base float64) {
+func (r *reader) dynamic(rope *Rope, base float64, c *Config) {
 	factor := r.floatKey("terrace.rope.scaling.factor")
 	at, err := r.meta.Int("terrace.rope.scaling.original_context_length")
 	if err != nil {
@@ -154,6 +158,7 @@ func (r *reader) dynamic(rope *Rope, base float64) {
 		return
 	}
 	rope.DynamicBase, rope.DynamicFactor, rope.DynamicAt = base, float64(factor), at
+	c.Context = max(c.Context, int(min(float64(at)*float64(factor)*dynamicReach, maxContext)))
 }
 
 func (r *reader) checkAmplitude(rope *Rope) {

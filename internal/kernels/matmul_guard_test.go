@@ -124,16 +124,16 @@ func TestQuantizeExtremes(t *testing.T) {
 			for _, v := range []float32{0, 1e-45, -1e-40, 1e-38, 1, -3.4e38} {
 				x := buffer[offset : offset+64]
 				for i := range x {
-					x[i] = v * float32(i%3) / 2
+					x[i] = v * (float32(i%3) / 2)
 				}
 				act := make([]byte, 2*actBytes)
 				simd.quantize(&act[0], 1, 0, &x[0], 2)
 				f := floatsOf(act[32:])
 				for i := range 32 {
 					got, want := float64(int8(act[i]))*float64(f[0]), float64(x[i])
-				half := 1e-30 + math.Abs(float64(v))*(0.5/127+1e-6) // a step is max|x|/127
-				if d := math.Abs(got - want); !(d <= half) {
-					t.Errorf("value %v at offset %d: column %d reads back as %v", v, offset, i, got)
+					half := 1e-30 + math.Abs(float64(v))*(0.5/127+1e-6) // a step is max|x|/127
+					if d := math.Abs(got - want); !(d <= half) {
+						t.Errorf("value %v at offset %d: column %d reads back as %v", v, offset, i, got)
 					}
 				}
 			}

@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,9 +20,12 @@ var layers = map[string]int{
 	"engine": 6,
 	"serve":  7, "eval": 7, "simulate": 7,
 	"cmd/infer": 8,
-	// Not part of the product: the linter and the list of pinned dependencies.
-	"internal/lint": 0, "internal/deps": 0,
+	// Not part of the product: the linter, the list of pinned dependencies, what tests share.
+	"internal/lint": 0, "internal/deps": 0, "internal/golden": 0,
 }
+
+// testOnly are folders that only tests import; they may read the environment.
+var testOnly = []string{"internal/golden", "eval/fakes"}
 
 // unknown is what a family must not know although its layer is lower, or although it is in the standard library.
 var unknown = []struct{ family, imported, why string }{
@@ -42,6 +46,10 @@ func family(pkg string) (name string, layer int, ok bool) {
 		}
 	}
 	return "", 0, false
+}
+
+func isTestOnly(folder string) bool {
+	return slices.ContainsFunc(testOnly, func(dir string) bool { return inDir(folder, dir) })
 }
 
 // Layers checks the import rule. Test files may import whatever the compiler lets them.
@@ -70,6 +78,9 @@ func Layers(r *Repo) (found []Finding) {
 
 func badImport(module, from string, layer int, imported string) string {
 	local, isLocal := strings.CutPrefix(imported, module+"/")
+	if isLocal && isTestOnly(local) && !isTestOnly(from) {
+		return fmt.Sprintf("%s is for tests only: import it from _test.go files", imported)
+	}
 	for _, u := range unknown {
 		if u.family == from && (isLocal && inDir(local, u.imported) || imported == u.imported) {
 			return fmt.Sprintf("%s must not import %s (%s): hand it in from above", from, imported, u.why)

@@ -19,7 +19,7 @@ var rules = []struct {
 	name  string
 	check func(*Repo) []Finding
 }{
-	{"gofmt", Gofmt}, {"layers", Layers}, {"architecture", Architecture}, {"docs", PackageDocs}, {"names", Names}, {"calls", Calls}, {"unsafe", Unsafe},
+	{"gofmt", Gofmt}, {"layers", Layers}, {"architecture", Architecture}, {"docs", PackageDocs}, {"exported", Exported}, {"names", Names}, {"calls", Calls}, {"unsafe", Unsafe},
 	{"todos", Todos}, {"machines", Machines}, {"goroutines", Goroutines},
 	{"length", func(r *Repo) []Finding {
 		list, err := os.ReadFile(ratchetFile)
@@ -98,6 +98,8 @@ func TestRules(t *testing.T) {
 		{"no layer", "stuff/x.go", "package stuff\n", "layers", "no layer"},
 		{"policy with a clock", "policy/x.go", source(`package policy`, `import "time"`), "layers", "no clock"},
 		{"simulator with a model", "simulate/x.go", source(`package simulate`, `import _ "m/model"`), "layers", "without a model"},
+		{"test support in the product", "policy/x.go", source(`package policy`, `import _ "m/internal/golden"`), "layers", "tests only"},
+		{"enumeration", "hub/x.go", "package hub\nconst (\n\tA = iota // first\n\tB\n)\n", "exported", ""},
 		{"test imports", "policy/x_test.go", source(`package policy`, `import _ "m/engine"`), "layers", ""},
 		{"folder without a row", "hub/x.go", "package hub\n", "architecture", "no row for hub"},
 		{"row of another layer", "ARCHITECTURE.md", "| 3 | `hub` | files |\n", "architecture", "3 there and 2"},
@@ -106,6 +108,11 @@ func TestRules(t *testing.T) {
 		{"no package comment", "hub/x.go", "package hub\n", "docs", "doc.go"},
 		{"package comment", "hub/x.go", "// Package hub finds.\npackage hub\n", "docs", ""},
 		{"command comment", "cmd/infer/x.go", "// Command infer runs.\npackage main\n", "docs", ""},
+		{"exported without a comment", "hub/x.go", "package hub\nfunc F() {}\n", "exported", "exported F has no comment"},
+		{"exported method", "hub/x.go", "package hub\n// T is.\ntype T int\nfunc (t *T) M() {}\nfunc (T) String() string { return \"\" }\n", "exported", "T.M"},
+		{"method of a private type", "hub/x.go", "package hub\ntype t int\nfunc (t) M() {}\n", "exported", ""},
+		{"group with a comment", "hub/x.go", "package hub\n// Sizes.\nconst (\n\tA = 1\n\tB = 2\n)\n", "exported", ""},
+		{"constant without a comment", "hub/x.go", "package hub\nconst A = 1\n", "exported", "exported A"},
 		{"vague name", "internal/utils/x.go", "package utils\n", "names", "says nothing"},
 		{"prints", "hub/x.go", source(`package hub`, `import "fmt"`, `func f() { fmt.Println(1) }`), "calls", "only cmd/ prints"},
 		{"prints under another name", "hub/x.go", source(`package hub`, `import f "fmt"`, `func g() { f.Print(1) }`), "calls", "only cmd/ prints"},

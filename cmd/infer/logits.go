@@ -1,0 +1,85 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"terrace/engine"
+	"terrace/weights/safetensors"
+)
+
+func init() { register(newLogits) }
+
+type logitsFlags struct {
+	load    loadFlags
+	kv      kvFlags
+	idsFile string
+	out     string
+	all     bool
+}
+
+func newLogits(a *app) *cobra.Command {
+	f := &logitsFlags{}
+	cmd := &cobra.Command{
+		Use:     "logits",
+		Short:   "Write the logits of a prompt as safetensors",
+		Long:    "Read token ids (a JSON array) and write the logits after the last one, or after each with --all, as the float32 tensor \"logits\" [1 or n, vocabulary].",
+		Example: "  infer logits --ids-file ids.json --out logits.safetensors --all --exact",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.logits(f) },
+	}
+	f.load.addRun(cmd)
+	f.kv.add(cmd)
+	p := cmd.Flags()
+	p.StringVar(&f.idsFile, "ids-file", "", "JSON array of token ids (required)")
+	p.StringVar(&f.out, "out", "", "safetensors file to write (required)")
+	p.BoolVar(&f.all, "all", false, "logits after every token, not only the last")
+	return cmd
+}
+
+func (a *app) logits(f *logitsFlags) error {
+	if f.idsFile == "" || f.out == "" {
+		return usageErrorf("logits needs --ids-file and --out")
+	}
+	if err := knownBackend(f.load.backend); err != nil {
+		return err
+	}
+	ids, err := readIDs(f.idsFile)
+	if err != nil {
+		return err
+	}
+	l, err := a.openKVEngine(&f.load, &f.kv)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	rows := 1
+	if f.all {
+		rows = len(ids)
+	}
+	w, err := safetensors.Create(f.out, []safetensors.Entry{{Name: "logits", DType: "F32", Shape: []int{rows, l.model.Vocab}}})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	s, err := l.engine.NewSession()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	bar := a.newBar()
+	hooks := engine.PrefillHooks{Progress: func(done, total int) { bar.count("tokens", done, total) }}
+	if f.all {
+		hooks.Each = func(_ int, logits []float32) error { return w.WriteFloat32s(logits) }
+	}
+	err = s.Prefill(a.ctx, ids, hooks)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	if !f.all {
+		if err := w.WriteFloat32s(s.Logits()); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}

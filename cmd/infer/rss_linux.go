@@ -1,0 +1,4 @@
+package main
+
+// rssUnitBytes is the unit of Rusage.Maxrss: KiB on Linux.
+const rssUnitBytes = 1024

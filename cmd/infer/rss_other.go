@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// rssUnitBytes is the unit of Rusage.Maxrss: bytes on BSD-like systems.
+const rssUnitBytes = 1

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"terrace/internal/kernels/quant"
+	"terrace/internal/units"
+	"terrace/model"
+	"terrace/weights"
+	"terrace/weights/safetensors"
+)
+
+func init() { register(newShow) }
+
+type showFlags struct {
+	load    loadFlags
+	tensors bool
+	tensor  string
+	rows    int
+	out     string
+	verify  bool
+	asJSON  bool
+}
+
+func newShow(a *app) *cobra.Command {
+	f := &showFlags{}
+	cmd := &cobra.Command{
+		Use:     "show [MODEL]",
+		Short:   "Show what a model is",
+		Long:    "Show a model's architecture, size, quantisation, KV bytes a token and context. --verify scans every weight for NaN and Inf; --tensor with --rows and --out writes dequantised rows as safetensors.",
+		Example: "  infer show smollm2:135m\n  infer show model.gguf --tensors\n  infer show model.gguf --tensor token_embd.weight --rows 4 --out rows.safetensors",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageErrorf("show takes one model (%d given)", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				f.load.model = args[0]
+			}
+			return a.show(f)
+		},
+	}
+	p := cmd.Flags()
+	p.StringVarP(&f.load.model, "model", "m", defaultModel, "model: a path or a name")
+	p.BoolVar(&f.tensors, "tensors", false, "list every tensor")
+	p.StringVar(&f.tensor, "tensor", "", "one tensor: show it, or write its first --rows rows to --out")
+	p.IntVar(&f.rows, "rows", 0, "rows of --tensor (0: all)")
+	p.StringVar(&f.out, "out", "", "safetensors file for --tensor")
+	p.BoolVar(&f.verify, "verify", false, "scan every weight for NaN and Inf")
+	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// modelInfo is what show --json prints.
+type modelInfo struct {
+	Name            string         `json:"name"`
+	Path            string         `json:"path"`
+	Format          string         `json:"format"`
+	Architecture    string         `json:"architecture"`
+	Title           string         `json:"title,omitempty"`
+	Parameters      int64          `json:"parameters"`
+	SizeBytes       int64          `json:"size_bytes"`
+	Layers          int            `json:"layers"`
+	Hidden          int            `json:"hidden"`
+	Heads           int            `json:"heads"`
+	KVHeads         int            `json:"kv_heads"`
+	HeadDim         int            `json:"head_dim"`
+	Vocab           int            `json:"vocab"`
+	Context         int            `json:"context"`
+	SlidingWindow   int            `json:"sliding_window,omitempty"`
+	Experts         int            `json:"experts,omitempty"`
+	KVBytesPerToken int            `json:"kv_bytes_per_token"`
+	Quantisation    map[string]int `json:"quantisation"` // tensors of each type
+	BitsPerWeight   float64        `json:"bits_per_weight"`
+	ChatTemplate    bool           `json:"chat_template"`
+	Tensors         []tensorInfo   `json:"tensors,omitempty"`
+	Verified        bool           `json:"verified,omitempty"`
+}
+
+type tensorInfo struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"`
+	Shape []int  `json:"shape"`
+}
+
+func (a *app) show(f *showFlags) error {
+	l, err := a.openFile(&f.load)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if f.tensor != "" && f.out != "" {
+		return a.writeRows(f, l.file)
+	}
+	if l.model, err = model.Open(l.file); err != nil {
+		return err
+	}
+	if f.verify {
+		bar := a.newBar()
+		err := l.file.Verify(a.ctx, func(done, total int64) { bar.bytes("verify", done, total) })
+		bar.done()
+		if err != nil {
+			return err
+		}
+	}
+	info := describe(l)
+	info.Verified = f.verify
+	if tok, err := a.openTokenizer(l); err == nil {
+		info.ChatTemplate = tok.HasTemplate()
+	} else {
+		a.notice("no tokenizer: %v", err)
+	}
+	if !f.tensors && f.tensor == "" {
+		info.Tensors = nil
+	}
+	if f.tensor != "" {
+		info.Tensors = slices.DeleteFunc(info.Tensors, func(t tensorInfo) bool { return t.Name != f.tensor })
+		if len(info.Tensors) == 0 {
+			_, err := l.file.Tensor(f.tensor)
+			return err
+		}
+	}
+	if f.asJSON {
+		return a.printJSON(info)
+	}
+	return a.printInfo(info)
+}
+
+// describe sums up an opened model.
+func describe(l *loaded) modelInfo {
+	m := l.model
+	info := modelInfo{Name: l.name, Path: l.path, Format: l.file.Format(), Architecture: m.Arch, Title: m.Name, SizeBytes: l.file.SizeBytes(),
+		Layers: m.Layers, Hidden: m.Hidden, Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.KeyDim, Vocab: m.Vocab, Context: m.Context,
+		Experts: m.Experts, KVBytesPerToken: 2 * m.KVElementsPerToken(), Quantisation: map[string]int{}}
+	for _, c := range m.Layer {
+		info.SlidingWindow = max(info.SlidingWindow, c.Window)
+	}
+	var bytes int64
+	for _, t := range l.file.Tensors() {
+		n := int64(1)
+		for _, d := range t.Shape {
+			n *= int64(d)
+		}
+		info.Parameters += n
+		bytes += n / int64(t.Type.BlockLen()) * int64(t.Type.BlockBytes())
+		info.Quantisation[t.Type.String()]++
+		info.Tensors = append(info.Tensors, tensorInfo{t.Name, t.Type.String(), t.Shape})
+	}
+	if info.Parameters > 0 {
+		info.BitsPerWeight = 8 * float64(bytes) / float64(info.Parameters)
+	}
+	return info
+}
+
+func (a *app) printInfo(i modelInfo) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
+	}
+	row("model", "%s", i.Name)
+	if i.Title != "" {
+		row("title", "%s", i.Title)
+	}
+	row("path", "%s", i.Path)
+	row("format", "%s, %s, %.2f bits a weight", i.Format, units.FormatBytes(i.SizeBytes), i.BitsPerWeight)
+	row("quantisation", "%s", quantMix(i.Quantisation))
+	row("architecture", "%s", i.Architecture)
+	row("parameters", "%.1f M", float64(i.Parameters)/1e6)
+	row("layers", "%d of hidden %d, %d heads, %d KV heads of %d", i.Layers, i.Hidden, i.Heads, i.KVHeads, i.HeadDim)
+	if i.Experts > 0 {
+		row("experts", "%d", i.Experts)
+	}
+	row("vocabulary", "%d", i.Vocab)
+	if i.SlidingWindow > 0 {
+		row("sliding window", "%d tokens in some layers", i.SlidingWindow)
+	}
+	row("context", "%d tokens", i.Context)
+	row("KV cache", "%s a token in f16", units.FormatBytes(int64(i.KVBytesPerToken)))
+	row("chat template", "%v", i.ChatTemplate)
+	if i.Verified {
+		row("weights", "all finite")
+	}
+	for _, t := range i.Tensors {
+		row("tensor", "%s\t%s\t%v", t.Name, t.Type, t.Shape)
+	}
+	return w.Flush()
+}
+
+// quantMix prints the types by how many tensors have them.
+func quantMix(types map[string]int) string {
+	names := make([]string, 0, len(types))
+	for n := range types {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(x, y string) int { return cmp.Or(types[y]-types[x], strings.Compare(x, y)) })
+	for i, n := range names {
+		names[i] = fmt.Sprintf("%s ×%d", n, types[n])
+	}
+	return strings.Join(names, ", ")
+}
+
+// writeRows writes the first rows of a tensor as float32 safetensors.
+func (a *app) writeRows(f *showFlags, file *weights.Model) error {
+	t, err := file.Tensor(f.tensor)
+	if err != nil {
+		return err
+	}
+	data, err := t.Bytes()
+	if err != nil {
+		return err
+	}
+	cols, total := t.Shape[len(t.Shape)-1], 1
+	for _, d := range t.Shape[:len(t.Shape)-1] {
+		total *= d
+	}
+	rows := f.rows
+	if rows <= 0 {
+		rows = total
+	}
+	if rows > total {
+		return usageErrorf("--rows %d: tensor %s has %d", rows, t.Name, total)
+	}
+	w, err := safetensors.Create(f.out, []safetensors.Entry{{Name: t.Name, DType: "F32", Shape: []int{rows, cols}}})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	row := make([]float32, cols)
+	for r := range rows {
+		quant.Dequantize(t.Type, row, data[r*t.Type.RowBytes(cols):(r+1)*t.Type.RowBytes(cols)])
+		if err := w.WriteFloat32s(row); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}

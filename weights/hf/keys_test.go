@@ -1,10 +1,17 @@
 package hf_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"terrace/weights/gguf"
@@ -161,6 +168,62 @@ func TestQwenAndOPT(t *testing.T) {
 		if b, err := tensor.Bytes(); err != nil || len(b) == 0 {
 			t.Errorf("opt: %s: %d bytes, %v", name, len(b), err)
 		}
+	}
+}
+
+// TestOPTWithoutAffine presents norms without learned weights as ones and zeros.
+func TestOPTWithoutAffine(t *testing.T) {
+	c, shapes := hftest.OPT(16, false)
+	maps.DeleteFunc(shapes, func(name string, _ []int) bool { return strings.Contains(name, "layer_norm") })
+	_, tensors, err := open(t, hftest.Folder(t, c.With(config{"layer_norm_elementwise_affine": false}), shapes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tensors["blk.0.ffn_norm.weight"].Bytes()
+	if err != nil || len(w) != 64 || math.Float32frombits(binary.LittleEndian.Uint32(w[60:])) != 1 {
+		t.Errorf("norm weight %v, error %v", w, err)
+	}
+}
+
+// TestGPT2 covers the flags that no golden sets, and the names of the first checkpoints (no prefix, a mask that is no
+// weight, an odd dtype where a weight should be).
+func TestGPT2(t *testing.T) {
+	c := config{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "n_positions": 16, "vocab_size": 32}
+	shapes := hftest.Shapes{"wte.weight": {32, 8}, "wpe.weight": {16, 8}, "ln_f.weight": {8}, "ln_f.bias": {8}}
+	for name, shape := range map[string][]int{"ln_1": {8}, "ln_2": {8}, "attn.c_attn": {8, 24}, "attn.c_proj": {8, 8},
+		"mlp.c_fc": {8, 32}, "mlp.c_proj": {32, 8}} {
+		shapes["h.0."+name+".weight"], shapes["h.0."+name+".bias"] = shape, shape[len(shape)-1:]
+	}
+	meta, tensors, err := open(t, hftest.Folder(t, c.With(config{"scale_attn_weights": false, "scale_attn_by_inverse_layer_idx": true}), shapes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value(meta, "gpt2.attention.scale") != "1" || value(meta, "terrace.attention.layer_scale") != "true" {
+		t.Errorf("scale %s, layer_scale %s", value(meta, "gpt2.attention.scale"), value(meta, "terrace.attention.layer_scale"))
+	}
+	if got := tensors["blk.0.ffn_up.weight"].Shape; !slices.Equal(got, []int{32, 8}) {
+		t.Errorf("ffn_up is %v, want [32 8]", got)
+	}
+	_, _, err = open(t, hftest.Folder(t, c.With(config{"add_cross_attention": true}), shapes))
+	if !errors.Is(err, hf.ErrConfig) {
+		t.Errorf("cross attention: %v", err)
+	}
+}
+
+// TestDType names the dtype of a weight that is not a float of 16 or 32 bits.
+func TestDType(t *testing.T) {
+	dir := hftest.Folder(t, tiny, tinyTensors())
+	path := filepath.Join(dir, "model.safetensors")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(b, []byte(`"model.norm.weight":{`))
+	off := at + bytes.Index(b[at:], []byte(`"F32"`))
+	copy(b[off:], `"I32"`)
+	write(t, path, b)
+	if _, _, err := open(t, dir); !errors.Is(err, hf.ErrConfig) || !strings.Contains(err.Error(), "I32") || !strings.Contains(err.Error(), "model.norm.weight") {
+		t.Errorf("error %v, want one that names tensor and dtype", err)
 	}
 }
 

@@ -262,8 +262,27 @@ func TestSharded(t *testing.T) {
 		write(t, filepath.Join(dir, "model.safetensors.index.json"), text)
 	}
 	index()
-	if _, got, err := open(t, dir); err != nil || len(got) != len(tinyTensors()) {
-		t.Fatalf("%d tensors, error %v", len(got), err)
+	_, list, closer, err := hf.Open(dir)
+	if err != nil || len(list) != len(tinyTensors()) {
+		t.Fatalf("%d tensors, error %v", len(list), err)
+	}
+	defer closer.Close()
+	files := closer.(interface {
+		SizeBytes() int64
+		CheckUnchanged() error
+	})
+	if err := files.CheckUnchanged(); err != nil || files.SizeBytes() < 1000 {
+		t.Errorf("%d bytes, error %v", files.SizeBytes(), err)
+	}
+	write(t, filepath.Join(dir, "part-1.safetensors.new"), []byte("x"))
+	if err := os.Rename(filepath.Join(dir, "part-1.safetensors.new"), filepath.Join(dir, "part-1.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	if err := files.CheckUnchanged(); err == nil {
+		t.Error("another file at the path of a shard was not seen")
+	}
+	if err := hftest.WriteTensors(filepath.Join(dir, "part-1.safetensors"), parts[1]); err != nil {
+		t.Fatal(err)
 	}
 	weightMap["model.norm.weight"] = map[string]string{"part-0.safetensors": "part-1.safetensors", "part-1.safetensors": "part-0.safetensors"}[weightMap["model.norm.weight"]]
 	index()

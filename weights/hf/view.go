@@ -2,7 +2,6 @@ package hf
 
 import (
 	"fmt"
-	"math"
 	"path/filepath"
 	"strings"
 
@@ -200,8 +199,5 @@ func folderName(dir string) string {
 	}
 	return strings.TrimSpace(filepath.Base(dir))
 }
-
-// finite reports whether a computed figure can be stored.
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 func layerName(i int) string { return fmt.Sprintf("blk.%d.", i) }

@@ -24,8 +24,8 @@ type Tensor struct {
 	scanErr error
 }
 
-// NewTensor makes a tensor whose bytes (rows of blocks, row-major) come from load, which is called at most once, at the
-// first use. Bytes of another length than shape and type say are an error.
+// NewTensor makes a tensor whose bytes (rows of blocks, row-major) come from load, which is called at the first use (and
+// again after Drop). Bytes of another length than shape and type say are an error.
 func NewTensor(name string, t quant.Type, shape []int, load func() ([]byte, error)) *Tensor {
 	return &Tensor{Name: name, Type: t, Shape: shape, load: load}
 }
@@ -90,6 +90,20 @@ func (t *Tensor) bytes() ([]byte, error) {
 		t.data, t.err = nil, fmt.Errorf("gguf: tensor %q: %w", t.Name, t.err)
 	}
 	return t.data, t.err
+}
+
+// Drop lets go of the bytes: those that were computed are computed again at the next use, those of a mapped file leave
+// resident memory. Slices already handed out stay valid.
+func (t *Tensor) Drop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if mapped.Holds(t.data) {
+		mapped.Forget(t.data)
+		return
+	}
+	if t.err == nil {
+		t.data, t.loaded = nil, false
+	}
 }
 
 func (t *Tensor) scan(data []byte) error {

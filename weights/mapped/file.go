@@ -48,6 +48,7 @@ func fromHandle(path string, f *os.File) (*File, error) {
 		return nil, fmt.Errorf("weights: %s: mmap: %w", path, err)
 	}
 	m.data = m.mapping
+	remember(m.mapping)
 	return m, nil
 }
 
@@ -79,6 +80,7 @@ func (m *File) Close() error {
 	if m.mapping == nil {
 		return nil
 	}
+	unremember(m.mapping)
 	err := unix.Munmap(m.mapping)
 	m.mapping, m.data = nil, nil
 	if err != nil {

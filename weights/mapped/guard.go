@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -30,19 +31,53 @@ func Guard(fn func() error) (err error) {
 	return fn()
 }
 
-// Forget tells the system that the whole pages inside b, a slice of a mapped file's bytes, are not needed soon: they leave
-// this process's resident memory and are read again from the file when touched.
+// mappings are the address ranges of all open Files, so that Forget can tell mapped bytes from memory of the program.
+var mappings struct {
+	sync.Mutex
+	ranges map[uintptr]uintptr // start → end
+}
+
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+func remember(mapping []byte) {
+	mappings.Lock()
+	defer mappings.Unlock()
+	if mappings.ranges == nil {
+		mappings.ranges = map[uintptr]uintptr{}
+	}
+	mappings.ranges[addressOf(mapping)] = addressOf(mapping) + uintptr(len(mapping))
+}
+
+func unremember(mapping []byte) {
+	mappings.Lock()
+	defer mappings.Unlock()
+	delete(mappings.ranges, addressOf(mapping))
+}
+
+// Holds reports whether b lies in an open File.
+func Holds(b []byte) bool {
+	start := addressOf(b)
+	mappings.Lock()
+	defer mappings.Unlock()
+	for from, to := range mappings.ranges {
+		if from <= start && start+uintptr(len(b)) <= to {
+			return true
+		}
+	}
+	return false
+}
+
+// Forget tells the system that the pages of b are not needed soon: if b lies in an open File, the whole pages inside it leave
+// this process's resident memory and are read again from the file when touched. Other memory is left alone.
 func Forget(b []byte) {
-	if len(b) == 0 {
+	if len(b) == 0 || !Holds(b) {
 		return
 	}
-	page := uintptr(os.Getpagesize())
-	start := uintptr(unsafe.Pointer(&b[0]))
-	skip := (page - start%page) % page
-	if uintptr(len(b)) < skip+page {
+	page := os.Getpagesize()
+	skip := int(-addressOf(b) % uintptr(page))
+	if len(b) < skip+page {
 		return
 	}
 	inner := b[skip:]
-	inner = inner[:uintptr(len(inner))/page*page]
-	_ = unix.Madvise(inner, unix.MADV_DONTNEED) // advice only
+	_ = unix.Madvise(inner[:len(inner)/page*page], unix.MADV_DONTNEED) // advice only; the mapping is shared and read-only
 }

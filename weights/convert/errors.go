@@ -1,0 +1,12 @@
+package convert
+
+import "errors"
+
+var (
+	// ErrType is returned for an element type that cannot be written.
+	ErrType = errors.New("cannot write this element type")
+	// ErrRange is returned where a weight does not fit the element type that is written.
+	ErrRange = errors.New("weight is out of range of the element type")
+	// ErrSpec is returned for a shape of a random model that contradicts itself.
+	ErrSpec = errors.New("bad shape of a random model")
+)

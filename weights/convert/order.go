@@ -1,0 +1,65 @@
+package convert
+
+import (
+	"fmt"
+	"regexp"
+
+	"terrace/weights/gguf"
+)
+
+// layoutKey says that q and k rows are in memory order (pairs i, i+d/2) in an architecture whose GGUF files have them
+// interleaved (pairs 2i, 2i+1).
+const layoutKey = "terrace.rope.layout"
+
+// rowOrder maps a row of the written tensor to the row of the source that it holds; nil = as they are.
+type rowOrder func(row int) int
+
+var rotated = regexp.MustCompile(`^blk\.\d+\.attn_(q|k)\.(weight|bias)$`)
+
+// interleave returns the order in which the rows of heads of dim rows are written so that rotary pairs are neighbours.
+func interleave(dim int) rowOrder {
+	return func(row int) int {
+		in := row % dim
+		return row - in + in%2*(dim/2) + in/2
+	}
+}
+
+// ordersFor returns the row order of each tensor. Only models with the layout key need one.
+func ordersFor(meta *gguf.Meta, tensors []*gguf.Tensor) ([]rowOrder, error) {
+	orders := make([]rowOrder, len(tensors))
+	if !meta.Has(layoutKey) {
+		return orders, nil
+	}
+	layout, err := meta.String(layoutKey)
+	if err != nil || layout != "neox" {
+		return nil, fmt.Errorf("convert: %s is %q, want neox: %w", layoutKey, layout, gguf.ErrFormat)
+	}
+	arch, err := meta.String("general.architecture")
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	heads, err := meta.Int(arch + ".attention.head_count")
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	kvHeads, err := meta.Int(arch + ".attention.head_count_kv")
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	for i, t := range tensors {
+		m := rotated.FindStringSubmatch(t.Name)
+		if m == nil {
+			continue
+		}
+		n := heads
+		if m[1] == "k" {
+			n = kvHeads
+		}
+		rows := t.Shape[0]
+		if n < 1 || rows%(2*n) != 0 {
+			return nil, fmt.Errorf("convert: tensor %q: %d rows are not %d heads of even width: %w", t.Name, rows, n, gguf.ErrFormat)
+		}
+		orders[i] = interleave(rows / n)
+	}
+	return orders, nil
+}

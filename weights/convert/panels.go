@@ -1,0 +1,131 @@
+package convert
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"terrace/internal/kernels/quant"
+	"terrace/weights/gguf"
+	"terrace/weights/mapped"
+)
+
+// panelValues is how many values a goroutine converts at a time: 1 MiB of float32, so that it stays in the cache.
+const panelValues = 256 << 10
+
+// job converts one tensor.
+type job struct {
+	t     *gguf.Tensor
+	info  gguf.Info
+	order rowOrder
+
+	rows, cols int
+	src        []byte
+}
+
+// newJob treats a vector as a matrix of one value a row where its values are reordered, else as one row.
+func newJob(t *gguf.Tensor, info gguf.Info, order rowOrder) (*job, error) {
+	j := &job{t: t, info: info, order: order, rows: t.Rows(), cols: t.Cols()}
+	if order != nil && len(t.Shape) == 1 {
+		j.rows, j.cols = t.Cols(), 1
+	}
+	if j.src = t.Raw(); j.src == nil {
+		_, err := t.Bytes()
+		return nil, err
+	}
+	return j, nil
+}
+
+// writer converts tensors and writes them in order, a batch of panels at a time.
+type writer struct {
+	ctx   context.Context
+	out   io.Writer
+	bufs  []panel // one a goroutine and batch slot
+	wrote func(n int)
+}
+
+// panel is the working memory of one panel.
+type panel struct {
+	values []float32
+	rows   []byte // source rows brought into order
+	blocks []byte
+}
+
+func newWriter(ctx context.Context, out io.Writer, wrote func(n int)) *writer {
+	return &writer{ctx: ctx, out: out, bufs: make([]panel, 4*runtime.GOMAXPROCS(0)), wrote: wrote}
+}
+
+// run converts and writes one tensor.
+func (w *writer) run(j *job) error {
+	step := max(1, panelValues/j.cols)
+	for first := 0; first < j.rows; {
+		g, ctx := errgroup.WithContext(w.ctx)
+		g.SetLimit(runtime.GOMAXPROCS(0))
+		start, used := first, 0
+		for ; used < len(w.bufs) && first < j.rows; used, first = used+1, first+step {
+			p, from, n := &w.bufs[used], first, min(step, j.rows-first)
+			g.Go(func() error {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				return mapped.Guard(func() error { return j.convert(p, from, n) })
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return fmt.Errorf("convert: tensor %q: %w", j.t.Name, err)
+		}
+		for i := range used {
+			if _, err := w.out.Write(w.bufs[i].blocks); err != nil {
+				return fmt.Errorf("convert: %w", err)
+			}
+			w.wrote(len(w.bufs[i].blocks))
+		}
+		if j.order == nil {
+			row := j.t.Type.RowBytes(j.cols)
+			mapped.Forget(j.src[start*row : min(first, j.rows)*row])
+		}
+	}
+	return nil
+}
+
+// convert makes the blocks of n rows from row first on.
+func (j *job) convert(p *panel, first, n int) error {
+	rowBytes := j.t.Type.RowBytes(j.cols)
+	src := j.src[first*rowBytes : (first+n)*rowBytes]
+	if j.order != nil {
+		p.rows = grown(p.rows, len(src))
+		for i := range n {
+			at := j.order(first+i) * rowBytes
+			copy(p.rows[i*rowBytes:(i+1)*rowBytes], j.src[at:at+rowBytes])
+		}
+		src = p.rows
+	}
+	if bad := quant.CheckFinite(j.t.Type, src); bad >= 0 {
+		return fmt.Errorf("row %d: NaN or infinity: %w", first+bad/j.cols, gguf.ErrNotFinite)
+	}
+	p.blocks = grown(p.blocks, n*j.info.Type.RowBytes(j.cols))
+	if j.t.Type == j.info.Type {
+		copy(p.blocks, src)
+		return nil
+	}
+	p.values = grown(p.values, n*j.cols)
+	quant.Dequantize(j.t.Type, p.values, src)
+	if err := quant.Quantize(j.info.Type, p.blocks, p.values); err != nil {
+		return err
+	}
+	if bad := quant.CheckFinite(j.info.Type, p.blocks); bad >= 0 {
+		return fmt.Errorf("row %d: the value %g does not fit %s: %w", first+bad/j.cols, p.values[bad], j.info.Type, ErrRange)
+	}
+	return nil
+}
+
+// grown returns a slice of n items, b's memory where it is large enough.
+func grown[T any](b []T, n int) []T {
+	if cap(b) < n {
+		return make([]T, n)
+	}
+	return b[:n]
+}

@@ -1,0 +1,71 @@
+package convert
+
+import (
+	"strings"
+
+	"terrace/internal/kernels/quant"
+	"terrace/weights/gguf"
+)
+
+// stays reports whether a tensor is kept in F32 whatever the type asked for: vectors, norms, and the small matrices whose
+// error would cost more than their bytes (llama.cpp's list).
+func stays(name string, shape []int) bool {
+	if len(shape) == 1 || strings.Contains(name, "_norm") || !strings.HasSuffix(name, ".weight") {
+		return true
+	}
+	for _, small := range []string{"ffn_gate_inp.weight", "position_embd.weight", "token_types.weight", "rope_f"} {
+		if strings.Contains(name, small) {
+			return true
+		}
+	}
+	return false
+}
+
+// typeFor chooses the type of a tensor: the one asked for, or where its rows are no whole blocks the next larger one that
+// fits, as llama.cpp does (Q4_K and Q5_K by 5 bits in blocks of 32, Q6_K by Q8_0, then F16).
+func typeFor(want quant.Type, name string, shape []int) quant.Type {
+	if stays(name, shape) {
+		return quant.F32
+	}
+	cols := shape[len(shape)-1]
+	for cols%want.BlockLen() != 0 {
+		switch want {
+		case quant.Q4_K:
+			want = quant.Q5_0
+		case quant.Q5_K:
+			want = quant.Q5_1
+		case quant.Q6_K:
+			want = quant.Q8_0
+		default:
+			want = quant.F16
+		}
+	}
+	return want
+}
+
+// plan chooses the type of every tensor and tells which could not have the one asked for.
+func plan(tensors []*gguf.Tensor, o Options) []gguf.Info {
+	infos := make([]gguf.Info, len(tensors))
+	fallen, first, requantised := map[quant.Type]int{}, map[quant.Type]string{}, 0
+	for i, t := range tensors {
+		kind := typeFor(o.Type, t.Name, t.Shape)
+		infos[i] = gguf.Info{Name: t.Name, Type: kind, Shape: t.Shape}
+		if kind != o.Type && !stays(t.Name, t.Shape) {
+			if fallen[kind]++; fallen[kind] == 1 {
+				first[kind] = t.Name
+			}
+		}
+		if t.Type != kind && t.Type.BlockLen() > 1 && kind.BlockLen() > 1 {
+			requantised++
+		}
+	}
+	for _, kind := range quant.Types() {
+		if n := fallen[kind]; n > 0 {
+			o.notice("%d tensors have rows that are no multiple of %d values and are written as %s instead of %s (first: %s)", n, o.Type.BlockLen(), kind, o.Type, first[kind])
+		}
+	}
+	if requantised > 0 {
+		o.notice("%d tensors are quantised already and are quantised again: errors add up; start from F16, BF16 or F32 where you can", requantised)
+	}
+	return infos
+}

@@ -1,0 +1,83 @@
+package convert
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"terrace/weights"
+	"terrace/weights/gguf"
+)
+
+// writeBufferBytes gathers small tensors and padding into larger writes.
+const writeBufferBytes = 1 << 20
+
+// Quantize writes the model src as the GGUF file dst, its matrices in o.Type. dst appears when it is complete; it may be the
+// file that src was opened from. Errors wrap ErrType, ErrRange, weights.ErrNotFinite, weights.ErrFormat, the context's or
+// those of the system.
+func Quantize(ctx context.Context, src *weights.Model, dst string, o Options) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	orders, err := ordersFor(src.Meta(), src.Tensors())
+	if err != nil {
+		return err
+	}
+	meta, err := fileMeta(src, o)
+	if err != nil {
+		return err
+	}
+	infos := plan(src.Tensors(), o)
+	return create(ctx, dst, meta, infos, o, func(w *writer) error {
+		for i, t := range src.Tensors() {
+			j, err := newJob(t, infos[i], orders[i])
+			if err != nil {
+				return fmt.Errorf("convert: %w", err)
+			}
+			if err := w.run(j); err != nil {
+				return err
+			}
+			t.Drop()
+		}
+		return src.CheckUnchanged()
+	})
+}
+
+// create writes a file under a temporary name beside dst and renames it when fill has written all tensors.
+func create(ctx context.Context, dst string, meta *gguf.Meta, infos []gguf.Info, o Options, fill func(w *writer) error) error {
+	f, err := renameio.NewPendingFile(dst, renameio.WithTempDir(filepath.Dir(dst)), renameio.WithPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	defer f.Cleanup() // nothing after the rename
+	buffered := bufio.NewWriterSize(f, writeBufferBytes)
+	g, err := gguf.NewWriter(buffered, meta, infos)
+	if err != nil {
+		return fmt.Errorf("convert: %s: %w", dst, err)
+	}
+	var done, total int64
+	for _, info := range infos {
+		total += info.SizeBytes()
+	}
+	w := newWriter(ctx, g, func(n int) {
+		if done += int64(n); o.Progress != nil {
+			o.Progress(done, total)
+		}
+	})
+	if err := fill(w); err != nil {
+		return err
+	}
+	if err := g.Close(); err != nil {
+		return fmt.Errorf("convert: %s: %w", dst, err)
+	}
+	if err := buffered.Flush(); err != nil {
+		return fmt.Errorf("convert: %s: %w", dst, err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("convert: %s: %w", dst, err)
+	}
+	return nil
+}

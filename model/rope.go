@@ -120,7 +120,7 @@ func (r *reader) rope(c *Config) {
 }
 
 // ropeLayouts tells in which order GGUF files of an architecture keep the rotating pairs; what is not here is "neox".
-var ropeLayouts = map[string]string{"llama": "norm"}
+var ropeLayouts = map[string]string{"llama": "norm", "granite": "norm", "smollm3": "norm"}
 
 // Rotator applies one layer's rotary embedding to single vectors of a head, for policies that look at queries before and
 // after it. It is for one goroutine.

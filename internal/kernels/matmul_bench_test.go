@@ -46,6 +46,17 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
+// BenchmarkDecodeCached is BenchmarkDecode on weights that stay in the second-level cache: the arithmetic's own limit.
+func BenchmarkDecodeCached(b *testing.B) {
+	for _, typ := range quant.Types() {
+		for _, n := range []int{1, 2, 4, 8} {
+			b.Run(fmt.Sprintf("%v/n=%d", typ, n), func(b *testing.B) {
+				benchMatMul(b, Decode, typ, 256, 1024, n, 1, 0)
+			})
+		}
+	}
+}
+
 // BenchmarkPrefill keeps the weights in cache: GOPS (two operations a multiply-add) is the figure to look at.
 func BenchmarkPrefill(b *testing.B) {
 	for _, typ := range quant.Types() {
@@ -142,4 +153,23 @@ func cpuTime() float64 {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+// BenchmarkPack is what the first token pays: bytes of the ggml form a second on one core.
+func BenchmarkPack(b *testing.B) {
+	for _, typ := range quant.Types() {
+		b.Run(typ.String(), func(b *testing.B) {
+			const rows, cols = 512, 1536
+			m := newMatrix(b, typ, rows, cols, randomWeights(rand.New(rand.NewPCG(9, 9)), typ, rows, cols))
+			dst := make([]byte, m.packedBytes())
+			b.SetBytes(int64(len(m.data)))
+			start := cpuTime()
+			for b.Loop() {
+				for i := range tilesOf(rows) {
+					m.packTile(dst[i*m.tile:(i+1)*m.tile], i*tileRows)
+				}
+			}
+			b.ReportMetric(float64(len(m.data))*float64(b.N)/(cpuTime()-start)/1e9, "GB/s/core")
+		})
+	}
 }

@@ -1,0 +1,81 @@
+package eval
+
+import (
+	"context"
+	"time"
+)
+
+// Model says which model a Runner runs; part of a run's identity.
+type Model struct {
+	Name        string `json:"name"`        // as the user gave it
+	Fingerprint string `json:"fingerprint"` // of the weights file, so that another model of the same name is noticed
+	Vocab       int    `json:"vocab"`       // rows of logits
+	Context     int    `json:"context"`     // tokens a session may hold
+	HasChat     bool   `json:"has_chat"`    // has a chat template
+}
+
+// Runner is what suites need of a model. One call at a time.
+type Runner interface {
+	Model() Model
+	// Encode tokenises a prompt as the model expects it: with BOS where it adds one, special tokens in the text parsed.
+	Encode(text string) ([]int, error)
+	// EncodePlain tokenises text that goes on after other tokens: nothing added.
+	EncodePlain(text string) ([]int, error)
+	// EncodeChat puts text as a user's message into the chat template, ready for the answer.
+	EncodeChat(text string) ([]int, error)
+	// Decode turns ids into text, special tokens left out.
+	Decode(ids []int) string
+	// BOS is the begin-of-text token, if the model adds one.
+	BOS() (id int, ok bool)
+	// Prompt reads ids under each of the policies, once for all of them where they allow it, and calls use with a session
+	// that stands after the prompt, in order. The session is gone when use returns. A policy that fails alone is reported
+	// through use's err, with a nil session; an error from use ends Prompt.
+	Prompt(ctx context.Context, ids []int, policies []string, use func(policy int, s Session, err error) error) error
+	// Now is the clock that times are taken from.
+	Now() time.Time
+}
+
+// Session stands after a prompt, under one policy.
+type Session interface {
+	// Generate decodes greedily.
+	Generate(ctx context.Context, o Generate) (*Generation, error)
+	// Logits [vocab] after the last token read; valid until the next call.
+	Logits() []float32
+	// Force reads ids one at a time, as in decoding, and hands the logits [vocab] after each to each, which must copy what
+	// it keeps.
+	Force(ctx context.Context, ids []int, each func(i int, logits []float32) error) error
+	// Continue scores a continuation without moving on: the log-probability (nats) of each id, and whether it is what
+	// greedy decoding would have chosen.
+	Continue(ctx context.Context, ids []int) ([]TokenScore, error)
+	// Cost is what the session took so far.
+	Cost() Cost
+}
+
+// TokenScore is one token of a scored continuation.
+type TokenScore struct {
+	LogProb float64
+	Greedy  bool
+}
+
+// Generate says how to decode.
+type Generate struct {
+	MaxTokens int
+	MinTokens int   // end tokens are not chosen before this many
+	StopIDs   []int // end tokens besides the model's own
+}
+
+// Generation is a greedy answer.
+type Generation struct {
+	IDs    []int         // without the end token
+	First  time.Duration // from the call to the first token
+	Gaps   []time.Duration
+	Finish string // stop or length
+}
+
+// Cost is what reading a prompt took.
+type Cost struct {
+	Prefill time.Duration    // of the prompt, the policy's own work included
+	Shared  bool             // the prompt was read once for several policies
+	KVBytes map[string]int64 // peak by tier
+	Kept    float64          // mean number of tokens a layer and KV head holds now
+}

@@ -1,0 +1,120 @@
+package eval
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Suite makes samples and evaluates them. Its methods are called from one goroutine.
+type Suite interface {
+	Name() string
+	// Options identify the suite's own settings and data; they are part of the run's identity (encoding/json).
+	Options() any
+	// Samples lists every sample, in the order they are run; the same at every call. Building prompts may need the runner's
+	// tokenizer.
+	Samples(ctx context.Context, r Runner) ([]Sample, error)
+	// Evaluate runs one sample under each policy and emits an outcome for each, in order. An error means that the policies
+	// not yet emitted failed.
+	Evaluate(ctx context.Context, r Runner, s Sample, policies []string, emit func(Outcome) error) error
+	// Metric says how a task's outcomes become its score.
+	Metric(task string) Metric
+}
+
+// Sample is one unit of work.
+type Sample struct {
+	Task string
+	ID   string // unique within the task
+	Data any    // the suite's own
+}
+
+// Outcome is one sample under one policy: a line of samples.jsonl.
+type Outcome struct {
+	Task      string             `json:"task"`
+	ID        string             `json:"id"`
+	Policy    string             `json:"policy"`
+	Score     *float64           `json:"score"` // nil = failed
+	Weight    float64            `json:"weight,omitempty"`
+	Values    map[string]float64 `json:"values,omitempty"`
+	Labels    map[string]string  `json:"labels,omitempty"` // what results are also grouped by: length, depth, context
+	Pred      string             `json:"pred,omitempty"`
+	Row       json.RawMessage    `json:"row,omitempty"` // answers and classes, for prediction files
+	Prompt    int                `json:"prompt_tokens,omitempty"`
+	Generated int                `json:"generated_tokens,omitempty"`
+	Cut       int                `json:"cut_tokens,omitempty"` // taken out of the prompt's middle
+	Finish    string             `json:"finish,omitempty"`
+	TTFT      float64            `json:"ttft_ms,omitempty"`
+	ITL       float64            `json:"itl_ms,omitempty"` // median gap between tokens
+	Prefill   float64            `json:"prefill_ms,omitempty"`
+	Shared    bool               `json:"prefill_shared,omitempty"`
+	KVPeak    map[string]int64   `json:"kv_bytes_peak,omitempty"`
+	Kept      float64            `json:"tokens_kept,omitempty"`
+	Error     string             `json:"error,omitempty"`
+}
+
+// Key identifies an outcome within a run.
+type Key struct{ Task, ID, Policy string }
+
+// Key of an outcome.
+func (o *Outcome) Key() Key { return Key{o.Task, o.ID, o.Policy} }
+
+// Failed makes the outcome of a sample that could not be run: kept and counted, not dropped.
+func Failed(s Sample, policy string, err error) Outcome {
+	return Outcome{Task: s.Task, ID: s.ID, Policy: policy, Error: err.Error()}
+}
+
+// Took notes costs and times. encode is what tokenising took; g may be nil.
+func (o *Outcome) Took(encode time.Duration, c Cost, g *Generation) {
+	o.Prefill, o.Shared, o.KVPeak, o.Kept = Millis(c.Prefill), c.Shared, c.KVBytes, c.Kept
+	if g == nil {
+		return
+	}
+	o.Generated, o.Finish = len(g.IDs), g.Finish
+	o.TTFT = Millis(encode + c.Prefill + g.First)
+	if len(g.Gaps) > 0 {
+		gaps := slices.Sorted(slices.Values(g.Gaps))
+		o.ITL = Millis(gaps[len(gaps)/2])
+	}
+}
+
+// Millis is a duration in milliseconds, to the microsecond.
+func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// Kind is how a metric is read.
+type Kind string
+
+const (
+	Percent    Kind = "percent"    // mean of 0..1, shown in percent; a failed sample counts 0
+	Perplexity Kind = "perplexity" // exp of the mean of nats, less is better; failed samples are left out and counted
+	Nats       Kind = "nats"       // mean of nats (KL), less is better; failed samples are left out and counted
+)
+
+// Metric names a task's score.
+type Metric struct {
+	Name string `json:"name"`
+	Kind Kind   `json:"kind"`
+}
+
+// LessIsBetter reports the direction.
+func (m Metric) LessIsBetter() bool { return m.Kind != Percent }
+
+// CheckTasks returns the tasks asked for, in the suite's order (all if none are named), or an error that lists them.
+func CheckTasks(suite string, known, asked []string) ([]string, error) {
+	if len(asked) == 0 {
+		return known, nil
+	}
+	for _, t := range asked {
+		if !slices.Contains(known, t) {
+			return nil, fmt.Errorf("eval: suite %s has no task %q; there are %v: %w", suite, t, known, ErrOption)
+		}
+	}
+	var out []string
+	for _, t := range known {
+		if slices.Contains(asked, t) {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}

@@ -59,7 +59,6 @@ func Open(file *weights.Model) (*Model, error) {
 		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
 	}
 	params := a.params(r, cfg)
-	r.checkLayerCount(cfg.Layers)
 	if err := r.err(); err != nil {
 		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
 	}

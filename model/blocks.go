@@ -10,12 +10,17 @@ func decoderConfig(r *reader) *Config {
 		Context: r.int("context_length"), Act: SiLU, Gated: true,
 	}
 	c.KVHeads = r.intOr("attention.head_count_kv", c.Heads)
-	if c.Heads > 0 && c.Hidden > 0 {
+	if c.Heads < 1 || c.Hidden < 1 {
+		r.fail("metadata %q is %d and %q is %d, want 1 or more: %w", r.key("attention.head_count"), c.Heads, r.key("embedding_length"), c.Hidden, ErrConfig)
+	} else {
 		c.KeyDim = r.intOr("attention.key_length", c.Hidden/c.Heads)
 		c.ValDim = r.intOr("attention.value_length", c.Hidden/c.Heads)
 	}
 	if c.Layers < 1 || c.Layers > maxLayers {
 		r.fail("metadata %q (layers) is %d, want 1 to %d: %w", r.key("block_count"), c.Layers, maxLayers, ErrConfig)
+	}
+	if r.faults != nil {
+		c.Layers = 0 // nothing is sized by a figure that was refused
 		return c
 	}
 	if embed := r.tensorNamed("token_embd.weight"); embed != nil && len(embed.Shape) == 2 {
@@ -106,6 +111,10 @@ func decoderLayer(r *reader, c *Config, i int) LayerParams {
 // feedForward fills the gated, plain or MoE feed-forward weights of a layer; widths come from the metadata.
 func (r *reader) feedForward(c *Config, l *LayerParams, n string, moe bool) {
 	if moe {
+		if router := n + "ffn_gate_inp.weight"; !r.file.Has(router) {
+			r.fail("metadata %q is %d experts, but tensor %q is missing: %w", r.key("expert_count"), c.Experts, router, ErrConfig)
+			return
+		}
 		width := r.intOr("expert_feed_forward_length", r.intOr("feed_forward_length", 0))
 		l.Router = r.linear(n+"ffn_gate_inp", c.Experts, c.Hidden)
 		l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, c.Hidden)

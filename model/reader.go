@@ -3,8 +3,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"terrace/weights"
 )
@@ -195,19 +193,4 @@ func (r *reader) optionalNorm(prefix string, width int) NormParams {
 		return NormParams{}
 	}
 	return r.norm(prefix, width)
-}
-
-// checkLayerCount refuses a file that holds tensors of a layer beyond block_count: the two contradict each other.
-func (r *reader) checkLayerCount(layers int) {
-	for _, t := range r.file.Tensors() {
-		rest, ok := strings.CutPrefix(t.Name, "blk.")
-		if !ok {
-			continue
-		}
-		num, _, _ := strings.Cut(rest, ".")
-		if n, err := strconv.Atoi(num); err == nil && n >= layers {
-			r.fail("tensor %q lies beyond block_count %d (layers): %w", t.Name, layers, ErrConfig)
-			return
-		}
-	}
 }

@@ -173,6 +173,7 @@ func TestTied(t *testing.T) {
 func TestLayersBeyond(t *testing.T) {
 	tensors := tinyTensors()
 	tensors["vision.unused"] = []int{3}
+	tensors["model.layers.1.leftover.weight"] = []int{3}
 	if _, _, err := open(t, hftest.Folder(t, tiny, tensors)); err != nil {
 		t.Errorf("a tensor nobody asks for: %v", err)
 	}

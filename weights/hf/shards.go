@@ -167,10 +167,12 @@ func (s *shards) stem(name string, prefixes ...string) string {
 // headPrefix returns the prefix of the head, which some checkpoints keep outside of the model's own.
 func (s *shards) headPrefix(name string) string { return s.stem(name, "", "language_model.") }
 
-// withPrefix returns a tensor whose name starts so, "" if there is none.
-func (s *shards) withPrefix(prefix string) string {
+// beyond returns a tensor of the first layer that the config does not have, "" if there is none. What the layer before does
+// not have either is unused, not a layer.
+func (s *shards) beyond(stem string, layers int) string {
+	next, last := fmt.Sprintf("%s%d.", stem, layers), fmt.Sprintf("%s%d.", stem, layers-1)
 	for name := range s.tensors {
-		if strings.HasPrefix(name, prefix) {
+		if part, ok := strings.CutPrefix(name, next); ok && s.tensors[last+part] != nil {
 			return name
 		}
 	}

@@ -176,8 +176,7 @@ func (v *view) eachLayer(stem string, fn func(i int, name, hfName string)) {
 			return
 		}
 	}
-	beyond := fmt.Sprintf("%s%s%d.", v.prefix, stem, v.layers)
-	if name := v.files.withPrefix(beyond); name != "" {
+	if name := v.files.beyond(v.prefix+stem, v.layers); name != "" {
 		v.faults.add("%s: tensor %q lies beyond the %d layers that %s says (num_hidden_layers): %w", filepath.Base(v.files.path), name, v.layers, v.cfg.where, ErrConfig)
 	}
 }

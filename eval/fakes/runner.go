@@ -87,7 +87,7 @@ func (r *Runner) Prompt(ctx context.Context, ids []int, policies []string, use f
 				continue
 			}
 		}
-		if err := use(i, &session{r: r, ids: ids, policy: p, shared: len(policies) > 1}, nil); err != nil {
+		if err := use(i, &session{r: r, ids: ids, policy: p, shared: !strings.HasPrefix(p, "alone")}, nil); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,224 @@
+package run
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gofrs/flock"
+	"github.com/google/renameio/v2"
+
+	"terrace/eval"
+)
+
+const (
+	optionsFile = "options.json"
+	machineFile = "machine.json"
+	samplesFile = "samples.jsonl"
+	resultsFile = "results.json"
+	lockFile    = "lock"
+)
+
+// maxLineBytes bounds a line of samples.jsonl.
+const maxLineBytes = 64 << 20
+
+// Folder is an open run folder; close it. Not safe for concurrent use.
+type Folder struct {
+	dir      string
+	options  Options
+	lock     *flock.Flock
+	samples  *os.File
+	size     int64 // bytes of whole lines
+	done     map[eval.Key]bool
+	outcomes []eval.Outcome
+}
+
+// Open creates or takes up a run. An existing run must have equal options (ErrChanged otherwise); a second process is
+// refused (ErrBusy).
+func Open(dir string, o Options, m Machine) (*Folder, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	f := &Folder{dir: dir, options: o, done: map[eval.Key]bool{}}
+	if err := f.acquire(); err != nil {
+		return nil, err
+	}
+	if err := f.begin(m); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// acquire takes the lock and writes the process id into it.
+func (f *Folder) acquire() error {
+	path := filepath.Join(f.dir, lockFile)
+	f.lock = flock.New(path)
+	ok, err := f.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("run: lock: %w", err)
+	}
+	if !ok {
+		pid, _ := os.ReadFile(path)
+		return fmt.Errorf("run: %s: process %s works there: %w", f.dir, orUnknown(string(pid)), ErrBusy)
+	}
+	if err := os.WriteFile(path, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o644); err != nil {
+		return fmt.Errorf("run: lock: %w", err)
+	}
+	return nil
+}
+
+func orUnknown(s string) string {
+	if s = strings.TrimSpace(s); s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// begin checks the options and reads the outcomes that are there.
+func (f *Folder) begin(m Machine) error {
+	want, err := f.options.encode()
+	if err != nil {
+		return err
+	}
+	have, err := os.ReadFile(f.path(optionsFile))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if info, err := os.Stat(f.path(samplesFile)); err == nil && info.Size() > 0 {
+			return fmt.Errorf("run: %s has samples.jsonl but no options.json: %w", f.dir, ErrFolder)
+		}
+		machine, err := json.MarshalIndent(m, "", "  ")
+		if err != nil {
+			return fmt.Errorf("run: machine: %w", err)
+		}
+		if err := f.replace(machineFile, append(machine, '\n')); err != nil {
+			return err
+		}
+		if err := f.replace(optionsFile, want); err != nil {
+			return err
+		}
+	case err != nil:
+		return fmt.Errorf("run: %w", err)
+	default:
+		if err := compare(have, want); err != nil {
+			return fmt.Errorf("%w (%s)", err, f.dir)
+		}
+	}
+	return f.openSamples()
+}
+
+// openSamples reads samples.jsonl and cuts off a last line that a kill left unfinished.
+func (f *Folder) openSamples() error {
+	file, err := os.OpenFile(f.path(samplesFile), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	f.samples = file
+	outcomes, size, err := readSamples(file)
+	if err != nil {
+		return err
+	}
+	for _, o := range outcomes {
+		if f.done[o.Key()] {
+			return fmt.Errorf("run: %s: %s/%s under %s is there twice: %w", f.path(samplesFile), o.Task, o.ID, o.Policy, ErrFolder)
+		}
+		f.done[o.Key()] = true
+	}
+	f.outcomes, f.size = outcomes, size
+	if err := file.Truncate(size); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	_, err = file.Seek(size, io.SeekStart)
+	return err
+}
+
+// readSamples reads whole lines; a last line that is unfinished or not JSON (a torn write) is left out of size.
+func readSamples(file *os.File) (outcomes []eval.Outcome, size int64, err error) {
+	in := bufio.NewReaderSize(file, 1<<20)
+	var bad error
+	for line := 1; ; line++ {
+		raw, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			return outcomes, size, nil
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("run: %s: %w", file.Name(), err)
+		}
+		if bad != nil {
+			return nil, 0, bad // there is more after the bad line: not a torn write
+		}
+		var o eval.Outcome
+		if err := json.Unmarshal(bytes.TrimSpace(raw), &o); err != nil || o.Task == "" || len(raw) > maxLineBytes {
+			bad = fmt.Errorf("run: %s, line %d is not an outcome: %w", file.Name(), line, ErrFolder)
+			continue
+		}
+		outcomes = append(outcomes, o)
+		size += int64(len(raw))
+	}
+}
+
+func (f *Folder) path(name string) string { return filepath.Join(f.dir, name) }
+
+// replace writes a file in one step.
+func (f *Folder) replace(name string, data []byte) error {
+	path := f.path(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	if err := renameio.WriteFile(path, data, 0o644); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	return nil
+}
+
+// Done reports whether an outcome is there.
+func (f *Folder) Done(k eval.Key) bool { return f.done[k] }
+
+// Outcomes are those there so far, in the order they were written; the caller must not change them.
+func (f *Folder) Outcomes() []eval.Outcome { return f.outcomes }
+
+// Options are the run's.
+func (f *Folder) Options() Options { return f.options }
+
+// Append writes one outcome and syncs it. What cannot be written whole is taken back, so that the file stays readable.
+func (f *Folder) Append(o eval.Outcome) error {
+	if f.done[o.Key()] {
+		return fmt.Errorf("run: %s/%s under %s is there already: %w", o.Task, o.ID, o.Policy, ErrFolder)
+	}
+	raw, err := json.Marshal(&o)
+	if err != nil {
+		return fmt.Errorf("run: outcome %s/%s: %w", o.Task, o.ID, err)
+	}
+	raw = append(raw, '\n')
+	if _, err = f.samples.Write(raw); err == nil {
+		err = f.samples.Sync()
+	}
+	if err != nil {
+		if terr := f.samples.Truncate(f.size); terr == nil {
+			_, _ = f.samples.Seek(f.size, io.SeekStart)
+		}
+		return fmt.Errorf("run: %s: %w", f.path(samplesFile), err)
+	}
+	f.size += int64(len(raw))
+	f.done[o.Key()] = true
+	f.outcomes = append(f.outcomes, o)
+	return nil
+}
+
+// Close gives the folder back.
+func (f *Folder) Close() error {
+	var err error
+	if f.samples != nil {
+		err = f.samples.Close()
+	}
+	if uerr := f.lock.Unlock(); err == nil {
+		err = uerr
+	}
+	return err
+}

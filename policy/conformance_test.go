@@ -51,6 +51,8 @@ func conform(t *testing.T, spec string) {
 		spec := spec
 		if _, err := Parse(with(spec, "budget="+budget)); err == nil {
 			spec = with(spec, "budget="+budget)
+		} else if _, err := Parse(with(spec, "alpha="+budget)); err == nil {
+			spec = with(spec, "alpha="+budget)
 		}
 		conformPlans(t, spec, uint64(i), budget == "100%")
 	}

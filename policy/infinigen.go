@@ -117,7 +117,7 @@ func (p *infinigen) Select(l *Layer, read *Picks) {
 	count := min(max(wanted/l.Heads, 1), target)
 	for g := range read.Heads {
 		n := len(p.dist[g])
-		if p.query == QueryExact { // the newest token is in the cache and is always read
+		if n > 0 && int(l.Pos[g][n-1]) == l.N-1 { // the newest token is in the cache already and is always read
 			read.Heads[g] = append(p.pick.best(read.Heads[g], p.dist[g][:n-1], count-1, 0), int32(n-1))
 			continue
 		}

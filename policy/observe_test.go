@@ -13,6 +13,8 @@ type scene struct {
 	pre, q, k, v        [][]float32 // [tokens][heads*dim or kvHeads*dim]; q and k after RoPE
 	pos                 [][]int32   // [kvHeads][cached tokens]; nil: every token is cached
 	rope                Rope
+	levels              float64 // of integer keys: 127 or 7
+	perChannel          bool
 }
 
 // halfRope rotates dimension i with i+dim/2 by position·theta^(-2i/dim).
@@ -31,7 +33,7 @@ func (r halfRope) Rotate(x []float32, position int) {
 // randomScene draws Gaussian queries, keys and values; a few keys are made heavy so that attention has structure.
 func randomScene(seed uint64, tokens, heads, kvHeads, dim int) *scene {
 	r := rand.New(rand.NewPCG(seed, 7))
-	s := &scene{heads: heads, kvHeads: kvHeads, dim: dim, layers: 4, prompt: tokens, rope: halfRope{10000}}
+	s := &scene{heads: heads, kvHeads: kvHeads, dim: dim, layers: 4, prompt: tokens, rope: halfRope{10000}, levels: 127}
 	for range tokens {
 		s.push(r)
 	}
@@ -247,5 +249,35 @@ func (s *scene) step(r *rand.Rand) {
 	s.push(r)
 	for g := range s.pos {
 		s.pos[g] = append(s.pos[g], int32(len(s.q)-1))
+	}
+}
+
+// keyScale is the scale of one channel of a KV head's integer keys: the largest magnitude over the prompt is `levels`.
+func (s *scene) keyScale(g, channel int) float32 {
+	var top float64
+	for i := range s.prompt {
+		for d, v := range s.key(g, i) {
+			if d == channel || !s.perChannel {
+				top = max(top, math.Abs(float64(v)))
+			}
+		}
+	}
+	return float32(top / s.levels)
+}
+
+func (s *scene) KeyScales(g int, dst []float32) {
+	for i := range dst {
+		dst[i] = s.keyScale(g, i)
+	}
+}
+
+func (s *scene) Products(g int, q []int8, dst []int32) {
+	scales := make([]float32, s.dim)
+	s.KeyScales(g, scales)
+	for i, p := range s.pos[g] {
+		for d, v := range s.key(g, int(p)) {
+			k := min(max(math.RoundToEven(float64(v/scales[d])), -s.levels), s.levels)
+			dst[i] += int32(q[d]) * int32(k)
+		}
 	}
 }

@@ -146,6 +146,11 @@ type Scorer interface {
 	Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32)
 	// Approx multiplies with the 8-bit, 4-bit, half or projected keys.
 	Approx(kvHead int, q []float32, rows int, dst []float32)
+	// KeyScales fills dst with the scales of 8-bit or 4-bit keys that do not differ by token: 1 for ScaleHead, KeyDim for
+	// ScaleChannel. A key is its integers times its scales.
+	KeyScales(kvHead int, dst []float32)
+	// Products adds to dst [tokens] the integer products of q [KeyDim] with the 8-bit or 4-bit keys, exactly.
+	Products(kvHead int, q []int8, dst []int32)
 }
 
 // Layer is what the engine shows of one layer of one sequence at one moment. Fields that no Needs asked for may be nil.
@@ -217,6 +222,18 @@ type Selector interface {
 	Select(l *Layer, read *Picks)
 }
 
+// TokenScoring is a Selector whose scores can be computed where the keys lie: one score a token and layer, from a query
+// that is broadcast, merged in any order.
+type TokenScoring interface {
+	Selector
+	// Question fills the query to broadcast for a layer; ok is false where this variant must score on the host (Select).
+	Question(l *Layer, q *TokenQuery) (ok bool)
+	// Choose takes the scores of all cached tokens of the layer, in cache order, and decides as Select would.
+	Choose(l *Layer, scores []float32, read *Picks)
+	// BlockLen is the number of tokens of a streamed score block.
+	BlockLen() int
+}
+
 // Projector gives the matrix of a projected sketch, once a layer, after the prompt.
 type Projector interface {
 	Selector
@@ -271,8 +288,10 @@ type Masker interface {
 // Placer decides where tokens lie: hot (fast memory) or cold. Tokens move as a whole, over all layers.
 type Placer interface {
 	Policy
-	// PlacePrompt says after the prompt how many of n tokens are hot: the newest ones.
-	PlacePrompt(n int) (hot int)
+	// SetBalance gives the throughputs measured on this host, before PlacePrompt; without it as much is hot as fits.
+	SetBalance(b Balance)
+	// PlacePrompt says after the prompt how many of n tokens are hot, at most hotCapacity: the newest ones.
+	PlacePrompt(n, hotCapacity int) (hot int)
 	// EndStep is called after each decode step, with n tokens now, the newest one hot. It looks at what Select chose in
 	// this step, and fills in what changes place in the background. hotCapacity is the number of tokens hot may hold.
 	EndStep(n, hotCapacity int, m *Moves)

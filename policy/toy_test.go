@@ -297,7 +297,7 @@ func (y *toy) Values(g, from, to int, dst []float32) {
 
 // scene shows the toy to the slow scorer.
 func (y *toy) scene() *scene {
-	s := &scene{heads: y.l.Heads, kvHeads: y.l.KVHeads, dim: y.l.KeyDim, pos: y.l.Pos}
+	s := &scene{heads: y.l.Heads, kvHeads: y.l.KVHeads, dim: y.l.KeyDim, pos: y.l.Pos, prompt: y.l.Prompt, levels: 127}
 	for i := range y.keys[0] {
 		var row []float32
 		for g := range y.keys {
@@ -316,3 +316,5 @@ func (y *toy) Bounds(g, block int, only []int32, q []float32, rows int, dst []fl
 	y.scene().Bounds(g, block, only, q, rows, dst)
 }
 func (y *toy) Approx(g int, q []float32, rows int, dst []float32) { y.scene().Approx(g, q, rows, dst) }
+func (y *toy) KeyScales(g int, dst []float32)                     { y.scene().KeyScales(g, dst) }
+func (y *toy) Products(g int, q []int8, dst []int32)              { y.scene().Products(g, q, dst) }

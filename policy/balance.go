@@ -1,0 +1,71 @@
+package policy
+
+import "math"
+
+// Balance holds what HillInfer's adaptive pipeline (APP, algorithms.md 1.7) splits the KV cache by: the host and the drive
+// should finish scoring and delivering their share at the same time. f counts bytes of K and V although scoring reads K
+// only: f is twice the rate at which keys are scanned.
+type Balance struct {
+	Alpha float64 // part of the tokens that is delivered
+	FC    float64 // f_c: bytes of KV the host scores a second
+	FS    float64 // f_s: bytes of KV the drive scores a second
+	BC    float64 // B_c: bytes a second from host memory to where attention runs
+	BS    float64 // B_s: bytes a second from the drive
+}
+
+// BetaMode is the formula that hot over cold bytes comes from.
+type BetaMode int
+
+const (
+	// BetaEq4 balances M_c/f_c + αM_c/B_c = M_s/f_s + αM_s/B_s (full text, equations 2 to 4).
+	BetaEq4 BetaMode = iota
+	// BetaStoreForward balances the same with cold tokens crossing B_s and then B_c (section 5.4's optimum).
+	BetaStoreForward
+	// BetaRatio is f_c/f_s, the limit without delivery (the shorter paper's equation 1).
+	BetaRatio
+	// BetaFixed is given by the user.
+	BetaFixed
+)
+
+func (m BetaMode) String() string { return [...]string{"eq4", "store_forward", "ratio", "fixed"}[m] }
+
+func (b Balance) known() bool { return b.FC > 0 && b.FS > 0 && b.BC > 0 && b.BS > 0 }
+
+// Beta is hot over cold bytes by a mode; BetaFixed has none here and gives NaN.
+func (b Balance) Beta(m BetaMode) float64 {
+	switch m {
+	case BetaEq4:
+		return b.BC * b.FC * (b.BS + b.Alpha*b.FS) / (b.BS * b.FS * (b.BC + b.Alpha*b.FC))
+	case BetaStoreForward:
+		return b.FC * (b.BS*b.BC + b.Alpha*b.BC*b.FS + b.Alpha*b.BS*b.FS) / (b.BS * b.FS * (b.BC + b.Alpha*b.FC))
+	case BetaRatio:
+		return b.FC / b.FS
+	}
+	return math.NaN()
+}
+
+// Times are the seconds that host and drive take for hot and cold bytes, by a mode's own model.
+func (b Balance) Times(m BetaMode, hotBytes, coldBytes float64) (host, drive float64) {
+	host, drive = hotBytes/b.FC, coldBytes/b.FS
+	if m == BetaEq4 || m == BetaStoreForward {
+		host += b.Alpha * hotBytes / b.BC
+		drive += b.Alpha * coldBytes / b.BS
+	}
+	if m == BetaStoreForward {
+		drive += b.Alpha * coldBytes / b.BC
+	}
+	return host, drive
+}
+
+// Split divides total bytes by beta; hot is at most capacity, and cold takes the rest.
+func Split(beta, totalBytes, capacityBytes float64) (hot, cold float64) {
+	hot = min(beta/(1+beta)*totalBytes, capacityBytes)
+	return hot, totalBytes - hot
+}
+
+// SkewedShare is the part of the bytes that should be hot when a share h of the delivered tokens is found hot, whatever the
+// pools' sizes: M_c/f_c + hαM/B_c = M_s/f_s + (1-h)αM/B_s, solved for M_c/M and kept within 0 and 1.
+func (b Balance) SkewedShare(h float64) float64 {
+	share := (1/b.FS + (1-h)*b.Alpha/b.BS - h*b.Alpha/b.BC) / (1/b.FC + 1/b.FS)
+	return min(max(share, 0), 1)
+}

@@ -1,0 +1,186 @@
+package policy
+
+import "math"
+
+// cec scores keys in low precision (HillInfer's CSD-based Evaluation Configuration, algorithms.md 1.8): raw products, no
+// exponent, no 1/√d. For integers, Σ_h q_h·k_g(h) = Σ_g (Σ_{h of g} q_h)·k_g, so one vector a KV head is scored; the keys'
+// scales are multiplied into it, and all of it is quantised to 8 bits with one scale. A token's score is then one exact
+// integer Σ q̂·k̂, at most 127·127·KVHeads·KeyDim, the same on host and drive.
+type cec struct {
+	kind   SketchKind
+	scale  SketchScale
+	scales []float32
+	query  TokenQuery
+	sums   []int32
+	part   []float32
+}
+
+// TokenQuery is what host and drive score a layer's tokens with.
+type TokenQuery struct {
+	Kind SketchKind
+	// Int8 is the query [KVHeads*KeyDim] for integer keys; the score of a token is Σ Int8·key, an int32.
+	Int8 []int8
+	// Float is the query [KVHeads*KeyDim], rounded to half precision, for SketchHalf; the products are added in float32 in
+	// order of KV head and dimension.
+	Float []float32
+	// Shift is the power of two that scores are divided by before they are rounded to half precision for a score block.
+	Shift int
+}
+
+// question fills q for a layer's newest query.
+func (c *cec) question(l *Layer, q *TokenQuery) {
+	q.Kind = c.kind
+	q.Float = c.grouped(l, 0, l.KVHeads, q.Float)
+	if c.kind == SketchHalf {
+		q.Shift = 0
+		for i, v := range q.Float {
+			q.Float[i] = roundHalf(v)
+		}
+		return
+	}
+	q.Int8 = quantize(q.Float, q.Int8)
+	q.Shift = scoreShift(l.KVHeads * l.KeyDim)
+}
+
+// grouped fills dst with the sum of each group's queries times the keys' scales, for KV heads from..to-1.
+func (c *cec) grouped(l *Layer, from, to int, dst []float32) []float32 {
+	d := l.KeyDim
+	dst = sized(dst, (to-from)*d)
+	clear(dst)
+	for g := from; g < to; g++ {
+		row := dst[(g-from)*d : (g-from+1)*d]
+		queries := l.queries(g)
+		for h := range l.Group() {
+			for i, v := range queries[h*d : (h+1)*d] {
+				row[i] += v
+			}
+		}
+		c.applyScales(l, g, row)
+	}
+	return dst
+}
+
+// applyScales multiplies a query by the scales of a KV head's keys.
+func (c *cec) applyScales(l *Layer, g int, q []float32) {
+	if c.kind == SketchHalf {
+		return
+	}
+	n := 1
+	if c.scale == ScaleChannel {
+		n = l.KeyDim
+	}
+	c.scales = sized(c.scales, n)
+	l.Scores.KeyScales(g, c.scales)
+	for i := range q {
+		q[i] *= c.scales[i%n]
+	}
+}
+
+// sum fills dst with the scores over KV heads from..to-1 of every token, rounded as a score block carries them.
+func (c *cec) sum(l *Layer, from, to int, dst []float32) {
+	d := l.KeyDim
+	c.query.Float = c.grouped(l, from, to, c.query.Float)
+	if c.kind == SketchHalf {
+		clear(dst)
+		c.part = sized(c.part, len(dst))
+		for g := from; g < to; g++ {
+			q := c.query.Float[(g-from)*d : (g-from+1)*d]
+			for i, v := range q {
+				q[i] = roundHalf(v)
+			}
+			l.Scores.Approx(g, q, 1, c.part)
+			for i, s := range c.part {
+				dst[i] += s
+			}
+		}
+		RoundScores(dst, 0)
+		return
+	}
+	c.query.Int8 = quantize(c.query.Float, c.query.Int8)
+	c.sums = sized(c.sums, len(dst))
+	clear(c.sums)
+	for g := from; g < to; g++ {
+		l.Scores.Products(g, c.query.Int8[(g-from)*d:(g-from+1)*d], c.sums)
+	}
+	for i, s := range c.sums {
+		dst[i] = float32(s)
+	}
+	RoundScores(dst, scoreShift((to-from)*d))
+}
+
+// head fills dst with the products of one query head, in the units of q·k.
+func (c *cec) head(l *Layer, h int, dst []float32) {
+	d, g := l.KeyDim, h/l.Group()
+	c.query.Float = append(c.query.Float[:0], l.Query(h)...)
+	if c.kind == SketchHalf {
+		l.Scores.Approx(g, c.query.Float[:d], 1, dst)
+		return
+	}
+	c.applyScales(l, g, c.query.Float)
+	unit := absMax(c.query.Float) / 127
+	c.query.Int8 = quantize(c.query.Float, c.query.Int8)
+	c.sums = sized(c.sums, len(dst))
+	clear(c.sums)
+	l.Scores.Products(g, c.query.Int8, c.sums)
+	for i, s := range c.sums {
+		dst[i] = float32(s) * unit
+	}
+}
+
+func absMax(x []float32) float32 {
+	var top float32
+	for _, v := range x {
+		top = max(top, float32(math.Abs(float64(v))))
+	}
+	return top
+}
+
+// quantize writes x in 8 bits, symmetric around 0 with one scale (the largest magnitude is 127), rounding half to even.
+func quantize(x []float32, dst []int8) []int8 {
+	dst = sized(dst, len(x))
+	top := absMax(x)
+	if top == 0 {
+		clear(dst)
+		return dst
+	}
+	inv := 127 / top
+	for i, v := range x {
+		dst[i] = int8(math.RoundToEven(float64(v * inv)))
+	}
+	return dst
+}
+
+// scoreShift is the smallest power of two that brings 127·127·width into the range of half precision.
+func scoreShift(width int) int {
+	shift := 0
+	for bound := 127 * 127 * width; bound>>shift > 65504; shift++ {
+	}
+	return shift
+}
+
+// RoundScores divides scores by 2^shift and rounds them to half precision, as a score block of two bytes a score carries
+// them; applied to scores that came in such a block it changes nothing.
+func RoundScores(scores []float32, shift int) {
+	scale := float32(math.Ldexp(1, -shift))
+	for i, s := range scores {
+		scores[i] = roundHalf(s * scale)
+	}
+}
+
+// roundHalf rounds to the nearest IEEE half (ties to even); beyond its range the largest finite half.
+func roundHalf(f float32) float32 {
+	const limit = 65504
+	switch {
+	case f != f:
+		return f
+	case f >= limit:
+		return limit
+	case f <= -limit:
+		return -limit
+	case f > -6.103515625e-05 && f < 6.103515625e-05: // subnormal halves are multiples of 2^-24
+		return float32(math.RoundToEven(float64(f)*(1<<24)) / (1 << 24))
+	}
+	bits := math.Float32bits(f)
+	bits += 0xfff + bits>>13&1
+	return math.Float32frombits(bits &^ 0x1fff)
+}

@@ -1,0 +1,251 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+)
+
+// hillinfer reads the top alpha of the tokens by a cheap score of every key, wherever the keys lie, and decides where they
+// should lie (HillInfer, algorithms.md 1): hot tokens in fast memory, cold ones on storage, moved by how often they were
+// needed. Four parts, each in a file of its own: scores in low precision (cec.go), merging of streamed scores (merger.go),
+// hot and cold pools (pools.go), the balance between host and drive (balance.go).
+//
+// A token's score is Σ over heads of q·k, one ranking for all heads of a layer. It is a sum of integers for int8 and int4,
+// so that it does not depend on where or in which order it was computed; ties go to the earlier position. Selection is
+// therefore independent of placement. The newest token is read beside the selection.
+type hillinfer struct {
+	base
+	alpha    float64
+	cec      cec
+	heads    headRule
+	query    QueryKind
+	recent   bool
+	dense    int
+	pools    pools
+	balance  Balance
+	mode     BetaMode
+	fixed    float64
+	skew     bool
+	blockLen int
+
+	scores   []float32
+	merged   []float32
+	pick     picker
+	rankings int     // selections made in this step: one a layer, or one a KV head
+	hotPart  float64 // share of the selection found hot, moving average over 32 steps
+}
+
+// headRule says how the heads of a layer decide.
+type headRule int
+
+const (
+	headSum     headRule = iota // one ranking a layer: the sum over all heads
+	headKV                      // one ranking a KV head: the sum over its heads
+	headMax                     // one ranking a layer: the largest product over the heads
+	headSoftmax                 // one ranking a layer: the sum of softmax weights, as H2O's column sums
+)
+
+func init() {
+	register(Info{
+		Name:    "hillinfer",
+		Summary: "scores every key in low precision where it lies, reads the best, keeps what is needed often in fast memory",
+		Paper:   "HillInfer: CSD-assisted KV eviction with a hierarchical KV cache manager (algorithms.md 1)",
+		Phase:   PhaseTiers,
+		Params: []Param{
+			{Name: "alpha", Default: "0.2", Doc: "part of the tokens that is read; 1 reads all"},
+			{Name: "score", Default: "int8", Doc: "precision of the scores: int8, int4 or fp16"},
+			{Name: "scale", Default: "auto", Doc: "scales of low-bit keys: head, channel, or auto (head for int8, channel for int4)"},
+			{Name: "heads", Default: "sum", Doc: "one ranking from all heads (sum, max, softmax) or one a KV head (kv_head)"},
+			{Name: "query", Default: "guess", Doc: "score layer i+1 with its guessed query (guess), its own (exact) or that of the step before (prev_step)"},
+			{Name: "recent_in_selection", Default: "false", Doc: "force the newest alpha/2 of the tokens into the selection, as H2O does"},
+			{Name: "dense_layers", Default: "0", Doc: "first layers that read everything"},
+			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: eq4, store_forward, ratio, or fixed (with beta)"},
+			{Name: "beta", Default: "1", Doc: "hot over cold bytes where beta_mode=fixed"},
+			{Name: "skew", Default: "true", Doc: "correct the balance by the share of the selection that was found hot"},
+			{Name: "block", Aliases: []string{"n"}, Default: "256", Doc: "tokens of a streamed score block (4 bytes a token)"},
+		},
+	}, newHillinfer)
+}
+
+func newHillinfer(a *args) Policy {
+	p := &hillinfer{
+		base: a.base(), alpha: a.float("alpha", 1e-6, 1), heads: headRule(a.choice("heads", "sum", "kv_head", "max", "softmax")),
+		query: a.query(), recent: a.bool("recent_in_selection"), dense: a.int("dense_layers", 0, maxTokens),
+		mode: BetaMode(a.choice("beta_mode", "eq4", "store_forward", "ratio", "fixed")), fixed: a.float("beta", 0, 1e9),
+		skew: a.bool("skew"), blockLen: a.int("block", 16, 65536), hotPart: -1,
+	}
+	p.cec.kind = []SketchKind{SketchInt8, SketchInt4, SketchHalf}[a.choice("score", "int8", "int4", "fp16")]
+	p.cec.scale = ScaleHead
+	if s := a.choice("scale", "auto", "head", "channel"); s == 2 || s == 0 && p.cec.kind == SketchInt4 {
+		p.cec.scale = ScaleChannel
+	}
+	p.pools.alpha = p.alpha
+	return p
+}
+
+// Needs asks for a low-bit copy of the keys and the query of [hillinfer].query.
+func (p *hillinfer) Needs() Needs {
+	return Needs{Query: p.query, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}}
+}
+
+// Bind remembers nothing but checks that one ranking can serve the layer.
+func (p *hillinfer) Bind(m Model) error {
+	if m.KVHeads*m.KeyDim > 1<<16 {
+		return fmt.Errorf("policy: hillinfer: keys of %d×%d: an integer sum would not fit 32 bits: %w", m.KVHeads, m.KeyDim, ErrModel)
+	}
+	return nil
+}
+
+// BlockLen is the number of tokens of a streamed score block.
+func (p *hillinfer) BlockLen() int { return p.blockLen }
+
+// Question fills the quantised query that host and drive score with; ok is false where the head rule needs more than one
+// score a token, which only the host can do.
+func (p *hillinfer) Question(l *Layer, q *TokenQuery) (ok bool) {
+	if p.heads != headSum {
+		return false
+	}
+	p.cec.question(l, q)
+	return true
+}
+
+// Select scores on this side alone.
+func (p *hillinfer) Select(l *Layer, read *Picks) {
+	if !p.begin(l, read) {
+		return
+	}
+	switch p.heads {
+	case headSum:
+		n := l.Tokens(0)
+		p.scores = sized(p.scores, n)
+		p.cec.sum(l, 0, l.KVHeads, p.scores)
+		p.chooseAll(l, p.scores, read)
+	case headKV:
+		for g := range read.Heads {
+			p.scores = sized(p.scores, l.Tokens(g))
+			p.cec.sum(l, g, g+1, p.scores)
+			read.Heads[g] = p.best(read.Heads[g], l, g, p.scores)
+			p.pools.vote(l.Pos[g], read.Heads[g])
+			p.rankings++
+		}
+	default:
+		p.chooseAll(l, p.perHead(l), read)
+	}
+}
+
+// Choose decides from scores of every cached token that came from elsewhere: [tokens], in cache order.
+func (p *hillinfer) Choose(l *Layer, scores []float32, read *Picks) {
+	if p.begin(l, read) {
+		p.chooseAll(l, scores, read)
+	}
+}
+
+// begin resets the picks; false means that everything is read.
+func (p *hillinfer) begin(l *Layer, read *Picks) bool {
+	read.Reset(l.KVHeads)
+	if l.Index < p.dense || p.alpha >= 1 {
+		read.All = true
+	}
+	return !read.All
+}
+
+// chooseAll gives every KV head the same tokens.
+func (p *hillinfer) chooseAll(l *Layer, scores []float32, read *Picks) {
+	read.Heads[0] = p.best(read.Heads[0], l, 0, scores)
+	for g := 1; g < l.KVHeads; g++ {
+		read.Heads[g] = append(read.Heads[g], read.Heads[0]...)
+	}
+	p.pools.vote(l.Pos[0], read.Heads[0])
+	p.rankings++
+}
+
+// best appends the top ⌈alpha·n⌉ of the n tokens before the newest, and the newest where it is cached already.
+func (p *hillinfer) best(dst []int32, l *Layer, g int, scores []float32) []int32 {
+	n := len(scores)
+	newest := n > 0 && int(l.Pos[g][n-1]) == l.N-1
+	if newest {
+		n--
+	}
+	k := portion(p.alpha, n)
+	recent := 0
+	if p.recent {
+		recent = k / 2
+	}
+	dst = p.pick.best(dst, scores[:n-recent], k-recent, 0)
+	dst = span(dst, n-recent, n)
+	if newest {
+		dst = append(dst, int32(n))
+	}
+	return dst
+}
+
+// portion is ⌈alpha·n⌉ with a tolerance for alpha's binary fraction.
+func portion(alpha float64, n int) int {
+	return min(int(math.Ceil(alpha*float64(n)-1e-9)), n)
+}
+
+// perHead merges per-head products by maximum, or by softmax and sum.
+func (p *hillinfer) perHead(l *Layer) []float32 {
+	n := l.Tokens(0)
+	p.scores, p.merged = sized(p.scores, n), sized(p.merged, n)
+	for h := range l.Heads {
+		p.cec.head(l, h, p.scores)
+		if p.heads == headSoftmax {
+			softmaxRow(p.scores, l.scale())
+		}
+		for i, s := range p.scores {
+			switch {
+			case h == 0:
+				p.merged[i] = s
+			case p.heads == headMax:
+				p.merged[i] = max(p.merged[i], s)
+			default:
+				p.merged[i] += s
+			}
+		}
+	}
+	return p.merged
+}
+
+// SetBalance gives the measured throughputs that beta is computed from.
+func (p *hillinfer) SetBalance(b Balance) { b.Alpha = p.alpha; p.balance = b }
+
+// hotShare is the part of all tokens that should be hot.
+func (p *hillinfer) hotShare() float64 {
+	if p.mode == BetaFixed {
+		return p.fixed / (1 + p.fixed)
+	}
+	if !p.balance.known() {
+		return 1 // nothing measured: whatever fits
+	}
+	if p.skew && p.hotPart >= 0 {
+		return p.balance.SkewedShare(p.hotPart)
+	}
+	beta := p.balance.Beta(p.mode)
+	return beta / (1 + beta)
+}
+
+// PlacePrompt fills the hot pool with the newest tokens.
+func (p *hillinfer) PlacePrompt(n, hotCapacity int) int {
+	hot := min(int(math.Round(float64(n)*p.hotShare())), hotCapacity, n)
+	p.pools.start(n, hot)
+	return hot
+}
+
+// EndStep counts the step's selection and moves tokens between the pools.
+func (p *hillinfer) EndStep(n, hotCapacity int, m *Moves) {
+	if found := p.pools.count(p.rankings); found >= 0 {
+		if p.hotPart < 0 {
+			p.hotPart = found
+		}
+		p.hotPart += (found - p.hotPart) / 32
+	}
+	p.rankings = 0
+	p.pools.move(n, min(int(math.Round(float64(n)*p.hotShare())), hotCapacity), m)
+}
+
+// Hot reports whether a token is in the hot pool.
+func (p *hillinfer) Hot(position int) bool { return p.pools.hot[position] }
+
+// HotPart is the share of the selection that was found hot, a moving average over 32 steps; negative before the first.
+func (p *hillinfer) HotPart() float64 { return p.hotPart }

@@ -1,0 +1,307 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/x448/float16"
+)
+
+// refHillinfer scores with plain loops: keys in integers by the largest magnitude of the prompt, the group's queries added,
+// one scale for all of them, one integer a token, divided and rounded to half precision, ties to the earlier token.
+func refHillinfer(s *scene, alpha float64) []int32 {
+	group, n := s.heads/s.kvHeads, len(s.pos[0])-1
+	u := make([]float64, s.kvHeads*s.dim)
+	var top float64
+	for g := range s.kvHeads {
+		for d := range s.dim {
+			var sum float32
+			for h := g * group; h < (g+1)*group; h++ {
+				sum += s.query(h, len(s.q)-1)[d]
+			}
+			u[g*s.dim+d] = float64(sum * s.keyScale(g, d))
+			top = max(top, math.Abs(u[g*s.dim+d]))
+		}
+	}
+	shift := 0
+	for 127*127*s.kvHeads*s.dim>>shift > 65504 {
+		shift++
+	}
+	type token struct {
+		index int32
+		score float32
+	}
+	var tokens []token
+	for i := range n {
+		sum := 0
+		for g := range s.kvHeads {
+			for d, v := range s.key(g, int(s.pos[g][i])) {
+				k := math.RoundToEven(float64(v / s.keyScale(g, d)))
+				k = max(min(k, s.levels), -s.levels)
+				q := math.RoundToEven(float64(float32(u[g*s.dim+d]) * (127 / float32(top))))
+				sum += int(q) * int(k)
+			}
+		}
+		tokens = append(tokens, token{int32(i), float16.Fromfloat32(float32(sum) / float32(int(1)<<shift)).Float32()})
+	}
+	sort.SliceStable(tokens, func(a, b int) bool { return tokens[a].score > tokens[b].score })
+	var out []int32
+	for _, t := range tokens[:int(math.Ceil(alpha*float64(n)-1e-9))] {
+		out = append(out, t.index)
+	}
+	slices.Sort(out)
+	return append(out, int32(n))
+}
+
+func TestHillinferAgainstReference(t *testing.T) {
+	for seed := range uint64(8) {
+		for _, bits := range []string{"int8", "int4"} {
+			s := randomScene(seed, 150, 4, 2, 24)
+			s.fill()
+			s.levels, s.perChannel = 127, false
+			if bits == "int4" {
+				s.levels, s.perChannel = 7, true
+			}
+			got := selected(t, s, "hillinfer:alpha=0.13,score="+bits, nil)
+			want := refHillinfer(s, 0.13)
+			for g := range s.kvHeads {
+				equalIndices(t, got.Heads[g], want, fmt.Sprintf("%s seed %d head %d", bits, seed, g))
+			}
+		}
+	}
+}
+
+// TestHillinferPlacement scores the same layer in one place, and split at random over two places that answer in blocks in
+// any order: the selection is the same.
+func TestHillinferPlacement(t *testing.T) {
+	for seed := range uint64(10) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		s := randomScene(seed, 300, 4, 2, 16)
+		s.fill()
+		set := mustSet(t, "hillinfer:alpha=0.2", s)
+		l := s.layer(0, 1, -1)
+		var here, there Picks
+		set.Selector.Select(l, &here)
+		scoring := set.Selector.(TokenScoring)
+		var q TokenQuery
+		if !scoring.Question(l, &q) {
+			t.Fatal("no question")
+		}
+		scores := make([]float32, 300)
+		sums := make([]int32, 300)
+		for g := range 2 {
+			s.Products(g, q.Int8[g*16:(g+1)*16], sums)
+		}
+		for i, x := range sums {
+			scores[i] = float32(x)
+		}
+		RoundScores(scores, q.Shift)
+		scoring.Choose(l, scores, &there)
+		equalIndices(t, there.Heads[0], here.Heads[0], "scores from elsewhere")
+
+		var m Merger
+		m.Reset(60) // of the 299 before the newest
+		blocks := r.Perm(299)
+		for from := 0; from < 299; from += 16 {
+			var pos []int32
+			var part []float32
+			for _, i := range blocks[from:min(from+16, 299)] {
+				pos, part = append(pos, int32(i)), append(part, scores[i])
+			}
+			m.Add(pos, part)
+		}
+		equalIndices(t, append(m.Best(nil), 299), here.Heads[0], "merged from blocks")
+	}
+}
+
+// TestRecall measures how many of the tokens chosen with half-precision keys the integer scores choose.
+func TestRecall(t *testing.T) {
+	for score, want := range map[string]float64{"int8": 0.97, "int4": 0.90} {
+		hit, all := 0, 0
+		for seed := range uint64(6) {
+			s := randomScene(seed, 600, 4, 2, 64)
+			s.fill()
+			if score == "int4" {
+				s.levels, s.perChannel = 7, true
+			}
+			exact := selected(t, s, "hillinfer:alpha=0.1,score=fp16", nil).Heads[0]
+			for _, i := range selected(t, s, "hillinfer:alpha=0.1,score="+score, nil).Heads[0] {
+				if slices.Contains(exact, i) {
+					hit++
+				}
+				all++
+			}
+		}
+		recall := float64(hit) / float64(all)
+		t.Logf("%s: recall %.3f", score, recall)
+		if recall < want {
+			t.Errorf("%s: recall %.3f of the half-precision selection, want %.2f", score, recall, want)
+		}
+	}
+}
+
+// TestRawDotRanking checks algorithms.md 7.9: within one head the raw products rank tokens as the softmax does.
+func TestRawDotRanking(t *testing.T) {
+	s := randomScene(4, 120, 2, 2, 16)
+	s.fill()
+	for h := range 2 {
+		raw := make([]float64, 120)
+		for i := range raw {
+			raw[i] = dot64(s.query(h, 119), s.key(h, i))
+		}
+		equalIndices(t, topOf(raw, 30), topOf(s.weights(h, 119), 30), "raw against softmax")
+	}
+}
+
+func TestRoundHalf(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200000 {
+		f := math.Float32frombits(r.Uint32())
+		if f != f || f > 65519 || f < -65519 {
+			continue
+		}
+		if got, want := roundHalf(f), float16.Fromfloat32(f).Float32(); got != want && !(f > 65504 || f < -65504) {
+			t.Fatalf("%g: %g, want %g", f, got, want)
+		}
+	}
+}
+
+// TestBalance checks that every mode makes its own two times equal to 1e-9, and the clamp.
+func TestBalance(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	for range 1000 {
+		b := Balance{Alpha: r.Float64(), FC: 1e9 * (1 + 20*r.Float64()), FS: 1e9 * (0.2 + 5*r.Float64()),
+			BC: 1e9 * (1 + 30*r.Float64()), BS: 1e9 * (0.5 + 4*r.Float64())}
+		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio} {
+			hot, cold := Split(b.Beta(mode), 64e9, math.Inf(1))
+			if host, drive := b.Times(mode, hot, cold); math.Abs(host-drive) > 1e-9*host {
+				t.Fatalf("%s: host %g s, drive %g s", mode, host, drive)
+			}
+		}
+		h := r.Float64()
+		if share := b.SkewedShare(h); share > 0 && share < 1 {
+			host := share/b.FC + h*b.Alpha/b.BC
+			drive := (1-share)/b.FS + (1-h)*b.Alpha/b.BS
+			if math.Abs(host-drive) > 1e-9*host {
+				t.Fatalf("skew %g: host %g s, drive %g s", h, host, drive)
+			}
+		}
+		if hot, cold := Split(b.Beta(BetaEq4), 64e9, 1e9); hot > 1e9 || hot+cold != 64e9 {
+			t.Fatalf("clamp: hot %g, cold %g", hot, cold)
+		}
+	}
+}
+
+// TestPools walks hot and cold pools by hand (testdata/pools):
+//
+//	start prompt=N hot=H alpha=A
+//	step selected=(p,p,...) n=N target=T    one decode step: what was selected, tokens now, hot tokens wanted
+func TestPools(t *testing.T) {
+	datadriven.RunTest(t, "testdata/pools", func(t *testing.T, d *datadriven.TestData) string { return poolsCase(t, d) })
+}
+
+var poolsState pools
+
+func poolsCase(t *testing.T, d *datadriven.TestData) string {
+	p := &poolsState
+	if d.Cmd == "start" {
+		var n, hot int
+		var alpha string
+		d.ScanArgs(t, "prompt", &n)
+		d.ScanArgs(t, "hot", &hot)
+		d.ScanArgs(t, "alpha", &alpha)
+		*p = pools{}
+		p.alpha, _ = strconv.ParseFloat(alpha, 64)
+		p.start(n, hot)
+		return "hot " + hotList(p) + "\n"
+	}
+	var n, target int
+	d.ScanArgs(t, "n", &n)
+	d.ScanArgs(t, "target", &target)
+	var b strings.Builder
+	for _, arg := range d.CmdArgs {
+		if arg.Key != "selected" {
+			continue
+		}
+		all := span(nil, 0, n)
+		var picks []int32
+		for _, v := range arg.Vals {
+			x, err := strconv.Atoi(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			picks = append(picks, int32(x))
+		}
+		p.vote(all, picks)
+		fmt.Fprintf(&b, "found hot: %.2f\n", p.count(1))
+	}
+	var m Moves
+	p.move(n, target, &m)
+	fmt.Fprintf(&b, "promote %s demote %s\nhot %s\n", numbers(m.Promote), numbers(m.Demote), hotList(p))
+	return b.String()
+}
+
+func hotList(p *pools) string {
+	var x []int32
+	for i, hot := range p.hot {
+		if hot {
+			x = append(x, int32(i))
+		}
+	}
+	return numbers(x)
+}
+
+// TestPoolsKeepTheirSize checks at random that hot never exceeds its target, that the newest are hot, that moves and state
+// agree, and that the table is 2 bytes a token.
+func TestPoolsKeepTheirSize(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var p pools
+		p.alpha = 0.1
+		n := 100
+		p.start(n, 40)
+		var m Moves
+		for range 60 {
+			n++
+			var picks []int32
+			for i := range n {
+				if r.IntN(8) == 0 || i%17 == int(seed)%17 {
+					picks = append(picks, int32(i))
+				}
+			}
+			p.vote(span(nil, 0, n), picks)
+			p.count(1)
+			before := slices.Clone(p.hot)
+			target := n * 2 / 5
+			p.move(n, target, &m)
+			hot := 0
+			for i, h := range p.hot {
+				if h {
+					hot++
+				}
+				was := i >= len(before) || before[i]
+				if slices.Contains(m.Promote, int32(i)) == (was || !h) && h != was {
+					t.Fatalf("token %d: hot %v before, %v now, moves disagree", i, was, h)
+				}
+			}
+			if hot > target {
+				t.Fatalf("%d tokens are hot, want at most %d", hot, target)
+			}
+			for i := n - portion(0.1, n); i < n; i++ {
+				if !p.hot[i] {
+					t.Fatalf("token %d of the newest is cold", i)
+				}
+			}
+			if len(p.hits)*2 != 2*n {
+				t.Fatalf("hit table of %d bytes, want %d", len(p.hits)*2, 2*n)
+			}
+		}
+	}
+}

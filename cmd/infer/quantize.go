@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"terrace/internal/kernels/quant"
+	"terrace/internal/units"
+	"terrace/weights"
+	"terrace/weights/convert"
+)
+
+func init() {
+	register(newQuantize)
+}
+
+func newQuantize(a *app) *cobra.Command {
+	var typeName string
+	cmd := &cobra.Command{
+		Use:     "quantize SRC DST --type T",
+		Short:   "Write a model as GGUF in another element type",
+		Long:    "Write the GGUF file or Hugging Face folder SRC (a path or a model name) as the GGUF file DST. Matrices get the type, vectors and norms stay F32; rows that are no whole blocks of the type get the next larger type that fits, which is said.",
+		Example: "  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type Q4_K\n  infer quantize smollm2:135m smollm2-q8.gguf --type Q8_0",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usageErrorf("quantize needs SRC and DST, got %d arguments", len(args))
+			}
+			return a.quantize(args[0], args[1], typeName)
+		},
+	}
+	cmd.Flags().StringVar(&typeName, "type", "", "F32, F16, BF16, Q8_0, Q4_0 or Q4_K (also Q4_1, Q5_0, Q5_1, Q5_K, Q6_K) (required)")
+	return cmd
+}
+
+func (a *app) quantize(src, dst, typeName string) error {
+	if typeName == "" {
+		return usageErrorf("quantize needs --type")
+	}
+	kind, err := quant.ParseType(typeName)
+	if err != nil {
+		return usageErrorf("--type: %w", err)
+	}
+	if !kind.Writable() {
+		return usageErrorf("--type %s: can be read but not written", kind)
+	}
+	if st, err := os.Stat(dst); err == nil && !st.Mode().IsRegular() {
+		return usageErrorf("%s is there and is no regular file", dst)
+	}
+	l, err := a.openFile(&loadFlags{model: src})
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	start, pb := time.Now(), a.newBar()
+	err = convert.Quantize(a.ctx, l.file, dst, convert.Options{
+		Type:     kind,
+		Progress: func(done, total int64) { pb.bytes(filepath.Base(dst), done, total) },
+		Notice:   func(text string) { pb.clear(); a.notice("%s", text) },
+	})
+	pb.clear()
+	if err != nil {
+		return err
+	}
+	return a.reportWritten(dst, start)
+}
+
+// reportWritten says what a file that was written weighs.
+func (a *app) reportWritten(path string, start time.Time) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	a.notice("%s: %s in %.1f s", path, units.FormatBytes(st.Size()), time.Since(start).Seconds())
+	return nil
+}

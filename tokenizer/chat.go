@@ -7,6 +7,8 @@ import (
 
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/nikolalohinski/gonja/v2/parser"
+	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
 // Message is one turn of a conversation.
@@ -41,7 +43,10 @@ func (t *Tokenizer) RenderChat(messages []Message, addGenerationPrompt bool) (st
 	list := make([]any, len(messages))
 	bytes := 0
 	for i, m := range messages {
-		list[i] = map[string]any{"role": m.Role, "content": m.Content}
+		list[i] = &exec.Dict{Pairs: []*exec.Pair{
+			{Key: exec.AsValue("role"), Value: exec.AsValue(m.Role)},
+			{Key: exec.AsValue("content"), Value: exec.AsValue(m.Content)},
+		}}
 		bytes += len(m.Role) + len(m.Content)
 	}
 	special := func(id int) string {
@@ -149,22 +154,65 @@ func (c *chatTemplate) parse(lim *limiter) (*exec.Template, error) {
 	}
 	cfg := config.New()
 	cfg.TrimBlocks = true
-	cfg.LeftStripBlocks = true
 	g := &guard{lim: lim}
-	tpl, err := exec.NewTemplate("chat template", cfg, sourceLoader(c.source), g.environment())
+	env, loader := g.environment(), sourceLoader("")
+	tpl, err := exec.NewTemplate("chat template", cfg, loader, env)
 	if err != nil {
-		return nil, parseError(err, c.source)
+		return nil, err
 	}
-	root := tpl.Root()
+	list, err := lex(c.source, cfg)
+	if err != nil {
+		return nil, err
+	}
+	root, err := parser.NewParser("chat template", tokens.NewStream(list), cfg, loader, env.ControlStructures).Parse()
+	if err != nil {
+		return nil, fmt.Errorf("syntax: %w", err)
+	}
 	if root.Nodes, err = g.nodes(root.Nodes); err != nil {
 		return nil, err
 	}
+	*tpl.Root() = *root
 	return tpl, nil
 }
 
-// parseError drops the copy of the source from gonja's message.
-func parseError(err error, source string) error {
-	text := strings.ReplaceAll(err.Error(), source, "")
-	text = strings.TrimPrefix(text, "failed to parse template '': ")
-	return fmt.Errorf("syntax: %s", text)
+// lex returns the template's tokens with conditional expressions in the form
+// that gonja's parser reads.
+func lex(source string, cfg *config.Config) ([]*tokens.Token, error) {
+	source = strings.ReplaceAll(source, "\r\n", "\n")
+	var list []*tokens.Token
+	stream := tokens.LexAll(source, cfg)
+	for !stream.End() {
+		list = append(list, stream.Next())
+	}
+	if stream.IsError() {
+		return nil, fmt.Errorf("syntax: %s", stream.Current().Val)
+	}
+	stripLines(list, source)
+	list, err := inlineConditions(list)
+	if err != nil {
+		return nil, err
+	}
+	return append(list, stream.Current()), nil // the end mark
+}
+
+// stripLines is lstrip_blocks: white space between the start of a line and a
+// block or comment goes, unless the tag says "+". (gonja's own option also
+// strips where the tag does not stand first on its line.)
+func stripLines(list []*tokens.Token, source string) {
+	for i, t := range list {
+		if t.Type != tokens.Data || i+1 == len(list) {
+			continue
+		}
+		next := list[i+1]
+		if next.Type != tokens.BlockBegin && next.Type != tokens.CommentBegin || strings.HasSuffix(next.Val, "+") {
+			continue
+		}
+		line := strings.LastIndexByte(t.Val, '\n') + 1
+		if line == 0 && t.Pos > 0 && source[min(t.Pos, len(source))-1] != '\n' {
+			continue
+		}
+		if strings.TrimLeft(t.Val[line:], " \t") == "" {
+			t.Val = t.Val[:line]
+		}
+	}
 }

@@ -284,7 +284,7 @@ func (g *guard) methods() exec.Methods {
 	}
 	dict := map[string]exec.Method[map[string]any]{}
 	for _, name := range []string{"get", "items", "keys", "values"} {
-		dict[name] = bounded(g.lim, name, builtins.Methods.Dict)
+		dict[name] = inOrder(name, bounded(g.lim, name, builtins.Methods.Dict))
 	}
 	list := map[string]exec.Method[[]any]{"append": bounded(g.lim, "append", builtins.Methods.List)}
 	return exec.Methods{
@@ -321,5 +321,29 @@ func bounded[T any](lim *limiter, name string, set *exec.MethodSet[T]) exec.Meth
 			err = lim.measure(exec.AsValue(out))
 		}
 		return out, err
+	}
+}
+
+// inOrder answers items, keys and values of a map written in the template in
+// the order it was written, as Python does; gonja sorts.
+func inOrder(name string, sorted exec.Method[map[string]any]) exec.Method[map[string]any] {
+	return func(self map[string]any, value *exec.Value, args *exec.VarArgs) (any, error) {
+		out, err := sorted(self, value, args)
+		d, ok := value.Interface().(*exec.Dict)
+		if err != nil || !ok || name == "get" {
+			return out, err
+		}
+		list := make([]any, len(d.Pairs))
+		for i, pair := range d.Pairs {
+			switch name {
+			case "items":
+				list[i] = []any{pair.Key.Interface(), pair.Value.Interface()}
+			case "keys":
+				list[i] = pair.Key.Interface()
+			case "values":
+				list[i] = pair.Value.Interface()
+			}
+		}
+		return list, nil
 	}
 }

@@ -1,7 +1,9 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -79,5 +81,50 @@ func TestRenderChat(t *testing.T) {
 	}
 	if _, err := chatTokenizer(t, "").RenderChat(nil, true); !errors.Is(err, ErrNoTemplate) {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// chatCase is a row of testdata/chat/cases.json, made by generate.py there.
+type chatCase struct {
+	Name     string    `json:"name"`
+	Source   string    `json:"source"`
+	Messages []Message `json:"messages"`
+	Add      bool      `json:"add_generation_prompt"`
+	Want     string    `json:"want"`
+	Error    string    `json:"error"`
+}
+
+func TestChatGolden(t *testing.T) {
+	now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+	t.Cleanup(func() { now = time.Now })
+	data, err := os.ReadFile("testdata/chat/cases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []chatCase
+	if err := json.Unmarshal(data, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			if c.Source == "" {
+				source, err := os.ReadFile("testdata/chat/" + c.Name + ".jinja")
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Source = string(source)
+			}
+			got, err := chatTokenizer(t, c.Source).RenderChat(c.Messages, c.Add)
+			switch {
+			case c.Error != "":
+				if !errors.Is(err, ErrTemplate) {
+					t.Errorf("got %q, %v; want the error %q", got, err, c.Error)
+				}
+			case err != nil:
+				t.Errorf("%v; want %q", err, c.Want)
+			case got != c.Want:
+				t.Errorf("\n got %q\nwant %q", got, c.Want)
+			}
+		})
 	}
 }

@@ -51,14 +51,10 @@ type Seq struct {
 	Pos   []int32   // [n]
 	Views []View    // [KVHeads]
 	Out   []float32 // [n, Heads·ValueDim]
-	Mass  *Mass     // nil unless weights are wanted
-}
-
-// Mass receives softmax weights, so that only callers who need them pay for them.
-type Mass struct {
-	FromRow int         // first row that counts
-	Sum     [][]float32 // [Heads][tokens in view order]: adds Σ over rows >= FromRow of the weights; nil = not wanted
-	Rows    [][]float32 // [Heads][(n-FromRow)·tokens]: weights of each row >= FromRow, token fastest; nil = not wanted
+	// Select, where not nil, restricts each KV head to the tokens with these view-order numbers, in rising order; a nil
+	// entry is all of them. [KVHeads].
+	Select [][]int32
+	Mass   *Mass // nil unless weights are wanted
 }
 
 func (p *Params) check(seqs []Seq) {

@@ -37,6 +37,32 @@ type Product struct{ Sum, Magnitude []float64 }
 
 // MatMul multiplies n rows of x with the dequantised weights w [rows, cols] of type t.
 func MatMul(t quant.Type, w []byte, rows, cols int, x []float32, n int) Product {
+	return multiply(t, w, rows, cols, x, n, func(v float32) float32 { return v })
+}
+
+// MatMulBF16 is MatMul after both weights and activations were rounded to bf16, as the matrix unit takes them.
+func MatMulBF16(t quant.Type, w []byte, rows, cols int, x []float32, n int) Product {
+	short := make([]float32, n*cols)
+	for i, v := range x[:n*cols] {
+		short[i] = RoundBF16(v)
+	}
+	return multiply(t, w, rows, cols, short, n, RoundBF16)
+}
+
+// RoundBF16 is v to the nearest bf16, ties to even, denormals to zero, as VCVTNEPS2BF16 does it.
+func RoundBF16(v float32) float32 {
+	bits := math.Float32bits(v)
+	switch {
+	case v != v:
+		return math.Float32frombits(bits | 1<<22)
+	case bits<<1 < 1<<24:
+		return math.Float32frombits(bits & (1 << 31))
+	}
+	bits += 0x7FFF + bits>>16&1
+	return math.Float32frombits(bits &^ 0xFFFF)
+}
+
+func multiply(t quant.Type, w []byte, rows, cols int, x []float32, n int, round func(float32) float32) Product {
 	p := Product{make([]float64, n*rows), make([]float64, n*rows)}
 	rowBytes := t.RowBytes(cols)
 	row := make([]float32, cols)
@@ -44,7 +70,7 @@ func MatMul(t quant.Type, w []byte, rows, cols int, x []float32, n int) Product 
 		quant.Dequantize(t, row, w[i*rowBytes:(i+1)*rowBytes])
 		for r := range n {
 			for k, v := range x[r*cols : (r+1)*cols] {
-				product := float64(row[k]) * float64(v)
+				product := float64(round(row[k])) * float64(v)
 				p.Sum[r*rows+i] += product
 				p.Magnitude[r*rows+i] += math.Abs(product)
 			}

@@ -1,0 +1,117 @@
+package attention
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"terrace/internal/kernels"
+)
+
+// workspace is the scratch of one Attend call; it grows to the largest call and is reused.
+type workspace struct {
+	phase   kernels.Phase
+	p       Params
+	seqs    []Seq
+	workers []worker
+
+	decode                                        []decodeTask
+	groups                                        []decodeGroup
+	partials                                      []float32
+	used                                          int       // numbers of partials in use
+	weights                                       []float32 // kept for Mass
+	prefill                                       []prefillTask
+	exact, bf16                                   bool
+	logSums                                       []float32 // [Heads][n] of each sequence with Mass: what scores are weighed against in a second pass
+	sumsAt                                        []int     // start of each sequence in logSums
+	mass                                          []massTask
+	bases                                         []int32
+	baseOf                                        []int // start of (seq, KV head) in bases
+	runDecode, runDecodeMass, runPrefill, runMass func(worker, i int)
+}
+
+// worker is the scratch of one thread.
+type worker struct {
+	list  list
+	slots []slot // tiles of a selection
+	walk  blockWalk
+	pos   [blockTokens]int32
+	bytes []byte // one tile expanded from a quantised type, or with dead slots cleared
+
+	q, s, out      []float32 // packed queries, scores, unnormalised outputs
+	m, l, corr     []float32 // of the online softmax, a row
+	sums           []float32 // column sums of a block
+	key, value     []float32 // panels
+	q16, p16       []uint16
+	key16, value16 []uint16
+	_              [64]byte
+}
+
+var workspaces = sync.Pool{New: func() any {
+	w := &workspace{}
+	w.runDecode, w.runDecodeMass = w.decodeChunk, w.decodeMass
+	w.runPrefill, w.runMass = w.prefillBlock, w.massBlock
+	return w
+}}
+
+// Attend writes softmax(scale·q·K)·V of every row of every sequence to Out. In the Decode phase each row walks the
+// pages once, split over KV heads and ranges of tokens; in the other phases rows are taken in blocks. The Exact phase
+// computes in float32 with exponentials within 2 ulp; Prefill may round q, K, V and the weights to bf16. A row that
+// sees no key gets zeros. It allocates nothing in steady state. Wrong shapes panic.
+func Attend(pool *kernels.Pool, ph kernels.Phase, p Params, seqs []Seq) {
+	p.check(seqs)
+	w := workspaces.Get().(*workspace)
+	w.phase, w.p, w.seqs = ph, p, seqs
+	for len(w.workers) < pool.Threads() {
+		w.workers = append(w.workers, worker{})
+	}
+	w.countTokens()
+	if ph == kernels.Decode {
+		w.attendDecode(pool)
+	} else {
+		w.attendBlocked(pool)
+	}
+	w.seqs, w.p.Sinks = nil, nil
+	for i := range w.workers {
+		w.workers[i].forget()
+	}
+	workspaces.Put(w)
+}
+
+// forget drops the references to pages, so that scratch never keeps them alive.
+func (k *worker) forget() {
+	clear(k.list.keys[:cap(k.list.keys)])
+	clear(k.list.values[:cap(k.list.values)])
+	clear(k.slots[:cap(k.slots)])
+	k.walk = blockWalk{}
+}
+
+// countTokens notes the view-order numbers of pages for the sequences that need them.
+func (w *workspace) countTokens() {
+	w.bases, w.baseOf = w.bases[:0], w.baseOf[:0]
+	for i := range w.seqs {
+		s := &w.seqs[i]
+		for g := range s.Views {
+			w.baseOf = append(w.baseOf, len(w.bases))
+			if s.Mass != nil || s.Select != nil {
+				w.bases = s.Views[g].bases(w.bases)
+			}
+		}
+	}
+}
+
+func (w *workspace) basesOf(seq, g int) []int32 { return w.bases[w.baseOf[seq*w.p.KVHeads+g]:] }
+
+func (w *workspace) group() int { return w.p.Heads / w.p.KVHeads }
+
+// grow returns b with room for n numbers; contents are undefined.
+func grow[T any](b []T, n int) []T {
+	if cap(b) < n {
+		return make([]T, n, n+n/4)
+	}
+	return b[:n]
+}
+
+// countdown is decremented by workers; the one that reaches zero goes on.
+type countdown struct{ n atomic.Int32 }
+
+func (c *countdown) last() bool { return c.n.Add(-1) == 0 }

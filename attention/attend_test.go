@@ -1,0 +1,190 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+)
+
+type attendCase struct {
+	name                 string
+	p                    Params
+	k, v, recent         kvpage.Elem
+	tokens, late, page   int
+	holes, sel, withMass bool
+}
+
+func params(heads, kvHeads, dim int) Params {
+	return Params{Heads: heads, KVHeads: kvHeads, KeyDim: dim, ValueDim: dim, Scale: float32(1 / math.Sqrt(float64(dim)))}
+}
+
+func attendCases() []attendCase {
+	smol, gemma := params(9, 3, 64), params(4, 1, 256)
+	window, capped, sinks, odd, many := smol, smol, smol, params(2, 1, 64), params(6, 1, 32)
+	window.Window, capped.Softcap, sinks.Sinks = 100, 2, []float32{0, 1, 2, 3, -4, 5, 0, 0, 1}
+	odd.KeyDim, odd.ValueDim = 36, 40
+	return []attendCase{
+		{name: "f32", p: smol, tokens: 300, page: 16},
+		{name: "f16", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 523, page: 64},
+		{name: "bf16", p: smol, k: kvpage.BF16, v: kvpage.BF16, tokens: 130, page: 16},
+		{name: "mixed", p: smol, k: kvpage.BF16, v: kvpage.F16, tokens: 65, page: 32},
+		{name: "one token", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 1, page: 16},
+		{name: "gemma", p: gemma, k: kvpage.F16, v: kvpage.F16, tokens: 200, page: 16},
+		{name: "window", p: window, k: kvpage.F16, v: kvpage.F16, tokens: 500, page: 16, withMass: true},
+		{name: "window and holes", p: window, tokens: 500, page: 32, holes: true, withMass: true},
+		{name: "softcap", p: capped, tokens: 150, page: 16, holes: true, withMass: true},
+		{name: "sinks", p: sinks, k: kvpage.F16, v: kvpage.F16, tokens: 150, page: 16, withMass: true},
+		{name: "odd dims", p: odd, k: kvpage.F16, v: kvpage.F16, tokens: 150, page: 16},
+		{name: "wide group", p: many, k: kvpage.F16, v: kvpage.BF16, tokens: 150, page: 16, withMass: true},
+		{name: "holes", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 400, page: 64, holes: true, withMass: true},
+		{name: "mass", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 400, page: 16, withMass: true},
+		{name: "int8", p: smol, k: kvpage.I8, v: kvpage.I8, tokens: 256, late: 40, page: 16},
+		{name: "int8 int4", p: smol, k: kvpage.I8, v: kvpage.I4, recent: kvpage.F16, tokens: 256, late: 40, page: 32, withMass: true},
+		{name: "int4", p: gemma, k: kvpage.I4, v: kvpage.I4, recent: kvpage.F16, tokens: 128, late: 33, page: 64},
+		{name: "selected", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 400, page: 16, sel: true, withMass: true},
+		{name: "selected holes", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 400, late: 50, page: 32, holes: true, sel: true, withMass: true},
+	}
+}
+
+func (c attendCase) make(seed uint64, rows int) Seq {
+	m := maker{rand.New(rand.NewPCG(seed, 1)), c.holes}
+	l := kvpage.Layout{K: c.k, V: c.v, KeyDim: c.p.KeyDim, ValueDim: c.p.ValueDim, Tokens: c.page}
+	s := m.seq(c.p, l, c.recent, c.tokens, c.late, rows)
+	if c.sel {
+		for g := range s.Views {
+			var chosen []int32
+			for i := range s.Views[g].Tokens() {
+				if m.IntN(4) == 0 {
+					chosen = append(chosen, int32(i))
+				}
+			}
+			s.Select = append(s.Select, chosen)
+		}
+	}
+	if c.withMass {
+		s.Mass = &Mass{FromRow: rows / 2}
+		for h := range c.p.Heads {
+			n := s.Views[h/(c.p.Heads/c.p.KVHeads)].Tokens()
+			s.Mass.Sum = append(s.Mass.Sum, make([]float32, n))
+			s.Mass.Rows = append(s.Mass.Rows, m.floats((rows-rows/2)*n, 1))
+		}
+	}
+	return s
+}
+
+// TestAttend compares every path and phase with the float64 oracle. Limits are relative to the largest output: Exact
+// 2e-6, Decode 5e-6 (float32 sums), Prefill 2e-2 (inputs and weights rounded to bf16: 2^-9 each).
+func TestAttend(t *testing.T) {
+	pool := kernels.NewPool(2)
+	defer pool.Close()
+	for _, c := range attendCases() {
+		for _, rows := range []int{1, 37} {
+			ref := c.make(7, rows)
+			want, weights := oracle(c.p, &ref)
+			for _, ph := range []kernels.Phase{kernels.Exact, kernels.Decode, kernels.Prefill} {
+				limit := [...]float64{kernels.Exact: 3e-6, kernels.Decode: 5e-6, kernels.Prefill: 2e-2}[ph]
+				t.Run(fmt.Sprintf("%s/%d/%d", c.name, rows, ph), func(t *testing.T) {
+					eachPath(t, func(t *testing.T) {
+						s := c.make(7, rows)
+						Attend(pool, ph, c.p, []Seq{s})
+						if e := largestError(s.Out, want); e > limit {
+							t.Errorf("error %.2g of the largest output, want at most %.2g", e, limit)
+						}
+						checkMass(t, c, &s, weights, limit)
+					})
+				})
+			}
+		}
+	}
+}
+
+func checkMass(t *testing.T, c attendCase, s *Seq, weights [][][]float64, limit float64) {
+	t.Helper()
+	if s.Mass == nil {
+		return
+	}
+	for h := range c.p.Heads {
+		var rows []float64
+		sums := make([]float64, len(s.Mass.Sum[h]))
+		for _, w := range weights[s.Mass.FromRow:] {
+			rows = append(rows, w[h]...)
+			for i, x := range w[h] {
+				sums[i] += x
+			}
+		}
+		if e := largestError(s.Mass.Sum[h], sums); e > 3*limit {
+			t.Fatalf("head %d: column sums: error %.2g, want at most %.2g", h, e, 3*limit)
+		}
+		if e := largestError(s.Mass.Rows[h], rows); e > 3*limit {
+			t.Fatalf("head %d: row weights: error %.2g, want at most %.2g", h, e, 3*limit)
+		}
+	}
+}
+
+// TestAttendIsStable: a row's bits do not depend on threads, on the other rows and sequences of the call, or on the
+// page size (invariant 1).
+func TestAttendIsStable(t *testing.T) {
+	one, two := kernels.NewPool(1), kernels.NewPool(2)
+	defer one.Close()
+	defer two.Close()
+	c := attendCase{p: params(9, 3, 64), k: kvpage.F16, v: kvpage.F16, tokens: 700, page: 16, withMass: true}
+	const rows = 50
+	for _, ph := range []kernels.Phase{kernels.Exact, kernels.Decode, kernels.Prefill} {
+		want := c.make(3, rows)
+		Attend(one, ph, c.p, []Seq{want})
+		check := func(what string, got, want []float32) {
+			t.Helper()
+			if !slices.Equal(got, want) {
+				t.Errorf("phase %d: %s changes the result by %.2g", ph, what, largestError(got, wide(want)))
+			}
+		}
+		again, other := c.make(3, rows), c.make(4, 13)
+		Attend(two, ph, c.p, []Seq{other, again})
+		check("another sequence and thread", again.Out, want.Out)
+		for h := range want.Mass.Sum {
+			check("a thread: sums", again.Mass.Sum[h], want.Mass.Sum[h])
+		}
+		size := c.p.Heads * c.p.ValueDim
+		for r := range rows {
+			part := c.make(3, rows)
+			Attend(two, ph, c.p, []Seq{{Q: part.Q[r*size:], Pos: part.Pos[r : r+1], Views: part.Views, Out: part.Out[:size]}})
+			check("taking the row alone", part.Out[:size], want.Out[r*size:(r+1)*size])
+		}
+		wider := c.make(3, rows)
+		for g := range wider.Views {
+			wider.Views[g] = repage(wider.Views[g], 64)
+		}
+		wider.Mass = nil
+		Attend(two, ph, c.p, []Seq{wider})
+		check("the page size", wider.Out, want.Out)
+	}
+}
+
+// repage copies a view without holes to pages of another size.
+func repage(v View, tokens int) View {
+	l := v.Layout
+	l.Tokens = tokens
+	out := View{Layout: l}
+	n := 0
+	for _, p := range v.Pages {
+		for slot := range p.N {
+			if n%tokens == 0 {
+				out.Pages = append(out.Pages, Page{Data: make([]byte, l.PageBytes())})
+			}
+			to := &out.Pages[len(out.Pages)-1]
+			k, val := make([]float32, l.KeyDim), make([]float32, l.ValueDim)
+			kvpage.ReadK(v.Layout, p.Data, slot, k)
+			kvpage.ReadV(v.Layout, p.Data, slot, val)
+			kvpage.PutK(l, to.Data, to.N, k)
+			kvpage.PutV(l, to.Data, to.N, val)
+			to.Pos, to.N = append(to.Pos, p.Pos[slot]), to.N+1
+			n++
+		}
+	}
+	return out
+}

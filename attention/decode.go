@@ -1,0 +1,287 @@
+package attention
+
+import (
+	"math"
+	"sort"
+
+	"terrace/internal/kernels"
+)
+
+// decodeTask is a range of tiles, or of selected tokens, in one part of the view of one row and KV head.
+type decodeTask struct {
+	group, part int
+	from, to    int
+	partial     int // offset in partials
+	weights     int // offset in weights, -1 where Mass is not wanted
+}
+
+// decodeGroup is the work of one row and KV head.
+type decodeGroup struct {
+	seq, row, g  int
+	span         span
+	chosen       []int32 // tokens selected, where the sequence has a selection
+	selected     bool
+	first, count int // its tasks
+	left         countdown
+}
+
+// maxChunk is the largest task in tiles.
+const maxChunk = 32
+
+// chunkTiles is the size of a task in tiles. It depends on the number of tiles alone (invariant 1): small enough that
+// threads share one sequence's only KV head, large enough that merging costs little.
+func chunkTiles(tiles int) int {
+	switch {
+	case tiles <= 128:
+		return 8
+	case tiles <= 512:
+		return 16
+	}
+	return maxChunk
+}
+
+func (w *workspace) attendDecode(pool *kernels.Pool) {
+	w.decode, w.groups, w.used = w.decode[:0], w.groups[:0], 0
+	kept := 0
+	for i := range w.seqs {
+		s := &w.seqs[i]
+		for r, at := range s.Pos {
+			for g := range s.Views {
+				w.groups = append(w.groups, decodeGroup{})
+				d := &w.groups[len(w.groups)-1]
+				d.seq, d.row, d.g, d.span, d.first = i, r, g, w.p.sees(at), len(w.decode)
+				kept = w.plan(d, kept, s.Mass != nil && r >= s.Mass.FromRow)
+			}
+		}
+	}
+	w.partials = grow(w.partials, w.used)
+	w.weights = grow(w.weights, kept)
+	for i := range w.workers {
+		k := &w.workers[i]
+		k.q = grow(k.q, kernels.GroupHeads*w.p.KeyDim)
+		k.s = grow(k.s, kernels.GroupHeads*tileTokens*maxChunk)
+	}
+	pool.Run(len(w.decode), w.runDecode)
+	if kept > 0 {
+		pool.Run(w.p.KVHeads*len(w.seqs), w.runDecodeMass)
+	}
+}
+
+// plan cuts the work of a row and KV head into tasks.
+func (w *workspace) plan(d *decodeGroup, kept int, keep bool) int {
+	s := &w.seqs[d.seq]
+	v := &s.Views[d.g]
+	parts := v.parts()
+	if s.Select != nil && s.Select[d.g] != nil {
+		bases := w.basesOf(d.seq, d.g)
+		d.selected, d.chosen = true, v.within(bases, s.Select[d.g], d.span)
+		border := bases[len(v.Pages)]
+		cut := sort.Search(len(d.chosen), func(i int) bool { return d.chosen[i] >= border })
+		// A token may be alone in its tile, so a task has as many tokens as a task has tiles elsewhere.
+		kept = w.cut(d, 0, 0, cut, maxChunk, kept, keep)
+		kept = w.cut(d, 1, cut, len(d.chosen), maxChunk, kept, keep)
+	} else {
+		from, to := v.tileRange(d.span)
+		step := chunkTiles(to - from)
+		for i := range parts {
+			p := &parts[i]
+			kept = w.cut(d, i, max(from, p.first), min(to, p.end()), step, kept, keep)
+		}
+	}
+	d.count = len(w.decode) - d.first
+	d.left.n.Store(int32(d.count))
+	if d.count == 0 {
+		w.mergeEmpty(d)
+	}
+	return kept
+}
+
+func (w *workspace) cut(d *decodeGroup, part, from, to, step, kept int, keep bool) int {
+	for ; from < to; from += step {
+		t := decodeTask{group: len(w.groups) - 1, part: part, from: from, to: min(from+step, to), partial: w.used, weights: -1}
+		w.used += w.partialLen()
+		if keep {
+			t.weights = kept
+			kept += w.group() * tileTokens * step
+		}
+		w.decode = append(w.decode, t)
+	}
+	return kept
+}
+
+// A partial result is the largest score and the sum of each head of the group, padded to a cache line, then their
+// unnormalised outputs.
+func (w *workspace) partialLen() int { return w.statLen() + w.group()*w.p.ValueDim }
+func (w *workspace) statLen() int    { return (2*w.group() + 15) &^ 15 }
+
+// fillList lists the tiles of a task.
+func (w *workspace) fillList(l *list, t *decodeTask, d *decodeGroup) {
+	v := &w.seqs[d.seq].Views[d.g]
+	p := v.parts()[t.part]
+	if !d.selected {
+		l.fill(&p, t.from, t.to, d.span)
+		return
+	}
+	bases := w.basesOf(d.seq, d.g)
+	if t.part == 1 {
+		bases = bases[len(v.Pages):]
+	}
+	l.gather(&p, bases, d.chosen[t.from:t.to])
+}
+
+// decodeChunk computes the partial results of one task; the last task of a group merges.
+func (w *workspace) decodeChunk(worker, i int) {
+	t, k, p := &w.decode[i], &w.workers[worker], &w.p
+	d := &w.groups[t.group]
+	partial := w.partials[t.partial:][:w.partialLen()]
+	top, sum, out := partial[:w.group()], partial[w.group():2*w.group()], partial[w.statLen():]
+	clear(partial)
+	l := &k.list
+	w.fillList(l, t, d)
+	tokens := tileTokens * len(l.masks)
+	for h0 := 0; h0 < w.group(); h0 += kernels.GroupHeads {
+		heads := min(kernels.GroupHeads, w.group()-h0)
+		q := w.seqs[d.seq].Q[(d.row*p.Heads+d.g*w.group()+h0)*p.KeyDim:]
+		kq, s := k.q[:heads*p.KeyDim], k.s[:heads*tokens]
+		for h := range heads {
+			for i, x := range q[h*p.KeyDim:][:p.KeyDim] {
+				kq[i*heads+h] = x * p.Scale
+			}
+		}
+		kernels.ScoreTiles(l.elemK, s, kq, l.keys, l.masks, heads, p.KeyDim)
+		if p.Softcap > 0 {
+			l.softcap(s, p.Softcap)
+		}
+		for h := range heads {
+			row := s[h*tokens:][:tokens]
+			top[h0+h] = kernels.Max(row)
+			sum[h0+h] = expSum(row, top[h0+h])
+		}
+		kernels.WeighTiles(l.elemV, out[h0*p.ValueDim:], s, l.values, l.masks, heads, p.ValueDim)
+		if t.weights >= 0 {
+			copy(w.weights[t.weights+h0*tokens:], s)
+		}
+	}
+	if d.left.last() {
+		w.merge(d)
+	}
+}
+
+// expSum is kernels.ExpSum for a row that may have no token at all.
+func expSum(row []float32, top float32) float32 {
+	if math.IsInf(float64(top), -1) {
+		clear(row)
+		return 0
+	}
+	return kernels.ExpSum(row, top)
+}
+
+// softcap caps the scores of a list's tiles, those of masked tokens apart.
+func (l *list) softcap(s []float32, limit float32) {
+	kernels.Softcap(s, limit)
+	for t, mask := range l.masks {
+		if mask == 0xffff {
+			continue
+		}
+		for at := t * tileTokens; at < len(s); at += len(l.masks) * tileTokens {
+			for j := range tileTokens {
+				if mask>>j&1 == 0 {
+					s[at+j] = float32(math.Inf(-1))
+				}
+			}
+		}
+	}
+}
+
+// merge joins the partial results of a group in their order and writes the outputs.
+func (w *workspace) merge(d *decodeGroup) {
+	group, dim := w.group(), w.p.ValueDim
+	tasks := w.decode[d.first : d.first+d.count]
+	for h := range group {
+		out := w.outOf(d, h)[:dim]
+		top, total := w.totals(d, h)
+		clear(out)
+		if total == 0 {
+			continue
+		}
+		for i := range tasks {
+			partial := w.partials[tasks[i].partial:][:w.partialLen()]
+			if partial[group+h] != 0 {
+				f := math.Exp(float64(partial[h]-top)) / total
+				kernels.Axpy(out, float32(f), partial[w.statLen()+h*dim:][:dim])
+			}
+		}
+	}
+}
+
+// totals are the largest score of a head over all its tasks and the sum of the weights relative to it, sink included.
+func (w *workspace) totals(d *decodeGroup, h int) (top float32, total float64) {
+	group := w.group()
+	tasks := w.decode[d.first : d.first+d.count]
+	top = float32(math.Inf(-1))
+	if w.p.Sinks != nil {
+		top = w.p.Sinks[d.g*group+h]
+	}
+	for i := range tasks {
+		top = max(top, w.partials[tasks[i].partial+h])
+	}
+	if math.IsInf(float64(top), -1) {
+		return top, 0
+	}
+	if w.p.Sinks != nil {
+		total = math.Exp(float64(w.p.Sinks[d.g*group+h] - top))
+	}
+	for i := range tasks {
+		partial := w.partials[tasks[i].partial:]
+		total += float64(partial[group+h]) * math.Exp(float64(partial[h]-top))
+	}
+	return top, total
+}
+
+func (w *workspace) mergeEmpty(d *decodeGroup) {
+	for h := range w.group() {
+		clear(w.outOf(d, h)[:w.p.ValueDim])
+	}
+}
+
+// outOf is the part of Out from head h of a group on.
+func (w *workspace) outOf(d *decodeGroup, h int) []float32 {
+	return w.seqs[d.seq].Out[(d.row*w.p.Heads+d.g*w.group()+h)*w.p.ValueDim:]
+}
+
+// decodeMass adds up the weights that decodeChunk kept, for all rows of one sequence and KV head.
+func (w *workspace) decodeMass(worker, i int) {
+	seq, g := i/w.p.KVHeads, i%w.p.KVHeads
+	s, l := &w.seqs[seq], &w.workers[worker].list
+	if s.Mass == nil {
+		return
+	}
+	v, bases := &s.Views[g], w.basesOf(seq, g)
+	for j := range w.groups {
+		d := &w.groups[j]
+		if d.seq != seq || d.g != g || d.row < s.Mass.FromRow {
+			continue
+		}
+		for h := range w.group() {
+			s.Mass.clearRow(d.row, g*w.group()+h, int(bases[len(v.Pages)+len(v.Recent)]))
+		}
+		for n := d.first; n < d.first+d.count; n++ {
+			t := &w.decode[n]
+			w.fillList(l, t, d)
+			tokens := tileTokens * len(l.masks)
+			for h := range w.group() {
+				top, total := w.totals(d, h)
+				partial := w.partials[t.partial:]
+				if total == 0 || partial[w.group()+h] == 0 {
+					continue
+				}
+				row := w.weights[t.weights+h*tokens:][:tokens]
+				kernels.Scale(row, float32(math.Exp(float64(partial[h]-top))/total))
+				for n, tile := range l.tile {
+					at := v.tokenOf(bases, int(tile))
+					s.Mass.add(d.row, g*w.group()+h, at, int(bases[len(v.Pages)+len(v.Recent)]), row[n*tileTokens:][:tileTokens], l.masks[n])
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package attention
+
+import (
+	"terrace/internal/kernels"
+)
+
+// Mass receives softmax weights, so that only callers who need them pay for them.
+type Mass struct {
+	FromRow int         // first row that counts
+	Sum     [][]float32 // [Heads][tokens in view order]: Σ over rows >= FromRow of the weights is added; nil = not wanted
+	Rows    [][]float32 // [Heads][(n-FromRow)·tokens]: weights of each row >= FromRow, token fastest; nil = not wanted
+}
+
+// clearRow zeroes the weights of a row that will be added.
+func (m *Mass) clearRow(row, head, tokens int) {
+	if m.Rows != nil {
+		clear(m.Rows[head][(row-m.FromRow)*tokens:][:tokens])
+	}
+}
+
+// add adds the weights of one row for the 16 tokens of a tile whose first is number at in the view; only those of the
+// mask count.
+func (m *Mass) add(row, head, at, tokens int, weights []float32, mask uint16) {
+	for j, x := range weights {
+		if mask>>j&1 == 0 {
+			continue
+		}
+		if m.Sum != nil {
+			m.Sum[head][at+j] += x
+		}
+		if m.Rows != nil {
+			m.Rows[head][(row-m.FromRow)*tokens+at+j] = x
+		}
+	}
+}
+
+// massTask is one block of keys of one sequence and KV head, for all rows that count.
+type massTask struct{ seq, g, block int }
+
+// planMass lists the blocks whose column sums are wanted.
+func (w *workspace) planMass() {
+	w.mass = w.mass[:0]
+	for i := range w.seqs {
+		s := &w.seqs[i]
+		if s.Mass == nil || s.Mass.FromRow >= len(s.Pos) || (s.Mass.Sum == nil && s.Mass.Rows == nil) {
+			continue
+		}
+		for _, rows := range s.Mass.Rows {
+			clear(rows)
+		}
+		for g := range s.Views {
+			tiles := s.Views[g].tileCount()
+			if s.Select != nil && s.Select[g] != nil {
+				tiles = min(tiles, len(s.Select[g])) // no more tiles than selected tokens
+			}
+			for block := 0; block*blockTiles < tiles; block++ {
+				w.mass = append(w.mass, massTask{i, g, block})
+			}
+		}
+	}
+	for i := range w.workers {
+		w.workers[i].sums = grow(w.workers[i].sums, blockTokens)
+	}
+}
+
+// massBlock is the second pass over one block of keys: scores again, weights from the rows' saved sums, added up row
+// after row. Its cost is half the first pass's products for the rows that count, and nothing for those before.
+func (w *workspace) massBlock(worker, i int) {
+	t, k := w.mass[i], &w.workers[worker]
+	s := &w.seqs[t.seq]
+	b := &k.walk
+	*b = blockWalk{w: w, k: k}
+	b.begin(t.seq, t.g, s.Pos[s.Mass.FromRow:])
+	at := t.block * blockTiles
+	if at < b.at || at >= b.end || !b.take(at) {
+		return
+	}
+	b.packKeys()
+	for head := t.g * w.group(); head < (t.g+1)*w.group(); head++ {
+		w.massHead(t, b, head)
+	}
+}
+
+// massHead adds the weights of all rows of one head for the tokens of the block.
+func (w *workspace) massHead(t massTask, b *blockWalk, head int) {
+	s, k, dim := &w.seqs[t.seq], b.k, w.p.KeyDim
+	from, n := s.Mass.FromRow, len(s.Pos)
+	clear(k.sums)
+	for r := from; r < n; r += subRows {
+		rows := min(subRows, n-r)
+		if s.Pos[r+rows-1] < b.low || w.p.sees(s.Pos[r]).low > b.high {
+			continue
+		}
+		for j := range rows {
+			w.packQuery(k, j, s.Q[((r+j)*w.p.Heads+head)*dim:][:dim])
+		}
+		b.scores(0, rows)
+		if w.p.Softcap > 0 {
+			b.cap(rows)
+		}
+		b.hide(r-from, rows, 1)
+		kernels.ColumnSums(w.exact, k.s[:rows*blockTokens], w.logSums[w.sumsAt[t.seq]+head*n+r:][:rows], k.sums)
+		if s.Mass.Rows != nil {
+			for j := range rows {
+				b.store(w.basesOf(t.seq, t.g), k.s[j*blockTokens:], s.Mass.Rows[head], (r-from+j)*len(s.Mass.Rows[head])/(n-from))
+			}
+		}
+	}
+	if s.Mass.Sum != nil {
+		for i := range b.slots {
+			if sl := &b.slots[i]; sl.mask != 0 {
+				to := s.Mass.Sum[head][b.v.tokenOf(w.basesOf(t.seq, t.g), int(sl.tile)):]
+				for j := range tileTokens {
+					if sl.mask>>j&1 != 0 {
+						to[j] += k.sums[i*tileTokens+j]
+					}
+				}
+			}
+		}
+	}
+}
+
+// store writes the weights of one row to the row of all tokens that starts at dst[at].
+func (b *blockWalk) store(bases []int32, weights, dst []float32, at int) {
+	for i := range b.slots {
+		s := &b.slots[i]
+		if s.mask == 0 {
+			continue
+		}
+		first := at + b.v.tokenOf(bases, int(s.tile))
+		for j := range tileTokens {
+			if s.mask>>j&1 != 0 {
+				dst[first+j] = weights[i*tileTokens+j]
+			}
+		}
+	}
+}

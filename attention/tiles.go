@@ -1,0 +1,226 @@
+package attention
+
+import (
+	"math"
+	"sort"
+
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+)
+
+// tileTokens is the number of tokens of a tile, the unit in which views are walked.
+const tileTokens = kvpage.Tile
+
+// part is one run of pages of a view with one layout.
+type part struct {
+	layout kvpage.Layout
+	pages  []Page
+	first  int // number of its first tile in the view
+}
+
+func (v *View) parts() [2]part {
+	return [2]part{
+		{layout: v.Layout, pages: v.Pages},
+		{layout: v.RecentLayout, pages: v.Recent, first: len(v.Pages) * v.Layout.Tiles()},
+	}
+}
+
+func (p *part) end() int { return p.first + len(p.pages)*p.layout.Tiles() }
+
+// tileCount is the number of tiles of the view, unused ones included.
+func (v *View) tileCount() int {
+	return len(v.Pages)*v.Layout.Tiles() + len(v.Recent)*v.RecentLayout.Tiles()
+}
+
+// span is a range of positions, both ends included.
+type span struct{ low, high int32 }
+
+// sees is the range of positions that a query at a position sees.
+func (p *Params) sees(at int32) span {
+	s := span{low: math.MinInt32, high: at}
+	if p.Window > 0 && int(at)-p.Window+1 > math.MinInt32 {
+		s.low = at - int32(p.Window) + 1
+	}
+	return s
+}
+
+// tileRange is the smallest range of tiles that holds every token with a position in the span, without looking at more
+// than a few pages.
+func (v *View) tileRange(s span) (from, to int) {
+	ps := v.parts()
+	from, to = -1, 0
+	for i := range ps {
+		p := &ps[i]
+		if len(p.pages) == 0 {
+			continue
+		}
+		a, b := p.pageRange(s)
+		if a >= b {
+			continue
+		}
+		if from < 0 {
+			from = p.first + a*p.layout.Tiles()
+		}
+		to = p.first + b*p.layout.Tiles()
+		if last := &p.pages[b-1]; last.N < p.layout.Tokens {
+			to -= p.layout.Tiles() - (last.N+tileTokens-1)/tileTokens
+		}
+	}
+	return max(from, 0), to
+}
+
+// pageRange is the range of pages with a position in the span. Almost always the newest pages matter, so the search
+// starts at the end and doubles its steps.
+func (p *part) pageRange(s span) (from, to int) {
+	to = len(p.pages)
+	for to > 0 && (p.pages[to-1].N == 0 || p.pages[to-1].Pos[0] > s.high) {
+		to--
+	}
+	if s.low == math.MinInt32 {
+		return 0, to
+	}
+	before := func(i int) bool { // page i ends before the span; an empty page counts with its successor
+		n := p.pages[i].N
+		return n > 0 && p.pages[i].Pos[n-1] < s.low
+	}
+	step, low := 1, to
+	for low > 0 && !before(low-1) {
+		low = max(0, low-step)
+		step *= 2
+	}
+	from = low
+	for from < to && (p.pages[from].N == 0 || before(from)) {
+		from++
+	}
+	return from, to
+}
+
+// list is a run of tiles as the kernels take them.
+type list struct {
+	elemK, elemV kernels.KVElem
+	keys, values [][]byte
+	masks        []uint16
+	tile         []int32 // number of the tile in the view
+}
+
+func (l *list) reset(p *part) {
+	l.elemK, l.elemV = kernels.KVElem(p.layout.K), kernels.KVElem(p.layout.V)
+	l.keys, l.values, l.masks, l.tile = l.keys[:0], l.values[:0], l.masks[:0], l.tile[:0]
+}
+
+func (l *list) add(p *part, pg *Page, tile, inPage int, mask uint16) {
+	kb, vb := p.layout.KTileBytes(), tileTokens*p.layout.VRowBytes()
+	vFrom := p.layout.KBytes() + inPage*vb
+	l.keys = append(l.keys, pg.Data[inPage*kb:(inPage+1)*kb])
+	l.values = append(l.values, pg.Data[vFrom:vFrom+vb])
+	l.masks = append(l.masks, mask)
+	l.tile = append(l.tile, int32(tile))
+}
+
+// fill lists the tiles [from, to) of one part that hold tokens of the span; only the first and last page of the range
+// can have tokens outside it, because positions ascend.
+func (l *list) fill(p *part, from, to int, s span) {
+	l.reset(p)
+	per := p.layout.Tiles()
+	firstPage, lastPage := (from-p.first)/per, (to-1-p.first)/per
+	for t := from; t < to; t++ {
+		page, in := (t-p.first)/per, (t-p.first)%per
+		pg := &p.pages[page]
+		n := min(tileTokens, pg.N-in*tileTokens)
+		if n <= 0 {
+			continue
+		}
+		mask := uint16(1<<n - 1)
+		if page == firstPage || page == lastPage {
+			pos := pg.Pos[in*tileTokens:][:n]
+			if pos[0] < s.low || pos[n-1] > s.high {
+				mask = s.mask(pos)
+			}
+		}
+		if mask != 0 {
+			l.add(p, pg, t, in, mask)
+		}
+	}
+}
+
+// mask has a bit for every position in the span.
+func (s span) mask(pos []int32) uint16 {
+	var m uint16
+	for j, at := range pos {
+		if at >= s.low && at <= s.high {
+			m |= 1 << j
+		}
+	}
+	return m
+}
+
+// bases are the view-order numbers of the first token of every page, Pages before Recent, and the total at the end.
+func (v *View) bases(dst []int32) []int32 {
+	n := int32(0)
+	for _, pages := range [][]Page{v.Pages, v.Recent} {
+		for i := range pages {
+			dst = append(dst, n)
+			n += int32(pages[i].N)
+		}
+	}
+	return append(dst, n)
+}
+
+// tokenOf is the view-order number of a tile's first token.
+func (v *View) tokenOf(bases []int32, tile int) int {
+	per, first, page := v.Layout.Tiles(), 0, 0
+	if n := len(v.Pages) * per; tile >= n {
+		per, first, page = v.RecentLayout.Tiles(), n, len(v.Pages)
+	}
+	page += (tile - first) / per
+	return int(bases[page]) + (tile-first)%per*tileTokens
+}
+
+// gather lists the tiles that hold the tokens chosen, view-order numbers in rising order, of one part whose pages'
+// bases start at bases[0]; others in the same tiles are masked out. It returns how many of the tokens belong to the part.
+func (l *list) gather(p *part, bases []int32, chosen []int32) int {
+	l.reset(p)
+	per := p.layout.Tiles()
+	end := bases[len(p.pages)]
+	page, i := 0, 0
+	for i < len(chosen) && chosen[i] < end {
+		at := chosen[i]
+		if page+1 < len(p.pages) && at >= bases[page+1] {
+			page += sort.Search(len(p.pages)-page-1, func(j int) bool { return bases[page+1+j] > at })
+		}
+		in := int(at-bases[page]) / tileTokens
+		first := bases[page] + int32(in*tileTokens)
+		last := min(first+tileTokens, bases[page+1])
+		var mask uint16
+		for i < len(chosen) && chosen[i] < last {
+			mask |= 1 << (chosen[i] - first)
+			i++
+		}
+		l.add(p, &p.pages[page], p.first+page*per+in, in, mask)
+	}
+	return i
+}
+
+// within is the part of the chosen tokens whose positions are in the span.
+func (v *View) within(bases, chosen []int32, s span) []int32 {
+	at := func(i int) int32 { return v.position(bases, chosen[i]) }
+	to := len(chosen)
+	if to > 0 && at(to-1) > s.high {
+		to = sort.Search(to, func(i int) bool { return at(i) > s.high })
+	}
+	from := 0
+	if s.low != math.MinInt32 {
+		from = sort.Search(to, func(i int) bool { return at(i) >= s.low })
+	}
+	return chosen[from:to]
+}
+
+// position is that of the token with a view-order number.
+func (v *View) position(bases []int32, token int32) int32 {
+	page := sort.Search(len(v.Pages)+len(v.Recent), func(i int) bool { return bases[i+1] > token })
+	slot := token - bases[page]
+	if page < len(v.Pages) {
+		return v.Pages[page].Pos[slot]
+	}
+	return v.Recent[page-len(v.Pages)].Pos[slot]
+}

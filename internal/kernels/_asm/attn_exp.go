@@ -1,0 +1,107 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// exponential emits e^x or 2^x on a register. Both give exactly 1 for 0, 0 for -Inf, NaN for NaN.
+//
+// The exact one is e^x within 2 ulp: x = n·ln2 + r with ln2 in two parts, |r| <= ln2/2, a polynomial of degree 6 whose
+// error is 3e-9. The fast one is 2^x for x <= 0: the fraction's polynomial of degree 4 has a relative error of 2.8e-6,
+// far below the 2^-9 that its result is rounded to afterwards.
+type exponential struct {
+	f            *flavour
+	exact        bool
+	log2e        Op
+	low, high    reg.VecPhysical
+	ln2          []Op
+	coefficients []Op // highest first; the lowest, 1, is the last
+}
+
+// ln2 with 12 trailing zero bits, so that n·ln2High is exact, and the rest.
+const (
+	ln2High = 0.693359375
+	ln2Low  = -2.12194440e-4
+)
+
+func (f *flavour) newExponential(exact bool) *exponential {
+	x := &exponential{f: f, exact: exact}
+	if !exact {
+		x.low = f.constant(-150)
+		for _, c := range []float32{0.009582852865626742, 0.05590642492462231, 0.24024098616755005, 0.6931241933586805, 1} {
+			x.coefficients = append(x.coefficients, f.operand(c))
+		}
+		return x
+	}
+	x.low, x.high = f.constant(-104), f.constant(89)
+	x.log2e = f.operand(1.44269504088896341)
+	x.ln2 = []Op{f.operand(ln2High), f.operand(ln2Low)}
+	for _, c := range []float32{0.001381460187117703, 0.008368715219300773, 0.0416683878878481, 0.16666520645341695, 0.4999999344870054, 1, 1} {
+		x.coefficients = append(x.coefficients, f.operand(c))
+	}
+	return x
+}
+
+// temps is how many registers apply clobbers.
+func (x *exponential) temps() int {
+	if x.f.wide() {
+		return 2
+	}
+	return 3
+}
+
+// apply replaces v by its exponential.
+func (x *exponential) apply(v reg.VecPhysical, t []reg.VecPhysical) {
+	f, n, p := x.f, t[0], t[1]
+	VMAXPS(v, x.low, v) // of two where one is NaN, the second source (the first written here) comes out: NaN stays
+	if x.exact {
+		VMINPS(v, x.high, v)
+		VMULPS(x.log2e, v, n)
+		f.round(n, n)
+		VFNMADD231PS(x.ln2[0], n, v)
+		VFNMADD231PS(x.ln2[1], n, v)
+	} else {
+		f.round(v, n)
+		VSUBPS(n, v, v)
+	}
+	if f.wide() {
+		VMOVAPS(x.coefficients[0].(reg.Register), p)
+	} else {
+		VMOVUPS(x.coefficients[0], p)
+	}
+	for _, c := range x.coefficients[1:] {
+		VFMADD213PS(c, v, p)
+	}
+	if f.wide() {
+		f.scale(n, p, v, nil, nil)
+	} else {
+		f.scale(n, p, v, n, t[2])
+	}
+}
+
+// lanesMax leaves the largest lane of v in all lanes.
+func (f *flavour) lanesMax(v, tmp reg.VecPhysical) {
+	f.fold(v, tmp, func() { VMAXPS(tmp, v, v) })
+}
+
+// lanesSum leaves the sum of all lanes of v in all lanes.
+func (f *flavour) lanesSum(v, tmp reg.VecPhysical) {
+	f.fold(v, tmp, func() { VADDPS(tmp, v, v) })
+}
+
+func (f *flavour) fold(v, tmp reg.VecPhysical, join func()) {
+	if f.wide() {
+		VSHUFF64X2(U8(0x4e), v, v, tmp)
+		join()
+		VSHUFF64X2(U8(0xb1), v, v, tmp)
+	} else {
+		VPERM2F128(U8(1), v, v, tmp)
+	}
+	join()
+	VPERMILPS(U8(0x4e), v, tmp)
+	join()
+	VPERMILPS(U8(0xb1), v, tmp)
+	join()
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// blockTokens is the number of keys of a block of the blockwise kernels.
+const blockTokens = 128
+
+func init() {
+	for _, make := range flavours {
+		f := make()
+		register("attn_softmax", f.isa, func() {
+			f.softmaxBlock("Fast", false, false)
+			f.softmaxBlock("Exact", true, false)
+			f.columnSums("Fast", false)
+			f.columnSums("Exact", true)
+			f.expSum()
+			f.maxOf()
+		})
+		if f.wide() {
+			register("attn_softmax_bf16", f.isa, func() { f.softmaxBlock("BF16", false, true) })
+		}
+	}
+}
+
+// softmaxBlock emits the online softmax of one block of keys for many rows.
+func (f *flavour) softmaxBlock(name string, exact, bf16 bool) {
+	signature, where := "func(s *float32, rows int, m, l, corr *float32)", "in place"
+	if bf16 {
+		signature, where = "func(s *float32, p *uint16, rows int, m, l, corr *float32)", "to p as bf16"
+	}
+	base := "2"
+	if exact {
+		base = "e"
+	}
+	f.begin("SoftmaxBlock"+name, signature, fmt.Sprintf("SoftmaxBlock%s takes rows of %d scores s into their online softmax to base %s: "+
+		"m [rows] becomes the largest score so far, corr [rows] what earlier sums must be multiplied by, the scores' weights "+
+		"go %s, and their sum over lanes joins l [rows][16].", name, blockTokens, base, where))
+	s, rows := Load(Param("s"), GP64()), Load(Param("rows"), GP64())
+	m, l, corr := Load(Param("m"), GP64()), Load(Param("l"), GP64()), Load(Param("corr"), GP64())
+	var p reg.Register
+	if bf16 {
+		p = Load(Param("p"), GP64())
+	}
+	x := f.newExponential(exact)
+	var index reg.VecPhysical
+	_ = index
+	top, sum, t := f.vec(), f.vec(), f.vecs(x.temps())
+	v := f.vecs(4)
+	count := blockTokens / f.lanes
+
+	TESTQ(rows, rows)
+	JZ(LabelRef("done"))
+	Label("row")
+	VMOVUPS(at(s, 0), top)
+	for i := 1; i < count; i++ {
+		VMAXPS(at(s, i*f.bytes()), top, top)
+	}
+	f.lanesMax(top, t[0])
+	VBROADCASTSS(at(m, 0), v[0])
+	VMAXPS(v[0], top, top)
+	VMOVSS(top.AsX(), at(m, 0))
+	VSUBPS(top, v[0], v[0])
+	x.apply(v[0], t)
+	VMOVSS(v[0].AsX(), at(corr, 0))
+	VMULPS(at(l, 0), v[0], sum)
+	for i := 0; i < count; i++ {
+		e := v[i%4]
+		VMOVUPS(at(s, i*f.bytes()), e)
+		VSUBPS(top, e, e)
+		x.apply(e, t)
+		VADDPS(e, sum, sum)
+		if !bf16 {
+			VMOVUPS(e, at(s, i*f.bytes()))
+		} else if i%2 == 1 {
+			narrow2(v[i%4-1], e, e)
+			VMOVUPS(e, at(p, i/2*64))
+		}
+	}
+	VMOVUPS(sum, at(l, 0))
+	ADDQ(U32(4*blockTokens), s)
+	if bf16 {
+		ADDQ(U32(2*blockTokens), p)
+	}
+	ADDQ(U8(4), m)
+	ADDQ(U8(4), corr)
+	ADDQ(U8(64), l)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	Label("done")
+	f.end()
+}
+
+// columnSums emits the second pass: weights from saved row maxima and sums, added up over rows.
+func (f *flavour) columnSums(name string, exact bool) {
+	f.begin("ColumnSums"+name, "func(s *float32, rows int, m, sums *float32)", fmt.Sprintf("ColumnSums%s replaces rows of %d scores s "+
+		"by their weights, base^(score - m[row]), and adds those to sums [%d].", name, blockTokens, blockTokens))
+	s, rows := Load(Param("s"), GP64()), Load(Param("rows"), GP64())
+	m, sums := Load(Param("m"), GP64()), Load(Param("sums"), GP64())
+	x := f.newExponential(exact)
+	top, t := f.vec(), f.vecs(x.temps())
+	v := f.vecs(4)
+	TESTQ(rows, rows)
+	JZ(LabelRef("done"))
+	Label("row")
+	VBROADCASTSS(at(m, 0), top)
+	for i := 0; i < blockTokens/f.lanes; i++ {
+		e := v[i%4]
+		VMOVUPS(at(s, i*f.bytes()), e)
+		VSUBPS(top, e, e)
+		x.apply(e, t)
+		VMOVUPS(e, at(s, i*f.bytes()))
+		VADDPS(at(sums, i*f.bytes()), e, e)
+		VMOVUPS(e, at(sums, i*f.bytes()))
+	}
+	ADDQ(U32(4*blockTokens), s)
+	ADDQ(U8(4), m)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	Label("done")
+	f.end()
+}
+
+func (f *flavour) expSum() {
+	f.begin("ExpSum", "func(x []float32, m float32) float32", "ExpSum replaces x by e^(x-m) and returns the sum; len(x) is a multiple of 16.")
+	x, n := Load(Param("x").Base(), GP64()), Load(Param("x").Len(), GP64())
+	e := f.newExponential(true)
+	top, t := f.vec(), f.vecs(e.temps())
+	sums, v := f.vecs(2), f.vecs(2)
+	mAddr, err := Param("m").Resolve()
+	if err != nil {
+		panic(err)
+	}
+	VBROADCASTSS(mAddr.Addr, top)
+	f.zero(sums[0])
+	f.zero(sums[1])
+	Label("loop")
+	SUBQ(U8(16), n)
+	JL(LabelRef("done"))
+	for i := 0; i < 16/f.lanes; i++ {
+		VMOVUPS(at(x, i*f.bytes()), v[i])
+		VSUBPS(top, v[i], v[i])
+		e.apply(v[i], t)
+		VADDPS(v[i], sums[i], sums[i])
+		VMOVUPS(v[i], at(x, i*f.bytes()))
+	}
+	ADDQ(U8(64), x)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VADDPS(sums[1], sums[0], sums[0])
+	f.lanesSum(sums[0], t[0])
+	Store(sums[0].AsX(), ReturnIndex(0))
+	f.end()
+}
+
+func (f *flavour) maxOf() {
+	f.begin("MaxOf", "func(x []float32) float32", "MaxOf is the largest number of x, -Inf of none; len(x) is a multiple of 16.")
+	x, n := Load(Param("x").Base(), GP64()), Load(Param("x").Len(), GP64())
+	top, t := f.constant(float32(negInf)), f.vec()
+	Label("loop")
+	SUBQ(U8(16), n)
+	JL(LabelRef("done"))
+	for i := 0; i < 16/f.lanes; i++ {
+		VMAXPS(at(x, i*f.bytes()), top, top)
+	}
+	ADDQ(U8(64), x)
+	JMP(LabelRef("loop"))
+	Label("done")
+	f.lanesMax(top, t)
+	Store(top.AsX(), ReturnIndex(0))
+	f.end()
+}

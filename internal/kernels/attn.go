@@ -1,0 +1,169 @@
+package kernels
+
+import "terrace/internal/kernels/ref"
+
+// KVElem is the number type of a page's payload, in the order of kvpage.Elem, whose byte formats these kernels read.
+type KVElem = ref.KVElem
+
+// The element types.
+const (
+	KVF32  = ref.KVF32
+	KVF16  = ref.KVF16
+	KVBF16 = ref.KVBF16
+	KVI8   = ref.KVI8
+	KVI4   = ref.KVI4
+)
+
+// Shapes of the attention kernels: tokens come in tiles, panels of the blockwise product are PanelCols wide, and rows
+// of scores hold BlockTokens.
+const (
+	TileTokens  = 16
+	PanelCols   = 64
+	BlockTokens = 128
+	GroupHeads  = 4 // most heads that share one pass over the keys or values
+)
+
+// attnOps are the attention kernels of the selected path.
+type attnOps struct {
+	score        func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int)
+	weigh        func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int)
+	expSum       func(x []float32, m float32) float32
+	packKeys     func(e KVElem, dst []float32, keys []byte, dim int)
+	packValues   func(e KVElem, dst []float32, values []byte, dim, panelLen int)
+	gemm         func(c []float32, cStride int, a []float32, aStride int, b []float32, k, rows int, scale []float32)
+	softmaxBlock func(exact bool, s, m, l, corr []float32)
+	columnSums   func(exact bool, s, m, sums []float32)
+	bf16         *bf16Ops // nil where the CPU has no bf16 products
+}
+
+// bf16Ops are the same on pairs of bf16, two to a step of k.
+type bf16Ops struct {
+	packKeys     func(e KVElem, dst []uint16, keys []byte, dim int)
+	packValues   func(e KVElem, dst []uint16, values []byte, dim, panelLen int)
+	packRows     func(dst []uint16, src []float32, scale float32)
+	gemm         func(c []float32, cStride int, a []uint16, aStride int, b []uint16, k, rows int, scale []float32)
+	softmaxBlock func(s []float32, p []uint16, m, l, corr []float32)
+}
+
+var plainAttn = attnOps{
+	score: ref.Score, weigh: ref.Weigh, expSum: ref.ExpSum, packKeys: ref.PackKeys, packValues: ref.PackValues,
+	gemm: ref.Gemm, softmaxBlock: ref.SoftmaxBlock, columnSums: ref.ColumnSums,
+}
+
+var attn = plainAttn
+
+// ScoreTiles writes q·k to s [heads][16·tiles], heads <= GroupHeads, for tiles of keys [dim][16]; q is [dim][heads].
+// Tokens whose mask bit is 0 score -Inf, whatever their bytes are.
+func ScoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
+	wantLen("ScoreTiles", heads*TileTokens*len(masks), len(s))
+	wantLen("ScoreTiles", heads*dim, len(q))
+	wantLen("ScoreTiles", len(masks), len(keys))
+	attn.score(e, s, q, keys, masks, heads, dim)
+}
+
+// WeighTiles adds p·v to out [heads][dim], heads <= GroupHeads, for tiles of values [16][dim]; p is [heads][16·tiles].
+// Tokens whose mask bit is 0 are not read.
+func WeighTiles(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
+	wantLen("WeighTiles", heads*TileTokens*len(masks), len(p))
+	wantLen("WeighTiles", heads*dim, len(out))
+	wantLen("WeighTiles", len(masks), len(values))
+	attn.weigh(e, out, p, values, masks, heads, dim)
+}
+
+// ExpSum replaces x by e^(x-m) and returns the sum; e^x is within 2 ulp.
+func ExpSum(x []float32, m float32) float32 { return attn.expSum(x, m) }
+
+// PackKeys copies a tile of keys to 16 columns of a panel [dim][64], dst being the first column's place.
+func PackKeys(e KVElem, dst []float32, keys []byte, dim int) {
+	wantLen("PackKeys", (dim-1)*PanelCols+TileTokens, len(dst))
+	wantLen("PackKeys", e.KeyTileBytes(dim), len(keys))
+	attn.packKeys(e, dst, keys, dim)
+}
+
+// PackValues copies a tile of values to 16 rows of panels [tokens][64] that lie panelLen numbers apart.
+func PackValues(e KVElem, dst []float32, values []byte, dim, panelLen int) {
+	wantLen("PackValues", (dim-1)/PanelCols*panelLen+TileTokens*PanelCols, len(dst))
+	wantLen("PackValues", TileTokens*e.ValueRowBytes(dim), len(values))
+	attn.packValues(e, dst, values, dim, panelLen)
+}
+
+// Gemm computes c[r] = scale[r]·c[r] + a[r]·b for rows of 64 columns, b [k][64]; a nil scale is all zeros. A row's
+// result does not depend on the other rows.
+func Gemm(c []float32, cStride int, a []float32, aStride int, b []float32, k, rows int, scale []float32) {
+	checkGemm(len(c), cStride, len(a), aStride, len(b), k, k, rows, scale)
+	attn.gemm(c, cStride, a, aStride, b, k, rows, scale)
+}
+
+func checkGemm(c, cStride, a, aStride, b, aLen, k, rows int, scale []float32) {
+	wantLen("Gemm", (rows-1)*cStride+PanelCols, c)
+	wantLen("Gemm", (rows-1)*aStride+aLen, a)
+	wantLen("Gemm", aLen*PanelCols, b)
+	if scale != nil {
+		wantLen("Gemm", rows, len(scale))
+	}
+	wantLen("Gemm", 1, k)
+}
+
+// SoftmaxBlock takes len(m) rows of 128 scores into their online softmax: m becomes the largest score so far, corr what
+// earlier sums must be multiplied by, s the weights, whose sum joins l [rows][16] in lanes. The base is e and powers are
+// within 2 ulp where exact, else it is 2 and they are within 3e-6 of their size. -Inf weighs exactly nothing.
+func SoftmaxBlock(exact bool, s, m, l, corr []float32) {
+	checkBlock(len(m), len(s), len(l), len(corr))
+	attn.softmaxBlock(exact, s, m, l, corr)
+}
+
+func checkBlock(rows, s, l, corr int) {
+	wantLen("SoftmaxBlock", rows*BlockTokens, s)
+	wantLen("SoftmaxBlock", rows*TileTokens, l)
+	wantLen("SoftmaxBlock", rows, corr)
+}
+
+// ColumnSums replaces len(m) rows of 128 scores by base^(score - m[row]), bases as in SoftmaxBlock, and adds those to
+// sums [128], row after row.
+func ColumnSums(exact bool, s, m, sums []float32) {
+	wantLen("ColumnSums", len(m)*BlockTokens, len(s))
+	wantLen("ColumnSums", BlockTokens, len(sums))
+	attn.columnSums(exact, s, m, sums)
+}
+
+// HasBF16 says whether the selected path multiplies pairs of bf16, at twice the rate of float32 on some CPUs.
+func HasBF16() bool { return attn.bf16 != nil }
+
+// PackKeysBF16 copies a tile of keys to 16 columns of a panel [dim/2][64][2]; dim is even.
+func PackKeysBF16(e KVElem, dst []uint16, keys []byte, dim int) {
+	wantLen("PackKeysBF16", (dim/2-1)*2*PanelCols+2*TileTokens, len(dst))
+	wantLen("PackKeysBF16", e.KeyTileBytes(dim), len(keys))
+	attn.bf16.packKeys(e, dst, keys, dim)
+}
+
+// PackValuesBF16 copies a tile of values to 8 rows of panels [tokens/2][64][2] that lie panelLen numbers apart.
+func PackValuesBF16(e KVElem, dst []uint16, values []byte, dim, panelLen int) {
+	wantLen("PackValuesBF16", (dim-1)/PanelCols*panelLen+TileTokens*PanelCols, len(dst))
+	wantLen("PackValuesBF16", TileTokens*e.ValueRowBytes(dim), len(values))
+	attn.bf16.packValues(e, dst, values, dim, panelLen)
+}
+
+// PackRowsBF16 rounds scale·src to bf16; len(src) is a multiple of 16.
+func PackRowsBF16(dst []uint16, src []float32, scale float32) {
+	wantLen("PackRowsBF16", len(src), len(dst))
+	attn.bf16.packRows(dst, src, scale)
+}
+
+// GemmBF16 is Gemm with a and b of bf16 and products summed in float32; b is [k/2][64][2], k even.
+func GemmBF16(c []float32, cStride int, a []uint16, aStride int, b []uint16, k, rows int, scale []float32) {
+	checkGemm(len(c), cStride, len(a), aStride, len(b), k, k/2, rows, scale)
+	attn.bf16.gemm(c, cStride, a, aStride, b, k, rows, scale)
+}
+
+// SoftmaxBlockBF16 is SoftmaxBlock to base 2 with the weights rounded to bf16 into p [rows][128]; s is left undefined.
+func SoftmaxBlockBF16(s []float32, p []uint16, m, l, corr []float32) {
+	checkBlock(len(m), len(s), len(l), len(corr))
+	wantLen("SoftmaxBlockBF16", len(m)*BlockTokens, len(p))
+	attn.bf16.softmaxBlock(s, p, m, l, corr)
+}
+
+// ExpandKeys writes a tile of keys of any type as float32, little-endian, [dim][16].
+func ExpandKeys(e KVElem, dst, keys []byte, dim int) { ref.ExpandKeys(e, dst, keys, dim) }
+
+// ExpandValues writes a tile of values of any type as float32, little-endian, [16][dim].
+func ExpandValues(e KVElem, dst, values []byte, dim int) { ref.ExpandValues(e, dst, values, dim) }

@@ -1,0 +1,168 @@
+//go:build amd64 && !purego
+
+package kernels
+
+import (
+	"github.com/klauspost/cpuid/v2"
+
+	"terrace/internal/kernels/amd64/avx2"
+	"terrace/internal/kernels/amd64/avx512"
+	"terrace/internal/kernels/ref"
+)
+
+func init() {
+	onSelect(func(path isa) {
+		switch {
+		case path >= isaAVX512:
+			attn = attnAVX512
+			if cpuid.CPU.Supports(cpuid.AVX512BF16) {
+				attn.bf16 = &bf16AVX512
+			}
+		case path == isaAVX2:
+			attn = attnAVX2
+		default:
+			attn = plainAttn
+		}
+	})
+}
+
+type (
+	scoreFunc func(s, q []float32, keys [][]byte, masks []uint16, dim int)
+	weighFunc func(out, p []float32, values [][]byte, masks []uint16, dim int)
+)
+
+// attnASM is one path's assembly, by element type and heads.
+type attnASM struct {
+	score      [3][GroupHeads]scoreFunc
+	weigh      [3][GroupHeads]weighFunc
+	packKeys   [3]func(dst *float32, tile *byte, dim int)
+	packValues [3]func(dst *float32, tile *byte, dim, panelBytes int)
+	gemm       func(c *float32, cBytes int, a *float32, aBytes int, b *float32, k, rows int, scale *float32)
+	softmax    [2]func(s *float32, rows int, m, l, corr *float32) // fast, exact
+	columnSums [2]func(s *float32, rows int, m, sums *float32)
+	expSum     func(x []float32, m float32) float32
+}
+
+var attnAVX512 = attnASM{
+	score: [3][GroupHeads]scoreFunc{
+		{avx512.ScoreF32x1, avx512.ScoreF32x2, avx512.ScoreF32x3, avx512.ScoreF32x4},
+		{avx512.ScoreF16x1, avx512.ScoreF16x2, avx512.ScoreF16x3, avx512.ScoreF16x4},
+		{avx512.ScoreBF16x1, avx512.ScoreBF16x2, avx512.ScoreBF16x3, avx512.ScoreBF16x4}},
+	weigh: [3][GroupHeads]weighFunc{
+		{avx512.WeighF32x1, avx512.WeighF32x2, avx512.WeighF32x3, avx512.WeighF32x4},
+		{avx512.WeighF16x1, avx512.WeighF16x2, avx512.WeighF16x3, avx512.WeighF16x4},
+		{avx512.WeighBF16x1, avx512.WeighBF16x2, avx512.WeighBF16x3, avx512.WeighBF16x4}},
+	packKeys:   [3]func(*float32, *byte, int){avx512.PackKeysF32, avx512.PackKeysF16, avx512.PackKeysBF16},
+	packValues: [3]func(*float32, *byte, int, int){avx512.PackValuesF32, avx512.PackValuesF16, avx512.PackValuesBF16},
+	gemm:       avx512.GemmF32,
+	softmax:    [2]func(*float32, int, *float32, *float32, *float32){avx512.SoftmaxBlockFast, avx512.SoftmaxBlockExact},
+	columnSums: [2]func(*float32, int, *float32, *float32){avx512.ColumnSumsFast, avx512.ColumnSumsExact},
+	expSum:     avx512.ExpSum,
+}.ops()
+
+var attnAVX2 = attnASM{
+	score: [3][GroupHeads]scoreFunc{
+		{avx2.ScoreF32x1, avx2.ScoreF32x2, avx2.ScoreF32x3, avx2.ScoreF32x4},
+		{avx2.ScoreF16x1, avx2.ScoreF16x2, avx2.ScoreF16x3, avx2.ScoreF16x4},
+		{avx2.ScoreBF16x1, avx2.ScoreBF16x2, avx2.ScoreBF16x3, avx2.ScoreBF16x4}},
+	weigh: [3][GroupHeads]weighFunc{
+		{avx2.WeighF32x1, avx2.WeighF32x2, avx2.WeighF32x3, avx2.WeighF32x4},
+		{avx2.WeighF16x1, avx2.WeighF16x2, avx2.WeighF16x3, avx2.WeighF16x4},
+		{avx2.WeighBF16x1, avx2.WeighBF16x2, avx2.WeighBF16x3, avx2.WeighBF16x4}},
+	packKeys:   [3]func(*float32, *byte, int){avx2.PackKeysF32, avx2.PackKeysF16, avx2.PackKeysBF16},
+	packValues: [3]func(*float32, *byte, int, int){avx2.PackValuesF32, avx2.PackValuesF16, avx2.PackValuesBF16},
+	gemm:       avx2.GemmF32,
+	softmax:    [2]func(*float32, int, *float32, *float32, *float32){avx2.SoftmaxBlockFast, avx2.SoftmaxBlockExact},
+	columnSums: [2]func(*float32, int, *float32, *float32){avx2.ColumnSumsFast, avx2.ColumnSumsExact},
+	expSum:     avx2.ExpSum,
+}.ops()
+
+// ops adapts the assembly to slices and falls back to plain Go for shapes that it has no text for.
+func (a attnASM) ops() attnOps {
+	return attnOps{
+		score: func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
+			if e.Quantised() || dim%4 != 0 {
+				ref.Score(e, s, q, keys, masks, heads, dim)
+				return
+			}
+			a.score[e][heads-1](s, q, keys, masks, dim)
+		},
+		weigh: func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
+			if e.Quantised() || dim%16 != 0 {
+				ref.Weigh(e, out, p, values, masks, heads, dim)
+				return
+			}
+			a.weigh[e][heads-1](out, p, values, masks, dim)
+		},
+		expSum: func(x []float32, m float32) float32 {
+			whole := len(x) &^ 15
+			sum := a.expSum(x[:whole], m)
+			if whole == len(x) {
+				return sum
+			}
+			return sum + ref.ExpSum(x[whole:], m)
+		},
+		packKeys: func(e KVElem, dst []float32, keys []byte, dim int) {
+			if e.Quantised() {
+				ref.PackKeys(e, dst, keys, dim)
+				return
+			}
+			a.packKeys[e](&dst[0], &keys[0], dim)
+		},
+		packValues: func(e KVElem, dst []float32, values []byte, dim, panelLen int) {
+			if e.Quantised() || dim%16 != 0 {
+				ref.PackValues(e, dst, values, dim, panelLen)
+				return
+			}
+			a.packValues[e](&dst[0], &values[0], dim, 4*panelLen)
+		},
+		gemm: func(c []float32, cStride int, x []float32, xStride int, b []float32, k, rows int, scale []float32) {
+			a.gemm(&c[0], 4*cStride, &x[0], 4*xStride, &b[0], k, rows, first(scale))
+		},
+		softmaxBlock: func(exact bool, s, m, l, corr []float32) {
+			a.softmax[index(exact)](&s[0], len(m), &m[0], &l[0], &corr[0])
+		},
+		columnSums: func(exact bool, s, m, sums []float32) {
+			a.columnSums[index(exact)](&s[0], len(m), &m[0], &sums[0])
+		},
+	}
+}
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func first(x []float32) *float32 {
+	if len(x) == 0 {
+		return nil
+	}
+	return &x[0]
+}
+
+var (
+	packKeysBF16   = [3]func(*uint16, *byte, int){avx512.PackKeysBF16FromF32, avx512.PackKeysBF16FromF16, avx512.PackKeysBF16FromBF16}
+	packValuesBF16 = [3]func(*uint16, *byte, int, int){avx512.PackValuesBF16FromF32, avx512.PackValuesBF16FromF16, avx512.PackValuesBF16FromBF16}
+)
+
+var bf16AVX512 = bf16Ops{
+	packKeys: func(e KVElem, dst []uint16, keys []byte, dim int) {
+		packKeysBF16[e](&dst[0], &keys[0], dim)
+	},
+	packValues: func(e KVElem, dst []uint16, values []byte, dim, panelLen int) {
+		packValuesBF16[e](&dst[0], &values[0], dim, 2*panelLen)
+	},
+	packRows: func(dst []uint16, src []float32, scale float32) {
+		if len(src) > 0 {
+			avx512.PackRowsBF16(&dst[0], &src[0], len(src), scale)
+		}
+	},
+	gemm: func(c []float32, cStride int, a []uint16, aStride int, b []uint16, k, rows int, scale []float32) {
+		avx512.GemmBF16(&c[0], 4*cStride, &a[0], 2*aStride, &b[0], k/2, rows, first(scale))
+	},
+	softmaxBlock: func(s []float32, p []uint16, m, l, corr []float32) {
+		avx512.SoftmaxBlockBF16(&s[0], &p[0], len(m), &m[0], &l[0], &corr[0])
+	},
+}

@@ -9,13 +9,10 @@ import (
 
 	"terrace/internal/kernels/quant"
 	"terrace/internal/units"
-	"terrace/weights"
 	"terrace/weights/convert"
 )
 
-func init() {
-	register(newQuantize)
-}
+func init() { register(newQuantize) }
 
 func newQuantize(a *app) *cobra.Command {
 	var typeName string

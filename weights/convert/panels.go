@@ -39,7 +39,7 @@ func newJob(t *gguf.Tensor, info gguf.Info, order rowOrder) (*job, error) {
 	return j, nil
 }
 
-// writer converts tensors and writes them in order, a batch of panels at a time.
+// writer writes tensors in order, a batch of panels at a time, each made by a goroutine.
 type writer struct {
 	ctx   context.Context
 	out   io.Writer
@@ -58,24 +58,27 @@ func newWriter(ctx context.Context, out io.Writer, wrote func(n int)) *writer {
 	return &writer{ctx: ctx, out: out, bufs: make([]panel, 4*runtime.GOMAXPROCS(0)), wrote: wrote}
 }
 
-// run converts and writes one tensor.
-func (w *writer) run(j *job) error {
-	step := max(1, panelValues/j.cols)
-	for first := 0; first < j.rows; {
+// produce fills p.blocks with the blocks of n rows from row first on; it is called from many goroutines.
+type produce func(p *panel, first, n int) error
+
+// run makes and writes the rows of one tensor; wrote, if not nil, is told which rows are done with.
+func (w *writer) run(info gguf.Info, rows, cols int, make produce, wrote func(first, end int)) error {
+	step := max(1, panelValues/cols)
+	for first := 0; first < rows; {
 		g, ctx := errgroup.WithContext(w.ctx)
 		g.SetLimit(runtime.GOMAXPROCS(0))
 		start, used := first, 0
-		for ; used < len(w.bufs) && first < j.rows; used, first = used+1, first+step {
-			p, from, n := &w.bufs[used], first, min(step, j.rows-first)
+		for ; used < len(w.bufs) && first < rows; used, first = used+1, first+step {
+			p, from, n := &w.bufs[used], first, min(step, rows-first)
 			g.Go(func() error {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				return mapped.Guard(func() error { return j.convert(p, from, n) })
+				return mapped.Guard(func() error { return make(p, from, n) })
 			})
 		}
 		if err := g.Wait(); err != nil {
-			return fmt.Errorf("convert: tensor %q: %w", j.t.Name, err)
+			return fmt.Errorf("convert: tensor %q: %w", info.Name, err)
 		}
 		for i := range used {
 			if _, err := w.out.Write(w.bufs[i].blocks); err != nil {
@@ -83,12 +86,19 @@ func (w *writer) run(j *job) error {
 			}
 			w.wrote(len(w.bufs[i].blocks))
 		}
-		if j.order == nil {
-			row := j.t.Type.RowBytes(j.cols)
-			mapped.Forget(j.src[start*row : min(first, j.rows)*row])
+		if wrote != nil {
+			wrote(start, min(first, rows))
 		}
 	}
 	return nil
+}
+
+// forget lets the pages of rows that are written leave resident memory.
+func (j *job) forget(first, end int) {
+	if j.order == nil {
+		row := j.t.Type.RowBytes(j.cols)
+		mapped.Forget(j.src[first*row : end*row])
+	}
 }
 
 // convert makes the blocks of n rows from row first on.

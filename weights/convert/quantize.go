@@ -37,7 +37,7 @@ func Quantize(ctx context.Context, src *weights.Model, dst string, o Options) er
 			if err != nil {
 				return fmt.Errorf("convert: %w", err)
 			}
-			if err := w.run(j); err != nil {
+			if err := w.run(j.info, j.rows, j.cols, j.convert, j.forget); err != nil {
 				return err
 			}
 			t.Drop()

@@ -1,13 +1,19 @@
 package kernels
 
-import "terrace/internal/kernels/quant"
-
 // machine is the set of matmul kernels of one CPU path. Kernels come in versions for T rows of activations, all with
 // the same arithmetic for a row; lists are in falling order of T and end with 1.
 type machine struct {
 	quantize func(act *byte, rows, row int, x *float32, records int)
 	tiles    [64]tileKernels   // by quant.Type, quantised types
 	panels   [64][]panelKernel // by quant.Type, float types; F32 also serves unpacked panels
+	matrix   *matrixUnit       // nil without AMX
+}
+
+// matrixUnit is AMX: products of bf16 tiles, see tiles.go.
+type matrixUnit struct {
+	round    func(act *byte, x *float32, records int)
+	unpack   [64]func(panel, tile *byte, records int) // by quant.Type
+	multiply func(config *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int)
 }
 
 type tileKernels struct {
@@ -28,5 +34,25 @@ type panelKernel struct {
 // simd is the machine of the selected path; nil is plain Go.
 var simd *machine
 
-// quantised says whether products with the type use int8 activations in the fast phases.
-func (m *machine) quantised(t quant.Type) bool { return m.tiles[t].dot != nil }
+// class is the arithmetic of one product.
+type class uint8
+
+const (
+	classPlain   class = iota // float32 in plain Go
+	classFloat                // float32 panels and activations
+	classInteger              // quantised weights as they are, int8 activations
+	classMatrix               // bf16 tiles
+)
+
+// classOf chooses the arithmetic from the path, the phase and the matrix, and from nothing else (invariant 1).
+func classOf(ph Phase, w *Matrix) class {
+	switch {
+	case simd == nil:
+		return classPlain
+	case ph == Prefill && simd.matrix != nil && simd.matrix.unpack[w.typ] != nil && w.cols%recordCols == 0:
+		return classMatrix
+	case ph != Exact && simd.tiles[w.typ].dot != nil:
+		return classInteger
+	}
+	return classFloat
+}

@@ -3,6 +3,7 @@
 package kernels
 
 import (
+	"terrace/internal/kernels/amd64/amx"
 	"terrace/internal/kernels/amd64/avx2"
 	"terrace/internal/kernels/amd64/avx512"
 	"terrace/internal/kernels/quant"
@@ -11,7 +12,9 @@ import (
 func init() {
 	onSelect(func(path isa) {
 		switch {
-		case path >= isaAVX512:
+		case path == isaAMX:
+			simd = &amxMachine
+		case path == isaAVX512:
 			simd = &avx512Machine
 		case path == isaAVX2:
 			simd = &avx2Machine
@@ -66,5 +69,34 @@ var avx2Machine = machine{
 		quant.F32:  {{4, avx2.PanelF32x4}, {2, avx2.PanelF32x2}, {1, avx2.PanelF32x1}},
 		quant.F16:  {{4, avx2.PanelF16x4}, {2, avx2.PanelF16x2}, {1, avx2.PanelF16x1}},
 		quant.BF16: {{4, avx2.PanelBF16x4}, {2, avx2.PanelBF16x2}, {1, avx2.PanelBF16x1}},
+	},
+}
+
+// amxMachine is avx512Machine with the matrix unit. F32 weights stay in float32: a model keeps them where bf16 is too
+// coarse.
+var amxMachine = machine{
+	quantize: avx512Machine.quantize,
+	tiles:    avx512Machine.tiles,
+	panels:   avx512Machine.panels,
+	matrix: &matrixUnit{
+		round:    amx.Round,
+		multiply: amx.Tiles,
+		unpack: [64]func(panel, tile *byte, records int){
+			quant.Q4_0:   amx.UnpackQ4_0,
+			quant.Q4_1:   amx.UnpackQ4_1,
+			quant.Q5_0:   amx.UnpackQ5_0,
+			quant.Q5_1:   amx.UnpackQ5_1,
+			quant.Q8_0:   amx.UnpackQ8_0,
+			quant.Q2_K:   amx.UnpackQ2_K,
+			quant.Q3_K:   amx.UnpackQ3_K,
+			quant.Q4_K:   amx.UnpackQ4_K,
+			quant.Q5_K:   amx.UnpackQ5_K,
+			quant.Q6_K:   amx.UnpackQ6_K,
+			quant.IQ4_NL: amx.UnpackIQ4_NL,
+			quant.IQ4_XS: amx.UnpackIQ4_XS,
+			quant.MXFP4:  amx.UnpackMXFP4,
+			quant.F16:    amx.UnpackF16,
+			quant.BF16:   amx.UnpackBF16,
+		},
 	},
 }

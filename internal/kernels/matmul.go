@@ -35,28 +35,30 @@ type matmulJob struct {
 	x        []float32
 	n, cols  int
 	products []Product
-	integer  []bool // by product: int8 activations, else float32
+	classes  []class // by product
 	acts     activations
+	rounded  rounded
 	tasks    []matmulTask
 	scratch  []matmulScratch // one a worker
-	quantize func(worker, i int)
+	prepare  func(worker, i int)
 	compute  func(worker, i int)
 }
 
-// matmulTask is a range of row tiles of one product times a range of activation rows: for integer products a range of
-// groups, for float products of rows.
+// matmulTask is a range of row tiles of one product times a range of activation rows: of groups of rows for integer and
+// matrix products, of rows for the others.
 type matmulTask struct{ product, first, last, from, to int }
 
 type matmulScratch struct {
 	row   [panelCols]float32
 	panel [panelCols * tileRows]float32 // [column][row]
 	out   [panelRows * tileRows]float32
+	bf16  []byte // steps of two B tiles
 	_     [64]byte
 }
 
 func (j *matmulJob) init(p *Pool) {
 	j.scratch = make([]matmulScratch, p.threads)
-	j.quantize = j.quantizeTask
+	j.prepare = j.prepareTask
 	j.compute = j.computeTask
 }
 
@@ -83,14 +85,13 @@ func (p *Pool) MatMul(ph Phase, x []float32, n int, products ...Product) {
 			p.ensurePacked(q.W)
 		}
 	}
-	if j.chooseKernels(ph) {
-		if n <= 4 {
-			for _, g := range j.acts.groups {
-				j.acts.quantizeGroup(simd, g, x)
-			}
-		} else {
-			p.run(len(j.acts.groups), j.quantize)
+	j.plan(ph)
+	if tasks := j.prepareTasks(); n <= 4 {
+		for i := range tasks {
+			j.prepareTask(0, i)
 		}
+	} else {
+		p.run(tasks, j.prepare)
 	}
 	j.split(p.threads)
 	p.run(len(j.tasks), j.compute)
@@ -98,30 +99,56 @@ func (p *Pool) MatMul(ph Phase, x []float32, n int, products ...Product) {
 	clear(j.products)
 }
 
-// chooseKernels decides per product between integer and float arithmetic and plans the activation groups; it reports
-// whether any product is an integer one. Groups are of the sizes that the poorest of the products' kernels has.
-func (j *matmulJob) chooseKernels(ph Phase) bool {
-	j.integer = j.integer[:0]
+// plan chooses the arithmetic of each product and makes room for the forms of the activations that they need. Integer
+// groups are of the sizes that the poorest of the products' kernels has.
+func (j *matmulJob) plan(ph Phase) {
+	j.classes = j.classes[:0]
+	j.acts.groups, j.rounded.steps = j.acts.groups[:0], 0
 	var sizes []dotKernel
 	for _, q := range j.products {
-		integer := simd != nil && ph != Exact && simd.quantised(q.W.typ)
-		j.integer = append(j.integer, integer)
-		if integer && (sizes == nil || simd.tiles[q.W.typ].dot[0].rows < sizes[0].rows) {
-			sizes = simd.tiles[q.W.typ].dot
+		c := classOf(ph, q.W)
+		j.classes = append(j.classes, c)
+		switch c {
+		case classMatrix:
+			j.rounded.plan(j.n, j.cols)
+		case classInteger:
+			if dot := simd.tiles[q.W.typ].dot; sizes == nil || dot[0].rows < sizes[0].rows {
+				sizes = dot
+			}
 		}
 	}
 	if sizes != nil {
 		j.acts.plan(j.n, j.cols, sizes)
 	}
-	return sizes != nil
+}
+
+// prepareTasks is the number of tasks that convert the activations: one an integer group, then one a group of the
+// matrix unit.
+func (j *matmulJob) prepareTasks() int {
+	if j.rounded.steps > 0 {
+		return len(j.acts.groups) + groupsOf(j.n)
+	}
+	return len(j.acts.groups)
+}
+
+func (j *matmulJob) prepareTask(_, i int) {
+	if i < len(j.acts.groups) {
+		j.acts.quantizeGroup(simd, j.acts.groups[i], j.x)
+		return
+	}
+	first := (i - len(j.acts.groups)) * groupRows
+	for r := first; r < min(first+groupRows, j.n); r++ {
+		j.rounded.fill(simd.matrix, r, j.x)
+	}
 }
 
 // Rows of activations that are multiplied with a tile before the next tile is taken: integer activations of about
 // actChunkBytes stay in the second-level cache while all tiles of a task pass by, and a float panel is used panelRows
 // times.
 const (
-	actChunkBytes = 384 << 10
-	panelRows     = 128
+	actChunkBytes    = 384 << 10
+	matrixChunkBytes = 1 << 20 // CPUs with AMX have 2 MiB
+	panelRows        = 128
 )
 
 // split cuts the job into tasks: about eight a thread when there are few rows, so that an uneven or disturbed core does
@@ -131,7 +158,7 @@ func (j *matmulJob) split(threads int) {
 	for _, q := range j.products {
 		total += tilesOf(q.W.rows)
 	}
-	step := max(1, total/(8*threads))
+	step := max(2, total/(8*threads)&^1) // even: the matrix unit takes tiles by pairs
 	j.tasks = j.tasks[:0]
 	for i, q := range j.products {
 		tiles := tilesOf(q.W.rows)
@@ -146,40 +173,44 @@ func (j *matmulJob) split(threads int) {
 }
 
 func (j *matmulJob) chunkEnd(product int) int {
-	if j.integer[product] {
+	switch j.classes[product] {
+	case classInteger:
 		return len(j.acts.groups)
+	case classMatrix:
+		return groupsOf(j.n)
 	}
 	return j.n
 }
 
 // nextChunk is the end of the chunk of groups or rows that starts at from.
 func (j *matmulJob) nextChunk(product, from int) int {
-	if !j.integer[product] {
-		return min(from+panelRows, j.n)
+	switch j.classes[product] {
+	case classInteger:
+		rows, to := 0, from
+		for to < len(j.acts.groups) && (rows == 0 || rows*j.acts.records*actBytes < actChunkBytes) {
+			rows += j.acts.groups[to].rows
+			to++
+		}
+		return to
+	case classMatrix:
+		return min(from+max(1, matrixChunkBytes/(j.rounded.steps*stepBytes)), groupsOf(j.n))
 	}
-	rows, to := 0, from
-	for to < len(j.acts.groups) && (rows == 0 || rows*j.acts.records*actBytes < actChunkBytes) {
-		rows += j.acts.groups[to].rows
-		to++
-	}
-	return to
+	return min(from+panelRows, j.n)
 }
 
 func tilesOf(rows int) int { return (rows + tileRows - 1) / tileRows }
 
-func (j *matmulJob) quantizeTask(_, i int) {
-	j.acts.quantizeGroup(simd, j.acts.groups[i], j.x)
-}
-
 func (j *matmulJob) computeTask(worker, i int) {
-	t := &j.tasks[i]
-	switch {
-	case j.integer[t.product]:
-		j.integerTask(t, &j.scratch[worker])
-	case simd != nil:
-		j.floatTask(t, &j.scratch[worker])
+	t, s := &j.tasks[i], &j.scratch[worker]
+	switch j.classes[t.product] {
+	case classMatrix:
+		j.matrixTask(t, s)
+	case classInteger:
+		j.integerTask(t, s)
+	case classFloat:
+		j.floatTask(t, s)
 	default:
-		j.plainTask(t, &j.scratch[worker])
+		j.plainTask(t, s)
 	}
 }
 

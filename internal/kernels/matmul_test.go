@@ -74,8 +74,15 @@ func newMatrix(t testing.TB, typ quant.Type, rows, cols int, w []byte) *Matrix {
 // oracle is what the selected path computes in the phase, and the limit of the error relative to the sum of magnitudes:
 // float32 sums of up to 1000 terms.
 func oracle(typ quant.Type, ph Phase, w []byte, rows, cols int, x []float32, n int) (ref.Product, float64) {
-	if simd != nil && ph != Exact && simd.quantised(typ) {
+	m, err := NewMatrix(typ, rows, cols, w)
+	if err != nil {
+		panic(err)
+	}
+	switch classOf(ph, m) {
+	case classInteger:
 		return ref.MatMulInt8(typ, w, rows, cols, x, n), 2e-6
+	case classMatrix:
+		return ref.MatMulBF16(typ, w, rows, cols, x, n), 2e-6
 	}
 	return ref.MatMul(typ, w, rows, cols, x, n), 1e-6
 }

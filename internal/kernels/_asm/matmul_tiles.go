@@ -1,0 +1,206 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+func init() {
+	register("matmul_tiles", "amx", tiles)
+	register("matmul_bf16", "amx", func() {
+		s := newSIMD("amx")
+		for _, f := range formats {
+			s.unpackBF16(f)
+		}
+		s.floatsBF16("F16")
+		s.floatsBF16("BF16")
+		s.roundBF16()
+	})
+}
+
+// tiles emits the AMX product of 32 weight rows with groups of 32 activation rows. One step is 32 columns: an A tile is
+// 16 activation rows by 32 bf16 (1 KiB), a B tile 16 pairs of columns by 16 weight rows by 2 (1 KiB); act holds two A
+// tiles a step, panel two B tiles a step. The four products C stay in tiles 0..3 for all steps:
+//
+//	step: 4 tile loads (about 8 cycles each) beside 4 TDPBF16PS (16 cycles each, 8192 multiply-adds)
+//
+// so that the multiplier is the limit. Result C[i][j] goes to dst[16*i..][16*j..], rows strideBytes apart. The tile state is configured
+// and released inside the call: no goroutine ever leaves it behind, and the kernel saves it if a signal comes between.
+func tiles() {
+	TEXT("Tiles", NOSPLIT, "func(config *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int)")
+	Doc("Tiles multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows, `steps` times 32 columns.")
+	Load(Param("config"), reg.RAX)
+	tileConfig(regAX)
+	Load(Param("dst"), reg.RBX)
+	Load(Param("strideBytes"), reg.RAX)
+	Load(Param("panel"), reg.R9)
+	Load(Param("act"), reg.RSI)
+	Load(Param("steps"), reg.R10)
+	Load(Param("groups"), reg.R8)
+	MOVQ(U32(64), reg.RDX)
+	MOVQ(reg.RAX, reg.R11)
+	SHLQ(U8(4), reg.R11) // 16 rows of dst
+	Label("group")
+	MOVQ(reg.R9, reg.RDI)
+	MOVQ(reg.R10, reg.RCX)
+	for c := range 4 {
+		tileZero(c)
+	}
+	Label("step")
+	tileLoad(4, regSI, regDX, 0)
+	tileLoad(6, regDI, regDX, 0)
+	tileLoad(7, regDI, regDX, 1024)
+	tileLoad(5, regSI, regDX, 1024)
+	tileDotBF16(0, 4, 6)
+	tileDotBF16(1, 4, 7)
+	tileDotBF16(2, 5, 6)
+	tileDotBF16(3, 5, 7)
+	ADDQ(U32(2048), reg.RSI)
+	ADDQ(U32(2048), reg.RDI)
+	DECQ(reg.RCX)
+	JNZ(LabelRef("step"))
+	tileStore(0, regBX, regAX, 0)
+	tileStore(1, regBX, regAX, 64)
+	ADDQ(reg.R11, reg.RBX)
+	tileStore(2, regBX, regAX, 0)
+	tileStore(3, regBX, regAX, 64)
+	ADDQ(reg.R11, reg.RBX)
+	DECQ(reg.R8)
+	JNZ(LabelRef("group"))
+	tileRelease()
+	RET()
+}
+
+// interleave is the permutation of words that turns 16 words of column k and 16 of column k+1 into pairs a row.
+func (s *simd) interleave() reg.VecPhysical {
+	name := "interleave"
+	m, ok := s.consts[name]
+	if !ok {
+		m = GLOBL(name, RODATA|NOPTR)
+		for r := range 16 {
+			DATA(4*r, U32(uint32(r)|uint32(16+r)<<16))
+		}
+		s.consts[name] = m
+	}
+	r := s.vec()
+	s.load(m, r)
+	return r
+}
+
+// unpackBF16 emits the dequantisation of a tile's records into B tiles: record i to dst + i*2048, 16 pairs of columns
+// by 16 rows by 2 bf16, rounded once from the exact float32 value. About 200 operations a record of 512 weights, which
+// 512 rows of activations then multiply in 512 cycles.
+func (s *simd) unpackBF16(f format) {
+	name := "Unpack" + f.name
+	s.function(name, "func(panel *byte, tile *byte, records int)",
+		name+" writes the records of a "+f.name+" tile as bf16 B tiles, 2048 bytes apart.")
+	panel := Load(Param("panel"), GP64())
+	base := Load(Param("tile"), GP64())
+	left := Load(Param("records"), GP64())
+	w := s.vecs(8)
+	t := s.vecs(4)
+	order := s.interleave()
+	sc := s.scaleRegs(f)
+	u := s.unpacker(f, t[0], t[1])
+	c := s.newCursor(f, base)
+	inner := GP64()
+	if f.super() {
+		Label("super")
+		MOVQ(c.halves, c.header)
+		c.advance(f.headerBytes())
+		MOVQ(U32(8), inner)
+	}
+	Label("record")
+	u.emit(Mem{Base: c.planes}, w)
+	s.emitScales(c, sc, t[0])
+	for h := range sc.m {
+		if f.scale == "super16" {
+			s.negate(sc.m[h])
+		}
+	}
+	for g, v := range w {
+		h := 0
+		if f.scale == "super16" {
+			h = g / 4
+		}
+		for j := range 4 {
+			s.widenByte(f, v, j, t[j])
+			VCVTDQ2PS(t[j], t[j])
+			if f.min {
+				VFMADD213PS(sc.m[h], sc.d[h], t[j])
+			} else {
+				VMULPS(sc.d[h], t[j], t[j])
+			}
+		}
+		for p := range 2 {
+			pairsToBF16(t[2*p], t[2*p+1], t[2*p])
+			VPERMW(t[2*p], order, t[2*p])
+			VMOVDQU32(t[2*p], Mem{Base: panel, Disp: (2*g + p) * 64})
+		}
+	}
+	c.advance(f.recordBytes())
+	ADDQ(U32(2048), panel)
+	if f.super() {
+		DECQ(inner)
+		JNZ(LabelRef("record"))
+		SUBQ(U8(8), left)
+		JNZ(LabelRef("super"))
+	} else {
+		DECQ(left)
+		JNZ(LabelRef("record"))
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// floatsBF16 emits the same for packed F16 or BF16 tiles.
+func (s *simd) floatsBF16(elem string) {
+	name := "Unpack" + elem
+	s.function(name, "func(panel *byte, tile *byte, records int)",
+		name+" writes 32-column spans of a packed "+elem+" tile as bf16 B tiles, 2048 bytes apart.")
+	panel := Load(Param("panel"), GP64())
+	tile := Load(Param("tile"), GP64())
+	left := Load(Param("records"), GP64())
+	a, b := s.vec(), s.vec()
+	order := s.interleave()
+	Label("record")
+	for p := range 16 {
+		if elem == "F16" {
+			VCVTPH2PS(Mem{Base: tile, Disp: p * 64}, a)
+			VCVTPH2PS(Mem{Base: tile, Disp: p*64 + 32}, b)
+			pairsToBF16(a, b, a)
+		} else {
+			VMOVDQU32(Mem{Base: tile, Disp: p * 64}, a)
+		}
+		VPERMW(a, order, a)
+		VMOVDQU32(a, Mem{Base: panel, Disp: p * 64})
+	}
+	ADDQ(U32(1024), tile)
+	ADDQ(U32(2048), panel)
+	DECQ(left)
+	JNZ(LabelRef("record"))
+	VZEROUPPER()
+	RET()
+}
+
+// roundBF16 emits the conversion of one activation row to its place in the A tiles.
+func (s *simd) roundBF16() {
+	s.function("Round", "func(act *byte, x *float32, records int)",
+		"Round writes 32*records floats as bf16, each 32 (64 bytes) 2048 bytes after the last.")
+	act := Load(Param("act"), GP64())
+	x := Load(Param("x"), GP64())
+	left := Load(Param("records"), GP64())
+	a, b := s.vec(), s.vec()
+	Label("record")
+	VMOVUPS(Mem{Base: x}, a)
+	VMOVUPS(Mem{Base: x, Disp: 64}, b)
+	pairsToBF16(a, b, a)
+	VMOVDQU32(a, Mem{Base: act})
+	ADDQ(U32(2048), act)
+	ADDQ(U32(128), x)
+	DECQ(left)
+	JNZ(LabelRef("record"))
+	VZEROUPPER()
+	RET()
+}

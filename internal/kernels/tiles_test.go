@@ -1,0 +1,142 @@
+//go:build amd64 && !purego
+
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/klauspost/cpuid/v2"
+
+	"terrace/internal/kernels/quant"
+	"terrace/internal/kernels/ref"
+)
+
+// tileUnit models AMX's eight tile registers of 16 rows by 64 bytes (Intel SDM, chapter 18 of volume 1 and the
+// instruction pages).
+type tileUnit struct{ tile [8][16][64]byte }
+
+func (u *tileUnit) load(t int, base unsafe.Pointer, strideBytes uintptr) {
+	for r := range 16 {
+		copy(u.tile[t][r][:], unsafe.Slice((*byte)(unsafe.Add(base, uintptr(r)*strideBytes)), 64))
+	}
+}
+
+func (u *tileUnit) store(t int, base unsafe.Pointer, strideBytes uintptr) {
+	for r := range 16 {
+		copy(unsafe.Slice((*byte)(unsafe.Add(base, uintptr(r)*strideBytes)), 64), u.tile[t][r][:])
+	}
+}
+
+// dotBF16 is TDPBF16PS: C[m][n] += sum over k of the pairs A[m][2k..] B[k][2n..].
+func (u *tileUnit) dotBF16(c, a, b int) {
+	bf16 := func(row *[64]byte, i int) float32 {
+		return math.Float32frombits(uint32(binary.LittleEndian.Uint16(row[2*i:])) << 16)
+	}
+	for m := range 16 {
+		for n := range 16 {
+			cell := u.tile[c][m][4*n:]
+			sum := math.Float32frombits(binary.LittleEndian.Uint32(cell))
+			for k := range 16 {
+				sum += bf16(&u.tile[a][m], 2*k) * bf16(&u.tile[b][k], 2*n)
+				sum += bf16(&u.tile[a][m], 2*k+1) * bf16(&u.tile[b][k], 2*n+1)
+			}
+			binary.LittleEndian.PutUint32(cell, math.Float32bits(sum))
+		}
+	}
+}
+
+// modelTiles is amx.Tiles instruction by instruction on the model (see _asm/matmul_tiles.go).
+func modelTiles(_ *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int) {
+	var u tileUnit
+	out, a, b := unsafe.Pointer(dst), unsafe.Pointer(act), unsafe.Pointer(panel)
+	for g := range groups {
+		u.tile[0], u.tile[1], u.tile[2], u.tile[3] = [16][64]byte{}, [16][64]byte{}, [16][64]byte{}, [16][64]byte{}
+		for s := range steps {
+			aAt, bAt := (g*steps+s)*2048, s*2048
+			u.load(4, unsafe.Add(a, aAt), 64)
+			u.load(6, unsafe.Add(b, bAt), 64)
+			u.load(7, unsafe.Add(b, bAt+1024), 64)
+			u.load(5, unsafe.Add(a, aAt+1024), 64)
+			u.dotBF16(0, 4, 6)
+			u.dotBF16(1, 4, 7)
+			u.dotBF16(2, 5, 6)
+			u.dotBF16(3, 5, 7)
+		}
+		top := unsafe.Add(out, uintptr(32*g)*strideBytes)
+		low := unsafe.Add(out, uintptr(32*g+16)*strideBytes)
+		u.store(0, top, strideBytes)
+		u.store(1, unsafe.Add(top, 64), strideBytes)
+		u.store(2, low, strideBytes)
+		u.store(3, unsafe.Add(low, 64), strideBytes)
+	}
+}
+
+// modelMatrixUnit selects the AMX path with the tile instructions modelled in Go: everything but the instructions
+// themselves (packing, rounding, panels, addresses, edges) then runs on any CPU with AVX512_BF16.
+func modelMatrixUnit(t *testing.T) {
+	if !cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512BF16, cpuid.AVX512VNNI) {
+		t.Skip("needs AVX512_BF16")
+	}
+	m, unit := amxMachine, *amxMachine.matrix
+	unit.multiply = modelTiles
+	m.matrix = &unit
+	was := simd
+	simd = &m
+	t.Cleanup(func() { simd = was })
+}
+
+func TestMatrixUnitModel(t *testing.T) {
+	modelMatrixUnit(t)
+	pool := NewPool(2)
+	defer pool.Close()
+	for _, typ := range quant.Types() {
+		for _, shape := range [][3]int{{16, 256, 1}, {50, 512, 33}, {64, 256, 70}, {33, 768, 64}} {
+			rows, cols, n := shape[0], shape[1], shape[2]
+			rnd := rand.New(rand.NewPCG(1, uint64(typ)))
+			w, x := randomWeights(rnd, typ, rows, cols), randomRows(rnd, n, cols)
+			m := newMatrix(t, typ, rows, cols, w)
+			if got := classOf(Prefill, m); (got == classMatrix) == (typ == quant.F32) {
+				t.Errorf("%v: class %d", typ, got)
+			}
+			want, limit := oracle(typ, Prefill, w, rows, cols, x, n)
+			dst := make([]float32, n*rows)
+			pool.MatMul(Prefill, x, n, Product{m, dst})
+			if e := worst(dst, want); !(e <= limit) {
+				t.Errorf("%v %v: error %.3g of the magnitudes, limit %.3g", typ, shape, e, limit)
+			}
+			alone := make([]float32, rows)
+			pool.MatMul(Prefill, x[(n-1)*cols:], 1, Product{m, alone})
+			for i, v := range alone {
+				if v != dst[(n-1)*rows+i] {
+					t.Fatalf("%v %v: the last row alone differs", typ, shape)
+				}
+			}
+		}
+	}
+}
+
+// TestRoundBF16: the conversion of activations equals the oracle on every exponent, ties, Inf and NaN.
+func TestRoundBF16(t *testing.T) {
+	modelMatrixUnit(t)
+	rnd := rand.New(rand.NewPCG(2, 2))
+	x := make([]float32, 64*32)
+	for i := range x {
+		x[i] = math.Float32frombits(rnd.Uint32())
+		if i%3 == 0 { // ties and near-ties
+			x[i] = math.Float32frombits(rnd.Uint32()&^0xFFFF | 0x8000 + uint32(rnd.IntN(3)) - 1)
+		}
+	}
+	copy(x, []float32{0, 1e-40, -1e-40, float32(math.Inf(1)), float32(math.Inf(-1)), 3.4e38})
+	act := make([]byte, 64*stepBytes)
+	simd.matrix.round(&act[0], &x[0], 64)
+	for i, v := range x {
+		got := uint32(binary.LittleEndian.Uint16(act[i/32*stepBytes+i%32*2:])) << 16
+		if want := math.Float32bits(ref.RoundBF16(v)); got != want&^0xFFFF {
+			t.Fatalf("%v (%08x): got %08x, want %08x", v, math.Float32bits(v), got, want)
+		}
+	}
+}

@@ -16,6 +16,8 @@ var (
 	ErrNotFinite = gguf.ErrNotFinite
 	// ErrFileChanged is returned where a file is no longer the one that was opened.
 	ErrFileChanged = mapped.ErrChanged
+	// ErrNotRegular is returned for a path that is no regular file (a device, a pipe, a folder without a model).
+	ErrNotRegular = mapped.ErrNotRegular
 	// ErrMissingTensor is returned for a tensor that the model does not have.
 	ErrMissingTensor = errors.New("tensor is missing")
 	// ErrMissingKey and ErrWrongType are what the getters of Meta return.

@@ -4,6 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"terrace/engine"
+	"terrace/eval/metrics"
+	"terrace/hub"
+	"terrace/kvmanager"
+	"terrace/model"
+	"terrace/policy"
+	"terrace/tokenizer"
+	"terrace/weights"
+	"terrace/weights/convert"
 )
 
 // Exit codes (the contract of the command line).
@@ -40,14 +50,23 @@ func (e checkError) Unwrap() error { return e.err }
 
 func checkErrorf(format string, args ...any) error { return checkError{fmt.Errorf(format, args...)} }
 
-// sentinels of the packages below that mean one of the codes; each package's errors.go documents its own.
-var dataSentinels, memorySentinels []error
+// Sentinels of the packages below that mean one of the codes; each package's errors.go documents its own.
+var (
+	usageSentinels = []error{hub.ErrName, policy.ErrUnknown, policy.ErrParam, policy.ErrClash, policy.ErrModel, engine.ErrOption, model.ErrUnknownBackend}
+	dataSentinels  = []error{
+		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
+		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,
+		convert.ErrRange, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
+		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow,
+	}
+	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory}
+)
 
 func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case isA[usageError](err):
+	case isA[usageError](err), matches(err, usageSentinels) && !matches(err, dataSentinels):
 		return exitUsage
 	case isA[checkError](err):
 		return exitCheck

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
-	"terrace/hub"
 	"terrace/internal/kvpage"
 	"terrace/internal/units"
 	"terrace/model"
@@ -85,12 +82,7 @@ func (a *app) openFile(f *loadFlags) (*loaded, error) {
 	if f.hfRepo != "" {
 		name = "hf:" + f.hfRepo
 	}
-	h, bar, err := a.openHub()
-	if err != nil {
-		return nil, err
-	}
-	got, err := h.Resolve(a.ctx, name)
-	bar.done()
+	got, err := a.resolveModel(a.ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -239,27 +231,4 @@ func parseKVType(spec string) (k, v kvpage.Elem, err error) {
 	}
 	v, err = parse("v")
 	return k, v, err
-}
-
-// openHub builds the hub from the environment and a progress bar that it reports to.
-func (a *app) openHub() (*hub.Hub, *bar, error) {
-	b := a.newBar()
-	h, err := hub.New(hub.Options{
-		Home:   a.homeDir,
-		HFHome: os.Getenv("HF_HOME"), HFCache: os.Getenv("HF_HUB_CACHE"), HFToken: os.Getenv("HF_TOKEN"), HFEndpoint: os.Getenv("HF_ENDPOINT"),
-		Offline: envTrue("HF_HUB_OFFLINE"),
-		Notice:  func(line string) { b.clear(); a.notice("%s", line) },
-		Progress: func(p hub.Progress) {
-			b.bytes(fmt.Sprintf("%s %s", p.Stage, p.Name), p.DoneBytes, p.TotalBytes)
-		},
-	})
-	return h, b, err
-}
-
-func envTrue(name string) bool {
-	switch os.Getenv(name) {
-	case "", "0", "false", "off", "no", "OFF", "False", "NO", "FALSE":
-		return false
-	}
-	return true
 }

@@ -15,7 +15,6 @@ import (
 
 func init() {
 	register(newPullCommand)
-	dataSentinels = append(dataSentinels, hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess)
 }
 
 func newPullCommand(a *app) *cobra.Command {

@@ -15,7 +15,6 @@ import (
 
 func init() {
 	register(newScore)
-	dataSentinels = append(dataSentinels, metrics.ErrRow)
 }
 
 func newScore(a *app) *cobra.Command {

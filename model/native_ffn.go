@@ -36,10 +36,10 @@ func (b *native) dense(ph kernels.Phase, gate, up, down *Linear, out, in []float
 
 // moeScratch groups rows by expert.
 type moeScratch struct {
-	in, out, weights []float32
-	rows             [][]int   // rows of each expert
-	share            []float32 // [n, experts] weight of an expert for a row, 0 = not used
-	order            []int
+	in, out []float32
+	rows    [][]int   // rows of each expert
+	share   []float32 // [n, experts] weight of an expert for a row, 0 = not used
+	order   []int
 }
 
 // mixture routes each row to its top-k experts and adds their outputs, weighted by the router's softmax (renormalised over

@@ -18,7 +18,7 @@ type slot struct {
 // scratch holds the activations of a pass; steady-state decoding allocates nothing.
 type scratch struct {
 	hidden, normed, q, k, v, attended, block, logits slot
-	gate, up, down, row, guess, guessNormed, router  slot
+	gate, up, row, guess, guessNormed, router        slot
 	narrow                                           slot // rows of narrower embeddings
 }
 
@@ -76,7 +76,6 @@ type rowTask struct {
 	rows, width     int
 	eps             float32
 	kind            NormKind
-	perTask         int
 	normRows        func(worker, i int)
 
 	tables         []*ropeTable // one a row
@@ -87,7 +86,6 @@ type rowTask struct {
 	headNorm       []float32
 	wholeRowNorm   bool
 	turnRows       func(worker, i int)
-	logN           []float32
 	act            Activation
 	gate, up       []float32
 	activationRows func(worker, i int)

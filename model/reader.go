@@ -186,11 +186,3 @@ func (r *reader) norm(prefix string, width int) NormParams {
 	}
 	return p
 }
-
-// optionalNorm is norm for one that some models do not have.
-func (r *reader) optionalNorm(prefix string, width int) NormParams {
-	if !r.file.Has(prefix + ".weight") {
-		return NormParams{}
-	}
-	return r.norm(prefix, width)
-}

@@ -38,7 +38,7 @@ func TestFiltersAgainstPlainReference(t *testing.T) {
 		{SamplerOptions{Temperature: 1, TopK: 100}, order},
 		{SamplerOptions{Temperature: 1, MinP: 0.5}, []int{1, 3, 4}}, // e^-0.5 = 0.61, e^-0.6 = 0.55, e^-1.8 = 0.17
 		{SamplerOptions{Temperature: 1, TopP: 1e-9}, order[:1]},
-		{SamplerOptions{Temperature: 1, TopP: (prob[1] + prob[3]) / sum}, order[:2]},
+		{SamplerOptions{Temperature: 1, TopP: (prob[1]+prob[3])/sum - 1e-6}, order[:2]},
 		{SamplerOptions{Temperature: 1, TopP: (prob[1] + prob[3] + 1e-3) / sum}, order[:3]},
 	} {
 		s := NewSampler(c.o)

@@ -99,7 +99,15 @@ func (s *simd) dot(f format, T int) {
 		}
 		u.emit(Mem{Base: c.planes}, w)
 		s.emitScales(c, sc, t0)
+		if s.zmm && T >= 4 && f.scale != "super16" {
+			for t := 0; t < T; t += 2 {
+				s.dotRows32(f, T, t, act, w, sc, acc, t0, t1)
+			}
+		}
 		for t := range T {
+			if s.zmm && T >= 4 && f.scale != "super16" {
+				break
+			}
 			if f.scale == "super16" {
 				s.dotRow16(f, T, t, act, w, sc, acc[t], t0, t1, t2, t3)
 			} else {
@@ -238,3 +246,29 @@ func (s *simd) intDot(f format, T, t, g0, n int, act reg.Register, w []reg.VecPh
 }
 
 func (s *simd) wordOnes() Mem { return s.dwordOf(0x00010001) }
+
+// dotRows32 is dotRow32 for rows t and t+1 at once: two independent chains of VPDPBUSD.
+func (s *simd) dotRows32(f format, T, t int, act reg.Register, w []reg.VecPhysical, v scales, acc []reg.VecPhysical, t0, t1 reg.VecPhysical) {
+	at := func(disp int) Mem { return Mem{Base: act, Disp: disp} }
+	sums := []reg.VecPhysical{t0, t1}
+	for i, sum := range sums {
+		if f.bias >= 0 {
+			s.broadcastInt(at(actNeg(T, t+i, 0)), f.bias, sum)
+		} else {
+			s.zero(sum)
+		}
+	}
+	for g := range w {
+		for i, sum := range sums {
+			VPDPBUSD_BCST(at(actQ(T, t+i, g)), w[g], sum)
+		}
+	}
+	for i, sum := range sums {
+		VCVTDQ2PS(sum, sum)
+		VMULPS_BCST(at(actDX(T, t+i)), sum, sum)
+		VFMADD231PS(v.d[0], sum, acc[t+i])
+		if f.min {
+			VFMADD231PS_BCST(at(actSum(T, t+i)), v.m[0], acc[t+i])
+		}
+	}
+}

@@ -106,6 +106,7 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 	if set.Projector != nil {
 		project(s, set.Projector)
 	}
+	conformPrefill(t, spec, set, s)
 	for range 5 {
 		s.step(r)
 		if set.Selector != nil {
@@ -125,6 +126,34 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 		}
 	}
 	return plans
+}
+
+// conformPrefill looks at what a pruner or masker decides about the prompt.
+func conformPrefill(t *testing.T, spec string, set *Set, s *scene) {
+	t.Helper()
+	n := len(s.q)
+	if set.Pruner != nil {
+		alive := span(nil, 0, n)
+		l := s.shown(set.Pruner)
+		before := snapshot(l)
+		var rows Rows
+		set.Pruner.KeepRows(l, alive, &rows)
+		unchanged(t, spec, before, l)
+		if len(rows.Pos) == 0 || rows.Pos[len(rows.Pos)-1] != int32(n-1) || !slices.IsSorted(rows.Pos) || len(slices.Compact(slices.Clone(rows.Pos))) != len(rows.Pos) {
+			t.Errorf("%s: rows that go on: %v", spec, rows.Pos)
+		}
+		if float64(len(rows.Pos)) > float64(n)/2 {
+			t.Errorf("%s: %d of %d rows go on", spec, len(rows.Pos), n)
+		}
+	}
+	if set.Masker != nil {
+		l := s.weighted(s.layer(0, AllRows, -1), set.Masker.Needs().Weights)
+		before := snapshot(l)
+		var m Mask
+		set.Masker.MaskPrompt(l, &m)
+		unchanged(t, spec, before, l)
+		checkPairs(t, &m)
+	}
 }
 
 func conformSelect(t *testing.T, spec string, set *Set, s *scene, whole bool) *Picks {

@@ -47,6 +47,8 @@ type Needs struct {
 	StepMass int
 	// Queries after RoPE of the newest tokens, this many rows (AllRows: of the whole prompt or chunk); 0 = none.
 	Queries int
+	// Weights: for a [Masker], the softmax weights of the chunk's newest queries, row by row; 0 = none.
+	Weights int
 	// QueryStats: mean and covariance of the prompt's queries before RoPE.
 	QueryStats bool
 	// QueryStatsFrom is the first position that QueryStats counts.
@@ -176,6 +178,10 @@ type Layer struct {
 	// Mass is [Heads][tokens of its KV head]: softmax weights that each cached token got, summed over MassRows queries.
 	Mass     [][]float32
 	MassRows int
+
+	// Weights is [Heads][WeightRows*N], for a Masker: softmax weights of the chunk's newest queries over positions 0..N-1.
+	Weights    [][]float32
+	WeightRows int
 }
 
 // Group is the number of query heads that share a KV head.

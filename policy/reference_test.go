@@ -24,16 +24,6 @@ func topOf(x []float64, k int) []int32 {
 	return idx
 }
 
-// products are q·k of one head's newest query with every cached key.
-func (s *scene) products(h int) []float64 {
-	g := h / (s.heads / s.kvHeads)
-	out := make([]float64, len(s.pos[g]))
-	for i, p := range s.pos[g] {
-		out[i] = dot64(s.query(h, len(s.q)-1), s.key(g, int(p)))
-	}
-	return out
-}
-
 func refOracle(s *scene, g, budget int) []int32 {
 	group := s.heads / s.kvHeads
 	sum := make([]float64, len(s.pos[g]))

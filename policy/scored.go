@@ -78,14 +78,3 @@ func eachRow(n, dim int, buf *[]float32, read func(from, to int, dst []float32),
 		}
 	}
 }
-
-// highest is the largest of all scores.
-func highest(scores [][]float32) float32 {
-	top := -infinity
-	for _, row := range scores {
-		for _, s := range row {
-			top = max(top, s)
-		}
-	}
-	return top
-}

@@ -132,6 +132,7 @@ func (n Needs) union(o Needs) Needs {
 	n.PromptMass = rows(n.PromptMass, o.PromptMass)
 	n.StepMass = rows(n.StepMass, o.StepMass)
 	n.Queries = rows(n.Queries, o.Queries)
+	n.Weights = rows(n.Weights, o.Weights)
 	if o.QueryStats {
 		n.QueryStats, n.QueryStatsFrom = true, max(n.QueryStatsFrom, o.QueryStatsFrom)
 	}
@@ -160,6 +161,7 @@ func (n Needs) Names() []string {
 	rows(n.PromptMass, "attention mass")
 	rows(n.StepMass, "attention mass per step")
 	rows(n.Queries, "queries")
+	rows(n.Weights, "attention weights before attending")
 	if n.QueryStats {
 		out = append(out, "query mean and covariance")
 	}

@@ -20,6 +20,9 @@ import (
 //	keep SPEC             plan after the prompt; the cache shrinks
 //	step SPEC             (with a new mass line a head, or the new token's key and value a KV head) plan after a decode step; the cache shrinks
 //	select SPEC           plan of a decode step's reading; the cache stays
+//	prune SPEC            which hidden rows go on after this layer; only they remain
+//	swap SPEC             (with the newest queries) which blocks are active after a decode step
+//	mask SPEC             which part of the prompt's attention is computed, drawn
 func TestPolicies(t *testing.T) {
 	files, err := filepath.Glob("testdata/methods/*")
 	if err != nil || len(files) == 0 {
@@ -75,8 +78,7 @@ func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
 		y.set.Selector.Select(&y.l, &read)
 		return y.reads(&read)
 	}
-	t.Fatalf("unknown command %s", d.Cmd)
-	return ""
+	return y.prefill(t, d)
 }
 
 // bind makes the policy at its first use; it lives until the next observe or another specification.
@@ -262,6 +264,53 @@ func (y *toy) score() string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// prefill runs the methods that work while the prompt is read.
+func (y *toy) prefill(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "prune":
+		y.l.Rows = len(y.l.Queries) / (y.l.Heads * max(y.l.KeyDim, 1))
+		var rows Rows
+		alive := slices.Clone(y.l.Pos[0])
+		y.set.Pruner.KeepRows(&y.l, alive, &rows)
+		if rows.All {
+			return "all go on\n"
+		}
+		for g := range y.l.Pos {
+			y.l.Pos[g] = rows.Pos
+		}
+		return "go on " + numbers(rows.Pos) + "\n"
+	case "swap":
+		y.l.Queries = nil
+		y.read(t, d.Input)
+		y.l.Rows = len(y.l.Queries) / (y.l.Heads * y.l.KeyDim)
+		var s Swap
+		y.set.Swapper.SwapBlocks(&y.l, &s)
+		return fmt.Sprintf("overlap %.2f active %s load %s offload %s\n", s.Overlap, numbers(s.Active), numbers(s.Load), numbers(s.Offload))
+	case "mask":
+		var s scene
+		s = *y.scene()
+		n := y.l.N
+		for i := range n {
+			s.q = append(s.q, y.l.Queries[i*y.l.KeyDim:(i+1)*y.l.KeyDim])
+		}
+		y.l.Rows, y.l.Weights = n, nil
+		s.weighted(&y.l, y.set.Masker.Needs().Weights)
+		var m Mask
+		y.set.Masker.MaskPrompt(&y.l, &m)
+		var b strings.Builder
+		for q := range n {
+			for k := range q + 1 {
+				b.WriteByte(".#"[map[bool]int{true: 1}[m.Sees(0, q, k)]])
+			}
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%d of %d pairs\n", m.Pairs(0), n*(n+1)/2)
+		return b.String()
+	}
+	t.Fatalf("unknown command %s", d.Cmd)
+	return ""
 }
 
 // noRope leaves vectors as they are.

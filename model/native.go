@@ -233,9 +233,12 @@ func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
-	normed := b.ws.floats(&b.ws.guessNormed, n*m.Hidden)
-	if err := b.norm(normed, floats(hidden), n, m.Hidden, l.AttnNorm); err != nil {
-		return nil, err
+	normed := floats(hidden)
+	if !m.PostNorm {
+		normed = b.ws.floats(&b.ws.guessNormed, n*m.Hidden)
+		if err := b.norm(normed, floats(hidden), n, m.Hidden, l.AttnNorm); err != nil {
+			return nil, err
+		}
 	}
 	q := b.ws.dense(&b.ws.guess, n, m.Heads*m.KeyDim)
 	if err := b.matmul(p.Phase, normed, n, product{l.Q, floats(q)}); err != nil {

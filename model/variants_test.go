@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/internal/kernels"
+	"terrace/model"
 	"terrace/weights/hf"
 	"terrace/weights/hf/hftest"
 )
@@ -87,5 +89,29 @@ func TestVariants(t *testing.T) {
 				t.Errorf("greedy ids %v, want %v", have, want)
 			}
 		})
+	}
+}
+
+// TestGuessQuery compares the speculated query of a layer with the one that Project computes from the same rows.
+func TestGuessQuery(t *testing.T) {
+	for name, build := range variants() {
+		c, shapes := build()
+		r := newRunner(t, hftest.Folder(t, c, shapes))
+		p := &model.Pass{Phase: kernels.Exact, Pos: []int32{0, 1, 2}}
+		hidden, err := r.b.Embed(p, []int32{3, 1, 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		guess, err := r.b.(model.QueryGuesser).GuessQuery(p, 1, hidden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, _, _, err := r.b.Project(p, 1, hidden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(guess.Data().([]float32), q.Data().([]float32)) {
+			t.Errorf("%s: the guess differs from the query of the same hidden rows", name)
+		}
 	}
 }

@@ -63,7 +63,7 @@ func oneInfo(infos []policy.Info, name string) []policy.Info {
 // listPolicies prints a line a method.
 func (a *app) listPolicies(infos []policy.Info) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tPHASE\tPARAMETERS\tWHAT IT DOES")
+	fmt.Fprintln(w, "NAME\tPHASE\tWHAT IT DOES\tPARAMETERS")
 	for _, i := range infos {
 		var params []string
 		if i.Wraps != "" {
@@ -74,7 +74,7 @@ func (a *app) listPolicies(infos []policy.Info) error {
 				params = append(params, p.Name+"="+p.Default)
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", i.Name, i.Phase, strings.Join(params, ","), i.Summary)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", i.Name, i.Phase, i.Summary, strings.Join(params, ","))
 	}
 	return w.Flush()
 }

@@ -10,6 +10,8 @@ import (
 	"terrace/weights/hf/hftest"
 )
 
+const configFile = "config.json"
+
 // FuzzConfig opens a folder with an arbitrary config.json: an error or a model, never a panic, and whatever opens can be
 // read to the last byte.
 func FuzzConfig(f *testing.F) {
@@ -31,9 +33,18 @@ func FuzzConfig(f *testing.F) {
 		}
 		f.Add(text)
 	}
+	corpus, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "data", "bad", "*", configFile))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range corpus { // none where the shared material is not there
+		if text, err := os.ReadFile(path); err == nil && len(text) < 1<<16 {
+			f.Add(text)
+		}
+	}
 	dir := hftest.Folder(f, tiny, tinyTensors())
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, configFile), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		meta, tensors, closer, err := hf.Open(dir)

@@ -191,11 +191,14 @@ func (f *Folder) Append(o eval.Outcome) error {
 	if f.done[o.Key()] {
 		return fmt.Errorf("run: %s/%s under %s is there already: %w", o.Task, o.ID, o.Policy, ErrFolder)
 	}
-	raw, err := json.Marshal(&o)
+	var line bytes.Buffer
+	e := json.NewEncoder(&line)
+	e.SetEscapeHTML(false)
+	err := e.Encode(&o)
 	if err != nil {
 		return fmt.Errorf("run: outcome %s/%s: %w", o.Task, o.ID, err)
 	}
-	raw = append(raw, '\n')
+	raw := line.Bytes()
 	if _, err = f.samples.Write(raw); err == nil {
 		err = f.samples.Sync()
 	}

@@ -29,6 +29,7 @@ const formatVersion = 1
 type Machine struct {
 	Host    string   `json:"host,omitempty"`
 	CPU     string   `json:"cpu"`
+	Kernels string   `json:"kernels,omitempty"` // the CPU path in use
 	Cores   int      `json:"cores"`
 	OS      string   `json:"os"`
 	Go      string   `json:"go"`

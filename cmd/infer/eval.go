@@ -1,0 +1,302 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/cpuid/v2"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"terrace/engine"
+	"terrace/eval"
+	evalrun "terrace/eval/run"
+	"terrace/internal/kernels"
+	"terrace/policy"
+)
+
+func init() {
+	register(newEval)
+	dataSentinels = append(dataSentinels, eval.ErrData)
+}
+
+// evalFlags are those of `infer eval`.
+type evalFlags struct {
+	load     loadFlags
+	suite    suiteFlags
+	policies []string
+	budgets  []string
+	tiers    []string
+	out      string
+	workers  string
+	join     bool
+	resume   bool
+}
+
+func newEval(a *app) *cobra.Command {
+	f := &evalFlags{}
+	cmd := &cobra.Command{
+		Use:   "eval --suite SUITE --out DIR",
+		Short: "Evaluate KV policies on benchmarks, resumably",
+		Long: "Evaluate a model under one or more KV policies. Every outcome is one synced line of DIR/samples.jsonl, so the same command " +
+			"takes a stopped run up again; other options for the same folder are refused. DIR/results.json has scores, errors, times and memory; " +
+			"'infer compare' shows runs side by side.\n\nSuites: " + suiteHelp(),
+		Example: "  infer eval --suite longbench --data data/longbench --tasks hotpotqa,trec --max-context 3500 --policy full --policy snapkv --policy h2o --budget 0.5,0.25 --out runs/a\n" +
+			"  infer eval --suite niah --data data/essays --lengths 1k,2k,4k --policy full --policy streaming_llm:budget=0.25 --out runs/niah\n" +
+			"  infer compare runs/a --html a.html",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.eval(f) },
+	}
+	f.load.addRun(cmd)
+	f.suite.add(cmd)
+	p := cmd.Flags()
+	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats; default full)")
+	p.StringSliceVar(&f.budgets, "budget", nil, "budgets for every policy that names none, e.g. 0.5,0.25")
+	p.StringArrayVar(&f.tiers, "tier", nil, "tier of the KV cache, fastest first (see 'infer generate --help')")
+	p.StringVarP(&f.out, "out", "o", "", "folder of the run (required, but for --join)")
+	p.StringVar(&f.workers, "workers", "", "share the samples over NATS JetStream at nats://HOST[:PORT]: give the same command everywhere, with --join on all machines but one")
+	p.BoolVar(&f.join, "join", false, "with --workers: work for the run that another machine keeps")
+	p.BoolVar(&f.resume, "resume", true, "take up the run that is in the folder; false: refuse a folder that has one")
+	return cmd
+}
+
+func (a *app) eval(f *evalFlags) error {
+	if (f.out == "") != f.join {
+		return usageErrorf("eval needs --out DIR; --join works for another machine's run and takes none")
+	}
+	if f.join && f.workers == "" {
+		return usageErrorf("--join needs --workers nats://HOST")
+	}
+	policies, err := expandPolicies(f.policies, f.budgets)
+	if err != nil {
+		return err
+	}
+	if !f.resume && f.out != "" {
+		if _, err := os.Stat(filepath.Join(f.out, "samples.jsonl")); err == nil {
+			return usageErrorf("--resume=false: %s has a run", f.out)
+		}
+	}
+	suite, err := f.suite.open()
+	if errors.Is(err, eval.ErrOption) {
+		return usageErrorf("%w", err)
+	}
+	if err != nil {
+		return err
+	}
+	r, l, err := a.openRunner(f)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	defer r.Close()
+	o := evalrun.Options{Version: versionLine(), Suite: suite.Name(), Settings: suite.Options(), Policies: policies, Model: r.Model(), Engine: f.identity(), Seed: f.suite.seed}
+	folder, err := evalrun.Open(f.out, o, thisMachine())
+	if errors.Is(err, evalrun.ErrChanged) {
+		return usageErrorf("%w", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if n := len(folder.Outcomes()); n > 0 {
+		a.notice("%s: taking up a run with %d outcomes", f.out, n)
+	}
+	bar := a.newEvalBar(o.Suite)
+	res, err := evalrun.Run(a.ctx, folder, suite, r, bar.show)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	return a.printResults(res, f.out)
+}
+
+// expandPolicies crosses policies with budgets; policies that name a budget or ratio, and full, are taken as they are.
+func expandPolicies(policies, budgets []string) ([]string, error) {
+	if len(policies) == 0 {
+		policies = []string{"full"}
+	}
+	var out []string
+	for _, p := range policies {
+		specs := []string{p}
+		if len(budgets) > 0 && p != "full" && !strings.Contains(p, "budget=") && !strings.Contains(p, "ratio=") {
+			if strings.Contains(p, "+") {
+				return nil, usageErrorf("--policy %s: write the budget into a composed policy", p)
+			}
+			sep := ":"
+			if strings.Contains(p, ":") {
+				sep = ","
+			}
+			specs = nil
+			for _, b := range budgets {
+				specs = append(specs, p+sep+"budget="+b)
+			}
+		}
+		for _, s := range specs {
+			if _, err := policy.Parse(s); err != nil {
+				return nil, usageErrorf("--policy %s: %v", s, err)
+			}
+			if slices.Contains(out, s) {
+				return nil, usageErrorf("--policy %s is given twice", s)
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// openRunner opens the model and a runner that opens one engine a policy on it.
+func (a *app) openRunner(f *evalFlags) (*eval.EngineRunner, *loaded, error) {
+	o, err := f.load.engineOptions()
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.KVBudgetBytes, err = (&kvFlags{tiers: f.tiers}).budget(); err != nil {
+		return nil, nil, err
+	}
+	if err := knownBackend(f.load.backend); err != nil {
+		return nil, nil, err
+	}
+	l, err := a.open(&f.load)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := eval.Model{Name: l.name, Vocab: l.model.Vocab, Context: o.Context}
+	if m.Context == 0 {
+		m.Context = l.model.Context
+	}
+	if m.Fingerprint, err = fingerprint(l.path); err != nil {
+		l.close()
+		return nil, nil, err
+	}
+	return eval.NewEngineRunner(m, l.tok, func(spec string) (*engine.Engine, error) {
+		o := o
+		o.Policy = spec
+		return engine.Open(l.model, o)
+	}), l, nil
+}
+
+// identity are the engine's options that change results or times.
+func (f *evalFlags) identity() map[string]any {
+	return map[string]any{"backend": f.load.backend, "threads": orInt(f.load.threads, runtime.GOMAXPROCS(0)), "exact": f.load.exact, "context": f.load.context,
+		"kv_type": f.load.kvType, "cache_type_k": f.load.ctk, "cache_type_v": f.load.ctv, "page_tokens": f.load.pageTokens, "chunk_tokens": f.load.chunk, "tiers": f.tiers}
+}
+
+func orInt(v, def int) int {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// fingerprint identifies model files by name-free content: size and a hash of the first and last MiB of a file, or of
+// every weights and configuration file of a folder.
+func fingerprint(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", dataErrorf("%v", err)
+	}
+	files := []string{path}
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return "", dataErrorf("%v", err)
+		}
+		files = nil
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); ext == ".safetensors" || ext == ".json" {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+	}
+	h := sha256.New()
+	for _, name := range files {
+		if err := hashEnds(h, name); err != nil {
+			return "", dataErrorf("%v", err)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12]), nil
+}
+
+func hashEnds(h io.Writer, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(h, info.Size())
+	const end = 1 << 20
+	if _, err := io.Copy(h, io.NewSectionReader(f, 0, end)); err != nil {
+		return err
+	}
+	_, err = io.Copy(h, io.NewSectionReader(f, max(0, info.Size()-end), end))
+	return err
+}
+
+// thisMachine is what machine.json records.
+func thisMachine() evalrun.Machine {
+	host, _ := os.Hostname()
+	return evalrun.Machine{Host: host, CPU: cpuid.CPU.BrandName, Kernels: kernels.Path(), Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		Command: os.Args, Started: time.Now().UTC().Format(time.RFC3339)}
+}
+
+// printResults writes the scores as a table.
+func (a *app) printResults(res *evalrun.Results, dir string) error {
+	for _, t := range res.Tasks {
+		failed := ""
+		if t.Failed > 0 {
+			failed = fmt.Sprintf("  %d failed", t.Failed)
+		}
+		fmt.Fprintf(a.stdout, "%-22s %-36s %9.3f ± %-8.3f n=%-4d%s\n", t.Task, t.Policy, t.Score.Score, t.StdErr, t.N, failed)
+	}
+	for _, p := range res.Policies {
+		if p.Mean != nil && len(res.Tasks) > len(res.Policies) {
+			fmt.Fprintf(a.stdout, "%-22s %-36s %9.3f ± %-8.3f\n", "mean of tasks", p.Policy, *p.Mean, p.StdErr)
+		}
+	}
+	a.notice("results in %s", filepath.Join(dir, "results.json"))
+	return nil
+}
+
+// evalBar is the one progress bar of an evaluation, on a terminal only.
+type evalBar struct {
+	a     *app
+	suite string
+	pb    *progressbar.ProgressBar
+}
+
+func (a *app) newEvalBar(suite string) *evalBar { return &evalBar{a: a, suite: suite} }
+
+func (b *evalBar) show(p evalrun.Progress) {
+	if b.a.quiet || !b.a.isTTY(b.a.stderr) {
+		return
+	}
+	if b.pb == nil {
+		b.pb = progressbar.NewOptions(p.Total, progressbar.OptionSetWriter(b.a.stderr), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionSetWidth(20), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	}
+	failed := ""
+	if p.Failed > 0 {
+		failed = fmt.Sprintf(", %d failed", p.Failed)
+	}
+	b.pb.Describe(fmt.Sprintf("%s: %s (%d/%d) %.2f%s", b.suite, p.Task, p.Task0, p.Tasks, p.Score.Score, failed))
+	_ = b.pb.Set(p.Done)
+}
+
+func (b *evalBar) done() {
+	if b.pb != nil {
+		_ = b.pb.Clear()
+	}
+}

@@ -1,0 +1,255 @@
+package eval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"terrace/engine"
+	"terrace/tokenizer"
+)
+
+// EngineRunner is a Runner on an engine a policy; the engines share the model's weights.
+type EngineRunner struct {
+	model Model
+	tok   *tokenizer.Tokenizer
+	open  func(policy string) (*engine.Engine, error)
+	// engines by policy, kept open for the next sample
+	engines map[string]*engine.Engine
+}
+
+// NewEngineRunner makes a Runner. open returns a new engine under a policy; Close closes them all.
+func NewEngineRunner(m Model, tok *tokenizer.Tokenizer, open func(policy string) (*engine.Engine, error)) *EngineRunner {
+	m.HasChat = tok.HasTemplate()
+	return &EngineRunner{model: m, tok: tok, open: open, engines: map[string]*engine.Engine{}}
+}
+
+// Close gives the engines back.
+func (r *EngineRunner) Close() error {
+	var err error
+	for _, e := range r.engines {
+		err = errors.Join(err, e.Close())
+	}
+	clear(r.engines)
+	return err
+}
+
+// Model implements Runner.
+func (r *EngineRunner) Model() Model { return r.model }
+
+// Now implements Runner.
+func (r *EngineRunner) Now() time.Time { return time.Now() }
+
+// Encode implements Runner.
+func (r *EngineRunner) Encode(text string) ([]int, error) { return r.tok.Encode(text, true, true) }
+
+// EncodePlain implements Runner.
+func (r *EngineRunner) EncodePlain(text string) ([]int, error) {
+	return r.tok.Encode(text, false, false)
+}
+
+// EncodeChat implements Runner.
+func (r *EngineRunner) EncodeChat(text string) ([]int, error) {
+	rendered, err := r.tok.RenderChat([]tokenizer.Message{{Role: "user", Content: text}}, true)
+	if err != nil {
+		return nil, err
+	}
+	return r.tok.EncodeChat(rendered)
+}
+
+// Decode implements Runner.
+func (r *EngineRunner) Decode(ids []int) string { return r.tok.Decode(ids, false) }
+
+// BOS implements Runner.
+func (r *EngineRunner) BOS() (int, bool) {
+	if !r.tok.AddsBOS() {
+		return 0, false
+	}
+	return r.tok.BOS()
+}
+
+// Prompt implements Runner.
+func (r *EngineRunner) Prompt(ctx context.Context, ids []int, policies []string, use func(int, Session, error) error) error {
+	for i, p := range policies {
+		s, err := r.prompt(ctx, ids, p)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			err = use(i, nil, err)
+		} else {
+			err = use(i, s, nil)
+			s.s.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prompt reads ids in a new session under a policy.
+func (r *EngineRunner) prompt(ctx context.Context, ids []int, policy string) (*engineSession, error) {
+	e := r.engines[policy]
+	if e == nil {
+		var err error
+		if e, err = r.open(policy); err != nil {
+			return nil, err
+		}
+		r.engines[policy] = e
+	}
+	begun := time.Now()
+	s, err := e.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	es := &engineSession{r: r, e: e, s: s, prompt: ids, policy: policy}
+	err = s.Prefill(ctx, ids, engine.PrefillHooks{Progress: func(int, int) { es.note() }})
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	es.prefill = time.Since(begun)
+	return es, nil
+}
+
+// engineSession is a Session.
+type engineSession struct {
+	r       *EngineRunner
+	e       *engine.Engine
+	s       *engine.Session
+	policy  string
+	prompt  []int
+	prefill time.Duration
+	peak    int64
+}
+
+// note keeps the largest KV of the session.
+func (s *engineSession) note() { s.peak = max(s.peak, s.s.Sequence().Bytes()) }
+
+// Logits implements Session.
+func (s *engineSession) Logits() []float32 { return s.s.Logits() }
+
+// Cost implements Session.
+func (s *engineSession) Cost() Cost {
+	m, seq := s.e.Model(), s.s.Sequence()
+	kept := 0
+	for l := range m.Layers {
+		for h := range m.KVHeads {
+			kept += seq.Tokens(l, h)
+		}
+	}
+	return Cost{Prefill: s.prefill, KVBytes: map[string]int64{"host": s.peak}, Kept: float64(kept) / float64(m.Layers*m.KVHeads)}
+}
+
+// Generate implements Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.
+func (s *engineSession) Generate(ctx context.Context, o Generate) (*Generation, error) {
+	g := &Generation{Finish: "length"}
+	last := time.Now()
+	for len(g.IDs) < o.MaxTokens {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		held := len(g.IDs) < o.MinTokens
+		isEnd := func(id int) bool { return s.r.tok.IsEOG(id) || slices.Contains(o.StopIDs, id) }
+		id, err := best(s.s.Logits(), func(id int) bool { return held && isEnd(id) })
+		if err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		if len(g.IDs) == 0 {
+			g.First = now.Sub(last)
+		} else {
+			g.Gaps = append(g.Gaps, now.Sub(last))
+		}
+		last = now
+		if isEnd(id) {
+			g.Finish = "stop"
+			return g, nil
+		}
+		g.IDs = append(g.IDs, id)
+		if len(g.IDs) < o.MaxTokens { // the last token's own pass would only be thrown away
+			if err := s.s.Decode(id); err != nil {
+				return nil, err
+			}
+			s.note()
+		}
+	}
+	return g, nil
+}
+
+// best is the id of the greatest logit that is not barred, the lowest id of equals.
+func best(logits []float32, barred func(id int) bool) (int, error) {
+	at, sum := -1, float32(0)
+	for i, v := range logits {
+		sum += v * 0 // NaN and Inf times 0 are NaN
+		if (at < 0 || v > logits[at]) && !barred(i) {
+			at = i
+		}
+	}
+	if sum != 0 || at < 0 {
+		return 0, fmt.Errorf("eval: %w", engine.ErrNotFinite)
+	}
+	return at, nil
+}
+
+// Force implements Session.
+func (s *engineSession) Force(ctx context.Context, ids []int, each func(int, []float32) error) error {
+	for i, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.s.Decode(id); err != nil {
+			return err
+		}
+		s.note()
+		if err := each(i, s.s.Logits()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Continue implements Session: on a fork, or, for a policy whose state belongs to one text, on a prompt read anew.
+func (s *engineSession) Continue(ctx context.Context, ids []int) ([]TokenScore, error) {
+	other := &engineSession{r: s.r, e: s.e, policy: s.policy}
+	var err error
+	if other.s, err = s.s.Fork(); errors.Is(err, engine.ErrOption) {
+		other, err = s.r.prompt(ctx, s.prompt, s.policy)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer other.s.Close()
+	scores := make([]TokenScore, 0, len(ids))
+	logits := other.s.Logits()
+	for i, id := range ids {
+		if id < 0 || id >= len(logits) {
+			return nil, fmt.Errorf("eval: token id %d, the model has %d: %w", id, len(logits), ErrOption)
+		}
+		greedy, err := best(logits, func(int) bool { return false })
+		if err != nil {
+			return nil, err
+		}
+		scores = append(scores, TokenScore{LogProb: float64(logits[id]) - LogSumExp(logits), Greedy: greedy == id})
+		if i+1 < len(ids) {
+			if err := other.Force(ctx, ids[i:i+1], func(_ int, l []float32) error { logits = l; return nil }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return scores, nil
+}
+
+// LogSumExp is ln Σ exp(x), computed in float64.
+func LogSumExp(x []float32) float64 {
+	peak := slices.Max(x)
+	sum := 0.0
+	for _, v := range x {
+		sum += math.Exp(float64(v - peak))
+	}
+	return float64(peak) + math.Log(sum)
+}

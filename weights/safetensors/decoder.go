@@ -1,8 +1,10 @@
 package safetensors
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -12,10 +14,14 @@ type decoder struct {
 	text []byte
 	at   int
 	err  error
+	seen []string // members of the tensor being read: a handful, cheaper than a map
 }
 
 // maxDepth bounds the nesting of values that nobody reads.
 const maxDepth = 16
+
+// maxMembers bounds the members of a tensor's object; the format has three.
+const maxMembers = 64
 
 func (d *decoder) failf(format string, args ...any) {
 	if d.err == nil {
@@ -29,7 +35,8 @@ func (d *decoder) header(f *File) {
 		d.failf("invalid start %q, want an object", d.text[0])
 		return
 	}
-	f.byName = map[string]int{}
+	room := min(bytes.Count(d.text, []byte("data_offsets")), len(d.text)/minEntryBytes, maxTensors)
+	f.byName, f.entries = make(map[string]int, room), make([]Entry, 0, room)
 	d.object(func(name string) {
 		if name == "__metadata__" {
 			if f.metadata != nil {
@@ -71,33 +78,32 @@ func (d *decoder) metadata() map[string]string {
 // entry reads {"dtype": …, "shape": …, "data_offsets": …}; other members are skipped.
 func (d *decoder) entry(name string) Entry {
 	e := Entry{Name: name}
-	seen := map[string]bool{}
+	var numbers [maxDims]int
+	d.seen = d.seen[:0]
 	d.object(func(key string) {
-		if seen[key] {
-			d.failf("tensor %q: duplicate key %q", name, key)
+		if len(d.seen) > maxMembers || slices.Contains(d.seen, key) {
+			d.failf("tensor %q: duplicate key %q, or more than %d", name, key, maxMembers)
 			return
 		}
-		seen[key] = true
+		d.seen = append(d.seen, key)
 		switch key {
 		case "dtype":
 			e.DType = d.string()
 		case "shape":
-			e.Shape = d.numbers(maxDims)
+			e.Shape = slices.Clone(d.numbers(numbers[:]))
 		case "data_offsets":
-			offsets := d.numbers(2)
+			offsets := d.numbers(numbers[:2])
 			if d.err == nil && len(offsets) != 2 {
 				d.failf("tensor %q: %d data_offsets, want 2", name, len(offsets))
 				return
 			}
-			if d.err == nil {
-				e.begin, e.end = offsets[0], offsets[1]
-			}
+			e.begin, e.end = numbers[0], numbers[1]
 		default:
 			d.skip(0)
 		}
 	})
-	for _, key := range []string{"dtype", "shape", "data_offsets"} {
-		if !seen[key] {
+	for _, key := range [...]string{"dtype", "shape", "data_offsets"} {
+		if !slices.Contains(d.seen, key) {
 			d.failf("tensor %q: %s is missing", name, key)
 		}
 	}
@@ -139,27 +145,27 @@ func (d *decoder) more(closing byte) (done bool) {
 	return true
 }
 
-// numbers reads an array of at most limit whole numbers from 0 to the largest int.
-func (d *decoder) numbers(limit int) []int {
-	list := []int{}
+// numbers reads an array of whole numbers from 0 to the largest int into list, as many as it has room for.
+func (d *decoder) numbers(list []int) []int {
+	n := 0
 	if !d.expect('[') {
 		return nil
 	}
 	if d.peek() == ']' {
 		d.at++
-		return list
+		return list[:0]
 	}
 	for d.err == nil {
-		if len(list) == limit {
-			d.failf("more than %d numbers in a shape or range", limit)
+		if n == len(list) {
+			d.failf("more than %d numbers in a shape or range", len(list))
 			return nil
 		}
-		list = append(list, d.number())
+		list[n], n = d.number(), n+1
 		if d.err != nil || d.more(']') {
 			break
 		}
 	}
-	return list
+	return list[:n]
 }
 
 // number reads a whole number without sign, fraction or exponent.
@@ -237,7 +243,7 @@ func (d *decoder) string() string {
 				return ""
 			}
 			d.at++
-			return string(raw)
+			return intern(raw)
 		case c == '\\':
 			return d.escaped(start)
 		case c < 0x20:
@@ -247,6 +253,16 @@ func (d *decoder) string() string {
 	}
 	d.failf("the header ends inside a string")
 	return ""
+}
+
+// intern returns a string; those that every tensor repeats are not made anew.
+func intern(raw []byte) string {
+	for _, known := range [...]string{"dtype", "shape", "data_offsets", "F32", "F16", "BF16", "I64", "U8"} {
+		if string(raw) == known {
+			return known
+		}
+	}
+	return string(raw)
 }
 
 var escapes = map[byte]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}

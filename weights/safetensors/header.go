@@ -14,7 +14,7 @@ const (
 	maxHeaderBytes = 100_000_000
 	maxTensors     = 1 << 18
 	maxDims        = 8
-	minEntryBytes  = 40 // `"a":{"dtype":"U8","shape":[],"data_offsets":[0,0]}` has 51
+	minEntryBytes  = 50 // `"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}`
 )
 
 func formatErrorf(format string, args ...any) error {

@@ -6,13 +6,17 @@ import (
 	"terrace/internal/kernels/ref"
 )
 
-// elemOps are the elementwise kernels of the selected path; arguments are checked and not empty.
-var elem = elemOps{
+// plainElem are the elementwise kernels without assembly.
+var plainElem = elemOps{
 	rmsNorm: ref.RMSNorm, layerNorm: ref.LayerNorm, add: ref.Add, mul: ref.Mul, scale: ref.Scale, axpy: ref.Axpy,
 	dot: ref.Dot, siluMul: ref.SiluMul, geluMul: ref.GeluMul, gelu: ref.Gelu, geluErf: ref.GeluErf,
 	geluErfMul: ref.GeluErfMul, relu: ref.ReLU, softcap: ref.Softcap, exp: ref.Exp, softmax: ref.Softmax,
 	max: ref.Max, maxAbs: ref.MaxAbs, argMax: ref.ArgMax, ropeNeox: ref.RopeNeox, ropeNorm: ref.RopeNorm,
+	toF16: ref.F32ToF16, toBF16: ref.F32ToBF16, fromF16: ref.F16ToF32, fromBF16: ref.BF16ToF32,
 }
+
+// elem are those of the selected path; arguments are checked.
+var elem = plainElem
 
 type elemOps struct {
 	rmsNorm            func(dst, x, w []float32, eps float32)
@@ -29,6 +33,8 @@ type elemOps struct {
 	max, maxAbs        func(x []float32) float32
 	argMax             func(x []float32) int
 	ropeNeox, ropeNorm func(x []float32, heads, d, rot int, cos, sin []float32)
+	toF16, toBF16      func(dst []uint16, src []float32)
+	fromF16, fromBF16  func(dst []float32, src []uint16)
 }
 
 func wantLen(op string, n int, lens ...int) {
@@ -145,6 +151,30 @@ func RopeNeox(x []float32, heads, d, rot int, cos, sin []float32) {
 func RopeNorm(x []float32, heads, d, rot int, cos, sin []float32) {
 	checkRope(x, heads, d, rot, cos, sin)
 	elem.ropeNorm(x, heads, d, rot, cos, sin)
+}
+
+// F32ToF16 rounds to float16, to nearest with ties to even; too large becomes infinite, NaN stays NaN.
+func F32ToF16(dst []uint16, src []float32) {
+	wantLen("F32ToF16", len(src), len(dst))
+	elem.toF16(dst, src)
+}
+
+// F32ToBF16 rounds to bfloat16, to nearest with ties to even; NaN stays NaN.
+func F32ToBF16(dst []uint16, src []float32) {
+	wantLen("F32ToBF16", len(src), len(dst))
+	elem.toBF16(dst, src)
+}
+
+// F16ToF32 widens float16 exactly.
+func F16ToF32(dst []float32, src []uint16) {
+	wantLen("F16ToF32", len(src), len(dst))
+	elem.fromF16(dst, src)
+}
+
+// BF16ToF32 widens bfloat16 exactly.
+func BF16ToF32(dst []float32, src []uint16) {
+	wantLen("BF16ToF32", len(src), len(dst))
+	elem.fromBF16(dst, src)
 }
 
 func checkRope(x []float32, heads, d, rot int, cos, sin []float32) {

@@ -35,8 +35,9 @@ func (e KVElem) ValueRowBytes(dim int) int {
 	return [...]int{4 * dim, 2 * dim, 2 * dim, dim + 2*groups, dim/2 + 4*groups}[e]
 }
 
-func half(b []byte, i int) float32 {
-	h := binary.LittleEndian.Uint16(b[2*i:])
+func half(b []byte, i int) float32 { return fromF16(binary.LittleEndian.Uint16(b[2*i:])) }
+
+func fromF16(h uint16) float32 {
 	sign, exp, frac := uint32(h>>15)<<31, uint32(h>>10&31), uint32(h&1023)
 	switch exp {
 	case 31:

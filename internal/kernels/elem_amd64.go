@@ -1,0 +1,273 @@
+//go:build amd64 && !purego
+
+package kernels
+
+import (
+	"math"
+
+	"terrace/internal/kernels/amd64/avx2"
+	"terrace/internal/kernels/amd64/avx512"
+	"terrace/internal/kernels/ref"
+)
+
+func init() {
+	onSelect(func(path isa) {
+		switch {
+		case path >= isaAVX512:
+			elem = elemAVX512
+		case path == isaAVX2:
+			elem = elemAVX2
+		default:
+			elem = plainElem
+		}
+	})
+}
+
+// elemASM is one path's assembly; n is a multiple of 16 and not 0.
+type elemASM struct {
+	add, mul          func(dst, x *float32, n int)
+	scale             func(x *float32, n int, s float32)
+	axpy              func(dst, x *float32, n int, a float32)
+	mulScale          func(dst, x, w *float32, n int, s float32)
+	normalise         func(dst, x, w, b *float32, n int, mean, s float32)
+	dot               func(x, y *float32, n int) float32
+	sum, sumSquares   func(x *float32, n int, mean float64) float64
+	siluMul, geluMul  func(dst, gate, up *float32, n int)
+	gelu, relu, exp   func(x *float32, n int)
+	softcap           func(x *float32, n int, limit float32)
+	expSum            func(x []float32, m float32) float32
+	max, maxAbs       func(x *float32, n int) (float32, bool)
+	ropeNeox          func(low, high, cos, sin *float32, n int)
+	ropeNorm          func(x, cos, sin *float32, n int)
+	toF16, toBF16     func(dst *uint16, src *float32, n int)
+	fromF16, fromBF16 func(dst *float32, src *uint16, n int)
+}
+
+var elemAVX512 = elemASM{
+	add: avx512.Add, mul: avx512.Mul, scale: avx512.Scale, axpy: avx512.Axpy, mulScale: avx512.MulScale,
+	normalise: avx512.Normalise, dot: avx512.Dot, sum: avx512.Sum, sumSquares: avx512.SumSquares, siluMul: avx512.SiluMul,
+	geluMul: avx512.GeluMul, gelu: avx512.Gelu, relu: avx512.ReLU, exp: avx512.Exp, softcap: avx512.Softcap,
+	expSum: avx512.ExpSum, max: avx512.Max, maxAbs: avx512.MaxAbs, ropeNeox: avx512.RopeNeox, ropeNorm: avx512.RopeNorm,
+	toF16: avx512.F32ToF16, toBF16: avx512.F32ToBF16, fromF16: avx512.F16ToF32, fromBF16: avx512.BF16ToF32,
+}.ops()
+
+var elemAVX2 = elemASM{
+	add: avx2.Add, mul: avx2.Mul, scale: avx2.Scale, axpy: avx2.Axpy, mulScale: avx2.MulScale,
+	normalise: avx2.Normalise, dot: avx2.Dot, sum: avx2.Sum, sumSquares: avx2.SumSquares, siluMul: avx2.SiluMul,
+	geluMul: avx2.GeluMul, gelu: avx2.Gelu, relu: avx2.ReLU, exp: avx2.Exp, softcap: avx2.Softcap,
+	expSum: avx2.ExpSum, max: avx2.Max, maxAbs: avx2.MaxAbs, ropeNeox: avx2.RopeNeox, ropeNorm: avx2.RopeNorm,
+	toF16: avx2.F32ToF16, fromF16: avx2.F16ToF32, fromBF16: avx2.BF16ToF32,
+}.ops()
+
+// whole is the part of n numbers that the assembly takes.
+func whole(n int) int { return n &^ 15 }
+
+// ops adapts the assembly to slices of any length: whole vectors there, the rest in plain Go.
+func (a elemASM) ops() elemOps {
+	o := plainElem
+	a.arithmetic(&o)
+	a.norms(&o)
+	a.activations(&o)
+	a.reductions(&o)
+	a.rotations(&o)
+	a.conversions(&o)
+	return o
+}
+
+func (a elemASM) arithmetic(o *elemOps) {
+	o.add = two(a.add, ref.Add)
+	o.mul = two(a.mul, ref.Mul)
+	o.scale = func(x []float32, s float32) {
+		n := whole(len(x))
+		if n > 0 {
+			a.scale(&x[0], n, s)
+		}
+		ref.Scale(x[n:], s)
+	}
+	o.axpy = func(dst []float32, f float32, x []float32) {
+		n := whole(len(x))
+		if n > 0 {
+			a.axpy(&dst[0], &x[0], n, f)
+		}
+		ref.Axpy(dst[n:], f, x[n:])
+	}
+}
+
+func two(asm func(dst, x *float32, n int), rest func(dst, x []float32)) func(dst, x []float32) {
+	return func(dst, x []float32) {
+		n := whole(len(x))
+		if n > 0 {
+			asm(&dst[0], &x[0], n)
+		}
+		rest(dst[n:], x[n:])
+	}
+}
+
+func (a elemASM) norms(o *elemOps) {
+	o.rmsNorm = func(dst, x, w []float32, eps float32) {
+		n := whole(len(x))
+		if n == 0 || w == nil {
+			ref.RMSNorm(dst, x, w, eps)
+			return
+		}
+		sum := a.sumSquares(&x[0], n, 0)
+		for _, v := range x[n:] {
+			sum += float64(v) * float64(v)
+		}
+		s := float32(1 / math.Sqrt(sum/float64(len(x))+float64(eps)))
+		a.mulScale(&dst[0], &x[0], &w[0], n, s)
+		for i := n; i < len(x); i++ {
+			dst[i] = x[i] * s * w[i]
+		}
+	}
+	o.layerNorm = func(dst, x, w, b []float32, eps float32) {
+		n := whole(len(x))
+		if n == 0 || w == nil || b == nil {
+			ref.LayerNorm(dst, x, w, b, eps)
+			return
+		}
+		mean := a.sum(&x[0], n, 0)
+		for _, v := range x[n:] {
+			mean += float64(v)
+		}
+		mean /= float64(len(x))
+		sq := a.sumSquares(&x[0], n, mean)
+		for _, v := range x[n:] {
+			sq += (float64(v) - mean) * (float64(v) - mean)
+		}
+		s := float32(1 / math.Sqrt(sq/float64(len(x))+float64(eps)))
+		a.normalise(&dst[0], &x[0], &w[0], &b[0], n, float32(mean), s)
+		for i := n; i < len(x); i++ {
+			dst[i] = (x[i]-float32(mean))*s*w[i] + b[i]
+		}
+	}
+}
+
+func (a elemASM) activations(o *elemOps) {
+	gated := func(asm func(dst, gate, up *float32, n int), rest func(dst, gate, up []float32)) func(dst, gate, up []float32) {
+		return func(dst, gate, up []float32) {
+			n := whole(len(gate))
+			if n > 0 {
+				asm(&dst[0], &gate[0], &up[0], n)
+			}
+			rest(dst[n:], gate[n:], up[n:])
+		}
+	}
+	one := func(asm func(x *float32, n int), rest func(x []float32)) func(x []float32) {
+		return func(x []float32) {
+			n := whole(len(x))
+			if n > 0 {
+				asm(&x[0], n)
+			}
+			rest(x[n:])
+		}
+	}
+	o.siluMul, o.geluMul = gated(a.siluMul, ref.SiluMul), gated(a.geluMul, ref.GeluMul)
+	o.gelu, o.relu, o.exp = one(a.gelu, ref.Gelu), one(a.relu, ref.ReLU), one(a.exp, ref.Exp)
+	o.softcap = func(x []float32, limit float32) {
+		n := whole(len(x))
+		if n > 0 {
+			a.softcap(&x[0], n, limit)
+		}
+		ref.Softcap(x[n:], limit)
+	}
+}
+
+func (a elemASM) reductions(o *elemOps) {
+	o.dot = func(x, y []float32) float32 {
+		n := whole(len(x))
+		if n == 0 {
+			return ref.Dot(x, y)
+		}
+		sum := a.dot(&x[0], &y[0], n)
+		if n < len(x) {
+			sum += ref.Dot(x[n:], y[n:])
+		}
+		return sum
+	}
+	extreme := func(asm func(x *float32, n int) (float32, bool), rest func(x []float32) float32) func(x []float32) float32 {
+		return func(x []float32) float32 {
+			n := whole(len(x))
+			if n == 0 {
+				return rest(x)
+			}
+			top, nan := asm(&x[0], n)
+			if nan {
+				return float32(math.NaN())
+			}
+			if n < len(x) {
+				top = max(top, rest(x[n:]))
+			}
+			return top
+		}
+	}
+	o.max, o.maxAbs = extreme(a.max, ref.Max), extreme(a.maxAbs, ref.MaxAbs)
+	o.argMax = func(x []float32) int {
+		top := o.max(x)
+		for i, v := range x {
+			if v == top {
+				return i
+			}
+		}
+		return ref.ArgMax(x) // none, or NaN among them
+	}
+	o.softmax = func(x []float32) {
+		n := whole(len(x))
+		if n == 0 {
+			ref.Softmax(x)
+			return
+		}
+		top := o.max(x)
+		sum := float64(a.expSum(x[:n], top))
+		sum += float64(ref.ExpSum(x[n:], top))
+		o.scale(x, float32(1/sum))
+	}
+}
+
+func (a elemASM) rotations(o *elemOps) {
+	o.ropeNeox = func(x []float32, heads, d, rot int, cos, sin []float32) {
+		half := rot / 2
+		if half%16 != 0 || half == 0 {
+			ref.RopeNeox(x, heads, d, rot, cos, sin)
+			return
+		}
+		for h := range heads {
+			a.ropeNeox(&x[h*d], &x[h*d+half], &cos[0], &sin[0], half)
+		}
+	}
+	o.ropeNorm = func(x []float32, heads, d, rot int, cos, sin []float32) {
+		if rot%32 != 0 || rot == 0 {
+			ref.RopeNorm(x, heads, d, rot, cos, sin)
+			return
+		}
+		for h := range heads {
+			a.ropeNorm(&x[h*d], &cos[0], &sin[0], rot/2)
+		}
+	}
+}
+
+func (a elemASM) conversions(o *elemOps) {
+	narrow := func(asm func(dst *uint16, src *float32, n int), rest func(dst []uint16, src []float32)) func(dst []uint16, src []float32) {
+		if asm == nil {
+			return rest
+		}
+		return func(dst []uint16, src []float32) {
+			n := whole(len(src))
+			if n > 0 {
+				asm(&dst[0], &src[0], n)
+			}
+			rest(dst[n:], src[n:])
+		}
+	}
+	widen := func(asm func(dst *float32, src *uint16, n int), rest func(dst []float32, src []uint16)) func(dst []float32, src []uint16) {
+		return func(dst []float32, src []uint16) {
+			n := whole(len(src))
+			if n > 0 {
+				asm(&dst[0], &src[0], n)
+			}
+			rest(dst[n:], src[n:])
+		}
+	}
+	o.toF16, o.toBF16 = narrow(a.toF16, ref.F32ToF16), narrow(a.toBF16, ref.F32ToBF16)
+	o.fromF16, o.fromBF16 = widen(a.fromF16, ref.F16ToF32), widen(a.fromBF16, ref.BF16ToF32)
+}

@@ -6,6 +6,7 @@ type machine struct {
 	quantize func(act *byte, rows, row int, x *float32, records int)
 	tiles    [64]tileKernels   // by quant.Type, quantised types
 	panels   [64][]panelKernel // by quant.Type, float types; F32 also serves unpacked panels
+	pack     [64]packKernel    // by quant.Type; nil: plain Go packs the type
 	matrix   *matrixUnit       // nil without AMX
 }
 
@@ -25,6 +26,9 @@ type dotKernel struct {
 	rows int
 	run  func(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 }
+
+// packKernel packs 16 whole rows of so many blocks.
+type packKernel func(dst, src *byte, rowBytes uintptr, blocks int)
 
 type panelKernel struct {
 	rows int

@@ -46,6 +46,11 @@ var avx512Machine = machine{
 		quant.F16:  {{8, avx512.PanelF16x8}, {4, avx512.PanelF16x4}, {2, avx512.PanelF16x2}, {1, avx512.PanelF16x1}},
 		quant.BF16: {{8, avx512.PanelBF16x8}, {4, avx512.PanelBF16x4}, {2, avx512.PanelBF16x2}, {1, avx512.PanelBF16x1}},
 	},
+	pack: [64]packKernel{
+		quant.Q4_0: avx512.PackQ4_0, quant.Q4_1: avx512.PackQ4_1, quant.Q5_0: avx512.PackQ5_0, quant.Q5_1: avx512.PackQ5_1,
+		quant.Q8_0: avx512.PackQ8_0, quant.Q4_K: avx512.PackQ4_K, quant.Q5_K: avx512.PackQ5_K, quant.Q6_K: avx512.PackQ6_K,
+		quant.IQ4_NL: avx512.PackQ4_0, quant.F16: avx512.PackHalves, quant.BF16: avx512.PackHalves, quant.F32: avx512.PackWords,
+	},
 }
 
 var avx2Machine = machine{
@@ -78,6 +83,7 @@ var amxMachine = machine{
 	quantize: avx512Machine.quantize,
 	tiles:    avx512Machine.tiles,
 	panels:   avx512Machine.panels,
+	pack:     avx512Machine.pack,
 	matrix: &matrixUnit{
 		round:    amx.Round,
 		multiply: amx.Tiles,

@@ -3,6 +3,7 @@
 package kernels
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -73,6 +74,32 @@ func TestIntegerKernelsStayInside(t *testing.T) {
 				d.run(&dst[0], tileRows*4, &tile[0], &act[0], cols/recordCols)
 				panel := floatsOf(guarded(t, cols*tileRows*4, head))
 				k.unpack(&panel[0], &tile[0], 0, cols/recordCols)
+			}
+		}
+	})
+}
+
+// TestPackKernelsEqualPlainGo: bit for bit, and without touching a byte outside the rows or the tile.
+func TestPackKernelsEqualPlainGo(t *testing.T) {
+	eachGuard(t, func(t *testing.T, head bool) {
+		for _, typ := range quant.Types() {
+			if simd.pack[typ] == nil {
+				continue
+			}
+			for blocks := 1; blocks <= 5; blocks++ {
+				cols := blocks * max(2, typ.BlockLen())
+				w := guarded(t, tileRows*typ.RowBytes(cols), head)
+				copy(w, randomWeights(rand.New(rand.NewPCG(4, uint64(blocks))), typ, tileRows, cols))
+				m := newMatrix(t, typ, tileRows, cols, w)
+				got, want := guarded(t, m.tile, head), make([]byte, m.tile)
+				m.packTile(got, 0)
+				machine := simd
+				simd = nil
+				m.packTile(want, 0)
+				simd = machine
+				if !bytes.Equal(got, want) {
+					t.Errorf("%v, %d columns: tiles differ", typ, cols)
+				}
 			}
 		}
 	})

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"encoding/binary"
+	"math"
 
 	"terrace/internal/kernels/quant"
 )
@@ -58,6 +59,9 @@ func (f *tileFormat) spanBytes() int { return f.headerBytes + f.records*f.record
 
 // packTile packs weight rows row0.. of m into dst, a zeroed tile.
 func (m *Matrix) packTile(dst []byte, row0 int) {
+	if m.packTileSIMD(dst, row0) {
+		return
+	}
 	f := tileFormats[m.typ]
 	for r := range min(tileRows, m.rows-row0) {
 		row := m.data[(row0+r)*m.rowBytes : (row0+r+1)*m.rowBytes]
@@ -70,6 +74,23 @@ func (m *Matrix) packTile(dst []byte, row0 int) {
 			f.pack(dst[b*span:(b+1)*span], r, row[b*f.blockBytes:(b+1)*f.blockBytes])
 		}
 	}
+}
+
+// packTileSIMD is packTile where the selected path has a kernel for it: whole tiles, whole blocks (float types two
+// columns at a time), and rows near enough for 32-bit offsets.
+func (m *Matrix) packTileSIMD(dst []byte, row0 int) bool {
+	if simd == nil || simd.pack[m.typ] == nil || row0+tileRows > m.rows || m.rowBytes > math.MaxInt32/tileRows {
+		return false
+	}
+	blockBytes := m.typ.BlockBytes()
+	if m.typ.BlockLen() == 1 {
+		blockBytes = 4
+	}
+	if m.rowBytes%blockBytes != 0 {
+		return false
+	}
+	simd.pack[m.typ](&dst[0], &m.data[row0*m.rowBytes], uintptr(m.rowBytes), m.rowBytes/blockBytes)
+	return true
 }
 
 func packFloats(dst []byte, r int, row []byte, elemBytes int) {

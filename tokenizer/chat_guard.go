@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"fmt"
-	"strings"
 
 	controls "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
 	"github.com/nikolalohinski/gonja/v2/exec"
@@ -267,6 +266,3 @@ func (m *macroNode) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) er
 	}))
 	return nil
 }
-
-// reserved reports whether a template may not assign to a name.
-func reserved(name string) bool { return strings.HasPrefix(name, "\x00") }

@@ -72,7 +72,7 @@ var preTokenizers = func() map[string]preTokenizer {
 	add(preTokenizer{stages: llama3Split, ignoreMerges: true, addBOS: true}, "llama-bpe", "llama3",
 		"llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano")
 	add(preTokenizer{stages: llama3Split}, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe")
-	add(preTokenizer{stages: qwen2Split}, "qwen2", "stablelm2", "hunyuan", "solar-open", "megrez",
+	add(preTokenizer{stages: qwen2Split}, "qwen", "qwen2", "qwen3", "stablelm2", "hunyuan", "solar-open", "megrez",
 		"deepseek-r1-qwen", "kormo", "f2llmv2", "grok-2", "bailingmoe", "bailingmoe2", "llada-moe")
 	add(preTokenizer{stages: words(qwen35Rules.word)}, "qwen35")
 	add(preTokenizer{stages: words(turkishRules.word)}, "ufakzeka")
@@ -101,17 +101,17 @@ func PreTokenizers() []string {
 // BOS token when their file does not say (llama.cpp's rule).
 func PreAddsBOS(name string) bool { return preTokenizers[name].addBOS }
 
-// closestPre returns the known name nearest to an unknown one: by edit
-// distance, ties to the longer common prefix, then alphabetically; "default"
-// when nothing is near (more than half of the letters differ).
+// closestPre returns the known name nearest to an unknown one: the smallest
+// edit distance less the length of the common prefix, alphabetically first on
+// ties; "default" when more than half of the letters differ.
 func closestPre(name string) string {
-	best, bestCost := "default", len(name)/2*2+1
+	best, bestCost := "default", len(name)/2+1
 	for _, known := range PreTokenizers() {
 		common := 0
 		for common < min(len(known), len(name)) && known[common] == name[common] {
 			common++
 		}
-		if cost := 2*editDistance(name, known) - min(common, 1); cost < bestCost {
+		if cost := editDistance(name, known) - common; cost < bestCost {
 			best, bestCost = known, cost
 		}
 	}

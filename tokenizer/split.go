@@ -1,7 +1,5 @@
 package tokenizer
 
-import "unicode/utf8"
-
 // A stage cuts a piece of text into consecutive words: it calls emit with
 // every word in order, and the words joined are the piece (a stage that
 // removes or changes text says so). first is true for a piece that starts
@@ -108,20 +106,6 @@ func exactDigits(n int) isolate {
 			}
 		}
 		return i + n
-	}
-}
-
-// runeRuns matches a maximal run of runes for which in is true.
-func runeRuns(in func(r rune) bool) isolate {
-	return func(s string, i int) int {
-		for i < len(s) {
-			r, n := utf8.DecodeRuneInString(s[i:])
-			if (r == utf8.RuneError && n == 1) || !in(r) {
-				break
-			}
-			i += n
-		}
-		return i
 	}
 }
 

@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"math"
+
+	"terrace/internal/kernels"
+)
 
 // expectedAttention keeps the tokens that queries still to come are expected to attend to (Devoto et al. 2025, kvpress):
 // the prompt's queries before RoPE are taken as Gaussian, their mean μ and covariance Σ are rotated by the average RoPE of
@@ -14,14 +18,16 @@ type expectedAttention struct {
 	covariance, vnorm bool
 	epsilon           float64
 
-	buf    []float32
-	rope   []float32 // [KeyDim, KeyDim]: average rotation
-	ropeOf int       // position that rope was averaged from, -1 = none
-	layer  int       // layer whose rotation rope is
-	mean   []float64
-	cov    []float64
-	tmp    []float64
-	logits []float64
+	buf         []float32
+	turn, cross []float64 // average rotation: what each dimension gets from itself and from its partner
+	partner     []int
+	ropeOf      int // position that the rotation was averaged from, -1 = none
+	layer       int // layer whose rotation it is
+	mean        []float64
+	cov         []float64
+	lower       []float32
+	tmp         []float64
+	logits      []float64
 }
 
 func init() {
@@ -83,86 +89,103 @@ func (p *expectedAttention) Score(l *Layer, _ int, dst [][]float32) {
 	}
 }
 
-// averageRope computes the mean of the rotation matrices of the next positions by rotating unit vectors.
+// averageRope computes the mean of the rotation matrices of the next positions. Each dimension is turned together with one
+// other (its partner) or with none, so two vectors that hold one member of each pair show all of a rotation.
 func (p *expectedAttention) averageRope(l *Layer) {
 	if p.ropeOf == l.N && p.layer == l.Index {
 		return
 	}
 	p.ropeOf, p.layer = l.N, l.Index
+	p.pair(l)
 	d := l.KeyDim
-	p.rope = sized(p.rope, d*d)
-	p.buf = sized(p.buf, d)
-	sum := make([]float64, d)
-	for c := range d {
-		clear(sum)
-		for pos := l.N; pos < l.N+p.future; pos++ {
-			clear(p.buf)
-			p.buf[c] = 1
+	p.turn, p.cross = sized(p.turn, d), sized(p.cross, d)
+	clear(p.turn)
+	clear(p.cross)
+	scale := 1 / float64(p.future)
+	for pos := l.N; pos < l.N+p.future; pos++ {
+		for second := range 2 {
+			for i := range p.buf {
+				p.buf[i] = 0
+				if (p.partner[i] < i) == (second == 1) {
+					p.buf[i] = 1
+				}
+			}
 			l.Rope.Rotate(p.buf, pos)
 			for i, v := range p.buf {
-				sum[i] += float64(v)
+				if (p.partner[i] < i) == (second == 1) {
+					p.turn[i] += float64(v) * scale
+				} else {
+					p.cross[i] += float64(v) * scale
+				}
 			}
-		}
-		for i, v := range sum {
-			p.rope[i*d+c] = float32(v / float64(p.future))
 		}
 	}
 }
 
-// statistics fills mean with Rμ/√d and cov with RΣRᵀ/2d of a head.
+// pair finds each dimension's partner by rotating unit vectors; one that turns with none is its own partner.
+func (p *expectedAttention) pair(l *Layer) {
+	p.partner, p.buf = sized(p.partner, l.KeyDim), sized(p.buf, l.KeyDim)
+	for c := range p.partner {
+		clear(p.buf)
+		p.buf[c] = 1
+		l.Rope.Rotate(p.buf, 1)
+		p.partner[c] = c
+		for i, v := range p.buf {
+			if i != c && v != 0 {
+				p.partner[c] = i
+			}
+		}
+	}
+}
+
+// statistics fills mean with Rμ/√d and cov with RΣRᵀ/2d of a head; row i of R has turn[i] at i and cross[i] at its partner.
 func (p *expectedAttention) statistics(l *Layer, head int) {
 	d := l.KeyDim
 	p.tmp, p.mean, p.cov = sized(p.tmp, d*d), sized(p.mean, d), sized(p.cov, d*d)
 	l.Stats.Mean(head, p.tmp[:d])
 	for i := range d {
-		p.mean[i] = rowDot(p.rope[i*d:(i+1)*d], p.tmp[:d]) / math.Sqrt(float64(d))
+		p.mean[i] = (p.turn[i]*p.tmp[i] + p.cross[i]*p.tmp[p.partner[i]]) / math.Sqrt(float64(d))
 	}
 	if !p.covariance {
 		return
 	}
 	l.Stats.Covariance(head, p.cov)
-	for i := range d { // tmp = R·Σ (Σ is symmetric)
+	for i := range d { // tmp = R·Σ
+		row, other := p.cov[i*d:(i+1)*d], p.cov[p.partner[i]*d:(p.partner[i]+1)*d]
 		for j := range d {
-			p.tmp[i*d+j] = rowDot(p.rope[i*d:(i+1)*d], p.cov[j*d:(j+1)*d])
+			p.tmp[i*d+j] = p.turn[i]*row[j] + p.cross[i]*other[j]
 		}
 	}
 	for i := range d { // cov = tmp·Rᵀ
+		row := p.tmp[i*d : (i+1)*d]
 		for j := range d {
-			p.cov[i*d+j] = rowDot(p.rope[j*d:(j+1)*d], p.tmp[i*d:(i+1)*d]) / float64(2*d)
+			p.cov[i*d+j] = (p.turn[j]*row[j] + p.cross[j]*row[p.partner[j]]) / float64(2*d)
 		}
 	}
-}
-
-func rowDot(a []float32, b []float64) float64 {
-	var sum float64
-	for i, v := range a {
-		if v != 0 {
-			sum += float64(v) * b[i]
-		}
-	}
-	return sum
 }
 
 // expect fills logits with mean·k + k·cov·k of each key from an index on. cov is symmetric: only its lower half is read.
 func (p *expectedAttention) expect(l *Layer, kvHead, from int) {
 	d := l.KeyDim
 	p.logits = sized(p.logits, l.Tokens(kvHead)-from)
+	p.lower = sized(p.lower, d*d)
+	for r := range d { // kᵀΣk = Σ_r k_r·(2·Σ_{c<r} Σ_rc·k_c + Σ_rr·k_r)
+		for c := range r {
+			p.lower[r*d+c] = float32(2 * p.cov[r*d+c])
+		}
+		p.lower[r*d+r] = float32(p.cov[r*d+r])
+	}
 	eachKey(l, kvHead, &p.buf, func(i int, key []float32) {
 		if i < from {
 			return
 		}
 		var sum float64
 		for r, k := range key {
-			part := p.mean[r]
+			part := float32(p.mean[r])
 			if p.covariance {
-				row := p.cov[r*d : r*d+r]
-				var below float64
-				for c, v := range row {
-					below += v * float64(key[c])
-				}
-				part += 2*below + p.cov[r*d+r]*float64(k)
+				part += kernels.Dot(p.lower[r*d:r*d+r+1], key[:r+1])
 			}
-			sum += part * float64(k)
+			sum += float64(part * k)
 		}
 		p.logits[i-from] = sum
 	})

@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"math"
+
+	"terrace/internal/kernels"
+)
 
 // flexPrefill decides per head and prompt which blocks of the prefill attention to compute (Lai et al. 2025, arXiv
 // 2502.20766; algorithms.md 5.8). The last block of queries is the sample: its weights, summed per key block, are compared
@@ -121,7 +125,7 @@ func (p *flexPrefill) sample(l *Layer, h, cols int) {
 func (p *flexPrefill) product(l *Layer, h, row, col int) float32 {
 	d, g := l.KeyDim, h/l.Group()
 	q := p.meanQ[(row*l.Heads+h)*d : (row*l.Heads+h+1)*d]
-	return dot(q, p.meanK[(col*l.KVHeads+g)*d:(col*l.KVHeads+g+1)*d])
+	return kernels.Dot(q, p.meanK[(col*l.KVHeads+g)*d:(col*l.KVHeads+g+1)*d])
 }
 
 // divergence is the root of the Jensen-Shannon divergence (natural logarithm) of truth and guess.

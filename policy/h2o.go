@@ -1,5 +1,7 @@
 package policy
 
+import "terrace/internal/kernels"
+
 // h2o keeps heavy hitters, the tokens with the largest attention summed over every query so far, and the most recent ones
 // (Zhang et al. 2023, arXiv 2306.14048; algorithms.md 5.2). The cache is cut once after the prompt, by the column sums of
 // its attention, and then at each step by the running sums: of the tokens that aren't recent the one with the smallest sum
@@ -97,9 +99,7 @@ func (p *h2o) observe(l *Layer) *layerSums {
 	for g := range s.sum {
 		s.align(g, l.Pos[g])
 		for _, mass := range l.Mass[g*group : (g+1)*group] {
-			for i, w := range mass[:len(s.sum[g])] {
-				s.sum[g][i] += w
-			}
+			kernels.Add(s.sum[g], mass[:len(s.sum[g])])
 		}
 	}
 	return s

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"math"
+
+	"terrace/internal/kernels"
 )
 
 // infinigen speculates which tokens the next layer will read while this one computes (Lee et al. 2024, arXiv 2406.19707;
@@ -88,7 +90,7 @@ func (p *infinigen) Project(l *Layer, kvHead int, dst []float32) {
 		for h := kvHead * group; h < (kvHead+1)*group; h++ {
 			q := l.Queries[(r*l.Heads+h)*d : (r*l.Heads+h+1)*d]
 			for c := range d {
-				energy[c] += float32(math.Abs(float64(dot(basis[c*d:(c+1)*d], q))))
+				energy[c] += float32(math.Abs(float64(kernels.Dot(basis[c*d:(c+1)*d], q))))
 			}
 		}
 	}
@@ -133,7 +135,7 @@ func (p *infinigen) distances(l *Layer, g int, dst []float32) (wanted int) {
 	queries := l.queries(g)
 	for h := range group {
 		for c := range rank {
-			p.q[h*rank+c] = dot(p.layers[l.Index][g][c*d:(c+1)*d], queries[h*d:(h+1)*d])
+			p.q[h*rank+c] = kernels.Dot(p.layers[l.Index][g][c*d:(c+1)*d], queries[h*d:(h+1)*d])
 		}
 	}
 	l.Scores.Approx(g, p.q, group, p.scores)
@@ -156,21 +158,4 @@ func (p *infinigen) distances(l *Layer, g int, dst []float32) (wanted int) {
 		}
 	}
 	return wanted
-}
-
-// dot is the product of two vectors, four sums at a time.
-func dot(a, b []float32) float32 {
-	b = b[:len(a)]
-	var s0, s1, s2, s3 float32
-	i := 0
-	for ; i+4 <= len(a); i += 4 {
-		s0 += a[i] * b[i]
-		s1 += a[i+1] * b[i+1]
-		s2 += a[i+2] * b[i+2]
-		s3 += a[i+3] * b[i+3]
-	}
-	for ; i < len(a); i++ {
-		s0 += a[i] * b[i]
-	}
-	return (s0 + s1) + (s2 + s3)
 }

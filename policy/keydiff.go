@@ -1,11 +1,13 @@
 package policy
 
+import "terrace/internal/kernels"
+
 // keydiff keeps the keys that differ most from the rest: score = -cos(k, anchor), the anchor being the mean of the
 // normalised keys of the KV head (Park et al. 2025, arXiv 2504.15364). One pass for the anchor, one for the scores.
 type keydiff struct {
 	scored
 	buf    []float32
-	anchor []float64
+	anchor []float32
 }
 
 func init() {
@@ -24,28 +26,18 @@ func (p *keydiff) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
 
 // Score is the negative cosine of each key with the anchor.
 func (p *keydiff) Score(l *Layer, _ int, dst [][]float32) {
+	p.anchor = sized(p.anchor, l.KeyDim)
 	for g, row := range dst {
-		p.anchor = sized(p.anchor, l.KeyDim)
 		clear(p.anchor)
 		eachKey(l, g, &p.buf, func(i int, key []float32) {
-			length := max(norm(key), 1e-12)
-			row[i] = float32(length)
-			for j, v := range key {
-				p.anchor[j] += float64(v) / length
-			}
+			length := float32(max(norm(key), 1e-12))
+			row[i] = length
+			kernels.Axpy(p.anchor, 1/length, key)
 		})
-		var anchorNorm float64
-		p.buf = sized(p.buf, l.KeyDim)
-		for j, v := range p.anchor {
-			p.buf[j] = float32(v / float64(len(row)))
-		}
-		anchorNorm = max(norm(p.buf[:l.KeyDim]), 1e-8)
+		kernels.Scale(p.anchor, 1/float32(len(row)))
+		anchorNorm := float32(max(norm(p.anchor), 1e-8))
 		eachKey(l, g, &p.buf, func(i int, key []float32) {
-			var dot float64
-			for j, v := range key {
-				dot += float64(v) * p.anchor[j]
-			}
-			row[i] = float32(-dot / float64(len(row)) / (max(float64(row[i]), 1e-8) * anchorNorm))
+			row[i] = -kernels.Dot(key, p.anchor) / (max(row[i], 1e-8) * anchorNorm)
 		})
 	}
 }

@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"math"
+
+	"terrace/internal/kernels"
+)
 
 // knorm keeps the tokens whose keys have the smallest L2 norm: low-norm keys draw attention (Devoto et al. 2024,
 // arXiv 2406.11430). literal=true drops low norms instead, as EvicPress's text has it (algorithms.md 4.7).
@@ -37,11 +41,5 @@ func (p *knorm) Score(l *Layer, _ int, dst [][]float32) {
 	}
 }
 
-// norm is the L2 norm of a vector, summed in float64.
-func norm(x []float32) float64 {
-	var sum float64
-	for _, v := range x {
-		sum += float64(v) * float64(v)
-	}
-	return math.Sqrt(sum)
-}
+// norm is the L2 norm of a vector.
+func norm(x []float32) float64 { return math.Sqrt(float64(kernels.Dot(x, x))) }

@@ -1,5 +1,7 @@
 package policy
 
+import "terrace/internal/kernels"
+
 // observedAttention keeps the tokens with the largest average attention weight over the whole prompt: H2O's column sums,
 // divided by the number of queries that can see the column, averaged over the heads of a group (kvpress's reading of Zhang
 // et al. 2023, arXiv 2306.14048).
@@ -25,9 +27,7 @@ func (p *observedAttention) Score(l *Layer, _ int, dst [][]float32) {
 	for g, row := range dst {
 		clear(row)
 		for h := g * group; h < (g+1)*group; h++ {
-			for i, mass := range l.Mass[h] {
-				row[i] += mass
-			}
+			kernels.Add(row, l.Mass[h][:len(row)])
 		}
 		for i, pos := range l.Pos[g] {
 			seen := l.N - int(pos)

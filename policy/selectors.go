@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"math"
+
+	"terrace/internal/kernels"
+)
 
 // chooser is embedded by selectors: a budget, layers that read everything, tokens that are read in any case, and the
 // combination of a group's scores into one ranking.
@@ -90,9 +94,7 @@ func (c *chooser) merge(group, n int, scale float32) []float32 {
 		case groupSoftmax:
 			softmaxRow(row, scale)
 		}
-		for i, s := range row {
-			c.merged[i] += s
-		}
+		kernels.Add(c.merged, row)
 	}
 	return c.merged
 }
@@ -115,17 +117,6 @@ func (c *chooser) forced(dst []int32, scores []float32, target, sinks, recent in
 
 // softmaxRow turns raw products, times scale, into weights in place.
 func softmaxRow(x []float32, scale float32) {
-	top := -infinity
-	for _, v := range x {
-		top = max(top, v)
-	}
-	var sum float32
-	for i, v := range x {
-		x[i] = float32(math.Exp(float64((v - top) * scale)))
-		sum += x[i]
-	}
-	inv := 1 / sum
-	for i := range x {
-		x[i] *= inv
-	}
+	kernels.Scale(x, scale)
+	kernels.Softmax(x)
 }

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"slices"
+
+	"terrace/internal/kernels"
 )
 
 // slimInfer prunes whole blocks of the prompt's hidden states while it is being read (SlimInfer, algorithms.md 3). After the
@@ -174,7 +176,7 @@ func (p *slimInfer) want(l *Layer, s *slimStage) {
 	for b := range s.blocks {
 		best := -infinity
 		for r := s.starts[b]; r < s.starts[b+1]; r++ {
-			best = max(best, dot(p.query, s.reps[int(r)*width:int(r+1)*width]))
+			best = max(best, kernels.Dot(p.query, s.reps[int(r)*width:int(r+1)*width]))
 		}
 		p.scores[b] = best
 	}

@@ -1,5 +1,7 @@
 package policy
 
+import "terrace/internal/kernels"
+
 // snapKV keeps the prompt tokens that the last window_size queries attend to (Li et al. 2024, arXiv 2404.14469): their
 // softmax weights, averaged over the window, smoothed over neighbours by average pooling, averaged over the heads of a
 // group. The window itself always stays.
@@ -47,9 +49,8 @@ func (p *snapKV) Score(l *Layer, _ int, dst [][]float32) {
 		n := max(len(row)-p.window, 0)
 		for h := g * group; h < (g+1)*group; h++ {
 			p.head = sized(p.head, n)
-			for i := range p.head {
-				p.head[i] = l.Mass[h][i] / float32(l.MassRows)
-			}
+			copy(p.head, l.Mass[h])
+			kernels.Scale(p.head, 1/float32(l.MassRows))
 			pool(row[:n], p.head, p.kernel, 1/float32(group))
 		}
 	}

@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"math"
+
+	"terrace/internal/kernels"
+)
 
 // sparQ reads a few dimensions of every key, estimates the attention from them, and reads the best tokens whole (Ribar et
 // al. 2023, arXiv 2312.04985; algorithms.md 2.2 and 5.6). Per KV head: I = the rank dimensions with the largest |q| (summed
@@ -64,9 +68,7 @@ func (p *sparQ) Select(l *Layer, read *Picks) {
 		for h := range group {
 			row := p.scores[h*n : (h+1)*n]
 			softmaxRow(row, p.temperature(q[h*l.KeyDim:(h+1)*l.KeyDim]))
-			for i, s := range row {
-				p.sum[i] += s
-			}
+			kernels.Add(p.sum, row)
 		}
 		old := max(n-local, 0)
 		picks := p.pick.best(read.Heads[g], p.sum[:old], target-local, 0)

@@ -1,5 +1,7 @@
 package policy
 
+import "terrace/internal/kernels"
+
 // QueryStats accumulates, per query head, the mean and covariance of queries before RoPE. The engine adds the rows of the
 // prompt as they pass (chunks in any size; the sums run in order, in float64), policies read.
 type QueryStats struct {
@@ -7,6 +9,7 @@ type QueryStats struct {
 	Count      int
 
 	sum   []float64 // [Heads*Dim]
+	block []float32
 	outer []float64 // [Heads][Dim, Dim], lower triangle: Σ q qᵀ
 }
 
@@ -15,21 +18,32 @@ func NewQueryStats(heads, dim int) *QueryStats {
 	return &QueryStats{Heads: heads, Dim: dim, sum: make([]float64, heads*dim), outer: make([]float64, heads*dim*dim)}
 }
 
-// Add takes rows of queries [rows, Heads*Dim] before RoPE. It costs rows·Heads·Dim²/2 multiply-adds.
+// Add takes rows of queries [rows, Heads*Dim] before RoPE. It costs rows·Heads·Dim²/2 multiply-adds: float32 sums over up
+// to 64 rows at a time, added up in float64.
 func (s *QueryStats) Add(queries []float32, rows int) {
-	width := s.Heads * s.Dim
+	for rows > 0 {
+		n := min(rows, 64)
+		s.addBlock(queries, n)
+		queries, rows = queries[n*s.Heads*s.Dim:], rows-n
+	}
+}
+
+func (s *QueryStats) addBlock(queries []float32, rows int) {
+	d, width := s.Dim, s.Heads*s.Dim
+	s.block = sized(s.block, d*d)
 	for h := range s.Heads {
-		outer := s.outer[h*s.Dim*s.Dim : (h+1)*s.Dim*s.Dim]
-		sum := s.sum[h*s.Dim : (h+1)*s.Dim]
+		clear(s.block)
 		for r := range rows {
-			q := queries[r*width+h*s.Dim : r*width+(h+1)*s.Dim]
+			q := queries[r*width+h*d : r*width+(h+1)*d]
 			for i, x := range q {
-				v := float64(x)
-				sum[i] += v
-				row := outer[i*s.Dim : i*s.Dim+i+1]
-				for j := range row {
-					row[j] += v * float64(q[j])
-				}
+				s.sum[h*d+i] += float64(x)
+				kernels.Axpy(s.block[i*d:i*d+i+1], x, q[:i+1])
+			}
+		}
+		outer := s.outer[h*d*d : (h+1)*d*d]
+		for i := range d {
+			for j, v := range s.block[i*d : i*d+i+1] {
+				outer[i*d+j] += float64(v)
 			}
 		}
 	}

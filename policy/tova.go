@@ -1,5 +1,7 @@
 package policy
 
+import "terrace/internal/kernels"
+
 // tova keeps the tokens that the newest query attends to, by the mean weight over all heads of the layer, so that every KV
 // head keeps the same tokens; the newest token always stays (Oren et al. 2024, arXiv 2401.06104).
 type tova struct{ scored }
@@ -44,14 +46,9 @@ func (p *tova) Score(l *Layer, _ int, dst [][]float32) {
 		}
 		clear(row)
 		for _, mass := range l.Mass[from:to] {
-			for i := range row {
-				row[i] += mass[i]
-			}
+			kernels.Add(row, mass[:len(row)])
 		}
-		scale := 1 / float32((to-from)*l.MassRows)
-		for i := range row {
-			row[i] *= scale
-		}
+		kernels.Scale(row, 1/float32((to-from)*l.MassRows))
 	}
 	var top float32
 	for _, row := range dst {

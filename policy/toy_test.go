@@ -20,6 +20,7 @@ import (
 //	keep SPEC             plan after the prompt; the cache shrinks
 //	step SPEC             (with a new mass line a head, or the new token's key and value a KV head) plan after a decode step; the cache shrinks
 //	select SPEC           plan of a decode step's reading; the cache stays
+//	project SPEC          (with the prompt's queries) the columns of an approximate key
 //	prune SPEC            which hidden rows go on after this layer; only they remain
 //	swap SPEC             (with the newest queries) which blocks are active after a decode step
 //	mask SPEC             which part of the prompt's attention is computed, drawn
@@ -42,6 +43,7 @@ type toy struct {
 	keys, vals [][][]float32 // [KVHeads][tokens of the text][dim]
 	set        *Set
 	spec       string
+	matrix     []float32 // of a Projector, one KV head
 }
 
 func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
@@ -72,7 +74,15 @@ func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
 		var drop Picks
 		y.set.Dropper.DropStep(&y.l, &drop)
 		return y.report(&drop, false)
+	case "project":
+		y.l.Queries = nil
+		y.read(t, d.Input)
+		y.l.Rows = len(y.l.Queries) / (y.l.Heads * y.l.KeyDim)
+		y.matrix = make([]float32, y.set.Needs().Sketch.Rank*y.l.KeyDim)
+		y.set.Projector.Project(&y.l, 0, y.matrix)
+		return fmt.Sprintln("columns", y.matrix)
 	case "select":
+		y.l.Queries, y.l.Rows = nil, 1
 		y.read(t, d.Input)
 		var read Picks
 		y.set.Selector.Select(&y.l, &read)
@@ -90,7 +100,14 @@ func (y *toy) bind(spec string) error {
 	if err != nil {
 		return err
 	}
-	set, err := s.New(Model{Layers: y.l.Layers, Heads: y.l.Heads, KVHeads: y.l.KVHeads, KeyDim: y.l.KeyDim, ValueDim: y.l.ValueDim})
+	m := Model{Layers: y.l.Layers, Heads: y.l.Heads, KVHeads: y.l.KVHeads, KeyDim: y.l.KeyDim, ValueDim: y.l.ValueDim}
+	m.Decomposition = NewDecomposition(m) // the identity: columns are dimensions
+	for i := range m.Decomposition.Basis {
+		if at := i % (m.KeyDim * m.KeyDim); at/m.KeyDim == at%m.KeyDim {
+			m.Decomposition.Basis[i] = 1
+		}
+	}
+	set, err := s.New(m)
 	if err != nil {
 		return err
 	}
@@ -364,6 +381,13 @@ func (y *toy) Dims(g int, dims []int32, q []float32, rows int, dst []float32) {
 func (y *toy) Bounds(g, block int, only []int32, q []float32, rows int, dst []float32) {
 	y.scene().Bounds(g, block, only, q, rows, dst)
 }
-func (y *toy) Approx(g int, q []float32, rows int, dst []float32) { y.scene().Approx(g, q, rows, dst) }
-func (y *toy) KeyScales(g int, dst []float32)                     { y.scene().KeyScales(g, dst) }
-func (y *toy) Products(g int, q []int8, dst []int32)              { y.scene().Products(g, q, dst) }
+func (y *toy) Approx(g int, q []float32, rows int, dst []float32) {
+	if y.matrix == nil {
+		y.scene().Approx(g, q, rows, dst)
+		return
+	}
+	x := projected{scene: y.scene(), rank: len(y.matrix) / y.l.KeyDim, matrix: [][]float32{y.matrix}}
+	x.Approx(g, q, rows, dst)
+}
+func (y *toy) KeyScales(g int, dst []float32)        { y.scene().KeyScales(g, dst) }
+func (y *toy) Products(g int, q []int8, dst []int32) { y.scene().Products(g, q, dst) }

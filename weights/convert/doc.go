@@ -3,7 +3,8 @@
 //
 // Everything streams. A tensor passes in panels of rows that are dequantised, reordered and quantised by several goroutines
 // and written in order; panels of a mapped file leave resident memory once they are done, so that memory stays below 1 GiB
-// whatever the model (a tensor that package hf computes, such as stacked experts, is whole in memory while it is written).
+// whatever the model (a tensor that package hf computes is whole in memory while it is written; stacked experts come one by
+// one).
 // The file appears under its name only when it is complete: it is written beside it and renamed.
 //
 // A written file follows llama.cpp's conventions: q and k rows of the llama family are permuted to interleaved rotary pairs

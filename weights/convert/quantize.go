@@ -33,14 +33,16 @@ func Quantize(ctx context.Context, src *weights.Model, dst string, o Options) er
 	infos := plan(src.Tensors(), o)
 	return create(ctx, dst, meta, infos, o, func(w *writer) error {
 		for i, t := range src.Tensors() {
-			j, err := newJob(t, infos[i], orders[i])
-			if err != nil {
-				return fmt.Errorf("convert: %w", err)
+			for _, part := range t.Parts() {
+				j, err := newJob(part, infos[i], orders[i])
+				if err != nil {
+					return fmt.Errorf("convert: %w", err)
+				}
+				if err := w.run(j.info, j.rows, j.cols, j.convert, j.forget); err != nil {
+					return err
+				}
+				part.Drop()
 			}
-			if err := w.run(j.info, j.rows, j.cols, j.convert, j.forget); err != nil {
-				return err
-			}
-			t.Drop()
 		}
 		return src.CheckUnchanged()
 	})

@@ -73,7 +73,7 @@ func (c *cursor) measure(e *entry) {
 		return
 	}
 	if !e.kind.Known() {
-		c.failf("tensor %q has unknown %s: %w", e.name, e.kind, ErrUnsupported)
+		c.failf("tensor %q has %s, which is not read here: %w", e.name, e.kind, ErrUnsupported)
 		return
 	}
 	cols := e.shape[len(e.shape)-1]

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"terrace/internal/kernels/quant"
 	"terrace/weights/mapped"
@@ -148,4 +151,77 @@ func TestOpenRefusals(t *testing.T) {
 	if _, err := Open(empty); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "empty.gguf") {
 		t.Errorf("an empty file: %v", err)
 	}
+}
+
+// TestStack: the parts lie one after the other, and a fault in one is the stack's.
+func TestStack(t *testing.T) {
+	part := func(b byte) *Tensor {
+		return NewTensor("p", quant.F16, []int{2, 3}, func() ([]byte, error) { return bytes.Repeat([]byte{b}, 12), nil })
+	}
+	s := Stack("experts", []*Tensor{part(1), part(2)})
+	b, err := s.Bytes()
+	if err != nil || !bytes.Equal(b, append(bytes.Repeat([]byte{1}, 12), bytes.Repeat([]byte{2}, 12)...)) || s.Rows() != 4 || len(s.Shape) != 3 || len(s.Parts()) != 2 {
+		t.Errorf("stack %v: %v, %v", s.Shape, b, err)
+	}
+	s.Drop()
+	if again := s.Raw(); !bytes.Equal(again, b) || len(part(0).Parts()) != 1 {
+		t.Error("the stack differs after Drop")
+	}
+	bad := Stack("experts", []*Tensor{part(1), NewTensor("q", quant.F16, []int{2, 3}, func() ([]byte, error) { return nil, os.ErrClosed })})
+	if _, err := bad.Bytes(); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), "experts") {
+		t.Errorf("a part that fails: %v", err)
+	}
+}
+
+// TestOpenIsLazy opens a file with 5 GiB of tensors (a hole on the disk): only the header may be read.
+func TestOpenIsLazy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "big.gguf")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := filled()
+	var infos []Info
+	for i := range 40 {
+		infos = append(infos, Info{fmt.Sprintf("t%d", i), quant.F32, []int{1 << 13, 1 << 12}})
+	}
+	var header bytes.Buffer
+	if _, err := NewWriter(&header, m, infos); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Write(header.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(file.Truncate(int64(header.Len())+40<<27), file.Close()); err != nil {
+		t.Skipf("skipped: no sparse file of 5 GiB: %v", err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	resident, start := residentBytes(t), time.Now()
+	f, err := Open(path)
+	took := time.Since(start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	runtime.ReadMemStats(&after)
+	grown := residentBytes(t) - resident
+	t.Logf("%d bytes opened in %v, %d allocated, %d more resident", f.SizeBytes(), took, after.TotalAlloc-before.TotalAlloc, grown)
+	if took > 300*time.Millisecond || after.TotalAlloc-before.TotalAlloc > 1<<20 || grown > 16<<20 {
+		t.Error("opening touched more than the header")
+	}
+}
+
+// residentBytes is what the process has in memory, mapped files included.
+func residentBytes(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	var size, pages int
+	if _, err := fmt.Sscan(string(b), &size, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
 }

@@ -14,7 +14,8 @@ type Tensor struct {
 	Type  quant.Type
 	Shape []int // outermost first; the last is the row length in values
 
-	load func() ([]byte, error)
+	load  func() ([]byte, error)
+	parts []*Tensor // of a stacked tensor
 
 	mu      sync.Mutex
 	loaded  bool
@@ -28,6 +29,33 @@ type Tensor struct {
 // again after Drop). Bytes of another length than shape and type say are an error.
 func NewTensor(name string, t quant.Type, shape []int, load func() ([]byte, error)) *Tensor {
 	return &Tensor{Name: name, Type: t, Shape: shape, load: load}
+}
+
+// Stack makes a tensor of one more leading dimension from tensors of equal type and shape, one after the other (the experts
+// of a layer). Its bytes are copied together when Bytes or Raw is called; see Parts.
+func Stack(name string, parts []*Tensor) *Tensor {
+	t := &Tensor{Name: name, Type: parts[0].Type, Shape: append([]int{len(parts)}, parts[0].Shape...), parts: parts}
+	t.load = func() ([]byte, error) {
+		all := make([]byte, 0, t.SizeBytes())
+		for _, p := range parts {
+			data, err := p.bytes()
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, data...)
+		}
+		return all, nil
+	}
+	return t
+}
+
+// Parts lists the tensors that a stacked tensor was made from, else the tensor itself. Who passes the bytes on one part after
+// the other and drops each need not hold the whole.
+func (t *Tensor) Parts() []*Tensor {
+	if t.parts == nil {
+		return []*Tensor{t}
+	}
+	return t.parts
 }
 
 // Cols is the row length in values.
@@ -95,6 +123,9 @@ func (t *Tensor) bytes() ([]byte, error) {
 // Drop lets go of the bytes: those that were computed are computed again at the next use, those of a mapped file leave
 // resident memory. Slices already handed out stay valid.
 func (t *Tensor) Drop() {
+	for _, p := range t.parts {
+		p.Drop()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if mapped.Holds(t.data) {

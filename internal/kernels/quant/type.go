@@ -83,12 +83,21 @@ func (t Type) Known() bool { return int(t) < len(formats) && formats[t].blockLen
 // Writable reports whether Quantize can make blocks of t.
 func (t Type) Writable() bool { return t.Known() && formats[t].quantize != nil }
 
-// String is ggml's name of the type in upper case, or "type N" for an unknown one.
+// unread are the types of ggml that exist and are not read here, for messages.
+var unread = map[Type]string{
+	9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16",
+	26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
+}
+
+// String is ggml's name of the type in upper case; "type N" for an unknown one, with its name where ggml has it.
 func (t Type) String() string {
-	if !t.Known() {
-		return fmt.Sprintf("type %d", uint32(t))
+	if t.Known() {
+		return formats[t].name
 	}
-	return formats[t].name
+	if name, ok := unread[t]; ok {
+		return fmt.Sprintf("type %d (%s)", uint32(t), name)
+	}
+	return fmt.Sprintf("type %d", uint32(t))
 }
 
 // BlockLen is the number of values in a block, 0 for an unknown type.

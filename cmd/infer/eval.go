@@ -19,6 +19,7 @@ import (
 
 	"terrace/engine"
 	"terrace/eval"
+	"terrace/eval/local"
 	evalrun "terrace/eval/run"
 	"terrace/internal/kernels"
 	"terrace/policy"
@@ -154,7 +155,7 @@ func expandPolicies(policies, budgets []string) ([]string, error) {
 }
 
 // openRunner opens the model and a runner that opens one engine a policy on it.
-func (a *app) openRunner(f *evalFlags) (*eval.EngineRunner, *loaded, error) {
+func (a *app) openRunner(f *evalFlags) (*local.Runner, *loaded, error) {
 	o, err := f.load.engineOptions()
 	if err != nil {
 		return nil, nil, err
@@ -177,7 +178,7 @@ func (a *app) openRunner(f *evalFlags) (*eval.EngineRunner, *loaded, error) {
 		l.close()
 		return nil, nil, err
 	}
-	return eval.NewEngineRunner(m, l.tok, func(spec string) (*engine.Engine, error) {
+	return local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
 		o := o
 		o.Policy = spec
 		return engine.Open(l.model, o)

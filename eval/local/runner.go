@@ -1,4 +1,4 @@
-package eval
+package local
 
 import (
 	"context"
@@ -9,26 +9,27 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/eval"
 	"terrace/tokenizer"
 )
 
-// EngineRunner is a Runner on an engine a policy; the engines share the model's weights.
-type EngineRunner struct {
-	model Model
+// Runner is an eval.Runner on an engine a policy; the engines share the model's weights.
+type Runner struct {
+	model eval.Model
 	tok   *tokenizer.Tokenizer
 	open  func(policy string) (*engine.Engine, error)
 	// engines by policy, kept open for the next sample
 	engines map[string]*engine.Engine
 }
 
-// NewEngineRunner makes a Runner. open returns a new engine under a policy; Close closes them all.
-func NewEngineRunner(m Model, tok *tokenizer.Tokenizer, open func(policy string) (*engine.Engine, error)) *EngineRunner {
+// New makes a Runner. m.HasChat is filled in; open returns a new engine under a policy; Close closes them all.
+func New(m eval.Model, tok *tokenizer.Tokenizer, open func(policy string) (*engine.Engine, error)) *Runner {
 	m.HasChat = tok.HasTemplate()
-	return &EngineRunner{model: m, tok: tok, open: open, engines: map[string]*engine.Engine{}}
+	return &Runner{model: m, tok: tok, open: open, engines: map[string]*engine.Engine{}}
 }
 
 // Close gives the engines back.
-func (r *EngineRunner) Close() error {
+func (r *Runner) Close() error {
 	var err error
 	for _, e := range r.engines {
 		err = errors.Join(err, e.Close())
@@ -37,22 +38,22 @@ func (r *EngineRunner) Close() error {
 	return err
 }
 
-// Model implements Runner.
-func (r *EngineRunner) Model() Model { return r.model }
+// Model implements eval.Runner.
+func (r *Runner) Model() eval.Model { return r.model }
 
-// Now implements Runner.
-func (r *EngineRunner) Now() time.Time { return time.Now() }
+// Now implements eval.Runner.
+func (r *Runner) Now() time.Time { return time.Now() }
 
-// Encode implements Runner.
-func (r *EngineRunner) Encode(text string) ([]int, error) { return r.tok.Encode(text, true, true) }
+// Encode implements eval.Runner.
+func (r *Runner) Encode(text string) ([]int, error) { return r.tok.Encode(text, true, true) }
 
-// EncodePlain implements Runner.
-func (r *EngineRunner) EncodePlain(text string) ([]int, error) {
+// EncodePlain implements eval.Runner.
+func (r *Runner) EncodePlain(text string) ([]int, error) {
 	return r.tok.Encode(text, false, false)
 }
 
-// EncodeChat implements Runner.
-func (r *EngineRunner) EncodeChat(text string) ([]int, error) {
+// EncodeChat implements eval.Runner.
+func (r *Runner) EncodeChat(text string) ([]int, error) {
 	rendered, err := r.tok.RenderChat([]tokenizer.Message{{Role: "user", Content: text}}, true)
 	if err != nil {
 		return nil, err
@@ -60,19 +61,19 @@ func (r *EngineRunner) EncodeChat(text string) ([]int, error) {
 	return r.tok.EncodeChat(rendered)
 }
 
-// Decode implements Runner.
-func (r *EngineRunner) Decode(ids []int) string { return r.tok.Decode(ids, false) }
+// Decode implements eval.Runner.
+func (r *Runner) Decode(ids []int) string { return r.tok.Decode(ids, false) }
 
-// BOS implements Runner.
-func (r *EngineRunner) BOS() (int, bool) {
+// BOS implements eval.Runner.
+func (r *Runner) BOS() (int, bool) {
 	if !r.tok.AddsBOS() {
 		return 0, false
 	}
 	return r.tok.BOS()
 }
 
-// Prompt implements Runner.
-func (r *EngineRunner) Prompt(ctx context.Context, ids []int, policies []string, use func(int, Session, error) error) error {
+// Prompt implements eval.Runner.
+func (r *Runner) Prompt(ctx context.Context, ids []int, policies []string, use func(int, eval.Session, error) error) error {
 	for i, p := range policies {
 		s, err := r.prompt(ctx, ids, p)
 		if ctx.Err() != nil {
@@ -92,7 +93,7 @@ func (r *EngineRunner) Prompt(ctx context.Context, ids []int, policies []string,
 }
 
 // prompt reads ids in a new session under a policy.
-func (r *EngineRunner) prompt(ctx context.Context, ids []int, policy string) (*engineSession, error) {
+func (r *Runner) prompt(ctx context.Context, ids []int, policy string) (*engineSession, error) {
 	e := r.engines[policy]
 	if e == nil {
 		var err error
@@ -116,9 +117,9 @@ func (r *EngineRunner) prompt(ctx context.Context, ids []int, policy string) (*e
 	return es, nil
 }
 
-// engineSession is a Session.
+// engineSession is an eval.Session.
 type engineSession struct {
-	r       *EngineRunner
+	r       *Runner
 	e       *engine.Engine
 	s       *engine.Session
 	policy  string
@@ -130,11 +131,11 @@ type engineSession struct {
 // note keeps the largest KV of the session.
 func (s *engineSession) note() { s.peak = max(s.peak, s.s.Sequence().Bytes()) }
 
-// Logits implements Session.
+// Logits implements eval.Session.
 func (s *engineSession) Logits() []float32 { return s.s.Logits() }
 
-// Cost implements Session.
-func (s *engineSession) Cost() Cost {
+// Cost implements eval.Session.
+func (s *engineSession) Cost() eval.Cost {
 	m, seq := s.e.Model(), s.s.Sequence()
 	kept := 0
 	for l := range m.Layers {
@@ -142,12 +143,12 @@ func (s *engineSession) Cost() Cost {
 			kept += seq.Tokens(l, h)
 		}
 	}
-	return Cost{Prefill: s.prefill, KVBytes: map[string]int64{"host": s.peak}, Kept: float64(kept) / float64(m.Layers*m.KVHeads)}
+	return eval.Cost{Prefill: s.prefill, KVBytes: map[string]int64{"host": s.peak}, Kept: float64(kept) / float64(m.Layers*m.KVHeads)}
 }
 
-// Generate implements Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.
-func (s *engineSession) Generate(ctx context.Context, o Generate) (*Generation, error) {
-	g := &Generation{Finish: "length"}
+// Generate implements eval.Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.
+func (s *engineSession) Generate(ctx context.Context, o eval.Generate) (*eval.Generation, error) {
+	g := &eval.Generation{Finish: "length"}
 	last := time.Now()
 	for len(g.IDs) < o.MaxTokens {
 		if err := ctx.Err(); err != nil {
@@ -191,12 +192,12 @@ func best(logits []float32, barred func(id int) bool) (int, error) {
 		}
 	}
 	if sum != 0 || at < 0 {
-		return 0, fmt.Errorf("eval: %w", engine.ErrNotFinite)
+		return 0, fmt.Errorf("local: %w", engine.ErrNotFinite)
 	}
 	return at, nil
 }
 
-// Force implements Session.
+// Force implements eval.Session.
 func (s *engineSession) Force(ctx context.Context, ids []int, each func(int, []float32) error) error {
 	for i, id := range ids {
 		if err := ctx.Err(); err != nil {
@@ -213,8 +214,8 @@ func (s *engineSession) Force(ctx context.Context, ids []int, each func(int, []f
 	return nil
 }
 
-// Continue implements Session: on a fork, or, for a policy whose state belongs to one text, on a prompt read anew.
-func (s *engineSession) Continue(ctx context.Context, ids []int) ([]TokenScore, error) {
+// Continue implements eval.Session: on a fork, or, for a policy whose state belongs to one text, on a prompt read anew.
+func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenScore, error) {
 	other := &engineSession{r: s.r, e: s.e, policy: s.policy}
 	var err error
 	if other.s, err = s.s.Fork(); errors.Is(err, engine.ErrOption) {
@@ -224,17 +225,17 @@ func (s *engineSession) Continue(ctx context.Context, ids []int) ([]TokenScore, 
 		return nil, err
 	}
 	defer other.s.Close()
-	scores := make([]TokenScore, 0, len(ids))
+	scores := make([]eval.TokenScore, 0, len(ids))
 	logits := other.s.Logits()
 	for i, id := range ids {
 		if id < 0 || id >= len(logits) {
-			return nil, fmt.Errorf("eval: token id %d, the model has %d: %w", id, len(logits), ErrOption)
+			return nil, fmt.Errorf("local: token id %d, the model has %d: %w", id, len(logits), eval.ErrOption)
 		}
 		greedy, err := best(logits, func(int) bool { return false })
 		if err != nil {
 			return nil, err
 		}
-		scores = append(scores, TokenScore{LogProb: float64(logits[id]) - LogSumExp(logits), Greedy: greedy == id})
+		scores = append(scores, eval.TokenScore{LogProb: float64(logits[id]) - logSumExp(logits), Greedy: greedy == id})
 		if i+1 < len(ids) {
 			if err := other.Force(ctx, ids[i:i+1], func(_ int, l []float32) error { logits = l; return nil }); err != nil {
 				return nil, err
@@ -244,8 +245,8 @@ func (s *engineSession) Continue(ctx context.Context, ids []int) ([]TokenScore, 
 	return scores, nil
 }
 
-// LogSumExp is ln Σ exp(x), computed in float64.
-func LogSumExp(x []float32) float64 {
+// logSumExp is ln Σ exp(x), computed in float64.
+func logSumExp(x []float32) float64 {
 	peak := slices.Max(x)
 	sum := 0.0
 	for _, v := range x {

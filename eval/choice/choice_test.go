@@ -1,0 +1,252 @@
+package choice
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"terrace/eval"
+	"terrace/eval/fakes"
+)
+
+// letterModel gives each byte of a continuation the log-probability -(letter's place in the alphabet), 0 for blanks, so
+// that scores can be worked out by hand: " abc" is -6.
+type letterModel struct{ fakes.Runner }
+
+func (m *letterModel) Prompt(ctx context.Context, ids []int, policies []string, use func(int, eval.Session, error) error) error {
+	return m.Runner.Prompt(ctx, ids, policies, func(i int, s eval.Session, err error) error {
+		return use(i, letterSession{s}, err)
+	})
+}
+
+type letterSession struct{ eval.Session }
+
+func (s letterSession) Continue(_ context.Context, ids []int) ([]eval.TokenScore, error) {
+	var out []eval.TokenScore
+	for _, id := range ids {
+		p := 0.0
+		if id >= 'a' && id <= 'z' {
+			p = -float64(id - 'a' + 1)
+		}
+		out = append(out, eval.TokenScore{LogProb: p})
+	}
+	return out, nil
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func evaluate(t *testing.T, s *Suite) []eval.Outcome {
+	t.Helper()
+	var out []eval.Outcome
+	r := &letterModel{}
+	samples, _ := s.Samples(context.Background(), r)
+	for _, x := range samples {
+		if err := s.Evaluate(context.Background(), r, x, []string{"full"}, func(o eval.Outcome) error { out = append(out, o); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// By hand: choices "b" (-2, -2 a byte) and "aaa" (-3, -1 a byte): acc takes b, acc_norm takes aaa.
+func TestHandComputedScores(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "piqa.jsonl"), `{"goal":"Go","sol1":"b","sol2":"aaa","label":0}
+{"goal":"Go","sol1":"b","sol2":"aaa","label":1}
+{"goal":"Go","sol1":"aa","sol2":"b","label":0}
+`)
+	s, err := New(Options{Data: dir, Tasks: []string{"piqa"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []struct{ acc, norm float64 }{{1, 0}, {0, 1}, {1, 1}} // the last: -2 = -2, the first of equals; -1 beats -2
+	for i, o := range evaluate(t, s) {
+		if *o.Score != want[i].acc || o.Values["acc_norm"] != want[i].norm {
+			t.Errorf("row %d: acc %v norm %v, want %v (%s)", i, *o.Score, o.Values["acc_norm"], want[i], o.Row)
+		}
+	}
+	if got := string(evaluate(t, s)[0].Row); got != `{"gold":0,"loglikelihoods":[-2,-3]}` {
+		t.Errorf("row %s", got)
+	}
+}
+
+// acc_norm divides by bytes, not characters: "éa" has 3.
+func TestNormIsByBytes(t *testing.T) {
+	o := outcome(eval.Sample{}, "full", &question{choices: []string{"éa", "aa"}, gold: 0}, []float64{-2.7, -2}, 1, letterSession{fakeSession(t)}, 0)
+	if o.Values["acc_norm"] != 1 || *o.Score != 0 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func fakeSession(t *testing.T) eval.Session {
+	var s eval.Session
+	if err := (&fakes.Runner{}).Prompt(context.Background(), []int{1}, []string{"full"}, func(_ int, x eval.Session, _ error) error { s = x; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPrompts(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "openbookqa", "main", "test.jsonl"), `{"question_stem":"The sun is","choices":{"text":["hot","cold"],"label":["A","B"]},"answerKey":"B"}
+{"id":"1","question":{"stem":"Ice is","choices":[{"text":"hot","label":"A"},{"text":"cold","label":"B"},{"text":"old","label":"C"}]},"answerKey":" C"}
+`)
+	write(t, filepath.Join(dir, "piqa", "valid.jsonl"), `{"goal":"Open a jar","sol1":"Twist","sol2":"Eat"}`)
+	write(t, filepath.Join(dir, "piqa", "valid-labels.lst"), "1\n")
+	write(t, filepath.Join(dir, "copa", "val.jsonl"), `{"premise":"The man fell. ","question":"cause","choice1":"He slipped.","choice2":"It rained.","label":0}
+{"premise":"It rained.","question":"effect","choice1":"I got wet.","choice2":"Dry.","label":1}`)
+	write(t, filepath.Join(dir, "rte", "val.jsonl"), `{"premise":"P.","hypothesis":"H.","label":"not_entailment"}
+{"sentence1":"P.","sentence2":"H.","label":0}`)
+	s, err := New(Options{Data: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []question{
+		{"The sun is", []string{"hot", "cold"}, 1},
+		{"Ice is", []string{"hot", "cold", "old"}, 2},
+		{"Question: Open a jar\nAnswer:", []string{"Twist", "Eat"}, 1},
+		{"The man fell because", []string{"he slipped.", "it rained."}, 0},
+		{"It rained therefore", []string{"i got wet.", "dry."}, 1},
+		{"P.\nQuestion: H. True or False?\nAnswer:", []string{"True", "False"}, 1},
+		{"P.\nQuestion: H. True or False?\nAnswer:", []string{"True", "False"}, 0},
+	}
+	if len(s.samples) != len(want) {
+		t.Fatalf("%d samples", len(s.samples))
+	}
+	for i, x := range s.samples {
+		got := *x.Data.(*question)
+		if got.prompt != want[i].prompt || strings.Join(got.choices, "|") != strings.Join(want[i].choices, "|") || got.gold != want[i].gold {
+			t.Errorf("%s: %+v, want %+v", x.Task, got, want[i])
+		}
+	}
+}
+
+// Few-shot examples are right answers of other rows, the same for the same seed; from train where there is one.
+func TestShots(t *testing.T) {
+	dir := t.TempDir()
+	var rows strings.Builder
+	for _, w := range []string{"aa", "bb", "cc", "dd", "ee"} {
+		rows.WriteString(`{"goal":"` + w + `","sol1":"no","sol2":"yes ` + w + `","label":1}` + "\n")
+	}
+	write(t, filepath.Join(dir, "piqa", "validation.jsonl"), rows.String())
+	prompts := func(seed uint64) string {
+		s, err := New(Options{Data: dir, Tasks: []string{"piqa"}, Shots: 2, Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all string
+		for _, x := range s.samples {
+			q := x.Data.(*question)
+			parts := strings.Split(q.prompt, "\n\n")
+			if len(parts) != 3 || strings.Count(q.prompt, "Question: ") != 3 || strings.Count(q.prompt, parts[2]) != 1 {
+				t.Errorf("prompt %q", q.prompt)
+			}
+			all += q.prompt + "|"
+		}
+		return all
+	}
+	if prompts(1) != prompts(1) || prompts(1) == prompts(2) {
+		t.Error("seeds")
+	}
+	write(t, filepath.Join(dir, "piqa", "train.jsonl"), `{"goal":"tt","sol1":"right","sol2":"x","label":0}`)
+	s, err := New(Options{Data: dir, Tasks: []string{"piqa"}, Shots: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.samples[0].Data.(*question).prompt; got != "Question: tt\nAnswer: right\n\nQuestion: aa\nAnswer:" {
+		t.Errorf("%q", got)
+	}
+	if _, err := New(Options{Data: dir, Tasks: []string{"piqa"}, Shots: 2}); !errors.Is(err, eval.ErrOption) {
+		t.Errorf("too many shots: %v", err)
+	}
+}
+
+// The same rows from Parquet, in Hugging Face's schema, give the same questions.
+func TestParquet(t *testing.T) {
+	type choices struct {
+		Text  []string `parquet:"text,list"`
+		Label []string `parquet:"label,list"`
+	}
+	type row struct {
+		ID      string  `parquet:"id"`
+		Stem    string  `parquet:"question_stem"`
+		Choices choices `parquet:"choices"`
+		Key     string  `parquet:"answerKey"`
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "openbookqa", "main", "test-00000-of-00001.parquet")
+	write(t, path, "")
+	rows := []row{{"1", "The sun is", choices{[]string{"hot", "cold", "wet", "dry"}, []string{"A", "B", "C", "D"}}, "B"}, {"2", "Ice é", choices{[]string{"x", "y"}, []string{"A", "B"}}, "A"}}
+	if err := parquet.WriteFile(path, rows); err != nil {
+		t.Fatal(err)
+	}
+	type small struct {
+		Goal  string `parquet:"goal"`
+		Sol1  string `parquet:"sol1"`
+		Sol2  string `parquet:"sol2"`
+		Label int64  `parquet:"label"`
+	}
+	if err := parquet.WriteFile(filepath.Join(dir, "piqa.parquet"), []small{{"g", "a", "b", 1}}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Options{Data: dir, Tasks: []string{"openbookqa", "piqa"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := s.samples[0].Data.(*question), s.samples[2].Data.(*question)
+	if a.prompt != "The sun is" || strings.Join(a.choices, ",") != "hot,cold,wet,dry" || a.gold != 1 || b.gold != 1 || b.choices[1] != "b" {
+		t.Errorf("%+v %+v", a, b)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []int{10, len(raw) / 2, len(raw) - 1} {
+		write(t, path, string(raw[:cut]))
+		if _, err := New(Options{Data: dir, Tasks: []string{"openbookqa"}}); !errors.Is(err, eval.ErrData) {
+			t.Errorf("cut at %d: %v", cut, err)
+		}
+	}
+}
+
+func TestBadRows(t *testing.T) {
+	dir := t.TempDir()
+	for text, what := range map[string]string{
+		`{"goal":"g","sol1":"a","sol2":"b"}`:           "label",
+		`{"goal":"g","sol1":"a","sol2":"b","label":2}`: "right answer 2",
+		`{"goal":"g","sol1":"a","label":0}`:            "sol2",
+		`[1]`:                                          "line 1",
+	} {
+		write(t, filepath.Join(dir, "piqa.jsonl"), text)
+		if _, err := New(Options{Data: dir, Tasks: []string{"piqa"}}); !errors.Is(err, eval.ErrData) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, err := New(Options{Data: dir, Tasks: []string{"rte"}}); !errors.Is(err, eval.ErrData) {
+		t.Errorf("missing file: %v", err)
+	}
+}
+
+// The harness's split: tokens of prompt and choice together, cut where the prompt alone ends.
+func TestSplit(t *testing.T) {
+	a, b, err := split(&fakes.Runner{}, "The sun is", "hot")
+	if err != nil || string(rune(b[0])) != " " || len(a) != 10 || len(b) != 4 {
+		t.Errorf("%v %v %v", a, b, err)
+	}
+	if first([]float64{1, 3, 3}) != 1 {
+		t.Error("the first of equals wins")
+	}
+}

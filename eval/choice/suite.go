@@ -1,0 +1,249 @@
+package choice
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"terrace/eval"
+)
+
+// Options of the suite.
+type Options struct {
+	Data  string
+	Tasks []string
+	Limit int // questions a task; 0 = all
+	Shots int // few-shot examples
+	Seed  uint64
+}
+
+// Suite is the multiple-choice tasks.
+type Suite struct {
+	o       Options
+	tasks   []task
+	digests []string
+	samples []eval.Sample
+}
+
+// New reads the data and builds the prompts.
+func New(o Options) (*Suite, error) {
+	names, err := eval.CheckTasks("choice", Tasks(), o.Tasks)
+	if err != nil {
+		return nil, err
+	}
+	if o.Shots < 0 || o.Shots > 1000 {
+		return nil, fmt.Errorf("choice: %d few-shot examples: %w", o.Shots, eval.ErrOption)
+	}
+	s := &Suite{o: o}
+	s.o.Tasks = names
+	for _, t := range tasks {
+		if slices.Contains(names, t.name) {
+			if err := s.add(t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// add reads one task.
+func (s *Suite) add(t task) error {
+	questions, path, err := s.load(t, t.splits)
+	if err != nil {
+		return err
+	}
+	pool := questions
+	own := true // examples come from the scored file, the question itself left out
+	if s.o.Shots > 0 {
+		if train, other, err := s.load(t, []string{"train"}); err == nil && other != path {
+			pool, own = train, false
+		}
+	}
+	for i, q := range questions {
+		if s.o.Limit > 0 && i >= s.o.Limit {
+			break
+		}
+		shots, err := s.shots(t, pool, i, own)
+		if err != nil {
+			return err
+		}
+		q.prompt = shots + q.prompt
+		s.samples = append(s.samples, eval.Sample{Task: t.name, ID: strconv.Itoa(i), Data: &q})
+	}
+	s.tasks = append(s.tasks, t)
+	return nil
+}
+
+// load reads one split's questions.
+func (s *Suite) load(t task, splits []string) ([]question, string, error) {
+	path, err := find(s.o.Data, t.name, splits)
+	if err != nil {
+		return nil, "", err
+	}
+	rows, err := read(path)
+	if err != nil {
+		return nil, "", err
+	}
+	var out []question
+	for i, r := range rows {
+		q, err := t.parse(r)
+		if err == nil && (q.gold < 0 || q.gold >= len(q.choices) || slices.Contains(q.choices, "") || strings.TrimSpace(q.prompt) == "") {
+			err = fmt.Errorf("right answer %d of %q: %w", q.gold, q.choices, eval.ErrData)
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("choice: %s, row %d: %w", path, i+1, err)
+		}
+		out = append(out, q)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("choice: %w: %w", eval.ErrData, err)
+	}
+	sum := sha256.Sum256(raw)
+	s.digests = append(s.digests, hex.EncodeToString(sum[:12]))
+	return out, path, nil
+}
+
+// shots are the examples before a question: prompt, blank, right answer, empty line.
+func (s *Suite) shots(t task, pool []question, index int, own bool) (string, error) {
+	if s.o.Shots == 0 {
+		return "", nil
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%d", t.name, index)
+	var b strings.Builder
+	left := s.o.Shots
+	for _, i := range rand.New(rand.NewPCG(s.o.Seed, h.Sum64())).Perm(len(pool)) {
+		if left == 0 {
+			break
+		}
+		if own && i == index {
+			continue
+		}
+		q := pool[i]
+		b.WriteString(q.prompt + " " + q.choices[q.gold] + "\n\n")
+		left--
+	}
+	if left > 0 {
+		return "", fmt.Errorf("choice: %s has %d rows to draw %d examples from: %w", t.name, len(pool), s.o.Shots, eval.ErrOption)
+	}
+	return b.String(), nil
+}
+
+// Name is choice.
+func (s *Suite) Name() string { return "choice" }
+
+// Options identify settings and data.
+func (s *Suite) Options() any {
+	return map[string]any{"tasks": s.o.Tasks, "limit": s.o.Limit, "shots": s.o.Shots, "data_sha256": s.digests}
+}
+
+// Samples are the questions.
+func (s *Suite) Samples(context.Context, eval.Runner) ([]eval.Sample, error) { return s.samples, nil }
+
+// Metric is accuracy.
+func (s *Suite) Metric(string) eval.Metric { return eval.Metric{Name: "acc", Kind: eval.Percent} }
+
+// split tokenises prompt and choice together and cuts where the prompt alone ends, as the harness does.
+func split(r eval.Runner, prompt, choice string) (context, continuation []int, err error) {
+	whole, err := r.Encode(prompt + " " + choice)
+	if err != nil {
+		return nil, nil, err
+	}
+	alone, err := r.Encode(prompt)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := min(len(alone), len(whole)-1)
+	return whole[:n], whole[n:], nil
+}
+
+// Evaluate scores every choice of a question under each policy; choices share the prompt.
+func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample, policies []string, emit func(eval.Outcome) error) error {
+	q := sample.Data.(*question)
+	begun := r.Now()
+	var contexts, conts [][]int
+	for _, c := range q.choices {
+		a, b, err := split(r, q.prompt, c)
+		if err != nil {
+			return err
+		}
+		contexts, conts = append(contexts, a), append(conts, b)
+	}
+	encode := r.Now().Sub(begun)
+	same := func(a []int) bool { return slices.Equal(a, contexts[0]) }
+	return r.Prompt(ctx, contexts[0], policies, func(i int, session eval.Session, err error) error {
+		lls := make([]float64, len(conts))
+		for c := 0; c < len(conts) && err == nil; c++ {
+			if same(contexts[c]) {
+				lls[c], err = likelihood(ctx, session, conts[c])
+				continue
+			}
+			// The prompt's last token merged with this choice: it has a prompt of its own.
+			err = r.Prompt(ctx, contexts[c], policies[i:i+1], func(_ int, other eval.Session, err error) error {
+				if err == nil {
+					lls[c], err = likelihood(ctx, other, conts[c])
+				}
+				return err
+			})
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return emit(eval.Failed(sample, policies[i], err))
+		}
+		return emit(outcome(sample, policies[i], q, lls, len(contexts[0]), session, encode))
+	})
+}
+
+func likelihood(ctx context.Context, s eval.Session, ids []int) (float64, error) {
+	scores, err := s.Continue(ctx, ids)
+	sum := 0.0
+	for _, t := range scores {
+		sum += t.LogProb
+	}
+	return sum, err
+}
+
+// outcome scores the likelihoods: acc takes the greatest, acc_norm the greatest per byte of the choice.
+func outcome(sample eval.Sample, policy string, q *question, lls []float64, prompt int, session eval.Session, encode time.Duration) eval.Outcome {
+	norm := make([]float64, len(lls))
+	for i, ll := range lls {
+		norm[i] = ll / float64(len(q.choices[i]))
+	}
+	best, bestNorm := first(lls), first(norm)
+	acc := hit(best == q.gold)
+	o := eval.Outcome{Task: sample.Task, ID: sample.ID, Policy: policy, Score: &acc, Pred: q.choices[best], Prompt: prompt,
+		Values: map[string]float64{"acc_norm": hit(bestNorm == q.gold)}}
+	o.Took(encode, session.Cost(), nil)
+	o.Row, _ = json.Marshal(map[string]any{"loglikelihoods": lls, "gold": q.gold}) // numbers and ints: cannot fail
+	return o
+}
+
+func hit(ok bool) float64 {
+	if ok {
+		return 1
+	}
+	return 0
+}
+
+// first is the index of the first greatest value (numpy's argmax).
+func first(xs []float64) int {
+	at := 0
+	for i, x := range xs {
+		if x > xs[at] {
+			at = i
+		}
+	}
+	return at
+}

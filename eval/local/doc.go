@@ -1,0 +1,6 @@
+// Package local runs evaluations on engines in this process: the eval.Runner that `infer eval` uses.
+//
+// It owns greedy decoding with timings, forced decoding, and scoring of continuations, on one engine a policy; the engines
+// share the model's weights. It never reads data or scores answers. Log-probabilities are nats, times are wall time, KV
+// bytes are those of the session by tier. One call at a time.
+package local

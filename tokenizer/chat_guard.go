@@ -82,97 +82,119 @@ func (g *guard) call(name string, args ...nodes.Expression) nodes.Expression {
 }
 
 // expr guards one expression and all inside it.
-func (g *guard) expr(e nodes.Expression, depth int) (_ nodes.Expression, err error) {
+func (g *guard) expr(e nodes.Expression, depth int) (nodes.Expression, error) {
+	if e == nil {
+		return nil, nil
+	}
 	if depth > templateMaxChain {
 		return nil, fmt.Errorf("an expression deeper than the limit of %d", templateMaxChain)
 	}
-	sub := func(p *nodes.Expression) {
-		if err == nil && *p != nil {
-			*p, err = g.expr(*p, depth+1)
-		}
+	w := exprWalk{g: g, depth: depth}
+	w.children(e)
+	if w.err != nil {
+		return nil, w.err
 	}
-	subNode := func(p *nodes.Node) {
-		if e := nodes.Expression(*p); e != nil {
-			sub(&e)
-			*p = e
-		}
-	}
-	list := func(args []nodes.Expression) {
-		for i := range args {
-			sub(&args[i])
-		}
-	}
-	named := func(args map[string]nodes.Expression) {
-		for k, v := range args {
-			sub(&v)
-			args[k] = v
-		}
-	}
-	switch n := e.(type) {
-	case nil:
-		return nil, nil
-	case *nodes.BinaryExpression:
-		sub(&n.Left)
-		sub(&n.Right)
-		if op := n.Operator.Token.Val; err == nil && op != "and" && op != "or" {
+	if n, ok := e.(*nodes.BinaryExpression); ok {
+		if op := n.Operator.Token.Val; op != "and" && op != "or" {
 			return g.call(opName, &nodes.String{Location: n.Operator.Token, Val: op}, n.Left, n.Right), nil
 		}
+	}
+	return e, nil
+}
+
+// exprWalk guards the parts of one expression in place and keeps the first
+// error.
+type exprWalk struct {
+	g     *guard
+	depth int
+	err   error
+}
+
+func (w *exprWalk) sub(p *nodes.Expression) {
+	if w.err == nil && *p != nil {
+		*p, w.err = w.g.expr(*p, w.depth+1)
+	}
+}
+
+func (w *exprWalk) node(p *nodes.Node) {
+	if e := nodes.Expression(*p); e != nil {
+		w.sub(&e)
+		*p = e
+	}
+}
+
+func (w *exprWalk) list(args []nodes.Expression) {
+	for i := range args {
+		w.sub(&args[i])
+	}
+}
+
+func (w *exprWalk) named(args map[string]nodes.Expression) {
+	for k, v := range args {
+		w.sub(&v)
+		args[k] = v
+	}
+}
+
+func (w *exprWalk) children(e nodes.Expression) {
+	switch n := e.(type) {
+	case *nodes.BinaryExpression:
+		w.sub(&n.Left)
+		w.sub(&n.Right)
 	case *nodes.UnaryExpression:
-		sub(&n.Term)
+		w.sub(&n.Term)
 	case *nodes.Negation:
-		sub(&n.Term)
+		w.sub(&n.Term)
 	case *nodes.FilteredExpression:
-		sub(&n.Expression)
+		w.sub(&n.Expression)
 		for _, f := range n.Filters {
-			list(f.Args)
-			named(f.Kwargs)
+			w.list(f.Args)
+			w.named(f.Kwargs)
 		}
 	case *nodes.TestExpression:
-		sub(&n.Expression)
-		list(n.Test.Args)
-		named(n.Test.Kwargs)
+		w.sub(&n.Expression)
+		w.list(n.Test.Args)
+		w.named(n.Test.Kwargs)
 	case *nodes.List:
-		list(n.Val)
+		w.list(n.Val)
 	case *nodes.Tuple:
-		list(n.Val)
+		w.list(n.Val)
 	case *nodes.Dict:
 		for _, pair := range n.Pairs {
-			sub(&pair.Key)
-			sub(&pair.Value)
+			w.sub(&pair.Key)
+			w.sub(&pair.Value)
 		}
 	case *nodes.Pair:
-		sub(&n.Key)
-		sub(&n.Value)
+		w.sub(&n.Key)
+		w.sub(&n.Value)
 	case *nodes.Call:
-		list(n.Args)
-		named(n.Kwargs)
-		g.callee(n, subNode)
+		w.list(n.Args)
+		w.named(n.Kwargs)
+		w.callee(n)
 	case *nodes.GetItem:
-		subNode(&n.Node)
-		subNode(&n.Arg)
+		w.node(&n.Node)
+		w.node(&n.Arg)
 	case *nodes.GetAttribute:
-		subNode(&n.Node)
+		w.node(&n.Node)
 	case *nodes.GetSlice:
-		subNode(&n.Node)
-		subNode(&n.Start)
-		subNode(&n.End)
-		subNode(&n.Step)
+		for _, part := range []*nodes.Node{&n.Node, &n.Start, &n.End, &n.Step} {
+			w.node(part)
+		}
 	case *nodes.Name, *nodes.String, *nodes.Integer, *nodes.Float, *nodes.Bool, *nodes.None, *nodes.Error:
 	default:
-		return nil, fmt.Errorf("an expression of kind %T is not supported", e)
+		w.err = fmt.Errorf("an expression of kind %T is not supported", e)
 	}
-	return e, err
 }
 
 // callee guards the function of a call. A method call holds its object twice,
 // as the parent and inside the attribute; both must stay one expression.
-func (g *guard) callee(n *nodes.Call, sub func(*nodes.Node)) {
+func (w *exprWalk) callee(n *nodes.Call) {
 	if attr, ok := n.Func.(*nodes.GetAttribute); ok && n.Parent != nil {
-		sub(&attr.Node)
+		w.node(&attr.Node)
 		n.Parent = attr.Node
 		return
 	}
-	sub(&n.Func)
+	w.node(&n.Func)
 }
 
 // tollNode starts every body: it charges a step and the body's own text.

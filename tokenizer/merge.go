@@ -10,7 +10,6 @@ const shortWord = 24
 
 // merger holds the scratch of one encoding; it is not safe for concurrent use.
 type merger struct {
-	syms  []int32
 	ranks []uint32
 	next  []int32
 	prev  []int32

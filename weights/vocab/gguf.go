@@ -99,9 +99,8 @@ func fromMeta(m *gguf.Meta) (v tokenizer.Vocab, err error) {
 	if v.Model == tokenizer.ModelBPE {
 		v.Merges, err = m.Strings(prefix + "merges")
 		k.fail(err)
-		v.Pre = optional(k, prefix+"pre", m.String, model.pre)
-		if v.Pre == "" {
-			v.Pre = "default"
+		if v.Pre = model.pre; v.Pre == "" {
+			v.Pre = optional(k, prefix+"pre", m.String, "default")
 		}
 	}
 	v.BOS = k.id("bos_token_id", n, model.bos)

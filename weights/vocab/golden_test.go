@@ -149,6 +149,24 @@ func fileTokenizer(tb testing.TB, path string) *tokenizer.Tokenizer {
 	return tok
 }
 
+// vocabOf reads the vocabulary of a real model.
+func vocabOf(tb testing.TB, path, file string) tokenizer.Vocab {
+	tb.Helper()
+	if path == "" {
+		path = cached(file)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer f.Close()
+	v, err := vocab.FromModel(f.Meta(), "")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v
+}
+
 // openTokenizer reads the vocabulary of a GGUF file or a folder.
 func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	var v tokenizer.Vocab

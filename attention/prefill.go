@@ -165,18 +165,25 @@ func (w *workspace) finishRows(t prefillTask, k *worker) {
 		}
 		out := s.Out[(row*w.p.Heads+head)*dim:][:dim]
 		copy(out, k.out[r*w.outLen():])
-		logSum := math.Inf(1)
 		if sum == 0 {
 			clear(out)
 		} else {
 			kernels.Scale(out, float32(1/sum))
-			logSum = float64(k.m[r]) + math.Log(sum)
-			if !w.exact {
-				logSum = float64(k.m[r]) + math.Log2(sum)
-			}
 		}
 		if s.Mass != nil {
-			w.logSums[w.sumsAt[t.seq]+head*len(s.Pos)+row] = float32(logSum)
+			w.logSums[w.sumsAt[t.seq]+head*len(s.Pos)+row] = w.logSum(k.m[r], sum)
 		}
 	}
+}
+
+// logSum is the logarithm of a row's sum of powers to the softmax's base; +Inf, which weighs everything nothing, for a
+// row that sees no key.
+func (w *workspace) logSum(top float32, sum float64) float32 {
+	switch {
+	case sum == 0:
+		return float32(math.Inf(1))
+	case w.exact:
+		return float32(float64(top) + math.Log(sum))
+	}
+	return float32(float64(top) + math.Log2(sum))
 }

@@ -27,6 +27,8 @@ const (
 type attnOps struct {
 	score        func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int)
 	weigh        func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int)
+	expandKeys   func(e KVElem, dst, keys []byte, dim int)
+	expandValues func(e KVElem, dst, values []byte, dim int)
 	expSum       func(x []float32, m float32) float32
 	packKeys     func(e KVElem, dst []float32, keys []byte, dim int)
 	packValues   func(e KVElem, dst []float32, values []byte, dim, panelLen int)
@@ -46,19 +48,45 @@ type bf16Ops struct {
 }
 
 var plainAttn = attnOps{
-	score: ref.Score, weigh: ref.Weigh, expSum: ref.ExpSum, packKeys: ref.PackKeys, packValues: ref.PackValues,
+	score: ref.Score, weigh: ref.Weigh, expandKeys: ref.ExpandKeys, expandValues: ref.ExpandValues, expSum: ref.ExpSum, packKeys: ref.PackKeys, packValues: ref.PackValues,
 	gemm: ref.Gemm, softmaxBlock: ref.SoftmaxBlock, columnSums: ref.ColumnSums,
 }
 
 var attn = plainAttn
 
-// ScoreTiles writes q·k to s [heads][16·tiles], heads <= GroupHeads, for tiles of keys [dim][16]; q is [dim][heads].
-// Tokens whose mask bit is 0 score -Inf, whatever their bytes are.
+// ScoreTiles writes q·k to s [heads][16·tiles], heads <= GroupHeads, for tiles of 16 keys. Tokens whose mask bit is 0
+// score -Inf, whatever their bytes are. q is packed by PackQuery; its scratch is overwritten.
 func ScoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
 	wantLen("ScoreTiles", heads*TileTokens*len(masks), len(s))
-	wantLen("ScoreTiles", heads*dim, len(q))
+	wantLen("ScoreTiles", QueryLen(e, heads, dim), len(q))
 	wantLen("ScoreTiles", len(masks), len(keys))
 	attn.score(e, s, q, keys, masks, heads, dim)
+}
+
+// QueryLen is the length of a packed query for heads heads: float types take [dim][heads], quantised ones [heads][dim]
+// with as much scratch behind.
+func QueryLen(e KVElem, heads, dim int) int {
+	if e.Quantised() {
+		return 2 * heads * dim
+	}
+	return heads * dim
+}
+
+// PackQuery packs scale·q, q [heads][dim], for ScoreTiles on keys of a type.
+func PackQuery(e KVElem, dst, q []float32, heads, dim int, scale float32) {
+	wantLen("PackQuery", QueryLen(e, heads, dim), len(dst))
+	wantLen("PackQuery", heads*dim, len(q))
+	if e.Quantised() {
+		for i, x := range q[:heads*dim] {
+			dst[i] = x * scale
+		}
+		return
+	}
+	for h := range heads {
+		for i, x := range q[h*dim:][:dim] {
+			dst[i*heads+h] = x * scale
+		}
+	}
 }
 
 // WeighTiles adds p·v to out [heads][dim], heads <= GroupHeads, for tiles of values [16][dim]; p is [heads][16·tiles].
@@ -162,8 +190,16 @@ func SoftmaxBlockBF16(s []float32, p []uint16, m, l, corr []float32) {
 	attn.bf16.softmaxBlock(s, p, m, l, corr)
 }
 
-// ExpandKeys writes a tile of keys of any type as float32, little-endian, [dim][16].
-func ExpandKeys(e KVElem, dst, keys []byte, dim int) { ref.ExpandKeys(e, dst, keys, dim) }
+// ExpandKeys writes a tile of quantised keys as a tile of float32.
+func ExpandKeys(e KVElem, dst, keys []byte, dim int) {
+	wantLen("ExpandKeys", 4*dim*TileTokens, len(dst))
+	wantLen("ExpandKeys", e.KeyTileBytes(dim), len(keys))
+	attn.expandKeys(e, dst, keys, dim)
+}
 
-// ExpandValues writes a tile of values of any type as float32, little-endian, [16][dim].
-func ExpandValues(e KVElem, dst, values []byte, dim int) { ref.ExpandValues(e, dst, values, dim) }
+// ExpandValues writes a tile of quantised values as a tile of float32.
+func ExpandValues(e KVElem, dst, values []byte, dim int) {
+	wantLen("ExpandValues", 4*dim*TileTokens, len(dst))
+	wantLen("ExpandValues", TileTokens*e.ValueRowBytes(dim), len(values))
+	attn.expandValues(e, dst, values, dim)
+}

@@ -27,16 +27,19 @@ func init() {
 }
 
 type (
-	scoreFunc func(s, q []float32, keys [][]byte, masks []uint16, dim int)
-	weighFunc func(out, p []float32, values [][]byte, masks []uint16, dim int)
+	scoreFunc func(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+	weighFunc func(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
 )
 
 // attnASM is one path's assembly, by element type and heads.
 type attnASM struct {
-	score      [3][GroupHeads]scoreFunc
-	weigh      [3][GroupHeads]weighFunc
+	score      [5][GroupHeads]scoreFunc
+	weigh      [5][GroupHeads]weighFunc
 	packKeys   [3]func(dst *float32, tile *byte, dim int)
 	packValues [3]func(dst *float32, tile *byte, dim, panelBytes int)
+	// Of quantised types, at index type&1 (int8 3, int4 4); nil where plain Go does it.
+	expandKeys, expandValues [2]func(dst, tile *byte, dim int)
+
 	gemm       func(c *float32, cBytes int, a *float32, aBytes int, b *float32, k, rows int, scale *float32)
 	softmax    [2]func(s *float32, rows int, m, l, corr *float32) // fast, exact
 	columnSums [2]func(s *float32, rows int, m, sums *float32)
@@ -44,28 +47,34 @@ type attnASM struct {
 }
 
 var attnAVX512 = attnASM{
-	score: [3][GroupHeads]scoreFunc{
+	score: [5][GroupHeads]scoreFunc{
 		{avx512.ScoreF32x1, avx512.ScoreF32x2, avx512.ScoreF32x3, avx512.ScoreF32x4},
 		{avx512.ScoreF16x1, avx512.ScoreF16x2, avx512.ScoreF16x3, avx512.ScoreF16x4},
-		{avx512.ScoreBF16x1, avx512.ScoreBF16x2, avx512.ScoreBF16x3, avx512.ScoreBF16x4}},
-	weigh: [3][GroupHeads]weighFunc{
+		{avx512.ScoreBF16x1, avx512.ScoreBF16x2, avx512.ScoreBF16x3, avx512.ScoreBF16x4},
+		{avx512.ScoreI8x1, avx512.ScoreI8x2, avx512.ScoreI8x3, avx512.ScoreI8x4},
+		{avx512.ScoreI4x1, avx512.ScoreI4x2, avx512.ScoreI4x3, avx512.ScoreI4x4}},
+	weigh: [5][GroupHeads]weighFunc{
 		{avx512.WeighF32x1, avx512.WeighF32x2, avx512.WeighF32x3, avx512.WeighF32x4},
 		{avx512.WeighF16x1, avx512.WeighF16x2, avx512.WeighF16x3, avx512.WeighF16x4},
-		{avx512.WeighBF16x1, avx512.WeighBF16x2, avx512.WeighBF16x3, avx512.WeighBF16x4}},
-	packKeys:   [3]func(*float32, *byte, int){avx512.PackKeysF32, avx512.PackKeysF16, avx512.PackKeysBF16},
-	packValues: [3]func(*float32, *byte, int, int){avx512.PackValuesF32, avx512.PackValuesF16, avx512.PackValuesBF16},
-	gemm:       avx512.GemmF32,
-	softmax:    [2]func(*float32, int, *float32, *float32, *float32){avx512.SoftmaxBlockFast, avx512.SoftmaxBlockExact},
-	columnSums: [2]func(*float32, int, *float32, *float32){avx512.ColumnSumsFast, avx512.ColumnSumsExact},
-	expSum:     avx512.ExpSum,
+		{avx512.WeighBF16x1, avx512.WeighBF16x2, avx512.WeighBF16x3, avx512.WeighBF16x4},
+		{avx512.WeighI8x1, avx512.WeighI8x2, avx512.WeighI8x3, avx512.WeighI8x4},
+		{avx512.WeighI4x1, avx512.WeighI4x2, avx512.WeighI4x3, avx512.WeighI4x4}},
+	packKeys:     [3]func(*float32, *byte, int){avx512.PackKeysF32, avx512.PackKeysF16, avx512.PackKeysBF16},
+	packValues:   [3]func(*float32, *byte, int, int){avx512.PackValuesF32, avx512.PackValuesF16, avx512.PackValuesBF16},
+	expandKeys:   [2]func(*byte, *byte, int){avx512.ExpandKeysI4, avx512.ExpandKeysI8},
+	expandValues: [2]func(*byte, *byte, int){avx512.ExpandValuesI4, avx512.ExpandValuesI8},
+	gemm:         avx512.GemmF32,
+	softmax:      [2]func(*float32, int, *float32, *float32, *float32){avx512.SoftmaxBlockFast, avx512.SoftmaxBlockExact},
+	columnSums:   [2]func(*float32, int, *float32, *float32){avx512.ColumnSumsFast, avx512.ColumnSumsExact},
+	expSum:       avx512.ExpSum,
 }.ops()
 
 var attnAVX2 = attnASM{
-	score: [3][GroupHeads]scoreFunc{
+	score: [5][GroupHeads]scoreFunc{
 		{avx2.ScoreF32x1, avx2.ScoreF32x2, avx2.ScoreF32x3, avx2.ScoreF32x4},
 		{avx2.ScoreF16x1, avx2.ScoreF16x2, avx2.ScoreF16x3, avx2.ScoreF16x4},
 		{avx2.ScoreBF16x1, avx2.ScoreBF16x2, avx2.ScoreBF16x3, avx2.ScoreBF16x4}},
-	weigh: [3][GroupHeads]weighFunc{
+	weigh: [5][GroupHeads]weighFunc{
 		{avx2.WeighF32x1, avx2.WeighF32x2, avx2.WeighF32x3, avx2.WeighF32x4},
 		{avx2.WeighF16x1, avx2.WeighF16x2, avx2.WeighF16x3, avx2.WeighF16x4},
 		{avx2.WeighBF16x1, avx2.WeighBF16x2, avx2.WeighBF16x3, avx2.WeighBF16x4}},
@@ -81,18 +90,36 @@ var attnAVX2 = attnASM{
 func (a attnASM) ops() attnOps {
 	return attnOps{
 		score: func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
-			if e.Quantised() || dim%4 != 0 {
+			f := a.score[e][heads-1]
+			if f == nil || dim%4 != 0 || e.Quantised() && dim%16 != 0 {
 				ref.Score(e, s, q, keys, masks, heads, dim)
 				return
 			}
-			a.score[e][heads-1](s, q, keys, masks, dim)
+			f(s, q, keys, masks, dim, ahead(e.KeyTileBytes(dim)))
 		},
 		weigh: func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
-			if e.Quantised() || dim%16 != 0 {
+			f := a.weigh[e][heads-1]
+			if f == nil || dim%16 != 0 || e == KVI4 && dim%32 != 0 {
 				ref.Weigh(e, out, p, values, masks, heads, dim)
 				return
 			}
-			a.weigh[e][heads-1](out, p, values, masks, dim)
+			f(out, p, values, masks, dim, ahead(TileTokens*e.ValueRowBytes(dim)))
+		},
+		expandKeys: func(e KVElem, dst, keys []byte, dim int) {
+			f := a.expandKeys[e&1] // KVI8, KVI4 = 3, 4
+			if f == nil || dim%4 != 0 {
+				ref.ExpandKeys(e, dst, keys, dim)
+				return
+			}
+			f(&dst[0], &keys[0], dim)
+		},
+		expandValues: func(e KVElem, dst, values []byte, dim int) {
+			f := a.expandValues[e&1]
+			if f == nil || dim%32 != 0 {
+				ref.ExpandValues(e, dst, values, dim)
+				return
+			}
+			f(&dst[0], &values[0], dim)
 		},
 		expSum: func(x []float32, m float32) float32 {
 			whole := len(x) &^ 15
@@ -103,14 +130,10 @@ func (a attnASM) ops() attnOps {
 			return sum + ref.ExpSum(x[whole:], m)
 		},
 		packKeys: func(e KVElem, dst []float32, keys []byte, dim int) {
-			if e.Quantised() {
-				ref.PackKeys(e, dst, keys, dim)
-				return
-			}
 			a.packKeys[e](&dst[0], &keys[0], dim)
 		},
 		packValues: func(e KVElem, dst []float32, values []byte, dim, panelLen int) {
-			if e.Quantised() || dim%16 != 0 {
+			if dim%16 != 0 {
 				ref.PackValues(e, dst, values, dim, panelLen)
 				return
 			}
@@ -127,6 +150,9 @@ func (a attnASM) ops() attnOps {
 		},
 	}
 }
+
+// ahead is how many tiles before its use a tile is fetched: 8 KiB cover the memory's latency and leave L1 to the rest.
+func ahead(tileBytes int) int { return max(1, 8192/tileBytes) }
 
 func index(b bool) int {
 	if b {

@@ -19,7 +19,7 @@
 //     K tile: KeyDim scales, then [KeyDim][16] codes. V row: one scale a group, then ValueDim codes.
 //   - I4: code in [0, 15], float16 scale = (max-min)/15 and float16 minimum; x ≈ min + scale·code.
 //     K tile: KeyDim scales, KeyDim minima, then [KeyDim][8] bytes: byte j holds token j (low half) and j+8 (high half).
-//     V row: scales, minima, then 16 bytes for every 32 dimensions: byte j holds dimension j (low) and j+16 (high).
+//     V row: scale and minimum of each group in turn, then 16 bytes for every 32 dimensions: byte j holds dimension j (low) and j+16 (high).
 //
 // Concurrency: functions write only the page they are given; different pages may be written at once.
 package kvpage

@@ -124,8 +124,8 @@ func putRowI4(l Layout, row []byte, v []float32) {
 			lo, hi = min(lo, f), max(hi, f)
 		}
 		scale, minimum, low, inv := scaleI4(lo, hi)
-		binary.LittleEndian.PutUint16(row[2*g:], scale)
-		binary.LittleEndian.PutUint16(row[2*groups+2*g:], minimum)
+		binary.LittleEndian.PutUint16(row[4*g:], scale)
+		binary.LittleEndian.PutUint16(row[4*g+2:], minimum)
 		for i, f := range part {
 			at, shift := nibble(g*valueGroup + i)
 			codes[at] |= codeI4(f, low, inv) << shift
@@ -136,8 +136,8 @@ func putRowI4(l Layout, row []byte, v []float32) {
 func readRowI4(l Layout, row []byte, dst []float32) {
 	groups := l.valueGroups()
 	for d := range l.ValueDim {
-		s := fromF16(binary.LittleEndian.Uint16(row[2*(d/valueGroup):]))
-		m := fromF16(binary.LittleEndian.Uint16(row[2*groups+2*(d/valueGroup):]))
+		s := fromF16(binary.LittleEndian.Uint16(row[4*(d/valueGroup):]))
+		m := fromF16(binary.LittleEndian.Uint16(row[4*(d/valueGroup)+2:]))
 		at, shift := nibble(d)
 		dst[d] = m + s*float32(row[4*groups+at]>>shift&15)
 	}

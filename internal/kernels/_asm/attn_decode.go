@@ -24,38 +24,49 @@ func init() {
 	}
 }
 
-// walker steps through a slice of slices and knows the next one's address for prefetching.
-type walker struct{ list, data, next reg.GPVirtual }
+// walker steps through a slice of slices and knows how far ahead of the current one the slice lies that is to be
+// fetched into the cache meanwhile.
+type walker struct {
+	data, ahead reg.GPVirtual
+	list, left  Mem // on the stack: where the list stands, and how many are left
+}
 
-func newWalker(param string) walker {
-	w := walker{GP64(), GP64(), GP64()}
-	Load(Param(param).Base(), w.list)
+// newWalker takes the list's parameter and leaves the count in a register.
+func newWalker(param string, count reg.Register) walker {
+	w := walker{GP64(), GP64(), AllocLocal(8), AllocLocal(8)}
+	tmp := Load(Param(param).Base(), GP64())
+	MOVQ(tmp, w.list)
+	Load(Param("masks").Len(), count)
+	MOVQ(count, w.left)
 	return w
 }
 
-// step loads the address of the current slice and that of the next, which is the current one where left is 1.
-func (w walker) step(left reg.GPVirtual) {
-	MOVQ(at(w.list, 0), w.data)
-	LEAQ(at(w.list, 24), w.next)
-	CMPQ(left, U8(1))
-	CMOVQEQ(w.list, w.next)
-	MOVQ(at(w.next, 0), w.next)
-	ADDQ(U8(24), w.list)
+// step loads the address of the current slice and the distance to the one to fetch, 0 at the end of the list.
+func (w walker) step() {
+	list, next, distance := GP64(), GP64(), GP64()
+	MOVQ(w.list, list)
+	MOVQ(at(list, 0), w.data)
+	Load(Param("ahead"), distance)
+	LEAQ(Mem{Base: distance, Index: distance, Scale: 2}, next)
+	LEAQ(Mem{Base: list, Index: next, Scale: 8}, next)
+	CMPQ(distance, w.left)
+	CMOVQGE(list, next)
+	MOVQ(at(next, 0), w.ahead)
+	SUBQ(w.data, w.ahead)
+	ADDQ(U8(24), list)
+	MOVQ(list, w.list)
 }
 
 // score emits q·k of all tokens of a list of tiles for a group of heads.
 func (f *flavour) score(e element, heads int) {
-	f.begin(fmt.Sprintf("Score%sx%d", e.name, heads), "func(s, q []float32, keys [][]byte, masks []uint16, dim int)",
+	f.begin(fmt.Sprintf("Score%sx%d", e.name, heads), "func(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)",
 		fmt.Sprintf("Score%sx%d writes q·k to s [%d][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][%d]. "+
 			"Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.", e.name, heads, heads, heads))
 	s := Load(Param("s").Base(), GP64())
 	q := Load(Param("q").Base(), GP64())
-	w := newWalker("keys")
 	masks := Load(Param("masks").Base(), GP64())
-	left := Load(Param("masks").Len(), GP64()).(reg.GPVirtual)
-	dim := Load(Param("dim"), GP64())
 	stride, stride3, qd, d := GP64(), GP64(), GP64(), GP64()
-	MOVQ(left, stride)
+	w := newWalker("keys", stride)
 	SHLQ(U8(6), stride)
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
 	low := f.constant(float32(negInf))
@@ -72,20 +83,20 @@ func (f *flavour) score(e element, heads int) {
 	}
 	k, tmp := f.vecs(2), f.vec()
 
-	TESTQ(left, left)
-	JZ(LabelRef("done"))
+	CMPQ(w.left, U8(0))
+	JEQ(LabelRef("done"))
 	Label("tile")
-	w.step(left)
+	w.step()
 	for _, a := range acc {
 		f.zero(a[0])
 		f.zero(a[1])
 	}
 	MOVQ(q, qd)
-	MOVQ(dim, d)
+	Load(Param("dim"), d)
 	Label("dims")
 	bytes := 4 * 16 * e.size
 	for line := 0; line < bytes; line += 64 {
-		PREFETCHT0(at(w.next, line))
+		PREFETCHT0(Mem{Base: w.data, Index: w.ahead, Scale: 1, Disp: line})
 	}
 	for u := range 4 {
 		if f.wide() {
@@ -104,14 +115,13 @@ func (f *flavour) score(e element, heads int) {
 		}
 	}
 	ADDQ(U32(bytes), w.data)
-	ADDQ(U32(bytes), w.next)
 	ADDQ(U8(16*heads), qd)
 	SUBQ(U8(4), d)
 	JNZ(LabelRef("dims"))
 	f.storeScores(s, stride, stride3, masks, acc, low, bits, k, tmp)
 	ADDQ(U8(64), s)
 	ADDQ(U8(2), masks)
-	DECQ(left)
+	DECQ(w.left)
 	JNZ(LabelRef("tile"))
 	Label("done")
 	f.end()
@@ -149,22 +159,17 @@ func (f *flavour) storeScores(s, stride, stride3, masks reg.Register, acc [][]re
 
 // weigh emits out += p·v over a list of tiles for a group of heads.
 func (f *flavour) weigh(e element, heads int) {
-	f.begin(fmt.Sprintf("Weigh%sx%d", e.name, heads), "func(out, p []float32, values [][]byte, masks []uint16, dim int)",
+	f.begin(fmt.Sprintf("Weigh%sx%d", e.name, heads), "func(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)",
 		fmt.Sprintf("Weigh%sx%d adds p·v to out [%d][dim] for tiles of 16 tokens, [16][dim] each; p is [%d][16·tiles]. "+
 			"Tokens whose mask bit is 0 are not read. dim is a multiple of 16.", e.name, heads, heads, heads))
 	w := weigher{
 		e: e, heads: heads, out: Load(Param("out").Base(), GP64()), p: Load(Param("p").Base(), GP64()),
-		masks: Load(Param("masks").Base(), GP64()), data: GP64(), ahead: GP64(), dims: GP64(),
-		stride: GP64(), dimBytes: GP64(), size: GP64(), list: AllocLocal(8), left: AllocLocal(8),
+		masks: Load(Param("masks").Base(), GP64()), stride: GP64(), dimBytes: GP64(), dims: AllocLocal(8), size: AllocLocal(8),
 	}
-	tmp := Load(Param("values").Base(), GP64())
-	MOVQ(tmp, w.list)
-	Load(Param("masks").Len(), w.stride)
-	MOVQ(w.stride, w.left)
-	Load(Param("dim"), w.size)
-	MOVQ(w.size, w.dimBytes)
+	w.walker = newWalker("values", w.stride)
+	w.rowSize()
+	Load(Param("dim"), w.dimBytes)
 	SHLQ(U8(2), w.dimBytes)
-	SHLQ(U8(log2(e.size)), w.size)
 	SHLQ(U8(6), w.stride)
 	if heads == 4 {
 		w.stride3, w.dimBytes3 = GP64(), GP64()
@@ -175,9 +180,16 @@ func (f *flavour) weigh(e element, heads int) {
 	JEQ(LabelRef("done"))
 	Label("tile")
 	w.step()
+	w.startDims()
+	if e.quantised() {
+		w.startQuantised()
+	}
 	sizes := []int{16}
 	if f.wide() {
 		sizes = []int{64, 16}
+	}
+	if e.name == "I4" {
+		sizes[1] = 32
 	}
 	for _, dims := range sizes {
 		f.weighChunk(w, dims)
@@ -193,29 +205,15 @@ func (f *flavour) weigh(e element, heads int) {
 
 // weigher holds the registers of weigh.
 type weigher struct {
+	walker
 	e                   element
 	heads               int
 	out, p, masks       reg.Register
-	data, ahead         reg.GPVirtual // the tile's values, and how far the next tile's lie ahead of them
-	dims                reg.GPVirtual // dimensions left in this tile
+	dims                Mem           // dimensions left in this tile
 	stride, stride3     reg.GPVirtual // bytes between heads of p, and three times that
 	dimBytes, dimBytes3 reg.GPVirtual // bytes between heads of out, and three times that
-	size                reg.GPVirtual // bytes between tokens of the page
-	list, left          Mem           // where the list of tiles stands, and how many are left
-}
-
-// step loads the next tile; the last one is its own next.
-func (w *weigher) step() {
-	list, next := GP64(), GP64()
-	MOVQ(w.list, list)
-	MOVQ(at(list, 0), w.data)
-	LEAQ(at(list, 24), next)
-	MOVQ(next, w.list)
-	CMPQ(w.left, U8(1))
-	CMOVQEQ(list, next)
-	MOVQ(at(next, 0), w.ahead)
-	SUBQ(w.data, w.ahead)
-	Load(Param("dim"), w.dims)
+	size                Mem           // bytes between tokens of the page
+	code, scales        reg.GPVirtual // of quantised types: where the chunk's codes and scales lie in a row
 }
 
 // head is the address of head h in an array of rows.
@@ -239,9 +237,7 @@ func (f *flavour) weighChunk(w weigher, dims int) {
 	v, tmp := f.vecs(n), f.vec()
 	v0, pt, t := GP64(), GP64(), GP64()
 	token := func() {
-		for i := range n {
-			f.widen(w.e, at(v0, i*f.lanes*w.e.size), v[i])
-		}
+		f.widenValue(w, v0, v)
 		for h := range w.heads {
 			VBROADCASTSS(w.head(pt, w.stride, w.stride3, h, 0), tmp)
 			for i := range n {
@@ -264,7 +260,7 @@ func (f *flavour) weighChunk(w weigher, dims int) {
 	MOVQ(w.p, pt)
 	MOVQ(U32(16), t)
 	Label(label("dense"))
-	for line := 0; line < dims*w.e.size; line += 64 {
+	for line := 0; line < dims*w.e.bits/8; line += 64 {
 		PREFETCHT0(Mem{Base: v0, Index: w.ahead, Scale: 1, Disp: line})
 	}
 	token()
@@ -282,10 +278,49 @@ func (f *flavour) weighChunk(w weigher, dims int) {
 		}
 	}
 	ADDQ(U32(4*dims), w.out)
-	ADDQ(U32(dims*w.e.size), w.data)
+	w.advance(dims)
 	SUBQ(U8(dims), w.dims)
 	JMP(LabelRef(label("chunk")))
 	Label(label("end"))
+}
+
+// widenValue loads len(v) registers of a token's value from the chunk's first dimension on.
+func (f *flavour) widenValue(w weigher, v0 reg.Register, v []reg.VecPhysical) {
+	if w.e.quantised() {
+		f.widenQuantised(w, v0, v)
+		return
+	}
+	for i := range v {
+		f.widen(w.e, at(v0, i*f.lanes*w.e.size), v[i])
+	}
+}
+
+// advance moves on to the next chunk of dimensions.
+func (w *weigher) advance(dims int) {
+	if w.e.quantised() {
+		ADDQ(U8(dims*w.e.bits/8), w.code)
+		ADDQ(U8(16/w.e.bits), w.scales) // int8: a scale; int4: a scale and a minimum
+		return
+	}
+	ADDQ(U32(dims*w.e.size), w.data)
+}
+
+// startDims sets the dimensions left to all of them.
+func (w *weigher) startDims() {
+	dim := Load(Param("dim"), GP64())
+	MOVQ(dim, w.dims)
+}
+
+// rowSize computes the bytes of a page's row.
+func (w *weigher) rowSize() {
+	size := Load(Param("dim"), GP64())
+	if w.e.quantised() {
+		w.code, w.scales = GP64(), GP64()
+		w.quantisedRowSize(size)
+	} else {
+		SHLQ(U8(log2(w.e.size)), size)
+	}
+	MOVQ(size, w.size)
 }
 
 // sparse visits the tokens whose mask bit is set.

@@ -155,10 +155,16 @@ func (f *flavour) scale(n, src, dst, tmp1, tmp2 reg.VecPhysical) {
 // element describes how numbers of a page's float type become float32 lanes.
 type element struct {
 	name string
-	size int
+	size int // bytes; 0 for a quantised type
+	bits int
 }
 
-var elements = []element{{"F32", 4}, {"F16", 2}, {"BF16", 2}}
+var elements = []element{{"F32", 4, 32}, {"F16", 2, 16}, {"BF16", 2, 16}}
+
+// quantisedElements have kernels for AVX-512 only.
+var quantisedElements = []element{{"I8", 0, 8}, {"I4", 0, 4}}
+
+func (e element) quantised() bool { return e.size == 0 }
 
 // widen loads one register of lanes numbers as float32.
 func (f *flavour) widen(e element, m Mem, dst reg.VecPhysical) {

@@ -101,15 +101,15 @@ func pairWords() Mem {
 	return m
 }
 
-var pairs *Mem
+var pairOrder *Mem
 
 func (f *flavour) pairIndex() reg.VecPhysical {
-	if pairs == nil {
+	if pairOrder == nil {
 		m := pairWords()
-		pairs = &m
+		pairOrder = &m
 	}
 	r := f.vec()
-	VMOVDQU32(*pairs, r)
+	VMOVDQU32(*pairOrder, r)
 	return r
 }
 

@@ -11,8 +11,8 @@ func init() {
 		f := make()
 		register("elem_half", f.isa, func() {
 			f.narrowF16()
-			f.widenHalf("F16ToF32", "float16", element{"F16", 2})
-			f.widenHalf("BF16ToF32", "bfloat16", element{"BF16", 2})
+			f.widenHalf("F16ToF32", "float16", elements[1])
+			f.widenHalf("BF16ToF32", "bfloat16", elements[2])
 			if f.wide() {
 				f.narrowBF16()
 			}

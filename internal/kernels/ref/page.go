@@ -78,19 +78,19 @@ func value(e KVElem, row []byte, d, dim int) float32 {
 		return half(row, d/valueGroup) * float32(int8(row[2*groups+d]))
 	case KVI4:
 		c := row[4*groups+d/32*16+d%16] >> (d % 32 / 16 * 4) & 15
-		return half(row, groups+d/valueGroup) + half(row, d/valueGroup)*float32(c)
+		return half(row, 2*(d/valueGroup)+1) + half(row, 2*(d/valueGroup))*float32(c)
 	}
 	return number(e, row, d)
 }
 
-// ExpandKeys writes a tile of keys of any type as float32, little-endian, [dim][16].
+// ExpandKeys writes a tile of keys of any type as a tile of float32.
 func ExpandKeys(e KVElem, dst, keys []byte, dim int) {
 	for i := range dim * tile {
 		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(key(e, keys, i/tile, i%tile, dim)))
 	}
 }
 
-// ExpandValues writes a tile of values of any type as float32, little-endian, [16][dim].
+// ExpandValues writes a tile of values of any type as a tile of float32.
 func ExpandValues(e KVElem, dst, values []byte, dim int) {
 	size := e.ValueRowBytes(dim)
 	for i := range dim * tile {

@@ -4,67 +4,71 @@
 
 #include "textflag.h"
 
-// func ScoreF32x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF32x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ScoreF32x1(SB), NOSPLIT, $0-104
+TEXT ·ScoreF32x1(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
 	LEAQ         (BX)(BX*2), BX
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), BX
+	MOVQ    (BX), DI
+	MOVQ    ahead+104(FP), R8
+	LEAQ    (R8)(R8*2), SI
+	LEAQ    (BX)(SI*8), SI
+	CMPQ    R8, 8(SP)
+	CMOVQGE BX, SI
+	MOVQ    (SI), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, BX
+	MOVQ    BX, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
-	MOVQ    CX, R10
-	MOVQ    R9, R11
+	MOVQ    CX, BX
+	MOVQ    dim+96(FP), SI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	PREFETCHT0   128(SI)
-	PREFETCHT0   192(SI)
-	VMOVUPS      (BX), Y5
-	VMOVUPS      32(BX), Y6
-	VBROADCASTSS (R10), Y7
+	PREFETCHT0   (DI)(R8*1)
+	PREFETCHT0   64(DI)(R8*1)
+	PREFETCHT0   128(DI)(R8*1)
+	PREFETCHT0   192(DI)(R8*1)
+	VMOVUPS      (DI), Y5
+	VMOVUPS      32(DI), Y6
+	VBROADCASTSS (BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VMOVUPS      64(BX), Y5
-	VMOVUPS      96(BX), Y6
-	VBROADCASTSS 4(R10), Y7
+	VMOVUPS      64(DI), Y5
+	VMOVUPS      96(DI), Y6
+	VBROADCASTSS 4(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VMOVUPS      128(BX), Y5
-	VMOVUPS      160(BX), Y6
-	VBROADCASTSS 8(R10), Y7
+	VMOVUPS      128(DI), Y5
+	VMOVUPS      160(DI), Y6
+	VBROADCASTSS 8(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VMOVUPS      192(BX), Y5
-	VMOVUPS      224(BX), Y6
-	VBROADCASTSS 12(R10), Y7
+	VMOVUPS      192(DI), Y5
+	VMOVUPS      224(DI), Y6
+	VBROADCASTSS 12(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	ADDQ         $0x00000100, BX
-	ADDQ         $0x00000100, SI
-	ADDQ         $0x10, R10
-	SUBQ         $0x04, R11
+	ADDQ         $0x00000100, DI
+	ADDQ         $0x10, BX
+	SUBQ         $0x04, SI
 	JNZ          dims
-	VPBROADCASTW (DI), Y7
+	VPBROADCASTW (DX), Y7
 	VPAND        Y1, Y7, Y5
 	VPCMPEQD     Y1, Y5, Y5
 	VPAND        Y2, Y7, Y6
@@ -74,8 +78,8 @@ dims:
 	VBLENDVPS    Y6, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
@@ -105,81 +109,85 @@ DATA laneBits8<>+24(SB)/4, $0x00004000
 DATA laneBits8<>+28(SB)/4, $0x00008000
 GLOBL laneBits8<>(SB), RODATA|NOPTR, $32
 
-// func ScoreF32x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF32x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ScoreF32x2(SB), NOSPLIT, $0-104
+TEXT ·ScoreF32x2(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	PREFETCHT0   128(SI)
-	PREFETCHT0   192(SI)
-	VMOVUPS      (BX), Y7
-	VMOVUPS      32(BX), Y8
-	VBROADCASTSS (R11), Y9
+	PREFETCHT0   (R8)(R9*1)
+	PREFETCHT0   64(R8)(R9*1)
+	PREFETCHT0   128(R8)(R9*1)
+	PREFETCHT0   192(R8)(R9*1)
+	VMOVUPS      (R8), Y7
+	VMOVUPS      32(R8), Y8
+	VBROADCASTSS (SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 4(R11), Y9
+	VBROADCASTSS 4(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VMOVUPS      64(BX), Y7
-	VMOVUPS      96(BX), Y8
-	VBROADCASTSS 8(R11), Y9
+	VMOVUPS      64(R8), Y7
+	VMOVUPS      96(R8), Y8
+	VBROADCASTSS 8(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 12(R11), Y9
+	VBROADCASTSS 12(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VMOVUPS      128(BX), Y7
-	VMOVUPS      160(BX), Y8
-	VBROADCASTSS 16(R11), Y9
+	VMOVUPS      128(R8), Y7
+	VMOVUPS      160(R8), Y8
+	VBROADCASTSS 16(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 20(R11), Y9
+	VBROADCASTSS 20(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VMOVUPS      192(BX), Y7
-	VMOVUPS      224(BX), Y8
-	VBROADCASTSS 24(R11), Y9
+	VMOVUPS      192(R8), Y7
+	VMOVUPS      224(R8), Y8
+	VBROADCASTSS 24(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 28(R11), Y9
+	VBROADCASTSS 28(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	ADDQ         $0x00000100, BX
-	ADDQ         $0x00000100, SI
-	ADDQ         $0x20, R11
-	SUBQ         $0x04, R12
+	ADDQ         $0x00000100, R8
+	ADDQ         $0x20, SI
+	SUBQ         $0x04, DI
 	JNZ          dims
-	VPBROADCASTW (DI), Y9
+	VPBROADCASTW (DX), Y9
 	VPAND        Y1, Y9, Y7
 	VPCMPEQD     Y1, Y7, Y7
 	VPAND        Y2, Y9, Y8
@@ -189,107 +197,111 @@ dims:
 	VBLENDVPS    Y8, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y7, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y8, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF32x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF32x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ScoreF32x3(SB), NOSPLIT, $0-104
+TEXT ·ScoreF32x3(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	PREFETCHT0   128(SI)
-	PREFETCHT0   192(SI)
-	VMOVUPS      (BX), Y9
-	VMOVUPS      32(BX), Y10
-	VBROADCASTSS (R11), Y11
+	PREFETCHT0   (R8)(R9*1)
+	PREFETCHT0   64(R8)(R9*1)
+	PREFETCHT0   128(R8)(R9*1)
+	PREFETCHT0   192(R8)(R9*1)
+	VMOVUPS      (R8), Y9
+	VMOVUPS      32(R8), Y10
+	VBROADCASTSS (SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 4(R11), Y11
+	VBROADCASTSS 4(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 8(R11), Y11
+	VBROADCASTSS 8(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VMOVUPS      64(BX), Y9
-	VMOVUPS      96(BX), Y10
-	VBROADCASTSS 12(R11), Y11
+	VMOVUPS      64(R8), Y9
+	VMOVUPS      96(R8), Y10
+	VBROADCASTSS 12(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 16(R11), Y11
+	VBROADCASTSS 16(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 20(R11), Y11
+	VBROADCASTSS 20(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VMOVUPS      128(BX), Y9
-	VMOVUPS      160(BX), Y10
-	VBROADCASTSS 24(R11), Y11
+	VMOVUPS      128(R8), Y9
+	VMOVUPS      160(R8), Y10
+	VBROADCASTSS 24(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 28(R11), Y11
+	VBROADCASTSS 28(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 32(R11), Y11
+	VBROADCASTSS 32(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VMOVUPS      192(BX), Y9
-	VMOVUPS      224(BX), Y10
-	VBROADCASTSS 36(R11), Y11
+	VMOVUPS      192(R8), Y9
+	VMOVUPS      224(R8), Y10
+	VBROADCASTSS 36(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 40(R11), Y11
+	VBROADCASTSS 40(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 44(R11), Y11
+	VBROADCASTSS 44(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	ADDQ         $0x00000100, BX
-	ADDQ         $0x00000100, SI
-	ADDQ         $0x30, R11
-	SUBQ         $0x04, R12
+	ADDQ         $0x00000100, R8
+	ADDQ         $0x30, SI
+	SUBQ         $0x04, DI
 	JNZ          dims
-	VPBROADCASTW (DI), Y11
+	VPBROADCASTW (DX), Y11
 	VPAND        Y1, Y11, Y9
 	VPCMPEQD     Y1, Y9, Y9
 	VPAND        Y2, Y11, Y10
@@ -299,47 +311,52 @@ dims:
 	VBLENDVPS    Y10, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y9, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y10, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	VBLENDVPS    Y9, Y7, Y0, Y7
-	VMOVUPS      Y7, (AX)(R10*2)
+	VMOVUPS      Y7, (AX)(BX*2)
 	VBLENDVPS    Y10, Y8, Y0, Y8
-	VMOVUPS      Y8, 32(AX)(R10*2)
+	VMOVUPS      Y8, 32(AX)(BX*2)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF32x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF32x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ScoreF32x4(SB), NOSPLIT, $0-104
+TEXT ·ScoreF32x4(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), R11
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), DI
+	MOVQ    (DI), R9
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (DI)(R8*8), R8
+	CMPQ    R10, 8(SP)
+	CMOVQGE DI, R8
+	MOVQ    (R8), R10
+	SUBQ    R9, R10
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
@@ -348,76 +365,75 @@ tile:
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
-	MOVQ    CX, R12
-	MOVQ    R9, R13
+	MOVQ    CX, DI
+	MOVQ    dim+96(FP), R8
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	PREFETCHT0   128(SI)
-	PREFETCHT0   192(SI)
-	VMOVUPS      (BX), Y11
-	VMOVUPS      32(BX), Y12
-	VBROADCASTSS (R12), Y13
+	PREFETCHT0   (R9)(R10*1)
+	PREFETCHT0   64(R9)(R10*1)
+	PREFETCHT0   128(R9)(R10*1)
+	PREFETCHT0   192(R9)(R10*1)
+	VMOVUPS      (R9), Y11
+	VMOVUPS      32(R9), Y12
+	VBROADCASTSS (DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 4(R12), Y13
+	VBROADCASTSS 4(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 8(R12), Y13
+	VBROADCASTSS 8(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 12(R12), Y13
+	VBROADCASTSS 12(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VMOVUPS      64(BX), Y11
-	VMOVUPS      96(BX), Y12
-	VBROADCASTSS 16(R12), Y13
+	VMOVUPS      64(R9), Y11
+	VMOVUPS      96(R9), Y12
+	VBROADCASTSS 16(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 20(R12), Y13
+	VBROADCASTSS 20(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 24(R12), Y13
+	VBROADCASTSS 24(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 28(R12), Y13
+	VBROADCASTSS 28(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VMOVUPS      128(BX), Y11
-	VMOVUPS      160(BX), Y12
-	VBROADCASTSS 32(R12), Y13
+	VMOVUPS      128(R9), Y11
+	VMOVUPS      160(R9), Y12
+	VBROADCASTSS 32(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 36(R12), Y13
+	VBROADCASTSS 36(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 40(R12), Y13
+	VBROADCASTSS 40(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 44(R12), Y13
+	VBROADCASTSS 44(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VMOVUPS      192(BX), Y11
-	VMOVUPS      224(BX), Y12
-	VBROADCASTSS 48(R12), Y13
+	VMOVUPS      192(R9), Y11
+	VMOVUPS      224(R9), Y12
+	VBROADCASTSS 48(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 52(R12), Y13
+	VBROADCASTSS 52(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 56(R12), Y13
+	VBROADCASTSS 56(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 60(R12), Y13
+	VBROADCASTSS 60(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	ADDQ         $0x00000100, BX
-	ADDQ         $0x00000100, SI
-	ADDQ         $0x40, R12
-	SUBQ         $0x04, R13
+	ADDQ         $0x00000100, R9
+	ADDQ         $0x40, DI
+	SUBQ         $0x04, R8
 	JNZ          dims
-	VPBROADCASTW (DI), Y13
+	VPBROADCASTW (DX), Y13
 	VPAND        Y1, Y13, Y11
 	VPCMPEQD     Y1, Y11, Y11
 	VPAND        Y2, Y13, Y12
@@ -427,94 +443,99 @@ dims:
 	VBLENDVPS    Y12, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y11, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y12, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	VBLENDVPS    Y11, Y7, Y0, Y7
-	VMOVUPS      Y7, (AX)(R10*2)
+	VMOVUPS      Y7, (AX)(BX*2)
 	VBLENDVPS    Y12, Y8, Y0, Y8
-	VMOVUPS      Y8, 32(AX)(R10*2)
+	VMOVUPS      Y8, 32(AX)(BX*2)
 	VBLENDVPS    Y11, Y9, Y0, Y9
-	VMOVUPS      Y9, (AX)(R11*1)
+	VMOVUPS      Y9, (AX)(SI*1)
 	VBLENDVPS    Y12, Y10, Y0, Y10
-	VMOVUPS      Y10, 32(AX)(R11*1)
+	VMOVUPS      Y10, 32(AX)(SI*1)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF32x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, BMI, CMOV, FMA3, MMX+
-TEXT ·WeighF32x1(SB), NOSPLIT, $16-104
+TEXT ·WeighF32x1(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
+	MOVQ BX, 16(SP)
 	MOVQ masks_len+80(FP), BX
-	MOVQ BX, 8(SP)
-	MOVQ dim+96(FP), R9
-	MOVQ R9, R8
-	SHLQ $0x02, R8
-	SHLQ $0x02, R9
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
 	SHLQ $0x06, BX
-	CMPQ 8(SP), $0x00
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R8
+	MOVQ    (R8), BX
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (R8)(DI*8), DI
+	CMPQ    R9, 24(SP)
+	CMOVQGE R8, DI
+	MOVQ    (DI), DI
+	SUBQ    BX, DI
+	ADDQ    $0x18, R8
+	MOVQ    R8, 16(SP)
+	MOVQ    dim+96(FP), R8
+	MOVQ    R8, (SP)
 
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense16:
-	PREFETCHT0   (R10)(SI*1)
-	VMOVUPS      (R10), Y2
-	VMOVUPS      32(R10), Y3
-	VBROADCASTSS (R11), Y4
+	PREFETCHT0   (R8)(DI*1)
+	VMOVUPS      (R8), Y2
+	VMOVUPS      32(R8), Y3
+	VBROADCASTSS (R9), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit16:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store16
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VMOVUPS      (R10), Y2
-	VMOVUPS      32(R10), Y3
-	VBROADCASTSS (R11), Y4
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VMOVUPS      (R8), Y2
+	VMOVUPS      32(R8), Y3
+	VBROADCASTSS (R9), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
 	JMP          bit16
@@ -524,73 +545,312 @@ store16:
 	VMOVUPS Y1, 32(AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, BX
-	SUBQ    $0x10, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R8, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF32x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, BMI, CMOV, FMA3, MMX+
-TEXT ·WeighF32x2(SB), NOSPLIT, $16-104
+TEXT ·WeighF32x2(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x02, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VMOVUPS      (R9), Y4
+	VMOVUPS      32(R9), Y5
+	VBROADCASTSS (R10), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (R10)(BX*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VMOVUPS      (R9), Y4
+	VMOVUPS      32(R9), Y5
+	VBROADCASTSS (R10), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (R10)(BX*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	JMP          bit16
+
+store16:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighF32x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, BMI, CMOV, FMA3, MMX+
+TEXT ·WeighF32x3(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
+
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
+	VMOVUPS (AX)(SI*2), Y4
+	VMOVUPS 32(AX)(SI*2), Y5
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VMOVUPS      (R9), Y6
+	VMOVUPS      32(R9), Y7
+	VBROADCASTSS (R10), Y8
+	VFMADD231PS  Y8, Y6, Y0
+	VFMADD231PS  Y8, Y7, Y1
+	VBROADCASTSS (R10)(BX*1), Y8
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	VBROADCASTSS (R10)(BX*2), Y8
+	VFMADD231PS  Y8, Y6, Y4
+	VFMADD231PS  Y8, Y7, Y5
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VMOVUPS      (R9), Y6
+	VMOVUPS      32(R9), Y7
+	VBROADCASTSS (R10), Y8
+	VFMADD231PS  Y8, Y6, Y0
+	VFMADD231PS  Y8, Y7, Y1
+	VBROADCASTSS (R10)(BX*1), Y8
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	VBROADCASTSS (R10)(BX*2), Y8
+	VFMADD231PS  Y8, Y6, Y4
+	VFMADD231PS  Y8, Y7, Y5
+	JMP          bit16
+
+store16:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	VMOVUPS Y4, (AX)(SI*2)
+	VMOVUPS Y5, 32(AX)(SI*2)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighF32x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, BMI, CMOV, FMA3, MMX+
+TEXT ·WeighF32x4(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	LEAQ (BX)(BX*2), R9
+	LEAQ (SI)(SI*2), R10
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R11
+	MOVQ    (R11), DI
+	MOVQ    ahead+104(FP), R12
+	LEAQ    (R12)(R12*2), R8
+	LEAQ    (R11)(R8*8), R8
+	CMPQ    R12, 24(SP)
+	CMOVQGE R11, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R11
+	MOVQ    R11, 16(SP)
+	MOVQ    dim+96(FP), R11
+	MOVQ    R11, (SP)
+
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
+	VMOVUPS (AX)(SI*2), Y4
+	VMOVUPS 32(AX)(SI*2), Y5
+	VMOVUPS (AX)(R10*1), Y6
+	VMOVUPS 32(AX)(R10*1), Y7
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R11
 	MOVQ    CX, R12
 	MOVQ    $0x00000010, R13
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VMOVUPS      (R11), Y4
-	VMOVUPS      32(R11), Y5
-	VBROADCASTSS (R12), Y6
-	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS (R12)(R8*1), Y6
-	VFMADD231PS  Y6, Y4, Y2
-	VFMADD231PS  Y6, Y5, Y3
-	ADDQ         R10, R11
+	PREFETCHT0   (R11)(R8*1)
+	VMOVUPS      (R11), Y8
+	VMOVUPS      32(R11), Y9
+	VBROADCASTSS (R12), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS (R12)(BX*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS (R12)(BX*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS (R12)(R9*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense16
@@ -606,244 +866,20 @@ bit16:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VMOVUPS      (R11), Y4
-	VMOVUPS      32(R11), Y5
-	VBROADCASTSS (R12), Y6
-	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS (R12)(R8*1), Y6
-	VFMADD231PS  Y6, Y4, Y2
-	VFMADD231PS  Y6, Y5, Y3
-	JMP          bit16
-
-store16:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func WeighF32x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, BMI, CMOV, FMA3, MMX+
-TEXT ·WeighF32x3(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x02, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
-	VMOVUPS (AX)(R9*2), Y4
-	VMOVUPS 32(AX)(R9*2), Y5
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
-
-dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VMOVUPS      (R11), Y6
-	VMOVUPS      32(R11), Y7
-	VBROADCASTSS (R12), Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS (R12)(R8*1), Y8
-	VFMADD231PS  Y8, Y6, Y2
-	VFMADD231PS  Y8, Y7, Y3
-	VBROADCASTSS (R12)(R8*2), Y8
-	VFMADD231PS  Y8, Y6, Y4
-	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), R14
-
-bit16:
-	TESTQ        R14, R14
-	JZ           store16
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VMOVUPS      (R11), Y6
-	VMOVUPS      32(R11), Y7
-	VBROADCASTSS (R12), Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS (R12)(R8*1), Y8
-	VFMADD231PS  Y8, Y6, Y2
-	VFMADD231PS  Y8, Y7, Y3
-	VBROADCASTSS (R12)(R8*2), Y8
-	VFMADD231PS  Y8, Y6, Y4
-	VFMADD231PS  Y8, Y7, Y5
-	JMP          bit16
-
-store16:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	VMOVUPS Y4, (AX)(R9*2)
-	VMOVUPS Y5, 32(AX)(R9*2)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func WeighF32x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, BMI, CMOV, FMA3, MMX+
-TEXT ·WeighF32x4(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x02, R10
-	SHLQ $0x06, R8
-	LEAQ (R8)(R8*2), R11
-	LEAQ (R9)(R9*2), R12
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
-	VMOVUPS (AX)(R9*2), Y4
-	VMOVUPS 32(AX)(R9*2), Y5
-	VMOVUPS (AX)(R12*1), Y6
-	VMOVUPS 32(AX)(R12*1), Y7
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense16:
-	PREFETCHT0   (R13)(SI*1)
-	VMOVUPS      (R13), Y8
-	VMOVUPS      32(R13), Y9
-	VBROADCASTSS (R14), Y10
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VMOVUPS      (R11), Y8
+	VMOVUPS      32(R11), Y9
+	VBROADCASTSS (R12), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS (R14)(R8*1), Y10
+	VBROADCASTSS (R12)(BX*1), Y10
 	VFMADD231PS  Y10, Y8, Y2
 	VFMADD231PS  Y10, Y9, Y3
-	VBROADCASTSS (R14)(R8*2), Y10
+	VBROADCASTSS (R12)(BX*2), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS (R14)(R11*1), Y10
-	VFMADD231PS  Y10, Y8, Y6
-	VFMADD231PS  Y10, Y9, Y7
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), BP
-
-bit16:
-	TESTQ        BP, BP
-	JZ           store16
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VMOVUPS      (R13), Y8
-	VMOVUPS      32(R13), Y9
-	VBROADCASTSS (R14), Y10
-	VFMADD231PS  Y10, Y8, Y0
-	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS (R14)(R8*1), Y10
-	VFMADD231PS  Y10, Y8, Y2
-	VFMADD231PS  Y10, Y9, Y3
-	VBROADCASTSS (R14)(R8*2), Y10
-	VFMADD231PS  Y10, Y8, Y4
-	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS (R14)(R11*1), Y10
+	VBROADCASTSS (R12)(R9*1), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VFMADD231PS  Y10, Y9, Y7
 	JMP          bit16
@@ -851,87 +887,91 @@ bit16:
 store16:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	VMOVUPS Y4, (AX)(R9*2)
-	VMOVUPS Y5, 32(AX)(R9*2)
-	VMOVUPS Y6, (AX)(R12*1)
-	VMOVUPS Y7, 32(AX)(R12*1)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	VMOVUPS Y4, (AX)(SI*2)
+	VMOVUPS Y5, 32(AX)(SI*2)
+	VMOVUPS Y6, (AX)(R10*1)
+	VMOVUPS Y7, 32(AX)(R10*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000040, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreF16x1(SB), NOSPLIT, $0-104
+TEXT ·ScoreF16x1(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
 	LEAQ         (BX)(BX*2), BX
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), BX
+	MOVQ    (BX), DI
+	MOVQ    ahead+104(FP), R8
+	LEAQ    (R8)(R8*2), SI
+	LEAQ    (BX)(SI*8), SI
+	CMPQ    R8, 8(SP)
+	CMOVQGE BX, SI
+	MOVQ    (SI), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, BX
+	MOVQ    BX, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
-	MOVQ    CX, R10
-	MOVQ    R9, R11
+	MOVQ    CX, BX
+	MOVQ    dim+96(FP), SI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	VCVTPH2PS    (BX), Y5
-	VCVTPH2PS    16(BX), Y6
-	VBROADCASTSS (R10), Y7
+	PREFETCHT0   (DI)(R8*1)
+	PREFETCHT0   64(DI)(R8*1)
+	VCVTPH2PS    (DI), Y5
+	VCVTPH2PS    16(DI), Y6
+	VBROADCASTSS (BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VCVTPH2PS    32(BX), Y5
-	VCVTPH2PS    48(BX), Y6
-	VBROADCASTSS 4(R10), Y7
+	VCVTPH2PS    32(DI), Y5
+	VCVTPH2PS    48(DI), Y6
+	VBROADCASTSS 4(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VCVTPH2PS    64(BX), Y5
-	VCVTPH2PS    80(BX), Y6
-	VBROADCASTSS 8(R10), Y7
+	VCVTPH2PS    64(DI), Y5
+	VCVTPH2PS    80(DI), Y6
+	VBROADCASTSS 8(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VCVTPH2PS    96(BX), Y5
-	VCVTPH2PS    112(BX), Y6
-	VBROADCASTSS 12(R10), Y7
+	VCVTPH2PS    96(DI), Y5
+	VCVTPH2PS    112(DI), Y6
+	VBROADCASTSS 12(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x00000080, SI
-	ADDQ         $0x10, R10
-	SUBQ         $0x04, R11
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x10, BX
+	SUBQ         $0x04, SI
 	JNZ          dims
-	VPBROADCASTW (DI), Y7
+	VPBROADCASTW (DX), Y7
 	VPAND        Y1, Y7, Y5
 	VPCMPEQD     Y1, Y5, Y5
 	VPAND        Y2, Y7, Y6
@@ -941,87 +981,91 @@ dims:
 	VBLENDVPS    Y6, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreF16x2(SB), NOSPLIT, $0-104
+TEXT ·ScoreF16x2(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	VCVTPH2PS    (BX), Y7
-	VCVTPH2PS    16(BX), Y8
-	VBROADCASTSS (R11), Y9
+	PREFETCHT0   (R8)(R9*1)
+	PREFETCHT0   64(R8)(R9*1)
+	VCVTPH2PS    (R8), Y7
+	VCVTPH2PS    16(R8), Y8
+	VBROADCASTSS (SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 4(R11), Y9
+	VBROADCASTSS 4(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VCVTPH2PS    32(BX), Y7
-	VCVTPH2PS    48(BX), Y8
-	VBROADCASTSS 8(R11), Y9
+	VCVTPH2PS    32(R8), Y7
+	VCVTPH2PS    48(R8), Y8
+	VBROADCASTSS 8(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 12(R11), Y9
+	VBROADCASTSS 12(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VCVTPH2PS    64(BX), Y7
-	VCVTPH2PS    80(BX), Y8
-	VBROADCASTSS 16(R11), Y9
+	VCVTPH2PS    64(R8), Y7
+	VCVTPH2PS    80(R8), Y8
+	VBROADCASTSS 16(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 20(R11), Y9
+	VBROADCASTSS 20(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VCVTPH2PS    96(BX), Y7
-	VCVTPH2PS    112(BX), Y8
-	VBROADCASTSS 24(R11), Y9
+	VCVTPH2PS    96(R8), Y7
+	VCVTPH2PS    112(R8), Y8
+	VBROADCASTSS 24(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 28(R11), Y9
+	VBROADCASTSS 28(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x00000080, SI
-	ADDQ         $0x20, R11
-	SUBQ         $0x04, R12
+	ADDQ         $0x00000080, R8
+	ADDQ         $0x20, SI
+	SUBQ         $0x04, DI
 	JNZ          dims
-	VPBROADCASTW (DI), Y9
+	VPBROADCASTW (DX), Y9
 	VPAND        Y1, Y9, Y7
 	VPCMPEQD     Y1, Y7, Y7
 	VPAND        Y2, Y9, Y8
@@ -1031,105 +1075,109 @@ dims:
 	VBLENDVPS    Y8, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y7, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y8, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreF16x3(SB), NOSPLIT, $0-104
+TEXT ·ScoreF16x3(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	VCVTPH2PS    (BX), Y9
-	VCVTPH2PS    16(BX), Y10
-	VBROADCASTSS (R11), Y11
+	PREFETCHT0   (R8)(R9*1)
+	PREFETCHT0   64(R8)(R9*1)
+	VCVTPH2PS    (R8), Y9
+	VCVTPH2PS    16(R8), Y10
+	VBROADCASTSS (SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 4(R11), Y11
+	VBROADCASTSS 4(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 8(R11), Y11
+	VBROADCASTSS 8(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VCVTPH2PS    32(BX), Y9
-	VCVTPH2PS    48(BX), Y10
-	VBROADCASTSS 12(R11), Y11
+	VCVTPH2PS    32(R8), Y9
+	VCVTPH2PS    48(R8), Y10
+	VBROADCASTSS 12(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 16(R11), Y11
+	VBROADCASTSS 16(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 20(R11), Y11
+	VBROADCASTSS 20(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VCVTPH2PS    64(BX), Y9
-	VCVTPH2PS    80(BX), Y10
-	VBROADCASTSS 24(R11), Y11
+	VCVTPH2PS    64(R8), Y9
+	VCVTPH2PS    80(R8), Y10
+	VBROADCASTSS 24(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 28(R11), Y11
+	VBROADCASTSS 28(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 32(R11), Y11
+	VBROADCASTSS 32(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VCVTPH2PS    96(BX), Y9
-	VCVTPH2PS    112(BX), Y10
-	VBROADCASTSS 36(R11), Y11
+	VCVTPH2PS    96(R8), Y9
+	VCVTPH2PS    112(R8), Y10
+	VBROADCASTSS 36(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 40(R11), Y11
+	VBROADCASTSS 40(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 44(R11), Y11
+	VBROADCASTSS 44(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x00000080, SI
-	ADDQ         $0x30, R11
-	SUBQ         $0x04, R12
+	ADDQ         $0x00000080, R8
+	ADDQ         $0x30, SI
+	SUBQ         $0x04, DI
 	JNZ          dims
-	VPBROADCASTW (DI), Y11
+	VPBROADCASTW (DX), Y11
 	VPAND        Y1, Y11, Y9
 	VPCMPEQD     Y1, Y9, Y9
 	VPAND        Y2, Y11, Y10
@@ -1139,47 +1187,52 @@ dims:
 	VBLENDVPS    Y10, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y9, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y10, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	VBLENDVPS    Y9, Y7, Y0, Y7
-	VMOVUPS      Y7, (AX)(R10*2)
+	VMOVUPS      Y7, (AX)(BX*2)
 	VBLENDVPS    Y10, Y8, Y0, Y8
-	VMOVUPS      Y8, 32(AX)(R10*2)
+	VMOVUPS      Y8, 32(AX)(BX*2)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreF16x4(SB), NOSPLIT, $0-104
+TEXT ·ScoreF16x4(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), R11
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), DI
+	MOVQ    (DI), R9
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (DI)(R8*8), R8
+	CMPQ    R10, 8(SP)
+	CMOVQGE DI, R8
+	MOVQ    (R8), R10
+	SUBQ    R9, R10
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
@@ -1188,74 +1241,73 @@ tile:
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
-	MOVQ    CX, R12
-	MOVQ    R9, R13
+	MOVQ    CX, DI
+	MOVQ    dim+96(FP), R8
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	VCVTPH2PS    (BX), Y11
-	VCVTPH2PS    16(BX), Y12
-	VBROADCASTSS (R12), Y13
+	PREFETCHT0   (R9)(R10*1)
+	PREFETCHT0   64(R9)(R10*1)
+	VCVTPH2PS    (R9), Y11
+	VCVTPH2PS    16(R9), Y12
+	VBROADCASTSS (DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 4(R12), Y13
+	VBROADCASTSS 4(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 8(R12), Y13
+	VBROADCASTSS 8(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 12(R12), Y13
+	VBROADCASTSS 12(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VCVTPH2PS    32(BX), Y11
-	VCVTPH2PS    48(BX), Y12
-	VBROADCASTSS 16(R12), Y13
+	VCVTPH2PS    32(R9), Y11
+	VCVTPH2PS    48(R9), Y12
+	VBROADCASTSS 16(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 20(R12), Y13
+	VBROADCASTSS 20(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 24(R12), Y13
+	VBROADCASTSS 24(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 28(R12), Y13
+	VBROADCASTSS 28(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VCVTPH2PS    64(BX), Y11
-	VCVTPH2PS    80(BX), Y12
-	VBROADCASTSS 32(R12), Y13
+	VCVTPH2PS    64(R9), Y11
+	VCVTPH2PS    80(R9), Y12
+	VBROADCASTSS 32(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 36(R12), Y13
+	VBROADCASTSS 36(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 40(R12), Y13
+	VBROADCASTSS 40(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 44(R12), Y13
+	VBROADCASTSS 44(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VCVTPH2PS    96(BX), Y11
-	VCVTPH2PS    112(BX), Y12
-	VBROADCASTSS 48(R12), Y13
+	VCVTPH2PS    96(R9), Y11
+	VCVTPH2PS    112(R9), Y12
+	VBROADCASTSS 48(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 52(R12), Y13
+	VBROADCASTSS 52(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 56(R12), Y13
+	VBROADCASTSS 56(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 60(R12), Y13
+	VBROADCASTSS 60(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x00000080, SI
-	ADDQ         $0x40, R12
-	SUBQ         $0x04, R13
+	ADDQ         $0x00000080, R9
+	ADDQ         $0x40, DI
+	SUBQ         $0x04, R8
 	JNZ          dims
-	VPBROADCASTW (DI), Y13
+	VPBROADCASTW (DX), Y13
 	VPAND        Y1, Y13, Y11
 	VPCMPEQD     Y1, Y11, Y11
 	VPAND        Y2, Y13, Y12
@@ -1265,94 +1317,99 @@ dims:
 	VBLENDVPS    Y12, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y11, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y12, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	VBLENDVPS    Y11, Y7, Y0, Y7
-	VMOVUPS      Y7, (AX)(R10*2)
+	VMOVUPS      Y7, (AX)(BX*2)
 	VBLENDVPS    Y12, Y8, Y0, Y8
-	VMOVUPS      Y8, 32(AX)(R10*2)
+	VMOVUPS      Y8, 32(AX)(BX*2)
 	VBLENDVPS    Y11, Y9, Y0, Y9
-	VMOVUPS      Y9, (AX)(R11*1)
+	VMOVUPS      Y9, (AX)(SI*1)
 	VBLENDVPS    Y12, Y10, Y0, Y10
-	VMOVUPS      Y10, 32(AX)(R11*1)
+	VMOVUPS      Y10, 32(AX)(SI*1)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, BMI, CMOV, F16C, FMA3, MMX+
-TEXT ·WeighF16x1(SB), NOSPLIT, $16-104
+TEXT ·WeighF16x1(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
+	MOVQ BX, 16(SP)
 	MOVQ masks_len+80(FP), BX
-	MOVQ BX, 8(SP)
-	MOVQ dim+96(FP), R9
-	MOVQ R9, R8
-	SHLQ $0x02, R8
-	SHLQ $0x01, R9
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
 	SHLQ $0x06, BX
-	CMPQ 8(SP), $0x00
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R8
+	MOVQ    (R8), BX
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (R8)(DI*8), DI
+	CMPQ    R9, 24(SP)
+	CMOVQGE R8, DI
+	MOVQ    (DI), DI
+	SUBQ    BX, DI
+	ADDQ    $0x18, R8
+	MOVQ    R8, 16(SP)
+	MOVQ    dim+96(FP), R8
+	MOVQ    R8, (SP)
 
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense16:
-	PREFETCHT0   (R10)(SI*1)
-	VCVTPH2PS    (R10), Y2
-	VCVTPH2PS    16(R10), Y3
-	VBROADCASTSS (R11), Y4
+	PREFETCHT0   (R8)(DI*1)
+	VCVTPH2PS    (R8), Y2
+	VCVTPH2PS    16(R8), Y3
+	VBROADCASTSS (R9), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit16:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store16
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VCVTPH2PS    (R10), Y2
-	VCVTPH2PS    16(R10), Y3
-	VBROADCASTSS (R11), Y4
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VCVTPH2PS    (R8), Y2
+	VCVTPH2PS    16(R8), Y3
+	VBROADCASTSS (R9), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
 	JMP          bit16
@@ -1362,73 +1419,312 @@ store16:
 	VMOVUPS Y1, 32(AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R8, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, BMI, CMOV, F16C, FMA3, MMX+
-TEXT ·WeighF16x2(SB), NOSPLIT, $16-104
+TEXT ·WeighF16x2(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
+	VBROADCASTSS (R10), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (R10)(BX*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
+	VBROADCASTSS (R10), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (R10)(BX*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	JMP          bit16
+
+store16:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, BMI, CMOV, F16C, FMA3, MMX+
+TEXT ·WeighF16x3(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
+
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
+	VMOVUPS (AX)(SI*2), Y4
+	VMOVUPS 32(AX)(SI*2), Y5
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VCVTPH2PS    (R9), Y6
+	VCVTPH2PS    16(R9), Y7
+	VBROADCASTSS (R10), Y8
+	VFMADD231PS  Y8, Y6, Y0
+	VFMADD231PS  Y8, Y7, Y1
+	VBROADCASTSS (R10)(BX*1), Y8
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	VBROADCASTSS (R10)(BX*2), Y8
+	VFMADD231PS  Y8, Y6, Y4
+	VFMADD231PS  Y8, Y7, Y5
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VCVTPH2PS    (R9), Y6
+	VCVTPH2PS    16(R9), Y7
+	VBROADCASTSS (R10), Y8
+	VFMADD231PS  Y8, Y6, Y0
+	VFMADD231PS  Y8, Y7, Y1
+	VBROADCASTSS (R10)(BX*1), Y8
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	VBROADCASTSS (R10)(BX*2), Y8
+	VFMADD231PS  Y8, Y6, Y4
+	VFMADD231PS  Y8, Y7, Y5
+	JMP          bit16
+
+store16:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	VMOVUPS Y4, (AX)(SI*2)
+	VMOVUPS Y5, 32(AX)(SI*2)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, BMI, CMOV, F16C, FMA3, MMX+
+TEXT ·WeighF16x4(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	LEAQ (BX)(BX*2), R9
+	LEAQ (SI)(SI*2), R10
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R11
+	MOVQ    (R11), DI
+	MOVQ    ahead+104(FP), R12
+	LEAQ    (R12)(R12*2), R8
+	LEAQ    (R11)(R8*8), R8
+	CMPQ    R12, 24(SP)
+	CMOVQGE R11, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R11
+	MOVQ    R11, 16(SP)
+	MOVQ    dim+96(FP), R11
+	MOVQ    R11, (SP)
+
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
+	VMOVUPS (AX)(SI*2), Y4
+	VMOVUPS 32(AX)(SI*2), Y5
+	VMOVUPS (AX)(R10*1), Y6
+	VMOVUPS 32(AX)(R10*1), Y7
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R11
 	MOVQ    CX, R12
 	MOVQ    $0x00000010, R13
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VCVTPH2PS    (R11), Y4
-	VCVTPH2PS    16(R11), Y5
-	VBROADCASTSS (R12), Y6
-	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS (R12)(R8*1), Y6
-	VFMADD231PS  Y6, Y4, Y2
-	VFMADD231PS  Y6, Y5, Y3
-	ADDQ         R10, R11
+	PREFETCHT0   (R11)(R8*1)
+	VCVTPH2PS    (R11), Y8
+	VCVTPH2PS    16(R11), Y9
+	VBROADCASTSS (R12), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS (R12)(BX*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS (R12)(BX*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS (R12)(R9*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense16
@@ -1444,244 +1740,20 @@ bit16:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VCVTPH2PS    (R11), Y4
-	VCVTPH2PS    16(R11), Y5
-	VBROADCASTSS (R12), Y6
-	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS (R12)(R8*1), Y6
-	VFMADD231PS  Y6, Y4, Y2
-	VFMADD231PS  Y6, Y5, Y3
-	JMP          bit16
-
-store16:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func WeighF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, BMI, CMOV, F16C, FMA3, MMX+
-TEXT ·WeighF16x3(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
-	VMOVUPS (AX)(R9*2), Y4
-	VMOVUPS 32(AX)(R9*2), Y5
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
-
-dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VCVTPH2PS    (R11), Y6
-	VCVTPH2PS    16(R11), Y7
-	VBROADCASTSS (R12), Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS (R12)(R8*1), Y8
-	VFMADD231PS  Y8, Y6, Y2
-	VFMADD231PS  Y8, Y7, Y3
-	VBROADCASTSS (R12)(R8*2), Y8
-	VFMADD231PS  Y8, Y6, Y4
-	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), R14
-
-bit16:
-	TESTQ        R14, R14
-	JZ           store16
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VCVTPH2PS    (R11), Y6
-	VCVTPH2PS    16(R11), Y7
-	VBROADCASTSS (R12), Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS (R12)(R8*1), Y8
-	VFMADD231PS  Y8, Y6, Y2
-	VFMADD231PS  Y8, Y7, Y3
-	VBROADCASTSS (R12)(R8*2), Y8
-	VFMADD231PS  Y8, Y6, Y4
-	VFMADD231PS  Y8, Y7, Y5
-	JMP          bit16
-
-store16:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	VMOVUPS Y4, (AX)(R9*2)
-	VMOVUPS Y5, 32(AX)(R9*2)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func WeighF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, BMI, CMOV, F16C, FMA3, MMX+
-TEXT ·WeighF16x4(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	LEAQ (R8)(R8*2), R11
-	LEAQ (R9)(R9*2), R12
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
-	VMOVUPS (AX)(R9*2), Y4
-	VMOVUPS 32(AX)(R9*2), Y5
-	VMOVUPS (AX)(R12*1), Y6
-	VMOVUPS 32(AX)(R12*1), Y7
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense16:
-	PREFETCHT0   (R13)(SI*1)
-	VCVTPH2PS    (R13), Y8
-	VCVTPH2PS    16(R13), Y9
-	VBROADCASTSS (R14), Y10
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VCVTPH2PS    (R11), Y8
+	VCVTPH2PS    16(R11), Y9
+	VBROADCASTSS (R12), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS (R14)(R8*1), Y10
+	VBROADCASTSS (R12)(BX*1), Y10
 	VFMADD231PS  Y10, Y8, Y2
 	VFMADD231PS  Y10, Y9, Y3
-	VBROADCASTSS (R14)(R8*2), Y10
+	VBROADCASTSS (R12)(BX*2), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS (R14)(R11*1), Y10
-	VFMADD231PS  Y10, Y8, Y6
-	VFMADD231PS  Y10, Y9, Y7
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), BP
-
-bit16:
-	TESTQ        BP, BP
-	JZ           store16
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VCVTPH2PS    (R13), Y8
-	VCVTPH2PS    16(R13), Y9
-	VBROADCASTSS (R14), Y10
-	VFMADD231PS  Y10, Y8, Y0
-	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS (R14)(R8*1), Y10
-	VFMADD231PS  Y10, Y8, Y2
-	VFMADD231PS  Y10, Y9, Y3
-	VBROADCASTSS (R14)(R8*2), Y10
-	VFMADD231PS  Y10, Y8, Y4
-	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS (R14)(R11*1), Y10
+	VBROADCASTSS (R12)(R9*1), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VFMADD231PS  Y10, Y9, Y7
 	JMP          bit16
@@ -1689,95 +1761,99 @@ bit16:
 store16:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	VMOVUPS Y4, (AX)(R9*2)
-	VMOVUPS Y5, 32(AX)(R9*2)
-	VMOVUPS Y6, (AX)(R12*1)
-	VMOVUPS Y7, 32(AX)(R12*1)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	VMOVUPS Y4, (AX)(SI*2)
+	VMOVUPS Y5, 32(AX)(SI*2)
+	VMOVUPS Y6, (AX)(R10*1)
+	VMOVUPS Y7, 32(AX)(R10*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreBF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-104
+TEXT ·ScoreBF16x1(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
 	LEAQ         (BX)(BX*2), BX
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), BX
+	MOVQ    (BX), DI
+	MOVQ    ahead+104(FP), R8
+	LEAQ    (R8)(R8*2), SI
+	LEAQ    (BX)(SI*8), SI
+	CMPQ    R8, 8(SP)
+	CMOVQGE BX, SI
+	MOVQ    (SI), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, BX
+	MOVQ    BX, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
-	MOVQ    CX, R10
-	MOVQ    R9, R11
+	MOVQ    CX, BX
+	MOVQ    dim+96(FP), SI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	VPMOVZXWD    (BX), Y5
+	PREFETCHT0   (DI)(R8*1)
+	PREFETCHT0   64(DI)(R8*1)
+	VPMOVZXWD    (DI), Y5
 	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    16(BX), Y6
+	VPMOVZXWD    16(DI), Y6
 	VPSLLD       $0x10, Y6, Y6
-	VBROADCASTSS (R10), Y7
+	VBROADCASTSS (BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VPMOVZXWD    32(BX), Y5
+	VPMOVZXWD    32(DI), Y5
 	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    48(BX), Y6
+	VPMOVZXWD    48(DI), Y6
 	VPSLLD       $0x10, Y6, Y6
-	VBROADCASTSS 4(R10), Y7
+	VBROADCASTSS 4(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VPMOVZXWD    64(BX), Y5
+	VPMOVZXWD    64(DI), Y5
 	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    80(BX), Y6
+	VPMOVZXWD    80(DI), Y6
 	VPSLLD       $0x10, Y6, Y6
-	VBROADCASTSS 8(R10), Y7
+	VBROADCASTSS 8(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	VPMOVZXWD    96(BX), Y5
+	VPMOVZXWD    96(DI), Y5
 	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    112(BX), Y6
+	VPMOVZXWD    112(DI), Y6
 	VPSLLD       $0x10, Y6, Y6
-	VBROADCASTSS 12(R10), Y7
+	VBROADCASTSS 12(BX), Y7
 	VFMADD231PS  Y7, Y5, Y3
 	VFMADD231PS  Y7, Y6, Y4
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x00000080, SI
-	ADDQ         $0x10, R10
-	SUBQ         $0x04, R11
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x10, BX
+	SUBQ         $0x04, SI
 	JNZ          dims
-	VPBROADCASTW (DI), Y7
+	VPBROADCASTW (DX), Y7
 	VPAND        Y1, Y7, Y5
 	VPCMPEQD     Y1, Y5, Y5
 	VPAND        Y2, Y7, Y6
@@ -1787,95 +1863,99 @@ dims:
 	VBLENDVPS    Y6, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreBF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-104
+TEXT ·ScoreBF16x2(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	VPMOVZXWD    (BX), Y7
+	PREFETCHT0   (R8)(R9*1)
+	PREFETCHT0   64(R8)(R9*1)
+	VPMOVZXWD    (R8), Y7
 	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    16(BX), Y8
+	VPMOVZXWD    16(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
-	VBROADCASTSS (R11), Y9
+	VBROADCASTSS (SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 4(R11), Y9
+	VBROADCASTSS 4(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VPMOVZXWD    32(BX), Y7
+	VPMOVZXWD    32(R8), Y7
 	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    48(BX), Y8
+	VPMOVZXWD    48(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
-	VBROADCASTSS 8(R11), Y9
+	VBROADCASTSS 8(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 12(R11), Y9
+	VBROADCASTSS 12(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VPMOVZXWD    64(BX), Y7
+	VPMOVZXWD    64(R8), Y7
 	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    80(BX), Y8
+	VPMOVZXWD    80(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
-	VBROADCASTSS 16(R11), Y9
+	VBROADCASTSS 16(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 20(R11), Y9
+	VBROADCASTSS 20(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	VPMOVZXWD    96(BX), Y7
+	VPMOVZXWD    96(R8), Y7
 	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    112(BX), Y8
+	VPMOVZXWD    112(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
-	VBROADCASTSS 24(R11), Y9
+	VBROADCASTSS 24(SI), Y9
 	VFMADD231PS  Y9, Y7, Y3
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS 28(R11), Y9
+	VBROADCASTSS 28(SI), Y9
 	VFMADD231PS  Y9, Y7, Y5
 	VFMADD231PS  Y9, Y8, Y6
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x00000080, SI
-	ADDQ         $0x20, R11
-	SUBQ         $0x04, R12
+	ADDQ         $0x00000080, R8
+	ADDQ         $0x20, SI
+	SUBQ         $0x04, DI
 	JNZ          dims
-	VPBROADCASTW (DI), Y9
+	VPBROADCASTW (DX), Y9
 	VPAND        Y1, Y9, Y7
 	VPCMPEQD     Y1, Y7, Y7
 	VPAND        Y2, Y9, Y8
@@ -1885,113 +1965,117 @@ dims:
 	VBLENDVPS    Y8, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y7, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y8, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreBF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-104
+TEXT ·ScoreBF16x3(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	VPMOVZXWD    (BX), Y9
+	PREFETCHT0   (R8)(R9*1)
+	PREFETCHT0   64(R8)(R9*1)
+	VPMOVZXWD    (R8), Y9
 	VPSLLD       $0x10, Y9, Y9
-	VPMOVZXWD    16(BX), Y10
+	VPMOVZXWD    16(R8), Y10
 	VPSLLD       $0x10, Y10, Y10
-	VBROADCASTSS (R11), Y11
+	VBROADCASTSS (SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 4(R11), Y11
+	VBROADCASTSS 4(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 8(R11), Y11
+	VBROADCASTSS 8(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VPMOVZXWD    32(BX), Y9
+	VPMOVZXWD    32(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
-	VPMOVZXWD    48(BX), Y10
+	VPMOVZXWD    48(R8), Y10
 	VPSLLD       $0x10, Y10, Y10
-	VBROADCASTSS 12(R11), Y11
+	VBROADCASTSS 12(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 16(R11), Y11
+	VBROADCASTSS 16(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 20(R11), Y11
+	VBROADCASTSS 20(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VPMOVZXWD    64(BX), Y9
+	VPMOVZXWD    64(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
-	VPMOVZXWD    80(BX), Y10
+	VPMOVZXWD    80(R8), Y10
 	VPSLLD       $0x10, Y10, Y10
-	VBROADCASTSS 24(R11), Y11
+	VBROADCASTSS 24(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 28(R11), Y11
+	VBROADCASTSS 28(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 32(R11), Y11
+	VBROADCASTSS 32(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	VPMOVZXWD    96(BX), Y9
+	VPMOVZXWD    96(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
-	VPMOVZXWD    112(BX), Y10
+	VPMOVZXWD    112(R8), Y10
 	VPSLLD       $0x10, Y10, Y10
-	VBROADCASTSS 36(R11), Y11
+	VBROADCASTSS 36(SI), Y11
 	VFMADD231PS  Y11, Y9, Y3
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS 40(R11), Y11
+	VBROADCASTSS 40(SI), Y11
 	VFMADD231PS  Y11, Y9, Y5
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS 44(R11), Y11
+	VBROADCASTSS 44(SI), Y11
 	VFMADD231PS  Y11, Y9, Y7
 	VFMADD231PS  Y11, Y10, Y8
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x00000080, SI
-	ADDQ         $0x30, R11
-	SUBQ         $0x04, R12
+	ADDQ         $0x00000080, R8
+	ADDQ         $0x30, SI
+	SUBQ         $0x04, DI
 	JNZ          dims
-	VPBROADCASTW (DI), Y11
+	VPBROADCASTW (DX), Y11
 	VPAND        Y1, Y11, Y9
 	VPCMPEQD     Y1, Y9, Y9
 	VPAND        Y2, Y11, Y10
@@ -2001,47 +2085,52 @@ dims:
 	VBLENDVPS    Y10, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y9, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y10, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	VBLENDVPS    Y9, Y7, Y0, Y7
-	VMOVUPS      Y7, (AX)(R10*2)
+	VMOVUPS      Y7, (AX)(BX*2)
 	VBLENDVPS    Y10, Y8, Y0, Y8
-	VMOVUPS      Y8, 32(AX)(R10*2)
+	VMOVUPS      Y8, 32(AX)(BX*2)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreBF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-104
+TEXT ·ScoreBF16x4(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), R11
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Y0
 	VMOVDQU      laneBits0<>+0(SB), Y1
 	VMOVDQU      laneBits8<>+0(SB), Y2
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), DI
+	MOVQ    (DI), R9
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (DI)(R8*8), R8
+	CMPQ    R10, 8(SP)
+	CMOVQGE DI, R8
+	MOVQ    (R8), R10
+	SUBQ    R9, R10
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
@@ -2050,82 +2139,81 @@ tile:
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
-	MOVQ    CX, R12
-	MOVQ    R9, R13
+	MOVQ    CX, DI
+	MOVQ    dim+96(FP), R8
 
 dims:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	VPMOVZXWD    (BX), Y11
+	PREFETCHT0   (R9)(R10*1)
+	PREFETCHT0   64(R9)(R10*1)
+	VPMOVZXWD    (R9), Y11
 	VPSLLD       $0x10, Y11, Y11
-	VPMOVZXWD    16(BX), Y12
+	VPMOVZXWD    16(R9), Y12
 	VPSLLD       $0x10, Y12, Y12
-	VBROADCASTSS (R12), Y13
+	VBROADCASTSS (DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 4(R12), Y13
+	VBROADCASTSS 4(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 8(R12), Y13
+	VBROADCASTSS 8(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 12(R12), Y13
+	VBROADCASTSS 12(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VPMOVZXWD    32(BX), Y11
+	VPMOVZXWD    32(R9), Y11
 	VPSLLD       $0x10, Y11, Y11
-	VPMOVZXWD    48(BX), Y12
+	VPMOVZXWD    48(R9), Y12
 	VPSLLD       $0x10, Y12, Y12
-	VBROADCASTSS 16(R12), Y13
+	VBROADCASTSS 16(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 20(R12), Y13
+	VBROADCASTSS 20(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 24(R12), Y13
+	VBROADCASTSS 24(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 28(R12), Y13
+	VBROADCASTSS 28(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VPMOVZXWD    64(BX), Y11
+	VPMOVZXWD    64(R9), Y11
 	VPSLLD       $0x10, Y11, Y11
-	VPMOVZXWD    80(BX), Y12
+	VPMOVZXWD    80(R9), Y12
 	VPSLLD       $0x10, Y12, Y12
-	VBROADCASTSS 32(R12), Y13
+	VBROADCASTSS 32(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 36(R12), Y13
+	VBROADCASTSS 36(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 40(R12), Y13
+	VBROADCASTSS 40(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 44(R12), Y13
+	VBROADCASTSS 44(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	VPMOVZXWD    96(BX), Y11
+	VPMOVZXWD    96(R9), Y11
 	VPSLLD       $0x10, Y11, Y11
-	VPMOVZXWD    112(BX), Y12
+	VPMOVZXWD    112(R9), Y12
 	VPSLLD       $0x10, Y12, Y12
-	VBROADCASTSS 48(R12), Y13
+	VBROADCASTSS 48(DI), Y13
 	VFMADD231PS  Y13, Y11, Y3
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS 52(R12), Y13
+	VBROADCASTSS 52(DI), Y13
 	VFMADD231PS  Y13, Y11, Y5
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 56(R12), Y13
+	VBROADCASTSS 56(DI), Y13
 	VFMADD231PS  Y13, Y11, Y7
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS 60(R12), Y13
+	VBROADCASTSS 60(DI), Y13
 	VFMADD231PS  Y13, Y11, Y9
 	VFMADD231PS  Y13, Y12, Y10
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x00000080, SI
-	ADDQ         $0x40, R12
-	SUBQ         $0x04, R13
+	ADDQ         $0x00000080, R9
+	ADDQ         $0x40, DI
+	SUBQ         $0x04, R8
 	JNZ          dims
-	VPBROADCASTW (DI), Y13
+	VPBROADCASTW (DX), Y13
 	VPAND        Y1, Y13, Y11
 	VPCMPEQD     Y1, Y11, Y11
 	VPAND        Y2, Y13, Y12
@@ -2135,98 +2223,103 @@ dims:
 	VBLENDVPS    Y12, Y4, Y0, Y4
 	VMOVUPS      Y4, 32(AX)
 	VBLENDVPS    Y11, Y5, Y0, Y5
-	VMOVUPS      Y5, (AX)(R10*1)
+	VMOVUPS      Y5, (AX)(BX*1)
 	VBLENDVPS    Y12, Y6, Y0, Y6
-	VMOVUPS      Y6, 32(AX)(R10*1)
+	VMOVUPS      Y6, 32(AX)(BX*1)
 	VBLENDVPS    Y11, Y7, Y0, Y7
-	VMOVUPS      Y7, (AX)(R10*2)
+	VMOVUPS      Y7, (AX)(BX*2)
 	VBLENDVPS    Y12, Y8, Y0, Y8
-	VMOVUPS      Y8, 32(AX)(R10*2)
+	VMOVUPS      Y8, 32(AX)(BX*2)
 	VBLENDVPS    Y11, Y9, Y0, Y9
-	VMOVUPS      Y9, (AX)(R11*1)
+	VMOVUPS      Y9, (AX)(SI*1)
 	VBLENDVPS    Y12, Y10, Y0, Y10
-	VMOVUPS      Y10, 32(AX)(R11*1)
+	VMOVUPS      Y10, 32(AX)(SI*1)
 	ADDQ         $0x40, AX
-	ADDQ         $0x02, DI
-	DECQ         R8
+	ADDQ         $0x02, DX
+	DECQ         8(SP)
 	JNZ          tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighBF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, BMI, CMOV, FMA3, MMX+
-TEXT ·WeighBF16x1(SB), NOSPLIT, $16-104
+TEXT ·WeighBF16x1(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
+	MOVQ BX, 16(SP)
 	MOVQ masks_len+80(FP), BX
-	MOVQ BX, 8(SP)
-	MOVQ dim+96(FP), R9
-	MOVQ R9, R8
-	SHLQ $0x02, R8
-	SHLQ $0x01, R9
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
 	SHLQ $0x06, BX
-	CMPQ 8(SP), $0x00
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R8
+	MOVQ    (R8), BX
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (R8)(DI*8), DI
+	CMPQ    R9, 24(SP)
+	CMOVQGE R8, DI
+	MOVQ    (DI), DI
+	SUBQ    BX, DI
+	ADDQ    $0x18, R8
+	MOVQ    R8, 16(SP)
+	MOVQ    dim+96(FP), R8
+	MOVQ    R8, (SP)
 
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense16:
-	PREFETCHT0   (R10)(SI*1)
-	VPMOVZXWD    (R10), Y2
+	PREFETCHT0   (R8)(DI*1)
+	VPMOVZXWD    (R8), Y2
 	VPSLLD       $0x10, Y2, Y2
-	VPMOVZXWD    16(R10), Y3
+	VPMOVZXWD    16(R8), Y3
 	VPSLLD       $0x10, Y3, Y3
-	VBROADCASTSS (R11), Y4
+	VBROADCASTSS (R9), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit16:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store16
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VPMOVZXWD    (R10), Y2
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VPMOVZXWD    (R8), Y2
 	VPSLLD       $0x10, Y2, Y2
-	VPMOVZXWD    16(R10), Y3
+	VPMOVZXWD    16(R8), Y3
 	VPSLLD       $0x10, Y3, Y3
-	VBROADCASTSS (R11), Y4
+	VBROADCASTSS (R9), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
 	JMP          bit16
@@ -2236,75 +2329,322 @@ store16:
 	VMOVUPS Y1, 32(AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R8, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighBF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, BMI, CMOV, FMA3, MMX+
-TEXT ·WeighBF16x2(SB), NOSPLIT, $16-104
+TEXT ·WeighBF16x2(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VPMOVZXWD    (R9), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R9), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS (R10), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (R10)(BX*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VPMOVZXWD    (R9), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R9), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS (R10), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (R10)(BX*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	JMP          bit16
+
+store16:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighBF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, BMI, CMOV, FMA3, MMX+
+TEXT ·WeighBF16x3(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
+
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
+	VMOVUPS (AX)(SI*2), Y4
+	VMOVUPS 32(AX)(SI*2), Y5
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VPMOVZXWD    (R9), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VPMOVZXWD    16(R9), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VBROADCASTSS (R10), Y8
+	VFMADD231PS  Y8, Y6, Y0
+	VFMADD231PS  Y8, Y7, Y1
+	VBROADCASTSS (R10)(BX*1), Y8
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	VBROADCASTSS (R10)(BX*2), Y8
+	VFMADD231PS  Y8, Y6, Y4
+	VFMADD231PS  Y8, Y7, Y5
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VPMOVZXWD    (R9), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VPMOVZXWD    16(R9), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VBROADCASTSS (R10), Y8
+	VFMADD231PS  Y8, Y6, Y0
+	VFMADD231PS  Y8, Y7, Y1
+	VBROADCASTSS (R10)(BX*1), Y8
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	VBROADCASTSS (R10)(BX*2), Y8
+	VFMADD231PS  Y8, Y6, Y4
+	VFMADD231PS  Y8, Y7, Y5
+	JMP          bit16
+
+store16:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	VMOVUPS Y4, (AX)(SI*2)
+	VMOVUPS Y5, 32(AX)(SI*2)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighBF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, BMI, CMOV, FMA3, MMX+
+TEXT ·WeighBF16x4(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	LEAQ (BX)(BX*2), R9
+	LEAQ (SI)(SI*2), R10
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R11
+	MOVQ    (R11), DI
+	MOVQ    ahead+104(FP), R12
+	LEAQ    (R12)(R12*2), R8
+	LEAQ    (R11)(R8*8), R8
+	CMPQ    R12, 24(SP)
+	CMOVQGE R11, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R11
+	MOVQ    R11, 16(SP)
+	MOVQ    dim+96(FP), R11
+	MOVQ    R11, (SP)
+
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(SI*1), Y2
+	VMOVUPS 32(AX)(SI*1), Y3
+	VMOVUPS (AX)(SI*2), Y4
+	VMOVUPS 32(AX)(SI*2), Y5
+	VMOVUPS (AX)(R10*1), Y6
+	VMOVUPS 32(AX)(R10*1), Y7
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R11
 	MOVQ    CX, R12
 	MOVQ    $0x00000010, R13
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VPMOVZXWD    (R11), Y4
-	VPSLLD       $0x10, Y4, Y4
-	VPMOVZXWD    16(R11), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VBROADCASTSS (R12), Y6
-	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS (R12)(R8*1), Y6
-	VFMADD231PS  Y6, Y4, Y2
-	VFMADD231PS  Y6, Y5, Y3
-	ADDQ         R10, R11
+	PREFETCHT0   (R11)(R8*1)
+	VPMOVZXWD    (R11), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R11), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS (R12), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS (R12)(BX*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS (R12)(BX*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS (R12)(R9*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense16
@@ -2320,254 +2660,22 @@ bit16:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VPMOVZXWD    (R11), Y4
-	VPSLLD       $0x10, Y4, Y4
-	VPMOVZXWD    16(R11), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VBROADCASTSS (R12), Y6
-	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS (R12)(R8*1), Y6
-	VFMADD231PS  Y6, Y4, Y2
-	VFMADD231PS  Y6, Y5, Y3
-	JMP          bit16
-
-store16:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func WeighBF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, AVX2, BMI, CMOV, FMA3, MMX+
-TEXT ·WeighBF16x3(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
-	VMOVUPS (AX)(R9*2), Y4
-	VMOVUPS 32(AX)(R9*2), Y5
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
-
-dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VPMOVZXWD    (R11), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    16(R11), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VBROADCASTSS (R12), Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS (R12)(R8*1), Y8
-	VFMADD231PS  Y8, Y6, Y2
-	VFMADD231PS  Y8, Y7, Y3
-	VBROADCASTSS (R12)(R8*2), Y8
-	VFMADD231PS  Y8, Y6, Y4
-	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), R14
-
-bit16:
-	TESTQ        R14, R14
-	JZ           store16
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VPMOVZXWD    (R11), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    16(R11), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VBROADCASTSS (R12), Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS (R12)(R8*1), Y8
-	VFMADD231PS  Y8, Y6, Y2
-	VFMADD231PS  Y8, Y7, Y3
-	VBROADCASTSS (R12)(R8*2), Y8
-	VFMADD231PS  Y8, Y6, Y4
-	VFMADD231PS  Y8, Y7, Y5
-	JMP          bit16
-
-store16:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	VMOVUPS Y4, (AX)(R9*2)
-	VMOVUPS Y5, 32(AX)(R9*2)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func WeighBF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, AVX2, BMI, CMOV, FMA3, MMX+
-TEXT ·WeighBF16x4(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	LEAQ (R8)(R8*2), R11
-	LEAQ (R9)(R9*2), R12
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVUPS (AX)(R9*1), Y2
-	VMOVUPS 32(AX)(R9*1), Y3
-	VMOVUPS (AX)(R9*2), Y4
-	VMOVUPS 32(AX)(R9*2), Y5
-	VMOVUPS (AX)(R12*1), Y6
-	VMOVUPS 32(AX)(R12*1), Y7
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense16:
-	PREFETCHT0   (R13)(SI*1)
-	VPMOVZXWD    (R13), Y8
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VPMOVZXWD    (R11), Y8
 	VPSLLD       $0x10, Y8, Y8
-	VPMOVZXWD    16(R13), Y9
+	VPMOVZXWD    16(R11), Y9
 	VPSLLD       $0x10, Y9, Y9
-	VBROADCASTSS (R14), Y10
+	VBROADCASTSS (R12), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS (R14)(R8*1), Y10
+	VBROADCASTSS (R12)(BX*1), Y10
 	VFMADD231PS  Y10, Y8, Y2
 	VFMADD231PS  Y10, Y9, Y3
-	VBROADCASTSS (R14)(R8*2), Y10
+	VBROADCASTSS (R12)(BX*2), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS (R14)(R11*1), Y10
-	VFMADD231PS  Y10, Y8, Y6
-	VFMADD231PS  Y10, Y9, Y7
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), BP
-
-bit16:
-	TESTQ        BP, BP
-	JZ           store16
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VPMOVZXWD    (R13), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VPMOVZXWD    16(R13), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VBROADCASTSS (R14), Y10
-	VFMADD231PS  Y10, Y8, Y0
-	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS (R14)(R8*1), Y10
-	VFMADD231PS  Y10, Y8, Y2
-	VFMADD231PS  Y10, Y9, Y3
-	VBROADCASTSS (R14)(R8*2), Y10
-	VFMADD231PS  Y10, Y8, Y4
-	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS (R14)(R11*1), Y10
+	VBROADCASTSS (R12)(R9*1), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VFMADD231PS  Y10, Y9, Y7
 	JMP          bit16
@@ -2575,22 +2683,22 @@ bit16:
 store16:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R9*1)
-	VMOVUPS Y3, 32(AX)(R9*1)
-	VMOVUPS Y4, (AX)(R9*2)
-	VMOVUPS Y5, 32(AX)(R9*2)
-	VMOVUPS Y6, (AX)(R12*1)
-	VMOVUPS Y7, 32(AX)(R12*1)
+	VMOVUPS Y2, (AX)(SI*1)
+	VMOVUPS Y3, 32(AX)(SI*1)
+	VMOVUPS Y4, (AX)(SI*2)
+	VMOVUPS Y5, 32(AX)(SI*2)
+	VMOVUPS Y6, (AX)(R10*1)
+	VMOVUPS Y7, 32(AX)(R10*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:

@@ -4,59 +4,63 @@
 
 #include "textflag.h"
 
-// func ScoreF32x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF32x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF32x1(SB), NOSPLIT, $0-104
+TEXT ·ScoreF32x1(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
 	LEAQ         (BX)(BX*2), BX
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), BX
+	MOVQ    (BX), DI
+	MOVQ    ahead+104(FP), R8
+	LEAQ    (R8)(R8*2), SI
+	LEAQ    (BX)(SI*8), SI
+	CMPQ    R8, 8(SP)
+	CMOVQGE BX, SI
+	MOVQ    (SI), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, BX
+	MOVQ    BX, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
-	MOVQ    CX, R10
-	MOVQ    R9, R11
+	MOVQ    CX, BX
+	MOVQ    dim+96(FP), SI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	PREFETCHT0       128(SI)
-	PREFETCHT0       192(SI)
-	VMOVUPS          (BX), Z3
-	VFMADD231PS.BCST (R10), Z3, Z1
-	VMOVUPS          64(BX), Z4
-	VFMADD231PS.BCST 4(R10), Z4, Z2
-	VMOVUPS          128(BX), Z3
-	VFMADD231PS.BCST 8(R10), Z3, Z1
-	VMOVUPS          192(BX), Z4
-	VFMADD231PS.BCST 12(R10), Z4, Z2
-	ADDQ             $0x00000100, BX
-	ADDQ             $0x00000100, SI
-	ADDQ             $0x10, R10
-	SUBQ             $0x04, R11
+	PREFETCHT0       (DI)(R8*1)
+	PREFETCHT0       64(DI)(R8*1)
+	PREFETCHT0       128(DI)(R8*1)
+	PREFETCHT0       192(DI)(R8*1)
+	VMOVUPS          (DI), Z3
+	VFMADD231PS.BCST (BX), Z3, Z1
+	VMOVUPS          64(DI), Z4
+	VFMADD231PS.BCST 4(BX), Z4, Z2
+	VMOVUPS          128(DI), Z3
+	VFMADD231PS.BCST 8(BX), Z3, Z1
+	VMOVUPS          192(DI), Z4
+	VFMADD231PS.BCST 12(BX), Z4, Z2
+	ADDQ             $0x00000100, DI
+	ADDQ             $0x10, BX
+	SUBQ             $0x04, SI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
@@ -66,174 +70,187 @@ done:
 DATA floatff800000<>+0(SB)/4, $0xff800000
 GLOBL floatff800000<>(SB), RODATA|NOPTR, $4
 
-// func ScoreF32x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF32x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF32x2(SB), NOSPLIT, $0-104
+TEXT ·ScoreF32x2(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	PREFETCHT0       128(SI)
-	PREFETCHT0       192(SI)
-	VMOVUPS          (BX), Z5
-	VFMADD231PS.BCST (R11), Z5, Z1
-	VFMADD231PS.BCST 4(R11), Z5, Z3
-	VMOVUPS          64(BX), Z6
-	VFMADD231PS.BCST 8(R11), Z6, Z2
-	VFMADD231PS.BCST 12(R11), Z6, Z4
-	VMOVUPS          128(BX), Z5
-	VFMADD231PS.BCST 16(R11), Z5, Z1
-	VFMADD231PS.BCST 20(R11), Z5, Z3
-	VMOVUPS          192(BX), Z6
-	VFMADD231PS.BCST 24(R11), Z6, Z2
-	VFMADD231PS.BCST 28(R11), Z6, Z4
-	ADDQ             $0x00000100, BX
-	ADDQ             $0x00000100, SI
-	ADDQ             $0x20, R11
-	SUBQ             $0x04, R12
+	PREFETCHT0       (R8)(R9*1)
+	PREFETCHT0       64(R8)(R9*1)
+	PREFETCHT0       128(R8)(R9*1)
+	PREFETCHT0       192(R8)(R9*1)
+	VMOVUPS          (R8), Z5
+	VFMADD231PS.BCST (SI), Z5, Z1
+	VFMADD231PS.BCST 4(SI), Z5, Z3
+	VMOVUPS          64(R8), Z6
+	VFMADD231PS.BCST 8(SI), Z6, Z2
+	VFMADD231PS.BCST 12(SI), Z6, Z4
+	VMOVUPS          128(R8), Z5
+	VFMADD231PS.BCST 16(SI), Z5, Z1
+	VFMADD231PS.BCST 20(SI), Z5, Z3
+	VMOVUPS          192(R8), Z6
+	VFMADD231PS.BCST 24(SI), Z6, Z2
+	VFMADD231PS.BCST 28(SI), Z6, Z4
+	ADDQ             $0x00000100, R8
+	ADDQ             $0x20, SI
+	SUBQ             $0x04, DI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF32x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF32x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF32x3(SB), NOSPLIT, $0-104
+TEXT ·ScoreF32x3(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
 	VPXORD  Z5, Z5, Z5
 	VPXORD  Z6, Z6, Z6
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	PREFETCHT0       128(SI)
-	PREFETCHT0       192(SI)
-	VMOVUPS          (BX), Z7
-	VFMADD231PS.BCST (R11), Z7, Z1
-	VFMADD231PS.BCST 4(R11), Z7, Z3
-	VFMADD231PS.BCST 8(R11), Z7, Z5
-	VMOVUPS          64(BX), Z8
-	VFMADD231PS.BCST 12(R11), Z8, Z2
-	VFMADD231PS.BCST 16(R11), Z8, Z4
-	VFMADD231PS.BCST 20(R11), Z8, Z6
-	VMOVUPS          128(BX), Z7
-	VFMADD231PS.BCST 24(R11), Z7, Z1
-	VFMADD231PS.BCST 28(R11), Z7, Z3
-	VFMADD231PS.BCST 32(R11), Z7, Z5
-	VMOVUPS          192(BX), Z8
-	VFMADD231PS.BCST 36(R11), Z8, Z2
-	VFMADD231PS.BCST 40(R11), Z8, Z4
-	VFMADD231PS.BCST 44(R11), Z8, Z6
-	ADDQ             $0x00000100, BX
-	ADDQ             $0x00000100, SI
-	ADDQ             $0x30, R11
-	SUBQ             $0x04, R12
+	PREFETCHT0       (R8)(R9*1)
+	PREFETCHT0       64(R8)(R9*1)
+	PREFETCHT0       128(R8)(R9*1)
+	PREFETCHT0       192(R8)(R9*1)
+	VMOVUPS          (R8), Z7
+	VFMADD231PS.BCST (SI), Z7, Z1
+	VFMADD231PS.BCST 4(SI), Z7, Z3
+	VFMADD231PS.BCST 8(SI), Z7, Z5
+	VMOVUPS          64(R8), Z8
+	VFMADD231PS.BCST 12(SI), Z8, Z2
+	VFMADD231PS.BCST 16(SI), Z8, Z4
+	VFMADD231PS.BCST 20(SI), Z8, Z6
+	VMOVUPS          128(R8), Z7
+	VFMADD231PS.BCST 24(SI), Z7, Z1
+	VFMADD231PS.BCST 28(SI), Z7, Z3
+	VFMADD231PS.BCST 32(SI), Z7, Z5
+	VMOVUPS          192(R8), Z8
+	VFMADD231PS.BCST 36(SI), Z8, Z2
+	VFMADD231PS.BCST 40(SI), Z8, Z4
+	VFMADD231PS.BCST 44(SI), Z8, Z6
+	ADDQ             $0x00000100, R8
+	ADDQ             $0x30, SI
+	SUBQ             $0x04, DI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	VADDPS           Z6, Z5, Z5
 	VBLENDMPS        Z5, Z0, K1, Z5
-	VMOVUPS          Z5, (AX)(R10*2)
+	VMOVUPS          Z5, (AX)(BX*2)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF32x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF32x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF32x4(SB), NOSPLIT, $0-104
+TEXT ·ScoreF32x4(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), R11
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), DI
+	MOVQ    (DI), R9
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (DI)(R8*8), R8
+	CMPQ    R10, 8(SP)
+	CMOVQGE DI, R8
+	MOVQ    (R8), R10
+	SUBQ    R9, R10
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
@@ -242,92 +259,96 @@ tile:
 	VPXORD  Z6, Z6, Z6
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
-	MOVQ    CX, R12
-	MOVQ    R9, R13
+	MOVQ    CX, DI
+	MOVQ    dim+96(FP), R8
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	PREFETCHT0       128(SI)
-	PREFETCHT0       192(SI)
-	VMOVUPS          (BX), Z9
-	VFMADD231PS.BCST (R12), Z9, Z1
-	VFMADD231PS.BCST 4(R12), Z9, Z3
-	VFMADD231PS.BCST 8(R12), Z9, Z5
-	VFMADD231PS.BCST 12(R12), Z9, Z7
-	VMOVUPS          64(BX), Z10
-	VFMADD231PS.BCST 16(R12), Z10, Z2
-	VFMADD231PS.BCST 20(R12), Z10, Z4
-	VFMADD231PS.BCST 24(R12), Z10, Z6
-	VFMADD231PS.BCST 28(R12), Z10, Z8
-	VMOVUPS          128(BX), Z9
-	VFMADD231PS.BCST 32(R12), Z9, Z1
-	VFMADD231PS.BCST 36(R12), Z9, Z3
-	VFMADD231PS.BCST 40(R12), Z9, Z5
-	VFMADD231PS.BCST 44(R12), Z9, Z7
-	VMOVUPS          192(BX), Z10
-	VFMADD231PS.BCST 48(R12), Z10, Z2
-	VFMADD231PS.BCST 52(R12), Z10, Z4
-	VFMADD231PS.BCST 56(R12), Z10, Z6
-	VFMADD231PS.BCST 60(R12), Z10, Z8
-	ADDQ             $0x00000100, BX
-	ADDQ             $0x00000100, SI
-	ADDQ             $0x40, R12
-	SUBQ             $0x04, R13
+	PREFETCHT0       (R9)(R10*1)
+	PREFETCHT0       64(R9)(R10*1)
+	PREFETCHT0       128(R9)(R10*1)
+	PREFETCHT0       192(R9)(R10*1)
+	VMOVUPS          (R9), Z9
+	VFMADD231PS.BCST (DI), Z9, Z1
+	VFMADD231PS.BCST 4(DI), Z9, Z3
+	VFMADD231PS.BCST 8(DI), Z9, Z5
+	VFMADD231PS.BCST 12(DI), Z9, Z7
+	VMOVUPS          64(R9), Z10
+	VFMADD231PS.BCST 16(DI), Z10, Z2
+	VFMADD231PS.BCST 20(DI), Z10, Z4
+	VFMADD231PS.BCST 24(DI), Z10, Z6
+	VFMADD231PS.BCST 28(DI), Z10, Z8
+	VMOVUPS          128(R9), Z9
+	VFMADD231PS.BCST 32(DI), Z9, Z1
+	VFMADD231PS.BCST 36(DI), Z9, Z3
+	VFMADD231PS.BCST 40(DI), Z9, Z5
+	VFMADD231PS.BCST 44(DI), Z9, Z7
+	VMOVUPS          192(R9), Z10
+	VFMADD231PS.BCST 48(DI), Z10, Z2
+	VFMADD231PS.BCST 52(DI), Z10, Z4
+	VFMADD231PS.BCST 56(DI), Z10, Z6
+	VFMADD231PS.BCST 60(DI), Z10, Z8
+	ADDQ             $0x00000100, R9
+	ADDQ             $0x40, DI
+	SUBQ             $0x04, R8
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	VADDPS           Z6, Z5, Z5
 	VBLENDMPS        Z5, Z0, K1, Z5
-	VMOVUPS          Z5, (AX)(R10*2)
+	VMOVUPS          Z5, (AX)(BX*2)
 	VADDPS           Z8, Z7, Z7
 	VBLENDMPS        Z7, Z0, K1, Z7
-	VMOVUPS          Z7, (AX)(R11*1)
+	VMOVUPS          Z7, (AX)(SI*1)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF32x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF32x1(SB), NOSPLIT, $16-104
+TEXT ·WeighF32x1(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
+	MOVQ BX, 16(SP)
 	MOVQ masks_len+80(FP), BX
-	MOVQ BX, 8(SP)
-	MOVQ dim+96(FP), R9
-	MOVQ R9, R8
-	SHLQ $0x02, R8
-	SHLQ $0x02, R9
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
 	SHLQ $0x06, BX
-	CMPQ 8(SP), $0x00
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R8
+	MOVQ    (R8), BX
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (R8)(DI*8), DI
+	CMPQ    R9, 24(SP)
+	CMOVQGE R8, DI
+	MOVQ    (DI), DI
+	SUBQ    BX, DI
+	ADDQ    $0x18, R8
+	MOVQ    R8, 16(SP)
+	MOVQ    dim+96(FP), R8
+	MOVQ    R8, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -335,47 +356,47 @@ chunk64:
 	VMOVUPS 192(AX), Z3
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense64:
-	PREFETCHT0   (R10)(SI*1)
-	PREFETCHT0   64(R10)(SI*1)
-	PREFETCHT0   128(R10)(SI*1)
-	PREFETCHT0   192(R10)(SI*1)
-	VMOVUPS      (R10), Z4
-	VMOVUPS      64(R10), Z5
-	VMOVUPS      128(R10), Z6
-	VMOVUPS      192(R10), Z7
-	VBROADCASTSS (R11), Z8
+	PREFETCHT0   (R8)(DI*1)
+	PREFETCHT0   64(R8)(DI*1)
+	PREFETCHT0   128(R8)(DI*1)
+	PREFETCHT0   192(R8)(DI*1)
+	VMOVUPS      (R8), Z4
+	VMOVUPS      64(R8), Z5
+	VMOVUPS      128(R8), Z6
+	VMOVUPS      192(R8), Z7
+	VBROADCASTSS (R9), Z8
 	VFMADD231PS  Z8, Z4, Z0
 	VFMADD231PS  Z8, Z5, Z1
 	VFMADD231PS  Z8, Z6, Z2
 	VFMADD231PS  Z8, Z7, Z3
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense64
 	JMP          store64
 
 sparse64:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit64:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store64
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VMOVUPS      (R10), Z4
-	VMOVUPS      64(R10), Z5
-	VMOVUPS      128(R10), Z6
-	VMOVUPS      192(R10), Z7
-	VBROADCASTSS (R11), Z8
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VMOVUPS      (R8), Z4
+	VMOVUPS      64(R8), Z5
+	VMOVUPS      128(R8), Z6
+	VMOVUPS      192(R8), Z7
+	VBROADCASTSS (R9), Z8
 	VFMADD231PS  Z8, Z4, Z0
 	VFMADD231PS  Z8, Z5, Z1
 	VFMADD231PS  Z8, Z6, Z2
@@ -389,45 +410,45 @@ store64:
 	VMOVUPS Z3, 192(AX)
 	ADDQ    $0x00000100, AX
 	ADDQ    $0x00000100, BX
-	SUBQ    $0x40, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense16:
-	PREFETCHT0   (R10)(SI*1)
-	VMOVUPS      (R10), Z1
-	VBROADCASTSS (R11), Z2
+	PREFETCHT0   (R8)(DI*1)
+	VMOVUPS      (R8), Z1
+	VBROADCASTSS (R9), Z2
 	VFMADD231PS  Z2, Z1, Z0
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit16:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store16
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VMOVUPS      (R10), Z1
-	VBROADCASTSS (R11), Z2
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VMOVUPS      (R8), Z1
+	VBROADCASTSS (R9), Z2
 	VFMADD231PS  Z2, Z1, Z0
 	JMP          bit16
 
@@ -435,113 +456,118 @@ store16:
 	VMOVUPS Z0, (AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, BX
-	SUBQ    $0x10, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R8, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF32x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF32x2(SB), NOSPLIT, $16-104
+TEXT ·WeighF32x2(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x02, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense64:
-	PREFETCHT0   (R11)(SI*1)
-	PREFETCHT0   64(R11)(SI*1)
-	PREFETCHT0   128(R11)(SI*1)
-	PREFETCHT0   192(R11)(SI*1)
-	VMOVUPS      (R11), Z8
-	VMOVUPS      64(R11), Z9
-	VMOVUPS      128(R11), Z10
-	VMOVUPS      192(R11), Z11
-	VBROADCASTSS (R12), Z12
+	PREFETCHT0   (R9)(R8*1)
+	PREFETCHT0   64(R9)(R8*1)
+	PREFETCHT0   128(R9)(R8*1)
+	PREFETCHT0   192(R9)(R8*1)
+	VMOVUPS      (R9), Z8
+	VMOVUPS      64(R9), Z9
+	VMOVUPS      128(R9), Z10
+	VMOVUPS      192(R9), Z11
+	VBROADCASTSS (R10), Z12
 	VFMADD231PS  Z12, Z8, Z0
 	VFMADD231PS  Z12, Z9, Z1
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS (R12)(R8*1), Z12
+	VBROADCASTSS (R10)(BX*1), Z12
 	VFMADD231PS  Z12, Z8, Z4
 	VFMADD231PS  Z12, Z9, Z5
 	VFMADD231PS  Z12, Z10, Z6
 	VFMADD231PS  Z12, Z11, Z7
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
 	JNZ          dense64
 	JMP          store64
 
 sparse64:
-	MOVWQZX (DX), R14
+	MOVWQZX (DX), R12
 
 bit64:
-	TESTQ        R14, R14
+	TESTQ        R12, R12
 	JZ           store64
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VMOVUPS      (R11), Z8
-	VMOVUPS      64(R11), Z9
-	VMOVUPS      128(R11), Z10
-	VMOVUPS      192(R11), Z11
-	VBROADCASTSS (R12), Z12
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VMOVUPS      (R9), Z8
+	VMOVUPS      64(R9), Z9
+	VMOVUPS      128(R9), Z10
+	VMOVUPS      192(R9), Z11
+	VBROADCASTSS (R10), Z12
 	VFMADD231PS  Z12, Z8, Z0
 	VFMADD231PS  Z12, Z9, Z1
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS (R12)(R8*1), Z12
+	VBROADCASTSS (R10)(BX*1), Z12
 	VFMADD231PS  Z12, Z8, Z4
 	VFMADD231PS  Z12, Z9, Z5
 	VFMADD231PS  Z12, Z10, Z6
@@ -553,153 +579,374 @@ store64:
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
 	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000100, BX
-	SUBQ    $0x40, DI
+	ADDQ    $0x00000100, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
+	VMOVUPS (AX)(SI*1), Z1
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VMOVUPS      (R11), Z2
-	VBROADCASTSS (R12), Z3
+	PREFETCHT0   (R9)(R8*1)
+	VMOVUPS      (R9), Z2
+	VBROADCASTSS (R10), Z3
 	VFMADD231PS  Z3, Z2, Z0
-	VBROADCASTSS (R12)(R8*1), Z3
+	VBROADCASTSS (R10)(BX*1), Z3
 	VFMADD231PS  Z3, Z2, Z1
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R14
+	MOVWQZX (DX), R12
 
 bit16:
-	TESTQ        R14, R14
+	TESTQ        R12, R12
 	JZ           store16
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VMOVUPS      (R11), Z2
-	VBROADCASTSS (R12), Z3
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VMOVUPS      (R9), Z2
+	VBROADCASTSS (R10), Z3
 	VFMADD231PS  Z3, Z2, Z0
-	VBROADCASTSS (R12)(R8*1), Z3
+	VBROADCASTSS (R10)(BX*1), Z3
 	VFMADD231PS  Z3, Z2, Z1
 	JMP          bit16
 
 store16:
 	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
+	VMOVUPS Z1, (AX)(SI*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000040, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF32x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF32x3(SB), NOSPLIT, $16-104
+TEXT ·WeighF32x3(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x02, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
-	VMOVUPS (AX)(R9*2), Z8
-	VMOVUPS 64(AX)(R9*2), Z9
-	VMOVUPS 128(AX)(R9*2), Z10
-	VMOVUPS 192(AX)(R9*2), Z11
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
+	VMOVUPS (AX)(SI*2), Z8
+	VMOVUPS 64(AX)(SI*2), Z9
+	VMOVUPS 128(AX)(SI*2), Z10
+	VMOVUPS 192(AX)(SI*2), Z11
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense64:
-	PREFETCHT0   (R11)(SI*1)
-	PREFETCHT0   64(R11)(SI*1)
-	PREFETCHT0   128(R11)(SI*1)
-	PREFETCHT0   192(R11)(SI*1)
-	VMOVUPS      (R11), Z12
-	VMOVUPS      64(R11), Z13
-	VMOVUPS      128(R11), Z14
-	VMOVUPS      192(R11), Z15
-	VBROADCASTSS (R12), Z16
+	PREFETCHT0   (R9)(R8*1)
+	PREFETCHT0   64(R9)(R8*1)
+	PREFETCHT0   128(R9)(R8*1)
+	PREFETCHT0   192(R9)(R8*1)
+	VMOVUPS      (R9), Z12
+	VMOVUPS      64(R9), Z13
+	VMOVUPS      128(R9), Z14
+	VMOVUPS      192(R9), Z15
+	VBROADCASTSS (R10), Z16
 	VFMADD231PS  Z16, Z12, Z0
 	VFMADD231PS  Z16, Z13, Z1
 	VFMADD231PS  Z16, Z14, Z2
 	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS (R12)(R8*1), Z16
+	VBROADCASTSS (R10)(BX*1), Z16
 	VFMADD231PS  Z16, Z12, Z4
 	VFMADD231PS  Z16, Z13, Z5
 	VFMADD231PS  Z16, Z14, Z6
 	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS (R12)(R8*2), Z16
+	VBROADCASTSS (R10)(BX*2), Z16
 	VFMADD231PS  Z16, Z12, Z8
 	VFMADD231PS  Z16, Z13, Z9
 	VFMADD231PS  Z16, Z14, Z10
 	VFMADD231PS  Z16, Z15, Z11
-	ADDQ         R10, R11
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense64
+	JMP          store64
+
+sparse64:
+	MOVWQZX (DX), R12
+
+bit64:
+	TESTQ        R12, R12
+	JZ           store64
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VMOVUPS      (R9), Z12
+	VMOVUPS      64(R9), Z13
+	VMOVUPS      128(R9), Z14
+	VMOVUPS      192(R9), Z15
+	VBROADCASTSS (R10), Z16
+	VFMADD231PS  Z16, Z12, Z0
+	VFMADD231PS  Z16, Z13, Z1
+	VFMADD231PS  Z16, Z14, Z2
+	VFMADD231PS  Z16, Z15, Z3
+	VBROADCASTSS (R10)(BX*1), Z16
+	VFMADD231PS  Z16, Z12, Z4
+	VFMADD231PS  Z16, Z13, Z5
+	VFMADD231PS  Z16, Z14, Z6
+	VFMADD231PS  Z16, Z15, Z7
+	VBROADCASTSS (R10)(BX*2), Z16
+	VFMADD231PS  Z16, Z12, Z8
+	VFMADD231PS  Z16, Z13, Z9
+	VFMADD231PS  Z16, Z14, Z10
+	VFMADD231PS  Z16, Z15, Z11
+	JMP          bit64
+
+store64:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
+	VMOVUPS Z8, (AX)(SI*2)
+	VMOVUPS Z9, 64(AX)(SI*2)
+	VMOVUPS Z10, 128(AX)(SI*2)
+	VMOVUPS Z11, 192(AX)(SI*2)
+	ADDQ    $0x00000100, AX
+	ADDQ    $0x00000100, DI
+	SUBQ    $0x40, (SP)
+	JMP     chunk64
+
+end64:
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Z0
+	VMOVUPS (AX)(SI*1), Z1
+	VMOVUPS (AX)(SI*2), Z2
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VMOVUPS      (R9), Z3
+	VBROADCASTSS (R10), Z4
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (R10)(BX*1), Z4
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (R10)(BX*2), Z4
+	VFMADD231PS  Z4, Z3, Z2
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VMOVUPS      (R9), Z3
+	VBROADCASTSS (R10), Z4
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (R10)(BX*1), Z4
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (R10)(BX*2), Z4
+	VFMADD231PS  Z4, Z3, Z2
+	JMP          bit16
+
+store16:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, (AX)(SI*1)
+	VMOVUPS Z2, (AX)(SI*2)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighF32x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX512F, BMI, CMOV, MMX+
+TEXT ·WeighF32x4(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	LEAQ (BX)(BX*2), R9
+	LEAQ (SI)(SI*2), R10
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R11
+	MOVQ    (R11), DI
+	MOVQ    ahead+104(FP), R12
+	LEAQ    (R12)(R12*2), R8
+	LEAQ    (R11)(R8*8), R8
+	CMPQ    R12, 24(SP)
+	CMOVQGE R11, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R11
+	MOVQ    R11, 16(SP)
+	MOVQ    dim+96(FP), R11
+	MOVQ    R11, (SP)
+
+chunk64:
+	CMPQ    (SP), $0x40
+	JLT     end64
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
+	VMOVUPS (AX)(SI*2), Z8
+	VMOVUPS 64(AX)(SI*2), Z9
+	VMOVUPS 128(AX)(SI*2), Z10
+	VMOVUPS 192(AX)(SI*2), Z11
+	VMOVUPS (AX)(R10*1), Z12
+	VMOVUPS 64(AX)(R10*1), Z13
+	VMOVUPS 128(AX)(R10*1), Z14
+	VMOVUPS 192(AX)(R10*1), Z15
+	CMPW    (DX), $-1
+	JNE     sparse64
+	MOVQ    DI, R11
+	MOVQ    CX, R12
+	MOVQ    $0x00000010, R13
+
+dense64:
+	PREFETCHT0   (R11)(R8*1)
+	PREFETCHT0   64(R11)(R8*1)
+	PREFETCHT0   128(R11)(R8*1)
+	PREFETCHT0   192(R11)(R8*1)
+	VMOVUPS      (R11), Z16
+	VMOVUPS      64(R11), Z17
+	VMOVUPS      128(R11), Z18
+	VMOVUPS      192(R11), Z19
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R12)(BX*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R12)(BX*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R12)(R9*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense64
@@ -715,27 +962,32 @@ bit64:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VMOVUPS      (R11), Z12
-	VMOVUPS      64(R11), Z13
-	VMOVUPS      128(R11), Z14
-	VMOVUPS      192(R11), Z15
-	VBROADCASTSS (R12), Z16
-	VFMADD231PS  Z16, Z12, Z0
-	VFMADD231PS  Z16, Z13, Z1
-	VFMADD231PS  Z16, Z14, Z2
-	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS (R12)(R8*1), Z16
-	VFMADD231PS  Z16, Z12, Z4
-	VFMADD231PS  Z16, Z13, Z5
-	VFMADD231PS  Z16, Z14, Z6
-	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS (R12)(R8*2), Z16
-	VFMADD231PS  Z16, Z12, Z8
-	VFMADD231PS  Z16, Z13, Z9
-	VFMADD231PS  Z16, Z14, Z10
-	VFMADD231PS  Z16, Z15, Z11
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VMOVUPS      (R11), Z16
+	VMOVUPS      64(R11), Z17
+	VMOVUPS      128(R11), Z18
+	VMOVUPS      192(R11), Z19
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R12)(BX*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R12)(BX*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R12)(R9*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
 	JMP          bit64
 
 store64:
@@ -743,42 +995,49 @@ store64:
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
-	VMOVUPS Z8, (AX)(R9*2)
-	VMOVUPS Z9, 64(AX)(R9*2)
-	VMOVUPS Z10, 128(AX)(R9*2)
-	VMOVUPS Z11, 192(AX)(R9*2)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
+	VMOVUPS Z8, (AX)(SI*2)
+	VMOVUPS Z9, 64(AX)(SI*2)
+	VMOVUPS Z10, 128(AX)(SI*2)
+	VMOVUPS Z11, 192(AX)(SI*2)
+	VMOVUPS Z12, (AX)(R10*1)
+	VMOVUPS Z13, 64(AX)(R10*1)
+	VMOVUPS Z14, 128(AX)(R10*1)
+	VMOVUPS Z15, 192(AX)(R10*1)
 	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000100, BX
-	SUBQ    $0x40, DI
+	ADDQ    $0x00000100, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
-	VMOVUPS (AX)(R9*2), Z2
+	VMOVUPS (AX)(SI*1), Z1
+	VMOVUPS (AX)(SI*2), Z2
+	VMOVUPS (AX)(R10*1), Z3
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
+	MOVQ    DI, R11
 	MOVQ    CX, R12
 	MOVQ    $0x00000010, R13
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VMOVUPS      (R11), Z3
-	VBROADCASTSS (R12), Z4
-	VFMADD231PS  Z4, Z3, Z0
-	VBROADCASTSS (R12)(R8*1), Z4
-	VFMADD231PS  Z4, Z3, Z1
-	VBROADCASTSS (R12)(R8*2), Z4
-	VFMADD231PS  Z4, Z3, Z2
-	ADDQ         R10, R11
+	PREFETCHT0   (R11)(R8*1)
+	VMOVUPS      (R11), Z4
+	VBROADCASTSS (R12), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R12)(BX*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R12)(BX*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R12)(R9*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense16
@@ -794,484 +1053,278 @@ bit16:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VMOVUPS      (R11), Z3
-	VBROADCASTSS (R12), Z4
-	VFMADD231PS  Z4, Z3, Z0
-	VBROADCASTSS (R12)(R8*1), Z4
-	VFMADD231PS  Z4, Z3, Z1
-	VBROADCASTSS (R12)(R8*2), Z4
-	VFMADD231PS  Z4, Z3, Z2
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VMOVUPS      (R11), Z4
+	VBROADCASTSS (R12), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R12)(BX*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R12)(BX*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R12)(R9*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
 	JMP          bit16
 
 store16:
 	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
-	VMOVUPS Z2, (AX)(R9*2)
+	VMOVUPS Z1, (AX)(SI*1)
+	VMOVUPS Z2, (AX)(SI*2)
+	VMOVUPS Z3, (AX)(R10*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000040, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF32x4(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x02, R10
-	SHLQ $0x06, R8
-	LEAQ (R8)(R8*2), R11
-	LEAQ (R9)(R9*2), R12
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk64:
-	CMPQ    DI, $0x40
-	JLT     end64
-	VMOVUPS (AX), Z0
-	VMOVUPS 64(AX), Z1
-	VMOVUPS 128(AX), Z2
-	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
-	VMOVUPS (AX)(R9*2), Z8
-	VMOVUPS 64(AX)(R9*2), Z9
-	VMOVUPS 128(AX)(R9*2), Z10
-	VMOVUPS 192(AX)(R9*2), Z11
-	VMOVUPS (AX)(R12*1), Z12
-	VMOVUPS 64(AX)(R12*1), Z13
-	VMOVUPS 128(AX)(R12*1), Z14
-	VMOVUPS 192(AX)(R12*1), Z15
-	CMPW    (DX), $-1
-	JNE     sparse64
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense64:
-	PREFETCHT0   (R13)(SI*1)
-	PREFETCHT0   64(R13)(SI*1)
-	PREFETCHT0   128(R13)(SI*1)
-	PREFETCHT0   192(R13)(SI*1)
-	VMOVUPS      (R13), Z16
-	VMOVUPS      64(R13), Z17
-	VMOVUPS      128(R13), Z18
-	VMOVUPS      192(R13), Z19
-	VBROADCASTSS (R14), Z20
-	VFMADD231PS  Z20, Z16, Z0
-	VFMADD231PS  Z20, Z17, Z1
-	VFMADD231PS  Z20, Z18, Z2
-	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS (R14)(R8*1), Z20
-	VFMADD231PS  Z20, Z16, Z4
-	VFMADD231PS  Z20, Z17, Z5
-	VFMADD231PS  Z20, Z18, Z6
-	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS (R14)(R8*2), Z20
-	VFMADD231PS  Z20, Z16, Z8
-	VFMADD231PS  Z20, Z17, Z9
-	VFMADD231PS  Z20, Z18, Z10
-	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS (R14)(R11*1), Z20
-	VFMADD231PS  Z20, Z16, Z12
-	VFMADD231PS  Z20, Z17, Z13
-	VFMADD231PS  Z20, Z18, Z14
-	VFMADD231PS  Z20, Z19, Z15
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense64
-	JMP          store64
-
-sparse64:
-	MOVWQZX (DX), BP
-
-bit64:
-	TESTQ        BP, BP
-	JZ           store64
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VMOVUPS      (R13), Z16
-	VMOVUPS      64(R13), Z17
-	VMOVUPS      128(R13), Z18
-	VMOVUPS      192(R13), Z19
-	VBROADCASTSS (R14), Z20
-	VFMADD231PS  Z20, Z16, Z0
-	VFMADD231PS  Z20, Z17, Z1
-	VFMADD231PS  Z20, Z18, Z2
-	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS (R14)(R8*1), Z20
-	VFMADD231PS  Z20, Z16, Z4
-	VFMADD231PS  Z20, Z17, Z5
-	VFMADD231PS  Z20, Z18, Z6
-	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS (R14)(R8*2), Z20
-	VFMADD231PS  Z20, Z16, Z8
-	VFMADD231PS  Z20, Z17, Z9
-	VFMADD231PS  Z20, Z18, Z10
-	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS (R14)(R11*1), Z20
-	VFMADD231PS  Z20, Z16, Z12
-	VFMADD231PS  Z20, Z17, Z13
-	VFMADD231PS  Z20, Z18, Z14
-	VFMADD231PS  Z20, Z19, Z15
-	JMP          bit64
-
-store64:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
-	VMOVUPS Z8, (AX)(R9*2)
-	VMOVUPS Z9, 64(AX)(R9*2)
-	VMOVUPS Z10, 128(AX)(R9*2)
-	VMOVUPS Z11, 192(AX)(R9*2)
-	VMOVUPS Z12, (AX)(R12*1)
-	VMOVUPS Z13, 64(AX)(R12*1)
-	VMOVUPS Z14, 128(AX)(R12*1)
-	VMOVUPS Z15, 192(AX)(R12*1)
-	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000100, BX
-	SUBQ    $0x40, DI
-	JMP     chunk64
-
-end64:
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
-	VMOVUPS (AX)(R9*2), Z2
-	VMOVUPS (AX)(R12*1), Z3
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense16:
-	PREFETCHT0   (R13)(SI*1)
-	VMOVUPS      (R13), Z4
-	VBROADCASTSS (R14), Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VBROADCASTSS (R14)(R8*1), Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VBROADCASTSS (R14)(R8*2), Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VBROADCASTSS (R14)(R11*1), Z5
-	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), BP
-
-bit16:
-	TESTQ        BP, BP
-	JZ           store16
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VMOVUPS      (R13), Z4
-	VBROADCASTSS (R14), Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VBROADCASTSS (R14)(R8*1), Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VBROADCASTSS (R14)(R8*2), Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VBROADCASTSS (R14)(R11*1), Z5
-	VFMADD231PS  Z5, Z4, Z3
-	JMP          bit16
-
-store16:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
-	VMOVUPS Z2, (AX)(R9*2)
-	VMOVUPS Z3, (AX)(R12*1)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func ScoreF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF16x1(SB), NOSPLIT, $0-104
+TEXT ·ScoreF16x1(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
 	LEAQ         (BX)(BX*2), BX
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), BX
+	MOVQ    (BX), DI
+	MOVQ    ahead+104(FP), R8
+	LEAQ    (R8)(R8*2), SI
+	LEAQ    (BX)(SI*8), SI
+	CMPQ    R8, 8(SP)
+	CMOVQGE BX, SI
+	MOVQ    (SI), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, BX
+	MOVQ    BX, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
-	MOVQ    CX, R10
-	MOVQ    R9, R11
+	MOVQ    CX, BX
+	MOVQ    dim+96(FP), SI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	VCVTPH2PS        (BX), Z3
-	VFMADD231PS.BCST (R10), Z3, Z1
-	VCVTPH2PS        32(BX), Z4
-	VFMADD231PS.BCST 4(R10), Z4, Z2
-	VCVTPH2PS        64(BX), Z3
-	VFMADD231PS.BCST 8(R10), Z3, Z1
-	VCVTPH2PS        96(BX), Z4
-	VFMADD231PS.BCST 12(R10), Z4, Z2
-	ADDQ             $0x00000080, BX
-	ADDQ             $0x00000080, SI
-	ADDQ             $0x10, R10
-	SUBQ             $0x04, R11
+	PREFETCHT0       (DI)(R8*1)
+	PREFETCHT0       64(DI)(R8*1)
+	VCVTPH2PS        (DI), Z3
+	VFMADD231PS.BCST (BX), Z3, Z1
+	VCVTPH2PS        32(DI), Z4
+	VFMADD231PS.BCST 4(BX), Z4, Z2
+	VCVTPH2PS        64(DI), Z3
+	VFMADD231PS.BCST 8(BX), Z3, Z1
+	VCVTPH2PS        96(DI), Z4
+	VFMADD231PS.BCST 12(BX), Z4, Z2
+	ADDQ             $0x00000080, DI
+	ADDQ             $0x10, BX
+	SUBQ             $0x04, SI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF16x2(SB), NOSPLIT, $0-104
+TEXT ·ScoreF16x2(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	VCVTPH2PS        (BX), Z5
-	VFMADD231PS.BCST (R11), Z5, Z1
-	VFMADD231PS.BCST 4(R11), Z5, Z3
-	VCVTPH2PS        32(BX), Z6
-	VFMADD231PS.BCST 8(R11), Z6, Z2
-	VFMADD231PS.BCST 12(R11), Z6, Z4
-	VCVTPH2PS        64(BX), Z5
-	VFMADD231PS.BCST 16(R11), Z5, Z1
-	VFMADD231PS.BCST 20(R11), Z5, Z3
-	VCVTPH2PS        96(BX), Z6
-	VFMADD231PS.BCST 24(R11), Z6, Z2
-	VFMADD231PS.BCST 28(R11), Z6, Z4
-	ADDQ             $0x00000080, BX
-	ADDQ             $0x00000080, SI
-	ADDQ             $0x20, R11
-	SUBQ             $0x04, R12
+	PREFETCHT0       (R8)(R9*1)
+	PREFETCHT0       64(R8)(R9*1)
+	VCVTPH2PS        (R8), Z5
+	VFMADD231PS.BCST (SI), Z5, Z1
+	VFMADD231PS.BCST 4(SI), Z5, Z3
+	VCVTPH2PS        32(R8), Z6
+	VFMADD231PS.BCST 8(SI), Z6, Z2
+	VFMADD231PS.BCST 12(SI), Z6, Z4
+	VCVTPH2PS        64(R8), Z5
+	VFMADD231PS.BCST 16(SI), Z5, Z1
+	VFMADD231PS.BCST 20(SI), Z5, Z3
+	VCVTPH2PS        96(R8), Z6
+	VFMADD231PS.BCST 24(SI), Z6, Z2
+	VFMADD231PS.BCST 28(SI), Z6, Z4
+	ADDQ             $0x00000080, R8
+	ADDQ             $0x20, SI
+	SUBQ             $0x04, DI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF16x3(SB), NOSPLIT, $0-104
+TEXT ·ScoreF16x3(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
 	VPXORD  Z5, Z5, Z5
 	VPXORD  Z6, Z6, Z6
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	VCVTPH2PS        (BX), Z7
-	VFMADD231PS.BCST (R11), Z7, Z1
-	VFMADD231PS.BCST 4(R11), Z7, Z3
-	VFMADD231PS.BCST 8(R11), Z7, Z5
-	VCVTPH2PS        32(BX), Z8
-	VFMADD231PS.BCST 12(R11), Z8, Z2
-	VFMADD231PS.BCST 16(R11), Z8, Z4
-	VFMADD231PS.BCST 20(R11), Z8, Z6
-	VCVTPH2PS        64(BX), Z7
-	VFMADD231PS.BCST 24(R11), Z7, Z1
-	VFMADD231PS.BCST 28(R11), Z7, Z3
-	VFMADD231PS.BCST 32(R11), Z7, Z5
-	VCVTPH2PS        96(BX), Z8
-	VFMADD231PS.BCST 36(R11), Z8, Z2
-	VFMADD231PS.BCST 40(R11), Z8, Z4
-	VFMADD231PS.BCST 44(R11), Z8, Z6
-	ADDQ             $0x00000080, BX
-	ADDQ             $0x00000080, SI
-	ADDQ             $0x30, R11
-	SUBQ             $0x04, R12
+	PREFETCHT0       (R8)(R9*1)
+	PREFETCHT0       64(R8)(R9*1)
+	VCVTPH2PS        (R8), Z7
+	VFMADD231PS.BCST (SI), Z7, Z1
+	VFMADD231PS.BCST 4(SI), Z7, Z3
+	VFMADD231PS.BCST 8(SI), Z7, Z5
+	VCVTPH2PS        32(R8), Z8
+	VFMADD231PS.BCST 12(SI), Z8, Z2
+	VFMADD231PS.BCST 16(SI), Z8, Z4
+	VFMADD231PS.BCST 20(SI), Z8, Z6
+	VCVTPH2PS        64(R8), Z7
+	VFMADD231PS.BCST 24(SI), Z7, Z1
+	VFMADD231PS.BCST 28(SI), Z7, Z3
+	VFMADD231PS.BCST 32(SI), Z7, Z5
+	VCVTPH2PS        96(R8), Z8
+	VFMADD231PS.BCST 36(SI), Z8, Z2
+	VFMADD231PS.BCST 40(SI), Z8, Z4
+	VFMADD231PS.BCST 44(SI), Z8, Z6
+	ADDQ             $0x00000080, R8
+	ADDQ             $0x30, SI
+	SUBQ             $0x04, DI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	VADDPS           Z6, Z5, Z5
 	VBLENDMPS        Z5, Z0, K1, Z5
-	VMOVUPS          Z5, (AX)(R10*2)
+	VMOVUPS          Z5, (AX)(BX*2)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF16x4(SB), NOSPLIT, $0-104
+TEXT ·ScoreF16x4(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), R11
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), DI
+	MOVQ    (DI), R9
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (DI)(R8*8), R8
+	CMPQ    R10, 8(SP)
+	CMOVQGE DI, R8
+	MOVQ    (R8), R10
+	SUBQ    R9, R10
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
@@ -1280,90 +1333,94 @@ tile:
 	VPXORD  Z6, Z6, Z6
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
-	MOVQ    CX, R12
-	MOVQ    R9, R13
+	MOVQ    CX, DI
+	MOVQ    dim+96(FP), R8
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	VCVTPH2PS        (BX), Z9
-	VFMADD231PS.BCST (R12), Z9, Z1
-	VFMADD231PS.BCST 4(R12), Z9, Z3
-	VFMADD231PS.BCST 8(R12), Z9, Z5
-	VFMADD231PS.BCST 12(R12), Z9, Z7
-	VCVTPH2PS        32(BX), Z10
-	VFMADD231PS.BCST 16(R12), Z10, Z2
-	VFMADD231PS.BCST 20(R12), Z10, Z4
-	VFMADD231PS.BCST 24(R12), Z10, Z6
-	VFMADD231PS.BCST 28(R12), Z10, Z8
-	VCVTPH2PS        64(BX), Z9
-	VFMADD231PS.BCST 32(R12), Z9, Z1
-	VFMADD231PS.BCST 36(R12), Z9, Z3
-	VFMADD231PS.BCST 40(R12), Z9, Z5
-	VFMADD231PS.BCST 44(R12), Z9, Z7
-	VCVTPH2PS        96(BX), Z10
-	VFMADD231PS.BCST 48(R12), Z10, Z2
-	VFMADD231PS.BCST 52(R12), Z10, Z4
-	VFMADD231PS.BCST 56(R12), Z10, Z6
-	VFMADD231PS.BCST 60(R12), Z10, Z8
-	ADDQ             $0x00000080, BX
-	ADDQ             $0x00000080, SI
-	ADDQ             $0x40, R12
-	SUBQ             $0x04, R13
+	PREFETCHT0       (R9)(R10*1)
+	PREFETCHT0       64(R9)(R10*1)
+	VCVTPH2PS        (R9), Z9
+	VFMADD231PS.BCST (DI), Z9, Z1
+	VFMADD231PS.BCST 4(DI), Z9, Z3
+	VFMADD231PS.BCST 8(DI), Z9, Z5
+	VFMADD231PS.BCST 12(DI), Z9, Z7
+	VCVTPH2PS        32(R9), Z10
+	VFMADD231PS.BCST 16(DI), Z10, Z2
+	VFMADD231PS.BCST 20(DI), Z10, Z4
+	VFMADD231PS.BCST 24(DI), Z10, Z6
+	VFMADD231PS.BCST 28(DI), Z10, Z8
+	VCVTPH2PS        64(R9), Z9
+	VFMADD231PS.BCST 32(DI), Z9, Z1
+	VFMADD231PS.BCST 36(DI), Z9, Z3
+	VFMADD231PS.BCST 40(DI), Z9, Z5
+	VFMADD231PS.BCST 44(DI), Z9, Z7
+	VCVTPH2PS        96(R9), Z10
+	VFMADD231PS.BCST 48(DI), Z10, Z2
+	VFMADD231PS.BCST 52(DI), Z10, Z4
+	VFMADD231PS.BCST 56(DI), Z10, Z6
+	VFMADD231PS.BCST 60(DI), Z10, Z8
+	ADDQ             $0x00000080, R9
+	ADDQ             $0x40, DI
+	SUBQ             $0x04, R8
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	VADDPS           Z6, Z5, Z5
 	VBLENDMPS        Z5, Z0, K1, Z5
-	VMOVUPS          Z5, (AX)(R10*2)
+	VMOVUPS          Z5, (AX)(BX*2)
 	VADDPS           Z8, Z7, Z7
 	VBLENDMPS        Z7, Z0, K1, Z7
-	VMOVUPS          Z7, (AX)(R11*1)
+	VMOVUPS          Z7, (AX)(SI*1)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF16x1(SB), NOSPLIT, $16-104
+TEXT ·WeighF16x1(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
+	MOVQ BX, 16(SP)
 	MOVQ masks_len+80(FP), BX
-	MOVQ BX, 8(SP)
-	MOVQ dim+96(FP), R9
-	MOVQ R9, R8
-	SHLQ $0x02, R8
-	SHLQ $0x01, R9
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
 	SHLQ $0x06, BX
-	CMPQ 8(SP), $0x00
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R8
+	MOVQ    (R8), BX
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (R8)(DI*8), DI
+	CMPQ    R9, 24(SP)
+	CMOVQGE R8, DI
+	MOVQ    (DI), DI
+	SUBQ    BX, DI
+	ADDQ    $0x18, R8
+	MOVQ    R8, 16(SP)
+	MOVQ    dim+96(FP), R8
+	MOVQ    R8, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -1371,45 +1428,45 @@ chunk64:
 	VMOVUPS 192(AX), Z3
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense64:
-	PREFETCHT0   (R10)(SI*1)
-	PREFETCHT0   64(R10)(SI*1)
-	VCVTPH2PS    (R10), Z4
-	VCVTPH2PS    32(R10), Z5
-	VCVTPH2PS    64(R10), Z6
-	VCVTPH2PS    96(R10), Z7
-	VBROADCASTSS (R11), Z8
+	PREFETCHT0   (R8)(DI*1)
+	PREFETCHT0   64(R8)(DI*1)
+	VCVTPH2PS    (R8), Z4
+	VCVTPH2PS    32(R8), Z5
+	VCVTPH2PS    64(R8), Z6
+	VCVTPH2PS    96(R8), Z7
+	VBROADCASTSS (R9), Z8
 	VFMADD231PS  Z8, Z4, Z0
 	VFMADD231PS  Z8, Z5, Z1
 	VFMADD231PS  Z8, Z6, Z2
 	VFMADD231PS  Z8, Z7, Z3
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense64
 	JMP          store64
 
 sparse64:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit64:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store64
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VCVTPH2PS    (R10), Z4
-	VCVTPH2PS    32(R10), Z5
-	VCVTPH2PS    64(R10), Z6
-	VCVTPH2PS    96(R10), Z7
-	VBROADCASTSS (R11), Z8
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VCVTPH2PS    (R8), Z4
+	VCVTPH2PS    32(R8), Z5
+	VCVTPH2PS    64(R8), Z6
+	VCVTPH2PS    96(R8), Z7
+	VBROADCASTSS (R9), Z8
 	VFMADD231PS  Z8, Z4, Z0
 	VFMADD231PS  Z8, Z5, Z1
 	VFMADD231PS  Z8, Z6, Z2
@@ -1423,45 +1480,45 @@ store64:
 	VMOVUPS Z3, 192(AX)
 	ADDQ    $0x00000100, AX
 	ADDQ    $0x00000080, BX
-	SUBQ    $0x40, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense16:
-	PREFETCHT0   (R10)(SI*1)
-	VCVTPH2PS    (R10), Z1
-	VBROADCASTSS (R11), Z2
+	PREFETCHT0   (R8)(DI*1)
+	VCVTPH2PS    (R8), Z1
+	VBROADCASTSS (R9), Z2
 	VFMADD231PS  Z2, Z1, Z0
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit16:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store16
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VCVTPH2PS    (R10), Z1
-	VBROADCASTSS (R11), Z2
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VCVTPH2PS    (R8), Z1
+	VBROADCASTSS (R9), Z2
 	VFMADD231PS  Z2, Z1, Z0
 	JMP          bit16
 
@@ -1469,111 +1526,116 @@ store16:
 	VMOVUPS Z0, (AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R8, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF16x2(SB), NOSPLIT, $16-104
+TEXT ·WeighF16x2(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense64:
-	PREFETCHT0   (R11)(SI*1)
-	PREFETCHT0   64(R11)(SI*1)
-	VCVTPH2PS    (R11), Z8
-	VCVTPH2PS    32(R11), Z9
-	VCVTPH2PS    64(R11), Z10
-	VCVTPH2PS    96(R11), Z11
-	VBROADCASTSS (R12), Z12
+	PREFETCHT0   (R9)(R8*1)
+	PREFETCHT0   64(R9)(R8*1)
+	VCVTPH2PS    (R9), Z8
+	VCVTPH2PS    32(R9), Z9
+	VCVTPH2PS    64(R9), Z10
+	VCVTPH2PS    96(R9), Z11
+	VBROADCASTSS (R10), Z12
 	VFMADD231PS  Z12, Z8, Z0
 	VFMADD231PS  Z12, Z9, Z1
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS (R12)(R8*1), Z12
+	VBROADCASTSS (R10)(BX*1), Z12
 	VFMADD231PS  Z12, Z8, Z4
 	VFMADD231PS  Z12, Z9, Z5
 	VFMADD231PS  Z12, Z10, Z6
 	VFMADD231PS  Z12, Z11, Z7
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
 	JNZ          dense64
 	JMP          store64
 
 sparse64:
-	MOVWQZX (DX), R14
+	MOVWQZX (DX), R12
 
 bit64:
-	TESTQ        R14, R14
+	TESTQ        R12, R12
 	JZ           store64
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VCVTPH2PS    (R11), Z8
-	VCVTPH2PS    32(R11), Z9
-	VCVTPH2PS    64(R11), Z10
-	VCVTPH2PS    96(R11), Z11
-	VBROADCASTSS (R12), Z12
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VCVTPH2PS    (R9), Z8
+	VCVTPH2PS    32(R9), Z9
+	VCVTPH2PS    64(R9), Z10
+	VCVTPH2PS    96(R9), Z11
+	VBROADCASTSS (R10), Z12
 	VFMADD231PS  Z12, Z8, Z0
 	VFMADD231PS  Z12, Z9, Z1
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS (R12)(R8*1), Z12
+	VBROADCASTSS (R10)(BX*1), Z12
 	VFMADD231PS  Z12, Z8, Z4
 	VFMADD231PS  Z12, Z9, Z5
 	VFMADD231PS  Z12, Z10, Z6
@@ -1585,151 +1647,370 @@ store64:
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
 	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000080, BX
-	SUBQ    $0x40, DI
+	ADDQ    $0x00000080, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
+	VMOVUPS (AX)(SI*1), Z1
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VCVTPH2PS    (R11), Z2
-	VBROADCASTSS (R12), Z3
+	PREFETCHT0   (R9)(R8*1)
+	VCVTPH2PS    (R9), Z2
+	VBROADCASTSS (R10), Z3
 	VFMADD231PS  Z3, Z2, Z0
-	VBROADCASTSS (R12)(R8*1), Z3
+	VBROADCASTSS (R10)(BX*1), Z3
 	VFMADD231PS  Z3, Z2, Z1
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R14
+	MOVWQZX (DX), R12
 
 bit16:
-	TESTQ        R14, R14
+	TESTQ        R12, R12
 	JZ           store16
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VCVTPH2PS    (R11), Z2
-	VBROADCASTSS (R12), Z3
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VCVTPH2PS    (R9), Z2
+	VBROADCASTSS (R10), Z3
 	VFMADD231PS  Z3, Z2, Z0
-	VBROADCASTSS (R12)(R8*1), Z3
+	VBROADCASTSS (R10)(BX*1), Z3
 	VFMADD231PS  Z3, Z2, Z1
 	JMP          bit16
 
 store16:
 	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
+	VMOVUPS Z1, (AX)(SI*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF16x3(SB), NOSPLIT, $16-104
+TEXT ·WeighF16x3(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
-	VMOVUPS (AX)(R9*2), Z8
-	VMOVUPS 64(AX)(R9*2), Z9
-	VMOVUPS 128(AX)(R9*2), Z10
-	VMOVUPS 192(AX)(R9*2), Z11
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
+	VMOVUPS (AX)(SI*2), Z8
+	VMOVUPS 64(AX)(SI*2), Z9
+	VMOVUPS 128(AX)(SI*2), Z10
+	VMOVUPS 192(AX)(SI*2), Z11
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense64:
-	PREFETCHT0   (R11)(SI*1)
-	PREFETCHT0   64(R11)(SI*1)
-	VCVTPH2PS    (R11), Z12
-	VCVTPH2PS    32(R11), Z13
-	VCVTPH2PS    64(R11), Z14
-	VCVTPH2PS    96(R11), Z15
-	VBROADCASTSS (R12), Z16
+	PREFETCHT0   (R9)(R8*1)
+	PREFETCHT0   64(R9)(R8*1)
+	VCVTPH2PS    (R9), Z12
+	VCVTPH2PS    32(R9), Z13
+	VCVTPH2PS    64(R9), Z14
+	VCVTPH2PS    96(R9), Z15
+	VBROADCASTSS (R10), Z16
 	VFMADD231PS  Z16, Z12, Z0
 	VFMADD231PS  Z16, Z13, Z1
 	VFMADD231PS  Z16, Z14, Z2
 	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS (R12)(R8*1), Z16
+	VBROADCASTSS (R10)(BX*1), Z16
 	VFMADD231PS  Z16, Z12, Z4
 	VFMADD231PS  Z16, Z13, Z5
 	VFMADD231PS  Z16, Z14, Z6
 	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS (R12)(R8*2), Z16
+	VBROADCASTSS (R10)(BX*2), Z16
 	VFMADD231PS  Z16, Z12, Z8
 	VFMADD231PS  Z16, Z13, Z9
 	VFMADD231PS  Z16, Z14, Z10
 	VFMADD231PS  Z16, Z15, Z11
-	ADDQ         R10, R11
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense64
+	JMP          store64
+
+sparse64:
+	MOVWQZX (DX), R12
+
+bit64:
+	TESTQ        R12, R12
+	JZ           store64
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VCVTPH2PS    (R9), Z12
+	VCVTPH2PS    32(R9), Z13
+	VCVTPH2PS    64(R9), Z14
+	VCVTPH2PS    96(R9), Z15
+	VBROADCASTSS (R10), Z16
+	VFMADD231PS  Z16, Z12, Z0
+	VFMADD231PS  Z16, Z13, Z1
+	VFMADD231PS  Z16, Z14, Z2
+	VFMADD231PS  Z16, Z15, Z3
+	VBROADCASTSS (R10)(BX*1), Z16
+	VFMADD231PS  Z16, Z12, Z4
+	VFMADD231PS  Z16, Z13, Z5
+	VFMADD231PS  Z16, Z14, Z6
+	VFMADD231PS  Z16, Z15, Z7
+	VBROADCASTSS (R10)(BX*2), Z16
+	VFMADD231PS  Z16, Z12, Z8
+	VFMADD231PS  Z16, Z13, Z9
+	VFMADD231PS  Z16, Z14, Z10
+	VFMADD231PS  Z16, Z15, Z11
+	JMP          bit64
+
+store64:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
+	VMOVUPS Z8, (AX)(SI*2)
+	VMOVUPS Z9, 64(AX)(SI*2)
+	VMOVUPS Z10, 128(AX)(SI*2)
+	VMOVUPS Z11, 192(AX)(SI*2)
+	ADDQ    $0x00000100, AX
+	ADDQ    $0x00000080, DI
+	SUBQ    $0x40, (SP)
+	JMP     chunk64
+
+end64:
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Z0
+	VMOVUPS (AX)(SI*1), Z1
+	VMOVUPS (AX)(SI*2), Z2
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VCVTPH2PS    (R9), Z3
+	VBROADCASTSS (R10), Z4
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (R10)(BX*1), Z4
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (R10)(BX*2), Z4
+	VFMADD231PS  Z4, Z3, Z2
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VCVTPH2PS    (R9), Z3
+	VBROADCASTSS (R10), Z4
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (R10)(BX*1), Z4
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (R10)(BX*2), Z4
+	VFMADD231PS  Z4, Z3, Z2
+	JMP          bit16
+
+store16:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, (AX)(SI*1)
+	VMOVUPS Z2, (AX)(SI*2)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX512F, BMI, CMOV, MMX+
+TEXT ·WeighF16x4(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	LEAQ (BX)(BX*2), R9
+	LEAQ (SI)(SI*2), R10
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R11
+	MOVQ    (R11), DI
+	MOVQ    ahead+104(FP), R12
+	LEAQ    (R12)(R12*2), R8
+	LEAQ    (R11)(R8*8), R8
+	CMPQ    R12, 24(SP)
+	CMOVQGE R11, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R11
+	MOVQ    R11, 16(SP)
+	MOVQ    dim+96(FP), R11
+	MOVQ    R11, (SP)
+
+chunk64:
+	CMPQ    (SP), $0x40
+	JLT     end64
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
+	VMOVUPS (AX)(SI*2), Z8
+	VMOVUPS 64(AX)(SI*2), Z9
+	VMOVUPS 128(AX)(SI*2), Z10
+	VMOVUPS 192(AX)(SI*2), Z11
+	VMOVUPS (AX)(R10*1), Z12
+	VMOVUPS 64(AX)(R10*1), Z13
+	VMOVUPS 128(AX)(R10*1), Z14
+	VMOVUPS 192(AX)(R10*1), Z15
+	CMPW    (DX), $-1
+	JNE     sparse64
+	MOVQ    DI, R11
+	MOVQ    CX, R12
+	MOVQ    $0x00000010, R13
+
+dense64:
+	PREFETCHT0   (R11)(R8*1)
+	PREFETCHT0   64(R11)(R8*1)
+	VCVTPH2PS    (R11), Z16
+	VCVTPH2PS    32(R11), Z17
+	VCVTPH2PS    64(R11), Z18
+	VCVTPH2PS    96(R11), Z19
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R12)(BX*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R12)(BX*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R12)(R9*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense64
@@ -1745,27 +2026,32 @@ bit64:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VCVTPH2PS    (R11), Z12
-	VCVTPH2PS    32(R11), Z13
-	VCVTPH2PS    64(R11), Z14
-	VCVTPH2PS    96(R11), Z15
-	VBROADCASTSS (R12), Z16
-	VFMADD231PS  Z16, Z12, Z0
-	VFMADD231PS  Z16, Z13, Z1
-	VFMADD231PS  Z16, Z14, Z2
-	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS (R12)(R8*1), Z16
-	VFMADD231PS  Z16, Z12, Z4
-	VFMADD231PS  Z16, Z13, Z5
-	VFMADD231PS  Z16, Z14, Z6
-	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS (R12)(R8*2), Z16
-	VFMADD231PS  Z16, Z12, Z8
-	VFMADD231PS  Z16, Z13, Z9
-	VFMADD231PS  Z16, Z14, Z10
-	VFMADD231PS  Z16, Z15, Z11
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VCVTPH2PS    (R11), Z16
+	VCVTPH2PS    32(R11), Z17
+	VCVTPH2PS    64(R11), Z18
+	VCVTPH2PS    96(R11), Z19
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R12)(BX*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R12)(BX*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R12)(R9*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
 	JMP          bit64
 
 store64:
@@ -1773,42 +2059,49 @@ store64:
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
-	VMOVUPS Z8, (AX)(R9*2)
-	VMOVUPS Z9, 64(AX)(R9*2)
-	VMOVUPS Z10, 128(AX)(R9*2)
-	VMOVUPS Z11, 192(AX)(R9*2)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
+	VMOVUPS Z8, (AX)(SI*2)
+	VMOVUPS Z9, 64(AX)(SI*2)
+	VMOVUPS Z10, 128(AX)(SI*2)
+	VMOVUPS Z11, 192(AX)(SI*2)
+	VMOVUPS Z12, (AX)(R10*1)
+	VMOVUPS Z13, 64(AX)(R10*1)
+	VMOVUPS Z14, 128(AX)(R10*1)
+	VMOVUPS Z15, 192(AX)(R10*1)
 	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000080, BX
-	SUBQ    $0x40, DI
+	ADDQ    $0x00000080, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
-	VMOVUPS (AX)(R9*2), Z2
+	VMOVUPS (AX)(SI*1), Z1
+	VMOVUPS (AX)(SI*2), Z2
+	VMOVUPS (AX)(R10*1), Z3
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
+	MOVQ    DI, R11
 	MOVQ    CX, R12
 	MOVQ    $0x00000010, R13
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VCVTPH2PS    (R11), Z3
-	VBROADCASTSS (R12), Z4
-	VFMADD231PS  Z4, Z3, Z0
-	VBROADCASTSS (R12)(R8*1), Z4
-	VFMADD231PS  Z4, Z3, Z1
-	VBROADCASTSS (R12)(R8*2), Z4
-	VFMADD231PS  Z4, Z3, Z2
-	ADDQ         R10, R11
+	PREFETCHT0   (R11)(R8*1)
+	VCVTPH2PS    (R11), Z4
+	VBROADCASTSS (R12), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R12)(BX*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R12)(BX*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R12)(R9*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense16
@@ -1824,494 +2117,290 @@ bit16:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VCVTPH2PS    (R11), Z3
-	VBROADCASTSS (R12), Z4
-	VFMADD231PS  Z4, Z3, Z0
-	VBROADCASTSS (R12)(R8*1), Z4
-	VFMADD231PS  Z4, Z3, Z1
-	VBROADCASTSS (R12)(R8*2), Z4
-	VFMADD231PS  Z4, Z3, Z2
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VCVTPH2PS    (R11), Z4
+	VBROADCASTSS (R12), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R12)(BX*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R12)(BX*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R12)(R9*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
 	JMP          bit16
 
 store16:
 	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
-	VMOVUPS Z2, (AX)(R9*2)
+	VMOVUPS Z1, (AX)(SI*1)
+	VMOVUPS Z2, (AX)(SI*2)
+	VMOVUPS Z3, (AX)(R10*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF16x4(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	LEAQ (R8)(R8*2), R11
-	LEAQ (R9)(R9*2), R12
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk64:
-	CMPQ    DI, $0x40
-	JLT     end64
-	VMOVUPS (AX), Z0
-	VMOVUPS 64(AX), Z1
-	VMOVUPS 128(AX), Z2
-	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
-	VMOVUPS (AX)(R9*2), Z8
-	VMOVUPS 64(AX)(R9*2), Z9
-	VMOVUPS 128(AX)(R9*2), Z10
-	VMOVUPS 192(AX)(R9*2), Z11
-	VMOVUPS (AX)(R12*1), Z12
-	VMOVUPS 64(AX)(R12*1), Z13
-	VMOVUPS 128(AX)(R12*1), Z14
-	VMOVUPS 192(AX)(R12*1), Z15
-	CMPW    (DX), $-1
-	JNE     sparse64
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense64:
-	PREFETCHT0   (R13)(SI*1)
-	PREFETCHT0   64(R13)(SI*1)
-	VCVTPH2PS    (R13), Z16
-	VCVTPH2PS    32(R13), Z17
-	VCVTPH2PS    64(R13), Z18
-	VCVTPH2PS    96(R13), Z19
-	VBROADCASTSS (R14), Z20
-	VFMADD231PS  Z20, Z16, Z0
-	VFMADD231PS  Z20, Z17, Z1
-	VFMADD231PS  Z20, Z18, Z2
-	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS (R14)(R8*1), Z20
-	VFMADD231PS  Z20, Z16, Z4
-	VFMADD231PS  Z20, Z17, Z5
-	VFMADD231PS  Z20, Z18, Z6
-	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS (R14)(R8*2), Z20
-	VFMADD231PS  Z20, Z16, Z8
-	VFMADD231PS  Z20, Z17, Z9
-	VFMADD231PS  Z20, Z18, Z10
-	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS (R14)(R11*1), Z20
-	VFMADD231PS  Z20, Z16, Z12
-	VFMADD231PS  Z20, Z17, Z13
-	VFMADD231PS  Z20, Z18, Z14
-	VFMADD231PS  Z20, Z19, Z15
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense64
-	JMP          store64
-
-sparse64:
-	MOVWQZX (DX), BP
-
-bit64:
-	TESTQ        BP, BP
-	JZ           store64
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VCVTPH2PS    (R13), Z16
-	VCVTPH2PS    32(R13), Z17
-	VCVTPH2PS    64(R13), Z18
-	VCVTPH2PS    96(R13), Z19
-	VBROADCASTSS (R14), Z20
-	VFMADD231PS  Z20, Z16, Z0
-	VFMADD231PS  Z20, Z17, Z1
-	VFMADD231PS  Z20, Z18, Z2
-	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS (R14)(R8*1), Z20
-	VFMADD231PS  Z20, Z16, Z4
-	VFMADD231PS  Z20, Z17, Z5
-	VFMADD231PS  Z20, Z18, Z6
-	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS (R14)(R8*2), Z20
-	VFMADD231PS  Z20, Z16, Z8
-	VFMADD231PS  Z20, Z17, Z9
-	VFMADD231PS  Z20, Z18, Z10
-	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS (R14)(R11*1), Z20
-	VFMADD231PS  Z20, Z16, Z12
-	VFMADD231PS  Z20, Z17, Z13
-	VFMADD231PS  Z20, Z18, Z14
-	VFMADD231PS  Z20, Z19, Z15
-	JMP          bit64
-
-store64:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
-	VMOVUPS Z8, (AX)(R9*2)
-	VMOVUPS Z9, 64(AX)(R9*2)
-	VMOVUPS Z10, 128(AX)(R9*2)
-	VMOVUPS Z11, 192(AX)(R9*2)
-	VMOVUPS Z12, (AX)(R12*1)
-	VMOVUPS Z13, 64(AX)(R12*1)
-	VMOVUPS Z14, 128(AX)(R12*1)
-	VMOVUPS Z15, 192(AX)(R12*1)
-	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000080, BX
-	SUBQ    $0x40, DI
-	JMP     chunk64
-
-end64:
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
-	VMOVUPS (AX)(R9*2), Z2
-	VMOVUPS (AX)(R12*1), Z3
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense16:
-	PREFETCHT0   (R13)(SI*1)
-	VCVTPH2PS    (R13), Z4
-	VBROADCASTSS (R14), Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VBROADCASTSS (R14)(R8*1), Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VBROADCASTSS (R14)(R8*2), Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VBROADCASTSS (R14)(R11*1), Z5
-	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), BP
-
-bit16:
-	TESTQ        BP, BP
-	JZ           store16
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VCVTPH2PS    (R13), Z4
-	VBROADCASTSS (R14), Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VBROADCASTSS (R14)(R8*1), Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VBROADCASTSS (R14)(R8*2), Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VBROADCASTSS (R14)(R11*1), Z5
-	VFMADD231PS  Z5, Z4, Z3
-	JMP          bit16
-
-store16:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
-	VMOVUPS Z2, (AX)(R9*2)
-	VMOVUPS Z3, (AX)(R12*1)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func ScoreBF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreBF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-104
+TEXT ·ScoreBF16x1(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
 	LEAQ         (BX)(BX*2), BX
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), BX
+	MOVQ    (BX), DI
+	MOVQ    ahead+104(FP), R8
+	LEAQ    (R8)(R8*2), SI
+	LEAQ    (BX)(SI*8), SI
+	CMPQ    R8, 8(SP)
+	CMOVQGE BX, SI
+	MOVQ    (SI), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, BX
+	MOVQ    BX, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
-	MOVQ    CX, R10
-	MOVQ    R9, R11
+	MOVQ    CX, BX
+	MOVQ    dim+96(FP), SI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	VPMOVZXWD        (BX), Z3
+	PREFETCHT0       (DI)(R8*1)
+	PREFETCHT0       64(DI)(R8*1)
+	VPMOVZXWD        (DI), Z3
 	VPSLLD           $0x10, Z3, Z3
-	VFMADD231PS.BCST (R10), Z3, Z1
-	VPMOVZXWD        32(BX), Z4
+	VFMADD231PS.BCST (BX), Z3, Z1
+	VPMOVZXWD        32(DI), Z4
 	VPSLLD           $0x10, Z4, Z4
-	VFMADD231PS.BCST 4(R10), Z4, Z2
-	VPMOVZXWD        64(BX), Z3
+	VFMADD231PS.BCST 4(BX), Z4, Z2
+	VPMOVZXWD        64(DI), Z3
 	VPSLLD           $0x10, Z3, Z3
-	VFMADD231PS.BCST 8(R10), Z3, Z1
-	VPMOVZXWD        96(BX), Z4
+	VFMADD231PS.BCST 8(BX), Z3, Z1
+	VPMOVZXWD        96(DI), Z4
 	VPSLLD           $0x10, Z4, Z4
-	VFMADD231PS.BCST 12(R10), Z4, Z2
-	ADDQ             $0x00000080, BX
-	ADDQ             $0x00000080, SI
-	ADDQ             $0x10, R10
-	SUBQ             $0x04, R11
+	VFMADD231PS.BCST 12(BX), Z4, Z2
+	ADDQ             $0x00000080, DI
+	ADDQ             $0x10, BX
+	SUBQ             $0x04, SI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreBF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-104
+TEXT ·ScoreBF16x2(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	VPMOVZXWD        (BX), Z5
+	PREFETCHT0       (R8)(R9*1)
+	PREFETCHT0       64(R8)(R9*1)
+	VPMOVZXWD        (R8), Z5
 	VPSLLD           $0x10, Z5, Z5
-	VFMADD231PS.BCST (R11), Z5, Z1
-	VFMADD231PS.BCST 4(R11), Z5, Z3
-	VPMOVZXWD        32(BX), Z6
+	VFMADD231PS.BCST (SI), Z5, Z1
+	VFMADD231PS.BCST 4(SI), Z5, Z3
+	VPMOVZXWD        32(R8), Z6
 	VPSLLD           $0x10, Z6, Z6
-	VFMADD231PS.BCST 8(R11), Z6, Z2
-	VFMADD231PS.BCST 12(R11), Z6, Z4
-	VPMOVZXWD        64(BX), Z5
+	VFMADD231PS.BCST 8(SI), Z6, Z2
+	VFMADD231PS.BCST 12(SI), Z6, Z4
+	VPMOVZXWD        64(R8), Z5
 	VPSLLD           $0x10, Z5, Z5
-	VFMADD231PS.BCST 16(R11), Z5, Z1
-	VFMADD231PS.BCST 20(R11), Z5, Z3
-	VPMOVZXWD        96(BX), Z6
+	VFMADD231PS.BCST 16(SI), Z5, Z1
+	VFMADD231PS.BCST 20(SI), Z5, Z3
+	VPMOVZXWD        96(R8), Z6
 	VPSLLD           $0x10, Z6, Z6
-	VFMADD231PS.BCST 24(R11), Z6, Z2
-	VFMADD231PS.BCST 28(R11), Z6, Z4
-	ADDQ             $0x00000080, BX
-	ADDQ             $0x00000080, SI
-	ADDQ             $0x20, R11
-	SUBQ             $0x04, R12
+	VFMADD231PS.BCST 24(SI), Z6, Z2
+	VFMADD231PS.BCST 28(SI), Z6, Z4
+	ADDQ             $0x00000080, R8
+	ADDQ             $0x20, SI
+	SUBQ             $0x04, DI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreBF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-104
+TEXT ·ScoreBF16x3(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), BX
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), SI
+	MOVQ    (SI), R8
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (SI)(DI*8), DI
+	CMPQ    R9, 8(SP)
+	CMOVQGE SI, DI
+	MOVQ    (DI), R9
+	SUBQ    R8, R9
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
 	VPXORD  Z5, Z5, Z5
 	VPXORD  Z6, Z6, Z6
-	MOVQ    CX, R11
-	MOVQ    R9, R12
+	MOVQ    CX, SI
+	MOVQ    dim+96(FP), DI
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	VPMOVZXWD        (BX), Z7
+	PREFETCHT0       (R8)(R9*1)
+	PREFETCHT0       64(R8)(R9*1)
+	VPMOVZXWD        (R8), Z7
 	VPSLLD           $0x10, Z7, Z7
-	VFMADD231PS.BCST (R11), Z7, Z1
-	VFMADD231PS.BCST 4(R11), Z7, Z3
-	VFMADD231PS.BCST 8(R11), Z7, Z5
-	VPMOVZXWD        32(BX), Z8
+	VFMADD231PS.BCST (SI), Z7, Z1
+	VFMADD231PS.BCST 4(SI), Z7, Z3
+	VFMADD231PS.BCST 8(SI), Z7, Z5
+	VPMOVZXWD        32(R8), Z8
 	VPSLLD           $0x10, Z8, Z8
-	VFMADD231PS.BCST 12(R11), Z8, Z2
-	VFMADD231PS.BCST 16(R11), Z8, Z4
-	VFMADD231PS.BCST 20(R11), Z8, Z6
-	VPMOVZXWD        64(BX), Z7
+	VFMADD231PS.BCST 12(SI), Z8, Z2
+	VFMADD231PS.BCST 16(SI), Z8, Z4
+	VFMADD231PS.BCST 20(SI), Z8, Z6
+	VPMOVZXWD        64(R8), Z7
 	VPSLLD           $0x10, Z7, Z7
-	VFMADD231PS.BCST 24(R11), Z7, Z1
-	VFMADD231PS.BCST 28(R11), Z7, Z3
-	VFMADD231PS.BCST 32(R11), Z7, Z5
-	VPMOVZXWD        96(BX), Z8
+	VFMADD231PS.BCST 24(SI), Z7, Z1
+	VFMADD231PS.BCST 28(SI), Z7, Z3
+	VFMADD231PS.BCST 32(SI), Z7, Z5
+	VPMOVZXWD        96(R8), Z8
 	VPSLLD           $0x10, Z8, Z8
-	VFMADD231PS.BCST 36(R11), Z8, Z2
-	VFMADD231PS.BCST 40(R11), Z8, Z4
-	VFMADD231PS.BCST 44(R11), Z8, Z6
-	ADDQ             $0x00000080, BX
-	ADDQ             $0x00000080, SI
-	ADDQ             $0x30, R11
-	SUBQ             $0x04, R12
+	VFMADD231PS.BCST 36(SI), Z8, Z2
+	VFMADD231PS.BCST 40(SI), Z8, Z4
+	VFMADD231PS.BCST 44(SI), Z8, Z6
+	ADDQ             $0x00000080, R8
+	ADDQ             $0x30, SI
+	SUBQ             $0x04, DI
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	VADDPS           Z6, Z5, Z5
 	VBLENDMPS        Z5, Z0, K1, Z5
-	VMOVUPS          Z5, (AX)(R10*2)
+	VMOVUPS          Z5, (AX)(BX*2)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// func ScoreBF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-104
+TEXT ·ScoreBF16x4(SB), NOSPLIT, $16-112
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
-	MOVQ         keys_base+48(FP), DX
-	MOVQ         masks_base+72(FP), DI
-	MOVQ         masks_len+80(FP), R8
-	MOVQ         dim+96(FP), R9
-	MOVQ         R8, R10
-	SHLQ         $0x06, R10
-	LEAQ         (R10)(R10*2), R11
+	MOVQ         masks_base+72(FP), DX
+	MOVQ         keys_base+48(FP), BX
+	MOVQ         BX, (SP)
+	MOVQ         masks_len+80(FP), BX
+	MOVQ         BX, 8(SP)
+	SHLQ         $0x06, BX
+	LEAQ         (BX)(BX*2), SI
 	VBROADCASTSS floatff800000<>+0(SB), Z0
-	TESTQ        R8, R8
-	JZ           done
+	CMPQ         8(SP), $0x00
+	JEQ          done
 
 tile:
-	MOVQ    (DX), BX
-	LEAQ    24(DX), SI
-	CMPQ    R8, $0x01
-	CMOVQEQ DX, SI
-	MOVQ    (SI), SI
-	ADDQ    $0x18, DX
+	MOVQ    (SP), DI
+	MOVQ    (DI), R9
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (DI)(R8*8), R8
+	CMPQ    R10, 8(SP)
+	CMOVQGE DI, R8
+	MOVQ    (R8), R10
+	SUBQ    R9, R10
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
@@ -2320,94 +2409,98 @@ tile:
 	VPXORD  Z6, Z6, Z6
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
-	MOVQ    CX, R12
-	MOVQ    R9, R13
+	MOVQ    CX, DI
+	MOVQ    dim+96(FP), R8
 
 dims:
-	PREFETCHT0       (SI)
-	PREFETCHT0       64(SI)
-	VPMOVZXWD        (BX), Z9
+	PREFETCHT0       (R9)(R10*1)
+	PREFETCHT0       64(R9)(R10*1)
+	VPMOVZXWD        (R9), Z9
 	VPSLLD           $0x10, Z9, Z9
-	VFMADD231PS.BCST (R12), Z9, Z1
-	VFMADD231PS.BCST 4(R12), Z9, Z3
-	VFMADD231PS.BCST 8(R12), Z9, Z5
-	VFMADD231PS.BCST 12(R12), Z9, Z7
-	VPMOVZXWD        32(BX), Z10
+	VFMADD231PS.BCST (DI), Z9, Z1
+	VFMADD231PS.BCST 4(DI), Z9, Z3
+	VFMADD231PS.BCST 8(DI), Z9, Z5
+	VFMADD231PS.BCST 12(DI), Z9, Z7
+	VPMOVZXWD        32(R9), Z10
 	VPSLLD           $0x10, Z10, Z10
-	VFMADD231PS.BCST 16(R12), Z10, Z2
-	VFMADD231PS.BCST 20(R12), Z10, Z4
-	VFMADD231PS.BCST 24(R12), Z10, Z6
-	VFMADD231PS.BCST 28(R12), Z10, Z8
-	VPMOVZXWD        64(BX), Z9
+	VFMADD231PS.BCST 16(DI), Z10, Z2
+	VFMADD231PS.BCST 20(DI), Z10, Z4
+	VFMADD231PS.BCST 24(DI), Z10, Z6
+	VFMADD231PS.BCST 28(DI), Z10, Z8
+	VPMOVZXWD        64(R9), Z9
 	VPSLLD           $0x10, Z9, Z9
-	VFMADD231PS.BCST 32(R12), Z9, Z1
-	VFMADD231PS.BCST 36(R12), Z9, Z3
-	VFMADD231PS.BCST 40(R12), Z9, Z5
-	VFMADD231PS.BCST 44(R12), Z9, Z7
-	VPMOVZXWD        96(BX), Z10
+	VFMADD231PS.BCST 32(DI), Z9, Z1
+	VFMADD231PS.BCST 36(DI), Z9, Z3
+	VFMADD231PS.BCST 40(DI), Z9, Z5
+	VFMADD231PS.BCST 44(DI), Z9, Z7
+	VPMOVZXWD        96(R9), Z10
 	VPSLLD           $0x10, Z10, Z10
-	VFMADD231PS.BCST 48(R12), Z10, Z2
-	VFMADD231PS.BCST 52(R12), Z10, Z4
-	VFMADD231PS.BCST 56(R12), Z10, Z6
-	VFMADD231PS.BCST 60(R12), Z10, Z8
-	ADDQ             $0x00000080, BX
-	ADDQ             $0x00000080, SI
-	ADDQ             $0x40, R12
-	SUBQ             $0x04, R13
+	VFMADD231PS.BCST 48(DI), Z10, Z2
+	VFMADD231PS.BCST 52(DI), Z10, Z4
+	VFMADD231PS.BCST 56(DI), Z10, Z6
+	VFMADD231PS.BCST 60(DI), Z10, Z8
+	ADDQ             $0x00000080, R9
+	ADDQ             $0x40, DI
+	SUBQ             $0x04, R8
 	JNZ              dims
-	KMOVW            (DI), K1
+	KMOVW            (DX), K1
 	VADDPS           Z2, Z1, Z1
 	VBLENDMPS        Z1, Z0, K1, Z1
 	VMOVUPS          Z1, (AX)
 	VADDPS           Z4, Z3, Z3
 	VBLENDMPS        Z3, Z0, K1, Z3
-	VMOVUPS          Z3, (AX)(R10*1)
+	VMOVUPS          Z3, (AX)(BX*1)
 	VADDPS           Z6, Z5, Z5
 	VBLENDMPS        Z5, Z0, K1, Z5
-	VMOVUPS          Z5, (AX)(R10*2)
+	VMOVUPS          Z5, (AX)(BX*2)
 	VADDPS           Z8, Z7, Z7
 	VBLENDMPS        Z7, Z0, K1, Z7
-	VMOVUPS          Z7, (AX)(R11*1)
+	VMOVUPS          Z7, (AX)(SI*1)
 	ADDQ             $0x40, AX
-	ADDQ             $0x02, DI
-	DECQ             R8
+	ADDQ             $0x02, DX
+	DECQ             8(SP)
 	JNZ              tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighBF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighBF16x1(SB), NOSPLIT, $16-104
+TEXT ·WeighBF16x1(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
+	MOVQ BX, 16(SP)
 	MOVQ masks_len+80(FP), BX
-	MOVQ BX, 8(SP)
-	MOVQ dim+96(FP), R9
-	MOVQ R9, R8
-	SHLQ $0x02, R8
-	SHLQ $0x01, R9
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
 	SHLQ $0x06, BX
-	CMPQ 8(SP), $0x00
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R8
+	MOVQ    (R8), BX
+	MOVQ    ahead+104(FP), R9
+	LEAQ    (R9)(R9*2), DI
+	LEAQ    (R8)(DI*8), DI
+	CMPQ    R9, 24(SP)
+	CMOVQGE R8, DI
+	MOVQ    (DI), DI
+	SUBQ    BX, DI
+	ADDQ    $0x18, R8
+	MOVQ    R8, 16(SP)
+	MOVQ    dim+96(FP), R8
+	MOVQ    R8, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -2415,53 +2508,53 @@ chunk64:
 	VMOVUPS 192(AX), Z3
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense64:
-	PREFETCHT0   (R10)(SI*1)
-	PREFETCHT0   64(R10)(SI*1)
-	VPMOVZXWD    (R10), Z4
+	PREFETCHT0   (R8)(DI*1)
+	PREFETCHT0   64(R8)(DI*1)
+	VPMOVZXWD    (R8), Z4
 	VPSLLD       $0x10, Z4, Z4
-	VPMOVZXWD    32(R10), Z5
+	VPMOVZXWD    32(R8), Z5
 	VPSLLD       $0x10, Z5, Z5
-	VPMOVZXWD    64(R10), Z6
+	VPMOVZXWD    64(R8), Z6
 	VPSLLD       $0x10, Z6, Z6
-	VPMOVZXWD    96(R10), Z7
+	VPMOVZXWD    96(R8), Z7
 	VPSLLD       $0x10, Z7, Z7
-	VBROADCASTSS (R11), Z8
+	VBROADCASTSS (R9), Z8
 	VFMADD231PS  Z8, Z4, Z0
 	VFMADD231PS  Z8, Z5, Z1
 	VFMADD231PS  Z8, Z6, Z2
 	VFMADD231PS  Z8, Z7, Z3
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense64
 	JMP          store64
 
 sparse64:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit64:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store64
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VPMOVZXWD    (R10), Z4
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VPMOVZXWD    (R8), Z4
 	VPSLLD       $0x10, Z4, Z4
-	VPMOVZXWD    32(R10), Z5
+	VPMOVZXWD    32(R8), Z5
 	VPSLLD       $0x10, Z5, Z5
-	VPMOVZXWD    64(R10), Z6
+	VPMOVZXWD    64(R8), Z6
 	VPSLLD       $0x10, Z6, Z6
-	VPMOVZXWD    96(R10), Z7
+	VPMOVZXWD    96(R8), Z7
 	VPSLLD       $0x10, Z7, Z7
-	VBROADCASTSS (R11), Z8
+	VBROADCASTSS (R9), Z8
 	VFMADD231PS  Z8, Z4, Z0
 	VFMADD231PS  Z8, Z5, Z1
 	VFMADD231PS  Z8, Z6, Z2
@@ -2475,47 +2568,47 @@ store64:
 	VMOVUPS Z3, 192(AX)
 	ADDQ    $0x00000100, AX
 	ADDQ    $0x00000080, BX
-	SUBQ    $0x40, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R10
-	MOVQ    CX, R11
-	MOVQ    $0x00000010, R12
+	MOVQ    BX, R8
+	MOVQ    CX, R9
+	MOVQ    $0x00000010, R10
 
 dense16:
-	PREFETCHT0   (R10)(SI*1)
-	VPMOVZXWD    (R10), Z1
+	PREFETCHT0   (R8)(DI*1)
+	VPMOVZXWD    (R8), Z1
 	VPSLLD       $0x10, Z1, Z1
-	VBROADCASTSS (R11), Z2
+	VBROADCASTSS (R9), Z2
 	VFMADD231PS  Z2, Z1, Z0
-	ADDQ         R9, R10
-	ADDQ         $0x04, R11
-	DECQ         R12
+	ADDQ         8(SP), R8
+	ADDQ         $0x04, R9
+	DECQ         R10
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R13
+	MOVWQZX (DX), R11
 
 bit16:
-	TESTQ        R13, R13
+	TESTQ        R11, R11
 	JZ           store16
-	TZCNTQ       R13, R12
-	LEAQ         -1(R13), R10
-	ANDQ         R10, R13
-	LEAQ         (CX)(R12*4), R11
-	IMULQ        R9, R12
-	LEAQ         (BX)(R12*1), R10
-	VPMOVZXWD    (R10), Z1
+	TZCNTQ       R11, R10
+	LEAQ         -1(R11), R8
+	ANDQ         R8, R11
+	LEAQ         (CX)(R10*4), R9
+	IMULQ        8(SP), R10
+	LEAQ         (BX)(R10*1), R8
+	VPMOVZXWD    (R8), Z1
 	VPSLLD       $0x10, Z1, Z1
-	VBROADCASTSS (R11), Z2
+	VBROADCASTSS (R9), Z2
 	VFMADD231PS  Z2, Z1, Z0
 	JMP          bit16
 
@@ -2523,119 +2616,124 @@ store16:
 	VMOVUPS Z0, (AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R8, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighBF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighBF16x2(SB), NOSPLIT, $16-104
+TEXT ·WeighBF16x2(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense64:
-	PREFETCHT0   (R11)(SI*1)
-	PREFETCHT0   64(R11)(SI*1)
-	VPMOVZXWD    (R11), Z8
+	PREFETCHT0   (R9)(R8*1)
+	PREFETCHT0   64(R9)(R8*1)
+	VPMOVZXWD    (R9), Z8
 	VPSLLD       $0x10, Z8, Z8
-	VPMOVZXWD    32(R11), Z9
+	VPMOVZXWD    32(R9), Z9
 	VPSLLD       $0x10, Z9, Z9
-	VPMOVZXWD    64(R11), Z10
+	VPMOVZXWD    64(R9), Z10
 	VPSLLD       $0x10, Z10, Z10
-	VPMOVZXWD    96(R11), Z11
+	VPMOVZXWD    96(R9), Z11
 	VPSLLD       $0x10, Z11, Z11
-	VBROADCASTSS (R12), Z12
+	VBROADCASTSS (R10), Z12
 	VFMADD231PS  Z12, Z8, Z0
 	VFMADD231PS  Z12, Z9, Z1
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS (R12)(R8*1), Z12
+	VBROADCASTSS (R10)(BX*1), Z12
 	VFMADD231PS  Z12, Z8, Z4
 	VFMADD231PS  Z12, Z9, Z5
 	VFMADD231PS  Z12, Z10, Z6
 	VFMADD231PS  Z12, Z11, Z7
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
 	JNZ          dense64
 	JMP          store64
 
 sparse64:
-	MOVWQZX (DX), R14
+	MOVWQZX (DX), R12
 
 bit64:
-	TESTQ        R14, R14
+	TESTQ        R12, R12
 	JZ           store64
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VPMOVZXWD    (R11), Z8
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VPMOVZXWD    (R9), Z8
 	VPSLLD       $0x10, Z8, Z8
-	VPMOVZXWD    32(R11), Z9
+	VPMOVZXWD    32(R9), Z9
 	VPSLLD       $0x10, Z9, Z9
-	VPMOVZXWD    64(R11), Z10
+	VPMOVZXWD    64(R9), Z10
 	VPSLLD       $0x10, Z10, Z10
-	VPMOVZXWD    96(R11), Z11
+	VPMOVZXWD    96(R9), Z11
 	VPSLLD       $0x10, Z11, Z11
-	VBROADCASTSS (R12), Z12
+	VBROADCASTSS (R10), Z12
 	VFMADD231PS  Z12, Z8, Z0
 	VFMADD231PS  Z12, Z9, Z1
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS (R12)(R8*1), Z12
+	VBROADCASTSS (R10)(BX*1), Z12
 	VFMADD231PS  Z12, Z8, Z4
 	VFMADD231PS  Z12, Z9, Z5
 	VFMADD231PS  Z12, Z10, Z6
@@ -2647,157 +2745,386 @@ store64:
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
 	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000080, BX
-	SUBQ    $0x40, DI
+	ADDQ    $0x00000080, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
+	VMOVUPS (AX)(SI*1), Z1
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VPMOVZXWD    (R11), Z2
+	PREFETCHT0   (R9)(R8*1)
+	VPMOVZXWD    (R9), Z2
 	VPSLLD       $0x10, Z2, Z2
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (R10), Z3
 	VFMADD231PS  Z3, Z2, Z0
-	VBROADCASTSS (R12)(R8*1), Z3
+	VBROADCASTSS (R10)(BX*1), Z3
 	VFMADD231PS  Z3, Z2, Z1
-	ADDQ         R10, R11
-	ADDQ         $0x04, R12
-	DECQ         R13
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
 	JNZ          dense16
 	JMP          store16
 
 sparse16:
-	MOVWQZX (DX), R14
+	MOVWQZX (DX), R12
 
 bit16:
-	TESTQ        R14, R14
+	TESTQ        R12, R12
 	JZ           store16
-	TZCNTQ       R14, R13
-	LEAQ         -1(R14), R11
-	ANDQ         R11, R14
-	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VPMOVZXWD    (R11), Z2
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VPMOVZXWD    (R9), Z2
 	VPSLLD       $0x10, Z2, Z2
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (R10), Z3
 	VFMADD231PS  Z3, Z2, Z0
-	VBROADCASTSS (R12)(R8*1), Z3
+	VBROADCASTSS (R10)(BX*1), Z3
 	VFMADD231PS  Z3, Z2, Z1
 	JMP          bit16
 
 store16:
 	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
+	VMOVUPS Z1, (AX)(SI*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
+// func WeighBF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighBF16x3(SB), NOSPLIT, $16-104
+TEXT ·WeighBF16x3(SB), NOSPLIT, $32-112
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	CMPQ 8(SP), $0x00
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	CMPQ 24(SP), $0x00
 	JEQ  done
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
+	MOVQ    16(SP), R9
+	MOVQ    (R9), DI
+	MOVQ    ahead+104(FP), R10
+	LEAQ    (R10)(R10*2), R8
+	LEAQ    (R9)(R8*8), R8
+	CMPQ    R10, 24(SP)
+	CMOVQGE R9, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R9
+	MOVQ    R9, 16(SP)
+	MOVQ    dim+96(FP), R9
+	MOVQ    R9, (SP)
 
 chunk64:
-	CMPQ    DI, $0x40
+	CMPQ    (SP), $0x40
 	JLT     end64
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
-	VMOVUPS (AX)(R9*2), Z8
-	VMOVUPS 64(AX)(R9*2), Z9
-	VMOVUPS 128(AX)(R9*2), Z10
-	VMOVUPS 192(AX)(R9*2), Z11
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
+	VMOVUPS (AX)(SI*2), Z8
+	VMOVUPS 64(AX)(SI*2), Z9
+	VMOVUPS 128(AX)(SI*2), Z10
+	VMOVUPS 192(AX)(SI*2), Z11
 	CMPW    (DX), $-1
 	JNE     sparse64
-	MOVQ    BX, R11
-	MOVQ    CX, R12
-	MOVQ    $0x00000010, R13
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
 
 dense64:
-	PREFETCHT0   (R11)(SI*1)
-	PREFETCHT0   64(R11)(SI*1)
-	VPMOVZXWD    (R11), Z12
+	PREFETCHT0   (R9)(R8*1)
+	PREFETCHT0   64(R9)(R8*1)
+	VPMOVZXWD    (R9), Z12
 	VPSLLD       $0x10, Z12, Z12
-	VPMOVZXWD    32(R11), Z13
+	VPMOVZXWD    32(R9), Z13
 	VPSLLD       $0x10, Z13, Z13
-	VPMOVZXWD    64(R11), Z14
+	VPMOVZXWD    64(R9), Z14
 	VPSLLD       $0x10, Z14, Z14
-	VPMOVZXWD    96(R11), Z15
+	VPMOVZXWD    96(R9), Z15
 	VPSLLD       $0x10, Z15, Z15
-	VBROADCASTSS (R12), Z16
+	VBROADCASTSS (R10), Z16
 	VFMADD231PS  Z16, Z12, Z0
 	VFMADD231PS  Z16, Z13, Z1
 	VFMADD231PS  Z16, Z14, Z2
 	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS (R12)(R8*1), Z16
+	VBROADCASTSS (R10)(BX*1), Z16
 	VFMADD231PS  Z16, Z12, Z4
 	VFMADD231PS  Z16, Z13, Z5
 	VFMADD231PS  Z16, Z14, Z6
 	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS (R12)(R8*2), Z16
+	VBROADCASTSS (R10)(BX*2), Z16
 	VFMADD231PS  Z16, Z12, Z8
 	VFMADD231PS  Z16, Z13, Z9
 	VFMADD231PS  Z16, Z14, Z10
 	VFMADD231PS  Z16, Z15, Z11
-	ADDQ         R10, R11
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense64
+	JMP          store64
+
+sparse64:
+	MOVWQZX (DX), R12
+
+bit64:
+	TESTQ        R12, R12
+	JZ           store64
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VPMOVZXWD    (R9), Z12
+	VPSLLD       $0x10, Z12, Z12
+	VPMOVZXWD    32(R9), Z13
+	VPSLLD       $0x10, Z13, Z13
+	VPMOVZXWD    64(R9), Z14
+	VPSLLD       $0x10, Z14, Z14
+	VPMOVZXWD    96(R9), Z15
+	VPSLLD       $0x10, Z15, Z15
+	VBROADCASTSS (R10), Z16
+	VFMADD231PS  Z16, Z12, Z0
+	VFMADD231PS  Z16, Z13, Z1
+	VFMADD231PS  Z16, Z14, Z2
+	VFMADD231PS  Z16, Z15, Z3
+	VBROADCASTSS (R10)(BX*1), Z16
+	VFMADD231PS  Z16, Z12, Z4
+	VFMADD231PS  Z16, Z13, Z5
+	VFMADD231PS  Z16, Z14, Z6
+	VFMADD231PS  Z16, Z15, Z7
+	VBROADCASTSS (R10)(BX*2), Z16
+	VFMADD231PS  Z16, Z12, Z8
+	VFMADD231PS  Z16, Z13, Z9
+	VFMADD231PS  Z16, Z14, Z10
+	VFMADD231PS  Z16, Z15, Z11
+	JMP          bit64
+
+store64:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
+	VMOVUPS Z8, (AX)(SI*2)
+	VMOVUPS Z9, 64(AX)(SI*2)
+	VMOVUPS Z10, 128(AX)(SI*2)
+	VMOVUPS Z11, 192(AX)(SI*2)
+	ADDQ    $0x00000100, AX
+	ADDQ    $0x00000080, DI
+	SUBQ    $0x40, (SP)
+	JMP     chunk64
+
+end64:
+chunk16:
+	CMPQ    (SP), $0x10
+	JLT     end16
+	VMOVUPS (AX), Z0
+	VMOVUPS (AX)(SI*1), Z1
+	VMOVUPS (AX)(SI*2), Z2
+	CMPW    (DX), $-1
+	JNE     sparse16
+	MOVQ    DI, R9
+	MOVQ    CX, R10
+	MOVQ    $0x00000010, R11
+
+dense16:
+	PREFETCHT0   (R9)(R8*1)
+	VPMOVZXWD    (R9), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VBROADCASTSS (R10), Z4
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (R10)(BX*1), Z4
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (R10)(BX*2), Z4
+	VFMADD231PS  Z4, Z3, Z2
+	ADDQ         8(SP), R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNZ          dense16
+	JMP          store16
+
+sparse16:
+	MOVWQZX (DX), R12
+
+bit16:
+	TESTQ        R12, R12
+	JZ           store16
+	TZCNTQ       R12, R11
+	LEAQ         -1(R12), R9
+	ANDQ         R9, R12
+	LEAQ         (CX)(R11*4), R10
+	IMULQ        8(SP), R11
+	LEAQ         (DI)(R11*1), R9
+	VPMOVZXWD    (R9), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VBROADCASTSS (R10), Z4
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (R10)(BX*1), Z4
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (R10)(BX*2), Z4
+	VFMADD231PS  Z4, Z3, Z2
+	JMP          bit16
+
+store16:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, (AX)(SI*1)
+	VMOVUPS Z2, (AX)(SI*2)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
+	JMP     chunk16
+
+end16:
+	SUBQ SI, AX
+	ADDQ $0x40, CX
+	ADDQ $0x02, DX
+	DECQ 24(SP)
+	JNZ  tile
+
+done:
+	VZEROUPPER
+	RET
+
+// func WeighBF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX512F, BMI, CMOV, MMX+
+TEXT ·WeighBF16x4(SB), NOSPLIT, $32-112
+	MOVQ out_base+0(FP), AX
+	MOVQ p_base+24(FP), CX
+	MOVQ masks_base+72(FP), DX
+	MOVQ values_base+48(FP), BX
+	MOVQ BX, 16(SP)
+	MOVQ masks_len+80(FP), BX
+	MOVQ BX, 24(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x01, SI
+	MOVQ SI, 8(SP)
+	MOVQ dim+96(FP), SI
+	SHLQ $0x02, SI
+	SHLQ $0x06, BX
+	LEAQ (BX)(BX*2), R9
+	LEAQ (SI)(SI*2), R10
+	CMPQ 24(SP), $0x00
+	JEQ  done
+
+tile:
+	MOVQ    16(SP), R11
+	MOVQ    (R11), DI
+	MOVQ    ahead+104(FP), R12
+	LEAQ    (R12)(R12*2), R8
+	LEAQ    (R11)(R8*8), R8
+	CMPQ    R12, 24(SP)
+	CMOVQGE R11, R8
+	MOVQ    (R8), R8
+	SUBQ    DI, R8
+	ADDQ    $0x18, R11
+	MOVQ    R11, 16(SP)
+	MOVQ    dim+96(FP), R11
+	MOVQ    R11, (SP)
+
+chunk64:
+	CMPQ    (SP), $0x40
+	JLT     end64
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS (AX)(SI*1), Z4
+	VMOVUPS 64(AX)(SI*1), Z5
+	VMOVUPS 128(AX)(SI*1), Z6
+	VMOVUPS 192(AX)(SI*1), Z7
+	VMOVUPS (AX)(SI*2), Z8
+	VMOVUPS 64(AX)(SI*2), Z9
+	VMOVUPS 128(AX)(SI*2), Z10
+	VMOVUPS 192(AX)(SI*2), Z11
+	VMOVUPS (AX)(R10*1), Z12
+	VMOVUPS 64(AX)(R10*1), Z13
+	VMOVUPS 128(AX)(R10*1), Z14
+	VMOVUPS 192(AX)(R10*1), Z15
+	CMPW    (DX), $-1
+	JNE     sparse64
+	MOVQ    DI, R11
+	MOVQ    CX, R12
+	MOVQ    $0x00000010, R13
+
+dense64:
+	PREFETCHT0   (R11)(R8*1)
+	PREFETCHT0   64(R11)(R8*1)
+	VPMOVZXWD    (R11), Z16
+	VPSLLD       $0x10, Z16, Z16
+	VPMOVZXWD    32(R11), Z17
+	VPSLLD       $0x10, Z17, Z17
+	VPMOVZXWD    64(R11), Z18
+	VPSLLD       $0x10, Z18, Z18
+	VPMOVZXWD    96(R11), Z19
+	VPSLLD       $0x10, Z19, Z19
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R12)(BX*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R12)(BX*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R12)(R9*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense64
@@ -2813,31 +3140,36 @@ bit64:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VPMOVZXWD    (R11), Z12
-	VPSLLD       $0x10, Z12, Z12
-	VPMOVZXWD    32(R11), Z13
-	VPSLLD       $0x10, Z13, Z13
-	VPMOVZXWD    64(R11), Z14
-	VPSLLD       $0x10, Z14, Z14
-	VPMOVZXWD    96(R11), Z15
-	VPSLLD       $0x10, Z15, Z15
-	VBROADCASTSS (R12), Z16
-	VFMADD231PS  Z16, Z12, Z0
-	VFMADD231PS  Z16, Z13, Z1
-	VFMADD231PS  Z16, Z14, Z2
-	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS (R12)(R8*1), Z16
-	VFMADD231PS  Z16, Z12, Z4
-	VFMADD231PS  Z16, Z13, Z5
-	VFMADD231PS  Z16, Z14, Z6
-	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS (R12)(R8*2), Z16
-	VFMADD231PS  Z16, Z12, Z8
-	VFMADD231PS  Z16, Z13, Z9
-	VFMADD231PS  Z16, Z14, Z10
-	VFMADD231PS  Z16, Z15, Z11
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VPMOVZXWD    (R11), Z16
+	VPSLLD       $0x10, Z16, Z16
+	VPMOVZXWD    32(R11), Z17
+	VPSLLD       $0x10, Z17, Z17
+	VPMOVZXWD    64(R11), Z18
+	VPSLLD       $0x10, Z18, Z18
+	VPMOVZXWD    96(R11), Z19
+	VPSLLD       $0x10, Z19, Z19
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R12)(BX*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R12)(BX*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R12)(R9*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
 	JMP          bit64
 
 store64:
@@ -2845,43 +3177,50 @@ store64:
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
-	VMOVUPS Z8, (AX)(R9*2)
-	VMOVUPS Z9, 64(AX)(R9*2)
-	VMOVUPS Z10, 128(AX)(R9*2)
-	VMOVUPS Z11, 192(AX)(R9*2)
+	VMOVUPS Z4, (AX)(SI*1)
+	VMOVUPS Z5, 64(AX)(SI*1)
+	VMOVUPS Z6, 128(AX)(SI*1)
+	VMOVUPS Z7, 192(AX)(SI*1)
+	VMOVUPS Z8, (AX)(SI*2)
+	VMOVUPS Z9, 64(AX)(SI*2)
+	VMOVUPS Z10, 128(AX)(SI*2)
+	VMOVUPS Z11, 192(AX)(SI*2)
+	VMOVUPS Z12, (AX)(R10*1)
+	VMOVUPS Z13, 64(AX)(R10*1)
+	VMOVUPS Z14, 128(AX)(R10*1)
+	VMOVUPS Z15, 192(AX)(R10*1)
 	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000080, BX
-	SUBQ    $0x40, DI
+	ADDQ    $0x00000080, DI
+	SUBQ    $0x40, (SP)
 	JMP     chunk64
 
 end64:
 chunk16:
-	CMPQ    DI, $0x10
+	CMPQ    (SP), $0x10
 	JLT     end16
 	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
-	VMOVUPS (AX)(R9*2), Z2
+	VMOVUPS (AX)(SI*1), Z1
+	VMOVUPS (AX)(SI*2), Z2
+	VMOVUPS (AX)(R10*1), Z3
 	CMPW    (DX), $-1
 	JNE     sparse16
-	MOVQ    BX, R11
+	MOVQ    DI, R11
 	MOVQ    CX, R12
 	MOVQ    $0x00000010, R13
 
 dense16:
-	PREFETCHT0   (R11)(SI*1)
-	VPMOVZXWD    (R11), Z3
-	VPSLLD       $0x10, Z3, Z3
-	VBROADCASTSS (R12), Z4
-	VFMADD231PS  Z4, Z3, Z0
-	VBROADCASTSS (R12)(R8*1), Z4
-	VFMADD231PS  Z4, Z3, Z1
-	VBROADCASTSS (R12)(R8*2), Z4
-	VFMADD231PS  Z4, Z3, Z2
-	ADDQ         R10, R11
+	PREFETCHT0   (R11)(R8*1)
+	VPMOVZXWD    (R11), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VBROADCASTSS (R12), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R12)(BX*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R12)(BX*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R12)(R9*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         8(SP), R11
 	ADDQ         $0x04, R12
 	DECQ         R13
 	JNZ          dense16
@@ -2897,266 +3236,35 @@ bit16:
 	LEAQ         -1(R14), R11
 	ANDQ         R11, R14
 	LEAQ         (CX)(R13*4), R12
-	IMULQ        R10, R13
-	LEAQ         (BX)(R13*1), R11
-	VPMOVZXWD    (R11), Z3
-	VPSLLD       $0x10, Z3, Z3
-	VBROADCASTSS (R12), Z4
-	VFMADD231PS  Z4, Z3, Z0
-	VBROADCASTSS (R12)(R8*1), Z4
-	VFMADD231PS  Z4, Z3, Z1
-	VBROADCASTSS (R12)(R8*2), Z4
-	VFMADD231PS  Z4, Z3, Z2
-	JMP          bit16
-
-store16:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
-	VMOVUPS Z2, (AX)(R9*2)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
-	JMP     chunk16
-
-end16:
-	SUBQ R9, AX
-	ADDQ $0x40, CX
-	ADDQ $0x02, DX
-	DECQ 8(SP)
-	JNZ  tile
-
-done:
-	VZEROUPPER
-	RET
-
-// func WeighBF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int)
-// Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighBF16x4(SB), NOSPLIT, $16-104
-	MOVQ out_base+0(FP), AX
-	MOVQ p_base+24(FP), CX
-	MOVQ masks_base+72(FP), DX
-	MOVQ values_base+48(FP), BX
-	MOVQ BX, (SP)
-	MOVQ masks_len+80(FP), R8
-	MOVQ R8, 8(SP)
-	MOVQ dim+96(FP), R10
-	MOVQ R10, R9
-	SHLQ $0x02, R9
-	SHLQ $0x01, R10
-	SHLQ $0x06, R8
-	LEAQ (R8)(R8*2), R11
-	LEAQ (R9)(R9*2), R12
-	CMPQ 8(SP), $0x00
-	JEQ  done
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), BX
-	LEAQ    24(SI), DI
-	MOVQ    DI, (SP)
-	CMPQ    8(SP), $0x01
-	CMOVQEQ SI, DI
-	MOVQ    (DI), SI
-	SUBQ    BX, SI
-	MOVQ    dim+96(FP), DI
-
-chunk64:
-	CMPQ    DI, $0x40
-	JLT     end64
-	VMOVUPS (AX), Z0
-	VMOVUPS 64(AX), Z1
-	VMOVUPS 128(AX), Z2
-	VMOVUPS 192(AX), Z3
-	VMOVUPS (AX)(R9*1), Z4
-	VMOVUPS 64(AX)(R9*1), Z5
-	VMOVUPS 128(AX)(R9*1), Z6
-	VMOVUPS 192(AX)(R9*1), Z7
-	VMOVUPS (AX)(R9*2), Z8
-	VMOVUPS 64(AX)(R9*2), Z9
-	VMOVUPS 128(AX)(R9*2), Z10
-	VMOVUPS 192(AX)(R9*2), Z11
-	VMOVUPS (AX)(R12*1), Z12
-	VMOVUPS 64(AX)(R12*1), Z13
-	VMOVUPS 128(AX)(R12*1), Z14
-	VMOVUPS 192(AX)(R12*1), Z15
-	CMPW    (DX), $-1
-	JNE     sparse64
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense64:
-	PREFETCHT0   (R13)(SI*1)
-	PREFETCHT0   64(R13)(SI*1)
-	VPMOVZXWD    (R13), Z16
-	VPSLLD       $0x10, Z16, Z16
-	VPMOVZXWD    32(R13), Z17
-	VPSLLD       $0x10, Z17, Z17
-	VPMOVZXWD    64(R13), Z18
-	VPSLLD       $0x10, Z18, Z18
-	VPMOVZXWD    96(R13), Z19
-	VPSLLD       $0x10, Z19, Z19
-	VBROADCASTSS (R14), Z20
-	VFMADD231PS  Z20, Z16, Z0
-	VFMADD231PS  Z20, Z17, Z1
-	VFMADD231PS  Z20, Z18, Z2
-	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS (R14)(R8*1), Z20
-	VFMADD231PS  Z20, Z16, Z4
-	VFMADD231PS  Z20, Z17, Z5
-	VFMADD231PS  Z20, Z18, Z6
-	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS (R14)(R8*2), Z20
-	VFMADD231PS  Z20, Z16, Z8
-	VFMADD231PS  Z20, Z17, Z9
-	VFMADD231PS  Z20, Z18, Z10
-	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS (R14)(R11*1), Z20
-	VFMADD231PS  Z20, Z16, Z12
-	VFMADD231PS  Z20, Z17, Z13
-	VFMADD231PS  Z20, Z18, Z14
-	VFMADD231PS  Z20, Z19, Z15
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense64
-	JMP          store64
-
-sparse64:
-	MOVWQZX (DX), BP
-
-bit64:
-	TESTQ        BP, BP
-	JZ           store64
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VPMOVZXWD    (R13), Z16
-	VPSLLD       $0x10, Z16, Z16
-	VPMOVZXWD    32(R13), Z17
-	VPSLLD       $0x10, Z17, Z17
-	VPMOVZXWD    64(R13), Z18
-	VPSLLD       $0x10, Z18, Z18
-	VPMOVZXWD    96(R13), Z19
-	VPSLLD       $0x10, Z19, Z19
-	VBROADCASTSS (R14), Z20
-	VFMADD231PS  Z20, Z16, Z0
-	VFMADD231PS  Z20, Z17, Z1
-	VFMADD231PS  Z20, Z18, Z2
-	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS (R14)(R8*1), Z20
-	VFMADD231PS  Z20, Z16, Z4
-	VFMADD231PS  Z20, Z17, Z5
-	VFMADD231PS  Z20, Z18, Z6
-	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS (R14)(R8*2), Z20
-	VFMADD231PS  Z20, Z16, Z8
-	VFMADD231PS  Z20, Z17, Z9
-	VFMADD231PS  Z20, Z18, Z10
-	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS (R14)(R11*1), Z20
-	VFMADD231PS  Z20, Z16, Z12
-	VFMADD231PS  Z20, Z17, Z13
-	VFMADD231PS  Z20, Z18, Z14
-	VFMADD231PS  Z20, Z19, Z15
-	JMP          bit64
-
-store64:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, (AX)(R9*1)
-	VMOVUPS Z5, 64(AX)(R9*1)
-	VMOVUPS Z6, 128(AX)(R9*1)
-	VMOVUPS Z7, 192(AX)(R9*1)
-	VMOVUPS Z8, (AX)(R9*2)
-	VMOVUPS Z9, 64(AX)(R9*2)
-	VMOVUPS Z10, 128(AX)(R9*2)
-	VMOVUPS Z11, 192(AX)(R9*2)
-	VMOVUPS Z12, (AX)(R12*1)
-	VMOVUPS Z13, 64(AX)(R12*1)
-	VMOVUPS Z14, 128(AX)(R12*1)
-	VMOVUPS Z15, 192(AX)(R12*1)
-	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000080, BX
-	SUBQ    $0x40, DI
-	JMP     chunk64
-
-end64:
-chunk16:
-	CMPQ    DI, $0x10
-	JLT     end16
-	VMOVUPS (AX), Z0
-	VMOVUPS (AX)(R9*1), Z1
-	VMOVUPS (AX)(R9*2), Z2
-	VMOVUPS (AX)(R12*1), Z3
-	CMPW    (DX), $-1
-	JNE     sparse16
-	MOVQ    BX, R13
-	MOVQ    CX, R14
-	MOVQ    $0x00000010, R15
-
-dense16:
-	PREFETCHT0   (R13)(SI*1)
-	VPMOVZXWD    (R13), Z4
+	IMULQ        8(SP), R13
+	LEAQ         (DI)(R13*1), R11
+	VPMOVZXWD    (R11), Z4
 	VPSLLD       $0x10, Z4, Z4
-	VBROADCASTSS (R14), Z5
+	VBROADCASTSS (R12), Z5
 	VFMADD231PS  Z5, Z4, Z0
-	VBROADCASTSS (R14)(R8*1), Z5
+	VBROADCASTSS (R12)(BX*1), Z5
 	VFMADD231PS  Z5, Z4, Z1
-	VBROADCASTSS (R14)(R8*2), Z5
+	VBROADCASTSS (R12)(BX*2), Z5
 	VFMADD231PS  Z5, Z4, Z2
-	VBROADCASTSS (R14)(R11*1), Z5
-	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         R10, R13
-	ADDQ         $0x04, R14
-	DECQ         R15
-	JNZ          dense16
-	JMP          store16
-
-sparse16:
-	MOVWQZX (DX), BP
-
-bit16:
-	TESTQ        BP, BP
-	JZ           store16
-	TZCNTQ       BP, R15
-	LEAQ         -1(BP), R13
-	ANDQ         R13, BP
-	LEAQ         (CX)(R15*4), R14
-	IMULQ        R10, R15
-	LEAQ         (BX)(R15*1), R13
-	VPMOVZXWD    (R13), Z4
-	VPSLLD       $0x10, Z4, Z4
-	VBROADCASTSS (R14), Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VBROADCASTSS (R14)(R8*1), Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VBROADCASTSS (R14)(R8*2), Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VBROADCASTSS (R14)(R11*1), Z5
+	VBROADCASTSS (R12)(R9*1), Z5
 	VFMADD231PS  Z5, Z4, Z3
 	JMP          bit16
 
 store16:
 	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, (AX)(R9*1)
-	VMOVUPS Z2, (AX)(R9*2)
-	VMOVUPS Z3, (AX)(R12*1)
+	VMOVUPS Z1, (AX)(SI*1)
+	VMOVUPS Z2, (AX)(SI*2)
+	VMOVUPS Z3, (AX)(R10*1)
 	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000020, BX
-	SUBQ    $0x10, DI
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
 end16:
-	SUBQ R9, AX
+	SUBQ SI, AX
 	ADDQ $0x40, CX
 	ADDQ $0x02, DX
-	DECQ 8(SP)
+	DECQ 24(SP)
 	JNZ  tile
 
 done:

@@ -7,10 +7,10 @@ type machine struct {
 	tiles    [64]tileKernels   // by quant.Type, quantised types
 	panels   [64][]panelKernel // by quant.Type, float types; F32 also serves unpacked panels
 	pack     [64]packKernel    // by quant.Type; nil: plain Go packs the type
-	matrix   *matrixUnit       // nil without AMX
+	matrix   *matrixUnit       // nil without AMX or AVX512_BF16
 }
 
-// matrixUnit is AMX: products of bf16 tiles, see tiles.go.
+// matrixUnit multiplies bf16 tiles, see tiles.go: AMX, or VDPBF16PS in the same layout.
 type matrixUnit struct {
 	round    func(act *byte, x *float32, records int)
 	unpack   [64]func(panel, tile *byte, records int) // by quant.Type

@@ -1,7 +1,7 @@
 package kernels
 
-// The bf16 arithmetic of the matrix unit: weights are unpacked to bf16 panels of 32 rows and activations rounded to
-// bf16, both to nearest even, and products are summed in float32 (TDPBF16PS), which beats int8 activations in accuracy
+// The bf16 arithmetic of the matrix unit (AMX, or VDPBF16PS for weights of 16 bits): weights are unpacked to bf16 panels of 32 rows and activations rounded to
+// bf16, both to nearest even, and products are summed in float32, which beats int8 activations in accuracy
 // (2^-9 of each value against 2^-8 of the largest of 32). A tile is 16 rows of 64 bytes.
 const (
 	stepBytes = 2048 // one step of 32 columns: two A tiles of activations, or two B tiles of weights

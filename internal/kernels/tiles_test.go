@@ -1,4 +1,4 @@
-//go:build amd64 && !purego
+//go:build unix && amd64 && !purego
 
 package kernels
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 
+	"terrace/internal/kernels/amd64/avx512"
 	"terrace/internal/kernels/quant"
 	"terrace/internal/kernels/ref"
 )
@@ -113,6 +114,44 @@ func TestMatrixUnitModel(t *testing.T) {
 			for i, v := range alone {
 				if v != dst[(n-1)*rows+i] {
 					t.Fatalf("%v %v: the last row alone differs", typ, shape)
+				}
+			}
+		}
+	}
+}
+
+// TestMatrixKernelsStayInside: panels, activations and results of exact size against guard pages, for the unpackers of
+// every type and the VDPBF16PS product, whose results equal the model's within rounding.
+func TestMatrixKernelsStayInside(t *testing.T) {
+	modelMatrixUnit(t)
+	const steps, cols = 8, 256
+	for _, head := range []bool{false, true} {
+		for _, typ := range quant.Types() {
+			unpack := simd.matrix.unpack[typ]
+			if unpack == nil {
+				continue
+			}
+			rnd := rand.New(rand.NewPCG(5, uint64(typ)))
+			panel, act := guarded(t, steps*stepBytes, head), guarded(t, steps*stepBytes, head)
+			m := newMatrix(t, typ, groupRows, cols, randomWeights(rnd, typ, groupRows, cols))
+			for i := range 2 {
+				tile := guarded(t, m.tile, head)
+				m.packTile(tile, i*tileRows)
+				unpack(&panel[1024*i:][0], &tile[0], steps)
+			}
+			x := floatsOf(guarded(t, groupRows*cols*4, head))
+			copy(x, randomRows(rnd, groupRows, cols))
+			a := rounded{buf: act, steps: steps}
+			for r := range groupRows {
+				a.fill(simd.matrix, r, x)
+			}
+			got, want := floatsOf(guarded(t, groupRows*groupRows*4, head)), make([]float32, groupRows*groupRows)
+			avx512.Pairs(nil, &got[0], groupRows*4, &panel[0], &act[0], steps, 1)
+			modelTiles(nil, &want[0], groupRows*4, &panel[0], &act[0], steps, 1)
+			size := ref.MatMulBF16(typ, m.data, groupRows, cols, x, groupRows).Magnitude
+			for i := range want {
+				if e := math.Abs(float64(got[i]-want[i])) / size[i]; !(e < 1e-6) {
+					t.Fatalf("%v: result %d: VDPBF16PS gives %v, the model %v", typ, i, got[i], want[i])
 				}
 			}
 		}

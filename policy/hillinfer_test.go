@@ -305,3 +305,147 @@ func TestPoolsKeepTheirSize(t *testing.T) {
 		}
 	}
 }
+
+// TestHillinferSession plays steps of three layers with several sizes of the hot pool: what is selected is the same, hot
+// tokens stay within the capacity, moves and pools agree, and the hot share follows the balance.
+func TestHillinferSession(t *testing.T) {
+	var first []string
+	for _, capacity := range []int{1 << 30, 120, 40, 0} {
+		r := rand.New(rand.NewPCG(6, 6))
+		s := randomScene(6, 200, 4, 2, 16)
+		s.fill()
+		set := mustSet(t, "hillinfer:alpha=0.1,query=exact", s)
+		p := set.Placer.(*hillinfer)
+		p.SetBalance(Balance{FC: 8e9, FS: 4e9, BC: 20e9, BS: 3e9})
+		hot := p.PlacePrompt(200, capacity)
+		if want := min(capacity, int(math.Round(200*p.hotShare()))); hot != want {
+			t.Fatalf("%d tokens hot after the prompt, want %d", hot, want)
+		}
+		var picks []string
+		var moves Moves
+		for range 20 {
+			s.step(r)
+			for layer := range 3 {
+				s.index = layer
+				var read Picks
+				set.Selector.Select(s.layer(0, 1, -1), &read)
+				picks = append(picks, fmt.Sprint(read.Heads))
+			}
+			n := len(s.q)
+			p.EndStep(n, capacity, &moves)
+			hot := 0
+			for i := range n {
+				if p.Hot(i) {
+					hot++
+				}
+			}
+			if hot > capacity {
+				t.Fatalf("%d tokens hot, capacity %d", hot, capacity)
+			}
+			for _, pos := range moves.Promote {
+				if !p.Hot(int(pos)) {
+					t.Fatalf("token %d was promoted and is cold", pos)
+				}
+			}
+			for _, pos := range moves.Demote {
+				if p.Hot(int(pos)) {
+					t.Fatalf("token %d was demoted and is hot", pos)
+				}
+			}
+		}
+		if part := p.HotPart(); part < 0 || part > 1 || capacity == 0 && part > 0.1 { // only the newest token is hot then
+			t.Errorf("capacity %d: share found hot %g", capacity, part)
+		}
+		if first == nil {
+			first = picks
+		} else if !slices.Equal(first, picks) {
+			t.Errorf("capacity %d: another selection", capacity)
+		}
+	}
+}
+
+// TestHillinferHeads compares the other ways of ranking with plain loops over exact products, which integers come near.
+func TestHillinferHeads(t *testing.T) {
+	for _, rule := range []string{"max", "softmax", "kv_head"} {
+		hit, all := 0, 0
+		for seed := range uint64(5) {
+			s := randomScene(seed, 300, 4, 2, 32)
+			s.fill()
+			for _, score := range []string{"int8", "fp16"} {
+				got := selected(t, s, "hillinfer:alpha=0.1,heads="+rule+",score="+score, nil)
+				for g := range 2 {
+					exact := make([]float64, 299)
+					for h := range 4 {
+						weights := s.weights(h, 299)
+						for i := range exact {
+							x := dot64(s.query(h, 299), s.key(h/2, i))
+							switch {
+							case rule == "kv_head" && h/2 == g:
+								exact[i] += x
+							case rule == "max" && (h == 0 || x > exact[i]):
+								exact[i] = x
+							case rule == "softmax":
+								exact[i] += weights[i]
+							}
+						}
+					}
+					for _, i := range topOf(exact, 30) {
+						if slices.Contains(got.Heads[g], i) {
+							hit++
+						}
+						all++
+					}
+				}
+			}
+		}
+		if recall := float64(hit) / float64(all); recall < 0.96 {
+			t.Errorf("heads=%s: %.3f of the exact choice", rule, recall)
+		}
+	}
+}
+
+func TestExpandFiles(t *testing.T) {
+	read := func(path string) ([]byte, error) {
+		if path != "b.txt" {
+			return nil, fmt.Errorf("no file %s", path)
+		}
+		return []byte("50%\n25%\n 1k\n"), nil
+	}
+	got, err := ExpandFiles("per_layer:press=knorm,budgets=@b.txt,beta=3+quest", read)
+	if want := "per_layer:press=knorm,budgets=50%/25%/1k,beta=3+quest"; err != nil || got != want {
+		t.Errorf("%q, %v: want %q", got, err, want)
+	}
+	if _, err := ExpandFiles("per_layer:budgets=@c.txt", read); err == nil || !strings.Contains(err.Error(), "c.txt") {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+// TestH2OFollowsTheCache checks that running sums follow tokens that someone else evicts.
+func TestH2OFollowsTheCache(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	s := randomScene(3, 60, 2, 1, 16)
+	set := mustSet(t, "h2o:budget=50,recent=10", s)
+	ref := &refH2O{}
+	var p Picks
+	for step := range 20 {
+		rows := 1
+		if step == 0 {
+			rows = 60
+			s.fill()
+		} else {
+			s.step(r)
+		}
+		want := ref.observe(s, rows, 50, 10)
+		if step == 0 {
+			set.Keeper.KeepPrompt(s.shown(set.Keeper), &p)
+			s.keep(&p)
+		} else {
+			set.Dropper.DropStep(s.shown(set.Dropper), &p)
+			s.evict(&p)
+		}
+		equalPositions(t, s.pos, want, fmt.Sprint("step ", step))
+		if step%5 == 4 { // a hard budget takes two tokens away
+			s.pos[0] = slices.Delete(s.pos[0], 3, 5)
+		}
+	}
+}

@@ -86,7 +86,7 @@ func (p *infinigen) Project(l *Layer, kvHead int, dst []float32) {
 	d, rank, group := l.KeyDim, p.rank(l.KeyDim), l.Group()
 	basis := p.model.Decomposition.Head(l.Index, kvHead)
 	energy := make([]float32, d)
-	for r := range l.Rows {
+	for r := max(l.Rows-p.sample, 0); r < l.Rows; r++ {
 		for h := kvHead * group; h < (kvHead+1)*group; h++ {
 			q := l.Queries[(r*l.Heads+h)*d : (r*l.Heads+h+1)*d]
 			for c := range d {

@@ -455,3 +455,38 @@ func TestPruneLayers(t *testing.T) {
 		}
 	}
 }
+
+// TestMInferenceSearch checks that the search spends no more than the fixed sizes and holds no less of the sample's weight.
+func TestMInferenceSearch(t *testing.T) {
+	better := false
+	for seed := range uint64(4) {
+		s := randomScene(seed, 400, 2, 2, 16)
+		s.fill()
+		l := s.weighted(s.layer(0, 64, -1), 64)
+		held := func(pattern string) (weight float64, size [2]int) {
+			p := mustSet(t, "minference:vertical=4k,slash=4k,first=4,newest=8,min_slash=8,pattern="+pattern, s).Masker
+			var m Mask
+			p.MaskPrompt(l, &m)
+			for h := range 2 {
+				for q := 336; q < 400; q++ {
+					for k, w := range s.weights(h, q)[:q+1] {
+						if m.Sees(h, q, k) {
+							weight += w
+						}
+					}
+				}
+				size[h] = len(m.Heads[h].Vertical) + len(m.Heads[h].Slash)
+			}
+			return weight, size
+		}
+		fixed, fixedSize := held("fixed")
+		search, searchSize := held("search")
+		if search < fixed-1e-9 || searchSize[0] > fixedSize[0] || searchSize[1] > fixedSize[1] {
+			t.Errorf("seed %d: search holds %g in %v lines, fixed %g in %v", seed, search, searchSize, fixed, fixedSize)
+		}
+		better = better || search > fixed+1e-6
+	}
+	if !better {
+		t.Error("the search never found a better split")
+	}
+}

@@ -91,6 +91,16 @@ func (s *Set) check() error {
 	if s.Pruner != nil && s.Masker != nil {
 		return fmt.Errorf("policy: %s prunes rows of the prompt and %s needs all of them for its mask: %w", s.Pruner.Name(), s.Masker.Name(), ErrClash)
 	}
+	mass, by := 0, ""
+	for _, p := range s.Parts {
+		n := p.Needs().PromptMass
+		if n != 0 && mass != 0 && n != mass {
+			return fmt.Errorf("policy: %s and %s weigh the prompt by the attention of different queries: %w", by, p.Name(), ErrClash)
+		}
+		if n != 0 {
+			mass, by = n, p.Name()
+		}
+	}
 	if s.Placer != nil && s.Dropper != nil {
 		return fmt.Errorf("policy: %s drops tokens that %s keeps on its tiers: %w", s.Dropper.Name(), s.Placer.Name(), ErrClash)
 	}
@@ -153,15 +163,15 @@ func (n Needs) Names() []string {
 	rows := func(n int, what string) {
 		switch {
 		case n == AllRows:
-			out = append(out, what+" of all queries")
+			out = append(out, "all "+what)
 		case n > 0:
-			out = append(out, fmt.Sprintf("%s of the last %d", what, n))
+			out = append(out, fmt.Sprintf("%s (last %d)", what, n))
 		}
 	}
-	rows(n.PromptMass, "attention mass")
-	rows(n.StepMass, "attention mass per step")
+	rows(n.PromptMass, "prompt queries' attention mass")
+	rows(n.StepMass, "decode queries' attention mass")
 	rows(n.Queries, "queries")
-	rows(n.Weights, "attention weights before attending")
+	rows(n.Weights, "queries' attention weights before attending")
 	if n.QueryStats {
 		out = append(out, "query mean and covariance")
 	}

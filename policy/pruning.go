@@ -1,0 +1,111 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+)
+
+// blocks are pruning layers with their budgets, shared by the row pruners.
+type blocks struct {
+	layers  []int // 0-based after bind; as given (1-based) before
+	budgets []Budget
+	size    int // tokens of a block
+	unit    int
+}
+
+// pruneParams are the parameters of [blocks].
+func pruneParams(keep, keepDoc string) []Param {
+	return []Param{
+		{Name: "layers", Doc: "pruning layers, 1-based, divided by /; empty: 10/20/30 of 32 and 9/18/26 of 28 as in the paper, in proportion for other depths"},
+		{Name: "keep", Default: keep, Doc: keepDoc},
+	}
+}
+
+func newBlocks(a *args) blocks {
+	b := blocks{layers: a.ints("layers"), budgets: a.budgets("keep")}
+	for i, l := range b.layers {
+		if l < 1 || i > 0 && l <= b.layers[i-1] {
+			a.fail("layers", "1-based layers in rising order", nil)
+			break
+		}
+	}
+	if len(b.layers) > 0 && len(b.budgets) > 1 && len(b.layers) != len(b.budgets) {
+		a.fail("keep", fmt.Sprintf("one value a pruning layer (%d)", len(b.layers)), nil)
+	}
+	return b
+}
+
+// bind makes the layers 0-based and fits defaults to the model.
+func (b *blocks) bind(name string, m Model) error {
+	preset := presetOf(m)
+	if len(b.layers) == 0 {
+		b.layers = preset.layers
+	}
+	switch {
+	case len(b.budgets) == 0:
+		b.budgets = preset.budgets
+	case len(b.budgets) == 1:
+		b.budgets = slices.Repeat(b.budgets, len(b.layers))
+	}
+	if len(b.budgets) != len(b.layers) {
+		return fmt.Errorf("policy: %s: keep has %d values for %d pruning layers: want one a layer: %w", name, len(b.budgets), len(b.layers), ErrModel)
+	}
+	b.layers = slices.Clone(b.layers)
+	for i, l := range b.layers {
+		if l >= m.Layers {
+			return fmt.Errorf("policy: %s: pruning layer %d of a model with %d layers: want one before the last: %w", name, l, m.Layers, ErrModel)
+		}
+		if !m.Global(l - 1) {
+			return fmt.Errorf("policy: %s: layer %d has a sliding window of %d: want a layer that attends to everything: %w", name, l, m.Window[l-1], ErrModel)
+		}
+		b.layers[i] = l - 1
+	}
+	return nil
+}
+
+// pruning is a preset of 1-based layers and budgets.
+type pruning struct {
+	layers  []int
+	budgets []Budget
+}
+
+// presetOf gives the paper's settings for its two models, known by their shape, and the first one's proportions otherwise.
+func presetOf(m Model) pruning {
+	counts := func(n ...int) (out []Budget) {
+		for _, x := range n {
+			out = append(out, TokensBudget(x<<10))
+		}
+		return out
+	}
+	switch {
+	case m.Layers == 32 && m.Hidden == 4096 && m.KVHeads == 8: // Llama 3.1 8B
+		return pruning{[]int{10, 20, 30}, counts(8, 4, 2)}
+	case m.Layers == 28 && m.Hidden == 3584 && m.KVHeads == 4: // Qwen 2.5 7B
+		return pruning{[]int{9, 18, 26}, counts(12, 6, 4)}
+	}
+	var p pruning
+	for i, share := range []string{"25%", "12.5%", "6.25%"} {
+		layer := max((10*(i+1)*m.Layers+16)/32, 1)
+		for layer < m.Layers && !m.Global(layer-1) { // scores are taken at global layers only
+			layer++
+		}
+		if layer < m.Layers && (len(p.layers) == 0 || layer > p.layers[len(p.layers)-1]) {
+			budget, err := ParseBudget(share)
+			if err != nil {
+				panic("policy: preset: " + err.Error())
+			}
+			p.layers, p.budgets = append(p.layers, layer), append(p.budgets, budget)
+		}
+	}
+	return p
+}
+
+// blockBudget is the number of blocks that go on after a pruning layer, those that fit whole: block 0 and the last in any
+// case, all of them where the budget covers the prompt.
+func (b *blocks) blockBudget(l *Layer) int {
+	tokens := b.budgets[slices.Index(b.layers, l.Index)].Tokens(l.N, l.KVBytes)
+	if tokens >= l.N {
+		return maxTokens
+	}
+	return max(tokens/b.size, 2)
+}

@@ -19,6 +19,11 @@ import (
 func refHillinfer(s *scene, alpha float64) []int32 {
 	group, n := s.heads/s.kvHeads, len(s.pos[0])-1
 	u := make([]float64, s.kvHeads*s.dim)
+	scales := make([][]float32, s.kvHeads)
+	for g := range scales {
+		scales[g] = make([]float32, s.dim)
+		s.KeyScales(g, scales[g])
+	}
 	var top float64
 	for g := range s.kvHeads {
 		for d := range s.dim {
@@ -26,7 +31,7 @@ func refHillinfer(s *scene, alpha float64) []int32 {
 			for h := g * group; h < (g+1)*group; h++ {
 				sum += s.query(h, len(s.q)-1)[d]
 			}
-			u[g*s.dim+d] = float64(sum * s.keyScale(g, d))
+			u[g*s.dim+d] = float64(sum * scales[g][d])
 			top = max(top, math.Abs(u[g*s.dim+d]))
 		}
 	}
@@ -43,7 +48,7 @@ func refHillinfer(s *scene, alpha float64) []int32 {
 		sum := 0
 		for g := range s.kvHeads {
 			for d, v := range s.key(g, int(s.pos[g][i])) {
-				k := math.RoundToEven(float64(v / s.keyScale(g, d)))
+				k := math.RoundToEven(float64(v / scales[g][d]))
 				k = max(min(k, s.levels), -s.levels)
 				q := math.RoundToEven(float64(float32(u[g*s.dim+d]) * (127 / float32(top))))
 				sum += int(q) * int(k)

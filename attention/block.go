@@ -62,13 +62,9 @@ func (v *View) selected(dst []slot, l *list, bases, chosen []int32) []slot {
 		if len(p.pages) > 0 {
 			chosen = chosen[l.gather(p, bases, chosen):]
 			per := p.layout.Tiles()
-			layout := &v.Layout
-			if i == 1 {
-				layout = &v.RecentLayout
-			}
 			for j, t := range l.tile {
 				in := int(t) - p.first
-				dst = append(dst, slot{layout, &p.pages[in/per], in % per, t, l.masks[j]})
+				dst = append(dst, slot{p.layout, &p.pages[in/per], in % per, t, l.masks[j]})
 			}
 		}
 		bases = bases[len(p.pages):]

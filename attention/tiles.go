@@ -13,15 +13,15 @@ const tileTokens = kvpage.Tile
 
 // part is one run of pages of a view with one layout.
 type part struct {
-	layout kvpage.Layout
+	layout *kvpage.Layout
 	pages  []Page
 	first  int // number of its first tile in the view
 }
 
 func (v *View) parts() [2]part {
 	return [2]part{
-		{layout: v.Layout, pages: v.Pages},
-		{layout: v.RecentLayout, pages: v.Recent, first: len(v.Pages) * v.Layout.Tiles()},
+		{layout: &v.Layout, pages: v.Pages},
+		{layout: &v.RecentLayout, pages: v.Recent, first: len(v.Pages) * v.Layout.Tiles()},
 	}
 }
 
@@ -101,44 +101,49 @@ type list struct {
 	keys, values [][]byte
 	masks        []uint16
 	tile         []int32 // number of the tile in the view
+
+	keyBytes, valueBytes, valueFrom int // of a tile; where a page's values start
 }
 
 func (l *list) reset(p *part) {
 	l.elemK, l.elemV = kernels.KVElem(p.layout.K), kernels.KVElem(p.layout.V)
 	l.keys, l.values, l.masks, l.tile = l.keys[:0], l.values[:0], l.masks[:0], l.tile[:0]
+	l.keyBytes, l.valueBytes, l.valueFrom = p.layout.KTileBytes(), tileTokens*p.layout.VRowBytes(), p.layout.KBytes()
 }
 
-func (l *list) add(p *part, pg *Page, tile, inPage int, mask uint16) {
-	kb, vb := p.layout.KTileBytes(), tileTokens*p.layout.VRowBytes()
-	vFrom := p.layout.KBytes() + inPage*vb
-	l.keys = append(l.keys, pg.Data[inPage*kb:(inPage+1)*kb])
-	l.values = append(l.values, pg.Data[vFrom:vFrom+vb])
+func (l *list) add(data []byte, tile, inPage int, mask uint16) {
+	k, v := inPage*l.keyBytes, l.valueFrom+inPage*l.valueBytes
+	l.keys = append(l.keys, data[k:k+l.keyBytes])
+	l.values = append(l.values, data[v:v+l.valueBytes])
 	l.masks = append(l.masks, mask)
 	l.tile = append(l.tile, int32(tile))
 }
 
-// fill lists the tiles [from, to) of one part that hold tokens of the span; only the first and last page of the range
-// can have tokens outside it, because positions ascend.
+// fill lists the tiles [from, to) of one part that hold tokens of the span. Only the first and the last page of the
+// range can have tokens outside it, because positions ascend: the others' positions are not looked at.
 func (l *list) fill(p *part, from, to int, s span) {
 	l.reset(p)
 	per := p.layout.Tiles()
-	firstPage, lastPage := (from-p.first)/per, (to-1-p.first)/per
+	page, in := (from-p.first)/per, (from-p.first)%per
+	firstPage, lastPage := page, (to-1-p.first)/per
 	for t := from; t < to; t++ {
-		page, in := (t-p.first)/per, (t-p.first)%per
 		pg := &p.pages[page]
 		n := min(tileTokens, pg.N-in*tileTokens)
-		if n <= 0 {
-			continue
+		mask := uint16(0xffff)
+		if n < tileTokens {
+			mask = uint16(1<<max(n, 0) - 1)
 		}
-		mask := uint16(1<<n - 1)
-		if page == firstPage || page == lastPage {
+		if n > 0 && (page == firstPage || page == lastPage) {
 			pos := pg.Pos[in*tileTokens:][:n]
 			if pos[0] < s.low || pos[n-1] > s.high {
 				mask = s.mask(pos)
 			}
 		}
 		if mask != 0 {
-			l.add(p, pg, t, in, mask)
+			l.add(pg.Data, t, in, mask)
+		}
+		if in++; in == per {
+			page, in = page+1, 0
 		}
 	}
 }
@@ -196,7 +201,7 @@ func (l *list) gather(p *part, bases []int32, chosen []int32) int {
 			mask |= 1 << (chosen[i] - first)
 			i++
 		}
-		l.add(p, &p.pages[page], p.first+page*per+in, in, mask)
+		l.add(p.pages[page].Data, p.first+page*per+in, in, mask)
 	}
 	return i
 }

@@ -80,7 +80,7 @@ func Decode(data []byte) (Header, []byte, error) {
 	if err := h.Layout.Validate(); err != nil {
 		return Header{}, nil, fmt.Errorf("%w: %w", err, ErrCorrupt)
 	}
-	if h.Layout.PageBytes() != len(page) || h.N > h.Layout.Tokens {
+	if h.Layout.PageBytes() != len(page) || h.N > h.Layout.Tokens || h.First < 0 || [16]byte(head[76:]) != [16]byte{} {
 		return Header{}, nil, fmt.Errorf("kvpage: encoded page: %d bytes and %d tokens for %v: %w", len(page), h.N, h.Layout, ErrCorrupt)
 	}
 	return h, page, nil

@@ -1,0 +1,211 @@
+package kvpage
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/x448/float16"
+)
+
+func layouts() []Layout {
+	var out []Layout
+	for _, k := range []Elem{F32, F16, BF16, I8, I4} {
+		for _, v := range []Elem{F32, F16, BF16, I8, I4} {
+			out = append(out, Layout{k, v, 64, 96, 32}, Layout{k, v, 7, 32, 16})
+		}
+	}
+	return out
+}
+
+func randomFloats(rnd *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(rnd.NormFloat64() * 3)
+	}
+	return x
+}
+
+// limit is the largest error of a number read back: half a unit of the type's last place, or half a code step of the
+// numbers that share a scale (and the float16 rounding of scale and minimum).
+func limit(e Elem, x float32, group []float32) float64 {
+	lo, hi, top := math.Inf(1), math.Inf(-1), 0.0
+	for _, v := range group {
+		lo, hi, top = min(lo, float64(v)), max(hi, float64(v)), max(top, math.Abs(float64(v)))
+	}
+	switch e {
+	case F16:
+		return math.Abs(float64(x))/2048 + 1e-7
+	case BF16:
+		return math.Abs(float64(x)) / 256
+	case I8:
+		return top/127*0.51 + top/2048
+	case I4:
+		return (hi-lo)/15*0.51 + top/1024
+	}
+	return 0
+}
+
+// TestAppendReadsBack writes whole and partial pages and reads every number within the limit of its type.
+func TestAppendReadsBack(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for _, l := range layouts() {
+		for _, n := range []int{1, 15, l.Tokens} {
+			t.Run(fmt.Sprintf("%v/%d", l, n), func(t *testing.T) {
+				kStride, vStride := l.KeyDim+3, l.ValueDim+5
+				k, v := randomFloats(rnd, n*kStride), randomFloats(rnd, n*vStride)
+				page := make([]byte, l.PageBytes())
+				for i := range page {
+					page[i] = byte(rnd.Uint32())
+				}
+				Append(l, page, 0, n, k, kStride, v, vStride)
+				for slot := range n {
+					checkToken(t, l, page, slot, n, k, kStride, v, vStride)
+				}
+			})
+		}
+	}
+}
+
+func checkToken(t *testing.T, l Layout, page []byte, slot, n int, k []float32, kStride int, v []float32, vStride int) {
+	t.Helper()
+	got := make([]float32, max(l.KeyDim, l.ValueDim))
+	ReadK(l, page, slot, got)
+	for d := range l.KeyDim {
+		var group []float32 // the channel over the tile
+		for r := slot / Tile * Tile; r < min(n, (slot/Tile+1)*Tile); r++ {
+			group = append(group, k[r*kStride+d])
+		}
+		want := k[slot*kStride+d]
+		if e := math.Abs(float64(got[d] - want)); e > limit(l.K, want, group) {
+			t.Fatalf("key of slot %d, dimension %d: %v, want %v (error %.3g, limit %.3g)", slot, d, got[d], want, e, limit(l.K, want, group))
+		}
+	}
+	ReadV(l, page, slot, got)
+	for d := range l.ValueDim {
+		g := d / valueGroup * valueGroup
+		want := v[slot*vStride+d]
+		group := v[slot*vStride+g : slot*vStride+min(l.ValueDim, g+valueGroup)]
+		if e := math.Abs(float64(got[d] - want)); e > limit(l.V, want, group) {
+			t.Fatalf("value of slot %d, dimension %d: %v, want %v (error %.3g, limit %.3g)", slot, d, got[d], want, e, limit(l.V, want, group))
+		}
+	}
+}
+
+// TestPutLeavesOthers: writing a slot changes no other token's bits.
+func TestPutLeavesOthers(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(2, 1))
+	l := Layout{F16, I4, 8, 32, 32}
+	page := make([]byte, l.PageBytes())
+	Append(l, page, 0, 32, randomFloats(rnd, 32*8), 8, randomFloats(rnd, 32*32), 32)
+	before := append([]byte(nil), page...)
+	PutK(l, page, 17, randomFloats(rnd, 8))
+	PutV(l, page, 17, randomFloats(rnd, 32))
+	a, b := make([]float32, 32), make([]float32, 32)
+	for slot := range 32 {
+		ReadK(l, page, slot, a[:8])
+		ReadK(l, before, slot, b[:8])
+		same := fmt.Sprint(a[:8]) == fmt.Sprint(b[:8])
+		ReadV(l, page, slot, a)
+		ReadV(l, before, slot, b)
+		if same = same && fmt.Sprint(a) == fmt.Sprint(b); same == (slot == 17) {
+			t.Errorf("slot %d: unchanged %v", slot, same)
+		}
+	}
+}
+
+// TestMoveIsExact: a moved token has the same bits, NaN payloads included.
+func TestMoveIsExact(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 1))
+	for _, l := range layouts() {
+		src, dst := make([]byte, l.PageBytes()), make([]byte, l.PageBytes())
+		for i := range src {
+			src[i], dst[i] = byte(rnd.Uint32()), byte(rnd.Uint32())
+		}
+		if Move(l, dst, 3, src, 11) == l.K.Quantised() {
+			t.Fatalf("%v: Move possible %v", l, !l.K.Quantised())
+		}
+		if !l.K.Quantised() {
+			size := l.K.Bits() / 8
+			for d := range l.KeyDim {
+				if !bytes.Equal(dst[(d*Tile+3)*size:][:size], src[(d*Tile+11)*size:][:size]) {
+					t.Fatalf("%v: dimension %d of the moved key differs", l, d)
+				}
+			}
+			if !bytes.Equal(l.VRow(dst, 3), l.VRow(src, 11)) {
+				t.Fatalf("%v: the moved value differs", l)
+			}
+		}
+		MoveTile(l, dst, l.Tiles()-1, src, 0)
+		if !bytes.Equal(l.KTile(dst, l.Tiles()-1), l.KTile(src, 0)) || !bytes.Equal(l.VRow(dst, l.Tokens-1), l.VRow(src, Tile-1)) {
+			t.Fatalf("%v: the moved tile differs", l)
+		}
+	}
+}
+
+// TestF16 compares with github.com/x448/float16 on all codes and on random numbers.
+func TestF16(t *testing.T) {
+	for h := range 1 << 16 {
+		want := float16.Frombits(uint16(h)).Float32()
+		got := fromF16(uint16(h))
+		if got != want && (got == got || want == want) {
+			t.Fatalf("code %#04x is %v, want %v", h, got, want)
+		}
+		if want == want && toF16(want) != uint16(h) {
+			t.Fatalf("%v rounds to %#04x, want %#04x", want, toF16(want), h)
+		}
+	}
+	rnd := rand.New(rand.NewPCG(4, 1))
+	for range 1 << 18 {
+		f := math.Float32frombits(rnd.Uint32())
+		if got, want := toF16(f), float16.Fromfloat32(f).Bits(); got != want && f == f {
+			t.Fatalf("%v rounds to %#04x, want %#04x", f, got, want)
+		}
+	}
+	if nan := fromF16(toF16(float32(math.NaN()))); nan == nan {
+		t.Error("NaN became a number")
+	}
+}
+
+func TestQuantisedKeysAreWrittenByTile(t *testing.T) {
+	l := Layout{I8, I8, 8, 32, 16}
+	for name, f := range map[string]func(page []byte){
+		"PutK":   func(page []byte) { PutK(l, page, 0, make([]float32, 8)) },
+		"Append": func(page []byte) { Append(l, page, 3, 1, make([]float32, 8), 8, make([]float32, 32), 32) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s did not panic", name)
+				}
+			}()
+			f(make([]byte, l.PageBytes()))
+		}()
+	}
+}
+
+// TestQuantisedExtremes: constant groups are exact, and nothing finite becomes infinite or NaN.
+func TestQuantisedExtremes(t *testing.T) {
+	for _, e := range []Elem{I8, I4} {
+		l := Layout{e, e, 4, 32, 16}
+		for _, x := range []float32{0, 1, -2.5, 1e-6, 60000, -60000} {
+			page := make([]byte, l.PageBytes())
+			k := make([]float32, 16*32)
+			for i := range k {
+				k[i] = x
+			}
+			Append(l, page, 0, 16, k, 4, k, 32)
+			got := make([]float32, 32)
+			ReadV(l, page, 7, got)
+			kGot := make([]float32, 4)
+			ReadK(l, page, 7, kGot)
+			for _, g := range append(got, kGot...) {
+				if e := math.Abs(float64(g - x)); !(e <= math.Abs(float64(x))/512+1e-6) {
+					t.Errorf("%v: constant %v reads as %v", l.K, x, g)
+				}
+			}
+		}
+	}
+}

@@ -26,6 +26,8 @@ type Options struct {
 	KVBudgetBytes int64       // hard limit of the cache in host memory; 0 = none
 	Context       int         // tokens a session may hold; 0 = what the model was trained for
 	Policy        string      // KV policy, name:key=value,… joined by +; "" = full
+	Calibration   []int       // ids of a sample text, for policies that decompose the model's queries
+	CacheDir      string      // where such a decomposition is kept; "" = computed each time
 	ChunkTokens   int         // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
 }
 
@@ -76,6 +78,9 @@ type Engine struct {
 	lens    []int32
 	seqs    seqScratch
 	spec    *policy.Spec
+
+	decomposition *policy.Decomposition // of a policy that needs it
+	onQueries     func(layer int, q []float32, rows int)
 }
 
 // Open builds the backend and an empty cache for a model. The model stays the caller's to close.
@@ -96,7 +101,14 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{m: m, o: o, backend: backend, kv: kv, spec: spec}, nil
+	e := &Engine{m: m, o: o, backend: backend, kv: kv, spec: spec}
+	if spec.Needs().Decomposition {
+		if err := e.decompose(); err != nil {
+			e.Close()
+			return nil, err
+		}
+	}
+	return e, nil
 }
 
 // Close gives back threads and memory.

@@ -70,6 +70,9 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 	if err := e.append(sessions, layer, floats(k), floats(v)); err != nil {
 		return nil, err
 	}
+	if e.onQueries != nil {
+		e.onQueries(layer, floats(q), len(pass.Pos))
+	}
 	rows := len(pass.Pos) / len(sessions)
 	final := layer == e.m.Layers-1
 	if final && !e.observed(sessions, kind) {
@@ -78,6 +81,11 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 			return nil, nil
 		}
 		q, hidden = lastRows(q, kind.want), e.trim(hidden, kind.want)
+	}
+	if !kind.prefill {
+		if err := e.guess(sessions, layer, hidden); err != nil {
+			return nil, err
+		}
 	}
 	seqs := e.views(sessions, layer)
 	for i, s := range sessions {
@@ -91,8 +99,12 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range sessions {
+	for i, s := range sessions {
 		if s.policy != nil {
+			if !kind.prefill {
+				width := e.m.Heads * e.m.ValDim
+				s.policy.mixMean(layer, floats(attended)[i*width:(i+1)*width])
+			}
 			if err := s.policy.after(s, layer, rows, kind.prefill, kind.last); err != nil {
 				return nil, err
 			}

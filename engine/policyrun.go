@@ -25,7 +25,8 @@ type policyRun struct {
 	mass   attention.Mass
 	rotate []*model.Rotator // one a layer, made when asked for
 	prompt int              // positions of the prompt
-	err    error            // a plan that could not be carried out
+
+	readTokens int64 // tokens that decode attention read, over layers and KV heads
 }
 
 // layerState is what was observed of one layer.
@@ -35,14 +36,25 @@ type layerState struct {
 	queries  []float32 // [rows, H·dk] of the newest tokens, oldest first
 	rows     int
 	stats    *policy.QueryStats
+
+	scorer      *scorer   // of a selecting policy
+	guess       []float32 // this layer's query as guessed from the layer before
+	previous    []float32 // this layer's query one step ago
+	selected    [][]int32
+	kept        [][]int32
+	share       []float32
+	valueSum    []float32 // [KVHeads·dv] over valueTokens tokens
+	valueTokens []int     // [KVHeads]
 }
 
 // newPolicyRun prepares a policy for one sequence; nil for one that changes nothing.
-func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int) (*policyRun, error) {
+func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomposition *policy.Decomposition) (*policyRun, error) {
 	if spec == nil {
 		return nil, nil
 	}
-	set, err := spec.New(policyModel(m, kvBytesPerToken))
+	pm := policyModel(m, kvBytesPerToken)
+	pm.Decomposition = decomposition
+	set, err := spec.New(pm)
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
@@ -90,6 +102,8 @@ func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last boo
 	if prefill {
 		r.collectQueries(st, q, len(seq.Pos))
 		r.collectStats(st, layer, q, seq.Pos)
+	} else {
+		r.choose(s, layer, q, seq)
 	}
 	if r.wantsMass(prefill, last) {
 		r.askMass(st, s, layer, len(seq.Pos), prefill)

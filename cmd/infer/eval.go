@@ -86,6 +86,7 @@ func (a *app) eval(f *evalFlags) error {
 			return usageErrorf("--resume=false: %s has a run", f.out)
 		}
 	}
+	f.suite.policies = policies
 	suite, err := f.suite.open()
 	if errors.Is(err, eval.ErrOption) {
 		return usageErrorf("%w", err)

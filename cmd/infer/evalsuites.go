@@ -1,10 +1,15 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"terrace/eval"
+	"terrace/eval/choice"
+	"terrace/eval/forced"
 	"terrace/eval/longbench"
+	"terrace/eval/ruler"
 	"terrace/internal/units"
 )
 
@@ -17,6 +22,14 @@ type suiteFlags struct {
 	maxContext string
 	seed       uint64
 	noChat     bool
+	lengths    []string
+	depths     []float64
+	shots      int
+	chunk      int
+	kl         bool
+	prompts    string
+	tokens     int
+	policies   []string // of the run: full among others makes perplexity compare with it
 }
 
 // suites lists what --suite takes.
@@ -26,6 +39,11 @@ var suites = []struct {
 }{
 	{"longbench", "21 tasks in their native JSONL (--data)", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(false) }},
 	{"longbench-e", "LongBench-E, by length (--data)", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(true) }},
+	{"ruler", "11 synthetic tasks at any --lengths (--data: essays)", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(nil) }},
+	{"niah", "needle in a haystack, --lengths x --depths (--data: essays)", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(f.depths) }},
+	{"perplexity", "wikitext-2, pg19 or a text file in --chunk tokens, the policy at work while scoring; KL from full when full is run too, or with --kl", (*suiteFlags).perplexity},
+	{"choice", "OpenBookQA, PIQA, COPA, RTE from their JSONL or Parquet files (--data, --shots)", (*suiteFlags).choice},
+	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", (*suiteFlags).agreement},
 }
 
 func suiteHelp() string {
@@ -45,6 +63,13 @@ func (f *suiteFlags) add(cmd *cobra.Command) {
 	p.StringVar(&f.maxContext, "max-context", "0", "prompt tokens at most, counts take k; longer prompts lose their middle (0: what the context leaves)")
 	p.Uint64Var(&f.seed, "seed", 1, "seed of everything that is drawn")
 	p.BoolVar(&f.noChat, "no-chat", false, "no chat template (base models)")
+	p.StringSliceVar(&f.lengths, "lengths", []string{"4k"}, "ruler, niah: tokens of a sample, answer included")
+	p.Float64SliceVar(&f.depths, "depths", []float64{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100}, "niah: where the needle stands, percent")
+	p.IntVar(&f.shots, "shots", 0, "choice: examples before each question")
+	p.IntVar(&f.chunk, "chunk", 1024, "perplexity: tokens a sample, of which the second half is scored")
+	p.BoolVar(&f.kl, "kl", false, "perplexity: KL divergence from full even when full is not among the policies")
+	p.StringVar(&f.prompts, "prompts", "longbench", "agreement: whose prompts, longbench or ruler")
+	p.IntVar(&f.tokens, "tokens", 64, "agreement: tokens compared a prompt")
 }
 
 func (f *suiteFlags) open() (eval.Suite, error) {
@@ -56,13 +81,68 @@ func (f *suiteFlags) open() (eval.Suite, error) {
 	return nil, usageErrorf("--suite %q: want one of:%s", f.name, suiteHelp())
 }
 
-func (f *suiteFlags) longbench(extended bool) (eval.Suite, error) {
-	if f.data == "" {
-		return nil, usageErrorf("--suite %s needs --data DIR", f.name)
+func (f *suiteFlags) longbench(extended bool) (*longbench.Suite, error) {
+	if err := f.needData(); err != nil {
+		return nil, err
 	}
 	n, err := units.ParseCount(f.maxContext)
 	if err != nil {
 		return nil, usageErrorf("--max-context: %v", err)
 	}
 	return longbench.New(longbench.Options{Data: f.data, Tasks: f.tasks, Limit: f.limit, MaxContext: n, Extended: extended, NoChat: f.noChat})
+}
+
+func (f *suiteFlags) needData() error {
+	if f.data == "" {
+		return usageErrorf("--suite %s needs --data DIR", f.name)
+	}
+	return nil
+}
+
+func (f *suiteFlags) ruler(depths []float64) (*ruler.Suite, error) {
+	o := ruler.Options{Data: f.data, Tasks: f.tasks, Depths: depths, Samples: f.limit, Seed: f.seed, NoChat: f.noChat}
+	for _, l := range f.lengths {
+		n, err := units.ParseCount(l)
+		if err != nil {
+			return nil, usageErrorf("--lengths: %v", err)
+		}
+		o.Lengths = append(o.Lengths, n)
+	}
+	return ruler.New(o)
+}
+
+func (f *suiteFlags) perplexity() (eval.Suite, error) {
+	if err := f.needData(); err != nil {
+		return nil, err
+	}
+	kl := f.kl || len(f.policies) > 1 && slices.Contains(f.policies, "full")
+	return forced.NewPerplexity(forced.PerplexityOptions{Data: f.data, Tasks: f.tasks, Chunk: f.chunk, Limit: f.limit, KL: kl})
+}
+
+func (f *suiteFlags) choice() (eval.Suite, error) {
+	if err := f.needData(); err != nil {
+		return nil, err
+	}
+	return choice.New(choice.Options{Data: f.data, Tasks: f.tasks, Limit: f.limit, Shots: f.shots, Seed: f.seed})
+}
+
+func (f *suiteFlags) agreement() (eval.Suite, error) {
+	var prompts forced.Prompts
+	switch f.prompts {
+	case "longbench":
+		s, err := f.longbench(false)
+		if err != nil {
+			return nil, err
+		}
+		prompts = s
+	case "ruler":
+		s, err := f.ruler(nil)
+		if err != nil {
+			return nil, err
+		}
+		prompts = s
+	default:
+		return nil, usageErrorf("--prompts %s: want longbench or ruler", f.prompts)
+	}
+	return forced.NewAgreement(prompts, f.tokens)
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	_ "embed" // for the calibration text
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"terrace/internal/kvpage"
 	"terrace/internal/units"
 	"terrace/model"
+	"terrace/policy"
 	"terrace/tokenizer"
 	"terrace/weights"
 	"terrace/weights/vocab"
@@ -147,6 +150,10 @@ func (a *app) openEngine(f *loadFlags, budgetBytes int64) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.addCalibration(&o, l); err != nil {
+		l.close()
+		return nil, err
+	}
 	if l.engine, err = engine.Open(l.model, o); err != nil {
 		l.close()
 		return nil, err
@@ -156,6 +163,22 @@ func (a *app) openEngine(f *loadFlags, budgetBytes int64) (*loaded, error) {
 	}
 	l.loadTime = time.Since(begun)
 	return l, nil
+}
+
+// calibrationText is what a policy that decomposes the model's queries (infinigen) samples them on.
+//
+//go:embed sample/calibration.txt
+var calibrationText string
+
+// addCalibration gives the engine the sample text and a place to keep what is made of it.
+func (a *app) addCalibration(o *engine.Options, l *loaded) error {
+	spec, err := policy.Parse(o.Policy)
+	if err != nil || !spec.Needs().Decomposition {
+		return err
+	}
+	o.CacheDir = filepath.Join(a.home(), "decompositions")
+	o.Calibration, err = l.tok.Encode(calibrationText, true, false)
+	return err
 }
 
 // knownBackend refuses an unknown backend before any model is read.

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"terrace/policy"
+)
+
+// calibrationTokens is how many tokens of the sample text are read to decompose a model's queries.
+const calibrationTokens = 512
+
+// decompose fills e.decomposition: from the cache folder, else by reading the sample text once and decomposing each layer's
+// queries (InfiniGen; algorithms.md 5.3). Cost: one prefill of 512 tokens and an eigendecomposition of dk × dk a KV head.
+func (e *Engine) decompose() error {
+	m := policyModel(e.m, 0)
+	path := ""
+	if e.o.CacheDir != "" {
+		path = filepath.Join(e.o.CacheDir, "queries-"+e.fingerprint()+".svd")
+		d, err := readDecomposition(path, m)
+		if err == nil {
+			e.decomposition = d
+			return nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if len(e.o.Calibration) == 0 {
+		return fmt.Errorf("engine: the policy decomposes the model's queries and there is no sample text: %w", ErrOption)
+	}
+	d, err := e.sampleQueries(m)
+	if err != nil {
+		return err
+	}
+	e.decomposition = d
+	if path == "" {
+		return nil
+	}
+	return writeDecomposition(path, d)
+}
+
+// sampleQueries reads the sample text and decomposes what each layer asked.
+func (e *Engine) sampleQueries(m policy.Model) (*policy.Decomposition, error) {
+	d := policy.NewDecomposition(m)
+	ids := e.o.Calibration[:min(len(e.o.Calibration), calibrationTokens, e.o.Context)]
+	var sampled error
+	e.onQueries = func(layer int, q []float32, rows int) {
+		if err := d.SetLayer(layer, q, rows, e.m.Heads); sampled == nil {
+			sampled = err
+		}
+	}
+	defer func() { e.onQueries = nil }()
+	spec := e.spec
+	e.spec = nil
+	defer func() { e.spec = spec }()
+	s, err := e.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	chunk := e.o.ChunkTokens
+	e.o.ChunkTokens = len(ids)
+	defer func() { e.o.ChunkTokens = chunk }()
+	if err := s.Prefill(context.Background(), ids, PrefillHooks{}); err != nil {
+		return nil, err
+	}
+	return d, sampled
+}
+
+// fingerprint names the model by its description, size and the head of its file.
+func (e *Engine) fingerprint() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %s %d %d %d %d %d %d %v %v\n", e.m.Arch, e.m.Name, e.m.Layers, e.m.Hidden, e.m.Heads, e.m.KVHeads, e.m.Vocab, e.m.File.SizeBytes(), e.o.Exact, e.m.Ropes)
+	if norm, err := e.m.Params.FinalNorm.W.Values(); err == nil {
+		_ = binary.Write(h, binary.LittleEndian, norm)
+	}
+	fmt.Fprint(h, e.o.Calibration)
+	return fmt.Sprintf("%x", h.Sum(nil)[:12])
+}
+
+// svdMagic begins a file of a decomposition; the rest is layers, KV heads and width as uint32, the float32 bases, and the
+// SHA-256 of all before.
+const svdMagic = "TERRSVD1"
+
+func writeDecomposition(path string, d *policy.Decomposition) error {
+	b := []byte(svdMagic)
+	for _, n := range []int{d.Layers, d.KVHeads, d.KeyDim} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	}
+	for _, v := range d.Basis {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	sum := sha256.Sum256(b)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("engine: decomposition: %w", err)
+	}
+	if err := renameio.WriteFile(path, append(b, sum[:]...), 0o644); err != nil {
+		return fmt.Errorf("engine: decomposition: %w", err)
+	}
+	return nil
+}
+
+// readDecomposition reads a file that writeDecomposition made for a model of this shape; anything else is an error that
+// says to delete it.
+func readDecomposition(path string, m policy.Model) (*policy.Decomposition, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("engine: decomposition: %w", err)
+	}
+	d := policy.NewDecomposition(m)
+	head := len(svdMagic) + 12
+	if len(b) != head+4*len(d.Basis)+sha256.Size || string(b[:len(svdMagic)]) != svdMagic || sha256.Sum256(b[:len(b)-sha256.Size]) != [32]byte(b[len(b)-sha256.Size:]) {
+		return nil, fmt.Errorf("engine: decomposition %s is damaged or of another version; delete it, it is made again", path)
+	}
+	for i := range d.Basis {
+		d.Basis[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[head+4*i:]))
+	}
+	return d, d.Fits(m)
+}

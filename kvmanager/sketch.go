@@ -1,0 +1,174 @@
+package kvmanager
+
+import (
+	"math"
+
+	"github.com/x448/float16"
+
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+)
+
+// sketchTile is the number of columns (tokens or blocks) of one tile of a sketch.
+const sketchTile = kvpage.Tile
+
+// Sketch is a cheap copy of one layer and KV head's keys that selecting policies scan instead of the keys: columns of some
+// rows each, kept in the same tiles of 16 as keys, so that the same kernel multiplies with them. A column stands for a
+// token (8-bit, 4-bit, half, projected) or for a block of tokens (one bound of them).
+type Sketch struct {
+	elem    kvpage.Elem
+	layout  kvpage.Layout // of a tile: KeyDim rows
+	rows    int
+	columns int
+	data    [][]byte // tiles
+	masks   []uint16
+	scratch []float32
+}
+
+// NewSketch returns an empty sketch of rows numbers a column in an element type.
+func NewSketch(elem kvpage.Elem, rows int) *Sketch {
+	return &Sketch{elem: elem, rows: rows, layout: kvpage.Layout{K: elem, V: kvpage.F16, KeyDim: rows, ValueDim: 1, Tokens: sketchTile}}
+}
+
+// Columns is the number of columns.
+func (s *Sketch) Columns() int { return s.columns }
+
+// Bytes is the memory the sketch holds.
+func (s *Sketch) Bytes() int64 { return int64(len(s.data)) * int64(s.layout.KTileBytes()) }
+
+// Reset forgets every column and keeps the memory.
+func (s *Sketch) Reset() { s.columns = 0 }
+
+// column makes place for column i (at most one past the last) and returns its tile and place.
+func (s *Sketch) column(i int) (tile []byte, at int) {
+	for len(s.data) <= i/sketchTile {
+		s.data = append(s.data, make([]byte, s.layout.KTileBytes()))
+		s.masks = append(s.masks, 0)
+	}
+	if i >= s.columns {
+		s.columns = i + 1
+		s.masks[i/sketchTile] = uint16(1<<(i%sketchTile+1) - 1)
+	}
+	return s.data[i/sketchTile], i % sketchTile
+}
+
+// Put writes a column of a float sketch.
+func (s *Sketch) Put(i int, x []float32) {
+	tile, at := s.column(i)
+	kvpage.PutK(s.layout, tile, at, x)
+}
+
+// PutCodes writes a column of integers: -127..127 for int8, -7..7 for int4. Their scales are the caller's.
+func (s *Sketch) PutCodes(i int, x []int8) {
+	tile, at := s.column(i)
+	kvpage.PutCodes(s.layout, tile, at, x)
+}
+
+// Score writes q·column to dst [heads][columns] for q [heads, rows], columns lo to hi-1 (lo a multiple of 16).
+func (s *Sketch) Score(dst []float32, q []float32, heads, lo, hi int) {
+	first, last := lo/sketchTile, (hi+sketchTile-1)/sketchTile
+	width := (last - first) * sketchTile
+	for h := 0; h < heads; h += kernels.GroupHeads {
+		n := min(kernels.GroupHeads, heads-h)
+		need := n*width + n*s.rows
+		if cap(s.scratch) < need {
+			s.scratch = make([]float32, need+need/4)
+		}
+		out, turned := s.scratch[:n*width], s.scratch[n*width:need]
+		for i := range n {
+			for d := range s.rows {
+				turned[d*n+i] = q[(h+i)*s.rows+d]
+			}
+		}
+		kernels.ScoreTiles(kernels.KVElem(s.elem), out, turned, s.data[first:last], s.masks[first:last], n, s.rows)
+		for i := range n {
+			copy(dst[(h+i)*s.columns+lo:(h+i)*s.columns+hi], out[i*width:])
+		}
+	}
+}
+
+// BlockBounds keeps the element-wise minimum and maximum of each block of tokens (Quest, arXiv 2406.10774; LeoAM's
+// abstracts), in half precision rounded outwards, so that a bound never lies inside.
+type BlockBounds struct {
+	Block    int
+	low      *Sketch
+	high     *Sketch
+	lo, hi   []float32 // of the block in progress
+	tokens   int
+	posQ     []float32
+	products []float32
+}
+
+// NewBlockBounds returns bounds of blocks of that many tokens, for keys of dim numbers.
+func NewBlockBounds(block, dim int) *BlockBounds {
+	return &BlockBounds{Block: block, low: NewSketch(kvpage.F16, dim), high: NewSketch(kvpage.F16, dim), lo: make([]float32, dim), hi: make([]float32, dim)}
+}
+
+// Bytes is the memory the bounds hold.
+func (b *BlockBounds) Bytes() int64 { return b.low.Bytes() + b.high.Bytes() }
+
+// Reset forgets every block.
+func (b *BlockBounds) Reset() {
+	b.tokens = 0
+	b.low.Reset()
+	b.high.Reset()
+}
+
+// Add takes the next token's key.
+func (b *BlockBounds) Add(key []float32) {
+	if b.tokens%b.Block == 0 {
+		copy(b.lo, key)
+		copy(b.hi, key)
+	}
+	for d, x := range key {
+		b.lo[d], b.hi[d] = outward(min(b.lo[d], x), -1), outward(max(b.hi[d], x), 1)
+	}
+	i := b.tokens / b.Block
+	b.low.Put(i, b.lo)
+	b.high.Put(i, b.hi)
+	b.tokens++
+}
+
+// Blocks is the number of blocks, the last possibly not full.
+func (b *BlockBounds) Blocks() int { return b.low.columns }
+
+// Score writes Σ max(q·min, q·max) to dst [heads][blocks] for q [heads, dim]: the positive part of q times the maxima plus
+// the negative part times the minima.
+func (b *BlockBounds) Score(dst, q []float32, heads int) {
+	n := b.Blocks()
+	b.posQ = append(b.posQ[:0], q[:heads*len(b.lo)]...)
+	if cap(b.products) < heads*n {
+		b.products = make([]float32, heads*n+heads*n/4)
+	}
+	for i, x := range b.posQ {
+		b.posQ[i] = max(x, 0)
+	}
+	b.high.Score(dst, b.posQ, heads, 0, n)
+	for i, x := range q[:heads*len(b.lo)] {
+		b.posQ[i] = min(x, 0)
+	}
+	b.low.Score(b.products[:heads*n], b.posQ, heads, 0, n)
+	kernels.Add(dst[:heads*n], b.products[:heads*n])
+}
+
+// outward rounds to half precision away from the inside: down for sign -1, up for 1.
+func outward(x float32, sign int) float32 {
+	h := float16.Fromfloat32(x).Bits()
+	y := float16.Frombits(h).Float32()
+	if (sign > 0 && y >= x) || (sign < 0 && y <= x) || math.IsNaN(float64(x)) {
+		return y
+	}
+	// One step in the direction of the sign: half precision counts up in magnitude.
+	switch {
+	case y == 0:
+		h = 1
+		if sign < 0 {
+			h = 0x8001
+		}
+	case (y > 0) == (sign > 0):
+		h++
+	default:
+		h--
+	}
+	return float16.Frombits(h).Float32()
+}

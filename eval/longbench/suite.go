@@ -226,3 +226,9 @@ func folder(model, policy string) string {
 		return r
 	}, name)
 }
+
+// PromptIDs is what the model reads for a sample.
+func (s *Suite) PromptIDs(r eval.Runner, x eval.Sample) ([]int, error) {
+	ids, _, err := s.Prompt(r, x.Task, x.Data.(*Row))
+	return ids, err
+}

@@ -300,3 +300,8 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 	}
 	return eval.Ask(ctx, r, sample, q, policies, emit)
 }
+
+// PromptIDs is what the model reads for a sample.
+func (s *Suite) PromptIDs(r eval.Runner, x eval.Sample) ([]int, error) {
+	return s.encode(r, s.make(x.Data.(*spec)))
+}

@@ -190,8 +190,8 @@ func checkAllPaths(pool *Pool, typ quant.Type, ph Phase, rows, cols, n int, seed
 	was := Path()
 	defer func() { _ = Select(was) }()
 	rnd := rand.New(rand.NewPCG(seed, 9))
-	w, x := randomWeights(rnd, typ, rows, cols), randomRows(rnd, n, cols)
-	m, err := NewMatrix(typ, rows, cols, w)
+	o := newOracle(typ, randomWeights(rnd, typ, rows, cols), rows, cols, randomRows(rnd, n, cols), n)
+	m, err := NewMatrix(typ, rows, cols, o.w)
 	if err != nil {
 		return err
 	}
@@ -199,11 +199,10 @@ func checkAllPaths(pool *Pool, typ quant.Type, ph Phase, rows, cols, n int, seed
 		if err := Select(path); err != nil {
 			return err
 		}
-		want, limit := oracle(typ, ph, w, rows, cols, x, n)
 		dst := make([]float32, n*rows)
-		pool.MatMul(ph, x, n, Product{m, dst})
-		if e := worst(dst, want); !(e <= limit) {
-			return fmt.Errorf("%s: %v phase %d [%d, %d] by %d rows: error %.3g, limit %.3g", path, typ, ph, rows, cols, n, e, limit)
+		pool.MatMul(ph, o.x, n, Product{m, dst})
+		if err := o.check(classOf(ph, m), dst); err != nil {
+			return fmt.Errorf("%s: phase %d: %w", path, ph, err)
 		}
 	}
 	return nil

@@ -68,12 +68,17 @@ func multiply(t quant.Type, w []byte, rows, cols int, x []float32, n int, round 
 	row := make([]float32, cols)
 	for i := range rows {
 		quant.Dequantize(t, row, w[i*rowBytes:(i+1)*rowBytes])
+		for k, v := range row {
+			row[k] = round(v)
+		}
 		for r := range n {
+			var sum, magnitude float64
 			for k, v := range x[r*cols : (r+1)*cols] {
-				product := float64(round(row[k])) * float64(v)
-				p.Sum[r*rows+i] += product
-				p.Magnitude[r*rows+i] += math.Abs(product)
+				product := float64(row[k]) * float64(v)
+				sum += product
+				magnitude += math.Abs(product)
 			}
+			p.Sum[r*rows+i], p.Magnitude[r*rows+i] = sum, magnitude
 		}
 	}
 	return p

@@ -299,7 +299,9 @@ func (f *flavour) widenValue(w weigher, v0 reg.Register, v []reg.VecPhysical) {
 func (w *weigher) advance(dims int) {
 	if w.e.quantised() {
 		ADDQ(U8(dims*w.e.bits/8), w.code)
-		ADDQ(U8(16/w.e.bits), w.scales) // int8: a scale; int4: a scale and a minimum
+		if dims == 64 { // a whole group; what is left of a row is one group
+			ADDQ(U8(16/w.e.bits), w.scales) // int8: a scale; int4: a scale and a minimum
+		}
 		return
 	}
 	ADDQ(U32(dims*w.e.size), w.data)

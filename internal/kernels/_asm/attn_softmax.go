@@ -48,8 +48,6 @@ func (f *flavour) softmaxBlock(name string, exact, bf16 bool) {
 		p = Load(Param("p"), GP64())
 	}
 	x := f.newExponential(exact)
-	var index reg.VecPhysical
-	_ = index
 	top, sum, t := f.vec(), f.vec(), f.vecs(x.temps())
 	v := f.vecs(4)
 	count := blockTokens / f.lanes
@@ -68,7 +66,15 @@ func (f *flavour) softmaxBlock(name string, exact, bf16 bool) {
 	VSUBPS(top, v[0], v[0])
 	x.apply(v[0], t)
 	VMOVSS(v[0].AsX(), at(corr, 0))
-	VMULPS(at(l, 0), v[0], sum)
+	if f.wide() {
+		VMULPS(at(l, 0), v[0], sum)
+	} else { // two registers of lanes become one
+		VMOVUPS(at(l, 0), sum)
+		VADDPS(at(l, 32), sum, sum)
+		VMULPS(v[0], sum, sum)
+		f.zero(t[0])
+		VMOVUPS(t[0], at(l, 32))
+	}
 	for i := 0; i < count; i++ {
 		e := v[i%4]
 		VMOVUPS(at(s, i*f.bytes()), e)

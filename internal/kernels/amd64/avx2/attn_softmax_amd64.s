@@ -61,7 +61,11 @@ row:
 	VMULPS       Y3, Y4, Y6
 	VMULPS       Y5, Y6, Y6
 	VMOVSS       X6, (SI)
-	VMULPS       (BX), Y6, Y2
+	VMOVUPS      (BX), Y2
+	VADDPS       32(BX), Y2, Y2
+	VMULPS       Y6, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      Y3, 32(BX)
 	VMOVUPS      (AX), Y6
 	VSUBPS       Y1, Y6, Y6
 	VMAXPS       Y6, Y0, Y6
@@ -526,7 +530,11 @@ row:
 	VMULPS       Y4, Y5, Y7
 	VMULPS       Y6, Y7, Y7
 	VMOVSS       X7, (SI)
-	VMULPS       (BX), Y7, Y3
+	VMOVUPS      (BX), Y3
+	VADDPS       32(BX), Y3, Y3
+	VMULPS       Y7, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VMOVUPS      Y4, 32(BX)
 	VMOVUPS      (AX), Y7
 	VSUBPS       Y2, Y7, Y7
 	VMAXPS       Y7, Y0, Y7

@@ -598,7 +598,6 @@ store16:
 	VMOVUPS Z0, (AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x10, R8
-	ADDQ    $0x02, R9
 	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
@@ -812,7 +811,6 @@ store16:
 	VMOVUPS Z1, (AX)(SI*1)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x10, R9
-	ADDQ    $0x02, R10
 	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
@@ -1050,7 +1048,6 @@ store16:
 	VMOVUPS Z2, (AX)(SI*2)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x10, R9
-	ADDQ    $0x02, R10
 	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
@@ -1314,7 +1311,6 @@ store16:
 	VMOVUPS Z3, (AX)(R12*1)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x10, R9
-	ADDQ    $0x02, R10
 	SUBQ    $0x10, (SP)
 	JMP     chunk16
 
@@ -1433,7 +1429,6 @@ chunk32:
 	VMOVUPS      Z1, 64(AX)
 	ADDQ         $0x00000080, AX
 	ADDQ         $0x20, DX
-	ADDQ         $0x02, BX
 	SUBQ         $0x20, 8(SP)
 	JMP          chunk32
 
@@ -2194,7 +2189,6 @@ store32:
 	VMOVUPS Z1, 64(AX)
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x10, R8
-	ADDQ    $0x04, R9
 	SUBQ    $0x20, (SP)
 	JMP     chunk32
 
@@ -2442,7 +2436,6 @@ store32:
 	VMOVUPS Z3, 64(AX)(SI*1)
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x10, R9
-	ADDQ    $0x04, R10
 	SUBQ    $0x20, (SP)
 	JMP     chunk32
 
@@ -2718,7 +2711,6 @@ store32:
 	VMOVUPS Z5, 64(AX)(SI*2)
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x10, R9
-	ADDQ    $0x04, R10
 	SUBQ    $0x20, (SP)
 	JMP     chunk32
 
@@ -3024,7 +3016,6 @@ store32:
 	VMOVUPS Z7, 64(AX)(R12*1)
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x10, R9
-	ADDQ    $0x04, R10
 	SUBQ    $0x20, (SP)
 	JMP     chunk32
 
@@ -3171,7 +3162,6 @@ chunk32:
 	VMOVUPS      Z1, 64(AX)
 	ADDQ         $0x00000080, AX
 	ADDQ         $0x10, DX
-	ADDQ         $0x04, BX
 	SUBQ         $0x20, 8(SP)
 	JMP          chunk32
 

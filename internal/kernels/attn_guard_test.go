@@ -1,0 +1,29 @@
+//go:build unix
+
+package kernels
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestAttentionKernelsStayInside: pages, scores and panels may end or begin at unreadable memory.
+func TestAttentionKernelsStayInside(t *testing.T) {
+	eachGuard(t, func(t *testing.T, head bool) {
+		rnd := rand.New(rand.NewPCG(4, 1))
+		get := func(n int) []float32 { return floatsOf(guarded(t, 4*n, head)) }
+		getBytes := func(n int) []byte { return guarded(t, n, head) }
+		for e := KVF32; e <= KVI4; e++ {
+			for _, dim := range []int{64, 96} {
+				if err := decodeKernels(rnd, newTiles(rnd, e, 3, dim, getBytes), 3, dim, get); err != nil {
+					t.Fatal(err)
+				}
+				for _, rows := range []int{1, 7} {
+					if err := blockKernels(rnd, e, dim, rows, get, getBytes); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	})
+}

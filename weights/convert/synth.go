@@ -24,9 +24,10 @@ func Synthesize(ctx context.Context, dst string, s Spec, o Options) error {
 	}
 	tensors := s.tensors(o.Type)
 	infos := make([]gguf.Info, len(tensors))
-	fallen := 0
+	fallen, largest := 0, 2*drawValues
 	for i, t := range tensors {
 		infos[i] = t.Info
+		largest = max(largest, int(t.SizeBytes()))
 		if t.Type != o.Type && len(t.Shape) > 1 {
 			fallen++
 		}
@@ -39,7 +40,7 @@ func Synthesize(ctx context.Context, dst string, s Spec, o Options) error {
 		for i, t := range tensors {
 			key := poolKey{t.Type, t.mean, t.sigma}
 			if pools[key] == nil {
-				p, err := newPool(key, s.Seed)
+				p, err := newPool(key, s.Seed, min(maxPoolValues, largest))
 				if err != nil {
 					return fmt.Errorf("convert: %w", err)
 				}
@@ -88,9 +89,9 @@ func (s *Spec) meta(kind quant.Type) *gguf.Meta {
 	return m
 }
 
-// poolValues is how many Gaussian values are quantised once for all tensors of a scale; a tensor is drawn from their blocks.
-// Quantising every value would take ten minutes for 8 billion Q4_K weights, drawing takes what the disk takes.
-const poolValues = 1 << 20
+// maxPoolValues is how many Gaussian values at most are quantised once for all tensors of a scale; a tensor is drawn from
+// their blocks. Quantising every value would take ten minutes for 8 billion Q4_K weights, drawing takes what the disk takes.
+const maxPoolValues = 1 << 20
 
 // drawValues is the length of the runs that are drawn, a multiple of every block.
 const drawValues = 256
@@ -106,13 +107,14 @@ type pool struct {
 	blocks []byte
 }
 
-func newPool(k poolKey, seed uint64) (*pool, error) {
+// newPool makes a stock of about n values.
+func newPool(k poolKey, seed uint64, n int) (*pool, error) {
 	rng := rand.New(rand.NewPCG(seed, uint64(k.kind)<<32^math.Float64bits(k.sigma)))
-	values := make([]float32, poolValues)
+	values := make([]float32, n/drawValues*drawValues)
 	for i := range values {
 		values[i] = float32(k.mean + k.sigma*rng.NormFloat64())
 	}
-	p := &pool{k.kind, make([]byte, k.kind.RowBytes(poolValues))}
+	p := &pool{k.kind, make([]byte, k.kind.RowBytes(len(values)))}
 	return p, quant.Quantize(k.kind, p.blocks, values)
 }
 
@@ -123,7 +125,7 @@ func (p *pool) draw(seed uint64, tensor, cols int) produce {
 		rng := rand.NewPCG(seed^0x9e3779b97f4a7c15, uint64(tensor)<<40|uint64(first))
 		block := p.kind.BlockBytes()
 		run := drawValues / p.kind.BlockLen() // blocks
-		starts := uint64(poolValues/p.kind.BlockLen() - run)
+		starts := uint64(len(p.blocks)/block - run)
 		out.blocks = grown(out.blocks, n*p.kind.RowBytes(cols))
 		for rest := out.blocks; len(rest) > 0; {
 			at := int(rng.Uint64()%starts) * block

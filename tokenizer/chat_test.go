@@ -56,7 +56,7 @@ func TestTemplateLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			out, err := chatTokenizer(t, c.source).RenderChat([]Message{{"user", "hi"}}, true)
-			if took := time.Since(start); took > 1500*time.Millisecond {
+			if took := time.Since(start); took > 5*time.Second {
 				t.Errorf("took %v", took)
 			}
 			if c.want == "" {

@@ -121,12 +121,13 @@ type pairAt struct {
 	left, right int32
 }
 
-// pairHeap is a binary min-heap by order, without the interface calls of
-// container/heap.
+// pairHeap is a min-heap by order with four children a node (half the depth of
+// a binary one, and siblings share a cache line), without the interface calls
+// of container/heap.
 type pairHeap []pairAt
 
 func (h pairHeap) init() {
-	for i := len(h)/2 - 1; i >= 0; i-- {
+	for i := (len(h) - 2) / 4; i >= 0; i-- {
 		h.down(i)
 	}
 }
@@ -136,13 +137,14 @@ func (h *pairHeap) push(p pairAt) {
 	s := *h
 	i := len(s) - 1
 	for i > 0 {
-		up := (i - 1) / 2
-		if s[up].order <= s[i].order {
-			return
+		up := (i - 1) / 4
+		if s[up].order <= p.order {
+			break
 		}
-		s[up], s[i] = s[i], s[up]
+		s[i] = s[up]
 		i = up
 	}
+	s[i] = p
 }
 
 func (h *pairHeap) pop() pairAt {
@@ -151,23 +153,32 @@ func (h *pairHeap) pop() pairAt {
 	last := len(s) - 1
 	s[0] = s[last]
 	*h = s[:last]
-	(*h).down(0)
+	if last > 1 {
+		(*h).down(0)
+	}
 	return top
 }
 
 func (h pairHeap) down(i int) {
+	if len(h) == 0 {
+		return
+	}
+	p := h[i]
 	for {
-		child := 2*i + 1
+		child := 4*i + 1
 		if child >= len(h) {
-			return
+			break
 		}
-		if child+1 < len(h) && h[child+1].order < h[child].order {
-			child++
+		for c := child + 1; c < min(4*i+5, len(h)); c++ {
+			if h[c].order < h[child].order {
+				child = c
+			}
 		}
-		if h[i].order <= h[child].order {
-			return
+		if p.order <= h[child].order {
+			break
 		}
-		h[i], h[child] = h[child], h[i]
+		h[i] = h[child]
 		i = child
 	}
+	h[i] = p
 }

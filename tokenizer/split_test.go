@@ -81,7 +81,7 @@ func TestPreTokenizersAgainstPatterns(t *testing.T) {
 				t.Fatal("not in the table")
 			}
 			r := rand.New(rand.NewPCG(9, 10))
-			for i := range 800 {
+			for i := range 400 {
 				var b strings.Builder
 				for range 1 + r.IntN(24) {
 					c := trickyRunes[r.IntN(len(trickyRunes))]

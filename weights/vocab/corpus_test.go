@@ -66,7 +66,7 @@ func TestBadCorpus(t *testing.T) {
 			if err == nil && c.By == "chat" {
 				_, err = tok.RenderChat([]tokenizer.Message{{Role: "user", Content: "hi"}}, true)
 			}
-			if took := time.Since(start); took > 2*time.Second {
+			if took := time.Since(start); took > 4*time.Second {
 				t.Errorf("took %v", took)
 			}
 			runtime.ReadMemStats(&after)
@@ -98,7 +98,7 @@ func checkGood(t *testing.T, tok *tokenizer.Tokenizer, err error, c badCase) {
 	if c.Probe != "" {
 		start := time.Now()
 		ids, err := tok.Encode(c.Probe, false, true)
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > 3*time.Second {
 			t.Errorf("probe took %v", took)
 		}
 		if err == nil && len(ids) == 0 || err != nil && !errors.Is(err, tokenizer.ErrEncode) {

@@ -21,26 +21,26 @@ import (
 // (VPDPBUSD adds 4 products a lane) and no kernel ever adds across a register; memory is read once, in rising order.
 // Float types are packed as [column][16 rows] in their own element type.
 type tileFormat struct {
-	planeBytes, headerBytes, recordBytes int
-	records                              int // a call of pack: 1, or 8 for types with super-blocks
-	blockBytes                           int // of the ggml type, the same span
-	pack                                 func(dst []byte, r int, src []byte)
+	headerBytes, recordBytes int
+	records                  int // a call of pack: 1, or 8 for types with super-blocks
+	blockBytes               int // of the ggml type, the same span
+	pack                     func(dst []byte, r int, src []byte)
 }
 
 var tileFormats = map[quant.Type]*tileFormat{
-	quant.Q4_0:   {256, 0, 256 + 32, 1, 18, packQ4_0},
-	quant.Q4_1:   {256, 0, 256 + 64, 1, 20, packQ4_1},
-	quant.Q5_0:   {320, 0, 320 + 32, 1, 22, packQ5_0},
-	quant.Q5_1:   {320, 0, 320 + 64, 1, 24, packQ5_1},
-	quant.Q8_0:   {512, 0, 512 + 32, 1, 34, packQ8_0},
-	quant.Q2_K:   {128, 64, 128 + 32, 8, 84, packQ2K},
-	quant.Q3_K:   {192, 32, 192 + 32, 8, 110, packQ3K},
-	quant.Q4_K:   {256, 64, 256 + 32, 8, 144, packQ4K},
-	quant.Q5_K:   {320, 64, 320 + 32, 8, 176, packQ5K},
-	quant.Q6_K:   {384, 32, 384 + 32, 8, 210, packQ6K},
-	quant.IQ4_NL: {256, 0, 256 + 32, 1, 18, packQ4_0},
-	quant.IQ4_XS: {256, 32, 256 + 16, 8, 136, packIQ4XS},
-	quant.MXFP4:  {256, 0, 256 + 16, 1, 17, packMXFP4},
+	quant.Q4_0:   {0, 256 + 32, 1, 18, packQ4_0},
+	quant.Q4_1:   {0, 256 + 64, 1, 20, packQ4_1},
+	quant.Q5_0:   {0, 320 + 32, 1, 22, packQ5_0},
+	quant.Q5_1:   {0, 320 + 64, 1, 24, packQ5_1},
+	quant.Q8_0:   {0, 512 + 32, 1, 34, packQ8_0},
+	quant.Q2_K:   {64, 128 + 32, 8, 84, packQ2K},
+	quant.Q3_K:   {32, 192 + 32, 8, 110, packQ3K},
+	quant.Q4_K:   {64, 256 + 32, 8, 144, packQ4K},
+	quant.Q5_K:   {64, 320 + 32, 8, 176, packQ5K},
+	quant.Q6_K:   {32, 384 + 32, 8, 210, packQ6K},
+	quant.IQ4_NL: {0, 256 + 32, 1, 18, packQ4_0},
+	quant.IQ4_XS: {32, 256 + 16, 8, 136, packIQ4XS},
+	quant.MXFP4:  {0, 256 + 16, 1, 17, packMXFP4},
 }
 
 // recordCols is the number of columns of a record, and of a block of activations.

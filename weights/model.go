@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"terrace/weights/gguf"
+	"terrace/weights/mapped"
 )
 
 // Meta is a model's metadata under GGUF's key names.
@@ -95,3 +96,7 @@ func (m *Model) Verify(ctx context.Context, progress func(doneBytes, totalBytes 
 	}
 	return errors.Join(append(errs, m.CheckUnchanged())...)
 }
+
+// Guard runs fn in the calling goroutine and turns a fault on a mapped page, which is what reading a file gives that was cut
+// while it was open, into an error that wraps ErrFileChanged. Goroutines that fn starts are not covered.
+func Guard(fn func() error) error { return mapped.Guard(fn) }

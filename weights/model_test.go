@@ -255,3 +255,9 @@ func TestRealModels(t *testing.T) {
 		m.Close()
 	}
 }
+
+func TestGuard(t *testing.T) {
+	if err := weights.Guard(func() error { return os.ErrClosed }); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("error %v", err)
+	}
+}

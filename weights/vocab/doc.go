@@ -1,6 +1,7 @@
 // Package vocab fills a tokenizer.Vocab from a model's files: the
 // tokenizer.ggml.* keys of GGUF metadata, or a Hugging Face folder with
-// tokenizer.json, tokenizer.model (SentencePiece) or qwen.tiktoken beside
+// tokenizer.json, tokenizer.model (SentencePiece), qwen.tiktoken, or vocab.json
+// with merges.txt, beside
 // tokenizer_config.json, special_tokens_map.json, generation_config.json and
 // chat_template.jinja.
 //

@@ -91,7 +91,29 @@ func fromFolder(dir string) (v tokenizer.Vocab, err error) {
 		}
 		return v, nil
 	}
-	return v, fmt.Errorf("vocab: %s: %w: %w", dir, errNoTokenizer, tokenizer.ErrVocab)
+	return f.fromVocabJSON(s)
+}
+
+// fromVocabJSON is the last resort: vocab.json with merges.txt.
+func (f folder) fromVocabJSON(s *settings) (v tokenizer.Vocab, err error) {
+	data, err := f.read("vocab.json", maxTokenizerBytes)
+	if err != nil {
+		return v, err
+	}
+	merges, err := f.read("merges.txt", maxTokenizerBytes)
+	if err != nil {
+		return v, err
+	}
+	if data == nil || merges == nil {
+		return v, fmt.Errorf("vocab: %s: %w: %w", f.dir, errNoTokenizer, tokenizer.ErrVocab)
+	}
+	if v, err = parseVocabJSON(data, merges, s); err == nil {
+		err = s.apply(&v)
+	}
+	if err != nil {
+		return tokenizer.Vocab{}, fmt.Errorf("vocab: %s: %w", filepath.Join(f.dir, "vocab.json"), err)
+	}
+	return v, nil
 }
 
 // settings is what stands beside the vocabulary: which tokens are special, the

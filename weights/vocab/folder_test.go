@@ -471,3 +471,40 @@ func TestJSONNumbers(t *testing.T) {
 		}
 	}
 }
+
+func TestVocabAndMerges(t *testing.T) {
+	const vocabJSON = `{"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a": 4, "b": 5, "Ġ": 6, "Ġa": 7, "Ġab": 8, "e": 9}`
+	files := map[string]string{
+		"vocab.json":            vocabJSON,
+		"merges.txt":            "#version: 0.2\nĠ a\nĠa b\n",
+		"tokenizer_config.json": `{"tokenizer_class": "GPT2Tokenizer", "bos_token": {"content": "</s>"}, "eos_token": {"content": "</s>"}, "pad_token": "<pad>", "unk_token": "</s>", "add_bos_token": true, "add_prefix_space": false}`,
+		"added_tokens.json":     `{"<mask>": 10}`,
+	}
+	tok := fileTokenizer(t, writeFolder(t, files))
+	check(t, tok, "a ab<pad><mask>", true, "</s>", "a", "Ġab", "<pad>", "<mask>")
+	files["tokenizer_config.json"] = `{"tokenizer_class": "Qwen2TokenizerFast", "eos_token": "</s>"}`
+	check(t, fileTokenizer(t, writeFolder(t, files)), "a ab", true, "a", "Ġab")
+	for name, change := range map[string][2]string{
+		"merge":  {"merges.txt", "a b c\n"},
+		"utf8":   {"merges.txt", "\xff b\n"},
+		"id":     {"vocab.json", `{"a": "x"}`},
+		"json":   {"vocab.json", `{`},
+		"class":  {"tokenizer_config.json", `{"tokenizer_class": "BertTokenizer"}`},
+		"added":  {"added_tokens.json", `{"<mask>": "x"}`},
+		"prefix": {"tokenizer_config.json", `{"add_prefix_space": 5}`},
+	} {
+		broken := map[string]string{}
+		for k, v := range files {
+			broken[k] = v
+		}
+		broken[change[0]] = change[1]
+		_, err := openTokenizer(writeFolder(t, broken))
+		if !errors.Is(err, tokenizer.ErrVocab) && !errors.Is(err, tokenizer.ErrUnsupported) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	delete(files, "merges.txt")
+	if _, err := openTokenizer(writeFolder(t, files)); !errors.Is(err, tokenizer.ErrVocab) {
+		t.Errorf("without merges: %v", err)
+	}
+}

@@ -165,4 +165,4 @@ func stripAfterSpecial(m *gguf.Meta, v *tokenizer.Vocab) {
 }
 
 // errNoTokenizer is what a folder without any tokenizer file ends in.
-var errNoTokenizer = errors.New("no tokenizer: want tokenizer.json, tokenizer.model or qwen.tiktoken")
+var errNoTokenizer = errors.New("no tokenizer: want tokenizer.json, tokenizer.model, qwen.tiktoken, or vocab.json with merges.txt")

@@ -54,8 +54,9 @@ func TestOpen(t *testing.T) {
 	wg.Wait()
 	before := bytes.Clone(e.Raw())
 	e.Drop()
+	e.ForgetPages()
 	if !bytes.Equal(e.Raw(), before) {
-		t.Error("bytes differ after Drop")
+		t.Error("bytes differ after Drop and ForgetPages")
 	}
 	if err := f.CheckUnchanged(); err != nil {
 		t.Error(err)

@@ -120,6 +120,14 @@ func (t *Tensor) bytes() ([]byte, error) {
 	return t.data, t.err
 }
 
+// ForgetPages lets the pages of a mapped tensor leave resident memory, for who has made a copy in another layout; they are
+// read again from the file when touched. Bytes that were computed stay.
+func (t *Tensor) ForgetPages() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	mapped.Forget(t.data)
+}
+
 // Drop lets go of the bytes: those that were computed are computed again at the next use, those of a mapped file leave
 // resident memory. Slices already handed out stay valid.
 func (t *Tensor) Drop() {

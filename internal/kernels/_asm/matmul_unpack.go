@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
 )
 
 func init() {
@@ -34,6 +36,7 @@ func (s *simd) unpack(f format) {
 		w := s.vecs(8)
 		t0, t1 := s.vec(), s.vec()
 		sc := s.scaleRegs(f)
+		values := s.weights(f, sc)
 		u := s.unpacker(f, t0, t1)
 		if f.super() { // first is a multiple of 8
 			SHRQ(U8(3), first)
@@ -58,24 +61,10 @@ func (s *simd) unpack(f format) {
 		Label(record)
 		u.emit(Mem{Base: c.planes}, w)
 		s.emitScales(c, sc, t0)
-		for h := range sc.m {
-			if f.scale == "super16" {
-				s.negate(sc.m[h])
-			}
-		}
+		values.prepare()
 		for g, v := range w {
-			h := 0
-			if f.scale == "super16" {
-				h = g / 4
-			}
 			for j := range 4 {
-				s.widenByte(f, v, j, t0)
-				VCVTDQ2PS(t0, t0)
-				if f.min {
-					VFMADD213PS(sc.m[h], sc.d[h], t0)
-				} else {
-					VMULPS(sc.d[h], t0, t0)
-				}
+				values.column(v, g, j, t0)
 				VMOVUPS(t0, Mem{Base: panel, Disp: (4*g + j) * 64})
 			}
 		}
@@ -95,16 +84,58 @@ func (s *simd) unpack(f format) {
 	RET()
 }
 
-// widenByte sets dst to byte j of every dword of v as a signed weight.
-func (s *simd) widenByte(f format, v Op, j int, dst Op) {
-	if f.signedOn(s) {
+// weights is how bytes become float32 weights: w = d*u + m, one fused operation. Where the bytes carry a bias, m takes it
+// off again, which is exact because d*u and d*bias are; only MXFP4's scales are so large that d*bias may overflow.
+type weights struct {
+	s        *simd
+	f        format
+	d, m     []reg.VecPhysical
+	subtract bool // take the bias off as an integer
+}
+
+func (s *simd) weights(f format, sc scales) *weights {
+	w := &weights{s: s, f: f, d: sc.d, m: sc.m, subtract: f.scale == "e8"}
+	if f.bias >= 0 && !f.signedOn(s) && !w.subtract {
+		w.m = s.vecs(len(sc.d))
+	}
+	return w
+}
+
+// prepare follows the loading of a record's scales.
+func (w *weights) prepare() {
+	for h, m := range w.m {
+		switch {
+		case !w.f.min:
+			VMULPS(w.s.dwordOf(math.Float32bits(-float32(int(1)<<w.f.bias))), w.d[h], m)
+		case w.f.scale == "super16":
+			w.s.negate(m)
+		}
+	}
+}
+
+// column sets dst to column j of group g, whose bytes are v.
+func (w *weights) column(v reg.VecPhysical, g, j int, dst reg.VecPhysical) {
+	h := 0
+	if w.f.scale == "super16" {
+		h = g / 4
+	}
+	switch {
+	case w.f.signedOn(w.s):
 		VPSLLD(U8(24-8*j), v, dst)
 		VPSRAD(U8(24), dst, dst)
-		return
+	case j == 3:
+		VPSRLD(U8(24), v, dst)
+	default:
+		VPSLLD(U8(24-8*j), v, dst)
+		VPSRLD(U8(24), dst, dst)
 	}
-	VPSLLD(U8(24-8*j), v, dst)
-	VPSRLD(U8(24), dst, dst)
-	if f.bias >= 0 {
-		VPSUBD(s.dwordOf(1<<f.bias), dst, dst)
+	if w.subtract && !w.f.signedOn(w.s) {
+		VPSUBD(w.s.dwordOf(1<<w.f.bias), dst, dst)
+	}
+	VCVTDQ2PS(dst, dst)
+	if w.m != nil {
+		VFMADD213PS(w.m[h], w.d[h], dst)
+	} else {
+		VMULPS(w.d[h], dst, dst)
 	}
 }

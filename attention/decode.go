@@ -58,7 +58,7 @@ func (w *workspace) attendDecode(pool *kernels.Pool) {
 	w.weights = grow(w.weights, kept)
 	for i := range w.workers {
 		k := &w.workers[i]
-		k.q = grow(k.q, 2*kernels.GroupHeads*w.p.KeyDim)
+		k.q = grow(k.q, kernels.GroupHeads*w.p.KeyDim)
 		k.s = grow(k.s, kernels.GroupHeads*tileTokens*maxChunk)
 	}
 	pool.Run(len(w.decode), w.runDecode)
@@ -142,8 +142,8 @@ func (w *workspace) decodeChunk(worker, i int) {
 	for h0 := 0; h0 < w.group(); h0 += kernels.GroupHeads {
 		heads := min(kernels.GroupHeads, w.group()-h0)
 		q := w.seqs[d.seq].Q[(d.row*p.Heads+d.g*w.group()+h0)*p.KeyDim:]
-		kq, s := k.q[:kernels.QueryLen(l.elemK, heads, p.KeyDim)], k.s[:heads*tokens]
-		kernels.PackQuery(l.elemK, kq, q, heads, p.KeyDim, p.Scale)
+		kq, s := k.q[:heads*p.KeyDim], k.s[:heads*tokens]
+		kernels.PackQuery(kq, q, heads, p.KeyDim, p.Scale)
 		kernels.ScoreTiles(l.elemK, s, kq, l.keys, l.masks, heads, p.KeyDim)
 		if p.Softcap > 0 {
 			l.softcap(s, p.Softcap)

@@ -54,34 +54,18 @@ var plainAttn = attnOps{
 
 var attn = plainAttn
 
-// ScoreTiles writes q·k to s [heads][16·tiles], heads <= GroupHeads, for tiles of 16 keys. Tokens whose mask bit is 0
-// score -Inf, whatever their bytes are. q is packed by PackQuery; its scratch is overwritten.
+// ScoreTiles writes q·k to s [heads][16·tiles], heads <= GroupHeads, for tiles of 16 keys; q is [dim][heads] (PackQuery).
+// Tokens whose mask bit is 0 score -Inf, whatever their bytes are.
 func ScoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
 	wantLen("ScoreTiles", heads*TileTokens*len(masks), len(s))
-	wantLen("ScoreTiles", QueryLen(e, heads, dim), len(q))
+	wantLen("ScoreTiles", heads*dim, len(q))
 	wantLen("ScoreTiles", len(masks), len(keys))
 	attn.score(e, s, q, keys, masks, heads, dim)
 }
 
-// QueryLen is the length of a packed query for heads heads: float types take [dim][heads], quantised ones [heads][dim]
-// with as much scratch behind.
-func QueryLen(e KVElem, heads, dim int) int {
-	if e.Quantised() {
-		return 2 * heads * dim
-	}
-	return heads * dim
-}
-
-// PackQuery packs scale·q, q [heads][dim], for ScoreTiles on keys of a type.
-func PackQuery(e KVElem, dst, q []float32, heads, dim int, scale float32) {
-	wantLen("PackQuery", QueryLen(e, heads, dim), len(dst))
-	wantLen("PackQuery", heads*dim, len(q))
-	if e.Quantised() {
-		for i, x := range q[:heads*dim] {
-			dst[i] = x * scale
-		}
-		return
-	}
+// PackQuery writes scale·q, q [heads][dim], as [dim][heads].
+func PackQuery(dst, q []float32, heads, dim int, scale float32) {
+	wantLen("PackQuery", heads*dim, len(dst), len(q))
 	for h := range heads {
 		for i, x := range q[h*dim:][:dim] {
 			dst[i*heads+h] = x * scale

@@ -3,6 +3,8 @@
 package kernels
 
 import (
+	"sync"
+
 	"github.com/klauspost/cpuid/v2"
 
 	"terrace/internal/kernels/amd64/avx2"
@@ -95,6 +97,11 @@ func (a attnASM) ops() attnOps {
 				ref.Score(e, s, q, keys, masks, heads, dim)
 				return
 			}
+			if e.Quantised() {
+				scratch := queries.Get().(*[]float32)
+				defer queries.Put(scratch)
+				q = turn(scratch, q, heads, dim)
+			}
 			f(s, q, keys, masks, dim, ahead(e.KeyTileBytes(dim)))
 		},
 		weigh: func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
@@ -149,6 +156,25 @@ func (a attnASM) ops() attnOps {
 			a.columnSums[index(exact)](&s[0], len(m), &m[0], &sums[0])
 		},
 	}
+}
+
+// queries keeps scratch for the queries of quantised keys.
+var queries = sync.Pool{New: func() any { return new([]float32) }}
+
+// turn writes q [dim][heads] as [heads][dim] with as much room behind, which is what the kernels of quantised keys take:
+// they multiply a tile's scales into a copy.
+func turn(scratch *[]float32, q []float32, heads, dim int) []float32 {
+	n := heads * dim
+	if cap(*scratch) < 2*n {
+		*scratch = make([]float32, 2*n)
+	}
+	out := (*scratch)[:2*n]
+	for d := range dim {
+		for h := range heads {
+			out[h*dim+d] = q[d*heads+h]
+		}
+	}
+	return out
 }
 
 // ahead is how many tiles before its use a tile is fetched: 8 KiB cover the memory's latency and leave L1 to the rest.

@@ -2,19 +2,15 @@ package ref
 
 import "math"
 
-// Score writes q·k to s [heads][16·tiles]; q is [dim][heads], [heads][dim] for quantised keys. Tokens whose mask bit is 0 score -Inf.
+// Score writes q·k to s [heads][16·tiles]; q is [dim][heads]. Tokens whose mask bit is 0 score -Inf.
 func Score(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
 	for t, mask := range masks {
 		for h := range heads {
 			out := s[(h*len(masks)+t)*tile:][:tile]
 			clear(out)
 			for d := range dim {
-				at := d*heads + h
-				if e.Quantised() {
-					at = h*dim + d
-				}
 				for j := range out {
-					out[j] += q[at] * key(e, keys[t], d, j, dim)
+					out[j] += q[d*heads+h] * key(e, keys[t], d, j, dim)
 				}
 			}
 			for j := range out {

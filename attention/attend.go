@@ -14,19 +14,21 @@ type workspace struct {
 	seqs    []Seq
 	workers []worker
 
-	decode                                        []decodeTask
-	groups                                        []decodeGroup
-	partials                                      []float32
-	used                                          int       // numbers of partials in use
-	weights                                       []float32 // kept for Mass
-	prefill                                       []prefillTask
-	exact, bf16                                   bool
-	logSums                                       []float32 // [Heads][n] of each sequence with Mass: what scores are weighed against in a second pass
-	sumsAt                                        []int     // start of each sequence in logSums
-	mass                                          []massTask
-	bases                                         []int32
-	baseOf                                        []int // start of (seq, KV head) in bases
-	runDecode, runDecodeMass, runPrefill, runMass func(worker, i int)
+	decode                                                               []decodeTask
+	groups                                                               []decodeGroup
+	partials                                                             []float32
+	used                                                                 int       // numbers of partials in use
+	weights                                                              []float32 // kept for Mass
+	prefill                                                              []prefillTask
+	exact, bf16                                                          bool
+	logSums                                                              []float32 // [Heads][n] of each sequence with Mass: what scores are weighed against in a second pass
+	sumsAt                                                               []int     // start of each sequence in logSums
+	mass                                                                 []massTask
+	bases                                                                []int32
+	baseOf                                                               []int // start of (seq, KV head) in bases
+	sparse                                                               []sparseTask
+	sparseHeads                                                          []sparseHead
+	runDecode, runDecodeMass, runPrefill, runMass, runPrepare, runSparse func(worker, i int)
 }
 
 // worker is the scratch of one thread.
@@ -50,6 +52,7 @@ var workspaces = sync.Pool{New: func() any {
 	w := &workspace{}
 	w.runDecode, w.runDecodeMass = w.decodeChunk, w.decodeMass
 	w.runPrefill, w.runMass = w.prefillBlock, w.massBlock
+	w.runPrepare, w.runSparse = w.prepareSparse, w.sparseBlock
 	return w
 }}
 
@@ -59,6 +62,11 @@ var workspaces = sync.Pool{New: func() any {
 // sees no key gets zeros. It allocates nothing in steady state. Wrong shapes panic.
 func Attend(pool *kernels.Pool, ph kernels.Phase, p Params, seqs []Seq) {
 	p.check(seqs)
+	for i := range seqs {
+		if ph == kernels.Decode && seqs[i].Sparse != nil {
+			panic("attention: a prefill mask in the Decode phase")
+		}
+	}
 	w := workspaces.Get().(*workspace)
 	w.phase, w.p, w.seqs = ph, p, seqs
 	for len(w.workers) < pool.Threads() {
@@ -71,6 +79,7 @@ func Attend(pool *kernels.Pool, ph kernels.Phase, p Params, seqs []Seq) {
 		w.attendBlocked(pool)
 	}
 	w.seqs, w.p.Sinks = nil, nil
+	clear(w.sparseHeads)
 	for i := range w.workers {
 		w.workers[i].forget()
 	}

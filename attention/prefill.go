@@ -35,6 +35,9 @@ func (w *workspace) attendBlocked(pool *kernels.Pool) {
 		if s.Mass != nil {
 			sums += len(s.Pos) * w.p.Heads
 		}
+		if s.Sparse != nil {
+			continue
+		}
 		last := (len(s.Pos) - 1) / rows * rows
 		for from := last; from >= 0; from -= rows { // the longest first
 			for g := range s.Views {
@@ -47,6 +50,10 @@ func (w *workspace) attendBlocked(pool *kernels.Pool) {
 		w.workers[i].growBlocked(w, rows*w.group())
 	}
 	pool.Run(len(w.prefill), w.runPrefill)
+	if w.planSparse(); len(w.sparse) > 0 {
+		pool.Run(len(w.sparseHeads), w.runPrepare)
+		pool.Run(len(w.sparse), w.runSparse)
+	}
 	w.planMass()
 	if len(w.mass) > 0 {
 		pool.Run(len(w.mass), w.runMass)
@@ -67,7 +74,7 @@ func (w *workspace) panels() int { return (w.p.ValueDim + kernels.PanelCols - 1)
 func (w *workspace) outLen() int { return w.panels() * kernels.PanelCols }
 
 func (k *worker) growBlocked(w *workspace, rows int) {
-	rows = max(rows, subRows)
+	rows = max(rows, sparseRows)
 	k.out = grow(k.out, rows*w.outLen())
 	k.m, k.l, k.corr = grow(k.m, rows), grow(k.l, rows*tileTokens), grow(k.corr, subRows)
 	k.s = grow(k.s, max(subRows*blockTokens, kernels.GroupHeads*tileTokens*maxChunk))

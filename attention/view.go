@@ -54,7 +54,8 @@ type Seq struct {
 	// Select, where not nil, restricts each KV head to the tokens with these view-order numbers, in rising order; a nil
 	// entry is all of them. [KVHeads].
 	Select [][]int32
-	Mass   *Mass // nil unless weights are wanted
+	Sparse *Sparse // a prefill mask; nil = dense. Not for the Decode phase, nor with Mass or Select
+	Mass   *Mass   // nil unless weights are wanted
 }
 
 func (p *Params) check(seqs []Seq) {

@@ -105,16 +105,21 @@ func ReadV(l Layout, page []byte, slot int, dst []float32) {
 // Move copies the token of one slot to a slot of another (or the same) page, bit for bit. It says whether it could:
 // quantised keys share scales with their tile and cannot leave it one by one (whole tiles can: MoveTile).
 func Move(l Layout, dst []byte, dstSlot int, src []byte, srcSlot int) bool {
+	return l.MoveFrom(dst, dstSlot, l, src, srcSlot)
+}
+
+// MoveFrom is Move from a page of another layout, which may differ from l in its number of tokens only.
+func (l Layout) MoveFrom(dst []byte, dstSlot int, srcLayout Layout, src []byte, srcSlot int) bool {
 	if l.K.Quantised() {
 		return false
 	}
-	to, from := l.KTile(dst, dstSlot/Tile), l.KTile(src, srcSlot/Tile)
+	to, from := l.KTile(dst, dstSlot/Tile), srcLayout.KTile(src, srcSlot/Tile)
 	size := l.K.Bits() / 8
 	i, j := dstSlot%Tile*size, srcSlot%Tile*size
 	for d := 0; d < l.KeyDim*Tile*size; d += Tile * size {
 		copy(to[d+i:d+i+size], from[d+j:d+j+size])
 	}
-	copy(l.VRow(dst, dstSlot), l.VRow(src, srcSlot))
+	copy(l.VRow(dst, dstSlot), srcLayout.VRow(src, srcSlot))
 	return true
 }
 

@@ -3,6 +3,7 @@ package attention
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
@@ -172,8 +173,11 @@ func (w *workspace) sparseBlock(worker, i int) {
 	b.v = &s.Views[t.head/w.group()]
 	k.slots = b.v.touched(k.slots[:0], m, sh, rows, t.from, w.p.sees(rows[0]).low)
 	w.sparseWalk(b, func(slot, row int) uint16 {
-		if m.Dense || m.Block > 0 {
+		if m.Dense {
 			return 0xffff
+		}
+		if m.Block > 0 {
+			return m.blockMask(k.pos[slot*tileTokens:][:tileTokens], t.from/m.Block)
 		}
 		return sh.mask(k.pos[slot*tileTokens:][:tileTokens], b.slots[slot].mask == 0xffff, rows[row])
 	})
@@ -202,6 +206,22 @@ func (w *workspace) sparseWalk(b *blockWalk, mask func(slot, row int) uint16) {
 			b.weigh(r, n)
 		}
 	}
+}
+
+// blockMask has the bits of a tile's tokens that lie in the blocks of a row of the map; a tile that some row sees lies
+// in one block unless there are holes.
+func (m *HeadMask) blockMask(pos []int32, row int) uint16 {
+	size := int32(m.Block)
+	if pos[0]/size == pos[tileTokens-1]/size {
+		return 0xffff
+	}
+	var bits uint16
+	for j, at := range pos {
+		if _, found := slices.BinarySearch(m.Cols[m.Start[row]:m.Start[row+1]], at/size); found {
+			bits |= 1 << j
+		}
+	}
+	return bits
 }
 
 // mask has the bits of a tile's tokens that lie on a diagonal of the query's, and are not gathered columns (which then

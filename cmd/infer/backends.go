@@ -1,0 +1,6 @@
+package main
+
+// Backends besides the native one register themselves.
+import (
+	_ "terrace/model/gorgonia"
+)

@@ -1,0 +1,108 @@
+package gorgonia
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"terrace/attention"
+	"terrace/model"
+)
+
+// TestErf compares the operation that gorgonia lacks with the definition, and its use in GELU with x/2·(1+erf(x/√2)).
+func TestErf(t *testing.T) {
+	b := &backend{m: &model.Model{Config: model.Config{Act: model.GELU}}, weights: newWeights()}
+	x := []float32{-6, -1.5, -0.25, 0, 0.25, 1.5, 6, 30}
+	s := b.sheet()
+	y, err := s.run1(s.activate(s.in(matrix(2, 4, x))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range floats(y) {
+		want := float64(x[i]) / 2 * (1 + math.Erf(float64(x[i])/math.Sqrt2))
+		if math.Abs(float64(v)-want) > 1e-6*math.Max(1, math.Abs(want)) {
+			t.Errorf("gelu(%g) = %g, want %g", x[i], v, want)
+		}
+	}
+}
+
+// TestInputsAreNotChanged runs every kind of node over a weight and an input and compares them afterwards: gorgonia's
+// machine may compute in place.
+func TestInputsAreNotChanged(t *testing.T) {
+	b := &backend{m: &model.Model{Config: model.Config{Norm: model.LayerNorm, NormEps: 1e-5}}, weights: newWeights()}
+	x, w := matrix(2, 4, []float32{1, 2, 3, 4, 5, 6, 7, 9}), matrix(4, 4, []float32{1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3, 0, 1, 1, 1, 1})
+	before := append(slices.Clone(floats(x)), floats(w)...)
+	for range 2 {
+		s := b.sheet()
+		h := s.in(x)
+		n := s.norm(h, model.NormParams{})
+		y := s.softmax(s.reshape(s.matmul(s.reshape(n, 2, 4), s.in(w)), 4, 2))
+		if _, err := s.run(y, s.softcap(s.reshape(h, 4, 2), 3), s.add(h, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := append(slices.Clone(floats(x)), floats(w)...); !slices.Equal(before, after) || !slices.Equal(x.Shape(), []int{2, 4}) {
+		t.Errorf("inputs were %v, now %v of shape %v", before, after, x.Shape())
+	}
+}
+
+func TestRoute(t *testing.T) {
+	rows, weights := route([]float32{0.1, 0.5, 0.4, 0.3, 0.3, 0.4}, 2, 3, 2, true)
+	if want := [][]int{{1}, {0}, {0, 1}}; !slices.EqualFunc(rows, want, slices.Equal[[]int]) {
+		t.Errorf("rows %v, want %v (the first of equals)", rows, want)
+	}
+	for r, want := range map[int][2]float32{0: {0.5 / 0.9, 0.4 / 0.9}, 1: {0.3 / 0.7, 0.4 / 0.7}} {
+		first := weights[1]
+		if r == 1 {
+			first = weights[0]
+		}
+		if math.Abs(float64(first[0]-want[0])) > 1e-6 || math.Abs(float64(weights[2][r]-want[1])) > 1e-6 {
+			t.Errorf("row %d: weights %v and %v, want %v", r, first, weights[2], want)
+		}
+	}
+}
+
+// TestLogN checks that queries of a model with LogN grow with the logarithm of the position beyond the trained length, and
+// keys do not.
+func TestLogN(t *testing.T) {
+	m := &model.Model{Config: model.Config{KeyDim: 2, Layer: []model.LayerConfig{{Rope: -1}}, LogN: true, LogNAt: 8}}
+	b := &backend{m: m, weights: newWeights(), rotary: model.NewRotaryRows(&m.Config)}
+	p := &model.Pass{Pos: []int32{3, 63}}
+	for _, query := range []bool{true, false} {
+		s := b.sheet()
+		y, err := s.run1(s.turn(p, 0, s.in(matrix(2, 2, []float32{1, 2, 1, 2})), 1, model.NormParams{}, query))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []float32{1, 2, 1, 2}
+		if query {
+			want = []float32{1, 2, 2, 4} // log 64 / log 8 = 2
+		}
+		for i, v := range floats(y) {
+			if math.Abs(float64(v-want[i])) > 1e-6 {
+				t.Errorf("query %v: %v, want %v", query, floats(y), want)
+				break
+			}
+		}
+	}
+}
+
+// TestVisible checks the prefill masks: blocks, columns and diagonals.
+func TestVisible(t *testing.T) {
+	p := &attention.Params{Window: 40}
+	s := &attention.Seq{Pos: []int32{32, 33}, Sparse: &attention.Sparse{Heads: []attention.HeadMask{
+		{Vertical: []int32{0, 5}, Slash: []int32{0, 2}},
+		{Block: 16, Start: []int32{0, 2}, Cols: []int32{0, 2}},
+		{Dense: true},
+	}}}
+	for _, c := range []struct {
+		head, row int
+		key       int32
+		want      bool
+	}{{0, 0, 5, true}, {0, 0, 30, true}, {0, 0, 31, false}, {0, 1, 31, true}, {1, 0, 15, true}, {1, 0, 16, false}, {1, 1, 32, true},
+		{2, 0, 17, true}, {2, 0, 33, false}, {2, 1, -8, false}} {
+		if got := visible(p, s, c.head, c.row, c.key); got != c.want {
+			t.Errorf("head %d, row %d, key %d: %v, want %v", c.head, c.row, c.key, got, c.want)
+		}
+	}
+}

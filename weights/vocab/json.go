@@ -1,14 +1,10 @@
 package vocab
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"terrace/tokenizer"
 )
@@ -38,72 +34,6 @@ func parseObject(where string, data []byte) (object, error) {
 		return object{}, bad("%s: JSON: want an object at the top", where)
 	}
 	return object{where, m}, nil
-}
-
-func parseJSON(data []byte) (any, error) {
-	if !utf8.Valid(data) {
-		return nil, bad("JSON is not valid UTF-8")
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	v, err := parseValue(dec, 0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, bad("JSON: something follows the object")
-	}
-	return v, nil
-}
-
-func parseValue(dec *json.Decoder, depth int) (any, error) {
-	if depth > maxJSONDepth {
-		return nil, bad("JSON nests deeper than %d", maxJSONDepth)
-	}
-	tok, err := dec.Token()
-	if err != nil {
-		return nil, bad("JSON: %v", err)
-	}
-	switch tok {
-	case json.Delim('{'):
-		return parseMembers(dec, depth)
-	case json.Delim('['):
-		list := []any{}
-		for dec.More() {
-			v, err := parseValue(dec, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, v)
-		}
-		return list, closing(dec)
-	}
-	return tok, nil
-}
-
-func parseMembers(dec *json.Decoder, depth int) (any, error) {
-	m := map[string]any{}
-	for dec.More() {
-		tok, err := dec.Token()
-		if err != nil {
-			return nil, bad("JSON: %v", err)
-		}
-		name, _ := tok.(string)
-		if _, dup := m[name]; dup {
-			return nil, bad("JSON: duplicate key %.80q", name)
-		}
-		if m[name], err = parseValue(dec, depth+1); err != nil {
-			return nil, err
-		}
-	}
-	return m, closing(dec)
-}
-
-func closing(dec *json.Decoder) error {
-	if _, err := dec.Token(); err != nil {
-		return bad("JSON: %v", err)
-	}
-	return nil
 }
 
 // sub returns an object inside o; absent and null are ok = false.

@@ -94,7 +94,8 @@ func (c *cursor) measure(e *entry) {
 	e.size = size
 }
 
-// place checks where the tensors lie: aligned, inside the file, disjoint.
+// place checks where the tensors lie: aligned, inside the file, one behind the other without overlap or hole (a type or shape
+// that is not the one that was written shows there).
 func (c *cursor) place(h *header) {
 	for i := range h.entries {
 		e := &h.entries[i]
@@ -114,11 +115,19 @@ func (c *cursor) place(h *header) {
 		order[i] = &h.entries[i]
 	}
 	slices.SortFunc(order, func(a, b *entry) int { return cmp.Compare(a.start, b.start) })
-	for i := 1; i < len(order); i++ {
-		a, b := order[i-1], order[i]
-		if a.start+a.size > b.start {
-			c.failf("tensors %q and %q overlap: offset %d lies inside %d bytes at %d", a.name, b.name, b.offset, a.size, a.offset)
+	end := h.dataStart
+	for i, e := range order {
+		switch {
+		case e.start < end:
+			c.failf("tensors %q and %q overlap: offset %d lies inside %d bytes at %d", order[i-1].name, e.name, e.offset, order[i-1].size, order[i-1].offset)
+			return
+		case e.start > aligned(end, h.alignment):
+			c.failf("tensor %q: offset %d leaves a hole of %d bytes that no tensor owns", e.name, e.offset, e.start-end)
 			return
 		}
+		end = e.start + e.size
 	}
 }
+
+// aligned rounds up to a multiple of a power of two.
+func aligned(n, alignment int) int { return n + (-n & (alignment - 1)) }

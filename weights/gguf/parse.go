@@ -37,7 +37,7 @@ func parse(data []byte) (*header, error) {
 	h.alignment = c.alignment(h.meta)
 	c.entries(h, int(tensors))
 	if c.err == nil {
-		h.dataStart = c.at + (h.alignment-c.at%h.alignment)%h.alignment
+		h.dataStart = aligned(c.at, h.alignment)
 		c.place(h)
 	}
 	return h, c.err

@@ -174,6 +174,8 @@ func TestRefusals(t *testing.T) {
 		"size overflow 4D":  {append(tensor(start(3, 1, 0), "t", quant.F32, 0, 1<<20, 1<<20, 1<<20, 1<<20), room...), "overflow"},
 		"unaligned offset":  {append(tensor(start(3, 1, 0), "t", quant.F32, 8, 4), room...), "alignment"},
 		"past the end":      {append(tensor(start(3, 1, 0), "t", quant.F32, 1<<20, 4), room...), "past the end"},
+		"hole before":       {append(tensor(start(3, 1, 0), "t", quant.F32, 32, 4), room...), "hole"},
+		"hole between":      {append(tensor(tensor(start(3, 2, 0), "t", quant.F32, 0, 4), "u", quant.F32, 64, 4), room...), "hole"},
 		"inside padding":    {tensor(start(3, 1, 0), "t", quant.F32, 0, 4), "past the end"},
 		"same bytes":        {append(tensor(tensor(start(3, 2, 0), "t", quant.F32, 0, 4), "u", quant.F32, 0, 4), room...), "overlap"},
 	}

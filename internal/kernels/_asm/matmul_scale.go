@@ -58,39 +58,48 @@ func (s *simd) scaleRegs(f format) scales {
 // emitScales loads the scales of the record at the cursor; tmp is scratch. Mins of super-blocks come out negated in
 // "super32" and plain in "super16", as the callers add them.
 func (s *simd) emitScales(c *cursor, v scales, tmp reg.VecPhysical) {
+	for h := range v.d {
+		var m reg.VecPhysical
+		if c.f.min {
+			m = v.m[h]
+		}
+		s.emitScale(c, h, v.d[h], m, tmp)
+	}
+}
+
+// emitScale is emitScales for half h of the record.
+func (s *simd) emitScale(c *cursor, h int, d, m, tmp reg.VecPhysical) {
 	at := c.f.planeBytes()
 	switch c.f.scale {
 	case "f16":
-		s.halves(Mem{Base: c.halves, Disp: at}, v.d[0])
+		s.halves(Mem{Base: c.halves, Disp: at}, d)
 		if c.f.min {
-			s.halves(Mem{Base: c.halves, Disp: at + 32}, v.m[0])
+			s.halves(Mem{Base: c.halves, Disp: at + 32}, m)
 		}
 	case "e8":
-		VPMOVZXBD(Mem{Base: c.byts, Disp: at}, v.d[0])
-		VPSLLD(U8(23), v.d[0], v.d[0])
+		VPMOVZXBD(Mem{Base: c.byts, Disp: at}, d)
+		VPSLLD(U8(23), d, d)
 	case "super32":
-		s.superScale(c, at, 0, v.d[0], tmp)
+		s.superScale(c, at, 0, d, tmp)
 		if c.f.min {
-			s.superScale(c, at+16, 32, v.m[0], tmp)
-			s.negate(v.m[0])
+			s.superScale(c, at+16, 32, m, tmp)
+			s.negate(m)
 		}
 	case "super16":
-		for h := range 2 {
-			if !c.f.min {
-				s.superScale(c, at+16*h, 0, v.d[h], tmp)
-				continue
-			}
-			VPMOVZXBD(Mem{Base: c.byts, Disp: at + 16*h}, v.d[h])
-			VPSRLD(U8(4), v.d[h], v.m[h])
-			VPSLLD(U8(28), v.d[h], v.d[h])
-			VPSRLD(U8(28), v.d[h], v.d[h])
-			s.halves(Mem{Base: c.header}, tmp)
-			VCVTDQ2PS(v.d[h], v.d[h])
-			VMULPS(tmp, v.d[h], v.d[h])
-			s.halves(Mem{Base: c.header, Disp: 32}, tmp)
-			VCVTDQ2PS(v.m[h], v.m[h])
-			VMULPS(tmp, v.m[h], v.m[h])
+		if !c.f.min {
+			s.superScale(c, at+16*h, 0, d, tmp)
+			return
 		}
+		VPMOVZXBD(Mem{Base: c.byts, Disp: at + 16*h}, d)
+		VPSRLD(U8(4), d, m)
+		VPSLLD(U8(28), d, d)
+		VPSRLD(U8(28), d, d)
+		s.halves(Mem{Base: c.header}, tmp)
+		VCVTDQ2PS(d, d)
+		VMULPS(tmp, d, d)
+		s.halves(Mem{Base: c.header, Disp: 32}, tmp)
+		VCVTDQ2PS(m, m)
+		VMULPS(tmp, m, m)
 	}
 }
 
@@ -112,4 +121,28 @@ func (s *simd) negate(r reg.VecPhysical) {
 	} else {
 		VPXOR(s.dwordOf(1<<31), r, r)
 	}
+}
+
+// eachRecord emits the loop over a tile's records, with the super-blocks' headers; body emits the work on one.
+func (s *simd) eachRecord(c *cursor, left reg.Register, label string, body func()) {
+	if !c.f.super() {
+		Label("record" + label)
+		body()
+		c.advance(c.f.recordBytes())
+		DECQ(left)
+		JNZ(LabelRef("record" + label))
+		return
+	}
+	inner := GP64()
+	Label("super" + label)
+	MOVQ(c.halves, c.header)
+	c.advance(c.f.headerBytes())
+	MOVQ(U32(8), inner)
+	Label("record" + label)
+	body()
+	c.advance(c.f.recordBytes())
+	DECQ(inner)
+	JNZ(LabelRef("record" + label))
+	SUBQ(U8(8), left)
+	JNZ(LabelRef("super" + label))
 }

@@ -105,38 +105,22 @@ func (s *simd) unpackBF16(f format) {
 	values := s.weights(f, sc)
 	u := s.unpacker(f, t[0], t[1])
 	c := s.newCursor(f, base)
-	inner := GP64()
-	if f.super() {
-		Label("super")
-		MOVQ(c.halves, c.header)
-		c.advance(f.headerBytes())
-		MOVQ(U32(8), inner)
-	}
-	Label("record")
-	u.emit(Mem{Base: c.planes}, w)
-	s.emitScales(c, sc, t[0])
-	values.prepare()
-	for g, v := range w {
-		for j := range 4 {
-			values.column(v, g, j, t[j])
+	s.eachRecord(c, left, "", func() {
+		u.emit(Mem{Base: c.planes}, w)
+		s.emitScales(c, sc, t[0])
+		values.prepare()
+		for g, v := range w {
+			for j := range 4 {
+				values.column(v, g, j, t[j])
+			}
+			for p := range 2 {
+				pairsToBF16(t[2*p], t[2*p+1], t[2*p])
+				VPERMW(t[2*p], order, t[2*p])
+				VMOVDQU32(t[2*p], Mem{Base: panel, Disp: (2*g + p) * 64})
+			}
 		}
-		for p := range 2 {
-			pairsToBF16(t[2*p], t[2*p+1], t[2*p])
-			VPERMW(t[2*p], order, t[2*p])
-			VMOVDQU32(t[2*p], Mem{Base: panel, Disp: (2*g + p) * 64})
-		}
-	}
-	c.advance(f.recordBytes())
-	ADDQ(U32(2048), panel)
-	if f.super() {
-		DECQ(inner)
-		JNZ(LabelRef("record"))
-		SUBQ(U8(8), left)
-		JNZ(LabelRef("super"))
-	} else {
-		DECQ(left)
-		JNZ(LabelRef("record"))
-	}
+		ADDQ(U32(2048), panel)
+	})
 	VZEROUPPER()
 	RET()
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -50,35 +50,18 @@ func (s *simd) unpack(f format) {
 			c.rows8()
 			ADDQ(U8(32), panel)
 		}
-		super, record := fmt.Sprintf("super%d", pass), fmt.Sprintf("record%d", pass)
-		inner := GP64()
-		if f.super() {
-			Label(super)
-			MOVQ(c.halves, c.header)
-			c.advance(f.headerBytes())
-			MOVQ(U32(8), inner)
-		}
-		Label(record)
-		u.emit(Mem{Base: c.planes}, w)
-		s.emitScales(c, sc, t0)
-		values.prepare()
-		for g, v := range w {
-			for j := range 4 {
-				values.column(v, g, j, t0)
-				VMOVUPS(t0, Mem{Base: panel, Disp: (4*g + j) * 64})
+		s.eachRecord(c, left, strconv.Itoa(pass), func() {
+			u.emit(Mem{Base: c.planes}, w)
+			s.emitScales(c, sc, t0)
+			values.prepare()
+			for g, v := range w {
+				for j := range 4 {
+					values.column(v, g, j, t0)
+					VMOVUPS(t0, Mem{Base: panel, Disp: (4*g + j) * 64})
+				}
 			}
-		}
-		c.advance(f.recordBytes())
-		ADDQ(U32(32*64), panel)
-		if f.super() {
-			DECQ(inner)
-			JNZ(LabelRef(record))
-			SUBQ(U8(8), left)
-			JNZ(LabelRef(super))
-		} else {
-			DECQ(left)
-			JNZ(LabelRef(record))
-		}
+			ADDQ(U32(32*64), panel)
+		})
 	}
 	VZEROUPPER()
 	RET()

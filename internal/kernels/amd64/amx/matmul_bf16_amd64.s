@@ -312,8 +312,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+288, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+288, CX
 	DECQ      DX
 	JNZ       record
 	VZEROUPPER
@@ -681,8 +681,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+320, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+320, CX
 	DECQ      DX
 	JNZ       record
 	VZEROUPPER
@@ -1013,8 +1013,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+352, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+352, CX
 	DECQ      DX
 	JNZ       record
 	VZEROUPPER
@@ -1381,8 +1381,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+384, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+384, CX
 	DECQ      DX
 	JNZ       record
 	VZEROUPPER
@@ -1688,8 +1688,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+544, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+544, CX
 	DECQ      DX
 	JNZ       record
 	VZEROUPPER
@@ -2064,8 +2064,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+160, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+160, CX
 	DECQ      SI
 	JNZ       record
 	SUBQ      $0x08, DX
@@ -2447,8 +2447,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+224, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+224, CX
 	DECQ      SI
 	JNZ       record
 	SUBQ      $0x08, DX
@@ -2812,8 +2812,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+288, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+288, CX
 	DECQ      SI
 	JNZ       record
 	SUBQ      $0x08, DX
@@ -3158,8 +3158,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+352, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+352, CX
 	DECQ      SI
 	JNZ       record
 	SUBQ      $0x08, DX
@@ -3505,8 +3505,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+416, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+416, CX
 	DECQ      SI
 	JNZ       record
 	SUBQ      $0x08, DX
@@ -3867,8 +3867,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+288, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+288, CX
 	DECQ      DX
 	JNZ       record
 	VZEROUPPER
@@ -4217,8 +4217,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+272, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+272, CX
 	DECQ      SI
 	JNZ       record
 	SUBQ      $0x08, DX
@@ -4593,8 +4593,8 @@ record:
 	BYTE      $0xd2
 	VPERMW    Z10, Z12, Z10
 	VMOVDQU32 Z10, 960(AX)
-	ADDQ      $+272, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+272, CX
 	DECQ      DX
 	JNZ       record
 	VZEROUPPER

@@ -28,11 +28,17 @@ func DotQ5_0x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records
 // DotQ5_0x2 multiplies a Q5_0 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotQ5_0x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
+// DotQ5_0x4 multiplies a Q5_0 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotQ5_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
 // DotQ5_1x1 multiplies a Q5_1 tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotQ5_1x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotQ5_1x2 multiplies a Q5_1 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotQ5_1x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotQ5_1x4 multiplies a Q5_1 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotQ5_1x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotQ8_0x1 multiplies a Q8_0 tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotQ8_0x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
@@ -40,14 +46,26 @@ func DotQ8_0x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records
 // DotQ8_0x2 multiplies a Q8_0 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotQ8_0x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
+// DotQ8_0x4 multiplies a Q8_0 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotQ8_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
 // DotQ2_Kx1 multiplies a Q2_K tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotQ2_Kx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotQ2_Kx2 multiplies a Q2_K tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotQ2_Kx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotQ2_Kx4 multiplies a Q2_K tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotQ2_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotQ3_Kx1 multiplies a Q3_K tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotQ3_Kx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotQ3_Kx2 multiplies a Q3_K tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotQ3_Kx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotQ3_Kx4 multiplies a Q3_K tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotQ3_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotQ4_Kx1 multiplies a Q4_K tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotQ4_Kx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
@@ -64,11 +82,17 @@ func DotQ5_Kx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records
 // DotQ5_Kx2 multiplies a Q5_K tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotQ5_Kx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
+// DotQ5_Kx4 multiplies a Q5_K tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotQ5_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
 // DotQ6_Kx1 multiplies a Q6_K tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotQ6_Kx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotQ6_Kx2 multiplies a Q6_K tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotQ6_Kx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotQ6_Kx4 multiplies a Q6_K tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotQ6_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotIQ4_NLx1 multiplies a IQ4_NL tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotIQ4_NLx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
@@ -76,14 +100,23 @@ func DotIQ4_NLx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, recor
 // DotIQ4_NLx2 multiplies a IQ4_NL tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotIQ4_NLx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
+// DotIQ4_NLx4 multiplies a IQ4_NL tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotIQ4_NLx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
 // DotIQ4_XSx1 multiplies a IQ4_XS tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotIQ4_XSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotIQ4_XSx2 multiplies a IQ4_XS tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotIQ4_XSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
+// DotIQ4_XSx4 multiplies a IQ4_XS tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotIQ4_XSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
 // DotMXFP4x1 multiplies a MXFP4 tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotMXFP4x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
 // DotMXFP4x2 multiplies a MXFP4 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 func DotMXFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotMXFP4x4 multiplies a MXFP4 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotMXFP4x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)

@@ -187,10 +187,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+288, CX
 	ADDQ        $+288, DX
 	ADDQ        $+288, SI
-	ADDQ        $0x00000800, AX
 	DECQ        BX
 	JNZ         record0
 	MOVQ        panel+0(FP), AX
@@ -377,10 +377,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+288, CX
 	ADDQ        $+288, DX
 	ADDQ        $+288, SI
-	ADDQ        $0x00000800, AX
 	DECQ        BX
 	JNZ         record1
 	VZEROUPPER
@@ -589,10 +589,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+320, CX
 	ADDQ        $+320, DX
 	ADDQ        $+320, SI
-	ADDQ        $0x00000800, AX
 	DECQ        BX
 	JNZ         record0
 	MOVQ        panel+0(FP), AX
@@ -779,10 +779,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+320, CX
 	ADDQ        $+320, DX
 	ADDQ        $+320, SI
-	ADDQ        $0x00000800, AX
 	DECQ        BX
 	JNZ         record1
 	VZEROUPPER
@@ -996,10 +996,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+352, CX
 	ADDQ        $+352, DX
 	ADDQ        $+352, SI
-	ADDQ        $0x00000800, AX
 	DECQ        BX
 	JNZ         record0
 	MOVQ        panel+0(FP), AX
@@ -1211,10 +1211,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+352, CX
 	ADDQ        $+352, DX
 	ADDQ        $+352, SI
-	ADDQ        $0x00000800, AX
 	DECQ        BX
 	JNZ         record1
 	VZEROUPPER
@@ -1448,10 +1448,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+384, CX
 	ADDQ        $+384, DX
 	ADDQ        $+384, SI
-	ADDQ        $0x00000800, AX
 	DECQ        BX
 	JNZ         record0
 	MOVQ        panel+0(FP), AX
@@ -1663,10 +1663,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+384, CX
 	ADDQ        $+384, DX
 	ADDQ        $+384, SI
-	ADDQ        $0x00000800, AX
 	DECQ        BX
 	JNZ         record1
 	VZEROUPPER
@@ -1854,10 +1854,10 @@ record0:
 	VCVTDQ2PS Y8, Y8
 	VMULPS    Y10, Y8, Y8
 	VMOVUPS   Y8, 1984(AX)
+	ADDQ      $0x00000800, AX
 	ADDQ      $+544, CX
 	ADDQ      $+544, DX
 	ADDQ      $+544, SI
-	ADDQ      $0x00000800, AX
 	DECQ      BX
 	JNZ       record0
 	MOVQ      panel+0(FP), AX
@@ -2043,10 +2043,10 @@ record1:
 	VCVTDQ2PS Y8, Y8
 	VMULPS    Y10, Y8, Y8
 	VMOVUPS   Y8, 1984(AX)
+	ADDQ      $0x00000800, AX
 	ADDQ      $+544, CX
 	ADDQ      $+544, DX
 	ADDQ      $+544, SI
-	ADDQ      $0x00000800, AX
 	DECQ      BX
 	JNZ       record1
 	VZEROUPPER
@@ -2273,10 +2273,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y13, Y11, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+160, CX
 	ADDQ        $+160, DX
 	ADDQ        $+160, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -2493,10 +2493,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y13, Y11, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+160, CX
 	ADDQ        $+160, DX
 	ADDQ        $+160, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record1
 	SUBQ        $0x08, BX
@@ -2748,10 +2748,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y13, Y11, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+224, CX
 	ADDQ        $+224, DX
 	ADDQ        $+224, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -2981,10 +2981,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y13, Y11, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+224, CX
 	ADDQ        $+224, DX
 	ADDQ        $+224, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record1
 	SUBQ        $0x08, BX
@@ -3210,10 +3210,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+288, CX
 	ADDQ        $+288, DX
 	ADDQ        $+288, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -3417,10 +3417,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+288, CX
 	ADDQ        $+288, DX
 	ADDQ        $+288, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record1
 	SUBQ        $0x08, BX
@@ -3651,10 +3651,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+352, CX
 	ADDQ        $+352, DX
 	ADDQ        $+352, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -3883,10 +3883,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y11, Y10, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+352, CX
 	ADDQ        $+352, DX
 	ADDQ        $+352, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record1
 	SUBQ        $0x08, BX
@@ -4119,10 +4119,10 @@ record0:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y13, Y11, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+416, CX
 	ADDQ        $+416, DX
 	ADDQ        $+416, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -4353,10 +4353,10 @@ record1:
 	VCVTDQ2PS   Y8, Y8
 	VFMADD213PS Y13, Y11, Y8
 	VMOVUPS     Y8, 1984(AX)
+	ADDQ        $0x00000800, AX
 	ADDQ        $+416, CX
 	ADDQ        $+416, DX
 	ADDQ        $+416, SI
-	ADDQ        $0x00000800, AX
 	DECQ        R8
 	JNZ         record1
 	SUBQ        $0x08, BX
@@ -4583,10 +4583,10 @@ record0:
 	VCVTDQ2PS Y8, Y8
 	VMULPS    Y10, Y8, Y8
 	VMOVUPS   Y8, 1984(AX)
+	ADDQ      $0x00000800, AX
 	ADDQ      $+288, CX
 	ADDQ      $+288, DX
 	ADDQ      $+288, SI
-	ADDQ      $0x00000800, AX
 	DECQ      BX
 	JNZ       record0
 	MOVQ      panel+0(FP), AX
@@ -4789,10 +4789,10 @@ record1:
 	VCVTDQ2PS Y8, Y8
 	VMULPS    Y10, Y8, Y8
 	VMOVUPS   Y8, 1984(AX)
+	ADDQ      $0x00000800, AX
 	ADDQ      $+288, CX
 	ADDQ      $+288, DX
 	ADDQ      $+288, SI
-	ADDQ      $0x00000800, AX
 	DECQ      BX
 	JNZ       record1
 	VZEROUPPER
@@ -5018,10 +5018,10 @@ record0:
 	VCVTDQ2PS Y8, Y8
 	VMULPS    Y10, Y8, Y8
 	VMOVUPS   Y8, 1984(AX)
+	ADDQ      $0x00000800, AX
 	ADDQ      $+272, CX
 	ADDQ      $+272, DX
 	ADDQ      $+272, SI
-	ADDQ      $0x00000800, AX
 	DECQ      R8
 	JNZ       record0
 	SUBQ      $0x08, BX
@@ -5237,10 +5237,10 @@ record1:
 	VCVTDQ2PS Y8, Y8
 	VMULPS    Y10, Y8, Y8
 	VMOVUPS   Y8, 1984(AX)
+	ADDQ      $0x00000800, AX
 	ADDQ      $+272, CX
 	ADDQ      $+272, DX
 	ADDQ      $+272, SI
-	ADDQ      $0x00000800, AX
 	DECQ      R8
 	JNZ       record1
 	SUBQ      $0x08, BX
@@ -5458,10 +5458,10 @@ record0:
 	VCVTDQ2PS Y8, Y8
 	VMULPS    Y10, Y8, Y8
 	VMOVUPS   Y8, 1984(AX)
+	ADDQ      $0x00000800, AX
 	ADDQ      $+272, CX
 	ADDQ      $+272, DX
 	ADDQ      $+272, SI
-	ADDQ      $0x00000800, AX
 	DECQ      BX
 	JNZ       record0
 	MOVQ      panel+0(FP), AX
@@ -5665,10 +5665,10 @@ record1:
 	VCVTDQ2PS Y8, Y8
 	VMULPS    Y10, Y8, Y8
 	VMOVUPS   Y8, 1984(AX)
+	ADDQ      $0x00000800, AX
 	ADDQ      $+272, CX
 	ADDQ      $+272, DX
 	ADDQ      $+272, SI
-	ADDQ      $0x00000800, AX
 	DECQ      BX
 	JNZ       record1
 	VZEROUPPER

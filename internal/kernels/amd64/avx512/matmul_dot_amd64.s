@@ -12,8 +12,8 @@ TEXT ·DotQ4_0x1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z13
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z12
 
 record0:
 	PREFETCHT0    2048(CX)
@@ -22,21 +22,21 @@ record0:
 	PREFETCHT0    2240(CX)
 	PREFETCHT0    2304(CX)
 	VMOVDQU32     (CX), Z5
-	VPANDD        Z13, Z5, Z1
+	VPANDD        Z12, Z5, Z1
 	VPSRLW        $0x04, Z5, Z5
-	VPANDD        Z13, Z5, Z5
+	VPANDD        Z12, Z5, Z5
 	VMOVDQU32     64(CX), Z6
-	VPANDD        Z13, Z6, Z2
+	VPANDD        Z12, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z13, Z6, Z6
+	VPANDD        Z12, Z6, Z6
 	VMOVDQU32     128(CX), Z7
-	VPANDD        Z13, Z7, Z3
+	VPANDD        Z12, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z13, Z7, Z7
+	VPANDD        Z12, Z7, Z7
 	VMOVDQU32     192(CX), Z8
-	VPANDD        Z13, Z8, Z4
+	VPANDD        Z12, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z13, Z8, Z8
+	VPANDD        Z12, Z8, Z8
 	VCVTPH2PS     256(CX), Z11
 	VPSLLD.BCST   $0x03, 40(DX), Z9
 	VPDPBUSD.BCST (DX), Z1, Z9
@@ -50,8 +50,8 @@ record0:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   32(DX), Z9, Z9
 	VFMADD231PS   Z11, Z9, Z0
-	ADDQ          $+288, CX
 	ADDQ          $0x00000034, DX
+	ADDQ          $+288, CX
 	DECQ          BX
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -84,9 +84,9 @@ TEXT ·DotQ4_0x2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z14
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z13
 
 record0:
 	PREFETCHT0    2048(DX)
@@ -95,48 +95,48 @@ record0:
 	PREFETCHT0    2240(DX)
 	PREFETCHT0    2304(DX)
 	VMOVDQU32     (DX), Z6
-	VPANDD        Z14, Z6, Z2
+	VPANDD        Z13, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z14, Z6, Z6
+	VPANDD        Z13, Z6, Z6
 	VMOVDQU32     64(DX), Z7
-	VPANDD        Z14, Z7, Z3
+	VPANDD        Z13, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z14, Z7, Z7
+	VPANDD        Z13, Z7, Z7
 	VMOVDQU32     128(DX), Z8
-	VPANDD        Z14, Z8, Z4
+	VPANDD        Z13, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z14, Z8, Z8
+	VPANDD        Z13, Z8, Z8
 	VMOVDQU32     192(DX), Z9
-	VPANDD        Z14, Z9, Z5
+	VPANDD        Z13, Z9, Z5
 	VPSRLW        $0x04, Z9, Z9
-	VPANDD        Z14, Z9, Z9
+	VPANDD        Z13, Z9, Z9
 	VCVTPH2PS     256(DX), Z12
 	VPSLLD.BCST   $0x03, 80(BX), Z10
+	VPSLLD.BCST   $0x03, 84(BX), Z11
 	VPDPBUSD.BCST (BX), Z2, Z10
+	VPDPBUSD.BCST 32(BX), Z2, Z11
 	VPDPBUSD.BCST 4(BX), Z3, Z10
+	VPDPBUSD.BCST 36(BX), Z3, Z11
 	VPDPBUSD.BCST 8(BX), Z4, Z10
+	VPDPBUSD.BCST 40(BX), Z4, Z11
 	VPDPBUSD.BCST 12(BX), Z5, Z10
+	VPDPBUSD.BCST 44(BX), Z5, Z11
 	VPDPBUSD.BCST 16(BX), Z6, Z10
+	VPDPBUSD.BCST 48(BX), Z6, Z11
 	VPDPBUSD.BCST 20(BX), Z7, Z10
+	VPDPBUSD.BCST 52(BX), Z7, Z11
 	VPDPBUSD.BCST 24(BX), Z8, Z10
+	VPDPBUSD.BCST 56(BX), Z8, Z11
 	VPDPBUSD.BCST 28(BX), Z9, Z10
+	VPDPBUSD.BCST 60(BX), Z9, Z11
 	VCVTDQ2PS     Z10, Z10
 	VMULPS.BCST   64(BX), Z10, Z10
 	VFMADD231PS   Z12, Z10, Z0
-	VPSLLD.BCST   $0x03, 84(BX), Z10
-	VPDPBUSD.BCST 32(BX), Z2, Z10
-	VPDPBUSD.BCST 36(BX), Z3, Z10
-	VPDPBUSD.BCST 40(BX), Z4, Z10
-	VPDPBUSD.BCST 44(BX), Z5, Z10
-	VPDPBUSD.BCST 48(BX), Z6, Z10
-	VPDPBUSD.BCST 52(BX), Z7, Z10
-	VPDPBUSD.BCST 56(BX), Z8, Z10
-	VPDPBUSD.BCST 60(BX), Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VMULPS.BCST   68(BX), Z10, Z10
-	VFMADD231PS   Z12, Z10, Z1
-	ADDQ          $+288, DX
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   68(BX), Z11, Z11
+	VFMADD231PS   Z12, Z11, Z1
 	ADDQ          $0x00000068, BX
+	ADDQ          $+288, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -153,11 +153,11 @@ TEXT ·DotQ4_0x4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z15
 
 record0:
 	VMOVDQU32     (DX), Z8
@@ -225,8 +225,8 @@ record0:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   140(BX), Z13, Z13
 	VFMADD231PS   Z14, Z13, Z3
-	ADDQ          $+288, DX
 	ADDQ          $0x000000d0, BX
+	ADDQ          $+288, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -247,7 +247,6 @@ TEXT ·DotQ4_0x8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z19
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -256,6 +255,7 @@ TEXT ·DotQ4_0x8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z19
 
 record0:
 	VMOVDQU32     (DX), Z12
@@ -371,8 +371,8 @@ record0:
 	VCVTDQ2PS     Z17, Z17
 	VMULPS.BCST   284(BX), Z17, Z17
 	VFMADD231PS   Z18, Z17, Z7
-	ADDQ          $+288, DX
 	ADDQ          $0x000001a0, BX
+	ADDQ          $+288, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -401,7 +401,6 @@ TEXT ·DotQ4_0x16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z27
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -418,6 +417,7 @@ TEXT ·DotQ4_0x16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z27
 
 record0:
 	VMOVDQU32     (DX), Z20
@@ -629,8 +629,8 @@ record0:
 	VCVTDQ2PS     Z25, Z25
 	VMULPS.BCST   572(BX), Z25, Z25
 	VFMADD231PS   Z26, Z25, Z15
-	ADDQ          $+288, DX
 	ADDQ          $0x00000340, BX
+	ADDQ          $+288, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -675,8 +675,8 @@ TEXT ·DotQ4_1x1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z14
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z13
 
 record0:
 	PREFETCHT0       2048(CX)
@@ -685,21 +685,21 @@ record0:
 	PREFETCHT0       2240(CX)
 	PREFETCHT0       2304(CX)
 	VMOVDQU32        (CX), Z5
-	VPANDD           Z14, Z5, Z1
+	VPANDD           Z13, Z5, Z1
 	VPSRLW           $0x04, Z5, Z5
-	VPANDD           Z14, Z5, Z5
+	VPANDD           Z13, Z5, Z5
 	VMOVDQU32        64(CX), Z6
-	VPANDD           Z14, Z6, Z2
+	VPANDD           Z13, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z14, Z6, Z6
+	VPANDD           Z13, Z6, Z6
 	VMOVDQU32        128(CX), Z7
-	VPANDD           Z14, Z7, Z3
+	VPANDD           Z13, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z14, Z7, Z7
+	VPANDD           Z13, Z7, Z7
 	VMOVDQU32        192(CX), Z8
-	VPANDD           Z14, Z8, Z4
+	VPANDD           Z13, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z14, Z8, Z8
+	VPANDD           Z13, Z8, Z8
 	VCVTPH2PS        256(CX), Z11
 	VCVTPH2PS        288(CX), Z12
 	VPXORD           Z9, Z9, Z9
@@ -715,8 +715,8 @@ record0:
 	VMULPS.BCST      32(DX), Z9, Z9
 	VFMADD231PS      Z11, Z9, Z0
 	VFMADD231PS.BCST 36(DX), Z12, Z0
-	ADDQ             $+320, CX
 	ADDQ             $0x00000034, DX
+	ADDQ             $+320, CX
 	DECQ             BX
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -731,9 +731,9 @@ TEXT ·DotQ4_1x2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z14
 
 record0:
 	PREFETCHT0       2048(DX)
@@ -742,51 +742,51 @@ record0:
 	PREFETCHT0       2240(DX)
 	PREFETCHT0       2304(DX)
 	VMOVDQU32        (DX), Z6
-	VPANDD           Z15, Z6, Z2
+	VPANDD           Z14, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z15, Z6, Z6
+	VPANDD           Z14, Z6, Z6
 	VMOVDQU32        64(DX), Z7
-	VPANDD           Z15, Z7, Z3
+	VPANDD           Z14, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z15, Z7, Z7
+	VPANDD           Z14, Z7, Z7
 	VMOVDQU32        128(DX), Z8
-	VPANDD           Z15, Z8, Z4
+	VPANDD           Z14, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z15, Z8, Z8
+	VPANDD           Z14, Z8, Z8
 	VMOVDQU32        192(DX), Z9
-	VPANDD           Z15, Z9, Z5
+	VPANDD           Z14, Z9, Z5
 	VPSRLW           $0x04, Z9, Z9
-	VPANDD           Z15, Z9, Z9
+	VPANDD           Z14, Z9, Z9
 	VCVTPH2PS        256(DX), Z12
 	VCVTPH2PS        288(DX), Z13
 	VPXORD           Z10, Z10, Z10
+	VPXORD           Z11, Z11, Z11
 	VPDPBUSD.BCST    (BX), Z2, Z10
+	VPDPBUSD.BCST    32(BX), Z2, Z11
 	VPDPBUSD.BCST    4(BX), Z3, Z10
+	VPDPBUSD.BCST    36(BX), Z3, Z11
 	VPDPBUSD.BCST    8(BX), Z4, Z10
+	VPDPBUSD.BCST    40(BX), Z4, Z11
 	VPDPBUSD.BCST    12(BX), Z5, Z10
+	VPDPBUSD.BCST    44(BX), Z5, Z11
 	VPDPBUSD.BCST    16(BX), Z6, Z10
+	VPDPBUSD.BCST    48(BX), Z6, Z11
 	VPDPBUSD.BCST    20(BX), Z7, Z10
+	VPDPBUSD.BCST    52(BX), Z7, Z11
 	VPDPBUSD.BCST    24(BX), Z8, Z10
+	VPDPBUSD.BCST    56(BX), Z8, Z11
 	VPDPBUSD.BCST    28(BX), Z9, Z10
+	VPDPBUSD.BCST    60(BX), Z9, Z11
 	VCVTDQ2PS        Z10, Z10
 	VMULPS.BCST      64(BX), Z10, Z10
 	VFMADD231PS      Z12, Z10, Z0
 	VFMADD231PS.BCST 72(BX), Z13, Z0
-	VPXORD           Z10, Z10, Z10
-	VPDPBUSD.BCST    32(BX), Z2, Z10
-	VPDPBUSD.BCST    36(BX), Z3, Z10
-	VPDPBUSD.BCST    40(BX), Z4, Z10
-	VPDPBUSD.BCST    44(BX), Z5, Z10
-	VPDPBUSD.BCST    48(BX), Z6, Z10
-	VPDPBUSD.BCST    52(BX), Z7, Z10
-	VPDPBUSD.BCST    56(BX), Z8, Z10
-	VPDPBUSD.BCST    60(BX), Z9, Z10
-	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      68(BX), Z10, Z10
-	VFMADD231PS      Z12, Z10, Z1
+	VCVTDQ2PS        Z11, Z11
+	VMULPS.BCST      68(BX), Z11, Z11
+	VFMADD231PS      Z12, Z11, Z1
 	VFMADD231PS.BCST 76(BX), Z13, Z1
-	ADDQ             $+320, DX
 	ADDQ             $0x00000068, BX
+	ADDQ             $+320, DX
 	DECQ             SI
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -803,11 +803,11 @@ TEXT ·DotQ4_1x4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z16
 
 record0:
 	VMOVDQU32        (DX), Z8
@@ -880,8 +880,8 @@ record0:
 	VMULPS.BCST      140(BX), Z13, Z13
 	VFMADD231PS      Z14, Z13, Z3
 	VFMADD231PS.BCST 156(BX), Z15, Z3
-	ADDQ             $+320, DX
 	ADDQ             $0x000000d0, BX
+	ADDQ             $+320, DX
 	DECQ             SI
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -902,7 +902,6 @@ TEXT ·DotQ4_1x8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z20
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -911,6 +910,7 @@ TEXT ·DotQ4_1x8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z20
 
 record0:
 	VMOVDQU32        (DX), Z12
@@ -1035,8 +1035,8 @@ record0:
 	VMULPS.BCST      284(BX), Z17, Z17
 	VFMADD231PS      Z18, Z17, Z7
 	VFMADD231PS.BCST 316(BX), Z19, Z7
-	ADDQ             $+320, DX
 	ADDQ             $0x000001a0, BX
+	ADDQ             $+320, DX
 	DECQ             SI
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -1065,7 +1065,6 @@ TEXT ·DotQ4_1x16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z28
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -1082,6 +1081,7 @@ TEXT ·DotQ4_1x16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z28
 
 record0:
 	VMOVDQU32        (DX), Z20
@@ -1310,8 +1310,8 @@ record0:
 	VMULPS.BCST      572(BX), Z25, Z25
 	VFMADD231PS      Z26, Z25, Z15
 	VFMADD231PS.BCST 636(BX), Z27, Z15
-	ADDQ             $+320, DX
 	ADDQ             $0x00000340, BX
+	ADDQ             $+320, DX
 	DECQ             SI
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -1356,9 +1356,9 @@ TEXT ·DotQ5_0x1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z13
-	VMOVDQU32 bytes10<>+0(SB), Z14
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z12
+	VMOVDQU32 bytes10<>+0(SB), Z13
 
 record0:
 	PREFETCHT0    2048(CX)
@@ -1368,37 +1368,37 @@ record0:
 	PREFETCHT0    2304(CX)
 	PREFETCHT0    2368(CX)
 	VMOVDQU32     (CX), Z5
-	VPANDD        Z13, Z5, Z1
+	VPANDD        Z12, Z5, Z1
 	VPSRLW        $0x04, Z5, Z5
-	VPANDD        Z13, Z5, Z5
+	VPANDD        Z12, Z5, Z5
 	VMOVDQU32     64(CX), Z6
-	VPANDD        Z13, Z6, Z2
+	VPANDD        Z12, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z13, Z6, Z6
+	VPANDD        Z12, Z6, Z6
 	VMOVDQU32     128(CX), Z7
-	VPANDD        Z13, Z7, Z3
+	VPANDD        Z12, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z13, Z7, Z7
+	VPANDD        Z12, Z7, Z7
 	VMOVDQU32     192(CX), Z8
-	VPANDD        Z13, Z8, Z4
+	VPANDD        Z12, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z13, Z8, Z8
+	VPANDD        Z12, Z8, Z8
 	VMOVDQU32     256(CX), Z9
 	VPSLLW        $0x04, Z9, Z10
-	VPTERNLOGD    $0xf8, Z14, Z10, Z1
+	VPTERNLOGD    $0xf8, Z13, Z10, Z1
 	VPSLLW        $0x03, Z9, Z10
-	VPTERNLOGD    $0xf8, Z14, Z10, Z2
+	VPTERNLOGD    $0xf8, Z13, Z10, Z2
 	VPSLLW        $0x02, Z9, Z10
-	VPTERNLOGD    $0xf8, Z14, Z10, Z3
+	VPTERNLOGD    $0xf8, Z13, Z10, Z3
 	VPSLLW        $0x01, Z9, Z10
-	VPTERNLOGD    $0xf8, Z14, Z10, Z4
-	VPTERNLOGD    $0xf8, Z14, Z9, Z5
+	VPTERNLOGD    $0xf8, Z13, Z10, Z4
+	VPTERNLOGD    $0xf8, Z13, Z9, Z5
 	VPSRLW        $0x01, Z9, Z10
-	VPTERNLOGD    $0xf8, Z14, Z10, Z6
+	VPTERNLOGD    $0xf8, Z13, Z10, Z6
 	VPSRLW        $0x02, Z9, Z10
-	VPTERNLOGD    $0xf8, Z14, Z10, Z7
+	VPTERNLOGD    $0xf8, Z13, Z10, Z7
 	VPSRLW        $0x03, Z9, Z10
-	VPTERNLOGD    $0xf8, Z14, Z10, Z8
+	VPTERNLOGD    $0xf8, Z13, Z10, Z8
 	VCVTPH2PS     320(CX), Z11
 	VPSLLD.BCST   $0x04, 40(DX), Z9
 	VPDPBUSD.BCST (DX), Z1, Z9
@@ -1412,8 +1412,8 @@ record0:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   32(DX), Z9, Z9
 	VFMADD231PS   Z11, Z9, Z0
-	ADDQ          $+352, CX
 	ADDQ          $0x00000034, DX
+	ADDQ          $+352, CX
 	DECQ          BX
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -1446,10 +1446,10 @@ TEXT ·DotQ5_0x2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z14
-	VMOVDQU32 bytes10<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z13
+	VMOVDQU32 bytes10<>+0(SB), Z14
 
 record0:
 	PREFETCHT0    2048(DX)
@@ -1459,64 +1459,64 @@ record0:
 	PREFETCHT0    2304(DX)
 	PREFETCHT0    2368(DX)
 	VMOVDQU32     (DX), Z6
-	VPANDD        Z14, Z6, Z2
+	VPANDD        Z13, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z14, Z6, Z6
+	VPANDD        Z13, Z6, Z6
 	VMOVDQU32     64(DX), Z7
-	VPANDD        Z14, Z7, Z3
+	VPANDD        Z13, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z14, Z7, Z7
+	VPANDD        Z13, Z7, Z7
 	VMOVDQU32     128(DX), Z8
-	VPANDD        Z14, Z8, Z4
+	VPANDD        Z13, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z14, Z8, Z8
+	VPANDD        Z13, Z8, Z8
 	VMOVDQU32     192(DX), Z9
-	VPANDD        Z14, Z9, Z5
+	VPANDD        Z13, Z9, Z5
 	VPSRLW        $0x04, Z9, Z9
-	VPANDD        Z14, Z9, Z9
+	VPANDD        Z13, Z9, Z9
 	VMOVDQU32     256(DX), Z10
 	VPSLLW        $0x04, Z10, Z11
-	VPTERNLOGD    $0xf8, Z15, Z11, Z2
+	VPTERNLOGD    $0xf8, Z14, Z11, Z2
 	VPSLLW        $0x03, Z10, Z11
-	VPTERNLOGD    $0xf8, Z15, Z11, Z3
+	VPTERNLOGD    $0xf8, Z14, Z11, Z3
 	VPSLLW        $0x02, Z10, Z11
-	VPTERNLOGD    $0xf8, Z15, Z11, Z4
+	VPTERNLOGD    $0xf8, Z14, Z11, Z4
 	VPSLLW        $0x01, Z10, Z11
-	VPTERNLOGD    $0xf8, Z15, Z11, Z5
-	VPTERNLOGD    $0xf8, Z15, Z10, Z6
+	VPTERNLOGD    $0xf8, Z14, Z11, Z5
+	VPTERNLOGD    $0xf8, Z14, Z10, Z6
 	VPSRLW        $0x01, Z10, Z11
-	VPTERNLOGD    $0xf8, Z15, Z11, Z7
+	VPTERNLOGD    $0xf8, Z14, Z11, Z7
 	VPSRLW        $0x02, Z10, Z11
-	VPTERNLOGD    $0xf8, Z15, Z11, Z8
+	VPTERNLOGD    $0xf8, Z14, Z11, Z8
 	VPSRLW        $0x03, Z10, Z11
-	VPTERNLOGD    $0xf8, Z15, Z11, Z9
+	VPTERNLOGD    $0xf8, Z14, Z11, Z9
 	VCVTPH2PS     320(DX), Z12
 	VPSLLD.BCST   $0x04, 80(BX), Z10
+	VPSLLD.BCST   $0x04, 84(BX), Z11
 	VPDPBUSD.BCST (BX), Z2, Z10
+	VPDPBUSD.BCST 32(BX), Z2, Z11
 	VPDPBUSD.BCST 4(BX), Z3, Z10
+	VPDPBUSD.BCST 36(BX), Z3, Z11
 	VPDPBUSD.BCST 8(BX), Z4, Z10
+	VPDPBUSD.BCST 40(BX), Z4, Z11
 	VPDPBUSD.BCST 12(BX), Z5, Z10
+	VPDPBUSD.BCST 44(BX), Z5, Z11
 	VPDPBUSD.BCST 16(BX), Z6, Z10
+	VPDPBUSD.BCST 48(BX), Z6, Z11
 	VPDPBUSD.BCST 20(BX), Z7, Z10
+	VPDPBUSD.BCST 52(BX), Z7, Z11
 	VPDPBUSD.BCST 24(BX), Z8, Z10
+	VPDPBUSD.BCST 56(BX), Z8, Z11
 	VPDPBUSD.BCST 28(BX), Z9, Z10
+	VPDPBUSD.BCST 60(BX), Z9, Z11
 	VCVTDQ2PS     Z10, Z10
 	VMULPS.BCST   64(BX), Z10, Z10
 	VFMADD231PS   Z12, Z10, Z0
-	VPSLLD.BCST   $0x04, 84(BX), Z10
-	VPDPBUSD.BCST 32(BX), Z2, Z10
-	VPDPBUSD.BCST 36(BX), Z3, Z10
-	VPDPBUSD.BCST 40(BX), Z4, Z10
-	VPDPBUSD.BCST 44(BX), Z5, Z10
-	VPDPBUSD.BCST 48(BX), Z6, Z10
-	VPDPBUSD.BCST 52(BX), Z7, Z10
-	VPDPBUSD.BCST 56(BX), Z8, Z10
-	VPDPBUSD.BCST 60(BX), Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VMULPS.BCST   68(BX), Z10, Z10
-	VFMADD231PS   Z12, Z10, Z1
-	ADDQ          $+352, DX
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   68(BX), Z11, Z11
+	VFMADD231PS   Z12, Z11, Z1
 	ADDQ          $0x00000068, BX
+	ADDQ          $+352, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -1533,12 +1533,12 @@ TEXT ·DotQ5_0x4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
-	VMOVDQU32 bytes10<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z15
+	VMOVDQU32 bytes10<>+0(SB), Z16
 
 record0:
 	VMOVDQU32     (DX), Z8
@@ -1622,8 +1622,8 @@ record0:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   140(BX), Z13, Z13
 	VFMADD231PS   Z14, Z13, Z3
-	ADDQ          $+352, DX
 	ADDQ          $0x000000d0, BX
+	ADDQ          $+352, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -1644,8 +1644,6 @@ TEXT ·DotQ5_0x8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z19
-	VMOVDQU32 bytes10<>+0(SB), Z20
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -1654,6 +1652,8 @@ TEXT ·DotQ5_0x8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z19
+	VMOVDQU32 bytes10<>+0(SB), Z20
 
 record0:
 	VMOVDQU32     (DX), Z12
@@ -1785,8 +1785,8 @@ record0:
 	VCVTDQ2PS     Z17, Z17
 	VMULPS.BCST   284(BX), Z17, Z17
 	VFMADD231PS   Z18, Z17, Z7
-	ADDQ          $+352, DX
 	ADDQ          $0x000001a0, BX
+	ADDQ          $+352, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -1815,8 +1815,6 @@ TEXT ·DotQ5_0x16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z27
-	VMOVDQU32 bytes10<>+0(SB), Z28
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -1833,6 +1831,8 @@ TEXT ·DotQ5_0x16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z27
+	VMOVDQU32 bytes10<>+0(SB), Z28
 
 record0:
 	VMOVDQU32     (DX), Z20
@@ -2060,8 +2060,8 @@ record0:
 	VCVTDQ2PS     Z25, Z25
 	VMULPS.BCST   572(BX), Z25, Z25
 	VFMADD231PS   Z26, Z25, Z15
-	ADDQ          $+352, DX
 	ADDQ          $0x00000340, BX
+	ADDQ          $+352, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -2106,9 +2106,9 @@ TEXT ·DotQ5_1x1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z14
-	VMOVDQU32 bytes10<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z13
+	VMOVDQU32 bytes10<>+0(SB), Z14
 
 record0:
 	PREFETCHT0       2048(CX)
@@ -2118,37 +2118,37 @@ record0:
 	PREFETCHT0       2304(CX)
 	PREFETCHT0       2368(CX)
 	VMOVDQU32        (CX), Z5
-	VPANDD           Z14, Z5, Z1
+	VPANDD           Z13, Z5, Z1
 	VPSRLW           $0x04, Z5, Z5
-	VPANDD           Z14, Z5, Z5
+	VPANDD           Z13, Z5, Z5
 	VMOVDQU32        64(CX), Z6
-	VPANDD           Z14, Z6, Z2
+	VPANDD           Z13, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z14, Z6, Z6
+	VPANDD           Z13, Z6, Z6
 	VMOVDQU32        128(CX), Z7
-	VPANDD           Z14, Z7, Z3
+	VPANDD           Z13, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z14, Z7, Z7
+	VPANDD           Z13, Z7, Z7
 	VMOVDQU32        192(CX), Z8
-	VPANDD           Z14, Z8, Z4
+	VPANDD           Z13, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z14, Z8, Z8
+	VPANDD           Z13, Z8, Z8
 	VMOVDQU32        256(CX), Z9
 	VPSLLW           $0x04, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z1
+	VPTERNLOGD       $0xf8, Z14, Z10, Z1
 	VPSLLW           $0x03, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z2
+	VPTERNLOGD       $0xf8, Z14, Z10, Z2
 	VPSLLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z3
+	VPTERNLOGD       $0xf8, Z14, Z10, Z3
 	VPSLLW           $0x01, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z4
-	VPTERNLOGD       $0xf8, Z15, Z9, Z5
+	VPTERNLOGD       $0xf8, Z14, Z10, Z4
+	VPTERNLOGD       $0xf8, Z14, Z9, Z5
 	VPSRLW           $0x01, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z6
+	VPTERNLOGD       $0xf8, Z14, Z10, Z6
 	VPSRLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z7
+	VPTERNLOGD       $0xf8, Z14, Z10, Z7
 	VPSRLW           $0x03, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z8
+	VPTERNLOGD       $0xf8, Z14, Z10, Z8
 	VCVTPH2PS        320(CX), Z11
 	VCVTPH2PS        352(CX), Z12
 	VPXORD           Z9, Z9, Z9
@@ -2164,8 +2164,8 @@ record0:
 	VMULPS.BCST      32(DX), Z9, Z9
 	VFMADD231PS      Z11, Z9, Z0
 	VFMADD231PS.BCST 36(DX), Z12, Z0
-	ADDQ             $+384, CX
 	ADDQ             $0x00000034, DX
+	ADDQ             $+384, CX
 	DECQ             BX
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -2180,10 +2180,10 @@ TEXT ·DotQ5_1x2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
-	VMOVDQU32 bytes10<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z14
+	VMOVDQU32 bytes10<>+0(SB), Z15
 
 record0:
 	PREFETCHT0       2048(DX)
@@ -2193,67 +2193,67 @@ record0:
 	PREFETCHT0       2304(DX)
 	PREFETCHT0       2368(DX)
 	VMOVDQU32        (DX), Z6
-	VPANDD           Z15, Z6, Z2
+	VPANDD           Z14, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z15, Z6, Z6
+	VPANDD           Z14, Z6, Z6
 	VMOVDQU32        64(DX), Z7
-	VPANDD           Z15, Z7, Z3
+	VPANDD           Z14, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z15, Z7, Z7
+	VPANDD           Z14, Z7, Z7
 	VMOVDQU32        128(DX), Z8
-	VPANDD           Z15, Z8, Z4
+	VPANDD           Z14, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z15, Z8, Z8
+	VPANDD           Z14, Z8, Z8
 	VMOVDQU32        192(DX), Z9
-	VPANDD           Z15, Z9, Z5
+	VPANDD           Z14, Z9, Z5
 	VPSRLW           $0x04, Z9, Z9
-	VPANDD           Z15, Z9, Z9
+	VPANDD           Z14, Z9, Z9
 	VMOVDQU32        256(DX), Z10
 	VPSLLW           $0x04, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z2
+	VPTERNLOGD       $0xf8, Z15, Z11, Z2
 	VPSLLW           $0x03, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z3
+	VPTERNLOGD       $0xf8, Z15, Z11, Z3
 	VPSLLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z4
+	VPTERNLOGD       $0xf8, Z15, Z11, Z4
 	VPSLLW           $0x01, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z5
-	VPTERNLOGD       $0xf8, Z16, Z10, Z6
+	VPTERNLOGD       $0xf8, Z15, Z11, Z5
+	VPTERNLOGD       $0xf8, Z15, Z10, Z6
 	VPSRLW           $0x01, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z7
+	VPTERNLOGD       $0xf8, Z15, Z11, Z7
 	VPSRLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z8
+	VPTERNLOGD       $0xf8, Z15, Z11, Z8
 	VPSRLW           $0x03, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z9
+	VPTERNLOGD       $0xf8, Z15, Z11, Z9
 	VCVTPH2PS        320(DX), Z12
 	VCVTPH2PS        352(DX), Z13
 	VPXORD           Z10, Z10, Z10
+	VPXORD           Z11, Z11, Z11
 	VPDPBUSD.BCST    (BX), Z2, Z10
+	VPDPBUSD.BCST    32(BX), Z2, Z11
 	VPDPBUSD.BCST    4(BX), Z3, Z10
+	VPDPBUSD.BCST    36(BX), Z3, Z11
 	VPDPBUSD.BCST    8(BX), Z4, Z10
+	VPDPBUSD.BCST    40(BX), Z4, Z11
 	VPDPBUSD.BCST    12(BX), Z5, Z10
+	VPDPBUSD.BCST    44(BX), Z5, Z11
 	VPDPBUSD.BCST    16(BX), Z6, Z10
+	VPDPBUSD.BCST    48(BX), Z6, Z11
 	VPDPBUSD.BCST    20(BX), Z7, Z10
+	VPDPBUSD.BCST    52(BX), Z7, Z11
 	VPDPBUSD.BCST    24(BX), Z8, Z10
+	VPDPBUSD.BCST    56(BX), Z8, Z11
 	VPDPBUSD.BCST    28(BX), Z9, Z10
+	VPDPBUSD.BCST    60(BX), Z9, Z11
 	VCVTDQ2PS        Z10, Z10
 	VMULPS.BCST      64(BX), Z10, Z10
 	VFMADD231PS      Z12, Z10, Z0
 	VFMADD231PS.BCST 72(BX), Z13, Z0
-	VPXORD           Z10, Z10, Z10
-	VPDPBUSD.BCST    32(BX), Z2, Z10
-	VPDPBUSD.BCST    36(BX), Z3, Z10
-	VPDPBUSD.BCST    40(BX), Z4, Z10
-	VPDPBUSD.BCST    44(BX), Z5, Z10
-	VPDPBUSD.BCST    48(BX), Z6, Z10
-	VPDPBUSD.BCST    52(BX), Z7, Z10
-	VPDPBUSD.BCST    56(BX), Z8, Z10
-	VPDPBUSD.BCST    60(BX), Z9, Z10
-	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      68(BX), Z10, Z10
-	VFMADD231PS      Z12, Z10, Z1
+	VCVTDQ2PS        Z11, Z11
+	VMULPS.BCST      68(BX), Z11, Z11
+	VFMADD231PS      Z12, Z11, Z1
 	VFMADD231PS.BCST 76(BX), Z13, Z1
-	ADDQ             $+384, DX
 	ADDQ             $0x00000068, BX
+	ADDQ             $+384, DX
 	DECQ             SI
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -2270,12 +2270,12 @@ TEXT ·DotQ5_1x4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z16
-	VMOVDQU32 bytes10<>+0(SB), Z17
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z16
+	VMOVDQU32 bytes10<>+0(SB), Z17
 
 record0:
 	VMOVDQU32        (DX), Z8
@@ -2364,8 +2364,8 @@ record0:
 	VMULPS.BCST      140(BX), Z13, Z13
 	VFMADD231PS      Z14, Z13, Z3
 	VFMADD231PS.BCST 156(BX), Z15, Z3
-	ADDQ             $+384, DX
 	ADDQ             $0x000000d0, BX
+	ADDQ             $+384, DX
 	DECQ             SI
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -2386,8 +2386,6 @@ TEXT ·DotQ5_1x8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z20
-	VMOVDQU32 bytes10<>+0(SB), Z21
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -2396,6 +2394,8 @@ TEXT ·DotQ5_1x8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z20
+	VMOVDQU32 bytes10<>+0(SB), Z21
 
 record0:
 	VMOVDQU32        (DX), Z12
@@ -2536,8 +2536,8 @@ record0:
 	VMULPS.BCST      284(BX), Z17, Z17
 	VFMADD231PS      Z18, Z17, Z7
 	VFMADD231PS.BCST 316(BX), Z19, Z7
-	ADDQ             $+384, DX
 	ADDQ             $0x000001a0, BX
+	ADDQ             $+384, DX
 	DECQ             SI
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -2566,8 +2566,6 @@ TEXT ·DotQ5_1x16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z28
-	VMOVDQU32 bytes10<>+0(SB), Z29
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -2584,6 +2582,8 @@ TEXT ·DotQ5_1x16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z28
+	VMOVDQU32 bytes10<>+0(SB), Z29
 
 record0:
 	VMOVDQU32        (DX), Z20
@@ -2828,8 +2828,8 @@ record0:
 	VMULPS.BCST      572(BX), Z25, Z25
 	VFMADD231PS      Z26, Z25, Z15
 	VFMADD231PS.BCST 636(BX), Z27, Z15
-	ADDQ             $+384, DX
 	ADDQ             $0x00000340, BX
+	ADDQ             $+384, DX
 	DECQ             SI
 	JNZ              record0
 	VMOVUPS          Z0, (AX)
@@ -2874,8 +2874,8 @@ TEXT ·DotQ8_0x1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes80<>+0(SB), Z13
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes80<>+0(SB), Z12
 
 record0:
 	PREFETCHT0    2048(CX)
@@ -2887,14 +2887,14 @@ record0:
 	PREFETCHT0    2432(CX)
 	PREFETCHT0    2496(CX)
 	PREFETCHT0    2560(CX)
-	VPXORD        (CX), Z13, Z1
-	VPXORD        64(CX), Z13, Z2
-	VPXORD        128(CX), Z13, Z3
-	VPXORD        192(CX), Z13, Z4
-	VPXORD        256(CX), Z13, Z5
-	VPXORD        320(CX), Z13, Z6
-	VPXORD        384(CX), Z13, Z7
-	VPXORD        448(CX), Z13, Z8
+	VPXORD        (CX), Z12, Z1
+	VPXORD        64(CX), Z12, Z2
+	VPXORD        128(CX), Z12, Z3
+	VPXORD        192(CX), Z12, Z4
+	VPXORD        256(CX), Z12, Z5
+	VPXORD        320(CX), Z12, Z6
+	VPXORD        384(CX), Z12, Z7
+	VPXORD        448(CX), Z12, Z8
 	VCVTPH2PS     512(CX), Z11
 	VPSLLD.BCST   $0x07, 40(DX), Z9
 	VPDPBUSD.BCST (DX), Z1, Z9
@@ -2908,8 +2908,8 @@ record0:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   32(DX), Z9, Z9
 	VFMADD231PS   Z11, Z9, Z0
-	ADDQ          $+544, CX
 	ADDQ          $0x00000034, DX
+	ADDQ          $+544, CX
 	DECQ          BX
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -2942,9 +2942,9 @@ TEXT ·DotQ8_0x2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes80<>+0(SB), Z14
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes80<>+0(SB), Z13
 
 record0:
 	PREFETCHT0    2048(DX)
@@ -2956,41 +2956,41 @@ record0:
 	PREFETCHT0    2432(DX)
 	PREFETCHT0    2496(DX)
 	PREFETCHT0    2560(DX)
-	VPXORD        (DX), Z14, Z2
-	VPXORD        64(DX), Z14, Z3
-	VPXORD        128(DX), Z14, Z4
-	VPXORD        192(DX), Z14, Z5
-	VPXORD        256(DX), Z14, Z6
-	VPXORD        320(DX), Z14, Z7
-	VPXORD        384(DX), Z14, Z8
-	VPXORD        448(DX), Z14, Z9
+	VPXORD        (DX), Z13, Z2
+	VPXORD        64(DX), Z13, Z3
+	VPXORD        128(DX), Z13, Z4
+	VPXORD        192(DX), Z13, Z5
+	VPXORD        256(DX), Z13, Z6
+	VPXORD        320(DX), Z13, Z7
+	VPXORD        384(DX), Z13, Z8
+	VPXORD        448(DX), Z13, Z9
 	VCVTPH2PS     512(DX), Z12
 	VPSLLD.BCST   $0x07, 80(BX), Z10
+	VPSLLD.BCST   $0x07, 84(BX), Z11
 	VPDPBUSD.BCST (BX), Z2, Z10
+	VPDPBUSD.BCST 32(BX), Z2, Z11
 	VPDPBUSD.BCST 4(BX), Z3, Z10
+	VPDPBUSD.BCST 36(BX), Z3, Z11
 	VPDPBUSD.BCST 8(BX), Z4, Z10
+	VPDPBUSD.BCST 40(BX), Z4, Z11
 	VPDPBUSD.BCST 12(BX), Z5, Z10
+	VPDPBUSD.BCST 44(BX), Z5, Z11
 	VPDPBUSD.BCST 16(BX), Z6, Z10
+	VPDPBUSD.BCST 48(BX), Z6, Z11
 	VPDPBUSD.BCST 20(BX), Z7, Z10
+	VPDPBUSD.BCST 52(BX), Z7, Z11
 	VPDPBUSD.BCST 24(BX), Z8, Z10
+	VPDPBUSD.BCST 56(BX), Z8, Z11
 	VPDPBUSD.BCST 28(BX), Z9, Z10
+	VPDPBUSD.BCST 60(BX), Z9, Z11
 	VCVTDQ2PS     Z10, Z10
 	VMULPS.BCST   64(BX), Z10, Z10
 	VFMADD231PS   Z12, Z10, Z0
-	VPSLLD.BCST   $0x07, 84(BX), Z10
-	VPDPBUSD.BCST 32(BX), Z2, Z10
-	VPDPBUSD.BCST 36(BX), Z3, Z10
-	VPDPBUSD.BCST 40(BX), Z4, Z10
-	VPDPBUSD.BCST 44(BX), Z5, Z10
-	VPDPBUSD.BCST 48(BX), Z6, Z10
-	VPDPBUSD.BCST 52(BX), Z7, Z10
-	VPDPBUSD.BCST 56(BX), Z8, Z10
-	VPDPBUSD.BCST 60(BX), Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VMULPS.BCST   68(BX), Z10, Z10
-	VFMADD231PS   Z12, Z10, Z1
-	ADDQ          $+544, DX
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   68(BX), Z11, Z11
+	VFMADD231PS   Z12, Z11, Z1
 	ADDQ          $0x00000068, BX
+	ADDQ          $+544, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -3007,11 +3007,11 @@ TEXT ·DotQ8_0x4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes80<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes80<>+0(SB), Z15
 
 record0:
 	VPXORD        (DX), Z15, Z4
@@ -3071,8 +3071,8 @@ record0:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   140(BX), Z13, Z13
 	VFMADD231PS   Z14, Z13, Z3
-	ADDQ          $+544, DX
 	ADDQ          $0x000000d0, BX
+	ADDQ          $+544, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -3093,7 +3093,6 @@ TEXT ·DotQ8_0x8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes80<>+0(SB), Z19
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -3102,6 +3101,7 @@ TEXT ·DotQ8_0x8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes80<>+0(SB), Z19
 
 record0:
 	VPXORD        (DX), Z19, Z8
@@ -3209,8 +3209,8 @@ record0:
 	VCVTDQ2PS     Z17, Z17
 	VMULPS.BCST   284(BX), Z17, Z17
 	VFMADD231PS   Z18, Z17, Z7
-	ADDQ          $+544, DX
 	ADDQ          $0x000001a0, BX
+	ADDQ          $+544, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -3239,7 +3239,6 @@ TEXT ·DotQ8_0x16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes80<>+0(SB), Z27
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -3256,6 +3255,7 @@ TEXT ·DotQ8_0x16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes80<>+0(SB), Z27
 
 record0:
 	VPXORD        (DX), Z27, Z16
@@ -3459,8 +3459,8 @@ record0:
 	VCVTDQ2PS     Z25, Z25
 	VMULPS.BCST   572(BX), Z25, Z25
 	VFMADD231PS   Z26, Z25, Z15
-	ADDQ          $+544, DX
 	ADDQ          $0x00000340, BX
+	ADDQ          $+544, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -3505,8 +3505,8 @@ TEXT ·DotQ2_Kx1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes03<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes03<>+0(SB), Z15
 
 super0:
 	MOVQ CX, SI
@@ -3518,21 +3518,21 @@ record0:
 	PREFETCHT0       2112(CX)
 	PREFETCHT0       2176(CX)
 	VMOVDQU32        (CX), Z4
-	VPANDD           Z16, Z4, Z1
+	VPANDD           Z15, Z4, Z1
 	VPSRLW           $0x02, Z4, Z2
-	VPANDD           Z16, Z2, Z2
+	VPANDD           Z15, Z2, Z2
 	VPSRLW           $0x04, Z4, Z3
-	VPANDD           Z16, Z3, Z3
+	VPANDD           Z15, Z3, Z3
 	VPSRLW           $0x06, Z4, Z4
-	VPANDD           Z16, Z4, Z4
+	VPANDD           Z15, Z4, Z4
 	VMOVDQU32        64(CX), Z8
-	VPANDD           Z16, Z8, Z5
+	VPANDD           Z15, Z8, Z5
 	VPSRLW           $0x02, Z8, Z6
-	VPANDD           Z16, Z6, Z6
+	VPANDD           Z15, Z6, Z6
 	VPSRLW           $0x04, Z8, Z7
-	VPANDD           Z16, Z7, Z7
+	VPANDD           Z15, Z7, Z7
 	VPSRLW           $0x06, Z8, Z8
-	VPANDD           Z16, Z8, Z8
+	VPANDD           Z15, Z8, Z8
 	VPMOVZXBD        128(CX), Z11
 	VPSRLD           $0x04, Z11, Z13
 	VPSLLD           $0x1c, Z11, Z11
@@ -3559,23 +3559,21 @@ record0:
 	VPDPBUSD.BCST    8(DX), Z3, Z9
 	VPDPBUSD.BCST    12(DX), Z4, Z9
 	VCVTDQ2PS        Z9, Z9
-	VMULPS           Z11, Z9, Z9
 	VPXORD           Z10, Z10, Z10
 	VPDPBUSD.BCST    16(DX), Z5, Z10
 	VPDPBUSD.BCST    20(DX), Z6, Z10
 	VPDPBUSD.BCST    24(DX), Z7, Z10
 	VPDPBUSD.BCST    28(DX), Z8, Z10
 	VCVTDQ2PS        Z10, Z10
+	VMULPS           Z11, Z9, Z9
 	VFMADD231PS      Z12, Z10, Z9
-	VPSLLD.BCST      $0x00, 44(DX), Z10
-	VCVTDQ2PS        Z10, Z10
+	VCVTDQ2PS.BCST   44(DX), Z10
 	VFMADD231PS      Z13, Z10, Z9
-	VPSLLD.BCST      $0x00, 48(DX), Z10
-	VCVTDQ2PS        Z10, Z10
+	VCVTDQ2PS.BCST   48(DX), Z10
 	VFMADD231PS      Z14, Z10, Z9
 	VFMADD231PS.BCST 32(DX), Z9, Z0
-	ADDQ             $+160, CX
 	ADDQ             $0x00000034, DX
+	ADDQ             $+160, CX
 	DECQ             DI
 	JNZ              record0
 	SUBQ             $0x08, BX
@@ -3610,9 +3608,9 @@ TEXT ·DotQ2_Kx2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes03<>+0(SB), Z17
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes03<>+0(SB), Z16
 
 super0:
 	MOVQ DX, DI
@@ -3624,21 +3622,21 @@ record0:
 	PREFETCHT0       2112(DX)
 	PREFETCHT0       2176(DX)
 	VMOVDQU32        (DX), Z5
-	VPANDD           Z17, Z5, Z2
+	VPANDD           Z16, Z5, Z2
 	VPSRLW           $0x02, Z5, Z3
-	VPANDD           Z17, Z3, Z3
+	VPANDD           Z16, Z3, Z3
 	VPSRLW           $0x04, Z5, Z4
-	VPANDD           Z17, Z4, Z4
+	VPANDD           Z16, Z4, Z4
 	VPSRLW           $0x06, Z5, Z5
-	VPANDD           Z17, Z5, Z5
+	VPANDD           Z16, Z5, Z5
 	VMOVDQU32        64(DX), Z9
-	VPANDD           Z17, Z9, Z6
+	VPANDD           Z16, Z9, Z6
 	VPSRLW           $0x02, Z9, Z7
-	VPANDD           Z17, Z7, Z7
+	VPANDD           Z16, Z7, Z7
 	VPSRLW           $0x04, Z9, Z8
-	VPANDD           Z17, Z8, Z8
+	VPANDD           Z16, Z8, Z8
 	VPSRLW           $0x06, Z9, Z9
-	VPANDD           Z17, Z9, Z9
+	VPANDD           Z16, Z9, Z9
 	VPMOVZXBD        128(DX), Z12
 	VPSRLD           $0x04, Z12, Z14
 	VPSLLD           $0x1c, Z12, Z12
@@ -3665,19 +3663,17 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z4, Z10
 	VPDPBUSD.BCST    12(BX), Z5, Z10
 	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z12, Z10, Z10
 	VPXORD           Z11, Z11, Z11
 	VPDPBUSD.BCST    16(BX), Z6, Z11
 	VPDPBUSD.BCST    20(BX), Z7, Z11
 	VPDPBUSD.BCST    24(BX), Z8, Z11
 	VPDPBUSD.BCST    28(BX), Z9, Z11
 	VCVTDQ2PS        Z11, Z11
+	VMULPS           Z12, Z10, Z10
 	VFMADD231PS      Z13, Z11, Z10
-	VPSLLD.BCST      $0x00, 88(BX), Z11
-	VCVTDQ2PS        Z11, Z11
+	VCVTDQ2PS.BCST   88(BX), Z11
 	VFMADD231PS      Z14, Z11, Z10
-	VPSLLD.BCST      $0x00, 96(BX), Z11
-	VCVTDQ2PS        Z11, Z11
+	VCVTDQ2PS.BCST   96(BX), Z11
 	VFMADD231PS      Z15, Z11, Z10
 	VFMADD231PS.BCST 64(BX), Z10, Z0
 	VPXORD           Z10, Z10, Z10
@@ -3686,23 +3682,21 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z4, Z10
 	VPDPBUSD.BCST    44(BX), Z5, Z10
 	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z12, Z10, Z10
 	VPXORD           Z11, Z11, Z11
 	VPDPBUSD.BCST    48(BX), Z6, Z11
 	VPDPBUSD.BCST    52(BX), Z7, Z11
 	VPDPBUSD.BCST    56(BX), Z8, Z11
 	VPDPBUSD.BCST    60(BX), Z9, Z11
 	VCVTDQ2PS        Z11, Z11
+	VMULPS           Z12, Z10, Z10
 	VFMADD231PS      Z13, Z11, Z10
-	VPSLLD.BCST      $0x00, 92(BX), Z11
-	VCVTDQ2PS        Z11, Z11
+	VCVTDQ2PS.BCST   92(BX), Z11
 	VFMADD231PS      Z14, Z11, Z10
-	VPSLLD.BCST      $0x00, 100(BX), Z11
-	VCVTDQ2PS        Z11, Z11
+	VCVTDQ2PS.BCST   100(BX), Z11
 	VFMADD231PS      Z15, Z11, Z10
 	VFMADD231PS.BCST 68(BX), Z10, Z1
-	ADDQ             $+160, DX
 	ADDQ             $0x00000068, BX
+	ADDQ             $+160, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -3721,11 +3715,11 @@ TEXT ·DotQ2_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes03<>+0(SB), Z18
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes03<>+0(SB), Z18
 
 super0:
 	MOVQ DX, DI
@@ -3775,19 +3769,17 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z6, Z12
 	VPDPBUSD.BCST    12(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPXORD           Z13, Z13, Z13
 	VPDPBUSD.BCST    16(BX), Z8, Z13
 	VPDPBUSD.BCST    20(BX), Z9, Z13
 	VPDPBUSD.BCST    24(BX), Z10, Z13
 	VPDPBUSD.BCST    28(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
-	VPSLLD.BCST      $0x00, 176(BX), Z13
-	VCVTDQ2PS        Z13, Z13
+	VCVTDQ2PS.BCST   176(BX), Z13
 	VFMADD231PS      Z16, Z13, Z12
-	VPSLLD.BCST      $0x00, 192(BX), Z13
-	VCVTDQ2PS        Z13, Z13
+	VCVTDQ2PS.BCST   192(BX), Z13
 	VFMADD231PS      Z17, Z13, Z12
 	VFMADD231PS.BCST 128(BX), Z12, Z0
 	VPXORD           Z12, Z12, Z12
@@ -3796,19 +3788,17 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z6, Z12
 	VPDPBUSD.BCST    44(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPXORD           Z13, Z13, Z13
 	VPDPBUSD.BCST    48(BX), Z8, Z13
 	VPDPBUSD.BCST    52(BX), Z9, Z13
 	VPDPBUSD.BCST    56(BX), Z10, Z13
 	VPDPBUSD.BCST    60(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
-	VPSLLD.BCST      $0x00, 180(BX), Z13
-	VCVTDQ2PS        Z13, Z13
+	VCVTDQ2PS.BCST   180(BX), Z13
 	VFMADD231PS      Z16, Z13, Z12
-	VPSLLD.BCST      $0x00, 196(BX), Z13
-	VCVTDQ2PS        Z13, Z13
+	VCVTDQ2PS.BCST   196(BX), Z13
 	VFMADD231PS      Z17, Z13, Z12
 	VFMADD231PS.BCST 132(BX), Z12, Z1
 	VPXORD           Z12, Z12, Z12
@@ -3817,19 +3807,17 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z6, Z12
 	VPDPBUSD.BCST    76(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPXORD           Z13, Z13, Z13
 	VPDPBUSD.BCST    80(BX), Z8, Z13
 	VPDPBUSD.BCST    84(BX), Z9, Z13
 	VPDPBUSD.BCST    88(BX), Z10, Z13
 	VPDPBUSD.BCST    92(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
-	VPSLLD.BCST      $0x00, 184(BX), Z13
-	VCVTDQ2PS        Z13, Z13
+	VCVTDQ2PS.BCST   184(BX), Z13
 	VFMADD231PS      Z16, Z13, Z12
-	VPSLLD.BCST      $0x00, 200(BX), Z13
-	VCVTDQ2PS        Z13, Z13
+	VCVTDQ2PS.BCST   200(BX), Z13
 	VFMADD231PS      Z17, Z13, Z12
 	VFMADD231PS.BCST 136(BX), Z12, Z2
 	VPXORD           Z12, Z12, Z12
@@ -3838,23 +3826,21 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z6, Z12
 	VPDPBUSD.BCST    108(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPXORD           Z13, Z13, Z13
 	VPDPBUSD.BCST    112(BX), Z8, Z13
 	VPDPBUSD.BCST    116(BX), Z9, Z13
 	VPDPBUSD.BCST    120(BX), Z10, Z13
 	VPDPBUSD.BCST    124(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
-	VPSLLD.BCST      $0x00, 188(BX), Z13
-	VCVTDQ2PS        Z13, Z13
+	VCVTDQ2PS.BCST   188(BX), Z13
 	VFMADD231PS      Z16, Z13, Z12
-	VPSLLD.BCST      $0x00, 204(BX), Z13
-	VCVTDQ2PS        Z13, Z13
+	VCVTDQ2PS.BCST   204(BX), Z13
 	VFMADD231PS      Z17, Z13, Z12
 	VFMADD231PS.BCST 140(BX), Z12, Z3
-	ADDQ             $+160, DX
 	ADDQ             $0x000000d0, BX
+	ADDQ             $+160, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -3877,7 +3863,6 @@ TEXT ·DotQ2_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes03<>+0(SB), Z22
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -3886,6 +3871,7 @@ TEXT ·DotQ2_Kx8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes03<>+0(SB), Z22
 
 super0:
 	MOVQ DX, DI
@@ -3935,19 +3921,17 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z10, Z16
 	VPDPBUSD.BCST    12(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPXORD           Z17, Z17, Z17
 	VPDPBUSD.BCST    16(BX), Z12, Z17
 	VPDPBUSD.BCST    20(BX), Z13, Z17
 	VPDPBUSD.BCST    24(BX), Z14, Z17
 	VPDPBUSD.BCST    28(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
-	VPSLLD.BCST      $0x00, 352(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   352(BX), Z17
 	VFMADD231PS      Z20, Z17, Z16
-	VPSLLD.BCST      $0x00, 384(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   384(BX), Z17
 	VFMADD231PS      Z21, Z17, Z16
 	VFMADD231PS.BCST 256(BX), Z16, Z0
 	VPXORD           Z16, Z16, Z16
@@ -3956,19 +3940,17 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z10, Z16
 	VPDPBUSD.BCST    44(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPXORD           Z17, Z17, Z17
 	VPDPBUSD.BCST    48(BX), Z12, Z17
 	VPDPBUSD.BCST    52(BX), Z13, Z17
 	VPDPBUSD.BCST    56(BX), Z14, Z17
 	VPDPBUSD.BCST    60(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
-	VPSLLD.BCST      $0x00, 356(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   356(BX), Z17
 	VFMADD231PS      Z20, Z17, Z16
-	VPSLLD.BCST      $0x00, 388(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   388(BX), Z17
 	VFMADD231PS      Z21, Z17, Z16
 	VFMADD231PS.BCST 260(BX), Z16, Z1
 	VPXORD           Z16, Z16, Z16
@@ -3977,19 +3959,17 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z10, Z16
 	VPDPBUSD.BCST    76(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPXORD           Z17, Z17, Z17
 	VPDPBUSD.BCST    80(BX), Z12, Z17
 	VPDPBUSD.BCST    84(BX), Z13, Z17
 	VPDPBUSD.BCST    88(BX), Z14, Z17
 	VPDPBUSD.BCST    92(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
-	VPSLLD.BCST      $0x00, 360(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   360(BX), Z17
 	VFMADD231PS      Z20, Z17, Z16
-	VPSLLD.BCST      $0x00, 392(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   392(BX), Z17
 	VFMADD231PS      Z21, Z17, Z16
 	VFMADD231PS.BCST 264(BX), Z16, Z2
 	VPXORD           Z16, Z16, Z16
@@ -3998,19 +3978,17 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z10, Z16
 	VPDPBUSD.BCST    108(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPXORD           Z17, Z17, Z17
 	VPDPBUSD.BCST    112(BX), Z12, Z17
 	VPDPBUSD.BCST    116(BX), Z13, Z17
 	VPDPBUSD.BCST    120(BX), Z14, Z17
 	VPDPBUSD.BCST    124(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
-	VPSLLD.BCST      $0x00, 364(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   364(BX), Z17
 	VFMADD231PS      Z20, Z17, Z16
-	VPSLLD.BCST      $0x00, 396(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   396(BX), Z17
 	VFMADD231PS      Z21, Z17, Z16
 	VFMADD231PS.BCST 268(BX), Z16, Z3
 	VPXORD           Z16, Z16, Z16
@@ -4019,19 +3997,17 @@ record0:
 	VPDPBUSD.BCST    136(BX), Z10, Z16
 	VPDPBUSD.BCST    140(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPXORD           Z17, Z17, Z17
 	VPDPBUSD.BCST    144(BX), Z12, Z17
 	VPDPBUSD.BCST    148(BX), Z13, Z17
 	VPDPBUSD.BCST    152(BX), Z14, Z17
 	VPDPBUSD.BCST    156(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
-	VPSLLD.BCST      $0x00, 368(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   368(BX), Z17
 	VFMADD231PS      Z20, Z17, Z16
-	VPSLLD.BCST      $0x00, 400(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   400(BX), Z17
 	VFMADD231PS      Z21, Z17, Z16
 	VFMADD231PS.BCST 272(BX), Z16, Z4
 	VPXORD           Z16, Z16, Z16
@@ -4040,19 +4016,17 @@ record0:
 	VPDPBUSD.BCST    168(BX), Z10, Z16
 	VPDPBUSD.BCST    172(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPXORD           Z17, Z17, Z17
 	VPDPBUSD.BCST    176(BX), Z12, Z17
 	VPDPBUSD.BCST    180(BX), Z13, Z17
 	VPDPBUSD.BCST    184(BX), Z14, Z17
 	VPDPBUSD.BCST    188(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
-	VPSLLD.BCST      $0x00, 372(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   372(BX), Z17
 	VFMADD231PS      Z20, Z17, Z16
-	VPSLLD.BCST      $0x00, 404(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   404(BX), Z17
 	VFMADD231PS      Z21, Z17, Z16
 	VFMADD231PS.BCST 276(BX), Z16, Z5
 	VPXORD           Z16, Z16, Z16
@@ -4061,19 +4035,17 @@ record0:
 	VPDPBUSD.BCST    200(BX), Z10, Z16
 	VPDPBUSD.BCST    204(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPXORD           Z17, Z17, Z17
 	VPDPBUSD.BCST    208(BX), Z12, Z17
 	VPDPBUSD.BCST    212(BX), Z13, Z17
 	VPDPBUSD.BCST    216(BX), Z14, Z17
 	VPDPBUSD.BCST    220(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
-	VPSLLD.BCST      $0x00, 376(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   376(BX), Z17
 	VFMADD231PS      Z20, Z17, Z16
-	VPSLLD.BCST      $0x00, 408(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   408(BX), Z17
 	VFMADD231PS      Z21, Z17, Z16
 	VFMADD231PS.BCST 280(BX), Z16, Z6
 	VPXORD           Z16, Z16, Z16
@@ -4082,23 +4054,21 @@ record0:
 	VPDPBUSD.BCST    232(BX), Z10, Z16
 	VPDPBUSD.BCST    236(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPXORD           Z17, Z17, Z17
 	VPDPBUSD.BCST    240(BX), Z12, Z17
 	VPDPBUSD.BCST    244(BX), Z13, Z17
 	VPDPBUSD.BCST    248(BX), Z14, Z17
 	VPDPBUSD.BCST    252(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
-	VPSLLD.BCST      $0x00, 380(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   380(BX), Z17
 	VFMADD231PS      Z20, Z17, Z16
-	VPSLLD.BCST      $0x00, 412(BX), Z17
-	VCVTDQ2PS        Z17, Z17
+	VCVTDQ2PS.BCST   412(BX), Z17
 	VFMADD231PS      Z21, Z17, Z16
 	VFMADD231PS.BCST 284(BX), Z16, Z7
-	ADDQ             $+160, DX
 	ADDQ             $0x000001a0, BX
+	ADDQ             $+160, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -4129,7 +4099,6 @@ TEXT ·DotQ2_Kx16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes03<>+0(SB), Z30
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -4146,6 +4115,7 @@ TEXT ·DotQ2_Kx16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes03<>+0(SB), Z30
 
 super0:
 	MOVQ DX, DI
@@ -4195,19 +4165,17 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z18, Z24
 	VPDPBUSD.BCST    12(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    16(BX), Z20, Z25
 	VPDPBUSD.BCST    20(BX), Z21, Z25
 	VPDPBUSD.BCST    24(BX), Z22, Z25
 	VPDPBUSD.BCST    28(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 704(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   704(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 768(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   768(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 512(BX), Z24, Z0
 	VPXORD           Z24, Z24, Z24
@@ -4216,19 +4184,17 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z18, Z24
 	VPDPBUSD.BCST    44(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    48(BX), Z20, Z25
 	VPDPBUSD.BCST    52(BX), Z21, Z25
 	VPDPBUSD.BCST    56(BX), Z22, Z25
 	VPDPBUSD.BCST    60(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 708(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   708(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 772(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   772(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 516(BX), Z24, Z1
 	VPXORD           Z24, Z24, Z24
@@ -4237,19 +4203,17 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z18, Z24
 	VPDPBUSD.BCST    76(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    80(BX), Z20, Z25
 	VPDPBUSD.BCST    84(BX), Z21, Z25
 	VPDPBUSD.BCST    88(BX), Z22, Z25
 	VPDPBUSD.BCST    92(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 712(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   712(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 776(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   776(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 520(BX), Z24, Z2
 	VPXORD           Z24, Z24, Z24
@@ -4258,19 +4222,17 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z18, Z24
 	VPDPBUSD.BCST    108(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    112(BX), Z20, Z25
 	VPDPBUSD.BCST    116(BX), Z21, Z25
 	VPDPBUSD.BCST    120(BX), Z22, Z25
 	VPDPBUSD.BCST    124(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 716(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   716(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 780(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   780(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 524(BX), Z24, Z3
 	VPXORD           Z24, Z24, Z24
@@ -4279,19 +4241,17 @@ record0:
 	VPDPBUSD.BCST    136(BX), Z18, Z24
 	VPDPBUSD.BCST    140(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    144(BX), Z20, Z25
 	VPDPBUSD.BCST    148(BX), Z21, Z25
 	VPDPBUSD.BCST    152(BX), Z22, Z25
 	VPDPBUSD.BCST    156(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 720(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   720(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 784(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   784(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 528(BX), Z24, Z4
 	VPXORD           Z24, Z24, Z24
@@ -4300,19 +4260,17 @@ record0:
 	VPDPBUSD.BCST    168(BX), Z18, Z24
 	VPDPBUSD.BCST    172(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    176(BX), Z20, Z25
 	VPDPBUSD.BCST    180(BX), Z21, Z25
 	VPDPBUSD.BCST    184(BX), Z22, Z25
 	VPDPBUSD.BCST    188(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 724(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   724(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 788(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   788(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 532(BX), Z24, Z5
 	VPXORD           Z24, Z24, Z24
@@ -4321,19 +4279,17 @@ record0:
 	VPDPBUSD.BCST    200(BX), Z18, Z24
 	VPDPBUSD.BCST    204(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    208(BX), Z20, Z25
 	VPDPBUSD.BCST    212(BX), Z21, Z25
 	VPDPBUSD.BCST    216(BX), Z22, Z25
 	VPDPBUSD.BCST    220(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 728(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   728(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 792(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   792(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 536(BX), Z24, Z6
 	VPXORD           Z24, Z24, Z24
@@ -4342,19 +4298,17 @@ record0:
 	VPDPBUSD.BCST    232(BX), Z18, Z24
 	VPDPBUSD.BCST    236(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    240(BX), Z20, Z25
 	VPDPBUSD.BCST    244(BX), Z21, Z25
 	VPDPBUSD.BCST    248(BX), Z22, Z25
 	VPDPBUSD.BCST    252(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 732(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   732(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 796(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   796(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 540(BX), Z24, Z7
 	VPXORD           Z24, Z24, Z24
@@ -4363,19 +4317,17 @@ record0:
 	VPDPBUSD.BCST    264(BX), Z18, Z24
 	VPDPBUSD.BCST    268(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    272(BX), Z20, Z25
 	VPDPBUSD.BCST    276(BX), Z21, Z25
 	VPDPBUSD.BCST    280(BX), Z22, Z25
 	VPDPBUSD.BCST    284(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 736(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   736(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 800(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   800(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 544(BX), Z24, Z8
 	VPXORD           Z24, Z24, Z24
@@ -4384,19 +4336,17 @@ record0:
 	VPDPBUSD.BCST    296(BX), Z18, Z24
 	VPDPBUSD.BCST    300(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    304(BX), Z20, Z25
 	VPDPBUSD.BCST    308(BX), Z21, Z25
 	VPDPBUSD.BCST    312(BX), Z22, Z25
 	VPDPBUSD.BCST    316(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 740(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   740(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 804(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   804(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 548(BX), Z24, Z9
 	VPXORD           Z24, Z24, Z24
@@ -4405,19 +4355,17 @@ record0:
 	VPDPBUSD.BCST    328(BX), Z18, Z24
 	VPDPBUSD.BCST    332(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    336(BX), Z20, Z25
 	VPDPBUSD.BCST    340(BX), Z21, Z25
 	VPDPBUSD.BCST    344(BX), Z22, Z25
 	VPDPBUSD.BCST    348(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 744(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   744(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 808(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   808(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 552(BX), Z24, Z10
 	VPXORD           Z24, Z24, Z24
@@ -4426,19 +4374,17 @@ record0:
 	VPDPBUSD.BCST    360(BX), Z18, Z24
 	VPDPBUSD.BCST    364(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    368(BX), Z20, Z25
 	VPDPBUSD.BCST    372(BX), Z21, Z25
 	VPDPBUSD.BCST    376(BX), Z22, Z25
 	VPDPBUSD.BCST    380(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 748(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   748(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 812(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   812(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 556(BX), Z24, Z11
 	VPXORD           Z24, Z24, Z24
@@ -4447,19 +4393,17 @@ record0:
 	VPDPBUSD.BCST    392(BX), Z18, Z24
 	VPDPBUSD.BCST    396(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    400(BX), Z20, Z25
 	VPDPBUSD.BCST    404(BX), Z21, Z25
 	VPDPBUSD.BCST    408(BX), Z22, Z25
 	VPDPBUSD.BCST    412(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 752(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   752(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 816(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   816(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 560(BX), Z24, Z12
 	VPXORD           Z24, Z24, Z24
@@ -4468,19 +4412,17 @@ record0:
 	VPDPBUSD.BCST    424(BX), Z18, Z24
 	VPDPBUSD.BCST    428(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    432(BX), Z20, Z25
 	VPDPBUSD.BCST    436(BX), Z21, Z25
 	VPDPBUSD.BCST    440(BX), Z22, Z25
 	VPDPBUSD.BCST    444(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 756(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   756(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 820(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   820(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 564(BX), Z24, Z13
 	VPXORD           Z24, Z24, Z24
@@ -4489,19 +4431,17 @@ record0:
 	VPDPBUSD.BCST    456(BX), Z18, Z24
 	VPDPBUSD.BCST    460(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    464(BX), Z20, Z25
 	VPDPBUSD.BCST    468(BX), Z21, Z25
 	VPDPBUSD.BCST    472(BX), Z22, Z25
 	VPDPBUSD.BCST    476(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 760(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   760(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 824(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   824(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 568(BX), Z24, Z14
 	VPXORD           Z24, Z24, Z24
@@ -4510,23 +4450,21 @@ record0:
 	VPDPBUSD.BCST    488(BX), Z18, Z24
 	VPDPBUSD.BCST    492(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPXORD           Z25, Z25, Z25
 	VPDPBUSD.BCST    496(BX), Z20, Z25
 	VPDPBUSD.BCST    500(BX), Z21, Z25
 	VPDPBUSD.BCST    504(BX), Z22, Z25
 	VPDPBUSD.BCST    508(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
-	VPSLLD.BCST      $0x00, 764(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   764(BX), Z25
 	VFMADD231PS      Z28, Z25, Z24
-	VPSLLD.BCST      $0x00, 828(BX), Z25
-	VCVTDQ2PS        Z25, Z25
+	VCVTDQ2PS.BCST   828(BX), Z25
 	VFMADD231PS      Z29, Z25, Z24
 	VFMADD231PS.BCST 572(BX), Z24, Z15
-	ADDQ             $+160, DX
 	ADDQ             $0x00000340, BX
+	ADDQ             $+160, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -4573,9 +4511,9 @@ TEXT ·DotQ3_Kx1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes03<>+0(SB), Z14
-	VMOVDQU32 bytes04<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes03<>+0(SB), Z13
+	VMOVDQU32 bytes04<>+0(SB), Z14
 
 super0:
 	MOVQ CX, SI
@@ -4588,37 +4526,37 @@ record0:
 	PREFETCHT0       2176(CX)
 	PREFETCHT0       2240(CX)
 	VMOVDQU32        (CX), Z4
-	VPANDD           Z14, Z4, Z1
+	VPANDD           Z13, Z4, Z1
 	VPSRLW           $0x02, Z4, Z2
-	VPANDD           Z14, Z2, Z2
+	VPANDD           Z13, Z2, Z2
 	VPSRLW           $0x04, Z4, Z3
-	VPANDD           Z14, Z3, Z3
+	VPANDD           Z13, Z3, Z3
 	VPSRLW           $0x06, Z4, Z4
-	VPANDD           Z14, Z4, Z4
+	VPANDD           Z13, Z4, Z4
 	VMOVDQU32        64(CX), Z8
-	VPANDD           Z14, Z8, Z5
+	VPANDD           Z13, Z8, Z5
 	VPSRLW           $0x02, Z8, Z6
-	VPANDD           Z14, Z6, Z6
+	VPANDD           Z13, Z6, Z6
 	VPSRLW           $0x04, Z8, Z7
-	VPANDD           Z14, Z7, Z7
+	VPANDD           Z13, Z7, Z7
 	VPSRLW           $0x06, Z8, Z8
-	VPANDD           Z14, Z8, Z8
+	VPANDD           Z13, Z8, Z8
 	VMOVDQU32        128(CX), Z9
 	VPSLLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z1
+	VPTERNLOGD       $0xf8, Z14, Z10, Z1
 	VPSLLW           $0x01, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z2
-	VPTERNLOGD       $0xf8, Z15, Z9, Z3
+	VPTERNLOGD       $0xf8, Z14, Z10, Z2
+	VPTERNLOGD       $0xf8, Z14, Z9, Z3
 	VPSRLW           $0x01, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z4
+	VPTERNLOGD       $0xf8, Z14, Z10, Z4
 	VPSRLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z5
+	VPTERNLOGD       $0xf8, Z14, Z10, Z5
 	VPSRLW           $0x03, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z6
+	VPTERNLOGD       $0xf8, Z14, Z10, Z6
 	VPSRLW           $0x04, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z7
+	VPTERNLOGD       $0xf8, Z14, Z10, Z7
 	VPSRLW           $0x05, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z8
+	VPTERNLOGD       $0xf8, Z14, Z10, Z8
 	VPMOVSXBD        192(CX), Z11
 	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
@@ -4633,17 +4571,17 @@ record0:
 	VPDPBUSD.BCST    8(DX), Z3, Z9
 	VPDPBUSD.BCST    12(DX), Z4, Z9
 	VCVTDQ2PS        Z9, Z9
-	VMULPS           Z11, Z9, Z9
 	VPSLLD.BCST      $0x02, 48(DX), Z10
 	VPDPBUSD.BCST    16(DX), Z5, Z10
 	VPDPBUSD.BCST    20(DX), Z6, Z10
 	VPDPBUSD.BCST    24(DX), Z7, Z10
 	VPDPBUSD.BCST    28(DX), Z8, Z10
 	VCVTDQ2PS        Z10, Z10
+	VMULPS           Z11, Z9, Z9
 	VFMADD231PS      Z12, Z10, Z9
 	VFMADD231PS.BCST 32(DX), Z9, Z0
-	ADDQ             $+224, CX
 	ADDQ             $0x00000034, DX
+	ADDQ             $+224, CX
 	DECQ             DI
 	JNZ              record0
 	SUBQ             $0x08, BX
@@ -4678,10 +4616,10 @@ TEXT ·DotQ3_Kx2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes03<>+0(SB), Z15
-	VMOVDQU32 bytes04<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes03<>+0(SB), Z14
+	VMOVDQU32 bytes04<>+0(SB), Z15
 
 super0:
 	MOVQ DX, DI
@@ -4694,37 +4632,37 @@ record0:
 	PREFETCHT0       2176(DX)
 	PREFETCHT0       2240(DX)
 	VMOVDQU32        (DX), Z5
-	VPANDD           Z15, Z5, Z2
+	VPANDD           Z14, Z5, Z2
 	VPSRLW           $0x02, Z5, Z3
-	VPANDD           Z15, Z3, Z3
+	VPANDD           Z14, Z3, Z3
 	VPSRLW           $0x04, Z5, Z4
-	VPANDD           Z15, Z4, Z4
+	VPANDD           Z14, Z4, Z4
 	VPSRLW           $0x06, Z5, Z5
-	VPANDD           Z15, Z5, Z5
+	VPANDD           Z14, Z5, Z5
 	VMOVDQU32        64(DX), Z9
-	VPANDD           Z15, Z9, Z6
+	VPANDD           Z14, Z9, Z6
 	VPSRLW           $0x02, Z9, Z7
-	VPANDD           Z15, Z7, Z7
+	VPANDD           Z14, Z7, Z7
 	VPSRLW           $0x04, Z9, Z8
-	VPANDD           Z15, Z8, Z8
+	VPANDD           Z14, Z8, Z8
 	VPSRLW           $0x06, Z9, Z9
-	VPANDD           Z15, Z9, Z9
+	VPANDD           Z14, Z9, Z9
 	VMOVDQU32        128(DX), Z10
 	VPSLLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z2
+	VPTERNLOGD       $0xf8, Z15, Z11, Z2
 	VPSLLW           $0x01, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z3
-	VPTERNLOGD       $0xf8, Z16, Z10, Z4
+	VPTERNLOGD       $0xf8, Z15, Z11, Z3
+	VPTERNLOGD       $0xf8, Z15, Z10, Z4
 	VPSRLW           $0x01, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z5
+	VPTERNLOGD       $0xf8, Z15, Z11, Z5
 	VPSRLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z6
+	VPTERNLOGD       $0xf8, Z15, Z11, Z6
 	VPSRLW           $0x03, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z7
+	VPTERNLOGD       $0xf8, Z15, Z11, Z7
 	VPSRLW           $0x04, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z8
+	VPTERNLOGD       $0xf8, Z15, Z11, Z8
 	VPSRLW           $0x05, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z9
+	VPTERNLOGD       $0xf8, Z15, Z11, Z9
 	VPMOVSXBD        192(DX), Z12
 	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
@@ -4739,13 +4677,13 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z4, Z10
 	VPDPBUSD.BCST    12(BX), Z5, Z10
 	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z12, Z10, Z10
 	VPSLLD.BCST      $0x02, 96(BX), Z11
 	VPDPBUSD.BCST    16(BX), Z6, Z11
 	VPDPBUSD.BCST    20(BX), Z7, Z11
 	VPDPBUSD.BCST    24(BX), Z8, Z11
 	VPDPBUSD.BCST    28(BX), Z9, Z11
 	VCVTDQ2PS        Z11, Z11
+	VMULPS           Z12, Z10, Z10
 	VFMADD231PS      Z13, Z11, Z10
 	VFMADD231PS.BCST 64(BX), Z10, Z0
 	VPSLLD.BCST      $0x02, 92(BX), Z10
@@ -4754,17 +4692,17 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z4, Z10
 	VPDPBUSD.BCST    44(BX), Z5, Z10
 	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z12, Z10, Z10
 	VPSLLD.BCST      $0x02, 100(BX), Z11
 	VPDPBUSD.BCST    48(BX), Z6, Z11
 	VPDPBUSD.BCST    52(BX), Z7, Z11
 	VPDPBUSD.BCST    56(BX), Z8, Z11
 	VPDPBUSD.BCST    60(BX), Z9, Z11
 	VCVTDQ2PS        Z11, Z11
+	VMULPS           Z12, Z10, Z10
 	VFMADD231PS      Z13, Z11, Z10
 	VFMADD231PS.BCST 68(BX), Z10, Z1
-	ADDQ             $+224, DX
 	ADDQ             $0x00000068, BX
+	ADDQ             $+224, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -4783,12 +4721,12 @@ TEXT ·DotQ3_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes03<>+0(SB), Z16
-	VMOVDQU32 bytes04<>+0(SB), Z17
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes03<>+0(SB), Z16
+	VMOVDQU32 bytes04<>+0(SB), Z17
 
 super0:
 	MOVQ DX, DI
@@ -4842,13 +4780,13 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z6, Z12
 	VPDPBUSD.BCST    12(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPSLLD.BCST      $0x02, 192(BX), Z13
 	VPDPBUSD.BCST    16(BX), Z8, Z13
 	VPDPBUSD.BCST    20(BX), Z9, Z13
 	VPDPBUSD.BCST    24(BX), Z10, Z13
 	VPDPBUSD.BCST    28(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
 	VFMADD231PS.BCST 128(BX), Z12, Z0
 	VPSLLD.BCST      $0x02, 180(BX), Z12
@@ -4857,13 +4795,13 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z6, Z12
 	VPDPBUSD.BCST    44(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPSLLD.BCST      $0x02, 196(BX), Z13
 	VPDPBUSD.BCST    48(BX), Z8, Z13
 	VPDPBUSD.BCST    52(BX), Z9, Z13
 	VPDPBUSD.BCST    56(BX), Z10, Z13
 	VPDPBUSD.BCST    60(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
 	VFMADD231PS.BCST 132(BX), Z12, Z1
 	VPSLLD.BCST      $0x02, 184(BX), Z12
@@ -4872,13 +4810,13 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z6, Z12
 	VPDPBUSD.BCST    76(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPSLLD.BCST      $0x02, 200(BX), Z13
 	VPDPBUSD.BCST    80(BX), Z8, Z13
 	VPDPBUSD.BCST    84(BX), Z9, Z13
 	VPDPBUSD.BCST    88(BX), Z10, Z13
 	VPDPBUSD.BCST    92(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
 	VFMADD231PS.BCST 136(BX), Z12, Z2
 	VPSLLD.BCST      $0x02, 188(BX), Z12
@@ -4887,17 +4825,17 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z6, Z12
 	VPDPBUSD.BCST    108(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPSLLD.BCST      $0x02, 204(BX), Z13
 	VPDPBUSD.BCST    112(BX), Z8, Z13
 	VPDPBUSD.BCST    116(BX), Z9, Z13
 	VPDPBUSD.BCST    120(BX), Z10, Z13
 	VPDPBUSD.BCST    124(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
 	VFMADD231PS.BCST 140(BX), Z12, Z3
-	ADDQ             $+224, DX
 	ADDQ             $0x000000d0, BX
+	ADDQ             $+224, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -4920,8 +4858,6 @@ TEXT ·DotQ3_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes03<>+0(SB), Z20
-	VMOVDQU32 bytes04<>+0(SB), Z21
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -4930,6 +4866,8 @@ TEXT ·DotQ3_Kx8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes03<>+0(SB), Z20
+	VMOVDQU32 bytes04<>+0(SB), Z21
 
 super0:
 	MOVQ DX, DI
@@ -4983,13 +4921,13 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z10, Z16
 	VPDPBUSD.BCST    12(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x02, 384(BX), Z17
 	VPDPBUSD.BCST    16(BX), Z12, Z17
 	VPDPBUSD.BCST    20(BX), Z13, Z17
 	VPDPBUSD.BCST    24(BX), Z14, Z17
 	VPDPBUSD.BCST    28(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 256(BX), Z16, Z0
 	VPSLLD.BCST      $0x02, 356(BX), Z16
@@ -4998,13 +4936,13 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z10, Z16
 	VPDPBUSD.BCST    44(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x02, 388(BX), Z17
 	VPDPBUSD.BCST    48(BX), Z12, Z17
 	VPDPBUSD.BCST    52(BX), Z13, Z17
 	VPDPBUSD.BCST    56(BX), Z14, Z17
 	VPDPBUSD.BCST    60(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 260(BX), Z16, Z1
 	VPSLLD.BCST      $0x02, 360(BX), Z16
@@ -5013,13 +4951,13 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z10, Z16
 	VPDPBUSD.BCST    76(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x02, 392(BX), Z17
 	VPDPBUSD.BCST    80(BX), Z12, Z17
 	VPDPBUSD.BCST    84(BX), Z13, Z17
 	VPDPBUSD.BCST    88(BX), Z14, Z17
 	VPDPBUSD.BCST    92(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 264(BX), Z16, Z2
 	VPSLLD.BCST      $0x02, 364(BX), Z16
@@ -5028,13 +4966,13 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z10, Z16
 	VPDPBUSD.BCST    108(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x02, 396(BX), Z17
 	VPDPBUSD.BCST    112(BX), Z12, Z17
 	VPDPBUSD.BCST    116(BX), Z13, Z17
 	VPDPBUSD.BCST    120(BX), Z14, Z17
 	VPDPBUSD.BCST    124(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 268(BX), Z16, Z3
 	VPSLLD.BCST      $0x02, 368(BX), Z16
@@ -5043,13 +4981,13 @@ record0:
 	VPDPBUSD.BCST    136(BX), Z10, Z16
 	VPDPBUSD.BCST    140(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x02, 400(BX), Z17
 	VPDPBUSD.BCST    144(BX), Z12, Z17
 	VPDPBUSD.BCST    148(BX), Z13, Z17
 	VPDPBUSD.BCST    152(BX), Z14, Z17
 	VPDPBUSD.BCST    156(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 272(BX), Z16, Z4
 	VPSLLD.BCST      $0x02, 372(BX), Z16
@@ -5058,13 +4996,13 @@ record0:
 	VPDPBUSD.BCST    168(BX), Z10, Z16
 	VPDPBUSD.BCST    172(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x02, 404(BX), Z17
 	VPDPBUSD.BCST    176(BX), Z12, Z17
 	VPDPBUSD.BCST    180(BX), Z13, Z17
 	VPDPBUSD.BCST    184(BX), Z14, Z17
 	VPDPBUSD.BCST    188(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 276(BX), Z16, Z5
 	VPSLLD.BCST      $0x02, 376(BX), Z16
@@ -5073,13 +5011,13 @@ record0:
 	VPDPBUSD.BCST    200(BX), Z10, Z16
 	VPDPBUSD.BCST    204(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x02, 408(BX), Z17
 	VPDPBUSD.BCST    208(BX), Z12, Z17
 	VPDPBUSD.BCST    212(BX), Z13, Z17
 	VPDPBUSD.BCST    216(BX), Z14, Z17
 	VPDPBUSD.BCST    220(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 280(BX), Z16, Z6
 	VPSLLD.BCST      $0x02, 380(BX), Z16
@@ -5088,17 +5026,17 @@ record0:
 	VPDPBUSD.BCST    232(BX), Z10, Z16
 	VPDPBUSD.BCST    236(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x02, 412(BX), Z17
 	VPDPBUSD.BCST    240(BX), Z12, Z17
 	VPDPBUSD.BCST    244(BX), Z13, Z17
 	VPDPBUSD.BCST    248(BX), Z14, Z17
 	VPDPBUSD.BCST    252(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 284(BX), Z16, Z7
-	ADDQ             $+224, DX
 	ADDQ             $0x000001a0, BX
+	ADDQ             $+224, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -5129,8 +5067,6 @@ TEXT ·DotQ3_Kx16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes03<>+0(SB), Z28
-	VMOVDQU32 bytes04<>+0(SB), Z29
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -5147,6 +5083,8 @@ TEXT ·DotQ3_Kx16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes03<>+0(SB), Z28
+	VMOVDQU32 bytes04<>+0(SB), Z29
 
 super0:
 	MOVQ DX, DI
@@ -5200,13 +5138,13 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z18, Z24
 	VPDPBUSD.BCST    12(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 768(BX), Z25
 	VPDPBUSD.BCST    16(BX), Z20, Z25
 	VPDPBUSD.BCST    20(BX), Z21, Z25
 	VPDPBUSD.BCST    24(BX), Z22, Z25
 	VPDPBUSD.BCST    28(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 512(BX), Z24, Z0
 	VPSLLD.BCST      $0x02, 708(BX), Z24
@@ -5215,13 +5153,13 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z18, Z24
 	VPDPBUSD.BCST    44(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 772(BX), Z25
 	VPDPBUSD.BCST    48(BX), Z20, Z25
 	VPDPBUSD.BCST    52(BX), Z21, Z25
 	VPDPBUSD.BCST    56(BX), Z22, Z25
 	VPDPBUSD.BCST    60(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 516(BX), Z24, Z1
 	VPSLLD.BCST      $0x02, 712(BX), Z24
@@ -5230,13 +5168,13 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z18, Z24
 	VPDPBUSD.BCST    76(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 776(BX), Z25
 	VPDPBUSD.BCST    80(BX), Z20, Z25
 	VPDPBUSD.BCST    84(BX), Z21, Z25
 	VPDPBUSD.BCST    88(BX), Z22, Z25
 	VPDPBUSD.BCST    92(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 520(BX), Z24, Z2
 	VPSLLD.BCST      $0x02, 716(BX), Z24
@@ -5245,13 +5183,13 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z18, Z24
 	VPDPBUSD.BCST    108(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 780(BX), Z25
 	VPDPBUSD.BCST    112(BX), Z20, Z25
 	VPDPBUSD.BCST    116(BX), Z21, Z25
 	VPDPBUSD.BCST    120(BX), Z22, Z25
 	VPDPBUSD.BCST    124(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 524(BX), Z24, Z3
 	VPSLLD.BCST      $0x02, 720(BX), Z24
@@ -5260,13 +5198,13 @@ record0:
 	VPDPBUSD.BCST    136(BX), Z18, Z24
 	VPDPBUSD.BCST    140(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 784(BX), Z25
 	VPDPBUSD.BCST    144(BX), Z20, Z25
 	VPDPBUSD.BCST    148(BX), Z21, Z25
 	VPDPBUSD.BCST    152(BX), Z22, Z25
 	VPDPBUSD.BCST    156(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 528(BX), Z24, Z4
 	VPSLLD.BCST      $0x02, 724(BX), Z24
@@ -5275,13 +5213,13 @@ record0:
 	VPDPBUSD.BCST    168(BX), Z18, Z24
 	VPDPBUSD.BCST    172(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 788(BX), Z25
 	VPDPBUSD.BCST    176(BX), Z20, Z25
 	VPDPBUSD.BCST    180(BX), Z21, Z25
 	VPDPBUSD.BCST    184(BX), Z22, Z25
 	VPDPBUSD.BCST    188(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 532(BX), Z24, Z5
 	VPSLLD.BCST      $0x02, 728(BX), Z24
@@ -5290,13 +5228,13 @@ record0:
 	VPDPBUSD.BCST    200(BX), Z18, Z24
 	VPDPBUSD.BCST    204(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 792(BX), Z25
 	VPDPBUSD.BCST    208(BX), Z20, Z25
 	VPDPBUSD.BCST    212(BX), Z21, Z25
 	VPDPBUSD.BCST    216(BX), Z22, Z25
 	VPDPBUSD.BCST    220(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 536(BX), Z24, Z6
 	VPSLLD.BCST      $0x02, 732(BX), Z24
@@ -5305,13 +5243,13 @@ record0:
 	VPDPBUSD.BCST    232(BX), Z18, Z24
 	VPDPBUSD.BCST    236(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 796(BX), Z25
 	VPDPBUSD.BCST    240(BX), Z20, Z25
 	VPDPBUSD.BCST    244(BX), Z21, Z25
 	VPDPBUSD.BCST    248(BX), Z22, Z25
 	VPDPBUSD.BCST    252(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 540(BX), Z24, Z7
 	VPSLLD.BCST      $0x02, 736(BX), Z24
@@ -5320,13 +5258,13 @@ record0:
 	VPDPBUSD.BCST    264(BX), Z18, Z24
 	VPDPBUSD.BCST    268(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 800(BX), Z25
 	VPDPBUSD.BCST    272(BX), Z20, Z25
 	VPDPBUSD.BCST    276(BX), Z21, Z25
 	VPDPBUSD.BCST    280(BX), Z22, Z25
 	VPDPBUSD.BCST    284(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 544(BX), Z24, Z8
 	VPSLLD.BCST      $0x02, 740(BX), Z24
@@ -5335,13 +5273,13 @@ record0:
 	VPDPBUSD.BCST    296(BX), Z18, Z24
 	VPDPBUSD.BCST    300(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 804(BX), Z25
 	VPDPBUSD.BCST    304(BX), Z20, Z25
 	VPDPBUSD.BCST    308(BX), Z21, Z25
 	VPDPBUSD.BCST    312(BX), Z22, Z25
 	VPDPBUSD.BCST    316(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 548(BX), Z24, Z9
 	VPSLLD.BCST      $0x02, 744(BX), Z24
@@ -5350,13 +5288,13 @@ record0:
 	VPDPBUSD.BCST    328(BX), Z18, Z24
 	VPDPBUSD.BCST    332(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 808(BX), Z25
 	VPDPBUSD.BCST    336(BX), Z20, Z25
 	VPDPBUSD.BCST    340(BX), Z21, Z25
 	VPDPBUSD.BCST    344(BX), Z22, Z25
 	VPDPBUSD.BCST    348(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 552(BX), Z24, Z10
 	VPSLLD.BCST      $0x02, 748(BX), Z24
@@ -5365,13 +5303,13 @@ record0:
 	VPDPBUSD.BCST    360(BX), Z18, Z24
 	VPDPBUSD.BCST    364(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 812(BX), Z25
 	VPDPBUSD.BCST    368(BX), Z20, Z25
 	VPDPBUSD.BCST    372(BX), Z21, Z25
 	VPDPBUSD.BCST    376(BX), Z22, Z25
 	VPDPBUSD.BCST    380(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 556(BX), Z24, Z11
 	VPSLLD.BCST      $0x02, 752(BX), Z24
@@ -5380,13 +5318,13 @@ record0:
 	VPDPBUSD.BCST    392(BX), Z18, Z24
 	VPDPBUSD.BCST    396(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 816(BX), Z25
 	VPDPBUSD.BCST    400(BX), Z20, Z25
 	VPDPBUSD.BCST    404(BX), Z21, Z25
 	VPDPBUSD.BCST    408(BX), Z22, Z25
 	VPDPBUSD.BCST    412(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 560(BX), Z24, Z12
 	VPSLLD.BCST      $0x02, 756(BX), Z24
@@ -5395,13 +5333,13 @@ record0:
 	VPDPBUSD.BCST    424(BX), Z18, Z24
 	VPDPBUSD.BCST    428(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 820(BX), Z25
 	VPDPBUSD.BCST    432(BX), Z20, Z25
 	VPDPBUSD.BCST    436(BX), Z21, Z25
 	VPDPBUSD.BCST    440(BX), Z22, Z25
 	VPDPBUSD.BCST    444(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 564(BX), Z24, Z13
 	VPSLLD.BCST      $0x02, 760(BX), Z24
@@ -5410,13 +5348,13 @@ record0:
 	VPDPBUSD.BCST    456(BX), Z18, Z24
 	VPDPBUSD.BCST    460(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 824(BX), Z25
 	VPDPBUSD.BCST    464(BX), Z20, Z25
 	VPDPBUSD.BCST    468(BX), Z21, Z25
 	VPDPBUSD.BCST    472(BX), Z22, Z25
 	VPDPBUSD.BCST    476(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 568(BX), Z24, Z14
 	VPSLLD.BCST      $0x02, 764(BX), Z24
@@ -5425,17 +5363,17 @@ record0:
 	VPDPBUSD.BCST    488(BX), Z18, Z24
 	VPDPBUSD.BCST    492(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x02, 828(BX), Z25
 	VPDPBUSD.BCST    496(BX), Z20, Z25
 	VPDPBUSD.BCST    500(BX), Z21, Z25
 	VPDPBUSD.BCST    504(BX), Z22, Z25
 	VPDPBUSD.BCST    508(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 572(BX), Z24, Z15
-	ADDQ             $+224, DX
 	ADDQ             $0x00000340, BX
+	ADDQ             $+224, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -5482,8 +5420,8 @@ TEXT ·DotQ4_Kx1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z14
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z13
 
 super0:
 	MOVQ CX, SI
@@ -5497,21 +5435,21 @@ record0:
 	PREFETCHT0       2240(CX)
 	PREFETCHT0       2304(CX)
 	VMOVDQU32        (CX), Z5
-	VPANDD           Z14, Z5, Z1
+	VPANDD           Z13, Z5, Z1
 	VPSRLW           $0x04, Z5, Z5
-	VPANDD           Z14, Z5, Z5
+	VPANDD           Z13, Z5, Z5
 	VMOVDQU32        64(CX), Z6
-	VPANDD           Z14, Z6, Z2
+	VPANDD           Z13, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z14, Z6, Z6
+	VPANDD           Z13, Z6, Z6
 	VMOVDQU32        128(CX), Z7
-	VPANDD           Z14, Z7, Z3
+	VPANDD           Z13, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z14, Z7, Z7
+	VPANDD           Z13, Z7, Z7
 	VMOVDQU32        192(CX), Z8
-	VPANDD           Z14, Z8, Z4
+	VPANDD           Z13, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z14, Z8, Z8
+	VPANDD           Z13, Z8, Z8
 	VPMOVZXBD        256(CX), Z11
 	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
@@ -5534,8 +5472,8 @@ record0:
 	VMULPS.BCST      32(DX), Z9, Z9
 	VFMADD231PS      Z11, Z9, Z0
 	VFMADD231PS.BCST 36(DX), Z12, Z0
-	ADDQ             $+288, CX
 	ADDQ             $0x00000034, DX
+	ADDQ             $+288, CX
 	DECQ             DI
 	JNZ              record0
 	SUBQ             $0x08, BX
@@ -5570,9 +5508,9 @@ TEXT ·DotQ4_Kx2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z14
 
 super0:
 	MOVQ DX, DI
@@ -5586,21 +5524,21 @@ record0:
 	PREFETCHT0       2240(DX)
 	PREFETCHT0       2304(DX)
 	VMOVDQU32        (DX), Z6
-	VPANDD           Z15, Z6, Z2
+	VPANDD           Z14, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z15, Z6, Z6
+	VPANDD           Z14, Z6, Z6
 	VMOVDQU32        64(DX), Z7
-	VPANDD           Z15, Z7, Z3
+	VPANDD           Z14, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z15, Z7, Z7
+	VPANDD           Z14, Z7, Z7
 	VMOVDQU32        128(DX), Z8
-	VPANDD           Z15, Z8, Z4
+	VPANDD           Z14, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z15, Z8, Z8
+	VPANDD           Z14, Z8, Z8
 	VMOVDQU32        192(DX), Z9
-	VPANDD           Z15, Z9, Z5
+	VPANDD           Z14, Z9, Z5
 	VPSRLW           $0x04, Z9, Z9
-	VPANDD           Z15, Z9, Z9
+	VPANDD           Z14, Z9, Z9
 	VPMOVZXBD        256(DX), Z12
 	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
@@ -5611,33 +5549,33 @@ record0:
 	VMULPS           Z10, Z13, Z13
 	VPXORD           dwords80000000<>+0(SB), Z13, Z13
 	VPXORD           Z10, Z10, Z10
+	VPXORD           Z11, Z11, Z11
 	VPDPBUSD.BCST    (BX), Z2, Z10
+	VPDPBUSD.BCST    32(BX), Z2, Z11
 	VPDPBUSD.BCST    4(BX), Z3, Z10
+	VPDPBUSD.BCST    36(BX), Z3, Z11
 	VPDPBUSD.BCST    8(BX), Z4, Z10
+	VPDPBUSD.BCST    40(BX), Z4, Z11
 	VPDPBUSD.BCST    12(BX), Z5, Z10
+	VPDPBUSD.BCST    44(BX), Z5, Z11
 	VPDPBUSD.BCST    16(BX), Z6, Z10
+	VPDPBUSD.BCST    48(BX), Z6, Z11
 	VPDPBUSD.BCST    20(BX), Z7, Z10
+	VPDPBUSD.BCST    52(BX), Z7, Z11
 	VPDPBUSD.BCST    24(BX), Z8, Z10
+	VPDPBUSD.BCST    56(BX), Z8, Z11
 	VPDPBUSD.BCST    28(BX), Z9, Z10
+	VPDPBUSD.BCST    60(BX), Z9, Z11
 	VCVTDQ2PS        Z10, Z10
 	VMULPS.BCST      64(BX), Z10, Z10
 	VFMADD231PS      Z12, Z10, Z0
 	VFMADD231PS.BCST 72(BX), Z13, Z0
-	VPXORD           Z10, Z10, Z10
-	VPDPBUSD.BCST    32(BX), Z2, Z10
-	VPDPBUSD.BCST    36(BX), Z3, Z10
-	VPDPBUSD.BCST    40(BX), Z4, Z10
-	VPDPBUSD.BCST    44(BX), Z5, Z10
-	VPDPBUSD.BCST    48(BX), Z6, Z10
-	VPDPBUSD.BCST    52(BX), Z7, Z10
-	VPDPBUSD.BCST    56(BX), Z8, Z10
-	VPDPBUSD.BCST    60(BX), Z9, Z10
-	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      68(BX), Z10, Z10
-	VFMADD231PS      Z12, Z10, Z1
+	VCVTDQ2PS        Z11, Z11
+	VMULPS.BCST      68(BX), Z11, Z11
+	VFMADD231PS      Z12, Z11, Z1
 	VFMADD231PS.BCST 76(BX), Z13, Z1
-	ADDQ             $+288, DX
 	ADDQ             $0x00000068, BX
+	ADDQ             $+288, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -5656,11 +5594,11 @@ TEXT ·DotQ4_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z16
 
 super0:
 	MOVQ DX, DI
@@ -5745,8 +5683,8 @@ record0:
 	VMULPS.BCST      140(BX), Z13, Z13
 	VFMADD231PS      Z14, Z13, Z3
 	VFMADD231PS.BCST 156(BX), Z15, Z3
-	ADDQ             $+288, DX
 	ADDQ             $0x000000d0, BX
+	ADDQ             $+288, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -5769,7 +5707,6 @@ TEXT ·DotQ4_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z20
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -5778,6 +5715,7 @@ TEXT ·DotQ4_Kx8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z20
 
 super0:
 	MOVQ DX, DI
@@ -5914,8 +5852,8 @@ record0:
 	VMULPS.BCST      284(BX), Z17, Z17
 	VFMADD231PS      Z18, Z17, Z7
 	VFMADD231PS.BCST 316(BX), Z19, Z7
-	ADDQ             $+288, DX
 	ADDQ             $0x000001a0, BX
+	ADDQ             $+288, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -5946,7 +5884,6 @@ TEXT ·DotQ4_Kx16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z28
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -5963,6 +5900,7 @@ TEXT ·DotQ4_Kx16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z28
 
 super0:
 	MOVQ DX, DI
@@ -6203,8 +6141,8 @@ record0:
 	VMULPS.BCST      572(BX), Z25, Z25
 	VFMADD231PS      Z26, Z25, Z15
 	VFMADD231PS.BCST 636(BX), Z27, Z15
-	ADDQ             $+288, DX
 	ADDQ             $0x00000340, BX
+	ADDQ             $+288, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -6251,9 +6189,9 @@ TEXT ·DotQ5_Kx1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z14
-	VMOVDQU32 bytes10<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z13
+	VMOVDQU32 bytes10<>+0(SB), Z14
 
 super0:
 	MOVQ CX, SI
@@ -6268,37 +6206,37 @@ record0:
 	PREFETCHT0       2304(CX)
 	PREFETCHT0       2368(CX)
 	VMOVDQU32        (CX), Z5
-	VPANDD           Z14, Z5, Z1
+	VPANDD           Z13, Z5, Z1
 	VPSRLW           $0x04, Z5, Z5
-	VPANDD           Z14, Z5, Z5
+	VPANDD           Z13, Z5, Z5
 	VMOVDQU32        64(CX), Z6
-	VPANDD           Z14, Z6, Z2
+	VPANDD           Z13, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z14, Z6, Z6
+	VPANDD           Z13, Z6, Z6
 	VMOVDQU32        128(CX), Z7
-	VPANDD           Z14, Z7, Z3
+	VPANDD           Z13, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z14, Z7, Z7
+	VPANDD           Z13, Z7, Z7
 	VMOVDQU32        192(CX), Z8
-	VPANDD           Z14, Z8, Z4
+	VPANDD           Z13, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z14, Z8, Z8
+	VPANDD           Z13, Z8, Z8
 	VMOVDQU32        256(CX), Z9
 	VPSLLW           $0x04, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z1
+	VPTERNLOGD       $0xf8, Z14, Z10, Z1
 	VPSLLW           $0x03, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z2
+	VPTERNLOGD       $0xf8, Z14, Z10, Z2
 	VPSLLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z3
+	VPTERNLOGD       $0xf8, Z14, Z10, Z3
 	VPSLLW           $0x01, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z4
-	VPTERNLOGD       $0xf8, Z15, Z9, Z5
+	VPTERNLOGD       $0xf8, Z14, Z10, Z4
+	VPTERNLOGD       $0xf8, Z14, Z9, Z5
 	VPSRLW           $0x01, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z6
+	VPTERNLOGD       $0xf8, Z14, Z10, Z6
 	VPSRLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z7
+	VPTERNLOGD       $0xf8, Z14, Z10, Z7
 	VPSRLW           $0x03, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z8
+	VPTERNLOGD       $0xf8, Z14, Z10, Z8
 	VPMOVZXBD        320(CX), Z11
 	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
@@ -6321,8 +6259,8 @@ record0:
 	VMULPS.BCST      32(DX), Z9, Z9
 	VFMADD231PS      Z11, Z9, Z0
 	VFMADD231PS.BCST 36(DX), Z12, Z0
-	ADDQ             $+352, CX
 	ADDQ             $0x00000034, DX
+	ADDQ             $+352, CX
 	DECQ             DI
 	JNZ              record0
 	SUBQ             $0x08, BX
@@ -6339,10 +6277,10 @@ TEXT ·DotQ5_Kx2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
-	VMOVDQU32 bytes10<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z14
+	VMOVDQU32 bytes10<>+0(SB), Z15
 
 super0:
 	MOVQ DX, DI
@@ -6357,37 +6295,37 @@ record0:
 	PREFETCHT0       2304(DX)
 	PREFETCHT0       2368(DX)
 	VMOVDQU32        (DX), Z6
-	VPANDD           Z15, Z6, Z2
+	VPANDD           Z14, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z15, Z6, Z6
+	VPANDD           Z14, Z6, Z6
 	VMOVDQU32        64(DX), Z7
-	VPANDD           Z15, Z7, Z3
+	VPANDD           Z14, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z15, Z7, Z7
+	VPANDD           Z14, Z7, Z7
 	VMOVDQU32        128(DX), Z8
-	VPANDD           Z15, Z8, Z4
+	VPANDD           Z14, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z15, Z8, Z8
+	VPANDD           Z14, Z8, Z8
 	VMOVDQU32        192(DX), Z9
-	VPANDD           Z15, Z9, Z5
+	VPANDD           Z14, Z9, Z5
 	VPSRLW           $0x04, Z9, Z9
-	VPANDD           Z15, Z9, Z9
+	VPANDD           Z14, Z9, Z9
 	VMOVDQU32        256(DX), Z10
 	VPSLLW           $0x04, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z2
+	VPTERNLOGD       $0xf8, Z15, Z11, Z2
 	VPSLLW           $0x03, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z3
+	VPTERNLOGD       $0xf8, Z15, Z11, Z3
 	VPSLLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z4
+	VPTERNLOGD       $0xf8, Z15, Z11, Z4
 	VPSLLW           $0x01, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z5
-	VPTERNLOGD       $0xf8, Z16, Z10, Z6
+	VPTERNLOGD       $0xf8, Z15, Z11, Z5
+	VPTERNLOGD       $0xf8, Z15, Z10, Z6
 	VPSRLW           $0x01, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z7
+	VPTERNLOGD       $0xf8, Z15, Z11, Z7
 	VPSRLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z8
+	VPTERNLOGD       $0xf8, Z15, Z11, Z8
 	VPSRLW           $0x03, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z9
+	VPTERNLOGD       $0xf8, Z15, Z11, Z9
 	VPMOVZXBD        320(DX), Z12
 	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
@@ -6398,33 +6336,33 @@ record0:
 	VMULPS           Z10, Z13, Z13
 	VPXORD           dwords80000000<>+0(SB), Z13, Z13
 	VPXORD           Z10, Z10, Z10
+	VPXORD           Z11, Z11, Z11
 	VPDPBUSD.BCST    (BX), Z2, Z10
+	VPDPBUSD.BCST    32(BX), Z2, Z11
 	VPDPBUSD.BCST    4(BX), Z3, Z10
+	VPDPBUSD.BCST    36(BX), Z3, Z11
 	VPDPBUSD.BCST    8(BX), Z4, Z10
+	VPDPBUSD.BCST    40(BX), Z4, Z11
 	VPDPBUSD.BCST    12(BX), Z5, Z10
+	VPDPBUSD.BCST    44(BX), Z5, Z11
 	VPDPBUSD.BCST    16(BX), Z6, Z10
+	VPDPBUSD.BCST    48(BX), Z6, Z11
 	VPDPBUSD.BCST    20(BX), Z7, Z10
+	VPDPBUSD.BCST    52(BX), Z7, Z11
 	VPDPBUSD.BCST    24(BX), Z8, Z10
+	VPDPBUSD.BCST    56(BX), Z8, Z11
 	VPDPBUSD.BCST    28(BX), Z9, Z10
+	VPDPBUSD.BCST    60(BX), Z9, Z11
 	VCVTDQ2PS        Z10, Z10
 	VMULPS.BCST      64(BX), Z10, Z10
 	VFMADD231PS      Z12, Z10, Z0
 	VFMADD231PS.BCST 72(BX), Z13, Z0
-	VPXORD           Z10, Z10, Z10
-	VPDPBUSD.BCST    32(BX), Z2, Z10
-	VPDPBUSD.BCST    36(BX), Z3, Z10
-	VPDPBUSD.BCST    40(BX), Z4, Z10
-	VPDPBUSD.BCST    44(BX), Z5, Z10
-	VPDPBUSD.BCST    48(BX), Z6, Z10
-	VPDPBUSD.BCST    52(BX), Z7, Z10
-	VPDPBUSD.BCST    56(BX), Z8, Z10
-	VPDPBUSD.BCST    60(BX), Z9, Z10
-	VCVTDQ2PS        Z10, Z10
-	VMULPS.BCST      68(BX), Z10, Z10
-	VFMADD231PS      Z12, Z10, Z1
+	VCVTDQ2PS        Z11, Z11
+	VMULPS.BCST      68(BX), Z11, Z11
+	VFMADD231PS      Z12, Z11, Z1
 	VFMADD231PS.BCST 76(BX), Z13, Z1
-	ADDQ             $+352, DX
 	ADDQ             $0x00000068, BX
+	ADDQ             $+352, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -6443,12 +6381,12 @@ TEXT ·DotQ5_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z16
-	VMOVDQU32 bytes10<>+0(SB), Z17
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z16
+	VMOVDQU32 bytes10<>+0(SB), Z17
 
 super0:
 	MOVQ DX, DI
@@ -6549,8 +6487,8 @@ record0:
 	VMULPS.BCST      140(BX), Z13, Z13
 	VFMADD231PS      Z14, Z13, Z3
 	VFMADD231PS.BCST 156(BX), Z15, Z3
-	ADDQ             $+352, DX
 	ADDQ             $0x000000d0, BX
+	ADDQ             $+352, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -6573,8 +6511,6 @@ TEXT ·DotQ5_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z20
-	VMOVDQU32 bytes10<>+0(SB), Z21
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -6583,6 +6519,8 @@ TEXT ·DotQ5_Kx8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z20
+	VMOVDQU32 bytes10<>+0(SB), Z21
 
 super0:
 	MOVQ DX, DI
@@ -6735,8 +6673,8 @@ record0:
 	VMULPS.BCST      284(BX), Z17, Z17
 	VFMADD231PS      Z18, Z17, Z7
 	VFMADD231PS.BCST 316(BX), Z19, Z7
-	ADDQ             $+352, DX
 	ADDQ             $0x000001a0, BX
+	ADDQ             $+352, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -6767,8 +6705,6 @@ TEXT ·DotQ5_Kx16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z28
-	VMOVDQU32 bytes10<>+0(SB), Z29
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -6785,6 +6721,8 @@ TEXT ·DotQ5_Kx16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z28
+	VMOVDQU32 bytes10<>+0(SB), Z29
 
 super0:
 	MOVQ DX, DI
@@ -7041,8 +6979,8 @@ record0:
 	VMULPS.BCST      572(BX), Z25, Z25
 	VFMADD231PS      Z26, Z25, Z15
 	VFMADD231PS.BCST 636(BX), Z27, Z15
-	ADDQ             $+352, DX
 	ADDQ             $0x00000340, BX
+	ADDQ             $+352, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -7089,9 +7027,9 @@ TEXT ·DotQ6_Kx1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z14
-	VMOVDQU32 bytes30<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z13
+	VMOVDQU32 bytes30<>+0(SB), Z14
 
 super0:
 	MOVQ CX, SI
@@ -7107,37 +7045,37 @@ record0:
 	PREFETCHT0       2368(CX)
 	PREFETCHT0       2432(CX)
 	VMOVDQU32        (CX), Z5
-	VPANDD           Z14, Z5, Z1
+	VPANDD           Z13, Z5, Z1
 	VPSRLW           $0x04, Z5, Z5
-	VPANDD           Z14, Z5, Z5
+	VPANDD           Z13, Z5, Z5
 	VMOVDQU32        64(CX), Z6
-	VPANDD           Z14, Z6, Z2
+	VPANDD           Z13, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z14, Z6, Z6
+	VPANDD           Z13, Z6, Z6
 	VMOVDQU32        128(CX), Z7
-	VPANDD           Z14, Z7, Z3
+	VPANDD           Z13, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z14, Z7, Z7
+	VPANDD           Z13, Z7, Z7
 	VMOVDQU32        192(CX), Z8
-	VPANDD           Z14, Z8, Z4
+	VPANDD           Z13, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z14, Z8, Z8
+	VPANDD           Z13, Z8, Z8
 	VMOVDQU32        256(CX), Z9
 	VPSLLW           $0x04, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z1
+	VPTERNLOGD       $0xf8, Z14, Z10, Z1
 	VPSLLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z2
-	VPTERNLOGD       $0xf8, Z15, Z9, Z3
+	VPTERNLOGD       $0xf8, Z14, Z10, Z2
+	VPTERNLOGD       $0xf8, Z14, Z9, Z3
 	VPSRLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z4
+	VPTERNLOGD       $0xf8, Z14, Z10, Z4
 	VMOVDQU32        320(CX), Z9
 	VPSLLW           $0x04, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z5
+	VPTERNLOGD       $0xf8, Z14, Z10, Z5
 	VPSLLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z6
-	VPTERNLOGD       $0xf8, Z15, Z9, Z7
+	VPTERNLOGD       $0xf8, Z14, Z10, Z6
+	VPTERNLOGD       $0xf8, Z14, Z9, Z7
 	VPSRLW           $0x02, Z9, Z10
-	VPTERNLOGD       $0xf8, Z15, Z10, Z8
+	VPTERNLOGD       $0xf8, Z14, Z10, Z8
 	VPMOVSXBD        384(CX), Z11
 	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
@@ -7152,17 +7090,17 @@ record0:
 	VPDPBUSD.BCST    8(DX), Z3, Z9
 	VPDPBUSD.BCST    12(DX), Z4, Z9
 	VCVTDQ2PS        Z9, Z9
-	VMULPS           Z11, Z9, Z9
 	VPSLLD.BCST      $0x05, 48(DX), Z10
 	VPDPBUSD.BCST    16(DX), Z5, Z10
 	VPDPBUSD.BCST    20(DX), Z6, Z10
 	VPDPBUSD.BCST    24(DX), Z7, Z10
 	VPDPBUSD.BCST    28(DX), Z8, Z10
 	VCVTDQ2PS        Z10, Z10
+	VMULPS           Z11, Z9, Z9
 	VFMADD231PS      Z12, Z10, Z9
 	VFMADD231PS.BCST 32(DX), Z9, Z0
-	ADDQ             $+416, CX
 	ADDQ             $0x00000034, DX
+	ADDQ             $+416, CX
 	DECQ             DI
 	JNZ              record0
 	SUBQ             $0x08, BX
@@ -7197,10 +7135,10 @@ TEXT ·DotQ6_Kx2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
-	VMOVDQU32 bytes30<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z14
+	VMOVDQU32 bytes30<>+0(SB), Z15
 
 super0:
 	MOVQ DX, DI
@@ -7216,37 +7154,37 @@ record0:
 	PREFETCHT0       2368(DX)
 	PREFETCHT0       2432(DX)
 	VMOVDQU32        (DX), Z6
-	VPANDD           Z15, Z6, Z2
+	VPANDD           Z14, Z6, Z2
 	VPSRLW           $0x04, Z6, Z6
-	VPANDD           Z15, Z6, Z6
+	VPANDD           Z14, Z6, Z6
 	VMOVDQU32        64(DX), Z7
-	VPANDD           Z15, Z7, Z3
+	VPANDD           Z14, Z7, Z3
 	VPSRLW           $0x04, Z7, Z7
-	VPANDD           Z15, Z7, Z7
+	VPANDD           Z14, Z7, Z7
 	VMOVDQU32        128(DX), Z8
-	VPANDD           Z15, Z8, Z4
+	VPANDD           Z14, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
-	VPANDD           Z15, Z8, Z8
+	VPANDD           Z14, Z8, Z8
 	VMOVDQU32        192(DX), Z9
-	VPANDD           Z15, Z9, Z5
+	VPANDD           Z14, Z9, Z5
 	VPSRLW           $0x04, Z9, Z9
-	VPANDD           Z15, Z9, Z9
+	VPANDD           Z14, Z9, Z9
 	VMOVDQU32        256(DX), Z10
 	VPSLLW           $0x04, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z2
+	VPTERNLOGD       $0xf8, Z15, Z11, Z2
 	VPSLLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z3
-	VPTERNLOGD       $0xf8, Z16, Z10, Z4
+	VPTERNLOGD       $0xf8, Z15, Z11, Z3
+	VPTERNLOGD       $0xf8, Z15, Z10, Z4
 	VPSRLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z5
+	VPTERNLOGD       $0xf8, Z15, Z11, Z5
 	VMOVDQU32        320(DX), Z10
 	VPSLLW           $0x04, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z6
+	VPTERNLOGD       $0xf8, Z15, Z11, Z6
 	VPSLLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z7
-	VPTERNLOGD       $0xf8, Z16, Z10, Z8
+	VPTERNLOGD       $0xf8, Z15, Z11, Z7
+	VPTERNLOGD       $0xf8, Z15, Z10, Z8
 	VPSRLW           $0x02, Z10, Z11
-	VPTERNLOGD       $0xf8, Z16, Z11, Z9
+	VPTERNLOGD       $0xf8, Z15, Z11, Z9
 	VPMOVSXBD        384(DX), Z12
 	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
@@ -7261,13 +7199,13 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z4, Z10
 	VPDPBUSD.BCST    12(BX), Z5, Z10
 	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z12, Z10, Z10
 	VPSLLD.BCST      $0x05, 96(BX), Z11
 	VPDPBUSD.BCST    16(BX), Z6, Z11
 	VPDPBUSD.BCST    20(BX), Z7, Z11
 	VPDPBUSD.BCST    24(BX), Z8, Z11
 	VPDPBUSD.BCST    28(BX), Z9, Z11
 	VCVTDQ2PS        Z11, Z11
+	VMULPS           Z12, Z10, Z10
 	VFMADD231PS      Z13, Z11, Z10
 	VFMADD231PS.BCST 64(BX), Z10, Z0
 	VPSLLD.BCST      $0x05, 92(BX), Z10
@@ -7276,17 +7214,17 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z4, Z10
 	VPDPBUSD.BCST    44(BX), Z5, Z10
 	VCVTDQ2PS        Z10, Z10
-	VMULPS           Z12, Z10, Z10
 	VPSLLD.BCST      $0x05, 100(BX), Z11
 	VPDPBUSD.BCST    48(BX), Z6, Z11
 	VPDPBUSD.BCST    52(BX), Z7, Z11
 	VPDPBUSD.BCST    56(BX), Z8, Z11
 	VPDPBUSD.BCST    60(BX), Z9, Z11
 	VCVTDQ2PS        Z11, Z11
+	VMULPS           Z12, Z10, Z10
 	VFMADD231PS      Z13, Z11, Z10
 	VFMADD231PS.BCST 68(BX), Z10, Z1
-	ADDQ             $+416, DX
 	ADDQ             $0x00000068, BX
+	ADDQ             $+416, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -7305,12 +7243,12 @@ TEXT ·DotQ6_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z16
-	VMOVDQU32 bytes30<>+0(SB), Z17
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z16
+	VMOVDQU32 bytes30<>+0(SB), Z17
 
 super0:
 	MOVQ DX, DI
@@ -7364,13 +7302,13 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z6, Z12
 	VPDPBUSD.BCST    12(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPSLLD.BCST      $0x05, 192(BX), Z13
 	VPDPBUSD.BCST    16(BX), Z8, Z13
 	VPDPBUSD.BCST    20(BX), Z9, Z13
 	VPDPBUSD.BCST    24(BX), Z10, Z13
 	VPDPBUSD.BCST    28(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
 	VFMADD231PS.BCST 128(BX), Z12, Z0
 	VPSLLD.BCST      $0x05, 180(BX), Z12
@@ -7379,13 +7317,13 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z6, Z12
 	VPDPBUSD.BCST    44(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPSLLD.BCST      $0x05, 196(BX), Z13
 	VPDPBUSD.BCST    48(BX), Z8, Z13
 	VPDPBUSD.BCST    52(BX), Z9, Z13
 	VPDPBUSD.BCST    56(BX), Z10, Z13
 	VPDPBUSD.BCST    60(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
 	VFMADD231PS.BCST 132(BX), Z12, Z1
 	VPSLLD.BCST      $0x05, 184(BX), Z12
@@ -7394,13 +7332,13 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z6, Z12
 	VPDPBUSD.BCST    76(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPSLLD.BCST      $0x05, 200(BX), Z13
 	VPDPBUSD.BCST    80(BX), Z8, Z13
 	VPDPBUSD.BCST    84(BX), Z9, Z13
 	VPDPBUSD.BCST    88(BX), Z10, Z13
 	VPDPBUSD.BCST    92(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
 	VFMADD231PS.BCST 136(BX), Z12, Z2
 	VPSLLD.BCST      $0x05, 188(BX), Z12
@@ -7409,17 +7347,17 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z6, Z12
 	VPDPBUSD.BCST    108(BX), Z7, Z12
 	VCVTDQ2PS        Z12, Z12
-	VMULPS           Z14, Z12, Z12
 	VPSLLD.BCST      $0x05, 204(BX), Z13
 	VPDPBUSD.BCST    112(BX), Z8, Z13
 	VPDPBUSD.BCST    116(BX), Z9, Z13
 	VPDPBUSD.BCST    120(BX), Z10, Z13
 	VPDPBUSD.BCST    124(BX), Z11, Z13
 	VCVTDQ2PS        Z13, Z13
+	VMULPS           Z14, Z12, Z12
 	VFMADD231PS      Z15, Z13, Z12
 	VFMADD231PS.BCST 140(BX), Z12, Z3
-	ADDQ             $+416, DX
 	ADDQ             $0x000000d0, BX
+	ADDQ             $+416, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -7442,8 +7380,6 @@ TEXT ·DotQ6_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z20
-	VMOVDQU32 bytes30<>+0(SB), Z21
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -7452,6 +7388,8 @@ TEXT ·DotQ6_Kx8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z20
+	VMOVDQU32 bytes30<>+0(SB), Z21
 
 super0:
 	MOVQ DX, DI
@@ -7505,13 +7443,13 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z10, Z16
 	VPDPBUSD.BCST    12(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x05, 384(BX), Z17
 	VPDPBUSD.BCST    16(BX), Z12, Z17
 	VPDPBUSD.BCST    20(BX), Z13, Z17
 	VPDPBUSD.BCST    24(BX), Z14, Z17
 	VPDPBUSD.BCST    28(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 256(BX), Z16, Z0
 	VPSLLD.BCST      $0x05, 356(BX), Z16
@@ -7520,13 +7458,13 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z10, Z16
 	VPDPBUSD.BCST    44(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x05, 388(BX), Z17
 	VPDPBUSD.BCST    48(BX), Z12, Z17
 	VPDPBUSD.BCST    52(BX), Z13, Z17
 	VPDPBUSD.BCST    56(BX), Z14, Z17
 	VPDPBUSD.BCST    60(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 260(BX), Z16, Z1
 	VPSLLD.BCST      $0x05, 360(BX), Z16
@@ -7535,13 +7473,13 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z10, Z16
 	VPDPBUSD.BCST    76(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x05, 392(BX), Z17
 	VPDPBUSD.BCST    80(BX), Z12, Z17
 	VPDPBUSD.BCST    84(BX), Z13, Z17
 	VPDPBUSD.BCST    88(BX), Z14, Z17
 	VPDPBUSD.BCST    92(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 264(BX), Z16, Z2
 	VPSLLD.BCST      $0x05, 364(BX), Z16
@@ -7550,13 +7488,13 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z10, Z16
 	VPDPBUSD.BCST    108(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x05, 396(BX), Z17
 	VPDPBUSD.BCST    112(BX), Z12, Z17
 	VPDPBUSD.BCST    116(BX), Z13, Z17
 	VPDPBUSD.BCST    120(BX), Z14, Z17
 	VPDPBUSD.BCST    124(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 268(BX), Z16, Z3
 	VPSLLD.BCST      $0x05, 368(BX), Z16
@@ -7565,13 +7503,13 @@ record0:
 	VPDPBUSD.BCST    136(BX), Z10, Z16
 	VPDPBUSD.BCST    140(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x05, 400(BX), Z17
 	VPDPBUSD.BCST    144(BX), Z12, Z17
 	VPDPBUSD.BCST    148(BX), Z13, Z17
 	VPDPBUSD.BCST    152(BX), Z14, Z17
 	VPDPBUSD.BCST    156(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 272(BX), Z16, Z4
 	VPSLLD.BCST      $0x05, 372(BX), Z16
@@ -7580,13 +7518,13 @@ record0:
 	VPDPBUSD.BCST    168(BX), Z10, Z16
 	VPDPBUSD.BCST    172(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x05, 404(BX), Z17
 	VPDPBUSD.BCST    176(BX), Z12, Z17
 	VPDPBUSD.BCST    180(BX), Z13, Z17
 	VPDPBUSD.BCST    184(BX), Z14, Z17
 	VPDPBUSD.BCST    188(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 276(BX), Z16, Z5
 	VPSLLD.BCST      $0x05, 376(BX), Z16
@@ -7595,13 +7533,13 @@ record0:
 	VPDPBUSD.BCST    200(BX), Z10, Z16
 	VPDPBUSD.BCST    204(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x05, 408(BX), Z17
 	VPDPBUSD.BCST    208(BX), Z12, Z17
 	VPDPBUSD.BCST    212(BX), Z13, Z17
 	VPDPBUSD.BCST    216(BX), Z14, Z17
 	VPDPBUSD.BCST    220(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 280(BX), Z16, Z6
 	VPSLLD.BCST      $0x05, 380(BX), Z16
@@ -7610,17 +7548,17 @@ record0:
 	VPDPBUSD.BCST    232(BX), Z10, Z16
 	VPDPBUSD.BCST    236(BX), Z11, Z16
 	VCVTDQ2PS        Z16, Z16
-	VMULPS           Z18, Z16, Z16
 	VPSLLD.BCST      $0x05, 412(BX), Z17
 	VPDPBUSD.BCST    240(BX), Z12, Z17
 	VPDPBUSD.BCST    244(BX), Z13, Z17
 	VPDPBUSD.BCST    248(BX), Z14, Z17
 	VPDPBUSD.BCST    252(BX), Z15, Z17
 	VCVTDQ2PS        Z17, Z17
+	VMULPS           Z18, Z16, Z16
 	VFMADD231PS      Z19, Z17, Z16
 	VFMADD231PS.BCST 284(BX), Z16, Z7
-	ADDQ             $+416, DX
 	ADDQ             $0x000001a0, BX
+	ADDQ             $+416, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -7651,8 +7589,6 @@ TEXT ·DotQ6_Kx16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z28
-	VMOVDQU32 bytes30<>+0(SB), Z29
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -7669,6 +7605,8 @@ TEXT ·DotQ6_Kx16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z28
+	VMOVDQU32 bytes30<>+0(SB), Z29
 
 super0:
 	MOVQ DX, DI
@@ -7722,13 +7660,13 @@ record0:
 	VPDPBUSD.BCST    8(BX), Z18, Z24
 	VPDPBUSD.BCST    12(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 768(BX), Z25
 	VPDPBUSD.BCST    16(BX), Z20, Z25
 	VPDPBUSD.BCST    20(BX), Z21, Z25
 	VPDPBUSD.BCST    24(BX), Z22, Z25
 	VPDPBUSD.BCST    28(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 512(BX), Z24, Z0
 	VPSLLD.BCST      $0x05, 708(BX), Z24
@@ -7737,13 +7675,13 @@ record0:
 	VPDPBUSD.BCST    40(BX), Z18, Z24
 	VPDPBUSD.BCST    44(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 772(BX), Z25
 	VPDPBUSD.BCST    48(BX), Z20, Z25
 	VPDPBUSD.BCST    52(BX), Z21, Z25
 	VPDPBUSD.BCST    56(BX), Z22, Z25
 	VPDPBUSD.BCST    60(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 516(BX), Z24, Z1
 	VPSLLD.BCST      $0x05, 712(BX), Z24
@@ -7752,13 +7690,13 @@ record0:
 	VPDPBUSD.BCST    72(BX), Z18, Z24
 	VPDPBUSD.BCST    76(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 776(BX), Z25
 	VPDPBUSD.BCST    80(BX), Z20, Z25
 	VPDPBUSD.BCST    84(BX), Z21, Z25
 	VPDPBUSD.BCST    88(BX), Z22, Z25
 	VPDPBUSD.BCST    92(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 520(BX), Z24, Z2
 	VPSLLD.BCST      $0x05, 716(BX), Z24
@@ -7767,13 +7705,13 @@ record0:
 	VPDPBUSD.BCST    104(BX), Z18, Z24
 	VPDPBUSD.BCST    108(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 780(BX), Z25
 	VPDPBUSD.BCST    112(BX), Z20, Z25
 	VPDPBUSD.BCST    116(BX), Z21, Z25
 	VPDPBUSD.BCST    120(BX), Z22, Z25
 	VPDPBUSD.BCST    124(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 524(BX), Z24, Z3
 	VPSLLD.BCST      $0x05, 720(BX), Z24
@@ -7782,13 +7720,13 @@ record0:
 	VPDPBUSD.BCST    136(BX), Z18, Z24
 	VPDPBUSD.BCST    140(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 784(BX), Z25
 	VPDPBUSD.BCST    144(BX), Z20, Z25
 	VPDPBUSD.BCST    148(BX), Z21, Z25
 	VPDPBUSD.BCST    152(BX), Z22, Z25
 	VPDPBUSD.BCST    156(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 528(BX), Z24, Z4
 	VPSLLD.BCST      $0x05, 724(BX), Z24
@@ -7797,13 +7735,13 @@ record0:
 	VPDPBUSD.BCST    168(BX), Z18, Z24
 	VPDPBUSD.BCST    172(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 788(BX), Z25
 	VPDPBUSD.BCST    176(BX), Z20, Z25
 	VPDPBUSD.BCST    180(BX), Z21, Z25
 	VPDPBUSD.BCST    184(BX), Z22, Z25
 	VPDPBUSD.BCST    188(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 532(BX), Z24, Z5
 	VPSLLD.BCST      $0x05, 728(BX), Z24
@@ -7812,13 +7750,13 @@ record0:
 	VPDPBUSD.BCST    200(BX), Z18, Z24
 	VPDPBUSD.BCST    204(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 792(BX), Z25
 	VPDPBUSD.BCST    208(BX), Z20, Z25
 	VPDPBUSD.BCST    212(BX), Z21, Z25
 	VPDPBUSD.BCST    216(BX), Z22, Z25
 	VPDPBUSD.BCST    220(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 536(BX), Z24, Z6
 	VPSLLD.BCST      $0x05, 732(BX), Z24
@@ -7827,13 +7765,13 @@ record0:
 	VPDPBUSD.BCST    232(BX), Z18, Z24
 	VPDPBUSD.BCST    236(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 796(BX), Z25
 	VPDPBUSD.BCST    240(BX), Z20, Z25
 	VPDPBUSD.BCST    244(BX), Z21, Z25
 	VPDPBUSD.BCST    248(BX), Z22, Z25
 	VPDPBUSD.BCST    252(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 540(BX), Z24, Z7
 	VPSLLD.BCST      $0x05, 736(BX), Z24
@@ -7842,13 +7780,13 @@ record0:
 	VPDPBUSD.BCST    264(BX), Z18, Z24
 	VPDPBUSD.BCST    268(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 800(BX), Z25
 	VPDPBUSD.BCST    272(BX), Z20, Z25
 	VPDPBUSD.BCST    276(BX), Z21, Z25
 	VPDPBUSD.BCST    280(BX), Z22, Z25
 	VPDPBUSD.BCST    284(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 544(BX), Z24, Z8
 	VPSLLD.BCST      $0x05, 740(BX), Z24
@@ -7857,13 +7795,13 @@ record0:
 	VPDPBUSD.BCST    296(BX), Z18, Z24
 	VPDPBUSD.BCST    300(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 804(BX), Z25
 	VPDPBUSD.BCST    304(BX), Z20, Z25
 	VPDPBUSD.BCST    308(BX), Z21, Z25
 	VPDPBUSD.BCST    312(BX), Z22, Z25
 	VPDPBUSD.BCST    316(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 548(BX), Z24, Z9
 	VPSLLD.BCST      $0x05, 744(BX), Z24
@@ -7872,13 +7810,13 @@ record0:
 	VPDPBUSD.BCST    328(BX), Z18, Z24
 	VPDPBUSD.BCST    332(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 808(BX), Z25
 	VPDPBUSD.BCST    336(BX), Z20, Z25
 	VPDPBUSD.BCST    340(BX), Z21, Z25
 	VPDPBUSD.BCST    344(BX), Z22, Z25
 	VPDPBUSD.BCST    348(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 552(BX), Z24, Z10
 	VPSLLD.BCST      $0x05, 748(BX), Z24
@@ -7887,13 +7825,13 @@ record0:
 	VPDPBUSD.BCST    360(BX), Z18, Z24
 	VPDPBUSD.BCST    364(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 812(BX), Z25
 	VPDPBUSD.BCST    368(BX), Z20, Z25
 	VPDPBUSD.BCST    372(BX), Z21, Z25
 	VPDPBUSD.BCST    376(BX), Z22, Z25
 	VPDPBUSD.BCST    380(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 556(BX), Z24, Z11
 	VPSLLD.BCST      $0x05, 752(BX), Z24
@@ -7902,13 +7840,13 @@ record0:
 	VPDPBUSD.BCST    392(BX), Z18, Z24
 	VPDPBUSD.BCST    396(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 816(BX), Z25
 	VPDPBUSD.BCST    400(BX), Z20, Z25
 	VPDPBUSD.BCST    404(BX), Z21, Z25
 	VPDPBUSD.BCST    408(BX), Z22, Z25
 	VPDPBUSD.BCST    412(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 560(BX), Z24, Z12
 	VPSLLD.BCST      $0x05, 756(BX), Z24
@@ -7917,13 +7855,13 @@ record0:
 	VPDPBUSD.BCST    424(BX), Z18, Z24
 	VPDPBUSD.BCST    428(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 820(BX), Z25
 	VPDPBUSD.BCST    432(BX), Z20, Z25
 	VPDPBUSD.BCST    436(BX), Z21, Z25
 	VPDPBUSD.BCST    440(BX), Z22, Z25
 	VPDPBUSD.BCST    444(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 564(BX), Z24, Z13
 	VPSLLD.BCST      $0x05, 760(BX), Z24
@@ -7932,13 +7870,13 @@ record0:
 	VPDPBUSD.BCST    456(BX), Z18, Z24
 	VPDPBUSD.BCST    460(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 824(BX), Z25
 	VPDPBUSD.BCST    464(BX), Z20, Z25
 	VPDPBUSD.BCST    468(BX), Z21, Z25
 	VPDPBUSD.BCST    472(BX), Z22, Z25
 	VPDPBUSD.BCST    476(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 568(BX), Z24, Z14
 	VPSLLD.BCST      $0x05, 764(BX), Z24
@@ -7947,17 +7885,17 @@ record0:
 	VPDPBUSD.BCST    488(BX), Z18, Z24
 	VPDPBUSD.BCST    492(BX), Z19, Z24
 	VCVTDQ2PS        Z24, Z24
-	VMULPS           Z26, Z24, Z24
 	VPSLLD.BCST      $0x05, 828(BX), Z25
 	VPDPBUSD.BCST    496(BX), Z20, Z25
 	VPDPBUSD.BCST    500(BX), Z21, Z25
 	VPDPBUSD.BCST    504(BX), Z22, Z25
 	VPDPBUSD.BCST    508(BX), Z23, Z25
 	VCVTDQ2PS        Z25, Z25
+	VMULPS           Z26, Z24, Z24
 	VFMADD231PS      Z27, Z25, Z24
 	VFMADD231PS.BCST 572(BX), Z24, Z15
-	ADDQ             $+416, DX
 	ADDQ             $0x00000340, BX
+	ADDQ             $+416, DX
 	DECQ             R8
 	JNZ              record0
 	SUBQ             $0x08, SI
@@ -8004,9 +7942,9 @@ TEXT ·DotIQ4_NLx1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z13
-	VMOVDQU32 tableIQ4_NL<>+0(SB), Z14
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z12
+	VMOVDQU32 tableIQ4_NL<>+0(SB), Z13
 
 record0:
 	PREFETCHT0    2048(CX)
@@ -8015,29 +7953,29 @@ record0:
 	PREFETCHT0    2240(CX)
 	PREFETCHT0    2304(CX)
 	VMOVDQU32     (CX), Z5
-	VPANDD        Z13, Z5, Z1
+	VPANDD        Z12, Z5, Z1
 	VPSRLW        $0x04, Z5, Z5
-	VPANDD        Z13, Z5, Z5
+	VPANDD        Z12, Z5, Z5
 	VMOVDQU32     64(CX), Z6
-	VPANDD        Z13, Z6, Z2
+	VPANDD        Z12, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z13, Z6, Z6
+	VPANDD        Z12, Z6, Z6
 	VMOVDQU32     128(CX), Z7
-	VPANDD        Z13, Z7, Z3
+	VPANDD        Z12, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z13, Z7, Z7
+	VPANDD        Z12, Z7, Z7
 	VMOVDQU32     192(CX), Z8
-	VPANDD        Z13, Z8, Z4
+	VPANDD        Z12, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z13, Z8, Z8
-	VPSHUFB       Z1, Z14, Z1
-	VPSHUFB       Z2, Z14, Z2
-	VPSHUFB       Z3, Z14, Z3
-	VPSHUFB       Z4, Z14, Z4
-	VPSHUFB       Z5, Z14, Z5
-	VPSHUFB       Z6, Z14, Z6
-	VPSHUFB       Z7, Z14, Z7
-	VPSHUFB       Z8, Z14, Z8
+	VPANDD        Z12, Z8, Z8
+	VPSHUFB       Z1, Z13, Z1
+	VPSHUFB       Z2, Z13, Z2
+	VPSHUFB       Z3, Z13, Z3
+	VPSHUFB       Z4, Z13, Z4
+	VPSHUFB       Z5, Z13, Z5
+	VPSHUFB       Z6, Z13, Z6
+	VPSHUFB       Z7, Z13, Z7
+	VPSHUFB       Z8, Z13, Z8
 	VCVTPH2PS     256(CX), Z11
 	VPSLLD.BCST   $0x07, 40(DX), Z9
 	VPDPBUSD.BCST (DX), Z1, Z9
@@ -8051,8 +7989,8 @@ record0:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   32(DX), Z9, Z9
 	VFMADD231PS   Z11, Z9, Z0
-	ADDQ          $+288, CX
 	ADDQ          $0x00000034, DX
+	ADDQ          $+288, CX
 	DECQ          BX
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -8085,10 +8023,10 @@ TEXT ·DotIQ4_NLx2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z14
-	VMOVDQU32 tableIQ4_NL<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z13
+	VMOVDQU32 tableIQ4_NL<>+0(SB), Z14
 
 record0:
 	PREFETCHT0    2048(DX)
@@ -8097,56 +8035,56 @@ record0:
 	PREFETCHT0    2240(DX)
 	PREFETCHT0    2304(DX)
 	VMOVDQU32     (DX), Z6
-	VPANDD        Z14, Z6, Z2
+	VPANDD        Z13, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z14, Z6, Z6
+	VPANDD        Z13, Z6, Z6
 	VMOVDQU32     64(DX), Z7
-	VPANDD        Z14, Z7, Z3
+	VPANDD        Z13, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z14, Z7, Z7
+	VPANDD        Z13, Z7, Z7
 	VMOVDQU32     128(DX), Z8
-	VPANDD        Z14, Z8, Z4
+	VPANDD        Z13, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z14, Z8, Z8
+	VPANDD        Z13, Z8, Z8
 	VMOVDQU32     192(DX), Z9
-	VPANDD        Z14, Z9, Z5
+	VPANDD        Z13, Z9, Z5
 	VPSRLW        $0x04, Z9, Z9
-	VPANDD        Z14, Z9, Z9
-	VPSHUFB       Z2, Z15, Z2
-	VPSHUFB       Z3, Z15, Z3
-	VPSHUFB       Z4, Z15, Z4
-	VPSHUFB       Z5, Z15, Z5
-	VPSHUFB       Z6, Z15, Z6
-	VPSHUFB       Z7, Z15, Z7
-	VPSHUFB       Z8, Z15, Z8
-	VPSHUFB       Z9, Z15, Z9
+	VPANDD        Z13, Z9, Z9
+	VPSHUFB       Z2, Z14, Z2
+	VPSHUFB       Z3, Z14, Z3
+	VPSHUFB       Z4, Z14, Z4
+	VPSHUFB       Z5, Z14, Z5
+	VPSHUFB       Z6, Z14, Z6
+	VPSHUFB       Z7, Z14, Z7
+	VPSHUFB       Z8, Z14, Z8
+	VPSHUFB       Z9, Z14, Z9
 	VCVTPH2PS     256(DX), Z12
 	VPSLLD.BCST   $0x07, 80(BX), Z10
+	VPSLLD.BCST   $0x07, 84(BX), Z11
 	VPDPBUSD.BCST (BX), Z2, Z10
+	VPDPBUSD.BCST 32(BX), Z2, Z11
 	VPDPBUSD.BCST 4(BX), Z3, Z10
+	VPDPBUSD.BCST 36(BX), Z3, Z11
 	VPDPBUSD.BCST 8(BX), Z4, Z10
+	VPDPBUSD.BCST 40(BX), Z4, Z11
 	VPDPBUSD.BCST 12(BX), Z5, Z10
+	VPDPBUSD.BCST 44(BX), Z5, Z11
 	VPDPBUSD.BCST 16(BX), Z6, Z10
+	VPDPBUSD.BCST 48(BX), Z6, Z11
 	VPDPBUSD.BCST 20(BX), Z7, Z10
+	VPDPBUSD.BCST 52(BX), Z7, Z11
 	VPDPBUSD.BCST 24(BX), Z8, Z10
+	VPDPBUSD.BCST 56(BX), Z8, Z11
 	VPDPBUSD.BCST 28(BX), Z9, Z10
+	VPDPBUSD.BCST 60(BX), Z9, Z11
 	VCVTDQ2PS     Z10, Z10
 	VMULPS.BCST   64(BX), Z10, Z10
 	VFMADD231PS   Z12, Z10, Z0
-	VPSLLD.BCST   $0x07, 84(BX), Z10
-	VPDPBUSD.BCST 32(BX), Z2, Z10
-	VPDPBUSD.BCST 36(BX), Z3, Z10
-	VPDPBUSD.BCST 40(BX), Z4, Z10
-	VPDPBUSD.BCST 44(BX), Z5, Z10
-	VPDPBUSD.BCST 48(BX), Z6, Z10
-	VPDPBUSD.BCST 52(BX), Z7, Z10
-	VPDPBUSD.BCST 56(BX), Z8, Z10
-	VPDPBUSD.BCST 60(BX), Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VMULPS.BCST   68(BX), Z10, Z10
-	VFMADD231PS   Z12, Z10, Z1
-	ADDQ          $+288, DX
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   68(BX), Z11, Z11
+	VFMADD231PS   Z12, Z11, Z1
 	ADDQ          $0x00000068, BX
+	ADDQ          $+288, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -8163,12 +8101,12 @@ TEXT ·DotIQ4_NLx4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
-	VMOVDQU32 tableIQ4_NL<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z15
+	VMOVDQU32 tableIQ4_NL<>+0(SB), Z16
 
 record0:
 	VMOVDQU32     (DX), Z8
@@ -8244,8 +8182,8 @@ record0:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   140(BX), Z13, Z13
 	VFMADD231PS   Z14, Z13, Z3
-	ADDQ          $+288, DX
 	ADDQ          $0x000000d0, BX
+	ADDQ          $+288, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -8266,8 +8204,6 @@ TEXT ·DotIQ4_NLx8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z19
-	VMOVDQU32 tableIQ4_NL<>+0(SB), Z20
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -8276,6 +8212,8 @@ TEXT ·DotIQ4_NLx8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z19
+	VMOVDQU32 tableIQ4_NL<>+0(SB), Z20
 
 record0:
 	VMOVDQU32     (DX), Z12
@@ -8399,8 +8337,8 @@ record0:
 	VCVTDQ2PS     Z17, Z17
 	VMULPS.BCST   284(BX), Z17, Z17
 	VFMADD231PS   Z18, Z17, Z7
-	ADDQ          $+288, DX
 	ADDQ          $0x000001a0, BX
+	ADDQ          $+288, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -8429,8 +8367,6 @@ TEXT ·DotIQ4_NLx16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z27
-	VMOVDQU32 tableIQ4_NL<>+0(SB), Z28
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -8447,6 +8383,8 @@ TEXT ·DotIQ4_NLx16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z27
+	VMOVDQU32 tableIQ4_NL<>+0(SB), Z28
 
 record0:
 	VMOVDQU32     (DX), Z20
@@ -8666,8 +8604,8 @@ record0:
 	VCVTDQ2PS     Z25, Z25
 	VMULPS.BCST   572(BX), Z25, Z25
 	VFMADD231PS   Z26, Z25, Z15
-	ADDQ          $+288, DX
 	ADDQ          $0x00000340, BX
+	ADDQ          $+288, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -8712,9 +8650,9 @@ TEXT ·DotIQ4_XSx1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z13
-	VMOVDQU32 tableIQ4_XS<>+0(SB), Z14
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z12
+	VMOVDQU32 tableIQ4_XS<>+0(SB), Z13
 
 super0:
 	MOVQ CX, SI
@@ -8728,29 +8666,29 @@ record0:
 	PREFETCHT0    2240(CX)
 	PREFETCHT0    2304(CX)
 	VMOVDQU32     (CX), Z5
-	VPANDD        Z13, Z5, Z1
+	VPANDD        Z12, Z5, Z1
 	VPSRLW        $0x04, Z5, Z5
-	VPANDD        Z13, Z5, Z5
+	VPANDD        Z12, Z5, Z5
 	VMOVDQU32     64(CX), Z6
-	VPANDD        Z13, Z6, Z2
+	VPANDD        Z12, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z13, Z6, Z6
+	VPANDD        Z12, Z6, Z6
 	VMOVDQU32     128(CX), Z7
-	VPANDD        Z13, Z7, Z3
+	VPANDD        Z12, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z13, Z7, Z7
+	VPANDD        Z12, Z7, Z7
 	VMOVDQU32     192(CX), Z8
-	VPANDD        Z13, Z8, Z4
+	VPANDD        Z12, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z13, Z8, Z8
-	VPSHUFB       Z1, Z14, Z1
-	VPSHUFB       Z2, Z14, Z2
-	VPSHUFB       Z3, Z14, Z3
-	VPSHUFB       Z4, Z14, Z4
-	VPSHUFB       Z5, Z14, Z5
-	VPSHUFB       Z6, Z14, Z6
-	VPSHUFB       Z7, Z14, Z7
-	VPSHUFB       Z8, Z14, Z8
+	VPANDD        Z12, Z8, Z8
+	VPSHUFB       Z1, Z13, Z1
+	VPSHUFB       Z2, Z13, Z2
+	VPSHUFB       Z3, Z13, Z3
+	VPSHUFB       Z4, Z13, Z4
+	VPSHUFB       Z5, Z13, Z5
+	VPSHUFB       Z6, Z13, Z6
+	VPSHUFB       Z7, Z13, Z7
+	VPSHUFB       Z8, Z13, Z8
 	VPMOVSXBD     256(CX), Z11
 	VCVTPH2PS     (SI), Z9
 	VCVTDQ2PS     Z11, Z11
@@ -8767,8 +8705,8 @@ record0:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   32(DX), Z9, Z9
 	VFMADD231PS   Z11, Z9, Z0
-	ADDQ          $+272, CX
 	ADDQ          $0x00000034, DX
+	ADDQ          $+272, CX
 	DECQ          DI
 	JNZ           record0
 	SUBQ          $0x08, BX
@@ -8803,10 +8741,10 @@ TEXT ·DotIQ4_XSx2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z14
-	VMOVDQU32 tableIQ4_XS<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z13
+	VMOVDQU32 tableIQ4_XS<>+0(SB), Z14
 
 super0:
 	MOVQ DX, DI
@@ -8820,59 +8758,59 @@ record0:
 	PREFETCHT0    2240(DX)
 	PREFETCHT0    2304(DX)
 	VMOVDQU32     (DX), Z6
-	VPANDD        Z14, Z6, Z2
+	VPANDD        Z13, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z14, Z6, Z6
+	VPANDD        Z13, Z6, Z6
 	VMOVDQU32     64(DX), Z7
-	VPANDD        Z14, Z7, Z3
+	VPANDD        Z13, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z14, Z7, Z7
+	VPANDD        Z13, Z7, Z7
 	VMOVDQU32     128(DX), Z8
-	VPANDD        Z14, Z8, Z4
+	VPANDD        Z13, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z14, Z8, Z8
+	VPANDD        Z13, Z8, Z8
 	VMOVDQU32     192(DX), Z9
-	VPANDD        Z14, Z9, Z5
+	VPANDD        Z13, Z9, Z5
 	VPSRLW        $0x04, Z9, Z9
-	VPANDD        Z14, Z9, Z9
-	VPSHUFB       Z2, Z15, Z2
-	VPSHUFB       Z3, Z15, Z3
-	VPSHUFB       Z4, Z15, Z4
-	VPSHUFB       Z5, Z15, Z5
-	VPSHUFB       Z6, Z15, Z6
-	VPSHUFB       Z7, Z15, Z7
-	VPSHUFB       Z8, Z15, Z8
-	VPSHUFB       Z9, Z15, Z9
+	VPANDD        Z13, Z9, Z9
+	VPSHUFB       Z2, Z14, Z2
+	VPSHUFB       Z3, Z14, Z3
+	VPSHUFB       Z4, Z14, Z4
+	VPSHUFB       Z5, Z14, Z5
+	VPSHUFB       Z6, Z14, Z6
+	VPSHUFB       Z7, Z14, Z7
+	VPSHUFB       Z8, Z14, Z8
+	VPSHUFB       Z9, Z14, Z9
 	VPMOVSXBD     256(DX), Z12
 	VCVTPH2PS     (DI), Z10
 	VCVTDQ2PS     Z12, Z12
 	VMULPS        Z10, Z12, Z12
 	VPSLLD.BCST   $0x07, 80(BX), Z10
+	VPSLLD.BCST   $0x07, 84(BX), Z11
 	VPDPBUSD.BCST (BX), Z2, Z10
+	VPDPBUSD.BCST 32(BX), Z2, Z11
 	VPDPBUSD.BCST 4(BX), Z3, Z10
+	VPDPBUSD.BCST 36(BX), Z3, Z11
 	VPDPBUSD.BCST 8(BX), Z4, Z10
+	VPDPBUSD.BCST 40(BX), Z4, Z11
 	VPDPBUSD.BCST 12(BX), Z5, Z10
+	VPDPBUSD.BCST 44(BX), Z5, Z11
 	VPDPBUSD.BCST 16(BX), Z6, Z10
+	VPDPBUSD.BCST 48(BX), Z6, Z11
 	VPDPBUSD.BCST 20(BX), Z7, Z10
+	VPDPBUSD.BCST 52(BX), Z7, Z11
 	VPDPBUSD.BCST 24(BX), Z8, Z10
+	VPDPBUSD.BCST 56(BX), Z8, Z11
 	VPDPBUSD.BCST 28(BX), Z9, Z10
+	VPDPBUSD.BCST 60(BX), Z9, Z11
 	VCVTDQ2PS     Z10, Z10
 	VMULPS.BCST   64(BX), Z10, Z10
 	VFMADD231PS   Z12, Z10, Z0
-	VPSLLD.BCST   $0x07, 84(BX), Z10
-	VPDPBUSD.BCST 32(BX), Z2, Z10
-	VPDPBUSD.BCST 36(BX), Z3, Z10
-	VPDPBUSD.BCST 40(BX), Z4, Z10
-	VPDPBUSD.BCST 44(BX), Z5, Z10
-	VPDPBUSD.BCST 48(BX), Z6, Z10
-	VPDPBUSD.BCST 52(BX), Z7, Z10
-	VPDPBUSD.BCST 56(BX), Z8, Z10
-	VPDPBUSD.BCST 60(BX), Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VMULPS.BCST   68(BX), Z10, Z10
-	VFMADD231PS   Z12, Z10, Z1
-	ADDQ          $+272, DX
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   68(BX), Z11, Z11
+	VFMADD231PS   Z12, Z11, Z1
 	ADDQ          $0x00000068, BX
+	ADDQ          $+272, DX
 	DECQ          R8
 	JNZ           record0
 	SUBQ          $0x08, SI
@@ -8891,12 +8829,12 @@ TEXT ·DotIQ4_XSx4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
-	VMOVDQU32 tableIQ4_XS<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z15
+	VMOVDQU32 tableIQ4_XS<>+0(SB), Z16
 
 super0:
 	MOVQ DX, DI
@@ -8980,8 +8918,8 @@ record0:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   140(BX), Z13, Z13
 	VFMADD231PS   Z14, Z13, Z3
-	ADDQ          $+272, DX
 	ADDQ          $0x000000d0, BX
+	ADDQ          $+272, DX
 	DECQ          R8
 	JNZ           record0
 	SUBQ          $0x08, SI
@@ -9004,8 +8942,6 @@ TEXT ·DotIQ4_XSx8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z19
-	VMOVDQU32 tableIQ4_XS<>+0(SB), Z20
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -9014,6 +8950,8 @@ TEXT ·DotIQ4_XSx8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z19
+	VMOVDQU32 tableIQ4_XS<>+0(SB), Z20
 
 super0:
 	MOVQ DX, DI
@@ -9145,8 +9083,8 @@ record0:
 	VCVTDQ2PS     Z17, Z17
 	VMULPS.BCST   284(BX), Z17, Z17
 	VFMADD231PS   Z18, Z17, Z7
-	ADDQ          $+272, DX
 	ADDQ          $0x000001a0, BX
+	ADDQ          $+272, DX
 	DECQ          R8
 	JNZ           record0
 	SUBQ          $0x08, SI
@@ -9177,8 +9115,6 @@ TEXT ·DotIQ4_XSx16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z27
-	VMOVDQU32 tableIQ4_XS<>+0(SB), Z28
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -9195,6 +9131,8 @@ TEXT ·DotIQ4_XSx16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z27
+	VMOVDQU32 tableIQ4_XS<>+0(SB), Z28
 
 super0:
 	MOVQ DX, DI
@@ -9422,8 +9360,8 @@ record0:
 	VCVTDQ2PS     Z25, Z25
 	VMULPS.BCST   572(BX), Z25, Z25
 	VFMADD231PS   Z26, Z25, Z15
-	ADDQ          $+272, DX
 	ADDQ          $0x00000340, BX
+	ADDQ          $+272, DX
 	DECQ          R8
 	JNZ           record0
 	SUBQ          $0x08, SI
@@ -9470,9 +9408,9 @@ TEXT ·DotMXFP4x1(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), CX
 	MOVQ      act+24(FP), DX
 	MOVQ      records+32(FP), BX
-	VMOVDQU32 bytes0f<>+0(SB), Z13
-	VMOVDQU32 tableMXFP4<>+0(SB), Z14
 	VPXORD    Z0, Z0, Z0
+	VMOVDQU32 bytes0f<>+0(SB), Z12
+	VMOVDQU32 tableMXFP4<>+0(SB), Z13
 
 record0:
 	PREFETCHT0    2048(CX)
@@ -9481,29 +9419,29 @@ record0:
 	PREFETCHT0    2240(CX)
 	PREFETCHT0    2304(CX)
 	VMOVDQU32     (CX), Z5
-	VPANDD        Z13, Z5, Z1
+	VPANDD        Z12, Z5, Z1
 	VPSRLW        $0x04, Z5, Z5
-	VPANDD        Z13, Z5, Z5
+	VPANDD        Z12, Z5, Z5
 	VMOVDQU32     64(CX), Z6
-	VPANDD        Z13, Z6, Z2
+	VPANDD        Z12, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z13, Z6, Z6
+	VPANDD        Z12, Z6, Z6
 	VMOVDQU32     128(CX), Z7
-	VPANDD        Z13, Z7, Z3
+	VPANDD        Z12, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z13, Z7, Z7
+	VPANDD        Z12, Z7, Z7
 	VMOVDQU32     192(CX), Z8
-	VPANDD        Z13, Z8, Z4
+	VPANDD        Z12, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z13, Z8, Z8
-	VPSHUFB       Z1, Z14, Z1
-	VPSHUFB       Z2, Z14, Z2
-	VPSHUFB       Z3, Z14, Z3
-	VPSHUFB       Z4, Z14, Z4
-	VPSHUFB       Z5, Z14, Z5
-	VPSHUFB       Z6, Z14, Z6
-	VPSHUFB       Z7, Z14, Z7
-	VPSHUFB       Z8, Z14, Z8
+	VPANDD        Z12, Z8, Z8
+	VPSHUFB       Z1, Z13, Z1
+	VPSHUFB       Z2, Z13, Z2
+	VPSHUFB       Z3, Z13, Z3
+	VPSHUFB       Z4, Z13, Z4
+	VPSHUFB       Z5, Z13, Z5
+	VPSHUFB       Z6, Z13, Z6
+	VPSHUFB       Z7, Z13, Z7
+	VPSHUFB       Z8, Z13, Z8
 	VPMOVZXBD     256(CX), Z11
 	VPSLLD        $0x17, Z11, Z11
 	VPSLLD.BCST   $0x07, 40(DX), Z9
@@ -9518,8 +9456,8 @@ record0:
 	VCVTDQ2PS     Z9, Z9
 	VMULPS.BCST   32(DX), Z9, Z9
 	VFMADD231PS   Z11, Z9, Z0
-	ADDQ          $+272, CX
 	ADDQ          $0x00000034, DX
+	ADDQ          $+272, CX
 	DECQ          BX
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -9552,10 +9490,10 @@ TEXT ·DotMXFP4x2(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z14
-	VMOVDQU32 tableMXFP4<>+0(SB), Z15
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
+	VMOVDQU32 bytes0f<>+0(SB), Z13
+	VMOVDQU32 tableMXFP4<>+0(SB), Z14
 
 record0:
 	PREFETCHT0    2048(DX)
@@ -9564,57 +9502,57 @@ record0:
 	PREFETCHT0    2240(DX)
 	PREFETCHT0    2304(DX)
 	VMOVDQU32     (DX), Z6
-	VPANDD        Z14, Z6, Z2
+	VPANDD        Z13, Z6, Z2
 	VPSRLW        $0x04, Z6, Z6
-	VPANDD        Z14, Z6, Z6
+	VPANDD        Z13, Z6, Z6
 	VMOVDQU32     64(DX), Z7
-	VPANDD        Z14, Z7, Z3
+	VPANDD        Z13, Z7, Z3
 	VPSRLW        $0x04, Z7, Z7
-	VPANDD        Z14, Z7, Z7
+	VPANDD        Z13, Z7, Z7
 	VMOVDQU32     128(DX), Z8
-	VPANDD        Z14, Z8, Z4
+	VPANDD        Z13, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
-	VPANDD        Z14, Z8, Z8
+	VPANDD        Z13, Z8, Z8
 	VMOVDQU32     192(DX), Z9
-	VPANDD        Z14, Z9, Z5
+	VPANDD        Z13, Z9, Z5
 	VPSRLW        $0x04, Z9, Z9
-	VPANDD        Z14, Z9, Z9
-	VPSHUFB       Z2, Z15, Z2
-	VPSHUFB       Z3, Z15, Z3
-	VPSHUFB       Z4, Z15, Z4
-	VPSHUFB       Z5, Z15, Z5
-	VPSHUFB       Z6, Z15, Z6
-	VPSHUFB       Z7, Z15, Z7
-	VPSHUFB       Z8, Z15, Z8
-	VPSHUFB       Z9, Z15, Z9
+	VPANDD        Z13, Z9, Z9
+	VPSHUFB       Z2, Z14, Z2
+	VPSHUFB       Z3, Z14, Z3
+	VPSHUFB       Z4, Z14, Z4
+	VPSHUFB       Z5, Z14, Z5
+	VPSHUFB       Z6, Z14, Z6
+	VPSHUFB       Z7, Z14, Z7
+	VPSHUFB       Z8, Z14, Z8
+	VPSHUFB       Z9, Z14, Z9
 	VPMOVZXBD     256(DX), Z12
 	VPSLLD        $0x17, Z12, Z12
 	VPSLLD.BCST   $0x07, 80(BX), Z10
+	VPSLLD.BCST   $0x07, 84(BX), Z11
 	VPDPBUSD.BCST (BX), Z2, Z10
+	VPDPBUSD.BCST 32(BX), Z2, Z11
 	VPDPBUSD.BCST 4(BX), Z3, Z10
+	VPDPBUSD.BCST 36(BX), Z3, Z11
 	VPDPBUSD.BCST 8(BX), Z4, Z10
+	VPDPBUSD.BCST 40(BX), Z4, Z11
 	VPDPBUSD.BCST 12(BX), Z5, Z10
+	VPDPBUSD.BCST 44(BX), Z5, Z11
 	VPDPBUSD.BCST 16(BX), Z6, Z10
+	VPDPBUSD.BCST 48(BX), Z6, Z11
 	VPDPBUSD.BCST 20(BX), Z7, Z10
+	VPDPBUSD.BCST 52(BX), Z7, Z11
 	VPDPBUSD.BCST 24(BX), Z8, Z10
+	VPDPBUSD.BCST 56(BX), Z8, Z11
 	VPDPBUSD.BCST 28(BX), Z9, Z10
+	VPDPBUSD.BCST 60(BX), Z9, Z11
 	VCVTDQ2PS     Z10, Z10
 	VMULPS.BCST   64(BX), Z10, Z10
 	VFMADD231PS   Z12, Z10, Z0
-	VPSLLD.BCST   $0x07, 84(BX), Z10
-	VPDPBUSD.BCST 32(BX), Z2, Z10
-	VPDPBUSD.BCST 36(BX), Z3, Z10
-	VPDPBUSD.BCST 40(BX), Z4, Z10
-	VPDPBUSD.BCST 44(BX), Z5, Z10
-	VPDPBUSD.BCST 48(BX), Z6, Z10
-	VPDPBUSD.BCST 52(BX), Z7, Z10
-	VPDPBUSD.BCST 56(BX), Z8, Z10
-	VPDPBUSD.BCST 60(BX), Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VMULPS.BCST   68(BX), Z10, Z10
-	VFMADD231PS   Z12, Z10, Z1
-	ADDQ          $+272, DX
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   68(BX), Z11, Z11
+	VFMADD231PS   Z12, Z11, Z1
 	ADDQ          $0x00000068, BX
+	ADDQ          $+272, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -9631,12 +9569,12 @@ TEXT ·DotMXFP4x4(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z15
-	VMOVDQU32 tableMXFP4<>+0(SB), Z16
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
 	VPXORD    Z3, Z3, Z3
+	VMOVDQU32 bytes0f<>+0(SB), Z15
+	VMOVDQU32 tableMXFP4<>+0(SB), Z16
 
 record0:
 	VMOVDQU32     (DX), Z8
@@ -9713,8 +9651,8 @@ record0:
 	VCVTDQ2PS     Z13, Z13
 	VMULPS.BCST   140(BX), Z13, Z13
 	VFMADD231PS   Z14, Z13, Z3
-	ADDQ          $+272, DX
 	ADDQ          $0x000000d0, BX
+	ADDQ          $+272, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -9735,8 +9673,6 @@ TEXT ·DotMXFP4x8(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z19
-	VMOVDQU32 tableMXFP4<>+0(SB), Z20
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -9745,6 +9681,8 @@ TEXT ·DotMXFP4x8(SB), NOSPLIT, $0-40
 	VPXORD    Z5, Z5, Z5
 	VPXORD    Z6, Z6, Z6
 	VPXORD    Z7, Z7, Z7
+	VMOVDQU32 bytes0f<>+0(SB), Z19
+	VMOVDQU32 tableMXFP4<>+0(SB), Z20
 
 record0:
 	VMOVDQU32     (DX), Z12
@@ -9869,8 +9807,8 @@ record0:
 	VCVTDQ2PS     Z17, Z17
 	VMULPS.BCST   284(BX), Z17, Z17
 	VFMADD231PS   Z18, Z17, Z7
-	ADDQ          $+272, DX
 	ADDQ          $0x000001a0, BX
+	ADDQ          $+272, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)
@@ -9899,8 +9837,6 @@ TEXT ·DotMXFP4x16(SB), NOSPLIT, $0-40
 	MOVQ      tile+16(FP), DX
 	MOVQ      act+24(FP), BX
 	MOVQ      records+32(FP), SI
-	VMOVDQU32 bytes0f<>+0(SB), Z27
-	VMOVDQU32 tableMXFP4<>+0(SB), Z28
 	VPXORD    Z0, Z0, Z0
 	VPXORD    Z1, Z1, Z1
 	VPXORD    Z2, Z2, Z2
@@ -9917,6 +9853,8 @@ TEXT ·DotMXFP4x16(SB), NOSPLIT, $0-40
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
+	VMOVDQU32 bytes0f<>+0(SB), Z27
+	VMOVDQU32 tableMXFP4<>+0(SB), Z28
 
 record0:
 	VMOVDQU32     (DX), Z20
@@ -10137,8 +10075,8 @@ record0:
 	VCVTDQ2PS     Z25, Z25
 	VMULPS.BCST   572(BX), Z25, Z25
 	VFMADD231PS   Z26, Z25, Z15
-	ADDQ          $+272, DX
 	ADDQ          $0x00000340, BX
+	ADDQ          $+272, DX
 	DECQ          SI
 	JNZ           record0
 	VMOVUPS       Z0, (AX)

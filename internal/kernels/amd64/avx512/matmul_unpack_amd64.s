@@ -186,8 +186,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+288, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+288, CX
 	DECQ        BX
 	JNZ         record0
 	VZEROUPPER
@@ -411,8 +411,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+320, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+320, CX
 	DECQ        BX
 	JNZ         record0
 	VZEROUPPER
@@ -617,8 +617,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+352, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+352, CX
 	DECQ        BX
 	JNZ         record0
 	VZEROUPPER
@@ -859,8 +859,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+384, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+384, CX
 	DECQ        BX
 	JNZ         record0
 	VZEROUPPER
@@ -1040,8 +1040,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+544, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+544, CX
 	DECQ        BX
 	JNZ         record0
 	VZEROUPPER
@@ -1291,8 +1291,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z13, Z11, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+160, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+160, CX
 	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -1549,8 +1549,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z13, Z11, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+224, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+224, CX
 	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -1789,8 +1789,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+288, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+288, CX
 	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -2010,8 +2010,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+352, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+352, CX
 	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -2232,8 +2232,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z13, Z11, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+416, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+416, CX
 	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -2468,8 +2468,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+288, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+288, CX
 	DECQ        BX
 	JNZ         record0
 	VZEROUPPER
@@ -2693,8 +2693,8 @@ record0:
 	VCVTDQ2PS   Z8, Z8
 	VFMADD213PS Z11, Z10, Z8
 	VMOVUPS     Z8, 1984(AX)
-	ADDQ        $+272, CX
 	ADDQ        $0x00000800, AX
+	ADDQ        $+272, CX
 	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
@@ -2943,8 +2943,8 @@ record0:
 	VCVTDQ2PS Z8, Z8
 	VMULPS    Z10, Z8, Z8
 	VMOVUPS   Z8, 1984(AX)
-	ADDQ      $+272, CX
 	ADDQ      $0x00000800, AX
+	ADDQ      $+272, CX
 	DECQ      BX
 	JNZ       record0
 	VZEROUPPER

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -14,6 +15,7 @@ type bpeModel struct {
 	whole   *tokenTable // by raw text, when words that are tokens never merge
 	bytes   [256]int32  // id of one byte (byte level) or of its <0x..> token
 	chars   *tokenTable // RawText: characters by text
+	cuts    spaceCuts   // RawText: where a long word may be cut, nil = nowhere
 	unknown int32       // id for a character without a token; -1 = leave it out
 }
 
@@ -38,6 +40,12 @@ func newBPE(v *Vocab, ids *tokenTable) (*bpeModel, error) {
 	}
 	if v.RawText {
 		m.chars = ids
+		if !slices.Contains(m.bytes[:], -1) {
+			v.FuseUnknown = false // nothing is unknown, and words can be cached
+		}
+		if !v.IgnoreMerges {
+			m.cuts = newSpaceCuts(v.Tokens)
+		}
 	}
 	if v.IgnoreMerges {
 		m.whole = ids

@@ -114,7 +114,7 @@ func (p pipelineSplitter) cut(w *pieceWords) error {
 				if t.vocab.AddSpacePrefix && afterToken {
 					plain = " " + plain
 				}
-				t.spm.split(strings.ReplaceAll(plain, " ", space), w.add)
+				t.spm.cuts.split(strings.ReplaceAll(plain, " ", space), w.add)
 				return nil
 			}
 			if !utf8.ValidString(plain) {

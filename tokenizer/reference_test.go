@@ -289,17 +289,38 @@ func TestSPMCutsAreSafe(t *testing.T) {
 		v, _ := spmVocab(r, ModelSPM, "ab\u2581")
 		tok := mustNew(t, v)
 		whole := mustNew(t, v)
-		for c := range tok.spm.crossing {
-			whole.spm.crossing[c] = true
-		}
 		for _, c := range "abcdefghijklmnopqrstuvwxyzé" {
-			whole.spm.crossing[c] = true
+			whole.spm.cuts[c] = true
 		}
 		text := randomText(r, "ab  c", 200)
 		a, _ := tok.Encode(text, false, false)
 		b, _ := whole.Encode(text, false, false)
 		if !slices.Equal(a, b) {
 			t.Fatalf("%q: cut %q, whole %q", text, texts(tok, a), texts(tok, b))
+		}
+	}
+}
+
+// TestRawCutsAreSafe does the same for BPE over characters.
+func TestRawCutsAreSafe(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 18))
+	for range 50 {
+		v := none(ModelBPE)
+		v.RawText, v.Split = true, []PreTokenizer{}
+		v.Normalize = []Normalizer{Replace(" ", "\u2581")}
+		v.Tokens, v.Merges = randomMerges(r, []string{"a", "b", "\u2581"}, 40)
+		tok := mustNew(t, v)
+		text := randomText(r, "ab  ", 400)
+		ids, err := tok.Encode(text, false, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var symbols []string
+		for _, c := range strings.ReplaceAll(text, " ", "\u2581") {
+			symbols = append(symbols, string(c))
+		}
+		if want := slowBPE(v.Merges, symbols); !slices.Equal(texts(tok, ids), want) {
+			t.Fatalf("%q:\n got %q\nwant %q", text, texts(tok, ids), want)
 		}
 	}
 }

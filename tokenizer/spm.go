@@ -3,8 +3,6 @@ package tokenizer
 import (
 	"fmt"
 	"math"
-	"strings"
-	"unicode/utf8"
 )
 
 // space is SentencePiece's written space, U+2581.
@@ -17,15 +15,11 @@ type spmModel struct {
 	ids   *tokenTable
 	order []uint32   // rank of every token by falling score: lower merges first
 	bytes [256]int32 // id of <0x..>, or of the byte itself
-	// crossing holds the characters that some token has directly before a
-	// written space. Before any other character's following space the text can
-	// be cut without changing the result, which keeps pieces short and lets
-	// them be cached.
-	crossing map[rune]bool
+	cuts  spaceCuts
 }
 
 func newSPM(v *Vocab, ids *tokenTable) (*spmModel, error) {
-	m := &spmModel{vocab: v, ids: ids, order: make([]uint32, len(v.Tokens)), crossing: map[rune]bool{}}
+	m := &spmModel{vocab: v, ids: ids, order: make([]uint32, len(v.Tokens)), cuts: newSpaceCuts(v.Tokens)}
 	for id, score := range v.Scores {
 		if score != score {
 			return nil, fmt.Errorf("tokenizer: score %d of token %.40q is not a number: %w", id, v.Tokens[id], ErrVocab)
@@ -35,19 +29,6 @@ func newSPM(v *Vocab, ids *tokenTable) (*spmModel, error) {
 	for b := range 256 {
 		if m.bytes[b] = ids.find(fmt.Sprintf("<0x%02X>", b)); m.bytes[b] < 0 {
 			m.bytes[b] = ids.find(string([]byte{byte(b)}))
-		}
-	}
-	for _, token := range v.Tokens {
-		for at := 0; ; {
-			i := strings.Index(token[at:], space)
-			if i < 0 {
-				break
-			}
-			at += i
-			if before, _ := utf8.DecodeLastRuneInString(token[:at]); at > 0 && before != '\u2581' {
-				m.crossing[before] = true
-			}
-			at += len(space)
 		}
 	}
 	return m, nil
@@ -60,32 +41,6 @@ func fallingOrder(score float32) uint32 {
 		return bits // negative: a larger magnitude sorts later already
 	}
 	return ^bits &^ (1 << 31)
-}
-
-// split cuts escaped text before spaces that no token can cross.
-func (m *spmModel) split(s string, emit func(word string)) {
-	if !utf8.ValidString(s) {
-		emit(s) // a broken character may swallow a space: merge it as one piece
-		return
-	}
-	from := 0
-	for i := 0; ; {
-		j := strings.Index(s[i:], space)
-		if j < 0 {
-			break
-		}
-		at := i + j
-		if at > from {
-			if before, _ := utf8.DecodeLastRuneInString(s[from:at]); before != '\u2581' && !m.crossing[before] {
-				emit(s[from:at])
-				from = at
-			}
-		}
-		i = at + len(space)
-	}
-	if from < len(s) {
-		emit(s[from:])
-	}
 }
 
 // spmScratch holds the symbols of one piece: symbol i covers

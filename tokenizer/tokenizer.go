@@ -211,7 +211,7 @@ func (t *Tokenizer) encodeSPM(sc *scratch, text string, afterToken bool) {
 	if t.vocab.AddSpacePrefix && afterToken {
 		text = " " + text
 	}
-	t.spm.split(strings.ReplaceAll(text, " ", space), func(word string) { t.encodeWord(sc, word) })
+	t.spm.cuts.split(strings.ReplaceAll(text, " ", space), func(word string) { t.encodeWord(sc, word) })
 }
 
 func (t *Tokenizer) encodeWords(sc *scratch, text string, first bool) error {
@@ -226,6 +226,19 @@ func (t *Tokenizer) encodeWord(sc *scratch, word string) {
 	if word == "" {
 		return
 	}
+	if len(word) > cacheWordMaxBytes {
+		if t.bpe != nil && t.bpe.cuts != nil {
+			t.bpe.cuts.split(word, func(piece string) { t.encodePiece(sc, piece) })
+			return
+		}
+		sc.ids = t.encodeNew(sc, word, sc.ids)
+		return
+	}
+	t.encodePiece(sc, word)
+}
+
+// encodePiece appends the ids of a word, or of a part of one that merges alone.
+func (t *Tokenizer) encodePiece(sc *scratch, word string) {
 	if len(word) > cacheWordMaxBytes {
 		sc.ids = t.encodeNew(sc, word, sc.ids)
 		return

@@ -1,0 +1,337 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"terrace/eval"
+	"terrace/eval/run"
+)
+
+// chartWidth is the drawing width of every chart; the page shows charts at about this size, so that text stays readable on
+// a telephone and columns fill a wide screen.
+const chartWidth = 400
+
+// point is a marker.
+type point struct {
+	Path, Class, Title string
+	X, Y               float64
+	Label              string
+	LX, LY             float64 // of the label
+}
+
+// dotRow is one series in a dot chart.
+type dotRow struct {
+	point
+	Name      string
+	Value     string
+	Low, High float64
+	HasBar    bool
+}
+
+// dotChart shows scores with 95 % error bars, one row a series.
+type dotChart struct {
+	Title, Unit   string
+	Width, Height float64
+	Left, Right   float64
+	AxisY         float64
+	Ticks         []tick
+	Rows          []dotRow
+}
+
+// style gives a series its colour class and shape, by method.
+type style struct {
+	class string
+	shape int
+}
+
+// styles colours methods in order of appearance; full is drawn in the text's colour.
+func (g *Group) styles() map[string]style {
+	out := map[string]style{"full": {"c0", 0}}
+	for _, s := range g.Series {
+		if _, ok := out[s.family]; !ok {
+			n := len(out)
+			out[s.family] = style{"c" + strconv.Itoa((n-1)%8+1), n}
+		}
+	}
+	return out
+}
+
+// z95 widens a standard error to a 95 % interval.
+const z95 = 1.96
+
+// dots draws one chart; score returns a series' score and error, or false.
+func (g *Group) dots(title string, m eval.Metric, score func(s *Series) (v, stderr float64, n int, ok bool)) *dotChart {
+	const rowHeight, top = 19, 8
+	c := &dotChart{Title: title, Unit: unit(m), Width: chartWidth, Left: 168, Right: chartWidth - 46}
+	low, high := math.Inf(1), math.Inf(-1)
+	type cell struct {
+		s     *Series
+		v, se float64
+		n     int
+	}
+	var cells []cell
+	for _, s := range g.Series {
+		v, se, n, ok := score(s)
+		if !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+			continue
+		}
+		cells = append(cells, cell{s, v, se, n})
+		low, high = min(low, v-z95*se), max(high, v+z95*se)
+	}
+	if len(cells) == 0 {
+		return nil
+	}
+	if m.Kind == eval.Percent {
+		low, high = 0, min(100, max(high, 1))
+	}
+	x := niceScale(low, high, c.Left, c.Right, 4)
+	c.Ticks = x.ticks()
+	styles := g.styles()
+	for i, k := range cells {
+		y := float64(top + rowHeight*i + rowHeight/2)
+		st := styles[k.s.family]
+		row := dotRow{Name: fmt.Sprintf("%d %s", k.s.Number, shorten(strings.ReplaceAll(k.s.Label, ":budget=", " "), 24)), Value: number(k.v), HasBar: k.se > 0, Low: x.at(k.v - z95*k.se), High: x.at(k.v + z95*k.se)}
+		row.point = point{X: x.at(k.v), Y: y, Class: st.class, Path: marker(st.shape, x.at(k.v), y, 4.5),
+			Title: fmt.Sprintf("%s: %s ± %s (95 %%), n = %d", k.s.Label, number(k.v), number(z95*k.se), k.n)}
+		c.Rows = append(c.Rows, row)
+	}
+	c.AxisY = float64(top + rowHeight*len(cells))
+	c.Height = c.AxisY + 24
+	return c
+}
+
+// scoreCharts are the mean of tasks, then each task.
+func (g *Group) scoreCharts() []*dotChart {
+	var out []*dotChart
+	add := func(c *dotChart) {
+		if c != nil {
+			out = append(out, c)
+		}
+	}
+	if len(g.Tasks) > 1 {
+		add(g.dots("mean of "+strconv.Itoa(len(g.Tasks))+" tasks", g.Metric, func(s *Series) (float64, float64, int, bool) {
+			if s.Score == nil {
+				return 0, 0, 0, false
+			}
+			return *s.Score, s.StdErr, s.N, true
+		}))
+	}
+	for _, task := range g.Tasks {
+		var m eval.Metric
+		for _, s := range g.Series {
+			if t, ok := s.Tasks[task]; ok {
+				m = t.Metric
+			}
+		}
+		add(g.dots(task, m, func(s *Series) (float64, float64, int, bool) {
+			t, ok := s.Tasks[task]
+			return t.Score.Score, t.StdErr, t.N, ok && t.N > 0
+		}))
+	}
+	return out
+}
+
+// frontChart is score over a cost, with the Pareto front.
+type frontChart struct {
+	Title, XLabel, YLabel string
+	Width, Height         float64
+	Left, Right, Top, Low float64
+	XTicks, YTicks        []tick
+	Points                []point
+	Front                 string // SVG path
+}
+
+// frontChart draws one; cost returns false for a series without it.
+func (g *Group) frontChart(title, xLabel string, cost func(s *Series) (float64, bool)) *frontChart {
+	c := &frontChart{Title: title, XLabel: xLabel, YLabel: unit(g.Metric), Width: chartWidth, Height: 300, Left: 46, Right: chartWidth - 16, Top: 14, Low: 256}
+	var costs, scores []float64
+	var series []*Series
+	for _, s := range g.Series {
+		if v, ok := cost(s); ok && s.Score != nil && v > 0 {
+			costs, scores, series = append(costs, v), append(scores, *s.Score), append(series, s)
+		}
+	}
+	if len(series) < 2 {
+		return nil
+	}
+	cheap, dear := slices.Min(costs), slices.Max(costs)
+	from := 0.0
+	if cheap > dear/3 { // points that lie close together are shown close up
+		from = max(0, cheap-(dear-cheap)*0.1)
+	}
+	x := niceScale(from, dear+(dear-cheap)*0.04, c.Left, c.Right, 5)
+	low, high := slices.Min(scores), slices.Max(scores)
+	pad := max((high-low)*0.08, 0.2)
+	y := niceScale(max(0, low-pad), high+pad, c.Low, c.Top, 5)
+	c.XTicks, c.YTicks = x.ticks(), y.ticks()
+	styles := g.styles()
+	for i, s := range series {
+		st := styles[s.family]
+		c.Points = append(c.Points, point{X: x.at(costs[i]), Y: y.at(scores[i]), Class: st.class, Label: strconv.Itoa(s.Number),
+			Path:  marker(st.shape, x.at(costs[i]), y.at(scores[i]), 5),
+			Title: fmt.Sprintf("%d %s: %s at %s", s.Number, s.Label, number(scores[i]), number(costs[i]))})
+	}
+	placeLabels(c.Points, c.Left, c.Right, c.Top, c.Low)
+	var path strings.Builder
+	for k, i := range front(costs, scores, g.Metric.LessIsBetter()) {
+		if k == 0 {
+			fmt.Fprintf(&path, "M%.1f %.1f", c.Points[i].X, c.Points[i].Y)
+			continue
+		}
+		fmt.Fprintf(&path, "H%.1fV%.1f", c.Points[i].X, c.Points[i].Y)
+	}
+	c.Front = path.String()
+	return c
+}
+
+// placeLabels puts each number beside its marker where it hits the fewest others.
+func placeLabels(points []point, left, right, top, low float64) {
+	offsets := [][2]float64{{9, -6}, {-9, -6}, {9, 10}, {-9, 10}, {0, -10}, {0, 15}, {14, 3}, {-14, 3}, {18, -12}, {-18, -12}, {18, 16}, {-18, 16}}
+	for i := range points {
+		best := math.Inf(1)
+		for k, o := range offsets {
+			x, y := points[i].X+o[0], points[i].Y+o[1]-4
+			cost := float64(k) * 0.05
+			if x < left+6 || x > right || y < top || y > low {
+				cost += 5
+			}
+			for j := range points {
+				if j != i && math.Abs(points[j].X-x) < 12 && math.Abs(points[j].Y-y) < 10 {
+					cost++
+				}
+				if j < i && math.Abs(points[j].LX-x) < 13 && math.Abs(points[j].LY-4-y) < 11 {
+					cost += 2
+				}
+			}
+			if cost < best {
+				best, points[i].LX, points[i].LY = cost, x, y+4
+			}
+		}
+	}
+}
+
+// fronts are accuracy over time to the first token and over memory held.
+func (g *Group) fronts() []*frontChart {
+	var out []*frontChart
+	seconds := func(s *Series) (float64, bool) { return s.TTFT / 1000, s.TTFT > 0 }
+	memory := func(s *Series) (float64, bool) { return float64(total(s.KVMean)) / (1 << 20), total(s.KVMean) > 0 }
+	gap := func(s *Series) (float64, bool) { return s.ITL, s.ITL > 0 }
+	for _, c := range []*frontChart{
+		g.frontChart("Score and time to the first token", "median TTFT, seconds", seconds),
+		g.frontChart("Score and KV memory", "KV bytes of a sample, mean of peaks, MiB", memory),
+		g.frontChart("Score and time between tokens", "median ITL, milliseconds", gap),
+	} {
+		if c != nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// heatChart is depth × length of one series.
+type heatChart struct {
+	Title         string
+	Width, Height float64
+	Cells         []heatCell
+	Rows, Columns []tick
+	LabelY        float64
+}
+
+type heatCell struct {
+	X, Y, W, H, TX, TY float64
+	Class, Text, Title string
+}
+
+// heats draws a map a series for outcomes that are labelled with depth and context.
+func (g *Group) heats() []*heatChart {
+	var out []*heatChart
+	for _, s := range g.Series {
+		cells := map[[2]string][]eval.Outcome{}
+		var depths, contexts []string
+		for _, o := range s.outcomes {
+			d, c := o.Labels["depth"], o.Labels["context"]
+			if d == "" || c == "" {
+				continue
+			}
+			if !slices.Contains(depths, d) {
+				depths = append(depths, d)
+			}
+			if !slices.Contains(contexts, c) {
+				contexts = append(contexts, c)
+			}
+			cells[[2]string{d, c}] = append(cells[[2]string{d, c}], o)
+		}
+		if len(cells) > 0 {
+			byNumber(depths)
+			byNumber(contexts)
+			out = append(out, heat(fmt.Sprintf("%d %s", s.Number, s.Label), depths, contexts, cells))
+		}
+	}
+	return out
+}
+
+func byNumber(list []string) {
+	slices.SortFunc(list, func(a, b string) int {
+		x, _ := strconv.ParseFloat(a, 64)
+		y, _ := strconv.ParseFloat(b, 64)
+		return int(math.Copysign(1, x-y))
+	})
+}
+
+func heat(title string, depths, contexts []string, cells map[[2]string][]eval.Outcome) *heatChart {
+	const left, top, rowHeight = 46.0, 6.0, 22.0
+	w := (chartWidth - left - 4) / float64(len(contexts))
+	h := &heatChart{Title: title, Width: chartWidth, LabelY: top + rowHeight*float64(len(depths)) + 16}
+	h.Height = h.LabelY + 8
+	for i, d := range depths {
+		y := top + rowHeight*float64(i)
+		h.Rows = append(h.Rows, tick{y + rowHeight/2 + 4, d + " %"})
+		for j, c := range contexts {
+			list := cells[[2]string{d, c}]
+			if len(list) == 0 {
+				continue
+			}
+			s := run.ScoreOf(eval.Metric{Kind: eval.Percent}, list)
+			x := left + w*float64(j)
+			h.Cells = append(h.Cells, heatCell{X: x + 0.5, Y: y + 0.5, W: w - 1, H: rowHeight - 1, TX: x + w/2, TY: y + rowHeight/2 + 4,
+				Class: "h" + strconv.Itoa(int(math.Round(s.Score/10))), Text: strconv.FormatFloat(s.Score, 'f', 0, 64),
+				Title: fmt.Sprintf("%s tokens, depth %s %%: %.1f (n = %d)", c, d, s.Score, s.N)})
+		}
+	}
+	for j, c := range contexts {
+		h.Columns = append(h.Columns, tick{left + w*(float64(j)+0.5), thousands(c)})
+	}
+	return h
+}
+
+// thousands is 4096 as 4k.
+func thousands(s string) string {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1024 || n%1024 != 0 {
+		return s
+	}
+	return strconv.Itoa(n/1024) + "k"
+}
+
+func shorten(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// number prints three significant digits or one decimal.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case a == 0 || a >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case a >= 1:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}

@@ -1,0 +1,211 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"terrace/eval"
+	"terrace/eval/run"
+)
+
+// Run is a run folder that was read.
+type Run struct {
+	Name     string // the folder's
+	Results  *run.Results
+	Outcomes []eval.Outcome
+}
+
+// Load reads run folders.
+func Load(dirs []string) ([]Run, error) {
+	var out []Run
+	for _, d := range dirs {
+		res, outcomes, err := run.Read(d)
+		if err != nil {
+			return nil, fmt.Errorf("report: %w", err)
+		}
+		out = append(out, Run{Name: filepath.Base(filepath.Clean(d)), Results: res, Outcomes: outcomes})
+	}
+	return out, nil
+}
+
+// Series is one policy of one run: a row of the table, a colour in the charts.
+type Series struct {
+	Number int    `json:"number"` // within its group, from 1
+	Label  string `json:"label"`  // policy, with model and run where they tell series apart
+	Policy string `json:"policy"`
+	Model  string `json:"model"`
+	Run    string `json:"run"`
+	// Score is the mean of the tasks' percentages, or the only task's score; nil where tasks cannot be averaged.
+	Score  *float64                  `json:"score,omitempty"`
+	StdErr float64                   `json:"stderr"`
+	Diff   *Interval                 `json:"diff_from_full,omitempty"` // of Score
+	N      int                       `json:"n"`
+	Failed int                       `json:"failed"`
+	TTFT   float64                   `json:"ttft_ms"`
+	ITL    float64                   `json:"itl_ms"`
+	KVPeak map[string]int64          `json:"kv_bytes_peak"`
+	KVMean map[string]int64          `json:"kv_bytes_mean"`
+	Tasks  map[string]run.TaskResult `json:"tasks"`
+
+	outcomes []eval.Outcome
+	family   string
+}
+
+// Interval is a difference with its 95 % paired bootstrap interval.
+type Interval struct {
+	Diff  float64 `json:"diff"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	Pairs int     `json:"pairs"` // samples both have
+}
+
+// Group is what can be compared: the same suite with the same settings.
+type Group struct {
+	Suite    string      `json:"suite"`
+	Settings any         `json:"settings"`
+	Metric   eval.Metric `json:"metric"` // of Series.Score
+	Tasks    []string    `json:"tasks"`
+	Series   []*Series   `json:"series"`
+}
+
+// Comparison is the whole report.
+type Comparison struct {
+	Groups []*Group `json:"groups"`
+	Runs   []Run    `json:"-"`
+}
+
+// Compare joins runs: those of a suite form a group, each policy of each run a series in it.
+func Compare(runs []Run) *Comparison {
+	c := &Comparison{Runs: runs}
+	for i := range runs {
+		r := &runs[i]
+		g := c.group(r)
+		for _, p := range r.Results.Policies {
+			g.Series = append(g.Series, newSeries(r, p))
+		}
+		for _, t := range r.Results.Tasks {
+			if !slices.Contains(g.Tasks, t.Task) {
+				g.Tasks = append(g.Tasks, t.Task)
+			}
+		}
+	}
+	for _, g := range c.Groups {
+		g.finish()
+	}
+	return c
+}
+
+// group finds or adds the run's group.
+func (c *Comparison) group(r *Run) *Group {
+	for _, g := range c.Groups {
+		if g.Suite == r.Results.Options.Suite {
+			return g
+		}
+	}
+	g := &Group{Suite: r.Results.Options.Suite, Settings: r.Results.Options.Settings}
+	c.Groups = append(c.Groups, g)
+	return g
+}
+
+func newSeries(r *Run, p run.PolicyResult) *Series {
+	s := &Series{Policy: p.Policy, Model: filepath.Base(r.Results.Options.Model.Name), Run: r.Name, N: p.N, Failed: p.Failed, TTFT: p.TTFT, ITL: p.ITL,
+		KVPeak: p.KVPeak, KVMean: p.KVMean, Score: p.Mean, StdErr: p.StdErr, Tasks: map[string]run.TaskResult{}}
+	for _, t := range r.Results.Tasks {
+		if t.Policy == p.Policy {
+			s.Tasks[t.Task] = t
+		}
+	}
+	for _, o := range r.Outcomes {
+		if o.Policy == p.Policy {
+			s.outcomes = append(s.outcomes, o)
+		}
+	}
+	s.family, _, _ = strings.Cut(p.Policy, ":")
+	return s
+}
+
+// finish names and numbers the series and works out differences from full.
+func (g *Group) finish() {
+	models, seen := map[string]bool{}, map[string]int{}
+	for _, s := range g.Series {
+		models[s.Model] = true
+		seen[s.Model+"\x00"+s.Policy]++
+	}
+	for i, s := range g.Series {
+		s.Number, s.Label = i+1, s.Policy
+		if len(models) > 1 {
+			s.Label = s.Model + " · " + s.Label
+		}
+		if seen[s.Model+"\x00"+s.Policy] > 1 {
+			s.Label += " · " + s.Run
+		}
+		for _, t := range s.Tasks {
+			g.Metric = t.Metric
+			if s.Score == nil && len(g.Tasks) == 1 {
+				score := t.Score.Score
+				s.Score, s.StdErr = &score, t.StdErr
+			}
+		}
+	}
+	if len(g.Tasks) > 1 && g.Metric.Kind == eval.Percent {
+		g.Metric.Name = "mean of tasks"
+	}
+	for _, s := range g.Series {
+		if full := g.full(s); full != nil && full != s && s.Score != nil {
+			s.Diff = difference(full.outcomes, s.outcomes, g.Metric)
+		}
+	}
+}
+
+// full is the series that another is measured against: full of the same model, of the same run if it has one.
+func (g *Group) full(of *Series) *Series {
+	var found *Series
+	for _, s := range g.Series {
+		if s.Policy == "full" && s.Model == of.Model && (found == nil || s.Run == of.Run) {
+			found = s
+		}
+	}
+	return found
+}
+
+// total is the sum over tiers.
+func total(bytes map[string]int64) int64 {
+	var sum int64
+	for _, b := range bytes {
+		sum += b
+	}
+	return sum
+}
+
+// front returns the indices of points that no other beats: least cost, best score; by rising cost.
+func front(costs, scores []float64, lessIsBetter bool) []int {
+	order := make([]int, len(costs))
+	for i := range order {
+		order[i] = i
+	}
+	better := func(a, b float64) bool {
+		if lessIsBetter {
+			return a < b
+		}
+		return a > b
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		if c := cmp.Compare(costs[i], costs[j]); c != 0 {
+			return c
+		}
+		if better(scores[i], scores[j]) {
+			return -1
+		}
+		return 1
+	})
+	var out []int
+	for _, i := range order {
+		if len(out) == 0 || better(scores[i], scores[out[len(out)-1]]) {
+			out = append(out, i)
+		}
+	}
+	return out
+}

@@ -1,0 +1,9 @@
+// Package report puts runs side by side: a table for the terminal, JSON, and one self-contained HTML page.
+//
+// It owns the joining of runs into groups of comparable series, paired bootstrap intervals of differences from full,
+// Pareto fronts, and the drawing (inline SVG, no scripts, nothing fetched; palette of Okabe and Ito with shapes and
+// numbers besides colour, light and dark). It never runs anything and never changes a run folder.
+//
+// Percentages are 0..100, times milliseconds, memory bytes, intervals 95 %. All functions are deterministic: the bootstrap
+// is seeded.
+package report

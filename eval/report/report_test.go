@@ -1,0 +1,259 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"terrace/eval"
+	"terrace/eval/run"
+)
+
+// makeRun writes a run folder: scores by policy, task and sample.
+func makeRun(t *testing.T, suite string, policies []string, tasks []string, n int, score func(policy, task string, i int) float64, labels func(i int) map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "my-run")
+	o := run.Options{Suite: suite, Policies: policies, Model: eval.Model{Name: "dir/m.gguf"}, Version: "v1", Settings: map[string]any{"limit": n}}
+	f, err := run.Open(dir, o, run.Machine{CPU: "cpu", Cores: 2, Command: []string{"infer", "eval", "--tasks", "a b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := fixed{tasks: tasks, n: n}
+	tr := run.NewTracker(f, s, s.samples(), nil)
+	for _, x := range s.samples() {
+		for k, p := range policies {
+			var i int
+			fmt.Sscan(x.ID, &i)
+			v := score(p, x.Task, i)
+			out := eval.Outcome{Task: x.Task, ID: x.ID, Policy: p, Score: &v, TTFT: float64(100 * (k + 1)), ITL: 5, KVPeak: map[string]int64{"host": int64(1+k) << 20}}
+			if labels != nil {
+				out.Labels = labels(i)
+			}
+			if math.IsNaN(v) {
+				out = eval.Failed(x, p, errors.New("no"))
+			}
+			if err := tr.Add(out); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := tr.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+type fixed struct {
+	eval.Suite
+	tasks []string
+	n     int
+}
+
+func (s fixed) Metric(string) eval.Metric { return eval.Metric{Name: "f1", Kind: eval.Percent} }
+func (s fixed) samples() []eval.Sample {
+	var out []eval.Sample
+	for _, t := range s.tasks {
+		for i := range s.n {
+			out = append(out, eval.Sample{Task: t, ID: fmt.Sprint(i)})
+		}
+	}
+	return out
+}
+
+func load(t *testing.T, dirs ...string) *Comparison {
+	t.Helper()
+	runs, err := Load(dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Compare(runs)
+}
+
+func TestFront(t *testing.T) {
+	costs, scores := []float64{3, 1, 2, 2, 4}, []float64{9, 5, 5, 7, 8}
+	if got := front(costs, scores, false); !slices.Equal(got, []int{1, 3, 0}) {
+		t.Errorf("more is better: %v", got)
+	}
+	if got := front(costs, scores, true); !slices.Equal(got, []int{1}) {
+		t.Errorf("less is better: %v", got)
+	}
+	if got := front([]float64{1, 1}, []float64{2, 2}, false); len(got) != 1 {
+		t.Errorf("equal points: %v", got)
+	}
+}
+
+// A policy that loses exactly 10 points on every sample has that difference with no uncertainty, however much samples
+// vary: the bootstrap is paired. Failures count 0.
+func TestPairedBootstrap(t *testing.T) {
+	dir := makeRun(t, "longbench", []string{"full", "x:budget=0.5", "fails"}, []string{"a", "b"}, 8, func(p, task string, i int) float64 {
+		v := 0.1 + 0.1*float64(i)
+		switch {
+		case p == "x:budget=0.5":
+			v -= 0.1
+		case p == "fails" && i == 0:
+			v = math.NaN()
+		}
+		return v
+	}, nil)
+	g := load(t, dir).Groups[0]
+	if g.Series[0].Diff != nil {
+		t.Error("full is compared with itself")
+	}
+	d := g.Series[1].Diff
+	if d == nil || math.Abs(d.Diff+10) > 1e-9 || math.Abs(d.Low+10) > 1e-9 || math.Abs(d.High+10) > 1e-9 || d.Pairs != 16 {
+		t.Errorf("%+v", d)
+	}
+	d = g.Series[2].Diff // -10 on one of eight samples a task
+	if math.Abs(d.Diff+10.0/8) > 1e-9 || d.Low >= d.Diff || d.High < d.Diff || d.High > 0 || g.Series[2].Failed != 2 {
+		t.Errorf("%+v", d)
+	}
+	if again := load(t, dir).Groups[0].Series[2].Diff; *again != *d {
+		t.Error("the bootstrap is not the same at a second call")
+	}
+}
+
+// The interval covers a true difference of zero about 95 times in 100.
+func TestBootstrapCoverage(t *testing.T) {
+	hit := 0
+	const trials = 60
+	for k := range trials {
+		var a, b []eval.Outcome
+		for i := range 40 {
+			x := math.Mod(float64(k*7919+i*104729)*0.6180339887, 1)
+			y := math.Mod(float64(k*1299709+i*15485863)*0.7548776662, 1)
+			a = append(a, eval.Outcome{Task: "t", ID: fmt.Sprint(i), Score: &x})
+			b = append(b, eval.Outcome{Task: "t", ID: fmt.Sprint(i), Score: &y})
+		}
+		if d := difference(a, b, eval.Metric{Kind: eval.Percent}); d.Low <= 0 && 0 <= d.High {
+			hit++
+		}
+	}
+	if hit < trials*85/100 {
+		t.Errorf("%d of %d intervals cover the truth", hit, trials)
+	}
+}
+
+func TestLabelsTellSeriesApart(t *testing.T) {
+	half := func(string, string, int) float64 { return 0.5 }
+	a := makeRun(t, "ruler", []string{"full"}, []string{"a"}, 2, half, nil)
+	b := makeRun(t, "ruler", []string{"full", "h2o"}, []string{"a"}, 2, half, nil)
+	c := load(t, a, b)
+	if len(c.Groups) != 1 || c.Groups[0].Series[0].Label != "full · my-run" || c.Groups[0].Series[2].Label != "h2o" || c.Groups[0].Series[2].Model != "m.gguf" {
+		t.Errorf("%+v", c.Groups[0].Series)
+	}
+	if s := c.Groups[0].Series[0]; s.Score == nil || *s.Score != 50 {
+		t.Error("the only task's score is the series' score")
+	}
+}
+
+func TestTextAndJSON(t *testing.T) {
+	dir := makeRun(t, "longbench", []string{"full", "x"}, []string{"qa", "sum"}, 2, func(p, _ string, i int) float64 { return float64(i) }, nil)
+	c := load(t, dir)
+	var text, raw bytes.Buffer
+	if err := c.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"longbench: mean of tasks, %", "50.00", "1MiB", "+0.00 (+0.00 … +0.00)", "scores by task", "sum"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+	if err := c.WriteJSON(&raw); err != nil {
+		t.Fatal(err)
+	}
+	var back struct {
+		Groups []struct {
+			Series []struct {
+				Policy string
+				Score  float64
+				Tasks  map[string]struct{ Score float64 }
+			}
+		}
+	}
+	if err := json.Unmarshal(raw.Bytes(), &back); err != nil || back.Groups[0].Series[1].Tasks["qa"].Score != 50 {
+		t.Errorf("%v %s", err, raw.String()[:200])
+	}
+}
+
+// The page is well-formed, needs nothing from elsewhere, runs no script, and escapes what runs contain.
+func TestPage(t *testing.T) {
+	hostile := `x:<script>alert(1)</script>"&`
+	dirs := []string{
+		makeRun(t, "longbench", []string{"full", hostile}, []string{"qa", "<b>"}, 3, func(p, _ string, i int) float64 { return float64(i%2) * 0.7 }, nil),
+		makeRun(t, "niah", []string{"full", "h2o:budget=0.5"}, []string{"niah"}, 6, func(p, _ string, i int) float64 { return float64(i % 2) },
+			func(i int) map[string]string {
+				return map[string]string{"depth": fmt.Sprint(i % 3 * 50), "context": fmt.Sprint(1024 << (i % 2))}
+			}),
+	}
+	var b bytes.Buffer
+	if err := load(t, dirs...).WriteHTML(&b, "Title & more"); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	for _, bad := range []string{"<script", "http://", "https://", "NaN", "Inf", "%!", "ZgotmplZ", "src=", "@import", "url("} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	for _, want := range []string{"Pareto fronts", "Needle in a haystack", "Scores by policy and task", "What was run", "prefers-color-scheme: dark", "infer eval --tasks &#39;a b&#39;", "class=\"h10\"", "viewport"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	body := page[strings.Index(page, "<body>"):strings.Index(page, "</html>")]
+	d := xml.NewDecoder(strings.NewReader(body))
+	d.Entity = xml.HTMLEntity
+	for {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("not well-formed: %v", err)
+		}
+	}
+}
+
+func TestScale(t *testing.T) {
+	for _, x := range [][2]float64{{0, 1}, {0, 97}, {3.2, 3.4}, {5, 5}, {0, 0}, {-2, 3}, {1e-6, 3e-6}, {0, 1e9}} {
+		s := niceScale(x[0], x[1], 0, 100, 5)
+		ticks := s.ticks()
+		if s.min > x[0] || s.max < x[1] || len(ticks) < 2 || len(ticks) > 12 || math.Abs(ticks[len(ticks)-1].At-100) > 1e-6 {
+			t.Errorf("%v: %+v %v", x, s, ticks)
+		}
+		for i := 1; i < len(ticks); i++ {
+			if ticks[i].Label == ticks[i-1].Label {
+				t.Errorf("%v: equal labels %v", x, ticks)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for i := range shapes {
+		if p := marker(i, 0, 0, 5); seen[p] {
+			t.Errorf("shape %d repeats another", i)
+		} else {
+			seen[p] = true
+		}
+	}
+}
+
+func TestUnfinishedRun(t *testing.T) {
+	if _, err := Load([]string{t.TempDir()}); !errors.Is(err, run.ErrFolder) || !strings.Contains(err.Error(), "infer eval") {
+		t.Errorf("%v", err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "results.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load([]string{dir}); !errors.Is(err, run.ErrFolder) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,91 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"terrace/eval"
+	"terrace/internal/units"
+)
+
+// WriteText prints each group as a table of series, and one of tasks by series where there are several tasks.
+func (c *Comparison) WriteText(w io.Writer) error {
+	for i, g := range c.Groups {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := g.writeText(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Group) writeText(w io.Writer) error {
+	fmt.Fprintf(w, "%s: %s\n", g.Suite, unit(g.Metric))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "#\tseries\tscore\t± s.e.\tagainst full (95 %)\tTTFT ms\tITL ms\tKV held\tn\tfailed\t")
+	for _, s := range g.Series {
+		score, diff := "-", "-"
+		if s.Score != nil {
+			score = fmt.Sprintf("%.2f", *s.Score)
+		}
+		if d := s.Diff; d != nil {
+			diff = fmt.Sprintf("%+.2f (%+.2f … %+.2f)", d.Diff, d.Low, d.High)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%.2f\t%s\t%.0f\t%.1f\t%s\t%d\t%d\t\n", s.Number, s.Label, score, s.StdErr, diff, s.TTFT, s.ITL, bytesText(total(s.KVMean)), s.N, s.Failed)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(g.Tasks) < 2 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nscores by task and series number:")
+	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "task\t")
+	for _, s := range g.Series {
+		fmt.Fprintf(t, "%d\t", s.Number)
+	}
+	fmt.Fprintln(t)
+	for _, task := range g.Tasks {
+		fmt.Fprintf(t, "%s\t", task)
+		for _, s := range g.Series {
+			if r, ok := s.Tasks[task]; ok {
+				fmt.Fprintf(t, "%.2f\t", r.Score.Score)
+			} else {
+				fmt.Fprint(t, "-\t")
+			}
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// WriteJSON prints the comparison as one object.
+func (c *Comparison) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(c)
+}
+
+// unit says what a metric's scores are.
+func unit(m eval.Metric) string {
+	switch m.Kind {
+	case eval.Perplexity:
+		return m.Name + " (less is better)"
+	case eval.Nats:
+		return m.Name + ", nats (less is better)"
+	}
+	return m.Name + ", %"
+}
+
+func bytesText(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return units.FormatBytes(n)
+}

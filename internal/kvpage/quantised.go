@@ -16,9 +16,19 @@ func scaleI8(maxAbs float32) (bits uint16, inverse float32) {
 	return bits, 1 / s
 }
 
+// rounder is 1.5·2^23: adding it to a float32 below 2^22 in magnitude leaves the nearest integer, ties to even, in the
+// sum's low bits.
+const rounder = 12582912
+
 func codeI8(f, inverse float32) byte {
-	c := math.RoundToEven(float64(f * inverse))
-	return byte(int8(max(-127, min(127, c))))
+	x := f * inverse
+	if x > 127 {
+		x = 127
+	}
+	if x < -127 {
+		x = -127
+	}
+	return byte(math.Float32bits(x + rounder))
 }
 
 // scaleI4 is the float16 scale and minimum of a group, and what turns numbers to codes: (x - low)·inverse.
@@ -34,26 +44,36 @@ func scaleI4(lo, hi float32) (scale, minimum uint16, low, inverse float32) {
 }
 
 func codeI4(f, low, inverse float32) byte {
-	c := math.RoundToEven(float64((f - low) * inverse))
-	return byte(max(0, min(15, c)))
+	x := (f - low) * inverse
+	if x > 15 {
+		x = 15
+	}
+	if x < 0 {
+		x = 0
+	}
+	return byte(math.Float32bits(x+rounder)) & 15
 }
 
 func putTileI8(l Layout, tile []byte, n int, k []float32, stride int) {
 	codes := tile[2*l.KeyDim:]
+	clear(codes)
 	for d := range l.KeyDim {
 		var m float32
-		for r := range n {
-			m = max(m, float32(math.Abs(float64(k[r*stride+d]))))
+		for at := d; at < n*stride; at += stride {
+			if a := magnitude(k[at]); a > m {
+				m = a
+			}
 		}
 		bits, inv := scaleI8(m)
 		binary.LittleEndian.PutUint16(tile[2*d:], bits)
-		row := codes[d*Tile : (d+1)*Tile]
-		clear(row)
 		for r := range n {
-			row[r] = codeI8(k[r*stride+d], inv)
+			codes[d*Tile+r] = codeI8(k[r*stride+d], inv)
 		}
 	}
 }
+
+// magnitude is |x| by its bits.
+func magnitude(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
 func readTileI8(l Layout, tile []byte, j int, dst []float32) {
 	for d := range l.KeyDim {
@@ -62,12 +82,23 @@ func readTileI8(l Layout, tile []byte, j int, dst []float32) {
 	}
 }
 
+// widen is the range [lo, hi] with x in it.
+func widen(lo, hi, x float32) (float32, float32) {
+	if x < lo {
+		return x, hi
+	}
+	if x > hi {
+		return lo, x
+	}
+	return lo, hi
+}
+
 func putTileI4(l Layout, tile []byte, n int, k []float32, stride int) {
 	codes := tile[4*l.KeyDim:]
 	for d := range l.KeyDim {
 		lo, hi := k[d], k[d]
 		for r := 1; r < n; r++ {
-			lo, hi = min(lo, k[r*stride+d]), max(hi, k[r*stride+d])
+			lo, hi = widen(lo, hi, k[r*stride+d])
 		}
 		scale, minimum, low, inv := scaleI4(lo, hi)
 		binary.LittleEndian.PutUint16(tile[2*d:], scale)
@@ -95,7 +126,9 @@ func putRowI8(l Layout, row []byte, v []float32) {
 		part := v[g*valueGroup : min(len(v), (g+1)*valueGroup)]
 		var m float32
 		for _, f := range part {
-			m = max(m, float32(math.Abs(float64(f))))
+			if a := magnitude(f); a > m {
+				m = a
+			}
 		}
 		bits, inv := scaleI8(m)
 		binary.LittleEndian.PutUint16(row[2*g:], bits)
@@ -121,7 +154,7 @@ func putRowI4(l Layout, row []byte, v []float32) {
 		part := v[g*valueGroup : min(len(v), (g+1)*valueGroup)]
 		lo, hi := part[0], part[0]
 		for _, f := range part[1:] {
-			lo, hi = min(lo, f), max(hi, f)
+			lo, hi = widen(lo, hi, f)
 		}
 		scale, minimum, low, inv := scaleI4(lo, hi)
 		binary.LittleEndian.PutUint16(row[4*g:], scale)

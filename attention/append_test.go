@@ -1,0 +1,59 @@
+package attention
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"terrace/internal/kvpage"
+)
+
+// TestAppendEqualsPages: Append writes the bytes that kvpage.Append writes, special numbers included.
+func TestAppendEqualsPages(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(1, 1))
+		for _, e := range []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16, kvpage.I8, kvpage.I4} {
+			for _, dim := range []int{64, 96, 7} {
+				l := kvpage.Layout{K: e, V: e, KeyDim: dim, ValueDim: dim, Tokens: 48}
+				if l.Validate() != nil {
+					continue
+				}
+				for _, c := range [][2]int{{0, 48}, {0, 16}, {16, 17}, {3, 40}, {47, 1}, {0, 5}} {
+					slot, n := c[0], c[1]
+					if e >= kvpage.I8 && slot%16 != 0 {
+						continue
+					}
+					k, v := maker{Rand: rnd}.floats(n*(dim+5), 3), maker{Rand: rnd}.floats(n*(dim+2), 3)
+					if e < kvpage.I8 {
+						for i, x := range []float64{math.Inf(1), math.Inf(-1), 1e-8, -1e-41, 65519, 65520, 1e38, 0} {
+							k[(i*7)%len(k)], v[(i*5)%len(v)] = float32(x), float32(x)
+						}
+					}
+					got, want := make([]byte, l.PageBytes()), make([]byte, l.PageBytes())
+					Append(l, got, slot, n, k, dim+5, v, dim+2)
+					kvpage.Append(l, want, slot, n, k, dim+5, v, dim+2)
+					if !bytes.Equal(got, want) {
+						t.Fatalf("%v: %d tokens from slot %d: bytes differ", l, n, slot)
+					}
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.BF16, kvpage.F32, kvpage.I8, kvpage.I4} {
+		b.Run(fmt.Sprint(e), func(b *testing.B) {
+			l := kvpage.Layout{K: e, V: e, KeyDim: 64, ValueDim: 64, Tokens: 16}
+			page := make([]byte, l.PageBytes())
+			k := maker{Rand: rand.New(rand.NewPCG(1, 1))}.floats(16*192, 1)
+			b.SetBytes(int64(l.PageBytes()))
+			b.ReportAllocs()
+			for b.Loop() {
+				Append(l, page, 0, 16, k, 192, k, 192)
+			}
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Writing pages: 16 rows of keys are turned into a tile, rows of values are narrowed.
+func init() {
+	f := flavours[0]()
+	register("attn_put", f.isa, func() {
+		for _, e := range elements {
+			f.putKeys(e)
+			f.putValue(e)
+		}
+	})
+}
+
+// laneNumbers is 0, 1, ... 15.
+func laneNumbers() Mem {
+	if lanes16 == nil {
+		m := GLOBL("laneNumbers", RODATA|NOPTR)
+		for i := range 16 {
+			DATA(4*i, U32(uint32(i)))
+		}
+		lanes16 = &m
+	}
+	return *lanes16
+}
+
+var lanes16 *Mem
+
+// narrower holds the constants of rounding to bf16 with integers.
+type narrower struct {
+	e                element
+	half, one, quiet reg.VecPhysical
+	t                reg.VecPhysical
+}
+
+func (f *flavour) newNarrower(e element) *narrower {
+	n := &narrower{e: e}
+	if e.name != "BF16" {
+		return n
+	}
+	n.half, n.one, n.quiet, n.t = f.vec(), f.vec(), f.vec(), f.vec()
+	tmp := GP32()
+	for i, c := range []uint32{0x7fff, 1, 0x400000} {
+		MOVL(U32(c), tmp)
+		VPBROADCASTD(tmp, []reg.VecPhysical{n.half, n.one, n.quiet}[i])
+	}
+	return n
+}
+
+// store rounds v to the type, to nearest with ties to even, and writes 16 numbers.
+func (n *narrower) store(v reg.VecPhysical, m Mem) {
+	switch n.e.name {
+	case "F32":
+		VMOVUPS(v, m)
+	case "F16":
+		VCVTPS2PH(U8(0), v, m)
+	case "BF16":
+		VCMPPS(U8(3), v, v, reg.K2)
+		VPSRLD(U8(16), v, n.t)
+		VPANDD(n.one, n.t, n.t)
+		VPADDD(n.half, n.t, n.t)
+		VPADDD(v, n.t, n.t)
+		VPORD(n.quiet, v, reg.K2, n.t)
+		VPSRLD(U8(16), n.t, n.t)
+		VPMOVDW(n.t, m)
+	}
+}
+
+func (f *flavour) putKeys(e element) {
+	f.begin("PutKeys"+e.name, "func(tile *byte, k *float32, strideBytes, dim int)",
+		fmt.Sprintf("PutKeys%s turns 16 rows of keys, strideBytes apart, into a tile [dim][16].", e.name))
+	tile, k, stride, dim := Load(Param("tile"), GP64()), Load(Param("k"), GP64()), Load(Param("strideBytes"), GP64()), Load(Param("dim"), GP64())
+	index, v := f.vec(), f.vecs(2)
+	n := f.newNarrower(e)
+	VPBROADCASTD(stride.(reg.GPVirtual).As32(), index)
+	VPMULLD(laneNumbers(), index, index)
+	Label("loop")
+	KXNORW(reg.K1, reg.K1, reg.K1)
+	VGATHERDPS(Mem{Base: k, Index: index, Scale: 1}, reg.K1, v[0])
+	n.store(v[0], at(tile, 0))
+	ADDQ(U8(4), k)
+	ADDQ(U8(16*e.size), tile)
+	DECQ(dim)
+	JNZ(LabelRef("loop"))
+	f.end()
+}
+
+func (f *flavour) putValue(e element) {
+	f.begin("PutValue"+e.name, "func(row *byte, v *float32, dim int)",
+		fmt.Sprintf("PutValue%s rounds one value, dim numbers, a multiple of 16.", e.name))
+	row, src, dim := Load(Param("row"), GP64()), Load(Param("v"), GP64()), Load(Param("dim"), GP64())
+	v := f.vec()
+	n := f.newNarrower(e)
+	Label("loop")
+	VMOVUPS(at(src, 0), v)
+	n.store(v, at(row, 0))
+	ADDQ(U8(64), src)
+	ADDQ(U8(16*e.size), row)
+	SUBQ(U8(16), dim)
+	JNZ(LabelRef("loop"))
+	f.end()
+}

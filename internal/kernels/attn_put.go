@@ -1,0 +1,33 @@
+package kernels
+
+// putOps write pages of float types; nil where there is no assembly.
+type putOps struct {
+	keys  [3]func(tile *byte, k *float32, strideBytes, dim int)
+	value [3]func(row *byte, v *float32, dim int)
+}
+
+var put putOps
+
+// PutKeys turns 16 rows of keys, row r at k[r*stride:], into a tile of a float type, rounding to nearest with ties to
+// even. It says whether the selected path has it; if not, nothing is written.
+func PutKeys(e KVElem, tile []byte, k []float32, stride, dim int) bool {
+	if e.Quantised() || put.keys[e] == nil {
+		return false
+	}
+	wantLen("PutKeys", e.KeyTileBytes(dim), len(tile))
+	wantLen("PutKeys", (TileTokens-1)*stride+dim, len(k))
+	put.keys[e](&tile[0], &k[0], 4*stride, dim)
+	return true
+}
+
+// PutValue rounds one value, v[:dim], to a float type. It says whether the selected path has it; if not, nothing is
+// written.
+func PutValue(e KVElem, row []byte, v []float32, dim int) bool {
+	if e.Quantised() || put.value[e] == nil || dim%16 != 0 {
+		return false
+	}
+	wantLen("PutValue", e.ValueRowBytes(dim), len(row))
+	wantLen("PutValue", dim, len(v))
+	put.value[e](&row[0], &v[0], dim)
+	return true
+}

@@ -37,7 +37,7 @@ func TestInputsAreNotChanged(t *testing.T) {
 		h := s.in(x)
 		n := s.norm(h, model.NormParams{})
 		y := s.softmax(s.reshape(s.matmul(s.reshape(n, 2, 4), s.in(w)), 4, 2))
-		if _, err := s.run(y, s.softcap(s.reshape(h, 4, 2), 3), s.add(h, n)); err != nil {
+		if _, err := s.run(y, s.softcap(s.reshape(h, 4, 2), 3), s.add(h, n), s.softcap(h, 2), s.activate(h)); err != nil {
 			t.Fatal(err)
 		}
 	}

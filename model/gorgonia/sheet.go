@@ -85,15 +85,18 @@ type broadcast func(x, y node, left, right []byte) (node, error)
 
 // mean is the mean of each row of x [n, m] as [n, 1].
 func (s *sheet) mean(x node) node {
-	mean := s.unary(func(x node) (node, error) { return gorgonia.Mean(x, 1) }, x)
-	if s.err != nil {
-		return nil
-	}
-	return s.reshape(mean, x.Shape()[0], 1)
+	return s.unary(func(x node) (node, error) {
+		mean, err := gorgonia.Mean(x, 1)
+		if err != nil {
+			return nil, err
+		}
+		return gorgonia.Reshape(mean, tensor.Shape{x.Shape()[0], 1}) // of a vector that nothing else uses
+	}, x)
 }
 
-func (s *sheet) reshape(x node, shape ...int) node {
-	return s.unary(func(x node) (node, error) { return gorgonia.Reshape(x, tensor.Shape(shape)) }, x)
+// reshape is x as [rows, cols].
+func (s *sheet) reshape(x node, rows, cols int) node {
+	return s.unary(func(x node) (node, error) { return gorgonia.ApplyOp(refold{rows, cols}, x) }, x)
 }
 
 // linear is x·Wᵀ + b for x [n, cols].

@@ -41,6 +41,10 @@ func (a *activations) at(g actGroup) *byte { return &a.buf[g.first*a.records*act
 // quantizeGroup fills one group from x [n, cols].
 func (a *activations) quantizeGroup(m *machine, g actGroup, x []float32) {
 	cols := a.records * recordCols
+	if g.rows == 16 && m.group != nil {
+		m.group(a.at(g), &x[g.first*cols], uintptr(cols)*4, a.records)
+		return
+	}
 	for t := range g.rows {
 		row := x[(g.first+t)*cols : (g.first+t+1)*cols]
 		m.quantize(a.at(g), g.rows, t, &row[0], a.records)

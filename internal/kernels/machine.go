@@ -4,6 +4,7 @@ package kernels
 // the same arithmetic for a row; lists are in falling order of T and end with 1.
 type machine struct {
 	quantize func(act *byte, rows, row int, x *float32, records int)
+	group    groupQuantizer    // 16 rows at once; nil: row by row
 	tiles    [64]tileKernels   // by quant.Type, quantised types
 	panels   [64][]panelKernel // by quant.Type, float types; F32 also serves unpacked panels
 	pack     [64]packKernel    // by quant.Type; nil: plain Go packs the type
@@ -16,6 +17,9 @@ type matrixUnit struct {
 	unpack   [64]func(panel, tile *byte, records int) // by quant.Type
 	multiply func(config *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int)
 }
+
+// groupQuantizer fills a group of 16 rows, strideBytes apart in x, as quantize does.
+type groupQuantizer func(act *byte, x *float32, strideBytes uintptr, records int)
 
 type tileKernels struct {
 	dot    []dotKernel

@@ -39,6 +39,7 @@ var pairsUnit = matrixUnit{
 
 var avx512Machine = machine{
 	quantize: avx512.Quantize,
+	group:    avx512.Quantize16,
 	tiles: [64]tileKernels{
 		quant.Q4_0:   {[]dotKernel{{16, avx512.DotQ4_0x16}, {8, avx512.DotQ4_0x8}, {4, avx512.DotQ4_0x4}, {2, avx512.DotQ4_0x2}, {1, avx512.DotQ4_0x1}}, avx512.UnpackQ4_0},
 		quant.Q4_1:   {[]dotKernel{{16, avx512.DotQ4_1x16}, {8, avx512.DotQ4_1x8}, {4, avx512.DotQ4_1x4}, {2, avx512.DotQ4_1x2}, {1, avx512.DotQ4_1x1}}, avx512.UnpackQ4_1},
@@ -94,6 +95,7 @@ var avx2Machine = machine{
 // coarse.
 var amxMachine = machine{
 	quantize: avx512Machine.quantize,
+	group:    avx512Machine.group,
 	tiles:    avx512Machine.tiles,
 	panels:   avx512Machine.panels,
 	pack:     avx512Machine.pack,

@@ -168,6 +168,42 @@ func TestQuantizeExtremes(t *testing.T) {
 	})
 }
 
+// TestQuantizeGroupEqualsRows: 16 rows at once give the very bytes of 16 rows one by one. Where a row is not finite, its
+// scale is not finite either way, and the rest does not matter.
+func TestQuantizeGroupEqualsRows(t *testing.T) {
+	eachGuard(t, func(t *testing.T, head bool) {
+		if simd.group == nil {
+			t.Skip("this path quantises row by row")
+		}
+		for records := 1; records <= 5; records++ {
+			cols := records * recordCols
+			x := floatsOf(guarded(t, 16*cols*4, head))
+			rnd := rand.New(rand.NewPCG(6, uint64(records)))
+			copy(x, randomRows(rnd, 16, cols))
+			clear(x[:recordCols])
+			for i, v := range []float32{1e-45, -1e-38, -3.4e38, float32(math.Copysign(0, -1)), float32(math.NaN()), float32(math.Inf(1))} {
+				x[(i+3)*cols+i] = v
+			}
+			got, want := guarded(t, 16*records*actBytes, head), make([]byte, 16*records*actBytes)
+			simd.group(&got[0], &x[0], uintptr(cols)*4, records)
+			for r := range 16 {
+				simd.quantize(&want[0], 16, r, &x[r*cols], records)
+			}
+			for i := range want {
+				at := i % (16 * actBytes)
+				row := at / 32
+				if at >= 16*32 {
+					row = at % 64 / 4
+				}
+				notFinite := row == 3+4 && i/(16*actBytes) == 0 || row == 3+5 && i/(16*actBytes) == 0
+				if got[i] != want[i] && (!notFinite || at/64 == 8) {
+					t.Fatalf("%d records: byte %d of a record, row %d: got %d, want %d", records, at, row, got[i], want[i])
+				}
+			}
+		}
+	})
+}
+
 // FuzzMatMul compares every path with the oracle on random shapes, types, phases and seeds.
 func FuzzMatMul(f *testing.F) {
 	for i := range 16 {

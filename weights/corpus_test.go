@@ -21,7 +21,7 @@ import (
 var elsewhere = map[string]string{
 	"no_block_count.gguf": "model", "arch_unknown.gguf": "model", "heads_0.gguf": "model", "kv_heads_3.gguf": "model",
 	"heads_string.gguf": "model", "rope_dim_7.gguf": "model", "rope_scaling_unknown.gguf": "model", "eps_negative.gguf": "model",
-	"context_2p62.gguf": "model", "experts_without_tensors.gguf": "model", "ntensors_less.gguf": "model",
+	"context_2p62.gguf": "model", "experts_without_tensors.gguf": "model",
 	"token_type_bytes.gguf": "vocab", "token_type_strings.gguf": "vocab", "eos_out_of_range.gguf": "vocab",
 	"merge_unknown_part.gguf": "vocab", "merge_result_unknown.gguf": "vocab", "tokenizer_unknown.gguf": "vocab",
 	"tok_missing": "vocab", "tok_model_unknown": "vocab", "tok_merge_malformed": "vocab", "tok_id_too_big": "vocab",

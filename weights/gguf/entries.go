@@ -127,7 +127,18 @@ func (c *cursor) place(h *header) {
 		}
 		end = e.start + e.size
 	}
+	rest := c.data[min(end, len(c.data)):]
+	for i, b := range rest[:min(len(rest), maxTailBytes)] {
+		if b != 0 {
+			c.failf("the last tensor ends at byte %d, but byte %d is not zero: something that no tensor owns follows", end, end+i)
+			return
+		}
+	}
 }
+
+// maxTailBytes is how much of what follows the last tensor is looked at; it must be zero, as padding is. Were it not, the last
+// tensor could lose half of its bytes to a changed type without anyone noticing.
+const maxTailBytes = 4096
 
 // aligned rounds up to a multiple of a power of two.
 func aligned(n, alignment int) int { return n + (-n & (alignment - 1)) }

@@ -177,6 +177,7 @@ func TestRefusals(t *testing.T) {
 		"hole before":       {append(tensor(start(3, 1, 0), "t", quant.F32, 32, 4), room...), "hole"},
 		"hole between":      {append(tensor(tensor(start(3, 2, 0), "t", quant.F32, 0, 4), "u", quant.F32, 64, 4), room...), "hole"},
 		"inside padding":    {tensor(start(3, 1, 0), "t", quant.F32, 0, 4), "past the end"},
+		"tail":              {append(append(tensor(start(3, 1, 0), "t", quant.F32, 0, 4), room...), 1), "not zero"},
 		"same bytes":        {append(tensor(tensor(start(3, 2, 0), "t", quant.F32, 0, 4), "u", quant.F32, 0, 4), room...), "overlap"},
 	}
 	for name, c := range cases {

@@ -36,6 +36,9 @@ func (t *Tokenizer) ChatTemplate() string { return t.vocab.ChatTemplate }
 // template; anything the template does that cannot be parsed or run, an
 // exception it raises, or a limit it runs into is an error that wraps
 // ErrTemplate. No other template is ever used instead.
+//
+// gonja does not tell none from undefined: "x is none" holds for both, and
+// neither writes anything, where jinja2 writes None for the first.
 func (t *Tokenizer) RenderChat(messages []Message, addGenerationPrompt bool) (string, error) {
 	if t.template == nil {
 		return "", fmt.Errorf("tokenizer: %w", ErrNoTemplate)

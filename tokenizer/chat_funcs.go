@@ -27,7 +27,7 @@ func (g *guard) environment() *exec.Environment {
 			"strftime_now":    strftimeNow,
 		}),
 		Filters:           g.filters(),
-		Tests:             builtins.Tests,
+		Tests:             g.tests(),
 		ControlStructures: g.controlStructures(),
 		Methods:           g.methods(),
 	}
@@ -242,6 +242,36 @@ func (g *guard) filterIndent(_ *exec.Evaluator, in *exec.Value, params *exec.Var
 		}
 	}
 	return exec.AsValue(strings.Join(lines, "\n"))
+}
+
+// safeTests are gonja's tests whose work does not grow with the square of their
+// operands, as "in" over two lists can.
+var safeTests = []string{
+	"!=", "<", "<=", "==", ">", ">=", "boolean", "callable", "defined", "divisibleby", "eq", "equalto", "even",
+	"false", "float", "ge", "greaterthan", "gt", "integer", "iterable", "le", "lessthan", "lower", "lt",
+	"mapping", "ne", "none", "number", "odd", "sameas", "sequence", "string", "true", "undefined", "upper",
+}
+
+func (g *guard) tests() *exec.TestSet {
+	set := map[string]exec.TestFunction{
+		"in": func(_ *exec.Context, in *exec.Value, params *exec.VarArgs) (bool, error) {
+			if len(params.Args) != 1 {
+				return false, errors.New("test in takes one value")
+			}
+			if err := g.lim.measure(params.Args[0]); err != nil {
+				return false, err
+			}
+			return params.Args[0].Contains(in), nil
+		},
+	}
+	for _, name := range safeTests {
+		f, ok := builtins.Tests.Get(name)
+		if !ok {
+			panic("gonja has no test " + name)
+		}
+		set[name] = f
+	}
+	return exec.NewTestSet(set)
 }
 
 // safeStringMethods are gonja's string methods whose result is no larger than

@@ -38,6 +38,7 @@ func TestTemplateLimits(t *testing.T) {
 		"replace method":   {`{% set a = 'a' * 1000000 %}{{ a.replace('a', a) }}`, "limit"},
 		"join":             {`{% set a = 'a' * 1000000 %}{{ range(90000)|join(a) }}`, "limit"},
 		"append itself":    {`{% set a = [1] %}{% set b = a.append(a) %}{{ a == a }}{{ a }}`, ""},
+		"squares":          {`{% set a = range(60000) %}{{ a|select('in', a)|list|length }}`, "limit"},
 		"center":           {`{{ 'a'|center(1000000000) }}`, "center"},
 		"format":           {`{{ 'a'.ljust(1000000000) }}`, "ljust"},
 		"brackets":         {`{{ ` + strings.Repeat("(", 30000) + `1` + strings.Repeat(")", 30000) + ` }}`, "limit"},

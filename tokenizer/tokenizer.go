@@ -79,7 +79,11 @@ func (t *Tokenizer) buildModel() (err error) {
 		} else {
 			if !known {
 				closest := closestPre(v.Pre)
-				t.warnings = append(t.warnings, Warning(fmt.Sprintf("pre-tokenizer %q is unknown; using the closest known one, %q: tokens may differ from the model's own", v.Pre, closest)))
+				what := fmt.Sprintf("pre-tokenizer %q is unknown", v.Pre)
+				if v.Pre == "" {
+					what = "the model names no pre-tokenizer"
+				}
+				t.warnings = append(t.warnings, Warning(fmt.Sprintf("%s; using the closest known one, %q: tokens may differ from the model's own", what, closest)))
 				pre = preTokenizers[closest]
 				t.stages = pre.stages
 			}

@@ -100,7 +100,7 @@ func fromMeta(m *gguf.Meta) (v tokenizer.Vocab, err error) {
 		v.Merges, err = m.Strings(prefix + "merges")
 		k.fail(err)
 		if v.Pre = model.pre; v.Pre == "" {
-			v.Pre = optional(k, prefix+"pre", m.String, "default")
+			v.Pre = optional(k, prefix+"pre", m.String, "") // none: New warns
 		}
 	}
 	v.BOS = k.id("bos_token_id", n, model.bos)

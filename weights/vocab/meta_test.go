@@ -69,6 +69,9 @@ func TestMetaKinds(t *testing.T) {
 	if _, ok := tok.BOS(); ok {
 		t.Error("BOS from nowhere: llama.cpp's default id is beyond this vocabulary")
 	}
+	if w := tok.Warnings(); len(w) != 1 || !strings.Contains(string(w[0]), `"default"`) {
+		t.Errorf("a file without a pre-tokenizer: warnings %q", w)
+	}
 }
 
 func TestMetaErrors(t *testing.T) {

@@ -75,3 +75,26 @@ func squaredError(x, y []float32) (sum float64) {
 	}
 	return sum
 }
+
+// TestGoldenErrors bounds how far llama.cpp's blocks of each type are from the F32 model that they were made from, as we read
+// them: a misread scale or level shows here even where no other reader is at hand.
+func TestGoldenErrors(t *testing.T) {
+	budget := map[Type]float64{
+		F16: 3e-4, BF16: 2e-3, Q8_0: 0.006, Q6_K: 0.019, Q5_0: 0.05, Q5_1: 0.04, Q5_K: 0.037, Q4_0: 0.095, Q4_1: 0.08, Q4_K: 0.075,
+		IQ4_NL: 0.08, IQ4_XS: 0.08, Q3_K: 0.16, Q2_K: 0.31,
+	}
+	const tensor = "blk.1.attn_q.weight"
+	_, _, raw := blocks(t, shared(t, "data", "golden", "tiny_gguf", "tiny-F32.gguf"), tensor)
+	want, got := make([]float32, len(raw)/4), make([]float32, len(raw)/4)
+	Dequantize(F32, want, raw)
+	zero := make([]float32, len(want))
+	for kind, limit := range budget {
+		_, _, data := blocks(t, shared(t, "data", "golden", "tiny_gguf", "tiny-"+kind.String()+".gguf"), tensor)
+		Dequantize(kind, got, data)
+		e := math.Sqrt(squaredError(want, got) / squaredError(want, zero))
+		t.Logf("%-6s %.5f (budget %.5f)", kind, e, limit)
+		if e > limit || e < limit/2 {
+			t.Errorf("%s: relative error %.5f, budget %.5f", kind, e, limit)
+		}
+	}
+}

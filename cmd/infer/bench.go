@@ -17,7 +17,6 @@ type benchFlags struct {
 	load     loadFlags
 	kv       kvFlags
 	o        engine.BenchOptions
-	backends []string
 	policies []string
 	format   string
 }

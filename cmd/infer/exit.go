@@ -48,8 +48,6 @@ type checkError struct{ err error }
 func (e checkError) Error() string { return e.err.Error() }
 func (e checkError) Unwrap() error { return e.err }
 
-func checkErrorf(format string, args ...any) error { return checkError{fmt.Errorf(format, args...)} }
-
 // Sentinels of the packages below that mean one of the codes; each package's errors.go documents its own.
 var (
 	usageSentinels = []error{hub.ErrName, policy.ErrUnknown, policy.ErrParam, policy.ErrClash, policy.ErrModel, engine.ErrOption, model.ErrUnknownBackend}

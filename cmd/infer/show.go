@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,6 +108,9 @@ func (a *app) show(f *showFlags) error {
 		bar := a.newBar()
 		err := l.file.Verify(a.ctx, func(done, total int64) { bar.bytes("verify", done, total) })
 		bar.done()
+		if errors.Is(err, weights.ErrNotFinite) {
+			return checkError{err}
+		}
 		if err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"terrace/eval"
 	"terrace/eval/local"
 	evalrun "terrace/eval/run"
+	"terrace/eval/share"
 	"terrace/internal/kernels"
 	"terrace/policy"
 )
@@ -101,6 +102,9 @@ func (a *app) eval(f *evalFlags) error {
 	defer l.close()
 	defer r.Close()
 	o := evalrun.Options{Version: versionLine(), Suite: suite.Name(), Settings: suite.Options(), Policies: policies, Model: r.Model(), Engine: f.identity(), Seed: f.suite.seed}
+	if f.join {
+		return a.joinEval(f, o, suite, r)
+	}
 	folder, err := evalrun.Open(f.out, o, thisMachine())
 	if errors.Is(err, evalrun.ErrChanged) {
 		return usageErrorf("%w", err)
@@ -113,12 +117,34 @@ func (a *app) eval(f *evalFlags) error {
 		a.notice("%s: taking up a run with %d outcomes", f.out, n)
 	}
 	bar := a.newEvalBar(o.Suite)
-	res, err := evalrun.Run(a.ctx, folder, suite, r, bar.show)
+	var res *evalrun.Results
+	if f.workers != "" {
+		res, err = share.Keep(a.ctx, a.sharing(f), folder, suite, r, true, bar.show)
+	} else {
+		res, err = evalrun.Run(a.ctx, folder, suite, r, bar.show)
+	}
 	bar.done()
 	if err != nil {
 		return err
 	}
 	return a.printResults(res, f.out)
+}
+
+// joinEval works for a run that another machine keeps.
+func (a *app) joinEval(f *evalFlags, o evalrun.Options, suite eval.Suite, r eval.Runner) error {
+	n, err := share.Join(a.ctx, a.sharing(f), o, suite, r)
+	if errors.Is(err, evalrun.ErrChanged) {
+		return usageErrorf("%w", err)
+	}
+	if err != nil {
+		return err
+	}
+	a.notice("the run is finished; %d samples were run here", n)
+	return nil
+}
+
+func (a *app) sharing(f *evalFlags) share.Options {
+	return share.Options{URL: f.workers, Notice: func(line string) { a.notice("%s", line) }}
 }
 
 // expandPolicies crosses policies with budgets; policies that name a budget or ratio, and full, are taken as they are.
@@ -171,7 +197,7 @@ func (a *app) openRunner(f *evalFlags) (*local.Runner, *loaded, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m := eval.Model{Name: l.name, Vocab: l.model.Vocab, Context: o.Context}
+	m := eval.Model{Name: modelName(l.name), Vocab: l.model.Vocab, Context: o.Context}
 	if m.Context == 0 {
 		m.Context = l.model.Context
 	}
@@ -184,6 +210,14 @@ func (a *app) openRunner(f *evalFlags) (*local.Runner, *loaded, error) {
 		o.Policy = spec
 		return engine.Open(l.model, o)
 	}), l, nil
+}
+
+// modelName is the name that results carry: of a path only the last part, so that machines agree on it.
+func modelName(name string) string {
+	if _, err := os.Stat(name); err == nil {
+		return filepath.Base(filepath.Clean(name))
+	}
+	return name
 }
 
 // identity are the engine's options that change results or times.

@@ -83,7 +83,7 @@ func orUnknown(s string) string {
 
 // begin checks the options and reads the outcomes that are there.
 func (f *Folder) begin(m Machine) error {
-	want, err := f.options.encode()
+	want, err := f.options.Encode()
 	if err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func (f *Folder) begin(m Machine) error {
 	case err != nil:
 		return fmt.Errorf("run: %w", err)
 	default:
-		if err := compare(have, want); err != nil {
-			return fmt.Errorf("%w (%s)", err, f.dir)
+		if err := Compare(have, want); err != nil {
+			return fmt.Errorf("%w (%s); use another folder", err, f.dir)
 		}
 	}
 	return f.openSamples()

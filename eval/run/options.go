@@ -37,8 +37,8 @@ type Machine struct {
 	Started string   `json:"started,omitempty"` // RFC 3339
 }
 
-// encode is the canonical form of options.
-func (o Options) encode() ([]byte, error) {
+// Encode is the canonical form of options: options.json.
+func (o Options) Encode() ([]byte, error) {
 	o.Format = formatVersion
 	raw, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
@@ -47,8 +47,8 @@ func (o Options) encode() ([]byte, error) {
 	return append(raw, '\n'), nil
 }
 
-// compare names the first field in which two encoded option sets differ.
-func compare(have, want []byte) error {
+// Compare names the first field in which two encoded option sets differ (ErrChanged).
+func Compare(have, want []byte) error {
 	if bytes.Equal(have, want) {
 		return nil
 	}
@@ -60,7 +60,7 @@ func compare(have, want []byte) error {
 		return fmt.Errorf("run: options: %w", err)
 	}
 	if field, x, y := difference("", a, b); field != "" {
-		return fmt.Errorf("run: %s is %s there, %s here: %w; use another --out", field, short(x), short(y), ErrChanged)
+		return fmt.Errorf("run: %s is %s there, %s here: %w", field, short(x), short(y), ErrChanged)
 	}
 	return nil
 }

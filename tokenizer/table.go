@@ -2,19 +2,24 @@ package tokenizer
 
 import "hash/maphash"
 
-// tokenTable finds an id by its text: an open-addressed table of ids whose
-// keys live in the caller's slice. It takes 4 bytes a slot, builds about four
-// times faster than a Go map and does not copy the strings, which matters for
-// vocabularies of 262,144 tokens. Immutable once built, so safe for concurrent
-// use.
+// tokenTable finds an id by its text: an open-addressed table of ids, each with
+// 32 bits of its key's hash, whose keys live in the caller's slice. It takes 8
+// bytes a slot, is at most half full, builds about four times faster than a Go
+// map, does not copy the strings, and answers nearly every "no" without
+// touching a key. Immutable once built, so safe for concurrent use.
 type tokenTable struct {
 	keys  []string
-	slots []int32 // id+1, 0 = empty
+	slots []tokenSlot
 	seed  maphash.Seed
 	mask  uint64
 	// maxKey is the length of the longest key, in bytes: no longer text can
 	// be one.
 	maxKey int
+}
+
+type tokenSlot struct {
+	next int32 // id+1, 0 = empty
+	tag  uint32
 }
 
 // newTokenTable indexes keys for which keep(id) is true (all when nil). On
@@ -25,26 +30,35 @@ func newTokenTable(keys []string, keep func(id int) bool) (t *tokenTable, dup in
 	for size < 2*len(keys) {
 		size *= 2
 	}
-	t = &tokenTable{keys: keys, slots: make([]int32, size), seed: maphash.MakeSeed(), mask: uint64(size - 1)}
+	t = &tokenTable{keys: keys, slots: make([]tokenSlot, size), seed: maphash.MakeSeed(), mask: uint64(size - 1)}
 	dup = -1
 	for id, key := range keys {
 		if keep != nil && !keep(id) {
 			continue
 		}
-		i := maphash.String(t.seed, key) & t.mask
-		for t.slots[i] != 0 && keys[t.slots[i]-1] != key {
-			i = (i + 1) & t.mask
-		}
-		if t.slots[i] != 0 {
+		hash := maphash.String(t.seed, key)
+		slot := t.lookup(key, hash)
+		if slot.next != 0 {
 			if dup < 0 {
 				dup = id
 			}
 			continue
 		}
-		t.slots[i] = int32(id) + 1
+		*slot = tokenSlot{int32(id) + 1, uint32(hash >> 32)}
 		t.maxKey = max(t.maxKey, len(key))
 	}
 	return t, dup
+}
+
+// lookup returns the slot of a key, or the empty one where it would stand.
+func (t *tokenTable) lookup(key string, hash uint64) *tokenSlot {
+	tag := uint32(hash >> 32)
+	for i := hash & t.mask; ; i = (i + 1) & t.mask {
+		slot := &t.slots[i]
+		if slot.next == 0 || slot.tag == tag && t.keys[slot.next-1] == key {
+			return slot
+		}
+	}
 }
 
 // find returns the id of text, or -1.
@@ -52,12 +66,7 @@ func (t *tokenTable) find(text string) int32 {
 	if len(text) > t.maxKey {
 		return -1
 	}
-	for i := maphash.String(t.seed, text) & t.mask; ; i = (i + 1) & t.mask {
-		id := t.slots[i] - 1
-		if id < 0 || t.keys[id] == text {
-			return id
-		}
-	}
+	return t.lookup(text, maphash.String(t.seed, text)).next - 1
 }
 
 // pairTable maps a pair of neighbouring ids to the rank of their merge and the

@@ -46,6 +46,7 @@ type Text interface {
 type Request struct {
 	IDs       []int // prompt
 	MaxTokens int   // -1 = until the context is full
+	CutToFit  bool  // MaxTokens is a default nobody chose: less is generated where the context holds less
 	Sampler   model.SamplerOptions
 	Stops     []string
 	IgnoreEOS bool
@@ -117,6 +118,9 @@ func (s *Session) Generate(ctx context.Context, r Request) (*Result, error) {
 // fitPrompt checks the prompt against the context and cuts its middle out where the user asked for that.
 func (s *Session) fitPrompt(r *Request, res *Result) error {
 	room, want := s.e.o.Context-len(s.tokens), max(0, r.MaxTokens)
+	if left := room - len(r.IDs); r.CutToFit && left > 0 && want > left {
+		r.MaxTokens, want = left, left
+	}
 	if len(r.IDs) == 0 {
 		return fmt.Errorf("engine: the prompt has no tokens: %w", ErrOption)
 	}

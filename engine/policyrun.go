@@ -61,6 +61,9 @@ func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomp
 	if set.Lossless() {
 		return nil, nil
 	}
+	if set.Pruner != nil || set.Masker != nil {
+		return nil, fmt.Errorf("engine: policy %s computes less of the prompt, which this engine cannot do yet: %w", set, model.ErrUnsupported)
+	}
 	return &policyRun{m: m, set: set, needs: set.Needs(), state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}, nil
 }
 

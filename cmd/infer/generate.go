@@ -26,6 +26,7 @@ type sampleFlags struct {
 	stops     []string
 	ignoreEOS bool
 	overflow  string
+	cutToFit  bool // --max-tokens was not given
 }
 
 func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
@@ -59,7 +60,7 @@ func (f *sampleFlags) request() (engine.Request, error) {
 	if f.maxTokens < -1 {
 		return engine.Request{}, usageErrorf("--max-tokens %d: want -1 (until the context is full) or more", f.maxTokens)
 	}
-	return engine.Request{MaxTokens: f.maxTokens, Sampler: f.o, Stops: f.stops, IgnoreEOS: f.ignoreEOS, Overflow: overflow}, nil
+	return engine.Request{MaxTokens: f.maxTokens, Sampler: f.o, Stops: f.stops, IgnoreEOS: f.ignoreEOS, Overflow: overflow, CutToFit: f.cutToFit}, nil
 }
 
 type generateFlags struct {
@@ -87,7 +88,10 @@ func newGenerate(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.generate(f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.sample.cutToFit = !cmd.Flags().Changed("max-tokens")
+			return a.generate(f, args)
+		},
 	}
 	f.load.addRun(cmd)
 	f.sample.add(cmd, 256)

@@ -88,6 +88,16 @@ func TestLlamaFolder(t *testing.T) {
 	}
 }
 
+// TestAddedByConfig: a token of tokenizer_config.json alone, and a special one
+// that an old file calls normalized.
+func TestAddedByConfig(t *testing.T) {
+	tok := fileTokenizer(t, writeFolder(t, map[string]string{
+		"tokenizer.json":        strings.Replace(llamaJSON, `"content": "</s>", "special": true`, `"content": "</s>", "special": true, "normalized": true`, 1),
+		"tokenizer_config.json": `{"added_tokens_decoder": {"2": {"content": "</s>", "special": true}, "12": {"content": "<new>", "special": true}}}`,
+	}))
+	check(t, tok, "a</s>b<new>", false, "▁a", "</s>", "▁", "b", "<new>")
+}
+
 func TestAddingFlags(t *testing.T) {
 	for config, want := range map[string][]string{
 		`{"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": false}`:                       {"▁a"},

@@ -3,6 +3,7 @@ package vocab
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"terrace/tokenizer"
@@ -25,6 +26,11 @@ func parseTokenizerJSON(data []byte, s *settings) (v tokenizer.Vocab, err error)
 	added, err := root.addedList()
 	if err != nil {
 		return v, err
+	}
+	for _, a := range s.added { // tokens that only tokenizer_config.json lists
+		if !slices.ContainsFunc(added, func(b addedToken) bool { return b.id == a.id }) {
+			added = append(added, a)
+		}
 	}
 	if err := readModel(&v, model, added); err != nil {
 		return v, err
@@ -249,6 +255,9 @@ func markAdded(v *tokenizer.Vocab, a addedToken) {
 	v.Types[a.id] = tokenizer.TypeUserDefined
 	if a.special {
 		v.Types[a.id] = tokenizer.TypeControl
+		// Files of old converters say "normalized" of <s> and </s>; the classes
+		// that load them find these in the text as it stands.
+		a.match.Normalized = false
 	}
 	if a.match != (tokenizer.Match{}) {
 		if v.Match == nil {

@@ -1,0 +1,208 @@
+package xla
+
+import (
+	"fmt"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/gobackend"
+	"github.com/gomlx/gomlx/core/graph"
+	"gorgonia.org/tensor"
+
+	"terrace/model"
+)
+
+func init() {
+	model.RegisterBackend("gomlx:go", func(m *model.Model, _ model.BackendOptions) (model.Backend, error) {
+		d, err := gobackend.New("") // its option for threads prints to standard output; the default is one a CPU
+		if err != nil {
+			return nil, fmt.Errorf("xla: gomlx:go: %w", err)
+		}
+		return newBackend("gomlx:go", m, d)
+	})
+}
+
+// backend implements model.Backend, model.QueryGuesser and Counter.
+type backend struct {
+	name    string
+	m       *model.Model
+	device  *device
+	weights *weights
+	rotary  *model.RotaryRows
+}
+
+// Counter is what every backend of this package can do beside model.Backend.
+type Counter interface {
+	Counts() Counts
+}
+
+func newBackend(name string, m *model.Model, c compute.Backend) (model.Backend, error) {
+	if m.LogN {
+		c.Finalize()
+		return nil, fmt.Errorf("xla: %s: queries that grow with the position (LogN): %w", name, model.ErrUnsupported)
+	}
+	d := &device{compute: c, programs: map[string]*graph.Graph{}}
+	return &backend{name: name, m: m, device: d, weights: newWeights(d), rotary: model.NewRotaryRows(&m.Config)}, nil
+}
+
+// Name implements model.Backend.
+func (b *backend) Name() string { return b.name }
+
+// Counts implements Counter.
+func (b *backend) Counts() Counts { return b.device.counts }
+
+// Close implements model.Backend.
+func (b *backend) Close() error {
+	b.device.close()
+	return nil
+}
+
+// Embed implements model.Backend. Only ids and positions are uploaded.
+func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
+	m := b.m
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.Vocab {
+			return nil, fmt.Errorf("xla: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, model.ErrToken)
+		}
+	}
+	c := b.call(len(ids))
+	c.ints(c.padded(ids, 0), c.bucket)
+	c.linear(m.Params.Embed)
+	c.linear(m.Params.EmbedIn)
+	if m.Params.Positions == nil {
+		c.none()
+		c.none()
+	} else {
+		rows := make([]int32, len(p.Pos))
+		for i, pos := range p.Pos {
+			rows[i] = pos + int32(m.PosOffset)
+			if int(rows[i]) >= m.Params.Positions.Rows {
+				return nil, fmt.Errorf("xla: position %d, the model has learned %d: %w", pos, m.Params.Positions.Rows-m.PosOffset, model.ErrConfig)
+			}
+		}
+		table, _, err := b.weights.linear(m.Params.Positions)
+		c.add(table, err)
+		c.ints(c.padded(rows, 0), c.bucket)
+	}
+	c.norm(m.Params.EmbedNorm)
+	return c.one("embed", b.embed)
+}
+
+// embed is the program of Embed.
+func (b *backend) embed(in *params) []node {
+	m := b.m
+	ids := in.next()
+	table, _ := in.next(), in.next() // embeddings have no bias
+	x := lookup(table, ids)
+	if m.Params.EmbedIn.Absent() {
+		_, _ = in.next(), in.next()
+		x = factor(x, m.EmbedScale)
+	} else {
+		x = in.linear(x)
+	}
+	if table, rows := in.next(), in.next(); table != nil {
+		x = graph.Add(x, lookup(table, rows))
+	}
+	return []node{in.norm(&m.Config, x, m.Params.EmbedNorm.W.Absent() || !m.Params.EmbedIn.Absent())}
+}
+
+// padded is a list of integers filled up to the bucket.
+func (c *call) padded(x []int32, fill int32) []int32 {
+	out := make([]int32, c.bucket)
+	for i := copy(out, x); i < c.bucket; i++ {
+		out[i] = fill
+	}
+	return out
+}
+
+// one runs a program with one result.
+func (c *call) one(stage string, build func(*params) []node) (*tensor.Dense, error) {
+	out, err := c.matrices(stage, build)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// Project implements model.Backend.
+func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
+	m, l := b.m, &b.m.Params.Layers[layer]
+	c := b.call(len(p.Pos))
+	c.rows(values(hidden), m.Hidden)
+	c.norm(l.AttnNorm)
+	interlaced := c.angles(p, layer)
+	for _, w := range []*model.Linear{l.Q, l.K, l.V} {
+		c.linear(w)
+	}
+	c.norm(l.QNorm)
+	c.norm(l.KNorm)
+	out, err := c.matrices(fmt.Sprintf("project interlaced=%v", interlaced), func(in *params) []node {
+		x := in.next()
+		x = in.norm(&m.Config, x, m.PostNorm)
+		cos, sin := in.next(), in.next()
+		q, k, v := in.linear(x), in.linear(x), in.linear(x)
+		q, k = in.headNorm(&m.Config, q, m.Heads), in.headNorm(&m.Config, k, m.KVHeads)
+		return []node{turn(q, m.Heads, m.KeyDim, interlaced, cos, sin), turn(k, m.KVHeads, m.KeyDim, interlaced, cos, sin), v}
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return out[0], out[1], out[2], nil
+}
+
+// angles adds cos and sin of the pass's rows, [n, dim/2] each, absent where the layer does not rotate.
+func (c *call) angles(p *model.Pass, layer int) (interlaced bool) {
+	rope := c.b.rotary.Layer(layer)
+	if rope == nil {
+		c.none()
+		c.none()
+		return false
+	}
+	pairs := rope.Dim / 2
+	cos, sin := make([]float32, len(p.Pos)*pairs), make([]float32, len(p.Pos)*pairs)
+	for r := range p.Pos {
+		rc, rs := c.b.rotary.Row(p, layer, r)
+		copy(cos[r*pairs:], rc)
+		copy(sin[r*pairs:], rs)
+	}
+	c.rows(cos, pairs)
+	c.rows(sin, pairs)
+	return rope.Interlaced
+}
+
+// GuessQuery implements model.QueryGuesser.
+func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	m, l := b.m, &b.m.Params.Layers[layer]
+	c := b.call(len(p.Pos))
+	c.rows(values(hidden), m.Hidden)
+	c.norm(l.AttnNorm)
+	interlaced := c.angles(p, layer)
+	c.linear(l.Q)
+	c.norm(l.QNorm)
+	return c.one(fmt.Sprintf("guess interlaced=%v", interlaced), func(in *params) []node {
+		x := in.next()
+		x = in.norm(&m.Config, x, m.PostNorm)
+		cos, sin := in.next(), in.next()
+		q := in.linear(x)
+		return []node{turn(in.headNorm(&m.Config, q, m.Heads), m.Heads, m.KeyDim, interlaced, cos, sin)}
+	})
+}
+
+// Logits implements model.Backend.
+func (b *backend) Logits(_ *model.Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
+	m := b.m
+	c := b.call(hidden.Shape()[0])
+	c.rows(values(hidden), m.Hidden)
+	c.norm(m.Params.FinalNorm)
+	c.linear(m.Params.EmbedOut)
+	c.linear(m.Params.Output)
+	return c.one("logits", func(in *params) []node {
+		x := in.next()
+		x = in.norm(&m.Config, x, m.NoFinal)
+		if m.Params.EmbedOut.Absent() {
+			_, _ = in.next(), in.next()
+		} else {
+			x = in.linear(x)
+		}
+		return []node{softcap(factor(in.linear(x), m.LogitScale), m.LogitSoftcap)}
+	})
+}

@@ -1,0 +1,129 @@
+package xla
+
+import (
+	"fmt"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+)
+
+// Counts tell what a backend has cost beside computing.
+type Counts struct {
+	Programs      int   // programs compiled
+	WeightBytes   int64 // weights uploaded, each once
+	UploadBytes   int64 // activations, positions, keys and values uploaded
+	DownloadBytes int64 // results read back
+}
+
+// device is one gomlx backend with the programs compiled for it.
+type device struct {
+	compute  compute.Backend
+	programs map[string]*graph.Graph
+	counts   Counts
+}
+
+// operand is one argument of a program: a buffer on the device, or absent.
+type operand struct {
+	buffer compute.Buffer
+	shape  shapes.Shape
+}
+
+func (o operand) absent() bool { return o.buffer == nil }
+
+// upload copies flat values, row-major, to the device.
+func upload[T float32 | int32](d *device, flat []T, dims ...int) (operand, error) {
+	shape := shapes.Make(dtypes.FromGenericsType[T](), dims...)
+	if shape.Size() != len(flat) {
+		return operand{}, fmt.Errorf("xla: %d values for shape %v", len(flat), dims)
+	}
+	buffer, err := d.compute.BufferFromFlatData(0, flat, shape)
+	if err != nil {
+		return operand{}, fmt.Errorf("xla: upload of %v: %w", dims, err)
+	}
+	return operand{buffer, shape}, nil
+}
+
+// params hands a program's parameters out in the order of its operands; absent ones are nil.
+type params struct {
+	nodes []*graph.Node
+	at    int
+}
+
+func (p *params) next() *graph.Node {
+	p.at++
+	return p.nodes[p.at-1]
+}
+
+// program returns the compiled program of a key and its operands' shapes, building it at the first use.
+func (d *device) program(stage string, operands []operand, build func(*params) []*graph.Node) (g *graph.Graph, err error) {
+	key := stage
+	for _, o := range operands {
+		if o.absent() {
+			key += " -"
+		} else {
+			key += " " + o.shape.String()
+		}
+	}
+	if g := d.programs[key]; g != nil {
+		return g, nil
+	}
+	defer recovered(&err, "program "+key)
+	g = graph.NewGraph(d.compute, stage)
+	p := &params{nodes: make([]*graph.Node, len(operands))}
+	for i, o := range operands {
+		if !o.absent() {
+			p.nodes[i] = graph.Parameter(g, fmt.Sprintf("p%d", i), o.shape)
+		}
+	}
+	if err := g.Compile(build(p)...); err != nil {
+		return nil, fmt.Errorf("xla: program %s: %w", key, err)
+	}
+	d.programs[key] = g
+	d.counts.Programs++
+	return g, nil
+}
+
+// run executes a program.
+func (d *device) run(g *graph.Graph, operands []operand) (out []*tensors.Tensor, err error) {
+	defer recovered(&err, "program "+g.Name())
+	var buffers []compute.Buffer
+	for _, o := range operands {
+		if !o.absent() {
+			buffers = append(buffers, o.buffer)
+		}
+	}
+	return g.RunWithBuffers(buffers, make([]bool, len(buffers)), 0), nil
+}
+
+// recovered turns a panic of gomlx, which reports mistakes so, into an error.
+func recovered(err *error, what string) {
+	if r := recover(); r != nil {
+		if e, ok := r.(error); ok {
+			*err = fmt.Errorf("xla: %s: %w", what, e)
+		} else {
+			*err = fmt.Errorf("xla: %s: %v", what, r)
+		}
+	}
+}
+
+// read copies the first n values of a result to the host and frees it.
+func (d *device) read(t *tensors.Tensor, n int) ([]float32, error) {
+	out := make([]float32, n)
+	err := tensors.ConstFlatData(t, func(flat []float32) { copy(out, flat) })
+	if err == nil {
+		err = t.FinalizeAll()
+	}
+	d.counts.DownloadBytes += int64(4 * n)
+	return out, err
+}
+
+func (d *device) close() {
+	for _, g := range d.programs {
+		g.Finalize()
+	}
+	d.programs = nil
+	d.compute.Finalize()
+}

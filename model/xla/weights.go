@@ -1,0 +1,87 @@
+package xla
+
+import (
+	"fmt"
+
+	"terrace/model"
+)
+
+// weights holds the device copies of what has been used.
+type weights struct {
+	d       *device
+	linears map[*model.Linear][2]operand // weight, bias
+	vectors map[*model.Vector]operand
+	stacks  map[*model.Linear]operand // experts, by the first of them
+}
+
+func newWeights(d *device) *weights {
+	return &weights{d: d, linears: map[*model.Linear][2]operand{}, vectors: map[*model.Vector]operand{}, stacks: map[*model.Linear]operand{}}
+}
+
+func (w *weights) upload(x []float32, dims ...int) (operand, error) {
+	w.d.counts.WeightBytes += int64(4 * len(x))
+	return upload(w.d, x, dims...)
+}
+
+// linear returns a weight [rows, cols] and its bias [rows], absent where there is none.
+func (w *weights) linear(l *model.Linear) (weight, bias operand, err error) {
+	if got, ok := w.linears[l]; ok {
+		return got[0], got[1], nil
+	}
+	x, err := l.Values()
+	if err != nil {
+		return operand{}, operand{}, err
+	}
+	if weight, err = w.upload(x, l.Rows, l.Cols); err != nil {
+		return operand{}, operand{}, err
+	}
+	if x, err = l.BiasValues(); err != nil {
+		return operand{}, operand{}, err
+	}
+	if x != nil {
+		if bias, err = w.upload(x, l.Rows); err != nil {
+			return operand{}, operand{}, err
+		}
+	}
+	w.linears[l] = [2]operand{weight, bias}
+	return weight, bias, nil
+}
+
+// vector returns a norm's weight.
+func (w *weights) vector(v *model.Vector) (operand, error) {
+	if got, ok := w.vectors[v]; ok {
+		return got, nil
+	}
+	x, err := v.Values()
+	if err != nil {
+		return operand{}, err
+	}
+	o, err := w.upload(x, len(x))
+	if err == nil {
+		w.vectors[v] = o
+	}
+	return o, err
+}
+
+// stack returns the weights of a layer's experts as one tensor [experts, rows, cols].
+func (w *weights) stack(list []*model.Linear) (operand, error) {
+	if got, ok := w.stacks[list[0]]; ok {
+		return got, nil
+	}
+	var all []float32
+	for e, l := range list {
+		if l.Bias != nil {
+			return operand{}, fmt.Errorf("xla: expert %d has a bias: %w", e, model.ErrUnsupported)
+		}
+		x, err := l.Values()
+		if err != nil {
+			return operand{}, err
+		}
+		all = append(all, x...)
+	}
+	o, err := w.upload(all, len(list), list[0].Rows, list[0].Cols)
+	if err == nil {
+		w.stacks[list[0]] = o
+	}
+	return o, err
+}

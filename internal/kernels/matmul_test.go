@@ -252,6 +252,30 @@ func TestMatMulAllocatesNothing(t *testing.T) {
 	})
 }
 
+// TestOnPacked: the parts handed back are the matrix's bytes, each once, in order.
+func TestOnPacked(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		pool := NewPool(2)
+		defer pool.Close()
+		const rows, cols = 5000, 2048
+		w := make([]byte, rows*quant.F16.RowBytes(cols))
+		m := newMatrix(t, quant.F16, rows, cols, w)
+		released := 0
+		m.OnPacked(func(part []byte) {
+			if &part[0] != &w[released] || len(part) > packChunkBytes {
+				t.Errorf("%d bytes from an unexpected place after %d", len(part), released)
+			}
+			released += len(part)
+		})
+		for range 2 {
+			pool.MatMul(Decode, make([]float32, cols), 1, Product{m, make([]float32, rows)})
+		}
+		if want := len(w); simd != nil && released != want {
+			t.Errorf("%d bytes released, want %d", released, want)
+		}
+	})
+}
+
 func TestNewMatrixRefusesWrongShapes(t *testing.T) {
 	for _, c := range []struct {
 		typ               quant.Type

@@ -18,10 +18,10 @@ type Matrix struct {
 	rowBytes   int
 	data       []byte
 
-	packing  sync.Mutex
-	packed   atomic.Pointer[byte] // tiles; nil until the first use on a SIMD path
-	tile     int                  // bytes of a packed tile
-	released func()
+	packing sync.Mutex
+	packed  atomic.Pointer[byte] // tiles; nil until the first use on a SIMD path
+	tile    int                  // bytes of a packed tile
+	release func(part []byte)
 }
 
 // NewMatrix wraps rows × cols weights of type t, row-major in data, which must stay valid and unchanged for the life of
@@ -56,9 +56,10 @@ func (m *Matrix) Row(dst []float32, i int) {
 	quant.Dequantize(m.typ, dst[:m.cols], m.data[i*m.rowBytes:(i+1)*m.rowBytes])
 }
 
-// OnPacked sets a function that is called once after the matrix was packed, from the goroutine of MatMul: the owner of
-// mapped bytes then tells the system that it may drop their pages (they are read again when needed).
-func (m *Matrix) OnPacked(f func()) { m.released = f }
+// OnPacked sets a function that is called, from the goroutine of MatMul, with each part of the weights' bytes as soon as
+// it is packed: the owner of mapped bytes then tells the system that their pages may go (they are read again by Row or
+// where a path without packing is selected), and packing never holds more than packChunkBytes twice.
+func (m *Matrix) OnPacked(release func(part []byte)) { m.release = release }
 
 // tileAt is packed tile i.
 func (m *Matrix) tileAt(i int) *byte {
@@ -77,17 +78,21 @@ func (p *Pool) ensurePacked(m *Matrix) {
 	}
 	tiles := tilesOf(m.rows)
 	buf := packedMemory(m, tiles*m.tile+tilePad)
-	const step = 8
-	p.run((tiles+step-1)/step, func(_, i int) {
-		for t := i * step; t < min(tiles, (i+1)*step); t++ {
+	chunk := max(p.threads, packChunkBytes/(tileRows*m.rowBytes))
+	for first := 0; first < tiles; first += chunk {
+		p.run(min(chunk, tiles-first), func(_, i int) {
+			t := first + i
 			m.packTile(buf[t*m.tile:(t+1)*m.tile], t*tileRows)
+		})
+		if m.release != nil {
+			m.release(m.data[first*tileRows*m.rowBytes : min((first+chunk)*tileRows, m.rows)*m.rowBytes])
 		}
-	})
-	m.packed.Store(&buf[0])
-	if m.released != nil {
-		m.released()
 	}
+	m.packed.Store(&buf[0])
 }
+
+// packChunkBytes of weights are packed before their pages are released.
+const packChunkBytes = 4 << 20
 
 // tilePad is room behind the last tile, so that a load of the last record's scales may be a whole vector.
 const tilePad = 64

@@ -192,7 +192,7 @@ func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 
 var models = []struct{ env, file, rows string }{
 	{"TERRACE_TEST_SMOLLM2", "SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2.jsonl"},
-	{"TERRACE_TEST_GEMMA3", "gemma-3-270m-Q4_K_M.gguf", "gemma3.jsonl"},
+	{"TERRACE_TEST_GEMMA3", "gemma-3-270m-q4_k_m.gguf", "gemma3.jsonl"},
 }
 
 func BenchmarkEncode(b *testing.B) {

@@ -95,7 +95,7 @@ func (a *app) eval(f *evalFlags) error {
 	if err != nil {
 		return err
 	}
-	r, l, err := a.openRunner(f)
+	r, l, err := a.openRunner(f, policies)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func expandPolicies(policies, budgets []string) ([]string, error) {
 }
 
 // openRunner opens the model and a runner that opens one engine a policy on it.
-func (a *app) openRunner(f *evalFlags) (*local.Runner, *loaded, error) {
+func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loaded, error) {
 	o, err := f.load.engineOptions()
 	if err != nil {
 		return nil, nil, err
@@ -204,6 +204,17 @@ func (a *app) openRunner(f *evalFlags) (*local.Runner, *loaded, error) {
 	if m.Fingerprint, err = fingerprint(l.path); err != nil {
 		l.close()
 		return nil, nil, err
+	}
+	for _, p := range policies { // one engine may serve them all
+		c := o
+		c.Policy = p
+		if err := a.addCalibration(&c, l); err != nil {
+			l.close()
+			return nil, nil, err
+		}
+		if c.CacheDir != "" {
+			o.CacheDir, o.Calibration = c.CacheDir, c.Calibration
+		}
 	}
 	return local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
 		o := o

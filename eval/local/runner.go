@@ -72,35 +72,24 @@ func (r *Runner) BOS() (int, bool) {
 	return r.tok.BOS()
 }
 
-// Prompt implements eval.Runner.
-func (r *Runner) Prompt(ctx context.Context, ids []int, policies []string, use func(int, eval.Session, error) error) error {
-	for i, p := range policies {
-		s, err := r.prompt(ctx, ids, p)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			err = use(i, nil, err)
-		} else {
-			err = use(i, s, nil)
-			s.s.Close()
-		}
-		if err != nil {
-			return err
-		}
+// engine is the open engine of a policy.
+func (r *Runner) engine(policy string) (*engine.Engine, error) {
+	if e := r.engines[policy]; e != nil {
+		return e, nil
 	}
-	return nil
+	e, err := r.open(policy)
+	if err != nil {
+		return nil, err
+	}
+	r.engines[policy] = e
+	return e, nil
 }
 
 // prompt reads ids in a new session under a policy.
 func (r *Runner) prompt(ctx context.Context, ids []int, policy string) (*engineSession, error) {
-	e := r.engines[policy]
-	if e == nil {
-		var err error
-		if e, err = r.open(policy); err != nil {
-			return nil, err
-		}
-		r.engines[policy] = e
+	e, err := r.engine(policy)
+	if err != nil {
+		return nil, err
 	}
 	begun := time.Now()
 	s, err := e.NewSession()
@@ -125,6 +114,7 @@ type engineSession struct {
 	policy  string
 	prompt  []int
 	prefill time.Duration
+	shared  bool // the prompt was read for several policies
 	peak    int64
 }
 
@@ -143,7 +133,7 @@ func (s *engineSession) Cost() eval.Cost {
 			kept += seq.Tokens(l, h)
 		}
 	}
-	return eval.Cost{Prefill: s.prefill, KVBytes: map[string]int64{"host": s.peak}, Kept: float64(kept) / float64(m.Layers*m.KVHeads)}
+	return eval.Cost{Prefill: s.prefill, Shared: s.shared, KVBytes: map[string]int64{"host": s.peak}, Kept: float64(kept) / float64(m.Layers*m.KVHeads)}
 }
 
 // Generate implements eval.Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.

@@ -1,0 +1,133 @@
+package local
+
+import (
+	"context"
+	"time"
+
+	"terrace/engine"
+	"terrace/eval"
+	"terrace/policy"
+)
+
+// sharer is an engine whose sessions can go on under different policies from one prompt.
+type sharer interface {
+	// OwnRows is how many of a prompt's last tokens a policy must see read; ok is false if it must see all.
+	OwnRows(spec *policy.Spec) (rows int, ok bool)
+}
+
+// forker is a session that other policies go on from.
+type forker interface {
+	ForkUnder(spec *policy.Spec) (*engine.Session, error)
+}
+
+// plan says which policies of a prompt share its reading.
+type plan struct {
+	specs  []*policy.Spec // nil = reads the prompt itself
+	common int            // tokens read once
+}
+
+// planShared finds the policies that may share all but the last tokens of a prompt. Fewer than two share nothing.
+func planShared(e *engine.Engine, policies []string, promptTokens int) (plan, error) {
+	p := plan{specs: make([]*policy.Spec, len(policies))}
+	s, ok := any(e).(sharer)
+	if !ok {
+		return p, nil
+	}
+	own, sharing := 1, 0
+	for i, text := range policies {
+		spec, err := policy.Parse(text)
+		if err != nil {
+			return p, err
+		}
+		if rows, ok := s.OwnRows(spec); ok && rows < promptTokens {
+			p.specs[i], own = spec, max(own, rows)
+			sharing++
+		}
+	}
+	p.common = promptTokens - own
+	if sharing < 2 || p.common < 1 {
+		p.specs, p.common = make([]*policy.Spec, len(policies)), 0
+	}
+	return p, nil
+}
+
+// base is the part of a prompt that several policies share.
+type base struct {
+	e    *engine.Engine
+	s    *engine.Session
+	took time.Duration
+}
+
+// readBase reads the common part once, under no policy.
+func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int) (*base, error) {
+	begun := time.Now()
+	s, err := e.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Prefill(ctx, ids, engine.PrefillHooks{}); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return &base{e: e, s: s, took: time.Since(begun)}, nil
+}
+
+// promptOn reads the rest of a prompt under a policy, on what was read already. The time is that of both parts: what the
+// policy would have taken alone.
+func (r *Runner) promptOn(ctx context.Context, b *base, ids []int, spec *policy.Spec, name string) (*engineSession, error) {
+	begun := time.Now()
+	s, err := any(b.s).(forker).ForkUnder(spec)
+	if err != nil {
+		return nil, err
+	}
+	es := &engineSession{r: r, e: b.e, s: s, prompt: ids, policy: name, shared: true}
+	if err := s.Prefill(ctx, ids[b.s.Tokens():], engine.PrefillHooks{Progress: func(int, int) { es.note() }}); err != nil {
+		s.Close()
+		return nil, err
+	}
+	es.prefill = b.took + time.Since(begun)
+	return es, nil
+}
+
+// Prompt implements eval.Runner.
+func (r *Runner) Prompt(ctx context.Context, ids []int, policies []string, use func(int, eval.Session, error) error) error {
+	full, err := r.engine("full")
+	if err != nil {
+		return err
+	}
+	p, err := planShared(full, policies, len(ids))
+	if err != nil {
+		return err
+	}
+	var b *base
+	if p.common > 0 {
+		if b, err = r.readBase(ctx, full, ids[:p.common]); err != nil {
+			return err
+		}
+		defer b.s.Close()
+	}
+	for i, name := range policies {
+		var s *engineSession
+		if p.specs[i] != nil {
+			s, err = r.promptOn(ctx, b, ids, p.specs[i], name)
+		} else {
+			s, err = r.prompt(ctx, ids, name)
+		}
+		if ctx.Err() != nil {
+			if err == nil {
+				s.s.Close()
+			}
+			return ctx.Err()
+		}
+		if err != nil {
+			err = use(i, nil, err)
+		} else {
+			err = use(i, s, nil)
+			s.s.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -28,6 +28,10 @@ type workspace struct {
 	baseOf                                                               []int // start of (seq, KV head) in bases
 	sparse                                                               []sparseTask
 	sparseHeads                                                          []sparseHead
+	massQ                                                                []float32 // packed queries of the second pass, by sequence, head and row
+	massQ16                                                              []uint16
+	massAt                                                               []int // start of each sequence there, in rows
+	runPackMass                                                          func(worker, i int)
 	runDecode, runDecodeMass, runPrefill, runMass, runPrepare, runSparse func(worker, i int)
 }
 
@@ -37,7 +41,8 @@ type worker struct {
 	slots []slot // tiles of a selection
 	walk  blockWalk
 	pos   [blockTokens]int32
-	bytes []byte // one tile expanded from a quantised type, or with dead slots cleared
+	row   [blockTokens]float32 // weights of one row
+	bytes []byte               // one tile expanded from a quantised type, or with dead slots cleared
 
 	q, s, out      []float32 // packed queries, scores, unnormalised outputs
 	m, l, corr     []float32 // of the online softmax, a row
@@ -51,7 +56,7 @@ type worker struct {
 var workspaces = sync.Pool{New: func() any {
 	w := &workspace{}
 	w.runDecode, w.runDecodeMass = w.decodeChunk, w.decodeMass
-	w.runPrefill, w.runMass = w.prefillBlock, w.massBlock
+	w.runPrefill, w.runPackMass, w.runMass = w.prefillBlock, w.packMass, w.massBlock
 	w.runPrepare, w.runSparse = w.prepareSparse, w.sparseBlock
 	return w
 }}

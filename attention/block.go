@@ -195,13 +195,24 @@ func clearDead(values []byte, mask uint16, rowBytes int) {
 
 // scores computes q·k of some packed rows with the block, [rows][blockTokens], into the worker's s.
 func (b *blockWalk) scores(row, rows int) {
+	if b.w.bf16 {
+		b.scores16(b.k.q16[row*b.w.p.KeyDim:], rows)
+	} else {
+		b.scores32(b.k.q[row*b.w.p.KeyDim:], rows)
+	}
+}
+
+func (b *blockWalk) scores16(q []uint16, rows int) {
 	k, dim := b.k, b.w.p.KeyDim
 	for at := 0; at < blockTokens; at += kernels.PanelCols {
-		if b.w.bf16 {
-			kernels.GemmBF16(k.s[at:], blockTokens, k.q16[row*dim:], dim, k.key16[at*dim:], dim, rows, nil)
-		} else {
-			kernels.Gemm(k.s[at:], blockTokens, k.q[row*dim:], dim, k.key[at*dim:], dim, rows, nil)
-		}
+		kernels.GemmBF16(k.s[at:], blockTokens, q, dim, k.key16[at*dim:], dim, rows, nil)
+	}
+}
+
+func (b *blockWalk) scores32(q []float32, rows int) {
+	k, dim := b.k, b.w.p.KeyDim
+	for at := 0; at < blockTokens; at += kernels.PanelCols {
+		kernels.Gemm(k.s[at:], blockTokens, q, dim, k.key[at*dim:], dim, rows, nil)
 	}
 }
 

@@ -39,9 +39,14 @@ type massTask struct{ seq, g, block int }
 
 // planMass lists the blocks whose column sums are wanted.
 func (w *workspace) planMass() {
-	w.mass = w.mass[:0]
+	w.mass, w.massAt = w.mass[:0], w.massAt[:0]
+	rows := 0
 	for i := range w.seqs {
 		s := &w.seqs[i]
+		w.massAt = append(w.massAt, rows)
+		if s.Mass != nil {
+			rows += max(0, len(s.Pos)-s.Mass.FromRow) * w.p.Heads
+		}
 		if s.Mass == nil || s.Mass.FromRow >= len(s.Pos) || (s.Mass.Sum == nil && s.Mass.Rows == nil) {
 			continue
 		}
@@ -60,6 +65,30 @@ func (w *workspace) planMass() {
 	}
 	for i := range w.workers {
 		w.workers[i].sums = grow(w.workers[i].sums, blockTokens)
+	}
+	if w.bf16 {
+		w.massQ16 = grow(w.massQ16, rows*w.p.KeyDim)
+	} else {
+		w.massQ = grow(w.massQ, rows*w.p.KeyDim)
+	}
+}
+
+// packMass packs the queries of one sequence and head that count, so that every block of keys finds them ready.
+func (w *workspace) packMass(_, i int) {
+	seq, head, dim := i/w.p.Heads, i%w.p.Heads, w.p.KeyDim
+	s := &w.seqs[seq]
+	if s.Mass == nil {
+		return
+	}
+	for r := s.Mass.FromRow; r < len(s.Pos); r++ {
+		at := (w.massAt[seq] + head*(len(s.Pos)-s.Mass.FromRow) + r - s.Mass.FromRow) * dim
+		q := s.Q[(r*w.p.Heads+head)*dim:][:dim]
+		if w.bf16 {
+			kernels.PackRowsBF16(w.massQ16[at:], q, w.scale())
+			continue
+		}
+		copy(w.massQ[at:], q)
+		kernels.Scale(w.massQ[at:at+dim], w.scale())
 	}
 }
 
@@ -91,19 +120,27 @@ func (w *workspace) massHead(t massTask, b *blockWalk, head int) {
 		if s.Pos[r+rows-1] < b.low || w.p.sees(s.Pos[r]).low > b.high {
 			continue
 		}
-		for j := range rows {
-			w.packQuery(k, j, s.Q[((r+j)*w.p.Heads+head)*dim:][:dim])
+		at := (w.massAt[t.seq] + head*(n-from) + r - from) * dim
+		if w.bf16 {
+			b.scores16(w.massQ16[at:], rows)
+		} else {
+			b.scores32(w.massQ[at:], rows)
 		}
-		b.scores(0, rows)
 		if w.p.Softcap > 0 {
 			b.cap(rows)
 		}
 		b.hide(r-from, rows, 1)
-		kernels.ColumnSums(w.exact, k.s[:rows*blockTokens], w.logSums[w.sumsAt[t.seq]+head*n+r:][:rows], k.sums)
-		if s.Mass.Rows != nil {
-			for j := range rows {
-				b.store(w.basesOf(t.seq, t.g), k.s[j*blockTokens:], s.Mass.Rows[head], (r-from+j)*len(s.Mass.Rows[head])/(n-from))
-			}
+		logSums := w.logSums[w.sumsAt[t.seq]+head*n+r:][:rows]
+		if s.Mass.Rows == nil {
+			kernels.ColumnSums(w.exact, k.s[:rows*blockTokens], logSums, k.sums)
+			continue
+		}
+		one := k.row[:]
+		for j := range rows {
+			clear(one)
+			kernels.ColumnSums(w.exact, k.s[j*blockTokens:][:blockTokens], logSums[j:j+1], one)
+			b.store(w.basesOf(t.seq, t.g), one, s.Mass.Rows[head], (r-from+j)*len(s.Mass.Rows[head])/(n-from))
+			kernels.Add(k.sums, one)
 		}
 	}
 	if s.Mass.Sum != nil {

@@ -14,8 +14,9 @@ const (
 	blockTokens = kernels.BlockTokens
 	blockTiles  = blockTokens / tileTokens
 	subRows     = 24
-	maxRows     = 192   // rows times heads of a task
-	lowest      = -1e30 // what the largest score starts from: finite, so that no difference of scores is NaN
+	maxRows     = 384       // rows times heads of a task
+	maxScratch  = 512 << 10 // bytes of a task's packed queries and outputs: half of a small L2
+	lowest      = -1e30     // what the largest score starts from: finite, so that no difference of scores is NaN
 )
 
 const log2e = 1.44269504088896341
@@ -56,6 +57,7 @@ func (w *workspace) attendBlocked(pool *kernels.Pool) {
 	}
 	w.planMass()
 	if len(w.mass) > 0 {
+		pool.Run(len(w.seqs)*w.p.Heads, w.runPackMass)
 		pool.Run(len(w.mass), w.runMass)
 	}
 }
@@ -66,7 +68,8 @@ func (w *workspace) blockRows(threads int) int {
 	for i := range w.seqs {
 		total += len(w.seqs[i].Pos)
 	}
-	rows := max(1, maxRows/w.group())
+	most := min(maxRows, maxScratch/(2*w.p.KeyDim+4*w.outLen()))
+	rows := max(1, most/w.group())
 	return max(1, min(rows, (total*w.p.KVHeads+4*threads-1)/(4*threads)))
 }
 

@@ -130,8 +130,8 @@ func checkBlock(rows, s, l, corr int) {
 	wantLen("SoftmaxBlock", rows, corr)
 }
 
-// ColumnSums replaces len(m) rows of 128 scores by base^(score - m[row]), bases as in SoftmaxBlock, and adds those to
-// sums [128], row after row.
+// ColumnSums adds the weights base^(score - m[row]) of len(m) rows of 128 scores to sums [128], row after row; bases as
+// in SoftmaxBlock.
 func ColumnSums(exact bool, s, m, sums []float32) {
 	wantLen("ColumnSums", len(m)*BlockTokens, len(s))
 	wantLen("ColumnSums", BlockTokens, len(sums))

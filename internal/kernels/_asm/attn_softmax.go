@@ -102,25 +102,35 @@ func (f *flavour) softmaxBlock(name string, exact, bf16 bool) {
 	f.end()
 }
 
-// columnSums emits the second pass: weights from saved row maxima and sums, added up over rows.
+// columnSums emits the second pass: weights from saved row maxima and sums, added up over rows. AVX-512 keeps all sums
+// in registers.
 func (f *flavour) columnSums(name string, exact bool) {
-	f.begin("ColumnSums"+name, "func(s *float32, rows int, m, sums *float32)", fmt.Sprintf("ColumnSums%s replaces rows of %d scores s "+
-		"by their weights, base^(score - m[row]), and adds those to sums [%d].", name, blockTokens, blockTokens))
+	f.begin("ColumnSums"+name, "func(s *float32, rows int, m, sums *float32)", fmt.Sprintf("ColumnSums%s adds the weights "+
+		"base^(score - m[row]) of rows of %d scores s to sums [%d].", name, blockTokens, blockTokens))
 	s, rows := Load(Param("s"), GP64()), Load(Param("rows"), GP64())
 	m, sums := Load(Param("m"), GP64()), Load(Param("sums"), GP64())
 	x := f.newExponential(exact)
-	top, t := f.vec(), f.vecs(x.temps())
-	v := f.vecs(4)
+	top, t, v := f.vec(), f.vecs(x.temps()), f.vecs(2)
+	var acc []reg.VecPhysical
+	if f.wide() {
+		acc = f.vecs(blockTokens / f.lanes)
+		for i, a := range acc {
+			VMOVUPS(at(sums, i*f.bytes()), a)
+		}
+	}
 	TESTQ(rows, rows)
 	JZ(LabelRef("done"))
 	Label("row")
 	VBROADCASTSS(at(m, 0), top)
 	for i := 0; i < blockTokens/f.lanes; i++ {
-		e := v[i%4]
+		e := v[i%2]
 		VMOVUPS(at(s, i*f.bytes()), e)
 		VSUBPS(top, e, e)
 		x.apply(e, t)
-		VMOVUPS(e, at(s, i*f.bytes()))
+		if f.wide() {
+			VADDPS(e, acc[i], acc[i])
+			continue
+		}
 		VADDPS(at(sums, i*f.bytes()), e, e)
 		VMOVUPS(e, at(sums, i*f.bytes()))
 	}
@@ -129,6 +139,9 @@ func (f *flavour) columnSums(name string, exact bool) {
 	DECQ(rows)
 	JNZ(LabelRef("row"))
 	Label("done")
+	for i, a := range acc {
+		VMOVUPS(a, at(sums, i*f.bytes()))
+	}
 	f.end()
 }
 

@@ -120,13 +120,11 @@ func SoftmaxBlock(exact bool, s, m, l, corr []float32) {
 	}
 }
 
-// ColumnSums replaces len(m) rows of 128 scores by base^(score - m[row]) and adds those to sums [128].
+// ColumnSums adds the weights base^(score - m[row]) of len(m) rows of 128 scores to sums [128].
 func ColumnSums(exact bool, s, m, sums []float32) {
 	for r := range m {
-		row := s[r*blockTokens:][:blockTokens]
-		for i, x := range row {
-			row[i] = power(exact, float64(x-m[r]))
-			sums[i] += row[i]
+		for i, x := range s[r*blockTokens:][:blockTokens] {
+			sums[i] += power(exact, float64(x-m[r]))
 		}
 	}
 }

@@ -1081,7 +1081,6 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VMULPS       Y2, Y3, Y5
 	VMULPS       Y4, Y5, Y5
-	VMOVUPS      Y5, (AX)
 	VADDPS       (BX), Y5, Y5
 	VMOVUPS      Y5, (BX)
 	VMOVUPS      32(AX), Y6
@@ -1103,19 +1102,18 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VMULPS       Y2, Y3, Y6
 	VMULPS       Y4, Y6, Y6
-	VMOVUPS      Y6, 32(AX)
 	VADDPS       32(BX), Y6, Y6
 	VMOVUPS      Y6, 32(BX)
-	VMOVUPS      64(AX), Y7
-	VSUBPS       Y1, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VROUNDPS     $0x08, Y7, Y2
-	VSUBPS       Y2, Y7, Y7
+	VMOVUPS      64(AX), Y5
+	VSUBPS       Y1, Y5, Y5
+	VMAXPS       Y5, Y0, Y5
+	VROUNDPS     $0x08, Y5, Y2
+	VSUBPS       Y2, Y5, Y5
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y3
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y3
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y3
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
@@ -1123,21 +1121,20 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VMULPS       Y2, Y3, Y7
-	VMULPS       Y4, Y7, Y7
-	VMOVUPS      Y7, 64(AX)
-	VADDPS       64(BX), Y7, Y7
-	VMOVUPS      Y7, 64(BX)
-	VMOVUPS      96(AX), Y8
-	VSUBPS       Y1, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VROUNDPS     $0x08, Y8, Y2
-	VSUBPS       Y2, Y8, Y8
+	VMULPS       Y2, Y3, Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       64(BX), Y5, Y5
+	VMOVUPS      Y5, 64(BX)
+	VMOVUPS      96(AX), Y6
+	VSUBPS       Y1, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VROUNDPS     $0x08, Y6, Y2
+	VSUBPS       Y2, Y6, Y6
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y3
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y3
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y3
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
@@ -1145,11 +1142,10 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VMULPS       Y2, Y3, Y8
-	VMULPS       Y4, Y8, Y8
-	VMOVUPS      Y8, 96(AX)
-	VADDPS       96(BX), Y8, Y8
-	VMOVUPS      Y8, 96(BX)
+	VMULPS       Y2, Y3, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       96(BX), Y6, Y6
+	VMOVUPS      Y6, 96(BX)
 	VMOVUPS      128(AX), Y5
 	VSUBPS       Y1, Y5, Y5
 	VMAXPS       Y5, Y0, Y5
@@ -1169,7 +1165,6 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VMULPS       Y2, Y3, Y5
 	VMULPS       Y4, Y5, Y5
-	VMOVUPS      Y5, 128(AX)
 	VADDPS       128(BX), Y5, Y5
 	VMOVUPS      Y5, 128(BX)
 	VMOVUPS      160(AX), Y6
@@ -1191,19 +1186,18 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VMULPS       Y2, Y3, Y6
 	VMULPS       Y4, Y6, Y6
-	VMOVUPS      Y6, 160(AX)
 	VADDPS       160(BX), Y6, Y6
 	VMOVUPS      Y6, 160(BX)
-	VMOVUPS      192(AX), Y7
-	VSUBPS       Y1, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VROUNDPS     $0x08, Y7, Y2
-	VSUBPS       Y2, Y7, Y7
+	VMOVUPS      192(AX), Y5
+	VSUBPS       Y1, Y5, Y5
+	VMAXPS       Y5, Y0, Y5
+	VROUNDPS     $0x08, Y5, Y2
+	VSUBPS       Y2, Y5, Y5
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y3
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y3
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y3
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
@@ -1211,21 +1205,20 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VMULPS       Y2, Y3, Y7
-	VMULPS       Y4, Y7, Y7
-	VMOVUPS      Y7, 192(AX)
-	VADDPS       192(BX), Y7, Y7
-	VMOVUPS      Y7, 192(BX)
-	VMOVUPS      224(AX), Y8
-	VSUBPS       Y1, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VROUNDPS     $0x08, Y8, Y2
-	VSUBPS       Y2, Y8, Y8
+	VMULPS       Y2, Y3, Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       192(BX), Y5, Y5
+	VMOVUPS      Y5, 192(BX)
+	VMOVUPS      224(AX), Y6
+	VSUBPS       Y1, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VROUNDPS     $0x08, Y6, Y2
+	VSUBPS       Y2, Y6, Y6
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y3
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y3
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y3
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
@@ -1233,11 +1226,10 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VMULPS       Y2, Y3, Y8
-	VMULPS       Y4, Y8, Y8
-	VMOVUPS      Y8, 224(AX)
-	VADDPS       224(BX), Y8, Y8
-	VMOVUPS      Y8, 224(BX)
+	VMULPS       Y2, Y3, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       224(BX), Y6, Y6
+	VMOVUPS      Y6, 224(BX)
 	VMOVUPS      256(AX), Y5
 	VSUBPS       Y1, Y5, Y5
 	VMAXPS       Y5, Y0, Y5
@@ -1257,7 +1249,6 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VMULPS       Y2, Y3, Y5
 	VMULPS       Y4, Y5, Y5
-	VMOVUPS      Y5, 256(AX)
 	VADDPS       256(BX), Y5, Y5
 	VMOVUPS      Y5, 256(BX)
 	VMOVUPS      288(AX), Y6
@@ -1279,19 +1270,18 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VMULPS       Y2, Y3, Y6
 	VMULPS       Y4, Y6, Y6
-	VMOVUPS      Y6, 288(AX)
 	VADDPS       288(BX), Y6, Y6
 	VMOVUPS      Y6, 288(BX)
-	VMOVUPS      320(AX), Y7
-	VSUBPS       Y1, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VROUNDPS     $0x08, Y7, Y2
-	VSUBPS       Y2, Y7, Y7
+	VMOVUPS      320(AX), Y5
+	VSUBPS       Y1, Y5, Y5
+	VMAXPS       Y5, Y0, Y5
+	VROUNDPS     $0x08, Y5, Y2
+	VSUBPS       Y2, Y5, Y5
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y3
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y3
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y3
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
@@ -1299,21 +1289,20 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VMULPS       Y2, Y3, Y7
-	VMULPS       Y4, Y7, Y7
-	VMOVUPS      Y7, 320(AX)
-	VADDPS       320(BX), Y7, Y7
-	VMOVUPS      Y7, 320(BX)
-	VMOVUPS      352(AX), Y8
-	VSUBPS       Y1, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VROUNDPS     $0x08, Y8, Y2
-	VSUBPS       Y2, Y8, Y8
+	VMULPS       Y2, Y3, Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       320(BX), Y5, Y5
+	VMOVUPS      Y5, 320(BX)
+	VMOVUPS      352(AX), Y6
+	VSUBPS       Y1, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VROUNDPS     $0x08, Y6, Y2
+	VSUBPS       Y2, Y6, Y6
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y3
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y3
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y3
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
@@ -1321,11 +1310,10 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VMULPS       Y2, Y3, Y8
-	VMULPS       Y4, Y8, Y8
-	VMOVUPS      Y8, 352(AX)
-	VADDPS       352(BX), Y8, Y8
-	VMOVUPS      Y8, 352(BX)
+	VMULPS       Y2, Y3, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       352(BX), Y6, Y6
+	VMOVUPS      Y6, 352(BX)
 	VMOVUPS      384(AX), Y5
 	VSUBPS       Y1, Y5, Y5
 	VMAXPS       Y5, Y0, Y5
@@ -1345,7 +1333,6 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VMULPS       Y2, Y3, Y5
 	VMULPS       Y4, Y5, Y5
-	VMOVUPS      Y5, 384(AX)
 	VADDPS       384(BX), Y5, Y5
 	VMOVUPS      Y5, 384(BX)
 	VMOVUPS      416(AX), Y6
@@ -1367,19 +1354,18 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VMULPS       Y2, Y3, Y6
 	VMULPS       Y4, Y6, Y6
-	VMOVUPS      Y6, 416(AX)
 	VADDPS       416(BX), Y6, Y6
 	VMOVUPS      Y6, 416(BX)
-	VMOVUPS      448(AX), Y7
-	VSUBPS       Y1, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VROUNDPS     $0x08, Y7, Y2
-	VSUBPS       Y2, Y7, Y7
+	VMOVUPS      448(AX), Y5
+	VSUBPS       Y1, Y5, Y5
+	VMAXPS       Y5, Y0, Y5
+	VROUNDPS     $0x08, Y5, Y2
+	VSUBPS       Y2, Y5, Y5
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y3
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y3
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y3
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y5, Y3
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y3
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
@@ -1387,21 +1373,20 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VMULPS       Y2, Y3, Y7
-	VMULPS       Y4, Y7, Y7
-	VMOVUPS      Y7, 448(AX)
-	VADDPS       448(BX), Y7, Y7
-	VMOVUPS      Y7, 448(BX)
-	VMOVUPS      480(AX), Y8
-	VSUBPS       Y1, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VROUNDPS     $0x08, Y8, Y2
-	VSUBPS       Y2, Y8, Y8
+	VMULPS       Y2, Y3, Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       448(BX), Y5, Y5
+	VMOVUPS      Y5, 448(BX)
+	VMOVUPS      480(AX), Y6
+	VSUBPS       Y1, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VROUNDPS     $0x08, Y6, Y2
+	VSUBPS       Y2, Y6, Y6
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y3
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y8, Y3
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y3
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y3
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y3
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
@@ -1409,11 +1394,10 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VMULPS       Y2, Y3, Y8
-	VMULPS       Y4, Y8, Y8
-	VMOVUPS      Y8, 480(AX)
-	VADDPS       480(BX), Y8, Y8
-	VMOVUPS      Y8, 480(BX)
+	VMULPS       Y2, Y3, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       480(BX), Y6, Y6
+	VMOVUPS      Y6, 480(BX)
 	ADDQ         $0x00000200, AX
 	ADDQ         $0x04, DX
 	DECQ         CX
@@ -1461,7 +1445,6 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
 	VMULPS       Y3, Y4, Y6
 	VMULPS       Y5, Y6, Y6
-	VMOVUPS      Y6, (AX)
 	VADDPS       (BX), Y6, Y6
 	VMOVUPS      Y6, (BX)
 	VMOVUPS      32(AX), Y7
@@ -1488,24 +1471,23 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
 	VMULPS       Y3, Y4, Y7
 	VMULPS       Y5, Y7, Y7
-	VMOVUPS      Y7, 32(AX)
 	VADDPS       32(BX), Y7, Y7
 	VMOVUPS      Y7, 32(BX)
-	VMOVUPS      64(AX), Y8
-	VSUBPS       Y2, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VMINPS       Y8, Y1, Y8
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y3
+	VMOVUPS      64(AX), Y6
+	VSUBPS       Y2, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VMINPS       Y6, Y1, Y6
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y6, Y3
 	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y8
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y8
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y6
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y6
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -1513,26 +1495,25 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y8
-	VMULPS       Y5, Y8, Y8
-	VMOVUPS      Y8, 64(AX)
-	VADDPS       64(BX), Y8, Y8
-	VMOVUPS      Y8, 64(BX)
-	VMOVUPS      96(AX), Y9
-	VSUBPS       Y2, Y9, Y9
-	VMAXPS       Y9, Y0, Y9
-	VMINPS       Y9, Y1, Y9
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y3
+	VMULPS       Y3, Y4, Y6
+	VMULPS       Y5, Y6, Y6
+	VADDPS       64(BX), Y6, Y6
+	VMOVUPS      Y6, 64(BX)
+	VMOVUPS      96(AX), Y7
+	VSUBPS       Y2, Y7, Y7
+	VMAXPS       Y7, Y0, Y7
+	VMINPS       Y7, Y1, Y7
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y3
 	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y9
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y9
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y7
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y7
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -1540,11 +1521,10 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y9
-	VMULPS       Y5, Y9, Y9
-	VMOVUPS      Y9, 96(AX)
-	VADDPS       96(BX), Y9, Y9
-	VMOVUPS      Y9, 96(BX)
+	VMULPS       Y3, Y4, Y7
+	VMULPS       Y5, Y7, Y7
+	VADDPS       96(BX), Y7, Y7
+	VMOVUPS      Y7, 96(BX)
 	VMOVUPS      128(AX), Y6
 	VSUBPS       Y2, Y6, Y6
 	VMAXPS       Y6, Y0, Y6
@@ -1569,7 +1549,6 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
 	VMULPS       Y3, Y4, Y6
 	VMULPS       Y5, Y6, Y6
-	VMOVUPS      Y6, 128(AX)
 	VADDPS       128(BX), Y6, Y6
 	VMOVUPS      Y6, 128(BX)
 	VMOVUPS      160(AX), Y7
@@ -1596,24 +1575,23 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
 	VMULPS       Y3, Y4, Y7
 	VMULPS       Y5, Y7, Y7
-	VMOVUPS      Y7, 160(AX)
 	VADDPS       160(BX), Y7, Y7
 	VMOVUPS      Y7, 160(BX)
-	VMOVUPS      192(AX), Y8
-	VSUBPS       Y2, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VMINPS       Y8, Y1, Y8
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y3
+	VMOVUPS      192(AX), Y6
+	VSUBPS       Y2, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VMINPS       Y6, Y1, Y6
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y6, Y3
 	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y8
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y8
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y6
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y6
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -1621,26 +1599,25 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y8
-	VMULPS       Y5, Y8, Y8
-	VMOVUPS      Y8, 192(AX)
-	VADDPS       192(BX), Y8, Y8
-	VMOVUPS      Y8, 192(BX)
-	VMOVUPS      224(AX), Y9
-	VSUBPS       Y2, Y9, Y9
-	VMAXPS       Y9, Y0, Y9
-	VMINPS       Y9, Y1, Y9
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y3
+	VMULPS       Y3, Y4, Y6
+	VMULPS       Y5, Y6, Y6
+	VADDPS       192(BX), Y6, Y6
+	VMOVUPS      Y6, 192(BX)
+	VMOVUPS      224(AX), Y7
+	VSUBPS       Y2, Y7, Y7
+	VMAXPS       Y7, Y0, Y7
+	VMINPS       Y7, Y1, Y7
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y3
 	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y9
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y9
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y7
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y7
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -1648,11 +1625,10 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y9
-	VMULPS       Y5, Y9, Y9
-	VMOVUPS      Y9, 224(AX)
-	VADDPS       224(BX), Y9, Y9
-	VMOVUPS      Y9, 224(BX)
+	VMULPS       Y3, Y4, Y7
+	VMULPS       Y5, Y7, Y7
+	VADDPS       224(BX), Y7, Y7
+	VMOVUPS      Y7, 224(BX)
 	VMOVUPS      256(AX), Y6
 	VSUBPS       Y2, Y6, Y6
 	VMAXPS       Y6, Y0, Y6
@@ -1677,7 +1653,6 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
 	VMULPS       Y3, Y4, Y6
 	VMULPS       Y5, Y6, Y6
-	VMOVUPS      Y6, 256(AX)
 	VADDPS       256(BX), Y6, Y6
 	VMOVUPS      Y6, 256(BX)
 	VMOVUPS      288(AX), Y7
@@ -1704,24 +1679,23 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
 	VMULPS       Y3, Y4, Y7
 	VMULPS       Y5, Y7, Y7
-	VMOVUPS      Y7, 288(AX)
 	VADDPS       288(BX), Y7, Y7
 	VMOVUPS      Y7, 288(BX)
-	VMOVUPS      320(AX), Y8
-	VSUBPS       Y2, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VMINPS       Y8, Y1, Y8
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y3
+	VMOVUPS      320(AX), Y6
+	VSUBPS       Y2, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VMINPS       Y6, Y1, Y6
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y6, Y3
 	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y8
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y8
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y6
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y6
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -1729,26 +1703,25 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y8
-	VMULPS       Y5, Y8, Y8
-	VMOVUPS      Y8, 320(AX)
-	VADDPS       320(BX), Y8, Y8
-	VMOVUPS      Y8, 320(BX)
-	VMOVUPS      352(AX), Y9
-	VSUBPS       Y2, Y9, Y9
-	VMAXPS       Y9, Y0, Y9
-	VMINPS       Y9, Y1, Y9
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y3
+	VMULPS       Y3, Y4, Y6
+	VMULPS       Y5, Y6, Y6
+	VADDPS       320(BX), Y6, Y6
+	VMOVUPS      Y6, 320(BX)
+	VMOVUPS      352(AX), Y7
+	VSUBPS       Y2, Y7, Y7
+	VMAXPS       Y7, Y0, Y7
+	VMINPS       Y7, Y1, Y7
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y3
 	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y9
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y9
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y7
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y7
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -1756,11 +1729,10 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y9
-	VMULPS       Y5, Y9, Y9
-	VMOVUPS      Y9, 352(AX)
-	VADDPS       352(BX), Y9, Y9
-	VMOVUPS      Y9, 352(BX)
+	VMULPS       Y3, Y4, Y7
+	VMULPS       Y5, Y7, Y7
+	VADDPS       352(BX), Y7, Y7
+	VMOVUPS      Y7, 352(BX)
 	VMOVUPS      384(AX), Y6
 	VSUBPS       Y2, Y6, Y6
 	VMAXPS       Y6, Y0, Y6
@@ -1785,7 +1757,6 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
 	VMULPS       Y3, Y4, Y6
 	VMULPS       Y5, Y6, Y6
-	VMOVUPS      Y6, 384(AX)
 	VADDPS       384(BX), Y6, Y6
 	VMOVUPS      Y6, 384(BX)
 	VMOVUPS      416(AX), Y7
@@ -1812,24 +1783,23 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
 	VMULPS       Y3, Y4, Y7
 	VMULPS       Y5, Y7, Y7
-	VMOVUPS      Y7, 416(AX)
 	VADDPS       416(BX), Y7, Y7
 	VMOVUPS      Y7, 416(BX)
-	VMOVUPS      448(AX), Y8
-	VSUBPS       Y2, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VMINPS       Y8, Y1, Y8
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y3
+	VMOVUPS      448(AX), Y6
+	VSUBPS       Y2, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VMINPS       Y6, Y1, Y6
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y6, Y3
 	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y8
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y8
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y6
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y6
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -1837,26 +1807,25 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y8
-	VMULPS       Y5, Y8, Y8
-	VMOVUPS      Y8, 448(AX)
-	VADDPS       448(BX), Y8, Y8
-	VMOVUPS      Y8, 448(BX)
-	VMOVUPS      480(AX), Y9
-	VSUBPS       Y2, Y9, Y9
-	VMAXPS       Y9, Y0, Y9
-	VMINPS       Y9, Y1, Y9
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y3
+	VMULPS       Y3, Y4, Y6
+	VMULPS       Y5, Y6, Y6
+	VADDPS       448(BX), Y6, Y6
+	VMOVUPS      Y6, 448(BX)
+	VMOVUPS      480(AX), Y7
+	VSUBPS       Y2, Y7, Y7
+	VMAXPS       Y7, Y0, Y7
+	VMINPS       Y7, Y1, Y7
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y3
 	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y9
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y9
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y7
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y7
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -1864,11 +1833,10 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y9
-	VMULPS       Y5, Y9, Y9
-	VMOVUPS      Y9, 480(AX)
-	VADDPS       480(BX), Y9, Y9
-	VMOVUPS      Y9, 480(BX)
+	VMULPS       Y3, Y4, Y7
+	VMULPS       Y5, Y7, Y7
+	VADDPS       480(BX), Y7, Y7
+	VMOVUPS      Y7, 480(BX)
 	ADDQ         $0x00000200, AX
 	ADDQ         $0x04, DX
 	DECQ         CX

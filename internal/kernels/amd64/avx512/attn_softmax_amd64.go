@@ -10,10 +10,10 @@ func SoftmaxBlockFast(s *float32, rows int, m *float32, l *float32, corr *float3
 // SoftmaxBlockExact takes rows of 128 scores s into their online softmax to base e: m [rows] becomes the largest score so far, corr [rows] what earlier sums must be multiplied by, the scores' weights go in place, and their sum over lanes joins l [rows][16].
 func SoftmaxBlockExact(s *float32, rows int, m *float32, l *float32, corr *float32)
 
-// ColumnSumsFast replaces rows of 128 scores s by their weights, base^(score - m[row]), and adds those to sums [128].
+// ColumnSumsFast adds the weights base^(score - m[row]) of rows of 128 scores s to sums [128].
 func ColumnSumsFast(s *float32, rows int, m *float32, sums *float32)
 
-// ColumnSumsExact replaces rows of 128 scores s by their weights, base^(score - m[row]), and adds those to sums [128].
+// ColumnSumsExact adds the weights base^(score - m[row]) of rows of 128 scores s to sums [128].
 func ColumnSumsExact(s *float32, rows int, m *float32, sums *float32)
 
 // ExpSum replaces x by e^(x-m) and returns the sum; len(x) is a multiple of 16.

@@ -59,7 +59,11 @@ func (v *View) tileRange(s span) (from, to int) {
 			continue
 		}
 		if from < 0 {
+			// Tiles before the span in its first page do not count, so that the work is cut the same for every page size.
 			from = p.first + a*p.layout.Tiles()
+			for pos := p.pages[a].Pos[:p.pages[a].N]; len(pos) > tileTokens && pos[tileTokens-1] < s.low; pos = pos[tileTokens:] {
+				from++
+			}
 		}
 		to = p.first + b*p.layout.Tiles()
 		if last := &p.pages[b-1]; last.N < p.layout.Tokens {

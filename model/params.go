@@ -7,6 +7,7 @@ import (
 	"terrace/internal/kernels"
 	"terrace/internal/kernels/quant"
 	"terrace/weights"
+	"terrace/weights/mapped"
 )
 
 // Linear is y = W·x (+ b): rows [From, From+Rows) of a weight tensor, so that fused tensors (q|k|v, gate|up, stacked
@@ -40,6 +41,8 @@ func (l *Linear) Matrix() (*kernels.Matrix, []float32, error) {
 			l.err = fmt.Errorf("model: tensor %q: %w", l.Tensor.Name, l.err)
 			return
 		}
+		// Kernels that pack the rows into tiles need the mapped bytes no longer: their pages leave resident memory.
+		l.matrix.OnPacked(mapped.Forget)
 		l.bias, l.err = l.BiasValues()
 	})
 	return l.matrix, l.bias, l.err

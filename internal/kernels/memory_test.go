@@ -14,7 +14,7 @@ func TestPackedMemory(t *testing.T) {
 	var blocks [][]byte
 	for i := range 40 {
 		owners = append(owners, &Matrix{rows: i})
-		blocks = append(blocks, packedMemory(owners[i], 1000+i*300000))
+		blocks = append(blocks, packedMemory(owners[i], 1000+i*60000))
 		for _, v := range []int{0, len(blocks[i]) / 2, len(blocks[i]) - 1} {
 			if blocks[i][v] != 0 {
 				t.Fatalf("block %d is not zero", i)

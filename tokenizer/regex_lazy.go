@@ -10,7 +10,7 @@ type lazyRegex struct {
 
 func newLazyRegex(pattern string) *lazyRegex {
 	return &lazyRegex{pattern, sync.OnceValues(func() (*regexStage, error) {
-		return newRegexStage(pattern, isolated, false)
+		return newTrustedStage(pattern)
 	})}
 }
 

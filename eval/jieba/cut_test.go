@@ -4,41 +4,17 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"terrace/internal/golden"
 )
 
-// shared finds the project's shared data folder, or skips.
-func shared(t testing.TB, path string) string {
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		if dir == filepath.Dir(dir) {
-			t.Skip("no go.mod above the test")
-		}
-	}
-	root := filepath.Join(dir, "..", "shared")
-	if env := os.Getenv("TERRACE_SHARED"); env != "" {
-		root = env
-	}
-	full := filepath.Join(root, path)
-	if _, err := os.Stat(full); err != nil {
-		t.Skipf("shared data not there: %v", err)
-	}
-	return full
-}
-
 func TestCutsEqualToJieba(t *testing.T) {
-	f, err := os.Open(shared(t, "data/golden/metrics/jieba_cut.jsonl"))
+	f, err := os.Open(golden.Shared(t, "data", "golden", "metrics", "jieba_cut.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,17 +27,17 @@ type plan struct {
 }
 
 // planShared finds the policies that may share all but the last tokens of a prompt. Fewer than two share nothing.
-func planShared(e *engine.Engine, policies []string, promptTokens int) (plan, error) {
+func planShared(e *engine.Engine, policies []string, promptTokens int) plan {
 	p := plan{specs: make([]*policy.Spec, len(policies))}
 	s, ok := any(e).(sharer)
 	if !ok {
-		return p, nil
+		return p
 	}
 	own, sharing := 1, 0
 	for i, text := range policies {
 		spec, err := policy.Parse(text)
 		if err != nil {
-			return p, err
+			continue // it fails alone, when its turn comes
 		}
 		if rows, ok := s.OwnRows(spec); ok && rows < promptTokens {
 			p.specs[i], own = spec, max(own, rows)
@@ -48,7 +48,7 @@ func planShared(e *engine.Engine, policies []string, promptTokens int) (plan, er
 	if sharing < 2 || p.common < 1 {
 		p.specs, p.common = make([]*policy.Spec, len(policies)), 0
 	}
-	return p, nil
+	return p
 }
 
 // base is the part of a prompt that several policies share.
@@ -95,10 +95,7 @@ func (r *Runner) Prompt(ctx context.Context, ids []int, policies []string, use f
 	if err != nil {
 		return err
 	}
-	p, err := planShared(full, policies, len(ids))
-	if err != nil {
-		return err
-	}
+	p := planShared(full, policies, len(ids))
 	var b *base
 	if p.common > 0 {
 		if b, err = r.readBase(ctx, full, ids[:p.common]); err != nil {

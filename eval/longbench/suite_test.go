@@ -13,36 +13,12 @@ import (
 	"terrace/eval"
 	"terrace/eval/fakes"
 	"terrace/eval/metrics"
+	"terrace/internal/golden"
 )
-
-// shared finds the project's shared data folder, or skips.
-func shared(t testing.TB, path string) string {
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		if dir == filepath.Dir(dir) {
-			t.Skip("no go.mod above the test")
-		}
-	}
-	root := filepath.Join(dir, "..", "shared")
-	if env := os.Getenv("TERRACE_SHARED"); env != "" {
-		root = env
-	}
-	full := filepath.Join(root, path)
-	if _, err := os.Stat(full); err != nil {
-		t.Skipf("shared data not there: %v", err)
-	}
-	return full
-}
 
 // Every shared row's prompt is the official template with its fields put in by plain substitution.
 func TestPromptsAreOfficial(t *testing.T) {
-	dir := shared(t, "data/longbench")
+	dir := golden.Shared(t, "data", "longbench")
 	s, err := New(Options{Data: dir})
 	if err != nil {
 		t.Fatal(err)

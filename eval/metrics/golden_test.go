@@ -8,32 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-)
 
-// shared finds the project's shared data folder, or skips.
-func shared(t testing.TB, path string) string {
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		if dir == filepath.Dir(dir) {
-			t.Skip("no go.mod above the test")
-		}
-	}
-	root := filepath.Join(dir, "..", "shared")
-	if env := os.Getenv("TERRACE_SHARED"); env != "" {
-		root = env
-	}
-	full := filepath.Join(root, path)
-	if _, err := os.Stat(full); err != nil {
-		t.Skipf("shared data not there: %v", err)
-	}
-	return full
-}
+	"terrace/internal/golden"
+)
 
 type goldenRow struct {
 	Row
@@ -62,7 +39,7 @@ func goldenRows(t *testing.T, path string) []goldenRow {
 
 // Scores, means and length buckets are those of the official code.
 func TestScoresEqualToOfficial(t *testing.T) {
-	dir := shared(t, "data/golden/metrics")
+	dir := golden.Shared(t, "data", "golden", "metrics")
 	raw, err := os.ReadFile(filepath.Join(dir, "summary.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// infer runs one command line with its standard input.
+func inferWith(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(args, strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestScoreCommand(t *testing.T) {
+	rows := `{"pred":"the cat","answers":["Cat!","dog"],"length":10}` + "\n\n" + `{"pred":"x","answers":["y"],"length":9000}`
+	code, out, errs := inferWith(t, rows, "score", "--task", "hotpotqa")
+	if code != 0 || out != "{\"score\": 1}\n{\"score\": 0}\n" || !strings.Contains(errs, "50.00 over 2 rows; 0-4k 100.00, 8k+ 0.00") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	for want, x := range map[int][2]string{2: {"nope", rows}, 3: {"trec", rows}} {
+		if code, _, errs := inferWith(t, x[1], "score", "--task", x[0]); code != want || strings.Count(errs, "\n") != 1 {
+			t.Errorf("task %s: exit %d, want %d: %q", x[0], code, want, errs)
+		}
+	}
+	for _, bad := range []string{"{", `{"pred":"x"}`, "", `{"pred":1,"answers":[]}`} {
+		if code, _, errs := inferWith(t, bad, "score", "--task", "qasper"); code != 3 {
+			t.Errorf("%q: exit %d %q", bad, code, errs)
+		}
+	}
+}
+
+const tinyModel = "../../weights/gguf/testdata/tiny.gguf"
+
+// evalData is a LongBench folder with one task of short rows.
+func evalData(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	row := `{"input":"q","context":"a b","answers":["a"],"length":3,"dataset":"lcc","all_classes":null,"_id":"1"}` + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "lcc.jsonl"), []byte(row+row), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "dataset2prompt.json"), []byte(`{"lcc":"{context}{input}"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A run, its resumption, refusal of other options, and a comparison, end to end on a tiny model.
+func TestEvalAndCompareCommands(t *testing.T) {
+	data, out := evalData(t), filepath.Join(t.TempDir(), "run")
+	args := []string{"eval", "-m", tinyModel, "--suite", "longbench", "--tasks", "lcc", "--data", data, "--max-context", "30", "--policy", "full", "--policy", "streaming_llm:sinks=1", "--budget", "0.5", "--out", out, "-t", "1"}
+	code, stdout, errs := inferWith(t, "", args...)
+	if code != 0 || !strings.Contains(stdout, "streaming_llm:sinks=1,budget=0.5") {
+		t.Fatalf("exit %d\n%s%s", code, stdout, errs)
+	}
+	var res struct {
+		Complete bool
+		Tasks    []struct {
+			N      int
+			Failed int
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(out, "results.json"))
+	if err != nil || json.Unmarshal(raw, &res) != nil || !res.Complete || len(res.Tasks) != 2 || res.Tasks[0].N != 2 || res.Tasks[0].Failed+res.Tasks[1].Failed != 0 {
+		t.Errorf("%v %s", err, raw)
+	}
+	for _, file := range []string{"options.json", "machine.json", "samples.jsonl", "pred/tiny.gguf/lcc.jsonl", "pred/tiny.gguf@streaming_llm-sinks=1-budget=0.5/lcc.jsonl"} {
+		if _, err := os.Stat(filepath.Join(out, file)); err != nil {
+			t.Error(err)
+		}
+	}
+	if code, _, errs := inferWith(t, "", args...); code != 0 || !strings.Contains(errs, "taking up a run with 4 outcomes") {
+		t.Errorf("again: exit %d %s", code, errs)
+	}
+	if code, _, errs := inferWith(t, "", append(args, "--limit", "1")...); code != 2 || !strings.Contains(errs, "settings.") {
+		t.Errorf("another limit: exit %d %s", code, errs)
+	}
+	if code, _, _ := inferWith(t, "", append(args, "--resume=false")...); code != 2 {
+		t.Errorf("--resume=false: exit %d", code)
+	}
+	page := filepath.Join(t.TempDir(), "c.html")
+	code, stdout, errs = inferWith(t, "", "compare", out, "--html", page)
+	if code != 0 || !strings.Contains(stdout, "longbench: ") {
+		t.Errorf("compare: exit %d %s", code, errs)
+	}
+	if raw, err := os.ReadFile(page); err != nil || !bytes.Contains(raw, []byte("What was run")) {
+		t.Error("page", err)
+	}
+	code, stdout, _ = inferWith(t, "", "compare", out, "--json")
+	if code != 0 || !json.Valid([]byte(stdout)) {
+		t.Errorf("compare --json: exit %d", code)
+	}
+}
+
+func TestEvalUsage(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "r")
+	for name, x := range map[string]struct {
+		want int
+		args []string
+	}{
+		"no out":          {2, []string{"--suite", "longbench", "--data", "."}},
+		"no suite":        {2, []string{"--out", out}},
+		"unknown suite":   {2, []string{"--out", out, "--suite", "x"}},
+		"unknown task":    {2, []string{"--out", out, "--suite", "longbench", "--data", ".", "--tasks", "x"}},
+		"no data":         {2, []string{"--out", out, "--suite", "longbench"}},
+		"missing data":    {3, []string{"--out", out, "--suite", "longbench", "--data", "/nonexistent"}},
+		"unknown policy":  {2, []string{"--out", out, "--suite", "ruler", "--policy", "nonsense"}},
+		"policy twice":    {2, []string{"--out", out, "--suite", "ruler", "--policy", "full", "--policy", "full"}},
+		"bad budget":      {2, []string{"--out", out, "--suite", "ruler", "--policy", "h2o", "--budget", "-3"}},
+		"join, no server": {2, []string{"--join", "--suite", "ruler"}},
+		"join and out":    {2, []string{"--join", "--out", out, "--workers", "nats://x", "--suite", "ruler"}},
+		"compare nothing": {3, nil},
+	} {
+		args := append([]string{"eval", "-m", tinyModel}, x.args...)
+		if x.args == nil {
+			args = []string{"compare", t.TempDir()}
+		}
+		if code, _, errs := inferWith(t, "", args...); code != x.want || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit %d, want %d: %q", name, code, x.want, errs)
+		}
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a refused command left a folder")
+	}
+}

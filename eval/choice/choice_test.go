@@ -158,7 +158,7 @@ func TestShots(t *testing.T) {
 		}
 		return all
 	}
-	if prompts(1) != prompts(1) || prompts(1) == prompts(2) {
+	if first := prompts(1); first != prompts(1) || first == prompts(2) {
 		t.Error("seeds")
 	}
 	write(t, filepath.Join(dir, "piqa", "train.jsonl"), `{"goal":"tt","sol1":"right","sol2":"x","label":0}`)

@@ -20,6 +20,7 @@ type workspace struct {
 	used                                                                 int       // numbers of partials in use
 	weights                                                              []float32 // kept for Mass
 	prefill                                                              []prefillTask
+	subRows, padRows                                                     int // rows of a product, and what it may run over them by
 	exact, bf16                                                          bool
 	logSums                                                              []float32 // [Heads][n] of each sequence with Mass: what scores are weighed against in a second pass
 	sumsAt                                                               []int     // start of each sequence in logSums

@@ -67,7 +67,7 @@ func (w *workspace) planMass() {
 		w.workers[i].sums = grow(w.workers[i].sums, blockTokens)
 	}
 	if w.bf16 {
-		w.massQ16 = grow(w.massQ16, rows*w.p.KeyDim)
+		w.massQ16 = grow(w.massQ16, (rows+w.padRows)*w.p.KeyDim)
 	} else {
 		w.massQ = grow(w.massQ, rows*w.p.KeyDim)
 	}
@@ -115,8 +115,8 @@ func (w *workspace) massHead(t massTask, b *blockWalk, head int) {
 	s, k, dim := &w.seqs[t.seq], b.k, w.p.KeyDim
 	from, n := s.Mass.FromRow, len(s.Pos)
 	clear(k.sums)
-	for r := from; r < n; r += subRows {
-		rows := min(subRows, n-r)
+	for r := from; r < n; r += w.subRows {
+		rows := min(w.subRows, n-r)
 		if s.Pos[r+rows-1] < b.low || w.p.sees(s.Pos[r]).low > b.high {
 			continue
 		}

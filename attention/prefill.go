@@ -13,7 +13,8 @@ import (
 const (
 	blockTokens = kernels.BlockTokens
 	blockTiles  = blockTokens / tileTokens
-	subRows     = 24
+	subRows     = 24 // 4 × 6 rows: the register tile; on matrix tiles of 32 rows tiledRows
+	tiledRows   = 64
 	maxRows     = 384       // rows times heads of a task
 	maxScratch  = 512 << 10 // bytes of a task's packed queries and outputs: half of a small L2
 	lowest      = -1e30     // what the largest score starts from: finite, so that no difference of scores is NaN
@@ -27,6 +28,10 @@ type prefillTask struct{ seq, g, from, to int }
 func (w *workspace) attendBlocked(pool *kernels.Pool) {
 	w.exact = w.phase == kernels.Exact
 	w.bf16 = !w.exact && kernels.HasBF16() && w.p.KeyDim%16 == 0 && w.p.ValueDim%16 == 0
+	w.subRows, w.padRows = subRows, 1
+	if w.bf16 && kernels.BF16RowBlock() > 1 {
+		w.subRows, w.padRows = tiledRows, kernels.BF16RowBlock()
+	}
 	rows := w.blockRows(pool.Threads())
 	w.prefill, w.sumsAt = w.prefill[:0], w.sumsAt[:0]
 	sums := 0
@@ -78,12 +83,14 @@ func (w *workspace) outLen() int { return w.panels() * kernels.PanelCols }
 
 func (k *worker) growBlocked(w *workspace, rows int) {
 	rows = max(rows, sparseRows)
+	k.m, k.l, k.corr = grow(k.m, rows), grow(k.l, rows*tileTokens), grow(k.corr, w.subRows)
+	rows += w.padRows // a product may run over the last row
+	sub := w.subRows + w.padRows
 	k.out = grow(k.out, rows*w.outLen())
-	k.m, k.l, k.corr = grow(k.m, rows), grow(k.l, rows*tileTokens), grow(k.corr, subRows)
-	k.s = grow(k.s, max(subRows*blockTokens, kernels.GroupHeads*tileTokens*maxChunk))
+	k.s = grow(k.s, max(sub*blockTokens, kernels.GroupHeads*tileTokens*maxChunk))
 	keyLen, valueLen := blockTokens*w.p.KeyDim, blockTokens*w.outLen()
 	if w.bf16 {
-		k.q16, k.p16 = grow(k.q16, rows*w.p.KeyDim), grow(k.p16, subRows*blockTokens)
+		k.q16, k.p16 = grow(k.q16, rows*w.p.KeyDim), grow(k.p16, sub*blockTokens)
 		k.key16, k.value16 = grow(k.key16, keyLen), grow(k.value16, valueLen)
 		clear(k.value16) // columns past ValueDim stay zero
 	} else {
@@ -122,8 +129,8 @@ func (w *workspace) prefillBlock(worker, i int) {
 	for b.begin(t.seq, t.g, s.Pos[t.from:t.to]); b.next(); {
 		b.packKeys()
 		b.packValues()
-		for r := 0; r < n; r += subRows {
-			rows := min(subRows, n-r)
+		for r := 0; r < n; r += w.subRows {
+			rows := min(w.subRows, n-r)
 			b.scores(r, rows)
 			if p.Softcap > 0 {
 				b.cap(rows)

@@ -190,8 +190,8 @@ func (w *workspace) sparseWalk(b *blockWalk, mask func(slot, row int) uint16) {
 	for b.at, b.end = 0, len(b.k.slots); b.next(); {
 		b.packKeys()
 		b.packValues()
-		for r := 0; r < len(b.rows); r += subRows {
-			n := min(subRows, len(b.rows)-r)
+		for r := 0; r < len(b.rows); r += w.subRows {
+			n := min(w.subRows, len(b.rows)-r)
 			b.scores(r, n)
 			if w.p.Softcap > 0 {
 				b.cap(n)

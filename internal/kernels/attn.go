@@ -40,6 +40,7 @@ type attnOps struct {
 
 // bf16Ops are the same on pairs of bf16, two to a step of k.
 type bf16Ops struct {
+	rowBlock     int // rows of a product are rounded up to this many
 	packKeys     func(e KVElem, dst []uint16, keys []byte, dim int)
 	packValues   func(e KVElem, dst []uint16, values []byte, dim, panelLen int)
 	packRows     func(dst []uint16, src []float32, scale float32)
@@ -102,14 +103,14 @@ func PackValues(e KVElem, dst []float32, values []byte, dim, panelLen int) {
 // Gemm computes c[r] = scale[r]·c[r] + a[r]·b for rows of 64 columns, b [k][64]; a nil scale is all zeros. A row's
 // result does not depend on the other rows.
 func Gemm(c []float32, cStride int, a []float32, aStride int, b []float32, k, rows int, scale []float32) {
-	checkGemm(len(c), cStride, len(a), aStride, len(b), k, k, rows, scale)
+	checkGemm(len(c), cStride, len(a), aStride, len(b), k, rows, scale)
 	attn.gemm(c, cStride, a, aStride, b, k, rows, scale)
 }
 
-func checkGemm(c, cStride, a, aStride, b, aLen, k, rows int, scale []float32) {
+func checkGemm(c, cStride, a, aStride, b, k, rows int, scale []float32) {
 	wantLen("Gemm", (rows-1)*cStride+PanelCols, c)
-	wantLen("Gemm", (rows-1)*aStride+aLen, a)
-	wantLen("Gemm", aLen*PanelCols, b)
+	wantLen("Gemm", (rows-1)*aStride+k, a)
+	wantLen("Gemm", k*PanelCols, b)
 	if scale != nil {
 		wantLen("Gemm", rows, len(scale))
 	}
@@ -141,6 +142,15 @@ func ColumnSums(exact bool, s, m, sums []float32) {
 // HasBF16 says whether the selected path multiplies pairs of bf16, at twice the rate of float32 on some CPUs.
 func HasBF16() bool { return attn.bf16 != nil }
 
+// BF16RowBlock is what GemmBF16 rounds its rows up to: the rows of a and c past the given ones must exist, and c's are
+// undefined afterwards. 1 where nothing is rounded.
+func BF16RowBlock() int {
+	if attn.bf16 == nil {
+		return 1
+	}
+	return attn.bf16.rowBlock
+}
+
 // PackKeysBF16 copies a tile of keys to 16 columns of a panel [dim/2][64][2]; dim is even.
 func PackKeysBF16(e KVElem, dst []uint16, keys []byte, dim int) {
 	wantLen("PackKeysBF16", (dim/2-1)*2*PanelCols+2*TileTokens, len(dst))
@@ -161,9 +171,14 @@ func PackRowsBF16(dst []uint16, src []float32, scale float32) {
 	attn.bf16.packRows(dst, src, scale)
 }
 
-// GemmBF16 is Gemm with a and b of bf16 and products summed in float32; b is [k/2][64][2], k even.
+// GemmBF16 is Gemm with a and b of bf16 and products summed in float32; b is [k/2][64][2], k even. See BF16RowBlock.
 func GemmBF16(c []float32, cStride int, a []uint16, aStride int, b []uint16, k, rows int, scale []float32) {
-	checkGemm(len(c), cStride, len(a), aStride, len(b), k, k/2, rows, scale)
+	block := attn.bf16.rowBlock
+	padded := (rows + block - 1) / block * block
+	checkGemm(len(c), cStride, len(a), aStride, len(b), k, padded, nil)
+	if scale != nil {
+		wantLen("GemmBF16", rows, len(scale))
+	}
 	attn.bf16.gemm(c, cStride, a, aStride, b, k, rows, scale)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 
+	"terrace/internal/kernels/amd64/amx"
 	"terrace/internal/kernels/amd64/avx2"
 	"terrace/internal/kernels/amd64/avx512"
 	"terrace/internal/kernels/ref"
@@ -19,6 +20,9 @@ func init() {
 			attn = attnAVX512
 			if cpuid.CPU.Supports(cpuid.AVX512BF16) {
 				attn.bf16 = &bf16AVX512
+			}
+			if path == isaAMX {
+				attn.bf16 = &bf16AMX
 			}
 		case path == isaAVX2:
 			attn = attnAVX2
@@ -200,6 +204,7 @@ var (
 )
 
 var bf16AVX512 = bf16Ops{
+	rowBlock: 1,
 	packKeys: func(e KVElem, dst []uint16, keys []byte, dim int) {
 		packKeysBF16[e](&dst[0], &keys[0], dim)
 	},
@@ -217,4 +222,23 @@ var bf16AVX512 = bf16Ops{
 	softmaxBlock: func(s []float32, p []uint16, m, l, corr []float32) {
 		avx512.SoftmaxBlockBF16(&s[0], &p[0], len(m), &m[0], &l[0], &corr[0])
 	},
+}
+
+// bf16AMX multiplies on tiles where k fills whole ones.
+var bf16AMX = tiledBF16(func(c *float32, cBytes int, a *uint16, aBytes int, b *uint16, steps, rows int, scale *float32) {
+	amx.GemmTiles(&tileConfig[0], c, cBytes, a, aBytes, b, steps, rows, scale)
+})
+
+// tiledBF16 is bf16AVX512 with another product for k a multiple of 32.
+func tiledBF16(tiles func(c *float32, cBytes int, a *uint16, aBytes int, b *uint16, steps, rows int, scale *float32)) bf16Ops {
+	o := bf16AVX512
+	o.rowBlock = groupRows
+	o.gemm = func(c []float32, cStride int, a []uint16, aStride int, b []uint16, k, rows int, scale []float32) {
+		if k%recordCols != 0 {
+			bf16AVX512.gemm(c, cStride, a, aStride, b, k, rows, scale)
+			return
+		}
+		tiles(&c[0], 4*cStride, &a[0], 2*aStride, &b[0], k/recordCols, rows, first(scale))
+	}
+	return o
 }

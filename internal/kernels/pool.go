@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -21,25 +23,20 @@ type Pool struct {
 	workers []poolWorker
 	exited  sync.WaitGroup
 
-	fn func(worker, i int)
-	n  int64
-
-	_    [64]byte
-	gate atomic.Uint64 // epoch<<32 | open<<31 | workers joined: a closed gate lets no latecomer in
-	_    [56]byte
-	next atomic.Int64 // next task to claim
-	_    [56]byte
-	done atomic.Int64 // workers that joined and have left again
-	_    [56]byte
+	_     [64]byte
+	state atomic.Uint64       // tasks of the section<<32 | tasks claimed
+	fn    func(worker, i int) // on the line that a worker has just taken for its claim
+	_     [48]byte
+	done  atomic.Int64 // tasks done, of all sections
+	_     [56]byte
+	total int64 // tasks of all sections
+	quit  atomic.Bool
 
 	mm matmulJob // scratch of MatMul
 }
 
-const (
-	gateOpen  = 1 << 31
-	gateCount = gateOpen - 1
-	gateQuit  = ^uint64(0)
-)
+// maxTasks is what a section may hold: the state's low half also counts workers that came too late.
+const maxTasks = 1 << 30
 
 type poolWorker struct {
 	parked atomic.Bool
@@ -74,7 +71,7 @@ func (p *Pool) Close() {
 		return
 	}
 	p.closed = true
-	p.gate.Store(gateQuit)
+	p.quit.Store(true)
 	p.wakeAll()
 	p.exited.Wait()
 }
@@ -94,40 +91,43 @@ func (p *Pool) run(n int, fn func(worker, i int)) {
 		}
 		return
 	}
-	p.fn, p.n = fn, int64(n)
-	p.next.Store(0)
-	p.done.Store(0)
-	epoch := p.gate.Load()>>32 + 1
-	p.gate.Store(epoch<<32&^(1<<63) | gateOpen)
+	if n > maxTasks {
+		panic(fmt.Sprintf("kernels: Pool.Run: %d tasks, want at most %d", n, maxTasks))
+	}
+	p.fn = fn
+	p.total += int64(n)
+	p.state.Store(uint64(n) << 32)
 	p.wakeAll()
 	p.claim(0)
-	joined := p.shutGate()
-	for spins := 0; p.done.Load() != joined; spins++ {
-		if spins&255 == 255 {
+	for spins := 1; p.done.Load() != p.total; spins++ {
+		if spins&255 == 0 {
 			runtime.Gosched()
 		}
 		pause()
 	}
 }
 
-// shutGate closes the gate and says how many workers had come through.
-func (p *Pool) shutGate() int64 {
-	for {
-		g := p.gate.Load()
-		if p.gate.CompareAndSwap(g, g&^gateOpen) {
-			return int64(g & gateCount)
+// claim runs tasks as long as there are any. A claim that succeeds belongs to the section that the state shows at that
+// moment, which cannot end before the task is counted as done: so fn is the section's own, even for a worker that
+// meant to help with an earlier one.
+func (p *Pool) claim(worker int) {
+	for count := int64(0); ; count++ {
+		s := p.state.Add(1)
+		if i := s&math.MaxUint32 - 1; i < s>>32 {
+			p.fn(worker, int(i))
+			continue
 		}
+		if count > 0 {
+			p.done.Add(count)
+		}
+		return
 	}
 }
 
-func (p *Pool) claim(worker int) {
-	for {
-		i := p.next.Add(1) - 1
-		if i >= p.n {
-			return
-		}
-		p.fn(worker, int(i))
-	}
+// open reports whether tasks wait to be claimed.
+func (p *Pool) open() bool {
+	s := p.state.Load()
+	return s&math.MaxUint32 < s>>32
 }
 
 func (p *Pool) wakeAll() {
@@ -143,35 +143,25 @@ func (p *Pool) wakeAll() {
 func (p *Pool) work(i int) {
 	defer p.exited.Done()
 	w := &p.workers[i]
-	var seen uint64
-	for {
-		g := p.await(w, seen)
-		if g == gateQuit {
-			return
-		}
-		seen = g >> 32
-		for g&gateOpen != 0 && g>>32 == seen && g != gateQuit {
-			if p.gate.CompareAndSwap(g, g+1) {
-				p.claim(i + 1)
-				p.done.Add(1)
-				break
-			}
-			g = p.gate.Load()
-		}
+	for p.await(w) {
+		p.claim(i + 1)
 	}
 }
 
-// await returns the gate's word once it belongs to a section after the one seen, spinning first and parking then.
-func (p *Pool) await(w *poolWorker, seen uint64) uint64 {
+// await returns true once there are tasks, false once the pool is closed, spinning first and parking then.
+func (p *Pool) await(w *poolWorker) bool {
 	for {
 		if p.spins {
 			start := time.Now()
 			for spins := 1; ; spins++ {
-				if g := p.gate.Load(); g>>32 != seen {
-					return g
+				if p.open() {
+					return true
 				}
 				pause()
 				if spins&63 == 0 {
+					if p.quit.Load() {
+						return false
+					}
 					runtime.Gosched()
 					if time.Since(start) > spinFor {
 						break
@@ -180,12 +170,15 @@ func (p *Pool) await(w *poolWorker, seen uint64) uint64 {
 			}
 		}
 		w.parked.Store(true)
-		if g := p.gate.Load(); g>>32 != seen {
+		if p.open() || p.quit.Load() {
 			if !w.parked.CompareAndSwap(true, false) {
 				<-w.wake
 			}
-			return g
+			return !p.quit.Load()
 		}
 		<-w.wake
+		if p.quit.Load() {
+			return false
+		}
 	}
 }

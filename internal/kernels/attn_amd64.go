@@ -84,12 +84,14 @@ var attnAVX2 = attnASM{
 		{avx2.WeighF32x1, avx2.WeighF32x2, avx2.WeighF32x3, avx2.WeighF32x4},
 		{avx2.WeighF16x1, avx2.WeighF16x2, avx2.WeighF16x3, avx2.WeighF16x4},
 		{avx2.WeighBF16x1, avx2.WeighBF16x2, avx2.WeighBF16x3, avx2.WeighBF16x4}},
-	packKeys:   [3]func(*float32, *byte, int){avx2.PackKeysF32, avx2.PackKeysF16, avx2.PackKeysBF16},
-	packValues: [3]func(*float32, *byte, int, int){avx2.PackValuesF32, avx2.PackValuesF16, avx2.PackValuesBF16},
-	gemm:       avx2.GemmF32,
-	softmax:    [2]func(*float32, int, *float32, *float32, *float32){avx2.SoftmaxBlockFast, avx2.SoftmaxBlockExact},
-	columnSums: [2]func(*float32, int, *float32, *float32){avx2.ColumnSumsFast, avx2.ColumnSumsExact},
-	expSum:     avx2.ExpSum,
+	packKeys:     [3]func(*float32, *byte, int){avx2.PackKeysF32, avx2.PackKeysF16, avx2.PackKeysBF16},
+	packValues:   [3]func(*float32, *byte, int, int){avx2.PackValuesF32, avx2.PackValuesF16, avx2.PackValuesBF16},
+	expandKeys:   [2]func(*byte, *byte, int){avx2.ExpandKeysI4, avx2.ExpandKeysI8},
+	expandValues: [2]func(*byte, *byte, int){avx2.ExpandValuesI4, avx2.ExpandValuesI8},
+	gemm:         avx2.GemmF32,
+	softmax:      [2]func(*float32, int, *float32, *float32, *float32){avx2.SoftmaxBlockFast, avx2.SoftmaxBlockExact},
+	columnSums:   [2]func(*float32, int, *float32, *float32){avx2.ColumnSumsFast, avx2.ColumnSumsExact},
+	expSum:       avx2.ExpSum,
 }.ops()
 
 // ops adapts the assembly to slices and falls back to plain Go for shapes that it has no text for.
@@ -97,6 +99,10 @@ func (a attnASM) ops() attnOps {
 	return attnOps{
 		score: func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
 			f := a.score[e][heads-1]
+			if f == nil && dim%4 == 0 {
+				a.scoreExpanded(e, s, q, keys, masks, heads, dim)
+				return
+			}
 			if f == nil || dim%4 != 0 || e.Quantised() && dim%16 != 0 {
 				ref.Score(e, s, q, keys, masks, heads, dim)
 				return
@@ -110,6 +116,10 @@ func (a attnASM) ops() attnOps {
 		},
 		weigh: func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
 			f := a.weigh[e][heads-1]
+			if f == nil && dim%32 == 0 {
+				a.weighExpanded(e, out, p, values, masks, heads, dim)
+				return
+			}
 			if f == nil || dim%16 != 0 || e == KVI4 && dim%32 != 0 {
 				ref.Weigh(e, out, p, values, masks, heads, dim)
 				return
@@ -159,6 +169,51 @@ func (a attnASM) ops() attnOps {
 		columnSums: func(exact bool, s, m, sums []float32) {
 			a.columnSums[index(exact)](&s[0], len(m), &m[0], &sums[0])
 		},
+	}
+}
+
+// expanded is scratch for one quantised tile as float32.
+type expanded struct {
+	bytes []byte
+	tile  [1][]byte
+	s     [GroupHeads * TileTokens]float32
+}
+
+var expandeds = sync.Pool{New: func() any { return new(expanded) }}
+
+func (x *expanded) fit(dim int) []byte {
+	if n := 4 * TileTokens * dim; cap(x.bytes) < n {
+		x.bytes = make([]byte, n)
+	}
+	x.tile[0] = x.bytes[:4*TileTokens*dim]
+	return x.tile[0]
+}
+
+// scoreExpanded scores quantised tiles one by one through float32.
+func (a *attnASM) scoreExpanded(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
+	x := expandeds.Get().(*expanded)
+	defer expandeds.Put(x)
+	tile := x.fit(dim)
+	for t := range masks {
+		a.expandKeys[e&1](&tile[0], &keys[t][0], dim)
+		a.score[KVF32][heads-1](x.s[:heads*TileTokens], q, x.tile[:], masks[t:t+1], dim, 1)
+		for h := range heads {
+			copy(s[(h*len(masks)+t)*TileTokens:][:TileTokens], x.s[h*TileTokens:])
+		}
+	}
+}
+
+// weighExpanded weighs quantised tiles one by one through float32.
+func (a *attnASM) weighExpanded(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
+	x := expandeds.Get().(*expanded)
+	defer expandeds.Put(x)
+	tile := x.fit(dim)
+	for t := range masks {
+		a.expandValues[e&1](&tile[0], &values[t][0], dim)
+		for h := range heads {
+			copy(x.s[h*TileTokens:][:TileTokens], p[(h*len(masks)+t)*TileTokens:])
+		}
+		a.weigh[KVF32][heads-1](out, x.s[:heads*TileTokens], x.tile[:], masks[t:t+1], dim, 1)
 	}
 }
 

@@ -110,10 +110,6 @@ func turn(x node, heads, keyDim int, interlaced bool, cos, sin node) node {
 	rows, pairs := x.Shape().Dim(0), cos.Shape().Dim(1)
 	x = graph.Reshape(x, rows, heads, keyDim)
 	cos, sin = graph.ExpandAxes(cos, 1), graph.ExpandAxes(sin, 1)
-	rest := graph.Slice(x, graph.AxisRange(), graph.AxisRange(), graph.AxisRange(2*pairs))
-	if 2*pairs == keyDim {
-		rest = nil
-	}
 	turning := graph.Slice(x, graph.AxisRange(), graph.AxisRange(), graph.AxisRange(0, 2*pairs))
 	var a, b node
 	if interlaced {
@@ -131,7 +127,8 @@ func turn(x node, heads, keyDim int, interlaced bool, cos, sin node) node {
 	} else {
 		turning = graph.Concatenate([]node{na, nb}, 2)
 	}
-	if rest != nil {
+	if 2*pairs < keyDim {
+		rest := graph.Slice(x, graph.AxisRange(), graph.AxisRange(), graph.AxisRange(2*pairs))
 		turning = graph.Concatenate([]node{turning, rest}, 2)
 	}
 	return graph.Reshape(turning, rows, heads*keyDim)

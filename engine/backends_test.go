@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"terrace/internal/golden"
+	_ "terrace/model/gorgonia"
+	"terrace/model/xla"
+)
+
+// parityBackends are the backends that must agree with the goldens in float32; a build tag adds those that need cgo. A case
+// is left out only by what a backend declares: model.ErrUnsupported when it is opened.
+var parityBackends = []string{"native", "gorgonia", "gomlx:go"}
+
+// parityLimit bounds the largest difference of a logit, relative to the largest logit.
+const parityLimit = 1e-3
+
+// tinyCase is a model with the logits of all positions of its input.
+type tinyCase struct {
+	name, path string
+	ids        []int
+	logits     []float32 // [n, V]
+	greedy     [][]int   // continuations that are right, nil = not known
+}
+
+func tinyHF(t *testing.T) (cases []tinyCase) {
+	root := golden.Shared(t, "data", "golden", "tiny_hf")
+	dirs, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		if !d.IsDir() {
+			continue
+		}
+		g := golden.Tensors(t, filepath.Join(root, d.Name(), "golden.safetensors"))
+		cases = append(cases, tinyCase{d.Name(), filepath.Join(root, d.Name()), g["input_ids"].Ints(), g["logits"].Floats(),
+			[][]int{g["greedy_ids"].Ints(), g["greedy_ids_cached"].Ints()}})
+	}
+	return cases
+}
+
+func tinyGGUF(t *testing.T) (cases []tinyCase) {
+	root := golden.Shared(t, "data", "golden", "tiny_gguf")
+	g := golden.Tensors(t, filepath.Join(root, "golden.safetensors"))
+	files, err := filepath.Glob(filepath.Join(root, "tiny-*.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "tiny-"), ".gguf")
+		want, ok := g[name+"/logits_dequant_f32"]
+		if !ok {
+			t.Errorf("%s has no golden logits", f)
+			continue
+		}
+		cases = append(cases, tinyCase{"gguf-" + name, f, g["input_ids"].Ints(), want.Floats(), nil})
+	}
+	return cases
+}
+
+// TestBackendsAgree runs every tiny model on every backend, in float32: prefill logits of all positions in two chunks, and
+// the greedy continuation where it is known.
+func TestBackendsAgree(t *testing.T) {
+	cases := append(tinyHF(t), tinyGGUF(t)...)
+	if len(cases) < 30 {
+		t.Errorf("%d tiny models, want at least 30", len(cases))
+	}
+	for _, backend := range parityBackends {
+		t.Run(backend, func(t *testing.T) {
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) { c.check(t, backend) })
+			}
+		})
+	}
+}
+
+func (c tinyCase) check(t *testing.T, backend string) {
+	e := openModel(t, c.path, Options{Backend: backend, Exact: true, ChunkTokens: 32})
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var got []float32
+	err = s.Prefill(context.Background(), c.ids, PrefillHooks{Each: func(_ int, logits []float32) error {
+		got = append(got, logits...)
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := relativeDifference(got, c.logits); !(d <= parityLimit) {
+		t.Errorf("logits differ by %.2g, want %.0g", d, parityLimit)
+	}
+	if c.greedy == nil {
+		return
+	}
+	var ids []int
+	for range c.greedy[0] {
+		ids = append(ids, argMax(s.Logits()))
+		if err := s.Decode(ids[len(ids)-1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.ContainsFunc(c.greedy, func(want []int) bool { return slices.Equal(ids, want) }) {
+		t.Errorf("greedy ids %v, want %v", ids, c.greedy[0])
+	}
+}
+
+// relativeDifference is max |x - want| / max |want|; NaN where lengths differ.
+func relativeDifference(x, want []float32) float64 {
+	if len(x) != len(want) {
+		return math.NaN()
+	}
+	var worst, largest float64
+	for i := range x {
+		d := math.Abs(float64(x[i]) - float64(want[i]))
+		if !(d <= math.MaxFloat32) {
+			return math.NaN()
+		}
+		worst, largest = max(worst, d), max(largest, math.Abs(float64(want[i])))
+	}
+	return worst / largest
+}
+
+func argMax(x []float32) int {
+	best := 0
+	for i, v := range x {
+		if v > x[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+// TestDecodeCompilesNothing decodes within one bucket of context: after the first step no program is compiled and no weight
+// goes up again, and of the model's inputs only the token's id, its position and angles and the keys and values do.
+func TestDecodeCompilesNothing(t *testing.T) {
+	for _, backend := range parityBackends {
+		t.Run(backend, func(t *testing.T) {
+			e := openModel(t, golden.Shared(t, "data", "golden", "tiny_hf", "llama_gqa"), Options{Backend: backend})
+			counter, ok := e.backend.(xla.Counter)
+			if !ok {
+				t.Skip("compiles no programs")
+			}
+			s, err := e.NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Prefill(context.Background(), []int{1, 2, 3, 4, 5}, PrefillHooks{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Decode(6); err != nil {
+				t.Fatal(err)
+			}
+			before := counter.Counts()
+			for id := range 50 {
+				if err := s.Decode(id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			after := counter.Counts()
+			if after.Programs != before.Programs || after.WeightBytes != before.WeightBytes {
+				t.Errorf("50 tokens compiled %d programs and uploaded %d bytes of weights, want none",
+					after.Programs-before.Programs, after.WeightBytes-before.WeightBytes)
+			}
+		})
+	}
+}
+
+// TestBackendMass compares attention weights, which H2O-like policies keep tokens by: the same tokens must be kept on every
+// backend.
+func TestBackendMass(t *testing.T) {
+	g := golden.Tensors(t, golden.Shared(t, "data", "golden", "tiny_hf", "qwen3", "golden.safetensors"))
+	var first []float32
+	for _, backend := range parityBackends {
+		e := openModel(t, golden.Shared(t, "data", "golden", "tiny_hf", "qwen3"), Options{Backend: backend, Exact: true, Policy: "h2o:budget=16"})
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Prefill(context.Background(), g["input_ids"].Ints(), PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		for id := range 4 {
+			if err := s.Decode(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := s.Logits(); first == nil {
+			first = slices.Clone(got)
+		} else if d := relativeDifference(got, first); !(d <= parityLimit) {
+			t.Errorf("%s: logits under h2o differ from the native ones by %.2g", backend, d)
+		}
+		s.Close()
+	}
+}

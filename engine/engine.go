@@ -78,6 +78,7 @@ type Engine struct {
 	lens    []int32
 	seqs    seqScratch
 	spec    *policy.Spec
+	pool    *kernels.Pool // the backend's threads for scoring between its calls; nil = it lends none
 
 	decomposition *policy.Decomposition // of a policy that needs it
 	onQueries     func(layer int, q []float32, rows int)
@@ -102,6 +103,9 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{m: m, o: o, backend: backend, kv: kv, spec: spec}
+	if lender, ok := backend.(model.PoolLender); ok {
+		e.pool = lender.Pool()
+	}
 	if spec.Needs().Decomposition {
 		if err := e.decompose(); err != nil {
 			e.Close()

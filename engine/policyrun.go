@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"terrace/attention"
-	"terrace/internal/kvpage"
+	"terrace/internal/kernels"
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/policy"
@@ -21,18 +21,28 @@ type policyRun struct {
 	picks  policy.Picks
 	keep   []int
 	reader kvReader
+	pool   *kernels.Pool // of the backend; nil = it lends none
+	byHead []headChoice  // of a selecting policy that decides each KV head by itself
+	task   headTask
+
+	refreshHead, selectHead func(worker, g int) // built once, so that a step allocates nothing
+
 	pos    [][]int32
-	mass   attention.Mass
+	turned []float32        // queries rotated back
 	rotate []*model.Rotator // one a layer, made when asked for
 	prompt int              // positions of the prompt
+
+	scheduler policy.Scheduler // of a dropping policy that acts at some steps only
 
 	readTokens int64 // tokens that decode attention read, over layers and KV heads
 }
 
 // layerState is what was observed of one layer.
 type layerState struct {
-	mass     [][]float32 // [Heads][tokens] softmax weights summed over massRows prompt queries
+	mass     [][]float32 // [Heads][tokens] softmax weights summed over massRows queries
 	massRows int
+	massAt   int // tokens at the decode step that was last added; 0 = none since the prompt or the last drop
+	massOut  attention.Mass
 	queries  []float32 // [rows, H·dk] of the newest tokens, oldest first
 	rows     int
 	stats    *policy.QueryStats
@@ -40,7 +50,6 @@ type layerState struct {
 	scorer      *scorer   // of a selecting policy
 	guess       []float32 // this layer's query as guessed from the layer before
 	previous    []float32 // this layer's query one step ago
-	selected    [][]int32
 	kept        [][]int32
 	share       []float32
 	valueSum    []float32 // [KVHeads·dv] over valueTokens tokens
@@ -48,7 +57,7 @@ type layerState struct {
 }
 
 // newPolicyRun prepares a policy for one sequence; nil for one that changes nothing.
-func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomposition *policy.Decomposition) (*policyRun, error) {
+func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomposition *policy.Decomposition, pool *kernels.Pool) (*policyRun, error) {
 	if spec == nil {
 		return nil, nil
 	}
@@ -64,7 +73,30 @@ func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomp
 	if set.Pruner != nil || set.Masker != nil {
 		return nil, fmt.Errorf("engine: policy %s computes less of the prompt, which this engine cannot do yet: %w", set, model.ErrUnsupported)
 	}
-	return &policyRun{m: m, set: set, needs: set.Needs(), state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}, nil
+	r := &policyRun{m: m, set: set, needs: set.Needs(), pool: pool, state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}
+	r.refreshHead, r.selectHead = r.refreshOne, r.selectOne
+	r.scheduler, _ = set.Dropper.(policy.Scheduler)
+	for i := range r.state {
+		if r.needs.ValueMean {
+			r.state[i].valueSum, r.state[i].valueTokens = make([]float32, m.KVHeads*m.ValDim), make([]int, m.KVHeads)
+		}
+	}
+	return r, r.splitHeads(spec, pm)
+}
+
+// splitHeads makes an instance a KV head of a selecting policy that decides each head by itself.
+func (r *policyRun) splitHeads(spec *policy.Spec, pm policy.Model) error {
+	if _, ok := r.set.Selector.(policy.HeadSelector); !ok {
+		return nil
+	}
+	for range r.m.KVHeads {
+		set, err := spec.New(pm)
+		if err != nil {
+			return fmt.Errorf("engine: %w", err)
+		}
+		r.byHead = append(r.byHead, headChoice{selector: set.Selector})
+	}
+	return nil
 }
 
 // policyModel is the part of a model that policies may look at.
@@ -88,12 +120,21 @@ func (r *policyRun) lastRows() int {
 	return max(1, r.needs.PromptMass)
 }
 
-// wantsMass reports whether attention weights of a pass are needed.
-func (r *policyRun) wantsMass(prefill, last bool) bool {
-	if !prefill {
+// wantsMass reports whether attention weights of the pass that brings the sequence to n tokens are needed. A policy that
+// drops at some steps only is shown the last StepMass queries up to such a step, and costs nothing at the others.
+func (r *policyRun) wantsMass(prefill, last bool, n int) bool {
+	switch {
+	case prefill:
+		return r.needs.PromptMass == policy.AllRows || (last && r.needs.PromptMass > 0)
+	case r.needs.StepMass == 0 || r.scheduler == nil:
 		return r.needs.StepMass != 0
 	}
-	return r.needs.PromptMass == policy.AllRows || (last && r.needs.PromptMass > 0)
+	for ahead := range r.needs.StepMass {
+		if r.scheduler.Due(n+ahead, r.prompt) {
+			return true
+		}
+	}
+	return false
 }
 
 // before runs once a layer, after the pass's keys are in the cache: it collects queries and asks for weights.
@@ -101,16 +142,17 @@ func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last boo
 	if !r.global(layer) {
 		return
 	}
-	st := &r.state[layer]
-	if prefill {
-		r.collectQueries(st, q, len(seq.Pos))
+	st, rows := &r.state[layer], len(seq.Pos)
+	if prefill || r.set.Dropper != nil {
+		r.collectQueries(st, q, rows)
 		r.collectStats(st, layer, q, seq.Pos)
-	} else {
+	}
+	if !prefill {
 		r.choose(s, layer, q, seq)
 	}
-	if r.wantsMass(prefill, last) {
-		r.askMass(st, s, layer, len(seq.Pos), prefill)
-		seq.Mass = &r.mass
+	if n := int(s.next) + rows; r.wantsMass(prefill, last, n) {
+		r.askMass(st, s, layer, rows, n, prefill)
+		seq.Mass = &st.massOut
 	}
 }
 
@@ -128,6 +170,9 @@ func (r *policyRun) collectQueries(st *layerState, q []float32, rows int) {
 	}
 }
 
+// statRows is how many queries are rotated back at a time.
+const statRows = 64
+
 // collectStats adds the queries, rotated back, to their mean and covariance.
 func (r *policyRun) collectStats(st *layerState, layer int, q []float32, pos []int32) {
 	if !r.needs.QueryStats {
@@ -136,18 +181,24 @@ func (r *policyRun) collectStats(st *layerState, layer int, q []float32, pos []i
 	if st.stats == nil {
 		st.stats = policy.NewQueryStats(r.m.Heads, r.m.KeyDim)
 	}
-	width, rot := r.m.Heads*r.m.KeyDim, r.rotator(layer)
-	row := make([]float32, width)
+	width, dim, rot := r.m.Heads*r.m.KeyDim, r.m.KeyDim, r.rotator(layer)
+	r.turned = sized(r.turned, statRows*width)
+	n := 0
 	for i, p := range pos {
 		if int(p) < r.needs.QueryStatsFrom {
 			continue
 		}
+		row := r.turned[n*width : (n+1)*width]
 		copy(row, q[i*width:(i+1)*width])
 		for h := range r.m.Heads {
-			rot.Unrotate(row[h*r.m.KeyDim:(h+1)*r.m.KeyDim], int(p))
+			rot.Unrotate(row[h*dim:(h+1)*dim], int(p))
 		}
-		st.stats.Add(row, 1)
+		if n++; n == statRows {
+			st.stats.Add(r.turned, n)
+			n = 0
+		}
 	}
+	st.stats.Add(r.turned, n)
 }
 
 func (r *policyRun) rotator(layer int) *model.Rotator {
@@ -157,28 +208,32 @@ func (r *policyRun) rotator(layer int) *model.Rotator {
 	return r.rotate[layer]
 }
 
-// askMass sizes the sums for the tokens now in the cache: kept across a prompt's chunks, fresh at each decode step.
-func (r *policyRun) askMass(st *layerState, s *Session, layer, rows int, prefill bool) {
+// askMass sizes the sums for the tokens now in the cache: kept across a prompt's chunks, and across the newest StepMass
+// steps, as far back as nothing was dropped.
+func (r *policyRun) askMass(st *layerState, s *Session, layer, rows, n int, prefill bool) {
 	if st.mass == nil {
 		st.mass = make([][]float32, r.m.Heads)
 	}
+	fresh := !prefill && (r.needs.StepMass == 1 || st.massAt != n-1)
 	for h := range st.mass {
-		n := s.seq.Tokens(layer, h/r.m.Group())
-		if !prefill {
+		tokens := s.seq.Tokens(layer, h/r.m.Group())
+		if fresh {
 			st.mass[h] = st.mass[h][:0]
 		}
 		had := len(st.mass[h])
-		st.mass[h] = slices.Grow(st.mass[h], n-had)[:n]
+		st.mass[h] = slices.Grow(st.mass[h], tokens-had)[:tokens]
 		clear(st.mass[h][had:])
 	}
-	r.mass = attention.Mass{Sum: st.mass}
+	st.massOut = attention.Mass{Sum: st.mass}
 	switch {
+	case fresh:
+		st.massRows, st.massAt = 1, n
 	case !prefill:
-		st.massRows = 1
+		st.massRows, st.massAt = st.massRows+1, n
 	case r.needs.PromptMass == policy.AllRows:
 		st.massRows += rows
 	default:
-		r.mass.FromRow = max(0, rows-r.needs.PromptMass)
+		st.massOut.FromRow = max(0, rows-r.needs.PromptMass)
 		st.massRows = min(rows, r.needs.PromptMass)
 	}
 }
@@ -190,39 +245,46 @@ func (r *policyRun) after(s *Session, layer, rows int, prefill, last bool) error
 	}
 	if prefill {
 		r.prompt = int(s.next) + rows
-		if r.set.Keeper == nil {
-			return r.forget(layer)
+		if r.set.Keeper != nil {
+			r.picks.Reset(r.m.KVHeads)
+			r.set.Keeper.KeepPrompt(r.observe(s, layer, rows), &r.picks)
+			if err := r.keepPicks(s, layer); err != nil {
+				return err
+			}
 		}
-		r.picks.Reset(r.m.KVHeads)
-		r.set.Keeper.KeepPrompt(r.observe(s, layer, rows), &r.picks)
-		if err := r.keepPicks(s, layer); err != nil {
-			return err
-		}
-		return r.forget(layer)
+		r.sketchPrompt(s, layer, rows)
+		r.forget(layer)
+		return nil
 	}
-	if r.set.Dropper == nil {
+	if r.set.Dropper == nil || !r.dueAt(int(s.next)+rows) {
 		return nil
 	}
 	r.picks.Reset(r.m.KVHeads)
 	r.set.Dropper.DropStep(r.observe(s, layer, rows), &r.picks)
+	r.state[layer].massAt = 0
 	return r.dropPicks(s, layer)
 }
 
+// dueAt reports whether the dropping policy acts at the step that brings the sequence to n tokens.
+func (r *policyRun) dueAt(n int) bool {
+	return r.set.Dropper != nil && (r.scheduler == nil || r.scheduler.Due(n, r.prompt))
+}
+
 // forget frees what only the end of the prompt needed.
-func (r *policyRun) forget(layer int) error {
+func (r *policyRun) forget(layer int) {
 	st := &r.state[layer]
-	st.stats = nil
+	if r.set.Dropper == nil {
+		st.stats = nil
+	}
 	if r.needs.StepMass == 0 {
 		st.mass = nil
-	} else {
-		for h := range st.mass {
-			st.mass[h] = st.mass[h][:0]
-		}
 	}
-	if r.set.Selector == nil && r.set.Dropper == nil && r.set.Swapper == nil {
+	for h := range st.mass {
+		st.mass[h] = st.mass[h][:0]
+	}
+	if r.set.Dropper == nil && r.set.Swapper == nil {
 		st.queries, st.rows = nil, 0
 	}
-	return nil
 }
 
 // observe fills the policy's view of a layer.
@@ -232,7 +294,7 @@ func (r *policyRun) observe(s *Session, layer, rows int) *policy.Layer {
 	for g := range m.KVHeads {
 		r.pos = append(r.pos, s.seq.PositionList(layer, g))
 	}
-	r.reader = kvReader{views: s.seq.Views(layer)}
+	r.reader.views = s.seq.Views(layer)
 	r.layer = policy.Layer{Index: layer, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim,
 		Scale: m.Scale(), Window: m.Layer[layer].Window, N: int(s.next) + rows, Prompt: r.prompt, KVBytes: s.e.kvBytesPerToken(),
 		Pos: r.pos, KV: &r.reader, Rope: r.rotator(layer), Queries: st.queries, Rows: st.rows, Stats: st.stats, Mass: st.mass, MassRows: st.massRows}
@@ -282,22 +344,17 @@ func (r *policyRun) dropPicks(s *Session, layer int) error {
 }
 
 // kvReader gives policies float32 rows of cached keys and values.
-type kvReader struct{ views []attention.View }
+type kvReader struct {
+	views []attention.View
+	bulk  kvmanager.Reader
+}
 
 // Keys implements policy.KV.
 func (k *kvReader) Keys(kvHead, from, to int, dst []float32) {
-	v := &k.views[kvHead]
-	t, d := v.Layout.Tokens, v.Layout.KeyDim
-	for i := from; i < to; i++ {
-		kvpage.ReadK(v.Layout, v.Pages[i/t].Data, i%t, dst[(i-from)*d:(i-from+1)*d])
-	}
+	k.bulk.Keys(&k.views[kvHead], from, to, dst)
 }
 
 // Values implements policy.KV.
 func (k *kvReader) Values(kvHead, from, to int, dst []float32) {
-	v := &k.views[kvHead]
-	t, d := v.Layout.Tokens, v.Layout.ValueDim
-	for i := from; i < to; i++ {
-		kvpage.ReadV(v.Layout, v.Pages[i/t].Data, i%t, dst[(i-from)*d:(i-from+1)*d])
-	}
+	k.bulk.Values(&k.views[kvHead], from, to, dst)
 }

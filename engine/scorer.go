@@ -12,35 +12,35 @@ import (
 )
 
 // scorer answers a selecting policy's questions about the keys of one layer of one session (policy.Scorer). It keeps the
-// sketch that the policy declared, builds it from the cache when the policy first asks, and adds each new token.
-type scorer struct {
-	need  policy.Sketch
-	dim   int
-	views []attention.View // of the layer, refreshed at each step
-	heads []headSketch
-	run   func(n int, fn func(worker, i int)) // shares columns among threads; nil = one
-	key   []float32
-	codes []int8
-	tile  [][]byte
-	masks []uint16
-	sums  []float32
-	turn  []float32
-}
+// sketch that the policy declared, builds it from the cache at the end of the prompt, and adds each new token. KV heads
+// share nothing, so that different heads may be asked at the same time.
+type scorer struct{ heads []headScorer }
 
-// headSketch is the sketch of one KV head.
-type headSketch struct {
-	tokens int // of the cache that are in the sketch
-	last   int32
+// headScorer is the part of one KV head. It is a policy.Scorer that knows one head and calls it 0.
+type headScorer struct {
+	need   policy.Sketch
+	dim    int
+	view   *attention.View // refreshed at each step
+	tokens int             // of the cache that are in the sketch
+	last   int32           // position of the newest of them
 	store  *kvmanager.Sketch
 	bounds []*kvmanager.BlockBounds
 	scale  []float32 // per token, per channel or one, as the sketch's granularity says
 	matrix []float32 // [Rank, dim] of a projected sketch
+
+	reader kvmanager.Reader
+	tiles  tileList
+	keys   []float32
+	codes  []int8
+	sums   []float32
+	turn   []float32
 }
 
 func newScorer(need policy.Sketch, kvHeads, dim int) *scorer {
-	s := &scorer{need: need, dim: dim, heads: make([]headSketch, kvHeads), key: make([]float32, dim), codes: make([]int8, dim)}
+	s := &scorer{heads: make([]headScorer, kvHeads)}
 	for g := range s.heads {
 		h := &s.heads[g]
+		h.need, h.dim = need, dim
 		switch need.Kind {
 		case policy.SketchBounds:
 			for _, b := range need.Blocks {
@@ -74,28 +74,29 @@ func (s *scorer) bytes() (n int64) {
 	return n
 }
 
-// refresh brings the sketches in line with the cache: new tokens are added; where tokens have gone they are built anew.
-func (s *scorer) refresh(views []attention.View, l *policy.Layer, p policy.Projector) {
-	s.views = views
-	for g := range s.heads {
-		h, pos := &s.heads[g], l.Pos[g]
-		if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
-			h.reset()
-		}
-		if h.tokens == 0 {
-			s.start(h, g, l, p)
-		}
-		for i := h.tokens; i < len(pos); i++ {
-			s.readKey(g, i, s.key)
-			s.add(h, i)
-		}
-		if h.tokens = len(pos); h.tokens > 0 {
-			h.last = pos[h.tokens-1]
-		}
+// refresh brings a head's sketch in line with the cache: new tokens are added; where tokens have gone it is built anew. l
+// shows a projecting policy the layer, kvHead is the head's number in it.
+func (h *headScorer) refresh(view *attention.View, pos []int32, l *policy.Layer, kvHead int, p policy.Projector) {
+	h.view = view
+	if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
+		h.reset()
+	}
+	h.tiles.refresh(view, h.tokens == 0)
+	if h.tokens == 0 {
+		h.start(len(pos), l, kvHead, p)
+	}
+	if h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact {
+		h.tokens = len(pos)
+	}
+	for h.tokens < len(pos) {
+		h.add(len(pos))
+	}
+	if h.tokens > 0 {
+		h.last = pos[h.tokens-1]
 	}
 }
 
-func (h *headSketch) reset() {
+func (h *headScorer) reset() {
 	h.tokens, h.scale = 0, h.scale[:0]
 	if h.store != nil {
 		h.store.Reset()
@@ -106,31 +107,32 @@ func (h *headSketch) reset() {
 }
 
 // start prepares what a sketch fixes once: scales over the prompt's keys, the projection.
-func (s *scorer) start(h *headSketch, g int, l *policy.Layer, p policy.Projector) {
-	if s.need.Kind == policy.SketchProjected {
-		h.matrix = make([]float32, s.need.Rank*s.dim)
-		p.Project(l, g, h.matrix)
+func (h *headScorer) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
+	if h.need.Kind == policy.SketchProjected {
+		h.matrix = make([]float32, h.need.Rank*h.dim)
+		p.Project(l, kvHead, h.matrix)
 		return
 	}
-	if s.low() == 0 || s.need.Scale == policy.ScaleToken {
+	if h.low() == 0 || h.need.Scale == policy.ScaleToken {
 		return
 	}
-	h.scale = append(h.scale[:0], make([]float32, map[bool]int{true: s.dim, false: 1}[s.need.Scale == policy.ScaleChannel])...)
-	for i := range l.Pos[g] {
-		s.readKey(g, i, s.key)
-		for d, x := range s.key {
+	h.scale = append(h.scale[:0], make([]float32, map[bool]int{true: h.dim, false: 1}[h.need.Scale == policy.ScaleChannel])...)
+	for i := 0; i < n; {
+		panel, m := h.reader.Panel(h.view, i, n)
+		for d := range h.dim {
 			at := d % len(h.scale)
-			h.scale[at] = max(h.scale[at], float32(math.Abs(float64(x))))
+			h.scale[at] = max(h.scale[at], kernels.MaxAbs(panel[d*kernels.PanelCols:][:m]))
 		}
+		i += m
 	}
 	for i := range h.scale {
-		h.scale[i] /= float32(s.low())
+		h.scale[i] /= float32(h.low())
 	}
 }
 
 // low is the largest integer of a low-bit sketch; 0 for others.
-func (s *scorer) low() int {
-	switch s.need.Kind {
+func (h *headScorer) low() int {
+	switch h.need.Kind {
 	case policy.SketchInt8:
 		return 127
 	case policy.SketchInt4:
@@ -139,109 +141,85 @@ func (s *scorer) low() int {
 	return 0
 }
 
-// readKey reads one token's key.
-func (s *scorer) readKey(g, i int, dst []float32) {
-	v := &s.views[g]
-	kvpage.ReadK(v.Layout, v.Pages[i/v.Layout.Tokens].Data, i%v.Layout.Tokens, dst)
+// add takes some of the tokens from h.tokens to n-1 into the sketch: up to 64 from the start of a tile on, else one.
+func (h *headScorer) add(n int) {
+	m := min(kernels.PanelCols, n-h.tokens)
+	if h.tokens%kvpage.Tile != 0 {
+		m = min(m, kvpage.Tile-h.tokens%kvpage.Tile)
+	}
+	if cap(h.keys) < kernels.PanelCols*h.dim {
+		h.keys = make([]float32, kernels.PanelCols*h.dim)
+		h.codes = make([]int8, h.dim)
+	}
+	keys := h.keys[:m*h.dim]
+	h.reader.Keys(h.view, h.tokens, h.tokens+m, keys)
+	for i := range m {
+		h.addKey(h.tokens+i, keys[i*h.dim:(i+1)*h.dim])
+	}
+	h.tokens += m
 }
 
-// add puts the key in s.key into the sketch as token i.
-func (s *scorer) add(h *headSketch, i int) {
-	switch s.need.Kind {
+// addKey puts one key into the sketch as token i.
+func (h *headScorer) addKey(i int, key []float32) {
+	switch h.need.Kind {
 	case policy.SketchBounds:
 		for _, b := range h.bounds {
-			b.Add(s.key)
+			b.Add(key, 1, 1)
 		}
 	case policy.SketchInt8, policy.SketchInt4:
-		s.quantise(h)
-		h.store.PutCodes(i, s.codes)
+		h.quantise(key)
+		h.store.PutCodes(i, h.codes)
 	case policy.SketchHalf:
-		h.store.Put(i, s.key)
+		h.store.Put(i, key)
 	case policy.SketchProjected:
-		s.turn = append(s.turn[:0], make([]float32, s.need.Rank)...)
-		for r := range s.need.Rank {
-			s.turn[r] = kernels.Dot(h.matrix[r*s.dim:(r+1)*s.dim], s.key)
+		h.turn = sized(h.turn, h.need.Rank)
+		for r := range h.need.Rank {
+			h.turn[r] = kernels.Dot(h.matrix[r*h.dim:(r+1)*h.dim], key)
 		}
-		h.store.Put(i, s.turn)
+		h.store.Put(i, h.turn)
 	}
 }
 
-// quantise turns the key into integers, saturating where the scale is fixed.
-func (s *scorer) quantise(h *headSketch) {
-	most := float32(s.low())
-	if s.need.Scale == policy.ScaleToken {
-		h.scale = append(h.scale, kernels.MaxAbs(s.key)/most)
+// quantise turns a key into integers, saturating where the scale is fixed.
+func (h *headScorer) quantise(key []float32) {
+	most := float32(h.low())
+	if h.need.Scale == policy.ScaleToken {
+		h.scale = append(h.scale, kernels.MaxAbs(key)/most)
 	}
-	for d, x := range s.key {
+	for d, x := range key {
 		scale := h.scale[len(h.scale)-1]
-		if s.need.Scale == policy.ScaleChannel {
+		if h.need.Scale == policy.ScaleChannel {
 			scale = h.scale[d]
 		}
 		c := float32(0)
 		if scale > 0 {
 			c = float32(math.RoundToEven(float64(x / scale)))
 		}
-		s.codes[d] = int8(max(-most, min(most, c)))
+		h.codes[d] = int8(max(-most, min(most, c)))
 	}
 }
 
 // Dot implements policy.Scorer.
-func (s *scorer) Dot(kvHead int, q []float32, rows int, dst []float32) {
-	s.overPages(kvHead, q, rows, dst, s.dim, func(tile []byte) []byte { return tile })
+func (h *headScorer) Dot(_ int, q []float32, rows int, dst []float32) {
+	h.turn = h.tiles.multiply(h.turn, dst, q, rows, h.dim, h.view.Tokens())
 }
 
 // Dims implements policy.Scorer: a row of a tile is 16 tokens of one dimension, so only the wanted rows are read.
-func (s *scorer) Dims(kvHead int, dims []int32, q []float32, rows int, dst []float32) {
-	n := s.views[kvHead].Tokens()
-	clear(dst[:rows*n])
-	one := make([]float32, rows)
-	if cap(s.sums) < rows*n {
-		s.sums = make([]float32, rows*n+rows*n/4)
-	}
-	for _, d := range dims {
-		for r := range rows {
-			one[r] = q[r*s.dim+int(d)]
-		}
-		size := s.views[kvHead].Layout.KTileBytes() / s.dim
-		s.overPages(kvHead, one, rows, s.sums[:rows*n], 1, func(tile []byte) []byte { return tile[int(d)*size : (int(d)+1)*size] })
-		kernels.Add(dst[:rows*n], s.sums[:rows*n])
-	}
-}
-
-// overPages multiplies q [rows, dim] with a part of every tile of the cache.
-func (s *scorer) overPages(kvHead int, q []float32, rows int, dst []float32, dim int, part func(tile []byte) []byte) {
-	v := &s.views[kvHead]
-	n := v.Tokens()
-	s.tile, s.masks = s.tile[:0], s.masks[:0]
-	for i := range v.Pages {
-		p := &v.Pages[i]
-		for t := 0; t*kvpage.Tile < p.N; t++ {
-			s.tile = append(s.tile, part(v.Layout.KTile(p.Data, t)))
-			s.masks = append(s.masks, uint16(1<<min(16, p.N-t*kvpage.Tile)-1))
+func (h *headScorer) Dims(_ int, dims []int32, q []float32, rows int, dst []float32) {
+	few := (len(dims) + 15) &^ 15
+	h.sums = sized(h.sums, rows*few)
+	clear(h.sums)
+	for r := range rows {
+		for i, d := range dims {
+			h.sums[r*few+i] = q[r*h.dim+int(d)]
 		}
 	}
-	width := len(s.tile) * kvpage.Tile
-	if cap(s.turn) < rows*(width+dim) {
-		s.turn = make([]float32, rows*(width+dim)+width)
-	}
-	for h := 0; h < rows; h += kernels.GroupHeads {
-		m := min(kernels.GroupHeads, rows-h)
-		out, turned := s.turn[:m*width], s.turn[m*width:m*(width+dim)]
-		for i := range m {
-			for d := range dim {
-				turned[d*m+i] = q[(h+i)*dim+d]
-			}
-		}
-		kernels.ScoreTiles(kernels.KVElem(v.Layout.K), out, turned, s.tile, s.masks, m, dim)
-		for i := range m {
-			copy(dst[(h+i)*n:(h+i+1)*n], out[i*width:])
-		}
-	}
+	h.turn = h.tiles.multiplyRows(h.turn, dst, h.sums, rows, dims, few, h.dim, h.view.Tokens())
 }
 
 // Bounds implements policy.Scorer.
-func (s *scorer) Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32) {
-	for _, b := range s.heads[kvHead].bounds {
+func (h *headScorer) Bounds(_, block int, only []int32, q []float32, rows int, dst []float32) {
+	for _, b := range h.bounds {
 		if b.Block != block {
 			continue
 		}
@@ -250,13 +228,11 @@ func (s *scorer) Bounds(kvHead, block int, only []int32, q []float32, rows int, 
 			return
 		}
 		n := b.Blocks()
-		if cap(s.sums) < rows*n {
-			s.sums = make([]float32, rows*n+rows*n/4)
-		}
-		b.Score(s.sums[:rows*n], q, rows)
+		h.sums = sized(h.sums, rows*n)
+		b.Score(h.sums, q, rows)
 		for r := range rows {
 			for i, j := range only {
-				dst[r*len(only)+i] = s.sums[r*n+int(j)]
+				dst[r*len(only)+i] = h.sums[r*n+int(j)]
 			}
 		}
 		return
@@ -265,20 +241,19 @@ func (s *scorer) Bounds(kvHead, block int, only []int32, q []float32, rows int, 
 }
 
 // Approx implements policy.Scorer.
-func (s *scorer) Approx(kvHead int, q []float32, rows int, dst []float32) {
-	h := &s.heads[kvHead]
+func (h *headScorer) Approx(_ int, q []float32, rows int, dst []float32) {
 	n := h.store.Columns()
-	if s.low() != 0 && s.need.Scale == policy.ScaleChannel {
-		s.sums = append(s.sums[:0], q[:rows*s.dim]...)
-		for i := range s.sums {
-			s.sums[i] *= h.scale[i%s.dim]
+	if h.low() != 0 && h.need.Scale == policy.ScaleChannel {
+		h.sums = append(h.sums[:0], q[:rows*h.dim]...)
+		for i := range h.sums {
+			h.sums[i] *= h.scale[i%h.dim]
 		}
-		q = s.sums
+		q = h.sums
 	}
-	s.score(h.store, dst, q, rows)
+	h.store.Score(dst, q, rows, 0, n)
 	switch {
-	case s.low() == 0 || s.need.Scale == policy.ScaleChannel:
-	case s.need.Scale == policy.ScaleHead:
+	case h.low() == 0 || h.need.Scale == policy.ScaleChannel:
+	case h.need.Scale == policy.ScaleHead:
 		kernels.Scale(dst[:rows*n], h.scale[0])
 	default:
 		for r := range rows {
@@ -287,28 +262,54 @@ func (s *scorer) Approx(kvHead int, q []float32, rows int, dst []float32) {
 	}
 }
 
-// score multiplies with every column.
-func (s *scorer) score(store *kvmanager.Sketch, dst, q []float32, rows int) {
-	store.Score(dst, q, rows, 0, store.Columns())
-}
-
 // KeyScales implements policy.Scorer.
-func (s *scorer) KeyScales(kvHead int, dst []float32) { copy(dst, s.heads[kvHead].scale) }
+func (h *headScorer) KeyScales(_ int, dst []float32) { copy(dst, h.scale) }
 
 // Products implements policy.Scorer. Float32 sums of integer products are exact below 2^24, which 127·127·dim stays under
 // for heads up to 1,040 wide.
-func (s *scorer) Products(kvHead int, q []int8, dst []int32) {
-	h := &s.heads[kvHead]
+func (h *headScorer) Products(_ int, q []int8, dst []int32) {
 	n := h.store.Columns()
-	if cap(s.sums) < n+s.dim {
-		s.sums = make([]float32, n+s.dim+n/4)
-	}
-	out, x := s.sums[:n], s.sums[n:n+s.dim]
+	h.sums = sized(h.sums, n+h.dim)
+	out, x := h.sums[:n], h.sums[n:n+h.dim]
 	for i, c := range q {
 		x[i] = float32(c)
 	}
-	s.score(h.store, out, x, 1)
+	h.store.Score(out, x, 1, 0, n)
 	for i, v := range out {
 		dst[i] += int32(v)
 	}
+}
+
+// Dot implements policy.Scorer.
+func (s *scorer) Dot(kvHead int, q []float32, rows int, dst []float32) {
+	s.heads[kvHead].Dot(0, q, rows, dst)
+}
+
+// Dims implements policy.Scorer.
+func (s *scorer) Dims(kvHead int, dims []int32, q []float32, rows int, dst []float32) {
+	s.heads[kvHead].Dims(0, dims, q, rows, dst)
+}
+
+// Bounds implements policy.Scorer.
+func (s *scorer) Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32) {
+	s.heads[kvHead].Bounds(0, block, only, q, rows, dst)
+}
+
+// Approx implements policy.Scorer.
+func (s *scorer) Approx(kvHead int, q []float32, rows int, dst []float32) {
+	s.heads[kvHead].Approx(0, q, rows, dst)
+}
+
+// KeyScales implements policy.Scorer.
+func (s *scorer) KeyScales(kvHead int, dst []float32) { s.heads[kvHead].KeyScales(0, dst) }
+
+// Products implements policy.Scorer.
+func (s *scorer) Products(kvHead int, q []int8, dst []int32) { s.heads[kvHead].Products(0, q, dst) }
+
+// sized returns buf with length n, its memory reused where it is large enough; the content is arbitrary.
+func sized(buf []float32, n int) []float32 {
+	if cap(buf) < n {
+		buf = make([]float32, n+n/4)
+	}
+	return buf[:n]
 }

@@ -7,64 +7,139 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
-	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/policy"
 )
 
 // choose asks the selecting policy what this decode step reads of a layer, and restricts the attention to it.
 func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Seq) {
-	if r.set.Selector == nil || !r.global(layer) {
+	if r.set.Selector == nil {
 		return
 	}
 	st := &r.state[layer]
-	if st.scorer == nil {
-		st.scorer = newScorer(r.needs.Sketch, r.m.KVHeads, r.m.KeyDim)
-	}
 	l := r.observe(s, layer, 1)
-	if len(st.queries) == 0 || r.needs.Query == policy.QueryExact {
-		l.Queries, l.Rows = q, 1
-	} else {
-		l.Queries, l.Rows = st.guessed(r.needs.Query, q), 1
-	}
-	st.scorer.refresh(seq.Views, r.withPromptQueries(l, st), r.set.Projector)
+	l.Queries, l.Rows = st.guessed(r.needs.Query, q), 1
+	r.refreshSketch(st, seq.Views, l)
 	l.Scores = st.scorer
 	r.picks.Reset(r.m.KVHeads)
-	r.set.Selector.Select(l, &r.picks)
-	st.share = append(st.share[:0], r.picks.Share...)
-	if len(st.share) > 0 {
-		r.addValues(st, seq.Views)
+	if len(r.byHead) > 0 {
+		r.selectByHead(s, st, seq.Views, l)
+	} else {
+		r.set.Selector.Select(l, &r.picks)
 	}
+	st.share = append(st.share[:0], r.picks.Share...)
 	if r.needs.Query == policy.QueryPrevious {
 		st.previous = append(st.previous[:0], q...)
 	}
 	if r.picks.All {
-		r.readTokens += int64(r.m.KVHeads * s.seq.Tokens(layer, 0))
+		for g := range r.m.KVHeads {
+			r.readTokens += int64(s.seq.Tokens(layer, g))
+		}
 		return
 	}
-	st.selected = st.selected[:0]
-	for g, idx := range r.picks.Heads {
+	// Attention of all sequences of a pass comes after every choice: the picks must outlive the next one's.
+	st.kept = copyPicks(st.kept, r.picks.Heads)
+	for g, idx := range st.kept {
 		newest := int32(s.seq.Tokens(layer, g) - 1)
 		if len(idx) == 0 || idx[len(idx)-1] != newest {
-			r.picks.Heads[g] = append(idx, newest)
+			st.kept[g] = append(idx, newest)
 		}
-		st.selected = append(st.selected, r.picks.Heads[g])
-		r.readTokens += int64(len(r.picks.Heads[g]))
+		r.readTokens += int64(len(st.kept[g]))
 	}
-	// Attention of all sequences of a pass comes after every choice: the picks must outlive the next one's.
-	st.kept = copyPicks(st.kept, st.selected)
 	seq.Select = st.kept
 }
 
-// withPromptQueries shows a projecting policy, at its first look, the newest queries of the prompt; the step's own query
-// stays the last row.
-func (r *policyRun) withPromptQueries(l *policy.Layer, st *layerState) *policy.Layer {
-	if r.set.Projector == nil || st.rows == 0 {
-		return l
+// sketchPrompt builds what a selecting policy scans at the end of the prompt, after what the prompt drops is gone.
+func (r *policyRun) sketchPrompt(s *Session, layer, rows int) {
+	if r.set.Selector == nil {
+		return
 	}
-	p := *l
-	p.Queries, p.Rows = st.queries, st.rows
-	return &p
+	l := r.observe(s, layer, rows)
+	r.refreshSketch(&r.state[layer], r.reader.views, l)
+}
+
+// refreshSketch brings the sketches, and the sums of values, in line with the cache, a task a KV head.
+func (r *policyRun) refreshSketch(st *layerState, views []attention.View, l *policy.Layer) {
+	if st.scorer == nil {
+		st.scorer = newScorer(r.needs.Sketch, r.m.KVHeads, r.m.KeyDim)
+	}
+	r.task = headTask{st: st, views: views, layer: l}
+	if r.set.Projector != nil && st.scorer.heads[0].tokens == 0 {
+		for g := range views { // the policy's Project is not for several threads
+			r.refreshHead(0, g)
+		}
+		return
+	}
+	r.spread(len(views), r.refreshHead)
+}
+
+// headTask is what the prebuilt functions below work on.
+type headTask struct {
+	st    *layerState
+	views []attention.View
+	layer *policy.Layer
+}
+
+func (r *policyRun) refreshOne(_, g int) {
+	t := &r.task
+	t.st.scorer.heads[g].refresh(&t.views[g], t.layer.Pos[g], t.layer, g, r.set.Projector)
+	if r.needs.ValueMean {
+		t.st.addValues(g, &t.views[g], r.m.ValDim)
+	}
+}
+
+// spread shares tasks out over the backend's threads where it lends them.
+func (r *policyRun) spread(n int, fn func(worker, i int)) {
+	if r.pool == nil {
+		for i := range n {
+			fn(0, i)
+		}
+		return
+	}
+	r.pool.Run(n, fn)
+}
+
+// headChoice is an instance of the policy that decides for one KV head, and what it is shown.
+type headChoice struct {
+	selector policy.Selector
+	layer    policy.Layer
+	reader   kvReader
+	picks    policy.Picks
+}
+
+// selectByHead asks a separate instance for each KV head, at the same time (policy.HeadSelector).
+func (r *policyRun) selectByHead(s *Session, st *layerState, views []attention.View, l *policy.Layer) {
+	width := r.m.Group() * r.m.KeyDim
+	for g := range r.byHead {
+		c := &r.byHead[g]
+		c.layer = *l
+		c.reader.views = views[g : g+1]
+		c.layer.KV, c.layer.Scores = &c.reader, &st.scorer.heads[g]
+		c.layer.Heads, c.layer.KVHeads, c.layer.Pos = r.m.Group(), 1, l.Pos[g:g+1]
+		c.layer.Queries, c.layer.Rows = l.Queries[g*width:(g+1)*width], 1
+		c.picks.Reset(1)
+	}
+	r.spread(len(r.byHead), r.selectHead)
+	r.picks.All = true
+	for g := range r.byHead {
+		r.picks.All = r.picks.All && r.byHead[g].picks.All
+	}
+	for g := range r.byHead {
+		p := &r.byHead[g].picks
+		r.picks.Share = append(r.picks.Share, p.Share...)
+		if p.All && !r.picks.All {
+			for i := range s.seq.Tokens(l.Index, g) {
+				r.picks.Heads[g] = append(r.picks.Heads[g], int32(i))
+			}
+			continue
+		}
+		r.picks.Heads[g] = append(r.picks.Heads[g], p.Heads[0]...)
+	}
+}
+
+func (r *policyRun) selectOne(_, g int) {
+	c := &r.byHead[g]
+	c.selector.Select(&c.layer, &c.picks)
 }
 
 // guessed is the query that a policy scores with when it is not this step's own.
@@ -134,25 +209,22 @@ func (r *policyRun) mixMean(layer int, out []float32) {
 	st.share = st.share[:0]
 }
 
-// addValues brings the running sums of values in line with the cache.
-func (r *policyRun) addValues(st *layerState, views []attention.View) {
-	dv := r.m.ValDim
-	if st.valueSum == nil {
-		st.valueSum, st.valueTokens = make([]float32, r.m.KVHeads*dv), make([]int, r.m.KVHeads)
+// addValues brings a head's running sum of values in line with the cache.
+func (st *layerState) addValues(g int, v *attention.View, dv int) {
+	n := st.scorer.heads[g].view.Tokens()
+	sum := st.valueSum[g*dv : (g+1)*dv]
+	if n < st.valueTokens[g] {
+		st.valueTokens[g] = 0
+		clear(sum)
 	}
-	row := make([]float32, dv)
-	for g := range views {
-		v, n := &views[g], views[g].Tokens()
-		if n < st.valueTokens[g] {
-			st.valueTokens[g] = 0
-			clear(st.valueSum[g*dv : (g+1)*dv])
+	h := &st.scorer.heads[g]
+	h.keys = sized(h.keys, max(cap(h.keys), dv))
+	row := h.keys[:dv]
+	for i := st.valueTokens[g]; i < n; i++ {
+		h.reader.Values(v, i, i+1, row)
+		for d, x := range row {
+			sum[d] += x
 		}
-		for i := st.valueTokens[g]; i < n; i++ {
-			kvpage.ReadV(v.Layout, v.Pages[i/v.Layout.Tokens].Data, i%v.Layout.Tokens, row)
-			for d, x := range row {
-				st.valueSum[g*dv+d] += x
-			}
-		}
-		st.valueTokens[g] = n
 	}
+	st.valueTokens[g] = n
 }

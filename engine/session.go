@@ -20,7 +20,7 @@ type Session struct {
 
 // NewSession returns an empty session under the engine's policy. Close it.
 func (e *Engine) NewSession() (*Session, error) {
-	run, err := newPolicyRun(e.m, e.spec, e.kvBytesPerToken(), e.decomposition)
+	run, err := newPolicyRun(e.m, e.spec, e.kvBytesPerToken(), e.decomposition, e.pool)
 	if err != nil {
 		return nil, err
 	}

@@ -94,6 +94,7 @@ type BlockBounds struct {
 	low      *Sketch
 	high     *Sketch
 	lo, hi   []float32 // of the block in progress
+	out      []float32
 	tokens   int
 	posQ     []float32
 	products []float32
@@ -101,7 +102,8 @@ type BlockBounds struct {
 
 // NewBlockBounds returns bounds of blocks of that many tokens, for keys of dim numbers.
 func NewBlockBounds(block, dim int) *BlockBounds {
-	return &BlockBounds{Block: block, low: NewSketch(kvpage.F16, dim), high: NewSketch(kvpage.F16, dim), lo: make([]float32, dim), hi: make([]float32, dim)}
+	return &BlockBounds{Block: block, low: NewSketch(kvpage.F16, dim), high: NewSketch(kvpage.F16, dim),
+		lo: make([]float32, dim), hi: make([]float32, dim), out: make([]float32, dim)}
 }
 
 // Bytes is the memory the bounds hold.
@@ -114,19 +116,36 @@ func (b *BlockBounds) Reset() {
 	b.high.Reset()
 }
 
-// Add takes the next token's key.
-func (b *BlockBounds) Add(key []float32) {
-	if b.tokens%b.Block == 0 {
-		copy(b.lo, key)
-		copy(b.hi, key)
+// Add takes the keys of the next n tokens: column j of keys [dim][stride] is a token.
+func (b *BlockBounds) Add(keys []float32, stride, n int) {
+	for j := 0; j < n; {
+		m := min(n-j, b.Block-b.tokens%b.Block)
+		fresh := b.tokens%b.Block == 0
+		for d := range b.lo {
+			row := keys[d*stride+j:][:m]
+			if fresh {
+				b.lo[d], b.hi[d] = row[0], row[0]
+			}
+			lo, hi := b.lo[d], b.hi[d]
+			for _, x := range row {
+				lo, hi = min(lo, x), max(hi, x)
+			}
+			b.lo[d], b.hi[d] = lo, hi
+		}
+		i := b.tokens / b.Block
+		b.low.Put(i, b.outward(b.lo, -1))
+		b.high.Put(i, b.outward(b.hi, 1))
+		b.tokens += m
+		j += m
 	}
-	for d, x := range key {
-		b.lo[d], b.hi[d] = outward(min(b.lo[d], x), -1), outward(max(b.hi[d], x), 1)
+}
+
+// outward rounds a row to half precision away from the inside.
+func (b *BlockBounds) outward(x []float32, sign int) []float32 {
+	for d, v := range x {
+		b.out[d] = outward(v, sign)
 	}
-	i := b.tokens / b.Block
-	b.low.Put(i, b.lo)
-	b.high.Put(i, b.hi)
-	b.tokens++
+	return b.out
 }
 
 // Blocks is the number of blocks, the last possibly not full.

@@ -48,6 +48,9 @@ type QueryGuesser interface {
 	GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error)
 }
 
+// PoolLender is the optional capability of lending the backend's threads to whoever works between its calls.
+type PoolLender interface{ Pool() *kernels.Pool }
+
 // BackendOptions are what every backend is built with.
 type BackendOptions struct {
 	Threads int // worker threads, at least 1

@@ -39,6 +39,9 @@ func newNative(m *Model, o BackendOptions) (Backend, error) {
 
 func (b *native) Name() string { return "native" }
 
+// Pool implements PoolLender.
+func (b *native) Pool() *kernels.Pool { return b.pool }
+
 func (b *native) Close() error {
 	b.pool.Close()
 	return nil

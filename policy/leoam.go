@@ -46,6 +46,9 @@ func (p *leoam) Needs() Needs {
 	return Needs{Sketch: Sketch{Kind: SketchBounds, Blocks: []int{p.fine, p.coarse}}}
 }
 
+// SelectsByHead implements HeadSelector.
+func (p *leoam) SelectsByHead() {}
+
 // Select walks the two levels of each KV head.
 func (p *leoam) Select(l *Layer, read *Picks) {
 	target, ok := p.start(l, read)

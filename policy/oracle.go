@@ -15,6 +15,9 @@ func init() {
 
 func (p *oracle) Needs() Needs { return Needs{Sketch: Sketch{Kind: SketchExact}} }
 
+// SelectsByHead implements HeadSelector.
+func (p *oracle) SelectsByHead() {}
+
 // Select ranks by exact scores.
 func (p *oracle) Select(l *Layer, read *Picks) {
 	target, ok := p.start(l, read)

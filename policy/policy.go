@@ -228,6 +228,13 @@ type Selector interface {
 	Select(l *Layer, read *Picks)
 }
 
+// HeadSelector is a Selector that decides each KV head by itself: what it picks in one depends on nothing of the others.
+// The engine may ask a separate instance for each KV head, at the same time; each then sees a layer of one KV head.
+type HeadSelector interface {
+	Selector
+	SelectsByHead()
+}
+
 // TokenScoring is a Selector whose scores can be computed where the keys lie: one score a token and layer, from a query
 // that is broadcast, merged in any order.
 type TokenScoring interface {

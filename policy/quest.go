@@ -29,6 +29,9 @@ func (p *quest) Needs() Needs {
 	return Needs{Sketch: Sketch{Kind: SketchBounds, Blocks: []int{p.page}}}
 }
 
+// SelectsByHead implements HeadSelector.
+func (p *quest) SelectsByHead() {}
+
 // Select ranks pages by their bounds.
 func (p *quest) Select(l *Layer, read *Picks) {
 	target, ok := p.start(l, read)

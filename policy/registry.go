@@ -236,6 +236,12 @@ func (s *Spec) Needs() Needs {
 	return set.Needs()
 }
 
+// Lossless reports whether nothing of the specification changes what attention sees: `full`.
+func (s *Spec) Lossless() bool {
+	set, err := s.build(nil)
+	return err == nil && set.Lossless()
+}
+
 func (s *Spec) build(m *Model) (*Set, error) {
 	set := &Set{text: s.String()}
 	for _, t := range s.terms {

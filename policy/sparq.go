@@ -48,6 +48,9 @@ func (p *sparQ) Needs() Needs {
 	return Needs{Sketch: Sketch{Kind: SketchDims}, ValueMean: p.mean}
 }
 
+// SelectsByHead implements HeadSelector.
+func (p *sparQ) SelectsByHead() {}
+
 // Select follows the steps above for each KV head.
 func (p *sparQ) Select(l *Layer, read *Picks) {
 	read.Reset(l.KVHeads)

@@ -21,6 +21,9 @@ func init() {
 
 func (p *topK) Needs() Needs { return Needs{Sketch: Sketch{Kind: p.sketch, Scale: ScaleToken}} }
 
+// SelectsByHead implements HeadSelector.
+func (p *topK) SelectsByHead() {}
+
 // Select ranks by the sketch's scores.
 func (p *topK) Select(l *Layer, read *Picks) {
 	target, ok := p.start(l, read)

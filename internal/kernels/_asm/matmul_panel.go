@@ -63,7 +63,7 @@ func (s *simd) panel(elem string, T int) {
 			VPSLLD(U8(16), r, r)
 		}
 	}
-	if s.zmm || T == 1 && elem != "F32" {
+	if T == 1 && elem != "F32" || T == 1 && s.zmm {
 		PREFETCHT0(Mem{Base: panel, Disp: prefetchAhead})
 	}
 	for t := range T {

@@ -28,7 +28,7 @@ column:
 	RET
 
 // func PanelF32x2(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelF32x2(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -40,7 +40,6 @@ TEXT ·PanelF32x2(SB), NOSPLIT, $0-40
 
 column:
 	VMOVUPS          (CX), Z2
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z2, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
 	ADDQ             $0x00000040, CX
@@ -55,7 +54,7 @@ column:
 	RET
 
 // func PanelF32x4(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelF32x4(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -70,7 +69,6 @@ TEXT ·PanelF32x4(SB), NOSPLIT, $0-40
 
 column:
 	VMOVUPS          (CX), Z4
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
@@ -91,7 +89,7 @@ column:
 	RET
 
 // func PanelF32x8(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelF32x8(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -111,7 +109,6 @@ TEXT ·PanelF32x8(SB), NOSPLIT, $0-40
 
 column:
 	VMOVUPS          (CX), Z8
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z8, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z8, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z8, Z2
@@ -168,7 +165,7 @@ column:
 	RET
 
 // func PanelF16x2(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelF16x2(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -180,7 +177,6 @@ TEXT ·PanelF16x2(SB), NOSPLIT, $0-40
 
 column:
 	VCVTPH2PS        (CX), Z2
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z2, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
 	ADDQ             $0x00000020, CX
@@ -195,7 +191,7 @@ column:
 	RET
 
 // func PanelF16x4(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelF16x4(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -210,7 +206,6 @@ TEXT ·PanelF16x4(SB), NOSPLIT, $0-40
 
 column:
 	VCVTPH2PS        (CX), Z4
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
@@ -231,7 +226,7 @@ column:
 	RET
 
 // func PanelF16x8(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelF16x8(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -251,7 +246,6 @@ TEXT ·PanelF16x8(SB), NOSPLIT, $0-40
 
 column:
 	VCVTPH2PS        (CX), Z8
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z8, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z8, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z8, Z2
@@ -309,7 +303,7 @@ column:
 	RET
 
 // func PanelBF16x2(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelBF16x2(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -322,7 +316,6 @@ TEXT ·PanelBF16x2(SB), NOSPLIT, $0-40
 column:
 	VPMOVZXWD        (CX), Z2
 	VPSLLD           $0x10, Z2, Z2
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z2, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
 	ADDQ             $0x00000020, CX
@@ -337,7 +330,7 @@ column:
 	RET
 
 // func PanelBF16x4(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelBF16x4(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -353,7 +346,6 @@ TEXT ·PanelBF16x4(SB), NOSPLIT, $0-40
 column:
 	VPMOVZXWD        (CX), Z4
 	VPSLLD           $0x10, Z4, Z4
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
@@ -374,7 +366,7 @@ column:
 	RET
 
 // func PanelBF16x8(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·PanelBF16x8(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -395,7 +387,6 @@ TEXT ·PanelBF16x8(SB), NOSPLIT, $0-40
 column:
 	VPMOVZXWD        (CX), Z8
 	VPSLLD           $0x10, Z8, Z8
-	PREFETCHT0       2048(CX)
 	VFMADD231PS.BCST (DX), Z8, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z8, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z8, Z2

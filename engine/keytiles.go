@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"terrace/attention"
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+)
+
+// tileList lists the key tiles of a view, so that exact products with them (all dimensions or some) are one call of the
+// kernel that attention uses. It follows the cache as it grows: only the last tiles are looked at again.
+type tileList struct {
+	parts [2]tilePart // pages, and the full-precision window behind them
+	rows  []byte      // the wanted rows of every tile, gathered
+	short [][]byte    // the same as tiles
+}
+
+// tilePart is the part of one layout.
+type tilePart struct {
+	elem   kvpage.Elem
+	size   int // bytes of a tile
+	tokens int
+	tiles  [][]byte
+	masks  []uint16
+}
+
+// refresh brings the lists in line with a view; anew forgets what was listed.
+func (t *tileList) refresh(v *attention.View, anew bool) {
+	t.parts[0].refresh(v.Layout, v.Pages, anew || len(v.Recent) > 0)
+	t.parts[1].refresh(v.RecentLayout, v.Recent, true)
+}
+
+func (p *tilePart) refresh(l kvpage.Layout, pages []attention.Page, anew bool) {
+	from := 0
+	if !anew && len(p.tiles) > 0 {
+		from = (len(p.tiles) - 1) / l.Tiles() // a shared last page may have been replaced by a copy since
+	}
+	p.elem, p.tokens = l.K, 0
+	p.tiles, p.masks = p.tiles[:min(len(p.tiles), from*l.Tiles())], p.masks[:min(len(p.masks), from*l.Tiles())]
+	if len(pages) == 0 {
+		return
+	}
+	p.size, p.tokens = l.KTileBytes(), (len(pages)-1)*l.Tokens+pages[len(pages)-1].N
+	for i := from; i < len(pages); i++ {
+		for at := 0; at < pages[i].N; at += kvpage.Tile {
+			p.tiles = append(p.tiles, l.KTile(pages[i].Data, at/kvpage.Tile))
+			p.masks = append(p.masks, uint16(1<<min(kvpage.Tile, pages[i].N-at)-1))
+		}
+	}
+}
+
+// multiply writes q·k to dst [rows][n] for all n tokens, q [rows, dim]; scratch is returned grown.
+func (t *tileList) multiply(scratch, dst, q []float32, rows, dim, n int) []float32 {
+	at := 0
+	for i := range t.parts {
+		p := &t.parts[i]
+		scratch = products(scratch, dst, q, rows, dim, n, at, p, p.tiles)
+		at += p.tokens
+	}
+	return scratch
+}
+
+// multiplyRows is multiply with some of the dim dimensions only; q is [rows, few], few a multiple of 16 not below their
+// number, the rest zero.
+func (t *tileList) multiplyRows(scratch, dst, q []float32, rows int, dims []int32, few, dim, n int) []float32 {
+	at := 0
+	for i := range t.parts {
+		p := &t.parts[i]
+		scratch = products(scratch, dst, q, rows, few, n, at, p, t.gather(p, dims, few, dim))
+		at += p.tokens
+	}
+	return scratch
+}
+
+// gather copies the wanted rows of every tile of a part to tiles of few dimensions.
+func (t *tileList) gather(p *tilePart, dims []int32, few, dim int) [][]byte {
+	size := kernels.KVElem(p.elem).KeyTileBytes(few)
+	if need := size * len(p.tiles); cap(t.rows) < need {
+		t.rows = make([]byte, need+need/4)
+	}
+	t.short = t.short[:0]
+	row, scales := kvpage.Tile*p.elem.Bits()/8, 0
+	if p.elem.Quantised() {
+		scales = (kernels.KVElem(p.elem).KeyTileBytes(1) - row) / 2 // numbers of two bytes a dimension
+	}
+	for i, tile := range p.tiles {
+		out := t.rows[i*size : (i+1)*size : (i+1)*size]
+		for j := range few {
+			d := int(dims[min(j, len(dims)-1)]) // the query is zero past the last
+			for s := range scales {
+				copy(out[2*(s*few+j):][:2], tile[2*(s*dim+d):])
+			}
+			copy(out[2*scales*few+j*row:][:row], tile[2*scales*dim+d*row:])
+		}
+		t.short = append(t.short, out)
+	}
+	return t.short
+}
+
+// products multiplies q [rows, dim] with the tiles of a part whose first token is number at of n.
+func products(scratch, dst, q []float32, rows, dim, n, at int, p *tilePart, tiles [][]byte) []float32 {
+	width := len(tiles) * kvpage.Tile
+	if width == 0 {
+		return scratch
+	}
+	scratch = sized(scratch, kernels.GroupHeads*(width+dim))
+	for h := 0; h < rows; h += kernels.GroupHeads {
+		m := min(kernels.GroupHeads, rows-h)
+		out, turned := scratch[:m*width], scratch[m*width:m*(width+dim)]
+		kernels.PackQuery(turned, q[h*dim:(h+m)*dim], m, dim, 1)
+		kernels.ScoreTiles(kernels.KVElem(p.elem), out, turned, tiles, p.masks, m, dim)
+		for i := range m {
+			copy(dst[(h+i)*n+at:][:p.tokens], out[i*width:])
+		}
+	}
+	return scratch
+}

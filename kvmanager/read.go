@@ -1,0 +1,99 @@
+package kvmanager
+
+import (
+	"terrace/attention"
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+)
+
+// panelTokens is how many keys are widened at a time.
+const panelTokens = kernels.PanelCols
+
+// Reader reads cached keys and values as float32 in bulk. The zero value is ready; it keeps its scratch, so each goroutine
+// needs its own.
+type Reader struct {
+	panel []float32 // [dim][64]: keys as their tiles lie
+	wide  []byte    // a quantised tile as float32
+}
+
+// side is the part of a view that a token lies in.
+func side(v *attention.View, i int) (layout kvpage.Layout, pages []attention.Page, at int) {
+	main := 0
+	if n := len(v.Pages); n > 0 {
+		main = (n-1)*v.Layout.Tokens + v.Pages[n-1].N
+	}
+	if i < main {
+		return v.Layout, v.Pages, i
+	}
+	return v.RecentLayout, v.Recent, i - main
+}
+
+// Panel widens the keys of the tokens from (a multiple of 16 within its part of the view) on, up to 64 and not past to, as
+// [dim][64] with a token in each column; it returns the panel, which holds until the next call, and the number of tokens.
+func (r *Reader) Panel(v *attention.View, from, to int) (panel []float32, n int) {
+	l, pages, at := side(v, from)
+	if need := l.KeyDim * panelTokens; cap(r.panel) < need {
+		r.panel = make([]float32, need)
+	}
+	panel = r.panel[:l.KeyDim*panelTokens]
+	for n < panelTokens && from+n < to {
+		page := (at + n) / l.Tokens
+		if page >= len(pages) {
+			break // the rest lies in the other part
+		}
+		p, in := &pages[page], (at+n)%l.Tokens
+		if in >= p.N {
+			break
+		}
+		r.widen(l, panel[n:], l.KTile(p.Data, in/kvpage.Tile))
+		n += min(kvpage.Tile, p.N-in, to-from-n)
+		if n%kvpage.Tile != 0 {
+			break
+		}
+	}
+	return panel, n
+}
+
+// widen copies a tile to 16 columns of a panel.
+func (r *Reader) widen(l kvpage.Layout, dst []float32, tile []byte) {
+	if !l.K.Quantised() {
+		kernels.PackKeys(kernels.KVElem(l.K), dst, tile, l.KeyDim)
+		return
+	}
+	if need := 4 * l.KeyDim * kvpage.Tile; cap(r.wide) < need {
+		r.wide = make([]byte, need)
+	}
+	wide := r.wide[:4*l.KeyDim*kvpage.Tile]
+	kernels.ExpandKeys(kernels.KVElem(l.K), wide, tile, l.KeyDim)
+	kernels.PackKeys(kernels.KVF32, dst, wide, l.KeyDim)
+}
+
+// Keys fills dst [to-from, KeyDim] with the keys of the tokens from..to-1 of a view.
+func (r *Reader) Keys(v *attention.View, from, to int, dst []float32) {
+	dim := max(v.Layout.KeyDim, v.RecentLayout.KeyDim)
+	for i := from; i < to; {
+		l, pages, at := side(v, i)
+		if at%kvpage.Tile != 0 || to-i < kvpage.Tile {
+			kvpage.ReadK(l, pages[at/l.Tokens].Data, at%l.Tokens, dst[(i-from)*dim:(i-from+1)*dim])
+			i++
+			continue
+		}
+		panel, n := r.Panel(v, i, to)
+		rows := dst[(i-from)*dim:]
+		for d := range dim {
+			for j, x := range panel[d*panelTokens:][:n] {
+				rows[j*dim+d] = x
+			}
+		}
+		i += n
+	}
+}
+
+// Values fills dst [to-from, ValueDim] with the values of the tokens from..to-1 of a view.
+func (r *Reader) Values(v *attention.View, from, to int, dst []float32) {
+	dim := max(v.Layout.ValueDim, v.RecentLayout.ValueDim)
+	for i := from; i < to; i++ {
+		l, pages, at := side(v, i)
+		kvpage.ReadV(l, pages[at/l.Tokens].Data, at%l.Tokens, dst[(i-from)*dim:(i-from+1)*dim])
+	}
+}

@@ -41,8 +41,6 @@ type sparseHead struct {
 	columns   []uint64 // bit of each position
 	last      int32    // largest distance
 	gathered  View     // the columns' keys and values, bit for bit
-	data      []byte
-	pos       []int32
 }
 
 func bit(b []uint64, i int32) bool { return i >= 0 && int(i) < 64*len(b) && b[i/64]>>(i%64)&1 != 0 }

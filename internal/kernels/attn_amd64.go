@@ -7,7 +7,6 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 
-	"terrace/internal/kernels/amd64/amx"
 	"terrace/internal/kernels/amd64/avx2"
 	"terrace/internal/kernels/amd64/avx512"
 	"terrace/internal/kernels/ref"
@@ -96,79 +95,87 @@ var attnAVX2 = attnASM{
 
 // ops adapts the assembly to slices and falls back to plain Go for shapes that it has no text for.
 func (a attnASM) ops() attnOps {
-	return attnOps{
-		score: func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
-			f := a.score[e][heads-1]
-			if f == nil && dim%4 == 0 {
-				a.scoreExpanded(e, s, q, keys, masks, heads, dim)
-				return
-			}
-			if f == nil || dim%4 != 0 || e.Quantised() && dim%16 != 0 {
-				ref.Score(e, s, q, keys, masks, heads, dim)
-				return
-			}
-			if e.Quantised() {
-				scratch := queries.Get().(*[]float32)
-				defer queries.Put(scratch)
-				q = turn(scratch, q, heads, dim)
-			}
-			f(s, q, keys, masks, dim, ahead(e.KeyTileBytes(dim)))
-		},
-		weigh: func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
-			f := a.weigh[e][heads-1]
-			if f == nil && dim%32 == 0 {
-				a.weighExpanded(e, out, p, values, masks, heads, dim)
-				return
-			}
-			if f == nil || dim%16 != 0 || e == KVI4 && dim%32 != 0 {
-				ref.Weigh(e, out, p, values, masks, heads, dim)
-				return
-			}
-			f(out, p, values, masks, dim, ahead(TileTokens*e.ValueRowBytes(dim)))
-		},
-		expandKeys: func(e KVElem, dst, keys []byte, dim int) {
-			f := a.expandKeys[e&1] // KVI8, KVI4 = 3, 4
-			if f == nil || dim%4 != 0 {
-				ref.ExpandKeys(e, dst, keys, dim)
-				return
-			}
-			f(&dst[0], &keys[0], dim)
-		},
-		expandValues: func(e KVElem, dst, values []byte, dim int) {
-			f := a.expandValues[e&1]
-			if f == nil || dim%32 != 0 {
-				ref.ExpandValues(e, dst, values, dim)
-				return
-			}
-			f(&dst[0], &values[0], dim)
-		},
-		expSum: func(x []float32, m float32) float32 {
-			whole := len(x) &^ 15
-			sum := a.expSum(x[:whole], m)
-			if whole == len(x) {
-				return sum
-			}
-			return sum + ref.ExpSum(x[whole:], m)
-		},
-		packKeys: func(e KVElem, dst []float32, keys []byte, dim int) {
-			a.packKeys[e](&dst[0], &keys[0], dim)
-		},
-		packValues: func(e KVElem, dst []float32, values []byte, dim, panelLen int) {
-			if dim%16 != 0 {
-				ref.PackValues(e, dst, values, dim, panelLen)
-				return
-			}
-			a.packValues[e](&dst[0], &values[0], dim, 4*panelLen)
-		},
-		gemm: func(c []float32, cStride int, x []float32, xStride int, b []float32, k, rows int, scale []float32) {
-			a.gemm(&c[0], 4*cStride, &x[0], 4*xStride, &b[0], k, rows, first(scale))
-		},
-		softmaxBlock: func(exact bool, s, m, l, corr []float32) {
-			a.softmax[index(exact)](&s[0], len(m), &m[0], &l[0], &corr[0])
-		},
-		columnSums: func(exact bool, s, m, sums []float32) {
-			a.columnSums[index(exact)](&s[0], len(m), &m[0], &sums[0])
-		},
+	o := plainAttn
+	a.decode(&o)
+	a.block(&o)
+	return o
+}
+
+func (a *attnASM) decode(o *attnOps) {
+	o.score = func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
+		f := a.score[e][heads-1]
+		if f == nil && dim%4 == 0 {
+			a.scoreExpanded(e, s, q, keys, masks, heads, dim)
+			return
+		}
+		if f == nil || dim%4 != 0 || e.Quantised() && dim%16 != 0 {
+			ref.Score(e, s, q, keys, masks, heads, dim)
+			return
+		}
+		if e.Quantised() {
+			scratch := queries.Get().(*[]float32)
+			defer queries.Put(scratch)
+			q = turn(scratch, q, heads, dim)
+		}
+		f(s, q, keys, masks, dim, ahead(e.KeyTileBytes(dim)))
+	}
+	o.weigh = func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
+		f := a.weigh[e][heads-1]
+		if f == nil && dim%32 == 0 {
+			a.weighExpanded(e, out, p, values, masks, heads, dim)
+			return
+		}
+		if f == nil || dim%16 != 0 || e == KVI4 && dim%32 != 0 {
+			ref.Weigh(e, out, p, values, masks, heads, dim)
+			return
+		}
+		f(out, p, values, masks, dim, ahead(TileTokens*e.ValueRowBytes(dim)))
+	}
+	o.expandKeys = func(e KVElem, dst, keys []byte, dim int) {
+		f := a.expandKeys[e&1] // KVI8, KVI4 = 3, 4
+		if f == nil || dim%4 != 0 {
+			ref.ExpandKeys(e, dst, keys, dim)
+			return
+		}
+		f(&dst[0], &keys[0], dim)
+	}
+	o.expandValues = func(e KVElem, dst, values []byte, dim int) {
+		f := a.expandValues[e&1]
+		if f == nil || dim%32 != 0 {
+			ref.ExpandValues(e, dst, values, dim)
+			return
+		}
+		f(&dst[0], &values[0], dim)
+	}
+}
+
+func (a *attnASM) block(o *attnOps) {
+	o.expSum = func(x []float32, m float32) float32 {
+		whole := len(x) &^ 15
+		sum := a.expSum(x[:whole], m)
+		if whole == len(x) {
+			return sum
+		}
+		return sum + ref.ExpSum(x[whole:], m)
+	}
+	o.packKeys = func(e KVElem, dst []float32, keys []byte, dim int) {
+		a.packKeys[e](&dst[0], &keys[0], dim)
+	}
+	o.packValues = func(e KVElem, dst []float32, values []byte, dim, panelLen int) {
+		if dim%16 != 0 {
+			ref.PackValues(e, dst, values, dim, panelLen)
+			return
+		}
+		a.packValues[e](&dst[0], &values[0], dim, 4*panelLen)
+	}
+	o.gemm = func(c []float32, cStride int, x []float32, xStride int, b []float32, k, rows int, scale []float32) {
+		a.gemm(&c[0], 4*cStride, &x[0], 4*xStride, &b[0], k, rows, first(scale))
+	}
+	o.softmaxBlock = func(exact bool, s, m, l, corr []float32) {
+		a.softmax[index(exact)](&s[0], len(m), &m[0], &l[0], &corr[0])
+	}
+	o.columnSums = func(exact bool, s, m, sums []float32) {
+		a.columnSums[index(exact)](&s[0], len(m), &m[0], &sums[0])
 	}
 }
 
@@ -251,49 +258,4 @@ func first(x []float32) *float32 {
 		return nil
 	}
 	return &x[0]
-}
-
-var (
-	packKeysBF16   = [3]func(*uint16, *byte, int){avx512.PackKeysBF16FromF32, avx512.PackKeysBF16FromF16, avx512.PackKeysBF16FromBF16}
-	packValuesBF16 = [3]func(*uint16, *byte, int, int){avx512.PackValuesBF16FromF32, avx512.PackValuesBF16FromF16, avx512.PackValuesBF16FromBF16}
-)
-
-var bf16AVX512 = bf16Ops{
-	rowBlock: 1,
-	packKeys: func(e KVElem, dst []uint16, keys []byte, dim int) {
-		packKeysBF16[e](&dst[0], &keys[0], dim)
-	},
-	packValues: func(e KVElem, dst []uint16, values []byte, dim, panelLen int) {
-		packValuesBF16[e](&dst[0], &values[0], dim, 2*panelLen)
-	},
-	packRows: func(dst []uint16, src []float32, scale float32) {
-		if len(src) > 0 {
-			avx512.PackRowsBF16(&dst[0], &src[0], len(src), scale)
-		}
-	},
-	gemm: func(c []float32, cStride int, a []uint16, aStride int, b []uint16, k, rows int, scale []float32) {
-		avx512.GemmBF16(&c[0], 4*cStride, &a[0], 2*aStride, &b[0], k/2, rows, first(scale))
-	},
-	softmaxBlock: func(s []float32, p []uint16, m, l, corr []float32) {
-		avx512.SoftmaxBlockBF16(&s[0], &p[0], len(m), &m[0], &l[0], &corr[0])
-	},
-}
-
-// bf16AMX multiplies on tiles where k fills whole ones.
-var bf16AMX = tiledBF16(func(c *float32, cBytes int, a *uint16, aBytes int, b *uint16, steps, rows int, scale *float32) {
-	amx.GemmTiles(&tileConfig[0], c, cBytes, a, aBytes, b, steps, rows, scale)
-})
-
-// tiledBF16 is bf16AVX512 with another product for k a multiple of 32.
-func tiledBF16(tiles func(c *float32, cBytes int, a *uint16, aBytes int, b *uint16, steps, rows int, scale *float32)) bf16Ops {
-	o := bf16AVX512
-	o.rowBlock = groupRows
-	o.gemm = func(c []float32, cStride int, a []uint16, aStride int, b []uint16, k, rows int, scale []float32) {
-		if k%recordCols != 0 {
-			bf16AVX512.gemm(c, cStride, a, aStride, b, k, rows, scale)
-			return
-		}
-		tiles(&c[0], 4*cStride, &a[0], 2*aStride, &b[0], k/recordCols, rows, first(scale))
-	}
-	return o
 }

@@ -17,5 +17,15 @@
 //  2. Pages that no query of the call can see are not touched, their positions apart.
 //  3. No memory of a page's unused slots, whatever it holds, has an effect.
 //
+// Budget, SmolLM2-135M (30 layers, 9/3 heads of 64) at 8,000 tokens, float16 pages: a decode step reads 184 MB of K and V
+// once (all heads of a group share each load) and multiplies 2·2·9·64·8000·30 = 0.55 GFLOP, so it is bound by memory;
+// prefill of all 8,000 multiplies 2.2 TFLOP and 8.6e9 exponentials, so it is bound by the product kernels: 6-row register
+// tiles of float32 (AVX2, AVX-512), bf16 pairs (AVX512_BF16, twice the rate of float32 on Zen 4) or AMX tiles. Column sums
+// of weights cost a second q·k: about half of the first pass for the rows that count.
+//
+// Accuracy: Exact is within 4e-6 and Decode within 5e-6 of the largest output of a row (float32 sums); Prefill with bf16
+// within 2e-2 on random data, and no farther from the float32 reference than without it in the mean KL of the golden
+// prompts (SmolLM2 0.0024 with, 0.0034 without; Gemma 0.0025 and 0.0031; int8 activations dominate).
+//
 // Concurrency: a Workspace serves one Attend at a time; pages may be read by many.
 package attention

@@ -53,8 +53,7 @@ func (s *slabs) grow() error {
 	if err != nil {
 		return fmt.Errorf("kvmanager: no memory for %d bytes of KV: %w", size, err)
 	}
-	// Huge pages would keep freed 4 KiB pages resident.
-	_ = unix.Madvise(data, unix.MADV_NOHUGEPAGE)
+	adviseSmallPages(data)
 	b := &slab{data: data, pos: make([]int32, s.perSlab*s.tokens), refs: make([]int32, s.perSlab)}
 	s.all = append(s.all, b)
 	at := int32(len(s.all) - 1)

@@ -16,7 +16,7 @@ TEXT ·PanelF32x1(SB), NOSPLIT, $0-40
 
 column:
 	VMOVUPS          (CX), Z1
-	PREFETCHT0       2048(CX)
+	PREFETCHT0       4096(CX)
 	VFMADD231PS.BCST (DX), Z1, Z0
 	ADDQ             $0x00000040, CX
 	ADDQ             $0x04, DX
@@ -153,7 +153,7 @@ TEXT ·PanelF16x1(SB), NOSPLIT, $0-40
 
 column:
 	VCVTPH2PS        (CX), Z1
-	PREFETCHT0       2048(CX)
+	PREFETCHT0       4096(CX)
 	VFMADD231PS.BCST (DX), Z1, Z0
 	ADDQ             $0x00000020, CX
 	ADDQ             $0x04, DX
@@ -291,7 +291,7 @@ TEXT ·PanelBF16x1(SB), NOSPLIT, $0-40
 column:
 	VPMOVZXWD        (CX), Z1
 	VPSLLD           $0x10, Z1, Z1
-	PREFETCHT0       2048(CX)
+	PREFETCHT0       4096(CX)
 	VFMADD231PS.BCST (DX), Z1, Z0
 	ADDQ             $0x00000020, CX
 	ADDQ             $0x04, DX

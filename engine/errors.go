@@ -1,6 +1,9 @@
 package engine
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrContext is returned when a prompt, or prompt and generation together, do not fit the context; the message has both
@@ -15,3 +18,16 @@ var (
 	// ErrInternal wraps a panic that a request caused: a bug; the request fails, the process goes on.
 	ErrInternal = errors.New("internal error")
 )
+
+// Crash is a panic that a request caused: a bug. It wraps ErrInternal and keeps the stack for who debugs it.
+type Crash struct {
+	Value any
+	Stack []byte
+}
+
+func (c *Crash) Error() string {
+	return fmt.Sprintf("engine: %v: %v (a bug, please report it)", ErrInternal, c.Value)
+}
+
+// Unwrap makes a Crash match ErrInternal.
+func (c *Crash) Unwrap() error { return ErrInternal }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"runtime/debug"
 
 	"gorgonia.org/tensor"
@@ -9,6 +8,7 @@ import (
 	"terrace/attention"
 	"terrace/internal/kernels"
 	"terrace/model"
+	"terrace/weights"
 )
 
 // seqScratch is the reused list of what each session attends to.
@@ -36,13 +36,23 @@ type passKind struct {
 }
 
 // forward runs the pass: the rows are those of one session (a prefill chunk) or one row a session (decode). It returns
-// logits [want, V]. A panic below becomes an error: the request fails and the process goes on.
+// logits [want, V]. A panic below becomes an error, and so does a fault in a model file that was cut while in use
+// (weights.ErrFileChanged): the request fails and the process goes on.
 func (e *Engine) forward(sessions []*Session, kind passKind) (logits []float32, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("engine: %v: %w\n%s", r, ErrInternal, debug.Stack())
+			err = &Crash{Value: r, Stack: debug.Stack()}
 		}
 	}()
+	err = weights.Guard(func() (err error) {
+		logits, err = e.forwardRows(sessions, kind)
+		return err
+	})
+	return logits, err
+}
+
+// forwardRows is forward without its safety net.
+func (e *Engine) forwardRows(sessions []*Session, kind passKind) ([]float32, error) {
 	hidden, err := e.backend.Embed(&e.pass, e.ids)
 	if err != nil {
 		return nil, err

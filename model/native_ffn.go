@@ -30,7 +30,7 @@ func (b *native) dense(ph kernels.Phase, gate, up, down *Linear, out, in []float
 	}
 	t := &b.rows
 	t.act, t.dst, t.gate, t.up, t.rows, t.width = b.m.Act, u, g, u, n, width
-	b.pool.Run((n+rowsPerTask-1)/rowsPerTask, t.activationRows)
+	b.pool.Run(t.tasks(n), t.activationRows)
 	return b.matmul(ph, u, n, product{down, out})
 }
 

@@ -76,6 +76,7 @@ type rowTask struct {
 	rows, width     int
 	eps             float32
 	kind            NormKind
+	perTask         int
 	normRows        func(worker, i int)
 
 	tables         []*ropeTable // one a row
@@ -91,12 +92,19 @@ type rowTask struct {
 	activationRows func(worker, i int)
 }
 
-// rowsPerTask keeps a task large enough that handing it over costs little.
-const rowsPerTask = 8
+// maxRowsPerTask keeps the tasks of a prompt large enough that handing them over costs little; few rows (batched decode)
+// are shared out one by one.
+const maxRowsPerTask = 8
+
+// tasks sets how many rows a task takes and returns the number of tasks for n rows.
+func (t *rowTask) tasks(n int) int {
+	t.perTask = min(maxRowsPerTask, max(1, n/8))
+	return (n + t.perTask - 1) / t.perTask
+}
 
 func (t *rowTask) init(b *native) {
 	t.normRows = func(_, i int) {
-		for r := i * rowsPerTask; r < min((i+1)*rowsPerTask, t.rows); r++ {
+		for r := i * t.perTask; r < min((i+1)*t.perTask, t.rows); r++ {
 			dst, x := t.dst[r*t.width:(r+1)*t.width], t.x[r*t.width:(r+1)*t.width]
 			if t.kind == LayerNorm {
 				kernels.LayerNorm(dst, x, t.w, t.bias, t.eps)
@@ -106,13 +114,13 @@ func (t *rowTask) init(b *native) {
 		}
 	}
 	t.turnRows = func(_, i int) {
-		for r := i * rowsPerTask; r < min((i+1)*rowsPerTask, t.rows); r++ {
+		for r := i * t.perTask; r < min((i+1)*t.perTask, t.rows); r++ {
 			t.turnRow(r)
 		}
 	}
 	t.activationRows = func(_, i int) {
-		lo := i * rowsPerTask * t.width
-		hi := min(lo+rowsPerTask*t.width, t.rows*t.width)
+		lo := i * t.perTask * t.width
+		hi := min(lo+t.perTask*t.width, t.rows*t.width)
 		activate(t.act, t.dst[lo:hi], t.gate, t.up[lo:hi], lo, hi)
 	}
 }
@@ -129,7 +137,7 @@ func (b *native) norm(dst, x []float32, n, width int, p NormParams) error {
 	}
 	t := &b.rows
 	t.dst, t.x, t.w, t.bias, t.rows, t.width, t.eps, t.kind = dst, x, w, bias, n, width, b.m.NormEps, b.m.Norm
-	b.pool.Run((n+rowsPerTask-1)/rowsPerTask, t.normRows)
+	b.pool.Run(t.tasks(n), t.normRows)
 	return nil
 }
 
@@ -158,7 +166,7 @@ func (b *native) turn(p *Pass, layer int, x []float32, heads int, norm NormParam
 			t.tables = append(t.tables, table)
 		}
 	}
-	b.pool.Run((t.rows+rowsPerTask-1)/rowsPerTask, t.turnRows)
+	b.pool.Run(t.tasks(t.rows), t.turnRows)
 	return nil
 }
 

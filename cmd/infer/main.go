@@ -14,6 +14,8 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+
+	"terrace/engine"
 )
 
 // app is what every command shares: the context that an interrupt cancels, the streams and the global flags.
@@ -64,6 +66,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "infer: %s\n", oneLine(err))
+		if crash := (*engine.Crash)(nil); errors.As(err, &crash) && os.Getenv("TERRACE_DEBUG") != "" {
+			stderr.Write(crash.Stack)
+		}
 	}
 	return exitCode(err)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,8 @@ type Pool struct {
 	_     [56]byte
 	total int64 // tasks of all sections
 	quit  atomic.Bool
+
+	failure atomic.Pointer[any] // what the first task that panicked said
 
 	mm matmulJob // scratch of MatMul
 }
@@ -77,11 +80,12 @@ func (p *Pool) Close() {
 }
 
 // Run calls fn(worker, i) for every i in [0, n), spread over the workers, and returns when all are done. Tasks are
-// claimed one at a time in rising order; fn must not call Run. It allocates nothing when fn was built beforehand.
+// claimed one at a time in rising order; fn must not call Run. A panic in fn is raised again here, once all other tasks are
+// done. It allocates nothing when fn was built beforehand.
 func (p *Pool) Run(n int, fn func(worker, i int)) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.run(n, fn)
-	p.mu.Unlock()
 }
 
 func (p *Pool) run(n int, fn func(worker, i int)) {
@@ -105,22 +109,43 @@ func (p *Pool) run(n int, fn func(worker, i int)) {
 		}
 		pause()
 	}
+	if r := p.failure.Swap(nil); r != nil {
+		panic(*r)
+	}
 }
 
 // claim runs tasks as long as there are any. A claim that succeeds belongs to the section that the state shows at that
 // moment, which cannot end before the task is counted as done: so fn is the section's own, even for a worker that
 // meant to help with an earlier one.
 func (p *Pool) claim(worker int) {
-	for count := int64(0); ; count++ {
+	for !p.claimAll(worker) {
+	}
+}
+
+// claimAll runs tasks until none are left. A task that panics (a bug, or a fault in a mapped file that was cut while in use)
+// is kept for the caller of the section, counts as done, and ends the call with false.
+func (p *Pool) claimAll(worker int) (finished bool) {
+	count := int64(0)
+	defer func() {
+		if finished {
+			return
+		}
+		if r := recover(); r != nil {
+			p.failure.CompareAndSwap(nil, &r)
+			p.done.Add(count + 1)
+		}
+	}()
+	for {
 		s := p.state.Add(1)
 		if i := s&math.MaxUint32 - 1; i < s>>32 {
 			p.fn(worker, int(i))
+			count++
 			continue
 		}
 		if count > 0 {
 			p.done.Add(count)
 		}
-		return
+		return true
 	}
 }
 
@@ -142,6 +167,7 @@ func (p *Pool) wakeAll() {
 // work is the life of worker i+1.
 func (p *Pool) work(i int) {
 	defer p.exited.Done()
+	debug.SetPanicOnFault(true) // as a panic, which the caller of the section gets, not the end of the process
 	w := &p.workers[i]
 	for p.await(w) {
 		p.claim(i + 1)

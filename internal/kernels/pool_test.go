@@ -145,3 +145,34 @@ func BenchmarkRun(b *testing.B) {
 		pool.Run(2, fn)
 	}
 }
+
+// TestPanicReachesTheCaller checks that a task that panics, on whichever worker, fails the section and not the process,
+// and leaves the pool usable.
+func TestPanicReachesTheCaller(t *testing.T) {
+	p := NewPool(3)
+	defer p.Close()
+	for round := range 50 {
+		var ran atomic.Int64
+		func() {
+			defer func() {
+				if r := recover(); r != "task" {
+					t.Errorf("round %d: recovered %v", round, r)
+				}
+			}()
+			p.Run(40, func(_, i int) {
+				ran.Add(1)
+				if i%13 == round%13 {
+					panic("task")
+				}
+			})
+		}()
+		if ran.Load() != 40 {
+			t.Fatalf("round %d: %d of 40 tasks ran", round, ran.Load())
+		}
+	}
+	var ran atomic.Int64
+	p.Run(100, func(_, _ int) { ran.Add(1) })
+	if ran.Load() != 100 {
+		t.Errorf("%d of 100 tasks ran after panics", ran.Load())
+	}
+}

@@ -138,7 +138,7 @@ func (h *head) append(m *Manager, k []float32, kStride int, v []float32, vStride
 	for done < len(pos) {
 		p := &h.pages[at]
 		n := min(l.Tokens-p.N, len(pos)-done)
-		kvpage.Append(l, p.Data, p.N, n, k[done*kStride:], kStride, v[done*vStride:], vStride)
+		attention.Append(l, p.Data, p.N, n, k[done*kStride:], kStride, v[done*vStride:], vStride)
 		copy(p.Pos[p.N:], pos[done:done+n])
 		p.N += n
 		done += n

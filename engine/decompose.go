@@ -81,6 +81,7 @@ func (e *Engine) sampleQueries(m policy.Model) (*policy.Decomposition, error) {
 func (e *Engine) fingerprint() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s %d %d %d %d %d %d %v %v\n", e.m.Arch, e.m.Name, e.m.Layers, e.m.Hidden, e.m.Heads, e.m.KVHeads, e.m.Vocab, e.m.File.SizeBytes(), e.o.Exact, e.m.Ropes)
+	fmt.Fprint(h, e.o.Rotate)
 	if norm, err := e.m.Params.FinalNorm.W.Values(); err == nil {
 		_ = binary.Write(h, binary.LittleEndian, norm)
 	}

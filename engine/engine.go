@@ -23,6 +23,8 @@ type Options struct {
 	KType, VType  kvpage.Elem // element types of the cache; see KVTypeSet
 	KVTypeSet     bool        // KType and VType were chosen; otherwise f16, and f32 with Exact
 	PageTokens    int         // tokens a page; 0 = 16
+	KVWindow      int         // newest tokens that quantised KV keeps in f16; 0 = 128
+	Rotate        bool        // turn queries and keys by a Hadamard matrix before keys are stored
 	KVBudgetBytes int64       // hard limit of the cache in host memory; 0 = none
 	Context       int         // tokens a session may hold; 0 = what the model was trained for
 	Policy        string      // KV policy, name:key=value,… joined by +; "" = full
@@ -93,7 +95,10 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	kv, err := kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: o.KVBudgetBytes,
+	if err := o.checkKV(m, spec); err != nil {
+		return nil, err
+	}
+	kv, err := kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: o.KVBudgetBytes, Window: o.KVWindow,
 		Layout: kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: o.PageTokens}})
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)

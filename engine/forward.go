@@ -77,6 +77,10 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 	if err != nil {
 		return nil, err
 	}
+	if e.o.Rotate {
+		rotate(floats(q), e.m.KeyDim)
+		rotate(floats(k), e.m.KeyDim)
+	}
 	if err := e.append(sessions, layer, floats(k), floats(v)); err != nil {
 		return nil, err
 	}
@@ -103,6 +107,9 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 			width := e.m.Heads * e.m.KeyDim
 			n := len(seqs[i].Pos)
 			s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i])
+		}
+		if !kind.prefill {
+			s.countReads(layer, seqs[i].Select)
 		}
 	}
 	attended, err := e.backend.Attend(pass, layer, q, seqs)

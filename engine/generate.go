@@ -77,6 +77,7 @@ type Result struct {
 	Finish       string // stop (end token or stop string), length (max tokens), context (full)
 	Dropped      int    // prompt or history tokens dropped by the overflow the user chose
 	Timings      Timings
+	KV           KVUse // at the end
 }
 
 // Generate reads the prompt into a new session and samples until something ends it. When ctx is cancelled it returns what
@@ -112,6 +113,7 @@ func (s *Session) Generate(ctx context.Context, r Request) (*Result, error) {
 	res.Timings.PrefillTPS = perSecond(len(r.IDs), res.Timings.Prefill)
 	err := g.run(ctx)
 	g.finish()
+	res.KV = s.KVUse()
 	return res, err
 }
 
@@ -208,8 +210,9 @@ func (g *generation) shift(ctx context.Context) error {
 		return fmt.Errorf("engine: a context of %d tokens is too short to shift: %w", s.e.o.Context, ErrContext)
 	}
 	keep := slices.Concat(s.tokens[:ShiftSink], s.tokens[ShiftSink+drop:])
-	s.seq.Truncate(0)
-	s.tokens, s.next = s.tokens[:0:0], 0
+	if err := s.restart(); err != nil {
+		return err
+	}
 	g.res.Dropped += drop
 	return s.Prefill(ctx, keep, PrefillHooks{})
 }

@@ -33,8 +33,6 @@ type policyRun struct {
 	prompt int              // positions of the prompt
 
 	scheduler policy.Scheduler // of a dropping policy that acts at some steps only
-
-	readTokens int64 // tokens that decode attention read, over layers and KV heads
 }
 
 // layerState is what was observed of one layer.

@@ -32,9 +32,6 @@ func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Se
 		st.previous = append(st.previous[:0], q...)
 	}
 	if r.picks.All {
-		for g := range r.m.KVHeads {
-			r.readTokens += int64(s.seq.Tokens(layer, g))
-		}
 		return
 	}
 	// Attention of all sequences of a pass comes after every choice: the picks must outlive the next one's.
@@ -44,7 +41,6 @@ func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Se
 		if len(idx) == 0 || idx[len(idx)-1] != newest {
 			st.kept[g] = append(idx, newest)
 		}
-		r.readTokens += int64(len(st.kept[g]))
 	}
 	seq.Select = st.kept
 }
@@ -182,6 +178,9 @@ func (e *Engine) guess(sessions []*Session, layer int, hidden *tensor.Dense) err
 		return err
 	}
 	q, width := floats(t), e.m.Heads*e.m.KeyDim
+	if e.o.Rotate {
+		rotate(q, e.m.KeyDim)
+	}
 	for i, s := range sessions {
 		if s.policy.wantsGuess() {
 			st := &s.policy.state[layer+1]

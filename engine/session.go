@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,11 +17,13 @@ type Session struct {
 	next   int32 // position of the next token
 	logits []float32
 	policy *policyRun // nil for full
+
+	reads, readTokens int64 // by decode attention: layers and KV heads, and tokens in them
 }
 
 // NewSession returns an empty session under the engine's policy. Close it.
 func (e *Engine) NewSession() (*Session, error) {
-	run, err := newPolicyRun(e.m, e.spec, e.kvBytesPerToken(), e.decomposition, e.pool)
+	run, err := e.newRun()
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +131,7 @@ func (s *Session) chunk(ids []int, total int32, last bool, each RowLogits) error
 	first := len(s.tokens)
 	logits, err := e.forward([]*Session{s}, passKind{prefill: true, last: last, want: rows})
 	if err != nil {
-		s.seq.Truncate(first)
-		return err
+		return errors.Join(err, s.seq.Truncate(s.next))
 	}
 	s.tokens = append(s.tokens, ids...)
 	s.next += int32(len(ids))
@@ -140,6 +142,9 @@ func (s *Session) chunk(ids []int, total int32, last bool, each RowLogits) error
 	}
 	if last {
 		s.logits = append(s.logits[:0], logits[len(logits)-e.m.Vocab:]...)
+		if s.policy != nil && s.policy.set.Keeper != nil {
+			e.kv.Release() // what the policy dropped is not to stay resident
+		}
 	}
 	return nil
 }
@@ -161,7 +166,7 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 	logits, err := e.forward(sessions, passKind{want: len(sessions)})
 	if err != nil {
 		for _, s := range sessions {
-			s.seq.Truncate(len(s.tokens))
+			err = errors.Join(err, s.seq.Truncate(s.next))
 		}
 		return err
 	}
@@ -174,11 +179,33 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 }
 
 // Rewind forgets all tokens but the first n, so that another continuation can be read. Logits are those of no token until
-// the next Prefill.
-func (s *Session) Rewind(n int) {
+// the next Prefill. What a policy dropped cannot come back and what it knows belongs to the whole text, so under a policy
+// the n tokens are read again.
+func (s *Session) Rewind(n int) error {
 	if n >= len(s.tokens) {
-		return
+		return nil
 	}
-	s.seq.Truncate(n)
-	s.tokens, s.next, s.logits = s.tokens[:n], int32(n), s.logits[:0]
+	if s.policy == nil {
+		s.tokens, s.next, s.logits = s.tokens[:n], int32(n), s.logits[:0]
+		return s.seq.Truncate(s.next)
+	}
+	again := s.tokens[:n:n]
+	if err := s.restart(); err != nil || n == 0 {
+		return err
+	}
+	return s.Prefill(context.Background(), again, PrefillHooks{})
+}
+
+// restart empties the session; its policy starts anew.
+func (s *Session) restart() error {
+	run, err := s.e.newRun()
+	if err != nil {
+		return err
+	}
+	s.policy, s.tokens, s.next, s.logits = run, nil, 0, s.logits[:0]
+	return s.seq.Truncate(0)
+}
+
+func (e *Engine) newRun() (*policyRun, error) {
+	return newPolicyRun(e.m, e.spec, e.kvBytesPerToken(), e.decomposition, e.pool)
 }

@@ -11,13 +11,30 @@ type Options struct {
 	Layers, KVHeads int
 	Layout          kvpage.Layout // of one page; Tokens 0 = 16
 	BudgetBytes     int64         // hard limit on pages in use; 0 = none
+	// Window is how many of the newest tokens a quantised cache keeps in f16 (KIVI's residual); 0 = DefaultWindow. Tokens
+	// leave it 16 at a time, so that each tile of keys gets its scales from 16 neighbours.
+	Window int
 }
+
+// DefaultWindow is KIVI's residual length.
+const DefaultWindow = 128
+
+// The two kinds of pages. A cache of floats has only the first.
+const (
+	settled = iota // in the cache's layout
+	recent         // the full-precision window before a quantised cache: f16, one tile a page
+	kinds
+)
 
 // Manager hands out pages under a byte budget and accounts for every one.
 type Manager struct {
 	o          Options
-	slabs      slabs
-	inUse      int64 // bytes of referenced pages
+	layout     [kinds]kvpage.Layout
+	slabs      [kinds]slabs
+	quantised  bool // keys or values are: tokens settle out of a window
+	bulk       Reader
+	k, v       []float32 // a tile on its way out of the window
+	inUse      int64     // bytes of referenced pages
 	peak       int64
 	sequences  int
 	allocated  int64 // pages handed out since the start
@@ -38,8 +55,18 @@ func New(o Options) (*Manager, error) {
 	if o.BudgetBytes < 0 {
 		return nil, fmt.Errorf("kvmanager: budget of %d bytes", o.BudgetBytes)
 	}
-	m := &Manager{o: o}
-	m.slabs.init(o.Layout.PageBytes(), o.Layout.Tokens)
+	if o.Window < 0 {
+		return nil, fmt.Errorf("kvmanager: window of %d tokens", o.Window)
+	}
+	if o.Window == 0 {
+		o.Window = DefaultWindow
+	}
+	m := &Manager{o: o, quantised: o.Layout.K.Quantised() || o.Layout.V.Quantised()}
+	m.layout[settled] = o.Layout
+	m.layout[recent] = kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: o.Layout.KeyDim, ValueDim: o.Layout.ValueDim, Tokens: kvpage.Tile}
+	for kind := range m.slabs {
+		m.slabs[kind].init(m.layout[kind].PageBytes(), m.layout[kind].Tokens)
+	}
 	return m, nil
 }
 
@@ -59,19 +86,40 @@ func (m *Manager) Stats() Stats {
 	return Stats{InUseBytes: m.inUse, PeakBytes: m.peak, BudgetBytes: m.o.BudgetBytes, Sequences: m.sequences}
 }
 
-// BytesFor is the page bytes that tokens more tokens need in every layer and head of an empty sequence.
+// BytesFor is the page bytes that a sequence of that many tokens holds in every layer and head.
 func (m *Manager) BytesFor(tokens int) int64 {
-	pages := (tokens + m.o.Layout.Tokens - 1) / m.o.Layout.Tokens
-	return int64(pages) * int64(m.o.Layers) * int64(m.o.KVHeads) * int64(m.o.Layout.PageBytes())
+	late := 0
+	if m.quantised {
+		late = tokens - m.settling(0, tokens)
+	}
+	var n int64
+	for kind, count := range [kinds]int{tokens - late, late} {
+		l := m.layout[kind]
+		n += int64((count+l.Tokens-1)/l.Tokens) * int64(l.PageBytes())
+	}
+	return n * int64(m.o.Layers) * int64(m.o.KVHeads)
+}
+
+// settling is how many tokens leave a window of had tokens when n more come: whole tiles, so that the window keeps its size.
+func (m *Manager) settling(had, n int) int {
+	return max(0, had+n-m.o.Window) / kvpage.Tile * kvpage.Tile
+}
+
+// room reports whether that many more bytes fit the budget.
+func (m *Manager) room(more int64) error {
+	if m.o.BudgetBytes > 0 && m.inUse+more > m.o.BudgetBytes {
+		return fmt.Errorf("kvmanager: %d bytes in use, %d more are needed, the budget is %d: %w", m.inUse, more, m.o.BudgetBytes, ErrBudget)
+	}
+	return nil
 }
 
 // take hands out one page with one reference (invariant 2).
-func (m *Manager) take() (pageRef, error) {
-	size := int64(m.o.Layout.PageBytes())
-	if m.o.BudgetBytes > 0 && m.inUse+size > m.o.BudgetBytes {
-		return pageRef{}, fmt.Errorf("kvmanager: %d bytes in use, a page needs %d more, the budget is %d: %w", m.inUse, size, m.o.BudgetBytes, ErrBudget)
+func (m *Manager) take(kind int) (pageRef, error) {
+	size := int64(m.layout[kind].PageBytes())
+	if err := m.room(size); err != nil {
+		return pageRef{}, err
 	}
-	p, err := m.slabs.take()
+	p, err := m.slabs[kind].take()
 	if err != nil {
 		return pageRef{}, err
 	}
@@ -82,9 +130,9 @@ func (m *Manager) take() (pageRef, error) {
 }
 
 // drop gives back one reference.
-func (m *Manager) drop(p pageRef) {
-	if m.slabs.drop(p) {
-		m.inUse -= int64(m.o.Layout.PageBytes())
+func (m *Manager) drop(kind int, p pageRef) {
+	if m.slabs[kind].drop(p) {
+		m.inUse -= int64(m.layout[kind].PageBytes())
 		m.freedPages++
 	}
 }
@@ -92,7 +140,9 @@ func (m *Manager) drop(p pageRef) {
 // Close unmaps all memory. Sequences that are still open are an error: somebody forgot to free them.
 func (m *Manager) Close() error {
 	n := m.sequences
-	m.slabs.close()
+	for kind := range m.slabs {
+		m.slabs[kind].close()
+	}
 	if n != 0 {
 		return fmt.Errorf("kvmanager: %d sequences were never freed", n)
 	}
@@ -101,8 +151,13 @@ func (m *Manager) Close() error {
 
 // Check verifies invariants 1 and 2; tests call it after every scenario.
 func (m *Manager) Check() error {
-	refs := m.slabs.referenced()
-	if want := int64(refs) * int64(m.o.Layout.PageBytes()); want != m.inUse {
+	refs, want := 0, int64(0)
+	for kind := range m.slabs {
+		n := m.slabs[kind].referenced()
+		refs += n
+		want += int64(n) * int64(m.layout[kind].PageBytes())
+	}
+	if want != m.inUse {
 		return fmt.Errorf("kvmanager: %d pages referenced are %d bytes, accounted %d", refs, want, m.inUse)
 	}
 	if m.allocated-m.freedPages != int64(refs) {

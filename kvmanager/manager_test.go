@@ -78,8 +78,8 @@ type fataler interface {
 	Fatalf(string, ...any)
 }
 
-// same compares a sequence with what it must hold, bytes included.
-func same(t fataler, o Options, s *Sequence, want *reference) {
+// holds compares a sequence with what it must hold, bytes included.
+func holds(t fataler, o Options, s *Sequence, want *reference) {
 	t.Helper()
 	l := o.Layout
 	k, v := make([]float32, l.KeyDim), make([]float32, l.ValueDim)
@@ -161,16 +161,18 @@ func TestAppendKeepAcrossPages(t *testing.T) {
 		}
 		add(t, o, s, want, ids[:33], 0)
 		add(t, o, s, want, ids[33:], 33)
-		same(t, o, s, want)
+		holds(t, o, s, want)
 		keep(t, o, s, want, 1, 2, []int{0, 1, 17, 33, 34, 69})
 		keep(t, o, s, want, 0, 0, nil)
-		same(t, o, s, want)
+		holds(t, o, s, want)
 		if got := s.Bytes(); got != int64((5*4+1)*m.Layout().PageBytes()) {
 			t.Errorf("%d bytes after eviction, want 4 whole heads of 5 pages and one page", got)
 		}
 		add(t, o, s, want, []int{3}, 70)
-		same(t, o, s, want)
-		s.Truncate(3)
+		holds(t, o, s, want)
+		if err := s.Truncate(3); err != nil {
+			t.Fatal(err)
+		}
 		s.Free()
 		s.Free()
 	}
@@ -193,10 +195,10 @@ func TestForkCopiesOnWrite(t *testing.T) {
 	add(t, o, f, fwant, []int{50}, 20)
 	add(t, o, s, want, []int{60, 61}, 20)
 	keep(t, o, f, fwant, 0, 1, []int{2, 20})
-	same(t, o, s, want)
-	same(t, o, f, fwant)
+	holds(t, o, s, want)
+	holds(t, o, f, fwant)
 	s.Free()
-	same(t, o, f, fwant)
+	holds(t, o, f, fwant)
 	f.Free()
 	if _, err := f.Fork(); !errors.Is(err, ErrClosed) {
 		t.Errorf("fork of a freed sequence: %v", err)
@@ -226,7 +228,7 @@ func TestBudgetIsHardAndLeavesNothingBehind(t *testing.T) {
 	if after := m.Stats(); after.InUseBytes != before.InUseBytes || after.PeakBytes > o.BudgetBytes {
 		t.Errorf("accounts %+v, before %+v", after, before)
 	}
-	same(t, o, s, want)
+	holds(t, o, s, want)
 	s.Free()
 }
 
@@ -240,7 +242,7 @@ func TestBadPlansChangeNothing(t *testing.T) {
 			t.Errorf("plan %v: %v", plan, err)
 		}
 	}
-	same(t, o, s, want)
+	holds(t, o, s, want)
 	s.Free()
 }
 
@@ -295,14 +297,17 @@ func TestAgainstReference(t *testing.T) {
 				all = append(all, &pair{f, p.want.clone(), p.next})
 			case 4:
 				n := rapid.IntRange(0, 50).Draw(t, "truncate")
-				p.s.Truncate(n)
-				for i := range p.want.ids {
-					p.want.ids[i] = p.want.ids[i][:min(n, len(p.want.ids[i]))]
-					p.want.pos[i] = p.want.pos[i][:min(n, len(p.want.pos[i]))]
+				if err := p.s.Truncate(int32(n)); err != nil {
+					t.Fatalf("truncate: %v", err)
 				}
+				for i := range p.want.ids {
+					at, _ := slices.BinarySearch(p.want.pos[i], n)
+					p.want.ids[i], p.want.pos[i] = p.want.ids[i][:at], p.want.pos[i][:at]
+				}
+				p.next = min(p.next, n)
 			}
 			for _, q := range all {
-				same(t, o, q.s, q.want)
+				holds(t, o, q.s, q.want)
 			}
 			if err := m.Check(); err != nil {
 				t.Fatalf("%v", err)
@@ -331,7 +336,9 @@ func BenchmarkAppendToken(b *testing.B) {
 	i := int32(0)
 	for b.Loop() {
 		if i == 8192 {
-			s.Truncate(0)
+			if err := s.Truncate(0); err != nil {
+				b.Fatal(err)
+			}
 			i = 0
 		}
 		for layer := range 30 {

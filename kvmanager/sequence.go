@@ -3,6 +3,7 @@ package kvmanager
 import (
 	"fmt"
 	"slices"
+	"sort"
 
 	"terrace/attention"
 	"terrace/internal/kvpage"
@@ -16,11 +17,17 @@ type Sequence struct {
 	closed bool
 }
 
-// head is the cache of one layer and KV head.
+// head is the cache of one layer and KV head: settled tokens, then those of the window (quantised caches only). Both are
+// dense; the settled tokens of a quantised cache are whole tiles.
 type head struct {
+	list [kinds]list
+	pos  []int32 // the positions of all tokens, as PositionList shows them
+}
+
+// list is pages of one kind and the tokens in them.
+type list struct {
 	refs   []pageRef
 	pages  []attention.Page // the same pages as attention reads them; the last one may have room
-	pos    []int32          // the positions of all tokens, as PositionList shows them
 	tokens int
 }
 
@@ -34,8 +41,10 @@ func (m *Manager) NewSequence() *Sequence {
 // at returns the cache of a layer and head.
 func (s *Sequence) at(layer, kvHead int) *head { return &s.heads[layer*s.m.o.KVHeads+kvHead] }
 
+func (h *head) tokens() int { return len(h.pos) }
+
 // Tokens is the number of tokens that a layer and head hold.
-func (s *Sequence) Tokens(layer, kvHead int) int { return s.at(layer, kvHead).tokens }
+func (s *Sequence) Tokens(layer, kvHead int) int { return s.at(layer, kvHead).tokens() }
 
 // PositionList is the positions that a layer and head hold, in token order; it is the sequence's own and holds until the
 // sequence changes.
@@ -46,18 +55,23 @@ func (s *Sequence) Views(layer int) []attention.View {
 	g := s.m.o.KVHeads
 	out := s.views[layer*g : (layer+1)*g]
 	for i := range out {
-		out[i] = attention.View{Layout: s.m.o.Layout, Pages: s.at(layer, i).pages}
+		h := s.at(layer, i)
+		out[i] = attention.View{Layout: s.m.layout[settled], Pages: h.list[settled].pages}
+		if s.m.quantised {
+			out[i].RecentLayout, out[i].Recent = s.m.layout[recent], h.list[recent].pages
+		}
 	}
 	return out
 }
 
 // Bytes is what the sequence's pages hold, shared ones included.
-func (s *Sequence) Bytes() int64 {
-	n := 0
+func (s *Sequence) Bytes() (n int64) {
 	for i := range s.heads {
-		n += len(s.heads[i].refs)
+		for kind := range kinds {
+			n += int64(len(s.heads[i].list[kind].refs)) * int64(s.m.layout[kind].PageBytes())
+		}
 	}
-	return int64(n) * int64(s.m.o.Layout.PageBytes())
+	return n
 }
 
 // Append adds n tokens to a layer: k [n, G·dk] (rotated), v [n, G·dv], their positions ascending past what is there.
@@ -70,8 +84,17 @@ func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	if err := s.reserve(layer, len(pos)); err != nil {
 		return err
 	}
+	kind := settled
+	if s.m.quantised {
+		kind = recent
+	}
 	for g := range o.KVHeads {
-		s.at(layer, g).append(s.m, k[g*o.Layout.KeyDim:], o.KVHeads*o.Layout.KeyDim, v[g*o.Layout.ValueDim:], o.KVHeads*o.Layout.ValueDim, pos)
+		h := s.at(layer, g)
+		h.list[kind].append(s.m, kind, k[g*o.Layout.KeyDim:], o.KVHeads*o.Layout.KeyDim, v[g*o.Layout.ValueDim:], o.KVHeads*o.Layout.ValueDim, pos)
+		h.pos = append(h.pos, pos...)
+		if s.m.quantised {
+			h.settle(s.m)
+		}
 	}
 	return nil
 }
@@ -82,7 +105,9 @@ func (s *Sequence) reserve(layer, n int) error {
 	for i := range g {
 		if err := s.at(layer, i).reserve(s.m, n); err != nil {
 			for j := range g {
-				s.at(layer, j).unreserve(s.m)
+				for kind := range kinds {
+					s.at(layer, j).list[kind].unreserve(s.m, kind)
+				}
 			}
 			return err
 		}
@@ -91,123 +116,170 @@ func (s *Sequence) reserve(layer, n int) error {
 }
 
 func (h *head) reserve(m *Manager, n int) error {
-	t := m.o.Layout.Tokens
-	if last := len(h.pages) - 1; last >= 0 && h.pages[last].N < t && m.slabs.shared(h.refs[last]) {
-		if err := h.own(m, last); err != nil { // invariant 3
+	if !m.quantised {
+		return h.list[settled].reserve(m, settled, n)
+	}
+	if err := h.list[recent].reserve(m, recent, n); err != nil {
+		return err
+	}
+	return h.list[settled].reserve(m, settled, m.settling(h.list[recent].tokens, n))
+}
+
+func (p *list) reserve(m *Manager, kind, n int) error {
+	if n == 0 {
+		return nil
+	}
+	t := m.layout[kind].Tokens
+	if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < t && m.slabs[kind].shared(p.refs[last]) {
+		if err := p.own(m, kind, last); err != nil { // invariant 3
 			return err
 		}
 	}
-	for len(h.pages)*t-h.tokens < n {
-		p, err := m.take()
+	for len(p.pages)*t-p.tokens < n {
+		r, err := m.take(kind)
 		if err != nil {
 			return err
 		}
-		h.refs = append(h.refs, p)
-		h.pages = append(h.pages, attention.Page{Data: m.slabs.data(p), Pos: m.slabs.positions(p)})
+		p.refs = append(p.refs, r)
+		p.pages = append(p.pages, attention.Page{Data: m.slabs[kind].data(r), Pos: m.slabs[kind].positions(r)})
 	}
 	return nil
 }
 
 // unreserve gives back empty pages at the end.
-func (h *head) unreserve(m *Manager) {
-	for i := len(h.pages) - 1; i >= 0 && h.pages[i].N == 0; i-- {
-		m.drop(h.refs[i])
-		h.refs, h.pages = h.refs[:i], h.pages[:i]
+func (p *list) unreserve(m *Manager, kind int) {
+	for i := len(p.pages) - 1; i >= 0 && p.pages[i].N == 0; i-- {
+		m.drop(kind, p.refs[i])
+		p.refs, p.pages = p.refs[:i], p.pages[:i]
 	}
 }
 
 // own replaces a shared page by a copy (invariant 3).
-func (h *head) own(m *Manager, i int) error {
-	p, err := m.take()
+func (p *list) own(m *Manager, kind, i int) error {
+	r, err := m.take(kind)
 	if err != nil {
 		return err
 	}
-	old := h.pages[i]
-	copy(m.slabs.data(p), old.Data)
-	copy(m.slabs.positions(p), old.Pos)
-	m.drop(h.refs[i])
-	h.refs[i] = p
-	h.pages[i] = attention.Page{Data: m.slabs.data(p), Pos: m.slabs.positions(p), N: old.N}
+	old := p.pages[i]
+	copy(m.slabs[kind].data(r), old.Data)
+	copy(m.slabs[kind].positions(r), old.Pos)
+	m.drop(kind, p.refs[i])
+	p.refs[i] = r
+	p.pages[i] = attention.Page{Data: m.slabs[kind].data(r), Pos: m.slabs[kind].positions(r), N: old.N}
 	return nil
 }
 
 // append writes rows into the reserved room; tokens are dense, so token i lies in page i/Tokens.
-func (h *head) append(m *Manager, k []float32, kStride int, v []float32, vStride int, pos []int32) {
-	l, done := m.o.Layout, 0
-	at := h.tokens / l.Tokens
+func (p *list) append(m *Manager, kind int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
+	l, done := m.layout[kind], 0
+	at := p.tokens / l.Tokens
 	for done < len(pos) {
-		p := &h.pages[at]
-		n := min(l.Tokens-p.N, len(pos)-done)
-		attention.Append(l, p.Data, p.N, n, k[done*kStride:], kStride, v[done*vStride:], vStride)
-		copy(p.Pos[p.N:], pos[done:done+n])
-		p.N += n
+		page := &p.pages[at]
+		n := min(l.Tokens-page.N, len(pos)-done)
+		attention.Append(l, page.Data, page.N, n, k[done*kStride:], kStride, v[done*vStride:], vStride)
+		copy(page.Pos[page.N:], pos[done:done+n])
+		page.N += n
 		done += n
 		at++
 	}
-	h.tokens += len(pos)
-	h.pos = append(h.pos, pos...)
+	p.tokens += len(pos)
+}
+
+// resize sets the number of tokens after some at the end went, and frees the pages that became empty.
+func (p *list) resize(m *Manager, kind, n int) {
+	t := m.layout[kind].Tokens
+	for i := range p.pages {
+		p.pages[i].N = max(0, min(t, n-i*t))
+	}
+	p.tokens = n
+	p.unreserve(m, kind)
 }
 
 // Keep drops every token of a layer and head but those at the given indices (ascending, in token order) and frees the pages
-// that become empty. The bytes of kept tokens do not change.
+// that become empty. The bytes of kept tokens do not change, except quantised keys: those of a tile that lost tokens are
+// quantised anew with their new neighbours, which adds at most half a step of the new scale to each number. On ErrBudget
+// (a quantised cache moves up to 15 tokens back into its window) nothing has changed.
 func (s *Sequence) Keep(layer, kvHead int, keep []int) error {
-	h, l := s.at(layer, kvHead), s.m.o.Layout
+	h := s.at(layer, kvHead)
 	for i, x := range keep {
-		if x < 0 || x >= h.tokens || (i > 0 && x <= keep[i-1]) {
-			return fmt.Errorf("kvmanager: keep index %d at %d of layer %d head %d with %d tokens: %w", x, i, layer, kvHead, h.tokens, ErrPlan)
+		if x < 0 || x >= h.tokens() || (i > 0 && x <= keep[i-1]) {
+			return fmt.Errorf("kvmanager: keep index %d at %d of layer %d head %d with %d tokens: %w", x, i, layer, kvHead, h.tokens(), ErrPlan)
 		}
 	}
-	if len(keep) == h.tokens {
+	if len(keep) == h.tokens() {
 		return nil
 	}
-	if l.K.Quantised() {
-		return fmt.Errorf("kvmanager: dropping single tokens of %v keys: %w", l.K, ErrUnsupported)
+	if s.m.quantised {
+		return h.requantise(s.m, keep)
 	}
-	unchanged := 0
-	for unchanged < len(keep) && keep[unchanged] == unchanged {
-		unchanged++
+	return h.compact(s.m, keep)
+}
+
+// same is how many of the first indices stay where they are.
+func same(keep []int) int {
+	n := 0
+	for n < len(keep) && keep[n] == n {
+		n++
 	}
-	first := unchanged / l.Tokens
-	if need := (len(keep) + l.Tokens - 1) / l.Tokens; first < need {
-		for i := first; i < need; i++ {
-			if s.m.slabs.shared(h.refs[i]) {
-				if err := h.own(s.m, i); err != nil {
-					return err
-				}
+	return n
+}
+
+// ownFrom makes the pages that hold the tokens first to end-1 writable.
+func (p *list) ownFrom(m *Manager, kind, first, end int) error {
+	t := m.layout[kind].Tokens
+	for i := first / t; i*t < end; i++ {
+		if m.slabs[kind].shared(p.refs[i]) {
+			if err := p.own(m, kind, i); err != nil {
+				return err
 			}
 		}
 	}
-	for to := unchanged; to < len(keep); to++ {
-		src, dst := &h.pages[keep[to]/l.Tokens], &h.pages[to/l.Tokens]
+	return nil
+}
+
+// compact moves the kept tokens of a cache of floats together, bit for bit.
+func (h *head) compact(m *Manager, keep []int) error {
+	p, l, first := &h.list[settled], m.layout[settled], same(keep)
+	if err := p.ownFrom(m, settled, first, len(keep)); err != nil {
+		return err
+	}
+	for to := first; to < len(keep); to++ {
+		src, dst := &p.pages[keep[to]/l.Tokens], &p.pages[to/l.Tokens]
 		if !kvpage.Move(l, dst.Data, to%l.Tokens, src.Data, keep[to]%l.Tokens) {
-			panic("kvmanager: a token of a quantised page was moved alone") // refused above
+			panic("kvmanager: a token of a quantised page was moved alone") // those go through requantise
 		}
 		dst.Pos[to%l.Tokens] = src.Pos[keep[to]%l.Tokens]
 		h.pos[to] = h.pos[keep[to]]
 	}
 	h.pos = h.pos[:len(keep)]
-	for i := range h.pages {
-		h.pages[i].N = max(0, min(l.Tokens, len(keep)-i*l.Tokens))
-	}
-	h.tokens = len(keep)
-	h.unreserve(s.m)
+	p.resize(m, settled, len(keep))
 	return nil
 }
 
-// Truncate keeps the first n tokens of every layer and head (rolling back a pass that was not accepted).
-func (s *Sequence) Truncate(n int) {
-	t := s.m.o.Layout.Tokens
+// Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted).
+func (s *Sequence) Truncate(next int32) error {
 	for i := range s.heads {
 		h := &s.heads[i]
-		if h.tokens <= n {
-			continue
+		n := sort.Search(len(h.pos), func(j int) bool { return h.pos[j] >= next })
+		switch {
+		case n == h.tokens():
+		case n >= h.list[settled].tokens && s.m.quantised:
+			h.list[recent].resize(s.m, recent, n-h.list[settled].tokens)
+			h.pos = h.pos[:n]
+		case s.m.quantised:
+			keep := make([]int, n)
+			for j := range keep {
+				keep[j] = j
+			}
+			if err := h.requantise(s.m, keep); err != nil {
+				return err
+			}
+		default:
+			h.list[settled].resize(s.m, settled, n)
+			h.pos = h.pos[:n]
 		}
-		for j := range h.pages {
-			h.pages[j].N = max(0, min(h.pages[j].N, n-j*t))
-		}
-		h.tokens, h.pos = n, h.pos[:n]
-		h.unreserve(s.m)
 	}
+	return nil
 }
 
 // Fork returns a sequence that shares every page with s; either copies a page when it first writes to it.
@@ -218,9 +290,13 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	f := s.m.NewSequence()
 	for i := range s.heads {
 		h := &s.heads[i]
-		f.heads[i] = head{refs: slices.Clone(h.refs), pages: slices.Clone(h.pages), pos: slices.Clone(h.pos), tokens: h.tokens}
-		for _, p := range h.refs {
-			s.m.slabs.ref(p)
+		f.heads[i].pos = slices.Clone(h.pos)
+		for kind := range kinds {
+			p := &h.list[kind]
+			f.heads[i].list[kind] = list{refs: slices.Clone(p.refs), pages: slices.Clone(p.pages), tokens: p.tokens}
+			for _, r := range p.refs {
+				s.m.slabs[kind].ref(r)
+			}
 		}
 	}
 	return f, nil
@@ -233,8 +309,10 @@ func (s *Sequence) Free() {
 	}
 	s.closed = true
 	for i := range s.heads {
-		for _, p := range s.heads[i].refs {
-			s.m.drop(p)
+		for kind := range kinds {
+			for _, p := range s.heads[i].list[kind].refs {
+				s.m.drop(kind, p)
+			}
 		}
 		s.heads[i] = head{}
 	}
@@ -242,4 +320,8 @@ func (s *Sequence) Free() {
 }
 
 // Release gives the memory of freed pages back to the system; called after an eviction that freed much.
-func (m *Manager) Release() { m.slabs.release() }
+func (m *Manager) Release() {
+	for kind := range m.slabs {
+		m.slabs[kind].release()
+	}
+}

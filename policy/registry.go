@@ -242,6 +242,16 @@ func (s *Spec) Lossless() bool {
 	return err == nil && set.Lossless()
 }
 
+// DropsEachStep reports whether tokens go at every decode step, and not only at some ([Scheduler]) or after the prompt.
+func (s *Spec) DropsEachStep() bool {
+	set, err := s.build(nil)
+	if err != nil || set.Dropper == nil {
+		return false
+	}
+	_, seldom := set.Dropper.(Scheduler)
+	return !seldom
+}
+
 func (s *Spec) build(m *Model) (*Set, error) {
 	set := &Set{text: s.String()}
 	for _, t := range s.terms {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,10 +51,14 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := policy.Parse(kv.policy); err != nil {
+	spec, err := policy.ExpandFiles(kv.policy, os.ReadFile)
+	if err != nil {
 		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
 	}
-	load.policy = kv.policy
+	if _, err := policy.Parse(spec); err != nil {
+		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
+	}
+	load.policy = spec
 	return a.openEngine(load, budget)
 }
 
@@ -61,10 +66,15 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 type kvJSON struct {
 	BytesPeak  map[string]int64 `json:"bytes_peak"`
 	BytesMoved map[string]int64 `json:"bytes_moved"`
-	HitRate    *float64         `json:"hit_rate"`
-	TokensKept int              `json:"tokens_kept"`
+	HitRate    *float64         `json:"hit_rate"`      // of the fast tier; null without tiers
+	TokensKept int              `json:"tokens_kept"`   // a layer and KV head, on average
+	KeptShare  float64          `json:"kept_fraction"` // of the positions read
+	BytesKept  int64            `json:"bytes_kept"`    // pages and what a policy scans beside them
+	TokensRead float64          `json:"tokens_read"`   // a decode step, layer and KV head, on average
 }
 
 func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
-	return kvJSON{BytesPeak: map[string]int64{"host": e.KV().PeakBytes}, BytesMoved: map[string]int64{}, TokensKept: res.PromptTokens + len(res.IDs)}
+	k := res.KV
+	return kvJSON{BytesPeak: map[string]int64{"host": e.KV().PeakBytes}, BytesMoved: map[string]int64{},
+		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead}
 }

@@ -29,6 +29,8 @@ type loadFlags struct {
 	context       string
 	exact         bool
 	kvType        string
+	kvWindow      int
+	kvRotate      bool
 	ctk, ctv      string
 	chunk         int
 	pageTokens    int
@@ -51,6 +53,8 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.StringVar(&f.context, "ctx-size", "0", "alias of --context")
 	p.BoolVar(&f.exact, "exact", false, "float32 activations and KV: the reference path")
 	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, or k=TYPE,v=TYPE (default f16; f32 with --exact)")
+	p.IntVar(&f.kvWindow, "kv-window", 0, "newest tokens that int8 and int4 KV keeps in f16 (default 128)")
+	p.BoolVar(&f.kvRotate, "kv-rotate", false, "spread outliers of keys by a Hadamard rotation before they are stored")
 	p.StringVar(&f.ctk, "cache-type-k", "", "alias of --kv-type k=TYPE")
 	p.StringVar(&f.ctv, "cache-type-v", "", "alias of --kv-type v=TYPE")
 	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
@@ -193,7 +197,8 @@ func knownBackend(name string) error {
 
 // engineOptions reads the run flags.
 func (f *loadFlags) engineOptions() (engine.Options, error) {
-	o := engine.Options{Backend: f.backend, Threads: f.threads, Exact: f.exact, ChunkTokens: f.chunk, PageTokens: f.pageTokens, Policy: f.policy}
+	o := engine.Options{Backend: f.backend, Threads: f.threads, Exact: f.exact, ChunkTokens: f.chunk, PageTokens: f.pageTokens, Policy: f.policy,
+		KVWindow: f.kvWindow, Rotate: f.kvRotate}
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
@@ -202,6 +207,9 @@ func (f *loadFlags) engineOptions() (engine.Options, error) {
 		return o, usageErrorf("--context: %v", err)
 	}
 	o.Context = n
+	if f.kvWindow < 0 {
+		return o, usageErrorf("--kv-window %d: want 0 or more", f.kvWindow)
+	}
 	spec := f.kvType
 	if f.ctk != "" || f.ctv != "" {
 		if spec != "" {

@@ -1,0 +1,158 @@
+package kvmanager
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"terrace/internal/kvpage"
+)
+
+// quantisedShape is a small cache of 8-bit keys and 4-bit values behind a window of 32 tokens.
+func quantisedShape(tokens int) Options {
+	return Options{Layers: 1, KVHeads: 2, Window: 32, Layout: kvpage.Layout{K: kvpage.I8, V: kvpage.I4, KeyDim: 16, ValueDim: 32, Tokens: tokens}}
+}
+
+// filled appends n random tokens in steps and returns them.
+func filled(t *testing.T, o Options, s *Sequence, n, step int) (k, v []float32) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(n), 1))
+	kw, vw := o.KVHeads*o.Layout.KeyDim, o.KVHeads*o.Layout.ValueDim
+	for range n * kw {
+		k = append(k, float32(rng.NormFloat64()))
+	}
+	for range n * vw {
+		v = append(v, float32(rng.NormFloat64()))
+	}
+	for from := 0; from < n; from += step {
+		to := min(n, from+step)
+		var pos []int32
+		for i := from; i < to; i++ {
+			pos = append(pos, int32(i))
+		}
+		if err := s.Append(0, k[from*kw:to*kw], v[from*vw:to*vw], pos); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return k, v
+}
+
+// near checks a head against the tokens it should hold: within a step of the scales where settled, within f16 in the window.
+func near(t *testing.T, o Options, s *Sequence, g int, ids []int, k, v []float32, stepK float64) {
+	t.Helper()
+	view := s.Views(0)[g]
+	if view.Tokens() != len(ids) {
+		t.Fatalf("%d tokens, want %d", view.Tokens(), len(ids))
+	}
+	var r Reader
+	dk, dv := o.Layout.KeyDim, o.Layout.ValueDim
+	keys, values := make([]float32, len(ids)*dk), make([]float32, len(ids)*dv)
+	r.Keys(&view, 0, len(ids), keys)
+	r.Values(&view, 0, len(ids), values)
+	late := len(ids) - s.at(0, g).list[settled].tokens
+	if late > o.Window+2*kvpage.Tile-1 {
+		t.Errorf("%d tokens in a window of %d", late, o.Window)
+	}
+	for i, id := range ids {
+		if int(s.PositionList(0, g)[i]) != id {
+			t.Fatalf("token %d has position %d, want %d", i, s.PositionList(0, g)[i], id)
+		}
+		limitK, limitV := stepK, 0.6
+		if i >= len(ids)-late {
+			limitK, limitV = max(0.004, stepK-0.03), 0.6
+		}
+		for d := range dk {
+			if e := math.Abs(float64(keys[i*dk+d] - k[(id*o.KVHeads+g)*dk+d])); e > limitK {
+				t.Fatalf("token %d of %d: key off by %v", i, len(ids), e)
+			}
+		}
+		for d := range dv {
+			if e := math.Abs(float64(values[i*dv+d] - v[(id*o.KVHeads+g)*dv+d])); e > limitV {
+				t.Fatalf("token %d: value off by %v", i, e)
+			}
+		}
+	}
+}
+
+func upTo(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+func TestWindowBeforeAQuantisedCache(t *testing.T) {
+	for _, tokens := range []int{16, 64} {
+		for _, step := range []int{1, 7, 200} {
+			o := quantisedShape(tokens)
+			m := open(t, o)
+			s := m.NewSequence()
+			k, v := filled(t, o, s, 200, step)
+			for g := range 2 {
+				near(t, o, s, g, upTo(200), k, v, 0.03)
+				if n := s.at(0, g).list[settled].tokens; n != 160 { // 200 - 32, whole tiles
+					t.Errorf("steps of %d: %d tokens settled, want 160", step, n)
+				}
+			}
+			if got, want := s.Bytes(), m.BytesFor(200); got != want {
+				t.Errorf("%d bytes, computed %d", got, want)
+			}
+			s.Free()
+		}
+	}
+}
+
+func TestEvictionRequantisesTiles(t *testing.T) {
+	o := quantisedShape(16)
+	m := open(t, o)
+	s := m.NewSequence()
+	k, v := filled(t, o, s, 200, 50)
+	f, err := s.Fork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := slices.Concat(upTo(40), []int{60, 61, 75, 90, 100, 101, 102, 103, 120, 140, 150, 151, 152, 170, 180, 181, 199})
+	if err := s.Keep(0, 1, ids); err != nil {
+		t.Fatal(err)
+	}
+	near(t, o, s, 1, ids, k, v, 0.06) // two roundings
+	near(t, o, f, 1, upTo(200), k, v, 0.03)
+	near(t, o, s, 0, upTo(200), k, v, 0.03)
+	if err := s.Truncate(100); err != nil {
+		t.Fatal(err)
+	}
+	near(t, o, s, 1, ids[:slices.Index(ids, 100)], k, v, 0.09)
+	near(t, o, f, 0, upTo(200), k, v, 0.03)
+	if err := m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	s.Free()
+	near(t, o, f, 1, upTo(200), k, v, 0.03)
+	f.Free()
+}
+
+func TestQuantisedBudgetLeavesNothingBehind(t *testing.T) {
+	o := quantisedShape(16)
+	probe := open(t, o)
+	o.BudgetBytes = probe.BytesFor(100)
+	m := open(t, o)
+	s := m.NewSequence()
+	k, v := filled(t, o, s, 96, 8)
+	before := m.Stats().InUseBytes
+	kw, vw := o.KVHeads*o.Layout.KeyDim, o.KVHeads*o.Layout.ValueDim
+	pos := make([]int32, 40)
+	for i := range pos {
+		pos[i] = int32(96 + i)
+	}
+	if err := s.Append(0, k[:40*kw], v[:40*vw], pos); !errors.Is(err, ErrBudget) {
+		t.Fatalf("append past the budget: %v", err)
+	}
+	if m.Stats().InUseBytes != before {
+		t.Errorf("%d bytes in use, %d before", m.Stats().InUseBytes, before)
+	}
+	near(t, o, s, 0, upTo(96), k, v, 0.03)
+	s.Free()
+}

@@ -96,7 +96,7 @@ func (f *flavour) score(e element, heads int) {
 	Label("dims")
 	bytes := 4 * 16 * e.size
 	for line := 0; line < bytes; line += 64 {
-		PREFETCHT0(Mem{Base: w.data, Index: w.ahead, Scale: 1, Disp: line})
+		PREFETCHT1(Mem{Base: w.data, Index: w.ahead, Scale: 1, Disp: line})
 	}
 	for u := range 4 {
 		if f.wide() {
@@ -261,7 +261,7 @@ func (f *flavour) weighChunk(w weigher, dims int) {
 	MOVQ(U32(16), t)
 	Label(label("dense"))
 	for line := 0; line < dims*w.e.bits/8; line += 64 {
-		PREFETCHT0(Mem{Base: v0, Index: w.ahead, Scale: 1, Disp: line})
+		PREFETCHT1(Mem{Base: v0, Index: w.ahead, Scale: 1, Disp: line})
 	}
 	token()
 	ADDQ(w.size, v0)

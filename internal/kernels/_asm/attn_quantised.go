@@ -87,7 +87,7 @@ func (f *flavour) scoreQuantised(e element, heads int) {
 	f.scaleQueries(e, heads, w, q, qd, d, qs, query, acc, k, tmp)
 	Load(Param("dim"), d)
 	Label("dims")
-	PREFETCHT0(Mem{Base: w.data, Index: w.ahead, Scale: 1})
+	PREFETCHT1(Mem{Base: w.data, Index: w.ahead, Scale: 1})
 	f.widenCodes(e, w.data, k, nibbles)
 	for u := range 4 {
 		for h := range heads {

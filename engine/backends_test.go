@@ -82,7 +82,7 @@ func TestBackendsAgree(t *testing.T) {
 }
 
 func (c tinyCase) check(t *testing.T, backend string) {
-	e := openModel(t, c.path, Options{Backend: backend, Exact: true, ChunkTokens: 32})
+	e := openModel(t, c.path, Options{Backend: backend, Exact: true, ChunkTokens: 24})
 	s, err := e.NewSession()
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func (b *backend) attendSeq(p *attention.Params, s *attention.Seq) error {
 		block = (block + 1) / 2
 	}
 	up := b.call(0)
-	up.floats(kv.k, p.KVHeads, kv.bucket/tile, p.KeyDim, tile)
+	up.floats(kv.k, p.KVHeads, kv.bucket, p.KeyDim)
 	up.floats(kv.v, p.KVHeads, kv.bucket, p.ValueDim)
 	up.ints(kv.pos, p.KVHeads, kv.bucket)
 	defer func() {
@@ -105,10 +105,10 @@ func (b *backend) attendRows(p *attention.Params, s *attention.Seq, kv *gathered
 		counts := in.next()
 		switch {
 		case each:
-			return []node{out, weights}
+			return []node{out, weights()}
 		case counts != nil:
 			rows := graph.Reshape(counts, 1, c.bucket, 1, 1)
-			return []node{out, graph.ReduceSum(graph.Mul(weights, rows), 1)}
+			return []node{out, graph.ReduceSum(graph.Mul(weights(), rows), 1)}
 		}
 		return []node{out}
 	})
@@ -137,13 +137,13 @@ func (b *backend) attendRows(p *attention.Params, s *attention.Seq, kv *gathered
 }
 
 // attend is the program: softmax(q·kᵀ·scale)·v over the visible keys. Parameters: q [n, H·dk], its positions [n], keys
-// [G, t/16, dk, 16], values [G, t, dv], key positions [G, t], sinks. The weights are [G, n, H/G, t].
-func attend(p *attention.Params, in *params) (out, weights node) {
+// [G, t, dk], values [G, t, dv], key positions [G, t], sinks. The weights are [G, n, H/G, t].
+func attend(p *attention.Params, in *params) (out node, weights func() node) {
 	q, posQ, k, v, posK, sinks := in.next(), in.next(), in.next(), in.next(), in.next(), in.next()
 	n, t, group := q.Shape().Dim(0), v.Shape().Dim(1), p.Heads/p.KVHeads
 	q = graph.TransposeAllAxes(graph.Reshape(q, n, p.KVHeads, group, p.KeyDim), 1, 0, 2, 3)
 	q = graph.Reshape(q, p.KVHeads, n*group, p.KeyDim)
-	scores := graph.DotGeneral(q, []int{2}, []int{0}, k, []int{2}, []int{0}) // [G, n·group, t/16, 16]
+	scores := graph.DotGeneral(q, []int{2}, []int{0}, k, []int{2}, []int{0}) // [G, n·group, t]
 	scores = softcap(factor(graph.Reshape(scores, p.KVHeads, n, group, t), p.Scale), p.Softcap)
 
 	distance := graph.Sub(graph.Reshape(posQ, 1, n, 1, 1), graph.Reshape(posK, p.KVHeads, 1, 1, t))
@@ -154,16 +154,18 @@ func attend(p *attention.Params, in *params) (out, weights node) {
 	visible = graph.BroadcastToDims(visible, p.KVHeads, n, group, t)
 	scores = graph.Where(visible, scores, graph.Scalar(q.Graph(), scores.DType(), hiddenScore))
 	top := graph.ExpandAxes(graph.ReduceMax(scores, 3), 3)
+	seen := asFloat(graph.GreaterThan(top, graph.Scalar(q.Graph(), top.DType(), hiddenScore/2))) // 0 for a row that sees nothing
 	if sinks != nil {
 		top = graph.Max(top, sinks)
 	}
-	e := graph.Mul(graph.Exp(graph.Sub(scores, top)), asFloat(visible))
+	e := graph.Exp(graph.Sub(scores, top)) // of a hidden key: 0, where any key is seen
 	sum := graph.ExpandAxes(graph.ReduceSum(e, 3), 3)
 	if sinks != nil {
 		sum = graph.Add(sum, graph.Exp(graph.Sub(sinks, top)))
 	}
-	weights = graph.Div(e, graph.MaxScalar(sum, 1e-37)) // a row that sees nothing stays zero
-	out = graph.DotGeneral(graph.Reshape(weights, p.KVHeads, n*group, t), []int{2}, []int{0}, v, []int{1}, []int{0})
-	out = graph.TransposeAllAxes(graph.Reshape(out, p.KVHeads, n, group, p.ValueDim), 1, 0, 2, 3)
-	return graph.Reshape(out, n, p.Heads*p.ValueDim), weights
+	inverse := graph.Div(seen, sum)
+	out = graph.DotGeneral(graph.Reshape(e, p.KVHeads, n*group, t), []int{2}, []int{0}, v, []int{1}, []int{0})
+	out = graph.Mul(graph.Reshape(out, p.KVHeads, n, group, p.ValueDim), inverse)
+	out = graph.TransposeAllAxes(out, 1, 0, 2, 3)
+	return graph.Reshape(out, n, p.Heads*p.ValueDim), func() node { return graph.Mul(e, inverse) }
 }

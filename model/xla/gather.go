@@ -5,13 +5,11 @@ import (
 	"terrace/internal/kvpage"
 )
 
-const tile = kvpage.Tile
-
 // gathered are the keys and values of one sequence and layer, read from its views into the shapes of the program and padded
 // to a bucket of tokens.
 type gathered struct {
 	bucket int
-	k      []float32 // [G, bucket/16, dk, 16]
+	k      []float32 // [G, bucket, dk]
 	v      []float32 // [G, bucket, dv]
 	pos    []int32   // [G, bucket], noKey where there is none
 	index  [][]int32 // a KV head: number in view order of each token
@@ -28,7 +26,7 @@ func (b *backend) gather(p *attention.Params, s *attention.Seq) *gathered {
 		}
 		most = max(most, n)
 	}
-	t := &gathered{bucket: roundUp(most, leastTokens), index: make([][]int32, p.KVHeads), total: make([]int, p.KVHeads)}
+	t := &gathered{bucket: tokenBucket(most), index: make([][]int32, p.KVHeads), total: make([]int, p.KVHeads)}
 	t.k, t.v = make([]float32, p.KVHeads*t.bucket*p.KeyDim), make([]float32, p.KVHeads*t.bucket*p.ValueDim)
 	t.pos = make([]int32, p.KVHeads*t.bucket)
 	for i := range t.pos {
@@ -48,7 +46,6 @@ func (b *backend) gather(p *attention.Params, s *attention.Seq) *gathered {
 
 // read appends the tokens of pages to a KV head.
 func (t *gathered) read(p *attention.Params, g int, l kvpage.Layout, pages []attention.Page, all bool, chosen *[]int32) {
-	key := make([]float32, p.KeyDim)
 	for i := range pages {
 		page := &pages[i]
 		for slot := range page.N {
@@ -63,11 +60,7 @@ func (t *gathered) read(p *attention.Params, g int, l kvpage.Layout, pages []att
 			n := len(t.index[g])
 			t.index[g] = append(t.index[g], at)
 			t.pos[g*t.bucket+n] = page.Pos[slot]
-			kvpage.ReadK(l, page.Data, slot, key)
-			dst := t.k[(g*t.bucket+n/tile*tile)*p.KeyDim+n%tile:]
-			for d, x := range key {
-				dst[d*tile] = x
-			}
+			kvpage.ReadK(l, page.Data, slot, t.k[(g*t.bucket+n)*p.KeyDim:][:p.KeyDim])
 			kvpage.ReadV(l, page.Data, slot, t.v[(g*t.bucket+n)*p.ValueDim:][:p.ValueDim])
 		}
 	}
@@ -101,4 +94,14 @@ func (t *gathered) eachMass(p *attention.Params, m *attention.Mass, weights []fl
 			}
 		}
 	}
+}
+
+// tokenBucket is the number of keys that a program is compiled for: a power of two or one and a half of it, at least
+// leastTokens, so that at most a third of the work is padding.
+func tokenBucket(n int) int {
+	whole := roundUp(n, leastTokens)
+	if part := whole / 4 * 3; n <= part && part >= leastTokens {
+		return part
+	}
+	return whole
 }

@@ -25,7 +25,7 @@ type predictor interface {
 }
 
 // Run evaluates what the folder lacks and writes the results. When ctx ends it stops between samples' outcomes; what is
-// there stays. onProgress may be nil.
+// there stays, with results that say they are not complete. onProgress may be nil.
 func Run(ctx context.Context, f *Folder, suite eval.Suite, r eval.Runner, onProgress func(Progress)) (*Results, error) {
 	samples, err := suite.Samples(ctx, r)
 	if err != nil {
@@ -38,7 +38,8 @@ func Run(ctx context.Context, f *Folder, suite eval.Suite, r eval.Runner, onProg
 			continue
 		}
 		if err := EvaluateSample(ctx, suite, r, s, missing, t.Add); err != nil {
-			return nil, err
+			_, ferr := t.Finish() // what there is can be compared already; the same command goes on
+			return nil, errors.Join(err, ferr)
 		}
 	}
 	return t.Finish()

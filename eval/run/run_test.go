@@ -270,6 +270,9 @@ func TestCancelAndFailures(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || len(f.Outcomes()) != 5 {
 		t.Errorf("cancelled: %v, %d outcomes", err, len(f.Outcomes()))
 	}
+	if res, outcomes, err := Read(dir); err != nil || res.Complete || len(outcomes) != 5 {
+		t.Errorf("what a stopped run leaves: %v, %d outcomes", err, len(outcomes))
+	}
 	f.Close()
 	bad := &fakes.Runner{Fail: func(prompt, policy string) error {
 		if strings.HasPrefix(prompt, "b question 1") && policy == "few" {

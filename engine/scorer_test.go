@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"terrace/internal/kvpage"
+	"terrace/kvmanager"
+	"terrace/policy"
+)
+
+// keyed is a sequence of one layer and KV head with random keys, read back as rows.
+type keyed struct {
+	t    *testing.T
+	m    *kvmanager.Manager
+	s    *kvmanager.Sequence
+	rng  *rand.Rand
+	dim  int
+	next int32
+}
+
+func newKeyed(t *testing.T, elem kvpage.Elem, tokens int) *keyed {
+	dim := 32
+	m, err := kvmanager.New(kvmanager.Options{Layers: 1, KVHeads: 1, Window: 20, Layout: kvpage.Layout{K: elem, V: elem, KeyDim: dim, ValueDim: dim, Tokens: tokens}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keyed{t: t, m: m, s: m.NewSequence(), rng: rand.New(rand.NewPCG(uint64(elem), uint64(tokens))), dim: dim}
+	t.Cleanup(func() {
+		k.s.Free()
+		if err := m.Check(); err != nil {
+			t.Error(err)
+		}
+		m.Close()
+	})
+	return k
+}
+
+func (k *keyed) add(n int) {
+	k.t.Helper()
+	x, pos := make([]float32, n*k.dim), make([]int32, n)
+	for i := range x {
+		x[i] = float32(k.rng.NormFloat64())
+	}
+	for i := range pos {
+		pos[i] = k.next
+		k.next++
+	}
+	if err := k.s.Append(0, x, x, pos); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *keyed) rows() [][]float32 {
+	v := k.s.Views(0)[0]
+	var out [][]float32
+	for i := range v.Tokens() {
+		row := make([]float32, k.dim)
+		if main := len(v.Pages); main > 0 && i < (main-1)*v.Layout.Tokens+v.Pages[main-1].N {
+			kvpage.ReadK(v.Layout, v.Pages[i/v.Layout.Tokens].Data, i%v.Layout.Tokens, row)
+		} else {
+			if main > 0 {
+				i -= (main-1)*v.Layout.Tokens + v.Pages[main-1].N
+			}
+			kvpage.ReadK(v.RecentLayout, v.Recent[i/16].Data, i%16, row)
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// TestScorerAgainstPlainLoops asks every kind of sketch while the cache grows, loses tokens and grows again.
+func TestScorerAgainstPlainLoops(t *testing.T) {
+	sketches := []policy.Sketch{{Kind: policy.SketchExact}, {Kind: policy.SketchDims}, {Kind: policy.SketchHalf}, {Kind: policy.SketchBounds, Blocks: []int{8, 24}},
+		{Kind: policy.SketchInt8}, {Kind: policy.SketchInt8, Scale: policy.ScaleHead}, {Kind: policy.SketchInt8, Scale: policy.ScaleChannel}, {Kind: policy.SketchInt4}}
+	for _, elem := range []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.I8} {
+		for _, tokens := range []int{16, 32} {
+			for i, need := range sketches {
+				t.Run(fmt.Sprintf("%v x%d %v %d", elem, tokens, need.Kind, i), func(t *testing.T) {
+					k := newKeyed(t, elem, tokens)
+					h := &newScorer(need, 1, k.dim).heads[0]
+					for _, n := range []int{150, 1, 1, 30, 1} {
+						k.add(n)
+						k.check(h, need)
+					}
+					var keep []int
+					for i := range k.s.Tokens(0, 0) {
+						if i%3 != 1 {
+							keep = append(keep, i)
+						}
+					}
+					if err := k.s.Keep(0, 0, keep); err != nil {
+						t.Fatal(err)
+					}
+					k.check(h, need)
+					k.add(1)
+					k.check(h, need)
+				})
+			}
+		}
+	}
+}
+
+func (k *keyed) check(h *headScorer, need policy.Sketch) {
+	k.t.Helper()
+	v := k.s.Views(0)[0]
+	h.refresh(&v, k.s.PositionList(0, 0), &policy.Layer{}, 0, nil)
+	keys, n := k.rows(), v.Tokens()
+	const rows = 3
+	q := make([]float32, rows*k.dim)
+	for i := range q {
+		q[i] = float32(k.rng.NormFloat64())
+	}
+	dst := make([]float32, rows*n)
+	limit := 1e-3
+	want := func(r, i int) (sum float64) {
+		for d, x := range keys[i] {
+			sum += float64(q[r*k.dim+d] * x)
+		}
+		return sum
+	}
+	switch need.Kind {
+	case policy.SketchExact:
+		h.Dot(0, q, rows, dst)
+	case policy.SketchDims:
+		dims := []int32{0, 3, 17, 31, 30}
+		h.Dims(0, dims, q, rows, dst)
+		want = func(r, i int) (sum float64) {
+			for _, d := range dims {
+				sum += float64(q[r*k.dim+int(d)] * keys[i][d])
+			}
+			return sum
+		}
+	case policy.SketchBounds:
+		k.checkBounds(h, need, keys, q, rows)
+		return
+	default:
+		h.Approx(0, q, rows, dst)
+		limit = map[policy.SketchKind]float64{policy.SketchHalf: 0.02, policy.SketchInt8: 0.4, policy.SketchInt4: 4}[need.Kind]
+		if need.Scale == policy.ScaleChannel {
+			limit = 6 // keys after the prompt saturate
+		}
+		limit += k.settled()
+	}
+	for r := range rows {
+		for i := range n {
+			if e := math.Abs(float64(dst[r*n+i]) - want(r, i)); e > limit {
+				k.t.Fatalf("product of query %d with token %d of %d is off by %g", r, i, n, e)
+			}
+		}
+	}
+}
+
+// settled is what products lose when a key leaves the window of a quantised cache after the sketch has seen it.
+func (k *keyed) settled() float64 {
+	if k.m.Layout().K.Quantised() {
+		return 0.25
+	}
+	return 0
+}
+
+// checkBounds compares with minima and maxima found by plain loops; rounding outwards may add a thousandth.
+func (k *keyed) checkBounds(h *headScorer, need policy.Sketch, keys [][]float32, q []float32, rows int) {
+	k.t.Helper()
+	for _, block := range need.Blocks {
+		blocks := (len(keys) + block - 1) / block
+		dst := make([]float32, rows*blocks)
+		h.Bounds(0, block, nil, q, rows, dst)
+		only := []int32{0, int32(blocks - 1)}
+		few := make([]float32, 2*rows)
+		h.Bounds(0, block, only, q, rows, few)
+		for r := range rows {
+			for b := range blocks {
+				var bound float64
+				for d := range k.dim {
+					lo, hi := math.Inf(1), math.Inf(-1)
+					for _, key := range keys[b*block : min((b+1)*block, len(keys))] {
+						lo, hi = min(lo, float64(key[d])), max(hi, float64(key[d]))
+					}
+					x := float64(q[r*k.dim+d])
+					bound += max(x*lo, x*hi)
+				}
+				if got := float64(dst[r*blocks+b]); got < bound-1e-3-k.settled() || got > bound+0.05+k.settled() {
+					k.t.Fatalf("bound of block %d is %g, want %g", b, got, bound)
+				}
+			}
+			if few[2*r] != dst[r*blocks] || few[2*r+1] != dst[r*blocks+blocks-1] {
+				k.t.Fatal("bounds of chosen blocks differ from those of all")
+			}
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"terrace/model"
+)
+
+func TestBenchRows(t *testing.T) {
+	for _, spec := range []string{"", "snapkv:budget=50%+quest:budget=16"} {
+		e := small(t, Options{Policy: spec})
+		rows, err := e.Bench(t.Context(), BenchOptions{P: 8, N: 3, D: 70, Repeats: 2, Batch: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(rows) != 2 || rows[0].Test != "pp8 @ d70" || rows[1].Test != "tg3 @ d70" {
+			t.Fatalf("rows %+v", rows)
+		}
+		for _, r := range rows {
+			if len(r.TPS) != 2 || !(r.MedianTPS() > 0) {
+				t.Errorf("row %+v", r)
+			}
+		}
+	}
+	e := small(t, Options{Context: 64})
+	for _, o := range []BenchOptions{{}, {P: -1, N: 1}, {N: 1, D: 64}, {P: 65}} {
+		if _, err := e.Bench(t.Context(), o); !errors.Is(err, ErrOption) && !errors.Is(err, ErrContext) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if rows, err := e.Bench(t.Context(), BenchOptions{N: 2, Repeats: 3}); err != nil || rows[0].Test != "tg2" || len(rows[0].TPS) != 3 {
+		t.Errorf("bench at depth 0: %+v, %v", rows, err)
+	}
+}
+
+// TestPerplexityAgainstPrefill: the same numbers as from the logits of each prefix.
+func TestPerplexityAgainstPrefill(t *testing.T) {
+	e := small(t, Options{Exact: true})
+	ids := someIDs(40, 11)
+	var base []float64
+	p, err := e.Perplexity(t.Context(), ids, PerplexityOptions{Chunk: 16, BOS: -1, OnLogits: func(l []float64) { base = append(base, l...) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Chunks) != 2 || p.Tokens == 0 || math.Abs(math.Log(p.PPL)-p.NLL) > 1e-9 {
+		t.Fatalf("%+v", p)
+	}
+	if len(base) != p.Tokens*e.m.Vocab {
+		t.Fatalf("%d log-probabilities for %d positions", len(base), p.Tokens)
+	}
+	// The last prediction of the first chunk.
+	logits := lastLogits(t, e, ids[:15])
+	lp := make([]float64, len(logits))
+	logSoftmax(lp, logits)
+	per := p.Tokens / 2
+	if d := math.Abs(lp[ids[15]] - base[(per-1)*e.m.Vocab+ids[15]]); d > 1e-5 {
+		t.Errorf("the last scored token of chunk 1 is off by %g nats", d)
+	}
+	at := 0
+	again, err := e.Perplexity(t.Context(), ids, PerplexityOptions{Chunk: 16, BOS: -1, Base: func() ([]float64, error) {
+		at++
+		return base[(at-1)*e.m.Vocab : at*e.m.Vocab], nil
+	}})
+	if err != nil || again.KL > 1e-9 || again.SameTop != 1 {
+		t.Errorf("against itself: %+v, %v", again, err)
+	}
+	for _, o := range []PerplexityOptions{{Chunk: 2}, {Chunk: 64}, {Chunk: 1 << 20}} {
+		if _, err := e.Perplexity(t.Context(), ids, o); !errors.Is(err, ErrOption) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// letters turns id n into one letter.
+type letters struct{}
+
+func (letters) Push(id int) string { return string(rune('a' + id%26)) }
+func (letters) Flush() string      { return "" }
+
+func TestGenerate(t *testing.T) {
+	e := small(t, Options{Context: 80})
+	prompt := someIDs(30, 12)
+	ask := func(r Request) *Result {
+		t.Helper()
+		r.IDs, r.Sampler.Temperature = prompt, 0
+		res, err := e.Generate(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	long := ask(Request{MaxTokens: 20, Text: letters{}})
+	if len(long.IDs) != 20 || long.Finish != "length" || len(long.Text) != 20 || long.KV.Tokens < 49 || long.KV.Fraction != 1 || long.Timings.DecodeTPS <= 0 {
+		t.Fatalf("%+v", long)
+	}
+	// Greedy decoding is what forced steps give.
+	steps := forced(t, e, prompt, long.IDs)
+	for i, id := range long.IDs {
+		if best := slices.Index(steps[i], slices.Max(steps[i])); best != id {
+			t.Fatalf("token %d is %d, the likeliest is %d", i, id, best)
+		}
+	}
+	end := long.IDs[5]
+	first := slices.Index(long.IDs, end)
+	if res := ask(Request{MaxTokens: 20, IsEnd: func(id int) bool { return id == end }}); res.Finish != "stop" || len(res.IDs) != first {
+		t.Errorf("end at id %d: %+v", end, res)
+	}
+	stop := long.Text[3:6]
+	if res := ask(Request{MaxTokens: 20, Text: letters{}, Stops: []string{stop}}); res.Finish != "stop" || res.Text != long.Text[:strings.Index(long.Text, stop)] {
+		t.Errorf("stop %q: %q of %q", stop, res.Text, long.Text)
+	}
+	if res := ask(Request{MaxTokens: 90, Overflow: OverflowShift, IgnoreEOS: true}); len(res.IDs) != 90 || res.Dropped == 0 {
+		t.Errorf("shifted: %d tokens, %d dropped", len(res.IDs), res.Dropped)
+	}
+	if res := ask(Request{MaxTokens: 90, CutToFit: true}); len(res.IDs) != 50 {
+		t.Errorf("cut to fit: %d tokens", len(res.IDs))
+	}
+	if _, err := e.Generate(t.Context(), Request{IDs: prompt, MaxTokens: 90}); !errors.Is(err, ErrContext) {
+		t.Errorf("90 tokens after 30 in a context of 80: %v", err)
+	}
+	res, err := e.Generate(t.Context(), Request{IDs: someIDs(200, 1), MaxTokens: 10, Overflow: OverflowTruncateMiddle})
+	if err != nil || res.Dropped < 130 || len(res.IDs) != 10 {
+		t.Errorf("truncated: %+v, %v", res, err)
+	}
+	for _, s := range []string{"error", "shift", "truncate-middle", ""} {
+		if _, err := ParseOverflow(s); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := ParseOverflow("nothing"); !errors.Is(err, ErrOption) {
+		t.Errorf("overflow nothing: %v", err)
+	}
+}
+
+// TestForkedSessionsPart: two continuations of one prefix share its pages and are what each would be alone.
+func TestForkedSessionsPart(t *testing.T) {
+	for _, o := range []Options{{}, {KVTypeSet: true, KType: 3, VType: 4, KVWindow: 16}} {
+		e := small(t, o)
+		prompt, a, b := someIDs(75, 13), someIDs(30, 14), someIDs(30, 15)
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Prefill(t.Context(), prompt, PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		before := e.KV().InUseBytes
+		f, err := s.Fork()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.KV().InUseBytes != before {
+			t.Error("a fork took memory before it wrote")
+		}
+		var got [2][][]float32
+		for i := range a {
+			if err := errors.Join(s.Decode(a[i]), f.Decode(b[i])); err != nil {
+				t.Fatal(err)
+			}
+			got[0], got[1] = append(got[0], slices.Clone(s.Logits())), append(got[1], slices.Clone(f.Logits()))
+		}
+		s.Close()
+		f.Close()
+		for i, next := range [][]int{a, b} {
+			if d := worst(got[i], forced(t, e, prompt, next)[1:]); d != 0 {
+				t.Errorf("continuation %d differs by %g from the one alone", i, d)
+			}
+		}
+	}
+}
+
+// TestDecompositionIsKept: the file is made once, read the second time, and refused when damaged.
+func TestDecompositionIsKept(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{Policy: "infinigen:budget=40", Calibration: someIDs(80, 16), CacheDir: dir}
+	prompt, next := someIDs(120, 17), someIDs(5, 18)
+	want := forced(t, small(t, o), prompt, next)
+	files, _ := filepath.Glob(filepath.Join(dir, "*.svd"))
+	if len(files) != 1 {
+		t.Fatalf("files %v", files)
+	}
+	if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+		t.Errorf("with the file read back logits differ by %g", d)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(files[0], b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(small(t, Options{}).m, o); err == nil || !strings.Contains(err.Error(), "delete it") {
+		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+func TestFitAndAccessors(t *testing.T) {
+	e := small(t, Options{})
+	r := Fit(e.Model(), e.Options(), 1<<30)
+	if l := e.kv.Layout(); r.KVBytesPerToken != int64(3*2*l.PageBytes()/16) || r.LongestContext != 2048 || r.WeightsBytes <= 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := Fit(e.Model(), e.Options(), 1); r.LongestContext != 0 {
+		t.Errorf("%+v in one byte", r)
+	}
+	for _, o := range []Options{{Threads: -1}, {Threads: 4096}, {Context: -1}, {ChunkTokens: -1}, {Exact: true, KVTypeSet: true, KType: 1, VType: 1}} {
+		if _, err := Open(e.m, o); !errors.Is(err, ErrOption) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if _, err := Open(e.m, Options{Backend: "abacus"}); !errors.Is(err, model.ErrUnknownBackend) {
+		t.Errorf("an unknown backend: %v", err)
+	}
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Prefill(t.Context(), nil, PrefillHooks{}); !errors.Is(err, ErrOption) {
+		t.Errorf("an empty prompt: %v", err)
+	}
+	if err := s.Prefill(t.Context(), []int{1, 999999}, PrefillHooks{}); !errors.Is(err, model.ErrToken) || s.Tokens() != 0 {
+		t.Errorf("an unknown id: %v", err)
+	}
+	if err := s.Prefill(t.Context(), []int{1, 2}, PrefillHooks{}); err != nil || !slices.Equal(s.IDs(), []int{1, 2}) || s.Sequence().Tokens(0, 0) != 2 {
+		t.Errorf("ids %v: %v", s.IDs(), err)
+	}
+}
+
+// TestChunksOfThePrompt: how the prompt is cut changes logits by rounding only; with weights of the whole prompt or of its
+// end the policy sees the same rows.
+func TestChunksOfThePrompt(t *testing.T) {
+	prompt, next := someIDs(200, 20), someIDs(4, 21)
+	for _, spec := range []string{"full", "snapkv:budget=80", "h2o:budget=80", "expected_attention:budget=80"} {
+		want := forced(t, small(t, Options{Exact: true, Policy: spec}), prompt, next)
+		for _, chunk := range []int{1, 33, 64, 150} {
+			got := forced(t, small(t, Options{Exact: true, Policy: spec, ChunkTokens: chunk}), prompt, next)
+			if d := worst(want, got); d > 1e-3 {
+				t.Errorf("%s in chunks of %d: logits differ by %g", spec, chunk, d)
+			}
+		}
+	}
+}

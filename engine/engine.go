@@ -58,7 +58,7 @@ func (o *Options) Validate(m *model.Model) error {
 	}
 	if !o.KVTypeSet {
 		o.KType, o.VType = kvpage.F16, kvpage.F16
-		if o.Exact {
+		if o.Exact || o.Backend != "native" { // the other backends compute in float32
 			o.KType, o.VType = kvpage.F32, kvpage.F32
 		}
 	}

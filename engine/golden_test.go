@@ -57,7 +57,12 @@ func TestLogitsOfRealModels(t *testing.T) {
 			all := golden.Tensors(t, golden.Shared(t, "data", "golden", folder, "logits.safetensors"))
 			exact, fast := openModel(t, path, Options{Exact: true}), openModel(t, path, Options{})
 			var kl, peer float64
+			n := 0
 			for _, r := range rows[:len(rows)/2] {
+				if testing.Short() && len(r.IDs) > 200 {
+					continue // the slow paths read only the short prompts
+				}
+				n++
 				ids := all[fmt.Sprintf("%d/hf/top_ids", r.Index)].Floats()
 				want := all[fmt.Sprintf("%d/hf/top_logits", r.Index)].Floats()
 				got := lastLogits(t, exact, r.IDs)
@@ -72,9 +77,12 @@ func TestLogitsOfRealModels(t *testing.T) {
 				kl += bucketKL(ids, want, r.LogSumExp, lastLogits(t, fast, r.IDs))
 				peer += r.KLPeer
 			}
-			t.Logf("mean KL of the default path %.5f, llama.cpp's %.5f", kl/6, peer/6)
-			if kl > 1.5*peer {
-				t.Errorf("mean KL %.5f, llama.cpp's is %.5f", kl/6, peer/6)
+			if n == 0 {
+				t.Skip("-short: no short prompt among these")
+			}
+			t.Logf("%d prompts: mean KL of the default path %.5f, llama.cpp's %.5f", n, kl/float64(n), peer/float64(n))
+			if kl > 1.5*peer && !testing.Short() {
+				t.Errorf("mean KL %.5f, llama.cpp's is %.5f", kl/float64(n), peer/float64(n))
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 const resamples = 2000
 
 // difference is the mean over tasks of b's score less a's, on the samples both have, with the 95 % percentile interval of
-// a paired bootstrap that resamples within tasks. A failed sample counts 0 in percentages and is left out elsewhere.
+// a paired bootstrap that resamples within tasks (over all samples where some task has only one pair). A failed sample counts 0 in percentages and is left out elsewhere.
 // Perplexities are compared in nats. It is nil when there is no pair.
 func difference(a, b []eval.Outcome, m eval.Metric) *Interval {
 	tasks := pairs(a, b, m)
@@ -27,6 +27,12 @@ func difference(a, b []eval.Outcome, m eval.Metric) *Interval {
 	for _, d := range tasks {
 		n += len(d)
 		mean += average(d, nil) / float64(len(tasks))
+	}
+	if n < 2 {
+		return nil // one pair says nothing about uncertainty
+	}
+	if slices.ContainsFunc(tasks, func(d []float64) bool { return len(d) < 2 }) {
+		tasks = [][]float64{slices.Concat(tasks...)}
 	}
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	means := make([]float64, resamples)

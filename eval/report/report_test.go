@@ -122,6 +122,25 @@ func TestPairedBootstrap(t *testing.T) {
 	}
 }
 
+// With one sample a task the interval comes from the spread over tasks; one pair has none.
+func TestSinglePairs(t *testing.T) {
+	dir := makeRun(t, "longbench", []string{"full", "x"}, []string{"a", "b", "c"}, 1, func(p, task string, _ int) float64 {
+		if p == "full" {
+			return 0.5
+		}
+		return map[string]float64{"a": 0.4, "b": 0.5, "c": 0.9}[task]
+	}, nil)
+	s := load(t, dir).Groups[0].Series[1]
+	if d := s.Diff; math.Abs(d.Diff-10) > 1e-9 || d.Low >= d.Diff || d.High <= d.Diff || s.StdErr == 0 {
+		t.Errorf("%+v, error %v", d, s.StdErr)
+	}
+	one := 1.0
+	single := []eval.Outcome{{Task: "t", ID: "1", Score: &one}}
+	if d := difference(single, single, eval.Metric{Kind: eval.Percent}); d != nil {
+		t.Errorf("%+v", d)
+	}
+}
+
 // The interval covers a true difference of zero about 95 times in 100.
 func TestBootstrapCoverage(t *testing.T) {
 	hit := 0

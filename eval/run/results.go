@@ -44,7 +44,8 @@ type TaskResult struct {
 	Kept      float64                     `json:"tokens_kept"`
 }
 
-// PolicyResult is a policy over all tasks: the plain mean of the tasks' scores, where all are percentages.
+// PolicyResult is a policy over all tasks: the plain mean of the tasks' scores, where all are percentages. Its error is
+// that of the tasks' samples, or of the tasks' scores where some task has a single sample.
 type PolicyResult struct {
 	Policy string   `json:"policy"`
 	Mean   *float64 `json:"score,omitempty"`
@@ -117,11 +118,24 @@ func policyResult(policy string, tasks []TaskResult, all []eval.Outcome) PolicyR
 	if percent {
 		m := sum / float64(len(tasks))
 		p.Mean, p.StdErr = &m, math.Sqrt(variance)/float64(len(tasks))
+		if slices.ContainsFunc(tasks, func(t TaskResult) bool { return t.N < 2 }) {
+			p.StdErr = spread(tasks) // no task says how much its samples vary
+		}
 	}
 	p.TTFT = median(all, func(o eval.Outcome) float64 { return o.TTFT })
 	p.ITL = median(all, func(o eval.Outcome) float64 { return o.ITL })
 	p.KVPeak, p.KVMean = memory(all)
 	return p
+}
+
+// spread is the standard error of the mean of tasks from the tasks' own scores.
+func spread(tasks []TaskResult) float64 {
+	xs, ws := make([]float64, len(tasks)), make([]float64, len(tasks))
+	for i, t := range tasks {
+		xs[i], ws[i] = t.Score.Score, 1
+	}
+	_, err := weighted(xs, ws)
+	return err
 }
 
 // ScoreOf is the weighted mean of the outcomes' scores with its standard error (sample deviation over √n; through the

@@ -186,4 +186,4 @@ func lastRows(t *tensor.Dense, n int) *tensor.Dense {
 	return tensor.New(tensor.WithShape(n, cols), tensor.WithBacking(floats(t)[(rows-n)*cols:]))
 }
 
-func floats(t *tensor.Dense) []float32 { return t.Data().([]float32) }
+func floats(t *tensor.Dense) []float32 { return t.Float32s() }

@@ -251,9 +251,16 @@ func (h *head) compact(m *Manager, keep []int) error {
 		dst.Pos[to%l.Tokens] = src.Pos[keep[to]%l.Tokens]
 		h.pos[to] = h.pos[keep[to]]
 	}
-	h.pos = h.pos[:len(keep)]
+	h.cutPositions(len(keep))
 	p.resize(m, settled, len(keep))
 	return nil
+}
+
+// cutPositions keeps the first n positions, in a list of its own where most went.
+func (h *head) cutPositions(n int) {
+	if h.pos = h.pos[:n]; cap(h.pos) > 2*n+64 {
+		h.pos = slices.Clone(h.pos)
+	}
 }
 
 // Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted).

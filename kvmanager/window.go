@@ -79,7 +79,7 @@ func (h *head) requantise(m *Manager, keep []int) error {
 	for i, x := range keep {
 		h.pos[i] = h.pos[x]
 	}
-	h.pos = h.pos[:len(keep)]
+	h.cutPositions(len(keep))
 	if err := h.list[settled].ownFrom(m, settled, first, whole); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // floats is the row-major float32 backing of a tensor.
-func floats(t *tensor.Dense) []float32 { return t.Data().([]float32) }
+func floats(t *tensor.Dense) []float32 { return t.Float32s() }
 
 // slot is one named piece of scratch: a float32 buffer that grows, and its tensor for the last shape asked for.
 type slot struct {

@@ -79,6 +79,7 @@ func (a *app) kvCommand(f *kvCommandFlags) error {
 	if err := writeKept(f.out, l.engine, s); err != nil {
 		return err
 	}
+	a.noticeKV(f.kv.policyName(), s.KVUse())
 	if forced == nil {
 		return nil
 	}

@@ -78,3 +78,9 @@ func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	return kvJSON{BytesPeak: map[string]int64{"host": e.KV().PeakBytes}, BytesMoved: map[string]int64{},
 		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead}
 }
+
+// noticeKV says what a session holds: tokens, their share of what was read, and bytes.
+func (a *app) noticeKV(policy string, u engine.KVUse) {
+	a.notice("policy %s: %.1f tokens a layer and KV head, %.1f %% of those read, %s in pages, %s to scan", policy, u.Tokens, 100*u.Fraction,
+		units.FormatBytes(u.Bytes), units.FormatBytes(u.SketchBytes))
+}

@@ -1,0 +1,35 @@
+package engine
+
+import "testing"
+
+// TestSelectionAllocatesNothing: a decode step under a selecting policy allocates no more than one without, which is next to nothing.
+func TestSelectionAllocatesNothing(t *testing.T) {
+	allocs := func(spec string) float64 {
+		e := small(t, Options{Threads: 2, Policy: spec, Context: 2048})
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Prefill(t.Context(), someIDs(600, 30), PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		step := func() {
+			if err := s.Decode(7); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 40 {
+			step()
+		}
+		return testing.AllocsPerRun(60, step)
+	}
+	full := allocs("full")
+	for _, spec := range []string{"quest:budget=64", "topk:budget=64", "topk:budget=64,score=int4", "sparq:budget=64", "leoam:budget=64", "oracle:budget=64"} {
+		if n := allocs(spec); n > full+1 || n > 6 { // pages and tiles are added now and then
+			t.Errorf("%s: %g allocations a step, full has %g", spec, n, full)
+		} else {
+			t.Logf("%s: %g allocations a step, full %g", spec, n, full)
+		}
+	}
+}

@@ -33,7 +33,7 @@ func newPerplexity(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "perplexity",
 		Short:   "Perplexity of a text, as llama-perplexity computes it",
-		Long:    "Perplexity of a text: it is cut into chunks that do not overlap, and the second half of each is scored; the first token of a chunk is replaced by BOS where the model adds one, and special tokens written in the text (wikitext's <unk>) are read as such. --save-kl-base writes the log-probabilities of this run, --kl-base compares with a run so saved.",
+		Long:    "Perplexity of a text: it is cut into chunks that do not overlap, and the second half of each is scored; the first token of a chunk is replaced by BOS where the model adds one. --save-kl-base writes the log-probabilities of this run, --kl-base compares with a run so saved.",
 		Example: "  infer perplexity --file wiki.test.raw --chunk 1024 --chunks 16 --json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.perplexity(f) },
@@ -66,7 +66,7 @@ func (a *app) perplexity(f *perplexityFlags) error {
 		return err
 	}
 	defer l.close()
-	ids, err := l.tok.Encode(text, true, true)
+	ids, err := l.tok.Encode(text, true, false)
 	if err != nil {
 		return err
 	}

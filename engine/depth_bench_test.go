@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"terrace/internal/golden"
+)
+
+// BenchmarkDecodeAtDepth compares policies at depth 8,000 of SmolLM2 step by step in turn, so that neighbours disturb all
+// alike; it reports each one's fastest tenth of steps in tokens a second and its ratio to full.
+func BenchmarkDecodeAtDepth(b *testing.B) {
+	path := golden.Model(b, "smollm2:135m")
+	specs := []string{"full", "quest:budget=1024", "topk:budget=1024", "topk:budget=1024,score=int4", "snapkv:ratio=0.75"}
+	sessions := make([]*Session, len(specs))
+	for i, spec := range specs {
+		e := openModel(b, path, Options{Policy: spec, Context: 1 << 15})
+		s, err := e.NewSession()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(s.Close)
+		if err := s.Prefill(b.Context(), someIDs(8000, 1), PrefillHooks{}); err != nil {
+			b.Fatal(err)
+		}
+		sessions[i] = s
+	}
+	took := make([][]time.Duration, len(specs))
+	for b.Loop() {
+		for i, s := range sessions {
+			begun := time.Now()
+			if err := s.Decode(100); err != nil {
+				b.Fatal(err)
+			}
+			took[i] = append(took[i], time.Since(begun))
+		}
+	}
+	fast := func(d []time.Duration) float64 {
+		d = slices.Sorted(slices.Values(d))
+		return 1 / d[len(d)/10].Seconds()
+	}
+	for i, spec := range specs {
+		b.Logf("%-30s %6.1f t/s, %.2f of full", spec, fast(took[i]), fast(took[i])/fast(took[0]))
+	}
+}

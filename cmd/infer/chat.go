@@ -252,7 +252,9 @@ func (c *conversation) turn(text string) error {
 		n++
 	}
 	if n < len(have) {
-		c.session.Rewind(n)
+		if err := c.session.Rewind(n); err != nil {
+			return err
+		}
 	}
 	req, err := c.f.sample.request()
 	if err != nil {

@@ -4,6 +4,9 @@ import "testing"
 
 // TestSelectionAllocatesNothing: a decode step under a selecting policy allocates no more than one without, which is next to nothing.
 func TestSelectionAllocatesNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates on its own")
+	}
 	allocs := func(spec string) float64 {
 		e := small(t, Options{Threads: 2, Policy: spec, Context: 2048})
 		s, err := e.NewSession()

@@ -10,6 +10,9 @@ import (
 
 // TestAttendAllocatesNothing: after a first call, none of the phases allocates, Mass included.
 func TestAttendAllocatesNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates on its own")
+	}
 	pool := kernels.NewPool(2)
 	defer pool.Close()
 	for _, c := range []attendCase{

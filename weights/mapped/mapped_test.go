@@ -100,14 +100,17 @@ func TestGuard(t *testing.T) {
 
 func TestCheckUnchanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	changes := map[string]func(){
-		"cut":       func() { write(t, path, []byte("123")) },
-		"grown":     func() { write(t, path, []byte("12345")) },
-		"rewritten": func() { write(t, path, []byte("4321")); touch(t, path) },
-		"replaced":  func() { write(t, path+"2", []byte("1234")); rename(t, path+"2", path) },
-		"removed":   func() { os.Remove(path) },
+	changes := []struct {
+		name   string
+		change func()
+	}{
+		{"cut", func() { write(t, path, []byte("123")) }},
+		{"grown", func() { write(t, path, []byte("12345")) }},
+		{"rewritten", func() { write(t, path, []byte("4321")); touch(t, path) }},
+		{"replaced", func() { write(t, path+"2", []byte("1234")); rename(t, path+"2", path) }},
+		{"removed", func() { os.Remove(path) }}, // the last: the file is asked for once more below
 	}
-	for name, change := range changes {
+	for _, c := range changes {
 		write(t, path, []byte("1234"))
 		m, err := Open(path)
 		if err != nil {
@@ -118,11 +121,11 @@ func TestCheckUnchanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.CheckUnchanged() != nil || stamp.CheckUnchanged() != nil {
-			t.Errorf("%s: changed before it was changed", name)
+			t.Errorf("%s: changed before it was changed", c.name)
 		}
-		change()
+		c.change()
 		if err := m.CheckUnchanged(); !errors.Is(err, ErrChanged) || !errors.Is(stamp.CheckUnchanged(), ErrChanged) {
-			t.Errorf("%s: %v, want ErrChanged", name, err)
+			t.Errorf("%s: %v, want ErrChanged", c.name, err)
 		}
 		m.Close()
 	}

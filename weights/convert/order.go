@@ -16,11 +16,15 @@ type rowOrder func(row int) int
 
 var rotated = regexp.MustCompile(`^blk\.\d+\.attn_(q|k)\.(weight|bias)$`)
 
-// interleave returns the order in which the rows of heads of dim rows are written so that rotary pairs are neighbours.
-func interleave(dim int) rowOrder {
+// interleave returns the order in which the rows of heads of dim rows are written so that rotary pairs are neighbours. Only
+// the first rot rows of a head rotate; the others stay.
+func interleave(dim, rot int) rowOrder {
 	return func(row int) int {
 		in := row % dim
-		return row - in + in%2*(dim/2) + in/2
+		if in >= rot {
+			return row
+		}
+		return row - in + in%2*(rot/2) + in/2
 	}
 }
 
@@ -59,7 +63,13 @@ func ordersFor(meta *gguf.Meta, tensors []*gguf.Tensor) ([]rowOrder, error) {
 		if n < 1 || rows%(2*n) != 0 {
 			return nil, fmt.Errorf("convert: tensor %q: %d rows are not %d heads of even width: %w", t.Name, rows, n, gguf.ErrFormat)
 		}
-		orders[i] = interleave(rows / n)
+		rot := rows / n
+		if meta.Has(arch + ".rope.dimension_count") {
+			if rot, err = meta.Int(arch + ".rope.dimension_count"); err != nil || rot < 0 || rot > rows/n || rot%2 != 0 {
+				return nil, fmt.Errorf("convert: %s.rope.dimension_count is %d, want an even number up to the head's %d: %w", arch, rot, rows/n, gguf.ErrFormat)
+			}
+		}
+		orders[i] = interleave(rows/n, rot)
 	}
 	return orders, nil
 }

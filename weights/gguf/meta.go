@@ -77,17 +77,21 @@ func (m *Meta) Strings(key string) ([]string, error) {
 	return v.list(), nil
 }
 
-// Ints returns a list of integers of any width.
+// Ints returns a list of integers of any width, or of truth values as 0 and 1 (some files have layer patterns so).
 func (m *Meta) Ints(key string) ([]int, error) {
 	v, err := m.find(key)
 	if err != nil {
 		return nil, err
 	}
-	if v.kind != KindArray || !v.elem.isInteger() {
+	if v.kind != KindArray || !v.elem.isInteger() && v.elem != KindBool {
 		return nil, wrongType(key, v, "an array of integers")
 	}
 	list := make([]int, v.n)
 	for i := range list {
+		if v.elem == KindBool {
+			list[i] = int(min(v.item(i), 1))
+			continue
+		}
 		n, ok := integer(v.elem, v.item(i))
 		if !ok {
 			return nil, fmt.Errorf("gguf: key %q: item %d is out of the range of an integer: %w", key, i, ErrWrongType)

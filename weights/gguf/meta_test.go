@@ -112,6 +112,9 @@ func TestGetters(t *testing.T) {
 		if list, err := m.Strings("none"); err != nil || len(list) != 0 {
 			t.Errorf("none: got %v, %v", list, err)
 		}
+		if list, err := m.Ints("bools"); err != nil || !slices.Equal(list, []int{1, 0}) {
+			t.Errorf("bools as integers: got %v, %v", list, err)
+		}
 		if list, err := m.Int32s("i32s"); err != nil || !slices.Equal(list, []int32{-5, 6}) {
 			t.Errorf("i32s: got %v, %v", list, err)
 		}

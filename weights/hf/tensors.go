@@ -134,18 +134,7 @@ func (v *view) stack(name, pattern string, layer, experts, rows, cols int) {
 			return
 		}
 	}
-	kind := parts[0].Type
-	v.add(gguf.NewTensor(name, kind, []int{experts, rows, cols}, func() ([]byte, error) {
-		out := make([]byte, 0, experts*rows*kind.RowBytes(cols))
-		for _, p := range parts {
-			raw, err := p.Bytes()
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, raw...)
-		}
-		return out, nil
-	}))
+	v.add(gguf.Stack(name, parts))
 }
 
 // outer presents embedding, last norm and head of the usual decoder; the norm's weight gets plus added.

@@ -74,6 +74,9 @@ func Load(root string) (*Repo, error) {
 			}
 			return nil
 		}
+		if name == ".git" { // of a second working tree: a file that says where the first is
+			return nil
+		}
 		info, err := e.Info()
 		if err != nil || !e.Type().IsRegular() || info.Size() > fileBytesMax {
 			return err

@@ -7,8 +7,10 @@
 //
 // Units and shapes: a page holds Tokens tokens (a multiple of 16) of one layer and one KV head: the K payload, then the
 // V payload. K is dim-major in tiles of 16 tokens, [Tokens/16][KeyDim][16]: one vector register holds one dimension of
-// a whole tile, so q·k needs no horizontal sums and a tile is a packed panel of a matrix product. V is token-major,
-// [Tokens][ValueDim]. Numbers are little-endian.
+// a whole tile, so q·k needs no horizontal sums and a tile is a packed panel of a matrix product. Where single tokens are
+// read here and there, a key in such a tile is spread over all its cache lines: Layout.TokenMajor lays keys of float types
+// token by token instead, [Tokens][KeyDim], and readers turn 16 of them into a tile. V is token-major, [Tokens][ValueDim].
+// Numbers are little-endian.
 //
 // Element types: F32, F16, BF16 hold the rounded value (to nearest, ties to even). I8 and I4 are KIVI's (arXiv
 // 2402.02750): keys are quantised per channel over the 16 tokens of a tile, values per token over groups of 64

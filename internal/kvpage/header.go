@@ -28,7 +28,8 @@ type Header struct {
 // Encode appends the header with the checksum over header and page, then the page, to dst.
 //
 // Header bytes, little-endian: magic "TKVP"; u16 version; u8 K type; u8 V type; u32 KeyDim, ValueDim, Tokens, Layer,
-// Head, N; u64 First; [32] fingerprint; u32 page bytes; 16 zero bytes; u32 CRC-32C over all before it and the page.
+// Head, N; u64 First; [32] fingerprint; u32 page bytes; u8 1 where keys lie token by token; 15 zero bytes; u32 CRC-32C over
+// all before it and the page.
 func Encode(dst []byte, h Header, page []byte) []byte {
 	var b [HeaderBytes]byte
 	h.put(&b, len(page))
@@ -47,6 +48,9 @@ func (h Header) put(b *[HeaderBytes]byte, pageBytes int) {
 	le.PutUint64(b[32:], uint64(h.First))
 	copy(b[40:], h.Fingerprint[:])
 	le.PutUint32(b[72:], uint32(pageBytes))
+	if h.Layout.TokenMajor {
+		b[76] = 1
+	}
 }
 
 func sum(head, page []byte) uint32 {
@@ -72,15 +76,16 @@ func Decode(data []byte) (Header, []byte, error) {
 		return Header{}, nil, fmt.Errorf("kvpage: encoded page: checksum %08x, want %08x: %w", got, want, ErrCorrupt)
 	}
 	h := Header{
-		Layout: Layout{Elem(head[6]), Elem(head[7]), int(le.Uint32(head[8:])), int(le.Uint32(head[12:])), int(le.Uint32(head[16:]))},
-		Layer:  int(le.Uint32(head[20:])), Head: int(le.Uint32(head[24:])), N: int(le.Uint32(head[28:])),
+		Layout: Layout{K: Elem(head[6]), V: Elem(head[7]), KeyDim: int(le.Uint32(head[8:])), ValueDim: int(le.Uint32(head[12:])),
+			Tokens: int(le.Uint32(head[16:])), TokenMajor: head[76] == 1},
+		Layer: int(le.Uint32(head[20:])), Head: int(le.Uint32(head[24:])), N: int(le.Uint32(head[28:])),
 		First: int(le.Uint64(head[32:])),
 	}
 	copy(h.Fingerprint[:], head[40:])
 	if err := h.Layout.Validate(); err != nil {
 		return Header{}, nil, fmt.Errorf("%w: %w", err, ErrCorrupt)
 	}
-	if h.Layout.PageBytes() != len(page) || h.N > h.Layout.Tokens || h.First < 0 || [16]byte(head[76:]) != [16]byte{} {
+	if h.Layout.PageBytes() != len(page) || h.N > h.Layout.Tokens || h.First < 0 || head[76] > 1 || [15]byte(head[77:]) != [15]byte{} {
 		return Header{}, nil, fmt.Errorf("kvpage: encoded page: %d bytes and %d tokens for %v: %w", len(page), h.N, h.Layout, ErrCorrupt)
 	}
 	return h, page, nil

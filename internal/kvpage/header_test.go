@@ -11,7 +11,7 @@ import (
 )
 
 func encodedPage() (Header, []byte, []byte) {
-	l := Layout{F16, I8, 16, 32, 16}
+	l := Layout{F16, I8, 16, 32, 16, false}
 	h := Header{Layout: l, Layer: 3, Head: 1, First: 1 << 33, N: 9}
 	for i := range h.Fingerprint {
 		h.Fingerprint[i] = byte(i * 7)
@@ -32,6 +32,13 @@ func TestEncodeReadsBack(t *testing.T) {
 	}
 	if p, err := Verify(data, h); err != nil || !bytes.Equal(p, page) {
 		t.Fatalf("Verify: %v", err)
+	}
+	h.Layout.TokenMajor = true
+	if got, _, err := Decode(Encode(nil, h, page)); err != nil || got != h {
+		t.Fatalf("Decode with keys by token: %v %v, want %v", got, err, h)
+	}
+	if _, err := Verify(data, h); !errors.Is(err, ErrMismatch) {
+		t.Fatalf("Verify of the other key order: %v, want ErrMismatch", err)
 	}
 }
 
@@ -118,7 +125,7 @@ func BenchmarkVerify(b *testing.B) {
 func BenchmarkAppend(b *testing.B) {
 	for _, e := range []Elem{F32, F16, BF16, I8, I4} {
 		b.Run(e.String(), func(b *testing.B) {
-			l := Layout{e, e, 64, 64, 16}
+			l := Layout{e, e, 64, 64, 16, false}
 			page := make([]byte, l.PageBytes())
 			k := randomFloats(rand.New(rand.NewPCG(1, 1)), 16*64)
 			b.SetBytes(int64(l.PageBytes()))

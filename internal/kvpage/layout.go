@@ -16,6 +16,8 @@ type Layout struct {
 	K, V             Elem
 	KeyDim, ValueDim int // numbers a token
 	Tokens           int // slots a page, a multiple of 16
+	// TokenMajor lays keys of a float type token by token, [Tokens][KeyDim], for readers that want single tokens.
+	TokenMajor bool
 }
 
 // Validate reports the first number out of range, wrapping ErrLayout.
@@ -27,15 +29,21 @@ func (l Layout) Validate() error {
 		return fmt.Errorf("kvpage: layout %v: dimensions %d/%d, want 1 to %d: %w", l, l.KeyDim, l.ValueDim, maxDim, ErrLayout)
 	case l.Tokens < Tile || l.Tokens > maxTokens || l.Tokens%Tile != 0:
 		return fmt.Errorf("kvpage: layout %v: %d tokens a page, want a multiple of %d up to %d: %w", l, l.Tokens, Tile, maxTokens, ErrLayout)
+	case l.TokenMajor && l.K.Quantised():
+		return fmt.Errorf("kvpage: layout %v: keys that share scales over a tile cannot lie token by token: %w", l, ErrLayout)
 	case l.V == I4 && l.ValueDim%32 != 0:
 		return fmt.Errorf("kvpage: layout %v: int4 values of %d dimensions, want a multiple of 32: %w", l, l.ValueDim, ErrLayout)
 	}
 	return nil
 }
 
-// String is for messages: "k=f16 v=f16 64/64 x16".
+// String is for messages: "k=f16 v=f16 64/64 x16", "k=f16 by token v=f16 64/64 x16".
 func (l Layout) String() string {
-	return fmt.Sprintf("k=%v v=%v %d/%d x%d", l.K, l.V, l.KeyDim, l.ValueDim, l.Tokens)
+	order := ""
+	if l.TokenMajor {
+		order = " by token"
+	}
+	return fmt.Sprintf("k=%v%s v=%v %d/%d x%d", l.K, order, l.V, l.KeyDim, l.ValueDim, l.Tokens)
 }
 
 // Tiles is the number of 16-token tiles of a page.
@@ -76,10 +84,25 @@ func (l Layout) VBytes() int { return l.Tokens * l.VRowBytes() }
 // PageBytes is the size of a page in memory: K payload, then V payload.
 func (l Layout) PageBytes() int { return l.KBytes() + l.VBytes() }
 
-// KTile is the part of a page that holds the keys of tokens [16t, 16t+16).
+// KTile is the part of a page that holds the keys of tokens [16t, 16t+16): [KeyDim][16], scales before it, or
+// [16][KeyDim] where TokenMajor.
 func (l Layout) KTile(page []byte, t int) []byte {
 	n := l.KTileBytes()
 	return page[t*n : (t+1)*n : (t+1)*n]
+}
+
+// KRow is the part of a page that holds the key of the token in a slot, of a TokenMajor layout.
+func (l Layout) KRow(page []byte, slot int) []byte {
+	n := l.KeyDim * l.K.Bits() / 8
+	return page[slot*n : (slot+1)*n : (slot+1)*n]
+}
+
+// keyAt is where number d of the key in a slot lies in its tile, in numbers.
+func (l Layout) keyAt(slot, d int) int {
+	if l.TokenMajor {
+		return slot%Tile*l.KeyDim + d
+	}
+	return d*Tile + slot%Tile
 }
 
 // VRow is the part of a page that holds the value of the token in a slot.

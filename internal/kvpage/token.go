@@ -8,17 +8,17 @@ func PutK(l Layout, page []byte, slot int, k []float32) {
 	if l.K.Quantised() {
 		panic(fmt.Sprintf("kvpage: PutK on %v: keys of this type are written a tile at a time", l))
 	}
-	tile, j := l.KTile(page, slot/Tile), slot%Tile
+	tile, at, step := l.KTile(page, slot/Tile), l.keyAt(slot, 0), l.keyAt(0, 1)
 	switch l.K {
 	case F16:
 		for d, f := range k[:l.KeyDim] {
 			h := toF16(f)
-			i := 2 * (d*Tile + j)
+			i := 2 * (at + d*step)
 			tile[i], tile[i+1] = byte(h), byte(h>>8)
 		}
 	default:
 		for d, f := range k[:l.KeyDim] {
-			store(l.K, tile, d*Tile+j, f)
+			store(l.K, tile, at+d*step, f)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func ReadK(l Layout, page []byte, slot int, dst []float32) {
 		readTileI4(l, tile, j, dst)
 	default:
 		for d := range l.KeyDim {
-			dst[d] = load(l.K, tile, d*Tile+j)
+			dst[d] = load(l.K, tile, l.keyAt(j, d))
 		}
 	}
 }
@@ -108,19 +108,31 @@ func Move(l Layout, dst []byte, dstSlot int, src []byte, srcSlot int) bool {
 	return l.MoveFrom(dst, dstSlot, l, src, srcSlot)
 }
 
-// MoveFrom is Move from a page of another layout, which may differ from l in its number of tokens only.
+// MoveFrom is Move from a page of another layout, which may differ from l in its number of tokens and in the order of its
+// keys.
 func (l Layout) MoveFrom(dst []byte, dstSlot int, srcLayout Layout, src []byte, srcSlot int) bool {
 	if l.K.Quantised() {
 		return false
 	}
-	to, from := l.KTile(dst, dstSlot/Tile), srcLayout.KTile(src, srcSlot/Tile)
-	size := l.K.Bits() / 8
-	i, j := dstSlot%Tile*size, srcSlot%Tile*size
-	for d := 0; d < l.KeyDim*Tile*size; d += Tile * size {
-		copy(to[d+i:d+i+size], from[d+j:d+j+size])
-	}
+	l.moveKey(dst, dstSlot, srcLayout, src, srcSlot)
 	copy(l.VRow(dst, dstSlot), srcLayout.VRow(src, srcSlot))
 	return true
+}
+
+// moveKey copies the key of one slot to another.
+func (l Layout) moveKey(dst []byte, dstSlot int, srcLayout Layout, src []byte, srcSlot int) {
+	if l.TokenMajor && srcLayout.TokenMajor {
+		copy(l.KRow(dst, dstSlot), srcLayout.KRow(src, srcSlot))
+		return
+	}
+	to, from := l.KTile(dst, dstSlot/Tile), srcLayout.KTile(src, srcSlot/Tile)
+	size := l.K.Bits() / 8
+	i, j := l.keyAt(dstSlot, 0)*size, srcLayout.keyAt(srcSlot, 0)*size
+	iStep, jStep := l.keyAt(0, 1)*size, srcLayout.keyAt(0, 1)*size
+	for range l.KeyDim {
+		copy(to[i:i+size], from[j:j+size])
+		i, j = i+iStep, j+jStep
+	}
 }
 
 // MoveTile copies the 16 tokens of a tile to a tile of another (or the same) page, bit for bit, for every type.

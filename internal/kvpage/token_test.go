@@ -14,7 +14,10 @@ func layouts() []Layout {
 	var out []Layout
 	for _, k := range []Elem{F32, F16, BF16, I8, I4} {
 		for _, v := range []Elem{F32, F16, BF16, I8, I4} {
-			out = append(out, Layout{k, v, 64, 96, 32}, Layout{k, v, 7, 32, 16})
+			out = append(out, Layout{k, v, 64, 96, 32, false}, Layout{k, v, 7, 32, 16, false})
+			if !k.Quantised() {
+				out = append(out, Layout{k, v, 64, 32, 32, true})
+			}
 		}
 	}
 	return out
@@ -97,7 +100,7 @@ func checkToken(t *testing.T, l Layout, page []byte, slot, n int, k []float32, k
 // TestPutLeavesOthers: writing a slot changes no other token's bits.
 func TestPutLeavesOthers(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(2, 1))
-	l := Layout{F16, I4, 8, 32, 32}
+	l := Layout{F16, I4, 8, 32, 32, false}
 	page := make([]byte, l.PageBytes())
 	Append(l, page, 0, 32, randomFloats(rnd, 32*8), 8, randomFloats(rnd, 32*32), 32)
 	before := append([]byte(nil), page...)
@@ -130,7 +133,11 @@ func TestMoveIsExact(t *testing.T) {
 		if !l.K.Quantised() {
 			size := l.K.Bits() / 8
 			for d := range l.KeyDim {
-				if !bytes.Equal(dst[(d*Tile+3)*size:][:size], src[(d*Tile+11)*size:][:size]) {
+				to, from := d*Tile+3, d*Tile+11
+				if l.TokenMajor {
+					to, from = 3*l.KeyDim+d, 11*l.KeyDim+d
+				}
+				if !bytes.Equal(dst[to*size:][:size], src[from*size:][:size]) {
 					t.Fatalf("%v: dimension %d of the moved key differs", l, d)
 				}
 			}
@@ -141,6 +148,31 @@ func TestMoveIsExact(t *testing.T) {
 		MoveTile(l, dst, l.Tiles()-1, src, 0)
 		if !bytes.Equal(l.KTile(dst, l.Tiles()-1), l.KTile(src, 0)) || !bytes.Equal(l.VRow(dst, l.Tokens-1), l.VRow(src, Tile-1)) {
 			t.Fatalf("%v: the moved tile differs", l)
+		}
+	}
+}
+
+// TestKeyOrders: a token-major page holds the same numbers, token by token, and tokens move between the orders bit for bit.
+func TestKeyOrders(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 1))
+	for _, e := range []Elem{F32, F16, BF16} {
+		tiles, rows := Layout{e, F16, 5, 8, 32, false}, Layout{e, F16, 5, 8, 16, true}
+		src, back := make([]byte, tiles.PageBytes()), make([]byte, tiles.PageBytes())
+		Append(tiles, src, 0, 32, randomFloats(rnd, 32*5), 5, randomFloats(rnd, 32*8), 8)
+		dst := make([]byte, rows.PageBytes())
+		for slot := range 16 {
+			rows.MoveFrom(dst, slot, tiles, src, 31-slot)
+			tiles.MoveFrom(back, 31-slot, rows, dst, slot)
+			key := make([]float32, 5)
+			ReadK(tiles, src, 31-slot, key)
+			for d, x := range key {
+				if got := load(e, rows.KRow(dst, slot), d); got != x {
+					t.Fatalf("%v: number %d of the key in slot %d is %v, want %v", e, d, slot, got, x)
+				}
+			}
+		}
+		if !bytes.Equal(back[tiles.KTileBytes():tiles.KBytes()], src[tiles.KTileBytes():tiles.KBytes()]) {
+			t.Fatalf("%v: keys differ after both ways", e)
 		}
 	}
 }
@@ -170,7 +202,7 @@ func TestF16(t *testing.T) {
 }
 
 func TestQuantisedKeysAreWrittenByTile(t *testing.T) {
-	l := Layout{I8, I8, 8, 32, 16}
+	l := Layout{I8, I8, 8, 32, 16, false}
 	for name, f := range map[string]func(page []byte){
 		"PutK":   func(page []byte) { PutK(l, page, 0, make([]float32, 8)) },
 		"Append": func(page []byte) { Append(l, page, 3, 1, make([]float32, 8), 8, make([]float32, 32), 32) },
@@ -189,7 +221,7 @@ func TestQuantisedKeysAreWrittenByTile(t *testing.T) {
 // TestQuantisedExtremes: constant groups are exact, and nothing finite becomes infinite or NaN.
 func TestQuantisedExtremes(t *testing.T) {
 	for _, e := range []Elem{I8, I4} {
-		l := Layout{e, e, 4, 32, 16}
+		l := Layout{e, e, 4, 32, 16, false}
 		for _, x := range []float32{0, 1, -2.5, 1e-6, 60000, -60000} {
 			page := make([]byte, l.PageBytes())
 			k := make([]float32, 16*32)

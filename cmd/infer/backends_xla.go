@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
 
 	"terrace/hub"
@@ -31,7 +32,7 @@ func newDevicesCommand(a *app) *cobra.Command {
 					continue
 				}
 				for d := range c.NumDevices() {
-					fmt.Fprintf(a.stdout, "xla:%s\t%d\t%s\n", plugin, d, c.Description())
+					fmt.Fprintf(a.stdout, "xla:%s\t%d\t%s\n", plugin, d, c.DeviceDescription(compute.DeviceNum(d)))
 				}
 				c.Finalize()
 			}

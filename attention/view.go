@@ -11,6 +11,9 @@ type Page struct {
 	Data []byte  // Layout.PageBytes() bytes: K payload, then V payload
 	Pos  []int32 // position of each of the N tokens, ascending over the view
 	N    int     // tokens in use: slots [0, N)
+	// Version names the content: two pages of a cache with the same version, not 0, hold the same bytes in the slots that
+	// both use. A backend may keep copies by it. 0 = unknown.
+	Version uint64
 }
 
 // View is the keys and values of one layer and one KV head of a sequence. Tokens that were evicted simply are not in
@@ -21,6 +24,7 @@ type View struct {
 	Pages        []Page
 	RecentLayout kvpage.Layout
 	Recent       []Page
+	Cache        uint64 // the sequence that the pages belong to, for backends that keep copies; 0 = unknown
 }
 
 // Tokens is the number of tokens of the view.

@@ -9,6 +9,8 @@
 //  2. bytes in use = pages referenced × page bytes, and never exceed the budget.
 //  3. a page with more than one reference is never written.
 //  4. positions in a layer and head's token order ascend strictly.
+//  5. pages with equal versions hold equal bytes in the slots both use: a page gets a new version when it is handed out and
+//     when slots in use change or go, not when tokens are appended.
 //
 // It knows no policy formula and no transport: policies' plans (which tokens to keep) arrive as token indices.
 //

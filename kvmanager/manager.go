@@ -39,6 +39,8 @@ type Manager struct {
 	sequences  int
 	allocated  int64 // pages handed out since the start
 	freedPages int64
+	version    uint64 // of the page content that was stamped last
+	opened     uint64 // sequences since the start
 }
 
 // New returns an empty cache. It allocates nothing until the first token.
@@ -103,6 +105,12 @@ func (m *Manager) BytesFor(tokens int) int64 {
 // settling is how many tokens leave a window of had tokens when n more come: whole tiles, so that the window keeps its size.
 func (m *Manager) settling(had, n int) int {
 	return max(0, had+n-m.o.Window) / kvpage.Tile * kvpage.Tile
+}
+
+// stamp is a version that no page content had before (invariant 5).
+func (m *Manager) stamp() uint64 {
+	m.version++
+	return m.version
 }
 
 // room reports whether that many more bytes fit the budget.

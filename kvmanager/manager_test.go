@@ -271,6 +271,7 @@ func TestAgainstReference(t *testing.T) {
 			next int
 		}
 		all := []*pair{{m.NewSequence(), newReference(o), 0}}
+		seen := seenPages{}
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			p := all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]
 			switch rapid.IntRange(0, 4).Draw(t, "op") {
@@ -308,6 +309,7 @@ func TestAgainstReference(t *testing.T) {
 			}
 			for _, q := range all {
 				holds(t, o, q.s, q.want)
+				seen.check(t, o, q.s)
 			}
 			if err := m.Check(); err != nil {
 				t.Fatalf("%v", err)

@@ -12,6 +12,7 @@ import (
 // Sequence is one text's KV: for each layer and KV head a list of pages in token order.
 type Sequence struct {
 	m      *Manager
+	id     uint64 // no other sequence of the manager has or had it; from 1
 	heads  []head // [layer·KVHeads + head]
 	views  []attention.View
 	closed bool
@@ -34,9 +35,13 @@ type list struct {
 // NewSequence returns an empty sequence.
 func (m *Manager) NewSequence() *Sequence {
 	m.sequences++
+	m.opened++
 	n := m.o.Layers * m.o.KVHeads
-	return &Sequence{m: m, heads: make([]head, n), views: make([]attention.View, n)}
+	return &Sequence{m: m, id: m.opened, heads: make([]head, n), views: make([]attention.View, n)}
 }
+
+// ID names the sequence among all of its manager, as views do (attention.View.Cache).
+func (s *Sequence) ID() uint64 { return s.id }
 
 // at returns the cache of a layer and head.
 func (s *Sequence) at(layer, kvHead int) *head { return &s.heads[layer*s.m.o.KVHeads+kvHead] }
@@ -56,7 +61,7 @@ func (s *Sequence) Views(layer int) []attention.View {
 	out := s.views[layer*g : (layer+1)*g]
 	for i := range out {
 		h := s.at(layer, i)
-		out[i] = attention.View{Layout: s.m.layout[settled], Pages: h.list[settled].pages}
+		out[i] = attention.View{Layout: s.m.layout[settled], Pages: h.list[settled].pages, Cache: s.id}
 		if s.m.quantised {
 			out[i].RecentLayout, out[i].Recent = s.m.layout[recent], h.list[recent].pages
 		}
@@ -141,7 +146,7 @@ func (p *list) reserve(m *Manager, kind, n int) error {
 			return err
 		}
 		p.refs = append(p.refs, r)
-		p.pages = append(p.pages, attention.Page{Data: m.slabs[kind].data(r), Pos: m.slabs[kind].positions(r)})
+		p.pages = append(p.pages, attention.Page{Data: m.slabs[kind].data(r), Pos: m.slabs[kind].positions(r), Version: m.stamp()})
 	}
 	return nil
 }
@@ -165,7 +170,7 @@ func (p *list) own(m *Manager, kind, i int) error {
 	copy(m.slabs[kind].positions(r), old.Pos)
 	m.drop(kind, p.refs[i])
 	p.refs[i] = r
-	p.pages[i] = attention.Page{Data: m.slabs[kind].data(r), Pos: m.slabs[kind].positions(r), N: old.N}
+	p.pages[i] = attention.Page{Data: m.slabs[kind].data(r), Pos: m.slabs[kind].positions(r), N: old.N, Version: m.stamp()}
 	return nil
 }
 
@@ -188,8 +193,10 @@ func (p *list) append(m *Manager, kind int, k []float32, kStride int, v []float3
 // resize sets the number of tokens after some at the end went, and frees the pages that became empty.
 func (p *list) resize(m *Manager, kind, n int) {
 	t := m.layout[kind].Tokens
-	for i := range p.pages {
-		p.pages[i].N = max(0, min(t, n-i*t))
+	for i := n / t; i < len(p.pages); i++ {
+		if left := max(0, n-i*t); left < p.pages[i].N {
+			p.pages[i].N, p.pages[i].Version = left, m.stamp()
+		}
 	}
 	p.tokens = n
 	p.unreserve(m, kind)
@@ -224,7 +231,7 @@ func same(keep []int) int {
 	return n
 }
 
-// ownFrom makes the pages that hold the tokens first to end-1 writable.
+// ownFrom makes the pages that hold the tokens first to end-1 writable and gives them new versions.
 func (p *list) ownFrom(m *Manager, kind, first, end int) error {
 	t := m.layout[kind].Tokens
 	for i := first / t; i*t < end; i++ {
@@ -232,6 +239,8 @@ func (p *list) ownFrom(m *Manager, kind, first, end int) error {
 			if err := p.own(m, kind, i); err != nil {
 				return err
 			}
+		} else {
+			p.pages[i].Version = m.stamp()
 		}
 	}
 	return nil

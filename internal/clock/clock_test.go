@@ -1,0 +1,61 @@
+package clock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestVirtualWakesInOrder(t *testing.T) {
+	c, ctx := NewVirtual(), context.Background()
+	woken := make(chan time.Duration, 3)
+	for i, d := range []time.Duration{30, 10, 20} {
+		go func() {
+			if err := c.Sleep(ctx, d); err != nil {
+				t.Error(err)
+			}
+			woken <- d
+		}()
+		if err := c.AwaitSleepers(ctx, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []time.Duration{10, 20, 30} {
+		if !c.AdvanceToNext() || c.Now() != want {
+			t.Fatalf("at %v, want %v", c.Now(), want)
+		}
+		if got := <-woken; got != want {
+			t.Fatalf("sleeper of %v woke at %v", got, want)
+		}
+	}
+	if c.AdvanceToNext() {
+		t.Error("a sleeper is left")
+	}
+	c.Advance(5)
+	if c.Now() != 35 || !c.Modelled() {
+		t.Errorf("now %v, want 35", c.Now())
+	}
+}
+
+func TestSleepEndsWithTheContext(t *testing.T) {
+	v := NewVirtual()
+	for name, c := range map[string]Clock{"real": Real(), "virtual": v} {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error)
+		go func() { done <- c.Sleep(ctx, time.Hour) }()
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.Sleep(ctx, 0); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: asleep under an ended context: %v", name, err)
+		}
+	}
+	if v.AdvanceToNext() {
+		t.Error("a cancelled sleeper is still listed")
+	}
+	if c := Real(); c.Sleep(context.Background(), time.Microsecond) != nil || c.Now() <= 0 || c.Modelled() {
+		t.Error("the real clock stands")
+	}
+}

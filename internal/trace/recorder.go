@@ -1,0 +1,202 @@
+package trace
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Row is a resource: one line of the timeline.
+type Row uint8
+
+// The rows, in the order in which they are shown.
+const (
+	Compute Row = iota // the model's layers
+	Score              // scoring of cold keys on the host
+	Read               // transfer lower tier > host
+	Write              // transfer host > lower tier
+	CSD                // the drive's own work: scoring, fetching
+	Wait               // compute stands still for one of the others
+	Policy             // plans and pool updates
+	rows
+)
+
+var rowNames = [rows]string{"compute", "score", "transfer ssd>host", "transfer host>ssd", "csd", "wait", "policy"}
+
+// String is the row's name in the timeline.
+func (r Row) String() string { return rowNames[r] }
+
+// bufferedEvents is how many spans are held before they are written.
+const bufferedEvents = 2048
+
+type event struct {
+	row        Row
+	name       string
+	start, end time.Duration
+	bytes      int64
+}
+
+// Recorder collects spans and writes them to one writer. The nil Recorder does nothing.
+type Recorder struct {
+	now func() time.Duration
+
+	mu     sync.Mutex
+	w      *bufio.Writer
+	err    error
+	buf    []event
+	closed bool
+	busy   [rows]time.Duration
+	bytes  [rows]int64
+	spans  [rows]int64
+	line   []byte
+}
+
+// New starts a timeline on w, in Chrome's trace event format; now is the clock, whose times are spans' times.
+func New(w io.Writer, now func() time.Duration) *Recorder {
+	r := &Recorder{now: now, w: bufio.NewWriterSize(w, 64<<10), buf: make([]event, 0, bufferedEvents)}
+	r.puts(`{"displayTimeUnit":"ms","traceEvents":[` + "\n" + `{"ph":"M","pid":1,"name":"process_name","args":{"name":"terrace"}}`)
+	for i, name := range rowNames {
+		r.puts(fmt.Sprintf(",\n"+`{"ph":"M","pid":1,"tid":%d,"name":"thread_name","args":{"name":%q}}`, i+1, name))
+		r.puts(fmt.Sprintf(",\n"+`{"ph":"M","pid":1,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}}`, i+1, i))
+	}
+	return r
+}
+
+// Span is work that has begun; End or EndBytes ends it. The zero Span (of a nil Recorder) does nothing.
+type Span struct {
+	r     *Recorder
+	name  string
+	start time.Duration
+	row   Row
+}
+
+// Span begins work on a row.
+func (r *Recorder) Span(row Row, name string) Span {
+	if r == nil {
+		return Span{}
+	}
+	return Span{r, name, r.now(), row}
+}
+
+// End ends the span now.
+func (s Span) End() { s.EndBytes(0) }
+
+// EndBytes ends the span now and says how many bytes it moved or read.
+func (s Span) EndBytes(n int64) {
+	if s.r != nil {
+		s.r.Add(s.row, s.name, s.start, s.r.now(), n)
+	}
+}
+
+// Add records a span whose times are known.
+func (r *Recorder) Add(row Row, name string, start, end time.Duration, bytes int64) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.busy[row] += end - start
+	r.bytes[row] += bytes
+	r.spans[row]++
+	r.buf = append(r.buf, event{row, name, start, end, bytes})
+	if len(r.buf) == cap(r.buf) {
+		r.write()
+	}
+}
+
+// Totals of a row: the sum of its spans' times and bytes, and their number. Where a row's spans nest, the inner ones count
+// twice.
+type Totals struct {
+	Busy  time.Duration
+	Bytes int64
+	Spans int64
+}
+
+// Totals sums up a row so far.
+func (r *Recorder) Totals(row Row) Totals {
+	if r == nil {
+		return Totals{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Totals{r.busy[row], r.bytes[row], r.spans[row]}
+}
+
+// Close writes what is left and the end of the timeline; later spans are not recorded. The error is the first that any
+// write gave. The writer stays open.
+func (r *Recorder) Close() error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return r.err
+	}
+	r.closed = true
+	r.write()
+	r.puts("\n]}\n")
+	if err := r.w.Flush(); r.err == nil {
+		r.err = err
+	}
+	if r.err != nil {
+		r.err = fmt.Errorf("trace: the timeline is not whole: %w", r.err)
+	}
+	return r.err
+}
+
+func (r *Recorder) puts(s string) {
+	if _, err := r.w.WriteString(s); r.err == nil {
+		r.err = err
+	}
+}
+
+// write formats the buffered events.
+func (r *Recorder) write() {
+	for i := range r.buf {
+		e := &r.buf[i]
+		b := append(r.line[:0], ",\n"+`{"ph":"X","pid":1,"tid":`...)
+		b = strconv.AppendInt(b, int64(e.row)+1, 10)
+		b = append(b, `,"name":`...)
+		b = quote(b, e.name)
+		b = append(b, `,"ts":`...)
+		b = micros(b, e.start)
+		b = append(b, `,"dur":`...)
+		b = micros(b, max(0, e.end-e.start))
+		if e.bytes != 0 {
+			b = append(b, `,"args":{"bytes":`...)
+			b = strconv.AppendInt(b, e.bytes, 10)
+			b = append(b, '}')
+		}
+		r.line = append(b, '}')
+		if _, err := r.w.Write(r.line); r.err == nil {
+			r.err = err
+		}
+	}
+	r.buf = r.buf[:0]
+}
+
+// quote appends a JSON string; names that need escapes are rare.
+func quote(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
+			if q, err := json.Marshal(s); err == nil {
+				return append(b, q...)
+			}
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+func micros(b []byte, d time.Duration) []byte {
+	b = strconv.AppendInt(b, int64(d)/1000, 10)
+	n := int64(d) % 1000
+	return append(b, '.', byte('0'+n/100), byte('0'+n/10%10), byte('0'+n%10))
+}

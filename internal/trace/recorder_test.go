@@ -1,0 +1,117 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+type timeline struct {
+	TraceEvents []struct {
+		Ph, Name string
+		Tid      int
+		Ts, Dur  float64
+		Args     map[string]any
+	}
+}
+
+func TestTimelineIsReadBack(t *testing.T) {
+	var out bytes.Buffer
+	now := 1500 * time.Nanosecond
+	r := New(&out, func() time.Duration { return now })
+	s := r.Span(Read, "layer \"3\"\a")
+	now += 2048 * time.Nanosecond
+	s.EndBytes(4096)
+	r.Span(Compute, "layer 4").End()
+	if got := r.Totals(Read); got != (Totals{2048, 4096, 1}) {
+		t.Errorf("totals %+v", got)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.Span(Compute, "too late").End()
+	var tl timeline
+	if err := json.Unmarshal(out.Bytes(), &tl); err != nil {
+		t.Fatalf("%v in %s", err, out.Bytes())
+	}
+	spans := 0
+	names := map[string]bool{}
+	for _, e := range tl.TraceEvents {
+		if e.Ph == "M" {
+			if n, ok := e.Args["name"].(string); ok {
+				names[n] = true
+			}
+			continue
+		}
+		spans++
+		if e.Name == "layer \"3\"\a" && (e.Tid != int(Read)+1 || e.Ts != 1.5 || e.Dur != 2.048 || e.Args["bytes"] != 4096.0) {
+			t.Errorf("span %+v", e)
+		}
+	}
+	if spans != 2 {
+		t.Errorf("%d spans, want 2", spans)
+	}
+	for row := range rows {
+		if !names[row.String()] {
+			t.Errorf("no row %v", row)
+		}
+	}
+}
+
+func TestManySpansFromManyGoroutines(t *testing.T) {
+	var out bytes.Buffer
+	r := New(&out, func() time.Duration { return 7 })
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range bufferedEvents {
+				r.Span(Score, "s").End()
+			}
+		})
+	}
+	wg.Wait()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var tl timeline
+	if err := json.Unmarshal(out.Bytes(), &tl); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Totals(Score).Spans; got != 4*bufferedEvents || len(tl.TraceEvents) != 4*bufferedEvents+1+2*int(rows) {
+		t.Errorf("%d spans, %d events in the file", got, len(tl.TraceEvents))
+	}
+}
+
+type full struct{ left int }
+
+var errFull = errors.New("full")
+
+func (f *full) Write(b []byte) (int, error) {
+	if f.left -= len(b); f.left < 0 {
+		return 0, errFull
+	}
+	return len(b), nil
+}
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	r := New(&full{100 << 10}, func() time.Duration { return 0 })
+	for range 3 * bufferedEvents {
+		r.Span(Write, "w").End()
+	}
+	if err := r.Close(); !errors.Is(err, errFull) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNilRecorderCostsNothing(t *testing.T) {
+	var r *Recorder
+	if n := testing.AllocsPerRun(100, func() { s := r.Span(Wait, "w"); s.EndBytes(1) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if r.Close() != nil || r.Totals(Wait) != (Totals{}) {
+		t.Error("the nil recorder does something")
+	}
+}

@@ -1,0 +1,22 @@
+package offload
+
+import "errors"
+
+var (
+	// ErrFull: the store's capacity does not hold what is to be written.
+	ErrFull = errors.New("tier is full")
+	// ErrCorrupt: bytes read back are not those that were written.
+	ErrCorrupt = errors.New("record is corrupt")
+	// ErrMissing: no record is stored under the key.
+	ErrMissing = errors.New("no such record")
+	// ErrClosed: the store or queue has been closed.
+	ErrClosed = errors.New("closed")
+	// ErrCancelled: the ticket was cancelled before its work was done.
+	ErrCancelled = errors.New("cancelled")
+	// ErrBusy: the queue's list of waiting records is full.
+	ErrBusy = errors.New("queue is full")
+	// ErrShape: a record, or a file, is not of the store's shape.
+	ErrShape = errors.New("wrong shape")
+	// ErrInUse: another process or store uses the directory.
+	ErrInUse = errors.New("in use")
+)

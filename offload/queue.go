@@ -1,0 +1,275 @@
+package offload
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"terrace/internal/clock"
+	"terrace/internal/trace"
+)
+
+// Priority orders transfers that wait: a lower one starts only when no higher one waits.
+type Priority uint8
+
+// The priorities. A transfer that somebody waits for becomes Demand.
+const (
+	Demand    Priority = iota // compute stands still without it
+	Prefetch                  // the next layer's
+	WriteBack                 // finished KV on its way down, and pool moves
+	priorities
+)
+
+// QueueOptions are a queue's settings; zero values mean the defaults.
+type QueueOptions struct {
+	Depth      int             // transfers under way at once; default 32
+	MaxWaiting int             // records that may wait; default 1<<18, beyond: ErrBusy
+	Trace      *trace.Recorder // busy periods of both directions and waits
+	Clock      clock.Clock     // default clock.Real
+}
+
+func (o *QueueOptions) setDefaults() {
+	if o.Depth <= 0 {
+		o.Depth = 32
+	}
+	if o.MaxWaiting <= 0 {
+		o.MaxWaiting = 1 << 18
+	}
+	if o.Clock == nil {
+		o.Clock = clock.Real()
+	}
+}
+
+// batchBytes is about how much a transfer to a store without an engine of its own moves: small enough that an urgent one
+// soon gets its turn.
+const batchBytes = 256 << 10
+
+// Queue runs reads and writes of a store in the background.
+type Queue struct {
+	store  Store
+	opt    QueueOptions
+	ctx    context.Context // of all transfers
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	waiting   [priorities][]*transfer // in the order of arrival
+	records   int                     // waiting
+	inFlight  int
+	closed    bool
+	idle      *sync.Cond // inFlight fell
+	stats     QueueStats
+	busy      [2]busyPeriod // reads, writes
+	lastDepth time.Duration // when inFlight last changed
+}
+
+type transfer struct {
+	t    *Ticket
+	recs []Record
+	dir  int // 0 reads, 1 writes
+}
+
+type busyPeriod struct {
+	inFlight int
+	since    time.Duration
+	bytes    int64
+}
+
+// NewQueue starts a queue; Close ends it. The store stays the caller's.
+func NewQueue(s Store, o QueueOptions) *Queue {
+	o.setDefaults()
+	q := &Queue{store: s, opt: o}
+	q.ctx, q.cancel = context.WithCancel(context.Background())
+	q.idle = sync.NewCond(&q.mu)
+	q.lastDepth = o.Clock.Now()
+	return q
+}
+
+// Read starts reading; Data is the queue's until the ticket is done.
+func (q *Queue) Read(p Priority, recs []Record) *Ticket { return q.start(p, recs, 0) }
+
+// Write starts writing; Data is the queue's until the ticket is done.
+func (q *Queue) Write(p Priority, recs []Record) *Ticket { return q.start(p, recs, 1) }
+
+func (q *Queue) start(p Priority, recs []Record, dir int) *Ticket {
+	t := &Ticket{q: q, done: make(chan struct{}), priority: min(p, priorities-1)}
+	err := q.store.Shape().check(recs, dir == 1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		err = fmt.Errorf("offload: queue of %s: %w", q.store.Name(), ErrClosed)
+	case err == nil && q.records+len(recs) > q.opt.MaxWaiting:
+		err = fmt.Errorf("offload: queue of %s: %d records wait, %d more, at most %d: %w", q.store.Name(), q.records, len(recs), q.opt.MaxWaiting, ErrBusy)
+	}
+	if err != nil || len(recs) == 0 {
+		t.finish(err)
+		return t
+	}
+	q.records += len(recs)
+	for len(recs) > 0 {
+		n, size := 1, len(recs[0].Data)
+		for n < len(recs) && size+len(recs[n].Data) <= batchBytes {
+			size += len(recs[n].Data)
+			n++
+		}
+		q.waiting[t.priority] = append(q.waiting[t.priority], &transfer{t, recs[:n:n], dir})
+		t.left++
+		recs = recs[n:]
+	}
+	q.pump()
+	return t
+}
+
+// pump starts what waits, highest priority first, as long as the depth allows. q.mu is held.
+func (q *Queue) pump() {
+	for p := range q.waiting {
+		for q.inFlight < q.opt.Depth && len(q.waiting[p]) > 0 {
+			tr := q.waiting[p][0]
+			q.waiting[p][0] = nil
+			q.waiting[p] = q.waiting[p][1:]
+			q.records -= len(tr.recs)
+			q.begin(tr)
+		}
+	}
+}
+
+func (q *Queue) begin(tr *transfer) {
+	now := q.depthChanges()
+	q.inFlight++
+	q.stats.MaxDepth = max(q.stats.MaxDepth, q.inFlight)
+	if b := &q.busy[tr.dir]; b.inFlight == 0 {
+		*b = busyPeriod{inFlight: 1, since: now}
+	} else {
+		b.inFlight++
+	}
+	go func() {
+		var err error
+		if tr.dir == 0 {
+			err = q.store.Read(q.ctx, tr.recs)
+		} else {
+			err = q.store.Write(q.ctx, tr.recs)
+		}
+		q.ended(tr, err)
+	}()
+}
+
+// ended books a transfer that the store is done with and starts the next ones.
+func (q *Queue) ended(tr *transfer, err error) {
+	size := int64(0)
+	for i := range tr.recs {
+		size += int64(len(tr.recs[i].Data))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.depthChanges()
+	q.inFlight--
+	b := &q.busy[tr.dir]
+	b.inFlight--
+	b.bytes += size
+	if b.inFlight == 0 {
+		q.stats.Busy[tr.dir] += now - b.since
+		q.opt.Trace.Add([2]trace.Row{trace.Read, trace.Write}[tr.dir], q.store.Name(), b.since, now, b.bytes)
+	}
+	q.stats.Transfers[tr.dir]++
+	q.stats.Bytes[tr.dir] += size
+	tr.t.ended(err)
+	q.pump()
+	q.idle.Broadcast()
+}
+
+// depthChanges adds the time since the last change to the integral of the depth.
+func (q *Queue) depthChanges() time.Duration {
+	now := q.opt.Clock.Now()
+	q.stats.depthTime += time.Duration(q.inFlight) * (now - q.lastDepth)
+	if q.inFlight > 0 {
+		q.stats.Active += now - q.lastDepth
+	}
+	q.lastDepth = now
+	return now
+}
+
+// take removes a ticket's waiting transfers; q.mu is held.
+func (q *Queue) take(t *Ticket) (taken []*transfer) {
+	rest := q.waiting[t.priority][:0]
+	for _, tr := range q.waiting[t.priority] {
+		if tr.t == t {
+			taken = append(taken, tr)
+		} else {
+			rest = append(rest, tr)
+		}
+	}
+	clear(q.waiting[t.priority][len(rest):])
+	q.waiting[t.priority] = rest
+	return taken
+}
+
+// Drain waits until nothing waits or is under way, or until ctx ends.
+func (q *Queue) Drain(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { q.mu.Lock(); q.idle.Broadcast(); q.mu.Unlock() })
+	defer stop()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.inFlight > 0 || q.records > 0 {
+		if ctx.Err() != nil {
+			return fmt.Errorf("offload: queue of %s: %d transfers under way, %d records wait: %w", q.store.Name(), q.inFlight, q.records, ctx.Err())
+		}
+		q.idle.Wait()
+	}
+	return nil
+}
+
+// Close cancels what waits and returns when nothing is under way any more.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	for p := range q.waiting {
+		for _, tr := range q.waiting[p] {
+			tr.t.ended(fmt.Errorf("offload: queue of %s: %w", q.store.Name(), ErrClosed))
+		}
+		q.waiting[p] = nil
+	}
+	q.records = 0
+	q.cancel()
+	for q.inFlight > 0 {
+		q.idle.Wait()
+	}
+	return nil
+}
+
+// QueueStats are a queue's measurements. Index 0 counts reads, 1 writes.
+type QueueStats struct {
+	Transfers [2]int64
+	Bytes     [2]int64
+	Busy      [2]time.Duration // at least one transfer of the direction under way
+	Active    time.Duration    // at least one transfer under way
+	Stall     time.Duration    // callers stood in Wait
+	Waits     int64            // of them those whose ticket was not done yet
+	MaxDepth  int
+	depthTime time.Duration
+}
+
+// MeanDepth is the average number of transfers under way while there was any.
+func (s QueueStats) MeanDepth() float64 {
+	if s.Active == 0 {
+		return 0
+	}
+	return float64(s.depthTime) / float64(s.Active)
+}
+
+// Overlap is the share of the transfers' time in which nobody waited for them.
+func (s QueueStats) Overlap() float64 {
+	if s.Active == 0 {
+		return 1
+	}
+	return max(0, 1-float64(s.Stall)/float64(s.Active))
+}
+
+// Stats are the measurements so far.
+func (q *Queue) Stats() QueueStats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.depthChanges()
+	return q.stats
+}

@@ -1,0 +1,41 @@
+package offload
+
+import "context"
+
+// Store keeps records. Errors wrap the sentinels of this package, name the store and the key, and leave what is stored as
+// it was.
+type Store interface {
+	// Name is the tier's name: "host", "ssd", "csd".
+	Name() string
+	// Shape is what its records are.
+	Shape() Shape
+	// Write stores whole records, replacing those of the same key; they are stored when it returns, and Data is the
+	// caller's again. ErrFull where they don't fit.
+	Write(ctx context.Context, recs []Record) error
+	// Read fills every Data. ErrMissing and ErrCorrupt name the key. After an error Data's content is undefined.
+	Read(ctx context.Context, recs []Record) error
+	// DropFrom forgets a sequence's groups from the given one on, in every layer; a sequence that is not there is no error.
+	DropFrom(seq uint64, group int32) error
+	// Drop forgets a sequence.
+	Drop(seq uint64) error
+	// Stats are the counts so far.
+	Stats() Stats
+	// Close ends the store; calls after it fail with ErrClosed.
+	Close() error
+}
+
+// Stats are a store's byte accounts. Asked counts what callers moved, Device what the device did for it (alignment and
+// merging over gaps included).
+type Stats struct {
+	CapacityBytes, UsedBytes, PeakBytes int64
+	HostBytes                           int64 // memory that the store holds for itself: index, checksums, staging
+
+	Reads, Writes                     int64 // operations of the device
+	ReadBytes, WrittenBytes           int64 // asked for
+	DeviceReadBytes, DeviceWriteBytes int64
+	Corrupt                           int64 // records that failed their checksum
+
+	Direct bool   // O_DIRECT: past the page cache
+	Engine string // "io_uring", "threads", "memory"
+	Notice string // one line that the user should read, or empty: what the host could not give
+}

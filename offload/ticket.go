@@ -1,0 +1,95 @@
+package offload
+
+import (
+	"context"
+	"fmt"
+
+	"terrace/internal/trace"
+)
+
+// Ticket is a read or a write under way.
+type Ticket struct {
+	q        *Queue
+	priority Priority // q.mu
+	left     int      // transfers not ended
+	err      error    // the first; final when done is closed
+	done     chan struct{}
+}
+
+// Done is closed when nothing of the ticket is under way any more: Data is the caller's again.
+func (t *Ticket) Done() <-chan struct{} { return t.done }
+
+// Ready reports whether the ticket is done.
+func (t *Ticket) Ready() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait returns when the ticket is done, with the first error of its transfers, or when ctx ends, with ctx's error: then the
+// ticket is cancelled, but Data stays the queue's until Done. What still waits becomes Demand.
+func (t *Ticket) Wait(ctx context.Context) error {
+	if t.Ready() {
+		return t.err
+	}
+	t.urge()
+	start := t.q.opt.Clock.Now()
+	var err error
+	select {
+	case <-t.done:
+		err = t.err
+	case <-ctx.Done():
+		t.Cancel()
+		err = fmt.Errorf("offload: %s did not answer in time: %w", t.q.store.Name(), ctx.Err())
+	}
+	end := t.q.opt.Clock.Now()
+	t.q.mu.Lock()
+	t.q.stats.Stall += end - start
+	t.q.stats.Waits++
+	t.q.mu.Unlock()
+	t.q.opt.Trace.Add(trace.Wait, t.q.store.Name(), start, end, 0)
+	return err
+}
+
+// urge makes what waits Demand.
+func (t *Ticket) urge() {
+	q := t.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.priority != Demand {
+		moved := q.take(t)
+		t.priority = Demand
+		q.waiting[Demand] = append(q.waiting[Demand], moved...)
+	}
+}
+
+// Cancel forgets what has not begun; the ticket is done, with ErrCancelled, once what has begun has ended. It does not wait.
+func (t *Ticket) Cancel() {
+	q := t.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, tr := range q.take(t) {
+		q.records -= len(tr.recs)
+		t.ended(fmt.Errorf("offload: queue of %s: %w", q.store.Name(), ErrCancelled))
+	}
+	q.idle.Broadcast()
+}
+
+// ended books one transfer; q.mu is held.
+func (t *Ticket) ended(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+	if t.left--; t.left == 0 {
+		close(t.done)
+	}
+}
+
+// finish ends a ticket that has no transfers.
+func (t *Ticket) finish(err error) {
+	t.err = err
+	close(t.done)
+}

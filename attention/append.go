@@ -13,7 +13,12 @@ func Append(l kvpage.Layout, page []byte, slot, n int, k []float32, kStride int,
 		kvpage.Append(l, page, slot, n, k, kStride, v, vStride)
 		return
 	}
-	for r := 0; r < n; {
+	for r := 0; r < n && l.TokenMajor; r++ {
+		if !kernels.PutValue(kernels.KVElem(l.K), l.KRow(page, slot+r), k[r*kStride:], l.KeyDim) {
+			kvpage.PutK(l, page, slot+r, k[r*kStride:])
+		}
+	}
+	for r := 0; r < n && !l.TokenMajor; {
 		at := slot + r
 		if at%kvpage.Tile == 0 && n-r >= kvpage.Tile &&
 			kernels.PutKeys(kernels.KVElem(l.K), l.KTile(page, at/kvpage.Tile), k[r*kStride:], kStride, l.KeyDim) {

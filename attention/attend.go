@@ -14,6 +14,7 @@ type workspace struct {
 	seqs    []Seq
 	workers []worker
 
+	compacted                                                            compacted
 	decode                                                               []decodeTask
 	groups                                                               []decodeGroup
 	partials                                                             []float32
@@ -39,7 +40,8 @@ type workspace struct {
 // worker is the scratch of one thread.
 type worker struct {
 	list  list
-	slots []slot // tiles of a selection
+	pick  pick
+	slots []slot // tiles of a mask
 	walk  blockWalk
 	pos   [blockTokens]int32
 	row   [blockTokens]float32 // weights of one row
@@ -78,6 +80,9 @@ func Attend(pool *kernels.Pool, ph kernels.Phase, p Params, seqs []Seq) {
 	for len(w.workers) < pool.Threads() {
 		w.workers = append(w.workers, worker{})
 	}
+	if ph != kernels.Decode {
+		w.compactChosen()
+	}
 	w.countTokens()
 	if ph == kernels.Decode {
 		w.attendDecode(pool)
@@ -85,6 +90,7 @@ func Attend(pool *kernels.Pool, ph kernels.Phase, p Params, seqs []Seq) {
 		w.attendBlocked(pool)
 	}
 	w.seqs, w.p.Sinks = nil, nil
+	w.compacted.forget()
 	clear(w.sparseHeads)
 	for i := range w.workers {
 		w.workers[i].forget()
@@ -97,6 +103,7 @@ func (k *worker) forget() {
 	clear(k.list.keys[:cap(k.list.keys)])
 	clear(k.list.values[:cap(k.list.values)])
 	clear(k.slots[:cap(k.slots)])
+	clear(k.pick.rows[:cap(k.pick.rows)])
 	k.walk = blockWalk{}
 }
 

@@ -28,11 +28,11 @@ func (s *slot) pos() []int32 {
 
 // blockWalk walks the blocks of keys that some rows of a task see.
 type blockWalk struct {
-	w         *workspace
-	k         *worker
-	v         *View
-	rows      []int32 // positions of the task's rows, ascending
-	selection bool    // walk k.slots, the selected tiles, instead of the view
+	w      *workspace
+	k      *worker
+	v      *View
+	rows   []int32 // positions of the task's rows, ascending
+	listed bool    // walk k.slots instead of the view
 
 	at, end   int // next tile and end of the tiles
 	slots     [blockTiles]slot
@@ -44,32 +44,8 @@ type blockWalk struct {
 func (b *blockWalk) begin(seq, g int, rows []int32) {
 	s := &b.w.seqs[seq]
 	b.v, b.rows = &s.Views[g], rows
-	if s.Select != nil && s.Select[g] != nil {
-		b.selection = true
-		b.k.slots = b.v.selected(b.k.slots[:0], &b.k.list, b.w.basesOf(seq, g), s.Select[g])
-		b.at, b.end = 0, len(b.k.slots)
-		return
-	}
 	from, to := b.v.tileRange(span{b.w.p.sees(rows[0]).low, rows[len(rows)-1]})
 	b.at, b.end = from/blockTiles*blockTiles, to
-}
-
-// selected lists the tiles with selected tokens.
-func (v *View) selected(dst []slot, l *list, bases, chosen []int32) []slot {
-	parts := v.parts()
-	for i := range parts {
-		p := &parts[i]
-		if len(p.pages) > 0 {
-			chosen = chosen[l.gather(p, bases, chosen):]
-			per := p.layout.Tiles()
-			for j, t := range l.tile {
-				in := int(t) - p.first
-				dst = append(dst, slot{p.layout, &p.pages[in/per], in % per, t, l.masks[j]})
-			}
-		}
-		bases = bases[len(p.pages):]
-	}
-	return dst
 }
 
 // next takes the next block that some row sees; false at the end.
@@ -92,7 +68,7 @@ func (b *blockWalk) take(from int) bool {
 	for i := range b.slots {
 		s := &b.slots[i]
 		switch {
-		case !b.selection:
+		case !b.listed:
 			*s = b.v.slot(from + i)
 		case from+i < len(b.k.slots):
 			*s = b.k.slots[from+i]
@@ -144,6 +120,11 @@ func (b *blockWalk) packKeys() {
 			continue // its columns hold what they held; their scores are hidden
 		}
 		e, keys := kernels.KVElem(s.layout.K), s.keys()
+		if s.layout.TokenMajor {
+			turned := k.bytes[:len(keys)]
+			k.pick.turnTile(s.layout, turned, keys)
+			keys = turned
+		}
 		at := i / (kernels.PanelCols / tileTokens) * kernels.PanelCols * dim
 		column := i % (kernels.PanelCols / tileTokens) * tileTokens
 		if e.Quantised() {

@@ -2,12 +2,11 @@ package attention
 
 import (
 	"math"
-	"sort"
 
 	"terrace/internal/kernels"
 )
 
-// decodeTask is a range of tiles, or of selected tokens, in one part of the view of one row and KV head.
+// decodeTask is a range of tiles, or of compact tiles of chosen tokens, in one part of the view of one row and KV head.
 type decodeTask struct {
 	group, part int
 	from, to    int
@@ -19,9 +18,11 @@ type decodeTask struct {
 type decodeGroup struct {
 	seq, row, g  int
 	span         span
-	chosen       []int32 // tokens selected, where the sequence has a selection
 	selected     bool
-	first, count int // its tasks
+	chosen       []int32 // the tokens selected
+	border       int     // the first of them in the view's second part
+	low, high    int     // the range of them that the row sees
+	first, count int     // its tasks
 	left         countdown
 }
 
@@ -71,18 +72,12 @@ func (w *workspace) attendDecode(pool *kernels.Pool) {
 func (w *workspace) plan(d *decodeGroup, kept int, keep bool) int {
 	s := &w.seqs[d.seq]
 	v := &s.Views[d.g]
-	parts := v.parts()
 	if s.Select != nil && s.Select[d.g] != nil {
-		bases := w.basesOf(d.seq, d.g)
-		d.selected, d.chosen = true, v.within(bases, s.Select[d.g], d.span)
-		border := bases[len(v.Pages)]
-		cut := sort.Search(len(d.chosen), func(i int) bool { return d.chosen[i] >= border })
-		// A token may be alone in its tile, so a task has as many tokens as a task has tiles elsewhere.
-		kept = w.cut(d, 0, 0, cut, maxChunk, kept, keep)
-		kept = w.cut(d, 1, cut, len(d.chosen), maxChunk, kept, keep)
+		kept = w.planChosen(d, kept, keep)
 	} else {
 		from, to := v.tileRange(d.span)
 		step := chunkTiles(to - from)
+		parts := v.parts()
 		for i := range parts {
 			p := &parts[i]
 			kept = w.cut(d, i, max(from, p.first), min(to, p.end()), step, kept, keep)
@@ -115,18 +110,14 @@ func (w *workspace) partialLen() int { return w.statLen() + w.group()*w.p.ValueD
 func (w *workspace) statLen() int    { return (2*w.group() + 15) &^ 15 }
 
 // fillList lists the tiles of a task.
-func (w *workspace) fillList(l *list, t *decodeTask, d *decodeGroup) {
-	v := &w.seqs[d.seq].Views[d.g]
-	p := v.parts()[t.part]
-	if !d.selected {
-		l.fill(&p, t.from, t.to, d.span)
+func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup) {
+	if d.selected {
+		w.pickTiles(k, t, d)
 		return
 	}
-	bases := w.basesOf(d.seq, d.g)
-	if t.part == 1 {
-		bases = bases[len(v.Pages):]
-	}
-	l.gather(&p, bases, d.chosen[t.from:t.to])
+	p := w.seqs[d.seq].Views[d.g].parts()[t.part]
+	k.list.fill(&p, t.from, t.to, d.span)
+	k.list.turn(k, p.layout)
 }
 
 // decodeChunk computes the partial results of one task; the last task of a group merges.
@@ -137,16 +128,17 @@ func (w *workspace) decodeChunk(worker, i int) {
 	top, sum, out := partial[:w.group()], partial[w.group():2*w.group()], partial[w.statLen():]
 	clear(partial)
 	l := &k.list
-	w.fillList(l, t, d)
+	w.fillList(k, t, d)
 	tokens := tileTokens * len(l.masks)
 	for h0 := 0; h0 < w.group(); h0 += kernels.GroupHeads {
 		heads := min(kernels.GroupHeads, w.group()-h0)
 		q := w.seqs[d.seq].Q[(d.row*p.Heads+d.g*w.group()+h0)*p.KeyDim:]
 		kq, s := k.q[:heads*p.KeyDim], k.s[:heads*tokens]
 		kernels.PackQuery(kq, q, heads, p.KeyDim, p.Scale)
-		kernels.ScoreTiles(l.elemK, s, kq, l.keys, l.masks, heads, p.KeyDim)
+		l.score(k, s, kq, heads, p.KeyDim)
 		if p.Softcap > 0 {
-			l.softcap(s, p.Softcap)
+			kernels.Softcap(s, p.Softcap)
+			l.hideMasked(s)
 		}
 		for h := range heads {
 			row := s[h*tokens:][:tokens]
@@ -170,23 +162,6 @@ func expSum(row []float32, top float32) float32 {
 		return 0
 	}
 	return kernels.ExpSum(row, top)
-}
-
-// softcap caps the scores of a list's tiles, those of masked tokens apart.
-func (l *list) softcap(s []float32, limit float32) {
-	kernels.Softcap(s, limit)
-	for t, mask := range l.masks {
-		if mask == 0xffff {
-			continue
-		}
-		for at := t * tileTokens; at < len(s); at += len(l.masks) * tileTokens {
-			for j := range tileTokens {
-				if mask>>j&1 == 0 {
-					s[at+j] = float32(math.Inf(-1))
-				}
-			}
-		}
-	}
 }
 
 // merge joins the partial results of a group in their order and writes the outputs.
@@ -248,23 +223,29 @@ func (w *workspace) outOf(d *decodeGroup, h int) []float32 {
 // decodeMass adds up the weights that decodeChunk kept, for all rows of one sequence and KV head.
 func (w *workspace) decodeMass(worker, i int) {
 	seq, g := i/w.p.KVHeads, i%w.p.KVHeads
-	s, l := &w.seqs[seq], &w.workers[worker].list
+	s, k := &w.seqs[seq], &w.workers[worker]
+	l := &k.list
 	if s.Mass == nil {
 		return
 	}
 	v, bases := &s.Views[g], w.basesOf(seq, g)
+	all := int(bases[len(v.Pages)+len(v.Recent)])
 	for j := range w.groups {
 		d := &w.groups[j]
 		if d.seq != seq || d.g != g || d.row < s.Mass.FromRow {
 			continue
 		}
 		for h := range w.group() {
-			s.Mass.clearRow(d.row, g*w.group()+h, int(bases[len(v.Pages)+len(v.Recent)]))
+			s.Mass.clearRow(d.row, g*w.group()+h, all)
 		}
 		for n := d.first; n < d.first+d.count; n++ {
 			t := &w.decode[n]
-			w.fillList(l, t, d)
-			tokens := tileTokens * len(l.masks)
+			tokens := tileTokens * (t.to - t.from)
+			if !d.selected {
+				p := v.parts()[t.part]
+				l.fill(&p, t.from, t.to, d.span)
+				tokens = tileTokens * len(l.masks)
+			}
 			for h := range w.group() {
 				top, total := w.totals(d, h)
 				partial := w.partials[t.partial:]
@@ -273,9 +254,13 @@ func (w *workspace) decodeMass(worker, i int) {
 				}
 				row := w.weights[t.weights+h*tokens:][:tokens]
 				kernels.Scale(row, float32(math.Exp(float64(partial[h]-top))/total))
+				if d.selected {
+					s.Mass.addChosen(d.row, g*w.group()+h, all, row, t, d)
+					continue
+				}
 				for n, tile := range l.tile {
 					at := v.tokenOf(bases, int(tile))
-					s.Mass.add(d.row, g*w.group()+h, at, int(bases[len(v.Pages)+len(v.Recent)]), row[n*tileTokens:][:tileTokens], l.masks[n])
+					s.Mass.add(d.row, g*w.group()+h, at, all, row[n*tileTokens:][:tileTokens], l.masks[n])
 				}
 			}
 		}

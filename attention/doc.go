@@ -16,6 +16,8 @@
 //     sequences, the number of threads or the page size.
 //  2. Pages that no query of the call can see are not touched, their positions apart.
 //  3. No memory of a page's unused slots, whatever it holds, has an effect.
+//  4. A selection's result is that of dense attention over views that hold exactly the selected tokens, bit for bit, in
+//     either key order; of quantised keys, over the same codes and scales (Decode) or their float32 values (else).
 //
 // Budget, SmolLM2-135M (30 layers, 9/3 heads of 64) at 8,000 tokens, float16 pages: a decode step reads 184 MB of K and V
 // once (all heads of a group share each load) and multiplies 2·2·9·64·8000·30 = 0.55 GFLOP, so it is bound by memory;

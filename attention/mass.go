@@ -54,11 +54,7 @@ func (w *workspace) planMass() {
 			clear(rows)
 		}
 		for g := range s.Views {
-			tiles := s.Views[g].tileCount()
-			if s.Select != nil && s.Select[g] != nil {
-				tiles = min(tiles, len(s.Select[g])) // no more tiles than selected tokens
-			}
-			for block := 0; block*blockTiles < tiles; block++ {
+			for block := 0; block*blockTiles < s.Views[g].tileCount(); block++ {
 				w.mass = append(w.mass, massTask{i, g, block})
 			}
 		}
@@ -139,35 +135,35 @@ func (w *workspace) massHead(t massTask, b *blockWalk, head int) {
 		for j := range rows {
 			clear(one)
 			kernels.ColumnSums(w.exact, k.s[j*blockTokens:][:blockTokens], logSums[j:j+1], one)
-			b.store(w.basesOf(t.seq, t.g), one, s.Mass.Rows[head], (r-from+j)*len(s.Mass.Rows[head])/(n-from))
+			b.eachToken(t, func(i, token int) { s.Mass.Rows[head][(r-from+j)*len(s.Mass.Rows[head])/(n-from)+token] = one[i] })
 			kernels.Add(k.sums, one)
 		}
 	}
 	if s.Mass.Sum != nil {
-		for i := range b.slots {
-			if sl := &b.slots[i]; sl.mask != 0 {
-				to := s.Mass.Sum[head][b.v.tokenOf(w.basesOf(t.seq, t.g), int(sl.tile)):]
-				for j := range tileTokens {
-					if sl.mask>>j&1 != 0 {
-						to[j] += k.sums[i*tileTokens+j]
-					}
-				}
-			}
-		}
+		b.eachToken(t, func(i, token int) { s.Mass.Sum[head][token] += k.sums[i] })
 	}
 }
 
-// store writes the weights of one row to the row of all tokens that starts at dst[at].
-func (b *blockWalk) store(bases []int32, weights, dst []float32, at int) {
+// eachToken calls f with the column and the number in view order of each token of the block.
+func (b *blockWalk) eachToken(t massTask, f func(column, token int)) {
+	bases := b.w.basesOf(t.seq, t.g)
+	var chosen []int32
+	if s := &b.w.seqs[t.seq]; s.Select != nil {
+		chosen = s.Select[t.g]
+	}
 	for i := range b.slots {
 		s := &b.slots[i]
 		if s.mask == 0 {
 			continue
 		}
-		first := at + b.v.tokenOf(bases, int(s.tile))
+		first := b.v.tokenOf(bases, int(s.tile))
 		for j := range tileTokens {
-			if s.mask>>j&1 != 0 {
-				dst[first+j] = weights[i*tileTokens+j]
+			switch {
+			case s.mask>>j&1 == 0:
+			case chosen != nil:
+				f(i*tileTokens+j, int(chosen[first+j]))
+			default:
+				f(i*tileTokens+j, first+j)
 			}
 		}
 	}

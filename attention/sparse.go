@@ -159,7 +159,7 @@ func (w *workspace) sparseBlock(worker, i int) {
 	rows := s.Pos[t.from:t.to]
 	k.startHead(w, s, t)
 	b := &k.walk
-	*b = blockWalk{w: w, k: k, rows: rows, selection: true}
+	*b = blockWalk{w: w, k: k, rows: rows, listed: true}
 	m := &s.Sparse.Heads[t.head]
 	if g := &sh.gathered; len(g.Pages) > 0 {
 		b.v, k.slots = g, k.slots[:0]

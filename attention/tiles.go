@@ -66,9 +66,12 @@ func (v *View) tileRange(s span) (from, to int) {
 			}
 		}
 		to = p.first + b*p.layout.Tiles()
-		if last := &p.pages[b-1]; last.N < p.layout.Tokens {
-			to -= p.layout.Tiles() - (last.N+tileTokens-1)/tileTokens
+		last := &p.pages[b-1]
+		used := (last.N + tileTokens - 1) / tileTokens
+		for used > 1 && last.Pos[(used-1)*tileTokens] > s.high {
+			used--
 		}
+		to -= p.layout.Tiles() - used
 	}
 	return max(from, 0), to
 }
@@ -104,14 +107,15 @@ type list struct {
 	elemK, elemV kernels.KVElem
 	keys, values [][]byte
 	masks        []uint16
-	tile         []int32 // number of the tile in the view
+	tile         []int32  // number of the tile in the view
+	spread       []uint16 // where the keys of chosen tokens lie in other tiles than their values: masks of the keys' tiles
 
 	keyBytes, valueBytes, valueFrom int // of a tile; where a page's values start
 }
 
 func (l *list) reset(p *part) {
 	l.elemK, l.elemV = kernels.KVElem(p.layout.K), kernels.KVElem(p.layout.V)
-	l.keys, l.values, l.masks, l.tile = l.keys[:0], l.values[:0], l.masks[:0], l.tile[:0]
+	l.keys, l.values, l.masks, l.tile, l.spread = l.keys[:0], l.values[:0], l.masks[:0], l.tile[:0], l.spread[:0]
 	l.keyBytes, l.valueBytes, l.valueFrom = p.layout.KTileBytes(), tileTokens*p.layout.VRowBytes(), p.layout.KBytes()
 }
 
@@ -195,7 +199,12 @@ func (l *list) gather(p *part, bases []int32, chosen []int32) int {
 	for i < len(chosen) && chosen[i] < end {
 		at := chosen[i]
 		if page+1 < len(p.pages) && at >= bases[page+1] {
-			page += sort.Search(len(p.pages)-page-1, func(j int) bool { return bases[page+1+j] > at })
+			// Where no page has holes, this is the one.
+			if guess := page + int(at-bases[page])/p.layout.Tokens; guess < len(p.pages) && bases[guess] <= at && at < bases[guess+1] {
+				page = guess
+			} else {
+				page += sort.Search(len(p.pages)-page-1, func(j int) bool { return bases[page+1+j] > at })
+			}
 		}
 		in := int(at-bases[page]) / tileTokens
 		first := bases[page] + int32(in*tileTokens)
@@ -208,20 +217,6 @@ func (l *list) gather(p *part, bases []int32, chosen []int32) int {
 		l.add(p.pages[page].Data, p.first+page*per+in, in, mask)
 	}
 	return i
-}
-
-// within is the part of the chosen tokens whose positions are in the span.
-func (v *View) within(bases, chosen []int32, s span) []int32 {
-	at := func(i int) int32 { return v.position(bases, chosen[i]) }
-	to := len(chosen)
-	if to > 0 && at(to-1) > s.high {
-		to = sort.Search(to, func(i int) bool { return at(i) > s.high })
-	}
-	from := 0
-	if s.low != math.MinInt32 {
-		from = sort.Search(to, func(i int) bool { return at(i) >= s.low })
-	}
-	return chosen[from:to]
 }
 
 // position is that of the token with a view-order number.

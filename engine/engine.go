@@ -99,7 +99,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		return nil, err
 	}
 	kv, err := kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: o.KVBudgetBytes, Window: o.KVWindow,
-		Layout: kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: o.PageTokens}})
+		Layout: o.layout(m, spec)})
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
@@ -118,6 +118,12 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		}
 	}
 	return e, nil
+}
+
+// layout is the cache's: keys lie token by token where the policy picks single ones, unless they share scales.
+func (o *Options) layout(m *model.Model, spec *policy.Spec) kvpage.Layout {
+	return kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: o.PageTokens,
+		TokenMajor: spec.Needs().Scattered && !o.KType.Quantised()}
 }
 
 // Close gives back threads and memory.

@@ -10,17 +10,19 @@ import (
 // kernel that attention uses. It follows the cache as it grows: only the last tiles are looked at again.
 type tileList struct {
 	parts [2]tilePart // pages, and the full-precision window behind them
-	rows  []byte      // the wanted rows of every tile, gathered
+	rows  []byte      // the wanted rows of every tile, gathered, or every tile turned
 	short [][]byte    // the same as tiles
+	keys  [][]byte    // of one tile whose keys lie token by token
 }
 
 // tilePart is the part of one layout.
 type tilePart struct {
-	elem   kvpage.Elem
-	size   int // bytes of a tile
-	tokens int
-	tiles  [][]byte
-	masks  []uint16
+	elem    kvpage.Elem
+	byToken bool // tiles lie token by token
+	size    int  // bytes of a tile
+	tokens  int
+	tiles   [][]byte
+	masks   []uint16
 }
 
 // refresh brings the lists in line with a view; anew forgets what was listed.
@@ -34,7 +36,7 @@ func (p *tilePart) refresh(l kvpage.Layout, pages []attention.Page, anew bool) {
 	if !anew && len(p.tiles) > 0 {
 		from = (len(p.tiles) - 1) / l.Tiles() // a shared last page may have been replaced by a copy since
 	}
-	p.elem, p.tokens = l.K, 0
+	p.elem, p.byToken, p.tokens = l.K, l.TokenMajor, 0
 	p.tiles, p.masks = p.tiles[:min(len(p.tiles), from*l.Tiles())], p.masks[:min(len(p.masks), from*l.Tiles())]
 	if len(pages) == 0 {
 		return
@@ -53,7 +55,11 @@ func (t *tileList) multiply(scratch, dst, q []float32, rows, dim, n int) []float
 	at := 0
 	for i := range t.parts {
 		p := &t.parts[i]
-		scratch = products(scratch, dst, q, rows, dim, n, at, p, p.tiles)
+		tiles := p.tiles
+		if p.byToken {
+			tiles = t.turn(p, dim)
+		}
+		scratch = products(scratch, dst, q, rows, dim, n, at, p, tiles)
 		at += p.tokens
 	}
 	return scratch
@@ -71,13 +77,34 @@ func (t *tileList) multiplyRows(scratch, dst, q []float32, rows int, dims []int3
 	return scratch
 }
 
+// turn makes tiles [dim][16] of those that lie token by token.
+func (t *tileList) turn(p *tilePart, dim int) [][]byte {
+	t.sized(p.size * len(p.tiles))
+	n := p.size / kvpage.Tile
+	for i, tile := range p.tiles {
+		out := t.rows[i*p.size : (i+1)*p.size : (i+1)*p.size]
+		t.keys = t.keys[:0]
+		for j := range kvpage.Tile {
+			t.keys = append(t.keys, tile[j*n:(j+1)*n])
+		}
+		kernels.TurnKeys(kernels.KVElem(p.elem), out, t.keys, dim)
+		t.short = append(t.short, out)
+	}
+	return t.short
+}
+
+// sized makes room for n bytes of tiles.
+func (t *tileList) sized(n int) {
+	if cap(t.rows) < n {
+		t.rows = make([]byte, n+n/4)
+	}
+	t.rows, t.short = t.rows[:n], t.short[:0]
+}
+
 // gather copies the wanted rows of every tile of a part to tiles of few dimensions.
 func (t *tileList) gather(p *tilePart, dims []int32, few, dim int) [][]byte {
 	size := kernels.KVElem(p.elem).KeyTileBytes(few)
-	if need := size * len(p.tiles); cap(t.rows) < need {
-		t.rows = make([]byte, need+need/4)
-	}
-	t.short = t.short[:0]
+	t.sized(size * len(p.tiles))
 	row, scales := kvpage.Tile*p.elem.Bits()/8, 0
 	if p.elem.Quantised() {
 		scales = (kernels.KVElem(p.elem).KeyTileBytes(1) - row) / 2 // numbers of two bytes a dimension
@@ -86,6 +113,10 @@ func (t *tileList) gather(p *tilePart, dims []int32, few, dim int) [][]byte {
 		out := t.rows[i*size : (i+1)*size : (i+1)*size]
 		for j := range few {
 			d := int(dims[min(j, len(dims)-1)]) // the query is zero past the last
+			if p.byToken {
+				gatherColumn(out[j*row:][:row], tile, d, dim)
+				continue
+			}
 			for s := range scales {
 				copy(out[2*(s*few+j):][:2], tile[2*(s*dim+d):])
 			}
@@ -94,6 +125,14 @@ func (t *tileList) gather(p *tilePart, dims []int32, few, dim int) [][]byte {
 		t.short = append(t.short, out)
 	}
 	return t.short
+}
+
+// gatherColumn copies one dimension of a tile [16][dim].
+func gatherColumn(dst, tile []byte, d, dim int) {
+	size := len(dst) / kvpage.Tile
+	for i := range kvpage.Tile {
+		copy(dst[i*size:][:size], tile[(i*dim+d)*size:])
+	}
 }
 
 // products multiplies q [rows, dim] with the tiles of a part whose first token is number at of n.

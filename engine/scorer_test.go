@@ -21,9 +21,9 @@ type keyed struct {
 	next int32
 }
 
-func newKeyed(t *testing.T, elem kvpage.Elem, tokens int) *keyed {
+func newKeyed(t *testing.T, elem kvpage.Elem, tokens int, byToken bool) *keyed {
 	dim := 32
-	m, err := kvmanager.New(kvmanager.Options{Layers: 1, KVHeads: 1, Window: 20, Layout: kvpage.Layout{K: elem, V: elem, KeyDim: dim, ValueDim: dim, Tokens: tokens}})
+	m, err := kvmanager.New(kvmanager.Options{Layers: 1, KVHeads: 1, Window: 20, Layout: kvpage.Layout{K: elem, V: elem, KeyDim: dim, ValueDim: dim, Tokens: tokens, TokenMajor: byToken}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +76,11 @@ func TestScorerAgainstPlainLoops(t *testing.T) {
 	sketches := []policy.Sketch{{Kind: policy.SketchExact}, {Kind: policy.SketchDims}, {Kind: policy.SketchHalf}, {Kind: policy.SketchBounds, Blocks: []int{8, 24}},
 		{Kind: policy.SketchInt8}, {Kind: policy.SketchInt8, Scale: policy.ScaleHead}, {Kind: policy.SketchInt8, Scale: policy.ScaleChannel}, {Kind: policy.SketchInt4}}
 	for _, elem := range []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.I8} {
-		for _, tokens := range []int{16, 32} {
+		for _, tokens := range []int{16, 32} { // the larger with keys by token where they can lie so
 			for i, need := range sketches {
-				t.Run(fmt.Sprintf("%v x%d %v %d", elem, tokens, need.Kind, i), func(t *testing.T) {
-					k := newKeyed(t, elem, tokens)
+				byToken := !elem.Quantised() && tokens == 32
+				t.Run(fmt.Sprintf("%v x%d %v %d by token %v", elem, tokens, need.Kind, i, byToken), func(t *testing.T) {
+					k := newKeyed(t, elem, tokens, byToken)
 					h := &newScorer(need, 1, k.dim).heads[0]
 					for _, n := range []int{150, 1, 1, 30, 1} {
 						k.add(n)

@@ -148,8 +148,9 @@ func keep(t fataler, o Options, s *Sequence, want *reference, layer, h int, idx 
 }
 
 func TestAppendKeepAcrossPages(t *testing.T) {
-	for _, elem := range []kvpage.Elem{kvpage.F32, kvpage.F16} {
+	for i, elem := range []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.F32, kvpage.F16} {
 		o := shape(elem, 0)
+		o.Layout.TokenMajor = i > 1
 		if elem == kvpage.F16 {
 			o.Layout.KeyDim, o.Layout.ValueDim = 4, 4 // values that f16 holds exactly
 		}
@@ -248,7 +249,8 @@ func TestBadPlansChangeNothing(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for _, o := range []Options{{Layers: 0, KVHeads: 1}, {Layers: 1, KVHeads: 0}, {Layers: 1, KVHeads: 1},
-		{Layers: 1, KVHeads: 1, BudgetBytes: -1, Layout: kvpage.Layout{KeyDim: 4, ValueDim: 4}}} {
+		{Layers: 1, KVHeads: 1, BudgetBytes: -1, Layout: kvpage.Layout{KeyDim: 4, ValueDim: 4}},
+		{Layers: 1, KVHeads: 1, Layout: kvpage.Layout{K: kvpage.I8, KeyDim: 4, ValueDim: 4, TokenMajor: true}}} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
@@ -260,6 +262,7 @@ func TestAgainstReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := shape(kvpage.F32, 0)
 		o.Layout.Tokens = rapid.SampledFrom([]int{16, 32}).Draw(t, "tokens")
+		o.Layout.TokenMajor = rapid.Bool().Draw(t, "keys by token")
 		m, err := New(o)
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,8 @@ const panelTokens = kernels.PanelCols
 // needs its own.
 type Reader struct {
 	panel []float32 // [dim][64]: keys as their tiles lie
-	wide  []byte    // a quantised tile as float32
+	wide  []byte    // a quantised tile as float32, or one turned
+	rows  [][]byte  // of a tile that lies token by token
 }
 
 // side is the part of a view that a token lies in.
@@ -56,16 +57,35 @@ func (r *Reader) Panel(v *attention.View, from, to int) (panel []float32, n int)
 
 // widen copies a tile to 16 columns of a panel.
 func (r *Reader) widen(l kvpage.Layout, dst []float32, tile []byte) {
+	if l.TokenMajor {
+		tile = r.turn(l, tile)
+	}
 	if !l.K.Quantised() {
 		kernels.PackKeys(kernels.KVElem(l.K), dst, tile, l.KeyDim)
 		return
 	}
-	if need := 4 * l.KeyDim * kvpage.Tile; cap(r.wide) < need {
-		r.wide = make([]byte, need)
-	}
-	wide := r.wide[:4*l.KeyDim*kvpage.Tile]
+	wide := r.wideTile(4 * l.KeyDim * kvpage.Tile)
 	kernels.ExpandKeys(kernels.KVElem(l.K), wide, tile, l.KeyDim)
 	kernels.PackKeys(kernels.KVF32, dst, wide, l.KeyDim)
+}
+
+// turn makes a tile [dim][16] of one whose keys lie token by token.
+func (r *Reader) turn(l kvpage.Layout, tile []byte) []byte {
+	r.rows = r.rows[:0]
+	n := len(tile) / kvpage.Tile
+	for j := range kvpage.Tile {
+		r.rows = append(r.rows, tile[j*n:(j+1)*n])
+	}
+	turned := r.wideTile(len(tile))
+	kernels.TurnKeys(kernels.KVElem(l.K), turned, r.rows, l.KeyDim)
+	return turned
+}
+
+func (r *Reader) wideTile(n int) []byte {
+	if cap(r.wide) < n {
+		r.wide = make([]byte, n)
+	}
+	return r.wide[:n]
 }
 
 // Keys fills dst [to-from, KeyDim] with the keys of the tokens from..to-1 of a view.

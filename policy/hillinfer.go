@@ -85,7 +85,7 @@ func newHillinfer(a *args) Policy {
 
 // Needs asks for a low-bit copy of the keys and the query of [hillinfer].query.
 func (p *hillinfer) Needs() Needs {
-	return Needs{Query: p.query, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}}
+	return Needs{Query: p.query, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, Scattered: true}
 }
 
 // Bind remembers nothing but checks that one ranking can serve the layer.

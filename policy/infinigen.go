@@ -71,7 +71,7 @@ func (p *infinigen) Bind(m Model) error {
 
 func (p *infinigen) Needs() Needs {
 	return Needs{
-		Queries: p.sample, Query: p.query, Decomposition: true,
+		Queries: p.sample, Query: p.query, Decomposition: true, Scattered: true,
 		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.model.KeyDim)},
 	}
 }

@@ -13,7 +13,7 @@ func init() {
 	}, func(a *args) Policy { return &oracle{newChooser(a)} })
 }
 
-func (p *oracle) Needs() Needs { return Needs{Sketch: Sketch{Kind: SketchExact}} }
+func (p *oracle) Needs() Needs { return Needs{Sketch: Sketch{Kind: SketchExact}, Scattered: true} }
 
 // SelectsByHead implements HeadSelector.
 func (p *oracle) SelectsByHead() {}

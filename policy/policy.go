@@ -64,6 +64,9 @@ type Needs struct {
 	ValueMean bool
 	// Decomposition: Model.Decomposition must be filled before Bind.
 	Decomposition bool
+	// Scattered: a [Selector]'s picks are single tokens here and there rather than runs, so keys had better lie token by
+	// token.
+	Scattered bool
 	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
 	WholePrompt bool
 }

@@ -19,7 +19,9 @@ func init() {
 	})
 }
 
-func (p *topK) Needs() Needs { return Needs{Sketch: Sketch{Kind: p.sketch, Scale: ScaleToken}} }
+func (p *topK) Needs() Needs {
+	return Needs{Sketch: Sketch{Kind: p.sketch, Scale: ScaleToken}, Scattered: true}
+}
 
 // SelectsByHead implements HeadSelector.
 func (p *topK) SelectsByHead() {}

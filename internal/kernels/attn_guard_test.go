@@ -13,6 +13,11 @@ func TestAttentionKernelsStayInside(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(4, 1))
 		get := func(n int) []float32 { return floatsOf(guarded(t, 4*n, head)) }
 		getBytes := func(n int) []byte { return guarded(t, n, head) }
+		for _, dim := range []int{8, 24, 64, 72} {
+			if !turned(rnd, KVF16, dim, getBytes) || !turned(rnd, KVF32, dim, getBytes) {
+				t.Fatalf("dim %d: turned tile differs", dim)
+			}
+		}
 		for e := KVF32; e <= KVI4; e++ {
 			for _, dim := range []int{64, 96} {
 				if err := decodeKernels(rnd, newTiles(rnd, e, 3, dim, getBytes), 3, dim, get); err != nil {

@@ -1,5 +1,7 @@
 package kernels
 
+import "terrace/internal/kernels/ref"
+
 // putOps write pages of float types; nil where there is no assembly.
 type putOps struct {
 	keys  [3]func(tile *byte, k *float32, strideBytes, dim int)
@@ -30,4 +32,22 @@ func PutValue(e KVElem, row []byte, v []float32, dim int) bool {
 	wantLen("PutValue", dim, len(v))
 	put.value[e](&row[0], &v[0], dim)
 	return true
+}
+
+// turnKeys are the selected path's kernels of TurnKeys for numbers of 2 and 4 bytes; nil where there is no assembly.
+var turnKeys [2]func(tile *byte, rows [][]byte, dim int)
+
+// TurnKeys writes 16 keys of a float type, one at the start of each of rows, as a tile [dim][16].
+func TurnKeys(e KVElem, tile []byte, rows [][]byte, dim int) {
+	size := e.KeyTileBytes(1) / TileTokens
+	wantLen("TurnKeys", e.KeyTileBytes(dim), len(tile))
+	wantLen("TurnKeys", TileTokens, len(rows))
+	if f := turnKeys[size/4]; f != nil && dim*size%16 == 0 {
+		for i := range rows {
+			_ = rows[i][dim*size-1]
+		}
+		f(&tile[0], rows, dim)
+		return
+	}
+	ref.TurnKeys(size, tile, rows, dim)
 }

@@ -57,6 +57,15 @@ const (
 	blockTokens = 128
 )
 
+// TurnKeys writes 16 rows of dim numbers of size bytes as a tile [dim][16].
+func TurnKeys(size int, dst []byte, rows [][]byte, dim int) {
+	for j, row := range rows[:tile] {
+		for d := range dim {
+			copy(dst[(d*tile+j)*size:][:size], row[d*size:])
+		}
+	}
+}
+
 // PackKeys copies a tile of keys to 16 columns of a panel [dim][64].
 func PackKeys(e KVElem, dst []float32, keys []byte, dim int) {
 	for i := range dim * tile {

@@ -1,0 +1,243 @@
+package attention
+
+import (
+	"math"
+	"math/bits"
+	"sort"
+
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+)
+
+// Attention to chosen tokens runs as if they were a view of their own: 16 of them in a row, wherever they lie, are a
+// compact tile. Values are copied to such tiles; keys that lie token by token are turned into them; keys that lie in tiles
+// are scored where they are and the scores moved together, which is the same, as a token's score depends on its key alone.
+// Where the chosen tokens are whole tiles nothing moves. Invariant 4 follows.
+
+// pick is the scratch of one task over chosen tokens.
+type pick struct {
+	keys, values []byte   // compact tiles
+	tiles        [][]byte // the same, listed
+	masks        []uint16
+	rows         [][]byte
+	scores       []float32 // of the tiles that the chosen tokens lie in
+}
+
+// within is the range of the chosen tokens whose positions are in the span.
+func (v *View) within(bases, chosen []int32, s span) (from, to int) {
+	at := func(i int) int32 { return v.position(bases, chosen[i]) }
+	to = len(chosen)
+	if to > 0 && at(to-1) > s.high {
+		to = sort.Search(to, func(i int) bool { return at(i) > s.high })
+	}
+	if s.low != math.MinInt32 {
+		from = sort.Search(to, func(i int) bool { return at(i) >= s.low })
+	}
+	return from, to
+}
+
+// planChosen cuts the chosen tokens of a row and KV head into tasks of compact tiles.
+func (w *workspace) planChosen(d *decodeGroup, kept int, keep bool) int {
+	s := &w.seqs[d.seq]
+	v, bases := &s.Views[d.g], w.basesOf(d.seq, d.g)
+	d.selected, d.chosen = true, s.Select[d.g]
+	d.low, d.high = v.within(bases, d.chosen, d.span)
+	border := bases[len(v.Pages)]
+	d.border = sort.Search(len(d.chosen), func(i int) bool { return d.chosen[i] >= border })
+	var from, to [2]int
+	tiles := 0
+	for part := range 2 {
+		if low, high := d.seen(part); low < high {
+			from[part], to[part] = low/tileTokens, (high+tileTokens-1)/tileTokens
+			tiles += to[part] - from[part]
+		}
+	}
+	for part := range 2 {
+		kept = w.cut(d, part, from[part], to[part], chunkTiles(tiles), kept, keep)
+	}
+	return kept
+}
+
+// ofPart are the chosen tokens of a part of the view.
+func (d *decodeGroup) ofPart(part int) []int32 {
+	if part == 0 {
+		return d.chosen[:d.border]
+	}
+	return d.chosen[d.border:]
+}
+
+// seen is the range of ofPart that the row sees; low >= high where it is empty.
+func (d *decodeGroup) seen(part int) (low, high int) {
+	if part == 0 {
+		return d.low, min(d.high, d.border)
+	}
+	return max(d.low-d.border, 0), d.high - d.border
+}
+
+// pickTiles lists what a task over chosen tokens reads.
+func (w *workspace) pickTiles(k *worker, t *decodeTask, d *decodeGroup) {
+	v := &w.seqs[d.seq].Views[d.g]
+	p, bases := v.parts()[t.part], w.basesOf(d.seq, d.g)
+	if t.part == 1 {
+		bases = bases[len(v.Pages):]
+	}
+	chosen := d.ofPart(t.part)
+	chosen = chosen[t.from*tileTokens : min(t.to*tileTokens, len(chosen))]
+	l := &k.list
+	l.gather(&p, bases, chosen)
+	k.pick.plan(t, d)
+	switch {
+	case l.whole(k.pick.masks, len(chosen)):
+		l.masks = append(l.masks[:0], k.pick.masks...)
+		l.turn(k, p.layout)
+		return
+	case p.layout.TokenMajor:
+		k.pick.turnRows(l, p.layout)
+	default:
+		l.spread = append(l.spread[:0], l.masks...)
+	}
+	k.pick.copyValues(l, p.layout)
+	l.masks = append(l.masks[:0], k.pick.masks...)
+}
+
+// plan fills the masks of a task's compact tiles.
+func (c *pick) plan(t *decodeTask, d *decodeGroup) {
+	low, high := d.seen(t.part)
+	c.masks = c.masks[:0]
+	for first := t.from * tileTokens; first < t.to*tileTokens; first += tileTokens {
+		c.masks = append(c.masks, below(high-first)&^below(low-first))
+	}
+}
+
+// below has the first n bits set.
+func below(n int) uint16 { return uint16(1<<min(max(n, 0), tileTokens) - 1) }
+
+// whole says that the listed tiles, with n chosen tokens, are compact as they lie.
+func (l *list) whole(masks []uint16, n int) bool {
+	if len(l.masks) != len(masks) {
+		return false
+	}
+	for i, m := range l.masks {
+		if m != below(n-i*tileTokens) {
+			return false
+		}
+	}
+	return true
+}
+
+// turn makes tiles of keys that lie token by token.
+func (l *list) turn(k *worker, layout *kvpage.Layout) {
+	if !layout.TokenMajor {
+		return
+	}
+	c, size := &k.pick, layout.KTileBytes()
+	c.keys = grow(c.keys, len(l.keys)*size)
+	for i, tile := range l.keys {
+		turned := c.keys[i*size : (i+1)*size : (i+1)*size]
+		c.turnTile(layout, turned, tile)
+		l.keys[i] = turned
+	}
+}
+
+// turnTile writes a tile of keys [16][dim] as [dim][16].
+func (c *pick) turnTile(layout *kvpage.Layout, dst, tile []byte) {
+	n := len(tile) / tileTokens
+	c.rows = c.rows[:0]
+	for j := range tileTokens {
+		c.rows = append(c.rows, tile[j*n:(j+1)*n])
+	}
+	kernels.TurnKeys(kernels.KVElem(layout.K), dst, c.rows, layout.KeyDim)
+}
+
+// turnRows makes compact tiles of the listed keys, which lie token by token.
+func (c *pick) turnRows(l *list, layout *kvpage.Layout) {
+	size := layout.KTileBytes()
+	c.keys, c.rows, c.tiles = grow(c.keys, len(c.masks)*size), c.rows[:0], c.tiles[:0]
+	flush := func() {
+		at := len(c.tiles) * size
+		tile := c.keys[at : at+size : at+size]
+		kernels.TurnKeys(kernels.KVElem(layout.K), tile, c.rows, layout.KeyDim)
+		c.tiles, c.rows = append(c.tiles, tile), c.rows[:0]
+	}
+	n := size / tileTokens
+	for i, mask := range l.masks {
+		for ; mask != 0; mask &= mask - 1 {
+			j := bits.TrailingZeros16(mask)
+			if c.rows = append(c.rows, l.keys[i][j*n:(j+1)*n]); len(c.rows) == tileTokens {
+				flush()
+			}
+		}
+	}
+	if last := len(c.rows); last > 0 {
+		for len(c.rows) < tileTokens { // places without a token repeat one
+			c.rows = append(c.rows, c.rows[last-1])
+		}
+		flush()
+	}
+	l.keys = append(l.keys[:0], c.tiles...)
+}
+
+// copyValues makes compact tiles of the listed values.
+func (c *pick) copyValues(l *list, layout *kvpage.Layout) {
+	n := layout.VRowBytes()
+	size := n * tileTokens
+	c.values = grow(c.values, len(c.masks)*size)
+	at := 0
+	for i, mask := range l.masks {
+		for ; mask != 0; mask &= mask - 1 {
+			j := bits.TrailingZeros16(mask)
+			at += copy(c.values[at:at+n], l.values[i][j*n:])
+		}
+	}
+	l.values = l.values[:0]
+	for i := range c.masks {
+		l.values = append(l.values, c.values[i*size:(i+1)*size:(i+1)*size])
+	}
+}
+
+// score writes the scores of the listed tiles, compact where tokens were chosen: s [heads][16·len(masks)].
+func (l *list) score(k *worker, s, q []float32, heads, dim int) {
+	if len(l.spread) == 0 {
+		kernels.ScoreTiles(l.elemK, s, q, l.keys, l.masks, heads, dim)
+		return
+	}
+	width := tileTokens * len(l.spread)
+	k.pick.scores = grow(k.pick.scores, heads*width)
+	kernels.ScoreTiles(l.elemK, k.pick.scores, q, l.keys, l.spread, heads, dim)
+	for h := range heads {
+		from, to := k.pick.scores[h*width:(h+1)*width], s[h*tileTokens*len(l.masks):][:tileTokens*len(l.masks)]
+		at := 0
+		for i, mask := range l.spread {
+			for ; mask != 0; mask &= mask - 1 {
+				to[at] = from[i*tileTokens+bits.TrailingZeros16(mask)]
+				at++
+			}
+		}
+	}
+	l.hideMasked(s)
+}
+
+// hideMasked gives the scores of masked tokens -Inf.
+func (l *list) hideMasked(s []float32) {
+	for t, mask := range l.masks {
+		if mask == 0xffff {
+			continue
+		}
+		for at := t * tileTokens; at < len(s); at += len(l.masks) * tileTokens {
+			for j := range tileTokens {
+				if mask>>j&1 == 0 {
+					s[at+j] = float32(math.Inf(-1))
+				}
+			}
+		}
+	}
+}
+
+// addChosen adds the weights of a task over chosen tokens, [16·tiles] in compact order.
+func (m *Mass) addChosen(row, head, tokens int, weights []float32, t *decodeTask, d *decodeGroup) {
+	chosen := d.ofPart(t.part)
+	low, high := d.seen(t.part)
+	for i := max(low, t.from*tileTokens); i < min(high, t.to*tileTokens); i++ {
+		m.add(row, head, int(chosen[i]), tokens, weights[i-t.from*tileTokens:][:1], 1)
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Turning 16 keys that lie wherever they lie into a tile: unpacking inside 16-byte lanes, 8 rows of 2-byte numbers or 4
+// of 4-byte ones at a time, so that a lane ends as one dimension of those rows.
+func init() {
+	for _, make := range flavours {
+		f := make()
+		register("attn_turn", f.isa, func() {
+			f.turnKeys(2)
+			f.turnKeys(4)
+		})
+	}
+}
+
+func (f *flavour) turnKeys(size int) {
+	f.begin(fmt.Sprintf("TurnKeys%d", size), "func(tile *byte, rows [][]byte, dim int)",
+		fmt.Sprintf("TurnKeys%d turns 16 rows of dim numbers of %d bytes into a tile [dim][16]. A row's bytes are a multiple of 16.", size, size))
+	together := 16 / size // rows at a time
+	rows, tile, left, off := GP64(), GP64(), GP64(), GP64()
+	row := make([]reg.GPVirtual, together)
+	for i := range row {
+		row[i] = GP64()
+	}
+	Load(Param("rows").Base(), rows)
+	for from := 0; from < 16; from += together {
+		for i := range row {
+			MOVQ(at(rows, 24*(from+i)), row[i])
+		}
+		Load(Param("tile"), tile)
+		Load(Param("dim"), left)
+		SHLQ(U8(log2(size)), left)
+		XORQ(off, off)
+		for bytes := f.bytes(); bytes >= 16; bytes /= 2 {
+			label := func(s string) string { return fmt.Sprintf("%s%dx%d", s, from, bytes) }
+			Label(label("loop"))
+			CMPQ(left, U8(bytes))
+			JLT(LabelRef(label("end")))
+			in := f.sized(0, together, bytes)
+			for i := range row {
+				VMOVUPS(Mem{Base: row[i], Index: off, Scale: 1}, in[i])
+			}
+			out := f.unpack(in, f.sized(together, together, bytes), size)
+			for k, v := range out {
+				for lane := range bytes / 16 {
+					storeLane(v, lane, at(tile, (lane*together+k)*16*size+from*size))
+				}
+			}
+			ADDQ(U8(bytes), off)
+			ADDQ(U32(16*bytes), tile)
+			SUBQ(U8(bytes), left)
+			JMP(LabelRef(label("loop")))
+			Label(label("end"))
+		}
+	}
+	f.end()
+}
+
+// sized are n registers of so many bytes.
+func (f *flavour) sized(from, n, bytes int) []reg.VecPhysical {
+	v := make([]reg.VecPhysical, n)
+	for i := range v {
+		switch r := f.regs[from+i]; bytes {
+		case 64:
+			v[i] = r.AsZ().(reg.VecPhysical)
+		case 32:
+			v[i] = r.AsY().(reg.VecPhysical)
+		default:
+			v[i] = r.AsX().(reg.VecPhysical)
+		}
+	}
+	return v
+}
+
+// unpack transposes the lanes of in; both lists are used, and the one that holds the result is returned in order.
+func (f *flavour) unpack(in, out []reg.VecPhysical, size int) []reg.VecPhysical {
+	n := len(in)
+	type op func(ops ...Op)
+	low, high := []op{VPUNPCKLWD, VPUNPCKLDQ, VPUNPCKLQDQ}, []op{VPUNPCKHWD, VPUNPCKHDQ, VPUNPCKHQDQ}
+	if size == 4 {
+		low, high = low[1:], high[1:]
+	}
+	// After stage s, register g·2^(s+1)+c holds, of the rows of group g, the c-th part of the lane's dimensions.
+	for s := range low {
+		half := 1 << s
+		for g := 0; g < n; g += 2 * half {
+			for c := range half {
+				a, b := in[g+c], in[g+half+c]
+				low[s](b, a, out[g+2*c])
+				high[s](b, a, out[g+2*c+1])
+			}
+		}
+		in, out = out, in
+	}
+	return in
+}
+
+func storeLane(v reg.VecPhysical, lane int, m Mem) {
+	switch {
+	case lane == 0:
+		VMOVUPS(v.AsX(), m)
+	case v.Size() == 64:
+		VEXTRACTF32X4(U8(lane), v, m)
+	default:
+		VEXTRACTF128(U8(lane), v, m)
+	}
+}

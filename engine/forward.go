@@ -39,16 +39,21 @@ type passKind struct {
 // logits [want, V]. A panic below becomes an error, and so does a fault in a model file that was cut while in use
 // (weights.ErrFileChanged): the request fails and the process goes on.
 func (e *Engine) forward(sessions []*Session, kind passKind) (logits []float32, err error) {
+	err = guarded(func() (err error) {
+		logits, err = e.forwardRows(sessions, kind)
+		return err
+	})
+	return logits, err
+}
+
+// guarded is the safety net of a pass.
+func guarded(pass func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = &Crash{Value: r, Stack: debug.Stack()}
 		}
 	}()
-	err = weights.Guard(func() (err error) {
-		logits, err = e.forwardRows(sessions, kind)
-		return err
-	})
-	return logits, err
+	return weights.Guard(pass)
 }
 
 // forwardRows is forward without its safety net.
@@ -63,6 +68,9 @@ func (e *Engine) forwardRows(sessions []*Session, kind passKind) ([]float32, err
 		}
 	}
 	head := model.Pass{Phase: e.phase(false), Pos: e.pass.Pos, Len: e.pass.Len}
+	for _, s := range sessions {
+		s.work.headed(e.m, len(e.pass.Pos)/len(sessions))
+	}
 	out, err := e.backend.Logits(&head, hidden)
 	if err != nil {
 		return nil, err
@@ -88,6 +96,9 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		e.onQueries(layer, floats(q), len(pass.Pos))
 	}
 	rows := len(pass.Pos) / len(sessions)
+	for _, s := range sessions {
+		s.work.projected(e.m, layer, rows)
+	}
 	final := layer == e.m.Layers-1
 	if final && !e.observed(sessions, kind) {
 		// Past the last layer's keys and values only the rows whose logits are wanted matter.
@@ -108,6 +119,7 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 			n := len(seqs[i].Pos)
 			s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i])
 		}
+		s.countAttention(layer, &seqs[i])
 		if !kind.prefill {
 			s.countReads(layer, seqs[i].Select)
 		}
@@ -132,6 +144,9 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 			return nil, nil
 		}
 		attended, hidden = lastRows(attended, kind.want), e.trim(hidden, kind.want)
+	}
+	for _, s := range sessions {
+		s.work.finished(e.m, layer, len(pass.Pos)/len(sessions))
 	}
 	return e.backend.Finish(pass, layer, hidden, attended)
 }

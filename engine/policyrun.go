@@ -68,7 +68,7 @@ func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomp
 	if set.Lossless() {
 		return nil, nil
 	}
-	if set.Pruner != nil || set.Masker != nil {
+	if set.Masker != nil {
 		return nil, fmt.Errorf("engine: policy %s computes less of the prompt, which this engine cannot do yet: %w", set, model.ErrUnsupported)
 	}
 	r := &policyRun{m: m, set: set, needs: set.Needs(), pool: pool, state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}
@@ -118,6 +118,15 @@ func (r *policyRun) lastRows() int {
 	return max(1, r.needs.PromptMass)
 }
 
+// chunk is how many of the left rows of a prompt the next pass takes, size at most: the policy sees the last rows in one.
+func (r *policyRun) chunk(left, size int) int {
+	w := r.lastRows()
+	if left <= max(w, size) {
+		return left
+	}
+	return max(1, min(size, left-w))
+}
+
 // wantsMass reports whether attention weights of the pass that brings the sequence to n tokens are needed. A policy that
 // drops at some steps only is shown the last StepMass queries up to such a step, and costs nothing at the others.
 func (r *policyRun) wantsMass(prefill, last bool, n int) bool {
@@ -141,9 +150,8 @@ func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last boo
 		return
 	}
 	st, rows := &r.state[layer], len(seq.Pos)
-	if prefill || r.set.Dropper != nil {
-		r.collectQueries(st, q, rows)
-		r.collectStats(st, layer, q, seq.Pos)
+	if prefill || r.set.Dropper != nil || r.swaps(layer) {
+		r.collect(layer, q, seq.Pos)
 	}
 	if !prefill {
 		r.choose(s, layer, q, seq)
@@ -152,6 +160,15 @@ func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last boo
 		r.askMass(st, s, layer, rows, n, prefill)
 		seq.Mass = &st.massOut
 	}
+}
+
+// collect keeps what the policy has asked for of a pass's queries.
+func (r *policyRun) collect(layer int, q []float32, pos []int32) {
+	if !r.global(layer) {
+		return
+	}
+	r.collectQueries(&r.state[layer], q, len(pos))
+	r.collectStats(&r.state[layer], layer, q, pos)
 }
 
 // collectQueries keeps the newest rows.

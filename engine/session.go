@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"terrace/kvmanager"
+	"terrace/policy"
 )
 
 // Session is one text in progress: its KV and where it stands.
@@ -18,16 +19,18 @@ type Session struct {
 	logits []float32
 	policy *policyRun // nil for full
 
-	reads, readTokens int64 // by decode attention: layers and KV heads, and tokens in them
+	work              Work
+	spec              *policy.Spec // what policy was made from
+	reads, readTokens int64        // by decode attention: layers and KV heads, and tokens in them
 }
 
 // NewSession returns an empty session under the engine's policy. Close it.
 func (e *Engine) NewSession() (*Session, error) {
-	run, err := e.newRun()
+	run, err := e.newRun(e.spec)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{e: e, seq: e.kv.NewSequence(), policy: run}, nil
+	return &Session{e: e, seq: e.kv.NewSequence(), policy: run, spec: e.spec}, nil
 }
 
 // Close frees the session's KV.
@@ -83,18 +86,15 @@ func (s *Session) Prefill(ctx context.Context, ids []int, hooks PrefillHooks) er
 	if err := s.fits(len(ids)); err != nil {
 		return err
 	}
+	if s.policy.byLayer() && len(s.tokens) == 0 {
+		return s.readByLayer(ctx, ids, hooks)
+	}
 	total := int32(len(s.tokens) + len(ids))
 	for first := 0; first < len(ids); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(s.e.o.ChunkTokens, len(ids)-first)
-		if w := s.policy.lastRows(); len(ids)-first > n && len(ids)-first-n < w {
-			n = max(1, len(ids)-first-w) // the policy sees the last w tokens in one pass
-		}
-		if n = max(n, 1); len(ids)-first <= s.policy.lastRows() {
-			n = len(ids) - first
-		}
+		n := s.policy.chunk(len(ids)-first, s.e.o.ChunkTokens)
 		if err := s.chunk(ids[first:first+n], total, first+n == len(ids), hooks.Each); err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (s *Session) Rewind(n int) error {
 
 // restart empties the session; its policy starts anew.
 func (s *Session) restart() error {
-	run, err := s.e.newRun()
+	run, err := s.e.newRun(s.spec)
 	if err != nil {
 		return err
 	}
@@ -206,6 +206,6 @@ func (s *Session) restart() error {
 	return s.seq.Truncate(0)
 }
 
-func (e *Engine) newRun() (*policyRun, error) {
-	return newPolicyRun(e.m, e.spec, e.kvBytesPerToken(), e.decomposition, e.pool)
+func (e *Engine) newRun(spec *policy.Spec) (*policyRun, error) {
+	return newPolicyRun(e.m, spec, e.kvBytesPerToken(), e.decomposition, e.pool)
 }

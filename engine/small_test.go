@@ -36,8 +36,10 @@ func small(t testing.TB, o Options) *Engine {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := smallModel(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
+	for _, made := range []func() (string, error){smallModel, windowModel} {
+		if path, err := made(); err == nil {
+			os.RemoveAll(filepath.Dir(path))
+		}
 	}
 	os.Exit(code)
 }
@@ -80,4 +82,24 @@ func worst(a, b [][]float32) (d float32) {
 		}
 	}
 	return d
+}
+
+// windowModel is a random gemma3 of 7 layers, the sixth global, the others with a window of 512.
+var windowModel = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "terrace-engine-*")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "window.gguf")
+	return path, convert.Synthesize(context.Background(), path, convert.Spec{Arch: "gemma3", Layers: 7, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32,
+		FFN: 96, Vocab: 300, Context: 2048, Seed: 6}, convert.Options{Type: quant.Q8_0})
+})
+
+func windowed(t testing.TB, o Options) *Engine {
+	t.Helper()
+	path, err := windowModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openModel(t, path, o)
 }

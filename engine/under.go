@@ -14,11 +14,11 @@ func (e *Engine) NewSessionUnder(spec *policy.Spec) (*Session, error) {
 			return nil, err
 		}
 	}
-	run, err := newPolicyRun(e.m, spec, e.kvBytesPerToken(), e.decomposition, e.pool)
+	run, err := e.newRun(spec)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{e: e, seq: e.kv.NewSequence(), policy: run}, nil
+	return &Session{e: e, seq: e.kv.NewSequence(), policy: run, spec: spec}, nil
 }
 
 // ForkUnder returns a session at the same place that shares the KV so far and goes on under a policy, so that a prompt is

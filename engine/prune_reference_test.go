@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"testing"
+
+	"terrace/model"
+)
+
+// plain is a forward pass of a small llama in float64, one loop a sum, written from the papers alone: rows that a layer's
+// attention leaves behind do not reach its feed-forward network, nor any later layer.
+type plain struct {
+	m      *model.Model
+	hidden [][]float64
+	pos    []int
+	// prune says which rows go on after a layer's attention; nil = all. q is [row][head·dk] and k [row][kvHead·dk], rotated;
+	// w is [head][row]: the last row's softmax weights.
+	prune func(layer int, pos []int, q, k [][]float64, w [][]float64) []int
+	held  [][]int // positions whose keys a layer has
+}
+
+func values(t *testing.T, l *model.Linear) [][]float64 {
+	t.Helper()
+	flat, err := l.Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([][]float64, l.Rows)
+	for r := range out {
+		for _, x := range flat[r*l.Cols : (r+1)*l.Cols] {
+			out[r] = append(out[r], float64(x))
+		}
+	}
+	return out
+}
+
+func times(w [][]float64, x []float64) []float64 {
+	out := make([]float64, len(w))
+	for r, row := range w {
+		for i, a := range row {
+			out[r] += a * x[i]
+		}
+	}
+	return out
+}
+
+func (p *plain) norm(t *testing.T, x []float64, n model.NormParams) []float64 {
+	t.Helper()
+	w, err := n.W.Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum float64
+	for _, v := range x {
+		sum += v * v
+	}
+	scale := 1 / math.Sqrt(sum/float64(len(x))+float64(p.m.NormEps))
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = v * scale * float64(w[i])
+	}
+	return out
+}
+
+// turn rotates the pairs (2i, 2i+1) of each head, as GGUF's llama weights have them.
+func (p *plain) turn(layer int, x []float64, heads, pos int) {
+	rope := p.m.Ropes[p.m.Layer[layer].Rope]
+	for h := range heads {
+		head := x[h*p.m.KeyDim:]
+		for i, f := range rope.InvFreq {
+			s, c := math.Sincos(float64(float32(pos) * f))
+			a, b := head[2*i], head[2*i+1]
+			head[2*i], head[2*i+1] = a*c-b*s, a*s+b*c
+		}
+	}
+}
+
+// run returns the last row's logits.
+func (p *plain) run(t *testing.T, ids []int) []float64 {
+	t.Helper()
+	m := p.m
+	embed := values(t, m.Params.Embed)
+	for i, id := range ids {
+		p.hidden, p.pos = append(p.hidden, slices.Clone(embed[id])), append(p.pos, i)
+	}
+	for layer := range m.Layers {
+		p.layer(t, layer)
+	}
+	last := p.norm(t, p.hidden[len(p.hidden)-1], m.Params.FinalNorm)
+	return times(values(t, m.Params.Output), last)
+}
+
+func (p *plain) layer(t *testing.T, layer int) {
+	t.Helper()
+	m, l := p.m, &p.m.Params.Layers[layer]
+	wq, wk, wv, wo := values(t, l.Q), values(t, l.K), values(t, l.V), values(t, l.O)
+	var q, k, v [][]float64
+	for i, x := range p.hidden {
+		n := p.norm(t, x, l.AttnNorm)
+		q, k, v = append(q, times(wq, n)), append(k, times(wk, n)), append(v, times(wv, n))
+		p.turn(layer, q[i], m.Heads, p.pos[i])
+		p.turn(layer, k[i], m.KVHeads, p.pos[i])
+	}
+	p.held = append(p.held, slices.Clone(p.pos))
+	var weights [][]float64
+	for i := range p.hidden {
+		out := make([]float64, m.Heads*m.ValDim)
+		for h := range m.Heads {
+			w := p.weights(q[i], k[:i+1], h)
+			for j, a := range w {
+				for d := range m.ValDim {
+					out[h*m.ValDim+d] += a * v[j][h/m.Group()*m.ValDim+d]
+				}
+			}
+			if i == len(p.hidden)-1 {
+				weights = append(weights, w)
+			}
+		}
+		for d, x := range times(wo, out) {
+			p.hidden[i][d] += x
+		}
+	}
+	if p.prune != nil {
+		var hidden [][]float64
+		var pos []int
+		for _, i := range p.prune(layer, p.pos, q, k, weights) {
+			hidden, pos = append(hidden, p.hidden[i]), append(pos, p.pos[i])
+		}
+		p.hidden, p.pos = hidden, pos
+	}
+	gate, up, down := values(t, l.Gate), values(t, l.Up), values(t, l.Down)
+	for i, x := range p.hidden {
+		n := p.norm(t, x, l.FFNNorm)
+		g, u := times(gate, n), times(up, n)
+		for j := range u {
+			u[j] *= g[j] / (1 + math.Exp(-g[j]))
+		}
+		for d, y := range times(down, u) {
+			p.hidden[i][d] += y
+		}
+	}
+}
+
+// weights is softmax of one head's scores with the keys given.
+func (p *plain) weights(q []float64, k [][]float64, h int) []float64 {
+	d, g := p.m.KeyDim, h/p.m.Group()
+	out, sum := make([]float64, len(k)), 0.0
+	for j := range k {
+		for i := range d {
+			out[j] += q[h*d+i] * k[j][g*d+i]
+		}
+		out[j] = math.Exp(out[j] / math.Sqrt(float64(d)))
+		sum += out[j]
+	}
+	for j := range out {
+		out[j] /= sum
+	}
+	return out
+}
+
+func rowsOf(n int) (out []int) {
+	for i := range n {
+		out = append(out, i)
+	}
+	return out
+}
+
+// slimReference is SlimInfer's choice (algorithms.md 3.2, 3.3) from its formulas.
+func slimReference(m *model.Model, keep map[int]int, block, unit, window int) func(int, []int, [][]float64, [][]float64, [][]float64) []int {
+	return func(layer int, pos []int, q, k, _ [][]float64) []int {
+		if keep[layer] == 0 {
+			return rowsOf(len(pos))
+		}
+		scores := map[int]float64{}
+		for i := range pos {
+			b := pos[i] / block
+			if i > 0 && pos[i]/unit == pos[i-1]/unit {
+				continue
+			}
+			var r float64
+			for h := range m.Heads {
+				for d := range m.KeyDim {
+					var mean, query float64
+					n := 0
+					for j := range pos {
+						if pos[j]/unit == pos[i]/unit {
+							mean, n = mean+k[j][h/m.Group()*m.KeyDim+d], n+1
+						}
+					}
+					for j := len(q) - window; j < len(q); j++ {
+						query += q[j][h*m.KeyDim+d] / float64(window)
+					}
+					r += mean / float64(n) * query / float64(m.Heads)
+				}
+			}
+			if old, ok := scores[b]; !ok || r > old {
+				scores[b] = r
+			}
+		}
+		last := pos[len(pos)-1] / block
+		var rest []int
+		for b := range scores {
+			if b != 0 && b != last {
+				rest = append(rest, b)
+			}
+		}
+		sort.Slice(rest, func(i, j int) bool { return scores[rest[i]] > scores[rest[j]] })
+		chosen := append([]int{0, last}, rest[:min(len(rest), keep[layer]/block-2)]...)
+		var out []int
+		for i := range pos {
+			if slices.Contains(chosen, pos[i]/block) {
+				out = append(out, i)
+			}
+		}
+		return out
+	}
+}
+
+// lazyReference is LazyLLM's: the best share by the last row's mean weight, the last row among them.
+func lazyReference(m *model.Model, layers []int, share float64) func(int, []int, [][]float64, [][]float64, [][]float64) []int {
+	return func(layer int, pos []int, _, _, w [][]float64) []int {
+		all := rowsOf(len(pos))
+		if !slices.Contains(layers, layer) {
+			return all
+		}
+		score := func(i int) (s float64) {
+			for h := range m.Heads {
+				s += w[h][i]
+			}
+			return s
+		}
+		last := len(pos) - 1
+		rest := all[:last]
+		sort.SliceStable(rest, func(i, j int) bool { return score(rest[i]) > score(rest[j]) })
+		out := append(slices.Clone(rest[:int(share*float64(len(pos)))-1]), last)
+		slices.Sort(out)
+		return out
+	}
+}
+
+// TestPruningMatchesPlainLoops: the engine's prompt under a pruner keeps the positions that the loops above keep, in every
+// layer, and ends in their logits.
+func TestPruningMatchesPlainLoops(t *testing.T) {
+	e := small(t, Options{})
+	for seed := range uint64(3) {
+		ids := someIDs(101+7*int(seed), 40+seed)
+		for spec, prune := range map[string]func(int, []int, [][]float64, [][]float64, [][]float64) []int{
+			"sliminfer:layers=1/2,keep=64/32,block=16,unit=4,window=3": slimReference(e.m, map[int]int{0: 64, 1: 32}, 16, 4, 3),
+			"sliminfer:layers=2,keep=48,block=8,unit=8":                slimReference(e.m, map[int]int{1: 48}, 8, 8, 4),
+			"lazyllm:layers=1/2,keep=40%":                              lazyReference(e.m, []int{0, 1}, 0.4),
+		} {
+			t.Run(fmt.Sprintf("%s seed %d", spec[:4], seed), func(t *testing.T) {
+				want := plain{m: e.m, prune: prune}
+				logits := want.run(t, ids)
+				s := prefilled(t, small(t, Options{Exact: true, Policy: spec, ChunkTokens: 32}), ids)
+				for layer := range want.held {
+					for g := range e.m.KVHeads {
+						var got []int
+						for _, p := range s.seq.PositionList(layer, g) {
+							got = append(got, int(p))
+						}
+						if !slices.Equal(got, want.held[layer]) {
+							t.Fatalf("layer %d head %d holds %v, want %v", layer, g, got, want.held[layer])
+						}
+					}
+				}
+				for i, x := range s.Logits() {
+					if math.Abs(float64(x)-logits[i]) > 1e-4*math.Abs(logits[i])+1e-4 {
+						t.Fatalf("logit %d is %g, want %g", i, x, logits[i])
+					}
+				}
+			})
+		}
+	}
+}
+
+// prefilled is a session that has read ids; it is closed with the test.
+func prefilled(t testing.TB, e *Engine, ids []int) *Session {
+	t.Helper()
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := s.Prefill(t.Context(), ids, PrefillHooks{}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"slices"
+
+	"terrace/attention"
+	"terrace/model"
+)
+
+// Work counts the floating-point operations that a session asked of the backend, two for each multiplication with its sum.
+type Work struct {
+	Matrices  int64 // products with weights, the head apart
+	Attention int64 // q·k and weights·v of the pairs computed
+	Head      int64
+}
+
+// Total is the sum.
+func (w Work) Total() int64 { return w.Matrices + w.Attention + w.Head }
+
+// projected counts n rows through q, k and v.
+func (w *Work) projected(m *model.Model, layer, n int) {
+	l := &m.Params.Layers[layer]
+	w.Matrices += 2 * int64(n) * (elements(l.Q) + elements(l.K) + elements(l.V))
+}
+
+// finished counts n rows through the output projection and the feed-forward network.
+func (w *Work) finished(m *model.Model, layer, n int) {
+	l := &m.Params.Layers[layer]
+	size := elements(l.O) + elements(l.Gate) + elements(l.Up) + elements(l.Down)
+	if m.Layer[layer].MoE {
+		size = elements(l.O) + elements(l.Router)
+		for _, expert := range [][]*model.Linear{l.ExpertGate, l.ExpertUp, l.ExpertDown} {
+			if len(expert) > 0 {
+				size += int64(m.TopK) * elements(expert[0])
+			}
+		}
+	}
+	w.Matrices += 2 * int64(n) * size
+}
+
+// attended counts the pairs of query rows and cached keys that one KV head's query heads see: causal, and inside the
+// layer's window. Positions ascend.
+func (w *Work) attended(m *model.Model, layer int, rows, keys []int32) {
+	if len(rows) == 0 {
+		return
+	}
+	pairs, window := 0, int32(m.Layer[layer].Window)
+	high, _ := slices.BinarySearch(keys, rows[0])
+	low := 0
+	if window > 0 {
+		low, _ = slices.BinarySearch(keys, rows[0]-window+1)
+	}
+	for _, at := range rows {
+		for high < len(keys) && keys[high] <= at {
+			high++
+		}
+		for window > 0 && low < high && at-keys[low] >= window {
+			low++
+		}
+		pairs += high - low
+	}
+	w.pairs(m, m.Group(), pairs)
+}
+
+// pairs counts query-key pairs of some query heads.
+func (w *Work) pairs(m *model.Model, heads, pairs int) {
+	w.Attention += 2 * int64(heads) * int64(m.KeyDim+m.ValDim) * int64(pairs)
+}
+
+// headed counts n rows through the output matrix.
+func (w *Work) headed(m *model.Model, n int) { w.Head += 2 * int64(n) * elements(m.Params.Output) }
+
+func elements(l *model.Linear) int64 {
+	if l.Absent() {
+		return 0
+	}
+	return int64(l.Rows) * int64(l.Cols)
+}
+
+// Work is what the session has computed since it was opened.
+func (s *Session) Work() Work { return s.work }
+
+// countAttention counts what a pass asks of a layer: the pairs of its rows with what the layer holds, or with what was
+// selected of it.
+func (s *Session) countAttention(layer int, seq *attention.Seq) {
+	m := s.e.m
+	for g := range m.KVHeads {
+		if seq.Select != nil && seq.Select[g] != nil {
+			s.work.pairs(m, m.Group(), len(seq.Pos)*len(seq.Select[g]))
+			continue
+		}
+		s.work.attended(m, layer, seq.Pos, s.seq.PositionList(layer, g))
+	}
+}

@@ -96,9 +96,6 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		e.onQueries(layer, floats(q), len(pass.Pos))
 	}
 	rows := len(pass.Pos) / len(sessions)
-	for _, s := range sessions {
-		s.work.projected(e.m, layer, rows)
-	}
 	final := layer == e.m.Layers-1
 	if final && !e.observed(sessions, kind) {
 		// Past the last layer's keys and values only the rows whose logits are wanted matter.
@@ -174,6 +171,7 @@ func (e *Engine) append(sessions []*Session, layer int, k, v []float32) error {
 	kw, vw := m.KVHeads*m.KeyDim, m.KVHeads*m.ValDim
 	for i, s := range sessions {
 		lo, hi := i*rows, (i+1)*rows
+		s.work.projected(m, layer, rows)
 		if err := s.seq.Append(layer, k[lo*kw:hi*kw], v[lo*vw:hi*vw], e.pass.Pos[lo:hi]); err != nil {
 			return err
 		}

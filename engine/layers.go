@@ -183,7 +183,6 @@ func (p *promptPass) project(layer, lo, hi int) (*tensor.Dense, error) {
 		rotate(floats(q), e.m.KeyDim)
 		rotate(floats(k), e.m.KeyDim)
 	}
-	p.s.work.projected(e.m, layer, hi-lo)
 	p.s.policy.collect(layer, floats(q), p.pos[lo:hi])
 	return q, e.append([]*Session{p.s}, layer, floats(k), floats(v))
 }

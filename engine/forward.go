@@ -86,8 +86,8 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		return nil, err
 	}
 	if e.o.Rotate {
-		rotate(floats(q), e.m.KeyDim)
-		rotate(floats(k), e.m.KeyDim)
+		rotate(model.WritableFloat32s(q), e.m.KeyDim)
+		rotate(model.WritableFloat32s(k), e.m.KeyDim)
 	}
 	if err := e.append(sessions, layer, floats(k), floats(v)); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		if s.policy != nil {
 			if !kind.prefill {
 				width := e.m.Heads * e.m.ValDim
-				s.policy.mixMean(layer, floats(attended)[i*width:(i+1)*width])
+				s.policy.mixMean(layer, attended, i*width, (i+1)*width)
 			}
 			if err := s.policy.after(s, layer, rows, kind.prefill, kind.last); err != nil {
 				return nil, err
@@ -199,4 +199,4 @@ func lastRows(t *tensor.Dense, n int) *tensor.Dense {
 	return tensor.New(tensor.WithShape(n, cols), tensor.WithBacking(floats(t)[(rows-n)*cols:]))
 }
 
-func floats(t *tensor.Dense) []float32 { return t.Float32s() }
+func floats(t *tensor.Dense) []float32 { return model.Float32s(t) }

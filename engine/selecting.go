@@ -190,12 +190,13 @@ func (e *Engine) guess(sessions []*Session, layer int, hidden *tensor.Dense) err
 	return nil
 }
 
-// mixMean makes the attention output a·out + (1-a)·mean of all values, where the policy gave shares (SparQ).
-func (r *policyRun) mixMean(layer int, out []float32) {
+// mixMean makes the attention output, numbers from to to-1 of attended, a·out + (1-a)·mean of all values, where the policy gave shares (SparQ).
+func (r *policyRun) mixMean(layer int, attended *tensor.Dense, from, to int) {
 	st := &r.state[layer]
 	if len(st.share) == 0 {
 		return
 	}
+	out := model.WritableFloat32s(attended)[from:to]
 	dv := r.m.ValDim
 	for h, a := range st.share {
 		g := h / r.m.Group()

@@ -86,7 +86,7 @@ func (r *runner) pass(ids []int, length int) [][]float32 {
 	for l := range r.m.Layers {
 		q, k, v, err := r.b.Project(p, l, hidden)
 		must(err)
-		kd, vd := k.Data().([]float32), v.Data().([]float32)
+		kd, vd := model.Float32s(k), model.Float32s(v)
 		for i := range ids {
 			for g := range r.m.KVHeads {
 				at := i*r.m.KVHeads + g
@@ -101,7 +101,7 @@ func (r *runner) pass(ids []int, length int) [][]float32 {
 	logits, err := r.b.Logits(p, hidden)
 	must(err)
 	r.tokens += len(ids)
-	return slices.Collect(slices.Chunk(slices.Clone(logits.Data().([]float32)), r.m.Vocab))
+	return slices.Collect(slices.Chunk(slices.Clone(model.Float32s(logits)), r.m.Vocab))
 }
 
 // greedy continues by n tokens after the last row of logits, one pass a token.

@@ -110,7 +110,7 @@ func TestGuessQuery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(guess.Data().([]float32), q.Data().([]float32)) {
+		if !slices.Equal(model.Float32s(guess), model.Float32s(q)) {
 			t.Errorf("%s: the guess differs from the query of the same hidden rows", name)
 		}
 	}

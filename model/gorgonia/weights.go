@@ -67,4 +67,4 @@ func matrix(rows, cols int, x []float32) *tensor.Dense {
 }
 
 // floats is the row-major float32 backing of a tensor.
-func floats(t *tensor.Dense) []float32 { return t.Data().([]float32) }
+func floats(t *tensor.Dense) []float32 { return model.Float32s(t) }

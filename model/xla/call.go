@@ -122,4 +122,4 @@ func (c *call) matrices(stage string, build func(*params) []*graph.Node) ([]*ten
 }
 
 // values is the row-major float32 backing of a tensor.
-func values(t *tensor.Dense) []float32 { return t.Data().([]float32) }
+func values(t *tensor.Dense) []float32 { return model.Float32s(t) }

@@ -14,8 +14,8 @@ import (
 func TestTook(t *testing.T) {
 	var o eval.Outcome
 	ms := time.Millisecond
-	o.Took(2*ms, eval.Cost{Prefill: 30 * ms, Shared: true, KVBytes: map[string]int64{"host": 7}, Kept: 5}, &eval.Generation{IDs: []int{1, 2, 3}, First: ms, Gaps: []time.Duration{9 * ms, ms, 4 * ms}, Finish: "stop"})
-	if o.TTFT != 33 || o.ITL != 4 || o.Prefill != 30 || o.Generated != 3 || !o.Shared || o.KVPeak["host"] != 7 || o.Kept != 5 || o.Finish != "stop" {
+	o.Took(2*ms, eval.Cost{Prefill: 30 * ms, Shared: true, KVBytes: map[string]int64{"host": 7}, KVHeld: map[string]int64{"host": 6}, Kept: 5}, &eval.Generation{IDs: []int{1, 2, 3}, First: ms, Gaps: []time.Duration{9 * ms, ms, 4 * ms}, Finish: "stop"})
+	if o.TTFT != 33 || o.ITL != 4 || o.Prefill != 30 || o.Generated != 3 || !o.Shared || o.KVPeak["host"] != 7 || o.KVHeld["host"] != 6 || o.Kept != 5 || o.Finish != "stop" {
 		t.Errorf("%+v", o)
 	}
 }

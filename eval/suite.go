@@ -49,7 +49,8 @@ type Outcome struct {
 	ITL       float64            `json:"itl_ms,omitempty"` // median gap between tokens
 	Prefill   float64            `json:"prefill_ms,omitempty"`
 	Shared    bool               `json:"prefill_shared,omitempty"`
-	KVPeak    map[string]int64   `json:"kv_bytes_peak,omitempty"`
+	KVPeak    map[string]int64   `json:"kv_bytes_peak,omitempty"` // most at any moment, reading the prompt included
+	KVHeld    map[string]int64   `json:"kv_bytes_held,omitempty"` // most while answering
 	Kept      float64            `json:"tokens_kept,omitempty"`
 	Error     string             `json:"error,omitempty"`
 }
@@ -67,7 +68,7 @@ func Failed(s Sample, policy string, err error) Outcome {
 
 // Took notes costs and times. encode is what tokenising took; g may be nil.
 func (o *Outcome) Took(encode time.Duration, c Cost, g *Generation) {
-	o.Prefill, o.Shared, o.KVPeak, o.Kept = Millis(c.Prefill), c.Shared, c.KVBytes, c.Kept
+	o.Prefill, o.Shared, o.KVPeak, o.KVHeld, o.Kept = Millis(c.Prefill), c.Shared, c.KVBytes, c.KVHeld, c.Kept
 	if g == nil {
 		return
 	}

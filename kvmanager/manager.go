@@ -78,7 +78,7 @@ func (m *Manager) Layout() kvpage.Layout { return m.o.Layout }
 // Stats are the byte accounts of a cache.
 type Stats struct {
 	InUseBytes  int64 // pages referenced now
-	PeakBytes   int64 // most ever referenced
+	PeakBytes   int64 // most referenced since the start or ResetPeak
 	BudgetBytes int64 // 0 = no limit
 	Sequences   int
 }
@@ -87,6 +87,9 @@ type Stats struct {
 func (m *Manager) Stats() Stats {
 	return Stats{InUseBytes: m.inUse, PeakBytes: m.peak, BudgetBytes: m.o.BudgetBytes, Sequences: m.sequences}
 }
+
+// ResetPeak starts a new measurement of PeakBytes from what is in use now.
+func (m *Manager) ResetPeak() { m.peak = m.inUse }
 
 // BytesFor is the page bytes that a sequence of that many tokens holds in every layer and head.
 func (m *Manager) BytesFor(tokens int) int64 {

@@ -91,18 +91,21 @@ func (r *Runner) prompt(ctx context.Context, ids []int, policy string) (*engineS
 	if err != nil {
 		return nil, err
 	}
+	if e.KV().Sequences == 0 {
+		e.ResetKVPeak() // this sample's peak is its own
+	}
 	begun := time.Now()
 	s, err := e.NewSession()
 	if err != nil {
 		return nil, err
 	}
 	es := &engineSession{r: r, e: e, s: s, prompt: ids, policy: policy}
-	err = s.Prefill(ctx, ids, engine.PrefillHooks{Progress: func(int, int) { es.note() }})
-	if err != nil {
+	if err = s.Prefill(ctx, ids, engine.PrefillHooks{}); err != nil {
 		s.Close()
 		return nil, err
 	}
 	es.prefill = time.Since(begun)
+	es.note()
 	return es, nil
 }
 
@@ -114,12 +117,21 @@ type engineSession struct {
 	policy  string
 	prompt  []int
 	prefill time.Duration
-	shared  bool // the prompt was read for several policies
-	peak    int64
+	base    int64 // KV bytes of the part of the prompt that was read for several policies; 0 = it was read for this one
+	held    int64 // most KV bytes since the prompt was read
 }
 
-// note keeps the largest KV of the session.
-func (s *engineSession) note() { s.peak = max(s.peak, s.s.Sequence().Bytes()) }
+// note keeps the most KV of the session once the policy has acted on the prompt.
+func (s *engineSession) note() { s.held = max(s.held, s.s.Sequence().Bytes()) }
+
+// peak is the most KV bytes at any moment. Where the prompt was shared it is what the policy would have taken alone, up
+// to the pages of the last rows: the shared part, or what it held later. The engine's own peak would count both.
+func (s *engineSession) peak() int64 {
+	if s.base > 0 {
+		return max(s.base, s.held)
+	}
+	return s.e.KV().PeakBytes
+}
 
 // Logits implements eval.Session.
 func (s *engineSession) Logits() []float32 { return s.s.Logits() }
@@ -133,7 +145,9 @@ func (s *engineSession) Cost() eval.Cost {
 			kept += seq.Tokens(l, h)
 		}
 	}
-	return eval.Cost{Prefill: s.prefill, Shared: s.shared, KVBytes: map[string]int64{"host": s.peak}, Kept: float64(kept) / float64(m.Layers*m.KVHeads)}
+	sketches := s.s.KVUse().SketchBytes
+	return eval.Cost{Prefill: s.prefill, Shared: s.base > 0, Kept: float64(kept) / float64(m.Layers*m.KVHeads),
+		KVBytes: map[string]int64{"host": s.peak() + sketches}, KVHeld: map[string]int64{"host": s.held + sketches}}
 }
 
 // Generate implements eval.Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.

@@ -80,12 +80,13 @@ func (r *Runner) promptOn(ctx context.Context, b *base, ids []int, spec *policy.
 	if err != nil {
 		return nil, err
 	}
-	es := &engineSession{r: r, e: b.e, s: s, prompt: ids, policy: name, shared: true}
-	if err := s.Prefill(ctx, ids[b.s.Tokens():], engine.PrefillHooks{Progress: func(int, int) { es.note() }}); err != nil {
+	es := &engineSession{r: r, e: b.e, s: s, prompt: ids, policy: name, base: b.s.Sequence().Bytes()}
+	if err := s.Prefill(ctx, ids[b.s.Tokens():], engine.PrefillHooks{}); err != nil {
 		s.Close()
 		return nil, err
 	}
 	es.prefill = b.took + time.Since(begun)
+	es.note()
 	return es, nil
 }
 

@@ -218,11 +218,11 @@ func placeLabels(points []point, left, right, top, low float64) {
 func (g *Group) fronts() []*frontChart {
 	var out []*frontChart
 	seconds := func(s *Series) (float64, bool) { return s.TTFT / 1000, s.TTFT > 0 }
-	memory := func(s *Series) (float64, bool) { return float64(total(s.KVMean)) / (1 << 20), total(s.KVMean) > 0 }
+	memory := func(s *Series) (float64, bool) { return float64(total(s.KVHeld)) / (1 << 20), total(s.KVHeld) > 0 }
 	gap := func(s *Series) (float64, bool) { return s.ITL, s.ITL > 0 }
 	for _, c := range []*frontChart{
 		g.frontChart("Score and time to the first token", "median TTFT, seconds", seconds),
-		g.frontChart("Score and KV memory", "KV bytes of a sample, mean of peaks, MiB", memory),
+		g.frontChart("Score and KV memory", "KV held while answering, mean of samples, MiB", memory),
 		g.frontChart("Score and time between tokens", "median ITL, milliseconds", gap),
 	} {
 		if c != nil {

@@ -48,6 +48,7 @@ type Series struct {
 	ITL    float64                   `json:"itl_ms"`
 	KVPeak map[string]int64          `json:"kv_bytes_peak"`
 	KVMean map[string]int64          `json:"kv_bytes_mean"`
+	KVHeld map[string]int64          `json:"kv_bytes_held"`
 	Tasks  map[string]run.TaskResult `json:"tasks"`
 
 	outcomes []eval.Outcome
@@ -112,7 +113,7 @@ func (c *Comparison) group(r *Run) *Group {
 
 func newSeries(r *Run, p run.PolicyResult) *Series {
 	s := &Series{Policy: p.Policy, Model: filepath.Base(r.Results.Options.Model.Name), Run: r.Name, N: p.N, Failed: p.Failed, TTFT: p.TTFT, ITL: p.ITL,
-		KVPeak: p.KVPeak, KVMean: p.KVMean, Score: p.Mean, StdErr: p.StdErr, Tasks: map[string]run.TaskResult{}}
+		KVPeak: p.KVPeak, KVMean: p.KVMean, KVHeld: p.KVHeld, Score: p.Mean, StdErr: p.StdErr, Tasks: map[string]run.TaskResult{}}
 	for _, t := range r.Results.Tasks {
 		if t.Policy == p.Policy {
 			s.Tasks[t.Task] = t

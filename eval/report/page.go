@@ -47,7 +47,7 @@ type pageRow struct {
 	Number, N, Failed   int
 	Label, Class, Path  string
 	Score, StdErr, Diff string
-	TTFT, ITL, KV       string
+	TTFT, ITL, KV, Peak string
 }
 
 // made says how a run came about.
@@ -84,7 +84,7 @@ func (g *Group) rows() []pageRow {
 	for _, s := range g.Series {
 		st := styles[s.family]
 		r := pageRow{Number: s.Number, N: s.N, Failed: s.Failed, Label: s.Label, Class: st.class, Path: marker(st.shape, 7, 7, 5),
-			Score: "–", Diff: "–", TTFT: "–", ITL: "–", KV: bytesText(total(s.KVMean))}
+			Score: "–", Diff: "–", TTFT: "–", ITL: "–", KV: bytesText(total(s.KVHeld)), Peak: bytesText(total(s.KVMean))}
 		if s.Score != nil {
 			r.Score, r.StdErr = fmt.Sprintf("%.2f", *s.Score), fmt.Sprintf("%.2f", s.StdErr)
 		}

@@ -35,7 +35,7 @@ func makeRun(t *testing.T, suite string, policies []string, tasks []string, n in
 			var i int
 			fmt.Sscan(x.ID, &i)
 			v := score(p, x.Task, i)
-			out := eval.Outcome{Task: x.Task, ID: x.ID, Policy: p, Score: &v, TTFT: float64(100 * (k + 1)), ITL: 5, KVPeak: map[string]int64{"host": int64(1+k) << 20}}
+			out := eval.Outcome{Task: x.Task, ID: x.ID, Policy: p, Score: &v, TTFT: float64(100 * (k + 1)), ITL: 5, KVPeak: map[string]int64{"host": 9 << 20}, KVHeld: map[string]int64{"host": int64(1+k) << 20}}
 			if labels != nil {
 				out.Labels = labels(i)
 			}

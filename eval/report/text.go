@@ -26,7 +26,7 @@ func (c *Comparison) WriteText(w io.Writer) error {
 func (g *Group) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s\n", g.Suite, unit(g.Metric))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "#\tseries\tscore\t± s.e.\tagainst full (95 %)\tTTFT ms\tITL ms\tKV held\tn\tfailed\t")
+	fmt.Fprintln(t, "#\tseries\tscore\t± s.e.\tagainst full (95 %)\tTTFT ms\tITL ms\tKV held\tKV peak\tn\tfailed\t")
 	for _, s := range g.Series {
 		score, diff := "-", "-"
 		if s.Score != nil {
@@ -35,7 +35,7 @@ func (g *Group) writeText(w io.Writer) error {
 		if d := s.Diff; d != nil {
 			diff = fmt.Sprintf("%+.2f (%+.2f … %+.2f)", d.Diff, d.Low, d.High)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%.2f\t%s\t%.0f\t%.1f\t%s\t%d\t%d\t\n", s.Number, s.Label, score, s.StdErr, diff, s.TTFT, s.ITL, bytesText(total(s.KVMean)), s.N, s.Failed)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%.2f\t%s\t%.0f\t%.1f\t%s\t%s\t%d\t%d\t\n", s.Number, s.Label, score, s.StdErr, diff, s.TTFT, s.ITL, bytesText(total(s.KVHeld)), bytesText(total(s.KVMean)), s.N, s.Failed)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -39,6 +39,7 @@ type TaskResult struct {
 	Prefill   float64                     `json:"prefill_ms"`
 	KVPeak    map[string]int64            `json:"kv_bytes_peak"` // largest by tier
 	KVMean    map[string]int64            `json:"kv_bytes_mean"` // mean of the samples' peaks by tier
+	KVHeld    map[string]int64            `json:"kv_bytes_held"` // mean of what samples held while answering, by tier
 	Prompt    float64                     `json:"prompt_tokens"` // mean
 	Generated float64                     `json:"generated_tokens"`
 	Kept      float64                     `json:"tokens_kept"`
@@ -54,9 +55,11 @@ type PolicyResult struct {
 	Failed int      `json:"failed"`
 	TTFT   float64  `json:"ttft_ms"`
 	ITL    float64  `json:"itl_ms"`
-	// KVPeak is the largest, KVMean the mean over samples, by tier.
+	// KVPeak is the largest and KVMean the mean of the samples' peaks, KVHeld the mean of what they held while answering, by
+	// tier.
 	KVPeak map[string]int64 `json:"kv_bytes_peak"`
 	KVMean map[string]int64 `json:"kv_bytes_mean"`
+	KVHeld map[string]int64 `json:"kv_bytes_held"`
 }
 
 // Aggregate makes results of outcomes; policies and tasks come in the order of the options and of first appearance.
@@ -101,7 +104,7 @@ func taskResult(task, policy string, m eval.Metric, cell []eval.Outcome) TaskRes
 	t.Prompt = mean(cell, func(o eval.Outcome) float64 { return float64(o.Prompt) })
 	t.Generated = mean(cell, func(o eval.Outcome) float64 { return float64(o.Generated) })
 	t.Kept = mean(cell, func(o eval.Outcome) float64 { return o.Kept })
-	t.KVPeak, t.KVMean = memory(cell)
+	t.KVPeak, t.KVMean, t.KVHeld = memory(cell)
 	return t
 }
 
@@ -124,7 +127,7 @@ func policyResult(policy string, tasks []TaskResult, all []eval.Outcome) PolicyR
 	}
 	p.TTFT = median(all, func(o eval.Outcome) float64 { return o.TTFT })
 	p.ITL = median(all, func(o eval.Outcome) float64 { return o.ITL })
-	p.KVPeak, p.KVMean = memory(all)
+	p.KVPeak, p.KVMean, p.KVHeld = memory(all)
 	return p
 }
 
@@ -232,9 +235,9 @@ func byLabel(m eval.Metric, cell []eval.Outcome) map[string]map[string]Score {
 	return out
 }
 
-// memory is the largest and the mean peak by tier, over outcomes that report one.
-func memory(cell []eval.Outcome) (peak, mean map[string]int64) {
-	peak, mean = map[string]int64{}, map[string]int64{}
+// memory is the largest and the mean peak, and the mean of what was held, by tier, over outcomes that report one.
+func memory(cell []eval.Outcome) (peak, mean, held map[string]int64) {
+	peak, mean, held = map[string]int64{}, map[string]int64{}, map[string]int64{}
 	n := int64(0)
 	for _, o := range cell {
 		if o.KVPeak == nil {
@@ -245,11 +248,16 @@ func memory(cell []eval.Outcome) (peak, mean map[string]int64) {
 			peak[tier] = max(peak[tier], b)
 			mean[tier] += b
 		}
+		for tier, b := range o.KVHeld {
+			held[tier] += b
+		}
 	}
-	for tier := range mean {
-		mean[tier] /= n
+	for _, sums := range []map[string]int64{mean, held} {
+		for tier := range sums {
+			sums[tier] /= n
+		}
 	}
-	return peak, mean
+	return peak, mean, held
 }
 
 // median over outcomes that did not fail and have a value.

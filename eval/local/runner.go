@@ -62,7 +62,7 @@ func (r *Runner) EncodeChat(text string) ([]int, error) {
 }
 
 // Decode implements eval.Runner.
-func (r *Runner) Decode(ids []int) string { return r.tok.Decode(ids, false) }
+func (r *Runner) Decode(ids []int) string { return r.tok.DecodeText(ids, false) }
 
 // BOS implements eval.Runner.
 func (r *Runner) BOS() (int, bool) {

@@ -1,6 +1,7 @@
 package longbench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -55,6 +56,7 @@ func New(o Options) (*Suite, error) {
 	}
 	s := &Suite{o: o, src: src}
 	s.o.Tasks = tasks
+	var at []int
 	for _, task := range tasks {
 		if src.prompts[task] == "" || src.maxLens[task] < 1 {
 			return nil, fmt.Errorf("longbench: dataset2prompt.json or dataset2maxlen.json does not know %q: %w", task, eval.ErrData)
@@ -69,9 +71,26 @@ func New(o Options) (*Suite, error) {
 		}
 		for i := range rows {
 			s.samples = append(s.samples, eval.Sample{Task: task, ID: strconv.Itoa(i), Data: &rows[i]})
+			at = append(at, i)
 		}
 	}
+	s.inTurn(at)
 	return s, nil
+}
+
+// inTurn orders samples by row, tasks in turn, so that a run that is looked at or stopped early has every task in it.
+// at are the rows' indices.
+func (s *Suite) inTurn(at []int) {
+	order := make([]int, len(at))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(at[a], at[b]) })
+	samples := make([]eval.Sample, len(order))
+	for i, k := range order {
+		samples[i] = s.samples[k]
+	}
+	s.samples = samples
 }
 
 // Name is longbench or longbench-e.
@@ -87,7 +106,7 @@ func (s *Suite) Options() any {
 	return map[string]any{"tasks": s.o.Tasks, "limit": s.o.Limit, "max_context": s.o.MaxContext, "no_chat": s.o.NoChat, "data_sha256": s.src.digest()}
 }
 
-// Samples are the rows of all tasks.
+// Samples are the rows of all tasks, the first of each, then the second of each, and so on.
 func (s *Suite) Samples(context.Context, eval.Runner) ([]eval.Sample, error) { return s.samples, nil }
 
 // Metric of every task is a percentage.

@@ -123,8 +123,11 @@ func TestEvaluate(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
-	if got[0].Labels["length"] != "0-4k" || got[2].Labels["length"] != "4-8k" {
-		t.Errorf("buckets %v %v", got[0].Labels, got[2].Labels)
+	if got[0].Labels["length"] != "0-4k" || got[4].Labels["length"] != "4-8k" {
+		t.Errorf("buckets %v %v", got[0].Labels, got[4].Labels)
+	}
+	if got[0].Task != "qasper" || got[2].Task != "samsum" || got[4].Task != "qasper" {
+		t.Error("tasks are not taken in turn")
 	}
 	files, err := s.PredictionFiles("org/m:1", got)
 	if err != nil {

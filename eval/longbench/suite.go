@@ -118,10 +118,13 @@ func (s *Suite) Metric(task string) eval.Metric {
 	return eval.Metric{Name: name, Kind: eval.Percent}
 }
 
+// Fill is a task's official template with a row's fields in it, before any cut.
+func (s *Suite) Fill(task string, row *Row) (string, error) { return fill(s.src.prompts[task], row) }
+
 // Prompt is what the model reads: the official template, cut in the middle, in the chat template where pred.py uses one.
 // cut is the number of tokens taken out.
 func (s *Suite) Prompt(r eval.Runner, task string, row *Row) (ids []int, cut int, err error) {
-	text, err := fill(s.src.prompts[task], row)
+	text, err := s.Fill(task, row)
 	if err != nil {
 		return nil, 0, err
 	}

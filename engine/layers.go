@@ -128,6 +128,9 @@ func (p *promptPass) layer(layer int) error {
 	if r.prunes(layer) {
 		return p.prune(layer)
 	}
+	if r.masks(layer) {
+		return p.mask(layer)
+	}
 	final := layer == p.e.m.Layers-1
 	err := p.chunks(func(lo, hi int) error {
 		q, err := p.project(layer, lo, hi)

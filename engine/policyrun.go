@@ -68,8 +68,8 @@ func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomp
 	if set.Lossless() {
 		return nil, nil
 	}
-	if set.Masker != nil {
-		return nil, fmt.Errorf("engine: policy %s computes less of the prompt, which this engine cannot do yet: %w", set, model.ErrUnsupported)
+	if set.Masker != nil && set.Needs().PromptMass == policy.AllRows {
+		return nil, fmt.Errorf("engine: policy %s wants the attention of all prompt queries, most of which %s leaves out: %w", set, set.Masker.Name(), model.ErrUnsupported)
 	}
 	r := &policyRun{m: m, set: set, needs: set.Needs(), pool: pool, state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}
 	r.refreshHead, r.selectHead = r.refreshOne, r.selectOne

@@ -20,6 +20,8 @@ type plain struct {
 	// w is [head][row]: the last row's softmax weights.
 	prune func(layer int, pos []int, q, k [][]float64, w [][]float64) []int
 	held  [][]int // positions whose keys a layer has
+	// mask says which pairs of a layer's attention are computed; nil = all.
+	mask func(layer int, q, k [][]float64) func(head, query, key int) bool
 }
 
 func values(t *testing.T, l *model.Linear) [][]float64 {
@@ -106,10 +108,14 @@ func (p *plain) layer(t *testing.T, layer int) {
 	}
 	p.held = append(p.held, slices.Clone(p.pos))
 	var weights [][]float64
+	var sees func(head, query, key int) bool
+	if p.mask != nil {
+		sees = p.mask(layer, q, k)
+	}
 	for i := range p.hidden {
 		out := make([]float64, m.Heads*m.ValDim)
 		for h := range m.Heads {
-			w := p.weights(q[i], k[:i+1], h)
+			w := p.weights(q[i], k[:i+1], h, sees)
 			for j, a := range w {
 				for d := range m.ValDim {
 					out[h*m.ValDim+d] += a * v[j][h/m.Group()*m.ValDim+d]
@@ -144,8 +150,8 @@ func (p *plain) layer(t *testing.T, layer int) {
 	}
 }
 
-// weights is softmax of one head's scores with the keys given.
-func (p *plain) weights(q []float64, k [][]float64, h int) []float64 {
+// weights is softmax of one head's scores with the keys given, those that it sees.
+func (p *plain) weights(q []float64, k [][]float64, h int, sees func(head, query, key int) bool) []float64 {
 	d, g := p.m.KeyDim, h/p.m.Group()
 	out, sum := make([]float64, len(k)), 0.0
 	for j := range k {
@@ -153,6 +159,9 @@ func (p *plain) weights(q []float64, k [][]float64, h int) []float64 {
 			out[j] += q[h*d+i] * k[j][g*d+i]
 		}
 		out[j] = math.Exp(out[j] / math.Sqrt(float64(d)))
+		if sees != nil && !sees(h, len(k)-1, j) {
+			out[j] = 0
+		}
 		sum += out[j]
 	}
 	for j := range out {

@@ -12,10 +12,11 @@ type Work struct {
 	Matrices  int64 // products with weights, the head apart
 	Attention int64 // q·k and weights·v of the pairs computed
 	Head      int64
+	Choosing  int64 // q·k of the queries that a prefill mask is chosen by
 }
 
 // Total is the sum.
-func (w Work) Total() int64 { return w.Matrices + w.Attention + w.Head }
+func (w Work) Total() int64 { return w.Matrices + w.Attention + w.Head + w.Choosing }
 
 // projected counts n rows through q, k and v.
 func (w *Work) projected(m *model.Model, layer, n int) {

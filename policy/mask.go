@@ -59,34 +59,52 @@ func (m *Mask) Sees(head, query, key int) bool {
 
 // Pairs counts the query-key pairs that a head computes: the work that is left of Rows·(FirstRow + (Rows+1)/2).
 func (m *Mask) Pairs(head int) int {
+	h := &m.Heads[head]
+	first, end := m.FirstRow, m.FirstRow+m.Rows
+	switch {
+	case h.Dense:
+		return m.Rows*first + m.Rows*(m.Rows+1)/2
+	case h.Block > 0:
+		return m.blockPairs(h)
+	}
 	n := 0
-	for r := range m.Rows {
-		q := m.FirstRow + r
-		h := &m.Heads[head]
-		switch {
-		case h.Dense:
-			n += q + 1
-		case h.Block > 0:
-			b := r / h.Block
-			for _, c := range h.Cols[h.Start[b]:h.Start[b+1]] {
-				n += max(min(q+1, (int(c)+1)*h.Block)-int(c)*h.Block, 0)
+	for _, lines := range [][]int32{h.Vertical, h.Slash} { // a column or diagonal x meets the queries from position x on
+		for _, x := range lines {
+			n += max(end-max(int(x), first), 0)
+		}
+	}
+	return n - crossings(h, end) + crossings(h, first)
+}
+
+// blockPairs counts what a block map leaves.
+func (m *Mask) blockPairs(h *HeadMask) int {
+	n := 0
+	for b := range len(h.Start) - 1 {
+		rows := min(h.Block, m.Rows-b*h.Block)
+		q := m.FirstRow + b*h.Block // first query of the block
+		for _, c := range h.Cols[h.Start[b]:h.Start[b+1]] {
+			k := int(c) * h.Block
+			switch {
+			case k+h.Block <= q+1:
+				n += rows * h.Block
+			default:
+				for r := range rows {
+					n += max(min(q+r+1-k, h.Block), 0)
+				}
 			}
-		default:
-			n += m.lines(h, q)
 		}
 	}
 	return n
 }
 
-// lines counts the keys that one query sees through columns and diagonals, those on both once.
-func (m *Mask) lines(h *HeadMask, query int) int {
-	cols, _ := slices.BinarySearch(h.Vertical, int32(query)+1)
-	diagonals, _ := slices.BinarySearch(h.Slash, int32(query)+1)
-	n := cols + diagonals
-	for _, s := range h.Slash[:diagonals] {
-		if _, both := slices.BinarySearch(h.Vertical, int32(query)-s); both {
-			n--
+// crossings counts the pairs of a column and a diagonal that meet at a query before end: key c, distance s, query c+s.
+func crossings(h *HeadMask, end int) int {
+	n, s := 0, len(h.Slash)
+	for _, c := range h.Vertical {
+		for s > 0 && int(c)+int(h.Slash[s-1]) >= end {
+			s--
 		}
+		n += s
 	}
 	return n
 }

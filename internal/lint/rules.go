@@ -127,8 +127,8 @@ func importedAs(f *ast.File) map[string]string {
 	return m
 }
 
-// unsafeAllowed are the folders that may import unsafe: kernels and views of mapped bytes.
-var unsafeAllowed = []string{"internal/kernels", "weights/mapped"}
+// unsafeAllowed are the folders that may import unsafe: kernels, views of mapped bytes, and memory shared with the kernel.
+var unsafeAllowed = []string{"internal/kernels", "weights/mapped", "internal/vfs/uring"}
 
 // Unsafe checks who imports unsafe, and that the default build has no cgo.
 func Unsafe(r *Repo) (found []Finding) {

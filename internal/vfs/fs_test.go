@@ -1,0 +1,210 @@
+package vfs
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// systems are the file systems that one body of tests runs on, each with a folder of its own.
+func systems(t *testing.T) map[string]FS {
+	return map[string]FS{"os": OS{}, "mem": NewMem(1 << 20), "faulty, without a fault": &Faulty{OS{}, &Faults{}}}
+}
+
+func TestFiles(t *testing.T) {
+	for name, sys := range systems(t) {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "a", "b")
+			if err := sys.MkdirAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "f")
+			if _, err := sys.OpenFile(path, OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a file that is not there: %v", err)
+			}
+			f, err := sys.OpenFile(path, OpenOptions{Create: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Preallocate(8192); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := f.Size(); n != 8192 || err != nil {
+				t.Errorf("size %d, %v", n, err)
+			}
+			if n, err := f.WriteVecAt([][]byte{[]byte("abc"), []byte("defg")}, 100); n != 7 || err != nil {
+				t.Fatalf("write: %d, %v", n, err)
+			}
+			a, b := make([]byte, 2), make([]byte, 4)
+			if n, err := f.ReadVecAt([][]byte{a, b}, 101); n != 6 || err != nil || string(a)+string(b) != "bcdefg" {
+				t.Errorf("read %q %q: %d, %v", a, b, n, err)
+			}
+			if n, err := f.ReadVecAt([][]byte{a, b}, 8190); n != 2 || !errors.Is(err, io.EOF) {
+				t.Errorf("over the end: %d, %v", n, err)
+			}
+			if f.Alignment() != 1 {
+				t.Errorf("alignment %d of buffered I/O", f.Alignment())
+			}
+			if free, err := sys.FreeBytes(dir); free <= 0 || err != nil {
+				t.Errorf("free: %d, %v", free, err)
+			}
+			if err := errors.Join(f.Sync(), f.Close(), sys.Remove(path)); err != nil {
+				t.Error(err)
+			}
+			if err := sys.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("removing nothing: %v", err)
+			}
+		})
+	}
+}
+
+func TestLockNamesTheHolder(t *testing.T) {
+	for name, sys := range systems(t) {
+		path := filepath.Join(t.TempDir(), "lock")
+		l, err := sys.Lock(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sys.Lock(path); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "process") {
+			t.Errorf("%s: locked twice: %v", name, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l, err = sys.Lock(path)
+		if err != nil {
+			t.Fatalf("%s: after it was given back: %v", name, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPreallocateThatDoesNotFit(t *testing.T) {
+	dir := t.TempDir()
+	for name, sys := range systems(t) {
+		f, err := sys.OpenFile(filepath.Join(dir, "big"), OpenOptions{Create: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Preallocate(1 << 50); !errors.Is(err, ErrNoSpace) {
+			t.Errorf("%s: more than there is: %v", name, err)
+		}
+		if err := errors.Join(f.Close(), sys.Remove(filepath.Join(dir, "big"))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOpenRefusesWhatIsNotAFile(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Skip(err)
+	}
+	if _, err := (OS{}).OpenFile(fifo, OpenOptions{}); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("a pipe: %v", err)
+	}
+}
+
+// direct opens a file with O_DIRECT, or without where the file system has none.
+func direct(t *testing.T) (File, int) {
+	path := filepath.Join(t.TempDir(), "f")
+	f, err := (OS{}).OpenFile(path, OpenOptions{Create: true, Direct: true})
+	if errors.Is(err, ErrNoDirect) {
+		t.Logf("without O_DIRECT: %v", err)
+		f, err = (OS{}).OpenFile(path, OpenOptions{Create: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if a := f.Alignment(); a&(a-1) != 0 || a > os.Getpagesize() {
+		t.Fatalf("alignment %d", a)
+	}
+	return f, max(f.Alignment(), 512)
+}
+
+func TestEngines(t *testing.T) {
+	for _, ring := range []bool{true, false} {
+		f, block := direct(t)
+		e, notice := NewEngine(f, 8, ring)
+		t.Run(e.Name(), func(t *testing.T) {
+			if notice != "" {
+				t.Log(notice)
+			}
+			const n = 100 // more than the depth
+			mem := AlignedBytes(2 * n * block)
+			defer FreeAligned(mem)
+			done := make(chan *IO, n)
+			start := func(write bool) (ios []*IO) {
+				for i := range n {
+					at := mem[2*i*block:][:2*block]
+					ios = append(ios, &IO{Write: write, Off: int64(2 * i * block), Bufs: [][]byte{at[:block], at[block:]}, Done: func(op *IO) { done <- op }, Owner: i})
+				}
+				e.Start(ios)
+				return ios
+			}
+			await := func(want int) {
+				t.Helper()
+				seen := map[int]bool{}
+				for range n {
+					op := <-done
+					if seen[op.Owner.(int)] || op.Err != nil || op.N != want {
+						t.Fatalf("operation %v: %d bytes, %v", op.Owner, op.N, op.Err)
+					}
+					seen[op.Owner.(int)] = true
+					e.Poll()
+				}
+			}
+			for i := range mem {
+				mem[i] = byte(i*7 + i>>9)
+			}
+			want := bytes.Clone(mem)
+			start(true)
+			await(2 * block)
+			clear(mem)
+			start(false)
+			await(2 * block)
+			if !bytes.Equal(mem, want) {
+				t.Fatal("bytes read back are others")
+			}
+			op := &IO{Off: int64(2*n*block) - int64(block), Bufs: [][]byte{mem[:block], mem[block : 2*block]}, Done: func(op *IO) { done <- op }}
+			e.Start([]*IO{op})
+			if <-done; op.N != block || op.Err != nil {
+				t.Errorf("over the end: %d bytes, %v", op.N, op.Err)
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestEngineWithoutADescriptor(t *testing.T) {
+	m := NewMem(1 << 20)
+	f, err := m.OpenFile("f", OpenOptions{Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, notice := NewEngine(f, 4, true); e.Name() != "threads" || e.Depth() != 4 || notice == "" {
+		t.Errorf("engine %s of depth %d, notice %q", e.Name(), e.Depth(), notice)
+	}
+	if _, err := m.OpenFile("f", OpenOptions{Direct: true}); !errors.Is(err, ErrNoDirect) {
+		t.Errorf("direct I/O in memory: %v", err)
+	}
+	if !slices.Equal(m.Names(), []string{"f"}) {
+		t.Errorf("files %v", m.Names())
+	}
+}

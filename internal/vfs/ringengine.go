@@ -1,0 +1,193 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"terrace/internal/vfs/uring"
+)
+
+// ringEngine drives a file through io_uring. Whoever starts operations submits them itself, in one system call; whoever
+// polls reaps what has ended; a goroutine of its own sleeps in the kernel and reaps the rest.
+type ringEngine struct {
+	fd     int
+	ring   *uring.Ring
+	depth  int
+	reaper sync.WaitGroup
+
+	mu       sync.Mutex
+	ios      []*IO // under way, by tag
+	free     []uint64
+	waiting  []*IO // beyond the depth
+	requests []uring.Request
+	closed   bool
+	broken   error // the ring's end
+
+	reaping sync.Mutex // one reaps at a time
+	results []uring.Result
+}
+
+func newRing(fd, depth int) (*ringEngine, error) {
+	r, err := uring.Open(depth)
+	if err != nil {
+		return nil, err
+	}
+	e := &ringEngine{fd: fd, ring: r, depth: min(max(depth, 1), r.Depth())}
+	e.ios = make([]*IO, e.depth)
+	for i := range e.ios {
+		e.free = append(e.free, uint64(i))
+	}
+	e.reaper.Go(e.reap)
+	return e, nil
+}
+
+// Start submits what fits and keeps the rest.
+func (e *ringEngine) Start(ios []*IO) {
+	e.mu.Lock()
+	e.waiting = append(e.waiting, ios...)
+	failed := e.submit()
+	if e.broken != nil {
+		failed, e.waiting = append(failed, e.waiting...), nil
+		for _, op := range failed {
+			op.Err = e.broken
+		}
+	}
+	e.mu.Unlock()
+	for _, op := range failed {
+		op.Done(op)
+	}
+}
+
+// submit starts what waits as far as the depth allows; e.mu is held. It returns operations that the kernel refused.
+func (e *ringEngine) submit() (failed []*IO) {
+	e.requests = e.requests[:0]
+	for e.broken == nil && len(e.waiting) > 0 && len(e.free) > 0 {
+		op := e.waiting[0]
+		e.waiting[0] = nil
+		e.waiting = e.waiting[1:]
+		tag := e.free[len(e.free)-1]
+		e.free = e.free[:len(e.free)-1]
+		e.ios[tag] = op
+		e.requests = append(e.requests, uring.Request{FD: e.fd, Write: op.Write, Off: op.Off, Bufs: op.Bufs, Tag: tag})
+	}
+	if len(e.requests) == 0 {
+		return nil
+	}
+	taken, err := e.ring.Submit(e.requests)
+	for _, q := range e.requests[taken:] { // the ring has room for the depth, so there is an error
+		op := e.ios[q.Tag]
+		e.ios[q.Tag] = nil
+		e.free = append(e.free, q.Tag)
+		op.N, op.Err = 0, err
+		failed = append(failed, op)
+	}
+	clear(e.requests)
+	return failed
+}
+
+// Poll reaps, unless somebody else does.
+func (e *ringEngine) Poll() {
+	if e.reaping.TryLock() {
+		done := e.collect()
+		e.reaping.Unlock()
+		for _, op := range done {
+			op.Done(op)
+		}
+	}
+}
+
+// collect takes the ended operations out and starts what waited for their places; e.reaping is held.
+func (e *ringEngine) collect() (done []*IO) {
+	e.results = e.ring.Reap(e.results[:0])
+	if len(e.results) == 0 {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, res := range e.results {
+		if res.Tag == uring.WakeTag {
+			continue
+		}
+		op := e.ios[res.Tag]
+		if op == nil {
+			continue
+		}
+		e.ios[res.Tag] = nil
+		e.free = append(e.free, res.Tag)
+		if errors.Is(res.Err, syscall.EINTR) || errors.Is(res.Err, syscall.EAGAIN) {
+			e.waiting = append(e.waiting, op)
+			continue
+		}
+		op.N, op.Err = res.N, res.Err
+		done = append(done, op)
+	}
+	return append(done, e.submit()...)
+}
+
+// reap is the engine's own goroutine.
+func (e *ringEngine) reap() {
+	for {
+		err := e.ring.AwaitOne()
+		e.mu.Lock()
+		closed := e.closed
+		e.mu.Unlock()
+		if closed {
+			return
+		}
+		e.reaping.Lock()
+		done := e.collect()
+		e.reaping.Unlock()
+		if err != nil {
+			done = append(done, e.giveUp(err)...)
+		}
+		for _, op := range done {
+			op.Done(op)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// giveUp fails all that is under way or waits, and all that will come: the kernel no longer answers for the ring.
+func (e *ringEngine) giveUp(err error) (failed []*IO) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.broken = err
+	failed = e.waiting
+	e.waiting = nil
+	for tag, op := range e.ios {
+		if op != nil {
+			failed = append(failed, op)
+			e.ios[tag] = nil
+		}
+	}
+	for _, op := range failed {
+		op.N, op.Err = 0, err
+	}
+	return failed
+}
+
+// Name is "io_uring".
+func (e *ringEngine) Name() string { return "io_uring" }
+
+// Depth is the number of operations under way at most.
+func (e *ringEngine) Depth() int { return e.depth }
+
+// Close ends the goroutine and gives the ring back.
+func (e *ringEngine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	err := e.ring.Wake()
+	if err == nil {
+		e.reaper.Wait()
+		err = e.ring.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("vfs: closing the ring: %w", err)
+	}
+	return nil
+}

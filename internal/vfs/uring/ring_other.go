@@ -1,0 +1,29 @@
+//go:build !linux
+
+package uring
+
+import "fmt"
+
+// Ring is not to be had on this system.
+type Ring struct{}
+
+// Open always fails.
+func Open(depth int) (*Ring, error) { return nil, fmt.Errorf("uring: not Linux: %w", ErrUnsupported) }
+
+// Depth is 0.
+func (r *Ring) Depth() int { return 0 }
+
+// Submit takes nothing.
+func (r *Ring) Submit(reqs []Request) (int, error) { return 0, ErrUnsupported }
+
+// Reap gives nothing.
+func (r *Ring) Reap(out []Result) []Result { return out }
+
+// Wake fails.
+func (r *Ring) Wake() error { return ErrUnsupported }
+
+// AwaitOne fails.
+func (r *Ring) AwaitOne() error { return ErrUnsupported }
+
+// Close does nothing.
+func (r *Ring) Close() error { return nil }

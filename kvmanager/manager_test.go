@@ -354,3 +354,47 @@ func BenchmarkAppendToken(b *testing.B) {
 		i++
 	}
 }
+
+// BenchmarkDropOne is a decode step of a policy that holds 1,765 tokens: one token comes and one after the sinks goes, in every
+// layer and head (SmolLM2's 30 and 3).
+func BenchmarkDropOne(b *testing.B) {
+	const held = 1765
+	o := Options{Layers: 30, KVHeads: 3, Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
+	m, err := New(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	s := m.NewSequence()
+	defer s.Free()
+	k, v := make([]float32, 3*64), make([]float32, 3*64)
+	keep := make([]int, 0, held)
+	for i := range held + 1 {
+		if i != 4 {
+			keep = append(keep, i)
+		}
+	}
+	i := int32(0)
+	step := func(drop bool) {
+		for layer := range 30 {
+			if err := s.Append(layer, k, v, []int32{i}); err != nil {
+				b.Fatal(err)
+			}
+			for g := range 3 {
+				if !drop {
+					break
+				}
+				if err := s.Keep(layer, g, keep); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		i++
+	}
+	for range held {
+		step(false)
+	}
+	for b.Loop() {
+		step(true)
+	}
+}

@@ -246,19 +246,31 @@ func (p *list) ownFrom(m *Manager, kind, first, end int) error {
 	return nil
 }
 
+// runOf is how many of the first indices, at most limit, follow one another.
+func runOf(keep []int, limit int) int {
+	n := 1
+	for n < limit && n < len(keep) && keep[n] == keep[0]+n {
+		n++
+	}
+	return n
+}
+
 // compact moves the kept tokens of a cache of floats together, bit for bit.
 func (h *head) compact(m *Manager, keep []int) error {
 	p, l, first := &h.list[settled], m.layout[settled], same(keep)
 	if err := p.ownFrom(m, settled, first, len(keep)); err != nil {
 		return err
 	}
-	for to := first; to < len(keep); to++ {
-		src, dst := &p.pages[keep[to]/l.Tokens], &p.pages[to/l.Tokens]
-		if !kvpage.Move(l, dst.Data, to%l.Tokens, src.Data, keep[to]%l.Tokens) {
-			panic("kvmanager: a token of a quantised page was moved alone") // those go through requantise
+	for to := first; to < len(keep); {
+		from := keep[to]
+		src, dst := &p.pages[from/l.Tokens], &p.pages[to/l.Tokens]
+		n := runOf(keep[to:], kvpage.Tile-max(from%kvpage.Tile, to%kvpage.Tile))
+		if !kvpage.MoveRun(l, dst.Data, to%l.Tokens, src.Data, from%l.Tokens, n) {
+			panic("kvmanager: tokens of a quantised page were moved alone") // those go through requantise
 		}
-		dst.Pos[to%l.Tokens] = src.Pos[keep[to]%l.Tokens]
-		h.pos[to] = h.pos[keep[to]]
+		copy(dst.Pos[to%l.Tokens:][:n], src.Pos[from%l.Tokens:][:n])
+		copy(h.pos[to:to+n], h.pos[from:from+n])
+		to += n
 	}
 	h.cutPositions(len(keep))
 	p.resize(m, settled, len(keep))

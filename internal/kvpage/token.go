@@ -135,6 +135,31 @@ func (l Layout) moveKey(dst []byte, dstSlot int, srcLayout Layout, src []byte, s
 	}
 }
 
+// MoveRun is Move for n tokens in a row that lie in one tile before and after: a step of a policy that drops one token
+// moves all later ones up, and a tile's row of one dimension moves at once. The tiles may be the same.
+func MoveRun(l Layout, dst []byte, dstSlot int, src []byte, srcSlot, n int) bool {
+	if l.K.Quantised() {
+		return false
+	}
+	if l.TokenMajor {
+		for i := range n {
+			copy(l.KRow(dst, dstSlot+i), l.KRow(src, srcSlot+i))
+		}
+	} else {
+		to, from := l.KTile(dst, dstSlot/Tile), l.KTile(src, srcSlot/Tile)
+		size := l.K.Bits() / 8
+		step, bytes := Tile*size, n*size
+		i, j := dstSlot%Tile*size, srcSlot%Tile*size
+		for range l.KeyDim {
+			copy(to[i:i+bytes], from[j:j+bytes])
+			i, j = i+step, j+step
+		}
+	}
+	row := l.VRowBytes()
+	copy(dst[l.KBytes()+dstSlot*row:][:n*row], src[l.KBytes()+srcSlot*row:][:n*row])
+	return true
+}
+
 // MoveTile copies the 16 tokens of a tile to a tile of another (or the same) page, bit for bit, for every type.
 func MoveTile(l Layout, dst []byte, dstTile int, src []byte, srcTile int) {
 	copy(l.KTile(dst, dstTile), l.KTile(src, srcTile))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/x448/float16"
@@ -148,6 +149,39 @@ func TestMoveIsExact(t *testing.T) {
 		MoveTile(l, dst, l.Tiles()-1, src, 0)
 		if !bytes.Equal(l.KTile(dst, l.Tiles()-1), l.KTile(src, 0)) || !bytes.Equal(l.VRow(dst, l.Tokens-1), l.VRow(src, Tile-1)) {
 			t.Fatalf("%v: the moved tile differs", l)
+		}
+	}
+}
+
+// TestMoveRunIsMoves: tokens that move at once have the bits they get one by one, within a tile too.
+func TestMoveRunIsMoves(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(4, 1))
+	for _, l := range layouts() {
+		for to := range Tile {
+			for from := to; from < Tile; from++ {
+				for _, n := range []int{1, 2, Tile - from} {
+					if n > Tile-from {
+						continue
+					}
+					page := make([]byte, l.PageBytes())
+					for i := range page {
+						page[i] = byte(rnd.Uint32())
+					}
+					want := slices.Clone(page)
+					moved := MoveRun(l, page, to, page, from, n)
+					if moved == l.K.Quantised() {
+						t.Fatalf("%v: MoveRun possible %v", l, moved)
+					}
+					for i := range n {
+						if moved {
+							Move(l, want, to+i, want, from+i)
+						}
+					}
+					if !bytes.Equal(page, want) {
+						t.Fatalf("%v: %d tokens from %d to %d differ from single moves", l, n, from, to)
+					}
+				}
+			}
 		}
 	}
 }

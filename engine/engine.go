@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -8,6 +9,7 @@ import (
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/offload"
 	"terrace/policy"
 )
 
@@ -17,20 +19,22 @@ const DefaultChunkTokens = 512
 
 // Options of an engine; the zero value is the default path.
 type Options struct {
-	Backend       string      // "" = native
-	Threads       int         // 0 = one a CPU
-	Exact         bool        // float32 activations and KV: the reference path
-	KType, VType  kvpage.Elem // element types of the cache; see KVTypeSet
-	KVTypeSet     bool        // KType and VType were chosen; otherwise f16, and f32 with Exact
-	PageTokens    int         // tokens a page; 0 = 16
-	KVWindow      int         // newest tokens that quantised KV keeps in f16; 0 = 128
-	Rotate        bool        // turn queries and keys by a Hadamard matrix before keys are stored
-	KVBudgetBytes int64       // hard limit of the cache in host memory; 0 = none
-	Context       int         // tokens a session may hold; 0 = what the model was trained for
-	Policy        string      // KV policy, name:key=value,… joined by +; "" = full
-	Calibration   []int       // ids of a sample text, for policies that decompose the model's queries
-	CacheDir      string      // where such a decomposition is kept; "" = computed each time
-	ChunkTokens   int         // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
+	Backend       string        // "" = native
+	Threads       int           // 0 = one a CPU
+	Exact         bool          // float32 activations and KV: the reference path
+	KType, VType  kvpage.Elem   // element types of the cache; see KVTypeSet
+	KVTypeSet     bool          // KType and VType were chosen; otherwise f16, and f32 with Exact
+	PageTokens    int           // tokens a page; 0 = 16
+	KVWindow      int           // newest tokens that quantised KV keeps in f16; 0 = 128
+	Rotate        bool          // turn queries and keys by a Hadamard matrix before keys are stored
+	KVBudgetBytes int64         // hard limit of the cache in host memory; 0 = none
+	Context       int           // tokens a session may hold; 0 = what the model was trained for
+	Policy        string        // KV policy, name:key=value,… joined by +; "" = full
+	Calibration   []int         // ids of a sample text, for policies that decompose the model's queries
+	CacheDir      string        // where such a decomposition is kept; "" = computed each time
+	ChunkTokens   int           // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
+	Tiers         []Tier        // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
+	Store         offload.Store // a lower tier that is open already, the caller's to close; nil = what Tiers names
 }
 
 // Validate fills defaults and names what is wrong.
@@ -80,6 +84,8 @@ type Engine struct {
 	lens    []int32
 	seqs    seqScratch
 	spec    *policy.Spec
+	tiers   *tiers // below host memory; nil = none
+	extents []kvmanager.Extent
 	pool    *kernels.Pool // the backend's threads for scoring between its calls; nil = it lends none
 
 	decomposition *policy.Decomposition // of a policy that needs it
@@ -98,17 +104,19 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := o.checkKV(m, spec); err != nil {
 		return nil, err
 	}
-	kv, err := kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: o.KVBudgetBytes, Window: o.KVWindow,
-		Layout: o.layout(m, spec)})
-	if err != nil {
-		return nil, fmt.Errorf("engine: %w", err)
-	}
-	backend, err := model.OpenBackend(o.Backend, m, model.BackendOptions{Threads: o.Threads})
-	if err != nil {
+	e := &Engine{m: m, o: o, spec: spec}
+	if err := e.openTiers(); err != nil {
 		return nil, err
 	}
-	e := &Engine{m: m, o: o, backend: backend, kv: kv, spec: spec}
-	if lender, ok := backend.(model.PoolLender); ok {
+	e.kv, err = kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow,
+		Layout: o.layout(m, spec), Lower: e.lower(), Sliding: sliding(m)})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.tiers.close())
+	}
+	if e.backend, err = model.OpenBackend(o.Backend, m, model.BackendOptions{Threads: o.Threads}); err != nil {
+		return nil, errors.Join(err, e.kv.Close(), e.tiers.close())
+	}
+	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}
 	if spec.Needs().Decomposition {
@@ -129,10 +137,7 @@ func (o *Options) layout(m *model.Model, spec *policy.Spec) kvpage.Layout {
 // Close gives back threads and memory.
 func (e *Engine) Close() error {
 	err := e.backend.Close()
-	if kerr := e.kv.Close(); err == nil {
-		err = kerr
-	}
-	return err
+	return errors.Join(err, e.kv.Close(), e.tiers.close())
 }
 
 // Model is the model the engine runs.

@@ -58,6 +58,9 @@ func guarded(pass func() error) (err error) {
 
 // forwardRows is forward without its safety net.
 func (e *Engine) forwardRows(sessions []*Session, kind passKind) ([]float32, error) {
+	if err := e.planTiers(sessions, kind.prefill, len(e.pass.Pos)/len(sessions)); err != nil {
+		return nil, err
+	}
 	hidden, err := e.backend.Embed(&e.pass, e.ids)
 	if err != nil {
 		return nil, err
@@ -100,9 +103,12 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 	if final && !e.observed(sessions, kind) {
 		// Past the last layer's keys and values only the rows whose logits are wanted matter.
 		if kind.want == 0 {
-			return nil, nil
+			return nil, e.releaseTiers(sessions, layer)
 		}
 		q, hidden = lastRows(q, kind.want), e.trim(hidden, kind.want)
+	}
+	if err := e.acquireTiers(sessions, layer); err != nil {
+		return nil, err
 	}
 	if !kind.prefill {
 		if err := e.guess(sessions, layer, hidden); err != nil {
@@ -125,16 +131,8 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 	if err != nil {
 		return nil, err
 	}
-	for i, s := range sessions {
-		if s.policy != nil {
-			if !kind.prefill {
-				width := e.m.Heads * e.m.ValDim
-				s.policy.mixMean(layer, attended, i*width, (i+1)*width)
-			}
-			if err := s.policy.after(s, layer, rows, kind.prefill, kind.last); err != nil {
-				return nil, err
-			}
-		}
+	if err := e.settle(sessions, kind, layer, rows, attended); err != nil {
+		return nil, err
 	}
 	if final && len(pass.Pos) > kind.want {
 		if kind.want == 0 {
@@ -146,6 +144,22 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		s.work.finished(e.m, layer, len(pass.Pos)/len(sessions))
 	}
 	return e.backend.Finish(pass, layer, hidden, attended)
+}
+
+// settle lets the policies decide what stays of a layer whose attention is done, and lets go of it.
+func (e *Engine) settle(sessions []*Session, kind passKind, layer, rows int, attended *tensor.Dense) error {
+	for i, s := range sessions {
+		if s.policy != nil {
+			if !kind.prefill {
+				width := e.m.Heads * e.m.ValDim
+				s.policy.mixMean(layer, attended, i*width, (i+1)*width)
+			}
+			if err := s.policy.after(s, layer, rows, kind.prefill, kind.last); err != nil {
+				return err
+			}
+		}
+	}
+	return e.releaseTiers(sessions, layer)
 }
 
 // observed reports whether some policy looks at all rows of the last layer's attention.

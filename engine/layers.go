@@ -53,8 +53,14 @@ func (p *promptPass) run(ids []int, progress func(done, total int)) error {
 	if err := p.embed(ids); err != nil {
 		return err
 	}
+	if err := p.e.planPrompt(p.s, p.e.o.ChunkTokens, len(ids)); err != nil {
+		return err
+	}
 	for layer := range p.e.m.Layers {
 		if err := p.layer(layer); err != nil {
+			return err
+		}
+		if err := p.e.releaseTiers([]*Session{p.s}, layer); err != nil {
 			return err
 		}
 		if progress != nil {
@@ -187,7 +193,10 @@ func (p *promptPass) project(layer, lo, hi int) (*tensor.Dense, error) {
 		rotate(floats(k), e.m.KeyDim)
 	}
 	p.s.policy.collect(layer, floats(q), p.pos[lo:hi])
-	return q, e.append([]*Session{p.s}, layer, floats(k), floats(v))
+	if err := e.append([]*Session{p.s}, layer, floats(k), floats(v)); err != nil {
+		return nil, err
+	}
+	return q, e.acquireTiers([]*Session{p.s}, layer)
 }
 
 // attend is attention of the rows lo to hi-1 over what the layer holds, with the weights that the policy wants of them.
@@ -204,6 +213,9 @@ func (p *promptPass) attend(layer int, q *tensor.Dense, lo, hi int) (*tensor.Den
 // attendSeq is attention of the rows lo to hi-1, with the mask or the sums that seq has.
 func (p *promptPass) attendSeq(layer int, q *tensor.Dense, lo, hi int, seq attention.Seq) (*tensor.Dense, error) {
 	pass := p.pass(lo, hi)
+	if err := p.e.acquireTiers([]*Session{p.s}, layer); err != nil {
+		return nil, err
+	}
 	seq.Pos, seq.Views = pass.Pos, p.s.seq.Views(layer)
 	p.e.seqs.seqs = append(p.e.seqs.seqs[:0], seq)
 	p.s.countAttention(layer, &seq)

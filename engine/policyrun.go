@@ -24,6 +24,7 @@ type policyRun struct {
 	pool   *kernels.Pool // of the backend; nil = it lends none
 	byHead []headChoice  // of a selecting policy that decides each KV head by itself
 	task   headTask
+	tiered bool // pages come and go
 
 	refreshHead, selectHead func(worker, g int) // built once, so that a step allocates nothing
 

@@ -23,6 +23,7 @@ type headScorer struct {
 	view   *attention.View // refreshed at each step
 	tokens int             // of the cache that are in the sketch
 	last   int32           // position of the newest of them
+	moving bool            // pages may have gone elsewhere since the last step
 	store  *kvmanager.Sketch
 	bounds []*kvmanager.BlockBounds
 	scale  []float32 // per token, per channel or one, as the sketch's granularity says
@@ -81,7 +82,9 @@ func (h *headScorer) refresh(view *attention.View, pos []int32, l *policy.Layer,
 	if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
 		h.reset()
 	}
-	h.tiles.refresh(view, h.tokens == 0)
+	if h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact {
+		h.tiles.refresh(view, h.tokens == 0 || h.moving)
+	}
 	if h.tokens == 0 {
 		h.start(len(pos), l, kvHead, p)
 	}

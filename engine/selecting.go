@@ -58,6 +58,9 @@ func (r *policyRun) sketchPrompt(s *Session, layer, rows int) {
 func (r *policyRun) refreshSketch(st *layerState, views []attention.View, l *policy.Layer) {
 	if st.scorer == nil {
 		st.scorer = newScorer(r.needs.Sketch, r.m.KVHeads, r.m.KeyDim)
+		for g := range st.scorer.heads {
+			st.scorer.heads[g].moving = r.tiered
+		}
 	}
 	r.task = headTask{st: st, views: views, layer: l}
 	if r.set.Projector != nil && st.scorer.heads[0].tokens == 0 {

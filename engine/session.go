@@ -207,5 +207,9 @@ func (s *Session) restart() error {
 }
 
 func (e *Engine) newRun(spec *policy.Spec) (*policyRun, error) {
-	return newPolicyRun(e.m, spec, e.kvBytesPerToken(), e.decomposition, e.pool)
+	run, err := newPolicyRun(e.m, spec, e.kvBytesPerToken(), e.decomposition, e.pool)
+	if run != nil {
+		run.tiered = e.tiers != nil
+	}
+	return run, err
 }

@@ -14,7 +14,14 @@ type Options struct {
 	// Window is how many of the newest tokens a quantised cache keeps in f16 (KIVI's residual); 0 = DefaultWindow. Tokens
 	// leave it 16 at a time, so that each tile of keys gets its scales from 16 neighbours.
 	Window int
+	// Lower, where not nil, holds what the budget does not: passes then Plan, Acquire and Release each layer.
+	Lower Lower
+	// Sliding is each layer's sliding window in tokens, 0 = it reads all; nil = all layers do. Only tiers look at it.
+	Sliding []int
 }
+
+// DefaultPageTokens is how many tokens a page holds where nobody chose.
+const DefaultPageTokens = 16
 
 // DefaultWindow is KIVI's residual length.
 const DefaultWindow = 128
@@ -39,14 +46,25 @@ type Manager struct {
 	sequences  int
 	allocated  int64 // pages handed out since the start
 	freedPages int64
-	version    uint64 // of the page content that was stamped last
-	opened     uint64 // sequences since the start
+	version    uint64       // of the page content that was stamped last
+	opened     uint64       // sequences since the start
+	size       [kinds]int64 // of a page, or of a block's frame on tiers
+
+	lower   Lower
+	tiered  []*Sequence // open ones, on tiers
+	homes   uint64
+	writes  []*transfer // under way, oldest first
+	late    error       // of a transfer that nobody waited for
+	cursor  int         // layer that was released last
+	asked   int64       // blocks that passes asked for, and of them
+	fetched int64       // those that were not in memory
+	charged int64       // bytes in use that are not pages
 }
 
 // New returns an empty cache. It allocates nothing until the first token.
 func New(o Options) (*Manager, error) {
 	if o.Layout.Tokens == 0 {
-		o.Layout.Tokens = 16
+		o.Layout.Tokens = DefaultPageTokens
 	}
 	if o.Layers < 1 || o.KVHeads < 1 {
 		return nil, fmt.Errorf("kvmanager: %d layers of %d KV heads, want at least one of each", o.Layers, o.KVHeads)
@@ -67,7 +85,13 @@ func New(o Options) (*Manager, error) {
 	m.layout[settled] = o.Layout
 	m.layout[recent] = kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: o.Layout.KeyDim, ValueDim: o.Layout.ValueDim, Tokens: kvpage.Tile}
 	for kind := range m.slabs {
-		m.slabs[kind].init(m.layout[kind].PageBytes(), m.layout[kind].Tokens)
+		m.size[kind] = int64(m.layout[kind].PageBytes())
+		tokens := m.layout[kind].Tokens
+		if o.Lower != nil && kind == settled {
+			m.lower, tokens = o.Lower, 0 // a frame's positions belong to its block
+			m.size[kind] = int64(roundUp(o.KVHeads*o.Layout.PageBytes(), frameAlign))
+		}
+		m.slabs[kind].init(int(m.size[kind]), tokens)
 	}
 	return m, nil
 }
@@ -81,11 +105,14 @@ type Stats struct {
 	PeakBytes   int64 // most referenced since the start or ResetPeak
 	BudgetBytes int64 // 0 = no limit
 	Sequences   int
+	// BlocksRead counts the blocks that passes on tiers have asked for, BlocksFetched those of them that were not in memory.
+	BlocksRead, BlocksFetched int64
 }
 
 // Stats returns the accounts.
 func (m *Manager) Stats() Stats {
-	return Stats{InUseBytes: m.inUse, PeakBytes: m.peak, BudgetBytes: m.o.BudgetBytes, Sequences: m.sequences}
+	return Stats{InUseBytes: m.inUse, PeakBytes: m.peak, BudgetBytes: m.o.BudgetBytes, Sequences: m.sequences,
+		BlocksRead: m.asked, BlocksFetched: m.fetched}
 }
 
 // ResetPeak starts a new measurement of PeakBytes from what is in use now.
@@ -124,10 +151,10 @@ func (m *Manager) room(more int64) error {
 	return nil
 }
 
-// take hands out one page with one reference (invariant 2).
+// take hands out one page with one reference (invariant 2). On tiers other blocks leave memory where there is no room.
 func (m *Manager) take(kind int) (pageRef, error) {
-	size := int64(m.layout[kind].PageBytes())
-	if err := m.room(size); err != nil {
+	size := m.size[kind]
+	if err := m.makeRoom(size); err != nil {
 		return pageRef{}, err
 	}
 	p, err := m.slabs[kind].take()
@@ -143,7 +170,7 @@ func (m *Manager) take(kind int) (pageRef, error) {
 // drop gives back one reference.
 func (m *Manager) drop(kind int, p pageRef) {
 	if m.slabs[kind].drop(p) {
-		m.inUse -= int64(m.layout[kind].PageBytes())
+		m.inUse -= m.size[kind]
 		m.freedPages++
 	}
 }
@@ -166,10 +193,10 @@ func (m *Manager) Check() error {
 	for kind := range m.slabs {
 		n := m.slabs[kind].referenced()
 		refs += n
-		want += int64(n) * int64(m.layout[kind].PageBytes())
+		want += int64(n) * m.size[kind]
 	}
-	if want != m.inUse {
-		return fmt.Errorf("kvmanager: %d pages referenced are %d bytes, accounted %d", refs, want, m.inUse)
+	if want += m.charged; want != m.inUse {
+		return fmt.Errorf("kvmanager: %d pages referenced and %d bytes beside them are %d bytes, accounted %d", refs, m.charged, want, m.inUse)
 	}
 	if m.allocated-m.freedPages != int64(refs) {
 		return fmt.Errorf("kvmanager: %d pages out, %d back, %d referenced", m.allocated, m.freedPages, refs)

@@ -81,30 +81,36 @@ type fataler interface {
 // holds compares a sequence with what it must hold, bytes included.
 func holds(t fataler, o Options, s *Sequence, want *reference) {
 	t.Helper()
+	for layer := range o.Layers {
+		holdsLayer(t, o, s, want, layer)
+	}
+}
+
+// holdsLayer is holds of one layer.
+func holdsLayer(t fataler, o Options, s *Sequence, want *reference, layer int) {
+	t.Helper()
 	l := o.Layout
 	k, v := make([]float32, l.KeyDim), make([]float32, l.ValueDim)
-	for layer := range o.Layers {
-		for h, view := range s.Views(layer) {
-			ids, pos := want.ids[layer*o.KVHeads+h], want.pos[layer*o.KVHeads+h]
-			if view.Tokens() != len(ids) || s.Tokens(layer, h) != len(ids) || len(s.PositionList(layer, h)) != len(ids) {
-				t.Fatalf("layer %d head %d: %d tokens, want %d", layer, h, view.Tokens(), len(ids))
+	for h, view := range s.Views(layer) {
+		ids, pos := want.ids[layer*o.KVHeads+h], want.pos[layer*o.KVHeads+h]
+		if view.Tokens() != len(ids) || s.Tokens(layer, h) != len(ids) || len(s.PositionList(layer, h)) != len(ids) {
+			t.Fatalf("layer %d head %d: %d tokens, want %d", layer, h, view.Tokens(), len(ids))
+		}
+		for i, id := range ids {
+			p := view.Pages[i/l.Tokens]
+			if int(p.Pos[i%l.Tokens]) != pos[i] || int(s.PositionList(layer, h)[i]) != pos[i] {
+				t.Fatalf("layer %d head %d token %d: position %d, want %d", layer, h, i, p.Pos[i%l.Tokens], pos[i])
 			}
-			for i, id := range ids {
-				p := view.Pages[i/l.Tokens]
-				if int(p.Pos[i%l.Tokens]) != pos[i] || int(s.PositionList(layer, h)[i]) != pos[i] {
-					t.Fatalf("layer %d head %d token %d: position %d, want %d", layer, h, i, p.Pos[i%l.Tokens], pos[i])
+			kvpage.ReadK(l, p.Data, i%l.Tokens, k)
+			kvpage.ReadV(l, p.Data, i%l.Tokens, v)
+			for d := range k {
+				if k[d] != kvOf(id, layer, h, l.KeyDim, d) {
+					t.Fatalf("layer %d head %d token %d: key %v at %d, want %v", layer, h, i, k[d], d, kvOf(id, layer, h, l.KeyDim, d))
 				}
-				kvpage.ReadK(l, p.Data, i%l.Tokens, k)
-				kvpage.ReadV(l, p.Data, i%l.Tokens, v)
-				for d := range k {
-					if k[d] != kvOf(id, layer, h, l.KeyDim, d) {
-						t.Fatalf("layer %d head %d token %d: key %v at %d, want %v", layer, h, i, k[d], d, kvOf(id, layer, h, l.KeyDim, d))
-					}
-				}
-				for d := range v {
-					if v[d] != -kvOf(id, layer, h, l.ValueDim, d) {
-						t.Fatalf("layer %d head %d token %d: value %v at %d", layer, h, i, v[d], d)
-					}
+			}
+			for d := range v {
+				if v[d] != -kvOf(id, layer, h, l.ValueDim, d) {
+					t.Fatalf("layer %d head %d token %d: value %v at %d", layer, h, i, v[d], d)
 				}
 			}
 		}

@@ -1,7 +1,9 @@
 package kvmanager
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 
@@ -16,6 +18,10 @@ type Sequence struct {
 	heads  []head // [layer·KVHeads + head]
 	views  []attention.View
 	closed bool
+
+	tiers []layerBlocks // [Layers], on tiers
+	home  *home         // where new blocks are stored
+	quota []int         // [Layers] blocks that stay in memory, set by Plan
 }
 
 // head is the cache of one layer and KV head: settled tokens, then those of the window (quantised caches only). Both are
@@ -37,7 +43,12 @@ func (m *Manager) NewSequence() *Sequence {
 	m.sequences++
 	m.opened++
 	n := m.o.Layers * m.o.KVHeads
-	return &Sequence{m: m, id: m.opened, heads: make([]head, n), views: make([]attention.View, n)}
+	s := &Sequence{m: m, id: m.opened, heads: make([]head, n), views: make([]attention.View, n)}
+	if m.lower != nil {
+		s.tiers, s.quota, s.home = make([]layerBlocks, m.o.Layers), make([]int, m.o.Layers), m.newHome()
+		m.tiered = append(m.tiered, s)
+	}
+	return s
 }
 
 // ID names the sequence among all of its manager, as views do (attention.View.Cache).
@@ -71,6 +82,9 @@ func (s *Sequence) Views(layer int) []attention.View {
 
 // Bytes is what the sequence's pages hold, shared ones included.
 func (s *Sequence) Bytes() (n int64) {
+	for i := range s.tiers {
+		n += int64(len(s.tiers[i].blocks)) * s.m.size[settled]
+	}
 	for i := range s.heads {
 		for kind := range kinds {
 			n += int64(len(s.heads[i].list[kind].refs)) * int64(s.m.layout[kind].PageBytes())
@@ -93,31 +107,46 @@ func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	if s.m.quantised {
 		kind = recent
 	}
+	first := math.MaxInt
 	for g := range o.KVHeads {
 		h := s.at(layer, g)
+		if s.tiers != nil {
+			first = min(first, h.list[settled].tokens/o.Layout.Tokens)
+		}
 		h.list[kind].append(s.m, kind, k[g*o.Layout.KeyDim:], o.KVHeads*o.Layout.KeyDim, v[g*o.Layout.ValueDim:], o.KVHeads*o.Layout.ValueDim, pos)
 		h.pos = append(h.pos, pos...)
 		if s.m.quantised {
 			h.settle(s.m)
 		}
 	}
+	if s.tiers != nil {
+		s.touched(layer, min(first, len(s.tiers[layer].blocks)))
+		s.reopen(layer)
+	}
 	return nil
 }
 
 // reserve makes room for n more tokens in every head of a layer, or changes nothing.
 func (s *Sequence) reserve(layer, n int) error {
-	g := s.m.o.KVHeads
-	for i := range g {
-		if err := s.at(layer, i).reserve(s.m, n); err != nil {
-			for j := range g {
-				for kind := range kinds {
-					s.at(layer, j).list[kind].unreserve(s.m, kind)
-				}
-			}
-			return err
+	err := error(nil)
+	if s.tiers != nil {
+		err = s.reserveBlocks(layer, n)
+	}
+	for i := 0; err == nil && s.tiers == nil && i < s.m.o.KVHeads; i++ {
+		err = s.at(layer, i).reserve(s.m, n)
+	}
+	if err == nil {
+		return nil
+	}
+	for i := range s.m.o.KVHeads {
+		for kind := range kinds {
+			s.at(layer, i).list[kind].unreserve(s.m, kind)
 		}
 	}
-	return nil
+	if s.tiers != nil {
+		err = errors.Join(err, s.trim(layer))
+	}
+	return err
 }
 
 func (h *head) reserve(m *Manager, n int) error {
@@ -154,8 +183,11 @@ func (p *list) reserve(m *Manager, kind, n int) error {
 // unreserve gives back empty pages at the end.
 func (p *list) unreserve(m *Manager, kind int) {
 	for i := len(p.pages) - 1; i >= 0 && p.pages[i].N == 0; i-- {
-		m.drop(kind, p.refs[i])
-		p.refs, p.pages = p.refs[:i], p.pages[:i]
+		if !m.inBlocks(kind) {
+			m.drop(kind, p.refs[i])
+			p.refs = p.refs[:i]
+		}
+		p.pages = p.pages[:i]
 	}
 }
 
@@ -216,10 +248,23 @@ func (s *Sequence) Keep(layer, kvHead int, keep []int) error {
 	if len(keep) == h.tokens() {
 		return nil
 	}
-	if s.m.quantised {
-		return h.requantise(s.m, keep)
+	first := min(same(keep), h.list[settled].tokens) / s.m.o.Layout.Tokens
+	if s.tiers != nil {
+		if err := s.materialise(layer, first); err != nil {
+			return err
+		}
 	}
-	return h.compact(s.m, keep)
+	err := error(nil)
+	if s.m.quantised {
+		err = h.requantise(s.m, keep)
+	} else {
+		err = h.compact(s.m, keep)
+	}
+	if s.tiers != nil {
+		s.touched(layer, first)
+		err = errors.Join(err, s.trim(layer))
+	}
+	return err
 }
 
 // same is how many of the first indices stay where they are.
@@ -233,6 +278,12 @@ func same(keep []int) int {
 
 // ownFrom makes the pages that hold the tokens first to end-1 writable and gives them new versions.
 func (p *list) ownFrom(m *Manager, kind, first, end int) error {
+	if m.inBlocks(kind) { // the whole layer was made writable
+		for i := first / m.layout[kind].Tokens; i*m.layout[kind].Tokens < end; i++ {
+			p.pages[i].Version = m.stamp()
+		}
+		return nil
+	}
 	t := m.layout[kind].Tokens
 	for i := first / t; i*t < end; i++ {
 		if m.slabs[kind].shared(p.refs[i]) {
@@ -286,26 +337,35 @@ func (h *head) cutPositions(n int) {
 
 // Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted).
 func (s *Sequence) Truncate(next int32) error {
+	if s.tiers != nil {
+		return s.truncateBlocks(next)
+	}
 	for i := range s.heads {
-		h := &s.heads[i]
-		n := sort.Search(len(h.pos), func(j int) bool { return h.pos[j] >= next })
-		switch {
-		case n == h.tokens():
-		case n >= h.list[settled].tokens && s.m.quantised:
-			h.list[recent].resize(s.m, recent, n-h.list[settled].tokens)
-			h.pos = h.pos[:n]
-		case s.m.quantised:
-			keep := make([]int, n)
-			for j := range keep {
-				keep[j] = j
-			}
-			if err := h.requantise(s.m, keep); err != nil {
-				return err
-			}
-		default:
-			h.list[settled].resize(s.m, settled, n)
-			h.pos = h.pos[:n]
+		if err := s.cut(i, next); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// cut is Truncate of one layer and head.
+func (s *Sequence) cut(i int, next int32) error {
+	h := &s.heads[i]
+	n := sort.Search(len(h.pos), func(j int) bool { return h.pos[j] >= next })
+	switch {
+	case n == h.tokens():
+	case n >= h.list[settled].tokens && s.m.quantised:
+		h.list[recent].resize(s.m, recent, n-h.list[settled].tokens)
+		h.pos = h.pos[:n]
+	case s.m.quantised:
+		keep := make([]int, n)
+		for j := range keep {
+			keep[j] = j
+		}
+		return h.requantise(s.m, keep)
+	default:
+		h.list[settled].resize(s.m, settled, n)
+		h.pos = h.pos[:n]
 	}
 	return nil
 }
@@ -327,6 +387,9 @@ func (s *Sequence) Fork() (*Sequence, error) {
 			}
 		}
 	}
+	if s.tiers != nil {
+		return f, s.shareBlocks(f)
+	}
 	return f, nil
 }
 
@@ -344,6 +407,7 @@ func (s *Sequence) Free() {
 		}
 		s.heads[i] = head{}
 	}
+	s.freeBlocks()
 	s.m.sequences--
 }
 

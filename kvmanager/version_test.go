@@ -18,25 +18,31 @@ type seenSlot struct {
 // check compares every page of the sequence with what its version held before (invariant 5).
 func (seen seenPages) check(t fataler, o Options, s *Sequence) {
 	t.Helper()
-	l := o.Layout
 	for layer := range o.Layers {
-		for h, view := range s.Views(layer) {
-			if view.Cache != s.ID() || view.Cache == 0 {
-				t.Fatalf("a view of cache %d is of cache %d", s.ID(), view.Cache)
+		seen.checkLayer(t, o, s, layer)
+	}
+}
+
+// checkLayer is check of one layer.
+func (seen seenPages) checkLayer(t fataler, o Options, s *Sequence, layer int) {
+	t.Helper()
+	l := o.Layout
+	for h, view := range s.Views(layer) {
+		if view.Cache != s.ID() || view.Cache == 0 {
+			t.Fatalf("a view of cache %d is of cache %d", s.ID(), view.Cache)
+		}
+		for i, p := range view.Pages {
+			if p.Version == 0 {
+				t.Fatalf("layer %d head %d: page %d has no version", layer, h, i)
 			}
-			for i, p := range view.Pages {
-				if p.Version == 0 {
-					t.Fatalf("layer %d head %d: page %d has no version", layer, h, i)
-				}
-				for slot := range p.N {
-					now := seenSlot{p.Pos[slot], make([]float32, l.KeyDim), make([]float32, l.ValueDim)}
-					kvpage.ReadK(l, p.Data, slot, now.k)
-					kvpage.ReadV(l, p.Data, slot, now.v)
-					if slot == len(seen[p.Version]) {
-						seen[p.Version] = append(seen[p.Version], now)
-					} else if was := seen[p.Version][slot]; was.pos != now.pos || !slices.Equal(was.k, now.k) || !slices.Equal(was.v, now.v) {
-						t.Fatalf("layer %d head %d: slot %d of page %d (version %d) was %v, is %v", layer, h, slot, i, p.Version, was, now)
-					}
+			for slot := range p.N {
+				now := seenSlot{p.Pos[slot], make([]float32, l.KeyDim), make([]float32, l.ValueDim)}
+				kvpage.ReadK(l, p.Data, slot, now.k)
+				kvpage.ReadV(l, p.Data, slot, now.v)
+				if slot == len(seen[p.Version]) {
+					seen[p.Version] = append(seen[p.Version], now)
+				} else if was := seen[p.Version][slot]; was.pos != now.pos || !slices.Equal(was.k, now.k) || !slices.Equal(was.v, now.v) {
+					t.Fatalf("layer %d head %d: slot %d of page %d (version %d) was %v, is %v", layer, h, slot, i, p.Version, was, now)
 				}
 			}
 		}

@@ -40,7 +40,7 @@ func newBench(a *app) *cobra.Command {
 	p.IntVar(&f.o.Batch, "batch", 1, "sequences decoded together")
 	p.Uint64Var(&f.o.Seed, "seed", 1, "seed of the random tokens")
 	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats: a row each)")
-	p.StringArrayVar(&f.kv.tiers, "tier", nil, "tier of the KV cache, fastest first: host=SIZE (repeats)")
+	p.StringArrayVar(&f.kv.tiers, "tier", nil, tierHelp)
 	p.StringVarP(&f.format, "output", "o", "table", "table or json")
 	return cmd
 }

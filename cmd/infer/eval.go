@@ -63,7 +63,7 @@ func newEval(a *app) *cobra.Command {
 	p := cmd.Flags()
 	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats; default full)")
 	p.StringSliceVar(&f.budgets, "budget", nil, "budgets for every policy that names none, e.g. 0.5,0.25")
-	p.StringArrayVar(&f.tiers, "tier", nil, "tier of the KV cache, fastest first (see 'infer generate --help')")
+	p.StringArrayVar(&f.tiers, "tier", nil, tierHelp)
 	p.StringVarP(&f.out, "out", "o", "", "folder of the run (required, but for --join)")
 	p.StringVar(&f.workers, "workers", "", "share the samples over NATS JetStream at nats://HOST[:PORT]: give the same command everywhere, with --join on all machines but one")
 	p.BoolVar(&f.join, "join", false, "with --workers: work for the run that another machine keeps")
@@ -187,7 +187,7 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.KVBudgetBytes, err = (&kvFlags{tiers: f.tiers}).budget(); err != nil {
+	if o.Tiers, err = tierList(f.tiers); err != nil {
 		return nil, nil, err
 	}
 	if err := knownBackend(f.load.backend); err != nil {

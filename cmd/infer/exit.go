@@ -10,6 +10,7 @@ import (
 	"terrace/hub"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/offload"
 	"terrace/policy"
 	"terrace/tokenizer"
 	"terrace/weights"
@@ -57,7 +58,7 @@ var (
 		convert.ErrRange, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
 		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow,
 	}
-	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory}
+	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, offload.ErrFull}
 )
 
 func exitCode(err error) int {

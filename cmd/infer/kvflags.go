@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,34 +19,33 @@ type kvFlags struct {
 func (f *kvFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVar(&f.policy, "policy", "full", "KV policy, name:key=value,… joined by + (see 'infer policies')")
-	p.StringArrayVar(&f.tiers, "tier", nil, "tier of the KV cache, fastest first: host=SIZE (repeats; default: host without a cap)")
+	p.StringArrayVar(&f.tiers, "tier", nil, tierHelp)
 }
 
 func (f *kvFlags) policyName() string { return f.policy }
 
-// budget reads the host tier's byte cap; 0 = none.
-func (f *kvFlags) budget() (int64, error) {
-	var bytes int64
-	for _, t := range f.tiers {
-		name, size, ok := strings.Cut(t, "=")
-		if !ok || name != "host" {
-			return 0, usageErrorf("--tier %s: want host=SIZE", t)
+// tierHelp says how a tier is given.
+const tierHelp = "tier of the KV cache, fastest first: host=SIZE, ssd=DIR,SIZE, csd=unix:SOCKET (repeats; default: host without a cap)"
+
+// tierList reads the tiers.
+func tierList(specs []string) ([]engine.Tier, error) {
+	var out []engine.Tier
+	for _, spec := range specs {
+		t, err := engine.ParseTier(spec)
+		if err != nil {
+			return nil, usageErrorf("--tier: %v", err)
 		}
-		n, err := units.ParseBytes(size)
-		if err != nil || n <= 0 {
-			return 0, usageErrorf("--tier %s: %v", t, err)
-		}
-		if bytes != 0 {
-			return 0, usageErrorf("--tier host is given twice")
-		}
-		bytes = n
+		out = append(out, t)
 	}
-	return bytes, nil
+	if err := engine.CheckTiers(out); err != nil {
+		return nil, usageErrorf("--tier: %v", err)
+	}
+	return out, nil
 }
 
 // openKVEngine opens an engine with the flags' policy and tiers.
 func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
-	budget, err := kv.budget()
+	tiers, err := tierList(kv.tiers)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +57,7 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
 	}
 	load.policy = spec
-	return a.openEngine(load, budget)
+	return a.openEngine(load, tiers)
 }
 
 // kvJSON is the KV part of generate's and eval's JSON.
@@ -74,8 +72,8 @@ type kvJSON struct {
 }
 
 func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
-	k := res.KV
-	return kvJSON{BytesPeak: map[string]int64{"host": e.KV().PeakBytes}, BytesMoved: map[string]int64{},
+	k, t := res.KV, e.TierUse()
+	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
 		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead}
 }
 

@@ -139,14 +139,14 @@ func (a *app) openTokenizer(l *loaded) (*tokenizer.Tokenizer, error) {
 	return tok, nil
 }
 
-// openEngine opens a model and an engine on it; KV memory is capped at budget bytes (0: no cap).
-func (a *app) openEngine(f *loadFlags, budgetBytes int64) (*loaded, error) {
+// openEngine opens a model and an engine on it; no tiers means host memory without a cap.
+func (a *app) openEngine(f *loadFlags, tiers []engine.Tier) (*loaded, error) {
 	begun := time.Now()
 	o, err := f.engineOptions()
 	if err != nil {
 		return nil, err
 	}
-	o.KVBudgetBytes = budgetBytes
+	o.Tiers = tiers
 	if err := knownBackend(f.backend); err != nil {
 		return nil, err
 	}
@@ -161,6 +161,9 @@ func (a *app) openEngine(f *loadFlags, budgetBytes int64) (*loaded, error) {
 	if l.engine, err = engine.Open(l.model, o); err != nil {
 		l.close()
 		return nil, err
+	}
+	if n := l.engine.TierUse().Notice; n != "" {
+		a.notice("%s", n)
 	}
 	if c := l.engine.Options().Context; c > l.model.Context {
 		a.notice("the context of %d tokens is longer than the %d the model was trained for: expect worse text beyond", c, l.model.Context)

@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"terrace/internal/units"
+	"terrace/kvmanager"
+	"terrace/model"
+	"terrace/offload"
+)
+
+// TierKind names a kind of memory that holds KV.
+type TierKind string
+
+// The tiers, fastest first.
+const (
+	TierHost TierKind = "host" // DRAM, up to a number of bytes
+	TierSSD  TierKind = "ssd"  // a file in a directory
+	TierCSD  TierKind = "csd"  // a computational storage drive behind a Unix socket
+)
+
+// Tier is one tier of the KV cache.
+type Tier struct {
+	Kind  TierKind
+	Path  string // directory of an SSD, socket of a drive
+	Bytes int64  // capacity; 0 = a drive's own
+}
+
+// ParseTier reads host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET.
+func ParseTier(spec string) (Tier, error) {
+	kind, rest, ok := strings.Cut(spec, "=")
+	t := Tier{Kind: TierKind(kind)}
+	size := rest
+	switch {
+	case !ok || rest == "":
+		return t, fmt.Errorf("engine: tier %q: want host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET: %w", spec, ErrOption)
+	case t.Kind == TierSSD:
+		at := strings.LastIndexByte(rest, ',')
+		if at <= 0 {
+			return t, fmt.Errorf("engine: tier %q: want ssd=DIR,SIZE: %w", spec, ErrOption)
+		}
+		t.Path, size = rest[:at], rest[at+1:]
+	case t.Kind == TierCSD:
+		if t.Path, ok = strings.CutPrefix(rest, "unix:"); !ok || t.Path == "" {
+			return t, fmt.Errorf("engine: tier %q: want csd=unix:SOCKET: %w", spec, ErrOption)
+		}
+		return t, nil
+	case t.Kind != TierHost:
+		return t, fmt.Errorf("engine: tier %q: kind %q is not known, want host, ssd or csd: %w", spec, kind, ErrOption)
+	}
+	n, err := units.ParseBytes(size)
+	if err != nil || n <= 0 {
+		return t, fmt.Errorf("engine: tier %q: size %q: want a number of bytes above 0, like 256MiB: %w", spec, size, ErrOption)
+	}
+	t.Bytes = n
+	return t, nil
+}
+
+// CheckTiers refuses sets of tiers that mean nothing.
+func CheckTiers(tiers []Tier) error {
+	seen := map[TierKind]bool{}
+	for _, t := range tiers {
+		if seen[t.Kind] {
+			return fmt.Errorf("engine: tier %s is given twice: %w", t.Kind, ErrOption)
+		}
+		seen[t.Kind] = true
+	}
+	if len(tiers) > 0 && !seen[TierHost] {
+		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
+	}
+	return nil
+}
+
+// tiers are an engine's open tiers below host memory.
+type tiers struct {
+	store offload.Store
+	queue *offload.Queue
+	owned bool // the store is closed with the engine
+}
+
+// openTiers opens what Options.Tiers name. The engine's cache is not there yet.
+func (e *Engine) openTiers() error {
+	o := &e.o
+	if err := CheckTiers(o.Tiers); err != nil {
+		return err
+	}
+	store, owned := o.Store, false
+	for _, t := range o.Tiers {
+		if t.Kind == TierHost {
+			o.KVBudgetBytes = t.Bytes
+			continue
+		}
+		if store != nil {
+			return fmt.Errorf("engine: one tier below host at a time, not %s as well: %w", t.Kind, ErrOption)
+		}
+		var err error
+		if store, err = e.openStore(t); err != nil {
+			return err
+		}
+		owned = true
+	}
+	if store != nil {
+		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{}), owned: owned}
+	}
+	return nil
+}
+
+// shape is what the lower tier's records are.
+func (e *Engine) shape() offload.Shape {
+	l := e.o.layout(e.m, e.spec)
+	if l.Tokens == 0 {
+		l.Tokens = kvmanager.DefaultPageTokens
+	}
+	return offload.Shape{Layers: e.m.Layers, KVHeads: e.m.KVHeads, Page: l, GroupTokens: l.Tokens}
+}
+
+// close ends what is under way and closes the store.
+func (t *tiers) close() error {
+	if t == nil {
+		return nil
+	}
+	err := t.queue.Close()
+	if t.owned {
+		err = errors.Join(err, t.store.Close())
+	}
+	return err
+}
+
+// Read implements kvmanager.Lower.
+func (t *tiers) Read(urgent bool, recs []offload.Record) kvmanager.Transfer {
+	p := offload.Prefetch
+	if urgent {
+		p = offload.Demand
+	}
+	return moving{t.queue.Read(p, recs)}
+}
+
+// Write implements kvmanager.Lower.
+func (t *tiers) Write(recs []offload.Record) kvmanager.Transfer {
+	return moving{t.queue.Write(offload.WriteBack, recs)}
+}
+
+// Drop implements kvmanager.Lower.
+func (t *tiers) Drop(seq uint64) error { return t.store.Drop(seq) }
+
+// moving is a ticket as a transfer.
+type moving struct{ *offload.Ticket }
+
+// Wait implements kvmanager.Transfer.
+func (m moving) Wait(ctx context.Context) error { return m.Ticket.Wait(ctx) }
+
+// Done implements kvmanager.Transfer.
+func (m moving) Done() bool { return m.Ready() }
+
+// lower is what the cache stores its blocks in; nil = everything stays in host memory.
+func (e *Engine) lower() kvmanager.Lower {
+	if e.tiers == nil {
+		return nil
+	}
+	return e.tiers
+}
+
+// sliding is each layer's window.
+func sliding(m *model.Model) []int {
+	out := make([]int, m.Layers)
+	for i, l := range m.Layer {
+		out[i] = l.Window
+	}
+	return out
+}
+
+// planTiers decides before a pass what stays in host memory.
+func (e *Engine) planTiers(sessions []*Session, prefill bool, rows int) error {
+	if e.tiers == nil {
+		return nil
+	}
+	e.extents = e.extents[:0]
+	for i, s := range sessions {
+		x := kvmanager.Extent{Seq: s.seq, Rows: rows}
+		if prefill {
+			x.Tokens = int(e.pass.Len[i*rows])
+		}
+		e.extents = append(e.extents, x)
+	}
+	return e.kv.Plan(e.extents)
+}
+
+// planPrompt is planTiers of a prompt that passes layer by layer.
+func (e *Engine) planPrompt(s *Session, rows, tokens int) error {
+	if e.tiers == nil {
+		return nil
+	}
+	e.extents = append(e.extents[:0], kvmanager.Extent{Seq: s.seq, Rows: min(rows, tokens), Tokens: tokens})
+	return e.kv.Plan(e.extents)
+}
+
+// acquireTiers brings a layer into host memory and begins to fetch the next.
+func (e *Engine) acquireTiers(sessions []*Session, layer int) error {
+	if e.tiers == nil {
+		return nil
+	}
+	rows := len(e.pass.Pos) / len(sessions)
+	for i, s := range sessions {
+		if err := s.seq.Acquire(layer, e.lowest(layer, e.pass.Pos[i*rows])); err != nil {
+			return fmt.Errorf("engine: KV of %s: %w", e.tiers.store.Name(), err)
+		}
+	}
+	next := (layer + 1) % e.m.Layers
+	for i, s := range sessions {
+		s.seq.Prefetch(next, e.lowest(next, e.pass.Pos[i*rows]))
+	}
+	return nil
+}
+
+// lowest is the first position that a row at a position reads of a layer.
+func (e *Engine) lowest(layer int, pos int32) int32 {
+	if w := e.m.Layer[layer].Window; w > 0 {
+		return pos - int32(w) + 1
+	}
+	return 0
+}
+
+// releaseTiers lets go of a layer.
+func (e *Engine) releaseTiers(sessions []*Session, layer int) error {
+	if e.tiers == nil {
+		return nil
+	}
+	for _, s := range sessions {
+		if err := s.seq.Release(layer); err != nil {
+			return fmt.Errorf("engine: KV of %s: %w", e.tiers.store.Name(), err)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) openStore(t Tier) (offload.Store, error) {
+	return nil, fmt.Errorf("engine: tier %s: %w", t.Kind, model.ErrUnsupported)
+}

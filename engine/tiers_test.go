@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"terrace/kvmanager"
+	"terrace/offload"
+)
+
+// below is a lower tier in memory for an engine of these options.
+func below(t testing.TB, o Options) *offload.Memory {
+	t.Helper()
+	e := small(t, o)
+	defer e.Close()
+	m, err := offload.NewMemory("below", e.shape(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if used := m.Stats().UsedBytes; used != 0 {
+			t.Errorf("%d bytes are left in the lower tier", used)
+		}
+		m.Close()
+	})
+	return m
+}
+
+// TestTiersChangeNothing: every policy with most of its KV below host memory computes the same logits, bit for bit, alone
+// and in a batch, and stays within the budget.
+func TestTiersChangeNothing(t *testing.T) {
+	prompt, next := someIDs(150, 1), someIDs(20, 2)
+	for _, name := range allSpecs(t) {
+		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
+			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}
+			want := forced(t, small(t, o), prompt, next)
+			o.Store = below(t, o)
+			o.KVBudgetBytes = 26 * 4096
+			e := small(t, o)
+			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+				t.Errorf("on tiers: logits differ by %g", d)
+			}
+			st := o.Store.Stats()
+			if st.Writes == 0 || st.Reads == 0 {
+				t.Errorf("nothing was stored below host memory: %+v", st)
+			}
+			if p := e.KV().PeakBytes; p > o.KVBudgetBytes {
+				t.Errorf("%d bytes in host memory, the budget is %d", p, o.KVBudgetBytes)
+			}
+			o.KVBudgetBytes = 50 * 4096
+			if d := worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
+				t.Errorf("on tiers in a batch: logits differ by %g", d)
+			}
+		})
+	}
+}
+
+// TestTiersOfWindows: layers with a sliding window read their window only.
+func TestTiersOfWindows(t *testing.T) {
+	prompt, next := someIDs(900, 1), someIDs(40, 2)
+	o := Options{Threads: 2, ChunkTokens: 128}
+	e := windowed(t, o)
+	want := forced(t, e, prompt, next)
+	store, err := offload.NewMemory("below", e.shape(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	o.Store, o.KVBudgetBytes = store, 140*4096
+	if d := worst(want, forced(t, windowed(t, o), prompt, next)); d != 0 {
+		t.Errorf("logits differ by %g", d)
+	}
+	if store.Stats().Reads == 0 {
+		t.Error("nothing was read")
+	}
+}
+
+// TestTiersTooSmall names what is missing before the prompt is read.
+func TestTiersTooSmall(t *testing.T) {
+	o := Options{Threads: 1, ChunkTokens: 32}
+	o.Store = below(t, o)
+	o.KVBudgetBytes = 8 * 4096
+	e := small(t, o)
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Prefill(t.Context(), someIDs(150, 1), PrefillHooks{}); !errors.Is(err, kvmanager.ErrBudget) {
+		t.Errorf("150 tokens in 8 blocks: %v", err)
+	}
+}
+
+// TestSessionsOnTiersPart forks, rewinds and goes on with two texts whose shared part lies below.
+func TestSessionsOnTiersPart(t *testing.T) {
+	prompt, left, right := someIDs(150, 1), someIDs(40, 2), someIDs(40, 3)
+	plain := Options{Threads: 2, ChunkTokens: 32}
+	run := func(o Options) (out [][]float32) {
+		e := small(t, o)
+		a, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(a.Prefill(t.Context(), prompt, PrefillHooks{}))
+		b, err := a.Fork()
+		must(err)
+		defer b.Close()
+		note := func(s *Session) { out = append(out, append([]float32(nil), s.Logits()...)) }
+		must(b.Prefill(t.Context(), right, PrefillHooks{}))
+		note(b)
+		must(a.Prefill(t.Context(), left, PrefillHooks{}))
+		note(a)
+		must(b.Rewind(70))
+		must(b.Prefill(t.Context(), left, PrefillHooks{}))
+		note(b)
+		for _, id := range right {
+			must(e.DecodeBatch([]*Session{a, b}, []int{id, id + 1}))
+			note(a)
+			note(b)
+		}
+		return out
+	}
+	want := run(plain)
+	o := plain
+	o.Store, o.KVBudgetBytes = below(t, plain), 64*4096
+	if d := worst(want, run(o)); d != 0 {
+		t.Errorf("logits differ by %g", d)
+	}
+}

@@ -1,0 +1,160 @@
+package kvmanager
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Extent is what a pass does to a sequence: it adds Rows tokens, on the way to Tokens in a layer and head.
+type Extent struct {
+	Seq    *Sequence
+	Rows   int
+	Tokens int
+	// Leave says that nothing has to stay in memory after its layer was read: a pool of tokens will take its place.
+	Leave bool
+}
+
+// Plan decides before a pass what stays in host memory and what is streamed. A pass reads the layers in turn, so of every
+// layer the same share stays, its first blocks, and the rest goes through a ring of two layers: one that is computed with
+// and one that is on its way. ErrBudget, with the numbers, where not even one layer fits.
+func (m *Manager) Plan(pass []Extent) error {
+	if m.lower == nil {
+		return nil
+	}
+	if err := m.late; err != nil {
+		m.late = nil
+		return err
+	}
+	need := m.needs(pass)
+	var sum, ring, most int
+	for layer, n := range need {
+		sum += n
+		most = max(most, n)
+		if m.o.Layers > 1 {
+			ring = max(ring, n+need[(layer+1)%m.o.Layers])
+		}
+	}
+	ring = max(ring, most)
+	apart := m.apart(pass)
+	have := m.framesFree(pass) - apart
+	if have < sum {
+		if err := m.clearOthers(pass); err != nil {
+			return err
+		}
+		have = m.framesFree(pass) - apart
+	}
+	if have < most {
+		return m.tooSmall(most, apart, have+apart)
+	}
+	share := 1.0
+	if have < sum {
+		share = max(0, float64(have-ring)/float64(max(sum-ring, 1)))
+	}
+	for _, e := range pass {
+		for layer := range e.Seq.quota {
+			n := e.blocks(layer)
+			e.Seq.quota[layer] = int(share * float64(n))
+			if e.Leave {
+				e.Seq.quota[layer] = 0
+			}
+		}
+	}
+	return nil
+}
+
+// tooSmall says what a pass needs and what there is.
+func (m *Manager) tooSmall(most, apart, have int) error {
+	size := m.size[settled]
+	return fmt.Errorf("kvmanager: this pass needs at least %d bytes of host memory (%d for one layer, %d for tokens that are being written), the budget of %d leaves %d: %w",
+		int64(most+apart)*size, int64(most)*size, int64(apart)*size, m.o.BudgetBytes, int64(max(have, 0))*size, ErrBudget)
+}
+
+// needs is the number of blocks that the pass reads of each layer.
+func (m *Manager) needs(pass []Extent) []int {
+	need := make([]int, m.o.Layers)
+	for _, e := range pass {
+		for layer := range need {
+			need[layer] += e.blocks(layer)
+		}
+	}
+	return need
+}
+
+// blocks is how many blocks of a layer the pass reads.
+func (e Extent) blocks(layer int) int {
+	m := e.Seq.m
+	t := m.o.Layout.Tokens
+	n := max(e.Tokens, e.Seq.most(layer)+e.Rows)
+	if w := m.sliding(layer); w > 0 {
+		n = min(n, w+e.Rows+t)
+	}
+	return (n + t - 1) / t
+}
+
+// most is the largest number of settled tokens of a layer's heads.
+func (s *Sequence) most(layer int) int {
+	n := 0
+	for g := range s.m.o.KVHeads {
+		n = max(n, s.at(layer, g).list[settled].tokens)
+	}
+	return n
+}
+
+func (m *Manager) sliding(layer int) int {
+	if m.o.Sliding == nil {
+		return 0
+	}
+	return m.o.Sliding[layer]
+}
+
+// apart is the number of frames for what is not read layer by layer: blocks with room in every layer, and what is on its
+// way to the lower tier while the next layer computes.
+func (m *Manager) apart(pass []Extent) int {
+	t, n := m.o.Layout.Tokens, 0
+	for _, e := range pass {
+		n += m.o.Layers + 2*((e.Rows+t-1)/t) + 2
+		for layer := range e.Seq.tiers {
+			n += max(0, len(e.Seq.tiers[layer].open)-1)
+		}
+	}
+	return n
+}
+
+// framesFree is how many frames the pass may have, what its sequences hold now included.
+func (m *Manager) framesFree(pass []Extent) int {
+	if m.o.BudgetBytes == 0 {
+		return 1 << 40 // no limit
+	}
+	mine := 0
+	for _, e := range pass {
+		for layer := range e.Seq.tiers {
+			for _, b := range e.Seq.tiers[layer].blocks {
+				if b.data != nil {
+					mine++
+				}
+			}
+		}
+	}
+	return int((m.o.BudgetBytes-m.inUse)/m.size[settled]) + mine
+}
+
+// clearOthers lets the blocks of sequences that are not in the pass leave memory.
+func (m *Manager) clearOthers(pass []Extent) error {
+	var err error
+	for _, s := range m.tiered {
+		in := false
+		for _, e := range pass {
+			in = in || e.Seq == s
+		}
+		if !in {
+			clear(s.quota)
+			err = errors.Join(err, s.releaseAll())
+		}
+	}
+	for len(m.writes) > 0 {
+		if werr := m.await(m.writes[0]); werr != nil {
+			return errors.Join(err, werr)
+		}
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package kvmanager
+
+import (
+	"fmt"
+)
+
+// frameAlign is what the memory of a block is aligned to, so that storage reads and writes it without a copy.
+const frameAlign = 4096
+
+// inBlocks reports whether pages of a kind belong to blocks on tiers.
+func (m *Manager) inBlocks(kind int) bool { return m.lower != nil && kind == settled }
+
+// Charge counts bytes beside the pages (sketches, pools) against the budget; on ErrBudget nothing has changed.
+func (m *Manager) Charge(bytes int64) error {
+	if err := m.makeRoom(bytes); err != nil {
+		return err
+	}
+	m.inUse += bytes
+	m.charged += bytes
+	m.peak = max(m.peak, m.inUse)
+	return nil
+}
+
+// Refund takes a charge back.
+func (m *Manager) Refund(bytes int64) {
+	m.inUse -= bytes
+	m.charged -= bytes
+}
+
+// makeRoom lets blocks leave memory until that many more bytes fit the budget.
+func (m *Manager) makeRoom(bytes int64) error {
+	for {
+		err := m.room(bytes)
+		if err == nil || m.lower == nil {
+			return err
+		}
+		if m.reclaimIdle() {
+			continue
+		}
+		some, werr := m.reclaimDirty()
+		if werr != nil {
+			return fmt.Errorf("kvmanager: making room in host memory: %w", werr)
+		}
+		if !some {
+			return err
+		}
+	}
+}
+
+// reclaimIdle frees the frame of one block that nobody uses and that is stored, the one that will be read last first:
+// layers are read in turn, so it is in the layer just read. It does not wait.
+func (m *Manager) reclaimIdle() bool {
+	for i := 0; i < len(m.writes); i++ {
+		if w := m.writes[i]; w.t.Done() {
+			before := m.inUse
+			if err := m.await(w); err != nil {
+				m.late = err
+			}
+			if m.inUse < before {
+				return true
+			}
+			i = -1
+		}
+	}
+	return m.anyBlock(func(b *block) bool {
+		if b.data == nil || !b.idle() || b.dirty {
+			return false
+		}
+		m.vacate(b)
+		return true
+	})
+}
+
+// reclaimDirty waits for a write, or writes one block that nobody uses.
+func (m *Manager) reclaimDirty() (some bool, err error) {
+	if len(m.writes) > 0 {
+		return true, m.await(m.writes[0])
+	}
+	var owner *Sequence
+	var found *block
+	m.anyBlockOf(func(s *Sequence, b *block) bool {
+		if b.data == nil || !b.idle() || !b.dirty {
+			return false
+		}
+		owner, found = s, b
+		return true
+	})
+	if found == nil {
+		return false, nil
+	}
+	found.stays = false
+	return true, m.store(owner.home, []*block{found})
+}
+
+func (m *Manager) anyBlock(f func(b *block) bool) bool {
+	return m.anyBlockOf(func(_ *Sequence, b *block) bool { return f(b) })
+}
+
+// anyBlockOf asks f for blocks of all sequences, layer by layer back from the one released last, until it says yes.
+func (m *Manager) anyBlockOf(f func(s *Sequence, b *block) bool) bool {
+	layers := m.o.Layers
+	for back := range layers {
+		layer := (m.cursor - back + layers) % layers
+		for _, s := range m.tiered {
+			blocks := s.tiers[layer].blocks
+			for i := len(blocks) - 1; i >= 0; i-- {
+				if f(s, blocks[i]) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,309 @@
+package kvmanager
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"terrace/internal/kvpage"
+	"terrace/offload"
+)
+
+// drawer is a lower tier that finishes transfers only when somebody waits for them, and until then leaves rubbish in what is
+// read: a block that is used too early, or freed while it moves, is found out.
+type drawer struct {
+	recs          map[offload.Key][]byte
+	reads, writes int
+	fail          func(key offload.Key, write bool) error
+	pending       []*drawn
+	maxRecords    int
+}
+
+type drawn struct {
+	d     *drawer
+	recs  []offload.Record
+	write bool
+	done  bool
+	err   error
+}
+
+func (d *drawer) Read(_ bool, recs []offload.Record) Transfer {
+	for _, r := range recs {
+		for i := range r.Data {
+			r.Data[i] = 0xa5
+		}
+	}
+	return d.begin(recs, false)
+}
+
+func (d *drawer) Write(recs []offload.Record) Transfer { return d.begin(recs, true) }
+
+func (d *drawer) begin(recs []offload.Record, write bool) Transfer {
+	t := &drawn{d: d, recs: slices.Clone(recs), write: write}
+	d.pending = append(d.pending, t)
+	return t
+}
+
+func (d *drawer) Drop(seq uint64) error {
+	for k := range d.recs {
+		if k.Seq == seq {
+			delete(d.recs, k)
+		}
+	}
+	return nil
+}
+
+func (t *drawn) Done() bool { return t.done }
+
+func (t *drawn) Wait(context.Context) error {
+	if t.done {
+		return t.err
+	}
+	t.done = true
+	for _, r := range t.recs {
+		if t.d.fail != nil {
+			if err := t.d.fail(r.Key, t.write); err != nil {
+				t.err = err
+				continue
+			}
+		}
+		if t.write {
+			t.d.writes++
+			t.d.recs[r.Key] = bytes.Clone(r.Data)
+			continue
+		}
+		t.d.reads++
+		data, ok := t.d.recs[r.Key]
+		if !ok {
+			t.err = fmt.Errorf("no record %v", r.Key)
+			continue
+		}
+		copy(r.Data, data)
+	}
+	t.d.maxRecords = max(t.d.maxRecords, len(t.d.recs))
+	return t.err
+}
+
+// onTiers is a cache whose budget holds some blocks, and its lower tier.
+func onTiers(o Options, blocks int) (Options, *drawer) {
+	d := &drawer{recs: map[offload.Key][]byte{}}
+	o.Lower = d
+	o.BudgetBytes = int64(blocks) * int64(roundUp(o.KVHeads*o.Layout.PageBytes(), frameAlign))
+	return o, d
+}
+
+// walk reads every layer of a sequence as a pass does and looks at what it holds.
+func walk(t fataler, o Options, s *Sequence, want *reference, rng *rand.Rand, seen seenPages) {
+	t.Helper()
+	if err := s.m.Plan([]Extent{{Seq: s}}); err != nil {
+		t.Fatalf("plan: %v", err)
+	}
+	for layer := range o.Layers {
+		if err := s.Acquire(layer, 0); err != nil {
+			t.Fatalf("acquire: %v", err)
+		}
+		if rng.IntN(2) == 0 {
+			s.Prefetch((layer+1)%o.Layers, 0)
+		}
+		holdsLayer(t, o, s, want, layer)
+		seen.checkLayer(t, o, s, layer)
+		if err := s.Release(layer); err != nil {
+			t.Fatalf("release: %v", err)
+		}
+	}
+}
+
+// grow appends tokens as a pass does.
+func grow(t fataler, o Options, s *Sequence, want *reference, ids []int, next int) {
+	t.Helper()
+	if err := s.m.Plan([]Extent{{Seq: s, Rows: len(ids)}}); err != nil {
+		t.Fatalf("plan: %v", err)
+	}
+	add(t, o, s, want, ids, next)
+}
+
+// TestTiersAgainstReference runs random lists of operations on sequences whose KV does not fit the budget.
+func TestTiersAgainstReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := shape(kvpage.F32, 0)
+		o.Layout.Tokens = rapid.SampledFrom([]int{16, 32}).Draw(t, "tokens")
+		o, d := onTiers(o, rapid.SampledFrom([]int{40, 60, 1000}).Draw(t, "blocks"))
+		rng := rand.New(rand.NewPCG(2, rapid.Uint64().Draw(t, "seed")))
+		m, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		type pair struct {
+			s    *Sequence
+			want *reference
+			next int
+		}
+		all := []*pair{{m.NewSequence(), newReference(o), 0}}
+		seen := seenPages{}
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			p := all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]
+			switch rapid.IntRange(0, 5).Draw(t, "op") {
+			case 0, 1:
+				ids := rapid.SliceOfN(rapid.IntRange(0, 90), 1, 60).Draw(t, "ids")
+				grow(t, o, p.s, p.want, ids, p.next)
+				p.next += len(ids)
+			case 2:
+				layer, h := rapid.IntRange(0, 1).Draw(t, "layer"), rapid.IntRange(0, 2).Draw(t, "head")
+				var idx []int
+				for i := range p.s.Tokens(layer, h) {
+					if rng.IntN(2) == 0 {
+						idx = append(idx, i)
+					}
+				}
+				keep(t, o, p.s, p.want, layer, h, idx)
+				if rng.IntN(2) == 0 {
+					if err := p.s.Release(layer); err != nil {
+						t.Fatalf("release: %v", err)
+					}
+				}
+			case 3:
+				if len(all) == 3 {
+					continue
+				}
+				f, err := p.s.Fork()
+				if err != nil {
+					t.Fatalf("fork: %v", err)
+				}
+				all = append(all, &pair{f, p.want.clone(), p.next})
+			case 4:
+				n := rapid.IntRange(0, 80).Draw(t, "truncate")
+				if err := p.s.Truncate(int32(n)); err != nil {
+					t.Fatalf("truncate: %v", err)
+				}
+				for i := range p.want.ids {
+					at, _ := slices.BinarySearch(p.want.pos[i], n)
+					p.want.ids[i], p.want.pos[i] = p.want.ids[i][:at], p.want.pos[i][:at]
+				}
+				p.next = min(p.next, n)
+			case 5:
+				if len(all) > 1 {
+					p.s.Free()
+					all = slices.DeleteFunc(all, func(q *pair) bool { return q == p })
+				}
+			}
+			for _, q := range all {
+				walk(t, o, q.s, q.want, rng, seen)
+			}
+			if err := m.Check(); err != nil {
+				t.Fatalf("%v", err)
+			}
+			if m.Stats().PeakBytes > o.BudgetBytes {
+				t.Fatalf("%d bytes in use, the budget is %d", m.Stats().PeakBytes, o.BudgetBytes)
+			}
+		}
+		for _, q := range all {
+			q.s.Free()
+		}
+		if err := m.Check(); err != nil {
+			t.Fatalf("%v", err)
+		}
+		if len(d.recs) > 0 || m.late != nil {
+			t.Fatalf("%d records are left, %v", len(d.recs), m.late)
+		}
+	})
+}
+
+// TestTiersStream fills a cache far past its budget and reads it again and again: what fits stays, the rest is read.
+func TestTiersStream(t *testing.T) {
+	o := shape(kvpage.F32, 0)
+	o.Layers = 6
+	o, d := onTiers(o, 100)
+	m := open(t, o)
+	s, want := m.NewSequence(), newReference(o)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for next := 0; next < 400; next += 25 {
+		ids := make([]int, 25)
+		for i := range ids {
+			ids[i] = next + i
+		}
+		if err := m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}}); err != nil {
+			t.Fatal(err)
+		}
+		add(t, o, s, want, ids, next)
+		walk(t, o, s, want, rng, seenPages{})
+	}
+	before := d.reads
+	for range 5 {
+		walk(t, o, s, want, rng, seenPages{})
+	}
+	perPass := float64(d.reads-before) / 5
+	if perPass < 50 || perPass > 100 { // 150 blocks, room for 100, of which two layers are a ring
+		t.Errorf("%v blocks read a pass of 150 with room for 100", perPass)
+	}
+	s.Free()
+	if len(d.recs) > 0 {
+		t.Errorf("%d records left", len(d.recs))
+	}
+}
+
+// TestTiersTooSmall says what is missing before anything is done.
+func TestTiersTooSmall(t *testing.T) {
+	o, _ := onTiers(shape(kvpage.F32, 0), 8)
+	m := open(t, o)
+	s := m.NewSequence()
+	if err := m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}}); !errors.Is(err, ErrBudget) {
+		t.Errorf("a layer of 25 blocks in 8: %v", err)
+	}
+	s.Free()
+}
+
+// TestTiersFaults fails the nth transfer: the operation reports it and the bytes that are shown are never wrong.
+func TestTiersFaults(t *testing.T) {
+	broken := errors.New("broken")
+	for n := range 60 {
+		o, d := onTiers(shape(kvpage.F32, 0), 44)
+		m := open(t, o)
+		s, want := m.NewSequence(), newReference(o)
+		count := 0
+		d.fail = func(offload.Key, bool) error {
+			if count++; count == n+1 {
+				return broken
+			}
+			return nil
+		}
+		ids := make([]int, 25)
+		seen := 0
+		for next := 0; next < 400; next += 25 {
+			err := m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}})
+			if err == nil {
+				add(t, o, s, want, ids, next)
+				for layer := 0; layer < o.Layers && err == nil; layer++ {
+					if err = s.Acquire(layer, 0); err == nil {
+						holdsLayer(t, o, s, want, layer)
+						err = s.Release(layer)
+					}
+				}
+			} else {
+				next -= 25
+			}
+			if err != nil {
+				if !errors.Is(err, broken) || seen > 2 {
+					t.Fatalf("fault %d: %v (seen %d)", n, err, seen)
+				}
+				seen++
+			}
+		}
+		for layer := range o.Layers {
+			if err := s.Acquire(layer, 0); err != nil {
+				t.Fatalf("fault %d: afterwards: %v", n, err)
+			}
+			holdsLayer(t, o, s, want, layer)
+			if err := s.Release(layer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Free()
+	}
+}

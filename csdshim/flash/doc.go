@@ -1,0 +1,26 @@
+// Package flash is the storage of a drive: NAND flash in a file, and the KV-aware translation layer above it
+// (algorithms.md 2.4).
+//
+// What it owns: the geometry (channels, dies, pages, erase blocks), where each group of tokens lies, its checksums,
+// erasing and garbage collection, and the journal that all of it is found again from. What it never does: know what the
+// bytes of a group mean, charge modelled time, or talk to anyone.
+//
+// Layout. A folder holds flash.img (the pages, sparse), journal (the mapping), geometry.toml and lock. The token map is
+// (sequence, layer, group) → pages, each with its CRC-32C. Consecutive pages of a group, and consecutive groups, go to
+// consecutive channels, so that one layer's read uses all of them; each sequence fills erase blocks of its own, so that a
+// finished sequence leaves whole blocks invalid and collecting them copies nothing. Pages are never written twice
+// without an erase between. Where blocks are scarce sequences share one, and collection copies the live pages of the
+// emptiest block.
+//
+// Promises, each with a test:
+//  1. What Put has returned for is read back exactly, also after the process was killed, or its checksum fails. The
+//     checksum covers page, key and version, so that a whole page in a wrong place fails too.
+//  2. Put makes all groups of a call visible, or none: data are synced, then the journal, then the index changes.
+//  3. Live pages never exceed the capacity: ErrFull with both numbers.
+//  4. After a failed sync nothing is written any more (ErrFailed): the kernel may have dropped what it could not write.
+//  5. A torn end of the journal is cut off; damage before its end is ErrCorrupt, never a silent loss.
+//  6. One process a folder: ErrLocked names the holder.
+//
+// Concurrency: a Store may be used by many goroutines. Locks are taken in the order commit, io, mu: commit orders the
+// journal, io keeps pages from being erased while they are read, mu guards index and blocks.
+package flash

@@ -1,0 +1,129 @@
+package flash
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// Key names a group: of an open sequence (by the number that the store gave it), a layer, and 16 tokens.
+type Key struct {
+	Seq          uint32
+	Layer, Group int32
+}
+
+// Sequence is what the store knows of a sequence; Meta is its user's, a few bytes.
+type Sequence struct {
+	ID      uint32 // given by the store, never used twice
+	Owner   [16]byte
+	Number  uint64 // the owner's
+	LeaseMs uint32
+	Meta    []byte
+}
+
+// entry is a stored group.
+type entry struct {
+	key     Key
+	version uint32 // of all writes; a page's checksum includes it
+	length  uint32 // bytes
+	pages   []page
+}
+
+// page is a flash page and the checksum of what it should hold.
+type page struct{ number, sum uint32 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// pageSum is the checksum of a group's i-th page: key, version and place are part of it, so that another page in its
+// place, or an older one, fails.
+func pageSum(k Key, version uint32, i int, data []byte) uint32 {
+	var b [20]byte
+	for j, v := range [...]uint32{k.Seq, uint32(k.Layer), uint32(k.Group), version, uint32(i)} {
+		binary.LittleEndian.PutUint32(b[4*j:], v)
+	}
+	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, data)
+}
+
+type ownerNumber struct {
+	owner  [16]byte
+	number uint64
+}
+
+// stored is a sequence and its groups by layer.
+type stored struct {
+	Sequence
+	layers [][]*entry
+	groups int
+}
+
+func (s *stored) find(k Key) *entry {
+	if int(k.Layer) < len(s.layers) && int(k.Group) < len(s.layers[k.Layer]) {
+		return s.layers[k.Layer][k.Group]
+	}
+	return nil
+}
+
+// index is the token map.
+type index struct {
+	byID     map[uint32]*stored
+	byNumber map[ownerNumber]*stored
+	nextID   uint32
+	version  uint32
+	groups   int
+}
+
+func newIndex() *index {
+	return &index{byID: map[uint32]*stored{}, byNumber: map[ownerNumber]*stored{}, nextID: 1}
+}
+
+func (x *index) add(s Sequence) *stored {
+	if st := x.byID[s.ID]; st != nil {
+		return st // its record follows a snapshot that has it
+	}
+	st := &stored{Sequence: s}
+	x.byID[s.ID] = st
+	x.byNumber[ownerNumber{s.Owner, s.Number}] = st
+	x.nextID = max(x.nextID, s.ID+1)
+	return st
+}
+
+// put makes an entry the group's; the one before is returned.
+func (x *index) put(st *stored, e *entry) (old *entry) {
+	for len(st.layers) <= int(e.key.Layer) {
+		st.layers = append(st.layers, nil)
+	}
+	l := st.layers[e.key.Layer]
+	for len(l) <= int(e.key.Group) {
+		l = append(l, nil)
+	}
+	st.layers[e.key.Layer] = l
+	old, l[e.key.Group] = l[e.key.Group], e
+	if old == nil {
+		st.groups++
+		x.groups++
+	}
+	x.version = max(x.version, e.version)
+	return old
+}
+
+// cut removes the groups from one on and returns them; from 0 on, the sequence too.
+func (x *index) cut(st *stored, from int) (gone []*entry) {
+	for i, l := range st.layers {
+		if from >= len(l) {
+			continue
+		}
+		for _, e := range l[from:] {
+			if e != nil {
+				gone = append(gone, e)
+			}
+		}
+		clear(l[from:])
+		st.layers[i] = l[:from]
+	}
+	st.groups -= len(gone)
+	x.groups -= len(gone)
+	if from == 0 {
+		delete(x.byID, st.ID)
+		delete(x.byNumber, ownerNumber{st.Owner, st.Number})
+	}
+	return gone
+}

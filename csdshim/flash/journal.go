@@ -1,0 +1,167 @@
+package flash
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// journal is a file of frames: u32 magic, u32 payload bytes, u64 ordinal, u32 CRC-32C over ordinal and payload, payload.
+// A frame is the records of one commit; ordinals rise by one.
+type journal struct {
+	file    File
+	path    string
+	end     int64
+	ordinal uint64
+}
+
+const (
+	frameMagic = 0x314a5354 // "TSJ1"
+	frameHead  = 20
+	// maxFrame bounds what a damaged length can make the reader allocate.
+	maxFrame = 256 << 20
+)
+
+func frame(ordinal uint64, payload []byte) []byte {
+	le := binary.LittleEndian
+	b := le.AppendUint32(le.AppendUint32(make([]byte, 0, frameHead+len(payload)), frameMagic), uint32(len(payload)))
+	b = le.AppendUint64(b, ordinal)
+	b = le.AppendUint32(b, frameSum(b[8:16], payload))
+	return append(b, payload...)
+}
+
+func frameSum(ordinal, payload []byte) uint32 {
+	return crc32.Update(crc32.Checksum(ordinal, castagnoli), castagnoli, payload)
+}
+
+// append writes a frame at the end; with sync it is durable afterwards.
+func (j *journal) append(payload []byte, sync bool) error {
+	b := frame(j.ordinal+1, payload)
+	if n, err := j.file.WriteAt(b, j.end); err != nil || n < len(b) {
+		return fmt.Errorf("csdshim: flash: journal: %w", short(err))
+	}
+	if sync {
+		if err := j.file.Sync(); err != nil {
+			return fmt.Errorf("csdshim: flash: journal: sync: %w", err)
+		}
+	}
+	j.end += int64(len(b))
+	j.ordinal++
+	return nil
+}
+
+// openJournal reads the frames of a file one by one and leaves the journal ready to append. A torn end is cut off.
+func openJournal(open OpenFile, path string, each func(payload []byte) error) (*journal, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	j := &journal{file: f, path: path}
+	for {
+		payload, ordinal, size, err := j.read(j.end, j.ordinal)
+		if err == nil && size > 0 {
+			err = each(payload)
+		}
+		switch {
+		case errors.Is(err, errTorn):
+			return j, j.cut()
+		case err != nil:
+			f.Close()
+			return nil, err
+		case size == 0:
+			return j, nil
+		}
+		j.end, j.ordinal = j.end+size, ordinal
+	}
+}
+
+var errTorn = errors.New("torn frame")
+
+// read returns payload, ordinal and size of the frame at off; size 0 at the end of the file. after is the ordinal of the
+// frame before, 0 where there is none.
+func (j *journal) read(off int64, after uint64) (payload []byte, ordinal uint64, size int64, err error) {
+	var head [frameHead]byte
+	n, err := j.file.ReadAt(head[:], off)
+	switch {
+	case n == 0 && (err == io.EOF || err == io.ErrUnexpectedEOF):
+		return nil, 0, 0, nil
+	case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
+		return nil, 0, 0, fmt.Errorf("csdshim: flash: journal: %w", err)
+	case n < frameHead:
+		return nil, 0, 0, errTorn
+	}
+	le := binary.LittleEndian
+	length := le.Uint32(head[4:])
+	if le.Uint32(head[:]) != frameMagic || length > maxFrame {
+		return nil, 0, 0, errTorn
+	}
+	payload, err = io.ReadAll(io.NewSectionReader(j.file, off+frameHead, int64(length)))
+	if err != nil {
+		return nil, 0, 0, fmt.Errorf("csdshim: flash: journal: %w", err)
+	}
+	if len(payload) < int(length) || frameSum(head[8:16], payload) != le.Uint32(head[16:]) {
+		return nil, 0, 0, errTorn
+	}
+	if ordinal = le.Uint64(head[8:]); after != 0 && ordinal != after+1 {
+		return nil, 0, 0, errTorn
+	}
+	return payload, ordinal, frameHead + int64(length), nil
+}
+
+// cut removes what follows the last whole frame, unless a whole frame lies behind the damage: then acknowledged groups
+// would be lost in silence.
+func (j *journal) cut() error {
+	rest, err := io.ReadAll(io.NewSectionReader(j.file, j.end, 1<<62))
+	if err != nil {
+		return fmt.Errorf("csdshim: flash: journal: %w", err)
+	}
+	for i := 1; i+frameHead <= len(rest); i++ {
+		if binary.LittleEndian.Uint32(rest[i:]) != frameMagic {
+			continue
+		}
+		n := int(binary.LittleEndian.Uint32(rest[i+4:]))
+		if n > len(rest)-i-frameHead {
+			continue
+		}
+		body := rest[i+frameHead:][:n]
+		if frameSum(rest[i+8:i+16], body) == binary.LittleEndian.Uint32(rest[i+16:]) {
+			return fmt.Errorf("csdshim: flash: %s: damaged at byte %d, with whole records from byte %d on: restore the folder or delete it: %w", j.path, j.end, j.end+int64(i), ErrCorrupt)
+		}
+	}
+	return j.file.Truncate(j.end)
+}
+
+// replace writes a journal of some frames in place of this one, atomically.
+func (j *journal) replace(open OpenFile, payloads [][]byte) error {
+	temp := j.path + ".new"
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := open(temp)
+	if err != nil {
+		return err
+	}
+	next := &journal{file: f, path: j.path, ordinal: j.ordinal}
+	for i, p := range payloads {
+		if err == nil {
+			err = next.append(p, i == len(payloads)-1)
+		}
+	}
+	if err == nil {
+		err = os.Rename(temp, j.path)
+	}
+	if err == nil {
+		err = syncFolder(j.path)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(temp)
+		return fmt.Errorf("csdshim: flash: journal: compacting: %w", err)
+	}
+	j.file.Close()
+	*j = *next
+	return nil
+}

@@ -1,0 +1,166 @@
+package flash
+
+import (
+	"fmt"
+)
+
+// Request is a part of a group to read: Dst gets its bytes from Off on.
+type Request struct {
+	Key Key
+	Off int
+	Dst []byte
+}
+
+// want is a page to read for requests.
+type want struct {
+	e    *entry
+	i    int    // page of the group
+	data []byte // a whole page: a request's own bytes, or scratch
+	part part   // of scratch, what a request gets
+	more []part // and what others get
+}
+
+// part is a piece of a page and where it goes.
+type part struct {
+	dst []byte
+	off int
+}
+
+// Get reads parts of groups. All pages are checked: a damaged one is ErrCorrupt and names its group, a missing group is
+// ErrNotFound; Dst is then undefined. pages are the flash pages that were read.
+func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
+	s.io.RLock()
+	defer s.io.RUnlock()
+	wants, err := s.resolve(reqs)
+	if err != nil {
+		return nil, err
+	}
+	pieces := make([]piece, len(wants))
+	pages = make([]uint32, len(wants))
+	for i, w := range wants {
+		pieces[i] = piece{w.e.pages[w.i].number, w.data}
+		pages[i] = w.e.pages[w.i].number
+	}
+	if err := s.transfer(pieces, readv); err != nil {
+		return nil, fmt.Errorf("csdshim: flash: reading %d pages: %w", len(pieces), err)
+	}
+	for _, w := range wants {
+		if err := w.check(); err != nil {
+			return nil, err
+		}
+		copy(w.part.dst, w.data[w.part.off:])
+		for _, p := range w.more {
+			copy(p.dst, w.data[p.off:])
+		}
+	}
+	s.mu.Lock()
+	s.counts.PagesRead += uint64(len(wants))
+	s.mu.Unlock()
+	return pages, nil
+}
+
+func (w *want) check() error {
+	p := w.e.pages[w.i]
+	if got := pageSum(w.e.key, w.e.version, w.i, w.data); got != p.sum {
+		return fmt.Errorf("csdshim: flash: sequence %d, layer %d, group %d: page %d (flash page %d): checksum %08x, want %08x: %w",
+			w.e.key.Seq, w.e.key.Layer, w.e.key.Group, w.i, p.number, got, p.sum, ErrCorrupt)
+	}
+	return nil
+}
+
+// resolve finds the pages of the requests.
+func (s *Store) resolve(reqs []Request) (wants []want, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("csdshim: flash: %s: %w", s.dir, ErrClosed)
+	}
+	size := s.geo.PageBytes
+	var scratch []byte
+	for _, r := range reqs {
+		e, err := s.find(r.Key)
+		if err != nil {
+			return nil, err
+		}
+		if r.Off < 0 || r.Off+len(r.Dst) > int(e.length) {
+			return nil, fmt.Errorf("csdshim: flash: sequence %d, layer %d, group %d: bytes %d to %d of %d: %w", r.Key.Seq, r.Key.Layer, r.Key.Group, r.Off, r.Off+len(r.Dst), e.length, ErrNotFound)
+		}
+		for at, dst := r.Off, r.Dst; len(dst) > 0; {
+			p := part{off: at % size}
+			n := min(size-p.off, len(dst))
+			p.dst = dst[:n]
+			switch last := len(wants) - 1; {
+			case last >= 0 && wants[last].e == e && wants[last].i == at/size:
+				wants[last].more = append(wants[last].more, p) // one read of a page serves neighbours
+			case n == size:
+				wants = append(wants, want{e: e, i: at / size, data: dst[:size]})
+			default:
+				if len(scratch) < size {
+					scratch = make([]byte, 16*size)
+				}
+				wants = append(wants, want{e: e, i: at / size, data: scratch[:size], part: p})
+				scratch = scratch[size:]
+			}
+			at, dst = at+n, dst[n:]
+		}
+	}
+	return wants, nil
+}
+
+func (s *Store) find(k Key) (*entry, error) {
+	st := s.index.byID[k.Seq]
+	if st == nil {
+		return nil, fmt.Errorf("csdshim: flash: sequence %d: %w", k.Seq, ErrNotFound)
+	}
+	if k.Layer < 0 || k.Group < 0 {
+		return nil, fmt.Errorf("csdshim: flash: layer %d, group %d: %w", k.Layer, k.Group, ErrNotFound)
+	}
+	e := st.find(k)
+	if e == nil {
+		return nil, fmt.Errorf("csdshim: flash: sequence %d, layer %d, group %d: %w", k.Seq, k.Layer, k.Group, ErrNotFound)
+	}
+	return e, nil
+}
+
+// Groups is the number of groups of a layer: one more than the highest that is stored.
+func (s *Store) Groups(seq uint32, layer int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.index.byID[seq]
+	if st == nil || layer < 0 || layer >= len(st.layers) {
+		return 0
+	}
+	l := st.layers[layer]
+	for n := len(l); n > 0; n-- {
+		if l[n-1] != nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// Version tells two contents of a group apart; 0 where nothing is stored.
+func (s *Store) Version(k Key) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, err := s.find(k); err == nil {
+		return e.version
+	}
+	return 0
+}
+
+// Usage is what a store holds; bytes are those of whole pages.
+type Usage struct {
+	Counts
+	CapacityBytes, UsedBytes, PeakBytes int64
+	Sequences, Groups                   int
+}
+
+// Usage reports what is stored and what was done.
+func (s *Store) Usage() Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := int64(s.geo.PageBytes)
+	return Usage{Counts: s.counts, CapacityBytes: s.geo.CapacityBytes, UsedBytes: s.used * size, PeakBytes: s.peak * size,
+		Sequences: len(s.index.byID), Groups: s.index.groups}
+}

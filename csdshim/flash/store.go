@@ -1,0 +1,274 @@
+package flash
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/gofrs/flock"
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Options of a store.
+type Options struct {
+	Geometry Geometry
+	// Open opens the folder's files; nil means those of the operating system.
+	Open OpenFile
+	// NoSync leaves out the syncs: acknowledged groups then survive the process, not the machine.
+	NoSync bool
+}
+
+// Store is the flash of one drive, with its translation layer.
+type Store struct {
+	geo   Geometry
+	opts  Options
+	dir   string
+	lock  *flock.Flock
+	image File
+
+	commitMu sync.Mutex // orders journal and index changes
+	journal  *journal
+	queueMu  sync.Mutex
+	queue    *commit // the next commit, still open for more
+
+	io sync.RWMutex // readers of pages against erasing
+
+	mu      sync.Mutex
+	index   *index
+	blocks  *blocks
+	used    int64 // pages: live, or given out for groups on their way
+	peak    int64
+	counts  Counts
+	failed  error
+	closed  bool
+}
+
+// Counts are totals since the store was opened.
+type Counts struct {
+	PagesRead, PagesProgrammed, PagesMoved, BlocksErased uint64
+}
+
+// Open opens a drive's folder or makes it. A folder that another process has is ErrLocked; one of another geometry is
+// ErrGeometry; a damaged one ErrCorrupt.
+func Open(dir string, o Options) (*Store, error) {
+	if err := o.Geometry.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Open == nil {
+		o.Open = openOS
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("csdshim: flash: %w", err)
+	}
+	lock, err := lockFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{geo: o.Geometry, opts: o, dir: dir, lock: lock, index: newIndex(), blocks: newBlocks(o.Geometry)}
+	if err := s.open(); err != nil {
+		s.closeFiles()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) open() error {
+	if err := s.checkGeometry(); err != nil {
+		return err
+	}
+	var err error
+	if s.image, err = s.opts.Open(filepath.Join(s.dir, "flash.img")); err != nil {
+		return fmt.Errorf("csdshim: flash: %w", err)
+	}
+	if err := os.Remove(filepath.Join(s.dir, "journal.new")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("csdshim: flash: %w", err)
+	}
+	if s.journal, err = openJournal(s.opts.Open, filepath.Join(s.dir, "journal"), s.replay); err != nil {
+		return fmt.Errorf("csdshim: flash: %s: %w", s.dir, err)
+	}
+	s.blocks.fill()
+	s.peak = s.used
+	return s.compact(false)
+}
+
+// checkGeometry compares the folder's geometry with the one asked for, or writes it down.
+func (s *Store) checkGeometry() error {
+	path := filepath.Join(s.dir, "geometry.toml")
+	type format struct {
+		Format   int      `toml:"format"`
+		Geometry Geometry `toml:"geometry"`
+	}
+	want := format{Format: 1, Geometry: s.geo}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if text, err = toml.Marshal(want); err != nil {
+			return fmt.Errorf("csdshim: flash: %w", err)
+		}
+		return writeFileSync(path, text)
+	}
+	if err != nil {
+		return fmt.Errorf("csdshim: flash: %w", err)
+	}
+	var have format
+	d := toml.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&have); err != nil {
+		return fmt.Errorf("csdshim: flash: %s: %v: %w", path, err, ErrCorrupt)
+	}
+	if have != want {
+		return fmt.Errorf("csdshim: flash: %s was made as %s, asked for is %s: use the same capacity and profile, or another folder: %w", s.dir, describe(have.Format, have.Geometry), describe(1, s.geo), ErrGeometry)
+	}
+	return nil
+}
+
+func describe(format int, g Geometry) string {
+	return fmt.Sprintf("format %d with %d bytes in pages of %d, blocks of %d, %d channels of %d dies with %d planes, %d %% spare", format, g.CapacityBytes, g.PageBytes, g.BlockPages, g.Channels, g.Dies, g.Planes, g.SparePercent)
+}
+
+// replay applies one frame of the journal.
+func (s *Store) replay(payload []byte) error {
+	c := &cursor{b: payload, ok: true}
+	for len(c.b) > 0 && c.ok {
+		switch kind := c.take(1)[0]; kind {
+		case recordSequence:
+			s.index.add(c.sequence())
+		case recordGroup:
+			if err := s.replayGroup(c.group(), c.ok); err != nil {
+				return err
+			}
+		case recordCut:
+			if st := s.index.byID[c.u32()]; st != nil {
+				s.forget(s.index.cut(st, int(c.u32())))
+			} else {
+				c.take(4)
+			}
+		case recordCounters:
+			s.index.nextID, s.index.version = max(s.index.nextID, c.u32()), max(s.index.version, c.u32())
+		default:
+			return fmt.Errorf("csdshim: flash: journal: record of kind %d: %w", kind, ErrCorrupt)
+		}
+	}
+	if !c.ok {
+		return fmt.Errorf("csdshim: flash: journal: record is cut short: %w", ErrCorrupt)
+	}
+	return nil
+}
+
+func (s *Store) replayGroup(e *entry, ok bool) error {
+	st := s.index.byID[e.key.Seq]
+	if !ok || st == nil {
+		return nil // cut short (reported by the caller), or of a sequence that was dropped while the group was on its way
+	}
+	if e.key.Layer < 0 || e.key.Layer > maxIndex || e.key.Group < 0 || e.key.Group > maxIndex {
+		return fmt.Errorf("csdshim: flash: journal: layer %d, group %d: %w", e.key.Layer, e.key.Group, ErrCorrupt)
+	}
+	for _, p := range e.pages {
+		if int64(p.number) >= int64(len(s.blocks.all))*int64(s.geo.BlockPages) {
+			return fmt.Errorf("csdshim: flash: journal: page %d of %d: %w", p.number, len(s.blocks.all)*s.geo.BlockPages, ErrCorrupt)
+		}
+	}
+	if old := s.index.put(st, e); old != nil {
+		s.forget([]*entry{old})
+	}
+	for _, p := range e.pages {
+		s.blocks.adopt(p.number, e, false)
+	}
+	s.used += int64(len(e.pages))
+	return nil
+}
+
+// maxIndex is the largest layer or group number.
+const maxIndex = 1 << 24
+
+// forget makes the pages of groups that left the index garbage.
+func (s *Store) forget(gone []*entry) {
+	for _, e := range gone {
+		for _, p := range e.pages {
+			s.blocks.invalidate(p.number)
+		}
+		s.used -= int64(len(e.pages))
+	}
+}
+
+// lockFolder takes the folder for this process.
+func lockFolder(dir string) (*flock.Flock, error) {
+	path := filepath.Join(dir, "lock")
+	l := flock.New(path)
+	got, err := l.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("csdshim: flash: %s: %w", path, err)
+	}
+	if !got {
+		holder, _ := os.ReadFile(path)
+		pid := strings.TrimSpace(string(holder))
+		if pid == "" {
+			pid = "unknown"
+		}
+		return nil, fmt.Errorf("csdshim: flash: %s: a drive with process id %s serves it: %w", dir, pid, ErrLocked)
+	}
+	if err := os.WriteFile(path, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("csdshim: flash: %w", err)
+	}
+	return l, nil
+}
+
+// Close syncs and releases the folder. Groups that were acknowledged are safe without it.
+func (s *Store) Close() error {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	s.io.Lock()
+	defer s.io.Unlock()
+	return s.closeFiles()
+}
+
+func (s *Store) closeFiles() error {
+	var errs []error
+	if s.image != nil {
+		errs = append(errs, s.image.Close())
+	}
+	if s.journal != nil {
+		errs = append(errs, s.journal.file.Close())
+	}
+	return errors.Join(append(errs, s.lock.Close())...)
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func writeFileSync(path string, text []byte) error {
+	temp := path + ".new"
+	f, err := os.Create(temp)
+	if err != nil {
+		return fmt.Errorf("csdshim: flash: %w", err)
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err == nil {
+		err = syncFolder(path)
+	}
+	if err != nil {
+		return fmt.Errorf("csdshim: flash: %s: %w", path, err)
+	}
+	return nil
+}

@@ -36,7 +36,9 @@ type vectored interface {
 }
 
 // puncher is a File that can give the space of a range back to the file system.
-type puncher interface{ punch(off, sizeBytes int64) error }
+type puncher interface {
+	punch(off, sizeBytes int64) error
+}
 
 func readv(f File, bufs [][]byte, off int64) error {
 	if v, ok := f.(vectored); ok {

@@ -122,6 +122,16 @@ func (s *Store) find(k Key) (*entry, error) {
 	return e, nil
 }
 
+// Lookup is the owner's sequence of that number.
+func (s *Store) Lookup(owner [16]byte, number uint64) (id uint32, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.index.byNumber[ownerNumber{owner, number}]; st != nil {
+		return st.ID, true
+	}
+	return 0, false
+}
+
 // Groups is the number of groups of a layer: one more than the highest that is stored.
 func (s *Store) Groups(seq uint32, layer int) int {
 	s.mu.Lock()

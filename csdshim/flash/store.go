@@ -37,14 +37,14 @@ type Store struct {
 
 	io sync.RWMutex // readers of pages against erasing
 
-	mu      sync.Mutex
-	index   *index
-	blocks  *blocks
-	used    int64 // pages: live, or given out for groups on their way
-	peak    int64
-	counts  Counts
-	failed  error
-	closed  bool
+	mu     sync.Mutex
+	index  *index
+	blocks *blocks
+	used   int64 // pages: live, or given out for groups on their way
+	peak   int64
+	counts Counts
+	failed error
+	closed bool
 }
 
 // Counts are totals since the store was opened.

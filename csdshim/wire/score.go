@@ -83,10 +83,7 @@ func ParseScore(b []byte) (m Score, err error) {
 	return m, d.end("score")
 }
 
-// blockHead is base and n; the block itself follows with 4n bytes.
-const blockHead = 8
-
-// AppendBlock adds a score block to the payload of a Scores frame: positions [n] ascending, none more than 65,535 above the
+// AppendBlock adds a score block to the payload of a Scores frame, u32 base and u32 n before its 4n bytes: positions [n] ascending, none more than 65,535 above the
 // first, and their scores, which half precision holds exactly.
 func AppendBlock(dst []byte, positions []int32, scores []float32) []byte {
 	le := binary.LittleEndian

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"terrace/csdshim"
+	"terrace/internal/clock"
+	"terrace/internal/units"
+)
+
+func init() { register(newCSD) }
+
+func newCSD(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "csd",
+		Short: "A computational storage drive: stores KV pages and scores keys where they lie",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return usageErrorf("csd: say what: 'infer csd serve --help'")
+		},
+	}
+	cmd.AddCommand(newCSDServe(a))
+	return cmd
+}
+
+// csdFlags are the flags of csd serve.
+type csdFlags struct{ dir, capacity, socket, profile, clock, keys string }
+
+func newCSDServe(a *app) *cobra.Command {
+	var f csdFlags
+	cmd := &cobra.Command{
+		Use:   "serve --dir D --socket S",
+		Short: "Run one computational storage drive until it is interrupted",
+		Long: "Runs a drive that mimics the hardware of a profile: flash with a KV-aware translation layer, a small DRAM, a scoring engine on one core and a link to the host. " +
+			"It keeps its state in a folder, over restarts and kills, and serves 'infer generate --tier csd=unix:SOCKET' and others, several at once. " +
+			"With --clock real its traffic takes the time that the profile gives; with --clock virtual that time is only accounted.",
+		Example: "  infer csd serve --dir /data/csd --capacity 8GiB --socket /run/user/1000/csd0.sock --profile smartssd\n  infer csd serve --dir d --socket s --profile my-drive.toml --clock virtual",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.serveCSD(f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.dir, "dir", "", "folder of the drive's state, made if it is not there")
+	fl.StringVar(&f.capacity, "capacity", "8GiB", "what the drive holds; fixed when the folder is made")
+	fl.StringVar(&f.socket, "socket", "", "Unix socket to serve, for this user only")
+	fl.StringVar(&f.profile, "profile", "smartssd", "hardware to mimic: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
+	fl.StringVar(&f.clock, "clock", "real", "real: traffic takes the profile's time; virtual: the time is only accounted")
+	fl.StringVar(&f.keys, "keys", "ddr", "where scoring reads the key codes: ddr (the drive's memory, as far as they fit) or nand")
+	return cmd
+}
+
+// options reads the flags.
+func (f csdFlags) options() (o csdshim.Options, err error) {
+	if f.dir == "" || f.socket == "" {
+		return o, usageErrorf("csd serve: --dir and --socket are needed")
+	}
+	if o.CapacityBytes, err = units.ParseBytes(f.capacity); err != nil {
+		return o, usageErrorf("csd serve: --capacity: %v", err)
+	}
+	if o.Profile, err = csdshim.LoadProfile(f.profile); err != nil {
+		return o, usageErrorf("csd serve: %v", err)
+	}
+	switch f.clock {
+	case "real":
+		o.Clock = clock.Real()
+	case "virtual":
+	default:
+		return o, usageErrorf("csd serve: --clock %q: want real or virtual", f.clock)
+	}
+	switch f.keys {
+	case "ddr":
+	case "nand":
+		o.Keys = csdshim.KeysNAND
+	default:
+		return o, usageErrorf("csd serve: --keys %q: want ddr or nand", f.keys)
+	}
+	return o, nil
+}
+
+func (a *app) serveCSD(f csdFlags) error {
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	d, err := csdshim.OpenDrive(f.dir, o)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	l, err := csdshim.Listen(f.socket)
+	if err != nil {
+		return err
+	}
+	id := d.Identity()
+	a.notice("csd: %s at %s: %s of %s in use, keys in %s, %s clock", id.Profile, f.socket, units.FormatBytes(int64(id.UsedBytes)), units.FormatBytes(int64(id.CapacityBytes)), id.Keys, id.Clock)
+	if err := d.Serve(a.ctx, l, csdshim.ServerOptions{Log: func(line string) { fmt.Fprintln(a.stderr, "infer: "+line) }}); err != nil {
+		return err
+	}
+	return a.ctx.Err()
+}

@@ -1,0 +1,203 @@
+package csdshim
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"terrace/csdshim/wire"
+)
+
+// conn is the drive's side of one connection.
+type conn struct {
+	d *Drive
+	c net.Conn
+	o ServerOptions
+	s *Session
+
+	writeMu sync.Mutex
+	broken  bool
+
+	mu      sync.Mutex
+	running map[uint64]context.CancelFunc // requests in progress by id
+	wg      sync.WaitGroup
+}
+
+// maxRunning is the most requests of one connection at once; the next is read when one has ended.
+const maxRunning = 32
+
+// readBytes is the size of the buffer that small frames are read through.
+const readBytes = 64 << 10
+
+// serve reads frames until the client leaves, misbehaves, or ctx ends.
+func (c *conn) serve(ctx context.Context) {
+	defer c.c.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer c.wg.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { c.c.Close() })
+	defer stop()
+	r := bufio.NewReaderSize(c.c, readBytes)
+	if err := c.greet(r); err != nil {
+		c.fault(ctx, err)
+		return
+	}
+	defer func() {
+		cancel()
+		c.wg.Wait()
+		c.s.Disconnect()
+	}()
+	slots := make(chan struct{}, maxRunning)
+	for {
+		h, payload, err := readFrame(r)
+		if err != nil {
+			c.fault(ctx, err)
+			return
+		}
+		switch h.Type {
+		case wire.TypeCancel:
+			c.cancel(h.ID)
+			continue
+		case wire.TypeBye:
+			c.bye(h.ID)
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		request, done, ok := c.begin(ctx, h.ID)
+		if !ok {
+			c.fault(ctx, fmt.Errorf("csdshim: request id %d is in use or 0: %w", h.ID, ErrFrame))
+			return
+		}
+		c.wg.Go(func() {
+			defer func() { done(); <-slots }()
+			c.handle(request, h, payload)
+		})
+	}
+}
+
+// bye ends what is running, drops what the client leased, and says so.
+func (c *conn) bye(id uint64) {
+	c.mu.Lock()
+	for _, cancel := range c.running {
+		cancel()
+	}
+	c.mu.Unlock()
+	c.wg.Wait()
+	if err := c.d.dropLeased(c.s.owner); err != nil {
+		c.send(wire.Header{Type: wire.TypeError, ID: id}, failure(err).Append(nil))
+		return
+	}
+	c.send(wire.Header{Type: wire.TypeDone, ID: id}, Timing{}.Append(nil))
+}
+
+// readFrame reads one frame; its length was compared with the limit before anything is allocated for it.
+func readFrame(r io.Reader) (h wire.Header, payload []byte, err error) {
+	if h, err = wire.ReadHeader(r); err != nil {
+		return h, nil, err
+	}
+	payload = make([]byte, h.Length)
+	return h, payload, wire.ReadPayload(r, h, payload)
+}
+
+// greet expects the hello and answers with the drive's identity.
+func (c *conn) greet(r io.Reader) error {
+	if err := checkPeer(c.c); err != nil {
+		return err
+	}
+	if err := c.c.SetReadDeadline(time.Now().Add(c.o.HandshakeTimeout)); err != nil {
+		return err
+	}
+	h, err := wire.ReadHeader(r)
+	if err != nil {
+		return err
+	}
+	if h.Type != wire.TypeHello || h.Length > 1<<10 {
+		return fmt.Errorf("csdshim: first frame is %v of %d bytes, want hello: %w", h.Type, h.Length, ErrFrame)
+	}
+	payload := make([]byte, h.Length)
+	if err := wire.ReadPayload(r, h, payload); err != nil {
+		return err
+	}
+	hello, err := wire.ParseHello(payload)
+	if err != nil {
+		return err
+	}
+	if err := c.c.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	c.s = c.d.Connect(hello.Owner, time.Duration(hello.LeaseMs)*time.Millisecond)
+	c.send(wire.Header{Type: wire.TypeWelcome, ID: h.ID}, c.d.Identity().Append(nil))
+	return nil
+}
+
+// fault tells the client what was wrong with the connection as a whole, and logs it; a client that just left is nothing.
+func (c *conn) fault(ctx context.Context, err error) {
+	if err == io.EOF || ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		return
+	}
+	c.o.Log(fmt.Sprintf("%v (connection closed)", err))
+	c.send(wire.Header{Type: wire.TypeError}, failure(err).Append(nil))
+}
+
+// begin notes a request as running.
+func (c *conn) begin(ctx context.Context, id uint64) (context.Context, func(), bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id == 0 || c.running[id] != nil {
+		return nil, nil, false
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	c.running[id] = cancel
+	return ctx, func() {
+		cancel()
+		c.mu.Lock()
+		delete(c.running, id)
+		c.mu.Unlock()
+	}, true
+}
+
+func (c *conn) cancel(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.running[id]; cancel != nil {
+		cancel()
+	}
+}
+
+// send writes a frame; after an error the connection is closed and every later frame is dropped.
+func (c *conn) send(h wire.Header, payload []byte) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if c.broken {
+		return net.ErrClosed
+	}
+	err := writeFrame(c.c, c.o.WriteTimeout, h, payload)
+	if err != nil {
+		c.broken = true
+		c.c.Close()
+	}
+	return err
+}
+
+// writeFrame writes header and payload parts with one call.
+func writeFrame(c net.Conn, timeout time.Duration, h wire.Header, parts ...[]byte) error {
+	for _, p := range parts {
+		h.Length += len(p)
+		h.Sum = wire.Checksum(h.Sum, p)
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	bufs := append(net.Buffers{h.Append(make([]byte, 0, wire.HeaderBytes))}, parts...)
+	_, err := bufs.WriteTo(c)
+	return err
+}

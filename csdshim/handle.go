@@ -1,0 +1,177 @@
+package csdshim
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"terrace/csdshim/wire"
+)
+
+// handle does one request and answers it. A panic is a bug and ends the request, not the drive.
+func (c *conn) handle(ctx context.Context, h wire.Header, payload []byte) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.o.Log(fmt.Sprintf("csdshim: %v request: internal error: %v\n%s", h.Type, r, debug.Stack()))
+			c.send(wire.Header{Type: wire.TypeError, ID: h.ID}, failure(fmt.Errorf("csdshim: %v: internal error of the drive: %v: %w", h.Type, r, ErrDrive)).Append(nil))
+		}
+	}()
+	var t Timing
+	var rest []byte
+	var err error
+	switch h.Type {
+	case wire.TypeOpen:
+		err = c.open(payload)
+	case wire.TypeWrite:
+		t, err = c.write(ctx, payload)
+	case wire.TypeScore:
+		t, err = c.scoreRequest(ctx, h.ID, payload)
+	case wire.TypeFetch:
+		t, err = c.fetch(ctx, h.ID, payload)
+	case wire.TypeGather:
+		t, err = c.gather(ctx, h.ID, payload)
+	case wire.TypePromote, wire.TypeDemote:
+		err = c.place(payload, h.Type == wire.TypePromote)
+	case wire.TypeDrop:
+		err = c.drop(payload)
+	case wire.TypeStats:
+		rest = c.d.Stats().Append(nil)
+	default:
+		err = fmt.Errorf("csdshim: a client does not send %v: %w", h.Type, ErrFrame)
+	}
+	if err != nil {
+		c.send(wire.Header{Type: wire.TypeError, ID: h.ID}, failure(err).Append(nil))
+		return
+	}
+	c.send(wire.Header{Type: wire.TypeDone, ID: h.ID}, append(t.Append(nil), rest...))
+}
+
+func (c *conn) open(payload []byte) error {
+	m, err := wire.ParseOpen(payload)
+	if err != nil {
+		return err
+	}
+	return c.s.OpenSequence(m.Seq, m.Shape)
+}
+
+func (c *conn) write(ctx context.Context, payload []byte) (Timing, error) {
+	m, err := wire.ParseWrite(payload)
+	if err != nil {
+		return Timing{}, err
+	}
+	groups := make([]Group, len(m.Places))
+	for i, p := range m.Places {
+		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group)}
+		groups[i].Data, groups[i].Codes = m.Group(i)
+	}
+	return c.s.Write(ctx, m.Seq, groups)
+}
+
+// scoreRequest streams blocks while the engine goes on scoring.
+func (c *conn) scoreRequest(ctx context.Context, id uint64, payload []byte) (Timing, error) {
+	m, err := wire.ParseScore(payload)
+	if err != nil {
+		return Timing{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := &blockStream{c: c, id: id, changed: make(chan struct{}, 1), done: make(chan error, 1)}
+	go out.run(ctx)
+	t, err := c.s.Score(ctx, m.Seq, m.Layer, &m.Query, func(b *Block, at time.Duration) error {
+		out.add(b, at)
+		return nil
+	})
+	if err != nil {
+		cancel()
+		<-out.done
+		return t, err
+	}
+	out.end()
+	return t, <-out.done
+}
+
+// dataBytes is about the payload of one Data frame.
+const dataBytes = 1 << 20
+
+// reply sends bytes as Data frames.
+func (c *conn) reply(id uint64, b []byte) error {
+	for at := 0; at < len(b); at += dataBytes {
+		if err := c.send(wire.Header{Type: wire.TypeData, ID: id, At: uint32(at)}, b[at:min(at+dataBytes, len(b))]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxReplyBytes is the most that one fetch or gather may ask for.
+const maxReplyBytes = 64 << 20
+
+// room allocates a reply after its size was compared with the limit.
+func room(n, each int) ([]byte, error) {
+	if n > maxReplyBytes/max(each, 1) {
+		return nil, fmt.Errorf("csdshim: reply of %d times %d bytes, at most %d: %w", n, each, maxReplyBytes, ErrRequest)
+	}
+	return make([]byte, n*each), nil
+}
+
+func (c *conn) fetch(ctx context.Context, id uint64, payload []byte) (Timing, error) {
+	m, err := wire.ParseFetch(payload)
+	if err != nil {
+		return Timing{}, err
+	}
+	q, err := c.s.find(m.Seq)
+	if err != nil {
+		return Timing{}, err
+	}
+	record := q.layout.shape.RecordBytes()
+	b, err := room(len(m.Places), record)
+	if err != nil {
+		return Timing{}, err
+	}
+	groups := make([]Group, len(m.Places))
+	for i, p := range m.Places {
+		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group), Data: b[i*record : (i+1)*record]}
+	}
+	t, err := c.s.Read(ctx, m.Seq, groups)
+	if err != nil {
+		return t, err
+	}
+	return t, c.reply(id, b)
+}
+
+func (c *conn) gather(ctx context.Context, id uint64, payload []byte) (Timing, error) {
+	m, err := wire.ParseGather(payload)
+	if err != nil {
+		return Timing{}, err
+	}
+	q, err := c.s.find(m.Seq)
+	if err != nil {
+		return Timing{}, err
+	}
+	b, err := room((len(m.Positions)+GroupTokens-1)/GroupTokens, q.layout.shape.RecordBytes())
+	if err != nil {
+		return Timing{}, err
+	}
+	t, err := c.s.Gather(ctx, m.Seq, m.Layer, m.Positions, b)
+	if err != nil {
+		return t, err
+	}
+	return t, c.reply(id, b)
+}
+
+func (c *conn) place(payload []byte, hot bool) error {
+	m, err := wire.ParseTokens(payload)
+	if err != nil {
+		return err
+	}
+	return c.s.Place(m.Seq, m.Positions, hot)
+}
+
+func (c *conn) drop(payload []byte) error {
+	m, err := wire.ParseDrop(payload)
+	if err != nil {
+		return err
+	}
+	return c.s.Drop(m.Seq, m.From)
+}

@@ -1,0 +1,114 @@
+package csdshim
+
+import (
+	"terrace/csdshim/wire"
+	"terrace/internal/kvpage"
+)
+
+// layout says how a group's record lies on flash. Keys of float types are laid token by token, so that a gather reads the
+// flash pages of its tokens only: [16][KVHeads][key, value], or, where scoring reads keys from flash, all keys before all
+// values. Quantised keys share scales over the group; their pages stay as they are and cannot be gathered from.
+type layout struct {
+	shape   wire.Shape
+	byToken bool
+	split   bool // keys first, then values
+	rows    kvpage.Layout
+}
+
+func layoutOf(s wire.Shape, split bool) layout {
+	l := layout{shape: s, byToken: !s.Page.K.Quantised(), split: split}
+	l.rows = s.Page
+	l.rows.TokenMajor = true
+	return l
+}
+
+// keyRow and valueRow are the sizes of a token's key and value of one KV head.
+func (l *layout) keyRow() int   { return l.shape.Page.KeyDim * l.shape.Page.K.Bits() / 8 }
+func (l *layout) valueRow() int { return l.shape.Page.VRowBytes() }
+
+// keyAt and valueAt are where a token's row of a KV head lies in the stored bytes.
+func (l *layout) keyAt(token, head int) int {
+	if l.split {
+		return (token*l.shape.KVHeads + head) * l.keyRow()
+	}
+	return (token*l.shape.KVHeads + head) * (l.keyRow() + l.valueRow())
+}
+
+func (l *layout) valueAt(token, head int) int {
+	if l.split {
+		return wire.GroupTokens*l.shape.KVHeads*l.keyRow() + (token*l.shape.KVHeads+head)*l.valueRow()
+	}
+	return l.keyAt(token, head) + l.keyRow()
+}
+
+// pack turns a record into what is stored.
+func (l *layout) pack(dst, record []byte) {
+	if !l.byToken {
+		copy(dst, record)
+		return
+	}
+	page := l.shape.Page.PageBytes()
+	for h := range l.shape.KVHeads {
+		src := record[h*page : (h+1)*page]
+		for t := range wire.GroupTokens {
+			l.copyKey(dst[l.keyAt(t, h):][:l.keyRow()], src, t, false)
+			copy(dst[l.valueAt(t, h):], l.shape.Page.VRow(src, t))
+		}
+	}
+}
+
+// unpack turns stored bytes into the record.
+func (l *layout) unpack(record, stored []byte) {
+	if !l.byToken {
+		copy(record, stored)
+		return
+	}
+	page := l.shape.Page.PageBytes()
+	for h := range l.shape.KVHeads {
+		for t := range wire.GroupTokens {
+			l.place(record[h*page:(h+1)*page], t, stored[l.keyAt(t, h):], stored[l.valueAt(t, h):])
+		}
+	}
+}
+
+// place writes a token's rows to a slot of a page.
+func (l *layout) place(page []byte, slot int, key, value []byte) {
+	l.copyKey(key[:l.keyRow()], page, slot, true)
+	copy(l.shape.Page.VRow(page, slot), value)
+}
+
+// copyKey copies the key of a page's slot to a row, or back.
+func (l *layout) copyKey(row, page []byte, slot int, back bool) {
+	p := l.shape.Page
+	if p.TokenMajor {
+		if back {
+			copy(p.KRow(page, slot), row)
+		} else {
+			copy(row, p.KRow(page, slot))
+		}
+		return
+	}
+	size, tile := p.K.Bits()/8, p.KTile(page, 0)
+	for at, i := slot*size, 0; i < len(row); at, i = at+kvpage.Tile*size, i+size {
+		if back {
+			copy(tile[at:at+size], row[i:i+size])
+		} else {
+			copy(row[i:i+size], tile[at:at+size])
+		}
+	}
+}
+
+// spans are the stored bytes of count tokens from one on: one span, or keys and values.
+func (l *layout) spans(token, count int) (at, size [2]int, n int) {
+	keys, values := l.shape.KVHeads*l.keyRow(), l.shape.KVHeads*l.valueRow()
+	if l.split {
+		return [2]int{l.keyAt(token, 0), l.valueAt(token, 0)}, [2]int{count * keys, count * values}, 2
+	}
+	return [2]int{l.keyAt(token, 0)}, [2]int{count * (keys + values)}, 1
+}
+
+// keyPages is the number of flash pages that hold a group's keys, for charging a scan of the originals.
+func (l *layout) keyPages(pageBytes int) int {
+	keys := l.shape.KVHeads * l.shape.Page.KBytes()
+	return (keys + pageBytes - 1) / pageBytes
+}

@@ -1,0 +1,196 @@
+package csdshim
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"terrace/csdshim/flash"
+)
+
+//go:embed profiles/*.toml
+var profiles embed.FS
+
+// Profile is the hardware that a drive mimics. A rate of 0 is not limited, a time of 0 is none.
+type Profile struct {
+	Name   string        `toml:"name"`
+	Link   LinkProfile   `toml:"link"`
+	NAND   NANDProfile   `toml:"nand"`
+	DRAM   DRAMProfile   `toml:"dram"`
+	Engine EngineProfile `toml:"engine"`
+}
+
+// LinkProfile is the way between drive and host.
+type LinkProfile struct {
+	ToHostBytesPerS  float64 `toml:"to_host_bytes_per_s"`
+	ToDriveBytesPerS float64 `toml:"to_drive_bytes_per_s"`
+	LatencyUs        float64 `toml:"latency_us"` // of a message, each way
+}
+
+// NANDProfile is the flash.
+type NANDProfile struct {
+	Channels         int     `toml:"channels"`
+	Dies             int     `toml:"dies"`   // a channel
+	Planes           int     `toml:"planes"` // a die
+	PageBytes        int     `toml:"page_bytes"`
+	BlockPages       int     `toml:"block_pages"`
+	ChannelBytesPerS float64 `toml:"channel_bytes_per_s"`
+	ReadUs           float64 `toml:"read_us"`    // of a page, before its bytes cross the channel
+	ProgramUs        float64 `toml:"program_us"` // of a page
+	EraseUs          float64 `toml:"erase_us"`   // of a block
+	BusBytesPerS     float64 `toml:"bus_bytes_per_s"`
+	SparePercent     int     `toml:"spare_percent"`
+	// KeyScan says what scoring reads where the codes are not in the DRAM: "original", the pages of the full keys, as the
+	// paper does (their time is charged; the codes stored beside them are what is multiplied), or "codes".
+	KeyScan string `toml:"key_scan"`
+}
+
+// DRAMProfile is the drive's own memory, which holds key codes.
+type DRAMProfile struct {
+	Bytes     float64 `toml:"bytes"`
+	BytesPerS float64 `toml:"bytes_per_s"`
+}
+
+// EngineProfile is what scores.
+type EngineProfile struct {
+	None          bool    `toml:"none"` // the drive cannot score
+	ScanBytesPerS float64 `toml:"scan_bytes_per_s"`
+	CommandUs     float64 `toml:"command_us"` // firmware time of every command
+}
+
+// ProfileNames are the built-in profiles.
+func ProfileNames() (names []string) {
+	files, err := profiles.ReadDir("profiles")
+	if err != nil {
+		panic(err) // embedded
+	}
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".toml"))
+	}
+	return names
+}
+
+// LoadProfile returns a built-in profile by its name, or reads a TOML file (a name that has a dot or a slash). Unknown and
+// missing keys are errors that wrap ErrProfile.
+func LoadProfile(name string) (Profile, error) {
+	var text []byte
+	var err error
+	switch {
+	case strings.ContainsAny(name, "./"+string(filepath.Separator)):
+		text, err = os.ReadFile(name)
+	case slices.Contains(ProfileNames(), name):
+		text, err = profiles.ReadFile("profiles/" + name + ".toml")
+	default:
+		err = fmt.Errorf("there is none; built in are %s, others are paths of TOML files", strings.Join(ProfileNames(), ", "))
+	}
+	if err != nil {
+		return Profile{}, fmt.Errorf("csdshim: profile %q: %w: %w", name, err, ErrProfile)
+	}
+	p, err := parseProfile(text)
+	if err != nil {
+		return p, fmt.Errorf("csdshim: profile %q: %w: %w", name, err, ErrProfile)
+	}
+	return p, nil
+}
+
+func parseProfile(text []byte) (p Profile, err error) {
+	d := toml.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		if strict := (*toml.StrictMissingError)(nil); errors.As(err, &strict) && len(strict.Errors) > 0 {
+			return p, fmt.Errorf("unknown key %q", strings.Join(strict.Errors[0].Key(), "."))
+		}
+		return p, errors.New(strings.SplitN(err.Error(), "\n", 2)[0])
+	}
+	var given map[string]any
+	if err := toml.Unmarshal(text, &given); err != nil {
+		return p, err
+	}
+	if missing := missingKeys(given); len(missing) > 0 {
+		return p, fmt.Errorf("missing key %s", strings.Join(missing, ", "))
+	}
+	return p, p.Validate()
+}
+
+// missingKeys lists what a profile must say and does not: nothing has a default that could be taken for a measurement.
+func missingKeys(given map[string]any) (missing []string) {
+	for _, key := range []string{"name", "link.to_host_bytes_per_s", "link.to_drive_bytes_per_s", "link.latency_us",
+		"nand.channels", "nand.dies", "nand.planes", "nand.page_bytes", "nand.block_pages", "nand.channel_bytes_per_s", "nand.read_us",
+		"nand.program_us", "nand.erase_us", "nand.bus_bytes_per_s", "nand.spare_percent", "nand.key_scan",
+		"dram.bytes", "dram.bytes_per_s", "engine.scan_bytes_per_s", "engine.command_us"} {
+		table, name, nested := strings.Cut(key, ".")
+		where := given
+		if nested {
+			where, _ = given[table].(map[string]any)
+		} else {
+			name = table
+		}
+		if _, ok := where[name]; !ok {
+			missing = append(missing, key)
+		}
+	}
+	return missing
+}
+
+// Validate reports every number out of range.
+func (p Profile) Validate() error {
+	var errs []error
+	for name, v := range map[string]float64{
+		"link.to_host_bytes_per_s": p.Link.ToHostBytesPerS, "link.to_drive_bytes_per_s": p.Link.ToDriveBytesPerS, "link.latency_us": p.Link.LatencyUs,
+		"nand.channel_bytes_per_s": p.NAND.ChannelBytesPerS, "nand.read_us": p.NAND.ReadUs, "nand.program_us": p.NAND.ProgramUs,
+		"nand.erase_us": p.NAND.EraseUs, "nand.bus_bytes_per_s": p.NAND.BusBytesPerS, "dram.bytes": p.DRAM.Bytes, "dram.bytes_per_s": p.DRAM.BytesPerS,
+		"engine.scan_bytes_per_s": p.Engine.ScanBytesPerS, "engine.command_us": p.Engine.CommandUs,
+	} {
+		if !(v >= 0) || v > 1e18 {
+			errs = append(errs, fmt.Errorf("%s is %v, want 0 to 1e18", name, v))
+		}
+	}
+	if p.NAND.KeyScan != "original" && p.NAND.KeyScan != "codes" {
+		errs = append(errs, fmt.Errorf("nand.key_scan is %q, want original or codes", p.NAND.KeyScan))
+	}
+	g := p.geometry(1 << 30)
+	errs = append(errs, g.Validate())
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return errors.Join(errs...)
+}
+
+func (p Profile) geometry(capacityBytes int64) flash.Geometry {
+	return flash.Geometry{Channels: p.NAND.Channels, Dies: p.NAND.Dies, Planes: p.NAND.Planes, PageBytes: p.NAND.PageBytes,
+		BlockPages: p.NAND.BlockPages, CapacityBytes: capacityBytes, SparePercent: p.NAND.SparePercent}
+}
+
+// nandBytesPerS is what the flash delivers at most: its channels together, or the bus behind them; 0 = not limited.
+func (p Profile) nandBytesPerS() float64 {
+	all := float64(p.NAND.Channels) * p.NAND.ChannelBytesPerS
+	if all == 0 || p.NAND.BusBytesPerS > 0 && p.NAND.BusBytesPerS < all {
+		return p.NAND.BusBytesPerS
+	}
+	return all
+}
+
+// scanBytesPerS is how fast codes are scored from the DRAM; 0 = not limited.
+func (p Profile) scanBytesPerS() float64 {
+	if p.Engine.ScanBytesPerS == 0 || p.DRAM.BytesPerS > 0 && p.DRAM.BytesPerS < p.Engine.ScanBytesPerS {
+		return p.DRAM.BytesPerS
+	}
+	return p.Engine.ScanBytesPerS
+}
+
+func micros(us float64) time.Duration { return time.Duration(math.Round(us * 1e3)) }
+
+// crossing is how long n bytes take at a rate; none where it is not limited.
+func crossing(n int, bytesPerS float64) time.Duration {
+	if bytesPerS == 0 {
+		return 0
+	}
+	return time.Duration(math.Round(float64(n) / bytesPerS * 1e9))
+}

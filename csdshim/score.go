@@ -1,0 +1,245 @@
+package csdshim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"terrace/csdshim/wire"
+	"terrace/internal/kernels"
+)
+
+// scoring is the engine's scratch; one core scores, so there is one.
+type scoring struct {
+	tiles     []tile
+	keys      [][]byte
+	masks     []uint16
+	query     []float32
+	part      []float32
+	sums      []int32
+	floats    []float32
+	positions []int32
+	scores    []float32
+}
+
+// Score scores the cold tokens of a layer that are stored, and hands out blocks of at most query.Block tokens, positions
+// rising, each with the modelled time at which the host has it. emit must not wait: the engine serves nobody else
+// meanwhile. The block's slices are the drive's again when it returns. Score itself returns when all of it has arrived.
+func (s *Session) Score(ctx context.Context, number uint64, layer int, query *Query, emit func(b *Block, at time.Duration) error) (Timing, error) {
+	q, err := s.find(number)
+	if err != nil {
+		return Timing{}, err
+	}
+	if err := s.checkQuery(q, layer, query); err != nil {
+		return Timing{}, err
+	}
+	d := s.d
+	t := d.begin(32 + len(query.Int8) + 2*len(query.Float))
+	done, err := d.scoreAlone(ctx, t, q, layer, query, emit)
+	if err != nil {
+		return Timing{}, err
+	}
+	if err := t.until(ctx, done); err != nil {
+		return Timing{}, err
+	}
+	return t.end(done), nil
+}
+
+// scoreAlone waits for the engine and scores.
+func (d *Drive) scoreAlone(ctx context.Context, t *task, q *sequence, layer int, query *Query, emit func(*Block, time.Duration) error) (time.Duration, error) {
+	d.engine.Lock()
+	defer d.engine.Unlock()
+	began := time.Now()
+	defer func() { d.counts.engineNs.Add(uint64(time.Since(began))) }()
+	return d.scoreLayer(ctx, t, q, layer, query, emit)
+}
+
+func (s *Session) checkQuery(q *sequence, layer int, query *Query) error {
+	shape := q.layout.shape
+	if s.d.opts.Profile.Engine.None || shape.Codes == CodesNone {
+		return fmt.Errorf("csdshim: drive %q, sequence with %v codes: nothing can be scored: %w", s.d.opts.Profile.Name, shape.Codes, ErrUnsupported)
+	}
+	if _, err := q.key(layer, 0); err != nil {
+		return err
+	}
+	n := len(query.Int8)
+	if shape.Codes == CodesHalf {
+		n = len(query.Float)
+	}
+	if query.Codes != shape.Codes || n != shape.Width() || query.Shift < 0 || query.Shift > 31 || query.Block < 1 || query.Block > wire.MaxBlockTokens || query.Limit < 0 {
+		return fmt.Errorf("csdshim: query of %d numbers for %v, shift %d, blocks of %d, limit %d: want %d for %v: %w", n, query.Codes, query.Shift, query.Block, query.Limit, shape.Width(), shape.Codes, ErrRequest)
+	}
+	return nil
+}
+
+// scoreLayer scores block after block and reserves, for each, flash or DRAM, engine and link. It returns the modelled time
+// of the last byte. The engine is held.
+func (d *Drive) scoreLayer(ctx context.Context, t *task, q *sequence, layer int, query *Query, emit func(*Block, time.Duration) error) (time.Duration, error) {
+	e, shape := &d.score, q.layout.shape
+	tiles, err := d.tiles(q, layer, query.Limit, e.tiles[:0])
+	if err != nil {
+		return 0, err
+	}
+	inDRAM := make([]bool, 0, len(tiles))
+	before := len(tiles)
+	for _, x := range tiles {
+		inDRAM = append(inDRAM, x.codes != nil)
+	}
+	tiles, pages, err := d.loadCodes(q, layer, tiles)
+	if err != nil {
+		return 0, err
+	}
+	if len(tiles) != before { // holes: what is cached is counted anew
+		inDRAM = nil
+	}
+	e.tiles = tiles
+	e.prepare(shape, query)
+	ready := d.flashReady(t, q, layer, len(tiles)-count(inDRAM), pages)
+	bytesEach := shape.Width() * wire.GroupTokens * shape.Codes.Elem().Bits() / 8
+	perBlock := (query.Block + wire.GroupTokens - 1) / wire.GroupTokens
+	done := ready
+	e.positions, e.scores = e.positions[:0], e.scores[:0]
+	for from := 0; from < len(tiles); from += perBlock {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		part := tiles[from:min(from+perBlock, len(tiles))]
+		e.block(shape, query, part)
+		start := t.ready
+		if len(pages) > 0 {
+			start = ready
+		}
+		scored := d.model.scan(start, len(part)*bytesEach, len(pages) == 0)
+		t.ScanBytes += uint64(len(part) * bytesEach)
+		t.EngineNs += uint64(crossing(len(part)*bytesEach, d.opts.Profile.scanBytesPerS()))
+		if done, err = e.emit(d, t, query, scored, from+perBlock >= len(tiles), emit); err != nil {
+			return 0, err
+		}
+	}
+	return max(done, ready), nil
+}
+
+func count(b []bool) (n int) {
+	for _, x := range b {
+		if x {
+			n++
+		}
+	}
+	return n
+}
+
+// flashReady charges the flash for the keys that are scored from it and returns when they are there.
+func (d *Drive) flashReady(t *task, q *sequence, layer, groups int, pages []uint32) time.Duration {
+	if len(pages) == 0 {
+		return t.ready
+	}
+	l := d.model.pagesOn(pages)
+	if d.opts.Profile.NAND.KeyScan == "original" {
+		l = d.model.spread(groups * q.layout.keyPages(d.opts.Profile.NAND.PageBytes))
+	}
+	ready := d.model.read(t.ready, l)
+	t.NANDNs, t.NANDBytes = uint64(ready-t.ready), uint64(l.pages*d.opts.Profile.NAND.PageBytes)
+	return ready
+}
+
+// emit hands out the scores at hand in blocks of query.Block; all of them at the end.
+func (e *scoring) emit(d *Drive, t *task, query *Query, scored time.Duration, last bool, emit func(*Block, time.Duration) error) (done time.Duration, err error) {
+	done = scored
+	at := 0
+	for len(e.positions)-at >= query.Block || last && at < len(e.positions) {
+		n := min(query.Block, len(e.positions)-at)
+		for int(e.positions[at+n-1])-int(e.positions[at]) > 0xffff {
+			n-- // positions of a block are 16 bits above its first
+		}
+		b := Block{Positions: e.positions[at : at+n], Scores: e.scores[at : at+n]}
+		bytes := wire.BlockBytes(n)
+		done = d.model.send(scored, bytes) + micros(d.opts.Profile.Link.LatencyUs)
+		t.LinkNs += uint64(crossing(bytes, d.opts.Profile.Link.ToHostBytesPerS))
+		t.LinkBytes += uint64(bytes)
+		d.counts.linkOut.Add(uint64(bytes))
+		d.counts.scoreBlocks.Add(1)
+		d.counts.tokensScored.Add(uint64(n))
+		if err := emit(&b, done); err != nil {
+			return 0, err
+		}
+		at += n
+	}
+	e.positions = e.positions[:copy(e.positions, e.positions[at:])]
+	e.scores = e.scores[:copy(e.scores, e.scores[at:])]
+	return done, nil
+}
+
+// prepare turns the query into float32: products of small integers and their sums are exact in it.
+func (e *scoring) prepare(shape Shape, query *Query) {
+	e.query = e.query[:0]
+	for _, v := range query.Int8 {
+		e.query = append(e.query, float32(v))
+	}
+	e.query = append(e.query, query.Float...)
+}
+
+// block adds the scores of some tiles to those at hand.
+func (e *scoring) block(shape Shape, query *Query, tiles []tile) {
+	n, dim, size := len(tiles)*wire.GroupTokens, shape.Page.KeyDim, shape.CodeTileBytes()
+	if cap(e.part) < n {
+		e.part, e.sums, e.floats = make([]float32, n), make([]int32, n), make([]float32, n)
+		e.keys, e.masks = make([][]byte, len(tiles)), make([]uint16, len(tiles))
+	}
+	part, sums, floats := e.part[:n], e.sums[:n], e.floats[:n]
+	keys, masks := e.keys[:len(tiles)], e.masks[:len(tiles)]
+	clear(sums)
+	clear(floats)
+	for i := range tiles {
+		masks[i] = 0xffff
+	}
+	for g := range shape.KVHeads {
+		for i, t := range tiles {
+			keys[i] = t.codes[g*size : (g+1)*size]
+		}
+		kernels.ScoreTiles(kernels.KVElem(shape.Codes.Elem()), part, e.query[g*dim:(g+1)*dim], keys, masks, 1, dim)
+		if shape.Codes == CodesHalf {
+			for i, v := range part {
+				floats[i] += v
+			}
+			continue
+		}
+		for i, v := range part {
+			sums[i] += int32(v)
+		}
+	}
+	scale := float32(math.Ldexp(1, -query.Shift))
+	for i, t := range tiles {
+		for j := range wire.GroupTokens {
+			if t.mask>>j&1 == 0 {
+				continue
+			}
+			at := i*wire.GroupTokens + j
+			s := floats[at]
+			if shape.Codes != CodesHalf {
+				s = float32(sums[at])
+			}
+			e.positions = append(e.positions, int32(t.group*wire.GroupTokens+j))
+			e.scores = append(e.scores, roundHalf(s*scale))
+		}
+	}
+}
+
+// roundHalf rounds to the nearest IEEE half, ties to even; beyond its range the largest finite half. It is the rounding
+// that the policy applies to scores of its own, so that a score does not depend on who computed it.
+func roundHalf(f float32) float32 {
+	const limit = 65504
+	switch {
+	case f != f:
+		return f
+	case f >= limit:
+		return limit
+	case f <= -limit:
+		return -limit
+	case f > -6.103515625e-05 && f < 6.103515625e-05: // subnormal halves are multiples of 2^-24
+		return float32(math.RoundToEven(float64(f)*(1<<24)) / (1 << 24))
+	}
+	bits := math.Float32bits(f)
+	bits += 0xfff + bits>>13&1
+	return math.Float32frombits(bits &^ 0x1fff)
+}

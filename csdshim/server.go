@@ -1,0 +1,73 @@
+package csdshim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// ServerOptions of Serve; zero means the default.
+type ServerOptions struct {
+	MaxConns         int           // connections at once; 64
+	HandshakeTimeout time.Duration // until a client has said hello; 5 s
+	WriteTimeout     time.Duration // a client that takes nothing for so long is cut off; 30 s
+	Log              func(line string)
+}
+
+func (o ServerOptions) withDefaults() ServerOptions {
+	if o.MaxConns == 0 {
+		o.MaxConns = 64
+	}
+	if o.HandshakeTimeout == 0 {
+		o.HandshakeTimeout = 5 * time.Second
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = 30 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
+	return o
+}
+
+// Serve serves clients until ctx ends; then it closes listener and connections, waits for what is in progress, and returns
+// nil. The drive stays open.
+func (d *Drive) Serve(ctx context.Context, l net.Listener, o ServerOptions) error {
+	o = o.withDefaults()
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	slots := make(chan struct{}, o.MaxConns)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			var temporary interface{ Temporary() bool }
+			if errors.As(err, &temporary) && temporary.Temporary() {
+				o.Log(fmt.Sprintf("csdshim: accept: %v", err)) // out of file descriptors, for instance: later ones may work
+				time.Sleep(50 * time.Millisecond)
+				continue
+			}
+			return fmt.Errorf("csdshim: accept: %w", err)
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			o.Log(fmt.Sprintf("csdshim: more than %d connections: one was refused", o.MaxConns))
+			c.Close()
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			(&conn{d: d, c: c, o: o, running: map[uint64]context.CancelFunc{}}).serve(ctx)
+		})
+	}
+}

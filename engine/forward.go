@@ -115,24 +115,18 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 			return nil, err
 		}
 	}
-	seqs := e.views(sessions, layer)
-	for i, s := range sessions {
-		if s.policy != nil {
-			width := e.m.Heads * e.m.KeyDim
-			n := len(seqs[i].Pos)
-			s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i])
-		}
-		s.countAttention(layer, &seqs[i])
-		if !kind.prefill {
-			s.countReads(layer, seqs[i].Select)
-		}
-	}
+	seqs := e.plan(sessions, kind, layer, q)
 	attended, err := e.backend.Attend(pass, layer, q, seqs)
 	if err != nil {
 		return nil, err
 	}
 	if err := e.settle(sessions, kind, layer, rows, attended); err != nil {
 		return nil, err
+	}
+	if !kind.prefill {
+		if attended, err = e.follow(sessions, layer, attended); err != nil {
+			return nil, err
+		}
 	}
 	if final && len(pass.Pos) > kind.want {
 		if kind.want == 0 {
@@ -160,6 +154,23 @@ func (e *Engine) settle(sessions []*Session, kind passKind, layer, rows int, att
 		}
 	}
 	return e.releaseTiers(sessions, layer)
+}
+
+// plan says what each session's rows attend to: what the layer holds, or what the policy selects of it.
+func (e *Engine) plan(sessions []*Session, kind passKind, layer int, q *tensor.Dense) []attention.Seq {
+	seqs := e.views(sessions, layer)
+	for i, s := range sessions {
+		if s.policy != nil {
+			width := e.m.Heads * e.m.KeyDim
+			n := len(seqs[i].Pos)
+			s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i])
+		}
+		s.countAttention(layer, &seqs[i])
+		if !kind.prefill {
+			s.countReads(layer, seqs[i].Select)
+		}
+	}
+	return seqs
 }
 
 // observed reports whether some policy looks at all rows of the last layer's attention.

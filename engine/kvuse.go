@@ -7,12 +7,13 @@ type KVUse struct {
 	Bytes       int64   // of pages
 	SketchBytes int64   // of what a selecting policy scans instead of the keys
 	TokensRead  float64 // by a decode step, a layer and KV head, on average; 0 before the first
+	Swaps       SwapUse // of a policy that prunes rows
 }
 
 // KVUse reports what the session holds now.
 func (s *Session) KVUse() KVUse {
 	m := s.e.m
-	u := KVUse{Bytes: s.seq.Bytes()}
+	u := KVUse{Bytes: s.seq.Bytes(), Swaps: s.swapUse()}
 	held := 0
 	for layer := range m.Layers {
 		for g := range m.KVHeads {

@@ -25,6 +25,7 @@ type promptPass struct {
 	pos    []int32   // [rows] positions alive, ascending
 	lens   []int32   // [rows] the prompt's length, as rotary scaling wants it
 	total  int
+	late   bool // rows that come back while decoding
 	logits []float32
 }
 
@@ -39,6 +40,7 @@ func (s *Session) readByLayer(ctx context.Context, ids []int, hooks PrefillHooks
 	}
 	p := &promptPass{e: s.e, s: s, ctx: ctx, total: len(ids)}
 	s.policy.prompt = len(ids)
+	s.policy.openStages(len(ids))
 	if err := guarded(func() error { return p.run(ids, hooks.Progress) }); err != nil {
 		return errors.Join(err, s.restart())
 	}
@@ -189,8 +191,8 @@ func (p *promptPass) project(layer, lo, hi int) (*tensor.Dense, error) {
 		return nil, err
 	}
 	if e.o.Rotate {
-		rotate(floats(q), e.m.KeyDim)
-		rotate(floats(k), e.m.KeyDim)
+		rotate(model.WritableFloat32s(q), e.m.KeyDim)
+		rotate(model.WritableFloat32s(k), e.m.KeyDim)
 	}
 	p.s.policy.collect(layer, floats(q), p.pos[lo:hi])
 	if err := e.append([]*Session{p.s}, layer, floats(k), floats(v)); err != nil {
@@ -217,6 +219,9 @@ func (p *promptPass) attendSeq(layer int, q *tensor.Dense, lo, hi int, seq atten
 		return nil, err
 	}
 	seq.Pos, seq.Views = pass.Pos, p.s.seq.Views(layer)
+	if p.late {
+		p.s.policy.readActive(p.s, layer, &seq)
+	}
 	p.e.seqs.seqs = append(p.e.seqs.seqs[:0], seq)
 	p.s.countAttention(layer, &seq)
 	return p.e.backend.Attend(pass, layer, q, p.e.seqs.seqs)
@@ -230,8 +235,8 @@ func (p *promptPass) finish(layer, lo, hi int, attended *tensor.Dense) error {
 		return err
 	}
 	p.s.work.finished(p.e.m, layer, hi-lo)
-	if out != hidden {
-		copy(floats(hidden), floats(out))
+	if to, from := p.hidden[lo*p.e.m.Hidden:hi*p.e.m.Hidden], floats(out); &to[0] != &from[0] {
+		copy(to, from)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/tensor"
 
@@ -43,7 +44,12 @@ func (p *promptPass) mask(layer int) error {
 	if err := p.attendMasked(layer, queries, m); err != nil {
 		return err
 	}
-	return r.after(p.s, layer, p.total, true, true)
+	err = r.after(p.s, layer, p.total, true, true)
+	if st := &r.state[layer]; st.queries != nil { // decoding wants the newest few, if any
+		few := max(0, min(st.rows, r.needs.Queries))
+		st.queries, st.rows = slices.Clone(st.queries[(st.rows-few)*width:]), few
+	}
+	return err
 }
 
 // denseMass sums the softmax weights of the prompt's last queries where another policy looks at them: of dense attention,

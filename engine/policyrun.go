@@ -33,6 +33,7 @@ type policyRun struct {
 	rotate []*model.Rotator // one a layer, made when asked for
 	prompt int              // positions of the prompt
 
+	stages    []*pruneStage    // of a pruning policy whose active tokens are followed while decoding
 	scheduler policy.Scheduler // of a dropping policy that acts at some steps only
 }
 
@@ -74,6 +75,9 @@ func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomp
 	}
 	r := &policyRun{m: m, set: set, needs: set.Needs(), pool: pool, state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}
 	r.refreshHead, r.selectHead = r.refreshOne, r.selectOne
+	if set.Stepper != nil && !set.Follows() && set.Dropper == nil {
+		r.needs.StepMass = 0
+	}
 	r.scheduler, _ = set.Dropper.(policy.Scheduler)
 	for i := range r.state {
 		if r.needs.ValueMean {
@@ -156,8 +160,9 @@ func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last boo
 	}
 	if !prefill {
 		r.choose(s, layer, q, seq)
+		r.readActive(s, layer, seq)
 	}
-	if n := int(s.next) + rows; r.wantsMass(prefill, last, n) {
+	if n := int(s.next) + rows; r.wantsMass(prefill, last, n) && (r.set.Stepper == nil || r.prunes(layer)) {
 		r.askMass(st, s, layer, rows, n, prefill)
 		seq.Mass = &st.massOut
 	}

@@ -8,6 +8,7 @@ import (
 
 	"terrace/attention"
 	"terrace/kvmanager"
+	"terrace/model"
 	"terrace/policy"
 )
 
@@ -17,7 +18,7 @@ func (r *policyRun) prunes(layer int) bool {
 }
 
 // swaps reports whether a pruning layer's active blocks are followed while decoding.
-func (r *policyRun) swaps(layer int) bool { return r.set.Swapper != nil && r.prunes(layer) }
+func (r *policyRun) swaps(layer int) bool { return r.set.Swapper != nil && r.stage(layer) != nil }
 
 // prune takes the rows through a pruning layer: keys and values of all that reached it are cached, and the policy says
 // which rows go on. The attention of the others is dead (nothing reads it: a pruned row leaves before the feed-forward
@@ -57,6 +58,7 @@ func (p *promptPass) prune(layer int) error {
 	if err != nil {
 		return err
 	}
+	p.leave(layer, keep)
 	p.cut(keep, all, width)
 	if err := p.goOn(layer, all, width); err != nil {
 		return err
@@ -133,7 +135,7 @@ func (p *promptPass) query(layer, lo, hi int) (*tensor.Dense, error) {
 		return nil, err
 	}
 	if p.e.o.Rotate {
-		rotate(floats(q), p.e.m.KeyDim)
+		rotate(model.WritableFloat32s(q), p.e.m.KeyDim)
 	}
 	p.s.work.projected(p.e.m, layer, hi-lo)
 	return q, nil

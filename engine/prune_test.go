@@ -16,7 +16,7 @@ import (
 func TestPruningDoesNotDependOnChunks(t *testing.T) {
 	prompt, next := someIDs(170, 21), someIDs(9, 22)
 	full := forced(t, small(t, Options{Threads: 1}), prompt, next)
-	for _, spec := range []string{"sliminfer:layers=1/2,keep=96/48,block=16", "lazyllm:layers=1/2", "sliminfer:layers=1/2,keep=96/48,block=16+h2o:budget=40",
+	for _, spec := range []string{"sliminfer:layers=1/2,keep=96/64,block=32", "lazyllm:layers=1/2", "sliminfer:layers=1/2,keep=96/48,block=16+h2o:budget=40",
 		"sliminfer:layers=1,keep=96+quest:budget=32", "lazyllm:layers=2+tova:budget=30"} {
 		want := forced(t, small(t, Options{Threads: 1, Policy: spec}), prompt, next)
 		if worst(full, want) == 0 {

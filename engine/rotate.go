@@ -42,5 +42,5 @@ func (o *Options) checkKV(m *model.Model, spec *policy.Spec) error {
 		return fmt.Errorf("engine: policy %s drops a token at each step, which would quantise the same %v keys and %v values again and again; use f16 KV, or decoding:, which cuts seldom: %w",
 			spec, o.KType, o.VType, model.ErrUnsupported)
 	}
-	return nil
+	return o.checkFollow(spec)
 }

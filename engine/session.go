@@ -20,6 +20,7 @@ type Session struct {
 	policy *policyRun // nil for full
 
 	work              Work
+	swaps             SwapUse
 	spec              *policy.Spec // what policy was made from
 	reads, readTokens int64        // by decode attention: layers and KV heads, and tokens in them
 }

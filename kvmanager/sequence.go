@@ -17,6 +17,7 @@ type Sequence struct {
 	id     uint64 // no other sequence of the manager has or had it; from 1
 	heads  []head // [layer·KVHeads + head]
 	views  []attention.View
+	parked map[parkKey]*parked // pages out of every view
 	closed bool
 
 	tiers []layerBlocks // [Layers], on tiers
@@ -337,6 +338,7 @@ func (h *head) cutPositions(n int) {
 
 // Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted).
 func (s *Sequence) Truncate(next int32) error {
+	s.dropParked(next)
 	if s.tiers != nil {
 		return s.truncateBlocks(next)
 	}
@@ -375,6 +377,9 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if s.closed {
 		return nil, fmt.Errorf("kvmanager: fork: %w", ErrClosed)
 	}
+	if len(s.parked) > 0 {
+		return nil, fmt.Errorf("kvmanager: fork of a sequence with parked tokens: %w", ErrPlan)
+	}
 	f := s.m.NewSequence()
 	for i := range s.heads {
 		h := &s.heads[i]
@@ -399,6 +404,7 @@ func (s *Sequence) Free() {
 		return
 	}
 	s.closed = true
+	s.dropParked(0)
 	for i := range s.heads {
 		for kind := range kinds {
 			for _, p := range s.heads[i].list[kind].refs {

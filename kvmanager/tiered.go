@@ -12,6 +12,7 @@ type layerBlocks struct {
 	open   []*block // this sequence may write to them
 	held   []*block // pinned for the pass, or for the next
 	from   int      // first block that the pass holds
+	mixed  bool     // blocks came and went in the middle: their numbers are not their places
 }
 
 // settledMore is how many tokens a head's settled pages get when n more come.
@@ -48,7 +49,7 @@ func (s *Sequence) reserveBlocks(layer, n int) error {
 		}
 	}
 	for len(lb.blocks) < most {
-		b, err := m.newBlock(layer, len(lb.blocks))
+		b, err := m.newBlock(layer, s.fresh(layer))
 		if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (s *Sequence) ownBlock(layer, i int) error {
 		return nil
 	}
 	old.pins++
-	b, err := m.newBlock(layer, i)
+	b, err := m.newBlock(layer, int(old.group))
 	old.pins--
 	if err != nil {
 		return err

@@ -268,6 +268,26 @@ type RowPruner interface {
 	KeepRows(l *Layer, alive []int32, keep *Rows)
 }
 
+// Revive says whether what a RowPruner pruned may come back while decoding.
+type Revive uint8
+
+const (
+	ReviveAuto Revive = iota // as ReviveAux, but not beside a policy that keeps or drops single tokens
+	ReviveAux                // from the hidden rows that left, which the engine keeps
+	ReviveNone
+)
+
+// StepPruner is a RowPruner that chooses anew at each decode step which prompt tokens the layers after a pruning layer read
+// (LazyLLM). Generated tokens are always read.
+type StepPruner interface {
+	RowPruner
+	// KeepStep is asked after the attention of a pruning layer at each decode step; Mass is that step's; alive holds the
+	// prompt positions that it read in this layer. keep gets those that the layers after it read, ascending.
+	KeepStep(l *Layer, alive []int32, keep *Rows)
+	// Revives says whether the engine is to ask at all.
+	Revives() Revive
+}
+
 // Rows are positions of hidden rows that go on; All keeps every one.
 type Rows struct {
 	All bool
@@ -282,6 +302,8 @@ type BlockSwapper interface {
 	SwapBlocks(l *Layer, s *Swap)
 	// BlockTokens is the block size in tokens.
 	BlockTokens() int
+	// Revives says whether the engine is to ask at all.
+	Revives() Revive
 }
 
 // Swap is the outcome of one step's overlap test at one pruning layer; block numbers ascend.

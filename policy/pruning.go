@@ -21,6 +21,13 @@ func pruneParams(keep, keepDoc string) []Param {
 	}
 }
 
+// reviveParam is the row pruners' choice for decoding.
+var reviveParam = Param{Name: "revive", Default: "auto", Doc: "what was pruned may come back while decoding: aux (from kept hidden states), none, or auto (aux, but none beside a policy that keeps or drops single tokens)"}
+
+func reviveOf(a *args) Revive {
+	return Revive(a.choice("revive", "auto", "aux", "none"))
+}
+
 func newBlocks(a *args) blocks {
 	b := blocks{layers: a.ints("layers"), budgets: a.budgets("keep")}
 	for i, l := range b.layers {

@@ -236,6 +236,19 @@ func (s *Spec) Needs() Needs {
 	return set.Needs()
 }
 
+// Follows reports whether sessions under the specification bring pruned tokens back while decoding, and in which blocks: 1
+// for single tokens.
+func (s *Spec) Follows() (blockTokens int, ok bool) {
+	set, err := s.build(nil)
+	if err != nil || !set.Follows() {
+		return 0, false
+	}
+	if set.Swapper != nil {
+		return set.Swapper.BlockTokens(), true
+	}
+	return 1, true
+}
+
 // Lossless reports whether nothing of the specification changes what attention sees: `full`.
 func (s *Spec) Lossless() bool {
 	set, err := s.build(nil)

@@ -17,6 +17,7 @@ type Set struct {
 	Projector Projector // the Selector again, where it projects
 	Pruner    RowPruner
 	Swapper   BlockSwapper // the Pruner again, where it swaps
+	Stepper   StepPruner   // the Pruner again, where it chooses tokens at each step
 	Masker    Masker
 	Placer    Placer
 
@@ -69,6 +70,7 @@ func (s *Set) add(p Policy) error {
 		}
 		s.Pruner = r
 		s.Swapper, _ = p.(BlockSwapper)
+		s.Stepper, _ = p.(StepPruner)
 	}
 	if m, ok := p.(Masker); ok {
 		if s.Masker != nil {
@@ -101,11 +103,34 @@ func (s *Set) check() error {
 			mass, by = n, p.Name()
 		}
 	}
+	if s.revive() == ReviveAux && s.dropsTokens() {
+		return fmt.Errorf("policy: what %s pruned cannot come back beside a policy that chooses single tokens (revive=none, or auto): %w", s.Pruner.Name(), ErrClash)
+	}
 	if s.Placer != nil && s.Dropper != nil {
 		return fmt.Errorf("policy: %s drops tokens that %s keeps on its tiers: %w", s.Dropper.Name(), s.Placer.Name(), ErrClash)
 	}
 	return nil
 }
+
+// revive is what the pruner wants.
+func (s *Set) revive() Revive {
+	switch {
+	case s.Swapper != nil:
+		return s.Swapper.Revives()
+	case s.Stepper != nil:
+		return s.Stepper.Revives()
+	}
+	return ReviveNone
+}
+
+// dropsTokens reports whether another policy's choice of tokens would be undone by tokens that come back: one that keeps or
+// drops them, or beside a [StepPruner] one that selects them.
+func (s *Set) dropsTokens() bool {
+	return s.Keeper != nil || s.Dropper != nil || s.Stepper != nil && s.Selector != nil
+}
+
+// Follows reports whether the prompt's active tokens are followed while decoding: pruned ones may come back.
+func (s *Set) Follows() bool { return s.revive() != ReviveNone && !s.dropsTokens() }
 
 // capabilities names what a policy can do, for people.
 func capabilities(p Policy) []string {
@@ -120,6 +145,7 @@ func capabilities(p Policy) []string {
 	_, selects := p.(Selector)
 	_, prunes := p.(RowPruner)
 	_, swaps := p.(BlockSwapper)
+	_, steps := p.(StepPruner)
 	_, masks := p.(Masker)
 	_, places := p.(Placer)
 	add(keeps, "keep after prompt")
@@ -127,6 +153,7 @@ func capabilities(p Policy) []string {
 	add(selects, "select per query")
 	add(prunes, "prune hidden rows")
 	add(swaps, "swap blocks")
+	add(steps, "prune at each step")
 	add(masks, "mask prefill")
 	add(places, "place in tiers")
 	return out

@@ -20,7 +20,7 @@ type slimInfer struct {
 	window int
 	gamma  float64
 	scorer slimScorer
-	revive bool
+	revive Revive
 
 	stages map[int]*slimStage // by layer
 	query  []float32
@@ -60,11 +60,11 @@ func init() {
 			Param{Name: "window", Aliases: []string{"w"}, Default: "4", Doc: "newest queries that are averaged"},
 			Param{Name: "scorer", Default: "unit", Doc: "a block's score: unit (its best unit's), avg (its mean key's) or max (its element-wise largest key's)"},
 			Param{Name: "gamma", Default: "0.9", Doc: "while decoding, swap where wanted and active blocks overlap by less"},
-			Param{Name: "revive", Default: "aux", Doc: "pruned blocks may come back: aux (from kept hidden states) or none"}),
+			reviveParam),
 	}, func(a *args) Policy {
 		p := &slimInfer{
 			base: a.base(), blocks: newBlocks(a), window: a.int("window", 1, 4096), gamma: a.float("gamma", 0, 1),
-			scorer: slimScorer(a.choice("scorer", "unit", "avg", "max")), revive: a.choice("revive", "aux", "none") == 0,
+			scorer: slimScorer(a.choice("scorer", "unit", "avg", "max")), revive: reviveOf(a),
 			stages: map[int]*slimStage{},
 		}
 		p.size, p.unit = a.int("block", 1, 1<<20), a.int("unit", 1, 1<<20)
@@ -88,8 +88,8 @@ func (p *slimInfer) PruneLayers() []int { return p.layers }
 // BlockTokens is the block size.
 func (p *slimInfer) BlockTokens() int { return p.size }
 
-// Revives reports whether blocks that were pruned may become active again.
-func (p *slimInfer) Revives() bool { return p.revive }
+// Revives says whether blocks that were pruned may become active again.
+func (p *slimInfer) Revives() Revive { return p.revive }
 
 // KeepRows scores the blocks that reached the layer and keeps the best.
 func (p *slimInfer) KeepRows(l *Layer, alive []int32, keep *Rows) {
@@ -225,7 +225,7 @@ func (p *slimInfer) SwapBlocks(l *Layer, out *Swap) {
 		out.Active = out.Active[:0]
 		return
 	}
-	if p.revive {
+	if p.revive != ReviveNone {
 		p.want(l, s)
 		out.Overlap = float64(common(p.wanted, s.active)) / float64(len(p.wanted))
 		if out.Changed = out.Overlap < p.gamma; out.Changed {

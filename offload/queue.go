@@ -24,6 +24,7 @@ const (
 // QueueOptions are a queue's settings; zero values mean the defaults.
 type QueueOptions struct {
 	Depth      int             // transfers under way at once; default 32
+	DepthBytes int64           // bytes under way at once, so that an urgent transfer soon gets its turn; default 2 MiB
 	MaxWaiting int             // records that may wait; default 1<<18, beyond: ErrBusy
 	Trace      *trace.Recorder // busy periods of both directions and waits
 	Clock      clock.Clock     // default clock.Real
@@ -33,6 +34,9 @@ func (o *QueueOptions) setDefaults() {
 	if o.Depth <= 0 {
 		o.Depth = 32
 	}
+	if o.DepthBytes <= 0 {
+		o.DepthBytes = 2 << 20
+	}
 	if o.MaxWaiting <= 0 {
 		o.MaxWaiting = 1 << 18
 	}
@@ -41,32 +45,23 @@ func (o *QueueOptions) setDefaults() {
 	}
 }
 
-// batchBytes is about how much a transfer to a store without an engine of its own moves: small enough that an urgent one
-// soon gets its turn.
-const batchBytes = 256 << 10
-
 // Queue runs reads and writes of a store in the background.
 type Queue struct {
 	store  Store
+	run    runner
 	opt    QueueOptions
-	ctx    context.Context // of all transfers
-	cancel context.CancelFunc
+	cancel context.CancelFunc // of blocking transfers
 
 	mu        sync.Mutex
 	waiting   [priorities][]*transfer // in the order of arrival
 	records   int                     // waiting
-	inFlight  int
+	inFlight  int                     // transfers under way
+	inBytes   int64
 	closed    bool
 	idle      *sync.Cond // inFlight fell
 	stats     QueueStats
 	busy      [2]busyPeriod // reads, writes
 	lastDepth time.Duration // when inFlight last changed
-}
-
-type transfer struct {
-	t    *Ticket
-	recs []Record
-	dir  int // 0 reads, 1 writes
 }
 
 type busyPeriod struct {
@@ -79,7 +74,13 @@ type busyPeriod struct {
 func NewQueue(s Store, o QueueOptions) *Queue {
 	o.setDefaults()
 	q := &Queue{store: s, opt: o}
-	q.ctx, q.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	q.cancel = cancel
+	if r, ok := s.(runner); ok {
+		q.run = r
+	} else {
+		q.run = blocking{s, ctx}
+	}
 	q.idle = sync.NewCond(&q.mu)
 	q.lastDepth = o.Clock.Now()
 	return q
@@ -94,88 +95,111 @@ func (q *Queue) Write(p Priority, recs []Record) *Ticket { return q.start(p, rec
 func (q *Queue) start(p Priority, recs []Record, dir int) *Ticket {
 	t := &Ticket{q: q, done: make(chan struct{}), priority: min(p, priorities-1)}
 	err := q.store.Shape().check(recs, dir == 1)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case q.closed:
-		err = fmt.Errorf("offload: queue of %s: %w", q.store.Name(), ErrClosed)
-	case err == nil && q.records+len(recs) > q.opt.MaxWaiting:
-		err = fmt.Errorf("offload: queue of %s: %d records wait, %d more, at most %d: %w", q.store.Name(), q.records, len(recs), q.opt.MaxWaiting, ErrBusy)
+	if err == nil {
+		err = q.admit(len(recs))
 	}
-	if err != nil || len(recs) == 0 {
+	var trs []*transfer
+	if err == nil {
+		trs, err = q.run.plan(recs, dir)
+	}
+	if err != nil || len(trs) == 0 {
 		t.finish(err)
 		return t
 	}
-	q.records += len(recs)
-	for len(recs) > 0 {
-		n, size := 1, len(recs[0].Data)
-		for n < len(recs) && size+len(recs[n].Data) <= batchBytes {
-			size += len(recs[n].Data)
-			n++
-		}
-		q.waiting[t.priority] = append(q.waiting[t.priority], &transfer{t, recs[:n:n], dir})
-		t.left++
-		recs = recs[n:]
+	for _, tr := range trs {
+		tr.t = t
 	}
+	t.left = len(trs)
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		for _, tr := range trs {
+			q.run.abandon(tr)
+		}
+		t.finish(q.closedError())
+		return t
+	}
+	q.records += len(recs)
+	q.waiting[t.priority] = append(q.waiting[t.priority], trs...)
 	q.pump()
 	return t
 }
 
-// pump starts what waits, highest priority first, as long as the depth allows. q.mu is held.
+func (q *Queue) closedError() error {
+	return fmt.Errorf("offload: queue of %s: %w", q.store.Name(), ErrClosed)
+}
+
+// admit refuses n more records where the queue is closed or too many wait.
+func (q *Queue) admit(n int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return q.closedError()
+	case q.records+n > q.opt.MaxWaiting:
+		return fmt.Errorf("offload: queue of %s: %d records wait, %d more, at most %d: %w", q.store.Name(), q.records, n, q.opt.MaxWaiting, ErrBusy)
+	}
+	return nil
+}
+
+// pump launches what waits, highest priority first, as far as the depth allows. q.mu is held; it is given back here, because
+// a launch may end transfers at once.
 func (q *Queue) pump() {
+	var launch []*transfer
+	now := q.depthChanges()
 	for p := range q.waiting {
-		for q.inFlight < q.opt.Depth && len(q.waiting[p]) > 0 {
+		for len(q.waiting[p]) > 0 && q.inFlight < q.opt.Depth && (q.inFlight == 0 || q.inBytes+q.waiting[p][0].device <= q.opt.DepthBytes) {
 			tr := q.waiting[p][0]
 			q.waiting[p][0] = nil
 			q.waiting[p] = q.waiting[p][1:]
-			q.records -= len(tr.recs)
-			q.begin(tr)
+			q.records -= tr.records
+			q.begin(tr, now)
+			launch = append(launch, tr)
 		}
+		if len(q.waiting[p]) > 0 {
+			break // nothing lower overtakes what does not fit yet
+		}
+	}
+	q.mu.Unlock()
+	if len(launch) > 0 {
+		q.run.launch(launch)
 	}
 }
 
-func (q *Queue) begin(tr *transfer) {
-	now := q.depthChanges()
+func (q *Queue) begin(tr *transfer, now time.Duration) {
 	q.inFlight++
+	q.inBytes += tr.device
 	q.stats.MaxDepth = max(q.stats.MaxDepth, q.inFlight)
 	if b := &q.busy[tr.dir]; b.inFlight == 0 {
 		*b = busyPeriod{inFlight: 1, since: now}
 	} else {
 		b.inFlight++
 	}
-	go func() {
-		var err error
-		if tr.dir == 0 {
-			err = q.store.Read(q.ctx, tr.recs)
-		} else {
-			err = q.store.Write(q.ctx, tr.recs)
-		}
-		q.ended(tr, err)
-	}()
 }
 
 // ended books a transfer that the store is done with and starts the next ones.
 func (q *Queue) ended(tr *transfer, err error) {
-	size := int64(0)
-	for i := range tr.recs {
-		size += int64(len(tr.recs[i].Data))
-	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	now := q.depthChanges()
 	q.inFlight--
+	q.inBytes -= tr.device
 	b := &q.busy[tr.dir]
 	b.inFlight--
-	b.bytes += size
+	b.bytes += tr.bytes
 	if b.inFlight == 0 {
 		q.stats.Busy[tr.dir] += now - b.since
 		q.opt.Trace.Add([2]trace.Row{trace.Read, trace.Write}[tr.dir], q.store.Name(), b.since, now, b.bytes)
 	}
 	q.stats.Transfers[tr.dir]++
-	q.stats.Bytes[tr.dir] += size
+	q.stats.Bytes[tr.dir] += tr.bytes
 	tr.t.ended(err)
-	q.pump()
 	q.idle.Broadcast()
+	// A few at a time: one call to the kernel for several, while the device still has enough to do.
+	if q.inFlight <= q.opt.Depth*3/4 {
+		q.pump()
+	} else {
+		q.mu.Unlock()
+	}
 }
 
 // depthChanges adds the time since the last change to the integral of the depth.
@@ -226,7 +250,8 @@ func (q *Queue) Close() error {
 	q.closed = true
 	for p := range q.waiting {
 		for _, tr := range q.waiting[p] {
-			tr.t.ended(fmt.Errorf("offload: queue of %s: %w", q.store.Name(), ErrClosed))
+			q.run.abandon(tr)
+			tr.t.ended(q.closedError())
 		}
 		q.waiting[p] = nil
 	}

@@ -3,6 +3,7 @@ package offload
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -19,11 +20,11 @@ func testShape() Shape {
 // fill gives a record's bytes a content that depends on its key and a version.
 func fill(r Record, version uint64) Record {
 	rnd := rand.New(rand.NewPCG(r.Key.Seq<<32|uint64(r.Key.Layer)<<24|uint64(r.Key.Group), version))
-	for i := 0; i+8 <= len(r.Data); i += 8 {
-		v := rnd.Uint64()
-		for j := range 8 {
-			r.Data[i+j] = byte(v >> (8 * j))
-		}
+	for i := 0; i+8 <= len(r.Data); i += 256 {
+		binary.LittleEndian.PutUint64(r.Data[i:], rnd.Uint64())
+	}
+	for i, b := range rnd.Perm(8) { // whole words between, the same for all
+		binary.LittleEndian.PutUint64(r.Data[8+8*i:], uint64(b))
 	}
 	return r
 }
@@ -161,10 +162,21 @@ func TestQueueRefuses(t *testing.T) {
 	if err := q.Read(Demand, []Record{{Key: Key{1, 9, 0}}}).Wait(context.Background()); !errors.Is(err, ErrShape) {
 		t.Errorf("layer 9 of 4: %v", err)
 	}
-	go func() { g.pass <- struct{}{} }()
+	closed := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-g.begun: // one may begin before Close
+			case g.pass <- struct{}{}:
+			case <-closed:
+				return
+			}
+		}
+	}()
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
+	close(closed)
 	for _, tk := range []*Ticket{first, a, b} {
 		if err := tk.Wait(context.Background()); err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, context.Canceled) {
 			t.Error(err)

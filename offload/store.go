@@ -34,6 +34,7 @@ type Stats struct {
 	ReadBytes, WrittenBytes           int64 // asked for
 	DeviceReadBytes, DeviceWriteBytes int64
 	Corrupt                           int64 // records that failed their checksum
+	Retries                           int64 // reads that were tried a second time
 
 	Direct bool   // O_DIRECT: past the page cache
 	Engine string // "io_uring", "threads", "memory"

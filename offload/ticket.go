@@ -35,6 +35,9 @@ func (t *Ticket) Wait(ctx context.Context) error {
 	if t.Ready() {
 		return t.err
 	}
+	if t.q.run.poll(); t.Ready() {
+		return t.err
+	}
 	t.urge()
 	start := t.q.opt.Clock.Now()
 	var err error
@@ -72,7 +75,8 @@ func (t *Ticket) Cancel() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, tr := range q.take(t) {
-		q.records -= len(tr.recs)
+		q.records -= tr.records
+		q.run.abandon(tr)
 		t.ended(fmt.Errorf("offload: queue of %s: %w", q.store.Name(), ErrCancelled))
 	}
 	q.idle.Broadcast()

@@ -3,6 +3,7 @@ package vfs
 import (
 	"fmt"
 	"os"
+	"reflect"
 )
 
 // AlignedBytes maps n bytes of fresh zeroed memory whose address is a multiple of the system's page size, outside Go's
@@ -22,4 +23,9 @@ func FreeAligned(b []byte) {
 	if cap(b) > 0 {
 		unmapBytes(b[:cap(b)])
 	}
+}
+
+// Aligned says whether a slice's address is a multiple of n, a power of two.
+func Aligned(b []byte, n int) bool {
+	return len(b) == 0 || reflect.ValueOf(b).Pointer()&uintptr(n-1) == 0
 }

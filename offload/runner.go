@@ -1,0 +1,69 @@
+package offload
+
+import "context"
+
+// transfer is what a queue starts as a whole.
+type transfer struct {
+	t       *Ticket
+	dir     int // 0 reads, 1 writes
+	records int
+	bytes   int64 // asked for
+	device  int64 // moved by the device
+
+	recs []Record // of a blocking store
+	job  *ssdJob  // of an SSD
+}
+
+// ended is told by the runner, once, from any goroutine that holds no lock.
+func (tr *transfer) ended(err error) { tr.t.q.ended(tr, err) }
+
+// runner carries a queue's transfers out.
+type runner interface {
+	// plan cuts records into transfers. Each is then launched or abandoned.
+	plan(recs []Record, dir int) ([]*transfer, error)
+	// launch begins transfers without waiting for them.
+	launch(trs []*transfer)
+	// abandon forgets a planned transfer.
+	abandon(tr *transfer)
+	// poll delivers what has ended, in this goroutine.
+	poll()
+}
+
+// blocking runs the calls of a store that waits for them, each in a goroutine.
+type blocking struct {
+	store Store
+	ctx   context.Context
+}
+
+// batchBytes is about how much a transfer to such a store moves: small enough that an urgent one soon gets its turn.
+const batchBytes = 256 << 10
+
+func (b blocking) plan(recs []Record, dir int) (trs []*transfer, err error) {
+	for len(recs) > 0 {
+		tr := &transfer{dir: dir, bytes: int64(len(recs[0].Data)), records: 1}
+		for tr.records < len(recs) && tr.bytes+int64(len(recs[tr.records].Data)) <= batchBytes {
+			tr.bytes += int64(len(recs[tr.records].Data))
+			tr.records++
+		}
+		tr.device = tr.bytes
+		tr.recs = recs[:tr.records:tr.records]
+		trs = append(trs, tr)
+		recs = recs[tr.records:]
+	}
+	return trs, nil
+}
+
+func (b blocking) launch(trs []*transfer) {
+	for _, tr := range trs {
+		go func() {
+			if tr.dir == 0 {
+				tr.ended(b.store.Read(b.ctx, tr.recs))
+			} else {
+				tr.ended(b.store.Write(b.ctx, tr.recs))
+			}
+		}()
+	}
+}
+
+func (b blocking) abandon(*transfer) {}
+func (b blocking) poll()             {}

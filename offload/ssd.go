@@ -1,0 +1,265 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"terrace/internal/vfs"
+)
+
+// SSDOptions say where an SSD store lies and how it does its I/O; zero values mean the defaults.
+type SSDOptions struct {
+	Dir           string
+	CapacityBytes int64 // of the file, hard: it is reserved when the store is opened
+
+	FS       vfs.FS // default vfs.OS
+	NoDirect bool   // through the page cache
+	NoRing   bool   // threads instead of io_uring
+	Depth    int    // operations under way; default 32
+
+	StripLayers   int           // layers of a group that lie together: 1 (default) is layer-major, Shape.Layers token-major
+	ExtentGroups  int           // groups of a strip that lie together; default: about 1 MiB, less in a small file
+	MaxIOBytes    int           // of one operation; default 256 KiB
+	MergeGapBytes int           // records this near are read in one operation, the gap between them too; default 8 KiB, -1: none
+	CloseWait     time.Duration // how long Close waits for a device that does not answer; default 10 s
+}
+
+func (o *SSDOptions) setDefaults(s Shape) error {
+	switch {
+	case o.Dir == "":
+		return fmt.Errorf("offload: ssd: no directory given: %w", ErrShape)
+	case o.CapacityBytes <= 0:
+		return fmt.Errorf("offload: ssd %s: capacity %d bytes, want more than nothing: %w", o.Dir, o.CapacityBytes, ErrShape)
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS{}
+	}
+	if o.Depth <= 0 {
+		o.Depth = 32
+	}
+	if o.StripLayers <= 0 {
+		o.StripLayers = 1
+	}
+	o.StripLayers = min(o.StripLayers, s.Layers)
+	if o.MaxIOBytes <= 0 {
+		o.MaxIOBytes = 256 << 10
+	}
+	switch {
+	case o.MergeGapBytes < 0:
+		o.MergeGapBytes = 0
+	case o.MergeGapBytes == 0:
+		o.MergeGapBytes = 8 << 10
+	}
+	if o.CloseWait <= 0 {
+		o.CloseWait = 10 * time.Second
+	}
+	return nil
+}
+
+// fileName is the store's file in its directory, lockName the lock beside it.
+const (
+	fileName = "terrace.kv"
+	lockName = "terrace.lock"
+)
+
+// SSD is a Store in one preallocated file. The file is scratch: it belongs to the process that has it open, its contents
+// are discarded when it is opened again, and it is removed by Close.
+type SSD struct {
+	opt    SSDOptions
+	shape  Shape
+	place  placement
+	lock   io.Closer
+	file   vfs.File
+	engine vfs.Engine
+	own    *Queue // of Read and Write
+	align  int
+	zeros  []byte // between records, in writes
+
+	mu     sync.Mutex
+	idle   *sync.Cond // pins fell
+	seqs   map[uint64]*sequence
+	free   []int32 // extents, the next one last
+	pins   int     // segments under way, of all sequences
+	stage  [][]byte
+	staged int // staging buffers in existence
+	stats  Stats
+	closed bool
+}
+
+// OpenSSD reserves the file and starts the engine. ErrInUse names the process that has the directory, ErrFull gives the room
+// that is missing, ErrShape says that the file there is not a store's.
+func OpenSSD(shape Shape, o SSDOptions) (_ *SSD, err error) {
+	if err := shape.Validate(); err != nil {
+		return nil, err
+	}
+	if err := o.setDefaults(shape); err != nil {
+		return nil, err
+	}
+	s := &SSD{opt: o, shape: shape, seqs: map[uint64]*sequence{}}
+	s.idle = sync.NewCond(&s.mu)
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
+		return nil, fmt.Errorf("offload: ssd: %w", err)
+	}
+	if s.lock, err = o.FS.Lock(filepath.Join(o.Dir, lockName)); err != nil {
+		if errors.Is(err, vfs.ErrLocked) {
+			err = fmt.Errorf("%w: %w", err, ErrInUse)
+		}
+		return nil, fmt.Errorf("offload: ssd: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.lock.Close())
+		}
+	}()
+	if err := s.openFile(); err != nil {
+		return nil, err
+	}
+	var notice string
+	s.engine, notice = vfs.NewEngine(s.file, o.Depth, !o.NoRing)
+	s.notice(notice)
+	s.stats.Engine = s.engine.Name()
+	s.own = NewQueue(s, QueueOptions{Depth: s.engine.Depth()})
+	return s, nil
+}
+
+// openFile opens, checks and reserves the file and writes its header.
+func (s *SSD) openFile() (err error) {
+	path := filepath.Join(s.opt.Dir, fileName)
+	if err := checkOld(s.opt.FS, path); err != nil {
+		return err
+	}
+	s.file, err = s.opt.FS.OpenFile(path, vfs.OpenOptions{Create: true, Direct: !s.opt.NoDirect})
+	if errors.Is(err, vfs.ErrNoDirect) {
+		s.notice("no O_DIRECT on this file system: reads and writes go through the page cache")
+		s.file, err = s.opt.FS.OpenFile(path, vfs.OpenOptions{Create: true})
+	}
+	if err != nil {
+		return fmt.Errorf("offload: ssd: %w", err)
+	}
+	s.stats.Direct = s.file.Alignment() > 1
+	s.align = max(s.file.Alignment(), 512)
+	s.place, err = newPlacement(s.shape, s.opt, s.align)
+	if err == nil {
+		err = s.reserve(path)
+	}
+	if err == nil {
+		err = s.writeHeader()
+	}
+	if err != nil {
+		return errors.Join(err, s.file.Close(), s.opt.FS.Remove(path))
+	}
+	s.free = make([]int32, s.place.extents)
+	for i := range s.free {
+		s.free[i] = int32(s.place.extents - 1 - i)
+	}
+	s.stats.CapacityBytes = s.opt.CapacityBytes
+	s.zeros = vfs.AlignedBytes(max(s.place.strideBytes, s.align))
+	return nil
+}
+
+// reserve takes the file's blocks; what an earlier run left in it counts as room.
+func (s *SSD) reserve(path string) error {
+	have, err := s.file.Size()
+	if err != nil {
+		return fmt.Errorf("offload: ssd: %w", err)
+	}
+	room, err := s.opt.FS.FreeBytes(s.opt.Dir)
+	if err != nil {
+		return fmt.Errorf("offload: ssd: %w", err)
+	}
+	if need := s.opt.CapacityBytes - have; need > room {
+		return fmt.Errorf("offload: ssd %s: %d bytes asked for, the file system has room for %d: %w", path, s.opt.CapacityBytes, room+have, ErrFull)
+	}
+	if err := s.file.Preallocate(s.opt.CapacityBytes); err != nil {
+		if errors.Is(err, vfs.ErrNoSpace) {
+			err = fmt.Errorf("%w: %w", err, ErrFull)
+		}
+		return fmt.Errorf("offload: ssd: %d bytes asked for: %w", s.opt.CapacityBytes, err)
+	}
+	return nil
+}
+
+func (s *SSD) notice(text string) {
+	if text != "" && s.stats.Notice != "" {
+		s.stats.Notice += "; "
+	}
+	s.stats.Notice += text
+}
+
+// Name is "ssd".
+func (s *SSD) Name() string { return "ssd" }
+
+// Shape is the shape given to OpenSSD.
+func (s *SSD) Shape() Shape { return s.shape }
+
+// Read reads the records with the store's own queue. It returns when nothing is under way any more, even where ctx ends
+// before: deadlines are for Queue.
+func (s *SSD) Read(ctx context.Context, recs []Record) error { return s.run(ctx, s.own.Read, recs) }
+
+// Write writes the records with the store's own queue.
+func (s *SSD) Write(ctx context.Context, recs []Record) error { return s.run(ctx, s.own.Write, recs) }
+
+func (s *SSD) run(ctx context.Context, start func(Priority, []Record) *Ticket, recs []Record) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("offload: ssd: %w", err)
+	}
+	t := start(Demand, recs)
+	err := t.Wait(ctx)
+	<-t.Done()
+	return err
+}
+
+// Stats are the counts so far.
+func (s *SSD) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.HostBytes = int64(cap(s.zeros)+s.staged*s.opt.MaxIOBytes) + int64(cap(s.free))*4
+	for _, q := range s.seqs {
+		st.HostBytes += q.indexBytes()
+	}
+	return st
+}
+
+// Close waits for what is under way, gives everything back and removes the file.
+func (s *SSD) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	late := time.AfterFunc(s.opt.CloseWait, func() { s.mu.Lock(); s.idle.Broadcast(); s.mu.Unlock() })
+	deadline := time.Now().Add(s.opt.CloseWait)
+	for s.pins > 0 && time.Now().Before(deadline) {
+		s.idle.Wait()
+	}
+	late.Stop()
+	pins := s.pins
+	s.mu.Unlock()
+	if pins > 0 { // the device may still write to the buffers: nothing can be given back
+		return fmt.Errorf("offload: ssd %s: %d transfers did not end within %v: %w", s.opt.Dir, pins, s.opt.CloseWait, context.DeadlineExceeded)
+	}
+	err := errors.Join(s.own.Close(), s.engine.Close(), s.file.Close())
+	if e := s.opt.FS.Remove(filepath.Join(s.opt.Dir, fileName)); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		err = errors.Join(err, e)
+	}
+	err = errors.Join(err, s.lock.Close())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range append(s.stage, s.zeros) {
+		vfs.FreeAligned(b)
+	}
+	s.stage, s.zeros, s.staged, s.seqs, s.free = nil, nil, 0, nil, nil
+	s.stats.UsedBytes = 0
+	if err != nil {
+		return fmt.Errorf("offload: ssd: closing %s: %w", s.opt.Dir, err)
+	}
+	return nil
+}

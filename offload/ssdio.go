@@ -1,0 +1,171 @@
+package offload
+
+import (
+	"fmt"
+	"io"
+
+	"terrace/internal/vfs"
+)
+
+// launch begins jobs, in one call to the engine.
+func (s *SSD) launch(trs []*transfer) {
+	ios := make([]*vfs.IO, 0, len(trs))
+	s.mu.Lock()
+	for _, tr := range trs {
+		j := tr.job
+		if j.bytes > 0 {
+			j.stage = s.takeStage(j.bytes)
+		}
+		s.vector(j)
+		if j.io.Write {
+			s.stats.Writes++
+			s.stats.DeviceWriteBytes += tr.device
+		} else {
+			s.stats.Reads++
+			s.stats.DeviceReadBytes += tr.device
+		}
+		ios = append(ios, &j.io)
+	}
+	s.mu.Unlock()
+	s.engine.Start(ios)
+}
+
+// takeStage gives staging memory of at least n bytes. A queue bounds how much there is by what it has under way. s.mu is held.
+func (s *SSD) takeStage(n int) []byte {
+	if n > s.opt.MaxIOBytes { // one record larger than an operation
+		return vfs.AlignedBytes(n)
+	}
+	if len(s.stage) == 0 {
+		s.staged++
+		return vfs.AlignedBytes(s.opt.MaxIOBytes)
+	}
+	b := s.stage[len(s.stage)-1]
+	s.stage = s.stage[:len(s.stage)-1]
+	return b
+}
+
+func (s *SSD) giveStage(b []byte) {
+	if len(b) == s.opt.MaxIOBytes {
+		s.stage = append(s.stage, b)
+	} else {
+		vfs.FreeAligned(b)
+	}
+}
+
+// vector lists a job's buffers in the order of the device: Data, staging, and what lies between records.
+func (s *SSD) vector(j *ssdJob) {
+	j.io.Bufs = j.io.Bufs[:0]
+	at, stage := j.io.Off, j.stage
+	for i := range j.segs {
+		g := &j.segs[i]
+		if between := int(g.off - at); between > 0 {
+			filler := s.zeros
+			if !j.io.Write {
+				filler, stage = stage[:between:between], stage[between:]
+			}
+			j.io.Bufs = append(j.io.Bufs, filler[:between])
+		}
+		b := g.rec.Data
+		if !g.direct {
+			b, stage = stage[:g.size:g.size], stage[g.size:]
+			if j.io.Write {
+				clear(b[copy(b, g.rec.Data):])
+			}
+		}
+		j.io.Bufs = append(j.io.Bufs, b)
+		at = g.off + int64(g.size)
+	}
+}
+
+// done is called by the engine when a job's operation has ended. A read that failed or came back wrong is tried once more: the
+// fault may have been on the way.
+func (s *SSD) done(op *vfs.IO) {
+	j := op.Owner.(*ssdJob)
+	err := s.check(j)
+	if err != nil && !op.Write && j.tries == 0 {
+		j.tries++
+		s.mu.Lock()
+		s.stats.Retries++
+		s.stats.Reads++
+		s.stats.DeviceReadBytes += j.tr.device
+		s.mu.Unlock()
+		s.engine.Start([]*vfs.IO{op})
+		return
+	}
+	s.mu.Lock()
+	for i := range j.segs {
+		g := &j.segs[i]
+		if op.Write {
+			s.publish(g.seq, g.rec.Key, g.mark, g.sums, err != nil)
+		}
+		s.unpin(g.seq)
+	}
+	if err == nil && op.Write {
+		s.stats.WrittenBytes += j.tr.bytes
+	} else if err == nil {
+		s.stats.ReadBytes += j.tr.bytes
+	}
+	s.settle(j)
+	s.mu.Unlock()
+	j.tr.ended(err)
+}
+
+// settle gives a job's staging memory back. s.mu is held.
+func (s *SSD) settle(j *ssdJob) {
+	if j.stage != nil {
+		s.giveStage(j.stage)
+		j.stage = nil
+	}
+	j.io.Bufs = nil
+}
+
+// abandon forgets a job that was planned and never launched.
+func (s *SSD) abandon(tr *transfer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range tr.job.segs {
+		g := &tr.job.segs[i]
+		if tr.dir == 1 {
+			s.publish(g.seq, g.rec.Key, g.mark, nil, true)
+		}
+		s.unpin(g.seq)
+	}
+}
+
+// check tells whether a job's operation did what it should, and takes reads' bytes out of staging.
+func (s *SSD) check(j *ssdJob) error {
+	verb := "reading"
+	if j.io.Write {
+		verb = "writing"
+	}
+	first := j.segs[0].rec.Key
+	if j.io.Err != nil {
+		return fmt.Errorf("offload: ssd %s: %s %v and %d more: %w", s.opt.Dir, verb, first, len(j.segs)-1, j.io.Err)
+	}
+	if want := j.io.Bytes(); j.io.N != want {
+		return fmt.Errorf("offload: ssd %s: %s %v and %d more: %d bytes, want %d: %w", s.opt.Dir, verb, first, len(j.segs)-1, j.io.N, want, io.ErrUnexpectedEOF)
+	}
+	if j.io.Write {
+		return nil
+	}
+	stage, at := j.stage, j.io.Off
+	for i := range j.segs {
+		g := &j.segs[i]
+		stage = stage[g.off-at:]
+		at = g.off + int64(g.size)
+		if !g.direct {
+			copy(g.rec.Data, stage[g.skip:])
+			stage = stage[g.size:]
+		}
+		if err := s.verify(g); err != nil {
+			s.mu.Lock()
+			s.stats.Corrupt++
+			s.mu.Unlock()
+			return err
+		}
+	}
+	return nil
+}
+
+// poll delivers what has ended.
+func (s *SSD) poll() { s.engine.Poll() }

@@ -1,0 +1,163 @@
+package offload
+
+import (
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"terrace/internal/vfs"
+)
+
+// ssdJob is one operation on the file: records that lie side by side, or nearly so.
+type ssdJob struct {
+	io    vfs.IO
+	segs  []segment
+	stage []byte // for gaps and for records whose memory is not aligned, while under way
+	bytes int    // of stage
+	tr    *transfer
+	tries int
+}
+
+// segment is one record's share of a job.
+type segment struct {
+	rec    *Record
+	seq    *sequence
+	off    int64 // on the device, aligned
+	size   int   // on the device, aligned
+	skip   int   // from off to the first byte asked for
+	direct bool  // between device and Data without staging
+	mark   uint32
+	sums   []uint32 // of the pages of the part: expected in reads, computed in writes
+}
+
+// maxSegments of a job: vectors of one operation.
+const maxSegments = 128
+
+// plan turns records into jobs: sorted by place, neighbours merged. It pins their sequences; each job must be launched or
+// abandoned.
+func (s *SSD) plan(recs []Record, dir int) ([]*transfer, error) {
+	segs := make([]segment, len(recs))
+	heads := s.shape.KVHeads
+	sums := make([]uint32, len(recs)*heads)
+	for i := range recs {
+		segs[i] = s.segment(&recs[i])
+		segs[i].sums = sums[i*heads : (i+1)*heads : (i+1)*heads]
+		if dir == 1 {
+			s.checksums(&segs[i], recs[i].Data)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("offload: ssd %s: %w", s.opt.Dir, ErrClosed)
+	}
+	if dir == 1 {
+		if err := s.allot(recs); err != nil {
+			return nil, err
+		}
+	}
+	for i := range segs {
+		if err := s.locate(&segs[i], dir); err != nil {
+			for j := range i {
+				s.unpin(segs[j].seq)
+			}
+			return nil, err
+		}
+	}
+	slices.SortFunc(segs, func(a, b segment) int { return int(min(max(a.off-b.off, -1), 1)) })
+	return s.merge(segs, dir), nil
+}
+
+// segment works out a record's aligned share of its place, relative to its beginning.
+func (s *SSD) segment(r *Record) segment {
+	from, size := s.shape.span(r.Part)
+	lo := from / s.align * s.align
+	hi := roundUp(from+size, s.align)
+	return segment{rec: r, off: int64(lo), size: hi - lo, skip: from - lo,
+		direct: from == lo && size == hi-lo && vfs.Aligned(r.Data, s.align)}
+}
+
+// locate adds the record's place and, in reads, its checksums, and pins its sequence. s.mu is held.
+func (s *SSD) locate(g *segment, dir int) error {
+	k := g.rec.Key
+	q := s.seqs[k.Seq]
+	if dir == 0 && (q == nil || q.state(k)&1 == 0) {
+		return fmt.Errorf("offload: ssd %s: %v: %w", s.opt.Dir, k, ErrMissing)
+	}
+	extent := q.extent(int(k.Layer)/s.place.strip, int(k.Group)/s.place.groups)
+	g.off += s.place.offset(extent, int(k.Layer), int(k.Group))
+	g.seq = q
+	if dir == 1 {
+		g.mark = s.begin(q, k)
+	} else {
+		g.mark = q.state(k)
+		first, n := s.headsOf(g.rec.Part)
+		at := int(k.Group)*s.shape.KVHeads + first
+		g.sums = g.sums[:copy(g.sums, q.layers[k.Layer].sums[at:at+n])]
+	}
+	q.pins++
+	s.pins++
+	return nil
+}
+
+func (s *SSD) headsOf(p Part) (first, n int) {
+	if p.N == 0 {
+		return 0, s.shape.KVHeads
+	}
+	return int(p.First), int(p.N)
+}
+
+// merge cuts sorted segments into jobs.
+func (s *SSD) merge(segs []segment, dir int) (trs []*transfer) {
+	padding := int64(s.place.strideBytes - roundUp(s.shape.RecordBytes(), s.align))
+	gap := max(padding, int64(s.opt.MergeGapBytes))
+	for len(segs) > 0 {
+		first := segs[0].off
+		end := first + int64(segs[0].size)
+		n := 1
+		for ; n < len(segs) && n < maxSegments; n++ {
+			next := &segs[n]
+			between := next.off - end
+			if between < 0 || between > gap || dir == 1 && between != 0 && between != padding || next.off+int64(next.size)-first > int64(s.opt.MaxIOBytes) {
+				break
+			}
+			end = next.off + int64(next.size)
+		}
+		j := &ssdJob{segs: segs[:n:n]}
+		j.io = vfs.IO{Write: dir == 1, Off: first, Done: s.done, Owner: j}
+		tr := &transfer{dir: dir, records: n, job: j}
+		for i := range j.segs {
+			tr.bytes += int64(len(j.segs[i].rec.Data))
+			if !j.segs[i].direct {
+				j.bytes += j.segs[i].size
+			}
+			if i > 0 && dir == 0 {
+				j.bytes += int(j.segs[i].off - j.segs[i-1].off - int64(j.segs[i-1].size))
+			}
+		}
+		tr.device = end - first
+		j.tr = tr
+		trs = append(trs, tr)
+		segs = segs[n:]
+	}
+	return trs
+}
+
+// checksums computes the CRC of each page of a record's part.
+func (s *SSD) checksums(g *segment, data []byte) {
+	size := s.shape.HeadBytes()
+	for h := range len(data) / size {
+		g.sums[h] = crc32.Checksum(data[h*size:(h+1)*size], castagnoli)
+	}
+}
+
+// verify reports the first page of a record's part whose checksum is wrong.
+func (s *SSD) verify(g *segment) error {
+	size := s.shape.HeadBytes()
+	for h, want := range g.sums {
+		if got := crc32.Checksum(g.rec.Data[h*size:(h+1)*size], castagnoli); got != want {
+			return fmt.Errorf("offload: ssd %s: %v head %d: checksum %08x, want %08x: %w", s.opt.Dir, g.rec.Key, int(g.rec.Part.First)+h, got, want, ErrCorrupt)
+		}
+	}
+	return nil
+}

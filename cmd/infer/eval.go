@@ -41,6 +41,7 @@ type evalFlags struct {
 	out      string
 	workers  string
 	join     bool
+	silence  time.Duration
 	resume   bool
 }
 
@@ -67,6 +68,7 @@ func newEval(a *app) *cobra.Command {
 	p.StringVarP(&f.out, "out", "o", "", "folder of the run (required, but for --join)")
 	p.StringVar(&f.workers, "workers", "", "share the samples over NATS JetStream at nats://HOST[:PORT]: give the same command everywhere, with --join on all machines but one")
 	p.BoolVar(&f.join, "join", false, "with --workers: work for the run that another machine keeps")
+	p.DurationVar(&f.silence, "worker-timeout", 30*time.Second, "with --workers: hand a sample to another machine when its own is silent for so long; the same on all")
 	p.BoolVar(&f.resume, "resume", true, "take up the run that is in the folder; false: refuse a folder that has one")
 	return cmd
 }
@@ -77,6 +79,9 @@ func (a *app) eval(f *evalFlags) error {
 	}
 	if f.join && f.workers == "" {
 		return usageErrorf("--join needs --workers nats://HOST")
+	}
+	if f.silence < time.Second {
+		return usageErrorf("--worker-timeout %s: want at least 1s", f.silence)
 	}
 	policies, err := expandPolicies(f.policies, f.budgets)
 	if err != nil {
@@ -144,7 +149,7 @@ func (a *app) joinEval(f *evalFlags, o evalrun.Options, suite eval.Suite, r eval
 }
 
 func (a *app) sharing(f *evalFlags) share.Options {
-	return share.Options{URL: f.workers, Notice: func(line string) { a.notice("%s", line) }}
+	return share.Options{URL: f.workers, AckWait: f.silence, Notice: func(line string) { a.notice("%s", line) }}
 }
 
 // expandPolicies crosses policies with budgets; policies that name a budget or ratio, and full, are taken as they are.

@@ -67,14 +67,19 @@ func Compare(have, want []byte) error {
 	return nil
 }
 
-// difference is the path of the first field that differs, with both values.
+// difference is the path of the first field or list element that differs, with both values.
 func difference(path string, a, b any) (field string, x, y any) {
+	if reflect.DeepEqual(a, b) {
+		return "", nil, nil
+	}
 	m, ok := a.(map[string]any)
 	n, ok2 := b.(map[string]any)
-	if !ok || !ok2 {
-		if reflect.DeepEqual(a, b) {
-			return "", nil, nil
+	if p, isList := a.([]any); isList {
+		if q, isList := b.([]any); isList {
+			return listDifference(path, p, q)
 		}
+	}
+	if !ok || !ok2 {
 		return path, a, b
 	}
 	var keys []string
@@ -95,6 +100,23 @@ func difference(path string, a, b any) (field string, x, y any) {
 			sub = path + "." + k
 		}
 		if f, x, y := difference(sub, m[k], n[k]); f != "" {
+			return f, x, y
+		}
+	}
+	return "", nil, nil
+}
+
+// listDifference names the first element that differs; one that only the other list has is absent.
+func listDifference(path string, a, b []any) (field string, x, y any) {
+	for i := range max(len(a), len(b)) {
+		var x, y any
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if f, x, y := difference(fmt.Sprintf("%s[%d]", path, i), x, y); f != "" {
 			return f, x, y
 		}
 	}

@@ -114,7 +114,7 @@ func TestChangedOptionsAreRefused(t *testing.T) {
 	before := read(t, dir, samplesFile)
 	for field, change := range map[string]func(o *Options){
 		"settings.n":     func(o *Options) { o.Settings = map[string]any{"n": 3} },
-		"policies":       func(o *Options) { o.Policies = []string{"full"} },
+		"policies[1]":    func(o *Options) { o.Policies = []string{"full"} },
 		"model.name":     func(o *Options) { o.Model.Name = "other" },
 		"version":        func(o *Options) { o.Version = "next" },
 		"engine.threads": func(o *Options) { o.Engine = map[string]any{} },

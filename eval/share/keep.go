@@ -64,7 +64,7 @@ func Keep(ctx context.Context, o Options, f *run.Folder, suite eval.Suite, r eva
 
 // handOut publishes a job for every sample that lacks an outcome.
 func (l *link) handOut(ctx context.Context, t *run.Tracker, samples []eval.Sample) error {
-	if _, err := l.consumer(ctx, l.jobs(), "workers"); err != nil {
+	if _, err := l.consumer(ctx, l.jobs(), workersName); err != nil {
 		return fmt.Errorf("share: %w: %w", ErrServer, err)
 	}
 	for _, s := range samples {
@@ -85,7 +85,7 @@ func (l *link) handOut(ctx context.Context, t *run.Tracker, samples []eval.Sampl
 
 // collect writes outcomes into the folder until none is missing. Outcomes that are there already are dropped.
 func (l *link) collect(ctx context.Context, f *run.Folder, t *run.Tracker) error {
-	cons, err := l.consumer(ctx, l.results(), "keeper")
+	cons, err := l.consumer(ctx, l.results(), keeperName)
 	if err != nil {
 		return fmt.Errorf("share: results: %w: %w", ErrServer, err)
 	}

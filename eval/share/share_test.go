@@ -213,22 +213,38 @@ func TestKeeperResumes(t *testing.T) {
 	}
 }
 
-// A worker with other options is refused, and told the field.
+// A worker with other options is refused, and told the field; what a stopped keeper left refuses nobody.
 func TestOtherOptionsAreRefused(t *testing.T) {
 	url := serve(t)
 	f, _ := open(t, 3)
-	l, err := connect(Options{URL: url}, f.Options())
+	other := options(3)
+	other.Model.Fingerprint = "another"
+	ctx, stop := context.WithCancel(context.Background())
+	kept := make(chan error, 1)
+	go func() {
+		_, err := Keep(ctx, Options{URL: url}, f, questions{3}, &fakes.Runner{}, false, nil)
+		kept <- err
+	}()
+	l, err := connect(Options{URL: url}, other)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.close()
-	if err := l.open(context.Background()); err != nil {
-		t.Fatal(err)
+	for err == nil { // until the keeper is at work
+		err = l.others(context.Background())
 	}
-	other := options(3)
-	other.Model.Fingerprint = "another"
 	if _, err := Join(context.Background(), Options{URL: url}, other, questions{3}, &fakes.Runner{}); !errors.Is(err, run.ErrChanged) || !strings.Contains(err.Error(), "model.fingerprint") {
 		t.Errorf("%v", err)
+	}
+	stop()
+	if err := <-kept; !errors.Is(err, context.Canceled) {
+		t.Errorf("keeper: %v", err)
+	}
+	notices := make(chan string, 1)
+	waiting, leave := context.WithCancel(context.Background())
+	go func() { <-notices; leave() }()
+	if _, err := Join(waiting, Options{URL: url, Notice: func(s string) { notices <- s }}, other, questions{3}, &fakes.Runner{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a run that nobody keeps: %v", err)
 	}
 }
 

@@ -39,9 +39,12 @@ type job struct {
 }
 
 const (
-	streamPrefix = "TERRACE_EVAL_"
-	optionsKey   = "terrace_options"
-	deliveries   = 3 // a job whose workers died this often is kept as failed
+	jobsPrefix    = "TERRACE_EVAL_JOBS_"
+	resultsPrefix = "TERRACE_EVAL_RESULTS_"
+	keeperName    = "keeper"  // consumer of the results
+	workersName   = "workers" // consumer of the jobs
+	optionsKey    = "terrace_options"
+	deliveries    = 3 // a job whose workers died this often is kept as failed
 )
 
 // link is a connection to a run's streams.
@@ -81,8 +84,8 @@ func connect(o Options, opts run.Options) (*link, error) {
 
 func (l *link) close() { l.nc.Close() }
 
-func (l *link) jobs() string    { return streamPrefix + "JOBS_" + l.id }
-func (l *link) results() string { return streamPrefix + "RESULTS_" + l.id }
+func (l *link) jobs() string    { return jobsPrefix + l.id }
+func (l *link) results() string { return resultsPrefix + l.id }
 
 func (l *link) jobSubject() string    { return "terrace.eval." + l.id + ".job" }
 func (l *link) resultSubject() string { return "terrace.eval." + l.id + ".result" }
@@ -145,15 +148,37 @@ func (l *link) wait(ctx context.Context) error {
 	}
 }
 
-// others compares with the runs that the server has.
+// others compares with the runs that the server has and that somebody keeps: one with other options is an error. What a
+// keeper left that was stopped is no hindrance.
 func (l *link) others(ctx context.Context) error {
 	list := l.js.ListStreams(ctx)
 	for info := range list.Info() {
-		if strings.HasPrefix(info.Config.Name, streamPrefix+"JOBS_") {
-			if err := run.Compare([]byte(info.Config.Metadata[optionsKey]), l.options); err != nil {
-				return fmt.Errorf("share: a run is on the server, but %w", err)
-			}
+		id, ok := strings.CutPrefix(info.Config.Name, jobsPrefix)
+		if !ok {
+			continue
+		}
+		if err := run.Compare([]byte(info.Config.Metadata[optionsKey]), l.options); err != nil && l.kept(ctx, id) {
+			return fmt.Errorf("share: a run is on the server, but %w", err)
 		}
 	}
 	return nil
+}
+
+// kept reports whether a process is asking for a run's results: a keeper does so all the time, but for moments.
+func (l *link) kept(ctx context.Context, id string) bool {
+	for range 5 {
+		c, err := l.js.Consumer(ctx, resultsPrefix+id, keeperName)
+		if err != nil {
+			return false
+		}
+		if info, err := c.Info(ctx); err == nil && info.NumWaiting > 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return false
 }

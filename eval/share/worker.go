@@ -52,7 +52,7 @@ func newWorker(l *link, suite eval.Suite, r eval.Runner, samples []eval.Sample) 
 // run takes jobs until the streams are gone: the run is finished.
 func (w *worker) run(ctx context.Context) (int, error) {
 	done := 0
-	cons, err := w.l.consumer(ctx, w.l.jobs(), "workers")
+	cons, err := w.l.consumer(ctx, w.l.jobs(), workersName)
 	for err == nil {
 		var batch jetstream.MessageBatch
 		if batch, err = cons.Fetch(1, jetstream.FetchMaxWait(w.l.o.AckWait/2+time.Second)); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kernels"
+	"terrace/internal/trace"
 	"terrace/model"
 	"terrace/weights"
 )
@@ -163,7 +164,9 @@ func (e *Engine) plan(sessions []*Session, kind passKind, layer int, q *tensor.D
 		if s.policy != nil {
 			width := e.m.Heads * e.m.KeyDim
 			n := len(seqs[i].Pos)
+			span := e.o.Trace.Layer(trace.Score, "select", layer)
 			s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i])
+			span.End()
 		}
 		s.countAttention(layer, &seqs[i])
 		if !kind.prefill {

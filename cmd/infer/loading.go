@@ -34,6 +34,7 @@ type loadFlags struct {
 	ctk, ctv      string
 	chunk         int
 	pageTokens    int
+	traceFile     string
 	policy        string // set by openKVEngine
 }
 
@@ -59,6 +60,7 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.StringVar(&f.ctv, "cache-type-v", "", "alias of --kv-type v=TYPE")
 	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
 	p.IntVar(&f.pageTokens, "page-tokens", 0, "tokens a KV page holds (default 16)")
+	p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")
 	for _, alias := range []string{"ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)
 	}
@@ -147,6 +149,9 @@ func (a *app) openEngine(f *loadFlags, tiers []engine.Tier) (*loaded, error) {
 		return nil, err
 	}
 	o.Tiers = tiers
+	if o.Trace, err = a.timeline.start(f.traceFile); err != nil {
+		return nil, err
+	}
 	if err := knownBackend(f.backend); err != nil {
 		return nil, err
 	}

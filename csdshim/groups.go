@@ -85,7 +85,7 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 	if err != nil {
 		return Timing{}, err
 	}
-	d.faults.corrupt(d, items, pages)
+	d.faults.corrupt(d, pages)
 	for i := range groups {
 		d.cacheCodes(q, groups[i].Layer, groups[i].Index, groups[i].Codes)
 	}

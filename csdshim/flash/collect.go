@@ -159,6 +159,20 @@ func (s *Store) undo(fresh, order []*entry) {
 	}
 }
 
+// Damage flips a bit of a page, for tests of what readers do then.
+func (s *Store) Damage(page uint32, bit int) error {
+	s.io.Lock()
+	defer s.io.Unlock()
+	var b [1]byte
+	at := int64(page)*int64(s.geo.PageBytes) + int64(bit/8)
+	if _, err := s.image.ReadAt(b[:], at); err != nil {
+		return fmt.Errorf("csdshim: flash: %w", err)
+	}
+	b[0] ^= 1 << (bit % 8)
+	_, err := s.image.WriteAt(b[:], at)
+	return err
+}
+
 // compactBytes is the size from which on a journal is compacted.
 const compactBytes = 4 << 20
 

@@ -35,7 +35,7 @@ func (d *Drive) begin(n int) *task {
 
 // until waits for a modelled time, in real time only.
 func (t *task) until(ctx context.Context, at time.Duration) error {
-	return t.d.clock.Sleep(ctx, at-t.d.clock.Now())
+	return wait(ctx, t.d.clock, at-t.d.clock.Now())
 }
 
 // end closes the account at a modelled time.

@@ -7,7 +7,6 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kernels"
-	"terrace/internal/trace"
 	"terrace/model"
 	"terrace/weights"
 )
@@ -108,15 +107,21 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		}
 		q, hidden = lastRows(q, kind.want), e.trim(hidden, kind.want)
 	}
-	if err := e.acquireTiers(sessions, layer); err != nil {
+	if err := e.acquireTiers(sessions, layer, kind.prefill); err != nil {
 		return nil, err
 	}
 	if !kind.prefill {
 		if err := e.guess(sessions, layer, hidden); err != nil {
 			return nil, err
 		}
+		if err := e.chooseAhead(sessions, layer+1); err != nil {
+			return nil, err
+		}
 	}
-	seqs := e.plan(sessions, kind, layer, q)
+	seqs, err := e.plan(sessions, kind, layer, q)
+	if err != nil {
+		return nil, err
+	}
 	attended, err := e.backend.Attend(pass, layer, q, seqs)
 	if err != nil {
 		return nil, err
@@ -154,26 +159,33 @@ func (e *Engine) settle(sessions []*Session, kind passKind, layer, rows int, att
 			}
 		}
 	}
+	if !kind.prefill {
+		for _, s := range sessions {
+			if err := s.place.done(layer); err != nil {
+				return err
+			}
+		}
+	}
 	return e.releaseTiers(sessions, layer)
 }
 
 // plan says what each session's rows attend to: what the layer holds, or what the policy selects of it.
-func (e *Engine) plan(sessions []*Session, kind passKind, layer int, q *tensor.Dense) []attention.Seq {
+func (e *Engine) plan(sessions []*Session, kind passKind, layer int, q *tensor.Dense) ([]attention.Seq, error) {
 	seqs := e.views(sessions, layer)
 	for i, s := range sessions {
 		if s.policy != nil {
 			width := e.m.Heads * e.m.KeyDim
 			n := len(seqs[i].Pos)
-			span := e.o.Trace.Layer(trace.Score, "select", layer)
-			s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i])
-			span.End()
+			if err := s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i]); err != nil {
+				return nil, err
+			}
 		}
 		s.countAttention(layer, &seqs[i])
 		if !kind.prefill {
-			s.countReads(layer, seqs[i].Select)
+			s.countReads(layer, &seqs[i])
 		}
 	}
-	return seqs
+	return seqs, nil
 }
 
 // observed reports whether some policy looks at all rows of the last layer's attention.

@@ -1,5 +1,7 @@
 package engine
 
+import "terrace/attention"
+
 // KVUse is what a session holds and reads of its KV, measured.
 type KVUse struct {
 	Tokens      float64 // held by a layer and KV head, on average
@@ -38,9 +40,13 @@ func (s *Session) KVUse() KVUse {
 }
 
 // countReads adds what a decode step reads of a layer.
-func (s *Session) countReads(layer int, selected [][]int32) {
+func (s *Session) countReads(layer int, seq *attention.Seq) {
+	selected, pooled := seq.Select, s.place.serves(layer)
 	for g := range s.e.m.KVHeads {
 		n := s.seq.Tokens(layer, g)
+		if pooled {
+			n = seq.Views[g].Tokens()
+		}
 		if w := s.e.m.Layer[layer].Window; w > 0 {
 			n = min(n, w)
 		}

@@ -150,13 +150,16 @@ func (r *policyRun) wantsMass(prefill, last bool, n int) bool {
 }
 
 // before runs once a layer, after the pass's keys are in the cache: it collects queries and asks for weights.
-func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last bool, seq *attention.Seq) {
+func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last bool, seq *attention.Seq) error {
 	if !r.global(layer) {
-		return
+		return nil
 	}
 	st, rows := &r.state[layer], len(seq.Pos)
 	if prefill || r.set.Dropper != nil || r.swaps(layer) {
 		r.collect(layer, q, seq.Pos)
+	}
+	if !prefill && s.place != nil && s.place.pool != nil {
+		return s.place.read(layer, q, seq)
 	}
 	if !prefill {
 		r.choose(s, layer, q, seq)
@@ -166,6 +169,7 @@ func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last boo
 		r.askMass(st, s, layer, rows, n, prefill)
 		seq.Mass = &st.massOut
 	}
+	return nil
 }
 
 // collect keeps what the policy has asked for of a pass's queries.
@@ -274,6 +278,9 @@ func (r *policyRun) after(s *Session, layer, rows int, prefill, last bool) error
 			}
 		}
 		r.sketchPrompt(s, layer, rows)
+		if err := s.place.prompted(layer); err != nil {
+			return err
+		}
 		r.forget(layer)
 		return nil
 	}

@@ -18,6 +18,7 @@ type Session struct {
 	next   int32 // position of the next token
 	logits []float32
 	policy *policyRun // nil for full
+	place  *placement // of a selecting policy on tiers; nil = pages are read whole
 
 	work              Work
 	swaps             SwapUse
@@ -31,11 +32,21 @@ func (e *Engine) NewSession() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{e: e, seq: e.kv.NewSequence(), policy: run, spec: e.spec}, nil
+	return e.session(run, e.spec), nil
+}
+
+// session is an empty one under a run of a policy.
+func (e *Engine) session(run *policyRun, spec *policy.Spec) *Session {
+	s := &Session{e: e, seq: e.kv.NewSequence(), policy: run, spec: spec}
+	s.place = e.newPlacement(s)
+	return s
 }
 
 // Close frees the session's KV.
-func (s *Session) Close() { s.seq.Free() }
+func (s *Session) Close() {
+	_ = s.place.free() // what is under way for it belongs to nobody any more
+	s.seq.Free()
+}
 
 // Tokens is the number of tokens read so far.
 func (s *Session) Tokens() int { return len(s.tokens) }
@@ -132,7 +143,7 @@ func (s *Session) chunk(ids []int, total int32, last bool, each RowLogits) error
 	first := len(s.tokens)
 	logits, err := e.forward([]*Session{s}, passKind{prefill: true, last: last, want: rows})
 	if err != nil {
-		return errors.Join(err, s.seq.Truncate(s.next))
+		return errors.Join(err, s.place.free(), s.seq.Truncate(s.next))
 	}
 	s.tokens = append(s.tokens, ids...)
 	s.next += int32(len(ids))
@@ -167,13 +178,16 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 	logits, err := e.forward(sessions, passKind{want: len(sessions)})
 	if err != nil {
 		for _, s := range sessions {
-			err = errors.Join(err, s.seq.Truncate(s.next))
+			err = errors.Join(err, s.place.cut(s.next), s.seq.Truncate(s.next))
 		}
 		return err
 	}
 	for i, s := range sessions {
 		s.tokens = append(s.tokens, ids[i])
 		s.next++
+		if err := s.place.stepped(int(s.next)); err != nil {
+			return err
+		}
 		s.logits = append(s.logits[:0], logits[i*e.m.Vocab:(i+1)*e.m.Vocab]...)
 	}
 	return nil
@@ -203,8 +217,10 @@ func (s *Session) restart() error {
 	if err != nil {
 		return err
 	}
+	err = s.place.free()
 	s.policy, s.tokens, s.next, s.logits = run, nil, 0, s.logits[:0]
-	return s.seq.Truncate(0)
+	s.place = s.e.newPlacement(s)
+	return errors.Join(err, s.seq.Truncate(0))
 }
 
 func (e *Engine) newRun(spec *policy.Spec) (*policyRun, error) {

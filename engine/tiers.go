@@ -103,7 +103,7 @@ func (e *Engine) openTiers() error {
 		owned = true
 	}
 	if store != nil {
-		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace}), owned: owned}
+		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{}), owned: owned}
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (e *Engine) shape() offload.Shape {
 	if l.Tokens == 0 {
 		l.Tokens = kvmanager.DefaultPageTokens
 	}
-	return offload.Shape{Layers: e.m.Layers, KVHeads: e.m.KVHeads, Page: l, GroupTokens: l.Tokens, Fingerprint: fingerprint(e.m)}
+	return offload.Shape{Layers: e.m.Layers, KVHeads: e.m.KVHeads, Page: l, GroupTokens: l.Tokens}
 }
 
 // close ends what is under way and closes the store.
@@ -182,8 +182,10 @@ func (e *Engine) planTiers(sessions []*Session, prefill bool, rows int) error {
 		x := kvmanager.Extent{Seq: s.seq, Rows: rows}
 		if prefill {
 			x.Tokens = int(e.pass.Len[i*rows])
+		} else {
+			s.place.step()
 		}
-		e.extents = append(e.extents, x)
+		e.extents = append(e.extents, s.place.extent(x))
 	}
 	return e.kv.Plan(e.extents)
 }
@@ -193,23 +195,29 @@ func (e *Engine) planPrompt(s *Session, rows, tokens int) error {
 	if e.tiers == nil {
 		return nil
 	}
-	e.extents = append(e.extents[:0], kvmanager.Extent{Seq: s.seq, Rows: min(rows, tokens), Tokens: tokens})
+	e.extents = append(e.extents[:0], s.place.extent(kvmanager.Extent{Seq: s.seq, Rows: min(rows, tokens), Tokens: tokens}))
 	return e.kv.Plan(e.extents)
 }
 
 // acquireTiers brings a layer into host memory and begins to fetch the next.
-func (e *Engine) acquireTiers(sessions []*Session, layer int) error {
+func (e *Engine) acquireTiers(sessions []*Session, layer int, prefill bool) error {
 	if e.tiers == nil {
 		return nil
 	}
 	rows := len(e.pass.Pos) / len(sessions)
 	for i, s := range sessions {
+		if !prefill && s.place.selects(layer) {
+			continue
+		}
 		if err := s.seq.Acquire(layer, e.lowest(layer, e.pass.Pos[i*rows])); err != nil {
 			return fmt.Errorf("engine: KV of %s: %w", e.tiers.store.Name(), err)
 		}
 	}
 	next := (layer + 1) % e.m.Layers
 	for i, s := range sessions {
+		if !prefill && s.place.selects(next) {
+			continue
+		}
 		s.seq.Prefetch(next, e.lowest(next, e.pass.Pos[i*rows]))
 	}
 	return nil
@@ -234,4 +242,14 @@ func (e *Engine) releaseTiers(sessions []*Session, layer int) error {
 		}
 	}
 	return nil
+}
+
+// openStore opens a tier below host memory for this model's KV.
+func (e *Engine) openStore(t Tier) (offload.Store, error) {
+	switch t.Kind {
+	case TierSSD:
+		return offload.OpenSSD(e.shape(), offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes})
+	default:
+		return nil, fmt.Errorf("engine: tier %s: %w", t.Kind, model.ErrUnsupported)
+	}
 }

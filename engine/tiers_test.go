@@ -7,6 +7,7 @@ import (
 
 	"terrace/kvmanager"
 	"terrace/offload"
+	"terrace/policy"
 )
 
 // below is a lower tier in memory for an engine of these options.
@@ -30,25 +31,25 @@ func below(t testing.TB, o Options) *offload.Memory {
 // TestTiersChangeNothing: every policy with most of its KV below host memory computes the same logits, bit for bit, alone
 // and in a batch, and stays within the budget.
 func TestTiersChangeNothing(t *testing.T) {
-	prompt, next := someIDs(150, 1), someIDs(20, 2)
-	for _, name := range allSpecs(t) {
+	prompt, next := someIDs(400, 1), someIDs(17, 2)
+	for _, name := range append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4", "hillinfer:alpha=1") {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}
 			want := forced(t, small(t, o), prompt, next)
 			o.Store = below(t, o)
-			o.KVBudgetBytes = 26 * 4096
+			o.KVBudgetBytes = 66 * 4096
 			e := small(t, o)
 			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
 				t.Errorf("on tiers: logits differ by %g", d)
 			}
 			st := o.Store.Stats()
-			if st.Writes == 0 || st.Reads == 0 {
+			if st.Writes == 0 || st.Reads == 0 && !o.prunes(t) {
 				t.Errorf("nothing was stored below host memory: %+v", st)
 			}
 			if p := e.KV().PeakBytes; p > o.KVBudgetBytes {
 				t.Errorf("%d bytes in host memory, the budget is %d", p, o.KVBudgetBytes)
 			}
-			o.KVBudgetBytes = 50 * 4096
+			o.KVBudgetBytes = 130 * 4096
 			if d := worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("on tiers in a batch: logits differ by %g", d)
 			}
@@ -134,4 +135,11 @@ func TestSessionsOnTiersPart(t *testing.T) {
 	if d := worst(want, run(o)); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
+}
+
+// prunes reports whether a policy makes the prompt so small that what is left of it fits host memory.
+func (o *Options) prunes(t testing.TB) bool {
+	t.Helper()
+	spec, err := policy.Parse(o.Policy)
+	return err == nil && (spec.Needs().WholePrompt || strings.HasPrefix(o.Policy, "lazyllm") || strings.HasPrefix(o.Policy, "sliminfer"))
 }

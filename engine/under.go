@@ -18,7 +18,7 @@ func (e *Engine) NewSessionUnder(spec *policy.Spec) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{e: e, seq: e.kv.NewSequence(), policy: run, spec: spec}, nil
+	return e.session(run, spec), nil
 }
 
 // ForkUnder returns a session at the same place that shares the KV so far and goes on under a policy, so that a prompt is
@@ -45,7 +45,7 @@ func (s *Session) ForkUnder(spec *policy.Spec) (*Session, error) {
 // OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all.
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 	n := spec.Needs()
-	if n.PromptMass == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+	if n.PromptMass == policy.AllRows || n.Queries == policy.AllRows || n.QueryStats || n.WholePrompt {
 		return 0, false
 	}
 	for _, r := range e.m.Ropes {

@@ -94,9 +94,8 @@ const (
 
 // Metric names a task's score.
 type Metric struct {
-	Name  string `json:"name"`
-	Kind  Kind   `json:"kind"`
-	Group string `json:"group,omitempty"` // of tasks whose mean is reported too
+	Name string `json:"name"`
+	Kind Kind   `json:"kind"`
 }
 
 // LessIsBetter reports the direction.

@@ -70,11 +70,9 @@ var ErrStalled = errors.New("the storage tier does not answer")
 // await waits for a transfer and takes its blocks back. Blocks of a failed read have no bytes, those of a failed write are
 // still to be stored.
 func (m *Manager) await(t *transfer) error {
-	ctx, cancel := context.WithTimeout(context.Background(), tierStall)
-	defer cancel()
-	err := t.t.Wait(ctx)
-	if ctx.Err() != nil && !t.t.Done() {
-		return fmt.Errorf("kvmanager: a transfer of %d blocks: %w after %v", len(t.blocks), ErrStalled, tierStall)
+	err := m.awaitRead(t.t, len(t.blocks))
+	if errors.Is(err, ErrStalled) {
+		return err
 	}
 	for _, b := range t.blocks {
 		b.move = nil
@@ -90,6 +88,20 @@ func (m *Manager) await(t *transfer) error {
 			m.writes = slices.Delete(m.writes, i, i+1)
 		}
 		m.sweep(t.blocks)
+	}
+	return err
+}
+
+// awaitRead waits for a transfer of some records within the deadline.
+func (m *Manager) awaitRead(t Transfer, records int) error {
+	if t.Done() {
+		return t.Wait(context.Background())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tierStall)
+	defer cancel()
+	err := t.Wait(ctx)
+	if ctx.Err() != nil && !t.Done() {
+		return fmt.Errorf("kvmanager: a transfer of %d records: %w after %v", records, ErrStalled, tierStall)
 	}
 	return err
 }

@@ -52,6 +52,7 @@ type Manager struct {
 
 	lower   Lower
 	tiered  []*Sequence // open ones, on tiers
+	pools   []*Pool
 	homes   uint64
 	writes  []*transfer // under way, oldest first
 	late    error       // of a transfer that nobody waited for
@@ -98,6 +99,9 @@ func New(o Options) (*Manager, error) {
 
 // Layout is the page layout of the cache.
 func (m *Manager) Layout() kvpage.Layout { return m.o.Layout }
+
+// BlockBytes is what a block (a page's tokens of one layer, all KV heads) takes in host memory.
+func (m *Manager) BlockBytes() int { return int(m.size[settled]) }
 
 // Stats are the byte accounts of a cache.
 type Stats struct {

@@ -10,9 +10,16 @@ type Extent struct {
 	Seq    *Sequence
 	Rows   int
 	Tokens int
-	// Leave says that nothing has to stay in memory after its layer was read: a pool of tokens will take its place.
-	Leave bool
+	// Pooled marks layers that a pool serves: decode steps don't read them whole, and after a prompt nothing of them stays.
+	// nil = none.
+	Pooled []bool
 }
+
+// whole reports whether the pass reads a layer whole.
+func (e Extent) whole(layer int) bool { return e.Tokens > 0 || e.stay(layer) }
+
+// stay reports whether what was read of a layer may stay in memory.
+func (e Extent) stay(layer int) bool { return e.Pooled == nil || !e.Pooled[layer] }
 
 // Plan decides before a pass what stays in host memory and what is streamed. A pass reads the layers in turn, so of every
 // layer the same share stays, its first blocks, and the rest goes through a ring of two layers: one that is computed with
@@ -25,10 +32,10 @@ func (m *Manager) Plan(pass []Extent) error {
 		m.late = nil
 		return err
 	}
-	need := m.needs(pass)
+	need, stay := m.needs(pass)
 	var sum, ring, most int
 	for layer, n := range need {
-		sum += n
+		sum += stay[layer]
 		most = max(most, n)
 		if m.o.Layers > 1 {
 			ring = max(ring, n+need[(layer+1)%m.o.Layers])
@@ -43,19 +50,20 @@ func (m *Manager) Plan(pass []Extent) error {
 		}
 		have = m.framesFree(pass) - apart
 	}
+	for want := max(ring, sum); have < want && m.poolsYield(); have = m.framesFree(pass) - apart {
+	}
 	if have < most {
 		return m.tooSmall(most, apart, have+apart)
 	}
 	share := 1.0
-	if have < sum {
-		share = max(0, float64(have-ring)/float64(max(sum-ring, 1)))
+	if have < sum || have < ring {
+		share = max(0, float64(have-ring)/float64(max(sum-ring, sum/2, 1)))
 	}
 	for _, e := range pass {
 		for layer := range e.Seq.quota {
-			n := e.blocks(layer)
-			e.Seq.quota[layer] = int(share * float64(n))
-			if e.Leave {
-				e.Seq.quota[layer] = 0
+			e.Seq.quota[layer] = 0
+			if e.stay(layer) {
+				e.Seq.quota[layer] = int(share * float64(e.blocks(layer)))
 			}
 		}
 	}
@@ -69,15 +77,21 @@ func (m *Manager) tooSmall(most, apart, have int) error {
 		int64(most+apart)*size, int64(most)*size, int64(apart)*size, m.o.BudgetBytes, int64(max(have, 0))*size, ErrBudget)
 }
 
-// needs is the number of blocks that the pass reads of each layer.
-func (m *Manager) needs(pass []Extent) []int {
-	need := make([]int, m.o.Layers)
+// needs is the number of blocks that the pass reads of each layer, and of them those that may stay.
+func (m *Manager) needs(pass []Extent) (need, stay []int) {
+	need, stay = make([]int, m.o.Layers), make([]int, m.o.Layers)
 	for _, e := range pass {
 		for layer := range need {
-			need[layer] += e.blocks(layer)
+			n := e.blocks(layer)
+			if e.whole(layer) {
+				need[layer] += n
+			}
+			if e.stay(layer) {
+				stay[layer] += n
+			}
 		}
 	}
-	return need
+	return need, stay
 }
 
 // blocks is how many blocks of a layer the pass reads.

@@ -1,7 +1,9 @@
 package kvmanager
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 )
 
 // frameAlign is what the memory of a block is aligned to, so that storage reads and writes it without a copy.
@@ -41,7 +43,13 @@ func (m *Manager) makeRoom(bytes int64) error {
 		if werr != nil {
 			return fmt.Errorf("kvmanager: making room in host memory: %w", werr)
 		}
-		if !some {
+		if some {
+			continue
+		}
+		if some, werr = m.reclaimEarly(); werr != nil {
+			return fmt.Errorf("kvmanager: making room in host memory: %w", werr)
+		}
+		if !some && !m.poolsYield() {
 			return err
 		}
 	}
@@ -90,6 +98,37 @@ func (m *Manager) reclaimDirty() (some bool, err error) {
 	}
 	found.stays = false
 	return true, m.store(owner.home, []*block{found})
+}
+
+// reclaimEarly gives up what was fetched for a layer whose turn has not come.
+func (m *Manager) reclaimEarly() (some bool, err error) {
+	for _, s := range m.tiered {
+		for layer := range s.tiers {
+			lb := &s.tiers[layer]
+			if !lb.early || len(lb.held) == 0 {
+				continue
+			}
+			for _, b := range lb.held {
+				if b.move != nil {
+					if err := m.await(b.move); err != nil {
+						return false, err
+					}
+				}
+			}
+			lb.early = false
+			cursor := m.cursor
+			err := s.Release(layer)
+			m.cursor = cursor
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// poolsYield lets the largest pool give memory back.
+func (m *Manager) poolsYield() bool {
+	pools := slices.SortedFunc(slices.Values(m.pools), func(a, b *Pool) int { return cmp.Compare(b.stats.Bytes, a.stats.Bytes) })
+	return slices.ContainsFunc(pools, (*Pool).yield)
 }
 
 func (m *Manager) anyBlock(f func(b *block) bool) bool {

@@ -13,6 +13,7 @@ type layerBlocks struct {
 	held   []*block // pinned for the pass, or for the next
 	from   int      // first block that the pass holds
 	mixed  bool     // blocks came and went in the middle: their numbers are not their places
+	early  bool     // held for the next pass or layer only: given up where room is short
 }
 
 // settledMore is how many tokens a head's settled pages get when n more come.
@@ -188,6 +189,7 @@ func (s *Sequence) Prefetch(layer int, low int32) {
 	}
 	lb := &s.tiers[layer]
 	lb.from = s.firstBlock(layer, low)
+	lb.early = len(lb.held) == 0 || lb.early
 	_ = s.hold(layer, false)
 }
 
@@ -254,7 +256,7 @@ func (s *Sequence) gather(layer int, low int32) error {
 		return fmt.Errorf("kvmanager: acquire: %w", ErrClosed)
 	}
 	lb := &s.tiers[layer]
-	lb.from = s.firstBlock(layer, low)
+	lb.from, lb.early = s.firstBlock(layer, low), false
 	if err := s.hold(layer, true); err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type hillinfer struct {
 	fixed    float64
 	skew     bool
 	blockLen int
+	whole    bool // tokens are hot or cold in all layers together
 
 	scores   []float32
 	merged   []float32
@@ -59,6 +60,7 @@ func init() {
 			{Name: "query", Default: "guess", Doc: "score layer i+1 with its guessed query (guess), its own (exact) or that of the step before (prev_step)"},
 			{Name: "recent_in_selection", Default: "false", Doc: "force the newest alpha/2 of the tokens into the selection, as H2O does"},
 			{Name: "dense_layers", Default: "0", Doc: "first layers that read everything"},
+			{Name: "pools", Default: "layer", Doc: "what is hot: layer (each layer the tokens it read last) or token (whole tokens over all layers, by hit rate)"},
 			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: eq4, store_forward, ratio, or fixed (with beta)"},
 			{Name: "beta", Default: "1", Doc: "hot over cold bytes where beta_mode=fixed"},
 			{Name: "skew", Default: "true", Doc: "correct the balance by the share of the selection that was found hot"},
@@ -80,12 +82,16 @@ func newHillinfer(a *args) Policy {
 		p.cec.scale = ScaleChannel
 	}
 	p.pools.alpha = p.alpha
+	p.whole = a.choice("pools", "layer", "token") == 1
 	return p
 }
 
 // Needs asks for a low-bit copy of the keys and the query of [hillinfer].query.
 func (p *hillinfer) Needs() Needs {
-	return Needs{Query: p.query, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, Scattered: true}
+	if p.alpha >= 1 {
+		return Needs{} // everything is read: nothing is scored
+	}
+	return Needs{Query: p.query, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, Scattered: true, Together: p.heads != headKV}
 }
 
 // Bind remembers nothing but checks that one ranking can serve the layer.
@@ -241,11 +247,20 @@ func (p *hillinfer) EndStep(n, hotCapacity int, m *Moves) {
 		p.hotPart += (found - p.hotPart) / 32
 	}
 	p.rankings = 0
+	m.Promote, m.Demote = m.Promote[:0], m.Demote[:0]
+	if !p.whole {
+		return
+	}
 	p.pools.move(n, min(int(math.Round(float64(n)*p.hotShare())), hotCapacity), m)
 }
 
-// Hot reports whether a token is in the hot pool.
-func (p *hillinfer) Hot(position int) bool { return p.pools.hot[position] }
+// WholeTokens is the paper's placement: a token moves over all layers.
+func (p *hillinfer) WholeTokens() bool { return p.whole }
+
+// Hot reports whether a token is in the hot pool; one not seen yet is.
+func (p *hillinfer) Hot(position int) bool {
+	return position >= len(p.pools.hot) || p.pools.hot[position]
+}
 
 // HotPart is the share of the selection that was found hot, a moving average over 32 steps; negative before the first.
 func (p *hillinfer) HotPart() float64 { return p.hotPart }

@@ -112,25 +112,27 @@ func (p *infinigen) Select(l *Layer, read *Picks) {
 		return
 	}
 	p.dist = heads(p.dist, l)
-	wanted := 0
+	wanted := l.Heads // the newest token is always read, whether it is in the cache already or not
 	for g := range read.Heads {
+		if n := len(p.dist[g]); n > 0 && int(l.Pos[g][n-1]) == l.N-1 {
+			p.dist[g] = p.dist[g][:n-1]
+		}
 		wanted += p.distances(l, g, p.dist[g])
 	}
-	count := min(max(wanted/l.Heads, 1), target)
+	count := min(wanted/l.Heads, target)
 	for g := range read.Heads {
 		n := len(p.dist[g])
-		if n > 0 && int(l.Pos[g][n-1]) == l.N-1 { // the newest token is in the cache already and is always read
-			read.Heads[g] = append(p.pick.best(read.Heads[g], p.dist[g][:n-1], count-1, 0), int32(n-1))
-			continue
+		read.Heads[g] = p.pick.best(read.Heads[g], p.dist[g], count-1, 0)
+		if n < l.Tokens(g) {
+			read.Heads[g] = append(read.Heads[g], int32(n))
 		}
-		read.Heads[g] = p.pick.best(read.Heads[g], p.dist[g], count, 0)
 	}
 }
 
-// distances fills dst with -(distance to the best score), the smallest over the heads of a group, and counts, over those
+// distances fills dst, of the tokens before the newest, with -(distance to the best score), the smallest over the heads of a group, and counts, over those
 // heads, the tokens within alpha.
 func (p *infinigen) distances(l *Layer, g int, dst []float32) (wanted int) {
-	rank, d, group, n := p.rank(l.KeyDim), l.KeyDim, l.Group(), len(dst)
+	rank, d, group, n := p.rank(l.KeyDim), l.KeyDim, l.Group(), l.Tokens(g)
 	p.q, p.scores = sized(p.q, group*rank), sized(p.scores, group*n)
 	queries := l.queries(g)
 	for h := range group {
@@ -144,7 +146,10 @@ func (p *infinigen) distances(l *Layer, g int, dst []float32) (wanted int) {
 		dst[i] = -infinity
 	}
 	for h := range group {
-		row := p.scores[h*n : (h+1)*n]
+		row := p.scores[h*n:][:len(dst)]
+		if len(row) == 0 {
+			continue
+		}
 		top := row[0]
 		for _, s := range row {
 			top = max(top, s)

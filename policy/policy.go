@@ -67,6 +67,8 @@ type Needs struct {
 	// Scattered: a [Selector]'s picks are single tokens here and there rather than runs, so keys had better lie token by
 	// token.
 	Scattered bool
+	// Together: a [Selector] picks the same tokens for every KV head of a layer.
+	Together bool
 	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
 	WholePrompt bool
 }
@@ -333,6 +335,11 @@ type Placer interface {
 	// EndStep is called after each decode step, with n tokens now, the newest one hot. It looks at what Select chose in
 	// this step, and fills in what changes place in the background. hotCapacity is the number of tokens hot may hold.
 	EndStep(n, hotCapacity int, m *Moves)
+	// WholeTokens says that a token is hot or cold in all layers together, as Hot and Moves have it. Otherwise each layer
+	// keeps what it read last, as many tokens as PlacePrompt said, and Moves stay empty.
+	WholeTokens() bool
+	// Hot reports whether a token is hot, by position.
+	Hot(position int) bool
 }
 
 // Moves are tokens, by position ascending, that change place after a step.

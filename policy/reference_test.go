@@ -115,7 +115,7 @@ func refSparQ(s *scene, g, budget, rank, local int) (picks []int32, shares []flo
 func refInfiniGen(s *scene, d *Decomposition, budget, rank, sample int, alpha float64) [][]int32 {
 	group := s.heads / s.kvHeads
 	scores := make([][]float64, s.heads)
-	wanted := 0
+	wanted := s.heads // the newest token
 	for h := range s.heads {
 		g := h / group
 		basis := d.Head(s.index, g)
@@ -136,11 +136,13 @@ func refInfiniGen(s *scene, d *Decomposition, budget, rank, sample int, alpha fl
 				x += dot64(row(int(c)), s.query(h, len(s.q)-1)) * dot64(row(int(c)), s.key(g, int(p)))
 			}
 			scores[h] = append(scores[h], x/math.Sqrt(float64(s.dim)))
-			best = max(best, scores[h][len(scores[h])-1])
+			if int(p) < len(s.q)-1 {
+				best = max(best, scores[h][len(scores[h])-1])
+			}
 		}
 		for i := range scores[h] {
 			scores[h][i] -= best
-			if scores[h][i] > -alpha {
+			if scores[h][i] > -alpha && int(s.pos[g][i]) < len(s.q)-1 {
 				wanted++
 			}
 		}

@@ -181,6 +181,7 @@ func (n Needs) union(o Needs) Needs {
 	n.ValueMean = n.ValueMean || o.ValueMean
 	n.Decomposition = n.Decomposition || o.Decomposition
 	n.Scattered = n.Scattered || o.Scattered
+	n.Together = n.Together || o.Together
 	n.WholePrompt = n.WholePrompt || o.WholePrompt
 	return n
 }

@@ -31,7 +31,6 @@ type app struct {
 	quiet      bool   // --quiet: no notices and no progress bars
 
 	profiles profiling
-	timeline timeline
 }
 
 // builders collects one constructor a command; each file's init adds its own.
@@ -59,7 +58,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	root := newRoot(a)
 	root.SetArgs(expandAliases(args))
 	err := root.ExecuteContext(ctx)
-	if stopErr := errors.Join(a.profiles.stop(), a.timeline.stop()); err == nil {
+	if stopErr := a.profiles.stop(); err == nil {
 		err = stopErr
 	}
 	if sig := interrupted(); sig != 0 && (err == nil || errors.Is(err, context.Canceled)) {

@@ -15,14 +15,12 @@ type Clock interface {
 	Modelled() bool
 }
 
-type realClock struct{}
+type realClock struct{ start time.Time }
 
-var processStart = time.Now()
+// Real is the machine's monotonic clock, started now.
+func Real() Clock { return realClock{time.Now()} }
 
-// Real is the machine's monotonic clock, which starts with the process: all real clocks show the same time.
-func Real() Clock { return realClock{} }
-
-func (c realClock) Now() time.Duration { return time.Since(processStart) }
+func (c realClock) Now() time.Duration { return time.Since(c.start) }
 
 func (c realClock) Modelled() bool { return false }
 

@@ -16,7 +16,6 @@ func init() {
 		if path >= isaAVX512 {
 			turnKeys = [2]func(*byte, [][]byte, int){avx512.TurnKeys2, avx512.TurnKeys4}
 			put.keys = [3]func(*byte, *float32, int, int){avx512.PutKeysF32, avx512.PutKeysF16, avx512.PutKeysBF16}
-			put.key = [3]func(*byte, *float32, int){avx512.PutKeyF32, avx512.PutKeyF16, avx512.PutKeyBF16}
 			put.value = [3]func(*byte, *float32, int){avx512.PutValueF32, avx512.PutValueF16, avx512.PutValueBF16}
 		}
 	})

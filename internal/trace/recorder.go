@@ -35,7 +35,6 @@ const bufferedEvents = 2048
 
 type event struct {
 	row        Row
-	layer      int32 // -1: none
 	name       string
 	start, end time.Duration
 	bytes      int64
@@ -73,18 +72,14 @@ type Span struct {
 	name  string
 	start time.Duration
 	row   Row
-	layer int32
 }
 
 // Span begins work on a row.
-func (r *Recorder) Span(row Row, name string) Span { return r.Layer(row, name, -1) }
-
-// Layer begins work on a row for a layer, whose number follows the name.
-func (r *Recorder) Layer(row Row, name string, layer int) Span {
+func (r *Recorder) Span(row Row, name string) Span {
 	if r == nil {
 		return Span{}
 	}
-	return Span{r, name, r.now(), row, int32(layer)}
+	return Span{r, name, r.now(), row}
 }
 
 // End ends the span now.
@@ -93,27 +88,24 @@ func (s Span) End() { s.EndBytes(0) }
 // EndBytes ends the span now and says how many bytes it moved or read.
 func (s Span) EndBytes(n int64) {
 	if s.r != nil {
-		s.r.add(event{s.row, s.layer, s.name, s.start, s.r.now(), n})
+		s.r.Add(s.row, s.name, s.start, s.r.now(), n)
 	}
 }
 
 // Add records a span whose times are known.
 func (r *Recorder) Add(row Row, name string, start, end time.Duration, bytes int64) {
-	if r != nil {
-		r.add(event{row, -1, name, start, end, bytes})
+	if r == nil {
+		return
 	}
-}
-
-func (r *Recorder) add(e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return
 	}
-	r.busy[e.row] += e.end - e.start
-	r.bytes[e.row] += e.bytes
-	r.spans[e.row]++
-	r.buf = append(r.buf, e)
+	r.busy[row] += end - start
+	r.bytes[row] += bytes
+	r.spans[row]++
+	r.buf = append(r.buf, event{row, name, start, end, bytes})
 	if len(r.buf) == cap(r.buf) {
 		r.write()
 	}
@@ -173,7 +165,7 @@ func (r *Recorder) write() {
 		b := append(r.line[:0], ",\n"+`{"ph":"X","pid":1,"tid":`...)
 		b = strconv.AppendInt(b, int64(e.row)+1, 10)
 		b = append(b, `,"name":`...)
-		b = quote(b, e.name, e.layer)
+		b = quote(b, e.name)
 		b = append(b, `,"ts":`...)
 		b = micros(b, e.start)
 		b = append(b, `,"dur":`...)
@@ -191,23 +183,16 @@ func (r *Recorder) write() {
 	r.buf = r.buf[:0]
 }
 
-// quote appends a name and its layer as a JSON string; names that need escapes are rare.
-func quote(b []byte, s string, layer int32) []byte {
+// quote appends a JSON string; names that need escapes are rare.
+func quote(b []byte, s string) []byte {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
-			q, err := json.Marshal(s)
-			if err != nil {
-				q = []byte(`""`)
+			if q, err := json.Marshal(s); err == nil {
+				return append(b, q...)
 			}
-			s = string(q[1 : len(q)-1])
-			break
 		}
 	}
-	b = append(append(b, '"'), s...)
-	if layer >= 0 {
-		b = strconv.AppendInt(append(b, ' '), int64(layer), 10)
-	}
-	return append(b, '"')
+	return append(append(append(b, '"'), s...), '"')
 }
 
 func micros(b []byte, d time.Duration) []byte {

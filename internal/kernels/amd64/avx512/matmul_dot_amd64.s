@@ -146,7 +146,7 @@ record0:
 	RET
 
 // func DotQ4_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ4_0x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -160,11 +160,6 @@ TEXT ·DotQ4_0x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes0f<>+0(SB), Z15
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -245,7 +240,7 @@ record0:
 	RET
 
 // func DotQ4_0x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ4_0x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -263,11 +258,6 @@ TEXT ·DotQ4_0x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes0f<>+0(SB), Z19
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12
@@ -806,7 +796,7 @@ record0:
 	RET
 
 // func DotQ4_1x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ4_1x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -820,11 +810,6 @@ TEXT ·DotQ4_1x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes0f<>+0(SB), Z16
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -910,7 +895,7 @@ record0:
 	RET
 
 // func DotQ4_1x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ4_1x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -928,11 +913,6 @@ TEXT ·DotQ4_1x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes0f<>+0(SB), Z20
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -1546,7 +1526,7 @@ record0:
 	RET
 
 // func DotQ5_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ5_0x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -1561,12 +1541,6 @@ TEXT ·DotQ5_0x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes10<>+0(SB), Z16
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
-	PREFETCHT0    4416(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -1663,7 +1637,7 @@ record0:
 	RET
 
 // func DotQ5_0x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ5_0x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -1682,12 +1656,6 @@ TEXT ·DotQ5_0x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes10<>+0(SB), Z20
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
-	PREFETCHT0    4416(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12
@@ -2295,7 +2263,7 @@ record0:
 	RET
 
 // func DotQ5_1x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ5_1x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -2310,12 +2278,6 @@ TEXT ·DotQ5_1x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes10<>+0(SB), Z17
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
-	PREFETCHT0       4416(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -2417,7 +2379,7 @@ record0:
 	RET
 
 // func DotQ5_1x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ5_1x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -2436,12 +2398,6 @@ TEXT ·DotQ5_1x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes10<>+0(SB), Z21
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
-	PREFETCHT0       4416(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -3044,7 +3000,7 @@ record0:
 	RET
 
 // func DotQ8_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·DotQ8_0x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -3058,15 +3014,6 @@ TEXT ·DotQ8_0x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes80<>+0(SB), Z15
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
-	PREFETCHT0    4416(DX)
-	PREFETCHT0    4480(DX)
-	PREFETCHT0    4544(DX)
-	PREFETCHT0    4608(DX)
 	VPXORD        (DX), Z15, Z4
 	VPXORD        64(DX), Z15, Z5
 	VPXORD        128(DX), Z15, Z6
@@ -3139,7 +3086,7 @@ record0:
 	RET
 
 // func DotQ8_0x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·DotQ8_0x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -3157,15 +3104,6 @@ TEXT ·DotQ8_0x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes80<>+0(SB), Z19
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
-	PREFETCHT0    4416(DX)
-	PREFETCHT0    4480(DX)
-	PREFETCHT0    4544(DX)
-	PREFETCHT0    4608(DX)
 	VPXORD        (DX), Z19, Z8
 	VPXORD        64(DX), Z19, Z9
 	VPXORD        128(DX), Z19, Z10
@@ -3770,7 +3708,7 @@ record0:
 	RET
 
 // func DotQ2_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ2_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -3789,9 +3727,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
 	VMOVDQU32        (DX), Z7
 	VPANDD           Z18, Z7, Z4
 	VPSRLW           $0x02, Z7, Z5
@@ -3921,7 +3856,7 @@ record0:
 	RET
 
 // func DotQ2_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ2_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -3944,9 +3879,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
 	VMOVDQU32        (DX), Z11
 	VPANDD           Z22, Z11, Z8
 	VPSRLW           $0x02, Z11, Z9
@@ -4782,7 +4714,7 @@ record0:
 	RET
 
 // func DotQ3_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ3_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -4802,10 +4734,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
 	VMOVDQU32        (DX), Z7
 	VPANDD           Z16, Z7, Z4
 	VPSRLW           $0x02, Z7, Z5
@@ -4923,7 +4851,7 @@ record0:
 	RET
 
 // func DotQ3_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ3_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -4947,10 +4875,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
 	VMOVDQU32        (DX), Z11
 	VPANDD           Z20, Z11, Z8
 	VPSRLW           $0x02, Z11, Z9
@@ -5663,7 +5587,7 @@ record0:
 	RET
 
 // func DotQ4_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ4_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -5682,11 +5606,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -5781,7 +5700,7 @@ record0:
 	RET
 
 // func DotQ4_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ4_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -5804,11 +5723,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -6460,7 +6374,7 @@ record0:
 	RET
 
 // func DotQ5_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ5_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -6480,12 +6394,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
-	PREFETCHT0       4416(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -6596,7 +6504,7 @@ record0:
 	RET
 
 // func DotQ5_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ5_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -6620,12 +6528,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
-	PREFETCHT0       4416(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -7334,7 +7236,7 @@ record0:
 	RET
 
 // func DotQ6_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ6_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -7354,13 +7256,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
-	PREFETCHT0       4416(DX)
-	PREFETCHT0       4480(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -7478,7 +7373,7 @@ record0:
 	RET
 
 // func DotQ6_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotQ6_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -7502,13 +7397,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0       4096(DX)
-	PREFETCHT0       4160(DX)
-	PREFETCHT0       4224(DX)
-	PREFETCHT0       4288(DX)
-	PREFETCHT0       4352(DX)
-	PREFETCHT0       4416(DX)
-	PREFETCHT0       4480(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -8206,7 +8094,7 @@ record0:
 	RET
 
 // func DotIQ4_NLx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotIQ4_NLx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -8221,11 +8109,6 @@ TEXT ·DotIQ4_NLx4(SB), NOSPLIT, $0-40
 	VMOVDQU32 tableIQ4_NL<>+0(SB), Z16
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -8314,7 +8197,7 @@ record0:
 	RET
 
 // func DotIQ4_NLx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotIQ4_NLx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -8333,11 +8216,6 @@ TEXT ·DotIQ4_NLx8(SB), NOSPLIT, $0-40
 	VMOVDQU32 tableIQ4_NL<>+0(SB), Z20
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12
@@ -8944,7 +8822,7 @@ record0:
 	RET
 
 // func DotIQ4_XSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotIQ4_XSx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -8964,11 +8842,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -9062,7 +8935,7 @@ record0:
 	RET
 
 // func DotIQ4_XSx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotIQ4_XSx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -9086,11 +8959,6 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12
@@ -9694,7 +9562,7 @@ record0:
 	RET
 
 // func DotMXFP4x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotMXFP4x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -9709,11 +9577,6 @@ TEXT ·DotMXFP4x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 tableMXFP4<>+0(SB), Z16
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -9803,7 +9666,7 @@ record0:
 	RET
 
 // func DotMXFP4x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·DotMXFP4x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -9822,11 +9685,6 @@ TEXT ·DotMXFP4x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 tableMXFP4<>+0(SB), Z20
 
 record0:
-	PREFETCHT0    4096(DX)
-	PREFETCHT0    4160(DX)
-	PREFETCHT0    4224(DX)
-	PREFETCHT0    4288(DX)
-	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12

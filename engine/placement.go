@@ -1,0 +1,302 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"terrace/attention"
+	"terrace/internal/kvpage"
+	"terrace/kvmanager"
+	"terrace/policy"
+)
+
+// placement is where the tokens of a session under a selecting policy lie: a pool in host memory and the rest below. A
+// decode step reads the selected tokens alone; what of them is not in the pool is fetched, a layer ahead where the policy
+// scores with a query that is known before the layer's own.
+type placement struct {
+	run    *policyRun
+	s      *Session
+	pool   *kvmanager.Pool // nil until the prompt's end
+	pooled []bool          // [Layers] that the policy selects in
+	whole  []bool          // [Layers] of them, those that the last step read whole
+	ahead  []bool          // [Layers] chosen already for this step
+	moves  policy.Moves
+
+	sketchBytes int64 // charged
+	scratch     [][kvpage.Tile][]byte
+	layer       int // that tiles are built for
+	build       func(worker, i int)
+	err         error // of a choice; the pass reports it
+}
+
+// newPlacement prepares a session under a policy whose selections can be read from a pool; nil for others.
+func (e *Engine) newPlacement(s *Session) *placement {
+	r := s.policy
+	if e.tiers == nil || r == nil || r.set.Selector == nil || r.set.Dropper != nil || r.set.Pruner != nil || r.needs.ValueMean || e.kv.Layout().K.Quantised() || e.kv.Layout().V.Quantised() {
+		return nil
+	}
+	switch r.needs.Sketch.Kind {
+	case policy.SketchNone, policy.SketchExact, policy.SketchDims: // they read every key
+		return nil
+	}
+	p := &placement{run: r, s: s, pooled: make([]bool, e.m.Layers), whole: make([]bool, e.m.Layers), ahead: make([]bool, e.m.Layers),
+		scratch: make([][kvpage.Tile][]byte, e.o.Threads)}
+	for layer := range p.pooled {
+		p.pooled[layer] = r.global(layer)
+	}
+	p.build = func(worker, i int) { p.pool.Build(p.layer, i, &p.scratch[worker]) }
+	return p
+}
+
+// extent is what a pass does to the session's KV.
+func (p *placement) extent(x kvmanager.Extent) kvmanager.Extent {
+	if p == nil {
+		return x
+	}
+	x.Pooled = p.pooled
+	if p.pool != nil && x.Tokens == 0 { // a decode step
+		x.Pooled = make([]bool, len(p.pooled))
+		for layer := range x.Pooled {
+			x.Pooled[layer] = p.pooled[layer] && !p.whole[layer]
+		}
+	}
+	return x
+}
+
+// serves reports whether a decode pass leaves a layer to the pool.
+func (p *placement) serves(layer int) bool {
+	return p != nil && p.pool != nil && p.pool.Serves(layer) && !p.whole[layer]
+}
+
+// selects reports whether a decode pass asks the policy what it reads of a layer.
+func (p *placement) selects(layer int) bool { return p != nil && p.pool != nil && p.pooled[layer] }
+
+// free gives the pool and the charges back.
+func (p *placement) free() error {
+	if p == nil {
+		return nil
+	}
+	p.s.e.kv.Refund(p.sketchBytes)
+	p.sketchBytes = 0
+	err := p.pool.Free()
+	p.pool = nil
+	return err
+}
+
+// charge counts the sketches against the budget.
+func (p *placement) charge() error {
+	var n int64
+	for i := range p.run.state {
+		if sc := p.run.state[i].scorer; sc != nil {
+			n += sc.bytes()
+		}
+	}
+	if n <= p.sketchBytes {
+		return nil
+	}
+	if err := p.s.e.kv.Charge(n - p.sketchBytes); err != nil {
+		return fmt.Errorf("engine: what policy %s scans of the keys: %w", p.run.set, err)
+	}
+	p.sketchBytes = n
+	return nil
+}
+
+// prompted takes a layer's newest tokens into the pool at the end of a prompt, after its sketch was made.
+func (p *placement) prompted(layer int) error {
+	if p == nil || !p.pooled[layer] {
+		return nil
+	}
+	if err := p.charge(); err != nil {
+		return err
+	}
+	e, n := p.s.e, p.s.seq.Tokens(layer, 0)
+	if p.pool == nil {
+		if err := p.openPool(layer, n); err != nil {
+			return err
+		}
+	}
+	e.kv.Release() // what left memory makes room for the pool
+	return p.pool.Absorb(layer, int32(n-min(n, p.fill(e, layer, n))))
+}
+
+// openPool sizes the pool: what the budget leaves beside sketches, staging and the newest tokens' blocks.
+func (p *placement) openPool(layer, n int) error {
+	e, o := p.s.e, kvmanager.PoolOptions{Pages: !p.run.needs.Scattered, ByHead: !p.run.needs.Together}
+	for l, ok := range p.pooled {
+		if ok {
+			o.Layers = append(o.Layers, l)
+		}
+	}
+	o.StagingBytes = 8 << 20
+	if b := e.o.KVBudgetBytes; b > 0 {
+		o.StagingBytes = min(o.StagingBytes, b/16)
+	}
+	var err error
+	if p.pool, err = p.s.seq.NewPool(o); err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	if p.run.set.Placer != nil {
+		hot := p.run.set.Placer.PlacePrompt(n, min(n, p.capacity(n)*p.pool.Unit()))
+		p.pool.SetLimit((hot + p.pool.Unit() - 1) / p.pool.Unit())
+		if p.run.set.Placer.WholeTokens() {
+			p.pool.SetHot(func(position int32) bool { return p.run.set.Placer.Hot(int(position)) })
+		}
+		return nil
+	}
+	p.pool.SetLimit(p.capacity(n))
+	return nil
+}
+
+// capacity is how many slots a lane can have once the prompt is read.
+func (p *placement) capacity(n int) int {
+	e, layers := p.s.e, 0
+	for _, ok := range p.pooled {
+		if ok {
+			layers++
+		}
+	}
+	if e.o.KVBudgetBytes == 0 {
+		return n
+	}
+	done := 0
+	for i := range p.run.state {
+		if p.run.state[i].scorer != nil {
+			done++
+		}
+	}
+	block := int64(e.kv.BlockBytes())
+	left := e.o.KVBudgetBytes - p.sketchBytes*int64(layers)/int64(max(done, 1)) // sketches of all layers
+	left -= p.pool.Stats().Bytes + int64(e.m.Layers+8)*block                    // staging, the newest tokens
+	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())                       // tables
+	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers)                // a step's selection
+	return int(max(left, 0)) / p.pool.Lanes() / (p.pool.SlotBytes() + 8)
+}
+
+// fill is how many tokens of a layer can be kept while the prompt's other layers are still read whole.
+func (p *placement) fill(e *Engine, layer, n int) int {
+	if e.o.KVBudgetBytes == 0 {
+		return n
+	}
+	blocks := (n + e.kv.Layout().Tokens - 1) / e.kv.Layout().Tokens
+	ring := int64(2*blocks+e.o.ChunkTokens/8) * int64(e.kv.BlockBytes())
+	less := int(ring) / p.pool.Lanes() / p.pool.SlotBytes()
+	return max(p.capacity(n)-less, 0) * p.pool.Unit()
+}
+
+// chooseAhead selects the tokens of the next layer before this one's attention, with the query that is known by now, and
+// begins to fetch them.
+func (e *Engine) chooseAhead(sessions []*Session, layer int) error {
+	if layer >= e.m.Layers {
+		return nil
+	}
+	for _, s := range sessions {
+		p := s.place
+		if p == nil || p.pool == nil || !p.pooled[layer] || p.run.needs.Query == policy.QueryExact {
+			continue
+		}
+		st := &p.run.state[layer]
+		if q := st.guessed(p.run.needs.Query, nil); q != nil {
+			if err := p.choose(layer, q); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// choose asks the policy for a layer and begins to fetch.
+func (p *placement) choose(layer int, q []float32) error {
+	r, s := p.run, p.s
+	st := &r.state[layer]
+	l := r.observe(s, layer, 1)
+	l.Queries, l.Rows, l.Scores = q, 1, st.scorer
+	r.picks.Reset(r.m.KVHeads)
+	if len(r.byHead) > 0 {
+		r.selectByHead(s, st, r.reader.views, l)
+	} else {
+		r.set.Selector.Select(l, &r.picks)
+	}
+	p.ahead[layer] = true
+	if r.picks.All {
+		p.whole[layer] = true
+		s.seq.Prefetch(layer, 0)
+		return nil
+	}
+	p.whole[layer] = false
+	st.kept = copyPicks(st.kept, r.picks.Heads)
+	return p.pool.Begin(layer, st.kept)
+}
+
+// read makes the views of a layer's selection, the newest token in them; the policy is asked now if it was not before.
+func (p *placement) read(layer int, q []float32, seq *attention.Seq) error {
+	r, s := p.run, p.s
+	st := &r.state[layer]
+	r.refreshSketch(st, seq.Views, r.observe(s, layer, 1))
+	if !p.ahead[layer] {
+		if err := p.choose(layer, st.guessed(r.needs.Query, q)); err != nil {
+			return err
+		}
+	}
+	p.ahead[layer] = false
+	if r.needs.Query == policy.QueryPrevious {
+		st.previous = append(st.previous[:0], q...)
+	}
+	if p.whole[layer] {
+		return s.seq.Acquire(layer, 0)
+	}
+	if err := p.pool.Finish(layer); err != nil {
+		return err
+	}
+	views, sel, tiles, err := p.pool.Views(layer)
+	if err != nil {
+		return err
+	}
+	p.layer = layer
+	r.spread(tiles, p.build)
+	seq.Views, seq.Select = views, sel
+	return nil
+}
+
+// done takes what is newly complete into the pool, after a layer's attention.
+func (p *placement) done(layer int) error {
+	if !p.selects(layer) {
+		return nil
+	}
+	return p.pool.Absorb(layer, 0)
+}
+
+// step begins a decode step.
+func (p *placement) step() {
+	if p != nil && p.pool != nil {
+		p.pool.Step()
+		clear(p.ahead)
+	}
+}
+
+// stepped ends a decode step that brought the session to n tokens: the policy says what is hot from now on.
+func (p *placement) stepped(n int) error {
+	if p == nil || p.pool == nil {
+		return nil
+	}
+	if pl := p.run.set.Placer; pl != nil {
+		hotCapacity := min(n, p.capacity(n)*p.pool.Unit())
+		pl.EndStep(n, hotCapacity, &p.moves)
+		if pl.WholeTokens() {
+			for _, pos := range p.moves.Demote {
+				p.pool.Forget(pos) // what was promoted is kept when it is read next
+			}
+		}
+	}
+	return p.charge()
+}
+
+// cut forgets what a pass that failed has left.
+func (p *placement) cut(n int32) error {
+	if p == nil || p.pool == nil {
+		return nil
+	}
+	var err error
+	clear(p.ahead)
+	p.pool.Cut(n)
+	return errors.Join(err, p.pool.Abandon())
+}

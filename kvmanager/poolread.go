@@ -1,0 +1,494 @@
+package kvmanager
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"terrace/attention"
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+	"terrace/offload"
+)
+
+// staging is buffers for records on their way to a pool.
+type staging struct {
+	arena []byte
+	size  int
+	free  []int32
+	all   int
+}
+
+func (g *staging) init(arena []byte, size int) {
+	g.arena, g.size, g.all = arena, size, len(arena)/size
+	for i := range int32(g.all) {
+		g.free = append(g.free, i)
+	}
+}
+
+func (g *staging) buffer(i int32) []byte {
+	return g.arena[int(i)*g.size : int(i+1)*g.size : int(i+1)*g.size]
+}
+
+func (g *staging) close() {
+	offload.FreeAligned(g.arena)
+	g.arena, g.free = nil, nil
+}
+
+// poolWork is what one layer's selection has set going.
+type poolWork struct {
+	active  bool
+	picks   [][]int32 // [lanes] indices of tokens
+	missing []missed  // groups to be read, in order of lane and group
+	asked   int       // of them that are being read or were
+	reads   []poolRead
+	pinned  []*block
+}
+
+type missed struct {
+	lane  int
+	group int32
+}
+
+type poolRead struct {
+	t        Transfer
+	from, to int // of missing
+	buffers  []int32
+}
+
+func (p *Pool) inUse(laneIndex int) bool {
+	for layer, at := range p.lanesOf {
+		if at >= 0 && laneIndex >= at && laneIndex < at+p.m.o.KVHeads/p.heads {
+			return p.work[layer].active
+		}
+	}
+	return false
+}
+
+// Step begins a decode step: what it uses is not displaced in it.
+func (p *Pool) Step() { p.step++ }
+
+// Begin notes what a layer will read, indices of tokens for each KV head, ascending (of lanes that heads share the first
+// head's), and begins to fetch what is not in host memory.
+func (p *Pool) Begin(layer int, picks [][]int32) error {
+	w := &p.work[layer]
+	w.active, w.asked = true, 0
+	for len(w.picks) < p.m.o.KVHeads/p.heads {
+		w.picks = append(w.picks, nil)
+	}
+	for i := range w.picks {
+		w.picks[i] = append(w.picks[i][:0], picks[i*p.heads]...)
+	}
+	w.missing, w.reads, w.pinned = w.missing[:0], w.reads[:0], w.pinned[:0]
+	blocks, t := p.s.tiers[layer].blocks, int32(p.m.o.Layout.Tokens)
+	lanes := p.layerLanes(layer)
+	for i := range lanes {
+		ln, last := &lanes[i], int32(-1)
+		if err := p.cover(ln, len(blocks)*int(t)/p.unit); err != nil {
+			return err
+		}
+		for _, index := range w.picks[i] {
+			unit := index / int32(p.unit)
+			if p.unit > 1 && unit == last {
+				continue
+			}
+			last = unit
+			p.stats.Picked++
+			if s := ln.at[unit]; s >= 0 {
+				ln.stamp[s] = p.step
+				continue
+			}
+			b := blocks[index/t]
+			if b.data != nil && (b.move == nil || b.move.write) {
+				p.pin(w, b)
+				continue
+			}
+			p.stats.Missed++
+			if n := len(w.missing); n == 0 || w.missing[n-1] != (missed{i, index / t}) {
+				w.missing = append(w.missing, missed{i, index / t})
+			}
+		}
+	}
+	p.stats.Groups += int64(len(w.missing))
+	p.ask(layer, p.stage.all/2)
+	return nil
+}
+
+func (p *Pool) pin(w *poolWork, b *block) {
+	if n := len(w.pinned); n > 0 && w.pinned[n-1] == b {
+		return
+	}
+	b.pins++
+	w.pinned = append(w.pinned, b)
+}
+
+// ask begins to read the next missing groups, leaving some staging to others.
+func (p *Pool) ask(layer, leave int) {
+	w := &p.work[layer]
+	n := min(len(w.missing)-w.asked, len(p.stage.free)-leave)
+	if n <= 0 {
+		return
+	}
+	r := poolRead{from: w.asked, to: w.asked + n}
+	recs := make([]offload.Record, 0, n)
+	for _, x := range w.missing[r.from:r.to] {
+		i := p.stage.free[len(p.stage.free)-1]
+		p.stage.free = p.stage.free[:len(p.stage.free)-1]
+		r.buffers = append(r.buffers, i)
+		rec := p.s.tiers[layer].blocks[x.group].key(p.stage.buffer(i))
+		if p.o.ByHead {
+			rec.Part = offload.Part{First: int32(x.lane), N: 1}
+		}
+		recs = append(recs, rec)
+	}
+	w.asked += n
+	r.t = p.m.lower.Read(false, recs)
+	w.reads = append(w.reads, r)
+}
+
+// key is a record of a block's bytes with a buffer for some of them.
+func (b *block) key(buffer []byte) offload.Record {
+	return offload.Record{Key: offload.Key{Seq: b.home.seq, Layer: b.layer, Group: b.group}, Data: buffer}
+}
+
+// Finish waits for what Begin has set going and lists every picked token's row. The newest token, by index in each KV head,
+// is read in any case.
+func (p *Pool) Finish(layer int) error {
+	w := &p.work[layer]
+	if !w.active {
+		return fmt.Errorf("kvmanager: layer %d: nothing was picked: %w", layer, ErrPlan)
+	}
+	p.addNewest(layer)
+	if err := p.sizeLoose(w); err != nil {
+		return errors.Join(err, p.abandon(layer))
+	}
+	for len(w.reads) > 0 || w.asked < len(w.missing) {
+		if len(w.reads) == 0 {
+			p.ask(layer, 0)
+			if len(w.reads) == 0 {
+				return errors.Join(fmt.Errorf("kvmanager: layer %d: no staging is free: %w", layer, ErrBudget), p.abandon(layer))
+			}
+		}
+		r := w.reads[0]
+		if err := p.m.awaitRead(r.t, len(r.buffers)); err != nil {
+			return errors.Join(fmt.Errorf("kvmanager: layer %d: %w", layer, err), p.abandon(layer))
+		}
+		w.reads = w.reads[1:]
+		for i, x := range w.missing[r.from:r.to] {
+			p.take(layer, x, p.stage.buffer(r.buffers[i]))
+		}
+		p.stage.free = append(p.stage.free, r.buffers...)
+		p.ask(layer, 0)
+	}
+	p.list(layer)
+	return nil
+}
+
+// addNewest adds each head's newest token to its picks: its block has room, so it is in memory.
+func (p *Pool) addNewest(layer int) {
+	w := &p.work[layer]
+	for len(p.out.rows) < len(w.picks) {
+		p.out.rows = append(p.out.rows, nil)
+	}
+	for i := range w.picks {
+		newest := int32(len(p.s.at(layer, i*p.heads).pos) - 1)
+		if n := len(w.picks[i]); n == 0 || w.picks[i][n-1] < newest {
+			w.picks[i] = append(w.picks[i], newest)
+		}
+	}
+}
+
+// sizeLoose makes room for the rows of every pick, were none of them kept.
+func (p *Pool) sizeLoose(w *poolWork) error {
+	n := 0
+	for _, idx := range w.picks {
+		n += len(idx)
+	}
+	if p.o.Pages {
+		n = len(w.missing) + (len(w.pinned)+1)*len(w.picks)
+	}
+	need := n * p.slotBytes
+	if need > cap(p.out.loose) {
+		if err := p.charge(int64(need + need/8 - cap(p.out.loose))); err != nil {
+			return err
+		}
+		p.out.loose = make([]byte, need+need/8)
+	}
+	p.out.loose = p.out.loose[:0]
+	for i, idx := range w.picks {
+		p.out.rows[i] = sizedRows(p.out.rows[i], len(idx))
+	}
+	return nil
+}
+
+func sizedRows(rows [][]byte, n int) [][]byte {
+	rows = slices.Grow(rows[:0], n)[:n]
+	clear(rows)
+	return rows
+}
+
+// take copies the picked tokens of a group that was read: to slots where they may stay, else beside the pool.
+func (p *Pool) take(layer int, x missed, data []byte) {
+	w, t := &p.work[layer], int32(p.m.o.Layout.Tokens)
+	ln := &p.layerLanes(layer)[x.lane]
+	picks := w.picks[x.lane]
+	from, _ := slices.BinarySearch(picks, x.group*t)
+	for i := from; i < len(picks) && picks[i] < (x.group+1)*t; i++ {
+		if ln.at[picks[i]/int32(p.unit)] < 0 {
+			p.out.rows[x.lane][i] = p.keep(layer, ln, picks[i], data)
+		}
+		if p.unit > 1 {
+			break
+		}
+	}
+}
+
+// keep copies a token (or its page) out of a record's bytes, to a slot if it can have one; it returns the copy.
+func (p *Pool) keep(layer int, ln *lane, index int32, data []byte) []byte {
+	unit := index / int32(p.unit)
+	var dst []byte
+	if s := int32(-1); p.hot == nil || p.hot(p.s.at(layer, 0).pos[index]) {
+		if s = p.place(ln, unit); s >= 0 {
+			dst = p.slot(ln, s)
+		}
+	}
+	if dst == nil {
+		n := len(p.out.loose)
+		p.out.loose = p.out.loose[:n+p.slotBytes]
+		dst = p.out.loose[n : n+p.slotBytes : n+p.slotBytes]
+	}
+	p.copyUnit(dst, data, int(index)%p.m.o.Layout.Tokens)
+	return dst
+}
+
+// copyUnit copies a token's rows of every head, or a page, from a record's bytes.
+func (p *Pool) copyUnit(dst, data []byte, slot int) {
+	if p.unit > 1 {
+		copy(dst, data)
+		return
+	}
+	l := p.m.o.Layout
+	size, k := l.PageBytes(), l.KTileBytes()/kvpage.Tile
+	for h := range p.heads {
+		page := data[h*size : (h+1)*size]
+		row := dst[h*p.rowBytes : (h+1)*p.rowBytes]
+		copy(row[:k], l.KRow(page, slot))
+		copy(row[k:], l.VRow(page, slot))
+	}
+}
+
+// list fills the rows of what was in host memory, and lets go of the blocks.
+func (p *Pool) list(layer int) {
+	w, t := &p.work[layer], int32(p.m.o.Layout.Tokens)
+	lanes, blocks := p.layerLanes(layer), p.s.tiers[layer].blocks
+	for i, picks := range w.picks {
+		ln, first := &lanes[i], i*p.heads
+		for j, index := range picks {
+			if p.out.rows[i][j] != nil {
+				continue
+			}
+			if s := ln.at[index/int32(p.unit)]; s >= 0 {
+				p.out.rows[i][j] = p.slot(ln, s)
+				continue
+			}
+			b := blocks[index/t]
+			n := len(p.out.loose)
+			if p.unit > 1 && j > 0 && picks[j-1]/t == index/t {
+				p.out.rows[i][j] = p.out.rows[i][j-1]
+				continue
+			}
+			p.out.loose = p.out.loose[:n+p.slotBytes]
+			p.out.rows[i][j] = p.out.loose[n : n+p.slotBytes : n+p.slotBytes]
+			p.copyUnit(p.out.rows[i][j], b.data[first*p.m.o.Layout.PageBytes():][:p.heads*p.m.o.Layout.PageBytes()], int(index%t))
+		}
+	}
+	w.release()
+}
+
+func (w *poolWork) release() {
+	for _, b := range w.pinned {
+		b.pins--
+	}
+	w.pinned, w.active = w.pinned[:0], false
+}
+
+// abandon waits for what is under way for a layer and forgets it.
+func (p *Pool) abandon(layer int) error {
+	w := &p.work[layer]
+	var err error
+	for _, r := range w.reads {
+		if werr := p.m.awaitRead(r.t, len(r.buffers)); errors.Is(werr, ErrStalled) {
+			err = werr
+			continue // the tier may still write there: the buffers are lost rather than reused
+		}
+		p.stage.free = append(p.stage.free, r.buffers...)
+	}
+	w.reads = w.reads[:0]
+	w.release()
+	return err
+}
+
+// Abandon waits for what is under way and forgets every selection that was begun.
+func (p *Pool) Abandon() error {
+	var err error
+	for layer := range p.work {
+		err = errors.Join(err, p.abandon(layer))
+	}
+	return err
+}
+
+// poolViews is what a layer's attention reads: the picked tokens alone, made anew for each layer.
+type poolViews struct {
+	rows  [][][]byte // [lanes][picks] a token's keys and values, KV head by KV head
+	loose []byte     // rows of tokens that have no slot
+	data  []byte
+	pages []attention.Page
+	pos   []int32
+	views []attention.View
+	sel   [][]int32
+	tiles []poolTile
+}
+
+func (o *poolViews) close() {
+	if o.data != nil {
+		offload.FreeAligned(o.data)
+	}
+	*o = poolViews{}
+}
+
+// poolTile is a compact page to be made: 16 picks of a KV head.
+type poolTile struct {
+	head, from, n int
+	page          *attention.Page
+}
+
+// Views lays out the views of a layer after Finish, one a KV head, of the picked tokens alone; Build(i) must be called for
+// every i below tiles, on any thread, before they are read. sel restricts them further where whole pages were read.
+func (p *Pool) Views(layer int) (views []attention.View, sel [][]int32, tiles int, err error) {
+	w, o := &p.work[layer], &p.out
+	l := p.m.o.Layout
+	o.views, o.sel, o.tiles, o.pages = o.views[:0], o.sel[:0], o.tiles[:0], o.pages[:0]
+	n := 0
+	for h := range p.m.o.KVHeads {
+		n += (len(w.picks[h/p.heads]) + l.Tokens - 1) / l.Tokens
+	}
+	if p.o.Pages {
+		return p.pageViews(layer)
+	}
+	out := l
+	out.TokenMajor = false
+	size := out.PageBytes()
+	if need := n * size; need > len(o.data) {
+		if err := p.charge(int64(need + need/8 - len(o.data))); err != nil {
+			return nil, nil, 0, err
+		}
+		if o.data != nil {
+			offload.FreeAligned(o.data)
+		}
+		o.data = offload.AlignedBytes(need + need/8)
+	}
+	o.pos = slices.Grow(o.pos[:0], n*l.Tokens)[:n*l.Tokens]
+	o.pages = slices.Grow(o.pages, n)[:n]
+	at := 0
+	for h := range p.m.o.KVHeads {
+		picks, pos, first := w.picks[h/p.heads], p.s.at(layer, h).pos, at
+		for from := 0; from < len(picks); from += l.Tokens {
+			m := min(l.Tokens, len(picks)-from)
+			page := &o.pages[at]
+			*page = attention.Page{Data: o.data[at*size : (at+1)*size], Pos: o.pos[at*l.Tokens : (at+1)*l.Tokens], N: m}
+			for i, index := range picks[from : from+m] {
+				page.Pos[i] = pos[index]
+			}
+			o.tiles = append(o.tiles, poolTile{head: h, from: from, n: m, page: page})
+			at++
+		}
+		o.views = append(o.views, attention.View{Layout: out, Pages: o.pages[first:at:at]})
+	}
+	for i := range o.tiles {
+		o.tiles[i].page = &o.pages[i]
+	}
+	return o.views, nil, len(o.tiles), nil
+}
+
+// Build makes tile i of the views that were laid out: keys are turned into a tile, values copied.
+func (p *Pool) Build(layer, i int, scratch *[kvpage.Tile][]byte) {
+	t := &p.out.tiles[i]
+	l := p.m.o.Layout
+	rows := p.out.rows[t.head/p.heads][t.from : t.from+t.n]
+	at, k := t.head%p.heads*p.rowBytes, l.KTileBytes()/kvpage.Tile
+	l.TokenMajor = false
+	for first := 0; first < t.n; first += kvpage.Tile {
+		n := min(kvpage.Tile, t.n-first)
+		for j := range kvpage.Tile { // places without a token repeat the last
+			scratch[j] = rows[first+min(j, n-1)][at : at+k]
+		}
+		kernels.TurnKeys(kernels.KVElem(l.K), l.KTile(t.page.Data, first/kvpage.Tile), scratch[:], l.KeyDim)
+		for j := range n {
+			copy(l.VRow(t.page.Data, first+j), rows[first+j][at+k:at+p.rowBytes])
+		}
+	}
+}
+
+// pageViews lists the pages that the picks lie in, and which of their tokens were picked.
+func (p *Pool) pageViews(layer int) (views []attention.View, sel [][]int32, tiles int, err error) {
+	w, o, l := &p.work[layer], &p.out, p.m.o.Layout
+	t, size := int32(l.Tokens), l.PageBytes()
+	for len(o.sel) < p.m.o.KVHeads {
+		o.sel = append(o.sel[:len(o.sel)], nil)
+	}
+	total := 0
+	for h := range p.m.o.KVHeads {
+		total += len(w.picks[h/p.heads])
+	}
+	o.pages = slices.Grow(o.pages, total)
+	for h := range p.m.o.KVHeads {
+		lane, first := h/p.heads, len(o.pages)
+		tail := p.s.at(layer, h).list[settled].pages
+		o.sel[h] = o.sel[h][:0]
+		for j, index := range w.picks[lane] {
+			if n := len(o.pages) - first; j == 0 || w.picks[lane][j-1]/t != index/t {
+				page := tail[index/t]
+				page.Data = p.out.rows[lane][j][h%p.heads*size : (h%p.heads+1)*size]
+				page.Version = 0
+				o.pages = append(o.pages, page)
+				_ = n
+			}
+			o.sel[h] = append(o.sel[h], int32(len(o.pages)-first-1)*t+index%t)
+		}
+		o.views = append(o.views, attention.View{Layout: l, Pages: o.pages[first:len(o.pages):len(o.pages)]})
+	}
+	return o.views, o.sel, 0, nil
+}
+
+// Absorb takes the tokens of a layer's newly complete blocks into the pool: the newest are hot. first says from which index
+// on, for a prompt whose older tokens are not to be kept.
+func (p *Pool) Absorb(layer int, first int32) error {
+	blocks, t := p.s.tiers[layer].blocks, p.m.o.Layout.Tokens
+	lanes := p.layerLanes(layer)
+	for i := range lanes {
+		ln := &lanes[i]
+		if err := p.cover(ln, len(blocks)*t/p.unit); err != nil {
+			return err
+		}
+		for ; ln.tail < len(blocks) && blocks[ln.tail].open == 0; ln.tail++ {
+			b := blocks[ln.tail]
+			if b.data == nil || (ln.tail+1)*t <= int(first) {
+				continue
+			}
+			data := b.data[i*p.heads*p.m.o.Layout.PageBytes():][:p.heads*p.m.o.Layout.PageBytes()]
+			for slot := 0; slot < t; slot += p.unit {
+				index := int32(ln.tail*t + slot)
+				if index < first && p.unit == 1 || ln.at[index/int32(p.unit)] >= 0 {
+					continue
+				}
+				if p.hot != nil && !p.hot(p.s.at(layer, 0).pos[index]) {
+					continue
+				}
+				if s := p.place(ln, index/int32(p.unit)); s >= 0 {
+					p.copyUnit(p.slot(ln, s), data, slot)
+				}
+			}
+		}
+	}
+	return nil
+}

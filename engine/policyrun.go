@@ -26,7 +26,9 @@ type policyRun struct {
 	task   headTask
 	tiered bool // pages come and go
 
-	refreshHead, selectHead func(worker, g int) // built once, so that a step allocates nothing
+	scans []scanTask
+
+	refreshHead, selectHead, scanHead func(worker, g int) // built once, so that a step allocates nothing
 
 	pos    [][]int32
 	turned []float32        // queries rotated back
@@ -74,7 +76,7 @@ func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomp
 		return nil, fmt.Errorf("engine: policy %s wants the attention of all prompt queries, most of which %s leaves out: %w", set, set.Masker.Name(), model.ErrUnsupported)
 	}
 	r := &policyRun{m: m, set: set, needs: set.Needs(), pool: pool, state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}
-	r.refreshHead, r.selectHead = r.refreshOne, r.selectOne
+	r.refreshHead, r.selectHead, r.scanHead = r.refreshOne, r.selectOne, r.scanOne
 	if set.Stepper != nil && !set.Follows() && set.Dropper == nil {
 		r.needs.StepMass = 0
 	}

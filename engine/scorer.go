@@ -20,13 +20,14 @@ type scorer struct{ heads []headScorer }
 type headScorer struct {
 	need   policy.Sketch
 	dim    int
-	view   *attention.View // refreshed at each step
-	tokens int             // of the cache that are in the sketch
-	last   int32           // position of the newest of them
-	moving bool            // pages may have gone elsewhere since the last step
-	store  *kvmanager.Sketch
+	view   *attention.View   // refreshed at each step
+	tokens int               // of the cache that are in the sketch
+	last   int32             // position of the newest of them
+	store  *kvmanager.Sketch // of half and projected keys
+	low    *kvmanager.Codes  // of 8-bit and 4-bit keys
+	moving bool              // pages may have gone elsewhere since the last step
 	bounds []*kvmanager.BlockBounds
-	scale  []float32 // per token, per channel or one, as the sketch's granularity says
+	scale  []float32 // per channel or one, where the sketch's scales are fixed by the prompt
 	matrix []float32 // [Rank, dim] of a projected sketch
 
 	reader kvmanager.Reader
@@ -35,6 +36,7 @@ type headScorer struct {
 	codes  []int8
 	sums   []float32
 	turn   []float32
+	scan   scan
 }
 
 func newScorer(need policy.Sketch, kvHeads, dim int) *scorer {
@@ -48,9 +50,9 @@ func newScorer(need policy.Sketch, kvHeads, dim int) *scorer {
 				h.bounds = append(h.bounds, kvmanager.NewBlockBounds(b, dim))
 			}
 		case policy.SketchInt8:
-			h.store = kvmanager.NewSketch(kvpage.I8, dim)
+			h.low = kvmanager.NewCodes(kvpage.I8, dim)
 		case policy.SketchInt4:
-			h.store = kvmanager.NewSketch(kvpage.I4, dim)
+			h.low = kvmanager.NewCodes(kvpage.I4, dim)
 		case policy.SketchHalf:
 			h.store = kvmanager.NewSketch(kvpage.F16, dim)
 		case policy.SketchProjected:
@@ -67,6 +69,9 @@ func (s *scorer) bytes() (n int64) {
 		if h.store != nil {
 			n += h.store.Bytes()
 		}
+		if h.low != nil {
+			n += h.low.Bytes()
+		}
 		for _, b := range h.bounds {
 			n += b.Bytes()
 		}
@@ -78,7 +83,7 @@ func (s *scorer) bytes() (n int64) {
 // refresh brings a head's sketch in line with the cache: new tokens are added; where tokens have gone it is built anew. l
 // shows a projecting policy the layer, kvHead is the head's number in it.
 func (h *headScorer) refresh(view *attention.View, pos []int32, l *policy.Layer, kvHead int, p policy.Projector) {
-	h.view = view
+	h.view, h.scan.of = view, nil
 	if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
 		h.reset()
 	}
@@ -104,6 +109,9 @@ func (h *headScorer) reset() {
 	if h.store != nil {
 		h.store.Reset()
 	}
+	if h.low != nil {
+		h.low.Reset()
+	}
 	for _, b := range h.bounds {
 		b.Reset()
 	}
@@ -116,7 +124,7 @@ func (h *headScorer) start(n int, l *policy.Layer, kvHead int, p policy.Projecto
 		p.Project(l, kvHead, h.matrix)
 		return
 	}
-	if h.low() == 0 || h.need.Scale == policy.ScaleToken {
+	if h.low == nil || h.need.Scale == policy.ScaleToken {
 		return
 	}
 	h.scale = append(h.scale[:0], make([]float32, map[bool]int{true: h.dim, false: 1}[h.need.Scale == policy.ScaleChannel])...)
@@ -129,19 +137,16 @@ func (h *headScorer) start(n int, l *policy.Layer, kvHead int, p policy.Projecto
 		i += m
 	}
 	for i := range h.scale {
-		h.scale[i] /= float32(h.low())
+		h.scale[i] /= h.most()
 	}
 }
 
-// low is the largest integer of a low-bit sketch; 0 for others.
-func (h *headScorer) low() int {
-	switch h.need.Kind {
-	case policy.SketchInt8:
-		return 127
-	case policy.SketchInt4:
+// most is the largest integer of a low-bit sketch.
+func (h *headScorer) most() float32 {
+	if h.need.Kind == policy.SketchInt4 {
 		return 7
 	}
-	return 0
+	return 127
 }
 
 // add takes some of the tokens from h.tokens to n-1 into the sketch: up to 64 from the start of a tile on, else one.
@@ -170,8 +175,11 @@ func (h *headScorer) addKey(i int, key []float32) {
 			b.Add(key, 1, 1)
 		}
 	case policy.SketchInt8, policy.SketchInt4:
-		h.quantise(key)
-		h.store.PutCodes(i, h.codes)
+		scale := h.quantise(key)
+		h.low.Put(i, h.codes)
+		if h.need.Scale == policy.ScaleToken {
+			h.low.PutScale(i, scale)
+		}
 	case policy.SketchHalf:
 		h.store.Put(i, key)
 	case policy.SketchProjected:
@@ -183,14 +191,16 @@ func (h *headScorer) addKey(i int, key []float32) {
 	}
 }
 
-// quantise turns a key into integers, saturating where the scale is fixed.
-func (h *headScorer) quantise(key []float32) {
-	most := float32(h.low())
-	if h.need.Scale == policy.ScaleToken {
-		h.scale = append(h.scale, kernels.MaxAbs(key)/most)
+// quantise turns a key into integers, saturating where the scale is fixed; it returns the scale where it is the token's own.
+func (h *headScorer) quantise(key []float32) (scale float32) {
+	most := h.most()
+	switch h.need.Scale {
+	case policy.ScaleToken:
+		scale = kernels.MaxAbs(key) / most
+	case policy.ScaleHead:
+		scale = h.scale[0]
 	}
 	for d, x := range key {
-		scale := h.scale[len(h.scale)-1]
 		if h.need.Scale == policy.ScaleChannel {
 			scale = h.scale[d]
 		}
@@ -200,6 +210,7 @@ func (h *headScorer) quantise(key []float32) {
 		}
 		h.codes[d] = int8(max(-most, min(most, c)))
 	}
+	return scale
 }
 
 // Dot implements policy.Scorer.
@@ -245,42 +256,20 @@ func (h *headScorer) Bounds(_, block int, only []int32, q []float32, rows int, d
 
 // Approx implements policy.Scorer.
 func (h *headScorer) Approx(_ int, q []float32, rows int, dst []float32) {
-	n := h.store.Columns()
-	if h.low() != 0 && h.need.Scale == policy.ScaleChannel {
-		h.sums = append(h.sums[:0], q[:rows*h.dim]...)
-		for i := range h.sums {
-			h.sums[i] *= h.scale[i%h.dim]
-		}
-		q = h.sums
+	if h.low == nil {
+		h.store.Score(dst, q, rows, 0, h.store.Columns())
+		return
 	}
-	h.store.Score(dst, q, rows, 0, n)
-	switch {
-	case h.low() == 0 || h.need.Scale == policy.ScaleChannel:
-	case h.need.Scale == policy.ScaleHead:
-		kernels.Scale(dst[:rows*n], h.scale[0])
-	default:
-		for r := range rows {
-			kernels.Mul(dst[r*n:(r+1)*n], h.scale[:n])
-		}
-	}
+	h.scanned(q, rows, dst)
 }
 
 // KeyScales implements policy.Scorer.
 func (h *headScorer) KeyScales(_ int, dst []float32) { copy(dst, h.scale) }
 
-// Products implements policy.Scorer. Float32 sums of integer products are exact below 2^24, which 127·127·dim stays under
-// for heads up to 1,040 wide.
+// Products implements policy.Scorer.
 func (h *headScorer) Products(_ int, q []int8, dst []int32) {
-	n := h.store.Columns()
-	h.sums = sized(h.sums, n+h.dim)
-	out, x := h.sums[:n], h.sums[n:n+h.dim]
-	for i, c := range q {
-		x[i] = float32(c)
-	}
-	h.store.Score(out, x, 1, 0, n)
-	for i, v := range out {
-		dst[i] += int32(v)
-	}
+	h.scan.q = append(append(h.scan.q[:0], q...), make([]int8, h.low.QuestionDim()-len(q))...)
+	h.low.Products(dst, h.scan.q)
 }
 
 // Dot implements policy.Scorer.

@@ -118,7 +118,11 @@ func (r *policyRun) selectByHead(s *Session, st *layerState, views []attention.V
 		c.layer.Queries, c.layer.Rows = l.Queries[g*width:(g+1)*width], 1
 		c.picks.Reset(1)
 	}
-	r.spread(len(r.byHead), r.selectHead)
+	if tasks := r.scanTasks(); tasks > 0 {
+		r.spread(tasks, r.scanHead)
+	} else {
+		r.spread(len(r.byHead), r.selectHead)
+	}
 	r.picks.All = true
 	for g := range r.byHead {
 		r.picks.All = r.picks.All && r.byHead[g].picks.All

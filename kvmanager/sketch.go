@@ -14,7 +14,7 @@ const sketchTile = kvpage.Tile
 
 // Sketch is a cheap copy of one layer and KV head's keys that selecting policies scan instead of the keys: columns of some
 // rows each, kept in the same tiles of 16 as keys, so that the same kernel multiplies with them. A column stands for a
-// token (8-bit, 4-bit, half, projected) or for a block of tokens (one bound of them).
+// token (half, projected) or for a block of tokens (one bound of them). Small integers are Codes.
 type Sketch struct {
 	elem    kvpage.Elem
 	layout  kvpage.Layout // of a tile: KeyDim rows
@@ -56,12 +56,6 @@ func (s *Sketch) column(i int) (tile []byte, at int) {
 func (s *Sketch) Put(i int, x []float32) {
 	tile, at := s.column(i)
 	kvpage.PutK(s.layout, tile, at, x)
-}
-
-// PutCodes writes a column of integers: -127..127 for int8, -7..7 for int4. Their scales are the caller's.
-func (s *Sketch) PutCodes(i int, x []int8) {
-	tile, at := s.column(i)
-	kvpage.PutCodes(s.layout, tile, at, x)
 }
 
 // Score writes q·column to dst [heads][columns] for q [heads, rows], columns lo to hi-1 (lo a multiple of 16).

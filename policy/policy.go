@@ -240,6 +240,13 @@ type HeadSelector interface {
 	SelectsByHead()
 }
 
+// Scanner is a HeadSelector that asks for the products of a head's queries with the whole low-bit sketch (Approx) wherever
+// Scans says so, so that they may be computed ahead on several threads.
+type Scanner interface {
+	HeadSelector
+	Scans(l *Layer) bool
+}
+
 // TokenScoring is a Selector whose scores can be computed where the keys lie: one score a token and layer, from a query
 // that is broadcast, merged in any order.
 type TokenScoring interface {

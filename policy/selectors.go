@@ -52,12 +52,15 @@ func newChooser(a *args) chooser {
 func (c *chooser) start(l *Layer, read *Picks) (target int, ok bool) {
 	read.Reset(l.KVHeads)
 	target = c.budget.Of(l, l.N)
-	if l.Index < c.dense || fits(l, target) {
+	if c.readsAll(l) {
 		read.All = true
 		return 0, false
 	}
 	return target, true
 }
+
+// readsAll reports whether nothing is left out of a layer.
+func (c *chooser) readsAll(l *Layer) bool { return l.Index < c.dense || fits(l, c.budget.Of(l, l.N)) }
 
 // queries is the newest query of the heads of one group, [group, KeyDim], contiguous.
 func (l *Layer) queries(kvHead int) []float32 {

@@ -26,6 +26,9 @@ func (p *topK) Needs() Needs {
 // SelectsByHead implements HeadSelector.
 func (p *topK) SelectsByHead() {}
 
+// Scans implements Scanner.
+func (p *topK) Scans(l *Layer) bool { return !p.readsAll(l) }
+
 // Select ranks by the sketch's scores.
 func (p *topK) Select(l *Layer, read *Picks) {
 	target, ok := p.start(l, read)

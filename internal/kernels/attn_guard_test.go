@@ -18,6 +18,13 @@ func TestAttentionKernelsStayInside(t *testing.T) {
 				t.Fatalf("dim %d: turned tile differs", dim)
 			}
 		}
+		for _, e := range []CodeElem{Codes8, Codes4} {
+			for _, rows := range []int{1, 3, 4} {
+				if err := codeKernel(rnd, e, rows, 40, 3, get, getBytes); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 		for e := KVF32; e <= KVI4; e++ {
 			for _, dim := range []int{64, 96} {
 				if err := decodeKernels(rnd, newTiles(rnd, e, 3, dim, getBytes), 3, dim, get); err != nil {

@@ -1,0 +1,5 @@
+//go:build !amd64 || purego
+
+package kernels
+
+func asFloats([]int32) *float32 { panic("kernels: no assembly") }

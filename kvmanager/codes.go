@@ -1,0 +1,148 @@
+package kvmanager
+
+import (
+	"math"
+
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+)
+
+// ChunkTokens is how many tokens of Codes lie in one piece of memory, which one task scans.
+const ChunkTokens = 1024
+
+// Codes is an 8-bit or 4-bit copy of one layer and KV head's keys that selecting policies scan instead of the keys: a small
+// integer a dimension in kvpage's code tiles, and a scale a token where tokens have their own. Different chunks may be
+// scored at once; nothing else may happen meanwhile.
+type Codes struct {
+	elem   kvpage.Elem // I8 or I4
+	dim    int
+	tokens int
+	chunks [][]byte
+	scales []float32 // [16·tiles]; empty where tokens have none of their own
+	sums   []int32
+}
+
+// NewCodes returns an empty copy in I8 or I4 for keys of dim numbers.
+func NewCodes(elem kvpage.Elem, dim int) *Codes { return &Codes{elem: elem, dim: dim} }
+
+func (c *Codes) kernel() kernels.CodeElem {
+	if c.elem == kvpage.I4 {
+		return kernels.Codes4
+	}
+	return kernels.Codes8
+}
+
+// Tokens is the number of tokens.
+func (c *Codes) Tokens() int { return c.tokens }
+
+// Bytes is the memory that the tokens take, scales included.
+func (c *Codes) Bytes() (n int64) {
+	for _, chunk := range c.chunks {
+		n += int64(cap(chunk))
+	}
+	return n + 4*int64(cap(c.scales))
+}
+
+// Reset forgets every token and keeps the memory.
+func (c *Codes) Reset() {
+	c.tokens, c.scales = 0, c.scales[:0]
+	for i := range c.chunks {
+		c.chunks[i] = c.chunks[i][:0]
+	}
+}
+
+// Put writes the integers of token i (at most one past the last): -127..127 for int8, -7..7 for int4.
+func (c *Codes) Put(i int, codes []int8) {
+	size := kvpage.CodeTileBytes(c.elem, c.dim)
+	at, tile := i/ChunkTokens, i%ChunkTokens/kvpage.Tile
+	if at == len(c.chunks) {
+		c.chunks = append(c.chunks, nil)
+	}
+	if need := (tile + 1) * size; len(c.chunks[at]) < need {
+		c.chunks[at] = extend(c.chunks[at], need, ChunkTokens/kvpage.Tile*size)
+	}
+	kvpage.PutCode(c.elem, c.chunks[at][tile*size:(tile+1)*size], i%kvpage.Tile, codes)
+	c.tokens = max(c.tokens, i+1)
+}
+
+// PutScale gives token i, which Put wrote, a scale of its own.
+func (c *Codes) PutScale(i int, scale float32) {
+	for len(c.scales) <= i {
+		c.scales = append(c.scales, make([]float32, kvpage.Tile)...)
+	}
+	c.scales[i] = scale
+}
+
+// extend makes a chunk longer, twice as long where it has to move, up to most.
+func extend(chunk []byte, need, most int) []byte {
+	if cap(chunk) >= need {
+		return chunk[:need]
+	}
+	longer := make([]byte, need, min(most, max(2*cap(chunk), need)))
+	copy(longer, chunk)
+	return longer
+}
+
+// Chunks is the number of pieces that Score and Products take.
+func (c *Codes) Chunks() int { return (c.tokens + ChunkTokens - 1) / ChunkTokens }
+
+// Question turns queries [rows, dim] into 8 bits, each with its own scale, absmax to 127: q8 [rows, QuestionDim] and unit
+// [rows].
+func (c *Codes) Question(q8 []int8, unit, q []float32) {
+	n := c.QuestionDim()
+	for r := range unit {
+		row, dst := q[r*c.dim:(r+1)*c.dim], q8[r*n:(r+1)*n]
+		unit[r] = kernels.MaxAbs(row) / 127
+		clear(dst)
+		if unit[r] == 0 {
+			continue
+		}
+		inverse := 1 / unit[r]
+		for d, x := range row {
+			dst[d] = nearest(x * inverse)
+		}
+	}
+}
+
+// QuestionDim is the length of a query in 8 bits: dim, and zeros to whole groups.
+func (c *Codes) QuestionDim() int { return c.kernel().CodeDim(c.dim) }
+
+// Stride is the length of a row of scores: the tokens, and room to a whole tile.
+func (c *Codes) Stride() int { return roundUp(c.tokens, kvpage.Tile) }
+
+// Score writes one chunk's products with queries as Question made them, times their units and the tokens' scales, to
+// dst [rows][Stride].
+func (c *Codes) Score(dst []float32, q8 []int8, unit []float32, chunk int) {
+	codes, first, scales := c.chunks[chunk], chunk*ChunkTokens, []float32(nil)
+	if len(c.scales) > 0 {
+		scales = c.scales[first:]
+	}
+	stride, n := c.Stride(), c.QuestionDim()
+	for r := 0; r < len(unit); r += kernels.GroupHeads {
+		rows := min(kernels.GroupHeads, len(unit)-r)
+		kernels.ScoreCodes(c.kernel(), dst[r*stride+first:], stride, q8[r*n:(r+rows)*n], codes, rows, c.dim, unit[r:r+rows], scales)
+	}
+}
+
+// Products adds the integer products of q8 [QuestionDim] with every token to dst [tokens].
+func (c *Codes) Products(dst []int32, q8 []int8) {
+	for i := range c.Chunks() {
+		codes, first := c.chunks[i], i*ChunkTokens
+		width := len(codes) / kvpage.CodeTileBytes(c.elem, c.dim) * kvpage.Tile
+		if cap(c.sums) < width {
+			c.sums = make([]int32, ChunkTokens)
+		}
+		sums := c.sums[:width]
+		kernels.DotCodes(c.kernel(), sums, width, q8, codes, 1, c.dim)
+		for j, x := range sums[:min(width, c.tokens-first)] {
+			dst[first+j] += x
+		}
+	}
+}
+
+// nearest rounds a number of at most 127 and a bit in magnitude, half to even, within -127..127.
+func nearest(x float32) int8 {
+	const rounder = 12582912 // 1.5·2^23: its sums' low bits are the nearest integer
+	n := int32(math.Float32bits(x+rounder)) - int32(math.Float32bits(rounder))
+	return int8(max(-127, min(127, n)))
+}

@@ -104,6 +104,8 @@ func (k *worker) forget() {
 	clear(k.list.values[:cap(k.list.values)])
 	clear(k.slots[:cap(k.slots)])
 	clear(k.pick.rows[:cap(k.pick.rows)])
+	clear(k.pick.valueRows[:cap(k.pick.valueRows)])
+	clear(k.pick.tile[:cap(k.pick.tile)])
 	k.walk = blockWalk{}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -82,6 +83,47 @@ func BenchmarkDecode(b *testing.B) {
 						b.ReportMetric(float64(bytes)/best.Seconds()/1e9, "bestGB/s")
 					})
 				}
+			}
+		}
+	}
+}
+
+// BenchmarkSelected attends to 1,024 of 8,000 tokens of every layer, single ones and whole tiles, in both key orders.
+func BenchmarkSelected(b *testing.B) {
+	const depth, budget = 8000, 1024
+	m := benchModels[0]
+	rnd := rand.New(rand.NewPCG(1, 1))
+	scattered, tiles := rnd.Perm(depth)[:budget], rnd.Perm(depth / 16)[:budget/16]
+	for _, what := range []string{"tokens", "tiles"} {
+		chosen := make([]int32, 0, budget)
+		for i := range int32(depth) {
+			if what == "tokens" && slices.Contains(scattered, int(i)) || what == "tiles" && slices.Contains(tiles, int(i/16)) {
+				chosen = append(chosen, i)
+			}
+		}
+		for _, order := range []bool{false, true} {
+			layers := make([][]View, m.layers)
+			for i := range layers {
+				layers[i] = benchViews(m.p, kvpage.F16, depth, 16)
+				for g := range layers[i] {
+					layers[i][g].Layout.TokenMajor = order
+				}
+			}
+			picks := [][]int32{chosen, chosen, chosen}
+			for _, threads := range []int{1, 2} {
+				b.Run(fmt.Sprintf("%s/by token=%v/threads=%d", what, order, threads), func(b *testing.B) {
+					pool := kernels.NewPool(threads)
+					defer pool.Close()
+					seqs := []Seq{{Q: make([]float32, m.p.Heads*m.p.KeyDim), Pos: []int32{depth}, Out: make([]float32, m.p.Heads*m.p.ValueDim), Select: picks}}
+					b.ReportAllocs()
+					best := fastest(b, func() {
+						for l := range layers {
+							seqs[0].Views = layers[l]
+							Attend(pool, kernels.Decode, m.p, seqs)
+						}
+					})
+					b.ReportMetric(float64(m.layers*m.p.KVHeads*budget*256)/best.Seconds()/1e9, "bestGB/s")
+				})
 			}
 		}
 	}

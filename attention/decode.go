@@ -117,7 +117,7 @@ func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup) {
 	}
 	p := w.seqs[d.seq].Views[d.g].parts()[t.part]
 	k.list.fill(&p, t.from, t.to, d.span)
-	k.list.turn(k, p.layout)
+	k.list.turn(&k.pick, p.layout)
 }
 
 // decodeChunk computes the partial results of one task; the last task of a group merges.

@@ -16,10 +16,12 @@ import (
 
 // pick is the scratch of one task over chosen tokens.
 type pick struct {
-	keys, values []byte   // compact tiles
-	tiles        [][]byte // the same, listed
+	keys, values []byte // compact tiles
 	masks        []uint16
-	rows         [][]byte
+	rows         []*byte   // keys of the tokens
+	valueRows    []*byte   // their values
+	copied       []byte    // the keys, token by token
+	tile         [][]byte  // the rows of one tile
 	scores       []float32 // of the tiles that the chosen tokens lie in
 }
 
@@ -86,17 +88,17 @@ func (w *workspace) pickTiles(k *worker, t *decodeTask, d *decodeGroup) {
 	l := &k.list
 	l.gather(&p, bases, chosen)
 	k.pick.plan(t, d)
-	switch {
-	case l.whole(k.pick.masks, len(chosen)):
+	if l.whole(k.pick.masks, len(chosen)) {
 		l.masks = append(l.masks[:0], k.pick.masks...)
-		l.turn(k, p.layout)
+		l.turn(&k.pick, p.layout)
 		return
-	case p.layout.TokenMajor:
+	}
+	k.pick.copyRows(l, p.layout)
+	if p.layout.TokenMajor {
 		k.pick.turnRows(l, p.layout)
-	default:
+	} else {
 		l.spread = append(l.spread[:0], l.masks...)
 	}
-	k.pick.copyValues(l, p.layout)
 	l.masks = append(l.masks[:0], k.pick.masks...)
 }
 
@@ -126,11 +128,11 @@ func (l *list) whole(masks []uint16, n int) bool {
 }
 
 // turn makes tiles of keys that lie token by token.
-func (l *list) turn(k *worker, layout *kvpage.Layout) {
+func (l *list) turn(c *pick, layout *kvpage.Layout) {
 	if !layout.TokenMajor {
 		return
 	}
-	c, size := &k.pick, layout.KTileBytes()
+	size := layout.KTileBytes()
 	c.keys = grow(c.keys, len(l.keys)*size)
 	for i, tile := range l.keys {
 		turned := c.keys[i*size : (i+1)*size : (i+1)*size]
@@ -142,57 +144,47 @@ func (l *list) turn(k *worker, layout *kvpage.Layout) {
 // turnTile writes a tile of keys [16][dim] as [dim][16].
 func (c *pick) turnTile(layout *kvpage.Layout, dst, tile []byte) {
 	n := len(tile) / tileTokens
-	c.rows = c.rows[:0]
+	c.tile = c.tile[:0]
 	for j := range tileTokens {
-		c.rows = append(c.rows, tile[j*n:(j+1)*n])
+		c.tile = append(c.tile, tile[j*n:(j+1)*n])
 	}
-	kernels.TurnKeys(kernels.KVElem(layout.K), dst, c.rows, layout.KeyDim)
+	kernels.TurnKeys(kernels.KVElem(layout.K), dst, c.tile, layout.KeyDim)
 }
 
-// turnRows makes compact tiles of the listed keys, which lie token by token.
-func (c *pick) turnRows(l *list, layout *kvpage.Layout) {
-	size := layout.KTileBytes()
-	c.keys, c.rows, c.tiles = grow(c.keys, len(c.masks)*size), c.rows[:0], c.tiles[:0]
-	flush := func() {
-		at := len(c.tiles) * size
-		tile := c.keys[at : at+size : at+size]
-		kernels.TurnKeys(kernels.KVElem(layout.K), tile, c.rows, layout.KeyDim)
-		c.tiles, c.rows = append(c.tiles, tile), c.rows[:0]
+// copyRows copies the keys, where they lie token by token, and the values of the chosen tokens.
+func (c *pick) copyRows(l *list, layout *kvpage.Layout) {
+	c.rows, c.valueRows = c.rows[:0], c.valueRows[:0]
+	k, v := 0, layout.VRowBytes()
+	if layout.TokenMajor {
+		k = layout.KTileBytes() / tileTokens
 	}
-	n := size / tileTokens
 	for i, mask := range l.masks {
+		keys, values := l.keys[i], l.values[i][:tileTokens*v]
 		for ; mask != 0; mask &= mask - 1 {
 			j := bits.TrailingZeros16(mask)
-			if c.rows = append(c.rows, l.keys[i][j*n:(j+1)*n]); len(c.rows) == tileTokens {
-				flush()
-			}
+			c.rows, c.valueRows = append(c.rows, &keys[j*k]), append(c.valueRows, &values[j*v])
 		}
 	}
-	if last := len(c.rows); last > 0 {
-		for len(c.rows) < tileTokens { // places without a token repeat one
-			c.rows = append(c.rows, c.rows[last-1])
-		}
-		flush()
+	c.values = grow(c.values, len(c.masks)*tileTokens*v)
+	if k > 0 {
+		c.copied = grow(c.copied, len(c.masks)*tileTokens*k)
+		kernels.CopyRows(c.copied[:len(c.rows)*k], c.rows, k)
 	}
-	l.keys = append(l.keys[:0], c.tiles...)
-}
-
-// copyValues makes compact tiles of the listed values.
-func (c *pick) copyValues(l *list, layout *kvpage.Layout) {
-	n := layout.VRowBytes()
-	size := n * tileTokens
-	c.values = grow(c.values, len(c.masks)*size)
-	at := 0
-	for i, mask := range l.masks {
-		for ; mask != 0; mask &= mask - 1 {
-			j := bits.TrailingZeros16(mask)
-			at += copy(c.values[at:at+n], l.values[i][j*n:])
-		}
-	}
+	kernels.CopyRows(c.values[:len(c.rows)*v], c.valueRows, v)
 	l.values = l.values[:0]
 	for i := range c.masks {
-		l.values = append(l.values, c.values[i*size:(i+1)*size:(i+1)*size])
+		l.values = append(l.values, c.values[i*tileTokens*v:(i+1)*tileTokens*v:(i+1)*tileTokens*v])
 	}
+}
+
+// turnRows makes compact tiles of the copied keys; what lies behind the last of them is turned too, and masked.
+func (c *pick) turnRows(l *list, layout *kvpage.Layout) {
+	l.keys = l.keys[:0]
+	size := layout.KTileBytes()
+	for i := range c.masks {
+		l.keys = append(l.keys, c.copied[i*size:(i+1)*size])
+	}
+	l.turn(c, layout)
 }
 
 // score writes the scores of the listed tiles, compact where tokens were chosen: s [heads][16·len(masks)].

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"os"
+	"runtime/pprof"
 	"testing"
 )
 
@@ -14,6 +15,11 @@ func BenchmarkZZ(b *testing.B) {
 	b.Cleanup(s.Close)
 	if err := s.Prefill(b.Context(), someIDs(8000, 1), PrefillHooks{}); err != nil {
 		b.Fatal(err)
+	}
+	if os.Getenv("PROF") != "" {
+		f, _ := os.Create(os.Getenv("PROF"))
+		pprof.StartCPUProfile(f)
+		defer pprof.StopCPUProfile()
 	}
 	for b.Loop() {
 		if err := s.Decode(100); err != nil {

@@ -1,6 +1,10 @@
 package kernels
 
-import "terrace/internal/kernels/ref"
+import (
+	"unsafe"
+
+	"terrace/internal/kernels/ref"
+)
 
 // putOps write pages of float types; nil where there is no assembly.
 type putOps struct {
@@ -50,4 +54,20 @@ func TurnKeys(e KVElem, tile []byte, rows [][]byte, dim int) {
 		return
 	}
 	ref.TurnKeys(size, tile, rows, dim)
+}
+
+// copyRows is the selected path's kernel; nil where there is no assembly.
+var copyRows func(dst *byte, rows []*byte, size int)
+
+// CopyRows copies rows of size bytes, which lie anywhere, to dst one after another. The caller sees to it that there are
+// size bytes at each.
+func CopyRows(dst []byte, rows []*byte, size int) {
+	wantLen("CopyRows", len(rows)*size, len(dst))
+	if copyRows != nil && size%16 == 0 && len(rows) > 0 {
+		copyRows(&dst[0], rows, size)
+		return
+	}
+	for i, row := range rows {
+		copy(dst[i*size:(i+1)*size], unsafe.Slice(row, size))
+	}
 }

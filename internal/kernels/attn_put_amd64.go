@@ -9,12 +9,14 @@ import (
 
 func init() {
 	onSelect(func(path isa) {
-		put, turnKeys = putOps{}, [2]func(*byte, [][]byte, int){}
+		put, turnKeys, copyRows = putOps{}, [2]func(*byte, [][]byte, int){}, nil
 		if path >= isaAVX2 {
 			turnKeys = [2]func(*byte, [][]byte, int){avx2.TurnKeys2, avx2.TurnKeys4}
+			copyRows = avx2.CopyRows
 		}
 		if path >= isaAVX512 {
 			turnKeys = [2]func(*byte, [][]byte, int){avx512.TurnKeys2, avx512.TurnKeys4}
+			copyRows = avx512.CopyRows
 			put.keys = [3]func(*byte, *float32, int, int){avx512.PutKeysF32, avx512.PutKeysF16, avx512.PutKeysBF16}
 			put.value = [3]func(*byte, *float32, int){avx512.PutValueF32, avx512.PutValueF16, avx512.PutValueBF16}
 		}

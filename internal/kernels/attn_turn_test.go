@@ -38,6 +38,31 @@ func TestTurnKeys(t *testing.T) {
 	})
 }
 
+// TestCopyRows: every size, any addresses, none to some rows; nothing behind dst is written.
+func TestCopyRows(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(2, 1))
+		for size := 1; size <= 300; size++ {
+			for _, n := range []int{0, 1, 5} {
+				var rows []*byte
+				var want []byte
+				for range n {
+					row := heapBytes(size)
+					for j := range row {
+						row[j] = byte(rnd.Uint32())
+					}
+					rows, want = append(rows, &row[0]), append(want, row...)
+				}
+				got := heapBytes(n*size + 64)
+				CopyRows(got[:n*size], rows, size)
+				if !bytes.Equal(got[:n*size], want) || !bytes.Equal(got[n*size:], make([]byte, 64)) {
+					t.Fatalf("%d rows of %d bytes differ", n, size)
+				}
+			}
+		}
+	})
+}
+
 // BenchmarkTurnKeys turns one cached tile of 64 dimensions.
 func BenchmarkTurnKeys(b *testing.B) {
 	for name, e := range map[string]KVElem{"f16": KVF16, "f32": KVF32} {

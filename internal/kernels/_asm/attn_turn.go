@@ -16,8 +16,41 @@ func init() {
 		register("attn_turn", f.isa, func() {
 			f.turnKeys(2)
 			f.turnKeys(4)
+			f.copyRows()
 		})
 	}
+}
+
+// copyRows: 64-byte stores keep few entries of the store queue busy, so that the loads of dozens of rows, each far from the
+// others, wait for memory together. (Prefetch instructions do not help: Zen 4 drops them when its miss buffers are full.)
+func (f *flavour) copyRows() {
+	f.begin("CopyRows", "func(dst *byte, rows []*byte, size int)", "CopyRows copies rows of size bytes, a multiple of 16, one after another.")
+	dst, rows, n, size := Load(Param("dst"), GP64()), Load(Param("rows").Base(), GP64()), Load(Param("rows").Len(), GP64()), Load(Param("size"), GP64())
+	row, left := GP64(), GP64()
+	TESTQ(n, n)
+	JZ(LabelRef("done"))
+	Label("row")
+	MOVQ(at(rows, 0), row)
+	MOVQ(size, left)
+	for bytes := f.bytes(); bytes >= 16; bytes /= 2 {
+		v := f.sized(0, 1, bytes)
+		label := func(s string) string { return fmt.Sprintf("%s%d", s, bytes) }
+		Label(label("chunk"))
+		CMPQ(left, U8(bytes))
+		JLT(LabelRef(label("end")))
+		VMOVUPS(at(row, 0), v[0])
+		VMOVUPS(v[0], at(dst, 0))
+		ADDQ(U8(bytes), row)
+		ADDQ(U8(bytes), dst)
+		SUBQ(U8(bytes), left)
+		JMP(LabelRef(label("chunk")))
+		Label(label("end"))
+	}
+	ADDQ(U8(8), rows)
+	DECQ(n)
+	JNZ(LabelRef("row"))
+	Label("done")
+	f.end()
 }
 
 func (f *flavour) turnKeys(size int) {

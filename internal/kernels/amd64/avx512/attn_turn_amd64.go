@@ -9,3 +9,6 @@ func TurnKeys2(tile *byte, rows [][]byte, dim int)
 
 // TurnKeys4 turns 16 rows of dim numbers of 4 bytes into a tile [dim][16]. A row's bytes are a multiple of 16.
 func TurnKeys4(tile *byte, rows [][]byte, dim int)
+
+// CopyRows copies rows of size bytes, a multiple of 16, one after another.
+func CopyRows(dst *byte, rows []*byte, size int)

@@ -801,3 +801,58 @@ loop12x16:
 end12x16:
 	VZEROUPPER
 	RET
+
+// func CopyRows(dst *byte, rows []*byte, size int)
+// Requires: AVX, AVX512F
+TEXT ·CopyRows(SB), NOSPLIT, $0-40
+	MOVQ  dst+0(FP), AX
+	MOVQ  rows_base+8(FP), CX
+	MOVQ  rows_len+16(FP), DX
+	MOVQ  size+32(FP), BX
+	TESTQ DX, DX
+	JZ    done
+
+row:
+	MOVQ (CX), SI
+	MOVQ BX, DI
+
+chunk64:
+	CMPQ    DI, $0x40
+	JLT     end64
+	VMOVUPS (SI), Z0
+	VMOVUPS Z0, (AX)
+	ADDQ    $0x40, SI
+	ADDQ    $0x40, AX
+	SUBQ    $0x40, DI
+	JMP     chunk64
+
+end64:
+chunk32:
+	CMPQ    DI, $0x20
+	JLT     end32
+	VMOVUPS (SI), Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $0x20, SI
+	ADDQ    $0x20, AX
+	SUBQ    $0x20, DI
+	JMP     chunk32
+
+end32:
+chunk16:
+	CMPQ    DI, $0x10
+	JLT     end16
+	VMOVUPS (SI), X0
+	VMOVUPS X0, (AX)
+	ADDQ    $0x10, SI
+	ADDQ    $0x10, AX
+	SUBQ    $0x10, DI
+	JMP     chunk16
+
+end16:
+	ADDQ $0x08, CX
+	DECQ DX
+	JNZ  row
+
+done:
+	VZEROUPPER
+	RET

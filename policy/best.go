@@ -3,17 +3,16 @@ package policy
 import (
 	"math"
 	"slices"
+
+	"terrace/internal/kernels"
 )
 
-// picker chooses the best of a list of scores: a radix select on the bits of the scores, linear and without a sort, so that
-// indices come out ascending by themselves. Of long lists a sample guesses a bound first, and only the scores that reach it
-// are looked at twice; the outcome is the same. Equal scores are decided by the lowest index; NaN is below everything. The
-// zero value is ready; a picker keeps its scratch and allocates nothing once it has grown.
+// picker chooses the best of a list of scores: it finds the k-th best by halving a list of candidates, then writes the
+// indices of all that reach it, which come out ascending by themselves. Equal scores are decided by the lowest index; NaN is
+// below everything. The zero value is ready; a picker keeps its scratch and allocates nothing once it has grown.
 type picker struct {
-	keys   []uint32
-	index  []int32  // of the shortlist
-	middle []uint32 // keys that share their first bits with the cut
-	counts [2048]int32
+	candidates, spare []float32
+	sample            [samples + kernels.Room]float32
 }
 
 // order maps float32 to uint32 so that a < b exactly if order(a) < order(b); -0 equals 0, NaN is lowest.
@@ -34,145 +33,129 @@ func (p *picker) best(dst []int32, scores []float32, k int, base int32) []int32 
 	if k <= 0 {
 		return dst
 	}
-	if n >= 4*samples && k <= n/3 && p.shortlist(scores, k) {
-		return p.fromShortlist(dst, k, base)
-	}
-	p.keys = sized(p.keys, n)
-	for i, s := range scores {
-		p.keys[i] = order(s)
-	}
-	cut, atCut, ties := p.cut(p.keys, k)
-	if ties > atCut {
-		return p.firstTies(dst, cut, atCut, base)
+	cut, numbers := p.cut(scores, k)
+	if !numbers {
+		return withNaN(dst, scores, k, base)
 	}
 	at := len(dst)
-	dst = slices.Grow(dst, k+1)[:at+k+1]
-	for i, key := range p.keys {
-		dst[at] = base + int32(i)
-		if key >= cut {
-			at++
-		}
-	}
-	return dst[:at]
+	dst = slices.Grow(dst, n+kernels.Room)
+	found := kernels.Reaching(dst[at:at+n+kernels.Room], scores, cut, base)
+	return dropTies(dst[:at+found], scores, cut, found-k, base)
 }
 
-// samples is how many scores are looked at to guess a bound that somewhat more than k scores reach.
+// dropTies removes the last surplus of the indices whose scores are at the cut.
+func dropTies(dst []int32, scores []float32, cut float32, surplus int, base int32) []int32 {
+	if surplus <= 0 {
+		return dst
+	}
+	from := len(dst)
+	for left := surplus; left > 0; {
+		if from--; scores[dst[from]-base] == cut {
+			left--
+		}
+	}
+	kept := dst[:from]
+	for _, i := range dst[from:] {
+		if scores[i-base] != cut {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+// withNaN appends the best k where fewer than k scores are numbers: all of those, and the first others.
+func withNaN(dst []int32, scores []float32, k int, base int32) []int32 {
+	for _, s := range scores {
+		if s == s {
+			k--
+		}
+	}
+	for i, s := range scores {
+		if s != s {
+			if k == 0 {
+				continue
+			}
+			k--
+		}
+		dst = append(dst, base+int32(i))
+	}
+	return dst
+}
+
+// samples is how many scores of a long list are looked at to guess a bound that somewhat more than k scores reach.
 const samples = 512
 
-// shortlist gathers the keys and indices of all scores that reach a guessed bound; false where fewer than k do.
-func (p *picker) shortlist(scores []float32, k int) bool {
+// few is when the rest of a list is sorted.
+const few = 24
+
+// cut finds the k-th best score (0 < k <= len); false where fewer than k are numbers.
+func (p *picker) cut(scores []float32, k int) (float32, bool) {
+	n := len(scores)
+	p.candidates, p.spare = sized(p.candidates, n+kernels.Room), sized(p.spare, n+kernels.Room)
+	m := 0
+	if n >= 4*samples && k <= n/3 {
+		m = kernels.AtLeast(p.candidates, scores, p.guess(scores, k))
+	}
+	if m < k {
+		m = kernels.AtLeast(p.candidates, scores, -infinity)
+	}
+	if m < k {
+		return 0, false
+	}
+	return p.find(p.candidates[:m+kernels.Room], p.spare, m, k), true
+}
+
+// guess is a bound that rather more than k scores reach.
+func (p *picker) guess(scores []float32, k int) float32 {
 	n := len(scores)
 	stride := n / samples
-	p.keys = sized(p.keys, samples)
-	for i := range p.keys {
-		p.keys[i] = order(scores[i*stride+i%stride])
+	m := 0
+	for i := range samples {
+		x := scores[i*stride+i%stride]
+		p.sample[m] = x
+		if x == x {
+			m++
+		}
 	}
 	// Of the samples, k/n·samples are expected above the cut; the margin is four standard deviations.
 	expected := float64(k) / float64(n) * samples
 	want := int(expected + 4*math.Sqrt(expected) + 4)
-	if want >= samples {
-		return false
+	if want > m {
+		return -infinity
 	}
-	bound, _, _ := p.cut(p.keys, want)
-	if bound == order(0) {
-		bound-- // -0, which the loop below does not map to 0
-	}
-	p.index = sized(p.index, n+1)
-	at := 0
-	index := p.index[:n+1]
-	for i, s := range scores {
-		index[at] = int32(i)
-		b := math.Float32bits(s)
-		if b^(uint32(int32(b)>>31)|1<<31) >= bound {
-			at++
-		}
-	}
-	p.index, p.keys = index[:at], sized(p.keys, at)
-	numbers := 0
-	for j, i := range p.index {
-		p.keys[j] = order(scores[i])
-		if p.keys[j] >= bound { // NaN is not
-			numbers++
-		}
-	}
-	return numbers >= k
+	return p.find(p.sample[:], p.spare, m, want)
 }
 
-// fromShortlist appends the best k of the shortlist.
-func (p *picker) fromShortlist(dst []int32, k int, base int32) []int32 {
-	if len(p.keys) == k {
-		for _, i := range p.index {
-			dst = append(dst, base+i)
+// find is the k-th best of the n numbers that x begins with; x and spare have room behind them and are used up.
+func (p *picker) find(x, spare []float32, n, k int) float32 {
+	for n > few {
+		pivot := pivotOf(x[:n], k)
+		m := kernels.AtLeast(spare[:n+kernels.Room], x[:n], pivot)
+		switch {
+		case m < k:
+			k -= m
+			n = kernels.Below(x, x[:n], pivot)
+			continue
+		case m == n: // the pivot is the least of them
+			above := math.Nextafter32(pivot, infinity)
+			if m = kernels.AtLeast(spare[:n+kernels.Room], x[:n], above); m < k || above == pivot {
+				return pivot
+			}
 		}
-		return dst
+		x, spare, n = spare, x, m
 	}
-	cut, atCut, _ := p.cut(p.keys, k)
-	for j, key := range p.keys {
-		if key > cut {
-			dst = append(dst, base+p.index[j])
-		} else if key == cut && atCut > 0 {
-			dst = append(dst, base+p.index[j])
-			atCut--
-		}
-	}
-	return dst
+	slices.Sort(x[:n])
+	return x[n-k]
 }
 
-// firstTies appends the indices above the cut and the first atCut of those at it.
-func (p *picker) firstTies(dst []int32, cut uint32, atCut int, base int32) []int32 {
-	for i, key := range p.keys {
-		if key > cut {
-			dst = append(dst, base+int32(i))
-		} else if key == cut && atCut > 0 {
-			dst = append(dst, base+int32(i))
-			atCut--
-		}
+// pivotOf guesses the k-th best from nine numbers.
+func pivotOf(x []float32, k int) float32 {
+	var s [9]float32
+	for i := range s {
+		s[i] = x[i*(len(x)-1)/(len(s)-1)]
 	}
-	return dst
-}
-
-// cut finds the k-th best key (0 < k < len), how many with exactly that key are among the best k, and how many there are.
-func (p *picker) cut(keys []uint32, k int) (key uint32, atCut, ties int) {
-	p.counts = [2048]int32{}
-	for _, x := range keys {
-		p.counts[x>>21]++
-	}
-	high, k := p.descend(2047, k)
-	p.middle = sized(p.middle, int(p.counts[high])+1)
-	at := 0
-	for _, x := range keys {
-		p.middle[at] = x
-		if x>>21 == high {
-			at++
-		}
-	}
-	p.middle = p.middle[:at]
-	p.counts = [2048]int32{}
-	for _, x := range p.middle {
-		p.counts[x>>10&2047]++
-	}
-	middle, k := p.descend(2047, k)
-	prefix := high<<11 | middle
-	p.counts = [2048]int32{}
-	for _, x := range p.middle {
-		if x>>10 == prefix {
-			p.counts[x&1023]++
-		}
-	}
-	low, k := p.descend(1023, k)
-	return prefix<<10 | low, k, int(p.counts[low])
-}
-
-// descend walks the counts from the top bucket until k members are passed: the bucket that holds the k-th best, and how
-// many of it are needed.
-func (p *picker) descend(top int, k int) (bucket uint32, left int) {
-	for b := top; ; b-- {
-		c := int(p.counts[b])
-		if c >= k {
-			return uint32(b), k
-		}
-		k -= c
-	}
+	slices.Sort(s[:])
+	return s[len(s)-1-min(k*len(s)/len(x), len(s)-1)]
 }
 
 // worst returns the index of the lowest score in scores[from:to]; the lowest index wins ties, but NaN counts as lowest.

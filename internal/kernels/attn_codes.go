@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"sync"
 
 	"terrace/internal/kernels/ref"
 )
@@ -38,11 +39,13 @@ var codeKernels codeOps
 // with contiguous tiles of codes: row r at dst[r*stride:], 16 numbers a tile.
 func DotCodes(e CodeElem, dst []int32, stride int, q []int8, codes []byte, rows, dim int) {
 	n := checkCodes("DotCodes", e, len(dst), stride, q, codes, rows, dim)
-	f, bias := e.kernel(q, rows, dim)
+	f := e.kernel(rows)
 	if f == nil || n == 0 {
 		ref.DotCodes(int(e), dst, stride, q, codes, rows, e.CodeDim(dim))
 		return
 	}
+	bias := e.bias(q, rows, dim)
+	defer biases.Put(bias)
 	f(asFloats(dst), 4*stride, &q[0], e.CodeDim(dim), &bias[0], &codes[0], n, e.CodeDim(dim)/e.groupDims(), nil, nil, 0)
 }
 
@@ -52,7 +55,7 @@ var allOnes = [TileTokens]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
 func ScoreCodes(e CodeElem, dst []float32, stride int, q []int8, codes []byte, rows, dim int, unit, scales []float32) {
 	n := checkCodes("ScoreCodes", e, len(dst), stride, q, codes, rows, dim)
 	wantLen("ScoreCodes", rows, len(unit))
-	f, bias := e.kernel(q, rows, dim)
+	f := e.kernel(rows)
 	if scales != nil {
 		wantLen("ScoreCodes", n*TileTokens, len(scales))
 	}
@@ -64,6 +67,8 @@ func ScoreCodes(e CodeElem, dst []float32, stride int, q []int8, codes []byte, r
 	if scales != nil {
 		each, step = &scales[0], 4*TileTokens
 	}
+	bias := e.bias(q, rows, dim)
+	defer biases.Put(bias)
 	f(&dst[0], 4*stride, &q[0], e.CodeDim(dim), &bias[0], &codes[0], n, e.CodeDim(dim)/e.groupDims(), &unit[0], each, step)
 }
 
@@ -80,20 +85,30 @@ func checkCodes(op string, e CodeElem, dst, stride int, q []int8, codes []byte, 
 	return n
 }
 
-// kernel is the assembly for some rows and what its sums start from: what the codes' offset adds, taken away.
-func (e CodeElem) kernel(q []int8, rows, dim int) (f dotCodesFunc, bias [GroupHeads]int32) {
-	at, offset := 0, codeKernels.offset
+// kernel is the assembly for some rows.
+func (e CodeElem) kernel(rows int) dotCodesFunc {
 	if e == Codes4 {
-		at, offset = 1, 8
+		return codeKernels.dot[1][rows-1]
 	}
-	if f = codeKernels.dot[at][rows-1]; f == nil || offset == 0 {
-		return f, bias
+	return codeKernels.dot[0][rows-1]
+}
+
+// biases keeps what is handed to assembly through a variable, which would be allocated at each call.
+var biases = sync.Pool{New: func() any { return new([GroupHeads]int32) }}
+
+// bias is what the sums of each query start from: what the codes' offset adds, taken away.
+func (e CodeElem) bias(q []int8, rows, dim int) *[GroupHeads]int32 {
+	offset, n := codeKernels.offset, e.CodeDim(dim)
+	if e == Codes4 {
+		offset = 8
 	}
-	n := e.CodeDim(dim)
+	b := biases.Get().(*[GroupHeads]int32)
 	for r := range rows {
+		var sum int32
 		for _, c := range q[r*n : (r+1)*n] {
-			bias[r] -= offset * int32(c)
+			sum += int32(c)
 		}
+		b[r] = -offset * sum
 	}
-	return f, bias
+	return b
 }

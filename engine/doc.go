@@ -5,6 +5,10 @@
 // (backend); then Logits and the sampler. Rows of several sequences may share a pass (batched decode); arithmetic of a row
 // never depends on the others.
 //
+// Under a policy that prunes rows or masks the prompt's attention an empty session's prompt passes layer by layer instead
+// (promptPass): hidden of all rows that are alive is kept, 4·D bytes a row, and each layer takes them in chunks. While
+// decoding, what was pruned may come back (pruneStage): its rows were kept, and go through the layers they missed once.
+//
 // It knows nothing of HTTP or result files. Token ids are int32 on the way through passes, int elsewhere; times are
 // time.Duration and named; bytes are int64.
 //

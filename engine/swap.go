@@ -161,7 +161,11 @@ func (s *Session) swapBlocks(st *pruneStage) error {
 			want = append(want, p)
 		}
 	}
-	return s.revive(st, want)
+	if err := s.revive(st, want); err != nil {
+		return err
+	}
+	s.seq.Prefetch(st.layer+1, s.e.lowest(st.layer+1, s.next)) // on tiers: under this layer's feed-forward network and the next queries
+	return nil
 }
 
 // forgetSketch makes a selecting policy's sketch of a layer be built anew: tokens changed in its middle.

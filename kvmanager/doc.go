@@ -12,6 +12,9 @@
 //  5. pages with equal versions hold equal bytes in the slots both use: a page gets a new version when it is handed out and
 //     when slots in use change or go, not when tokens are appended.
 //
+// Whole pages of a layer can be parked: out of every view, still the sequence's (on tiers they leave memory), and put back at
+// their place by position; tokens can be inserted between others.
+//
 // It knows no policy formula and no transport: policies' plans (which tokens to keep) arrive as token indices.
 //
 // Concurrency: one goroutine at a time; views stay valid until the next call that changes the sequence.

@@ -10,7 +10,7 @@
 //   - [StepDropper]: which tokens go after a decode step (h2o, streaming_llm, decoding:...)
 //   - [Selector]: which tokens this step's query reads (quest, sparq, infinigen, hillinfer, ...)
 //   - [Projector]: the columns of an approximate key, fixed after the prompt (infinigen)
-//   - [RowPruner], [BlockSwapper]: which hidden rows travel on (sliminfer, lazyllm)
+//   - [RowPruner], [BlockSwapper], [StepPruner]: which hidden rows travel on, and which come back (sliminfer, lazyllm)
 //   - [Masker]: which part of the prefill attention is computed (minference, flexprefill)
 //   - [Placer]: where tokens lie, and what moves after each step (hillinfer)
 //

@@ -17,6 +17,23 @@
 //  3. Data belongs to the caller before Read or Write and after its ticket is done; in between to the queue.
 //  4. Close waits for what is in flight; no goroutine, file or buffer outlives it.
 //
+// Layout, measured on a virtual disk of 1.3 GB/s in 256 KiB and 47,000 random reads of 12 KiB a second (8,000 tokens, median
+// of runs; ms for all layers; SmolLM2: 30 layers of 12 KiB a group, 8×128: 8 layers of 64 KiB):
+//
+//	                                              SmolLM2               8×128
+//	                                         layer-  token-major   layer-  token-major
+//	streaming a layer, GB/s                   0.77      0.43        0.98      0.90
+//	streaming all layers, GB/s                1.02      0.47        1.21      1.07
+//	10 % of the groups, others each layer     31 ms     40 ms       24 ms     24 ms
+//	10 %, the same in all layers, one call    31 ms     15-26 ms    24 ms     22 ms
+//
+// A small record makes token-major cost an operation a record, where layer-major streams; only fetching the same groups in
+// all layers at once is faster token-major, and no policy does that within a step. So a strip is one layer
+// (SSDOptions.StripLayers), and extents of 1 MiB keep a layer's groups together. Reading over gaps does not pay: a gap of
+// one record of 12 KiB costs what an operation costs.
+//
+// Checksums are CRC-32C of each head's page, kept in memory (4 bytes a page): 9 GB/s, 12 % of a core at full streaming.
+//
 // Concurrency: stores and queues are safe for concurrent use. Writing a record while it is read or dropped is the caller's
 // mistake: it may then read as either, or as missing, never as a third thing.
 package offload

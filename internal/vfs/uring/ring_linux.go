@@ -176,7 +176,14 @@ func (r *Ring) fill(e *sqe, id uint32, q *Request) {
 	s := &r.slots[id]
 	s.tag, s.bufs, s.vec = q.Tag, q.Bufs, s.vec[:0]
 	for _, b := range q.Bufs {
-		v := unix.Iovec{Base: unsafe.SliceData(b)}
+		base := unsafe.SliceData(b)
+		if n := len(s.vec); n > 0 { // neighbours in memory go as one
+			if last := &s.vec[n-1]; uintptr(unsafe.Pointer(last.Base))+uintptr(last.Len) == uintptr(unsafe.Pointer(base)) {
+				last.SetLen(int(last.Len) + len(b))
+				continue
+			}
+		}
+		v := unix.Iovec{Base: base}
 		v.SetLen(len(b))
 		s.vec = append(s.vec, v)
 	}

@@ -1,0 +1,74 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func TestProfileIsKept(t *testing.T) {
+	path := ProfileFile(filepath.Join(t.TempDir(), "home"))
+	if _, err := LoadProfile(path); !errors.Is(err, ErrMissing) {
+		t.Errorf("no profile: %v", err)
+	}
+	p := Profile{Version: profileVersion, Source: "measured", CPU: "x", Host: HostRates{Threads: 2, Scan: map[string]float64{"int8": 10}, Copy: 20},
+		Storage: []StorageRates{{Dir: "/d", StreamRead: 3, Random: map[string]float64{"4": 5}}}}
+	if err := SaveProfile(path, p); err != nil {
+		t.Fatal(err)
+	}
+	got, err := LoadProfile(path)
+	if err != nil || !reflect.DeepEqual(got, p) {
+		t.Errorf("read back %+v, %v", got, err)
+	}
+	if th, ok := got.Throughputs("/d/", "int8", true); !ok || th != (Throughputs{10, 10, 20, 3}) {
+		t.Errorf("with a sketch %+v", th)
+	}
+	if th, ok := got.Throughputs("/d", "int8", false); !ok || th.FS != 6 {
+		t.Errorf("keys from storage %+v", th)
+	}
+	for _, c := range [][2]string{{"/e", "int8"}, {"/d", "f16"}} {
+		if _, ok := got.Throughputs(c[0], c[1], true); ok {
+			t.Errorf("%v was never measured", c)
+		}
+	}
+	for _, bad := range []string{"", "{", `{"version":9,"host":{"copy_bytes_per_s":1}}`} {
+		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadProfile(path); !errors.Is(err, ErrShape) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestMeasure runs a short measurement: every figure is there, and nothing is left in the directory but the lock.
+func TestMeasure(t *testing.T) {
+	dir := t.TempDir()
+	r, err := MeasureStorage(context.Background(), dir, MeasureOptions{SizeBytes: 24 << 20, Each: time.Millisecond, Rounds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.StreamRead <= 0 || r.StreamWrite <= 0 || len(r.Random) != 4 || len(r.Store) != 4 || r.Engine == "" {
+		t.Errorf("rates %+v", r)
+	}
+	for _, s := range r.Store {
+		if s.Bytes <= 0 || s.Reads <= 0 || s.Ratio <= 0 {
+			t.Errorf("store %+v", s)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := MeasureStorage(ctx, dir, MeasureOptions{SizeBytes: 24 << 20}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if h := MeasureHost(1, time.Microsecond); h.Copy <= 0 || len(h.Scan) != 3 || h.Scan["int8"] <= 0 || h.Threads != 1 {
+		t.Errorf("host %+v", h)
+	}
+}

@@ -1,0 +1,307 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"terrace/internal/clock"
+	"terrace/internal/kvpage"
+	"terrace/internal/vfs"
+)
+
+// StorageRates are what a directory's device and the SSD store on it do. All are measured, in bytes or operations a second.
+type StorageRates struct {
+	Dir    string `json:"dir"`
+	Engine string `json:"engine"` // io_uring or threads
+	Direct bool   `json:"direct"` // O_DIRECT
+	Notice string `json:"notice,omitempty"`
+
+	StreamRead  float64            `json:"stream_read_bytes_per_s"`  // B_s: blocks of 256 KiB one after another
+	StreamWrite float64            `json:"stream_write_bytes_per_s"` //
+	Random      map[string]float64 `json:"random_reads_per_s"`       // by block size in KiB, at depth 32
+	Store       []StoreRates       `json:"store"`                    // the SSD store against the raw loop
+}
+
+// StoreRates compare the store with a raw loop on the same device, as medians of pairs run in turn.
+type StoreRates struct {
+	RecordBytes int     `json:"record_bytes"`
+	Access      string  `json:"access"` // "stream": all groups of layer after layer; "scatter": a tenth of each layer's groups
+	Bytes       int64   `json:"bytes"`  // read by the store, in all rounds
+	Reads       int64   `json:"reads"`
+	StoreRate   float64 `json:"store_bytes_per_s"`
+	RawRate     float64 `json:"raw_bytes_per_s"`
+	Ratio       float64 `json:"ratio"` // median of the rounds' ratios
+}
+
+// MeasureOptions bound a measurement.
+type MeasureOptions struct {
+	SizeBytes int64         // of each file; default 256 MiB
+	Each      time.Duration // at least, for each figure; default 300 ms
+	Rounds    int           // pairs; default 5
+	NoDirect  bool
+	NoRing    bool
+}
+
+func (o *MeasureOptions) setDefaults() {
+	if o.SizeBytes <= 0 {
+		o.SizeBytes = 256 << 20
+	}
+	if o.Each <= 0 {
+		o.Each = 300 * time.Millisecond
+	}
+	if o.Rounds <= 0 {
+		o.Rounds = 5
+	}
+}
+
+// rawBlock is the block of streaming loops: what the store reads at once.
+const rawBlock = 256 << 10
+
+// rawDevice is a file of its own on the device, for loops that do nothing but I/O.
+type rawDevice struct {
+	fs     vfs.FS
+	path   string
+	file   vfs.File
+	engine vfs.Engine
+	size   int64
+	arena  []byte
+	done   chan *vfs.IO
+	clock  clock.Clock
+	rnd    *rand.Rand
+	at     int64 // where streaming goes on
+}
+
+func openRaw(o MeasureOptions, dir string) (_ *rawDevice, notice string, err error) {
+	d := &rawDevice{fs: vfs.OS{}, path: filepath.Join(dir, "terrace.measure"), clock: clock.Real(), rnd: rand.New(rand.NewPCG(1, 1))}
+	d.file, err = d.fs.OpenFile(d.path, vfs.OpenOptions{Create: true, Direct: !o.NoDirect})
+	if errors.Is(err, vfs.ErrNoDirect) {
+		notice = "no O_DIRECT on this file system: figures are those of the page cache"
+		d.file, err = d.fs.OpenFile(d.path, vfs.OpenOptions{Create: true})
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	d.size = o.SizeBytes / rawBlock * rawBlock
+	if err := d.file.Preallocate(d.size); err != nil {
+		return nil, "", errors.Join(err, d.file.Close(), d.fs.Remove(d.path))
+	}
+	var why string
+	d.engine, why = vfs.NewEngine(d.file, rawDepth, !o.NoRing)
+	if why != "" {
+		notice += " " + why
+	}
+	d.arena = vfs.AlignedBytes(rawDepth * rawBlock)
+	for i := range d.arena {
+		d.arena[i] = byte(i * 31)
+	}
+	d.done = make(chan *vfs.IO, rawDepth)
+	return d, notice, nil
+}
+
+const rawDepth = 32
+
+func (d *rawDevice) close() error {
+	vfs.FreeAligned(d.arena)
+	return errors.Join(d.engine.Close(), d.file.Close(), d.fs.Remove(d.path))
+}
+
+// loop does reads or writes of a block size for at least a time, depth at once, and returns operations a second.
+// With a total it does that many, whatever the time.
+func (d *rawDevice) loop(ctx context.Context, write, random bool, block, depth int, total int64, each time.Duration) (float64, error) {
+	blocks := d.size / int64(block)
+	ios := make([]vfs.IO, depth)
+	next := func(op *vfs.IO) {
+		if d.at++; random {
+			op.Off = d.rnd.Int64N(blocks) * int64(block)
+		} else {
+			op.Off = d.at % blocks * int64(block)
+		}
+	}
+	var first []*vfs.IO
+	for i := range ios {
+		ios[i] = vfs.IO{Write: write, Bufs: [][]byte{d.arena[i*block : (i+1)*block]}, Done: func(op *vfs.IO) { d.done <- op }}
+		next(&ios[i])
+		first = append(first, &ios[i])
+	}
+	start := d.clock.Now()
+	d.engine.Start(first)
+	running, ended, failed := depth, int64(0), error(nil)
+	for running > 0 {
+		op := <-d.done
+		if op.Err == nil && op.N != block {
+			op.Err = fmt.Errorf("%d bytes of %d", op.N, block)
+		}
+		if op.Err != nil {
+			failed = fmt.Errorf("offload: measuring %s: %w", d.path, op.Err)
+		}
+		ended++
+		running--
+		more := d.clock.Now()-start < each
+		if total > 0 {
+			more = ended+int64(running) < total
+		}
+		if failed == nil && ctx.Err() == nil && more {
+			next(op)
+			d.engine.Start([]*vfs.IO{op})
+			running++
+		}
+	}
+	if failed == nil {
+		failed = ctx.Err()
+	}
+	return float64(ended) / (d.clock.Now() - start).Seconds(), failed
+}
+
+// MeasureStorage measures a directory's device and the SSD store on it. It writes two files of SizeBytes there and removes
+// them. It takes some seconds.
+func MeasureStorage(ctx context.Context, dir string, o MeasureOptions) (r StorageRates, err error) {
+	o.setDefaults()
+	if err := (vfs.OS{}).MkdirAll(dir); err != nil {
+		return r, fmt.Errorf("offload: %w", err)
+	}
+	d, notice, err := openRaw(o, dir)
+	if err != nil {
+		return r, fmt.Errorf("offload: measuring %s: %w", dir, err)
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	r = StorageRates{Dir: dir, Engine: d.engine.Name(), Direct: d.file.Alignment() > 1, Notice: notice, Random: map[string]float64{}}
+	ops, err := d.loop(ctx, true, false, rawBlock, 8, d.size/rawBlock, 0) // every block is written once before it is read
+	if err != nil {
+		return r, err
+	}
+	r.StreamWrite = ops * rawBlock
+	if ops, err = d.loop(ctx, false, false, rawBlock, 8, 0, o.Each); err != nil {
+		return r, err
+	}
+	r.StreamRead = ops * rawBlock
+	for _, kib := range []int{4, 12, 16, 64} {
+		if ops, err = d.loop(ctx, false, true, kib<<10, rawDepth, 0, o.Each); err != nil {
+			return r, err
+		}
+		r.Random[fmt.Sprint(kib)] = ops
+	}
+	for _, heads := range []int{3, 8} {
+		dim := 64 * (1 + heads/8)
+		shape := Shape{Layers: 8, KVHeads: heads, GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: dim, ValueDim: dim, Tokens: 16}}
+		s, err := measureStore(ctx, dir, d, shape, o)
+		if err != nil {
+			return r, err
+		}
+		r.Store = append(r.Store, s...)
+	}
+	return r, nil
+}
+
+// storeBench is an SSD store full of records, read layer by layer, two layers under way at a time.
+type storeBench struct {
+	s      *SSD
+	q      *Queue
+	shape  Shape
+	groups int
+	mem    []byte
+	rnd    *rand.Rand
+}
+
+func measureStore(ctx context.Context, dir string, d *rawDevice, shape Shape, o MeasureOptions) (out []StoreRates, err error) {
+	s, err := OpenSSD(shape, SSDOptions{Dir: dir, CapacityBytes: o.SizeBytes, NoDirect: o.NoDirect, NoRing: o.NoRing})
+	if err != nil {
+		return nil, err
+	}
+	b := &storeBench{s: s, q: NewQueue(s, QueueOptions{}), shape: shape, rnd: rand.New(rand.NewPCG(2, 2))}
+	b.groups = int(o.SizeBytes*3/4/int64(shape.Layers*s.place.strideBytes)) / s.place.groups * s.place.groups
+	b.mem = AlignedBytes(2 * b.groups * shape.RecordBytes())
+	defer func() {
+		err = errors.Join(err, b.q.Close(), s.Close())
+		FreeAligned(b.mem)
+	}()
+	for layer := range shape.Layers {
+		if err := b.q.Write(WriteBack, b.records(layer, 1)).Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, access := range []string{"stream", "scatter"} {
+		r, err := b.pairs(ctx, d, access, o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// records are a layer's groups in order, or one in so many of them at random, in the half of the memory that the layer's
+// number gives.
+func (b *storeBench) records(layer, oneIn int) (recs []Record) {
+	size := b.shape.RecordBytes()
+	mem := b.mem[layer%2*b.groups*size:]
+	groups := b.rnd.Perm(b.groups)[:b.groups/oneIn]
+	if oneIn == 1 {
+		slices.Sort(groups)
+	}
+	for _, g := range groups {
+		recs = append(recs, Record{Key: Key{1, int32(layer), int32(g)}, Data: mem[:size:size]})
+		mem = mem[size:]
+	}
+	return recs
+}
+
+// pairs runs the raw loop and the store in turn.
+func (b *storeBench) pairs(ctx context.Context, d *rawDevice, access string, o MeasureOptions) (StoreRates, error) {
+	r := StoreRates{RecordBytes: b.shape.RecordBytes(), Access: access}
+	oneIn, block, depth := 1, rawBlock, 8
+	if access == "scatter" {
+		oneIn, block, depth = 10, b.s.place.strideBytes, rawDepth
+	}
+	var ratios, stores, raws []float64
+	before := b.s.Stats()
+	for range o.Rounds {
+		ops, err := d.loop(ctx, false, oneIn > 1, block, depth, 0, o.Each)
+		if err != nil {
+			return r, err
+		}
+		rate, err := b.read(ctx, oneIn, o.Each)
+		if err != nil {
+			return r, err
+		}
+		raw := ops * float64(block)
+		ratios, stores, raws = append(ratios, rate/raw), append(stores, rate), append(raws, raw)
+	}
+	after := b.s.Stats()
+	r.Bytes, r.Reads = after.ReadBytes-before.ReadBytes, after.Reads-before.Reads
+	r.StoreRate, r.RawRate, r.Ratio = median(stores), median(raws), median(ratios)
+	return r, nil
+}
+
+// read goes through the layers for at least a time, the next one under way while one is waited for, and returns bytes a second.
+func (b *storeBench) read(ctx context.Context, oneIn int, each time.Duration) (float64, error) {
+	layers := make([][]Record, b.shape.Layers)
+	for i := range layers {
+		layers[i] = b.records(i, oneIn)
+	}
+	c, n := clock.Real(), int64(0)
+	start := c.Now()
+	var ahead *Ticket
+	for i := 0; c.Now()-start < each; i++ {
+		t := b.q.Read(Prefetch, layers[i%len(layers)])
+		if ahead != nil {
+			if err := ahead.Wait(ctx); err != nil {
+				return 0, err
+			}
+		}
+		ahead = t
+		n += int64(len(layers[i%len(layers)]) * b.shape.RecordBytes())
+	}
+	err := ahead.Wait(ctx)
+	return float64(n) / (c.Now() - start).Seconds(), err
+}
+
+func median(x []float64) float64 {
+	x = slices.Clone(x)
+	slices.Sort(x)
+	return x[len(x)/2]
+}

@@ -25,7 +25,9 @@ func Append(l kvpage.Layout, page []byte, slot, n int, k []float32, kStride int,
 			r += kvpage.Tile
 			continue
 		}
-		kvpage.PutK(l, page, at, k[r*kStride:])
+		if !kernels.PutKey(kernels.KVElem(l.K), l.KTile(page, at/kvpage.Tile), at%kvpage.Tile, k[r*kStride:], l.KeyDim) {
+			kvpage.PutK(l, page, at, k[r*kStride:])
+		}
 		r++
 	}
 	for r := range n {

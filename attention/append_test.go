@@ -15,8 +15,8 @@ func TestAppendEqualsPages(t *testing.T) {
 	eachPath(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, 1))
 		for _, e := range []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16, kvpage.I8, kvpage.I4} {
-			for i, dim := range []int{64, 96, 7, 64, 96, 7} {
-				l := kvpage.Layout{K: e, V: e, KeyDim: dim, ValueDim: dim, Tokens: 48, TokenMajor: i > 2}
+			for i, dim := range []int{16, 64, 96, 256, 7, 64, 96, 7} {
+				l := kvpage.Layout{K: e, V: e, KeyDim: dim, ValueDim: dim, Tokens: 48, TokenMajor: i > 4}
 				if l.Validate() != nil {
 					continue
 				}

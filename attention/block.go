@@ -2,6 +2,7 @@ package attention
 
 import (
 	"math"
+	"math/bits"
 	"sort"
 
 	"terrace/internal/kernels"
@@ -234,13 +235,9 @@ func (b *blockWalk) hide(row, rows, group int) {
 }
 
 func (s *slot) hideDead(scores []float32, inf float32) {
-	if s.mask == 0xffff {
-		return
-	}
-	for j := range scores {
-		if s.mask>>j&1 == 0 {
-			scores[j] = inf
-		}
+	_ = scores[tileTokens-1]
+	for hidden := ^s.mask; hidden != 0; hidden &= hidden - 1 {
+		scores[bits.TrailingZeros16(hidden)] = inf
 	}
 }
 

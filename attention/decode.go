@@ -41,6 +41,9 @@ func chunkTiles(tiles int) int {
 	return maxChunk
 }
 
+// decodeClaims a thread even out the end of a step.
+const decodeClaims = 6
+
 func (w *workspace) attendDecode(pool *kernels.Pool) {
 	w.decode, w.groups, w.used = w.decode[:0], w.groups[:0], 0
 	kept := 0
@@ -62,7 +65,7 @@ func (w *workspace) attendDecode(pool *kernels.Pool) {
 		k.q = grow(k.q, kernels.GroupHeads*w.p.KeyDim)
 		k.s = grow(k.s, kernels.GroupHeads*tileTokens*maxChunk)
 	}
-	pool.Run(len(w.decode), w.runDecode)
+	pool.RunBy(len(w.decode)/(decodeClaims*pool.Threads()), len(w.decode), w.runDecode)
 	if kept > 0 {
 		pool.Run(w.p.KVHeads*len(w.seqs), w.runDecodeMass)
 	}

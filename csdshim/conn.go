@@ -20,8 +20,9 @@ type conn struct {
 	o ServerOptions
 	s *Session
 
-	writeMu sync.Mutex
-	broken  bool
+	writeMu  sync.Mutex
+	broken   bool
+	sabotage map[uint64]FaultKind // requests whose reply goes wrong, in tests
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // requests in progress by id
@@ -135,8 +136,18 @@ func (c *conn) greet(r io.Reader) error {
 		return err
 	}
 	c.s = c.d.Connect(hello.Owner, time.Duration(hello.LeaseMs)*time.Millisecond)
-	c.send(wire.Header{Type: wire.TypeWelcome, ID: h.ID}, c.d.Identity().Append(nil))
-	return nil
+	if c.d.faults.pick("hello", FaultVersion) != nil {
+		return c.greetWrongly()
+	}
+	return c.send(wire.Header{Type: wire.TypeWelcome, ID: h.ID}, c.d.Identity().Append(nil))
+}
+
+// greetWrongly greets as a drive of a later version would.
+func (c *conn) greetWrongly() error {
+	b := wire.Header{Type: wire.TypeWelcome}.Append(nil)
+	b[4]++
+	_, err := c.c.Write(b)
+	return err
 }
 
 // fault tells the client what was wrong with the connection as a whole, and logs it; a client that just left is nothing.
@@ -179,6 +190,9 @@ func (c *conn) send(h wire.Header, payload []byte) error {
 	defer c.writeMu.Unlock()
 	if c.broken {
 		return net.ErrClosed
+	}
+	if done, err := c.mangle(h, payload); done {
+		return err
 	}
 	err := writeFrame(c.c, c.o.WriteTimeout, h, payload)
 	if err != nil {

@@ -37,8 +37,8 @@ type Options struct {
 	Clock  clock.Clock
 	NoSync bool   // see flash.Options
 	Faults Faults // for tests
-	// OpenFile opens the folder's files; nil means those of the operating system.
-	OpenFile flash.OpenFile
+	// FS is where the drive's files lie; nil means the operating system's.
+	FS flash.FS
 }
 
 // Drive is a computational storage drive: flash, a small DRAM, a scoring engine, and the model of its times. It may be used
@@ -96,7 +96,7 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 	if err := o.Profile.Validate(); err != nil {
 		return nil, fmt.Errorf("csdshim: profile %q: %w: %w", o.Profile.Name, err, ErrProfile)
 	}
-	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.geometry(o.CapacityBytes), NoSync: o.NoSync, Open: o.OpenFile})
+	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.geometry(o.CapacityBytes), NoSync: o.NoSync, FS: o.FS})
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func (d *Drive) begin(n int) *task {
 
 // until waits for a modelled time, in real time only.
 func (t *task) until(ctx context.Context, at time.Duration) error {
-	return t.d.clock.Sleep(ctx, at-t.d.clock.Now())
+	return wait(ctx, t.d.clock, at-t.d.clock.Now())
 }
 
 // end closes the account at a modelled time.
@@ -85,7 +85,7 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 	if err != nil {
 		return Timing{}, err
 	}
-	d.faults.corrupt(d, items, pages)
+	d.faults.corrupt(d, pages)
 	for i := range groups {
 		d.cacheCodes(q, groups[i].Layer, groups[i].Index, groups[i].Codes)
 	}

@@ -19,7 +19,22 @@ func (c *conn) handle(ctx context.Context, h wire.Header, payload []byte) {
 	}()
 	var t Timing
 	var rest []byte
-	var err error
+	stop, err := c.before(ctx, h)
+	if stop {
+		return
+	}
+	if err == nil {
+		t, rest, err = c.do(ctx, h, payload)
+	}
+	if err != nil {
+		c.send(wire.Header{Type: wire.TypeError, ID: h.ID}, failure(err).Append(nil))
+		return
+	}
+	c.send(wire.Header{Type: wire.TypeDone, ID: h.ID}, append(t.Append(nil), rest...))
+}
+
+// do does a request; its reply is what it took, and rest.
+func (c *conn) do(ctx context.Context, h wire.Header, payload []byte) (t Timing, rest []byte, err error) {
 	switch h.Type {
 	case wire.TypeOpen:
 		err = c.open(payload)
@@ -40,11 +55,7 @@ func (c *conn) handle(ctx context.Context, h wire.Header, payload []byte) {
 	default:
 		err = fmt.Errorf("csdshim: a client does not send %v: %w", h.Type, ErrFrame)
 	}
-	if err != nil {
-		c.send(wire.Header{Type: wire.TypeError, ID: h.ID}, failure(err).Append(nil))
-		return
-	}
-	c.send(wire.Header{Type: wire.TypeDone, ID: h.ID}, append(t.Append(nil), rest...))
+	return t, rest, err
 }
 
 func (c *conn) open(payload []byte) error {

@@ -86,7 +86,7 @@ func (s *blockStream) run(ctx context.Context) {
 				}
 			}
 			if !clock.Modelled() && ahead > slack {
-				if err := clock.Sleep(ctx, ahead); err != nil {
+				if err := wait(ctx, clock, ahead); err != nil {
 					s.done <- err
 					return
 				}

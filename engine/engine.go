@@ -7,6 +7,7 @@ import (
 
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
+	"terrace/internal/trace"
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/offload"
@@ -19,22 +20,23 @@ const DefaultChunkTokens = 512
 
 // Options of an engine; the zero value is the default path.
 type Options struct {
-	Backend       string        // "" = native
-	Threads       int           // 0 = one a CPU
-	Exact         bool          // float32 activations and KV: the reference path
-	KType, VType  kvpage.Elem   // element types of the cache; see KVTypeSet
-	KVTypeSet     bool          // KType and VType were chosen; otherwise f16, and f32 with Exact
-	PageTokens    int           // tokens a page; 0 = 16
-	KVWindow      int           // newest tokens that quantised KV keeps in f16; 0 = 128
-	Rotate        bool          // turn queries and keys by a Hadamard matrix before keys are stored
-	KVBudgetBytes int64         // hard limit of the cache in host memory; 0 = none
-	Context       int           // tokens a session may hold; 0 = what the model was trained for
-	Policy        string        // KV policy, name:key=value,… joined by +; "" = full
-	Calibration   []int         // ids of a sample text, for policies that decompose the model's queries
-	CacheDir      string        // where such a decomposition is kept; "" = computed each time
-	ChunkTokens   int           // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
-	Tiers         []Tier        // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
-	Store         offload.Store // a lower tier that is open already, the caller's to close; nil = what Tiers names
+	Backend       string          // "" = native
+	Threads       int             // 0 = one a CPU
+	Exact         bool            // float32 activations and KV: the reference path
+	KType, VType  kvpage.Elem     // element types of the cache; see KVTypeSet
+	KVTypeSet     bool            // KType and VType were chosen; otherwise f16, and f32 with Exact
+	PageTokens    int             // tokens a page; 0 = 16
+	KVWindow      int             // newest tokens that quantised KV keeps in f16; 0 = 128
+	Rotate        bool            // turn queries and keys by a Hadamard matrix before keys are stored
+	KVBudgetBytes int64           // hard limit of the cache in host memory; 0 = none
+	Context       int             // tokens a session may hold; 0 = what the model was trained for
+	Policy        string          // KV policy, name:key=value,… joined by +; "" = full
+	Calibration   []int           // ids of a sample text, for policies that decompose the model's queries
+	CacheDir      string          // where such a decomposition is kept; "" = computed each time
+	ChunkTokens   int             // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
+	Tiers         []Tier          // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
+	Store         offload.Store   // a lower tier that is open already, the caller's to close; nil = what Tiers names
+	Trace         *trace.Recorder // timeline of compute, transfers and waits; nil = none
 }
 
 // Validate fills defaults and names what is wrong.
@@ -119,6 +121,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}
+	e.backend = traceBackend(e.backend, o.Trace)
 	if spec.Needs().Decomposition {
 		if err := e.decompose(); err != nil {
 			e.Close()

@@ -7,6 +7,7 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kernels"
+	"terrace/internal/trace"
 	"terrace/model"
 	"terrace/weights"
 )
@@ -176,7 +177,10 @@ func (e *Engine) plan(sessions []*Session, kind passKind, layer int, q *tensor.D
 		if s.policy != nil {
 			width := e.m.Heads * e.m.KeyDim
 			n := len(seqs[i].Pos)
-			if err := s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i]); err != nil {
+			span := e.o.Trace.Layer(trace.Score, "select", layer)
+			err := s.policy.before(s, layer, floats(q)[i*n*width:(i+1)*n*width], kind.prefill, kind.last, &seqs[i])
+			span.End()
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -112,6 +112,15 @@ func TestMasksDoNotDependOnChunks(t *testing.T) {
 			t.Errorf("%s: logits differ from full by %g", spec, d)
 		}
 	}
+	for _, spec := range []string{"minference", "flexprefill", "sliminfer", "lazyllm"} {
+		parsed, err := policy.Parse(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := small(t, Options{}).OwnRows(parsed); ok {
+			t.Errorf("%s is content with the last %d rows of a prompt", spec, n)
+		}
+	}
 	for _, spec := range []string{"minference+h2o", "flexprefill+observed_attention"} {
 		if _, err := small(t, Options{Policy: spec}).NewSession(); !errors.Is(err, model.ErrUnsupported) {
 			t.Errorf("%s: %v", spec, err)

@@ -103,7 +103,7 @@ func (e *Engine) openTiers() error {
 		owned = true
 	}
 	if store != nil {
-		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{}), owned: owned}
+		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace}), owned: owned}
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (e *Engine) shape() offload.Shape {
 	if l.Tokens == 0 {
 		l.Tokens = kvmanager.DefaultPageTokens
 	}
-	return offload.Shape{Layers: e.m.Layers, KVHeads: e.m.KVHeads, Page: l, GroupTokens: l.Tokens}
+	return offload.Shape{Layers: e.m.Layers, KVHeads: e.m.KVHeads, Page: l, GroupTokens: l.Tokens, Fingerprint: fingerprint(e.m)}
 }
 
 // close ends what is under way and closes the store.
@@ -242,14 +242,4 @@ func (e *Engine) releaseTiers(sessions []*Session, layer int) error {
 		}
 	}
 	return nil
-}
-
-// openStore opens a tier below host memory for this model's KV.
-func (e *Engine) openStore(t Tier) (offload.Store, error) {
-	switch t.Kind {
-	case TierSSD:
-		return offload.OpenSSD(e.shape(), offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes})
-	default:
-		return nil, fmt.Errorf("engine: tier %s: %w", t.Kind, model.ErrUnsupported)
-	}
 }

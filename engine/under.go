@@ -45,7 +45,7 @@ func (s *Session) ForkUnder(spec *policy.Spec) (*Session, error) {
 // OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all.
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 	n := spec.Needs()
-	if n.PromptMass == policy.AllRows || n.Queries == policy.AllRows || n.QueryStats || n.WholePrompt {
+	if n.PromptMass == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
 		return 0, false
 	}
 	for _, r := range e.m.Ropes {

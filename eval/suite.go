@@ -94,8 +94,9 @@ const (
 
 // Metric names a task's score.
 type Metric struct {
-	Name string `json:"name"`
-	Kind Kind   `json:"kind"`
+	Name  string `json:"name"`
+	Kind  Kind   `json:"kind"`
+	Group string `json:"group,omitempty"` // of tasks whose mean is reported too
 }
 
 // LessIsBetter reports the direction.

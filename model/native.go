@@ -22,6 +22,8 @@ type native struct {
 	gather moeScratch
 	// operands of the matmul in progress
 	products [4]kernels.Product
+	gated    kernels.Gated
+	fused    kernels.RowNorm
 	biases   [4][]float32
 }
 
@@ -105,24 +107,17 @@ func (b *native) addPositions(p *Pass, x []float32) error {
 func (b *native) Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
-	x := floats(hidden)
-	if !m.PostNorm {
-		normed := b.ws.floats(&b.ws.normed, n*m.Hidden)
-		if err := b.norm(normed, x, n, m.Hidden, l.AttnNorm); err != nil {
-			return nil, nil, nil, err
-		}
-		x = normed
+	x, norm := floats(hidden), l.AttnNorm
+	if m.PostNorm {
+		norm = NormParams{}
 	}
 	q = b.ws.dense(&b.ws.q, n, m.Heads*m.KeyDim)
 	k = b.ws.dense(&b.ws.k, n, m.KVHeads*m.KeyDim)
 	v = b.ws.dense(&b.ws.v, n, m.KVHeads*m.ValDim)
-	if err := b.matmul(p.Phase, x, n, product{l.Q, floats(q)}, product{l.K, floats(k)}, product{l.V, floats(v)}); err != nil {
+	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: floats(q)}, product{w: l.K, dst: floats(k)}, product{w: l.V, dst: floats(v)}); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := b.turn(p, layer, floats(q), m.Heads, l.QNorm); err != nil {
-		return nil, nil, nil, err
-	}
-	return q, k, v, b.turn(p, layer, floats(k), m.KVHeads, l.KNorm)
+	return q, k, v, b.turn(p, layer, floats(q), l.QNorm, floats(k), l.KNorm)
 }
 
 // Attend implements Backend.
@@ -155,11 +150,12 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
 	x := floats(hidden)
-	out := b.ws.floats(&b.ws.block, n*m.Hidden)
-	if err := b.matmul(p.Phase, floats(attended), n, product{l.O, out}); err != nil {
+	block := b.blockOut(x, n, l.PostAttnNorm)
+	block.w = l.O
+	if err := b.matmul(p.Phase, floats(attended), n, block); err != nil {
 		return nil, err
 	}
-	if err := b.addBlock(x, out, n, l.PostAttnNorm); err != nil {
+	if err := b.addBlock(x, block, n, l.PostAttnNorm); err != nil {
 		return nil, err
 	}
 	if m.PostNorm {
@@ -167,17 +163,15 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 			return nil, err
 		}
 	}
-	in := x
-	if !m.PostNorm {
-		in = b.ws.floats(&b.ws.normed, n*m.Hidden)
-		if err := b.norm(in, x, n, m.Hidden, l.FFNNorm); err != nil {
-			return nil, err
-		}
+	norm := l.FFNNorm
+	if m.PostNorm {
+		norm = NormParams{}
 	}
-	if err := b.feedForward(p.Phase, l, layer, out, in, n); err != nil {
+	block = b.blockOut(x, n, l.PostFFNNorm)
+	if err := b.feedForward(p.Phase, l, layer, block, x, n, norm); err != nil {
 		return nil, err
 	}
-	if err := b.addBlock(x, out, n, l.PostFFNNorm); err != nil {
+	if err := b.addBlock(x, block, n, l.PostFFNNorm); err != nil {
 		return nil, err
 	}
 	if m.PostNorm {
@@ -188,17 +182,28 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 	return hidden, nil
 }
 
-// addBlock adds a block's output to the residual stream, after its own norm where the model has one.
-func (b *native) addBlock(x, out []float32, n int, post NormParams) error {
+// blockOut is where a block's last product goes: straight into the residual stream x, unless something comes between.
+func (b *native) blockOut(x []float32, n int, post NormParams) product {
+	if s := b.m.ResidualScale; post.W.Absent() && !b.m.PostNorm && (s == 0 || s == 1) {
+		return product{dst: x, add: true}
+	}
+	return product{dst: b.ws.floats(&b.ws.block, n*b.m.Hidden)}
+}
+
+// addBlock adds a block's output to the residual stream where it is not there yet, after its own norm where the model has
+// one.
+func (b *native) addBlock(x []float32, block product, n int, post NormParams) error {
+	if block.add {
+		return nil
+	}
 	if !post.W.Absent() {
-		if err := b.norm(out, out, n, b.m.Hidden, post); err != nil {
+		if err := b.norm(block.dst, block.dst, n, b.m.Hidden, post); err != nil {
 			return err
 		}
 	}
-	if s := b.m.ResidualScale; s != 0 && s != 1 {
-		kernels.Scale(out, s)
-	}
-	kernels.Add(x, out)
+	t := &b.rows
+	t.dst, t.x, t.rows, t.width, t.scale = x, block.dst, n, b.m.Hidden, b.m.ResidualScale
+	b.pool.Run(t.tasks(n), t.joinRows)
 	return nil
 }
 
@@ -207,20 +212,20 @@ func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 	m := b.m
 	n := hidden.Shape()[0]
 	x := floats(hidden)
-	if !m.NoFinal {
-		normed := b.ws.floats(&b.ws.normed, n*m.Hidden)
-		if err := b.norm(normed, x, n, m.Hidden, m.Params.FinalNorm); err != nil {
+	norm := m.Params.FinalNorm
+	if m.NoFinal {
+		norm = NormParams{}
+	}
+	if !m.Params.EmbedOut.Absent() {
+		var err error
+		if x, err = b.projectOut(p, x, n, norm); err != nil {
 			return nil, err
 		}
-		x = normed
-	}
-	x, err := b.projectOut(p, x, n)
-	if err != nil {
-		return nil, err
+		norm = NormParams{}
 	}
 	out := b.ws.dense(&b.ws.logits, n, m.Vocab)
 	y := floats(out)
-	if err := b.matmul(p.Phase, x, n, product{m.Params.Output, y}); err != nil {
+	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: m.Params.Output, dst: y}); err != nil {
 		return nil, err
 	}
 	if s := m.LogitScale; s != 0 && s != 1 {
@@ -244,8 +249,8 @@ func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.D
 		}
 	}
 	q := b.ws.dense(&b.ws.guess, n, m.Heads*m.KeyDim)
-	if err := b.matmul(p.Phase, normed, n, product{l.Q, floats(q)}); err != nil {
+	if err := b.matmul(p.Phase, normed, n, product{w: l.Q, dst: floats(q)}); err != nil {
 		return nil, err
 	}
-	return q, b.turn(p, layer, floats(q), m.Heads, l.QNorm)
+	return q, b.turn(p, layer, floats(q), l.QNorm, nil, NormParams{})
 }

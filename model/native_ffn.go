@@ -7,31 +7,70 @@ import (
 	"terrace/internal/kernels"
 )
 
-// feedForward writes the layer's feed-forward output for in [n, D] to out [n, D].
-func (b *native) feedForward(ph kernels.Phase, l *LayerParams, layer int, out, in []float32, n int) error {
+// feedForward computes the layer's feed-forward network for the normalised rows of in [n, D] into out.
+func (b *native) feedForward(ph kernels.Phase, l *LayerParams, layer int, out product, in []float32, n int, norm NormParams) error {
 	if b.m.Layer[layer].MoE {
+		in, err := b.normed(in, n, norm)
+		if err != nil {
+			return err
+		}
 		return b.mixture(ph, l, out, in, n)
 	}
-	return b.dense(ph, l.Gate, l.Up, l.Down, out, in, n)
+	out.w = l.Down
+	return b.dense(ph, l.Gate, l.Up, out, in, n, norm)
 }
 
-// dense is one (gated) network: down(act(gate(in))·up(in)).
-func (b *native) dense(ph kernels.Phase, gate, up, down *Linear, out, in []float32, n int) error {
+// dense is one (gated) network: down(act(gate(in))·up(in)), in normalised first where there is a norm.
+func (b *native) dense(ph kernels.Phase, gate, up *Linear, down product, in []float32, n int, norm NormParams) error {
+	if done, err := b.denseInOne(ph, gate, up, down, in, n, norm); done || err != nil {
+		return err
+	}
 	width := up.Rows
 	u := b.ws.floats(&b.ws.up, n*width)
 	var g []float32
 	if gate != nil {
 		g = b.ws.floats(&b.ws.gate, n*width)
-		if err := b.matmul(ph, in, n, product{gate, g}, product{up, u}); err != nil {
+		if err := b.matmulNormed(ph, in, n, norm, product{w: gate, dst: g}, product{w: up, dst: u}); err != nil {
 			return err
 		}
-	} else if err := b.matmul(ph, in, n, product{up, u}); err != nil {
+	} else if err := b.matmulNormed(ph, in, n, norm, product{w: up, dst: u}); err != nil {
 		return err
 	}
 	t := &b.rows
 	t.act, t.dst, t.gate, t.up, t.rows, t.width = b.m.Act, u, g, u, n, width
 	b.pool.Run(t.tasks(n), t.activationRows)
-	return b.matmul(ph, u, n, product{down, out})
+	return b.matmul(ph, u, n, down)
+}
+
+// gates are the activations that stand between a gate and the rest, as functions of numbers one by one.
+var gates = map[Activation]func(dst, gate, up []float32){
+	SiLU: kernels.SiluMul, GELUTanh: kernels.GeluMul, GELU: kernels.GeluErfMul,
+}
+
+// denseInOne is dense as one job of the pool, where the kernels have it and there are no biases; bit for bit the same.
+func (b *native) denseInOne(ph kernels.Phase, gate, up *Linear, down product, in []float32, n int, norm NormParams) (done bool, err error) {
+	act := gates[b.m.Act]
+	if gate == nil || act == nil {
+		return false, nil
+	}
+	g, bias, err := gate.Matrix()
+	if err != nil || bias != nil {
+		return false, err
+	}
+	u, bias, err := up.Matrix()
+	if err != nil || bias != nil {
+		return false, err
+	}
+	d, bias, err := down.w.Matrix()
+	if err != nil || bias != nil {
+		return false, err
+	}
+	fused, err := b.rowNorm(norm)
+	if err != nil || (fused == nil && !norm.W.Absent()) {
+		return false, err
+	}
+	b.gated = kernels.Gated{Gate: g, Up: u, Act: act, Down: kernels.Product{W: d, Dst: down.dst, Add: down.add}, Norm: fused}
+	return b.pool.MatMulGated(ph, in, n, &b.gated), nil
 }
 
 // moeScratch groups rows by expert.
@@ -45,14 +84,16 @@ type moeScratch struct {
 // mixture routes each row to its top-k experts and adds their outputs, weighted by the router's softmax (renormalised over
 // the chosen where NormTopK says so). Rows of one expert are computed together; a row's sum runs over experts in order, so
 // that it does not depend on the other rows.
-func (b *native) mixture(ph kernels.Phase, l *LayerParams, out, in []float32, n int) error {
+func (b *native) mixture(ph kernels.Phase, l *LayerParams, out product, in []float32, n int) error {
 	m, s := b.m, &b.gather
 	logits := b.ws.floats(&b.ws.router, n*m.Experts)
-	if err := b.matmul(ph, in, n, product{l.Router, logits}); err != nil {
+	if err := b.matmul(ph, in, n, product{w: l.Router, dst: logits}); err != nil {
 		return err
 	}
 	s.route(logits, n, m.Experts, m.TopK, m.NormTopK)
-	clear(out[:n*m.Hidden])
+	if !out.add {
+		clear(out.dst[:n*m.Hidden])
+	}
 	for e := range m.Experts {
 		rows := s.rows[e]
 		if len(rows) == 0 {
@@ -63,11 +104,11 @@ func (b *native) mixture(ph kernels.Phase, l *LayerParams, out, in []float32, n 
 		for i, r := range rows {
 			copy(s.in[i*m.Hidden:(i+1)*m.Hidden], in[r*m.Hidden:(r+1)*m.Hidden])
 		}
-		if err := b.dense(ph, l.ExpertGate[e], l.ExpertUp[e], l.ExpertDown[e], s.out, s.in, len(rows)); err != nil {
+		if err := b.dense(ph, l.ExpertGate[e], l.ExpertUp[e], product{w: l.ExpertDown[e], dst: s.out}, s.in, len(rows), NormParams{}); err != nil {
 			return err
 		}
 		for i, r := range rows {
-			kernels.Axpy(out[r*m.Hidden:(r+1)*m.Hidden], s.share[r*m.Experts+e], s.out[i*m.Hidden:(i+1)*m.Hidden])
+			kernels.Axpy(out.dst[r*m.Hidden:(r+1)*m.Hidden], s.share[r*m.Experts+e], s.out[i*m.Hidden:(i+1)*m.Hidden])
 		}
 	}
 	return nil

@@ -45,19 +45,34 @@ func (s *scratch) dense(b *slot, n, cols int) *tensor.Dense {
 type product struct {
 	w   *Linear
 	dst []float32 // [n, w.Rows]
+	add bool      // to what dst holds
 }
 
-// matmul computes every product of x [n, cols], quantising x once, and adds the biases.
+// matmul computes every product of x [n, cols], quantising x once, and adds the biases. One product at most has add.
 func (b *native) matmul(ph kernels.Phase, x []float32, n int, products ...product) error {
+	return b.matmulNormed(ph, x, n, NormParams{}, products...)
+}
+
+// matmulNormed is matmul of x after a norm, where there is one; x itself does not change.
+func (b *native) matmulNormed(ph kernels.Phase, x []float32, n int, norm NormParams, products ...product) error {
 	ps, biases := &b.products, &b.biases
 	for i, p := range products {
 		w, bias, err := p.w.Matrix()
 		if err != nil {
 			return err
 		}
-		ps[i], biases[i] = kernels.Product{W: w, Dst: p.dst}, bias
+		ps[i], biases[i] = kernels.Product{W: w, Dst: p.dst, Add: p.add}, bias
 	}
-	b.pool.MatMul(ph, x, n, ps[:len(products)]...)
+	fused, err := b.rowNorm(norm)
+	if err != nil {
+		return err
+	}
+	if fused == nil || !b.pool.MatMulNormed(ph, x, n, fused, ps[:len(products)]...) {
+		if x, err = b.normed(x, n, norm); err != nil {
+			return err
+		}
+		b.pool.MatMul(ph, x, n, ps[:len(products)]...)
+	}
 	for i, p := range products {
 		if biases[i] == nil {
 			continue
@@ -79,17 +94,18 @@ type rowTask struct {
 	perTask         int
 	normRows        func(worker, i int)
 
+	turnings       []turning
 	tables         []*ropeTable // one a row
 	pos            []int32
-	heads, dim     int
+	dim            int
 	interlaced     bool
 	rot            int
-	headNorm       []float32
-	wholeRowNorm   bool
 	turnRows       func(worker, i int)
 	act            Activation
 	gate, up       []float32
 	activationRows func(worker, i int)
+	scale          float32
+	joinRows       func(worker, i int)
 }
 
 // maxRowsPerTask keeps the tasks of a prompt large enough that handing them over costs little; few rows (batched decode)
@@ -115,7 +131,18 @@ func (t *rowTask) init(b *native) {
 	}
 	t.turnRows = func(_, i int) {
 		for r := i * t.perTask; r < min((i+1)*t.perTask, t.rows); r++ {
-			t.turnRow(r)
+			for u := range t.turnings {
+				t.turnRow(&t.turnings[u], r)
+			}
+		}
+	}
+	t.joinRows = func(_, i int) {
+		for r := i * t.perTask; r < min((i+1)*t.perTask, t.rows); r++ {
+			dst, x := t.dst[r*t.width:(r+1)*t.width], t.x[r*t.width:(r+1)*t.width]
+			if t.scale != 0 && t.scale != 1 {
+				kernels.Scale(x, t.scale)
+			}
+			kernels.Add(dst, x)
 		}
 	}
 	t.activationRows = func(_, i int) {
@@ -123,6 +150,25 @@ func (t *rowTask) init(b *native) {
 		hi := min(lo+t.perTask*t.width, t.rows*t.width)
 		activate(t.act, t.dst[lo:hi], t.gate, t.up[lo:hi], lo, hi)
 	}
+}
+
+// rowNorm is a norm that the kernels take together with a product; nil where it is of another kind.
+func (b *native) rowNorm(p NormParams) (*kernels.RowNorm, error) {
+	if p.W.Absent() || !p.B.Absent() || b.m.Norm == LayerNorm {
+		return nil, nil
+	}
+	w, err := p.W.Values()
+	b.fused = kernels.RowNorm{W: w, Eps: b.m.NormEps}
+	return &b.fused, err
+}
+
+// normed returns the normalised rows of x [n, D] in scratch, or x itself where there is no norm.
+func (b *native) normed(x []float32, n int, p NormParams) ([]float32, error) {
+	if p.W.Absent() {
+		return x, nil
+	}
+	out := b.ws.floats(&b.ws.normed, n*b.m.Hidden)
+	return out, b.norm(out, x, n, b.m.Hidden, p)
 }
 
 // norm writes the normalised rows of x [n, width] to dst (which may be x).
@@ -141,10 +187,22 @@ func (b *native) norm(dst, x []float32, n, width int, p NormParams) error {
 	return nil
 }
 
-// turn applies the per-head norm (where the model has one) and the rotation to rows x [n, heads·dk].
-func (b *native) turn(p *Pass, layer int, x []float32, heads int, norm NormParams) error {
+// turning is what rows of queries or keys go through: a norm a head or a row, and the rotation.
+type turning struct {
+	x        []float32 // [rows, heads·dk]
+	heads    int
+	norm     []float32 // nil = none
+	wholeRow bool      // the norm is that of the row, not of a head
+}
+
+// turn applies the per-head norm (where the model has one) and the rotation to the rows of q and, where there are any, of k.
+func (b *native) turn(p *Pass, layer int, q []float32, qNorm NormParams, k []float32, kNorm NormParams) error {
 	m, t := b.m, &b.rows
-	w, err := norm.W.Values()
+	qw, err := qNorm.W.Values()
+	if err != nil {
+		return err
+	}
+	kw, err := kNorm.W.Values()
 	if err != nil {
 		return err
 	}
@@ -152,11 +210,14 @@ func (b *native) turn(p *Pass, layer int, x []float32, heads int, norm NormParam
 	if len(m.Ropes) == 0 || index < 0 {
 		index = -1
 	}
-	if w == nil && index < 0 && !m.LogN {
+	if qw == nil && kw == nil && index < 0 && !m.LogN {
 		return nil
 	}
-	t.dst, t.rows, t.heads, t.dim, t.pos = x, len(p.Pos), heads, m.KeyDim, p.Pos
-	t.headNorm, t.eps, t.wholeRowNorm = w, m.NormEps, len(w) == heads*m.KeyDim && heads > 1
+	t.turnings = append(t.turnings[:0], m.turning(q, m.Heads, qw))
+	if k != nil {
+		t.turnings = append(t.turnings, m.turning(k, m.KVHeads, kw))
+	}
+	t.rows, t.dim, t.pos, t.eps = len(p.Pos), m.KeyDim, p.Pos, m.NormEps
 	t.tables = t.tables[:0]
 	if index >= 0 {
 		t.rot, t.interlaced = m.Ropes[index].Dim, m.Ropes[index].Interlaced
@@ -168,6 +229,10 @@ func (b *native) turn(p *Pass, layer int, x []float32, heads int, norm NormParam
 	}
 	b.pool.Run(t.tasks(t.rows), t.turnRows)
 	return nil
+}
+
+func (m *Model) turning(x []float32, heads int, norm []float32) turning {
+	return turning{x: x, heads: heads, norm: norm, wholeRow: len(norm) == heads*m.KeyDim && heads > 1}
 }
 
 // table returns the rotary table of a row: one for all lengths, but where the angles depend on the sequence's length.
@@ -196,15 +261,15 @@ func (b *native) table(index int, p *Pass, row int) *ropeTable {
 	return b.ropeAt[key]
 }
 
-func (t *rowTask) turnRow(r int) {
-	width := t.heads * t.dim
-	x := t.dst[r*width : (r+1)*width]
+func (t *rowTask) turnRow(u *turning, r int) {
+	width := u.heads * t.dim
+	x := u.x[r*width : (r+1)*width]
 	switch {
-	case t.wholeRowNorm:
-		kernels.RMSNorm(x, x, t.headNorm, t.eps)
-	case t.headNorm != nil:
-		for h := range t.heads {
-			kernels.RMSNorm(x[h*t.dim:(h+1)*t.dim], x[h*t.dim:(h+1)*t.dim], t.headNorm, t.eps)
+	case u.wholeRow:
+		kernels.RMSNorm(x, x, u.norm, t.eps)
+	case u.norm != nil:
+		for h := range u.heads {
+			kernels.RMSNorm(x[h*t.dim:(h+1)*t.dim], x[h*t.dim:(h+1)*t.dim], u.norm, t.eps)
 		}
 	}
 	if len(t.tables) == 0 {
@@ -212,9 +277,9 @@ func (t *rowTask) turnRow(r int) {
 	}
 	cos, sin := t.tables[r].row(int(t.pos[r]))
 	if t.interlaced {
-		kernels.RopeNorm(x, t.heads, t.dim, t.rot, cos, sin)
+		kernels.RopeNorm(x, u.heads, t.dim, t.rot, cos, sin)
 	} else {
-		kernels.RopeNeox(x, t.heads, t.dim, t.rot, cos, sin)
+		kernels.RopeNeox(x, u.heads, t.dim, t.rot, cos, sin)
 	}
 }
 

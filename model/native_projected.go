@@ -24,7 +24,7 @@ func (b *native) embedProjected(p *Pass, ids []int32) (*tensor.Dense, error) {
 	}
 	hidden := b.ws.dense(&b.ws.hidden, n, m.Hidden)
 	x := floats(hidden)
-	if err := b.matmul(p.Phase, narrow, n, product{m.Params.EmbedIn, x}); err != nil {
+	if err := b.matmul(p.Phase, narrow, n, product{w: m.Params.EmbedIn, dst: x}); err != nil {
 		return nil, err
 	}
 	if m.Params.Positions == nil {
@@ -33,12 +33,9 @@ func (b *native) embedProjected(p *Pass, ids []int32) (*tensor.Dense, error) {
 	return hidden, b.addPositions(p, x)
 }
 
-// projectOut takes hidden rows x [n, D] to the width of the head; x itself where the two are the same.
-func (b *native) projectOut(p *Pass, x []float32, n int) ([]float32, error) {
+// projectOut takes hidden rows x [n, D] to the width of the head.
+func (b *native) projectOut(p *Pass, x []float32, n int, norm NormParams) ([]float32, error) {
 	out := b.m.Params.EmbedOut
-	if out.Absent() {
-		return x, nil
-	}
 	narrow := b.ws.floats(&b.ws.narrow, n*out.Rows)
-	return narrow, b.matmul(p.Phase, x, n, product{out, narrow})
+	return narrow, b.matmulNormed(p.Phase, x, n, norm, product{w: out, dst: narrow})
 }

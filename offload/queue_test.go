@@ -14,7 +14,7 @@ import (
 
 // testShape is 4 layers of 3 heads of 4 KiB: SmolLM2's record of 12 KiB.
 func testShape() Shape {
-	return Shape{Layers: 4, KVHeads: 3, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}, GroupTokens: 16}
+	return Shape{Layers: 4, KVHeads: 3, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16, TokenMajor: true}, GroupTokens: 16}
 }
 
 // fill gives a record's bytes a content that depends on its key and a version.

@@ -17,19 +17,24 @@ const (
 	headerBytes   = 4096
 	headerMagic   = "TERRACEKV"
 	headerVersion = 1
+	tokenMajor    = 1 << 31
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // header says what a file holds, little-endian: magic, zero-padded to 16; u32 version, layers, KV heads, group tokens, K type, V
-// type, key dimensions, value dimensions, page tokens, record stride, strip layers, extent groups; 32 bytes fingerprint; then
+// type, key dimensions, value dimensions, page tokens (the top bit: keys token by token), record stride, strip layers, extent groups; 32 bytes fingerprint; then
 // the layout's text, zero-padded to 128; u32 CRC-32C over all before it.
 func (s *SSD) header() []byte {
 	b := make([]byte, headerBytes)
 	copy(b, headerMagic)
 	p := s.shape.Page
+	pageTokens := p.Tokens
+	if p.TokenMajor {
+		pageTokens |= tokenMajor
+	}
 	at := 16
-	for _, v := range [...]int{headerVersion, s.shape.Layers, s.shape.KVHeads, s.shape.GroupTokens, int(p.K), int(p.V), p.KeyDim, p.ValueDim, p.Tokens,
+	for _, v := range [...]int{headerVersion, s.shape.Layers, s.shape.KVHeads, s.shape.GroupTokens, int(p.K), int(p.V), p.KeyDim, p.ValueDim, pageTokens,
 		s.place.strideBytes, s.place.strip, s.place.groups} {
 		binary.LittleEndian.PutUint32(b[at:], uint32(v))
 		at += 4
@@ -104,7 +109,7 @@ func describe(b []byte) (Shape, error) {
 	if v(0) != headerVersion {
 		return Shape{}, fmt.Errorf("offload: ssd: header version %d, want %d: %w", v(0), headerVersion, ErrShape)
 	}
-	s := Shape{Layers: v(1), KVHeads: v(2), GroupTokens: v(3), Page: kvpage.Layout{K: kvpage.Elem(v(4)), V: kvpage.Elem(v(5)), KeyDim: v(6), ValueDim: v(7), Tokens: v(8)}}
+	s := Shape{Layers: v(1), KVHeads: v(2), GroupTokens: v(3), Page: kvpage.Layout{K: kvpage.Elem(v(4)), V: kvpage.Elem(v(5)), KeyDim: v(6), ValueDim: v(7), Tokens: v(8) &^ tokenMajor, TokenMajor: v(8)&tokenMajor != 0}}
 	copy(s.Fingerprint[:], b[16+12*4:])
 	return s, s.Validate()
 }

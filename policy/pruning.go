@@ -7,6 +7,7 @@ import (
 
 // blocks are pruning layers with their budgets, shared by the row pruners.
 type blocks struct {
+	early   bool  // preset=early
 	layers  []int // 0-based after bind; as given (1-based) before
 	budgets []Budget
 	size    int // tokens of a block
@@ -45,6 +46,9 @@ func newBlocks(a *args) blocks {
 // bind makes the layers 0-based and fits defaults to the model.
 func (b *blocks) bind(name string, m Model) error {
 	preset := presetOf(m)
+	if b.early {
+		preset = spread(m, []float64{0.25, 0.5, 0.75})
+	}
 	if len(b.layers) == 0 {
 		b.layers = preset.layers
 	}
@@ -90,9 +94,13 @@ func presetOf(m Model) pruning {
 	case m.Layers == 28 && m.Hidden == 3584 && m.KVHeads == 4: // Qwen 2.5 7B
 		return pruning{[]int{9, 18, 26}, counts(12, 6, 4)}
 	}
-	var p pruning
+	return spread(m, []float64{10. / 32, 20. / 32, 30. / 32})
+}
+
+// spread gives 25 %, 12.5 % and 6.25 % of the prompt at three depths of a model, or at the next global layers behind them.
+func spread(m Model, depths []float64) (p pruning) {
 	for i, share := range []string{"25%", "12.5%", "6.25%"} {
-		layer := max((10*(i+1)*m.Layers+16)/32, 1)
+		layer := max(int(depths[i]*float64(m.Layers)+0.5), 1)
 		for layer < m.Layers && !m.Global(layer-1) { // scores are taken at global layers only
 			layer++
 		}

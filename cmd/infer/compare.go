@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
@@ -14,50 +16,77 @@ func init() {
 }
 
 func newCompare(a *app) *cobra.Command {
-	var html, title string
-	var asJSON bool
+	f := &compareFlags{}
 	cmd := &cobra.Command{
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
-		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals against full, and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps.",
-		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html",
+		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals against full, and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone.",
+		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a --markdown --svg docs/pareto.svg",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("compare needs at least one run folder")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.compare(args, html, title, asJSON) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.compare(args, f) },
 	}
 	p := cmd.Flags()
-	p.StringVar(&html, "html", "", "write a page to this file")
-	p.StringVar(&title, "title", "KV policies compared", "title of the page")
-	p.BoolVar(&asJSON, "json", false, "print one JSON object")
+	p.StringVar(&f.html, "html", "", "write a page to this file")
+	p.StringVar(&f.title, "title", "KV policies compared", "title of the page, line below the picture")
+	p.StringVar(&f.svg, "svg", "", "write the Pareto fronts to this file, as a picture for a README")
+	p.BoolVar(&f.markdown, "markdown", false, "print the table in Markdown")
+	p.BoolVar(&f.json, "json", false, "print one JSON object")
+	cmd.MarkFlagsMutuallyExclusive("json", "markdown")
 	return cmd
 }
 
-func (a *app) compare(dirs []string, html, title string, asJSON bool) error {
+// compareFlags are those of `infer compare`.
+type compareFlags struct {
+	html, svg, title string
+	json, markdown   bool
+}
+
+func (a *app) compare(dirs []string, f *compareFlags) error {
 	runs, err := report.Load(dirs)
 	if err != nil {
 		return err
 	}
 	c := report.Compare(runs)
-	if html != "" {
-		out, err := renameio.NewPendingFile(html, renameio.WithPermissions(0o644))
-		if err != nil {
+	if f.html != "" {
+		if err := a.writeFile(f.html, func(w io.Writer) error { return c.WriteHTML(w, f.title) }); err != nil {
 			return err
 		}
-		defer out.Cleanup()
-		if err := c.WriteHTML(out, title); err != nil {
-			return err
-		}
-		if err := out.CloseAtomicallyReplace(); err != nil {
-			return err
-		}
-		a.notice("page in %s", html)
 	}
-	if asJSON {
+	if f.svg != "" {
+		if len(c.Groups) != 1 {
+			return usageErrorf("--svg draws one suite, these runs are of %d", len(c.Groups))
+		}
+		if err := a.writeFile(f.svg, func(w io.Writer) error { return c.Groups[0].WritePicture(w, f.title) }); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.json:
 		return c.WriteJSON(a.stdout)
+	case f.markdown:
+		return c.WriteMarkdown(a.stdout)
 	}
 	return c.WriteText(a.stdout)
+}
+
+// writeFile makes a file in one step.
+func (a *app) writeFile(name string, write func(w io.Writer) error) error {
+	out, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o644))
+	if err != nil {
+		return err
+	}
+	defer out.Cleanup()
+	if err := write(out); err != nil {
+		return err
+	}
+	if err := out.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	a.notice("written: %s", name)
+	return nil
 }

@@ -26,7 +26,13 @@ func newCSD(a *app) *cobra.Command {
 }
 
 // csdFlags are the flags of csd serve.
-type csdFlags struct{ dir, capacity, socket, profile, clock, keys string }
+type csdFlags struct {
+	dir, capacity, socket, profile, clock, keys string
+	core                                        int
+	faults                                      []string
+	seed                                        uint64
+	noSync                                      bool
+}
 
 func newCSDServe(a *app) *cobra.Command {
 	var f csdFlags
@@ -47,6 +53,10 @@ func newCSDServe(a *app) *cobra.Command {
 	fl.StringVar(&f.profile, "profile", "smartssd", "hardware to mimic: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
 	fl.StringVar(&f.clock, "clock", "real", "real: traffic takes the profile's time; virtual: the time is only accounted")
 	fl.StringVar(&f.keys, "keys", "ddr", "where scoring reads the key codes: ddr (the drive's memory, as far as they fit) or nand")
+	fl.IntVar(&f.core, "core", -1, "keep the drive on this CPU core; -1 lets it run on any")
+	fl.BoolVar(&f.noSync, "no-sync", false, "acknowledge writes before they are on the disk: they survive the drive's death, not the machine's")
+	fl.StringArrayVar(&f.faults, "fault", nil, "for tests, something to do wrong, may repeat: stall:on=score,after=10,times=1,for=2s; kinds are stall, slow, disconnect, short, garbage, flip, twice, fail, version, corrupt")
+	fl.Uint64Var(&f.seed, "fault-seed", 1, "seed of --fault")
 	return cmd
 }
 
@@ -60,6 +70,14 @@ func (f csdFlags) options() (o csdshim.Options, err error) {
 	}
 	if o.Profile, err = csdshim.LoadProfile(f.profile); err != nil {
 		return o, usageErrorf("csd serve: %v", err)
+	}
+	o.NoSync, o.Faults.Seed = f.noSync, f.seed
+	for _, text := range f.faults {
+		rule, err := csdshim.ParseFault(text)
+		if err != nil {
+			return o, usageErrorf("csd serve: --fault: %v", err)
+		}
+		o.Faults.Rules = append(o.Faults.Rules, rule)
 	}
 	switch f.clock {
 	case "real":
@@ -82,6 +100,11 @@ func (a *app) serveCSD(f csdFlags) error {
 	o, err := f.options()
 	if err != nil {
 		return err
+	}
+	if f.core >= 0 {
+		if err := csdshim.PinToCore(f.core); err != nil {
+			return err
+		}
 	}
 	d, err := csdshim.OpenDrive(f.dir, o)
 	if err != nil {

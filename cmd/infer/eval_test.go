@@ -92,6 +92,13 @@ func TestEvalAndCompareCommands(t *testing.T) {
 	if raw, err := os.ReadFile(page); err != nil || !bytes.Contains(raw, []byte("What was run")) {
 		t.Error("page", err)
 	}
+	svg := filepath.Join(t.TempDir(), "p.svg")
+	if code, stdout, errs = inferWith(t, "", "compare", out, "--markdown", "--svg", svg); code != 0 || !strings.Contains(stdout, "| `full` |") {
+		t.Errorf("compare --markdown: exit %d %s", code, errs)
+	}
+	if _, err := os.Stat(svg); err != nil {
+		t.Error(err)
+	}
 	code, stdout, _ = inferWith(t, "", "compare", out, "--json")
 	if code != 0 || !json.Valid([]byte(stdout)) {
 		t.Errorf("compare --json: exit %d", code)

@@ -64,17 +64,35 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 type kvJSON struct {
 	BytesPeak  map[string]int64 `json:"bytes_peak"`
 	BytesMoved map[string]int64 `json:"bytes_moved"`
-	HitRate    *float64         `json:"hit_rate"`      // of the fast tier; null without tiers
-	TokensKept int              `json:"tokens_kept"`   // a layer and KV head, on average
-	KeptShare  float64          `json:"kept_fraction"` // of the positions read
-	BytesKept  int64            `json:"bytes_kept"`    // pages and what a policy scans beside them
-	TokensRead float64          `json:"tokens_read"`   // a decode step, layer and KV head, on average
+	HitRate    *float64         `json:"hit_rate"`        // of the fast tier; null without tiers
+	TokensKept int              `json:"tokens_kept"`     // a layer and KV head, on average
+	KeptShare  float64          `json:"kept_fraction"`   // of the positions read
+	BytesKept  int64            `json:"bytes_kept"`      // pages and what a policy scans beside them
+	TokensRead float64          `json:"tokens_read"`     // a decode step, layer and KV head, on average
+	Swaps      *swapsJSON       `json:"swaps,omitempty"` // of a policy that prunes rows and follows them
+}
+
+// swapsJSON is what following the prompt's active tokens while decoding cost.
+type swapsJSON struct {
+	Steps       int   `json:"steps"`
+	Swaps       int   `json:"swaps"`
+	Loaded      int   `json:"loaded"`         // blocks or tokens
+	Revived     int   `json:"revived_tokens"` // computed late, from their stored rows
+	AuxBytes    int64 `json:"aux_bytes"`      // stored rows
+	ParkedBytes int64 `json:"parked_bytes"`   // pages that no step reads now
+}
+
+func swapsReport(u engine.SwapUse) *swapsJSON {
+	if u.Steps == 0 && u.AuxBytes == 0 {
+		return nil
+	}
+	return &swapsJSON{Steps: u.Steps, Swaps: u.Swaps, Loaded: u.Loaded, Revived: u.Revived, AuxBytes: u.AuxBytes, ParkedBytes: u.ParkedBytes}
 }
 
 func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	k, t := res.KV, e.TierUse()
 	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
-		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead}
+		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps)}
 }
 
 // noticeKV says what a session holds: tokens, their share of what was read, and bytes.

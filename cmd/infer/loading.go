@@ -38,6 +38,7 @@ type loadFlags struct {
 	ctk, ctv      string
 	chunk         int
 	pageTokens    int
+	traceFile     string
 	policy        string // set by openKVEngine
 }
 
@@ -63,6 +64,7 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.StringVar(&f.ctv, "cache-type-v", "", "alias of --kv-type v=TYPE")
 	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
 	p.IntVar(&f.pageTokens, "page-tokens", 0, "tokens a KV page holds (default 16)")
+	p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")
 	for _, alias := range []string{"ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)
 	}
@@ -151,6 +153,9 @@ func (a *app) openEngine(f *loadFlags, tiers []engine.Tier) (*loaded, error) {
 		return nil, err
 	}
 	o.Tiers = tiers
+	if o.Trace, err = a.timeline.start(f.traceFile); err != nil {
+		return nil, err
+	}
 	if len(tiers) > 1 { // who caps memory wants garbage collected early; the heap is small beside what lies outside it
 		debug.SetGCPercent(tierGCPercent)
 	}

@@ -31,6 +31,7 @@ type app struct {
 	quiet      bool   // --quiet: no notices and no progress bars
 
 	profiles profiling
+	timeline timeline
 }
 
 // builders collects one constructor a command; each file's init adds its own.
@@ -58,7 +59,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	root := newRoot(a)
 	root.SetArgs(expandAliases(args))
 	err := root.ExecuteContext(ctx)
-	if stopErr := a.profiles.stop(); err == nil {
+	if stopErr := errors.Join(a.profiles.stop(), a.timeline.stop()); err == nil {
 		err = stopErr
 	}
 	if sig := interrupted(); sig != 0 && (err == nil || errors.Is(err, context.Canceled)) {

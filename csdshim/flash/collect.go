@@ -159,22 +159,37 @@ func (s *Store) undo(fresh, order []*entry) {
 	}
 }
 
+// Damage flips a bit of a page, for tests of what readers do then.
+func (s *Store) Damage(page uint32, bit int) error {
+	s.io.Lock()
+	defer s.io.Unlock()
+	var b [1]byte
+	at := int64(page)*int64(s.geo.PageBytes) + int64(bit/8)
+	if _, err := s.image.ReadAt(b[:], at); err != nil {
+		return fmt.Errorf("csdshim: flash: %w", err)
+	}
+	b[0] ^= 1 << (bit % 8)
+	_, err := s.image.WriteAt(b[:], at)
+	return err
+}
+
 // compactBytes is the size from which on a journal is compacted.
 const compactBytes = 4 << 20
 
-// compact replaces the journal by a snapshot of the index when it has grown to a multiple of it. commitMu is held, or
+// compact replaces the journal by a snapshot of the index when it is larger than above and has grown to a multiple of the
+// snapshot; with 0, always. commitMu is held, or
 // nobody else is there yet.
-func (s *Store) compact(running bool) error {
+func (s *Store) compact(running bool, above int64) error {
 	s.mu.Lock()
 	live := 64 * int64(len(s.index.byID)+s.index.groups)
-	due := s.journal.end > compactBytes && s.journal.end > 4*(live+8*s.used)
+	due := s.journal.end > above && (above == 0 || s.journal.end > 4*(live+8*s.used))
 	if !due {
 		s.mu.Unlock()
 		return nil
 	}
 	snapshot := s.snapshot()
 	s.mu.Unlock()
-	err := s.journal.replace(s.opts.Open, snapshot)
+	err := s.journal.replace(s.opts.FS, snapshot)
 	if err != nil && running {
 		return s.fail(err)
 	}

@@ -15,16 +15,39 @@ type File interface {
 	Close() error
 }
 
-// OpenFile opens or creates a file of the drive's folder for reading and writing.
-type OpenFile func(path string) (File, error)
+// FS is where image and journal lie.
+type FS interface {
+	// Open opens or creates a file for reading and writing.
+	Open(path string) (File, error)
+	// Rename puts a file in another's place, durably.
+	Rename(from, to string) error
+	// Remove deletes a file; one that is not there is no error.
+	Remove(path string) error
+}
 
-// openOS is the OpenFile of the operating system.
-func openOS(path string) (File, error) {
+// system is the FS of the operating system.
+type system struct{}
+
+func (system) Open(path string) (File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	return osFile{f}, nil
+}
+
+func (system) Rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return syncFolder(to)
+}
+
+func (system) Remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 type osFile struct{ *os.File }

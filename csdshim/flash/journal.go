@@ -6,40 +6,42 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
 )
 
-// journal is a file of frames: u32 magic, u32 payload bytes, u64 ordinal, u32 CRC-32C over ordinal and payload, payload.
-// A frame is the records of one commit; ordinals rise by one.
+// journal is a file of frames: u32 magic, u32 payload bytes, u64 ordinal, u64 ordinal of the last frame known to be durable
+// when this one was written, u32 CRC-32C over both ordinals and payload, payload. A frame is the records of one commit;
+// ordinals rise by one.
 type journal struct {
 	file    File
 	path    string
 	end     int64
-	ordinal uint64
+	ordinal uint64 // of the last frame
+	durable uint64 // of the last frame that was synced
 }
 
 const (
 	frameMagic = 0x314a5354 // "TSJ1"
-	frameHead  = 20
+	frameHead  = 28
 	// maxFrame bounds what a damaged length can make the reader allocate.
 	maxFrame = 256 << 20
 )
 
-func frame(ordinal uint64, payload []byte) []byte {
+func frame(ordinal, durable uint64, payload []byte) []byte {
 	le := binary.LittleEndian
 	b := le.AppendUint32(le.AppendUint32(make([]byte, 0, frameHead+len(payload)), frameMagic), uint32(len(payload)))
-	b = le.AppendUint64(b, ordinal)
-	b = le.AppendUint32(b, frameSum(b[8:16], payload))
+	b = le.AppendUint64(le.AppendUint64(b, ordinal), durable)
+	b = le.AppendUint32(b, frameSum(b, payload))
 	return append(b, payload...)
 }
 
-func frameSum(ordinal, payload []byte) uint32 {
-	return crc32.Update(crc32.Checksum(ordinal, castagnoli), castagnoli, payload)
+// frameSum is the checksum of a frame with that head.
+func frameSum(head, payload []byte) uint32 {
+	return crc32.Update(crc32.Checksum(head[8:24], castagnoli), castagnoli, payload)
 }
 
 // append writes a frame at the end; with sync it is durable afterwards.
 func (j *journal) append(payload []byte, sync bool) error {
-	b := frame(j.ordinal+1, payload)
+	b := frame(j.ordinal+1, j.durable, payload)
 	if n, err := j.file.WriteAt(b, j.end); err != nil || n < len(b) {
 		return fmt.Errorf("csdshim: flash: journal: %w", short(err))
 	}
@@ -50,12 +52,15 @@ func (j *journal) append(payload []byte, sync bool) error {
 	}
 	j.end += int64(len(b))
 	j.ordinal++
+	if sync {
+		j.durable = j.ordinal
+	}
 	return nil
 }
 
 // openJournal reads the frames of a file one by one and leaves the journal ready to append. A torn end is cut off.
-func openJournal(open OpenFile, path string, each func(payload []byte) error) (*journal, error) {
-	f, err := open(path)
+func openJournal(fs FS, path string, each func(payload []byte) error) (*journal, error) {
+	f, err := fs.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +72,11 @@ func openJournal(open OpenFile, path string, each func(payload []byte) error) (*
 		}
 		switch {
 		case errors.Is(err, errTorn):
-			return j, j.cut()
+			if err := j.cut(); err != nil {
+				f.Close()
+				return nil, err
+			}
+			return j, nil
 		case err != nil:
 			f.Close()
 			return nil, err
@@ -102,7 +111,7 @@ func (j *journal) read(off int64, after uint64) (payload []byte, ordinal uint64,
 	if err != nil {
 		return nil, 0, 0, fmt.Errorf("csdshim: flash: journal: %w", err)
 	}
-	if len(payload) < int(length) || frameSum(head[8:16], payload) != le.Uint32(head[16:]) {
+	if len(payload) < int(length) || frameSum(head[:], payload) != le.Uint32(head[24:]) {
 		return nil, 0, 0, errTorn
 	}
 	if ordinal = le.Uint64(head[8:]); after != 0 && ordinal != after+1 {
@@ -111,54 +120,52 @@ func (j *journal) read(off int64, after uint64) (payload []byte, ordinal uint64,
 	return payload, ordinal, frameHead + int64(length), nil
 }
 
-// cut removes what follows the last whole frame, unless a whole frame lies behind the damage: then acknowledged groups
-// would be lost in silence.
+// cut removes what follows the last whole frame. Unsynced frames may be missing in any order after a power failure; but
+// where a later frame knows that the missing one was durable, acknowledged groups would be lost in silence: ErrCorrupt.
 func (j *journal) cut() error {
 	rest, err := io.ReadAll(io.NewSectionReader(j.file, j.end, 1<<62))
 	if err != nil {
 		return fmt.Errorf("csdshim: flash: journal: %w", err)
 	}
+	le := binary.LittleEndian
 	for i := 1; i+frameHead <= len(rest); i++ {
-		if binary.LittleEndian.Uint32(rest[i:]) != frameMagic {
+		head := rest[i : i+frameHead]
+		n := int(le.Uint32(head[4:]))
+		if le.Uint32(head) != frameMagic || n > len(rest)-i-frameHead || frameSum(head, rest[i+frameHead:][:n]) != le.Uint32(head[24:]) {
 			continue
 		}
-		n := int(binary.LittleEndian.Uint32(rest[i+4:]))
-		if n > len(rest)-i-frameHead {
-			continue
-		}
-		body := rest[i+frameHead:][:n]
-		if frameSum(rest[i+8:i+16], body) == binary.LittleEndian.Uint32(rest[i+16:]) {
+		if durable := le.Uint64(head[16:]); durable > j.ordinal {
 			return fmt.Errorf("csdshim: flash: %s: damaged at byte %d, with whole records from byte %d on: restore the folder or delete it: %w", j.path, j.end, j.end+int64(i), ErrCorrupt)
 		}
 	}
-	return j.file.Truncate(j.end)
+	if err := j.file.Truncate(j.end); err != nil {
+		return fmt.Errorf("csdshim: flash: journal: %w", err)
+	}
+	return nil
 }
 
 // replace writes a journal of some frames in place of this one, atomically.
-func (j *journal) replace(open OpenFile, payloads [][]byte) error {
+func (j *journal) replace(fs FS, payloads [][]byte) error {
 	temp := j.path + ".new"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := fs.Remove(temp); err != nil {
 		return err
 	}
-	f, err := open(temp)
+	f, err := fs.Open(temp)
 	if err != nil {
 		return err
 	}
-	next := &journal{file: f, path: j.path, ordinal: j.ordinal}
+	next := &journal{file: f, path: j.path, ordinal: j.ordinal, durable: j.durable}
 	for i, p := range payloads {
 		if err == nil {
 			err = next.append(p, i == len(payloads)-1)
 		}
 	}
 	if err == nil {
-		err = os.Rename(temp, j.path)
-	}
-	if err == nil {
-		err = syncFolder(j.path)
+		err = fs.Rename(temp, j.path)
 	}
 	if err != nil {
 		f.Close()
-		os.Remove(temp)
+		_ = fs.Remove(temp)
 		return fmt.Errorf("csdshim: flash: journal: compacting: %w", err)
 	}
 	j.file.Close()

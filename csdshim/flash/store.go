@@ -16,8 +16,8 @@ import (
 // Options of a store.
 type Options struct {
 	Geometry Geometry
-	// Open opens the folder's files; nil means those of the operating system.
-	Open OpenFile
+	// FS is where image and journal lie; nil means the operating system's.
+	FS FS
 	// NoSync leaves out the syncs: acknowledged groups then survive the process, not the machine.
 	NoSync bool
 }
@@ -58,8 +58,8 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := o.Geometry.Validate(); err != nil {
 		return nil, err
 	}
-	if o.Open == nil {
-		o.Open = openOS
+	if o.FS == nil {
+		o.FS = system{}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("csdshim: flash: %w", err)
@@ -81,18 +81,18 @@ func (s *Store) open() error {
 		return err
 	}
 	var err error
-	if s.image, err = s.opts.Open(filepath.Join(s.dir, "flash.img")); err != nil {
+	if s.image, err = s.opts.FS.Open(filepath.Join(s.dir, "flash.img")); err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
 	}
-	if err := os.Remove(filepath.Join(s.dir, "journal.new")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := s.opts.FS.Remove(filepath.Join(s.dir, "journal.new")); err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
 	}
-	if s.journal, err = openJournal(s.opts.Open, filepath.Join(s.dir, "journal"), s.replay); err != nil {
+	if s.journal, err = openJournal(s.opts.FS, filepath.Join(s.dir, "journal"), s.replay); err != nil {
 		return fmt.Errorf("csdshim: flash: %s: %w", s.dir, err)
 	}
 	s.blocks.fill()
 	s.peak = s.used
-	return s.compact(false)
+	return s.compact(false, compactBytes)
 }
 
 // checkGeometry compares the folder's geometry with the one asked for, or writes it down.
@@ -210,11 +210,22 @@ func lockFolder(dir string) (*flock.Flock, error) {
 		}
 		return nil, fmt.Errorf("csdshim: flash: %s: a drive with process id %s serves it: %w", dir, pid, ErrLocked)
 	}
-	if err := os.WriteFile(path, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600); err != nil {
+	if err := sign(path); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("csdshim: flash: %w", err)
 	}
 	return l, nil
+}
+
+// sign writes this process's number into the lock, in place: a file that is cut and written anew is flushed by some file
+// systems, which takes long on a busy disk.
+func sign(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%-20d\n", os.Getpid())
+	return errors.Join(err, f.Close())
 }
 
 // Close syncs and releases the folder. Groups that were acknowledged are safe without it.

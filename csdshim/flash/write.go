@@ -327,7 +327,7 @@ func (s *Store) flush(c *commit) error {
 		p()
 	}
 	s.mu.Unlock()
-	return s.compact(true)
+	return s.compact(true, compactBytes)
 }
 
 // fail ends all writing: after a failed sync nobody knows what is on the disk. (fsync study, ATC 2020)

@@ -115,7 +115,7 @@ func (s *Suite) Metric(task string) eval.Metric {
 	if err != nil {
 		name = "score"
 	}
-	return eval.Metric{Name: name, Kind: eval.Percent}
+	return eval.Metric{Name: name, Kind: eval.Percent, Group: metrics.LongBenchGroup(task)}
 }
 
 // Fill is a task's official template with a row's fields in it, before any cut.

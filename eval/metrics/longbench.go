@@ -58,6 +58,19 @@ var longbench = map[string]metric{
 	"lcc": codeSim, "repobench-p": codeSim,
 }
 
+// groups are the six kinds of tasks of LongBench's tables.
+var groups = map[string]string{
+	"narrativeqa": "single-document QA", "qasper": "single-document QA", "multifieldqa_en": "single-document QA", "multifieldqa_zh": "single-document QA",
+	"hotpotqa": "multi-document QA", "2wikimqa": "multi-document QA", "musique": "multi-document QA", "dureader": "multi-document QA",
+	"gov_report": "summarization", "qmsum": "summarization", "multi_news": "summarization", "vcsum": "summarization",
+	"trec": "few-shot", "triviaqa": "few-shot", "samsum": "few-shot", "lsht": "few-shot",
+	"passage_retrieval_en": "synthetic", "passage_count": "synthetic", "passage_retrieval_zh": "synthetic",
+	"lcc": "code", "repobench-p": "code",
+}
+
+// LongBenchGroup is the kind of a task in LongBench's tables; "" for one that is not LongBench's.
+func LongBenchGroup(task string) string { return groups[baseTask(task)] }
+
 // firstLineOnly are the tasks of which eval.py scores only the first line.
 var firstLineOnly = map[string]bool{"trec": true, "triviaqa": true, "samsum": true, "lsht": true}
 

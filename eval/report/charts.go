@@ -21,6 +21,7 @@ type point struct {
 	X, Y               float64
 	Label              string
 	LX, LY             float64 // of the label
+	Leader             string  // SVG path from a label that lies apart
 }
 
 // dotRow is one series in a dot chart.
@@ -94,7 +95,7 @@ func (g *Group) dots(title string, m eval.Metric, score func(s *Series) (v, stde
 	for i, k := range cells {
 		y := float64(top + rowHeight*i + rowHeight/2)
 		st := styles[k.s.family]
-		row := dotRow{Name: fmt.Sprintf("%d %s", k.s.Number, shorten(strings.ReplaceAll(k.s.Label, ":budget=", " "), 24)), Value: number(k.v), HasBar: k.se > 0, Low: x.at(k.v - z95*k.se), High: x.at(k.v + z95*k.se)}
+		row := dotRow{Name: fmt.Sprintf("%d %s", k.s.Number, brief(k.s.Label)), Value: number(k.v), HasBar: k.se > 0, Low: x.at(k.v - z95*k.se), High: x.at(k.v + z95*k.se)}
 		row.point = point{X: x.at(k.v), Y: y, Class: st.class, Path: marker(st.shape, x.at(k.v), y, 4.5),
 			Title: fmt.Sprintf("%s: %s ± %s (95 %%), n = %d", k.s.Label, number(k.v), number(z95*k.se), k.n)}
 		c.Rows = append(c.Rows, row)
@@ -104,7 +105,7 @@ func (g *Group) dots(title string, m eval.Metric, score func(s *Series) (v, stde
 	return c
 }
 
-// scoreCharts are the mean of tasks, then each task.
+// scoreCharts are the mean of tasks, then each kind of tasks, then each task.
 func (g *Group) scoreCharts() []*dotChart {
 	var out []*dotChart
 	add := func(c *dotChart) {
@@ -118,6 +119,12 @@ func (g *Group) scoreCharts() []*dotChart {
 				return 0, 0, 0, false
 			}
 			return *s.Score, s.StdErr, s.N, true
+		}))
+	}
+	for _, kind := range g.Kinds {
+		add(g.dots(kind, eval.Metric{Name: "mean of tasks", Kind: eval.Percent}, func(s *Series) (float64, float64, int, bool) {
+			m, ok := s.Groups[kind]
+			return m.Score, m.StdErr, m.N, ok
 		}))
 	}
 	for _, task := range g.Tasks {
@@ -186,32 +193,6 @@ func (g *Group) frontChart(title, xLabel string, cost func(s *Series) (float64, 
 	}
 	c.Front = path.String()
 	return c
-}
-
-// placeLabels puts each number beside its marker where it hits the fewest others.
-func placeLabels(points []point, left, right, top, low float64) {
-	offsets := [][2]float64{{9, -6}, {-9, -6}, {9, 10}, {-9, 10}, {0, -10}, {0, 15}, {14, 3}, {-14, 3}, {18, -12}, {-18, -12}, {18, 16}, {-18, 16}}
-	for i := range points {
-		best := math.Inf(1)
-		for k, o := range offsets {
-			x, y := points[i].X+o[0], points[i].Y+o[1]-4
-			cost := float64(k) * 0.05
-			if x < left+6 || x > right || y < top || y > low {
-				cost += 5
-			}
-			for j := range points {
-				if j != i && math.Abs(points[j].X-x) < 12 && math.Abs(points[j].Y-y) < 10 {
-					cost++
-				}
-				if j < i && math.Abs(points[j].LX-x) < 13 && math.Abs(points[j].LY-4-y) < 11 {
-					cost += 2
-				}
-			}
-			if cost < best {
-				best, points[i].LX, points[i].LY = cost, x, y+4
-			}
-		}
-	}
 }
 
 // fronts are accuracy over time to the first token and over memory held.
@@ -316,6 +297,9 @@ func thousands(s string) string {
 	}
 	return strconv.Itoa(n/1024) + "k"
 }
+
+// brief is a label that fits beside a chart.
+func brief(label string) string { return shorten(strings.ReplaceAll(label, ":budget=", " "), 24) }
 
 func shorten(s string, n int) string {
 	r := []rune(s)

@@ -40,21 +40,38 @@ func (g *Group) writeText(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if len(g.Kinds) > 0 {
+		err := g.writeScores(w, "scores by kind of task and series number:", g.Kinds, func(s *Series, kind string) (float64, bool) {
+			m, ok := s.Groups[kind]
+			return m.Score, ok
+		})
+		if err != nil {
+			return err
+		}
+	}
 	if len(g.Tasks) < 2 {
 		return nil
 	}
-	fmt.Fprintln(w, "\nscores by task and series number:")
-	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "task\t")
+	return g.writeScores(w, "scores by task and series number:", g.Tasks, func(s *Series, task string) (float64, bool) {
+		t, ok := s.Tasks[task]
+		return t.Score.Score, ok
+	})
+}
+
+// writeScores prints a row a name and a column a series.
+func (g *Group) writeScores(w io.Writer, title string, names []string, score func(s *Series, name string) (float64, bool)) error {
+	fmt.Fprintln(w, "\n"+title)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "\t")
 	for _, s := range g.Series {
 		fmt.Fprintf(t, "%d\t", s.Number)
 	}
 	fmt.Fprintln(t)
-	for _, task := range g.Tasks {
-		fmt.Fprintf(t, "%s\t", task)
+	for _, name := range names {
+		fmt.Fprintf(t, "%s\t", name)
 		for _, s := range g.Series {
-			if r, ok := s.Tasks[task]; ok {
-				fmt.Fprintf(t, "%.2f\t", r.Score.Score)
+			if v, ok := score(s, name); ok {
+				fmt.Fprintf(t, "%.2f\t", v)
 			} else {
 				fmt.Fprint(t, "-\t")
 			}

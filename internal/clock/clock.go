@@ -15,12 +15,14 @@ type Clock interface {
 	Modelled() bool
 }
 
-type realClock struct{ start time.Time }
+type realClock struct{}
 
-// Real is the machine's monotonic clock, started now.
-func Real() Clock { return realClock{time.Now()} }
+var processStart = time.Now()
 
-func (c realClock) Now() time.Duration { return time.Since(c.start) }
+// Real is the machine's monotonic clock, which starts with the process: all real clocks show the same time.
+func Real() Clock { return realClock{} }
+
+func (c realClock) Now() time.Duration { return time.Since(processStart) }
 
 func (c realClock) Modelled() bool { return false }
 

@@ -19,6 +19,9 @@ type activations struct {
 
 type actGroup struct{ first, rows int }
 
+// maxGroup is the largest group of any kernel.
+const maxGroup = 16
+
 // plan cuts n rows into groups of sizes from the falling list and makes room for them.
 func (a *activations) plan(n, cols int, sizes []dotKernel) {
 	a.records = cols / recordCols
@@ -38,15 +41,25 @@ func (a *activations) plan(n, cols int, sizes []dotKernel) {
 // at is the start of a group's records.
 func (a *activations) at(g actGroup) *byte { return &a.buf[g.first*a.records*actBytes] }
 
-// quantizeGroup fills one group from x [n, cols].
-func (a *activations) quantizeGroup(m *machine, g actGroup, x []float32) {
-	cols := a.records * recordCols
+// span is records [from, to) of a group.
+func (a *activations) span(g actGroup, from, to int) []byte {
+	return a.buf[(g.first*a.records+from*g.rows)*actBytes:][:(to-from)*g.rows*actBytes]
+}
+
+// quantizeGroup fills records [from, to) of one group from x, whose rows are stride numbers apart and start at column
+// from.
+func (a *activations) quantizeGroup(m *machine, g actGroup, x []float32, stride, from, to int) {
+	act := &a.span(g, from, to)[0]
 	if g.rows == 16 && m.group != nil {
-		m.group(a.at(g), &x[g.first*cols], uintptr(cols)*4, a.records)
+		m.group(act, &x[0], uintptr(stride)*4, to-from)
 		return
 	}
 	for t := range g.rows {
-		row := x[(g.first+t)*cols : (g.first+t+1)*cols]
-		m.quantize(a.at(g), g.rows, t, &row[0], a.records)
+		m.quantize(act, g.rows, t, &x[t*stride], to-from)
 	}
+}
+
+// quantizeRecord fills one record of a group from x [g.rows, 32].
+func (a *activations) quantizeRecord(m *machine, g actGroup, record int, x []float32) {
+	a.quantizeGroup(m, g, x, recordCols, record, record+1)
 }

@@ -9,6 +9,7 @@ import (
 // putOps write pages of float types; nil where there is no assembly.
 type putOps struct {
 	keys  [3]func(tile *byte, k *float32, strideBytes, dim int)
+	key   [3]func(cell *byte, k *float32, dim int)
 	value [3]func(row *byte, v *float32, dim int)
 }
 
@@ -23,6 +24,19 @@ func PutKeys(e KVElem, tile []byte, k []float32, stride, dim int) bool {
 	wantLen("PutKeys", e.KeyTileBytes(dim), len(tile))
 	wantLen("PutKeys", (TileTokens-1)*stride+dim, len(k))
 	put.keys[e](&tile[0], &k[0], 4*stride, dim)
+	return true
+}
+
+// PutKey turns one key, k[:dim], into column slot of a tile of a float type, rounding as PutKeys does. It says whether the
+// selected path has it; if not, nothing is written.
+func PutKey(e KVElem, tile []byte, slot int, k []float32, dim int) bool {
+	if e.Quantised() || put.key[e] == nil || dim%16 != 0 {
+		return false
+	}
+	wantLen("PutKey", e.KeyTileBytes(dim), len(tile))
+	wantLen("PutKey", dim, len(k))
+	wantLen("PutKey", slot+1, TileTokens)
+	put.key[e](&tile[slot*e.KeyTileBytes(1)/TileTokens], &k[0], dim)
 	return true
 }
 

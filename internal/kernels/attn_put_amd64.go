@@ -18,6 +18,7 @@ func init() {
 			turnKeys = [2]func(*byte, [][]byte, int){avx512.TurnKeys2, avx512.TurnKeys4}
 			copyRows = avx512.CopyRows
 			put.keys = [3]func(*byte, *float32, int, int){avx512.PutKeysF32, avx512.PutKeysF16, avx512.PutKeysBF16}
+			put.key = [3]func(*byte, *float32, int){avx512.PutKeyF32, avx512.PutKeyF16, avx512.PutKeyBF16}
 			put.value = [3]func(*byte, *float32, int){avx512.PutValueF32, avx512.PutValueF16, avx512.PutValueBF16}
 		}
 	})

@@ -8,7 +8,7 @@ import (
 
 // plainElem are the elementwise kernels without assembly.
 var plainElem = elemOps{
-	rmsNorm: ref.RMSNorm, layerNorm: ref.LayerNorm, add: ref.Add, mul: ref.Mul, scale: ref.Scale, axpy: ref.Axpy,
+	rmsNorm: ref.RMSNorm, rmsScale: ref.RMSScale, mulScale: ref.MulScale, layerNorm: ref.LayerNorm, add: ref.Add, mul: ref.Mul, scale: ref.Scale, axpy: ref.Axpy,
 	dot: ref.Dot, siluMul: ref.SiluMul, geluMul: ref.GeluMul, gelu: ref.Gelu, geluErf: ref.GeluErf,
 	geluErfMul: ref.GeluErfMul, relu: ref.ReLU, softcap: ref.Softcap, exp: ref.Exp, softmax: ref.Softmax,
 	max: ref.Max, maxAbs: ref.MaxAbs, argMax: ref.ArgMax, ropeNeox: ref.RopeNeox, ropeNorm: ref.RopeNorm,
@@ -20,6 +20,8 @@ var elem = plainElem
 
 type elemOps struct {
 	rmsNorm            func(dst, x, w []float32, eps float32)
+	rmsScale           func(x []float32, eps float32) float32
+	mulScale           func(dst, x, w []float32, s float32)
 	layerNorm          func(dst, x, w, b []float32, eps float32)
 	add, mul           func(dst, x []float32)
 	scale              func(x []float32, s float32)

@@ -110,15 +110,25 @@ func (a elemASM) norms(o *elemOps) {
 			ref.RMSNorm(dst, x, w, eps)
 			return
 		}
+		o.mulScale(dst, x, w, o.rmsScale(x, eps))
+	}
+	o.rmsScale = func(x []float32, eps float32) float32 {
+		n := whole(len(x))
+		if n == 0 {
+			return ref.RMSScale(x, eps)
+		}
 		sum := a.sumSquares(&x[0], n, 0)
 		for _, v := range x[n:] {
 			sum += float64(v) * float64(v)
 		}
-		s := float32(1 / math.Sqrt(sum/float64(len(x))+float64(eps)))
-		a.mulScale(&dst[0], &x[0], &w[0], n, s)
-		for i := n; i < len(x); i++ {
-			dst[i] = x[i] * s * w[i]
+		return float32(1 / math.Sqrt(sum/float64(len(x))+float64(eps)))
+	}
+	o.mulScale = func(dst, x, w []float32, s float32) {
+		n := whole(len(x))
+		if n > 0 {
+			a.mulScale(&dst[0], &x[0], &w[0], n, s)
 		}
+		ref.MulScale(dst[n:], x[n:], w[n:], s)
 	}
 	o.layerNorm = func(dst, x, w, b []float32, eps float32) {
 		n := whole(len(x))

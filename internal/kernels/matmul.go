@@ -11,10 +11,11 @@ const (
 	Exact                // dequantised float32 weights times float32 activations
 )
 
-// Product is one matrix of a MatMul with its results, Dst [n, W.Rows()].
+// Product is one matrix of a MatMul with its results, Dst [n, W.Rows()]; where Add is set they are added to what Dst holds.
 type Product struct {
 	W   *Matrix
 	Dst []float32
+	Add bool
 }
 
 // Tile shape of the float panel: tileRows weight rows by up to panelCols columns. A chunk of columns is summed on its
@@ -28,15 +29,23 @@ const (
 // matmulJob is the state of the MatMul in flight, kept in the pool so that steady state allocates nothing.
 type matmulJob struct {
 	x        []float32
+	norm     *RowNorm // of x; nil: as it is
 	n, cols  int
 	products []Product
 	classes  []class // by product
 	acts     activations
+	pieces   int // parts of the columns of an integer group that are converted apart
+	gated    *Gated
+	between  activations // what Gated multiplies last
+	sums     []float32   // results that are yet to be added
+	addends  []Product
 	rounded  rounded
 	tasks    []matmulTask
 	scratch  []matmulScratch // one a worker
 	prepare  func(worker, i int)
 	compute  func(worker, i int)
+	gate     func(worker, i int)
+	add      func(worker, i int)
 }
 
 // matmulTask is a range of row tiles of one product times a range of activation rows: of groups of rows for integer and
@@ -48,19 +57,26 @@ type matmulScratch struct {
 	panel [panelCols * tileRows]float32 // [column][row]
 	out   [panelRows * tileRows]float32
 	bf16  []byte // steps of two B tiles
+	gate  [maxGroup * recordCols]float32
+	up    [maxGroup * recordCols]float32
+	rows  []float32 // normalised
 	_     [64]byte
 }
 
 func (j *matmulJob) init(p *Pool) {
 	j.scratch = make([]matmulScratch, p.threads)
 	j.prepare = j.prepareTask
-	j.compute = j.computeTask
+	j.compute, j.gate, j.add = j.computeTask, j.gatedTask, j.addTask
 }
 
 // MatMul computes Dst[r] = W x[r] for the n rows of x [n, cols] and every product. All products share cols. A row's
 // result does not depend on n, on the other products or on the number of threads. NaN or Inf in a row of x makes that
 // row's results NaN or Inf.
 func (p *Pool) MatMul(ph Phase, x []float32, n int, products ...Product) {
+	p.matMul(ph, x, n, nil, products)
+}
+
+func (p *Pool) matMul(ph Phase, x []float32, n int, norm *RowNorm, products []Product) {
 	if n <= 0 || len(products) == 0 {
 		return
 	}
@@ -73,25 +89,67 @@ func (p *Pool) MatMul(ph Phase, x []float32, n int, products ...Product) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	j := &p.mm
-	j.x, j.n, j.cols = x, n, cols
+	j.x, j.n, j.cols, j.norm = x, n, cols, norm
 	j.products = append(j.products[:0], products...) // copied: the caller's list stays off the heap
-	if simd != nil {
-		for _, q := range products {
-			p.ensurePacked(q.W)
-		}
-	}
+	p.ensureAllPacked()
 	j.plan(ph)
-	if tasks := j.prepareTasks(); n <= 4 {
+	j.setAside()
+	p.prepare()
+	j.split(p.threads)
+	p.run(len(j.tasks), j.compute)
+	if len(j.addends) > 0 {
+		p.run(n, j.add)
+		clear(j.addends)
+	}
+	j.x, j.norm = nil, nil
+	clear(j.products)
+}
+
+func (p *Pool) ensureAllPacked() {
+	if simd == nil {
+		return
+	}
+	for _, q := range p.mm.products {
+		p.ensurePacked(q.W)
+	}
+}
+
+// prepare converts the activations.
+func (p *Pool) prepare() {
+	j := &p.mm
+	if tasks := j.prepareTasks(p.threads); j.n*j.cols > aloneNumbers {
+		p.run(tasks, j.prepare)
+	} else {
 		for i := range tasks {
 			j.prepareTask(0, i)
 		}
-	} else {
-		p.run(tasks, j.prepare)
 	}
-	j.split(p.threads)
-	p.run(len(j.tasks), j.compute)
-	j.x = nil
-	clear(j.products)
+}
+
+// setAside gives products of the matrix unit, which stores what it computes, a place from which results are added later.
+func (j *matmulJob) setAside() {
+	j.addends = j.addends[:0]
+	for i, c := range j.classes {
+		q := &j.products[i]
+		if !q.Add || c != classMatrix {
+			continue
+		}
+		if need := j.n * q.W.rows; cap(j.sums) < need {
+			j.sums = make([]float32, need)
+		}
+		if len(j.addends) > 0 {
+			panic("kernels: MatMul: one product at most may be added in the matrix unit's arithmetic")
+		}
+		j.addends = append(j.addends, *q)
+		q.Dst, q.Add = j.sums[:j.n*q.W.rows], false
+	}
+}
+
+func (j *matmulJob) addTask(_, r int) {
+	for _, q := range j.addends {
+		rows := q.W.rows
+		elem.add(q.Dst[r*rows:(r+1)*rows], j.sums[r*rows:(r+1)*rows])
+	}
 }
 
 // plan chooses the arithmetic of each product and makes room for the forms of the activations that they need. Integer
@@ -99,39 +157,56 @@ func (p *Pool) MatMul(ph Phase, x []float32, n int, products ...Product) {
 func (j *matmulJob) plan(ph Phase) {
 	j.classes = j.classes[:0]
 	j.acts.groups, j.rounded.steps = j.acts.groups[:0], 0
-	var sizes []dotKernel
 	for _, q := range j.products {
 		c := classOf(ph, q.W)
 		j.classes = append(j.classes, c)
-		switch c {
-		case classMatrix:
+		if c == classMatrix {
 			j.rounded.plan(j.n, j.cols)
-		case classInteger:
-			if dot := simd.tiles[q.W.typ].dot; sizes == nil || dot[0].rows < sizes[0].rows {
-				sizes = dot
-			}
 		}
 	}
-	if sizes != nil {
+	if sizes := j.groupSizes(); sizes != nil {
 		j.acts.plan(j.n, j.cols, sizes)
 	}
 }
 
-// prepareTasks is the number of tasks that convert the activations: one an integer group, then one a group of the
-// matrix unit.
-func (j *matmulJob) prepareTasks() int {
-	if j.rounded.steps > 0 {
-		return len(j.acts.groups) + groupsOf(j.n)
+// groupSizes are the kernels of the poorest of the integer products, nil without such.
+func (j *matmulJob) groupSizes() (sizes []dotKernel) {
+	for i, q := range j.products {
+		if j.classes[i] != classInteger {
+			continue
+		}
+		if dot := simd.tiles[q.W.typ].dot; sizes == nil || dot[0].rows < sizes[0].rows {
+			sizes = dot
+		}
 	}
-	return len(j.acts.groups)
+	return sizes
 }
 
-func (j *matmulJob) prepareTask(_, i int) {
-	if i < len(j.acts.groups) {
-		j.acts.quantizeGroup(simd, j.acts.groups[i], j.x)
+// aloneNumbers of activations are converted by the caller alone: a hand-over would take longer.
+const aloneNumbers = 1600
+
+// prepareTasks is the number of tasks that convert the activations: first the integer groups, each cut by columns where
+// there are few, then one a group of the matrix unit. Columns, not rows: rows of a group share cache lines, which must
+// not go back and forth between cores.
+func (j *matmulJob) prepareTasks(threads int) int {
+	j.pieces = 1
+	if n := len(j.acts.groups); n > 0 && n < threads && j.n*j.cols > aloneNumbers {
+		j.pieces = min(threads, j.acts.records)
+	}
+	tasks := len(j.acts.groups) * j.pieces
+	if j.rounded.steps > 0 {
+		tasks += groupsOf(j.n)
+	}
+	return tasks
+}
+
+func (j *matmulJob) prepareTask(worker, i int) {
+	if g := i / j.pieces; g < len(j.acts.groups) {
+		all, piece := j.acts.records, i%j.pieces
+		j.quantizeTask(worker, j.acts.groups[g], all*piece/j.pieces, all*(piece+1)/j.pieces)
 		return
 	}
-	first := (i - len(j.acts.groups)) * groupRows
+	first := (i - len(j.acts.groups)*j.pieces) * groupRows
 	for r := first; r < min(first+groupRows, j.n); r++ {
 		j.rounded.fill(simd.matrix, r, j.x)
 	}

@@ -103,13 +103,13 @@ func benchMatMul(b *testing.B, ph Phase, typ quant.Type, rows, cols, n, threads,
 	list := spread(b, typ, rows, cols, spreadBytes)
 	x, dst := randomRows(rand.New(rand.NewPCG(8, 8)), n, cols), make([]float32, n*rows)
 	for _, m := range list {
-		pool.MatMul(ph, x, n, Product{m, dst})
+		pool.MatMul(ph, x, n, Product{W: m, Dst: dst})
 	}
 	b.ReportAllocs()
 	b.SetBytes(int64(list[0].packedBytes()))
 	i, start := 0, cpuTime()
 	for b.Loop() {
-		pool.MatMul(ph, x, n, Product{list[i%len(list)], dst})
+		pool.MatMul(ph, x, n, Product{W: list[i%len(list)], Dst: dst})
 		i++
 	}
 	if threads == 1 { // a disturbed machine stretches wall time, not the time on the core

@@ -236,7 +236,7 @@ func checkAllPaths(pool *Pool, typ quant.Type, ph Phase, rows, cols, n int, seed
 			return err
 		}
 		dst := make([]float32, n*rows)
-		pool.MatMul(ph, o.x, n, Product{m, dst})
+		pool.MatMul(ph, o.x, n, Product{W: m, Dst: dst})
 		if err := o.check(classOf(ph, m), dst); err != nil {
 			return fmt.Errorf("%s: phase %d: %w", path, ph, err)
 		}

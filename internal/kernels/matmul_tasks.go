@@ -28,24 +28,38 @@ func (j *matmulJob) integerTask(t *matmulTask, s *matmulScratch) {
 		w, row0 := q.W.tileAt(tile), tile*tileRows
 		rows := min(tileRows, q.W.rows-row0)
 		for _, g := range j.acts.groups[t.from:t.to] {
-			k := 0
-			for kernels[k].rows > g.rows {
-				k++
+			run := kernelFor(kernels, g.rows)
+			if g.rows < maxGroup {
+				ownRows(q.Dst[g.first*q.W.rows+row0:], g.rows, q.W.rows, rows)
 			}
-			if rows == tileRows {
-				kernels[k].run(&q.Dst[g.first*q.W.rows+row0], uintptr(q.W.rows)*4, w, j.acts.at(g), j.acts.records)
+			if rows == tileRows && !q.Add {
+				run(&q.Dst[g.first*q.W.rows+row0], uintptr(q.W.rows)*4, w, j.acts.at(g), j.acts.records)
 				continue
 			}
-			kernels[k].run(&s.out[0], tileRows*4, w, j.acts.at(g), j.acts.records)
+			run(&s.out[0], tileRows*4, w, j.acts.at(g), j.acts.records)
 			s.scatter(q, g.first, g.rows, row0, rows)
 		}
 	}
 }
 
-// scatter copies rows [n, 16] of the scratch to where they belong in the product's results.
+// kernelFor is the kernel that takes so many rows; there is one for every size of group.
+func kernelFor(kernels []dotKernel, rows int) func(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int) {
+	k := 0
+	for kernels[k].rows > rows {
+		k++
+	}
+	return kernels[k].run
+}
+
+// scatter copies rows [n, 16] of the scratch to where they belong in the product's results, or adds them there.
 func (s *matmulScratch) scatter(q Product, from, n, row0, rows int) {
 	for r := range n {
-		copy(q.Dst[(from+r)*q.W.rows+row0:][:rows], s.out[r*tileRows:])
+		dst, src := q.Dst[(from+r)*q.W.rows+row0:][:rows], s.out[r*tileRows:][:rows]
+		if q.Add {
+			elem.add(dst, src)
+		} else {
+			copy(dst, src)
+		}
 	}
 }
 

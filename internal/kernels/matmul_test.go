@@ -132,7 +132,7 @@ func TestMatMulAgainstRef(t *testing.T) {
 				}
 				for ph, name := range phaseNames {
 					dst := make([]float32, n*rows)
-					pool.MatMul(ph, o.x, n, Product{m, dst})
+					pool.MatMul(ph, o.x, n, Product{W: m, Dst: dst})
 					if err := o.check(classOf(ph, m), dst); err != nil {
 						t.Errorf("%s: %s: %v", path, name, err)
 					}
@@ -156,10 +156,10 @@ func TestMatMulRowsAlone(t *testing.T) {
 			x := randomRows(rnd, n, cols)
 			for ph, name := range phaseNames {
 				all, other := make([]float32, n*rows), make([]float32, n*rows)
-				three.MatMul(ph, x, n, Product{m, all}, Product{q2, other})
+				three.MatMul(ph, x, n, Product{W: m, Dst: all}, Product{W: q2, Dst: other})
 				for r := range n {
 					alone := make([]float32, rows)
-					one.MatMul(ph, x[r*cols:(r+1)*cols], 1, Product{m, alone})
+					one.MatMul(ph, x[r*cols:(r+1)*cols], 1, Product{W: m, Dst: alone})
 					if !slices.Equal(alone, all[r*rows:(r+1)*rows]) {
 						t.Fatalf("%v %s: row %d alone differs from the same row among %d", typ, name, r, n)
 					}
@@ -220,7 +220,7 @@ func TestMatMulNotFinite(t *testing.T) {
 				x[cols+77] = float32(bad)
 				for ph, name := range phaseNames {
 					dst := make([]float32, n*rows)
-					pool.MatMul(ph, x, n, Product{m, dst})
+					pool.MatMul(ph, x, n, Product{W: m, Dst: dst})
 					for i, v := range dst {
 						finite := !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0)
 						if finite == (i/rows == 1) {
@@ -244,7 +244,7 @@ func TestMatMulAllocatesNothing(t *testing.T) {
 		x, dst := randomRows(rnd, n, cols), make([]float32, 2*n*rows)
 		for ph, name := range phaseNames {
 			if got := testing.AllocsPerRun(20, func() {
-				pool.MatMul(ph, x, n, Product{a, dst[:n*rows]}, Product{b, dst[n*rows:]})
+				pool.MatMul(ph, x, n, Product{W: a, Dst: dst[:n*rows]}, Product{W: b, Dst: dst[n*rows:]})
 			}); got != 0 {
 				t.Errorf("%s: %v allocations a call, want 0", name, got)
 			}
@@ -268,7 +268,7 @@ func TestOnPacked(t *testing.T) {
 			released += len(part)
 		})
 		for range 2 {
-			pool.MatMul(Decode, make([]float32, cols), 1, Product{m, make([]float32, rows)})
+			pool.MatMul(Decode, make([]float32, cols), 1, Product{W: m, Dst: make([]float32, rows)})
 		}
 		if want := len(w); simd != nil && released != want {
 			t.Errorf("%d bytes released, want %d", released, want)

@@ -25,9 +25,11 @@ type Pool struct {
 	exited  sync.WaitGroup
 
 	_     [64]byte
-	state atomic.Uint64       // tasks of the section<<32 | tasks claimed
+	state atomic.Uint64       // claims of the section<<32 | claims taken
 	fn    func(worker, i int) // on the line that a worker has just taken for its claim
-	_     [48]byte
+	tasks int
+	grain int // tasks a claim
+	_     [32]byte
 	done  atomic.Int64 // tasks done, of all sections
 	_     [56]byte
 	total int64 // tasks of all sections
@@ -82,13 +84,19 @@ func (p *Pool) Close() {
 // Run calls fn(worker, i) for every i in [0, n), spread over the workers, and returns when all are done. Tasks are
 // claimed one at a time in rising order; fn must not call Run. A panic in fn is raised again here, once all other tasks are
 // done. It allocates nothing when fn was built beforehand.
-func (p *Pool) Run(n int, fn func(worker, i int)) {
+func (p *Pool) Run(n int, fn func(worker, i int)) { p.RunBy(1, n, fn) }
+
+// RunBy is Run with tasks claimed grain at a time: for tasks of a microsecond or two, because a claim takes a cache line
+// from another core, which is 50 to 300 ns.
+func (p *Pool) RunBy(grain, n int, fn func(worker, i int)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.run(n, fn)
+	p.runBy(grain, n, fn)
 }
 
-func (p *Pool) run(n int, fn func(worker, i int)) {
+func (p *Pool) run(n int, fn func(worker, i int)) { p.runBy(1, n, fn) }
+
+func (p *Pool) runBy(grain, n int, fn func(worker, i int)) {
 	if p.threads == 1 || n <= 1 {
 		for i := range n {
 			fn(0, i)
@@ -98,9 +106,9 @@ func (p *Pool) run(n int, fn func(worker, i int)) {
 	if n > maxTasks {
 		panic(fmt.Sprintf("kernels: Pool.Run: %d tasks, want at most %d", n, maxTasks))
 	}
-	p.fn = fn
+	p.fn, p.tasks, p.grain = fn, n, max(1, grain)
 	p.total += int64(n)
-	p.state.Store(uint64(n) << 32)
+	p.state.Store(uint64((n+p.grain-1)/p.grain) << 32)
 	p.wakeAll()
 	p.claim(0)
 	for spins := 1; p.done.Load() != p.total; spins++ {
@@ -118,13 +126,17 @@ func (p *Pool) run(n int, fn func(worker, i int)) {
 // moment, which cannot end before the task is counted as done: so fn is the section's own, even for a worker that
 // meant to help with an earlier one.
 func (p *Pool) claim(worker int) {
-	for !p.claimAll(worker) {
+	var c claimed
+	for !p.claimAll(worker, &c) {
 	}
 }
 
+// claimed are the tasks of a claim that are yet to run.
+type claimed struct{ next, end int }
+
 // claimAll runs tasks until none are left. A task that panics (a bug, or a fault in a mapped file that was cut while in use)
 // is kept for the caller of the section, counts as done, and ends the call with false.
-func (p *Pool) claimAll(worker int) (finished bool) {
+func (p *Pool) claimAll(worker int, c *claimed) (finished bool) {
 	count := int64(0)
 	defer func() {
 		if finished {
@@ -136,10 +148,16 @@ func (p *Pool) claimAll(worker int) (finished bool) {
 		}
 	}()
 	for {
+		for c.next < c.end {
+			i := c.next
+			c.next++
+			p.fn(worker, i)
+			count++
+		}
 		s := p.state.Add(1)
 		if i := s&math.MaxUint32 - 1; i < s>>32 {
-			p.fn(worker, int(i))
-			count++
+			c.next = int(i) * p.grain
+			c.end = min(c.next+p.grain, p.tasks)
 			continue
 		}
 		if count > 0 {

@@ -118,12 +118,12 @@ func checkMatrixUnit(t *testing.T, typ quant.Type, rows, cols, n int) {
 		t.Errorf("%v: class %d", typ, got)
 	}
 	dst := make([]float32, n*rows)
-	pool.MatMul(Prefill, o.x, n, Product{m, dst})
+	pool.MatMul(Prefill, o.x, n, Product{W: m, Dst: dst})
 	if err := o.check(classOf(Prefill, m), dst); err != nil {
 		t.Error(err)
 	}
 	alone := make([]float32, rows)
-	pool.MatMul(Prefill, o.x[(n-1)*cols:], 1, Product{m, alone})
+	pool.MatMul(Prefill, o.x[(n-1)*cols:], 1, Product{W: m, Dst: alone})
 	if !slices.Equal(alone, dst[(n-1)*rows:]) {
 		t.Errorf("%v [%d, %d]: the last row alone differs from the same among %d", typ, rows, cols, n)
 	}

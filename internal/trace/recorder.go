@@ -35,6 +35,7 @@ const bufferedEvents = 2048
 
 type event struct {
 	row        Row
+	layer      int32 // -1: none
 	name       string
 	start, end time.Duration
 	bytes      int64
@@ -72,14 +73,18 @@ type Span struct {
 	name  string
 	start time.Duration
 	row   Row
+	layer int32
 }
 
 // Span begins work on a row.
-func (r *Recorder) Span(row Row, name string) Span {
+func (r *Recorder) Span(row Row, name string) Span { return r.Layer(row, name, -1) }
+
+// Layer begins work on a row for a layer, whose number follows the name.
+func (r *Recorder) Layer(row Row, name string, layer int) Span {
 	if r == nil {
 		return Span{}
 	}
-	return Span{r, name, r.now(), row}
+	return Span{r, name, r.now(), row, int32(layer)}
 }
 
 // End ends the span now.
@@ -88,24 +93,27 @@ func (s Span) End() { s.EndBytes(0) }
 // EndBytes ends the span now and says how many bytes it moved or read.
 func (s Span) EndBytes(n int64) {
 	if s.r != nil {
-		s.r.Add(s.row, s.name, s.start, s.r.now(), n)
+		s.r.add(event{s.row, s.layer, s.name, s.start, s.r.now(), n})
 	}
 }
 
 // Add records a span whose times are known.
 func (r *Recorder) Add(row Row, name string, start, end time.Duration, bytes int64) {
-	if r == nil {
-		return
+	if r != nil {
+		r.add(event{row, -1, name, start, end, bytes})
 	}
+}
+
+func (r *Recorder) add(e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return
 	}
-	r.busy[row] += end - start
-	r.bytes[row] += bytes
-	r.spans[row]++
-	r.buf = append(r.buf, event{row, name, start, end, bytes})
+	r.busy[e.row] += e.end - e.start
+	r.bytes[e.row] += e.bytes
+	r.spans[e.row]++
+	r.buf = append(r.buf, e)
 	if len(r.buf) == cap(r.buf) {
 		r.write()
 	}
@@ -165,7 +173,7 @@ func (r *Recorder) write() {
 		b := append(r.line[:0], ",\n"+`{"ph":"X","pid":1,"tid":`...)
 		b = strconv.AppendInt(b, int64(e.row)+1, 10)
 		b = append(b, `,"name":`...)
-		b = quote(b, e.name)
+		b = quote(b, e.name, e.layer)
 		b = append(b, `,"ts":`...)
 		b = micros(b, e.start)
 		b = append(b, `,"dur":`...)
@@ -183,16 +191,23 @@ func (r *Recorder) write() {
 	r.buf = r.buf[:0]
 }
 
-// quote appends a JSON string; names that need escapes are rare.
-func quote(b []byte, s string) []byte {
+// quote appends a name and its layer as a JSON string; names that need escapes are rare.
+func quote(b []byte, s string, layer int32) []byte {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
-			if q, err := json.Marshal(s); err == nil {
-				return append(b, q...)
+			q, err := json.Marshal(s)
+			if err != nil {
+				q = []byte(`""`)
 			}
+			s = string(q[1 : len(q)-1])
+			break
 		}
 	}
-	return append(append(append(b, '"'), s...), '"')
+	b = append(append(b, '"'), s...)
+	if layer >= 0 {
+		b = strconv.AppendInt(append(b, ' '), int64(layer), 10)
+	}
+	return append(b, '"')
 }
 
 func micros(b []byte, d time.Duration) []byte {

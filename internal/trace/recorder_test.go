@@ -25,7 +25,7 @@ func TestTimelineIsReadBack(t *testing.T) {
 	s := r.Span(Read, "layer \"3\"\a")
 	now += 2048 * time.Nanosecond
 	s.EndBytes(4096)
-	r.Span(Compute, "layer 4").End()
+	r.Layer(Compute, "attend", 4).End()
 	if got := r.Totals(Read); got != (Totals{2048, 4096, 1}) {
 		t.Errorf("totals %+v", got)
 	}
@@ -47,6 +47,9 @@ func TestTimelineIsReadBack(t *testing.T) {
 			continue
 		}
 		spans++
+		if e.Tid == int(Compute)+1 && e.Name != "attend 4" {
+			t.Errorf("span %+v", e)
+		}
 		if e.Name == "layer \"3\"\a" && (e.Tid != int(Read)+1 || e.Ts != 1.5 || e.Dur != 2.048 || e.Args["bytes"] != 4096.0) {
 			t.Errorf("span %+v", e)
 		}

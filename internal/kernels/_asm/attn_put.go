@@ -14,6 +14,7 @@ func init() {
 	register("attn_put", f.isa, func() {
 		for _, e := range elements {
 			f.putKeys(e)
+			f.putKey(e)
 			f.putValue(e)
 		}
 	})
@@ -88,6 +89,42 @@ func (f *flavour) putKeys(e element) {
 	ADDQ(U8(4), k)
 	ADDQ(U8(16*e.size), tile)
 	DECQ(dim)
+	JNZ(LabelRef("loop"))
+	f.end()
+}
+
+// putKey writes one column of a tile, a number to each of dim/16·size lines and more. Those lines are mostly in another
+// core's cache, so all are asked for before the first is written: stores wait for each other, prefetches do not.
+func (f *flavour) putKey(e element) {
+	f.begin("PutKey"+e.name, "func(cell *byte, k *float32, dim int)",
+		fmt.Sprintf("PutKey%s writes one key of dim numbers, a multiple of 16, to a tile [dim][16] from its cell in the first row on.", e.name))
+	cell, k, dim := Load(Param("cell"), GP64()), Load(Param("k"), GP64()), Load(Param("dim"), GP64())
+	row, v := AllocLocal(64), f.vec()
+	n := f.newNarrower(e)
+	left, step := GP64(), 16*e.size
+	MOVQ(cell, reg.RAX)
+	MOVQ(dim, left)
+	Label("ask")
+	prefetchWriteAX()
+	ADDQ(U8(64), reg.RAX)
+	SUBQ(U8(64/step), left)
+	JG(LabelRef("ask"))
+	Label("loop")
+	VMOVUPS(at(k, 0), v)
+	n.store(v, row)
+	for i := range 16 {
+		number := GP32()
+		if from := row.Offset(i * e.size); e.size == 4 {
+			MOVL(from, number)
+			MOVL(number, at(cell, i*step))
+		} else {
+			MOVWLZX(from, number)
+			MOVW(number.As16(), at(cell, i*step))
+		}
+	}
+	ADDQ(U8(64), k)
+	ADDQ(U32(16*step), cell)
+	SUBQ(U8(16), dim)
 	JNZ(LabelRef("loop"))
 	f.end()
 }

@@ -83,3 +83,6 @@ func tileDotBF16(c, a, b int) { vex0F38("TDPBF16PS", 0x5C, ppF3, b, 0xC0|byte(c)
 func tileConfig(base int) { vex0F38("LDTILECFG", 0x49, ppNone, 0, byte(base)) }
 
 func tileRelease() { vex0F38("TILERELEASE", 0x49, ppNone, 0, 0xC0) }
+
+// prefetchWriteAX asks for the line at AX for writing (PREFETCHW; a CPU without it does nothing).
+func prefetchWriteAX() { emitBytes("PREFETCHW (AX)", 0x0F, 0x0D, 0x08) }

@@ -21,7 +21,7 @@ func (d *dotter) recordAVX512() func() {
 	sc := s.scaleRegs(d.f)
 	u := s.unpacker(d.f, t0, t1)
 	return func() {
-		if d.T <= 2 {
+		if d.T <= 8 {
 			for at := 0; at < d.f.recordBytes(); at += 64 {
 				PREFETCHT0(Mem{Base: d.c.planes, Disp: at + prefetchAhead})
 			}

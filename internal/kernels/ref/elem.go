@@ -18,6 +18,22 @@ func RMSNorm(dst, x, w []float32, eps float32) {
 	}
 }
 
+// RMSScale is 1 / sqrt(mean(x²) + eps).
+func RMSScale(x []float32, eps float32) float32 {
+	var sum float64
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	return float32(1 / math.Sqrt(sum/float64(len(x))+float64(eps)))
+}
+
+// MulScale writes x · s · w to dst.
+func MulScale(dst, x, w []float32, s float32) {
+	for i, v := range x {
+		dst[i] = v * s * w[i]
+	}
+}
+
 // LayerNorm writes (x - mean) / sqrt(var + eps) · w + b to dst; nil w and b are ones and zeros.
 func LayerNorm(dst, x, w, b []float32, eps float32) {
 	var sum, sq float64

@@ -6,3 +6,6 @@ package avx2
 
 // Pause runs n PAUSE instructions: a spinning core leaves its execution units to the other thread.
 func Pause(n uint32)
+
+// Own asks for the lines of rows of rowBytes bytes, strideBytes apart, for writing: stores wait for lines of other cores one by one, this does not wait.
+func Own(p *byte, strideBytes uintptr, rows int, rowBytes int)

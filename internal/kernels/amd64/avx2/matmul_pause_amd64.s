@@ -13,3 +13,27 @@ loop:
 	DECL AX
 	JNZ  loop
 	RET
+
+// func Own(p *byte, strideBytes uintptr, rows int, rowBytes int)
+TEXT ·Own(SB), NOSPLIT, $0-32
+	MOVQ p+0(FP), CX
+	MOVQ strideBytes+8(FP), DX
+	MOVQ rows+16(FP), BX
+	MOVQ rowBytes+24(FP), SI
+
+row:
+	MOVQ CX, AX
+	MOVQ SI, DI
+
+line:
+	// PREFETCHW (AX)
+	BYTE $0x0f
+	BYTE $0x0d
+	BYTE $0x08
+	ADDQ $0x40, AX
+	SUBQ $0x40, DI
+	JG   line
+	ADDQ DX, CX
+	DECQ BX
+	JNZ  row
+	RET

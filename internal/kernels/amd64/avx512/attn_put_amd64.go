@@ -7,17 +7,26 @@ package avx512
 // PutKeysF32 turns 16 rows of keys, strideBytes apart, into a tile [dim][16].
 func PutKeysF32(tile *byte, k *float32, strideBytes int, dim int)
 
+// PutKeyF32 writes one key of dim numbers, a multiple of 16, to a tile [dim][16] from its cell in the first row on.
+func PutKeyF32(cell *byte, k *float32, dim int)
+
 // PutValueF32 rounds one value, dim numbers, a multiple of 16.
 func PutValueF32(row *byte, v *float32, dim int)
 
 // PutKeysF16 turns 16 rows of keys, strideBytes apart, into a tile [dim][16].
 func PutKeysF16(tile *byte, k *float32, strideBytes int, dim int)
 
+// PutKeyF16 writes one key of dim numbers, a multiple of 16, to a tile [dim][16] from its cell in the first row on.
+func PutKeyF16(cell *byte, k *float32, dim int)
+
 // PutValueF16 rounds one value, dim numbers, a multiple of 16.
 func PutValueF16(row *byte, v *float32, dim int)
 
 // PutKeysBF16 turns 16 rows of keys, strideBytes apart, into a tile [dim][16].
 func PutKeysBF16(tile *byte, k *float32, strideBytes int, dim int)
+
+// PutKeyBF16 writes one key of dim numbers, a multiple of 16, to a tile [dim][16] from its cell in the first row on.
+func PutKeyBF16(cell *byte, k *float32, dim int)
 
 // PutValueBF16 rounds one value, dim numbers, a multiple of 16.
 func PutValueBF16(row *byte, v *float32, dim int)

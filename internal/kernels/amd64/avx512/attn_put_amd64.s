@@ -43,6 +43,66 @@ DATA laneNumbers<>+56(SB)/4, $0x0000000e
 DATA laneNumbers<>+60(SB)/4, $0x0000000f
 GLOBL laneNumbers<>(SB), RODATA|NOPTR, $64
 
+// func PutKeyF32(cell *byte, k *float32, dim int)
+// Requires: AVX, AVX512F
+TEXT ·PutKeyF32(SB), NOSPLIT, $64-24
+	MOVQ cell+0(FP), CX
+	MOVQ k+8(FP), DX
+	MOVQ dim+16(FP), BX
+	MOVQ CX, AX
+	MOVQ BX, SI
+
+ask:
+	// PREFETCHW (AX)
+	BYTE $0x0f
+	BYTE $0x0d
+	BYTE $0x08
+	ADDQ $0x40, AX
+	SUBQ $0x01, SI
+	JG   ask
+
+loop:
+	VMOVUPS (DX), Z0
+	VMOVUPS Z0, (SP)
+	MOVL    (SP), AX
+	MOVL    AX, (CX)
+	MOVL    4(SP), AX
+	MOVL    AX, 64(CX)
+	MOVL    8(SP), AX
+	MOVL    AX, 128(CX)
+	MOVL    12(SP), AX
+	MOVL    AX, 192(CX)
+	MOVL    16(SP), AX
+	MOVL    AX, 256(CX)
+	MOVL    20(SP), AX
+	MOVL    AX, 320(CX)
+	MOVL    24(SP), AX
+	MOVL    AX, 384(CX)
+	MOVL    28(SP), AX
+	MOVL    AX, 448(CX)
+	MOVL    32(SP), AX
+	MOVL    AX, 512(CX)
+	MOVL    36(SP), AX
+	MOVL    AX, 576(CX)
+	MOVL    40(SP), AX
+	MOVL    AX, 640(CX)
+	MOVL    44(SP), AX
+	MOVL    AX, 704(CX)
+	MOVL    48(SP), AX
+	MOVL    AX, 768(CX)
+	MOVL    52(SP), AX
+	MOVL    AX, 832(CX)
+	MOVL    56(SP), AX
+	MOVL    AX, 896(CX)
+	MOVL    60(SP), AX
+	MOVL    AX, 960(CX)
+	ADDQ    $0x40, DX
+	ADDQ    $0x00000400, CX
+	SUBQ    $0x10, BX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
 // func PutValueF32(row *byte, v *float32, dim int)
 // Requires: AVX, AVX512F
 TEXT ·PutValueF32(SB), NOSPLIT, $0-24
@@ -78,6 +138,66 @@ loop:
 	ADDQ       $0x20, AX
 	DECQ       BX
 	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func PutKeyF16(cell *byte, k *float32, dim int)
+// Requires: AVX, AVX512F
+TEXT ·PutKeyF16(SB), NOSPLIT, $64-24
+	MOVQ cell+0(FP), CX
+	MOVQ k+8(FP), DX
+	MOVQ dim+16(FP), BX
+	MOVQ CX, AX
+	MOVQ BX, SI
+
+ask:
+	// PREFETCHW (AX)
+	BYTE $0x0f
+	BYTE $0x0d
+	BYTE $0x08
+	ADDQ $0x40, AX
+	SUBQ $0x02, SI
+	JG   ask
+
+loop:
+	VMOVUPS   (DX), Z0
+	VCVTPS2PH $0x00, Z0, (SP)
+	MOVWLZX   (SP), AX
+	MOVW      AX, (CX)
+	MOVWLZX   2(SP), AX
+	MOVW      AX, 32(CX)
+	MOVWLZX   4(SP), AX
+	MOVW      AX, 64(CX)
+	MOVWLZX   6(SP), AX
+	MOVW      AX, 96(CX)
+	MOVWLZX   8(SP), AX
+	MOVW      AX, 128(CX)
+	MOVWLZX   10(SP), AX
+	MOVW      AX, 160(CX)
+	MOVWLZX   12(SP), AX
+	MOVW      AX, 192(CX)
+	MOVWLZX   14(SP), AX
+	MOVW      AX, 224(CX)
+	MOVWLZX   16(SP), AX
+	MOVW      AX, 256(CX)
+	MOVWLZX   18(SP), AX
+	MOVW      AX, 288(CX)
+	MOVWLZX   20(SP), AX
+	MOVW      AX, 320(CX)
+	MOVWLZX   22(SP), AX
+	MOVW      AX, 352(CX)
+	MOVWLZX   24(SP), AX
+	MOVW      AX, 384(CX)
+	MOVWLZX   26(SP), AX
+	MOVW      AX, 416(CX)
+	MOVWLZX   28(SP), AX
+	MOVW      AX, 448(CX)
+	MOVWLZX   30(SP), AX
+	MOVW      AX, 480(CX)
+	ADDQ      $0x40, DX
+	ADDQ      $0x00000200, CX
+	SUBQ      $0x10, BX
+	JNZ       loop
 	VZEROUPPER
 	RET
 
@@ -129,6 +249,79 @@ loop:
 	ADDQ       $0x20, AX
 	DECQ       BX
 	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func PutKeyBF16(cell *byte, k *float32, dim int)
+// Requires: AVX, AVX512F
+TEXT ·PutKeyBF16(SB), NOSPLIT, $64-24
+	MOVQ         cell+0(FP), CX
+	MOVQ         k+8(FP), DX
+	MOVQ         dim+16(FP), BX
+	MOVL         $0x00007fff, AX
+	VPBROADCASTD AX, Z1
+	MOVL         $0x00000001, AX
+	VPBROADCASTD AX, Z2
+	MOVL         $0x00400000, AX
+	VPBROADCASTD AX, Z3
+	MOVQ         CX, AX
+	MOVQ         BX, SI
+
+ask:
+	// PREFETCHW (AX)
+	BYTE $0x0f
+	BYTE $0x0d
+	BYTE $0x08
+	ADDQ $0x40, AX
+	SUBQ $0x02, SI
+	JG   ask
+
+loop:
+	VMOVUPS (DX), Z0
+	VCMPPS  $0x03, Z0, Z0, K2
+	VPSRLD  $0x10, Z0, Z4
+	VPANDD  Z2, Z4, Z4
+	VPADDD  Z1, Z4, Z4
+	VPADDD  Z0, Z4, Z4
+	VPORD   Z3, Z0, K2, Z4
+	VPSRLD  $0x10, Z4, Z4
+	VPMOVDW Z4, (SP)
+	MOVWLZX (SP), AX
+	MOVW    AX, (CX)
+	MOVWLZX 2(SP), AX
+	MOVW    AX, 32(CX)
+	MOVWLZX 4(SP), AX
+	MOVW    AX, 64(CX)
+	MOVWLZX 6(SP), AX
+	MOVW    AX, 96(CX)
+	MOVWLZX 8(SP), AX
+	MOVW    AX, 128(CX)
+	MOVWLZX 10(SP), AX
+	MOVW    AX, 160(CX)
+	MOVWLZX 12(SP), AX
+	MOVW    AX, 192(CX)
+	MOVWLZX 14(SP), AX
+	MOVW    AX, 224(CX)
+	MOVWLZX 16(SP), AX
+	MOVW    AX, 256(CX)
+	MOVWLZX 18(SP), AX
+	MOVW    AX, 288(CX)
+	MOVWLZX 20(SP), AX
+	MOVW    AX, 320(CX)
+	MOVWLZX 22(SP), AX
+	MOVW    AX, 352(CX)
+	MOVWLZX 24(SP), AX
+	MOVW    AX, 384(CX)
+	MOVWLZX 26(SP), AX
+	MOVW    AX, 416(CX)
+	MOVWLZX 28(SP), AX
+	MOVW    AX, 448(CX)
+	MOVWLZX 30(SP), AX
+	MOVW    AX, 480(CX)
+	ADDQ    $0x40, DX
+	ADDQ    $0x00000200, CX
+	SUBQ    $0x10, BX
+	JNZ     loop
 	VZEROUPPER
 	RET
 

@@ -146,7 +146,7 @@ record0:
 	RET
 
 // func DotQ4_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ4_0x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -160,6 +160,11 @@ TEXT ·DotQ4_0x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes0f<>+0(SB), Z15
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -240,7 +245,7 @@ record0:
 	RET
 
 // func DotQ4_0x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ4_0x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -258,6 +263,11 @@ TEXT ·DotQ4_0x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes0f<>+0(SB), Z19
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12
@@ -796,7 +806,7 @@ record0:
 	RET
 
 // func DotQ4_1x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ4_1x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -810,6 +820,11 @@ TEXT ·DotQ4_1x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes0f<>+0(SB), Z16
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -895,7 +910,7 @@ record0:
 	RET
 
 // func DotQ4_1x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ4_1x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -913,6 +928,11 @@ TEXT ·DotQ4_1x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes0f<>+0(SB), Z20
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -1526,7 +1546,7 @@ record0:
 	RET
 
 // func DotQ5_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ5_0x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -1541,6 +1561,12 @@ TEXT ·DotQ5_0x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes10<>+0(SB), Z16
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
+	PREFETCHT0    4416(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -1637,7 +1663,7 @@ record0:
 	RET
 
 // func DotQ5_0x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ5_0x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -1656,6 +1682,12 @@ TEXT ·DotQ5_0x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes10<>+0(SB), Z20
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
+	PREFETCHT0    4416(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12
@@ -2263,7 +2295,7 @@ record0:
 	RET
 
 // func DotQ5_1x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ5_1x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -2278,6 +2310,12 @@ TEXT ·DotQ5_1x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes10<>+0(SB), Z17
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
+	PREFETCHT0       4416(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -2379,7 +2417,7 @@ record0:
 	RET
 
 // func DotQ5_1x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ5_1x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -2398,6 +2436,12 @@ TEXT ·DotQ5_1x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes10<>+0(SB), Z21
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
+	PREFETCHT0       4416(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -3000,7 +3044,7 @@ record0:
 	RET
 
 // func DotQ8_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ8_0x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -3014,6 +3058,15 @@ TEXT ·DotQ8_0x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes80<>+0(SB), Z15
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
+	PREFETCHT0    4416(DX)
+	PREFETCHT0    4480(DX)
+	PREFETCHT0    4544(DX)
+	PREFETCHT0    4608(DX)
 	VPXORD        (DX), Z15, Z4
 	VPXORD        64(DX), Z15, Z5
 	VPXORD        128(DX), Z15, Z6
@@ -3086,7 +3139,7 @@ record0:
 	RET
 
 // func DotQ8_0x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ8_0x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -3104,6 +3157,15 @@ TEXT ·DotQ8_0x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 bytes80<>+0(SB), Z19
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
+	PREFETCHT0    4416(DX)
+	PREFETCHT0    4480(DX)
+	PREFETCHT0    4544(DX)
+	PREFETCHT0    4608(DX)
 	VPXORD        (DX), Z19, Z8
 	VPXORD        64(DX), Z19, Z9
 	VPXORD        128(DX), Z19, Z10
@@ -3708,7 +3770,7 @@ record0:
 	RET
 
 // func DotQ2_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ2_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -3727,6 +3789,9 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
 	VMOVDQU32        (DX), Z7
 	VPANDD           Z18, Z7, Z4
 	VPSRLW           $0x02, Z7, Z5
@@ -3856,7 +3921,7 @@ record0:
 	RET
 
 // func DotQ2_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ2_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -3879,6 +3944,9 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
 	VMOVDQU32        (DX), Z11
 	VPANDD           Z22, Z11, Z8
 	VPSRLW           $0x02, Z11, Z9
@@ -4714,7 +4782,7 @@ record0:
 	RET
 
 // func DotQ3_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ3_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -4734,6 +4802,10 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
 	VMOVDQU32        (DX), Z7
 	VPANDD           Z16, Z7, Z4
 	VPSRLW           $0x02, Z7, Z5
@@ -4851,7 +4923,7 @@ record0:
 	RET
 
 // func DotQ3_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ3_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -4875,6 +4947,10 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
 	VMOVDQU32        (DX), Z11
 	VPANDD           Z20, Z11, Z8
 	VPSRLW           $0x02, Z11, Z9
@@ -5587,7 +5663,7 @@ record0:
 	RET
 
 // func DotQ4_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ4_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -5606,6 +5682,11 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -5700,7 +5781,7 @@ record0:
 	RET
 
 // func DotQ4_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ4_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -5723,6 +5804,11 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -6374,7 +6460,7 @@ record0:
 	RET
 
 // func DotQ5_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ5_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -6394,6 +6480,12 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
+	PREFETCHT0       4416(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -6504,7 +6596,7 @@ record0:
 	RET
 
 // func DotQ5_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ5_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -6528,6 +6620,12 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
+	PREFETCHT0       4416(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -7236,7 +7334,7 @@ record0:
 	RET
 
 // func DotQ6_Kx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ6_Kx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -7256,6 +7354,13 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
+	PREFETCHT0       4416(DX)
+	PREFETCHT0       4480(DX)
 	VMOVDQU32        (DX), Z8
 	VPANDD           Z16, Z8, Z4
 	VPSRLW           $0x04, Z8, Z8
@@ -7373,7 +7478,7 @@ record0:
 	RET
 
 // func DotQ6_Kx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotQ6_Kx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -7397,6 +7502,13 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0       4096(DX)
+	PREFETCHT0       4160(DX)
+	PREFETCHT0       4224(DX)
+	PREFETCHT0       4288(DX)
+	PREFETCHT0       4352(DX)
+	PREFETCHT0       4416(DX)
+	PREFETCHT0       4480(DX)
 	VMOVDQU32        (DX), Z12
 	VPANDD           Z20, Z12, Z8
 	VPSRLW           $0x04, Z12, Z12
@@ -8094,7 +8206,7 @@ record0:
 	RET
 
 // func DotIQ4_NLx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotIQ4_NLx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -8109,6 +8221,11 @@ TEXT ·DotIQ4_NLx4(SB), NOSPLIT, $0-40
 	VMOVDQU32 tableIQ4_NL<>+0(SB), Z16
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -8197,7 +8314,7 @@ record0:
 	RET
 
 // func DotIQ4_NLx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotIQ4_NLx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -8216,6 +8333,11 @@ TEXT ·DotIQ4_NLx8(SB), NOSPLIT, $0-40
 	VMOVDQU32 tableIQ4_NL<>+0(SB), Z20
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12
@@ -8822,7 +8944,7 @@ record0:
 	RET
 
 // func DotIQ4_XSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotIQ4_XSx4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -8842,6 +8964,11 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -8935,7 +9062,7 @@ record0:
 	RET
 
 // func DotIQ4_XSx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotIQ4_XSx8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -8959,6 +9086,11 @@ super0:
 	MOVQ $0x00000008, R8
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12
@@ -9562,7 +9694,7 @@ record0:
 	RET
 
 // func DotMXFP4x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotMXFP4x4(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -9577,6 +9709,11 @@ TEXT ·DotMXFP4x4(SB), NOSPLIT, $0-40
 	VMOVDQU32 tableMXFP4<>+0(SB), Z16
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z8
 	VPANDD        Z15, Z8, Z4
 	VPSRLW        $0x04, Z8, Z8
@@ -9666,7 +9803,7 @@ record0:
 	RET
 
 // func DotMXFP4x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·DotMXFP4x8(SB), NOSPLIT, $0-40
 	MOVQ      dst+0(FP), AX
 	MOVQ      strideBytes+8(FP), CX
@@ -9685,6 +9822,11 @@ TEXT ·DotMXFP4x8(SB), NOSPLIT, $0-40
 	VMOVDQU32 tableMXFP4<>+0(SB), Z20
 
 record0:
+	PREFETCHT0    4096(DX)
+	PREFETCHT0    4160(DX)
+	PREFETCHT0    4224(DX)
+	PREFETCHT0    4288(DX)
+	PREFETCHT0    4352(DX)
 	VMOVDQU32     (DX), Z12
 	VPANDD        Z19, Z12, Z8
 	VPSRLW        $0x04, Z12, Z12

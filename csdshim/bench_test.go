@@ -1,0 +1,84 @@
+package csdshim
+
+import (
+	"context"
+	"testing"
+
+	"terrace/internal/kvpage"
+)
+
+// benchDrive is a drive that holds tokens of one layer of SmolLM2-135M's shape (3 KV heads of 64) or of 8 heads of 128, and
+// a client on a socket.
+func benchDrive(b *testing.B, heads, dim, tokens int, major bool) (*Client, *cache) {
+	b.Helper()
+	d := openDrive(b, b.TempDir(), func(o *Options) { o.CapacityBytes = 1 << 30 })
+	c := dial(b, serve(b, d), ClientOptions{})
+	w := newCache(Shape{Layers: 1, KVHeads: heads, Codes: CodesInt8, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: dim, ValueDim: dim, Tokens: 16, TokenMajor: major}}, 1)
+	if err := c.OpenSequence(context.Background(), 1, w.shape); err != nil {
+		b.Fatal(err)
+	}
+	var batch []Group
+	for g := range tokens / GroupTokens {
+		batch = append(batch, w.group(0, g))
+	}
+	if _, err := c.WriteGroups(context.Background(), 1, batch); err != nil {
+		b.Fatal(err)
+	}
+	return c, w
+}
+
+// BenchmarkScore scores 8,000 tokens over the socket; bytes are those of the key codes.
+func BenchmarkScore(b *testing.B) {
+	for _, s := range []struct {
+		name       string
+		heads, dim int
+	}{{"smollm2", 3, 64}, {"8x128", 8, 128}} {
+		b.Run(s.name, func(b *testing.B) {
+			c, w := benchDrive(b, s.heads, s.dim, 8000, true)
+			q := w.query(256)
+			b.SetBytes(int64(8000 * w.shape.Width()))
+			for b.Loop() {
+				n := 0
+				if _, err := c.Score(context.Background(), 1, 0, q, func(x *Block) error { n += len(x.Positions); return nil }); err != nil || n != 8000 {
+					b.Fatal(n, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFetch reads 8,000 tokens' records over the socket.
+func BenchmarkFetch(b *testing.B) {
+	for _, major := range []bool{true, false} {
+		b.Run(map[bool]string{true: "token-major", false: "tiles"}[major], func(b *testing.B) {
+			c, w := benchDrive(b, 3, 64, 8000, major)
+			room := make([]byte, 500*w.shape.RecordBytes())
+			groups := make([]Group, 500)
+			for i := range groups {
+				groups[i] = Group{Index: i, Data: room[i*w.shape.RecordBytes() : (i+1)*w.shape.RecordBytes()]}
+			}
+			b.SetBytes(int64(len(room)))
+			for b.Loop() {
+				if _, err := c.Fetch(context.Background(), 1, groups); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkGather gets every tenth of 8,000 tokens.
+func BenchmarkGather(b *testing.B) {
+	c, w := benchDrive(b, 3, 64, 8000, true)
+	var positions []int32
+	for p := int32(3); p < 8000; p += 10 {
+		positions = append(positions, p)
+	}
+	dst := make([]byte, GatherBytes(w.shape, len(positions)))
+	b.SetBytes(int64(len(positions) * w.shape.TokenBytes()))
+	for b.Loop() {
+		if _, err := c.Gather(context.Background(), 1, 0, positions, dst); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

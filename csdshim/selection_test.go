@@ -1,0 +1,184 @@
+package csdshim_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"terrace/csdshim"
+	"terrace/internal/kvpage"
+	"terrace/kvmanager"
+	"terrace/policy"
+)
+
+const (
+	selTokens  = 640
+	selHeads   = 6
+	selKVHeads = 3
+	selDim     = 64
+)
+
+// hostScorer is the host's side: kvmanager's sketches and the products that engine computes from them.
+type hostScorer struct {
+	policy.Scorer
+	sketches []*kvmanager.Sketch
+	scales   [][]float32
+}
+
+func (h *hostScorer) KeyScales(g int, dst []float32) { copy(dst, h.scales[g]) }
+
+func (h *hostScorer) Products(g int, q []int8, dst []int32) {
+	x, out := make([]float32, selDim), make([]float32, selTokens)
+	for i, v := range q {
+		x[i] = float32(v)
+	}
+	h.sketches[g].Score(out, x, 1, 0, selTokens)
+	for i, v := range out {
+		dst[i] += int32(v)
+	}
+}
+
+func (h *hostScorer) Approx(g int, q []float32, rows int, dst []float32) {
+	h.sketches[g].Score(dst, q, rows, 0, selTokens)
+}
+
+// kinds are the precisions that policy hillinfer scores in, on the host and on the drive.
+var kinds = map[string]struct {
+	elem  kvpage.Elem
+	codes csdshim.Codes
+	most  float32
+}{"int8": {kvpage.I8, csdshim.CodesInt8, 127}, "int4": {kvpage.I4, csdshim.CodesInt4, 7}, "fp16": {kvpage.F16, csdshim.CodesHalf, 0}}
+
+// TestSelectionEqualsTheHosts: policy hillinfer picks the same tokens whether it scores them itself or is given the drive's
+// scores, bit for bit the same numbers, in every precision, with keys in DRAM and on flash.
+func TestSelectionEqualsTheHosts(t *testing.T) {
+	for name, kind := range kinds {
+		for _, keys := range []csdshim.KeyPlace{csdshim.KeysDDR, csdshim.KeysNAND} {
+			t.Run(fmt.Sprintf("%s/%v", name, keys), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(5, uint64(kind.elem)))
+				host, codes := encode(rng, kind.elem, kind.most)
+				spec, err := policy.Parse("hillinfer:alpha=0.1,query=exact,score=" + name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				set, err := spec.New(policy.Model{Layers: 1, Heads: selHeads, KVHeads: selKVHeads, KeyDim: selDim, ValueDim: selDim})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := set.Selector.(policy.TokenScoring)
+				drive := driveWith(t, kind.codes, keys, codes)
+				for range 5 {
+					l := layer(rng, host)
+					var q policy.TokenQuery
+					if !p.Question(l, &q) {
+						t.Fatal("the policy does not let the drive score")
+					}
+					scores := make([]float32, selTokens)
+					n := 0
+					query := &csdshim.Query{Codes: kind.codes, Int8: q.Int8, Shift: q.Shift, Block: p.BlockLen()}
+					if kind.codes == csdshim.CodesHalf {
+						query.Float, query.Int8 = q.Float, nil
+					}
+					if _, err := drive.Score(context.Background(), 1, 0, query, func(b *csdshim.Block, _ time.Duration) error {
+						for i, at := range b.Positions {
+							scores[at] = b.Scores[i]
+							n++
+						}
+						return nil
+					}); err != nil || n != selTokens {
+						t.Fatal(n, err)
+					}
+					var own, driven policy.Picks
+					p.Select(l, &own)
+					p.Choose(l, scores, &driven)
+					if len(own.Heads[0]) < selTokens/10 || !slices.EqualFunc(own.Heads, driven.Heads, slices.Equal[[]int32]) {
+						t.Fatalf("the host picks %v,\nwith the drive's scores %v", own.Heads[0], driven.Heads[0])
+					}
+				}
+			})
+		}
+	}
+}
+
+// encode makes random keys, and from them the host's sketches and the codes that are written to the drive: tile by tile.
+func encode(rng *rand.Rand, elem kvpage.Elem, most float32) (*hostScorer, [][]byte) {
+	h := &hostScorer{}
+	l := kvpage.Layout{K: elem, V: kvpage.F16, KeyDim: selDim, ValueDim: 1, Tokens: 16}
+	codes := make([][]byte, selTokens/16)
+	for g := range selKVHeads {
+		sketch, scale := kvmanager.NewSketch(elem, selDim), make([]float32, 1)
+		if elem == kvpage.I4 {
+			scale = make([]float32, selDim)
+		}
+		for i := range scale {
+			scale[i] = (0.5 + rng.Float32()) / max(most, 1) * 3
+		}
+		for t := range selTokens {
+			if t%16 == 0 {
+				codes[t/16] = append(codes[t/16], make([]byte, l.KTileBytes())...)
+			}
+			tile := codes[t/16][g*l.KTileBytes():]
+			key, ints := make([]float32, selDim), make([]int8, selDim)
+			for d := range key {
+				key[d] = float32(rng.NormFloat64())
+				ints[d] = int8(max(-most, min(most, float32(math.RoundToEven(float64(key[d]/scale[d%len(scale)]))))))
+			}
+			if most == 0 {
+				sketch.Put(t, key)
+				kvpage.PutK(l, tile[:l.KTileBytes()], t%16, key)
+				continue
+			}
+			sketch.PutCodes(t, ints)
+			kvpage.PutCodes(l, tile[:l.KTileBytes()], t%16, ints)
+		}
+		h.sketches, h.scales = append(h.sketches, sketch), append(h.scales, scale)
+	}
+	return h, codes
+}
+
+// layer is what the policy sees: a random query.
+func layer(rng *rand.Rand, h *hostScorer) *policy.Layer {
+	pos := make([]int32, selTokens)
+	for i := range pos {
+		pos[i] = int32(i)
+	}
+	l := &policy.Layer{Layers: 1, Heads: selHeads, KVHeads: selKVHeads, KeyDim: selDim, ValueDim: selDim, N: selTokens, Prompt: selTokens, Scores: h, Rows: 1}
+	for range selKVHeads {
+		l.Pos = append(l.Pos, pos)
+	}
+	for range selHeads * selDim {
+		l.Queries = append(l.Queries, float32(rng.NormFloat64()))
+	}
+	return l
+}
+
+// driveWith is a session on a drive that holds the codes.
+func driveWith(t *testing.T, kind csdshim.Codes, keys csdshim.KeyPlace, codes [][]byte) *csdshim.Session {
+	t.Helper()
+	p, err := csdshim.LoadProfile("unlimited")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := csdshim.OpenDrive(t.TempDir(), csdshim.Options{Profile: p, CapacityBytes: 8 << 20, Keys: keys, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	s := d.Connect([16]byte{1}, 0)
+	shape := csdshim.Shape{Layers: 1, KVHeads: selKVHeads, Codes: kind, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: selDim, ValueDim: selDim, Tokens: 16}}
+	if err := s.OpenSequence(1, shape); err != nil {
+		t.Fatal(err)
+	}
+	var groups []csdshim.Group
+	for g, c := range codes {
+		groups = append(groups, csdshim.Group{Index: g, Data: make([]byte, shape.RecordBytes()), Codes: c})
+	}
+	if _, err := s.Write(context.Background(), 1, groups); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

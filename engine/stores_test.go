@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"terrace/internal/clock"
+	"terrace/internal/trace"
+	"terrace/offload"
+)
+
+// TestOnStorage: with most of its KV in a file a model computes the same logits, bit for bit, and its timeline shows compute
+// and both directions of transfers with all their bytes.
+func TestOnStorage(t *testing.T) {
+	prompt, next := someIDs(150, 1), someIDs(20, 2)
+	o := Options{Threads: 2, ChunkTokens: 32}
+	want := forced(t, small(t, o), prompt, next)
+	var out bytes.Buffer
+	o.Tiers = []Tier{{Kind: TierHost, Bytes: 26 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
+	o.Trace = trace.New(&out, clock.Real().Now)
+	e := small(t, o)
+	if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+		t.Errorf("logits differ by %g", d)
+	}
+	moved := e.TierUse().MovedBytes
+	for row, name := range map[trace.Row]string{trace.Read: "ssd>host", trace.Write: "host>ssd"} {
+		if got := o.Trace.Totals(row).Bytes; got == 0 || got != moved[name] {
+			t.Errorf("%s: %d bytes in the timeline, %d moved (%v)", name, got, moved[name], moved)
+		}
+	}
+	if o.Trace.Totals(trace.Compute).Busy == 0 {
+		t.Error("no compute in the timeline")
+	}
+	if err := o.Trace.Close(); err != nil || !json.Valid(out.Bytes()) {
+		t.Errorf("timeline: %v, valid %v", err, json.Valid(out.Bytes()))
+	}
+	if _, err := Open(e.m, o); !errors.Is(err, offload.ErrInUse) {
+		t.Errorf("a second engine in the directory: %v", err)
+	}
+}

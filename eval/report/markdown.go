@@ -1,0 +1,53 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteMarkdown prints each group as one table for a README: score, kinds of tasks, what is held, time and uncertainty.
+func (c *Comparison) WriteMarkdown(w io.Writer) error {
+	for i, g := range c.Groups {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := g.writeMarkdown(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Group) writeMarkdown(w io.Writer) error {
+	head := append([]string{"#", "policy", "score ± s.e.", "against full (95 %)"}, g.Kinds...)
+	head = append(head, "KV held", "TTFT", "n")
+	if _, err := fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat(" --- |", len(head))); err != nil {
+		return err
+	}
+	for _, s := range g.Series {
+		cells := []string{fmt.Sprint(s.Number), "`" + s.Label + "`", "–", "–"}
+		if s.Score != nil {
+			cells[2] = fmt.Sprintf("%.2f ± %.2f", *s.Score, s.StdErr)
+		}
+		if d := s.Diff; d != nil {
+			cells[3] = fmt.Sprintf("%+.2f (%+.2f … %+.2f)", d.Diff, d.Low, d.High)
+		}
+		for _, kind := range g.Kinds {
+			cell := "–"
+			if m, ok := s.Groups[kind]; ok {
+				cell = fmt.Sprintf("%.1f", m.Score)
+			}
+			cells = append(cells, cell)
+		}
+		ttft := "–"
+		if s.TTFT > 0 {
+			ttft = fmt.Sprintf("%.2f s", s.TTFT/1000)
+		}
+		cells = append(cells, bytesText(total(s.KVHeld)), ttft, fmt.Sprint(s.N))
+		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

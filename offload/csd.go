@@ -1,0 +1,325 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"terrace/csdshim"
+)
+
+// CSDOptions of OpenCSD.
+type CSDOptions struct {
+	Client csdshim.ClientOptions
+	// Codes is what the drive scores records with; CodesNone stores only.
+	Codes csdshim.Codes
+	// Encode fills codes [Shape.KVHeads tiles] for a record that is being written; it may be called from several goroutines.
+	// Needed where Codes is not CodesNone.
+	Encode func(r Record, codes []byte) error
+}
+
+// CSD is a Store on a computational storage drive in another process. Besides storing, the drive scores keys (Score) and
+// hands out single tokens (Gather). When the drive dies or stalls, calls fail with csdshim.ErrLost or csdshim.ErrTimeout
+// and nothing is tried again: the caller goes on without it, or asks for Redial, after which the drive's sequences are
+// there again.
+type CSD struct {
+	shape  Shape
+	wire   csdshim.Shape
+	socket string
+	o      CSDOptions
+
+	mu     sync.Mutex
+	client *csdshim.Client
+	opened map[uint64]bool
+	stored map[Key]struct{}
+	stats  Stats
+	closed bool
+}
+
+// OpenCSD dials the drive at a Unix socket. Records are groups of 16 tokens in pages of 16.
+func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CSD, error) {
+	if err := shape.Validate(); err != nil {
+		return nil, err
+	}
+	if shape.GroupTokens != csdshim.GroupTokens || shape.Page.Tokens != csdshim.GroupTokens {
+		return nil, fmt.Errorf("offload: csd: groups of %d tokens in pages of %d, a drive takes %d in pages of %d: %w", shape.GroupTokens, shape.Page.Tokens, csdshim.GroupTokens, csdshim.GroupTokens, ErrShape)
+	}
+	if o.Codes != csdshim.CodesNone && o.Encode == nil {
+		return nil, fmt.Errorf("offload: csd: %v codes and nobody who makes them: %w", o.Codes, ErrShape)
+	}
+	c := &CSD{shape: shape, socket: socket, o: o, opened: map[uint64]bool{}, stored: map[Key]struct{}{},
+		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: o.Codes, Fingerprint: shape.Fingerprint}}
+	client, err := csdshim.Dial(ctx, socket, o.Client)
+	if err != nil {
+		return nil, fmt.Errorf("offload: %w", err)
+	}
+	c.client, c.o.Client.Owner = client, client.Owner()
+	c.stats = Stats{CapacityBytes: int64(client.Identity().CapacityBytes), Direct: true, Engine: "csd " + client.Identity().Profile}
+	return c, nil
+}
+
+// Name is "csd".
+func (c *CSD) Name() string { return "csd" }
+
+// Shape is what its records are.
+func (c *CSD) Shape() Shape { return c.shape }
+
+// Identity is what the drive said about itself.
+func (c *CSD) Identity() csdshim.Identity { return c.Client().Identity() }
+
+// Client is the connection.
+func (c *CSD) Client() *csdshim.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.client
+}
+
+// Redial ends the connection, if it has not ended, and makes a new one as the same owner: what the drive acknowledged is
+// there still.
+func (c *CSD) Redial(ctx context.Context) error {
+	c.Client().Abandon()
+	client, err := csdshim.Dial(ctx, c.socket, c.o.Client)
+	if err != nil {
+		return fmt.Errorf("offload: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		client.Abandon()
+		return fmt.Errorf("offload: csd: %w", ErrClosed)
+	}
+	c.client, c.opened = client, map[uint64]bool{}
+	return nil
+}
+
+// sequence is the client, with the sequence open on it.
+func (c *CSD) sequence(ctx context.Context, seq uint64) (*csdshim.Client, error) {
+	c.mu.Lock()
+	client, there, closed := c.client, c.opened[seq], c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, fmt.Errorf("offload: csd: %w", ErrClosed)
+	}
+	if there {
+		return client, nil
+	}
+	if err := client.OpenSequence(ctx, seq, c.wire); err != nil {
+		return nil, c.named(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client == client {
+		c.opened[seq] = true
+	}
+	return client, nil
+}
+
+// named adds this package's sentinel to the drive's error.
+func (c *CSD) named(err error) error {
+	for _, same := range [...]struct{ theirs, ours error }{{csdshim.ErrFull, ErrFull}, {csdshim.ErrCorrupt, ErrCorrupt}, {csdshim.ErrNotFound, ErrMissing}} {
+		if errors.Is(err, same.theirs) {
+			return fmt.Errorf("offload: %w (%w)", err, same.ours)
+		}
+	}
+	return fmt.Errorf("offload: %w", err)
+}
+
+// Write stores whole records with the codes that Encode makes; they survive the drive's death when it returns.
+func (c *CSD) Write(ctx context.Context, recs []Record) error {
+	if err := c.shape.check(recs, true); err != nil {
+		return err
+	}
+	codes := make([]byte, len(recs)*c.wire.CodeBytes())
+	return c.bySequence(recs, func(seq uint64, recs []Record) error {
+		client, err := c.sequence(ctx, seq)
+		if err != nil {
+			return err
+		}
+		groups := make([]csdshim.Group, len(recs))
+		for i, r := range recs {
+			n := c.wire.CodeBytes()
+			groups[i] = csdshim.Group{Layer: int(r.Key.Layer), Index: int(r.Key.Group), Data: r.Data, Codes: codes[:n:n]}
+			codes = codes[n:]
+			if n > 0 {
+				if err := c.o.Encode(r, groups[i].Codes); err != nil {
+					return err
+				}
+			}
+		}
+		if _, err := client.WriteGroups(ctx, seq, groups); err != nil {
+			return c.named(err)
+		}
+		c.wrote(recs)
+		return nil
+	})
+}
+
+// wrote counts records that were stored.
+func (c *CSD) wrote(recs []Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range recs {
+		c.stored[r.Key] = struct{}{}
+	}
+	n := int64(len(recs)) * int64(c.shape.RecordBytes())
+	c.stats.Writes++
+	c.stats.WrittenBytes += n
+	c.stats.DeviceWriteBytes += n
+	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes()+c.wire.CodeBytes())
+	c.stats.PeakBytes = max(c.stats.PeakBytes, c.stats.UsedBytes)
+}
+
+// bySequence calls do for the records of each sequence, which lie together in most calls.
+func (c *CSD) bySequence(recs []Record, do func(seq uint64, recs []Record) error) error {
+	for len(recs) > 0 {
+		n := 1
+		for n < len(recs) && recs[n].Key.Seq == recs[0].Key.Seq {
+			n++
+		}
+		if err := do(recs[0].Key.Seq, recs[:n]); err != nil {
+			return err
+		}
+		recs = recs[n:]
+	}
+	return nil
+}
+
+// Read fills every Data. A Part crosses the link as a whole record.
+func (c *CSD) Read(ctx context.Context, recs []Record) error {
+	if err := c.shape.check(recs, false); err != nil {
+		return err
+	}
+	return c.bySequence(recs, func(seq uint64, recs []Record) error {
+		client, err := c.sequence(ctx, seq)
+		if err != nil {
+			return err
+		}
+		groups := make([]csdshim.Group, len(recs))
+		asked := int64(0)
+		for i, r := range recs {
+			groups[i] = csdshim.Group{Layer: int(r.Key.Layer), Index: int(r.Key.Group), Data: r.Data}
+			if r.Part != (Part{}) {
+				groups[i].Data = make([]byte, c.shape.RecordBytes())
+			}
+			asked += int64(len(r.Data))
+		}
+		_, err = client.Fetch(ctx, seq, groups)
+		c.read(asked, int64(len(recs)*c.shape.RecordBytes()), errors.Is(err, csdshim.ErrCorrupt))
+		if err != nil {
+			return c.named(err)
+		}
+		for i, r := range recs {
+			if r.Part != (Part{}) {
+				from, size := c.shape.span(r.Part)
+				copy(r.Data, groups[i].Data[from:from+size])
+			}
+		}
+		return nil
+	})
+}
+
+func (c *CSD) read(asked, moved int64, corrupt bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Reads++
+	c.stats.ReadBytes += asked
+	c.stats.DeviceReadBytes += moved
+	if corrupt {
+		c.stats.Corrupt++
+	}
+}
+
+// Gather fills dst with single tokens of a layer (csdshim.Client.Gather): only they cross the link.
+func (c *CSD) Gather(ctx context.Context, seq uint64, layer int, positions []int32, dst []byte) (csdshim.Timing, error) {
+	client, err := c.sequence(ctx, seq)
+	if err != nil {
+		return csdshim.Timing{}, err
+	}
+	t, err := client.Gather(ctx, seq, layer, positions, dst)
+	c.read(int64(len(positions)*c.wire.TokenBytes()), int64(t.LinkBytes), errors.Is(err, csdshim.ErrCorrupt))
+	if err != nil {
+		return t, c.named(err)
+	}
+	return t, nil
+}
+
+// Score has the drive score the cold tokens of a layer (csdshim.Client.Score).
+func (c *CSD) Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query, each func(*csdshim.Block) error) (csdshim.Timing, error) {
+	client, err := c.sequence(ctx, seq)
+	if err != nil {
+		return csdshim.Timing{}, err
+	}
+	t, err := client.Score(ctx, seq, layer, q, each)
+	if err != nil {
+		return t, c.named(err)
+	}
+	return t, nil
+}
+
+// Place marks tokens as hot, which the host scores, or as cold, which the drive scores.
+func (c *CSD) Place(ctx context.Context, seq uint64, positions []int32, hot bool) error {
+	client, err := c.sequence(ctx, seq)
+	if err == nil && hot {
+		err = client.Promote(ctx, seq, positions)
+	} else if err == nil {
+		err = client.Demote(ctx, seq, positions)
+	}
+	if err != nil {
+		return c.named(err)
+	}
+	return nil
+}
+
+// DropFrom forgets a sequence's groups from one on.
+func (c *CSD) DropFrom(seq uint64, group int32) error {
+	c.mu.Lock()
+	client, closed := c.client, c.closed
+	c.mu.Unlock()
+	if closed {
+		return fmt.Errorf("offload: csd: %w", ErrClosed)
+	}
+	if err := client.Drop(context.Background(), seq, int(group)); err != nil {
+		return c.named(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := range c.stored {
+		if k.Seq == seq && k.Group >= group {
+			delete(c.stored, k)
+		}
+	}
+	if group == 0 {
+		delete(c.opened, seq)
+	}
+	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes()+c.wire.CodeBytes())
+	return nil
+}
+
+// Drop forgets a sequence.
+func (c *CSD) Drop(seq uint64) error { return c.DropFrom(seq, 0) }
+
+// Stats are this store's own counts; the drive's, which other clients share, are at Client().Stats.
+func (c *CSD) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stats
+	s.HostBytes = int64(len(c.stored)) * 24
+	return s
+}
+
+// Close drops what this owner stored and ends the connection.
+func (c *CSD) Close() error {
+	c.mu.Lock()
+	closed := c.closed
+	c.closed = true
+	client := c.client
+	c.mu.Unlock()
+	if closed {
+		return nil
+	}
+	if err := client.Close(); err != nil && !errors.Is(err, csdshim.ErrLost) {
+		return fmt.Errorf("offload: %w", err)
+	}
+	return nil
+}

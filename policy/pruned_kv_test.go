@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"encoding/csv"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"terrace/internal/golden"
+)
+
+// noKeys are keys of zeros: shapes alone decide how much is kept.
+type noKeys struct{}
+
+func (noKeys) Keys(_, _, _ int, dst []float32)   { clear(dst) }
+func (noKeys) Values(_, _, _ int, dst []float32) { clear(dst) }
+
+// alivePerLayer runs a pruner's decisions over a prompt of n tokens and returns the prompt tokens with KV in each layer.
+func alivePerLayer(t *testing.T, spec string, m Model, n int) []int {
+	t.Helper()
+	parsed, err := Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := parsed.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive := span(nil, 0, n)
+	out := make([]int, m.Layers)
+	for layer := range m.Layers {
+		out[layer] = len(alive)
+		if !slices.Contains(set.Pruner.PruneLayers(), layer) {
+			continue
+		}
+		l := &Layer{Index: layer, Layers: m.Layers, Heads: 1, KVHeads: 1, KeyDim: 1, ValueDim: 1, N: n, Prompt: n, Pos: [][]int32{alive},
+			KV: noKeys{}, Queries: make([]float32, 4), Rows: 4}
+		var rows Rows
+		set.Pruner.KeepRows(l, alive, &rows)
+		if !rows.All {
+			alive = slices.Clone(rows.Pos)
+		}
+	}
+	return out
+}
+
+// TestSlimInferKVBytes: what stays of a prompt is the paper's Table 2, to 0.01 GiB and 0.1 %, for Llama 3.1 8B, and its
+// formula (algorithms.md 3.3) for Qwen 2.5 7B.
+func TestSlimInferKVBytes(t *testing.T) {
+	f, err := os.Open(golden.Shared(t, "papers", "tables", "sliminfer_table2_kvmem.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r := csv.NewReader(f)
+	r.Comment = '#'
+	rows, err := r.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	llama := Model{Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, KeyDim: 128, ValueDim: 128}
+	cells := 0
+	for _, row := range rows[1:] {
+		n, err := strconv.Atoi(row[3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := strconv.ParseFloat(row[4], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := gib(llama, slices.Repeat([]int{n}, llama.Layers))
+		slim := gib(llama, alivePerLayer(t, "sliminfer", llama, n))
+		got, limit := full, 0.0051
+		switch row[1] {
+		case "SlimInfer":
+			got = slim
+		case "Memory saving":
+			got, limit = 100*(1-slim/full), 0.051
+		}
+		if math.Abs(got-want) > limit {
+			t.Errorf("%s at %d tokens: %.3f, want %.2f %s", row[1], n, got, want, row[5])
+		}
+		cells++
+	}
+	if cells != 15 {
+		t.Errorf("%d cells of Table 2, want 15", cells)
+	}
+	qwen := Model{Layers: 28, Hidden: 3584, Heads: 28, KVHeads: 4, KeyDim: 128, ValueDim: 128}
+	for _, n := range []int{8 << 10, 16 << 10, 32 << 10} {
+		want := slices.Concat(slices.Repeat([]int{n}, 9), slices.Repeat([]int{min(n, 12<<10)}, 9), slices.Repeat([]int{min(n, 6<<10)}, 8), slices.Repeat([]int{min(n, 4<<10)}, 2))
+		if got := alivePerLayer(t, "sliminfer", qwen, n); !slices.Equal(got, want) {
+			t.Errorf("Qwen 2.5 7B at %d tokens keeps %v, want %v", n, got, want)
+		}
+	}
+}
+
+// gib is the prompt's KV in half precision.
+func gib(m Model, tokens []int) float64 {
+	sum := 0
+	for _, n := range tokens {
+		sum += n
+	}
+	return float64(sum) * float64(m.KVHeads*(m.KeyDim+m.ValueDim)*2) / (1 << 30)
+}

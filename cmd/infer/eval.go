@@ -129,6 +129,9 @@ func (a *app) eval(f *evalFlags) error {
 		res, err = evalrun.Run(a.ctx, folder, suite, r, bar.show)
 	}
 	bar.done()
+	if errors.Is(err, eval.ErrOption) {
+		return usageErrorf("%w", err) // a suite that has to see the tokenizer before it knows
+	}
 	if err != nil {
 		return err
 	}

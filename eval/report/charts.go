@@ -105,7 +105,7 @@ func (g *Group) dots(title string, m eval.Metric, score func(s *Series) (v, stde
 	return c
 }
 
-// scoreCharts are the mean of tasks, then each kind of tasks, then each task.
+// scoreCharts are the mean of tasks, then each kind of tasks and length, further measures, then each task.
 func (g *Group) scoreCharts() []*dotChart {
 	var out []*dotChart
 	add := func(c *dotChart) {
@@ -125,6 +125,18 @@ func (g *Group) scoreCharts() []*dotChart {
 		add(g.dots(kind, eval.Metric{Name: "mean of tasks", Kind: eval.Percent}, func(s *Series) (float64, float64, int, bool) {
 			m, ok := s.Groups[kind]
 			return m.Score, m.StdErr, m.N, ok
+		}))
+	}
+	for _, length := range g.Lengths {
+		add(g.dots("samples of "+length, eval.Metric{Name: "mean of tasks", Kind: eval.Percent}, func(s *Series) (float64, float64, int, bool) {
+			m, ok := s.Length[length]
+			return m.Score, m.StdErr, m.N, ok
+		}))
+	}
+	for _, name := range g.Measures {
+		add(g.dots(name, eval.Metric{Name: "mean over samples", Kind: "plain"}, func(s *Series) (float64, float64, int, bool) {
+			v, ok := s.Values[name]
+			return v, 0, s.N, ok
 		}))
 	}
 	for _, task := range g.Tasks {
@@ -173,7 +185,10 @@ func (g *Group) frontChart(title, xLabel string, cost func(s *Series) (float64, 
 	x := niceScale(from, dear+(dear-cheap)*0.04, c.Left, c.Right, 5)
 	low, high := slices.Min(scores), slices.Max(scores)
 	pad := max((high-low)*0.08, 0.2)
-	y := niceScale(max(0, low-pad), high+pad, c.Low, c.Top, 5)
+	if high += pad; g.Metric.Kind == eval.Percent {
+		high = min(high, 100)
+	}
+	y := niceScale(max(0, low-pad), high, c.Low, c.Top, 5)
 	c.XTicks, c.YTicks = x.ticks(), y.ticks()
 	styles := g.styles()
 	for i, s := range series {

@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +51,8 @@ type Series struct {
 	KVHeld map[string]int64          `json:"kv_bytes_held"`
 	Tasks  map[string]run.TaskResult `json:"tasks"`
 	Groups map[string]run.Score      `json:"groups,omitempty"` // means over the kinds of tasks
+	Values map[string]float64        `json:"values,omitempty"` // means over tasks of further measures: kl, same_top, …
+	Length map[string]run.Score      `json:"length,omitempty"` // means over tasks by length of the sample
 
 	outcomes []eval.Outcome
 	family   string
@@ -72,6 +73,8 @@ type Group struct {
 	Metric   eval.Metric `json:"metric"` // of Series.Score
 	Tasks    []string    `json:"tasks"`
 	Kinds    []string    `json:"kinds,omitempty"` // of tasks, in order of appearance
+	Measures []string    `json:"measures,omitempty"`
+	Lengths  []string    `json:"lengths,omitempty"`
 	Series   []*Series   `json:"series"`
 }
 
@@ -158,48 +161,12 @@ func (g *Group) finish() {
 		g.Metric.Name = "mean of tasks"
 	}
 	g.groupTasks()
+	g.measure()
 	for _, s := range g.Series {
 		if full := g.full(s); full != nil && full != s && s.Score != nil {
 			s.Diff = difference(full.outcomes, s.outcomes, g.Metric)
 		}
 	}
-}
-
-// groupTasks works out the means over each kind of tasks. The error is that of the tasks' samples; 0 where some task has a
-// single one.
-func (g *Group) groupTasks() {
-	for _, s := range g.Series {
-		sums := map[string][]run.TaskResult{}
-		for _, task := range g.Tasks {
-			t, ok := s.Tasks[task]
-			if !ok || t.Metric.Group == "" || t.Metric.Kind != eval.Percent {
-				continue
-			}
-			sums[t.Metric.Group] = append(sums[t.Metric.Group], t)
-			if !slices.Contains(g.Kinds, t.Metric.Group) {
-				g.Kinds = append(g.Kinds, t.Metric.Group)
-			}
-		}
-		s.Groups = map[string]run.Score{}
-		for kind, tasks := range sums {
-			s.Groups[kind] = meanOf(tasks)
-		}
-	}
-}
-
-// meanOf is the plain mean of tasks.
-func meanOf(tasks []run.TaskResult) run.Score {
-	var m run.Score
-	n, variance, single := float64(len(tasks)), 0.0, false
-	for _, t := range tasks {
-		m.Score += t.Score.Score / n
-		variance += t.StdErr * t.StdErr
-		m.N, m.Failed, single = m.N+t.N, m.Failed+t.Failed, single || t.N < 2
-	}
-	if !single {
-		m.StdErr = math.Sqrt(variance) / n
-	}
-	return m
 }
 
 // full is the series that another is measured against: full of the same model, of the same run if it has one.

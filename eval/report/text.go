@@ -2,8 +2,11 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"text/tabwriter"
 
 	"terrace/eval"
@@ -40,27 +43,28 @@ func (g *Group) writeText(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if len(g.Kinds) > 0 {
-		err := g.writeScores(w, "scores by kind of task and series number:", g.Kinds, func(s *Series, kind string) (float64, bool) {
-			m, ok := s.Groups[kind]
-			return m.Score, ok
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if len(g.Tasks) < 2 {
+	return errors.Join(
+		g.writeScores(w, "by kind of task", g.Kinds, func(s *Series, kind string) (float64, bool) { m, ok := s.Groups[kind]; return m.Score, ok }),
+		g.writeScores(w, "by length of sample", g.Lengths, func(s *Series, l string) (float64, bool) { m, ok := s.Length[l]; return m.Score, ok }),
+		g.writeScores(w, "further measures", g.Measures, func(s *Series, name string) (float64, bool) { v, ok := s.Values[name]; return v, ok }),
+		g.writeScores(w, "scores by task", severalOf(g.Tasks), func(s *Series, task string) (float64, bool) { t, ok := s.Tasks[task]; return t.Score.Score, ok }),
+	)
+}
+
+// severalOf is nil for a list of one: its scores are those of the series.
+func severalOf(names []string) []string {
+	if len(names) < 2 {
 		return nil
 	}
-	return g.writeScores(w, "scores by task and series number:", g.Tasks, func(s *Series, task string) (float64, bool) {
-		t, ok := s.Tasks[task]
-		return t.Score.Score, ok
-	})
+	return names
 }
 
 // writeScores prints a row a name and a column a series.
 func (g *Group) writeScores(w io.Writer, title string, names []string, score func(s *Series, name string) (float64, bool)) error {
-	fmt.Fprintln(w, "\n"+title)
+	if len(names) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n%s and series number:\n", title)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "\t")
 	for _, s := range g.Series {
@@ -71,7 +75,7 @@ func (g *Group) writeScores(w io.Writer, title string, names []string, score fun
 		fmt.Fprintf(t, "%s\t", name)
 		for _, s := range g.Series {
 			if v, ok := score(s, name); ok {
-				fmt.Fprintf(t, "%.2f\t", v)
+				fmt.Fprintf(t, "%s\t", fixed2(v))
 			} else {
 				fmt.Fprint(t, "-\t")
 			}
@@ -79,6 +83,14 @@ func (g *Group) writeScores(w io.Writer, title string, names []string, score fun
 		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+// fixed2 has two decimals, or three digits where those would hide a small number.
+func fixed2(v float64) string {
+	if v != 0 && math.Abs(v) < 0.1 {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
 // WriteJSON prints the comparison as one object.
@@ -94,6 +106,8 @@ func unit(m eval.Metric) string {
 	switch m.Kind {
 	case eval.Perplexity:
 		return m.Name + " (less is better)"
+	case "plain":
+		return m.Name
 	case eval.Nats:
 		return m.Name + ", nats (less is better)"
 	}

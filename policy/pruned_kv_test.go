@@ -97,6 +97,41 @@ func TestSlimInferKVBytes(t *testing.T) {
 	}
 }
 
+// TestSlimInferPresets: the layers and budgets that stand for other models, and those of preset=early.
+func TestSlimInferPresets(t *testing.T) {
+	window := make([]int, 18)
+	for i := range window {
+		if (i+1)%6 != 0 {
+			window[i] = 512
+		}
+	}
+	deep := Model{Layers: 30, Hidden: 576, Heads: 9, KVHeads: 3}
+	sliding := Model{Layers: 18, Hidden: 640, Heads: 4, KVHeads: 1, Window: window}
+	for _, c := range []struct {
+		spec  string
+		m     Model
+		after map[int]int // 0-based layer → tokens from there on, of 6400
+	}{
+		{"sliminfer", deep, map[int]int{0: 6400, 9: 1600, 19: 768, 28: 384}},
+		{"sliminfer:preset=early", deep, map[int]int{0: 6400, 6: 3200, 9: 1600, 19: 768}},
+		{"sliminfer:preset=early", Model{Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8}, map[int]int{0: 6400, 3: 3200, 5: 1600, 10: 768}},
+		{"sliminfer", sliding, map[int]int{0: 6400, 6: 1600, 12: 768}},
+		{"sliminfer:preset=early", sliding, map[int]int{0: 6400, 6: 3200, 12: 768}},
+	} {
+		want := make([]int, c.m.Layers)
+		for i := range want {
+			if n, ok := c.after[i]; ok {
+				want[i] = n
+			} else {
+				want[i] = want[i-1]
+			}
+		}
+		if got := alivePerLayer(t, c.spec, c.m, 6400); !slices.Equal(got, want) {
+			t.Errorf("%s of %d layers keeps %v, want %v", c.spec, c.m.Layers, got, want)
+		}
+	}
+}
+
 // gib is the prompt's KV in half precision.
 func gib(m Model, tokens []int) float64 {
 	sum := 0

@@ -47,7 +47,7 @@ func newBlocks(a *args) blocks {
 func (b *blocks) bind(name string, m Model) error {
 	preset := presetOf(m)
 	if b.early {
-		preset = spread(m, []float64{0.25, 0.5, 0.75})
+		preset = spread(m, []float64{0.2, 0.3, 0.625}, []string{"50%", "25%", "12.5%"})
 	}
 	if len(b.layers) == 0 {
 		b.layers = preset.layers
@@ -94,12 +94,12 @@ func presetOf(m Model) pruning {
 	case m.Layers == 28 && m.Hidden == 3584 && m.KVHeads == 4: // Qwen 2.5 7B
 		return pruning{[]int{9, 18, 26}, counts(12, 6, 4)}
 	}
-	return spread(m, []float64{10. / 32, 20. / 32, 30. / 32})
+	return spread(m, []float64{10. / 32, 20. / 32, 30. / 32}, []string{"25%", "12.5%", "6.25%"})
 }
 
-// spread gives 25 %, 12.5 % and 6.25 % of the prompt at three depths of a model, or at the next global layers behind them.
-func spread(m Model, depths []float64) (p pruning) {
-	for i, share := range []string{"25%", "12.5%", "6.25%"} {
+// spread gives shares of the prompt at depths of a model, or at the next global layers behind them.
+func spread(m Model, depths []float64, shares []string) (p pruning) {
+	for i, share := range shares {
 		layer := max(int(depths[i]*float64(m.Layers)+0.5), 1)
 		for layer < m.Layers && !m.Global(layer-1) { // scores are taken at global layers only
 			layer++

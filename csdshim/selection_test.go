@@ -25,21 +25,17 @@ const (
 // hostScorer is the host's side: kvmanager's sketches and the products that engine computes from them.
 type hostScorer struct {
 	policy.Scorer
-	sketches []*kvmanager.Sketch
+	sketches []*kvmanager.Sketch // fp16
+	codes    []*kvmanager.Codes  // int8 and int4
 	scales   [][]float32
 }
 
 func (h *hostScorer) KeyScales(g int, dst []float32) { copy(dst, h.scales[g]) }
 
 func (h *hostScorer) Products(g int, q []int8, dst []int32) {
-	x, out := make([]float32, selDim), make([]float32, selTokens)
-	for i, v := range q {
-		x[i] = float32(v)
-	}
-	h.sketches[g].Score(out, x, 1, 0, selTokens)
-	for i, v := range out {
-		dst[i] += int32(v)
-	}
+	wide := make([]int8, h.codes[g].QuestionDim())
+	copy(wide, q)
+	h.codes[g].Products(dst, wide)
 }
 
 func (h *hostScorer) Approx(g int, q []float32, rows int, dst []float32) {
@@ -110,7 +106,7 @@ func encode(rng *rand.Rand, elem kvpage.Elem, most float32) (*hostScorer, [][]by
 	l := kvpage.Layout{K: elem, V: kvpage.F16, KeyDim: selDim, ValueDim: 1, Tokens: 16}
 	codes := make([][]byte, selTokens/16)
 	for g := range selKVHeads {
-		sketch, scale := kvmanager.NewSketch(elem, selDim), make([]float32, 1)
+		sketch, ints8, scale := kvmanager.NewSketch(elem, selDim), kvmanager.NewCodes(elem, selDim), make([]float32, 1)
 		if elem == kvpage.I4 {
 			scale = make([]float32, selDim)
 		}
@@ -132,10 +128,10 @@ func encode(rng *rand.Rand, elem kvpage.Elem, most float32) (*hostScorer, [][]by
 				kvpage.PutK(l, tile[:l.KTileBytes()], t%16, key)
 				continue
 			}
-			sketch.PutCodes(t, ints)
+			ints8.Put(t, ints)
 			kvpage.PutCodes(l, tile[:l.KTileBytes()], t%16, ints)
 		}
-		h.sketches, h.scales = append(h.sketches, sketch), append(h.scales, scale)
+		h.sketches, h.codes, h.scales = append(h.sketches, sketch), append(h.codes, ints8), append(h.scales, scale)
 	}
 	return h, codes
 }

@@ -1,0 +1,280 @@
+package offload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"terrace/internal/vfs"
+)
+
+// faulty opens an SSD store in memory whose file operations may go wrong. The error is OpenSSD's.
+func faulty(f *vfs.Faults) (*SSD, *vfs.Mem, error) {
+	m := vfs.NewMem(2 << 20)
+	s, err := OpenSSD(testShape(), SSDOptions{Dir: "d", FS: &vfs.Faulty{FS: m, Faults: f}, CapacityBytes: 1 << 20, ExtentGroups: 2, Depth: 4, MaxIOBytes: 36 << 10})
+	return s, m, err
+}
+
+// scene writes, reads, rewrites and drops under faults. Whatever an operation answers, a read that succeeds gives the bytes of
+// the last write that did, and nothing else (invariant 1).
+func scene(t *testing.T, s *SSD, rnd *rand.Rand, steps int) (failures int) {
+	t.Helper()
+	ctx, shape := context.Background(), testShape()
+	want := map[Key]uint64{} // 0: unknown, because a write of it failed
+	for step := range steps {
+		layer, first, n := rnd.Int32N(4), rnd.Int32N(8), 1+rnd.Int32N(6)
+		switch rnd.IntN(5) {
+		case 0, 1:
+			var recs []Record
+			for g := range n {
+				recs = append(recs, fill(record(shape, 1, layer, first+g), uint64(step+1)))
+			}
+			err := s.Write(ctx, recs)
+			for _, r := range recs {
+				want[r.Key] = uint64(step + 1)
+				if err != nil {
+					want[r.Key] = 0
+				}
+			}
+			if err != nil {
+				failures++
+			}
+		case 2:
+			if err := s.DropFrom(1, first+4); err != nil {
+				t.Fatal(err)
+			}
+			for k := range want {
+				if k.Group >= first+4 {
+					delete(want, k)
+				}
+			}
+		default:
+			for g := range n {
+				k := Key{1, layer, first + g}
+				r := record(shape, 1, layer, first+g)
+				err := s.Read(ctx, []Record{r})
+				version, written := want[k]
+				switch {
+				case err != nil:
+					if !errors.Is(err, ErrMissing) {
+						failures++
+					} else if written && version != 0 {
+						t.Fatalf("step %d: %v was written and is missing", step, k)
+					}
+				case !written:
+					t.Fatalf("step %d: %v was dropped or never written, and is read", step, k)
+				case version != 0 && !bytes.Equal(r.Data, fill(record(shape, 1, layer, first+g), version).Data):
+					t.Fatalf("step %d: %v reads back as something else", step, k)
+				}
+			}
+		}
+	}
+	return failures
+}
+
+// TestEveryOperationFails (K1) lets the Nth file operation of a scene fail, for every N and every fault.
+func TestEveryOperationFails(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	for _, kind := range []vfs.FaultKind{vfs.EIO, vfs.Short, vfs.Flip, vfs.Lose} {
+		seen := 0
+		for nth := int64(1); ; nth++ {
+			f := &vfs.Faults{Seed: 7, Nth: nth, Kind: kind}
+			s, m, err := faulty(f)
+			if err == nil {
+				seen += scene(t, s, rand.New(rand.NewPCG(5, 5)), 12)
+				checkSSD(t, s)
+				f.Stop()
+				err = s.Close()
+			}
+			if err != nil && (errors.Is(err, ErrShape) || errors.Is(err, ErrInUse)) {
+				t.Errorf("fault %d at operation %d: %v", kind, nth, err)
+			}
+			if len(m.Names()) > 1 { // the file at most, where the fault struck its removal
+				t.Errorf("left behind: %v", m.Names())
+			}
+			if _, struck := f.Ops(); struck == 0 {
+				break
+			}
+		}
+		if (kind == vfs.EIO || kind == vfs.Short) && seen == 0 {
+			t.Errorf("fault %d never made an operation fail", kind)
+		}
+	}
+	awaitGoroutines(t, goroutines)
+}
+
+// awaitGoroutines waits until no more goroutines run than before: engines end theirs after the last answer.
+func awaitGoroutines(t *testing.T, n int) {
+	t.Helper()
+	for range 1000 {
+		if runtime.NumGoroutine() <= n {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), n)
+}
+
+// TestManyFaults strikes a tenth of all operations at once, by many seeds.
+func TestManyFaults(t *testing.T) {
+	failures := 0
+	for seed := range uint64(20) {
+		f := &vfs.Faults{Seed: seed, After: 8, Chance: map[vfs.OpKind]float64{vfs.OpRead: 0.2, vfs.OpWrite: 0.1},
+			Kinds: []vfs.FaultKind{vfs.EIO, vfs.ENOSPC, vfs.Short, vfs.Flip, vfs.Misplace, vfs.Lose}}
+		s, _, err := faulty(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failures += scene(t, s, rand.New(rand.NewPCG(seed, 5)), 40)
+		checkSSD(t, s)
+		f.Stop()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if failures < 20 {
+		t.Errorf("%d failures in 20 scenes: the faults do not strike", failures)
+	}
+}
+
+// TestReadIsTriedTwice: a fault on the way does no harm, one that stays is an error that names the record.
+func TestReadIsTriedTwice(t *testing.T) {
+	for _, kind := range []vfs.FaultKind{vfs.EIO, vfs.Short, vfs.Flip, vfs.Misplace} {
+		f := &vfs.Faults{Seed: 3}
+		s, _, err := faulty(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shape, ctx := testShape(), context.Background()
+		if err := s.Write(ctx, []Record{fill(record(shape, 1, 0, 0), 1), fill(record(shape, 1, 0, 1), 2)}); err != nil {
+			t.Fatal(err)
+		}
+		ops, _ := f.Ops()
+		f.Nth, f.Kind = ops+1, kind
+		r := record(shape, 1, 0, 1)
+		if err := s.Read(ctx, []Record{r}); err != nil || !bytes.Equal(r.Data, fill(record(shape, 1, 0, 1), 2).Data) {
+			t.Errorf("fault %d once: %v", kind, err)
+		}
+		if st := s.Stats(); st.Retries != 1 {
+			t.Errorf("fault %d: %d retries", kind, st.Retries)
+		}
+		f.Nth, f.Chance, f.Kinds = 0, map[vfs.OpKind]float64{vfs.OpRead: 1}, []vfs.FaultKind{kind}
+		if err := s.Read(ctx, []Record{r}); err == nil || errors.Is(err, ErrMissing) || !bytes.Contains([]byte(err.Error()), []byte("sequence 1 layer 0 group 1")) {
+			t.Errorf("fault %d always: %v", kind, err)
+		} else if (kind == vfs.Flip || kind == vfs.Misplace) != errors.Is(err, ErrCorrupt) {
+			t.Errorf("fault %d always: %v", kind, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestStaleBytesAreNoticed (K7): the place of a dropped record is used again, but the write is lost on the way.
+func TestStaleBytesAreNoticed(t *testing.T) {
+	f := &vfs.Faults{Seed: 3}
+	s, _, err := faulty(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape, ctx := testShape(), context.Background()
+	if err := s.Write(ctx, []Record{fill(record(shape, 1, 0, 0), 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drop(1); err != nil {
+		t.Fatal(err)
+	}
+	ops, _ := f.Ops()
+	f.Nth, f.Kind = ops+1, vfs.Lose
+	if err := s.Write(ctx, []Record{fill(record(shape, 2, 0, 0), 9)}); err != nil {
+		t.Fatal(err)
+	}
+	r := record(shape, 2, 0, 0)
+	if err := s.Read(ctx, []Record{r}); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("bytes of a sequence that was dropped: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHungDevice (K8): a read that never ends costs its deadline, Close says that buffers cannot be given back, and once the
+// device answers everything ends.
+func TestHungDevice(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	f := &vfs.Faults{Seed: 3}
+	m := vfs.NewMem(8 << 20)
+	s, err := OpenSSD(testShape(), SSDOptions{Dir: "d", FS: &vfs.Faulty{FS: m, Faults: f}, CapacityBytes: 4 << 20, CloseWait: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape := testShape()
+	if err := s.Write(context.Background(), []Record{fill(record(shape, 1, 0, 0), 1)}); err != nil {
+		t.Fatal(err)
+	}
+	q := NewQueue(s, QueueOptions{})
+	ops, _ := f.Ops()
+	f.Nth, f.Kind = ops+1, vfs.Hang
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
+	r := record(shape, 1, 0, 0)
+	hung := q.Read(Demand, []Record{r})
+	if err := hung.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || hung.Ready() {
+		t.Errorf("a read that hangs: %v, done %v", err, hung.Ready())
+	}
+	if err := s.Drop(1); err != nil { // while its bytes are on their way
+		t.Fatal(err)
+	}
+	if err := s.Close(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("closing a device that hangs: %v", err)
+	}
+	f.Release()
+	<-hung.Done()
+	if err := errors.Join(q.Close(), s.own.Close(), s.engine.Close(), s.file.Close(), s.lock.Close()); err != nil {
+		t.Error(err)
+	}
+	awaitGoroutines(t, goroutines)
+}
+
+// TestFaultyStore: the wrapper fails as it is told, by its seed, and never otherwise.
+func TestFaultyStore(t *testing.T) {
+	m, err := NewMemory("host", testShape(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(seed uint64) (log string) {
+		f := &Faulty{Store: m, Seed: seed, Chance: 0.5, Kinds: []StoreFault{FaultIO, FaultCorrupt, FaultFull}}
+		for g := range int32(20) {
+			err := f.Write(context.Background(), []Record{fill(record(testShape(), 1, 0, g), 1)})
+			if err != nil && !errors.Is(err, syscall.EIO) && !errors.Is(err, ErrFull) {
+				t.Errorf("write: %v", err)
+			}
+			log += fmt.Sprint(err == nil, " ")
+		}
+		f.Stop()
+		if err := f.Write(context.Background(), []Record{fill(record(testShape(), 1, 0, 0), 1)}); err != nil {
+			t.Errorf("after Stop: %v", err)
+		}
+		return log
+	}
+	if a, b, c := run(1), run(1), run(2); a != b || a == c {
+		t.Error("the seed does not decide")
+	}
+	hangs := &Faulty{Store: m, Chance: 1, Kinds: []StoreFault{FaultHang}}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := hangs.Write(ctx, []Record{record(testShape(), 1, 0, 0)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a write that hangs: %v", err)
+	}
+	q := NewQueue(&Faulty{Store: m, Chance: 1, Kinds: []StoreFault{FaultCorrupt}}, QueueOptions{})
+	defer q.Close()
+	if err := q.Read(Demand, []Record{record(testShape(), 1, 0, 0)}).Wait(context.Background()); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("through a queue: %v", err)
+	}
+}

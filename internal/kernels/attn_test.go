@@ -266,7 +266,8 @@ func TestBF16Kernels(t *testing.T) {
 }
 
 func bf16Kernels(rnd *rand.Rand, e KVElem, dim, rows int) error {
-	q, q16 := normals(rnd, heap(rows*dim)), make([]uint16, rows*dim)
+	padded := paddedRows(rows)
+	q, q16 := normals(rnd, heap(rows*dim)), make([]uint16, padded*dim)
 	PackRowsBF16(q16, q, 0.25)
 	Scale(q, 0.25)
 	q = roundBF16(q)
@@ -276,23 +277,29 @@ func bf16Kernels(rnd *rand.Rand, e KVElem, dim, rows int) error {
 		PackKeysBF16(e, keys[2*i*TileTokens:], t.keys[0], dim)
 		ref.PackKeys(e, plain[i*TileTokens:], t.keys[0], dim)
 	}
-	c, want := heap(rows*PanelCols), make([]float32, rows*PanelCols)
+	c, want := heap(padded*PanelCols), make([]float32, rows*PanelCols)
 	GemmBF16(c, PanelCols, q16, dim, keys, dim, rows, nil)
 	ref.Gemm(want, PanelCols, q, dim, roundBF16(plain), dim, rows, nil)
-	if err := nearly(c, want, 4e-6); err != nil {
+	if err := nearly(c[:len(want)], want, 4e-6); err != nil {
 		return fmt.Errorf("scores: %w", err)
 	}
 	return bf16Values(rnd, e, dim, rows)
 }
 
+// paddedRows is what GemmBF16 wants room for.
+func paddedRows(rows int) int {
+	block := BF16RowBlock()
+	return (rows + block - 1) / block * block
+}
+
 func bf16Values(rnd *rand.Rand, e KVElem, dim, rows int) error {
 	s := normals(rnd, heap(rows*BlockTokens))
-	m, l, corr, p := normals(rnd, heap(rows)), heap(rows*TileTokens), heap(rows), make([]uint16, rows*BlockTokens)
+	m, l, corr, p := normals(rnd, heap(rows)), heap(rows*TileTokens), heap(rows), make([]uint16, paddedRows(rows)*BlockTokens)
 	ws, wm, wl, wc := append([]float32(nil), s...), append([]float32(nil), m...), make([]float32, len(l)), make([]float32, rows)
 	SoftmaxBlockBF16(s, p, m, l, corr)
 	ref.SoftmaxBlock(false, ws, wm, wl, wc)
-	weights := make([]float32, len(p))
-	ref.BF16ToF32(weights, p)
+	weights := make([]float32, len(s))
+	ref.BF16ToF32(weights, p[:len(s)])
 	for i, err := range []error{nearly(weights, ws, 1.0/256), nearly(rowSums(l), rowSums(wl), 6e-6), nearly(corr, wc, 6e-6), nearly(m, wm, 0)} {
 		if err != nil {
 			return fmt.Errorf("softmax, result %d: %w", i, err)
@@ -307,11 +314,11 @@ func bf16Values(rnd *rand.Rand, e KVElem, dim, rows int) error {
 	}
 	for panel := range panels {
 		at := panel * BlockTokens * PanelCols
-		c := normals(rnd, heap(rows*PanelCols))
-		want := append([]float32(nil), c...)
+		c := normals(rnd, heap(paddedRows(rows)*PanelCols))
+		want := append([]float32(nil), c[:rows*PanelCols]...)
 		GemmBF16(c, PanelCols, p, BlockTokens, values[at:], BlockTokens, rows, corr)
 		ref.Gemm(want, PanelCols, weights, BlockTokens, roundBF16(plain[at:at+BlockTokens*PanelCols]), BlockTokens, rows, corr)
-		if err := nearly(c, want, 4e-6); err != nil {
+		if err := nearly(c[:len(want)], want, 4e-6); err != nil {
 			return fmt.Errorf("outputs of panel %d: %w", panel, err)
 		}
 	}

@@ -2,7 +2,8 @@ package engine
 
 import "testing"
 
-// TestSelectionAllocatesNothing: a decode step under a selecting policy allocates no more than one without, which is next to nothing.
+// TestSelectionAllocatesNothing: a decode step allocates nothing, one under a selecting policy no more than a page's list now
+// and then.
 func TestSelectionAllocatesNothing(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates on its own")
@@ -28,6 +29,9 @@ func TestSelectionAllocatesNothing(t *testing.T) {
 		return testing.AllocsPerRun(60, step)
 	}
 	full := allocs("full")
+	if full != 0 {
+		t.Errorf("full: %g allocations a step, want 0", full)
+	}
 	for _, spec := range []string{"quest:budget=64", "topk:budget=64", "topk:budget=64,score=int4", "sparq:budget=64", "leoam:budget=64", "oracle:budget=64"} {
 		if n := allocs(spec); n > full+1 || n > 6 { // pages and tiles are added now and then
 			t.Errorf("%s: %g allocations a step, full has %g", spec, n, full)

@@ -168,16 +168,25 @@ func (e *Engine) benchPrompt(ctx context.Context, o BenchOptions) (BenchRow, err
 	return row, nil
 }
 
+// benchDecode decodes a batch of texts that have nothing in common: forks of one text would share the pages of their depth.
 func (e *Engine) benchDecode(ctx context.Context, o BenchOptions) (BenchRow, error) {
 	row := BenchRow{Test: testName("tg", o.N, o.D), N: o.N, Depth: o.D, Batch: o.Batch}
 	rng := rand.New(rand.NewPCG(o.Seed, 3))
-	base, err := e.newBase(ctx, rng, o)
-	if err != nil {
-		return row, err
+	var bases []*benchBase
+	defer func() {
+		for _, b := range bases {
+			b.close()
+		}
+	}()
+	for range o.Batch {
+		base, err := e.newBase(ctx, rng, o)
+		if err != nil {
+			return row, err
+		}
+		bases = append(bases, base)
 	}
-	defer base.close()
 	for range o.Repeats {
-		took, err := e.decodeSome(ctx, base, rng, o)
+		took, err := e.decodeSome(ctx, bases, rng, o)
 		if err != nil {
 			return row, err
 		}
@@ -186,22 +195,20 @@ func (e *Engine) benchDecode(ctx context.Context, o BenchOptions) (BenchRow, err
 	return row, nil
 }
 
-// decodeSome times N steps of a batch that starts from copies of base.
-func (e *Engine) decodeSome(ctx context.Context, base *benchBase, rng *rand.Rand, o BenchOptions) (time.Duration, error) {
-	batch := make([]*Session, o.Batch)
+// decodeSome times N steps of a batch that starts from copies of the bases.
+func (e *Engine) decodeSome(ctx context.Context, bases []*benchBase, rng *rand.Rand, o BenchOptions) (time.Duration, error) {
+	batch := make([]*Session, 0, o.Batch)
 	defer func() {
 		for _, s := range batch {
-			if s != nil {
-				s.Close()
-			}
+			s.Close()
 		}
 	}()
-	for i := range batch {
+	for _, base := range bases {
 		s, err := base.copy(ctx)
 		if err != nil {
 			return 0, err
 		}
-		batch[i] = s
+		batch = append(batch, s)
 	}
 	ids := e.randomIDs(rng, o.N*o.Batch)
 	begun := time.Now()

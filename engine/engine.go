@@ -81,6 +81,7 @@ type Engine struct {
 	backend model.Backend
 	kv      *kvmanager.Manager
 	pass    model.Pass // reused, so that a decode step allocates nothing
+	head    model.Pass // of the logits
 	ids     []int32
 	pos     []int32
 	lens    []int32
@@ -89,6 +90,11 @@ type Engine struct {
 	tiers   *tiers // below host memory; nil = none
 	extents []kvmanager.Extent
 	pool    *kernels.Pool // the backend's threads for scoring between its calls; nil = it lends none
+
+	stored   stored // the append in progress
+	kept     kept   // the decode step in progress
+	runStore func(worker, i int)
+	runKeep  func(worker, i int)
 
 	decomposition *policy.Decomposition // of a policy that needs it
 	onQueries     func(layer int, q []float32, rows int)
@@ -107,6 +113,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{m: m, o: o, spec: spec}
+	e.runStore, e.runKeep = e.storeApart, e.keep
 	if err := e.openTiers(); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"runtime/debug"
+	"sync/atomic"
 
 	"gorgonia.org/tensor"
 
@@ -71,11 +72,11 @@ func (e *Engine) forwardRows(sessions []*Session, kind passKind) ([]float32, err
 			return nil, err
 		}
 	}
-	head := model.Pass{Phase: e.phase(false), Pos: e.pass.Pos, Len: e.pass.Len}
+	e.head = model.Pass{Phase: e.phase(false), Pos: e.pass.Pos, Len: e.pass.Len}
 	for _, s := range sessions {
 		s.work.headed(e.m, len(e.pass.Pos)/len(sessions))
 	}
-	out, err := e.backend.Logits(&head, hidden)
+	out, err := e.backend.Logits(&e.head, hidden)
 	if err != nil {
 		return nil, err
 	}
@@ -211,16 +212,59 @@ func (e *Engine) trim(hidden *tensor.Dense, want int) *tensor.Dense {
 
 // append stores the pass's keys and values in each session's sequence.
 func (e *Engine) append(sessions []*Session, layer int, k, v []float32) error {
-	m, rows := e.m, len(e.pass.Pos)/len(sessions)
-	kw, vw := m.KVHeads*m.KeyDim, m.KVHeads*m.ValDim
-	for i, s := range sessions {
-		lo, hi := i*rows, (i+1)*rows
-		s.work.projected(m, layer, rows)
-		if err := s.seq.Append(layer, k[lo*kw:hi*kw], v[lo*vw:hi*vw], e.pass.Pos[lo:hi]); err != nil {
+	rows, apart := len(e.pass.Pos)/len(sessions), e.pool != nil && len(sessions) > 1
+	for _, s := range sessions {
+		s.work.projected(e.m, layer, rows)
+		if apart {
+			ok, err := s.seq.Reserve(layer, rows)
+			if err != nil {
+				return err
+			}
+			apart = apart && ok
+		}
+	}
+	e.stored = stored{sessions: sessions, layer: layer, rows: rows, k: k, v: v}
+	if apart {
+		e.pool.Run(len(sessions), e.runStore)
+		return e.stored.err()
+	}
+	for i := range sessions {
+		if err := e.store(i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// stored is the append in progress.
+type stored struct {
+	sessions    []*Session
+	layer, rows int
+	k, v        []float32
+	failed      atomic.Pointer[error]
+}
+
+func (a *stored) err() error {
+	if f := a.failed.Load(); f != nil {
+		return *f
+	}
+	return nil
+}
+
+// store appends the rows of session i.
+func (e *Engine) store(i int) error {
+	a, m := &e.stored, e.m
+	lo, hi := i*a.rows, (i+1)*a.rows
+	kw, vw := m.KVHeads*m.KeyDim, m.KVHeads*m.ValDim
+	return a.sessions[i].seq.Append(a.layer, a.k[lo*kw:hi*kw], a.v[lo*vw:hi*vw], e.pass.Pos[lo:hi])
+}
+
+// storeApart is store for sessions at the same time.
+func (e *Engine) storeApart(_, i int) {
+	if err := e.store(i); err != nil {
+		failed := err // on the heap only now
+		e.stored.failed.CompareAndSwap(nil, &failed)
+	}
 }
 
 // views lists what each session's rows attend to.

@@ -19,6 +19,8 @@ type Session struct {
 	logits []float32
 	policy *policyRun // nil for full
 	place  *placement // of a selecting policy on tiers; nil = pages are read whole
+	alone  [1]*Session
+	id     [1]int
 
 	work              Work
 	swaps             SwapUse
@@ -163,7 +165,8 @@ func (s *Session) chunk(ids []int, total int32, last bool, each RowLogits) error
 
 // Decode reads one more token; afterwards Logits holds what follows it.
 func (s *Session) Decode(id int) error {
-	return s.e.DecodeBatch([]*Session{s}, []int{id})
+	s.alone, s.id = [1]*Session{s}, [1]int{id} // here, not on the heap at each step
+	return s.e.DecodeBatch(s.alone[:], s.id[:])
 }
 
 // DecodeBatch reads one token in each of several sessions in one pass. A session's logits do not depend on the others.
@@ -182,15 +185,35 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 		}
 		return err
 	}
-	for i, s := range sessions {
-		s.tokens = append(s.tokens, ids[i])
-		s.next++
-		if err := s.place.stepped(int(s.next)); err != nil {
+	for _, s := range sessions {
+		if err := s.place.stepped(int(s.next) + 1); err != nil {
 			return err
 		}
-		s.logits = append(s.logits[:0], logits[i*e.m.Vocab:(i+1)*e.m.Vocab]...)
+	}
+	e.kept = kept{sessions: sessions, ids: ids, logits: logits}
+	if e.pool != nil {
+		e.pool.Run(len(sessions), e.runKeep)
+		return nil
+	}
+	for i := range sessions {
+		e.keep(0, i)
 	}
 	return nil
+}
+
+// kept is what a decode step leaves to its sessions.
+type kept struct {
+	sessions []*Session
+	ids      []int
+	logits   []float32 // [sessions, V]
+}
+
+// keep takes the step into session i.
+func (e *Engine) keep(_, i int) {
+	a, s := &e.kept, e.kept.sessions[i]
+	s.tokens = append(s.tokens, a.ids[i])
+	s.next++
+	s.logits = append(s.logits[:0], a.logits[i*e.m.Vocab:(i+1)*e.m.Vocab]...)
 }
 
 // Rewind forgets all tokens but the first n, so that another continuation can be read. Logits are those of no token until

@@ -4,3 +4,6 @@ package kvmanager
 
 // adviseSmallPages has nothing to say to this system.
 func adviseSmallPages([]byte) {}
+
+// adviseHugePages neither.
+func adviseHugePages([]byte) {}

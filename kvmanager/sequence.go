@@ -127,6 +127,15 @@ func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	return nil
 }
 
+// Reserve makes room for n more tokens in a layer, or changes nothing. Where it reports apart, an Append of these tokens
+// touches nothing that other sequences have a part in, so that Appends to several sequences may run at the same time.
+func (s *Sequence) Reserve(layer, n int) (apart bool, err error) {
+	if s.closed {
+		return false, fmt.Errorf("kvmanager: reserve: %w", ErrClosed)
+	}
+	return s.tiers == nil && !s.m.quantised, s.reserve(layer, n)
+}
+
 // reserve makes room for n more tokens in every head of a layer, or changes nothing.
 func (s *Sequence) reserve(layer, n int) error {
 	err := error(nil)

@@ -2,6 +2,7 @@ package kvmanager
 
 import (
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,13 +13,20 @@ const slabBytes = 4 << 20
 // pageRef names a page: its slab and its place in it. The zero value is the first page of the first slab.
 type pageRef struct{ slab, index int32 }
 
+// hugePageBytes is the size of the huge pages that slabs ask for. A decode step walks the whole cache: with pages of 4 KiB
+// it would walk the system's page table once for each (tables of tables where the machine is virtual), as often as it reads
+// a page of KV.
+const hugePageBytes = 2 << 20
+
 // slab is one anonymous mapping cut into pages. Freed pages give their memory back to the system where whole system pages
 // are free, so that what a policy drops is not resident.
 type slab struct {
-	data []byte
-	pos  []int32 // [pages·tokens] positions
-	refs []int32 // references of each page
-	used int     // pages with references
+	mapping []byte
+	data    []byte  // of mapping, from a huge page on
+	whole   bool    // still in huge pages, if the system gave them
+	pos     []int32 // [pages·tokens] positions
+	refs    []int32 // references of each page
+	used    int     // pages with references
 }
 
 type slabs struct {
@@ -48,13 +56,15 @@ func (s *slabs) take() (pageRef, error) {
 }
 
 func (s *slabs) grow() error {
-	size := roundUp(s.perSlab*s.pageBytes, systemPageBytes)
-	data, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	size := roundUp(s.perSlab*s.pageBytes, hugePageBytes)
+	mapping, err := unix.Mmap(-1, 0, size+hugePageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return fmt.Errorf("kvmanager: no memory for %d bytes of KV: %w", size, err)
 	}
-	adviseSmallPages(data)
-	b := &slab{data: data, pos: make([]int32, s.perSlab*s.tokens), refs: make([]int32, s.perSlab)}
+	skip := int(-uintptr(unsafe.Pointer(&mapping[0])) % hugePageBytes)
+	data := mapping[skip : skip+size]
+	adviseHugePages(data)
+	b := &slab{mapping: mapping, data: data, whole: true, pos: make([]int32, s.perSlab*s.tokens), refs: make([]int32, s.perSlab)}
 	s.all = append(s.all, b)
 	at := int32(len(s.all) - 1)
 	for i := s.perSlab - 1; i >= 0; i-- {
@@ -113,6 +123,10 @@ func (s *slabs) release() {
 				hi = len(b.data)
 			}
 			if lo < hi {
+				if b.whole {
+					adviseSmallPages(b.data)
+					b.whole = false
+				}
 				_ = unix.Madvise(b.data[lo:hi], unix.MADV_DONTNEED)
 			}
 			i = j
@@ -134,7 +148,7 @@ func (s *slabs) referenced() int {
 
 func (s *slabs) close() {
 	for _, b := range s.all {
-		_ = unix.Munmap(b.data)
+		_ = unix.Munmap(b.mapping)
 	}
 	s.all, s.free = nil, nil
 }

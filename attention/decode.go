@@ -41,6 +41,9 @@ func chunkTiles(tiles int) int {
 	return maxChunk
 }
 
+// fetchTiles of a task's values are asked for before its keys are scored; later ones by the kernel, as it goes.
+const fetchTiles = 3
+
 // decodeClaims a thread even out the end of a step.
 const decodeClaims = 6
 
@@ -132,6 +135,9 @@ func (w *workspace) decodeChunk(worker, i int) {
 	clear(partial)
 	l := &k.list
 	w.fillList(k, t, d)
+	for _, value := range l.values[:min(len(l.values), fetchTiles)] {
+		kernels.Fetch(value)
+	}
 	tokens := tileTokens * len(l.masks)
 	for h0 := 0; h0 < w.group(); h0 += kernels.GroupHeads {
 		heads := min(kernels.GroupHeads, w.group()-h0)

@@ -2,9 +2,6 @@ package kvmanager
 
 import "golang.org/x/sys/unix"
 
-// adviseHugePages asks for huge pages; a refusal costs speed only.
-func adviseHugePages(data []byte) { _ = unix.Madvise(data, unix.MADV_HUGEPAGE) }
-
 // adviseSmallPages keeps the kernel from making huge pages of a slab again once parts of it were given back: they would
 // become resident anew. It is advice; a kernel that refuses costs memory only.
 func adviseSmallPages(data []byte) { _ = unix.Madvise(data, unix.MADV_NOHUGEPAGE) }

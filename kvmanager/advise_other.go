@@ -4,6 +4,3 @@ package kvmanager
 
 // adviseSmallPages has nothing to say to this system.
 func adviseSmallPages([]byte) {}
-
-// adviseHugePages neither.
-func adviseHugePages([]byte) {}

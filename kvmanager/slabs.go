@@ -2,9 +2,10 @@ package kvmanager
 
 import (
 	"fmt"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"terrace/internal/kernels"
 )
 
 // slabBytes is how much address space is mapped at a time; untouched parts cost nothing.
@@ -13,7 +14,7 @@ const slabBytes = 4 << 20
 // pageRef names a page: its slab and its place in it. The zero value is the first page of the first slab.
 type pageRef struct{ slab, index int32 }
 
-// hugePageBytes is the size of the huge pages that slabs ask for. A decode step walks the whole cache: with pages of 4 KiB
+// hugePageBytes is what slabs are multiples of, which ask for huge pages. A decode step walks the whole cache: with pages of 4 KiB
 // it would walk the system's page table once for each (tables of tables where the machine is virtual), as often as it reads
 // a page of KV.
 const hugePageBytes = 2 << 20
@@ -57,13 +58,10 @@ func (s *slabs) take() (pageRef, error) {
 
 func (s *slabs) grow() error {
 	size := roundUp(s.perSlab*s.pageBytes, hugePageBytes)
-	mapping, err := unix.Mmap(-1, 0, size+hugePageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	data, mapping, err := kernels.MapHuge(size)
 	if err != nil {
 		return fmt.Errorf("kvmanager: no memory for %d bytes of KV: %w", size, err)
 	}
-	skip := int(-uintptr(unsafe.Pointer(&mapping[0])) % hugePageBytes)
-	data := mapping[skip : skip+size]
-	adviseHugePages(data)
 	b := &slab{mapping: mapping, data: data, whole: true, pos: make([]int32, s.perSlab*s.tokens), refs: make([]int32, s.perSlab)}
 	s.all = append(s.all, b)
 	at := int32(len(s.all) - 1)

@@ -53,13 +53,23 @@ func packedMemory(owner *Matrix, sizeBytes int) []byte {
 }
 
 func newArena(sizeBytes int) (*arena, error) {
-	m, err := unix.Mmap(-1, 0, sizeBytes+hugePageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	data, mapping, err := MapHuge(sizeBytes)
 	if err != nil {
 		return nil, err
 	}
+	return &arena{mapping: mapping, free: data}, nil
+}
+
+// MapHuge maps sizeBytes of zeroed memory from the start of a huge page on and asks the system for huge pages; the rest of
+// mapping is only there to be given to Munmap.
+func MapHuge(sizeBytes int) (data, mapping []byte, err error) {
+	m, err := unix.Mmap(-1, 0, sizeBytes+hugePageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, nil, err
+	}
 	skip := int(-uintptr(unsafe.Pointer(&m[0])) % hugePageBytes)
 	adviseHuge(m[skip:])
-	return &arena{mapping: m, free: m[skip : skip+sizeBytes]}, nil
+	return m[skip : skip+sizeBytes], m, nil
 }
 
 // drop is called when a matrix of the arena was collected; the last one takes the mapping with it.

@@ -19,3 +19,6 @@ func ownRows(x []float32, n, stride, width int) {
 
 // ownBytes is ownRows for a run of bytes.
 func ownBytes(b []byte) { avx2.Own(&b[0], 0, 1, len(b)) }
+
+// Fetch asks for the bytes of b, which is not empty, for reading: a hint that they are wanted soon.
+func Fetch(b []byte) { avx2.Fetch(&b[0], len(b)) }

@@ -34,5 +34,15 @@ func init() {
 		DECQ(rows)
 		JNZ(LabelRef("row"))
 		RET()
+
+		TEXT("Fetch", NOSPLIT, "func(p *byte, n int)")
+		Doc("Fetch asks for the lines of n bytes for reading, into the second-level cache.")
+		from, size := Load(Param("p"), GP64()), Load(Param("n"), GP64())
+		Label("next")
+		PREFETCHT1(Mem{Base: from})
+		ADDQ(U8(64), from)
+		SUBQ(U8(64), size)
+		JG(LabelRef("next"))
+		RET()
 	})
 }

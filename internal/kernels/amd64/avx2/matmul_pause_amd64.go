@@ -9,3 +9,6 @@ func Pause(n uint32)
 
 // Own asks for the lines of rows of rowBytes bytes, strideBytes apart, for writing: stores wait for lines of other cores one by one, this does not wait.
 func Own(p *byte, strideBytes uintptr, rows int, rowBytes int)
+
+// Fetch asks for the lines of n bytes for reading, into the second-level cache.
+func Fetch(p *byte, n int)

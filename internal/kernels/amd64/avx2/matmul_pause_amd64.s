@@ -37,3 +37,16 @@ line:
 	DECQ BX
 	JNZ  row
 	RET
+
+// func Fetch(p *byte, n int)
+// Requires: MMX+
+TEXT ·Fetch(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+
+next:
+	PREFETCHT1 (AX)
+	ADDQ       $0x40, AX
+	SUBQ       $0x40, CX
+	JG         next
+	RET

@@ -150,14 +150,25 @@ func refInfiniGen(s *scene, d *Decomposition, budget, rank, sample int, alpha fl
 	count := min(max(wanted/s.heads, 1), budget)
 	var out [][]int32
 	for g := range s.kvHeads {
-		near := slices.Clone(scores[g*group])
+		newest := len(scores[g*group]) - 1
+		above := make([]float64, newest) // how far a token lies above the last that a head of the group wants
+		for i := range above {
+			above[i] = math.Inf(-1)
+		}
+		wantedByAny := map[int32]bool{}
 		for _, row := range scores[g*group : (g+1)*group] {
-			for i, x := range row {
-				near[i] = max(near[i], x)
+			own := topOf(row[:newest], min(count-1, newest))
+			last := math.Inf(1)
+			for _, i := range own {
+				wantedByAny[i] = true
+				last = min(last, row[i])
+			}
+			for i := range above {
+				above[i] = max(above[i], row[i]-last)
 			}
 		}
-		near[len(near)-1] = 1
-		out = append(out, topOf(near, count))
+		picks := topOf(above, min(len(wantedByAny), budget-1))
+		out = append(out, append(picks, int32(newest)))
 	}
 	return out
 }

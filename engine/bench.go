@@ -90,7 +90,11 @@ func (e *Engine) warmUp(ctx context.Context, o BenchOptions) error {
 	}
 	defer s.Close()
 	rng := rand.New(rand.NewPCG(o.Seed, 1))
-	n := min(32, e.o.Context-2)
+	n := 32
+	if e.o.Backend != "native" {
+		n = max(n, o.P) // what these compile depends on how long the prompt is
+	}
+	n = min(n, e.o.Context-2)
 	if err := s.Prefill(ctx, e.randomIDs(rng, max(1, n)), PrefillHooks{}); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type Options struct {
 	KVWindow      int             // newest tokens that quantised KV keeps in f16; 0 = 128
 	Rotate        bool            // turn queries and keys by a Hadamard matrix before keys are stored
 	KVBudgetBytes int64           // hard limit of the cache in host memory; 0 = none
+	DeviceKVBytes int64           // KV that a backend with a device of its own may hold there; 0 = no limit
 	Context       int             // tokens a session may hold; 0 = what the model was trained for
 	Policy        string          // KV policy, name:key=value,… joined by +; "" = full
 	Calibration   []int           // ids of a sample text, for policies that decompose the model's queries
@@ -89,7 +90,8 @@ type Engine struct {
 	spec    *policy.Spec
 	tiers   *tiers // below host memory; nil = none
 	extents []kvmanager.Extent
-	pool    *kernels.Pool // the backend's threads for scoring between its calls; nil = it lends none
+	keeper  model.KVKeeper // the backend, if it keeps copies of KV
+	pool    *kernels.Pool  // the backend's threads for scoring between its calls; nil = it lends none
 
 	stored   stored // the append in progress
 	kept     kept   // the decode step in progress
@@ -122,9 +124,10 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.tiers.close())
 	}
-	if e.backend, err = model.OpenBackend(o.Backend, m, model.BackendOptions{Threads: o.Threads}); err != nil {
+	if e.backend, err = model.OpenBackend(o.Backend, m, model.BackendOptions{Threads: o.Threads, DeviceKVBytes: o.DeviceKVBytes}); err != nil {
 		return nil, errors.Join(err, e.kv.Close(), e.tiers.close())
 	}
+	e.keeper, _ = e.backend.(model.KVKeeper)
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}

@@ -47,6 +47,9 @@ func (e *Engine) session(run *policyRun, spec *policy.Spec) *Session {
 // Close frees the session's KV.
 func (s *Session) Close() {
 	_ = s.place.free() // what is under way for it belongs to nobody any more
+	if s.e.keeper != nil {
+		s.e.keeper.ForgetKV(s.seq.ID())
+	}
 	s.seq.Free()
 }
 

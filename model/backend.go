@@ -51,9 +51,16 @@ type QueryGuesser interface {
 // PoolLender is the optional capability of lending the backend's threads to whoever works between its calls.
 type PoolLender interface{ Pool() *kernels.Pool }
 
+// KVKeeper is the optional capability of keeping copies of keys and values on a device, by the version of their pages.
+type KVKeeper interface {
+	// ForgetKV drops the copies of a sequence that is gone (attention.View.Cache).
+	ForgetKV(cache uint64)
+}
+
 // BackendOptions are what every backend is built with.
 type BackendOptions struct {
-	Threads int // worker threads, at least 1
+	Threads       int   // worker threads, at least 1
+	DeviceKVBytes int64 // keys and values that a backend with a device of its own may hold there; 0 = no limit
 }
 
 // NewBackend builds a backend for a model. Backends register themselves by name.

@@ -11,6 +11,8 @@ var (
 	ErrUnsupported = errors.New("unsupported by this backend")
 	// ErrUnknownBackend is returned for a backend name that is not registered; the message lists those that are.
 	ErrUnknownBackend = errors.New("unknown backend")
+	// ErrDeviceMemory is returned where keys and values do not fit the device's budget (BackendOptions.DeviceKVBytes).
+	ErrDeviceMemory = errors.New("does not fit the device's memory")
 	// ErrToken marks a token id outside the vocabulary.
 	ErrToken = errors.New("token id outside the vocabulary")
 )

@@ -13,7 +13,7 @@ import (
 
 const (
 	leastTokens = 64      // smallest bucket of keys
-	maxScores   = 1 << 26 // scores of one run: longer passes are computed in blocks of rows
+	maxScores   = 1 << 21 // scores of one run: longer passes are computed in blocks of rows, whose scores stay in the cache
 	noRow       = -1      // position of a padded query: sees nothing
 	noKey       = math.MaxInt32
 	hiddenScore = -1e30
@@ -23,67 +23,90 @@ const (
 func (b *backend) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
 	m := b.m
 	n := q.Shape()[0]
-	params := model.AttentionParams(&m.Config, layer)
-	out, at := make([]float32, n*m.Heads*m.ValDim), 0
+	a := &attending{b: b, p: p, params: model.AttentionParams(&m.Config, layer), layer: layer, q: q, bucket: roundUp(n, 1)}
+	defer a.free()
+	at := 0
 	for i := range seqs {
 		s := &seqs[i]
-		rows := len(s.Pos)
-		if at+rows > n {
-			return nil, fmt.Errorf("xla: sequences hold more than the pass's %d rows", n)
-		}
 		if s.Sparse != nil {
 			return nil, fmt.Errorf("xla: %s: sparse prefill masks: %w", b.name, model.ErrUnsupported)
 		}
-		s.Q, s.Out = values(q)[at*m.Heads*m.KeyDim:(at+rows)*m.Heads*m.KeyDim], out[at*m.Heads*m.ValDim:(at+rows)*m.Heads*m.ValDim]
-		at += rows
-		if err := b.attendSeq(&params, s); err != nil {
+		if at+len(s.Pos) > n {
+			return nil, fmt.Errorf("xla: sequences hold more than the pass's %d rows", n)
+		}
+		if err := a.sequence(s, at); err != nil {
 			return nil, fmt.Errorf("xla: layer %d: %w", layer, err)
 		}
+		at += len(s.Pos)
 	}
 	if at != n {
 		return nil, fmt.Errorf("xla: sequences hold %d rows, the pass has %d", at, n)
 	}
-	return tensor.New(tensor.WithShape(n, m.Heads*m.ValDim), tensor.WithBacking(out)), nil
+	out, err := a.join()
+	if err != nil {
+		return nil, err
+	}
+	return b.attended.put(b.device, out, n), nil
 }
 
-// attendSeq computes the rows of one sequence.
-func (b *backend) attendSeq(p *attention.Params, s *attention.Seq) error {
+// attending is one Attend: the sequences' results one after the other.
+type attending struct {
+	b      *backend
+	p      *model.Pass
+	params attention.Params
+	layer  int
+	q      *tensor.Dense
+	bucket int       // rows of the pass, padded
+	parts  []operand // results, [rows, H·dv] each
+	rows   []int     // of each result that count
+}
+
+func (a *attending) free() {
+	for i := range a.parts {
+		a.parts[i].free()
+	}
+}
+
+// sequence computes the rows of one sequence, which are those from at on of the pass.
+func (a *attending) sequence(s *attention.Seq, at int) error {
+	b := a.b
 	if s.Mass != nil {
 		for _, row := range s.Mass.Rows {
 			clear(row)
 		}
 	}
-	kv := b.gather(p, s)
-	block := len(s.Pos)
-	for block > 1 && roundUp(block, 1)*p.Heads*kv.bucket > maxScores {
-		block = (block + 1) / 2
+	keys, err := b.keys(a.layer, s, at)
+	if err != nil {
+		return err
 	}
-	up := b.call(0)
-	up.floats(kv.k, p.KVHeads, kv.bucket, p.KeyDim)
-	up.floats(kv.v, p.KVHeads, kv.bucket, p.ValueDim)
-	up.ints(kv.pos, p.KVHeads, kv.bucket)
-	defer func() {
-		for _, buffer := range up.passing {
-			_ = buffer.Finalize()
-		}
-	}()
-	if up.err != nil {
-		return up.err
+	defer keys.free()
+	block := roundUp(len(s.Pos), 1)
+	for block > 1 && block*a.params.Heads*keys.slots() > maxScores {
+		block /= 2
 	}
 	for from := 0; from < len(s.Pos); from += block {
-		if err := b.attendRows(p, s, kv, up.operands, from, min(from+block, len(s.Pos))); err != nil {
+		if err := a.block(s, keys, at, from, min(from+block, len(s.Pos)), block); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// attendRows computes rows [from, to) over keys, values and key positions on the device.
-func (b *backend) attendRows(p *attention.Params, s *attention.Seq, kv *gathered, keys []operand, from, to int) error {
-	c := b.call(to - from)
-	c.rows(s.Q[from*p.Heads*p.KeyDim:to*p.Heads*p.KeyDim], p.Heads*p.KeyDim)
-	c.ints(c.padded(s.Pos[from:to], noRow), c.bucket)
-	c.operands = append(c.operands, keys...)
+// block computes the sequence's rows [from, to), padded to rows.
+func (a *attending) block(s *attention.Seq, keys *keys, at, from, to, rows int) error {
+	b, p := a.b, &a.params
+	c := &call{b: b, n: a.q.Shape()[0], bucket: a.bucket}
+	c.rows(a.q)
+	if to-from == c.n {
+		c.positions(a.p)
+		c.none()
+	} else {
+		c.ints(fillUp(s.Pos[from:to], rows, noRow), rows)
+		c.scalars(at + from)
+	}
+	for _, o := range []operand{keys.large.k, keys.large.v, keys.large.pos, keys.picks, keys.picked, keys.tail.k, keys.tail.v, keys.tailPos} {
+		c.add(o, nil)
+	}
 	if p.Sinks != nil {
 		c.floats(p.Sinks, p.KVHeads, 1, p.Heads/p.KVHeads, 1)
 	} else {
@@ -92,80 +115,171 @@ func (b *backend) attendRows(p *attention.Params, s *attention.Seq, kv *gathered
 	mass := s.Mass != nil && to > s.Mass.FromRow
 	each := mass && s.Mass.Rows != nil
 	if mass && !each {
-		counts := make([]float32, c.bucket)
+		counts := make([]float32, rows)
 		for r := max(from, s.Mass.FromRow); r < to; r++ {
 			counts[r-from] = 1
 		}
-		c.floats(counts, c.bucket)
+		c.floats(counts, rows)
 	} else {
 		c.none()
 	}
-	got, err := c.run(fmt.Sprintf("attend window=%d each=%v", p.Window, each), func(in *params) []node {
-		out, weights := attend(p, in)
-		counts := in.next()
-		switch {
-		case each:
-			return []node{out, weights()}
-		case counts != nil:
-			rows := graph.Reshape(counts, 1, c.bucket, 1, 1)
-			return []node{out, graph.ReduceSum(graph.Mul(weights(), rows), 1)}
-		}
-		return []node{out}
+	limit := keys.limit(s, to)
+	got, err := c.run(fmt.Sprintf("attend window=%d each=%v keys=%d", p.Window, each, limit), func(in *params) []node {
+		return attend(p, in, limit, each)
 	})
 	if err != nil {
 		return err
 	}
-	width := p.Heads * p.ValueDim
-	x, err := b.device.read(got[0], (to-from)*width)
-	if err != nil {
-		return err
-	}
-	copy(s.Out[from*width:], x)
+	a.parts, a.rows = append(a.parts, got[0]), append(a.rows, to-from)
 	if !mass {
 		return nil
 	}
-	weights, err := b.device.read(got[1], got[1].Shape().Size())
-	if err != nil {
+	defer got[1].free()
+	weights := make([]float32, got[1].shape.Size())
+	if err := b.device.read(weights, got[1]); err != nil {
 		return err
 	}
+	columns := limit + keys.tail.slots()
 	if each {
-		kv.eachMass(p, s.Mass, weights, from, to, c.bucket)
+		keys.eachMass(p, s.Mass, weights, from, to, rows, columns)
 	} else {
-		kv.sumMass(p, s.Mass, weights)
+		keys.sumMass(p, s.Mass, weights, columns)
 	}
 	return nil
 }
 
-// attend is the program: softmax(q·kᵀ·scale)·v over the visible keys. Parameters: q [n, H·dk], its positions [n], keys
-// [G, t, dk], values [G, t, dv], key positions [G, t], sinks. The weights are [G, n, H/G, t].
-func attend(p *attention.Params, in *params) (out node, weights func() node) {
-	q, posQ, k, v, posK, sinks := in.next(), in.next(), in.next(), in.next(), in.next(), in.next()
-	n, t, group := q.Shape().Dim(0), v.Shape().Dim(1), p.Heads/p.KVHeads
+// join makes one result of the parts, padded to the pass's bucket.
+func (a *attending) join() (operand, error) {
+	if len(a.parts) == 1 && a.parts[0].shape.Dim(0) == a.bucket {
+		out := a.parts[0]
+		a.parts = nil
+		return out, nil
+	}
+	c := a.b.call(a.bucket)
+	for _, o := range a.parts {
+		c.add(o, nil)
+	}
+	got, err := c.run(fmt.Sprint("join ", a.rows, " of ", a.bucket), func(in *params) []node {
+		var all []node
+		n := 0
+		for _, rows := range a.rows {
+			all = append(all, graph.Slice(in.next(), graph.AxisRange(0, rows)))
+			n += rows
+		}
+		if n < a.bucket {
+			rest := all[0].Shape().Clone()
+			rest.Dimensions[0] = a.bucket - n
+			all = append(all, graph.Zeros(all[0].Graph(), rest))
+		}
+		return []node{graph.Concatenate(all, 0)}
+	})
+	if err != nil {
+		return operand{}, err
+	}
+	return got[0], nil
+}
+
+// part is the keys and values of one block inside a program.
+type part struct {
+	k, v, pos, e node // e: scores, then their exponentials [G, n, H/G, t]
+}
+
+// attend is the program: softmax(q·kᵀ·scale)·v over the visible keys of the large block (its first limit slots, or only the
+// picks where there are) and the tail. The weights are summed over rows with the counts, [G, H/G, t], or those of each row, [G, n, H/G, t], the
+// tail's after the large block's.
+func attend(p *attention.Params, in *params, limit int, each bool) []node {
+	q, posQ, at := in.next(), in.next(), in.next()
+	parts := []part{{k: in.next(), v: in.next(), pos: in.next()}}
+	if picks, picked := in.next(), in.next(); picks != nil {
+		parts[0] = part{k: pickSlots(parts[0].k, picks), v: pickSlots(parts[0].v, picks), pos: picked}
+	} else if limit < parts[0].k.Shape().Dim(1) {
+		first := graph.AxisRange(0, limit)
+		parts[0] = part{k: graph.Slice(parts[0].k, graph.AxisRange(), first), v: graph.Slice(parts[0].v, graph.AxisRange(), first),
+			pos: graph.Slice(parts[0].pos, graph.AxisRange(), first)}
+	}
+	if tail := (part{k: in.next(), v: in.next(), pos: in.next()}); tail.k != nil {
+		parts = append(parts, tail)
+	}
+	sinks, counts := in.next(), in.next()
+	n, group := posQ.Shape().Dim(0), p.Heads/p.KVHeads
+	q = takeRows(q, at, n)
 	q = graph.TransposeAllAxes(graph.Reshape(q, n, p.KVHeads, group, p.KeyDim), 1, 0, 2, 3)
 	q = graph.Reshape(q, p.KVHeads, n*group, p.KeyDim)
-	scores := graph.DotGeneral(q, []int{2}, []int{0}, k, []int{2}, []int{0}) // [G, n·group, t]
-	scores = softcap(factor(graph.Reshape(scores, p.KVHeads, n, group, t), p.Scale), p.Softcap)
+	g := q.Graph()
+	var top node
+	for i := range parts {
+		parts[i].e = scores(p, q, posQ, &parts[i])
+		most := graph.ExpandAxes(graph.ReduceMax(parts[i].e, 3), 3)
+		if top = most; i > 0 {
+			top = graph.Max(most, graph.ExpandAxes(graph.ReduceMax(parts[0].e, 3), 3))
+		}
+	}
+	seen := asFloat(graph.GreaterThan(top, graph.Scalar(g, top.DType(), hiddenScore/2))) // 0 for a row that sees nothing
+	if sinks != nil {
+		top = graph.Max(top, sinks)
+	}
+	var sum, out node
+	for i := range parts {
+		s := &parts[i]
+		t := s.v.Shape().Dim(1)
+		s.e = graph.Exp(graph.Sub(s.e, top)) // of a hidden key: 0, where any key is seen
+		sum = plus(sum, graph.ExpandAxes(graph.ReduceSum(s.e, 3), 3))
+		out = plus(out, graph.DotGeneral(graph.Reshape(s.e, p.KVHeads, n*group, t), []int{2}, []int{0}, s.v, []int{1}, []int{0}))
+	}
+	if sinks != nil {
+		sum = graph.Add(sum, graph.Exp(graph.Sub(sinks, top)))
+	}
+	inverse := graph.Div(seen, sum)
+	out = graph.Mul(graph.Reshape(out, p.KVHeads, n, group, p.ValueDim), inverse)
+	out = graph.Reshape(graph.TransposeAllAxes(out, 1, 0, 2, 3), n, p.Heads*p.ValueDim)
+	if counts == nil && !each {
+		return []node{out}
+	}
+	weights := make([]node, len(parts))
+	for i := range parts {
+		w := graph.Mul(parts[i].e, inverse)
+		if !each {
+			w = graph.ReduceSum(graph.Mul(w, graph.Reshape(counts, 1, n, 1, 1)), 1)
+		}
+		weights[i] = w
+	}
+	return []node{out, graph.Concatenate(weights, -1)}
+}
 
-	distance := graph.Sub(graph.Reshape(posQ, 1, n, 1, 1), graph.Reshape(posK, p.KVHeads, 1, 1, t))
+// scores are those of one part, hidden where a query must not see a key; q is [G, n·H/G, dk].
+func scores(p *attention.Params, q, posQ node, s *part) node {
+	n, t, group := posQ.Shape().Dim(0), s.v.Shape().Dim(1), p.Heads/p.KVHeads
+	x := graph.DotGeneral(q, []int{2}, []int{0}, s.k, []int{2}, []int{0}) // [G, n·group, t]
+	x = softcap(factor(graph.Reshape(x, p.KVHeads, n, group, t), p.Scale), p.Softcap)
+	distance := graph.Sub(graph.Reshape(posQ, 1, n, 1, 1), graph.Reshape(s.pos, p.KVHeads, 1, 1, t))
 	visible := graph.GreaterOrEqual(distance, graph.ScalarZero(q.Graph(), distance.DType()))
 	if p.Window > 0 {
 		visible = graph.LogicalAnd(visible, graph.LessThan(distance, graph.Scalar(q.Graph(), distance.DType(), p.Window)))
 	}
 	visible = graph.BroadcastToDims(visible, p.KVHeads, n, group, t)
-	scores = graph.Where(visible, scores, graph.Scalar(q.Graph(), scores.DType(), hiddenScore))
-	top := graph.ExpandAxes(graph.ReduceMax(scores, 3), 3)
-	seen := asFloat(graph.GreaterThan(top, graph.Scalar(q.Graph(), top.DType(), hiddenScore/2))) // 0 for a row that sees nothing
-	if sinks != nil {
-		top = graph.Max(top, sinks)
+	return graph.Where(visible, x, graph.Scalar(q.Graph(), x.DType(), hiddenScore))
+}
+
+// pickSlots takes the slots [G, s] of x [G, t, d].
+func pickSlots(x, slots node) node {
+	heads, t, d, n := x.Shape().Dim(0), x.Shape().Dim(1), x.Shape().Dim(2), slots.Shape().Dim(1)
+	first := graph.MulScalar(graph.Iota(slots.Graph(), slots.Shape(), 0), t)
+	rows := graph.Reshape(graph.Add(slots, first), heads*n)
+	return graph.Reshape(lookup(graph.Reshape(x, heads*t, d), rows), heads, n, d)
+}
+
+// takeRows is rows [at, at+n) of x; a nil at is row 0.
+func takeRows(x, at node, n int) node {
+	if at == nil {
+		return x
 	}
-	e := graph.Exp(graph.Sub(scores, top)) // of a hidden key: 0, where any key is seen
-	sum := graph.ExpandAxes(graph.ReduceSum(e, 3), 3)
-	if sinks != nil {
-		sum = graph.Add(sum, graph.Exp(graph.Sub(sinks, top)))
+	return rowsFrom(x, element(at, 0), n)
+}
+
+// plus is a sum whose first term may be missing.
+func plus(sum, x node) node {
+	if sum == nil {
+		return x
 	}
-	inverse := graph.Div(seen, sum)
-	out = graph.DotGeneral(graph.Reshape(e, p.KVHeads, n*group, t), []int{2}, []int{0}, v, []int{1}, []int{0})
-	out = graph.Mul(graph.Reshape(out, p.KVHeads, n, group, p.ValueDim), inverse)
-	out = graph.TransposeAllAxes(out, 1, 0, 2, 3)
-	return graph.Reshape(out, n, p.Heads*p.ValueDim), func() node { return graph.Mul(e, inverse) }
+	return graph.Add(sum, x)
 }

@@ -8,26 +8,38 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 	"gorgonia.org/tensor"
 
+	"terrace/kvmanager"
 	"terrace/model"
 )
 
 func init() {
-	model.RegisterBackend("gomlx:go", func(m *model.Model, _ model.BackendOptions) (model.Backend, error) {
+	model.RegisterBackend("gomlx:go", func(m *model.Model, o model.BackendOptions) (model.Backend, error) {
 		d, err := gobackend.New("") // its option for threads prints to standard output; the default is one a CPU
 		if err != nil {
 			return nil, fmt.Errorf("xla: gomlx:go: %w", err)
 		}
-		return newBackend("gomlx:go", m, d)
+		return newBackend("gomlx:go", m, o, d)
 	})
 }
 
-// backend implements model.Backend, model.QueryGuesser and Counter.
+// backend implements model.Backend, model.QueryGuesser, model.KVKeeper and Counter.
 type backend struct {
 	name    string
 	m       *model.Model
 	device  *device
 	weights *weights
 	rotary  *model.RotaryRows
+	shared  passOperands
+	reader  kvmanager.Reader
+
+	mirrors  map[mirrorKey]*mirror
+	kvBudget int64 // bytes of keys and values on the device; 0 = no limit
+	passes   int64 // since the start
+
+	// Results, each until its call's next one. k and v are those of the layer and rows projected last.
+	embedded, q, k, v, attended, hidden, guessed, logits slot
+	projectedLayer                                       int
+	projectedPos, projectedLen                           []int32
 }
 
 // Counter is what every backend of this package can do beside model.Backend.
@@ -35,13 +47,14 @@ type Counter interface {
 	Counts() Counts
 }
 
-func newBackend(name string, m *model.Model, c compute.Backend) (model.Backend, error) {
+func newBackend(name string, m *model.Model, o model.BackendOptions, c compute.Backend) (model.Backend, error) {
 	if m.LogN {
 		c.Finalize()
 		return nil, fmt.Errorf("xla: %s: queries that grow with the position (LogN): %w", name, model.ErrUnsupported)
 	}
 	d := &device{compute: c, programs: map[string]*graph.Graph{}}
-	return &backend{name: name, m: m, device: d, weights: newWeights(d), rotary: model.NewRotaryRows(&m.Config)}, nil
+	return &backend{name: name, m: m, device: d, weights: newWeights(d), rotary: model.NewRotaryRows(&m.Config), mirrors: map[mirrorKey]*mirror{},
+		kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
 }
 
 // Name implements model.Backend.
@@ -52,6 +65,14 @@ func (b *backend) Counts() Counts { return b.device.counts }
 
 // Close implements model.Backend.
 func (b *backend) Close() error {
+	for key, m := range b.mirrors {
+		b.drop(key, m)
+	}
+	b.shared.free()
+	for _, s := range []*slot{&b.embedded, &b.q, &b.k, &b.v, &b.attended, &b.hidden, &b.guessed, &b.logits} {
+		s.free()
+	}
+	b.weights.free()
 	b.device.close()
 	return nil
 }
@@ -59,6 +80,7 @@ func (b *backend) Close() error {
 // Embed implements model.Backend. Only ids and positions are uploaded.
 func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 	m := b.m
+	b.passes++
 	for i, id := range ids {
 		if id < 0 || int(id) >= m.Vocab {
 			return nil, fmt.Errorf("xla: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, model.ErrToken)
@@ -84,7 +106,7 @@ func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 		c.ints(c.padded(rows, 0), c.bucket)
 	}
 	c.norm(m.Params.EmbedNorm)
-	return c.one("embed", b.embed)
+	return c.one("embed", b.embed, &b.embedded)
 }
 
 // embed is the program of Embed.
@@ -105,29 +127,11 @@ func (b *backend) embed(in *params) []node {
 	return []node{in.norm(&m.Config, x, m.Params.EmbedNorm.W.Absent() || !m.Params.EmbedIn.Absent())}
 }
 
-// padded is a list of integers filled up to the bucket.
-func (c *call) padded(x []int32, fill int32) []int32 {
-	out := make([]int32, c.bucket)
-	for i := copy(out, x); i < c.bucket; i++ {
-		out[i] = fill
-	}
-	return out
-}
-
-// one runs a program with one result.
-func (c *call) one(stage string, build func(*params) []node) (*tensor.Dense, error) {
-	out, err := c.matrices(stage, build)
-	if err != nil {
-		return nil, err
-	}
-	return out[0], nil
-}
-
 // Project implements model.Backend.
 func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
 	c := b.call(len(p.Pos))
-	c.rows(values(hidden), m.Hidden)
+	c.rows(hidden)
 	c.norm(l.AttnNorm)
 	interlaced := c.angles(p, layer)
 	for _, w := range []*model.Linear{l.Q, l.K, l.V} {
@@ -135,45 +139,26 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 	}
 	c.norm(l.QNorm)
 	c.norm(l.KNorm)
-	out, err := c.matrices(fmt.Sprintf("project interlaced=%v", interlaced), func(in *params) []node {
+	out, err := c.into(fmt.Sprintf("project interlaced=%v", interlaced), func(in *params) []node {
 		x := in.next()
 		x = in.norm(&m.Config, x, m.PostNorm)
 		cos, sin := in.next(), in.next()
 		q, k, v := in.linear(x), in.linear(x), in.linear(x)
 		q, k = in.headNorm(&m.Config, q, m.Heads), in.headNorm(&m.Config, k, m.KVHeads)
 		return []node{turn(q, m.Heads, m.KeyDim, interlaced, cos, sin), turn(k, m.KVHeads, m.KeyDim, interlaced, cos, sin), v}
-	})
+	}, &b.q, &b.k, &b.v)
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	b.projectedLayer, b.projectedPos, b.projectedLen = layer, append(b.projectedPos[:0], p.Pos...), append(b.projectedLen[:0], p.Len...)
 	return out[0], out[1], out[2], nil
-}
-
-// angles adds cos and sin of the pass's rows, [n, dim/2] each, absent where the layer does not rotate.
-func (c *call) angles(p *model.Pass, layer int) (interlaced bool) {
-	rope := c.b.rotary.Layer(layer)
-	if rope == nil {
-		c.none()
-		c.none()
-		return false
-	}
-	pairs := rope.Dim / 2
-	cos, sin := make([]float32, len(p.Pos)*pairs), make([]float32, len(p.Pos)*pairs)
-	for r := range p.Pos {
-		rc, rs := c.b.rotary.Row(p, layer, r)
-		copy(cos[r*pairs:], rc)
-		copy(sin[r*pairs:], rs)
-	}
-	c.rows(cos, pairs)
-	c.rows(sin, pairs)
-	return rope.Interlaced
 }
 
 // GuessQuery implements model.QueryGuesser.
 func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
 	c := b.call(len(p.Pos))
-	c.rows(values(hidden), m.Hidden)
+	c.rows(hidden)
 	c.norm(l.AttnNorm)
 	interlaced := c.angles(p, layer)
 	c.linear(l.Q)
@@ -184,14 +169,14 @@ func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*t
 		cos, sin := in.next(), in.next()
 		q := in.linear(x)
 		return []node{turn(in.headNorm(&m.Config, q, m.Heads), m.Heads, m.KeyDim, interlaced, cos, sin)}
-	})
+	}, &b.guessed)
 }
 
 // Logits implements model.Backend.
 func (b *backend) Logits(_ *model.Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 	m := b.m
 	c := b.call(hidden.Shape()[0])
-	c.rows(values(hidden), m.Hidden)
+	c.rows(hidden)
 	c.norm(m.Params.FinalNorm)
 	c.linear(m.Params.EmbedOut)
 	c.linear(m.Params.Output)
@@ -204,5 +189,5 @@ func (b *backend) Logits(_ *model.Pass, hidden *tensor.Dense) (*tensor.Dense, er
 			x = in.linear(x)
 		}
 		return []node{softcap(factor(in.linear(x), m.LogitScale), m.LogitSoftcap)}
-	})
+	}, &b.logits)
 }

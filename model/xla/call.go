@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/graph"
-	"github.com/gomlx/gomlx/core/tensors"
 	"gorgonia.org/tensor"
 
 	"terrace/model"
@@ -18,7 +16,7 @@ type call struct {
 	n        int // rows, padded to bucket
 	bucket   int
 	operands []operand
-	passing  []compute.Buffer
+	passing  []operand
 	err      error
 }
 
@@ -47,16 +45,27 @@ func pass[T float32 | int32](c *call, x []T, dims ...int) {
 	if c.err != nil {
 		return
 	}
-	o, err := upload(c.b.device, x, dims...)
+	o, err := uploadCounted(c.b.device, x, dims...)
 	c.add(o, err)
 	if err == nil {
-		c.passing = append(c.passing, o.buffer)
-		c.b.device.counts.UploadBytes += int64(4 * len(x))
+		c.passing = append(c.passing, o)
 	}
 }
 
-// rows adds a matrix [n, cols], padded with zero rows.
-func (c *call) rows(x []float32, cols int) {
+// uploadCounted is upload of what is no weight.
+func uploadCounted[T float32 | int32](d *device, x []T, dims ...int) (operand, error) {
+	d.counts.UploadBytes += int64(4 * len(x))
+	return upload(d, x, dims...)
+}
+
+// rows adds a matrix [n, cols], padded with zero rows; one that lies on the device is not moved.
+func (c *call) rows(t *tensor.Dense) {
+	if o, ok := c.b.device.onDevice(t); ok && o.shape.Dim(0) == c.bucket {
+		c.add(o, nil)
+		return
+	}
+	cols := t.Shape()[1]
+	x := values(t)
 	if c.bucket != c.n {
 		x = append(make([]float32, 0, c.bucket*cols), x...)[:c.bucket*cols]
 	}
@@ -86,13 +95,17 @@ func (c *call) norm(p model.NormParams) {
 	}
 }
 
+// free gives back what only this call needed.
+func (c *call) free() {
+	for i := range c.passing {
+		c.passing[i].free()
+	}
+	c.passing = nil
+}
+
 // run runs the program and frees what only this call needed.
-func (c *call) run(stage string, build func(*params) []*graph.Node) ([]*tensors.Tensor, error) {
-	defer func() {
-		for _, b := range c.passing {
-			_ = b.Finalize()
-		}
-	}()
+func (c *call) run(stage string, build func(*params) []*graph.Node) ([]operand, error) {
+	defer c.free()
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -103,22 +116,40 @@ func (c *call) run(stage string, build func(*params) []*graph.Node) ([]*tensors.
 	return c.b.device.run(g, c.operands)
 }
 
-// matrices runs the program and returns its results' first n rows.
-func (c *call) matrices(stage string, build func(*params) []*graph.Node) ([]*tensor.Dense, error) {
+// into runs the program and puts its results into slots, their first n rows counting.
+func (c *call) into(stage string, build func(*params) []*graph.Node, slots ...*slot) ([]*tensor.Dense, error) {
 	got, err := c.run(stage, build)
 	if err != nil {
 		return nil, err
 	}
+	if len(got) != len(slots) {
+		return nil, fmt.Errorf("xla: %s: %d results, want %d", stage, len(got), len(slots))
+	}
 	out := make([]*tensor.Dense, len(got))
-	for i, t := range got {
-		cols := t.Shape().Size() / c.bucket
-		x, err := c.b.device.read(t, c.n*cols)
-		if err != nil {
-			return nil, fmt.Errorf("xla: %s: result %d: %w", stage, i, err)
-		}
-		out[i] = tensor.New(tensor.WithShape(c.n, cols), tensor.WithBacking(x))
+	for i, o := range got {
+		out[i] = slots[i].put(c.b.device, o, c.n)
 	}
 	return out, nil
+}
+
+// one is into for one result.
+func (c *call) one(stage string, build func(*params) []*graph.Node, s *slot) (*tensor.Dense, error) {
+	out, err := c.into(stage, build, s)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// padded is a list of integers filled up to the bucket.
+func (c *call) padded(x []int32, fill int32) []int32 { return fillUp(x, c.bucket, fill) }
+
+func fillUp(x []int32, n int, fill int32) []int32 {
+	out := make([]int32, n)
+	for i := copy(out, x); i < n; i++ {
+		out[i] = fill
+	}
+	return out
 }
 
 // values is the row-major float32 backing of a tensor.

@@ -7,14 +7,16 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
-	"github.com/gomlx/gomlx/core/tensors"
 )
 
 // Counts tell what a backend has cost beside computing.
 type Counts struct {
 	Programs      int   // programs compiled
+	Runs          int   // programs run
 	WeightBytes   int64 // weights uploaded, each once
 	UploadBytes   int64 // activations, positions, keys and values uploaded
+	KVBytes       int64 // keys and values on the device now
+	KVPeakBytes   int64 // most ever
 	DownloadBytes int64 // results read back
 }
 
@@ -86,16 +88,27 @@ func (d *device) program(stage string, operands []operand, build func(*params) [
 	return g, nil
 }
 
-// run executes a program.
-func (d *device) run(g *graph.Graph, operands []operand) (out []*tensors.Tensor, err error) {
+// run executes a program; its results stay on the device and are the caller's to free.
+func (d *device) run(g *graph.Graph, operands []operand) (out []operand, err error) {
 	defer recovered(&err, "program "+g.Name())
-	var buffers []compute.Buffer
+	buffers := make([]compute.Buffer, 0, len(operands))
 	for _, o := range operands {
 		if !o.absent() {
 			buffers = append(buffers, o.buffer)
 		}
 	}
-	return g.RunWithBuffers(buffers, make([]bool, len(buffers)), 0), nil
+	d.counts.Runs++
+	results := g.RunWithBuffers(buffers, make([]bool, len(buffers)), 0)
+	out = make([]operand, len(results))
+	for i, t := range results {
+		shape := t.Shape()
+		buffer, err := t.DonateBuffer(d.compute, 0)
+		if err != nil {
+			return nil, fmt.Errorf("xla: program %s: result %d: %w", g.Name(), i, err)
+		}
+		out[i] = operand{buffer, shape}
+	}
+	return out, nil
 }
 
 // recovered turns a panic of gomlx, which reports mistakes so, into an error.
@@ -109,15 +122,34 @@ func recovered(err *error, what string) {
 	}
 }
 
-// read copies the first n values of a result to the host and frees it.
-func (d *device) read(t *tensors.Tensor, n int) ([]float32, error) {
-	out := make([]float32, n)
-	err := tensors.ConstFlatData(t, func(flat []float32) { copy(out, flat) })
-	if err == nil {
-		err = t.FinalizeAll()
+// read copies the first len(dst) values of a buffer to the host.
+func (d *device) read(dst []float32, o operand) error {
+	d.counts.DownloadBytes += int64(4 * len(dst))
+	if d.compute.HasSharedBuffers() {
+		flat, err := o.buffer.Data()
+		if err != nil {
+			return fmt.Errorf("xla: reading %v: %w", o.shape, err)
+		}
+		copy(dst, flat.([]float32))
+		return nil
 	}
-	d.counts.DownloadBytes += int64(4 * n)
-	return out, err
+	whole := dst
+	if o.shape.Size() != len(dst) {
+		whole = make([]float32, o.shape.Size())
+	}
+	if err := o.buffer.ToFlatData(whole); err != nil {
+		return fmt.Errorf("xla: reading %v: %w", o.shape, err)
+	}
+	copy(dst, whole)
+	return nil
+}
+
+// free gives a buffer back; an absent one is nothing.
+func (o *operand) free() {
+	if !o.absent() {
+		_ = o.buffer.Finalize()
+	}
+	*o = operand{}
 }
 
 func (d *device) close() {

@@ -1,15 +1,26 @@
 // Package xla runs models on gomlx: as "gomlx:go" on its pure Go backend (in every binary), and, built with the tag xla
 // (which needs cgo), as "xla:cpu" and "xla:cuda" on XLA through a PJRT plugin.
 //
-// What it owns: the programs of the Backend's calls, compiled once for each shape they are asked for, and device copies of
-// the weights in float32, uploaded at their first use. Layers of one structure share programs: weights are arguments.
+// What it owns: the programs of the Backend's calls, compiled once for each shape they are asked for; device copies of the
+// weights, uploaded at their first use; and mirrors, device copies of the keys and values that views show. Layers of one
+// structure share programs: weights are arguments.
 //
-// Shapes: n rows of a pass are padded to N, the next power of two; the T tokens of a view to the next power of two or
-// one and a half of one, at least 64. Padded keys get a position no query sees, padded rows a position that sees no key, so padding changes no result. A
-// decode step therefore compiles nothing, but for the attention program twice while the context doubles. Counts tells.
+// What the calls hand to each other stays on the device: a returned tensor is read back when somebody asks for its values
+// (model.Float32s), and goes up again only if they were written. A mirror follows its views by the versions of their pages:
+// new rows are appended from Project's results, changed ones go up again, from the first one on. New tokens go to a small
+// tail block first, because programs copy what they change. A decode step of one session uploads the token's id, its
+// position, cosines and sines, and two numbers that say where its keys and values go; nothing that grows with the context.
+//
+// DeviceKVBytes bounds the mirrors. Layers that do not fit are streamed: they go up for a call and are forgotten, or, where
+// a policy selects, only the selected tokens do. What programs need while they run is not counted.
+//
+// Shapes: n rows of a pass are padded to N, the next power of two; the T tokens of a mirror to the next power of two or
+// one and a quarter, a half or three quarters of one, at least 64. Padded keys get a position no query sees, padded rows a
+// position that sees no key, so padding changes no result. A decode step therefore compiles nothing, but for attention and
+// the joining of a tail four times while the context doubles. Counts tells.
 //
 // What it never does: know where pages come from (it reads views as attention does) or what a policy wants. Sparse prefill
 // masks and LogN are model.ErrUnsupported. The Phase makes no difference: all arithmetic is float32.
 //
-// Concurrency: one pass at a time, as the Backend says. Returned tensors are fresh.
+// Concurrency: one pass at a time, as the Backend says.
 package xla

@@ -14,8 +14,8 @@ func (b *backend) Finish(_ *model.Pass, layer int, hidden, attended *tensor.Dens
 	m, l := b.m, &b.m.Params.Layers[layer]
 	moe := m.Layer[layer].MoE
 	c := b.call(hidden.Shape()[0])
-	c.rows(values(hidden), m.Hidden)
-	c.rows(values(attended), m.Heads*m.ValDim)
+	c.rows(hidden)
+	c.rows(attended)
 	c.linear(l.O)
 	c.norm(l.PostAttnNorm)
 	c.norm(l.AttnNorm)
@@ -33,7 +33,7 @@ func (b *backend) Finish(_ *model.Pass, layer int, hidden, attended *tensor.Dens
 	c.norm(l.PostFFNNorm)
 	return c.one(fmt.Sprintf("finish moe=%v", moe), func(in *params) []node {
 		return []node{b.finish(in, moe)}
-	})
+	}, &b.hidden)
 }
 
 // finish is the program of Finish.

@@ -2,7 +2,6 @@ package xla
 
 import (
 	"terrace/attention"
-	"terrace/internal/kvpage"
 )
 
 // gathered are the keys and values of one sequence and layer, read from its views into the shapes of the program and padded
@@ -12,96 +11,70 @@ type gathered struct {
 	k      []float32 // [G, bucket, dk]
 	v      []float32 // [G, bucket, dv]
 	pos    []int32   // [G, bucket], noKey where there is none
-	index  [][]int32 // a KV head: number in view order of each token
-	total  []int     // a KV head: tokens of the view, chosen or not
 }
 
-// gather reads the views, only the selected tokens where there is a selection.
-func (b *backend) gather(p *attention.Params, s *attention.Seq) *gathered {
-	most := 1
-	for g := range s.Views {
-		n := s.Views[g].Tokens()
-		if s.Select != nil && s.Select[g] != nil {
-			n = len(s.Select[g])
-		}
-		most = max(most, n)
-	}
-	t := &gathered{bucket: tokenBucket(most), index: make([][]int32, p.KVHeads), total: make([]int, p.KVHeads)}
-	t.k, t.v = make([]float32, p.KVHeads*t.bucket*p.KeyDim), make([]float32, p.KVHeads*t.bucket*p.ValueDim)
-	t.pos = make([]int32, p.KVHeads*t.bucket)
+func (b *backend) newGathered(bucket int) *gathered {
+	m := b.m
+	t := &gathered{bucket: bucket, k: make([]float32, m.KVHeads*bucket*m.KeyDim), v: make([]float32, m.KVHeads*bucket*m.ValDim),
+		pos: make([]int32, m.KVHeads*bucket)}
 	for i := range t.pos {
 		t.pos[i] = noKey
-	}
-	for g := range s.Views {
-		var chosen []int32
-		all := s.Select == nil || s.Select[g] == nil
-		if !all {
-			chosen = s.Select[g]
-		}
-		t.read(p, g, s.Views[g].Layout, s.Views[g].Pages, all, &chosen)
-		t.read(p, g, s.Views[g].RecentLayout, s.Views[g].Recent, all, &chosen)
 	}
 	return t
 }
 
-// read appends the tokens of pages to a KV head.
-func (t *gathered) read(p *attention.Params, g int, l kvpage.Layout, pages []attention.Page, all bool, chosen *[]int32) {
-	for i := range pages {
-		page := &pages[i]
-		for slot := range page.N {
-			at := int32(t.total[g])
-			t.total[g]++
-			if !all {
-				if len(*chosen) == 0 || (*chosen)[0] != at {
-					continue
-				}
-				*chosen = (*chosen)[1:]
-			}
-			n := len(t.index[g])
-			t.index[g] = append(t.index[g], at)
-			t.pos[g*t.bucket+n] = page.Pos[slot]
-			kvpage.ReadK(l, page.Data, slot, t.k[(g*t.bucket+n)*p.KeyDim:][:p.KeyDim])
-			kvpage.ReadV(l, page.Data, slot, t.v[(g*t.bucket+n)*p.ValueDim:][:p.ValueDim])
-		}
-	}
-}
-
-// sumMass adds summed weights [G, group, bucket].
-func (t *gathered) sumMass(p *attention.Params, m *attention.Mass, weights []float32) {
-	group := p.Heads / p.KVHeads
-	for head := range p.Heads {
-		if m.Sum == nil || m.Sum[head] == nil {
+// gatherPicks reads the chosen tokens of each view; all of them where picks are nil.
+func (b *backend) gatherPicks(views []attention.View, picks [][]int32, bucket int) *gathered {
+	t := b.newGathered(bucket)
+	for g := range views {
+		if picks == nil || picks[g] == nil {
+			b.readRun(t, g, 0, &views[g], 0, views[g].Tokens())
 			continue
 		}
-		for j, at := range t.index[head/group] {
-			m.Sum[head][at] += weights[head*t.bucket+j]
-		}
-	}
-}
-
-// eachMass hands the weights [G, rows, group, bucket] of rows [from, to) on, row by row.
-func (t *gathered) eachMass(p *attention.Params, m *attention.Mass, weights []float32, from, to, rows int) {
-	group := p.Heads / p.KVHeads
-	for head := range p.Heads {
-		g := head / group
-		for r := max(from, m.FromRow); r < to; r++ {
-			row := weights[((g*rows+r-from)*group+head%group)*t.bucket:]
-			for j, at := range t.index[g] {
-				m.Rows[head][(r-m.FromRow)*t.total[g]+int(at)] = row[j]
-				if m.Sum != nil && m.Sum[head] != nil {
-					m.Sum[head][at] += row[j]
-				}
+		for at, list := 0, picks[g]; at < len(list); {
+			end := at + 1
+			for end < len(list) && list[end] == list[end-1]+1 {
+				end++
 			}
+			b.readRun(t, g, at, &views[g], int(list[at]), int(list[end-1])+1)
+			at = end
 		}
+	}
+	return t
+}
+
+// readRun reads the tokens from..to-1 of a view into a head's slots from slot on.
+func (b *backend) readRun(t *gathered, g, slot int, v *attention.View, from, to int) {
+	dk, dv := b.m.KeyDim, b.m.ValDim
+	b.reader.Keys(v, from, to, t.k[(g*t.bucket+slot)*dk:(g*t.bucket+slot+to-from)*dk])
+	b.reader.Values(v, from, to, t.v[(g*t.bucket+slot)*dv:(g*t.bucket+slot+to-from)*dv])
+	positions(t.pos[g*t.bucket+slot:][:to-from], v, from)
+}
+
+// positions copies the positions of the tokens from a number on; pages are full but for the last.
+func positions(dst []int32, v *attention.View, from int) {
+	main := 0
+	if n := len(v.Pages); n > 0 {
+		main = (n-1)*v.Layout.Tokens + v.Pages[n-1].N
+	}
+	for i := 0; i < len(dst); {
+		pages, tokens, at := v.Pages, v.Layout.Tokens, from+i
+		if at >= main {
+			pages, tokens, at = v.Recent, v.RecentLayout.Tokens, at-main
+		}
+		p := &pages[at/tokens]
+		i += copy(dst[i:], p.Pos[at%tokens:p.N])
 	}
 }
 
-// tokenBucket is the number of keys that a program is compiled for: a power of two or one and a half of it, at least
-// leastTokens, so that at most a third of the work is padding.
+// tokenBucket is the number of keys that a program is compiled for: a power of two, or one and a quarter, a half or three
+// quarters of it, at least leastTokens, so that at most a fifth of the work is padding.
 func tokenBucket(n int) int {
 	whole := roundUp(n, leastTokens)
-	if part := whole / 4 * 3; n <= part && part >= leastTokens {
-		return part
+	for quarters := 5; quarters < 8; quarters++ {
+		if part := whole / 8 * quarters; n <= part && part >= leastTokens {
+			return part
+		}
 	}
 	return whole
 }

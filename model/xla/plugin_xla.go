@@ -19,12 +19,12 @@ var FindPlugin = func(string) (string, error) { return "", nil }
 func init() {
 	goxla.EnableAutoInstall(false) // nothing is fetched unasked
 	for _, plugin := range []string{"cpu", "cuda"} {
-		model.RegisterBackend("xla:"+plugin, func(m *model.Model, _ model.BackendOptions) (model.Backend, error) {
+		model.RegisterBackend("xla:"+plugin, func(m *model.Model, o model.BackendOptions) (model.Backend, error) {
 			c, err := OpenPlugin(plugin)
 			if err != nil {
 				return nil, err
 			}
-			return newBackend("xla:"+plugin, m, c)
+			return newBackend("xla:"+plugin, m, o, c)
 		})
 	}
 }

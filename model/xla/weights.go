@@ -47,6 +47,20 @@ func (w *weights) linear(l *model.Linear) (weight, bias operand, err error) {
 	return weight, bias, nil
 }
 
+// free gives the device's memory back.
+func (w *weights) free() {
+	for _, l := range w.linears {
+		l[0].free()
+		l[1].free()
+	}
+	for _, v := range w.vectors {
+		v.free()
+	}
+	for _, s := range w.stacks {
+		s.free()
+	}
+}
+
 // vector returns a norm's weight.
 func (w *weights) vector(v *model.Vector) (operand, error) {
 	if got, ok := w.vectors[v]; ok {

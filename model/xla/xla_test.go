@@ -14,7 +14,7 @@ import (
 )
 
 func TestTokenBucket(t *testing.T) {
-	for n, want := range map[int]int{0: 64, 1: 64, 64: 64, 65: 96, 96: 96, 97: 128, 128: 128, 129: 192, 1500: 1536, 1537: 2048, 2048: 2048} {
+	for n, want := range map[int]int{0: 64, 1: 64, 64: 64, 65: 80, 96: 96, 97: 112, 128: 128, 129: 160, 1500: 1536, 1537: 1792, 2048: 2048} {
 		if got := tokenBucket(n); got != want {
 			t.Errorf("%d tokens: bucket %d, want %d", n, got, want)
 		}
@@ -32,7 +32,7 @@ func testBackend(t *testing.T, c model.Config) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newBackend("gomlx:go", &model.Model{Config: c}, d)
+	b, err := newBackend("gomlx:go", &model.Model{Config: c}, model.BackendOptions{}, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestUnsupported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newBackend("gomlx:go", &model.Model{Config: model.Config{LogN: true}}, d); !errors.Is(err, model.ErrUnsupported) {
+	if _, err := newBackend("gomlx:go", &model.Model{Config: model.Config{LogN: true}}, model.BackendOptions{}, d); !errors.Is(err, model.ErrUnsupported) {
 		t.Errorf("LogN: %v, want ErrUnsupported", err)
 	}
 }

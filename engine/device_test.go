@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+
+	"terrace/internal/golden"
+	"terrace/model/xla"
+)
+
+// deviceBackends are those of parityBackends that keep copies of keys and values on a device.
+func deviceBackends() (out []string) {
+	for _, b := range parityBackends {
+		if b != "native" && b != "gorgonia" {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// story runs a session through everything that changes its KV: a prompt in chunks, steps, a fork that goes its own way beside
+// it in a batch, a rewind and another continuation. It returns the logits after each.
+func story(t *testing.T, e *Engine) (out [][]float32) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := e.NewSession()
+	must(err)
+	defer s.Close()
+	must(s.Prefill(t.Context(), someIDs(90, 1), PrefillHooks{}))
+	out = append(out, slices.Clone(s.Logits()))
+	for _, id := range someIDs(70, 2) {
+		must(s.Decode(id))
+	}
+	out = append(out, slices.Clone(s.Logits()))
+	if s.policy == nil {
+		f, err := s.Fork()
+		must(err)
+		defer f.Close()
+		for _, id := range someIDs(3, 3) {
+			must(e.DecodeBatch([]*Session{s, f}, []int{id, id + 1}))
+			out = append(out, slices.Clone(s.Logits()), slices.Clone(f.Logits()))
+		}
+	}
+	must(s.Rewind(84))
+	must(s.Prefill(t.Context(), someIDs(9, 4), PrefillHooks{}))
+	out = append(out, slices.Clone(s.Logits()))
+	must(s.Decode(7))
+	return append(out, slices.Clone(s.Logits()))
+}
+
+// TestDeviceStory compares device backends with the native one where the copies on the device must follow what policies,
+// forks and rewinds do to the pages, with all KV on the device and with room for a part.
+func TestDeviceStory(t *testing.T) {
+	for _, policy := range []string{"", "h2o:budget=60", "adakv:budget=40%", "topk:budget=20"} {
+		want := [][]float32(nil)
+		for _, backend := range append([]string{"native"}, deviceBackends()...) {
+			for _, room := range []int64{0, 200 << 10} {
+				if backend == "native" && room != 0 || room != 0 && policy == "h2o:budget=60" {
+					continue
+				}
+				e := small(t, Options{Backend: backend, Exact: true, Policy: policy, ChunkTokens: 40, DeviceKVBytes: room, Calibration: someIDs(80, 9)})
+				got := story(t, e)
+				if backend == "native" {
+					want = got
+					continue
+				}
+				if d := worst(got, want); !(d <= 2e-3) {
+					t.Errorf("%s, policy %q, %d bytes on the device: logits differ by %g", backend, policy, room, d)
+				}
+				counts := e.backend.(xla.Counter).Counts()
+				if room != 0 && (counts.KVPeakBytes > room || counts.KVPeakBytes == 0) {
+					t.Errorf("%s, policy %q: %d bytes of KV on the device, the budget is %d", backend, policy, counts.KVPeakBytes, room)
+				}
+				if counts.KVBytes != 0 {
+					t.Errorf("%s, policy %q: %d bytes of KV on the device after the last session", backend, policy, counts.KVBytes)
+				}
+			}
+		}
+	}
+}
+
+// TestDeviceUploadsTheTokenOnly counts what goes up in a decode step: the token's id and position, its cosines and sines,
+// and three numbers that say where its keys and values go. It does not grow with the context, and no weight and no program
+// is needed again.
+func TestDeviceUploadsTheTokenOnly(t *testing.T) {
+	for _, backend := range deviceBackends() {
+		e := openModel(t, golden.Shared(t, "data", "golden", "tiny_hf", "llama_gqa"), Options{Backend: backend})
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Prefill(t.Context(), someIDs(70, 1), PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Decode(6); err != nil {
+			t.Fatal(err)
+		}
+		before := e.backend.(xla.Counter).Counts()
+		for i := range 50 {
+			if err := s.Decode(i); err != nil {
+				t.Fatal(err)
+			}
+			after := e.backend.(xla.Counter).Counts()
+			up, want := after.UploadBytes-before.UploadBytes, int64(4*(2+2)+4*e.m.KeyDim) // key dim = 2 · dim/2
+			if up != want {
+				t.Fatalf("%s: step %d uploaded %d bytes, want %d", backend, i, up, want)
+			}
+			if after.Programs != before.Programs || after.WeightBytes != before.WeightBytes {
+				t.Fatalf("%s: step %d compiled %d programs", backend, i, after.Programs-before.Programs)
+			}
+			before = after
+		}
+	}
+}

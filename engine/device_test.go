@@ -56,7 +56,7 @@ func story(t *testing.T, e *Engine) (out [][]float32) {
 // TestDeviceStory compares device backends with the native one where the copies on the device must follow what policies,
 // forks and rewinds do to the pages, with all KV on the device and with room for a part.
 func TestDeviceStory(t *testing.T) {
-	for _, policy := range []string{"", "h2o:budget=60", "adakv:budget=40%", "topk:budget=20"} {
+	for _, policy := range []string{"", "h2o:budget=60", "topk:budget=20"} {
 		want := [][]float32(nil)
 		for _, backend := range append([]string{"native"}, deviceBackends()...) {
 			for _, room := range []int64{0, 200 << 10} {

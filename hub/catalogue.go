@@ -15,6 +15,10 @@ type Model struct {
 	sources []source // in the order they are tried
 }
 
+// cudaNotice says what the plugin needs beside it: its library path names the folders of pip's nvidia packages.
+const cudaNotice = "the plugin loads NVIDIA's driver and the CUDA 13 libraries (cuBLAS, cuDNN, NCCL and others, as pip's nvidia packages install them): " +
+	"put their folders into LD_LIBRARY_PATH, or link site-packages/nvidia beside the plugin's folder"
+
 const gemmaNotice = "Gemma is provided under and subject to the Gemma Terms of Use found at ai.google.dev/gemma/terms"
 
 // catalogue pins what a short name means. Every source carries its own checksum; the Hugging Face entries name the
@@ -66,6 +70,17 @@ var catalogue = []Model{
 			as:     "pjrt_c_api_cpu_plugin.so", // the name go-xla looks for
 			sha256: "0a0fe56ca17be9efc7b942e89e534e5e0ad4a0f1e369b66d27b62184509015b9", sizeBytes: 273768800,
 			parts: []pipPart{{pkg: "fastatomstruct-xla-cpu", version: "2026.6.23", member: "fastatomstruct_xla_cpu/libpjrt_cpu.so", wheelBytes: 63200622}},
+		}},
+	},
+	{
+		Name:   "plugin:xla-cuda",
+		About:  "XLA's CUDA 13 plugin (PJRT) for the xla:cuda backend, linux/amd64; a download of 119 MiB",
+		Notice: cudaNotice,
+		Plugin: true,
+		sources: []source{&pipSource{
+			as:     "pjrt_c_api_cuda_plugin.so",
+			sha256: "4443b8c89bd43923dcb895efc95058c65682de1724ec5a66854a96d4731e4228", sizeBytes: 401479448,
+			parts: []pipPart{{pkg: "jax-cuda13-pjrt", version: "0.10.2", member: "jax_plugins/xla_cuda13/xla_cuda_plugin.so", wheelBytes: 124395292}},
 		}},
 	},
 }

@@ -10,6 +10,7 @@ import (
 	"terrace/hub"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/model/xla"
 	"terrace/offload"
 	"terrace/policy"
 	"terrace/tokenizer"
@@ -56,9 +57,9 @@ var (
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,
 		convert.ErrRange, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
-		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow,
+		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, xla.ErrPlugin,
 	}
-	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, offload.ErrFull}
+	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, offload.ErrFull, model.ErrDeviceMemory}
 )
 
 func exitCode(err error) int {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -207,7 +208,11 @@ func knownBackend(name string) error {
 			return nil
 		}
 	}
-	return usageErrorf("backend %q is not known or not built in; there are: %v", name, model.Backends())
+	hint := ""
+	if strings.HasPrefix(name, "xla:") {
+		hint = " (the xla backends need a binary built with cgo: go build -tags xla ./cmd/infer)"
+	}
+	return usageErrorf("backend %q is not known or not built in; there are: %v%s", name, model.Backends(), hint)
 }
 
 // engineOptions reads the run flags.

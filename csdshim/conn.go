@@ -55,7 +55,11 @@ func (c *conn) serve(ctx context.Context) {
 	}()
 	slots := make(chan struct{}, maxRunning)
 	for {
-		h, payload, err := readFrame(r)
+		h, err := wire.ReadHeader(r)
+		payload := borrow(h.Length)
+		if err == nil {
+			err = wire.ReadPayload(r, h, *payload)
+		}
 		if err != nil {
 			c.fault(ctx, err)
 			return
@@ -79,8 +83,8 @@ func (c *conn) serve(ctx context.Context) {
 			return
 		}
 		c.wg.Go(func() {
-			defer func() { done(); <-slots }()
-			c.handle(request, h, payload)
+			defer func() { giveBack(payload); done(); <-slots }()
+			c.handle(request, h, *payload)
 		})
 	}
 }
@@ -98,15 +102,6 @@ func (c *conn) bye(id uint64) {
 		return
 	}
 	c.send(wire.Header{Type: wire.TypeDone, ID: id}, Timing{}.Append(nil))
-}
-
-// readFrame reads one frame; its length was compared with the limit before anything is allocated for it.
-func readFrame(r io.Reader) (h wire.Header, payload []byte, err error) {
-	if h, err = wire.ReadHeader(r); err != nil {
-		return h, nil, err
-	}
-	payload = make([]byte, h.Length)
-	return h, payload, wire.ReadPayload(r, h, payload)
 }
 
 // greet expects the hello and answers with the drive's identity.

@@ -66,7 +66,9 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 	record, codes := shape.RecordBytes(), shape.CodeBytes()
 	t := d.begin(len(groups) * (record + codes))
 	items := make([]flash.Item, len(groups))
-	packed := make([]byte, len(groups)*record)
+	room := borrow(len(groups) * record)
+	defer giveBack(room)
+	packed := *room
 	for i, g := range groups {
 		key, err := q.key(g.Layer, g.Index)
 		if err != nil {
@@ -110,7 +112,9 @@ func (s *Session) Read(ctx context.Context, number uint64, groups []Group) (Timi
 	reqs := make([]flash.Request, len(groups))
 	var stored []byte
 	if q.layout.byToken {
-		stored = make([]byte, len(groups)*record)
+		room := borrow(len(groups) * record)
+		defer giveBack(room)
+		stored = *room
 	}
 	for i, g := range groups {
 		key, err := q.key(g.Layer, g.Index)
@@ -170,7 +174,10 @@ func (s *Session) Gather(ctx context.Context, number uint64, layer int, position
 	}
 	d := s.d
 	t := d.begin(16 + 4*len(positions))
-	reqs, stored, err := q.runs(layer, positions)
+	room := borrow(len(positions) * l.shape.TokenBytes())
+	defer giveBack(room)
+	stored := *room
+	reqs, err := q.runs(layer, positions, stored)
 	if err != nil {
 		return Timing{}, err
 	}
@@ -192,14 +199,14 @@ func GatherBytes(s Shape, n int) int {
 
 // runs are the requests for tokens, neighbours in a group together, into stored: a token's key rows and then its value
 // rows, one after another.
-func (q *sequence) runs(layer int, positions []int32) (reqs []flash.Request, stored []byte, err error) {
+func (q *sequence) runs(layer int, positions []int32, stored []byte) (reqs []flash.Request, err error) {
 	l := &q.layout
 	keys, values := l.shape.KVHeads*l.keyRow(), l.shape.KVHeads*l.valueRow()
-	stored = make([]byte, len(positions)*(keys+values))
+	reqs = make([]flash.Request, 0, 2*len(positions))
 	for i := 0; i < len(positions); {
 		p := positions[i]
 		if p < 0 || p > maxPosition || i > 0 && p <= positions[i-1] {
-			return nil, nil, fmt.Errorf("csdshim: position %d at place %d: want rising positions from 0 to %d: %w", p, i, maxPosition, ErrRequest)
+			return nil, fmt.Errorf("csdshim: position %d at place %d: want rising positions from 0 to %d: %w", p, i, maxPosition, ErrRequest)
 		}
 		n := 1
 		for i+n < len(positions) && positions[i+n] == p+int32(n) && int(p)%wire.GroupTokens+n < wire.GroupTokens {
@@ -207,7 +214,7 @@ func (q *sequence) runs(layer int, positions []int32) (reqs []flash.Request, sto
 		}
 		key, err := q.key(layer, int(p)/wire.GroupTokens)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		at, size, parts := l.spans(int(p)%wire.GroupTokens, n)
 		to := i * (keys + values)
@@ -217,7 +224,7 @@ func (q *sequence) runs(layer int, positions []int32) (reqs []flash.Request, sto
 		}
 		i += n
 	}
-	return reqs, stored, nil
+	return reqs, nil
 }
 
 // compact writes what runs has read as records.

@@ -118,12 +118,12 @@ func (c *conn) reply(id uint64, b []byte) error {
 // maxReplyBytes is the most that one fetch or gather may ask for.
 const maxReplyBytes = 64 << 20
 
-// room allocates a reply after its size was compared with the limit.
-func room(n, each int) ([]byte, error) {
+// room borrows memory for a reply after its size was compared with the limit.
+func room(n, each int) (*[]byte, error) {
 	if n > maxReplyBytes/max(each, 1) {
 		return nil, fmt.Errorf("csdshim: reply of %d times %d bytes, at most %d: %w", n, each, maxReplyBytes, ErrRequest)
 	}
-	return make([]byte, n*each), nil
+	return borrow(n * each), nil
 }
 
 func (c *conn) fetch(ctx context.Context, id uint64, payload []byte) (Timing, error) {
@@ -140,15 +140,16 @@ func (c *conn) fetch(ctx context.Context, id uint64, payload []byte) (Timing, er
 	if err != nil {
 		return Timing{}, err
 	}
+	defer giveBack(b)
 	groups := make([]Group, len(m.Places))
 	for i, p := range m.Places {
-		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group), Data: b[i*record : (i+1)*record]}
+		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group), Data: (*b)[i*record : (i+1)*record]}
 	}
 	t, err := c.s.Read(ctx, m.Seq, groups)
 	if err != nil {
 		return t, err
 	}
-	return t, c.reply(id, b)
+	return t, c.reply(id, *b)
 }
 
 func (c *conn) gather(ctx context.Context, id uint64, payload []byte) (Timing, error) {
@@ -164,11 +165,12 @@ func (c *conn) gather(ctx context.Context, id uint64, payload []byte) (Timing, e
 	if err != nil {
 		return Timing{}, err
 	}
-	t, err := c.s.Gather(ctx, m.Seq, m.Layer, m.Positions, b)
+	defer giveBack(b)
+	t, err := c.s.Gather(ctx, m.Seq, m.Layer, m.Positions, *b)
 	if err != nil {
 		return t, err
 	}
-	return t, c.reply(id, b)
+	return t, c.reply(id, *b)
 }
 
 func (c *conn) place(payload []byte, hot bool) error {

@@ -12,19 +12,19 @@ type layout struct {
 	shape   wire.Shape
 	byToken bool
 	split   bool // keys first, then values
-	rows    kvpage.Layout
+	// Sizes in bytes: of a token's key and value of one KV head, and of a page's keys.
+	keyRowBytes, valueRowBytes, keyBytes int
 }
 
 func layoutOf(s wire.Shape, split bool) layout {
 	l := layout{shape: s, byToken: !s.Page.K.Quantised(), split: split}
-	l.rows = s.Page
-	l.rows.TokenMajor = true
+	l.keyRowBytes, l.valueRowBytes, l.keyBytes = s.Page.KeyDim*s.Page.K.Bits()/8, s.Page.VRowBytes(), s.Page.KBytes()
 	return l
 }
 
 // keyRow and valueRow are the sizes of a token's key and value of one KV head.
-func (l *layout) keyRow() int   { return l.shape.Page.KeyDim * l.shape.Page.K.Bits() / 8 }
-func (l *layout) valueRow() int { return l.shape.Page.VRowBytes() }
+func (l *layout) keyRow() int   { return l.keyRowBytes }
+func (l *layout) valueRow() int { return l.valueRowBytes }
 
 // keyAt and valueAt are where a token's row of a KV head lies in the stored bytes.
 func (l *layout) keyAt(token, head int) int {
@@ -52,7 +52,7 @@ func (l *layout) pack(dst, record []byte) {
 		src := record[h*page : (h+1)*page]
 		for t := range wire.GroupTokens {
 			l.copyKey(dst[l.keyAt(t, h):][:l.keyRow()], src, t, false)
-			copy(dst[l.valueAt(t, h):], l.shape.Page.VRow(src, t))
+			copy(dst[l.valueAt(t, h):], src[l.keyBytes+t*l.valueRow():][:l.valueRow()])
 		}
 	}
 }
@@ -64,8 +64,8 @@ func (l *layout) unpack(record, stored []byte) {
 		return
 	}
 	page := l.shape.Page.PageBytes()
-	for h := range l.shape.KVHeads {
-		for t := range wire.GroupTokens {
+	for t := range wire.GroupTokens {
+		for h := range l.shape.KVHeads {
 			l.place(record[h*page:(h+1)*page], t, stored[l.keyAt(t, h):], stored[l.valueAt(t, h):])
 		}
 	}
@@ -74,21 +74,31 @@ func (l *layout) unpack(record, stored []byte) {
 // place writes a token's rows to a slot of a page.
 func (l *layout) place(page []byte, slot int, key, value []byte) {
 	l.copyKey(key[:l.keyRow()], page, slot, true)
-	copy(l.shape.Page.VRow(page, slot), value)
+	n := l.valueRow()
+	copy(page[l.keyBytes+slot*n:][:n], value)
 }
 
 // copyKey copies the key of a page's slot to a row, or back.
 func (l *layout) copyKey(row, page []byte, slot int, back bool) {
-	p := l.shape.Page
-	if p.TokenMajor {
+	if l.shape.Page.TokenMajor {
 		if back {
-			copy(p.KRow(page, slot), row)
+			copy(page[slot*len(row):][:len(row)], row)
 		} else {
-			copy(row, p.KRow(page, slot))
+			copy(row, page[slot*len(row):][:len(row)])
 		}
 		return
 	}
-	size, tile := p.K.Bits()/8, p.KTile(page, 0)
+	size, tile := l.shape.Page.K.Bits()/8, page[:l.keyBytes]
+	if size == 2 {
+		for at, i := slot*2, 0; i < len(row); at, i = at+kvpage.Tile*2, i+2 {
+			if back {
+				tile[at], tile[at+1] = row[i], row[i+1]
+			} else {
+				row[i], row[i+1] = tile[at], tile[at+1]
+			}
+		}
+		return
+	}
 	for at, i := slot*size, 0; i < len(row); at, i = at+kvpage.Tile*size, i+size {
 		if back {
 			copy(tile[at:at+size], row[i:i+size])

@@ -2,6 +2,7 @@ package flash
 
 import (
 	"fmt"
+	"sync"
 )
 
 // Request is a part of a group to read: Dst gets its bytes from Off on.
@@ -31,10 +32,16 @@ type part struct {
 func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
 	s.io.RLock()
 	defer s.io.RUnlock()
-	wants, err := s.resolve(reqs)
-	if err != nil {
+	a := arenas.Get().(*arena)
+	defer func() {
+		clear(a.wants) // what they point to is others'
+		arenas.Put(a)
+	}()
+	a.wants, a.used = a.wants[:0], 0
+	if err := s.resolve(reqs, a); err != nil {
 		return nil, err
 	}
+	wants := a.wants
 	pieces := make([]piece, len(wants))
 	pages = make([]uint32, len(wants))
 	for i, w := range wants {
@@ -59,6 +66,28 @@ func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
 	return pages, nil
 }
 
+// arena is memory for one Get, used again for the next.
+type arena struct {
+	wants  []want
+	chunks [][]byte
+	used   int // bytes of the chunks, one after another
+}
+
+var arenas = sync.Pool{New: func() any { return new(arena) }}
+
+// arenaChunk is the size of an arena's pieces; pages are at most 64 KiB.
+const arenaChunk = 1 << 20
+
+// page is room for a page, of arbitrary content.
+func (a *arena) page(size int) []byte {
+	chunk, at := a.used/arenaChunk, a.used%arenaChunk
+	if chunk == len(a.chunks) {
+		a.chunks = append(a.chunks, make([]byte, arenaChunk))
+	}
+	a.used += size
+	return a.chunks[chunk][at : at+size]
+}
+
 func (w *want) check() error {
 	p := w.e.pages[w.i]
 	if got := pageSum(w.e.key, w.e.version, w.i, w.data); got != p.sum {
@@ -69,42 +98,37 @@ func (w *want) check() error {
 }
 
 // resolve finds the pages of the requests.
-func (s *Store) resolve(reqs []Request) (wants []want, err error) {
+func (s *Store) resolve(reqs []Request, a *arena) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, fmt.Errorf("csdshim: flash: %s: %w", s.dir, ErrClosed)
+		return fmt.Errorf("csdshim: flash: %s: %w", s.dir, ErrClosed)
 	}
 	size := s.geo.PageBytes
-	var scratch []byte
 	for _, r := range reqs {
 		e, err := s.find(r.Key)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if r.Off < 0 || r.Off+len(r.Dst) > int(e.length) {
-			return nil, fmt.Errorf("csdshim: flash: sequence %d, layer %d, group %d: bytes %d to %d of %d: %w", r.Key.Seq, r.Key.Layer, r.Key.Group, r.Off, r.Off+len(r.Dst), e.length, ErrNotFound)
+			return fmt.Errorf("csdshim: flash: sequence %d, layer %d, group %d: bytes %d to %d of %d: %w", r.Key.Seq, r.Key.Layer, r.Key.Group, r.Off, r.Off+len(r.Dst), e.length, ErrNotFound)
 		}
 		for at, dst := r.Off, r.Dst; len(dst) > 0; {
 			p := part{off: at % size}
 			n := min(size-p.off, len(dst))
 			p.dst = dst[:n]
-			switch last := len(wants) - 1; {
-			case last >= 0 && wants[last].e == e && wants[last].i == at/size:
-				wants[last].more = append(wants[last].more, p) // one read of a page serves neighbours
+			switch last := len(a.wants) - 1; {
+			case last >= 0 && a.wants[last].e == e && a.wants[last].i == at/size:
+				a.wants[last].more = append(a.wants[last].more, p) // one read of a page serves neighbours
 			case n == size:
-				wants = append(wants, want{e: e, i: at / size, data: dst[:size]})
+				a.wants = append(a.wants, want{e: e, i: at / size, data: dst[:size]})
 			default:
-				if len(scratch) < size {
-					scratch = make([]byte, 16*size)
-				}
-				wants = append(wants, want{e: e, i: at / size, data: scratch[:size], part: p})
-				scratch = scratch[size:]
+				a.wants = append(a.wants, want{e: e, i: at / size, data: a.page(size), part: p})
 			}
 			at, dst = at+n, dst[n:]
 		}
 	}
-	return wants, nil
+	return nil
 }
 
 func (s *Store) find(k Key) (*entry, error) {

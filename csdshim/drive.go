@@ -225,8 +225,8 @@ func (s *Session) OpenSequence(number uint64, shape Shape) error {
 	if err := shape.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", err, ErrRequest)
 	}
-	if shape.Codes != CodesNone && shape.Codes != CodesHalf && shape.Page.KeyDim > 1<<24/(127*127) {
-		return fmt.Errorf("csdshim: %v codes of %d dimensions: sums of more than %d are not exact: %w", shape.Codes, shape.Page.KeyDim, 1<<24/(127*127), ErrUnsupported)
+	if shape.Width() > maxWidth {
+		return fmt.Errorf("csdshim: keys of %d numbers a token: the integer sums of more than %d do not fit 32 bits: %w", shape.Width(), maxWidth, ErrUnsupported)
 	}
 	meta := shape.Append(nil)
 	d := s.d
@@ -345,6 +345,9 @@ func (s *Session) Place(number uint64, positions []int32, hot bool) error {
 	}
 	return nil
 }
+
+// maxWidth is the most numbers of a token's keys: 127·127·maxWidth fits an int32.
+const maxWidth = 1 << 16
 
 // maxPosition is the highest position of a token.
 const maxPosition = 1<<28 - 1

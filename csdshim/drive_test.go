@@ -69,7 +69,7 @@ func (c *cache) codes(g Group) {
 				row = append(row, halves...)
 				continue
 			}
-			kvpage.PutCodes(l, tile, t, ints)
+			kvpage.PutCode(l.K, tile, t, ints)
 			for _, v := range ints {
 				row = append(row, float32(v))
 			}

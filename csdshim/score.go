@@ -16,6 +16,7 @@ type scoring struct {
 	keys      [][]byte
 	masks     []uint16
 	query     []float32
+	codes     []int8 // the integer query, each KV head's part padded to whole groups of a code tile
 	part      []float32
 	sums      []int32
 	floats    []float32
@@ -170,42 +171,44 @@ func (e *scoring) emit(d *Drive, t *task, query *Query, scored time.Duration, la
 	return done, nil
 }
 
-// prepare turns the query into float32: products of small integers and their sums are exact in it.
-func (e *scoring) prepare(shape Shape, query *Query) {
-	e.query = e.query[:0]
-	for _, v := range query.Int8 {
-		e.query = append(e.query, float32(v))
+// codeElem is the kernels' name of integer codes.
+func codeElem(c Codes) kernels.CodeElem {
+	if c == CodesInt4 {
+		return kernels.Codes4
 	}
-	e.query = append(e.query, query.Float...)
+	return kernels.Codes8
+}
+
+// prepare lays the query out as the codes lie: the code tiles of a token's KV heads, one after another, are the code tile
+// of all of them as one long vector.
+func (e *scoring) prepare(shape Shape, query *Query) {
+	e.query, e.codes = append(e.query[:0], query.Float...), e.codes[:0]
+	if shape.Codes == CodesHalf {
+		return
+	}
+	dim := shape.Page.KeyDim
+	padding := codeElem(shape.Codes).CodeDim(dim) - dim
+	for g := range shape.KVHeads {
+		e.codes = append(e.codes, query.Int8[g*dim:(g+1)*dim]...)
+		for range padding {
+			e.codes = append(e.codes, 0)
+		}
+	}
 }
 
 // block adds the scores of some tiles to those at hand.
 func (e *scoring) block(shape Shape, query *Query, tiles []tile) {
-	n, dim, size := len(tiles)*wire.GroupTokens, shape.Page.KeyDim, shape.CodeTileBytes()
+	n := len(tiles) * wire.GroupTokens
 	if cap(e.part) < n {
 		e.part, e.sums, e.floats = make([]float32, n), make([]int32, n), make([]float32, n)
 		e.keys, e.masks = make([][]byte, len(tiles)), make([]uint16, len(tiles))
 	}
-	part, sums, floats := e.part[:n], e.sums[:n], e.floats[:n]
-	keys, masks := e.keys[:len(tiles)], e.masks[:len(tiles)]
-	clear(sums)
-	clear(floats)
-	for i := range tiles {
-		masks[i] = 0xffff
-	}
-	for g := range shape.KVHeads {
+	sums, floats := e.sums[:n], e.floats[:n]
+	if shape.Codes == CodesHalf {
+		e.halves(shape, tiles, floats)
+	} else {
 		for i, t := range tiles {
-			keys[i] = t.codes[g*size : (g+1)*size]
-		}
-		kernels.ScoreTiles(kernels.KVElem(shape.Codes.Elem()), part, e.query[g*dim:(g+1)*dim], keys, masks, 1, dim)
-		if shape.Codes == CodesHalf {
-			for i, v := range part {
-				floats[i] += v
-			}
-			continue
-		}
-		for i, v := range part {
-			sums[i] += int32(v)
+			kernels.DotCodes(codeElem(shape.Codes), sums[i*wire.GroupTokens:(i+1)*wire.GroupTokens], wire.GroupTokens, e.codes, t.codes, 1, len(e.codes))
 		}
 	}
 	scale := float32(math.Ldexp(1, -query.Shift))
@@ -221,6 +224,25 @@ func (e *scoring) block(shape Shape, query *Query, tiles []tile) {
 			}
 			e.positions = append(e.positions, int32(t.group*wire.GroupTokens+j))
 			e.scores = append(e.scores, roundHalf(s*scale))
+		}
+	}
+}
+
+// halves scores keys in half precision: float32 sums of each KV head, added in their order.
+func (e *scoring) halves(shape Shape, tiles []tile, floats []float32) {
+	dim, size := shape.Page.KeyDim, shape.CodeTileBytes()
+	part, keys, masks := e.part[:len(floats)], e.keys[:len(tiles)], e.masks[:len(tiles)]
+	clear(floats)
+	for i := range tiles {
+		masks[i] = 0xffff
+	}
+	for g := range shape.KVHeads {
+		for i, t := range tiles {
+			keys[i] = t.codes[g*size : (g+1)*size]
+		}
+		kernels.ScoreTiles(kernels.KVF16, part, e.query[g*dim:(g+1)*dim], keys, masks, 1, dim)
+		for i, v := range part {
+			floats[i] += v
 		}
 	}
 }

@@ -25,21 +25,19 @@ const (
 // hostScorer is the host's side: kvmanager's sketches and the products that engine computes from them.
 type hostScorer struct {
 	policy.Scorer
-	sketches []*kvmanager.Sketch // fp16
-	codes    []*kvmanager.Codes  // int8 and int4
-	scales   [][]float32
+	halves []*kvmanager.Sketch
+	codes  []*kvmanager.Codes
+	scales [][]float32
 }
 
 func (h *hostScorer) KeyScales(g int, dst []float32) { copy(dst, h.scales[g]) }
 
 func (h *hostScorer) Products(g int, q []int8, dst []int32) {
-	wide := make([]int8, h.codes[g].QuestionDim())
-	copy(wide, q)
-	h.codes[g].Products(dst, wide)
+	h.codes[g].Products(dst, q)
 }
 
 func (h *hostScorer) Approx(g int, q []float32, rows int, dst []float32) {
-	h.sketches[g].Score(dst, q, rows, 0, selTokens)
+	h.halves[g].Score(dst, q, rows, 0, selTokens)
 }
 
 // kinds are the precisions that policy hillinfer scores in, on the host and on the drive.
@@ -104,9 +102,13 @@ func TestSelectionEqualsTheHosts(t *testing.T) {
 func encode(rng *rand.Rand, elem kvpage.Elem, most float32) (*hostScorer, [][]byte) {
 	h := &hostScorer{}
 	l := kvpage.Layout{K: elem, V: kvpage.F16, KeyDim: selDim, ValueDim: 1, Tokens: 16}
+	size := l.KTileBytes()
+	if most > 0 {
+		size = kvpage.CodeTileBytes(elem, selDim)
+	}
 	codes := make([][]byte, selTokens/16)
 	for g := range selKVHeads {
-		sketch, ints8, scale := kvmanager.NewSketch(elem, selDim), kvmanager.NewCodes(elem, selDim), make([]float32, 1)
+		half, ints8, scale := kvmanager.NewSketch(kvpage.F16, selDim), kvmanager.NewCodes(elem, selDim), make([]float32, 1)
 		if elem == kvpage.I4 {
 			scale = make([]float32, selDim)
 		}
@@ -115,23 +117,23 @@ func encode(rng *rand.Rand, elem kvpage.Elem, most float32) (*hostScorer, [][]by
 		}
 		for t := range selTokens {
 			if t%16 == 0 {
-				codes[t/16] = append(codes[t/16], make([]byte, l.KTileBytes())...)
+				codes[t/16] = append(codes[t/16], make([]byte, size)...)
 			}
-			tile := codes[t/16][g*l.KTileBytes():]
+			tile := codes[t/16][g*size : (g+1)*size]
 			key, ints := make([]float32, selDim), make([]int8, selDim)
 			for d := range key {
 				key[d] = float32(rng.NormFloat64())
 				ints[d] = int8(max(-most, min(most, float32(math.RoundToEven(float64(key[d]/scale[d%len(scale)]))))))
 			}
 			if most == 0 {
-				sketch.Put(t, key)
-				kvpage.PutK(l, tile[:l.KTileBytes()], t%16, key)
+				half.Put(t, key)
+				kvpage.PutK(l, tile, t%16, key)
 				continue
 			}
 			ints8.Put(t, ints)
-			kvpage.PutCodes(l, tile[:l.KTileBytes()], t%16, ints)
+			kvpage.PutCode(elem, tile, t%16, ints)
 		}
-		h.sketches, h.codes, h.scales = append(h.sketches, sketch), append(h.codes, ints8), append(h.scales, scale)
+		h.halves, h.codes, h.scales = append(h.halves, half), append(h.codes, ints8), append(h.scales, scale)
 	}
 	return h, codes
 }

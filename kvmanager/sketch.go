@@ -58,12 +58,6 @@ func (s *Sketch) Put(i int, x []float32) {
 	kvpage.PutK(s.layout, tile, at, x)
 }
 
-// PutCodes writes a column of integers: -127..127 for int8, -7..7 for int4. Their scales are the caller's.
-func (s *Sketch) PutCodes(i int, x []int8) {
-	tile, at := s.column(i)
-	kvpage.PutCodes(s.layout, tile, at, x)
-}
-
 // Score writes q·column to dst [heads][columns] for q [heads, rows], columns lo to hi-1 (lo a multiple of 16).
 func (s *Sketch) Score(dst []float32, q []float32, heads, lo, hi int) {
 	first, last := lo/sketchTile, (hi+sketchTile-1)/sketchTile

@@ -82,7 +82,7 @@ func TestCSDStore(t *testing.T) {
 			for s := range 16 {
 				row := make([]int8, 32)
 				row[0] = int8(r.Key.Group)
-				kvpage.PutCodes(kvpage.Layout{K: kvpage.I8, V: kvpage.F16, KeyDim: 32, ValueDim: 1, Tokens: 16}, tile[:len(codes)/2], s, row)
+				kvpage.PutCode(kvpage.I8, tile[:len(codes)/2], s, row)
 			}
 		}
 		return nil

@@ -9,8 +9,8 @@ import (
 // GroupTokens is the number of tokens of a group.
 const GroupTokens = kvpage.Tile
 
-// Codes says what the drive scores a sequence's tokens with: a copy of the keys in tiles of 16 tokens [KeyDim][16] a KV
-// head, in the bytes of a kvpage key tile (for integers with unit scales, as kvpage.PutCodes writes them).
+// Codes says what the drive scores a sequence's tokens with: a copy of the keys, a tile of 16 tokens a KV head. Integers lie
+// in kvpage's code tiles (kvpage.PutCode), halves in the key tiles of a page, dimension by dimension.
 type Codes uint8
 
 // What a drive can score.
@@ -48,8 +48,11 @@ func (s Shape) RecordBytes() int { return s.KVHeads * s.Page.PageBytes() }
 
 // CodeTileBytes is the size of one KV head's tile of codes; 0 without codes.
 func (s Shape) CodeTileBytes() int {
-	if s.Codes == CodesNone {
+	switch s.Codes {
+	case CodesNone:
 		return 0
+	case CodesInt8, CodesInt4:
+		return kvpage.CodeTileBytes(s.Codes.Elem(), s.Page.KeyDim)
 	}
 	return kvpage.Layout{K: s.Codes.Elem(), V: kvpage.F16, KeyDim: s.Page.KeyDim, ValueDim: 1, Tokens: GroupTokens}.KTileBytes()
 }

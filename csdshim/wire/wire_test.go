@@ -100,7 +100,7 @@ func TestHeader(t *testing.T) {
 
 func TestShapes(t *testing.T) {
 	s := testShape()
-	if s.RecordBytes() != 2*(16*64*2+16*(128+4)) || s.CodeBytes() != 2*(64*8+64*4) || s.Width() != 128 || s.TokenBytes() != 2*(128+132) {
+	if s.RecordBytes() != 2*(16*64*2+16*(128+4)) || s.CodeBytes() != 2*64*8 || s.Width() != 128 || s.TokenBytes() != 2*(128+132) {
 		t.Errorf("%d %d %d %d", s.RecordBytes(), s.CodeBytes(), s.Width(), s.TokenBytes())
 	}
 	for name, change := range map[string]func(*Shape){

@@ -1,20 +1,33 @@
 package engine
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
+	"time"
 
 	"terrace/model"
 	"terrace/offload"
 )
 
-// openStore opens a tier below host memory.
+// dialTimeout is how long a drive may take to answer at first.
+const dialTimeout = 10 * time.Second
+
+// openStore opens a tier below host memory. A drive stores and hands out records; the host scores all keys itself.
 func (e *Engine) openStore(t Tier) (offload.Store, error) {
 	switch t.Kind {
 	case TierSSD:
 		s, err := offload.OpenSSD(e.shape(), offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Path, err)
+		}
+		return s, nil
+	case TierCSD:
+		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+		defer cancel()
+		s, err := offload.OpenCSD(ctx, t.Path, e.shape(), offload.CSDOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("engine: tier csd=unix:%s: %w", t.Path, err)
 		}
 		return s, nil
 	}

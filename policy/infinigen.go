@@ -17,8 +17,7 @@ import (
 // Heads that share a KV head read what any of them wants, at most the budget: then the tokens that lie highest above the
 // last that a head wants [our reading: the paper's models have a KV head for each query head].
 //
-// alpha decides the quality, because a sink's score lies far above all others: 4 is what the paper ran OPT with, Llama-2 had
-// 4 to 7. SmolLM2 after 2,000 tokens, KL to full attention and tokens read in a layer that is not dense: alpha=4 1.25, 107;
+// alpha decides the quality: 4 is what the paper ran OPT with, Llama-2 had 4 to 7. SmolLM2 after 2,000 tokens of one text, KL to full attention and tokens read in a layer that is not dense: alpha=4 1.25, 107;
 // 5 0.31, 175; 6 0.14, 254; 8 0.015, 365; no threshold and partial=1 0.009, 404, as the oracle at that budget (0.007).
 type infinigen struct {
 	base

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	"terrace/internal/golden"
+	"terrace/model"
 	"terrace/model/xla"
+	"terrace/weights"
 )
 
 // deviceBackends are those of parityBackends that keep copies of keys and values on a device.
@@ -116,5 +119,35 @@ func TestDeviceUploadsTheTokenOnly(t *testing.T) {
 			}
 			before = after
 		}
+	}
+}
+
+// TestDeviceTier opens the device as the top tier: its accounts are reported, and a backend without a device refuses it.
+func TestDeviceTier(t *testing.T) {
+	device, err := ParseTier("device=1MiB")
+	if err != nil || device.Kind != TierDevice || device.Bytes != 1<<20 {
+		t.Fatalf("device=1MiB is %+v, %v", device, err)
+	}
+	path, err := smallModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := weights.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	m, err := model.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(m, Options{Tiers: []Tier{device}}); !errors.Is(err, ErrOption) {
+		t.Errorf("native with a device tier: %v, want ErrOption", err)
+	}
+	e := small(t, Options{Backend: "gomlx:go", Tiers: []Tier{device}})
+	forced(t, e, someIDs(20, 1), someIDs(2, 2))
+	use := e.TierUse()
+	if p := use.PeakBytes["device"]; p <= 0 || p > 1<<20 || use.MovedBytes["host>device"] <= 0 || use.MovedBytes["device>host"] <= 0 {
+		t.Errorf("accounts of the device: %+v", use)
 	}
 }

@@ -124,10 +124,13 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.tiers.close())
 	}
-	if e.backend, err = model.OpenBackend(o.Backend, m, model.BackendOptions{Threads: o.Threads, DeviceKVBytes: o.DeviceKVBytes}); err != nil {
+	if e.backend, err = model.OpenBackend(o.Backend, m, model.BackendOptions{Threads: o.Threads, DeviceKVBytes: e.o.DeviceKVBytes}); err != nil {
 		return nil, errors.Join(err, e.kv.Close(), e.tiers.close())
 	}
-	e.keeper, _ = e.backend.(model.KVKeeper)
+	if e.keeper, _ = e.backend.(model.KVKeeper); e.keeper == nil && e.o.DeviceKVBytes > 0 {
+		err := fmt.Errorf("engine: backend %s has no device for --tier device: %w", o.Backend, ErrOption)
+		return nil, errors.Join(err, e.Close())
+	}
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}

@@ -17,9 +17,10 @@ type TierKind string
 
 // The tiers, fastest first.
 const (
-	TierHost TierKind = "host" // DRAM, up to a number of bytes
-	TierSSD  TierKind = "ssd"  // a file in a directory
-	TierCSD  TierKind = "csd"  // a computational storage drive behind a Unix socket
+	TierDevice TierKind = "device" // memory of a backend's own device, which keeps copies of what lies below
+	TierHost   TierKind = "host"   // DRAM, up to a number of bytes
+	TierSSD    TierKind = "ssd"    // a file in a directory
+	TierCSD    TierKind = "csd"    // a computational storage drive behind a Unix socket
 )
 
 // Tier is one tier of the KV cache.
@@ -29,14 +30,14 @@ type Tier struct {
 	Bytes int64  // capacity; 0 = a drive's own
 }
 
-// ParseTier reads host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET.
+// ParseTier reads device=SIZE, host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET.
 func ParseTier(spec string) (Tier, error) {
 	kind, rest, ok := strings.Cut(spec, "=")
 	t := Tier{Kind: TierKind(kind)}
 	size := rest
 	switch {
 	case !ok || rest == "":
-		return t, fmt.Errorf("engine: tier %q: want host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET: %w", spec, ErrOption)
+		return t, fmt.Errorf("engine: tier %q: want device=SIZE, host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET: %w", spec, ErrOption)
 	case t.Kind == TierSSD:
 		at := strings.LastIndexByte(rest, ',')
 		if at <= 0 {
@@ -48,8 +49,8 @@ func ParseTier(spec string) (Tier, error) {
 			return t, fmt.Errorf("engine: tier %q: want csd=unix:SOCKET: %w", spec, ErrOption)
 		}
 		return t, nil
-	case t.Kind != TierHost:
-		return t, fmt.Errorf("engine: tier %q: kind %q is not known, want host, ssd or csd: %w", spec, kind, ErrOption)
+	case t.Kind != TierHost && t.Kind != TierDevice:
+		return t, fmt.Errorf("engine: tier %q: kind %q is not known, want device, host, ssd or csd: %w", spec, kind, ErrOption)
 	}
 	n, err := units.ParseBytes(size)
 	if err != nil || n <= 0 {
@@ -68,7 +69,7 @@ func CheckTiers(tiers []Tier) error {
 		}
 		seen[t.Kind] = true
 	}
-	if len(tiers) > 0 && !seen[TierHost] {
+	if (seen[TierSSD] || seen[TierCSD]) && !seen[TierHost] {
 		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
 	}
 	return nil
@@ -89,8 +90,12 @@ func (e *Engine) openTiers() error {
 	}
 	store, owned := o.Store, false
 	for _, t := range o.Tiers {
-		if t.Kind == TierHost {
+		switch t.Kind {
+		case TierHost:
 			o.KVBudgetBytes = t.Bytes
+			continue
+		case TierDevice:
+			o.DeviceKVBytes = t.Bytes
 			continue
 		}
 		if store != nil {

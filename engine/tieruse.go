@@ -13,6 +13,11 @@ type TierUse struct {
 func (e *Engine) TierUse() TierUse {
 	kv := e.kv.Stats()
 	u := TierUse{PeakBytes: map[string]int64{string(TierHost): kv.PeakBytes}, MovedBytes: map[string]int64{}}
+	if e.keeper != nil {
+		d := e.keeper.DeviceUse()
+		u.PeakBytes[string(TierDevice)] = d.KVPeakBytes
+		u.MovedBytes["host>device"], u.MovedBytes["device>host"] = d.UpBytes, d.DownBytes
+	}
 	if e.tiers == nil {
 		return u
 	}

@@ -55,6 +55,15 @@ type PoolLender interface{ Pool() *kernels.Pool }
 type KVKeeper interface {
 	// ForgetKV drops the copies of a sequence that is gone (attention.View.Cache).
 	ForgetKV(cache uint64)
+	// DeviceUse are the device's accounts since the backend was opened.
+	DeviceUse() DeviceUse
+}
+
+// DeviceUse is what a device has held and moved, weights left out.
+type DeviceUse struct {
+	KVPeakBytes int64 // most keys and values at a time
+	UpBytes     int64 // host > device: activations, positions, keys and values
+	DownBytes   int64 // device > host: results that were read
 }
 
 // BackendOptions are what every backend is built with.

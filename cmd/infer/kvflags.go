@@ -25,7 +25,7 @@ func (f *kvFlags) add(cmd *cobra.Command) {
 func (f *kvFlags) policyName() string { return f.policy }
 
 // tierHelp says how a tier is given.
-const tierHelp = "tier of the KV cache, fastest first: host=SIZE, ssd=DIR,SIZE, csd=unix:SOCKET (repeats; default: host without a cap)"
+const tierHelp = "tier of the KV cache, fastest first: device=SIZE (xla backends), host=SIZE, ssd=DIR,SIZE, csd=unix:SOCKET (repeats; default: host without a cap)"
 
 // tierList reads the tiers.
 func tierList(specs []string) ([]engine.Tier, error) {

@@ -303,6 +303,12 @@ func (b *backend) drop(key mirrorKey, m *mirror) {
 	delete(b.mirrors, key)
 }
 
+// DeviceUse implements model.KVKeeper.
+func (b *backend) DeviceUse() model.DeviceUse {
+	c := b.device.counts
+	return model.DeviceUse{KVPeakBytes: c.KVPeakBytes, UpBytes: c.UploadBytes, DownBytes: c.DownloadBytes}
+}
+
 // ForgetKV implements model.KVKeeper.
 func (b *backend) ForgetKV(cache uint64) {
 	for key, m := range b.mirrors {

@@ -148,7 +148,7 @@ func (s *Session) chunk(ids []int, total int32, last bool, each RowLogits) error
 	first := len(s.tokens)
 	logits, err := e.forward([]*Session{s}, passKind{prefill: true, last: last, want: rows})
 	if err != nil {
-		return errors.Join(err, s.place.free(), s.seq.Truncate(s.next))
+		return s.giveUp(err, s.place.free())
 	}
 	s.tokens = append(s.tokens, ids...)
 	s.next += int32(len(ids))
@@ -164,6 +164,15 @@ func (s *Session) chunk(ids []int, total int32, last bool, each RowLogits) error
 		}
 	}
 	return nil
+}
+
+// giveUp takes back what a pass that failed has added. A tier that is gone fails that too, for the same reason: it is said
+// once.
+func (s *Session) giveUp(err, more error) error {
+	if cleanup := errors.Join(more, s.seq.Truncate(s.next)); s.e.tiers == nil {
+		return errors.Join(err, cleanup)
+	}
+	return err
 }
 
 // Decode reads one more token; afterwards Logits holds what follows it.
@@ -184,7 +193,7 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 	logits, err := e.forward(sessions, passKind{want: len(sessions)})
 	if err != nil {
 		for _, s := range sessions {
-			err = errors.Join(err, s.place.cut(s.next), s.seq.Truncate(s.next))
+			err = s.giveUp(err, s.place.cut(s.next))
 		}
 		return err
 	}

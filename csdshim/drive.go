@@ -112,8 +112,10 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 		}
 		d.adopt(s, shape)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, w := range d.owners {
-		d.expireLater(w)
+		d.expireLater(w) // a short lease may be over before the last is looked at
 	}
 	return d, nil
 }

@@ -90,14 +90,21 @@ type injector struct {
 }
 
 func newInjector(f Faults) *injector {
-	return &injector{rng: rand.New(rand.NewPCG(f.Seed, 0xfa017)), rules: f.Rules, seen: make([]int, len(f.Rules)), done: make([]int, len(f.Rules))}
+	i := &injector{}
+	i.set(f)
+	return i
+}
+
+// set begins anew with other rules.
+func (i *injector) set(f Faults) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.rng, i.rules = rand.New(rand.NewPCG(f.Seed, 0xfa017)), f.Rules
+	i.seen, i.done = make([]int, len(f.Rules)), make([]int, len(f.Rules))
 }
 
 // pick returns the fault of a request, if it has one.
 func (i *injector) pick(request string, kinds ...FaultKind) *Fault {
-	if len(i.rules) == 0 {
-		return nil
-	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for n := range i.rules {

@@ -24,7 +24,7 @@ func filled(t *testing.T, rules ...Fault) (socket string, w *cache, owner [16]by
 	w = newCache(smallShape(CodesInt8, true), 3)
 	write(t, c, w, 5, 12)
 	c.Abandon()
-	d.faults = newInjector(Faults{Seed: 1, Rules: rules})
+	d.faults.set(Faults{Seed: 1, Rules: rules})
 	return socket, w, c.Owner()
 }
 
@@ -166,7 +166,7 @@ func TestWrongAnswersNever(t *testing.T) {
 		write(t, c, caches[i], 5, 12)
 		c.Abandon()
 	}
-	d.faults = newInjector(Faults{Seed: 4, Rules: rules})
+	d.faults.set(Faults{Seed: 4, Rules: rules})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	failed, done := 0, 0
@@ -210,7 +210,7 @@ func TestWrongAnswersNever(t *testing.T) {
 	if failed == 0 || failed == done {
 		t.Errorf("%d of %d calls failed: want some", failed, done)
 	}
-	d.faults = newInjector(Faults{})
+	d.faults.set(Faults{})
 	for i, w := range caches {
 		c := dial(t, socket, ClientOptions{Owner: owners[i], Lease: Keep})
 		c.shapes[5] = w.shape

@@ -26,7 +26,6 @@ type placement struct {
 	scratch     [][kvpage.Tile][]byte
 	layer       int // that tiles are built for
 	build       func(worker, i int)
-	err         error // of a choice; the pass reports it
 }
 
 // newPlacement prepares a session under a policy whose selections can be read from a pool; nil for others.

@@ -57,9 +57,11 @@ func story(t *testing.T, e *Engine) (out [][]float32) {
 }
 
 // TestDeviceStory compares device backends with the native one where the copies on the device must follow what policies,
-// forks and rewinds do to the pages, with all KV on the device and with room for a part.
+// forks and rewinds do to the pages, with all KV on the device and with room for a part. The selecting policy scores with exact
+// keys: with topk's 8-bit queries a difference of 1e-6 between backends turns a near tie round at some budgets, and the token
+// that is read instead changes logits by 0.17.
 func TestDeviceStory(t *testing.T) {
-	for _, policy := range []string{"", "h2o:budget=60", "topk:budget=20"} {
+	for _, policy := range []string{"", "h2o:budget=60", "oracle:budget=20"} {
 		want := [][]float32(nil)
 		for _, backend := range append([]string{"native"}, deviceBackends()...) {
 			for _, room := range []int64{0, 200 << 10} {

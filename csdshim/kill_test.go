@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -211,6 +213,29 @@ func TestKilled(t *testing.T) {
 	noGoroutines(t)
 }
 
+// waitStopped waits until every thread of a process has stopped, which takes a moment after the signal.
+func waitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for range 2000 {
+		running := 0
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(tasks) == 0 {
+			t.Skip("no /proc: nobody says when a process has stopped")
+		}
+		for _, path := range tasks {
+			stat, _ := os.ReadFile(path)
+			if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+				running++
+			}
+		}
+		if running == 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("the process goes on after SIGSTOP")
+}
+
 // TestStopped stops a drive's process in the middle of its work (SIGSTOP): calls end by their deadline, and the drive goes
 // on when it may.
 func TestStopped(t *testing.T) {
@@ -225,6 +250,7 @@ func TestStopped(t *testing.T) {
 	w := newCache(smallShape(CodesInt8, true), 1)
 	write(t, c, w, 5, 12)
 	p.cmd.Process.Signal(syscall.SIGSTOP)
+	waitStopped(t, p.cmd.Process.Pid)
 	for name, do := range requests(c, w, 5, 192) {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 		if err := do(ctx); !errors.Is(err, ErrTimeout) {

@@ -27,16 +27,19 @@ func code(bits int, codes []byte, slot, d int) int32 {
 
 // ScoreCodes is DotCodes in float32, row r times unit[r], token t times scales[t]; nil is all ones.
 func ScoreCodes(bits int, dst []float32, stride int, q []int8, codes []byte, rows, dim int, unit, scales []float32) {
-	n := len(codes) / (dim * bits / 8)
-	sums := make([]int32, rows*n)
-	DotCodes(bits, sums, n, q, codes, rows, dim)
+	size := dim * bits / 8 * tile
+	var sums [tile]int32
 	for r := range rows {
-		for i := range n {
-			x := float32(sums[r*n+i]) * unit[r]
-			if scales != nil {
-				x *= scales[i]
+		for t := range len(codes) / size {
+			DotCodes(bits, sums[:], tile, q[r*dim:(r+1)*dim], codes[t*size:(t+1)*size], 1, dim)
+			for j, sum := range sums {
+				i := t*tile + j
+				x := float32(sum) * unit[r]
+				if scales != nil {
+					x *= scales[i]
+				}
+				dst[r*stride+i] = x
 			}
-			dst[r*stride+i] = x
 		}
 	}
 }

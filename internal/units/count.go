@@ -50,7 +50,7 @@ func ParseShare(s string) (Share, error) {
 	text := strings.TrimSpace(s)
 	if p, ok := strings.CutSuffix(text, "%"); ok {
 		f, err := parseDecimal(p)
-		if err != nil || f <= 0 || f > 100 {
+		if err != nil || f/100 <= 0 || f > 100 {
 			return Share{}, fmt.Errorf("units: share %q: want above 0%% and at most 100%%: %w", s, ErrRange)
 		}
 		return Share{Fraction: f / 100}, nil
@@ -91,7 +91,7 @@ func (s Share) Of(n int) int {
 func (s Share) String() string {
 	if s.Fraction > 0 {
 		if s.Fraction < 1 {
-			return strconv.FormatFloat(s.Fraction, 'g', -1, 64)
+			return strconv.FormatFloat(s.Fraction, 'f', -1, 64)
 		}
 		return "100%"
 	}

@@ -99,7 +99,7 @@ func TestShare(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"64MiB", "8k", "20%", "0.2", "1.5GiB", "-1", ""} {
+	for _, s := range []string{"64MiB", "8k", "20%", "0.2", "1.5GiB", "-1", "", ".000001", "0.00000001%"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

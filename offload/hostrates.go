@@ -69,7 +69,7 @@ func scanRate(pool *kernels.Pool, e kvpage.Elem, each time.Duration) float64 {
 	pool.Run(tiles/run, score) // warm
 	c, rounds := clock.Real(), 0
 	start := c.Now()
-	for c.Now()-start < each {
+	for rounds == 0 || c.Now()-start < each {
 		pool.Run(tiles/run, score)
 		rounds++
 	}
@@ -87,7 +87,7 @@ func copyRate(each time.Duration) float64 {
 	}
 	c, rounds := clock.Real(), 0
 	start := c.Now()
-	for c.Now()-start < each {
+	for rounds == 0 || c.Now()-start < each {
 		copy(mem[n:], mem[:n])
 		rounds++
 	}

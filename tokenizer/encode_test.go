@@ -313,7 +313,7 @@ func TestAdversarialTime(t *testing.T) {
 			}
 			// A second a MiB is the goal; the rest is for busy machines. Quadratic
 			// work would take hours.
-			if took := time.Since(start); took > 10*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("%s %s: %d bytes took %v", name, kind, len(text), took)
 			}
 		}

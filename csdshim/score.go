@@ -223,7 +223,7 @@ func (e *scoring) block(shape Shape, query *Query, tiles []tile) {
 				s = float32(sums[at])
 			}
 			e.positions = append(e.positions, int32(t.group*wire.GroupTokens+j))
-			e.scores = append(e.scores, roundHalf(s*scale))
+			e.scores = append(e.scores, kernels.RoundHalf(s*scale))
 		}
 	}
 }
@@ -245,23 +245,4 @@ func (e *scoring) halves(shape Shape, tiles []tile, floats []float32) {
 			floats[i] += v
 		}
 	}
-}
-
-// roundHalf rounds to the nearest IEEE half, ties to even; beyond its range the largest finite half. It is the rounding
-// that the policy applies to scores of its own, so that a score does not depend on who computed it.
-func roundHalf(f float32) float32 {
-	const limit = 65504
-	switch {
-	case f != f:
-		return f
-	case f >= limit:
-		return limit
-	case f <= -limit:
-		return -limit
-	case f > -6.103515625e-05 && f < 6.103515625e-05: // subnormal halves are multiples of 2^-24
-		return float32(math.RoundToEven(float64(f)*(1<<24)) / (1 << 24))
-	}
-	bits := math.Float32bits(f)
-	bits += 0xfff + bits>>13&1
-	return math.Float32frombits(bits &^ 0x1fff)
 }

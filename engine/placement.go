@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 
 	"terrace/attention"
@@ -294,8 +293,7 @@ func (p *placement) cut(n int32) error {
 	if p == nil || p.pool == nil {
 		return nil
 	}
-	var err error
 	clear(p.ahead)
 	p.pool.Cut(n)
-	return errors.Join(err, p.pool.Abandon())
+	return p.pool.Abandon()
 }

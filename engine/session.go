@@ -191,16 +191,16 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 		e.add(ids[i], s.next, int32(len(s.tokens))+1)
 	}
 	logits, err := e.forward(sessions, passKind{want: len(sessions)})
+	for _, s := range sessions {
+		if err == nil {
+			err = s.place.stepped(int(s.next) + 1)
+		}
+	}
 	if err != nil {
 		for _, s := range sessions {
 			err = s.giveUp(err, s.place.cut(s.next))
 		}
 		return err
-	}
-	for _, s := range sessions {
-		if err := s.place.stepped(int(s.next) + 1); err != nil {
-			return err
-		}
 	}
 	e.kept = kept{sessions: sessions, ids: ids, logits: logits}
 	if e.pool != nil {

@@ -72,6 +72,9 @@ func CheckTiers(tiers []Tier) error {
 	if (seen[TierSSD] || seen[TierCSD]) && !seen[TierHost] {
 		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
 	}
+	if seen[TierSSD] && seen[TierCSD] {
+		return fmt.Errorf("engine: one tier below host at a time, not both ssd and csd: %w", ErrOption)
+	}
 	return nil
 }
 
@@ -90,6 +93,9 @@ func (e *Engine) openTiers() error {
 	}
 	store, owned := o.Store, false
 	for _, t := range o.Tiers {
+		if store != nil && (t.Kind == TierSSD || t.Kind == TierCSD) {
+			return fmt.Errorf("engine: tier %s beside a store that is open already: %w", t.Kind, ErrOption)
+		}
 		switch t.Kind {
 		case TierHost:
 			o.KVBudgetBytes = t.Bytes
@@ -97,9 +103,6 @@ func (e *Engine) openTiers() error {
 		case TierDevice:
 			o.DeviceKVBytes = t.Bytes
 			continue
-		}
-		if store != nil {
-			return fmt.Errorf("engine: one tier below host at a time, not %s as well: %w", t.Kind, ErrOption)
 		}
 		var err error
 		if store, err = e.openStore(t); err != nil {

@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"math"
+
+	"terrace/internal/kernels"
+)
 
 // cec scores keys in low precision (HillInfer's CSD-based Evaluation Configuration, algorithms.md 1.8): raw products, no
 // exponent, no 1/√d. For integers, Σ_h q_h·k_g(h) = Σ_g (Σ_{h of g} q_h)·k_g, so one vector a KV head is scored; the keys'
@@ -34,7 +38,7 @@ func (c *cec) question(l *Layer, q *TokenQuery) {
 	if c.kind == SketchHalf {
 		q.Shift = 0
 		for i, v := range q.Float {
-			q.Float[i] = roundHalf(v)
+			q.Float[i] = kernels.RoundHalf(v)
 		}
 		return
 	}
@@ -86,7 +90,7 @@ func (c *cec) sum(l *Layer, from, to int, dst []float32) {
 		for g := from; g < to; g++ {
 			q := c.query.Float[(g-from)*d : (g-from+1)*d]
 			for i, v := range q {
-				q[i] = roundHalf(v)
+				q[i] = kernels.RoundHalf(v)
 			}
 			l.Scores.Approx(g, q, 1, c.part)
 			for i, s := range c.part {
@@ -163,24 +167,6 @@ func scoreShift(width int) int {
 func RoundScores(scores []float32, shift int) {
 	scale := float32(math.Ldexp(1, -shift))
 	for i, s := range scores {
-		scores[i] = roundHalf(s * scale)
+		scores[i] = kernels.RoundHalf(s * scale)
 	}
-}
-
-// roundHalf rounds to the nearest IEEE half (ties to even); beyond its range the largest finite half.
-func roundHalf(f float32) float32 {
-	const limit = 65504
-	switch {
-	case f != f:
-		return f
-	case f >= limit:
-		return limit
-	case f <= -limit:
-		return -limit
-	case f > -6.103515625e-05 && f < 6.103515625e-05: // subnormal halves are multiples of 2^-24
-		return float32(math.RoundToEven(float64(f)*(1<<24)) / (1 << 24))
-	}
-	bits := math.Float32bits(f)
-	bits += 0xfff + bits>>13&1
-	return math.Float32frombits(bits &^ 0x1fff)
 }

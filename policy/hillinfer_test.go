@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/x448/float16"
+
+	"terrace/internal/kernels"
 )
 
 // refHillinfer scores with plain loops: keys in integers by the largest magnitude of the prompt, the group's queries added,
@@ -172,7 +174,7 @@ func TestRoundHalf(t *testing.T) {
 		if f != f || f > 65519 || f < -65519 {
 			continue
 		}
-		if got, want := roundHalf(f), float16.Fromfloat32(f).Float32(); got != want && !(f > 65504 || f < -65504) {
+		if got, want := kernels.RoundHalf(f), float16.Fromfloat32(f).Float32(); got != want && !(f > 65504 || f < -65504) {
 			t.Fatalf("%g: %g, want %g", f, got, want)
 		}
 	}

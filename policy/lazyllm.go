@@ -42,23 +42,29 @@ func (p *lazyLLM) Revives() Revive { return p.revive }
 // PruneLayers lists the 0-based pruning layers.
 func (p *lazyLLM) PruneLayers() []int { return p.layers }
 
+// target is how many of n tokens stay at a pruning layer; with fewer than all, the scores are cleared.
+func (p *lazyLLM) target(l *Layer, n int, keep *Rows) int {
+	keep.All, keep.Pos = false, keep.Pos[:0]
+	target := p.budgets[slices.Index(p.layers, l.Index)].Tokens(n, l.KVBytes)
+	if keep.All = target >= n; !keep.All {
+		p.scores = sized(p.scores, n)
+		clear(p.scores)
+	}
+	return target
+}
+
 // KeepRows keeps the tokens with the largest mean weight from the last token.
 func (p *lazyLLM) KeepRows(l *Layer, alive []int32, keep *Rows) {
-	keep.All, keep.Pos = false, keep.Pos[:0]
-	n := len(alive)
-	target := p.budgets[slices.Index(p.layers, l.Index)].Tokens(n, l.KVBytes)
-	if target >= n {
-		keep.All = true
+	target := p.target(l, len(alive), keep)
+	if keep.All {
 		return
 	}
-	p.scores = sized(p.scores, n)
-	clear(p.scores)
 	for _, row := range l.Mass {
-		for i, w := range row[:n] {
+		for i, w := range row[:len(alive)] {
 			p.scores[i] += w
 		}
 	}
-	p.picks = append(p.pick.best(p.picks[:0], p.scores[:n-1], target-1, 0), int32(n-1))
+	p.picks = append(p.pick.best(p.picks[:0], p.scores[:len(alive)-1], target-1, 0), int32(len(alive)-1))
 	for _, i := range p.picks {
 		keep.Pos = append(keep.Pos, alive[i])
 	}
@@ -66,15 +72,10 @@ func (p *lazyLLM) KeepRows(l *Layer, alive []int32, keep *Rows) {
 
 // KeepStep keeps the tokens with the largest mean weight from the step's token.
 func (p *lazyLLM) KeepStep(l *Layer, alive []int32, keep *Rows) {
-	keep.All, keep.Pos = false, keep.Pos[:0]
-	n := len(alive)
-	target := p.budgets[slices.Index(p.layers, l.Index)].Tokens(n, l.KVBytes)
-	if target >= n {
-		keep.All = true
+	target := p.target(l, len(alive), keep)
+	if keep.All {
 		return
 	}
-	p.scores = sized(p.scores, n)
-	clear(p.scores)
 	for h, row := range l.Mass {
 		at, pos := 0, l.Pos[h/l.Group()]
 		for i, want := range alive {

@@ -11,7 +11,7 @@ import (
 // layers is the table of ARCHITECTURE.md: a folder and all below it form one family. A family imports only families of a
 // lower layer, and itself; families of one layer (siblings) never import each other.
 var layers = map[string]int{
-	"internal/invariants": 0, "internal/trace": 0, "internal/clock": 0, "internal/units": 0, "internal/vfs": 0,
+	"internal/trace": 0, "internal/clock": 0, "internal/units": 0, "internal/vfs": 0,
 	"internal/kernels": 1, "internal/kvpage": 1, "tokenizer": 1,
 	"weights": 2, "hub": 2, "policy": 2, "csdshim": 2,
 	"attention": 3, "offload": 3,

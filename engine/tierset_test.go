@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestTierSets: which sets of tiers are opened, and that the rest is refused
+// before anything is.
+func TestTierSets(t *testing.T) {
+	for _, c := range []struct {
+		tiers string // separated by spaces
+		want  string // "" = good; else what the error says
+	}{
+		{"", ""},
+		{"host=1MiB", ""},
+		{"device=1MiB host=1MiB", ""},
+		{"host=1MiB ssd=/d,1GiB", ""},
+		{"ssd=/d,with,commas,1GiB host=1MiB", ""},
+		{"csd=unix:/s host=1MiB", ""},
+		{"host=1MiB host=2MiB", "given twice"},
+		{"ssd=/d,1GiB", "needs host="},
+		{"csd=unix:/s", "needs host="},
+		{"host=1MiB ssd=/d,1GiB csd=unix:/s", "not both"},
+		{"host", "want device=SIZE"},
+		{"host=", "want device=SIZE"},
+		{"host=0", "above 0"},
+		{"host=-1MiB", "above 0"},
+		{"host=lots", "above 0"},
+		{"ssd=1GiB", "ssd=DIR,SIZE"},
+		{"csd=/s", "csd=unix:SOCKET"},
+		{"csd=unix:", "csd=unix:SOCKET"},
+		{"tape=1GiB", "not known"},
+	} {
+		var set []Tier
+		var err error
+		for _, spec := range strings.Fields(c.tiers) {
+			var tier Tier
+			if tier, err = ParseTier(spec); err != nil {
+				break
+			}
+			set = append(set, tier)
+		}
+		if err == nil {
+			err = CheckTiers(set)
+		}
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%q: %v", c.tiers, err)
+			}
+			continue
+		}
+		if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want ErrOption that says %q", c.tiers, err, c.want)
+		}
+	}
+}

@@ -57,7 +57,7 @@ func newEval(a *app) *cobra.Command {
 			"  infer eval --suite niah --data data/essays --lengths 1k,2k,4k --policy full --policy streaming_llm:budget=0.25 --out runs/niah\n" +
 			"  infer compare runs/a --html a.html",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.eval(f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.eval(f, cmd.Flags().Changed) },
 	}
 	f.load.addRun(cmd)
 	f.suite.add(cmd)
@@ -73,7 +73,8 @@ func newEval(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) eval(f *evalFlags) error {
+// eval runs or takes up an evaluation; changed says whether a flag was given.
+func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 	if (f.out == "") != f.join {
 		return usageErrorf("eval needs --out DIR; --join works for another machine's run and takes none")
 	}
@@ -93,7 +94,7 @@ func (a *app) eval(f *evalFlags) error {
 		}
 	}
 	f.suite.policies = policies
-	suite, err := f.suite.open()
+	suite, err := f.suite.open(changed)
 	if errors.Is(err, eval.ErrOption) {
 		return usageErrorf("%w", err)
 	}
@@ -106,7 +107,7 @@ func (a *app) eval(f *evalFlags) error {
 	}
 	defer l.close()
 	defer r.Close()
-	o := evalrun.Options{Version: versionLine(), Suite: suite.Name(), Settings: suite.Options(), Policies: policies, Model: r.Model(), Engine: f.identity(), Seed: f.suite.seed}
+	o := evalrun.Options{Version: buildLine(), Suite: suite.Name(), Settings: suite.Options(), Policies: policies, Model: r.Model(), Engine: f.identity(), Seed: f.suite.seed}
 	if f.join {
 		return a.joinEval(f, o, suite, r)
 	}
@@ -135,7 +136,24 @@ func (a *app) eval(f *evalFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.printResults(res, f.out)
+	if err := a.printResults(res, f.out); err != nil {
+		return err
+	}
+	return allFailed(folder.Outcomes())
+}
+
+// allFailed is an error where not one sample was answered: such a run has no score, not a score of zero.
+func allFailed(outcomes []eval.Outcome) error {
+	if len(outcomes) == 0 {
+		return nil
+	}
+	for _, o := range outcomes {
+		if o.Error == "" {
+			return nil
+		}
+	}
+	o := outcomes[0]
+	return fmt.Errorf("all %d samples failed, the first (%s %s): %s", len(outcomes), o.Task, o.ID, o.Error)
 }
 
 // joinEval works for a run that another machine keeps.

@@ -105,6 +105,22 @@ func TestEvalAndCompareCommands(t *testing.T) {
 	}
 }
 
+// A run whose samples all fail ends with an error and keeps them.
+func TestEvalAllFail(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	essays := t.TempDir()
+	if err := os.WriteFile(filepath.Join(essays, "a.txt"), []byte(strings.Repeat("One sentence of an essay. ", 400)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := inferWith(t, "", "eval", "-m", tinyModel, "--suite", "niah", "--data", essays, "--lengths", "100k", "--depths", "0,50", "--out", out, "-t", "1")
+	if code != 1 || !strings.Contains(errs, "all 2 samples failed") || !strings.Contains(errs, "does not fit the context") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if raw, err := os.ReadFile(filepath.Join(out, "samples.jsonl")); err != nil || bytes.Count(raw, []byte("\n")) != 2 {
+		t.Errorf("%v %s", err, raw)
+	}
+}
+
 func TestEvalUsage(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "r")
 	for name, x := range map[string]struct {
@@ -120,6 +136,10 @@ func TestEvalUsage(t *testing.T) {
 		"unknown policy":  {2, []string{"--out", out, "--suite", "ruler", "--policy", "nonsense"}},
 		"policy twice":    {2, []string{"--out", out, "--suite", "ruler", "--policy", "full", "--policy", "full"}},
 		"bad budget":      {2, []string{"--out", out, "--suite", "ruler", "--policy", "h2o", "--budget", "-3"}},
+		"negative limit":  {2, []string{"--out", out, "--suite", "ruler", "--data", ".", "--limit", "-1"}},
+		"other's flag":    {2, []string{"--out", out, "--suite", "ruler", "--data", ".", "--max-context", "100"}},
+		"depths of ruler": {2, []string{"--out", out, "--suite", "ruler", "--data", ".", "--depths", "50"}},
+		"tasks of niah":   {2, []string{"--out", out, "--suite", "niah", "--data", ".", "--tasks", "vt"}},
 		"join, no server": {2, []string{"--join", "--suite", "ruler"}},
 		"join and out":    {2, []string{"--join", "--out", out, "--workers", "nats://x", "--suite", "ruler"}},
 		"compare nothing": {3, nil},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,19 +33,22 @@ type suiteFlags struct {
 	policies   []string // of the run: full among others makes perplexity compare with it
 }
 
-// suites lists what --suite takes.
+// suites lists what --suite takes, and the flags of suiteFlags that each reads: the others are refused, not ignored.
 var suites = []struct {
-	name, about string
-	open        func(f *suiteFlags) (eval.Suite, error)
+	name, about, flags string
+	open               func(f *suiteFlags) (eval.Suite, error)
 }{
-	{"longbench", "21 tasks in their native JSONL (--data)", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(false) }},
-	{"longbench-e", "LongBench-E, by length (--data)", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(true) }},
-	{"ruler", "11 synthetic tasks at any --lengths (--data: essays)", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(nil) }},
-	{"niah", "needle in a haystack, --lengths x --depths (--data: essays)", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(f.depths) }},
-	{"perplexity", "wikitext-2, pg19 or a text file in --chunk tokens, the policy at work while scoring; KL from full when full is run too, or with --kl", (*suiteFlags).perplexity},
-	{"choice", "OpenBookQA, PIQA, COPA, RTE from their JSONL or Parquet files (--data, --shots)", (*suiteFlags).choice},
-	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", (*suiteFlags).agreement},
+	{"longbench", "21 tasks in their native JSONL (--data)", "data tasks limit max-context no-chat", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(false) }},
+	{"longbench-e", "LongBench-E, by length (--data)", "data tasks limit max-context no-chat", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(true) }},
+	{"ruler", "11 synthetic tasks at any --lengths (--data: essays)", "data tasks limit no-chat lengths", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(nil) }},
+	{"niah", "needle in a haystack, --lengths x --depths (--data: essays)", "data limit no-chat lengths depths", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(f.depths) }},
+	{"perplexity", "wikitext-2, pg19 or a text file in --chunk tokens, the policy at work while scoring; KL from full when full is run too, or with --kl", "data tasks limit chunk kl", (*suiteFlags).perplexity},
+	{"choice", "OpenBookQA, PIQA, COPA, RTE from their JSONL or Parquet files (--data, --shots)", "data tasks limit shots", (*suiteFlags).choice},
+	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", "data tasks limit no-chat prompts tokens max-context lengths", (*suiteFlags).agreement},
 }
+
+// suiteOnly are the flags that some suites have and others do not.
+var suiteOnly = []string{"data", "tasks", "limit", "max-context", "no-chat", "lengths", "depths", "shots", "chunk", "kl", "prompts", "tokens"}
 
 func suiteHelp() string {
 	text := ""
@@ -65,6 +69,7 @@ func (f *suiteFlags) add(cmd *cobra.Command) {
 	p.BoolVar(&f.noChat, "no-chat", false, "no chat template (base models)")
 	p.StringSliceVar(&f.lengths, "lengths", []string{"4k"}, "ruler, niah: tokens of a sample, answer included")
 	p.Float64SliceVar(&f.depths, "depths", []float64{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100}, "niah: where the needle stands, percent")
+	p.Lookup("depths").DefValue = "0,10,20,30,40,50,60,70,80,90,100" // pflag prints floats with six digits
 	p.IntVar(&f.shots, "shots", 0, "choice: examples before each question")
 	p.IntVar(&f.chunk, "chunk", 1024, "perplexity: tokens a sample, of which the second half is scored")
 	p.BoolVar(&f.kl, "kl", false, "perplexity: KL divergence from full even when full is not among the policies")
@@ -72,13 +77,26 @@ func (f *suiteFlags) add(cmd *cobra.Command) {
 	p.IntVar(&f.tokens, "tokens", 64, "agreement: tokens compared a prompt")
 }
 
-func (f *suiteFlags) open() (eval.Suite, error) {
-	for _, s := range suites {
-		if s.name == f.name {
-			return s.open(f)
-		}
+// open opens the suite; changed says whether a flag was given.
+func (f *suiteFlags) open(changed func(flag string) bool) (eval.Suite, error) {
+	if f.limit < 0 {
+		return nil, usageErrorf("--limit %d: want 0 (all) or more", f.limit)
 	}
-	return nil, usageErrorf("--suite %q: want one of:%s", f.name, suiteHelp())
+	var names []string
+	for _, s := range suites {
+		if s.name != f.name {
+			names = append(names, s.name)
+			continue
+		}
+		own := strings.Fields(s.flags)
+		for _, flag := range suiteOnly {
+			if changed(flag) && !slices.Contains(own, flag) {
+				return nil, usageErrorf("--%s is not for --suite %s, which takes --%s", flag, s.name, strings.Join(own, ", --"))
+			}
+		}
+		return s.open(f)
+	}
+	return nil, usageErrorf("--suite %q: want one of %s (see 'infer eval --help')", f.name, strings.Join(names, ", "))
 }
 
 func (f *suiteFlags) longbench(extended bool) (*longbench.Suite, error) {

@@ -23,17 +23,14 @@ type workspace struct {
 	prefill                                                              []prefillTask
 	subRows, padRows                                                     int // rows of a product, and what it may run over them by
 	exact, bf16                                                          bool
-	logSums                                                              []float32 // [Heads][n] of each sequence with Mass: what scores are weighed against in a second pass
-	sumsAt                                                               []int     // start of each sequence in logSums
 	mass                                                                 []massTask
 	bases                                                                []int32
 	baseOf                                                               []int // start of (seq, KV head) in bases
 	sparse                                                               []sparseTask
 	sparseHeads                                                          []sparseHead
-	massQ                                                                []float32 // packed queries of the second pass, by sequence, head and row
-	massQ16                                                              []uint16
-	massAt                                                               []int // start of each sequence there, in rows
-	runPackMass                                                          func(worker, i int)
+	massPlans                                                            []massPlan
+	stripSums                                                            []float32
+	stripSeen                                                            []bool
 	runDecode, runDecodeMass, runPrefill, runMass, runPrepare, runSparse func(worker, i int)
 }
 
@@ -44,12 +41,12 @@ type worker struct {
 	slots []slot // tiles of a mask
 	walk  blockWalk
 	pos   [blockTokens]int32
-	row   [blockTokens]float32 // weights of one row
+	row   [blockTokens]float32 // weights of one row, or sums of a block
 	bytes []byte               // one tile expanded from a quantised type, or with dead slots cleared
 
 	q, s, out      []float32 // packed queries, scores, unnormalised outputs
 	m, l, corr     []float32 // of the online softmax, a row
-	sums           []float32 // column sums of a block
+	kept           keptWeights
 	key, value     []float32 // panels
 	q16, p16       []uint16
 	key16, value16 []uint16
@@ -59,7 +56,7 @@ type worker struct {
 var workspaces = sync.Pool{New: func() any {
 	w := &workspace{}
 	w.runDecode, w.runDecodeMass = w.decodeChunk, w.decodeMass
-	w.runPrefill, w.runPackMass, w.runMass = w.prefillBlock, w.packMass, w.massBlock
+	w.runPrefill, w.runMass = w.prefillBlock, w.massBlock
 	w.runPrepare, w.runSparse = w.prepareSparse, w.sparseBlock
 	return w
 }}

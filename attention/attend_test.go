@@ -165,6 +165,47 @@ func TestAttendIsStable(t *testing.T) {
 	}
 }
 
+// TestSumsOfManyRows: column sums over more rows than a task or a strip holds are the oracle's, and neither threads nor
+// where the other rows of the call begin change a bit.
+func TestSumsOfManyRows(t *testing.T) {
+	c := attendCase{p: params(6, 2, 32), k: kvpage.F16, v: kvpage.F16, tokens: 330, late: 50, page: 16, holes: true}
+	const rows, from = 150, 21
+	draw := func(first int) Seq {
+		s := c.make(5, rows)
+		size := c.p.Heads * c.p.KeyDim
+		s.Q, s.Pos, s.Out = s.Q[first*size:], s.Pos[first:], s.Out[first*size:]
+		s.Mass = &Mass{FromRow: from - first}
+		for h := range c.p.Heads {
+			n := s.Views[h/(c.p.Heads/c.p.KVHeads)].Tokens()
+			s.Mass.Sum, s.Mass.Rows = append(s.Mass.Sum, make([]float32, n)), append(s.Mass.Rows, make([]float32, (rows-from)*n))
+		}
+		return s
+	}
+	ref := draw(0)
+	_, weights := oracle(c.p, &ref)
+	for _, ph := range []kernels.Phase{kernels.Exact, kernels.Prefill} {
+		limit := [...]float64{kernels.Exact: 3e-6, kernels.Prefill: 2e-2}[ph]
+		eachPath(t, func(t *testing.T) {
+			var want Seq
+			for i, threads := range []int{1, 2, 5} {
+				pool := kernels.NewPool(threads)
+				s := draw(7 * i)
+				Attend(pool, ph, c.p, []Seq{s})
+				pool.Close()
+				if i == 0 {
+					want = s
+					checkMass(t, c, &s, weights, limit)
+				}
+				for h := range s.Mass.Sum {
+					if !slices.Equal(s.Mass.Sum[h], want.Mass.Sum[h]) || !slices.Equal(s.Mass.Rows[h], want.Mass.Rows[h]) {
+						t.Fatalf("phase %d, head %d: %d threads and %d rows before the sums change them", ph, h, threads, from-7*i)
+					}
+				}
+			}
+		})
+	}
+}
+
 // repage copies a view without holes to pages of another size.
 func repage(v View, tokens int) View {
 	l := v.Layout

@@ -36,6 +36,7 @@ type blockWalk struct {
 	listed bool    // walk k.slots instead of the view
 
 	at, end   int // next tile and end of the tiles
+	number    int // of the block
 	slots     [blockTiles]slot
 	low, high int32 // smallest and largest position in the block
 	dead      bool  // some slots of the block hold no token
@@ -53,7 +54,7 @@ func (b *blockWalk) begin(seq, g int, rows []int32) {
 func (b *blockWalk) next() bool {
 	for b.at < b.end {
 		from := b.at
-		b.at += blockTiles
+		b.at, b.number = from+blockTiles, from/blockTiles
 		if b.take(from) {
 			return true
 		}
@@ -247,19 +248,30 @@ func fill(x []float32, v float32) {
 	}
 }
 
-// weigh takes the scores of some rows into their softmax and adds the block's values.
-func (b *blockWalk) weigh(row, rows int) {
+// weigh takes the scores of some rows into their softmax and adds the block's values; the weights and corrections of
+// rows that count go to the last block that is kept.
+func (b *blockWalk) weigh(row, rows int, counts bool) {
 	k, width := b.k, b.w.outLen()
-	s, m, l, corr := k.s[:rows*blockTokens], k.m[row:row+rows], k.l[row*tileTokens:(row+rows)*tileTokens], k.corr[:rows]
-	if b.w.bf16 {
-		kernels.SoftmaxBlockBF16(s, k.p16, m, l, corr)
-	} else {
+	s, m, l, corr, p16 := k.s[:rows*blockTokens], k.m[row:row+rows], k.l[row*tileTokens:(row+rows)*tileTokens], k.corr[:rows], k.p16
+	if counts {
+		corr = k.kept.factors[k.kept.at(row):][:rows]
+	}
+	switch {
+	case !b.w.bf16:
 		kernels.SoftmaxBlock(b.w.exact, s, m, l, corr)
+		if counts {
+			copy(k.kept.weights[k.kept.at(row)*blockTokens:], s)
+		}
+	case counts:
+		p16 = k.kept.bf16[k.kept.at(row)*blockTokens:]
+		fallthrough
+	default:
+		kernels.SoftmaxBlockBF16(s, p16, m, l, corr)
 	}
 	for panel := range b.w.panels() {
 		out, at := k.out[row*width+panel*kernels.PanelCols:], panel*blockTokens*kernels.PanelCols
 		if b.w.bf16 {
-			kernels.GemmBF16(out, width, k.p16, blockTokens, k.value16[at:], blockTokens, rows, corr)
+			kernels.GemmBF16(out, width, p16, blockTokens, k.value16[at:], blockTokens, rows, corr)
 		} else {
 			kernels.Gemm(out, width, s, blockTokens, k.value[at:], blockTokens, rows, corr)
 		}

@@ -34,122 +34,178 @@ func (m *Mass) add(row, head, at, tokens int, weights []float32, mask uint16) {
 	}
 }
 
-// massTask is one block of keys of one sequence and KV head, for all rows that count.
+// counts reports whether weights of a sequence's rows are wanted.
+func (s *Seq) counts() bool {
+	return s.Mass != nil && s.Mass.FromRow < len(s.Pos) && (s.Mass.Sum != nil || s.Mass.Rows != nil)
+}
+
+// Column sums of the blockwise phases. A task whose rows count keeps the weights of every block of keys as the softmax
+// left them, beside what the block's maximum corrected earlier ones by. When its last block is done, a weight's factor is
+// the product of the corrections after its block over the row's sum, and the weights times their factors are added up:
+// no second q·k and no second exponential. Sums belong to strips of stripRows rows counted from FromRow, and strips are
+// added in their order, so that threads and batch do not change a bit of the result (invariant 1).
+const (
+	stripHeads  = 96      // rows times heads of a strip, less where a context is so long that
+	keptNumbers = 4 << 20 // weights of a task would be more than this: 8 MiB of bf16, which stay in L3
+)
+
+// massTask is one block of keys of one sequence and KV head, for all strips.
 type massTask struct{ seq, g, block int }
 
-// planMass lists the blocks whose column sums are wanted.
+// massPlan says where a sequence's strips lie.
+type massPlan struct {
+	stripRows int
+	blocks    int // of keys, of the longest view
+	sums      int // start in stripSums: [strip][Heads][blocks·128]
+	seen      int // start in stripSeen: [strip][KVHeads][blocks]
+}
+
+// keptWeights are what a task keeps for its sums.
+type keptWeights struct {
+	blocks  []int // their numbers in the view
+	weights []float32
+	bf16    []uint16  // [blocks][rows+padRows][128] in one of the two
+	factors []float32 // [blocks][rows]: corrections, in the end what weights count
+	rest    []float32 // [rows]
+	rows    int       // of a block, padding included
+}
+
+// planMass finds room for the sums of every strip.
 func (w *workspace) planMass() {
-	w.mass, w.massAt = w.mass[:0], w.massAt[:0]
-	rows := 0
+	w.massPlans, w.mass = w.massPlans[:0], w.mass[:0]
+	sums, seen := 0, 0
 	for i := range w.seqs {
 		s := &w.seqs[i]
-		w.massAt = append(w.massAt, rows)
-		if s.Mass != nil {
-			rows += max(0, len(s.Pos)-s.Mass.FromRow) * w.p.Heads
-		}
-		if s.Mass == nil || s.Mass.FromRow >= len(s.Pos) || (s.Mass.Sum == nil && s.Mass.Rows == nil) {
-			continue
-		}
-		for _, rows := range s.Mass.Rows {
-			clear(rows)
-		}
-		for g := range s.Views {
-			for block := 0; block*blockTiles < s.Views[g].tileCount(); block++ {
-				w.mass = append(w.mass, massTask{i, g, block})
+		p := massPlan{sums: sums, seen: seen}
+		if s.counts() {
+			for _, rows := range s.Mass.Rows {
+				clear(rows)
+			}
+			for g := range s.Views {
+				n := (s.Views[g].tileCount() + blockTiles - 1) / blockTiles
+				p.blocks = max(p.blocks, n)
+				for block := range n {
+					if s.Mass.Sum != nil {
+						w.mass = append(w.mass, massTask{i, g, block})
+					}
+				}
+			}
+			p.stripRows = max(1, min(stripHeads, keptNumbers/max(1, p.blocks*blockTokens))/w.group())
+			strips := (len(s.Pos) - s.Mass.FromRow + p.stripRows - 1) / p.stripRows
+			seen += strips * w.p.KVHeads * p.blocks
+			if s.Mass.Sum != nil {
+				sums += strips * w.p.Heads * p.blocks * blockTokens
 			}
 		}
+		w.massPlans = append(w.massPlans, p)
 	}
-	for i := range w.workers {
-		w.workers[i].sums = grow(w.workers[i].sums, blockTokens)
-	}
+	w.stripSums, w.stripSeen = grow(w.stripSums, sums), grow(w.stripSeen, seen)
+	clear(w.stripSeen)
+}
+
+// taskRows is how many of the rows that count make a task: whole strips, most at best, as many as can be kept.
+func (p *massPlan) taskRows(most, group int) int {
+	most = min(most, keptNumbers/max(1, p.blocks*blockTokens*group))
+	return max(1, most/p.stripRows) * p.stripRows
+}
+
+// start forgets the last task's weights and makes room for those of some rows and blocks.
+func (k *keptWeights) start(w *workspace, rows, blocks int) {
+	k.blocks, k.rows = k.blocks[:0], rows
+	k.factors = grow(k.factors, blocks*rows)
 	if w.bf16 {
-		w.massQ16 = grow(w.massQ16, (rows+w.padRows)*w.p.KeyDim)
+		k.bf16 = grow(k.bf16, blocks*rows*blockTokens)
 	} else {
-		w.massQ = grow(w.massQ, rows*w.p.KeyDim)
+		k.weights = grow(k.weights, blocks*rows*blockTokens)
 	}
 }
 
-// packMass packs the queries of one sequence and head that count, so that every block of keys finds them ready.
-func (w *workspace) packMass(_, i int) {
-	seq, head, dim := i/w.p.Heads, i%w.p.Heads, w.p.KeyDim
-	s := &w.seqs[seq]
-	if s.Mass == nil {
-		return
-	}
-	for r := s.Mass.FromRow; r < len(s.Pos); r++ {
-		at := (w.massAt[seq] + head*(len(s.Pos)-s.Mass.FromRow) + r - s.Mass.FromRow) * dim
-		q := s.Q[(r*w.p.Heads+head)*dim:][:dim]
-		if w.bf16 {
-			kernels.PackRowsBF16(w.massQ16[at:], q, w.scale())
-			continue
+// at is where a row of the newest block is.
+func (k *keptWeights) at(row int) int { return (len(k.blocks)-1)*k.rows + row }
+
+// settle turns the corrections of n rows into factors, last block first; rest holds one over the rows' sums.
+func (k *keptWeights) settle(n int) {
+	rest := k.rest[:n]
+	for i := len(k.blocks) - 1; i >= 0; i-- {
+		f := k.factors[i*k.rows:][:n]
+		for r, x := range rest {
+			rest[r], f[r] = x*f[r], x
 		}
-		copy(w.massQ[at:], q)
-		kernels.Scale(w.massQ[at:at+dim], w.scale())
 	}
 }
 
-// massBlock is the second pass over one block of keys: scores again, weights from the rows' saved sums, added up row
-// after row. Its cost is half the first pass's products for the rows that count, and nothing for those before.
+// columnSums adds every stride-th of n rows of a kept block, from row on, times their factors, to sums.
+func (k *keptWeights) columnSums(w *workspace, block, row, n, stride int, sums []float32) {
+	at := block*k.rows + row
+	factors := k.factors[at : at+n]
+	if w.bf16 {
+		kernels.ColumnSumsBF16(k.bf16[at*blockTokens:][:n*blockTokens], factors, stride, sums)
+	} else {
+		kernels.ColumnSums(k.weights[at*blockTokens:][:n*blockTokens], factors, stride, sums)
+	}
+}
+
+// sumStrips adds up a task's kept weights, strip by strip.
+func (w *workspace) sumStrips(t prefillTask, k *worker) {
+	s, p, group := &w.seqs[t.seq], &w.massPlans[t.seq], w.group()
+	k.kept.settle((t.to - t.from) * group)
+	for i, block := range k.kept.blocks {
+		for from := t.from; from < t.to && s.Mass.Sum != nil; from += p.stripRows {
+			strip, rows := (from-s.Mass.FromRow)/p.stripRows, min(p.stripRows, t.to-from)
+			w.stripSeen[p.seen+(strip*w.p.KVHeads+t.g)*p.blocks+block] = true
+			for h := range group {
+				sums := w.stripSums[p.sums+((strip*w.p.Heads+t.g*group+h)*p.blocks+block)*blockTokens:][:blockTokens]
+				clear(sums)
+				k.kept.columnSums(w, i, (from-t.from)*group+h, (rows-1)*group+1, group, sums)
+			}
+		}
+		if s.Mass.Rows != nil {
+			w.rowWeights(t, k, i)
+		}
+	}
+}
+
+// rowWeights writes the weights of each row of a task for a kept block.
+func (w *workspace) rowWeights(t prefillTask, k *worker, i int) {
+	b, s, group := &k.walk, &w.seqs[t.seq], w.group()
+	b.take(k.kept.blocks[i] * blockTiles)
+	for r := range (t.to - t.from) * group {
+		one := k.row[:]
+		clear(one)
+		k.kept.columnSums(w, i, r, 1, 1, one)
+		rows := s.Mass.Rows[t.g*group+r%group]
+		at := (t.from + r/group - s.Mass.FromRow) * (len(rows) / (len(s.Pos) - s.Mass.FromRow))
+		b.eachToken(t.seq, t.g, func(column, token int) { rows[at+token] = one[column] })
+	}
+}
+
+// massBlock adds the sums of all strips for one block of keys, in the order of the rows.
 func (w *workspace) massBlock(worker, i int) {
 	t, k := w.mass[i], &w.workers[worker]
-	s := &w.seqs[t.seq]
+	s, p, group := &w.seqs[t.seq], &w.massPlans[t.seq], w.group()
 	b := &k.walk
 	*b = blockWalk{w: w, k: k}
 	b.begin(t.seq, t.g, s.Pos[s.Mass.FromRow:])
-	at := t.block * blockTiles
-	if at < b.at || at >= b.end || !b.take(at) {
-		return
-	}
-	b.packKeys()
-	for head := t.g * w.group(); head < (t.g+1)*w.group(); head++ {
-		w.massHead(t, b, head)
-	}
-}
-
-// massHead adds the weights of all rows of one head for the tokens of the block.
-func (w *workspace) massHead(t massTask, b *blockWalk, head int) {
-	s, k, dim := &w.seqs[t.seq], b.k, w.p.KeyDim
-	from, n := s.Mass.FromRow, len(s.Pos)
-	clear(k.sums)
-	for r := from; r < n; r += w.subRows {
-		rows := min(w.subRows, n-r)
-		if s.Pos[r+rows-1] < b.low || w.p.sees(s.Pos[r]).low > b.high {
-			continue
+	b.take(t.block * blockTiles)
+	strips := (len(s.Pos) - s.Mass.FromRow + p.stripRows - 1) / p.stripRows
+	for head := t.g * group; head < (t.g+1)*group; head++ {
+		sums := k.row[:]
+		clear(sums)
+		for strip := range strips {
+			if w.stripSeen[p.seen+(strip*w.p.KVHeads+t.g)*p.blocks+t.block] {
+				kernels.Add(sums, w.stripSums[p.sums+((strip*w.p.Heads+head)*p.blocks+t.block)*blockTokens:][:blockTokens])
+			}
 		}
-		at := (w.massAt[t.seq] + head*(n-from) + r - from) * dim
-		if w.bf16 {
-			b.scores16(w.massQ16[at:], rows)
-		} else {
-			b.scores32(w.massQ[at:], rows)
-		}
-		if w.p.Softcap > 0 {
-			b.cap(rows)
-		}
-		b.hide(r-from, rows, 1)
-		logSums := w.logSums[w.sumsAt[t.seq]+head*n+r:][:rows]
-		if s.Mass.Rows == nil {
-			kernels.ColumnSums(w.exact, k.s[:rows*blockTokens], logSums, k.sums)
-			continue
-		}
-		one := k.row[:]
-		for j := range rows {
-			clear(one)
-			kernels.ColumnSums(w.exact, k.s[j*blockTokens:][:blockTokens], logSums[j:j+1], one)
-			b.eachToken(t, func(i, token int) { s.Mass.Rows[head][(r-from+j)*len(s.Mass.Rows[head])/(n-from)+token] = one[i] })
-			kernels.Add(k.sums, one)
-		}
-	}
-	if s.Mass.Sum != nil {
-		b.eachToken(t, func(i, token int) { s.Mass.Sum[head][token] += k.sums[i] })
+		b.eachToken(t.seq, t.g, func(column, token int) { s.Mass.Sum[head][token] += sums[column] })
 	}
 }
 
 // eachToken calls f with the column and the number in view order of each token of the block.
-func (b *blockWalk) eachToken(t massTask, f func(column, token int)) {
-	bases := b.w.basesOf(t.seq, t.g)
+func (b *blockWalk) eachToken(seq, g int, f func(column, token int)) {
+	bases := b.w.basesOf(seq, g)
 	var chosen []int32
-	if s := &b.w.seqs[t.seq]; s.Select != nil {
-		chosen = s.Select[t.g]
+	if s := &b.w.seqs[seq]; s.Select != nil {
+		chosen = s.Select[g]
 	}
 	for i := range b.slots {
 		s := &b.slots[i]

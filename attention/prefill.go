@@ -1,8 +1,6 @@
 package attention
 
 import (
-	"math"
-
 	"terrace/internal/kernels"
 )
 
@@ -23,7 +21,10 @@ const (
 const log2e = 1.44269504088896341
 
 // prefillTask is a block of rows of one sequence and KV head.
-type prefillTask struct{ seq, g, from, to int }
+type prefillTask struct {
+	seq, g, from, to int
+	counts           bool // the rows' weights are kept for Mass
+}
 
 func (w *workspace) attendBlocked(pool *kernels.Pool) {
 	w.exact = w.phase == kernels.Exact
@@ -33,37 +34,40 @@ func (w *workspace) attendBlocked(pool *kernels.Pool) {
 		w.subRows, w.padRows = tiledRows, kernels.BF16RowBlock()
 	}
 	rows := w.blockRows(pool.Threads())
-	w.prefill, w.sumsAt = w.prefill[:0], w.sumsAt[:0]
-	sums := 0
+	w.planMass()
+	w.prefill = w.prefill[:0]
+	longest := rows
 	for i := range w.seqs {
 		s := &w.seqs[i]
-		w.sumsAt = append(w.sumsAt, sums)
-		if s.Mass != nil {
-			sums += len(s.Pos) * w.p.Heads
-		}
 		if s.Sparse != nil {
 			continue
 		}
-		last := (len(s.Pos) - 1) / rows * rows
-		for from := last; from >= 0; from -= rows { // the longest first
-			for g := range s.Views {
-				w.prefill = append(w.prefill, prefillTask{i, g, from, min(from+rows, len(s.Pos))})
-			}
+		plain := len(s.Pos)
+		if s.counts() {
+			plain = s.Mass.FromRow
+			n := w.massPlans[i].taskRows(rows, w.group())
+			longest = max(longest, n)
+			w.planRows(prefillTask{seq: i, from: plain, to: len(s.Pos), counts: true}, n)
 		}
+		w.planRows(prefillTask{seq: i, to: plain}, rows)
 	}
-	w.logSums = grow(w.logSums, sums)
 	for i := range w.workers {
-		w.workers[i].growBlocked(w, rows*w.group())
+		w.workers[i].growBlocked(w, longest*w.group())
 	}
 	pool.Run(len(w.prefill), w.runPrefill)
 	if w.planSparse(); len(w.sparse) > 0 {
 		pool.Run(len(w.sparseHeads), w.runPrepare)
 		pool.Run(len(w.sparse), w.runSparse)
 	}
-	w.planMass()
-	if len(w.mass) > 0 {
-		pool.Run(len(w.seqs)*w.p.Heads, w.runPackMass)
-		pool.Run(len(w.mass), w.runMass)
+	pool.Run(len(w.mass), w.runMass)
+}
+
+// planRows lists the tasks of all KV heads for a range of rows, the longest first.
+func (w *workspace) planRows(t prefillTask, rows int) {
+	for from := t.from + (t.to-t.from-1)/rows*rows; from >= t.from && from < t.to; from -= rows {
+		for g := range w.p.KVHeads {
+			w.prefill = append(w.prefill, prefillTask{t.seq, g, from, min(from+rows, t.to), t.counts})
+		}
 	}
 }
 
@@ -124,11 +128,17 @@ func (w *workspace) prefillBlock(worker, i int) {
 	group := w.group()
 	n := (t.to - t.from) * group
 	k.startRows(w, t, n)
+	if t.counts {
+		k.kept.start(w, n+w.padRows, w.massPlans[t.seq].blocks)
+	}
 	b := &k.walk
 	*b = blockWalk{w: w, k: k}
 	for b.begin(t.seq, t.g, s.Pos[t.from:t.to]); b.next(); {
 		b.packKeys()
 		b.packValues()
+		if t.counts {
+			k.kept.blocks = append(k.kept.blocks, b.number)
+		}
 		for r := 0; r < n; r += w.subRows {
 			rows := min(w.subRows, n-r)
 			b.scores(r, rows)
@@ -136,10 +146,13 @@ func (w *workspace) prefillBlock(worker, i int) {
 				b.cap(rows)
 			}
 			b.hide(r, rows, group)
-			b.weigh(r, rows)
+			b.weigh(r, rows, t.counts)
 		}
 	}
 	w.finishRows(t, k)
+	if t.counts {
+		w.sumStrips(t, k)
+	}
 }
 
 // startRows packs the queries of a task, row r and head h of the group at r·group+h, and clears the sums.
@@ -171,9 +184,10 @@ func (w *workspace) packQuery(k *worker, r int, q []float32) {
 	kernels.Scale(dst, w.scale())
 }
 
-// finishRows divides by the sums and writes Out, and the logarithm of the sums where a second pass needs them.
+// finishRows divides by the sums and writes Out, and notes one over the sums for rows that count.
 func (w *workspace) finishRows(t prefillTask, k *worker) {
 	s, group, dim := &w.seqs[t.seq], w.group(), w.p.ValueDim
+	k.kept.rest = grow(k.kept.rest, (t.to-t.from)*group)
 	for r := range (t.to - t.from) * group {
 		row, head := t.from+r/group, t.g*group+r%group
 		var sum float64
@@ -184,23 +198,10 @@ func (w *workspace) finishRows(t prefillTask, k *worker) {
 		copy(out, k.out[r*w.outLen():])
 		if sum == 0 {
 			clear(out)
-		} else {
-			kernels.Scale(out, float32(1/sum))
+			k.kept.rest[r] = 0
+			continue
 		}
-		if s.Mass != nil {
-			w.logSums[w.sumsAt[t.seq]+head*len(s.Pos)+row] = w.logSum(k.m[r], sum)
-		}
+		k.kept.rest[r] = float32(1 / sum)
+		kernels.Scale(out, k.kept.rest[r])
 	}
-}
-
-// logSum is the logarithm of a row's sum of powers to the softmax's base; +Inf, which weighs everything nothing, for a
-// row that sees no key.
-func (w *workspace) logSum(top float32, sum float64) float32 {
-	switch {
-	case sum == 0:
-		return float32(math.Inf(1))
-	case w.exact:
-		return float32(float64(top) + math.Log(sum))
-	}
-	return float32(float64(top) + math.Log2(sum))
 }

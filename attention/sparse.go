@@ -201,7 +201,7 @@ func (w *workspace) sparseWalk(b *blockWalk, mask func(slot, row int) uint16) {
 					one.hideDead(b.k.s[j*blockTokens+i*tileTokens:][:tileTokens], inf)
 				}
 			}
-			b.weigh(r, n)
+			b.weigh(r, n, false)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -42,5 +43,40 @@ func BenchmarkDecodeAtDepth(b *testing.B) {
 	}
 	for i, spec := range specs {
 		b.Logf("%-30s %6.1f t/s, %.2f of full", spec, fast(took[i]), fast(took[i])/fast(took[0]))
+	}
+}
+
+// BenchmarkPrefillPolicies reads prompts of 2,000 and 8,000 tokens of SmolLM2 under each policy right after one under full:
+// it reports the median of the pairs' ratios of time.
+func BenchmarkPrefillPolicies(b *testing.B) {
+	path := golden.Model(b, "smollm2:135m")
+	for _, n := range []int{2000, 8000} {
+		for _, spec := range []string{"h2o", "observed_attention", "streaming_llm", "snapkv", "knorm", "keydiff"} {
+			b.Run(fmt.Sprintf("%s/%d", spec, n), func(b *testing.B) {
+				full, other := openModel(b, path, Options{Context: 1 << 14}), openModel(b, path, Options{Policy: spec, Context: 1 << 14})
+				read := func(e *Engine) time.Duration {
+					s, err := e.NewSession()
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer s.Close()
+					begun := time.Now()
+					if err := s.Prefill(b.Context(), someIDs(n, 1), PrefillHooks{}); err != nil {
+						b.Fatal(err)
+					}
+					return time.Since(begun)
+				}
+				read(other) // grows the scratch
+				var ratios, fulls []float64
+				for b.Loop() {
+					base := read(full).Seconds()
+					ratios, fulls = append(ratios, read(other).Seconds()/base), append(fulls, base)
+				}
+				slices.Sort(ratios)
+				slices.Sort(fulls)
+				b.ReportMetric(ratios[len(ratios)/2], "of-full")
+				b.ReportMetric(float64(n)/fulls[len(fulls)/2], "full-t/s")
+			})
+		}
 	}
 }

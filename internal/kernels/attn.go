@@ -34,7 +34,7 @@ type attnOps struct {
 	packValues   func(e KVElem, dst []float32, values []byte, dim, panelLen int)
 	gemm         func(c []float32, cStride int, a []float32, aStride int, b []float32, k, rows int, scale []float32)
 	softmaxBlock func(exact bool, s, m, l, corr []float32)
-	columnSums   func(exact bool, s, m, sums []float32)
+	columnSums   func(p, w []float32, stride int, sums []float32)
 	bf16         *bf16Ops // nil where the CPU has no bf16 products
 }
 
@@ -46,6 +46,7 @@ type bf16Ops struct {
 	packRows     func(dst []uint16, src []float32, scale float32)
 	gemm         func(c []float32, cStride int, a []uint16, aStride int, b []uint16, k, rows int, scale []float32)
 	softmaxBlock func(s []float32, p []uint16, m, l, corr []float32)
+	columnSums   func(p []uint16, w []float32, stride int, sums []float32)
 }
 
 var plainAttn = attnOps{
@@ -131,12 +132,12 @@ func checkBlock(rows, s, l, corr int) {
 	wantLen("SoftmaxBlock", rows, corr)
 }
 
-// ColumnSums adds the weights base^(score - m[row]) of len(m) rows of 128 scores to sums [128], row after row; bases as
-// in SoftmaxBlock.
-func ColumnSums(exact bool, s, m, sums []float32) {
-	wantLen("ColumnSums", len(m)*BlockTokens, len(s))
+// ColumnSums adds w[r]·p[r] for r = 0, stride, 2·stride … < len(w), p being len(w) rows of 128 numbers, to sums [128], row
+// after row.
+func ColumnSums(p, w []float32, stride int, sums []float32) {
+	wantLen("ColumnSums", len(w)*BlockTokens, len(p))
 	wantLen("ColumnSums", BlockTokens, len(sums))
-	attn.columnSums(exact, s, m, sums)
+	attn.columnSums(p, w, stride, sums)
 }
 
 // HasBF16 says whether the selected path multiplies pairs of bf16, at twice the rate of float32 on some CPUs.
@@ -187,6 +188,13 @@ func SoftmaxBlockBF16(s []float32, p []uint16, m, l, corr []float32) {
 	checkBlock(len(m), len(s), len(l), len(corr))
 	wantLen("SoftmaxBlockBF16", len(m)*BlockTokens, len(p))
 	attn.bf16.softmaxBlock(s, p, m, l, corr)
+}
+
+// ColumnSumsBF16 is ColumnSums of bf16 numbers p.
+func ColumnSumsBF16(p []uint16, w []float32, stride int, sums []float32) {
+	wantLen("ColumnSumsBF16", len(w)*BlockTokens, len(p))
+	wantLen("ColumnSumsBF16", BlockTokens, len(sums))
+	attn.bf16.columnSums(p, w, stride, sums)
 }
 
 // ExpandKeys writes a tile of quantised keys as a tile of float32.

@@ -47,7 +47,7 @@ type attnASM struct {
 
 	gemm       func(c *float32, cBytes int, a *float32, aBytes int, b *float32, k, rows int, scale *float32)
 	softmax    [2]func(s *float32, rows int, m, l, corr *float32) // fast, exact
-	columnSums [2]func(s *float32, rows int, m, sums *float32)
+	columnSums func(p, w *float32, stride, rows int, sums *float32)
 	expSum     func(x []float32, m float32) float32
 }
 
@@ -70,7 +70,7 @@ var attnAVX512 = attnASM{
 	expandValues: [2]func(*byte, *byte, int){avx512.ExpandValuesI4, avx512.ExpandValuesI8},
 	gemm:         avx512.GemmF32,
 	softmax:      [2]func(*float32, int, *float32, *float32, *float32){avx512.SoftmaxBlockFast, avx512.SoftmaxBlockExact},
-	columnSums:   [2]func(*float32, int, *float32, *float32){avx512.ColumnSumsFast, avx512.ColumnSumsExact},
+	columnSums:   avx512.ColumnSums,
 	expSum:       avx512.ExpSum,
 }.ops()
 
@@ -89,7 +89,7 @@ var attnAVX2 = attnASM{
 	expandValues: [2]func(*byte, *byte, int){avx2.ExpandValuesI4, avx2.ExpandValuesI8},
 	gemm:         avx2.GemmF32,
 	softmax:      [2]func(*float32, int, *float32, *float32, *float32){avx2.SoftmaxBlockFast, avx2.SoftmaxBlockExact},
-	columnSums:   [2]func(*float32, int, *float32, *float32){avx2.ColumnSumsFast, avx2.ColumnSumsExact},
+	columnSums:   avx2.ColumnSums,
 	expSum:       avx2.ExpSum,
 }.ops()
 
@@ -174,8 +174,8 @@ func (a *attnASM) block(o *attnOps) {
 	o.softmaxBlock = func(exact bool, s, m, l, corr []float32) {
 		a.softmax[index(exact)](&s[0], len(m), &m[0], &l[0], &corr[0])
 	}
-	o.columnSums = func(exact bool, s, m, sums []float32) {
-		a.columnSums[index(exact)](&s[0], len(m), &m[0], &sums[0])
+	o.columnSums = func(p, w []float32, stride int, sums []float32) {
+		a.columnSums(&p[0], &w[0], stride, (len(w)+stride-1)/stride, &sums[0])
 	}
 }
 

@@ -31,6 +31,9 @@ var bf16AVX512 = bf16Ops{
 	softmaxBlock: func(s []float32, p []uint16, m, l, corr []float32) {
 		avx512.SoftmaxBlockBF16(&s[0], &p[0], len(m), &m[0], &l[0], &corr[0])
 	},
+	columnSums: func(p []uint16, w []float32, stride int, sums []float32) {
+		avx512.ColumnSumsBF16(&p[0], &w[0], stride, (len(w)+stride-1)/stride, &sums[0])
+	},
 }
 
 // bf16AMX multiplies on tiles where k fills whole ones.

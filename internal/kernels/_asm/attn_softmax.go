@@ -17,13 +17,15 @@ func init() {
 		register("attn_softmax", f.isa, func() {
 			f.softmaxBlock("Fast", false, false)
 			f.softmaxBlock("Exact", true, false)
-			f.columnSums("Fast", false)
-			f.columnSums("Exact", true)
+			f.columnSums("", false)
 			f.expSum()
 			f.maxOf()
 		})
 		if f.wide() {
-			register("attn_softmax_bf16", f.isa, func() { f.softmaxBlock("BF16", false, true) })
+			register("attn_softmax_bf16", f.isa, func() {
+				f.softmaxBlock("BF16", false, true)
+				f.columnSums("BF16", true)
+			})
 		}
 	}
 }
@@ -102,15 +104,21 @@ func (f *flavour) softmaxBlock(name string, exact, bf16 bool) {
 	f.end()
 }
 
-// columnSums emits the second pass: weights from saved row maxima and sums, added up over rows. AVX-512 keeps all sums
-// in registers.
-func (f *flavour) columnSums(name string, exact bool) {
-	f.begin("ColumnSums"+name, "func(s *float32, rows int, m, sums *float32)", fmt.Sprintf("ColumnSums%s adds the weights "+
-		"base^(score - m[row]) of rows of %d scores s to sums [%d].", name, blockTokens, blockTokens))
-	s, rows := Load(Param("s"), GP64()), Load(Param("rows"), GP64())
-	m, sums := Load(Param("m"), GP64()), Load(Param("sums"), GP64())
-	x := f.newExponential(exact)
-	top, t, v := f.vec(), f.vecs(x.temps()), f.vecs(2)
+// columnSums emits the sum of weighted rows. AVX-512 keeps all sums in registers.
+func (f *flavour) columnSums(name string, bf16 bool) {
+	number, bytes := "float32", 4
+	if bf16 {
+		number, bytes = "uint16", 2
+	}
+	f.begin("ColumnSums"+name, "func(p *"+number+", w *float32, stride, rows int, sums *float32)", fmt.Sprintf("ColumnSums%s adds w·p "+
+		"of every stride-th of rows of %d numbers p to sums [%d].", name, blockTokens, blockTokens))
+	p, w := Load(Param("p"), GP64()), Load(Param("w"), GP64())
+	stride, rows := Load(Param("stride"), GP64()), Load(Param("rows"), GP64())
+	sums := Load(Param("sums"), GP64())
+	step := GP64()
+	IMUL3Q(U32(blockTokens*bytes), stride, step)
+	SHLQ(U8(2), stride)
+	factor, v := f.vec(), f.vecs(2)
 	var acc []reg.VecPhysical
 	if f.wide() {
 		acc = f.vecs(blockTokens / f.lanes)
@@ -121,21 +129,24 @@ func (f *flavour) columnSums(name string, exact bool) {
 	TESTQ(rows, rows)
 	JZ(LabelRef("done"))
 	Label("row")
-	VBROADCASTSS(at(m, 0), top)
+	VBROADCASTSS(at(w, 0), factor)
 	for i := 0; i < blockTokens/f.lanes; i++ {
 		e := v[i%2]
-		VMOVUPS(at(s, i*f.bytes()), e)
-		VSUBPS(top, e, e)
-		x.apply(e, t)
-		if f.wide() {
-			VADDPS(e, acc[i], acc[i])
-			continue
+		switch {
+		case bf16:
+			VPMOVZXWD(at(p, i*f.bytes()/2), e)
+			VPSLLD(U8(16), e, e)
+			VFMADD231PS(e, factor, acc[i])
+		case f.wide():
+			VFMADD231PS(at(p, i*f.bytes()), factor, acc[i])
+		default:
+			VMOVUPS(at(sums, i*f.bytes()), e)
+			VFMADD231PS(at(p, i*f.bytes()), factor, e)
+			VMOVUPS(e, at(sums, i*f.bytes()))
 		}
-		VADDPS(at(sums, i*f.bytes()), e, e)
-		VMOVUPS(e, at(sums, i*f.bytes()))
 	}
-	ADDQ(U32(4*blockTokens), s)
-	ADDQ(U8(4), m)
+	ADDQ(step, p)
+	ADDQ(stride, w)
 	DECQ(rows)
 	JNZ(LabelRef("row"))
 	Label("done")

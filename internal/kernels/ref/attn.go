@@ -129,11 +129,11 @@ func SoftmaxBlock(exact bool, s, m, l, corr []float32) {
 	}
 }
 
-// ColumnSums adds the weights base^(score - m[row]) of len(m) rows of 128 scores to sums [128].
-func ColumnSums(exact bool, s, m, sums []float32) {
-	for r := range m {
-		for i, x := range s[r*blockTokens:][:blockTokens] {
-			sums[i] += power(exact, float64(x-m[r]))
+// ColumnSums adds w[r]·p[r] for r = 0, stride, 2·stride … < len(w), p being rows of 128 numbers, to sums [128].
+func ColumnSums(p, w []float32, stride int, sums []float32) {
+	for r := 0; r < len(w); r += stride {
+		for i, x := range p[r*blockTokens:][:blockTokens] {
+			sums[i] += w[r] * x
 		}
 	}
 }

@@ -10,11 +10,8 @@ func SoftmaxBlockFast(s *float32, rows int, m *float32, l *float32, corr *float3
 // SoftmaxBlockExact takes rows of 128 scores s into their online softmax to base e: m [rows] becomes the largest score so far, corr [rows] what earlier sums must be multiplied by, the scores' weights go in place, and their sum over lanes joins l [rows][16].
 func SoftmaxBlockExact(s *float32, rows int, m *float32, l *float32, corr *float32)
 
-// ColumnSumsFast adds the weights base^(score - m[row]) of rows of 128 scores s to sums [128].
-func ColumnSumsFast(s *float32, rows int, m *float32, sums *float32)
-
-// ColumnSumsExact adds the weights base^(score - m[row]) of rows of 128 scores s to sums [128].
-func ColumnSumsExact(s *float32, rows int, m *float32, sums *float32)
+// ColumnSums adds w·p of every stride-th of rows of 128 numbers p to sums [128].
+func ColumnSums(p *float32, w *float32, stride int, rows int, sums *float32)
 
 // ExpSum replaces x by e^(x-m) and returns the sum; len(x) is a multiple of 16.
 func ExpSum(x []float32, m float32) float32

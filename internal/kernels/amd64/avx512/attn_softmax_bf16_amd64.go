@@ -6,3 +6,6 @@ package avx512
 
 // SoftmaxBlockBF16 takes rows of 128 scores s into their online softmax to base 2: m [rows] becomes the largest score so far, corr [rows] what earlier sums must be multiplied by, the scores' weights go to p as bf16, and their sum over lanes joins l [rows][16].
 func SoftmaxBlockBF16(s *float32, p *uint16, rows int, m *float32, l *float32, corr *float32)
+
+// ColumnSumsBF16 adds w·p of every stride-th of rows of 128 numbers p to sums [128].
+func ColumnSumsBF16(p *uint16, w *float32, stride int, rows int, sums *float32)

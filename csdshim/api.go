@@ -32,7 +32,7 @@ func (c *Client) shape(seq uint64) (Shape, error) {
 	return s, nil
 }
 
-// WriteGroups stores groups, each with its codes, replacing those that were there; they survive the drive's death when it
+// WriteGroups stores groups, replacing those that were there; they survive the drive's death when it
 // returns. Bytes are the caller's again then. Where it fails, some of the groups may be stored: each is there whole or not.
 // Writes of one group must not overlap.
 func (c *Client) WriteGroups(ctx context.Context, seq uint64, groups []Group) (Timing, error) {
@@ -40,25 +40,29 @@ func (c *Client) WriteGroups(ctx context.Context, seq uint64, groups []Group) (T
 	if err != nil {
 		return Timing{}, err
 	}
-	record, codes := shape.RecordBytes(), shape.CodeBytes()
+	record := shape.RecordBytes()
 	var calls []pending
-	for _, part := range cut(groups, c.o.FrameBytes/(record+codes)) {
-		m := wire.Write{Seq: seq, RecordBytes: record, CodeBytes: codes}
-		parts := make([][]byte, 1, 1+2*len(part))
+	for _, part := range cut(groups, c.o.FrameBytes/record) {
+		m := wire.Write{Seq: seq, RecordBytes: record}
+		parts := make([][]byte, 1, 1+len(part))
 		for _, g := range part {
-			if len(g.Data) != record || len(g.Codes) != codes {
-				return Timing{}, fmt.Errorf("csdshim: layer %d, group %d: %d bytes and %d of codes, want %d and %d: %w", g.Layer, g.Index, len(g.Data), len(g.Codes), record, codes, ErrRequest)
+			if len(g.Data) != record {
+				return Timing{}, fmt.Errorf("csdshim: layer %d, group %d: %d bytes, want %d: %w", g.Layer, g.Index, len(g.Data), record, ErrRequest)
 			}
 			m.Places = append(m.Places, wire.Place{Layer: int32(g.Layer), Group: int32(g.Index)})
 			parts = append(parts, g.Data)
-			if codes > 0 {
-				parts = append(parts, g.Codes)
-			}
 		}
 		parts[0] = m.AppendHead(nil)
 		calls = append(calls, pending{call: &call{kind: wire.TypeWrite}, parts: parts})
 	}
 	return c.all(ctx, "write", calls)
+}
+
+// SetScales tells the drive what a layer's keys are divided by to become integer codes, [KVHeads] or [KVHeads][KeyDim]:
+// Score needs it, except for CodesHalf. Stored keys get their codes now, later ones when they are written. Durable when it
+// returns.
+func (c *Client) SetScales(ctx context.Context, seq uint64, layer int, scales []float32) (Timing, error) {
+	return c.roundTrip(ctx, "scales", wire.TypeScales, wire.Scales{Seq: seq, Layer: layer, Values: scales}.Append(nil))
 }
 
 // Fetch fills the Data of groups, RecordBytes each, as they were written.

@@ -24,6 +24,10 @@ func benchDrive(b *testing.B, heads, dim, tokens int, major bool) (*Client, *cac
 	if _, err := c.WriteGroups(context.Background(), 1, batch); err != nil {
 		b.Fatal(err)
 	}
+	w.tell(b, func(layer int, scales []float32) error {
+		_, err := c.SetScales(context.Background(), 1, layer, scales)
+		return err
+	})
 	return c, w
 }
 

@@ -2,39 +2,58 @@ package csdshim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"terrace/csdshim/flash"
 	"terrace/csdshim/wire"
 )
 
-// cacheCodes keeps a group's codes in the drive's DRAM, if they fit.
-func (d *Drive) cacheCodes(q *sequence, layer, group int, codes []byte) {
-	if len(codes) == 0 {
+// layer is what the sequence knows of a layer; mu is held.
+func (q *sequence) layer(i int) *layerCodes {
+	for len(q.layers) <= i {
+		q.layers = append(q.layers, layerCodes{})
+	}
+	return &q.layers[i]
+}
+
+// written makes the codes of a group that has just been stored, or forgets those of what was there before.
+func (d *Drive) written(q *sequence, layer, group int, stored []byte) {
+	if !q.layout.canEncode() || d.opts.Keys != KeysDDR {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.layers) <= layer {
-		q.layers = append(q.layers, layerCodes{})
+	l, size := q.layer(layer), q.layout.shape.CodeBytes()
+	if group < len(l.groups) && l.groups[group] != nil {
+		l.groups[group] = nil
+		d.releaseDRAM(int64(size))
 	}
-	l := &q.layers[layer]
+	if l.scales == nil && q.layout.shape.Codes != CodesHalf {
+		return
+	}
+	var e encoder
+	codes := make([]byte, size)
+	e.encode(codes, stored, &q.layout, l.scales)
+	d.cache(q, l, group, codes)
+}
+
+// cache keeps a group's codes in the drive's DRAM, if they fit; q.mu is held. A slice that was cached never changes: a
+// scoring may read it.
+func (d *Drive) cache(q *sequence, l *layerCodes, group int, codes []byte) {
 	for len(l.groups) <= group {
 		l.groups = append(l.groups, nil)
 	}
-	if l.groups[group] == nil {
-		if q.gone || !d.takeDRAM(len(codes)) {
-			return
-		}
+	if l.groups[group] == nil && !q.gone && d.takeDRAM(len(codes)) {
+		l.groups[group] = codes
 	}
-	l.groups[group] = append([]byte(nil), codes...) // a new slice: a scoring may still read the old one
 }
 
 // tile is a group to score: its codes, and a mask of the tokens to score.
 type tile struct {
 	group int
 	mask  uint16
-	codes []byte // nil until they are read from flash
+	codes []byte // nil until they are made
 }
 
 // tiles lists the groups of a layer that have cold tokens below limit (0: all), with the codes that are in DRAM.
@@ -65,42 +84,71 @@ func (d *Drive) tiles(q *sequence, layer, limit int, dst []tile) ([]tile, error)
 		}
 		dst = append(dst, t)
 	}
-	if len(q.layers) == 0 && n == 0 {
-		return dst, nil
-	}
 	return dst, nil
 }
 
-// loadCodes reads the codes that are not in DRAM from flash and, where there is room, keeps them. Groups that are not
-// stored (holes) are left out. It returns the tiles and the pages that were read.
+// loadCodes makes the codes that are not in DRAM from the keys on flash and, where there is room, keeps them. Groups that
+// are not stored (holes) are left out. It returns the tiles and the flash pages that were read.
 func (d *Drive) loadCodes(q *sequence, layer int, tiles []tile) ([]tile, []uint32, error) {
-	size, off := q.layout.shape.CodeBytes(), q.layout.shape.RecordBytes()
+	l := &q.layout
+	bytes := l.shape.RecordBytes()
+	if l.split { // the keys alone
+		bytes = l.valueAt(0, 0)
+	}
 	var reqs []flash.Request
+	var versions []uint32
 	kept := tiles[:0]
 	for _, t := range tiles {
 		if t.codes == nil {
 			key := flash.Key{Seq: q.id, Layer: int32(layer), Group: int32(t.group)}
-			if d.store.Version(key) == 0 {
+			version := d.store.Version(key)
+			if version == 0 {
 				continue
 			}
-			t.codes = make([]byte, size)
-			reqs = append(reqs, flash.Request{Key: key, Off: off, Dst: t.codes})
+			reqs, versions = append(reqs, flash.Request{Key: key}), append(versions, version)
 		}
 		kept = append(kept, t)
 	}
 	if len(reqs) == 0 {
 		return kept, nil, nil
 	}
+	scales, err := d.scales(q, layer)
+	if err != nil {
+		return nil, nil, err
+	}
+	room := borrow(len(reqs) * bytes)
+	defer giveBack(room)
+	for i := range reqs {
+		reqs[i].Dst = (*room)[i*bytes : (i+1)*bytes]
+	}
 	began := time.Now()
 	pages, err := d.store.Get(reqs)
 	d.counts.ioNs.Add(uint64(time.Since(began)))
 	if err != nil {
-		return nil, nil, fmt.Errorf("csdshim: key codes: %w", err)
+		return nil, nil, fmt.Errorf("csdshim: keys to score: %w", err)
 	}
-	if d.opts.Keys == KeysDDR {
-		for _, r := range reqs {
-			d.cacheCodes(q, layer, int(r.Key.Group), r.Dst)
-		}
-	}
+	d.encodeTiles(q, layer, kept, reqs, versions, scales)
 	return kept, pages, nil
+}
+
+// encodeTiles makes the codes of those tiles that have none, from what was read for them.
+func (d *Drive) encodeTiles(q *sequence, layer int, tiles []tile, reqs []flash.Request, versions []uint32, scales []float32) {
+	var e encoder
+	size, at := q.layout.shape.CodeBytes(), 0
+	made := make([]byte, len(reqs)*size)
+	for i := range tiles {
+		if tiles[i].codes != nil {
+			continue
+		}
+		codes := made[at*size : (at+1)*size : (at+1)*size]
+		e.encode(codes, reqs[at].Dst, &q.layout, scales)
+		tiles[i].codes = codes
+		q.mu.Lock()
+		// Not where it was written anew meanwhile: its codes are others.
+		if l := q.layer(layer); d.store.Version(reqs[at].Key) == versions[at] && slices.Equal(l.scales, scales) {
+			d.cache(q, l, tiles[i].group, codes)
+		}
+		q.mu.Unlock()
+		at++
+	}
 }

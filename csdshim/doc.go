@@ -7,8 +7,9 @@
 // policy, or why a token matters; it moves bytes and adds up integers.
 //
 // What a drive stores: groups of 16 tokens of one layer, all KV heads: the record (KVHeads pages of kvpage.Layout, one after
-// another) and, beside it, the low-bit key codes that scores are computed from. Sequences are numbered by their owner (a
-// random name a client has); they go when they are dropped, or when their owner has been away for its lease.
+// another), and a layer's scales once they are known. The low-bit key codes that scores are computed from are the drive's
+// own: it makes them from the keys it stores. Sequences are numbered by their owner (a random name a client has); they go
+// when they are dropped, or when their owner has been away for its lease.
 //
 // Scores. A token's score is an exact integer, Σ query·code over all KV heads, divided by 2^Shift and rounded to half
 // precision (float32 sums in order of KV heads for CodesHalf). That is what policy hillinfer computes on the host, to the
@@ -16,8 +17,8 @@
 // promoted; scoring one twice is harmless. Score blocks are 4 bytes a token.
 //
 // Records on flash lie token by token, [16][KVHeads][key, value], so that Gather reads the flash pages of the tokens asked
-// for, not those of every KV head's page; with KeysNAND and key_scan "original" all keys lie before all values, because
-// scoring then reads the keys' pages.
+// for, not those of every KV head's page; with KeysNAND all keys lie before all values, because scoring then reads
+// the keys' pages.
 //
 // Times. Every request reserves its share of flash channels, bus, DRAM, engine and link, each a token bucket without burst,
 // by the profile's rates. On the real clock a reply leaves when its modelled time is over (never before it is really
@@ -25,7 +26,7 @@
 // request at a time, on one core.
 //
 // Durability: see flash. What is acknowledged survives the drive's death. Which tokens are hot and which codes are in DRAM
-// does not: after a restart all are cold, and codes are read from flash again.
+// does not: after a restart all are cold, and codes are made again from the keys and scales on flash.
 //
 // Errors: sentinels in errors.go; every call of a Client ends by its deadline, with ErrTimeout, ErrLost or the drive's own
 // error in one line. Nothing is tried again on its own.

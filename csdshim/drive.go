@@ -18,9 +18,9 @@ import (
 type KeyPlace int
 
 const (
-	// KeysDDR: in the drive's DRAM as far as they fit, the rest on flash.
+	// KeysDDR: in the drive's DRAM as far as they fit; the rest is made from the keys on flash at every scoring.
 	KeysDDR KeyPlace = iota
-	// KeysNAND: on flash; every scoring reads them.
+	// KeysNAND: nowhere; every scoring reads the keys from flash and casts them on the fly.
 	KeysNAND
 )
 
@@ -66,7 +66,7 @@ type Drive struct {
 }
 
 // sequence is what the drive knows of a sequence beside its stored groups. Which tokens are hot and the cached codes live
-// in the drive's memory: after a restart every token is cold, and codes are read from flash again.
+// in the drive's memory: after a restart every token is cold, and codes are made from the keys on flash again.
 type sequence struct {
 	id     uint32
 	layout layout
@@ -79,8 +79,12 @@ type sequence struct {
 	gone   bool
 }
 
-// layerCodes are the cached codes of a layer's groups; nil where they are on flash.
-type layerCodes struct{ groups [][]byte }
+// layerCodes are the cached codes of a layer's groups, nil where they must be made from the keys on flash, and the scales
+// they are made with, nil until they are told or read.
+type layerCodes struct {
+	groups [][]byte
+	scales []float32
+}
 
 // owner is a client's identity over its connections.
 type owner struct {
@@ -124,7 +128,7 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 func (d *Drive) adopt(s flash.Sequence, shape wire.Shape) *sequence {
 	w := d.ownerOf(s.Owner)
 	w.lease = max(w.lease, time.Duration(s.LeaseMs)*time.Millisecond)
-	q := &sequence{id: s.ID, owner: s.Owner, leased: s.LeaseMs > 0, layout: layoutOf(shape, d.opts.Keys == KeysNAND && d.opts.Profile.NAND.KeyScan == "original")}
+	q := &sequence{id: s.ID, owner: s.Owner, leased: s.LeaseMs > 0, layout: layoutOf(shape, d.opts.Keys == KeysNAND)}
 	d.seqs[s.ID] = q
 	return q
 }
@@ -362,12 +366,26 @@ func (d *Drive) Stats() Stats {
 	dram := uint64(d.dramUsed)
 	d.mu.Unlock()
 	return Stats{CapacityBytes: uint64(u.CapacityBytes), UsedBytes: uint64(u.UsedBytes), PeakBytes: uint64(u.PeakBytes),
-		DRAMBytes: uint64(d.opts.Profile.DRAM.Bytes), DRAMUsedBytes: dram, Sequences: uint64(u.Sequences), Groups: uint64(u.Groups),
+		DRAMBytes: uint64(d.opts.Profile.DRAM.Bytes), DRAMUsedBytes: dram, Sequences: uint64(u.Sequences), Groups: uint64(u.Groups - d.scaleRecords()),
 		GroupsWritten: c.groupsWritten.Load(), GroupsRead: c.groupsRead.Load(), TokensGathered: c.tokensGathered.Load(), TokensScored: c.tokensScored.Load(), ScoreBlocks: c.scoreBlocks.Load(),
 		LinkInBytes: c.linkIn.Load(), LinkOutBytes: c.linkOut.Load(),
 		PagesRead: u.PagesRead, PagesProgrammed: u.PagesProgrammed, PagesMoved: u.PagesMoved, BlocksErased: u.BlocksErased,
 		ModelNANDNs: uint64(nand), ModelEngineNs: uint64(engine), ModelLinkNs: uint64(link), ModelClockNs: uint64(d.clock.Now()),
 		MeasuredEngineNs: c.engineNs.Load(), MeasuredIONs: c.ioNs.Load(), UptimeNs: uint64(time.Since(d.start))}
+}
+
+// scaleRecords is how many of the stored groups are layers' scales.
+func (d *Drive) scaleRecords() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, q := range d.seqs {
+		for layer := range q.layout.shape.Layers {
+			if d.store.Version(q.scaleKey(layer)) != 0 {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // Close ends the drive. Sessions must have ended.

@@ -25,7 +25,7 @@ func smallShape(codes Codes, tokenMajor bool) Shape {
 		Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 32, ValueDim: 32, Tokens: 16, TokenMajor: tokenMajor}}
 }
 
-// cache is what a test has written: groups of random pages, and the integers or halves of their codes.
+// cache is what a test has written: groups of random keys and values, and the integers or halves of their codes.
 type cache struct {
 	shape  Shape
 	rng    *rand.Rand
@@ -39,21 +39,45 @@ func newCache(shape Shape, seed uint64) *cache {
 
 // group makes a group with fresh random bytes.
 func (c *cache) group(layer, index int) Group {
-	g := Group{Layer: layer, Index: index, Data: make([]byte, c.shape.RecordBytes()), Codes: make([]byte, c.shape.CodeBytes())}
+	g := Group{Layer: layer, Index: index, Data: make([]byte, c.shape.RecordBytes())}
 	for i := range g.Data {
 		g.Data[i] = byte(c.rng.Uint32())
 	}
 	if c.shape.Codes != CodesNone {
-		c.codes(g)
+		c.fill(g)
 	}
 	c.groups[[2]int{layer, index}] = g
 	return g
 }
 
-// codes fills a group's codes with random small numbers.
-func (c *cache) codes(g Group) {
-	dim, size := c.shape.Page.KeyDim, c.shape.CodeTileBytes()
-	l := kvpage.Layout{K: c.shape.Codes.Elem(), V: kvpage.F16, KeyDim: dim, ValueDim: 1, Tokens: 16}
+// unit is the scale of every key.
+const unit = 1.0 / 16
+
+// scales are those of a layer: one a KV head, or for int4 one a number.
+func (c *cache) scales() []float32 {
+	n := c.shape.KVHeads
+	if c.shape.Codes == CodesInt4 {
+		n = c.shape.Width()
+	}
+	return slices.Repeat([]float32{unit}, n)
+}
+
+// tell says every layer's scales.
+func (c *cache) tell(t testing.TB, set func(layer int, scales []float32) error) {
+	t.Helper()
+	if c.shape.Codes == CodesNone || c.shape.Codes == CodesHalf {
+		return
+	}
+	for layer := range c.shape.Layers {
+		if err := set(layer, c.scales()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fill writes random keys whose codes are small integers, some past what saturates.
+func (c *cache) fill(g Group) {
+	dim, size := c.shape.Page.KeyDim, c.shape.Page.PageBytes()
 	most := map[Codes]int{CodesInt8: 127, CodesInt4: 7, CodesHalf: 50}[c.shape.Codes]
 	for t := range GroupTokens {
 		row := make([]float32, 0, c.shape.Width())
@@ -61,15 +85,16 @@ func (c *cache) codes(g Group) {
 			ints, halves := make([]int8, dim), make([]float32, dim)
 			for d := range dim {
 				ints[d] = int8(c.rng.IntN(2*most+1) - most)
-				halves[d] = float32(ints[d]) / 16
+				halves[d] = float32(ints[d]) * unit
+				if int(ints[d]) == most && c.shape.Codes != CodesHalf {
+					halves[d] *= 1.5
+				}
 			}
-			tile := g.Codes[h*size : (h+1)*size]
+			kvpage.PutK(c.shape.Page, g.Data[h*size:(h+1)*size], t, halves)
 			if c.shape.Codes == CodesHalf {
-				kvpage.PutK(l, tile, t, halves)
 				row = append(row, halves...)
 				continue
 			}
-			kvpage.PutCode(l.K, tile, t, ints)
 			for _, v := range ints {
 				row = append(row, float32(v))
 			}
@@ -203,6 +228,10 @@ func TestOverASocket(t *testing.T) {
 			if err := c.OpenSequence(ctx, 5, w.shape); err != nil {
 				t.Fatal(err)
 			}
+			set := func(layer int, scales []float32) error { _, err := c.SetScales(ctx, 5, layer, scales); return err }
+			if tc.major {
+				w.tell(t, set)
+			}
 			const groups = 20
 			var batch []Group
 			for layer := range w.shape.Layers {
@@ -212,6 +241,9 @@ func TestOverASocket(t *testing.T) {
 			}
 			if _, err := c.WriteGroups(ctx, 5, batch); err != nil {
 				t.Fatal(err)
+			}
+			if !tc.major { // after the groups, as at a prompt's end
+				w.tell(t, set)
 			}
 			checkFetch(t, c, w, 5)
 			checkGather(t, c, w, 5, groups*GroupTokens)

@@ -13,7 +13,6 @@ import (
 type Group struct {
 	Layer, Index int
 	Data         []byte // record: KVHeads pages one after another, Shape.RecordBytes
-	Codes        []byte // KVHeads tiles of key codes, Shape.CodeBytes; writes only
 }
 
 // task accounts one request's time.
@@ -63,8 +62,8 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 		return Timing{}, err
 	}
 	d, shape := s.d, q.layout.shape
-	record, codes := shape.RecordBytes(), shape.CodeBytes()
-	t := d.begin(len(groups) * (record + codes))
+	record := shape.RecordBytes()
+	t := d.begin(len(groups) * record)
 	items := make([]flash.Item, len(groups))
 	room := borrow(len(groups) * record)
 	defer giveBack(room)
@@ -74,12 +73,12 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 		if err != nil {
 			return Timing{}, err
 		}
-		if len(g.Data) != record || len(g.Codes) != codes {
-			return Timing{}, fmt.Errorf("csdshim: layer %d, group %d: %d bytes and %d of codes, want %d and %d: %w", g.Layer, g.Index, len(g.Data), len(g.Codes), record, codes, ErrRequest)
+		if len(g.Data) != record {
+			return Timing{}, fmt.Errorf("csdshim: layer %d, group %d: %d bytes, want %d: %w", g.Layer, g.Index, len(g.Data), record, ErrRequest)
 		}
 		stored := packed[i*record : (i+1)*record]
 		q.layout.pack(stored, g.Data)
-		items[i] = flash.Item{Key: key, Parts: [][]byte{stored, g.Codes}}
+		items[i] = flash.Item{Key: key, Parts: [][]byte{stored}}
 	}
 	began := time.Now()
 	pages, err := d.store.Put(items)
@@ -88,8 +87,8 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 		return Timing{}, err
 	}
 	d.faults.corrupt(d, pages)
-	for i := range groups {
-		d.cacheCodes(q, groups[i].Layer, groups[i].Index, groups[i].Codes)
+	for i, g := range groups {
+		d.written(q, g.Layer, g.Index, packed[i*record:(i+1)*record])
 	}
 	d.counts.groupsWritten.Add(uint64(len(groups)))
 	done := d.model.program(t.ready, d.model.pagesOn(pages))

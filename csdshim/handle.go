@@ -40,6 +40,8 @@ func (c *conn) do(ctx context.Context, h wire.Header, payload []byte) (t Timing,
 		err = c.open(payload)
 	case wire.TypeWrite:
 		t, err = c.write(ctx, payload)
+	case wire.TypeScales:
+		t, err = c.scales(ctx, payload)
 	case wire.TypeScore:
 		t, err = c.scoreRequest(ctx, h.ID, payload)
 	case wire.TypeFetch:
@@ -73,10 +75,17 @@ func (c *conn) write(ctx context.Context, payload []byte) (Timing, error) {
 	}
 	groups := make([]Group, len(m.Places))
 	for i, p := range m.Places {
-		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group)}
-		groups[i].Data, groups[i].Codes = m.Group(i)
+		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group), Data: m.Record(i)}
 	}
 	return c.s.Write(ctx, m.Seq, groups)
+}
+
+func (c *conn) scales(ctx context.Context, payload []byte) (Timing, error) {
+	m, err := wire.ParseScales(payload)
+	if err != nil {
+		return Timing{}, err
+	}
+	return c.s.SetScales(ctx, m.Seq, m.Layer, m.Values)
 }
 
 // scoreRequest streams blocks while the engine goes on scoring.

@@ -116,9 +116,3 @@ func (l *layout) spans(token, count int) (at, size [2]int, n int) {
 	}
 	return [2]int{l.keyAt(token, 0)}, [2]int{count * (keys + values)}, 1
 }
-
-// keyPages is the number of flash pages that hold a group's keys, for charging a scan of the originals.
-func (l *layout) keyPages(pageBytes int) int {
-	keys := l.shape.KVHeads * l.shape.Page.KBytes()
-	return (keys + pageBytes - 1) / pageBytes
-}

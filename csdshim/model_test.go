@@ -17,7 +17,7 @@ import (
 // roundProfile has figures that can be checked by hand.
 func roundProfile() Profile {
 	return Profile{Name: "round", Link: LinkProfile{ToHostBytesPerS: 1e9, ToDriveBytesPerS: 2e9, LatencyUs: 3},
-		NAND:   NANDProfile{Channels: 4, Dies: 2, Planes: 1, PageBytes: 4096, BlockPages: 16, ChannelBytesPerS: 4.096e8, ReadUs: 40, ProgramUs: 200, EraseUs: 1000, KeyScan: "original"},
+		NAND:   NANDProfile{Channels: 4, Dies: 2, Planes: 1, PageBytes: 4096, BlockPages: 16, ChannelBytesPerS: 4.096e8, ReadUs: 40, ProgramUs: 200, EraseUs: 1000},
 		DRAM:   DRAMProfile{Bytes: 1e9, BytesPerS: 4e9},
 		Engine: EngineProfile{ScanBytesPerS: 2e9, CommandUs: 7}}
 }
@@ -63,6 +63,10 @@ func scoredDrive(t testing.TB, p Profile, keys KeyPlace, c clock.Clock) (*Sessio
 	if err := s.OpenSequence(1, w.shape); err != nil {
 		t.Fatal(err)
 	}
+	w.tell(t, func(layer int, scales []float32) error {
+		_, err := s.SetScales(context.Background(), 1, layer, scales)
+		return err
+	})
 	for g := range 256 {
 		if _, err := s.Write(context.Background(), 1, []Group{w.group(0, g)}); err != nil {
 			t.Fatal(err)
@@ -247,7 +251,6 @@ func TestProfiles(t *testing.T) {
 		"not a number":  {"bytes_per_s = 1.92e10", "bytes_per_s = nan"},
 		"no channels":   {"channels = 8", "channels = 0"},
 		"odd pages":     {"page_bytes = 4096", "page_bytes = 4000"},
-		"no such scan":  {`key_scan = "original"`, `key_scan = "all"`},
 		"no toml":       {"[nand]", "[nand"},
 	} {
 		path := filepath.Join(t.TempDir(), "p.toml")

@@ -49,9 +49,6 @@ type NANDProfile struct {
 	EraseUs          float64 `toml:"erase_us"`   // of a block
 	BusBytesPerS     float64 `toml:"bus_bytes_per_s"`
 	SparePercent     int     `toml:"spare_percent"`
-	// KeyScan says what scoring reads where the codes are not in the DRAM: "original", the pages of the full keys, as the
-	// paper does (their time is charged; the codes stored beside them are what is multiplied), or "codes".
-	KeyScan string `toml:"key_scan"`
 }
 
 // DRAMProfile is the drive's own memory, which holds key codes.
@@ -125,7 +122,7 @@ func parseProfile(text []byte) (p Profile, err error) {
 func missingKeys(given map[string]any) (missing []string) {
 	for _, key := range []string{"name", "link.to_host_bytes_per_s", "link.to_drive_bytes_per_s", "link.latency_us",
 		"nand.channels", "nand.dies", "nand.planes", "nand.page_bytes", "nand.block_pages", "nand.channel_bytes_per_s", "nand.read_us",
-		"nand.program_us", "nand.erase_us", "nand.bus_bytes_per_s", "nand.spare_percent", "nand.key_scan",
+		"nand.program_us", "nand.erase_us", "nand.bus_bytes_per_s", "nand.spare_percent",
 		"dram.bytes", "dram.bytes_per_s", "engine.scan_bytes_per_s", "engine.command_us"} {
 		table, name, nested := strings.Cut(key, ".")
 		where := given
@@ -153,9 +150,6 @@ func (p Profile) Validate() error {
 		if !(v >= 0) || v > 1e18 {
 			errs = append(errs, fmt.Errorf("%s is %v, want 0 to 1e18", name, v))
 		}
-	}
-	if p.NAND.KeyScan != "original" && p.NAND.KeyScan != "codes" {
-		errs = append(errs, fmt.Errorf("nand.key_scan is %q, want original or codes", p.NAND.KeyScan))
 	}
 	g := p.geometry(1 << 30)
 	errs = append(errs, g.Validate())

@@ -58,8 +58,8 @@ func (d *Drive) scoreAlone(ctx context.Context, t *task, q *sequence, layer int,
 
 func (s *Session) checkQuery(q *sequence, layer int, query *Query) error {
 	shape := q.layout.shape
-	if s.d.opts.Profile.Engine.None || shape.Codes == CodesNone {
-		return fmt.Errorf("csdshim: drive %q, sequence with %v codes: nothing can be scored: %w", s.d.opts.Profile.Name, shape.Codes, ErrUnsupported)
+	if s.d.opts.Profile.Engine.None || !q.layout.canEncode() {
+		return fmt.Errorf("csdshim: drive %q, sequence of %v keys with %v codes: nothing can be scored: %w", s.d.opts.Profile.Name, shape.Page.K, shape.Codes, ErrUnsupported)
 	}
 	if _, err := q.key(layer, 0); err != nil {
 		return err
@@ -82,21 +82,13 @@ func (d *Drive) scoreLayer(ctx context.Context, t *task, q *sequence, layer int,
 	if err != nil {
 		return 0, err
 	}
-	inDRAM := make([]bool, 0, len(tiles))
-	before := len(tiles)
-	for _, x := range tiles {
-		inDRAM = append(inDRAM, x.codes != nil)
-	}
 	tiles, pages, err := d.loadCodes(q, layer, tiles)
 	if err != nil {
 		return 0, err
 	}
-	if len(tiles) != before { // holes: what is cached is counted anew
-		inDRAM = nil
-	}
 	e.tiles = tiles
 	e.prepare(shape, query)
-	ready := d.flashReady(t, q, layer, len(tiles)-count(inDRAM), pages)
+	ready := d.flashReady(t, pages)
 	bytesEach := shape.Width() * wire.GroupTokens * shape.Codes.Elem().Bits() / 8
 	perBlock := (query.Block + wire.GroupTokens - 1) / wire.GroupTokens
 	done := ready
@@ -121,26 +113,14 @@ func (d *Drive) scoreLayer(ctx context.Context, t *task, q *sequence, layer int,
 	return max(done, ready), nil
 }
 
-func count(b []bool) (n int) {
-	for _, x := range b {
-		if x {
-			n++
-		}
-	}
-	return n
-}
-
 // flashReady charges the flash for the keys that are scored from it and returns when they are there.
-func (d *Drive) flashReady(t *task, q *sequence, layer, groups int, pages []uint32) time.Duration {
+func (d *Drive) flashReady(t *task, pages []uint32) time.Duration {
 	if len(pages) == 0 {
 		return t.ready
 	}
 	l := d.model.pagesOn(pages)
-	if d.opts.Profile.NAND.KeyScan == "original" {
-		l = d.model.spread(groups * q.layout.keyPages(d.opts.Profile.NAND.PageBytes))
-	}
 	ready := d.model.read(t.ready, l)
-	t.NANDNs, t.NANDBytes = uint64(ready-t.ready), uint64(l.pages*d.opts.Profile.NAND.PageBytes)
+	t.NANDNs, t.NANDBytes = uint64(ready-t.ready), t.NANDBytes+uint64(l.pages*d.opts.Profile.NAND.PageBytes)
 	return ready
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/x448/float16"
+
 	"terrace/csdshim"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
@@ -54,7 +56,7 @@ func TestSelectionEqualsTheHosts(t *testing.T) {
 		for _, keys := range []csdshim.KeyPlace{csdshim.KeysDDR, csdshim.KeysNAND} {
 			t.Run(fmt.Sprintf("%s/%v", name, keys), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(5, uint64(kind.elem)))
-				host, codes := encode(rng, kind.elem, kind.most)
+				host, records := encode(rng, kind.elem, kind.most)
 				spec, err := policy.Parse("hillinfer:alpha=0.1,query=exact,score=" + name)
 				if err != nil {
 					t.Fatal(err)
@@ -64,7 +66,7 @@ func TestSelectionEqualsTheHosts(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := set.Selector.(policy.TokenScoring)
-				drive := driveWith(t, kind.codes, keys, codes)
+				drive := driveWith(t, kind.codes, keys, records, slices.Concat(host.scales...))
 				for range 5 {
 					l := layer(rng, host)
 					var q policy.TokenQuery
@@ -98,15 +100,12 @@ func TestSelectionEqualsTheHosts(t *testing.T) {
 	}
 }
 
-// encode makes random keys, and from them the host's sketches and the codes that are written to the drive: tile by tile.
+// encode makes random keys, and from them the host's sketches and the records that are written to the drive.
 func encode(rng *rand.Rand, elem kvpage.Elem, most float32) (*hostScorer, [][]byte) {
 	h := &hostScorer{}
-	l := kvpage.Layout{K: elem, V: kvpage.F16, KeyDim: selDim, ValueDim: 1, Tokens: 16}
-	size := l.KTileBytes()
-	if most > 0 {
-		size = kvpage.CodeTileBytes(elem, selDim)
-	}
-	codes := make([][]byte, selTokens/16)
+	l := selShape(csdshim.CodesNone).Page
+	size := l.PageBytes()
+	records := make([][]byte, selTokens/16)
 	for g := range selKVHeads {
 		half, ints8, scale := kvmanager.NewSketch(kvpage.F16, selDim), kvmanager.NewCodes(elem, selDim), make([]float32, 1)
 		if elem == kvpage.I4 {
@@ -117,25 +116,28 @@ func encode(rng *rand.Rand, elem kvpage.Elem, most float32) (*hostScorer, [][]by
 		}
 		for t := range selTokens {
 			if t%16 == 0 {
-				codes[t/16] = append(codes[t/16], make([]byte, size)...)
+				records[t/16] = append(records[t/16], make([]byte, size)...)
 			}
-			tile := codes[t/16][g*size : (g+1)*size]
+			page := records[t/16][g*size : (g+1)*size]
 			key, ints := make([]float32, selDim), make([]int8, selDim)
 			for d := range key {
-				key[d] = float32(rng.NormFloat64())
+				key[d] = float16.Fromfloat32(float32(rng.NormFloat64())).Float32() // as the cache holds it
 				ints[d] = int8(max(-most, min(most, float32(math.RoundToEven(float64(key[d]/scale[d%len(scale)]))))))
 			}
+			kvpage.PutK(l, page, t%16, key)
 			if most == 0 {
 				half.Put(t, key)
-				kvpage.PutK(l, tile, t%16, key)
 				continue
 			}
 			ints8.Put(t, ints)
-			kvpage.PutCode(elem, tile, t%16, ints)
 		}
 		h.halves, h.codes, h.scales = append(h.halves, half), append(h.codes, ints8), append(h.scales, scale)
 	}
-	return h, codes
+	return h, records
+}
+
+func selShape(codes csdshim.Codes) csdshim.Shape {
+	return csdshim.Shape{Layers: 1, KVHeads: selKVHeads, Codes: codes, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: selDim, ValueDim: selDim, Tokens: 16, TokenMajor: true}}
 }
 
 // layer is what the policy sees: a random query.
@@ -154,8 +156,8 @@ func layer(rng *rand.Rand, h *hostScorer) *policy.Layer {
 	return l
 }
 
-// driveWith is a session on a drive that holds the codes.
-func driveWith(t *testing.T, kind csdshim.Codes, keys csdshim.KeyPlace, codes [][]byte) *csdshim.Session {
+// driveWith is a session on a drive that holds the records and knows the scales.
+func driveWith(t *testing.T, kind csdshim.Codes, keys csdshim.KeyPlace, records [][]byte, scales []float32) *csdshim.Session {
 	t.Helper()
 	p, err := csdshim.LoadProfile("unlimited")
 	if err != nil {
@@ -167,16 +169,20 @@ func driveWith(t *testing.T, kind csdshim.Codes, keys csdshim.KeyPlace, codes []
 	}
 	t.Cleanup(func() { d.Close() })
 	s := d.Connect([16]byte{1}, 0)
-	shape := csdshim.Shape{Layers: 1, KVHeads: selKVHeads, Codes: kind, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: selDim, ValueDim: selDim, Tokens: 16}}
-	if err := s.OpenSequence(1, shape); err != nil {
+	if err := s.OpenSequence(1, selShape(kind)); err != nil {
 		t.Fatal(err)
 	}
 	var groups []csdshim.Group
-	for g, c := range codes {
-		groups = append(groups, csdshim.Group{Index: g, Data: make([]byte, shape.RecordBytes()), Codes: c})
+	for g, r := range records {
+		groups = append(groups, csdshim.Group{Index: g, Data: r})
 	}
 	if _, err := s.Write(context.Background(), 1, groups); err != nil {
 		t.Fatal(err)
+	}
+	if kind != csdshim.CodesHalf {
+		if _, err := s.SetScales(context.Background(), 1, 0, scales); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return s
 }

@@ -12,11 +12,8 @@ import (
 // CSDOptions of OpenCSD.
 type CSDOptions struct {
 	Client csdshim.ClientOptions
-	// Codes is what the drive scores records with; CodesNone stores only.
+	// Codes is what the drive makes of the keys to score them; CodesNone stores only.
 	Codes csdshim.Codes
-	// Encode fills codes [Shape.KVHeads tiles] for a record that is being written; it may be called from several goroutines.
-	// Needed where Codes is not CodesNone.
-	Encode func(r Record, codes []byte) error
 }
 
 // CSD is a Store on a computational storage drive in another process. Besides storing, the drive scores keys (Score) and
@@ -44,9 +41,6 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 	}
 	if shape.GroupTokens != csdshim.GroupTokens || shape.Page.Tokens != csdshim.GroupTokens {
 		return nil, fmt.Errorf("offload: csd: groups of %d tokens in pages of %d, a drive takes %d in pages of %d: %w", shape.GroupTokens, shape.Page.Tokens, csdshim.GroupTokens, csdshim.GroupTokens, ErrShape)
-	}
-	if o.Codes != csdshim.CodesNone && o.Encode == nil {
-		return nil, fmt.Errorf("offload: csd: %v codes and nobody who makes them: %w", o.Codes, ErrShape)
 	}
 	c := &CSD{shape: shape, socket: socket, o: o, opened: map[uint64]bool{}, stored: map[Key]struct{}{},
 		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: o.Codes, Fingerprint: shape.Fingerprint}}
@@ -125,12 +119,11 @@ func (c *CSD) named(err error) error {
 	return fmt.Errorf("offload: %w", err)
 }
 
-// Write stores whole records with the codes that Encode makes; they survive the drive's death when it returns.
+// Write stores whole records; they survive the drive's death when it returns.
 func (c *CSD) Write(ctx context.Context, recs []Record) error {
 	if err := c.shape.check(recs, true); err != nil {
 		return err
 	}
-	codes := make([]byte, len(recs)*c.wire.CodeBytes())
 	return c.bySequence(recs, func(seq uint64, recs []Record) error {
 		client, err := c.sequence(ctx, seq)
 		if err != nil {
@@ -138,14 +131,7 @@ func (c *CSD) Write(ctx context.Context, recs []Record) error {
 		}
 		groups := make([]csdshim.Group, len(recs))
 		for i, r := range recs {
-			n := c.wire.CodeBytes()
-			groups[i] = csdshim.Group{Layer: int(r.Key.Layer), Index: int(r.Key.Group), Data: r.Data, Codes: codes[:n:n]}
-			codes = codes[n:]
-			if n > 0 {
-				if err := c.o.Encode(r, groups[i].Codes); err != nil {
-					return err
-				}
-			}
+			groups[i] = csdshim.Group{Layer: int(r.Key.Layer), Index: int(r.Key.Group), Data: r.Data}
 		}
 		if _, err := client.WriteGroups(ctx, seq, groups); err != nil {
 			return c.named(err)
@@ -166,7 +152,7 @@ func (c *CSD) wrote(recs []Record) {
 	c.stats.Writes++
 	c.stats.WrittenBytes += n
 	c.stats.DeviceWriteBytes += n
-	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes()+c.wire.CodeBytes())
+	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes())
 	c.stats.PeakBytes = max(c.stats.PeakBytes, c.stats.UsedBytes)
 }
 
@@ -244,6 +230,18 @@ func (c *CSD) Gather(ctx context.Context, seq uint64, layer int, positions []int
 	return t, nil
 }
 
+// SetScales tells the drive what a layer's keys are divided by to become integer codes (csdshim.Client.SetScales).
+func (c *CSD) SetScales(ctx context.Context, seq uint64, layer int, scales []float32) error {
+	client, err := c.sequence(ctx, seq)
+	if err != nil {
+		return err
+	}
+	if _, err := client.SetScales(ctx, seq, layer, scales); err != nil {
+		return c.named(err)
+	}
+	return nil
+}
+
 // Score has the drive score the cold tokens of a layer (csdshim.Client.Score).
 func (c *CSD) Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query, each func(*csdshim.Block) error) (csdshim.Timing, error) {
 	client, err := c.sequence(ctx, seq)
@@ -292,7 +290,7 @@ func (c *CSD) DropFrom(seq uint64, group int32) error {
 	if group == 0 {
 		delete(c.opened, seq)
 	}
-	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes()+c.wire.CodeBytes())
+	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes())
 	return nil
 }
 

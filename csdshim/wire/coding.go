@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // encoder appends numbers.
 type encoder struct{ b []byte }
@@ -19,6 +22,13 @@ func (e *encoder) int32s(v []int32) {
 	e.u32(uint32(len(v)))
 	for _, x := range v {
 		e.u32(uint32(x))
+	}
+}
+
+func (e *encoder) float32s(v []float32) {
+	e.u32(uint32(len(v)))
+	for _, x := range v {
+		e.u32(math.Float32bits(x))
 	}
 }
 
@@ -99,6 +109,19 @@ func (d *decoder) int32s() []int32 {
 		if v[i] < 0 {
 			d.failed = true
 		}
+	}
+	return v
+}
+
+func (d *decoder) float32s() []float32 {
+	n := d.index()
+	raw := d.take(4 * n)
+	if raw == nil {
+		return nil
+	}
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
 	return v
 }

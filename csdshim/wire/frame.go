@@ -7,7 +7,7 @@ import (
 )
 
 // Version of the protocol. Magic and version keep their place in every version, so that a wrong one can be named.
-const Version = 1
+const Version = 2
 
 const (
 	// HeaderBytes is the size of a frame's header.
@@ -39,10 +39,11 @@ const (
 	TypeStats                   // client; Done carries Stats
 	TypeCancel                  // client: ends the request with the frame's id; no reply of its own
 	TypeBye                     // client: drops what it leased; Done
+	TypeScales                  // client: Scales; from now on the layer can be scored
 	typeEnd
 )
 
-var typeNames = [...]string{"?", "hello", "welcome", "error", "done", "open", "write", "score", "scores", "fetch", "data", "gather", "promote", "demote", "drop", "stats", "cancel", "bye"}
+var typeNames = [...]string{"?", "hello", "welcome", "error", "done", "open", "write", "score", "scores", "fetch", "data", "gather", "promote", "demote", "drop", "stats", "cancel", "bye", "scales"}
 
 // String is the frame's name in messages and statistics.
 func (t Type) String() string {

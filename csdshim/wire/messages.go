@@ -148,12 +148,12 @@ func (d *decoder) places() []Place {
 	return p
 }
 
-// Write stores groups: for each place its record, then its codes.
+// Write stores groups: for each place its record.
 type Write struct {
-	Seq                    uint64
-	RecordBytes, CodeBytes int // a group
-	Places                 []Place
-	Bytes                  []byte // of all: [len(Places)][RecordBytes+CodeBytes]
+	Seq         uint64
+	RecordBytes int // a group
+	Places      []Place
+	Bytes       []byte // of all: [len(Places)][RecordBytes]
 }
 
 // AppendHead adds all but the groups' bytes to dst.
@@ -161,20 +161,19 @@ func (m Write) AppendHead(dst []byte) []byte {
 	e := encoder{dst}
 	e.u64(m.Seq)
 	e.u32(uint32(m.RecordBytes))
-	e.u32(uint32(m.CodeBytes))
 	e.places(m.Places)
 	return e.b
 }
 
 // WriteHeadBytes is the size of AppendHead's result for n groups.
-func WriteHeadBytes(n int) int { return 20 + n*placeBytes }
+func WriteHeadBytes(n int) int { return 16 + n*placeBytes }
 
 // ParseWrite reads the payload of a TypeWrite frame; Bytes is a part of b.
 func ParseWrite(b []byte) (m Write, err error) {
 	d := decoder{b: b}
-	m.Seq, m.RecordBytes, m.CodeBytes = d.u64(), d.index(), d.index()
+	m.Seq, m.RecordBytes = d.u64(), d.index()
 	m.Places = d.places()
-	each := m.RecordBytes + m.CodeBytes
+	each := m.RecordBytes
 	if d.failed || each < 1 || len(m.Places) == 0 || len(d.b)%each != 0 || len(d.b)/each != len(m.Places) {
 		return m, malformed("write of %d groups of %d bytes with %d bytes", len(m.Places), each, len(d.b))
 	}
@@ -182,11 +181,34 @@ func ParseWrite(b []byte) (m Write, err error) {
 	return m, d.end("write")
 }
 
-// Group is record and codes of the i-th place.
-func (m Write) Group(i int) (record, codes []byte) {
-	each := m.RecordBytes + m.CodeBytes
-	g := m.Bytes[i*each : (i+1)*each]
-	return g[:m.RecordBytes:m.RecordBytes], g[m.RecordBytes:]
+// Record is that of the i-th place.
+func (m Write) Record(i int) []byte { return m.Bytes[i*m.RecordBytes:][:m.RecordBytes:m.RecordBytes] }
+
+// Scales are what a layer's keys are divided by to become integer codes: [KVHeads], or [KVHeads][KeyDim].
+type Scales struct {
+	Seq    uint64
+	Layer  int
+	Values []float32
+}
+
+// Append adds the message's bytes to dst.
+func (m Scales) Append(dst []byte) []byte {
+	e := encoder{dst}
+	e.u64(m.Seq)
+	e.u32(uint32(m.Layer))
+	e.float32s(m.Values)
+	return e.b
+}
+
+// ParseScales reads the payload of a TypeScales frame. Every scale is a number, 0 or more.
+func ParseScales(b []byte) (m Scales, err error) {
+	d := decoder{b: b}
+	m.Seq, m.Layer = d.u64(), d.index()
+	m.Values = d.float32s()
+	for _, v := range m.Values {
+		d.failed = d.failed || !(v >= 0 && v <= math.MaxFloat32)
+	}
+	return m, d.end("scales")
 }
 
 // Fetch asks for whole groups; the reply's Data are their records in the order asked.

@@ -192,6 +192,29 @@ func TestEngines(t *testing.T) {
 	}
 }
 
+// TestEngineClosesWhileItCollects: the wake-up of Close, collected together with the last operations, still ends the engine.
+func TestEngineClosesWhileItCollects(t *testing.T) {
+	f, block := direct(t)
+	mem := AlignedBytes(4 * block)
+	defer FreeAligned(mem)
+	for range 300 {
+		e, _ := NewEngine(f, 8, true)
+		done := make(chan struct{}, 4)
+		var ios []*IO
+		for i := range 4 {
+			ios = append(ios, &IO{Write: true, Off: int64(i * block), Bufs: [][]byte{mem[i*block : (i+1)*block]}, Done: func(*IO) { done <- struct{}{} }})
+		}
+		e.Start(ios)
+		for range ios {
+			e.Poll()
+			<-done
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestEngineWithoutADescriptor(t *testing.T) {
 	m := NewMem(1 << 20)
 	f, err := m.OpenFile("f", OpenOptions{Create: true})

@@ -90,7 +90,10 @@ func (e *ringEngine) submit() (failed []*IO) {
 // Poll reaps, unless somebody else does.
 func (e *ringEngine) Poll() {
 	if e.reaping.TryLock() {
-		done := e.collect()
+		var done []*IO
+		if !e.ended() { // the wake-up is the reaper's
+			done = e.collect()
+		}
 		e.reaping.Unlock()
 		for _, op := range done {
 			op.Done(op)
@@ -128,12 +131,9 @@ func (e *ringEngine) collect() (done []*IO) {
 
 // reap is the engine's own goroutine.
 func (e *ringEngine) reap() {
-	for {
+	for !e.ended() { // asked before each wait: what was collected last may have been the wake-up
 		err := e.ring.AwaitOne()
-		e.mu.Lock()
-		closed := e.closed
-		e.mu.Unlock()
-		if closed {
+		if e.ended() {
 			return
 		}
 		e.reaping.Lock()
@@ -149,6 +149,13 @@ func (e *ringEngine) reap() {
 			return
 		}
 	}
+}
+
+// ended reports whether Close was called.
+func (e *ringEngine) ended() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
 }
 
 // giveUp fails all that is under way or waits, and all that will come: the kernel no longer answers for the ring.
@@ -178,10 +185,12 @@ func (e *ringEngine) Depth() int { return e.depth }
 
 // Close ends the goroutine and gives the ring back.
 func (e *ringEngine) Close() error {
+	e.reaping.Lock()
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
 	err := e.ring.Wake()
+	e.reaping.Unlock()
 	if err == nil {
 		e.reaper.Wait()
 		err = e.ring.Close()

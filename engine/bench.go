@@ -14,6 +14,12 @@ type BenchOptions struct {
 	Repeats int // 0 = 5
 	Batch   int // sequences decoded together; 0 = 1
 	Seed    uint64
+	// Text are the ids of a text whose pieces are read and decoded, over and over where it is short; nil = random ids. What
+	// policies select, and so what tiers move, depends on the text.
+	Text []int
+	// Continue lets each repeat of generation go on where the last ended, after N steps that are not measured, so that the
+	// depth is read once under any policy. It grows by N a repeat.
+	Continue bool
 }
 
 // BenchRow is one measured row.
@@ -24,6 +30,8 @@ type BenchRow struct {
 	Batch int
 	TPS   []float64 // tokens a second of each repeat
 	TTFT  []time.Duration
+	Tiers TierUse       // what the tiers moved in the repeats; PeakBytes count from the engine's start
+	Took  time.Duration // all repeats
 }
 
 // MedianTPS is the row's median tokens a second.
@@ -38,8 +46,49 @@ func (r BenchRow) MedianTPS() float64 {
 	return s[len(s)/2]
 }
 
-// Bench measures with random token ids, after one warm-up.
+// Bench measures one repeat after the other, after one warm-up.
 func (e *Engine) Bench(ctx context.Context, o BenchOptions) ([]BenchRow, error) {
+	var rows []BenchRow
+	for _, generation := range []bool{false, true} {
+		if !generation && o.P == 0 && o.N > 0 || generation && o.N == 0 {
+			continue
+		}
+		row, err := e.benchAll(ctx, generation, o)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func (e *Engine) benchAll(ctx context.Context, generation bool, o BenchOptions) (BenchRow, error) {
+	b, err := e.OpenBench(ctx, generation, o)
+	if err != nil {
+		return BenchRow{}, err
+	}
+	defer b.Close()
+	for range b.o.Repeats {
+		if err := b.Repeat(ctx); err != nil {
+			return BenchRow{}, err
+		}
+	}
+	return b.Row(), nil
+}
+
+// Bench is a row in the making. Repeat adds one measurement, so that several engines can take turns.
+type Bench struct {
+	e     *Engine
+	o     BenchOptions
+	row   BenchRow
+	rng   *rand.Rand
+	bases []*benchBase
+	at    int // where in Text the next repeat goes on
+	run   func(context.Context) error
+}
+
+// OpenBench warms the engine up and reads the text before the depth: a row of prompt processing, or of generation. Close it.
+func (e *Engine) OpenBench(ctx context.Context, generation bool, o BenchOptions) (_ *Bench, err error) {
 	if o.Repeats == 0 {
 		o.Repeats = 5
 	}
@@ -49,28 +98,77 @@ func (e *Engine) Bench(ctx context.Context, o BenchOptions) ([]BenchRow, error) 
 	if o.P < 0 || o.N < 0 || o.D < 0 || o.Repeats < 1 || o.Batch < 1 || (o.P == 0 && o.N == 0) {
 		return nil, fmt.Errorf("engine: bench of %d prompt and %d generated tokens at depth %d, %d repeats, batch %d: %w", o.P, o.N, o.D, o.Repeats, o.Batch, ErrOption)
 	}
-	if need := o.D + max(o.P, o.N); need > e.o.Context {
+	if need := o.Tokens(); need > e.o.Context {
 		return nil, fmt.Errorf("engine: bench needs %d tokens, the context holds %d: %w", need, e.o.Context, ErrContext)
+	}
+	b := &Bench{e: e, o: o, row: BenchRow{Test: testName("pp", o.P, o.D), P: o.P, Depth: o.D, Batch: 1}, rng: rand.New(rand.NewPCG(o.Seed, 2))}
+	b.run = b.prompt
+	if generation {
+		b.row = BenchRow{Test: testName("tg", o.N, o.D), N: o.N, Depth: o.D, Batch: o.Batch}
+		b.run, b.rng = b.generation, rand.New(rand.NewPCG(o.Seed, 3))
 	}
 	if err := e.warmUp(ctx, o); err != nil {
 		return nil, err
 	}
-	var rows []BenchRow
-	if o.P > 0 {
-		row, err := e.benchPrompt(ctx, o)
+	defer func() {
+		if err != nil {
+			b.Close()
+		}
+	}()
+	for i := range b.row.Batch {
+		base, err := b.newBase(ctx, i)
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, row)
+		b.bases = append(b.bases, base)
 	}
-	if o.N > 0 {
-		row, err := e.benchDecode(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
+	if generation && o.Continue {
+		_, err = b.decode(ctx, b.sessions())
 	}
-	return rows, nil
+	return b, err
+}
+
+// Tokens is the longest that a session of the benchmark gets.
+func (o *BenchOptions) Tokens() int {
+	if o.Continue {
+		return o.D + max(o.P, o.N*(max(o.Repeats, 1)+1))
+	}
+	return o.D + max(o.P, o.N)
+}
+
+// Row is what was measured so far.
+func (b *Bench) Row() BenchRow { return b.row }
+
+// Close frees the sessions.
+func (b *Bench) Close() {
+	for _, base := range b.bases {
+		base.close()
+	}
+}
+
+// Repeat measures once more.
+func (b *Bench) Repeat(ctx context.Context) error {
+	return b.run(ctx)
+}
+
+// book adds a repeat that took a time for some tokens; the tiers' accounts are its own.
+func (b *Bench) book(tokens int, took time.Duration, use TierUse) {
+	b.row.TPS = append(b.row.TPS, perSecond(tokens, took))
+	b.row.Took += took
+	b.row.Tiers = b.row.Tiers.plus(use)
+}
+
+// ids draws n token ids for sequence i.
+func (b *Bench) ids(i, n int) []int {
+	if len(b.o.Text) == 0 {
+		return b.e.randomIDs(b.rng, n)
+	}
+	ids := make([]int, n)
+	from := i*(b.o.D+b.o.N) + b.at
+	for j := range ids {
+		ids[j] = b.o.Text[(from+j)%len(b.o.Text)]
+	}
+	return ids
 }
 
 // randomIDs are token ids any vocabulary has.
@@ -80,156 +178,4 @@ func (e *Engine) randomIDs(rng *rand.Rand, n int) []int {
 		ids[i] = rng.IntN(e.m.Vocab)
 	}
 	return ids
-}
-
-// warmUp reads every weight once in both phases.
-func (e *Engine) warmUp(ctx context.Context, o BenchOptions) error {
-	s, err := e.NewSession()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	rng := rand.New(rand.NewPCG(o.Seed, 1))
-	n := 32
-	if e.o.Backend != "native" {
-		n = max(n, o.P) // what these compile depends on how long the prompt is
-	}
-	n = min(n, e.o.Context-2)
-	if err := s.Prefill(ctx, e.randomIDs(rng, max(1, n)), PrefillHooks{}); err != nil {
-		return err
-	}
-	return s.Decode(0)
-}
-
-// benchBase is the text that every repeat goes on from. Without a policy it is read once and copied; what a policy knows
-// belongs to one session, so under a policy each repeat reads it again, outside the time measured.
-type benchBase struct {
-	e   *Engine
-	ids []int
-	s   *Session // nil under a policy
-}
-
-// newBase draws o.D random tokens.
-func (e *Engine) newBase(ctx context.Context, rng *rand.Rand, o BenchOptions) (*benchBase, error) {
-	b := &benchBase{e: e, ids: e.randomIDs(rng, o.D)}
-	if e.spec.Lossless() {
-		var err error
-		b.s, err = b.read(ctx)
-		return b, err
-	}
-	return b, nil
-}
-
-func (b *benchBase) read(ctx context.Context) (*Session, error) {
-	s, err := b.e.NewSession()
-	if err != nil || len(b.ids) == 0 {
-		return s, err
-	}
-	if err := s.Prefill(ctx, b.ids, PrefillHooks{}); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// copy returns a session that has read the text.
-func (b *benchBase) copy(ctx context.Context) (*Session, error) {
-	if b.s == nil {
-		return b.read(ctx)
-	}
-	return b.s.Fork()
-}
-
-func (b *benchBase) close() {
-	if b.s != nil {
-		b.s.Close()
-	}
-}
-
-func (e *Engine) benchPrompt(ctx context.Context, o BenchOptions) (BenchRow, error) {
-	row := BenchRow{Test: testName("pp", o.P, o.D), P: o.P, Depth: o.D, Batch: 1}
-	rng := rand.New(rand.NewPCG(o.Seed, 2))
-	base, err := e.newBase(ctx, rng, o)
-	if err != nil {
-		return row, err
-	}
-	defer base.close()
-	for range o.Repeats {
-		s, err := base.copy(ctx)
-		if err != nil {
-			return row, err
-		}
-		ids := e.randomIDs(rng, o.P)
-		begun := time.Now()
-		err = s.Prefill(ctx, ids, PrefillHooks{})
-		took := time.Since(begun)
-		s.Close()
-		if err != nil {
-			return row, err
-		}
-		row.TPS, row.TTFT = append(row.TPS, perSecond(o.P, took)), append(row.TTFT, took)
-	}
-	return row, nil
-}
-
-// benchDecode decodes a batch of texts that have nothing in common: forks of one text would share the pages of their depth.
-func (e *Engine) benchDecode(ctx context.Context, o BenchOptions) (BenchRow, error) {
-	row := BenchRow{Test: testName("tg", o.N, o.D), N: o.N, Depth: o.D, Batch: o.Batch}
-	rng := rand.New(rand.NewPCG(o.Seed, 3))
-	var bases []*benchBase
-	defer func() {
-		for _, b := range bases {
-			b.close()
-		}
-	}()
-	for range o.Batch {
-		base, err := e.newBase(ctx, rng, o)
-		if err != nil {
-			return row, err
-		}
-		bases = append(bases, base)
-	}
-	for range o.Repeats {
-		took, err := e.decodeSome(ctx, bases, rng, o)
-		if err != nil {
-			return row, err
-		}
-		row.TPS = append(row.TPS, perSecond(o.N*o.Batch, took))
-	}
-	return row, nil
-}
-
-// decodeSome times N steps of a batch that starts from copies of the bases.
-func (e *Engine) decodeSome(ctx context.Context, bases []*benchBase, rng *rand.Rand, o BenchOptions) (time.Duration, error) {
-	batch := make([]*Session, 0, o.Batch)
-	defer func() {
-		for _, s := range batch {
-			s.Close()
-		}
-	}()
-	for _, base := range bases {
-		s, err := base.copy(ctx)
-		if err != nil {
-			return 0, err
-		}
-		batch = append(batch, s)
-	}
-	ids := e.randomIDs(rng, o.N*o.Batch)
-	begun := time.Now()
-	for i := range o.N {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		if err := e.DecodeBatch(batch, ids[i*o.Batch:(i+1)*o.Batch]); err != nil {
-			return 0, err
-		}
-	}
-	return time.Since(begun), nil
-}
-
-func testName(kind string, n, depth int) string {
-	if depth == 0 {
-		return fmt.Sprintf("%s%d", kind, n)
-	}
-	return fmt.Sprintf("%s%d @ d%d", kind, n, depth)
 }

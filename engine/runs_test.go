@@ -28,7 +28,25 @@ func TestBenchRows(t *testing.T) {
 			}
 		}
 	}
-	e := small(t, Options{Context: 64})
+	e := small(t, Options{Policy: "quest:budget=16"})
+	text := someIDs(30, 3)
+	b, err := e.OpenBench(t.Context(), true, BenchOptions{N: 3, D: 40, Repeats: 2, Batch: 2, Text: text, Continue: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := b.Repeat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for k, s := range b.sessions() { // 3 steps before the first repeat
+			want := 40 + 3*(i+2)
+			if s.Tokens() != want || s.IDs()[want-1] != text[(k*43+want-1)%30] {
+				t.Errorf("sequence %d after repeat %d: %d tokens, the last %d", k, i, s.Tokens(), s.IDs()[len(s.IDs())-1])
+			}
+		}
+	}
+	b.Close()
+	e = small(t, Options{Context: 64})
 	for _, o := range []BenchOptions{{}, {P: -1, N: 1}, {N: 1, D: 64}, {P: 65}} {
 		if _, err := e.Bench(t.Context(), o); !errors.Is(err, ErrOption) && !errors.Is(err, ErrContext) {
 			t.Errorf("%+v: %v", o, err)

@@ -57,7 +57,7 @@ type Manager struct {
 	writes  []*transfer // under way, oldest first
 	late    error       // of a transfer that nobody waited for
 	cursor  int         // layer that was released last
-	asked   int64       // blocks that passes asked for, and of them
+	asked   int64       // tokens, a layer and KV head, that passes on tiers asked for, and of them
 	fetched int64       // those that were not in memory
 	charged int64       // bytes in use that are not pages
 }
@@ -109,14 +109,15 @@ type Stats struct {
 	PeakBytes   int64 // most referenced since the start or ResetPeak
 	BudgetBytes int64 // 0 = no limit
 	Sequences   int
-	// BlocksRead counts the blocks that passes on tiers have asked for, BlocksFetched those of them that were not in memory.
-	BlocksRead, BlocksFetched int64
+	// TokensRead counts the tokens, a layer and KV head, that passes on tiers have asked for, TokensFetched those of them that
+	// were not in memory.
+	TokensRead, TokensFetched int64
 }
 
 // Stats returns the accounts.
 func (m *Manager) Stats() Stats {
 	return Stats{InUseBytes: m.inUse, PeakBytes: m.peak, BudgetBytes: m.o.BudgetBytes, Sequences: m.sequences,
-		BlocksRead: m.asked, BlocksFetched: m.fetched}
+		TokensRead: m.asked, TokensFetched: m.fetched}
 }
 
 // ResetPeak starts a new measurement of PeakBytes from what is in use now.

@@ -94,6 +94,7 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 			}
 			last = unit
 			p.stats.Picked++
+			p.m.asked += int64(p.unit * p.heads)
 			if s := ln.at[unit]; s >= 0 {
 				ln.stamp[s] = p.step
 				continue
@@ -104,6 +105,7 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 				continue
 			}
 			p.stats.Missed++
+			p.m.fetched += int64(p.unit * p.heads)
 			if n := len(w.missing); n == 0 || w.missing[n-1] != (missed{i, index / t}) {
 				w.missing = append(w.missing, missed{i, index / t})
 			}

@@ -226,10 +226,10 @@ func (s *Sequence) hold(layer int, must bool) error {
 				return err
 			}
 			missing = append(missing, b)
-			m.fetched++
+			m.fetched += int64(len(b.pos))
 		}
 		if !pinned[b] {
-			m.asked++
+			m.asked += int64(len(b.pos))
 			b.pins++
 			lb.held = append(lb.held, b)
 		}

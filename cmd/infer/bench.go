@@ -2,13 +2,11 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
-	"terrace/internal/kernels"
 )
 
 func init() { register(newBench) }
@@ -18,18 +16,29 @@ type benchFlags struct {
 	kv       kvFlags
 	o        engine.BenchOptions
 	policies []string
+	cases    []string
+	text     string
 	format   string
 }
 
 func newBench(a *app) *cobra.Command {
 	f := &benchFlags{}
 	cmd := &cobra.Command{
-		Use:     "bench",
-		Short:   "Measure prompt processing and generation",
-		Long:    "Measure tokens a second with random tokens, after one warm-up: a row for prompt processing (-p > 0) and one for generation (-n > 0), each at depth -d; again for every --policy given.",
-		Example: "  infer bench -p 512 -n 64\n  infer bench -m gemma3:270m -p 0 -n 32 -d 8000 -r 3 -o json",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.bench(f) },
+		Use:   "bench",
+		Short: "Measure prompt processing and generation",
+		Long: `Measure tokens a second with random tokens, after one warm-up: a row for prompt processing (-p > 0) and one for generation (-n > 0),
+each at depth -d; again for every --policy or --case given.
+
+A --case is a policy and the tiers that it runs on. Cases are open side by side and take turns, so that each row's ratio, the median
+over the repeats of its speed over the first row's, compares what was measured at the same time. Every case with an SSD tier gets a
+folder of its own in the directory given. --file takes the tokens from a text: what policies read, and so what tiers move, depends on
+it. --continue reads the depth once and lets every repeat of generation go on where the last ended, -n tokens deeper.`,
+		Example: `  infer bench -p 512 -n 64
+  infer bench -m gemma3:270m -p 0 -n 32 -d 8000 -r 3 -o json
+  infer bench -p 0 -n 16 -d 8000 --continue --file book.txt --case "hillinfer:alpha=0.1" \
+    --case "hillinfer:alpha=0.1 on host=64MiB ssd=/data/kv,1GiB" --case "full on host=64MiB ssd=/data/kv,1GiB"`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(f) },
 	}
 	f.load.addRun(cmd)
 	p := cmd.Flags()
@@ -39,42 +48,57 @@ func newBench(a *app) *cobra.Command {
 	p.IntVarP(&f.o.Repeats, "repetitions", "r", 5, "measured repeats")
 	p.IntVar(&f.o.Batch, "batch", 1, "sequences decoded together")
 	p.Uint64Var(&f.o.Seed, "seed", 1, "seed of the random tokens")
+	p.StringVar(&f.text, "file", "", "take the tokens from a text instead")
+	p.BoolVar(&f.o.Continue, "continue", false, "read the depth once; repeats of generation go on from each other")
 	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats: a row each)")
 	p.StringArrayVar(&f.kv.tiers, "tier", nil, tierHelp)
+	p.StringArrayVar(&f.cases, "case", nil, `"POLICY" or "POLICY on TIER TIER…", instead of --policy and --tier (repeats: a row each, measured in turn)`)
 	p.StringVarP(&f.format, "output", "o", "table", "table or json")
 	return cmd
 }
 
-// benchRow is one row of bench -o json.
-type benchRow struct {
-	Test         string    `json:"test"`
-	Model        string    `json:"model"`
-	NPrompt      int       `json:"n_prompt"`
-	NGen         int       `json:"n_gen"`
-	Depth        int       `json:"depth"`
-	Threads      int       `json:"threads"`
-	Backend      string    `json:"backend"`
-	Policy       string    `json:"policy"`
-	Batch        int       `json:"batch"`
-	TPSMedian    float64   `json:"tps_median"`
-	TPSAll       []float64 `json:"tps_all"`
-	TTFTMS       float64   `json:"ttft_ms"`
-	PeakRSSBytes int64     `json:"peak_rss_bytes"`
-	CPU          string    `json:"cpu"`
-	Source       string    `json:"source"`
+// kvCases are the policies and tiers to be measured.
+func (f *benchFlags) kvCases() ([]kvFlags, error) {
+	var out []kvFlags
+	if len(f.cases) > 0 && (len(f.policies) > 0 || len(f.kv.tiers) > 0) {
+		return nil, usageErrorf("--case names policy and tiers: --policy and --tier exclude it")
+	}
+	for _, c := range f.cases {
+		name, tiers, _ := strings.Cut(c, " on ")
+		out = append(out, kvFlags{policy: strings.TrimSpace(name), tiers: strings.Fields(tiers)})
+	}
+	if len(f.policies) == 0 && len(out) == 0 {
+		f.policies = []string{"full"}
+	}
+	for _, p := range f.policies {
+		out = append(out, kvFlags{policy: p, tiers: f.kv.tiers})
+	}
+	return out, nil
 }
 
-func (a *app) bench(f *benchFlags) error {
+func (a *app) bench(f *benchFlags) (err error) {
 	if f.format != "table" && f.format != "json" {
 		return usageErrorf("-o %s: want table or json", f.format)
 	}
-	if len(f.policies) == 0 {
-		f.policies = []string{"full"}
+	kvs, err := f.kvCases()
+	if err != nil {
+		return err
+	}
+	cases, err := a.openBenchCases(f, kvs)
+	defer func() {
+		for _, c := range cases {
+			c.close()
+		}
+	}()
+	if err != nil {
+		return err
 	}
 	var rows []benchRow
-	for _, p := range f.policies {
-		f.kv.policy = p
-		more, err := a.benchOne(f)
+	for _, generation := range []bool{false, true} {
+		if !generation && f.o.P == 0 && f.o.N > 0 || generation && f.o.N == 0 {
+			continue
+		}
+		more, err := a.measureCases(cases, generation, f.o)
 		if err != nil {
 			return err
 		}
@@ -83,46 +107,35 @@ func (a *app) bench(f *benchFlags) error {
 	if f.format == "json" {
 		return a.printJSON(rows)
 	}
-	w := tabwriter.NewWriter(a.stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "model\ttest\tpolicy\tthreads\tbatch\tt/s (median)\tttft ms\tpeak MiB\tcpu\t")
-	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.1f\t%.1f\t%.0f\t%s\t\n", r.Model, r.Test, r.Policy, r.Threads, r.Batch, r.TPSMedian, r.TTFTMS, float64(r.PeakRSSBytes)/(1<<20), r.CPU)
-	}
-	return w.Flush()
+	return a.printBench(rows)
 }
 
-// benchOne measures one policy with an engine of its own. A bench may go deeper than the model was trained for: it is
-// about time.
-func (a *app) benchOne(f *benchFlags) ([]benchRow, error) {
-	load := f.load
-	if load.context == "" || load.context == "0" {
-		load.context = fmt.Sprint(max(f.o.D+f.o.P, f.o.D+f.o.N, 64))
-	}
-	quiet := a.quiet
-	a.quiet = true
-	l, err := a.openKVEngine(&load, &f.kv)
-	a.quiet = quiet
-	if err != nil {
-		return nil, err
-	}
-	defer l.close()
-	measured, err := l.engine.Bench(a.ctx, f.o)
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]benchRow, 0, len(measured))
-	for _, r := range measured {
-		row := benchRow{Test: r.Test, Model: l.name, NPrompt: r.P, NGen: r.N, Depth: r.Depth, Threads: l.engine.Options().Threads,
-			Backend: l.engine.Options().Backend, Policy: f.kv.policyName(), Batch: r.Batch, TPSMedian: r.MedianTPS(), TPSAll: r.TPS,
-			PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: "measured"}
-		if len(r.TTFT) > 0 {
-			var sum time.Duration
-			for _, t := range r.TTFT {
-				sum += t
-			}
-			row.TTFTMS = ms(sum / time.Duration(len(r.TTFT)))
+// measureCases measures a row of each case, in turn.
+func (a *app) measureCases(cases []*benchCase, generation bool, o engine.BenchOptions) ([]benchRow, error) {
+	open := make([]*engine.Bench, 0, len(cases))
+	defer func() {
+		for _, b := range open {
+			b.Close()
 		}
-		rows = append(rows, row)
+	}()
+	for _, c := range cases {
+		o.Text = c.text
+		b, err := c.l.engine.OpenBench(a.ctx, generation, o)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name(), err)
+		}
+		open = append(open, b)
+	}
+	for range max(o.Repeats, 1) {
+		for i, b := range open {
+			if err := b.Repeat(a.ctx); err != nil {
+				return nil, fmt.Errorf("%s: %w", cases[i].name(), err)
+			}
+		}
+	}
+	rows := make([]benchRow, 0, len(cases))
+	for i, b := range open {
+		rows = append(rows, cases[i].row(b.Row(), open[0].Row()))
 	}
 	return rows, nil
 }

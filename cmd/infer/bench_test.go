@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestBenchCases: cases on tiers beside one without, in turn, with the tiers' accounts in their rows.
+func TestBenchCases(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("the quick brown fox jumps over the lazy dog and back again"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	small := filepath.Join(dir, "small.gguf")
+	if code, _, stderr := inferWith(t, "", "synth", small, "--layers", "6", "--hidden", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "32", "--vocab", "300", "--type", "F32"); code != 0 {
+		t.Fatal(stderr)
+	}
+	const tiers = "host=240KiB ssd=%s/kv,8MiB" // of 13 blocks of 4 KiB in each of 6 layers
+	args := []string{"bench", "-m", small, "-p", "0", "-n", "3", "-d", "200", "-r", "2", "-t", "1", "--continue", "--file", text, "-o", "json",
+		"--case", "full", "--case", "full on " + fmt.Sprintf(tiers, dir), "--case", "quest:budget=32 on " + fmt.Sprintf(tiers, dir)}
+	code, stdout, stderr := inferWith(t, "", args...)
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	var rows []benchRow
+	if err := json.Unmarshal([]byte(stdout), &rows); err != nil || len(rows) != 3 {
+		t.Fatalf("%v, rows %s", err, stdout)
+	}
+	if r := rows[0]; r.Ratio != 1 || len(r.TPSAll) != 2 || r.KV.Reads != 0 || r.KV.HitRate != nil || len(r.Tiers) != 0 {
+		t.Errorf("without tiers: %+v", r)
+	}
+	for _, r := range rows[1:] {
+		if r.Test != "tg3 @ d200" || !(r.Ratio > 0) || r.KV.HitRate == nil || *r.KV.HitRate >= 1 || r.KV.Reads == 0 || len(r.Tiers) != 2 {
+			t.Errorf("row %+v", r)
+		}
+		if got := r.KV.BytesToken * 6; int64(got+0.5) != r.KV.BytesMoved["ssd>host"] || got == 0 {
+			t.Errorf("%s: %.0f bytes read by 6 tokens, moved %v", r.Policy, got, r.KV.BytesMoved)
+		}
+		if r.KV.BytesPeak["host"] > 240<<10 {
+			t.Errorf("%s: host peak %d", r.Policy, r.KV.BytesPeak["host"])
+		}
+	}
+	if full, quest := rows[1].KV.BytesToken, rows[2].KV.BytesToken; full <= quest {
+		t.Errorf("bytes a token: streamed %.0f, selected %.0f", full, quest)
+	}
+	if left, _ := os.ReadDir(filepath.Join(dir, "kv")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	for name, more := range map[string][]string{"policy too": {"--case", "full", "--policy", "h2o"}, "bad tier": {"--case", "full on ssd=x"}, "bad policy": {"--case", "nope"}} {
+		if code, _, stderr := inferWith(t, "", append([]string{"bench", "-m", tinyModel}, more...)...); code != 2 {
+			t.Errorf("%s: exit %d, %s", name, code, stderr)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"terrace/engine"
+	"terrace/internal/kernels"
+	"terrace/internal/units"
+)
+
+// benchCase is a policy on its tiers, with an engine of its own.
+type benchCase struct {
+	l     *loaded
+	kv    kvFlags
+	tiers []engine.Tier
+	made  []string // folders to be removed
+	text  []int
+}
+
+func (c *benchCase) close() {
+	c.l.close()
+	for _, dir := range c.made {
+		os.RemoveAll(dir)
+	}
+}
+
+func (c *benchCase) name() string {
+	if len(c.kv.tiers) == 0 {
+		return c.kv.policyName()
+	}
+	return c.kv.policyName() + " on " + strings.Join(c.kv.tiers, " ")
+}
+
+// openBenchCases opens every case. On an error those opened are to be closed too. A bench may go deeper than the model was
+// trained for: it is about time.
+func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, err error) {
+	quiet := a.quiet
+	a.quiet = true
+	defer func() { a.quiet = quiet }()
+	text := ""
+	if f.text != "" {
+		if text, err = a.readText(f.text); err != nil {
+			return nil, err
+		}
+	}
+	for i, kv := range kvs {
+		load, c := f.load, &benchCase{kv: kv}
+		if load.context == "" || load.context == "0" {
+			load.context = fmt.Sprint(max(f.o.Tokens(), 64))
+		}
+		if kv.tiers, c.tiers, err = ownFolders(kv.tiers, i, len(kvs)); err != nil {
+			return cases, err
+		}
+		if c.l, err = a.openKVEngine(&load, &kv); err != nil {
+			return cases, err
+		}
+		cases = append(cases, c)
+		for _, t := range c.tiers {
+			if t.Kind == engine.TierSSD && len(kvs) > 1 {
+				c.made = append(c.made, t.Path)
+			}
+		}
+		if text != "" {
+			if c.text, err = c.l.tok.Encode(text, true, false); err != nil {
+				return cases, err
+			}
+		}
+	}
+	return cases, nil
+}
+
+// ownFolders gives the SSD tiers of case i a folder of their own where there are several cases.
+func ownFolders(specs []string, i, cases int) (own []string, tiers []engine.Tier, err error) {
+	if tiers, err = tierList(specs); err != nil {
+		return nil, nil, err
+	}
+	own = slices.Clone(specs)
+	for j := range tiers {
+		if t := &tiers[j]; t.Kind == engine.TierSSD && cases > 1 {
+			t.Path = filepath.Join(t.Path, fmt.Sprintf("bench-%d", i+1))
+			if _, err := os.Stat(t.Path); err == nil {
+				return nil, nil, usageErrorf("--case: %s is in the way", t.Path)
+			}
+			own[j] = fmt.Sprintf("ssd=%s,%d", t.Path, t.Bytes)
+		}
+	}
+	return own, tiers, nil
+}
+
+// benchRow is one row of bench -o json.
+type benchRow struct {
+	Test         string    `json:"test"`
+	Model        string    `json:"model"`
+	NPrompt      int       `json:"n_prompt"`
+	NGen         int       `json:"n_gen"`
+	Depth        int       `json:"depth"`
+	Threads      int       `json:"threads"`
+	Backend      string    `json:"backend"`
+	Policy       string    `json:"policy"`
+	Tiers        []string  `json:"tiers"`
+	Batch        int       `json:"batch"`
+	TPSMedian    float64   `json:"tps_median"`
+	TPSAll       []float64 `json:"tps_all"`
+	Ratio        float64   `json:"ratio"` // median of the repeats' speeds over the first row's of the same test
+	TTFTMS       float64   `json:"ttft_ms"`
+	KV           benchKV   `json:"kv"`
+	PeakRSSBytes int64     `json:"peak_rss_bytes"` // of the process, all cases so far
+	CPU          string    `json:"cpu"`
+	Source       string    `json:"source"`
+}
+
+// benchKV is what the tiers did in the repeats; bytes and reads are of all of them.
+type benchKV struct {
+	BytesPeak  map[string]int64 `json:"bytes_peak"` // since the case was opened
+	BytesMoved map[string]int64 `json:"bytes_moved"`
+	HitRate    *float64         `json:"hit_rate"`             // of the tokens that passes read; null without tiers
+	Reads      int64            `json:"reads"`                // operations of the device
+	BytesToken float64          `json:"read_bytes_per_token"` // from the lower tier, a token of output or prompt
+	ReadRate   float64          `json:"read_bytes_per_s"`     // while something was being read
+	ReadShare  float64          `json:"read_share"`           // of the time, something was being read
+	StallShare float64          `json:"stall_share"`          // of the time, compute stood still for the lower tier
+}
+
+// row is the case's row; first is the one that ratios are to.
+func (c *benchCase) row(r, first engine.BenchRow) benchRow {
+	o := c.l.engine.Options()
+	row := benchRow{Test: r.Test, Model: c.l.name, NPrompt: r.P, NGen: r.N, Depth: r.Depth, Threads: o.Threads, Backend: o.Backend,
+		Policy: c.kv.policyName(), Tiers: append([]string{}, c.kv.tiers...), Batch: r.Batch, TPSMedian: r.MedianTPS(), TPSAll: r.TPS, Ratio: medianRatio(r.TPS, first.TPS),
+		PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: "measured"}
+	if len(r.TTFT) > 0 {
+		var sum time.Duration
+		for _, t := range r.TTFT {
+			sum += t
+		}
+		row.TTFTMS = ms(sum / time.Duration(len(r.TTFT)))
+	}
+	t := r.Tiers
+	row.KV = benchKV{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate, Reads: t.Reads}
+	if tokens := len(r.TPS) * max(r.P, r.N*r.Batch); tokens > 0 && r.Took > 0 {
+		row.KV.BytesToken = float64(t.ReadBytes) / float64(tokens)
+		row.KV.ReadShare, row.KV.StallShare = t.ReadBusy.Seconds()/r.Took.Seconds(), t.Stall.Seconds()/r.Took.Seconds()
+	}
+	if t.ReadBusy > 0 {
+		row.KV.ReadRate = float64(t.ReadBytes) / t.ReadBusy.Seconds()
+	}
+	return row
+}
+
+// medianRatio is the median of a/b, pair by pair.
+func medianRatio(a, b []float64) float64 {
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
+		ratios = append(ratios, a[i]/b[i])
+	}
+	return engine.BenchRow{TPS: ratios}.MedianTPS()
+}
+
+// printBench prints rows as a table; columns of tiers only where there are some.
+func (a *app) printBench(rows []benchRow) error {
+	w := tabwriter.NewWriter(a.stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
+	tiered := slices.ContainsFunc(rows, func(r benchRow) bool { return len(r.Tiers) > 0 })
+	fmt.Fprint(w, "model\ttest\tpolicy\tthreads\tbatch\tt/s (median)\tratio\tttft ms\tpeak MiB\tcpu\t")
+	if tiered {
+		fmt.Fprint(w, "host peak\thit\tread/token\treads/token\tread GB/s\tread %\tstall %\ttiers\t")
+	}
+	fmt.Fprintln(w)
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.1f\t%.3f\t%.1f\t%.0f\t%s\t", r.Model, r.Test, r.Policy, r.Threads, r.Batch, r.TPSMedian, r.Ratio, r.TTFTMS, float64(r.PeakRSSBytes)/(1<<20), r.CPU)
+		if tiered {
+			hit := "-"
+			if r.KV.HitRate != nil {
+				hit = fmt.Sprintf("%.3f", *r.KV.HitRate)
+			}
+			tokens := len(r.TPSAll) * max(r.NPrompt, r.NGen*r.Batch)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.0f\t%.2f\t%.0f\t%.0f\t%s\t", units.FormatBytes(r.KV.BytesPeak["host"]), hit, units.FormatBytes(int64(r.KV.BytesToken)),
+				float64(r.KV.Reads)/float64(max(tokens, 1)), r.KV.ReadRate/1e9, 100*r.KV.ReadShare, 100*r.KV.StallShare, strings.Join(r.Tiers, " "))
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}

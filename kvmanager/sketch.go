@@ -23,11 +23,15 @@ type Sketch struct {
 	data    [][]byte // tiles
 	masks   []uint16
 	scratch []float32
+	padded  []float32 // a column, zeros behind its rows
 }
 
-// NewSketch returns an empty sketch of rows numbers a column in an element type.
+// NewSketch returns an empty sketch of rows numbers a column in an element type. Tiles have rows of zeros up to the next
+// multiple of 4, which is what the kernels take.
 func NewSketch(elem kvpage.Elem, rows int) *Sketch {
-	return &Sketch{elem: elem, rows: rows, layout: kvpage.Layout{K: elem, V: kvpage.F16, KeyDim: rows, ValueDim: 1, Tokens: sketchTile}}
+	dim := (rows + 3) &^ 3
+	return &Sketch{elem: elem, rows: rows, padded: make([]float32, dim),
+		layout: kvpage.Layout{K: elem, V: kvpage.F16, KeyDim: dim, ValueDim: 1, Tokens: sketchTile}}
 }
 
 // Columns is the number of columns.
@@ -55,7 +59,8 @@ func (s *Sketch) column(i int) (tile []byte, at int) {
 // Put writes a column of a float sketch.
 func (s *Sketch) Put(i int, x []float32) {
 	tile, at := s.column(i)
-	kvpage.PutK(s.layout, tile, at, x)
+	copy(s.padded, x[:s.rows])
+	kvpage.PutK(s.layout, tile, at, s.padded)
 }
 
 // Score writes q·column to dst [heads][columns] for q [heads, rows], columns lo to hi-1 (lo a multiple of 16).
@@ -64,7 +69,7 @@ func (s *Sketch) Score(dst []float32, q []float32, heads, lo, hi int) {
 	width := (last - first) * sketchTile
 	for h := 0; h < heads; h += kernels.GroupHeads {
 		n := min(kernels.GroupHeads, heads-h)
-		need := n*width + n*s.rows
+		need := n*width + n*s.layout.KeyDim
 		if cap(s.scratch) < need {
 			s.scratch = make([]float32, need+need/4)
 		}
@@ -74,7 +79,8 @@ func (s *Sketch) Score(dst []float32, q []float32, heads, lo, hi int) {
 				turned[d*n+i] = q[(h+i)*s.rows+d]
 			}
 		}
-		kernels.ScoreTiles(kernels.KVElem(s.elem), out, turned, s.data[first:last], s.masks[first:last], n, s.rows)
+		clear(turned[s.rows*n:])
+		kernels.ScoreTiles(kernels.KVElem(s.elem), out, turned, s.data[first:last], s.masks[first:last], n, s.layout.KeyDim)
 		for i := range n {
 			copy(dst[(h+i)*s.columns+lo:(h+i)*s.columns+hi], out[i*width:])
 		}

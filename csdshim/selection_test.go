@@ -69,28 +69,28 @@ func TestSelectionEqualsTheHosts(t *testing.T) {
 				drive := driveWith(t, kind.codes, keys, records, slices.Concat(host.scales...))
 				for range 5 {
 					l := layer(rng, host)
+					k, below, _ := p.Wanted(l)
+					var merged policy.Merger
+					merged.Reset(k)
 					var q policy.TokenQuery
 					if !p.Question(l, &q) {
 						t.Fatal("the policy does not let the drive score")
 					}
-					scores := make([]float32, selTokens)
 					n := 0
-					query := &csdshim.Query{Codes: kind.codes, Int8: q.Int8, Shift: q.Shift, Block: p.BlockLen()}
+					query := &csdshim.Query{Codes: kind.codes, Int8: q.Int8, Shift: q.Shift, Block: p.BlockLen(), Limit: below}
 					if kind.codes == csdshim.CodesHalf {
 						query.Float, query.Int8 = q.Float, nil
 					}
 					if _, err := drive.Score(context.Background(), 1, 0, query, func(b *csdshim.Block, _ time.Duration) error {
-						for i, at := range b.Positions {
-							scores[at] = b.Scores[i]
-							n++
-						}
+						n += len(b.Positions)
+						merged.Add(b.Positions, b.Scores)
 						return nil
-					}); err != nil || n != selTokens {
+					}); err != nil || n != below {
 						t.Fatal(n, err)
 					}
 					var own, driven policy.Picks
 					p.Select(l, &own)
-					p.Choose(l, scores, &driven)
+					p.Accept(l, merged.Best(nil), &driven)
 					if len(own.Heads[0]) < selTokens/10 || !slices.EqualFunc(own.Heads, driven.Heads, slices.Equal[[]int32]) {
 						t.Fatalf("the host picks %v,\nwith the drive's scores %v", own.Heads[0], driven.Heads[0])
 					}

@@ -31,10 +31,10 @@ type TokenQuery struct {
 	Shift int
 }
 
-// question fills q for a layer's newest query.
-func (c *cec) question(l *Layer, q *TokenQuery) {
+// question fills q for a layer's newest query over KV heads from..to-1.
+func (c *cec) question(l *Layer, from, to int, q *TokenQuery) {
 	q.Kind = c.kind
-	q.Float = c.grouped(l, 0, l.KVHeads, q.Float)
+	q.Float = c.grouped(l, from, to, q.Float)
 	if c.kind == SketchHalf {
 		q.Shift = 0
 		for i, v := range q.Float {
@@ -43,7 +43,7 @@ func (c *cec) question(l *Layer, q *TokenQuery) {
 		return
 	}
 	q.Int8 = quantize(q.Float, q.Int8)
-	q.Shift = scoreShift(l.KVHeads * l.KeyDim)
+	q.Shift = scoreShift((to - from) * l.KeyDim)
 }
 
 // grouped fills dst with the sum of each group's queries times the keys' scales, for KV heads from..to-1.
@@ -82,34 +82,32 @@ func (c *cec) applyScales(l *Layer, g int, q []float32) {
 
 // sum fills dst with the scores over KV heads from..to-1 of every token, rounded as a score block carries them.
 func (c *cec) sum(l *Layer, from, to int, dst []float32) {
-	d := l.KeyDim
-	c.query.Float = c.grouped(l, from, to, c.query.Float)
+	c.question(l, from, to, &c.query)
+	c.score(l.Scores, &c.query, from, to, l.KeyDim, dst)
+}
+
+// score fills dst with the scores, by a query over KV heads from..to-1 of d numbers, of the keys that s knows.
+func (c *cec) score(s Scorer, q *TokenQuery, from, to, d int, dst []float32) {
 	if c.kind == SketchHalf {
 		clear(dst)
 		c.part = sized(c.part, len(dst))
 		for g := from; g < to; g++ {
-			q := c.query.Float[(g-from)*d : (g-from+1)*d]
-			for i, v := range q {
-				q[i] = kernels.RoundHalf(v)
-			}
-			l.Scores.Approx(g, q, 1, c.part)
-			for i, s := range c.part {
-				dst[i] += s
+			s.Approx(g, q.Float[(g-from)*d:(g-from+1)*d], 1, c.part)
+			for i, x := range c.part {
+				dst[i] += x
 			}
 		}
-		RoundScores(dst, 0)
-		return
+	} else {
+		c.sums = sized(c.sums, len(dst))
+		clear(c.sums)
+		for g := from; g < to; g++ {
+			s.Products(g, q.Int8[(g-from)*d:(g-from+1)*d], c.sums)
+		}
+		for i, x := range c.sums {
+			dst[i] = float32(x)
+		}
 	}
-	c.query.Int8 = quantize(c.query.Float, c.query.Int8)
-	c.sums = sized(c.sums, len(dst))
-	clear(c.sums)
-	for g := from; g < to; g++ {
-		l.Scores.Products(g, c.query.Int8[(g-from)*d:(g-from+1)*d], c.sums)
-	}
-	for i, s := range c.sums {
-		dst[i] = float32(s)
-	}
-	RoundScores(dst, scoreShift((to-from)*d))
+	RoundScores(dst, q.Shift)
 }
 
 // head fills dst with the products of one query head, in the units of q·k.

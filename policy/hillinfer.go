@@ -111,7 +111,7 @@ func (p *hillinfer) Question(l *Layer, q *TokenQuery) (ok bool) {
 	if p.heads != headSum {
 		return false
 	}
-	p.cec.question(l, q)
+	p.cec.question(l, 0, l.KVHeads, q)
 	return true
 }
 
@@ -146,6 +146,28 @@ func (p *hillinfer) Choose(l *Layer, scores []float32, read *Picks) {
 	}
 }
 
+// Wanted is the part of Select that needs no scores.
+func (p *hillinfer) Wanted(l *Layer) (k, below int, all bool) {
+	if l.Index < p.dense || p.alpha >= 1 {
+		return 0, 0, true
+	}
+	n, k, recent := p.ranked(l, 0, l.Tokens(0))
+	return k - recent, n - recent, false
+}
+
+// Score scores as Select does.
+func (p *hillinfer) Score(l *Layer, q *TokenQuery, dst []float32) {
+	p.cec.score(l.Scores, q, 0, l.KVHeads, l.KeyDim, dst)
+}
+
+// Accept takes a ranking that was made elsewhere.
+func (p *hillinfer) Accept(l *Layer, best []int32, read *Picks) {
+	read.Reset(l.KVHeads)
+	n, _, recent := p.ranked(l, 0, l.Tokens(0))
+	read.Heads[0] = p.withRecent(append(read.Heads[0], best...), n, recent, l.Tokens(0))
+	p.share(l, read)
+}
+
 // begin resets the picks; false means that everything is read.
 func (p *hillinfer) begin(l *Layer, read *Picks) bool {
 	read.Reset(l.KVHeads)
@@ -158,6 +180,11 @@ func (p *hillinfer) begin(l *Layer, read *Picks) bool {
 // chooseAll gives every KV head the same tokens.
 func (p *hillinfer) chooseAll(l *Layer, scores []float32, read *Picks) {
 	read.Heads[0] = p.best(read.Heads[0], l, 0, scores)
+	p.share(l, read)
+}
+
+// share gives every KV head what the first has.
+func (p *hillinfer) share(l *Layer, read *Picks) {
 	for g := 1; g < l.KVHeads; g++ {
 		read.Heads[g] = append(read.Heads[g], read.Heads[0]...)
 	}
@@ -167,22 +194,28 @@ func (p *hillinfer) chooseAll(l *Layer, scores []float32, read *Picks) {
 
 // best appends the top ⌈alpha·n⌉ of the n tokens before the newest, and the newest where it is cached already.
 func (p *hillinfer) best(dst []int32, l *Layer, g int, scores []float32) []int32 {
-	n := len(scores)
-	newest := n > 0 && int(l.Pos[g][n-1]) == l.N-1
-	if newest {
+	n, k, recent := p.ranked(l, g, len(scores))
+	dst = p.pick.best(dst, scores[:n-recent], k-recent, 0)
+	return p.withRecent(dst, n, recent, len(scores))
+}
+
+// ranked is the number of tokens before the newest, how many of them are read, and how many of those are the last ones
+// whatever their scores.
+func (p *hillinfer) ranked(l *Layer, g, tokens int) (n, k, recent int) {
+	n = tokens
+	if n > 0 && int(l.Pos[g][n-1]) == l.N-1 {
 		n--
 	}
-	k := portion(p.alpha, n)
-	recent := 0
+	k = portion(p.alpha, n)
 	if p.recent {
 		recent = k / 2
 	}
-	dst = p.pick.best(dst, scores[:n-recent], k-recent, 0)
-	dst = span(dst, n-recent, n)
-	if newest {
-		dst = append(dst, int32(n))
-	}
-	return dst
+	return n, k, recent
+}
+
+// withRecent appends what is read whatever its score: the recent of the n tokens, and the newest.
+func (p *hillinfer) withRecent(dst []int32, n, recent, tokens int) []int32 {
+	return span(dst, n-recent, tokens)
 }
 
 // portion is ⌈alpha·n⌉ with a tolerance for alpha's binary fraction.
@@ -233,9 +266,14 @@ func (p *hillinfer) hotShare() float64 {
 
 // PlacePrompt fills the hot pool with the newest tokens.
 func (p *hillinfer) PlacePrompt(n, hotCapacity int) int {
-	hot := min(int(math.Round(float64(n)*p.hotShare())), hotCapacity, n)
+	hot := p.HotTokens(n, hotCapacity)
 	p.pools.start(n, hot)
 	return hot
+}
+
+// HotTokens follows beta.
+func (p *hillinfer) HotTokens(n, hotCapacity int) int {
+	return min(int(math.Round(float64(n)*p.hotShare())), hotCapacity, n)
 }
 
 // EndStep counts the step's selection and moves tokens between the pools.
@@ -251,7 +289,7 @@ func (p *hillinfer) EndStep(n, hotCapacity int, m *Moves) {
 	if !p.whole {
 		return
 	}
-	p.pools.move(n, min(int(math.Round(float64(n)*p.hotShare())), hotCapacity), m)
+	p.pools.move(n, p.HotTokens(n, hotCapacity), m)
 }
 
 // WholeTokens is the paper's placement: a token moves over all layers.

@@ -92,7 +92,8 @@ func TestHillinferPlacement(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		s := randomScene(seed, 300, 4, 2, 16)
 		s.fill()
-		set := mustSet(t, "hillinfer:alpha=0.2", s)
+		recent := int(seed % 2 * 30)
+		set := mustSet(t, fmt.Sprintf("hillinfer:alpha=0.2,recent_in_selection=%v", recent > 0), s)
 		l := s.layer(0, 1, -1)
 		var here, there Picks
 		set.Selector.Select(l, &here)
@@ -110,21 +111,30 @@ func TestHillinferPlacement(t *testing.T) {
 			scores[i] = float32(x)
 		}
 		RoundScores(scores, q.Shift)
+		mine := make([]float32, 300)
+		if scoring.Score(l, &q, mine); !slices.Equal(mine, scores) {
+			t.Fatal("the policy's own scores differ from the integer sums")
+		}
 		scoring.Choose(l, scores, &there)
 		equalIndices(t, there.Heads[0], here.Heads[0], "scores from elsewhere")
-
+		k, below, all := scoring.Wanted(l)
+		if k != 60-recent || below != 299-recent || all {
+			t.Fatalf("%d of %d wanted", k, below)
+		}
 		var m Merger
-		m.Reset(60) // of the 299 before the newest
-		blocks := r.Perm(299)
-		for from := 0; from < 299; from += 16 {
+		m.Reset(k)
+		blocks := r.Perm(below)
+		for from := 0; from < below; from += 16 {
 			var pos []int32
 			var part []float32
-			for _, i := range blocks[from:min(from+16, 299)] {
+			for _, i := range blocks[from:min(from+16, below)] {
 				pos, part = append(pos, int32(i)), append(part, scores[i])
 			}
 			m.Add(pos, part)
 		}
-		equalIndices(t, append(m.Best(nil), 299), here.Heads[0], "merged from blocks")
+		scoring.Accept(l, m.Best(nil), &there)
+		equalIndices(t, there.Heads[0], here.Heads[0], "merged from blocks")
+		equalIndices(t, there.Heads[1], here.Heads[1], "merged from blocks, second head")
 	}
 }
 

@@ -248,13 +248,20 @@ type Scanner interface {
 }
 
 // TokenScoring is a Selector whose scores can be computed where the keys lie: one score a token and layer, from a query
-// that is broadcast, merged in any order.
+// that is broadcast, merged in any order ([Merger]). The outcome is that of Select.
 type TokenScoring interface {
 	Selector
 	// Question fills the query to broadcast for a layer; ok is false where this variant must score on the host (Select).
 	Question(l *Layer, q *TokenQuery) (ok bool)
 	// Choose takes the scores of all cached tokens of the layer, in cache order, and decides as Select would.
 	Choose(l *Layer, scores []float32, read *Picks)
+	// Wanted says that the best k of the cached tokens with indices below a number are to be found; all: nothing is
+	// scored, everything is read.
+	Wanted(l *Layer) (k, below int, all bool)
+	// Score fills dst with the scores of the keys that l.Scores knows, as they are merged.
+	Score(l *Layer, q *TokenQuery, dst []float32)
+	// Accept takes the indices of those best, ascending, and decides as Select would.
+	Accept(l *Layer, best []int32, read *Picks)
 	// BlockLen is the number of tokens of a streamed score block.
 	BlockLen() int
 }
@@ -339,6 +346,8 @@ type Placer interface {
 	SetBalance(b Balance)
 	// PlacePrompt says after the prompt how many of n tokens are hot, at most hotCapacity: the newest ones.
 	PlacePrompt(n, hotCapacity int) (hot int)
+	// HotTokens is how many of n tokens should be hot by what is known now, at most hotCapacity.
+	HotTokens(n, hotCapacity int) int
 	// EndStep is called after each decode step, with n tokens now, the newest one hot. It looks at what Select chose in
 	// this step, and fills in what changes place in the background. hotCapacity is the number of tokens hot may hold.
 	EndStep(n, hotCapacity int, m *Moves)

@@ -24,12 +24,13 @@ type Options struct {
 	Threads       int             // 0 = one a CPU
 	Exact         bool            // float32 activations and KV: the reference path
 	KType, VType  kvpage.Elem     // element types of the cache; see KVTypeSet
-	KVTypeSet     bool            // KType and VType were chosen; otherwise f16, and f32 with Exact
+	KVTypeSet     bool            // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
 	PageTokens    int             // tokens a page; 0 = 16
 	KVWindow      int             // newest tokens that quantised KV keeps in f16; 0 = 128
 	Rotate        bool            // turn queries and keys by a Hadamard matrix before keys are stored
 	KVBudgetBytes int64           // hard limit of the cache in host memory; 0 = none
 	DeviceKVBytes int64           // KV that a backend with a device of its own may hold there; 0 = no limit
+	DType         model.DType     // of weights and KV on a backend's device
 	Context       int             // tokens a session may hold; 0 = what the model was trained for
 	Policy        string          // KV policy, name:key=value,… joined by +; "" = full
 	Calibration   []int           // ids of a sample text, for policies that decompose the model's queries
@@ -68,6 +69,12 @@ func (o *Options) Validate(m *model.Model) error {
 		if o.Exact || o.Backend != "native" { // the other backends compute in float32
 			o.KType, o.VType = kvpage.F32, kvpage.F32
 		}
+		if o.DType == model.BFloat16 {
+			o.KType, o.VType = kvpage.BF16, kvpage.BF16
+		}
+	}
+	if o.Exact && o.DType != model.Float32 {
+		return fmt.Errorf("engine: the exact path computes in f32, not %v: %w", o.DType, ErrOption)
 	}
 	if o.Exact && (o.KType != kvpage.F32 || o.VType != kvpage.F32) {
 		return fmt.Errorf("engine: the exact path keeps KV in f32, not %v and %v: %w", o.KType, o.VType, ErrOption)
@@ -124,7 +131,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.tiers.close())
 	}
-	if e.backend, err = model.OpenBackend(o.Backend, m, model.BackendOptions{Threads: o.Threads, DeviceKVBytes: e.o.DeviceKVBytes}); err != nil {
+	if e.backend, err = model.OpenBackend(o.Backend, m, e.o.backend()); err != nil {
 		return nil, errors.Join(err, e.kv.Close(), e.tiers.close())
 	}
 	if e.keeper, _ = e.backend.(model.KVKeeper); e.keeper == nil && e.o.DeviceKVBytes > 0 {
@@ -142,6 +149,11 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		}
 	}
 	return e, nil
+}
+
+// backend is what the backend is opened with.
+func (o *Options) backend() model.BackendOptions {
+	return model.BackendOptions{Threads: o.Threads, DeviceKVBytes: o.DeviceKVBytes, DType: o.DType, Trace: o.Trace}
 }
 
 // layout is the cache's: keys lie token by token where the policy picks single ones, unless they share scales.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kernels"
+	"terrace/internal/trace"
 )
 
 // Pass is what the rows of one pass have in common, and where they stand. Rows of one sequence are adjacent and in order.
@@ -68,8 +70,10 @@ type DeviceUse struct {
 
 // BackendOptions are what every backend is built with.
 type BackendOptions struct {
-	Threads       int   // worker threads, at least 1
-	DeviceKVBytes int64 // keys and values that a backend with a device of its own may hold there; 0 = no limit
+	Threads       int             // worker threads, at least 1
+	DeviceKVBytes int64           // keys and values that a backend with a device of its own may hold there; 0 = no limit
+	DType         DType           // of weights, keys and values on the device; a backend that is not Typed has Float32 only
+	Trace         *trace.Recorder // timeline of a device's computing and transfers; nil = none
 }
 
 // NewBackend builds a backend for a model. Backends register themselves by name.
@@ -88,11 +92,19 @@ func RegisterBackend(name string, build NewBackend) {
 // Backends lists the registered backends.
 func Backends() []string { return slices.Sorted(maps.Keys(backends)) }
 
-// OpenBackend builds the named backend; an unknown name is ErrUnknownBackend with the known ones.
+// OpenBackend builds the named backend; an unknown name is ErrUnknownBackend with the known ones, a type that the backend does
+// not compute in is ErrUnsupported.
 func OpenBackend(name string, m *Model, o BackendOptions) (Backend, error) {
 	build, ok := backends[name]
 	if !ok {
 		return nil, fmt.Errorf("model: backend %q: %w (known: %s)", name, ErrUnknownBackend, strings.Join(Backends(), ", "))
 	}
-	return build(m, o)
+	b, err := build(m, o)
+	if err != nil || o.DType == Float32 {
+		return b, err
+	}
+	if typed, ok := b.(Typed); !ok || typed.DType() != o.DType {
+		return nil, errors.Join(fmt.Errorf("model: backend %s cannot compute in %v: %w", name, o.DType, ErrUnsupported), b.Close())
+	}
+	return b, nil
 }

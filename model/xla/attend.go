@@ -95,7 +95,7 @@ func (a *attending) sequence(s *attention.Seq, at int) error {
 // block computes the sequence's rows [from, to), padded to rows.
 func (a *attending) block(s *attention.Seq, keys *keys, at, from, to, rows int) error {
 	b, p := a.b, &a.params
-	c := &call{b: b, n: a.q.Shape()[0], bucket: a.bucket}
+	c := b.call(a.layer, a.q.Shape()[0])
 	c.rows(a.q)
 	if to-from == c.n {
 		c.positions(a.p)
@@ -155,7 +155,7 @@ func (a *attending) join() (operand, error) {
 		a.parts = nil
 		return out, nil
 	}
-	c := a.b.call(a.bucket)
+	c := a.b.call(a.layer, a.bucket)
 	for _, o := range a.parts {
 		c.add(o, nil)
 	}
@@ -224,7 +224,7 @@ func attend(p *attention.Params, in *params, limit int, each bool) []node {
 		t := s.v.Shape().Dim(1)
 		s.e = graph.Exp(graph.Sub(s.e, top)) // of a hidden key: 0, where any key is seen
 		sum = plus(sum, graph.ExpandAxes(graph.ReduceSum(s.e, 3), 3))
-		out = plus(out, graph.DotGeneral(graph.Reshape(s.e, p.KVHeads, n*group, t), []int{2}, []int{0}, s.v, []int{1}, []int{0}))
+		out = plus(out, product(graph.Reshape(s.e, p.KVHeads, n*group, t), []int{2}, []int{0}, s.v, []int{1}, []int{0}))
 	}
 	if sinks != nil {
 		sum = graph.Add(sum, graph.Exp(graph.Sub(sinks, top)))
@@ -249,7 +249,7 @@ func attend(p *attention.Params, in *params, limit int, each bool) []node {
 // scores are those of one part, hidden where a query must not see a key; q is [G, n·H/G, dk].
 func scores(p *attention.Params, q, posQ node, s *part) node {
 	n, t, group := posQ.Shape().Dim(0), s.v.Shape().Dim(1), p.Heads/p.KVHeads
-	x := graph.DotGeneral(q, []int{2}, []int{0}, s.k, []int{2}, []int{0}) // [G, n·group, t]
+	x := product(q, []int{2}, []int{0}, s.k, []int{2}, []int{0}) // [G, n·group, t]
 	x = softcap(factor(graph.Reshape(x, p.KVHeads, n, group, t), p.Scale), p.Softcap)
 	distance := graph.Sub(graph.Reshape(posQ, 1, n, 1, 1), graph.Reshape(s.pos, p.KVHeads, 1, 1, t))
 	visible := graph.GreaterOrEqual(distance, graph.ScalarZero(q.Graph(), distance.DType()))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/gobackend"
 	"github.com/gomlx/gomlx/core/graph"
 	"gorgonia.org/tensor"
@@ -22,9 +23,10 @@ func init() {
 	})
 }
 
-// backend implements model.Backend, model.QueryGuesser, model.KVKeeper and Counter.
+// backend implements model.Backend, model.QueryGuesser, model.KVKeeper, model.Typed and Counter.
 type backend struct {
 	name    string
+	dtype   model.DType // of matrices, keys and values on the device
 	m       *model.Model
 	device  *device
 	weights *weights
@@ -52,13 +54,30 @@ func newBackend(name string, m *model.Model, o model.BackendOptions, c compute.B
 		c.Finalize()
 		return nil, fmt.Errorf("xla: %s: queries that grow with the position (LogN): %w", name, model.ErrUnsupported)
 	}
-	d := &device{compute: c, programs: map[string]*graph.Graph{}}
-	return &backend{name: name, m: m, device: d, weights: newWeights(d), rotary: model.NewRotaryRows(&m.Config), mirrors: map[mirrorKey]*mirror{},
-		kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
+	if half := dtypes.BFloat16; o.DType == model.BFloat16 && !c.Capabilities().DTypes[half] {
+		c.Finalize()
+		return nil, fmt.Errorf("xla: %s: the device does not know %v: %w", name, o.DType, model.ErrUnsupported)
+	}
+	d := &device{name: name, compute: c, programs: map[string]*graph.Graph{}, trace: o.Trace}
+	return &backend{name: name, m: m, device: d, dtype: o.DType, weights: newWeights(d, o.DType == model.BFloat16), rotary: model.NewRotaryRows(&m.Config),
+		mirrors: map[mirrorKey]*mirror{}, kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
 }
 
 // Name implements model.Backend.
 func (b *backend) Name() string { return b.name }
+
+// DType implements model.Typed.
+func (b *backend) DType() model.DType { return b.dtype }
+
+// stored is x as keys and values lie on the device.
+func (b *backend) stored(x node) node { return graph.ConvertDType(x, b.storedType()) }
+
+func (b *backend) storedType() dtypes.DType {
+	if b.dtype == model.BFloat16 {
+		return dtypes.BFloat16
+	}
+	return dtypes.Float32
+}
 
 // Counts implements Counter.
 func (b *backend) Counts() Counts { return b.device.counts }
@@ -86,7 +105,7 @@ func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 			return nil, fmt.Errorf("xla: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, model.ErrToken)
 		}
 	}
-	c := b.call(len(ids))
+	c := b.call(-1, len(ids))
 	c.ints(c.padded(ids, 0), c.bucket)
 	c.linear(m.Params.Embed)
 	c.linear(m.Params.EmbedIn)
@@ -101,7 +120,7 @@ func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 				return nil, fmt.Errorf("xla: position %d, the model has learned %d: %w", pos, m.Params.Positions.Rows-m.PosOffset, model.ErrConfig)
 			}
 		}
-		table, _, err := b.weights.linear(m.Params.Positions)
+		table, _, err := b.weights.linear(m.Params.Positions, true)
 		c.add(table, err)
 		c.ints(c.padded(rows, 0), c.bucket)
 	}
@@ -114,7 +133,7 @@ func (b *backend) embed(in *params) []node {
 	m := b.m
 	ids := in.next()
 	table, _ := in.next(), in.next() // embeddings have no bias
-	x := lookup(table, ids)
+	x := embedded(table, ids)
 	if m.Params.EmbedIn.Absent() {
 		_, _ = in.next(), in.next()
 		x = factor(x, m.EmbedScale)
@@ -122,7 +141,7 @@ func (b *backend) embed(in *params) []node {
 		x = in.linear(x)
 	}
 	if table, rows := in.next(), in.next(); table != nil {
-		x = graph.Add(x, lookup(table, rows))
+		x = graph.Add(x, embedded(table, rows))
 	}
 	return []node{in.norm(&m.Config, x, m.Params.EmbedNorm.W.Absent() || !m.Params.EmbedIn.Absent())}
 }
@@ -130,7 +149,7 @@ func (b *backend) embed(in *params) []node {
 // Project implements model.Backend.
 func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
-	c := b.call(len(p.Pos))
+	c := b.call(layer, len(p.Pos))
 	c.rows(hidden)
 	c.norm(l.AttnNorm)
 	interlaced := c.angles(p, layer)
@@ -145,7 +164,7 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 		cos, sin := in.next(), in.next()
 		q, k, v := in.linear(x), in.linear(x), in.linear(x)
 		q, k = in.headNorm(&m.Config, q, m.Heads), in.headNorm(&m.Config, k, m.KVHeads)
-		return []node{turn(q, m.Heads, m.KeyDim, interlaced, cos, sin), turn(k, m.KVHeads, m.KeyDim, interlaced, cos, sin), v}
+		return []node{turn(q, m.Heads, m.KeyDim, interlaced, cos, sin), b.stored(turn(k, m.KVHeads, m.KeyDim, interlaced, cos, sin)), b.stored(v)}
 	}, &b.q, &b.k, &b.v)
 	if err != nil {
 		return nil, nil, nil, err
@@ -157,7 +176,7 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 // GuessQuery implements model.QueryGuesser.
 func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
-	c := b.call(len(p.Pos))
+	c := b.call(layer, len(p.Pos))
 	c.rows(hidden)
 	c.norm(l.AttnNorm)
 	interlaced := c.angles(p, layer)
@@ -175,7 +194,7 @@ func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*t
 // Logits implements model.Backend.
 func (b *backend) Logits(_ *model.Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 	m := b.m
-	c := b.call(hidden.Shape()[0])
+	c := b.call(-1, hidden.Shape()[0])
 	c.rows(hidden)
 	c.norm(m.Params.FinalNorm)
 	c.linear(m.Params.EmbedOut)

@@ -35,7 +35,7 @@ func (b *block) free() {
 // bytes of a block of so many slots.
 func (b *backend) blockBytes(slots int) int64 {
 	m := b.m
-	return int64(4*m.KVHeads) * int64(slots) * int64(m.KeyDim+m.ValDim+1)
+	return int64(m.KVHeads) * int64(slots) * int64(b.storedType().Size()*(m.KeyDim+m.ValDim)+4)
 }
 
 // source is rows on their way into a block: [G, R, d] with positions [G, R], or (flat) rows [N, G·d] of a pass with
@@ -57,15 +57,15 @@ func (s *source) free() {
 }
 
 // empty makes a block without tokens.
-func (b *backend) empty(slots int) (block, error) {
+func (b *backend) empty(layer, slots int) (block, error) {
 	m := b.m
-	c := b.call(1)
+	c := b.call(layer, 1)
 	c.scalars(0) // a program has at least one operand
 	got, err := c.run(fmt.Sprint("empty slots=", slots), func(in *params) []node {
 		g := in.next().Graph()
 		pos := graph.AddScalar(graph.Zeros(g, shapes.Make(dtypes.Int32, m.KVHeads, slots)), float64(noKey))
-		return []node{graph.Zeros(g, shapes.Make(dtypes.Float32, m.KVHeads, slots, m.KeyDim)),
-			graph.Zeros(g, shapes.Make(dtypes.Float32, m.KVHeads, slots, m.ValDim)), pos}
+		return []node{graph.Zeros(g, shapes.Make(b.storedType(), m.KVHeads, slots, m.KeyDim)),
+			graph.Zeros(g, shapes.Make(b.storedType(), m.KVHeads, slots, m.ValDim)), pos}
 	})
 	if err != nil {
 		return block{}, err
@@ -75,13 +75,13 @@ func (b *backend) empty(slots int) (block, error) {
 
 // write replaces a block by one of the given slots that holds the same, and the source's rows from slot start on. A source
 // that is all of the new block becomes it.
-func (b *backend) write(old *block, slots, start int, add *source) error {
+func (b *backend) write(layer int, old *block, slots, start int, add *source) error {
 	m := b.m
 	if old.absent() && !add.flat && add.k.shape.Dim(1) == slots {
 		*old, *add = block{add.k, add.v, add.pos}, source{}
 		return nil
 	}
-	c := b.call(1)
+	c := b.call(layer, 1)
 	for _, o := range []operand{old.k, old.v, old.pos, add.k, add.v, add.pos} {
 		c.add(o, nil)
 	}

@@ -15,12 +15,15 @@ type call struct {
 	b        *backend
 	n        int // rows, padded to bucket
 	bucket   int
+	layer    int // -1: none
 	operands []operand
 	passing  []operand
 	err      error
 }
 
-func (b *backend) call(rows int) *call { return &call{b: b, n: rows, bucket: roundUp(rows, 1)} }
+func (b *backend) call(layer, rows int) *call {
+	return &call{b: b, n: rows, bucket: roundUp(rows, 1), layer: layer}
+}
 
 // roundUp is the next power of two, at least least.
 func roundUp(n, least int) int { return max(least, 1<<bits.Len(uint(max(n, 1)-1))) }
@@ -45,17 +48,11 @@ func pass[T float32 | int32](c *call, x []T, dims ...int) {
 	if c.err != nil {
 		return
 	}
-	o, err := uploadCounted(c.b.device, x, dims...)
+	o, err := uploadCounted(c.b.device, "inputs", c.layer, x, dims...)
 	c.add(o, err)
 	if err == nil {
 		c.passing = append(c.passing, o)
 	}
-}
-
-// uploadCounted is upload of what is no weight.
-func uploadCounted[T float32 | int32](d *device, x []T, dims ...int) (operand, error) {
-	d.counts.UploadBytes += int64(4 * len(x))
-	return upload(d, x, dims...)
 }
 
 // rows adds a matrix [n, cols], padded with zero rows; one that lies on the device is not moved.
@@ -73,13 +70,16 @@ func (c *call) rows(t *tensor.Dense) {
 }
 
 // linear adds a weight [rows, cols] and its bias [rows].
-func (c *call) linear(l *model.Linear) {
+func (c *call) linear(l *model.Linear) { c.matrix(l, false) }
+
+// matrix is linear, in float32 if whole.
+func (c *call) matrix(l *model.Linear, whole bool) {
 	if l.Absent() {
 		c.none()
 		c.none()
 		return
 	}
-	w, bias, err := c.b.weights.linear(l)
+	w, bias, err := c.b.weights.linear(l, whole)
 	c.add(w, err)
 	c.add(bias, nil)
 }
@@ -113,7 +113,7 @@ func (c *call) run(stage string, build func(*params) []*graph.Node) ([]operand, 
 	if err != nil {
 		return nil, err
 	}
-	return c.b.device.run(g, c.operands)
+	return c.b.device.run(g, c.layer, c.operands)
 }
 
 // into runs the program and puts its results into slots, their first n rows counting.

@@ -2,11 +2,13 @@ package xla
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+
+	"terrace/internal/trace"
 )
 
 // Counts tell what a backend has cost beside computing.
@@ -22,9 +24,11 @@ type Counts struct {
 
 // device is one gomlx backend with the programs compiled for it.
 type device struct {
+	name     string
 	compute  compute.Backend
 	programs map[string]*graph.Graph
 	counts   Counts
+	trace    *trace.Recorder
 }
 
 // operand is one argument of a program: a buffer on the device, or absent.
@@ -35,18 +39,8 @@ type operand struct {
 
 func (o operand) absent() bool { return o.buffer == nil }
 
-// upload copies flat values, row-major, to the device.
-func upload[T float32 | int32](d *device, flat []T, dims ...int) (operand, error) {
-	shape := shapes.Make(dtypes.FromGenericsType[T](), dims...)
-	if shape.Size() != len(flat) {
-		return operand{}, fmt.Errorf("xla: %d values for shape %v", len(flat), dims)
-	}
-	buffer, err := d.compute.BufferFromFlatData(0, flat, shape)
-	if err != nil {
-		return operand{}, fmt.Errorf("xla: upload of %v: %w", dims, err)
-	}
-	return operand{buffer, shape}, nil
-}
+// bytes of the values.
+func (o operand) bytes() int64 { return int64(o.shape.Size() * o.shape.DType.Size()) }
 
 // params hands a program's parameters out in the order of its operands; absent ones are nil.
 type params struct {
@@ -73,6 +67,7 @@ func (d *device) program(stage string, operands []operand, build func(*params) [
 		return g, nil
 	}
 	defer recovered(&err, "program "+key)
+	defer d.trace.Span(trace.Compute, "compile "+word(stage)).By(d.name).End()
 	g = graph.NewGraph(d.compute, stage)
 	p := &params{nodes: make([]*graph.Node, len(operands))}
 	for i, o := range operands {
@@ -88,8 +83,15 @@ func (d *device) program(stage string, operands []operand, build func(*params) [
 	return g, nil
 }
 
-// run executes a program; its results stay on the device and are the caller's to free.
-func (d *device) run(g *graph.Graph, operands []operand) (out []operand, err error) {
+// word is the first word of a program's name.
+func word(stage string) string {
+	first, _, _ := strings.Cut(stage, " ")
+	return first
+}
+
+// run executes a program for a layer (-1: none); its results stay on the device and are the caller's to free. It returns when
+// the device is done.
+func (d *device) run(g *graph.Graph, layer int, operands []operand) (out []operand, err error) {
 	defer recovered(&err, "program "+g.Name())
 	buffers := make([]compute.Buffer, 0, len(operands))
 	for _, o := range operands {
@@ -98,7 +100,9 @@ func (d *device) run(g *graph.Graph, operands []operand) (out []operand, err err
 		}
 	}
 	d.counts.Runs++
+	span := d.trace.Layer(trace.Device, word(g.Name()), layer).By(d.name)
 	results := g.RunWithBuffers(buffers, make([]bool, len(buffers)), 0)
+	span.End()
 	out = make([]operand, len(results))
 	for i, t := range results {
 		shape := t.Shape()
@@ -120,28 +124,6 @@ func recovered(err *error, what string) {
 			*err = fmt.Errorf("xla: %s: %v", what, r)
 		}
 	}
-}
-
-// read copies the first len(dst) values of a buffer to the host.
-func (d *device) read(dst []float32, o operand) error {
-	d.counts.DownloadBytes += int64(4 * len(dst))
-	if d.compute.HasSharedBuffers() {
-		flat, err := o.buffer.Data()
-		if err != nil {
-			return fmt.Errorf("xla: reading %v: %w", o.shape, err)
-		}
-		copy(dst, flat.([]float32))
-		return nil
-	}
-	whole := dst
-	if o.shape.Size() != len(dst) {
-		whole = make([]float32, o.shape.Size())
-	}
-	if err := o.buffer.ToFlatData(whole); err != nil {
-		return fmt.Errorf("xla: reading %v: %w", o.shape, err)
-	}
-	copy(dst, whole)
-	return nil
 }
 
 // free gives a buffer back; an absent one is nothing.

@@ -20,7 +20,12 @@
 // the joining of a tail four times while the context doubles. Counts tells.
 //
 // What it never does: know where pages come from (it reads views as attention does) or what a policy wants. Sparse prefill
-// masks and LogN are model.ErrUnsupported. The Phase makes no difference: all arithmetic is float32.
+// masks and LogN are model.ErrUnsupported. The Phase makes no difference: all arithmetic is float32, or, opened with
+// model.BFloat16, matrices, keys, values and what they are multiplied with are rounded to 8 significant bits and summed in
+// float32; norms, softmax, routers and the hidden rows stay float32.
+//
+// In a timeline (trace), a program's row is the device's, from its start to its end; what goes up and down has rows with
+// bytes; compiling lies inside the call that needed it.
 //
 // Concurrency: one pass at a time, as the Backend says.
 package xla

@@ -13,7 +13,7 @@ import (
 func (b *backend) Finish(_ *model.Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
 	moe := m.Layer[layer].MoE
-	c := b.call(hidden.Shape()[0])
+	c := b.call(layer, hidden.Shape()[0])
 	c.rows(hidden)
 	c.rows(attended)
 	c.linear(l.O)
@@ -21,7 +21,7 @@ func (b *backend) Finish(_ *model.Pass, layer int, hidden, attended *tensor.Dens
 	c.norm(l.AttnNorm)
 	c.norm(l.FFNNorm)
 	if moe {
-		c.linear(l.Router)
+		c.matrix(l.Router, true)
 		for _, list := range [][]*model.Linear{l.ExpertGate, l.ExpertUp, l.ExpertDown} {
 			c.add(b.weights.stack(list))
 		}
@@ -75,10 +75,10 @@ func (p *params) feedForward(m *model.Config, h node) node {
 func (p *params) mixture(m *model.Config, h node) node {
 	share := route(m, graph.Softmax(p.linear(h), 1))
 	gate, up, down := p.next(), p.next(), p.next()
-	g := graph.DotGeneral(h, []int{1}, nil, gate, []int{2}, nil) // [n, experts, width]
-	u := graph.DotGeneral(h, []int{1}, nil, up, []int{2}, nil)
+	g := product(h, []int{1}, nil, gate, []int{2}, nil) // [n, experts, width]
+	u := product(h, []int{1}, nil, up, []int{2}, nil)
 	a := graph.Mul(graph.Mul(activate(m.Act, g), u), graph.ExpandAxes(share, 2))
-	return graph.DotGeneral(a, []int{1, 2}, nil, down, []int{0, 2}, nil)
+	return product(a, []int{1, 2}, nil, down, []int{0, 2}, nil)
 }
 
 // route keeps the topK largest shares of a row [n, experts] (the first of equals), normalised to sum 1 where the model says

@@ -10,6 +10,7 @@ import (
 // [G, S] are read where given, and a tail.
 type keys struct {
 	b             *backend
+	layer         int
 	large, tail   block
 	picks, picked operand
 	tailPos       operand // the tail's positions, noKey for what was not picked
@@ -57,7 +58,7 @@ func (k *keys) limit(s *attention.Seq, to int) int {
 // keys brings to the device what a sequence's rows attend to: the mirror of its views, or, where there is no room for one
 // and only some tokens are picked or nobody says what pages hold, these tokens for this call.
 func (b *backend) keys(layer int, s *attention.Seq, at int) (*keys, error) {
-	k := &keys{b: b, total: make([]int, len(s.Views))}
+	k := &keys{b: b, layer: layer, total: make([]int, len(s.Views))}
 	for g := range s.Views {
 		k.total[g] = s.Views[g].Tokens()
 	}
@@ -110,7 +111,7 @@ func (k *keys) upload(s *attention.Seq) error {
 		}
 		most = max(most, n)
 	}
-	up, err := b.uploadRows(b.gatherPicks(s.Views, s.Select, tokenBucket(most)))
+	up, err := b.uploadRows(k.layer, b.gatherPicks(s.Views, s.Select, tokenBucket(most)))
 	k.own = []operand{up.k, up.v, up.pos}
 	k.large = block{up.k, up.v, up.pos}
 	return err
@@ -175,7 +176,7 @@ func (k *keys) pick(s *attention.Seq) error {
 		if up.width == 0 {
 			continue
 		}
-		o, err := uploadCounted(k.b.device, up.x, heads, up.width)
+		o, err := uploadCounted(k.b.device, "picks", k.layer, up.x, heads, up.width)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ const tailSlots = 64
 // mirror is the device's copy of the keys and values that one sequence's views of a layer show: tokens [0, count-tailed) of
 // each head in the large block, the tailed newest in the tail. pages say which content it copied.
 type mirror struct {
+	layer       int
 	large, tail block
 	pages       [][]seenPage // a KV head
 	count       []int        // tokens a KV head
@@ -90,7 +91,7 @@ func (b *backend) sync(layer int, s *attention.Seq, at int) (*mirror, error) {
 	key := mirrorKey{s.Views[0].Cache, layer}
 	m := b.mirrors[key]
 	if m == nil {
-		m = &mirror{pages: make([][]seenPage, len(s.Views)), count: make([]int, len(s.Views))}
+		m = &mirror{layer: layer, pages: make([][]seenPage, len(s.Views)), count: make([]int, len(s.Views))}
 	}
 	m.used = b.passes
 	same, unchanged, fresh := 1<<30, true, s.Views[0].Tokens()-m.count[0]
@@ -106,7 +107,7 @@ func (b *backend) sync(layer int, s *attention.Seq, at int) (*mirror, error) {
 	switch {
 	case unchanged:
 	case fresh > 0:
-		err = b.extend(layer, m, s, fresh, at)
+		err = b.extend(m, s, fresh, at)
 	default:
 		err = b.reload(m, s.Views, same)
 	}
@@ -122,7 +123,7 @@ func (b *backend) sync(layer int, s *attention.Seq, at int) (*mirror, error) {
 }
 
 // extend appends the newest tokens, fresh of them in each head.
-func (b *backend) extend(layer int, m *mirror, s *attention.Seq, fresh, at int) error {
+func (b *backend) extend(m *mirror, s *attention.Seq, fresh, at int) error {
 	rows, even := roundUp(fresh, 1), slices.Min(m.count) == slices.Max(m.count)
 	late := rows < tailSlots && !m.large.absent() // they go to the tail
 	switch {
@@ -134,29 +135,29 @@ func (b *backend) extend(layer int, m *mirror, s *attention.Seq, fresh, at int) 
 			return err
 		}
 	}
-	add, err := b.newRows(layer, s, fresh, at)
+	add, err := b.newRows(m.layer, s, fresh, at)
 	if err != nil {
 		return err
 	}
 	defer add.free()
 	if late {
 		if m.tail.absent() {
-			if m.tail, err = b.empty(tailSlots); err != nil {
+			if m.tail, err = b.empty(m.layer, tailSlots); err != nil {
 				return err
 			}
 		}
-		err = b.write(&m.tail, tailSlots, m.tailed, &add)
+		err = b.write(m.layer, &m.tail, tailSlots, m.tailed, &add)
 		m.tailed += fresh
 		return err
 	}
 	have := m.count[0]
-	return b.write(&m.large, max(m.large.slots(), tokenBucket(have+rows)), have, &add)
+	return b.write(m.layer, &m.large, max(m.large.slots(), tokenBucket(have+rows)), have, &add)
 }
 
 // newRows are the newest tokens of each view: as Project left them on the device, or read from the pages.
 func (b *backend) newRows(layer int, s *attention.Seq, fresh, at int) (source, error) {
 	if from, ok := b.projected(layer, s, fresh, at); ok {
-		c := b.call(len(b.projectedPos))
+		c := b.call(layer, len(b.projectedPos))
 		c.positions(&model.Pass{Pos: b.projectedPos, Len: b.projectedLen})
 		return source{k: b.k.h.on, v: b.v.h.on, pos: c.operands[0], flat: true, at: from, rows: roundUp(fresh, 1)}, c.err
 	}
@@ -165,11 +166,11 @@ func (b *backend) newRows(layer int, s *attention.Seq, fresh, at int) (source, e
 		n := s.Views[g].Tokens()
 		b.readRun(t, g, 0, &s.Views[g], n-fresh, n)
 	}
-	return b.uploadRows(t)
+	return b.uploadRows(layer, t)
 }
 
-// projected finds the newest tokens of the views among the rows that Project left on the device; pages of float32 hold the
-// same numbers. A sequence that is alone in the pass may attend with fewer rows than it projected.
+// projected finds the newest tokens of the views among the rows that Project left on the device; pages of the
+// device's type hold the same numbers. A sequence that is alone in the pass may attend with fewer rows than it projected.
 func (b *backend) projected(layer int, s *attention.Seq, fresh, at int) (from int, ok bool) {
 	if fresh != len(s.Pos) {
 		at = 0
@@ -180,10 +181,14 @@ func (b *backend) projected(layer int, s *attention.Seq, fresh, at int) (from in
 	if fresh != 1 && roundUp(fresh, 1) != b.k.h.on.shape.Dim(0) {
 		return 0, false // a part of the rows that is no bucket
 	}
+	want := kvpage.F32
+	if b.dtype == model.BFloat16 {
+		want = kvpage.BF16
+	}
 	pos := make([]int32, fresh)
 	for g := range s.Views {
 		v := &s.Views[g]
-		if v.Layout.K != kvpage.F32 || v.Layout.V != kvpage.F32 {
+		if v.Layout.K != want || v.Layout.V != want {
 			return 0, false
 		}
 		if positions(pos, v, v.Tokens()-fresh); !slices.Equal(pos, b.projectedPos[at:at+fresh]) {
@@ -193,12 +198,12 @@ func (b *backend) projected(layer int, s *attention.Seq, fresh, at int) (from in
 	return at, true
 }
 
-// uploadRows uploads what was gathered.
-func (b *backend) uploadRows(t *gathered) (up source, err error) {
+// uploadRows uploads what was gathered of a layer.
+func (b *backend) uploadRows(layer int, t *gathered) (up source, err error) {
 	m := b.m
-	if up.k, err = uploadCounted(b.device, t.k, m.KVHeads, t.bucket, m.KeyDim); err == nil {
-		if up.v, err = uploadCounted(b.device, t.v, m.KVHeads, t.bucket, m.ValDim); err == nil {
-			up.pos, err = uploadCounted(b.device, t.pos, m.KVHeads, t.bucket)
+	if up.k, err = b.uploadStored(layer, t.k, m.KVHeads, t.bucket, m.KeyDim); err == nil {
+		if up.v, err = b.uploadStored(layer, t.v, m.KVHeads, t.bucket, m.ValDim); err == nil {
+			up.pos, err = uploadCounted(b.device, "kv", layer, t.pos, m.KVHeads, t.bucket)
 		}
 	}
 	if err != nil {
@@ -207,10 +212,18 @@ func (b *backend) uploadRows(t *gathered) (up source, err error) {
 	return up, err
 }
 
+// uploadStored uploads keys or values in the type they lie in on the device.
+func (b *backend) uploadStored(layer int, x []float32, dims ...int) (operand, error) {
+	if b.dtype == model.BFloat16 {
+		return uploadCounted(b.device, "kv", layer, rounded(x), dims...)
+	}
+	return uploadCounted(b.device, "kv", layer, x, dims...)
+}
+
 // fold moves the tail into the large block; heads hold equally many tokens.
 func (b *backend) fold(m *mirror) error {
 	start := m.count[0] - m.tailed
-	err := b.write(&m.large, max(m.large.slots(), tokenBucket(start+tailSlots)), start, &source{k: m.tail.k, v: m.tail.v, pos: m.tail.pos})
+	err := b.write(m.layer, &m.large, max(m.large.slots(), tokenBucket(start+tailSlots)), start, &source{k: m.tail.k, v: m.tail.v, pos: m.tail.pos})
 	m.tail.free()
 	m.tailed = 0
 	return err
@@ -233,7 +246,7 @@ func (b *backend) reload(m *mirror, views []attention.View, from int) error {
 			b.readRun(t, g, 0, &views[g], from, n)
 		}
 	}
-	up, err := b.uploadRows(t)
+	up, err := b.uploadRows(m.layer, t)
 	if err != nil {
 		return err
 	}
@@ -241,7 +254,7 @@ func (b *backend) reload(m *mirror, views []attention.View, from int) error {
 	if from == 0 {
 		m.large.free()
 	}
-	return b.write(&m.large, max(m.large.slots(), tokenBucket(from+rows)), from, &up)
+	return b.write(m.layer, &m.large, max(m.large.slots(), tokenBucket(from+rows)), from, &up)
 }
 
 // settle decides whether a mirror stays: beside those that stay there must be room for one more of its size, which is

@@ -14,11 +14,20 @@ type node = *graph.Node
 // linear is x·Wᵀ + b for x [n, cols], its weight and bias the next two parameters.
 func (p *params) linear(x node) node {
 	w, bias := p.next(), p.next()
-	y := graph.DotGeneral(x, []int{1}, nil, w, []int{1}, nil)
+	y := product(x, []int{1}, nil, w, []int{1}, nil)
 	if bias == nil {
 		return y
 	}
 	return graph.Add(y, graph.ExpandLeftToRank(bias, 2))
+}
+
+// product is graph.DotGeneral with float32 sums and results; x is rounded to y's type.
+func product(x node, xContracting, xBatch []int, y node, yContracting, yBatch []int) node {
+	if y.DType() == dtypes.Float32 {
+		return graph.DotGeneral(x, xContracting, xBatch, y, yContracting, yBatch)
+	}
+	return graph.Dot(graph.ConvertDType(x, y.DType()), y).WithAccumulatorDType(dtypes.Float32).WithOutputDType(dtypes.Float32).
+		General(xContracting, xBatch, yContracting, yBatch)
 }
 
 // norm is the model's normalisation of each row, with the next two parameters as weight and bias; skip leaves x alone.
@@ -137,5 +146,8 @@ func turn(x node, heads, keyDim int, interlaced bool, cos, sin node) node {
 // lookup are the rows of a table [v, d] with numbers ids [n].
 func lookup(table, ids node) node { return graph.Gather(table, graph.ExpandAxes(ids, 1)) }
 
-// asFloat is 1 where a condition holds, else 0.
-func asFloat(condition node) node { return graph.ConvertDType(condition, dtypes.Float32) }
+// embedded is lookup in float32.
+func embedded(table, ids node) node { return asFloat(lookup(table, ids)) }
+
+// asFloat is x in float32; of a condition, 1 where it holds, else 0.
+func asFloat(x node) node { return graph.ConvertDType(x, dtypes.Float32) }

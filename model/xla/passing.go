@@ -42,7 +42,7 @@ func (c *call) positions(p *model.Pass) {
 	s := c.b.pass(p)
 	if s.positions.absent() {
 		var err error
-		if s.positions, err = uploadCounted(c.b.device, c.padded(p.Pos, noRow), c.bucket); err != nil {
+		if s.positions, err = uploadCounted(c.b.device, "inputs", -1, c.padded(p.Pos, noRow), c.bucket); err != nil {
 			c.add(operand{}, err)
 			return
 		}
@@ -57,7 +57,7 @@ func (c *call) scalars(x ...int) {
 	o, ok := s.numbers[key]
 	if !ok {
 		var err error
-		if o, err = uploadCounted(c.b.device, []int32{int32(key[0]), int32(key[1])}, 2); err != nil {
+		if o, err = uploadCounted(c.b.device, "inputs", -1, []int32{int32(key[0]), int32(key[1])}, 2); err != nil {
 			c.add(operand{}, err)
 			return
 		}
@@ -88,8 +88,8 @@ func (c *call) angles(p *model.Pass, layer int) (interlaced bool) {
 			copy(sin[r*pairs:], rs)
 		}
 		var err error
-		if turn[0], err = uploadCounted(c.b.device, cos, c.bucket, pairs); err == nil {
-			turn[1], err = uploadCounted(c.b.device, sin, c.bucket, pairs)
+		if turn[0], err = uploadCounted(c.b.device, "inputs", -1, cos, c.bucket, pairs); err == nil {
+			turn[1], err = uploadCounted(c.b.device, "inputs", -1, sin, c.bucket, pairs)
 		}
 		if err != nil {
 			c.add(operand{}, err)

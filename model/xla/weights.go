@@ -6,25 +6,33 @@ import (
 	"terrace/model"
 )
 
-// weights holds the device copies of what has been used.
+// weights holds the device copies of what has been used: matrices in the backend's type, vectors and routers (whose
+// near ties rounding would turn) in float32.
 type weights struct {
 	d       *device
+	half    bool
 	linears map[*model.Linear][2]operand // weight, bias
 	vectors map[*model.Vector]operand
 	stacks  map[*model.Linear]operand // experts, by the first of them
 }
 
-func newWeights(d *device) *weights {
-	return &weights{d: d, linears: map[*model.Linear][2]operand{}, vectors: map[*model.Vector]operand{}, stacks: map[*model.Linear]operand{}}
+func newWeights(d *device, half bool) *weights {
+	return &weights{d: d, half: half, linears: map[*model.Linear][2]operand{}, vectors: map[*model.Vector]operand{}, stacks: map[*model.Linear]operand{}}
 }
 
-func (w *weights) upload(x []float32, dims ...int) (operand, error) {
-	w.d.counts.WeightBytes += int64(4 * len(x))
-	return upload(w.d, x, dims...)
+// upload copies values, whole or in the backend's type.
+func (w *weights) upload(x []float32, whole bool, dims ...int) (o operand, err error) {
+	if w.half && !whole {
+		o, err = upload(w.d, "weights", -1, rounded(x), dims...)
+	} else {
+		o, err = upload(w.d, "weights", -1, x, dims...)
+	}
+	w.d.counts.WeightBytes += o.bytes()
+	return o, err
 }
 
-// linear returns a weight [rows, cols] and its bias [rows], absent where there is none.
-func (w *weights) linear(l *model.Linear) (weight, bias operand, err error) {
+// linear returns a weight [rows, cols] and its bias [rows], absent where there is none; whole keeps it in float32.
+func (w *weights) linear(l *model.Linear, whole bool) (weight, bias operand, err error) {
 	if got, ok := w.linears[l]; ok {
 		return got[0], got[1], nil
 	}
@@ -32,14 +40,14 @@ func (w *weights) linear(l *model.Linear) (weight, bias operand, err error) {
 	if err != nil {
 		return operand{}, operand{}, err
 	}
-	if weight, err = w.upload(x, l.Rows, l.Cols); err != nil {
+	if weight, err = w.upload(x, whole, l.Rows, l.Cols); err != nil {
 		return operand{}, operand{}, err
 	}
 	if x, err = l.BiasValues(); err != nil {
 		return operand{}, operand{}, err
 	}
 	if x != nil {
-		if bias, err = w.upload(x, l.Rows); err != nil {
+		if bias, err = w.upload(x, true, l.Rows); err != nil {
 			return operand{}, operand{}, err
 		}
 	}
@@ -70,7 +78,7 @@ func (w *weights) vector(v *model.Vector) (operand, error) {
 	if err != nil {
 		return operand{}, err
 	}
-	o, err := w.upload(x, len(x))
+	o, err := w.upload(x, true, len(x))
 	if err == nil {
 		w.vectors[v] = o
 	}
@@ -93,7 +101,7 @@ func (w *weights) stack(list []*model.Linear) (operand, error) {
 		}
 		all = append(all, x...)
 	}
-	o, err := w.upload(all, len(list), list[0].Rows, list[0].Cols)
+	o, err := w.upload(all, false, len(list), list[0].Rows, list[0].Cols)
 	if err == nil {
 		w.stacks[list[0]] = o
 	}

@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"terrace/internal/golden"
+	"terrace/model"
+	"terrace/model/xla"
+	"terrace/weights"
+)
+
+// halfLimit bounds the distance of the tiny models' logits under bf16 from the golden ones, relative to their length: weights,
+// activations, keys and values with 8 significant bits (2^-9 of rounding each) through a few layers. Where experts are
+// routed, a near tie may turn: there it bounds the median position.
+const halfLimit = 4e-2
+
+// halfBackends are those of parityBackends that declare bf16; the others must refuse it, and never compute in float32 instead.
+func halfBackends(t *testing.T) (out []string) {
+	path, err := smallModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := weights.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	m, err := model.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, backend := range parityBackends {
+		e, err := Open(m, Options{Backend: backend, DType: model.BFloat16})
+		if err == nil {
+			out = append(out, backend)
+			e.Close()
+		} else if !errors.Is(err, model.ErrUnsupported) {
+			t.Errorf("%s in bf16: %v, want ErrUnsupported", backend, err)
+		}
+	}
+	if len(out) == 0 || out[0] == "native" {
+		t.Errorf("bf16 on %v", out)
+	}
+	return out
+}
+
+// TestBFloat16 runs every tiny model in bf16 on the backends that have it, and looks at what goes to the device.
+func TestBFloat16(t *testing.T) {
+	cases := append(tinyHF(t), tinyGGUF(t)...)
+	for _, backend := range halfBackends(t) {
+		most := 0.0
+		for _, c := range cases {
+			e := openModel(t, c.path, Options{Backend: backend, DType: model.BFloat16, ChunkTokens: 24})
+			s, err := e.NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []float32
+			err = s.Prefill(t.Context(), c.ids, PrefillHooks{Each: func(_ int, logits []float32) error {
+				got = append(got, logits...)
+				return nil
+			}})
+			s.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := distance(got, c.logits)
+			if e.m.Experts > 0 {
+				d = medianDistance(got, c.logits, len(c.ids))
+			}
+			if !(d <= halfLimit) || d < 1e-5 {
+				t.Errorf("%s, %s: logits differ by %.2g, want 1e-5 to %.0g", backend, c.name, d, halfLimit)
+			}
+			most = max(most, d)
+		}
+		t.Logf("%s: logits of %d models differ by at most %.2g", backend, len(cases), most)
+	}
+}
+
+// TestBFloat16HalvesTheDevice compares bytes on the device with float32's.
+func TestBFloat16HalvesTheDevice(t *testing.T) {
+	for _, backend := range halfBackends(t) {
+		var counts [2]xla.Counts
+		for i, dtype := range []model.DType{model.Float32, model.BFloat16} {
+			e := small(t, Options{Backend: backend, DType: dtype})
+			forced(t, e, someIDs(70, 1), someIDs(3, 2))
+			counts[i] = e.backend.(xla.Counter).Counts()
+		}
+		if r := float64(counts[1].WeightBytes) / float64(counts[0].WeightBytes); r > 0.52 {
+			t.Errorf("%s: weights in bf16 take %.2f of those in f32", backend, r)
+		}
+		if r := float64(counts[1].KVPeakBytes) / float64(counts[0].KVPeakBytes); r > 0.6 { // positions stay
+			t.Errorf("%s: keys and values in bf16 take %.2f of those in f32", backend, r)
+		}
+	}
+}
+
+// TestBFloat16RealModel wants the likeliest token after SmolLM2's golden prompts in bf16, and the reference's top logits within
+// a bound; the pure Go backend reads the shortest two only.
+func TestBFloat16RealModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: reads a real model")
+	}
+	path := golden.Model(t, "smollm2:135m")
+	rows := golden.Lines[prompt](t, golden.Shared(t, "data", "golden", "smollm2_logits", "prompts.jsonl"))
+	all := golden.Tensors(t, golden.Shared(t, "data", "golden", "smollm2_logits", "logits.safetensors"))
+	for _, backend := range halfBackends(t) {
+		e := openModel(t, path, Options{Backend: backend, DType: model.BFloat16})
+		for i, r := range rows {
+			if backend == "gomlx:go" && i >= 1 {
+				break
+			}
+			ids := all[fmt.Sprintf("%d/hf/top_ids", r.Index)].Floats()
+			want := all[fmt.Sprintf("%d/hf/top_logits", r.Index)].Floats()
+			got := lastLogits(t, e, r.IDs)
+			worst, largest := 0.0, 0.0
+			for i, id := range ids {
+				worst = max(worst, math.Abs(float64(got[int(id)]-want[i])))
+				largest = max(largest, math.Abs(float64(want[i])))
+			}
+			t.Logf("%s, prompt %d: logits differ by %.2g of the largest, margin %.2g", backend, r.Index, worst/largest, r.Margin[0])
+			if top := argMax(got); top != int(ids[0]) {
+				t.Errorf("%s, prompt %d: token %d, want %d", backend, r.Index, top, int(ids[0]))
+			}
+		}
+	}
+}
+
+// distance is |x - want| / |want|, Euclidean.
+func distance(x, want []float32) float64 {
+	if len(x) != len(want) {
+		return math.NaN()
+	}
+	var diff, all float64
+	for i := range want {
+		d := float64(x[i]) - float64(want[i])
+		diff, all = diff+d*d, all+float64(want[i])*float64(want[i])
+	}
+	return math.Sqrt(diff / all)
+}
+
+// medianDistance is the median of the distances of rows [n, V].
+func medianDistance(x, want []float32, n int) float64 {
+	rows := make([]float64, n)
+	for i := range rows {
+		lo, hi := i*len(want)/n, (i+1)*len(want)/n
+		rows[i] = distance(x[lo:hi], want[lo:hi])
+	}
+	slices.Sort(rows)
+	return rows[n/2]
+}

@@ -1,0 +1,95 @@
+package xla
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/dtypes/bfloat16"
+	"github.com/gomlx/compute/shapes"
+
+	"terrace/internal/kernels"
+	"terrace/internal/trace"
+)
+
+// number is what lies on a device.
+type number interface {
+	float32 | int32 | bfloat16.BFloat16
+}
+
+// upload copies flat values, row-major, to the device; what and a layer (-1: none) name them in the
+// timeline.
+func upload[T number](d *device, what string, layer int, flat []T, dims ...int) (operand, error) {
+	shape := shapes.Make(dtypes.FromGenericsType[T](), dims...)
+	if shape.Size() != len(flat) {
+		return operand{}, fmt.Errorf("xla: %d values for shape %v", len(flat), dims)
+	}
+	o := operand{shape: shape}
+	span := d.trace.Layer(trace.Up, what, layer).By(d.name)
+	defer func() { span.EndBytes(o.bytes()) }()
+	var err error
+	if o.buffer, err = d.compute.BufferFromFlatData(0, flat, shape); err != nil {
+		return operand{}, fmt.Errorf("xla: upload of %v: %w", dims, err)
+	}
+	return o, nil
+}
+
+// uploadCounted is upload of what is no weight.
+func uploadCounted[T number](d *device, what string, layer int, x []T, dims ...int) (operand, error) {
+	o, err := upload(d, what, layer, x, dims...)
+	d.counts.UploadBytes += o.bytes()
+	return o, err
+}
+
+// rounded is x in bfloat16, to nearest with ties to even.
+func rounded(x []float32) []bfloat16.BFloat16 {
+	out := make([]bfloat16.BFloat16, len(x))
+	kernels.F32ToBF16(asBits(out), x)
+	return out
+}
+
+// asBits are the same memory as integers.
+func asBits(x []bfloat16.BFloat16) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+}
+
+// read copies the first len(dst) values of a buffer to the host.
+func (d *device) read(dst []float32, o operand) error {
+	n := int64(len(dst) * o.shape.DType.Size())
+	if !d.compute.HasSharedBuffers() {
+		n = o.bytes() // a buffer comes whole
+	}
+	d.counts.DownloadBytes += n
+	span := d.trace.Span(trace.Down, "read").By(d.name)
+	defer func() { span.EndBytes(n) }()
+	if o.shape.DType == dtypes.BFloat16 {
+		flat, err := flatten[bfloat16.BFloat16](d, o, nil)
+		if err == nil {
+			kernels.BF16ToF32(dst, asBits(flat[:len(dst)]))
+		}
+		return err
+	}
+	flat, err := flatten(d, o, dst)
+	if err == nil && &flat[0] != &dst[0] {
+		copy(dst, flat)
+	}
+	return err
+}
+
+// flatten is a buffer's values: the device's own where the host sees them, else a copy, in into where it has their number.
+func flatten[T number](d *device, o operand, into []T) ([]T, error) {
+	if d.compute.HasSharedBuffers() {
+		flat, err := o.buffer.Data()
+		if err != nil {
+			return nil, fmt.Errorf("xla: reading %v: %w", o.shape, err)
+		}
+		return flat.([]T), nil
+	}
+	if len(into) != o.shape.Size() {
+		into = make([]T, o.shape.Size())
+	}
+	if err := o.buffer.ToFlatData(into); err != nil {
+		return nil, fmt.Errorf("xla: reading %v: %w", o.shape, err)
+	}
+	return into, nil
+}

@@ -17,6 +17,8 @@ type TierUse struct {
 	ReadBytes                 int64         // from the lower tier
 	ReadBusy                  time.Duration // at least one read of the lower tier under way
 	Stall                     time.Duration // passes stood still for the lower tier
+
+	Compute, Up, Down time.Duration // of the backend's device: programs, transfers from and to host memory
 }
 
 // TierUse reports the tiers' accounts.
@@ -27,6 +29,7 @@ func (e *Engine) TierUse() TierUse {
 		d := e.keeper.DeviceUse()
 		u.PeakBytes[string(TierDevice)] = d.KVPeakBytes
 		u.MovedBytes["host>device"], u.MovedBytes["device>host"] = d.UpBytes, d.DownBytes
+		u.Compute, u.Up, u.Down = d.Compute, d.Up, d.Down
 	}
 	if e.tiers == nil {
 		return u
@@ -74,6 +77,9 @@ func (u TierUse) sum(x TierUse, sign int64) TierUse {
 	u.ReadBytes += sign * x.ReadBytes
 	u.ReadBusy += time.Duration(sign) * x.ReadBusy
 	u.Stall += time.Duration(sign) * x.Stall
+	u.Compute += time.Duration(sign) * x.Compute
+	u.Up += time.Duration(sign) * x.Up
+	u.Down += time.Duration(sign) * x.Down
 	u.rate()
 	return u
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"gorgonia.org/tensor"
 
@@ -61,11 +62,13 @@ type KVKeeper interface {
 	DeviceUse() DeviceUse
 }
 
-// DeviceUse is what a device has held and moved, weights left out.
+// DeviceUse is what a device has done, held and moved, weights left out of the bytes.
 type DeviceUse struct {
 	KVPeakBytes int64 // most keys and values at a time
 	UpBytes     int64 // host > device: activations, positions, keys and values
 	DownBytes   int64 // device > host: results that were read
+
+	Compute, Up, Down time.Duration // of programs and transfers, weights' included; they may overlap
 }
 
 // BackendOptions are what every backend is built with.

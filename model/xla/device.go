@@ -3,6 +3,7 @@ package xla
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
@@ -20,6 +21,8 @@ type Counts struct {
 	KVBytes       int64 // keys and values on the device now
 	KVPeakBytes   int64 // most ever
 	DownloadBytes int64 // results read back
+
+	RunTime, UpTime, DownTime time.Duration // of programs and transfers
 }
 
 // device is one gomlx backend with the programs compiled for it.
@@ -101,7 +104,9 @@ func (d *device) run(g *graph.Graph, layer int, operands []operand) (out []opera
 	}
 	d.counts.Runs++
 	span := d.trace.Layer(trace.Device, word(g.Name()), layer).By(d.name)
+	begun := time.Now()
 	results := g.RunWithBuffers(buffers, make([]bool, len(buffers)), 0)
+	d.counts.RunTime += time.Since(begun)
 	span.End()
 	out = make([]operand, len(results))
 	for i, t := range results {

@@ -319,7 +319,8 @@ func (b *backend) drop(key mirrorKey, m *mirror) {
 // DeviceUse implements model.KVKeeper.
 func (b *backend) DeviceUse() model.DeviceUse {
 	c := b.device.counts
-	return model.DeviceUse{KVPeakBytes: c.KVPeakBytes, UpBytes: c.UploadBytes, DownBytes: c.DownloadBytes}
+	return model.DeviceUse{KVPeakBytes: c.KVPeakBytes, UpBytes: c.UploadBytes, DownBytes: c.DownloadBytes,
+		Compute: c.RunTime, Up: c.UpTime, Down: c.DownTime}
 }
 
 // ForgetKV implements model.KVKeeper.

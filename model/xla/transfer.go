@@ -2,6 +2,7 @@ package xla
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
@@ -25,8 +26,11 @@ func upload[T number](d *device, what string, layer int, flat []T, dims ...int) 
 		return operand{}, fmt.Errorf("xla: %d values for shape %v", len(flat), dims)
 	}
 	o := operand{shape: shape}
-	span := d.trace.Layer(trace.Up, what, layer).By(d.name)
-	defer func() { span.EndBytes(o.bytes()) }()
+	span, begun := d.trace.Layer(trace.Up, what, layer).By(d.name), time.Now()
+	defer func() {
+		d.counts.UpTime += time.Since(begun)
+		span.EndBytes(o.bytes())
+	}()
 	var err error
 	if o.buffer, err = d.compute.BufferFromFlatData(0, flat, shape); err != nil {
 		return operand{}, fmt.Errorf("xla: upload of %v: %w", dims, err)
@@ -60,8 +64,11 @@ func (d *device) read(dst []float32, o operand) error {
 		n = o.bytes() // a buffer comes whole
 	}
 	d.counts.DownloadBytes += n
-	span := d.trace.Span(trace.Down, "read").By(d.name)
-	defer func() { span.EndBytes(n) }()
+	span, begun := d.trace.Span(trace.Down, "read").By(d.name), time.Now()
+	defer func() {
+		d.counts.DownTime += time.Since(begun)
+		span.EndBytes(n)
+	}()
 	if o.shape.DType == dtypes.BFloat16 {
 		flat, err := flatten[bfloat16.BFloat16](d, o, nil)
 		if err == nil {

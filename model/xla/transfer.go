@@ -3,13 +3,11 @@ package xla
 import (
 	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/dtypes/bfloat16"
 	"github.com/gomlx/compute/shapes"
 
-	"terrace/internal/kernels"
 	"terrace/internal/trace"
 )
 
@@ -48,13 +46,10 @@ func uploadCounted[T number](d *device, what string, layer int, x []T, dims ...i
 // rounded is x in bfloat16, to nearest with ties to even.
 func rounded(x []float32) []bfloat16.BFloat16 {
 	out := make([]bfloat16.BFloat16, len(x))
-	kernels.F32ToBF16(asBits(out), x)
+	for i, f := range x {
+		out[i] = bfloat16.FromFloat32(f)
+	}
 	return out
-}
-
-// asBits are the same memory as integers.
-func asBits(x []bfloat16.BFloat16) []uint16 {
-	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
 // read copies the first len(dst) values of a buffer to the host.
@@ -71,10 +66,13 @@ func (d *device) read(dst []float32, o operand) error {
 	}()
 	if o.shape.DType == dtypes.BFloat16 {
 		flat, err := flatten[bfloat16.BFloat16](d, o, nil)
-		if err == nil {
-			kernels.BF16ToF32(dst, asBits(flat[:len(dst)]))
+		if err != nil {
+			return err
 		}
-		return err
+		for i := range dst {
+			dst[i] = flat[i].Float32()
+		}
+		return nil
 	}
 	flat, err := flatten(d, o, dst)
 	if err == nil && &flat[0] != &dst[0] {

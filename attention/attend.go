@@ -39,6 +39,7 @@ type worker struct {
 	list  list
 	pick  pick
 	slots []slot // tiles of a mask
+	mask  sparseMask
 	walk  blockWalk
 	pos   [blockTokens]int32
 	row   [blockTokens]float32 // weights of one row, or sums of a block

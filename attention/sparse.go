@@ -2,8 +2,6 @@ package attention
 
 import (
 	"fmt"
-	"math"
-	"slices"
 
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
@@ -37,7 +35,7 @@ type sparseTask struct{ seq, head, from, to int }
 // sparseHead is what a head's rows share: bitmaps of its columns and diagonals, and the gathered columns.
 type sparseHead struct {
 	seq, head int
-	diagonals []uint64 // bit of last-distance, so that 16 keys in a row are 16 bits in a row
+	diagonals []uint64 // bit of last-distance, so that 16 keys in a row are 16 bits in a row; the last word is empty
 	columns   []uint64 // bit of each position
 	last      int32    // largest distance
 	gathered  View     // the columns' keys and values, bit for bit
@@ -51,23 +49,13 @@ func setBit(b []uint64, i int32) {
 	}
 }
 
-// bits16 are bits [i, i+16).
+// bits16 are bits [i, i+16) of a bitmap that ends in an empty word; i is not negative.
 func bits16(b []uint64, i int32) uint16 {
-	if i < 0 {
-		if i <= -16 {
-			return 0
-		}
-		return bits16(b, 0) << -i
-	}
-	at, shift := int(i/64), i%64
-	if at >= len(b) {
+	at, shift := uint32(i)/64, uint32(i)%64
+	if int(at)+1 >= len(b) {
 		return 0
 	}
-	x := b[at] >> shift
-	if shift > 48 && at+1 < len(b) {
-		x |= b[at+1] << (64 - shift)
-	}
-	return uint16(x)
+	return uint16(b[at]>>shift | b[at+1]<<(64-shift))
 }
 
 // planSparse lists the tasks of the sequences with a mask.
@@ -111,7 +99,7 @@ func (w *workspace) prepareSparse(_, i int) {
 	}
 	v := &s.Views[sh.head/w.group()]
 	sh.last = s.Pos[len(s.Pos)-1]
-	sh.diagonals, sh.columns = make([]uint64, sh.last/64+1), make([]uint64, sh.last/64+1)
+	sh.diagonals, sh.columns = make([]uint64, sh.last/64+2), make([]uint64, sh.last/64+1)
 	for _, d := range m.Slash {
 		if d <= sh.last {
 			setBit(sh.diagonals, sh.last-d)
@@ -166,28 +154,26 @@ func (w *workspace) sparseBlock(worker, i int) {
 		for tile := range g.tileCount() {
 			k.slots = append(k.slots, g.slot(tile))
 		}
-		w.sparseWalk(b, func(slot, row int) uint16 { return 0xffff })
+		k.mask.m, k.mask.sh = &HeadMask{Dense: true}, sh
+		w.sparseWalk(b)
 	}
 	b.v = &s.Views[t.head/w.group()]
 	k.slots = b.v.touched(k.slots[:0], m, sh, rows, t.from, w.p.sees(rows[0]).low)
-	w.sparseWalk(b, func(slot, row int) uint16 {
-		if m.Dense {
-			return 0xffff
-		}
-		if m.Block > 0 {
-			return m.blockMask(k.pos[slot*tileTokens:][:tileTokens], t.from/m.Block)
-		}
-		return sh.mask(k.pos[slot*tileTokens:][:tileTokens], b.slots[slot].mask == 0xffff, rows[row])
-	})
+	k.mask.m, k.mask.sh = m, sh
+	if m.Block > 0 {
+		k.mask.row = t.from / m.Block
+	}
+	w.sparseWalk(b)
 	w.finishHead(s, t, k)
 }
 
-// sparseWalk attends to the worker's slots; mask says which tokens of a slot a row sees, causality and window apart.
-func (w *workspace) sparseWalk(b *blockWalk, mask func(slot, row int) uint16) {
-	inf := float32(math.Inf(-1))
+// sparseWalk attends to the worker's slots under its mask.
+func (w *workspace) sparseWalk(b *blockWalk) {
+	mask := &b.k.mask
 	for b.at, b.end = 0, len(b.k.slots); b.next(); {
 		b.packKeys()
 		b.packValues()
+		mask.start(b)
 		for r := 0; r < len(b.rows); r += w.subRows {
 			n := min(w.subRows, len(b.rows)-r)
 			b.scores(r, n)
@@ -195,52 +181,12 @@ func (w *workspace) sparseWalk(b *blockWalk, mask func(slot, row int) uint16) {
 				b.cap(n)
 			}
 			b.hide(r, n, 1)
-			for j := range n {
-				for i := range b.slots {
-					one := slot{mask: mask(i, r+j)}
-					one.hideDead(b.k.s[j*blockTokens+i*tileTokens:][:tileTokens], inf)
-				}
+			if !mask.whole {
+				kernels.Hide(b.k.s[:n*blockTokens], mask.of(b.rows[r:r+n]))
 			}
 			b.weigh(r, n, false)
 		}
 	}
-}
-
-// blockMask has the bits of a tile's tokens that lie in the blocks of a row of the map; a tile that some row sees lies
-// in one block unless there are holes.
-func (m *HeadMask) blockMask(pos []int32, row int) uint16 {
-	size := int32(m.Block)
-	if pos[0]/size == pos[tileTokens-1]/size {
-		return 0xffff
-	}
-	var bits uint16
-	for j, at := range pos {
-		if _, found := slices.BinarySearch(m.Cols[m.Start[row]:m.Start[row+1]], at/size); found {
-			bits |= 1 << j
-		}
-	}
-	return bits
-}
-
-// mask has the bits of a tile's tokens that lie on a diagonal of the query's, and are not gathered columns (which then
-// count there) unless columns are not gathered.
-func (sh *sparseHead) mask(pos []int32, full bool, at int32) uint16 {
-	gathered := len(sh.gathered.Pages) > 0
-	if full && pos[tileTokens-1]-pos[0] == tileTokens-1 { // no holes: distances fall one by one
-		d, c := bits16(sh.diagonals, sh.last-at+pos[0]), bits16(sh.columns, pos[0])
-		if gathered {
-			return d &^ c
-		}
-		return d | c
-	}
-	var m uint16
-	for j, k := range pos {
-		d, c := bit(sh.diagonals, sh.last-at+k), bit(sh.columns, k)
-		if d && !c || c && !gathered {
-			m |= 1 << j
-		}
-	}
-	return m
 }
 
 // touched lists the tiles of the view that some row of a task sees through blocks, diagonals or columns not gathered.

@@ -112,8 +112,8 @@ func TestSparse(t *testing.T) {
 
 func TestBits16(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
-	b := []uint64{rnd.Uint64(), rnd.Uint64(), rnd.Uint64()}
-	for i := int32(-20); i < 210; i++ {
+	b := []uint64{rnd.Uint64(), rnd.Uint64(), rnd.Uint64(), 0}
+	for i := range int32(280) {
 		var want uint16
 		for j := range int32(16) {
 			if bit(b, i+j) {

@@ -194,7 +194,11 @@ func (p *promptPass) project(layer, lo, hi int) (*tensor.Dense, error) {
 		rotate(model.WritableFloat32s(q), e.m.KeyDim)
 		rotate(model.WritableFloat32s(k), e.m.KeyDim)
 	}
-	p.s.policy.collect(layer, floats(q), p.pos[lo:hi])
+	if r := p.s.policy; r.masks(layer) { // which keeps all queries itself
+		r.collectStats(&r.state[layer], layer, floats(q), p.pos[lo:hi])
+	} else {
+		r.collect(layer, floats(q), p.pos[lo:hi])
+	}
 	if err := e.append([]*Session{p.s}, layer, floats(k), floats(v)); err != nil {
 		return nil, err
 	}

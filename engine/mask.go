@@ -70,7 +70,8 @@ func (p *promptPass) chooseMask(layer int, queries []float32) (*policy.Mask, err
 	st := &r.state[layer]
 	st.queries, st.rows = queries, n
 	l := r.observe(p.s, layer, p.total)
-	l.Weights, l.WeightRows = p.lastWeights(layer, queries), min(n, r.needs.Weights)
+	l.WeightRows, l.Weights = min(n, r.needs.Weights), p.lastWeights(layer, queries)
+	l.Spread, l.Workers = r.spread, r.workers()
 	m := &policy.Mask{}
 	r.set.Masker.MaskPrompt(l, m)
 	for h := range m.Heads {
@@ -81,35 +82,31 @@ func (p *promptPass) chooseMask(layer int, queries []float32) (*policy.Mask, err
 	return m, nil
 }
 
-// lastWeights is [Heads][rows·n]: softmax weights of the newest Needs.Weights queries over the whole prompt, a task a head.
-func (p *promptPass) lastWeights(layer int, queries []float32) [][]float32 {
+// lastWeights gives a head's softmax weights of the newest Needs.Weights queries over the whole prompt, [rows, n].
+func (p *promptPass) lastWeights(layer int, queries []float32) func(head int, dst []float32) {
 	m, r, n := p.e.m, p.s.policy, len(p.pos)
-	rows, dim, group := min(n, r.needs.Weights), m.KeyDim, m.Group()
+	rows, dim := min(n, r.needs.Weights), m.KeyDim
 	views := p.s.seq.Views(layer)
-	out := make([][]float32, m.Heads)
-	r.spread(m.Heads, func(_, h int) {
+	p.s.work.Choosing += 2 * int64(m.Heads*dim) * int64(rows) * int64(n)
+	return func(head int, dst []float32) {
 		q := make([]float32, rows*dim)
 		for i := range rows {
-			copy(q[i*dim:(i+1)*dim], queries[((n-rows+i)*m.Heads+h)*dim:])
+			copy(q[i*dim:(i+1)*dim], queries[((n-rows+i)*m.Heads+head)*dim:])
 		}
 		kernels.Scale(q, m.Scale())
 		var tiles tileList
-		tiles.refresh(&views[h/group], true)
-		w := make([]float32, rows*n)
-		tiles.multiply(nil, w, q, rows, dim, n)
+		tiles.refresh(&views[head/m.Group()], true)
+		tiles.multiply(nil, dst, q, rows, dim, n)
 		for i := range rows {
 			seen := n - rows + i + 1
-			row := w[i*n : i*n+seen]
+			row := dst[i*n : i*n+seen]
 			if m.AttnSoftcap > 0 {
 				kernels.Softcap(row, m.AttnSoftcap)
 			}
 			kernels.Softmax(row)
-			clear(w[i*n+seen : (i+1)*n])
+			clear(dst[i*n+seen : (i+1)*n])
 		}
-		out[h] = w
-	})
-	p.s.work.Choosing += 2 * int64(m.Heads*dim) * int64(rows) * int64(n)
-	return out
+	}
 }
 
 // attendMasked computes what the mask leaves, and takes the rows through the rest of the layer; in the last layer only the

@@ -35,15 +35,14 @@ func maskReference(t *testing.T, m *model.Model, spec string, ids []int) []float
 		}
 		l.Pos = slices.Repeat([][]int32{positions}, m.KVHeads)
 		l.KV = plainKeys{m: m, k: k}
-		for h := range m.Heads {
-			rows := make([]float32, l.WeightRows*n)
+		l.Weights = func(h int, rows []float32) {
+			clear(rows)
 			for r := range l.WeightRows {
 				at := n - l.WeightRows + r
 				for j, w := range p.weights(q[at], k[:at+1], h, nil) {
 					rows[r*n+j] = float32(w)
 				}
 			}
-			l.Weights = append(l.Weights, rows)
 		}
 		mask := &policy.Mask{}
 		set.Masker.MaskPrompt(l, mask)

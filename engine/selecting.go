@@ -87,6 +87,14 @@ func (r *policyRun) refreshOne(_, g int) {
 	}
 }
 
+// workers is how many threads spread may use.
+func (r *policyRun) workers() int {
+	if r.pool == nil {
+		return 1
+	}
+	return r.pool.Threads()
+}
+
 // spread shares tasks out over the backend's threads where it lends them.
 func (r *policyRun) spread(n int, fn func(worker, i int)) {
 	if r.pool == nil {

@@ -20,10 +20,17 @@ type flexPrefill struct {
 
 	meanQ, meanK []float32 // [blocks, Heads*KeyDim], [blocks, KVHeads*KeyDim]
 	buf          []float32
-	truth, guess []float32 // [key blocks]
+	rows, cols   int // query blocks of the chunk, key blocks
+	workers      []flexWorker
+}
+
+// flexWorker is the scratch of one thread.
+type flexWorker struct {
+	weights      []float32
+	truth, guess []float32 // [cols]
 	diagonals    []float32
-	blockMap     []float32 // [query blocks, key blocks]
-	chosen       []bool
+	blockMap     []float32 // [rows, cols]
+	chosen       []bool    // [rows, cols]
 	rank         []int32
 	pick         picker
 }
@@ -56,28 +63,31 @@ func (p *flexPrefill) Needs() Needs {
 // chunk should start at a multiple of the block.
 func (p *flexPrefill) MaskPrompt(l *Layer, m *Mask) {
 	m.Reset(l)
-	rows, cols := blocksOf(l.Rows, p.block), blocksOf(l.N, p.block)
 	if l.N <= max(p.minBudget, p.block) {
 		return // all of it is the least that is computed
 	}
-	p.means(l, rows, cols)
-	for h := range l.Heads {
-		p.sample(l, h, cols)
-		p.chosen = sized(p.chosen, rows*cols)
-		clear(p.chosen)
-		if p.divergence() < p.tau {
-			p.queryAware(l, m, h, rows, cols)
-		} else {
-			p.lines(m, rows, cols)
-		}
-		p.fill(m, h, rows, cols)
+	p.rows, p.cols = blocksOf(l.Rows, p.block), blocksOf(l.N, p.block)
+	p.means(l)
+	p.workers = sized(p.workers, max(l.Workers, 1))
+	l.each(l.Heads, func(worker, h int) { p.maskHead(&p.workers[worker], l, m, h) })
+}
+
+func (p *flexPrefill) maskHead(w *flexWorker, l *Layer, m *Mask, h int) {
+	p.sample(w, l, h)
+	w.chosen = sized(w.chosen, p.rows*p.cols)
+	clear(w.chosen)
+	if w.divergence() < p.tau {
+		p.queryAware(w, l, h, m.FirstRow/p.block)
+	} else {
+		p.lines(w, m.FirstRow/p.block)
 	}
+	p.fill(w, m, &m.Heads[h])
 }
 
 // means fills the mean query of each block of the chunk and the mean key of each block of positions.
-func (p *flexPrefill) means(l *Layer, rows, cols int) {
+func (p *flexPrefill) means(l *Layer) {
 	width := l.Heads * l.KeyDim
-	p.meanQ = sized(p.meanQ, rows*width)
+	p.meanQ = sized(p.meanQ, p.rows*width)
 	clear(p.meanQ)
 	for r := range l.Rows {
 		b := r / p.block
@@ -87,7 +97,7 @@ func (p *flexPrefill) means(l *Layer, rows, cols int) {
 		}
 	}
 	width = l.KVHeads * l.KeyDim
-	p.meanK = sized(p.meanK, cols*width)
+	p.meanK = sized(p.meanK, p.cols*width)
 	clear(p.meanK)
 	for g := range l.KVHeads {
 		eachKey(l, g, &p.buf, func(i int, key []float32) {
@@ -101,24 +111,39 @@ func (p *flexPrefill) means(l *Layer, rows, cols int) {
 }
 
 // sample fills truth with the last queries' weight per key block, diagonals per block distance, guess from the means.
-func (p *flexPrefill) sample(l *Layer, h, cols int) {
-	n := l.N
-	p.truth, p.guess, p.diagonals = sized(p.truth, cols), sized(p.guess, cols), sized(p.diagonals, cols)
-	clear(p.truth)
-	clear(p.diagonals)
+func (p *flexPrefill) sample(w *flexWorker, l *Layer, h int) {
+	n, cols := l.N, p.cols
+	w.weights = sized(w.weights, l.WeightRows*n)
+	l.Weights(h, w.weights)
+	w.truth, w.guess, w.diagonals = sized(w.truth, cols), sized(w.guess, cols), sized(w.diagonals, cols)
+	clear(w.truth)
+	clear(w.diagonals)
 	scale := 1 / float32(l.WeightRows)
 	for r := range l.WeightRows {
 		query := n - l.WeightRows + r
-		for key, w := range l.Weights[h][r*n : r*n+query+1] {
-			p.truth[key/p.block] += w * scale
-			p.diagonals[query/p.block-key/p.block] += w * scale
+		row := w.weights[r*n : r*n+query+1]
+		for b := range query/p.block + 1 {
+			held := total(row[b*p.block:min((b+1)*p.block, len(row))]) * scale
+			w.truth[b] += held
+			w.diagonals[query/p.block-b] += held
 		}
 	}
-	last := blocksOf(l.Rows, p.block) - 1
-	for b := range p.guess {
-		p.guess[b] = p.product(l, h, last, b)
+	for b := range w.guess {
+		w.guess[b] = p.product(l, h, p.rows-1, b)
 	}
-	softmaxRow(p.guess, l.scale())
+	softmaxRow(w.guess, l.scale())
+}
+
+// total is the sum, four at a time.
+func total(x []float32) float32 {
+	var a, b, c, d float32
+	for ; len(x) >= 4; x = x[4:] {
+		a, b, c, d = a+x[0], b+x[1], c+x[2], d+x[3]
+	}
+	for _, v := range x {
+		a += v
+	}
+	return a + b + (c + d)
 }
 
 // product is mean query · mean key of a query block of the chunk and a key block.
@@ -129,10 +154,10 @@ func (p *flexPrefill) product(l *Layer, h, row, col int) float32 {
 }
 
 // divergence is the root of the Jensen-Shannon divergence (natural logarithm) of truth and guess.
-func (p *flexPrefill) divergence() float64 {
+func (w *flexWorker) divergence() float64 {
 	var sum float64
-	for i, t := range p.truth {
-		a, b := float64(t), float64(p.guess[i])
+	for i, t := range w.truth {
+		a, b := float64(t), float64(w.guess[i])
 		if m := (a + b) / 2; m > 0 {
 			if a > 0 {
 				sum += a * math.Log(a/m) / 2
@@ -145,82 +170,81 @@ func (p *flexPrefill) divergence() float64 {
 	return math.Sqrt(max(sum, 0))
 }
 
-// queryAware chooses the blocks of the whole map, softmax by query block, that hold gamma of it.
-func (p *flexPrefill) queryAware(l *Layer, m *Mask, h, rows, cols int) {
-	p.blockMap = sized(p.blockMap, rows*cols)
-	clear(p.blockMap)
-	first := m.FirstRow / p.block
-	for r := range rows {
+// queryAware chooses the blocks of the whole map, softmax by query block, that hold gamma of it; first is the number of the
+// chunk's first block of queries.
+func (p *flexPrefill) queryAware(w *flexWorker, l *Layer, h, first int) {
+	cols := p.cols
+	w.blockMap = sized(w.blockMap, p.rows*cols)
+	clear(w.blockMap)
+	for r := range p.rows {
 		seen := min(first+r+1, cols)
-		row := p.blockMap[r*cols : r*cols+seen]
+		row := w.blockMap[r*cols : r*cols+seen]
 		for c := range row {
 			row[c] = p.product(l, h, r, c)
 		}
 		softmaxRow(row, l.scale())
 	}
-	for _, i := range p.until(p.blockMap, p.gamma, 0) {
-		p.chosen[i] = true
+	for _, i := range w.until(w.blockMap, p.gamma, 0) {
+		w.chosen[i] = true
 	}
-	for r := range rows { // the least budget of each query block: its largest key blocks
-		row := p.blockMap[r*cols : (r+1)*cols]
-		p.rank = p.pick.best(p.rank[:0], row[:min(first+r+1, cols)], p.minBudget/p.block, 0)
-		for _, c := range p.rank {
-			p.chosen[r*cols+int(c)] = true
+	for r := range p.rows { // the least budget of each query block: its largest key blocks
+		row := w.blockMap[r*cols : (r+1)*cols]
+		w.rank = w.pick.best(w.rank[:0], row[:min(first+r+1, cols)], p.minBudget/p.block, 0)
+		for _, c := range w.rank {
+			w.chosen[r*cols+int(c)] = true
 		}
 	}
 }
 
 // lines chooses key blocks and block distances that hold gamma of the sample's weight each.
-func (p *flexPrefill) lines(m *Mask, rows, cols int) {
+func (p *flexPrefill) lines(w *flexWorker, first int) {
 	least := p.minBudget / p.block
-	first := m.FirstRow / p.block
-	for _, c := range p.until(p.truth, p.gamma, least) {
-		for r := range rows {
-			p.chosen[r*cols+int(c)] = true
+	for _, c := range w.until(w.truth, p.gamma, least) {
+		for r := range p.rows {
+			w.chosen[r*p.cols+int(c)] = true
 		}
 	}
-	for _, d := range p.until(p.diagonals, p.gamma, least) {
-		for r := range rows {
-			if c := first + r - int(d); c >= 0 && c < cols {
-				p.chosen[r*cols+c] = true
+	for _, d := range w.until(w.diagonals, p.gamma, least) {
+		for r := range p.rows {
+			if c := first + r - int(d); c >= 0 && c < p.cols {
+				w.chosen[r*p.cols+c] = true
 			}
 		}
 	}
 }
 
 // until lists the fewest indices, the largest weights first, that hold a share of the sum, and at least `least` of them.
-func (p *flexPrefill) until(weights []float32, share float64, least int) []int32 {
-	var total float64
-	for _, w := range weights {
-		total += float64(w)
+func (w *flexWorker) until(weights []float32, share float64, least int) []int32 {
+	var all float64
+	for _, x := range weights {
+		all += float64(x)
 	}
 	lo, hi := max(least, 1), len(weights)
 	for lo < hi { // the sum of the best k grows with k
 		mid := (lo + hi) / 2
-		p.rank = p.pick.best(p.rank[:0], weights, mid, 0)
+		w.rank = w.pick.best(w.rank[:0], weights, mid, 0)
 		var held float64
-		for _, i := range p.rank {
+		for _, i := range w.rank {
 			held += float64(weights[i])
 		}
-		if held >= share*total {
+		if held >= share*all {
 			hi = mid
 		} else {
 			lo = mid + 1
 		}
 	}
-	p.rank = p.pick.best(p.rank[:0], weights, lo, 0)
-	return p.rank
+	w.rank = w.pick.best(w.rank[:0], weights, lo, 0)
+	return w.rank
 }
 
 // fill writes a head's chosen blocks, with the first key block and the diagonal, and without what lies in the future.
-func (p *flexPrefill) fill(m *Mask, h, rows, cols int) {
-	head := &m.Heads[h]
+func (p *flexPrefill) fill(w *flexWorker, m *Mask, head *HeadMask) {
 	head.Dense, head.Block = false, p.block
-	for r := range rows {
+	for r := range p.rows {
 		head.Start = append(head.Start, int32(len(head.Cols)))
-		low, high := (m.FirstRow+r*p.block)/p.block, min((m.FirstRow+min((r+1)*p.block, m.Rows)-1)/p.block, cols-1)
+		low, high := (m.FirstRow+r*p.block)/p.block, min((m.FirstRow+min((r+1)*p.block, m.Rows)-1)/p.block, p.cols-1)
 		for c := range high + 1 {
-			if c == 0 || c >= low || p.chosen[r*cols+c] {
+			if c == 0 || c >= low || w.chosen[r*p.cols+c] {
 				head.Cols = append(head.Cols, int32(c))
 			}
 		}

@@ -15,9 +15,14 @@ type minference struct {
 	first, newest, leastSlash int
 	search                    bool
 
-	columns, diagonals []float32
-	v, s               []int32
-	pick               picker
+	workers []minferenceWorker
+}
+
+// minferenceWorker is the scratch of one thread.
+type minferenceWorker struct {
+	weights, columns, diagonals []float32
+	v, s                        []int32
+	pick                        picker
 }
 
 const (
@@ -53,22 +58,25 @@ func (p *minference) Needs() Needs { return Needs{Weights: minferenceRows} }
 // MaskPrompt chooses columns and diagonals for each head.
 func (p *minference) MaskPrompt(l *Layer, m *Mask) {
 	m.Reset(l)
-	n := l.N
-	for h := range l.Heads {
-		p.sum(l, h)
-		v, s := p.sizes(n, p.vertical, p.slash)
-		if p.search {
-			v, s = p.best(l, h, v+s)
-		}
-		if v >= n || s >= n {
-			continue // dense
-		}
-		head := &m.Heads[h]
-		head.Dense = false
-		p.choose(v, s)
-		head.Vertical = append(head.Vertical, p.v...)
-		head.Slash = append(head.Slash, p.s...)
+	p.workers = sized(p.workers, max(l.Workers, 1))
+	l.each(l.Heads, func(worker, h int) { p.maskHead(&p.workers[worker], l, h, &m.Heads[h]) })
+}
+
+func (p *minference) maskHead(w *minferenceWorker, l *Layer, h int, head *HeadMask) {
+	w.weights = sized(w.weights, l.WeightRows*l.N)
+	l.Weights(h, w.weights)
+	w.sum(l)
+	v, s := p.sizes(l.N, p.vertical, p.slash)
+	if p.search {
+		v, s = p.best(w, l, v+s)
 	}
+	if v >= l.N || s >= l.N {
+		return // dense
+	}
+	head.Dense = false
+	p.choose(w, v, s)
+	head.Vertical = append(head.Vertical, w.v...)
+	head.Slash = append(head.Slash, w.s...)
 }
 
 // sizes scales the numbers of columns and diagonals to a prompt of n tokens.
@@ -77,39 +85,39 @@ func (p *minference) sizes(n, vertical, slash int) (v, s int) {
 	return max(int(float64(vertical)*scale), p.first), max(int(float64(slash)*scale), p.leastSlash)
 }
 
-// sum fills columns and diagonals [n] with a head's summed weights.
-func (p *minference) sum(l *Layer, h int) {
+// sum fills columns and diagonals [n] with the head's summed weights.
+func (w *minferenceWorker) sum(l *Layer) {
 	n := l.N
-	p.columns, p.diagonals = sized(p.columns, n), sized(p.diagonals, n)
-	clear(p.columns)
-	clear(p.diagonals)
+	w.columns, w.diagonals = sized(w.columns, n), sized(w.diagonals, n)
+	clear(w.columns)
+	clear(w.diagonals)
 	for r := range l.WeightRows {
 		query := n - l.WeightRows + r
-		row := l.Weights[h][r*n : (r+1)*n]
-		for key, w := range row[:query+1] {
-			p.columns[key] += w
-			p.diagonals[query-key] += w
+		row := w.weights[r*n : (r+1)*n]
+		for key, x := range row[:query+1] {
+			w.columns[key] += x
+			w.diagonals[query-key] += x
 		}
 	}
 }
 
 // choose fills v and s with the best columns and distances, the first columns and the newest diagonals among them.
-func (p *minference) choose(vertical, slash int) {
-	n := len(p.columns)
+func (p *minference) choose(w *minferenceWorker, vertical, slash int) {
+	n := len(w.columns)
 	first := min(p.first, vertical, n)
-	p.v = p.pick.best(span(p.v[:0], 0, first), p.columns[first:], vertical-first, int32(first))
+	w.v = w.pick.best(span(w.v[:0], 0, first), w.columns[first:], vertical-first, int32(first))
 	newest := min(p.newest, slash, n)
-	p.s = p.pick.best(span(p.s[:0], 0, newest), p.diagonals[newest:], slash-newest, int32(newest))
+	w.s = w.pick.best(span(w.s[:0], 0, newest), w.diagonals[newest:], slash-newest, int32(newest))
 }
 
 // best tries splits of a total into columns and diagonals and returns the one that holds most weight.
-func (p *minference) best(l *Layer, h, total int) (v, s int) {
+func (p *minference) best(w *minferenceWorker, l *Layer, total int) (v, s int) {
 	var most float32 = -1
 	for _, eighth := range []int{1, 2, 4, 6, 7} {
 		tryV := max(total*eighth/8, p.first)
 		tryS := max(total-tryV, p.leastSlash)
-		p.choose(tryV, tryS)
-		if held := p.held(l, h); held > most {
+		p.choose(w, tryV, tryS)
+		if held := w.held(l); held > most {
 			most, v, s = held, tryV, tryS
 		}
 	}
@@ -117,23 +125,23 @@ func (p *minference) best(l *Layer, h, total int) (v, s int) {
 }
 
 // held is the weight of the last queries inside the chosen columns and diagonals.
-func (p *minference) held(l *Layer, h int) float32 {
+func (w *minferenceWorker) held(l *Layer) float32 {
 	n := l.N
 	var sum float32
 	for r := range l.WeightRows {
 		query := n - l.WeightRows + r
-		row := l.Weights[h][r*n : (r+1)*n]
-		for _, key := range p.v {
+		row := w.weights[r*n : (r+1)*n]
+		for _, key := range w.v {
 			if int(key) <= query {
 				sum += row[key]
 			}
 		}
-		for _, distance := range p.s {
+		for _, distance := range w.s {
 			key := query - int(distance)
 			if key < 0 {
 				break
 			}
-			if _, counted := slices.BinarySearch(p.v, int32(key)); !counted {
+			if _, counted := slices.BinarySearch(w.v, int32(key)); !counted {
 				sum += row[key]
 			}
 		}

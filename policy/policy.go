@@ -184,9 +184,25 @@ type Layer struct {
 	Mass     [][]float32
 	MassRows int
 
-	// Weights is [Heads][WeightRows*N], for a Masker: softmax weights of the chunk's newest queries over positions 0..N-1.
-	Weights    [][]float32
+	// Weights, for a Masker, fills dst [WeightRows*N] with a head's softmax weights of the chunk's newest queries over
+	// positions 0..N-1. It works them out at each call, and several threads may call it at once.
+	Weights    func(head int, dst []float32)
 	WeightRows int
+	// Spread, for a Masker, calls do for 0..n-1, on several threads where there are some; worker numbers below Workers tell
+	// them apart. nil: see [Layer.each].
+	Spread  func(n int, do func(worker, i int))
+	Workers int
+}
+
+// each spreads tasks over the threads that the layer offers, or does them one after another.
+func (l *Layer) each(n int, do func(worker, i int)) {
+	if l.Spread != nil {
+		l.Spread(n, do)
+		return
+	}
+	for i := range n {
+		do(0, i)
+	}
 }
 
 // Group is the number of query heads that share a KV head.

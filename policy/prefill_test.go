@@ -12,12 +12,10 @@ import (
 // weighted adds the newest rows' attention weights, as a Masker sees them.
 func (s *scene) weighted(l *Layer, rows int) *Layer {
 	l.WeightRows = min(rows, l.N)
-	for h := range s.heads {
-		var all []float32
+	l.Weights = func(h int, dst []float32) {
 		for t := l.N - l.WeightRows; t < l.N; t++ {
-			all = append(all, single(s.weights(h, t))...)
+			dst = dst[copy(dst, single(s.weights(h, t))):]
 		}
-		l.Weights = append(l.Weights, all)
 	}
 	return l
 }

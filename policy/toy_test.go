@@ -312,7 +312,7 @@ func (y *toy) prefill(t *testing.T, d *datadriven.TestData) string {
 		for i := range n {
 			s.q = append(s.q, y.l.Queries[i*y.l.KeyDim:(i+1)*y.l.KeyDim])
 		}
-		y.l.Rows, y.l.Weights = n, nil
+		y.l.Rows = n
 		s.weighted(&y.l, y.set.Masker.Needs().Weights)
 		var m Mask
 		y.set.Masker.MaskPrompt(&y.l, &m)

@@ -9,6 +9,7 @@ const Room = 16
 type selectOps struct {
 	atLeast, below func(dst, x *float32, blocks int, bound float32) int
 	reaching       func(dst *int32, x *float32, blocks int, bound float32, first int) int
+	hide           func(x *float32, masks *uint16, tiles int)
 }
 
 var selecting selectOps
@@ -45,4 +46,16 @@ func Reaching(dst []int32, x []float32, bound float32, first int32) int {
 		x, first = x[16*whole:], first+int32(16*whole)
 	}
 	return n + ref.Reaching(dst[n:], x, bound, first)
+}
+
+// Hide writes -Inf to the numbers of x, 16 for each mask, whose bits (bit j of a mask: number j of its 16) are not set.
+func Hide(x []float32, masks []uint16) {
+	wantLen("Hide", 16*len(masks), len(x))
+	switch {
+	case len(masks) == 0:
+	case selecting.hide != nil:
+		selecting.hide(&x[0], &masks[0], len(masks))
+	default:
+		ref.Hide(x, masks)
+	}
 }

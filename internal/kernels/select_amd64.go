@@ -8,7 +8,7 @@ func init() {
 	onSelect(func(path isa) {
 		selecting = selectOps{}
 		if path >= isaAVX512 {
-			selecting = selectOps{avx512.AtLeast, avx512.Below, avx512.Reaching}
+			selecting = selectOps{avx512.AtLeast, avx512.Below, avx512.Reaching, avx512.Hide}
 		}
 	})
 }

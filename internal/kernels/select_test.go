@@ -40,3 +40,23 @@ func TestCompare(t *testing.T) {
 		}
 	})
 }
+
+// TestHide: any number of tiles and any bits; what is longer than the masks stays.
+func TestHide(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(2, 2))
+		for tiles := range 20 {
+			masks := make([]uint16, tiles)
+			for i := range masks {
+				masks[i] = []uint16{0, 0xffff, uint16(rnd.Uint32())}[rnd.IntN(3)]
+			}
+			got := normals(rnd, heap(16*tiles+5))
+			want := slices.Clone(got)
+			Hide(got, masks)
+			ref.Hide(want, masks)
+			if !slices.Equal(got, want) {
+				t.Fatalf("%d tiles: %v, want %v", tiles, got, want)
+			}
+		}
+	})
+}

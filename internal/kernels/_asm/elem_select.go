@@ -16,7 +16,27 @@ func init() {
 		f.compress("AtLeast", "at least", 13)
 		f.compress("Below", "less than", 1)
 		f.reaching()
+		f.hide()
 	})
+}
+
+// hide blends and stores whole registers: storing through a mask is no faster.
+func (f *flavour) hide() {
+	f.begin("Hide", "func(x *float32, masks *uint16, tiles int)", "Hide writes -Inf to the numbers of x, in tiles of 16, whose bits are not set.")
+	x, masks, n := Load(Param("x"), GP64()), Load(Param("masks"), GP64()), Load(Param("tiles"), GP64())
+	infinity, low, v := GP32(), f.vec(), f.vec()
+	MOVL(U32(0xff800000), infinity)
+	VPBROADCASTD(infinity, low)
+	Label("loop")
+	KMOVW(Mem{Base: masks}, reg.K1)
+	VMOVAPS(low, v)
+	VMOVUPS(at(x, 0), reg.K1, v)
+	VMOVUPS(v, at(x, 0))
+	ADDQ(U8(64), x)
+	ADDQ(U8(2), masks)
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	f.end()
 }
 
 func (f *flavour) compress(name, words string, predicate int) {

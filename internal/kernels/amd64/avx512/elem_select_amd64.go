@@ -12,3 +12,6 @@ func Below(dst *float32, x *float32, blocks int, bound float32) int
 
 // Reaching writes the numbers, counted from first on, of the floats that are at least bound, of blocks of 16, to dst, which has room for 16 more, and returns how many.
 func Reaching(dst *int32, x *float32, blocks int, bound float32, first int) int
+
+// Hide writes -Inf to the numbers of x, in tiles of 16, whose bits are not set.
+func Hide(x *float32, masks *uint16, tiles int)

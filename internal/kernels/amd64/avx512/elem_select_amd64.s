@@ -105,3 +105,24 @@ DATA laneNumbers<>+52(SB)/4, $0x0000000d
 DATA laneNumbers<>+56(SB)/4, $0x0000000e
 DATA laneNumbers<>+60(SB)/4, $0x0000000f
 GLOBL laneNumbers<>(SB), RODATA|NOPTR, $64
+
+// func Hide(x *float32, masks *uint16, tiles int)
+// Requires: AVX, AVX512F
+TEXT ·Hide(SB), NOSPLIT, $0-24
+	MOVQ         x+0(FP), AX
+	MOVQ         masks+8(FP), CX
+	MOVQ         tiles+16(FP), DX
+	MOVL         $0xff800000, BX
+	VPBROADCASTD BX, Z0
+
+loop:
+	KMOVW   (CX), K1
+	VMOVAPS Z0, Z1
+	VMOVUPS (AX), K1, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x40, AX
+	ADDQ    $0x02, CX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET

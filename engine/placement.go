@@ -211,7 +211,7 @@ func (p *placement) choose(layer int, q []float32) error {
 	r.picks.Reset(r.m.KVHeads)
 	if len(r.byHead) > 0 {
 		r.selectByHead(s, st, r.reader.views, l)
-	} else {
+	} else if !r.selectTokens(st, l) {
 		r.set.Selector.Select(l, &r.picks)
 	}
 	p.ahead[layer] = true
@@ -260,6 +260,7 @@ func (p *placement) done(layer int) error {
 	if !p.selects(layer) {
 		return nil
 	}
+	p.pool.Done(layer)
 	return p.pool.Absorb(layer, 0)
 }
 

@@ -26,7 +26,8 @@ type policyRun struct {
 	task   headTask
 	tiered bool // pages come and go
 
-	scans []scanTask
+	scans  []scanTask
+	tokens tokenScan
 
 	refreshHead, selectHead, scanHead func(worker, g int) // built once, so that a step allocates nothing
 

@@ -24,7 +24,7 @@ func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Se
 	r.picks.Reset(r.m.KVHeads)
 	if len(r.byHead) > 0 {
 		r.selectByHead(s, st, seq.Views, l)
-	} else {
+	} else if !r.selectTokens(st, l) {
 		r.set.Selector.Select(l, &r.picks)
 	}
 	st.share = append(st.share[:0], r.picks.Share...)

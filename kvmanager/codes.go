@@ -19,7 +19,7 @@ type Codes struct {
 	tokens int
 	chunks [][]byte
 	scales []float32 // [16·tiles]; empty where tokens have none of their own
-	sums   []int32
+	sums   []int32   // scratch
 }
 
 // NewCodes returns an empty copy in I8 or I4 for keys of dim numbers.
@@ -126,17 +126,21 @@ func (c *Codes) Score(dst []float32, q8 []int8, unit []float32, chunk int) {
 
 // Products adds the integer products of q8 [QuestionDim] with every token to dst [tokens].
 func (c *Codes) Products(dst []int32, q8 []int8) {
+	if c.sums == nil {
+		c.sums = make([]int32, ChunkTokens)
+	}
 	for i := range c.Chunks() {
-		codes, first := c.chunks[i], i*ChunkTokens
-		width := len(codes) / kvpage.CodeTileBytes(c.elem, c.dim) * kvpage.Tile
-		if cap(c.sums) < width {
-			c.sums = make([]int32, ChunkTokens)
-		}
-		sums := c.sums[:width]
-		kernels.DotCodes(c.kernel(), sums, width, q8, codes, 1, c.dim)
-		for j, x := range sums[:min(width, c.tokens-first)] {
-			dst[first+j] += x
-		}
+		c.AddProducts(dst[i*ChunkTokens:], c.sums, q8, i)
+	}
+}
+
+// AddProducts is Products of one chunk: dst holds its tokens, sums is scratch of ChunkTokens.
+func (c *Codes) AddProducts(dst, sums []int32, q8 []int8, chunk int) {
+	codes := c.chunks[chunk]
+	width := len(codes) / kvpage.CodeTileBytes(c.elem, c.dim) * kvpage.Tile
+	kernels.DotCodes(c.kernel(), sums[:width], width, q8, codes, 1, c.dim)
+	for j, x := range sums[:min(width, c.tokens-chunk*ChunkTokens)] {
+		dst[j] += x
 	}
 }
 

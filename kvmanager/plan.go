@@ -32,6 +32,7 @@ func (m *Manager) Plan(pass []Extent) error {
 		m.late = nil
 		return err
 	}
+	m.takeWritten()
 	need, stay := m.needs(pass)
 	var sum, ring, most int
 	for layer, n := range need {

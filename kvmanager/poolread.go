@@ -72,6 +72,7 @@ func (p *Pool) Step() { p.step++ }
 // head's), and begins to fetch what is not in host memory.
 func (p *Pool) Begin(layer int, picks [][]int32) error {
 	w := &p.work[layer]
+	w.release()
 	w.active, w.asked = true, 0
 	for len(w.picks) < p.m.o.KVHeads/p.heads {
 		w.picks = append(w.picks, nil)
@@ -79,7 +80,7 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 	for i := range w.picks {
 		w.picks[i] = append(w.picks[i][:0], picks[i*p.heads]...)
 	}
-	w.missing, w.reads, w.pinned = w.missing[:0], w.reads[:0], w.pinned[:0]
+	w.missing, w.reads = w.missing[:0], w.reads[:0]
 	blocks, t := p.s.tiers[layer].blocks, int32(p.m.o.Layout.Tokens)
 	lanes := p.layerLanes(layer)
 	for i := range lanes {
@@ -153,8 +154,8 @@ func (b *block) key(buffer []byte) offload.Record {
 	return offload.Record{Key: offload.Key{Seq: b.home.seq, Layer: b.layer, Group: b.group}, Data: buffer}
 }
 
-// Finish waits for what Begin has set going and lists every picked token's row. The newest token, by index in each KV head,
-// is read in any case.
+// Finish waits for what Begin has set going and lists where every picked token lies; it stays there until Done. The newest
+// token, by index in each KV head, is read in any case.
 func (p *Pool) Finish(layer int) error {
 	w := &p.work[layer]
 	if !w.active {
@@ -200,14 +201,14 @@ func (p *Pool) addNewest(layer int) {
 	}
 }
 
-// sizeLoose makes room for the rows of every pick, were none of them kept.
+// sizeLoose makes room for every pick that is fetched, were none of them kept.
 func (p *Pool) sizeLoose(w *poolWork) error {
 	n := 0
 	for _, idx := range w.picks {
 		n += len(idx)
 	}
 	if p.o.Pages {
-		n = len(w.missing) + (len(w.pinned)+1)*len(w.picks)
+		n = len(w.missing)
 	}
 	need := n * p.slotBytes
 	if need > cap(p.out.loose) {
@@ -223,7 +224,7 @@ func (p *Pool) sizeLoose(w *poolWork) error {
 	return nil
 }
 
-func sizedRows(rows [][]byte, n int) [][]byte {
+func sizedRows(rows []poolRow, n int) []poolRow {
 	rows = slices.Grow(rows[:0], n)[:n]
 	clear(rows)
 	return rows
@@ -237,7 +238,7 @@ func (p *Pool) take(layer int, x missed, data []byte) {
 	from, _ := slices.BinarySearch(picks, x.group*t)
 	for i := from; i < len(picks) && picks[i] < (x.group+1)*t; i++ {
 		if ln.at[picks[i]/int32(p.unit)] < 0 {
-			p.out.rows[x.lane][i] = p.keep(layer, ln, picks[i], data)
+			p.out.rows[x.lane][i] = poolRow{data: p.keep(layer, ln, picks[i], data), slot: -1}
 		}
 		if p.unit > 1 {
 			break
@@ -279,33 +280,31 @@ func (p *Pool) copyUnit(dst, data []byte, slot int) {
 	}
 }
 
-// list fills the rows of what was in host memory, and lets go of the blocks.
+// list fills the rows of what was in host memory: in slots, or in blocks.
 func (p *Pool) list(layer int) {
-	w, t := &p.work[layer], int32(p.m.o.Layout.Tokens)
+	t, size := int32(p.m.o.Layout.Tokens), p.heads*p.m.o.Layout.PageBytes()
 	lanes, blocks := p.layerLanes(layer), p.s.tiers[layer].blocks
-	for i, picks := range w.picks {
-		ln, first := &lanes[i], i*p.heads
+	for i, picks := range p.work[layer].picks {
+		ln := &lanes[i]
 		for j, index := range picks {
-			if p.out.rows[i][j] != nil {
+			if p.out.rows[i][j].data != nil {
 				continue
 			}
-			if s := ln.at[index/int32(p.unit)]; s >= 0 {
-				p.out.rows[i][j] = p.slot(ln, s)
-				continue
-			}
-			b := blocks[index/t]
-			n := len(p.out.loose)
 			if p.unit > 1 && j > 0 && picks[j-1]/t == index/t {
 				p.out.rows[i][j] = p.out.rows[i][j-1]
 				continue
 			}
-			p.out.loose = p.out.loose[:n+p.slotBytes]
-			p.out.rows[i][j] = p.out.loose[n : n+p.slotBytes : n+p.slotBytes]
-			p.copyUnit(p.out.rows[i][j], b.data[first*p.m.o.Layout.PageBytes():][:p.heads*p.m.o.Layout.PageBytes()], int(index%t))
+			if s := ln.at[index/int32(p.unit)]; s >= 0 {
+				p.out.rows[i][j] = poolRow{data: p.slot(ln, s), slot: -1}
+				continue
+			}
+			p.out.rows[i][j] = poolRow{data: blocks[index/t].data[i*size : (i+1)*size], slot: index % t}
 		}
 	}
-	w.release()
 }
+
+// Done lets go of a layer's selection, once its attention is computed.
+func (p *Pool) Done(layer int) { p.work[layer].release() }
 
 func (w *poolWork) release() {
 	for _, b := range w.pinned {
@@ -341,8 +340,8 @@ func (p *Pool) Abandon() error {
 
 // poolViews is what a layer's attention reads: the picked tokens alone, made anew for each layer.
 type poolViews struct {
-	rows  [][][]byte // [lanes][picks] a token's keys and values, KV head by KV head
-	loose []byte     // rows of tokens that have no slot
+	rows  [][]poolRow // [lanes][picks]
+	loose []byte      // tokens that have no slot
 	data  []byte
 	pages []attention.Page
 	pos   []int32
@@ -356,6 +355,24 @@ func (o *poolViews) close() {
 		offload.FreeAligned(o.data)
 	}
 	*o = poolViews{}
+}
+
+// poolRow is where a picked token (or page) lies: in bytes of its own, keys and values KV head by KV head (or page by page),
+// or as a token of a record's pages.
+type poolRow struct {
+	data []byte
+	slot int32 // in the pages, -1 = bytes of its own
+}
+
+// row is the keys and the values of a KV head of the lane.
+func (p *Pool) row(r poolRow, head int) (k, v []byte) {
+	l := p.m.o.Layout
+	if r.slot < 0 {
+		b, keys := r.data[head*p.rowBytes:(head+1)*p.rowBytes], p.rowBytes-l.VRowBytes()
+		return b[:keys], b[keys:]
+	}
+	page := r.data[head*l.PageBytes() : (head+1)*l.PageBytes()]
+	return l.KRow(page, int(r.slot)), l.VRow(page, int(r.slot))
 }
 
 // poolTile is a compact page to be made: 16 picks of a KV head.
@@ -417,17 +434,18 @@ func (p *Pool) Build(layer, i int, scratch *[kvpage.Tile][]byte) {
 	t := &p.out.tiles[i]
 	l := p.m.o.Layout
 	rows := p.out.rows[t.head/p.heads][t.from : t.from+t.n]
-	at, k := t.head%p.heads*p.rowBytes, l.KTileBytes()/kvpage.Tile
 	l.TokenMajor = false
 	for first := 0; first < t.n; first += kvpage.Tile {
 		n := min(kvpage.Tile, t.n-first)
-		for j := range kvpage.Tile { // places without a token repeat the last
-			scratch[j] = rows[first+min(j, n-1)][at : at+k]
+		for j := range n {
+			k, v := p.row(rows[first+j], t.head%p.heads)
+			scratch[j] = k
+			copy(l.VRow(t.page.Data, first+j), v)
+		}
+		for j := n; j < kvpage.Tile; j++ { // places without a token repeat the last
+			scratch[j] = scratch[n-1]
 		}
 		kernels.TurnKeys(kernels.KVElem(l.K), l.KTile(t.page.Data, first/kvpage.Tile), scratch[:], l.KeyDim)
-		for j := range n {
-			copy(l.VRow(t.page.Data, first+j), rows[first+j][at+k:at+p.rowBytes])
-		}
 	}
 }
 
@@ -450,7 +468,7 @@ func (p *Pool) pageViews(layer int) (views []attention.View, sel [][]int32, tile
 		for j, index := range w.picks[lane] {
 			if n := len(o.pages) - first; j == 0 || w.picks[lane][j-1]/t != index/t {
 				page := tail[index/t]
-				page.Data = p.out.rows[lane][j][h%p.heads*size : (h%p.heads+1)*size]
+				page.Data = p.out.rows[lane][j].data[h%p.heads*size : (h%p.heads+1)*size]
 				page.Version = 0
 				o.pages = append(o.pages, page)
 				_ = n

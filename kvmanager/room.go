@@ -58,17 +58,8 @@ func (m *Manager) makeRoom(bytes int64) error {
 // reclaimIdle frees the frame of one block that nobody uses and that is stored, the one that will be read last first:
 // layers are read in turn, so it is in the layer just read. It does not wait.
 func (m *Manager) reclaimIdle() bool {
-	for i := 0; i < len(m.writes); i++ {
-		if w := m.writes[i]; w.t.Done() {
-			before := m.inUse
-			if err := m.await(w); err != nil {
-				m.late = err
-			}
-			if m.inUse < before {
-				return true
-			}
-			i = -1
-		}
+	if before := m.inUse; m.takeWritten() && m.inUse < before {
+		return true
 	}
 	return m.anyBlock(func(b *block) bool {
 		if b.data == nil || !b.idle() || b.dirty {
@@ -77,6 +68,22 @@ func (m *Manager) reclaimIdle() bool {
 		m.vacate(b)
 		return true
 	})
+}
+
+// takeWritten takes blocks back that have been written, so that those that are not to stay leave memory. It does not wait.
+func (m *Manager) takeWritten() (some bool) {
+	for i := 0; i < len(m.writes); {
+		w := m.writes[i]
+		if !w.t.Done() {
+			i++
+			continue
+		}
+		some = true
+		if err := m.await(w); err != nil { // takes it out of the list
+			m.late = err
+		}
+	}
+	return some
 }
 
 // reclaimDirty waits for a write, or writes one block that nobody uses.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"terrace/attention"
-	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/policy"
 )
@@ -22,8 +21,7 @@ type placement struct {
 	moves  policy.Moves
 
 	sketchBytes int64 // charged
-	scratch     [][kvpage.Tile][]byte
-	layer       int // that tiles are built for
+	scratch     []kvmanager.TileScratch
 	build       func(worker, i int)
 }
 
@@ -38,11 +36,11 @@ func (e *Engine) newPlacement(s *Session) *placement {
 		return nil
 	}
 	p := &placement{run: r, s: s, pooled: make([]bool, e.m.Layers), whole: make([]bool, e.m.Layers), ahead: make([]bool, e.m.Layers),
-		scratch: make([][kvpage.Tile][]byte, e.o.Threads)}
+		scratch: make([]kvmanager.TileScratch, e.o.Threads)}
 	for layer := range p.pooled {
 		p.pooled[layer] = r.global(layer)
 	}
-	p.build = func(worker, i int) { p.pool.Build(p.layer, i, &p.scratch[worker]) }
+	p.build = func(worker, i int) { p.pool.Build(i, &p.scratch[worker]) }
 	return p
 }
 
@@ -249,7 +247,6 @@ func (p *placement) read(layer int, q []float32, seq *attention.Seq) error {
 	if err != nil {
 		return err
 	}
-	p.layer = layer
 	r.spread(tiles, p.build)
 	seq.Views, seq.Select = views, sel
 	return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"terrace/internal/kvpage"
 	"terrace/offload"
 )
 
@@ -31,7 +32,11 @@ type Pool struct {
 	unit      int // tokens of a slot
 	slotBytes int
 	rowBytes  int // key and value of one token and KV head
-	limit     int // slots a lane may have
+	keyBytes  int // of it, the key
+	pageBytes int
+	valuesAt  int   // where values begin in a page
+	mem       slabs // the lanes' chunks
+	limit     int   // slots a lane may have
 	step      uint32
 	hot       func(position int32) bool // which tokens may be kept; nil = all
 	stage     staging
@@ -52,10 +57,11 @@ const chunkSlots = 64
 
 // lane is the pool of one layer (and KV head).
 type lane struct {
-	chunks [][]byte
-	at     []int32  // [units] slot, or -1
-	owner  []int32  // [slots] unit, or -1
-	stamp  []uint32 // [slots] step of the last use
+	chunks []pageRef // of the pool's slabs
+	bytes  [][]byte  // their memory
+	at     []int32   // [units] slot, or -1
+	owner  []int32   // [slots] unit, or -1
+	stamp  []uint32  // [slots] step of the last use
 	free   []int32
 	hand   int
 	tail   int // blocks that were absorbed when they were complete
@@ -73,7 +79,8 @@ func (s *Sequence) NewPool(o PoolOptions) (*Pool, error) {
 		p.heads, per = 1, m.o.KVHeads
 	}
 	l := m.o.Layout
-	p.rowBytes = l.KTileBytes()/16 + l.VRowBytes()
+	p.keyBytes, p.pageBytes, p.valuesAt = l.KTileBytes()/kvpage.Tile, l.PageBytes(), l.KBytes()
+	p.rowBytes = p.keyBytes + l.VRowBytes()
 	p.slotBytes = p.heads * p.rowBytes
 	if o.Pages {
 		p.unit = l.Tokens
@@ -87,6 +94,7 @@ func (s *Sequence) NewPool(o PoolOptions) (*Pool, error) {
 		p.lanes = append(p.lanes, make([]lane, per)...)
 	}
 	size := p.heads * l.PageBytes()
+	p.mem.init(roundUp(chunkSlots*p.slotBytes, systemPageBytes), 0)
 	n := int(max(o.StagingBytes/int64(size), 4))
 	if err := p.charge(int64(n * size)); err != nil {
 		return nil, err
@@ -133,6 +141,7 @@ func (p *Pool) SetLimit(slots int) {
 			p.dropChunk(&p.lanes[i])
 		}
 	}
+	p.mem.release()
 }
 
 // SetHot says which tokens may be kept, by position; nil = all that are read.
@@ -164,7 +173,7 @@ func (p *Pool) cover(ln *lane, units int) error {
 // slot is the memory of a slot.
 func (p *Pool) slot(ln *lane, i int32) []byte {
 	at := int(i) % chunkSlots * p.slotBytes
-	return ln.chunks[int(i)/chunkSlots][at : at+p.slotBytes : at+p.slotBytes]
+	return ln.bytes[int(i)/chunkSlots][at : at+p.slotBytes : at+p.slotBytes]
 }
 
 // place finds a slot for a unit: a free one, a new one where the limit and the budget allow, or that of the unit of some 16
@@ -204,12 +213,20 @@ func (p *Pool) vacant(ln *lane) int32 {
 
 // addChunk adds slots to a lane where the budget has room that nothing else wants.
 func (p *Pool) addChunk(ln *lane) bool {
-	size := int64(roundUp(chunkSlots*p.slotBytes, systemPageBytes))
-	if p.m.room(size+p.m.size[settled]*4) != nil || p.charge(size+8*chunkSlots) != nil {
+	size := int64(p.mem.pageBytes)
+	if p.m.room(size+8*chunkSlots+p.m.size[settled]*4) != nil {
+		return false
+	}
+	if p.charge(size+8*chunkSlots) != nil {
+		return false
+	}
+	chunk, err := p.mem.take()
+	if err != nil {
+		p.refund(size + 8*chunkSlots)
 		return false
 	}
 	first := int32(len(ln.owner))
-	ln.chunks = append(ln.chunks, offload.AlignedBytes(int(size)))
+	ln.chunks, ln.bytes = append(ln.chunks, chunk), append(ln.bytes, p.mem.data(chunk))
 	for i := range int32(chunkSlots) {
 		ln.owner, ln.stamp = append(ln.owner, -1), append(ln.stamp, 0)
 		ln.free = append(ln.free, first+chunkSlots-1-i)
@@ -228,10 +245,9 @@ func (p *Pool) dropChunk(ln *lane) {
 	}
 	ln.owner, ln.stamp, ln.hand = ln.owner[:first], ln.stamp[:first], 0
 	ln.free = slices.DeleteFunc(ln.free, func(i int32) bool { return i >= first })
-	size := int64(len(ln.chunks[last]))
-	offload.FreeAligned(ln.chunks[last])
-	ln.chunks = ln.chunks[:last]
-	p.refund(size + 8*chunkSlots)
+	p.mem.drop(ln.chunks[last])
+	ln.chunks, ln.bytes = ln.chunks[:last], ln.bytes[:last]
+	p.refund(int64(p.mem.pageBytes) + 8*chunkSlots)
 }
 
 // Forget drops a token (its slots in every lane), by index in the cache.
@@ -274,6 +290,7 @@ func (p *Pool) yield() bool {
 	}
 	p.limit = min(p.limit, max(len(most.owner)-chunkSlots, 0))
 	p.dropChunk(most)
+	p.mem.release()
 	return true
 }
 
@@ -288,6 +305,7 @@ func (p *Pool) Free() error {
 			p.dropChunk(&p.lanes[i])
 		}
 	}
+	p.mem.close()
 	p.stage.close()
 	p.out.close()
 	p.refund(p.stats.Bytes)

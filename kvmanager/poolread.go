@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"terrace/attention"
-	"terrace/internal/kernels"
-	"terrace/internal/kvpage"
 	"terrace/offload"
 )
 
@@ -271,7 +268,7 @@ func (p *Pool) copyUnit(dst, data []byte, slot int) {
 		return
 	}
 	l := p.m.o.Layout
-	size, k := l.PageBytes(), l.KTileBytes()/kvpage.Tile
+	size, k := l.PageBytes(), p.keyBytes
 	for h := range p.heads {
 		page := data[h*size : (h+1)*size]
 		row := dst[h*p.rowBytes : (h+1)*p.rowBytes]
@@ -336,148 +333,6 @@ func (p *Pool) Abandon() error {
 		err = errors.Join(err, p.abandon(layer))
 	}
 	return err
-}
-
-// poolViews is what a layer's attention reads: the picked tokens alone, made anew for each layer.
-type poolViews struct {
-	rows  [][]poolRow // [lanes][picks]
-	loose []byte      // tokens that have no slot
-	data  []byte
-	pages []attention.Page
-	pos   []int32
-	views []attention.View
-	sel   [][]int32
-	tiles []poolTile
-}
-
-func (o *poolViews) close() {
-	if o.data != nil {
-		offload.FreeAligned(o.data)
-	}
-	*o = poolViews{}
-}
-
-// poolRow is where a picked token (or page) lies: in bytes of its own, keys and values KV head by KV head (or page by page),
-// or as a token of a record's pages.
-type poolRow struct {
-	data []byte
-	slot int32 // in the pages, -1 = bytes of its own
-}
-
-// row is the keys and the values of a KV head of the lane.
-func (p *Pool) row(r poolRow, head int) (k, v []byte) {
-	l := p.m.o.Layout
-	if r.slot < 0 {
-		b, keys := r.data[head*p.rowBytes:(head+1)*p.rowBytes], p.rowBytes-l.VRowBytes()
-		return b[:keys], b[keys:]
-	}
-	page := r.data[head*l.PageBytes() : (head+1)*l.PageBytes()]
-	return l.KRow(page, int(r.slot)), l.VRow(page, int(r.slot))
-}
-
-// poolTile is a compact page to be made: 16 picks of a KV head.
-type poolTile struct {
-	head, from, n int
-	page          *attention.Page
-}
-
-// Views lays out the views of a layer after Finish, one a KV head, of the picked tokens alone; Build(i) must be called for
-// every i below tiles, on any thread, before they are read. sel restricts them further where whole pages were read.
-func (p *Pool) Views(layer int) (views []attention.View, sel [][]int32, tiles int, err error) {
-	w, o := &p.work[layer], &p.out
-	l := p.m.o.Layout
-	o.views, o.sel, o.tiles, o.pages = o.views[:0], o.sel[:0], o.tiles[:0], o.pages[:0]
-	n := 0
-	for h := range p.m.o.KVHeads {
-		n += (len(w.picks[h/p.heads]) + l.Tokens - 1) / l.Tokens
-	}
-	if p.o.Pages {
-		return p.pageViews(layer)
-	}
-	out := l
-	out.TokenMajor = false
-	size := out.PageBytes()
-	if need := n * size; need > len(o.data) {
-		if err := p.charge(int64(need + need/8 - len(o.data))); err != nil {
-			return nil, nil, 0, err
-		}
-		if o.data != nil {
-			offload.FreeAligned(o.data)
-		}
-		o.data = offload.AlignedBytes(need + need/8)
-	}
-	o.pos = slices.Grow(o.pos[:0], n*l.Tokens)[:n*l.Tokens]
-	o.pages = slices.Grow(o.pages, n)[:n]
-	at := 0
-	for h := range p.m.o.KVHeads {
-		picks, pos, first := w.picks[h/p.heads], p.s.at(layer, h).pos, at
-		for from := 0; from < len(picks); from += l.Tokens {
-			m := min(l.Tokens, len(picks)-from)
-			page := &o.pages[at]
-			*page = attention.Page{Data: o.data[at*size : (at+1)*size], Pos: o.pos[at*l.Tokens : (at+1)*l.Tokens], N: m}
-			for i, index := range picks[from : from+m] {
-				page.Pos[i] = pos[index]
-			}
-			o.tiles = append(o.tiles, poolTile{head: h, from: from, n: m, page: page})
-			at++
-		}
-		o.views = append(o.views, attention.View{Layout: out, Pages: o.pages[first:at:at]})
-	}
-	for i := range o.tiles {
-		o.tiles[i].page = &o.pages[i]
-	}
-	return o.views, nil, len(o.tiles), nil
-}
-
-// Build makes tile i of the views that were laid out: keys are turned into a tile, values copied.
-func (p *Pool) Build(layer, i int, scratch *[kvpage.Tile][]byte) {
-	t := &p.out.tiles[i]
-	l := p.m.o.Layout
-	rows := p.out.rows[t.head/p.heads][t.from : t.from+t.n]
-	l.TokenMajor = false
-	for first := 0; first < t.n; first += kvpage.Tile {
-		n := min(kvpage.Tile, t.n-first)
-		for j := range n {
-			k, v := p.row(rows[first+j], t.head%p.heads)
-			scratch[j] = k
-			copy(l.VRow(t.page.Data, first+j), v)
-		}
-		for j := n; j < kvpage.Tile; j++ { // places without a token repeat the last
-			scratch[j] = scratch[n-1]
-		}
-		kernels.TurnKeys(kernels.KVElem(l.K), l.KTile(t.page.Data, first/kvpage.Tile), scratch[:], l.KeyDim)
-	}
-}
-
-// pageViews lists the pages that the picks lie in, and which of their tokens were picked.
-func (p *Pool) pageViews(layer int) (views []attention.View, sel [][]int32, tiles int, err error) {
-	w, o, l := &p.work[layer], &p.out, p.m.o.Layout
-	t, size := int32(l.Tokens), l.PageBytes()
-	for len(o.sel) < p.m.o.KVHeads {
-		o.sel = append(o.sel[:len(o.sel)], nil)
-	}
-	total := 0
-	for h := range p.m.o.KVHeads {
-		total += len(w.picks[h/p.heads])
-	}
-	o.pages = slices.Grow(o.pages, total)
-	for h := range p.m.o.KVHeads {
-		lane, first := h/p.heads, len(o.pages)
-		tail := p.s.at(layer, h).list[settled].pages
-		o.sel[h] = o.sel[h][:0]
-		for j, index := range w.picks[lane] {
-			if n := len(o.pages) - first; j == 0 || w.picks[lane][j-1]/t != index/t {
-				page := tail[index/t]
-				page.Data = p.out.rows[lane][j].data[h%p.heads*size : (h%p.heads+1)*size]
-				page.Version = 0
-				o.pages = append(o.pages, page)
-				_ = n
-			}
-			o.sel[h] = append(o.sel[h], int32(len(o.pages)-first-1)*t+index%t)
-		}
-		o.views = append(o.views, attention.View{Layout: l, Pages: o.pages[first:len(o.pages):len(o.pages)]})
-	}
-	return o.views, o.sel, 0, nil
 }
 
 // Absorb takes the tokens of a layer's newly complete blocks into the pool: the newest are hot. first says from which index

@@ -153,3 +153,88 @@ func TestDeviceTier(t *testing.T) {
 		t.Errorf("accounts of the device: %+v", use)
 	}
 }
+
+// TestDeviceChooses generates greedily with the token chosen on the device and with the logits on the host: the same ids, and
+// a step brings down its keys and values and 8 bytes. The logits are there for who asks, also after another session's step.
+func TestDeviceChooses(t *testing.T) {
+	for _, backend := range deviceBackends() {
+		e := small(t, Options{Backend: backend})
+		down := func() int64 { return e.backend.(xla.Counter).Counts().DownloadBytes }
+		var ids [2][]int
+		for i, chooser := range []model.Chooser{e.chooser, nil} {
+			if i == 0 && chooser == nil {
+				t.Fatalf("%s chooses no tokens", backend)
+			}
+			e.chooser = chooser
+			s, err := e.NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Prefill(t.Context(), someIDs(10, 1), PrefillHooks{}); err != nil {
+				t.Fatal(err)
+			}
+			sampler := model.NewSampler(model.SamplerOptions{})
+			for range 12 {
+				before := down()
+				id, err := s.choose(sampler)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Decode(id); err != nil {
+					t.Fatal(err)
+				}
+				ids[i] = append(ids[i], id)
+				if got := down() - before; i == 0 && got != int64(e.kvBytesPerToken()+8) {
+					t.Errorf("%s: a step brought %d bytes down, want %d", backend, got, e.kvBytesPerToken()+8)
+				}
+			}
+			s.Close()
+		}
+		if !slices.Equal(ids[0], ids[1]) || len(ids[0]) != 12 {
+			t.Errorf("%s: ids %v chosen on the device, %v on the host", backend, ids[0], ids[1])
+		}
+	}
+}
+
+// TestLateLogits looks at logits that a later step of another session would overwrite, of a fork, and after a rewind.
+func TestLateLogits(t *testing.T) {
+	e, plain := small(t, Options{Backend: "gomlx:go"}), small(t, Options{Backend: "gomlx:go"})
+	plain.chooser = nil
+	var got, want [][]float32
+	for _, x := range []struct {
+		e   *Engine
+		out *[][]float32
+	}{{e, &got}, {plain, &want}} {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, err := x.e.NewSession()
+		must(err)
+		b, err := x.e.NewSession()
+		must(err)
+		must(a.Prefill(t.Context(), someIDs(5, 1), PrefillHooks{}))
+		must(b.Prefill(t.Context(), someIDs(6, 2), PrefillHooks{}))
+		must(x.e.DecodeBatch([]*Session{a, b}, []int{1, 2}))
+		f, err := a.Fork()
+		must(err)
+		must(b.Decode(3))
+		must(a.Decode(4))
+		*x.out = append(*x.out, slices.Clone(f.Logits()), slices.Clone(b.Logits()), slices.Clone(a.Logits()))
+		must(a.Decode(5))
+		must(a.Rewind(4))
+		must(a.Decode(6))
+		b.Close()
+		must(f.Decode(7))
+		*x.out = append(*x.out, slices.Clone(a.Logits()), slices.Clone(f.Logits()))
+		f.Close()
+		a.Close()
+	}
+	for i := range want {
+		if !slices.Equal(got[i], want[i]) || len(want[i]) != e.m.Vocab {
+			t.Errorf("logits %d differ from those fetched at once", i)
+		}
+	}
+}

@@ -98,7 +98,9 @@ type Engine struct {
 	tiers   *tiers // below host memory; nil = none
 	extents []kvmanager.Extent
 	keeper  model.KVKeeper // the backend, if it keeps copies of KV
-	pool    *kernels.Pool  // the backend's threads for scoring between its calls; nil = it lends none
+	chooser model.Chooser  // the backend, if it chooses tokens where the logits lie
+	late    lateLogits
+	pool    *kernels.Pool // the backend's threads for scoring between its calls; nil = it lends none
 
 	stored   stored // the append in progress
 	kept     kept   // the decode step in progress
@@ -138,6 +140,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		err := fmt.Errorf("engine: backend %s has no device for --tier device: %w", o.Backend, ErrOption)
 		return nil, errors.Join(err, e.Close())
 	}
+	e.chooser, _ = e.backend.(model.Chooser)
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}

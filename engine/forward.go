@@ -40,7 +40,7 @@ type passKind struct {
 // forward runs the pass: the rows are those of one session (a prefill chunk) or one row a session (decode). It returns
 // logits [want, V]. A panic below becomes an error, and so does a fault in a model file that was cut while in use
 // (weights.ErrFileChanged): the request fails and the process goes on.
-func (e *Engine) forward(sessions []*Session, kind passKind) (logits []float32, err error) {
+func (e *Engine) forward(sessions []*Session, kind passKind) (logits *tensor.Dense, err error) {
 	err = guarded(func() (err error) {
 		logits, err = e.forwardRows(sessions, kind)
 		return err
@@ -59,7 +59,7 @@ func guarded(pass func() error) (err error) {
 }
 
 // forwardRows is forward without its safety net.
-func (e *Engine) forwardRows(sessions []*Session, kind passKind) ([]float32, error) {
+func (e *Engine) forwardRows(sessions []*Session, kind passKind) (*tensor.Dense, error) {
 	if err := e.planTiers(sessions, kind.prefill, len(e.pass.Pos)/len(sessions)); err != nil {
 		return nil, err
 	}
@@ -76,11 +76,7 @@ func (e *Engine) forwardRows(sessions []*Session, kind passKind) ([]float32, err
 	for _, s := range sessions {
 		s.work.headed(e.m, len(e.pass.Pos)/len(sessions))
 	}
-	out, err := e.backend.Logits(&e.head, hidden)
-	if err != nil {
-		return nil, err
-	}
-	return floats(out), nil
+	return e.computeLogits(&e.head, hidden, sessions)
 }
 
 // forwardLayer takes hidden through one layer. In the last one it goes on with the wanted rows only, nil if there are none.

@@ -164,10 +164,10 @@ func (g *generation) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := checkFinite(g.s.logits); err != nil {
+		id, err := g.s.choose(sampler)
+		if err != nil {
 			return err
 		}
-		id := sampler.Next(g.s.logits, g.s.tokens)
 		g.tick()
 		if !g.r.IgnoreEOS && g.r.IsEnd != nil && g.r.IsEnd(id) {
 			g.res.Finish = "stop"
@@ -279,6 +279,9 @@ func perSecond(n int, d time.Duration) float64 {
 	return float64(n) / d.Seconds()
 }
 
+// notFiniteHint says what to do about logits that are not finite.
+const notFiniteHint = "a weight or the arithmetic is broken; 'infer show --verify' scans the weights"
+
 // checkFinite refuses logits from which no token can be chosen honestly.
 func checkFinite(logits []float32) error {
 	var sum float32
@@ -286,7 +289,7 @@ func checkFinite(logits []float32) error {
 		sum += v * 0 // NaN and Inf times 0 are NaN
 	}
 	if sum != 0 {
-		return fmt.Errorf("engine: %w (a weight or the arithmetic is broken; 'infer show --verify' scans the weights)", ErrNotFinite)
+		return fmt.Errorf("engine: %w (%s)", ErrNotFinite, notFiniteHint)
 	}
 	return nil
 }

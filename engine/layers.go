@@ -71,7 +71,7 @@ func (p *promptPass) run(ids []int, progress func(done, total int)) error {
 	}
 	e, last := p.e, len(p.pos)-1
 	head := model.Pass{Phase: e.phase(false), Pos: p.pos[last:], Len: p.lens[last:]}
-	out, err := e.backend.Logits(&head, p.rows(last, last+1))
+	out, err := e.computeLogits(&head, p.rows(last, last+1), []*Session{p.s})
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ type Session struct {
 	tokens []int // every id read so far
 	next   int32 // position of the next token
 	logits []float32
+	late   bool       // logits are on the device (Engine.late)
 	policy *policyRun // nil for full
 	place  *placement // of a selecting policy on tiers; nil = pages are read whole
 	alone  [1]*Session
@@ -46,6 +47,7 @@ func (e *Engine) session(run *policyRun, spec *policy.Spec) *Session {
 
 // Close frees the session's KV.
 func (s *Session) Close() {
+	s.dropLate()
 	_ = s.place.free() // what is under way for it belongs to nobody any more
 	if s.e.keeper != nil {
 		s.e.keeper.ForgetKV(s.seq.ID())
@@ -62,14 +64,15 @@ func (s *Session) IDs() []int { return s.tokens }
 // Sequence is the session's KV (for reports and policies' plans).
 func (s *Session) Sequence() *kvmanager.Sequence { return s.seq }
 
-// Logits are the logits [V] after the last token; they hold until the next call.
-func (s *Session) Logits() []float32 { return s.logits }
-
 // Fork returns a session at the same place that shares the KV so far. A session under a policy that has read something
 // cannot be forked: its policy's state belongs to one text.
 func (s *Session) Fork() (*Session, error) {
 	if s.policy != nil && len(s.tokens) > 0 {
 		return nil, fmt.Errorf("engine: fork of a session under policy %s: %w", s.policy.set, ErrOption)
+	}
+	logits, err := s.fetched()
+	if err != nil {
+		return nil, err
 	}
 	seq, err := s.seq.Fork()
 	if err != nil {
@@ -81,7 +84,7 @@ func (s *Session) Fork() (*Session, error) {
 		return nil, err
 	}
 	f.seq.Free()
-	f.seq, f.tokens, f.next, f.logits = seq, slices.Clone(s.tokens), s.next, slices.Clone(s.logits)
+	f.seq, f.tokens, f.next, f.logits = seq, slices.Clone(s.tokens), s.next, slices.Clone(logits)
 	return f, nil
 }
 
@@ -150,15 +153,26 @@ func (s *Session) chunk(ids []int, total int32, last bool, each RowLogits) error
 	if err != nil {
 		return s.giveUp(err, s.place.free())
 	}
+	var x []float32 // rows of logits
+	if err := guarded(func() error {
+		if rows > 0 && (each != nil || !e.postpone(logits, []*Session{s})) {
+			x = floats(logits)
+		}
+		return nil
+	}); err != nil {
+		return s.giveUp(err, s.place.free())
+	}
 	s.tokens = append(s.tokens, ids...)
 	s.next += int32(len(ids))
 	if each != nil {
-		if err := each(first, logits); err != nil {
+		if err := each(first, x); err != nil {
 			return err
 		}
 	}
 	if last {
-		s.logits = append(s.logits[:0], logits[len(logits)-e.m.Vocab:]...)
+		if !s.late {
+			s.logits = append(s.logits[:0], x[len(x)-e.m.Vocab:]...)
+		}
 		if s.policy != nil && s.policy.set.Keeper != nil {
 			e.kv.Release() // what the policy dropped is not to stay resident
 		}
@@ -202,7 +216,10 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 		}
 		return err
 	}
-	e.kept = kept{sessions: sessions, ids: ids, logits: logits}
+	e.kept = kept{sessions: sessions, ids: ids}
+	if !e.postpone(logits, sessions) {
+		e.kept.logits = floats(logits)
+	}
 	if e.pool != nil {
 		e.pool.Run(len(sessions), e.runKeep)
 		return nil
@@ -217,7 +234,7 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 type kept struct {
 	sessions []*Session
 	ids      []int
-	logits   []float32 // [sessions, V]
+	logits   []float32 // [sessions, V]; nil = late
 }
 
 // keep takes the step into session i.
@@ -225,7 +242,9 @@ func (e *Engine) keep(_, i int) {
 	a, s := &e.kept, e.kept.sessions[i]
 	s.tokens = append(s.tokens, a.ids[i])
 	s.next++
-	s.logits = append(s.logits[:0], a.logits[i*e.m.Vocab:(i+1)*e.m.Vocab]...)
+	if a.logits != nil {
+		s.logits = append(s.logits[:0], a.logits[i*e.m.Vocab:(i+1)*e.m.Vocab]...)
+	}
 }
 
 // Rewind forgets all tokens but the first n, so that another continuation can be read. Logits are those of no token until
@@ -235,6 +254,7 @@ func (s *Session) Rewind(n int) error {
 	if n >= len(s.tokens) {
 		return nil
 	}
+	s.dropLate()
 	if s.policy == nil {
 		s.tokens, s.next, s.logits = s.tokens[:n], int32(n), s.logits[:0]
 		return s.seq.Truncate(s.next)
@@ -252,6 +272,7 @@ func (s *Session) restart() error {
 	if err != nil {
 		return err
 	}
+	s.dropLate()
 	err = s.place.free()
 	s.policy, s.tokens, s.next, s.logits = run, nil, 0, s.logits[:0]
 	s.place = s.e.newPlacement(s)

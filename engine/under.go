@@ -28,6 +28,10 @@ func (s *Session) ForkUnder(spec *policy.Spec) (*Session, error) {
 	if s.policy != nil {
 		return nil, fmt.Errorf("engine: fork of a session under policy %s: %w", s.policy.set, ErrOption)
 	}
+	logits, err := s.fetched()
+	if err != nil {
+		return nil, err
+	}
 	f, err := s.e.NewSessionUnder(spec)
 	if err != nil {
 		return nil, err
@@ -38,7 +42,7 @@ func (s *Session) ForkUnder(spec *policy.Spec) (*Session, error) {
 		return nil, err
 	}
 	f.seq.Free()
-	f.seq, f.tokens, f.next, f.logits = seq, slices.Clone(s.tokens), s.next, slices.Clone(s.logits)
+	f.seq, f.tokens, f.next, f.logits = seq, slices.Clone(s.tokens), s.next, slices.Clone(logits)
 	return f, nil
 }
 

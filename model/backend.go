@@ -51,6 +51,13 @@ type QueryGuesser interface {
 	GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error)
 }
 
+// Chooser is the optional capability of choosing where the logits were computed, so that they need not be moved.
+type Chooser interface {
+	// Likeliest returns for each row that Logits returned last the id of its largest logit, the lowest of equals, and whether
+	// all of the row's are finite.
+	Likeliest() (ids []int32, finite []bool, err error)
+}
+
 // PoolLender is the optional capability of lending the backend's threads to whoever works between its calls.
 type PoolLender interface{ Pool() *kernels.Pool }
 

@@ -63,6 +63,14 @@ func NewSampler(o SamplerOptions) *Sampler {
 	return &Sampler{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x7465727261636500)), count: map[int]int{}}
 }
 
+// Greedy reports whether the next token is the one with the largest logit, whatever the text so far.
+func (s *Sampler) Greedy() bool { return s.o.Temperature == 0 && !s.o.penalises() }
+
+// penalises reports whether the text so far changes logits.
+func (o *SamplerOptions) penalises() bool {
+	return o.RepeatPenalty != 0 && o.RepeatPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
+}
+
 // Next chooses from logits [V]; history is the text so far (prompt and generated ids). Penalties change logits in place.
 func (s *Sampler) Next(logits []float32, history []int) int {
 	s.penalise(logits, history)
@@ -85,10 +93,10 @@ func argMax(logits []float32) int {
 
 func (s *Sampler) penalise(logits []float32, history []int) {
 	o := s.o
-	repeat := o.RepeatPenalty != 0 && o.RepeatPenalty != 1
-	if !repeat && o.FrequencyPenalty == 0 && o.PresencePenalty == 0 {
+	if !o.penalises() {
 		return
 	}
+	repeat := o.RepeatPenalty != 0 && o.RepeatPenalty != 1
 	if n := o.PenaltyLast; n > 0 && len(history) > n {
 		history = history[len(history)-n:]
 	}

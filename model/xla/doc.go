@@ -9,7 +9,9 @@
 // (model.Float32s), and goes up again only if they were written. A mirror follows its views by the versions of their pages:
 // new rows are appended from Project's results, changed ones go up again, from the first one on. New tokens go to a small
 // tail block first, because programs copy what they change. A decode step of one session uploads the token's id, its
-// position, cosines and sines, and two numbers that say where its keys and values go; nothing that grows with the context.
+// position, cosines and sines, and two numbers that say where its keys and values go; nothing that grows with the context. It
+// downloads its keys and values, which the tiers below hold too, and of the logits only what is asked for: a greedy step the
+// likeliest token, 8 bytes.
 //
 // DeviceKVBytes bounds the mirrors. Layers that do not fit are streamed: they go up for a call and are forgotten, or, where
 // a policy selects, only the selected tokens do. What programs need while they run is not counted.

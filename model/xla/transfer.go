@@ -2,6 +2,7 @@ package xla
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
@@ -52,18 +53,30 @@ func rounded(x []float32) []bfloat16.BFloat16 {
 	return out
 }
 
+// reading begins the account of a read of n values of a buffer; the function ends it.
+func (d *device) reading(n int, o operand) (done func()) {
+	bytes := int64(n * o.shape.DType.Size())
+	if !d.compute.HasSharedBuffers() {
+		bytes = o.bytes() // a buffer comes whole
+	}
+	d.counts.DownloadBytes += bytes
+	span, begun := d.trace.Span(trace.Down, "read").By(d.name), time.Now()
+	return func() {
+		d.counts.DownTime += time.Since(begun)
+		span.EndBytes(bytes)
+	}
+}
+
+// readInts copies a buffer of integers to the host.
+func (d *device) readInts(o operand) ([]int32, error) {
+	defer d.reading(o.shape.Size(), o)()
+	flat, err := flatten[int32](d, o, nil)
+	return slices.Clone(flat), err
+}
+
 // read copies the first len(dst) values of a buffer to the host.
 func (d *device) read(dst []float32, o operand) error {
-	n := int64(len(dst) * o.shape.DType.Size())
-	if !d.compute.HasSharedBuffers() {
-		n = o.bytes() // a buffer comes whole
-	}
-	d.counts.DownloadBytes += n
-	span, begun := d.trace.Span(trace.Down, "read").By(d.name), time.Now()
-	defer func() {
-		d.counts.DownTime += time.Since(begun)
-		span.EndBytes(n)
-	}()
+	defer d.reading(len(dst), o)()
 	if o.shape.DType == dtypes.BFloat16 {
 		flat, err := flatten[bfloat16.BFloat16](d, o, nil)
 		if err != nil {

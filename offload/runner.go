@@ -25,8 +25,8 @@ type runner interface {
 	launch(trs []*transfer)
 	// abandon forgets a planned transfer.
 	abandon(tr *transfer)
-	// poll delivers what has ended, in this goroutine.
-	poll()
+	// poll delivers what has ended, in this goroutine; false where there is nothing to poll.
+	poll() bool
 }
 
 // blocking runs the calls of a store that waits for them, each in a goroutine.
@@ -66,4 +66,4 @@ func (b blocking) launch(trs []*transfer) {
 }
 
 func (b blocking) abandon(*transfer) {}
-func (b blocking) poll()             {}
+func (b blocking) poll() bool        { return false }

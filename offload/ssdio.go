@@ -168,4 +168,7 @@ func (s *SSD) check(j *ssdJob) error {
 }
 
 // poll delivers what has ended.
-func (s *SSD) poll() { s.engine.Poll() }
+func (s *SSD) poll() bool {
+	s.engine.Poll()
+	return true
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
+	"time"
 
 	"terrace/internal/vfs/uring"
 )
@@ -132,7 +133,7 @@ func (e *ringEngine) collect() (done []*IO) {
 // reap is the engine's own goroutine.
 func (e *ringEngine) reap() {
 	for !e.ended() { // asked before each wait: what was collected last may have been the wake-up
-		err := e.ring.AwaitOne()
+		err := e.ring.AwaitSome(e.patience(), reapEach)
 		if e.ended() {
 			return
 		}
@@ -149,6 +150,17 @@ func (e *ringEngine) reap() {
 			return
 		}
 	}
+}
+
+// reapEach is how long what has ended may lie in the ring while nobody polls and more is under way.
+const reapEach = time.Millisecond
+
+// patience is how many operations must have ended for the goroutine to wake up: half of what is under way, so that there is
+// time to start more. Waking for each would take a processor from whoever computes.
+func (e *ringEngine) patience() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return max(1, (e.depth-len(e.free))/2)
 }
 
 // ended reports whether Close was called.

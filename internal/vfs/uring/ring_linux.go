@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,9 +17,11 @@ const (
 	opWriteV = 2
 
 	enterGetEvents = 1 << 0
+	enterExtArg    = 1 << 3
 
 	featSingleMmap = 1 << 0
 	featNoDrop     = 1 << 1
+	featExtArg     = 1 << 8
 
 	offRing = 0
 	offSQEs = 0x10000000
@@ -66,6 +69,7 @@ type slot struct {
 // Ring is one io_uring.
 type Ring struct {
 	fd         int
+	extArg     bool // waiting has a deadline
 	ring, sqes []byte
 
 	mu    sync.Mutex // submission side and slots
@@ -91,7 +95,7 @@ func Open(depth int) (*Ring, error) {
 	if errno != 0 {
 		return nil, fmt.Errorf("uring: io_uring_setup: %w: %w", errno, ErrUnsupported)
 	}
-	r := &Ring{fd: int(fd)}
+	r := &Ring{fd: int(fd), extArg: p.features&featExtArg != 0}
 	if err := r.mapMemory(&p); err != nil {
 		r.unmap()
 		return nil, err
@@ -253,6 +257,30 @@ func (r *Ring) AwaitOne() error {
 			return fmt.Errorf("uring: waiting for an operation: %w", errno)
 		}
 	}
+}
+
+// awaitArg is the kernel's io_uring_getevents_arg.
+type awaitArg struct {
+	sigmask     uint64
+	sigmaskSize uint32
+	_           uint32
+	timeout     *unix.Timespec
+}
+
+// AwaitSome blocks until n operations have ended that nobody has reaped yet, or some time has passed. Fewer wake-ups leave
+// the processors to whoever computes meanwhile. On kernels before 5.11 it is AwaitOne.
+func (r *Ring) AwaitSome(n int, most time.Duration) error {
+	if !r.extArg || n <= 1 {
+		return r.AwaitOne()
+	}
+	ts := unix.NsecToTimespec(most.Nanoseconds())
+	arg := awaitArg{timeout: &ts}
+	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), 0, uintptr(n), enterGetEvents|enterExtArg, uintptr(unsafe.Pointer(&arg)), unsafe.Sizeof(arg))
+	switch errno {
+	case 0, unix.ETIME, unix.EINTR, unix.EBUSY, unix.EAGAIN:
+		return nil
+	}
+	return fmt.Errorf("uring: waiting for %d operations: %w", n, errno)
 }
 
 // Close gives the ring back; nothing may be under way.

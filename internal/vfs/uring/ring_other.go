@@ -2,7 +2,10 @@
 
 package uring
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Ring is not to be had on this system.
 type Ring struct{}
@@ -24,6 +27,9 @@ func (r *Ring) Wake() error { return ErrUnsupported }
 
 // AwaitOne fails.
 func (r *Ring) AwaitOne() error { return ErrUnsupported }
+
+// AwaitSome fails.
+func (r *Ring) AwaitSome(int, time.Duration) error { return ErrUnsupported }
 
 // Close does nothing.
 func (r *Ring) Close() error { return nil }

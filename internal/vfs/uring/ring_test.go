@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // ring opens a ring or skips where the system has none.
@@ -101,6 +102,24 @@ func TestErrorsAndShortReads(t *testing.T) {
 	}
 	if r.Depth() < 4 {
 		t.Errorf("depth %d", r.Depth())
+	}
+}
+
+func TestAwaitSome(t *testing.T) {
+	r := ring(t, 4)
+	if err := r.AwaitSome(2, time.Millisecond); err != nil { // nothing is under way: time passes
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := r.Wake(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.AwaitSome(2, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Reap(nil); len(got) != 2 {
+		t.Fatalf("reaped %+v", got)
 	}
 }
 

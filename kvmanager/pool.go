@@ -40,6 +40,7 @@ type Pool struct {
 	step      uint32
 	hot       func(position int32) bool // which tokens may be kept; nil = all
 	stage     staging
+	gather    gathering
 	work      []poolWork // [Layers]
 	out       poolViews
 	stats     PoolStats
@@ -95,8 +96,9 @@ func (s *Sequence) NewPool(o PoolOptions) (*Pool, error) {
 	}
 	size := p.heads * l.PageBytes()
 	p.mem.init(roundUp(chunkSlots*p.slotBytes, systemPageBytes), 0)
-	n := int(max(o.StagingBytes/int64(size), 4))
-	if err := p.charge(int64(n * size)); err != nil {
+	n := p.initGathering(int(max(o.StagingBytes/int64(size), 4)), size)
+	if err := p.charge(int64(n*size) + p.gather.bytes()); err != nil {
+		p.gather.close()
 		return nil, err
 	}
 	p.stage.init(offload.AlignedBytes(n*size), size)
@@ -307,6 +309,7 @@ func (p *Pool) Free() error {
 	}
 	p.mem.close()
 	p.stage.close()
+	p.gather.close()
 	p.out.close()
 	p.refund(p.stats.Bytes)
 	p.m.pools = slices.DeleteFunc(p.m.pools, func(x *Pool) bool { return x == p })

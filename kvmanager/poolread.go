@@ -40,6 +40,7 @@ type poolWork struct {
 	asked   int       // of them that are being read or were
 	reads   []poolRead
 	pinned  []*block
+	single  tokenWork
 }
 
 type missed struct {
@@ -78,6 +79,7 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 		w.picks[i] = append(w.picks[i][:0], picks[i*p.heads]...)
 	}
 	w.missing, w.reads = w.missing[:0], w.reads[:0]
+	w.single = tokenWork{tokens: w.single.tokens[:0]}
 	blocks, t := p.s.tiers[layer].blocks, int32(p.m.o.Layout.Tokens)
 	lanes := p.layerLanes(layer)
 	for i := range lanes {
@@ -104,6 +106,10 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 			}
 			p.stats.Missed++
 			p.m.fetched += int64(p.unit * p.heads)
+			if p.gathers(b) {
+				w.single.tokens = append(w.single.tokens, index)
+				continue
+			}
 			if n := len(w.missing); n == 0 || w.missing[n-1] != (missed{i, index / t}) {
 				w.missing = append(w.missing, missed{i, index / t})
 			}
@@ -111,6 +117,7 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 	}
 	p.stats.Groups += int64(len(w.missing))
 	p.ask(layer, p.stage.all/2)
+	p.askTokens(layer)
 	return nil
 }
 
@@ -180,6 +187,9 @@ func (p *Pool) Finish(layer int) error {
 		p.stage.free = append(p.stage.free, r.buffers...)
 		p.ask(layer, 0)
 	}
+	if err := p.finishTokens(layer); err != nil {
+		return errors.Join(err, p.abandon(layer))
+	}
 	p.list(layer)
 	return nil
 }
@@ -235,7 +245,7 @@ func (p *Pool) take(layer int, x missed, data []byte) {
 	from, _ := slices.BinarySearch(picks, x.group*t)
 	for i := from; i < len(picks) && picks[i] < (x.group+1)*t; i++ {
 		if ln.at[picks[i]/int32(p.unit)] < 0 {
-			p.out.rows[x.lane][i] = poolRow{data: p.keep(layer, ln, picks[i], data), slot: -1}
+			p.out.rows[x.lane][i] = poolRow{data: p.keep(layer, ln, picks[i], data, int(picks[i]%t)), slot: -1}
 		}
 		if p.unit > 1 {
 			break
@@ -243,8 +253,9 @@ func (p *Pool) take(layer int, x missed, data []byte) {
 	}
 }
 
-// keep copies a token (or its page) out of a record's bytes, to a slot if it can have one; it returns the copy.
-func (p *Pool) keep(layer int, ln *lane, index int32, data []byte) []byte {
+// keep copies a token (or its page) out of the place of a record's bytes where it lies, to a slot if it can have one; it
+// returns the copy.
+func (p *Pool) keep(layer int, ln *lane, index int32, data []byte, place int) []byte {
 	unit := index / int32(p.unit)
 	var dst []byte
 	if s := int32(-1); p.hot == nil || p.hot(p.s.at(layer, 0).pos[index]) {
@@ -257,7 +268,7 @@ func (p *Pool) keep(layer int, ln *lane, index int32, data []byte) []byte {
 		p.out.loose = p.out.loose[:n+p.slotBytes]
 		dst = p.out.loose[n : n+p.slotBytes : n+p.slotBytes]
 	}
-	p.copyUnit(dst, data, int(index)%p.m.o.Layout.Tokens)
+	p.copyUnit(dst, data, place)
 	return dst
 }
 
@@ -322,6 +333,12 @@ func (p *Pool) abandon(layer int) error {
 		p.stage.free = append(p.stage.free, r.buffers...)
 	}
 	w.reads = w.reads[:0]
+	if w.single.t != nil {
+		if werr := p.endTokens(&w.single); errors.Is(werr, ErrStalled) {
+			err = werr
+		}
+	}
+	w.single.tokens, w.single.asked = w.single.tokens[:0], 0
 	w.release()
 	return err
 }

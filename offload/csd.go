@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"terrace/csdshim"
 )
@@ -14,12 +15,15 @@ type CSDOptions struct {
 	Client csdshim.ClientOptions
 	// Codes is what the drive makes of the keys to score them; CodesNone stores only.
 	Codes csdshim.Codes
+	// Redial is for how long a connection that has ended is made anew by the next call, which then goes on: what the drive
+	// acknowledged is there still, where it was restarted too. A drive that did not answer a call in time is dialled anew as
+	// well. 0 = never: every later call fails.
+	Redial time.Duration
 }
 
 // CSD is a Store on a computational storage drive in another process. Besides storing, the drive scores keys (Score) and
-// hands out single tokens (Gather). When the drive dies or stalls, calls fail with csdshim.ErrLost or csdshim.ErrTimeout
-// and nothing is tried again: the caller goes on without it, or asks for Redial, after which the drive's sequences are
-// there again.
+// hands out single tokens (Gather). When the drive dies or stalls, calls fail with csdshim.ErrLost or csdshim.ErrTimeout.
+// Nothing is repeated here: with CSDOptions.Redial the next call dials anew, and a caller may do again what failed.
 type CSD struct {
 	shape  Shape
 	wire   csdshim.Shape
@@ -32,6 +36,9 @@ type CSD struct {
 	stored map[Key]struct{}
 	stats  Stats
 	closed bool
+
+	redialing sync.Mutex
+	gone      bool // the last dials were in vain; redialing
 }
 
 // OpenCSD dials the drive at a Unix socket. Records are groups of 16 tokens in pages of 16.
@@ -56,6 +63,14 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 // Name is "csd".
 func (c *CSD) Name() string { return "csd" }
 
+// Scores is what the drive makes of the keys.
+func (c *CSD) Scores() csdshim.Codes {
+	if !c.Identity().CanScore {
+		return csdshim.CodesNone
+	}
+	return c.o.Codes
+}
+
 // Shape is what its records are.
 func (c *CSD) Shape() Shape { return c.shape }
 
@@ -69,37 +84,26 @@ func (c *CSD) Client() *csdshim.Client {
 	return c.client
 }
 
-// Redial ends the connection, if it has not ended, and makes a new one as the same owner: what the drive acknowledged is
-// there still.
-func (c *CSD) Redial(ctx context.Context) error {
-	c.Client().Abandon()
-	client, err := csdshim.Dial(ctx, c.socket, c.o.Client)
-	if err != nil {
-		return fmt.Errorf("offload: %w", err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		client.Abandon()
-		return fmt.Errorf("offload: csd: %w", ErrClosed)
-	}
-	c.client, c.opened = client, map[uint64]bool{}
-	return nil
-}
-
 // sequence is the client, with the sequence open on it.
 func (c *CSD) sequence(ctx context.Context, seq uint64) (*csdshim.Client, error) {
 	c.mu.Lock()
-	client, there, closed := c.client, c.opened[seq], c.closed
+	closed := c.closed
 	c.mu.Unlock()
 	if closed {
 		return nil, fmt.Errorf("offload: csd: %w", ErrClosed)
 	}
+	client, err := c.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	there := c.client == client && c.opened[seq]
+	c.mu.Unlock()
 	if there {
 		return client, nil
 	}
 	if err := client.OpenSequence(ctx, seq, c.wire); err != nil {
-		return nil, c.named(err)
+		return nil, c.suspect(client, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +138,7 @@ func (c *CSD) Write(ctx context.Context, recs []Record) error {
 			groups[i] = csdshim.Group{Layer: int(r.Key.Layer), Index: int(r.Key.Group), Data: r.Data}
 		}
 		if _, err := client.WriteGroups(ctx, seq, groups); err != nil {
-			return c.named(err)
+			return c.suspect(client, err)
 		}
 		c.wrote(recs)
 		return nil
@@ -193,7 +197,7 @@ func (c *CSD) Read(ctx context.Context, recs []Record) error {
 		_, err = client.Fetch(ctx, seq, groups)
 		c.read(asked, int64(len(recs)*c.shape.RecordBytes()), errors.Is(err, csdshim.ErrCorrupt))
 		if err != nil {
-			return c.named(err)
+			return c.suspect(client, err)
 		}
 		for i, r := range recs {
 			if r.Part != (Part{}) {
@@ -225,7 +229,7 @@ func (c *CSD) Gather(ctx context.Context, seq uint64, layer int, positions []int
 	t, err := client.Gather(ctx, seq, layer, positions, dst)
 	c.read(int64(len(positions)*c.wire.TokenBytes()), int64(t.LinkBytes), errors.Is(err, csdshim.ErrCorrupt))
 	if err != nil {
-		return t, c.named(err)
+		return t, c.suspect(client, err)
 	}
 	return t, nil
 }
@@ -237,7 +241,7 @@ func (c *CSD) SetScales(ctx context.Context, seq uint64, layer int, scales []flo
 		return err
 	}
 	if _, err := client.SetScales(ctx, seq, layer, scales); err != nil {
-		return c.named(err)
+		return c.suspect(client, err)
 	}
 	return nil
 }
@@ -250,7 +254,7 @@ func (c *CSD) Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query
 	}
 	t, err := client.Score(ctx, seq, layer, q, each)
 	if err != nil {
-		return t, c.named(err)
+		return t, c.suspect(client, err)
 	}
 	return t, nil
 }
@@ -264,7 +268,7 @@ func (c *CSD) Place(ctx context.Context, seq uint64, positions []int32, hot bool
 		err = client.Demote(ctx, seq, positions)
 	}
 	if err != nil {
-		return c.named(err)
+		return c.suspect(client, err)
 	}
 	return nil
 }

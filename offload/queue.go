@@ -92,6 +92,22 @@ func (q *Queue) Read(p Priority, recs []Record) *Ticket { return q.start(p, recs
 // Write starts writing; Data is the queue's until the ticket is done.
 func (q *Queue) Write(p Priority, recs []Record) *Ticket { return q.start(p, recs, 1) }
 
+// Call does a read that is no record (single tokens) among the others: by priority, and counted as bytes. Its store waits for
+// calls; one that moves records by itself (SSD) has none.
+func (q *Queue) Call(p Priority, bytes int64, call func(ctx context.Context) error) *Ticket {
+	t := &Ticket{q: q, done: make(chan struct{}), priority: min(p, priorities-1)}
+	if _, ok := q.run.(blocking); !ok {
+		t.finish(fmt.Errorf("offload: queue of %s takes records only: %w", q.store.Name(), ErrShape))
+		return t
+	}
+	if err := q.admit(1); err != nil {
+		t.finish(err)
+		return t
+	}
+	q.enqueue(t, []*transfer{{t: t, records: 1, bytes: bytes, device: bytes, call: call}}, 1)
+	return t
+}
+
 func (q *Queue) start(p Priority, recs []Record, dir int) *Ticket {
 	t := &Ticket{q: q, done: make(chan struct{}), priority: min(p, priorities-1)}
 	err := q.store.Shape().check(recs, dir == 1)
@@ -109,6 +125,12 @@ func (q *Queue) start(p Priority, recs []Record, dir int) *Ticket {
 	for _, tr := range trs {
 		tr.t = t
 	}
+	q.enqueue(t, trs, len(recs))
+	return t
+}
+
+// enqueue lists a ticket's transfers and starts what may start.
+func (q *Queue) enqueue(t *Ticket, trs []*transfer, records int) {
 	t.left = len(trs)
 	q.mu.Lock()
 	if q.closed {
@@ -117,12 +139,11 @@ func (q *Queue) start(p Priority, recs []Record, dir int) *Ticket {
 			q.run.abandon(tr)
 		}
 		t.finish(q.closedError())
-		return t
+		return
 	}
-	q.records += len(recs)
+	q.records += records
 	q.waiting[t.priority] = append(q.waiting[t.priority], trs...)
 	q.pump()
-	return t
 }
 
 func (q *Queue) closedError() error {

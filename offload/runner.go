@@ -10,8 +10,9 @@ type transfer struct {
 	bytes   int64 // asked for
 	device  int64 // moved by the device
 
-	recs []Record // of a blocking store
-	job  *ssdJob  // of an SSD
+	recs []Record                        // of a blocking store
+	call func(ctx context.Context) error // instead of records
+	job  *ssdJob                         // of an SSD
 }
 
 // ended is told by the runner, once, from any goroutine that holds no lock.
@@ -56,7 +57,9 @@ func (b blocking) plan(recs []Record, dir int) (trs []*transfer, err error) {
 func (b blocking) launch(trs []*transfer) {
 	for _, tr := range trs {
 		go func() {
-			if tr.dir == 0 {
+			if tr.call != nil {
+				tr.ended(tr.call(b.ctx))
+			} else if tr.dir == 0 {
 				tr.ended(b.store.Read(b.ctx, tr.recs))
 			} else {
 				tr.ended(b.store.Write(b.ctx, tr.recs))

@@ -1,6 +1,10 @@
 package offload
 
-import "context"
+import (
+	"context"
+
+	"terrace/csdshim"
+)
 
 // Store keeps records. Errors wrap the sentinels of this package, name the store and the key, and leave what is stored as
 // it was.
@@ -22,6 +26,22 @@ type Store interface {
 	Stats() Stats
 	// Close ends the store; calls after it fail with ErrClosed.
 	Close() error
+}
+
+// Scorer is a Store that scores the keys it holds and hands out single tokens: a computational storage drive. Tokens are
+// numbered by their place in the sequence as it is stored: group 16g+i.
+type Scorer interface {
+	Store
+	// Scores is what it makes of the keys; CodesNone: it cannot score.
+	Scores() csdshim.Codes
+	// SetScales says what a layer's keys are divided by to become integers, before it is scored.
+	SetScales(ctx context.Context, seq uint64, layer int, scales []float32) error
+	// Score calls each with one block of scores of cold tokens after another while they stream in.
+	Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query, each func(*csdshim.Block) error) (csdshim.Timing, error)
+	// Gather fills dst with single tokens, one after another in ⌈n/16⌉ records.
+	Gather(ctx context.Context, seq uint64, layer int, tokens []int32, dst []byte) (csdshim.Timing, error)
+	// Place marks tokens as hot, which the host scores, or as cold, which the drive scores: all, at first.
+	Place(ctx context.Context, seq uint64, tokens []int32, hot bool) error
 }
 
 // Stats are a store's byte accounts. Asked counts what callers moved, Device what the device did for it (alignment and

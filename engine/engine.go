@@ -107,6 +107,7 @@ type Engine struct {
 	runStore func(worker, i int)
 	runKeep  func(worker, i int)
 
+	scoreUse      ScoreUse
 	decomposition *policy.Decomposition // of a policy that needs it
 	onQueries     func(layer int, q []float32, rows int)
 }

@@ -6,6 +6,8 @@ import (
 )
 
 var (
+	// ErrTier: a tier below host memory failed, or no longer has what was stored in it.
+	ErrTier = errors.New("the KV on a lower tier is not to be had")
 	// ErrContext is returned when a prompt, or prompt and generation together, do not fit the context; the message has both
 	// numbers.
 	ErrContext = errors.New("does not fit the context")

@@ -128,6 +128,9 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		return nil, err
 	}
 	if !kind.prefill {
+		if err = e.fetchAhead(sessions, layer+1); err != nil {
+			return nil, err
+		}
 		if attended, err = e.follow(sessions, layer, attended); err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ type placement struct {
 	whole  []bool          // [Layers] of them, those that the last step read whole
 	ahead  []bool          // [Layers] chosen already for this step
 	moves  policy.Moves
+	hie    *hie // the drive scores what is cold; nil = the host scores all
 
 	sketchBytes int64 // charged
 	scratch     []kvmanager.TileScratch
@@ -40,6 +41,7 @@ func (e *Engine) newPlacement(s *Session) *placement {
 	for layer := range p.pooled {
 		p.pooled[layer] = r.global(layer)
 	}
+	p.hie = e.newHIE(p)
 	p.build = func(worker, i int) { p.pool.Build(i, &p.scratch[worker]) }
 	return p
 }
@@ -72,6 +74,7 @@ func (p *placement) free() error {
 	if p == nil {
 		return nil
 	}
+	p.hie.end()
 	p.s.e.kv.Refund(p.sketchBytes)
 	p.sketchBytes = 0
 	err := p.pool.Free()
@@ -87,6 +90,9 @@ func (p *placement) charge() error {
 			n += sc.bytes()
 		}
 	}
+	if p.hie != nil {
+		p.hie.count(n)
+	}
 	if n <= p.sketchBytes {
 		return nil
 	}
@@ -97,7 +103,8 @@ func (p *placement) charge() error {
 	return nil
 }
 
-// prompted takes a layer's newest tokens into the pool at the end of a prompt, after its sketch was made.
+// prompted takes a layer's newest tokens into the pool at the end of a prompt, after its sketch was made; where a drive
+// scores, those tokens' sketch is made here.
 func (p *placement) prompted(layer int) error {
 	if p == nil || !p.pooled[layer] {
 		return nil
@@ -108,6 +115,12 @@ func (p *placement) prompted(layer int) error {
 	e, n := p.s.e, p.s.seq.Tokens(layer, 0)
 	if p.pool == nil {
 		if err := p.openPool(layer, n); err != nil {
+			return err
+		}
+	}
+	if p.hie.serves(layer) {
+		p.hie.prompted(layer, n, p.run.set.Placer.HotTokens(n, p.hotCapacity(n)))
+		if err := p.charge(); err != nil {
 			return err
 		}
 	}
@@ -132,7 +145,7 @@ func (p *placement) openPool(layer, n int) error {
 		return fmt.Errorf("engine: %w", err)
 	}
 	if p.run.set.Placer != nil {
-		hot := p.run.set.Placer.PlacePrompt(n, min(n, p.capacity(n)*p.pool.Unit()))
+		hot := p.run.set.Placer.PlacePrompt(n, p.hotCapacity(n))
 		p.pool.SetLimit((hot + p.pool.Unit() - 1) / p.pool.Unit())
 		if p.run.set.Placer.WholeTokens() {
 			p.pool.SetHot(func(position int32) bool { return p.run.set.Placer.Hot(int(position)) })
@@ -142,6 +155,9 @@ func (p *placement) openPool(layer, n int) error {
 	p.pool.SetLimit(p.capacity(n))
 	return nil
 }
+
+// hotCapacity is how many of n tokens may be hot.
+func (p *placement) hotCapacity(n int) int { return min(n, p.capacity(n)*p.pool.Unit()) }
 
 // capacity is how many slots a lane can have once the prompt is read.
 func (p *placement) capacity(n int) int {
@@ -161,11 +177,14 @@ func (p *placement) capacity(n int) int {
 		}
 	}
 	block := int64(e.kv.BlockBytes())
-	left := e.o.KVBudgetBytes - p.sketchBytes*int64(layers)/int64(max(done, 1)) // sketches of all layers
-	left -= p.pool.Stats().Bytes + int64(e.m.Layers+8)*block                    // staging, the newest tokens
-	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())                       // tables
-	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers)                // a step's selection
-	return int(max(left, 0)) / p.pool.Lanes() / (p.pool.SlotBytes() + 8)
+	left := e.o.KVBudgetBytes
+	if p.hie == nil {
+		left -= p.sketchBytes * int64(layers) / int64(max(done, 1)) // sketches of all layers
+	}
+	left -= p.pool.FixedBytes() + int64(e.m.Layers+8)*block      // staging, the newest tokens
+	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())        // tables
+	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers) // a step's selection
+	return int(max(left, 0)) / p.pool.Lanes() / (p.pool.SlotBytes() + 8 + p.hie.tokenBytes())
 }
 
 // fill is how many tokens of a layer can be kept while the prompt's other layers are still read whole.
@@ -200,10 +219,35 @@ func (e *Engine) chooseAhead(sessions []*Session, layer int) error {
 	return nil
 }
 
-// choose asks the policy for a layer and begins to fetch.
+// fetchAhead begins to fetch what the next layer will read where the drive has answered by now; it waits for nothing.
+func (e *Engine) fetchAhead(sessions []*Session, layer int) error {
+	for _, s := range sessions {
+		if p := s.place; p != nil && p.hie != nil && layer < e.m.Layers && p.hie.answered(layer) {
+			if err := p.settle(layer); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// settle decides on a layer with the drive's answer and begins to fetch.
+func (p *placement) settle(layer int) error {
+	p.run.picks.Reset(p.run.m.KVHeads)
+	if err := p.hie.settle(layer, &p.run.picks); err != nil {
+		return err
+	}
+	return p.begin(layer)
+}
+
+// choose asks the policy for a layer and begins to fetch; where a drive scores, it is asked, and settle does the rest.
 func (p *placement) choose(layer int, q []float32) error {
 	r, s := p.run, p.s
 	st := &r.state[layer]
+	p.ahead[layer] = true
+	if p.hie.serves(layer) {
+		return p.hie.ask(layer, q)
+	}
 	l := r.observe(s, layer, 1)
 	l.Queries, l.Rows, l.Scores = q, 1, st.scorer
 	r.picks.Reset(r.m.KVHeads)
@@ -212,7 +256,13 @@ func (p *placement) choose(layer int, q []float32) error {
 	} else if !r.selectTokens(st, l) {
 		r.set.Selector.Select(l, &r.picks)
 	}
-	p.ahead[layer] = true
+	return p.begin(layer)
+}
+
+// begin begins to fetch what was picked of a layer.
+func (p *placement) begin(layer int) error {
+	r, s := p.run, p.s
+	st := &r.state[layer]
 	if r.picks.All {
 		p.whole[layer] = true
 		s.seq.Prefetch(layer, 0)
@@ -227,13 +277,22 @@ func (p *placement) choose(layer int, q []float32) error {
 func (p *placement) read(layer int, q []float32, seq *attention.Seq) error {
 	r, s := p.run, p.s
 	st := &r.state[layer]
-	r.refreshSketch(st, seq.Views, r.observe(s, layer, 1))
+	if p.hie.serves(layer) {
+		r.sketchHot(st, seq.Views, r.observe(s, layer, 1), &p.hie.hot)
+	} else {
+		r.refreshSketch(st, seq.Views, r.observe(s, layer, 1))
+	}
 	if !p.ahead[layer] {
 		if err := p.choose(layer, st.guessed(r.needs.Query, q)); err != nil {
 			return err
 		}
 	}
 	p.ahead[layer] = false
+	if p.hie != nil && p.hie.layers[layer].asking {
+		if err := p.settle(layer); err != nil {
+			return err
+		}
+	}
 	if r.needs.Query == policy.QueryPrevious {
 		st.previous = append(st.previous[:0], q...)
 	}
@@ -266,6 +325,7 @@ func (p *placement) step() {
 	if p != nil && p.pool != nil {
 		p.pool.Step()
 		clear(p.ahead)
+		p.hie.step(int(p.s.next) + 1)
 	}
 }
 
@@ -275,8 +335,10 @@ func (p *placement) stepped(n int) error {
 		return nil
 	}
 	if pl := p.run.set.Placer; pl != nil {
-		hotCapacity := min(n, p.capacity(n)*p.pool.Unit())
-		pl.EndStep(n, hotCapacity, &p.moves)
+		pl.EndStep(n, p.hotCapacity(n), &p.moves)
+		if p.hie != nil {
+			p.hie.stepped(n, p.hotCapacity(n), &p.moves)
+		}
 		if pl.WholeTokens() {
 			for _, pos := range p.moves.Demote {
 				p.pool.Forget(pos) // what was promoted is kept when it is read next
@@ -292,6 +354,9 @@ func (p *placement) cut(n int32) error {
 		return nil
 	}
 	clear(p.ahead)
+	if p.hie != nil {
+		p.hie.cut(int(n))
+	}
 	p.pool.Cut(n)
 	return p.pool.Abandon()
 }

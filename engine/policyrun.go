@@ -280,7 +280,9 @@ func (r *policyRun) after(s *Session, layer, rows int, prefill, last bool) error
 				return err
 			}
 		}
-		r.sketchPrompt(s, layer, rows)
+		if s.place == nil || !s.place.hie.serves(layer) {
+			r.sketchPrompt(s, layer, rows)
+		}
 		if err := s.place.prompted(layer); err != nil {
 			return err
 		}

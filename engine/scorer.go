@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"math"
 
 	"terrace/attention"
 	"terrace/internal/kernels"
@@ -26,6 +25,7 @@ type headScorer struct {
 	store  *kvmanager.Sketch // of half and projected keys
 	low    *kvmanager.Codes  // of 8-bit and 4-bit keys
 	moving bool              // pages may have gone elsewhere since the last step
+	hot    *hotTokens        // the tokens that are in the sketch, where a drive scores the others; nil = all
 	bounds []*kvmanager.BlockBounds
 	scale  []float32 // per channel or one, where the sketch's scales are fixed by the prompt
 	matrix []float32 // [Rank, dim] of a projected sketch
@@ -84,6 +84,10 @@ func (s *scorer) bytes() (n int64) {
 // shows a projecting policy the layer, kvHead is the head's number in it.
 func (h *headScorer) refresh(view *attention.View, pos []int32, l *policy.Layer, kvHead int, p policy.Projector) {
 	h.view, h.scan.of = view, nil
+	if h.hot != nil {
+		h.refreshHot(pos, l, kvHead)
+		return
+	}
 	if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
 		h.reset()
 	}
@@ -137,16 +141,8 @@ func (h *headScorer) start(n int, l *policy.Layer, kvHead int, p policy.Projecto
 		i += m
 	}
 	for i := range h.scale {
-		h.scale[i] /= h.most()
+		h.scale[i] /= kvpage.MostCode(h.elem())
 	}
-}
-
-// most is the largest integer of a low-bit sketch.
-func (h *headScorer) most() float32 {
-	if h.need.Kind == policy.SketchInt4 {
-		return 7
-	}
-	return 127
 }
 
 // add takes some of the tokens from h.tokens to n-1 into the sketch: up to 64 from the start of a tile on, else one.
@@ -191,25 +187,23 @@ func (h *headScorer) addKey(i int, key []float32) {
 	}
 }
 
+// elem is the type of a low-bit sketch.
+func (h *headScorer) elem() kvpage.Elem {
+	if h.need.Kind == policy.SketchInt4 {
+		return kvpage.I4
+	}
+	return kvpage.I8
+}
+
 // quantise turns a key into integers, saturating where the scale is fixed; it returns the scale where it is the token's own.
 func (h *headScorer) quantise(key []float32) (scale float32) {
-	most := h.most()
-	switch h.need.Scale {
-	case policy.ScaleToken:
-		scale = kernels.MaxAbs(key) / most
-	case policy.ScaleHead:
-		scale = h.scale[0]
+	elem := h.elem()
+	if h.need.Scale != policy.ScaleToken {
+		kvpage.Quantise(elem, h.codes, key, h.scale)
+		return 0
 	}
-	for d, x := range key {
-		if h.need.Scale == policy.ScaleChannel {
-			scale = h.scale[d]
-		}
-		c := float32(0)
-		if scale > 0 {
-			c = float32(math.RoundToEven(float64(x / scale)))
-		}
-		h.codes[d] = int8(max(-most, min(most, c)))
-	}
+	scale = kernels.MaxAbs(key) / kvpage.MostCode(elem)
+	kvpage.Quantise(elem, h.codes, key, []float32{scale})
 	return scale
 }
 

@@ -12,16 +12,17 @@ import (
 
 // Session is one text in progress: its KV and where it stands.
 type Session struct {
-	e      *Engine
-	seq    *kvmanager.Sequence
-	tokens []int // every id read so far
-	next   int32 // position of the next token
-	logits []float32
-	late   bool       // logits are on the device (Engine.late)
-	policy *policyRun // nil for full
-	place  *placement // of a selecting policy on tiers; nil = pages are read whole
-	alone  [1]*Session
-	id     [1]int
+	e          *Engine
+	seq        *kvmanager.Sequence
+	tokens     []int // every id read so far
+	next       int32 // position of the next token
+	logits     []float32
+	late       bool       // logits are on the device (Engine.late)
+	policy     *policyRun // nil for full
+	hostScores bool       // the drive's scores failed once: the host holds all low-bit keys
+	place      *placement // of a selecting policy on tiers; nil = pages are read whole
+	alone      [1]*Session
+	id         [1]int
 
 	work              Work
 	swaps             SwapUse

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"terrace/csdshim"
 	"terrace/model"
 	"terrace/offload"
 )
@@ -13,7 +14,10 @@ import (
 // dialTimeout is how long a drive may take to answer at first.
 const dialTimeout = 10 * time.Second
 
-// openStore opens a tier below host memory. A drive stores and hands out records; the host scores all keys itself.
+// redialTime is for how long the drive is dialled anew when its connection has ended or it did not answer.
+const redialTime = 2 * time.Second
+
+// openStore opens a tier below host memory. A drive scores keys where the policy ranks tokens by what it can compute.
 func (e *Engine) openStore(t Tier) (offload.Store, error) {
 	switch t.Kind {
 	case TierSSD:
@@ -25,13 +29,21 @@ func (e *Engine) openStore(t Tier) (offload.Store, error) {
 	case TierCSD:
 		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 		defer cancel()
-		s, err := offload.OpenCSD(ctx, t.Path, e.shape(), offload.CSDOptions{})
+		s, err := offload.OpenCSD(ctx, t.Path, e.shape(), offload.CSDOptions{Codes: e.driveCodes(), Redial: redialTime})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: %w", t.Path, err)
 		}
 		return s, nil
 	}
 	return nil, fmt.Errorf("engine: tier %s: %w", t.Kind, model.ErrUnsupported)
+}
+
+// driveCodes is what a drive makes of the keys for the engine's policy.
+func (e *Engine) driveCodes() csdshim.Codes {
+	if e.o.KType.Quantised() || e.o.VType.Quantised() {
+		return csdshim.CodesNone
+	}
+	return driveCodes(e.spec.Needs())
 }
 
 // fingerprint tells models apart whose KV must not be taken for each other's.

@@ -143,25 +143,42 @@ func (t *tiers) Read(urgent bool, recs []offload.Record) kvmanager.Transfer {
 	if urgent {
 		p = offload.Demand
 	}
-	return moving{t.queue.Read(p, recs)}
+	return newMoving(func(again bool) *offload.Ticket {
+		if again {
+			p = offload.Demand
+		}
+		return t.queue.Read(p, recs)
+	})
 }
 
 // Write implements kvmanager.Lower.
 func (t *tiers) Write(recs []offload.Record) kvmanager.Transfer {
-	return moving{t.queue.Write(offload.WriteBack, recs)}
+	return newMoving(func(bool) *offload.Ticket { return t.queue.Write(offload.WriteBack, recs) })
+}
+
+// Gathers implements kvmanager.Gatherer: a drive does, keys and values of float types.
+func (t *tiers) Gathers() bool {
+	s, ok := t.store.(offload.Scorer)
+	return ok && !s.Shape().Page.K.Quantised() && !s.Shape().Page.V.Quantised()
+}
+
+// Gather implements kvmanager.Gatherer.
+func (t *tiers) Gather(seq uint64, layer int, tokens []int32, dst []byte) kvmanager.Transfer {
+	s := t.store.(offload.Scorer)
+	return newMoving(func(again bool) *offload.Ticket {
+		p := offload.Prefetch
+		if again {
+			p = offload.Demand
+		}
+		return t.queue.Call(p, int64(len(dst)), func(ctx context.Context) error {
+			_, err := s.Gather(ctx, seq, layer, tokens, dst)
+			return err
+		})
+	})
 }
 
 // Drop implements kvmanager.Lower.
 func (t *tiers) Drop(seq uint64) error { return t.store.Drop(seq) }
-
-// moving is a ticket as a transfer.
-type moving struct{ *offload.Ticket }
-
-// Wait implements kvmanager.Transfer.
-func (m moving) Wait(ctx context.Context) error { return m.Ticket.Wait(ctx) }
-
-// Done implements kvmanager.Transfer.
-func (m moving) Done() bool { return m.Ready() }
 
 // lower is what the cache stores its blocks in; nil = everything stays in host memory.
 func (e *Engine) lower() kvmanager.Lower {

@@ -126,6 +126,15 @@ func (p *Pool) Serves(layer int) bool { return p != nil && p.lanesOf[layer] >= 0
 // Stats are the counts so far.
 func (p *Pool) Stats() PoolStats { return p.stats }
 
+// FixedBytes is the memory that the pool holds beside its slots.
+func (p *Pool) FixedBytes() int64 {
+	n := p.stats.Bytes
+	for i := range p.lanes {
+		n -= int64(len(p.lanes[i].chunks)) * (int64(p.mem.pageBytes) + 8*chunkSlots)
+	}
+	return n
+}
+
 // SlotBytes is the memory of a slot, and Lanes how many lanes there are.
 func (p *Pool) SlotBytes() int { return p.slotBytes }
 

@@ -120,3 +120,19 @@ func (p *Pool) takeTokens(layer int, tokens []int32, data []byte) {
 		p.out.rows[0][at] = poolRow{data: p.keep(layer, ln, index, data[i/t*p.stage.size:][:p.stage.size], i%t), slot: -1}
 	}
 }
+
+// Insert takes tokens of a layer, by rising index, from gathered records into the pool, as far as there are slots.
+func (p *Pool) Insert(layer int, tokens []int32, data []byte) {
+	if !p.Serves(layer) || p.o.ByHead || p.o.Pages {
+		return
+	}
+	ln, t := &p.layerLanes(layer)[0], p.m.o.Layout.Tokens
+	for i, index := range tokens {
+		if int(index) >= len(ln.at) || ln.at[index] >= 0 {
+			continue
+		}
+		if s := p.place(ln, index); s >= 0 {
+			p.copyUnit(p.slot(ln, s), data[i/t*p.stage.size:][:p.stage.size], i%t)
+		}
+	}
+}

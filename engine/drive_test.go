@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"terrace/csdshim"
+	"terrace/offload"
+)
+
+// testDrive is a drive served in this process, that can be stopped and started again on the same folder.
+type testDrive struct {
+	t      testing.TB
+	dir    string
+	socket string
+	faults csdshim.Faults
+	keys   csdshim.KeyPlace
+	stop   func()
+}
+
+func newTestDrive(t testing.TB) *testDrive {
+	t.Helper()
+	sockets, err := os.MkdirTemp("", "drive") // t.TempDir may be longer than a socket's path may be
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &testDrive{t: t, dir: t.TempDir(), socket: filepath.Join(sockets, "s")}
+	t.Cleanup(func() {
+		if d.stop != nil {
+			d.stop()
+		}
+		os.RemoveAll(sockets)
+	})
+	return d
+}
+
+// start serves the drive's folder.
+func (d *testDrive) start() *testDrive {
+	d.t.Helper()
+	profile, err := csdshim.LoadProfile("unlimited")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	drive, err := csdshim.OpenDrive(d.dir, csdshim.Options{Profile: profile, CapacityBytes: 16 << 20, Keys: d.keys, NoSync: true, Faults: d.faults})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	l, err := csdshim.Listen(d.socket)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- drive.Serve(ctx, l, csdshim.ServerOptions{}) }()
+	d.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			d.t.Error(err)
+		}
+		drive.Close()
+		d.stop = nil
+	}
+	return d
+}
+
+func (d *testDrive) tiers(hostBytes int64) []Tier {
+	return []Tier{{Kind: TierHost, Bytes: hostBytes}, {Kind: TierCSD, Path: d.socket}}
+}
+
+// TestDriveScores: with the drive scoring the cold tokens, what a policy selects is what it selects alone: logits are equal,
+// bit for bit, alone and in a batch, in every precision, with every query and balance; the host stays within its budget and
+// holds low-bit keys of hot tokens only.
+func TestDriveScores(t *testing.T) {
+	prompt, next := someIDs(400, 1), someIDs(17, 2)
+	for _, args := range []string{"alpha=0.1", "score=int4", "score=fp16", "scale=channel", "query=exact", "query=prev_step,score=int4", "recent_in_selection=true",
+		"dense_layers=1", "block=64", "beta_mode=fixed,beta=0.1", "beta_mode=fixed,beta=0", "beta_mode=ratio", "beta_mode=store_forward", "skew=false",
+		"pools=token,beta_mode=fixed,beta=0.3", "pools=token,beta_mode=fixed,beta=0.1,query=exact,score=fp16"} {
+		t.Run(strings.ReplaceAll(args, ",", " "), func(t *testing.T) {
+			drive := newTestDrive(t)
+			if strings.Contains(args, "int4") {
+				drive.keys = csdshim.KeysNAND
+			}
+			o := Options{Threads: 2, Policy: "hillinfer:" + args, ChunkTokens: 32}
+			want := forced(t, small(t, o), prompt, next)
+			o.Tiers = drive.start().tiers(map[bool]int64{false: 66, true: 80}[strings.Contains(args, "dense")] * 4096)
+			e := small(t, o)
+			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+				t.Errorf("logits differ by %g", d)
+			}
+			use := e.TierUse().Scored
+			if use.DriveTokens == 0 || use.BlockBytes != 4*use.DriveTokens || !strings.Contains(args, "beta=0") && use.HostTokens == 0 {
+				t.Errorf("scored: %+v", use)
+			}
+			if p := e.KV().PeakBytes; p > e.o.KVBudgetBytes {
+				t.Errorf("%d bytes in host memory, the budget is %d", p, e.o.KVBudgetBytes)
+			}
+			o.Tiers = drive.tiers(130 * 4096)
+			if d := worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
+				t.Errorf("in a batch: logits differ by %g", d)
+			}
+		})
+	}
+}
+
+var _ offload.Scorer = (*offload.CSD)(nil)

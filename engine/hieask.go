@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"terrace/csdshim"
+	"terrace/internal/trace"
+	"terrace/policy"
+)
+
+// asked is a question to a layer's tokens under way.
+type asked struct {
+	below  int // tokens that are ranked
+	cancel context.CancelFunc
+	done   chan struct{} // nil = the drive was not asked
+	err    error
+
+	mu     sync.Mutex
+	merger policy.Merger
+	scored int // tokens merged
+	blocks int64
+	pos    []int32 // scratch
+	part   []float32
+}
+
+// ask broadcasts a layer's query: the drive begins, and the host scores its part meanwhile.
+func (h *hie) ask(layer int, q []float32) error {
+	r, s, hl := h.p.run, h.p.s, &h.layers[layer]
+	st := &r.state[layer]
+	l := r.observe(s, layer, 1)
+	l.Queries, l.Rows, l.Scores = q, 1, st.scorer
+	k, below, _ := h.rank.Wanted(l)
+	a := &hl.ask
+	hl.asking, a.below, a.done, a.err, a.scored, a.blocks = true, below, nil, nil, 0, 0
+	h.rank.Question(l, &hl.query)
+	a.merger.Reset(k)
+	if cold := min(h.hot.coldEnd, below); cold > 0 {
+		if err := h.ready(layer, cold); err != nil {
+			return err
+		}
+		h.send(layer, a, cold)
+	}
+	h.scoreHot(l, &hl.query, a)
+	return nil
+}
+
+// send has the drive score the cold tokens below a limit.
+func (h *hie) send(layer int, a *asked, limit int) {
+	hl := &h.layers[layer]
+	q := &csdshim.Query{Codes: h.drive.Scores(), Int8: hl.query.Int8, Shift: hl.query.Shift, Block: h.rank.BlockLen(), Limit: limit}
+	if q.Codes == csdshim.CodesHalf {
+		q.Float, q.Int8 = hl.query.Float, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	a.cancel, a.done = cancel, make(chan struct{})
+	home := h.p.s.seq.Home()
+	h.use.Questions++
+	go func() {
+		defer close(a.done)
+		defer cancel()
+		span := h.p.s.e.o.Trace.Layer(trace.CSD, "score", layer)
+		_, a.err = h.drive.Score(ctx, home, layer, q, func(b *csdshim.Block) error { return h.merge(a, b) })
+		span.EndBytes(a.blocks)
+	}()
+}
+
+// merge takes a block of the drive's scores; tokens that are hot are the host's.
+func (h *hie) merge(a *asked, b *csdshim.Block) error {
+	a.pos, a.part = a.pos[:0], a.part[:0]
+	for i, at := range b.Positions {
+		if h.hot.slot(int(at)) < 0 {
+			a.pos, a.part = append(a.pos, at), append(a.part, b.Scores[i])
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.merger.Add(a.pos, a.part)
+	a.scored += len(a.pos)
+	a.blocks += int64(4 * len(b.Positions))
+	return nil
+}
+
+// scoreHot scores the tokens that the host holds keys of.
+func (h *hie) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *asked) {
+	defer h.p.s.e.o.Trace.Layer(trace.Score, "hot", l.Index).End()
+	n := len(h.hot.index)
+	h.scores = sized(h.scores, n)
+	h.rank.Score(l, q, h.scores)
+	h.pos, h.part = h.pos[:0], h.part[:0]
+	for slot, i := range h.hot.index {
+		if i >= 0 && int(i) < a.below {
+			h.pos, h.part = append(h.pos, i), append(h.part, h.scores[slot])
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.merger.Add(h.pos, h.part)
+	a.scored += len(h.pos)
+	h.use.HostTokens += int64(len(h.pos))
+}
+
+// answered reports whether a layer was asked and its outcome is there.
+func (h *hie) answered(layer int) bool {
+	hl := &h.layers[layer]
+	if !hl.asking || hl.ask.done == nil {
+		return hl.asking
+	}
+	select {
+	case <-hl.ask.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// settle waits for a layer's answer and decides. A drive whose connection ended is asked once more.
+func (h *hie) settle(layer int, picks *policy.Picks) error {
+	r, s, hl := h.p.run, h.p.s, &h.layers[layer]
+	a := &hl.ask
+	hl.asking = false
+	l := r.observe(s, layer, 1)
+	l.Rows, l.Scores = 1, r.state[layer].scorer
+	if err := h.await(l, a); err != nil {
+		return fmt.Errorf("engine: %w: scoring layer %d: %w", ErrTier, layer, err)
+	}
+	if a.scored != a.below {
+		return fmt.Errorf("engine: %w: layer %d: %d of %d tokens were scored: %w", ErrTier, layer, a.scored, a.below, errScores)
+	}
+	h.best = a.merger.Best(h.best[:0])
+	h.rank.Accept(l, h.best, picks)
+	return nil
+}
+
+// errScores: the drive scored other tokens than those it was asked for.
+var errScores = errors.New("the drive's scores are not complete")
+
+// await waits for the drive, and asks again where the connection ended.
+func (h *hie) await(l *policy.Layer, a *asked) error {
+	if a.done == nil {
+		return nil
+	}
+	<-a.done
+	if lost(a.err) {
+		h.use.Again++
+		k, _, _ := h.rank.Wanted(l)
+		a.merger.Reset(k)
+		a.scored, a.blocks = 0, 0
+		h.send(l.Index, a, min(h.hot.coldEnd, a.below))
+		h.scoreHot(l, &h.layers[l.Index].query, a)
+		<-a.done
+	}
+	h.use.BlockBytes += a.blocks
+	h.use.DriveTokens += a.blocks / 4
+	return a.err
+}
+
+// abandon ends a layer's question, whose outcome nobody wants.
+func (l *hieLayer) abandon() {
+	if l.asking && l.ask.done != nil {
+		l.ask.cancel()
+		<-l.ask.done
+	}
+	l.asking = false
+}
+
+// lost reports whether a call failed because the connection to the drive had ended, or because the drive did not answer.
+func lost(err error) bool {
+	return errors.Is(err, csdshim.ErrLost) || errors.Is(err, csdshim.ErrTimeout)
+}

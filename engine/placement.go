@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"terrace/attention"
+	"terrace/internal/trace"
 	"terrace/kvmanager"
 	"terrace/policy"
 )
@@ -181,9 +182,9 @@ func (p *placement) capacity(n int) int {
 	if p.hie == nil {
 		left -= p.sketchBytes * int64(layers) / int64(max(done, 1)) // sketches of all layers
 	}
-	left -= p.pool.FixedBytes() + int64(e.m.Layers+8)*block      // staging, the newest tokens
-	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())        // tables
-	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers) // a step's selection
+	left -= e.tiers.charged + p.pool.FixedBytes() + int64(e.m.Layers+8)*block // staging, the newest tokens
+	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())                     // tables
+	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers)              // a step's selection
 	return int(max(left, 0)) / p.pool.Lanes() / (p.pool.SlotBytes() + 8 + p.hie.tokenBytes())
 }
 
@@ -204,6 +205,7 @@ func (e *Engine) chooseAhead(sessions []*Session, layer int) error {
 	if layer >= e.m.Layers {
 		return nil
 	}
+	defer e.o.Trace.Layer(trace.Score, "choose", layer).End()
 	for _, s := range sessions {
 		p := s.place
 		if p == nil || p.pool == nil || !p.pooled[layer] || p.run.needs.Query == policy.QueryExact {

@@ -18,11 +18,14 @@ func TestOnStorage(t *testing.T) {
 	o := Options{Threads: 2, ChunkTokens: 32}
 	want := forced(t, small(t, o), prompt, next)
 	var out bytes.Buffer
-	o.Tiers = []Tier{{Kind: TierHost, Bytes: 26 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
+	o.Tiers = []Tier{{Kind: TierHost, Bytes: 34 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
 	o.Trace = trace.New(&out, clock.Real().Now)
 	e := small(t, o)
 	if d := worst(want, forced(t, e, prompt, next)); d != 0 {
 		t.Errorf("logits differ by %g", d)
+	}
+	if own := e.tiers.store.Stats().HostBytes; own == 0 || e.tiers.charged < own/2 || e.KV().PeakBytes < own || e.KV().PeakBytes > o.Tiers[0].Bytes {
+		t.Errorf("the store keeps %d bytes in host memory, %d are counted; peak %d", own, e.tiers.charged, e.KV().PeakBytes)
 	}
 	moved := e.TierUse().MovedBytes
 	for row, name := range map[trace.Row]string{trace.Read: "ssd>host", trace.Write: "host>ssd"} {

@@ -83,6 +83,8 @@ type tiers struct {
 	store offload.Store
 	queue *offload.Queue
 	owned bool // the store is closed with the engine
+
+	charged int64 // host memory of the store that is counted
 }
 
 // openTiers opens what Options.Tiers name. The engine's cache is not there yet.
@@ -202,6 +204,9 @@ func (e *Engine) planTiers(sessions []*Session, prefill bool, rows int) error {
 	if e.tiers == nil {
 		return nil
 	}
+	if err := e.chargeStore(); err != nil {
+		return err
+	}
 	e.extents = e.extents[:0]
 	for i, s := range sessions {
 		x := kvmanager.Extent{Seq: s.seq, Rows: rows}
@@ -219,6 +224,9 @@ func (e *Engine) planTiers(sessions []*Session, prefill bool, rows int) error {
 func (e *Engine) planPrompt(s *Session, rows, tokens int) error {
 	if e.tiers == nil {
 		return nil
+	}
+	if err := e.chargeStore(); err != nil {
+		return err
 	}
 	e.extents = append(e.extents[:0], s.place.extent(kvmanager.Extent{Seq: s.seq, Rows: min(rows, tokens), Tokens: tokens}))
 	return e.kv.Plan(e.extents)

@@ -28,11 +28,16 @@ func below(t testing.TB, o Options) *offload.Memory {
 	return m
 }
 
+// together are policies of the prompt and of decoding that work on tiers at the same time.
+var together = []string{"sliminfer:layers=1/2,keep=160/96,block=32,gamma=1+hillinfer:alpha=0.3", "sliminfer:layers=1/2,keep=256/192,block=32+h2o:budget=60",
+	"flexprefill:block=16,min_budget=32,gamma=0.5", "flexprefill:block=16,min_budget=32,gamma=0.5+hillinfer:alpha=0.3", "minference+hillinfer:alpha=0.3,pools=token"}
+
 // TestTiersChangeNothing: every policy with most of its KV below host memory computes the same logits, bit for bit, alone
 // and in a batch, and stays within the budget.
 func TestTiersChangeNothing(t *testing.T) {
 	prompt, next := someIDs(400, 1), someIDs(17, 2)
-	for _, name := range append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4", "hillinfer:alpha=1") {
+	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4", "hillinfer:alpha=1")
+	for _, name := range append(names, together...) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}
 			want := forced(t, small(t, o), prompt, next)

@@ -34,6 +34,16 @@ func (s *Sequence) pagesFor(h *head, n int) int {
 func (s *Sequence) reserveBlocks(layer, n int) error {
 	m, lb := s.m, &s.tiers[layer]
 	most := 0
+	var own []*block // in memory until all are there: making room for one must not take another
+	keep := func(b *block) {
+		b.pins++
+		own = append(own, b)
+	}
+	defer func() {
+		for _, b := range own {
+			b.pins--
+		}
+	}()
 	for i := range m.o.KVHeads {
 		h := s.at(layer, i)
 		if m.quantised {
@@ -47,6 +57,7 @@ func (s *Sequence) reserveBlocks(layer, n int) error {
 			if err := s.ownBlock(layer, last); err != nil {
 				return err
 			}
+			keep(lb.blocks[last])
 		}
 	}
 	for len(lb.blocks) < most {
@@ -55,6 +66,7 @@ func (s *Sequence) reserveBlocks(layer, n int) error {
 			return err
 		}
 		lb.blocks = append(lb.blocks, b)
+		keep(b)
 	}
 	for i := range m.o.KVHeads {
 		h := s.at(layer, i)
@@ -63,6 +75,7 @@ func (s *Sequence) reserveBlocks(layer, n int) error {
 			if err := s.ownBlock(layer, at); err != nil {
 				return err
 			}
+			keep(lb.blocks[at])
 			p.pages = append(p.pages, lb.blocks[at].view(m, i, 0))
 		}
 	}

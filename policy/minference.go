@@ -1,19 +1,23 @@
 package policy
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // minference computes prefill attention only along columns and diagonals (Jiang et al. 2024, arXiv 2407.02490; algorithms.md
 // 5.7): the weights of the last 64 queries are summed down the columns and along the diagonals; the best `vertical` columns,
 // the first ones among them, and the best `slash` diagonals, the newest among them, are computed for every query.
 //
-// The public sizes are for long prompts: below 32k tokens both are scaled by n/32k, to no fewer than 30 and 50. The public
-// per-head tables of two models are not shipped; `pattern=search` looks for the best split of the same cost per head
-// instead: the one that holds most of the last queries' weight.
+// The public sizes are for long prompts: below 32k tokens both are scaled by n/32k, to no fewer than 30 and 50. The authors'
+// per-head sizes of two models are shipped (minference_tables.txt) and used on models of their shapes; `pattern=search` looks
+// for the best split of the same cost per head instead: the one that holds most of the last queries' weight.
 type minference struct {
 	base
 	vertical, slash           int
 	first, newest, leastSlash int
-	search                    bool
+	pattern                   string
+	table                     [][]lineSizes // [layers][heads]; nil = vertical and slash everywhere
 
 	workers []minferenceWorker
 }
@@ -42,15 +46,41 @@ func init() {
 			{Name: "first", Default: "30", Doc: "first columns that are always computed; no fewer columns than this"},
 			{Name: "newest", Default: "100", Doc: "newest diagonals that are always computed, as far as the slash size goes"},
 			{Name: "min_slash", Default: "50", Doc: "no fewer diagonals than this"},
-			{Name: "pattern", Default: "fixed", Doc: "fixed sizes for every head, or search: the best split of their sum per head"},
+			{Name: "pattern", Default: "auto", Doc: "whose sizes: fixed (vertical and slash for every head), search (the best split of their sum per head), llama-3.1-8b or qwen-2.5-7b (the authors' sizes per head); auto: the authors' where the model has that shape and no size is given, otherwise fixed"},
 		},
 	}, func(a *args) Policy {
-		return &minference{
+		p := &minference{
 			base: a.base(), vertical: a.int("vertical", 1, maxTokens), slash: a.int("slash", 1, maxTokens),
 			first: a.int("first", 1, maxTokens), newest: a.int("newest", 1, maxTokens), leastSlash: a.int("min_slash", 1, maxTokens),
-			search: a.choice("pattern", "fixed", "search") == 1,
 		}
+		patterns := []string{"auto", "fixed", "search"}
+		for _, t := range minferenceTables() {
+			patterns = append(patterns, t.name)
+		}
+		i := a.choice("pattern", patterns...)
+		p.pattern = patterns[i]
+		if a.has("vertical") || a.has("slash") {
+			if i == 0 {
+				p.pattern = "fixed"
+			} else if i > 2 {
+				a.fail("pattern", "fixed or search where sizes are given", nil)
+			}
+		}
+		return p
 	})
+}
+
+// Bind finds the table for a model.
+func (p *minference) Bind(m Model) error {
+	for _, t := range minferenceTables() {
+		switch {
+		case p.pattern == t.name && !t.fits(m):
+			return fmt.Errorf("policy: minference: pattern=%s is for %d layers of %d heads, the model has %d of %d: %w", t.name, len(t.sizes), len(t.sizes[0]), m.Layers, m.Heads, ErrModel)
+		case p.pattern == t.name, p.pattern == "auto" && t.fits(m) && presetOf(m).paper:
+			p.table = t.sizes
+		}
+	}
+	return nil
 }
 
 func (p *minference) Needs() Needs { return Needs{Weights: minferenceRows} }
@@ -66,8 +96,12 @@ func (p *minference) maskHead(w *minferenceWorker, l *Layer, h int, head *HeadMa
 	w.weights = sized(w.weights, l.WeightRows*l.N)
 	l.Weights(h, w.weights)
 	w.sum(l)
-	v, s := p.sizes(l.N, p.vertical, p.slash)
-	if p.search {
+	size := lineSizes{p.vertical, p.slash}
+	if p.table != nil {
+		size = p.table[l.Index][h]
+	}
+	v, s := p.sizes(l.N, size.vertical, size.slash)
+	if p.pattern == "search" {
 		v, s = p.best(w, l, v+s)
 	}
 	if v >= l.N || s >= l.N {

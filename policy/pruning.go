@@ -78,6 +78,7 @@ func (b *blocks) bind(name string, m Model) error {
 type pruning struct {
 	layers  []int
 	budgets []Budget
+	paper   bool // of a model in the paper, by its shape
 }
 
 // presetOf gives the paper's settings for its two models, known by their shape, and the first one's proportions otherwise.
@@ -90,9 +91,9 @@ func presetOf(m Model) pruning {
 	}
 	switch {
 	case m.Layers == 32 && m.Hidden == 4096 && m.KVHeads == 8: // Llama 3.1 8B
-		return pruning{[]int{10, 20, 30}, counts(8, 4, 2)}
+		return pruning{[]int{10, 20, 30}, counts(8, 4, 2), true}
 	case m.Layers == 28 && m.Hidden == 3584 && m.KVHeads == 4: // Qwen 2.5 7B
-		return pruning{[]int{9, 18, 26}, counts(12, 6, 4)}
+		return pruning{[]int{9, 18, 26}, counts(12, 6, 4), true}
 	}
 	return spread(m, []float64{10. / 32, 20. / 32, 30. / 32}, []string{"25%", "12.5%", "6.25%"})
 }

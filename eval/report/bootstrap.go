@@ -12,16 +12,30 @@ import (
 const resamples = 2000
 
 // difference is the mean over tasks of b's score less a's, on the samples both have, with the 95 % percentile interval of
-// a paired bootstrap that resamples within tasks (over all samples where some task has only one pair). A failed sample counts 0 in percentages and is left out elsewhere.
-// Perplexities are compared in nats. It is nil when there is no pair.
+// a paired bootstrap that resamples within tasks (over all samples where some task has only one pair). A failed sample counts
+// 0 in percentages and is left out elsewhere. Perplexities are compared in nats. It is nil when there is no pair.
 func difference(a, b []eval.Outcome, m eval.Metric) *Interval {
-	tasks := pairs(a, b, m)
-	if len(tasks) == 0 {
-		return nil
-	}
 	scale := 1.0
 	if m.Kind == eval.Percent {
 		scale = 100
+	}
+	return interval(scale, pairs(a, b, func(o eval.Outcome) (float64, bool) {
+		if o.Score == nil {
+			return 0, m.Kind == eval.Percent
+		}
+		return *o.Score, true
+	}))
+}
+
+// valueDifference is [difference] of a further measure of the samples.
+func valueDifference(a, b []eval.Outcome, name string) *Interval {
+	return interval(1, pairs(a, b, func(o eval.Outcome) (float64, bool) { v, ok := o.Values[name]; return v, ok }))
+}
+
+// interval is the mean over tasks of their mean difference, with its bootstrap interval.
+func interval(scale float64, tasks [][]float64) *Interval {
+	if len(tasks) == 0 {
+		return nil
 	}
 	n, mean := 0, 0.0
 	for _, d := range tasks {
@@ -59,14 +73,8 @@ func average(d []float64, rng *rand.Rand) float64 {
 }
 
 // pairs are the differences by task, tasks in order of appearance.
-func pairs(a, b []eval.Outcome, m eval.Metric) [][]float64 {
+func pairs(a, b []eval.Outcome, score func(o eval.Outcome) (float64, bool)) [][]float64 {
 	type key struct{ task, id string }
-	score := func(o eval.Outcome) (float64, bool) {
-		if o.Score == nil {
-			return 0, m.Kind == eval.Percent
-		}
-		return *o.Score, true
-	}
 	base := map[key]float64{}
 	for _, o := range a {
 		if s, ok := score(o); ok {

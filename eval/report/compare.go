@@ -41,7 +41,7 @@ type Series struct {
 	// Score is the mean of the tasks' percentages, or the only task's score; nil where tasks cannot be averaged.
 	Score  *float64                  `json:"score,omitempty"`
 	StdErr float64                   `json:"stderr"`
-	Diff   *Interval                 `json:"diff_from_full,omitempty"` // of Score
+	Diff   *Interval                 `json:"diff,omitempty"` // of Score, from the series that the group is measured against
 	N      int                       `json:"n"`
 	Failed int                       `json:"failed"`
 	TTFT   float64                   `json:"ttft_ms"`
@@ -53,6 +53,8 @@ type Series struct {
 	Groups map[string]run.Score      `json:"groups,omitempty"` // means over the kinds of tasks
 	Values map[string]float64        `json:"values,omitempty"` // means over tasks of further measures: kl, same_top, …
 	Length map[string]run.Score      `json:"length,omitempty"` // means over tasks by length of the sample
+	// ValueDiffs are the differences of Values.
+	ValueDiffs map[string]*Interval `json:"value_diffs,omitempty"`
 
 	outcomes []eval.Outcome
 	family   string
@@ -69,6 +71,7 @@ type Interval struct {
 // Group is what can be compared: the same suite with the same settings.
 type Group struct {
 	Suite    string      `json:"suite"`
+	Against  string      `json:"against"` // policy that the others are measured against
 	Settings any         `json:"settings"`
 	Metric   eval.Metric `json:"metric"` // of Series.Score
 	Tasks    []string    `json:"tasks"`
@@ -84,9 +87,10 @@ type Comparison struct {
 	Runs   []Run    `json:"-"`
 }
 
-// Compare joins runs: those of a suite form a group, each policy of each run a series in it.
-func Compare(runs []Run) *Comparison {
-	c := &Comparison{Runs: runs}
+// Compare joins runs: those of a suite form a group, each policy of each run a series in it, measured against a policy of the
+// same model, as the runs name it. ErrNothing where no run has that policy; full need not be there.
+func Compare(runs []Run, against string) (*Comparison, error) {
+	c, found := &Comparison{Runs: runs}, against == Full
 	for i := range runs {
 		r := &runs[i]
 		g := c.group(r)
@@ -100,10 +104,18 @@ func Compare(runs []Run) *Comparison {
 		}
 	}
 	for _, g := range c.Groups {
+		g.Against = against
 		g.finish()
+		found = found || slices.ContainsFunc(g.Series, func(s *Series) bool { return s.Policy == against })
 	}
-	return c
+	if !found {
+		return nil, fmt.Errorf("report: no run has policy %q to compare with: %w", against, ErrNothing)
+	}
+	return c, nil
 }
+
+// Full is the policy that others are measured against unless another is named.
+const Full = "full"
 
 // group finds or adds the run's group.
 func (c *Comparison) group(r *Run) *Group {
@@ -134,7 +146,7 @@ func newSeries(r *Run, p run.PolicyResult) *Series {
 	return s
 }
 
-// finish names and numbers the series and works out differences from full.
+// finish names and numbers the series and works out differences.
 func (g *Group) finish() {
 	models, seen := map[string]bool{}, map[string]int{}
 	for _, s := range g.Series {
@@ -163,17 +175,27 @@ func (g *Group) finish() {
 	g.groupTasks()
 	g.measure()
 	for _, s := range g.Series {
-		if full := g.full(s); full != nil && full != s && s.Score != nil {
-			s.Diff = difference(full.outcomes, s.outcomes, g.Metric)
+		base := g.base(s)
+		if base == nil || base == s {
+			continue
+		}
+		if s.Score != nil {
+			s.Diff = difference(base.outcomes, s.outcomes, g.Metric)
+		}
+		s.ValueDiffs = map[string]*Interval{}
+		for _, name := range g.Measures {
+			if d := valueDifference(base.outcomes, s.outcomes, name); d != nil {
+				s.ValueDiffs[name] = d
+			}
 		}
 	}
 }
 
-// full is the series that another is measured against: full of the same model, of the same run if it has one.
-func (g *Group) full(of *Series) *Series {
+// base is the series that another is measured against: of the same model, of the same run if it has one.
+func (g *Group) base(of *Series) *Series {
 	var found *Series
 	for _, s := range g.Series {
-		if s.Policy == "full" && s.Model == of.Model && (found == nil || s.Run == of.Run) {
+		if s.Policy == g.Against && s.Model == of.Model && (found == nil || s.Run == of.Run) {
 			found = s
 		}
 	}

@@ -2,5 +2,5 @@ package report
 
 import "errors"
 
-// ErrNothing is a comparison without what was asked to be drawn.
-var ErrNothing = errors.New("nothing to draw")
+// ErrNothing is a comparison without what was asked to be shown.
+var ErrNothing = errors.New("nothing to show")

@@ -20,7 +20,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 }
 
 func (g *Group) writeMarkdown(w io.Writer) error {
-	head := append([]string{"#", "policy", "score ± s.e.", "against full (95 %)"}, g.Kinds...)
+	head := append([]string{"#", "policy", "score ± s.e.", "against " + g.Against + " (95 %)"}, g.Kinds...)
 	head = append(head, "KV held", "TTFT", "n")
 	if _, err := fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat(" --- |", len(head))); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (g *Group) writeMarkdown(w io.Writer) error {
 			cells[2] = fmt.Sprintf("%.2f ± %.2f", *s.Score, s.StdErr)
 		}
 		if d := s.Diff; d != nil {
-			cells[3] = fmt.Sprintf("%+.2f (%+.2f … %+.2f)", d.Diff, d.Low, d.High)
+			cells[3] = d.String()
 		}
 		for _, kind := range g.Kinds {
 			cell := "–"

@@ -35,6 +35,7 @@ type pageData struct {
 }
 
 type pageGroup struct {
+	Against     string
 	Suite, Unit string
 	Rows        []pageRow
 	Fronts      []*frontChart
@@ -60,7 +61,7 @@ type made struct {
 func (c *Comparison) WriteHTML(w io.Writer, title string) error {
 	d := pageData{Title: title, Style: template.CSS(pageStyle), Runs: c.Runs}
 	for _, g := range c.Groups {
-		d.Groups = append(d.Groups, pageGroup{Suite: g.Suite, Unit: unit(g.Metric), Rows: g.rows(), Fronts: g.fronts(), Heats: g.heats(), Charts: g.scoreCharts()})
+		d.Groups = append(d.Groups, pageGroup{Suite: g.Suite, Against: g.Against, Unit: unit(g.Metric), Rows: g.rows(), Fronts: g.fronts(), Heats: g.heats(), Charts: g.scoreCharts()})
 	}
 	for _, r := range c.Runs {
 		o, m := r.Results.Options, r.Results.Machine
@@ -89,7 +90,7 @@ func (g *Group) rows() []pageRow {
 			r.Score, r.StdErr = fmt.Sprintf("%.2f", *s.Score), fmt.Sprintf("%.2f", s.StdErr)
 		}
 		if s.Diff != nil {
-			r.Diff = fmt.Sprintf("%+.2f (%+.2f … %+.2f)", s.Diff.Diff, s.Diff.Low, s.Diff.High)
+			r.Diff = s.Diff.String()
 		}
 		if s.TTFT > 0 {
 			r.TTFT = fmt.Sprintf("%.0f ms", s.TTFT)

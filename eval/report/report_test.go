@@ -76,7 +76,11 @@ func load(t *testing.T, dirs ...string) *Comparison {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Compare(runs)
+	c, err := Compare(runs, Full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func TestFront(t *testing.T) {
@@ -119,6 +123,49 @@ func TestPairedBootstrap(t *testing.T) {
 	}
 	if again := load(t, dir).Groups[0].Series[2].Diff; *again != *d {
 		t.Error("the bootstrap is not the same at a second call")
+	}
+}
+
+// TestAgainst measures against another policy than full, and further measures too.
+func TestAgainst(t *testing.T) {
+	dir := makeRun(t, "longbench", []string{"full", "x", "y:budget=0.5"}, []string{"a"}, 6, func(p, _ string, i int) float64 {
+		return 0.1*float64(i) + map[string]float64{"full": 0.3, "x": 0.1, "y:budget=0.5": 0.2}[p]
+	}, nil)
+	runs, err := Load([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range runs[0].Outcomes { // kl is 0.01 a number of the sample, and twice that under y
+		o := &runs[0].Outcomes[i]
+		var n float64
+		fmt.Sscan(o.ID, &n)
+		o.Values = map[string]float64{"kl": 0.01 * n}
+		if o.Policy == "y:budget=0.5" {
+			o.Values["kl"] *= 2
+		}
+	}
+	for i := range runs[0].Results.Tasks {
+		runs[0].Results.Tasks[i].Values = map[string]float64{"kl": 0.025}
+	}
+	c, err := Compare(runs, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.Groups[0].Series
+	for i, want := range []float64{20, 0, 10} {
+		if d := s[i].Diff; want == 0 && d != nil || want != 0 && (d == nil || math.Abs(d.Diff-want) > 1e-9) {
+			t.Errorf("%s against x: %+v, want %v", s[i].Policy, d, want)
+		}
+	}
+	if d := s[2].ValueDiffs["kl"]; d == nil || math.Abs(d.Diff-0.025) > 1e-9 || d.Low >= d.Diff || d.High <= d.Diff || d.Low < 0 || d.Pairs != 6 {
+		t.Errorf("kl: %+v", d)
+	}
+	var text bytes.Buffer
+	if err := c.WriteText(&text); err != nil || !strings.Contains(text.String(), "against x (95 %)") || !strings.Contains(text.String(), "+0.0250 (") {
+		t.Errorf("%v in\n%s", err, text.String())
+	}
+	if _, err := Compare(runs, "z"); !errors.Is(err, ErrNothing) {
+		t.Errorf("against a policy that was not run: %v", err)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"terrace/eval"
@@ -29,14 +31,14 @@ func (c *Comparison) WriteText(w io.Writer) error {
 func (g *Group) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s\n", g.Suite, unit(g.Metric))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "#\tseries\tscore\t± s.e.\tagainst full (95 %)\tTTFT ms\tITL ms\tKV held\tKV peak\tn\tfailed\t")
+	fmt.Fprintln(t, "#\tseries\tscore\t± s.e.\tagainst "+g.Against+" (95 %)\tTTFT ms\tITL ms\tKV held\tKV peak\tn\tfailed\t")
 	for _, s := range g.Series {
 		score, diff := "-", "-"
 		if s.Score != nil {
 			score = fmt.Sprintf("%.2f", *s.Score)
 		}
 		if d := s.Diff; d != nil {
-			diff = fmt.Sprintf("%+.2f (%+.2f … %+.2f)", d.Diff, d.Low, d.High)
+			diff = d.String()
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\t%.2f\t%s\t%.0f\t%.1f\t%s\t%s\t%d\t%d\t\n", s.Number, s.Label, score, s.StdErr, diff, s.TTFT, s.ITL, bytesText(total(s.KVHeld)), bytesText(total(s.KVMean)), s.N, s.Failed)
 	}
@@ -47,6 +49,7 @@ func (g *Group) writeText(w io.Writer) error {
 		g.writeScores(w, "by kind of task", g.Kinds, func(s *Series, kind string) (float64, bool) { m, ok := s.Groups[kind]; return m.Score, ok }),
 		g.writeScores(w, "by length of sample", g.Lengths, func(s *Series, l string) (float64, bool) { m, ok := s.Length[l]; return m.Score, ok }),
 		g.writeScores(w, "further measures", g.Measures, func(s *Series, name string) (float64, bool) { v, ok := s.Values[name]; return v, ok }),
+		g.writeDiffs(w),
 		g.writeScores(w, "scores by task", severalOf(g.Tasks), func(s *Series, task string) (float64, bool) { t, ok := s.Tasks[task]; return t.Score.Score, ok }),
 	)
 }
@@ -83,6 +86,40 @@ func (g *Group) writeScores(w io.Writer, title string, names []string, score fun
 		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+// writeDiffs prints the differences of further measures, a row a series.
+func (g *Group) writeDiffs(w io.Writer) error {
+	if !slices.ContainsFunc(g.Series, func(s *Series) bool { return len(s.ValueDiffs) > 0 }) {
+		return nil
+	}
+	fmt.Fprintf(w, "\nfurther measures less those of %s (95 %%) and series number:\n", g.Against)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\t"+strings.Join(g.Measures, "\t")+"\t")
+	for _, s := range g.Series {
+		if len(s.ValueDiffs) == 0 {
+			continue
+		}
+		fmt.Fprintf(t, "%d\t", s.Number)
+		for _, name := range g.Measures {
+			if d := s.ValueDiffs[name]; d != nil {
+				fmt.Fprintf(t, "%s\t", d)
+			} else {
+				fmt.Fprint(t, "-\t")
+			}
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// String is the difference with its interval.
+func (d *Interval) String() string {
+	format := "%+.2f (%+.2f … %+.2f)"
+	if most := max(math.Abs(d.Low), math.Abs(d.High)); most > 0 && most < 0.1 {
+		format = "%+.4f (%+.4f … %+.4f)"
+	}
+	return fmt.Sprintf(format, d.Diff, d.Low, d.High)
 }
 
 // fixed2 has two decimals, or three digits where those would hide a small number.

@@ -60,6 +60,9 @@ type Seq struct {
 	Select [][]int32
 	Sparse *Sparse // a prefill mask; nil = dense. Not for the Decode phase, nor with Mass or Select
 	Mass   *Mass   // nil unless weights are wanted
+	// Await, where not nil, is to be called before the bytes of the newest tokens are read from pages: they are still on their
+	// way from the device that computed them. Only backends with a device are given it.
+	Await func() error
 }
 
 func (p *Params) check(seqs []Seq) {

@@ -81,6 +81,9 @@ func TestDeviceStory(t *testing.T) {
 				if room != 0 && (counts.KVPeakBytes > room || counts.KVPeakBytes == 0) {
 					t.Errorf("%s, policy %q: %d bytes of KV on the device, the budget is %d", backend, policy, counts.KVPeakBytes, room)
 				}
+				if (counts.Raised > 0) != (policy != "oracle:budget=20" && (room != 0 || policy == "")) {
+					t.Errorf("%s, policy %q, %d bytes on the device: %d layers went up ahead", backend, policy, room, counts.Raised)
+				}
 				if counts.KVBytes != 0 {
 					t.Errorf("%s, policy %q: %d bytes of KV on the device after the last session", backend, policy, counts.KVBytes)
 				}
@@ -235,6 +238,34 @@ func TestLateLogits(t *testing.T) {
 	for i := range want {
 		if !slices.Equal(got[i], want[i]) || len(want[i]) != e.m.Vocab {
 			t.Errorf("logits %d differ from those fetched at once", i)
+		}
+	}
+}
+
+// TestDeviceAboveSSD runs with three tiers at once: a device that holds some layers, host memory that holds part of the KV, and
+// a file below. The logits are those of the native backend without tiers, and every tier has held and moved something.
+func TestDeviceAboveSSD(t *testing.T) {
+	prompt, next := someIDs(800, 1), someIDs(6, 2)
+	for _, policy := range []string{"", "hillinfer:alpha=0.2,score=int8"} {
+		want := forced(t, small(t, Options{Exact: true, Policy: policy}), prompt, next)
+		for _, backend := range deviceBackends() {
+			tiers := []Tier{{Kind: TierDevice, Bytes: 1600 << 10}, {Kind: TierHost, Bytes: 1 << 20}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
+			e := small(t, Options{Backend: backend, Exact: true, Policy: policy, ChunkTokens: 128, Tiers: tiers})
+			got := forced(t, e, prompt, next)
+			if d := worst(got, want); !(d <= 2e-3) {
+				t.Errorf("%s, policy %q: logits differ by %g", backend, policy, d)
+			}
+			use := e.TierUse()
+			for _, tier := range tiers {
+				if n := use.PeakBytes[string(tier.Kind)]; n <= 0 || n > tier.Bytes {
+					t.Errorf("%s, policy %q: %d bytes on tier %s of %d", backend, policy, n, tier.Kind, tier.Bytes)
+				}
+			}
+			for _, way := range []string{"host>device", "device>host", "host>ssd", "ssd>host"} {
+				if use.MovedBytes[way] <= 0 {
+					t.Errorf("%s, policy %q: nothing moved %s: %v", backend, policy, way, use.MovedBytes)
+				}
+			}
 		}
 	}
 }

@@ -100,6 +100,7 @@ type Engine struct {
 	keeper  model.KVKeeper // the backend, if it keeps copies of KV
 	chooser model.Chooser  // the backend, if it chooses tokens where the logits lie
 	late    lateLogits
+	filling *filling      // nil = nothing is on its way
 	pool    *kernels.Pool // the backend's threads for scoring between its calls; nil = it lends none
 
 	stored   stored // the append in progress

@@ -45,6 +45,9 @@ func (e *Engine) forward(sessions []*Session, kind passKind) (logits *tensor.Den
 		logits, err = e.forwardRows(sessions, kind)
 		return err
 	})
+	if e.keeper != nil {
+		err = e.landed(err)
+	}
 	return logits, err
 }
 
@@ -90,7 +93,7 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		rotate(model.WritableFloat32s(q), e.m.KeyDim)
 		rotate(model.WritableFloat32s(k), e.m.KeyDim)
 	}
-	if err := e.append(sessions, layer, floats(k), floats(v)); err != nil {
+	if err := e.take(sessions, kind, layer, k, v); err != nil {
 		return nil, err
 	}
 	if e.onQueries != nil {
@@ -120,6 +123,7 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 	if err != nil {
 		return nil, err
 	}
+	e.raise(sessions, kind, layer+1)
 	attended, err := e.backend.Attend(pass, layer, q, seqs)
 	if err != nil {
 		return nil, err
@@ -151,6 +155,9 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 func (e *Engine) settle(sessions []*Session, kind passKind, layer, rows int, attended *tensor.Dense) error {
 	for i, s := range sessions {
 		if s.policy != nil {
+			if err := e.awaitFilling(); err != nil { // policies read keys
+				return err
+			}
 			if !kind.prefill {
 				width := e.m.Heads * e.m.ValDim
 				s.policy.mixMean(layer, attended, i*width, (i+1)*width)
@@ -272,6 +279,9 @@ func (e *Engine) views(sessions []*Session, layer int) []attention.Seq {
 	out := e.seqs.seqs[:0]
 	for i, s := range sessions {
 		out = append(out, attention.Seq{Pos: e.pass.Pos[i*rows : (i+1)*rows], Views: s.seq.Views(layer)})
+		if e.filling != nil {
+			out[i].Await = e.awaitFilling
+		}
 	}
 	e.seqs.seqs = out
 	return out

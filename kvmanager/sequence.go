@@ -127,6 +127,33 @@ func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	return nil
 }
 
+// DefersAppend reports whether AppendLater can be used: a cache of floats without tiers.
+func (m *Manager) DefersAppend() bool { return m.lower == nil && !m.quantised }
+
+// AppendLater is Append of keys and values that are still on their way: the tokens are there, and fill writes their bytes, once,
+// from any goroutine. Until it has returned nothing may read the bytes of these tokens, or change the layer.
+func (s *Sequence) AppendLater(layer int, pos []int32) (fill func(k, v []float32), err error) {
+	if s.closed || !s.m.DefersAppend() {
+		return nil, fmt.Errorf("kvmanager: append later: %w", ErrClosed)
+	}
+	if err := s.reserve(layer, len(pos)); err != nil {
+		return nil, err
+	}
+	o, n, first := &s.m.o, len(pos), make([]int, s.m.o.KVHeads)
+	for g := range o.KVHeads {
+		h := s.at(layer, g)
+		first[g] = h.list[settled].tokens
+		h.list[settled].count(&s.m.layout[settled], pos)
+		h.pos = append(h.pos, pos...)
+	}
+	return func(k, v []float32) {
+		for g := range o.KVHeads {
+			s.at(layer, g).list[settled].write(&s.m.layout[settled], first[g], n, k[g*o.Layout.KeyDim:], o.KVHeads*o.Layout.KeyDim,
+				v[g*o.Layout.ValueDim:], o.KVHeads*o.Layout.ValueDim)
+		}
+	}, nil
+}
+
 // Reserve makes room for n more tokens in a layer, or changes nothing. Where it reports apart, an Append of these tokens
 // touches nothing that other sequences have a part in, so that Appends to several sequences may run at the same time.
 func (s *Sequence) Reserve(layer, n int) (apart bool, err error) {
@@ -216,20 +243,32 @@ func (p *list) own(m *Manager, kind, i int) error {
 	return nil
 }
 
-// append writes rows into the reserved room; tokens are dense, so token i lies in page i/Tokens.
+// append writes rows into the reserved room.
 func (p *list) append(m *Manager, kind int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
-	l, done := m.layout[kind], 0
-	at := p.tokens / l.Tokens
-	for done < len(pos) {
-		page := &p.pages[at]
-		n := min(l.Tokens-page.N, len(pos)-done)
-		attention.Append(l, page.Data, page.N, n, k[done*kStride:], kStride, v[done*vStride:], vStride)
-		copy(page.Pos[page.N:], pos[done:done+n])
-		page.N += n
-		done += n
-		at++
+	p.write(&m.layout[kind], p.tokens, len(pos), k, kStride, v, vStride)
+	p.count(&m.layout[kind], pos)
+}
+
+// write writes n rows into the room of the tokens from a number on; tokens are dense, so token i lies in page i/Tokens.
+func (p *list) write(l *kvpage.Layout, first, n int, k []float32, kStride int, v []float32, vStride int) {
+	for done := 0; done < n; {
+		at := first + done
+		slot := at % l.Tokens
+		run := min(l.Tokens-slot, n-done)
+		attention.Append(*l, p.pages[at/l.Tokens].Data, slot, run, k[done*kStride:], kStride, v[done*vStride:], vStride)
+		done += run
 	}
-	p.tokens += len(pos)
+}
+
+// count takes the tokens with these positions into the list.
+func (p *list) count(l *kvpage.Layout, pos []int32) {
+	for at := p.tokens / l.Tokens; len(pos) > 0; at++ {
+		page := &p.pages[at]
+		n := copy(page.Pos[page.N:l.Tokens], pos)
+		page.N += n
+		p.tokens += n
+		pos = pos[n:]
+	}
 }
 
 // resize sets the number of tokens after some at the end went, and frees the pages that became empty.

@@ -61,10 +61,17 @@ type Chooser interface {
 // PoolLender is the optional capability of lending the backend's threads to whoever works between its calls.
 type PoolLender interface{ Pool() *kernels.Pool }
 
-// KVKeeper is the optional capability of keeping copies of keys and values on a device, by the version of their pages.
+// KVKeeper is the optional capability of keeping copies of keys and values on a device, by the version of their pages. What its
+// Project returns as k and v holds until the second next call, so that they can be read while the next layer is projected.
 type KVKeeper interface {
 	// ForgetKV drops the copies of a sequence that is gone (attention.View.Cache).
 	ForgetKV(cache uint64)
+	// RaiseKV begins to copy to the device what a layer's views show and the device does not have, if there is room, beside
+	// the calls for the layer before. Until the layer's Attend, or SettleKV, the pages stay as they are but for tokens added
+	// behind.
+	RaiseKV(layer int, views []attention.View)
+	// SettleKV ends and forgets what RaiseKV began and no Attend has taken.
+	SettleKV()
 	// DeviceUse are the device's accounts since the backend was opened.
 	DeviceUse() DeviceUse
 }

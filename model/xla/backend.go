@@ -35,13 +35,17 @@ type backend struct {
 	reader  kvmanager.Reader
 
 	mirrors  map[mirrorKey]*mirror
+	rising   map[mirrorKey]*rise
 	kvBudget int64 // bytes of keys and values on the device; 0 = no limit
 	passes   int64 // since the start
 
-	// Results, each until its call's next one. k and v are those of the layer and rows projected last.
-	embedded, q, k, v, attended, hidden, guessed, logits slot
-	projectedLayer                                       int
-	projectedPos, projectedLen                           []int32
+	// Results, each until its call's next one, k and v until the second next. Those of this turn are of the layer and rows
+	// projected last.
+	embedded, q, attended, hidden, guessed, logits slot
+	k, v                                           [2]slot
+	turn                                           int
+	projectedLayer                                 int
+	projectedPos, projectedLen                     []int32
 }
 
 // Counter is what every backend of this package can do beside model.Backend.
@@ -60,7 +64,7 @@ func newBackend(name string, m *model.Model, o model.BackendOptions, c compute.B
 	}
 	d := &device{name: name, compute: c, programs: map[string]*graph.Graph{}, trace: o.Trace}
 	return &backend{name: name, m: m, device: d, dtype: o.DType, weights: newWeights(d, o.DType == model.BFloat16), rotary: model.NewRotaryRows(&m.Config),
-		mirrors: map[mirrorKey]*mirror{}, kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
+		mirrors: map[mirrorKey]*mirror{}, rising: map[mirrorKey]*rise{}, kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
 }
 
 // Name implements model.Backend.
@@ -80,15 +84,20 @@ func (b *backend) storedType() dtypes.DType {
 }
 
 // Counts implements Counter.
-func (b *backend) Counts() Counts { return b.device.counts }
+func (b *backend) Counts() Counts {
+	b.device.mu.Lock()
+	defer b.device.mu.Unlock()
+	return b.device.counts
+}
 
 // Close implements model.Backend.
 func (b *backend) Close() error {
+	b.SettleKV()
 	for key, m := range b.mirrors {
 		b.drop(key, m)
 	}
 	b.shared.free()
-	for _, s := range []*slot{&b.embedded, &b.q, &b.k, &b.v, &b.attended, &b.hidden, &b.guessed, &b.logits} {
+	for _, s := range []*slot{&b.embedded, &b.q, &b.k[0], &b.k[1], &b.v[0], &b.v[1], &b.attended, &b.hidden, &b.guessed, &b.logits} {
 		s.free()
 	}
 	b.weights.free()
@@ -149,6 +158,8 @@ func (b *backend) embed(in *params) []node {
 // Project implements model.Backend.
 func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
+	b.turn = 1 - b.turn
+	b.projectedLayer = -1
 	c := b.call(layer, len(p.Pos))
 	c.rows(hidden)
 	c.norm(l.AttnNorm)
@@ -165,7 +176,7 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 		q, k, v := in.linear(x), in.linear(x), in.linear(x)
 		q, k = in.headNorm(&m.Config, q, m.Heads), in.headNorm(&m.Config, k, m.KVHeads)
 		return []node{turn(q, m.Heads, m.KeyDim, interlaced, cos, sin), b.stored(turn(k, m.KVHeads, m.KeyDim, interlaced, cos, sin)), b.stored(v)}
-	}, &b.q, &b.k, &b.v)
+	}, &b.q, &b.k[b.turn], &b.v[b.turn])
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -3,6 +3,7 @@ package xla
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gomlx/compute"
@@ -20,6 +21,7 @@ type Counts struct {
 	UploadBytes   int64 // activations, positions, keys and values uploaded
 	KVBytes       int64 // keys and values on the device now
 	KVPeakBytes   int64 // most ever
+	Raised        int   // layers whose keys and values went up ahead
 	DownloadBytes int64 // results read back
 
 	RunTime, UpTime, DownTime time.Duration // of programs and transfers
@@ -30,8 +32,19 @@ type device struct {
 	name     string
 	compute  compute.Backend
 	programs map[string]*graph.Graph
-	counts   Counts
 	trace    *trace.Recorder
+
+	upward, downward sync.Mutex // one transfer at a time in each direction
+
+	mu     sync.Mutex // of what transfers of several goroutines change of the counts
+	counts Counts
+}
+
+// account changes the counts that transfers share.
+func (d *device) account(change func(*Counts)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(&d.counts)
 }
 
 // operand is one argument of a program: a buffer on the device, or absent.

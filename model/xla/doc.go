@@ -13,8 +13,10 @@
 // downloads its keys and values, which the tiers below hold too, and of the logits only what is asked for: a greedy step the
 // likeliest token, 8 bytes.
 //
-// DeviceKVBytes bounds the mirrors. Layers that do not fit are streamed: they go up for a call and are forgotten, or, where
-// a policy selects, only the selected tokens do. What programs need while they run is not counted.
+// DeviceKVBytes bounds the mirrors. Layers that do not fit are streamed: they go up while the layer before is computed
+// (RaiseKV), or for the call where there is no room for two, and are forgotten after it; where a policy selects, only the
+// selected tokens go up. What programs need while they run is not counted. Project's k and v come down beside what follows: the
+// engine reads them in another goroutine.
 //
 // Shapes: n rows of a pass are padded to N, the next power of two; the T tokens of a mirror to the next power of two or
 // one and a quarter, a half or three quarters of one, at least 64. Padded keys get a position no query sees, padded rows a
@@ -29,5 +31,6 @@
 // In a timeline (trace), a program's row is the device's, from its start to its end; what goes up and down has rows with
 // bytes; compiling lies inside the call that needed it.
 //
-// Concurrency: one pass at a time, as the Backend says.
+// Concurrency: one pass at a time, as the Backend says; transfers run beside it in goroutines of their own, one at a time in
+// each direction. Programs are run by the caller of a pass alone.
 package xla

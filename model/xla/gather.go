@@ -2,6 +2,7 @@ package xla
 
 import (
 	"terrace/attention"
+	"terrace/kvmanager"
 )
 
 // gathered are the keys and values of one sequence and layer, read from its views into the shapes of the program and padded
@@ -28,7 +29,7 @@ func (b *backend) gatherPicks(views []attention.View, picks [][]int32, bucket in
 	t := b.newGathered(bucket)
 	for g := range views {
 		if picks == nil || picks[g] == nil {
-			b.readRun(t, g, 0, &views[g], 0, views[g].Tokens())
+			b.readRun(&b.reader, t, g, 0, &views[g], 0, views[g].Tokens())
 			continue
 		}
 		for at, list := 0, picks[g]; at < len(list); {
@@ -36,7 +37,7 @@ func (b *backend) gatherPicks(views []attention.View, picks [][]int32, bucket in
 			for end < len(list) && list[end] == list[end-1]+1 {
 				end++
 			}
-			b.readRun(t, g, at, &views[g], int(list[at]), int(list[end-1])+1)
+			b.readRun(&b.reader, t, g, at, &views[g], int(list[at]), int(list[end-1])+1)
 			at = end
 		}
 	}
@@ -44,10 +45,10 @@ func (b *backend) gatherPicks(views []attention.View, picks [][]int32, bucket in
 }
 
 // readRun reads the tokens from..to-1 of a view into a head's slots from slot on.
-func (b *backend) readRun(t *gathered, g, slot int, v *attention.View, from, to int) {
+func (b *backend) readRun(r *kvmanager.Reader, t *gathered, g, slot int, v *attention.View, from, to int) {
 	dk, dv := b.m.KeyDim, b.m.ValDim
-	b.reader.Keys(v, from, to, t.k[(g*t.bucket+slot)*dk:(g*t.bucket+slot+to-from)*dk])
-	b.reader.Values(v, from, to, t.v[(g*t.bucket+slot)*dv:(g*t.bucket+slot+to-from)*dv])
+	r.Keys(v, from, to, t.k[(g*t.bucket+slot)*dk:(g*t.bucket+slot+to-from)*dk])
+	r.Values(v, from, to, t.v[(g*t.bucket+slot)*dv:(g*t.bucket+slot+to-from)*dv])
 	positions(t.pos[g*t.bucket+slot:][:to-from], v, from)
 }
 

@@ -90,12 +90,15 @@ func (b *backend) stays(layer int, s *attention.Seq) bool {
 	for g := range s.Views {
 		most = max(most, s.Views[g].Tokens())
 	}
-	return b.room(2 * b.blockBytes(tokenBucket(most)))
+	return b.room(3 * b.blockBytes(tokenBucket(most)))
 }
 
 // upload takes the picked tokens to the device for this call.
 func (k *keys) upload(s *attention.Seq) error {
 	b, most := k.b, 1
+	if err := await(s); err != nil {
+		return err
+	}
 	k.index = make([][]keyAt, len(s.Views))
 	for g := range s.Views {
 		n := k.total[g]

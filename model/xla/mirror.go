@@ -90,6 +90,12 @@ func known(views []attention.View) bool {
 func (b *backend) sync(layer int, s *attention.Seq, at int) (*mirror, error) {
 	key := mirrorKey{s.Views[0].Cache, layer}
 	m := b.mirrors[key]
+	if r := b.rising[key]; r != nil {
+		if err := b.arrived(key, r); err != nil {
+			return nil, err
+		}
+		m = r.m
+	}
 	if m == nil {
 		m = &mirror{layer: layer, pages: make([][]seenPage, len(s.Views)), count: make([]int, len(s.Views))}
 	}
@@ -109,7 +115,7 @@ func (b *backend) sync(layer int, s *attention.Seq, at int) (*mirror, error) {
 	case fresh > 0:
 		err = b.extend(m, s, fresh, at)
 	default:
-		err = b.reload(m, s.Views, same)
+		err = b.reload(m, s, same)
 	}
 	if err == nil {
 		m.note(s.Views)
@@ -129,7 +135,7 @@ func (b *backend) extend(m *mirror, s *attention.Seq, fresh, at int) error {
 	switch {
 	case late && m.tailed+rows <= tailSlots:
 	case !even:
-		return b.reload(m, s.Views, slices.Min(m.count)-m.tailed)
+		return b.reload(m, s, slices.Min(m.count)-m.tailed)
 	case m.tailed > 0:
 		if err := b.fold(m); err != nil {
 			return err
@@ -159,12 +165,15 @@ func (b *backend) newRows(layer int, s *attention.Seq, fresh, at int) (source, e
 	if from, ok := b.projected(layer, s, fresh, at); ok {
 		c := b.call(layer, len(b.projectedPos))
 		c.positions(&model.Pass{Pos: b.projectedPos, Len: b.projectedLen})
-		return source{k: b.k.h.on, v: b.v.h.on, pos: c.operands[0], flat: true, at: from, rows: roundUp(fresh, 1)}, c.err
+		return source{k: b.k[b.turn].h.on, v: b.v[b.turn].h.on, pos: c.operands[0], flat: true, at: from, rows: roundUp(fresh, 1)}, c.err
+	}
+	if err := await(s); err != nil {
+		return source{}, err
 	}
 	t := b.newGathered(roundUp(fresh, 1))
 	for g := range s.Views {
 		n := s.Views[g].Tokens()
-		b.readRun(t, g, 0, &s.Views[g], n-fresh, n)
+		b.readRun(&b.reader, t, g, 0, &s.Views[g], n-fresh, n)
 	}
 	return b.uploadRows(layer, t)
 }
@@ -175,10 +184,11 @@ func (b *backend) projected(layer int, s *attention.Seq, fresh, at int) (from in
 	if fresh != len(s.Pos) {
 		at = 0
 	}
-	if b.projectedLayer != layer || b.k.h == nil || b.k.h.wrote || b.v.h.wrote || at+fresh > len(b.projectedPos) {
+	k, v := b.k[b.turn].h, b.v[b.turn].h
+	if b.projectedLayer != layer || k == nil || k.wrote || v.wrote || at+fresh > len(b.projectedPos) {
 		return 0, false
 	}
-	if fresh != 1 && roundUp(fresh, 1) != b.k.h.on.shape.Dim(0) {
+	if fresh != 1 && roundUp(fresh, 1) != k.on.shape.Dim(0) {
 		return 0, false // a part of the rows that is no bucket
 	}
 	want := kvpage.F32
@@ -230,7 +240,11 @@ func (b *backend) fold(m *mirror) error {
 }
 
 // reload uploads the tokens from a number on, of every head, and empties the tail.
-func (b *backend) reload(m *mirror, views []attention.View, from int) error {
+func (b *backend) reload(m *mirror, s *attention.Seq, from int) error {
+	if err := await(s); err != nil {
+		return err
+	}
+	views := s.Views
 	had, most := 0, 1
 	for g := range views {
 		had, most = max(had, m.count[g]-m.tailed), max(most, views[g].Tokens())
@@ -243,7 +257,7 @@ func (b *backend) reload(m *mirror, views []attention.View, from int) error {
 	t := b.newGathered(rows)
 	for g := range views {
 		if n := views[g].Tokens(); n > from {
-			b.readRun(t, g, 0, &views[g], from, n)
+			b.readRun(&b.reader, t, g, 0, &views[g], from, n)
 		}
 	}
 	up, err := b.uploadRows(m.layer, t)
@@ -257,17 +271,17 @@ func (b *backend) reload(m *mirror, views []attention.View, from int) error {
 	return b.write(m.layer, &m.large, max(m.large.slots(), tokenBucket(from+rows)), from, &up)
 }
 
-// settle decides whether a mirror stays: beside those that stay there must be room for one more of its size, which is
-// streamed through.
+// settle decides whether a mirror stays: beside those that stay there must be room for two more of its size, which are
+// streamed through, one while the other is computed with.
 func (b *backend) settle(key mirrorKey, m *mirror) error {
 	counts, need := &b.device.counts, b.blockBytes(m.large.slots()+m.tail.slots())
 	counts.KVBytes += need - m.bytes
 	m.bytes = need
-	for !b.room(need) && b.forgetOldest(m, b.passes-1) {
+	for !b.room(2*need) && b.forgetOldest(m, b.passes-1) {
 	}
-	for !b.room(0) && b.forgetOldest(m, b.passes+1) {
+	for !b.room(0) && (b.fallBack() || b.forgetOldest(m, b.passes+1)) {
 	}
-	m.resident = b.room(need)
+	m.resident = b.room(2 * need)
 	if counts.KVPeakBytes = max(counts.KVPeakBytes, counts.KVBytes); !b.room(0) {
 		return fmt.Errorf("xla: %d bytes of keys and values on the device, %d of them for layer %d of one sequence, the budget is %d: %w",
 			counts.KVBytes, need, key.layer, b.kvBudget, model.ErrDeviceMemory)
@@ -318,13 +332,14 @@ func (b *backend) drop(key mirrorKey, m *mirror) {
 
 // DeviceUse implements model.KVKeeper.
 func (b *backend) DeviceUse() model.DeviceUse {
-	c := b.device.counts
+	c := b.Counts()
 	return model.DeviceUse{KVPeakBytes: c.KVPeakBytes, UpBytes: c.UploadBytes, DownBytes: c.DownloadBytes,
 		Compute: c.RunTime, Up: c.UpTime, Down: c.DownTime}
 }
 
 // ForgetKV implements model.KVKeeper.
 func (b *backend) ForgetKV(cache uint64) {
+	b.SettleKV()
 	for key, m := range b.mirrors {
 		if key.cache == cache {
 			b.drop(key, m)

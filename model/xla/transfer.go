@@ -25,9 +25,11 @@ func upload[T number](d *device, what string, layer int, flat []T, dims ...int) 
 		return operand{}, fmt.Errorf("xla: %d values for shape %v", len(flat), dims)
 	}
 	o := operand{shape: shape}
+	d.upward.Lock()
+	defer d.upward.Unlock()
 	span, begun := d.trace.Layer(trace.Up, what, layer).By(d.name), time.Now()
 	defer func() {
-		d.counts.UpTime += time.Since(begun)
+		d.account(func(c *Counts) { c.UpTime += time.Since(begun) })
 		span.EndBytes(o.bytes())
 	}()
 	var err error
@@ -40,7 +42,7 @@ func upload[T number](d *device, what string, layer int, flat []T, dims ...int) 
 // uploadCounted is upload of what is no weight.
 func uploadCounted[T number](d *device, what string, layer int, x []T, dims ...int) (operand, error) {
 	o, err := upload(d, what, layer, x, dims...)
-	d.counts.UploadBytes += o.bytes()
+	d.account(func(c *Counts) { c.UploadBytes += o.bytes() })
 	return o, err
 }
 
@@ -59,11 +61,15 @@ func (d *device) reading(n int, o operand) (done func()) {
 	if !d.compute.HasSharedBuffers() {
 		bytes = o.bytes() // a buffer comes whole
 	}
-	d.counts.DownloadBytes += bytes
+	d.downward.Lock()
 	span, begun := d.trace.Span(trace.Down, "read").By(d.name), time.Now()
 	return func() {
-		d.counts.DownTime += time.Since(begun)
+		d.account(func(c *Counts) {
+			c.DownTime += time.Since(begun)
+			c.DownloadBytes += bytes
+		})
 		span.EndBytes(bytes)
+		d.downward.Unlock()
 	}
 }
 

@@ -1,0 +1,99 @@
+package xla
+
+import (
+	"slices"
+
+	"terrace/attention"
+	"terrace/kvmanager"
+)
+
+// rise is a layer's mirror on its way to the device.
+type rise struct {
+	m    *mirror
+	done chan struct{}
+	err  error
+}
+
+// RaiseKV implements model.KVKeeper. There must be room beside what the layer before needs.
+func (b *backend) RaiseKV(layer int, views []attention.View) {
+	key := mirrorKey{views[0].Cache, layer}
+	if b.mirrors[key] != nil || b.rising[key] != nil || !known(views) {
+		return
+	}
+	most := 0
+	for g := range views {
+		most = max(most, views[g].Tokens())
+	}
+	need := b.blockBytes(tokenBucket(most))
+	reserve, before := need, mirrorKey{key.cache, layer - 1}
+	if b.mirrors[before] != nil || b.rising[before] != nil {
+		reserve = 0 // it is there
+	}
+	if most == 0 || !b.room(need+reserve) {
+		return
+	}
+	still := slices.Clone(views) // tokens added later do not show
+	for g := range still {
+		still[g].Pages = slices.Clone(still[g].Pages)
+	}
+	m := &mirror{layer: layer, pages: make([][]seenPage, len(views)), count: make([]int, len(views)), bytes: need}
+	m.note(still)
+	counts := &b.device.counts
+	counts.KVBytes += need
+	counts.KVPeakBytes = max(counts.KVPeakBytes, counts.KVBytes)
+	counts.Raised++
+	r := &rise{m: m, done: make(chan struct{})}
+	b.rising[key] = r
+	go func() {
+		defer close(r.done)
+		r.err = b.lift(m, still, tokenBucket(most))
+	}()
+}
+
+// lift uploads the views into the mirror's large block.
+func (b *backend) lift(m *mirror, views []attention.View, slots int) (err error) {
+	defer recovered(&err, "upload of keys and values")
+	var reader kvmanager.Reader
+	t := b.newGathered(slots)
+	for g := range views {
+		b.readRun(&reader, t, g, 0, &views[g], 0, views[g].Tokens())
+	}
+	up, err := b.uploadRows(m.layer, t)
+	m.large = block{up.k, up.v, up.pos}
+	return err
+}
+
+// arrived waits for a mirror and takes it from those that rise.
+func (b *backend) arrived(key mirrorKey, r *rise) error {
+	<-r.done
+	delete(b.rising, key)
+	if r.err != nil {
+		b.drop(key, r.m)
+	}
+	return r.err
+}
+
+// fallBack frees a mirror that rises; false if there is none.
+func (b *backend) fallBack() bool {
+	for key, r := range b.rising {
+		if b.arrived(key, r) == nil {
+			b.drop(key, r.m)
+		}
+		return true
+	}
+	return false
+}
+
+// SettleKV implements model.KVKeeper.
+func (b *backend) SettleKV() {
+	for b.fallBack() {
+	}
+}
+
+// await waits until pages hold a sequence's newest tokens.
+func await(s *attention.Seq) error {
+	if s.Await == nil {
+		return nil
+	}
+	return s.Await()
+}

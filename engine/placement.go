@@ -139,7 +139,7 @@ func (p *placement) openPool(layer, n int) error {
 	}
 	o.StagingBytes = 8 << 20
 	if b := e.o.KVBudgetBytes; b > 0 {
-		o.StagingBytes = min(o.StagingBytes, b/16)
+		o.StagingBytes = min(o.StagingBytes, b/32)
 	}
 	var err error
 	if p.pool, err = p.s.seq.NewPool(o); err != nil {

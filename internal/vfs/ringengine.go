@@ -155,13 +155,25 @@ func (e *ringEngine) reap() {
 // reapEach is how long what has ended may lie in the ring while nobody polls and more is under way.
 const reapEach = time.Millisecond
 
-// patience is how many operations must have ended for the goroutine to wake up: half of what is under way, so that there is
-// time to start more. Waking for each would take a processor from whoever computes.
+// patience is how many operations must have ended for the goroutine to wake up: as many as leave the device enough to do
+// while more is started. Waking for each would take a processor from whoever computes.
 func (e *ringEngine) patience() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return max(1, (e.depth-len(e.free))/2)
+	n, bytes := 0, 0
+	for _, op := range e.ios {
+		if op != nil {
+			n, bytes = n+1, bytes+op.Bytes()
+		}
+	}
+	if bytes <= enoughBytes {
+		return max(1, n)
+	}
+	return max(1, n-n*enoughBytes/bytes)
 }
+
+// enoughBytes under way keep a device busy for some 200 microseconds.
+const enoughBytes = 256 << 10
 
 // ended reports whether Close was called.
 func (e *ringEngine) ended() bool {

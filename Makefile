@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build test lint check race purego fuzz generate bench bench-compare bench-peers clean
+.PHONY: build test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -8,6 +8,9 @@ BENCH ?= .
 MODEL ?= smollm2:135m
 PEERS ?= $(HOME)/.cache/terrace-peers/bin/python
 PEERS_ARGS ?= -p 512 -n 64
+TEXT ?= book.txt
+KV ?= kv-tiers
+TIERS_ARGS ?= -p 0 -n 16 -d 8000
 
 build: ## the static binary
 	CGO_ENABLED=0 go build -trimpath -o bin/infer ./cmd/infer
@@ -46,6 +49,13 @@ bench-compare: ## benchmarks of PKG here against REF (benchstat)
 
 bench-peers: build ## infer against llama.cpp, the same model and minutes (peers: ../shared/tools/peers/setup)
 	$(PEERS) ../shared/tools/peers/compare --infer bin/infer --model "$$(bin/infer pull $(MODEL))" $(PEERS_ARGS)
+
+bench-tiers: build ## TEXT on an SSD tier in folder KV against host memory, and against rivals through the same I/O
+	bin/infer profile $(KV)
+	bin/infer bench -m $(MODEL) $(TIERS_ARGS) --continue --file $(TEXT) --case full --case hillinfer:alpha=0.1 \
+	  --case "hillinfer:alpha=0.1 on host=97MiB ssd=$(KV),1GiB" --case "hillinfer:alpha=0.1,score=int4 on host=75MiB ssd=$(KV),1GiB" \
+	  --case "full on host=44MiB ssd=$(KV),1GiB" --case "infinigen:budget=10%,alpha=20 on host=75MiB ssd=$(KV),1GiB" \
+	  --case "leoam:budget=10% on host=75MiB ssd=$(KV),1GiB" --case "topk:budget=10% on host=75MiB ssd=$(KV),1GiB"
 
 clean:
 	rm -rf bin

@@ -160,6 +160,56 @@ func TestPoliciesDoNotDependOnTheMachine(t *testing.T) {
 	}
 }
 
+// chunkKL is the largest divergence, in nats, of a step's next-token distribution that cutting a prompt otherwise may bring:
+// rows do not depend on it, bit for bit, but sums over rows are added in another order, which can turn a choice between
+// scores that are equal to six digits.
+const chunkKL = 1e-4
+
+// TestChunksChangeNothing: the size of the chunks that a prompt is read in changes the distributions of forced steps by at
+// most chunkKL under any policy, and no bit under those that sum nothing over the prompt.
+func TestChunksChangeNothing(t *testing.T) {
+	prompt, next, calibration := someIDs(210, 1), someIDs(6, 2), someIDs(64, 3)
+	for _, name := range allSpecs(t) {
+		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
+			o := Options{Policy: budgeted(name, "60"), Calibration: calibration}
+			want := forced(t, small(t, o), prompt, next)
+			for _, o.ChunkTokens = range []int{32, 75} {
+				got := forced(t, small(t, o), prompt, next)
+				var most float64
+				for i := range want {
+					most = max(most, divergence(want[i], got[i]))
+				}
+				if most > chunkKL {
+					t.Errorf("chunks of %d: KL %.2g, want at most %g", o.ChunkTokens, most, chunkKL)
+				}
+				if sums := slices.Contains([]string{"h2o", "observed_attention", "expected_attention", "hillinfer"}, name); !sums && worst(want, got) != 0 {
+					t.Errorf("chunks of %d: logits differ by %g", o.ChunkTokens, worst(want, got))
+				}
+			}
+		})
+	}
+}
+
+// divergence is KL(a ‖ b) of the distributions that logits stand for.
+func divergence(a, b []float32) (kl float64) {
+	logs := func(x []float32) []float64 {
+		var sum float64
+		for _, v := range x {
+			sum += math.Exp(float64(v) - float64(slices.Max(x)))
+		}
+		out := make([]float64, len(x))
+		for i, v := range x {
+			out[i] = float64(v) - float64(slices.Max(x)) - math.Log(sum)
+		}
+		return out
+	}
+	p, q := logs(a), logs(b)
+	for i := range p {
+		kl += math.Exp(p[i]) * (p[i] - q[i])
+	}
+	return kl
+}
+
 // inBatch is forced beside another text of another length.
 func inBatch(t *testing.T, e *Engine, prompt, next []int) [][]float32 {
 	t.Helper()

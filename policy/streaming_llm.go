@@ -51,7 +51,7 @@ func (p *streamingLLM) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep
 // Score is 1 for the sinks and the newest, 0 for those between that have to go.
 func (p *streamingLLM) Score(_ *Layer, target int, dst [][]float32) {
 	for _, row := range dst {
-		from, to := p.gap(len(row), target)
+		from, to := gap(len(row), target, min(p.sinks, target))
 		for i := range row {
 			row[i] = 1
 			if i >= from && i < to {
@@ -61,18 +61,16 @@ func (p *streamingLLM) Score(_ *Layer, target int, dst [][]float32) {
 	}
 }
 
-// gap is the range of indices that goes when target of n tokens stay; the newest token always stays.
-func (p *streamingLLM) gap(n, target int) (from, to int) {
-	from = min(p.sinks, max(target-1, 0))
-	return from, from + max(n-target, 0)
-}
+// gap is the range of indices that goes when target of n tokens stay, the first sinks among them.
+func gap(n, target, sinks int) (from, to int) { return sinks, sinks + max(n-target, 0) }
 
-// DropStep drops the oldest tokens behind the sinks.
+// DropStep drops the oldest tokens behind the sinks. The newest always stays here; after the prompt a target that the sinks
+// fill leaves it out, as kvpress does.
 func (p *streamingDecoder) DropStep(l *Layer, drop *Picks) {
 	drop.Reset(l.KVHeads)
 	target := p.Target(l)
 	for g := range l.KVHeads {
-		from, to := p.gap(l.Tokens(g), target)
+		from, to := gap(l.Tokens(g), target, min(p.sinks, target-1))
 		drop.Heads[g] = span(drop.Heads[g], from, to)
 	}
 }

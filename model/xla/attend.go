@@ -13,7 +13,8 @@ import (
 
 const (
 	leastTokens = 64      // smallest bucket of keys
-	maxScores   = 1 << 21 // scores of one run: longer passes are computed in blocks of rows, whose scores stay in the cache
+	cacheScores = 1 << 21 // scores of one run on a CPU: longer passes are computed in blocks of rows, whose scores stay in the cache
+	gpuScores   = 1 << 28 // on a GPU, where they are 1 GiB of its memory
 	noRow       = -1      // position of a padded query: sees nothing
 	noKey       = math.MaxInt32
 	hiddenScore = -1e30
@@ -81,7 +82,7 @@ func (a *attending) sequence(s *attention.Seq, at int) error {
 	}
 	defer keys.free()
 	block := roundUp(len(s.Pos), 1)
-	for block > 1 && block*a.params.Heads*keys.slots() > maxScores {
+	for block > 1 && block*a.params.Heads*keys.slots() > b.maxScores {
 		block /= 2
 	}
 	for from := 0; from < len(s.Pos); from += block {

@@ -34,10 +34,11 @@ type backend struct {
 	shared  passOperands
 	reader  kvmanager.Reader
 
-	mirrors  map[mirrorKey]*mirror
-	rising   map[mirrorKey]*rise
-	kvBudget int64 // bytes of keys and values on the device; 0 = no limit
-	passes   int64 // since the start
+	mirrors   map[mirrorKey]*mirror
+	rising    map[mirrorKey]*rise
+	maxScores int   // of one run of attention
+	kvBudget  int64 // bytes of keys and values on the device; 0 = no limit
+	passes    int64 // since the start
 
 	// Results, each until its call's next one, k and v until the second next. Those of this turn are of the layer and rows
 	// projected last.
@@ -63,7 +64,11 @@ func newBackend(name string, m *model.Model, o model.BackendOptions, c compute.B
 		return nil, fmt.Errorf("xla: %s: the device does not know %v: %w", name, o.DType, model.ErrUnsupported)
 	}
 	d := &device{name: name, compute: c, programs: map[string]*graph.Graph{}, trace: o.Trace}
-	return &backend{name: name, m: m, device: d, dtype: o.DType, weights: newWeights(d, o.DType == model.BFloat16), rotary: model.NewRotaryRows(&m.Config),
+	scores := cacheScores
+	if name == "xla:cuda" {
+		scores = gpuScores
+	}
+	return &backend{name: name, maxScores: scores, m: m, device: d, dtype: o.DType, weights: newWeights(d, o.DType == model.BFloat16), rotary: model.NewRotaryRows(&m.Config),
 		mirrors: map[mirrorKey]*mirror{}, rising: map[mirrorKey]*rise{}, kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
 }
 

@@ -109,6 +109,7 @@ type Engine struct {
 	runKeep  func(worker, i int)
 
 	scoreUse      ScoreUse
+	replays       int64                 // texts that were read again because a tier had lost KV
 	decomposition *policy.Decomposition // of a policy that needs it
 	onQueries     func(layer int, q []float32, rows int)
 }

@@ -157,7 +157,7 @@ func (h *hie) ready(layer, cold int) error {
 	}
 	<-hl.told.done
 	if hl.told.err != nil {
-		return fmt.Errorf("engine: %w: scales of layer %d: %w", ErrTier, layer, hl.told.err)
+		return fmt.Errorf("engine: %w: %w, scales of layer %d: %w", ErrTier, errScoring, layer, hl.told.err)
 	}
 	return nil
 }

@@ -124,18 +124,18 @@ func (h *hie) settle(layer int, picks *policy.Picks) error {
 	l := r.observe(s, layer, 1)
 	l.Rows, l.Scores = 1, r.state[layer].scorer
 	if err := h.await(l, a); err != nil {
-		return fmt.Errorf("engine: %w: scoring layer %d: %w", ErrTier, layer, err)
+		return fmt.Errorf("engine: %w: %w, layer %d: %w", ErrTier, errScoring, layer, err)
 	}
 	if a.scored != a.below {
-		return fmt.Errorf("engine: %w: layer %d: %d of %d tokens were scored: %w", ErrTier, layer, a.scored, a.below, errScores)
+		return fmt.Errorf("engine: %w: %w, layer %d: %d of %d tokens came", ErrTier, errScoring, layer, a.scored, a.below)
 	}
 	h.best = a.merger.Best(h.best[:0])
 	h.rank.Accept(l, h.best, picks)
 	return nil
 }
 
-// errScores: the drive scored other tokens than those it was asked for.
-var errScores = errors.New("the drive's scores are not complete")
+// errScoring: the drive does not score as it should; what it stores may be good.
+var errScoring = errors.New("scores of the drive")
 
 // await waits for the drive, and asks again where the connection ended.
 func (h *hie) await(l *policy.Layer, a *asked) error {

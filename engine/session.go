@@ -19,6 +19,8 @@ type Session struct {
 	logits     []float32
 	late       bool       // logits are on the device (Engine.late)
 	policy     *policyRun // nil for full
+	history    []read     // how tokens were read
+	lost       bool       // a tier has lost KV: the text must be read again first
 	hostScores bool       // the drive's scores failed once: the host holds all low-bit keys
 	place      *placement // of a selecting policy on tiers; nil = pages are read whole
 	alone      [1]*Session
@@ -86,6 +88,7 @@ func (s *Session) Fork() (*Session, error) {
 	}
 	f.seq.Free()
 	f.seq, f.tokens, f.next, f.logits = seq, slices.Clone(s.tokens), s.next, slices.Clone(logits)
+	f.history = slices.Clone(s.history)
 	return f, nil
 }
 
@@ -99,8 +102,24 @@ type PrefillHooks struct {
 }
 
 // Prefill reads a prompt in chunks; afterwards Logits holds those of its last token. A prompt that does not fit is
-// ErrContext and changes nothing; a cancelled context stops between chunks.
+// ErrContext and changes nothing; a cancelled context stops between chunks. Where a tier loses KV the text is read again,
+// but not when somebody has seen its logits (hooks.Each).
 func (s *Session) Prefill(ctx context.Context, ids []int, hooks PrefillHooks) error {
+	if err := s.found(); err != nil {
+		return err
+	}
+	err := s.prefill(ctx, ids, hooks)
+	if hooks.Each == nil {
+		err = s.e.tryAgain([]*Session{s}, err, func() error { return s.prefill(ctx, ids, hooks) })
+	}
+	if err == nil {
+		s.noteRead(len(ids), false)
+	}
+	return err
+}
+
+// prefill is Prefill without a second chance.
+func (s *Session) prefill(ctx context.Context, ids []int, hooks PrefillHooks) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("engine: the prompt has no tokens (nothing to predict from): %w", ErrOption)
 	}
@@ -196,8 +215,28 @@ func (s *Session) Decode(id int) error {
 	return s.e.DecodeBatch(s.alone[:], s.id[:])
 }
 
-// DecodeBatch reads one token in each of several sessions in one pass. A session's logits do not depend on the others.
+// DecodeBatch reads one token in each of several sessions in one pass. A session's logits do not depend on the others. Where a
+// tier loses KV the texts are read again.
 func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
+	for _, s := range sessions {
+		if err := s.found(); err != nil {
+			return err
+		}
+	}
+	err := e.decodeBatch(sessions, ids)
+	if e.recoverable(err) {
+		err = e.tryAgain(sessions, err, func() error { return e.decodeBatch(sessions, ids) })
+	}
+	if err == nil {
+		for _, s := range sessions {
+			s.noteRead(1, true)
+		}
+	}
+	return err
+}
+
+// decodeBatch is DecodeBatch without a second chance.
+func (e *Engine) decodeBatch(sessions []*Session, ids []int) error {
 	e.begin(e.phase(false))
 	for i, s := range sessions {
 		if err := s.fits(1); err != nil {
@@ -258,6 +297,7 @@ func (s *Session) Rewind(n int) error {
 	s.dropLate()
 	if s.policy == nil {
 		s.tokens, s.next, s.logits = s.tokens[:n], int32(n), s.logits[:0]
+		s.forgetReads(n)
 		return s.seq.Truncate(s.next)
 	}
 	again := s.tokens[:n:n]
@@ -275,9 +315,15 @@ func (s *Session) restart() error {
 	}
 	s.dropLate()
 	err = s.place.free()
-	s.policy, s.tokens, s.next, s.logits = run, nil, 0, s.logits[:0]
+	s.policy, s.tokens, s.next, s.logits, s.history = run, nil, 0, s.logits[:0], nil
+	if s.e.tiers != nil { // into new places: what a tier has of the old ones may be damaged, or told to a drive
+		s.seq.Free()
+		s.seq = s.e.kv.NewSequence()
+	} else {
+		err = errors.Join(err, s.seq.Truncate(0))
+	}
 	s.place = s.e.newPlacement(s)
-	return errors.Join(err, s.seq.Truncate(0))
+	return err
 }
 
 func (e *Engine) newRun(spec *policy.Spec) (*policyRun, error) {

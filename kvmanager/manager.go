@@ -180,6 +180,13 @@ func (m *Manager) drop(kind int, p pageRef) {
 	}
 }
 
+// note keeps the first error that nobody waited for, until the next Plan.
+func (m *Manager) note(err error) {
+	if m.late == nil {
+		m.late = err
+	}
+}
+
 // Close unmaps all memory. Sequences that are still open are an error: somebody forgot to free them.
 func (m *Manager) Close() error {
 	n := m.sequences

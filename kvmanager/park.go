@@ -1,7 +1,6 @@
 package kvmanager
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -251,7 +250,7 @@ func (s *Sequence) dropParked(next int32) {
 			}
 		}
 		for _, b := range p.blocks {
-			s.m.late = errors.Join(s.m.late, s.m.releaseBlock(b))
+			s.m.note(s.m.releaseBlock(b))
 		}
 		delete(s.parked, key)
 	}

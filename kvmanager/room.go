@@ -80,7 +80,7 @@ func (m *Manager) takeWritten() (some bool) {
 		}
 		some = true
 		if err := m.await(w); err != nil { // takes it out of the list
-			m.late = err
+			m.note(err)
 		}
 	}
 	return some

@@ -83,13 +83,13 @@ func (s *Sequence) freeBlocks() {
 			b.open--
 		}
 		for _, b := range lb.blocks {
-			m.late = errors.Join(m.late, m.releaseBlock(b))
+			_ = m.releaseBlock(b) // a write of it that failed concerns nobody any more
 		}
 		m.sweep(lb.blocks)
 	}
 	if s.tiers != nil {
 		s.home.current = false
-		m.late = errors.Join(m.late, m.dropHome(s.home))
+		m.note(m.dropHome(s.home))
 		i := slices.Index(m.tiered, s)
 		m.tiered = slices.Delete(m.tiered, i, i+1)
 	}

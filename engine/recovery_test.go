@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"terrace/csdshim"
+	"terrace/offload"
+)
+
+// attempt is forced that may fail.
+func attempt(t testing.TB, e *Engine, prompt, next []int) (out [][]float32, err error) {
+	t.Helper()
+	s, err := e.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := s.Prefill(context.Background(), prompt, PrefillHooks{}); err != nil {
+		return nil, err
+	}
+	out = append(out, append([]float32(nil), s.Logits()...))
+	for _, id := range next {
+		if err := s.Decode(id); err != nil {
+			return out, err
+		}
+		out = append(out, append([]float32(nil), s.Logits()...))
+	}
+	return out, nil
+}
+
+// tight is a budget that leaves most of the tests' texts to the lower tier.
+func tight(policy string) int64 {
+	if strings.HasPrefix(policy, "hillinfer") || strings.HasPrefix(policy, "quest") {
+		return 60 * 4096
+	}
+	return 40 * 4096
+}
+
+// sound checks the outcome of a text on faulty tiers: right to the bit as far as it came, or one line that says why not.
+func sound(t testing.TB, what string, want, got [][]float32, err error) {
+	t.Helper()
+	if d := worst(want[:len(got)], got); d != 0 {
+		t.Errorf("%s: wrong numbers: logits differ by %g (%v)", what, d, err)
+	}
+	if err == nil && len(got) != len(want) {
+		t.Errorf("%s: %d of %d steps and no error", what, len(got), len(want))
+	}
+	if err != nil && (strings.Contains(err.Error(), "\n") || errors.Is(err, ErrInternal)) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// rotten is a store that loses a record of the first sequence for good.
+type rotten struct {
+	offload.Store
+	mu    sync.Mutex
+	reads int
+	after int
+	key   *offload.Key
+}
+
+func (r *rotten) Read(ctx context.Context, recs []offload.Record) error {
+	r.mu.Lock()
+	r.reads++
+	if r.key == nil && r.reads > r.after {
+		r.key = &recs[0].Key
+	}
+	bad := r.key
+	r.mu.Unlock()
+	for _, rec := range recs {
+		if bad != nil && rec.Key == *bad {
+			return fmt.Errorf("offload: %v: %w", rec.Key, offload.ErrCorrupt)
+		}
+	}
+	return r.Store.Read(ctx, recs)
+}
+
+// TestLostRecord: a record that cannot be read any more costs reading the text again, prompt and steps, and no number.
+func TestLostRecord(t *testing.T) {
+	prompt, next := someIDs(300, 1), someIDs(12, 2)
+	for _, policy := range []string{"full", "hillinfer:alpha=0.1", "h2o:budget=64", "quest:budget=64"} {
+		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
+		want := forced(t, small(t, o), prompt, next)
+		for _, after := range []int{0, 3, 40} {
+			store := &rotten{Store: below(t, o), after: after}
+			o.Store, o.KVBudgetBytes = store, tight(policy)
+			e := small(t, o)
+			got, err := attempt(t, e, prompt, next)
+			sound(t, policy, want, got, err)
+			if use := e.TierUse(); store.key != nil && (err != nil || use.Replays == 0) {
+				t.Errorf("%s, after %d reads: %d times read again, %v", policy, after, use.Replays, err)
+			}
+			o.Store, o.KVBudgetBytes = nil, 0
+		}
+	}
+}
+
+// TestFaultyTier: reads and writes that fail by a seed end in equal numbers or in one clear error.
+func TestFaultyTier(t *testing.T) {
+	prompt, next := someIDs(250, 1), someIDs(8, 2)
+	for _, policy := range []string{"full", "hillinfer:alpha=0.1"} {
+		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
+		want := forced(t, small(t, o), prompt, next)
+		good := 0
+		for seed := range uint64(12) {
+			store := &offload.Faulty{Store: below(t, o), Seed: seed, Chance: []float64{0.02, 0.1, 0.5}[seed%3], Kinds: []offload.StoreFault{offload.FaultIO, offload.FaultCorrupt, offload.FaultFull}[:1+seed%2+seed/11]}
+			o.Store, o.KVBudgetBytes = store, tight(policy)
+			got, err := attempt(t, small(t, o), prompt, next)
+			sound(t, fmt.Sprintf("%s, seed %d", policy, seed), want, got, err)
+			if err == nil {
+				good++
+			}
+			store.Stop()
+			o.Store, o.KVBudgetBytes = nil, 0
+		}
+		if good < 4 {
+			t.Errorf("%s: %d of 12 texts came through", policy, good)
+		}
+	}
+}
+
+// TestFaultyDrive: a drive that stalls for a while, breaks off, cuts, garbles or repeats its answers, fails requests or damages
+// pages, at each kind of request: equal numbers, or one clear error; never a wrong number.
+func TestFaultyDrive(t *testing.T) {
+	prompt, next := someIDs(250, 1), someIDs(6, 2)
+	for _, policy := range []string{"full", "hillinfer:alpha=0.1", "hillinfer:alpha=0.1,pools=token,beta_mode=fixed,beta=0.2"} {
+		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
+		want := forced(t, small(t, o), prompt, next)
+		for kind, survives := range map[csdshim.FaultKind]bool{csdshim.FaultSlow: true, csdshim.FaultDisconnect: true, csdshim.FaultShort: true, csdshim.FaultGarbage: true,
+			csdshim.FaultFlip: true, csdshim.FaultTwice: false, csdshim.FaultFail: false, csdshim.FaultCorrupt: false} {
+			for i, on := range []string{"write", "fetch", "score", "gather", "scales", "promote"} {
+				drive := newTestDrive(t)
+				drive.faults = csdshim.Faults{Seed: uint64(i), Rules: []csdshim.Fault{{Kind: kind, On: on, After: 3, Times: 1, For: time.Millisecond}}}
+				o.Tiers = drive.start().tiers(tight(policy))
+				got, err := attempt(t, small(t, o), prompt, next)
+				what := fmt.Sprintf("%s: %s on %s", policy, kind, on)
+				sound(t, what, want, got, err)
+				if survives && err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+				o.Tiers = nil
+			}
+		}
+	}
+}
+
+// TestDriveRestarts: a drive that ends and comes back while a text is generated costs nothing but time, where its folder is
+// empty too; one that stays away ends the text with one line, soon.
+func TestDriveRestarts(t *testing.T) {
+	prompt, next := someIDs(250, 1), someIDs(9, 2)
+	for _, policy := range []string{"full", "hillinfer:alpha=0.1"} {
+		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
+		want := forced(t, small(t, o), prompt, next)
+		for _, fate := range []string{"back", "back and empty", "gone"} {
+			drive := newTestDrive(t)
+			o.Tiers = drive.start().tiers(tight(policy))
+			e := small(t, o)
+			s, err := e.NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Prefill(context.Background(), prompt, PrefillHooks{}); err != nil {
+				t.Fatal(err)
+			}
+			got := [][]float32{append([]float32(nil), s.Logits()...)}
+			for i, id := range next {
+				if i == 3 {
+					drive.stop()
+					if fate == "back and empty" {
+						drive.dir = t.TempDir()
+					}
+					if fate != "gone" {
+						drive.start()
+					}
+				}
+				if err = s.Decode(id); err != nil {
+					break
+				}
+				got = append(got, append([]float32(nil), s.Logits()...))
+			}
+			sound(t, policy+": "+fate, want, got, err)
+			if (fate == "gone") != (err != nil) || err != nil && !errors.Is(err, csdshim.ErrLost) {
+				t.Errorf("%s: %s: %v", policy, fate, err)
+			}
+			if replays := e.TierUse().Replays; (fate == "back and empty") != (replays > 0) {
+				t.Errorf("%s: %s: read again %d times", policy, fate, replays)
+			}
+			s.Close()
+			o.Tiers = nil
+		}
+	}
+}

@@ -2,6 +2,10 @@ package policy
 
 // topK reads the tokens whose keys, kept a second time in 8 or 4 bits, have the largest products with the query: the
 // sketch (1/4 or 1/8 of the K bytes in f32, 1/2 or 1/4 in f16) is scanned whole, the cache only where it matters.
+//
+// The query is rounded to 8 bits too, so that products are of integers. Recall of the exact best 256 of 2,000 tokens, and
+// the attention that the picks hold (SmolLM2, wikitext-2, two steps of ten layers): int8 keys 0.988 (0.989 with a float
+// query) and 0.959, int4 keys 0.832 (0.831) and 0.954: rounding the query costs a thousandth at most.
 type topK struct {
 	chooser
 	sketch SketchKind

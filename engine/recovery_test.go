@@ -129,12 +129,13 @@ func TestFaultyTier(t *testing.T) {
 // pages, at each kind of request: equal numbers, or one clear error; never a wrong number.
 func TestFaultyDrive(t *testing.T) {
 	prompt, next := someIDs(250, 1), someIDs(6, 2)
-	for _, policy := range []string{"full", "hillinfer:alpha=0.1", "hillinfer:alpha=0.1,pools=token,beta_mode=fixed,beta=0.2"} {
+	for policy, requests := range map[string][]string{"full": {"write", "fetch"}, "hillinfer:alpha=0.1": {"write", "score", "gather", "scales"},
+		"hillinfer:alpha=0.1,pools=token,beta_mode=fixed,beta=0.2": {"promote", "gather"}} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
 		want := forced(t, small(t, o), prompt, next)
 		for kind, survives := range map[csdshim.FaultKind]bool{csdshim.FaultSlow: true, csdshim.FaultDisconnect: true, csdshim.FaultShort: true, csdshim.FaultGarbage: true,
 			csdshim.FaultFlip: true, csdshim.FaultTwice: false, csdshim.FaultFail: false, csdshim.FaultCorrupt: false} {
-			for i, on := range []string{"write", "fetch", "score", "gather", "scales", "promote"} {
+			for i, on := range requests {
 				drive := newTestDrive(t)
 				drive.faults = csdshim.Faults{Seed: uint64(i), Rules: []csdshim.Fault{{Kind: kind, On: on, After: 3, Times: 1, For: time.Millisecond}}}
 				o.Tiers = drive.start().tiers(tight(policy))

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"terrace/internal/golden"
+)
+
+// TestKilledDrives: a text is generated while its drive, a process of its own, is killed again and again and started anew on
+// the same folder: the text is that without tiers, or the command ends with one line.
+func TestKilledDrives(t *testing.T) {
+	model := filepath.Join(golden.Shared(t, "data", "golden", "tiny_gguf"), "tiny-Q8_0.gguf")
+	sockets, err := os.MkdirTemp("", "csd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(sockets)
+	socket, dir := filepath.Join(sockets, "s"), t.TempDir()
+	args := []string{"generate", "-q", "--model", model, "--raw", "--temperature", "0", "--max-tokens", "60", "--ignore-eos", "--policy", "hillinfer:alpha=0.2", strings.Repeat("the tide takes the terrace stone by stone, ", 7)}
+	generate := func(args []string) (int, string, string) {
+		var out, errs bytes.Buffer
+		code := run(args, strings.NewReader(""), &out, &errs)
+		return code, out.String(), errs.String()
+	}
+	code, want, errs := generate(args)
+	if code != 0 {
+		t.Fatal(code, errs)
+	}
+	start := func() func() {
+		cmd, _ := inferProcess(t, "csd", "serve", "--dir", dir, "--capacity", "64MiB", "--socket", socket, "--profile", "unlimited")
+		return func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
+	}
+	kill := start()
+	for range 200 {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-over:
+				kill()
+				return
+			case <-time.After(100 * time.Millisecond):
+				kill()
+				kill = start()
+			}
+		}
+	}()
+	code, got, errs := generate(append(args, "--tier", "host=448KiB", "--tier", "csd=unix:"+socket))
+	close(over)
+	<-ended
+	t.Logf("code %d, %s", code, errs)
+	if code == 0 && got != want || code != 0 && strings.Count(strings.TrimSpace(errs), "\n") > 0 {
+		t.Errorf("code %d: %q\nwant %q\n%s", code, got, want, errs)
+	}
+}

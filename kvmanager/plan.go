@@ -129,7 +129,7 @@ func (m *Manager) apart(pass []Extent) int {
 	for _, e := range pass {
 		n += m.o.Layers + 2*((e.Rows+t-1)/t) + 2
 		for layer := range e.Seq.tiers {
-			n += max(0, len(e.Seq.tiers[layer].open)-1)
+			n += max(0, e.Seq.tiers[layer].withRoom()-1)
 		}
 	}
 	return n

@@ -3,6 +3,7 @@ package kvmanager
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 )
 
@@ -156,6 +157,17 @@ func (s *Sequence) reopen(layer int) {
 			lb.open = append(lb.open, lb.blocks[i])
 		}
 	}
+}
+
+// withRoom is the number of blocks that the sequence may write to; open names one once for every head that it has room of.
+func (lb *layerBlocks) withRoom() int {
+	n := 0
+	for i, b := range lb.open {
+		if !slices.Contains(lb.open[:i], b) {
+			n++
+		}
+	}
+	return n
 }
 
 // trim gives back the blocks that no head reaches any more.

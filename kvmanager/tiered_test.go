@@ -259,6 +259,27 @@ func TestTiersTooSmall(t *testing.T) {
 	s.Free()
 }
 
+// TestTiersApart: blocks set apart for tokens being written are counted once, however many heads share one.
+func TestTiersApart(t *testing.T) {
+	var want int
+	for i, heads := range []int{1, 3, 8} {
+		o := shape(kvpage.F32, 0)
+		o.KVHeads = heads
+		o, _ = onTiers(o, 40)
+		m := open(t, o)
+		s := m.NewSequence()
+		grow(t, o, s, newReference(o), []int{0, 1, 2, 3, 4}, 0)
+		got := m.apart([]Extent{{Seq: s, Rows: 1}})
+		if i == 0 {
+			want = got
+		}
+		if got != want {
+			t.Errorf("%d heads: %d blocks apart, with one head %d", heads, got, want)
+		}
+		s.Free()
+	}
+}
+
 // TestTiersFaults fails the nth transfer: the operation reports it and the bytes that are shown are never wrong.
 func TestTiersFaults(t *testing.T) {
 	broken := errors.New("broken")

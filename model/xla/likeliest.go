@@ -10,7 +10,7 @@ import (
 )
 
 // Likeliest implements model.Chooser: 8 bytes a row come down. The likeliest few are not offered: they would take as many runs
-// over the logits as there are candidates (neither device sorts), each dearer than the whole row's way to the host.
+// over the logits as there are candidates (go-xla has no sort, and one of the whole row is dearer still), each dearer than the whole row's way to the host.
 func (b *backend) Likeliest() (ids []int32, finite []bool, err error) {
 	h := b.logits.h
 	if h == nil {

@@ -236,7 +236,10 @@ func (s *Session) OpenSequence(number uint64, shape Shape) error {
 	}
 	meta := shape.Append(nil)
 	d := s.d
-	stored, _, err := d.store.OpenSequence(s.owner.id, number, uint32(s.owner.lease/time.Millisecond), meta)
+	d.mu.Lock()
+	lease := s.owner.lease // another session of the owner may be opening a sequence too
+	d.mu.Unlock()
+	stored, _, err := d.store.OpenSequence(s.owner.id, number, uint32(lease/time.Millisecond), meta)
 	if err != nil {
 		return err
 	}

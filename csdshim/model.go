@@ -53,18 +53,6 @@ func (m *model) pagesOn(pages []uint32) load {
 	return l
 }
 
-// spread is n pages, evenly over the channels.
-func (m *model) spread(n int) load {
-	l := load{perChannel: make([]int, len(m.channels)), pages: n}
-	for i := range l.perChannel {
-		l.perChannel[i] = n / len(m.channels)
-		if i < n%len(m.channels) {
-			l.perChannel[i]++
-		}
-	}
-	return l
-}
-
 // read reserves the flash: on each channel, dies sense pages while others' bytes cross it; then all cross the bus.
 func (m *model) read(at time.Duration, l load) (end time.Duration) {
 	return m.flash(at, l, micros(m.p.NAND.ReadUs))

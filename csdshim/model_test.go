@@ -271,3 +271,15 @@ func TestProfiles(t *testing.T) {
 		}
 	}
 }
+
+// spread is n pages, evenly over the channels.
+func (m *model) spread(n int) load {
+	l := load{perChannel: make([]int, len(m.channels)), pages: n}
+	for i := range l.perChannel {
+		l.perChannel[i] = n / len(m.channels)
+		if i < n%len(m.channels) {
+			l.perChannel[i]++
+		}
+	}
+	return l
+}

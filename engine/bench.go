@@ -46,36 +46,6 @@ func (r BenchRow) MedianTPS() float64 {
 	return s[len(s)/2]
 }
 
-// Bench measures one repeat after the other, after one warm-up.
-func (e *Engine) Bench(ctx context.Context, o BenchOptions) ([]BenchRow, error) {
-	var rows []BenchRow
-	for _, generation := range []bool{false, true} {
-		if !generation && o.P == 0 && o.N > 0 || generation && o.N == 0 {
-			continue
-		}
-		row, err := e.benchAll(ctx, generation, o)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
-}
-
-func (e *Engine) benchAll(ctx context.Context, generation bool, o BenchOptions) (BenchRow, error) {
-	b, err := e.OpenBench(ctx, generation, o)
-	if err != nil {
-		return BenchRow{}, err
-	}
-	defer b.Close()
-	for range b.o.Repeats {
-		if err := b.Repeat(ctx); err != nil {
-			return BenchRow{}, err
-		}
-	}
-	return b.Row(), nil
-}
-
 // Bench is a row in the making. Repeat adds one measurement, so that several engines can take turns.
 type Bench struct {
 	e     *Engine

@@ -44,6 +44,7 @@ func (b *Bench) newBase(ctx context.Context, i int) (*benchBase, error) {
 	}
 	return base, nil
 }
+
 func (b *benchBase) read(ctx context.Context) (*Session, error) {
 	s, err := b.e.NewSession()
 	if err != nil || len(b.ids) == 0 {

@@ -43,6 +43,7 @@ type ScoreUse struct {
 	Questions               int64 // to the drive
 	BlockBytes              int64 // of score blocks that came from it
 	Again                   int64 // questions that were asked a second time
+	Refused                 int64 // times that the drive could not score; from then on the host did
 	SketchBytes, SavedBytes int64 // low-bit keys in host memory now, and those of the tokens that the drive scores instead
 }
 
@@ -104,7 +105,7 @@ func (h *hie) tokenBytes() int {
 	return 2 * m.KVHeads * m.KeyDim
 }
 
-// scores reports whether a layer's tokens are scored here and on the drive.
+// serves reports whether a layer's tokens are scored here and on the drive.
 func (h *hie) serves(layer int) bool { return h != nil && !h.layers[layer].all }
 
 // prompted sketches the hot tokens of a layer at the end of a prompt, the newest, and tells the drive how to read the others.

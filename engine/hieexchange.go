@@ -151,7 +151,7 @@ func gatheredBytes(s offload.Shape, n int) int {
 	return (n + csdshim.GroupTokens - 1) / csdshim.GroupTokens * s.RecordBytes()
 }
 
-// abandon ends a round whose outcome nobody wants.
+// abandonExchange ends a round whose outcome nobody wants.
 func (h *hie) abandonExchange() {
 	if x := h.moving.run; x != nil {
 		x.cancel()

@@ -205,7 +205,6 @@ func (e *Engine) chooseAhead(sessions []*Session, layer int) error {
 	if layer >= e.m.Layers {
 		return nil
 	}
-	defer e.o.Trace.Layer(trace.Score, "choose", layer).End()
 	for _, s := range sessions {
 		p := s.place
 		if p == nil || p.pool == nil || !p.pooled[layer] || p.run.needs.Query == policy.QueryExact {
@@ -213,7 +212,10 @@ func (e *Engine) chooseAhead(sessions []*Session, layer int) error {
 		}
 		st := &p.run.state[layer]
 		if q := st.guessed(p.run.needs.Query, nil); q != nil {
-			if err := p.choose(layer, q); err != nil {
+			span := e.o.Trace.Layer(trace.Score, "choose", layer)
+			err := p.choose(layer, q)
+			span.End()
+			if err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/offload"
+	"terrace/policy"
 )
 
 // attempt is forced that may fail.
@@ -97,6 +98,69 @@ func TestLostRecord(t *testing.T) {
 				t.Errorf("%s, after %d reads: %d times read again, %v", policy, after, use.Replays, err)
 			}
 			o.Store, o.KVBudgetBytes = nil, 0
+		}
+	}
+}
+
+// TestLostRecordOfFork: a text whose beginning was read for several policies is read again as one prompt under its own; while
+// its rest is missing, or where the beginning was read in parts, a lost record is an error and never a wrong number.
+func TestLostRecordOfFork(t *testing.T) {
+	prompt, next := someIDs(300, 1), someIDs(12, 2)
+	spec, err := policy.Parse("snapkv:budget=270,window_size=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, parts := range [][]int{{280}, {100, 280}} {
+		run := func(e *Engine) (out [][]float32, err error) {
+			base, err := e.NewSession()
+			if err != nil {
+				return nil, err
+			}
+			defer base.Close()
+			from := 0
+			for _, to := range parts {
+				if err := base.Prefill(t.Context(), prompt[from:to], PrefillHooks{}); err != nil {
+					return nil, err
+				}
+				from = to
+			}
+			s, err := base.ForkUnder(spec)
+			if err != nil {
+				return nil, err
+			}
+			defer s.Close()
+			if err := s.Prefill(t.Context(), prompt[from:], PrefillHooks{}); err != nil {
+				return nil, err
+			}
+			for _, id := range next {
+				if err := s.Decode(id); err != nil {
+					return out, err
+				}
+				out = append(out, append([]float32(nil), s.Logits()...))
+			}
+			return out, nil
+		}
+		o := Options{Threads: 2, ChunkTokens: 32}
+		want, err := run(small(t, o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, refused := 0, 0
+		for after := 0; after < 400; after += 16 {
+			store := &rotten{Store: below(t, o), after: after}
+			o.Store, o.KVBudgetBytes = store, 40*4096
+			e := small(t, o)
+			got, err := run(e)
+			sound(t, fmt.Sprintf("%v, after %d reads", parts, after), want, got, err)
+			if err != nil {
+				refused++
+			} else if e.TierUse().Replays > 0 {
+				again++
+			}
+			o.Store, o.KVBudgetBytes = nil, 0
+		}
+		if len(parts) == 1 && again == 0 || len(parts) > 1 && refused == 0 {
+			t.Errorf("%v: read again %d times, refused %d times", parts, again, refused)
 		}
 	}
 }

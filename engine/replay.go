@@ -14,6 +14,8 @@ import (
 type read struct {
 	tokens int
 	steps  bool // one token a pass, as decoded; else as prompts
+	open   bool // the beginning of a prompt whose rest is not read yet (ForkUnder)
+	mixed  bool // read under no policy and in several parts: a policy cannot read it again as it was
 }
 
 // maxReplays is how often a call reads a text again before its error is the caller's.
@@ -21,11 +23,34 @@ const maxReplays = 2
 
 // noteRead adds tokens to a session's history.
 func (s *Session) noteRead(tokens int, steps bool) {
-	if n := len(s.history); steps && n > 0 && s.history[n-1].steps {
-		s.history[n-1].tokens += tokens
-		return
+	if n := len(s.history); n > 0 {
+		if last := &s.history[n-1]; last.steps && steps || last.open && !steps {
+			last.tokens += tokens
+			last.open = false
+			return
+		}
 	}
-	s.history = append(s.history, read{tokens, steps})
+	s.history = append(s.history, read{tokens: tokens, steps: steps})
+}
+
+// sharedReads is the history of a fork that goes on under a policy: the prompt's beginning was read under none, which the
+// policy reads again together with the rest.
+func (s *Session) sharedReads() []read {
+	if len(s.tokens) == 0 {
+		return nil
+	}
+	one := len(s.history) == 1 && !s.history[0].steps
+	return []read{{tokens: len(s.tokens), open: true, mixed: !one}}
+}
+
+// replayable reports whether reading the text again gives what it gave: not while the rest of a shared prompt is missing.
+func (s *Session) replayable() bool {
+	for _, r := range s.history {
+		if r.open || r.mixed {
+			return false
+		}
+	}
+	return true
 }
 
 // forgetReads cuts the history to n tokens.
@@ -47,14 +72,25 @@ func (s *Session) noted() (n int) {
 	return n
 }
 
-// recoverable reports whether the text could be read again: a tier lost something, and is still there.
-func (e *Engine) recoverable(err error) bool {
-	return e.tiers != nil && errors.Is(err, ErrTier) && !lost(err)
+// recoverable reports whether the texts could be read again: a tier lost something, and is still there.
+func (e *Engine) recoverable(sessions []*Session, err error) bool {
+	if e.tiers == nil || !errors.Is(err, ErrTier) || lost(err) {
+		return false
+	}
+	for _, s := range sessions {
+		if !s.replayable() {
+			return false
+		}
+	}
+	return true
 }
 
 // tryAgain reads the sessions' texts again after a pass that failed, where that may help, and repeats it.
 func (e *Engine) tryAgain(sessions []*Session, err error, pass func() error) error {
-	for replays := 0; e.recoverable(err) && replays < maxReplays; replays++ {
+	if errors.Is(err, errScoring) {
+		e.scoreUse.Refused++
+	}
+	for replays := 0; e.recoverable(sessions, err) && replays < maxReplays; replays++ {
 		again := error(nil)
 		for _, s := range sessions {
 			s.hostScores = s.hostScores || errors.Is(err, errScoring)
@@ -97,6 +133,9 @@ func (s *Session) replay() error {
 func (s *Session) found() error {
 	if !s.lost {
 		return nil
+	}
+	if !s.replayable() {
+		return fmt.Errorf("engine: %w: the text was begun under another policy and cannot be read again", ErrTier)
 	}
 	return s.replay()
 }

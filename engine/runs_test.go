@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"math"
 	"os"
@@ -12,10 +13,32 @@ import (
 	"terrace/model"
 )
 
+// benchRows measures the rows that the options ask for.
+func benchRows(ctx context.Context, e *Engine, o BenchOptions) (rows []BenchRow, err error) {
+	for _, generation := range []bool{false, true} {
+		if !generation && o.P == 0 && o.N > 0 || generation && o.N == 0 {
+			continue
+		}
+		b, err := e.OpenBench(ctx, generation, o)
+		if err != nil {
+			return nil, err
+		}
+		for range o.Repeats {
+			if err := b.Repeat(ctx); err != nil {
+				b.Close()
+				return nil, err
+			}
+		}
+		rows = append(rows, b.Row())
+		b.Close()
+	}
+	return rows, nil
+}
+
 func TestBenchRows(t *testing.T) {
 	for _, spec := range []string{"", "snapkv:budget=50%+quest:budget=16"} {
 		e := small(t, Options{Policy: spec})
-		rows, err := e.Bench(t.Context(), BenchOptions{P: 8, N: 3, D: 70, Repeats: 2, Batch: 2})
+		rows, err := benchRows(t.Context(), e, BenchOptions{P: 8, N: 3, D: 70, Repeats: 2, Batch: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,11 +71,11 @@ func TestBenchRows(t *testing.T) {
 	b.Close()
 	e = small(t, Options{Context: 64})
 	for _, o := range []BenchOptions{{}, {P: -1, N: 1}, {N: 1, D: 64}, {P: 65}} {
-		if _, err := e.Bench(t.Context(), o); !errors.Is(err, ErrOption) && !errors.Is(err, ErrContext) {
+		if _, err := benchRows(t.Context(), e, o); !errors.Is(err, ErrOption) && !errors.Is(err, ErrContext) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if rows, err := e.Bench(t.Context(), BenchOptions{N: 2, Repeats: 3}); err != nil || rows[0].Test != "tg2" || len(rows[0].TPS) != 3 {
+	if rows, err := benchRows(t.Context(), e, BenchOptions{N: 2, Repeats: 3}); err != nil || rows[0].Test != "tg2" || len(rows[0].TPS) != 3 {
 		t.Errorf("bench at depth 0: %+v, %v", rows, err)
 	}
 }

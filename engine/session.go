@@ -224,7 +224,7 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 		}
 	}
 	err := e.decodeBatch(sessions, ids)
-	if e.recoverable(err) {
+	if e.recoverable(sessions, err) {
 		err = e.tryAgain(sessions, err, func() error { return e.decodeBatch(sessions, ids) })
 	}
 	if err == nil {

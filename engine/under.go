@@ -43,6 +43,7 @@ func (s *Session) ForkUnder(spec *policy.Spec) (*Session, error) {
 	}
 	f.seq.Free()
 	f.seq, f.tokens, f.next, f.logits = seq, slices.Clone(s.tokens), s.next, slices.Clone(logits)
+	f.history = s.sharedReads()
 	return f, nil
 }
 

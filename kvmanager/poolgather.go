@@ -49,7 +49,7 @@ func (p *Pool) initGathering(n, recordBytes int) (groups int) {
 	return groups
 }
 
-// gatherBytes is the memory that single tokens arrive in.
+// bytes is the memory that single tokens arrive in.
 func (g *gathering) bytes() int64 { return int64(len(g.halves[0]) + len(g.halves[1])) }
 
 func (g *gathering) close() {

@@ -146,12 +146,11 @@ func (p *Pool) pageViews(layer int) (views []attention.View, sel [][]int32, tile
 		tail := p.s.at(layer, h).list[settled].pages
 		o.sel[h] = o.sel[h][:0]
 		for j, index := range w.picks[lane] {
-			if n := len(o.pages) - first; j == 0 || w.picks[lane][j-1]/t != index/t {
+			if j == 0 || w.picks[lane][j-1]/t != index/t {
 				page := tail[index/t]
 				page.Data = p.out.rows[lane][j].data[h%p.heads*size : (h%p.heads+1)*size]
 				page.Version = 0
 				o.pages = append(o.pages, page)
-				_ = n
 			}
 			o.sel[h] = append(o.sel[h], int32(len(o.pages)-first-1)*t+index%t)
 		}

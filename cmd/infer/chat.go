@@ -268,6 +268,7 @@ func (c *conversation) turn(text string) error {
 	res, err := c.session.Generate(c.a.ctx, req)
 	if res != nil {
 		fmt.Fprintln(c.a.stdout)
+		c.a.noticeTiers(c.l.engine)
 		c.msgs = append(msgs, tokenizer.Message{Role: "assistant", Content: res.Text})
 		if res.Finish == "context" {
 			c.a.notice("the context of %d tokens is full: /clear, a larger --context or --on-overflow shift", c.l.engine.Options().Context)

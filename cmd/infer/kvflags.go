@@ -64,12 +64,32 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 type kvJSON struct {
 	BytesPeak  map[string]int64 `json:"bytes_peak"`
 	BytesMoved map[string]int64 `json:"bytes_moved"`
-	HitRate    *float64         `json:"hit_rate"`        // of the fast tier; null without tiers
-	TokensKept int              `json:"tokens_kept"`     // a layer and KV head, on average
-	KeptShare  float64          `json:"kept_fraction"`   // of the positions read
-	BytesKept  int64            `json:"bytes_kept"`      // pages and what a policy scans beside them
-	TokensRead float64          `json:"tokens_read"`     // a decode step, layer and KV head, on average
-	Swaps      *swapsJSON       `json:"swaps,omitempty"` // of a policy that prunes rows and follows them
+	HitRate    *float64         `json:"hit_rate"`          // of the fast tier; null without tiers
+	TokensKept int              `json:"tokens_kept"`       // a layer and KV head, on average
+	KeptShare  float64          `json:"kept_fraction"`     // of the positions read
+	BytesKept  int64            `json:"bytes_kept"`        // pages and what a policy scans beside them
+	TokensRead float64          `json:"tokens_read"`       // a decode step, layer and KV head, on average
+	Swaps      *swapsJSON       `json:"swaps,omitempty"`   // of a policy that prunes rows and follows them
+	Scored     *scoredJSON      `json:"scored,omitempty"`  // where a drive scores
+	Replays    int64            `json:"replays,omitempty"` // times that the text was read again because a tier had lost KV
+}
+
+// scoredJSON says who scored tokens for a selecting policy, over all layers and steps.
+type scoredJSON struct {
+	HostTokens  int64 `json:"host_tokens"`
+	DriveTokens int64 `json:"drive_tokens"`
+	BlockBytes  int64 `json:"block_bytes"`  // of scores that came from the drive
+	SketchBytes int64 `json:"sketch_bytes"` // low-bit keys in host memory
+	SavedBytes  int64 `json:"saved_bytes"`  // those of the tokens that the drive scores
+	Again       int64 `json:"again"`        // questions that were asked a second time
+	Refused     int64 `json:"refused"`      // times that the drive could not score and the host did from then on
+}
+
+func scoredReport(u engine.ScoreUse) *scoredJSON {
+	if u == (engine.ScoreUse{}) {
+		return nil
+	}
+	return &scoredJSON{u.HostTokens, u.DriveTokens, u.BlockBytes, u.SketchBytes, u.SavedBytes, u.Again, u.Refused}
 }
 
 // swapsJSON is what following the prompt's active tokens while decoding cost.
@@ -92,7 +112,19 @@ func swapsReport(u engine.SwapUse) *swapsJSON {
 func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	k, t := res.KV, e.TierUse()
 	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
-		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps)}
+		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps),
+		Scored: scoredReport(t.Scored), Replays: t.Replays}
+}
+
+// noticeTiers says what tiers could not do and what was done instead.
+func (a *app) noticeTiers(e *engine.Engine) {
+	t := e.TierUse()
+	if t.Replays > 0 {
+		a.notice("a tier lost KV: the text was read again %d times", t.Replays)
+	}
+	if t.Scored.Refused > 0 {
+		a.notice("the drive could not give scores: the host computed them from then on")
+	}
 }
 
 // noticeKV says what a session holds: tokens, their share of what was read, and bytes.

@@ -165,9 +165,6 @@ func (m Write) AppendHead(dst []byte) []byte {
 	return e.b
 }
 
-// WriteHeadBytes is the size of AppendHead's result for n groups.
-func WriteHeadBytes(n int) int { return 16 + n*placeBytes }
-
 // ParseWrite reads the payload of a TypeWrite frame; Bytes is a part of b.
 func ParseWrite(b []byte) (m Write, err error) {
 	d := decoder{b: b}

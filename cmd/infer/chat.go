@@ -59,6 +59,7 @@ type conversation struct {
 	l       *loaded
 	session *engine.Session
 	msgs    []tokenizer.Message
+	tiers   engine.TierUse // after the last turn
 	prompt  bool
 }
 
@@ -268,7 +269,7 @@ func (c *conversation) turn(text string) error {
 	res, err := c.session.Generate(c.a.ctx, req)
 	if res != nil {
 		fmt.Fprintln(c.a.stdout)
-		c.a.noticeTiers(c.l.engine)
+		c.tiers = c.a.noticeTiers(c.l.engine, c.tiers)
 		c.msgs = append(msgs, tokenizer.Message{Role: "assistant", Content: res.Text})
 		if res.Finish == "context" {
 			c.a.notice("the context of %d tokens is full: /clear, a larger --context or --on-overflow shift", c.l.engine.Options().Context)

@@ -116,15 +116,16 @@ func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 		Scored: scoredReport(t.Scored), Replays: t.Replays}
 }
 
-// noticeTiers says what tiers could not do and what was done instead.
-func (a *app) noticeTiers(e *engine.Engine) {
+// noticeTiers says what tiers could not do since before, and what was done instead; it returns what has been used now.
+func (a *app) noticeTiers(e *engine.Engine, before engine.TierUse) engine.TierUse {
 	t := e.TierUse()
-	if t.Replays > 0 {
-		a.notice("a tier lost KV: the text was read again %d times", t.Replays)
+	if n := t.Replays - before.Replays; n > 0 {
+		a.notice("a tier lost KV: the text was read again %d times", n)
 	}
-	if t.Scored.Refused > 0 {
+	if t.Scored.Refused > before.Scored.Refused {
 		a.notice("the drive could not give scores: the host computed them from then on")
 	}
+	return t
 }
 
 // noticeKV says what a session holds: tokens, their share of what was read, and bytes.

@@ -10,7 +10,6 @@ import (
 	"terrace/internal/golden"
 	"terrace/model"
 	"terrace/model/xla"
-	"terrace/weights"
 )
 
 // halfLimit bounds the distance of the tiny models' logits under bf16 from the golden ones, relative to their length: weights,
@@ -24,15 +23,7 @@ func halfBackends(t *testing.T) (out []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := weights.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	m, err := model.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := openFile(t, path)
 	for _, backend := range parityBackends {
 		e, err := Open(m, Options{Backend: backend, DType: model.BFloat16})
 		if err == nil {

@@ -8,7 +8,6 @@ import (
 	"terrace/internal/golden"
 	"terrace/model"
 	"terrace/model/xla"
-	"terrace/weights"
 )
 
 // deviceBackends are those of parityBackends that keep copies of keys and values on a device.
@@ -137,15 +136,7 @@ func TestDeviceTier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := weights.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	m, err := model.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := openFile(t, path)
 	if _, err := Open(m, Options{Tiers: []Tier{device}}); !errors.Is(err, ErrOption) {
 		t.Errorf("native with a device tier: %v, want ErrOption", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"terrace/internal/golden"
-	"terrace/model"
 	"terrace/weights"
 )
 
@@ -24,15 +23,7 @@ func TestModelCutWhileInUse(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		file, err := weights.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		m, err := model.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := openFile(t, path)
 		e, err := Open(m, Options{Threads: 2})
 		if err != nil {
 			t.Fatal(err)

@@ -21,17 +21,24 @@ type prompt struct {
 	KLPeer    float64   `json:"kl_hf_llamacpp"`
 }
 
-func openModel(t testing.TB, path string, o Options) *Engine {
+// openFile opens a model's file until the test ends.
+func openFile(t testing.TB, path string) *model.Model {
 	t.Helper()
 	file, err := weights.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { file.Close() })
 	m, err := model.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := Open(m, o)
+	return m
+}
+
+func openModel(t testing.TB, path string, o Options) *Engine {
+	t.Helper()
+	e, err := Open(openFile(t, path), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +49,6 @@ func openModel(t testing.TB, path string, o Options) *Engine {
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
-		file.Close()
 	})
 	return e
 }

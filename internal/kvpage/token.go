@@ -103,7 +103,7 @@ func ReadV(l Layout, page []byte, slot int, dst []float32) {
 }
 
 // Move copies the token of one slot to a slot of another (or the same) page, bit for bit. It says whether it could:
-// quantised keys share scales with their tile and cannot leave it one by one (whole tiles can: MoveTile).
+// quantised keys share scales with their tile and cannot leave it one by one.
 func Move(l Layout, dst []byte, dstSlot int, src []byte, srcSlot int) bool {
 	return l.MoveFrom(dst, dstSlot, l, src, srcSlot)
 }
@@ -158,11 +158,4 @@ func MoveRun(l Layout, dst []byte, dstSlot int, src []byte, srcSlot, n int) bool
 	row := l.VRowBytes()
 	copy(dst[l.KBytes()+dstSlot*row:][:n*row], src[l.KBytes()+srcSlot*row:][:n*row])
 	return true
-}
-
-// MoveTile copies the 16 tokens of a tile to a tile of another (or the same) page, bit for bit, for every type.
-func MoveTile(l Layout, dst []byte, dstTile int, src []byte, srcTile int) {
-	copy(l.KTile(dst, dstTile), l.KTile(src, srcTile))
-	n := Tile * l.VRowBytes()
-	copy(dst[l.KBytes()+dstTile*n:][:n], src[l.KBytes()+srcTile*n:][:n])
 }

@@ -146,10 +146,6 @@ func TestMoveIsExact(t *testing.T) {
 				t.Fatalf("%v: the moved value differs", l)
 			}
 		}
-		MoveTile(l, dst, l.Tiles()-1, src, 0)
-		if !bytes.Equal(l.KTile(dst, l.Tiles()-1), l.KTile(src, 0)) || !bytes.Equal(l.VRow(dst, l.Tokens-1), l.VRow(src, Tile-1)) {
-			t.Fatalf("%v: the moved tile differs", l)
-		}
 	}
 }
 

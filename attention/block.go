@@ -36,6 +36,7 @@ type blockWalk struct {
 	listed bool    // walk k.slots instead of the view
 
 	at, end   int // next tile and end of the tiles
+	first     int // first tile that a row sees: what its block has before it is not looked at, a tier may have its bytes
 	number    int // of the block
 	slots     [blockTiles]slot
 	low, high int32 // smallest and largest position in the block
@@ -47,7 +48,7 @@ func (b *blockWalk) begin(seq, g int, rows []int32) {
 	s := &b.w.seqs[seq]
 	b.v, b.rows = &s.Views[g], rows
 	from, to := b.v.tileRange(span{b.w.p.sees(rows[0]).low, rows[len(rows)-1]})
-	b.at, b.end = from/blockTiles*blockTiles, to
+	b.at, b.end, b.first = from/blockTiles*blockTiles, to, from
 }
 
 // next takes the next block that some row sees; false at the end.
@@ -70,6 +71,8 @@ func (b *blockWalk) take(from int) bool {
 	for i := range b.slots {
 		s := &b.slots[i]
 		switch {
+		case !b.listed && from+i < b.first:
+			*s = slot{}
 		case !b.listed:
 			*s = b.v.slot(from + i)
 		case from+i < len(b.k.slots):

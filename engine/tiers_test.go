@@ -62,23 +62,25 @@ func TestTiersChangeNothing(t *testing.T) {
 	}
 }
 
-// TestTiersOfWindows: layers with a sliding window read their window only.
+// TestTiersOfWindows: layers with a sliding window read their window only, wherever chunks of the prompt begin.
 func TestTiersOfWindows(t *testing.T) {
 	prompt, next := someIDs(900, 1), someIDs(40, 2)
-	o := Options{Threads: 2, ChunkTokens: 128}
-	e := windowed(t, o)
-	want := forced(t, e, prompt, next)
-	store, err := offload.NewMemory("below", e.shape(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	o.Store, o.KVBudgetBytes = store, 140*4096
-	if d := worst(want, forced(t, windowed(t, o), prompt, next)); d != 0 {
-		t.Errorf("logits differ by %g", d)
-	}
-	if store.Stats().Reads == 0 {
-		t.Error("nothing was read")
+	for _, chunk := range []int{128, 100} {
+		o := Options{Threads: 2, ChunkTokens: chunk}
+		e := windowed(t, o)
+		want := forced(t, e, prompt, next)
+		store, err := offload.NewMemory("below", e.shape(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		o.Store, o.KVBudgetBytes = store, 140*4096
+		if d := worst(want, forced(t, windowed(t, o), prompt, next)); d != 0 {
+			t.Errorf("chunks of %d: logits differ by %g", chunk, d)
+		}
+		if store.Stats().Reads == 0 {
+			t.Errorf("chunks of %d: nothing was read", chunk)
+		}
 	}
 }
 

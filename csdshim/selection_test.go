@@ -39,7 +39,7 @@ func (h *hostScorer) Products(g int, q []int8, dst []int32) {
 }
 
 func (h *hostScorer) Approx(g int, q []float32, rows int, dst []float32) {
-	h.halves[g].Score(dst, q, rows, 0, selTokens)
+	h.halves[g].Score(dst, q, rows)
 }
 
 // kinds are the precisions that policy hillinfer scores in, on the host and on the drive.

@@ -35,7 +35,9 @@ func (e *Engine) newPlacement(s *Session) *placement {
 	}
 	switch r.needs.Sketch.Kind {
 	case policy.SketchNone, policy.SketchExact, policy.SketchDims: // they read every key
-		return nil
+		if r.below == nil {
+			return nil
+		}
 	}
 	p := &placement{run: r, s: s, pooled: make([]bool, e.m.Layers), whole: make([]bool, e.m.Layers), ahead: make([]bool, e.m.Layers),
 		scratch: make([]kvmanager.TileScratch, e.o.Threads)}
@@ -182,9 +184,9 @@ func (p *placement) capacity(n int) int {
 	if p.hie == nil {
 		left -= p.sketchBytes * int64(layers) / int64(max(done, 1)) // sketches of all layers
 	}
-	left -= e.tiers.charged + p.pool.FixedBytes() + int64(e.m.Layers+8)*block // staging, the newest tokens
-	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())                     // tables
-	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers)              // a step's selection
+	left -= e.tiers.charged + p.run.below.MostBytes() + p.pool.FixedBytes() + int64(e.m.Layers+8)*block // staging, the newest tokens
+	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())                                               // tables
+	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers)                                        // a step's selection
 	return int(max(left, 0)) / p.pool.Lanes() / (p.pool.SlotBytes() + 8 + p.hie.tokenBytes())
 }
 
@@ -254,11 +256,8 @@ func (p *placement) choose(layer int, q []float32) error {
 	}
 	l := r.observe(s, layer, 1)
 	l.Queries, l.Rows, l.Scores = q, 1, st.scorer
-	r.picks.Reset(r.m.KVHeads)
-	if len(r.byHead) > 0 {
-		r.selectByHead(s, st, r.reader.views, l)
-	} else if !r.selectTokens(st, l) {
-		r.set.Selector.Select(l, &r.picks)
+	if err := r.selects(s, st, r.reader.views, l); err != nil {
+		return err
 	}
 	return p.begin(layer)
 }
@@ -283,8 +282,8 @@ func (p *placement) read(layer int, q []float32, seq *attention.Seq) error {
 	st := &r.state[layer]
 	if p.hie.serves(layer) {
 		r.sketchHot(st, seq.Views, r.observe(s, layer, 1), &p.hie.hot)
-	} else {
-		r.refreshSketch(st, seq.Views, r.observe(s, layer, 1))
+	} else if err := r.refreshSketch(st, seq.Views, r.observe(s, layer, 1)); err != nil {
+		return err
 	}
 	if !p.ahead[layer] {
 		if err := p.choose(layer, st.guessed(r.needs.Query, q)); err != nil {

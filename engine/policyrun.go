@@ -24,7 +24,8 @@ type policyRun struct {
 	pool   *kernels.Pool // of the backend; nil = it lends none
 	byHead []headChoice  // of a selecting policy that decides each KV head by itself
 	task   headTask
-	tiered bool // pages come and go
+	tiered bool                      // pages come and go
+	below  *kvmanager.StoredSketches // nil = sketches are in host memory
 
 	scans  []scanTask
 	tokens tokenScan
@@ -115,6 +116,16 @@ func policyModel(m *model.Model, kvBytesPerToken int) policy.Model {
 	return p
 }
 
+// free gives back what it keeps on tiers; nil has nothing.
+func (r *policyRun) free() error {
+	if r == nil {
+		return nil
+	}
+	err := r.below.Free()
+	r.below = nil
+	return err
+}
+
 // global reports whether policies act on a layer: those with a sliding window are left alone.
 func (r *policyRun) global(layer int) bool { return r.m.Layer[layer].Window == 0 }
 
@@ -165,7 +176,9 @@ func (r *policyRun) before(s *Session, layer int, q []float32, prefill, last boo
 		return s.place.read(layer, q, seq)
 	}
 	if !prefill {
-		r.choose(s, layer, q, seq)
+		if err := r.choose(s, layer, q, seq); err != nil {
+			return err
+		}
 		r.readActive(s, layer, seq)
 	}
 	if n := int(s.next) + rows; r.wantsMass(prefill, last, n) && (r.set.Stepper == nil || r.prunes(layer)) {
@@ -281,7 +294,9 @@ func (r *policyRun) after(s *Session, layer, rows int, prefill, last bool) error
 			}
 		}
 		if s.place == nil || !s.place.hie.serves(layer) {
-			r.sketchPrompt(s, layer, rows)
+			if err := r.sketchPrompt(s, layer, rows); err != nil {
+				return err
+			}
 		}
 		if err := s.place.prompted(layer); err != nil {
 			return err

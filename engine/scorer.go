@@ -22,7 +22,7 @@ type headScorer struct {
 	view   *attention.View   // refreshed at each step
 	tokens int               // of the cache that are in the sketch
 	last   int32             // position of the newest of them
-	store  *kvmanager.Sketch // of half and projected keys
+	store  *kvmanager.Sketch // of half and projected keys, and of exact ones that lie below
 	low    *kvmanager.Codes  // of 8-bit and 4-bit keys
 	moving bool              // pages may have gone elsewhere since the last step
 	hot    *hotTokens        // the tokens that are in the sketch, where a drive scores the others; nil = all
@@ -80,9 +80,28 @@ func (s *scorer) bytes() (n int64) {
 	return n
 }
 
-// refresh brings a head's sketch in line with the cache: new tokens are added; where tokens have gone it is built anew. l
-// shows a projecting policy the layer, kvHead is the head's number in it.
-func (h *headScorer) refresh(view *attention.View, pos []int32, l *policy.Layer, kvHead int, p policy.Projector) {
+// keepBelow has a head that holds nothing yet hand what is full to a stream on the lower tier; exact keys are copied there in
+// their own type.
+func (h *headScorer) keepBelow(t *kvmanager.TileStream, keys kvpage.Elem) {
+	if h.need.Kind == policy.SketchExact {
+		h.store = kvmanager.NewSketch(keys, h.dim)
+	}
+	if h.store != nil {
+		h.store.KeepBelow(t)
+	}
+	for _, b := range h.bounds {
+		b.KeepBelow(t)
+	}
+}
+
+// scansCache reports whether the cache itself is scanned.
+func (h *headScorer) scansCache() bool {
+	return h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact && h.store == nil
+}
+
+// refresh brings a head's sketch in line with the cache, as far as index most: new tokens are added; where tokens have gone
+// it is built anew. l shows a projecting policy the layer, kvHead is the head's number in it.
+func (h *headScorer) refresh(view *attention.View, pos []int32, most int, l *policy.Layer, kvHead int, p policy.Projector) {
 	h.view, h.scan.of = view, nil
 	if h.hot != nil {
 		h.refreshHot(pos, l, kvHead)
@@ -91,17 +110,17 @@ func (h *headScorer) refresh(view *attention.View, pos []int32, l *policy.Layer,
 	if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
 		h.reset()
 	}
-	if h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact {
+	if h.scansCache() {
 		h.tiles.refresh(view, h.tokens == 0 || h.moving)
 	}
 	if h.tokens == 0 {
 		h.start(len(pos), l, kvHead, p)
 	}
-	if h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact {
+	if h.scansCache() {
 		h.tokens = len(pos)
 	}
-	for h.tokens < len(pos) {
-		h.add(len(pos))
+	for to := min(len(pos), most); h.tokens < to; {
+		h.add(to)
 	}
 	if h.tokens > 0 {
 		h.last = pos[h.tokens-1]
@@ -176,7 +195,7 @@ func (h *headScorer) addKey(i int, key []float32) {
 		if h.need.Scale == policy.ScaleToken {
 			h.low.PutScale(i, scale)
 		}
-	case policy.SketchHalf:
+	case policy.SketchHalf, policy.SketchExact:
 		h.store.Put(i, key)
 	case policy.SketchProjected:
 		h.turn = sized(h.turn, h.need.Rank)
@@ -209,6 +228,10 @@ func (h *headScorer) quantise(key []float32) (scale float32) {
 
 // Dot implements policy.Scorer.
 func (h *headScorer) Dot(_ int, q []float32, rows int, dst []float32) {
+	if h.store != nil {
+		h.store.Score(dst, q, rows)
+		return
+	}
 	h.turn = h.tiles.multiply(h.turn, dst, q, rows, h.dim, h.view.Tokens())
 }
 
@@ -251,7 +274,7 @@ func (h *headScorer) Bounds(_, block int, only []int32, q []float32, rows int, d
 // Approx implements policy.Scorer.
 func (h *headScorer) Approx(_ int, q []float32, rows int, dst []float32) {
 	if h.low == nil {
-		h.store.Score(dst, q, rows, 0, h.store.Columns())
+		h.store.Score(dst, q, rows)
 		return
 	}
 	h.scanned(q, rows, dst)

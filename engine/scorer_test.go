@@ -107,7 +107,7 @@ func TestScorerAgainstPlainLoops(t *testing.T) {
 func (k *keyed) check(h *headScorer, need policy.Sketch) {
 	k.t.Helper()
 	v := k.s.Views(0)[0]
-	h.refresh(&v, k.s.PositionList(0, 0), &policy.Layer{}, 0, nil)
+	h.refresh(&v, k.s.PositionList(0, 0), math.MaxInt, &policy.Layer{}, 0, nil)
 	keys, n := k.rows(), v.Tokens()
 	const rows = 3
 	q := make([]float32, rows*k.dim)

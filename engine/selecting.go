@@ -2,37 +2,38 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
+	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/policy"
 )
 
 // choose asks the selecting policy what this decode step reads of a layer, and restricts the attention to it.
-func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Seq) {
+func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Seq) error {
 	if r.set.Selector == nil {
-		return
+		return nil
 	}
 	st := &r.state[layer]
 	l := r.observe(s, layer, 1)
 	l.Queries, l.Rows = st.guessed(r.needs.Query, q), 1
-	r.refreshSketch(st, seq.Views, l)
+	if err := r.refreshSketch(st, seq.Views, l); err != nil {
+		return err
+	}
 	l.Scores = st.scorer
-	r.picks.Reset(r.m.KVHeads)
-	if len(r.byHead) > 0 {
-		r.selectByHead(s, st, seq.Views, l)
-	} else if !r.selectTokens(st, l) {
-		r.set.Selector.Select(l, &r.picks)
+	if err := r.selects(s, st, seq.Views, l); err != nil {
+		return err
 	}
 	st.share = append(st.share[:0], r.picks.Share...)
 	if r.needs.Query == policy.QueryPrevious {
 		st.previous = append(st.previous[:0], q...)
 	}
 	if r.picks.All {
-		return
+		return nil
 	}
 	// Attention of all sequences of a pass comes after every choice: the picks must outlive the next one's.
 	st.kept = copyPicks(st.kept, r.picks.Heads)
@@ -43,33 +44,83 @@ func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Se
 		}
 	}
 	seq.Select = st.kept
+	return nil
+}
+
+// selects asks the policy what it reads of a layer that l shows.
+func (r *policyRun) selects(s *Session, st *layerState, views []attention.View, l *policy.Layer) error {
+	r.picks.Reset(r.m.KVHeads)
+	r.below.Begin(l.Index)
+	if len(r.byHead) > 0 {
+		r.selectByHead(s, st, views, l)
+	} else if !r.selectTokens(st, l) {
+		r.set.Selector.Select(l, &r.picks)
+	}
+	if err := r.below.End(l.Index); err != nil {
+		return fmt.Errorf("engine: what policy %s scans of the keys: %w", r.set, err)
+	}
+	return nil
 }
 
 // sketchPrompt builds what a selecting policy scans at the end of the prompt, after what the prompt drops is gone.
-func (r *policyRun) sketchPrompt(s *Session, layer, rows int) {
+func (r *policyRun) sketchPrompt(s *Session, layer, rows int) error {
 	if r.set.Selector == nil {
-		return
+		return nil
 	}
 	l := r.observe(s, layer, rows)
-	r.refreshSketch(&r.state[layer], r.reader.views, l)
+	return r.refreshSketch(&r.state[layer], r.reader.views, l)
 }
 
+// sketchTokens is how many tokens are added to sketches before what is full of them is stored below.
+const sketchTokens = 1024
+
 // refreshSketch brings the sketches, and the sums of values, in line with the cache, a task a KV head.
-func (r *policyRun) refreshSketch(st *layerState, views []attention.View, l *policy.Layer) {
+func (r *policyRun) refreshSketch(st *layerState, views []attention.View, l *policy.Layer) error {
 	if st.scorer == nil {
-		st.scorer = newScorer(r.needs.Sketch, r.m.KVHeads, r.m.KeyDim)
-		for g := range st.scorer.heads {
-			st.scorer.heads[g].moving = r.tiered
-		}
+		st.scorer = r.newScorer(l.Index, views)
 	}
-	r.task = headTask{st: st, views: views, layer: l}
+	r.task = headTask{st: st, views: views, layer: l, most: math.MaxInt}
+	if r.below != nil {
+		r.task.most = st.scorer.heads[0].tokens + sketchTokens
+	}
 	if r.set.Projector != nil && st.scorer.heads[0].tokens == 0 {
 		for g := range views { // the policy's Project is not for several threads
 			r.refreshHead(0, g)
 		}
-		return
+	} else {
+		r.spread(len(views), r.refreshHead)
 	}
-	r.spread(len(views), r.refreshHead)
+	if r.below == nil {
+		return nil
+	}
+	if err := r.below.Flush(l.Index); err != nil {
+		return fmt.Errorf("engine: what policy %s scans of the keys: %w", r.set, err)
+	}
+	for g := range st.scorer.heads {
+		if st.scorer.heads[g].tokens < len(l.Pos[g]) {
+			return r.refreshSketch(st, views, l)
+		}
+	}
+	return nil
+}
+
+// newScorer is an empty one for a layer.
+func (r *policyRun) newScorer(layer int, views []attention.View) *scorer {
+	sc := newScorer(r.needs.Sketch, r.m.KVHeads, r.m.KeyDim)
+	for g := range sc.heads {
+		sc.heads[g].moving = r.tiered
+		if r.below != nil {
+			sc.heads[g].keepBelow(r.below.Stream(layer, g), views[g].Layout.K)
+		}
+	}
+	return sc
+}
+
+// stores reports whether what the policy scans of the keys goes to the lower tier as well: where one text's tokens only
+// become more.
+func (r *policyRun) stores(keys kvpage.Elem) bool {
+	return r.tiered && r.set.Selector != nil && r.needs.Sketch.Stored && r.set.Dropper == nil && r.set.Pruner == nil &&
+		(r.needs.Sketch.Kind != policy.SketchExact || !keys.Quantised())
 }
 
 // headTask is what the prebuilt functions below work on.
@@ -77,11 +128,12 @@ type headTask struct {
 	st    *layerState
 	views []attention.View
 	layer *policy.Layer
+	most  int // tokens that a sketch may have after a task
 }
 
 func (r *policyRun) refreshOne(_, g int) {
 	t := &r.task
-	t.st.scorer.heads[g].refresh(&t.views[g], t.layer.Pos[g], t.layer, g, r.set.Projector)
+	t.st.scorer.heads[g].refresh(&t.views[g], t.layer.Pos[g], t.most, t.layer, g, r.set.Projector)
 	if r.needs.ValueMean {
 		t.st.addValues(g, &t.views[g], r.m.ValDim)
 	}

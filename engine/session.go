@@ -52,6 +52,7 @@ func (e *Engine) session(run *policyRun, spec *policy.Spec) *Session {
 func (s *Session) Close() {
 	s.dropLate()
 	_ = s.place.free() // what is under way for it belongs to nobody any more
+	_ = s.policy.free()
 	if s.e.keeper != nil {
 		s.e.keeper.ForgetKV(s.seq.ID())
 	}
@@ -314,7 +315,7 @@ func (s *Session) restart() error {
 		return err
 	}
 	s.dropLate()
-	err = s.place.free()
+	err = errors.Join(s.place.free(), s.policy.free())
 	s.policy, s.tokens, s.next, s.logits, s.history = run, nil, 0, s.logits[:0], nil
 	if s.e.tiers != nil { // into new places: what a tier has of the old ones may be damaged, or told to a drive
 		s.seq.Free()
@@ -329,7 +330,9 @@ func (s *Session) restart() error {
 func (e *Engine) newRun(spec *policy.Spec) (*policyRun, error) {
 	run, err := newPolicyRun(e.m, spec, e.kvBytesPerToken(), e.decomposition, e.pool)
 	if run != nil {
-		run.tiered = e.tiers != nil
+		if run.tiered = e.tiers != nil; run.stores(e.kv.Layout().K) {
+			run.below = e.kv.NewStoredSketches()
+		}
 	}
 	return run, err
 }

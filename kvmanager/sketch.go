@@ -20,7 +20,9 @@ type Sketch struct {
 	layout  kvpage.Layout // of a tile: KeyDim rows
 	rows    int
 	columns int
-	data    [][]byte // tiles
+	data    [][]byte    // tiles in memory: those behind the ones in below
+	below   *TileStream // takes every tile but the last; nil = all stay
+	at      []int32     // where those begin
 	masks   []uint16
 	scratch []float32
 	padded  []float32 // a column, zeros behind its rows
@@ -38,23 +40,41 @@ func NewSketch(elem kvpage.Elem, rows int) *Sketch {
 func (s *Sketch) Columns() int { return s.columns }
 
 // Bytes is the memory the sketch holds.
-func (s *Sketch) Bytes() int64 { return int64(len(s.data)) * int64(s.layout.KTileBytes()) }
+func (s *Sketch) Bytes() int64 {
+	return int64(len(s.data))*int64(s.layout.KTileBytes()) + 4*int64(cap(s.at))
+}
+
+// KeepBelow has an empty sketch hand its full tiles to a stream: all but the last, where alone columns may still change.
+func (s *Sketch) KeepBelow(t *TileStream) { s.below = t }
 
 // Reset forgets every column and keeps the memory.
-func (s *Sketch) Reset() { s.columns = 0 }
+func (s *Sketch) Reset() {
+	s.columns = 0
+	if s.below != nil {
+		s.at, s.masks, s.data = s.at[:0], s.masks[:0], s.data[:0]
+	}
+}
 
 // column makes place for column i (at most one past the last) and returns its tile and place.
 func (s *Sketch) column(i int) (tile []byte, at int) {
-	for len(s.data) <= i/sketchTile {
-		s.data = append(s.data, make([]byte, s.layout.KTileBytes()))
+	for len(s.at)+len(s.data) <= i/sketchTile {
+		if s.below != nil && len(s.data) > 0 {
+			s.at = append(s.at, s.below.append(s.data[0][:s.storedBytes()]))
+			clear(s.data[0])
+		} else {
+			s.data = append(s.data, make([]byte, s.layout.KTileBytes()))
+		}
 		s.masks = append(s.masks, 0)
 	}
 	if i >= s.columns {
 		s.columns = i + 1
 		s.masks[i/sketchTile] = uint16(1<<(i%sketchTile+1) - 1)
 	}
-	return s.data[i/sketchTile], i % sketchTile
+	return s.data[i/sketchTile-len(s.at)], i % sketchTile
 }
+
+// storedBytes is the size of a tile without its rows of zeros.
+func (s *Sketch) storedBytes() int { return s.layout.KTileBytes() / s.layout.KeyDim * s.rows }
 
 // Put writes a column of a float sketch.
 func (s *Sketch) Put(i int, x []float32) {
@@ -63,10 +83,29 @@ func (s *Sketch) Put(i int, x []float32) {
 	kvpage.PutK(s.layout, tile, at, s.padded)
 }
 
-// Score writes q·column to dst [heads][columns] for q [heads, rows], columns lo to hi-1 (lo a multiple of 16).
-func (s *Sketch) Score(dst []float32, q []float32, heads, lo, hi int) {
-	first, last := lo/sketchTile, (hi+sketchTile-1)/sketchTile
-	width := (last - first) * sketchTile
+// storedTiles is how many tiles from the lower tier are laid out at a time.
+const storedTiles = 64
+
+// Score writes q·column to dst [heads][columns] for q [heads, rows], all columns.
+func (s *Sketch) Score(dst []float32, q []float32, heads int) {
+	if len(s.at) > 0 && !s.below.of.ready() {
+		clear(dst[:heads*s.columns])
+		return
+	}
+	for first := 0; first < len(s.at); first += storedTiles {
+		last := min(first+storedTiles, len(s.at))
+		s.scoreTiles(dst, q, heads, first, s.below.tiles(s.at[first:last], s.storedBytes(), s.layout.KTileBytes()))
+	}
+	s.scoreTiles(dst, q, heads, len(s.at), s.data[:(s.columns+sketchTile-1)/sketchTile-len(s.at)])
+}
+
+// scoreTiles is Score of the tiles from number first on.
+func (s *Sketch) scoreTiles(dst, q []float32, heads, first int, tiles [][]byte) {
+	width, lo := len(tiles)*sketchTile, first*sketchTile
+	hi := min(lo+width, s.columns)
+	if width == 0 {
+		return
+	}
 	for h := 0; h < heads; h += kernels.GroupHeads {
 		n := min(kernels.GroupHeads, heads-h)
 		need := n*width + n*s.layout.KeyDim
@@ -80,7 +119,7 @@ func (s *Sketch) Score(dst []float32, q []float32, heads, lo, hi int) {
 			}
 		}
 		clear(turned[s.rows*n:])
-		kernels.ScoreTiles(kernels.KVElem(s.elem), out, turned, s.data[first:last], s.masks[first:last], n, s.layout.KeyDim)
+		kernels.ScoreTiles(kernels.KVElem(s.elem), out, turned, tiles, s.masks[first:first+len(tiles)], n, s.layout.KeyDim)
 		for i := range n {
 			copy(dst[(h+i)*s.columns+lo:(h+i)*s.columns+hi], out[i*width:])
 		}
@@ -104,6 +143,12 @@ type BlockBounds struct {
 func NewBlockBounds(block, dim int) *BlockBounds {
 	return &BlockBounds{Block: block, low: NewSketch(kvpage.F16, dim), high: NewSketch(kvpage.F16, dim),
 		lo: make([]float32, dim), hi: make([]float32, dim), out: make([]float32, dim)}
+}
+
+// KeepBelow has empty bounds hand what is full to a stream.
+func (b *BlockBounds) KeepBelow(t *TileStream) {
+	b.low.KeepBelow(t)
+	b.high.KeepBelow(t)
 }
 
 // Bytes is the memory the bounds hold.
@@ -162,11 +207,11 @@ func (b *BlockBounds) Score(dst, q []float32, heads int) {
 	for i, x := range b.posQ {
 		b.posQ[i] = max(x, 0)
 	}
-	b.high.Score(dst, b.posQ, heads, 0, n)
+	b.high.Score(dst, b.posQ, heads)
 	for i, x := range q[:heads*len(b.lo)] {
 		b.posQ[i] = min(x, 0)
 	}
-	b.low.Score(b.products[:heads*n], b.posQ, heads, 0, n)
+	b.low.Score(b.products[:heads*n], b.posQ, heads)
 	kernels.Add(dst[:heads*n], b.products[:heads*n])
 }
 

@@ -32,7 +32,7 @@ func TestSketchScores(t *testing.T) {
 					q[i] = float32(r.NormFloat64())
 				}
 				got := make([]float32, heads*columns)
-				s.Score(got, q, heads, 0, columns)
+				s.Score(got, q, heads)
 				for h := range heads {
 					for i := range x {
 						want := 0.0

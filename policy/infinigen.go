@@ -27,6 +27,7 @@ type infinigen struct {
 	sample  int
 	dense   int
 	query   QueryKind
+	stored  bool
 
 	model  Model
 	layers []projection
@@ -50,11 +51,12 @@ func init() {
 			Param{Name: "partial", Aliases: []string{"partial_weight_ratio"}, Default: "0.2", Doc: "share of the columns that is kept as the sketch"},
 			Param{Name: "sample", Default: "64", Doc: "newest queries of the prompt that choose the columns"},
 			Param{Name: "dense_layers", Default: "2", Doc: "first layers that read everything"},
-			Param{Name: "query", Default: "guess", Doc: "guess (from the previous layer's input), exact, or prev_step"}),
+			Param{Name: "query", Default: "guess", Doc: "guess (from the previous layer's input), exact, or prev_step"}, sketchParam),
 	}, func(a *args) Policy {
 		return &infinigen{
 			base: a.base(), budget: a.budget(), alpha: a.float("alpha", 0, 1e6), partial: a.float("partial", 1e-6, 1),
 			sample: a.int("sample", 1, maxTokens), dense: a.int("dense_layers", 0, maxTokens), query: a.query(),
+			stored: a.stored(),
 		}
 	})
 }
@@ -75,7 +77,7 @@ func (p *infinigen) Bind(m Model) error {
 func (p *infinigen) Needs() Needs {
 	return Needs{
 		Queries: p.sample, Query: p.query, Decomposition: true, Scattered: true,
-		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.model.KeyDim)},
+		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.model.KeyDim), Stored: p.stored},
 	}
 }
 

@@ -12,6 +12,7 @@ type leoam struct {
 	chooser
 	fine, coarse int
 	expand, flat float64
+	stored       bool
 
 	opened []int32 // coarse chunks
 	inside []int32 // their fine chunks
@@ -29,11 +30,11 @@ func init() {
 			Param{Name: "chunk", Default: "16", Doc: "tokens of a fine chunk"},
 			Param{Name: "coarse", Default: "64", Doc: "tokens of a coarse chunk, a multiple of chunk"},
 			Param{Name: "expand", Default: "2", Doc: "coarse chunks opened, in multiples of the budget"},
-			Param{Name: "flat", Default: "0.1", Doc: "a layer is flat below this much more weight in the opened chunks than an even share"}),
+			Param{Name: "flat", Default: "0.1", Doc: "a layer is flat below this much more weight in the opened chunks than an even share"}, sketchParam),
 	}, func(a *args) Policy {
 		p := &leoam{
 			chooser: newChooser(a), fine: a.int("chunk", 1, 4096), coarse: a.int("coarse", 1, 1<<20),
-			expand: a.float("expand", 1, 1e6), flat: a.float("flat", 0, 1),
+			expand: a.float("expand", 1, 1e6), flat: a.float("flat", 0, 1), stored: a.stored(),
 		}
 		if p.coarse%p.fine != 0 {
 			a.fail("coarse", "a multiple of chunk", nil)
@@ -43,7 +44,7 @@ func init() {
 }
 
 func (p *leoam) Needs() Needs {
-	return Needs{Sketch: Sketch{Kind: SketchBounds, Blocks: []int{p.fine, p.coarse}}}
+	return Needs{Sketch: Sketch{Kind: SketchBounds, Blocks: []int{p.fine, p.coarse}, Stored: p.stored}}
 }
 
 // SelectsByHead implements HeadSelector.

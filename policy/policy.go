@@ -112,6 +112,9 @@ type Sketch struct {
 	Rank   int   // SketchProjected: columns
 	// Scale says how SketchInt8 and SketchInt4 are scaled.
 	Scale SketchScale
+	// Stored: what is full of it lies on the tier below host memory, where there is one, and is streamed from there a layer
+	// ahead (SketchBounds, SketchHalf, SketchProjected, SketchExact). Scores are the same.
+	Stored bool
 }
 
 // SketchScale is the granularity of a low-bit sketch's scales.

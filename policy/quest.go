@@ -8,12 +8,13 @@ package policy
 type quest struct {
 	chooser
 	page, minPages int
+	stored         bool
 }
 
 func init() {
 	params := append(chooserParams("1024", "2", "0", "1", "sum"),
 		Param{Name: "page", Aliases: []string{"page_size", "chunk_size"}, Default: "16", Doc: "tokens of a page"},
-		Param{Name: "min_pages", Default: "3", Doc: "pages read in any case"})
+		Param{Name: "min_pages", Default: "3", Doc: "pages read in any case"}, sketchParam)
 	register(Info{
 		Name:    "quest",
 		Summary: "bounds each page's attention by its keys' minima and maxima, reads the best pages",
@@ -21,12 +22,12 @@ func init() {
 		Phase:   PhaseRead,
 		Params:  params,
 	}, func(a *args) Policy {
-		return &quest{newChooser(a), a.int("page", 1, 4096), a.int("min_pages", 1, maxTokens)}
+		return &quest{newChooser(a), a.int("page", 1, 4096), a.int("min_pages", 1, maxTokens), a.stored()}
 	})
 }
 
 func (p *quest) Needs() Needs {
-	return Needs{Sketch: Sketch{Kind: SketchBounds, Blocks: []int{p.page}}}
+	return Needs{Sketch: Sketch{Kind: SketchBounds, Blocks: []int{p.page}, Stored: p.stored}}
 }
 
 // SelectsByHead implements HeadSelector.

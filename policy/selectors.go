@@ -40,6 +40,12 @@ func chooserParams(budget, dense, sinks, recent, group string) []Param {
 		Param{Name: "group", Default: group, Doc: "one ranking for the query heads of a KV head: softmax (sum of weights), sum or max (of raw scores)"})
 }
 
+// sketchParam says where a selector's copy of the keys lies; on the tier it is what papers with external storage assume.
+var sketchParam = Param{Name: "sketch", Default: "memory", Doc: "where what is scanned of the keys lies: memory, or storage: on the tier below host memory, streamed from there a layer ahead"}
+
+// stored reads sketchParam.
+func (a *args) stored() bool { return a.choice("sketch", "memory", "storage") == 1 }
+
 func newChooser(a *args) chooser {
 	return chooser{
 		base: a.base(), budget: a.budget(),

@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"terrace/internal/kvpage"
+	"terrace/offload"
+)
+
+// storing are policies whose sketches lie on the lower tier, with those of the same in memory.
+var storing = []string{"infinigen:budget=60,sketch=", "infinigen:budget=60,query=exact,alpha=20,dense_layers=0,sketch=", "infinigen:budget=60,query=prev_step,partial=1,sketch=",
+	"leoam:budget=60,chunk=4,coarse=8,sketch=", "leoam:budget=60,flat=1,sketch=", "quest:budget=60,page=4,sketch=", "snapkv:budget=300+quest:budget=60,page=4,sketch="}
+
+// TestStoredSketchesChangeNothing: with sketches on the lower tier logits are those of sketches in memory and of no tiers, bit
+// for bit, alone and in a batch, in half and single precision and with quantised KV; and they are read from there.
+func TestStoredSketchesChangeNothing(t *testing.T) {
+	prompt, next := someIDs(700, 1), someIDs(40, 2)
+	kinds := map[string]Options{"half": {}, "exact": {Exact: true}, "int8": {KVTypeSet: true, KType: kvpage.I8, VType: kvpage.I4, KVWindow: 32}}
+	for kind, o := range kinds {
+		for _, name := range storing {
+			t.Run(kind+"/"+strings.NewReplacer(":", " of ", "=", " ").Replace(name), func(t *testing.T) {
+				o.Threads, o.ChunkTokens, o.Calibration = 2, 64, someIDs(64, 3)
+				o.Store, o.KVBudgetBytes, o.Policy = nil, 0, name+"memory"
+				want := forced(t, small(t, o), prompt, next)
+				o.Policy = name + "storage"
+				if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+					t.Errorf("without tiers: logits differ by %g", d)
+				}
+				o.Store = below(t, o)
+				o.KVBudgetBytes = 900 << 10
+				if o.Exact {
+					o.KVBudgetBytes *= 2
+				}
+				e := small(t, o)
+				if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+					t.Errorf("on tiers: logits differ by %g", d)
+				}
+				if p := e.KV().PeakBytes; p > o.KVBudgetBytes {
+					t.Errorf("%d bytes in host memory, the budget is %d", p, o.KVBudgetBytes)
+				}
+				o.KVBudgetBytes *= 2
+				if d := worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
+					t.Errorf("on tiers in a batch: logits differ by %g", d)
+				}
+			})
+		}
+	}
+}
+
+// tally is a store that counts what is read of each sequence.
+type tally struct {
+	offload.Store
+	mu   sync.Mutex
+	read map[uint64]int
+}
+
+func (c *tally) Read(ctx context.Context, recs []offload.Record) error {
+	c.mu.Lock()
+	for _, r := range recs {
+		c.read[r.Key.Seq] += len(r.Data)
+	}
+	c.mu.Unlock()
+	return c.Store.Read(ctx, recs)
+}
+
+// TestStoredSketchesAreStored: with sketch=storage the low-rank keys are records of their own, which every step reads, and are
+// not in host memory.
+func TestStoredSketchesAreStored(t *testing.T) {
+	prompt, next := someIDs(900, 1), someIDs(10, 2)
+	sketch := map[string]int64{}
+	for _, where := range []string{"memory", "storage"} {
+		o := Options{Threads: 1, Policy: "infinigen:budget=30,dense_layers=0,sketch=" + where, Calibration: someIDs(64, 3), ChunkTokens: 64}
+		count := &tally{Store: below(t, o), read: map[uint64]int{}}
+		o.Store, o.KVBudgetBytes = count, 900<<10
+		e := small(t, o)
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Prefill(t.Context(), prompt, PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		delete(count.read, s.seq.Home())
+		for _, id := range next {
+			if err := s.Decode(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sketch[where] = s.KVUse().SketchBytes
+		delete(count.read, s.seq.Home())
+		s.Close()
+		var read int
+		for _, n := range count.read {
+			read += n
+		}
+		// 900 tokens of 3 layers and 2 heads, 6 half-precision numbers each; full tiles in whole records.
+		if want := len(next) * 880 * 3 * 2 * 6 * 2; where == "storage" && (read < want*8/10 || read > want*11/10) || where == "memory" && read > 0 {
+			t.Errorf("sketch=%s: %d bytes of sketches were read in %d steps, they are %d", where, read, len(next), want)
+		}
+	}
+	if sketch["storage"]*4 > sketch["memory"] {
+		t.Errorf("%d bytes of sketches in memory, %d where all of them are", sketch["storage"], sketch["memory"])
+	}
+}

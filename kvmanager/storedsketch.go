@@ -1,0 +1,240 @@
+package kvmanager
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"terrace/offload"
+)
+
+// StoredSketches keeps what a selecting policy scans of one text's keys on the lower tier: the tiles of sketches that
+// nothing will change any more. What is not full stays in memory. Each KV head of a layer has a stream of tiles, cut into
+// pieces of a page's size; a record of the tier is one piece of every head, under a sequence number of its own, so that a
+// layer's records lie one after another and are read in large operations.
+//
+// A step reads the layers in turn: while one is scored, the next that the last step scored is on its way, in the other of
+// two buffers. Records are written when they are full, never again.
+//
+// It is used by one goroutine, but KV heads of a layer may be scored at the same time.
+type StoredSketches struct {
+	m           *Manager
+	home        *home
+	pageBytes   int
+	recordBytes int
+	layers      []storedLayer
+	scratch     []tileScratch // [KVHeads]
+	wrote       bool
+	charged     int64
+
+	mu   sync.Mutex // of what follows
+	bufs [2]streamBuffer
+	last int // the buffer that was used last
+	err  error
+}
+
+// storedLayer is one layer's streams.
+type storedLayer struct {
+	s       *StoredSketches
+	layer   int
+	heads   []TileStream
+	records int    // on the tier
+	wanted  bool   // the last step scored it
+	open    bool   // its records are in memory, for this step's scores
+	data    []byte // they
+}
+
+// TileStream takes the full tiles of one layer and KV head's sketches.
+type TileStream struct {
+	of   *storedLayer
+	head int
+	tail []byte // what is not on the tier: the bytes from records·pageBytes on
+}
+
+// tileScratch is one KV head's, of whatever layer.
+type tileScratch struct {
+	tileBytes int // of the largest tile so far
+	bytes     []byte
+	tiles     [][]byte
+}
+
+// streamBuffer holds a layer's records, or those that were read or are being read of them.
+type streamBuffer struct {
+	arena   []byte
+	layer   int // -1 = none
+	records int
+	t       Transfer // nil = nothing is under way
+}
+
+// writeRecords is how many records are written at a time.
+const writeRecords = 32
+
+// NewStoredSketches returns an empty one; there must be a lower tier. Free gives it back.
+func (m *Manager) NewStoredSketches() *StoredSketches {
+	s := &StoredSketches{m: m, home: m.newHome(), pageBytes: m.o.Layout.PageBytes(), layers: make([]storedLayer, m.o.Layers), scratch: make([]tileScratch, m.o.KVHeads)}
+	s.recordBytes = m.o.KVHeads * s.pageBytes
+	for i := range s.layers {
+		s.layers[i] = storedLayer{s: s, layer: i, heads: make([]TileStream, m.o.KVHeads), wanted: true}
+		for g := range s.layers[i].heads {
+			s.layers[i].heads[g] = TileStream{of: &s.layers[i], head: g}
+		}
+	}
+	for i := range s.bufs {
+		s.bufs[i].layer = -1
+	}
+	return s
+}
+
+// Stream is that of a layer and KV head.
+func (s *StoredSketches) Stream(layer, kvHead int) *TileStream { return &s.layers[layer].heads[kvHead] }
+
+// MostBytes is the host memory that it takes once every layer has as many tokens as the largest.
+func (s *StoredSketches) MostBytes() int64 {
+	if s == nil {
+		return 0
+	}
+	n := s.fixedBytes()
+	for g := range s.scratch { // a tail is less than a page and two tiles, in memory of twice its size at most
+		n += 2 * int64(len(s.layers)*(s.pageBytes+2*s.scratch[g].tileBytes))
+	}
+	return n
+}
+
+// fixedBytes are the buffers and the scratch.
+func (s *StoredSketches) fixedBytes() (n int64) {
+	for i := range s.bufs {
+		n += int64(len(s.bufs[i].arena))
+	}
+	for i := range s.scratch {
+		n += int64(cap(s.scratch[i].bytes)) + 24*int64(cap(s.scratch[i].tiles))
+	}
+	return n
+}
+
+// count charges what is held now.
+func (s *StoredSketches) count() error {
+	n := s.fixedBytes()
+	for i := range s.layers {
+		for g := range s.layers[i].heads {
+			n += int64(cap(s.layers[i].heads[g].tail))
+		}
+	}
+	if more := n - s.charged; more > 0 {
+		if err := s.m.Charge(more); err != nil {
+			return fmt.Errorf("kvmanager: sketches on their way to and from the lower tier: %w", err)
+		}
+	} else {
+		s.m.Refund(-more)
+	}
+	s.charged = n
+	return nil
+}
+
+// Flush writes the records of a layer that are full; ErrBudget where its buffers do not fit.
+func (s *StoredSketches) Flush(layer int) error {
+	l, wrote := &s.layers[layer], false
+	for n := l.full(); n > 0; n = l.full() {
+		if err := s.write(l, min(n, writeRecords)); err != nil {
+			return err
+		}
+		wrote = true
+	}
+	if !wrote {
+		return nil
+	}
+	for i := range s.bufs {
+		if err := s.grow(&s.bufs[i], l.records); err != nil {
+			return err
+		}
+	}
+	return s.count()
+}
+
+// full is how many records every head has a piece for.
+func (l *storedLayer) full() int {
+	n := len(l.heads[0].tail)
+	for g := range l.heads {
+		n = min(n, len(l.heads[g].tail))
+	}
+	return n / l.s.pageBytes
+}
+
+// write stores a layer's next n records and waits for it: they are few, but for a prompt's, which are large.
+func (s *StoredSketches) write(l *storedLayer, n int) error {
+	size := int64(n * s.recordBytes)
+	if err := s.m.Charge(size); err != nil {
+		return fmt.Errorf("kvmanager: sketches on their way to the lower tier: %w", err)
+	}
+	defer s.m.Refund(size)
+	arena := offload.AlignedBytes(n * s.recordBytes)
+	recs := make([]offload.Record, n)
+	for i := range recs {
+		recs[i] = s.record(l, l.records+i, arena[i*s.recordBytes:(i+1)*s.recordBytes])
+		for g := range l.heads {
+			copy(recs[i].Data[g*s.pageBytes:], l.heads[g].tail[i*s.pageBytes:(i+1)*s.pageBytes])
+		}
+	}
+	s.wrote = true
+	err := s.m.awaitRead(s.m.lower.Write(recs), n)
+	if !errors.Is(err, ErrStalled) { // else the tier may still read there
+		offload.FreeAligned(arena)
+	}
+	if err != nil {
+		return fmt.Errorf("kvmanager: sketches of layer %d: %w", l.layer, err)
+	}
+	l.records += n
+	for g := range l.heads { // into less memory: after a prompt little is left
+		l.heads[g].tail = append([]byte(nil), l.heads[g].tail[n*s.pageBytes:]...)
+	}
+	return nil
+}
+
+func (s *StoredSketches) record(l *storedLayer, i int, data []byte) offload.Record {
+	return offload.Record{Key: offload.Key{Seq: s.home.seq, Layer: int32(l.layer), Group: int32(i)}, Data: data}
+}
+
+// Begin says that a layer is about to be scored: what of it is on the tier is read, if the last step scored it as well. Else
+// the first score does so.
+func (s *StoredSketches) Begin(layer int) {
+	if s != nil && s.layers[layer].wanted {
+		s.layers[layer].ready()
+	}
+}
+
+// End says that a layer has been scored, or that nothing was asked; it returns what went wrong, in which case scores were
+// zeros.
+func (s *StoredSketches) End(layer int) error {
+	if s == nil {
+		return nil
+	}
+	l := &s.layers[layer]
+	l.wanted, l.open, l.data = l.open, false, nil
+	err := s.err
+	s.err = nil
+	if err != nil {
+		return err
+	}
+	return s.count()
+}
+
+// Free gives everything back.
+func (s *StoredSketches) Free() error {
+	if s == nil {
+		return nil
+	}
+	var err error
+	for i := range s.bufs {
+		err = errors.Join(err, s.await(&s.bufs[i]))
+		if s.bufs[i].arena != nil {
+			offload.FreeAligned(s.bufs[i].arena)
+		}
+		s.bufs[i] = streamBuffer{layer: -1}
+	}
+	s.m.Refund(s.charged)
+	s.charged = 0
+	if s.wrote {
+		s.wrote = false
+		err = errors.Join(err, s.m.lower.Drop(s.home.seq))
+	}
+	return err
+}

@@ -1,0 +1,170 @@
+package kvmanager
+
+import (
+	"errors"
+	"fmt"
+
+	"terrace/offload"
+)
+
+// ready makes a layer's records readable and sets the next layer's going; false after an error, which End returns.
+func (l *storedLayer) ready() bool {
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && !l.open {
+		s.err = s.fetch(l)
+	}
+	return s.err == nil
+}
+
+// fetch brings a layer's records into a buffer, and begins to read those of the next layer into the other. s.mu is held.
+func (s *StoredSketches) fetch(l *storedLayer) error {
+	i := s.bufferFor(l)
+	b := &s.bufs[i]
+	if err := s.ask(b, l); err != nil {
+		return err
+	}
+	if err := s.await(b); err != nil {
+		return fmt.Errorf("kvmanager: sketches of layer %d: %w", l.layer, err)
+	}
+	s.last, l.open, l.data = i, true, b.arena
+	if next := s.after(l); next != nil {
+		if i := s.bufferFor(next); i != s.last {
+			return s.ask(&s.bufs[i], next)
+		}
+	}
+	return nil
+}
+
+// bufferFor is the buffer that has a layer's records, else the one that was not used last.
+func (s *StoredSketches) bufferFor(l *storedLayer) int {
+	for i := range s.bufs {
+		if s.bufs[i].layer == l.layer {
+			return i
+		}
+	}
+	return 1 - s.last
+}
+
+// after is the next layer that the last step scored, this one's turn coming last; nil = no other.
+func (s *StoredSketches) after(l *storedLayer) *storedLayer {
+	for i := 1; i < len(s.layers); i++ {
+		if next := &s.layers[(l.layer+i)%len(s.layers)]; next.wanted && next.records > 0 {
+			return next
+		}
+	}
+	return nil
+}
+
+// ask begins to read what a buffer lacks of a layer's records.
+func (s *StoredSketches) ask(b *streamBuffer, l *storedLayer) error {
+	if b.layer != l.layer {
+		if err := s.await(b); err != nil {
+			return fmt.Errorf("kvmanager: sketches read ahead: %w", err)
+		}
+		b.layer, b.records = l.layer, 0
+	}
+	if b.records == l.records {
+		return nil
+	}
+	if err := s.await(b); err != nil { // it was asked before the last records were written
+		return fmt.Errorf("kvmanager: sketches of layer %d: %w", l.layer, err)
+	}
+	if err := s.grow(b, l.records); err != nil {
+		return err
+	}
+	b.layer = l.layer
+	recs := make([]offload.Record, 0, l.records-b.records)
+	for i := b.records; i < l.records; i++ {
+		recs = append(recs, s.record(l, i, b.arena[i*s.recordBytes:(i+1)*s.recordBytes:(i+1)*s.recordBytes]))
+	}
+	b.records, b.t = l.records, s.m.lower.Read(false, recs)
+	return nil
+}
+
+// await waits for what a buffer is waiting for; after an error nothing is in it.
+func (s *StoredSketches) await(b *streamBuffer) error {
+	if b.t == nil {
+		return nil
+	}
+	err := s.m.awaitRead(b.t, b.records)
+	b.t = nil
+	if err != nil {
+		if errors.Is(err, ErrStalled) { // the tier may still write there: the memory is lost rather than reused
+			b.arena = nil
+		}
+		b.layer, b.records = -1, 0
+	}
+	return err
+}
+
+// grow makes a buffer hold that many records, and some more.
+func (s *StoredSketches) grow(b *streamBuffer, records int) error {
+	if len(b.arena) >= records*s.recordBytes {
+		return nil
+	}
+	if err := s.await(b); err != nil {
+		return fmt.Errorf("kvmanager: sketches read ahead: %w", err)
+	}
+	size := (records + records/8 + 1) * s.recordBytes
+	more := int64(size - len(b.arena))
+	if err := s.m.Charge(more); err != nil {
+		return fmt.Errorf("kvmanager: a layer's sketches from the lower tier: %w", err)
+	}
+	s.charged += more
+	arena := offload.AlignedBytes(size)
+	if b.arena != nil {
+		copy(arena, b.arena[:b.records*s.recordBytes])
+		offload.FreeAligned(b.arena)
+	}
+	b.arena = arena
+	return nil
+}
+
+// append takes a tile and returns where it begins.
+func (t *TileStream) append(tile []byte) int32 {
+	at := t.of.records*t.of.s.pageBytes + len(t.tail)
+	t.tail = append(t.tail, tile...)
+	x := &t.of.s.scratch[t.head]
+	x.tileBytes = max(x.tileBytes, len(tile))
+	return int32(at)
+}
+
+// tiles reads tiles that append took, n bytes each, as tiles of size bytes, zeros behind; they hold until the head's next
+// call.
+func (t *TileStream) tiles(at []int32, n, size int) [][]byte {
+	x := &t.of.s.scratch[t.head]
+	if need := len(at) * size; cap(x.bytes) < need {
+		x.bytes = make([]byte, need)
+	}
+	x.tiles = x.tiles[:0]
+	for i, from := range at {
+		b := t.piece(int(from), n)
+		if n < size || len(b) < n { // rows of zeros are not stored, and a tile may lie in two records
+			whole := x.bytes[i*size : (i+1)*size : (i+1)*size]
+			for have := 0; ; {
+				if have += copy(whole[have:], b); have == n {
+					break
+				}
+				b = t.piece(int(from)+have, n-have)
+			}
+			clear(whole[n:])
+			b = whole
+		}
+		x.tiles = append(x.tiles, b)
+	}
+	return x.tiles
+}
+
+// piece is at most n bytes from one on, as far as they lie together.
+func (t *TileStream) piece(at, n int) []byte {
+	l, size := t.of, t.of.s.pageBytes
+	if page := at / size; page < l.records {
+		n = min(n, size-at%size)
+		at = page*l.s.recordBytes + t.head*size + at%size
+		return l.data[at : at+n : at+n]
+	}
+	at -= l.records * size
+	return t.tail[at : at+n : at+n]
+}

@@ -174,7 +174,7 @@ func (p *promptPass) layer(layer int) error {
 // the policy may want the weights of more.
 func (p *promptPass) firstWanted() int {
 	r, n := p.s.policy, len(p.pos)
-	if r.set.Keeper == nil && r.set.Dropper == nil {
+	if r.set.Keeper == nil && r.set.Dropper == nil && r.needs.PromptMass == 0 {
 		return n - 1
 	}
 	if r.needs.PromptMass < 0 {

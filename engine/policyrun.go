@@ -286,6 +286,9 @@ func (r *policyRun) after(s *Session, layer, rows int, prefill, last bool) error
 	}
 	if prefill {
 		r.prompt = int(s.next) + rows
+		if o, ok := r.set.Selector.(policy.PromptObserver); ok {
+			o.ObservePrompt(r.observe(s, layer, rows))
+		}
 		if r.set.Keeper != nil {
 			r.picks.Reset(r.m.KVHeads)
 			r.set.Keeper.KeepPrompt(r.observe(s, layer, rows), &r.picks)

@@ -361,6 +361,37 @@ func (o *h2oReference) see(r *readReference) func(layer, h int, read []int, w []
 	}
 }
 
+// offloadReference keeps the weights that every token has got, per layer and KV head; nothing goes.
+type offloadReference struct {
+	budget, recent int
+	sum            [][]map[int]float64
+}
+
+// prompt takes the weights of all prompt queries of a layer.
+func (o *offloadReference) prompt(r *readReference) func(int, []int, [][]float64, [][]float64, [][]float64) []int {
+	whole := h2oReference{budget: math.MaxInt}
+	take := whole.prompt(r)
+	return func(layer int, pos []int, q, k, v [][]float64) []int {
+		rows := take(layer, pos, q, k, v)
+		o.sum = whole.sum
+		return rows
+	}
+}
+
+// reads weighs all tokens, the newest too, adds that to their sums, and reads the heaviest and the newest.
+func (o *offloadReference) reads(r *readReference, layer, g int, q []float64) ([]int, []float64) {
+	sum, total := o.sum[layer][g], []float64{}
+	for h := g * r.m.Group(); h < (g+1)*r.m.Group(); h++ {
+		for p, w := range softmaxOf(r.products(layer, h, q, rowsOf(r.n))) {
+			sum[p] += w
+		}
+	}
+	for p := range r.n - o.recent {
+		total = append(total, sum[p])
+	}
+	return append(r.best(total, o.budget-o.recent), rowsOf(r.n)[r.n-o.recent:]...), nil
+}
+
 // TestReadingMatchesPlainLoops: the logits of forced steps under each method are those of the loops above.
 func TestReadingMatchesPlainLoops(t *testing.T) {
 	m := small(t, Options{}).m
@@ -369,9 +400,10 @@ func TestReadingMatchesPlainLoops(t *testing.T) {
 	for seed := range uint64(2) {
 		ids := someIDs(101+12*int(seed), 80+seed)
 		asked := queriesOf(t, m, ids)
-		h2o := &h2oReference{budget: 40, recent: 15}
+		h2o, offload := &h2oReference{budget: 40, recent: 15}, &offloadReference{budget: 30, recent: 9}
 		for spec, pick := range map[string]func(*readReference, int, int, []float64) ([]int, []float64){
 			"h2o:budget=40,recent=15":                                                    h2o.reads,
+			"h2o_offload:budget=30,recent=9":                                             offload.reads,
 			"quest:budget=48,page=8,dense_layers=1":                                      questReads(48, 8, 1),
 			"leoam:budget=48,chunk=8,coarse=24,flat=0":                                   leoamReads(48, 8, 24, 0),
 			"leoam:budget=48,chunk=8,coarse=24,flat=0.5":                                 leoamReads(48, 8, 24, 0.5),
@@ -383,7 +415,10 @@ func TestReadingMatchesPlainLoops(t *testing.T) {
 		} {
 			t.Run(spec, func(t *testing.T) {
 				want := &readReference{plain: plain{m: m}, t: t, n: len(ids), gap: 1, pick: pick}
-				if strings.HasPrefix(spec, "h2o") {
+				switch {
+				case strings.HasPrefix(spec, "h2o_offload"):
+					want.prune = offload.prompt(want)
+				case strings.HasPrefix(spec, "h2o"):
 					want.prune, want.seen = h2o.prompt(want), h2o.see(want)
 				}
 				want.run(t, ids)

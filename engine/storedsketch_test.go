@@ -10,9 +10,9 @@ import (
 	"terrace/offload"
 )
 
-// storing are policies whose sketches lie on the lower tier, with those of the same in memory.
+// storing are policies whose sketches lie on the lower tier, where they say so or always.
 var storing = []string{"infinigen:budget=60,sketch=", "infinigen:budget=60,query=exact,alpha=20,dense_layers=0,sketch=", "infinigen:budget=60,query=prev_step,partial=1,sketch=",
-	"leoam:budget=60,chunk=4,coarse=8,sketch=", "leoam:budget=60,flat=1,sketch=", "quest:budget=60,page=4,sketch=", "snapkv:budget=300+quest:budget=60,page=4,sketch="}
+	"leoam:budget=60,chunk=4,coarse=8,sketch=", "leoam:budget=60,flat=1,sketch=", "quest:budget=60,page=4,sketch=", "snapkv:budget=300+quest:budget=60,page=4,sketch=", "h2o_offload:budget=60", "knorm:budget=300+h2o_offload:budget=60"}
 
 // TestStoredSketchesChangeNothing: with sketches on the lower tier logits are those of sketches in memory and of no tiers, bit
 // for bit, alone and in a batch, in half and single precision and with quantised KV; and they are read from there.
@@ -23,9 +23,9 @@ func TestStoredSketchesChangeNothing(t *testing.T) {
 		for _, name := range storing {
 			t.Run(kind+"/"+strings.NewReplacer(":", " of ", "=", " ").Replace(name), func(t *testing.T) {
 				o.Threads, o.ChunkTokens, o.Calibration = 2, 64, someIDs(64, 3)
-				o.Store, o.KVBudgetBytes, o.Policy = nil, 0, name+"memory"
+				o.Store, o.KVBudgetBytes, o.Policy = nil, 0, strings.Replace(name+" ", "sketch= ", "sketch=memory", 1)
 				want := forced(t, small(t, o), prompt, next)
-				o.Policy = name + "storage"
+				o.Policy = strings.Replace(name+" ", "sketch= ", "sketch=storage", 1)
 				if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 					t.Errorf("without tiers: logits differ by %g", d)
 				}
@@ -66,6 +66,13 @@ func (c *tally) Read(ctx context.Context, recs []offload.Record) error {
 	return c.Store.Read(ctx, recs)
 }
 
+// forget takes a sequence out of the count.
+func (c *tally) forget(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.read, seq)
+}
+
 // TestStoredSketchesAreStored: with sketch=storage the low-rank keys are records of their own, which every step reads, and are
 // not in host memory.
 func TestStoredSketchesAreStored(t *testing.T) {
@@ -83,15 +90,16 @@ func TestStoredSketchesAreStored(t *testing.T) {
 		if err := s.Prefill(t.Context(), prompt, PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
-		delete(count.read, s.seq.Home())
+		count.forget(s.seq.Home())
 		for _, id := range next {
 			if err := s.Decode(id); err != nil {
 				t.Fatal(err)
 			}
 		}
 		sketch[where] = s.KVUse().SketchBytes
-		delete(count.read, s.seq.Home())
-		s.Close()
+		home := s.seq.Home()
+		s.Close() // waits for what is under way
+		count.forget(home)
 		var read int
 		for _, n := range count.read {
 			read += n

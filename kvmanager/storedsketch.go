@@ -66,9 +66,6 @@ type streamBuffer struct {
 	t       Transfer // nil = nothing is under way
 }
 
-// writeRecords is how many records are written at a time.
-const writeRecords = 32
-
 // NewStoredSketches returns an empty one; there must be a lower tier. Free gives it back.
 func (m *Manager) NewStoredSketches() *StoredSketches {
 	s := &StoredSketches{m: m, home: m.newHome(), pageBytes: m.o.Layout.PageBytes(), layers: make([]storedLayer, m.o.Layers), scratch: make([]tileScratch, m.o.KVHeads)}
@@ -132,15 +129,13 @@ func (s *StoredSketches) count() error {
 
 // Flush writes the records of a layer that are full; ErrBudget where its buffers do not fit.
 func (s *StoredSketches) Flush(layer int) error {
-	l, wrote := &s.layers[layer], false
-	for n := l.full(); n > 0; n = l.full() {
-		if err := s.write(l, min(n, writeRecords)); err != nil {
-			return err
-		}
-		wrote = true
-	}
-	if !wrote {
+	l := &s.layers[layer]
+	n := l.full()
+	if n == 0 {
 		return nil
+	}
+	if err := s.write(l, n); err != nil {
+		return err
 	}
 	for i := range s.bufs {
 		if err := s.grow(&s.bufs[i], l.records); err != nil {
@@ -159,27 +154,26 @@ func (l *storedLayer) full() int {
 	return n / l.s.pageBytes
 }
 
-// write stores a layer's next n records and waits for it: they are few, but for a prompt's, which are large.
+// write stores a layer's next n records, from the buffer that was read last, which is not needed any more, and waits for it:
+// they are few, but for a prompt's, which are large.
 func (s *StoredSketches) write(l *storedLayer, n int) error {
-	size := int64(n * s.recordBytes)
-	if err := s.m.Charge(size); err != nil {
-		return fmt.Errorf("kvmanager: sketches on their way to the lower tier: %w", err)
+	b := &s.bufs[s.last]
+	if err := s.grow(b, n); err != nil {
+		return err
 	}
-	defer s.m.Refund(size)
-	arena := offload.AlignedBytes(n * s.recordBytes)
+	if err := s.await(b); err != nil {
+		return fmt.Errorf("kvmanager: sketches read ahead: %w", err)
+	}
+	b.layer, b.records = -1, 0
 	recs := make([]offload.Record, n)
 	for i := range recs {
-		recs[i] = s.record(l, l.records+i, arena[i*s.recordBytes:(i+1)*s.recordBytes])
+		recs[i] = s.record(l, l.records+i, b.record(s, i))
 		for g := range l.heads {
 			copy(recs[i].Data[g*s.pageBytes:], l.heads[g].tail[i*s.pageBytes:(i+1)*s.pageBytes])
 		}
 	}
-	s.wrote = true
-	err := s.m.awaitRead(s.m.lower.Write(recs), n)
-	if !errors.Is(err, ErrStalled) { // else the tier may still read there
-		offload.FreeAligned(arena)
-	}
-	if err != nil {
+	s.wrote, b.t = true, s.m.lower.Write(recs)
+	if err := s.await(b); err != nil {
 		return fmt.Errorf("kvmanager: sketches of layer %d: %w", l.layer, err)
 	}
 	l.records += n
@@ -187,6 +181,11 @@ func (s *StoredSketches) write(l *storedLayer, n int) error {
 		l.heads[g].tail = append([]byte(nil), l.heads[g].tail[n*s.pageBytes:]...)
 	}
 	return nil
+}
+
+// record is a buffer's memory of one record.
+func (b *streamBuffer) record(s *StoredSketches, i int) []byte {
+	return b.arena[i*s.recordBytes : (i+1)*s.recordBytes : (i+1)*s.recordBytes]
 }
 
 func (s *StoredSketches) record(l *storedLayer, i int, data []byte) offload.Record {

@@ -77,7 +77,7 @@ func (s *StoredSketches) ask(b *streamBuffer, l *storedLayer) error {
 	b.layer = l.layer
 	recs := make([]offload.Record, 0, l.records-b.records)
 	for i := b.records; i < l.records; i++ {
-		recs = append(recs, s.record(l, i, b.arena[i*s.recordBytes:(i+1)*s.recordBytes:(i+1)*s.recordBytes]))
+		recs = append(recs, s.record(l, i, b.record(s, i)))
 	}
 	b.records, b.t = l.records, s.m.lower.Read(false, recs)
 	return nil

@@ -94,6 +94,12 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 		plans = append(plans, clonePicks(p.Heads))
 	}
 	var picks Picks
+	if o, ok := set.Selector.(PromptObserver); ok {
+		l := s.shown(o)
+		before := snapshot(l)
+		o.ObservePrompt(l)
+		unchanged(t, spec, before, l)
+	}
 	if set.Keeper != nil {
 		l := s.shown(set.Keeper)
 		before := snapshot(l)

@@ -9,12 +9,24 @@ import "terrace/internal/kernels"
 //
 // A budget that is a fraction grows with the text, as all fractions here do; the public port takes it of the prompt.
 // Cost a step: one pass over the cached tokens of each head; memory: 8 bytes a cached token, layer and KV head.
-type h2o struct {
+type h2o struct{ heavy }
+
+// heavy is embedded by policies that rank tokens by the attention they got so far.
+type heavy struct {
 	base
 	budget Budget
 	recent Budget // of the budget, or tokens
 	layers []layerSums
 	pick   picker
+}
+
+// heavyParams are the parameters of [heavy].
+func heavyParams(recent string) []Param {
+	return append(budgetParams("20%"), Param{Name: "recent", Default: "50%", Doc: recent})
+}
+
+func newHeavy(a *args) heavy {
+	return heavy{base: a.base(), budget: a.budget(), recent: a.share("recent")}
 }
 
 // layerSums are the running sums of one layer, aligned with its cache.
@@ -29,17 +41,14 @@ func init() {
 		Summary: "keeps the tokens with the most attention so far (heavy hitters) and the newest, at every step",
 		Paper:   "H2O: Heavy-Hitter Oracle for Efficient Generative Inference, arXiv 2306.14048",
 		Phase:   PhaseDecode,
-		Params: append(budgetParams("20%"),
-			Param{Name: "recent", Default: "50%", Doc: "newest tokens that always stay: a share of the budget, or tokens"}),
-	}, func(a *args) Policy {
-		return &h2o{base: a.base(), budget: a.budget(), recent: a.share("recent")}
-	})
+		Params:  heavyParams("newest tokens that always stay: a share of the budget, or tokens"),
+	}, func(a *args) Policy { return &h2o{newHeavy(a)} })
 }
 
 func (p *h2o) Needs() Needs { return Needs{PromptMass: AllRows, StepMass: 1} }
 
 // sizes are the budget of a layer and the part of it that is for recent tokens, at least 1.
-func (p *h2o) sizes(l *Layer) (target, recent int) {
+func (p *heavy) sizes(l *Layer) (target, recent int) {
 	target = p.budget.Of(l, l.N)
 	return target, p.recent.Tokens(target, l.KVBytes)
 }
@@ -81,13 +90,13 @@ func (p *h2o) DropStep(l *Layer, drop *Picks) {
 }
 
 // choose appends the best target-recent of the older tokens and the recent ones.
-func (p *h2o) choose(dst []int32, sum []float32, target, recent int) []int32 {
+func (p *heavy) choose(dst []int32, sum []float32, target, recent int) []int32 {
 	old := len(sum) - recent
 	return span(p.pick.best(dst, sum[:old], target-recent, 0), old, len(sum))
 }
 
-// observe brings a layer's sums in line with its cache and adds the weights in l.Mass.
-func (p *h2o) observe(l *Layer) *layerSums {
+// sums are a layer's, in line with its cache.
+func (p *heavy) sums(l *Layer) *layerSums {
 	for len(p.layers) <= l.Index {
 		p.layers = append(p.layers, layerSums{})
 	}
@@ -95,15 +104,25 @@ func (p *h2o) observe(l *Layer) *layerSums {
 	if s.pos == nil {
 		s.pos, s.sum = make([][]int32, l.KVHeads), make([][]float32, l.KVHeads)
 	}
-	group := l.Group()
 	for g := range s.sum {
 		s.align(g, l.Pos[g])
+	}
+	return s
+}
+
+// observe adds the weights in l.Mass to a layer's sums.
+func (p *heavy) observe(l *Layer) *layerSums {
+	s, group := p.sums(l), l.Group()
+	for g := range s.sum {
 		for _, mass := range l.Mass[g*group : (g+1)*group] {
-			kernels.Add(s.sum[g], mass[:len(s.sum[g])])
+			s.add(g, mass)
 		}
 	}
 	return s
 }
+
+// add adds a query head's weights.
+func (s *layerSums) add(g int, mass []float32) { kernels.Add(s.sum[g], mass[:len(s.sum[g])]) }
 
 // align keeps the sums of tokens that are still cached and starts new ones at 0.
 func (s *layerSums) align(g int, pos []int32) {

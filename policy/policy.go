@@ -39,8 +39,8 @@ const AllRows = -1
 
 // Needs is what a policy has to see. The engine computes and keeps only what is asked for here.
 type Needs struct {
-	// PromptMass: for [PromptKeeper] and the start of [StepDropper], softmax weights summed per head and key over the
-	// newest PromptMass queries of the prompt (AllRows: over all); 0 = none.
+	// PromptMass: for [PromptKeeper], [PromptObserver] and the start of [StepDropper], softmax weights summed per head and key
+	// over the newest PromptMass queries of the prompt (AllRows: over all); 0 = none.
 	PromptMass int
 	// StepMass: softmax weights of each decode step's query, summed over the newest StepMass queries; 0 = none.
 	// With 1 the step's own weights are meant, which attention has computed anyway.
@@ -250,6 +250,13 @@ type Selector interface {
 	// token is in the cache with QueryExact; with QueryGuess and QueryPrevious it may not be yet, and the engine adds
 	// it to what is read. read arrives empty and gets the indices to read, per KV head, or All.
 	Select(l *Layer, read *Picks)
+}
+
+// PromptObserver is a Selector that wants to see each global layer once, after the attention of the prompt's last token and
+// before anything of it is dropped; layers ascend.
+type PromptObserver interface {
+	Selector
+	ObservePrompt(l *Layer)
 }
 
 // HeadSelector is a Selector that decides each KV head by itself: what it picks in one depends on nothing of the others.

@@ -1,0 +1,55 @@
+package policy
+
+// h2oOffload is H2O with offload instead of drop, as HillInfer compares itself with (algorithms.md 5.2): nothing is lost, each
+// step weighs all tokens by their softmax attention from the exact keys and adds that to their sums, and the tokens with
+// the largest sums and the newest are read. Sums and choice are per KV head (summed over the heads of its group).
+//
+// Where KV lies on a tier the keys lie there a second time, alone and one layer after another, and are read whole at every
+// step: half of the KV bytes.
+type h2oOffload struct {
+	heavy
+	scores []float32 // [group][tokens]
+}
+
+func init() {
+	register(Info{
+		Name:    "h2o_offload",
+		Summary: "reads the tokens with the most attention so far and the newest; weighs all of them at every step, drops none",
+		Paper:   "H2O, arXiv 2306.14048, with offload as HillInfer describes it",
+		Phase:   PhaseRead,
+		Params:  heavyParams("newest tokens that are always read: a share of the budget, or tokens"),
+	}, func(a *args) Policy { return &h2oOffload{heavy: newHeavy(a)} })
+}
+
+func (p *h2oOffload) Needs() Needs {
+	return Needs{PromptMass: AllRows, Sketch: Sketch{Kind: SketchExact, Stored: true}, Scattered: true}
+}
+
+// ObservePrompt starts the sums.
+func (p *h2oOffload) ObservePrompt(l *Layer) { p.observe(l) }
+
+// Select adds the step's weights over all tokens and reads the heaviest and the newest.
+func (p *h2oOffload) Select(l *Layer, read *Picks) {
+	read.Reset(l.KVHeads)
+	target, recent := p.sizes(l)
+	s := p.sums(l)
+	for g := range read.Heads {
+		n := l.Tokens(g)
+		p.scores = sized(p.scores, l.Group()*n)
+		l.Scores.Dot(g, l.queries(g), l.Group(), p.scores)
+		for h := range l.Group() {
+			row := p.scores[h*n : (h+1)*n]
+			softmaxRow(row, l.scale())
+			s.add(g, row)
+		}
+		if n > target {
+			read.Heads[g] = p.choose(read.Heads[g], s.sum[g], target, recent)
+		}
+	}
+	read.All = fits(l, target)
+	for g := range read.Heads {
+		if n := l.Tokens(g); !read.All && n <= target {
+			read.Heads[g] = span(read.Heads[g], 0, n)
+		}
+	}
+}

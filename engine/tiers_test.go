@@ -36,7 +36,8 @@ var together = []string{"sliminfer:layers=1/2,keep=160/96,block=32,gamma=1+hilli
 // and in a batch, and stays within the budget.
 func TestTiersChangeNothing(t *testing.T) {
 	prompt, next := someIDs(400, 1), someIDs(17, 2)
-	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4", "hillinfer:alpha=1")
+	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4",
+		"hillinfer:alpha=1", "hillinfer:heads=softmax", "hillinfer:heads=max")
 	for _, name := range append(names, together...) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}

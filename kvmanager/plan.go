@@ -73,9 +73,10 @@ func (m *Manager) Plan(pass []Extent) error {
 
 // tooSmall says what a pass needs and what there is.
 func (m *Manager) tooSmall(most, apart, have int) error {
-	size := m.size[settled]
-	return fmt.Errorf("kvmanager: this pass needs at least %d bytes of host memory (%d for one layer, %d for tokens that are being written), the budget of %d leaves %d: %w",
-		int64(most+apart)*size, int64(most)*size, int64(apart)*size, m.o.BudgetBytes, int64(max(have, 0))*size, ErrBudget)
+	size, budget := m.size[settled], m.o.BudgetBytes
+	need, beside := int64(most+apart)*size, budget-int64(max(have, 0))*size
+	return fmt.Errorf("kvmanager: this pass needs at least %d bytes of host memory (%d for one layer, %d for tokens that are being written, %d for what lies beside), the budget is %d: %w",
+		need+beside, int64(most)*size, int64(apart)*size, beside, budget, ErrBudget)
 }
 
 // needs is the number of blocks that the pass reads of each layer, and of them those that may stay.

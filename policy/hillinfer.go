@@ -223,14 +223,16 @@ func portion(alpha float64, n int) int {
 	return min(int(math.Ceil(alpha*float64(n)-1e-9)), n)
 }
 
-// perHead merges per-head products by maximum, or by softmax and sum.
+// perHead merges per-head products by maximum, or by softmax and sum: over the ranked tokens, because the newest one is not
+// cached yet where a layer is chosen ahead.
 func (p *hillinfer) perHead(l *Layer) []float32 {
-	n := l.Tokens(0)
-	p.scores, p.merged = sized(p.scores, n), sized(p.merged, n)
+	tokens := l.Tokens(0)
+	n, _, _ := p.ranked(l, 0, tokens)
+	p.scores, p.merged = sized(p.scores, tokens), sized(p.merged, tokens)
 	for h := range l.Heads {
 		p.cec.head(l, h, p.scores)
 		if p.heads == headSoftmax {
-			softmaxRow(p.scores, l.scale())
+			softmaxRow(p.scores[:n], l.scale())
 		}
 		for i, s := range p.scores {
 			switch {

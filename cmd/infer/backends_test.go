@@ -36,6 +36,7 @@ func TestBackendExitCodes(t *testing.T) {
 		{"--backend gomlx:go --dtype f8", exitUsage, "f32 or bf16"},
 		{"--backend native --tier device=1MiB", exitUsage, "device"},
 		{"--backend gomlx:go --tier device=1KiB", exitMemory, "1024"},
+		{"--page-tokens 8", exitUsage, "multiple of 16"},
 	} {
 		args := append([]string{"bench", "-m", path, "-p", "4", "-n", "1", "-r", "1"}, strings.Fields(tc.args)...)
 		if code, out, errs := runCommand(args...); code != tc.code || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, tc.want) {

@@ -61,7 +61,7 @@ func (h *hie) send(layer int, a *asked, limit int) {
 	go func() {
 		defer close(a.done)
 		defer cancel()
-		span := h.p.s.e.o.Trace.Layer(trace.CSD, "score", layer)
+		span := h.p.s.e.o.Trace.Shared(trace.CSD, "score", layer)
 		_, a.err = h.drive.Score(ctx, home, layer, q, func(b *csdshim.Block) error { return h.merge(a, b) })
 		span.EndBytes(a.blocks)
 	}()

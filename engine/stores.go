@@ -27,6 +27,9 @@ func (e *Engine) openStore(t Tier) (offload.Store, error) {
 		}
 		return s, nil
 	case TierCSD:
+		if n := e.shape().GroupTokens; n != csdshim.GroupTokens {
+			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Path, n, csdshim.GroupTokens, ErrOption)
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 		defer cancel()
 		s, err := offload.OpenCSD(ctx, t.Path, e.shape(), offload.CSDOptions{Codes: e.driveCodes(), Redial: redialTime})

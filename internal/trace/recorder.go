@@ -28,7 +28,7 @@ const (
 	rows
 )
 
-var rowNames = [rows]string{"compute", "score", "transfer ssd>host", "transfer host>ssd", "csd", "wait", "policy",
+var rowNames = [rows]string{"compute", "score", "transfer storage>host", "transfer host>storage", "csd", "wait", "policy",
 	"device compute", "transfer host>device", "transfer device>host"}
 
 // String is the row's name in the timeline.
@@ -57,7 +57,14 @@ type Recorder struct {
 	busy   [rows]time.Duration
 	bytes  [rows]int64
 	spans  [rows]int64
+	shared [rows]period
 	line   []byte
+}
+
+// period is a row at work on several things at once.
+type period struct {
+	under int // things under way
+	first event
 }
 
 // New starts a timeline on w, in Chrome's trace event format; now is the clock, whose times are spans' times.
@@ -79,6 +86,8 @@ type Span struct {
 	start time.Duration
 	row   Row
 	layer int32
+
+	shared bool
 }
 
 // Span begins work on a row.
@@ -92,6 +101,21 @@ func (r *Recorder) Layer(row Row, name string, layer int) Span {
 	return Span{r: r, name: name, start: r.now(), row: row, layer: int32(layer)}
 }
 
+// Shared begins work on a row that does several things at once: works that overlap are one span, from the first's beginning
+// to the last's end, under the first's name and with the bytes of all.
+func (r *Recorder) Shared(row Row, name string, layer int) Span {
+	if r == nil {
+		return Span{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := &r.shared[row]
+	if p.under++; p.under == 1 {
+		p.first = event{row: row, layer: int32(layer), name: name, start: r.now()}
+	}
+	return Span{r: r, row: row, shared: true}
+}
+
 // By says which backend does the work.
 func (s Span) By(backend string) Span {
 	s.by = backend
@@ -103,8 +127,26 @@ func (s Span) End() { s.EndBytes(0) }
 
 // EndBytes ends the span now and says how many bytes it moved or read.
 func (s Span) EndBytes(n int64) {
-	if s.r != nil {
+	switch {
+	case s.r == nil:
+	case s.shared:
+		s.r.endShared(s.row, n)
+	default:
 		s.r.add(event{s.row, s.layer, s.name, s.by, s.start, s.r.now(), n})
+	}
+}
+
+// endShared ends one work of a row's period.
+func (r *Recorder) endShared(row Row, bytes int64) {
+	r.mu.Lock()
+	p := &r.shared[row]
+	p.first.bytes += bytes
+	p.first.end = r.now()
+	p.under--
+	e, over := p.first, p.under == 0
+	r.mu.Unlock()
+	if over {
+		r.add(e)
 	}
 }
 

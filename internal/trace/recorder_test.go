@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -120,5 +122,42 @@ func TestNilRecorderCostsNothing(t *testing.T) {
 	}
 	if r.Close() != nil || r.Totals(Wait) != (Totals{}) {
 		t.Error("the nil recorder does something")
+	}
+}
+
+func TestSharedSpansAreOne(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Duration(0)
+	r := New(&out, func() time.Duration { return now })
+	at := func(d time.Duration) { now = d * time.Microsecond }
+	a := r.Shared(CSD, "score", 1)
+	at(10)
+	b := r.Shared(CSD, "score", 2)
+	at(30)
+	a.EndBytes(3)
+	at(40)
+	b.EndBytes(4)
+	at(50)
+	c := r.Shared(CSD, "score", 3)
+	at(60)
+	c.End()
+	if got := r.Totals(CSD); got != (Totals{50 * time.Microsecond, 7, 2}) {
+		t.Errorf("totals %+v", got)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var tl timeline
+	if err := json.Unmarshal(out.Bytes(), &tl); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range tl.TraceEvents {
+		if e.Ph == "X" {
+			got = append(got, fmt.Sprint(e.Name, " ", e.Ts, " ", e.Dur))
+		}
+	}
+	if want := []string{"score 1 0 40", "score 3 50 10"}; !slices.Equal(got, want) {
+		t.Errorf("spans %q, want %q", got, want)
 	}
 }

@@ -58,6 +58,19 @@ func bits16(b []uint64, i int32) uint16 {
 	return uint16(b[at]>>shift | b[at+1]<<(64-shift))
 }
 
+// bits64 are bits [i, i+64) of a bitmap, those behind its end clear; i is not negative.
+func bits64(b []uint64, i int32) uint64 {
+	at, shift := uint32(i)/64, uint32(i)%64
+	if int(at) >= len(b) {
+		return 0
+	}
+	x := b[at] >> shift
+	if int(at)+1 < len(b) {
+		x |= b[at+1] << (64 - shift)
+	}
+	return x
+}
+
 // planSparse lists the tasks of the sequences with a mask.
 func (w *workspace) planSparse() {
 	w.sparse, w.sparseHeads = w.sparse[:0], w.sparseHeads[:0]

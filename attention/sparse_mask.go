@@ -9,9 +9,11 @@ type sparseMask struct {
 	sh  *sparseHead
 	row int // of the block map
 
-	whole bool // every row sees every token
-	tiles [blockTiles]sparseTile
-	masks []uint16 // [subRows, blockTiles]
+	whole   bool // every row sees every token
+	run     bool // positions of all of the block follow each other
+	tiles   [blockTiles]sparseTile
+	columns [blockTokens / 64]uint64 // those of the tiles
+	masks   []uint16                 // [subRows, blockTiles]
 }
 
 // sparseTile is one tile of the block.
@@ -27,7 +29,7 @@ func (s *sparseMask) start(b *blockWalk) {
 	if s.whole = s.m.Dense; s.whole {
 		return
 	}
-	s.whole = s.m.Block > 0
+	s.whole, s.run, s.columns = s.m.Block > 0, true, [len(s.columns)]uint64{}
 	for i := range s.tiles {
 		t := &s.tiles[i]
 		t.pos = b.k.pos[i*tileTokens:][:tileTokens]
@@ -43,6 +45,8 @@ func (s *sparseMask) start(b *blockWalk) {
 				t.columns |= 1 << j
 			}
 		}
+		s.columns[i/4] |= uint64(t.columns) << (i % 4 * tileTokens)
+		s.run = s.run && t.run && t.pos[0] == s.tiles[0].pos[0]+int32(i*tileTokens)
 	}
 }
 
@@ -59,6 +63,10 @@ func (s *sparseMask) of(rows []int32) []uint16 {
 	}
 	gathered := len(s.sh.gathered.Pages) > 0
 	for _, at := range rows {
+		if s.run {
+			s.ofRun(s.sh.last-at+s.tiles[0].pos[0], gathered)
+			continue
+		}
 		for i := range s.tiles {
 			t := &s.tiles[i]
 			m := s.sh.onDiagonals(t, at)
@@ -71,6 +79,20 @@ func (s *sparseMask) of(rows []int32) []uint16 {
 		}
 	}
 	return s.masks
+}
+
+// ofRun appends the masks of a row for positions that follow each other, 64 at a time; first is the first one's place among
+// the diagonals' bits.
+func (s *sparseMask) ofRun(first int32, gathered bool) {
+	for i, columns := range s.columns {
+		m := bits64(s.sh.diagonals, first+int32(64*i))
+		if gathered {
+			m &^= columns
+		} else {
+			m |= columns
+		}
+		s.masks = append(s.masks, uint16(m), uint16(m>>16), uint16(m>>32), uint16(m>>48))
+	}
 }
 
 // onDiagonals has the bits of a tile's tokens that lie on a diagonal of the query at a position.

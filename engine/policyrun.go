@@ -31,6 +31,7 @@ type policyRun struct {
 	tokens tokenScan
 
 	refreshHead, selectHead, scanHead func(worker, g int) // built once, so that a step allocates nothing
+	spreadTasks                       func(n int, do func(worker, i int))
 
 	pos    [][]int32
 	turned []float32        // queries rotated back
@@ -79,6 +80,7 @@ func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomp
 	}
 	r := &policyRun{m: m, set: set, needs: set.Needs(), pool: pool, state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}
 	r.refreshHead, r.selectHead, r.scanHead = r.refreshOne, r.selectOne, r.scanOne
+	r.spreadTasks = r.spread
 	if set.Stepper != nil && !set.Follows() && set.Dropper == nil {
 		r.needs.StepMass = 0
 	}

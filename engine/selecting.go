@@ -54,6 +54,7 @@ func (r *policyRun) selects(s *Session, st *layerState, views []attention.View, 
 	if len(r.byHead) > 0 {
 		r.selectByHead(s, st, views, l)
 	} else if !r.selectTokens(st, l) {
+		l.Spread, l.Workers = r.spreadTasks, r.workers()
 		r.set.Selector.Select(l, &r.picks)
 	}
 	if err := r.below.End(l.Index); err != nil {

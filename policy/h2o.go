@@ -63,7 +63,7 @@ func (p *h2o) KeepPrompt(l *Layer, keep *Picks) {
 		return
 	}
 	for g := range keep.Heads {
-		keep.Heads[g] = p.choose(keep.Heads[g], s.sum[g], target, recent)
+		keep.Heads[g] = p.pick.heaviest(keep.Heads[g], s.sum[g], target, recent)
 		s.compact(g, keep.Heads[g])
 	}
 }
@@ -82,17 +82,17 @@ func (p *h2o) DropStep(l *Layer, drop *Picks) {
 			drop.Heads[g] = append(drop.Heads[g], int32(worst(s.sum[g], 0, n-recent)))
 			s.remove(g, int(drop.Heads[g][0]))
 		default:
-			keep := p.choose(nil, s.sum[g], target, recent)
+			keep := p.pick.heaviest(nil, s.sum[g], target, recent)
 			drop.Heads[g] = rest(drop.Heads[g], keep, n)
 			s.compact(g, keep)
 		}
 	}
 }
 
-// choose appends the best target-recent of the older tokens and the recent ones.
-func (p *heavy) choose(dst []int32, sum []float32, target, recent int) []int32 {
+// heaviest appends the best target-recent of the older tokens and the recent ones.
+func (p *picker) heaviest(dst []int32, sum []float32, target, recent int) []int32 {
 	old := len(sum) - recent
-	return span(p.pick.best(dst, sum[:old], target-recent, 0), old, len(sum))
+	return span(p.best(dst, sum[:old], target-recent, 0), old, len(sum))
 }
 
 // sums are a layer's, in line with its cache.

@@ -8,7 +8,13 @@ package policy
 // step: half of the KV bytes.
 type h2oOffload struct {
 	heavy
+	heads []weighing // [KVHeads]: they may be on different threads
+}
+
+// weighing is one KV head's scratch.
+type weighing struct {
 	scores []float32 // [group][tokens]
+	pick   picker
 }
 
 func init() {
@@ -33,23 +39,21 @@ func (p *h2oOffload) Select(l *Layer, read *Picks) {
 	read.Reset(l.KVHeads)
 	target, recent := p.sizes(l)
 	s := p.sums(l)
-	for g := range read.Heads {
-		n := l.Tokens(g)
-		p.scores = sized(p.scores, l.Group()*n)
-		l.Scores.Dot(g, l.queries(g), l.Group(), p.scores)
+	for len(p.heads) < l.KVHeads {
+		p.heads = append(p.heads, weighing{})
+	}
+	read.All = fits(l, target)
+	l.each(l.KVHeads, func(_, g int) {
+		n, w := l.Tokens(g), &p.heads[g]
+		w.scores = sized(w.scores, l.Group()*n)
+		l.Scores.Dot(g, l.queries(g), l.Group(), w.scores)
 		for h := range l.Group() {
-			row := p.scores[h*n : (h+1)*n]
+			row := w.scores[h*n : (h+1)*n]
 			softmaxRow(row, l.scale())
 			s.add(g, row)
 		}
-		if n > target {
-			read.Heads[g] = p.choose(read.Heads[g], s.sum[g], target, recent)
+		if !read.All {
+			read.Heads[g] = w.pick.heaviest(read.Heads[g], s.sum[g], min(target, n), min(recent, n))
 		}
-	}
-	read.All = fits(l, target)
-	for g := range read.Heads {
-		if n := l.Tokens(g); !read.All && n <= target {
-			read.Heads[g] = span(read.Heads[g], 0, n)
-		}
-	}
+	})
 }

@@ -31,9 +31,16 @@ type infinigen struct {
 
 	model  Model
 	layers []projection
-	q      []float32
-	scores [][]float32 // [KVHeads][group·tokens]
+	heads  []speculation
+	pick   picker
+}
+
+// speculation is one KV head's part of a choice, with its scratch: heads may be on different threads.
+type speculation struct {
+	q      []float32 // [group, Rank]
+	scores []float32 // [group, tokens]
 	margin []float32
+	wanted int
 	pick   picker
 }
 
@@ -116,21 +123,21 @@ func (p *infinigen) Select(l *Layer, read *Picks) {
 		read.All = true
 		return
 	}
-	for len(p.scores) < l.KVHeads {
-		p.scores = append(p.scores, nil)
+	for len(p.heads) < l.KVHeads {
+		p.heads = append(p.heads, speculation{})
 	}
+	l.each(l.KVHeads, func(_, g int) { p.speculate(l, g) })
 	wanted := l.Heads // the newest token is always read, whether it is in the cache already or not
-	for g := range read.Heads {
-		wanted += p.speculate(l, g)
+	for g := range l.KVHeads {
+		wanted += p.heads[g].wanted
 	}
 	count := min(wanted/l.Heads, target)
-	for g := range read.Heads {
-		n := l.older(g)
-		read.Heads[g] = p.union(read.Heads[g], l, g, count-1, target-1)
-		if n < l.Tokens(g) {
+	l.each(l.KVHeads, func(_, g int) {
+		read.Heads[g] = p.heads[g].union(read.Heads[g], l, g, count-1, target-1)
+		if n := l.older(g); n < l.Tokens(g) {
 			read.Heads[g] = append(read.Heads[g], int32(n))
 		}
-	}
+	})
 }
 
 // older is how many cached tokens of a KV head come before the newest position.
@@ -144,53 +151,52 @@ func (l *Layer) older(kvHead int) int {
 
 // speculate scores the sketch for the heads of a group and counts, over those heads, the tokens before the newest that come
 // within alpha of the best of them.
-func (p *infinigen) speculate(l *Layer, g int) (wanted int) {
-	rank, d, group, n := p.rank(l.KeyDim), l.KeyDim, l.Group(), l.Tokens(g)
-	p.q, p.scores[g] = sized(p.q, group*rank), sized(p.scores[g], group*n)
+func (p *infinigen) speculate(l *Layer, g int) {
+	rank, d, group, n, s := p.rank(l.KeyDim), l.KeyDim, l.Group(), l.Tokens(g), &p.heads[g]
+	s.q, s.scores, s.wanted = sized(s.q, group*rank), sized(s.scores, group*n), 0
 	queries := l.queries(g)
 	for h := range group {
 		for c := range rank {
-			p.q[h*rank+c] = kernels.Dot(p.layers[l.Index][g][c*d:(c+1)*d], queries[h*d:(h+1)*d])
+			s.q[h*rank+c] = kernels.Dot(p.layers[l.Index][g][c*d:(c+1)*d], queries[h*d:(h+1)*d])
 		}
 	}
-	l.Scores.Approx(g, p.q, group, p.scores[g])
-	kernels.Scale(p.scores[g], l.scale())
+	l.Scores.Approx(g, s.q, group, s.scores)
+	kernels.Scale(s.scores, l.scale())
 	for h := range group {
-		row := p.scores[g][h*n:][:l.older(g)]
+		row := s.scores[h*n:][:l.older(g)]
 		if len(row) == 0 {
 			continue
 		}
 		least := kernels.Max(row) - float32(p.alpha)
-		for _, s := range row {
-			if s > least {
-				wanted++
+		for _, x := range row {
+			if x > least {
+				s.wanted++
 			}
 		}
 	}
-	return wanted
 }
 
 // union appends the best count of the tokens before the newest of every head of a group, at most target of them.
-func (p *infinigen) union(dst []int32, l *Layer, g, count, target int) []int32 {
+func (s *speculation) union(dst []int32, l *Layer, g, count, target int) []int32 {
 	n, width := l.older(g), l.Tokens(g)
 	if count <= 0 || n == 0 {
 		return dst
 	}
-	p.margin = sized(p.margin, n)
+	s.margin = sized(s.margin, n)
 	for h := range l.Group() {
-		row := p.scores[g][h*width:][:n]
-		last, _ := p.pick.cut(row, min(count, n))
-		for i, s := range row {
-			if above := s - last; h == 0 || above > p.margin[i] {
-				p.margin[i] = above
+		row := s.scores[h*width:][:n]
+		last, _ := s.pick.cut(row, min(count, n))
+		for i, x := range row {
+			if above := x - last; h == 0 || above > s.margin[i] {
+				s.margin[i] = above
 			}
 		}
 	}
 	many := 0
-	for _, x := range p.margin {
+	for _, x := range s.margin {
 		if x >= 0 {
 			many++
 		}
 	}
-	return p.pick.best(dst, p.margin, min(many, target), 0)
+	return s.pick.best(dst, s.margin, min(many, target), 0)
 }

@@ -191,8 +191,8 @@ type Layer struct {
 	// positions 0..N-1. It works them out at each call, and several threads may call it at once.
 	Weights    func(head int, dst []float32)
 	WeightRows int
-	// Spread, for a Masker, calls do for 0..n-1, on several threads where there are some; worker numbers below Workers tell
-	// them apart. nil: see [Layer.each].
+	// Spread, for a Masker, and for a Selector that is no HeadSelector, calls do for 0..n-1, on several threads where there
+	// are some; worker numbers below Workers tell them apart. nil: see [Layer.each].
 	Spread  func(n int, do func(worker, i int))
 	Workers int
 }

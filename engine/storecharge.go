@@ -2,6 +2,16 @@ package engine
 
 import "fmt"
 
+// underWayBytes is how much may be under way between host memory and a tier below it: what is staged for it counts as host
+// memory, so that little of that means little of this.
+func (o *Options) underWayBytes() int64 {
+	const most, least = 2 << 20, 64 << 10
+	if o.KVBudgetBytes == 0 {
+		return most
+	}
+	return max(least, min(most, o.KVBudgetBytes/32))
+}
+
 // chargeStore counts what the lower tier holds in host memory (index, checksums, staging) against the budget. It grows with
 // what is stored, so it is looked at before each pass.
 func (e *Engine) chargeStore() error {

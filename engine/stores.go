@@ -21,7 +21,9 @@ const redialTime = 2 * time.Second
 func (e *Engine) openStore(t Tier) (offload.Store, error) {
 	switch t.Kind {
 	case TierSSD:
-		s, err := offload.OpenSSD(e.shape(), offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes})
+		shape, needs := e.shape(), e.spec.Needs()
+		s, err := offload.OpenSSD(shape, offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
+			TokenRows: needs.Together && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Path, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 
 	"terrace/internal/clock"
@@ -41,5 +42,46 @@ func TestOnStorage(t *testing.T) {
 	}
 	if _, err := Open(e.m, o); !errors.Is(err, offload.ErrInUse) {
 		t.Errorf("a second engine in the directory: %v", err)
+	}
+}
+
+// TestTokensFromStorage: policies whose tokens are read one by one from a file compute the same logits, bit for bit, as without
+// tiers, and read less than whole groups.
+func TestTokensFromStorage(t *testing.T) {
+	prompt, next := someIDs(400, 1), someIDs(12, 2)
+	for _, name := range []string{"hillinfer:alpha=0.2", "hillinfer:alpha=0.2,score=int4,query=exact", "hillinfer:alpha=0.2,query=prev_step,pools=token"} {
+		o := Options{Threads: 2, ChunkTokens: 32, Policy: name}
+		want := forced(t, small(t, o), prompt, next)
+		o.Tiers = []Tier{{Kind: TierHost, Bytes: 120 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
+		e := small(t, o)
+		if !e.tiers.Gathers() {
+			t.Fatal("single tokens cannot be read")
+		}
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Prefill(t.Context(), prompt, PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		got, before := [][]float32{slices.Clone(s.Logits())}, e.tiers.store.Stats()
+		for _, id := range next {
+			if err := s.Decode(id); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, slices.Clone(s.Logits()))
+		}
+		if d := worst(want, got); d != 0 {
+			t.Errorf("%s: logits differ by %g", name, d)
+		}
+		st := e.tiers.store.Stats()
+		ops, asked := st.Reads-before.Reads, st.ReadBytes-before.ReadBytes
+		if ops == 0 || asked >= ops*int64(e.kv.BlockBytes()) || asked%256 != 0 {
+			t.Errorf("%s: %d bytes in %d reads", name, asked, ops)
+		}
+		if p := e.KV().PeakBytes; p > o.Tiers[0].Bytes {
+			t.Errorf("%s: %d bytes in host memory, %d are allowed", name, p, o.Tiers[0].Bytes)
+		}
+		s.Close()
 	}
 }

@@ -95,12 +95,16 @@ func (e *Engine) openTiers() error {
 	}
 	store, owned := o.Store, false
 	for _, t := range o.Tiers {
+		if t.Kind == TierHost {
+			o.KVBudgetBytes = t.Bytes
+		}
+	}
+	for _, t := range o.Tiers {
 		if store != nil && (t.Kind == TierSSD || t.Kind == TierCSD) {
 			return fmt.Errorf("engine: tier %s beside a store that is open already: %w", t.Kind, ErrOption)
 		}
 		switch t.Kind {
 		case TierHost:
-			o.KVBudgetBytes = t.Bytes
 			continue
 		case TierDevice:
 			o.DeviceKVBytes = t.Bytes
@@ -113,7 +117,7 @@ func (e *Engine) openTiers() error {
 		owned = true
 	}
 	if store != nil {
-		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace}), owned: owned}
+		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, DepthBytes: o.underWayBytes()}), owned: owned}
 	}
 	return nil
 }
@@ -158,19 +162,26 @@ func (t *tiers) Write(recs []offload.Record) kvmanager.Transfer {
 	return newMoving(func(bool) *offload.Ticket { return t.queue.Write(offload.WriteBack, recs) })
 }
 
-// Gathers implements kvmanager.Gatherer: a drive does, keys and values of float types.
+// Gathers implements kvmanager.Gatherer: a drive does, keys and values of float types, and an SSD whose records lie token by
+// token.
 func (t *tiers) Gathers() bool {
+	if t.queue.Gathers() {
+		return true
+	}
 	s, ok := t.store.(offload.Scorer)
 	return ok && !s.Shape().Page.K.Quantised() && !s.Shape().Page.V.Quantised()
 }
 
 // Gather implements kvmanager.Gatherer.
 func (t *tiers) Gather(seq uint64, layer int, tokens []int32, dst []byte) kvmanager.Transfer {
-	s := t.store.(offload.Scorer)
+	s, _ := t.store.(offload.Scorer)
 	return newMoving(func(again bool) *offload.Ticket {
 		p := offload.Prefetch
 		if again {
 			p = offload.Demand
+		}
+		if t.queue.Gathers() {
+			return t.queue.Gather(p, seq, layer, tokens, dst)
 		}
 		return t.queue.Call(p, int64(len(dst)), func(ctx context.Context) error {
 			_, err := s.Gather(ctx, seq, layer, tokens, dst)

@@ -108,6 +108,43 @@ func (q *Queue) Call(p Priority, bytes int64, call func(ctx context.Context) err
 	return t
 }
 
+// tokenRunner is a runner that moves single tokens by itself.
+type tokenRunner interface {
+	gathers() bool
+	planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*transfer, error)
+}
+
+// Gathers reports whether Gather can be used: on an SSD with TokenRows.
+func (q *Queue) Gathers() bool {
+	r, ok := q.run.(tokenRunner)
+	return ok && r.gathers()
+}
+
+// Gather starts reading single tokens of a layer of a sequence, given by rising index (group·GroupTokens + place), into dst,
+// one after another in ⌈n/GroupTokens⌉ records, as if they were the only ones. tokens and dst are the queue's until the
+// ticket is done.
+func (q *Queue) Gather(p Priority, seq uint64, layer int, tokens []int32, dst []byte) *Ticket {
+	t := &Ticket{q: q, done: make(chan struct{}), priority: min(p, priorities-1)}
+	var trs []*transfer
+	err := q.admit(len(tokens))
+	if r, ok := q.run.(tokenRunner); err == nil && ok {
+		trs, err = r.planTokens(seq, layer, tokens, dst)
+	} else if err == nil {
+		err = fmt.Errorf("offload: queue of %s reads no single tokens: %w", q.store.Name(), ErrShape)
+	}
+	if err != nil || len(trs) == 0 {
+		t.finish(err)
+		return t
+	}
+	n := 0
+	for _, tr := range trs {
+		tr.t = t
+		n += tr.records
+	}
+	q.enqueue(t, trs, n)
+	return t
+}
+
 func (q *Queue) start(p Priority, recs []Record, dir int) *Ticket {
 	t := &Ticket{q: q, done: make(chan struct{}), priority: min(p, priorities-1)}
 	err := q.store.Shape().check(recs, dir == 1)

@@ -17,7 +17,7 @@ type sequence struct {
 // layerIndex is the state and the checksums of one layer's records.
 type layerIndex struct {
 	state []uint32 // [group] 0: none; write<<1: being written by that write; write<<1|1: there
-	sums  []uint32 // [group][head] CRC-32C
+	sums  []uint32 // [group][head], or [group][token] of rows: CRC-32C
 }
 
 func (s *SSD) newSequence(id uint64) *sequence {
@@ -116,11 +116,11 @@ func (s *SSD) publish(q *sequence, k Key, mark uint32, sums []uint32, failed boo
 		s.forget(q, l, int(k.Group))
 		return
 	}
-	heads := s.shape.KVHeads
-	for len(l.sums) < (int(k.Group)+1)*heads {
-		l.sums = append(l.sums, make([]uint32, heads)...)
+	per := s.sumsPer()
+	for len(l.sums) < (int(k.Group)+1)*per {
+		l.sums = append(l.sums, make([]uint32, per)...)
 	}
-	copy(l.sums[int(k.Group)*heads:], sums)
+	copy(l.sums[int(k.Group)*per:], sums)
 	l.state[k.Group] = mark | 1
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,8 @@ type SSDOptions struct {
 	NoDirect bool   // through the page cache
 	NoRing   bool   // threads instead of io_uring
 	Depth    int    // operations under way; default 32
+
+	TokenRows bool // records lie token by token, so that single tokens can be read (Queue.Gather); pages of float types, Page.TokenMajor
 
 	StripLayers   int           // layers of a group that lie together: 1 (default) is layer-major, Shape.Layers token-major
 	ExtentGroups  int           // groups of a strip that lie together; default: about 1 MiB, less in a small file
@@ -74,6 +77,7 @@ type SSD struct {
 	opt    SSDOptions
 	shape  Shape
 	place  placement
+	rows   rows
 	lock   io.Closer
 	file   vfs.File
 	engine vfs.Engine
@@ -84,10 +88,10 @@ type SSD struct {
 	mu     sync.Mutex
 	idle   *sync.Cond // pins fell
 	seqs   map[uint64]*sequence
-	free   []int32 // extents, the next one last
-	pins   int     // segments under way, of all sequences
-	stage  [][]byte
-	staged int // staging buffers in existence
+	free   []int32     // extents, the next one last
+	pins   int         // segments under way, of all sequences
+	stage  [2][][]byte // free staging: small, large
+	staged int64       // bytes of staging in existence
 	stats  Stats
 	closed bool
 }
@@ -145,6 +149,9 @@ func (s *SSD) openFile() (err error) {
 	s.stats.Direct = s.file.Alignment() > 1
 	s.align = max(s.file.Alignment(), 512)
 	s.place, err = newPlacement(s.shape, s.opt, s.align)
+	if err == nil {
+		s.rows, err = newRows(s.shape, s.opt)
+	}
 	if err == nil {
 		err = s.reserve(path)
 	}
@@ -220,7 +227,7 @@ func (s *SSD) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
-	st.HostBytes = int64(cap(s.zeros)+s.staged*s.opt.MaxIOBytes) + int64(cap(s.free))*4
+	st.HostBytes = int64(cap(s.zeros)) + s.staged + int64(cap(s.free))*4
 	for _, q := range s.seqs {
 		st.HostBytes += q.indexBytes()
 	}
@@ -253,10 +260,10 @@ func (s *SSD) Close() error {
 	err = errors.Join(err, s.lock.Close())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range append(s.stage, s.zeros) {
+	for _, b := range slices.Concat(s.stage[0], s.stage[1], [][]byte{s.zeros}) {
 		vfs.FreeAligned(b)
 	}
-	s.stage, s.zeros, s.staged, s.seqs, s.free = nil, nil, 0, nil, nil
+	s.stage, s.zeros, s.staged, s.seqs, s.free = [2][][]byte{}, nil, 0, nil, nil
 	s.stats.UsedBytes = 0
 	if err != nil {
 		return fmt.Errorf("offload: ssd: closing %s: %w", s.opt.Dir, err)

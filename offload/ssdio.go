@@ -32,22 +32,30 @@ func (s *SSD) launch(trs []*transfer) {
 
 // takeStage gives staging memory of at least n bytes. A queue bounds how much there is by what it has under way. s.mu is held.
 func (s *SSD) takeStage(n int) []byte {
-	if n > s.opt.MaxIOBytes { // one record larger than an operation
+	if n > max(s.opt.MaxIOBytes, smallBytes) { // one record larger than an operation
 		return vfs.AlignedBytes(n)
 	}
-	if len(s.stage) == 0 {
-		s.staged++
-		return vfs.AlignedBytes(s.opt.MaxIOBytes)
+	kind, size := 0, smallBytes
+	if n > size {
+		kind, size = 1, s.opt.MaxIOBytes
 	}
-	b := s.stage[len(s.stage)-1]
-	s.stage = s.stage[:len(s.stage)-1]
+	kept := s.stage[kind]
+	if len(kept) == 0 {
+		s.staged += int64(size)
+		return vfs.AlignedBytes(size)
+	}
+	b := kept[len(kept)-1]
+	s.stage[kind] = kept[:len(kept)-1]
 	return b
 }
 
 func (s *SSD) giveStage(b []byte) {
-	if len(b) == s.opt.MaxIOBytes {
-		s.stage = append(s.stage, b)
-	} else {
+	switch len(b) {
+	case smallBytes:
+		s.stage[0] = append(s.stage[0], b)
+	case s.opt.MaxIOBytes:
+		s.stage[1] = append(s.stage[1], b)
+	default:
 		vfs.FreeAligned(b)
 	}
 }
@@ -68,7 +76,10 @@ func (s *SSD) vector(j *ssdJob) {
 		b := g.rec.Data
 		if !g.direct {
 			b, stage = stage[:g.size:g.size], stage[g.size:]
-			if j.io.Write {
+			switch {
+			case j.io.Write && s.rows.bytes > 0:
+				s.pack(b, g.rec.Data)
+			case j.io.Write:
 				clear(b[copy(b, g.rec.Data):])
 			}
 		}
@@ -153,11 +164,20 @@ func (s *SSD) check(j *ssdJob) error {
 		g := &j.segs[i]
 		stage = stage[g.off-at:]
 		at = g.off + int64(g.size)
-		if !g.direct {
+		var err error
+		switch {
+		case s.rows.bytes > 0:
+			err = s.unpack(g, stage[:g.size])
+		case g.direct:
+			err = s.verify(g)
+		default:
 			copy(g.rec.Data, stage[g.skip:])
+			err = s.verify(g)
+		}
+		if !g.direct {
 			stage = stage[g.size:]
 		}
-		if err := s.verify(g); err != nil {
+		if err != nil {
 			s.mu.Lock()
 			s.stats.Corrupt++
 			s.mu.Unlock()

@@ -27,7 +27,10 @@ type segment struct {
 	skip   int   // from off to the first byte asked for
 	direct bool  // between device and Data without staging
 	mark   uint32
-	sums   []uint32 // of the pages of the part: expected in reads, computed in writes
+	sums   []uint32 // of the pages of the part, or of the rows: expected in reads, computed in writes
+
+	tokens   []int32 // single tokens, of rec's group (planTokens)
+	at, from int     // the first of them in the list that was asked for; where the segment begins in the record
 }
 
 // maxSegments of a job: vectors of one operation.
@@ -37,11 +40,11 @@ const maxSegments = 128
 // abandoned.
 func (s *SSD) plan(recs []Record, dir int) ([]*transfer, error) {
 	segs := make([]segment, len(recs))
-	heads := s.shape.KVHeads
-	sums := make([]uint32, len(recs)*heads)
+	per := s.sumsPer()
+	sums := make([]uint32, len(recs)*per)
 	for i := range recs {
 		segs[i] = s.segment(&recs[i])
-		segs[i].sums = sums[i*heads : (i+1)*heads : (i+1)*heads]
+		segs[i].sums = sums[i*per : (i+1)*per : (i+1)*per]
 		if dir == 1 {
 			s.checksums(&segs[i], recs[i].Data)
 		}
@@ -56,20 +59,31 @@ func (s *SSD) plan(recs []Record, dir int) ([]*transfer, error) {
 			return nil, err
 		}
 	}
+	if err := s.locateAll(segs, dir); err != nil {
+		return nil, err
+	}
+	return s.merge(segs, dir, s.opt.MergeGapBytes, s.opt.MaxIOBytes), nil
+}
+
+// locateAll locates segments, all or none, and sorts them by place. s.mu is held.
+func (s *SSD) locateAll(segs []segment, dir int) error {
 	for i := range segs {
 		if err := s.locate(&segs[i], dir); err != nil {
 			for j := range i {
 				s.unpin(segs[j].seq)
 			}
-			return nil, err
+			return err
 		}
 	}
 	slices.SortFunc(segs, func(a, b segment) int { return int(min(max(a.off-b.off, -1), 1)) })
-	return s.merge(segs, dir), nil
+	return nil
 }
 
 // segment works out a record's aligned share of its place, relative to its beginning.
 func (s *SSD) segment(r *Record) segment {
+	if s.rows.bytes > 0 {
+		return segment{rec: r, size: roundUp(s.shape.RecordBytes(), s.align)}
+	}
 	from, size := s.shape.span(r.Part)
 	lo := from / s.align * s.align
 	hi := roundUp(from+size, s.align)
@@ -92,7 +106,10 @@ func (s *SSD) locate(g *segment, dir int) error {
 	} else {
 		g.mark = q.state(k)
 		first, n := s.headsOf(g.rec.Part)
-		at := int(k.Group)*s.shape.KVHeads + first
+		if s.rows.bytes > 0 {
+			first, n = 0, s.shape.GroupTokens
+		}
+		at := int(k.Group)*s.sumsPer() + first
 		g.sums = g.sums[:copy(g.sums, q.layers[k.Layer].sums[at:at+n])]
 	}
 	q.pins++
@@ -107,10 +124,10 @@ func (s *SSD) headsOf(p Part) (first, n int) {
 	return int(p.First), int(p.N)
 }
 
-// merge cuts sorted segments into jobs.
-func (s *SSD) merge(segs []segment, dir int) (trs []*transfer) {
+// merge cuts sorted segments into jobs of at most maxBytes, reading over gaps of at most gapBytes.
+func (s *SSD) merge(segs []segment, dir, gapBytes, maxBytes int) (trs []*transfer) {
 	padding := int64(s.place.strideBytes - roundUp(s.shape.RecordBytes(), s.align))
-	gap := max(padding, int64(s.opt.MergeGapBytes))
+	gap := max(padding, int64(gapBytes))
 	for len(segs) > 0 {
 		first := segs[0].off
 		end := first + int64(segs[0].size)
@@ -118,7 +135,7 @@ func (s *SSD) merge(segs []segment, dir int) (trs []*transfer) {
 		for ; n < len(segs) && n < maxSegments; n++ {
 			next := &segs[n]
 			between := next.off - end
-			if between < 0 || between > gap || dir == 1 && between != 0 && between != padding || next.off+int64(next.size)-first > int64(s.opt.MaxIOBytes) {
+			if between < 0 || between > gap || dir == 1 && between != 0 && between != padding || next.off+int64(next.size)-first > int64(maxBytes) {
 				break
 			}
 			end = next.off + int64(next.size)
@@ -127,7 +144,7 @@ func (s *SSD) merge(segs []segment, dir int) (trs []*transfer) {
 		j.io = vfs.IO{Write: dir == 1, Off: first, Done: s.done, Owner: j}
 		tr := &transfer{dir: dir, records: n, job: j}
 		for i := range j.segs {
-			tr.bytes += int64(len(j.segs[i].rec.Data))
+			tr.bytes += s.askedBytes(&j.segs[i])
 			if !j.segs[i].direct {
 				j.bytes += j.segs[i].size
 			}
@@ -143,8 +160,20 @@ func (s *SSD) merge(segs []segment, dir int) (trs []*transfer) {
 	return trs
 }
 
-// checksums computes the CRC of each page of a record's part.
+// askedBytes is what a segment's caller gets of it.
+func (s *SSD) askedBytes(g *segment) int64 {
+	if g.tokens != nil {
+		return int64(len(g.tokens) * s.rows.bytes)
+	}
+	return int64(len(g.rec.Data))
+}
+
+// checksums computes the CRC of each page of a record, or of each row.
 func (s *SSD) checksums(g *segment, data []byte) {
+	if s.rows.bytes > 0 {
+		s.rowSums(g, data)
+		return
+	}
 	size := s.shape.HeadBytes()
 	for h := range len(data) / size {
 		g.sums[h] = crc32.Checksum(data[h*size:(h+1)*size], castagnoli)

@@ -1,0 +1,164 @@
+package offload
+
+import (
+	"fmt"
+	"hash/crc32"
+
+	"terrace/internal/vfs"
+)
+
+// rows is how a record lies on the device where SSDOptions.TokenRows is set: token by token, each the key and the value of one
+// KV head after another, so that a token is read alone. A row has a checksum of its own.
+type rows struct {
+	bytes      int // of a row; 0 = records lie as they are in memory
+	key, value int // of it, those of one KV head
+}
+
+func newRows(s Shape, o SSDOptions) (rows, error) {
+	if !o.TokenRows {
+		return rows{}, nil
+	}
+	p := s.Page
+	if !p.TokenMajor || p.K.Quantised() || p.V.Quantised() || s.GroupTokens != p.Tokens {
+		return rows{}, fmt.Errorf("offload: ssd %s: rows of single tokens from records of %v, %d tokens: want one page a head and keys of a float type, token by token: %w",
+			o.Dir, p, s.GroupTokens, ErrShape)
+	}
+	r := rows{key: p.KBytes() / p.Tokens, value: p.VRowBytes()}
+	r.bytes = s.KVHeads * (r.key + r.value)
+	return r, nil
+}
+
+// sumsPer is the number of checksums of a record: one a KV head, or one a token.
+func (s *SSD) sumsPer() int {
+	if s.rows.bytes > 0 {
+		return s.shape.GroupTokens
+	}
+	return s.shape.KVHeads
+}
+
+// pieces calls each with the key and the value of every KV head of a token in a record as it lies in memory.
+func (s *SSD) pieces(data []byte, token int, each func(piece []byte)) {
+	l, size := s.shape.Page, s.shape.HeadBytes()
+	for h := range len(data) / size {
+		page := data[h*size : (h+1)*size]
+		each(l.KRow(page, token))
+		each(l.VRow(page, token))
+	}
+}
+
+// pack lays a record out as rows.
+func (s *SSD) pack(dst, data []byte) {
+	for token := range s.shape.GroupTokens {
+		s.pieces(data, token, func(piece []byte) { dst = dst[copy(dst, piece):] })
+	}
+	clear(dst)
+}
+
+// unpackRow puts heads first to first+n-1 of a row in their places in a record, or a part of one, of those heads.
+func (s *SSD) unpackRow(data, row []byte, token, first int) {
+	row = row[first*(s.rows.key+s.rows.value):]
+	s.pieces(data, token, func(piece []byte) { row = row[copy(piece, row):] })
+}
+
+// unpack takes a segment's tokens out of the bytes that were read from its place on; ErrCorrupt where a row is not what was
+// written.
+func (s *SSD) unpack(g *segment, stage []byte) error {
+	if g.tokens != nil {
+		per := s.shape.GroupTokens
+		for i, token := range g.tokens {
+			row := stage[int(token)%per*s.rows.bytes-g.from:][:s.rows.bytes]
+			if err := s.checkRow(g, row, int(token)%per); err != nil {
+				return err
+			}
+			at := g.at + i
+			s.unpackRow(g.rec.Data[at/per*s.shape.RecordBytes():][:s.shape.RecordBytes()], row, at%per, 0)
+		}
+		return nil
+	}
+	first, _ := s.headsOf(g.rec.Part)
+	for token := range s.shape.GroupTokens {
+		row := stage[token*s.rows.bytes:][:s.rows.bytes]
+		if err := s.checkRow(g, row, token); err != nil {
+			return err
+		}
+		s.unpackRow(g.rec.Data, row, token, first)
+	}
+	return nil
+}
+
+func (s *SSD) checkRow(g *segment, row []byte, token int) error {
+	if got, want := crc32.Checksum(row, castagnoli), g.sums[token]; got != want {
+		return fmt.Errorf("offload: ssd %s: %v token %d: checksum %08x, want %08x: %w", s.opt.Dir, g.rec.Key, token, got, want, ErrCorrupt)
+	}
+	return nil
+}
+
+// rowSums computes the checksums of a record's rows.
+func (s *SSD) rowSums(g *segment, data []byte) {
+	for token := range g.sums {
+		g.sums[token] = 0
+		s.pieces(data, token, func(piece []byte) { g.sums[token] = crc32.Update(g.sums[token], castagnoli, piece) })
+	}
+}
+
+// gatherGapBytes is what may lie between two tokens that are read in one operation: that much costs less than one more.
+const gatherGapBytes = 4 << 10
+
+// gathers reports whether single tokens can be read.
+func (s *SSD) gathers() bool { return s.rows.bytes > 0 }
+
+// planTokens is plan of single tokens of a layer of a sequence, given by rising index (group·GroupTokens + place): they go to
+// dst one after another in ⌈n/GroupTokens⌉ records, as if they were the only ones.
+func (s *SSD) planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*transfer, error) {
+	per, size := s.shape.GroupTokens, s.shape.RecordBytes()
+	if len(dst) != (len(tokens)+per-1)/per*size || layer < 0 || layer >= s.shape.Layers || !s.gathers() {
+		return nil, fmt.Errorf("offload: ssd %s: %d tokens of layer %d into %d bytes: %w", s.opt.Dir, len(tokens), layer, len(dst), ErrShape)
+	}
+	segs := s.runs(seq, layer, tokens, dst)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("offload: ssd %s: %w", s.opt.Dir, ErrClosed)
+	}
+	if err := s.locateAll(segs, 0); err != nil {
+		return nil, err
+	}
+	s.shrink()
+	return s.merge(segs, 0, gatherGapBytes, smallBytes), nil
+}
+
+// runs cuts tokens into segments: those of a group with small gaps between them.
+func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment {
+	per, sums := int32(s.shape.GroupTokens), make([]uint32, len(tokens)*s.shape.GroupTokens)
+	recs, segs := make([]Record, 0, len(tokens)), make([]segment, 0, len(tokens))
+	for i := 0; i < len(tokens); {
+		first := int(tokens[i]%per) * s.rows.bytes
+		lo := first / s.align * s.align
+		hi, j := roundUp(first+s.rows.bytes, s.align), i+1
+		for ; j < len(tokens) && tokens[j]/per == tokens[i]/per; j++ {
+			next := int(tokens[j]%per) * s.rows.bytes
+			end := roundUp(next+s.rows.bytes, s.align)
+			if from := next / s.align * s.align; from >= hi && (from-hi > gatherGapBytes || end-lo > smallBytes) {
+				break
+			}
+			hi = end
+		}
+		recs = append(recs, Record{Key: Key{Seq: seq, Layer: int32(layer), Group: tokens[i] / per}, Data: dst})
+		k := len(segs) * int(per)
+		segs = append(segs, segment{rec: &recs[len(recs)-1], off: int64(lo), size: hi - lo, from: lo, tokens: tokens[i:j:j], at: i, sums: sums[k : k+int(per) : k+int(per)]})
+		i = j
+	}
+	return segs
+}
+
+// smallBytes is the size of staging for operations of few bytes: single tokens, single records.
+const smallBytes = 16 << 10
+
+// shrink gives idle staging of large operations back: steps that read single tokens have no use for it. s.mu is held.
+func (s *SSD) shrink() {
+	for _, b := range s.stage[1] {
+		vfs.FreeAligned(b)
+		s.staged -= int64(len(b))
+	}
+	s.stage[1] = nil
+}

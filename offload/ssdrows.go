@@ -101,8 +101,9 @@ func (s *SSD) rowSums(g *segment, data []byte) {
 	}
 }
 
-// gatherGapBytes is what may lie between two tokens that are read in one operation: that much costs less than one more.
-const gatherGapBytes = 4 << 10
+// gatherGapBytes is what may lie between two tokens that are read in one operation: that much costs less than one more (SmolLM2 at 8,000
+// tokens: 716 reads and 0.9 MiB a token with gaps of 4 KiB, 460 with gaps of 12).
+const gatherGapBytes = 12 << 10
 
 // gathers reports whether single tokens can be read.
 func (s *SSD) gathers() bool { return s.rows.bytes > 0 }

@@ -108,7 +108,7 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		}
 		q, hidden = lastRows(q, kind.want), e.trim(hidden, kind.want)
 	}
-	if err := e.acquireTiers(sessions, layer, kind.prefill); err != nil {
+	if err := e.acquireTiers(sessions, layer, kind); err != nil {
 		return nil, err
 	}
 	if !kind.prefill {

@@ -202,7 +202,7 @@ func (p *promptPass) project(layer, lo, hi int) (*tensor.Dense, error) {
 	if err := e.append([]*Session{p.s}, layer, floats(k), floats(v)); err != nil {
 		return nil, err
 	}
-	return q, e.acquireTiers([]*Session{p.s}, layer, true)
+	return q, e.acquireTiers([]*Session{p.s}, layer, passKind{prefill: true})
 }
 
 // attend is attention of the rows lo to hi-1 over what the layer holds, with the weights that the policy wants of them.
@@ -219,7 +219,7 @@ func (p *promptPass) attend(layer int, q *tensor.Dense, lo, hi int) (*tensor.Den
 // attendSeq is attention of the rows lo to hi-1, with the mask or the sums that seq has.
 func (p *promptPass) attendSeq(layer int, q *tensor.Dense, lo, hi int, seq attention.Seq) (*tensor.Dense, error) {
 	pass := p.pass(lo, hi)
-	if err := p.e.acquireTiers([]*Session{p.s}, layer, true); err != nil {
+	if err := p.e.acquireTiers([]*Session{p.s}, layer, passKind{prefill: true}); err != nil {
 		return nil, err
 	}
 	seq.Pos, seq.Views = pass.Pos, p.s.seq.Views(layer)

@@ -187,7 +187,7 @@ func (p *placement) capacity(n int) int {
 	left -= e.tiers.charged + p.run.below.MostBytes() + p.pool.FixedBytes() + int64(e.m.Layers+8)*block // staging, the newest tokens
 	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())                                               // tables
 	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers)                                        // a step's selection
-	return int(max(left, 0)) / p.pool.Lanes() / (p.pool.SlotBytes() + 8 + p.hie.tokenBytes())
+	return int(max(left, 0)) / p.pool.Lanes() / (p.pool.SlotBytes() + p.hie.tokenBytes())
 }
 
 // fill is how many tokens of a layer can be kept while the prompt's other layers are still read whole.
@@ -240,6 +240,7 @@ func (e *Engine) fetchAhead(sessions []*Session, layer int) error {
 // settle decides on a layer with the drive's answer and begins to fetch.
 func (p *placement) settle(layer int) error {
 	p.run.picks.Reset(p.run.m.KVHeads)
+	p.run.scored = nil
 	if err := p.hie.settle(layer, &p.run.picks); err != nil {
 		return err
 	}
@@ -273,7 +274,7 @@ func (p *placement) begin(layer int) error {
 	}
 	p.whole[layer] = false
 	st.kept = copyPicks(st.kept, r.picks.Heads)
-	return p.pool.Begin(layer, st.kept)
+	return p.pool.Begin(layer, st.kept, r.scored)
 }
 
 // read makes the views of a layer's selection, the newest token in them; the policy is asked now if it was not before.

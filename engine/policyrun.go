@@ -19,6 +19,7 @@ type policyRun struct {
 	state  []layerState
 	layer  policy.Layer // refilled for each call
 	picks  policy.Picks
+	scored []float32 // [tokens] what picks were made from, where that is one score a token; nil = it is not
 	keep   []int
 	reader kvReader
 	pool   *kernels.Pool // of the backend; nil = it lends none

@@ -50,10 +50,14 @@ func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Se
 // selects asks the policy what it reads of a layer that l shows.
 func (r *policyRun) selects(s *Session, st *layerState, views []attention.View, l *policy.Layer) error {
 	r.picks.Reset(r.m.KVHeads)
+	r.scored = nil
 	r.below.Begin(l.Index)
-	if len(r.byHead) > 0 {
+	switch {
+	case len(r.byHead) > 0:
 		r.selectByHead(s, st, views, l)
-	} else if !r.selectTokens(st, l) {
+	case r.selectTokens(st, l):
+		r.scored = r.tokens.scores
+	default:
 		l.Spread, l.Workers = r.spreadTasks, r.workers()
 		r.set.Selector.Select(l, &r.picks)
 	}

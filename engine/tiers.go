@@ -243,14 +243,14 @@ func (e *Engine) planPrompt(s *Session, rows, tokens int) error {
 	return e.kv.Plan(e.extents)
 }
 
-// acquireTiers brings a layer into host memory and begins to fetch the next.
-func (e *Engine) acquireTiers(sessions []*Session, layer int, prefill bool) error {
+// acquireTiers brings a layer into host memory and begins to fetch the next, unless a decode step reads single tokens of that.
+func (e *Engine) acquireTiers(sessions []*Session, layer int, kind passKind) error {
 	if e.tiers == nil {
 		return nil
 	}
 	rows := len(e.pass.Pos) / len(sessions)
 	for i, s := range sessions {
-		if !prefill && s.place.selects(layer) {
+		if !kind.prefill && s.place.selects(layer) {
 			continue
 		}
 		if err := s.seq.Acquire(layer, e.lowest(layer, e.pass.Pos[i*rows])); err != nil {
@@ -259,7 +259,7 @@ func (e *Engine) acquireTiers(sessions []*Session, layer int, prefill bool) erro
 	}
 	next := (layer + 1) % e.m.Layers
 	for i, s := range sessions {
-		if !prefill && s.place.selects(next) {
+		if (!kind.prefill || kind.last && next == 0) && s.place.selects(next) {
 			continue
 		}
 		s.seq.Prefetch(next, e.lowest(next, e.pass.Pos[i*rows]))

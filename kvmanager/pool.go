@@ -63,10 +63,18 @@ type lane struct {
 	at     []int32   // [units] slot, or -1
 	owner  []int32   // [slots] unit, or -1
 	stamp  []uint32  // [slots] step of the last use
+	worth  []float32 // [slots] of keeping it
 	free   []int32
-	hand   int
 	tail   int // blocks that were absorbed when they were complete
+
+	scored  bool    // its last selection was made from scores: worth is measured by them
+	misses  int     // slots that this step's selection wants beside those it found
+	leaving []int32 // slots that give way, worth least first
+	next    int     // of them
 }
+
+// slotIndexBytes is the memory that a lane keeps of a slot beside its bytes.
+const slotIndexBytes = 16
 
 // NewPool returns an empty pool; ErrBudget where not even its staging fits.
 func (s *Sequence) NewPool(o PoolOptions) (*Pool, error) {
@@ -130,13 +138,16 @@ func (p *Pool) Stats() PoolStats { return p.stats }
 func (p *Pool) FixedBytes() int64 {
 	n := p.stats.Bytes
 	for i := range p.lanes {
-		n -= int64(len(p.lanes[i].chunks)) * (int64(p.mem.pageBytes) + 8*chunkSlots)
+		n -= int64(len(p.lanes[i].chunks)) * p.chunkBytes()
 	}
 	return n
 }
 
-// SlotBytes is the memory of a slot, and Lanes how many lanes there are.
-func (p *Pool) SlotBytes() int { return p.slotBytes }
+// chunkBytes is the memory of a chunk of slots and what is noted of them.
+func (p *Pool) chunkBytes() int64 { return int64(p.mem.pageBytes) + slotIndexBytes*chunkSlots }
+
+// SlotBytes is the memory of a slot and what is noted of it, and Lanes how many lanes there are.
+func (p *Pool) SlotBytes() int { return p.slotBytes + slotIndexBytes }
 
 // Lanes is the number of lanes.
 func (p *Pool) Lanes() int { return len(p.lanes) }
@@ -187,9 +198,9 @@ func (p *Pool) slot(ln *lane, i int32) []byte {
 	return ln.bytes[int(i)/chunkSlots][at : at+p.slotBytes : at+p.slotBytes]
 }
 
-// place finds a slot for a unit: a free one, a new one where the limit and the budget allow, or that of the unit of some 16
-// that was not used for longest. -1 = there is none.
-func (p *Pool) place(ln *lane, unit int32) int32 {
+// place finds a slot for a unit: a free one, a new one where the limit and the budget allow, or that of the unit that is
+// worth least. -1 = there is none.
+func (p *Pool) place(ln *lane, unit int32, worth float32) int32 {
 	i := p.vacant(ln)
 	if i < 0 {
 		return -1
@@ -197,9 +208,12 @@ func (p *Pool) place(ln *lane, unit int32) int32 {
 	if old := ln.owner[i]; old >= 0 {
 		ln.at[old] = -1
 	}
-	ln.owner[i], ln.at[unit], ln.stamp[i] = unit, i, p.step
+	ln.owner[i], ln.at[unit], ln.stamp[i], ln.worth[i] = unit, i, p.step, worth
 	return i
 }
+
+// leastLeaving is how many slots are listed at a time to give way.
+const leastLeaving = 16
 
 func (p *Pool) vacant(ln *lane) int32 {
 	if n := len(ln.free); n > 0 {
@@ -210,36 +224,36 @@ func (p *Pool) vacant(ln *lane) int32 {
 	if len(ln.owner)+chunkSlots <= p.limit+chunkSlots/2 && p.addChunk(ln) {
 		return p.vacant(ln)
 	}
-	best := int32(-1)
-	for range min(16, len(ln.owner)) {
-		if ln.hand++; ln.hand >= len(ln.owner) {
-			ln.hand = 0
+	for again := false; ; again = true {
+		for ln.next < len(ln.leaving) {
+			i := ln.leaving[ln.next]
+			ln.next++
+			if ln.stamp[i] < p.step {
+				return i
+			}
 		}
-		if s := ln.stamp[ln.hand]; s < p.step && (best < 0 || s < ln.stamp[best]) {
-			best = int32(ln.hand)
+		if again {
+			return -1
 		}
+		p.giveWay(ln, max(ln.misses, leastLeaving))
 	}
-	return best
 }
 
 // addChunk adds slots to a lane where the budget has room that nothing else wants.
 func (p *Pool) addChunk(ln *lane) bool {
-	size := int64(p.mem.pageBytes)
-	if p.m.room(size+8*chunkSlots+p.m.size[settled]*4) != nil {
-		return false
-	}
-	if p.charge(size+8*chunkSlots) != nil {
+	size := p.chunkBytes()
+	if p.m.room(size+p.m.size[settled]*4) != nil || p.charge(size) != nil {
 		return false
 	}
 	chunk, err := p.mem.take()
 	if err != nil {
-		p.refund(size + 8*chunkSlots)
+		p.refund(size)
 		return false
 	}
 	first := int32(len(ln.owner))
 	ln.chunks, ln.bytes = append(ln.chunks, chunk), append(ln.bytes, p.mem.data(chunk))
 	for i := range int32(chunkSlots) {
-		ln.owner, ln.stamp = append(ln.owner, -1), append(ln.stamp, 0)
+		ln.owner, ln.stamp, ln.worth = append(ln.owner, -1), append(ln.stamp, 0), append(ln.worth, 0)
 		ln.free = append(ln.free, first+chunkSlots-1-i)
 	}
 	return true
@@ -254,11 +268,12 @@ func (p *Pool) dropChunk(ln *lane) {
 			ln.at[u] = -1
 		}
 	}
-	ln.owner, ln.stamp, ln.hand = ln.owner[:first], ln.stamp[:first], 0
+	ln.owner, ln.stamp, ln.worth = ln.owner[:first], ln.stamp[:first], ln.worth[:first]
+	ln.forgetLeaving()
 	ln.free = slices.DeleteFunc(ln.free, func(i int32) bool { return i >= first })
 	p.mem.drop(ln.chunks[last])
 	ln.chunks, ln.bytes = ln.chunks[:last], ln.bytes[:last]
-	p.refund(int64(p.mem.pageBytes) + 8*chunkSlots)
+	p.refund(p.chunkBytes())
 }
 
 // Forget drops a token (its slots in every lane), by index in the cache.
@@ -273,6 +288,7 @@ func (ln *lane) forget(unit int32) {
 		return
 	}
 	i := ln.at[unit]
+	ln.forgetLeaving()
 	ln.at[unit], ln.owner[i] = -1, -1
 	ln.free = append(ln.free, i)
 }

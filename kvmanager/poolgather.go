@@ -117,7 +117,7 @@ func (p *Pool) takeTokens(layer int, tokens []int32, data []byte) {
 		for picks[at] != index {
 			at++
 		}
-		p.out.rows[0][at] = poolRow{data: p.keep(layer, ln, index, data[i/t*p.stage.size:][:p.stage.size], i%t), slot: -1}
+		p.out.rows[0][at] = poolRow{data: p.keep(layer, ln, index, data[i/t*p.stage.size:][:p.stage.size], i%t, p.worthOf(&p.work[layer], at)), slot: -1}
 	}
 }
 
@@ -131,7 +131,7 @@ func (p *Pool) Insert(layer int, tokens []int32, data []byte) {
 		if int(index) >= len(ln.at) || ln.at[index] >= 0 {
 			continue
 		}
-		if s := p.place(ln, index); s >= 0 {
+		if s := p.place(ln, index, p.freshWorth(ln)); s >= 0 {
 			p.copyUnit(p.slot(ln, s), data[i/t*p.stage.size:][:p.stage.size], i%t)
 		}
 	}

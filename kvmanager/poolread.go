@@ -41,6 +41,7 @@ type poolWork struct {
 	reads   []poolRead
 	pinned  []*block
 	single  tokenWork
+	worth   []float32 // of the first lane's picks, where they were made from scores
 }
 
 type missed struct {
@@ -67,8 +68,9 @@ func (p *Pool) inUse(laneIndex int) bool {
 func (p *Pool) Step() { p.step++ }
 
 // Begin notes what a layer will read, indices of tokens for each KV head, ascending (of lanes that heads share the first
-// head's), and begins to fetch what is not in host memory.
-func (p *Pool) Begin(layer int, picks [][]int32) error {
+// head's), and begins to fetch what is not in host memory. scores are those that the selection was made from, one a token,
+// nil where there are none: they decide what gives way to what is fetched, and are not kept.
+func (p *Pool) Begin(layer int, picks [][]int32, scores []float32) error {
 	w := &p.work[layer]
 	w.release()
 	w.active, w.asked = true, 0
@@ -80,13 +82,19 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 	}
 	w.missing, w.reads = w.missing[:0], w.reads[:0]
 	w.single = tokenWork{tokens: w.single.tokens[:0]}
+	w.worth = w.worth[:0]
 	blocks, t := p.s.tiers[layer].blocks, int32(p.m.o.Layout.Tokens)
 	lanes := p.layerLanes(layer)
+	if len(lanes) == 1 && p.unit == 1 {
+		p.weigh(&lanes[0], w, scores)
+	}
 	for i := range lanes {
 		ln, last := &lanes[i], int32(-1)
 		if err := p.cover(ln, len(blocks)*int(t)/p.unit); err != nil {
 			return err
 		}
+		ln.forgetLeaving()
+		before := p.stats.Missed
 		for _, index := range w.picks[i] {
 			unit := index / int32(p.unit)
 			if p.unit > 1 && unit == last {
@@ -97,6 +105,9 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 			p.m.asked += int64(p.unit * p.heads)
 			if s := ln.at[unit]; s >= 0 {
 				ln.stamp[s] = p.step
+				if !ln.scored {
+					ln.worth[s] = float32(p.step)
+				}
 				continue
 			}
 			b := blocks[index/t]
@@ -114,11 +125,33 @@ func (p *Pool) Begin(layer int, picks [][]int32) error {
 				w.missing = append(w.missing, missed{i, index / t})
 			}
 		}
+		ln.misses = int(p.stats.Missed - before)
 	}
 	p.stats.Groups += int64(len(w.missing))
 	p.ask(layer, p.stage.all/2)
 	p.askTokens(layer)
 	return nil
+}
+
+// weigh takes the scores of a selection into account.
+func (p *Pool) weigh(ln *lane, w *poolWork, scores []float32) {
+	by := weigh(scores, w.picks[0])
+	ln.scored = by.scores != nil
+	if !ln.scored {
+		return
+	}
+	ln.age(&by)
+	for _, index := range w.picks[0] {
+		w.worth = append(w.worth, by.of(index))
+	}
+}
+
+// worthOf is the worth of pick i of a lane.
+func (p *Pool) worthOf(w *poolWork, i int) float32 {
+	if i < len(w.worth) {
+		return w.worth[i]
+	}
+	return float32(p.step)
 }
 
 func (p *Pool) pin(w *poolWork, b *block) {
@@ -245,7 +278,7 @@ func (p *Pool) take(layer int, x missed, data []byte) {
 	from, _ := slices.BinarySearch(picks, x.group*t)
 	for i := from; i < len(picks) && picks[i] < (x.group+1)*t; i++ {
 		if ln.at[picks[i]/int32(p.unit)] < 0 {
-			p.out.rows[x.lane][i] = poolRow{data: p.keep(layer, ln, picks[i], data, int(picks[i]%t)), slot: -1}
+			p.out.rows[x.lane][i] = poolRow{data: p.keep(layer, ln, picks[i], data, int(picks[i]%t), p.worthOf(w, i)), slot: -1}
 		}
 		if p.unit > 1 {
 			break
@@ -255,11 +288,11 @@ func (p *Pool) take(layer int, x missed, data []byte) {
 
 // keep copies a token (or its page) out of the place of a record's bytes where it lies, to a slot if it can have one; it
 // returns the copy.
-func (p *Pool) keep(layer int, ln *lane, index int32, data []byte, place int) []byte {
+func (p *Pool) keep(layer int, ln *lane, index int32, data []byte, place int, worth float32) []byte {
 	unit := index / int32(p.unit)
 	var dst []byte
 	if s := int32(-1); p.hot == nil || p.hot(p.s.at(layer, 0).pos[index]) {
-		if s = p.place(ln, unit); s >= 0 {
+		if s = p.place(ln, unit, worth); s >= 0 {
 			dst = p.slot(ln, s)
 		}
 	}
@@ -352,6 +385,14 @@ func (p *Pool) Abandon() error {
 	return err
 }
 
+// freshWorth is the worth of a token that nothing is known of: as if it had just been needed.
+func (p *Pool) freshWorth(ln *lane) float32 {
+	if ln.scored {
+		return 0
+	}
+	return float32(p.step)
+}
+
 // Absorb takes the tokens of a layer's newly complete blocks into the pool: the newest are hot. first says from which index
 // on, for a prompt whose older tokens are not to be kept.
 func (p *Pool) Absorb(layer int, first int32) error {
@@ -376,7 +417,7 @@ func (p *Pool) Absorb(layer int, first int32) error {
 				if p.hot != nil && !p.hot(p.s.at(layer, 0).pos[index]) {
 					continue
 				}
-				if s := p.place(ln, index/int32(p.unit)); s >= 0 {
+				if s := p.place(ln, index/int32(p.unit), p.freshWorth(ln)); s >= 0 {
 					p.copyUnit(p.slot(ln, s), data, slot)
 				}
 			}

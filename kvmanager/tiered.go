@@ -333,6 +333,9 @@ func (s *Sequence) Release(layer int) error {
 	lb := &s.tiers[layer]
 	for _, b := range lb.held {
 		b.pins--
+		if b.move != nil && !b.move.write && b.move.t.Done() {
+			_ = m.await(b.move) // fetched ahead and not wanted after all: where it failed it is read again when it is
+		}
 	}
 	clear(lb.held)
 	lb.held = lb.held[:0]

@@ -66,6 +66,18 @@ func TestTiersChangeNothing(t *testing.T) {
 	}
 }
 
+// TestBudgetIsReached: a text that outgrows its policy's budget while decoding reads the same tokens whether a layer is chosen
+// ahead (on tiers) or in its turn.
+func TestBudgetIsReached(t *testing.T) {
+	prompt, next := someIDs(40, 1), someIDs(8, 2)
+	o := Options{Threads: 1, Policy: "infinigen:budget=43,dense_layers=0", Calibration: someIDs(64, 3)}
+	want := forced(t, small(t, o), prompt, next)
+	o.Store, o.KVBudgetBytes = below(t, o), 66*4096
+	if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+		t.Errorf("logits differ by %g", d)
+	}
+}
+
 // TestTiersOfWindows: layers with a sliding window read their window only, wherever chunks of the prompt begin.
 func TestTiersOfWindows(t *testing.T) {
 	prompt, next := someIDs(900, 1), someIDs(40, 2)

@@ -119,7 +119,7 @@ func (p *infinigen) Project(l *Layer, kvHead int, dst []float32) {
 func (p *infinigen) Select(l *Layer, read *Picks) {
 	read.Reset(l.KVHeads)
 	target := p.budget.Of(l, l.N)
-	if l.Index < p.dense || fits(l, target) || p.layers[l.Index] == nil {
+	if l.Index < p.dense || l.longest() < target || p.layers[l.Index] == nil {
 		read.All = true
 		return
 	}
@@ -138,6 +138,15 @@ func (p *infinigen) Select(l *Layer, read *Picks) {
 			read.Heads[g] = append(read.Heads[g], int32(n))
 		}
 	})
+}
+
+// longest is the most tokens before the newest position that a KV head has: the same for a layer that is asked about before
+// the newest is cached.
+func (l *Layer) longest() (n int) {
+	for g := range l.KVHeads {
+		n = max(n, l.older(g))
+	}
+	return n
 }
 
 // older is how many cached tokens of a KV head come before the newest position.

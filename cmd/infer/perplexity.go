@@ -70,6 +70,9 @@ func (a *app) perplexity(f *perplexityFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.kv.policyName() != "full" {
+		a.notice("chunks are read as prompts, so that policy %s, which works after them, changes nothing ('infer eval --suite perplexity' has it at work)", f.kv.policyName())
+	}
 	bar := a.newBar()
 	o := engine.PerplexityOptions{Chunk: f.chunk, Limit: f.chunks, BOS: -1, OnChunk: func(done, total int) { bar.count("chunks", done, total) }}
 	if id, ok := l.tok.BOS(); ok && l.tok.AddsBOS() {

@@ -67,7 +67,7 @@ func (c *Client) write(ctx context.Context, h wire.Header, parts ...[]byte) erro
 	if at, ok := ctx.Deadline(); ok {
 		timeout = time.Until(at)
 	}
-	err := writeFrame(c.c, timeout, h, parts...)
+	err := writeFrame(c.c, timeout, nil, h, parts...)
 	if err == nil {
 		return nil
 	}

@@ -95,7 +95,7 @@ func Dial(ctx context.Context, socket string, o ClientOptions) (*Client, error) 
 // greet says hello and reads the drive's answer.
 func (c *Client) greet(r io.Reader) error {
 	hello := wire.Hello{Owner: c.o.Owner, LeaseMs: uint32(c.o.Lease / time.Millisecond)}
-	if err := writeFrame(c.c, c.o.Timeout, wire.Header{Type: wire.TypeHello}, hello.Append(nil)); err != nil {
+	if err := writeFrame(c.c, c.o.Timeout, nil, wire.Header{Type: wire.TypeHello}, hello.Append(nil)); err != nil {
 		return err
 	}
 	h, err := wire.ReadHeader(r)

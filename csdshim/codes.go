@@ -140,7 +140,7 @@ func (d *Drive) encodeTiles(q *sequence, layer int, tiles []tile, reqs []flash.R
 		if tiles[i].codes != nil {
 			continue
 		}
-		codes := made[at*size : (at+1)*size : (at+1)*size]
+		codes := made[at*size : (at+1)*size] // with the next one's behind it, for adjacent
 		e.encode(codes, reqs[at].Dst, &q.layout, scales)
 		tiles[i].codes = codes
 		q.mu.Lock()

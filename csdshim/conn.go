@@ -22,6 +22,7 @@ type conn struct {
 
 	writeMu  sync.Mutex
 	broken   bool
+	held     []byte               // frames that go out with the next one
 	sabotage map[uint64]FaultKind // requests whose reply goes wrong, in tests
 
 	mu      sync.Mutex
@@ -183,13 +184,19 @@ func (c *conn) cancel(id uint64) {
 func (c *conn) send(h wire.Header, payload []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
+	return c.sendAlone(h, payload)
+}
+
+// sendAlone is send with writeMu held.
+func (c *conn) sendAlone(h wire.Header, payload []byte) error {
 	if c.broken {
 		return net.ErrClosed
 	}
 	if done, err := c.mangle(h, payload); done {
 		return err
 	}
-	err := writeFrame(c.c, c.o.WriteTimeout, h, payload)
+	err := writeFrame(c.c, c.o.WriteTimeout, c.held, h, payload)
+	c.held = c.held[:0]
 	if err != nil {
 		c.broken = true
 		c.c.Close()
@@ -197,8 +204,21 @@ func (c *conn) send(h wire.Header, payload []byte) error {
 	return err
 }
 
-// writeFrame writes header and payload parts with one call.
-func writeFrame(c net.Conn, timeout time.Duration, h wire.Header, parts ...[]byte) error {
+// hold keeps a frame to be sent with the next one, which its request sends at once: one wake-up for the other side. A long
+// one is sent.
+func (c *conn) hold(h wire.Header, payload []byte) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if _, wrong := c.sabotage[h.ID]; wrong || len(c.held)+len(payload) > readBytes {
+		return c.sendAlone(h, payload)
+	}
+	h.Length, h.Sum = len(payload), wire.Checksum(0, payload)
+	c.held = append(h.Append(c.held), payload...)
+	return nil
+}
+
+// writeFrame writes frames made before, header and payload parts with one call.
+func writeFrame(c net.Conn, timeout time.Duration, before []byte, h wire.Header, parts ...[]byte) error {
 	for _, p := range parts {
 		h.Length += len(p)
 		h.Sum = wire.Checksum(h.Sum, p)
@@ -206,7 +226,10 @@ func writeFrame(c net.Conn, timeout time.Duration, h wire.Header, parts ...[]byt
 	if err := c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	bufs := append(net.Buffers{h.Append(make([]byte, 0, wire.HeaderBytes))}, parts...)
+	if before == nil {
+		before = make([]byte, 0, wire.HeaderBytes)
+	}
+	bufs := append(net.Buffers{h.Append(before)}, parts...)
 	_, err := bufs.WriteTo(c)
 	return err
 }

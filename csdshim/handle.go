@@ -114,10 +114,14 @@ func (c *conn) scoreRequest(ctx context.Context, id uint64, payload []byte) (Tim
 // dataBytes is about the payload of one Data frame.
 const dataBytes = 1 << 20
 
-// reply sends bytes as Data frames.
+// reply sends bytes as Data frames; the last goes out with the request's outcome.
 func (c *conn) reply(id uint64, b []byte) error {
 	for at := 0; at < len(b); at += dataBytes {
-		if err := c.send(wire.Header{Type: wire.TypeData, ID: id, At: uint32(at)}, b[at:min(at+dataBytes, len(b))]); err != nil {
+		send := c.send
+		if at+dataBytes >= len(b) {
+			send = c.hold
+		}
+		if err := send(wire.Header{Type: wire.TypeData, ID: id, At: uint32(at)}, b[at:min(at+dataBytes, len(b))]); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"terrace/csdshim/wire"
@@ -187,25 +188,40 @@ func (e *scoring) block(shape Shape, query *Query, tiles []tile) {
 	if shape.Codes == CodesHalf {
 		e.halves(shape, tiles, floats)
 	} else {
-		for i, t := range tiles {
-			kernels.DotCodes(codeElem(shape.Codes), sums[i*wire.GroupTokens:(i+1)*wire.GroupTokens], wire.GroupTokens, e.codes, t.codes, 1, len(e.codes))
+		for from := 0; from < len(tiles); {
+			codes, to := adjacent(tiles[from:])
+			to += from
+			part := sums[from*wire.GroupTokens : to*wire.GroupTokens]
+			kernels.DotCodes(codeElem(shape.Codes), part, len(part), e.codes, codes, 1, len(e.codes))
+			from = to
+		}
+		for i, s := range sums {
+			floats[i] = float32(s)
 		}
 	}
 	scale := float32(math.Ldexp(1, -query.Shift))
+	e.positions, e.scores = slices.Grow(e.positions, n), slices.Grow(e.scores, n)
 	for i, t := range tiles {
-		for j := range wire.GroupTokens {
-			if t.mask>>j&1 == 0 {
-				continue
+		part, first := floats[i*wire.GroupTokens:(i+1)*wire.GroupTokens], int32(t.group*wire.GroupTokens)
+		for j, s := range part {
+			if t.mask>>j&1 != 0 {
+				e.positions, e.scores = append(e.positions, first+int32(j)), append(e.scores, kernels.RoundHalf(s*scale))
 			}
-			at := i*wire.GroupTokens + j
-			s := floats[at]
-			if shape.Codes != CodesHalf {
-				s = float32(sums[at])
-			}
-			e.positions = append(e.positions, int32(t.group*wire.GroupTokens+j))
-			e.scores = append(e.scores, kernels.RoundHalf(s*scale))
 		}
 	}
+}
+
+// adjacent is the codes of the first tiles that lie one after another in memory, and how many these are: at least one.
+func adjacent(tiles []tile) (codes []byte, n int) {
+	codes, size := tiles[0].codes, len(tiles[0].codes)
+	for n = 1; n < len(tiles); n++ {
+		next := tiles[n].codes
+		if cap(codes) < len(codes)+size || len(next) != size || &codes[:len(codes)+1][len(codes)] != &next[0] {
+			break
+		}
+		codes = codes[:len(codes)+size]
+	}
+	return codes, n
 }
 
 // halves scores keys in half precision: float32 sums of each KV head, added in their order.

@@ -19,6 +19,8 @@ type testDrive struct {
 	faults csdshim.Faults
 	keys   csdshim.KeyPlace
 	stop   func()
+
+	profile string // "" = unlimited
 }
 
 func newTestDrive(t testing.TB) *testDrive {
@@ -40,7 +42,11 @@ func newTestDrive(t testing.TB) *testDrive {
 // start serves the drive's folder.
 func (d *testDrive) start() *testDrive {
 	d.t.Helper()
-	profile, err := csdshim.LoadProfile("unlimited")
+	name := "unlimited"
+	if d.profile != "" {
+		name = d.profile
+	}
+	profile, err := csdshim.LoadProfile(name)
 	if err != nil {
 		d.t.Fatal(err)
 	}

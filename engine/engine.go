@@ -20,25 +20,26 @@ const DefaultChunkTokens = 512
 
 // Options of an engine; the zero value is the default path.
 type Options struct {
-	Backend       string          // "" = native
-	Threads       int             // 0 = one a CPU
-	Exact         bool            // float32 activations and KV: the reference path
-	KType, VType  kvpage.Elem     // element types of the cache; see KVTypeSet
-	KVTypeSet     bool            // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
-	PageTokens    int             // tokens a page; 0 = 16
-	KVWindow      int             // newest tokens that quantised KV keeps in f16; 0 = 128
-	Rotate        bool            // turn queries and keys by a Hadamard matrix before keys are stored
-	KVBudgetBytes int64           // hard limit of the cache in host memory; 0 = none
-	DeviceKVBytes int64           // KV that a backend with a device of its own may hold there; 0 = no limit
-	DType         model.DType     // of weights and KV on a backend's device
-	Context       int             // tokens a session may hold; 0 = what the model was trained for
-	Policy        string          // KV policy, name:key=value,… joined by +; "" = full
-	Calibration   []int           // ids of a sample text, for policies that decompose the model's queries
-	CacheDir      string          // where such a decomposition is kept; "" = computed each time
-	ChunkTokens   int             // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
-	Tiers         []Tier          // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
-	Store         offload.Store   // a lower tier that is open already, the caller's to close; nil = what Tiers names
-	Trace         *trace.Recorder // timeline of compute, transfers and waits; nil = none
+	Backend       string            // "" = native
+	Threads       int               // 0 = one a CPU
+	Exact         bool              // float32 activations and KV: the reference path
+	KType, VType  kvpage.Elem       // element types of the cache; see KVTypeSet
+	KVTypeSet     bool              // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
+	PageTokens    int               // tokens a page; 0 = 16
+	KVWindow      int               // newest tokens that quantised KV keeps in f16; 0 = 128
+	Rotate        bool              // turn queries and keys by a Hadamard matrix before keys are stored
+	KVBudgetBytes int64             // hard limit of the cache in host memory; 0 = none
+	DeviceKVBytes int64             // KV that a backend with a device of its own may hold there; 0 = no limit
+	DType         model.DType       // of weights and KV on a backend's device
+	Context       int               // tokens a session may hold; 0 = what the model was trained for
+	Policy        string            // KV policy, name:key=value,… joined by +; "" = full
+	Calibration   []int             // ids of a sample text, for policies that decompose the model's queries
+	CacheDir      string            // where such a decomposition is kept; "" = computed each time
+	ChunkTokens   int               // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
+	Tiers         []Tier            // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
+	Store         offload.Store     // a lower tier that is open already, the caller's to close; nil = what Tiers names
+	Host          offload.HostRates // this host's throughputs as measured, for policies that balance it with a drive; zero = not measured
+	Trace         *trace.Recorder   // timeline of compute, transfers and waits; nil = none
 }
 
 // Validate fills defaults and names what is wrong.
@@ -108,7 +109,9 @@ type Engine struct {
 	runStore func(worker, i int)
 	runKeep  func(worker, i int)
 
+	behind        behind
 	scoreUse      ScoreUse
+	balance       *BalanceUse           // of a policy that balances host and drive
 	replays       int64                 // texts that were read again because a tier had lost KV
 	decomposition *policy.Decomposition // of a policy that needs it
 	onQueries     func(layer int, q []float32, rows int)

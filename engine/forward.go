@@ -45,6 +45,9 @@ func (e *Engine) forward(sessions []*Session, kind passKind) (logits *tensor.Den
 		logits, err = e.forwardRows(sessions, kind)
 		return err
 	})
+	if err != nil {
+		_ = e.joinBehind() // the pass has failed already
+	}
 	if e.keeper != nil {
 		err = e.landed(err)
 	}
@@ -85,13 +88,9 @@ func (e *Engine) forwardRows(sessions []*Session, kind passKind) (*tensor.Dense,
 // forwardLayer takes hidden through one layer. In the last one it goes on with the wanted rows only, nil if there are none.
 func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
 	pass := &e.pass
-	q, k, v, err := e.backend.Project(pass, layer, hidden)
+	q, k, v, err := e.project(layer, hidden)
 	if err != nil {
 		return nil, err
-	}
-	if e.o.Rotate {
-		rotate(model.WritableFloat32s(q), e.m.KeyDim)
-		rotate(model.WritableFloat32s(k), e.m.KeyDim)
 	}
 	if err := e.take(sessions, kind, layer, k, v); err != nil {
 		return nil, err
@@ -124,6 +123,7 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		return nil, err
 	}
 	e.raise(sessions, kind, layer+1)
+	e.talk()
 	attended, err := e.backend.Attend(pass, layer, q, seqs)
 	if err != nil {
 		return nil, err
@@ -132,10 +132,10 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		return nil, err
 	}
 	if !kind.prefill {
-		if err = e.fetchAhead(sessions, layer+1); err != nil {
+		if attended, err = e.follow(sessions, layer, attended); err != nil {
 			return nil, err
 		}
-		if attended, err = e.follow(sessions, layer, attended); err != nil {
+		if err = e.settleBehind(sessions, layer+1); err != nil {
 			return nil, err
 		}
 	}
@@ -149,6 +149,20 @@ func (e *Engine) forwardLayer(sessions []*Session, kind passKind, layer int, hid
 		s.work.finished(e.m, layer, len(pass.Pos)/len(sessions))
 	}
 	return e.backend.Finish(pass, layer, hidden, attended)
+}
+
+// project makes a layer's queries, keys and values; afterwards nothing is under way behind it.
+func (e *Engine) project(layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
+	e.talk()
+	if q, k, v, err = e.backend.Project(&e.pass, layer, hidden); err != nil {
+		return nil, nil, nil, err
+	}
+	e.talk()
+	if e.o.Rotate {
+		rotate(model.WritableFloat32s(q), e.m.KeyDim)
+		rotate(model.WritableFloat32s(k), e.m.KeyDim)
+	}
+	return q, k, v, e.joinBehind()
 }
 
 // settle lets the policies decide what stays of a layer whose attention is done, and lets go of it.

@@ -88,7 +88,11 @@ func (h *hie) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *asked) {
 	defer h.p.s.e.o.Trace.Layer(trace.Score, "hot", l.Index).End()
 	n := len(h.hot.index)
 	h.scores = sized(h.scores, n)
-	h.rank.Score(l, q, h.scores)
+	if st := &h.p.run.state[l.Index]; st.scorer.heads[0].low != nil {
+		h.p.run.scanTokens(st, q, l.KeyDim, h.scores)
+	} else {
+		h.rank.Score(l, q, h.scores)
+	}
 	h.pos, h.part = h.pos[:0], h.part[:0]
 	for slot, i := range h.hot.index {
 		if i >= 0 && int(i) < a.below {

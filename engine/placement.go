@@ -22,6 +22,9 @@ type placement struct {
 	moves  policy.Moves
 	hie    *hie // the drive scores what is cold; nil = the host scores all
 
+	counted kvmanager.PoolStats // up to the last step
+	limit   int                 // slots that a lane of the pool may have
+
 	sketchBytes int64 // charged
 	scratch     []kvmanager.TileScratch
 	build       func(worker, i int)
@@ -148,14 +151,15 @@ func (p *placement) openPool(layer, n int) error {
 		return fmt.Errorf("engine: %w", err)
 	}
 	if p.run.set.Placer != nil {
+		p.setBalance()
 		hot := p.run.set.Placer.PlacePrompt(n, p.hotCapacity(n))
-		p.pool.SetLimit((hot + p.pool.Unit() - 1) / p.pool.Unit())
+		p.setLimit((hot + p.pool.Unit() - 1) / p.pool.Unit())
 		if p.run.set.Placer.WholeTokens() {
 			p.pool.SetHot(func(position int32) bool { return p.run.set.Placer.Hot(int(position)) })
 		}
 		return nil
 	}
-	p.pool.SetLimit(p.capacity(n))
+	p.setLimit(p.capacity(n))
 	return nil
 }
 
@@ -222,18 +226,7 @@ func (e *Engine) chooseAhead(sessions []*Session, layer int) error {
 			}
 		}
 	}
-	return nil
-}
-
-// fetchAhead begins to fetch what the next layer will read where the drive has answered by now; it waits for nothing.
-func (e *Engine) fetchAhead(sessions []*Session, layer int) error {
-	for _, s := range sessions {
-		if p := s.place; p != nil && p.hie != nil && layer < e.m.Layers && p.hie.answered(layer) {
-			if err := p.settle(layer); err != nil {
-				return err
-			}
-		}
-	}
+	e.talk()
 	return nil
 }
 
@@ -339,9 +332,10 @@ func (p *placement) stepped(n int) error {
 		return nil
 	}
 	if pl := p.run.set.Placer; pl != nil {
-		pl.EndStep(n, p.hotCapacity(n), &p.moves)
+		pl.EndStep(n, p.hotCapacity(n), p.found(), &p.moves)
 		if p.hie != nil {
 			p.hie.stepped(n, p.hotCapacity(n), &p.moves)
+			p.balanced(n)
 		}
 		if pl.WholeTokens() {
 			for _, pos := range p.moves.Demote {

@@ -83,6 +83,7 @@ type tiers struct {
 	store offload.Store
 	queue *offload.Queue
 	owned bool // the store is closed with the engine
+	drive bool // another process, which is talked to
 
 	charged int64 // host memory of the store that is counted
 }
@@ -117,7 +118,8 @@ func (e *Engine) openTiers() error {
 		owned = true
 	}
 	if store != nil {
-		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, DepthBytes: o.underWayBytes()}), owned: owned}
+		_, drive := store.(offload.Scorer)
+		e.tiers = &tiers{store: store, drive: drive, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, DepthBytes: o.underWayBytes()}), owned: owned}
 	}
 	return nil
 }

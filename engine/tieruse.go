@@ -13,6 +13,7 @@ type TierUse struct {
 	Reads      int64            // operations of the lower tier's device
 	Notice     string           // what the host could not give, or empty
 	Scored     ScoreUse         // where a drive scores
+	Balance    *BalanceUse      // how host and drive divide the tokens now; nil where nothing is divided
 	Replays    int64            // times that texts were read again because the lower tier had lost KV
 
 	TokensRead, TokensFetched int64         // a layer and KV head, asked for by passes; and of them those that were not in host memory
@@ -41,7 +42,7 @@ func (e *Engine) TierUse() TierUse {
 	u.MovedBytes[string(TierHost)+">"+name], u.MovedBytes[name+">"+string(TierHost)] = st.WrittenBytes, st.ReadBytes
 	u.Reads, u.Notice = st.Reads, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
-	u.Scored, u.Replays = e.scoreUse, e.replays
+	u.Scored, u.Balance, u.Replays = e.scoreUse, e.balance, e.replays
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.rate()
 	return u

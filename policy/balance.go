@@ -64,8 +64,47 @@ func Split(beta, totalBytes, capacityBytes float64) (hot, cold float64) {
 }
 
 // SkewedShare is the part of the bytes that should be hot when a share h of the delivered tokens is found hot, whatever the
-// pools' sizes: M_c/f_c + hαM/B_c = M_s/f_s + (1-h)αM/B_s, solved for M_c/M and kept within 0 and 1.
-func (b Balance) SkewedShare(h float64) float64 {
-	share := (1/b.FS + (1-h)*b.Alpha/b.BS - h*b.Alpha/b.BC) / (1/b.FC + 1/b.FS)
+// pools' sizes: a mode's balance with hαM/B_c instead of αM_c/B_c and (1-h)αM instead of αM_s, solved for M_c/M and kept within
+// 0 and 1. BetaFixed has none and gives NaN.
+func (b Balance) SkewedShare(m BetaMode, h float64) float64 {
+	if m == BetaFixed {
+		return math.NaN()
+	}
+	host, drive := b.skewedTimes(m, h, 1)
+	share := (1/b.FS + drive - host) / (1/b.FC + 1/b.FS)
 	return min(max(share, 0), 1)
+}
+
+// skewedTimes are the seconds of delivery of M bytes' selection, of which a share h is hot.
+func (b Balance) skewedTimes(m BetaMode, h, totalBytes float64) (host, drive float64) {
+	if m == BetaRatio {
+		return 0, 0
+	}
+	host, drive = h*b.Alpha*totalBytes/b.BC, (1-h)*b.Alpha*totalBytes/b.BS
+	if m == BetaStoreForward {
+		drive += (1 - h) * b.Alpha * totalBytes / b.BC
+	}
+	return host, drive
+}
+
+// Balanced is a split of the KV cache and what it was computed from.
+type Balanced struct {
+	Balance // zero where no throughputs were given
+	Mode    BetaMode
+	Found   float64 // share of the selection that is found hot, by which the split is corrected; -1 = it is not
+	Share   float64 // of all tokens that should be hot, the capacity aside
+}
+
+// Known says that there are throughputs; without them everything should be hot (but for BetaFixed).
+func (b Balanced) Known() bool { return b.Balance.known() }
+
+// Times are the seconds that host and drive take for a number of bytes so split, by the mode's own model. They are equal
+// where the mode has one and the correction did not leave 0 to 1.
+func (b Balanced) Times(totalBytes float64) (host, drive float64) {
+	hot := b.Share * totalBytes
+	if b.Found < 0 {
+		return b.Balance.Times(b.Mode, hot, totalBytes-hot)
+	}
+	host, drive = b.skewedTimes(b.Mode, b.Found, totalBytes)
+	return host + hot/b.FC, drive + (totalBytes-hot)/b.FS
 }

@@ -248,22 +248,27 @@ func (p *hillinfer) perHead(l *Layer) []float32 {
 	return p.merged
 }
 
-// SetBalance gives the measured throughputs that beta is computed from.
+// SetBalance gives the throughputs that beta is computed from.
 func (p *hillinfer) SetBalance(b Balance) { b.Alpha = p.alpha; p.balance = b }
 
 // hotShare is the part of all tokens that should be hot.
-func (p *hillinfer) hotShare() float64 {
-	if p.mode == BetaFixed {
-		return p.fixed / (1 + p.fixed)
+func (p *hillinfer) hotShare() float64 { return p.Balanced().Share }
+
+// Balanced is the split by what is known now.
+func (p *hillinfer) Balanced() Balanced {
+	b := Balanced{Balance: p.balance, Mode: p.mode, Found: -1}
+	switch {
+	case p.mode == BetaFixed:
+		b.Share = p.fixed / (1 + p.fixed)
+	case !p.balance.known():
+		b.Share = 1 // nothing measured: whatever fits
+	case p.skew && p.hotPart >= 0:
+		b.Found, b.Share = p.hotPart, p.balance.SkewedShare(p.mode, p.hotPart)
+	default:
+		beta := p.balance.Beta(p.mode)
+		b.Share = beta / (1 + beta)
 	}
-	if !p.balance.known() {
-		return 1 // nothing measured: whatever fits
-	}
-	if p.skew && p.hotPart >= 0 {
-		return p.balance.SkewedShare(p.hotPart)
-	}
-	beta := p.balance.Beta(p.mode)
-	return beta / (1 + beta)
+	return b
 }
 
 // PlacePrompt fills the hot pool with the newest tokens.
@@ -279,8 +284,11 @@ func (p *hillinfer) HotTokens(n, hotCapacity int) int {
 }
 
 // EndStep counts the step's selection and moves tokens between the pools.
-func (p *hillinfer) EndStep(n, hotCapacity int, m *Moves) {
-	if found := p.pools.count(p.rankings); found >= 0 {
+func (p *hillinfer) EndStep(n, hotCapacity int, found float64, m *Moves) {
+	if own := p.pools.count(p.rankings); found < 0 {
+		found = own
+	}
+	if found >= 0 {
 		if p.hotPart < 0 {
 			p.hotPart = found
 		}

@@ -203,11 +203,12 @@ func TestBalance(t *testing.T) {
 			}
 		}
 		h := r.Float64()
-		if share := b.SkewedShare(h); share > 0 && share < 1 {
-			host := share/b.FC + h*b.Alpha/b.BC
-			drive := (1-share)/b.FS + (1-h)*b.Alpha/b.BS
-			if math.Abs(host-drive) > 1e-9*host {
-				t.Fatalf("skew %g: host %g s, drive %g s", h, host, drive)
+		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio} {
+			if share := b.SkewedShare(mode, h); share > 0 && share < 1 {
+				u := Balanced{Balance: b, Mode: mode, Found: h, Share: share}
+				if host, drive := u.Times(64e9); math.Abs(host-drive) > 1e-9*host || mode == BetaRatio && host != share*64e9/b.FC {
+					t.Fatalf("%s, skew %g: host %g s, drive %g s", mode, h, host, drive)
+				}
 			}
 		}
 		if hot, cold := Split(b.Beta(BetaEq4), 64e9, 1e9); hot > 1e9 || hot+cold != 64e9 {
@@ -349,7 +350,7 @@ func TestHillinferSession(t *testing.T) {
 				picks = append(picks, fmt.Sprint(read.Heads))
 			}
 			n := len(s.q)
-			p.EndStep(n, capacity, &moves)
+			p.EndStep(n, capacity, -1, &moves)
 			hot := 0
 			for i := range n {
 				if p.Hot(i) {

@@ -368,15 +368,19 @@ type Masker interface {
 // Placer decides where tokens lie: hot (fast memory) or cold. Tokens move as a whole, over all layers.
 type Placer interface {
 	Policy
-	// SetBalance gives the throughputs measured on this host, before PlacePrompt; without it as much is hot as fits.
+	// SetBalance gives the throughputs of host and drive, before PlacePrompt; without it as much is hot as fits. Alpha is the
+	// policy's own.
 	SetBalance(b Balance)
+	// Balanced is what part should be hot by what is known now, and why.
+	Balanced() Balanced
 	// PlacePrompt says after the prompt how many of n tokens are hot, at most hotCapacity: the newest ones.
 	PlacePrompt(n, hotCapacity int) (hot int)
 	// HotTokens is how many of n tokens should be hot by what is known now, at most hotCapacity.
 	HotTokens(n, hotCapacity int) int
 	// EndStep is called after each decode step, with n tokens now, the newest one hot. It looks at what Select chose in
-	// this step, and fills in what changes place in the background. hotCapacity is the number of tokens hot may hold.
-	EndStep(n, hotCapacity int, m *Moves)
+	// this step, and fills in what changes place in the background. hotCapacity is the number of tokens hot may hold, found
+	// the share of what the step read that was in fast memory, as far as it was measured; -1 = it was not.
+	EndStep(n, hotCapacity int, found float64, m *Moves)
 	// WholeTokens says that a token is hot or cold in all layers together, as Hot and Moves have it. Otherwise each layer
 	// keeps what it read last, as many tokens as PlacePrompt said, and Moves stay empty.
 	WholeTokens() bool

@@ -259,7 +259,7 @@ func modelName(name string) string {
 
 // identity are the engine's options that change results or times.
 func (f *evalFlags) identity() map[string]any {
-	return map[string]any{"backend": f.load.backend, "threads": orInt(f.load.threads, runtime.GOMAXPROCS(0)), "exact": f.load.exact, "context": f.load.context,
+	return map[string]any{"backend": f.load.backend, "threads": orInt(f.load.threads, processors), "exact": f.load.exact, "context": f.load.context,
 		"kv_type": f.load.kvType, "cache_type_k": f.load.ctk, "cache_type_v": f.load.ctv, "page_tokens": f.load.pageTokens, "chunk_tokens": f.load.chunk, "tiers": f.tiers}
 }
 

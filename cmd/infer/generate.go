@@ -148,6 +148,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 	}
 	res, err := l.engine.Generate(a.ctx, req)
 	a.noticeTiers(l.engine, engine.TierUse{})
+	a.noticeBalance(l.engine)
 	if res != nil && res.Dropped > 0 {
 		a.notice("%d tokens were dropped to fit the context of %d (--on-overflow %s)", res.Dropped, l.engine.Options().Context, f.sample.overflow)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -71,6 +72,7 @@ type kvJSON struct {
 	TokensRead float64          `json:"tokens_read"`       // a decode step, layer and KV head, on average
 	Swaps      *swapsJSON       `json:"swaps,omitempty"`   // of a policy that prunes rows and follows them
 	Scored     *scoredJSON      `json:"scored,omitempty"`  // where a drive scores
+	Balance    *balanceJSON     `json:"balance,omitempty"` // where a drive scores
 	Replays    int64            `json:"replays,omitempty"` // times that the text was read again because a tier had lost KV
 }
 
@@ -90,6 +92,48 @@ func scoredReport(u engine.ScoreUse) *scoredJSON {
 		return nil
 	}
 	return &scoredJSON{u.HostTokens, u.DriveTokens, u.BlockBytes, u.SketchBytes, u.SavedBytes, u.Again, u.Refused}
+}
+
+// balanceJSON says how hillinfer divides tokens between host and drive at the end, and by which throughputs.
+type balanceJSON struct {
+	Mode       string   `json:"mode"`
+	Beta       *float64 `json:"beta"`        // hot over cold by the formula; null = everything hot
+	HotTokens  int      `json:"hot_tokens"`  // wanted, at most capacity
+	Tokens     int      `json:"tokens"`      // of the session
+	Capacity   int      `json:"capacity"`    // tokens that fit in host memory
+	HostTokens int      `json:"host_tokens"` // that the host scores now
+	Found      *float64 `json:"found_hot"`   // share of the selection in host memory, by which the formula is corrected; null = it is not
+
+	// Bytes of KV (K and V) a second: of the host as infer profile measured it, of the drive by the profile that it mimics;
+	// none where either is not known.
+	HostRates  string   `json:"host_rates"`
+	DriveRates string   `json:"drive_rates"`
+	FC         *float64 `json:"f_c,omitempty"`
+	FS         *float64 `json:"f_s,omitempty"`
+	BC         *float64 `json:"b_c,omitempty"`
+	BS         *float64 `json:"b_s,omitempty"`
+	HostS      *float64 `json:"host_s,omitempty"`  // a step's modelled time on either path for 1 GB of KV, before the capacity
+	DriveS     *float64 `json:"drive_s,omitempty"` // counts
+}
+
+func balanceReport(u *engine.BalanceUse) *balanceJSON {
+	if u == nil {
+		return nil
+	}
+	b := &balanceJSON{Mode: u.Mode.String(), HotTokens: u.HotTokens, Tokens: u.Tokens, Capacity: u.Capacity, HostTokens: u.HostTokens, HostRates: "none", DriveRates: "none"}
+	if u.Share < 1 {
+		beta := u.Share / (1 - u.Share)
+		b.Beta = &beta
+	}
+	if u.Found >= 0 {
+		b.Found = &u.Found
+	}
+	if u.Known() {
+		host, drive := u.Times(1e9)
+		b.HostRates, b.DriveRates = "measured", "modelled"
+		b.FC, b.FS, b.BC, b.BS, b.HostS, b.DriveS = &u.FC, &u.FS, &u.BC, &u.BS, &host, &drive
+	}
+	return b
 }
 
 // swapsJSON is what following the prompt's active tokens while decoding cost.
@@ -113,7 +157,7 @@ func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	k, t := res.KV, e.TierUse()
 	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
 		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps),
-		Scored: scoredReport(t.Scored), Replays: t.Replays}
+		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), Replays: t.Replays}
 }
 
 // noticeTiers says what tiers could not do since before, and what was done instead; it returns what has been used now.
@@ -126,6 +170,26 @@ func (a *app) noticeTiers(e *engine.Engine, before engine.TierUse) engine.TierUs
 		a.notice("the drive could not give scores: the host computed them from then on")
 	}
 	return t
+}
+
+// noticeBalance says how a drive's and the host's work were balanced.
+func (a *app) noticeBalance(e *engine.Engine) {
+	if u := e.TierUse().Balance; u != nil {
+		a.notice("balance %s: %.1f %% of the tokens hot by %s, %d of %d are", u.Mode, 100*u.Share, balanceSource(u), u.HotTokens, u.Tokens)
+	}
+}
+
+// balanceSource says what a balance was computed from.
+func balanceSource(u *engine.BalanceUse) string {
+	switch {
+	case u.Mode == policy.BetaFixed:
+		return "choice"
+	case !u.Known():
+		return "room, for want of throughputs (infer profile)"
+	case u.Found >= 0:
+		return fmt.Sprintf("the host's measured and the drive's modelled throughputs, %.1f %% of the selection found hot", 100*u.Found)
+	}
+	return "the host's measured and the drive's modelled throughputs"
 }
 
 // noticeKV says what a session holds: tokens, their share of what was read, and bytes.

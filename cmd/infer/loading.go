@@ -2,9 +2,11 @@ package main
 
 import (
 	_ "embed" // for the calibration text
+	"errors"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"terrace/internal/kvpage"
 	"terrace/internal/units"
 	"terrace/model"
+	"terrace/offload"
 	"terrace/policy"
 	"terrace/tokenizer"
 	"terrace/weights"
@@ -163,6 +166,10 @@ func (a *app) openEngine(f *loadFlags, tiers []engine.Tier) (*loaded, error) {
 		return nil, err
 	}
 	o.Tiers = tiers
+	talkBeside(tiers, o.Threads)
+	if o.Host, err = a.hostRates(tiers); err != nil {
+		return nil, err
+	}
 	if o.Trace, err = a.timeline.start(f.traceFile); err != nil {
 		return nil, err
 	}
@@ -224,6 +231,37 @@ func knownBackend(name string) error {
 	return usageErrorf("backend %q is not known or not built in; there are: %v%s", name, model.Backends(), hint)
 }
 
+// processors is how many threads compute where nothing else is said.
+var processors = runtime.GOMAXPROCS(0)
+
+// driveProcs is how many goroutines run beside those that compute when there is a drive to talk to. With none, a question
+// would not leave, nor its answer be read, before the threads that compute have nothing to do, and nothing would overlap.
+const driveProcs = 2
+
+// talkBeside lets goroutines that talk to a drive run while threads compute: the system shares the cores among them.
+func talkBeside(tiers []engine.Tier, threads int) {
+	if withDrive(tiers) && runtime.GOMAXPROCS(0) < threads+driveProcs {
+		runtime.GOMAXPROCS(threads + driveProcs)
+	}
+}
+
+func withDrive(tiers []engine.Tier) bool {
+	return slices.ContainsFunc(tiers, func(t engine.Tier) bool { return t.Kind == engine.TierCSD })
+}
+
+// hostRates is what infer profile measured, where a drive's work is balanced with the host's; zero where it was not run.
+func (a *app) hostRates(tiers []engine.Tier) (offload.HostRates, error) {
+	if !withDrive(tiers) {
+		return offload.HostRates{}, nil
+	}
+	p, err := offload.LoadProfile(offload.ProfileFile(a.home()))
+	if errors.Is(err, offload.ErrMissing) || errors.Is(err, offload.ErrShape) {
+		a.notice("%v: as much of the KV is hot as fits", err)
+		return offload.HostRates{}, nil
+	}
+	return p.Host, err
+}
+
 // engineOptions reads the run flags.
 func (f *loadFlags) engineOptions() (engine.Options, error) {
 	o := engine.Options{Backend: f.backend, Threads: f.threads, Exact: f.exact, ChunkTokens: f.chunk, PageTokens: f.pageTokens, Policy: f.policy,
@@ -233,7 +271,7 @@ func (f *loadFlags) engineOptions() (engine.Options, error) {
 		return o, usageErrorf("--dtype: %v", err)
 	}
 	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
+		o.Threads = processors
 	}
 	n, err := units.ParseCount(orZero(f.context))
 	if err != nil {

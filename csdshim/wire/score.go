@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/x448/float16"
 )
@@ -89,10 +90,29 @@ func AppendBlock(dst []byte, positions []int32, scores []float32) []byte {
 	le := binary.LittleEndian
 	base := positions[0]
 	dst = le.AppendUint32(le.AppendUint32(dst, uint32(base)), uint32(len(positions)))
+	at := len(dst)
+	dst = slices.Grow(dst, 4*len(positions))[:at+4*len(positions)]
 	for i, p := range positions {
-		dst = le.AppendUint32(dst, uint32(uint16(p-base))|uint32(float16.Fromfloat32(scores[i]).Bits())<<16)
+		le.PutUint32(dst[at+4*i:], uint32(uint16(p-base))|uint32(halfBits(scores[i]))<<16)
 	}
 	return dst
+}
+
+// halfBits is a float in half precision; one that half precision holds exactly, and is no subnormal there, without ado.
+func halfBits(f float32) uint16 {
+	bits := math.Float32bits(f)
+	if exp := bits >> 23 & 0xff; exp >= 113 && exp <= 142 && bits&0x1fff == 0 {
+		return uint16(bits>>16&0x8000 | (exp-112)<<10 | bits>>13&0x3ff)
+	}
+	return float16.Fromfloat32(f).Bits()
+}
+
+// halfFloat is the number of a half precision value.
+func halfFloat(h uint16) float32 {
+	if exp := uint32(h) >> 10 & 0x1f; exp >= 1 && exp <= 30 {
+		return math.Float32frombits(uint32(h)&0x8000<<16 | (exp+112)<<23 | uint32(h)&0x3ff<<13)
+	}
+	return float16.Frombits(h).Float32()
 }
 
 // BlockBytes is the size of n tokens' scores by the paper's account: two half-precision values a token.
@@ -121,7 +141,7 @@ func ParseScores(b []byte, after int32, limit int, block *Block, each func(*Bloc
 		block.Positions, block.Scores = block.Positions[:0], block.Scores[:0]
 		for ; len(raw) > 0; raw = raw[4:] {
 			v := binary.LittleEndian.Uint32(raw)
-			p, s := int64(base)+int64(v&0xffff), float16.Frombits(uint16(v>>16)).Float32()
+			p, s := int64(base)+int64(v&0xffff), halfFloat(uint16(v>>16))
 			if p <= int64(after) || p >= int64(limit) {
 				return after, malformed("score of position %d after %d, of %d tokens", p, after, limit)
 			}

@@ -55,7 +55,7 @@ func NewPool(threads int) *Pool {
 	if threads <= 0 {
 		threads = procs
 	}
-	p := &Pool{threads: threads, spins: threads <= procs, workers: make([]poolWorker, threads-1)}
+	p := &Pool{threads: threads, spins: threads <= min(procs, runtime.NumCPU()), workers: make([]poolWorker, threads-1)}
 	p.mm.init(p)
 	for i := range p.workers {
 		p.workers[i].wake = make(chan struct{}, 1)

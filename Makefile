@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers clean
+.PHONY: build test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -11,6 +11,7 @@ PEERS_ARGS ?= -p 512 -n 64
 TEXT ?= book.txt
 KV ?= kv-tiers
 TIERS_ARGS ?= -p 0 -n 16 -d 8000
+RIVALS_HOST ?= 75MiB
 
 build: ## the static binary
 	CGO_ENABLED=0 go build -trimpath -o bin/infer ./cmd/infer
@@ -56,6 +57,13 @@ bench-tiers: build ## TEXT on an SSD tier in folder KV against host memory, and 
 	  --case "hillinfer:alpha=0.1 on host=97MiB ssd=$(KV),1GiB" --case "hillinfer:alpha=0.1,score=int4 on host=75MiB ssd=$(KV),1GiB" \
 	  --case "full on host=44MiB ssd=$(KV),1GiB" --case "infinigen:budget=10%,alpha=20 on host=75MiB ssd=$(KV),1GiB" \
 	  --case "leoam:budget=10% on host=75MiB ssd=$(KV),1GiB" --case "topk:budget=10% on host=75MiB ssd=$(KV),1GiB"
+
+bench-rivals: TIERS = on host=$(RIVALS_HOST) ssd=$(KV),1GiB
+bench-rivals: build ## the systems hillinfer is compared with, what they scan of the keys on the SSD, one host budget for all
+	bin/infer profile $(KV)
+	bin/infer bench -m $(MODEL) $(TIERS_ARGS) --continue --file $(TEXT) --case full --case "hillinfer:alpha=0.1,score=int4 $(TIERS)" \
+	  --case "full $(TIERS)" --case "h2o_offload:budget=20% $(TIERS)" --case "infinigen:budget=10%,sketch=storage $(TIERS)" \
+	  --case "infinigen:budget=10%,alpha=20,sketch=storage $(TIERS)" --case "leoam:budget=10%,sketch=storage $(TIERS)"
 
 clean:
 	rm -rf bin

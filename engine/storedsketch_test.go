@@ -50,6 +50,19 @@ func TestStoredSketchesChangeNothing(t *testing.T) {
 	}
 }
 
+// TestStoredSketchesOnDrive: a computational storage drive holds the sketches as an SSD does.
+func TestStoredSketchesOnDrive(t *testing.T) {
+	prompt, next := someIDs(700, 1), someIDs(20, 2)
+	for _, name := range []string{"infinigen:budget=60,sketch=storage", "leoam:budget=60,chunk=4,coarse=8,sketch=storage", "h2o_offload:budget=60"} {
+		o := Options{Threads: 2, ChunkTokens: 64, Calibration: someIDs(64, 3), Policy: name}
+		want := forced(t, small(t, o), prompt, next)
+		o.Tiers = newTestDrive(t).start().tiers(900 << 10)
+		if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+			t.Errorf("%s: logits differ by %g", name, d)
+		}
+	}
+}
+
 // tally is a store that counts what is read of each sequence.
 type tally struct {
 	offload.Store

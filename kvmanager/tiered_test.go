@@ -328,3 +328,48 @@ func TestTiersFaults(t *testing.T) {
 		s.Free()
 	}
 }
+
+// TestSameShareStays: passes that read everything keep the same first blocks of every layer in memory, as FlexGen's fixed
+// percentage does, and read the same others each time: not what was used last, which a scan would always displace.
+func TestSameShareStays(t *testing.T) {
+	o, d := onTiers(shape(kvpage.F32, 0), 56)
+	o.Layers = 4
+	m := open(t, o)
+	s, want := m.NewSequence(), newReference(o)
+	defer s.Free()
+	for next := 0; next < 250; next += 25 { // 16 blocks a layer
+		grow(t, o, s, want, make([]int, 25), next)
+	}
+	var stay [][]int
+	for pass := range 6 {
+		before := d.reads
+		if err := m.Plan([]Extent{{Seq: s}}); err != nil {
+			t.Fatal(err)
+		}
+		for layer := range o.Layers {
+			if err := s.Acquire(layer, 0); err != nil {
+				t.Fatal(err)
+			}
+			s.Prefetch((layer+1)%o.Layers, 0)
+			if err := s.Release(layer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var now [][]int
+		for layer := range o.Layers {
+			now = append(now, nil)
+			for i, b := range s.tiers[layer].blocks[:15] { // the last has room
+				if b.stays && b.data != nil {
+					now[layer] = append(now[layer], i)
+				}
+			}
+			if n := len(now[layer]); n == 0 || n > 12 || now[layer][n-1] != n-1 {
+				t.Fatalf("pass %d: of layer %d the blocks %v stay, want the first few", pass, layer, now[layer])
+			}
+		}
+		if pass > 1 && (!slices.EqualFunc(stay, now, slices.Equal[[]int]) || d.reads-before != 4*15-4*len(now[0])) {
+			t.Errorf("pass %d: %v stay, before %v; %d blocks were read", pass, now, stay, d.reads-before)
+		}
+		stay = now
+	}
+}

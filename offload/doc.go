@@ -32,9 +32,8 @@
 // (SSDOptions.StripLayers), and extents of 1 MiB keep a layer's groups together. Reading over gaps does not pay: a gap of
 // one record of 12 KiB costs what an operation costs.
 //
-// Where a policy selects whole tokens records lie token by token (SSDOptions.TokenRows), and single tokens are read with what lies
-// between near ones: a ninth of the bytes of whole groups, where it pays to the operation. Records are turned on the way, so
-// whole ones cost a copy.
+// Where a policy selects whole tokens records lie token by token (SSDOptions.TokenRows), and single tokens are read, near
+// ones in one operation with what lies between (ssdrows.go). Records are turned on the way, so whole ones cost a copy.
 //
 // Checksums are CRC-32C of each head's page, kept in memory (4 bytes a page, or a token): 9 GB/s, 12 % of a core at full streaming.
 //

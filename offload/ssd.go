@@ -90,7 +90,7 @@ type SSD struct {
 	seqs   map[uint64]*sequence
 	free   []int32     // extents, the next one last
 	pins   int         // segments under way, of all sequences
-	stage  [2][][]byte // free staging: small, large
+	stage  [3][][]byte // free staging, of stageBytes
 	staged int64       // bytes of staging in existence
 	stats  Stats
 	closed bool
@@ -260,10 +260,10 @@ func (s *SSD) Close() error {
 	err = errors.Join(err, s.lock.Close())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range slices.Concat(s.stage[0], s.stage[1], [][]byte{s.zeros}) {
+	for _, b := range slices.Concat(s.stage[0], s.stage[1], s.stage[2], [][]byte{s.zeros}) {
 		vfs.FreeAligned(b)
 	}
-	s.stage, s.zeros, s.staged, s.seqs, s.free = [2][][]byte{}, nil, 0, nil, nil
+	s.stage, s.zeros, s.staged, s.seqs, s.free = [3][][]byte{}, nil, 0, nil, nil
 	s.stats.UsedBytes = 0
 	if err != nil {
 		return fmt.Errorf("offload: ssd: closing %s: %w", s.opt.Dir, err)

@@ -32,32 +32,29 @@ func (s *SSD) launch(trs []*transfer) {
 
 // takeStage gives staging memory of at least n bytes. A queue bounds how much there is by what it has under way. s.mu is held.
 func (s *SSD) takeStage(n int) []byte {
-	if n > max(s.opt.MaxIOBytes, smallBytes) { // one record larger than an operation
-		return vfs.AlignedBytes(n)
+	for kind, size := range s.stageBytes() {
+		if n > size {
+			continue
+		}
+		kept := s.stage[kind]
+		if len(kept) == 0 {
+			s.staged += int64(size)
+			return vfs.AlignedBytes(size)
+		}
+		s.stage[kind] = kept[:len(kept)-1]
+		return kept[len(kept)-1]
 	}
-	kind, size := 0, smallBytes
-	if n > size {
-		kind, size = 1, s.opt.MaxIOBytes
-	}
-	kept := s.stage[kind]
-	if len(kept) == 0 {
-		s.staged += int64(size)
-		return vfs.AlignedBytes(size)
-	}
-	b := kept[len(kept)-1]
-	s.stage[kind] = kept[:len(kept)-1]
-	return b
+	return vfs.AlignedBytes(n) // one record larger than an operation
 }
 
 func (s *SSD) giveStage(b []byte) {
-	switch len(b) {
-	case smallBytes:
-		s.stage[0] = append(s.stage[0], b)
-	case s.opt.MaxIOBytes:
-		s.stage[1] = append(s.stage[1], b)
-	default:
-		vfs.FreeAligned(b)
+	for kind, size := range s.stageBytes() {
+		if len(b) == size {
+			s.stage[kind] = append(s.stage[kind], b)
+			return
+		}
 	}
+	vfs.FreeAligned(b)
 }
 
 // vector lists a job's buffers in the order of the device: Data, staging, and what lies between records.

@@ -101,9 +101,13 @@ func (s *SSD) rowSums(g *segment, data []byte) {
 	}
 }
 
-// gatherGapBytes is what may lie between two tokens that are read in one operation: that much costs less than one more (SmolLM2 at 8,000
-// tokens: 716 reads and 0.9 MiB a token with gaps of 4 KiB, 460 with gaps of 12).
-const gatherGapBytes = 12 << 10
+// gatherGapBytes is what may lie between two tokens that are read in one operation, and gatherBytes how much one reads at most:
+// an operation costs about what 40 KiB more cost. Replayed picks of SmolLM2 at 8,000 tokens (wikitext-2, a quarter in memory),
+// reads and MiB a step: 469 and 1.1 with gaps of 4 KiB and 16 KiB at most, 389 and 1.7 with gaps of 12, 250 and 3.8 with these.
+const (
+	gatherGapBytes = 32 << 10
+	gatherBytes    = 64 << 10
+)
 
 // gathers reports whether single tokens can be read.
 func (s *SSD) gathers() bool { return s.rows.bytes > 0 }
@@ -125,8 +129,11 @@ func (s *SSD) planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*
 		return nil, err
 	}
 	s.shrink()
-	return s.merge(segs, 0, gatherGapBytes, smallBytes), nil
+	return s.merge(segs, 0, gatherGapBytes, s.gatherMost()), nil
 }
+
+// gatherMost is how much one operation reads at most of single tokens.
+func (s *SSD) gatherMost() int { return max(smallBytes, min(gatherBytes, s.opt.MaxIOBytes)) }
 
 // runs cuts tokens into segments: those of a group with small gaps between them.
 func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment {
@@ -139,7 +146,7 @@ func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment 
 		for ; j < len(tokens) && tokens[j]/per == tokens[i]/per; j++ {
 			next := int(tokens[j]%per) * s.rows.bytes
 			end := roundUp(next+s.rows.bytes, s.align)
-			if from := next / s.align * s.align; from >= hi && (from-hi > gatherGapBytes || end-lo > smallBytes) {
+			if from := next / s.align * s.align; from >= hi && (from-hi > gatherGapBytes || end-lo > s.gatherMost()) {
 				break
 			}
 			hi = end
@@ -155,11 +162,14 @@ func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment 
 // smallBytes is the size of staging for operations of few bytes: single tokens, single records.
 const smallBytes = 16 << 10
 
+// stageBytes are the sizes of staging.
+func (s *SSD) stageBytes() [3]int { return [3]int{smallBytes, s.gatherMost(), s.opt.MaxIOBytes} }
+
 // shrink gives idle staging of large operations back: steps that read single tokens have no use for it. s.mu is held.
 func (s *SSD) shrink() {
-	for _, b := range s.stage[1] {
+	for _, b := range s.stage[2] {
 		vfs.FreeAligned(b)
 		s.staged -= int64(len(b))
 	}
-	s.stage[1] = nil
+	s.stage[2] = nil
 }

@@ -108,9 +108,9 @@ func TestSSDRowsRead(t *testing.T) {
 		{[]int32{3}, 1, 768, 1024},
 		{[]int32{3, 4, 5}, 1, 3 * 768, 2560},
 		{[]int32{0, 15}, 1, 2 * 768, 12 << 10},
-		{[]int32{0, 16, 34}, 2, 3 * 768, 13312 + 1024}, // 11 and 12.5 KiB between
+		{[]int32{0, 43, 88}, 2, 3 * 768, 33792 + 1024}, // 31.5 and 33 KiB between
 		{[]int32{15, 16}, 1, 2 * 768, 2048},
-		{[]int32{2, 40, 127}, 3, 3 * 768, 3 * 1024},
+		{[]int32{2, 50, 127}, 3, 3 * 768, 3 * 1024},
 	} {
 		ops, asked, device, err := read(c.tokens...)
 		if err != nil || ops != c.ops || asked != c.asked || device != c.device {

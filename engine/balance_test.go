@@ -24,7 +24,7 @@ func TestDriveBalance(t *testing.T) {
 		{"beta_mode=store_forward", csdshim.KeysNAND}, {"beta_mode=ratio,score=fp16", csdshim.KeysDDR}, {"beta_mode=fixed,beta=0.25", csdshim.KeysDDR},
 	} {
 		t.Run(strings.ReplaceAll(c.args, ",", " "), func(t *testing.T) {
-			o := Options{Threads: 2, Policy: "hillinfer:alpha=0.1," + c.args, ChunkTokens: 32, Host: host}
+			o := Options{Threads: 2, Policy: "hillinfer:guess_from=1,alpha=0.1," + c.args, ChunkTokens: 32, Host: host}
 			want := forced(t, small(t, o), prompt, next)
 			drive := newTestDrive(t)
 			drive.keys, drive.profile = c.keys, "smartssd"

@@ -237,7 +237,7 @@ func TestLateLogits(t *testing.T) {
 // a file below. The logits are those of the native backend without tiers, and every tier has held and moved something.
 func TestDeviceAboveSSD(t *testing.T) {
 	prompt, next := someIDs(800, 1), someIDs(6, 2)
-	for _, policy := range []string{"", "hillinfer:alpha=0.2,score=int8"} {
+	for _, policy := range []string{"", "hillinfer:alpha=0.2,score=int8,guess_from=1"} {
 		want := forced(t, small(t, Options{Exact: true, Policy: policy}), prompt, next)
 		for _, backend := range deviceBackends() {
 			tiers := []Tier{{Kind: TierDevice, Bytes: 1600 << 10}, {Kind: TierHost, Bytes: 1 << 20}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}

@@ -89,7 +89,7 @@ func TestDriveScores(t *testing.T) {
 			if strings.Contains(args, "int4") {
 				drive.keys = csdshim.KeysNAND
 			}
-			o := Options{Threads: 2, Policy: "hillinfer:" + args, ChunkTokens: 32}
+			o := Options{Threads: 2, Policy: "hillinfer:guess_from=1," + args, ChunkTokens: 32}
 			want := forced(t, small(t, o), prompt, next)
 			o.Tiers = drive.start().tiers(map[bool]int64{false: 66, true: 80}[strings.Contains(args, "dense")] * 4096)
 			e := small(t, o)

@@ -213,11 +213,11 @@ func (e *Engine) chooseAhead(sessions []*Session, layer int) error {
 	}
 	for _, s := range sessions {
 		p := s.place
-		if p == nil || p.pool == nil || !p.pooled[layer] || p.run.needs.Query == policy.QueryExact {
+		if p == nil || p.pool == nil || !p.pooled[layer] || p.run.needs.QueryOf(layer) == policy.QueryExact {
 			continue
 		}
 		st := &p.run.state[layer]
-		if q := st.guessed(p.run.needs.Query, nil); q != nil {
+		if q := st.guessed(p.run.needs.QueryOf(layer), nil); q != nil {
 			span := e.o.Trace.Layer(trace.Score, "choose", layer)
 			err := p.choose(layer, q)
 			span.End()
@@ -280,7 +280,7 @@ func (p *placement) read(layer int, q []float32, seq *attention.Seq) error {
 		return err
 	}
 	if !p.ahead[layer] {
-		if err := p.choose(layer, st.guessed(r.needs.Query, q)); err != nil {
+		if err := p.choose(layer, st.guessed(r.needs.QueryOf(layer), q)); err != nil {
 			return err
 		}
 	}

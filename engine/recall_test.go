@@ -20,7 +20,7 @@ func TestRecallRealModel(t *testing.T) {
 		ids = append(ids, int(id))
 	}
 	const prompt, steps = 2000, 16
-	e := openModel(t, golden.Model(t, "smollm2:135m"), Options{Policy: "hillinfer:alpha=0.9999", Context: prompt + steps})
+	e := openModel(t, golden.Model(t, "smollm2:135m"), Options{Policy: "hillinfer:alpha=0.9999,guess_from=0", Context: prompt + steps})
 	s, err := e.NewSession()
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,8 @@ func TestRecallRealModel(t *testing.T) {
 		{name: "fp16", spec: "hillinfer:alpha=0.1,score=fp16,query=exact", least: 1},
 		{name: "int8", spec: "hillinfer:alpha=0.1,score=int8,query=exact", least: 0.97},
 		{name: "int4", spec: "hillinfer:alpha=0.1,score=int4,query=exact", least: 0.90},
-		{name: "int8, guessed query", spec: "hillinfer:alpha=0.1,score=int8,query=guess", least: 0.5},
+		{name: "int8, guessed query", spec: "hillinfer:alpha=0.1,score=int8", least: 0.9},
+		{name: "int8, guessed query from the second layer on", spec: "hillinfer:alpha=0.1,score=int8,guess_from=0", least: 0.5},
 		{name: "int8, last step's query", spec: "hillinfer:alpha=0.1,score=int8,query=prev_step", least: 0.5},
 	}
 	for i := range ways {
@@ -62,10 +63,10 @@ func TestRecallRealModel(t *testing.T) {
 			l := w.run.observe(s, layer, 1)
 			w.run.refreshSketch(st, w.run.reader.views, l)
 			st.guess = s.policy.state[layer].guess
-			if w.run.needs.Query == policy.QueryGuess && layer > 0 && len(st.guess) == 0 {
+			if w.run.needs.QueryOf(layer) == policy.QueryGuess && layer > 0 && len(st.guess) == 0 {
 				t.Fatal("no guess")
 			}
-			l.Queries, l.Rows, l.Scores = st.guessed(w.run.needs.Query, q), 1, st.scorer
+			l.Queries, l.Rows, l.Scores = st.guessed(w.run.needs.QueryOf(layer), q), 1, st.scorer
 			var picks policy.Picks
 			w.run.set.Selector.Select(l, &picks)
 			st.previous = append(st.previous[:0], q...)

@@ -85,7 +85,7 @@ func (r *rotten) Read(ctx context.Context, recs []offload.Record) error {
 // TestLostRecord: a record that cannot be read any more costs reading the text again, prompt and steps, and no number.
 func TestLostRecord(t *testing.T) {
 	prompt, next := someIDs(300, 1), someIDs(12, 2)
-	for _, policy := range []string{"full", "hillinfer:alpha=0.1", "h2o:budget=64", "quest:budget=64"} {
+	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1", "h2o:budget=64", "quest:budget=64"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
 		want := forced(t, small(t, o), prompt, next)
 		for _, after := range []int{0, 3, 40} {
@@ -168,7 +168,7 @@ func TestLostRecordOfFork(t *testing.T) {
 // TestFaultyTier: reads and writes that fail by a seed end in equal numbers or in one clear error.
 func TestFaultyTier(t *testing.T) {
 	prompt, next := someIDs(250, 1), someIDs(8, 2)
-	for _, policy := range []string{"full", "hillinfer:alpha=0.1"} {
+	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
 		want := forced(t, small(t, o), prompt, next)
 		good := 0
@@ -193,8 +193,8 @@ func TestFaultyTier(t *testing.T) {
 // pages, at each kind of request: equal numbers, or one clear error; never a wrong number.
 func TestFaultyDrive(t *testing.T) {
 	prompt, next := someIDs(250, 1), someIDs(6, 2)
-	for policy, requests := range map[string][]string{"full": {"write", "fetch"}, "hillinfer:alpha=0.1": {"write", "score", "gather", "scales"},
-		"hillinfer:alpha=0.1,pools=token,beta_mode=fixed,beta=0.2": {"promote", "gather"}} {
+	for policy, requests := range map[string][]string{"full": {"write", "fetch"}, "hillinfer:alpha=0.1,guess_from=1": {"write", "score", "gather", "scales"},
+		"hillinfer:alpha=0.1,guess_from=1,pools=token,beta_mode=fixed,beta=0.2": {"promote", "gather"}} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
 		want := forced(t, small(t, o), prompt, next)
 		for kind, survives := range map[csdshim.FaultKind]bool{csdshim.FaultSlow: true, csdshim.FaultDisconnect: true, csdshim.FaultShort: true, csdshim.FaultGarbage: true,
@@ -219,7 +219,7 @@ func TestFaultyDrive(t *testing.T) {
 // empty too; one that stays away ends the text with one line, soon.
 func TestDriveRestarts(t *testing.T) {
 	prompt, next := someIDs(250, 1), someIDs(9, 2)
-	for _, policy := range []string{"full", "hillinfer:alpha=0.1"} {
+	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
 		want := forced(t, small(t, o), prompt, next)
 		for _, fate := range []string{"back", "back and empty", "gone"} {

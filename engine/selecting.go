@@ -20,7 +20,7 @@ func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Se
 	}
 	st := &r.state[layer]
 	l := r.observe(s, layer, 1)
-	l.Queries, l.Rows = st.guessed(r.needs.Query, q), 1
+	l.Queries, l.Rows = st.guessed(r.needs.QueryOf(layer), q), 1
 	if err := r.refreshSketch(st, seq.Views, l); err != nil {
 		return err
 	}
@@ -231,14 +231,14 @@ func copyPicks(dst, src [][]int32) [][]int32 {
 	return dst[:len(src)]
 }
 
-// wantsGuess reports whether a decode pass must guess the next layer's query.
-func (r *policyRun) wantsGuess() bool {
-	return r != nil && r.set.Selector != nil && r.needs.Query == policy.QueryGuess
+// wantsGuess reports whether a decode pass must guess a layer's query.
+func (r *policyRun) wantsGuess(layer int) bool {
+	return r != nil && r.set.Selector != nil && r.needs.QueryOf(layer) == policy.QueryGuess
 }
 
 // guess stores the next layer's query, guessed from this layer's input by the backend (InfiniGen; algorithms.md 5.3).
 func (e *Engine) guess(sessions []*Session, layer int, hidden *tensor.Dense) error {
-	if layer+1 >= e.m.Layers || !slices.ContainsFunc(sessions, func(s *Session) bool { return s.policy.wantsGuess() }) {
+	if layer+1 >= e.m.Layers || !slices.ContainsFunc(sessions, func(s *Session) bool { return s.policy.wantsGuess(layer + 1) }) {
 		return nil
 	}
 	guesser, ok := e.backend.(model.QueryGuesser)
@@ -254,7 +254,7 @@ func (e *Engine) guess(sessions []*Session, layer int, hidden *tensor.Dense) err
 		rotate(q, e.m.KeyDim)
 	}
 	for i, s := range sessions {
-		if s.policy.wantsGuess() {
+		if s.policy.wantsGuess(layer + 1) {
 			st := &s.policy.state[layer+1]
 			st.guess = append(st.guess[:0], q[i*width:(i+1)*width]...)
 		}

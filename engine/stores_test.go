@@ -49,7 +49,7 @@ func TestOnStorage(t *testing.T) {
 // tiers, and read those tokens alone.
 func TestTokensFromStorage(t *testing.T) {
 	prompt, next := someIDs(400, 1), someIDs(12, 2)
-	for _, name := range []string{"hillinfer:alpha=0.2", "hillinfer:alpha=0.2,score=int4,query=exact", "hillinfer:alpha=0.2,query=prev_step,pools=token"} {
+	for _, name := range []string{"hillinfer:alpha=0.2,guess_from=1", "hillinfer:alpha=0.2,score=int4,query=exact", "hillinfer:alpha=0.2,query=prev_step,pools=token"} {
 		o := Options{Threads: 2, ChunkTokens: 32, Policy: name}
 		want := forced(t, small(t, o), prompt, next)
 		o.Tiers = []Tier{{Kind: TierHost, Bytes: 120 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}

@@ -29,15 +29,15 @@ func below(t testing.TB, o Options) *offload.Memory {
 }
 
 // together are policies of the prompt and of decoding that work on tiers at the same time.
-var together = []string{"sliminfer:layers=1/2,keep=160/96,block=32,gamma=1+hillinfer:alpha=0.3", "sliminfer:layers=1/2,keep=256/192,block=32+h2o:budget=60",
-	"flexprefill:block=16,min_budget=32,gamma=0.5", "flexprefill:block=16,min_budget=32,gamma=0.5+hillinfer:alpha=0.3", "minference+hillinfer:alpha=0.3,pools=token"}
+var together = []string{"sliminfer:layers=1/2,keep=160/96,block=32,gamma=1+hillinfer:guess_from=1,alpha=0.3", "sliminfer:layers=1/2,keep=256/192,block=32+h2o:budget=60",
+	"flexprefill:block=16,min_budget=32,gamma=0.5", "flexprefill:block=16,min_budget=32,gamma=0.5+hillinfer:guess_from=1,alpha=0.3", "minference+hillinfer:guess_from=1,alpha=0.3,pools=token"}
 
 // TestTiersChangeNothing: every policy with most of its KV below host memory computes the same logits, bit for bit, alone
 // and in a batch, and stays within the budget.
 func TestTiersChangeNothing(t *testing.T) {
 	prompt, next := someIDs(400, 1), someIDs(17, 2)
 	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4",
-		"hillinfer:alpha=1", "hillinfer:heads=softmax", "hillinfer:heads=max")
+		"hillinfer:alpha=1", "hillinfer:guess_from=0", "hillinfer:heads=softmax", "hillinfer:heads=max")
 	for _, name := range append(names, together...) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}
@@ -165,4 +165,22 @@ func (o *Options) prunes(t testing.TB) bool {
 	t.Helper()
 	spec, err := policy.Parse(o.Policy)
 	return err == nil && (spec.Needs().WholePrompt || strings.HasPrefix(o.Policy, "lazyllm") || strings.HasPrefix(o.Policy, "sliminfer"))
+}
+
+// TestGuessFrom: layers before guess_from are scored with their own query, those from it on with the guess, in memory and
+// on tiers.
+func TestGuessFrom(t *testing.T) {
+	prompt, next := someIDs(300, 1), someIDs(9, 2)
+	own := forced(t, small(t, Options{Policy: "hillinfer:alpha=0.1,query=exact"}), prompt, next)
+	for from, same := range map[string]bool{"3": true, "2": false, "0": false} {
+		o := Options{Policy: "hillinfer:alpha=0.1,guess_from=" + from}
+		got := forced(t, small(t, o), prompt, next)
+		if d := worst(own, got); (d == 0) != same {
+			t.Errorf("guess_from=%s: logits differ by %g from those of query=exact", from, d)
+		}
+		o.Store, o.KVBudgetBytes = below(t, o), 66*4096
+		if d := worst(got, forced(t, small(t, o), prompt, next)); d != 0 {
+			t.Errorf("guess_from=%s on tiers: logits differ by %g", from, d)
+		}
+	}
 }

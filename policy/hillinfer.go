@@ -15,19 +15,20 @@ import (
 // therefore independent of placement. The newest token is read beside the selection.
 type hillinfer struct {
 	base
-	alpha    float64
-	cec      cec
-	heads    headRule
-	query    QueryKind
-	recent   bool
-	dense    int
-	pools    pools
-	balance  Balance
-	mode     BetaMode
-	fixed    float64
-	skew     bool
-	blockLen int
-	whole    bool // tokens are hot or cold in all layers together
+	alpha     float64
+	cec       cec
+	heads     headRule
+	query     QueryKind
+	guessFrom int
+	recent    bool
+	dense     int
+	pools     pools
+	balance   Balance
+	mode      BetaMode
+	fixed     float64
+	skew      bool
+	blockLen  int
+	whole     bool // tokens are hot or cold in all layers together
 
 	scores   []float32
 	merged   []float32
@@ -58,6 +59,7 @@ func init() {
 			{Name: "scale", Default: "auto", Doc: "scales of low-bit keys: head, channel, or auto (head for int8, channel for int4)"},
 			{Name: "heads", Default: "sum", Doc: "one ranking from all heads (sum, max, softmax) or one a KV head (kv_head)"},
 			{Name: "query", Default: "guess", Doc: "score layer i+1 with its guessed query (guess), its own (exact) or that of the step before (prev_step)"},
+			{Name: "guess_from", Default: "3", Doc: "where query=guess: so many of the first layers are scored with their own query, because what they add to the hidden state is too much for a guess"},
 			{Name: "recent_in_selection", Default: "false", Doc: "force the newest alpha/2 of the tokens into the selection, as H2O does"},
 			{Name: "dense_layers", Default: "0", Doc: "first layers that read everything"},
 			{Name: "pools", Default: "layer", Doc: "what is hot: layer (each layer the tokens it read last) or token (whole tokens over all layers, by hit rate)"},
@@ -78,6 +80,9 @@ func newHillinfer(a *args) Policy {
 	}
 	p.cec.kind = []SketchKind{SketchInt8, SketchInt4, SketchHalf}[a.choice("score", "int8", "int4", "fp16")]
 	p.cec.scale = ScaleHead
+	if from := a.int("guess_from", 0, maxTokens); p.query == QueryGuess {
+		p.guessFrom = from
+	}
 	if s := a.choice("scale", "auto", "head", "channel"); s == 2 || s == 0 && p.cec.kind == SketchInt4 {
 		p.cec.scale = ScaleChannel
 	}
@@ -91,7 +96,7 @@ func (p *hillinfer) Needs() Needs {
 	if p.alpha >= 1 {
 		return Needs{} // everything is read: nothing is scored
 	}
-	return Needs{Query: p.query, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, Scattered: true, Together: p.heads != headKV}
+	return Needs{Query: p.query, QueryFrom: p.guessFrom, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, Scattered: true, Together: p.heads != headKV}
 }
 
 // Bind remembers nothing but checks that one ranking can serve the layer.

@@ -55,8 +55,9 @@ type Needs struct {
 	QueryStatsFrom int
 	// Keys and Values: Layer.KV answers for keys, for values.
 	Keys, Values bool
-	// Query says which query a [Selector] is asked with by default.
-	Query QueryKind
+	// Query says which query a [Selector] is asked with, from layer QueryFrom on; those before it are asked with their own.
+	Query     QueryKind
+	QueryFrom int
 	// Sketch is the approximation of the keys that Layer.Scores must answer for.
 	Sketch Sketch
 	// ValueMean: the engine keeps the mean of all values so far per layer and KV head, and mixes it in where [Picks].Share
@@ -86,6 +87,14 @@ const (
 )
 
 func (k QueryKind) String() string { return [...]string{"exact", "guess", "prev_step"}[k] }
+
+// QueryOf is the query that a [Selector] is asked with in a layer (0-based).
+func (n *Needs) QueryOf(layer int) QueryKind {
+	if layer < n.QueryFrom {
+		return QueryExact
+	}
+	return n.Query
+}
 
 // SketchKind is an approximation of keys that is cheaper to scan than the keys.
 type SketchKind uint8

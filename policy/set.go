@@ -174,7 +174,7 @@ func (n Needs) union(o Needs) Needs {
 		n.QueryStats, n.QueryStatsFrom = true, max(n.QueryStatsFrom, o.QueryStatsFrom)
 	}
 	n.Keys, n.Values = n.Keys || o.Keys, n.Values || o.Values
-	n.Query = max(n.Query, o.Query)
+	n.Query, n.QueryFrom = max(n.Query, o.Query), max(n.QueryFrom, o.QueryFrom)
 	if o.Sketch.Kind != SketchNone {
 		n.Sketch = o.Sketch
 	}

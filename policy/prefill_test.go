@@ -437,7 +437,9 @@ func TestPruneLayers(t *testing.T) {
 		{"sliminfer", gemma, "[5 11]"},
 		{"sliminfer:layers=6/12,keep=4k/2k", gemma, "[5 11]"},
 		{"sliminfer:layers=7,keep=4k", gemma, "error"},
-		{"sliminfer:layers=32,keep=4k", llama, "error"},
+		{"sliminfer:layers=33,keep=4k", llama, "error"},
+		{"sliminfer:layers=10/32,keep=8k/4k", llama, "[9]"}, // nothing lies behind the last layer
+		{"sliminfer:layers=32,keep=4k", llama, "[]"},
 		{"sliminfer:layers=10/20", llama, "error"},
 		{"sliminfer:layers=20/10,keep=4k/2k", llama, "error"},
 		{"sliminfer:layers=10/20,keep=4k/2k/1k", llama, "error"},
@@ -450,6 +452,18 @@ func TestPruneLayers(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s on %d layers: %s, want %s", c.spec, c.m.Layers, got, c.want)
+		}
+	}
+}
+
+// TestSlimInferBudget: as many blocks go on as fit the budget whole beside a last block that may be short.
+func TestSlimInferBudget(t *testing.T) {
+	for _, c := range []struct{ n, tokens, blocks int }{
+		{2048, 1024, 16}, {2048, 1000, 15}, {2000, 1024, 16}, {7500, 1875, 30}, {700, 350, 5}, {700, 316, 5}, {700, 315, 4}, {65, 64, 2}, {700, 10, 2}, {700, 700, maxTokens},
+	} {
+		b := blocks{layers: []int{0}, budgets: []Budget{TokensBudget(c.tokens)}, size: 64}
+		if got := b.blockBudget(&Layer{N: c.n}); got != c.blocks {
+			t.Errorf("%d of %d tokens: %d blocks, want %d", c.tokens, c.n, got, c.blocks)
 		}
 	}
 }

@@ -63,13 +63,16 @@ func (b *blocks) bind(name string, m Model) error {
 	}
 	b.layers = slices.Clone(b.layers)
 	for i, l := range b.layers {
-		if l >= m.Layers {
-			return fmt.Errorf("policy: %s: pruning layer %d of a model with %d layers: want one before the last: %w", name, l, m.Layers, ErrModel)
+		if l > m.Layers {
+			return fmt.Errorf("policy: %s: pruning layer %d of a model with %d layers: %w", name, l, m.Layers, ErrModel)
 		}
 		if !m.Global(l - 1) {
 			return fmt.Errorf("policy: %s: layer %d has a sliding window of %d: want a layer that attends to everything: %w", name, l, m.Window[l-1], ErrModel)
 		}
 		b.layers[i] = l - 1
+	}
+	if last := len(b.layers) - 1; last >= 0 && b.layers[last] == m.Layers-1 {
+		b.layers, b.budgets = b.layers[:last], b.budgets[:last] // no layer lies behind it: nothing is there to be left out
 	}
 	return nil
 }
@@ -116,12 +119,13 @@ func spread(m Model, depths []float64, shares []string) (p pruning) {
 	return p
 }
 
-// blockBudget is the number of blocks that go on after a pruning layer, those that fit whole: block 0 and the last in any
-// case, all of them where the budget covers the prompt.
+// blockBudget is the number of blocks that go on after a pruning layer, those that fit whole beside the last, which may be
+// short: block 0 and the last in any case, all of them where the budget covers the prompt.
 func (b *blocks) blockBudget(l *Layer) int {
 	tokens := b.budgets[slices.Index(b.layers, l.Index)].Tokens(l.N, l.KVBytes)
 	if tokens >= l.N {
 		return maxTokens
 	}
-	return max(tokens/b.size, 2)
+	last := (l.N-1)%b.size + 1
+	return max((tokens-last)/b.size+1, 2)
 }

@@ -29,6 +29,7 @@ type hillinfer struct {
 	skew      bool
 	blockLen  int
 	whole     bool // tokens are hot or cold in all layers together
+	alone     bool // no drive scores
 
 	scores   []float32
 	merged   []float32
@@ -63,6 +64,8 @@ func init() {
 			{Name: "recent_in_selection", Default: "false", Doc: "force the newest alpha/2 of the tokens into the selection, as H2O does"},
 			{Name: "dense_layers", Default: "0", Doc: "first layers that read everything"},
 			{Name: "pools", Default: "layer", Doc: "what is hot: layer (each layer the tokens it read last) or token (whole tokens over all layers, by hit rate)"},
+			{Name: "exchange", Default: "true", Doc: "hot and cold tokens change places by how often they are needed; false: hot are the newest (what the exchange brings)"},
+			{Name: "drive", Default: "true", Doc: "a drive that can scores the cold tokens; false: the host scores all (what the drive's scoring brings)"},
 			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: eq4, store_forward, ratio, or fixed (with beta)"},
 			{Name: "beta", Default: "1", Doc: "hot over cold bytes where beta_mode=fixed"},
 			{Name: "skew", Default: "true", Doc: "correct the balance by the share of the selection that was found hot"},
@@ -88,6 +91,10 @@ func newHillinfer(a *args) Policy {
 	}
 	p.pools.alpha = p.alpha
 	p.whole = a.choice("pools", "layer", "token") == 1
+	if p.pools.still = !a.bool("exchange"); p.pools.still {
+		p.whole = true
+	}
+	p.alone = !a.bool("drive")
 	return p
 }
 
@@ -96,7 +103,7 @@ func (p *hillinfer) Needs() Needs {
 	if p.alpha >= 1 {
 		return Needs{} // everything is read: nothing is scored
 	}
-	return Needs{Query: p.query, QueryFrom: p.guessFrom, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, Scattered: true, Together: p.heads != headKV}
+	return Needs{Query: p.query, QueryFrom: p.guessFrom, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, Scattered: true, Together: p.heads != headKV, HostScores: p.alone}
 }
 
 // Bind remembers nothing but checks that one ranking can serve the layer.

@@ -70,6 +70,8 @@ type Needs struct {
 	Scattered bool
 	// Together: a [Selector] picks the same tokens for every KV head of a layer.
 	Together bool
+	// HostScores: a [TokenScoring] policy's tokens are scored on the host also where a drive could.
+	HostScores bool
 	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
 	WholePrompt bool
 }

@@ -10,6 +10,7 @@ import "math"
 // first; tokens move whole, over all layers.
 type pools struct {
 	alpha  float64
+	still  bool // nothing but age decides: the newest are hot
 	prompt int
 	steps  int
 	hits   []uint16
@@ -92,6 +93,9 @@ func (p *pools) move(n, target int, m *Moves) {
 	clear(p.want)
 	left := max(target, 0)
 	window := min(portion(p.alpha, n), left)
+	if p.still {
+		window = min(n, left)
+	}
 	for i := n - window; i < n; i++ {
 		p.want[i] = true
 	}

@@ -182,6 +182,7 @@ func (n Needs) union(o Needs) Needs {
 	n.Decomposition = n.Decomposition || o.Decomposition
 	n.Scattered = n.Scattered || o.Scattered
 	n.Together = n.Together || o.Together
+	n.HostScores = n.HostScores || o.HostScores
 	n.WholePrompt = n.WholePrompt || o.WholePrompt
 	return n
 }

@@ -2,12 +2,15 @@ package engine
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"terrace/internal/kernels/quant"
 	"terrace/internal/kvpage"
 	"terrace/offload"
+	"terrace/weights/convert"
 )
 
 // storing are policies whose sketches lie on the lower tier, where they say so or always.
@@ -90,12 +93,22 @@ func (c *tally) forget(seq uint64) {
 // not in host memory.
 func TestStoredSketchesAreStored(t *testing.T) {
 	prompt, next := someIDs(900, 1), someIDs(10, 2)
+	path := filepath.Join(t.TempDir(), "deep.gguf") // more layers than are in memory at once
+	if err := convert.Synthesize(t.Context(), path, convert.Spec{Arch: "llama", Layers: 6, Hidden: 64, Heads: 4, KVHeads: 2, HeadDim: 32,
+		FFN: 96, Vocab: 300, Context: 2048, Seed: 5}, convert.Options{Type: quant.Q8_0}); err != nil {
+		t.Fatal(err)
+	}
 	sketch := map[string]int64{}
 	for _, where := range []string{"memory", "storage"} {
 		o := Options{Threads: 1, Policy: "infinigen:budget=30,dense_layers=0,sketch=" + where, Calibration: someIDs(64, 3), ChunkTokens: 64}
-		count := &tally{Store: below(t, o), read: map[uint64]int{}}
-		o.Store, o.KVBudgetBytes = count, 900<<10
-		e := small(t, o)
+		shape := openModel(t, path, o).shape()
+		store, err := offload.NewMemory("below", shape, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := &tally{Store: store, read: map[uint64]int{}}
+		o.Store, o.KVBudgetBytes = count, 1800<<10
+		e := openModel(t, path, o)
 		s, err := e.NewSession()
 		if err != nil {
 			t.Fatal(err)
@@ -117,8 +130,8 @@ func TestStoredSketchesAreStored(t *testing.T) {
 		for _, n := range count.read {
 			read += n
 		}
-		// 900 tokens of 3 layers and 2 heads, 6 half-precision numbers each; full tiles in whole records.
-		if want := len(next) * 880 * 3 * 2 * 6 * 2; where == "storage" && (read < want*8/10 || read > want*11/10) || where == "memory" && read > 0 {
+		// 900 tokens of 6 layers and 2 heads, 6 half-precision numbers each; full tiles in whole records.
+		if want := len(next) * 880 * 6 * 2 * 6 * 2; where == "storage" && (read < want*8/10 || read > want*11/10) || where == "memory" && read > 0 {
 			t.Errorf("sketch=%s: %d bytes of sketches were read in %d steps, they are %d", where, read, len(next), want)
 		}
 	}

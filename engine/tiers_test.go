@@ -44,8 +44,8 @@ func TestTiersChangeNothing(t *testing.T) {
 			want := forced(t, small(t, o), prompt, next)
 			o.Store = below(t, o)
 			o.KVBudgetBytes = 66 * 4096
-			if name == "h2o_offload" { // a layer's keys and the next one's are in memory together
-				o.KVBudgetBytes = 96 * 4096
+			if name == "h2o_offload" { // a layer's keys and those of the next two are in memory together
+				o.KVBudgetBytes = 120 * 4096
 			}
 			e := small(t, o)
 			if d := worst(want, forced(t, e, prompt, next)); d != 0 {

@@ -13,8 +13,8 @@ import (
 // pieces of a page's size; a record of the tier is one piece of every head, under a sequence number of its own, so that a
 // layer's records lie one after another and are read in large operations.
 //
-// A step reads the layers in turn: while one is scored, the next that the last step scored is on its way, in the other of
-// two buffers. Records are written when they are full, never again.
+// A step reads the layers in turn: while one is scored, the next two that the last step scored are on their way, each in a
+// buffer of its own, so that the device always has a layer to read. Records are written when they are full, never again.
 //
 // It is used by one goroutine, but KV heads of a layer may be scored at the same time.
 type StoredSketches struct {
@@ -27,11 +27,16 @@ type StoredSketches struct {
 	wrote       bool
 	charged     int64
 
-	mu   sync.Mutex // of what follows
-	bufs [2]streamBuffer
-	last int // the buffer that was used last
-	err  error
+	mu     sync.Mutex // of what follows
+	bufs   [1 + layersAhead]streamBuffer
+	last   int    // the buffer that was scored last
+	scored int    // the layer in it
+	turn   uint64 // of the buffers' layers
+	err    error
 }
+
+// layersAhead is how many layers are read before their turn.
+const layersAhead = 2
 
 // storedLayer is one layer's streams.
 type storedLayer struct {
@@ -40,6 +45,7 @@ type storedLayer struct {
 	heads   []TileStream
 	records int    // on the tier
 	wanted  bool   // the last step scored it
+	next    int    // the layer that was scored after it
 	open    bool   // its records are in memory, for this step's scores
 	data    []byte // they
 }
@@ -62,6 +68,7 @@ type tileScratch struct {
 type streamBuffer struct {
 	arena   []byte
 	layer   int // -1 = none
+	turn    uint64
 	records int
 	t       Transfer // nil = nothing is under way
 }
@@ -71,7 +78,7 @@ func (m *Manager) NewStoredSketches() *StoredSketches {
 	s := &StoredSketches{m: m, home: m.newHome(), pageBytes: m.o.Layout.PageBytes(), layers: make([]storedLayer, m.o.Layers), scratch: make([]tileScratch, m.o.KVHeads)}
 	s.recordBytes = m.o.KVHeads * s.pageBytes
 	for i := range s.layers {
-		s.layers[i] = storedLayer{s: s, layer: i, heads: make([]TileStream, m.o.KVHeads), wanted: true}
+		s.layers[i] = storedLayer{s: s, layer: i, heads: make([]TileStream, m.o.KVHeads), wanted: true, next: (i + 1) % len(s.layers)}
 		for g := range s.layers[i].heads {
 			s.layers[i].heads[g] = TileStream{of: &s.layers[i], head: g}
 		}

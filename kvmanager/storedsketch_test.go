@@ -65,7 +65,8 @@ func TestStoredSketches(t *testing.T) {
 	for _, elem := range []kvpage.Elem{kvpage.F16, kvpage.F32} {
 		for _, rows := range []int{1, 6, 13, 32} {
 			t.Run(fmt.Sprint(elem, "/rows", rows), func(t *testing.T) {
-				o, d := onTiers(shape(kvpage.F16, 0), 5000)
+				o, d := onTiers(shape(kvpage.F16, 0), 20000)
+				o.Layers = 5
 				m, err := New(o)
 				if err != nil {
 					t.Fatal(err)
@@ -78,7 +79,7 @@ func TestStoredSketches(t *testing.T) {
 						all[layer] = append(all[layer], newPairs(s.Stream(layer, g), elem, rows))
 					}
 				}
-				for step := range 16 {
+				for step := range 9 {
 					for layer := range all {
 						for range []int{700, 1, 60}[step%3] {
 							for g := range all[layer] {

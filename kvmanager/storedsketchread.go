@@ -7,7 +7,7 @@ import (
 	"terrace/offload"
 )
 
-// ready makes a layer's records readable and sets the next layer's going; false after an error, which End returns.
+// ready makes a layer's records readable and sets the next layers' going; false after an error, which End returns.
 func (l *storedLayer) ready() bool {
 	s := l.s
 	s.mu.Lock()
@@ -18,7 +18,7 @@ func (l *storedLayer) ready() bool {
 	return s.err == nil
 }
 
-// fetch brings a layer's records into a buffer, and begins to read those of the next layer into the other. s.mu is held.
+// fetch brings a layer's records into a buffer, and begins to read those of the next layers into the others. s.mu is held.
 func (s *StoredSketches) fetch(l *storedLayer) error {
 	i := s.bufferFor(l)
 	b := &s.bufs[i]
@@ -29,32 +29,40 @@ func (s *StoredSketches) fetch(l *storedLayer) error {
 		return fmt.Errorf("kvmanager: sketches of layer %d: %w", l.layer, err)
 	}
 	s.last, l.open, l.data = i, true, b.arena
-	if next := s.after(l); next != nil {
-		if i := s.bufferFor(next); i != s.last {
-			return s.ask(&s.bufs[i], next)
+	s.layers[s.scored].next, s.scored = l.layer, l.layer
+	next := l
+	for range layersAhead {
+		if next = s.after(next); next.layer == l.layer {
+			break
+		}
+		if err := s.ask(&s.bufs[s.bufferFor(next)], next); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// bufferFor is the buffer that has a layer's records, else the one that was not used last.
+// bufferFor is the buffer that has a layer's records, else the one whose layer was asked for longest ago.
 func (s *StoredSketches) bufferFor(l *storedLayer) int {
+	oldest := 1 - min(s.last, 1)
 	for i := range s.bufs {
 		if s.bufs[i].layer == l.layer {
 			return i
 		}
-	}
-	return 1 - s.last
-}
-
-// after is the next layer that the last step scored, this one's turn coming last; nil = no other.
-func (s *StoredSketches) after(l *storedLayer) *storedLayer {
-	for i := 1; i < len(s.layers); i++ {
-		if next := &s.layers[(l.layer+i)%len(s.layers)]; next.wanted && next.records > 0 {
-			return next
+		if i != s.last && s.bufs[i].turn < s.bufs[oldest].turn {
+			oldest = i
 		}
 	}
-	return nil
+	return oldest
+}
+
+// after is the layer that was scored after this one in the last step (the order is not that of the layers where some are
+// chosen ahead); the same one where there is no other.
+func (s *StoredSketches) after(l *storedLayer) *storedLayer {
+	if next := &s.layers[l.next]; next.records > 0 {
+		return next
+	}
+	return l
 }
 
 // ask begins to read what a buffer lacks of a layer's records.
@@ -63,7 +71,8 @@ func (s *StoredSketches) ask(b *streamBuffer, l *storedLayer) error {
 		if err := s.await(b); err != nil {
 			return fmt.Errorf("kvmanager: sketches read ahead: %w", err)
 		}
-		b.layer, b.records = l.layer, 0
+		s.turn++
+		b.layer, b.records, b.turn = l.layer, 0, s.turn
 	}
 	if b.records == l.records {
 		return nil

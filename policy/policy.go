@@ -123,7 +123,7 @@ type Sketch struct {
 	Rank   int   // SketchProjected: columns
 	// Scale says how SketchInt8 and SketchInt4 are scaled.
 	Scale SketchScale
-	// Stored: what is full of it lies on the tier below host memory, where there is one, and is streamed from there a layer
+	// Stored: what is full of it lies on the tier below host memory, where there is one, and is streamed from there two layers
 	// ahead (SketchBounds, SketchHalf, SketchProjected, SketchExact). Scores are the same.
 	Stored bool
 }

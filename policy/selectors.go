@@ -41,7 +41,7 @@ func chooserParams(budget, dense, sinks, recent, group string) []Param {
 }
 
 // sketchParam says where a selector's copy of the keys lies; on the tier it is what papers with external storage assume.
-var sketchParam = Param{Name: "sketch", Default: "memory", Doc: "where what is scanned of the keys lies: memory, or storage: on the tier below host memory, streamed from there a layer ahead"}
+var sketchParam = Param{Name: "sketch", Default: "memory", Doc: "where what is scanned of the keys lies: memory, or storage: on the tier below host memory, streamed from there two layers ahead"}
 
 // stored reads sketchParam.
 func (a *args) stored() bool { return a.choice("sketch", "memory", "storage") == 1 }

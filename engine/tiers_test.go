@@ -37,7 +37,7 @@ var together = []string{"sliminfer:layers=1/2,keep=160/96,block=32,gamma=1+hilli
 func TestTiersChangeNothing(t *testing.T) {
 	prompt, next := someIDs(400, 1), someIDs(17, 2)
 	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4",
-		"hillinfer:alpha=1", "hillinfer:guess_from=0", "hillinfer:heads=softmax", "hillinfer:heads=max")
+		"hillinfer:alpha=1", "hillinfer:guess_from=0", "hillinfer:heads=softmax,guess_from=0", "hillinfer:heads=max,guess_from=0")
 	for _, name := range append(names, together...) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}
@@ -75,6 +75,19 @@ func TestBudgetIsReached(t *testing.T) {
 	o.Store, o.KVBudgetBytes = below(t, o), 66*4096
 	if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 		t.Errorf("logits differ by %g", d)
+	}
+}
+
+// TestTextOutgrowsItsPool: steps that begin blocks for which the pool's tables, made at the prompt's end, have no place.
+func TestTextOutgrowsItsPool(t *testing.T) {
+	prompt, next := someIDs(128, 1), someIDs(120, 2)
+	for _, policy := range []string{"hillinfer:alpha=0.3,guess_from=0", "quest:budget=48"} {
+		o := Options{Threads: 1, Policy: policy}
+		want := forced(t, small(t, o), prompt, next)
+		o.Store, o.KVBudgetBytes = below(t, o), 66*4096
+		if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+			t.Errorf("%s: logits differ by %g", policy, d)
+		}
 	}
 }
 

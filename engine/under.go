@@ -47,10 +47,11 @@ func (s *Session) ForkUnder(spec *policy.Spec) (*Session, error) {
 	return f, nil
 }
 
-// OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all.
+// OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all, or
+// if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 	n := spec.Needs()
-	if n.PromptMass == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+	if e.tiers != nil || n.PromptMass == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
 		return 0, false
 	}
 	for _, r := range e.m.Ropes {

@@ -90,7 +90,7 @@ func (p *Pool) Begin(layer int, picks [][]int32, scores []float32) error {
 	}
 	for i := range lanes {
 		ln, last := &lanes[i], int32(-1)
-		if err := p.cover(ln, len(blocks)*int(t)/p.unit); err != nil {
+		if err := p.cover(ln, (len(blocks)+1)*int(t)/p.unit); err != nil { // the newest token may begin a block after this
 			return err
 		}
 		ln.forgetLeaving()

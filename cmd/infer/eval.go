@@ -244,9 +244,23 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 	}
 	return local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
 		o := o
-		o.Policy = spec
+		o.Policy, o.Tiers = spec, foldersOf(o.Tiers, slices.Index(policies, spec), len(policies))
 		return engine.Open(l.model, o)
 	}), l, nil
+}
+
+// foldersOf gives the engine of policy i its own folder on the SSD tiers where there are several: they are open together.
+func foldersOf(tiers []engine.Tier, i, policies int) []engine.Tier {
+	if policies < 2 {
+		return tiers
+	}
+	tiers = slices.Clone(tiers)
+	for j := range tiers {
+		if tiers[j].Kind == engine.TierSSD {
+			tiers[j].Path = filepath.Join(tiers[j].Path, fmt.Sprintf("eval-%d", i+1))
+		}
+	}
+	return tiers
 }
 
 // modelName is the name that results carry: of a path only the last part, so that machines agree on it.

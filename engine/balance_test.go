@@ -20,8 +20,8 @@ func TestDriveBalance(t *testing.T) {
 		args string
 		keys csdshim.KeyPlace
 	}{
-		{"skew=false", csdshim.KeysDDR}, {"skew=true", csdshim.KeysDDR}, {"skew=false,score=int4", csdshim.KeysNAND}, {"beta_mode=store_forward,skew=false", csdshim.KeysDDR},
-		{"beta_mode=store_forward", csdshim.KeysNAND}, {"beta_mode=ratio,score=fp16", csdshim.KeysDDR}, {"beta_mode=fixed,beta=0.25", csdshim.KeysDDR},
+		{"query=guess", csdshim.KeysDDR}, {"skew=true", csdshim.KeysDDR}, {"score=int4", csdshim.KeysNAND}, {"beta_mode=store_forward", csdshim.KeysDDR},
+		{"beta_mode=store_forward,skew=true", csdshim.KeysNAND}, {"beta_mode=ratio,score=fp16,skew=true", csdshim.KeysDDR}, {"beta_mode=fixed,beta=0.25", csdshim.KeysDDR},
 	} {
 		t.Run(strings.ReplaceAll(c.args, ",", " "), func(t *testing.T) {
 			o := Options{Threads: 2, Policy: "hillinfer:guess_from=1,alpha=0.1," + c.args, ChunkTokens: 32, Host: host}
@@ -47,7 +47,7 @@ func TestDriveBalance(t *testing.T) {
 			if !u.Known() || u.Share <= 0 || u.Share >= 1 || math.Abs(a-b) > 1e-9*a {
 				t.Errorf("%g of the tokens hot: host %g s, drive %g s, by %+v", u.Share, a, b, u.Balance)
 			}
-			if skewed := u.Found >= 0; skewed == strings.Contains(c.args, "skew=false") || u.Found > 1 {
+			if skewed := u.Found >= 0; skewed != strings.Contains(c.args, "skew=true") || u.Found > 1 {
 				t.Errorf("corrected by a share of %g", u.Found)
 			}
 			if hot := int(math.Round(u.Share * float64(u.Tokens))); u.HotTokens != min(hot, u.Capacity) || u.HostTokens > u.HotTokens+e.kv.Layout().Tokens {

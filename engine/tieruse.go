@@ -63,7 +63,7 @@ func (u TierUse) since(before TierUse) TierUse { return u.sum(before, -1) }
 // plus adds another report of the same engine's; peaks are the later one's.
 func (u TierUse) plus(more TierUse) TierUse {
 	out := u.sum(more, 1)
-	out.PeakBytes, out.Notice = more.PeakBytes, more.Notice
+	out.PeakBytes, out.Notice, out.Balance = more.PeakBytes, more.Notice, more.Balance
 	return out
 }
 

@@ -68,7 +68,7 @@ func init() {
 			{Name: "drive", Default: "true", Doc: "a drive that can scores the cold tokens; false: the host scores all (what the drive's scoring brings)"},
 			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: eq4, store_forward, ratio, or fixed (with beta)"},
 			{Name: "beta", Default: "1", Doc: "hot over cold bytes where beta_mode=fixed"},
-			{Name: "skew", Default: "true", Doc: "correct the balance by the share of the selection that was found hot"},
+			{Name: "skew", Default: "false", Doc: "correct the balance by the share of the selection that was found hot"},
 			{Name: "block", Aliases: []string{"n"}, Default: "256", Doc: "tokens of a streamed score block (4 bytes a token)"},
 		},
 	}, newHillinfer)

@@ -119,12 +119,13 @@ func spread(m Model, depths []float64, shares []string) (p pruning) {
 	return p
 }
 
-// blockBudget is the number of blocks that go on after a pruning layer, budget/size of them by algorithms.md 3.3, where the last
-// counts as a whole one even if it is short: block 0 and the last in any case, all of them where the budget covers the prompt.
+// blockBudget is the number of blocks that go on after a pruning layer, those that fit whole beside the last, which may be
+// short: block 0 and the last in any case, all of them where the budget covers the prompt.
 func (b *blocks) blockBudget(l *Layer) int {
 	tokens := b.budgets[slices.Index(b.layers, l.Index)].Tokens(l.N, l.KVBytes)
 	if tokens >= l.N {
 		return maxTokens
 	}
-	return max(tokens/b.size, 2)
+	last := (l.N-1)%b.size + 1
+	return max((tokens-last)/b.size+1, 2)
 }

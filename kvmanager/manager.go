@@ -56,6 +56,7 @@ type Manager struct {
 	homes   uint64
 	writes  []*transfer // under way, oldest first
 	late    error       // of a transfer that nobody waited for
+	failed  int         // writes that did
 	cursor  int         // layer that was released last
 	asked   int64       // tokens, a layer and KV head, that passes on tiers asked for, and of them
 	fetched int64       // those that were not in memory

@@ -2,8 +2,11 @@ package kvmanager
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+
+	"terrace/offload"
 )
 
 // frameAlign is what the memory of a block is aligned to, so that storage reads and writes it without a copy.
@@ -29,8 +32,10 @@ func (m *Manager) Refund(bytes int64) {
 	m.charged -= bytes
 }
 
-// makeRoom lets blocks leave memory until that many more bytes fit the budget.
+// makeRoom lets blocks leave memory until that many more bytes fit the budget. A write that fails is tried once more, but not
+// on a tier that is full.
 func (m *Manager) makeRoom(bytes int64) error {
+	failed := m.failed
 	for {
 		err := m.room(bytes)
 		if err == nil || m.lower == nil {
@@ -38,6 +43,10 @@ func (m *Manager) makeRoom(bytes int64) error {
 		}
 		if m.reclaimIdle() {
 			continue
+		}
+		if n := m.failed - failed; n > 1 || n == 1 && errors.Is(m.late, offload.ErrFull) {
+			err, m.late = m.late, nil
+			return fmt.Errorf("kvmanager: making room in host memory: %w", err)
 		}
 		some, werr := m.reclaimDirty()
 		if werr != nil {
@@ -81,6 +90,7 @@ func (m *Manager) takeWritten() (some bool) {
 		some = true
 		if err := m.await(w); err != nil { // takes it out of the list
 			m.note(err)
+			m.failed++
 		}
 	}
 	return some

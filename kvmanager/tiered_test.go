@@ -23,6 +23,7 @@ type drawer struct {
 	fail          func(key offload.Key, write bool) error
 	pending       []*drawn
 	maxRecords    int
+	eager         bool // transfers end before anybody waits
 }
 
 type drawn struct {
@@ -46,6 +47,9 @@ func (d *drawer) Write(recs []offload.Record) Transfer { return d.begin(recs, tr
 
 func (d *drawer) begin(recs []offload.Record, write bool) Transfer {
 	t := &drawn{d: d, recs: slices.Clone(recs), write: write}
+	if d.eager {
+		t.Wait(context.Background())
+	}
 	d.pending = append(d.pending, t)
 	return t
 }
@@ -326,6 +330,42 @@ func TestTiersFaults(t *testing.T) {
 			}
 		}
 		s.Free()
+	}
+}
+
+// TestWritesThatFailAtOnce: a tier that refuses every write ends the request, whether it fails before or after somebody waits;
+// it does not try for ever.
+func TestWritesThatFailAtOnce(t *testing.T) {
+	for _, refusal := range []error{offload.ErrFull, errors.New("broken")} {
+		for _, eager := range []bool{false, true} {
+			o, d := onTiers(shape(kvpage.F32, 0), 44)
+			m := open(t, o)
+			s := m.NewSequence()
+			tries := 0
+			d.eager, d.fail = eager, func(_ offload.Key, write bool) error {
+				if tries++; tries > 10_000 {
+					t.Fatalf("%v, at once %v: it is tried for ever", refusal, eager)
+				}
+				return refusal
+			}
+			var err error
+			for next := 0; next < 400 && err == nil; next += 25 {
+				pos := make([]int32, 25)
+				for i := range pos {
+					pos[i] = int32(next + i)
+				}
+				err = m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}})
+				for layer := 0; layer < o.Layers && err == nil; layer++ {
+					k, v := rows(o, layer, make([]int, 25))
+					err = s.Append(layer, k, v, pos)
+				}
+			}
+			if !errors.Is(err, refusal) {
+				t.Errorf("%v, at once %v: the request ends with %v", refusal, eager, err)
+			}
+			d.fail = nil
+			s.Free()
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type placement struct {
 
 	counted kvmanager.PoolStats // up to the last step
 	limit   int                 // slots that a lane of the pool may have
+	sharers int                 // pools that shared the budget when that was set
 
 	sketchBytes int64 // charged
 	scratch     []kvmanager.TileScratch
@@ -84,6 +85,9 @@ func (p *placement) free() error {
 	p.s.e.kv.Refund(p.sketchBytes)
 	p.sketchBytes = 0
 	err := p.pool.Free()
+	if p.pool != nil {
+		p.s.e.tiers.pools--
+	}
 	p.pool = nil
 	return err
 }
@@ -120,7 +124,7 @@ func (p *placement) prompted(layer int) error {
 	}
 	e, n := p.s.e, p.s.seq.Tokens(layer, 0)
 	if p.pool == nil {
-		if err := p.openPool(layer, n); err != nil {
+		if err := p.openPool(n); err != nil {
 			return err
 		}
 	}
@@ -132,77 +136,6 @@ func (p *placement) prompted(layer int) error {
 	}
 	e.kv.Release() // what left memory makes room for the pool
 	return p.pool.Absorb(layer, int32(n-min(n, p.fill(e, layer, n))))
-}
-
-// openPool sizes the pool: what the budget leaves beside sketches, staging and the newest tokens' blocks.
-func (p *placement) openPool(layer, n int) error {
-	e, o := p.s.e, kvmanager.PoolOptions{Pages: !p.run.needs.Scattered, ByHead: !p.run.needs.Together}
-	for l, ok := range p.pooled {
-		if ok {
-			o.Layers = append(o.Layers, l)
-		}
-	}
-	o.StagingBytes = 8 << 20
-	if b := e.o.KVBudgetBytes; b > 0 {
-		o.StagingBytes = min(o.StagingBytes, b/32)
-	}
-	var err error
-	if p.pool, err = p.s.seq.NewPool(o); err != nil {
-		return fmt.Errorf("engine: %w", err)
-	}
-	if p.run.set.Placer != nil {
-		p.setBalance()
-		hot := p.run.set.Placer.PlacePrompt(n, p.hotCapacity(n))
-		p.setLimit((hot + p.pool.Unit() - 1) / p.pool.Unit())
-		if p.run.set.Placer.WholeTokens() {
-			p.pool.SetHot(func(position int32) bool { return p.run.set.Placer.Hot(int(position)) })
-		}
-		return nil
-	}
-	p.setLimit(p.capacity(n))
-	return nil
-}
-
-// hotCapacity is how many of n tokens may be hot.
-func (p *placement) hotCapacity(n int) int { return min(n, p.capacity(n)*p.pool.Unit()) }
-
-// capacity is how many slots a lane can have once the prompt is read.
-func (p *placement) capacity(n int) int {
-	e, layers := p.s.e, 0
-	for _, ok := range p.pooled {
-		if ok {
-			layers++
-		}
-	}
-	if e.o.KVBudgetBytes == 0 {
-		return n
-	}
-	done := 0
-	for i := range p.run.state {
-		if p.run.state[i].scorer != nil {
-			done++
-		}
-	}
-	block := int64(e.kv.BlockBytes())
-	left := e.o.KVBudgetBytes
-	if p.hie == nil {
-		left -= p.sketchBytes * int64(layers) / int64(max(done, 1)) // sketches of all layers
-	}
-	left -= e.tiers.charged + p.run.below.MostBytes() + p.pool.FixedBytes() + int64(e.m.Layers+8)*block // staging, the newest tokens
-	left -= int64(4 * n / p.pool.Unit() * p.pool.Lanes())                                               // tables
-	left -= int64(n) / 4 * int64(e.kvBytesPerToken()/e.m.Layers)                                        // a step's selection
-	return int(max(left, 0)) / p.pool.Lanes() / (p.pool.SlotBytes() + p.hie.tokenBytes())
-}
-
-// fill is how many tokens of a layer can be kept while the prompt's other layers are still read whole.
-func (p *placement) fill(e *Engine, layer, n int) int {
-	if e.o.KVBudgetBytes == 0 {
-		return n
-	}
-	blocks := (n + e.kv.Layout().Tokens - 1) / e.kv.Layout().Tokens
-	ring := int64(2*blocks+e.o.ChunkTokens/8) * int64(e.kv.BlockBytes())
-	less := int(ring) / p.pool.Lanes() / p.pool.SlotBytes()
-	return max(p.capacity(n)-less, 0) * p.pool.Unit()
 }
 
 // chooseAhead selects the tokens of the next layer before this one's attention, with the query that is known by now, and
@@ -320,6 +253,9 @@ func (p *placement) done(layer int) error {
 // step begins a decode step.
 func (p *placement) step() {
 	if p != nil && p.pool != nil {
+		if p.sharers != p.s.e.tiers.pools {
+			p.share(int(p.s.next))
+		}
 		p.pool.Step()
 		clear(p.ahead)
 		p.hie.step(int(p.s.next) + 1)

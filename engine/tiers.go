@@ -86,6 +86,7 @@ type tiers struct {
 	drive bool // another process, which is talked to
 
 	charged int64 // host memory of the store that is counted
+	pools   int   // of sessions, open
 }
 
 // openTiers opens what Options.Tiers name. The engine's cache is not there yet.

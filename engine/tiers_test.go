@@ -197,3 +197,53 @@ func TestGuessFrom(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolsShareMemory: sessions of a batch keep as many tokens each in memory, whoever came first, and those that remain take
+// what the others leave.
+func TestPoolsShareMemory(t *testing.T) {
+	o := Options{Policy: "hillinfer:alpha=0.1,score=int4", KVBudgetBytes: 260 * 4096}
+	o.Store = below(t, o)
+	e := small(t, o)
+	defer e.Close()
+	var sessions []*Session
+	for i := range 4 {
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Prefill(t.Context(), someIDs(600, uint64(i)), PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, s)
+	}
+	held := func(n int) (least, most int64) {
+		t.Helper()
+		for step := range 12 {
+			if err := e.DecodeBatch(sessions[:n], []int{step, step + 1, step + 2, step + 3}[:n]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, s := range sessions[:n] {
+			b := s.place.pool.Stats().Bytes
+			if i == 0 || b < least {
+				least = b
+			}
+			most = max(most, b)
+		}
+		return least, most
+	}
+	least, most := held(4)
+	if float64(least) < 0.7*float64(most) {
+		t.Errorf("pools of four sessions hold %d to %d bytes", least, most)
+	}
+	for _, s := range sessions[1:] {
+		s.Close()
+	}
+	if _, alone := held(1); float64(alone) < 1.5*float64(most) {
+		t.Errorf("a pool holds %d bytes alone, %d beside three others", alone, most)
+	}
+	if p := e.KV().PeakBytes; p > o.KVBudgetBytes {
+		t.Errorf("%d bytes in host memory, the budget is %d", p, o.KVBudgetBytes)
+	}
+}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/x448/float16"
 
+	"terrace/attention/keyindex"
 	"terrace/csdshim"
 	"terrace/internal/kvpage"
-	"terrace/kvmanager"
 	"terrace/policy"
 )
 
@@ -27,8 +27,8 @@ const (
 // hostScorer is the host's side: kvmanager's sketches and the products that engine computes from them.
 type hostScorer struct {
 	policy.Scorer
-	halves []*kvmanager.Sketch
-	codes  []*kvmanager.Codes
+	halves []*keyindex.Columns
+	codes  []*keyindex.Codes
 	scales [][]float32
 }
 
@@ -107,7 +107,7 @@ func encode(rng *rand.Rand, elem kvpage.Elem, most float32) (*hostScorer, [][]by
 	size := l.PageBytes()
 	records := make([][]byte, selTokens/16)
 	for g := range selKVHeads {
-		half, ints8, scale := kvmanager.NewSketch(kvpage.F16, selDim), kvmanager.NewCodes(elem, selDim), make([]float32, 1)
+		half, ints8, scale := keyindex.NewColumns(kvpage.F16, selDim), keyindex.NewCodes(elem, selDim), make([]float32, 1)
 		if elem == kvpage.I4 {
 			scale = make([]float32, selDim)
 		}

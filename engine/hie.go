@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"terrace/attention/keyindex"
 
 	"terrace/csdshim"
 	"terrace/offload"
@@ -87,7 +88,7 @@ func (e *Engine) newHIE(p *placement) *hie {
 func (r *policyRun) probe() *policy.Layer {
 	m := r.m
 	return &policy.Layer{Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim, Rows: 1,
-		Queries: make([]float32, m.Heads*m.KeyDim), Pos: make([][]int32, m.KVHeads), Scores: newScorer(r.needs.Sketch, m.KVHeads, m.KeyDim)}
+		Queries: make([]float32, m.Heads*m.KeyDim), Pos: make([][]int32, m.KVHeads), Scores: keyindex.New(r.needs.Sketch, m.KVHeads, m.KeyDim)}
 }
 
 // tokenBytes is what a hot token's low-bit key takes in a layer.
@@ -118,7 +119,7 @@ func (h *hie) prompted(layer, n, hot int) {
 	r.sketchHot(st, r.reader.views, l, &h.hot)
 	hl := &h.layers[layer]
 	if hl.told == nil {
-		hl.told = h.tell(layer, st.scorer.scales())
+		hl.told = h.tell(layer, st.index.Scales())
 	}
 }
 

@@ -31,7 +31,7 @@ func (h *hie) ask(layer int, q []float32) error {
 	r, s, hl := h.p.run, h.p.s, &h.layers[layer]
 	st := &r.state[layer]
 	l := r.observe(s, layer, 1)
-	l.Queries, l.Rows, l.Scores = q, 1, st.scorer
+	l.Queries, l.Rows, l.Scores = q, 1, st.index
 	k, below, _ := h.rank.Wanted(l)
 	a := &hl.ask
 	hl.asking, a.below, a.done, a.err, a.scored, a.blocks = true, below, nil, nil, 0, 0
@@ -71,7 +71,7 @@ func (h *hie) send(layer int, a *asked, limit int) {
 func (h *hie) merge(a *asked, b *csdshim.Block) error {
 	a.pos, a.part = a.pos[:0], a.part[:0]
 	for i, at := range b.Positions {
-		if h.hot.slot(int(at)) < 0 {
+		if h.hot.Slot(int(at)) < 0 {
 			a.pos, a.part = append(a.pos, at), append(a.part, b.Scores[i])
 		}
 	}
@@ -88,8 +88,8 @@ func (h *hie) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *asked) {
 	defer h.p.s.e.o.Trace.Layer(trace.Score, "hot", l.Index).End()
 	n := len(h.hot.index)
 	h.scores = sized(h.scores, n)
-	if st := &h.p.run.state[l.Index]; st.scorer.heads[0].low != nil {
-		h.p.run.scanTokens(st, q, l.KeyDim, h.scores)
+	if st := &h.p.run.state[l.Index]; st.index.CanScan() {
+		h.p.run.scan.Score(st.index, q, l.KeyDim, h.scores, h.p.run.pool)
 	} else {
 		h.rank.Score(l, q, h.scores)
 	}
@@ -126,7 +126,7 @@ func (h *hie) settle(layer int, picks *policy.Picks) error {
 	a := &hl.ask
 	hl.asking = false
 	l := r.observe(s, layer, 1)
-	l.Rows, l.Scores = 1, r.state[layer].scorer
+	l.Rows, l.Scores = 1, r.state[layer].index
 	if err := h.await(l, a); err != nil {
 		return fmt.Errorf("engine: %w: %w, layer %d: %w", ErrTier, errScoring, layer, err)
 	}

@@ -69,7 +69,8 @@ func (h *hie) moved(x *exchanging) {
 	}
 	h.moving.took = append(h.moving.took, x.promote...)
 	for at, layer := range x.layers {
-		h.p.run.sketchGathered(&h.p.run.state[layer], &h.hot, x.promote, x.data[at], h.p.s.e.shape())
+		shape := h.p.s.e.shape()
+		h.p.run.state[layer].index.PutRecords(x.promote, x.data[at], shape.Page, shape.HeadBytes())
 		h.p.pool.Insert(layer, x.promote, x.data[at])
 	}
 }
@@ -79,7 +80,7 @@ func (h *hie) move(n int) {
 	x, t := &exchanging{done: make(chan struct{})}, h.p.s.blockTokens()
 	complete := n / t * t
 	for i, hot := range h.moving.want {
-		switch held := h.hot.slot(int(i)) >= 0; {
+		switch held := h.hot.Slot(int(i)) >= 0; {
 		case int(i) >= complete:
 			continue // its block is not on the drive yet
 		case hot && !held:
@@ -93,7 +94,7 @@ func (h *hie) move(n int) {
 		h.moving.took = append(h.moving.took, int32(h.moving.next))
 	}
 	for _, i := range h.moving.took {
-		if h.hot.slot(int(i)) >= 0 && !slices.Contains(x.demote, i) {
+		if h.hot.Slot(int(i)) >= 0 && !slices.Contains(x.demote, i) {
 			x.fresh = append(x.fresh, i)
 		}
 	}

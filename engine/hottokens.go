@@ -13,8 +13,8 @@ type hotTokens struct {
 	coldEnd int // every token from here on is hot
 }
 
-// slot is a token's, or -1.
-func (h *hotTokens) slot(i int) int32 {
+// Slot is a token's, or -1.
+func (h *hotTokens) Slot(i int) int32 {
 	if i >= len(h.of) {
 		return -1
 	}
@@ -57,7 +57,7 @@ func (h *hotTokens) extend(n, hot int) {
 
 // release makes a token cold.
 func (h *hotTokens) release(i int) {
-	s := h.slot(i)
+	s := h.Slot(i)
 	if s < 0 {
 		return
 	}

@@ -31,8 +31,8 @@ func (s *Session) KVUse() KVUse {
 	}
 	if s.policy != nil {
 		for i := range s.policy.state {
-			if sc := s.policy.state[i].scorer; sc != nil {
-				u.SketchBytes += sc.bytes()
+			if sc := s.policy.state[i].index; sc != nil {
+				u.SketchBytes += sc.Bytes()
 			}
 		}
 	}

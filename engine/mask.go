@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
+	"terrace/attention/keyindex"
 	"terrace/internal/kernels"
 	"terrace/model"
 	"terrace/policy"
@@ -71,7 +72,7 @@ func (p *promptPass) chooseMask(layer int, queries []float32) (*policy.Mask, err
 	st.queries, st.rows = queries, n
 	l := r.observe(p.s, layer, p.total)
 	l.WeightRows, l.Weights = min(n, r.needs.Weights), p.lastWeights(layer, queries)
-	l.Spread, l.Workers = r.spread, r.workers()
+	l.Spread, l.Workers = r.pool.Run, r.pool.Threads()
 	m := &policy.Mask{}
 	r.set.Masker.MaskPrompt(l, m)
 	for h := range m.Heads {
@@ -94,9 +95,9 @@ func (p *promptPass) lastWeights(layer int, queries []float32) func(head int, ds
 			copy(q[i*dim:(i+1)*dim], queries[((n-rows+i)*m.Heads+head)*dim:])
 		}
 		kernels.Scale(q, m.Scale())
-		var tiles tileList
-		tiles.refresh(&views[head/m.Group()], true)
-		tiles.multiply(nil, dst, q, rows, dim, n)
+		var tiles keyindex.Tiles
+		tiles.Refresh(&views[head/m.Group()], true)
+		tiles.Dot(nil, dst, q, rows, dim, n)
 		for i := range rows {
 			seen := n - rows + i + 1
 			row := dst[i*n : i*n+seen]

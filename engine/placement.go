@@ -96,8 +96,8 @@ func (p *placement) free() error {
 func (p *placement) charge() error {
 	var n int64
 	for i := range p.run.state {
-		if sc := p.run.state[i].scorer; sc != nil {
-			n += sc.bytes()
+		if sc := p.run.state[i].index; sc != nil {
+			n += sc.Bytes()
 		}
 	}
 	if p.hie != nil {
@@ -182,7 +182,7 @@ func (p *placement) choose(layer int, q []float32) error {
 		return p.hie.ask(layer, q)
 	}
 	l := r.observe(s, layer, 1)
-	l.Queries, l.Rows, l.Scores = q, 1, st.scorer
+	l.Queries, l.Rows, l.Scores = q, 1, st.index
 	if err := r.selects(s, st, r.reader.views, l); err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (p *placement) read(layer int, q []float32, seq *attention.Seq) error {
 	if err != nil {
 		return err
 	}
-	r.spread(tiles, p.build)
+	r.pool.Run(tiles, p.build)
 	seq.Views, seq.Select = views, sel
 	return nil
 }

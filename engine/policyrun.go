@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"terrace/attention"
+	"terrace/attention/keyindex"
 	"terrace/internal/kernels"
 	"terrace/kvmanager"
 	"terrace/model"
@@ -28,8 +29,10 @@ type policyRun struct {
 	tiered bool                      // pages come and go
 	below  *kvmanager.StoredSketches // nil = sketches are in host memory
 
-	scans  []scanTask
-	tokens tokenScan
+	scans    []scanTask
+	scan     keyindex.TokenScan
+	question policy.TokenQuery
+	scores   []float32
 
 	refreshHead, selectHead, scanHead func(worker, g int) // built once, so that a step allocates nothing
 	spreadTasks                       func(n int, do func(worker, i int))
@@ -53,13 +56,20 @@ type layerState struct {
 	rows     int
 	stats    *policy.QueryStats
 
-	scorer      *scorer   // of a selecting policy
-	guess       []float32 // this layer's query as guessed from the layer before
-	previous    []float32 // this layer's query one step ago
+	index       *keyindex.Index // of a selecting policy
+	guess       []float32       // this layer's query as guessed from the layer before
+	previous    []float32       // this layer's query one step ago
 	kept        [][]int32
 	share       []float32
 	valueSum    []float32 // [KVHeads·dv] over valueTokens tokens
 	valueTokens []int     // [KVHeads]
+	values      []valueReader
+}
+
+// valueReader is scratch for the sums of one KV head's values.
+type valueReader struct {
+	reader attention.Reader
+	row    []float32
 }
 
 // newPolicyRun prepares a policy for one sequence; nil for one that changes nothing.
@@ -81,13 +91,14 @@ func newPolicyRun(m *model.Model, spec *policy.Spec, kvBytesPerToken int, decomp
 	}
 	r := &policyRun{m: m, set: set, needs: set.Needs(), pool: pool, state: make([]layerState, m.Layers), rotate: make([]*model.Rotator, m.Layers)}
 	r.refreshHead, r.selectHead, r.scanHead = r.refreshOne, r.selectOne, r.scanOne
-	r.spreadTasks = r.spread
+	r.spreadTasks = pool.Run
 	if set.Stepper != nil && !set.Follows() && set.Dropper == nil {
 		r.needs.StepMass = 0
 	}
 	r.scheduler, _ = set.Dropper.(policy.Scheduler)
 	for i := range r.state {
 		if r.needs.ValueMean {
+			r.state[i].values = make([]valueReader, m.KVHeads)
 			r.state[i].valueSum, r.state[i].valueTokens = make([]float32, m.KVHeads*m.ValDim), make([]int, m.KVHeads)
 		}
 	}
@@ -400,7 +411,7 @@ func (r *policyRun) dropPicks(s *Session, layer int) error {
 // kvReader gives policies float32 rows of cached keys and values.
 type kvReader struct {
 	views []attention.View
-	bulk  kvmanager.Reader
+	bulk  attention.Reader
 }
 
 // Keys implements policy.KV.

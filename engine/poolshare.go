@@ -60,7 +60,7 @@ func (p *placement) capacity(n int) int {
 	}
 	done := 0
 	for i := range p.run.state {
-		if p.run.state[i].scorer != nil {
+		if p.run.state[i].index != nil {
 			done++
 		}
 	}

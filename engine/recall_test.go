@@ -66,7 +66,7 @@ func TestRecallRealModel(t *testing.T) {
 			if w.run.needs.QueryOf(layer) == policy.QueryGuess && layer > 0 && len(st.guess) == 0 {
 				t.Fatal("no guess")
 			}
-			l.Queries, l.Rows, l.Scores = st.guessed(w.run.needs.QueryOf(layer), q), 1, st.scorer
+			l.Queries, l.Rows, l.Scores = st.guessed(w.run.needs.QueryOf(layer), q), 1, st.index
 			var picks policy.Picks
 			w.run.set.Selector.Select(l, &picks)
 			st.previous = append(st.previous[:0], q...)

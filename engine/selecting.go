@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
+	"terrace/attention/keyindex"
 	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/policy"
@@ -24,7 +25,7 @@ func (r *policyRun) choose(s *Session, layer int, q []float32, seq *attention.Se
 	if err := r.refreshSketch(st, seq.Views, l); err != nil {
 		return err
 	}
-	l.Scores = st.scorer
+	l.Scores = st.index
 	if err := r.selects(s, st, seq.Views, l); err != nil {
 		return err
 	}
@@ -56,9 +57,9 @@ func (r *policyRun) selects(s *Session, st *layerState, views []attention.View, 
 	case len(r.byHead) > 0:
 		r.selectByHead(s, st, views, l)
 	case r.selectTokens(st, l):
-		r.scored = r.tokens.scores
+		r.scored = r.scores
 	default:
-		l.Spread, l.Workers = r.spreadTasks, r.workers()
+		l.Spread, l.Workers = r.spreadTasks, r.pool.Threads()
 		r.set.Selector.Select(l, &r.picks)
 	}
 	if err := r.below.End(l.Index); err != nil {
@@ -81,19 +82,19 @@ const sketchTokens = 1024
 
 // refreshSketch brings the sketches, and the sums of values, in line with the cache, a task a KV head.
 func (r *policyRun) refreshSketch(st *layerState, views []attention.View, l *policy.Layer) error {
-	if st.scorer == nil {
-		st.scorer = r.newScorer(l.Index, views)
+	if st.index == nil {
+		st.index = r.newScorer(l.Index, views)
 	}
 	r.task = headTask{st: st, views: views, layer: l, most: math.MaxInt}
 	if r.below != nil {
-		r.task.most = st.scorer.heads[0].tokens + sketchTokens
+		r.task.most = st.index.Head(0).Tokens() + sketchTokens
 	}
-	if r.set.Projector != nil && st.scorer.heads[0].tokens == 0 {
+	if r.set.Projector != nil && st.index.Head(0).Tokens() == 0 {
 		for g := range views { // the policy's Project is not for several threads
 			r.refreshHead(0, g)
 		}
 	} else {
-		r.spread(len(views), r.refreshHead)
+		r.pool.Run(len(views), r.refreshHead)
 	}
 	if r.below == nil {
 		return nil
@@ -101,8 +102,8 @@ func (r *policyRun) refreshSketch(st *layerState, views []attention.View, l *pol
 	if err := r.below.Flush(l.Index); err != nil {
 		return fmt.Errorf("engine: what policy %s scans of the keys: %w", r.set, err)
 	}
-	for g := range st.scorer.heads {
-		if st.scorer.heads[g].tokens < len(l.Pos[g]) {
+	for g := range r.m.KVHeads {
+		if st.index.Head(g).Tokens() < len(l.Pos[g]) {
 			return r.refreshSketch(st, views, l)
 		}
 	}
@@ -110,12 +111,12 @@ func (r *policyRun) refreshSketch(st *layerState, views []attention.View, l *pol
 }
 
 // newScorer is an empty one for a layer.
-func (r *policyRun) newScorer(layer int, views []attention.View) *scorer {
-	sc := newScorer(r.needs.Sketch, r.m.KVHeads, r.m.KeyDim)
-	for g := range sc.heads {
-		sc.heads[g].moving = r.tiered
+func (r *policyRun) newScorer(layer int, views []attention.View) *keyindex.Index {
+	sc := keyindex.New(r.needs.Sketch, r.m.KVHeads, r.m.KeyDim)
+	for g := range r.m.KVHeads {
+		sc.Head(g).SetMoving(r.tiered)
 		if r.below != nil {
-			sc.heads[g].keepBelow(r.below.Stream(layer, g), views[g].Layout.K)
+			sc.Head(g).KeepBelow(r.below.Stream(layer, g), views[g].Layout.K)
 		}
 	}
 	return sc
@@ -138,29 +139,10 @@ type headTask struct {
 
 func (r *policyRun) refreshOne(_, g int) {
 	t := &r.task
-	t.st.scorer.heads[g].refresh(&t.views[g], t.layer.Pos[g], t.most, t.layer, g, r.set.Projector)
+	t.st.index.Head(g).Refresh(&t.views[g], t.layer.Pos[g], t.most, t.layer, g, r.set.Projector)
 	if r.needs.ValueMean {
 		t.st.addValues(g, &t.views[g], r.m.ValDim)
 	}
-}
-
-// workers is how many threads spread may use.
-func (r *policyRun) workers() int {
-	if r.pool == nil {
-		return 1
-	}
-	return r.pool.Threads()
-}
-
-// spread shares tasks out over the backend's threads where it lends them.
-func (r *policyRun) spread(n int, fn func(worker, i int)) {
-	if r.pool == nil {
-		for i := range n {
-			fn(0, i)
-		}
-		return
-	}
-	r.pool.Run(n, fn)
 }
 
 // headChoice is an instance of the policy that decides for one KV head, and what it is shown.
@@ -178,15 +160,15 @@ func (r *policyRun) selectByHead(s *Session, st *layerState, views []attention.V
 		c := &r.byHead[g]
 		c.layer = *l
 		c.reader.views = views[g : g+1]
-		c.layer.KV, c.layer.Scores = &c.reader, &st.scorer.heads[g]
+		c.layer.KV, c.layer.Scores = &c.reader, st.index.Head(g)
 		c.layer.Heads, c.layer.KVHeads, c.layer.Pos = r.m.Group(), 1, l.Pos[g:g+1]
 		c.layer.Queries, c.layer.Rows = l.Queries[g*width:(g+1)*width], 1
 		c.picks.Reset(1)
 	}
 	if tasks := r.scanTasks(); tasks > 0 {
-		r.spread(tasks, r.scanHead)
+		r.pool.Run(tasks, r.scanHead)
 	} else {
-		r.spread(len(r.byHead), r.selectHead)
+		r.pool.Run(len(r.byHead), r.selectHead)
 	}
 	r.picks.All = true
 	for g := range r.byHead {
@@ -283,20 +265,65 @@ func (r *policyRun) mixMean(layer int, attended *tensor.Dense, from, to int) {
 
 // addValues brings a head's running sum of values in line with the cache.
 func (st *layerState) addValues(g int, v *attention.View, dv int) {
-	n := st.scorer.heads[g].view.Tokens()
-	sum := st.valueSum[g*dv : (g+1)*dv]
+	sum, n := st.valueSum[g*dv:(g+1)*dv], v.Tokens()
 	if n < st.valueTokens[g] {
 		st.valueTokens[g] = 0
 		clear(sum)
 	}
-	h := &st.scorer.heads[g]
-	h.keys = sized(h.keys, max(cap(h.keys), dv))
-	row := h.keys[:dv]
+	x := &st.values[g]
 	for i := st.valueTokens[g]; i < n; i++ {
-		h.reader.Values(v, i, i+1, row)
+		x.row = sized(x.row, dv)
+		row := x.row
+		x.reader.Values(v, i, i+1, row)
 		for d, x := range row {
 			sum[d] += x
 		}
 	}
 	st.valueTokens[g] = n
+}
+
+// selectTokens asks a policy that ranks tokens by one integer sum each; false where it ranks them another way.
+func (r *policyRun) selectTokens(st *layerState, l *policy.Layer) bool {
+	ranking, ok := r.set.Selector.(policy.TokenScoring)
+	if !ok || !st.index.CanScan() || !ranking.Question(l, &r.question) {
+		return false
+	}
+	r.scores = sized(r.scores, l.Tokens(0))
+	r.scan.Score(st.index, &r.question, l.KeyDim, r.scores, r.pool)
+	ranking.Choose(l, r.scores, &r.picks)
+	return true
+}
+
+// scanTask is one chunk of a KV head's index; the head's last chunk decides.
+type scanTask struct{ head, chunk int }
+
+// scanTasks lists the chunks to scan before the heads decide; none where a head does not ask for a scan.
+func (r *policyRun) scanTasks() int {
+	r.scans = r.scans[:0]
+	for g := range r.byHead {
+		c := &r.byHead[g]
+		scanner, ok := c.selector.(policy.Scanner)
+		if !ok || !scanner.Scans(&c.layer) {
+			return 0
+		}
+		for chunk := range r.task.st.index.Head(g).Begin(c.layer.Queries, c.layer.Heads) {
+			r.scans = append(r.scans, scanTask{g, chunk})
+		}
+	}
+	return len(r.scans)
+}
+
+func (r *policyRun) scanOne(worker, i int) {
+	t := r.scans[i]
+	if r.task.st.index.Head(t.head).Chunk(t.chunk) {
+		r.selectOne(worker, t.head)
+	}
+}
+
+// sized returns buf with length n, its memory reused where it is large enough; the content is arbitrary.
+func sized(buf []float32, n int) []float32 {
+	if cap(buf) < n {
+		buf = make([]float32, n+n/4)
+	}
+	return buf[:n]
 }

@@ -170,10 +170,8 @@ func (s *Session) swapBlocks(st *pruneStage) error {
 
 // forgetSketch makes a selecting policy's sketch of a layer be built anew: tokens changed in its middle.
 func (r *policyRun) forgetSketch(layer int) {
-	if sc := r.state[layer].scorer; sc != nil {
-		for g := range sc.heads {
-			sc.heads[g].reset()
-		}
+	if x := r.state[layer].index; x != nil {
+		x.Reset()
 	}
 }
 

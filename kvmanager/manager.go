@@ -2,6 +2,7 @@ package kvmanager
 
 import (
 	"fmt"
+	"terrace/attention"
 
 	"terrace/internal/kvpage"
 )
@@ -39,7 +40,7 @@ type Manager struct {
 	layout     [kinds]kvpage.Layout
 	slabs      [kinds]slabs
 	quantised  bool // keys or values are: tokens settle out of a window
-	bulk       Reader
+	bulk       attention.Reader
 	k, v       []float32 // a tile on its way out of the window
 	inUse      int64     // bytes of referenced pages
 	peak       int64

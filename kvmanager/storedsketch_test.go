@@ -7,30 +7,31 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/attention/keyindex"
 	"terrace/internal/kvpage"
 	"terrace/offload"
 )
 
 // pairs are sketches of one layer and KV head, in memory and on the lower tier.
 type pairs struct {
-	memory, below         *Sketch
-	inMemory, boundsBelow *BlockBounds
+	memory, below         *keyindex.Columns
+	inMemory, boundsBelow *keyindex.Bounds
 }
 
 // newPairs makes them share the head's stream.
 func newPairs(t *TileStream, elem kvpage.Elem, rows int) *pairs {
-	p := &pairs{NewSketch(elem, rows), NewSketch(elem, rows), NewBlockBounds(3, rows), NewBlockBounds(3, rows)}
+	p := &pairs{keyindex.NewColumns(elem, rows), keyindex.NewColumns(elem, rows), keyindex.NewBounds(3, rows), keyindex.NewBounds(3, rows)}
 	p.below.KeepBelow(t)
 	p.boundsBelow.KeepBelow(t)
 	return p
 }
 
 func (p *pairs) add(rng *rand.Rand) {
-	x := make([]float32, p.memory.rows)
+	x := make([]float32, p.memory.Rows())
 	for d := range x {
 		x[d] = float32(rng.NormFloat64())
 	}
-	i := p.memory.Columns()
+	i := p.memory.Len()
 	p.memory.Put(i, x)
 	p.below.Put(i, x)
 	p.inMemory.Add(x, 1, 1)
@@ -39,11 +40,11 @@ func (p *pairs) add(rng *rand.Rand) {
 
 // differ reports a score that is not the same to the bit.
 func (p *pairs) differ(rng *rand.Rand, heads int) error {
-	q := make([]float32, heads*p.memory.rows)
+	q := make([]float32, heads*p.memory.Rows())
 	for i := range q {
 		q[i] = float32(rng.NormFloat64())
 	}
-	for what, n := range map[string]int{"products": p.memory.Columns(), "bounds": p.inMemory.Blocks()} {
+	for what, n := range map[string]int{"products": p.memory.Len(), "bounds": p.inMemory.Blocks()} {
 		want, got := make([]float32, heads*n), make([]float32, heads*n)
 		if what == "products" {
 			p.memory.Score(want, q, heads)
@@ -107,8 +108,8 @@ func TestStoredSketches(t *testing.T) {
 						}
 					}
 				}
-				if n := len(all[0][0].below.data); n != 1 || d.reads == 0 {
-					t.Errorf("%d tiles in memory, want the last; %d records were read", n, d.reads)
+				if n, whole := all[0][0].below.Bytes(), all[0][0].memory.Bytes(); 2*n > whole || d.reads == 0 {
+					t.Errorf("%d bytes in memory of %d, want the last tile and offsets; %d records were read", n, whole, d.reads)
 				}
 				if held, most := s.charged, s.MostBytes(); held > most || m.charged != held {
 					t.Errorf("%d bytes held, at most %d were announced, %d are charged", held, most, m.charged)

@@ -131,8 +131,8 @@ func (s *StoredSketches) grow(b *streamBuffer, records int) error {
 	return nil
 }
 
-// append takes a tile and returns where it begins.
-func (t *TileStream) append(tile []byte) int32 {
+// Append implements keyindex.Stream: it takes a tile and returns where it begins.
+func (t *TileStream) Append(tile []byte) int32 {
 	at := t.of.records*t.of.s.pageBytes + len(t.tail)
 	t.tail = append(t.tail, tile...)
 	x := &t.of.s.scratch[t.head]
@@ -140,9 +140,12 @@ func (t *TileStream) append(tile []byte) int32 {
 	return int32(at)
 }
 
-// tiles reads tiles that append took, n bytes each, as tiles of size bytes, zeros behind; they hold until the head's next
+// Ready implements keyindex.Stream.
+func (t *TileStream) Ready() bool { return t.of.ready() }
+
+// Tiles implements keyindex.Stream: it reads tiles that Append took, n bytes each, as tiles of size bytes, zeros behind; they hold until the head's next
 // call.
-func (t *TileStream) tiles(at []int32, n, size int) [][]byte {
+func (t *TileStream) Tiles(at []int32, n, size int) [][]byte {
 	x := &t.of.s.scratch[t.head]
 	if need := len(at) * size; cap(x.bytes) < need {
 		x.bytes = make([]byte, need)

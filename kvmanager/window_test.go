@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/attention"
 	"terrace/internal/kvpage"
 )
 
@@ -46,7 +47,7 @@ func near(t *testing.T, o Options, s *Sequence, g int, ids []int, k, v []float32
 	if view.Tokens() != len(ids) {
 		t.Fatalf("%d tokens, want %d", view.Tokens(), len(ids))
 	}
-	var r Reader
+	var r attention.Reader
 	dk, dv := o.Layout.KeyDim, o.Layout.ValueDim
 	keys, values := make([]float32, len(ids)*dk), make([]float32, len(ids)*dv)
 	r.Keys(&view, 0, len(ids), keys)

@@ -65,8 +65,13 @@ func NewPool(threads int) *Pool {
 	return p
 }
 
-// Threads is the number of workers, the caller included: worker numbers given to fn are below it.
-func (p *Pool) Threads() int { return p.threads }
+// Threads is the number of workers, the caller included: worker numbers given to fn are below it. A nil pool has the caller.
+func (p *Pool) Threads() int {
+	if p == nil {
+		return 1
+	}
+	return p.threads
+}
 
 // Close stops the workers and waits for them. A closed pool must not be used again; a second Close does nothing.
 func (p *Pool) Close() {
@@ -83,8 +88,16 @@ func (p *Pool) Close() {
 
 // Run calls fn(worker, i) for every i in [0, n), spread over the workers, and returns when all are done. Tasks are
 // claimed one at a time in rising order; fn must not call Run. A panic in fn is raised again here, once all other tasks are
-// done. It allocates nothing when fn was built beforehand.
-func (p *Pool) Run(n int, fn func(worker, i int)) { p.RunBy(1, n, fn) }
+// done. It allocates nothing when fn was built beforehand. On a nil pool the caller does all tasks.
+func (p *Pool) Run(n int, fn func(worker, i int)) {
+	if p == nil {
+		for i := range n {
+			fn(0, i)
+		}
+		return
+	}
+	p.RunBy(1, n, fn)
+}
 
 // RunBy is Run with tasks claimed grain at a time: for tasks of a microsecond or two, because a claim takes a cache line
 // from another core, which is 50 to 300 ns.

@@ -2,6 +2,7 @@ package xla
 
 import (
 	"fmt"
+	"terrace/attention"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -9,7 +10,6 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 	"gorgonia.org/tensor"
 
-	"terrace/kvmanager"
 	"terrace/model"
 )
 
@@ -32,7 +32,7 @@ type backend struct {
 	weights *weights
 	rotary  *model.RotaryRows
 	shared  passOperands
-	reader  kvmanager.Reader
+	reader  attention.Reader
 
 	mirrors   map[mirrorKey]*mirror
 	rising    map[mirrorKey]*rise

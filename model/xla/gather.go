@@ -2,7 +2,6 @@ package xla
 
 import (
 	"terrace/attention"
-	"terrace/kvmanager"
 )
 
 // gathered are the keys and values of one sequence and layer, read from its views into the shapes of the program and padded
@@ -45,7 +44,7 @@ func (b *backend) gatherPicks(views []attention.View, picks [][]int32, bucket in
 }
 
 // readRun reads the tokens from..to-1 of a view into a head's slots from slot on.
-func (b *backend) readRun(r *kvmanager.Reader, t *gathered, g, slot int, v *attention.View, from, to int) {
+func (b *backend) readRun(r *attention.Reader, t *gathered, g, slot int, v *attention.View, from, to int) {
 	dk, dv := b.m.KeyDim, b.m.ValDim
 	r.Keys(v, from, to, t.k[(g*t.bucket+slot)*dk:(g*t.bucket+slot+to-from)*dk])
 	r.Values(v, from, to, t.v[(g*t.bucket+slot)*dv:(g*t.bucket+slot+to-from)*dv])

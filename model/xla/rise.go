@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"terrace/attention"
-	"terrace/kvmanager"
 )
 
 // rise is a layer's mirror on its way to the device.
@@ -53,7 +52,7 @@ func (b *backend) RaiseKV(layer int, views []attention.View) {
 // lift uploads the views into the mirror's large block.
 func (b *backend) lift(m *mirror, views []attention.View, slots int) (err error) {
 	defer recovered(&err, "upload of keys and values")
-	var reader kvmanager.Reader
+	var reader attention.Reader
 	t := b.newGathered(slots)
 	for g := range views {
 		b.readRun(&reader, t, g, 0, &views[g], 0, views[g].Tokens())

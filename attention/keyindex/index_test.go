@@ -1,4 +1,4 @@
-package engine
+package keyindex
 
 import (
 	"fmt"
@@ -71,8 +71,8 @@ func (k *keyed) rows() [][]float32 {
 	return out
 }
 
-// TestScorerAgainstPlainLoops asks every kind of sketch while the cache grows, loses tokens and grows again.
-func TestScorerAgainstPlainLoops(t *testing.T) {
+// TestIndexAgainstPlainLoops asks every kind of index while the cache grows, loses tokens and grows again.
+func TestIndexAgainstPlainLoops(t *testing.T) {
 	sketches := []policy.Sketch{{Kind: policy.SketchExact}, {Kind: policy.SketchDims}, {Kind: policy.SketchHalf}, {Kind: policy.SketchBounds, Blocks: []int{8, 24}},
 		{Kind: policy.SketchInt8}, {Kind: policy.SketchInt8, Scale: policy.ScaleHead}, {Kind: policy.SketchInt8, Scale: policy.ScaleChannel}, {Kind: policy.SketchInt4}}
 	for _, elem := range []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.I8} {
@@ -81,7 +81,7 @@ func TestScorerAgainstPlainLoops(t *testing.T) {
 				byToken := !elem.Quantised() && tokens == 32
 				t.Run(fmt.Sprintf("%v x%d %v %d by token %v", elem, tokens, need.Kind, i, byToken), func(t *testing.T) {
 					k := newKeyed(t, elem, tokens, byToken)
-					h := &newScorer(need, 1, k.dim).heads[0]
+					h := New(need, 1, k.dim).Head(0)
 					for _, n := range []int{150, 1, 1, 30, 1} {
 						k.add(n)
 						k.check(h, need)
@@ -104,10 +104,10 @@ func TestScorerAgainstPlainLoops(t *testing.T) {
 	}
 }
 
-func (k *keyed) check(h *headScorer, need policy.Sketch) {
+func (k *keyed) check(h *Head, need policy.Sketch) {
 	k.t.Helper()
 	v := k.s.Views(0)[0]
-	h.refresh(&v, k.s.PositionList(0, 0), math.MaxInt, &policy.Layer{}, 0, nil)
+	h.Refresh(&v, k.s.PositionList(0, 0), math.MaxInt, &policy.Layer{}, 0, nil)
 	keys, n := k.rows(), v.Tokens()
 	const rows = 3
 	q := make([]float32, rows*k.dim)
@@ -163,7 +163,7 @@ func (k *keyed) settled() float64 {
 }
 
 // checkBounds compares with minima and maxima found by plain loops; rounding outwards may add a thousandth.
-func (k *keyed) checkBounds(h *headScorer, need policy.Sketch, keys [][]float32, q []float32, rows int) {
+func (k *keyed) checkBounds(h *Head, need policy.Sketch, keys [][]float32, q []float32, rows int) {
 	k.t.Helper()
 	for _, block := range need.Blocks {
 		blocks := (len(keys) + block - 1) / block

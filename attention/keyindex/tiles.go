@@ -1,4 +1,4 @@
-package engine
+package keyindex
 
 import (
 	"terrace/attention"
@@ -6,9 +6,9 @@ import (
 	"terrace/internal/kvpage"
 )
 
-// tileList lists the key tiles of a view, so that exact products with them (all dimensions or some) are one call of the
+// Tiles lists the key tiles of a view, so that exact products with them (all dimensions or some) are one call of the
 // kernel that attention uses. It follows the cache as it grows: only the last tiles are looked at again.
-type tileList struct {
+type Tiles struct {
 	parts [2]tilePart // pages, and the full-precision window behind them
 	rows  []byte      // the wanted rows of every tile, gathered, or every tile turned
 	short [][]byte    // the same as tiles
@@ -25,15 +25,15 @@ type tilePart struct {
 	masks   []uint16
 }
 
-// refresh brings the lists in line with a view; anew forgets what was listed.
-func (t *tileList) refresh(v *attention.View, anew bool) {
-	t.parts[0].refresh(v.Layout, v.Pages, anew || len(v.Recent) > 0)
+// Refresh brings the lists in line with a view; all forgets what was listed.
+func (t *Tiles) Refresh(v *attention.View, all bool) {
+	t.parts[0].refresh(v.Layout, v.Pages, all || len(v.Recent) > 0)
 	t.parts[1].refresh(v.RecentLayout, v.Recent, true)
 }
 
-func (p *tilePart) refresh(l kvpage.Layout, pages []attention.Page, anew bool) {
+func (p *tilePart) refresh(l kvpage.Layout, pages []attention.Page, all bool) {
 	from := 0
-	if !anew && len(p.tiles) > 0 {
+	if !all && len(p.tiles) > 0 {
 		from = (len(p.tiles) - 1) / l.Tiles() // a shared last page may have been replaced by a copy since
 	}
 	p.elem, p.byToken, p.tokens = l.K, l.TokenMajor, 0
@@ -50,8 +50,8 @@ func (p *tilePart) refresh(l kvpage.Layout, pages []attention.Page, anew bool) {
 	}
 }
 
-// multiply writes q·k to dst [rows][n] for all n tokens, q [rows, dim]; scratch is returned grown.
-func (t *tileList) multiply(scratch, dst, q []float32, rows, dim, n int) []float32 {
+// Dot writes q·k to dst [rows][n] for all n tokens, q [rows, dim]; scratch is returned grown.
+func (t *Tiles) Dot(scratch, dst, q []float32, rows, dim, n int) []float32 {
 	at := 0
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -65,9 +65,9 @@ func (t *tileList) multiply(scratch, dst, q []float32, rows, dim, n int) []float
 	return scratch
 }
 
-// multiplyRows is multiply with some of the dim dimensions only; q is [rows, few], few a multiple of 16 not below their
+// Dims is Dot with some of the dim dimensions only; q is [rows, few], few a multiple of 16 not below their
 // number, the rest zero.
-func (t *tileList) multiplyRows(scratch, dst, q []float32, rows int, dims []int32, few, dim, n int) []float32 {
+func (t *Tiles) Dims(scratch, dst, q []float32, rows int, dims []int32, few, dim, n int) []float32 {
 	at := 0
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -78,7 +78,7 @@ func (t *tileList) multiplyRows(scratch, dst, q []float32, rows int, dims []int3
 }
 
 // turn makes tiles [dim][16] of those that lie token by token.
-func (t *tileList) turn(p *tilePart, dim int) [][]byte {
+func (t *Tiles) turn(p *tilePart, dim int) [][]byte {
 	t.sized(p.size * len(p.tiles))
 	n := p.size / kvpage.Tile
 	for i, tile := range p.tiles {
@@ -94,7 +94,7 @@ func (t *tileList) turn(p *tilePart, dim int) [][]byte {
 }
 
 // sized makes room for n bytes of tiles.
-func (t *tileList) sized(n int) {
+func (t *Tiles) sized(n int) {
 	if cap(t.rows) < n {
 		t.rows = make([]byte, n+n/4)
 	}
@@ -102,7 +102,7 @@ func (t *tileList) sized(n int) {
 }
 
 // gather copies the wanted rows of every tile of a part to tiles of few dimensions.
-func (t *tileList) gather(p *tilePart, dims []int32, few, dim int) [][]byte {
+func (t *Tiles) gather(p *tilePart, dims []int32, few, dim int) [][]byte {
 	size := kernels.KVElem(p.elem).KeyTileBytes(few)
 	t.sized(size * len(p.tiles))
 	row, scales := kvpage.Tile*p.elem.Bits()/8, 0
@@ -152,4 +152,12 @@ func products(scratch, dst, q []float32, rows, dim, n, at int, p *tilePart, tile
 		}
 	}
 	return scratch
+}
+
+// sized returns buf with length n, its memory reused where it is large enough; the content is arbitrary.
+func sized(buf []float32, n int) []float32 {
+	if cap(buf) < n {
+		buf = make([]float32, n+n/4)
+	}
+	return buf[:n]
 }

@@ -1,7 +1,6 @@
-package kvmanager
+package attention
 
 import (
-	"terrace/attention"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 )
@@ -17,8 +16,8 @@ type Reader struct {
 	rows  [][]byte  // of a tile that lies token by token
 }
 
-// side is the part of a view that a token lies in.
-func side(v *attention.View, i int) (layout kvpage.Layout, pages []attention.Page, at int) {
+// partOf is the part of a view that a token lies in.
+func partOf(v *View, i int) (layout kvpage.Layout, pages []Page, at int) {
 	main := 0
 	if n := len(v.Pages); n > 0 {
 		main = (n-1)*v.Layout.Tokens + v.Pages[n-1].N
@@ -31,8 +30,8 @@ func side(v *attention.View, i int) (layout kvpage.Layout, pages []attention.Pag
 
 // Panel widens the keys of the tokens from (a multiple of 16 within its part of the view) on, up to 64 and not past to, as
 // [dim][64] with a token in each column; it returns the panel, which holds until the next call, and the number of tokens.
-func (r *Reader) Panel(v *attention.View, from, to int) (panel []float32, n int) {
-	l, pages, at := side(v, from)
+func (r *Reader) Panel(v *View, from, to int) (panel []float32, n int) {
+	l, pages, at := partOf(v, from)
 	if need := l.KeyDim * panelTokens; cap(r.panel) < need {
 		r.panel = make([]float32, need)
 	}
@@ -58,7 +57,7 @@ func (r *Reader) Panel(v *attention.View, from, to int) (panel []float32, n int)
 // widen copies a tile to 16 columns of a panel.
 func (r *Reader) widen(l kvpage.Layout, dst []float32, tile []byte) {
 	if l.TokenMajor {
-		tile = r.turn(l, tile)
+		tile = r.turnTile(l, tile)
 	}
 	if !l.K.Quantised() {
 		kernels.PackKeys(kernels.KVElem(l.K), dst, tile, l.KeyDim)
@@ -69,8 +68,8 @@ func (r *Reader) widen(l kvpage.Layout, dst []float32, tile []byte) {
 	kernels.PackKeys(kernels.KVF32, dst, wide, l.KeyDim)
 }
 
-// turn makes a tile [dim][16] of one whose keys lie token by token.
-func (r *Reader) turn(l kvpage.Layout, tile []byte) []byte {
+// turnTile makes a tile [dim][16] of one whose keys lie token by token.
+func (r *Reader) turnTile(l kvpage.Layout, tile []byte) []byte {
 	r.rows = r.rows[:0]
 	n := len(tile) / kvpage.Tile
 	for j := range kvpage.Tile {
@@ -89,10 +88,10 @@ func (r *Reader) wideTile(n int) []byte {
 }
 
 // Keys fills dst [to-from, KeyDim] with the keys of the tokens from..to-1 of a view.
-func (r *Reader) Keys(v *attention.View, from, to int, dst []float32) {
+func (r *Reader) Keys(v *View, from, to int, dst []float32) {
 	dim := max(v.Layout.KeyDim, v.RecentLayout.KeyDim)
 	for i := from; i < to; {
-		l, pages, at := side(v, i)
+		l, pages, at := partOf(v, i)
 		if at%kvpage.Tile != 0 || to-i < kvpage.Tile {
 			kvpage.ReadK(l, pages[at/l.Tokens].Data, at%l.Tokens, dst[(i-from)*dim:(i-from+1)*dim])
 			i++
@@ -110,10 +109,10 @@ func (r *Reader) Keys(v *attention.View, from, to int, dst []float32) {
 }
 
 // Values fills dst [to-from, ValueDim] with the values of the tokens from..to-1 of a view.
-func (r *Reader) Values(v *attention.View, from, to int, dst []float32) {
+func (r *Reader) Values(v *View, from, to int, dst []float32) {
 	dim := max(v.Layout.ValueDim, v.RecentLayout.ValueDim)
 	for i := from; i < to; i++ {
-		l, pages, at := side(v, i)
+		l, pages, at := partOf(v, i)
 		kvpage.ReadV(l, pages[at/l.Tokens].Data, at%l.Tokens, dst[(i-from)*dim:(i-from+1)*dim])
 	}
 }

@@ -1,4 +1,4 @@
-package kvmanager
+package keyindex
 
 import (
 	"fmt"
@@ -11,14 +11,14 @@ import (
 	"terrace/internal/kvpage"
 )
 
-// TestSketchScores: any number of rows scores as plain loops over the same half-precision numbers do.
-func TestSketchScores(t *testing.T) {
+// TestColumnScores: any number of rows scores as plain loops over the same half-precision numbers do.
+func TestColumnScores(t *testing.T) {
 	for _, rows := range []int{1, 3, 4, 13, 16, 19, 64, 70} {
 		for _, heads := range []int{1, 3, 5} {
 			t.Run(fmt.Sprintf("rows%d/heads%d", rows, heads), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rows), uint64(heads)))
 				const columns = 53
-				s := NewSketch(kvpage.F16, rows)
+				s := NewColumns(kvpage.F16, rows)
 				x := make([][]float32, columns)
 				for i := range x {
 					x[i] = make([]float32, rows)

@@ -1,4 +1,4 @@
-package kvmanager
+package keyindex
 
 import (
 	"math"
@@ -86,10 +86,10 @@ func extend(chunk []byte, need, most int) []byte {
 // Chunks is the number of pieces that Score and Products take.
 func (c *Codes) Chunks() int { return (c.tokens + ChunkTokens - 1) / ChunkTokens }
 
-// Question turns queries [rows, dim] into 8 bits, each with its own scale, absmax to 127: q8 [rows, QuestionDim] and unit
+// Quantize turns queries [rows, dim] into 8 bits, each with its own scale, absmax to 127: q8 [rows, QueryDim] and unit
 // [rows].
-func (c *Codes) Question(q8 []int8, unit, q []float32) {
-	n := c.QuestionDim()
+func (c *Codes) Quantize(q8 []int8, unit, q []float32) {
+	n := c.QueryDim()
 	for r := range unit {
 		row, dst := q[r*c.dim:(r+1)*c.dim], q8[r*n:(r+1)*n]
 		unit[r] = kernels.MaxAbs(row) / 127
@@ -104,27 +104,27 @@ func (c *Codes) Question(q8 []int8, unit, q []float32) {
 	}
 }
 
-// QuestionDim is the length of a query in 8 bits: dim, and zeros to whole groups.
-func (c *Codes) QuestionDim() int { return c.kernel().CodeDim(c.dim) }
+// QueryDim is the length of a query in 8 bits: dim, and zeros to whole groups.
+func (c *Codes) QueryDim() int { return c.kernel().CodeDim(c.dim) }
 
 // Stride is the length of a row of scores: the tokens, and room to a whole tile.
-func (c *Codes) Stride() int { return roundUp(c.tokens, kvpage.Tile) }
+func (c *Codes) Stride() int { return (c.tokens + kvpage.Tile - 1) / kvpage.Tile * kvpage.Tile }
 
-// Score writes one chunk's products with queries as Question made them, times their units and the tokens' scales, to
+// Score writes one chunk's products with queries as Quantize made them, times their units and the tokens' scales, to
 // dst [rows][Stride].
 func (c *Codes) Score(dst []float32, q8 []int8, unit []float32, chunk int) {
 	codes, first, scales := c.chunks[chunk], chunk*ChunkTokens, []float32(nil)
 	if len(c.scales) > 0 {
 		scales = c.scales[first:]
 	}
-	stride, n := c.Stride(), c.QuestionDim()
+	stride, n := c.Stride(), c.QueryDim()
 	for r := 0; r < len(unit); r += kernels.GroupHeads {
 		rows := min(kernels.GroupHeads, len(unit)-r)
 		kernels.ScoreCodes(c.kernel(), dst[r*stride+first:], stride, q8[r*n:(r+rows)*n], codes, rows, c.dim, unit[r:r+rows], scales)
 	}
 }
 
-// Products adds the integer products of q8 [QuestionDim] with every token to dst [tokens].
+// Products adds the integer products of q8 [QueryDim] with every token to dst [tokens].
 func (c *Codes) Products(dst []int32, q8 []int8) {
 	if c.sums == nil {
 		c.sums = make([]int32, ChunkTokens)

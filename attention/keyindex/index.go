@@ -1,0 +1,357 @@
+package keyindex
+
+import (
+	"fmt"
+
+	"terrace/attention"
+	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
+	"terrace/policy"
+)
+
+// Index answers a selecting policy's questions about the keys of one layer of one session (policy.Scorer). It keeps the
+// sketch that the policy declared, builds it from the cache at the end of the prompt, and adds each new token. KV heads
+// share nothing, so that different heads may be asked at the same time.
+type Index struct{ heads []Head }
+
+// Head is the part of one KV head. It is a policy.Scorer that knows one head and calls it 0.
+type Head struct {
+	need    policy.Sketch
+	dim     int
+	view    *attention.View // refreshed at each step
+	tokens  int             // of the cache that are in the index
+	last    int32           // position of the newest of them
+	moving  bool            // pages may have gone elsewhere since the last step
+	slots   Slots           // of the tokens that are in the index, where not all are; nil = all
+	columns *Columns        // of half and projected keys, and of exact ones that a stream keeps
+	codes   *Codes          // of 8-bit and 4-bit keys
+	bounds  []*Bounds
+	fixed   fixed
+	tiles   Tiles
+	scan    scan
+	scratch headScratch
+}
+
+// Slots says which tokens an index holds and where, when it holds only some of them (those that a drive does not score).
+type Slots interface {
+	// Slot is the place of a token's key, or -1: it is not in the index.
+	Slot(token int) int32
+}
+
+// fixed is what the prompt decides once.
+type fixed struct {
+	scale  []float32 // of small integers: per channel or one; empty where each token has its own
+	matrix []float32 // [Rank, dim] of projected keys
+}
+
+type headScratch struct {
+	reader attention.Reader
+	keys   []float32
+	code   []int8
+	sums   []float32
+	turned []float32
+}
+
+// New returns an empty index for a layer.
+func New(need policy.Sketch, kvHeads, dim int) *Index {
+	x := &Index{heads: make([]Head, kvHeads)}
+	for g := range x.heads {
+		h := &x.heads[g]
+		h.need, h.dim = need, dim
+		switch need.Kind {
+		case policy.SketchBounds:
+			for _, b := range need.Blocks {
+				h.bounds = append(h.bounds, NewBounds(b, dim))
+			}
+		case policy.SketchInt8:
+			h.codes = NewCodes(kvpage.I8, dim)
+		case policy.SketchInt4:
+			h.codes = NewCodes(kvpage.I4, dim)
+		case policy.SketchHalf:
+			h.columns = NewColumns(kvpage.F16, dim)
+		case policy.SketchProjected:
+			h.columns = NewColumns(kvpage.F16, need.Rank)
+		}
+	}
+	return x
+}
+
+// Head is the part of a KV head.
+func (x *Index) Head(kvHead int) *Head { return &x.heads[kvHead] }
+
+// Heads is the number of KV heads.
+func (x *Index) Heads() int { return len(x.heads) }
+
+// Reset empties the index: it is built again from the next view.
+func (x *Index) Reset() {
+	for i := range x.heads {
+		x.heads[i].reset()
+	}
+}
+
+// Scales are those of small integers that tokens share: one a KV head, or one a channel; none where there are none.
+func (x *Index) Scales() (all []float32) {
+	for i := range x.heads {
+		all = append(all, x.heads[i].fixed.scale...)
+	}
+	return all
+}
+
+// Bytes is the memory of the layer's index.
+func (x *Index) Bytes() (n int64) {
+	for i := range x.heads {
+		h := &x.heads[i]
+		if h.columns != nil {
+			n += h.columns.Bytes()
+		}
+		if h.codes != nil {
+			n += h.codes.Bytes()
+		}
+		for _, b := range h.bounds {
+			n += b.Bytes()
+		}
+		n += int64(4 * len(h.fixed.scale))
+	}
+	return n
+}
+
+// Tokens is how many of the cache's tokens the index has seen.
+func (h *Head) Tokens() int { return h.tokens }
+
+// SetMoving says that pages may lie elsewhere at each Refresh.
+func (h *Head) SetMoving(moving bool) { h.moving = moving }
+
+// KeepBelow has a head that holds nothing yet hand what is full to a stream; exact keys are copied there in
+// their own type.
+func (h *Head) KeepBelow(t Stream, keys kvpage.Elem) {
+	if h.need.Kind == policy.SketchExact {
+		h.columns = NewColumns(keys, h.dim)
+	}
+	if h.columns != nil {
+		h.columns.KeepBelow(t)
+	}
+	for _, b := range h.bounds {
+		b.KeepBelow(t)
+	}
+}
+
+// scansCache reports whether the cache itself is scanned.
+func (h *Head) scansCache() bool {
+	return h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact && h.columns == nil
+}
+
+// Refresh brings a head's sketch in line with the cache, as far as index most: new tokens are added; where tokens have gone
+// it is built again. l shows a projecting policy the layer, kvHead is the head's number in it.
+func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.Layer, kvHead int, p policy.Projector) {
+	h.view, h.scan.of = view, nil
+	if h.slots != nil {
+		h.refreshSlots(pos, l, kvHead)
+		return
+	}
+	if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
+		h.reset()
+	}
+	if h.scansCache() {
+		h.tiles.Refresh(view, h.tokens == 0 || h.moving)
+	}
+	if h.tokens == 0 {
+		h.start(len(pos), l, kvHead, p)
+	}
+	if h.scansCache() {
+		h.tokens = len(pos)
+	}
+	for to := min(len(pos), most); h.tokens < to; {
+		h.add(to)
+	}
+	if h.tokens > 0 {
+		h.last = pos[h.tokens-1]
+	}
+}
+
+func (h *Head) reset() {
+	h.tokens, h.fixed.scale = 0, h.fixed.scale[:0]
+	if h.columns != nil {
+		h.columns.Reset()
+	}
+	if h.codes != nil {
+		h.codes.Reset()
+	}
+	for _, b := range h.bounds {
+		b.Reset()
+	}
+}
+
+// start prepares what a sketch fixes once: scales over the prompt's keys, the projection.
+func (h *Head) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
+	if h.need.Kind == policy.SketchProjected {
+		h.fixed.matrix = make([]float32, h.need.Rank*h.dim)
+		p.Project(l, kvHead, h.fixed.matrix)
+		return
+	}
+	if h.codes == nil || h.need.Scale == policy.ScaleToken {
+		return
+	}
+	h.fixed.scale = append(h.fixed.scale[:0], make([]float32, map[bool]int{true: h.dim, false: 1}[h.need.Scale == policy.ScaleChannel])...)
+	for i := 0; i < n; {
+		panel, m := h.scratch.reader.Panel(h.view, i, n)
+		for d := range h.dim {
+			at := d % len(h.fixed.scale)
+			h.fixed.scale[at] = max(h.fixed.scale[at], kernels.MaxAbs(panel[d*kernels.PanelCols:][:m]))
+		}
+		i += m
+	}
+	for i := range h.fixed.scale {
+		h.fixed.scale[i] /= kvpage.MostCode(h.elem())
+	}
+}
+
+// add takes some of the tokens from h.tokens to n-1 into the sketch: up to 64 from the start of a tile on, else one.
+func (h *Head) add(n int) {
+	m := min(kernels.PanelCols, n-h.tokens)
+	if h.tokens%kvpage.Tile != 0 {
+		m = min(m, kvpage.Tile-h.tokens%kvpage.Tile)
+	}
+	if cap(h.scratch.keys) < kernels.PanelCols*h.dim {
+		h.scratch.keys = make([]float32, kernels.PanelCols*h.dim)
+		h.scratch.code = make([]int8, h.dim)
+	}
+	keys := h.scratch.keys[:m*h.dim]
+	h.scratch.reader.Keys(h.view, h.tokens, h.tokens+m, keys)
+	for i := range m {
+		h.addKey(h.tokens+i, keys[i*h.dim:(i+1)*h.dim])
+	}
+	h.tokens += m
+}
+
+// addKey puts one key into the sketch as token i.
+func (h *Head) addKey(i int, key []float32) {
+	switch h.need.Kind {
+	case policy.SketchBounds:
+		for _, b := range h.bounds {
+			b.Add(key, 1, 1)
+		}
+	case policy.SketchInt8, policy.SketchInt4:
+		scale := h.quantise(key)
+		h.codes.Put(i, h.scratch.code)
+		if h.need.Scale == policy.ScaleToken {
+			h.codes.PutScale(i, scale)
+		}
+	case policy.SketchHalf, policy.SketchExact:
+		h.columns.Put(i, key)
+	case policy.SketchProjected:
+		h.scratch.turned = sized(h.scratch.turned, h.need.Rank)
+		for r := range h.need.Rank {
+			h.scratch.turned[r] = kernels.Dot(h.fixed.matrix[r*h.dim:(r+1)*h.dim], key)
+		}
+		h.columns.Put(i, h.scratch.turned)
+	}
+}
+
+// elem is the type of a low-bit sketch.
+func (h *Head) elem() kvpage.Elem {
+	if h.need.Kind == policy.SketchInt4 {
+		return kvpage.I4
+	}
+	return kvpage.I8
+}
+
+// quantise turns a key into integers, saturating where the scale is fixed; it returns the scale where it is the token's own.
+func (h *Head) quantise(key []float32) (scale float32) {
+	elem := h.elem()
+	if h.need.Scale != policy.ScaleToken {
+		kvpage.Quantise(elem, h.scratch.code, key, h.fixed.scale)
+		return 0
+	}
+	scale = kernels.MaxAbs(key) / kvpage.MostCode(elem)
+	kvpage.Quantise(elem, h.scratch.code, key, []float32{scale})
+	return scale
+}
+
+// Dot implements policy.Scorer.
+func (h *Head) Dot(_ int, q []float32, rows int, dst []float32) {
+	if h.columns != nil {
+		h.columns.Score(dst, q, rows)
+		return
+	}
+	h.scratch.turned = h.tiles.Dot(h.scratch.turned, dst, q, rows, h.dim, h.view.Tokens())
+}
+
+// Dims implements policy.Scorer: a row of a tile is 16 tokens of one dimension, so only the wanted rows are read.
+func (h *Head) Dims(_ int, dims []int32, q []float32, rows int, dst []float32) {
+	few := (len(dims) + 15) &^ 15
+	h.scratch.sums = sized(h.scratch.sums, rows*few)
+	clear(h.scratch.sums)
+	for r := range rows {
+		for i, d := range dims {
+			h.scratch.sums[r*few+i] = q[r*h.dim+int(d)]
+		}
+	}
+	h.scratch.turned = h.tiles.Dims(h.scratch.turned, dst, h.scratch.sums, rows, dims, few, h.dim, h.view.Tokens())
+}
+
+// Bounds implements policy.Scorer.
+func (h *Head) Bounds(_, block int, only []int32, q []float32, rows int, dst []float32) {
+	for _, b := range h.bounds {
+		if b.Block != block {
+			continue
+		}
+		if only == nil {
+			b.Score(dst, q, rows)
+			return
+		}
+		n := b.Blocks()
+		h.scratch.sums = sized(h.scratch.sums, rows*n)
+		b.Score(h.scratch.sums, q, rows)
+		for r := range rows {
+			for i, j := range only {
+				dst[r*len(only)+i] = h.scratch.sums[r*n+int(j)]
+			}
+		}
+		return
+	}
+	panic(fmt.Sprintf("keyindex: bounds of blocks of %d tokens were not declared", block))
+}
+
+// Approx implements policy.Scorer.
+func (h *Head) Approx(_ int, q []float32, rows int, dst []float32) {
+	if h.codes == nil {
+		h.columns.Score(dst, q, rows)
+		return
+	}
+	h.scanned(q, rows, dst)
+}
+
+// KeyScales implements policy.Scorer.
+func (h *Head) KeyScales(_ int, dst []float32) { copy(dst, h.fixed.scale) }
+
+// Products implements policy.Scorer.
+func (h *Head) Products(_ int, q []int8, dst []int32) {
+	h.scan.q = append(append(h.scan.q[:0], q...), make([]int8, h.codes.QueryDim()-len(q))...)
+	h.codes.Products(dst, h.scan.q)
+}
+
+// Dot implements policy.Scorer.
+func (x *Index) Dot(kvHead int, q []float32, rows int, dst []float32) {
+	x.heads[kvHead].Dot(0, q, rows, dst)
+}
+
+// Dims implements policy.Scorer.
+func (x *Index) Dims(kvHead int, dims []int32, q []float32, rows int, dst []float32) {
+	x.heads[kvHead].Dims(0, dims, q, rows, dst)
+}
+
+// Bounds implements policy.Scorer.
+func (x *Index) Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32) {
+	x.heads[kvHead].Bounds(0, block, only, q, rows, dst)
+}
+
+// Approx implements policy.Scorer.
+func (x *Index) Approx(kvHead int, q []float32, rows int, dst []float32) {
+	x.heads[kvHead].Approx(0, q, rows, dst)
+}
+
+// KeyScales implements policy.Scorer.
+func (x *Index) KeyScales(kvHead int, dst []float32) { x.heads[kvHead].KeyScales(0, dst) }
+
+// Products implements policy.Scorer.
+func (x *Index) Products(kvHead int, q []int8, dst []int32) { x.heads[kvHead].Products(0, q, dst) }

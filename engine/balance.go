@@ -71,7 +71,7 @@ func (p *placement) found() float64 {
 func (p *placement) balanced(n int) {
 	capacity := p.hotCapacity(n)
 	u := &BalanceUse{Balanced: p.run.set.Placer.Balanced(), Tokens: n, HotTokens: p.run.set.Placer.HotTokens(n, capacity), Capacity: capacity, HostTokens: p.hie.hot.held}
-	if slots := (u.HotTokens + p.pool.Unit() - 1) / p.pool.Unit(); slots < p.limit-poolStep || slots > p.limit+poolStep {
+	if slots := (u.HotTokens + p.pool.GranuleTokens() - 1) / p.pool.GranuleTokens(); slots < p.limit-poolStep || slots > p.limit+poolStep {
 		p.setLimit(slots)
 	}
 	p.s.e.balance = u

@@ -6,6 +6,7 @@ import (
 	"terrace/attention"
 	"terrace/internal/trace"
 	"terrace/kvmanager"
+	"terrace/kvmanager/tokencache"
 	"terrace/policy"
 )
 
@@ -15,19 +16,19 @@ import (
 type placement struct {
 	run    *policyRun
 	s      *Session
-	pool   *kvmanager.Pool // nil until the prompt's end
-	pooled []bool          // [Layers] that the policy selects in
-	whole  []bool          // [Layers] of them, those that the last step read whole
-	ahead  []bool          // [Layers] chosen already for this step
+	pool   *tokencache.Cache // nil until the prompt's end
+	pooled []bool            // [Layers] that the policy selects in
+	whole  []bool            // [Layers] of them, those that the last step read whole
+	ahead  []bool            // [Layers] chosen already for this step
 	moves  policy.Moves
 	hie    *hie // the drive scores what is cold; nil = the host scores all
 
-	counted kvmanager.PoolStats // up to the last step
-	limit   int                 // slots that a lane of the pool may have
-	sharers int                 // pools that shared the budget when that was set
+	counted tokencache.Stats // up to the last step
+	limit   int              // slots that a lane of the pool may have
+	sharers int              // pools that shared the budget when that was set
 
 	sketchBytes int64 // charged
-	scratch     []kvmanager.TileScratch
+	scratch     []tokencache.Scratch
 	build       func(worker, i int)
 }
 
@@ -44,7 +45,7 @@ func (e *Engine) newPlacement(s *Session) *placement {
 		}
 	}
 	p := &placement{run: r, s: s, pooled: make([]bool, e.m.Layers), whole: make([]bool, e.m.Layers), ahead: make([]bool, e.m.Layers),
-		scratch: make([]kvmanager.TileScratch, e.o.Threads)}
+		scratch: make([]tokencache.Scratch, e.o.Threads)}
 	for layer := range p.pooled {
 		p.pooled[layer] = r.global(layer)
 	}

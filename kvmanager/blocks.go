@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"terrace/attention"
+	"terrace/kvmanager/slab"
 	"terrace/offload"
 )
 
@@ -22,6 +23,16 @@ type Lower interface {
 	Drop(seq uint64) error
 }
 
+// Gatherer is a Lower that hands out single tokens, so that nothing else of their groups is moved.
+type Gatherer interface {
+	Lower
+	// Gathers reports whether it can, for this cache.
+	Gathers() bool
+	// Gather fills dst with tokens of a layer, given by rising index in what is stored under a number: one after another in
+	// ⌈n/16⌉ records, as if they were the only ones.
+	Gather(seq uint64, layer int, tokens []int32, dst []byte) Transfer
+}
+
 // Transfer is a read or write under way.
 type Transfer interface {
 	// Wait returns when the transfer is done, or with the context's error; then it is still under way.
@@ -33,7 +44,7 @@ type Transfer interface {
 // block is one group of tokens of one layer of one or more sequences: the pages of all KV heads, a record of the lower tier.
 type block struct {
 	data  []byte // the pages, one KV head after another; nil = on the lower tier only
-	frame pageRef
+	frame slab.Ref
 	pos   []int32 // [KVHeads][Tokens] positions, always in memory
 	refs  int     // sequences that hold it; with more than one it is never written (invariant 3)
 	open  int     // sequences that have a page in it with room left: it stays in memory
@@ -144,7 +155,7 @@ func (m *Manager) occupy(b *block) error {
 	if err != nil {
 		return err
 	}
-	b.frame, b.data = p, m.slabs[settled].data(p)
+	b.frame, b.data = p, m.slabs[settled].Data(p)
 	return nil
 }
 

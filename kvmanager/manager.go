@@ -5,6 +5,7 @@ import (
 	"terrace/attention"
 
 	"terrace/internal/kvpage"
+	"terrace/kvmanager/slab"
 )
 
 // Options are the shape and limits of a cache.
@@ -38,7 +39,7 @@ const (
 type Manager struct {
 	o          Options
 	layout     [kinds]kvpage.Layout
-	slabs      [kinds]slabs
+	slabs      [kinds]slab.Pages
 	quantised  bool // keys or values are: tokens settle out of a window
 	bulk       attention.Reader
 	k, v       []float32 // a tile on its way out of the window
@@ -53,7 +54,7 @@ type Manager struct {
 
 	lower   Lower
 	tiered  []*Sequence // open ones, on tiers
-	pools   []*Pool
+	caches  []Reclaimer
 	homes   uint64
 	writes  []*transfer // under way, oldest first
 	late    error       // of a transfer that nobody waited for
@@ -94,7 +95,7 @@ func New(o Options) (*Manager, error) {
 			m.lower, tokens = o.Lower, 0 // a frame's positions belong to its block
 			m.size[kind] = int64(roundUp(o.KVHeads*o.Layout.PageBytes(), frameAlign))
 		}
-		m.slabs[kind].init(int(m.size[kind]), tokens)
+		m.slabs[kind] = slab.New(int(m.size[kind]), tokens)
 	}
 	return m, nil
 }
@@ -150,8 +151,8 @@ func (m *Manager) stamp() uint64 {
 	return m.version
 }
 
-// room reports whether that many more bytes fit the budget.
-func (m *Manager) room(more int64) error {
+// Room reports whether that many more bytes fit the budget as things are; nothing leaves memory for them.
+func (m *Manager) Room(more int64) error {
 	if m.o.BudgetBytes > 0 && m.inUse+more > m.o.BudgetBytes {
 		return fmt.Errorf("kvmanager: %d bytes in use, %d more are needed, the budget is %d: %w", m.inUse, more, m.o.BudgetBytes, ErrBudget)
 	}
@@ -159,14 +160,14 @@ func (m *Manager) room(more int64) error {
 }
 
 // take hands out one page with one reference (invariant 2). On tiers other blocks leave memory where there is no room.
-func (m *Manager) take(kind int) (pageRef, error) {
+func (m *Manager) take(kind int) (slab.Ref, error) {
 	size := m.size[kind]
 	if err := m.makeRoom(size); err != nil {
-		return pageRef{}, err
+		return slab.Ref{}, err
 	}
-	p, err := m.slabs[kind].take()
+	p, err := m.slabs[kind].Take()
 	if err != nil {
-		return pageRef{}, err
+		return slab.Ref{}, err
 	}
 	m.inUse += size
 	m.allocated++
@@ -175,8 +176,8 @@ func (m *Manager) take(kind int) (pageRef, error) {
 }
 
 // drop gives back one reference.
-func (m *Manager) drop(kind int, p pageRef) {
-	if m.slabs[kind].drop(p) {
+func (m *Manager) drop(kind int, p slab.Ref) {
+	if m.slabs[kind].Drop(p) {
 		m.inUse -= m.size[kind]
 		m.freedPages++
 	}
@@ -193,7 +194,7 @@ func (m *Manager) note(err error) {
 func (m *Manager) Close() error {
 	n := m.sequences
 	for kind := range m.slabs {
-		m.slabs[kind].close()
+		m.slabs[kind].Close()
 	}
 	if n != 0 {
 		return fmt.Errorf("kvmanager: %d sequences were never freed", n)
@@ -205,7 +206,7 @@ func (m *Manager) Close() error {
 func (m *Manager) Check() error {
 	refs, want := 0, int64(0)
 	for kind := range m.slabs {
-		n := m.slabs[kind].referenced()
+		n := m.slabs[kind].Referenced()
 		refs += n
 		want += int64(n) * m.size[kind]
 	}
@@ -220,3 +221,5 @@ func (m *Manager) Check() error {
 	}
 	return nil
 }
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }

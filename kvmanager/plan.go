@@ -51,7 +51,7 @@ func (m *Manager) Plan(pass []Extent) error {
 		}
 		have = m.framesFree(pass) - apart
 	}
-	for want := max(ring, sum); have < want && m.poolsYield(); have = m.framesFree(pass) - apart {
+	for want := max(ring, sum); have < want && m.cachesYield(); have = m.framesFree(pass) - apart {
 	}
 	if have < most {
 		return m.tooSmall(most, apart, have+apart)

@@ -15,7 +15,7 @@ const frameAlign = 4096
 // inBlocks reports whether pages of a kind belong to blocks on tiers.
 func (m *Manager) inBlocks(kind int) bool { return m.lower != nil && kind == settled }
 
-// Charge counts bytes beside the pages (sketches, pools) against the budget; on ErrBudget nothing has changed.
+// Charge counts bytes beside the pages (sketches, token caches) against the budget; on ErrBudget nothing has changed.
 func (m *Manager) Charge(bytes int64) error {
 	if err := m.makeRoom(bytes); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (m *Manager) Refund(bytes int64) {
 func (m *Manager) makeRoom(bytes int64) error {
 	failed := m.failed
 	for {
-		err := m.room(bytes)
+		err := m.Room(bytes)
 		if err == nil || m.lower == nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (m *Manager) makeRoom(bytes int64) error {
 		if some, werr = m.reclaimEarly(); werr != nil {
 			return fmt.Errorf("kvmanager: making room in host memory: %w", werr)
 		}
-		if !some && !m.poolsYield() {
+		if !some && !m.cachesYield() {
 			return err
 		}
 	}
@@ -142,10 +142,26 @@ func (m *Manager) reclaimEarly() (some bool, err error) {
 	return false, nil
 }
 
-// poolsYield lets the largest pool give memory back.
-func (m *Manager) poolsYield() bool {
-	pools := slices.SortedFunc(slices.Values(m.pools), func(a, b *Pool) int { return cmp.Compare(b.stats.Bytes, a.stats.Bytes) })
-	return slices.ContainsFunc(pools, (*Pool).yield)
+// Reclaimer is memory that is charged to the budget and can be given back: caches of single tokens.
+type Reclaimer interface {
+	// Bytes is what is charged.
+	Bytes() int64
+	// Reclaim gives some of it back; false = nothing more can be.
+	Reclaim() bool
+}
+
+// AddReclaimer lets the manager take memory back from r when something else needs it.
+func (m *Manager) AddReclaimer(r Reclaimer) { m.caches = append(m.caches, r) }
+
+// RemoveReclaimer ends that.
+func (m *Manager) RemoveReclaimer(r Reclaimer) {
+	m.caches = slices.DeleteFunc(m.caches, func(x Reclaimer) bool { return x == r })
+}
+
+// cachesYield lets the largest cache give memory back.
+func (m *Manager) cachesYield() bool {
+	caches := slices.SortedFunc(slices.Values(m.caches), func(a, b Reclaimer) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
+	return slices.ContainsFunc(caches, Reclaimer.Reclaim)
 }
 
 func (m *Manager) anyBlock(f func(b *block) bool) bool {

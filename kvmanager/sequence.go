@@ -9,6 +9,7 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kvpage"
+	"terrace/kvmanager/slab"
 )
 
 // Sequence is one text's KV: for each layer and KV head a list of pages in token order.
@@ -34,7 +35,7 @@ type head struct {
 
 // list is pages of one kind and the tokens in them.
 type list struct {
-	refs   []pageRef
+	refs   []slab.Ref
 	pages  []attention.Page // the same pages as attention reads them; the last one may have room
 	tokens int
 }
@@ -201,7 +202,7 @@ func (p *list) reserve(m *Manager, kind, n int) error {
 		return nil
 	}
 	t := m.layout[kind].Tokens
-	if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < t && m.slabs[kind].shared(p.refs[last]) {
+	if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < t && m.slabs[kind].Shared(p.refs[last]) {
 		if err := p.own(m, kind, last); err != nil { // invariant 3
 			return err
 		}
@@ -212,7 +213,7 @@ func (p *list) reserve(m *Manager, kind, n int) error {
 			return err
 		}
 		p.refs = append(p.refs, r)
-		p.pages = append(p.pages, attention.Page{Data: m.slabs[kind].data(r), Pos: m.slabs[kind].positions(r), Version: m.stamp()})
+		p.pages = append(p.pages, attention.Page{Data: m.slabs[kind].Data(r), Pos: m.slabs[kind].Positions(r), Version: m.stamp()})
 	}
 	return nil
 }
@@ -235,11 +236,11 @@ func (p *list) own(m *Manager, kind, i int) error {
 		return err
 	}
 	old := p.pages[i]
-	copy(m.slabs[kind].data(r), old.Data)
-	copy(m.slabs[kind].positions(r), old.Pos)
+	copy(m.slabs[kind].Data(r), old.Data)
+	copy(m.slabs[kind].Positions(r), old.Pos)
 	m.drop(kind, p.refs[i])
 	p.refs[i] = r
-	p.pages[i] = attention.Page{Data: m.slabs[kind].data(r), Pos: m.slabs[kind].positions(r), N: old.N, Version: m.stamp()}
+	p.pages[i] = attention.Page{Data: m.slabs[kind].Data(r), Pos: m.slabs[kind].Positions(r), N: old.N, Version: m.stamp()}
 	return nil
 }
 
@@ -335,7 +336,7 @@ func (p *list) ownFrom(m *Manager, kind, first, end int) error {
 	}
 	t := m.layout[kind].Tokens
 	for i := first / t; i*t < end; i++ {
-		if m.slabs[kind].shared(p.refs[i]) {
+		if m.slabs[kind].Shared(p.refs[i]) {
 			if err := p.own(m, kind, i); err != nil {
 				return err
 			}
@@ -436,7 +437,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 			p := &h.list[kind]
 			f.heads[i].list[kind] = list{refs: slices.Clone(p.refs), pages: slices.Clone(p.pages), tokens: p.tokens}
 			for _, r := range p.refs {
-				s.m.slabs[kind].ref(r)
+				s.m.slabs[kind].Ref(r)
 			}
 		}
 	}
@@ -468,6 +469,6 @@ func (s *Sequence) Free() {
 // Release gives the memory of freed pages back to the system; called after an eviction that freed much.
 func (m *Manager) Release() {
 	for kind := range m.slabs {
-		m.slabs[kind].release()
+		m.slabs[kind].Release()
 	}
 }

@@ -244,7 +244,7 @@ func (s *Sequence) hold(layer int, must bool) error {
 	defer func() { m.fetch(must, missing) }()
 	for _, b := range lb.blocks[lb.from:] {
 		if b.data == nil { // also where an earlier read of it failed
-			if !must && m.room(m.size[settled]) != nil && !m.reclaimIdle() {
+			if !must && m.Room(m.size[settled]) != nil && !m.reclaimIdle() {
 				return nil
 			}
 			if err := m.occupy(b); err != nil {

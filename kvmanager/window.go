@@ -122,12 +122,12 @@ func (h *head) fitsWindow(m *Manager, late, whole, first int) error {
 	w, p, t := &h.list[recent], &h.list[settled], m.layout[settled].Tokens
 	more := int64((late+kvpage.Tile-1)/kvpage.Tile) * int64(m.layout[recent].PageBytes())
 	for _, r := range w.refs {
-		if !m.slabs[recent].shared(r) {
+		if !m.slabs[recent].Shared(r) {
 			more -= int64(m.layout[recent].PageBytes())
 		}
 	}
 	for i := range p.refs {
-		shared := m.slabs[settled].shared(p.refs[i])
+		shared := m.slabs[settled].Shared(p.refs[i])
 		switch {
 		case i*t >= whole && !shared:
 			more -= int64(m.layout[settled].PageBytes())
@@ -135,7 +135,7 @@ func (h *head) fitsWindow(m *Manager, late, whole, first int) error {
 			more += int64(m.layout[settled].PageBytes())
 		}
 	}
-	if err := m.room(max(more, 0)); err != nil {
+	if err := m.Room(max(more, 0)); err != nil {
 		return fmt.Errorf("kvmanager: dropping tokens of a quantised cache: %w", err)
 	}
 	return nil

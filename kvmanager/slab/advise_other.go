@@ -1,6 +1,6 @@
 //go:build !linux
 
-package kvmanager
+package slab
 
 // adviseSmallPages has nothing to say to this system.
 func adviseSmallPages([]byte) {}

@@ -1,4 +1,12 @@
-package kvmanager
+// Package slab owns memory that is handed out in pages of one size: anonymous mappings outside the Go heap, cut into pages that
+// are counted by reference.
+//
+// What it never does: know what a page holds, or keep a budget (kvmanager does).
+//
+// Invariant: a page is either free or has references; a page that is dropped once too often panics, it is a bug.
+//
+// Concurrency: one goroutine at a time.
+package slab
 
 import (
 	"fmt"
@@ -11,8 +19,8 @@ import (
 // slabBytes is how much address space is mapped at a time; untouched parts cost nothing.
 const slabBytes = 4 << 20
 
-// pageRef names a page: its slab and its place in it. The zero value is the first page of the first slab.
-type pageRef struct{ slab, index int32 }
+// Ref names a page: its slab and its place in it. The zero value is the first page of the first slab.
+type Ref struct{ slab, index int32 }
 
 // hugePageBytes is what slabs are multiples of, which ask for huge pages. A decode step walks the whole cache: with pages of 4 KiB
 // it would walk the system's page table once for each (tables of tables where the machine is virtual), as often as it reads
@@ -30,22 +38,26 @@ type slab struct {
 	used    int     // pages with references
 }
 
-type slabs struct {
+// Pages hands out pages of one size, each with room for some positions beside its bytes.
+type Pages struct {
 	pageBytes, tokens, perSlab int
 	all                        []*slab
-	free                       []pageRef // most recently freed last
+	free                       []Ref // most recently freed last
 }
 
-func (s *slabs) init(pageBytes, tokens int) {
-	s.pageBytes, s.tokens = pageBytes, tokens
-	s.perSlab = max(1, slabBytes/pageBytes)
+// New returns pages of a size in bytes with that many positions each; nothing is mapped until the first is taken.
+func New(pageBytes, tokens int) Pages {
+	return Pages{pageBytes: pageBytes, tokens: tokens, perSlab: max(1, slabBytes/pageBytes)}
 }
 
-// take returns a page whose content is undefined, with one reference.
-func (s *slabs) take() (pageRef, error) {
+// PageBytes is the size of a page.
+func (s *Pages) PageBytes() int { return s.pageBytes }
+
+// Take returns a page whose content is undefined, with one reference.
+func (s *Pages) Take() (Ref, error) {
 	if len(s.free) == 0 {
 		if err := s.grow(); err != nil {
-			return pageRef{}, err
+			return Ref{}, err
 		}
 	}
 	p := s.free[len(s.free)-1]
@@ -56,53 +68,57 @@ func (s *slabs) take() (pageRef, error) {
 	return p, nil
 }
 
-func (s *slabs) grow() error {
+func (s *Pages) grow() error {
 	size := roundUp(s.perSlab*s.pageBytes, hugePageBytes)
 	data, mapping, err := kernels.MapHuge(size)
 	if err != nil {
-		return fmt.Errorf("kvmanager: no memory for %d bytes of KV: %w", size, err)
+		return fmt.Errorf("slab: no memory for %d bytes of KV: %w", size, err)
 	}
 	b := &slab{mapping: mapping, data: data, whole: true, pos: make([]int32, s.perSlab*s.tokens), refs: make([]int32, s.perSlab)}
 	s.all = append(s.all, b)
 	at := int32(len(s.all) - 1)
 	for i := s.perSlab - 1; i >= 0; i-- {
-		s.free = append(s.free, pageRef{at, int32(i)})
+		s.free = append(s.free, Ref{at, int32(i)})
 	}
 	return nil
 }
 
-func (s *slabs) ref(p pageRef)         { s.all[p.slab].refs[p.index]++ }
-func (s *slabs) shared(p pageRef) bool { return s.all[p.slab].refs[p.index] > 1 }
+// Ref adds a reference to a page that is in use.
+func (s *Pages) Ref(p Ref) { s.all[p.slab].refs[p.index]++ }
 
-// drop takes one reference away and reports whether the page became free.
-func (s *slabs) drop(p pageRef) bool {
+// Shared reports whether a page has more than one reference.
+func (s *Pages) Shared(p Ref) bool { return s.all[p.slab].refs[p.index] > 1 }
+
+// Drop takes one reference away and reports whether the page became free.
+func (s *Pages) Drop(p Ref) bool {
 	b := s.all[p.slab]
 	b.refs[p.index]--
 	if b.refs[p.index] > 0 {
 		return false
 	}
 	if b.refs[p.index] < 0 {
-		panic("kvmanager: a page was freed twice") // a bug, never user input
+		panic("slab: a page was freed twice") // a bug, never user input
 	}
 	b.used--
 	s.free = append(s.free, p)
 	return true
 }
 
-// data and positions of a page.
-func (s *slabs) data(p pageRef) []byte {
+// Data is a page's bytes.
+func (s *Pages) Data(p Ref) []byte {
 	at := int(p.index) * s.pageBytes
 	return s.all[p.slab].data[at : at+s.pageBytes : at+s.pageBytes]
 }
 
-func (s *slabs) positions(p pageRef) []int32 {
+// Positions is a page's room for positions.
+func (s *Pages) Positions(p Ref) []int32 {
 	at := int(p.index) * s.tokens
 	return s.all[p.slab].pos[at : at+s.tokens : at+s.tokens]
 }
 
-// release gives the memory of free pages back to the system: runs of free pages that cover whole system pages. The address
+// Release gives the memory of free pages back to the system: runs of free pages that cover whole system pages. The address
 // space stays mapped for later use.
-func (s *slabs) release() {
+func (s *Pages) Release() {
 	for _, b := range s.all {
 		if b.used == len(b.refs) {
 			continue
@@ -132,7 +148,8 @@ func (s *slabs) release() {
 	}
 }
 
-func (s *slabs) referenced() int {
+// Referenced is the number of pages with references.
+func (s *Pages) Referenced() int {
 	n := 0
 	for _, b := range s.all {
 		for _, r := range b.refs {
@@ -144,7 +161,8 @@ func (s *slabs) referenced() int {
 	return n
 }
 
-func (s *slabs) close() {
+// Close unmaps everything; nothing may use a page after it.
+func (s *Pages) Close() {
 	for _, b := range s.all {
 		_ = unix.Munmap(b.mapping)
 	}
@@ -152,5 +170,8 @@ func (s *slabs) close() {
 }
 
 var systemPageBytes = unix.Getpagesize()
+
+// WholeSystemPages is a size in bytes rounded up to whole pages of the system's memory.
+func WholeSystemPages(bytes int) int { return roundUp(bytes, systemPageBytes) }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }

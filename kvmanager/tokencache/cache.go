@@ -1,0 +1,283 @@
+package tokencache
+
+import (
+	"errors"
+	"fmt"
+
+	"terrace/attention"
+	"terrace/kvmanager"
+	"terrace/offload"
+)
+
+// Options say what a cache keeps.
+type Options struct {
+	ByHead       bool  // each KV head's tokens are picked by themselves; otherwise all heads of a layer share one selection
+	Pages        bool  // whole pages are kept rather than single tokens, which need keys that lie token by token
+	Layers       []int // those it serves
+	StagingBytes int64 // for what is on its way
+}
+
+// Cache is the hot tokens of one sequence.
+type Cache struct {
+	blocks kvmanager.Blocks
+	o      Options
+	geometry
+	first  []int // [Layers] shard, -1 = not served
+	shards []shard
+	slots  slots
+	hot    func(position int32) bool // which tokens may be kept; nil = all
+	stage  staging
+	gather gathering
+	layers []selection // [Layers] this step's
+	out    views
+	stats  Stats
+}
+
+// Stats count what steps picked.
+type Stats struct {
+	Picked, Missed int64 // granules that selections named, and those that were not in host memory
+	Groups         int64 // records read for them
+	Bytes          int64 // in host memory: slots, staging, tables, views
+}
+
+// New returns an empty cache of a sequence on tiers; ErrUnsupported for what it cannot keep, ErrBudget where not even its
+// staging fits.
+func New(seq *kvmanager.Sequence, o Options) (*Cache, error) {
+	blocks, err := seq.Blocks()
+	if err != nil {
+		return nil, err
+	}
+	m := blocks.Manager()
+	if !o.Pages && !m.Layout().TokenMajor {
+		return nil, fmt.Errorf("tokencache: single tokens of %v, whose keys lie in tiles: %w", m.Layout(), kvmanager.ErrUnsupported)
+	}
+	layers, kvHeads := blocks.Shape()
+	c := &Cache{blocks: blocks, o: o, geometry: newGeometry(m.Layout(), kvHeads, o), first: make([]int, layers), layers: make([]selection, layers)}
+	c.slots.init(&c.geometry, m)
+	for i := range c.first {
+		c.first[i] = -1
+		c.layers[i] = selection{c: c, layer: i}
+	}
+	for _, layer := range o.Layers {
+		c.first[layer] = len(c.shards)
+		for range kvHeads / c.heads {
+			c.shards = append(c.shards, shard{of: &c.slots})
+		}
+	}
+	size := c.recordBytes()
+	n := c.gather.init(blocks, o, int(max(o.StagingBytes/int64(size), 4)), size)
+	if err := c.slots.charge(int64(n*size) + c.gather.bytes()); err != nil {
+		c.gather.close()
+		return nil, err
+	}
+	c.stage.init(offload.AlignedBytes(n*size), size)
+	m.AddReclaimer(c)
+	return c, nil
+}
+
+// Serves reports whether a layer has shards.
+func (c *Cache) Serves(layer int) bool { return c != nil && c.first[layer] >= 0 }
+
+// Stats are the counts so far.
+func (c *Cache) Stats() Stats {
+	s := c.stats
+	s.Bytes = c.slots.charged
+	return s
+}
+
+// Bytes is what the cache holds in host memory, as Stats has it.
+func (c *Cache) Bytes() int64 { return c.slots.charged }
+
+// FixedBytes is the memory that the cache holds beside its slots.
+func (c *Cache) FixedBytes() int64 {
+	n := c.slots.charged
+	for i := range c.shards {
+		n -= int64(len(c.shards[i].chunks)) * c.slots.chunkBytes()
+	}
+	return n
+}
+
+// SlotBytes is the memory of a slot and what is noted of it.
+func (c *Cache) SlotBytes() int { return c.slotBytes + slotIndexBytes }
+
+// Shards is the number of shards.
+func (c *Cache) Shards() int { return len(c.shards) }
+
+// GranuleTokens is the number of tokens of a slot.
+func (c *Cache) GranuleTokens() int { return c.granule }
+
+// SetLimit sets how many slots a shard may have; shards with more give some back.
+func (c *Cache) SetLimit(slots int) {
+	c.slots.limit = max(slots, 0)
+	for i := range c.shards {
+		for s := &c.shards[i]; len(s.chunks) > 0 && len(s.owner)-len(s.free) > c.slots.limit; {
+			s.dropChunk()
+		}
+	}
+	c.slots.mem.Release()
+}
+
+// SetHot says which tokens may be kept, by position; nil = all that are read.
+func (c *Cache) SetHot(hot func(position int32) bool) { c.hot = hot }
+
+// keeps reports whether a token may have a slot.
+func (c *Cache) keeps(layer int, index int32) bool {
+	return c.hot == nil || c.hot(c.blocks.PositionList(layer, 0)[index])
+}
+
+// Step begins a decode step: what it uses is not displaced in it.
+func (c *Cache) Step() { c.slots.step++ }
+
+// Begin notes what a layer will read, indices of tokens for each KV head, ascending (of shards that heads share the first
+// head's), and begins to fetch what is not in host memory. scores are those that the selection was made from, one a token,
+// nil where there are none: they decide what gives way to what is fetched, and are not kept.
+func (c *Cache) Begin(layer int, picks [][]int32, scores []float32) error {
+	return c.layers[layer].begin(picks, scores)
+}
+
+// Finish waits for what Begin has set going and lists where every picked token lies; it stays there until Done. The newest
+// token, by index in each KV head, is read in any case.
+func (c *Cache) Finish(layer int) error { return c.layers[layer].finish() }
+
+// Views lays out the views of a layer after Finish, one a KV head, of the picked tokens alone; Build(i) must be called for
+// every i below tiles, on any thread, before they are read. sel restricts them further where whole pages were read.
+func (c *Cache) Views(layer int) (views []attention.View, sel [][]int32, tiles int, err error) {
+	if c.o.Pages {
+		views, sel = c.layers[layer].pageViews()
+		return views, sel, 0, nil
+	}
+	views, tiles, err = c.layers[layer].tokenViews()
+	return views, nil, tiles, err
+}
+
+// Build makes piece i of the views that were laid out: keys are turned into tiles, values copied, all heads of a token
+// together, since they lie together.
+func (c *Cache) Build(i int, scratch *Scratch) { c.out.build(&c.geometry, i, scratch) }
+
+// Done lets go of a layer's selection, once its attention is computed.
+func (c *Cache) Done(layer int) { c.layers[layer].release() }
+
+// Abandon waits for what is under way and forgets every selection that was begun.
+func (c *Cache) Abandon() error {
+	var err error
+	for layer := range c.layers {
+		err = errors.Join(err, c.layers[layer].abandon())
+	}
+	return err
+}
+
+// shardsOf returns the shards of a layer.
+func (c *Cache) shardsOf(layer int) []shard {
+	at := c.first[layer]
+	return c.shards[at : at+c.kvHeads/c.heads]
+}
+
+// Absorb takes the tokens of a layer's newly complete blocks into the cache: the newest are hot. first says from which index
+// on, for a prompt whose older tokens are not to be kept.
+func (c *Cache) Absorb(layer int, first int32) error {
+	blocks, t := c.blocks.Count(layer), c.layout.Tokens
+	shards := c.shardsOf(layer)
+	for i := range shards {
+		s := &shards[i]
+		if err := s.cover(blocks * t / c.granule); err != nil {
+			return err
+		}
+		for ; s.absorbed < blocks && c.blocks.Complete(layer, s.absorbed); s.absorbed++ {
+			data := c.blocks.Resident(layer, s.absorbed)
+			if data == nil || (s.absorbed+1)*t <= int(first) {
+				continue
+			}
+			data = data[i*c.recordBytes():][:c.recordBytes()]
+			for place := 0; place < t; place += c.granule {
+				index := int32(s.absorbed*t + place)
+				if index < first && c.granule == 1 || s.has(index) || !c.keeps(layer, index) {
+					continue
+				}
+				if slot := s.place(index/int32(c.granule), s.freshPriority()); slot >= 0 {
+					c.copyGranule(s.slot(slot), data, place)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Insert takes tokens of a layer, by rising index, from gathered records into the cache, as far as there are slots.
+func (c *Cache) Insert(layer int, tokens []int32, data []byte) {
+	if !c.Serves(layer) || c.o.ByHead || c.o.Pages {
+		return
+	}
+	s, t := &c.shardsOf(layer)[0], c.layout.Tokens
+	for i, index := range tokens {
+		if int(index) >= len(s.at) || s.at[index] >= 0 {
+			continue
+		}
+		if slot := s.place(index, s.freshPriority()); slot >= 0 {
+			c.copyGranule(s.slot(slot), data[i/t*c.stage.size:][:c.stage.size], i%t)
+		}
+	}
+}
+
+// Forget drops a token (its slots in every shard), by index in the sequence's token order.
+func (c *Cache) Forget(index int32) {
+	for i := range c.shards {
+		c.shards[i].forget(index / int32(c.granule))
+	}
+}
+
+// Cut forgets what lies from an index on: those tokens are gone.
+func (c *Cache) Cut(index int32) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		for g := (index + int32(c.granule) - 1) / int32(c.granule); int(g) < len(s.at); g++ {
+			s.forget(g)
+		}
+		s.absorbed = min(s.absorbed, int(index)/c.layout.Tokens)
+	}
+}
+
+// Reclaim gives memory back that something else needs, a chunk of the fullest shard at a time; false = nothing is left.
+func (c *Cache) Reclaim() bool {
+	var most *shard
+	for layer, at := range c.first {
+		if at < 0 || c.layers[layer].active {
+			continue
+		}
+		for i := range c.shardsOf(layer) {
+			if s := &c.shards[at+i]; len(s.chunks) > 0 && (most == nil || len(s.chunks) > len(most.chunks)) {
+				most = s
+			}
+		}
+	}
+	if most == nil {
+		return false
+	}
+	c.slots.limit = min(c.slots.limit, max(len(most.owner)-chunkSlots, 0))
+	most.dropChunk()
+	c.slots.mem.Release()
+	return true
+}
+
+// Free gives everything back.
+func (c *Cache) Free() error {
+	if c == nil {
+		return nil
+	}
+	err := c.Abandon()
+	for i := range c.shards {
+		for len(c.shards[i].chunks) > 0 {
+			c.shards[i].dropChunk()
+		}
+	}
+	c.slots.mem.Close()
+	c.stage.close()
+	c.gather.close()
+	c.out.close()
+	c.slots.refund(c.slots.charged)
+	c.blocks.Manager().RemoveReclaimer(c)
+	c.shards = nil
+	for i := range c.first {
+		c.first[i] = -1
+	}
+	return err
+}

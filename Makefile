@@ -19,8 +19,13 @@ build: ## the static binary
 test: ## what README says
 	go test $(PKG)
 
-lint: ## formatting, layers, docs, length ratchet, vet, staticcheck
+lint: ## formatting, rules of the house, vet (of the pure Go kernels too), staticcheck
+	@unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] || { echo "run gofmt -w on: $$unformatted"; exit 1; }
 	go test -count=1 ./internal/lint
+	go vet ./...
+	go vet -tags purego ./internal/kernels/...
+	go run honnef.co/go/tools/cmd/staticcheck ./...
+	go run honnef.co/go/tools/cmd/staticcheck -tags purego ./internal/kernels/...
 
 check: lint test race purego ## before every push
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
-	"go/format"
 	"go/token"
 	"path"
 	"regexp"
@@ -12,19 +11,6 @@ import (
 	"strconv"
 	"strings"
 )
-
-// Gofmt checks that every Go file is formatted.
-func Gofmt(r *Repo) (found []Finding) {
-	for _, f := range r.Files {
-		if f.Syntax == nil {
-			continue
-		}
-		if out, err := format.Source(f.Source); err == nil && !bytes.Equal(out, f.Source) {
-			found = append(found, Finding{f.Path, "not formatted: run gofmt -w " + f.Path})
-		}
-	}
-	return found
-}
 
 // PackageDocs checks that every package says what it is for.
 func PackageDocs(r *Repo) (found []Finding) {

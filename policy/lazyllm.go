@@ -4,7 +4,7 @@ import "slices"
 
 // lazyLLM prunes tokens of the prompt while it is being read (Fu et al. 2024, arXiv 2407.14057; algorithms.md 5.9): at each
 // pruning layer the tokens that the last token attends to least, by the mean weight over all heads, skip the later layers.
-// A share is of the tokens still alive. The last token always goes on. While decoding, each step chooses anew by its own
+// A share is of the tokens still alive. The last token always goes on. While decoding, each step chooses again by its own
 // attention among the prompt's tokens; one that was pruned comes back from its hidden row (the paper's Aux cache).
 type lazyLLM struct {
 	base

@@ -7,7 +7,7 @@ package policy
 // attention is flat, opening brings nothing, and the coarse chunks themselves are read.
 //
 // A layer is flat while its opened chunks hold less than `flat` more of the bounds' softmax than an even share would:
-// decided anew at each step from the coarse bounds alone, so that nothing but abstracts is read for scoring.
+// decided again at each step from the coarse bounds alone, so that nothing but abstracts is read for scoring.
 type leoam struct {
 	chooser
 	fine, coarse int

@@ -330,7 +330,7 @@ const (
 	ReviveNone
 )
 
-// StepPruner is a RowPruner that chooses anew at each decode step which prompt tokens the layers after a pruning layer read
+// StepPruner is a RowPruner that chooses again at each decode step which prompt tokens the layers after a pruning layer read
 // (LazyLLM). Generated tokens are always read.
 type StepPruner interface {
 	RowPruner

@@ -64,7 +64,7 @@ func (p *tova) Score(l *Layer, _ int, dst [][]float32) {
 // DropStep drops what is not among the best of the budget.
 func (p *tovaDecoder) DropStep(l *Layer, drop *Picks) { p.dropWorst(p, l, p.Target(l), drop) }
 
-// dropWorst is DropStep of a scored policy that scores every step anew.
+// dropWorst is DropStep of a scored policy that scores every step again.
 func (s *scored) dropWorst(p Scored, l *Layer, target int, drop *Picks) {
 	drop.Reset(l.KVHeads)
 	if fits(l, target) {

@@ -218,7 +218,7 @@ func (s *engineSession) Force(ctx context.Context, ids []int, each func(int, []f
 	return nil
 }
 
-// Continue implements eval.Session: on a fork, or, for a policy whose state belongs to one text, on a prompt read anew.
+// Continue implements eval.Session: on a fork, or, for a policy whose state belongs to one text, on a prompt that is read again.
 func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenScore, error) {
 	other := &engineSession{r: s.r, e: s.e, policy: s.policy}
 	var err error

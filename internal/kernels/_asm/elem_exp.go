@@ -86,7 +86,7 @@ func (f *flavour) gated(name, doc string, gelu, up bool) {
 }
 
 // operandOnce is v in all lanes as a memory operand or in a register; within a loop body, which runs once a vector, the
-// wide flavour takes the embedded form's place by a register that is loaded anew.
+// wide flavour takes the embedded form's place by a register that is loaded again.
 func (f *flavour) operandOnce(v float32) Op {
 	if !f.wide() {
 		return vectorConst(v)

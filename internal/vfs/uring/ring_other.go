@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Ring is not to be had on this system.
+// Ring is not available on this system.
 type Ring struct{}
 
 // Open always fails.

@@ -6,7 +6,8 @@ import (
 )
 
 // Gemma 3 (text): embeddings scaled by √D, norms before and after each block, per-head norms on q and k, tanh-GELU, five
-// sliding-window layers with a short rotary base to one global layer.
+// sliding-window layers with a short rotary base to one global layer. attn_logit_softcapping, which configurations inherit
+// from Gemma 2, changes nothing: neither Hugging Face's attention nor llama.cpp's applies it.
 func init() {
 	registerArchitecture(architecture{config: gemma3Config, params: gemma3Params}, "gemma3")
 }
@@ -14,11 +15,10 @@ func init() {
 func gemma3Config(r *reader) *Config {
 	c := decoderConfig(r)
 	r.rmsEps(c)
-	c.Act = GELUTanh
+	r.activation(c, GELUTanh)
 	// The factor is rounded to bf16 where the weights are; f32 models use it as it is, and so do we.
 	c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
 	c.AttnScale = r.floatOr("attention.scale", 0)
-	c.AttnSoftcap = r.floatOr("attn_logit_softcapping", 0)
 	c.LogitSoftcap = r.floatOr("final_logit_softcapping", 0)
 	r.rope(c)
 	window := r.intOr("attention.sliding_window", 0)

@@ -31,10 +31,14 @@ func variants() map[string]func() (hftest.Config, hftest.Shapes) {
 		return config{"rope_scaling": config{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16}.With(p)}
 	}
 	return map[string]func() (config, hftest.Shapes){
-		"qwen v1":           hftest.Qwen,
-		"opt-350m":          func() (config, hftest.Shapes) { return hftest.OPT(8, true) },
-		"opt after":         func() (config, hftest.Shapes) { return hftest.OPT(16, true) },
-		"partial rotary":    decoder(config{"partial_rotary_factor": 0.5}, nil),
+		"qwen v1":   hftest.Qwen,
+		"opt-350m":  func() (config, hftest.Shapes) { return hftest.OPT(8, true) },
+		"opt after": func() (config, hftest.Shapes) { return hftest.OPT(16, true) },
+		"phi3 partial rotary": func() (config, hftest.Shapes) {
+			c := hftest.Llama().With(config{"model_type": "phi3", "head_dim": nil, "partial_rotary_factor": 0.5})
+			s := hftest.Decoder(c).EachLayer("model.layers.%d.", 2, "self_attn.qkv_proj.weight", 32, 16).EachLayer("model.layers.%d.", 2, "mlp.gate_up_proj.weight", 48, 16)
+			return c, s
+		},
 		"gelu":              decoder(config{"hidden_act": "gelu"}, nil),
 		"relu":              decoder(config{"hidden_act": "relu"}, nil),
 		"yarn mscale":       decoder(yarn(config{"mscale": 0.7, "mscale_all_dim": 1.0}), nil),
@@ -58,6 +62,7 @@ func variants() map[string]func() (hftest.Config, hftest.Shapes) {
 		},
 		"gemma3 linear": decoder(config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "sliding_window": 6, "layer_types": []string{"sliding_attention", "full_attention"},
 			"rope_scaling": config{"rope_type": "linear", "factor": 8}, "rope_theta": 1e6}, gemmaNorms),
+		"gemma3 silu": decoder(config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "sliding_window": 6, "hidden_activation": "silu"}, gemmaNorms),
 		"gemma3 all sliding": decoder(config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "sliding_window": 6, "attn_logit_softcapping": 5, "final_logit_softcapping": 9,
 			"layer_types": []string{"sliding_attention", "sliding_attention"}}, gemmaNorms),
 	}
@@ -113,5 +118,17 @@ func TestGuessQuery(t *testing.T) {
 		if !slices.Equal(model.Float32s(guess), model.Float32s(q)) {
 			t.Errorf("%s: the guess differs from the query of the same hidden rows", name)
 		}
+	}
+}
+
+// TestGemma3HasNoCapOnScores: the key that configurations inherit from Gemma 2 changes nothing in Gemma 3, in GGUF files too.
+func TestGemma3HasNoCapOnScores(t *testing.T) {
+	c, shapes := variants()["gemma3 linear"]()
+	src := newSource(t, c, shapes)
+	ids := []int{3, 31, 7, 12, 25}
+	want := newRunner(t, src.write(t)).pass(ids, len(ids))
+	got := newRunner(t, src.with(map[string]any{"gemma3.attn_logit_softcapping": float32(0.5)}, "").write(t)).pass(ids, len(ids))
+	if !slices.EqualFunc(got, want, slices.Equal[[]float32]) {
+		t.Error("attn_logit_softcapping changes the logits of Gemma 3")
 	}
 }

@@ -42,13 +42,19 @@ type fields struct {
 
 func (f fields) has(key string) bool { return f.values[key] != nil }
 
+// null reports whether the key is there and says null.
+func (f fields) null(key string) bool {
+	v, given := f.values[key]
+	return given && v == nil
+}
+
 // wrong records that a key holds something else than wanted.
 func (f fields) wrong(key, want string) {
 	got, err := json.Marshal(f.values[key])
 	if err != nil || len(got) > 60 {
 		got = append(got[:min(len(got), 60)], "…"...)
 	}
-	if !f.has(key) {
+	if _, given := f.values[key]; !given {
 		got = []byte("missing")
 	}
 	f.faults.add("%s: %s is %s, want %s: %w", f.where, key, got, want, ErrConfig)

@@ -11,12 +11,12 @@ func init() {
 }
 
 func gemmaBasics(v *view, d defaults) bool {
-	d.headDim, d.eps, d.tied = 256, 1e-6, true
+	d.headDim, d.eps, d.tied, d.numbers = 256, 1e-6, true, true
 	if !v.figures(usualNames, d) {
 		return false
 	}
 	key := "hidden_activation"
-	if !v.cfg.has(key) {
+	if v.arch == "gemma" && !v.cfg.has(key) { // the later classes do not read hidden_act
 		key = "hidden_act"
 	}
 	// Early configs of Gemma 1 say "gelu" and mean the tanh form, which is what the model was trained with.
@@ -35,21 +35,21 @@ func gemmaFigures(v *view) {
 	}
 }
 
-// gemmaAttention reads what Gemma 2 and 3 add to attention and logits.
-func gemmaAttention(v *view, attnCap, finalCap float64) {
+// gemmaAttention reads the scale of the scores and the sliding window of Gemma 2 and 3.
+func gemmaAttention(v *view) {
 	v.setFloat("attention.scale", 1/math.Sqrt(v.cfg.floatOr("query_pre_attn_scalar", 256, 1e-3, 1e6)))
-	softcap := func(key string, def float64) {
-		if _, given := v.cfg.values[key]; given && !v.cfg.has(key) {
-			v.setFloat(key, 0) // null: none, where GGUF's default would be another
-			return
-		}
-		if x := v.cfg.floatOr(key, def, 0, 1e6); x > 0 {
-			v.setFloat(key, x)
-		}
-	}
-	softcap("attn_logit_softcapping", attnCap)
-	softcap("final_logit_softcapping", finalCap)
 	v.window(4096)
+}
+
+// softcap publishes a soft cap, 0 where the config has a null (GGUF's default may be another).
+func (v *view) softcap(key string, def float64) {
+	if v.cfg.null(key) {
+		v.setFloat(key, 0)
+		return
+	}
+	if x := v.cfg.floatOr(key, def, 0, 1e6); x > 0 {
+		v.setFloat(key, x)
+	}
 }
 
 func gemma2Figures(v *view) {
@@ -57,7 +57,9 @@ func gemma2Figures(v *view) {
 		return
 	}
 	v.rope(10000)
-	gemmaAttention(v, 50, 30)
+	gemmaAttention(v)
+	v.softcap("attn_logit_softcapping", 50)
+	v.softcap("final_logit_softcapping", 30)
 	gemmaPattern(v, 2)
 }
 
@@ -87,7 +89,8 @@ func gemma3Figures(v *view) {
 		local.params.wrong("rope_type", "default (the only one supported for sliding layers)")
 	}
 	v.setFloat("rope.freq_base_swa", local.theta)
-	gemmaAttention(v, 0, 0)
+	gemmaAttention(v)
+	v.softcap("final_logit_softcapping", 0) // on scores it has no effect in Gemma 3
 	gemmaPattern(v, v.cfg.intOr("sliding_window_pattern", 6, 1, maxLayers))
 }
 

@@ -27,7 +27,7 @@ func gpt2Tensors(v *view) {
 	v.matrix("token_embd.weight", "wte.weight", -1, v.vocab, v.hidden)
 	v.matrix("position_embd.weight", "wpe.weight", -1, v.context, v.hidden)
 	v.layerNorm("output_norm", "ln_f", -1)
-	v.head("lm_head.weight", v.hidden)
+	v.head("lm_head.weight", "wte.weight", v.hidden)
 	conv := func(name, hfName string, i, rows, cols int) {
 		v.transposed(name+".weight", hfName+".weight", i, rows, cols)
 		v.vector(name+".bias", hfName+".bias", i, rows, 0)

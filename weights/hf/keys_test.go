@@ -43,6 +43,11 @@ func value(m *gguf.Meta, key string) string {
 // TestKeys checks what configs turn into where no golden has it.
 func TestKeys(t *testing.T) {
 	type keys map[string]string
+	null := json.RawMessage("null")
+	qkvBias := map[string][]int{"self_attn.q_proj.bias": {16}, "self_attn.k_proj.bias": {16}, "self_attn.v_proj.bias": {16},
+		"self_attn.k_proj.weight": {16, 16}, "self_attn.v_proj.weight": {16, 16}}
+	gemmaNorms := map[string][]int{"pre_feedforward_layernorm.weight": {16}, "post_feedforward_layernorm.weight": {16},
+		"self_attn.q_norm.weight": {8}, "self_attn.k_norm.weight": {8}}
 	for name, c := range map[string]struct {
 		change config
 		extra  map[string][]int // tensors added to every layer
@@ -79,6 +84,12 @@ func TestKeys(t *testing.T) {
 		"qwen3 window": {config{"model_type": "qwen3", "use_sliding_window": true, "sliding_window": 5, "max_window_layers": 1},
 			map[string][]int{"self_attn.q_norm.weight": {8}, "self_attn.k_norm.weight": {8}},
 			keys{"qwen3.attention.sliding_window": "5", "qwen3.attention.sliding_window_pattern": "[0 1]", "terrace.rope.layout": "absent"}},
+		"kv heads of null":           {config{"model_type": "qwen2", "num_key_value_heads": null, "head_dim": nil}, qkvBias, keys{"qwen2.attention.head_count_kv": "2"}},
+		"mistral's kv heads of null": {config{"model_type": "mistral", "num_key_value_heads": null}, qkvBias, keys{"llama.attention.head_count_kv": "2"}},
+		"gemma3 without caps on scores": {config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "attn_logit_softcapping": 50, "final_logit_softcapping": 30}, gemmaNorms,
+			keys{"gemma3.attn_logit_softcapping": "absent", "gemma3.final_logit_softcapping": "30"}},
+		"gemma3's activation":             {config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "hidden_activation": "silu"}, gemmaNorms, keys{"terrace.activation": "silu"}},
+		"gemma3 does not read hidden_act": {config{"model_type": "gemma3_text", "tie_word_embeddings": nil, "hidden_act": "silu"}, gemmaNorms, keys{"terrace.activation": "absent"}},
 		"gemma's gelu": {config{"model_type": "gemma", "hidden_act": "gelu", "tie_word_embeddings": nil}, nil,
 			keys{"terrace.activation": "absent", "terrace.tie_word_embeddings": "true"}},
 	} {
@@ -105,9 +116,7 @@ func TestKeys(t *testing.T) {
 func gemma3(c config, prefix string) hftest.Shapes {
 	out := hftest.Shapes{}
 	for name, shape := range hftest.Decoder(c) {
-		if name != "lm_head.weight" {
-			out[prefix+name] = shape
-		}
+		out[prefix+name] = shape
 	}
 	for _, n := range []string{"pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"} {
 		out.EachLayer(prefix+"model.layers.%d.", 2, n, 16)
@@ -230,5 +239,68 @@ func TestDType(t *testing.T) {
 func TestKnown(t *testing.T) {
 	if known := hf.Known(); !slices.IsSorted(known) || !slices.Contains(known, "qwen3_moe") {
 		t.Errorf("Known() is %v", known)
+	}
+}
+
+// qwen3MoE is a mixture of four experts that names their number under key.
+func qwen3MoE(key string) (config, hftest.Shapes) {
+	c := hftest.Llama().With(config{"model_type": "qwen3_moe", "num_experts_per_tok": 2, "moe_intermediate_size": 8, key: 4})
+	s := hftest.Decoder(c).EachLayer("model.layers.%d.", 2, "self_attn.q_norm.weight", 8).EachLayer("model.layers.%d.", 2, "self_attn.k_norm.weight", 8)
+	s.EachLayer("model.layers.%d.", 2, "mlp.gate.weight", 4, 16)
+	for l := range 2 {
+		stem := fmt.Sprintf("model.layers.%d.mlp.experts.%%d.", l)
+		s.EachLayer(stem, 4, "gate_proj.weight", 8, 16).EachLayer(stem, 4, "up_proj.weight", 8, 16).EachLayer(stem, 4, "down_proj.weight", 16, 8)
+	}
+	return c, s
+}
+
+// TestNumberOfExperts reads the number of experts under the name that transformers 5 writes and under the older one, and
+// refuses two that differ.
+func TestNumberOfExperts(t *testing.T) {
+	for _, key := range []string{"num_local_experts", "num_experts"} {
+		c, shapes := qwen3MoE(key)
+		meta, _, err := open(t, hftest.Folder(t, c, shapes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := value(meta, "qwen3moe.expert_count"); got != "4" {
+			t.Errorf("%s 4: expert_count is %s", key, got)
+		}
+	}
+	c, shapes := qwen3MoE("num_local_experts")
+	if _, _, err := open(t, hftest.Folder(t, c.With(config{"num_experts": 4}), shapes)); err != nil {
+		t.Errorf("both names with one number: %v", err)
+	}
+	_, _, err := open(t, hftest.Folder(t, c.With(config{"num_experts": 8}), shapes))
+	if !errors.Is(err, hf.ErrConfig) || !strings.Contains(err.Error(), "num_experts 8") || !strings.Contains(err.Error(), "num_local_experts 4") {
+		t.Errorf("two names with two numbers: %v", err)
+	}
+}
+
+// TestTiedWithAnotherHead accepts a tied checkpoint that holds its embedding twice, and refuses one with another head.
+func TestTiedWithAnotherHead(t *testing.T) {
+	tied := tiny.With(config{"tie_word_embeddings": true})
+	dir := hftest.Folder(t, tied, tinyTensors())
+	_, _, err := open(t, dir)
+	if !errors.Is(err, hf.ErrConfig) || !strings.Contains(err.Error(), "lm_head.weight") || !strings.Contains(err.Error(), "tie_word_embeddings") {
+		t.Errorf("another head: %v", err)
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := int(binary.LittleEndian.Uint64(b))
+	var header map[string]struct {
+		Offsets [2]int `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(b[8:8+size], &header); err != nil {
+		t.Fatal(err)
+	}
+	data, head, embed := b[8+size:], header["lm_head.weight"].Offsets, header["model.embed_tokens.weight"].Offsets
+	copy(data[head[0]:head[1]], data[embed[0]:embed[1]])
+	write(t, path, b)
+	if _, tensors, err := open(t, dir); err != nil || tensors["output.weight"] != nil {
+		t.Errorf("the embedding once more as the head: %v, output.weight %v", err, tensors["output.weight"])
 	}
 }

@@ -34,19 +34,27 @@ func mixtralFigures(v *view) {
 		return
 	}
 	v.window(0)
-	v.experts("num_local_experts", 8, "num_experts_per_tok", 2)
+	v.experts(8, 2)
 }
 
-// experts reads how many experts a layer has and how many a token uses.
-func (v *view) experts(key string, def int, usedKey string, usedDef int) (experts int) {
-	experts = v.cfg.intOr(key, def, 1, maxExperts)
+// experts reads how many experts a layer has and how many a token uses. Transformers takes num_local_experts and
+// num_experts for the same figure: it writes the first today, and wrote the second for Qwen before version 5.
+func (v *view) experts(def, usedDef int) {
+	const local, plain, usedKey = "num_local_experts", "num_experts", "num_experts_per_tok"
+	key := local
+	if !v.cfg.has(local) && v.cfg.has(plain) {
+		key = plain
+	}
+	experts := v.cfg.intOr(key, def, 1, maxExperts)
 	used := v.cfg.intOr(usedKey, usedDef, 1, maxExperts)
+	if also := v.cfg.intOr(plain, experts, 1, maxExperts); also != experts {
+		v.faults.add("%s: %s %d contradicts %s %d: %w", v.cfg.where, plain, also, local, experts, ErrConfig)
+	}
 	if used > experts {
 		v.faults.add("%s: %s %d is more than %s %d: %w", v.cfg.where, usedKey, used, key, experts, ErrConfig)
 	}
 	v.setInt("expert_count", experts)
 	v.setInt("expert_used_count", used)
-	return experts
 }
 
 func graniteFigures(v *view) {

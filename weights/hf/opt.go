@@ -42,7 +42,7 @@ func optTensors(v *view) {
 	if !v.meta.Has("terrace.no_final_norm") {
 		norm("output_norm", "final_layer_norm", -1)
 	}
-	v.head("lm_head.weight", width)
+	v.head("lm_head.weight", "embed_tokens.weight", width)
 	v.eachLayer("layers.", func(i int, name, hfName string) {
 		norm(name+"attn_norm", hfName+"self_attn_layer_norm", i)
 		v.linear(name+"attn_q", hfName+"self_attn.q_proj", i, v.hidden, v.hidden, bias)

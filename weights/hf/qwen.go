@@ -37,7 +37,7 @@ func qwenFigures(v *view) {
 func qwenTensors(v *view) {
 	v.matrix("token_embd.weight", "transformer.wte.weight", -1, v.vocab, v.hidden)
 	v.vector("output_norm.weight", "transformer.ln_f.weight", -1, v.hidden, 0)
-	v.head("lm_head.weight", v.hidden)
+	v.head("lm_head.weight", "transformer.wte.weight", v.hidden)
 	v.eachLayer("transformer.h.", func(i int, name, hfName string) {
 		v.vector(name+"attn_norm.weight", hfName+"ln_1.weight", i, v.hidden, 0)
 		v.linear(name+"attn_qkv", hfName+"attn.c_attn", i, 3*v.hidden, v.hidden, true)
@@ -102,7 +102,7 @@ func qwen3MoeFigures(v *view) {
 	if v.cfg.boolOr("use_sliding_window", false) {
 		v.window(4096)
 	}
-	v.experts("num_experts", 128, "num_experts_per_tok", 8)
+	v.experts(128, 8)
 	v.setInt("expert_feed_forward_length", v.cfg.intOr("moe_intermediate_size", 768, 1, maxWidth))
 	v.set("expert_weights_norm", v.cfg.boolOr("norm_topk_prob", false))
 	v.moeLayers()

@@ -35,8 +35,12 @@ func (v *view) rotary(layerType, thetaKey string, defTheta float64) rotary {
 	r := rotary{params: p, theta: v.cfg.floatOr(thetaKey, defTheta, 1, maxTheta)}
 	r.theta = p.floatOr("rope_theta", r.theta, 1, maxTheta)
 	r.method = p.stringOr("rope_type", p.stringOr("type", "default"))
-	part := v.cfg.floatOr("partial_rotary_factor", 1, 1e-3, 1)
-	part = p.floatOr("partial_rotary_factor", part, 1e-3, 1)
+	const partial = "partial_rotary_factor"
+	part := v.cfg.floatOr(partial, 1, 1e-3, 1)
+	part = p.floatOr(partial, part, 1e-3, 1)
+	if part != 1 && v.arch != "phi3" {
+		v.faults.add("%s: %s is %g, but models of type %s rotate whole heads: %w", v.cfg.where, partial, part, v.cfg.stringOr("model_type", v.arch), ErrConfig)
+	}
 	r.dim = int(float64(v.headDim) * part)
 	if r.dim < 2 || r.dim%2 != 0 {
 		v.faults.add("%s: rope rotates %d of head_dim %d dimensions (partial_rotary_factor), want an even number: %w", v.cfg.where, r.dim, v.headDim, ErrConfig)

@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -141,20 +142,26 @@ func (v *view) stack(name, pattern string, layer, experts, rows, cols int) {
 func (v *view) outer(plus float32) {
 	v.matrix("token_embd.weight", "model.embed_tokens.weight", -1, v.vocab, v.hidden)
 	v.vector("output_norm.weight", "model.norm.weight", -1, v.hidden, plus)
-	v.head("lm_head.weight", v.hidden)
+	v.head("lm_head.weight", "model.embed_tokens.weight", v.hidden)
 }
 
-// head presents the output matrix, unless it is tied to the embedding.
-func (v *view) head(hfName string, cols int) {
-	if tied, err := v.meta.Bool("terrace.tie_word_embeddings"); err == nil && tied {
-		return
-	}
+// head presents the output matrix, unless it is tied to the embedding. A tied checkpoint may hold the head once more; one
+// that differs is refused, since transformers ties it before version 5 and uses it from then on.
+func (v *view) head(hfName, embedName string, cols int) {
 	prefix := v.prefix
+	defer func() { v.prefix = prefix }()
 	if v.files.tensor(v.prefix+hfName) == nil { // the head stands outside of what the prefix names
 		v.prefix = v.files.headPrefix(hfName)
 	}
-	v.matrix("output.weight", hfName, -1, v.vocab, cols)
-	v.prefix = prefix
+	if tied, err := v.meta.Bool("terrace.tie_word_embeddings"); err != nil || !tied {
+		v.matrix("output.weight", hfName, -1, v.vocab, cols)
+		return
+	}
+	head, embed := v.files.tensor(v.prefix+hfName), v.files.tensor(prefix+embedName)
+	if head != nil && embed != nil && !(head.Type == embed.Type && slices.Equal(head.Shape, embed.Shape) && bytes.Equal(head.Raw(), embed.Raw())) {
+		v.faults.add("%s: tie_word_embeddings is true, but tensor %q differs from %q: set it to false to use this head, or remove the tensor: %w",
+			v.cfg.where, v.prefix+hfName, prefix+embedName, ErrConfig)
+	}
 }
 
 // eachLayer calls fn for every layer until one has a fault, and refuses a checkpoint that has more layers than the config.

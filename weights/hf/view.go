@@ -59,10 +59,12 @@ var usualNames = names{
 }
 
 // defaults of the figures that a config may leave out; 0 = the key is required (kvHeads: = heads; headDim: hidden/heads).
+// A null is no default: it means one key/value head a query head, and for a headDim that has a default it is refused.
 type defaults struct {
 	heads, kvHeads, headDim, vocab, context int
 	eps                                     float64
 	tied                                    bool
+	numbers                                 bool // the class does not know null for kvHeads
 }
 
 // figures reads and publishes what every decoder has. It reports whether they are sound enough to go on.
@@ -79,10 +81,13 @@ func (v *view) figures(n names, d defaults) bool {
 	v.kvHeads = v.heads
 	if n.kvHeads != "" {
 		def := d.kvHeads
-		if def == 0 {
+		if def == 0 || c.null(n.kvHeads) { // absent is the class's default, null one key/value head a query head
 			def = v.heads
 		}
 		v.kvHeads = c.intOr(n.kvHeads, def, 1, maxHeads)
+		if d.numbers && c.null(n.kvHeads) {
+			c.wrong(n.kvHeads, fmt.Sprintf("an integer from 1 to %d", maxHeads))
+		}
 	}
 	if len(v.faults.list) > 0 {
 		return false
@@ -93,6 +98,9 @@ func (v *view) figures(n names, d defaults) bool {
 	v.headDim = d.headDim
 	if n.headDim != "" {
 		v.headDim = c.intOr(n.headDim, d.headDim, 1, maxHeadDim)
+		if d.headDim > 0 && c.null(n.headDim) { // the class has a number by default and computes with it
+			c.wrong(n.headDim, fmt.Sprintf("an integer from 1 to %d", maxHeadDim))
+		}
 	}
 	if v.headDim == 0 {
 		if v.headDim = v.hidden / v.heads; v.hidden%v.heads != 0 {
@@ -183,11 +191,10 @@ func (v *view) layerTypes() []bool {
 
 // window publishes a sliding window of all layers, where the config has one.
 func (v *view) window(def int) {
-	w := def
-	if _, given := v.cfg.values["sliding_window"]; given { // a null means none
-		w = v.cfg.intOr("sliding_window", 0, 0, maxContext)
+	if v.cfg.null("sliding_window") {
+		return // none
 	}
-	if w > 0 {
+	if w := v.cfg.intOr("sliding_window", def, 0, maxContext); w > 0 {
 		v.setInt("attention.sliding_window", w)
 	}
 }

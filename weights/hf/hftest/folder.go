@@ -89,7 +89,8 @@ func Llama() Config {
 		"tie_word_embeddings": false}
 }
 
-// Decoder lists the tensors of a config with the usual keys: separate q, k, v and a gated network.
+// Decoder lists the tensors of a config with the usual keys: separate q, k, v and a gated network; a head of its own where
+// tie_word_embeddings is there and false.
 func Decoder(c Config) Shapes {
 	d, ff, vocab := c.int("hidden_size"), c.int("intermediate_size"), c.int("vocab_size")
 	dim := c.int("head_dim")
@@ -97,7 +98,10 @@ func Decoder(c Config) Shapes {
 		dim = d / c.int("num_attention_heads")
 	}
 	q, kv := c.int("num_attention_heads")*dim, c.int("num_key_value_heads")*dim
-	s := Shapes{"model.embed_tokens.weight": {vocab, d}, "lm_head.weight": {vocab, d}, "model.norm.weight": {d}}
+	s := Shapes{"model.embed_tokens.weight": {vocab, d}, "model.norm.weight": {d}}
+	if tied, given := c["tie_word_embeddings"].(bool); given && !tied {
+		s["lm_head.weight"] = []int{vocab, d}
+	}
 	for i := range c.int("num_hidden_layers") {
 		l := fmt.Sprintf("model.layers.%d.", i)
 		s[l+"input_layernorm.weight"], s[l+"post_attention_layernorm.weight"] = []int{d}, []int{d}

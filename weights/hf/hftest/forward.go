@@ -202,7 +202,10 @@ func (m *Model) turn(norm string, head []float64, pos int, base float64, freq []
 
 func (m *Model) attendHead(out []float64, head, p, window int, scale float64, q, k, v [][]float64) {
 	d, kv := m.keyDim, head/(m.heads/m.kvHeads)
-	softcap := m.number("attn_logit_softcapping", 0)
+	softcap := 0.0
+	if m.arch == "gemma2" { // the key is in Gemma 3's configurations too, where nothing applies it
+		softcap = m.number("attn_logit_softcapping", 0)
+	}
 	scores := make([]float64, p+1)
 	top := math.Inf(-1)
 	for j := range scores {

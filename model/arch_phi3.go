@@ -16,7 +16,7 @@ func phi3Config(r *reader) *Config {
 }
 
 func phi3Params(r *reader, c *Config) *Params {
-	width := r.int("feed_forward_length")
+	width := r.perLayer("feed_forward_length", c.Layers)
 	return eachLayer(r, outerParams(r, c), func(_ int, n string) LayerParams {
 		l := fusedLayer(r, c, n)
 		l.Gate, l.Up = r.part(n+"ffn_up", 2*width, 0, width, c.Hidden), r.part(n+"ffn_up", 2*width, width, width, c.Hidden)

@@ -15,7 +15,7 @@ func qwenConfig(r *reader) *Config {
 }
 
 func qwenParams(r *reader, c *Config) *Params {
-	both := r.int("feed_forward_length")
+	both := r.perLayer("feed_forward_length", c.Layers)
 	return eachLayer(r, outerParams(r, c), func(_ int, n string) LayerParams {
 		l := fusedLayer(r, c, n)
 		l.Gate, l.Up = r.linear(n+"ffn_gate", both/2, c.Hidden), r.linear(n+"ffn_up", both/2, c.Hidden)

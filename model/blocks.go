@@ -6,10 +6,14 @@ import "fmt"
 func decoderConfig(r *reader) *Config {
 	c := &Config{
 		Arch: r.arch, Name: r.stringOr("general.name", ""),
-		Layers: r.int("block_count"), Hidden: r.int("embedding_length"), Heads: r.int("attention.head_count"),
+		Layers: r.int("block_count"), Hidden: r.int("embedding_length"),
 		Context: r.int("context_length"), Act: SiLU, Gated: true,
 	}
-	c.KVHeads = r.intOr("attention.head_count_kv", c.Heads)
+	c.Heads = r.perLayer("attention.head_count", c.Layers)
+	c.KVHeads = r.perLayerOr("attention.head_count_kv", c.Layers, c.Heads)
+	if causal := "attention.causal"; !r.boolOr(causal, true) {
+		r.fail("metadata %q is false: an encoder, whose tokens see those after them, is not supported: %w", r.key(causal), ErrConfig)
+	}
 	if c.Heads < 1 || c.Hidden < 1 {
 		r.fail("metadata %q is %d and %q is %d, want 1 or more: %w", r.key("attention.head_count"), c.Heads, r.key("embedding_length"), c.Hidden, ErrConfig)
 	} else {
@@ -115,14 +119,14 @@ func (r *reader) feedForward(c *Config, l *LayerParams, n string, moe bool) {
 			r.fail("metadata %q is %d experts, but tensor %q is missing: %w", r.key("expert_count"), c.Experts, router, ErrConfig)
 			return
 		}
-		width := r.intOr("expert_feed_forward_length", r.intOr("feed_forward_length", 0))
+		width := r.intOr("expert_feed_forward_length", r.perLayerOr("feed_forward_length", c.Layers, 0))
 		l.Router = r.linear(n+"ffn_gate_inp", c.Experts, c.Hidden)
 		l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, c.Hidden)
 		l.ExpertUp = r.experts(n+"ffn_up_exps", c.Experts, width, c.Hidden)
 		l.ExpertDown = r.experts(n+"ffn_down_exps", c.Experts, c.Hidden, width)
 		return
 	}
-	width := r.int("feed_forward_length")
+	width := r.perLayer("feed_forward_length", c.Layers)
 	if c.Gated {
 		l.Gate = r.linear(n+"ffn_gate", width, c.Hidden)
 	}

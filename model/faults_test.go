@@ -123,6 +123,17 @@ func TestBadMetadata(t *testing.T) {
 		{llama, change{"llama.attention.head_count": uint32(1 << 30)}, "head_count"},
 		{llama, change{"llama.attention.head_count": "2"}, "head_count"},
 		{llama, change{"llama.attention.head_count": []int32{2, 4}}, "head_count"},
+		{llama, change{"llama.attention.head_count": []int32{2}}, "head_count\" has 1 values"},
+		{llama, change{"llama.attention.head_count_kv": []int32{1, 1, 1}}, "head_count_kv\" has 3 values"},
+		{llama, change{"llama.attention.head_count_kv": []int32{}}, "head_count_kv\" has 0 values"},
+		{llama, change{"llama.feed_forward_length": []int32{24, 25}}, "is 24 in layer 0 and 25 in layer 1"},
+		{llama, change{"llama.feed_forward_length": []int32{24}}, "feed_forward_length\" has 1 values"},
+		{llama, change{"llama.block_count": []int32{2, 2}}, "llama.block_count\": type is array of 2 int32, want an integer"},
+		{llama, change{"llama.embedding_length": []int32{16, 16}}, "llama.embedding_length\": type is array of 2 int32, want an integer"},
+		{llama, change{"llama.context_length": []int32{64, 64}}, "llama.context_length\": type is array of 2 int32, want an integer"},
+		{llama, change{"llama.rope.dimension_count": []int32{8, 8}}, "llama.rope.dimension_count\": type is array of 2 int32, want an integer"},
+		{llama, change{"llama.rope.dimension_count": uint32(4)}, "rotates whole heads"},
+		{llama, change{"llama.attention.causal": false}, "llama.attention.causal"},
 		{llama, change{"llama.attention.head_count_kv": uint32(3)}, "head_count"},
 		{llama, change{"llama.attention.head_count_kv": uint32(0)}, "head_count_kv"},
 		{llama, change{"llama.attention.key_length": uint32(1 << 20)}, "key_length"},
@@ -170,9 +181,11 @@ func TestBadMetadata(t *testing.T) {
 			}
 		})
 	}
-	for name, s := range map[string]source{"llama": llama, "mixtral": mixtral, "opt": opt} {
+	arrays := change{"llama.attention.head_count": []int32{2, 2}, "llama.attention.head_count_kv": []int32{1, 1}, "llama.feed_forward_length": []int32{24, 24}}
+	for name, s := range map[string]source{"llama": llama, "mixtral": mixtral, "opt": opt, "llama with one value a layer": llama.with(arrays, ""),
+		"a causal llama": llama.with(change{"llama.attention.causal": true}, "")} {
 		if err := openFile(s.with(nil, "").write(t)); err != nil {
-			t.Errorf("%s unchanged: %v", name, err)
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

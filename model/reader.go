@@ -29,24 +29,42 @@ func (r *reader) err() error { return errors.Join(r.faults...) }
 // key is a metadata key of this architecture: "block_count" → "llama.block_count".
 func (r *reader) key(name string) string { return r.arch + "." + name }
 
-// int reads a required integer; an array (some files give one value a layer) must hold one value throughout.
+// int reads a required integer.
 func (r *reader) int(name string) int {
+	v, err := r.meta.Int(r.key(name))
+	if err != nil {
+		r.fail("%w: %w", err, ErrConfig)
+		return 0
+	}
+	return v
+}
+
+// perLayer reads a required integer that GGUF also has as an array of one value a layer; here all layers must have the same.
+func (r *reader) perLayer(name string, layers int) int {
 	k := r.key(name)
-	v, err := r.meta.Int(k)
-	if err == nil {
-		return v
+	list, err := r.meta.Ints(k)
+	if err != nil {
+		return r.int(name) // it names the type that is there
 	}
-	if list, lerr := r.meta.Ints(k); lerr == nil && len(list) > 0 {
-		for _, x := range list {
-			if x != list[0] {
-				r.fail("metadata %q varies from layer to layer, which this architecture does not: %w", k, ErrConfig)
-				return 0
-			}
+	if len(list) == 0 || len(list) != layers {
+		r.fail("metadata %q has %d values, want one integer or one for each of %d layers: %w", k, len(list), layers, ErrConfig)
+		return 0
+	}
+	for i, x := range list {
+		if x != list[0] {
+			r.fail("metadata %q is %d in layer 0 and %d in layer %d, want the same in all layers: %w", k, list[0], x, i, ErrConfig)
+			return 0
 		}
-		return list[0]
 	}
-	r.fail("%w: %w", err, ErrConfig)
-	return 0
+	return list[0]
+}
+
+// perLayerOr is perLayer for an optional integer.
+func (r *reader) perLayerOr(name string, layers, def int) int {
+	if !r.meta.Has(r.key(name)) {
+		return def
+	}
+	return r.perLayer(name, layers)
 }
 
 // intOr reads an optional integer; one that is there with another type is a fault, never the default.

@@ -282,8 +282,8 @@ func perSecond(n int, d time.Duration) float64 {
 // notFiniteHint says what to do about logits that are not finite.
 const notFiniteHint = "a weight or the arithmetic is broken; 'infer show --verify' scans the weights"
 
-// checkFinite refuses logits from which no token can be chosen honestly.
-func checkFinite(logits []float32) error {
+// CheckFinite refuses logits of any number of rows from which no token can be chosen honestly; errors wrap ErrNotFinite.
+func CheckFinite(logits []float32) error {
 	var sum float32
 	for _, v := range logits {
 		sum += v * 0 // NaN and Inf times 0 are NaN

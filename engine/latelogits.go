@@ -112,7 +112,7 @@ func (s *Session) choose(sampler *model.Sampler) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := checkFinite(logits); err != nil {
+	if err := CheckFinite(logits); err != nil {
 		return 0, err
 	}
 	return sampler.Next(logits, s.tokens), nil

@@ -101,7 +101,7 @@ func (p *Perplexity) score(logits []float32, next int, logProbs []float64, o Per
 	if next < 0 || next >= len(logits) {
 		return fmt.Errorf("engine: token id %d, the vocabulary has %d: %w", next, len(logits), ErrOption)
 	}
-	if err := checkFinite(logits); err != nil {
+	if err := CheckFinite(logits); err != nil {
 		return err
 	}
 	logSoftmax(logProbs, logits)

@@ -62,6 +62,17 @@ func (r *Rope) frequencies(lengthTokens int) []float32 {
 	return r.InvFreq
 }
 
+// LongRopeAt is the length in tokens up to which the model's first set of rotary frequencies holds (longrope, see
+// arch_phi3.go); 0 where it has one set alone.
+func (c *Config) LongRopeAt() int {
+	for i := range c.Ropes {
+		if c.Ropes[i].LongFreq != nil {
+			return c.Ropes[i].LongAt
+		}
+	}
+	return 0
+}
+
 // DependsOnLength reports whether the angles of a token depend on how long its sequence is.
 func (r *Rope) DependsOnLength() bool { return r.LongFreq != nil || r.DynamicBase > 0 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"terrace/attention"
+	"terrace/internal/kvpage"
 	"terrace/model"
 )
 
@@ -23,6 +24,50 @@ func TestErf(t *testing.T) {
 		if math.Abs(float64(v)-want) > 1e-6*math.Max(1, math.Abs(want)) {
 			t.Errorf("gelu(%g) = %g, want %g", x[i], v, want)
 		}
+	}
+}
+
+// TestSoftmax compares the rows' softmax with the definition, at scores whose exponentials float32 cannot hold and at rows
+// whose last key is hidden.
+func TestSoftmax(t *testing.T) {
+	b := &backend{m: &model.Model{}, weights: newWeights()}
+	x := []float32{1, 2, 3, 400, 399, 100, -400, -401, hiddenScore, 87, 89, 88}
+	s := b.sheet()
+	y, err := s.run1(s.softmax(s.in(matrix(4, 3, x))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := range 4 {
+		row, sum := x[3*r:3*r+3], 0.0
+		for _, v := range row {
+			sum += math.Exp(float64(v) - float64(slices.Max(row)))
+		}
+		for i, v := range row {
+			want := math.Exp(float64(v)-float64(slices.Max(row))) / sum
+			if got := float64(floats(y)[3*r+i]); !(math.Abs(got-want) <= 1e-6) {
+				t.Errorf("row %d: weight of %g is %g, want %g", r, v, got, want)
+			}
+		}
+	}
+}
+
+// TestAttendLargeScores attends with scores of several hundreds, as models with large keys have them.
+func TestAttendLargeScores(t *testing.T) {
+	m := &model.Model{Config: model.Config{Heads: 1, KVHeads: 1, KeyDim: 2, ValDim: 1, Layer: make([]model.LayerConfig, 1)}}
+	b := &backend{m: m, weights: newWeights()}
+	l := kvpage.Layout{KeyDim: 2, ValueDim: 1, Tokens: 16}
+	page := attention.Page{Data: make([]byte, l.PageBytes()), Pos: []int32{0, 1}, N: 2}
+	for i, k := range [][]float32{{30, 0}, {31, 0}} {
+		kvpage.PutK(l, page.Data, i, k)
+		kvpage.PutV(l, page.Data, i, []float32{float32(i)})
+	}
+	out, err := b.Attend(&model.Pass{}, 0, matrix(1, 2, []float32{20, 0}), []attention.Seq{{Pos: []int32{1}, Views: []attention.View{{Layout: l, Pages: []attention.Page{page}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 1 / (1 + math.Exp(-20/math.Sqrt2))
+	if got := float64(floats(out)[0]); !(math.Abs(got-want) <= 1e-6) {
+		t.Errorf("attended %g, want %g", got, want)
 	}
 }
 

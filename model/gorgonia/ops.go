@@ -5,6 +5,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"math"
+	"slices"
 
 	"github.com/chewxy/hm"
 	"gorgonia.org/gorgonia"
@@ -48,6 +49,46 @@ func (erf) OverwritesInput() int  { return -1 }
 func (erf) WriteHash(h hash.Hash) { fmt.Fprint(h, "erf") }
 func (e erf) Hashcode() uint32    { return hashcode(e) }
 func (erf) String() string        { return "erf" }
+
+// softmax is e^x / Σ e^x over each row of a matrix. gorgonia's own takes the exponentials as they are, which overflow to
+// infinity, and their quotients to NaN, from x = 89 on; here the row's maximum is taken off first.
+type softmax struct{}
+
+func (softmax) Arity() int { return 1 }
+func (softmax) Type() hm.Type {
+	a := hm.TypeVariable('a')
+	return hm.NewFnType(a, a)
+}
+func (softmax) InferShape(in ...gorgonia.DimSizer) (tensor.Shape, error) {
+	return in[0].(tensor.Shape).Clone(), nil
+}
+
+// Do returns the softmax of each row of a float32 matrix; sums are in float64.
+func (softmax) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	t, ok := in[0].(*tensor.Dense)
+	if !ok || t.Dtype() != tensor.Float32 || t.Dims() != 2 {
+		return nil, fmt.Errorf("gorgonia: softmax of %T %v, want a float32 matrix", in[0], in[0].Shape())
+	}
+	rows, cols := t.Shape()[0], t.Shape()[1]
+	out := make([]float32, rows*cols)
+	for r := range rows {
+		x, y := floats(t)[r*cols:(r+1)*cols], out[r*cols:(r+1)*cols]
+		top, sum := float64(slices.Max(x)), 0.0
+		for _, v := range x {
+			sum += math.Exp(float64(v) - top)
+		}
+		for i, v := range x {
+			y[i] = float32(math.Exp(float64(v)-top) / sum)
+		}
+	}
+	return matrix(rows, cols, out), nil
+}
+func (softmax) ReturnsPtr() bool      { return false }
+func (softmax) CallsExtern() bool     { return false }
+func (softmax) OverwritesInput() int  { return -1 }
+func (softmax) WriteHash(h hash.Hash) { fmt.Fprint(h, "softmax of rows") }
+func (s softmax) Hashcode() uint32    { return hashcode(s) }
+func (softmax) String() string        { return "softmax of rows" }
 
 // refold is a matrix in another shape, in memory of its own. gorgonia's Reshape shares memory with what it reshapes, and an
 // operation that works in place on the one then changes the other.

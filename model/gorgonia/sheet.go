@@ -57,7 +57,7 @@ func (s *sheet) add(x, y node) node    { return s.binary(gorgonia.Add, x, y) }
 func (s *sheet) times(x, y node) node  { return s.binary(gorgonia.HadamardProd, x, y) }
 func (s *sheet) matmul(x, y node) node { return s.binary(gorgonia.Mul, x, y) }
 func (s *sheet) softmax(x node) node {
-	return s.unary(func(x node) (node, error) { return gorgonia.SoftMax(x, 1) }, x)
+	return s.unary(func(x node) (node, error) { return gorgonia.ApplyOp(softmax{}, x) }, x)
 }
 
 // constant is a scalar.

@@ -22,8 +22,9 @@ func Ask(ctx context.Context, r Runner, s Sample, q Question, policies []string,
 		return fmt.Errorf("eval: %d prompt tokens and %d to generate, the context holds %d (lower --max-context): %w",
 			len(q.IDs), q.Gen.MaxTokens, c, ErrTooLong)
 	}
+	hash := HashPrompt(q.IDs, q.Gen)
 	return r.Prompt(ctx, q.IDs, policies, func(i int, session Session, err error) error {
-		o := Outcome{Task: s.Task, ID: s.ID, Policy: policies[i], Prompt: len(q.IDs), Cut: q.Cut}
+		o := Outcome{Task: s.Task, ID: s.ID, Policy: policies[i], PromptHash: hash, Prompt: len(q.IDs), Cut: q.Cut}
 		if err == nil {
 			err = q.answer(ctx, r, session, &o)
 		}
@@ -32,6 +33,7 @@ func Ask(ctx context.Context, r Runner, s Sample, q Question, policies []string,
 		}
 		if err != nil {
 			o = Failed(s, policies[i], err)
+			o.PromptHash = hash
 		}
 		return emit(o)
 	})

@@ -50,11 +50,34 @@ func TestAsk(t *testing.T) {
 	}}
 	var got []eval.Outcome
 	err := eval.Ask(ctx, r, x, q, []string{"full", "few", "other"}, func(o eval.Outcome) error { got = append(got, o); return nil })
+	for _, o := range got { // the failed one too: it counts 0, and is paired
+		if o.PromptHash == "" || o.PromptHash != got[0].PromptHash {
+			t.Errorf("%s: hash %q of the prompt, the first has %q", o.Policy, o.PromptHash, got[0].PromptHash)
+		}
+	}
 	if err != nil || len(got) != 3 || got[0].Score == nil || got[1].Score != nil || got[1].Error != "refuses" || got[2].Score == nil || got[0].Cut != 4 || got[0].Prompt != 3 {
 		t.Errorf("%v %+v", err, got)
 	}
 	stop := errors.New("disk full")
 	if err := eval.Ask(ctx, r, x, q, []string{"full", "other"}, func(eval.Outcome) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Prompts are the same where ids and options are, and only there.
+func TestHashPrompt(t *testing.T) {
+	ids := []int{1, 2, 3}
+	seen := map[string]int{}
+	for i, h := range []string{
+		eval.HashPrompt(ids, eval.Generate{MaxTokens: 5}), eval.HashPrompt([]int{1, 2, 4}, eval.Generate{MaxTokens: 5}), eval.HashPrompt(ids[:2], eval.Generate{MaxTokens: 5}),
+		eval.HashPrompt(ids, eval.Generate{MaxTokens: 6}), eval.HashPrompt(ids, eval.Generate{MaxTokens: 5, StopIDs: []int{7}}), eval.HashPrompt(ids, []int{4}), eval.HashPrompt([]int{1, 2, 3, 4}),
+	} {
+		if j, ok := seen[h]; ok || len(h) != 24 {
+			t.Errorf("hash %d is %q, as %d", i, h, j)
+		}
+		seen[h] = i
+	}
+	if eval.HashPrompt(ids, []int{4}, 9) != eval.HashPrompt(append([]int{}, ids...), []int{4}, 9) {
+		t.Error("one prompt, two hashes")
 	}
 }

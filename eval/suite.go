@@ -2,6 +2,9 @@ package eval
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -32,27 +35,30 @@ type Sample struct {
 
 // Outcome is one sample under one policy: a line of samples.jsonl.
 type Outcome struct {
-	Task      string             `json:"task"`
-	ID        string             `json:"id"`
-	Policy    string             `json:"policy"`
-	Score     *float64           `json:"score"` // nil = failed
-	Weight    float64            `json:"weight,omitempty"`
-	Values    map[string]float64 `json:"values,omitempty"`
-	Labels    map[string]string  `json:"labels,omitempty"` // what results are also grouped by: length, depth, context
-	Pred      string             `json:"pred,omitempty"`
-	Row       json.RawMessage    `json:"row,omitempty"` // answers and classes, for prediction files
-	Prompt    int                `json:"prompt_tokens,omitempty"`
-	Generated int                `json:"generated_tokens,omitempty"`
-	Cut       int                `json:"cut_tokens,omitempty"` // taken out of the prompt's middle
-	Finish    string             `json:"finish,omitempty"`
-	TTFT      float64            `json:"ttft_ms,omitempty"`
-	ITL       float64            `json:"itl_ms,omitempty"` // median gap between tokens
-	Prefill   float64            `json:"prefill_ms,omitempty"`
-	Shared    bool               `json:"prefill_shared,omitempty"`
-	KVPeak    map[string]int64   `json:"kv_bytes_peak,omitempty"` // most at any moment, reading the prompt included
-	KVHeld    map[string]int64   `json:"kv_bytes_held,omitempty"` // most while answering
-	Kept      float64            `json:"tokens_kept,omitempty"`
-	Error     string             `json:"error,omitempty"`
+	Task   string             `json:"task"`
+	ID     string             `json:"id"`
+	Policy string             `json:"policy"`
+	Score  *float64           `json:"score"` // nil = failed
+	Weight float64            `json:"weight,omitempty"`
+	Values map[string]float64 `json:"values,omitempty"`
+	Labels map[string]string  `json:"labels,omitempty"` // what results are also grouped by: length, depth, context
+	Pred   string             `json:"pred,omitempty"`
+	Row    json.RawMessage    `json:"row,omitempty"` // answers and classes, for prediction files
+	// PromptHash is that of what the model read and of how it was to answer ([HashPrompt]): outcomes of two policies are compared
+	// only where it is equal. Runs made before it was kept have none.
+	PromptHash string           `json:"prompt_sha256,omitempty"`
+	Prompt     int              `json:"prompt_tokens,omitempty"`
+	Generated  int              `json:"generated_tokens,omitempty"`
+	Cut        int              `json:"cut_tokens,omitempty"` // taken out of the prompt's middle
+	Finish     string           `json:"finish,omitempty"`
+	TTFT       float64          `json:"ttft_ms,omitempty"`
+	ITL        float64          `json:"itl_ms,omitempty"` // median gap between tokens
+	Prefill    float64          `json:"prefill_ms,omitempty"`
+	Shared     bool             `json:"prefill_shared,omitempty"`
+	KVPeak     map[string]int64 `json:"kv_bytes_peak,omitempty"` // most at any moment, reading the prompt included
+	KVHeld     map[string]int64 `json:"kv_bytes_held,omitempty"` // most while answering
+	Kept       float64          `json:"tokens_kept,omitempty"`
+	Error      string           `json:"error,omitempty"`
 }
 
 // Key identifies an outcome within a run.
@@ -78,6 +84,22 @@ func (o *Outcome) Took(encode time.Duration, c Cost, g *Generation) {
 		gaps := slices.Sorted(slices.Values(g.Gaps))
 		o.ITL = Millis(gaps[len(gaps)/2])
 	}
+}
+
+// HashPrompt identifies a sample's work: the ids of the rendered prompt, and whatever else of it decides the score (the tokens
+// that are scored, how many are generated, where generation stops). 24 hexadecimal digits of a SHA-256.
+func HashPrompt(ids []int, scored ...any) string {
+	h := sha256.New()
+	buf := make([]byte, 0, 8*len(ids)+8)
+	buf = binary.LittleEndian.AppendUint64(buf, uint64(len(ids)))
+	for _, id := range ids {
+		buf = binary.LittleEndian.AppendUint64(buf, uint64(id))
+	}
+	h.Write(buf)
+	for _, s := range scored {
+		fmt.Fprintf(h, "%v\x00", s)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
 // Millis is a duration in milliseconds, to the microsecond.

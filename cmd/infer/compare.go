@@ -20,7 +20,7 @@ func newCompare(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
-		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another, and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone.",
+		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone.",
 		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a --markdown --svg docs/pareto.svg",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -63,7 +63,7 @@ func (a *app) compare(dirs []string, f *compareFlags) error {
 	}
 	if f.svg != "" {
 		if len(c.Groups) != 1 {
-			return usageErrorf("--svg draws one suite, these runs are of %d", len(c.Groups))
+			return usageErrorf("--svg draws one suite with one set of settings; these runs have %d", len(c.Groups))
 		}
 		if err := a.writeFile(f.svg, func(w io.Writer) error { return c.Groups[0].WritePicture(w, f.title) }); err != nil {
 			return err

@@ -179,7 +179,7 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 		}
 		contexts, conts = append(contexts, a), append(conts, b)
 	}
-	encode := r.Now().Sub(begun)
+	encode, hash := r.Now().Sub(begun), eval.HashPrompt(contexts[0], contexts[1:], conts, q.gold)
 	same := func(a []int) bool { return slices.Equal(a, contexts[0]) }
 	return r.Prompt(ctx, contexts[0], policies, func(i int, session eval.Session, err error) error {
 		lls := make([]float64, len(conts))
@@ -200,9 +200,13 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 			return ctx.Err()
 		}
 		if err != nil {
-			return emit(eval.Failed(sample, policies[i], err))
+			o := eval.Failed(sample, policies[i], err)
+			o.PromptHash = hash
+			return emit(o)
 		}
-		return emit(outcome(sample, policies[i], q, lls, len(contexts[0]), session, encode))
+		o := outcome(sample, policies[i], q, lls, len(contexts[0]), session, encode)
+		o.PromptHash = hash
+		return emit(o)
 	})
 }
 

@@ -57,10 +57,10 @@ func (s *Agreement) Evaluate(ctx context.Context, r eval.Runner, x eval.Sample, 
 		return fmt.Errorf("forced: %d prompt tokens and %d to compare, the context holds %d: %w", len(ids), s.tokens, c, eval.ErrTooLong)
 	}
 	all, extra := withFull(policies)
-	full := newBase(r.Model().Vocab)
+	full, hash := newBase(r.Model().Vocab), eval.HashPrompt(ids, s.tokens)
 	var answer []int // what full says
 	return r.Prompt(ctx, ids, all, func(i int, session eval.Session, err error) error {
-		o := eval.Outcome{Task: x.Task, ID: x.ID, Policy: all[i], Prompt: len(ids)}
+		o := eval.Outcome{Task: x.Task, ID: x.ID, Policy: all[i], PromptHash: hash, Prompt: len(ids)}
 		if err == nil && i == 0 {
 			answer, err = s.follow(ctx, session, full)
 		}
@@ -75,7 +75,8 @@ func (s *Agreement) Evaluate(ctx context.Context, r eval.Runner, x eval.Sample, 
 		case i == 0 && extra:
 			return nil
 		case err != nil:
-			return emit(eval.Failed(x, all[i], err))
+			o = eval.Failed(x, all[i], err)
+			o.PromptHash = hash
 		}
 		return emit(o)
 	})

@@ -153,9 +153,9 @@ func (s *Perplexity) Evaluate(ctx context.Context, r eval.Runner, x eval.Sample,
 	if s.o.KL {
 		all, extra = withFull(policies)
 	}
-	full := newBase(r.Model().Vocab)
+	full, hash := newBase(r.Model().Vocab), eval.HashPrompt(prompt, rest)
 	return r.Prompt(ctx, prompt, all, func(i int, session eval.Session, err error) error {
-		o := eval.Outcome{Task: x.Task, ID: x.ID, Policy: all[i], Prompt: len(prompt), Weight: float64(len(rest))}
+		o := eval.Outcome{Task: x.Task, ID: x.ID, Policy: all[i], PromptHash: hash, Prompt: len(prompt), Weight: float64(len(rest))}
 		if err == nil {
 			err = s.score(ctx, session, rest, all[i], full, &o)
 		}
@@ -165,7 +165,8 @@ func (s *Perplexity) Evaluate(ctx context.Context, r eval.Runner, x eval.Sample,
 		case i == 0 && extra:
 			return err // full was only needed to compare with
 		case err != nil:
-			return emit(eval.Failed(x, all[i], err))
+			o = eval.Failed(x, all[i], err)
+			o.PromptHash = hash
 		}
 		return emit(o)
 	})

@@ -56,8 +56,10 @@ type Series struct {
 	// ValueDiffs are the differences of Values.
 	ValueDiffs map[string]*Interval `json:"value_diffs,omitempty"`
 
-	outcomes []eval.Outcome
-	family   string
+	outcomes    []eval.Outcome
+	family      string
+	fingerprint string // of the model's weights
+	run         *Run
 }
 
 // Interval is a difference with its 95 % paired bootstrap interval.
@@ -68,17 +70,22 @@ type Interval struct {
 	Pairs int     `json:"pairs"` // samples both have
 }
 
-// Group is what can be compared: the same suite with the same settings.
+// Group is what can be compared: the same suite with the same settings and seed.
 type Group struct {
 	Suite    string      `json:"suite"`
-	Against  string      `json:"against"` // policy that the others are measured against
+	Apart    string      `json:"apart,omitempty"` // the settings that tell it from other groups of the suite
+	Against  string      `json:"against"`         // policy that the others are measured against
 	Settings any         `json:"settings"`
+	Seed     uint64      `json:"seed"`
+	Notes    []string    `json:"notes,omitempty"` // what was not compared, and why
 	Metric   eval.Metric `json:"metric"` // of Series.Score
 	Tasks    []string    `json:"tasks"`
 	Kinds    []string    `json:"kinds,omitempty"` // of tasks, in order of appearance
 	Measures []string    `json:"measures,omitempty"`
 	Lengths  []string    `json:"lengths,omitempty"`
 	Series   []*Series   `json:"series"`
+
+	key string
 }
 
 // Comparison is the whole report.
@@ -87,8 +94,9 @@ type Comparison struct {
 	Runs   []Run    `json:"-"`
 }
 
-// Compare joins runs: those of a suite form a group, each policy of each run a series in it, measured against a policy of the
-// same model, as the runs name it. ErrNothing where no run has that policy; full need not be there.
+// Compare joins runs: those of a suite with equal settings form a group, each policy of each run a series in it, measured
+// against a policy of the same model, as the runs name it, on the samples whose prompts are equal. ErrNothing where no run has
+// that policy; full need not be there.
 func Compare(runs []Run, against string) (*Comparison, error) {
 	c, found := &Comparison{Runs: runs}, against == Full
 	for i := range runs {
@@ -103,6 +111,7 @@ func Compare(runs []Run, against string) (*Comparison, error) {
 			}
 		}
 	}
+	c.nameApart()
 	for _, g := range c.Groups {
 		g.Against = against
 		g.finish()
@@ -117,20 +126,9 @@ func Compare(runs []Run, against string) (*Comparison, error) {
 // Full is the policy that others are measured against unless another is named.
 const Full = "full"
 
-// group finds or adds the run's group.
-func (c *Comparison) group(r *Run) *Group {
-	for _, g := range c.Groups {
-		if g.Suite == r.Results.Options.Suite {
-			return g
-		}
-	}
-	g := &Group{Suite: r.Results.Options.Suite, Settings: r.Results.Options.Settings}
-	c.Groups = append(c.Groups, g)
-	return g
-}
-
 func newSeries(r *Run, p run.PolicyResult) *Series {
-	s := &Series{Policy: p.Policy, Model: filepath.Base(r.Results.Options.Model.Name), Run: r.Name, N: p.N, Failed: p.Failed, TTFT: p.TTFT, ITL: p.ITL,
+	m := r.Results.Options.Model
+	s := &Series{Policy: p.Policy, Model: filepath.Base(m.Name), fingerprint: m.Fingerprint, run: r, Run: r.Name, N: p.N, Failed: p.Failed, TTFT: p.TTFT, ITL: p.ITL,
 		KVPeak: p.KVPeak, KVMean: p.KVMean, KVHeld: p.KVHeld, Score: p.Mean, StdErr: p.StdErr, Tasks: map[string]run.TaskResult{}}
 	for _, t := range r.Results.Tasks {
 		if t.Policy == p.Policy {
@@ -148,6 +146,7 @@ func newSeries(r *Run, p run.PolicyResult) *Series {
 
 // finish names and numbers the series and works out differences.
 func (g *Group) finish() {
+	g.nameModels()
 	models, seen := map[string]bool{}, map[string]int{}
 	for _, s := range g.Series {
 		models[s.Model] = true
@@ -175,27 +174,54 @@ func (g *Group) finish() {
 	g.groupTasks()
 	g.measure()
 	for _, s := range g.Series {
-		base := g.base(s)
-		if base == nil || base == s {
-			continue
-		}
-		if s.Score != nil {
-			s.Diff = difference(base.outcomes, s.outcomes, g.Metric)
-		}
-		s.ValueDiffs = map[string]*Interval{}
-		for _, name := range g.Measures {
-			if d := valueDifference(base.outcomes, s.outcomes, name); d != nil {
-				s.ValueDiffs[name] = d
-			}
-		}
+		g.measureAgainst(s, g.base(s))
 	}
 }
+
+// measureAgainst fills a series' differences from base, and notes what could not be compared.
+func (g *Group) measureAgainst(s, base *Series) {
+	if base == s {
+		return
+	}
+	if base == nil {
+		g.note("%s: no series of %s with this model and these settings to compare with", s.name(), g.Against)
+		return
+	}
+	d, p := difference(base.outcomes, s.outcomes, g.Metric)
+	if s.Score != nil {
+		s.Diff = d
+	}
+	s.ValueDiffs = map[string]*Interval{}
+	for _, name := range g.Measures {
+		if d := valueDifference(base.outcomes, s.outcomes, name); d != nil {
+			s.ValueDiffs[name] = d
+		}
+	}
+	if p.unequal > 0 {
+		g.note("%s: %d of its samples have another prompt than in %s: not compared", s.name(), p.unequal, base.name())
+	}
+	if p.n < pairsMin {
+		g.note("%s: %d samples with equal prompts in %s, a difference needs %d", s.name(), p.n, base.name(), pairsMin)
+	} else if p.n < max(len(s.outcomes), len(base.outcomes)) {
+		g.note("%s: the scores are of %d samples and of %d in %s; the difference is of the %d that both have", s.name(), len(s.outcomes), len(base.outcomes), base.name(), p.n)
+	}
+	if p.unknown > 0 && p.n >= pairsMin && s.run != base.run { // one run's prompts are its own
+		g.note("%s: %d pairs have no hash of the prompt (an older run): paired by task, id and prompt length", s.name(), p.unknown)
+	}
+}
+
+func (g *Group) note(format string, args ...any) {
+	g.Notes = append(g.Notes, fmt.Sprintf(format, args...))
+}
+
+// name is the series' number and label, for notes.
+func (s *Series) name() string { return fmt.Sprintf("%d (%s)", s.Number, s.Label) }
 
 // base is the series that another is measured against: of the same model, of the same run if it has one.
 func (g *Group) base(of *Series) *Series {
 	var found *Series
 	for _, s := range g.Series {
-		if s.Policy == g.Against && s.Model == of.Model && (found == nil || s.Run == of.Run) {
+		if s.Policy == g.Against && s.Model == of.Model && s.fingerprint == of.fingerprint && (found == nil || s.Run == of.Run) {
 			found = s
 		}
 	}

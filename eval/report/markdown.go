@@ -8,6 +8,9 @@ import (
 
 // WriteMarkdown prints each group as one table for a README: score, kinds of tasks, what is held, time and uncertainty.
 func (c *Comparison) WriteMarkdown(w io.Writer) error {
+	if n := c.apartNotice(); n != "" {
+		fmt.Fprintf(w, "%s\n\n", n)
+	}
 	for i, g := range c.Groups {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -20,8 +23,11 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 }
 
 func (g *Group) writeMarkdown(w io.Writer) error {
-	head := append([]string{"#", "policy", "score ± s.e.", "against " + g.Against + " (95 %)"}, g.Kinds...)
+	head := append([]string{"#", "policy", "score ± s.e.", g.against()}, g.Kinds...)
 	head = append(head, "KV held", "TTFT", "n")
+	if g.Apart != "" {
+		fmt.Fprintf(w, "%s\n\n", g.heading())
+	}
 	if _, err := fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat(" --- |", len(head))); err != nil {
 		return err
 	}
@@ -48,6 +54,9 @@ func (g *Group) writeMarkdown(w io.Writer) error {
 		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")); err != nil {
 			return err
 		}
+	}
+	for _, n := range g.Notes {
+		fmt.Fprintf(w, "\n%s\n", n)
 	}
 	return nil
 }

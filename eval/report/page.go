@@ -29,6 +29,7 @@ func tenth(v float64) float64 { return math.Round(v*10) / 10 }
 type pageData struct {
 	Title  string
 	Style  template.CSS
+	Apart  string
 	Runs   []Run
 	Groups []pageGroup
 	Made   []made
@@ -37,6 +38,7 @@ type pageData struct {
 type pageGroup struct {
 	Against     string
 	Suite, Unit string
+	Notes       []string
 	Rows        []pageRow
 	Fronts      []*frontChart
 	Heats       []*heatChart
@@ -59,9 +61,9 @@ type made struct {
 
 // WriteHTML writes the page: one file, nothing else needed.
 func (c *Comparison) WriteHTML(w io.Writer, title string) error {
-	d := pageData{Title: title, Style: template.CSS(pageStyle), Runs: c.Runs}
+	d := pageData{Title: title, Style: template.CSS(pageStyle), Apart: c.apartNotice(), Runs: c.Runs}
 	for _, g := range c.Groups {
-		d.Groups = append(d.Groups, pageGroup{Suite: g.Suite, Against: g.Against, Unit: unit(g.Metric), Rows: g.rows(), Fronts: g.fronts(), Heats: g.heats(), Charts: g.scoreCharts()})
+		d.Groups = append(d.Groups, pageGroup{Suite: g.heading(), Against: g.against(), Notes: g.Notes, Unit: unit(g.Metric), Rows: g.rows(), Fronts: g.fronts(), Heats: g.heats(), Charts: g.scoreCharts()})
 	}
 	for _, r := range c.Runs {
 		o, m := r.Results.Options, r.Results.Machine

@@ -54,7 +54,8 @@ func TestMarkdown(t *testing.T) {
 	want := "| # | policy | score ± s.e. | against full (95 %) | reading | code | KV held | TTFT | n |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
 		"| 1 | `full` | 36.67 ± 1.15 | – | 45.0 | 20.0 | 1MiB | 0.10 s | 6 |\n" +
-		"| 2 | `x:budget=0.5` | 26.67 ± 1.15 | -10.00 (-10.00 … -10.00) | 35.0 | 10.0 | 2MiB | 0.20 s | 6 |\n"
+		"| 2 | `x:budget=0.5` | 26.67 ± 1.15 | – | 35.0 | 10.0 | 2MiB | 0.20 s | 6 |\n" +
+		"\n2 (x:budget=0.5): 6 samples with equal prompts in 1 (full), a difference needs 8\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}

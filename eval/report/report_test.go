@@ -128,7 +128,7 @@ func TestPairedBootstrap(t *testing.T) {
 
 // TestAgainst measures against another policy than full, and further measures too.
 func TestAgainst(t *testing.T) {
-	dir := makeRun(t, "longbench", []string{"full", "x", "y:budget=0.5"}, []string{"a"}, 6, func(p, _ string, i int) float64 {
+	dir := makeRun(t, "longbench", []string{"full", "x", "y:budget=0.5"}, []string{"a"}, 8, func(p, _ string, i int) float64 {
 		return 0.1*float64(i) + map[string]float64{"full": 0.3, "x": 0.1, "y:budget=0.5": 0.2}[p]
 	}, nil)
 	runs, err := Load([]string{dir})
@@ -145,7 +145,7 @@ func TestAgainst(t *testing.T) {
 		}
 	}
 	for i := range runs[0].Results.Tasks {
-		runs[0].Results.Tasks[i].Values = map[string]float64{"kl": 0.025}
+		runs[0].Results.Tasks[i].Values = map[string]float64{"kl": 0.035}
 	}
 	c, err := Compare(runs, "x")
 	if err != nil {
@@ -157,11 +157,11 @@ func TestAgainst(t *testing.T) {
 			t.Errorf("%s against x: %+v, want %v", s[i].Policy, d, want)
 		}
 	}
-	if d := s[2].ValueDiffs["kl"]; d == nil || math.Abs(d.Diff-0.025) > 1e-9 || d.Low >= d.Diff || d.High <= d.Diff || d.Low < 0 || d.Pairs != 6 {
+	if d := s[2].ValueDiffs["kl"]; d == nil || math.Abs(d.Diff-0.035) > 1e-9 || d.Low >= d.Diff || d.High <= d.Diff || d.Low < 0 || d.Pairs != 8 {
 		t.Errorf("kl: %+v", d)
 	}
 	var text bytes.Buffer
-	if err := c.WriteText(&text); err != nil || !strings.Contains(text.String(), "against x (95 %)") || !strings.Contains(text.String(), "+0.0250 (") {
+	if err := c.WriteText(&text); err != nil || !strings.Contains(text.String(), "against x (95 %)") || !strings.Contains(text.String(), "+0.0350 (") {
 		t.Errorf("%v in\n%s", err, text.String())
 	}
 	if _, err := Compare(runs, "z"); !errors.Is(err, ErrNothing) {
@@ -169,22 +169,108 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
-// With one sample a task the interval comes from the spread over tasks; one pair has none.
-func TestSinglePairs(t *testing.T) {
-	dir := makeRun(t, "longbench", []string{"full", "x"}, []string{"a", "b", "c"}, 1, func(p, task string, _ int) float64 {
+// With one sample a task the interval comes from the spread over tasks; fewer than eight pairs have none.
+func TestFewPairs(t *testing.T) {
+	tasks := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	dir := makeRun(t, "longbench", []string{"full", "x"}, tasks, 1, func(p, task string, _ int) float64 {
 		if p == "full" {
-			return 0.5
+			return 0.4
 		}
-		return map[string]float64{"a": 0.4, "b": 0.5, "c": 0.9}[task]
+		return 0.1 * float64(task[0]-'a')
 	}, nil)
 	s := load(t, dir).Groups[0].Series[1]
-	if d := s.Diff; math.Abs(d.Diff-10) > 1e-9 || d.Low >= d.Diff || d.High <= d.Diff || s.StdErr == 0 {
+	if d := s.Diff; d == nil || math.Abs(d.Diff+5) > 1e-9 || d.Low >= d.Diff || d.High <= d.Diff || s.StdErr == 0 || d.Pairs != 8 {
 		t.Errorf("%+v, error %v", d, s.StdErr)
 	}
-	one := 1.0
-	single := []eval.Outcome{{Task: "t", ID: "1", Score: &one}}
-	if d := difference(single, single, eval.Metric{Kind: eval.Percent}); d != nil {
-		t.Errorf("%+v", d)
+	few := load(t, makeRun(t, "longbench", []string{"full", "x"}, tasks[:7], 1, func(string, string, int) float64 { return 0.4 }, nil)).Groups[0]
+	if few.Series[1].Diff != nil || len(few.Notes) != 1 || !strings.Contains(few.Notes[0], "7 samples with equal prompts") {
+		t.Errorf("seven pairs: %+v, notes %q", few.Series[1].Diff, few.Notes)
+	}
+}
+
+// prompts gives outcomes the hashes and lengths of prompts.
+func prompts(r *Run, hash func(o eval.Outcome) string, tokens int) {
+	for i := range r.Outcomes {
+		r.Outcomes[i].PromptHash, r.Outcomes[i].Prompt = hash(r.Outcomes[i]), tokens
+	}
+}
+
+func twoRuns(t *testing.T) []Run {
+	t.Helper()
+	score := func(p, _ string, i int) float64 { return map[string]float64{"full": 0.9, "x": 0.1}[p] }
+	runs, err := Load([]string{makeRun(t, "longbench", []string{"full"}, []string{"a"}, 10, score, nil), makeRun(t, "longbench", []string{"x"}, []string{"a"}, 10, score, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runs
+}
+
+// Only samples with equal prompts are compared: by the prompts' hashes, or in runs without them by what is known of a prompt.
+func TestOnlyEqualPromptsArePaired(t *testing.T) {
+	byID := func(o eval.Outcome) string { return "h" + o.ID }
+	for name, c := range map[string]struct {
+		hash   func(o eval.Outcome) string // of x; full has byID
+		tokens int                         // of x; full has 100
+		pairs  int
+		note   string
+	}{
+		"equal":          {byID, 100, 10, ""},
+		"all others":     {func(eval.Outcome) string { return "other" }, 100, 0, "10 of its samples have another prompt"},
+		"one other":      {func(o eval.Outcome) string { return strings.Replace(byID(o), "h3", "other", 1) }, 100, 9, "1 of its samples have another prompt"},
+		"older run":      {func(eval.Outcome) string { return "" }, 100, 10, "10 pairs have no hash of the prompt"},
+		"older, longer":  {func(eval.Outcome) string { return "" }, 200, 0, "10 of its samples have another prompt"},
+		"equal, shorter": {byID, 50, 10, ""}, // the hash decides
+	} {
+		runs := twoRuns(t)
+		prompts(&runs[0], byID, 100)
+		prompts(&runs[1], c.hash, c.tokens)
+		cmp, err := Compare(runs, Full)
+		if err != nil || len(cmp.Groups) != 1 {
+			t.Fatalf("%s: %v, %d groups", name, err, len(cmp.Groups))
+		}
+		g := cmp.Groups[0]
+		if d := g.Series[1].Diff; c.pairs == 0 && d != nil || c.pairs > 0 && (d == nil || d.Pairs != c.pairs || math.Abs(d.Diff+80) > 1e-9) {
+			t.Errorf("%s: %+v", name, d)
+		}
+		if notes := strings.Join(g.Notes, "\n"); !strings.Contains(notes, c.note) || c.note == "" && notes != "" {
+			t.Errorf("%s: notes %q", name, notes)
+		}
+	}
+}
+
+// Runs of one suite with different settings or seeds are shown apart, under the settings that differ; models of one name and
+// other weights are not compared.
+func TestSettingsAndModelsApart(t *testing.T) {
+	runs := twoRuns(t)
+	runs[1].Results.Options.Settings = map[string]any{"limit": 2, "kl": true}
+	c, err := Compare(runs, Full)
+	if err != nil || len(c.Groups) != 2 || c.Groups[0].Apart != "limit=10" || c.Groups[1].Apart != "limit=2" || c.Groups[1].Series[0].Diff != nil {
+		t.Fatalf("%v %+v", err, c)
+	}
+	for name, write := range map[string]func(w io.Writer) error{"text": c.WriteText, "markdown": c.WriteMarkdown, "page": func(w io.Writer) error { return c.WriteHTML(w, "t") }} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"different settings: shown apart", "longbench (limit=2)", "no series of full"} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%s: no %q in\n%s", name, want, b.String())
+			}
+		}
+	}
+	runs = twoRuns(t)
+	runs[1].Results.Options.Settings = map[string]any{"limit": 10, "kl": true} // measured beside the score
+	if c, err = Compare(runs, Full); err != nil || len(c.Groups) != 1 || c.Groups[0].Series[1].Diff == nil {
+		t.Errorf("kl alone tells groups apart: %v", err)
+	}
+	runs[1].Results.Options.Seed = 7
+	if c, err = Compare(runs, Full); err != nil || len(c.Groups) != 2 || c.Groups[1].Apart != "seed=7" {
+		t.Errorf("seeds: %v", err)
+	}
+	runs = twoRuns(t)
+	runs[1].Results.Options.Model.Fingerprint = "0123456789abcdef"
+	if c, err = Compare(runs, Full); err != nil || c.Groups[0].Series[1].Diff != nil || c.Groups[0].Series[1].Label != "m.gguf@01234567 · x" {
+		t.Errorf("other weights: %v %+v", err, c.Groups[0].Series[1])
 	}
 }
 
@@ -200,7 +286,7 @@ func TestBootstrapCoverage(t *testing.T) {
 			a = append(a, eval.Outcome{Task: "t", ID: fmt.Sprint(i), Score: &x})
 			b = append(b, eval.Outcome{Task: "t", ID: fmt.Sprint(i), Score: &y})
 		}
-		if d := difference(a, b, eval.Metric{Kind: eval.Percent}); d.Low <= 0 && 0 <= d.High {
+		if d, _ := difference(a, b, eval.Metric{Kind: eval.Percent}); d.Low <= 0 && 0 <= d.High {
 			hit++
 		}
 	}
@@ -223,7 +309,7 @@ func TestLabelsTellSeriesApart(t *testing.T) {
 }
 
 func TestTextAndJSON(t *testing.T) {
-	dir := makeRun(t, "longbench", []string{"full", "x"}, []string{"qa", "sum"}, 2, func(p, _ string, i int) float64 { return float64(i) }, nil)
+	dir := makeRun(t, "longbench", []string{"full", "x"}, []string{"qa", "sum"}, 4, func(p, _ string, i int) float64 { return float64(i % 2) }, nil)
 	c := load(t, dir)
 	var text, raw bytes.Buffer
 	if err := c.WriteText(&text); err != nil {

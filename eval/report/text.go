@@ -17,6 +17,9 @@ import (
 
 // WriteText prints each group as a table of series, and one of tasks by series where there are several tasks.
 func (c *Comparison) WriteText(w io.Writer) error {
+	if n := c.apartNotice(); n != "" {
+		fmt.Fprintf(w, "%s\n\n", n)
+	}
 	for i, g := range c.Groups {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -29,9 +32,9 @@ func (c *Comparison) WriteText(w io.Writer) error {
 }
 
 func (g *Group) writeText(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %s\n", g.Suite, unit(g.Metric))
+	fmt.Fprintf(w, "%s: %s\n", g.heading(), unit(g.Metric))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "#\tseries\tscore\t± s.e.\tagainst "+g.Against+" (95 %)\tTTFT ms\tITL ms\tKV held\tKV peak\tn\tfailed\t")
+	fmt.Fprintln(t, "#\tseries\tscore\t± s.e.\t"+g.against()+"\tTTFT ms\tITL ms\tKV held\tKV peak\tn\tfailed\t")
 	for _, s := range g.Series {
 		score, diff := "-", "-"
 		if s.Score != nil {
@@ -45,6 +48,9 @@ func (g *Group) writeText(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for _, n := range g.Notes {
+		fmt.Fprintln(w, "note: "+n)
+	}
 	return errors.Join(
 		g.writeScores(w, "by kind of task", g.Kinds, func(s *Series, kind string) (float64, bool) { m, ok := s.Groups[kind]; return m.Score, ok }),
 		g.writeScores(w, "by length of sample", g.Lengths, func(s *Series, l string) (float64, bool) { m, ok := s.Length[l]; return m.Score, ok }),
@@ -52,6 +58,14 @@ func (g *Group) writeText(w io.Writer) error {
 		g.writeDiffs(w),
 		g.writeScores(w, "scores by task", severalOf(g.Tasks), func(s *Series, task string) (float64, bool) { t, ok := s.Tasks[task]; return t.Score.Score, ok }),
 	)
+}
+
+// against heads the column of differences. Those of perplexities are in nats.
+func (g *Group) against() string {
+	if g.Metric.Kind == eval.Perplexity {
+		return "nats against " + g.Against + " (95 %)"
+	}
+	return "against " + g.Against + " (95 %)"
 }
 
 // severalOf is nil for a list of one: its scores are those of the series.

@@ -2,7 +2,10 @@ package run
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 
@@ -32,9 +35,10 @@ type TaskResult struct {
 	Policy string      `json:"policy"`
 	Metric eval.Metric `json:"metric"`
 	Score
-	Values    map[string]float64          `json:"values,omitempty"` // means of further measures
-	By        map[string]map[string]Score `json:"by,omitempty"`     // label → value → score
-	TTFT      float64                     `json:"ttft_ms"`          // medians over samples
+	Prompts   string                      `json:"prompts_sha256,omitempty"` // of the samples' prompts ([eval.HashPrompt]) by id; "" where one has none
+	Values    map[string]float64          `json:"values,omitempty"`         // means of further measures
+	By        map[string]map[string]Score `json:"by,omitempty"`             // label → value → score
+	TTFT      float64                     `json:"ttft_ms"`                  // medians over samples
 	ITL       float64                     `json:"itl_ms"`
 	Prefill   float64                     `json:"prefill_ms"`
 	KVPeak    map[string]int64            `json:"kv_bytes_peak"` // largest by tier
@@ -98,7 +102,7 @@ func Aggregate(o Options, m Machine, complete bool, outcomes []eval.Outcome, met
 func taskResult(task, policy string, m eval.Metric, cell []eval.Outcome) TaskResult {
 	// Means must not depend on the order in which workers finished.
 	slices.SortStableFunc(cell, func(a, b eval.Outcome) int { return cmp.Compare(a.ID, b.ID) })
-	t := TaskResult{Task: task, Policy: policy, Metric: m, Score: ScoreOf(m, cell), Values: valueMeans(cell), By: byLabel(m, cell)}
+	t := TaskResult{Task: task, Policy: policy, Metric: m, Score: ScoreOf(m, cell), Prompts: hashOf(cell), Values: valueMeans(cell), By: byLabel(m, cell)}
 	t.TTFT = median(cell, func(o eval.Outcome) float64 { return o.TTFT })
 	t.ITL = median(cell, func(o eval.Outcome) float64 { return o.ITL })
 	t.Prefill = median(cell, func(o eval.Outcome) float64 { return o.Prefill })
@@ -130,6 +134,18 @@ func policyResult(policy string, tasks []TaskResult, all []eval.Outcome) PolicyR
 	p.ITL = median(all, func(o eval.Outcome) float64 { return o.ITL })
 	p.KVPeak, p.KVMean, p.KVHeld = memory(all)
 	return p
+}
+
+// hashOf identifies the prompts of a cell, whose outcomes are in the order of their ids.
+func hashOf(cell []eval.Outcome) string {
+	h := sha256.New()
+	for _, o := range cell {
+		if o.PromptHash == "" {
+			return ""
+		}
+		fmt.Fprintf(h, "%s\x00%s\x00", o.ID, o.PromptHash)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
 // spread is the standard error of the mean of tasks from the tasks' own scores.

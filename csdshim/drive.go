@@ -106,7 +106,7 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 	}
 	d := &Drive{opts: o, store: store, model: newModel(o.Profile), clock: o.Clock, faults: newInjector(o.Faults), start: time.Now(), seqs: map[uint32]*sequence{}, owners: map[[16]byte]*owner{}}
 	if d.clock == nil {
-		d.clock = &selfClock{}
+		d.clock = clock.NewJumping()
 	}
 	for _, s := range store.Sequences() {
 		shape, err := wire.ParseShape(s.Meta)

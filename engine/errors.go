@@ -3,11 +3,13 @@ package engine
 import (
 	"errors"
 	"fmt"
+
+	"terrace/offload"
 )
 
 var (
 	// ErrTier: a tier below host memory failed, or no longer has what was stored in it.
-	ErrTier = errors.New("the KV on a lower tier is not to be had")
+	ErrTier = offload.ErrTier
 	// ErrContext is returned when a prompt, or prompt and generation together, do not fit the context; the message has both
 	// numbers.
 	ErrContext = errors.New("does not fit the context")

@@ -43,7 +43,7 @@ type ScoreUse struct {
 	HostTokens, DriveTokens int64
 	Questions               int64 // to the drive
 	BlockBytes              int64 // of score blocks that came from it
-	Again                   int64 // questions that were asked a second time
+	Again                   int64 // calls to the drive that were done a second time
 	Refused                 int64 // times that the drive could not score; from then on the host did
 	SketchBytes, SavedBytes int64 // low-bit keys in host memory now, and those of the tokens that the drive scores instead
 }
@@ -139,11 +139,7 @@ func (h *hie) tell(layer int, scales []float32) *telling {
 	home := h.p.s.seq.Home()
 	go func() {
 		defer close(t.done)
-		for range 2 { // the second time after a connection that has ended
-			if t.err = h.drive.SetScales(context.Background(), home, layer, scales); !lost(t.err) {
-				return
-			}
-		}
+		t.err = h.drive.SetScales(context.Background(), home, layer, scales)
 	}()
 	return t
 }
@@ -159,7 +155,7 @@ func (h *hie) ready(layer, cold int) error {
 	}
 	<-hl.told.done
 	if hl.told.err != nil {
-		return fmt.Errorf("engine: %w: %w, scales of layer %d: %w", ErrTier, errScoring, layer, hl.told.err)
+		return fmt.Errorf("engine: %w, scales of layer %d: %w", errScoring, layer, hl.told.err)
 	}
 	return nil
 }

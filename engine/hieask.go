@@ -120,15 +120,15 @@ func (h *hie) answered(layer int) bool {
 	}
 }
 
-// settle waits for a layer's answer and decides. A drive whose connection ended is asked once more.
+// settle waits for a layer's answer and decides.
 func (h *hie) settle(layer int, picks *policy.Picks) error {
 	r, s, hl := h.p.run, h.p.s, &h.layers[layer]
 	a := &hl.ask
 	hl.asking = false
 	l := r.observe(s, layer, 1)
 	l.Rows, l.Scores = 1, r.state[layer].index
-	if err := h.await(l, a); err != nil {
-		return fmt.Errorf("engine: %w: %w, layer %d: %w", ErrTier, errScoring, layer, err)
+	if err := h.await(a); err != nil {
+		return fmt.Errorf("engine: %w, layer %d: %w", errScoring, layer, err)
 	}
 	if a.scored != a.below {
 		return fmt.Errorf("engine: %w: %w, layer %d: %d of %d tokens came", ErrTier, errScoring, layer, a.scored, a.below)
@@ -141,21 +141,12 @@ func (h *hie) settle(layer int, picks *policy.Picks) error {
 // errScoring: the drive does not score as it should; what it stores may be good.
 var errScoring = errors.New("scores of the drive")
 
-// await waits for the drive, and asks again where the connection ended.
-func (h *hie) await(l *policy.Layer, a *asked) error {
+// await waits for the drive.
+func (h *hie) await(a *asked) error {
 	if a.done == nil {
 		return nil
 	}
 	<-a.done
-	if lost(a.err) {
-		h.use.Again++
-		k, _, _ := h.rank.Wanted(l)
-		a.merger.Reset(k)
-		a.scored, a.blocks = 0, 0
-		h.send(l.Index, a, min(h.hot.coldEnd, a.below))
-		h.scoreHot(l, &h.layers[l.Index].query, a)
-		<-a.done
-	}
 	h.use.BlockBytes += a.blocks
 	h.use.DriveTokens += a.blocks / 4
 	return a.err

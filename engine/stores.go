@@ -4,18 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"time"
 
 	"terrace/csdshim"
 	"terrace/model"
 	"terrace/offload"
 )
-
-// dialTimeout is how long a drive may take to answer at first.
-const dialTimeout = 10 * time.Second
-
-// redialTime is for how long the drive is dialled anew when its connection has ended or it did not answer.
-const redialTime = 2 * time.Second
 
 // openStore opens a tier below host memory. A drive scores keys where the policy ranks tokens by what it can compute.
 func (e *Engine) openStore(t Tier) (offload.Store, error) {
@@ -32,9 +25,7 @@ func (e *Engine) openStore(t Tier) (offload.Store, error) {
 		if n := e.shape().GroupTokens; n != csdshim.GroupTokens {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Path, n, csdshim.GroupTokens, ErrOption)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
-		defer cancel()
-		s, err := offload.OpenCSD(ctx, t.Path, e.shape(), offload.CSDOptions{Codes: e.driveCodes(), Redial: redialTime})
+		s, err := offload.OpenCSD(context.Background(), t.Path, e.shape(), offload.CSDOptions{Codes: e.driveCodes()})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: %w", t.Path, err)
 		}

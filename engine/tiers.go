@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -146,51 +145,32 @@ func (t *tiers) close() error {
 	return err
 }
 
+// ticket is a kvmanager.Transfer.
+type ticket struct{ *offload.Ticket }
+
+// Done implements kvmanager.Transfer.
+func (t ticket) Done() bool { return t.Ready() }
+
 // Read implements kvmanager.Lower.
 func (t *tiers) Read(urgent bool, recs []offload.Record) kvmanager.Transfer {
 	p := offload.Prefetch
 	if urgent {
 		p = offload.Demand
 	}
-	return newMoving(func(again bool) *offload.Ticket {
-		if again {
-			p = offload.Demand
-		}
-		return t.queue.Read(p, recs)
-	})
+	return ticket{t.queue.Read(p, recs)}
 }
 
 // Write implements kvmanager.Lower.
 func (t *tiers) Write(recs []offload.Record) kvmanager.Transfer {
-	return newMoving(func(bool) *offload.Ticket { return t.queue.Write(offload.WriteBack, recs) })
+	return ticket{t.queue.Write(offload.WriteBack, recs)}
 }
 
-// Gathers implements kvmanager.Gatherer: a drive does, keys and values of float types, and an SSD whose records lie token by
-// token.
-func (t *tiers) Gathers() bool {
-	if t.queue.Gathers() {
-		return true
-	}
-	s, ok := t.store.(offload.Scorer)
-	return ok && !s.Shape().Page.K.Quantised() && !s.Shape().Page.V.Quantised()
-}
+// Gathers implements kvmanager.Gatherer.
+func (t *tiers) Gathers() bool { return t.queue.Gathers() }
 
 // Gather implements kvmanager.Gatherer.
 func (t *tiers) Gather(seq uint64, layer int, tokens []int32, dst []byte) kvmanager.Transfer {
-	s, _ := t.store.(offload.Scorer)
-	return newMoving(func(again bool) *offload.Ticket {
-		p := offload.Prefetch
-		if again {
-			p = offload.Demand
-		}
-		if t.queue.Gathers() {
-			return t.queue.Gather(p, seq, layer, tokens, dst)
-		}
-		return t.queue.Call(p, int64(len(dst)), func(ctx context.Context) error {
-			_, err := s.Gather(ctx, seq, layer, tokens, dst)
-			return err
-		})
-	})
+	return ticket{t.queue.Gather(offload.Prefetch, seq, layer, tokens, dst)}
 }
 
 // Drop implements kvmanager.Lower.

@@ -43,6 +43,7 @@ func (e *Engine) TierUse() TierUse {
 	u.Reads, u.Notice = st.Reads, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
 	u.Scored, u.Balance, u.Replays = e.scoreUse, e.balance, e.replays
+	u.Scored.Again = st.Retries
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.rate()
 	return u

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"terrace/csdshim"
+	"terrace/internal/clock"
 )
 
 // CSDOptions of OpenCSD.
@@ -15,15 +17,16 @@ type CSDOptions struct {
 	Client csdshim.ClientOptions
 	// Codes is what the drive makes of the keys to score them; CodesNone stores only.
 	Codes csdshim.Codes
-	// Redial is for how long a connection that has ended is made anew by the next call, which then goes on: what the drive
-	// acknowledged is there still, where it was restarted too. A drive that did not answer a call in time is dialled anew as
-	// well. 0 = never: every later call fails.
+	// Redial is for how long the next call dials a drive whose connection has ended, or which did not answer in time; default
+	// 2 s. What the drive acknowledged is there still, also where it was restarted.
 	Redial time.Duration
+	// Clock is what the waits between dials are measured on; default clock.Real.
+	Clock clock.Clock
 }
 
 // CSD is a Store on a computational storage drive in another process. Besides storing, the drive scores keys (Score) and
-// hands out single tokens (Gather). When the drive dies or stalls, calls fail with csdshim.ErrLost or csdshim.ErrTimeout.
-// Nothing is repeated here: with CSDOptions.Redial the next call dials anew, and a caller may do again what failed.
+// hands out single tokens (Gather). When the drive dies or stalls, calls fail with csdshim.ErrLost or csdshim.ErrTimeout, and
+// the next call dials. SetScales, Score and Place are done a second time here where that may help, since no queue carries them.
 type CSD struct {
 	shape  Shape
 	wire   csdshim.Shape
@@ -51,6 +54,12 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 	}
 	c := &CSD{shape: shape, socket: socket, o: o, opened: map[uint64]bool{}, stored: map[Key]struct{}{},
 		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: o.Codes, Fingerprint: shape.Fingerprint}}
+	if c.o.Redial <= 0 {
+		c.o.Redial = redialFor
+	}
+	if c.o.Clock == nil {
+		c.o.Clock = clock.Real()
+	}
 	client, err := csdshim.Dial(ctx, socket, o.Client)
 	if err != nil {
 		return nil, fmt.Errorf("offload: %w", err)
@@ -236,41 +245,69 @@ func (c *CSD) Gather(ctx context.Context, seq uint64, layer int, positions []int
 
 // SetScales tells the drive what a layer's keys are divided by to become integer codes (csdshim.Client.SetScales).
 func (c *CSD) SetScales(ctx context.Context, seq uint64, layer int, scales []float32) error {
-	client, err := c.sequence(ctx, seq)
-	if err != nil {
-		return err
-	}
-	if _, err := client.SetScales(ctx, seq, layer, scales); err != nil {
-		return c.suspect(client, err)
-	}
-	return nil
+	return c.again(ctx, func() error {
+		client, err := c.sequence(ctx, seq)
+		if err != nil {
+			return err
+		}
+		if _, err := client.SetScales(ctx, seq, layer, scales); err != nil {
+			return c.suspect(client, err)
+		}
+		return nil
+	})
 }
 
-// Score has the drive score the cold tokens of a layer (csdshim.Client.Score).
+// Score has the drive score the cold tokens of a layer (csdshim.Client.Score). Asked a second time, it goes on where the first
+// answer ended: positions rise, and a token's score is the same each time. A drive that was restarted in between has forgotten
+// which tokens are hot, and scores them too.
 func (c *CSD) Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query, each func(*csdshim.Block) error) (csdshim.Timing, error) {
-	client, err := c.sequence(ctx, seq)
-	if err != nil {
-		return csdshim.Timing{}, err
+	var t csdshim.Timing
+	var refused error // by each
+	var rest csdshim.Block
+	last := int32(-1)
+	fresh := func(b *csdshim.Block) error {
+		n, _ := slices.BinarySearch(b.Positions, last+1)
+		if n == len(b.Positions) {
+			return nil
+		}
+		last = b.Positions[len(b.Positions)-1]
+		rest.Positions, rest.Scores = b.Positions[n:], b.Scores[n:]
+		refused = each(&rest)
+		return refused
 	}
-	t, err := client.Score(ctx, seq, layer, q, each)
-	if err != nil {
-		return t, c.suspect(client, err)
-	}
-	return t, nil
+	err := c.again(ctx, func() error {
+		if refused != nil {
+			return refused
+		}
+		client, err := c.sequence(ctx, seq)
+		if err != nil {
+			return err
+		}
+		if t, err = client.Score(ctx, seq, layer, q, fresh); err != nil {
+			return c.suspect(client, err)
+		}
+		return nil
+	})
+	return t, err
 }
 
 // Place marks tokens as hot, which the host scores, or as cold, which the drive scores.
 func (c *CSD) Place(ctx context.Context, seq uint64, positions []int32, hot bool) error {
-	client, err := c.sequence(ctx, seq)
-	if err == nil && hot {
-		err = client.Promote(ctx, seq, positions)
-	} else if err == nil {
-		err = client.Demote(ctx, seq, positions)
-	}
-	if err != nil {
-		return c.suspect(client, err)
-	}
-	return nil
+	return c.again(ctx, func() error {
+		client, err := c.sequence(ctx, seq)
+		if err != nil {
+			return err
+		}
+		if hot {
+			err = client.Promote(ctx, seq, positions)
+		} else {
+			err = client.Demote(ctx, seq, positions)
+		}
+		if err != nil {
+			return c.suspect(client, err)
+		}
+		return nil
+	})
 }
 
 // DropFrom forgets a sequence's groups from one on.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 )
 
@@ -20,6 +21,7 @@ type csdDrive struct {
 	cancel context.CancelFunc
 	done   chan error
 	drive  *csdshim.Drive
+	faults csdshim.Faults
 }
 
 func newCSDDrive(t *testing.T) *csdDrive {
@@ -38,7 +40,7 @@ func (d *csdDrive) start() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if d.drive, err = csdshim.OpenDrive(d.dir, csdshim.Options{Profile: p, CapacityBytes: 4 << 20, NoSync: true}); err != nil {
+	if d.drive, err = csdshim.OpenDrive(d.dir, csdshim.Options{Profile: p, CapacityBytes: 4 << 20, NoSync: true, Faults: d.faults}); err != nil {
 		d.t.Fatal(err)
 	}
 	l, err := csdshim.Listen(d.socket)
@@ -79,7 +81,7 @@ func csdRecord(s Shape, seq uint64, layer, group int32) Record {
 
 func TestCSDStore(t *testing.T) {
 	drive, ctx, shape := newCSDDrive(t), context.Background(), csdShape()
-	c, err := OpenCSD(ctx, drive.socket, shape, CSDOptions{Codes: csdshim.CodesInt8})
+	c, err := OpenCSD(ctx, drive.socket, shape, CSDOptions{Codes: csdshim.CodesInt8, Clock: clock.NewJumping()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,9 +133,6 @@ func TestCSDStore(t *testing.T) {
 		t.Errorf("read from a drive that has gone: %v", err)
 	}
 	drive.start()
-	if err := c.Redial(ctx); err != nil {
-		t.Fatal(err)
-	}
 	check("after the drive was restarted")
 	if err := c.DropFrom(0, 3); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,16 @@
 // What it never does: know what a score means, which tokens matter or what a page's numbers are. It moves bytes and never
 // changes them.
 //
+// What is tried again, for how long, and what then: this is the only place that decides it (retry.go, redial.go). A transfer
+// that failed in a way that may pass (an I/O error, a checksum that does not match, a connection to a drive that ended, an
+// answer that did not come in time) is begun a second time, at once, by the queue that carries it, reads and writes alike; so
+// are the calls of a Scorer that no queue carries (SetScales, Score, Place). Not tried again are ErrFull, ErrMissing,
+// ErrClosed, ErrCancelled, ErrBusy and ErrShape, requests that a drive refuses, and what somebody cancelled. A call to a drive
+// whose connection has ended dials it first: for CSDOptions.Redial (2 s), with waits of 20 ms that double up to 320 ms, on
+// CSDOptions.Clock; once that was in vain every later call dials once. Nothing else waits: what ends is told at once, and what
+// does not end is bounded by the context of whoever waits. A transfer that fails twice ends its ticket with ErrTier and the
+// cause; ErrFull, ErrClosed and ErrCancelled come as they are. The caller may then drop the sequence and store it again.
+//
 // Units and shapes: a record (Key) is one group of Shape.GroupTokens tokens in one layer of one sequence: the pages of all KV
 // heads one after another, each kvpage.Layout.PageBytes(), as attention reads them. Sizes are bytes, times durations.
 //

@@ -108,26 +108,43 @@ func (q *Queue) Call(p Priority, bytes int64, call func(ctx context.Context) err
 	return t
 }
 
+// Store is what the queue was made for.
+func (q *Queue) Store() Store { return q.store }
+
+// Drop forgets every record of a sequence. Nothing of it may be under way.
+func (q *Queue) Drop(seq uint64) error { return q.store.Drop(seq) }
+
 // tokenRunner is a runner that moves single tokens by itself.
 type tokenRunner interface {
 	gathers() bool
 	planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*transfer, error)
 }
 
-// Gathers reports whether Gather can be used: on an SSD with TokenRows.
+// Gathers reports whether Gather can be used: on a drive that stores keys and values of float types, and on an SSD whose
+// records lie token by token (SSDOptions.TokenRows).
 func (q *Queue) Gathers() bool {
-	r, ok := q.run.(tokenRunner)
-	return ok && r.gathers()
+	if r, ok := q.run.(tokenRunner); ok {
+		return r.gathers()
+	}
+	s, ok := q.store.(Scorer)
+	return ok && !s.Shape().Page.K.Quantised() && !s.Shape().Page.V.Quantised()
 }
 
 // Gather starts reading single tokens of a layer of a sequence, given by rising index (group·GroupTokens + place), into dst,
 // one after another in ⌈n/GroupTokens⌉ records, as if they were the only ones. tokens and dst are the queue's until the
-// ticket is done.
+// ticket is done. Where Gathers is false the ticket fails with ErrShape.
 func (q *Queue) Gather(p Priority, seq uint64, layer int, tokens []int32, dst []byte) *Ticket {
+	r, ok := q.run.(tokenRunner)
+	if drive, scores := q.store.(Scorer); !ok && scores {
+		return q.Call(p, int64(len(dst)), func(ctx context.Context) error {
+			_, err := drive.Gather(ctx, seq, layer, tokens, dst)
+			return err
+		})
+	}
 	t := &Ticket{q: q, done: make(chan struct{}), priority: min(p, priorities-1)}
 	var trs []*transfer
 	err := q.admit(len(tokens))
-	if r, ok := q.run.(tokenRunner); err == nil && ok {
+	if err == nil && ok {
 		trs, err = r.planTokens(seq, layer, tokens, dst)
 	} else if err == nil {
 		err = fmt.Errorf("offload: queue of %s reads no single tokens: %w", q.store.Name(), ErrShape)
@@ -330,6 +347,7 @@ type QueueStats struct {
 	Stall     time.Duration    // callers stood in Wait
 	Waits     int64            // of them those whose ticket was not done yet
 	MaxDepth  int
+	Retries   int64 // transfers that were begun a second time
 	depthTime time.Duration
 }
 

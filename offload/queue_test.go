@@ -77,11 +77,15 @@ type gate struct {
 	*Memory
 	begun chan Key
 	pass  chan struct{}
+	fail  error // of reads, where not nil
 }
 
 func (g *gate) Read(ctx context.Context, recs []Record) error {
 	g.begun <- recs[0].Key
 	<-g.pass
+	if g.fail != nil {
+		return g.fail
+	}
 	return g.Memory.Read(ctx, recs)
 }
 
@@ -95,7 +99,7 @@ func newGate(t *testing.T) (*gate, *Queue) {
 			t.Fatal(err)
 		}
 	}
-	g := &gate{m, make(chan Key), make(chan struct{})}
+	g := &gate{Memory: m, begun: make(chan Key), pass: make(chan struct{})}
 	return g, NewQueue(g, QueueOptions{Depth: 1})
 }
 

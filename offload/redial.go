@@ -9,12 +9,17 @@ import (
 	"terrace/csdshim"
 )
 
-// redialFirst is the wait after the first dial that failed; it doubles from one to the next.
-const redialFirst = 20 * time.Millisecond
+// redialFor is CSDOptions.Redial where that is 0. The wait after a dial that failed doubles from the first to the longest, so
+// that a drive that is started again is found soon and one that is gone costs a dozen dials.
+const (
+	redialFor     = 2 * time.Second
+	redialFirst   = 20 * time.Millisecond
+	redialLongest = 320 * time.Millisecond
+)
 
-// Redial ends the connection, if it has not ended, and makes a new one as the same owner: what the drive acknowledged is
+// redial ends the connection, if it has not ended, and makes a new one as the same owner: what the drive acknowledged is
 // there still.
-func (c *CSD) Redial(ctx context.Context) error {
+func (c *CSD) redial(ctx context.Context) error {
 	c.Client().Abandon()
 	client, err := csdshim.Dial(ctx, c.socket, c.o.Client)
 	if err != nil {
@@ -26,15 +31,15 @@ func (c *CSD) Redial(ctx context.Context) error {
 		client.Abandon()
 		return fmt.Errorf("offload: csd: %w", ErrClosed)
 	}
-	c.client, c.opened, c.stats.Retries = client, map[uint64]bool{}, c.stats.Retries+1
+	c.client, c.opened = client, map[uint64]bool{}
 	return nil
 }
 
-// connected is a client whose connection has not ended: where it has, and the options say so, a new one, tried for
-// CSDOptions.Redial. After that was in vain each call tries once.
+// connected is a client whose connection has not ended: where it has, a new one, dialled for CSDOptions.Redial. After that was
+// in vain each call dials once.
 func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
 	client := c.Client()
-	if c.o.Redial == 0 || client.Err() == nil {
+	if client.Err() == nil {
 		return client, nil
 	}
 	c.redialing.Lock()
@@ -42,29 +47,33 @@ func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
 	if client = c.Client(); client.Err() == nil {
 		return client, nil
 	}
-	left := c.o.Redial
+	clock := c.o.Clock
+	until, wait := clock.Now()+c.o.Redial, redialFirst
 	if c.gone {
-		left = 0
+		until = clock.Now()
 	}
-	until, wait := time.Now().Add(left), redialFirst
 	for {
-		limited, cancel := context.WithTimeout(ctx, max(time.Until(until), redialFirst))
-		err := c.Redial(limited)
+		left := until - clock.Now()
+		limited, cancel := context.WithTimeout(ctx, max(left, redialFirst))
+		err := c.redial(limited)
 		cancel()
 		if c.gone = err != nil; err == nil {
 			return c.Client(), nil
 		}
-		if errors.Is(err, ErrClosed) || ctx.Err() != nil || time.Until(until) < wait {
+		left = until - clock.Now()
+		if errors.Is(err, ErrClosed) || left <= 0 {
 			return nil, err
 		}
-		time.Sleep(wait)
-		wait *= 2
+		if clock.Sleep(ctx, min(wait, left)) != nil {
+			return nil, err
+		}
+		wait = min(2*wait, redialLongest)
 	}
 }
 
-// suspect ends the connection to a drive that did not answer in time, so that the next call dials anew.
+// suspect ends the connection to a drive that did not answer in time, so that the next call dials.
 func (c *CSD) suspect(client *csdshim.Client, err error) error {
-	if c.o.Redial > 0 && errors.Is(err, csdshim.ErrTimeout) {
+	if errors.Is(err, csdshim.ErrTimeout) {
 		client.Abandon()
 	}
 	return c.named(err)

@@ -9,6 +9,7 @@ type transfer struct {
 	records int
 	bytes   int64 // asked for
 	device  int64 // moved by the device
+	retried bool  // begun a second time
 
 	recs []Record                        // of a blocking store
 	call func(ctx context.Context) error // instead of records
@@ -18,7 +19,7 @@ type transfer struct {
 // ended is told by the runner, once, from any goroutine that holds no lock.
 func (tr *transfer) ended(err error) { tr.t.q.ended(tr, err) }
 
-// runner carries a queue's transfers out.
+// runner carries a queue's transfers out. It asks transfer.again what to do with one that failed.
 type runner interface {
 	// plan cuts records into transfers. Each is then launched or abandoned.
 	plan(recs []Record, dir int) ([]*transfer, error)
@@ -57,15 +58,23 @@ func (b blocking) plan(recs []Record, dir int) (trs []*transfer, err error) {
 func (b blocking) launch(trs []*transfer) {
 	for _, tr := range trs {
 		go func() {
-			if tr.call != nil {
-				tr.ended(tr.call(b.ctx))
-			} else if tr.dir == 0 {
-				tr.ended(b.store.Read(b.ctx, tr.recs))
-			} else {
-				tr.ended(b.store.Write(b.ctx, tr.recs))
+			err := b.carry(tr)
+			for tr.again(err) {
+				err = b.carry(tr)
 			}
+			tr.ended(err)
 		}()
 	}
+}
+
+func (b blocking) carry(tr *transfer) error {
+	switch {
+	case tr.call != nil:
+		return tr.call(b.ctx)
+	case tr.dir == 0:
+		return b.store.Read(b.ctx, tr.recs)
+	}
+	return b.store.Write(b.ctx, tr.recs)
 }
 
 func (b blocking) abandon(*transfer) {}

@@ -17,17 +17,22 @@ func (s *SSD) launch(trs []*transfer) {
 			j.stage = s.takeStage(j.bytes)
 		}
 		s.vector(j)
-		if j.io.Write {
-			s.stats.Writes++
-			s.stats.DeviceWriteBytes += tr.device
-		} else {
-			s.stats.Reads++
-			s.stats.DeviceReadBytes += tr.device
-		}
+		s.begun(j)
 		ios = append(ios, &j.io)
 	}
 	s.mu.Unlock()
 	s.engine.Start(ios)
+}
+
+// begun counts an operation of the device. s.mu is held.
+func (s *SSD) begun(j *ssdJob) {
+	if j.io.Write {
+		s.stats.Writes++
+		s.stats.DeviceWriteBytes += j.tr.device
+	} else {
+		s.stats.Reads++
+		s.stats.DeviceReadBytes += j.tr.device
+	}
 }
 
 // takeStage gives staging memory of at least n bytes. A queue bounds how much there is by what it has under way. s.mu is held.
@@ -85,17 +90,13 @@ func (s *SSD) vector(j *ssdJob) {
 	}
 }
 
-// done is called by the engine when a job's operation has ended. A read that failed or came back wrong is tried once more: the
-// fault may have been on the way.
+// done is called by the engine when a job's operation has ended.
 func (s *SSD) done(op *vfs.IO) {
 	j := op.Owner.(*ssdJob)
 	err := s.check(j)
-	if err != nil && !op.Write && j.tries == 0 {
-		j.tries++
+	if j.tr.again(err) {
 		s.mu.Lock()
-		s.stats.Retries++
-		s.stats.Reads++
-		s.stats.DeviceReadBytes += j.tr.device
+		s.begun(j)
 		s.mu.Unlock()
 		s.engine.Start([]*vfs.IO{op})
 		return

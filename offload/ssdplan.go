@@ -15,7 +15,6 @@ type ssdJob struct {
 	stage []byte // for gaps and for records whose memory is not aligned, while under way
 	bytes int    // of stage
 	tr    *transfer
-	tries int
 }
 
 // segment is one record's share of a job.

@@ -54,7 +54,7 @@ type Stats struct {
 	ReadBytes, WrittenBytes           int64 // asked for
 	DeviceReadBytes, DeviceWriteBytes int64
 	Corrupt                           int64 // records that failed their checksum
-	Retries                           int64 // reads that were tried a second time
+	Retries                           int64 // calls of a Scorer that were done a second time; QueueStats has the transfers
 
 	Direct bool   // O_DIRECT: past the page cache
 	Engine string // "io_uring", "threads", "memory"

@@ -10,11 +10,12 @@ import (
 
 // Ticket is a read or a write under way.
 type Ticket struct {
-	q        *Queue
-	priority Priority // q.mu
-	left     int      // transfers not ended
-	err      error    // the first; final when done is closed
-	done     chan struct{}
+	q         *Queue
+	priority  Priority // q.mu
+	left      int      // transfers not ended
+	err       error    // the first; final when done is closed
+	done      chan struct{}
+	cancelled bool // q.mu
 }
 
 // Done is closed when nothing of the ticket is under way any more: Data is the caller's again.
@@ -30,8 +31,9 @@ func (t *Ticket) Ready() bool {
 	}
 }
 
-// Wait returns when the ticket is done, with the first error of its transfers, or when ctx ends, with ctx's error: then the
-// ticket is cancelled, but Data stays the queue's until Done. What still waits becomes Demand.
+// Wait returns when the ticket is done, or when ctx ends, with ctx's error: then the ticket is cancelled, but Data stays the
+// queue's until Done. What still waits becomes Demand. The error of a ticket that is done is the first of its transfers', after
+// each that may succeed was begun a second time: ErrFull, ErrClosed and ErrCancelled as they are, all others wrap ErrTier.
 func (t *Ticket) Wait(ctx context.Context) error {
 	if t.Ready() {
 		return t.err
@@ -88,6 +90,7 @@ func (t *Ticket) Cancel() {
 	q := t.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	t.cancelled = true
 	for _, tr := range q.take(t) {
 		q.records -= tr.records
 		q.run.abandon(tr)
@@ -99,7 +102,7 @@ func (t *Ticket) Cancel() {
 // ended books one transfer; q.mu is held.
 func (t *Ticket) ended(err error) {
 	if t.err == nil {
-		t.err = err
+		t.err = failed(err)
 	}
 	if t.left--; t.left == 0 {
 		close(t.done)
@@ -108,6 +111,6 @@ func (t *Ticket) ended(err error) {
 
 // finish ends a ticket that has no transfers.
 func (t *Ticket) finish(err error) {
-	t.err = err
+	t.err = failed(err)
 	close(t.done)
 }

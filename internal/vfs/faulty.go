@@ -50,6 +50,7 @@ const (
 type Faults struct {
 	Seed   uint64
 	Nth    int64              // the Nth operation (from 1) gets Kind; 0: none
+	Times  int64              // how many operations from the Nth on; default 1
 	Kind   FaultKind          // for Nth
 	Chance map[OpKind]float64 // of a fault, drawn from Kinds
 	Kinds  []FaultKind
@@ -103,7 +104,7 @@ func (f *Faults) next(kind OpKind, name string, off, size int64) (fault FaultKin
 	bit = f.rnd.Uint64()
 	switch p := f.rnd.Float64(); {
 	case f.off:
-	case f.Nth != 0 && f.ops == f.Nth:
+	case f.Nth != 0 && f.ops >= f.Nth && f.ops < f.Nth+max(f.Times, 1):
 		fault = f.Kind
 	case f.ops > f.After && len(f.Kinds) > 0 && p < f.Chance[kind]:
 		fault = f.Kinds[f.rnd.IntN(len(f.Kinds))]

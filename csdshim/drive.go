@@ -12,6 +12,7 @@ import (
 	"terrace/csdshim/wire"
 	"terrace/internal/clock"
 	"terrace/internal/kernels"
+	"terrace/internal/vfs"
 )
 
 // KeyPlace says where the key codes lie that a drive scores.
@@ -38,7 +39,7 @@ type Options struct {
 	NoSync bool   // see flash.Options
 	Faults Faults // for tests
 	// FS is where the drive's files lie; nil means the operating system's.
-	FS flash.FS
+	FS vfs.FS
 }
 
 // Drive is a computational storage drive: flash, a small DRAM, a scoring engine, and the model of its times. It may be used

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"terrace/csdshim"
+	"terrace/internal/vfs"
 	"terrace/offload"
 	"terrace/policy"
 )
@@ -165,26 +166,39 @@ func TestLostRecordOfFork(t *testing.T) {
 	}
 }
 
-// TestFaultyTier: reads and writes that fail by a seed end in equal numbers or in one clear error.
+// TestFaultyTier: operations of an SSD's file that fail by a seed end in equal numbers or in one clear error.
 func TestFaultyTier(t *testing.T) {
 	prompt, next := someIDs(250, 1), someIDs(8, 2)
+	kinds := []vfs.FaultKind{vfs.EIO, vfs.Flip, vfs.Short, vfs.ENOSPC}
 	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
-		want := forced(t, small(t, o), prompt, next)
-		good := 0
+		e := small(t, o)
+		want, shape := forced(t, e, prompt, next), e.shape()
+		good, struck := 0, int64(0)
 		for seed := range uint64(12) {
-			store := &offload.Faulty{Store: below(t, o), Seed: seed, Chance: []float64{0.02, 0.1, 0.5}[seed%3], Kinds: []offload.StoreFault{offload.FaultIO, offload.FaultCorrupt, offload.FaultFull}[:1+seed%2+seed/11]}
-			o.Store, o.KVBudgetBytes = store, tight(policy)
-			got, err := attempt(t, small(t, o), prompt, next)
+			chance := []float64{0.01, 0.05, 0.3}[seed%3]
+			faults := &vfs.Faults{Seed: seed, After: 8, Chance: map[vfs.OpKind]float64{vfs.OpRead: chance, vfs.OpWrite: chance}, Kinds: kinds[:1+seed%3+seed/11]}
+			store, err := offload.OpenSSD(shape, offload.SSDOptions{Dir: "d", FS: &vfs.Faulty{FS: vfs.NewMem(16 << 20), Faults: faults}, CapacityBytes: 8 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Store, o.KVBudgetBytes = store, tight(policy)+8*4096 // for the store's staging
+			e := small(t, o)
+			got, err := attempt(t, e, prompt, next)
 			sound(t, fmt.Sprintf("%s, seed %d", policy, seed), want, got, err)
 			if err == nil {
 				good++
 			}
-			store.Stop()
+			_, n := faults.Ops()
+			struck += n
+			faults.Stop()
+			if err := errors.Join(e.Close(), store.Close()); err != nil {
+				t.Error(err)
+			}
 			o.Store, o.KVBudgetBytes = nil, 0
 		}
-		if good < 4 {
-			t.Errorf("%s: %d of 12 texts came through", policy, good)
+		if good < 3 || good == 12 || struck < 30 {
+			t.Errorf("%s: %d of 12 texts came through %d faults", policy, good, struck)
 		}
 	}
 }

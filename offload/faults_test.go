@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -245,39 +243,28 @@ func TestHungDevice(t *testing.T) {
 	awaitGoroutines(t, goroutines)
 }
 
-// TestFaultyStore: the wrapper fails as it is told, by its seed, and never otherwise.
-func TestFaultyStore(t *testing.T) {
-	m, err := NewMemory("host", testShape(), 0)
+// TestNoSpaceIsFull: a file system that has no room although it reserved some says so as a tier that is full; nothing is tried
+// again, and what was stored stays.
+func TestNoSpaceIsFull(t *testing.T) {
+	f := &vfs.Faults{Seed: 3}
+	s, _, err := faulty(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(seed uint64) (log string) {
-		f := &Faulty{Store: m, Seed: seed, Chance: 0.5, Kinds: []StoreFault{FaultIO, FaultCorrupt, FaultFull}}
-		for g := range int32(20) {
-			err := f.Write(context.Background(), []Record{fill(record(testShape(), 1, 0, g), 1)})
-			if err != nil && !errors.Is(err, syscall.EIO) && !errors.Is(err, ErrFull) {
-				t.Errorf("write: %v", err)
-			}
-			log += fmt.Sprint(err == nil, " ")
-		}
-		f.Stop()
-		if err := f.Write(context.Background(), []Record{fill(record(testShape(), 1, 0, 0), 1)}); err != nil {
-			t.Errorf("after Stop: %v", err)
-		}
-		return log
+	shape, ctx := testShape(), context.Background()
+	if err := s.Write(ctx, []Record{fill(record(shape, 1, 0, 0), 1)}); err != nil {
+		t.Fatal(err)
 	}
-	if a, b, c := run(1), run(1), run(2); a != b || a == c {
-		t.Error("the seed does not decide")
+	f.Chance, f.Kinds = map[vfs.OpKind]float64{vfs.OpWrite: 1}, []vfs.FaultKind{vfs.ENOSPC}
+	if err := s.Write(ctx, []Record{fill(record(shape, 1, 0, 1), 1)}); !errors.Is(err, ErrFull) || errors.Is(err, ErrTier) || s.own.Stats().Retries != 0 {
+		t.Errorf("no space: %v, %d retries", err, s.own.Stats().Retries)
 	}
-	hangs := &Faulty{Store: m, Chance: 1, Kinds: []StoreFault{FaultHang}}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := hangs.Write(ctx, []Record{record(testShape(), 1, 0, 0)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a write that hangs: %v", err)
+	r := record(shape, 1, 0, 0)
+	if err := s.Read(ctx, []Record{r}); err != nil || !bytes.Equal(r.Data, fill(record(shape, 1, 0, 0), 1).Data) {
+		t.Errorf("what was stored before: %v", err)
 	}
-	q := NewQueue(&Faulty{Store: m, Chance: 1, Kinds: []StoreFault{FaultCorrupt}}, QueueOptions{})
-	defer q.Close()
-	if err := q.Read(Demand, []Record{record(testShape(), 1, 0, 0)}).Wait(context.Background()); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("through a queue: %v", err)
+	checkSSD(t, s)
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,8 +1,10 @@
 package offload
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"terrace/internal/vfs"
 )
@@ -148,6 +150,9 @@ func (s *SSD) check(j *ssdJob) error {
 		verb = "writing"
 	}
 	first := j.segs[0].rec.Key
+	if errors.Is(j.io.Err, vfs.ErrNoSpace) || errors.Is(j.io.Err, syscall.ENOSPC) { // a file system that cannot reserve
+		return fmt.Errorf("offload: ssd %s: %s %v and %d more: %w: %w", s.opt.Dir, verb, first, len(j.segs)-1, j.io.Err, ErrFull)
+	}
 	if j.io.Err != nil {
 		return fmt.Errorf("offload: ssd %s: %s %v and %d more: %w", s.opt.Dir, verb, first, len(j.segs)-1, j.io.Err)
 	}

@@ -3,6 +3,8 @@ package flash
 import (
 	"fmt"
 	"slices"
+
+	"terrace/internal/vfs"
 )
 
 // Collect frees erase blocks: those without live pages, else the one with the fewest, whose live pages are copied to
@@ -53,10 +55,8 @@ func (s *Store) erase() {
 	slices.Sort(ids)
 	for _, id := range ids {
 		delete(s.blocks.dead, id)
-		if p, ok := s.image.(puncher); ok {
-			size := int64(s.geo.BlockPages) * int64(s.geo.PageBytes)
-			_ = p.punch(int64(id)*size, size) // only space is lost where the file system cannot
-		}
+		size := int64(s.geo.BlockPages) * int64(s.geo.PageBytes)
+		_ = s.image.PunchHole(int64(id)*size, size) // only space is lost where the file system cannot
 		s.blocks.all[id].erases++
 		s.counts.BlocksErased++
 		s.blocks.release(id)
@@ -110,10 +110,10 @@ func (s *Store) evacuate(id uint32) error {
 // copyPage moves a page's bytes as they are: its checksum goes with it, so that damage is found by whoever reads it.
 func (s *Store) copyPage(from, to uint32) error {
 	buf := [][]byte{make([]byte, s.geo.PageBytes)}
-	if err := readv(s.image, buf, int64(from)*int64(s.geo.PageBytes)); err != nil {
+	if err := vfs.ReadFull(s.image, buf, int64(from)*int64(s.geo.PageBytes)); err != nil {
 		return fmt.Errorf("csdshim: flash: collecting: %w", err)
 	}
-	if err := writev(s.image, buf, int64(to)*int64(s.geo.PageBytes)); err != nil {
+	if err := vfs.WriteFull(s.image, buf, int64(to)*int64(s.geo.PageBytes)); err != nil {
 		return fmt.Errorf("csdshim: flash: collecting: %w", err)
 	}
 	s.counts.PagesMoved++

@@ -3,168 +3,24 @@ package flash
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math/rand/v2"
-	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
+
+	"terrace/internal/vfs"
 )
 
-// disk is a file system of its own: what was not synced when it crashes is lost, kept, or torn, as chance wills. After a
-// number of operations it fails one, or crashes.
-type disk struct {
-	mu      sync.Mutex
-	rng     *rand.Rand
-	files   map[string]*diskFile
-	ops     int
-	failAt  int   // this operation fails; 0 = none
-	err     error // with this
-	crashed bool
-}
+// changing are the operations that a test lets fail.
+var changing = []vfs.OpKind{vfs.OpWrite, vfs.OpSync, vfs.OpRename, vfs.OpTruncate}
 
-type diskFile struct {
-	d       *disk
-	now     []byte
-	durable []byte
-	pending []write
-}
-
-type write struct {
-	off  int64
-	data []byte
-}
-
-var (
-	errCrash = errors.New("the machine is off")
-	errIO    = errors.New("input/output error")
-)
-
-func newDisk(seed uint64) *disk {
-	return &disk{rng: rand.New(rand.NewPCG(seed, 2)), files: map[string]*diskFile{}}
-}
-
-func (d *disk) Open(path string) (File, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	f := d.files[filepath.Base(path)]
-	if f == nil {
-		f = &diskFile{d: d}
-		d.files[filepath.Base(path)] = f
-	}
-	return f, nil
-}
-
-func (d *disk) Rename(from, to string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.step(); err != nil {
-		return err
-	}
-	d.files[filepath.Base(to)] = d.files[filepath.Base(from)]
-	delete(d.files, filepath.Base(from))
-	return nil
-}
-
-func (d *disk) Remove(path string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.files, filepath.Base(path))
-	return nil
-}
-
-// step counts a changing operation and says whether it fails; mu is held.
-func (d *disk) step() error {
-	d.ops++
-	if d.crashed {
-		return errCrash
-	}
-	if d.ops == d.failAt {
-		if d.err == errCrash {
-			d.crashed = true
-		}
-		return d.err
-	}
-	return nil
-}
-
-// crash ends everything and leaves what a disk might have of it.
-func (d *disk) crash() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.crashed = false
-	d.failAt, d.ops = 0, 0
-	for _, f := range d.files {
-		for _, w := range f.pending {
-			switch d.rng.IntN(3) {
-			case 0: // lost
-			case 1:
-				f.durable = put(f.durable, w.off, w.data)
-			default: // torn at a sector
-				f.durable = put(f.durable, w.off, w.data[:d.rng.IntN(len(w.data)+1)/64*64])
-			}
-		}
-		f.pending, f.now = nil, bytes.Clone(f.durable)
+// failing is a disk whose nth changing operation from now on goes wrong, with the function that says so.
+func failing(m *vfs.Mem, seed uint64) (fs vfs.FS, at func(n int, kind vfs.FaultKind)) {
+	f := &vfs.Faults{Seed: seed, Of: changing}
+	return &vfs.Faulty{FS: m, Faults: f}, func(n int, kind vfs.FaultKind) {
+		ops, _ := f.Ops()
+		f.Nth, f.Kind = ops+int64(n), kind
 	}
 }
-
-func put(b []byte, off int64, data []byte) []byte {
-	if need := int(off) + len(data); need > len(b) {
-		b = append(b, make([]byte, need-len(b))...)
-	}
-	copy(b[off:], data)
-	return b
-}
-
-func (f *diskFile) ReadAt(b []byte, off int64) (int, error) {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
-	if off >= int64(len(f.now)) {
-		return 0, io.EOF
-	}
-	n := copy(b, f.now[off:])
-	if n < len(b) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
-	if err := f.d.step(); err != nil {
-		n := f.d.rng.IntN(len(b) + 1) // a part of it was written
-		f.now = put(f.now, off, b[:n])
-		f.pending = append(f.pending, write{off, bytes.Clone(b[:n])})
-		return n, err
-	}
-	f.now = put(f.now, off, b)
-	f.pending = append(f.pending, write{off, bytes.Clone(b)})
-	return len(b), nil
-}
-
-func (f *diskFile) Sync() error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
-	if err := f.d.step(); err != nil {
-		f.pending = nil // the kernel marks pages clean after a failed sync
-		return err
-	}
-	f.durable, f.pending = bytes.Clone(f.now), nil
-	return nil
-}
-
-func (f *diskFile) Truncate(n int64) error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
-	if err := f.d.step(); err != nil {
-		return err
-	}
-	f.now, f.durable, f.pending = f.now[:n], bytes.Clone(f.now[:n]), nil
-	return nil
-}
-
-func (f *diskFile) Close() error { return nil }
 
 // history writes, replaces and drops groups until the disk fails, noting what was acknowledged and what may or may not be.
 type history struct {
@@ -267,17 +123,17 @@ func tightGeometry() Geometry {
 }
 
 func crashAtEveryOperation(t *testing.T, g Geometry) {
-	collected, dir := false, t.TempDir()
+	collected := false
 	for n := 1; ; n++ {
-		d := newDisk(uint64(n))
-		opts := Options{Geometry: g, FS: d}
-		s, err := Open(dir, opts)
+		m := vfs.NewCrashMem(diskBytes, uint64(n))
+		disk, fail := failing(m, uint64(n))
+		s, err := Open("drive", Options{Geometry: g, FS: disk})
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := &history{map[Key][]byte{}, map[Key][][]byte{}}
 		h.settle(t, s)
-		d.ops, d.failAt, d.err = 0, n, errCrash
+		fail(n, vfs.PowerOff)
 		rng := rand.New(rand.NewPCG(uint64(n), 3))
 		err = runHistory(s, rng, h)
 		s.Close()
@@ -287,8 +143,8 @@ func crashAtEveryOperation(t *testing.T, g Geometry) {
 			}
 			return // no operation is left to fail at
 		}
-		d.crash()
-		if s, err = Open(dir, opts); err != nil {
+		m.Crash()
+		if s, err = Open("drive", Options{Geometry: g, FS: m}); err != nil {
 			t.Fatalf("crash at operation %d: %v", n, err)
 		}
 		h.verify(t, s, "crash", n)
@@ -304,22 +160,22 @@ func crashAtEveryOperation(t *testing.T, g Geometry) {
 // TestFailEveryOperation lets every write and sync fail once: the error is reported, nothing acknowledged is lost, now or
 // after a restart; after a failed sync nothing more is written.
 func TestFailEveryOperation(t *testing.T) {
-	failedSyncs, dir := 0, t.TempDir()
+	failedSyncs := 0
 	for n := 1; ; n++ {
-		d := newDisk(uint64(n))
-		opts := Options{Geometry: smallGeometry(), FS: d}
-		s, err := Open(dir, opts)
+		m := vfs.NewCrashMem(diskBytes, uint64(n))
+		disk, fail := failing(m, uint64(n))
+		s, err := Open("drive", Options{Geometry: smallGeometry(), FS: disk})
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.failAt, d.err = n, errIO
+		fail(n, vfs.Torn)
 		h := &history{map[Key][]byte{}, map[Key][][]byte{}}
 		rng := rand.New(rand.NewPCG(uint64(n), 3))
 		if err = runHistory(s, rng, h); err == nil {
 			s.Close()
 			break
 		}
-		if !errors.Is(err, errIO) {
+		if !errors.Is(err, syscall.EIO) {
 			t.Fatalf("operation %d: %v", n, err)
 		}
 		h.verify(t, s, "failure", n)
@@ -330,8 +186,8 @@ func TestFailEveryOperation(t *testing.T) {
 		}
 		h.verify(t, s, "failure and more", n)
 		s.Close()
-		d.crash()
-		if s, err = Open(dir, opts); err != nil {
+		m.Crash()
+		if s, err = Open("drive", Options{Geometry: smallGeometry(), FS: m}); err != nil {
 			t.Fatalf("failure at operation %d, then a crash: %v", n, err)
 		}
 		h.verify(t, s, "failure and crash", n)
@@ -342,10 +198,32 @@ func TestFailEveryOperation(t *testing.T) {
 	}
 }
 
+// TestCrashWhileTheFolderIsMade turns the machine off at every operation that makes a folder: afterwards it can be opened.
+func TestCrashWhileTheFolderIsMade(t *testing.T) {
+	for n := 1; ; n++ {
+		m := vfs.NewCrashMem(diskBytes, uint64(n))
+		disk, fail := failing(m, uint64(n))
+		fail(n, vfs.PowerOff)
+		s, err := Open("drive", Options{Geometry: smallGeometry(), FS: disk})
+		if err == nil {
+			s.Close()
+			if n < 3 {
+				t.Errorf("a folder is made with %d operations", n-1)
+			}
+			return
+		}
+		m.Crash()
+		if s, err = Open("drive", Options{Geometry: smallGeometry(), FS: m}); err != nil {
+			t.Fatalf("crash at operation %d: %v", n, err)
+		}
+		s.Close()
+	}
+}
+
 // TestNoSpace: a full file system under the folder fails writes, and loses nothing.
 func TestNoSpace(t *testing.T) {
-	d := newDisk(1)
-	s, err := Open(t.TempDir(), Options{Geometry: smallGeometry(), FS: d})
+	disk, fail := failing(vfs.NewCrashMem(diskBytes, 1), 1)
+	s, err := Open("drive", Options{Geometry: smallGeometry(), FS: disk})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +233,7 @@ func TestNoSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := s.Usage().UsedBytes
-	d.failAt, d.err = d.ops+1, syscall.ENOSPC
+	fail(1, vfs.ENOSPC)
 	if _, err := s.Put([]Item{{Key{q.ID, 0, 1}, [][]byte{make([]byte, 600)}}}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("write without space: %v", err)
 	}

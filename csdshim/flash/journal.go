@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"terrace/internal/vfs"
 )
 
 // journal is a file of frames: u32 magic, u32 payload bytes, u64 ordinal, u64 ordinal of the last frame known to be durable
 // when this one was written, u32 CRC-32C over both ordinals and payload, payload. A frame is the records of one commit;
 // ordinals rise by one.
 type journal struct {
-	file    File
+	file    vfs.File
 	path    string
 	end     int64
 	ordinal uint64 // of the last frame
@@ -42,8 +44,8 @@ func frameSum(head, payload []byte) uint32 {
 // append writes a frame at the end; with sync it is durable afterwards.
 func (j *journal) append(payload []byte, sync bool) error {
 	b := frame(j.ordinal+1, j.durable, payload)
-	if n, err := j.file.WriteAt(b, j.end); err != nil || n < len(b) {
-		return fmt.Errorf("csdshim: flash: journal: %w", short(err))
+	if err := vfs.WriteFull(j.file, [][]byte{b}, j.end); err != nil {
+		return fmt.Errorf("csdshim: flash: journal: %w", err)
 	}
 	if sync {
 		if err := j.file.Sync(); err != nil {
@@ -59,8 +61,8 @@ func (j *journal) append(payload []byte, sync bool) error {
 }
 
 // openJournal reads the frames of a file one by one and leaves the journal ready to append. A torn end is cut off.
-func openJournal(fs FS, path string, each func(payload []byte) error) (*journal, error) {
-	f, err := fs.Open(path)
+func openJournal(fs vfs.FS, path string, each func(payload []byte) error) (*journal, error) {
+	f, err := fs.OpenFile(path, vfs.OpenOptions{Create: true})
 	if err != nil {
 		return nil, err
 	}
@@ -145,12 +147,12 @@ func (j *journal) cut() error {
 }
 
 // replace writes a journal of some frames in place of this one, atomically.
-func (j *journal) replace(fs FS, payloads [][]byte) error {
+func (j *journal) replace(fs vfs.FS, payloads [][]byte) error {
 	temp := j.path + ".new"
-	if err := fs.Remove(temp); err != nil {
+	if err := remove(fs, temp); err != nil {
 		return err
 	}
-	f, err := fs.Open(temp)
+	f, err := fs.OpenFile(temp, vfs.OpenOptions{Create: true})
 	if err != nil {
 		return err
 	}
@@ -165,7 +167,7 @@ func (j *journal) replace(fs FS, payloads [][]byte) error {
 	}
 	if err != nil {
 		f.Close()
-		_ = fs.Remove(temp)
+		_ = remove(fs, temp)
 		return fmt.Errorf("csdshim: flash: journal: compacting: %w", err)
 	}
 	j.file.Close()

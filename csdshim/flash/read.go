@@ -3,6 +3,8 @@ package flash
 import (
 	"fmt"
 	"sync"
+
+	"terrace/internal/vfs"
 )
 
 // Request is a part of a group to read: Dst gets its bytes from Off on.
@@ -48,7 +50,7 @@ func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
 		pieces[i] = piece{w.e.pages[w.i].number, w.data}
 		pages[i] = w.e.pages[w.i].number
 	}
-	if err := s.transfer(pieces, readv); err != nil {
+	if err := s.transfer(pieces, vfs.ReadFull); err != nil {
 		return nil, fmt.Errorf("csdshim: flash: reading %d pages: %w", len(pieces), err)
 	}
 	for _, w := range wants {

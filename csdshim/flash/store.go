@@ -4,20 +4,21 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
+	"io"
+	"io/fs"
 	"path/filepath"
-	"strings"
 	"sync"
 
-	"github.com/gofrs/flock"
 	"github.com/pelletier/go-toml/v2"
+
+	"terrace/internal/vfs"
 )
 
 // Options of a store.
 type Options struct {
 	Geometry Geometry
-	// FS is where image and journal lie; nil means the operating system's.
-	FS FS
+	// FS is where the folder lies; nil means the operating system's.
+	FS vfs.FS
 	// NoSync leaves out the syncs: acknowledged groups then survive the process, not the machine.
 	NoSync bool
 }
@@ -27,8 +28,8 @@ type Store struct {
 	geo   Geometry
 	opts  Options
 	dir   string
-	lock  *flock.Flock
-	image File
+	lock  io.Closer
+	image vfs.File
 
 	commitMu sync.Mutex // orders journal and index changes
 	journal  *journal
@@ -59,12 +60,12 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	if o.FS == nil {
-		o.FS = system{}
+		o.FS = vfs.OS{}
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := o.FS.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("csdshim: flash: %w", err)
 	}
-	lock, err := lockFolder(dir)
+	lock, err := lockFolder(o.FS, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +82,10 @@ func (s *Store) open() error {
 		return err
 	}
 	var err error
-	if s.image, err = s.opts.FS.Open(filepath.Join(s.dir, "flash.img")); err != nil {
+	if s.image, err = s.opts.FS.OpenFile(filepath.Join(s.dir, "flash.img"), vfs.OpenOptions{Create: true}); err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
 	}
-	if err := s.opts.FS.Remove(filepath.Join(s.dir, "journal.new")); err != nil {
+	if err := remove(s.opts.FS, filepath.Join(s.dir, "journal.new")); err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
 	}
 	if s.journal, err = openJournal(s.opts.FS, filepath.Join(s.dir, "journal"), s.replay); err != nil {
@@ -103,12 +104,12 @@ func (s *Store) checkGeometry() error {
 		Geometry Geometry `toml:"geometry"`
 	}
 	want := format{Format: 1, Geometry: s.geo}
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
+	text, err := readFile(s.opts.FS, path)
+	if errors.Is(err, fs.ErrNotExist) {
 		if text, err = toml.Marshal(want); err != nil {
 			return fmt.Errorf("csdshim: flash: %w", err)
 		}
-		return writeFileSync(path, text)
+		return writeFile(s.opts.FS, path, text)
 	}
 	if err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
@@ -195,37 +196,15 @@ func (s *Store) forget(gone []*entry) {
 }
 
 // lockFolder takes the folder for this process.
-func lockFolder(dir string) (*flock.Flock, error) {
-	path := filepath.Join(dir, "lock")
-	l := flock.New(path)
-	got, err := l.TryLock()
+func lockFolder(fs vfs.FS, dir string) (io.Closer, error) {
+	l, err := fs.Lock(filepath.Join(dir, "lock"))
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("csdshim: flash: another drive serves the folder: %w: %w", err, ErrLocked)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("csdshim: flash: %s: %w", path, err)
-	}
-	if !got {
-		holder, _ := os.ReadFile(path)
-		pid := strings.TrimSpace(string(holder))
-		if pid == "" {
-			pid = "unknown"
-		}
-		return nil, fmt.Errorf("csdshim: flash: %s: a drive with process id %s serves it: %w", dir, pid, ErrLocked)
-	}
-	if err := sign(path); err != nil {
-		l.Close()
 		return nil, fmt.Errorf("csdshim: flash: %w", err)
 	}
 	return l, nil
-}
-
-// sign writes this process's number into the lock, in place: a file that is cut and written anew is flushed by some file
-// systems, which takes long on a busy disk.
-func sign(path string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "%-20d\n", os.Getpid())
-	return errors.Join(err, f.Close())
 }
 
 // Close syncs and releases the folder. Groups that were acknowledged are safe without it.
@@ -255,31 +234,46 @@ func (s *Store) closeFiles() error {
 	return errors.Join(append(errs, s.lock.Close())...)
 }
 
-func syncFolder(path string) error {
-	d, err := os.Open(filepath.Dir(path))
+// maxText bounds what is read of geometry.toml.
+const maxText = 64 << 10
+
+// readFile reads a small file.
+func readFile(fs vfs.FS, path string) (text []byte, err error) {
+	f, err := fs.OpenFile(path, vfs.OpenOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer d.Close()
-	return d.Sync()
+	text, err = io.ReadAll(io.NewSectionReader(f, 0, maxText))
+	return text, errors.Join(err, f.Close())
 }
 
-func writeFileSync(path string, text []byte) error {
+// writeFile puts a file there in one step that survives a loss of power.
+func writeFile(fs vfs.FS, path string, text []byte) error {
 	temp := path + ".new"
-	f, err := os.Create(temp)
+	if err := remove(fs, temp); err != nil {
+		return fmt.Errorf("csdshim: flash: %w", err)
+	}
+	f, err := fs.OpenFile(temp, vfs.OpenOptions{Create: true})
 	if err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
 	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
+	err = vfs.WriteFull(f, [][]byte{text}, 0)
 	if err == nil {
-		err = os.Rename(temp, path)
+		err = f.Sync()
 	}
-	if err == nil {
-		err = syncFolder(path)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = fs.Rename(temp, path)
 	}
 	if err != nil {
 		return fmt.Errorf("csdshim: flash: %s: %w", path, err)
+	}
+	return nil
+}
+
+// remove deletes a file; one that is not there is no error.
+func remove(in vfs.FS, path string) error {
+	if err := in.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"terrace/internal/vfs"
 )
 
 func smallGeometry() Geometry {
@@ -29,24 +31,49 @@ func mustOpen(t *testing.T, dir string, change func(*Options)) *Store {
 	return s
 }
 
+// diskBytes is the size of a test's disk.
+const diskBytes = 16 << 20
+
 // disks are disks in memory, one a folder, so that tests don't depend on how busy the machine's is.
 var disks shelf
 
 type shelf struct {
 	mu  sync.Mutex
-	all map[string]*disk
+	all map[string]*vfs.Mem
 }
 
-func (s *shelf) of(dir string) *disk {
+func (s *shelf) of(dir string) *vfs.Mem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all[dir] == nil {
 		if s.all == nil {
-			s.all = map[string]*disk{}
+			s.all = map[string]*vfs.Mem{}
 		}
-		s.all[dir] = newDisk(1)
+		s.all[dir] = vfs.NewMem(diskBytes)
 	}
 	return s.all[dir]
+}
+
+// content is what a file holds.
+func content(t *testing.T, fs vfs.FS, path string) []byte {
+	t.Helper()
+	b, err := readFile(fs, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// setContent makes a file hold other bytes.
+func setContent(t *testing.T, fs vfs.FS, path string, b []byte) {
+	t.Helper()
+	f, err := fs.OpenFile(path, vfs.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(0), vfs.WriteFull(f, [][]byte{b}, 0), f.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // world is what a test expects the store to hold.
@@ -353,10 +380,10 @@ func TestJournalEnds(t *testing.T) {
 		}
 	}
 	s.Close()
-	file := disks.of(dir).files["journal"]
-	whole := bytes.Clone(file.now)
+	disk, journal := disks.of(dir), filepath.Join(dir, "journal")
+	whole := content(t, disk, journal)
 	for n := len(whole); n >= 0; n-- {
-		file.now = bytes.Clone(whole[:n])
+		setContent(t, disk, journal, whole[:n])
 		s := mustOpen(t, dir, nil)
 		groups := s.Usage().Groups
 		for g := range int32(groups) {
@@ -374,8 +401,8 @@ func TestJournalEnds(t *testing.T) {
 	for n := range whole {
 		damaged := bytes.Clone(whole)
 		damaged[n] ^= 0x10
-		file.now = damaged
-		s, err := Open(dir, Options{Geometry: smallGeometry(), FS: disks.of(dir)})
+		setContent(t, disk, journal, damaged)
+		s, err := Open(dir, Options{Geometry: smallGeometry(), FS: disk})
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Fatalf("byte %d: %v", n, err)
@@ -395,7 +422,7 @@ func TestJournalEnds(t *testing.T) {
 
 func TestOneProcessAFolder(t *testing.T) {
 	dir := t.TempDir()
-	mustOpen(t, dir, nil)
+	mustOpen(t, dir, func(o *Options) { o.FS = vfs.OS{} })
 	_, err := Open(dir, Options{Geometry: smallGeometry()})
 	if !errors.Is(err, ErrLocked) || !bytes.Contains([]byte(err.Error()), []byte(fmt.Sprint(os.Getpid()))) {
 		t.Errorf("second store: %v, want ErrLocked with the holder", err)
@@ -407,15 +434,15 @@ func TestOtherGeometry(t *testing.T) {
 	mustOpen(t, dir, nil).Close()
 	g := smallGeometry()
 	g.CapacityBytes += 512
-	if _, err := Open(dir, Options{Geometry: g}); !errors.Is(err, ErrGeometry) {
+	if _, err := Open(dir, Options{Geometry: g, FS: disks.of(dir)}); !errors.Is(err, ErrGeometry) {
 		t.Errorf("another capacity: %v", err)
 	}
 	g.PageBytes = 1000
 	if _, err := Open(t.TempDir(), Options{Geometry: g}); !errors.Is(err, ErrGeometry) {
 		t.Errorf("pages of 1000 bytes: %v", err)
 	}
-	os.WriteFile(filepath.Join(dir, "geometry.toml"), []byte("format = 1\nsurprise = 2\n"), 0o600)
-	if _, err := Open(dir, Options{Geometry: smallGeometry()}); !errors.Is(err, ErrCorrupt) {
+	setContent(t, disks.of(dir), filepath.Join(dir, "geometry.toml"), []byte("format = 1\nsurprise = 2\n"))
+	if _, err := Open(dir, Options{Geometry: smallGeometry(), FS: disks.of(dir)}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("geometry with an unknown key: %v", err)
 	}
 }

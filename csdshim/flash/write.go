@@ -3,6 +3,8 @@ package flash
 import (
 	"fmt"
 	"slices"
+
+	"terrace/internal/vfs"
 )
 
 // Item is a group to write: its bytes are parts one after another, the caller's again when Put returns.
@@ -183,7 +185,7 @@ func (s *Store) program(items []Item, entries []*entry) error {
 			pieces = append(pieces, piece{e.pages[j].number, data})
 		}
 	}
-	if err := s.transfer(pieces, writev); err != nil {
+	if err := s.transfer(pieces, vfs.WriteFull); err != nil {
 		return fmt.Errorf("csdshim: flash: writing %d pages: %w", len(pieces), err)
 	}
 	s.mu.Lock()
@@ -218,7 +220,7 @@ func (c *cutter) next(n int) []byte {
 }
 
 // transfer moves pages to or from the image, neighbours with one call. It reorders pieces.
-func (s *Store) transfer(pieces []piece, move func(File, [][]byte, int64) error) error {
+func (s *Store) transfer(pieces []piece, move func(vfs.File, [][]byte, int64) error) error {
 	slices.SortFunc(pieces, func(a, b piece) int { return int(a.number) - int(b.number) })
 	bufs := make([][]byte, 0, len(pieces))
 	for from := 0; from < len(pieces); {

@@ -1,9 +1,11 @@
 package vfs
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -21,10 +23,13 @@ const (
 	OpWrite
 	OpPreallocate
 	OpSync
+	OpRename
+	OpTruncate
+	OpPunch
 	opKinds
 )
 
-var opNames = [opKinds]string{"open", "mkdir", "remove", "lock", "read", "write", "preallocate", "sync"}
+var opNames = [opKinds]string{"open", "mkdir", "remove", "lock", "read", "write", "preallocate", "sync", "rename", "truncate", "punch"}
 
 // String is the operation's name in logs.
 func (k OpKind) String() string { return opNames[k] }
@@ -34,7 +39,9 @@ type FaultKind uint8
 
 // The faults. Short ends an operation half done (a read at the end of the file, a write with ErrShortWrite); Flip changes one
 // bit of what is read, or of what is written; Misplace reads or writes the neighbouring 4 KiB; Lose writes nothing and says
-// nothing; Hang waits until Release.
+// nothing; Hang waits until Release; Torn writes a beginning and fails with EIO; PowerOff does too, and so does every operation
+// after it (Mem.Crash says what is left). A Sync that fails with EIO leaves what was written since the last one unsynced for
+// good.
 const (
 	None FaultKind = iota
 	EIO
@@ -44,11 +51,14 @@ const (
 	Misplace
 	Lose
 	Hang
+	Torn
+	PowerOff
 )
 
 // Faults decides which operations of a Faulty file system go wrong. Fields are set before use.
 type Faults struct {
 	Seed   uint64
+	Of     []OpKind           // the operations that count; empty: all
 	Nth    int64              // the Nth operation (from 1) gets Kind; 0: none
 	Times  int64              // how many operations from the Nth on; default 1
 	Kind   FaultKind          // for Nth
@@ -63,6 +73,7 @@ type Faults struct {
 	ops     int64
 	struck  int64
 	off     bool
+	dead    bool // the power is off
 	release chan struct{}
 }
 
@@ -76,9 +87,15 @@ func (f *Faults) Ops() (ops, struck int64) {
 // Stop lets everything go well from now on; what hangs goes on.
 func (f *Faults) Stop() {
 	f.mu.Lock()
-	f.off = true
+	f.off, f.dead = true, false
 	f.mu.Unlock()
 	f.Release()
+}
+
+func (f *Faults) isDead() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead
 }
 
 // Release lets everything that hangs go on.
@@ -100,10 +117,15 @@ func (f *Faults) next(kind OpKind, name string, off, size int64) (fault FaultKin
 	if f.rnd == nil {
 		f.rnd = rand.New(rand.NewPCG(f.Seed, 6))
 	}
-	f.ops++
+	counted := len(f.Of) == 0 || slices.Contains(f.Of, kind)
+	if counted {
+		f.ops++
+	}
 	bit = f.rnd.Uint64()
 	switch p := f.rnd.Float64(); {
-	case f.off:
+	case f.off || !counted && !f.dead:
+	case f.dead:
+		fault = EIO
 	case f.Nth != 0 && f.ops >= f.Nth && f.ops < f.Nth+max(f.Times, 1):
 		fault = f.Kind
 	case f.ops > f.After && len(f.Kinds) > 0 && p < f.Chance[kind]:
@@ -113,6 +135,7 @@ func (f *Faults) next(kind OpKind, name string, off, size int64) (fault FaultKin
 	if fault != None {
 		f.struck++
 	}
+	f.dead = f.dead || fault == PowerOff
 	if fault == Hang {
 		if f.release == nil {
 			f.release = make(chan struct{})
@@ -121,13 +144,15 @@ func (f *Faults) next(kind OpKind, name string, off, size int64) (fault FaultKin
 	}
 	f.mu.Unlock()
 	if f.Log != nil {
-		f.Log(fmt.Sprintf("%v %s %d at %d%s", kind, name, size, off, [...]string{"", ": EIO", ": ENOSPC", ": short", ": flip", ": misplace", ": lose", ": hang"}[fault]))
+		f.Log(fmt.Sprintf("%v %s %d at %d%s", kind, name, size, off, faultNames[fault]))
 	}
 	if hang != nil {
 		<-hang
 	}
 	return fault, bit
 }
+
+var faultNames = [...]string{"", ": EIO", ": ENOSPC", ": short", ": flip", ": misplace", ": lose", ": hang", ": torn", ": power off"}
 
 // fails gives the error of an operation that has no data.
 func (f *Faults) fails(kind OpKind, name string, size int64) error {
@@ -175,6 +200,14 @@ func (y *Faulty) Remove(name string) error {
 	return y.FS.Remove(name)
 }
 
+// Rename puts a file in another's place, or fails.
+func (y *Faulty) Rename(from, to string) error {
+	if err := y.Faults.fails(OpRename, to, 0); err != nil {
+		return err
+	}
+	return y.FS.Rename(from, to)
+}
+
 // Lock takes a lock, or fails.
 func (y *Faulty) Lock(name string) (io.Closer, error) {
 	if err := y.Faults.fails(OpLock, name, 0); err != nil {
@@ -203,9 +236,26 @@ func (f *faultyFile) Preallocate(size int64) error {
 
 func (f *faultyFile) Sync() error {
 	if err := f.faults.fails(OpSync, f.name, 0); err != nil {
+		if m, ok := f.File.(*memFile); ok && !f.faults.isDead() {
+			m.unsynced()
+		}
 		return err
 	}
 	return f.File.Sync()
+}
+
+func (f *faultyFile) Truncate(size int64) error {
+	if err := f.faults.fails(OpTruncate, f.name, size); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
+
+func (f *faultyFile) PunchHole(off, size int64) error {
+	if err := f.faults.fails(OpPunch, f.name, size); err != nil {
+		return err
+	}
+	return f.File.PunchHole(off, size)
 }
 
 func (f *faultyFile) ReadAt(p []byte, off int64) (int, error) { return f.ReadVecAt([][]byte{p}, off) }
@@ -213,7 +263,7 @@ func (f *faultyFile) ReadAt(p []byte, off int64) (int, error) { return f.ReadVec
 func (f *faultyFile) ReadVecAt(bufs [][]byte, off int64) (int, error) {
 	fault, bit := f.faults.next(OpRead, f.name, off, int64(total(bufs)))
 	switch fault {
-	case EIO, ENOSPC:
+	case EIO, ENOSPC, Torn, PowerOff:
 		return 0, fmt.Errorf("vfs: read %s: %w", f.name, syscall.EIO)
 	case Short:
 		n, err := f.File.ReadVecAt([][]byte{bufs[0][:len(bufs[0])/2]}, off)
@@ -242,6 +292,12 @@ func (f *faultyFile) WriteVecAt(bufs [][]byte, off int64) (int, error) {
 		return 0, fmt.Errorf("vfs: write %s: %w", f.name, syscall.EIO)
 	case ENOSPC:
 		return 0, fmt.Errorf("vfs: write %s: %w: %w", f.name, syscall.ENOSPC, ErrNoSpace)
+	case Torn, PowerOff:
+		n := 0
+		if whole := bytes.Join(bufs, nil); len(whole) > 0 {
+			n, _ = f.File.WriteAt(whole[:bit%uint64(len(whole)+1)], off)
+		}
+		return n, fmt.Errorf("vfs: write %s: %w", f.name, syscall.EIO)
 	case Short:
 		n, err := f.File.WriteVecAt([][]byte{bufs[0][:len(bufs[0])/2]}, off)
 		if err == nil {

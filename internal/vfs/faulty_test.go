@@ -73,7 +73,7 @@ func TestReadFaults(t *testing.T) {
 
 func TestWriteFaults(t *testing.T) {
 	data := bytes.Repeat([]byte{9}, 4096)
-	for kind, want := range map[FaultKind]error{EIO: syscall.EIO, ENOSPC: ErrNoSpace, Short: io.ErrShortWrite, Lose: nil, Misplace: nil, Flip: nil} {
+	for kind, want := range map[FaultKind]error{EIO: syscall.EIO, Torn: syscall.EIO, PowerOff: syscall.EIO, ENOSPC: ErrNoSpace, Short: io.ErrShortWrite, Lose: nil, Misplace: nil, Flip: nil} {
 		below, _ := struck(t, kind, func(f File) {
 			if _, err := f.WriteAt(data, 8192); !errors.Is(err, want) {
 				t.Errorf("fault %d: %v, want %v", kind, err, want)
@@ -117,6 +117,79 @@ func TestSeededFaultsRepeat(t *testing.T) {
 	a, b, c := fmt.Sprint(run(1)), fmt.Sprint(run(1)), fmt.Sprint(run(2))
 	if a != b || a == c {
 		t.Error("the seed does not decide")
+	}
+}
+
+// TestCrash: what was synced is there after a loss of power, what was not is there, gone or torn, by the seed; nothing works in
+// between.
+func TestCrash(t *testing.T) {
+	seen := map[string]bool{}
+	for seed := range uint64(60) {
+		m := NewCrashMem(1<<20, seed)
+		faults := &Faults{Seed: seed, Of: []OpKind{OpWrite, OpSync}, Nth: 4, Kind: PowerOff}
+		y := &Faulty{m, faults}
+		f, err := y.OpenFile("f", OpenOptions{Create: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, fresh := bytes.Repeat([]byte{1}, 256), bytes.Repeat([]byte{2}, 256)
+		if _, err := f.WriteAt(old, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(fresh, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); !errors.Is(err, syscall.EIO) {
+			t.Fatalf("the fourth: %v", err)
+		}
+		if _, err := f.ReadAt(old, 0); !errors.Is(err, syscall.EIO) {
+			t.Errorf("a read without power: %v", err)
+		}
+		if _, err := y.OpenFile("f", OpenOptions{}); !errors.Is(err, syscall.EIO) {
+			t.Errorf("opened without power: %v", err)
+		}
+		m.Crash()
+		faults.Stop()
+		got := make([]byte, 256)
+		if _, err := f.ReadAt(got, 0); err != nil {
+			t.Fatal(err)
+		}
+		n := bytes.Count(got, []byte{2})
+		if n%64 != 0 || !bytes.Equal(got, append(fresh[:n:n], bytes.Repeat([]byte{1}, 256-n)...)) {
+			t.Fatalf("seed %d: %v", seed, got)
+		}
+		seen[map[bool]string{true: "all", false: "torn"}[n == 256]+map[bool]string{true: " none"}[n == 0]] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("after 60 crashes: %v", seen)
+	}
+}
+
+// TestFailedSync: what a failed sync did not write is lost, also where the next one goes well.
+func TestFailedSync(t *testing.T) {
+	m := NewCrashMem(1<<20, 1)
+	f, err := (&Faulty{m, &Faults{Of: []OpKind{OpSync}, Nth: 2, Kind: EIO}}).OpenFile("f", OpenOptions{Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []error{nil, syscall.EIO, nil} {
+		if _, err := f.WriteAt([]byte{byte(i + 1)}, int64(i/2)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); !errors.Is(err, want) {
+			t.Fatalf("sync %d: %v", i, err)
+		}
+	}
+	got := make([]byte, 2)
+	if _, err := f.ReadAt(got, 0); err != nil || got[0] != 2 || got[1] != 3 {
+		t.Errorf("before the crash: %v, %v", got, err)
+	}
+	m.Crash()
+	if _, err := f.ReadAt(got, 0); err != nil || got[0] != 1 || got[1] != 3 {
+		t.Errorf("after the crash: %v, %v", got, err)
 	}
 }
 

@@ -49,6 +49,28 @@ func TestFiles(t *testing.T) {
 			if n, err := f.ReadVecAt([][]byte{a, b}, 8190); n != 2 || !errors.Is(err, io.EOF) {
 				t.Errorf("over the end: %d, %v", n, err)
 			}
+			if err := f.PunchHole(100, 3); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+				t.Error(err)
+			} else if n, rerr := f.ReadAt(b, 99); err == nil && (string(b) != "\x00\x00\x00\x00" || n != 4 || rerr != nil) {
+				t.Errorf("a hole reads as %q: %v", b, rerr)
+			}
+			if err := errors.Join(f.Truncate(104), f.Sync()); err != nil {
+				t.Error(err)
+			}
+			if n, err := f.ReadAt(b, 101); n != 3 || !errors.Is(err, io.EOF) || string(b[2]) != "d" {
+				t.Errorf("after a cut: %d bytes %q, %v", n, b, err)
+			}
+			moved := filepath.Join(dir, "g")
+			if err := sys.Rename(path, moved); err != nil {
+				t.Error(err)
+			}
+			if _, err := sys.OpenFile(path, OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a file that was renamed: %v", err)
+			}
+			if err := sys.Rename(path, moved); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("renaming nothing: %v", err)
+			}
+			path = moved
 			if f.Alignment() != 1 {
 				t.Errorf("alignment %d of buffered I/O", f.Alignment())
 			}
@@ -62,6 +84,37 @@ func TestFiles(t *testing.T) {
 				t.Errorf("removing nothing: %v", err)
 			}
 		})
+	}
+}
+
+// TestFull: buffers of all sizes, more than a call takes, over calls that end half done.
+func TestFull(t *testing.T) {
+	for name, sys := range map[string]FS{"os": OS{}, "short": &Faulty{NewMem(1 << 20), &Faults{Chance: map[OpKind]float64{OpRead: 0.4, OpWrite: 0.4}, Kinds: []FaultKind{Short}}}} {
+		f, err := sys.OpenFile(filepath.Join(t.TempDir(), "f"), OpenOptions{Create: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bufs, back [][]byte
+		for i := range 2500 {
+			bufs, back = append(bufs, bytes.Repeat([]byte{byte(i)}, 2+i%7)), append(back, make([]byte, 2+i%7))
+		}
+		if err := errors.Join(WriteFull(f, bufs, 5), ReadFull(f, back, 5)); err != nil || !bytes.Equal(bytes.Join(bufs, nil), bytes.Join(back, nil)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := ReadFull(f, back, 6); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: over the end: %v", name, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	broken := &Faulty{NewMem(1 << 20), &Faults{Nth: 2, Kind: EIO}}
+	f, err := broken.OpenFile("f", OpenOptions{Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFull(f, [][]byte{{1}}, 0); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a broken disk: %v", err)
 	}
 }
 

@@ -1,10 +1,14 @@
 package vfs
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -14,6 +18,7 @@ type Mem struct {
 	capBytes int64
 	files    map[string]*memFile
 	locks    map[string]bool
+	crashes  *rand.Rand // nil: what is written is durable at once
 }
 
 // NewMem returns an empty file system that holds at most capBytes.
@@ -21,11 +26,80 @@ func NewMem(capBytes int64) *Mem {
 	return &Mem{capBytes: capBytes, files: map[string]*memFile{}, locks: map[string]bool{}}
 }
 
+// NewCrashMem is NewMem for a machine that may lose its power (Crash). What becomes of writes that were not synced is drawn by
+// the seed. It keeps every write until the next Sync.
+func NewCrashMem(capBytes int64, seed uint64) *Mem {
+	m := NewMem(capBytes)
+	m.crashes = rand.New(rand.NewPCG(seed, 2))
+	return m
+}
+
 // memFile is a file's content; handles to it share it.
 type memFile struct {
-	m    *Mem
-	name string
+	m       *Mem
+	name    string
+	data    []byte
+	durable []byte     // what a loss of power leaves for certain; with Mem.crashes
+	pending []memWrite // since the last Sync; with Mem.crashes
+}
+
+// memWrite is a write that is not durable yet.
+type memWrite struct {
+	off  int64
 	data []byte
+}
+
+// Crash turns the machine off and on: of each write that was not synced all, nothing or a beginning is left, locks are free,
+// and what removed or renamed a file has happened.
+func (m *Mem) Crash() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.locks = map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		f := m.files[name]
+		for _, w := range f.pending {
+			switch m.crashes.IntN(3) {
+			case 0: // lost
+			case 1:
+				f.durable = put(f.durable, w)
+			default: // torn at 64 bytes
+				w.data = w.data[:m.crashes.IntN(len(w.data)+1)/64*64]
+				f.durable = put(f.durable, w)
+			}
+		}
+		f.pending, f.data = nil, bytes.Clone(f.durable)
+	}
+}
+
+func put(b []byte, w memWrite) []byte {
+	if more := int(w.off) + len(w.data) - len(b); more > 0 {
+		b = append(b, make([]byte, more)...)
+	}
+	copy(b[w.off:], w.data)
+	return b
+}
+
+// wrote notes a write; m.mu is held.
+func (f *memFile) wrote(off int64, p []byte) {
+	if f.m.crashes != nil {
+		f.pending = append(f.pending, memWrite{off, bytes.Clone(p)})
+	}
+}
+
+// settle makes what was written durable; m.mu is held.
+func (f *memFile) settle() {
+	for _, w := range f.pending {
+		f.durable = put(f.durable, w)
+	}
+	f.pending = nil
+}
+
+// unsynced forgets what was written since the last Sync, as kernels do after one that failed: it can be read still, and is not
+// there any more after a loss of power.
+func (f *memFile) unsynced() {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	f.pending = nil
 }
 
 // OpenFile opens or makes a file; direct I/O there is none.
@@ -59,6 +133,20 @@ func (m *Mem) Remove(name string) error {
 		return fmt.Errorf("vfs: %s: %w", name, fs.ErrNotExist)
 	}
 	delete(m.files, name)
+	return nil
+}
+
+// Rename puts a file in another's place.
+func (m *Mem) Rename(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from, to = filepath.Clean(from), filepath.Clean(to)
+	f := m.files[from]
+	if f == nil {
+		return fmt.Errorf("vfs: %s: %w", from, fs.ErrNotExist)
+	}
+	delete(m.files, from)
+	f.name, m.files[to] = to, f
 	return nil
 }
 
@@ -140,6 +228,7 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.grow(off + int64(len(p))); err != nil {
 		return 0, err
 	}
+	f.wrote(off, p)
 	return copy(f.data[off:], p), nil
 }
 
@@ -160,7 +249,40 @@ func (f *memFile) Size() (int64, error) {
 	return int64(len(f.data)), nil
 }
 
-func (f *memFile) Sync() error     { return nil }
+// Truncate is durable at once.
+func (f *memFile) Truncate(size int64) error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if err := f.grow(size); err != nil {
+		return err
+	}
+	f.data = f.data[:size:size]
+	if f.m.crashes != nil {
+		f.settle()
+		f.durable = put(f.durable, memWrite{off: size})[:size]
+	}
+	return nil
+}
+
+func (f *memFile) PunchHole(off, size int64) error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if to := min(off+size, int64(len(f.data))); off < to {
+		clear(f.data[off:to])
+		f.wrote(off, f.data[off:to])
+	}
+	return nil
+}
+
+func (f *memFile) Sync() error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if f.m.crashes != nil {
+		f.settle()
+	}
+	return nil
+}
+
 func (f *memFile) Alignment() int  { return 1 }
 func (f *memFile) FD() (int, bool) { return -1, false }
 func (f *memFile) Close() error    { return nil }

@@ -62,6 +62,21 @@ func (OS) Remove(name string) error {
 	return nil
 }
 
+// Rename renames a file and syncs its new folder.
+func (OS) Rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("vfs: %w", err)
+	}
+	dir, err := os.Open(filepath.Dir(to))
+	if err != nil {
+		return fmt.Errorf("vfs: %w", err)
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return fmt.Errorf("vfs: renaming to %s: %w", to, err)
+	}
+	return nil
+}
+
 // Lock locks a file, made where it does not exist, and writes the process's number into it. The file stays.
 func (OS) Lock(name string) (io.Closer, error) {
 	l := flock.New(name, flock.SetPermissions(0o600))
@@ -77,10 +92,21 @@ func (OS) Lock(name string) (io.Closer, error) {
 		}
 		return nil, fmt.Errorf("vfs: %s is held by %s: %w", filepath.Dir(name), who, ErrLocked)
 	}
-	if err := os.WriteFile(name, fmt.Appendf(nil, "process %d\n", os.Getpid()), 0o600); err != nil {
+	if err := sign(name); err != nil {
 		return nil, errors.Join(fmt.Errorf("vfs: lock: %w", err), l.Close())
 	}
 	return l, nil
+}
+
+// sign writes this process's number into a lock, in place: a file that is cut and written again is flushed by some file
+// systems, which takes long on a busy disk.
+func sign(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%-28s\n", fmt.Sprintf("process %d", os.Getpid()))
+	return errors.Join(err, f.Close())
 }
 
 // osFile is a file of the system's.

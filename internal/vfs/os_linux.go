@@ -53,6 +53,30 @@ func (f *osFile) Preallocate(size int64) error {
 	return nil
 }
 
+// PunchHole gives blocks back.
+func (f *osFile) PunchHole(off, size int64) error {
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = errors.ErrUnsupported
+	}
+	if err != nil {
+		return fmt.Errorf("vfs: %s: giving %d bytes back: %w", f.Name(), size, err)
+	}
+	return nil
+}
+
+// Sync writes data and the length, without the times.
+func (f *osFile) Sync() error {
+	err := unix.Fdatasync(int(f.Fd()))
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Fdatasync(int(f.Fd()))
+	}
+	if err != nil {
+		return fmt.Errorf("vfs: %s: sync: %w", f.Name(), err)
+	}
+	return nil
+}
+
 // ReadVecAt reads with preadv.
 func (f *osFile) ReadVecAt(bufs [][]byte, off int64) (int, error) {
 	return f.vec(unix.Preadv, bufs, off, io.EOF)

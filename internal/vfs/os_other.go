@@ -30,6 +30,9 @@ func (f *osFile) Preallocate(size int64) error {
 	return nil
 }
 
+// PunchHole is not available on this system.
+func (f *osFile) PunchHole(off, size int64) error { return errors.ErrUnsupported }
+
 // ReadVecAt reads buffer by buffer.
 func (f *osFile) ReadVecAt(bufs [][]byte, off int64) (int, error) { return vecAt(f.ReadAt, bufs, off) }
 

@@ -69,7 +69,7 @@ func (e *Engine) OpenBench(ctx context.Context, generation bool, o BenchOptions)
 		return nil, fmt.Errorf("engine: bench of %d prompt and %d generated tokens at depth %d, %d repeats, batch %d: %w", o.P, o.N, o.D, o.Repeats, o.Batch, ErrOption)
 	}
 	if need := o.Tokens(); need > e.o.Context {
-		return nil, fmt.Errorf("engine: bench needs %d tokens, the context holds %d: %w", need, e.o.Context, ErrContext)
+		return nil, tooLong(need, 0, e.o.Context, 0)
 	}
 	b := &Bench{e: e, o: o, row: BenchRow{Test: testName("pp", o.P, o.D), P: o.P, Depth: o.D, Batch: 1}, rng: rand.New(rand.NewPCG(o.Seed, 2))}
 	b.run = b.prompt
@@ -116,9 +116,12 @@ func (b *Bench) Close() {
 	}
 }
 
-// Repeat measures once more.
+// Repeat measures once more. A model file that changed meanwhile is weights.ErrFileChanged.
 func (b *Bench) Repeat(ctx context.Context) error {
-	return b.run(ctx)
+	if err := b.run(ctx); err != nil {
+		return err
+	}
+	return b.e.CheckModel()
 }
 
 // book adds a repeat that took a time for some tokens; the tiers' accounts are its own.

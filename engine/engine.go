@@ -180,6 +180,16 @@ func (e *Engine) Close() error {
 // Model is the model the engine runs.
 func (e *Engine) Model() *model.Model { return e.m }
 
+// CheckModel compares the model's files with what they were when opened. Weights are read where they lie, so that a file
+// that was written over changes results without a sign: whoever drives sessions step by step asks at the end of a text (what
+// Prefill, Generate, Perplexity and Bench do themselves). Errors wrap weights.ErrFileChanged.
+func (e *Engine) CheckModel() error {
+	if e.m.File == nil {
+		return nil
+	}
+	return e.m.File.CheckUnchanged()
+}
+
 // Options are the options in force, defaults filled in.
 func (e *Engine) Options() Options { return e.o }
 

@@ -23,6 +23,20 @@ var (
 	ErrInternal = errors.New("internal error")
 )
 
+// tooLong is ErrContext in the words that every command prints: prompt tokens, those to generate (0 = not said), what the
+// context holds and how much of it is taken.
+func tooLong(prompt, generate, context, taken int) error {
+	text := fmt.Sprintf("%d prompt tokens", prompt)
+	if generate > 0 {
+		text += fmt.Sprintf(" and %d to generate", generate)
+	}
+	text += fmt.Sprintf(", the context holds %d", context)
+	if taken > 0 {
+		text += fmt.Sprintf(" (%d taken)", taken)
+	}
+	return fmt.Errorf("engine: %s: %w; shorten the prompt or raise --context", text, ErrContext)
+}
+
 // Crash is a panic that a request caused: a bug. It wraps ErrInternal and keeps the stack for who debugs it.
 type Crash struct {
 	Value any

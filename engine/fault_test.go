@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"terrace/internal/golden"
 	"terrace/weights"
@@ -44,6 +45,74 @@ func TestModelCutWhileInUse(t *testing.T) {
 		}
 		if err := s.Prefill(context.Background(), []int{4, 5, 6}, PrefillHooks{}); !errors.Is(err, weights.ErrFileChanged) {
 			t.Errorf("warm %v: %v, want ErrFileChanged", warm, err)
+		}
+	}
+}
+
+// TestModelWrittenOver writes the model's file again, in place, in the middle of each kind of run: none of them may end as
+// if nothing had happened.
+func TestModelWrittenOver(t *testing.T) {
+	data, err := os.ReadFile(golden.Shared(t, "data", "golden", "tiny_gguf", "tiny-Q8_0.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := someIDs(40, 3)
+	for name, run := range map[string]func(e *Engine, change func()) error{
+		"prefill": func(e *Engine, change func()) error {
+			s, err := e.NewSession()
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			return s.Prefill(t.Context(), ids, PrefillHooks{Progress: func(int, int) { change() }})
+		},
+		"logits of every token": func(e *Engine, change func()) error {
+			s, err := e.NewSession()
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			return s.Prefill(t.Context(), ids, PrefillHooks{Each: func(int, []float32) error { change(); return nil }})
+		},
+		"generate": func(e *Engine, change func()) error {
+			_, err := e.Generate(t.Context(), Request{IDs: ids, MaxTokens: 4, Text: letters{}, OnText: func(string) error { change(); return nil }})
+			return err
+		},
+		"perplexity": func(e *Engine, change func()) error {
+			_, err := e.Perplexity(t.Context(), ids, PerplexityOptions{Chunk: 20, BOS: -1, OnLogits: func([]float64) { change() }})
+			return err
+		},
+		"bench": func(e *Engine, change func()) error {
+			b, err := e.OpenBench(t.Context(), true, BenchOptions{N: 2, Repeats: 1})
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			change()
+			return b.Repeat(t.Context())
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "over.gguf")
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		past := time.Now().Add(-time.Hour)
+		if err := os.Chtimes(path, past, past); err != nil {
+			t.Fatal(err)
+		}
+		e := openModel(t, path, Options{Threads: 2})
+		if err := run(e, func() {}); err != nil {
+			t.Errorf("%s, file left alone: %v", name, err)
+		}
+		changed := false
+		err := run(e, func() {
+			if err := os.WriteFile(path, data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			changed = true
+		})
+		if !changed || !errors.Is(err, weights.ErrFileChanged) {
+			t.Errorf("%s: %v (written over: %v), want ErrFileChanged", name, err, changed)
 		}
 	}
 }

@@ -81,7 +81,7 @@ type Result struct {
 }
 
 // Generate reads the prompt into a new session and samples until something ends it. When ctx is cancelled it returns what
-// there is so far together with the context's error.
+// there is so far together with the context's error; where the model's file changed meanwhile, with weights.ErrFileChanged.
 func (e *Engine) Generate(ctx context.Context, r Request) (*Result, error) {
 	s, err := e.NewSession()
 	if err != nil {
@@ -114,6 +114,9 @@ func (s *Session) Generate(ctx context.Context, r Request) (*Result, error) {
 	err := g.run(ctx)
 	g.finish()
 	res.KV = s.KVUse()
+	if err == nil {
+		err = s.e.CheckModel()
+	}
 	return res, err
 }
 
@@ -135,8 +138,7 @@ func (s *Session) fitPrompt(r *Request, res *Result) error {
 		r.IDs = slices.Concat(r.IDs[:keep/2], r.IDs[len(r.IDs)-(keep-keep/2):])
 	}
 	if len(r.IDs)+want > room && (r.Overflow != OverflowShift || len(r.IDs) > room) {
-		return fmt.Errorf("engine: %d prompt tokens and %d to generate, the context holds %d (%d taken): %w; shorten the prompt, raise --context or choose --on-overflow",
-			len(r.IDs), want, s.e.o.Context, len(s.tokens), ErrContext)
+		return fmt.Errorf("%w, or choose --on-overflow", tooLong(len(r.IDs), want, s.e.o.Context, len(s.tokens)))
 	}
 	return nil
 }

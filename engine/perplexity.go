@@ -36,8 +36,11 @@ func (e *Engine) Perplexity(ctx context.Context, ids []int, o PerplexityOptions)
 	if o.Chunk == 0 {
 		o.Chunk = 1024
 	}
-	if o.Chunk < 4 || o.Chunk > e.o.Context {
-		return nil, fmt.Errorf("engine: chunks of %d tokens, want 4 to the context of %d: %w", o.Chunk, e.o.Context, ErrOption)
+	if o.Chunk < 4 {
+		return nil, fmt.Errorf("engine: chunks of %d tokens, want 4 or more: %w", o.Chunk, ErrOption)
+	}
+	if o.Chunk > e.o.Context {
+		return nil, tooLong(o.Chunk, 0, e.o.Context, 0)
 	}
 	chunks := len(ids) / o.Chunk
 	if o.Limit > 0 {

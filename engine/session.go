@@ -104,7 +104,7 @@ type PrefillHooks struct {
 
 // Prefill reads a prompt in chunks; afterwards Logits holds those of its last token. A prompt that does not fit is
 // ErrContext and changes nothing; a cancelled context stops between chunks. Where a tier loses KV the text is read again,
-// but not when somebody has seen its logits (hooks.Each).
+// but not when somebody has seen its logits (hooks.Each). A model file that changed meanwhile is weights.ErrFileChanged.
 func (s *Session) Prefill(ctx context.Context, ids []int, hooks PrefillHooks) error {
 	if err := s.found(); err != nil {
 		return err
@@ -115,6 +115,7 @@ func (s *Session) Prefill(ctx context.Context, ids []int, hooks PrefillHooks) er
 	}
 	if err == nil {
 		s.noteRead(len(ids), false)
+		err = s.e.CheckModel()
 	}
 	return err
 }
@@ -150,7 +151,7 @@ func (s *Session) prefill(ctx context.Context, ids []int, hooks PrefillHooks) er
 // fits reports whether n more tokens fit the context.
 func (s *Session) fits(n int) error {
 	if have := len(s.tokens); have+n > s.e.o.Context {
-		return fmt.Errorf("engine: %d tokens, the context holds %d: %w", have+n, s.e.o.Context, ErrContext)
+		return tooLong(n, 0, s.e.o.Context, have)
 	}
 	return nil
 }

@@ -35,6 +35,12 @@ type Runner interface {
 	Now() time.Time
 }
 
+// Checker is a Runner that can tell whether its model is still the one that was opened. Runs ask before they keep an
+// outcome; an error ends them.
+type Checker interface {
+	Check() error
+}
+
 // Session stands after a prompt, under one policy.
 type Session interface {
 	// Generate decodes greedily.

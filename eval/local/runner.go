@@ -41,6 +41,14 @@ func (r *Runner) Close() error {
 // Model implements eval.Runner.
 func (r *Runner) Model() eval.Model { return r.model }
 
+// Check implements eval.Checker. Errors wrap weights.ErrFileChanged.
+func (r *Runner) Check() error {
+	for _, e := range r.engines { // they share the model
+		return e.CheckModel()
+	}
+	return nil
+}
+
 // Now implements eval.Runner.
 func (r *Runner) Now() time.Time { return time.Now() }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"terrace/engine"
 	"terrace/eval"
@@ -20,7 +23,12 @@ import (
 // open makes a runner on the shared tiny llama.
 func open(t *testing.T) *Runner {
 	t.Helper()
-	file, err := weights.Open(golden.Shared(t, "data", "golden", "tiny_gguf", "tiny-Q8_0.gguf"))
+	return openPath(t, golden.Shared(t, "data", "golden", "tiny_gguf", "tiny-Q8_0.gguf"))
+}
+
+func openPath(t *testing.T, path string) *Runner {
+	t.Helper()
+	file, err := weights.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,5 +217,35 @@ func TestText(t *testing.T) {
 	}
 	if _, ok := r.BOS(); ok && !r.tok.AddsBOS() {
 		t.Error("BOS")
+	}
+}
+
+// TestCheck sees that the model's file was written over.
+func TestCheck(t *testing.T) {
+	data, err := os.ReadFile(golden.Shared(t, "data", "golden", "tiny_gguf", "tiny-Q8_0.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "over.gguf")
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := openPath(t, path)
+	check := func() error {
+		err := r.Prompt(t.Context(), promptIDs(8), []string{"full"}, func(_ int, _ eval.Session, err error) error { return err })
+		if err != nil {
+			return err
+		}
+		return r.Check()
+	}
+	if err := check(); err != nil {
+		t.Fatal(err)
+	}
+	past := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(path, past, past); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); !errors.Is(err, weights.ErrFileChanged) {
+		t.Errorf("%v, want ErrFileChanged", err)
 	}
 }

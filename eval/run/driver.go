@@ -52,12 +52,20 @@ func (e storeError) Error() string { return e.err.Error() }
 func (e storeError) Unwrap() error { return e.err }
 
 // EvaluateSample runs one sample under policies and hands on exactly one outcome for each, failed ones included. An error
-// means that ctx ended or that add failed.
+// means that ctx ended, that the model is no longer the one that was opened (eval.Checker), or that add failed.
 func EvaluateSample(ctx context.Context, suite eval.Suite, r eval.Runner, s eval.Sample, policies []string, add func(eval.Outcome) error) error {
 	emitted := map[string]bool{}
+	keep := func(o eval.Outcome) error {
+		if c, ok := r.(eval.Checker); ok {
+			if err := c.Check(); err != nil {
+				return err
+			}
+		}
+		return add(o)
+	}
 	err := guarded(func() error {
 		return suite.Evaluate(ctx, r, s, policies, func(o eval.Outcome) error {
-			if err := add(o); err != nil {
+			if err := keep(o); err != nil {
 				return storeError{err}
 			}
 			emitted[o.Policy] = true
@@ -77,8 +85,8 @@ func EvaluateSample(ctx context.Context, suite eval.Suite, r eval.Runner, s eval
 		if err == nil {
 			err = fmt.Errorf("run: suite %s gave no outcome", suite.Name())
 		}
-		if aerr := add(eval.Failed(s, p, err)); aerr != nil {
-			return aerr
+		if kerr := keep(eval.Failed(s, p, err)); kerr != nil {
+			return kerr
 		}
 	}
 	return nil

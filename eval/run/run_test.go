@@ -371,3 +371,34 @@ func TestResultsJSONIsFlat(t *testing.T) {
 		}
 	}
 }
+
+// changing is a runner whose model is written over after some prompts.
+type changing struct {
+	*fakes.Runner
+	after int
+}
+
+var errOver = errors.New("written over")
+
+func (c changing) Check() error {
+	if c.Prefills > c.after {
+		return errOver
+	}
+	return nil
+}
+
+// TestChangedModelEndsTheRun keeps no outcome, failed or not, of a model that is no longer the one that was opened.
+func TestChangedModelEndsTheRun(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Open(dir, testOptions(5), Machine{CPU: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := Run(t.Context(), f, echoSuite{5}, changing{&fakes.Runner{}, 2}, nil); !errors.Is(err, errOver) {
+		t.Errorf("%v, want %v", err, errOver)
+	}
+	if lines := strings.Count(read(t, dir, samplesFile), "\n"); lines != 6 {
+		t.Errorf("%d outcomes are kept, want those of the 2 samples before: 6", lines)
+	}
+}

@@ -23,7 +23,7 @@ func Guard(fn func() error) (err error) {
 			runtime.Error
 			Addr() uintptr
 		}:
-			err = fmt.Errorf("weights: %w: memory fault at %#x (%s)", ErrChanged, r.Addr(), r.Error())
+			err = fmt.Errorf("weights: %w: reading it failed at address %#x (the file was cut, or its disk cannot be read)", ErrChanged, r.Addr())
 		default:
 			panic(r)
 		}

@@ -87,6 +87,9 @@ func TestGuard(t *testing.T) {
 	if !errors.Is(err, ErrChanged) {
 		t.Errorf("reading lost pages: %v, want ErrChanged", err)
 	}
+	if text := err.Error(); strings.Contains(text, "nil pointer") || strings.Contains(text, "runtime error") {
+		t.Errorf("the message sounds like a bug: %s", text)
+	}
 	if err := Guard(func() error { return os.ErrClosed }); err != os.ErrClosed {
 		t.Errorf("an error was changed to %v", err)
 	}

@@ -12,7 +12,7 @@ func gpt2Config(r *reader) *Config {
 	c.Gated = false
 	c.AttnScale = r.floatOr("attention.scale", 0)
 	if r.boolKeyOr("terrace.attention.layer_scale", false) {
-		r.fail("scale_attn_by_inverse_layer_idx is not supported: %w", ErrUnsupported)
+		r.fail("scale_attn_by_inverse_layer_idx: %w", ErrFeature)
 	}
 	return c
 }

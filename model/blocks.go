@@ -12,7 +12,7 @@ func decoderConfig(r *reader) *Config {
 	c.Heads = r.perLayer("attention.head_count", c.Layers)
 	c.KVHeads = r.perLayerOr("attention.head_count_kv", c.Layers, c.Heads)
 	if causal := "attention.causal"; !r.boolOr(causal, true) {
-		r.fail("metadata %q is false: an encoder, whose tokens see those after them, is not supported: %w", r.key(causal), ErrConfig)
+		r.fail("metadata %q is false (an encoder, whose tokens see those after them): %w", r.key(causal), ErrFeature)
 	}
 	if c.Heads < 1 || c.Hidden < 1 {
 		r.fail("metadata %q is %d and %q is %d, want 1 or more: %w", r.key("attention.head_count"), c.Heads, r.key("embedding_length"), c.Hidden, ErrConfig)

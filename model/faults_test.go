@@ -176,8 +176,8 @@ func TestBadMetadata(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want one with %q in it", err, c.want)
 			}
-			if !errors.Is(err, model.ErrConfig) && !errors.Is(err, weights.ErrFormat) && !errors.Is(err, weights.ErrMissingTensor) {
-				t.Errorf("error %v wraps none of ErrConfig, ErrFormat, ErrMissingTensor", err)
+			if !errors.Is(err, model.ErrConfig) && !errors.Is(err, model.ErrFeature) && !errors.Is(err, weights.ErrFormat) && !errors.Is(err, weights.ErrMissingTensor) {
+				t.Errorf("error %v wraps none of ErrConfig, ErrFeature, ErrFormat, ErrMissingTensor", err)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"terrace/engine"
 	"terrace/internal/units"
 	"terrace/tokenizer"
+	"terrace/weights"
 )
 
 func init() { register(newChat) }
@@ -102,6 +103,9 @@ func (a *app) chat(f *chatFlags) error {
 		if err := c.turn(text); err != nil {
 			if a.ctx.Err() != nil {
 				return a.ctx.Err()
+			}
+			if errors.Is(err, weights.ErrFileChanged) {
+				return err
 			}
 			fmt.Fprintf(a.stderr, "infer: %s\n", oneLine(err))
 		}
@@ -270,6 +274,10 @@ func (c *conversation) turn(text string) error {
 	if res != nil {
 		fmt.Fprintln(c.a.stdout)
 		c.tiers = c.a.noticeTiers(c.l.engine, c.tiers)
+		if n == 0 {
+			n = len(ids)
+		}
+		c.a.noticeLongRope(c.l, n, c.session.Tokens())
 		c.msgs = append(msgs, tokenizer.Message{Role: "assistant", Content: res.Text})
 		if res.Finish == "context" {
 			c.a.notice("the context of %d tokens is full: /clear, a larger --context or --on-overflow shift", c.l.engine.Options().Context)

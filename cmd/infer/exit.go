@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 
 	"terrace/engine"
 	"terrace/eval/metrics"
@@ -25,7 +27,7 @@ const (
 	exitFailed = 1 // the command could not be carried out
 	exitUsage  = 2 // wrong flags or arguments
 	exitData   = 3 // model or data missing or bad
-	exitMemory = 4 // does not fit the memory given
+	exitMemory = 4 // does not fit the memory or the context given
 	exitCheck  = 5 // a check failed
 )
 
@@ -45,6 +47,16 @@ func (e dataError) Unwrap() error { return e.err }
 
 func dataErrorf(format string, args ...any) error { return dataError{fmt.Errorf(format, args...)} }
 
+// modelError gives what keeps a model from being read the exit code of bad data: a file that is missing, or that may not be
+// read, has no sentinel of its own. What the machine lacks (memory, file handles) keeps its code.
+func modelError(err error) error {
+	lacks := errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	if isA[*fs.PathError](err) && !lacks {
+		return dataError{err}
+	}
+	return err
+}
+
 // checkError marks a comparison or verification that did not hold (exit 5).
 type checkError struct{ err error }
 
@@ -58,9 +70,9 @@ var (
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,
 		convert.ErrRange, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
-		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, xla.ErrPlugin,
+		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, xla.ErrPlugin, model.ErrFeature, convert.ErrSource,
 	}
-	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, offload.ErrFull, model.ErrDeviceMemory}
+	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory}
 )
 
 func exitCode(err error) int {

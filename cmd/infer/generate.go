@@ -158,6 +158,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		}
 		return err
 	}
+	a.noticeLongRope(l, res.PromptTokens, res.PromptTokens+len(res.IDs))
 	if f.asJSON {
 		return a.printGeneration(l, f, res)
 	}
@@ -204,46 +205,6 @@ func (a *app) readPrompt(f *generateFlags, args []string) (text string, ids []in
 	return text, nil, nil
 }
 
-// maxPromptBytes bounds what is read as a prompt or text file.
-const maxPromptBytes = 1 << 30
-
-// readText reads a file, or standard input for "-".
-func (a *app) readText(path string) (string, error) {
-	in := a.stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return "", dataErrorf("%v", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	b, err := io.ReadAll(io.LimitReader(in, maxPromptBytes+1))
-	if err != nil {
-		return "", dataErrorf("%s: %v", path, err)
-	}
-	if len(b) > maxPromptBytes {
-		return "", dataErrorf("%s: more than %d bytes", path, maxPromptBytes)
-	}
-	return string(b), nil
-}
-
-// readIDs reads a JSON array of token ids.
-func readIDs(path string) ([]int, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, dataErrorf("%v", err)
-	}
-	var ids []int
-	if err := json.Unmarshal(b, &ids); err != nil {
-		return nil, dataErrorf("%s: want a JSON array of token ids: %v", path, err)
-	}
-	if len(ids) == 0 {
-		return nil, dataErrorf("%s: no token ids", path)
-	}
-	return ids, nil
-}
-
 // encodePrompt renders the chat template where one applies, and tokenises.
 func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string) ([]int, error) {
 	if !f.raw && (f.chat || l.tok.HasTemplate()) {
@@ -267,6 +228,14 @@ func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string) ([]int, e
 		return nil, usageErrorf("--system needs a chat template")
 	}
 	return l.tok.Encode(prompt, true, true)
+}
+
+// noticeLongRope says that a session which began with some tokens in one prompt has passed the length at which the model's
+// rotary frequencies change (model/arch_phi3.go).
+func (a *app) noticeLongRope(l *loaded, begun, tokens int) {
+	if at := l.model.LongRopeAt(); at > 0 && begun <= at && tokens > at {
+		a.notice("past %d tokens this model turns keys at other speeds (longrope): those before keep the first, where Hugging Face reads the whole text again; a prompt that is longer from the start has one speed throughout", at)
+	}
 }
 
 // generation is what generate --json prints.

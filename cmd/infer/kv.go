@@ -76,6 +76,9 @@ func (a *app) kvCommand(f *kvCommandFlags) error {
 	if err := s.Prefill(a.ctx, ids, engine.PrefillHooks{}); err != nil {
 		return err
 	}
+	if err := engine.CheckFinite(s.Logits()); err != nil {
+		return err
+	}
 	if err := writeKept(f.out, l.engine, s); err != nil {
 		return err
 	}
@@ -115,9 +118,12 @@ func (a *app) forcedSteps(path string, l *loaded, s *engine.Session, ids []int) 
 		if err := s.Decode(id); err != nil {
 			return err
 		}
-		if err := w.WriteFloat32s(s.Logits()); err != nil {
+		if err := writeLogits(w, s.Logits()); err != nil {
 			return err
 		}
+	}
+	if err := l.engine.CheckModel(); err != nil {
+		return err
 	}
 	return w.Close()
 }

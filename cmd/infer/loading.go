@@ -114,7 +114,7 @@ func (a *app) openFile(f *loadFlags) (*loaded, error) {
 	}
 	file, err := weights.Open(got.Path)
 	if err != nil {
-		return nil, err
+		return nil, modelError(err)
 	}
 	return &loaded{name: name, path: got.Path, file: file}, nil
 }
@@ -143,7 +143,7 @@ func (a *app) openTokenizer(l *loaded) (*tokenizer.Tokenizer, error) {
 	}
 	v, err := vocab.FromModel(l.file.Meta(), dir)
 	if err != nil {
-		return nil, err
+		return nil, modelError(err)
 	}
 	tok, err := tokenizer.New(v)
 	if err != nil {

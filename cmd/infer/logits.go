@@ -69,7 +69,7 @@ func (a *app) logits(f *logitsFlags) error {
 	bar := a.newBar()
 	hooks := engine.PrefillHooks{Progress: func(done, total int) { bar.count("tokens", done, total) }}
 	if f.all {
-		hooks.Each = func(_ int, logits []float32) error { return w.WriteFloat32s(logits) }
+		hooks.Each = func(_ int, logits []float32) error { return writeLogits(w, logits) }
 	}
 	err = s.Prefill(a.ctx, ids, hooks)
 	bar.done()
@@ -77,9 +77,17 @@ func (a *app) logits(f *logitsFlags) error {
 		return err
 	}
 	if !f.all {
-		if err := w.WriteFloat32s(s.Logits()); err != nil {
+		if err := writeLogits(w, s.Logits()); err != nil {
 			return err
 		}
 	}
 	return w.Close()
+}
+
+// writeLogits writes rows of logits; NaN and infinities are no result.
+func writeLogits(w *safetensors.Writer, logits []float32) error {
+	if err := engine.CheckFinite(logits); err != nil {
+		return err
+	}
+	return w.WriteFloat32s(logits)
 }

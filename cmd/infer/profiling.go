@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,7 +13,7 @@ import (
 // profiling writes Go profiles of one command (--cpu-profile, --memory-profile).
 type profiling struct {
 	cpuFile, memFile string
-	cpu              *os.File
+	cpu              *profileFile
 }
 
 func (p *profiling) addFlags(f *pflag.FlagSet) {
@@ -28,14 +29,41 @@ func (p *profiling) start() error {
 	if err != nil {
 		return fmt.Errorf("cpu profile: %w", err)
 	}
-	p.cpu = f
-	return pprof.StartCPUProfile(f)
+	p.cpu = &profileFile{File: f}
+	return pprof.StartCPUProfile(p.cpu)
+}
+
+// profileFile remembers a write that failed: pprof does not say.
+type profileFile struct {
+	*os.File
+	failed error
+}
+
+func (f *profileFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	if f.failed == nil {
+		f.failed = err
+	}
+	return n, err
+}
+
+// close reports the first failure, and removes a file that is not whole.
+func (f *profileFile) close(err error) error {
+	if err = cmp.Or(f.failed, err); err != nil {
+		f.File.Close()
+	} else {
+		err = f.File.Close()
+	}
+	if st, serr := os.Stat(f.Name()); err != nil && serr == nil && st.Mode().IsRegular() {
+		os.Remove(f.Name())
+	}
+	return err
 }
 
 func (p *profiling) stop() error {
 	if p.cpu != nil {
 		pprof.StopCPUProfile()
-		if err := p.cpu.Close(); err != nil {
+		if err := p.cpu.close(nil); err != nil {
 			return fmt.Errorf("cpu profile: %w", err)
 		}
 	}
@@ -46,7 +74,10 @@ func (p *profiling) stop() error {
 	if err != nil {
 		return fmt.Errorf("memory profile: %w", err)
 	}
-	defer f.Close()
 	runtime.GC()
-	return pprof.WriteHeapProfile(f)
+	out := &profileFile{File: f}
+	if err := out.close(pprof.WriteHeapProfile(out)); err != nil {
+		return fmt.Errorf("memory profile: %w", err)
+	}
+	return nil
 }

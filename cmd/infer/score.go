@@ -44,9 +44,9 @@ func (a *app) score(task string) error {
 	var scores []float64
 	buckets := map[string][]float64{}
 	for line := 1; ; line++ {
-		raw, err := in.ReadBytes('\n')
+		raw, err := readLine(in)
 		if err != nil && err != io.EOF {
-			return fmt.Errorf("standard input: %w", err)
+			return fmt.Errorf("standard input, line %d: %w", line, err)
 		}
 		end := err == io.EOF
 		if len(strings.TrimSpace(string(raw))) > 0 {

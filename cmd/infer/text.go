@@ -1,6 +1,16 @@
 package main
 
-import "strings"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"terrace/internal/units"
+)
 
 // splitList splits a comma-separated list; the empty string has no elements.
 func splitList(s string) []string {
@@ -14,4 +24,93 @@ func splitList(s string) []string {
 func cutSide(s string) (side, value string, ok bool) {
 	side, value, ok = strings.Cut(s, "=")
 	return side, value, ok && (side == "k" || side == "v")
+}
+
+// Limits of what is read as a prompt or text: what has an end is known beforehand, what may have none is cut off early.
+const (
+	maxFileBytes   = 1 << 30 // of a regular file
+	maxPipeBytes   = 128 << 20
+	maxDeviceBytes = 1 << 20 // typed at a terminal
+)
+
+// readText reads a file, or standard input for "-".
+func (a *app) readText(path string) (string, error) {
+	if path == "-" {
+		return readBounded(a.stdin, "standard input")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", dataErrorf("%v", err)
+	}
+	defer file.Close()
+	return readBounded(file, path)
+}
+
+// readBounded reads all of in, no more than its kind allows. Memory is what is read and a quarter more, twice it at most while
+// a pipe is read.
+func readBounded(in io.Reader, name string) (string, error) {
+	limit, kind, size := int64(maxPipeBytes), "a pipe", int64(0)
+	if file, ok := in.(*os.File); ok {
+		st, err := file.Stat()
+		if err != nil {
+			return "", dataErrorf("%s: %v", name, err)
+		}
+		switch {
+		case st.Mode().IsRegular():
+			limit, kind, size = maxFileBytes, "a file", st.Size()
+		case st.Mode()&fs.ModeDevice != 0:
+			limit, kind = maxDeviceBytes, "a device"
+		}
+	}
+	var b bytes.Buffer
+	if size <= limit {
+		b.Grow(int(size) + bytes.MinRead)
+		if _, err := b.ReadFrom(io.LimitReader(in, limit+1)); err != nil {
+			return "", dataErrorf("%s: %v", name, err)
+		}
+	}
+	if size > limit || int64(b.Len()) > limit {
+		return "", dataErrorf("%s: more than %s, the most that is read of %s", name, units.FormatBytes(limit), kind)
+	}
+	return b.String(), nil
+}
+
+// readIDs reads a JSON array of token ids; there is at least one.
+func readIDs(path string) ([]int, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, dataErrorf("%v", err)
+	}
+	defer file.Close()
+	text, err := readBounded(file, path)
+	if err != nil {
+		return nil, err
+	}
+	var ids tokenIDs
+	if err := json.Unmarshal([]byte(text), &ids); err != nil {
+		return nil, dataErrorf("%s: want a JSON array of token ids: %v", path, err)
+	}
+	if len(ids) == 0 {
+		return nil, dataErrorf("%s: no token ids", path)
+	}
+	return ids, nil
+}
+
+// tokenIDs is a JSON array of integers, without the nulls that a []int takes for zeros.
+type tokenIDs []int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *tokenIDs) UnmarshalJSON(data []byte) error {
+	var list []*int
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	*t = nil
+	for i, id := range list {
+		if id == nil {
+			return fmt.Errorf("item %d is null", i)
+		}
+		*t = append(*t, *id)
+	}
+	return nil
 }

@@ -17,8 +17,8 @@ import (
 
 func init() { register(newTokenize) }
 
-// maxTokenizeBytes bounds a line of --jsonl, and all of standard input without it.
-const maxTokenizeBytes = 512 << 20
+// maxLineBytes bounds a line of JSON on standard input.
+const maxLineBytes = 64 << 20
 
 type tokenizeFlags struct {
 	load                     loadFlags
@@ -64,14 +64,11 @@ func (a *app) tokenize(f *tokenizeFlags) error {
 	if f.jsonl {
 		return t.lines(bufio.NewReader(a.stdin))
 	}
-	data, err := io.ReadAll(io.LimitReader(a.stdin, maxTokenizeBytes+1))
+	text, err := readBounded(a.stdin, "standard input")
 	if err != nil {
-		return fmt.Errorf("standard input: %w", err)
+		return err
 	}
-	if len(data) > maxTokenizeBytes {
-		return dataErrorf("standard input: more than %d bytes", maxTokenizeBytes)
-	}
-	if err := t.whole(data); err != nil {
+	if err := t.whole(text); err != nil {
 		return err
 	}
 	return t.out.Flush()
@@ -85,10 +82,10 @@ type tokenizing struct {
 }
 
 // whole converts all of standard input as one text or one array.
-func (t tokenizing) whole(data []byte) error {
+func (t tokenizing) whole(text string) error {
 	if t.f.ids {
-		var ids []int
-		if err := json.Unmarshal(data, &ids); err != nil {
+		var ids tokenIDs
+		if err := json.Unmarshal([]byte(text), &ids); err != nil {
 			return dataErrorf("standard input: want token ids as a JSON array such as [1, 2, 3]: %v", err)
 		}
 		text, err := t.decode(ids)
@@ -98,7 +95,7 @@ func (t tokenizing) whole(data []byte) error {
 		_, err = t.out.WriteString(text)
 		return err
 	}
-	ids, err := t.tok.Encode(string(data), t.f.addSpecial, t.f.parseSpecial)
+	ids, err := t.tok.Encode(text, t.f.addSpecial, t.f.parseSpecial)
 	if err != nil {
 		return err
 	}
@@ -107,11 +104,11 @@ func (t tokenizing) whole(data []byte) error {
 
 // tokenizeCase is a line of --jsonl; what it does not name it does not look at.
 type tokenizeCase struct {
-	Text         *string `json:"text"`
-	TextHex      *string `json:"text_hex"`
-	IDs          []int   `json:"ids"`
-	AddSpecial   *bool   `json:"add_special"`
-	ParseSpecial *bool   `json:"parse_special"`
+	Text         *string  `json:"text"`
+	TextHex      *string  `json:"text_hex"`
+	IDs          tokenIDs `json:"ids"`
+	AddSpecial   *bool    `json:"add_special"`
+	ParseSpecial *bool    `json:"parse_special"`
 }
 
 // lines converts case by case; each answer is out before the next line is read.
@@ -141,8 +138,8 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		line = append(line, part...)
-		if len(line) > maxTokenizeBytes {
-			return nil, fmt.Errorf("more than %d bytes", maxTokenizeBytes)
+		if len(line) > maxLineBytes {
+			return nil, dataErrorf("more than %d bytes", maxLineBytes)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err

@@ -7,6 +7,8 @@ var (
 	ErrType = errors.New("cannot write this element type")
 	// ErrRange is returned where a weight does not fit the element type that is written.
 	ErrRange = errors.New("weight is out of range of the element type")
+	// ErrSource is returned where the tokenizer of the source cannot be read.
+	ErrSource = errors.New("cannot read the source")
 	// ErrSpec is returned for a shape of a random model that contradicts itself.
 	ErrSpec = errors.New("bad shape of a random model")
 )

@@ -25,7 +25,7 @@ func fileMeta(src *weights.Model, o Options) (*gguf.Meta, error) {
 	}
 	v, err := vocab.FromModel(meta, src.Path())
 	if err != nil {
-		return nil, fmt.Errorf("convert: %w", err)
+		return nil, fmt.Errorf("convert: %w: %w", ErrSource, err)
 	}
 	embedding, err := src.Tensor("token_embd.weight")
 	if err != nil {

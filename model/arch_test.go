@@ -25,6 +25,7 @@ type runner struct {
 	layout kvpage.Layout
 	views  [][]attention.View // [layer][KV head]
 	tokens int
+	phase  kernels.Phase // Exact unless a test says else
 }
 
 func newRunner(t *testing.T, dir string) *runner {
@@ -43,15 +44,21 @@ func newRunner(t *testing.T, dir string) *runner {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	r := &runner{t: t, m: m, b: b, layout: kvpage.Layout{KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: 16}}
-	r.views = make([][]attention.View, m.Layers)
+	r := &runner{t: t, m: m, b: b, phase: kernels.Exact}
+	r.pages(16)
+	return r
+}
+
+// pages empties the cache and sets how many tokens a page holds.
+func (r *runner) pages(tokens int) {
+	r.layout = kvpage.Layout{KeyDim: r.m.KeyDim, ValueDim: r.m.ValDim, Tokens: tokens}
+	r.views = make([][]attention.View, r.m.Layers)
 	for l := range r.views {
-		r.views[l] = make([]attention.View, m.KVHeads)
+		r.views[l] = make([]attention.View, r.m.KVHeads)
 		for g := range r.views[l] {
 			r.views[l][g].Layout = r.layout
 		}
 	}
-	return r
 }
 
 // store appends one token's key and value to the pages of a layer and head.
@@ -68,7 +75,7 @@ func (r *runner) store(v *attention.View, pos int32, key, val []float32) {
 // pass reads ids and returns the logits of each. length is that of the whole prompt they are part of.
 func (r *runner) pass(ids []int, length int) [][]float32 {
 	r.t.Helper()
-	p := &model.Pass{Phase: kernels.Exact}
+	p := &model.Pass{Phase: r.phase}
 	ids32 := make([]int32, len(ids))
 	for i, id := range ids {
 		ids32[i] = int32(id)

@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"math"
+	"sync"
 
 	"terrace/internal/kernels/amd64/avx2"
 	"terrace/internal/kernels/amd64/avx512"
@@ -62,7 +63,23 @@ var elemAVX2 = elemASM{
 // whole is the part of n numbers that the assembly takes.
 func whole(n int) int { return n &^ 15 }
 
-// ops adapts the assembly to slices of any length: whole vectors there, the rest in plain Go.
+// lastVector holds the last numbers of an operation that are no whole vector. Where the assembly rounds differently from
+// plain Go (everything with an exponential) they pass through it in here, so that a number's result does not depend on how
+// many stand before it: the rows of a call may be any part of a prompt (invariant 1).
+type lastVector struct{ x, y [16]float32 }
+
+var lastVectors = sync.Pool{New: func() any { return new(lastVector) }}
+
+// load takes a copy of up to 16 numbers of each operand, with zeros behind them. Its caller gives the vector back.
+func load(x, y []float32) *lastVector {
+	v := lastVectors.Get().(*lastVector)
+	clear(v.x[copy(v.x[:], x):])
+	clear(v.y[copy(v.y[:], y):])
+	return v
+}
+
+// ops adapts the assembly to slices of any length: whole vectors there, the rest as lastVector where rounding differs, in
+// plain Go where it is the same or where the length is that of a row.
 func (a elemASM) ops() elemOps {
 	o := plainElem
 	a.arithmetic(&o)
@@ -154,32 +171,47 @@ func (a elemASM) norms(o *elemOps) {
 }
 
 func (a elemASM) activations(o *elemOps) {
-	gated := func(asm func(dst, gate, up *float32, n int), rest func(dst, gate, up []float32)) func(dst, gate, up []float32) {
+	gated := func(asm func(dst, gate, up *float32, n int)) func(dst, gate, up []float32) {
 		return func(dst, gate, up []float32) {
 			n := whole(len(gate))
 			if n > 0 {
 				asm(&dst[0], &gate[0], &up[0], n)
 			}
-			rest(dst[n:], gate[n:], up[n:])
+			if n < len(gate) {
+				v := load(gate[n:], up[n:len(gate)])
+				asm(&v.x[0], &v.x[0], &v.y[0], 16)
+				copy(dst[n:len(gate)], v.x[:])
+				lastVectors.Put(v)
+			}
 		}
 	}
-	one := func(asm func(x *float32, n int), rest func(x []float32)) func(x []float32) {
+	one := func(asm func(x *float32, n int)) func(x []float32) {
 		return func(x []float32) {
 			n := whole(len(x))
 			if n > 0 {
 				asm(&x[0], n)
 			}
-			rest(x[n:])
+			if n < len(x) {
+				v := load(x[n:], nil)
+				asm(&v.x[0], 16)
+				copy(x[n:], v.x[:])
+				lastVectors.Put(v)
+			}
 		}
 	}
-	o.siluMul, o.geluMul = gated(a.siluMul, ref.SiluMul), gated(a.geluMul, ref.GeluMul)
-	o.gelu, o.relu, o.exp = one(a.gelu, ref.Gelu), one(a.relu, ref.ReLU), one(a.exp, ref.Exp)
+	o.siluMul, o.geluMul = gated(a.siluMul), gated(a.geluMul)
+	o.gelu, o.relu, o.exp = one(a.gelu), one(a.relu), one(a.exp)
 	o.softcap = func(x []float32, limit float32) {
 		n := whole(len(x))
 		if n > 0 {
 			a.softcap(&x[0], n, limit)
 		}
-		ref.Softcap(x[n:], limit)
+		if n < len(x) {
+			v := load(x[n:], nil)
+			a.softcap(&v.x[0], 16, limit)
+			copy(x[n:], v.x[:])
+			lastVectors.Put(v)
+		}
 	}
 }
 

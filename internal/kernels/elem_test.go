@@ -157,6 +157,38 @@ func TestElementwiseSpecials(t *testing.T) {
 	}
 }
 
+// TestPlaceDoesNotMatter computes numbers one by one, in short runs and as part of a long one: each must come out the same,
+// bit for bit, since the rows of a call may be any part of a prompt and their width need not be whole vectors.
+func TestPlaceDoesNotMatter(t *testing.T) {
+	kernels := map[string]func(in [][]float32) []float32{
+		"Add": two2(Add), "Mul": two2(Mul), "SiluMul": gatedOf(SiluMul), "GeluMul": gatedOf(GeluMul), "GeluErfMul": gatedOf(GeluErfMul),
+		"Gelu": inPlace(Gelu), "GeluErf": inPlace(GeluErf), "ReLU": inPlace(ReLU), "Exp": inPlace(Exp),
+		"Scale": inPlace(func(x []float32) { Scale(x, 0.3) }), "Softcap": inPlace(func(x []float32) { Softcap(x, 5) }),
+	}
+	for name, run := range kernels {
+		t.Run(name, func(t *testing.T) {
+			eachPath(t, func(t *testing.T) {
+				in := elemInputs(rand.New(rand.NewPCG(7, 8)), 96)
+				copy(in[0][40:], []float32{0, float32(math.Copysign(0, -1)), float32(math.Inf(1)), float32(math.Inf(-1)), 89, -104, 1e-40})
+				want := append([]float32(nil), run(clones(in))...)
+				for _, width := range []int{1, 3, 7, 15, 17, 31, 33, 50} {
+					for from := 0; from < 96; from += width {
+						part := clones(in)
+						for i := range part {
+							part[i] = part[i][from:min(from+width, 96)]
+						}
+						for i, got := range run(part) {
+							if w := want[from+i]; math.Float32bits(got) != math.Float32bits(w) && (got == got || w == w) {
+								t.Fatalf("number %d in runs of %d: %v, in one of 96: %v (input %v)", from+i, width, got, w, in[0][from+i])
+							}
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestExpIsExact walks over the whole range: within 2 ulp of the true power, exactly 1 at 0, 0 and Inf at the ends.
 func TestExpIsExact(t *testing.T) {
 	eachPath(t, func(t *testing.T) {
@@ -251,5 +283,21 @@ func BenchmarkElementwise(b *testing.B) {
 				k.run(in)
 			}
 		})
+	}
+}
+
+// BenchmarkActivation measures a row of a width that is whole vectors and one that is not.
+func BenchmarkActivation(b *testing.B) {
+	for _, n := range []int{1536, 1543, 24} {
+		in := elemInputs(rand.New(rand.NewPCG(1, 1)), n)
+		for name, run := range map[string]func(dst, gate, up []float32){"silu": SiluMul, "gelu": GeluMul} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(12 * n))
+				for b.Loop() {
+					run(in[2], in[0], in[1])
+				}
+			})
+		}
 	}
 }

@@ -309,7 +309,7 @@ func (s *Session) Rewind(n int) error {
 	return s.Prefill(context.Background(), again, PrefillHooks{})
 }
 
-// restart empties the session; its policy starts anew.
+// restart empties the session; its policy starts from nothing.
 func (s *Session) restart() error {
 	run, err := s.e.newRun(s.spec)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestModel(t *testing.T) {
 	}
 	writeFile(t, path, meta, infos[:2])
 	if err := m.CheckUnchanged(); !errors.Is(err, weights.ErrFileChanged) {
-		t.Errorf("the file was written anew: %v", err)
+		t.Errorf("the file was written again: %v", err)
 	}
 }
 

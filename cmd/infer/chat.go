@@ -112,7 +112,7 @@ func (a *app) chat(f *chatFlags) error {
 	}
 }
 
-// reset starts the conversation anew.
+// reset starts the conversation again.
 func (c *conversation) reset() error {
 	if c.session != nil {
 		c.session.Close()

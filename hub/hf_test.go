@@ -76,17 +76,7 @@ func TestInterruptedPullResumesInAnotherProcess(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	h, _ := newTestHub(t, Options{HFEndpoint: server.URL})
-	part := filepath.Join(h.stageDir("hf:ORG/REPO:m.gguf"), "0", "m.gguf.part")
-	go func() {
-		for {
-			if info, err := os.Stat(part); err == nil && info.Size() == 100_000 {
-				cancel()
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}()
+	h, _ := newTestHub(t, Options{HFEndpoint: server.URL, Client: &http.Client{Transport: &deliveryTransport{at: 100_000, then: cancel}}})
 	if _, err := h.Resolve(ctx, "hf:ORG/REPO:m.gguf"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want the interrupt", err)
 	}

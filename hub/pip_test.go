@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -99,12 +100,13 @@ func TestPipMissingOrBroken(t *testing.T) {
 func TestPipInterruptEndsItsProcesses(t *testing.T) {
 	dir := t.TempDir()
 	// Like a wrapper script that waits for the real pip: both must go.
-	h, _ := newTestHub(t, Options{Pip: fakePip(t, dir, `sh -c 'echo $$ > "`+dir+`/pid"; sleep 60'`)})
+	h, _ := newTestHub(t, Options{Pip: fakePip(t, dir, `sh -c 'echo began > "`+dir+`/began"; sleep 60'`)})
+	if out, err := exec.Command("mkfifo", filepath.Join(dir, "began")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for !exists(filepath.Join(dir, "pid")) {
-			time.Sleep(time.Millisecond)
-		}
+		_, _ = os.ReadFile(filepath.Join(dir, "began")) // until pip has written it
 		cancel()
 	}()
 	start := time.Now()

@@ -1,22 +1,36 @@
 package hub
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// TestMain lets the test binary stand for another process that pulls the same model.
+// stopEnv is the number of bytes after which a child says so and reads no more.
+const stopEnv = "TERRACE_HUB_TEST_STOP"
+
+// TestMain lets the test binary stand for another process that pulls the same model. It prints the path at the end, and
+// notices as they come.
 func TestMain(m *testing.M) {
 	if home := os.Getenv("TERRACE_HUB_TEST_HOME"); home != "" {
-		h, err := New(Options{Home: home, HFHome: filepath.Join(home, "none"), HFEndpoint: os.Getenv("TERRACE_HUB_TEST_ENDPOINT"), RetryDelay: time.Millisecond})
+		o := Options{Home: home, HFHome: filepath.Join(home, "none"), HFEndpoint: os.Getenv("TERRACE_HUB_TEST_ENDPOINT"), RetryDelay: time.Millisecond, StallTimeout: 5 * time.Minute,
+			Notice: func(line string) { fmt.Println("notice: " + line) }}
+		if at, err := strconv.Atoi(os.Getenv(stopEnv)); err == nil {
+			o.Client = &http.Client{Transport: &deliveryTransport{at: at, then: func() {
+				fmt.Println("stopped")
+				<-time.After(time.Minute) // to be killed long before
+			}}}
+		}
+		h, err := New(o)
 		if err == nil {
 			var r Result
 			if r, err = h.Resolve(context.Background(), "hf:ORG/REPO:m.gguf"); err == nil {
@@ -36,24 +50,52 @@ func child(home, endpoint string) *exec.Cmd {
 	return cmd
 }
 
+// lines starts a process and hands out what it prints, line by line; its stderr goes to the test's.
+func lines(t *testing.T, cmd *exec.Cmd, each func(line string)) error {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	for s := bufio.NewScanner(out); s.Scan(); {
+		each(s.Text())
+	}
+	return cmd.Wait()
+}
+
 func TestProcessesPullTogether(t *testing.T) {
+	const processes = 4
 	data := blob(40, 2<<20)
 	server := newFakeHF(t)
+	arrived := make(chan struct{}, 2*processes) // those that wait for another, and those that have ended
 	server.serve("m.gguf", data, func(n int, w http.ResponseWriter, r *http.Request) bool {
-		time.Sleep(100 * time.Millisecond) // so that all of them meet
+		for range processes - 1 {
+			if n == 1 {
+				<-arrived
+			}
+		}
 		return false
 	})
 	home := t.TempDir()
-	const processes = 4
 	var wg sync.WaitGroup
 	paths := make([]string, processes)
 	for i := range processes {
 		wg.Go(func() {
-			out, err := child(home, server.URL).Output()
+			err := lines(t, child(home, server.URL), func(line string) {
+				if strings.HasPrefix(line, "notice: ") && strings.Contains(line, "waiting") {
+					arrived <- struct{}{}
+				} else {
+					paths[i] = line
+				}
+			})
 			if err != nil {
 				t.Errorf("process %d: %v", i, err)
 			}
-			paths[i] = strings.TrimSpace(string(out))
+			arrived <- struct{}{}
 		})
 	}
 	wg.Wait()
@@ -72,7 +114,6 @@ func TestProcessesPullTogether(t *testing.T) {
 func TestKilledPullIsResumed(t *testing.T) {
 	data := blob(41, 1<<20)
 	server := newFakeHF(t)
-	halfway := make(chan struct{})
 	server.serve("m.gguf", data, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n > 1 {
 			return false
@@ -81,27 +122,22 @@ func TestKilledPullIsResumed(t *testing.T) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
 		w.Write(data[:500_000])
 		w.(http.Flusher).Flush()
-		close(halfway)
 		<-r.Context().Done()
 		return true
 	})
 	home := t.TempDir()
 	h, _ := newTestHub(t, Options{Home: home, HFEndpoint: server.URL})
 	cmd := child(home, server.URL)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	<-halfway
-	part := filepath.Join(h.stageDir("hf:ORG/REPO:m.gguf"), "0", "m.gguf.part")
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if info, err := os.Stat(part); err == nil && info.Size() == 500_000 {
-			break
+	cmd.Env = append(cmd.Env, stopEnv+"=500000")
+	killed := false
+	err := lines(t, cmd, func(line string) {
+		if line == "stopped" {
+			killed = cmd.Process.Kill() == nil
 		}
+	})
+	if !killed || err == nil {
+		t.Fatalf("the pull ended with %v before it was killed", err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
 	r, err := h.Resolve(t.Context(), "hf:ORG/REPO:m.gguf")
 	if err != nil || sumOf(mustRead(t, r.Path)) != sumOf(data) {
 		t.Fatalf("%+v, %v", r, err)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -123,6 +124,36 @@ func (f *fakeHF) requests() []request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]request(nil), f.seen...)
+}
+
+// deliveryTransport calls then once at bytes of replies were read and what was read is written: when the reader asks for more.
+type deliveryTransport struct {
+	at   int
+	then func()
+}
+
+func (d *deliveryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	w, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && strings.Contains(r.URL.Path, "/resolve/") {
+		w.Body = &deliveredBody{ReadCloser: w.Body, left: d.at, then: d.then}
+	}
+	return w, err
+}
+
+type deliveredBody struct {
+	io.ReadCloser
+	left int
+	then func()
+}
+
+func (b *deliveredBody) Read(p []byte) (int, error) {
+	if b.left == 0 && b.then != nil {
+		b.then()
+		b.then = nil
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= n
+	return n, err
 }
 
 // newTestHub uses folders of its own and short delays; notices are collected.

@@ -31,11 +31,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// processCommand is infer as a process of its own, not yet started.
+func processCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), processEnv+"=1")
+	return cmd
+}
+
 // inferProcess starts infer; its stderr is kept for messages.
 func inferProcess(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), processEnv+"=1")
+	cmd := processCommand(args...)
 	var errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &errs, &errs
 	if err := cmd.Start(); err != nil {
@@ -45,8 +51,8 @@ func inferProcess(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, &errs
 }
 
-// jetStream starts a NATS server inside the test and connects to it.
-func jetStream(t *testing.T) (url string, js jetstream.JetStream) {
+// jetStream starts a NATS server inside the test and connects to it. asked receives what workers send to ask for a sample.
+func jetStream(t *testing.T) (url string, js jetstream.JetStream, asked *nats.Subscription) {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
 	if err != nil {
@@ -63,8 +69,11 @@ func jetStream(t *testing.T) (url string, js jetstream.JetStream) {
 	if js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}
+	if asked, err = nc.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.>"); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { nc.Close(); s.Shutdown(); s.WaitForShutdown() })
-	return s.ClientURL(), js
+	return s.ClientURL(), js, asked
 }
 
 // inWork is how many samples workers hold now; ok is false when no run is on the server.
@@ -89,24 +98,34 @@ func inWork(js jetstream.JetStream) (held int, ok bool) {
 }
 
 // killHolder stops the worker where it holds a sample (two are in work and the keeper has but one), and kills it there.
-func killHolder(t *testing.T, js jetstream.JetStream, worker *exec.Cmd) {
+func killHolder(t *testing.T, js jetstream.JetStream, asked *nats.Subscription, worker *exec.Cmd) {
 	t.Helper()
 	began := false
 	for {
+		if _, err := asked.NextMsg(time.Minute); err != nil && !began {
+			t.Fatalf("no worker asks for a sample: %v", err)
+		}
 		held, ok := inWork(js)
 		if began && !ok {
 			t.Skip("this machine ran all samples before a worker could be stopped: nothing was tested")
 		}
 		began = began || ok
 		if held < 2 {
-			time.Sleep(time.Millisecond)
 			continue
 		}
 		if err := worker.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond) // what it had sent before arrives
-		if held, _ = inWork(js); held == 2 {
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(worker.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+			t.Fatalf("the worker is not stopped: %v, %v", status, err)
+		}
+		for range 50 { // what it had sent before is handled
+			if held, _ = inWork(js); held < 2 {
+				break
+			}
+		}
+		if held == 2 {
 			break
 		}
 		if err := worker.Process.Signal(syscall.SIGCONT); err != nil {
@@ -163,13 +182,13 @@ func answers(t *testing.T, dir string) []string {
 func TestEvalWorkersOneKilled(t *testing.T) {
 	const rows = 60
 	data, model := workersData(t, rows)
-	url, js := jetStream(t)
+	url, js, asked := jetStream(t)
 	out := filepath.Join(t.TempDir(), "shared")
 	args := []string{"eval", "-m", model, "--suite", "longbench", "--tasks", "lcc", "--data", data, "--policy", "full", "--policy", "streaming_llm:sinks=1,budget=8", "-t", "1"}
 	shared := append(slices.Clone(args), "--workers", url, "--worker-timeout", "1s")
 	worker, _ := inferProcess(t, append(shared, "--join")...)
 	keeper, errs := inferProcess(t, append(shared, "--out", out)...)
-	killHolder(t, js, worker)
+	killHolder(t, js, asked, worker)
 	if err := keeper.Wait(); err != nil {
 		t.Fatalf("keeper: %v\n%s", err, errs)
 	}

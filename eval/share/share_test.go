@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,10 +107,28 @@ func results(t *testing.T, dir string) string {
 
 const childEnv = "TERRACE_TEST_SHARE_CHILD"
 
+// gateRunner calls gate at one of its prompts.
+type gateRunner struct {
+	fakes.Runner
+	at   int // counted from 1
+	seen int
+	gate func()
+}
+
+func (r *gateRunner) Prompt(ctx context.Context, ids []int, policies []string, use func(int, eval.Session, error) error) error {
+	if r.seen++; r.seen == r.at {
+		r.gate()
+	}
+	return r.Runner.Prompt(ctx, ids, policies, use)
+}
+
 // TestMain lets the test binary play a worker on another machine.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(childEnv); url != "" {
-		_, err := Join(context.Background(), Options{URL: url, AckWait: time.Second}, options(sampleCount), questions{sampleCount}, &fakes.Runner{Delay: 400 * time.Millisecond})
+		_, err := Join(context.Background(), Options{URL: url, AckWait: time.Second}, options(sampleCount), questions{sampleCount}, &gateRunner{at: 2, gate: func() {
+			os.Stdout.WriteString("holds a job\n")
+			<-time.After(time.Minute) // to be killed long before
+		}})
 		if err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)
@@ -127,24 +146,25 @@ func TestWorkerKilled(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+url)
 	cmd.Stderr = os.Stderr
+	said, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	killed := make(chan struct{}, 1)
+	killed := make(chan struct{})
 	go func() {
-		time.Sleep(1100 * time.Millisecond) // it is asleep in its second or third job
+		defer close(killed)
+		if _, err := io.ReadFull(said, make([]byte, len("holds a job\n"))); err != nil {
+			t.Errorf("the worker ended before it held a second job: %v", err)
+		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		killed <- struct{}{}
 	}()
-	res, err := Keep(context.Background(), Options{URL: url, AckWait: time.Second}, f, questions{sampleCount}, &fakes.Runner{Delay: 60 * time.Millisecond}, true, nil)
+	res, err := Keep(context.Background(), Options{URL: url, AckWait: time.Second}, f, questions{sampleCount}, &gateRunner{at: 3, gate: func() { <-killed }}, true, nil)
 	if err != nil || !res.Complete {
 		t.Fatal(err)
-	}
-	select {
-	case <-killed:
-	default:
-		t.Error("the run was over before the worker was killed: nothing was tested")
 	}
 	alone := unshared(t, sampleCount)
 	if got, want := sortedLines(t, dir), sortedLines(t, alone); !slices.Equal(got, want) {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // TestRunCallsEachTaskOnce: with fewer, as many and more threads than processors, and tasks from none to many.
@@ -56,7 +55,9 @@ func TestRunAfterParking(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
 	for range 3 {
-		time.Sleep(20 * time.Millisecond)
+		for !pool.workers[0].parked.Load() { // a worker parks once it has waited for spinFor
+			runtime.Gosched()
+		}
 		var both sync.WaitGroup
 		both.Add(2)
 		pool.Run(2, func(_, _ int) { // each waits for the other: this ends only with two workers at work

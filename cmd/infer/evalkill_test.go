@@ -14,7 +14,7 @@ import (
 // An infer process that is killed with SIGKILL again and again loses no outcome that it had written, and the same command
 // then finishes the run with the outcomes of an unbroken one.
 func TestEvalKilledAndTakenUp(t *testing.T) {
-	const rows = 40
+	const rows = 24
 	data, model := workersData(t, rows)
 	out := filepath.Join(t.TempDir(), "run")
 	args := []string{"eval", "-m", model, "--suite", "longbench", "--tasks", "lcc", "--data", data, "--policy", "full", "--policy", "streaming_llm:sinks=1,budget=8", "-t", "1"}

@@ -180,7 +180,7 @@ func answers(t *testing.T, dir string) []string {
 // Two infer processes share a run over NATS; one is killed with SIGKILL while it holds a sample. The sample is handed to
 // the other, and every outcome is there once, equal to those of a run by one process.
 func TestEvalWorkersOneKilled(t *testing.T) {
-	const rows = 60
+	const rows = 30
 	data, model := workersData(t, rows)
 	url, js, asked := jetStream(t)
 	out := filepath.Join(t.TempDir(), "shared")

@@ -141,6 +141,7 @@ func TestMain(m *testing.M) {
 // Two workers share a run; one, a process of its own, is killed with a job in its hands. Every outcome is there once, and
 // the results are those of a run by one process.
 func TestWorkerKilled(t *testing.T) {
+	t.Parallel()
 	url := serve(t)
 	f, dir := open(t, sampleCount)
 	cmd := exec.Command(os.Args[0])
@@ -154,6 +155,7 @@ func TestWorkerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed := make(chan struct{})
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-killed })
 	go func() {
 		defer close(killed)
 		if _, err := io.ReadFull(said, make([]byte, len("holds a job\n"))); err != nil {
@@ -177,6 +179,7 @@ func TestWorkerKilled(t *testing.T) {
 
 // A worker that only joins does the whole run, counts its samples, and ends with the run.
 func TestJoin(t *testing.T) {
+	t.Parallel()
 	url := serve(t)
 	f, dir := open(t, 10)
 	type end struct {
@@ -205,6 +208,7 @@ func TestJoin(t *testing.T) {
 
 // A keeper that is stopped and started again goes on where the folder stands.
 func TestKeeperResumes(t *testing.T) {
+	t.Parallel()
 	url := serve(t)
 	f, dir := open(t, 12)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -235,6 +239,7 @@ func TestKeeperResumes(t *testing.T) {
 
 // A worker with other options is refused, and told the field; what a stopped keeper left refuses nobody.
 func TestOtherOptionsAreRefused(t *testing.T) {
+	t.Parallel()
 	url := serve(t)
 	f, _ := open(t, 3)
 	other := options(3)

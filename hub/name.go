@@ -25,7 +25,15 @@ var (
 // parse reads a name that is not a local path.
 func parse(name string) (reference, error) {
 	if m, ok := lookup(name); ok {
-		return reference{name: m.Name, notice: m.Notice, sources: m.sources}, nil
+		return reference{name: m.Name, notice: m.terms(), sources: m.sources}, nil
+	}
+	if isURL(name) {
+		return parseURL(name)
+	}
+	for _, host := range []string{"hf.co/", "huggingface.co/"} { // as llama.cpp's and Ollama's users write it
+		if rest, ok := strings.CutPrefix(name, host); ok {
+			return parseHF("hf:"+rest, rest)
+		}
 	}
 	if rest, ok := strings.CutPrefix(name, "hf:"); ok {
 		return parseHF(name, rest)
@@ -33,8 +41,11 @@ func parse(name string) (reference, error) {
 	if rest, ok := strings.CutPrefix(name, "pip:"); ok {
 		return parsePip(name, rest)
 	}
-	return reference{}, fmt.Errorf("hub: %q: no such file or folder, and no name among %s, hf:ORG/REPO[:FILE], pip:PACKAGE==VERSION[:FILE]: %w",
-		name, strings.Join(knownNames(), ", "), ErrNotFound)
+	hint := DidYouMean(name)
+	if hint == "" {
+		hint = ", and no name among " + strings.Join(families(), ", ") + ", hf:ORG/REPO[:FILE], https://….gguf, pip:PACKAGE==VERSION[:FILE]"
+	}
+	return reference{}, fmt.Errorf("hub: %q: no such file or folder%s: %w (all names: infer pull --help)", name, hint, ErrNotFound)
 }
 
 func parseHF(name, rest string) (reference, error) {

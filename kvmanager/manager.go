@@ -13,9 +13,11 @@ type Options struct {
 	Layers, KVHeads int
 	Layout          kvpage.Layout // of one page; Tokens 0 = 16
 	BudgetBytes     int64         // hard limit on pages in use; 0 = none
-	// Window is how many of the newest tokens a quantised cache keeps in f16 (KIVI's residual); 0 = DefaultWindow. Tokens
+	// Window is how many of the newest tokens a quantised cache keeps in f16 (KIVI's residual); see WindowSet. Tokens
 	// leave it 16 at a time, so that each tile of keys gets its scales from 16 neighbours.
 	Window int
+	// WindowSet says that Window was chosen, so 0 keeps only the tokens that do not fill a tile yet; otherwise 0 = DefaultWindow.
+	WindowSet bool
 	// Lower, where not nil, holds what the budget does not: passes then Plan, Acquire and Release each layer.
 	Lower Lower
 	// Sliding is each layer's sliding window in tokens, 0 = it reads all; nil = all layers do. Only tiers look at it.
@@ -82,7 +84,7 @@ func New(o Options) (*Manager, error) {
 	if o.Window < 0 {
 		return nil, fmt.Errorf("kvmanager: window of %d tokens", o.Window)
 	}
-	if o.Window == 0 {
+	if o.Window == 0 && !o.WindowSet {
 		o.Window = DefaultWindow
 	}
 	m := &Manager{o: o, quantised: o.Layout.K.Quantised() || o.Layout.V.Quantised()}

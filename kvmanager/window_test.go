@@ -157,3 +157,35 @@ func TestQuantisedBudgetLeavesNothingBehind(t *testing.T) {
 	near(t, o, s, 0, upTo(96), k, v, 0.03)
 	s.Free()
 }
+
+// A window of 0 that was chosen leaves only what does not fill a tile; one that was not is DefaultWindow.
+func TestNoWindow(t *testing.T) {
+	for _, set := range []bool{false, true} {
+		for _, step := range []int{1, 7, 200} {
+			o := quantisedShape(16)
+			o.Window, o.WindowSet = 0, set
+			m := open(t, o)
+			s := m.NewSequence()
+			k, v := filled(t, o, s, 200, step)
+			settledTokens := 192
+			if !set {
+				settledTokens, o.Window = 64, DefaultWindow // 200 - 128, whole tiles
+			}
+			for g := range 2 {
+				near(t, o, s, g, upTo(200), k, v, 0.03)
+				if n := s.at(0, g).list[settled].tokens; n != settledTokens {
+					t.Errorf("chosen %v, steps of %d: %d tokens settled, want %d", set, step, n, settledTokens)
+				}
+			}
+			ids := slices.Concat(upTo(40), []int{60, 61, 75, 181, 199})
+			if err := s.Keep(0, 1, ids); err != nil {
+				t.Fatal(err)
+			}
+			near(t, o, s, 1, ids, k, v, 0.06)
+			if got, want := s.Bytes(), m.BytesFor(200); got >= want {
+				t.Errorf("%d bytes after eviction, %d before", got, want)
+			}
+			s.Free()
+		}
+	}
+}

@@ -13,12 +13,14 @@ import (
 type SamplerOptions struct {
 	Temperature      float64 // 0 = greedy
 	TopK             int     // keep the k most likely; 0 = all
-	TopP             float64 // keep the smallest set with this probability; 0 or 1 = all
+	TopP             float64 // keep the smallest set with this probability, at least the likeliest; 1 = all; see TopPSet
+	TopPSet          bool    // TopP was chosen, so 0 keeps the likeliest alone; otherwise 0 = all
 	MinP             float64 // drop what is less likely than this share of the likeliest; 0 = nothing
 	RepeatPenalty    float64 // divides positive and multiplies negative logits of recent tokens; 0 or 1 = none
 	FrequencyPenalty float64 // subtracted once an occurrence
 	PresencePenalty  float64 // subtracted once for a token that occurred
-	PenaltyLast      int     // tokens looked back at by the penalties; 0 = 64, -1 = all
+	PenaltyLast      int     // tokens looked back at by the penalties; -1 = all; see PenaltyLastSet
+	PenaltyLastSet   bool    // PenaltyLast was chosen, so 0 looks at none; otherwise 0 = 64
 	Seed             uint64  // same seed, same draws
 }
 
@@ -57,7 +59,7 @@ type candidate struct {
 
 // NewSampler returns a sampler at the start of its random sequence.
 func NewSampler(o SamplerOptions) *Sampler {
-	if o.PenaltyLast == 0 {
+	if o.PenaltyLast == 0 && !o.PenaltyLastSet {
 		o.PenaltyLast = 64
 	}
 	return &Sampler{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x7465727261636500)), count: map[int]int{}}
@@ -68,6 +70,9 @@ func (s *Sampler) Greedy() bool { return s.o.Temperature == 0 && !s.o.penalises(
 
 // penalises reports whether the text so far changes logits.
 func (o *SamplerOptions) penalises() bool {
+	if o.PenaltyLast == 0 && o.PenaltyLastSet {
+		return false
+	}
 	return o.RepeatPenalty != 0 && o.RepeatPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
 }
 
@@ -134,7 +139,7 @@ func (s *Sampler) filter(logits []float32) []candidate {
 		c = topCandidates(c, k)
 	}
 	slices.SortFunc(c, byLogit)
-	if o.TopP > 0 && o.TopP < 1 {
+	if o.TopP < 1 && (o.TopP > 0 || o.TopPSet) {
 		c = c[:nucleus(c, o.TopP)]
 	}
 	if o.MinP > 0 {

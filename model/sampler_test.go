@@ -38,6 +38,8 @@ func TestFiltersAgainstPlainReference(t *testing.T) {
 		{SamplerOptions{Temperature: 1, TopK: 100}, order},
 		{SamplerOptions{Temperature: 1, MinP: 0.5}, []int{1, 3, 4}}, // e^-0.5 = 0.61, e^-0.6 = 0.55, e^-1.8 = 0.17
 		{SamplerOptions{Temperature: 1, TopP: 1e-9}, order[:1]},
+		{SamplerOptions{Temperature: 1, TopPSet: true}, order[:1]}, // 0 was chosen
+		{SamplerOptions{Temperature: 1, TopP: 1, TopPSet: true}, order},
 		{SamplerOptions{Temperature: 1, TopP: (prob[1]+prob[3])/sum - 1e-6}, order[:2]},
 		{SamplerOptions{Temperature: 1, TopP: (prob[1] + prob[3] + 1e-3) / sum}, order[:3]},
 	} {
@@ -95,5 +97,16 @@ func TestSamplerOptionsAreChecked(t *testing.T) {
 	}
 	if err := (SamplerOptions{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, PenaltyLast: -1}).Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A look-back of 0 that was chosen is none; one that was not is 64.
+func TestPenaltyLookBack(t *testing.T) {
+	for want, o := range map[float32]SamplerOptions{1: {RepeatPenalty: 2}, 2: {RepeatPenalty: 2, PenaltyLastSet: true}} {
+		logits := []float32{2}
+		s := NewSampler(o)
+		if s.Next(logits, []int{0}); logits[0] != want || s.Greedy() != (want == 2) {
+			t.Errorf("%+v: logit %v, want %v; greedy %v", o, logits[0], want, s.Greedy())
+		}
 	}
 }

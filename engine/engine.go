@@ -26,7 +26,8 @@ type Options struct {
 	KType, VType  kvpage.Elem       // element types of the cache; see KVTypeSet
 	KVTypeSet     bool              // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
 	PageTokens    int               // tokens a page; 0 = 16
-	KVWindow      int               // newest tokens that quantised KV keeps in f16; 0 = 128
+	KVWindow      int               // newest tokens that quantised KV keeps in f16; see KVWindowSet
+	KVWindowSet   bool              // KVWindow was chosen, so 0 keeps none but those that do not fill a tile of 16 yet; otherwise 0 = 128
 	Rotate        bool              // turn queries and keys by a Hadamard matrix before keys are stored
 	KVBudgetBytes int64             // hard limit of the cache in host memory; 0 = none
 	DeviceKVBytes int64             // KV that a backend with a device of its own may hold there; 0 = no limit
@@ -134,7 +135,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := e.openTiers(); err != nil {
 		return nil, err
 	}
-	e.kv, err = kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow,
+	e.kv, err = kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow, WindowSet: o.KVWindowSet,
 		Layout: o.layout(m, spec), Lower: e.lower(), Sliding: sliding(m)})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.tiers.close())

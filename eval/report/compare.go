@@ -78,7 +78,7 @@ type Group struct {
 	Settings any         `json:"settings"`
 	Seed     uint64      `json:"seed"`
 	Notes    []string    `json:"notes,omitempty"` // what was not compared, and why
-	Metric   eval.Metric `json:"metric"` // of Series.Score
+	Metric   eval.Metric `json:"metric"`          // of Series.Score
 	Tasks    []string    `json:"tasks"`
 	Kinds    []string    `json:"kinds,omitempty"` // of tasks, in order of appearance
 	Measures []string    `json:"measures,omitempty"`

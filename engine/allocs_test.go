@@ -10,7 +10,7 @@ func TestSelectionAllocatesNothing(t *testing.T) {
 	}
 	allocs := func(spec string) float64 {
 		e := small(t, Options{Threads: 2, Policy: spec, Context: 2048})
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}

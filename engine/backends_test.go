@@ -83,7 +83,7 @@ func TestBackendsAgree(t *testing.T) {
 
 func (c tinyCase) check(t *testing.T, backend string) {
 	e := openModel(t, c.path, Options{Backend: backend, Exact: true, ChunkTokens: 24})
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestDecodeCompilesNothing(t *testing.T) {
 			if !ok {
 				t.Skip("compiles no programs")
 			}
-			s, err := e.NewSession()
+			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +183,7 @@ func TestBackendMass(t *testing.T) {
 	var first []float32
 	for _, backend := range parityBackends {
 		e := openModel(t, golden.Shared(t, "data", "golden", "tiny_hf", "qwen3"), Options{Backend: backend, Exact: true, Policy: "h2o:budget=16"})
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}

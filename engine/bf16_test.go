@@ -46,7 +46,7 @@ func TestBFloat16(t *testing.T) {
 		most := 0.0
 		for _, c := range cases {
 			e := openModel(t, c.path, Options{Backend: backend, DType: model.BFloat16, ChunkTokens: 24})
-			s, err := e.NewSession()
+			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				t.Fatal(err)
 			}

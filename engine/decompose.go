@@ -19,16 +19,17 @@ import (
 // calibrationTokens is how many tokens of the sample text are read to decompose a model's queries.
 const calibrationTokens = 512
 
-// decompose fills e.decomposition: from the cache folder, else by reading the sample text once and decomposing each layer's
-// queries (InfiniGen; algorithms.md 5.3). Cost: one prefill of 512 tokens and an eigendecomposition of dk × dk a KV head.
+// decompose gives policies the singular vectors of the model's queries: from the cache folder, else by reading the sample text
+// once and decomposing each layer's queries (InfiniGen; algorithms.md 5.3). Cost: one prefill of 512 tokens and an
+// eigendecomposition of dk × dk a KV head.
 func (e *Engine) decompose() error {
-	m := policyModel(e.m, 0)
+	m := policyModel(e.m)
 	path := ""
 	if e.o.CacheDir != "" {
 		path = filepath.Join(e.o.CacheDir, "queries-"+e.fingerprint()+".svd")
 		d, err := readDecomposition(path, m)
 		if err == nil {
-			e.decomposition = d
+			e.floor.SetDecomposition(d)
 			return nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -42,39 +43,37 @@ func (e *Engine) decompose() error {
 	if err != nil {
 		return err
 	}
-	e.decomposition = d
+	e.floor.SetDecomposition(d)
 	if path == "" {
 		return nil
 	}
 	return writeDecomposition(path, d)
 }
 
-// sampleQueries reads the sample text and decomposes what each layer asked.
+// sampleQueries reads the sample text layer by layer and decomposes what each layer asked.
 func (e *Engine) sampleQueries(m policy.Model) (*policy.Decomposition, error) {
 	d := policy.NewDecomposition(m)
 	ids := e.o.Calibration[:min(len(e.o.Calibration), calibrationTokens, e.o.Context)]
-	var sampled error
-	e.onQueries = func(layer int, q []float32, rows int) {
-		if err := d.SetLayer(layer, q, rows, e.m.Heads); sampled == nil {
-			sampled = err
-		}
-	}
-	defer func() { e.onQueries = nil }()
-	spec := e.spec
-	e.spec = nil
-	defer func() { e.spec = spec }()
-	s, err := e.NewSession()
+	s, err := e.NewSession(nil)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	chunk := e.o.ChunkTokens
-	e.o.ChunkTokens = len(ids)
-	defer func() { e.o.ChunkTokens = chunk }()
-	if err := s.Prefill(context.Background(), ids, PrefillHooks{}); err != nil {
-		return nil, err
-	}
-	return d, sampled
+	w := &wholePrompt{e: e, s: s, ctx: context.Background(), total: len(ids)}
+	return d, guarded(func() error {
+		return w.eachLayer(ids, func(layer int) error {
+			queries, err := w.projectAll(layer)
+			if err != nil {
+				return err
+			}
+			if err := d.SetLayer(layer, queries, len(ids), e.m.Heads); err != nil {
+				return err
+			}
+			w.kept = keptRows{queries: queries, again: true}
+			defer func() { w.kept = keptRows{} }()
+			return w.blocks(0, func(p *pass) error { return w.through(p, layer, afterKeys) })
+		})
+	})
 }
 
 // fingerprint names the model by its description, size and the head of its file.

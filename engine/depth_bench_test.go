@@ -17,7 +17,7 @@ func BenchmarkDecodeAtDepth(b *testing.B) {
 	sessions := make([]*Session, len(specs))
 	for i, spec := range specs {
 		e := openModel(b, path, Options{Policy: spec, Context: 1 << 15})
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func BenchmarkPrefillPolicies(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", spec, n), func(b *testing.B) {
 				full, other := openModel(b, path, Options{Context: 1 << 14}), openModel(b, path, Options{Policy: spec, Context: 1 << 14})
 				read := func(e *Engine) time.Duration {
-					s, err := e.NewSession()
+					s, err := e.NewSession(e.Policy())
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -30,7 +30,7 @@ func story(t *testing.T, e *Engine) (out [][]float32) {
 			t.Fatal(err)
 		}
 	}
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	must(err)
 	defer s.Close()
 	must(s.Prefill(t.Context(), someIDs(90, 1), PrefillHooks{}))
@@ -39,8 +39,8 @@ func story(t *testing.T, e *Engine) (out [][]float32) {
 		must(s.Decode(id))
 	}
 	out = append(out, slices.Clone(s.Logits()))
-	if s.policy == nil {
-		f, err := s.Fork()
+	if s.text.Plain() {
+		f, err := s.Fork(s.Policy())
 		must(err)
 		defer f.Close()
 		for _, id := range someIDs(3, 3) {
@@ -97,7 +97,7 @@ func TestDeviceStory(t *testing.T) {
 func TestDeviceUploadsTheTokenOnly(t *testing.T) {
 	for _, backend := range deviceBackends() {
 		e := openModel(t, golden.Shared(t, "data", "golden", "tiny_hf", "llama_gqa"), Options{Backend: backend})
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,12 +155,12 @@ func TestDeviceChooses(t *testing.T) {
 		e := small(t, Options{Backend: backend})
 		down := func() int64 { return e.backend.(xla.Counter).Counts().DownloadBytes }
 		var ids [2][]int
-		for i, chooser := range []model.Chooser{e.chooser, nil} {
+		for i, chooser := range []model.Chooser{e.device.chooser, nil} {
 			if i == 0 && chooser == nil {
 				t.Fatalf("%s chooses no tokens", backend)
 			}
-			e.chooser = chooser
-			s, err := e.NewSession()
+			e.device.chooser = chooser
+			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +170,7 @@ func TestDeviceChooses(t *testing.T) {
 			sampler := model.NewSampler(model.SamplerOptions{})
 			for range 12 {
 				before := down()
-				id, err := s.choose(sampler)
+				id, err := s.Choose(sampler)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -193,7 +193,7 @@ func TestDeviceChooses(t *testing.T) {
 // TestLateLogits looks at logits that a later step of another session would overwrite, of a fork, and after a rewind.
 func TestLateLogits(t *testing.T) {
 	e, plain := small(t, Options{Backend: "gomlx:go"}), small(t, Options{Backend: "gomlx:go"})
-	plain.chooser = nil
+	plain.device.chooser = nil
 	var got, want [][]float32
 	for _, x := range []struct {
 		e   *Engine
@@ -205,14 +205,14 @@ func TestLateLogits(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		a, err := x.e.NewSession()
+		a, err := x.e.NewSession(x.e.Policy())
 		must(err)
-		b, err := x.e.NewSession()
+		b, err := x.e.NewSession(x.e.Policy())
 		must(err)
 		must(a.Prefill(t.Context(), someIDs(5, 1), PrefillHooks{}))
 		must(b.Prefill(t.Context(), someIDs(6, 2), PrefillHooks{}))
 		must(x.e.DecodeBatch([]*Session{a, b}, []int{1, 2}))
-		f, err := a.Fork()
+		f, err := a.Fork(a.Policy())
 		must(err)
 		must(b.Decode(3))
 		must(a.Decode(4))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"terrace/internal/guard"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 	"terrace/internal/trace"
@@ -12,6 +13,8 @@ import (
 	"terrace/model"
 	"terrace/offload"
 	"terrace/policy"
+	"terrace/retrieval"
+	"terrace/weights"
 )
 
 // DefaultChunkTokens is how many prompt tokens one prefill pass takes: enough to reuse each weight panel hundreds of times,
@@ -88,34 +91,17 @@ func (o *Options) Validate(m *model.Model) error {
 type Engine struct {
 	m       *model.Model
 	o       Options
+	policy  *policy.Spec // of sessions that name none of their own (Policy)
+	full    *policy.Spec
 	backend model.Backend
+	pool    *kernels.Pool // the backend's threads, for work between its calls; nil = it lends none
 	kv      *kvmanager.Manager
-	pass    model.Pass // reused, so that a decode step allocates nothing
-	head    model.Pass // of the logits
-	ids     []int32
-	pos     []int32
-	lens    []int32
-	seqs    seqScratch
-	spec    *policy.Spec
 	tiers   *tiers // below host memory; nil = none
-	extents []kvmanager.Extent
-	keeper  model.KVKeeper // the backend, if it keeps copies of KV
-	chooser model.Chooser  // the backend, if it chooses tokens where the logits lie
-	late    lateLogits
-	filling *filling      // nil = nothing is on its way
-	pool    *kernels.Pool // the backend's threads for scoring between its calls; nil = it lends none
-
-	stored   stored // the append in progress
-	kept     kept   // the decode step in progress
-	runStore func(worker, i int)
-	runKeep  func(worker, i int)
-
-	behind        behind
-	scoreUse      ScoreUse
-	balance       *BalanceUse           // of a policy that balances host and drive
-	replays       int64                 // texts that were read again because a tier had lost KV
-	decomposition *policy.Decomposition // of a policy that needs it
-	onQueries     func(layer int, q []float32, rows int)
+	floor   *retrieval.Floor
+	device  device
+	pass    pass // of one call, reused, so that a decode step allocates nothing
+	keeping keeping
+	replays int64 // texts that were read again because a tier had lost KV
 }
 
 // Open builds the backend and an empty cache for a model. The model stays the caller's to close.
@@ -130,8 +116,10 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := o.checkKV(m, spec); err != nil {
 		return nil, err
 	}
-	e := &Engine{m: m, o: o, spec: spec}
-	e.runStore, e.runKeep = e.storeApart, e.keep
+	e := &Engine{m: m, o: o, policy: spec}
+	if e.full, err = policy.Parse("full"); err != nil {
+		return nil, err
+	}
 	if err := e.openTiers(); err != nil {
 		return nil, err
 	}
@@ -143,15 +131,16 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if e.backend, err = model.OpenBackend(o.Backend, m, e.o.backend()); err != nil {
 		return nil, errors.Join(err, e.kv.Close(), e.tiers.close())
 	}
-	if e.keeper, _ = e.backend.(model.KVKeeper); e.keeper == nil && e.o.DeviceKVBytes > 0 {
+	e.device.init(e)
+	if e.device.keeper == nil && e.o.DeviceKVBytes > 0 {
 		err := fmt.Errorf("engine: backend %s has no device for --tier device: %w", o.Backend, ErrOption)
 		return nil, errors.Join(err, e.Close())
 	}
-	e.chooser, _ = e.backend.(model.Chooser)
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}
 	e.backend = traceBackend(e.backend, o.Trace)
+	e.openFloor()
 	if spec.Needs().Decomposition {
 		if err := e.decompose(); err != nil {
 			e.Close()
@@ -160,6 +149,30 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	}
 	return e, nil
 }
+
+// openFloor puts retrieval on the cache and the tiers.
+func (e *Engine) openFloor() {
+	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace,
+		Shape: retrieval.Shape{Model: policyModel(e.m), Scale: e.m.Scale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
+	o.Shape.KVBytes = e.kvBytesPerToken()
+	if e.tiers != nil {
+		o.Store = e.tiers.store
+	}
+	e.floor = retrieval.NewFloor(o)
+}
+
+// policyModel is the part of a model that policies may look at.
+func policyModel(m *model.Model) policy.Model {
+	p := policy.Model{Name: m.Name, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim,
+		Hidden: m.Hidden, Context: m.Context, Window: make([]int, m.Layers)}
+	for i, l := range m.Layer {
+		p.Window[i] = l.Window
+	}
+	return p
+}
+
+// Policy is the one that Options name, for sessions that have none of their own.
+func (e *Engine) Policy() *policy.Spec { return e.policy }
 
 // backend is what the backend is opened with.
 func (o *Options) backend() model.BackendOptions {
@@ -215,4 +228,10 @@ func (e *Engine) phase(prefill bool) kernels.Phase {
 		return kernels.Prefill
 	}
 	return kernels.Decode
+}
+
+// guarded is the safety net of a pass: a panic is a Crash, a fault in a model file that was cut while in use is
+// weights.ErrFileChanged.
+func guarded(pass func() error) error {
+	return guard.Run(func() error { return weights.Guard(pass) })
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"terrace/internal/guard"
 	"terrace/offload"
 )
 
@@ -20,12 +21,15 @@ var (
 	// ErrMemory is returned when something does not fit the memory given.
 	ErrMemory = errors.New("does not fit the memory given")
 	// ErrInternal wraps a panic that a request caused: a bug; the request fails, the process goes on.
-	ErrInternal = errors.New("internal error")
+	ErrInternal = guard.ErrInternal
 )
 
-// tooLong is ErrContext in the words that every command prints: prompt tokens, those to generate (0 = not said), what the
+// Crash is a panic that a request caused: a bug. It wraps ErrInternal and keeps the stack for who debugs it.
+type Crash = guard.Crash
+
+// TooLong is ErrContext in the words that every command prints: prompt tokens, those to generate (0 = not said), what the
 // context holds and how much of it is taken.
-func tooLong(prompt, generate, context, taken int) error {
+func TooLong(prompt, generate, context, taken int) error {
 	text := fmt.Sprintf("%d prompt tokens", prompt)
 	if generate > 0 {
 		text += fmt.Sprintf(" and %d to generate", generate)
@@ -36,16 +40,3 @@ func tooLong(prompt, generate, context, taken int) error {
 	}
 	return fmt.Errorf("engine: %s: %w; shorten the prompt or raise --context", text, ErrContext)
 }
-
-// Crash is a panic that a request caused: a bug. It wraps ErrInternal and keeps the stack for who debugs it.
-type Crash struct {
-	Value any
-	Stack []byte
-}
-
-func (c *Crash) Error() string {
-	return fmt.Sprintf("engine: %v: %v (a bug, please report it)", ErrInternal, c.Value)
-}
-
-// Unwrap makes a Crash match ErrInternal.
-func (c *Crash) Unwrap() error { return ErrInternal }

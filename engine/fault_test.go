@@ -30,7 +30,7 @@ func TestModelCutWhileInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestModelWrittenOver(t *testing.T) {
 	ids := someIDs(40, 3)
 	for name, run := range map[string]func(e *Engine, change func()) error{
 		"prefill": func(e *Engine, change func()) error {
-			s, err := e.NewSession()
+			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func TestModelWrittenOver(t *testing.T) {
 			return s.Prefill(t.Context(), ids, PrefillHooks{Progress: func(int, int) { change() }})
 		},
 		"logits of every token": func(e *Engine, change func()) error {
-			s, err := e.NewSession()
+			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				return err
 			}
@@ -77,19 +77,6 @@ func TestModelWrittenOver(t *testing.T) {
 		"generate": func(e *Engine, change func()) error {
 			_, err := e.Generate(t.Context(), Request{IDs: ids, MaxTokens: 4, Text: letters{}, OnText: func(string) error { change(); return nil }})
 			return err
-		},
-		"perplexity": func(e *Engine, change func()) error {
-			_, err := e.Perplexity(t.Context(), ids, PerplexityOptions{Chunk: 20, BOS: -1, OnLogits: func([]float64) { change() }})
-			return err
-		},
-		"bench": func(e *Engine, change func()) error {
-			b, err := e.OpenBench(t.Context(), true, BenchOptions{N: 2, Repeats: 1})
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			change()
-			return b.Repeat(t.Context())
 		},
 	} {
 		path := filepath.Join(t.TempDir(), "over.gguf")

@@ -80,10 +80,11 @@ type Result struct {
 	KV           KVUse // at the end
 }
 
-// Generate reads the prompt into a new session and samples until something ends it. When ctx is cancelled it returns what
-// there is so far together with the context's error; where the model's file changed meanwhile, with weights.ErrFileChanged.
+// Generate reads the prompt into a new session under the engine's policy and samples until something ends it. When ctx is
+// cancelled it returns what there is so far together with the context's error; where the model's file changed meanwhile, with
+// weights.ErrFileChanged.
 func (e *Engine) Generate(ctx context.Context, r Request) (*Result, error) {
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.policy)
 	if err != nil {
 		return nil, err
 	}
@@ -93,26 +94,12 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Result, error) {
 
 // Generate is Engine.Generate going on in this session, which then holds prompt and answer.
 func (s *Session) Generate(ctx context.Context, r Request) (*Result, error) {
-	if err := r.Sampler.Validate(); err != nil {
-		return nil, fmt.Errorf("engine: %w: %w", err, ErrOption)
-	}
-	if r.Started.IsZero() {
-		r.Started = time.Now()
-	}
-	res := &Result{}
-	if err := s.fitPrompt(&r, res); err != nil {
+	g, err := s.begin(ctx, r)
+	if err != nil {
 		return nil, err
 	}
-	g := generation{s: s, r: &r, res: res, stops: stopScanner{stops: r.Stops}}
-	begun := time.Now()
-	if err := s.Prefill(ctx, r.IDs, PrefillHooks{Progress: r.OnPrefill}); err != nil {
-		return nil, err
-	}
-	res.PromptTokens = len(r.IDs)
-	res.Timings.Prefill = time.Since(begun)
-	res.Timings.PrefillTPS = perSecond(len(r.IDs), res.Timings.Prefill)
-	err := g.run(ctx)
-	g.finish()
+	err = s.generate(ctx, g)
+	res := g.Result()
 	res.KV = s.KVUse()
 	if err == nil {
 		err = s.e.CheckModel()
@@ -120,140 +107,176 @@ func (s *Session) Generate(ctx context.Context, r Request) (*Result, error) {
 	return res, err
 }
 
-// fitPrompt checks the prompt against the context and cuts its middle out where the user asked for that.
-func (s *Session) fitPrompt(r *Request, res *Result) error {
+// begin reads the prompt.
+func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
+	if r.Started.IsZero() {
+		r.Started = time.Now()
+	}
+	dropped, err := s.fitPrompt(&r)
+	if err != nil {
+		return nil, err
+	}
+	g, err := NewGeneration(r)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	if err := s.Prefill(ctx, r.IDs, PrefillHooks{Progress: r.OnPrefill}); err != nil {
+		return nil, err
+	}
+	g.res.Dropped, g.res.Timings.Prefill = dropped, time.Since(begun)
+	g.res.Timings.PrefillTPS = perSecond(len(r.IDs), g.res.Timings.Prefill)
+	return g, nil
+}
+
+// generate decodes until the generation ends.
+func (s *Session) generate(ctx context.Context, g *Generation) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		id, more, err := g.Step(s)
+		if err != nil || !more {
+			return err
+		}
+		if len(s.tokens)+1 > s.e.o.Context {
+			if g.r.Overflow != OverflowShift {
+				g.End("context")
+				return nil
+			}
+			dropped, err := s.shift(ctx)
+			if err != nil {
+				return err
+			}
+			g.res.Dropped += dropped
+		}
+		if err := s.Decode(id); err != nil {
+			return err
+		}
+	}
+}
+
+// fitPrompt checks the prompt against the context and cuts its middle out where the user asked for that; it returns how many
+// tokens were cut.
+func (s *Session) fitPrompt(r *Request) (dropped int, err error) {
 	room, want := s.e.o.Context-len(s.tokens), max(0, r.MaxTokens)
 	if left := room - len(r.IDs); r.CutToFit && left > 0 && want > left {
 		r.MaxTokens, want = left, left
 	}
 	if len(r.IDs) == 0 {
-		return fmt.Errorf("engine: the prompt has no tokens: %w", ErrOption)
+		return 0, fmt.Errorf("engine: the prompt has no tokens: %w", ErrOption)
 	}
 	if r.Overflow == OverflowTruncateMiddle && len(r.IDs)+max(want, 1) > room {
 		keep := room - max(want, 1)
 		if keep < 2 {
-			return fmt.Errorf("engine: %d tokens to generate leave no room for a prompt in a context of %d: %w", want, s.e.o.Context, ErrContext)
+			return 0, fmt.Errorf("engine: %d tokens to generate leave no room for a prompt in a context of %d: %w", want, s.e.o.Context, ErrContext)
 		}
-		res.Dropped = len(r.IDs) - keep
+		dropped = len(r.IDs) - keep
 		r.IDs = slices.Concat(r.IDs[:keep/2], r.IDs[len(r.IDs)-(keep-keep/2):])
 	}
 	if len(r.IDs)+want > room && (r.Overflow != OverflowShift || len(r.IDs) > room) {
-		return fmt.Errorf("%w, or choose --on-overflow", tooLong(len(r.IDs), want, s.e.o.Context, len(s.tokens)))
+		return 0, fmt.Errorf("%w, or choose --on-overflow", TooLong(len(r.IDs), want, s.e.o.Context, len(s.tokens)))
 	}
-	return nil
+	return dropped, nil
 }
 
-// generation is the state of one request while it decodes.
-type generation struct {
-	s     *Session
-	r     *Request
-	res   *Result
-	stops stopScanner
-	text  strings.Builder
-	gaps  []time.Duration
-	first time.Time
-	last  time.Time
-	cut   bool // a stop string ended the text
-}
-
-func (g *generation) run(ctx context.Context) error {
-	sampler := model.NewSampler(g.r.Sampler)
-	for {
-		if g.r.MaxTokens >= 0 && len(g.res.IDs) >= g.r.MaxTokens {
-			g.res.Finish = "length"
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		id, err := g.s.choose(sampler)
-		if err != nil {
-			return err
-		}
-		g.tick()
-		if !g.r.IgnoreEOS && g.r.IsEnd != nil && g.r.IsEnd(id) {
-			g.res.Finish = "stop"
-			return nil
-		}
-		g.res.IDs = append(g.res.IDs, id)
-		if stopped, err := g.emit(id); err != nil || stopped {
-			g.res.Finish = "stop"
-			return err
-		}
-		if g.r.MaxTokens >= 0 && len(g.res.IDs) >= g.r.MaxTokens {
-			continue // the last token's own forward pass would only be thrown away
-		}
-		if full, err := g.step(ctx, id); full || err != nil {
-			g.res.Finish = "context"
-			return err
-		}
-	}
-}
-
-// step reads the new token; when the context is full it shifts, or reports full.
-func (g *generation) step(ctx context.Context, id int) (full bool, err error) {
-	s := g.s
-	if len(s.tokens)+1 > s.e.o.Context {
-		if g.r.Overflow != OverflowShift {
-			return true, nil
-		}
-		if err := g.shift(ctx); err != nil {
-			return false, err
-		}
-	}
-	return false, s.Decode(id)
-}
-
-// shift drops the older half of the history after the first tokens and reads what is left again, at new positions.
-func (g *generation) shift(ctx context.Context) error {
-	s := g.s
+// shift drops the older half of the history after the first tokens and reads what is left again, at new positions; it returns
+// how many tokens were dropped.
+func (s *Session) shift(ctx context.Context) (int, error) {
 	drop := (len(s.tokens) - ShiftSink) / 2
 	if drop < 1 {
-		return fmt.Errorf("engine: a context of %d tokens is too short to shift: %w", s.e.o.Context, ErrContext)
+		return 0, fmt.Errorf("engine: a context of %d tokens is too short to shift: %w", s.e.o.Context, ErrContext)
 	}
 	keep := slices.Concat(s.tokens[:ShiftSink], s.tokens[ShiftSink+drop:])
 	if err := s.restart(); err != nil {
-		return err
+		return 0, err
 	}
-	g.res.Dropped += drop
-	return s.Prefill(ctx, keep, PrefillHooks{})
+	return drop, s.Prefill(ctx, keep, PrefillHooks{})
 }
 
-// emit turns the token into text and hands over what is certain.
-func (g *generation) emit(id int) (stopped bool, err error) {
-	if g.r.Text == nil {
-		return false, nil
-	}
-	show, stopped := g.stops.push(g.r.Text.Push(id))
-	g.cut = stopped
-	return stopped, g.show(show)
+// Chooser draws a token from logits: a Session, where they may lie on a device, or Logits.
+type Chooser interface {
+	Choose(s *model.Sampler) (id int, err error)
 }
 
-func (g *generation) show(text string) error {
-	if text == "" {
-		return nil
-	}
-	g.text.WriteString(text)
-	if g.r.OnText != nil {
-		return g.r.OnText(text)
-	}
-	return nil
+// Logits are the logits [V] of a text's next token, with the tokens before it, as samplers look at them.
+type Logits struct {
+	Values []float32
+	Tokens []int
 }
 
-// tick notes that a token was chosen.
-func (g *generation) tick() {
-	now := time.Now()
-	if g.first.IsZero() {
-		g.first = now
-		g.res.Timings.TTFT = now.Sub(g.r.Started)
-	} else {
-		g.gaps = append(g.gaps, now.Sub(g.last))
+// Choose implements Chooser; ErrNotFinite where no token can be chosen honestly.
+func (l Logits) Choose(s *model.Sampler) (int, error) {
+	if err := CheckFinite(l.Values); err != nil {
+		return 0, err
 	}
-	g.last = now
+	return s.Next(l.Values, l.Tokens), nil
 }
 
-// finish flushes text that was held back and sums up the times.
-func (g *generation) finish() {
+// Generation is one request while it decodes, as a step function: logits in, token and text out. It computes nothing itself,
+// so that whoever runs it may decode many together.
+type Generation struct {
+	r       *Request
+	res     *Result
+	sampler *model.Sampler
+	stops   stopScanner
+	text    strings.Builder
+	gaps    []time.Duration
+	first   time.Time
+	last    time.Time
+	cut     bool // a stop string ended the text
+	summed  bool
+}
+
+// NewGeneration begins a request whose prompt has been read, or is about to be.
+func NewGeneration(r Request) (*Generation, error) {
+	if err := r.Sampler.Validate(); err != nil {
+		return nil, fmt.Errorf("engine: %w: %w", err, ErrOption)
+	}
+	if r.Started.IsZero() {
+		r.Started = time.Now()
+	}
+	return &Generation{r: &r, res: &Result{PromptTokens: len(r.IDs)}, sampler: model.NewSampler(r.Sampler), stops: stopScanner{stops: r.Stops}}, nil
+}
+
+// Step takes the logits after the last token, chooses the next, and hands out the text that has become certain. more says that
+// the token is to be read, and its logits given to the next Step; otherwise the generation has ended.
+func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
+	if g.full() {
+		g.End("length")
+		return 0, false, nil
+	}
+	if id, err = next.Choose(g.sampler); err != nil {
+		return 0, false, err
+	}
+	g.tick()
+	if !g.r.IgnoreEOS && g.r.IsEnd != nil && g.r.IsEnd(id) {
+		g.End("stop")
+		return id, false, nil
+	}
+	g.res.IDs = append(g.res.IDs, id)
+	if stopped, err := g.emit(id); err != nil || stopped {
+		g.End("stop")
+		return id, false, err
+	}
+	if g.full() { // the last token's own forward pass would only be thrown away
+		g.End("length")
+		return id, false, nil
+	}
+	return id, true, nil
+}
+
+func (g *Generation) full() bool { return g.r.MaxTokens >= 0 && len(g.res.IDs) >= g.r.MaxTokens }
+
+// End ends the generation for a reason of the caller's.
+func (g *Generation) End(finish string) { g.res.Finish = finish }
+
+// Result sums up what was generated: text that was held back is handed out.
+func (g *Generation) Result() *Result {
+	if g.summed {
+		return g.res
+	}
+	g.summed = true
 	if g.r.Text != nil && !g.cut {
 		show, _ := g.stops.push(g.r.Text.Flush())
 		_ = g.show(show + g.stops.flush())
@@ -266,6 +289,40 @@ func (g *generation) finish() {
 		slices.Sort(g.gaps)
 		t.ITLP50, t.ITLP99 = quantile(g.gaps, 0.5), quantile(g.gaps, 0.99)
 	}
+	return g.res
+}
+
+// emit turns the token into text and hands over what is certain.
+func (g *Generation) emit(id int) (stopped bool, err error) {
+	if g.r.Text == nil {
+		return false, nil
+	}
+	show, stopped := g.stops.push(g.r.Text.Push(id))
+	g.cut = stopped
+	return stopped, g.show(show)
+}
+
+func (g *Generation) show(text string) error {
+	if text == "" {
+		return nil
+	}
+	g.text.WriteString(text)
+	if g.r.OnText != nil {
+		return g.r.OnText(text)
+	}
+	return nil
+}
+
+// tick notes that a token was chosen.
+func (g *Generation) tick() {
+	now := time.Now()
+	if g.first.IsZero() {
+		g.first = now
+		g.res.Timings.TTFT = now.Sub(g.r.Started)
+	} else {
+		g.gaps = append(g.gaps, now.Sub(g.last))
+	}
+	g.last = now
 }
 
 // quantile of sorted durations, nearest rank.
@@ -279,19 +336,4 @@ func perSecond(n int, d time.Duration) float64 {
 		return 0
 	}
 	return float64(n) / d.Seconds()
-}
-
-// notFiniteHint says what to do about logits that are not finite.
-const notFiniteHint = "a weight or the arithmetic is broken; 'infer show --verify' scans the weights"
-
-// CheckFinite refuses logits of any number of rows from which no token can be chosen honestly; errors wrap ErrNotFinite.
-func CheckFinite(logits []float32) error {
-	var sum float32
-	for _, v := range logits {
-		sum += v * 0 // NaN and Inf times 0 are NaN
-	}
-	if sum != 0 {
-		return fmt.Errorf("engine: %w (%s)", ErrNotFinite, notFiniteHint)
-	}
-	return nil
 }

@@ -96,7 +96,7 @@ func TestLogitsOfRealModels(t *testing.T) {
 
 func lastLogits(t testing.TB, e *Engine, ids []int) []float32 {
 	t.Helper()
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}

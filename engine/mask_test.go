@@ -121,11 +121,11 @@ func TestMasksDoNotDependOnChunks(t *testing.T) {
 		}
 	}
 	for _, spec := range []string{"minference+h2o", "flexprefill+observed_attention"} {
-		if _, err := small(t, Options{Policy: spec}).NewSession(); !errors.Is(err, model.ErrUnsupported) {
+		if _, err := sessionOf(small(t, Options{Policy: spec})); !errors.Is(err, model.ErrUnsupported) {
 			t.Errorf("%s: %v", spec, err)
 		}
 	}
-	if s, err := small(t, Options{Policy: "flexprefill:block=24,min_budget=24"}).NewSession(); err != nil {
+	if s, err := sessionOf(small(t, Options{Policy: "flexprefill:block=24,min_budget=24"})); err != nil {
 		t.Error(err)
 	} else {
 		defer s.Close()
@@ -134,3 +134,6 @@ func TestMasksDoNotDependOnChunks(t *testing.T) {
 		}
 	}
 }
+
+// sessionOf is a session under the engine's own policy.
+func sessionOf(e *Engine) (*Session, error) { return e.NewSession(e.Policy()) }

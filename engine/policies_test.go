@@ -47,7 +47,7 @@ func TestForcedStepsOfPolicies(t *testing.T) {
 			sep = ","
 		}
 		e := openModel(t, root, Options{Exact: true, Policy: spec})
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func equalKept(s *Session, mask []int, n int) float64 {
 	for layer := range m.Layers {
 		for g := range m.KVHeads {
 			at := (layer*m.KVHeads + g) * n
-			pos := s.seq.PositionList(layer, g)
+			pos := s.text.Seq().PositionList(layer, g)
 			for _, p := range pos {
 				hit += mask[at+int(p)]
 			}
@@ -213,12 +213,12 @@ func divergence(a, b []float32) (kl float64) {
 // inBatch is forced beside another text of another length.
 func inBatch(t *testing.T, e *Engine, prompt, next []int) [][]float32 {
 	t.Helper()
-	a, err := e.NewSession()
+	a, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	b, err := e.NewSession()
+	b, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func inBatch(t *testing.T, e *Engine, prompt, next []int) [][]float32 {
 func TestDroppedTokensAreGone(t *testing.T) {
 	for spec, want := range map[string]float64{"snapkv:budget=64": 64 + 20, "h2o:budget=40": 40, "decoding:knorm,target_size=50,compression_interval=20": 50, "full": 220, "quest:budget=32": 220} {
 		e := small(t, Options{Policy: spec})
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -317,7 +317,7 @@ func TestPruningMatchesPlainLoops(t *testing.T) {
 				for layer := range want.held {
 					for g := range e.m.KVHeads {
 						var got []int
-						for _, p := range s.seq.PositionList(layer, g) {
+						for _, p := range s.text.Seq().PositionList(layer, g) {
 							got = append(got, int(p))
 						}
 						if !slices.Equal(got, want.held[layer]) {
@@ -338,7 +338,7 @@ func TestPruningMatchesPlainLoops(t *testing.T) {
 // prefilled is a session that has read ids; it is closed with the test.
 func prefilled(t testing.TB, e *Engine, ids []int) *Session {
 	t.Helper()
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}

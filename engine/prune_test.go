@@ -46,12 +46,12 @@ func TestPruningWithWindows(t *testing.T) {
 		if layer > 5 {
 			want = 192 + 4 // block 0, two others, and the last block of 4 tokens
 		}
-		if got := s.seq.Tokens(layer, 0); got != want {
+		if got := s.text.Seq().Tokens(layer, 0); got != want {
 			t.Errorf("layer %d holds %d tokens, want %d", layer, got, want)
 		}
 	}
 	wrong := windowed(t, Options{Policy: "sliminfer:layers=5,keep=256"})
-	if _, err := wrong.NewSession(); !errors.Is(err, policy.ErrModel) {
+	if _, err := sessionOf(wrong); !errors.Is(err, policy.ErrModel) {
 		t.Errorf("a pruning layer with a window: %v", err)
 	}
 }
@@ -64,7 +64,7 @@ func TestPruningWork(t *testing.T) {
 	e := small(t, Options{Policy: fmt.Sprintf("sliminfer:layers=2,keep=%d", kept)})
 	s := prefilled(t, e, someIDs(n, 24))
 	m := e.m
-	alive := s.seq.PositionList(2, 0)
+	alive := s.text.Seq().PositionList(2, 0)
 	if len(alive) != kept {
 		t.Fatalf("%d rows alive, want %d", len(alive), kept)
 	}
@@ -100,7 +100,7 @@ func TestPruningWork(t *testing.T) {
 // TestPruningStops: a cancelled prompt leaves an empty session that reads another; logits of every token are refused.
 func TestPruningStops(t *testing.T) {
 	e := small(t, Options{Policy: "sliminfer:layers=1,keep=64,block=16", ChunkTokens: 32})
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestPruningStops(t *testing.T) {
 	ids := someIDs(120, 25)
 	ctx, cancel := context.WithCancel(t.Context())
 	err = s.Prefill(ctx, ids, PrefillHooks{Progress: func(int, int) { cancel() }})
-	if !errors.Is(err, context.Canceled) || s.Tokens() != 0 || s.seq.Tokens(0, 0) != 0 {
+	if !errors.Is(err, context.Canceled) || s.Tokens() != 0 || s.text.Seq().Tokens(0, 0) != 0 {
 		t.Fatalf("cancelled: %v with %d tokens", err, s.Tokens())
 	}
 	if err := s.Prefill(t.Context(), ids, PrefillHooks{Each: func(int, []float32) error { return nil }}); !errors.Is(err, model.ErrUnsupported) {
@@ -121,7 +121,7 @@ func TestPruningStops(t *testing.T) {
 	if err := s.Prefill(t.Context(), someIDs(40, 26), PrefillHooks{}); err != nil { // a second prompt is read whole
 		t.Fatal(err)
 	}
-	if got := s.seq.Tokens(2, 0); got != 64-16+8+40 { // 120 tokens: the last block has 8
+	if got := s.text.Seq().Tokens(2, 0); got != 64-16+8+40 { // 120 tokens: the last block has 8
 		t.Errorf("after a second prompt layer 2 holds %d tokens", got)
 	}
 	if err := s.Rewind(120); err != nil || !slices.Equal(want, s.Logits()) {

@@ -1,10 +1,16 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"testing"
 
+	"gorgonia.org/tensor"
+
+	"terrace/attention"
+	"terrace/attention/keyindex"
 	"terrace/internal/golden"
+	"terrace/model"
 	"terrace/policy"
 )
 
@@ -21,7 +27,7 @@ func TestRecallRealModel(t *testing.T) {
 	}
 	const prompt, steps = 2000, 16
 	e := openModel(t, golden.Model(t, "smollm2:135m"), Options{Policy: "hillinfer:alpha=0.9999,guess_from=0", Context: prompt + steps})
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +39,8 @@ func TestRecallRealModel(t *testing.T) {
 		name, spec string
 		least      float64 // goals of the design for the exact query; the guess is reported
 		hit, all   int
-		run        *policyRun
+		set        *policy.Set
+		layers     []*keyindex.Index
 	}{
 		{name: "fp16", spec: "hillinfer:alpha=0.1,score=fp16,query=exact", least: 1},
 		{name: "int8", spec: "hillinfer:alpha=0.1,score=int8,query=exact", least: 0.97},
@@ -42,34 +49,47 @@ func TestRecallRealModel(t *testing.T) {
 		{name: "int8, guessed query from the second layer on", spec: "hillinfer:alpha=0.1,score=int8,guess_from=0", least: 0.5},
 		{name: "int8, last step's query", spec: "hillinfer:alpha=0.1,score=int8,query=prev_step", least: 0.5},
 	}
+	refresh := func(x *keyindex.Index, l *policy.Layer, views []attention.View) {
+		for g := range views {
+			x.Head(g).Refresh(&views[g], l.Pos[g], math.MaxInt, l, g, nil)
+		}
+	}
 	for i := range ways {
-		spec, err := policy.Parse(ways[i].spec)
+		w := &ways[i]
+		spec, err := policy.Parse(w.spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ways[i].run, err = e.newRun(spec); err != nil {
+		if w.set, err = spec.New(policyModel(e.m)); err != nil {
 			t.Fatal(err)
 		}
 		for layer := range e.m.Layers { // scales are the prompt's
-			ways[i].run.sketchPrompt(s, layer, 0)
+			w.layers = append(w.layers, keyindex.New(w.set.Needs().Sketch, e.m.KVHeads, e.m.KeyDim))
+			refresh(w.layers[layer], s.text.Layer(layer, 0), s.text.Seq().Views(layer))
 		}
 	}
-	step := 0
-	e.onQueries = func(layer int, q []float32, _ int) {
+	step, previous := 0, make([][]float32, e.m.Layers)
+	spy := &spyBackend{Backend: e.backend, guesses: make([][]float32, e.m.Layers)}
+	e.backend = spy
+	spy.onAttend = func(layer int, q []float32) {
 		var best []int32
 		for i := range ways {
-			w := &ways[i]
-			st := &w.run.state[layer]
-			l := w.run.observe(s, layer, 1)
-			w.run.refreshSketch(st, w.run.reader.views, l)
-			st.guess = s.policy.state[layer].guess
-			if w.run.needs.QueryOf(layer) == policy.QueryGuess && layer > 0 && len(st.guess) == 0 {
-				t.Fatal("no guess")
+			w, l := &ways[i], s.text.Layer(layer, 1)
+			refresh(w.layers[layer], l, s.text.Seq().Views(layer))
+			l.Queries, l.Rows, l.Scores = q, 1, w.layers[layer]
+			needs := w.set.Needs()
+			switch kind := needs.QueryOf(layer); {
+			case kind == policy.QueryGuess && layer > 0:
+				if len(spy.guesses[layer]) == 0 {
+					t.Fatal("no guess")
+				}
+				l.Queries = spy.guesses[layer]
+			case kind == policy.QueryPrevious && step > 0:
+				l.Queries = previous[layer]
 			}
-			l.Queries, l.Rows, l.Scores = st.guessed(w.run.needs.QueryOf(layer), q), 1, st.index
 			var picks policy.Picks
-			w.run.set.Selector.Select(l, &picks)
-			st.previous = append(st.previous[:0], q...)
+			picks.Reset(e.m.KVHeads)
+			w.set.Selector.Select(l, &picks)
 			if i == 0 {
 				best = slices.Clone(picks.Heads[0])
 			}
@@ -83,6 +103,7 @@ func TestRecallRealModel(t *testing.T) {
 				}
 			}
 		}
+		previous[layer] = append(previous[layer][:0], q...)
 	}
 	for ; step < steps; step++ {
 		if err := s.Decode(ids[prompt+step]); err != nil {
@@ -99,4 +120,26 @@ func TestRecallRealModel(t *testing.T) {
 			t.Errorf("%s: recall %.3f, want %.2f", w.name, recall, w.least)
 		}
 	}
+}
+
+// spyBackend shows what attention is asked with and what queries were guessed.
+type spyBackend struct {
+	model.Backend
+	onAttend func(layer int, q []float32)
+	guesses  [][]float32 // [Layers]
+}
+
+// Attend implements model.Backend.
+func (b *spyBackend) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
+	b.onAttend(layer, floats(q))
+	return b.Backend.Attend(p, layer, q, seqs)
+}
+
+// GuessQuery implements model.QueryGuesser.
+func (b *spyBackend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	q, err := b.Backend.(model.QueryGuesser).GuessQuery(p, layer, hidden)
+	if err == nil {
+		b.guesses[layer] = append(b.guesses[layer][:0], floats(q)...)
+	}
+	return q, err
 }

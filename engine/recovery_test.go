@@ -18,7 +18,7 @@ import (
 // attempt is forced that may fail.
 func attempt(t testing.TB, e *Engine, prompt, next []int) (out [][]float32, err error) {
 	t.Helper()
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func TestLostRecordOfFork(t *testing.T) {
 	}
 	for _, parts := range [][]int{{280}, {100, 280}} {
 		run := func(e *Engine) (out [][]float32, err error) {
-			base, err := e.NewSession()
+			base, err := e.NewSession(e.Policy())
 			if err != nil {
 				return nil, err
 			}
@@ -125,7 +125,7 @@ func TestLostRecordOfFork(t *testing.T) {
 				}
 				from = to
 			}
-			s, err := base.ForkUnder(spec)
+			s, err := base.Fork(spec)
 			if err != nil {
 				return nil, err
 			}
@@ -240,7 +240,7 @@ func TestDriveRestarts(t *testing.T) {
 			drive := newTestDrive(t)
 			o.Tiers = drive.start().tiers(tight(policy))
 			e := small(t, o)
-			s, err := e.NewSession()
+			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				t.Fatal(err)
 			}

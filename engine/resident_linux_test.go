@@ -48,7 +48,7 @@ func TestSnapKVIsResidentlySmall(t *testing.T) {
 	holds := func(policy string) (bytes, kv int64) {
 		e := openModel(t, path, Options{Policy: policy, KVTypeSet: true, KType: kvpage.F32, VType: kvpage.F32})
 		for _, n := range []int{600, 8000} { // the first makes the code resident that runs
-			s, err := e.NewSession()
+			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,114 +10,6 @@ import (
 
 	"terrace/model"
 )
-
-// benchRows measures the rows that the options ask for.
-func benchRows(ctx context.Context, e *Engine, o BenchOptions) (rows []BenchRow, err error) {
-	for _, generation := range []bool{false, true} {
-		if !generation && o.P == 0 && o.N > 0 || generation && o.N == 0 {
-			continue
-		}
-		b, err := e.OpenBench(ctx, generation, o)
-		if err != nil {
-			return nil, err
-		}
-		for range o.Repeats {
-			if err := b.Repeat(ctx); err != nil {
-				b.Close()
-				return nil, err
-			}
-		}
-		rows = append(rows, b.Row())
-		b.Close()
-	}
-	return rows, nil
-}
-
-func TestBenchRows(t *testing.T) {
-	for _, spec := range []string{"", "snapkv:budget=50%+quest:budget=16"} {
-		e := small(t, Options{Policy: spec})
-		rows, err := benchRows(t.Context(), e, BenchOptions{P: 8, N: 3, D: 70, Repeats: 2, Batch: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(rows) != 2 || rows[0].Test != "pp8 @ d70" || rows[1].Test != "tg3 @ d70" {
-			t.Fatalf("rows %+v", rows)
-		}
-		for _, r := range rows {
-			if len(r.TPS) != 2 || !(r.MedianTPS() > 0) {
-				t.Errorf("row %+v", r)
-			}
-		}
-	}
-	e := small(t, Options{Policy: "quest:budget=16"})
-	text := someIDs(30, 3)
-	b, err := e.OpenBench(t.Context(), true, BenchOptions{N: 3, D: 40, Repeats: 2, Batch: 2, Text: text, Continue: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 {
-		if err := b.Repeat(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for k, s := range b.sessions() { // 3 steps before the first repeat
-			want := 40 + 3*(i+2)
-			if s.Tokens() != want || s.IDs()[want-1] != text[(k*43+want-1)%30] {
-				t.Errorf("sequence %d after repeat %d: %d tokens, the last %d", k, i, s.Tokens(), s.IDs()[len(s.IDs())-1])
-			}
-		}
-	}
-	b.Close()
-	e = small(t, Options{Context: 64})
-	for _, o := range []BenchOptions{{}, {P: -1, N: 1}, {N: 1, D: 64}, {P: 65}} {
-		if _, err := benchRows(t.Context(), e, o); !errors.Is(err, ErrOption) && !errors.Is(err, ErrContext) {
-			t.Errorf("%+v: %v", o, err)
-		}
-	}
-	if rows, err := benchRows(t.Context(), e, BenchOptions{N: 2, Repeats: 3}); err != nil || rows[0].Test != "tg2" || len(rows[0].TPS) != 3 {
-		t.Errorf("bench at depth 0: %+v, %v", rows, err)
-	}
-}
-
-// TestPerplexityAgainstPrefill: the same numbers as from the logits of each prefix.
-func TestPerplexityAgainstPrefill(t *testing.T) {
-	e := small(t, Options{Exact: true})
-	ids := someIDs(40, 11)
-	var base []float64
-	p, err := e.Perplexity(t.Context(), ids, PerplexityOptions{Chunk: 16, BOS: -1, OnLogits: func(l []float64) { base = append(base, l...) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(p.Chunks) != 2 || p.Tokens == 0 || math.Abs(math.Log(p.PPL)-p.NLL) > 1e-9 {
-		t.Fatalf("%+v", p)
-	}
-	if len(base) != p.Tokens*e.m.Vocab {
-		t.Fatalf("%d log-probabilities for %d positions", len(base), p.Tokens)
-	}
-	// The last prediction of the first chunk.
-	logits := lastLogits(t, e, ids[:15])
-	lp := make([]float64, len(logits))
-	logSoftmax(lp, logits)
-	per := p.Tokens / 2
-	if d := math.Abs(lp[ids[15]] - base[(per-1)*e.m.Vocab+ids[15]]); d > 1e-5 {
-		t.Errorf("the last scored token of chunk 1 is off by %g nats", d)
-	}
-	at := 0
-	again, err := e.Perplexity(t.Context(), ids, PerplexityOptions{Chunk: 16, BOS: -1, Base: func() ([]float64, error) {
-		at++
-		return base[(at-1)*e.m.Vocab : at*e.m.Vocab], nil
-	}})
-	if err != nil || again.KL > 1e-9 || again.SameTop != 1 {
-		t.Errorf("against itself: %+v, %v", again, err)
-	}
-	for _, o := range []PerplexityOptions{{Chunk: 2}, {Chunk: 64}} {
-		if _, err := e.Perplexity(t.Context(), ids, o); !errors.Is(err, ErrOption) {
-			t.Errorf("%+v: %v", o, err)
-		}
-	}
-	if _, err := e.Perplexity(t.Context(), ids, PerplexityOptions{Chunk: 1 << 20}); !errors.Is(err, ErrContext) {
-		t.Errorf("a chunk longer than the context: %v", err)
-	}
-}
 
 // letters turns id n into one letter.
 type letters struct{}
@@ -187,7 +77,7 @@ func TestForkedSessionsPart(t *testing.T) {
 	for _, o := range []Options{{}, {KVTypeSet: true, KType: 3, VType: 4, KVWindow: 16}} {
 		e := small(t, o)
 		prompt, a, b := someIDs(75, 13), someIDs(30, 14), someIDs(30, 15)
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +85,7 @@ func TestForkedSessionsPart(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := e.KV().InUseBytes
-		f, err := s.Fork()
+		f, err := s.Fork(s.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +152,7 @@ func TestFitAndAccessors(t *testing.T) {
 	if _, err := Open(e.m, Options{Backend: "abacus"}); !errors.Is(err, model.ErrUnknownBackend) {
 		t.Errorf("an unknown backend: %v", err)
 	}
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}

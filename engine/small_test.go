@@ -56,7 +56,7 @@ func someIDs(n int, seed uint64) []int {
 // forced reads a prompt, then the given ids one a step, and returns the logits after the prompt and after each.
 func forced(t testing.TB, e *Engine, prompt, next []int) [][]float32 {
 	t.Helper()
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}

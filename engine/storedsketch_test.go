@@ -109,21 +109,21 @@ func TestStoredSketchesAreStored(t *testing.T) {
 		count := &tally{Store: store, read: map[uint64]int{}}
 		o.Store, o.KVBudgetBytes = count, 1800<<10
 		e := openModel(t, path, o)
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Prefill(t.Context(), prompt, PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
-		count.forget(s.seq.Home())
+		count.forget(s.text.Seq().Home())
 		for _, id := range next {
 			if err := s.Decode(id); err != nil {
 				t.Fatal(err)
 			}
 		}
 		sketch[where] = s.KVUse().SketchBytes
-		home := s.seq.Home()
+		home := s.text.Seq().Home()
 		s.Close() // waits for what is under way
 		count.forget(home)
 		var read int

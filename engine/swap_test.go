@@ -11,13 +11,13 @@ import (
 
 // activePositions is what a stage's layers are to show of a prompt.
 func activePositions(s *Session, st *pruneStage) (out []int) {
-	if s.policy.set.Swapper == nil {
+	if s.text.Policy().Swapper == nil {
 		for _, p := range st.active {
 			out = append(out, int(p))
 		}
 		return out
 	}
-	size := s.policy.set.Swapper.BlockTokens()
+	size := s.text.Policy().Swapper.BlockTokens()
 	for _, b := range st.swap.Active {
 		for p := int(b) * size; p < min(int(b+1)*size, int(st.prompt)); p++ {
 			out = append(out, p)
@@ -29,7 +29,7 @@ func activePositions(s *Session, st *pruneStage) (out []int) {
 // reach lists what a row of a layer attends to after a prompt of n tokens and some generated ones, with these active sets.
 func reach(s *Session, layer, n, generated int) []int {
 	out := rowsOf(n)
-	for _, st := range s.policy.stages {
+	for _, st := range s.stages {
 		if st.layer < layer && layer <= st.until {
 			out = activePositions(s, st)
 		}
@@ -47,7 +47,7 @@ func (p *plain) step(t *testing.T, s *Session, id, n, generated int) []float64 {
 	x, pos := slices.Clone(values(t, p.m.Params.Embed)[id]), n+generated-1
 	for layer := range p.m.Layers {
 		q := p.keys(t, layer, pos, x)
-		if st := s.policy.stage(layer); st != nil {
+		if st := s.stage(layer); st != nil {
 			rows := map[int][]float64{}
 			var late []int
 			for _, at := range activePositions(s, st) {
@@ -111,7 +111,7 @@ func TestFollowingMatchesPlainLoops(t *testing.T) {
 				}
 			}
 			u := s.KVUse().Swaps
-			if u.Swaps == 0 || u.Revived == 0 || u.AuxBytes == 0 || (s.policy.set.Swapper != nil) != (u.ParkedBytes > 0) {
+			if u.Swaps == 0 || u.Revived == 0 || u.AuxBytes == 0 || (s.text.Policy().Swapper != nil) != (u.ParkedBytes > 0) {
 				t.Errorf("nothing came back: %+v", u)
 			}
 		})
@@ -123,8 +123,8 @@ func showsActive(s *Session, layer, n, generated int) error {
 	want := reach(s, layer, n, generated)
 	for g := range s.e.m.KVHeads {
 		var got []int
-		for _, p := range s.seq.PositionList(layer, g) {
-			if s.policy.set.Swapper != nil || slices.Contains(want, int(p)) {
+		for _, p := range s.text.Seq().PositionList(layer, g) {
+			if s.text.Policy().Swapper != nil || slices.Contains(want, int(p)) {
 				got = append(got, int(p))
 			}
 		}

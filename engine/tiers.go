@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +11,8 @@ import (
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/offload"
+	"terrace/policy"
+	"terrace/retrieval"
 )
 
 // TierKind names a kind of memory that holds KV.
@@ -82,10 +86,6 @@ type tiers struct {
 	store offload.Store
 	queue *offload.Queue
 	owned bool // the store is closed with the engine
-	drive bool // another process, which is talked to
-
-	charged int64 // host memory of the store that is counted
-	pools   int   // of sessions, open
 }
 
 // openTiers opens what Options.Tiers name. The engine's cache is not there yet.
@@ -118,15 +118,14 @@ func (e *Engine) openTiers() error {
 		owned = true
 	}
 	if store != nil {
-		_, drive := store.(offload.Scorer)
-		e.tiers = &tiers{store: store, drive: drive, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, DepthBytes: o.underWayBytes()}), owned: owned}
+		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, DepthBytes: o.underWayBytes()}), owned: owned}
 	}
 	return nil
 }
 
 // shape is what the lower tier's records are.
 func (e *Engine) shape() offload.Shape {
-	l := e.o.layout(e.m, e.spec)
+	l := e.o.layout(e.m, e.policy)
 	if l.Tokens == 0 {
 		l.Tokens = kvmanager.DefaultPageTokens
 	}
@@ -193,80 +192,54 @@ func sliding(m *model.Model) []int {
 	return out
 }
 
-// planTiers decides before a pass what stays in host memory.
-func (e *Engine) planTiers(sessions []*Session, prefill bool, rows int) error {
-	if e.tiers == nil {
-		return nil
-	}
-	if err := e.chargeStore(); err != nil {
-		return err
-	}
-	e.extents = e.extents[:0]
-	for i, s := range sessions {
-		x := kvmanager.Extent{Seq: s.seq, Rows: rows}
-		if prefill {
-			x.Tokens = int(e.pass.Len[i*rows])
-		} else {
-			s.place.step()
+// openStore opens a tier below host memory. A drive scores keys where the policy ranks tokens by what it can compute.
+func (e *Engine) openStore(t Tier) (offload.Store, error) {
+	switch t.Kind {
+	case TierSSD:
+		shape, needs := e.shape(), e.policy.Needs()
+		s, err := offload.OpenSSD(shape, offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
+			TokenRows: needs.Together && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
+		if err != nil {
+			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Path, err)
 		}
-		e.extents = append(e.extents, s.place.extent(x))
+		return s, nil
+	case TierCSD:
+		if n := e.shape().GroupTokens; n != retrieval.DriveGroupTokens {
+			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Path, n, retrieval.DriveGroupTokens, ErrOption)
+		}
+		s, err := retrieval.OpenDrive(context.Background(), t.Path, e.shape(), e.policy.Needs())
+		if err != nil {
+			return nil, fmt.Errorf("engine: tier csd=unix:%s: %w", t.Path, err)
+		}
+		return s, nil
 	}
-	return e.kv.Plan(e.extents)
+	return nil, fmt.Errorf("engine: tier %s: %w", t.Kind, model.ErrUnsupported)
 }
 
-// planPrompt is planTiers of a prompt that passes layer by layer.
-func (e *Engine) planPrompt(s *Session, rows, tokens int) error {
-	if e.tiers == nil {
-		return nil
-	}
-	if err := e.chargeStore(); err != nil {
-		return err
-	}
-	e.extents = append(e.extents[:0], s.place.extent(kvmanager.Extent{Seq: s.seq, Rows: min(rows, tokens), Tokens: tokens}))
-	return e.kv.Plan(e.extents)
+// fingerprint tells models apart whose KV must not be taken for each other's.
+func fingerprint(m *model.Model) [32]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%s %d %d %d %d %d %d %d", m.Arch, m.Layers, m.Hidden, m.Heads, m.KVHeads, m.KeyDim, m.ValDim, m.Vocab))
 }
 
-// acquireTiers brings a layer into host memory and begins to fetch the next, unless a decode step reads single tokens of that.
-func (e *Engine) acquireTiers(sessions []*Session, layer int, kind passKind) error {
-	if e.tiers == nil {
-		return nil
+// underWayBytes is how much may be under way between host memory and a tier below it: what is staged for it counts as host
+// memory, so that little of that means little of this.
+func (o *Options) underWayBytes() int64 {
+	const most, least = 2 << 20, 64 << 10
+	if o.KVBudgetBytes == 0 {
+		return most
 	}
-	rows := len(e.pass.Pos) / len(sessions)
-	for i, s := range sessions {
-		if !kind.prefill && s.place.selects(layer) {
-			continue
-		}
-		if err := s.seq.Acquire(layer, e.lowest(layer, e.pass.Pos[i*rows])); err != nil {
-			return fmt.Errorf("engine: KV of %s: %w", e.tiers.store.Name(), err)
-		}
-	}
-	next := (layer + 1) % e.m.Layers
-	for i, s := range sessions {
-		if (!kind.prefill || kind.last && next == 0) && s.place.selects(next) {
-			continue
-		}
-		s.seq.Prefetch(next, e.lowest(next, e.pass.Pos[i*rows]))
-	}
-	return nil
+	return max(least, min(most, o.KVBudgetBytes/32))
 }
 
-// lowest is the first position that a row at a position reads of a layer.
-func (e *Engine) lowest(layer int, pos int32) int32 {
-	if w := e.m.Layer[layer].Window; w > 0 {
-		return pos - int32(w) + 1
-	}
-	return 0
-}
-
-// releaseTiers lets go of a layer.
-func (e *Engine) releaseTiers(sessions []*Session, layer int) error {
-	if e.tiers == nil {
+// permit refuses a session's policy that the tiers cannot serve: how KV lies below host memory, and what a drive makes of it,
+// was fixed by the policy that the engine was opened with.
+func (t *tiers) permit(under, opened *policy.Spec) error {
+	if t == nil || under.Lossless() {
 		return nil
 	}
-	for _, s := range sessions {
-		if err := s.seq.Release(layer); err != nil {
-			return fmt.Errorf("engine: KV of %s: %w", e.tiers.store.Name(), err)
-		}
+	if page := t.store.Shape().Page; !under.Needs().Scattered || page.TokenMajor || page.K.Quantised() || page.V.Quantised() {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("engine: policy %s on tier %s, which was opened for %s: keys lie there in tiles, and this policy reads single tokens; open the engine for it: %w",
+		under, t.store.Name(), opened, ErrOption)
 }

@@ -119,7 +119,7 @@ func TestTiersTooSmall(t *testing.T) {
 	o.Store = below(t, o)
 	o.KVBudgetBytes = 8 * 4096
 	e := small(t, o)
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestSessionsOnTiersPart(t *testing.T) {
 	plain := Options{Threads: 2, ChunkTokens: 32}
 	run := func(o Options) (out [][]float32) {
 		e := small(t, o)
-		a, err := e.NewSession()
+		a, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestSessionsOnTiersPart(t *testing.T) {
 			}
 		}
 		must(a.Prefill(t.Context(), prompt, PrefillHooks{}))
-		b, err := a.Fork()
+		b, err := a.Fork(a.Policy())
 		must(err)
 		defer b.Close()
 		note := func(s *Session) { out = append(out, append([]float32(nil), s.Logits()...)) }
@@ -207,7 +207,7 @@ func TestPoolsShareMemory(t *testing.T) {
 	defer e.Close()
 	var sessions []*Session
 	for i := range 4 {
-		s, err := e.NewSession()
+		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +225,7 @@ func TestPoolsShareMemory(t *testing.T) {
 			}
 		}
 		for i, s := range sessions[:n] {
-			b := s.place.pool.Stats().Bytes
+			b := s.text.CacheBytes()
 			if i == 0 || b < least {
 				least = b
 			}

@@ -90,6 +90,6 @@ func (s *Session) countAttention(layer int, seq *attention.Seq) {
 			s.work.pairs(m, m.Group(), len(seq.Pos)*len(seq.Select[g]))
 			continue
 		}
-		s.work.attended(m, layer, seq.Pos, s.seq.PositionList(layer, g))
+		s.work.attended(m, layer, seq.Pos, s.text.Seq().PositionList(layer, g))
 	}
 }

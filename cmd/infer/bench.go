@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"terrace/engine"
+	"terrace/bench"
 )
 
 func init() { register(newBench) }
@@ -14,7 +14,7 @@ func init() { register(newBench) }
 type benchFlags struct {
 	load     loadFlags
 	kv       kvFlags
-	o        engine.BenchOptions
+	o        bench.Options
 	policies []string
 	cases    []string
 	text     string
@@ -118,8 +118,8 @@ func (a *app) bench(f *benchFlags) (err error) {
 }
 
 // measureCases measures a row of each case, in turn.
-func (a *app) measureCases(cases []*benchCase, generation bool, o engine.BenchOptions) ([]benchRow, error) {
-	open := make([]*engine.Bench, 0, len(cases))
+func (a *app) measureCases(cases []*benchCase, generation bool, o bench.Options) ([]benchRow, error) {
+	open := make([]*bench.Run, 0, len(cases))
 	defer func() {
 		for _, b := range open {
 			b.Close()
@@ -127,7 +127,7 @@ func (a *app) measureCases(cases []*benchCase, generation bool, o engine.BenchOp
 	}()
 	for _, c := range cases {
 		o.Text = c.text
-		b, err := c.l.engine.OpenBench(a.ctx, generation, o)
+		b, err := bench.Open(a.ctx, c.l.engine, generation, o)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name(), err)
 		}

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"terrace/bench"
 	"terrace/engine"
 	"terrace/internal/kernels"
 	"terrace/internal/units"
@@ -144,7 +145,7 @@ type benchKV struct {
 }
 
 // row is the case's row; first is the one that ratios are to.
-func (c *benchCase) row(r, first engine.BenchRow) benchRow {
+func (c *benchCase) row(r, first bench.Row) benchRow {
 	o := c.l.engine.Options()
 	row := benchRow{Test: r.Test, Model: c.l.name, NPrompt: r.P, NGen: r.N, Depth: r.Depth, Threads: o.Threads, Backend: o.Backend,
 		Policy: c.kv.policyName(), Tiers: append([]string{}, c.kv.tiers...), Batch: r.Batch, TPSMedian: r.MedianTPS(), TPSAll: r.TPS, Ratio: medianRatio(r.TPS, first.TPS),
@@ -180,7 +181,7 @@ func medianRatio(a, b []float64) float64 {
 	for i := range min(len(a), len(b)) {
 		ratios = append(ratios, a[i]/b[i])
 	}
-	return engine.BenchRow{TPS: ratios}.MedianTPS()
+	return bench.Row{TPS: ratios}.MedianTPS()
 }
 
 // printBench prints rows as a table; columns of tiers only where there are some.

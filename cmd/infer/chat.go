@@ -118,7 +118,7 @@ func (c *conversation) reset() error {
 		c.session.Close()
 	}
 	var err error
-	if c.session, err = c.l.engine.NewSession(); err != nil {
+	if c.session, err = c.l.engine.NewSession(c.l.engine.Policy()); err != nil {
 		return err
 	}
 	c.msgs = nil

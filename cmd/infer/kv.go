@@ -68,7 +68,7 @@ func (a *app) kvCommand(f *kvCommandFlags) error {
 		return err
 	}
 	defer l.close()
-	s, err := l.engine.NewSession()
+	s, err := l.engine.NewSession(l.engine.Policy())
 	if err != nil {
 		return err
 	}

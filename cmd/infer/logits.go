@@ -61,7 +61,7 @@ func (a *app) logits(f *logitsFlags) error {
 		return err
 	}
 	defer w.Abort()
-	s, err := l.engine.NewSession()
+	s, err := l.engine.NewSession(l.engine.Policy())
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
-	"terrace/engine"
+	"terrace/bench"
 )
 
 func init() { register(newPerplexity) }
@@ -74,7 +74,7 @@ func (a *app) perplexity(f *perplexityFlags) error {
 		a.notice("chunks are read as prompts, so that policy %s, which works after them, changes nothing ('infer eval --suite perplexity' has it at work)", f.kv.policyName())
 	}
 	bar := a.newBar()
-	o := engine.PerplexityOptions{Chunk: f.chunk, Limit: f.chunks, BOS: -1, OnChunk: func(done, total int) { bar.count("chunks", done, total) }}
+	o := bench.PerplexityOptions{Chunk: f.chunk, Limit: f.chunks, BOS: -1, OnChunk: func(done, total int) { bar.count("chunks", done, total) }}
 	if id, ok := l.tok.BOS(); ok && l.tok.AddsBOS() {
 		o.BOS = id
 	}
@@ -82,7 +82,7 @@ func (a *app) perplexity(f *perplexityFlags) error {
 	if err != nil {
 		return err
 	}
-	p, err := l.engine.Perplexity(a.ctx, ids, o)
+	p, err := bench.Perplex(a.ctx, l.engine, ids, o)
 	bar.done()
 	if cerr := base.close(err == nil); err == nil {
 		err = cerr
@@ -115,7 +115,7 @@ type baseFile struct {
 const baseMagic = "TERRLOG1"
 
 // openBase connects --kl-base and --save-kl-base to the run's options.
-func openBase(f *perplexityFlags, l *loaded, o *engine.PerplexityOptions) (*baseFile, error) {
+func openBase(f *perplexityFlags, l *loaded, o *bench.PerplexityOptions) (*baseFile, error) {
 	b := &baseFile{}
 	v := l.model.Vocab
 	header := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte(baseMagic), uint64(v)), uint64(o.Chunk))

@@ -103,7 +103,7 @@ func (r *Runner) prompt(ctx context.Context, ids []int, policy string) (*engineS
 		e.ResetKVPeak() // this sample's peak is its own
 	}
 	begun := time.Now()
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ func (s *engineSession) Force(ctx context.Context, ids []int, each func(int, []f
 func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenScore, error) {
 	other := &engineSession{r: s.r, e: s.e, policy: s.policy}
 	var err error
-	if other.s, err = s.s.Fork(); errors.Is(err, engine.ErrOption) {
+	if other.s, err = s.s.Fork(s.s.Policy()); errors.Is(err, engine.ErrOption) {
 		other, err = s.r.prompt(ctx, s.prompt, s.policy)
 	}
 	if err != nil {

@@ -161,9 +161,6 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := any(e).(sharer); !ok {
-		t.Fatal("the engine cannot fork a session under a policy")
-	}
 	p := planShared(e, policies, 90)
 	if p.common != 82 || p.specs[3] != nil || p.specs[0] == nil || p.specs[2] == nil {
 		t.Errorf("%+v", p)

@@ -9,17 +9,6 @@ import (
 	"terrace/policy"
 )
 
-// sharer is an engine whose sessions can go on under different policies from one prompt.
-type sharer interface {
-	// OwnRows is how many of a prompt's last tokens a policy must see read; ok is false if it must see all.
-	OwnRows(spec *policy.Spec) (rows int, ok bool)
-}
-
-// forker is a session that other policies go on from.
-type forker interface {
-	ForkUnder(spec *policy.Spec) (*engine.Session, error)
-}
-
 // plan says which policies of a prompt share its reading.
 type plan struct {
 	specs  []*policy.Spec // nil = reads the prompt itself
@@ -29,17 +18,13 @@ type plan struct {
 // planShared finds the policies that may share all but the last tokens of a prompt. Fewer than two share nothing.
 func planShared(e *engine.Engine, policies []string, promptTokens int) plan {
 	p := plan{specs: make([]*policy.Spec, len(policies))}
-	s, ok := any(e).(sharer)
-	if !ok {
-		return p
-	}
 	own, sharing := 1, 0
 	for i, text := range policies {
 		spec, err := policy.Parse(text)
 		if err != nil {
 			continue // it fails alone, when its turn comes
 		}
-		if rows, ok := s.OwnRows(spec); ok && rows < promptTokens {
+		if rows, ok := e.OwnRows(spec); ok && rows < promptTokens {
 			p.specs[i], own = spec, max(own, rows)
 			sharing++
 		}
@@ -61,7 +46,7 @@ type base struct {
 // readBase reads the common part once, under no policy.
 func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int) (*base, error) {
 	begun := time.Now()
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +61,7 @@ func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int) (*ba
 // policy would have taken alone.
 func (r *Runner) promptOn(ctx context.Context, b *base, ids []int, spec *policy.Spec, name string) (*engineSession, error) {
 	begun := time.Now()
-	s, err := any(b.s).(forker).ForkUnder(spec)
+	s, err := b.s.Fork(spec)
 	if err != nil {
 		return nil, err
 	}

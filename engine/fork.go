@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"terrace/model"
+	"terrace/policy"
+	"terrace/retrieval"
+)
+
+// Fork returns a session at the same place that shares the KV so far and goes on under a policy; nil = full attention. Close
+// it.
+//
+// A session under full attention can go on under any policy, which sees only what comes now: the caller must leave it the
+// last OwnRows tokens of the prompt. A session whose policy acted on its prompt alone (it keeps tokens after the prompt, and
+// does nothing while decoding) can go on under the same policy or under full attention: the context was compressed once, and
+// what is read now is not compressed. Others are refused with ErrOption: their policy's state belongs to one text.
+func (s *Session) Fork(under *policy.Spec) (*Session, error) {
+	under, err := s.e.permit(under)
+	if err != nil {
+		return nil, err
+	}
+	set, started := s.text.Policy(), len(s.tokens) > 0
+	compressed := started && !s.text.Plain()
+	if compressed && (!actsOnPromptOnly(set) || !under.Lossless() && under.String() != s.policy.String()) {
+		return nil, fmt.Errorf("engine: fork of a session under policy %s to %s: the policy's state belongs to one text: %w", s.policy, under, ErrOption)
+	}
+	logits, err := s.fetched()
+	if err != nil {
+		return nil, err
+	}
+	runs := under
+	if compressed {
+		runs = s.e.full
+	}
+	text, err := s.text.Fork(retrieval.TextOptions{Policy: runs})
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	f, err := s.e.session(text, runs)
+	if err != nil {
+		return nil, err
+	}
+	f.tokens, f.logits, f.past = slices.Clone(s.tokens), slices.Clone(logits), s.past.forked(len(s.tokens), runs.Lossless() && !compressed, compressed)
+	return f, nil
+}
+
+// actsOnPromptOnly reports whether a policy's whole effect is in the pages once the prompt is read.
+func actsOnPromptOnly(set *policy.Set) bool {
+	return set.Keeper != nil && set.Dropper == nil && set.Selector == nil && set.Pruner == nil && set.Masker == nil
+}
+
+// OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all, or
+// if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
+func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
+	n := spec.Needs()
+	if e.floor.Tiered() || n.PromptMass == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+		return 0, false
+	}
+	for _, r := range e.m.Ropes {
+		if r.LongFreq != nil || r.DynamicBase > 0 {
+			return 0, false // positions are rotated by the length of the prompt's passes
+		}
+	}
+	return max(1, n.PromptMass, n.Queries), true
+}
+
+// checkPolicy refuses policies that need what nothing here gives.
+func (s *Session) checkPolicy() error {
+	set := s.text.Policy()
+	if set.Masker != nil && s.text.Needs().PromptMass == policy.AllRows {
+		return fmt.Errorf("engine: policy %s wants the attention of all prompt queries, most of which %s leaves out: %w", set, set.Masker.Name(), model.ErrUnsupported)
+	}
+	return nil
+}
+
+// permit is a session's policy, nil meaning full attention, if the engine's options permit it.
+func (e *Engine) permit(under *policy.Spec) (*policy.Spec, error) {
+	if under == nil {
+		return e.full, nil
+	}
+	if under.String() == e.policy.String() {
+		return under, nil
+	}
+	if err := e.o.checkKV(e.m, under); err != nil {
+		return nil, err
+	}
+	if err := e.tiers.permit(under, e.policy); err != nil {
+		return nil, err
+	}
+	if under.Needs().Decomposition && e.floor.Decomposition() == nil {
+		if err := e.decompose(); err != nil {
+			return nil, err
+		}
+	}
+	return under, nil
+}

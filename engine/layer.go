@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"gorgonia.org/tensor"
+
+	"terrace/attention"
+	"terrace/model"
+	"terrace/retrieval"
+)
+
+// runLayer takes the pass's rows through one layer: Project, Append, Select, Fetch, Attend, Prune, Finish. It is the only
+// place where that happens, for prompts in chunks and layer by layer, for decode steps, and for rows that are computed late.
+// After the last layer hidden holds the rows whose logits are wanted; nil = none.
+func (p *pass) runLayer(layer int, do sweep) error {
+	q, err := p.project(layer, do) // Project, Append
+	if err != nil || do == keysOnly {
+		return err
+	}
+	if q = p.lastLayer(layer, q); q == nil {
+		p.kv.Release(layer)
+		return p.quit()
+	}
+	attended, err := p.read(layer, q) // Select, Fetch, Attend
+	if err != nil {
+		return err
+	}
+	if attended, err = p.prune(layer, attended); err != nil { // Prune
+		return err
+	}
+	return p.finish(layer, attended) // Finish
+}
+
+// read decides what the rows read of a layer, waits for it, and attends to it; the next layer is prepared meanwhile.
+func (p *pass) read(layer int, q *tensor.Dense) (*tensor.Dense, error) {
+	p.kv.Select(layer, p.policyFloats(q))
+	if err := p.prepare(layer + 1); err != nil {
+		return nil, err
+	}
+	seqs, err := p.fetch(layer, &q)
+	if err != nil {
+		return nil, err
+	}
+	return p.attend(layer, q, seqs)
+}
+
+// project makes the rows' queries, and stores their keys and values unless these are in the cache already.
+func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
+	if p.source != nil && do == afterKeys {
+		if q := p.source.queries(); q != nil {
+			return q, nil
+		}
+	}
+	e := p.e
+	e.floor.Yield()
+	q, k, v, err := e.backend.Project(&p.rows, layer, p.hidden)
+	if err != nil {
+		return nil, err
+	}
+	e.floor.Yield()
+	if e.o.Rotate {
+		rotate(model.WritableFloat32s(q), e.m.KeyDim)
+		rotate(model.WritableFloat32s(k), e.m.KeyDim)
+	}
+	for i, s := range p.sessions {
+		s.work.projected(e.m, layer, len(p.kv.Rows[i].Pos))
+	}
+	if do == afterKeys {
+		return q, nil
+	}
+	if err := p.append(layer, k, v); err != nil {
+		return nil, err
+	}
+	if x := p.policyFloats(q); x != nil {
+		p.kv.Observe(layer, x)
+	}
+	return q, p.quit(&q)
+}
+
+// append stores keys and values, at once or while the device goes on.
+func (p *pass) append(layer int, k, v *tensor.Dense) error {
+	if p.downloadsLater() {
+		return p.e.device.download(p, layer, k, v)
+	}
+	return p.kv.Append(layer, floats(k), floats(v))
+}
+
+// policyFloats are a tensor's numbers where a policy looks at them; nil = none does, and a device keeps them.
+func (p *pass) policyFloats(t *tensor.Dense) []float32 {
+	if !p.kv.Asks() {
+		return nil
+	}
+	return floats(t)
+}
+
+// lastLayer leaves only the rows that matter behind the last layer's keys and values: those whose attention somebody looks at;
+// nil = none.
+func (p *pass) lastLayer(layer int, q *tensor.Dense) *tensor.Dense {
+	if layer < p.e.m.Layers-1 {
+		return q
+	}
+	rows, from := len(p.rows.Pos), 0
+	switch {
+	case p.source != nil:
+		from = p.source.firstAttended(layer)
+	case !p.kv.Asks():
+		from = rows - p.want
+	}
+	if from >= rows {
+		p.hidden = nil
+		return nil
+	}
+	p.trim(rows - from)
+	return lastRows(q, rows-from)
+}
+
+// trim cuts the pass to its last n rows: of a prompt's; a step's go on.
+func (p *pass) trim(n int) {
+	cut := len(p.rows.Pos) - n
+	if cut == 0 {
+		return
+	}
+	p.hidden = lastRows(p.hidden, n)
+	p.rows.Pos, p.rows.Len = p.rows.Pos[cut:], p.rows.Len[cut:]
+	p.kv.Rows[0].Pos = p.rows.Pos // only a prompt has rows to cut, and it is alone
+}
+
+// prepare readies the next layer while this one is computed: retrieval chooses and reads ahead, a device uploads.
+func (p *pass) prepare(next int) error {
+	if err := p.kv.Prepare(next, p.guess); err != nil {
+		return err
+	}
+	p.e.device.upload(p, next)
+	p.e.floor.Yield()
+	return nil
+}
+
+// fetch waits for what the rows read of a layer.
+func (p *pass) fetch(layer int, q **tensor.Dense) ([]attention.Seq, error) {
+	seqs := p.kv.Fetch(layer)
+	if p.kv.Failed() {
+		if err := p.quit(q); err != nil {
+			return nil, err
+		}
+		seqs = p.kv.Fetched()
+	}
+	for i, s := range p.sessions {
+		seq, reading := &seqs[i], p.kv.Rows[i].Reading
+		if p.source != nil {
+			p.source.restrict(layer, seq)
+		}
+		s.readActive(layer, reading, seq)
+		if seq.Sparse == nil { // a mask's pairs are counted by the mask
+			s.countAttention(layer, seq)
+		}
+		if reading == retrieval.Step {
+			s.text.CountReads(layer, seq)
+		}
+	}
+	p.e.device.await(seqs)
+	return seqs, nil
+}
+
+// attend is the rows' attention over what was fetched; the policies look at its weights afterwards.
+func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
+	if p.source != nil {
+		if done := p.source.attended(); done != nil {
+			return done, nil
+		}
+	}
+	attended, err := p.e.backend.Attend(&p.rows, layer, q, seqs)
+	if err != nil {
+		return nil, err
+	}
+	if p.kv.Asks() {
+		if err := p.e.device.landed(); err != nil { // policies read keys
+			return nil, err
+		}
+	}
+	var out []float32
+	if p.kv.Mixes() {
+		out = model.WritableFloat32s(attended)
+	}
+	p.kv.Attended(layer, out)
+	return attended, nil
+}
+
+// prune follows what is active of a pruned prompt in the layers behind a pruning layer, in decode steps; what a prompt prunes
+// leaves before its attention (wholePrompt). The drive's answers about the next layer are taken from here on.
+func (p *pass) prune(layer int, attended *tensor.Dense) (*tensor.Dense, error) {
+	attended, err := p.follow(layer, attended)
+	if err == nil {
+		err = p.quit(&attended)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.kv.Overlap(layer + 1)
+	return attended, nil
+}
+
+// finish takes the rows through the rest of the layer.
+func (p *pass) finish(layer int, attended *tensor.Dense) error {
+	if layer == p.e.m.Layers-1 && len(p.rows.Pos) > p.want {
+		if p.want == 0 {
+			p.hidden = nil
+			return nil
+		}
+		attended = lastRows(attended, p.want)
+		p.trim(p.want)
+	}
+	for i, s := range p.sessions {
+		s.work.finished(p.e.m, layer, len(p.kv.Rows[i].Pos))
+	}
+	var err error
+	p.hidden, err = p.e.backend.Finish(&p.rows, layer, p.hidden, attended)
+	return err
+}

@@ -1,0 +1,300 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"gorgonia.org/tensor"
+
+	"terrace/attention"
+	"terrace/internal/kvpage"
+	"terrace/model"
+	"terrace/policy"
+	"terrace/retrieval"
+)
+
+// pruneStage is what a session remembers of one pruning layer, to follow its active tokens while decoding: the inputs of the
+// pruning layer of the rows that left there (SlimInfer's and LazyLLM's auxiliary cache: 4·Hidden bytes a row of host memory),
+// and which positions' KV exists in the layers after it. A wanted token without KV goes through those layers once, from its
+// stored row on (it is recomputed); then its KV is cached as any other's.
+//
+// A recomputed row attends to what is active then, in the pruning layer as in the later ones.
+type pruneStage struct {
+	layer, until int       // the pruning layer; the next one, or the last layer: its keys are the stage's last
+	prompt       int32     // tokens of the prompt; later ones are never pruned
+	rowPos       []int32   // ascending
+	rows         []float32 // [len(rowPos), Hidden]
+	active       []int32   // prompt positions, of a policy that follows tokens
+	swap         policy.Swap
+	keep         policy.Rows
+}
+
+// SwapUse counts what following the prompt's active tokens cost a session.
+type SwapUse struct {
+	Steps       int   // pruning layers and decode steps looked at
+	Swaps       int   // of them, those that changed the active set
+	Loaded      int   // blocks (SlimInfer) or tokens (LazyLLM) that became active
+	Revived     int   // tokens recomputed from their stored rows
+	AuxBytes    int64 // stored rows now
+	ParkedBytes int64 // bytes of inactive pages, out of the attention's sight now
+}
+
+// stage is the stage of a pruning layer that is followed; nil for others.
+func (s *Session) stage(layer int) *pruneStage {
+	for _, st := range s.stages {
+		if st.layer == layer {
+			return st
+		}
+	}
+	return nil
+}
+
+// openStages prepares the stages at the beginning of a prompt.
+func (s *Session) openStages(prompt int) {
+	s.stages = s.stages[:0]
+	set := s.text.Policy()
+	if !set.Follows() {
+		return
+	}
+	layers := set.Pruner.PruneLayers()
+	for i, layer := range layers {
+		until := s.e.m.Layers - 1
+		if i+1 < len(layers) {
+			until = layers[i+1]
+		}
+		s.stages = append(s.stages, &pruneStage{layer: layer, until: until, prompt: int32(prompt)})
+	}
+}
+
+// store keeps rows that leave, by position; rows of other positions may be there.
+func (st *pruneStage) store(pos []int32, rows []float32, d int) {
+	for i, p := range pos {
+		row := rows[i*d : (i+1)*d]
+		at, found := slices.BinarySearch(st.rowPos, p)
+		if !found {
+			st.rowPos = slices.Insert(st.rowPos, at, p)
+			st.rows = slices.Insert(st.rows, at*d, row...)
+		}
+	}
+}
+
+// take moves the stored rows of the wanted positions out; those without one are not in the result.
+func (st *pruneStage) take(want []int32, d int) (pos []int32, rows []float32) {
+	left, kept := 0, 0
+	for i, p := range st.rowPos {
+		for left < len(want) && want[left] < p {
+			left++
+		}
+		if left < len(want) && want[left] == p {
+			pos, rows = append(pos, p), append(rows, st.rows[i*d:(i+1)*d]...)
+			continue
+		}
+		copy(st.rows[kept*d:(kept+1)*d], st.rows[i*d:(i+1)*d])
+		st.rowPos[kept] = p
+		kept++
+	}
+	st.rowPos, st.rows = st.rowPos[:kept], st.rows[:kept*d]
+	if cap(st.rows) > 2*len(st.rows)+d {
+		st.rows = slices.Clone(st.rows)
+	}
+	return pos, rows
+}
+
+// follow runs after the attention of a decode step's pruning layer: the policy says what is active in the layers after it,
+// and what has no KV there yet gets it. The attention output moves out of the scratch that recomputed rows use.
+func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) {
+	own := false
+	for i, s := range p.sessions {
+		st := s.stage(layer)
+		if st == nil || p.kv.Rows[i].Reading != retrieval.Step {
+			continue
+		}
+		if !own {
+			attended, own = copied(attended), true
+		}
+		if s.text.Policy().Swapper != nil {
+			p.kv.Fail(i, s.swapBlocks(st))
+		} else {
+			p.kv.Fail(i, s.followTokens(st))
+		}
+	}
+	return attended, nil
+}
+
+// swapBlocks follows SlimInfer's active blocks: those that leave become inactive, those that come are activated or computed.
+func (s *Session) swapBlocks(st *pruneStage) error {
+	set, seq := s.text.Policy(), s.text.Seq()
+	set.Swapper.SwapBlocks(s.text.Layer(st.layer, 1), &st.swap)
+	s.swaps.Steps++
+	if !st.swap.Changed {
+		return nil
+	}
+	s.swaps.Swaps++
+	s.swaps.Loaded += len(st.swap.Load)
+	size := int32(set.Swapper.BlockTokens())
+	for layer := st.layer + 1; layer <= st.until; layer++ {
+		for _, b := range st.swap.Offload {
+			if err := seq.Park(layer, b*size, (b+1)*size); err != nil {
+				return fmt.Errorf("engine: policy %s: %w", set, err)
+			}
+		}
+		for _, b := range st.swap.Load {
+			if !seq.Parked(layer, b*size) {
+				continue
+			}
+			if err := seq.Unpark(layer, b*size); err != nil {
+				return fmt.Errorf("engine: policy %s: %w", set, err)
+			}
+		}
+		s.text.RebuildIndex(layer)
+	}
+	var want []int32
+	for _, b := range st.swap.Load {
+		for p := b * size; p < (b+1)*size; p++ {
+			want = append(want, p)
+		}
+	}
+	if err := s.recompute(st, want); err != nil {
+		return err
+	}
+	s.text.Prefetch(st.layer + 1) // on tiers: under this layer's feed-forward network and the next queries
+	return nil
+}
+
+// recompute takes the stored rows of the wanted positions through the stage's layers, and their keys and values into the
+// cache.
+func (s *Session) recompute(st *pruneStage, want []int32) error {
+	e := s.e
+	pos, rows := st.take(want, e.m.Hidden)
+	if len(pos) == 0 {
+		return nil
+	}
+	s.swaps.Revived += len(pos)
+	w := &wholePrompt{e: e, s: s, ctx: context.Background(), late: true, hidden: rows, pos: pos, lens: slices.Repeat([]int32{st.prompt}, len(pos)), total: int(st.prompt)}
+	for layer := st.layer; layer <= st.until; layer++ {
+		if layer > st.layer {
+			if err := w.blocks(0, func(p *pass) error { return w.through(p, layer, keysOnly) }); err != nil {
+				return err
+			}
+		}
+		if layer < st.until {
+			if err := w.blocks(0, func(p *pass) error { return w.through(p, layer, afterKeys) }); err != nil {
+				return err
+			}
+		}
+		w.pass.kv.Release(layer)
+		if err := w.pass.quit(); err != nil {
+			return err
+		}
+	}
+	if next := s.stage(st.until); next != nil && s.text.Policy().Stepper != nil {
+		next.store(pos, w.hidden, e.m.Hidden) // they reached the next pruning layer, and wait there
+	}
+	return nil
+}
+
+// swapUse is what following has cost, with what is stored now.
+func (s *Session) swapUse() SwapUse {
+	u := s.swaps
+	u.ParkedBytes = s.text.Seq().ParkedBytes()
+	for _, st := range s.stages {
+		u.AuxBytes += int64(4 * len(st.rows))
+	}
+	return u
+}
+
+// followTokens follows LazyLLM's tokens: the prompt positions that this step reads in the layers after a pruning layer are
+// the best of those that it read in the pruning layer itself.
+func (s *Session) followTokens(st *pruneStage) error {
+	l := s.text.Layer(st.layer, 1)
+	alive := s.alive(st, l)
+	st.keep.All, st.keep.Pos = false, st.keep.Pos[:0]
+	s.text.Policy().Stepper.KeepStep(l, alive, &st.keep)
+	s.swaps.Steps++
+	next := st.keep.Pos
+	if st.keep.All {
+		next = alive
+	}
+	came := 0
+	for _, p := range next {
+		if _, was := slices.BinarySearch(st.active, p); !was {
+			came++
+		}
+	}
+	if came > 0 {
+		s.swaps.Swaps++
+		s.swaps.Loaded += came
+	}
+	st.active = append(st.active[:0], next...)
+	return s.recompute(st, st.active)
+}
+
+// alive is the prompt's positions that this step read in a pruning layer: all that it holds, or what the stage before made
+// active.
+func (s *Session) alive(st *pruneStage, l *policy.Layer) []int32 {
+	for i, other := range s.stages {
+		if other == st && i > 0 {
+			return s.stages[i-1].active
+		}
+	}
+	n, _ := slices.BinarySearch(l.Pos[0], st.prompt)
+	return l.Pos[0][:n]
+}
+
+// readActive restricts the attention of a decode step, and of recomputed rows, to the active tokens of a layer's stage, where a
+// policy follows tokens.
+func (s *Session) readActive(layer int, reading retrieval.Reading, seq *attention.Seq) {
+	if len(s.stages) == 0 || s.text.Policy().Stepper == nil || reading != retrieval.Step && reading != retrieval.Late || !s.text.Acts(layer) && reading == retrieval.Step {
+		return
+	}
+	var st *pruneStage
+	for _, x := range s.stages {
+		if x.layer < layer && layer <= x.until {
+			st = x
+		}
+	}
+	if st == nil {
+		return
+	}
+	for len(s.selection) <= layer {
+		s.selection = append(s.selection, nil)
+	}
+	if s.selection[layer] == nil {
+		s.selection[layer] = make([][]int32, s.e.m.KVHeads)
+	}
+	kept := s.selection[layer]
+	for g := range kept {
+		kept[g] = indices(kept[g][:0], s.text.Seq().PositionList(layer, g), st.active, st.prompt)
+	}
+	seq.Select = kept
+}
+
+// indices lists where the wanted positions, and all from prompt on, stand in a list of positions; both ascend.
+func indices(dst, pos, want []int32, prompt int32) []int32 {
+	at := 0
+	for i, p := range pos {
+		for at < len(want) && want[at] < p {
+			at++
+		}
+		if p >= prompt || at < len(want) && want[at] == p {
+			dst = append(dst, int32(i))
+		}
+	}
+	return dst
+}
+
+// checkFollow refuses what cannot be followed.
+func (o *Options) checkFollow(spec *policy.Spec) error {
+	block, ok := spec.Follows()
+	if !ok {
+		return nil
+	}
+	if o.KType.Quantised() || o.VType.Quantised() {
+		return fmt.Errorf("engine: policy %s brings tokens back between others, which %v keys and %v values do not allow; use f16 KV, or revive=none: %w", spec, o.KType, o.VType, model.ErrUnsupported)
+	}
+	if page := max(o.PageTokens, kvpage.Tile); block > 1 && block%page != 0 {
+		return fmt.Errorf("engine: policy %s swaps blocks of %d tokens, want a multiple of the page's %d, or revive=none: %w", spec, block, page, model.ErrUnsupported)
+	}
+	return nil
+}

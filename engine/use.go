@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"maps"
+	"time"
+
+	"terrace/retrieval"
+)
+
+// ScoreUse counts the tokens that were scored, over all layers and steps, and by whom.
+type ScoreUse = retrieval.ScoreUse
+
+// BalanceUse is how a policy with a drive divides the tokens of a session between host and drive.
+type BalanceUse = retrieval.BalanceUse
+
+// TierUse is what the tiers have held and moved since the engine was opened, measured.
+type TierUse struct {
+	PeakBytes  map[string]int64 // by tier
+	MovedBytes map[string]int64 // by "from>to"
+	HitRate    *float64         // part of the tokens that passes read that was in host memory; nil without a lower tier
+	Reads      int64            // operations of the lower tier's device
+	Notice     string           // what the host could not give, or empty
+	Scored     ScoreUse         // where a drive scores
+	Balance    *BalanceUse      // how host and drive divide the tokens now; nil where nothing is divided
+	Replays    int64            // times that texts were read again because the lower tier had lost KV
+
+	TokensRead, TokensFetched int64         // a layer and KV head, asked for by passes; and of them those that were not in host memory
+	ReadBytes                 int64         // from the lower tier
+	ReadBusy                  time.Duration // at least one read of the lower tier under way
+	Stall                     time.Duration // passes stood still for the lower tier
+
+	Compute, Up, Down time.Duration // of the backend's device: programs, transfers from and to host memory
+}
+
+// TierUse reports the tiers' accounts.
+func (e *Engine) TierUse() TierUse {
+	kv := e.kv.Stats()
+	u := TierUse{PeakBytes: map[string]int64{string(TierHost): kv.PeakBytes}, MovedBytes: map[string]int64{}}
+	if keeper := e.device.keeper; keeper != nil {
+		d := keeper.DeviceUse()
+		u.PeakBytes[string(TierDevice)] = d.KVPeakBytes
+		u.MovedBytes["host>device"], u.MovedBytes["device>host"] = d.UpBytes, d.DownBytes
+		u.Compute, u.Up, u.Down = d.Compute, d.Up, d.Down
+	}
+	if e.tiers == nil {
+		return u
+	}
+	st, queue, name := e.tiers.store.Stats(), e.tiers.queue.Stats(), e.tiers.store.Name()
+	u.PeakBytes[name] = st.PeakBytes
+	u.MovedBytes[string(TierHost)+">"+name], u.MovedBytes[name+">"+string(TierHost)] = st.WrittenBytes, st.ReadBytes
+	u.Reads, u.Notice = st.Reads, st.Notice
+	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
+	u.Scored, u.Balance, u.Replays = e.floor.Scores(), e.floor.Balance(), e.replays
+	u.Scored.Again = st.Retries
+	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
+	u.rate()
+	return u
+}
+
+// rate works HitRate out.
+func (u *TierUse) rate() {
+	u.HitRate = nil
+	if u.TokensRead > 0 {
+		rate := 1 - float64(u.TokensFetched)/float64(u.TokensRead)
+		u.HitRate = &rate
+	}
+}
+
+// Since is what was used after an earlier report of the same engine; peaks are as they are.
+func (u TierUse) Since(before TierUse) TierUse { return u.sum(before, -1) }
+
+// Plus adds another report of the same engine's; peaks are the later one's.
+func (u TierUse) Plus(more TierUse) TierUse {
+	out := u.sum(more, 1)
+	out.PeakBytes, out.Notice, out.Balance = more.PeakBytes, more.Notice, more.Balance
+	return out
+}
+
+func (u TierUse) sum(x TierUse, sign int64) TierUse {
+	u.MovedBytes = maps.Clone(u.MovedBytes)
+	if u.MovedBytes == nil {
+		u.MovedBytes = map[string]int64{}
+	}
+	for k, n := range x.MovedBytes {
+		u.MovedBytes[k] += sign * n
+	}
+	u.Reads += sign * x.Reads
+	u.TokensRead += sign * x.TokensRead
+	u.TokensFetched += sign * x.TokensFetched
+	u.ReadBytes += sign * x.ReadBytes
+	u.ReadBusy += time.Duration(sign) * x.ReadBusy
+	u.Stall += time.Duration(sign) * x.Stall
+	u.Compute += time.Duration(sign) * x.Compute
+	u.Up += time.Duration(sign) * x.Up
+	u.Down += time.Duration(sign) * x.Down
+	u.rate()
+	return u
+}
+
+// KVUse is what a session holds and reads of its KV, measured.
+type KVUse struct {
+	Tokens      float64 // held by a layer and KV head, on average
+	Fraction    float64 // of the positions read so far
+	Bytes       int64   // of pages
+	SketchBytes int64   // of what a selecting policy scans instead of the keys
+	TokensRead  float64 // by a decode step, a layer and KV head, on average; 0 before the first
+	Swaps       SwapUse // of a policy that prunes rows
+}
+
+// KVUse reports what the session holds now.
+func (s *Session) KVUse() KVUse {
+	m, seq := s.e.m, s.text.Seq()
+	u := KVUse{Bytes: seq.Bytes(), SketchBytes: s.text.SketchBytes(), Swaps: s.swapUse()}
+	held := 0
+	for layer := range m.Layers {
+		for g := range m.KVHeads {
+			held += seq.Tokens(layer, g)
+		}
+	}
+	u.Tokens = float64(held) / float64(m.Layers*m.KVHeads)
+	if n := s.text.Read(); n > 0 {
+		u.Fraction = u.Tokens / float64(n)
+	}
+	if tokens, reads := s.text.StepReads(); reads > 0 {
+		u.TokensRead = float64(tokens) / float64(reads)
+	}
+	return u
+}

@@ -1,0 +1,134 @@
+package retrieval
+
+import (
+	"fmt"
+
+	"terrace/kvmanager/tokencache"
+)
+
+// cacheBudget is what a token cache may hold beside the others.
+type cacheBudget struct {
+	limit      int              // slots that a shard may have
+	sharers    int              // token caches that shared the budget when that was set
+	indexBytes int64            // of the index in host memory, charged
+	counted    tokencache.Stats // up to the last step
+}
+
+// openCache sizes the token cache: what the budget leaves beside the index, staging and the newest tokens' blocks.
+func (c *cached) openCache(n int) error {
+	f, needs := c.t.f, &c.t.obs.needs
+	o := tokencache.Options{Pages: !needs.Scattered, ByHead: !needs.Together}
+	for layer, l := range c.layers {
+		if l.selects {
+			o.Layers = append(o.Layers, layer)
+		}
+	}
+	o.StagingBytes = min(8<<20, int64(n*f.kvBytesPerToken()/len(c.layers))) // no more than a layer has
+	if b := f.o.BudgetBytes; b > 0 {
+		o.StagingBytes = min(o.StagingBytes, b/32)
+	}
+	var err error
+	if c.cache, err = tokencache.New(c.t.seq, o); err != nil {
+		return fmt.Errorf("retrieval: %w", err)
+	}
+	f.caches++
+	if pl := c.t.set.Placer; pl != nil {
+		c.drive.setBalance()
+		pl.PlacePrompt(n, c.hotCapacity(n))
+		if pl.WholeTokens() {
+			c.cache.SetHot(func(position int32) bool { return pl.Hot(int(position)) })
+		}
+	}
+	c.share(n)
+	return nil
+}
+
+// share sets what the cache may hold of n tokens beside those of the other texts.
+func (c *cached) share(n int) {
+	c.budget.sharers = c.t.f.caches
+	slots := c.capacity(n)
+	if pl := c.t.set.Placer; pl != nil {
+		slots = c.slots(pl.HotTokens(n, c.hotCapacity(n)))
+	}
+	c.setLimit(slots)
+}
+
+// slots is how many slots of a shard hold a number of tokens.
+func (c *cached) slots(tokens int) int {
+	return (tokens + c.cache.GranuleTokens() - 1) / c.cache.GranuleTokens()
+}
+
+// setLimit sets how many slots a shard may have.
+func (c *cached) setLimit(slots int) {
+	c.budget.limit = slots
+	c.cache.SetLimit(slots)
+}
+
+// limitStep is by how many slots the split of host and drive has to move before the cache does: what it gives up has to be
+// read again.
+const limitStep = 64
+
+// hotCapacity is how many of n tokens may be hot.
+func (c *cached) hotCapacity(n int) int { return min(n, c.capacity(n)*c.cache.GranuleTokens()) }
+
+// capacity is how many slots a shard can have once the prompt is read: all texts' caches have equal shares of the budget.
+func (c *cached) capacity(n int) int {
+	f, selecting, indexed := c.t.f, 0, 0
+	if f.o.BudgetBytes == 0 {
+		return n
+	}
+	for i, l := range c.layers {
+		if l.selects {
+			selecting++
+		}
+		if c.t.sel.layers[i].index != nil {
+			indexed++
+		}
+	}
+	layers := len(c.layers)
+	left := (f.o.BudgetBytes - f.charged) / int64(max(f.caches, 1))
+	if c.drive == nil {
+		left -= c.budget.indexBytes * int64(selecting) / int64(max(indexed, 1)) // the indexes of all layers
+	}
+	left -= c.t.sel.below.MostBytes() + c.cache.FixedBytes() + int64(layers+8)*int64(f.o.KV.BlockBytes()) // staging, the newest tokens
+	left -= int64(4 * n / c.cache.GranuleTokens() * c.cache.Shards())                                     // tables
+	left -= int64(n) / 4 * int64(f.kvBytesPerToken()/layers)                                              // a step's selection
+	return int(max(left, 0)) / c.cache.Shards() / (c.cache.SlotBytes() + c.drive.tokenBytes())
+}
+
+// fill is how many tokens of a layer can be kept while the prompt's other layers are still read whole.
+func (c *cached) fill(n int) int {
+	f := c.t.f
+	if f.o.BudgetBytes == 0 {
+		return n
+	}
+	blocks := (n + f.blockTokens() - 1) / f.blockTokens()
+	ring := int64(2*blocks+f.o.ChunkTokens/8) * int64(f.o.KV.BlockBytes())
+	less := int(ring) / c.cache.Shards() / c.cache.SlotBytes()
+	return max(c.capacity(n)-less, 0) * c.cache.GranuleTokens()
+}
+
+// charge counts the index against the budget.
+func (c *cached) charge() error {
+	n := c.t.sel.indexBytes()
+	c.drive.count(n)
+	if n <= c.budget.indexBytes {
+		return nil
+	}
+	if err := c.t.f.o.KV.Charge(n - c.budget.indexBytes); err != nil {
+		return c.t.sel.indexError(err)
+	}
+	c.budget.indexBytes = n
+	return nil
+}
+
+// hitRate is the share of what the cache was asked for since the last call that it had; -1 = nothing was asked.
+func (c *cached) hitRate() float64 {
+	now := c.cache.Stats()
+	picked, missed := now.Picked-c.budget.counted.Picked, now.Missed-c.budget.counted.Missed
+	c.budget.counted = now
+	if picked == 0 {
+		return -1
+	}
+	return 1 - float64(missed)/float64(picked)
+}

@@ -1,0 +1,282 @@
+package retrieval
+
+import (
+	"terrace/attention"
+	"terrace/internal/trace"
+	"terrace/kvmanager"
+	"terrace/kvmanager/tokencache"
+	"terrace/policy"
+)
+
+// cached has hot single tokens of a selecting policy in a token cache in host memory, and the rest on the backing store. A
+// decode step reads the selected tokens alone; what of them is not hot is fetched, a layer ahead where the policy scores with
+// a query that is known before the layer's own.
+type cached struct {
+	streamed
+	cache  *tokencache.Cache // nil until the prompt's end
+	layers []cachedLayer
+	moves  policy.Moves
+	drive  *driveScoring // the drive scores what is cold; nil = the host scores all
+	budget cacheBudget
+
+	scratch []tokencache.Scratch
+	build   func(worker, i int)
+}
+
+// cachedLayer is a layer's state.
+type cachedLayer struct {
+	selects  bool // the policy selects in it
+	whole    bool // the last step read it whole
+	prepared bool // what this step reads is chosen already
+}
+
+// cacheable reports whether a policy's selections can be read from a token cache.
+func (t *Text) cacheable() bool {
+	n := &t.obs.needs
+	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil || n.ValueMean || quantised(t.f.o.KV.Layout()) {
+		return false
+	}
+	switch n.Sketch.Kind {
+	case policy.SketchNone, policy.SketchExact, policy.SketchDims: // they read every key
+		return t.sel.below != nil
+	}
+	return true
+}
+
+func newCached(t *Text, hostScores bool) *cached {
+	c := &cached{streamed: streamed{resident{t}}, layers: make([]cachedLayer, t.f.o.Shape.Layers), scratch: make([]tokencache.Scratch, t.f.o.Threads)}
+	for layer := range c.layers {
+		c.layers[layer].selects = t.Acts(layer)
+	}
+	c.drive = newDriveScoring(c, hostScores)
+	c.build = func(worker, i int) { c.cache.Build(i, &c.scratch[worker]) }
+	return c
+}
+
+func (c *cached) settling() *driveScoring { return c.drive }
+
+// extent says which layers a pass leaves to the token cache.
+func (c *cached) extent(x kvmanager.Extent) kvmanager.Extent {
+	decode := c.cache != nil && x.Tokens == 0
+	x.Pooled = make([]bool, len(c.layers))
+	for layer, l := range c.layers {
+		x.Pooled[layer] = l.selects && !(decode && l.whole)
+	}
+	return x
+}
+
+// serves reports whether a decode step asks the policy what it reads of a layer, and reads that from the cache.
+func (c *cached) serves(layer int) bool { return c.cache != nil && c.layers[layer].selects }
+
+func (c *cached) caches(layer int) bool {
+	return c.cache != nil && c.cache.Serves(layer) && !c.layers[layer].whole
+}
+
+func (c *cached) step() {
+	if c.cache == nil {
+		return
+	}
+	if c.budget.sharers != c.t.f.caches {
+		c.share(int(c.t.read))
+	}
+	c.cache.Step()
+	for i := range c.layers {
+		c.layers[i].prepared = false
+	}
+	c.drive.step(int(c.t.read) + 1)
+}
+
+func (c *cached) open(layer int, pos int32) error {
+	if c.serves(layer) {
+		return nil
+	}
+	return c.whole(layer, pos)
+}
+
+func (c *cached) prefetch(layer int, pos int32, step bool) {
+	if !step || !c.serves(layer) {
+		c.streamed.prefetch(layer, pos, step)
+	}
+}
+
+// begin brings the layer's index up to date and selects, unless that was prepared.
+func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
+	if !c.serves(layer) {
+		return c.streamed.begin(layer, q, seq)
+	}
+	sel, shown := c.t.sel, c.t.Layer(layer, 1)
+	l := &sel.layers[layer]
+	if c.drive.serves(layer) {
+		sel.refreshHot(l, seq.Views, shown, &c.drive.hot)
+	} else if err := sel.refresh(l, seq.Views, shown); err != nil {
+		return err
+	}
+	if !c.layers[layer].prepared {
+		if err := c.choose(layer, l.query(c.t.obs.needs.QueryOf(layer), q)); err != nil {
+			return err
+		}
+	}
+	sel.remember(l, q)
+	return nil
+}
+
+// prepare selects with a query that is known before the layer's own.
+func (c *cached) prepare(layer int) error {
+	kind := c.t.obs.needs.QueryOf(layer)
+	if !c.serves(layer) || kind == policy.QueryExact {
+		return nil
+	}
+	q := c.t.sel.layers[layer].query(kind, nil)
+	if q == nil {
+		return nil
+	}
+	defer c.t.f.o.Trace.Layer(trace.Score, "choose", layer).End()
+	return c.choose(layer, q)
+}
+
+// choose asks the policy for a layer and begins to fetch; where a drive scores, it is asked, and settle does the rest.
+func (c *cached) choose(layer int, q []float32) error {
+	sel := c.t.sel
+	l := &sel.layers[layer]
+	c.layers[layer].prepared = true
+	if c.drive.serves(layer) {
+		return c.drive.ask(layer, q)
+	}
+	shown := c.t.Layer(layer, 1)
+	shown.Queries, shown.Rows, shown.Scores = q, 1, l.index
+	if err := sel.ask(l, c.t.obs.reader.views, shown); err != nil {
+		return err
+	}
+	return c.fetch(layer)
+}
+
+// settle decides on a layer with the drive's answer and begins to fetch.
+func (c *cached) settle(layer int) error {
+	sel := c.t.sel
+	sel.picks.Reset(c.t.f.o.Shape.KVHeads)
+	sel.ranks = nil
+	if err := c.drive.settle(layer, &sel.picks); err != nil {
+		return err
+	}
+	return c.fetch(layer)
+}
+
+// fetch begins to read what was picked of a layer.
+func (c *cached) fetch(layer int) error {
+	sel := c.t.sel
+	if sel.picks.All {
+		c.layers[layer].whole = true
+		c.t.seq.Prefetch(layer, 0)
+		return nil
+	}
+	c.layers[layer].whole = false
+	l := &sel.layers[layer]
+	l.kept = copyPicks(l.kept, sel.picks.Heads)
+	return c.cache.Begin(layer, l.kept, sel.ranks)
+}
+
+// finish makes the views of a layer's selection, the newest token in them.
+func (c *cached) finish(layer int, seq *attention.Seq) error {
+	if !c.serves(layer) {
+		return nil
+	}
+	c.layers[layer].prepared = false
+	if c.drive.asking(layer) {
+		if err := c.settle(layer); err != nil {
+			return err
+		}
+	}
+	if c.layers[layer].whole {
+		return c.t.seq.Acquire(layer, 0)
+	}
+	if err := c.cache.Finish(layer); err != nil {
+		return err
+	}
+	views, sel, tiles, err := c.cache.Views(layer)
+	if err != nil {
+		return err
+	}
+	c.t.f.o.Pool.Run(tiles, c.build)
+	seq.Views, seq.Select = views, sel
+	return nil
+}
+
+// attended takes what is newly complete into the cache.
+func (c *cached) attended(layer int) error {
+	if !c.serves(layer) {
+		return nil
+	}
+	c.cache.Done(layer)
+	return c.cache.Absorb(layer, 0)
+}
+
+// prompted builds the layer's index and takes its newest tokens into the cache.
+func (c *cached) prompted(layer, rows int) error {
+	if !c.drive.serves(layer) {
+		if err := c.t.sel.prompted(layer, rows); err != nil {
+			return err
+		}
+	}
+	if err := c.charge(); err != nil {
+		return err
+	}
+	n := c.t.seq.Tokens(layer, 0)
+	if c.cache == nil {
+		if err := c.openCache(n); err != nil {
+			return err
+		}
+	}
+	if c.drive.serves(layer) {
+		c.drive.prompted(layer, n, c.t.set.Placer.HotTokens(n, c.hotCapacity(n)))
+		if err := c.charge(); err != nil {
+			return err
+		}
+	}
+	c.t.f.o.KV.Release() // what left memory makes room for the cache
+	return c.cache.Absorb(layer, int32(n-min(n, c.fill(n))))
+}
+
+// stepped ends a decode step: the policy says what is hot from now on.
+func (c *cached) stepped(n int) error {
+	if c.cache == nil {
+		return nil
+	}
+	if pl := c.t.set.Placer; pl != nil {
+		pl.EndStep(n, c.hotCapacity(n), c.hitRate(), &c.moves)
+		if c.drive != nil {
+			c.drive.stepped(n, c.hotCapacity(n), &c.moves)
+			c.rebalance(n)
+		}
+		if pl.WholeTokens() {
+			for _, pos := range c.moves.Demote {
+				c.cache.Forget(pos) // what was promoted is kept when it is read next
+			}
+		}
+	}
+	return c.charge()
+}
+
+func (c *cached) cut(n int32) error {
+	if c.cache == nil {
+		return nil
+	}
+	for i := range c.layers {
+		c.layers[i].prepared = false
+	}
+	c.drive.cut(int(n))
+	c.cache.Cut(n)
+	return c.cache.Abandon()
+}
+
+// free gives the cache and the charges back.
+func (c *cached) free() error {
+	c.drive.end()
+	c.t.f.o.KV.Refund(c.budget.indexBytes)
+	c.budget.indexBytes = 0
+	err := c.cache.Free()
+	if c.cache != nil {
+		c.t.f.caches--
+	}
+	c.cache = nil
+	return err
+}

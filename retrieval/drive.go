@@ -1,0 +1,228 @@
+package retrieval
+
+import (
+	"context"
+	"fmt"
+
+	"terrace/csdshim"
+	"terrace/offload"
+	"terrace/policy"
+)
+
+// driveScoring has the drive score a text's cold tokens (HillInfer's hierarchical importance evaluation, algorithms.md 1.5): a
+// layer's query is broadcast, the drive scores the tokens that are cold while the host scores those that are hot, and both
+// are merged while score blocks stream in. Scores are the same numbers wherever they were made, so the selection is that of
+// the policy alone. The host keeps low-bit keys of hot tokens only.
+type driveScoring struct {
+	c      *cached
+	drive  offload.Scorer
+	rank   policy.TokenScoring
+	hot    hotTokens
+	layers []driveLayer
+	scores []float32 // of the hot tokens, by slot
+	pos    []int32   // of them, and their scores, as they are merged
+	part   []float32
+	best   []int32
+	moving migration
+	use    *ScoreUse
+}
+
+// driveLayer is what is known and under way of a layer.
+type driveLayer struct {
+	told    *telling // its scales
+	stored  int      // blocks that the drive is known to have
+	all     bool     // the policy reads the layer whole: nothing of it is scored
+	open    bool     // request is under way
+	request scoreRequest
+	query   policy.TokenQuery
+}
+
+// ScoreUse counts the tokens that were scored, over all layers and steps, and by whom.
+type ScoreUse struct {
+	HostTokens, DriveTokens int64
+	Questions               int64 // to the drive
+	BlockBytes              int64 // of score blocks that came from it
+	Again                   int64 // calls to the drive that were done a second time
+	Refused                 int64 // times that the drive could not score; from then on the host did
+	SketchBytes, SavedBytes int64 // low-bit keys in host memory now, and those of the tokens that the drive scores instead
+}
+
+// driveCodes is what a drive makes of the keys for a policy; CodesNone where the host scores.
+func driveCodes(needs *policy.Needs) csdshim.Codes {
+	if !needs.Together || needs.HostScores {
+		return csdshim.CodesNone
+	}
+	switch needs.Sketch.Kind {
+	case policy.SketchInt8:
+		return csdshim.CodesInt8
+	case policy.SketchInt4:
+		return csdshim.CodesInt4
+	case policy.SketchHalf:
+		return csdshim.CodesHalf
+	}
+	return csdshim.CodesNone
+}
+
+// newDriveScoring prepares a text whose policy can use the drive's scores; nil for others.
+func newDriveScoring(c *cached, hostScores bool) *driveScoring {
+	t := c.t
+	rank, ranks := t.set.Selector.(policy.TokenScoring)
+	codes := driveCodes(&t.obs.needs)
+	if t.f.drive == nil || hostScores || !ranks || t.set.Keeper != nil || t.set.Placer == nil || codes == csdshim.CodesNone || t.f.drive.Scores() != codes {
+		return nil
+	}
+	probe := t.sel.probe()
+	if !rank.Question(probe, &policy.TokenQuery{}) {
+		return nil
+	}
+	h := &driveScoring{c: c, drive: t.f.drive, rank: rank, layers: make([]driveLayer, t.f.o.Shape.Layers), use: &t.f.use}
+	for probe.Index = range h.layers {
+		_, _, h.layers[probe.Index].all = rank.Wanted(probe)
+	}
+	return h
+}
+
+// tokenBytes is what a hot token's low-bit key takes in a layer.
+func (h *driveScoring) tokenBytes() int {
+	if h == nil {
+		return 0
+	}
+	m := &h.c.t.f.o.Shape
+	switch h.c.t.obs.needs.Sketch.Kind {
+	case policy.SketchInt4:
+		return m.KVHeads * m.KeyDim / 2
+	case policy.SketchInt8:
+		return m.KVHeads * m.KeyDim
+	}
+	return 2 * m.KVHeads * m.KeyDim
+}
+
+// asking reports whether a layer's scores are under way.
+func (h *driveScoring) asking(layer int) bool { return h != nil && h.layers[layer].open }
+
+// serves reports whether a layer's tokens are scored here and on the drive.
+func (h *driveScoring) serves(layer int) bool { return h != nil && !h.layers[layer].all }
+
+// prompted sketches the hot tokens of a layer at the end of a prompt, the newest, and tells the drive how to read the others.
+func (h *driveScoring) prompted(layer, n, hot int) {
+	t := h.c.t
+	complete := n / t.f.blockTokens() * t.f.blockTokens() // the drive has complete blocks
+	h.hot.extend(n, min(n-hot, complete))
+	shown, l := t.Layer(layer, 1), &t.sel.layers[layer]
+	t.sel.refreshHot(l, t.obs.reader.views, shown, &h.hot)
+	if hl := &h.layers[layer]; hl.told == nil {
+		hl.told = h.tell(layer, l.index.Scales())
+	}
+}
+
+// telling is a message to the drive under way.
+type telling struct {
+	done chan struct{}
+	err  error
+}
+
+// tell sends a layer's scales, which need not arrive before the layer's first question.
+func (h *driveScoring) tell(layer int, scales []float32) *telling {
+	t := &telling{done: make(chan struct{})}
+	if len(scales) == 0 {
+		close(t.done)
+		return t
+	}
+	home := h.c.t.seq.Home()
+	go func() {
+		defer close(t.done)
+		t.err = h.drive.SetScales(context.Background(), home, layer, scales)
+	}()
+	return t
+}
+
+// ready waits until the drive can score a layer's cold tokens.
+func (h *driveScoring) ready(layer, cold int) error {
+	hl, seq, t := &h.layers[layer], h.c.t.seq, h.c.t.f.blockTokens()
+	if blocks := (cold + t - 1) / t; hl.stored < blocks {
+		if err := seq.AwaitStored(layer, blocks); err != nil {
+			return err
+		}
+		hl.stored = blocks
+	}
+	<-hl.told.done
+	if hl.told.err != nil {
+		return fmt.Errorf("retrieval: %w, scales of layer %d: %w", errScoring, layer, hl.told.err)
+	}
+	return nil
+}
+
+// step begins a decode step that brings the session to n tokens: the newest is hot.
+func (h *driveScoring) step(n int) {
+	if h != nil {
+		h.hot.hold(n - 1)
+	}
+}
+
+// stepped ends one: as many tokens stay hot as the policy wants of n, at most capacity.
+func (h *driveScoring) stepped(n, capacity int, m *policy.Moves) {
+	placer, t := h.c.t.set.Placer, h.c.t.f.blockTokens()
+	if placer.WholeTokens() {
+		h.migrate(n, m)
+		return
+	}
+	target, complete := placer.HotTokens(n, capacity), n/t*t
+	for i := h.hot.coldEnd; h.hot.held > target && i < complete; i++ {
+		h.hot.release(i)
+	}
+}
+
+// count brings the account of memory up to date.
+func (h *driveScoring) count(sketchBytes int64) {
+	if h == nil {
+		return
+	}
+	cold := len(h.hot.of) - h.hot.held
+	selecting := 0
+	for _, l := range h.c.layers {
+		if l.selects {
+			selecting++
+		}
+	}
+	h.use.SketchBytes, h.use.SavedBytes = sketchBytes, int64(cold)*int64(h.tokenBytes())*int64(selecting)
+}
+
+// end waits for what is under way; its outcome belongs to nobody.
+func (h *driveScoring) end() {
+	if h == nil {
+		return
+	}
+	for i := range h.layers {
+		hl := &h.layers[i]
+		hl.abandon()
+		if hl.told != nil {
+			<-hl.told.done
+		}
+	}
+	h.abandonMigration()
+}
+
+// cut forgets the tokens from n on.
+func (h *driveScoring) cut(n int) {
+	if h == nil {
+		return
+	}
+	for i := range h.layers {
+		h.layers[i].abandon()
+	}
+	h.abandonMigration()
+	h.hot.cut(n)
+}
+
+// DriveGroupTokens is the number of tokens of a record that a drive takes.
+const DriveGroupTokens = csdshim.GroupTokens
+
+// OpenDrive connects to a drive for texts under policies with these needs: it scores keys where the policy ranks tokens by
+// what it can compute.
+func OpenDrive(ctx context.Context, socket string, record offload.Shape, needs policy.Needs) (offload.Store, error) {
+	codes := csdshim.CodesNone
+	if !quantised(record.Page) {
+		codes = driveCodes(&needs)
+	}
+	return offload.OpenCSD(ctx, socket, record, offload.CSDOptions{Codes: codes})
+}

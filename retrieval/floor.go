@@ -1,0 +1,160 @@
+package retrieval
+
+import (
+	"errors"
+	"fmt"
+
+	"terrace/csdshim"
+	"terrace/internal/kernels"
+	"terrace/internal/trace"
+	"terrace/kvmanager"
+	"terrace/offload"
+	"terrace/policy"
+)
+
+// Rope rotates one head's vector as a layer's position embedding does, and back.
+type Rope interface {
+	policy.Rope
+	// Unrotate turns x [KeyDim], a vector after rotary embedding at a position, in place into the one before it.
+	Unrotate(x []float32, position int)
+}
+
+// Shape is the part of a model that retrieval works with.
+type Shape struct {
+	policy.Model
+	Scale float32              // of q·k before softmax
+	Rope  func(layer int) Rope // called once a layer, when a policy asks
+}
+
+// Options of a floor.
+type Options struct {
+	Shape       Shape
+	KV          *kvmanager.Manager
+	Store       offload.Store     // backing store below host memory; nil = everything stays in host memory
+	Record      offload.Shape     // of the backing store's records
+	BudgetBytes int64             // of KV in host memory; 0 = none
+	ChunkTokens int               // prompt rows that a pass takes at most
+	Threads     int               // that compute
+	Pool        *kernels.Pool     // threads to score with between a backend's calls; nil = the caller alone
+	Host        offload.HostRates // this host's throughputs as measured; zero = not measured
+	Trace       *trace.Recorder
+}
+
+// Floor is what the texts of one engine share: the cache, the backing store, the threads, and the accounts.
+type Floor struct {
+	o     Options
+	drive offload.Scorer // the store, where it scores keys; nil = the host scores
+	ropes []Rope
+
+	use     ScoreUse
+	balance *BalanceUse
+	charged int64 // host memory of the store that is counted
+	caches  int   // token caches open
+	overlap overlap
+	extents []kvmanager.Extent
+}
+
+// NewFloor returns the floor of an engine; whoever made cache and store closes them.
+func NewFloor(o Options) *Floor {
+	f := &Floor{o: o, ropes: make([]Rope, o.Shape.Layers)}
+	f.drive, _ = o.Store.(offload.Scorer)
+	return f
+}
+
+// Tiered reports whether there is a backing store below host memory.
+func (f *Floor) Tiered() bool { return f.o.Store != nil }
+
+// Scores are the accounts of key scoring, of all texts.
+func (f *Floor) Scores() ScoreUse { return f.use }
+
+// Balance is how the text that was divided last is shared by host and drive; nil = none was.
+func (f *Floor) Balance() *BalanceUse { return f.balance }
+
+// SetDecomposition gives the singular vectors of the model's queries to policies that are made from now on.
+func (f *Floor) SetDecomposition(d *policy.Decomposition) { f.o.Shape.Decomposition = d }
+
+// Decomposition is what SetDecomposition gave; nil = nothing.
+func (f *Floor) Decomposition() *policy.Decomposition { return f.o.Shape.Decomposition }
+
+// rope is a layer's.
+func (f *Floor) rope(layer int) Rope {
+	if f.ropes[layer] == nil {
+		f.ropes[layer] = f.o.Shape.Rope(layer)
+	}
+	return f.ropes[layer]
+}
+
+// kvBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.
+func (f *Floor) kvBytesPerToken() int { return f.o.Shape.KVBytes }
+
+// blockTokens is the number of tokens of what the backing store keeps as one record.
+func (f *Floor) blockTokens() int { return f.o.KV.Layout().Tokens }
+
+// Yield lets what talks to a drive run between two pieces of work, where it shares a core with those who compute.
+func (f *Floor) Yield() {
+	if f.drive != nil {
+		yield()
+	}
+}
+
+// Begin plans what stays in host memory while the passes of one step run, and begins the decode steps among them.
+func (f *Floor) Begin(passes ...*Pass) error {
+	if !f.Tiered() {
+		return nil
+	}
+	if err := f.chargeStore(); err != nil {
+		return err
+	}
+	f.extents = f.extents[:0]
+	for _, p := range passes {
+		for i := range p.Rows {
+			r := &p.Rows[i]
+			x := kvmanager.Extent{Seq: r.Text.seq, Rows: len(r.Pos)}
+			if r.Reading.Prompt() {
+				x.Tokens = r.Len
+			} else {
+				r.Text.res.step()
+			}
+			f.extents = append(f.extents, r.Text.res.extent(x))
+		}
+	}
+	return f.o.KV.Plan(f.extents)
+}
+
+// chargeStore counts what the backing store holds in host memory (index, checksums, staging) against the budget. It grows
+// with what is stored, so it is looked at before each step.
+func (f *Floor) chargeStore() error {
+	n := f.o.Store.Stats().HostBytes
+	if more := n - f.charged; more > 0 {
+		if err := f.o.KV.Charge(more); err != nil {
+			return fmt.Errorf("retrieval: what tier %s keeps in host memory: %w", f.o.Store.Name(), err)
+		}
+	} else {
+		f.o.KV.Refund(-more)
+	}
+	f.charged = n
+	return nil
+}
+
+// storeError says which tier an error is of.
+func (f *Floor) storeError(err error) error {
+	if err == nil || !f.Tiered() {
+		return err
+	}
+	return fmt.Errorf("retrieval: KV of %s: %w", f.o.Store.Name(), err)
+}
+
+// Refused reports whether an error is of a drive that does not score as it should; what it stores may be good.
+func Refused(err error) bool { return errors.Is(err, errScoring) }
+
+// NoteRefused counts an error that Refused knows.
+func (f *Floor) NoteRefused() { f.use.Refused++ }
+
+// Gone reports whether an error says that the connection to a drive had ended and did not come back, or that it did not
+// answer: reading a text again would not help.
+func Gone(err error) bool {
+	return errors.Is(err, csdshim.ErrLost) || errors.Is(err, csdshim.ErrTimeout)
+}
+
+// StoreBytes is the host memory of the backing store that is counted against the budget.
+func (f *Floor) StoreBytes() int64 { return f.charged }

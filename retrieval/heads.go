@@ -1,0 +1,115 @@
+package retrieval
+
+import (
+	"fmt"
+
+	"terrace/attention"
+	"terrace/policy"
+)
+
+// headSelector asks a separate instance of a policy for each KV head, at the same time (policy.HeadSelector).
+type headSelector struct {
+	s     *selector
+	each  []headChoice // empty = the policy decides all heads of a layer together
+	scans []scanTask
+	on    *selected // the layer in progress
+
+	selectHead, scanHead func(worker, i int) // built once, so that a step allocates nothing
+}
+
+// headChoice is the instance of one KV head, and what it is shown.
+type headChoice struct {
+	selector policy.Selector
+	layer    policy.Layer
+	reader   rowReader
+	picks    policy.Picks
+}
+
+// scanTask is one chunk of a KV head's index; the head's last chunk decides.
+type scanTask struct{ head, chunk int }
+
+func (h *headSelector) init(s *selector, spec *policy.Spec) error {
+	h.s, h.selectHead, h.scanHead = s, h.selectOne, h.scanOne
+	if _, ok := s.t.set.Selector.(policy.HeadSelector); !ok {
+		return nil
+	}
+	for range s.t.f.o.Shape.KVHeads {
+		set, err := spec.New(s.t.f.o.Shape.Model)
+		if err != nil {
+			return fmt.Errorf("retrieval: %w", err)
+		}
+		h.each = append(h.each, headChoice{selector: set.Selector})
+	}
+	return nil
+}
+
+// ask fills the selector's picks.
+func (h *headSelector) ask(l *selected, views []attention.View, shown *policy.Layer) {
+	shape, pool := &h.s.t.f.o.Shape, h.s.t.f.o.Pool
+	group := shape.Heads / shape.KVHeads
+	width := group * shape.KeyDim
+	h.on = l
+	for g := range h.each {
+		c := &h.each[g]
+		c.layer = *shown
+		c.reader.views = views[g : g+1]
+		c.layer.KV, c.layer.Scores = &c.reader, l.index.Head(g)
+		c.layer.Heads, c.layer.KVHeads, c.layer.Pos = group, 1, shown.Pos[g:g+1]
+		c.layer.Queries, c.layer.Rows = shown.Queries[g*width:(g+1)*width], 1
+		c.picks.Reset(1)
+	}
+	if tasks := h.scanTasks(); tasks > 0 {
+		pool.Run(tasks, h.scanHead)
+	} else {
+		pool.Run(len(h.each), h.selectHead)
+	}
+	h.unite(shown.Index)
+}
+
+// unite puts the heads' picks together.
+func (h *headSelector) unite(layer int) {
+	picks := &h.s.picks
+	picks.All = true
+	for g := range h.each {
+		picks.All = picks.All && h.each[g].picks.All
+	}
+	for g := range h.each {
+		p := &h.each[g].picks
+		picks.Share = append(picks.Share, p.Share...)
+		if p.All && !picks.All {
+			for i := range h.s.t.seq.Tokens(layer, g) {
+				picks.Heads[g] = append(picks.Heads[g], int32(i))
+			}
+			continue
+		}
+		picks.Heads[g] = append(picks.Heads[g], p.Heads[0]...)
+	}
+}
+
+// scanTasks lists the chunks to scan before the heads decide; none where a head does not ask for a scan.
+func (h *headSelector) scanTasks() int {
+	h.scans = h.scans[:0]
+	for g := range h.each {
+		c := &h.each[g]
+		scanner, ok := c.selector.(policy.Scanner)
+		if !ok || !scanner.Scans(&c.layer) {
+			return 0
+		}
+		for chunk := range h.on.index.Head(g).Begin(c.layer.Queries, c.layer.Heads) {
+			h.scans = append(h.scans, scanTask{g, chunk})
+		}
+	}
+	return len(h.scans)
+}
+
+func (h *headSelector) scanOne(worker, i int) {
+	t := h.scans[i]
+	if h.on.index.Head(t.head).Chunk(t.chunk) {
+		h.selectOne(worker, t.head)
+	}
+}
+
+func (h *headSelector) selectOne(_, g int) {
+	c := &h.each[g]
+	c.selector.Select(&c.layer, &c.picks)
+}

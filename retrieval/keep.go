@@ -1,0 +1,95 @@
+package retrieval
+
+import (
+	"fmt"
+
+	"terrace/kvmanager"
+	"terrace/policy"
+)
+
+// verdict is the scratch of a policy's decision on what stays.
+type verdict struct {
+	picks policy.Picks
+	keep  []int
+}
+
+// EndPrompt has the policy decide what stays of a layer that the whole prompt has passed, and prepares what decode steps
+// need: the index, and the token cache. rows are those of the prompt that the text does not count as read yet.
+func (t *Text) EndPrompt(layer, rows int) error {
+	if !t.Acts(layer) {
+		return nil
+	}
+	t.obs.prompt = int(t.read) + rows
+	if t.sel != nil {
+		if o, ok := t.set.Selector.(policy.PromptObserver); ok {
+			o.ObservePrompt(t.Layer(layer, rows))
+		}
+	}
+	if t.set.Keeper != nil {
+		t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
+		t.set.Keeper.KeepPrompt(t.Layer(layer, rows), &t.verdict.picks)
+		if err := t.keepPicks(layer, &t.verdict.picks); err != nil {
+			return err
+		}
+	}
+	if err := t.res.prompted(layer, rows); err != nil {
+		return err
+	}
+	t.obs.forget(layer)
+	return nil
+}
+
+// endStep has a dropping policy decide after a layer's attention, at the steps that it acts at.
+func (t *Text) endStep(layer int) error {
+	o := &t.obs
+	if t.set.Dropper == nil || !t.Acts(layer) || o.scheduler != nil && !o.scheduler.Due(int(t.read)+1, o.prompt) {
+		return nil
+	}
+	t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
+	t.set.Dropper.DropStep(t.Layer(layer, 1), &t.verdict.picks)
+	o.layers[layer].sumsAt = 0
+	return t.dropPicks(layer, &t.verdict.picks)
+}
+
+// keepPicks keeps what was picked in every head.
+func (t *Text) keepPicks(layer int, picks *policy.Picks) error {
+	if picks.All {
+		return nil
+	}
+	for g, idx := range picks.Heads {
+		keep := t.verdict.keep[:0]
+		for _, i := range idx {
+			keep = append(keep, int(i))
+		}
+		t.verdict.keep = keep
+		if err := t.seq.Keep(layer, g, keep); err != nil {
+			return fmt.Errorf("retrieval: policy %s: %w", t.set, err)
+		}
+	}
+	return nil
+}
+
+// dropPicks keeps everything but what was picked.
+func (t *Text) dropPicks(layer int, picks *policy.Picks) error {
+	if picks.All {
+		return fmt.Errorf("retrieval: policy %s drops every token: %w", t.set, kvmanager.ErrPlan)
+	}
+	for g, idx := range picks.Heads {
+		if len(idx) == 0 {
+			continue
+		}
+		keep, at := t.verdict.keep[:0], 0
+		for i := range t.seq.Tokens(layer, g) {
+			if at < len(idx) && int(idx[at]) == i {
+				at++
+				continue
+			}
+			keep = append(keep, i)
+		}
+		t.verdict.keep = keep
+		if err := t.seq.Keep(layer, g, keep); err != nil {
+			return fmt.Errorf("retrieval: policy %s: %w", t.set, err)
+		}
+	}
+	return nil
+}

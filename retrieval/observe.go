@@ -1,0 +1,268 @@
+package retrieval
+
+import (
+	"slices"
+
+	"terrace/attention"
+	"terrace/policy"
+)
+
+// Reading is how rows of a text are read, which decides what a policy sees and does.
+type Reading uint8
+
+const (
+	Step      Reading = iota // a generated token, alone
+	Chunk                    // rows of a prompt, more follow
+	LastChunk                // the prompt's last rows
+	Block                    // rows of a prompt that passes layer by layer, more follow
+	LastBlock                // the last of them
+	Again                    // rows of such a prompt whose keys are cached and whose attention the policy has seen
+	Late                     // rows of a prompt that were pruned and are computed now, between others
+)
+
+// Prompt reports whether the rows are a prompt's.
+func (r Reading) Prompt() bool { return r != Step }
+
+// byLayer reports whether the caller ends each layer of the prompt itself (EndPrompt, Release).
+func (r Reading) byLayer() bool { return r >= Block }
+
+// observer keeps what the policy has asked to see of one text, layer by layer, and shows it to the policy.
+type observer struct {
+	t         *Text
+	needs     policy.Needs
+	layers    []observed
+	view      policy.Layer // refilled for each question
+	reader    rowReader
+	pos       [][]int32
+	unrotated []float32
+	prompt    int              // positions of the prompt
+	scheduler policy.Scheduler // of a dropping policy that acts at some steps only
+}
+
+// observed is what was seen of one layer.
+type observed struct {
+	sums     [][]float32 // [Heads][tokens] attention column sums over sumRows queries
+	sumRows  int
+	sumsAt   int // tokens at the decode step that was last added; 0 = none since the prompt or the last drop
+	out      attention.Mass
+	queries  []float32 // [rows, Heads·KeyDim] of the newest tokens, oldest first
+	rows     int
+	rowStats *policy.QueryStats
+}
+
+func (o *observer) init(t *Text) {
+	*o = observer{t: t, needs: t.set.Needs(), layers: make([]observed, t.f.o.Shape.Layers)}
+	if t.set.Stepper != nil && !t.set.Follows() && t.set.Dropper == nil {
+		o.needs.StepMass = 0
+	}
+	o.scheduler, _ = t.set.Dropper.(policy.Scheduler)
+}
+
+// window is a layer's, in tokens; 0 = global.
+func (o *observer) window(layer int) int {
+	if w := o.t.f.o.Shape.Window; layer < len(w) {
+		return w[layer]
+	}
+	return 0
+}
+
+// Acts reports whether policies act on a layer: those with a sliding window are left alone.
+func (t *Text) Acts(layer int) bool { return t.obs.window(layer) == 0 }
+
+// ChunkRows is how many of the left rows of a prompt the next pass takes, size at most: the policy sees the last rows in one.
+func (t *Text) ChunkRows(left, size int) int {
+	last := max(1, t.obs.needs.PromptMass)
+	if left <= max(last, size) {
+		return left
+	}
+	return max(1, min(size, left-last))
+}
+
+// wantsSums reports whether attention column sums are needed of the pass that brings the text to n tokens. A policy that
+// drops at some steps only is shown the last StepMass queries up to such a step, and costs nothing at the others.
+func (o *observer) wantsSums(reading Reading, n int) bool {
+	switch {
+	case reading >= Again:
+		return false
+	case reading.Prompt():
+		return o.needs.PromptMass == policy.AllRows || (reading == LastChunk || reading == LastBlock) && o.needs.PromptMass > 0
+	case o.needs.StepMass == 0 || o.scheduler == nil:
+		return o.needs.StepMass != 0
+	}
+	for ahead := range o.needs.StepMass {
+		if o.scheduler.Due(n+ahead, o.prompt) {
+			return true
+		}
+	}
+	return false
+}
+
+// Observe keeps what the policy has asked for of a layer's queries q [rows, Heads·KeyDim] at positions pos.
+func (t *Text) Observe(layer int, q []float32, pos []int32) {
+	if t.Acts(layer) {
+		t.obs.queries(layer, q, len(pos))
+		t.ObserveStats(layer, q, pos)
+	}
+}
+
+// queries keeps the newest rows.
+func (o *observer) queries(layer int, q []float32, rows int) {
+	want, width := o.needs.Queries, o.width()
+	if want == 0 {
+		return
+	}
+	l := &o.layers[layer]
+	l.queries = append(l.queries, q[:rows*width]...)
+	l.rows += rows
+	if want > 0 && l.rows > want {
+		n := copy(l.queries, l.queries[(l.rows-want)*width:])
+		l.queries, l.rows = l.queries[:n], want
+	}
+}
+
+// width is the length of a row of queries.
+func (o *observer) width() int { return o.t.f.o.Shape.Heads * o.t.f.o.Shape.KeyDim }
+
+// KeepQueries replaces what is kept of a layer's queries by rows that the caller holds; nil = the newest that the policy has
+// asked for, of those that it holds now.
+func (t *Text) KeepQueries(layer int, q []float32, rows int) {
+	l, width := &t.obs.layers[layer], t.obs.width()
+	if q != nil {
+		l.queries, l.rows = q, rows
+		return
+	}
+	if l.queries != nil {
+		few := max(0, min(l.rows, t.obs.needs.Queries))
+		l.queries, l.rows = slices.Clone(l.queries[(l.rows-few)*width:]), few
+	}
+}
+
+// statRows is how many queries are rotated back at a time.
+const statRows = 64
+
+// ObserveStats adds the queries, rotated back, to their mean and covariance, where the policy has asked for these.
+func (t *Text) ObserveStats(layer int, q []float32, pos []int32) {
+	o := &t.obs
+	if !o.needs.QueryStats {
+		return
+	}
+	shape, l := &t.f.o.Shape, &o.layers[layer]
+	if l.rowStats == nil {
+		l.rowStats = policy.NewQueryStats(shape.Heads, shape.KeyDim)
+	}
+	width, dim, rope := o.width(), shape.KeyDim, t.f.rope(layer)
+	o.unrotated = sized(o.unrotated, statRows*width)
+	n := 0
+	for i, p := range pos {
+		if int(p) < o.needs.QueryStatsFrom {
+			continue
+		}
+		row := o.unrotated[n*width : (n+1)*width]
+		copy(row, q[i*width:(i+1)*width])
+		for h := range shape.Heads {
+			rope.Unrotate(row[h*dim:(h+1)*dim], int(p))
+		}
+		if n++; n == statRows {
+			l.rowStats.Add(o.unrotated, n)
+			n = 0
+		}
+	}
+	l.rowStats.Add(o.unrotated, n)
+}
+
+// Sums is where attention adds up its column sums for a pass of rows of a layer; nil where the policy does not ask. n is the
+// number of tokens that the pass brings the text to.
+func (t *Text) Sums(layer, rows, n int, reading Reading) *attention.Mass {
+	o := &t.obs
+	if !t.Acts(layer) || !o.wantsSums(reading, n) {
+		return nil
+	}
+	l := &o.layers[layer]
+	if l.sums == nil {
+		l.sums = make([][]float32, t.f.o.Shape.Heads)
+	}
+	fresh := reading == Step && (o.needs.StepMass == 1 || l.sumsAt != n-1)
+	for h := range l.sums {
+		tokens := t.seq.Tokens(layer, h/o.group())
+		if fresh {
+			l.sums[h] = l.sums[h][:0]
+		}
+		had := len(l.sums[h])
+		l.sums[h] = slices.Grow(l.sums[h], tokens-had)[:tokens]
+		clear(l.sums[h][had:])
+	}
+	l.out = attention.Mass{Sum: l.sums}
+	switch {
+	case fresh:
+		l.sumRows, l.sumsAt = 1, n
+	case reading == Step:
+		l.sumRows, l.sumsAt = l.sumRows+1, n
+	case o.needs.PromptMass == policy.AllRows:
+		l.sumRows += rows
+	default:
+		l.out.FromRow = max(0, rows-o.needs.PromptMass)
+		l.sumRows = min(rows, o.needs.PromptMass)
+	}
+	return &l.out
+}
+
+// group is the number of query heads that share a KV head.
+func (o *observer) group() int { return o.t.f.o.Shape.Heads / o.t.f.o.Shape.KVHeads }
+
+// forget frees what only the end of the prompt needed.
+func (o *observer) forget(layer int) {
+	l, set := &o.layers[layer], o.t.set
+	if set.Dropper == nil {
+		l.rowStats = nil
+	}
+	if o.needs.StepMass == 0 {
+		l.sums = nil
+	}
+	for h := range l.sums {
+		l.sums[h] = l.sums[h][:0]
+	}
+	if set.Dropper == nil && set.Swapper == nil {
+		l.queries, l.rows = nil, 0
+	}
+}
+
+// Layer shows the policy a layer of the text to which a pass of rows adds; it holds until the next call.
+func (t *Text) Layer(layer, rows int) *policy.Layer {
+	o, shape, l := &t.obs, &t.f.o.Shape, &t.obs.layers[layer]
+	o.pos = o.pos[:0]
+	for g := range shape.KVHeads {
+		o.pos = append(o.pos, t.seq.PositionList(layer, g))
+	}
+	o.reader.views = t.seq.Views(layer)
+	o.view = policy.Layer{Index: layer, Layers: shape.Layers, Heads: shape.Heads, KVHeads: shape.KVHeads, KeyDim: shape.KeyDim, ValueDim: shape.ValueDim,
+		Scale: shape.Scale, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
+		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, Mass: l.sums, MassRows: l.sumRows}
+	return &o.view
+}
+
+// SetPrompt says how long the prompt is that is about to be read layer by layer.
+func (t *Text) SetPrompt(tokens int) { t.obs.prompt = tokens }
+
+// rowReader gives policies float32 rows of cached keys and values.
+type rowReader struct {
+	views []attention.View
+	bulk  attention.Reader
+}
+
+// Keys implements policy.KV.
+func (k *rowReader) Keys(kvHead, from, to int, dst []float32) {
+	k.bulk.Keys(&k.views[kvHead], from, to, dst)
+}
+
+// Values implements policy.KV.
+func (k *rowReader) Values(kvHead, from, to int, dst []float32) {
+	k.bulk.Values(&k.views[kvHead], from, to, dst)
+}
+
+// sized returns buf with length n, its memory reused where it is large enough; the content is arbitrary.
+func sized(buf []float32, n int) []float32 {
+	if cap(buf) < n {
+		buf = make([]float32, n+n/4)
+	}
+	return buf[:n]
+}

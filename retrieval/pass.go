@@ -1,0 +1,363 @@
+package retrieval
+
+import (
+	"fmt"
+
+	"terrace/attention"
+	"terrace/internal/kernels"
+	"terrace/internal/trace"
+)
+
+// Rows are one text's rows in a pass.
+type Rows struct {
+	Text    *Text
+	Reading Reading
+	New     int     // tokens that the pass adds to the text
+	Pos     []int32 // [n] positions, ascending: of the New tokens, or of the last of them where no more go on
+	Len     int     // tokens that the text has once its prompt is read
+	Err     error   // the text cannot go on: its rows are left out of what follows
+}
+
+// Pass is rows of any texts that go through the layers together. The zero value with Open is empty; it may be used again.
+type Pass struct {
+	Rows []Rows
+	f    *Floor
+	seqs []attention.Seq
+	from []int32 // first position of each text's rows
+	job  appendJob
+}
+
+// appendJob is the append in progress.
+type appendJob struct {
+	layer int
+	k, v  []float32
+	first []int // row of each text's first
+	run   func(worker, i int)
+}
+
+// Guesser returns the queries [rows, Heads·KeyDim] of a layer guessed from the input of the layer before (InfiniGen;
+// algorithms.md 5.3), for all rows of the pass.
+type Guesser func(layer int) ([]float32, error)
+
+// Open empties the pass for texts of a floor.
+func (p *Pass) Open(f *Floor) {
+	p.f, p.Rows = f, p.Rows[:0]
+	if p.job.run == nil {
+		p.job.run = p.appendOne
+	}
+}
+
+// Failed reports whether a text has an error.
+func (p *Pass) Failed() bool {
+	for i := range p.Rows {
+		if p.Rows[i].Err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Asks reports whether a policy looks at what the rows ask and read.
+func (p *Pass) Asks() bool {
+	for i := range p.Rows {
+		if !p.Rows[i].Text.Plain() {
+			return true
+		}
+	}
+	return false
+}
+
+// Mixes reports whether Attended may change the attention output.
+func (p *Pass) Mixes() bool {
+	for i := range p.Rows {
+		if t := p.Rows[i].Text; t.sel != nil && t.sel.means.layers != nil && p.Rows[i].Reading == Step {
+			return true
+		}
+	}
+	return false
+}
+
+// Fail notes the error of a text, by its place in Rows; nil is none.
+func (p *Pass) Fail(i int, err error) { p.fail(i, err) }
+
+// fail notes a text's error.
+func (p *Pass) fail(i int, err error) {
+	if err != nil && p.Rows[i].Err == nil {
+		p.Rows[i].Err = err
+	}
+}
+
+// Append stores a layer's new keys [rows, KVHeads·KeyDim] and values [rows, KVHeads·ValueDim]. Nothing is under way behind
+// the layer before afterwards.
+func (p *Pass) Append(layer int, k, v []float32) error {
+	if err := p.f.overlap.join(); err != nil {
+		return err
+	}
+	j := &p.job
+	j.layer, j.k, j.v, j.first = layer, k, v, j.first[:0]
+	row, apart := 0, p.f.o.Pool != nil && len(p.Rows) > 1
+	for i := range p.Rows {
+		j.first = append(j.first, row)
+		row += len(p.Rows[i].Pos)
+		if apart {
+			ok, err := p.Rows[i].Text.seq.Reserve(layer, len(p.Rows[i].Pos))
+			p.fail(i, err)
+			apart = apart && ok
+		}
+	}
+	var pool *kernels.Pool
+	if apart {
+		pool = p.f.o.Pool
+	}
+	pool.Run(len(p.Rows), j.run)
+	return nil
+}
+
+// appendOne appends one text's rows; texts share nothing, so several may be appended to at the same time once room is
+// reserved.
+func (p *Pass) appendOne(_, i int) {
+	r, j, shape := &p.Rows[i], &p.job, &p.f.o.Shape
+	if r.Err != nil {
+		return
+	}
+	kw, vw := shape.KVHeads*shape.KeyDim, shape.KVHeads*shape.ValueDim
+	lo, hi := j.first[i], j.first[i]+len(r.Pos)
+	k, v := j.k[lo*kw:hi*kw], j.v[lo*vw:hi*vw]
+	if r.Reading == Late {
+		p.fail(i, r.Text.seq.Insert(j.layer, k, v, r.Pos))
+		return
+	}
+	p.fail(i, r.Text.seq.Append(j.layer, k, v, r.Pos))
+}
+
+// Join ends what Overlap has begun, where nothing is appended next.
+func (p *Pass) Join() error { return p.f.overlap.join() }
+
+// Observe shows the policies a layer's queries q [rows, Heads·KeyDim], those of all rows.
+func (p *Pass) Observe(layer int, q []float32) {
+	width, row := p.queryWidth(), 0
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		n := len(r.Pos)
+		if r.Err == nil && r.Reading != Late && (r.Reading.Prompt() || r.Text.set.Dropper != nil || r.Text.follows(layer)) {
+			r.Text.Observe(layer, q[row*width:(row+n)*width], r.Pos)
+		}
+		row += n
+	}
+}
+
+// follows reports whether a pruning layer's active blocks are followed while decoding, with the newest queries.
+func (t *Text) follows(layer int) bool {
+	if t.set.Swapper == nil || !t.set.Follows() {
+		return false
+	}
+	return t.Prunes(layer)
+}
+
+func (p *Pass) queryWidth() int { return p.f.o.Shape.Heads * p.f.o.Shape.KeyDim }
+
+// Select decides what the rows read of a layer: the selecting policy's choice in decode steps, everything else as it is. q
+// [rows, Heads·KeyDim] are the rows' queries, or nil where no policy asks (Asks). Pages that are read whole are in host memory afterwards.
+func (p *Pass) Select(layer int, q []float32) {
+	width, row := p.queryWidth(), 0
+	p.seqs = p.seqs[:0]
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		n := len(r.Pos)
+		p.seqs = append(p.seqs, attention.Seq{Pos: r.Pos})
+		if r.Err == nil {
+			var own []float32
+			if q != nil {
+				own = q[row*width : (row+n)*width]
+			}
+			p.fail(i, p.selectOne(r, layer, own, &p.seqs[i]))
+		}
+		row += n
+	}
+}
+
+func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) error {
+	t, n := r.Text, len(r.Pos)
+	if r.Reading.Prompt() {
+		if err := t.res.whole(layer, r.Pos[0]); err != nil {
+			return err
+		}
+		seq.Views = t.seq.Views(layer)
+		seq.Mass = t.Sums(layer, n, int(t.read)+n, r.Reading)
+		return nil
+	}
+	if err := t.res.open(layer, r.Pos[0]); err != nil {
+		return err
+	}
+	seq.Views = t.seq.Views(layer)
+	defer p.f.o.Trace.Layer(trace.Score, "select", layer).End()
+	return t.res.begin(layer, q, seq)
+}
+
+// Prepare readies the next layer while this one is still to be attended to: its query is guessed, what it reads is chosen
+// where that can be known, and what is not in host memory begins to be read. layer may be one past the last: the first layer
+// of the next pass.
+func (p *Pass) Prepare(layer int, guess Guesser) error {
+	layers := p.f.o.Shape.Layers
+	next := layer % layers
+	for i := range p.Rows {
+		if r := &p.Rows[i]; r.Err == nil {
+			r.Text.res.prefetch(next, r.Pos[0], r.Reading == Step || r.Reading == LastChunk && next == 0)
+		}
+	}
+	if layer < layers {
+		if err := p.guess(layer, guess); err != nil {
+			return err
+		}
+		for i := range p.Rows {
+			if r := &p.Rows[i]; r.Err == nil && r.Reading == Step {
+				p.fail(i, r.Text.res.prepare(layer))
+			}
+		}
+	}
+	p.f.Yield()
+	return nil
+}
+
+// guess stores a layer's query for the texts whose policy wants it.
+func (p *Pass) guess(layer int, guess Guesser) error {
+	var q []float32
+	width, row := p.queryWidth(), 0
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		if r.Reading == Step && r.Text.wantsGuess(layer) {
+			if q == nil {
+				var err error
+				if q, err = guess(layer); err != nil {
+					return err
+				}
+			}
+			l := &r.Text.sel.layers[layer]
+			l.guess = append(l.guess[:0], q[row*width:(row+1)*width]...)
+		}
+		row += len(r.Pos)
+	}
+	return nil
+}
+
+// Fetched is what Fetch returned, of the texts that are left in Rows.
+func (p *Pass) Fetched() []attention.Seq {
+	kept := p.seqs[:0]
+	for _, s := range p.seqs {
+		for i := range p.Rows {
+			if len(s.Views) > 0 && s.Views[0].Cache == p.Rows[i].Text.seq.ID() {
+				s.Pos = p.Rows[i].Pos
+				kept = append(kept, s)
+				break
+			}
+		}
+	}
+	p.seqs = kept
+	return kept
+}
+
+// Fetch waits for what the rows read of a layer and returns what each text's rows attend to, in the order of Rows.
+func (p *Pass) Fetch(layer int) []attention.Seq {
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		if r.Err != nil || r.Reading.Prompt() {
+			continue
+		}
+		t, seq := r.Text, &p.seqs[i]
+		if err := t.res.finish(layer, seq); err != nil {
+			p.fail(i, err)
+			continue
+		}
+		if t.set.Stepper == nil || t.Prunes(layer) {
+			seq.Mass = t.Sums(layer, 1, int(t.read)+1, Step)
+		}
+	}
+	return p.seqs
+}
+
+// Attended follows a layer's attention, whose output out [rows, Heads·ValueDim] it may change: the policies decide what
+// stays, and pages may leave host memory.
+func (p *Pass) Attended(layer int, out []float32) {
+	width, row := p.f.o.Shape.Heads*p.f.o.Shape.ValueDim, 0
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		t, n := r.Text, len(r.Pos)
+		if r.Err == nil {
+			switch {
+			case r.Reading == LastChunk:
+				p.fail(i, t.EndPrompt(layer, r.New))
+			case r.Reading == Step:
+				if t.sel != nil && len(t.sel.layers[layer].share) > 0 {
+					l := &t.sel.layers[layer]
+					t.sel.means.mix(layer, l.share, out[row*width:(row+n)*width])
+					l.share = l.share[:0]
+				}
+				p.fail(i, t.endStep(layer))
+				if r.Err == nil {
+					p.fail(i, t.res.attended(layer))
+				}
+			}
+		}
+		row += n
+		if r.Err == nil && !r.Reading.byLayer() {
+			p.fail(i, t.res.release(layer))
+		}
+	}
+}
+
+// Release lets go of a layer's pages.
+func (p *Pass) Release(layer int) {
+	for i := range p.Rows {
+		if r := &p.Rows[i]; r.Err == nil {
+			p.fail(i, r.Text.res.release(layer))
+		}
+	}
+}
+
+// End closes a pass that all layers have seen: its rows are read.
+func (p *Pass) End() {
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		if r.Err != nil {
+			continue
+		}
+		if r.Reading == Step {
+			if err := r.Text.res.stepped(int(r.Text.read) + 1); err != nil {
+				p.fail(i, err)
+				continue
+			}
+		}
+		r.Text.read += int32(r.New)
+		if r.Reading == LastChunk && r.Text.set.Keeper != nil {
+			p.f.o.KV.Release() // what the policy dropped is not to stay resident
+		}
+	}
+}
+
+// Undo takes back what a failed pass has added to a text: all of them where whole is set, else those with an error.
+func (p *Pass) Undo(whole bool) {
+	_ = p.f.overlap.join() // the pass has failed already
+	for i := range p.Rows {
+		if r := &p.Rows[i]; whole || r.Err != nil {
+			r.undo()
+		}
+	}
+}
+
+// undo takes back what a failed pass has added to the text. A tier that is gone fails that too, for the same reason: it is said
+// once.
+func (r *Rows) undo() {
+	var err error
+	t := r.Text
+	if r.Reading.Prompt() {
+		err = t.res.free()
+	} else {
+		err = t.res.cut(t.read)
+	}
+	if more := t.seq.Truncate(t.read); err == nil {
+		err = more
+	}
+	if err != nil && !t.f.Tiered() {
+		r.Err = fmt.Errorf("%w; and taking the rows back failed: %w", r.Err, err)
+	}
+}

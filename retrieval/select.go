@@ -1,0 +1,285 @@
+package retrieval
+
+import (
+	"fmt"
+	"math"
+
+	"terrace/attention"
+	"terrace/attention/keyindex"
+	"terrace/internal/kvpage"
+	"terrace/kvmanager"
+	"terrace/policy"
+)
+
+// selector asks a selecting policy what a decode step reads of a layer. It keeps the index that the policy scans, the queries
+// that it scores with when they are not the step's own, and what was selected.
+type selector struct {
+	t           *Text
+	layers      []selected
+	picks       policy.Picks
+	ranks       []float32                 // [tokens] what picks were made from, where that is one score a token; nil = it is not
+	below       *kvmanager.StoredSketches // full tiles of the index on the backing store; nil = all is in host memory
+	heads       headSelector              // of a policy that decides each KV head by itself
+	tokens      tokenRanking
+	means       valueMeans
+	task        refreshTask
+	refreshHead func(worker, g int) // built once, so that a step allocates nothing
+}
+
+// selected is what is known of one layer.
+type selected struct {
+	index    *keyindex.Index
+	guess    []float32 // this layer's query as guessed from the layer before
+	previous []float32 // this layer's query one step ago
+	kept     [][]int32 // what was selected, by KV head
+	share    []float32 // [Heads] part of the attention that it holds, where the policy says so
+}
+
+// tokenRanking is the scratch of a policy that ranks tokens by one integer sum each.
+type tokenRanking struct {
+	scan   keyindex.TokenScan
+	query  policy.TokenQuery
+	scores []float32
+}
+
+// refreshTask is what refreshHead works on.
+type refreshTask struct {
+	index *keyindex.Index
+	views []attention.View
+	layer *policy.Layer
+	most  int // tokens that the index may have afterwards
+}
+
+func newSelector(t *Text, spec *policy.Spec) (*selector, error) {
+	s := &selector{t: t, layers: make([]selected, t.f.o.Shape.Layers)}
+	s.refreshHead = s.refreshOne
+	if t.obs.needs.ValueMean {
+		s.means.init(&t.f.o.Shape)
+	}
+	if err := s.heads.init(s, spec); err != nil {
+		return nil, err
+	}
+	if s.storable() {
+		s.below = t.f.o.KV.NewStoredSketches()
+	}
+	return s, nil
+}
+
+// storable reports whether what the policy scans goes to the backing store as well: where one text's tokens only become more.
+func (s *selector) storable() bool {
+	n, set := &s.t.obs.needs, s.t.set
+	return s.t.f.Tiered() && n.Sketch.Stored && set.Dropper == nil && set.Pruner == nil &&
+		(n.Sketch.Kind != policy.SketchExact || !s.t.f.o.KV.Layout().K.Quantised())
+}
+
+// free gives back what is kept on the backing store; nil has nothing.
+func (s *selector) free() error {
+	if s == nil {
+		return nil
+	}
+	err := s.below.Free()
+	s.below = nil
+	return err
+}
+
+// indexBytes is the memory of all layers' indexes.
+func (s *selector) indexBytes() (n int64) {
+	if s == nil {
+		return 0
+	}
+	for i := range s.layers {
+		if x := s.layers[i].index; x != nil {
+			n += x.Bytes()
+		}
+	}
+	return n
+}
+
+// choose asks the policy what this decode step reads of a layer whose pages are in host memory, and restricts the attention
+// to it. q is the step's query.
+func (s *selector) choose(layer int, q []float32, seq *attention.Seq) error {
+	l, needs := &s.layers[layer], &s.t.obs.needs
+	shown := s.t.Layer(layer, 1)
+	shown.Queries, shown.Rows = l.query(needs.QueryOf(layer), q), 1
+	if err := s.refresh(l, seq.Views, shown); err != nil {
+		return err
+	}
+	shown.Scores = l.index
+	if err := s.ask(l, seq.Views, shown); err != nil {
+		return err
+	}
+	l.share = append(l.share[:0], s.picks.Share...)
+	s.remember(l, q)
+	if s.picks.All {
+		return nil
+	}
+	// Attention of all texts of a pass comes after every choice: the picks must outlive the next one's.
+	l.kept = copyPicks(l.kept, s.picks.Heads)
+	for g, idx := range l.kept {
+		newest := int32(s.t.seq.Tokens(layer, g) - 1)
+		if len(idx) == 0 || idx[len(idx)-1] != newest {
+			l.kept[g] = append(idx, newest)
+		}
+	}
+	seq.Select = l.kept
+	return nil
+}
+
+// remember keeps a step's query for policies that score with the last step's.
+func (s *selector) remember(l *selected, q []float32) {
+	if s.t.obs.needs.Query == policy.QueryPrevious {
+		l.previous = append(l.previous[:0], q...)
+	}
+}
+
+// ask asks the policy what it reads of a layer that it is shown.
+func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer) error {
+	s.picks.Reset(s.t.f.o.Shape.KVHeads)
+	s.ranks = nil
+	s.below.Begin(shown.Index)
+	switch {
+	case len(s.heads.each) > 0:
+		s.heads.ask(l, views, shown)
+	case s.rankTokens(l, shown):
+		s.ranks = s.tokens.scores
+	default:
+		shown.Spread, shown.Workers = s.t.f.o.Pool.Run, s.t.f.o.Pool.Threads()
+		s.t.set.Selector.Select(shown, &s.picks)
+	}
+	if err := s.below.End(shown.Index); err != nil {
+		return s.indexError(err)
+	}
+	return nil
+}
+
+func (s *selector) indexError(err error) error {
+	return fmt.Errorf("retrieval: what policy %s scans of the keys: %w", s.t.set, err)
+}
+
+// rankTokens asks a policy that ranks tokens by one integer sum each; false where it ranks them another way.
+func (s *selector) rankTokens(l *selected, shown *policy.Layer) bool {
+	ranking, ok := s.t.set.Selector.(policy.TokenScoring)
+	r := &s.tokens
+	if !ok || !l.index.CanScan() || !ranking.Question(shown, &r.query) {
+		return false
+	}
+	r.scores = sized(r.scores, shown.Tokens(0))
+	r.scan.Score(l.index, &r.query, shown.KeyDim, r.scores, s.t.f.o.Pool)
+	ranking.Choose(shown, r.scores, &s.picks)
+	return true
+}
+
+// prompted builds what the policy scans at the end of the prompt, after what the prompt drops is gone.
+func (s *selector) prompted(layer, rows int) error {
+	shown := s.t.Layer(layer, rows)
+	return s.refresh(&s.layers[layer], s.t.obs.reader.views, shown)
+}
+
+// flushTokens is how many tokens are added to an index before what is full of it is stored below.
+const flushTokens = 1024
+
+// refresh brings a layer's index, and the sums of values, in line with the cache, a task a KV head.
+func (s *selector) refresh(l *selected, views []attention.View, shown *policy.Layer) error {
+	if l.index == nil {
+		l.index = s.newIndex(shown.Index, views)
+	}
+	first := l.index.Head(0)
+	s.task = refreshTask{index: l.index, views: views, layer: shown, most: math.MaxInt}
+	if s.below != nil {
+		s.task.most = first.Tokens() + flushTokens
+	}
+	if s.t.set.Projector != nil && first.Tokens() == 0 {
+		for g := range views { // the policy's Project is not for several threads
+			s.refreshHead(0, g)
+		}
+	} else {
+		s.t.f.o.Pool.Run(len(views), s.refreshHead)
+	}
+	if s.below == nil {
+		return nil
+	}
+	if err := s.below.Flush(shown.Index); err != nil {
+		return s.indexError(err)
+	}
+	for g := range views {
+		if l.index.Head(g).Tokens() < len(shown.Pos[g]) {
+			return s.refresh(l, views, shown)
+		}
+	}
+	return nil
+}
+
+// newIndex is an empty one for a layer.
+func (s *selector) newIndex(layer int, views []attention.View) *keyindex.Index {
+	shape := &s.t.f.o.Shape
+	x := keyindex.New(s.t.obs.needs.Sketch, shape.KVHeads, shape.KeyDim)
+	for g := range shape.KVHeads {
+		x.Head(g).SetMoving(s.t.f.Tiered())
+		if s.below != nil {
+			x.Head(g).KeepBelow(s.below.Stream(layer, g), views[g].Layout.K)
+		}
+	}
+	return x
+}
+
+func (s *selector) refreshOne(_, g int) {
+	t := &s.task
+	t.index.Head(g).Refresh(&t.views[g], t.layer.Pos[g], t.most, t.layer, g, s.t.set.Projector)
+	if s.means.layers != nil {
+		s.means.follow(t.layer.Index, g, &t.views[g])
+	}
+}
+
+// refreshHot is refresh of an index that holds only the tokens which have a slot: the host's, where a drive scores the others.
+// The scales are those of the whole prompt.
+func (s *selector) refreshHot(l *selected, views []attention.View, shown *policy.Layer, hot *hotTokens) {
+	if l.index == nil {
+		l.index = keyindex.New(s.t.obs.needs.Sketch, s.t.f.o.Shape.KVHeads, s.t.f.o.Shape.KeyDim)
+		l.index.HoldSlots(hot)
+	}
+	s.task = refreshTask{index: l.index, views: views, layer: shown}
+	s.t.f.o.Pool.Run(len(views), s.refreshHead)
+}
+
+// RebuildIndex makes what a selecting policy scans of a layer be built again: tokens changed in its middle.
+func (t *Text) RebuildIndex(layer int) {
+	if t.sel != nil && t.sel.layers[layer].index != nil {
+		t.sel.layers[layer].index.Reset()
+	}
+}
+
+// query is what a policy scores with: the guessed one, the last step's, or where these are not known the step's own.
+func (l *selected) query(kind policy.QueryKind, exact []float32) []float32 {
+	switch {
+	case kind == policy.QueryGuess && len(l.guess) > 0:
+		return l.guess
+	case kind == policy.QueryPrevious && len(l.previous) > 0:
+		return l.previous
+	}
+	return exact
+}
+
+// wantsGuess reports whether a decode step must guess a layer's query.
+func (t *Text) wantsGuess(layer int) bool {
+	return t.sel != nil && t.obs.needs.QueryOf(layer) == policy.QueryGuess
+}
+
+func copyPicks(dst, src [][]int32) [][]int32 {
+	for len(dst) < len(src) {
+		dst = append(dst, nil)
+	}
+	for i := range src {
+		dst[i] = append(dst[i][:0], src[i]...)
+	}
+	return dst[:len(src)]
+}
+
+// probe is a layer without tokens, to ask a policy whether a drive may score.
+func (s *selector) probe() *policy.Layer {
+	m := &s.t.f.o.Shape
+	return &policy.Layer{Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValueDim, Rows: 1,
+		Queries: make([]float32, m.Heads*m.KeyDim), Pos: make([][]int32, m.KVHeads), Scores: keyindex.New(s.t.obs.needs.Sketch, m.KVHeads, m.KeyDim)}
+}
+
+// quantised reports whether a layout's pages hold integers.
+func quantised(l kvpage.Layout) bool { return l.K.Quantised() || l.V.Quantised() }

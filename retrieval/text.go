@@ -1,0 +1,148 @@
+package retrieval
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"terrace/attention"
+	"terrace/kvmanager"
+	"terrace/policy"
+)
+
+// Text is one text's KV under its policy. Free it.
+type Text struct {
+	f    *Floor
+	seq  *kvmanager.Sequence
+	set  *policy.Set // of this text alone
+	read int32       // positions read so far
+	obs  observer
+	sel  *selector // nil = a step reads everything
+	res  residency
+
+	verdict verdict
+
+	stepReads, stepTokens int64 // by decode attention: layers and KV heads, and tokens in them
+}
+
+// TextOptions say under what a text is read.
+type TextOptions struct {
+	Policy     *policy.Spec
+	HostScores bool // the host scores all keys, although the drive could
+}
+
+// NewText returns an empty text.
+func (f *Floor) NewText(o TextOptions) (*Text, error) { return f.newText(f.o.KV.NewSequence(), 0, o) }
+
+// newText takes the sequence over, which holds read positions.
+func (f *Floor) newText(seq *kvmanager.Sequence, read int32, o TextOptions) (*Text, error) {
+	set, err := o.Policy.New(f.o.Shape.Model)
+	if err != nil {
+		seq.Free()
+		return nil, fmt.Errorf("retrieval: %w", err)
+	}
+	t := &Text{f: f, seq: seq, set: set, read: read}
+	t.obs.init(t)
+	if set.Selector != nil {
+		if t.sel, err = newSelector(t, o.Policy); err != nil {
+			seq.Free()
+			return nil, err
+		}
+	}
+	t.res = newResidency(t, o.HostScores)
+	return t, nil
+}
+
+// Fork returns a text that shares the KV so far and goes on under a policy that has seen nothing of it.
+func (t *Text) Fork(o TextOptions) (*Text, error) {
+	seq, err := t.seq.Fork()
+	if err != nil {
+		return nil, err
+	}
+	return t.f.newText(seq, t.read, o)
+}
+
+// Free gives back the KV and what is kept beside it. What is under way for the text belongs to nobody any more.
+func (t *Text) Free() error {
+	err := errors.Join(t.res.free(), t.sel.free())
+	t.seq.Free()
+	return err
+}
+
+// Seq is the text's KV.
+func (t *Text) Seq() *kvmanager.Sequence { return t.seq }
+
+// Policy is the set of policies that the text is read under.
+func (t *Text) Policy() *policy.Set { return t.set }
+
+// Needs are the policy's.
+func (t *Text) Needs() *policy.Needs { return &t.obs.needs }
+
+// Read is the number of positions read so far: the next token's position.
+func (t *Text) Read() int32 { return t.read }
+
+// Plain reports whether no policy acts on the text.
+func (t *Text) Plain() bool { return t.set.Lossless() }
+
+// Selects reports whether decode steps read only a part.
+func (t *Text) Selects() bool { return t.sel != nil }
+
+// Truncate forgets the positions from n on.
+func (t *Text) Truncate(n int32) error {
+	t.read = min(t.read, n)
+	return t.seq.Truncate(n)
+}
+
+// SketchBytes is the memory of what the policy scans instead of the keys.
+func (t *Text) SketchBytes() int64 { return t.sel.indexBytes() }
+
+// StepReads are the tokens that decode attention read, and of how many layers and KV heads.
+func (t *Text) StepReads() (tokens, headsRead int64) { return t.stepTokens, t.stepReads }
+
+// CountReads adds what a decode step reads of a layer.
+func (t *Text) CountReads(layer int, seq *attention.Seq) {
+	for g := range seq.Views {
+		n := t.seq.Tokens(layer, g)
+		if t.res.caches(layer) {
+			n = seq.Views[g].Tokens()
+		}
+		if w := t.obs.window(layer); w > 0 {
+			n = min(n, w)
+		}
+		if seq.Select != nil && seq.Select[g] != nil {
+			n = len(seq.Select[g])
+		}
+		t.stepTokens += int64(n)
+		t.stepReads++
+	}
+}
+
+// lowest is the first position that a row at a position reads of a layer.
+func (t *Text) lowest(layer int, pos int32) int32 {
+	if w := t.obs.window(layer); w > 0 {
+		return pos - int32(w) + 1
+	}
+	return 0
+}
+
+// Prunes reports whether hidden rows leave after a layer's attention.
+func (t *Text) Prunes(layer int) bool {
+	return t.set.Pruner != nil && slices.Contains(t.set.Pruner.PruneLayers(), layer)
+}
+
+// SetRead says how many positions have been read of a text whose prompt passed layer by layer.
+func (t *Text) SetRead(n int32) { t.read = n }
+
+// Prefetch begins to bring a layer into host memory for a row at the next position.
+func (t *Text) Prefetch(layer int) { t.res.prefetch(layer, t.read, false) }
+
+// Home is the number under which the backing store keeps the text.
+func (t *Text) Home() uint64 { return t.seq.Home() }
+
+// CacheBytes is the host memory of the token cache; 0 = there is none.
+func (t *Text) CacheBytes() int64 {
+	if c, ok := t.res.(*cached); ok && c.cache != nil {
+		return c.cache.Bytes()
+	}
+	return 0
+}

@@ -57,12 +57,6 @@ func (b Balance) Times(m BetaMode, hotBytes, coldBytes float64) (host, drive flo
 	return host, drive
 }
 
-// Split divides total bytes by beta; hot is at most capacity, and cold takes the rest.
-func Split(beta, totalBytes, capacityBytes float64) (hot, cold float64) {
-	hot = min(beta/(1+beta)*totalBytes, capacityBytes)
-	return hot, totalBytes - hot
-}
-
 // SkewedShare is the part of the bytes that should be hot when a share h of the delivered tokens is found hot, whatever the
 // pools' sizes: a mode's balance with hαM/B_c instead of αM_c/B_c and (1-h)αM instead of αM_s, solved for M_c/M and kept within
 // 0 and 1. BetaFixed has none and gives NaN.

@@ -72,11 +72,6 @@ func TokensBudget(n int) Budget {
 // Removes reports whether the budget was given as a ratio to remove (of the prompt, once) and not as what is kept.
 func (b Budget) Removes() bool { return b.kind == budgetRatio }
 
-// Relative reports whether the budget grows with the context.
-func (b Budget) Relative() bool {
-	return b.kind == budgetRatio || b.kind == budgetShare && b.share.Fraction > 0
-}
-
 // Float is the budget of n tokens before rounding; kvBytes is [Layer].KVBytes.
 func (b Budget) Float(n, kvBytes int) float64 {
 	switch b.kind {

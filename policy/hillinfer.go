@@ -321,6 +321,3 @@ func (p *hillinfer) WholeTokens() bool { return p.whole }
 func (p *hillinfer) Hot(position int) bool {
 	return position >= len(p.pools.hot) || p.pools.hot[position]
 }
-
-// HotPart is the share of the selection that was found hot, a moving average over 32 steps; negative before the first.
-func (p *hillinfer) HotPart() float64 { return p.hotPart }

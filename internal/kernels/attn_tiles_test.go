@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/klauspost/cpuid/v2"
+
+	"terrace/internal/kernels/ref"
 )
 
 // modelGemmTiles is amx.GemmTiles instruction by instruction on the model of the tile registers (see
@@ -64,8 +66,8 @@ func TestGemmTilesModel(t *testing.T) {
 			for _, rows := range []int{1, 31, 32, 33, 64, 70} {
 				padded := (rows + groupRows - 1) / groupRows * groupRows
 				a, b := make([]uint16, padded*(k+8)), make([]uint16, k*PanelCols)
-				F32ToBF16(a, normals(rnd, make([]float32, len(a))))
-				F32ToBF16(b, normals(rnd, make([]float32, len(b))))
+				ref.F32ToBF16(a, normals(rnd, make([]float32, len(a))))
+				ref.F32ToBF16(b, normals(rnd, make([]float32, len(b))))
 				for _, scale := range [][]float32{nil, normals(rnd, make([]float32, rows))} {
 					got := normals(rnd, make([]float32, padded*130))
 					want := append([]float32(nil), got...)

@@ -10,9 +10,9 @@ import (
 var plainElem = elemOps{
 	rmsNorm: ref.RMSNorm, rmsScale: ref.RMSScale, mulScale: ref.MulScale, layerNorm: ref.LayerNorm, add: ref.Add, mul: ref.Mul, scale: ref.Scale, axpy: ref.Axpy,
 	dot: ref.Dot, siluMul: ref.SiluMul, geluMul: ref.GeluMul, gelu: ref.Gelu, geluErf: ref.GeluErf,
-	geluErfMul: ref.GeluErfMul, relu: ref.ReLU, softcap: ref.Softcap, exp: ref.Exp, softmax: ref.Softmax,
-	max: ref.Max, maxAbs: ref.MaxAbs, argMax: ref.ArgMax, ropeNeox: ref.RopeNeox, ropeNorm: ref.RopeNorm,
-	toF16: ref.F32ToF16, toBF16: ref.F32ToBF16, fromF16: ref.F16ToF32, fromBF16: ref.BF16ToF32,
+	geluErfMul: ref.GeluErfMul, relu: ref.ReLU, softcap: ref.Softcap, softmax: ref.Softmax,
+	max: ref.Max, maxAbs: ref.MaxAbs, ropeNeox: ref.RopeNeox, ropeNorm: ref.RopeNorm,
+	fromF16: ref.F16ToF32, fromBF16: ref.BF16ToF32,
 }
 
 // elem are those of the selected path; arguments are checked.
@@ -30,12 +30,10 @@ type elemOps struct {
 	siluMul, geluMul   func(dst, gate, up []float32)
 	geluErfMul         func(dst, gate, up []float32)
 	gelu, geluErf      func(x []float32)
-	relu, exp, softmax func(x []float32)
+	relu, softmax      func(x []float32)
 	softcap            func(x []float32, cap float32)
 	max, maxAbs        func(x []float32) float32
-	argMax             func(x []float32) int
 	ropeNeox, ropeNorm func(x []float32, heads, d, rot int, cos, sin []float32)
-	toF16, toBF16      func(dst []uint16, src []float32)
 	fromF16, fromBF16  func(dst []float32, src []uint16)
 }
 
@@ -126,9 +124,6 @@ func ReLU(x []float32) { elem.relu(x) }
 // Softcap replaces x by cap·tanh(x/cap).
 func Softcap(x []float32, cap float32) { elem.softcap(x, cap) }
 
-// Exp replaces x by e^x.
-func Exp(x []float32) { elem.exp(x) }
-
 // Softmax replaces x by e^x / Σ e^x.
 func Softmax(x []float32) { elem.softmax(x) }
 
@@ -137,9 +132,6 @@ func Max(x []float32) float32 { return elem.max(x) }
 
 // MaxAbs is the largest magnitude of x, 0 of none; NaN anywhere makes it NaN.
 func MaxAbs(x []float32) float32 { return elem.maxAbs(x) }
-
-// ArgMax is the index of the first largest number of x, NaN counting as smallest; -1 of none.
-func ArgMax(x []float32) int { return elem.argMax(x) }
 
 // RopeNeox rotates the first rot numbers of each of the heads of x [heads, d]: number i with number i + rot/2 by the
 // angle whose cosine and sine are cos[i], sin[i] (both [rot/2]).
@@ -153,18 +145,6 @@ func RopeNeox(x []float32, heads, d, rot int, cos, sin []float32) {
 func RopeNorm(x []float32, heads, d, rot int, cos, sin []float32) {
 	checkRope(x, heads, d, rot, cos, sin)
 	elem.ropeNorm(x, heads, d, rot, cos, sin)
-}
-
-// F32ToF16 rounds to float16, to nearest with ties to even; too large becomes infinite, NaN stays NaN.
-func F32ToF16(dst []uint16, src []float32) {
-	wantLen("F32ToF16", len(src), len(dst))
-	elem.toF16(dst, src)
-}
-
-// F32ToBF16 rounds to bfloat16, to nearest with ties to even; NaN stays NaN.
-func F32ToBF16(dst []uint16, src []float32) {
-	wantLen("F32ToBF16", len(src), len(dst))
-	elem.toBF16(dst, src)
 }
 
 // F16ToF32 widens float16 exactly.

@@ -34,30 +34,29 @@ type elemASM struct {
 	dot               func(x, y *float32, n int) float32
 	sum, sumSquares   func(x *float32, n int, mean float64) float64
 	siluMul, geluMul  func(dst, gate, up *float32, n int)
-	gelu, relu, exp   func(x *float32, n int)
+	gelu, relu        func(x *float32, n int)
 	softcap           func(x *float32, n int, limit float32)
 	expSum            func(x []float32, m float32) float32
 	max, maxAbs       func(x *float32, n int) (float32, bool)
 	ropeNeox          func(low, high, cos, sin *float32, n int)
 	ropeNorm          func(x, cos, sin *float32, n int)
-	toF16, toBF16     func(dst *uint16, src *float32, n int)
 	fromF16, fromBF16 func(dst *float32, src *uint16, n int)
 }
 
 var elemAVX512 = elemASM{
 	add: avx512.Add, mul: avx512.Mul, scale: avx512.Scale, axpy: avx512.Axpy, mulScale: avx512.MulScale,
 	normalise: avx512.Normalise, dot: avx512.Dot, sum: avx512.Sum, sumSquares: avx512.SumSquares, siluMul: avx512.SiluMul,
-	geluMul: avx512.GeluMul, gelu: avx512.Gelu, relu: avx512.ReLU, exp: avx512.Exp, softcap: avx512.Softcap,
+	geluMul: avx512.GeluMul, gelu: avx512.Gelu, relu: avx512.ReLU, softcap: avx512.Softcap,
 	expSum: avx512.ExpSum, max: avx512.Max, maxAbs: avx512.MaxAbs, ropeNeox: avx512.RopeNeox, ropeNorm: avx512.RopeNorm,
-	toF16: avx512.F32ToF16, toBF16: avx512.F32ToBF16, fromF16: avx512.F16ToF32, fromBF16: avx512.BF16ToF32,
+	fromF16: avx512.F16ToF32, fromBF16: avx512.BF16ToF32,
 }.ops()
 
 var elemAVX2 = elemASM{
 	add: avx2.Add, mul: avx2.Mul, scale: avx2.Scale, axpy: avx2.Axpy, mulScale: avx2.MulScale,
 	normalise: avx2.Normalise, dot: avx2.Dot, sum: avx2.Sum, sumSquares: avx2.SumSquares, siluMul: avx2.SiluMul,
-	geluMul: avx2.GeluMul, gelu: avx2.Gelu, relu: avx2.ReLU, exp: avx2.Exp, softcap: avx2.Softcap,
+	geluMul: avx2.GeluMul, gelu: avx2.Gelu, relu: avx2.ReLU, softcap: avx2.Softcap,
 	expSum: avx2.ExpSum, max: avx2.Max, maxAbs: avx2.MaxAbs, ropeNeox: avx2.RopeNeox, ropeNorm: avx2.RopeNorm,
-	toF16: avx2.F32ToF16, fromF16: avx2.F16ToF32, fromBF16: avx2.BF16ToF32,
+	fromF16: avx2.F16ToF32, fromBF16: avx2.BF16ToF32,
 }.ops()
 
 // whole is the part of n numbers that the assembly takes.
@@ -200,7 +199,7 @@ func (a elemASM) activations(o *elemOps) {
 		}
 	}
 	o.siluMul, o.geluMul = gated(a.siluMul), gated(a.geluMul)
-	o.gelu, o.relu, o.exp = one(a.gelu), one(a.relu), one(a.exp)
+	o.gelu, o.relu = one(a.gelu), one(a.relu)
 	o.softcap = func(x []float32, limit float32) {
 		n := whole(len(x))
 		if n > 0 {
@@ -244,15 +243,6 @@ func (a elemASM) reductions(o *elemOps) {
 		}
 	}
 	o.max, o.maxAbs = extreme(a.max, ref.Max), extreme(a.maxAbs, ref.MaxAbs)
-	o.argMax = func(x []float32) int {
-		top := o.max(x)
-		for i, v := range x {
-			if v == top {
-				return i
-			}
-		}
-		return ref.ArgMax(x) // none, or NaN among them
-	}
 	o.softmax = func(x []float32) {
 		n := whole(len(x))
 		if n == 0 {
@@ -289,18 +279,6 @@ func (a elemASM) rotations(o *elemOps) {
 }
 
 func (a elemASM) conversions(o *elemOps) {
-	narrow := func(asm func(dst *uint16, src *float32, n int), rest func(dst []uint16, src []float32)) func(dst []uint16, src []float32) {
-		if asm == nil {
-			return rest
-		}
-		return func(dst []uint16, src []float32) {
-			n := whole(len(src))
-			if n > 0 {
-				asm(&dst[0], &src[0], n)
-			}
-			rest(dst[n:], src[n:])
-		}
-	}
 	widen := func(asm func(dst *float32, src *uint16, n int), rest func(dst []float32, src []uint16)) func(dst []float32, src []uint16) {
 		return func(dst []float32, src []uint16) {
 			n := whole(len(src))
@@ -310,6 +288,5 @@ func (a elemASM) conversions(o *elemOps) {
 			rest(dst[n:], src[n:])
 		}
 	}
-	o.toF16, o.toBF16 = narrow(a.toF16, ref.F32ToF16), narrow(a.toBF16, ref.F32ToBF16)
 	o.fromF16, o.fromBF16 = widen(a.fromF16, ref.F16ToF32), widen(a.fromBF16, ref.BF16ToF32)
 }

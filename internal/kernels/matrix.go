@@ -45,13 +45,10 @@ func NewMatrix(t quant.Type, rows, cols int, data []byte) (*Matrix, error) {
 // Rows is the number of outputs of a product.
 func (m *Matrix) Rows() int { return m.rows }
 
-// Cols is the number of inputs of a product.
-func (m *Matrix) Cols() int { return m.cols }
-
 // Type is the block format of the weights.
 func (m *Matrix) Type() quant.Type { return m.typ }
 
-// Row writes the dequantised row i, Cols() values, to dst.
+// Row writes the dequantised row i, as many values as the matrix has columns, to dst.
 func (m *Matrix) Row(dst []float32, i int) {
 	quant.Dequantize(m.typ, dst[:m.cols], m.data[i*m.rowBytes:(i+1)*m.rowBytes])
 }

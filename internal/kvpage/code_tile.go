@@ -65,11 +65,3 @@ func code(codes []int8, d int) int8 {
 	}
 	return 0
 }
-
-// Code is number d of the vector in a slot.
-func Code(e Elem, tile []byte, slot, d int) int8 {
-	if e == I8 {
-		return int8(tile[(d/4*Tile+slot)*4+d%4])
-	}
-	return int8(tile[(d/8*Tile+slot)*4+d%4]>>(d%8/4*4)&15) - 8
-}

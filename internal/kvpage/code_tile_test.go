@@ -21,11 +21,19 @@ func TestCodeTiles(t *testing.T) {
 			}
 			for slot, codes := range want {
 				for d, c := range codes {
-					if got := Code(e, tile, slot, d); got != c {
+					if got := codeAt(e, tile, slot, d); got != c {
 						t.Fatalf("%v, %d dimensions: number %d of slot %d is %d, want %d", e, dim, d, slot, got, c)
 					}
 				}
 			}
 		}
 	}
+}
+
+// codeAt is number d of the vector in a slot.
+func codeAt(e Elem, tile []byte, slot, d int) int8 {
+	if e == I8 {
+		return int8(tile[(d/4*Tile+slot)*4+d%4])
+	}
+	return int8(tile[(d/8*Tile+slot)*4+d%4]>>(d%8/4*4)&15) - 8
 }

@@ -1,9 +1,10 @@
 // Package kvpage is the one byte layout of a page of the key/value cache: the same in memory, on disk and on the wire.
 //
 // What it owns: where each number of a page lies (Layout), the element types and their conversions (Elem), writing,
-// reading and moving tokens, and the header with its checksum that a page carries outside memory (Header).
+// reading and moving tokens.
 //
-// What it never does: allocate pages, know who stores them, or know which tokens of a page are alive.
+// What it never does: allocate pages, know who stores them (tiers add checksums of their own), or know which tokens of a page
+// are alive.
 //
 // Units and shapes: a page holds Tokens tokens (a multiple of 16) of one layer and one KV head: the K payload, then the
 // V payload. K is dim-major in tiles of 16 tokens, [Tokens/16][KeyDim][16]: one vector register holds one dimension of

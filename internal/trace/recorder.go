@@ -21,14 +21,13 @@ const (
 	Write              // transfer host > lower tier
 	CSD                // the drive's own work: scoring, fetching
 	Wait               // compute stands still for one of the others
-	Policy             // plans and pool updates
 	Device             // programs on the backend's device
 	Up                 // transfer host > device
 	Down               // transfer device > host
 	rows
 )
 
-var rowNames = [rows]string{"compute", "score", "transfer storage>host", "transfer host>storage", "csd", "wait", "policy",
+var rowNames = [rows]string{"compute", "score", "transfer storage>host", "transfer host>storage", "csd", "wait",
 	"device compute", "transfer host>device", "transfer device>host"}
 
 // String is the row's name in the timeline.

@@ -77,16 +77,6 @@ func ParseShare(s string) (Share, error) {
 	return Share{Count: n}, nil
 }
 
-// Of gives the number of members that the share is of a whole of n, rounded to the nearest, at least 1 where n is, at
-// most n.
-func (s Share) Of(n int) int {
-	kept := s.Count
-	if s.Fraction > 0 {
-		kept = int(math.Round(s.Fraction * float64(n)))
-	}
-	return max(min(kept, n), min(1, n))
-}
-
 // String prints the share as ParseShare reads it back.
 func (s Share) String() string {
 	if s.Fraction > 0 {

@@ -19,7 +19,6 @@ func init() {
 			f.softmaxBlock("Exact", true, false)
 			f.columnSums("", false)
 			f.expSum()
-			f.maxOf()
 		})
 		if f.wide() {
 			register("attn_softmax_bf16", f.isa, func() {
@@ -185,23 +184,5 @@ func (f *flavour) expSum() {
 	VADDPS(sums[1], sums[0], sums[0])
 	f.lanesSum(sums[0], t[0])
 	Store(sums[0].AsX(), ReturnIndex(0))
-	f.end()
-}
-
-func (f *flavour) maxOf() {
-	f.begin("MaxOf", "func(x []float32) float32", "MaxOf is the largest number of x, -Inf of none; len(x) is a multiple of 16.")
-	x, n := Load(Param("x").Base(), GP64()), Load(Param("x").Len(), GP64())
-	top, t := f.constant(float32(negInf)), f.vec()
-	Label("loop")
-	SUBQ(U8(16), n)
-	JL(LabelRef("done"))
-	for i := 0; i < 16/f.lanes; i++ {
-		VMAXPS(at(x, i*f.bytes()), top, top)
-	}
-	ADDQ(U8(64), x)
-	JMP(LabelRef("loop"))
-	Label("done")
-	f.lanesMax(top, t)
-	Store(top.AsX(), ReturnIndex(0))
 	f.end()
 }

@@ -10,30 +10,12 @@ func init() {
 	for _, make := range flavours {
 		f := make()
 		register("elem_exp", f.isa, func() {
-			f.exp()
 			f.gated("SiluMul", "SiluMul writes gate/(1+e^-gate)·up to dst.", false, true)
 			f.gated("GeluMul", "GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.", true, true)
 			f.gated("Gelu", "Gelu replaces x by gelu(x) in its tanh form.", true, false)
 			f.softcap()
 		})
 	}
-}
-
-func (f *flavour) exp() {
-	f.begin("Exp", "func(x *float32, n int)", "Exp replaces x by e^x.")
-	x, n := Load(Param("x"), GP64()), Load(Param("n"), GP64())
-	e := f.newExponential(true)
-	v, t := f.vec(), f.vecs(e.temps())
-	Label("loop")
-	for i := 0; i < 16/f.lanes; i++ {
-		VMOVUPS(at(x, i*f.bytes()), v)
-		e.apply(v, t)
-		VMOVUPS(v, at(x, i*f.bytes()))
-	}
-	ADDQ(U8(64), x)
-	SUBQ(U8(16), n)
-	JNZ(LabelRef("loop"))
-	f.end()
 }
 
 // gated emits g/(1+e^-z)·up with z = g (silu), or 2·sqrt(2/π)·(g + 0.044715·g³) (gelu: (1+tanh u)/2 = 1/(1+e^-2u)).

@@ -149,13 +149,6 @@ func Softcap(x []float32, cap float32) {
 	}
 }
 
-// Exp replaces x by e^x.
-func Exp(x []float32) {
-	for i, v := range x {
-		x[i] = float32(math.Exp(float64(v)))
-	}
-}
-
 // Softmax replaces x by e^x / Σ e^x.
 func Softmax(x []float32) {
 	if len(x) == 0 {
@@ -187,17 +180,6 @@ func MaxAbs(x []float32) float32 {
 		m = max(m, float32(math.Abs(float64(v))))
 	}
 	return m
-}
-
-// ArgMax is the index of the first largest number of x, NaN counting as smallest; -1 of none.
-func ArgMax(x []float32) int {
-	best := -1
-	for i, v := range x {
-		if best < 0 || v > x[best] || (x[best] != x[best] && v == v) {
-			best = i
-		}
-	}
-	return best
 }
 
 // RopeNeox rotates the first rot numbers of each of the heads of x [heads, d]: number i with number i + rot/2 by the

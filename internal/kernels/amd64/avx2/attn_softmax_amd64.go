@@ -15,6 +15,3 @@ func ColumnSums(p *float32, w *float32, stride int, rows int, sums *float32)
 
 // ExpSum replaces x by e^(x-m) and returns the sum; len(x) is a multiple of 16.
 func ExpSum(x []float32, m float32) float32
-
-// MaxOf is the largest number of x, -Inf of none; len(x) is a multiple of 16.
-func MaxOf(x []float32) float32

@@ -1201,32 +1201,3 @@ done:
 	MOVSS      X6, ret+32(FP)
 	VZEROUPPER
 	RET
-
-// func MaxOf(x []float32) float32
-// Requires: AVX, SSE
-TEXT ·MaxOf(SB), NOSPLIT, $0-28
-	MOVQ         x_base+0(FP), AX
-	MOVQ         x_len+8(FP), CX
-	VBROADCASTSS floatff800000<>+0(SB), Y0
-
-loop:
-	SUBQ   $0x10, CX
-	JL     done
-	VMAXPS (AX), Y0, Y0
-	VMAXPS 32(AX), Y0, Y0
-	ADDQ   $0x40, AX
-	JMP    loop
-
-done:
-	VPERM2F128 $0x01, Y0, Y0, Y1
-	VMAXPS     Y1, Y0, Y0
-	VPERMILPS  $0x4e, Y0, Y1
-	VMAXPS     Y1, Y0, Y0
-	VPERMILPS  $0xb1, Y0, Y1
-	VMAXPS     Y1, Y0, Y0
-	MOVSS      X0, ret+24(FP)
-	VZEROUPPER
-	RET
-
-DATA floatff800000<>+0(SB)/4, $0xff800000
-GLOBL floatff800000<>(SB), RODATA|NOPTR, $4

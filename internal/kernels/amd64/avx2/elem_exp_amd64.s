@@ -4,65 +4,77 @@
 
 #include "textflag.h"
 
-// func Exp(x *float32, n int)
+// func SiluMul(dst *float32, gate *float32, up *float32, n int)
 // Requires: AVX, AVX2, FMA3
-TEXT ·Exp(SB), NOSPLIT, $0-16
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
+TEXT ·SiluMul(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         gate+8(FP), CX
+	MOVQ         up+16(FP), DX
+	MOVQ         n+24(FP), BX
 	VBROADCASTSS floatc2d00000<>+0(SB), Y0
 	VBROADCASTSS float42b20000<>+0(SB), Y1
 
 loop:
-	VMOVUPS      (AX), Y2
-	VMAXPS       Y2, Y0, Y2
-	VMINPS       Y2, Y1, Y2
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y2, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y2
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y2
-	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y2, Y4
-	VCVTPS2DQ    Y3, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y2
-	VMULPS       Y5, Y2, Y2
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      32(AX), Y2
-	VMAXPS       Y2, Y0, Y2
-	VMINPS       Y2, Y1, Y2
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y2, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y2
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y2
-	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y2, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y2, Y4
-	VCVTPS2DQ    Y3, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y2
-	VMULPS       Y5, Y2, Y2
-	VMOVUPS      Y2, 32(AX)
+	VMOVUPS      (CX), Y2
+	VMULPS       vfloatbf800000<>+0(SB), Y2, Y3
+	VMAXPS       Y3, Y0, Y3
+	VMINPS       Y3, Y1, Y3
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y3, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y3
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y3
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y5, Y3
+	VMULPS       Y6, Y3, Y3
+	VADDPS       vfloat3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y3, Y2, Y3
+	VMULPS       (DX), Y3, Y3
+	VMOVUPS      Y3, (AX)
+	VMOVUPS      32(CX), Y2
+	VMULPS       vfloatbf800000<>+0(SB), Y2, Y3
+	VMAXPS       Y3, Y0, Y3
+	VMINPS       Y3, Y1, Y3
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y3, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y3
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y3
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y5, Y3
+	VMULPS       Y6, Y3, Y3
+	VADDPS       vfloat3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y3, Y2, Y3
+	VMULPS       32(DX), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
 	ADDQ         $0x40, AX
-	SUBQ         $0x10, CX
+	ADDQ         $0x40, CX
+	ADDQ         $0x40, DX
+	SUBQ         $0x10, BX
 	JNZ          loop
 	VZEROUPPER
 	RET
@@ -162,81 +174,6 @@ DATA vfloat3f800000<>+20(SB)/4, $0x3f800000
 DATA vfloat3f800000<>+24(SB)/4, $0x3f800000
 DATA vfloat3f800000<>+28(SB)/4, $0x3f800000
 GLOBL vfloat3f800000<>(SB), RODATA|NOPTR, $32
-
-// func SiluMul(dst *float32, gate *float32, up *float32, n int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·SiluMul(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         gate+8(FP), CX
-	MOVQ         up+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSS floatc2d00000<>+0(SB), Y0
-	VBROADCASTSS float42b20000<>+0(SB), Y1
-
-loop:
-	VMOVUPS      (CX), Y2
-	VMULPS       vfloatbf800000<>+0(SB), Y2, Y3
-	VMAXPS       Y3, Y0, Y3
-	VMINPS       Y3, Y1, Y3
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y3, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y3
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y3
-	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
-	VCVTPS2DQ    Y4, Y4
-	VPSRAD       $0x01, Y4, Y6
-	VPSUBD       Y6, Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VPSLLD       $0x17, Y6, Y6
-	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
-	VMULPS       Y4, Y5, Y3
-	VMULPS       Y6, Y3, Y3
-	VADDPS       vfloat3f800000<>+0(SB), Y3, Y3
-	VDIVPS       Y3, Y2, Y3
-	VMULPS       (DX), Y3, Y3
-	VMOVUPS      Y3, (AX)
-	VMOVUPS      32(CX), Y2
-	VMULPS       vfloatbf800000<>+0(SB), Y2, Y3
-	VMAXPS       Y3, Y0, Y3
-	VMINPS       Y3, Y1, Y3
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y3, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y3
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y3
-	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
-	VCVTPS2DQ    Y4, Y4
-	VPSRAD       $0x01, Y4, Y6
-	VPSUBD       Y6, Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VPSLLD       $0x17, Y6, Y6
-	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
-	VMULPS       Y4, Y5, Y3
-	VMULPS       Y6, Y3, Y3
-	VADDPS       vfloat3f800000<>+0(SB), Y3, Y3
-	VDIVPS       Y3, Y2, Y3
-	VMULPS       32(DX), Y3, Y3
-	VMOVUPS      Y3, 32(AX)
-	ADDQ         $0x40, AX
-	ADDQ         $0x40, CX
-	ADDQ         $0x40, DX
-	SUBQ         $0x10, BX
-	JNZ          loop
-	VZEROUPPER
-	RET
 
 DATA vfloatbf800000<>+0(SB)/4, $0xbf800000
 DATA vfloatbf800000<>+4(SB)/4, $0xbf800000

@@ -4,9 +4,6 @@
 
 package avx2
 
-// F32ToF16 rounds to float16, to nearest with ties to even.
-func F32ToF16(dst *uint16, src *float32, n int)
-
 // F16ToF32 widens float16 exactly.
 func F16ToF32(dst *float32, src *uint16, n int)
 

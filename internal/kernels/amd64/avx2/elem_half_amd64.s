@@ -4,25 +4,6 @@
 
 #include "textflag.h"
 
-// func F32ToF16(dst *uint16, src *float32, n int)
-// Requires: AVX, F16C
-TEXT ·F32ToF16(SB), NOSPLIT, $0-24
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), CX
-	MOVQ n+16(FP), DX
-
-loop:
-	VMOVUPS   (CX), Y0
-	VCVTPS2PH $0x00, Y0, (AX)
-	VMOVUPS   32(CX), Y0
-	VCVTPS2PH $0x00, Y0, 16(AX)
-	ADDQ      $0x40, CX
-	ADDQ      $0x20, AX
-	SUBQ      $0x10, DX
-	JNZ       loop
-	VZEROUPPER
-	RET
-
 // func F16ToF32(dst *float32, src *uint16, n int)
 // Requires: AVX, F16C
 TEXT ·F16ToF32(SB), NOSPLIT, $0-24

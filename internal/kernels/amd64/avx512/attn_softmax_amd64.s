@@ -539,33 +539,3 @@ done:
 	MOVSS      X15, ret+32(FP)
 	VZEROUPPER
 	RET
-
-// func MaxOf(x []float32) float32
-// Requires: AVX, AVX512F, SSE
-TEXT ·MaxOf(SB), NOSPLIT, $0-28
-	MOVQ         x_base+0(FP), AX
-	MOVQ         x_len+8(FP), CX
-	VBROADCASTSS floatff800000<>+0(SB), Z0
-
-loop:
-	SUBQ   $0x10, CX
-	JL     done
-	VMAXPS (AX), Z0, Z0
-	ADDQ   $0x40, AX
-	JMP    loop
-
-done:
-	VSHUFF64X2 $0x4e, Z0, Z0, Z1
-	VMAXPS     Z1, Z0, Z0
-	VSHUFF64X2 $0xb1, Z0, Z0, Z1
-	VMAXPS     Z1, Z0, Z0
-	VPERMILPS  $0x4e, Z0, Z1
-	VMAXPS     Z1, Z0, Z0
-	VPERMILPS  $0xb1, Z0, Z1
-	VMAXPS     Z1, Z0, Z0
-	MOVSS      X0, ret+24(FP)
-	VZEROUPPER
-	RET
-
-DATA floatff800000<>+0(SB)/4, $0xff800000
-GLOBL floatff800000<>(SB), RODATA|NOPTR, $4

@@ -4,9 +4,6 @@
 
 package avx512
 
-// Exp replaces x by e^x.
-func Exp(x *float32, n int)
-
 // SiluMul writes gate/(1+e^-gate)·up to dst.
 func SiluMul(dst *float32, gate *float32, up *float32, n int)
 

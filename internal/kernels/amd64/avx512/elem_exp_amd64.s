@@ -4,80 +4,6 @@
 
 #include "textflag.h"
 
-// func Exp(x *float32, n int)
-// Requires: AVX, AVX512F
-TEXT ·Exp(SB), NOSPLIT, $0-16
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	VBROADCASTSS floatc2d00000<>+0(SB), Z0
-	VBROADCASTSS float42b20000<>+0(SB), Z1
-	VBROADCASTSS float3fb8aa3b<>+0(SB), Z2
-	VBROADCASTSS float3f318000<>+0(SB), Z3
-	VBROADCASTSS floatb95e8083<>+0(SB), Z4
-	VBROADCASTSS float3ab5121d<>+0(SB), Z5
-	VBROADCASTSS float3c091cf0<>+0(SB), Z6
-	VBROADCASTSS float3d2aac79<>+0(SB), Z7
-	VBROADCASTSS float3e2aaa49<>+0(SB), Z8
-	VBROADCASTSS float3efffffe<>+0(SB), Z9
-	VBROADCASTSS float3f800000<>+0(SB), Z10
-	VBROADCASTSS float3f800000<>+0(SB), Z11
-
-loop:
-	VMOVUPS      (AX), Z12
-	VMAXPS       Z12, Z0, Z12
-	VMINPS       Z12, Z1, Z12
-	VMULPS       Z2, Z12, Z13
-	VRNDSCALEPS  $0x08, Z13, Z13
-	VFNMADD231PS Z3, Z13, Z12
-	VFNMADD231PS Z4, Z13, Z12
-	VMOVAPS      Z5, Z14
-	VFMADD213PS  Z6, Z12, Z14
-	VFMADD213PS  Z7, Z12, Z14
-	VFMADD213PS  Z8, Z12, Z14
-	VFMADD213PS  Z9, Z12, Z14
-	VFMADD213PS  Z10, Z12, Z14
-	VFMADD213PS  Z11, Z12, Z14
-	VSCALEFPS    Z13, Z14, Z12
-	VMOVUPS      Z12, (AX)
-	ADDQ         $0x40, AX
-	SUBQ         $0x10, CX
-	JNZ          loop
-	VZEROUPPER
-	RET
-
-DATA floatc2d00000<>+0(SB)/4, $0xc2d00000
-GLOBL floatc2d00000<>(SB), RODATA|NOPTR, $4
-
-DATA float42b20000<>+0(SB)/4, $0x42b20000
-GLOBL float42b20000<>(SB), RODATA|NOPTR, $4
-
-DATA float3fb8aa3b<>+0(SB)/4, $0x3fb8aa3b
-GLOBL float3fb8aa3b<>(SB), RODATA|NOPTR, $4
-
-DATA float3f318000<>+0(SB)/4, $0x3f318000
-GLOBL float3f318000<>(SB), RODATA|NOPTR, $4
-
-DATA floatb95e8083<>+0(SB)/4, $0xb95e8083
-GLOBL floatb95e8083<>(SB), RODATA|NOPTR, $4
-
-DATA float3ab5121d<>+0(SB)/4, $0x3ab5121d
-GLOBL float3ab5121d<>(SB), RODATA|NOPTR, $4
-
-DATA float3c091cf0<>+0(SB)/4, $0x3c091cf0
-GLOBL float3c091cf0<>(SB), RODATA|NOPTR, $4
-
-DATA float3d2aac79<>+0(SB)/4, $0x3d2aac79
-GLOBL float3d2aac79<>(SB), RODATA|NOPTR, $4
-
-DATA float3e2aaa49<>+0(SB)/4, $0x3e2aaa49
-GLOBL float3e2aaa49<>(SB), RODATA|NOPTR, $4
-
-DATA float3efffffe<>+0(SB)/4, $0x3efffffe
-GLOBL float3efffffe<>(SB), RODATA|NOPTR, $4
-
-DATA float3f800000<>+0(SB)/4, $0x3f800000
-GLOBL float3f800000<>(SB), RODATA|NOPTR, $4
-
 // func SiluMul(dst *float32, gate *float32, up *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·SiluMul(SB), NOSPLIT, $0-32
@@ -128,6 +54,39 @@ loop:
 	JNZ          loop
 	VZEROUPPER
 	RET
+
+DATA floatc2d00000<>+0(SB)/4, $0xc2d00000
+GLOBL floatc2d00000<>(SB), RODATA|NOPTR, $4
+
+DATA float42b20000<>+0(SB)/4, $0x42b20000
+GLOBL float42b20000<>(SB), RODATA|NOPTR, $4
+
+DATA float3fb8aa3b<>+0(SB)/4, $0x3fb8aa3b
+GLOBL float3fb8aa3b<>(SB), RODATA|NOPTR, $4
+
+DATA float3f318000<>+0(SB)/4, $0x3f318000
+GLOBL float3f318000<>(SB), RODATA|NOPTR, $4
+
+DATA floatb95e8083<>+0(SB)/4, $0xb95e8083
+GLOBL floatb95e8083<>(SB), RODATA|NOPTR, $4
+
+DATA float3ab5121d<>+0(SB)/4, $0x3ab5121d
+GLOBL float3ab5121d<>(SB), RODATA|NOPTR, $4
+
+DATA float3c091cf0<>+0(SB)/4, $0x3c091cf0
+GLOBL float3c091cf0<>(SB), RODATA|NOPTR, $4
+
+DATA float3d2aac79<>+0(SB)/4, $0x3d2aac79
+GLOBL float3d2aac79<>(SB), RODATA|NOPTR, $4
+
+DATA float3e2aaa49<>+0(SB)/4, $0x3e2aaa49
+GLOBL float3e2aaa49<>(SB), RODATA|NOPTR, $4
+
+DATA float3efffffe<>+0(SB)/4, $0x3efffffe
+GLOBL float3efffffe<>(SB), RODATA|NOPTR, $4
+
+DATA float3f800000<>+0(SB)/4, $0x3f800000
+GLOBL float3f800000<>(SB), RODATA|NOPTR, $4
 
 DATA floatbf800000<>+0(SB)/4, $0xbf800000
 GLOBL floatbf800000<>(SB), RODATA|NOPTR, $4

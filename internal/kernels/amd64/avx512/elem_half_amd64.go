@@ -4,14 +4,8 @@
 
 package avx512
 
-// F32ToF16 rounds to float16, to nearest with ties to even.
-func F32ToF16(dst *uint16, src *float32, n int)
-
 // F16ToF32 widens float16 exactly.
 func F16ToF32(dst *float32, src *uint16, n int)
 
 // BF16ToF32 widens bfloat16 exactly.
 func BF16ToF32(dst *float32, src *uint16, n int)
-
-// F32ToBF16 rounds to bfloat16, to nearest with ties to even; NaN stays NaN.
-func F32ToBF16(dst *uint16, src *float32, n int)

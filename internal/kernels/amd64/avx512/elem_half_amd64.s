@@ -4,23 +4,6 @@
 
 #include "textflag.h"
 
-// func F32ToF16(dst *uint16, src *float32, n int)
-// Requires: AVX, AVX512F
-TEXT ·F32ToF16(SB), NOSPLIT, $0-24
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), CX
-	MOVQ n+16(FP), DX
-
-loop:
-	VMOVUPS   (CX), Z0
-	VCVTPS2PH $0x00, Z0, (AX)
-	ADDQ      $0x40, CX
-	ADDQ      $0x20, AX
-	SUBQ      $0x10, DX
-	JNZ       loop
-	VZEROUPPER
-	RET
-
 // func F16ToF32(dst *float32, src *uint16, n int)
 // Requires: AVX, AVX512F
 TEXT ·F16ToF32(SB), NOSPLIT, $0-24
@@ -53,35 +36,5 @@ loop:
 	ADDQ      $0x40, AX
 	SUBQ      $0x10, DX
 	JNZ       loop
-	VZEROUPPER
-	RET
-
-// func F32ToBF16(dst *uint16, src *float32, n int)
-// Requires: AVX, AVX512F
-TEXT ·F32ToBF16(SB), NOSPLIT, $0-24
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	MOVL         $0x00007fff, BX
-	VPBROADCASTD BX, Z2
-	MOVL         $0x00000001, BX
-	VPBROADCASTD BX, Z3
-	MOVL         $0x00400000, BX
-	VPBROADCASTD BX, Z4
-
-loop:
-	VMOVUPS (CX), Z0
-	VCMPPS  $0x03, Z0, Z0, K1
-	VPSRLD  $0x10, Z0, Z1
-	VPANDD  Z3, Z1, Z1
-	VPADDD  Z2, Z1, Z1
-	VPADDD  Z0, Z1, Z1
-	VPORD   Z4, Z0, K1, Z1
-	VPSRLD  $0x10, Z1, Z1
-	VPMOVDW Z1, (AX)
-	ADDQ    $0x40, CX
-	ADDQ    $0x20, AX
-	SUBQ    $0x10, DX
-	JNZ     loop
 	VZEROUPPER
 	RET

@@ -74,15 +74,15 @@ func Failed(s Sample, policy string, err error) Outcome {
 
 // Took notes costs and times. encode is what tokenising took; g may be nil.
 func (o *Outcome) Took(encode time.Duration, c Cost, g *Generation) {
-	o.Prefill, o.Shared, o.KVPeak, o.KVHeld, o.Kept = Millis(c.Prefill), c.Shared, c.KVBytes, c.KVHeld, c.Kept
+	o.Prefill, o.Shared, o.KVPeak, o.KVHeld, o.Kept = millis(c.Prefill), c.Shared, c.KVBytes, c.KVHeld, c.Kept
 	if g == nil {
 		return
 	}
 	o.Generated, o.Finish = len(g.IDs), g.Finish
-	o.TTFT = Millis(encode + c.Prefill + g.First)
+	o.TTFT = millis(encode + c.Prefill + g.First)
 	if len(g.Gaps) > 0 {
 		gaps := slices.Sorted(slices.Values(g.Gaps))
-		o.ITL = Millis(gaps[len(gaps)/2])
+		o.ITL = millis(gaps[len(gaps)/2])
 	}
 }
 
@@ -102,8 +102,8 @@ func HashPrompt(ids []int, scored ...any) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// Millis is a duration in milliseconds, to the microsecond.
-func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+// millis is a duration in milliseconds, to the microsecond.
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // Kind is how a metric is read.
 type Kind string

@@ -55,7 +55,7 @@ func Open(file *weights.Model) (*Model, error) {
 	if err := r.err(); err != nil {
 		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
 	}
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
 	}
 	params := a.params(r, cfg)

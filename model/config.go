@@ -79,8 +79,8 @@ const (
 	maxExperts = 1 << 12
 )
 
-// Validate checks every figure that later code divides by, allocates with or indexes by, and names all that are wrong.
-func (c *Config) Validate() error {
+// validate checks every figure that later code divides by, allocates with or indexes by, and names all that are wrong.
+func (c *Config) validate() error {
 	var errs []error
 	in := func(name string, v, lo, hi int) {
 		if v < lo || v > hi {

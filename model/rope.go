@@ -73,8 +73,8 @@ func (c *Config) LongRopeAt() int {
 	return 0
 }
 
-// DependsOnLength reports whether the angles of a token depend on how long its sequence is.
-func (r *Rope) DependsOnLength() bool { return r.LongFreq != nil || r.DynamicBase > 0 }
+// dependsOnLength reports whether the angles of a token depend on how long its sequence is.
+func (r *Rope) dependsOnLength() bool { return r.LongFreq != nil || r.DynamicBase > 0 }
 
 // ropeTable holds cos and sin of every position asked for so far, [position][Dim/2], for one Rope and frequency set.
 type ropeTable struct {

@@ -128,7 +128,7 @@ func (a *args) ints(name string) []int {
 func (a *args) budgets(name string) []Budget {
 	var out []Budget
 	for _, s := range a.list(name) {
-		b, err := ParseBudget(s)
+		b, err := parseBudget(s)
 		if err != nil {
 			a.fail(name, "", err)
 			return nil
@@ -147,7 +147,7 @@ func (a *args) list(name string) []string {
 
 // share reads a single budget-like parameter that is not the policy's own budget.
 func (a *args) share(name string) Budget {
-	b, err := ParseBudget(a.raw(name))
+	b, err := parseBudget(a.raw(name))
 	if err != nil {
 		a.fail(name, "", err)
 	}
@@ -163,7 +163,7 @@ func (a *args) budget() Budget {
 	if !a.has("ratio") {
 		return a.share("budget")
 	}
-	b, err := ParseRatio(a.raw("ratio"))
+	b, err := parseRatio(a.raw("ratio"))
 	if err != nil {
 		a.fail("ratio", "", err)
 	}

@@ -31,8 +31,8 @@ func (m BetaMode) String() string { return [...]string{"eq4", "store_forward", "
 
 func (b Balance) known() bool { return b.FC > 0 && b.FS > 0 && b.BC > 0 && b.BS > 0 }
 
-// Beta is hot over cold bytes by a mode; BetaFixed has none here and gives NaN.
-func (b Balance) Beta(m BetaMode) float64 {
+// beta is hot over cold bytes by a mode; BetaFixed has none here and gives NaN.
+func (b Balance) beta(m BetaMode) float64 {
 	switch m {
 	case BetaEq4:
 		return b.BC * b.FC * (b.BS + b.Alpha*b.FS) / (b.BS * b.FS * (b.BC + b.Alpha*b.FC))
@@ -57,10 +57,10 @@ func (b Balance) Times(m BetaMode, hotBytes, coldBytes float64) (host, drive flo
 	return host, drive
 }
 
-// SkewedShare is the part of the bytes that should be hot when a share h of the delivered tokens is found hot, whatever the
+// skewedShare is the part of the bytes that should be hot when a share h of the delivered tokens is found hot, whatever the
 // pools' sizes: a mode's balance with hαM/B_c instead of αM_c/B_c and (1-h)αM instead of αM_s, solved for M_c/M and kept within
 // 0 and 1. BetaFixed has none and gives NaN.
-func (b Balance) SkewedShare(m BetaMode, h float64) float64 {
+func (b Balance) skewedShare(m BetaMode, h float64) float64 {
 	if m == BetaFixed {
 		return math.NaN()
 	}

@@ -28,9 +28,9 @@ const (
 	budgetRatio
 )
 
-// ParseBudget reads what is kept: a fraction below 1 (`0.2`), `20%`, a count of tokens (`1024`, `1k`) or a size in bytes
+// parseBudget reads what is kept: a fraction below 1 (`0.2`), `20%`, a count of tokens (`1024`, `1k`) or a size in bytes
 // with its unit (`64MiB`). A bare 1 is refused as ambiguous; everything is `100%`.
-func ParseBudget(s string) (Budget, error) {
+func parseBudget(s string) (Budget, error) {
 	if strings.HasSuffix(strings.ToLower(s), "b") {
 		n, err := units.ParseBytes(s)
 		if err != nil {
@@ -48,8 +48,8 @@ func ParseBudget(s string) (Budget, error) {
 	return Budget{kind: budgetShare, share: share, text: s}, nil
 }
 
-// ParseRatio reads the part removed, from 0 and below 1 (kvpress's compression_ratio), or a percentage.
-func ParseRatio(s string) (Budget, error) {
+// parseRatio reads the part removed, from 0 and below 1 (kvpress's compression_ratio), or a percentage.
+func parseRatio(s string) (Budget, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	f, err := strconv.ParseFloat(number, 64)
 	if err != nil {
@@ -64,8 +64,8 @@ func ParseRatio(s string) (Budget, error) {
 	return Budget{kind: budgetRatio, ratio: f, text: s}, nil
 }
 
-// TokensBudget is a budget of a fixed number of tokens.
-func TokensBudget(n int) Budget {
+// tokensBudget is a budget of a fixed number of tokens.
+func tokensBudget(n int) Budget {
 	return Budget{kind: budgetShare, share: units.Share{Count: n}, text: strconv.Itoa(n)}
 }
 

@@ -142,14 +142,14 @@ func (p *expectedAttention) pair(l *Layer) {
 func (p *expectedAttention) statistics(l *Layer, head int) {
 	d := l.KeyDim
 	p.tmp, p.mean, p.cov = sized(p.tmp, d*d), sized(p.mean, d), sized(p.cov, d*d)
-	l.Stats.Mean(head, p.tmp[:d])
+	l.Stats.mean(head, p.tmp[:d])
 	for i := range d {
 		p.mean[i] = (p.turn[i]*p.tmp[i] + p.cross[i]*p.tmp[p.partner[i]]) / math.Sqrt(float64(d))
 	}
 	if !p.covariance {
 		return
 	}
-	l.Stats.Covariance(head, p.cov)
+	l.Stats.covariance(head, p.cov)
 	for i := range d { // tmp = R·Σ
 		row, other := p.cov[i*d:(i+1)*d], p.cov[p.partner[i]*d:(p.partner[i]+1)*d]
 		for j := range d {

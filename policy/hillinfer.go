@@ -275,9 +275,9 @@ func (p *hillinfer) Balanced() Balanced {
 	case !p.balance.known():
 		b.Share = 1 // nothing measured: whatever fits
 	case p.skew && p.hotPart >= 0:
-		b.Found, b.Share = p.hotPart, p.balance.SkewedShare(p.mode, p.hotPart)
+		b.Found, b.Share = p.hotPart, p.balance.skewedShare(p.mode, p.hotPart)
 	default:
-		beta := p.balance.Beta(p.mode)
+		beta := p.balance.beta(p.mode)
 		b.Share = beta / (1 + beta)
 	}
 	return b

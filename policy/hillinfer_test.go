@@ -197,7 +197,7 @@ func TestBalance(t *testing.T) {
 		b := Balance{Alpha: r.Float64(), FC: 1e9 * (1 + 20*r.Float64()), FS: 1e9 * (0.2 + 5*r.Float64()),
 			BC: 1e9 * (1 + 30*r.Float64()), BS: 1e9 * (0.5 + 4*r.Float64())}
 		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio} {
-			beta := b.Beta(mode)
+			beta := b.beta(mode)
 			hot := beta / (1 + beta) * 64e9
 			if host, drive := b.Times(mode, hot, 64e9-hot); math.Abs(host-drive) > 1e-9*host {
 				t.Fatalf("%s: host %g s, drive %g s", mode, host, drive)
@@ -205,7 +205,7 @@ func TestBalance(t *testing.T) {
 		}
 		h := r.Float64()
 		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio} {
-			if share := b.SkewedShare(mode, h); share > 0 && share < 1 {
+			if share := b.skewedShare(mode, h); share > 0 && share < 1 {
 				u := Balanced{Balance: b, Mode: mode, Found: h, Share: share}
 				if host, drive := u.Times(64e9); math.Abs(host-drive) > 1e-9*host || mode == BetaRatio && host != share*64e9/b.FC {
 					t.Fatalf("%s, skew %g: host %g s, drive %g s", mode, h, host, drive)

@@ -146,7 +146,7 @@ func TestSlimInferBudget(t *testing.T) {
 	for _, c := range []struct{ n, tokens, blocks int }{
 		{2048, 1024, 16}, {2048, 1000, 15}, {2000, 1024, 16}, {7500, 1875, 30}, {700, 350, 5}, {700, 316, 5}, {700, 315, 4}, {65, 64, 2}, {700, 10, 2}, {700, 700, maxTokens},
 	} {
-		b := blocks{layers: []int{0}, budgets: []Budget{TokensBudget(c.tokens)}, size: 64}
+		b := blocks{layers: []int{0}, budgets: []Budget{tokensBudget(c.tokens)}, size: 64}
 		if got := b.blockBudget(&Layer{N: c.n}); got != c.blocks {
 			t.Errorf("%d of %d tokens: %d blocks, want %d", c.tokens, c.n, got, c.blocks)
 		}

@@ -88,7 +88,7 @@ type pruning struct {
 func presetOf(m Model) pruning {
 	counts := func(n ...int) (out []Budget) {
 		for _, x := range n {
-			out = append(out, TokensBudget(x<<10))
+			out = append(out, tokensBudget(x<<10))
 		}
 		return out
 	}
@@ -109,7 +109,7 @@ func spread(m Model, depths []float64, shares []string) (p pruning) {
 			layer++
 		}
 		if layer < m.Layers && (len(p.layers) == 0 || layer > p.layers[len(p.layers)-1]) {
-			budget, err := ParseBudget(share)
+			budget, err := parseBudget(share)
 			if err != nil {
 				panic("policy: preset: " + err.Error())
 			}

@@ -82,7 +82,7 @@ func Infos() []Info {
 			panic("policy: " + name + " refuses its own defaults: " + err.Error())
 		}
 		p := spec.terms[0].build()
-		info.Can, info.Sees = capabilities(p), p.Needs().Names()
+		info.Can, info.Sees = capabilities(p), p.Needs().names()
 		out = append(out, info)
 	}
 	sort.SliceStable(out, func(i, j int) bool {

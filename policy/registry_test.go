@@ -35,7 +35,7 @@ func TestGrammar(t *testing.T) {
 			}
 			switch d.Cmd {
 			case "needs":
-				fmt.Fprintf(&out, "%s: %s\n", spec, strings.Join(spec.Needs().Names(), ", "))
+				fmt.Fprintf(&out, "%s: %s\n", spec, strings.Join(spec.Needs().names(), ", "))
 			default:
 				fmt.Fprintln(&out, spec)
 			}
@@ -52,10 +52,10 @@ func TestBudget(t *testing.T) {
 		const kvBytes = 1024
 		var out strings.Builder
 		for line := range strings.SplitSeq(strings.TrimSpace(d.Input), "\n") {
-			parse := ParseBudget
+			parse := parseBudget
 			text, removed := strings.CutPrefix(line, "ratio ")
 			if removed {
-				parse = ParseRatio
+				parse = parseRatio
 			}
 			b, err := parse(text)
 			if err != nil {

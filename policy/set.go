@@ -187,8 +187,8 @@ func (n Needs) union(o Needs) Needs {
 	return n
 }
 
-// Names lists the needs for people.
-func (n Needs) Names() []string {
+// names lists the needs for people.
+func (n Needs) names() []string {
 	var out []string
 	rows := func(n int, what string) {
 		switch {

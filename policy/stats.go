@@ -50,15 +50,15 @@ func (s *QueryStats) addBlock(queries []float32, rows int) {
 	s.Count += rows
 }
 
-// Mean fills dst [Dim] with a head's mean query.
-func (s *QueryStats) Mean(head int, dst []float64) {
+// mean fills dst [Dim] with a head's mean query.
+func (s *QueryStats) mean(head int, dst []float64) {
 	for i := range dst {
 		dst[i] = s.sum[head*s.Dim+i] / float64(max(s.Count, 1))
 	}
 }
 
-// Covariance fills dst [Dim, Dim] with a head's covariance (divided by the count, not by count-1).
-func (s *QueryStats) Covariance(head int, dst []float64) {
+// covariance fills dst [Dim, Dim] with a head's covariance (divided by the count, not by count-1).
+func (s *QueryStats) covariance(head int, dst []float64) {
 	n := float64(max(s.Count, 1))
 	sum := s.sum[head*s.Dim : (head+1)*s.Dim]
 	outer := s.outer[head*s.Dim*s.Dim : (head+1)*s.Dim*s.Dim]

@@ -30,8 +30,8 @@ var tasks = []task{
 	{"rte", []string{"validation", "val", "dev", "test"}, rte},
 }
 
-// Tasks lists the datasets.
-func Tasks() []string {
+// taskNames lists the datasets.
+func taskNames() []string {
 	var out []string
 	for _, t := range tasks {
 		out = append(out, t.name)

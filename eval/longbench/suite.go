@@ -136,7 +136,7 @@ func (s *Suite) Prompt(r eval.Runner, task string, row *Row) (ids []int, cut int
 		limit = r.Model().Context - s.src.maxLens[task] - chatReserve
 	}
 	if limit > 0 && len(ids) > limit {
-		text, cut = Truncate(r, ids, limit), len(ids)-limit/2*2
+		text, cut = truncate(r, ids, limit), len(ids)-limit/2*2
 		if ids, err = r.Encode(text); err != nil {
 			return nil, 0, err
 		}
@@ -148,8 +148,8 @@ func (s *Suite) Prompt(r eval.Runner, task string, row *Row) (ids []int, cut int
 	return ids, cut, err
 }
 
-// Truncate is pred.py's cut: the text of the first and of the last half of limit tokens, each decoded on its own.
-func Truncate(r eval.Runner, ids []int, limit int) string {
+// truncate is pred.py's cut: the text of the first and of the last half of limit tokens, each decoded on its own.
+func truncate(r eval.Runner, ids []int, limit int) string {
 	half := limit / 2
 	return r.Decode(ids[:half]) + r.Decode(ids[len(ids)-half:])
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Classification is classification_score: one over the number of classes named in the prediction, if the answer is among
+// classificationScore is classification_score: one over the number of classes named in the prediction, if the answer is among
 // them. Classes that are part of the answer's name are dropped, but from the list that is being iterated over, so that the
 // class after a dropped one is never looked at: part of the official score.
-func Classification(pred, answer string, classes []string) float64 {
+func classificationScore(pred, answer string, classes []string) float64 {
 	var named []string
 	for _, c := range classes {
 		if strings.Contains(pred, c) {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// CodeSimilarity is code_sim_score: fuzzywuzzy's ratio, a whole percent, of the first line that is neither a comment nor
+// codeSimScore is code_sim_score: fuzzywuzzy's ratio, a whole percent, of the first line that is neither a comment nor
 // a fence.
-func CodeSimilarity(pred, answer string) float64 {
+func codeSimScore(pred, answer string) float64 {
 	line := ""
 	for l := range strings.SplitSeq(strings.TrimLeft(pred, "\n"), "\n") {
 		if !strings.Contains(l, "`") && !strings.Contains(l, "#") && !strings.Contains(l, "//") {
@@ -15,12 +15,12 @@ func CodeSimilarity(pred, answer string) float64 {
 			break
 		}
 	}
-	return float64(FuzzRatio(line, answer)) / 100
+	return float64(fuzzRatio(line, answer)) / 100
 }
 
-// FuzzRatio is fuzzywuzzy 0.18.0's fuzz.ratio without python-Levenshtein: difflib's ratio in percent, rounded half to
+// fuzzRatio is fuzzywuzzy 0.18.0's fuzz.ratio without python-Levenshtein: difflib's ratio in percent, rounded half to
 // even; equal texts are 100 even when empty.
-func FuzzRatio(a, b string) int {
+func fuzzRatio(a, b string) int {
 	if a == b {
 		return 100
 	}

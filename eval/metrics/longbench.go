@@ -32,19 +32,19 @@ func checked(f func(pred, answer string) (float64, error)) func(string, string, 
 }
 
 var (
-	qaF1    = metric{"qa_f1_score", plain(QAF1)}
-	qaF1Zh  = metric{"qa_f1_zh_score", plain(QAF1Zh)}
-	rouge   = metric{"rouge_score", plain(RougeL)}
-	rougeZh = metric{"rouge_zh_score", plain(RougeLZh)}
-	codeSim = metric{"code_sim_score", plain(CodeSimilarity)}
-	count   = metric{"count_score", plain(Count)}
-	retr    = metric{"retrieval_score", checked(Retrieval)}
-	retrZh  = metric{"retrieval_zh_score", checked(RetrievalZh)}
+	qaF1    = metric{"qa_f1_score", plain(qaF1Score)}
+	qaF1Zh  = metric{"qa_f1_zh_score", plain(qaF1ZhScore)}
+	rouge   = metric{"rouge_score", plain(rougeScore)}
+	rougeZh = metric{"rouge_zh_score", plain(rougeZhScore)}
+	codeSim = metric{"code_sim_score", plain(codeSimScore)}
+	count   = metric{"count_score", plain(countScore)}
+	retr    = metric{"retrieval_score", checked(retrievalScore)}
+	retrZh  = metric{"retrieval_zh_score", checked(retrievalZhScore)}
 	classes = metric{"classification_score", func(p, a string, classes []string) (float64, error) {
 		if classes == nil {
 			return 0, fmt.Errorf("metrics: all_classes is missing: %w", ErrRow)
 		}
-		return Classification(p, a, classes), nil
+		return classificationScore(p, a, classes), nil
 	}}
 )
 

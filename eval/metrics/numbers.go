@@ -5,19 +5,23 @@ import (
 	"regexp"
 )
 
-// Count is count_score: the share of the numbers in the prediction that are the answer.
-func Count(pred, answer string) float64 { return shareOf(digits(pred), answer) }
+// countScore is count_score: the share of the numbers in the prediction that are the answer.
+func countScore(pred, answer string) float64 { return shareOf(digits(pred), answer) }
 
 var (
 	paragraphEn = regexp.MustCompile(`Paragraph (\p{Nd}+)`)
 	paragraphZh = regexp.MustCompile(`段落(\p{Nd}+)`)
 )
 
-// Retrieval is retrieval_score: the share of the numbers in the prediction that are the answer's paragraph ("Paragraph 7").
-func Retrieval(pred, answer string) (float64, error) { return retrieval(paragraphEn, pred, answer) }
+// retrievalScore is retrieval_score: the share of the numbers in the prediction that are the answer's paragraph ("Paragraph 7").
+func retrievalScore(pred, answer string) (float64, error) {
+	return retrieval(paragraphEn, pred, answer)
+}
 
-// RetrievalZh is retrieval_zh_score ("段落7").
-func RetrievalZh(pred, answer string) (float64, error) { return retrieval(paragraphZh, pred, answer) }
+// retrievalZhScore is retrieval_zh_score ("段落7").
+func retrievalZhScore(pred, answer string) (float64, error) {
+	return retrieval(paragraphZh, pred, answer)
+}
 
 func retrieval(paragraph *regexp.Regexp, pred, answer string) (float64, error) {
 	m := paragraph.FindStringSubmatch(answer)

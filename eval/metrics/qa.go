@@ -9,18 +9,18 @@ import (
 // zhPunctuation is what normalize_zh_answer drops besides ASCII punctuation.
 const zhPunctuation = "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."
 
-// NormalizeAnswer lowers text and drops ASCII punctuation, articles and extra white space (SQuAD's normalisation).
-func NormalizeAnswer(s string) string {
+// normalizeAnswer lowers text and drops ASCII punctuation, articles and extra white space (SQuAD's normalisation).
+func normalizeAnswer(s string) string {
 	return strings.Join(fields(replaceArticles(without(lower(s), asciiPunctuation))), " ")
 }
 
-// QAF1 is LongBench's qa_f1_score: F1 over the words of the normalised texts.
-func QAF1(pred, answer string) float64 {
-	return f1(fields(NormalizeAnswer(pred)), fields(NormalizeAnswer(answer)))
+// qaF1Score is LongBench's qa_f1_score: F1 over the words of the normalised texts.
+func qaF1Score(pred, answer string) float64 {
+	return f1(fields(normalizeAnswer(pred)), fields(normalizeAnswer(answer)))
 }
 
-// QAF1Zh is qa_f1_zh_score: F1 over jieba's words, lowered and without punctuation.
-func QAF1Zh(pred, answer string) float64 { return f1(zhWords(pred), zhWords(answer)) }
+// qaF1ZhScore is qa_f1_zh_score: F1 over jieba's words, lowered and without punctuation.
+func qaF1ZhScore(pred, answer string) float64 { return f1(zhWords(pred), zhWords(answer)) }
 
 func zhWords(s string) []string {
 	var out []string

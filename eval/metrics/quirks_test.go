@@ -40,10 +40,10 @@ func TestQuirks(t *testing.T) {
 // The class after a removed one is skipped: "Other" is part of the answer and removed, so "location" stays in the list.
 func TestClassificationRemovesWhileIterating(t *testing.T) {
 	classes := []string{"Other", "location", "Other location"}
-	if got := Classification("Other location", "Other location", classes); got != 0.5 {
+	if got := classificationScore("Other location", "Other location", classes); got != 0.5 {
 		t.Errorf("got %v, want 1/2", got)
 	}
-	if got := Classification("location", "Other location", classes); got != 0 {
+	if got := classificationScore("location", "Other location", classes); got != 0 {
 		t.Errorf("got %v, want 0", got)
 	}
 }
@@ -51,13 +51,13 @@ func TestClassificationRemovesWhileIterating(t *testing.T) {
 // From 200 characters on, frequent characters start no match: the same text reversed in roles scores otherwise.
 func TestFuzzRatioJunk(t *testing.T) {
 	a, b := strings.Repeat("ab", 100), strings.Repeat("ba", 100)
-	if got := FuzzRatio(a, b); got != 0 {
+	if got := fuzzRatio(a, b); got != 0 {
 		t.Errorf("200 characters: %d, want 0 (all characters are popular)", got)
 	}
-	if got := FuzzRatio(a[:198], b[:198]); got != 99 {
+	if got := fuzzRatio(a[:198], b[:198]); got != 99 {
 		t.Errorf("198 characters: %d, want 99", got)
 	}
-	if FuzzRatio("", "") != 100 || FuzzRatio("a", "") != 0 {
+	if fuzzRatio("", "") != 100 || fuzzRatio("a", "") != 0 {
 		t.Error("empty texts")
 	}
 }
@@ -65,10 +65,10 @@ func TestFuzzRatioJunk(t *testing.T) {
 // rouge's walk of one Python frame a word: at 991 words it raises, and the official score is 0.
 func TestRougeRecursionLimit(t *testing.T) {
 	long := func(words int) string { return "c " + strings.Repeat("w ", words-1) }
-	if RougeL(long(990), "c") == 0 || RougeL(long(991), "c") != 0 {
-		t.Errorf("990 words: %v, 991: %v", RougeL(long(990), "c"), RougeL(long(991), "c"))
+	if rougeScore(long(990), "c") == 0 || rougeScore(long(991), "c") != 0 {
+		t.Errorf("990 words: %v, 991: %v", rougeScore(long(990), "c"), rougeScore(long(991), "c"))
 	}
-	if RougeL(" . ", "a") != 0 || RougeL("", "a") != 0 || RougeL("...", "a") != 0 {
+	if rougeScore(" . ", "a") != 0 || rougeScore("", "a") != 0 || rougeScore("...", "a") != 0 {
 		t.Error("empty predictions")
 	}
 }

@@ -11,12 +11,12 @@ import (
 // _get_avg_scores, lambda, rouge_l_summary_level, _union_lcs, _recon_lcs).
 const pythonDepth = 1000 - 9
 
-// RougeL is rouge_score: the F of rouge 1.0.1's summary-level ROUGE-L over sets of words, 0 where the package raises
+// rougeScore is rouge_score: the F of rouge 1.0.1's summary-level ROUGE-L over sets of words, 0 where the package raises
 // (an empty or dots-only text, or sentences long enough to reach Python's recursion limit).
-func RougeL(pred, answer string) float64 { return rougeL(pred, answer, pythonDepth) }
+func rougeScore(pred, answer string) float64 { return rougeL(pred, answer, pythonDepth) }
 
-// RougeLZh is rouge_zh_score: RougeL of jieba's words joined by blanks. Its call is one frame deeper.
-func RougeLZh(pred, answer string) float64 {
+// rougeZhScore is rouge_zh_score: rougeScore of jieba's words joined by blanks. Its call is one frame deeper.
+func rougeZhScore(pred, answer string) float64 {
 	return rougeL(strings.Join(jieba.Cut(pred), " "), strings.Join(jieba.Cut(answer), " "), pythonDepth-1)
 }
 

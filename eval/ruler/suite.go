@@ -54,8 +54,8 @@ var tasks = []task{
 	}},
 }
 
-// Tasks lists RULER's tasks.
-func Tasks() []string {
+// taskNames lists RULER's tasks.
+func taskNames() []string {
 	var out []string
 	for _, t := range tasks {
 		out = append(out, t.name)
@@ -124,7 +124,7 @@ func New(o Options) (*Suite, error) {
 }
 
 func (s *Suite) choose() error {
-	names, err := eval.CheckTasks("ruler", Tasks(), s.o.Tasks)
+	names, err := eval.CheckTasks("ruler", taskNames(), s.o.Tasks)
 	if err != nil {
 		return err
 	}

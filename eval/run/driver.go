@@ -186,7 +186,7 @@ func (t *Tracker) Finish() (*Results, error) {
 		return nil, fmt.Errorf("run: %s: %w: %w", machineFile, ErrFolder, err)
 	}
 	ordered := t.ordered()
-	res := Aggregate(t.f.options, m, t.done == t.total, ordered, t.suite.Metric)
+	res := aggregate(t.f.options, m, t.done == t.total, ordered, t.suite.Metric)
 	if p, ok := t.suite.(predictor); ok {
 		files, err := p.PredictionFiles(t.f.options.Model.Name, ordered)
 		if err != nil {

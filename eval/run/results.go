@@ -66,9 +66,9 @@ type PolicyResult struct {
 	KVHeld map[string]int64 `json:"kv_bytes_held"`
 }
 
-// Aggregate makes results of outcomes; policies and tasks come in the order of the options and of first appearance, and
+// aggregate makes results of outcomes; policies and tasks come in the order of the options and of first appearance, and
 // nothing depends on the order in which workers finished.
-func Aggregate(o Options, m Machine, complete bool, outcomes []eval.Outcome, metric func(task string) eval.Metric) Results {
+func aggregate(o Options, m Machine, complete bool, outcomes []eval.Outcome, metric func(task string) eval.Metric) Results {
 	r := Results{Options: o, Machine: m, Complete: complete}
 	r.Options.Format = formatVersion
 	var tasks []string

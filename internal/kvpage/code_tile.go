@@ -7,8 +7,8 @@ import "math"
 // group; bytes of I4 tiles hold dimension j of the group's eight in the low half and j+4 in the high one, each -8..7 plus 8.
 // Places past the last dimension hold zero. Scales are the writer's.
 
-// CodeGroups is the number of groups of a code tile of I8 or I4.
-func CodeGroups(e Elem, dim int) int {
+// codeGroups is the number of groups of a code tile of I8 or I4.
+func codeGroups(e Elem, dim int) int {
 	if e == I4 {
 		return (dim + 7) / 8
 	}
@@ -16,7 +16,7 @@ func CodeGroups(e Elem, dim int) int {
 }
 
 // CodeTileBytes is the size of a code tile of I8 or I4.
-func CodeTileBytes(e Elem, dim int) int { return CodeGroups(e, dim) * 4 * Tile }
+func CodeTileBytes(e Elem, dim int) int { return codeGroups(e, dim) * 4 * Tile }
 
 // MostCode is the largest magnitude of the integers that Quantise makes for I8 or I4.
 func MostCode(e Elem) float32 {
@@ -47,7 +47,7 @@ func Quantise(e Elem, codes []int8, x, scale []float32) {
 
 // PutCode writes a vector to a slot of a code tile.
 func PutCode(e Elem, tile []byte, slot int, codes []int8) {
-	for g := range CodeGroups(e, len(codes)) {
+	for g := range codeGroups(e, len(codes)) {
 		at := tile[(g*Tile+slot)*4:][:4]
 		for j := range at {
 			if e == I8 {

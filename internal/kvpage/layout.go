@@ -78,11 +78,11 @@ func (l Layout) valueGroups() int { return (l.ValueDim + valueGroup - 1) / value
 // KBytes is the size of the K payload of a page.
 func (l Layout) KBytes() int { return l.Tiles() * l.KTileBytes() }
 
-// VBytes is the size of the V payload of a page.
-func (l Layout) VBytes() int { return l.Tokens * l.VRowBytes() }
+// vBytes is the size of the V payload of a page.
+func (l Layout) vBytes() int { return l.Tokens * l.VRowBytes() }
 
 // PageBytes is the size of a page in memory: K payload, then V payload.
-func (l Layout) PageBytes() int { return l.KBytes() + l.VBytes() }
+func (l Layout) PageBytes() int { return l.KBytes() + l.vBytes() }
 
 // KTile is the part of a page that holds the keys of tokens [16t, 16t+16): [KeyDim][16], scales before it, or
 // [16][KeyDim] where TokenMajor.

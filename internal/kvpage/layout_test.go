@@ -33,7 +33,7 @@ func TestLayoutSizes(t *testing.T) {
 		if got := float64(8*c.l.KBytes()) / n / float64(c.l.KeyDim); math.Abs(got-c.kBits) > 1e-9 {
 			t.Errorf("%v: %v bits a key element, want %v", c.l, got, c.kBits)
 		}
-		if got := float64(8*c.l.VBytes()) / n / float64(c.l.ValueDim); math.Abs(got-c.vBits) > 1e-9 {
+		if got := float64(8*c.l.vBytes()) / n / float64(c.l.ValueDim); math.Abs(got-c.vBits) > 1e-9 {
 			t.Errorf("%v: %v bits a value element, want %v", c.l, got, c.vBits)
 		}
 	}

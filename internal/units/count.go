@@ -28,8 +28,8 @@ func ParseCount(s string) (int, error) {
 	return int(n), nil
 }
 
-// FormatCount prints a count as ParseCount reads it: `8k` where it is a whole number of 1024, otherwise in full.
-func FormatCount(n int) string {
+// formatCount prints a count as ParseCount reads it: `8k` where it is a whole number of 1024, otherwise in full.
+func formatCount(n int) string {
 	if n != 0 && n%(1<<10) == 0 {
 		return strconv.Itoa(n>>10) + "k"
 	}
@@ -85,7 +85,7 @@ func (s Share) String() string {
 		}
 		return "100%"
 	}
-	return FormatCount(s.Count)
+	return formatCount(s.Count)
 }
 
 // parseDecimal reads a plain decimal number: no sign, exponent, NaN or Inf.

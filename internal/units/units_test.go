@@ -52,7 +52,7 @@ func TestCount(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("ParseCount(%q) = %d, %v; want %d", text, got, err, want)
 		}
-		if back, err := ParseCount(FormatCount(got)); err != nil || back != got {
+		if back, err := ParseCount(formatCount(got)); err != nil || back != got {
 			t.Errorf("ParseCount(FormatCount(%d)) = %d, %v", got, back, err)
 		}
 	}
@@ -64,7 +64,7 @@ func TestCount(t *testing.T) {
 	if _, err := ParseCount("99999999999g"); !errors.Is(err, ErrRange) {
 		t.Errorf("ParseCount of a huge count: error %v, want ErrRange", err)
 	}
-	if FormatCount(0) != "0" {
+	if formatCount(0) != "0" {
 		t.Error("FormatCount(0) must be a plain 0")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"terrace/model"
 )
 
-func init() { model.RegisterBackend("gorgonia", New) }
+func init() { model.RegisterBackend("gorgonia", newBackend) }
 
 // backend implements model.Backend and model.QueryGuesser.
 type backend struct {
@@ -19,8 +19,8 @@ type backend struct {
 	rotary  *model.RotaryRows
 }
 
-// New builds the reference backend of a model; it reads weights at their first use. Threads are not used.
-func New(m *model.Model, _ model.BackendOptions) (model.Backend, error) {
+// newBackend builds the reference backend of a model; it reads weights at their first use. Threads are not used.
+func newBackend(m *model.Model, _ model.BackendOptions) (model.Backend, error) {
 	return &backend{m: m, weights: newWeights(), rotary: model.NewRotaryRows(&m.Config)}, nil
 }
 

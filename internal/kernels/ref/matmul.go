@@ -6,15 +6,15 @@ import (
 	"terrace/internal/kernels/quant"
 )
 
-// BlockLen is the number of activations that share a scale in the fast phases of a matrix product.
-const BlockLen = 32
+// blockLen is the number of activations that share a scale in the fast phases of a matrix product.
+const blockLen = 32
 
-// QuantizeRow rounds a row of activations as the fast phases do: blocks of 32, scale max|x|/127 in float32, integers
+// quantizeRow rounds a row of activations as the fast phases do: blocks of 32, scale max|x|/127 in float32, integers
 // rounded to nearest even. It returns the integers and the scales.
-func QuantizeRow(x []float32) (q []int8, scales []float32) {
-	q, scales = make([]int8, len(x)), make([]float32, len(x)/BlockLen)
+func quantizeRow(x []float32) (q []int8, scales []float32) {
+	q, scales = make([]int8, len(x)), make([]float32, len(x)/blockLen)
 	for b := range scales {
-		block := x[b*BlockLen : (b+1)*BlockLen]
+		block := x[b*blockLen : (b+1)*blockLen]
 		var most float32
 		for _, v := range block {
 			most = max(most, float32(math.Abs(float64(v)))) // a NaN makes the maximum NaN
@@ -25,7 +25,7 @@ func QuantizeRow(x []float32) (q []int8, scales []float32) {
 		}
 		inverse := 127 / most
 		for i, v := range block {
-			q[b*BlockLen+i] = int8(math.RoundToEven(float64(v * inverse)))
+			q[b*blockLen+i] = int8(math.RoundToEven(float64(v * inverse)))
 		}
 	}
 	return q, scales
@@ -84,14 +84,14 @@ func multiply(t quant.Type, w []byte, rows, cols int, x []float32, n int, round 
 	return p
 }
 
-// MatMulInt8 is MatMul after the activations were rounded with QuantizeRow: what the integer kernels compute, but for
+// MatMulInt8 is MatMul after the activations were rounded with quantizeRow: what the integer kernels compute, but for
 // the rounding of their float32 sums over blocks.
 func MatMulInt8(t quant.Type, w []byte, rows, cols int, x []float32, n int) Product {
 	rounded := make([]float32, n*cols)
 	for r := range n {
-		q, d := QuantizeRow(x[r*cols : (r+1)*cols])
+		q, d := quantizeRow(x[r*cols : (r+1)*cols])
 		for k, v := range q {
-			rounded[r*cols+k] = float32(v) * d[k/BlockLen]
+			rounded[r*cols+k] = float32(v) * d[k/blockLen]
 		}
 	}
 	return MatMul(t, w, rows, cols, rounded, n)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,7 +28,7 @@ func cutSide(s string) (side, value string, ok bool) {
 // Limits of what is read as a prompt or text: what has an end is known beforehand, what may have none is cut off early.
 const (
 	maxFileBytes   = 1 << 30 // of a regular file
-	maxPipeBytes   = 128 << 20
+	maxPipeBytes   = 64 << 20
 	maxDeviceBytes = 1 << 20 // typed at a terminal
 )
 
@@ -46,8 +45,7 @@ func (a *app) readText(path string) (string, error) {
 	return readBounded(file, path)
 }
 
-// readBounded reads all of in, no more than its kind allows. Memory is what is read and a quarter more, twice it at most while
-// a pipe is read.
+// readBounded reads all of in, no more than its kind allows, in memory of that size (of a pipe up to 2.3 times of it).
 func readBounded(in io.Reader, name string) (string, error) {
 	limit, kind, size := int64(maxPipeBytes), "a pipe", int64(0)
 	if file, ok := in.(*os.File); ok {
@@ -62,10 +60,10 @@ func readBounded(in io.Reader, name string) (string, error) {
 			limit, kind = maxDeviceBytes, "a device"
 		}
 	}
-	var b bytes.Buffer
+	var b strings.Builder
 	if size <= limit {
-		b.Grow(int(size) + bytes.MinRead)
-		if _, err := b.ReadFrom(io.LimitReader(in, limit+1)); err != nil {
+		b.Grow(int(size))
+		if _, err := io.Copy(&b, io.LimitReader(in, limit+1)); err != nil {
 			return "", dataErrorf("%s: %v", name, err)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard runs fn in the calling goroutine; a fault on a memory page, as reading a mapped file that was cut since gives one,
-// becomes an error that wraps ErrChanged. Other panics go on. Goroutines that fn starts are not covered.
+// Guard runs fn in the calling goroutine; a fault on a page of an open File, as reading one that was cut since gives it,
+// becomes an error that wraps ErrChanged. Other faults and panics go on. Goroutines that fn starts are not covered.
 func Guard(fn func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -23,6 +23,9 @@ func Guard(fn func() error) (err error) {
 			runtime.Error
 			Addr() uintptr
 		}:
+			if !inMapping(r.Addr()) {
+				panic(r) // a bug, not a file
+			}
 			err = fmt.Errorf("weights: %w: reading it failed at address %#x (the file was cut, or its disk cannot be read)", ErrChanged, r.Addr())
 		default:
 			panic(r)
@@ -61,6 +64,18 @@ func Holds(b []byte) bool {
 	defer mappings.Unlock()
 	for from, to := range mappings.ranges {
 		if from <= start && start+uintptr(len(b)) <= to {
+			return true
+		}
+	}
+	return false
+}
+
+// inMapping reports whether an address lies in an open File.
+func inMapping(address uintptr) bool {
+	mappings.Lock()
+	defer mappings.Unlock()
+	for from, to := range mappings.ranges {
+		if from <= address && address < to {
 			return true
 		}
 	}

@@ -25,13 +25,6 @@ var (
 	listeners []func(isa)
 )
 
-// onSelect calls f with the selected path now and after every later Select: the way a file of kernels sets its
-// function variables.
-func onSelect(f func(isa)) {
-	listeners = append(listeners, f)
-	f(current)
-}
-
 // Select forces the CPU path of all kernels: "purego", "avx2", "avx512" or "amx"; "" or "auto" is the fastest that this
 // CPU and build have. The error wraps ErrPath and names what is available. Not safe while kernels run.
 func Select(path string) error {

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -24,6 +25,7 @@ type Shape struct {
 
 	Calls, CallsAgainst int      // places where a function of another file is called
 	Pairs, PairsAgainst int      // ordered pairs of files with such a place
+	Against             []string // the pairs against the reading order, those with most places first
 	Listed              bool     // the package comment names files
 	Unlisted            []string // files that it does not name
 
@@ -90,10 +92,13 @@ func Measure(r *Repo, dir string) *Shape {
 	} else {
 		order = bestOrder(order, calls)
 	}
-	for c, n := range calls {
-		s.Calls, s.Pairs = s.Calls+n, s.Pairs+1
+	for _, c := range slices.SortedFunc(maps.Keys(calls), func(a, b call) int {
+		return cmp.Or(calls[b]-calls[a], strings.Compare(a.from, b.from), strings.Compare(a.to, b.to))
+	}) {
+		s.Calls, s.Pairs = s.Calls+calls[c], s.Pairs+1
 		if slices.Index(order, c.from) > slices.Index(order, c.to) {
-			s.CallsAgainst, s.PairsAgainst = s.CallsAgainst+n, s.PairsAgainst+1
+			s.CallsAgainst, s.PairsAgainst = s.CallsAgainst+calls[c], s.PairsAgainst+1
+			s.Against = append(s.Against, fmt.Sprintf("%s → %s %d", c.from, c.to, calls[c]))
 		}
 	}
 	return s

@@ -25,7 +25,7 @@ func TestShape(t *testing.T) {
 	for _, dir := range measured {
 		if s := Measure(r, dir); s != nil {
 			shapes[dir] = s
-			t.Logf("%s: %v", dir, s)
+			t.Logf("%s: %v\nagainst: %s", dir, s, strings.Join(s.Against, ", "))
 		}
 	}
 	if s := shapes["engine"]; s == nil || s.Calls == 0 {
@@ -79,7 +79,7 @@ func TestShapeOf(t *testing.T) {
 		t.Errorf("no package: %v", s)
 	}
 	s := Measure(repo("// Package p is read from open.go over read.go to store.go, not gone.go.\n"), "p")
-	want := Shape{Files: 4, Lines: 27, Fields: Largest{"store", 3}, Methods: Largest{"store", 2}, Calls: 5, CallsAgainst: 1, Pairs: 3, PairsAgainst: 1, Listed: true, PrefillFiles: 1, NilFiles: 1}
+	want := Shape{Files: 4, Lines: 27, Fields: Largest{"store", 3}, Methods: Largest{"store", 2}, Calls: 5, CallsAgainst: 1, Pairs: 3, PairsAgainst: 1, Against: []string{"store.go → open.go 1"}, Listed: true, PrefillFiles: 1, NilFiles: 1}
 	if fmt.Sprint(*s) != fmt.Sprint(want) {
 		t.Errorf("%+v\nwant %+v", *s, want)
 	}

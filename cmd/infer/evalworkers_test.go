@@ -97,29 +97,61 @@ func inWork(js jetstream.JetStream) (held int, ok bool) {
 	return 0, false
 }
 
-// killHolder stops the worker where it holds a sample (two are in work and the keeper has but one), and kills it there.
-func killHolder(t *testing.T, js jetstream.JetStream, asked *nats.Subscription, worker *exec.Cmd) {
-	t.Helper()
-	began := false
+// nextAsk returns when a worker has asked for a sample, false where none does.
+func nextAsk(asked *nats.Subscription, within time.Duration) bool {
 	for {
-		if _, err := asked.NextMsg(time.Minute); err != nil && !began {
-			t.Fatalf("no worker asks for a sample: %v", err)
+		m, err := asked.NextMsg(within)
+		if err != nil || strings.Contains(m.Subject, "_JOBS_") {
+			return err == nil
 		}
+	}
+}
+
+// stop returns when a process is stopped.
+func stop(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("the process is not stopped: %v, %v", status, err)
+	}
+}
+
+func goOn(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killHolder stops the worker where it holds a sample (two are in work and the keeper has but one), and kills it there. The
+// keeper stands still until the worker has joined, so that samples are left.
+func killHolder(t *testing.T, js jetstream.JetStream, asked *nats.Subscription, keeper, worker *exec.Cmd) {
+	t.Helper()
+	if !nextAsk(asked, time.Minute) {
+		t.Fatal("the keeper asks for no sample")
+	}
+	stop(t, keeper)
+	inWork(js) // what the keeper had sent before is here
+	for n, _, _ := asked.Pending(); n > 0; n, _, _ = asked.Pending() {
+		_, _ = asked.NextMsg(time.Second)
+	}
+	if !nextAsk(asked, time.Minute) {
+		t.Fatal("the worker asks for no sample")
+	}
+	goOn(t, keeper)
+	for {
+		working := nextAsk(asked, 10*time.Second)
 		held, ok := inWork(js)
-		if began && !ok {
+		if !ok || !working && held < 2 {
 			t.Skip("this machine ran all samples before a worker could be stopped: nothing was tested")
 		}
-		began = began || ok
 		if held < 2 {
 			continue
 		}
-		if err := worker.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		var status syscall.WaitStatus
-		if _, err := syscall.Wait4(worker.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-			t.Fatalf("the worker is not stopped: %v, %v", status, err)
-		}
+		stop(t, worker)
 		for range 50 { // what it had sent before is handled
 			if held, _ = inWork(js); held < 2 {
 				break
@@ -128,9 +160,7 @@ func killHolder(t *testing.T, js jetstream.JetStream, asked *nats.Subscription, 
 		if held == 2 {
 			break
 		}
-		if err := worker.Process.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		goOn(t, worker)
 	}
 	if err := worker.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -188,7 +218,7 @@ func TestEvalWorkersOneKilled(t *testing.T) {
 	shared := append(slices.Clone(args), "--workers", url, "--worker-timeout", "1s")
 	worker, _ := inferProcess(t, append(shared, "--join")...)
 	keeper, errs := inferProcess(t, append(shared, "--out", out)...)
-	killHolder(t, js, asked, worker)
+	killHolder(t, js, asked, keeper, worker)
 	if err := keeper.Wait(); err != nil {
 		t.Fatalf("keeper: %v\n%s", err, errs)
 	}

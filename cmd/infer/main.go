@@ -41,7 +41,7 @@ func register(build func(a *app) *cobra.Command) { builders = append(builders, b
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run executes one command line and returns its exit code (cli.md: 0 done, 1 failed, 2 usage, 3 model or data,
+// run executes one command line and returns its exit code (README.md: 0 done, 1 failed, 2 usage, 3 model or data,
 // 4 memory, 5 check failed, 130/143 interrupted). A panic is a bug and still ends in one line.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	ctx, interrupted, stop := signalContext()

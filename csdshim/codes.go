@@ -25,8 +25,8 @@ func (d *Drive) written(q *sequence, layer, group int, stored []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l, size := q.layer(layer), q.layout.shape.CodeBytes()
-	if group < len(l.groups) && l.groups[group] != nil {
-		l.groups[group] = nil
+	if l.groups.At(group) != nil {
+		l.groups.Set(group, nil)
 		d.releaseDRAM(int64(size))
 	}
 	if l.scales == nil && q.layout.shape.Codes != CodesHalf {
@@ -41,11 +41,8 @@ func (d *Drive) written(q *sequence, layer, group int, stored []byte) {
 // cache keeps a group's codes in the drive's DRAM, if they fit; q.mu is held. A slice that was cached never changes: a
 // scoring may read it.
 func (d *Drive) cache(q *sequence, l *layerCodes, group int, codes []byte) {
-	for len(l.groups) <= group {
-		l.groups = append(l.groups, nil)
-	}
-	if l.groups[group] == nil && !q.gone && d.takeDRAM(len(codes)) {
-		l.groups[group] = codes
+	if l.groups.At(group) == nil && !q.gone && d.takeDRAM(len(codes)) {
+		l.groups.Set(group, codes)
 	}
 }
 
@@ -58,29 +55,28 @@ type tile struct {
 
 // tiles lists the groups of a layer that have cold tokens below limit (0: all), with the codes that are in DRAM.
 func (d *Drive) tiles(q *sequence, layer, limit int, dst []tile) ([]tile, error) {
-	n := d.store.Groups(q.id, layer)
+	below := q.room
 	if limit > 0 {
-		n = min(n, (limit+wire.GroupTokens-1)/wire.GroupTokens)
+		below = (limit + wire.GroupTokens - 1) / wire.GroupTokens
 	}
+	stored := d.store.Groups(q.id, layer, below)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var cached [][]byte
+	var none flash.Sparse[[]byte]
+	cached := &none
 	if layer < len(q.layers) {
-		cached = q.layers[layer].groups
+		cached = &q.layers[layer].groups
 	}
-	for g := range n {
-		t := tile{group: g, mask: 0xffff}
-		if g < len(q.hot) {
-			t.mask &^= q.hot[g]
-		}
+	for _, g := range stored {
+		t := tile{group: g, mask: 0xffff &^ q.hot.At(g)}
 		if over := (g+1)*wire.GroupTokens - limit; limit > 0 && over > 0 {
 			t.mask &= 0xffff >> over
 		}
 		if t.mask == 0 {
 			continue
 		}
-		if g < len(cached) && len(cached[g]) > 0 {
-			t.codes = cached[g]
+		if codes := cached.At(g); len(codes) > 0 {
+			t.codes = codes
 		}
 		dst = append(dst, t)
 	}
@@ -88,7 +84,7 @@ func (d *Drive) tiles(q *sequence, layer, limit int, dst []tile) ([]tile, error)
 }
 
 // loadCodes makes the codes that are not in DRAM from the keys on flash and, where there is room, keeps them. Groups that
-// are not stored (holes) are left out. It returns the tiles and the flash pages that were read.
+// were dropped meanwhile are left out. It returns the tiles and the flash pages that were read.
 func (d *Drive) loadCodes(q *sequence, layer int, tiles []tile) ([]tile, []uint32, error) {
 	l := &q.layout
 	bytes := l.shape.RecordBytes()
@@ -144,7 +140,7 @@ func (d *Drive) encodeTiles(q *sequence, layer int, tiles []tile, reqs []flash.R
 		e.encode(codes, reqs[at].Dst, &q.layout, scales)
 		tiles[i].codes = codes
 		q.mu.Lock()
-		// Not where it was written anew meanwhile: its codes are others.
+		// Not where it was written again meanwhile: its codes are others.
 		if l := q.layer(layer); d.store.Version(reqs[at].Key) == versions[at] && slices.Equal(l.scales, scales) {
 			d.cache(q, l, tiles[i].group, codes)
 		}

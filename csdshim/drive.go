@@ -76,14 +76,15 @@ type sequence struct {
 
 	mu     sync.Mutex
 	layers []layerCodes
-	hot    []uint16 // a bit a token, a word a group
+	hot    flash.Sparse[uint16] // a bit a token, a word a group
+	room   int                  // groups of a layer that the drive can hold at all: their numbers are below it
 	gone   bool
 }
 
 // layerCodes are the cached codes of a layer's groups, nil where they must be made from the keys on flash, and the scales
 // they are made with, nil until they are told or read.
 type layerCodes struct {
-	groups [][]byte
+	groups flash.Sparse[[]byte]
 	scales []float32
 }
 
@@ -129,7 +130,7 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 func (d *Drive) adopt(s flash.Sequence, shape wire.Shape) *sequence {
 	w := d.ownerOf(s.Owner)
 	w.lease = max(w.lease, time.Duration(s.LeaseMs)*time.Millisecond)
-	q := &sequence{id: s.ID, owner: s.Owner, leased: s.LeaseMs > 0, layout: layoutOf(shape, d.opts.Keys == KeysNAND)}
+	q := &sequence{id: s.ID, owner: s.Owner, leased: s.LeaseMs > 0, layout: layoutOf(shape, d.opts.Keys == KeysNAND), room: min(d.store.Room(shape.RecordBytes()), maxPosition/wire.GroupTokens+1)}
 	d.seqs[s.ID] = q
 	return q
 }
@@ -303,12 +304,12 @@ func (q *sequence) cut(from int) (freed int64) {
 	q.gone = q.gone || from == 0
 	for i := range q.layers {
 		l := &q.layers[i]
-		for g := from; g < len(l.groups); g++ {
-			freed += int64(len(l.groups[g]))
+		for _, codes := range l.groups.All(from) {
+			freed += int64(len(codes))
 		}
-		l.groups = l.groups[:min(from, len(l.groups))]
+		l.groups.Cut(from)
 	}
-	q.hot = q.hot[:min(from, len(q.hot))]
+	q.hot.Cut(from)
 	return freed
 }
 
@@ -330,27 +331,25 @@ func (d *Drive) releaseDRAM(n int64) {
 }
 
 // Place marks tokens as hot (the host has them and scores them itself) or cold (the drive scores them). All are cold at
-// first. Positions may lie past what is stored.
+// first. Positions may lie past what is stored, but not past what the drive can hold.
 func (s *Session) Place(number uint64, positions []int32, hot bool) error {
 	q, err := s.find(number)
 	if err != nil {
 		return err
 	}
+	for _, p := range positions {
+		if p < 0 || int(p)/wire.GroupTokens >= q.room {
+			return fmt.Errorf("csdshim: position %d, want 0 to %d, the last that the drive can hold: %w", p, q.room*wire.GroupTokens-1, ErrRequest)
+		}
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, p := range positions {
-		if p < 0 || p > maxPosition {
-			return fmt.Errorf("csdshim: position %d, want 0 to %d: %w", p, maxPosition, ErrRequest)
-		}
 		g, bit := int(p)/wire.GroupTokens, uint16(1)<<(p%wire.GroupTokens)
-		for hot && len(q.hot) <= g {
-			q.hot = append(q.hot, 0)
-		}
-		switch {
-		case hot:
-			q.hot[g] |= bit
-		case g < len(q.hot):
-			q.hot[g] &^= bit
+		if words := q.hot.At(g); hot {
+			q.hot.Set(g, words|bit)
+		} else if words&bit != 0 {
+			q.hot.Set(g, words&^bit)
 		}
 	}
 	return nil

@@ -68,10 +68,11 @@ func (q *sequence) setScales(layer int, scales []float32) (freed int64) {
 	if slices.Equal(l.scales, scales) {
 		return 0
 	}
-	for _, codes := range l.groups {
+	for _, codes := range l.groups.All(0) {
 		freed += int64(len(codes))
 	}
-	l.scales, l.groups = scales, nil
+	l.scales = scales
+	l.groups.Cut(0)
 	return freed
 }
 

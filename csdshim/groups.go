@@ -73,6 +73,9 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 		if err != nil {
 			return Timing{}, err
 		}
+		if g.Index >= q.room {
+			return Timing{}, fmt.Errorf("csdshim: layer %d, group %d of %d bytes: the drive can hold groups 0 to %d: %w", g.Layer, g.Index, record, q.room-1, ErrFull)
+		}
 		if len(g.Data) != record {
 			return Timing{}, fmt.Errorf("csdshim: layer %d, group %d: %d bytes, want %d: %w", g.Layer, g.Index, len(g.Data), record, ErrRequest)
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,6 +129,58 @@ func TestHostileClients(t *testing.T) {
 	ok := dial(t, socket, ClientOptions{})
 	write(t, ok, w, 1, 3)
 	checkFetch(t, ok, w, 1)
+}
+
+// TestWildGroups: groups far behind the others, in every layer, are refused by name where the drive could never hold so many;
+// where it could they take the memory of what is stored. So do marks of tokens, and scoring passes over what is not there.
+func TestWildGroups(t *testing.T) {
+	shape := smallShape(CodesHalf, true)
+	shape.Layers = 40
+	for name, capacity := range map[string]int64{"a small drive": 8 << 20, "a large drive": 1 << 40} {
+		t.Run(name, func(t *testing.T) {
+			d := openDrive(t, t.TempDir(), func(o *Options) {
+				o.CapacityBytes = capacity
+				if capacity > 1<<30 {
+					o.Profile.NAND.BlockPages = 4096
+				}
+			})
+			c := dial(t, serve(t, d), ClientOptions{})
+			if err := c.OpenSequence(t.Context(), 1, shape); err != nil {
+				t.Fatal(err)
+			}
+			w := newCache(shape, 1)
+			first := w.group(0, 0)
+			if _, err := c.WriteGroups(t.Context(), 1, []Group{first}); err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			wild := []int32{0, 1 << 20, maxPosition - 20}
+			for layer := range shape.Layers {
+				for _, p := range wild[1:] {
+					_, err := c.WriteGroups(t.Context(), 1, []Group{{Layer: layer, Index: int(p) / GroupTokens, Data: first.Data}})
+					if (capacity < 1<<30) != errors.Is(err, ErrFull) || err != nil && !strings.Contains(err.Error(), "can hold groups 0 to") {
+						t.Fatalf("layer %d, position %d: %v", layer, p, err)
+					}
+				}
+			}
+			if err := c.Promote(t.Context(), 1, []int32{0, maxPosition - 20}); (capacity < 1<<30) != errors.Is(err, ErrRequest) {
+				t.Errorf("a wild mark: %v", err)
+			}
+			scored := 0
+			q := &Query{Codes: CodesHalf, Float: make([]float32, shape.Width()), Block: 32}
+			if _, err := c.Score(t.Context(), 1, 0, q, func(b *Block) error { scored += len(b.Positions); return nil }); err != nil {
+				t.Error(err)
+			}
+			if want := map[bool]int{true: 16, false: 3*16 - 2}[capacity < 1<<30]; scored != want {
+				t.Errorf("%d tokens scored, want %d", scored, want)
+			}
+			runtime.ReadMemStats(&after)
+			if grown := after.TotalAlloc - before.TotalAlloc; grown > 16<<20 {
+				t.Errorf("%d MiB were allocated", grown>>20)
+			}
+		})
+	}
 }
 
 // hostileDrive greets as a drive does and then answers the first request with given frames, its id filled in.

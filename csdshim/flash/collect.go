@@ -204,8 +204,8 @@ func (s *Store) snapshot() (frames [][]byte) {
 	b := appendCounters(nil, s.index)
 	for _, st := range s.index.byID {
 		b = appendSequence(b, &st.Sequence)
-		for _, l := range st.layers {
-			for _, e := range l {
+		for i := range st.layers {
+			for _, e := range st.layers[i].All(0) {
 				if e == nil {
 					continue
 				}

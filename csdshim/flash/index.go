@@ -51,13 +51,13 @@ type ownerNumber struct {
 // stored is a sequence and its groups by layer.
 type stored struct {
 	Sequence
-	layers [][]*entry
+	layers []Sparse[*entry]
 	groups int
 }
 
 func (s *stored) find(k Key) *entry {
-	if int(k.Layer) < len(s.layers) && int(k.Group) < len(s.layers[k.Layer]) {
-		return s.layers[k.Layer][k.Group]
+	if int(k.Layer) < len(s.layers) {
+		return s.layers[k.Layer].At(int(k.Group))
 	}
 	return nil
 }
@@ -89,14 +89,11 @@ func (x *index) add(s Sequence) *stored {
 // put makes an entry the group's; the one before is returned.
 func (x *index) put(st *stored, e *entry) (old *entry) {
 	for len(st.layers) <= int(e.key.Layer) {
-		st.layers = append(st.layers, nil)
+		st.layers = append(st.layers, Sparse[*entry]{})
 	}
-	l := st.layers[e.key.Layer]
-	for len(l) <= int(e.key.Group) {
-		l = append(l, nil)
-	}
-	st.layers[e.key.Layer] = l
-	old, l[e.key.Group] = l[e.key.Group], e
+	l := &st.layers[e.key.Layer]
+	old = l.At(int(e.key.Group))
+	l.Set(int(e.key.Group), e)
 	if old == nil {
 		st.groups++
 		x.groups++
@@ -107,17 +104,13 @@ func (x *index) put(st *stored, e *entry) (old *entry) {
 
 // cut removes the groups from one on and returns them; from 0 on, the sequence too.
 func (x *index) cut(st *stored, from int) (gone []*entry) {
-	for i, l := range st.layers {
-		if from >= len(l) {
-			continue
-		}
-		for _, e := range l[from:] {
+	for i := range st.layers {
+		for _, e := range st.layers[i].All(from) {
 			if e != nil {
 				gone = append(gone, e)
 			}
 		}
-		clear(l[from:])
-		st.layers[i] = l[:from]
+		st.layers[i].Cut(from)
 	}
 	st.groups -= len(gone)
 	x.groups -= len(gone)

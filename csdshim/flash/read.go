@@ -158,21 +158,23 @@ func (s *Store) Lookup(owner [16]byte, number uint64) (id uint32, ok bool) {
 	return 0, false
 }
 
-// Groups is the number of groups of a layer: one more than the highest that is stored.
-func (s *Store) Groups(seq uint32, layer int) int {
+// Groups lists the numbers of a layer's groups, rising, below one.
+func (s *Store) Groups(seq uint32, layer, below int) (numbers []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.index.byID[seq]
 	if st == nil || layer < 0 || layer >= len(st.layers) {
-		return 0
+		return nil
 	}
-	l := st.layers[layer]
-	for n := len(l); n > 0; n-- {
-		if l[n-1] != nil {
-			return n
+	for i, e := range st.layers[layer].All(0) {
+		if i >= below {
+			break
+		}
+		if e != nil {
+			numbers = append(numbers, i)
 		}
 	}
-	return 0
+	return numbers
 }
 
 // Version tells two contents of a group apart; 0 where nothing is stored.

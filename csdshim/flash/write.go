@@ -127,6 +127,11 @@ func (s *Store) reserve(items []Item) ([]*entry, error) {
 	return entries, nil
 }
 
+// Room is how many groups of a size the capacity holds.
+func (s *Store) Room(sizeBytes int) int {
+	return int(s.geo.CapacityPages() / int64(max(1, s.geo.Pages(sizeBytes))))
+}
+
 func pageCount(entries []*entry) (n int) {
 	for _, e := range entries {
 		n += len(e.pages)

@@ -186,7 +186,7 @@ func serve(t testing.TB, d *Drive) (socket string) {
 func noGoroutines(t testing.TB) {
 	t.Helper()
 	var left string
-	for range 200 {
+	if !eventually(2*time.Second, func() bool {
 		buf := make([]byte, 1<<20)
 		buf = buf[:runtime.Stack(buf, true)]
 		left = ""
@@ -195,12 +195,25 @@ func noGoroutines(t testing.TB) {
 				left += g + "\n\n"
 			}
 		}
-		if left == "" {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+		return left == ""
+	}) {
+		t.Errorf("goroutines are left:\n%s", left)
 	}
-	t.Errorf("goroutines are left:\n%s", left)
+}
+
+// eventually asks until ok says yes or the limit is over: for what another process, or a goroutine that has done its work, does
+// on its own.
+func eventually(limit time.Duration, ok func() bool) bool {
+	tick, over := time.NewTicker(2*time.Millisecond), time.After(limit)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-over:
+			return false
+		}
+	}
+	return true
 }
 
 func dial(t testing.TB, socket string, o ClientOptions) *Client {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,12 +80,12 @@ func (p *process) kill() {
 func (p *process) connect(t *testing.T, owner [16]byte) *Client {
 	t.Helper()
 	var err error
-	for range 3000 {
-		var c *Client
-		if c, err = Dial(context.Background(), p.socket, ClientOptions{Owner: owner, Lease: Keep}); err == nil {
-			return c
-		}
-		time.Sleep(10 * time.Millisecond)
+	var c *Client
+	if eventually(30*time.Second, func() bool {
+		c, err = Dial(context.Background(), p.socket, ClientOptions{Owner: owner, Lease: Keep})
+		return err == nil
+	}) {
+		return c
 	}
 	p.kill()
 	t.Fatalf("%v; the drive said: %s", err, p.out.String())
@@ -189,7 +190,7 @@ func TestKilled(t *testing.T) {
 			seed := rng.Uint64()
 			wg.Go(func() {
 				l.work(t, clients[i], rand.New(rand.NewPCG(seed, 0)), killAt, func() {
-					once.Do(func() { time.Sleep(delay); p.cmd.Process.Kill() })
+					once.Do(func() { <-time.After(delay); p.cmd.Process.Kill() })
 				})
 			})
 		}
@@ -216,24 +217,19 @@ func TestKilled(t *testing.T) {
 // waitStopped waits until every thread of a process has stopped, which takes a moment after the signal.
 func waitStopped(t *testing.T, pid int) {
 	t.Helper()
-	for range 2000 {
-		running := 0
+	if !eventually(10*time.Second, func() bool {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(tasks) == 0 {
 			t.Skip("no /proc: nobody says when a process has stopped")
 		}
-		for _, path := range tasks {
+		return !slices.ContainsFunc(tasks, func(path string) bool {
 			stat, _ := os.ReadFile(path)
-			if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
-				running++
-			}
-		}
-		if running == 0 {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+			_, state, _ := strings.Cut(string(stat), ") ")
+			return !strings.HasPrefix(state, "T")
+		})
+	}) {
+		t.Fatal("the process goes on after SIGSTOP")
 	}
-	t.Fatal("the process goes on after SIGSTOP")
 }
 
 // TestStopped stops a drive's process in the middle of its work (SIGSTOP): calls end by their deadline, and the drive goes

@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
+	"terrace/internal/vfs"
 )
 
 // roundProfile has figures that can be checked by hand.
@@ -183,50 +185,58 @@ func TestDRAMIsHard(t *testing.T) {
 	}
 }
 
-// TestLease: what an owner stored goes when it was away for its lease, not before; without a lease it stays.
+// TestLease: what an owner stored goes when it was away for its lease, not before; without a lease it stays. Time is the test's.
 func TestLease(t *testing.T) {
-	dir := t.TempDir()
-	d := openDrive(t, dir, nil)
-	w := newCache(smallShape(CodesInt8, true), 1)
-	for owner, lease := range map[byte]time.Duration{1: 50 * time.Millisecond, 2: 0, 3: time.Hour} {
-		s := d.Connect([16]byte{owner}, lease)
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfs.NewMem(64 << 20)
+		open := func() *Drive { return openDrive(t, "drive", func(o *Options) { o.FS = disk }) }
+		d := open()
+		w := newCache(smallShape(CodesInt8, true), 1)
+		stored := func(after time.Duration) int {
+			time.Sleep(after)
+			synctest.Wait()
+			return d.store.Usage().Sequences
+		}
+		const lease = 50 * time.Millisecond
+		var present *Session
+		for owner, lease := range map[byte]time.Duration{1: lease, 2: 0, 3: 2 * time.Hour} {
+			s := d.Connect([16]byte{owner}, lease)
+			if err := s.OpenSequence(4, w.shape); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Write(t.Context(), 4, []Group{w.group(0, 0)}); err != nil {
+				t.Fatal(err)
+			}
+			if owner != 1 {
+				s.Disconnect()
+				continue
+			}
+			here := d.store.Usage().Sequences
+			if stored(10*lease) != here {
+				t.Error("a present owner's sequence has gone")
+			}
+			present = s
+		}
+		present.Disconnect()
+		if n := stored(lease - 1); n != 3 {
+			t.Errorf("%d sequences before the lease is over", n)
+		}
+		if n := stored(1); n != 2 {
+			t.Errorf("%d sequences after the lease is over", n)
+		}
+		if n := stored(2 * time.Hour); n != 1 {
+			t.Errorf("%d sequences two hours later", n)
+		}
+		s := d.Connect([16]byte{5}, lease)
 		if err := s.OpenSequence(4, w.shape); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Write(context.Background(), 4, []Group{w.group(0, 0)}); err != nil {
-			t.Fatal(err)
+		d.Close() // with a session open, as when it is killed
+		d = open()
+		if a, b := stored(lease-1), stored(1); a != 2 || b != 1 {
+			t.Errorf("after a restart: %d sequences before the lease is over, %d after", a, b)
 		}
-		if owner != 1 {
-			s.Disconnect()
-			continue
-		}
-		time.Sleep(80 * time.Millisecond) // it is there: nothing goes
-		if d.store.Usage().Sequences == 0 {
-			t.Error("a present owner's sequence has gone")
-		}
-		s.Disconnect()
-	}
-	gone := func(d *Drive) bool {
-		for range 500 {
-			if d.store.Usage().Sequences == 2 {
-				return true
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		return false
-	}
-	if !gone(d) {
-		t.Error("an owner that stays away keeps its sequence")
-	}
-	s := d.Connect([16]byte{5}, 20*time.Millisecond)
-	if err := s.OpenSequence(4, w.shape); err != nil {
-		t.Fatal(err)
-	}
-	d.Close() // with a session open, as when it is killed
-	d = openDrive(t, dir, nil)
-	if !gone(d) {
-		t.Error("a lease does not run out after a restart")
-	}
+	})
 }
 
 func TestProfiles(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"terrace/internal/clock"
 )
 
 // ServerOptions of Serve; zero means the default.
@@ -33,6 +35,9 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	return o
 }
 
+// acceptPause is the wait after a connection that could not be accepted.
+const acceptPause = 50 * time.Millisecond
+
 // Serve serves clients until ctx ends; then it closes listener and connections, waits for what is in progress, and returns
 // nil. The drive stays open.
 func (d *Drive) Serve(ctx context.Context, l net.Listener, o ServerOptions) error {
@@ -53,7 +58,9 @@ func (d *Drive) Serve(ctx context.Context, l net.Listener, o ServerOptions) erro
 			var temporary interface{ Temporary() bool }
 			if errors.As(err, &temporary) && temporary.Temporary() {
 				o.Log(fmt.Sprintf("csdshim: accept: %v", err)) // out of file descriptors, for instance: later ones may work
-				time.Sleep(50 * time.Millisecond)
+				if clock.Real().Sleep(ctx, acceptPause) != nil {
+					return nil
+				}
 				continue
 			}
 			return fmt.Errorf("csdshim: accept: %w", err)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"terrace/internal/vfs"
@@ -113,13 +114,23 @@ func TestEveryOperationFails(t *testing.T) {
 // awaitGoroutines waits until no more goroutines run than before: engines end theirs after the last answer.
 func awaitGoroutines(t *testing.T, n int) {
 	t.Helper()
-	for range 1000 {
-		if runtime.NumGoroutine() <= n {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	if !eventually(2*time.Second, func() bool { return runtime.NumGoroutine() <= n }) {
+		t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), n)
 	}
-	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), n)
+}
+
+// eventually asks until ok says yes or the limit is over: for what goroutines that have done their work do on their own.
+func eventually(limit time.Duration, ok func() bool) bool {
+	tick, over := time.NewTicker(time.Millisecond), time.After(limit)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-over:
+			return false
+		}
+	}
+	return true
 }
 
 // TestManyFaults strikes a tenth of all operations at once, by many seeds.
@@ -205,42 +216,43 @@ func TestStaleBytesAreNoticed(t *testing.T) {
 	}
 }
 
-// TestHungDevice (K8): a read that never ends costs its deadline, Close says that buffers cannot be given back, and once the
-// device answers everything ends.
+// TestHungDevice (K8): a read that never ends costs its deadline and no more, Close says that buffers cannot be given back, and
+// once the device answers everything ends. Time is the test's.
 func TestHungDevice(t *testing.T) {
-	goroutines := runtime.NumGoroutine()
-	f := &vfs.Faults{Seed: 3}
-	m := vfs.NewMem(8 << 20)
-	s, err := OpenSSD(testShape(), SSDOptions{Dir: "d", FS: &vfs.Faulty{FS: m, Faults: f}, CapacityBytes: 4 << 20, CloseWait: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	shape := testShape()
-	if err := s.Write(context.Background(), []Record{fill(record(shape, 1, 0, 0), 1)}); err != nil {
-		t.Fatal(err)
-	}
-	q := NewQueue(s, QueueOptions{})
-	ops, _ := f.Ops()
-	f.Nth, f.Kind = ops+1, vfs.Hang
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-	defer cancel()
-	r := record(shape, 1, 0, 0)
-	hung := q.Read(Demand, []Record{r})
-	if err := hung.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || hung.Ready() {
-		t.Errorf("a read that hangs: %v, done %v", err, hung.Ready())
-	}
-	if err := s.Drop(1); err != nil { // while its bytes are on their way
-		t.Fatal(err)
-	}
-	if err := s.Close(); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("closing a device that hangs: %v", err)
-	}
-	f.Release()
-	<-hung.Done()
-	if err := errors.Join(q.Close(), s.own.Close(), s.engine.Close(), s.file.Close(), s.lock.Close()); err != nil {
-		t.Error(err)
-	}
-	awaitGoroutines(t, goroutines)
+	synctest.Test(t, func(t *testing.T) {
+		f := &vfs.Faults{Seed: 3}
+		s, err := OpenSSD(testShape(), SSDOptions{Dir: "d", FS: &vfs.Faulty{FS: vfs.NewMem(8 << 20), Faults: f}, CapacityBytes: 4 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shape := testShape()
+		if err := s.Write(t.Context(), []Record{fill(record(shape, 1, 0, 0), 1)}); err != nil {
+			t.Fatal(err)
+		}
+		q := NewQueue(s, QueueOptions{})
+		ops, _ := f.Ops()
+		f.Nth, f.Kind = ops+1, vfs.Hang
+		const patience = 30 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		start := time.Now()
+		hung := q.Read(Demand, []Record{record(shape, 1, 0, 0)})
+		if err := hung.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrTier) || hung.Ready() || time.Since(start) != patience {
+			t.Errorf("a read that hangs: %v after %v, done %v", err, time.Since(start), hung.Ready())
+		}
+		if err := s.Drop(1); err != nil { // while its bytes are on their way
+			t.Fatal(err)
+		}
+		start = time.Now()
+		if err := s.Close(); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Second {
+			t.Errorf("closing a device that hangs: %v after %v", err, time.Since(start))
+		}
+		f.Release()
+		<-hung.Done()
+		if err := errors.Join(q.Close(), s.own.Close(), s.engine.Close(), s.file.Close(), s.lock.Close()); err != nil {
+			t.Error(err)
+		}
+	}) // and no goroutine is left, or this would not return
 }
 
 // TestNoSpaceIsFull: a file system that has no room although it reserved some says so as a tier that is full; nothing is tried

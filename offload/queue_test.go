@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"terrace/internal/kvpage"
@@ -129,28 +130,32 @@ func TestPrioritiesOrderWhatWaits(t *testing.T) {
 	}
 }
 
+// TestCancelAndDeadline: what waits is forgotten when it is cancelled, what hangs costs its deadline; time is the test's.
 func TestCancelAndDeadline(t *testing.T) {
-	g, q := newGate(t)
-	one := func(group int32) []Record { return []Record{record(testShape(), 1, 0, group)} }
-	running, waiting := q.Read(Demand, one(0)), q.Read(Demand, one(1))
-	<-g.begun
-	waiting.Cancel()
-	if err := waiting.Wait(context.Background()); !errors.Is(err, ErrCancelled) {
-		t.Errorf("cancelled: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	if err := running.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || running.Ready() {
-		t.Errorf("a read that hangs: %v, done %v", err, running.Ready())
-	}
-	g.pass <- struct{}{}
-	<-running.Done()
-	if err := q.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Read(Demand, one(0)).Wait(context.Background()); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g, q := newGate(t)
+		one := func(group int32) []Record { return []Record{record(testShape(), 1, 0, group)} }
+		running, waiting := q.Read(Demand, one(0)), q.Read(Demand, one(1))
+		<-g.begun
+		waiting.Cancel()
+		if err := waiting.Wait(t.Context()); !errors.Is(err, ErrCancelled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		if err := running.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || running.Ready() || time.Since(start) != time.Minute {
+			t.Errorf("a read that hangs: %v after %v, done %v", err, time.Since(start), running.Ready())
+		}
+		g.pass <- struct{}{}
+		<-running.Done()
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Read(Demand, one(0)).Wait(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
 }
 
 func TestQueueRefuses(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"terrace/csdshim"
@@ -122,35 +123,29 @@ func TestOnlyWhatFailedIsTriedAgain(t *testing.T) {
 // TestCancelledIsNotTriedAgain: nobody wants what was cancelled, nor what a closed queue has left.
 func TestCancelledIsNotTriedAgain(t *testing.T) {
 	for _, closing := range []bool{false, true} {
-		g, q := newGate(t)
-		missing := q.Read(Demand, []Record{record(testShape(), 1, 0, 99)})
-		<-g.begun
-		g.fail = syscall.EIO
-		closed := make(chan error, 1)
-		if closing {
-			go func() { closed <- q.Close() }()
-			for !q.isClosed() {
-				<-time.Tick(time.Millisecond)
+		synctest.Test(t, func(t *testing.T) {
+			g, q := newGate(t)
+			unwanted := q.Read(Demand, []Record{record(testShape(), 1, 0, 0)})
+			<-g.begun
+			g.fail = syscall.EIO
+			closed := make(chan error, 1)
+			if closing {
+				go func() { closed <- q.Close() }()
+				synctest.Wait() // until it waits for the read
+			} else {
+				unwanted.Cancel()
+				closed <- nil
 			}
-		} else {
-			missing.Cancel()
-			closed <- nil
-		}
-		g.pass <- struct{}{}
-		<-missing.Done()
-		if err := missing.Wait(t.Context()); !errors.Is(err, syscall.EIO) || q.Stats().Retries != 0 {
-			t.Errorf("closing %v: %v, %d retries", closing, err, q.Stats().Retries)
-		}
-		if err := errors.Join(<-closed, q.Close()); err != nil {
-			t.Error(err)
-		}
+			g.pass <- struct{}{}
+			<-unwanted.Done()
+			if err := unwanted.Wait(t.Context()); !errors.Is(err, syscall.EIO) || q.Stats().Retries != 0 {
+				t.Errorf("closing %v: %v, %d retries", closing, err, q.Stats().Retries)
+			}
+			if err := errors.Join(<-closed, q.Close()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-}
-
-func (q *Queue) isClosed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.closed
 }
 
 // watched is a clock that jumps, and calls something at a time.

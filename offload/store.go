@@ -6,15 +6,16 @@ import (
 	"terrace/csdshim"
 )
 
-// Store keeps records. Errors wrap the sentinels of this package, name the store and the key, and leave what is stored as
-// it was.
+// Store keeps records. Errors wrap the sentinels of this package and name the store and the key. A call that fails leaves other
+// records as they were.
 type Store interface {
 	// Name is the tier's name: "host", "ssd", "csd".
 	Name() string
 	// Shape is what its records are.
 	Shape() Shape
 	// Write stores whole records, replacing those of the same key; they are stored when it returns, and Data is the
-	// caller's again. ErrFull where they don't fit.
+	// caller's again. ErrFull where they don't fit: then nothing has changed. After another error each record is as it was, as
+	// written, or missing.
 	Write(ctx context.Context, recs []Record) error
 	// Read fills every Data. ErrMissing and ErrCorrupt name the key. After an error Data's content is undefined.
 	Read(ctx context.Context, recs []Record) error

@@ -136,14 +136,14 @@ func cut(groups []Group, n int) (parts [][]Group) {
 }
 
 // Gather fills dst with single tokens of a layer: those at positions, which rise, one after another in ⌈n/16⌉ records (see
-// GatherBytes) as if they were the only ones; unused slots are zero. Attention over these records is attention over those
+// gatherBytes) as if they were the only ones; unused slots are zero. Attention over these records is attention over those
 // tokens. Quantised keys cannot be gathered (ErrUnsupported): fetch their groups.
 func (c *Client) Gather(ctx context.Context, seq uint64, layer int, positions []int32, dst []byte) (Timing, error) {
 	shape, err := c.shape(seq)
 	if err != nil {
 		return Timing{}, err
 	}
-	if want := GatherBytes(shape, len(positions)); len(dst) != want {
+	if want := gatherBytes(shape, len(positions)); len(dst) != want {
 		return Timing{}, fmt.Errorf("csdshim: %d tokens into %d bytes, want %d: %w", len(positions), len(dst), want, ErrRequest)
 	}
 	if len(positions) == 0 {
@@ -153,9 +153,9 @@ func (c *Client) Gather(ctx context.Context, seq uint64, layer int, positions []
 	var calls []pending
 	for at := 0; at < len(positions); at += each {
 		part := positions[at:min(at+each, len(positions))]
-		to := GatherBytes(shape, at)
+		to := gatherBytes(shape, at)
 		calls = append(calls, pending{
-			call:  &call{kind: wire.TypeGather, dst: dst[to : to+GatherBytes(shape, len(part))]},
+			call:  &call{kind: wire.TypeGather, dst: dst[to : to+gatherBytes(shape, len(part))]},
 			parts: [][]byte{wire.Gather{Seq: seq, Layer: layer, Positions: part}.Append(nil)},
 		})
 	}

@@ -78,7 +78,7 @@ func BenchmarkGather(b *testing.B) {
 	for p := int32(3); p < 8000; p += 10 {
 		positions = append(positions, p)
 	}
-	dst := make([]byte, GatherBytes(w.shape, len(positions)))
+	dst := make([]byte, gatherBytes(w.shape, len(positions)))
 	b.SetBytes(int64(len(positions) * w.shape.TokenBytes()))
 	for b.Loop() {
 		if _, err := c.Gather(context.Background(), 1, 0, positions, dst); err != nil {

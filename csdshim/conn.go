@@ -110,7 +110,7 @@ func (c *conn) greet(r io.Reader) error {
 	if err := checkPeer(c.c); err != nil {
 		return err
 	}
-	if err := c.c.SetReadDeadline(time.Now().Add(c.o.HandshakeTimeout)); err != nil {
+	if err := c.c.SetReadDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return err
 	}
 	h, err := wire.ReadHeader(r)
@@ -195,7 +195,7 @@ func (c *conn) sendAlone(h wire.Header, payload []byte) error {
 	if done, err := c.mangle(h, payload); done {
 		return err
 	}
-	err := writeFrame(c.c, c.o.WriteTimeout, c.held, h, payload)
+	err := writeFrame(c.c, writeTimeout, c.held, h, payload)
 	c.held = c.held[:0]
 	if err != nil {
 		c.broken = true

@@ -99,7 +99,7 @@ type owner struct {
 // OpenDrive opens the folder of a drive, or makes it. Leased sequences of owners that don't come back go when their lease
 // is over.
 func OpenDrive(dir string, o Options) (*Drive, error) {
-	if err := o.Profile.Validate(); err != nil {
+	if err := o.Profile.validate(); err != nil {
 		return nil, fmt.Errorf("csdshim: profile %q: %w: %w", o.Profile.Name, err, ErrProfile)
 	}
 	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.geometry(o.CapacityBytes), NoSync: o.NoSync, FS: o.FS})

@@ -306,7 +306,7 @@ func checkGather(t *testing.T, c *Client, w *cache, seq uint64, tokens int) {
 			positions = append(positions, int32(p))
 		}
 	}
-	dst := make([]byte, GatherBytes(w.shape, len(positions)))
+	dst := make([]byte, gatherBytes(w.shape, len(positions)))
 	tm, err := c.Gather(context.Background(), seq, 1, positions, dst)
 	if err != nil {
 		t.Fatal(err)

@@ -19,8 +19,6 @@ var (
 	ErrFailed = flash.ErrFailed
 	// ErrLocked: another process serves the folder, or the socket.
 	ErrLocked = flash.ErrLocked
-	// ErrGeometry: the folder was made for another capacity or profile.
-	ErrGeometry = flash.ErrGeometry
 	// ErrVersion: drive and client speak different versions of the protocol.
 	ErrVersion = wire.ErrVersion
 	// ErrFrame: the other side sent what is not a frame of the protocol, or not one that may come now.

@@ -70,7 +70,7 @@ func requests(c *Client, w *cache, seq uint64, tokens int) map[string]func(ctx c
 			return nil
 		},
 		"gather": func(ctx context.Context) error {
-			dst := make([]byte, GatherBytes(w.shape, 3))
+			dst := make([]byte, gatherBytes(w.shape, 3))
 			_, err := c.Gather(ctx, seq, 1, []int32{1, 17, 40}, dst)
 			got, want := make([]float32, w.shape.Page.KeyDim), make([]float32, w.shape.Page.KeyDim)
 			kvpage.ReadK(w.shape.Page, dst, 1, got)

@@ -171,7 +171,7 @@ func (s *Session) Gather(ctx context.Context, number uint64, layer int, position
 	if !l.byToken {
 		return Timing{}, fmt.Errorf("csdshim: %v keys share scales over a group: read whole groups: %w", l.shape.Page.K, ErrUnsupported)
 	}
-	if want := GatherBytes(l.shape, len(positions)); len(dst) != want {
+	if want := gatherBytes(l.shape, len(positions)); len(dst) != want {
 		return Timing{}, fmt.Errorf("csdshim: %d tokens into %d bytes, want %d: %w", len(positions), len(dst), want, ErrRequest)
 	}
 	d := s.d
@@ -194,8 +194,8 @@ func (s *Session) Gather(ctx context.Context, number uint64, layer int, position
 	return t.deliver(ctx, pages, len(positions)*l.shape.TokenBytes())
 }
 
-// GatherBytes is the size of n gathered tokens: whole records.
-func GatherBytes(s Shape, n int) int {
+// gatherBytes is the size of n gathered tokens: whole records.
+func gatherBytes(s Shape, n int) int {
 	return (n + wire.GroupTokens - 1) / wire.GroupTokens * s.RecordBytes()
 }
 

@@ -125,7 +125,7 @@ func TestGatherReadsItsTokens(t *testing.T) {
 	}
 	s, w := scoredDrive(t, p, KeysDDR, nil)
 	positions := []int32{3, 70, 71, 500, 4000}
-	tm, err := s.Gather(context.Background(), 1, 0, positions, make([]byte, GatherBytes(w.shape, 5)))
+	tm, err := s.Gather(context.Background(), 1, 0, positions, make([]byte, gatherBytes(w.shape, 5)))
 	if err != nil || tm.NANDBytes != 5*4096 || tm.LinkBytes != 5*4096 {
 		t.Errorf("%+v, %v: want 5 pages read and sent", tm, err)
 	}

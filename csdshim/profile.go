@@ -115,7 +115,7 @@ func parseProfile(text []byte) (p Profile, err error) {
 	if missing := missingKeys(given); len(missing) > 0 {
 		return p, fmt.Errorf("missing key %s", strings.Join(missing, ", "))
 	}
-	return p, p.Validate()
+	return p, p.validate()
 }
 
 // missingKeys lists what a profile must say and does not: nothing has a default that could be taken for a measurement.
@@ -138,8 +138,8 @@ func missingKeys(given map[string]any) (missing []string) {
 	return missing
 }
 
-// Validate reports every number out of range.
-func (p Profile) Validate() error {
+// validate reports every number out of range.
+func (p Profile) validate() error {
 	var errs []error
 	for name, v := range map[string]float64{
 		"link.to_host_bytes_per_s": p.Link.ToHostBytesPerS, "link.to_drive_bytes_per_s": p.Link.ToDriveBytesPerS, "link.latency_us": p.Link.LatencyUs,

@@ -11,29 +11,17 @@ import (
 	"terrace/internal/clock"
 )
 
-// ServerOptions of Serve; zero means the default.
+// ServerOptions of Serve.
 type ServerOptions struct {
-	MaxConns         int           // connections at once; 64
-	HandshakeTimeout time.Duration // until a client has said hello; 5 s
-	WriteTimeout     time.Duration // a client that takes nothing for so long is cut off; 30 s
-	Log              func(line string)
+	Log func(line string) // of what no client is told; nil: nowhere
 }
 
-func (o ServerOptions) withDefaults() ServerOptions {
-	if o.MaxConns == 0 {
-		o.MaxConns = 64
-	}
-	if o.HandshakeTimeout == 0 {
-		o.HandshakeTimeout = 5 * time.Second
-	}
-	if o.WriteTimeout == 0 {
-		o.WriteTimeout = 30 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = func(string) {}
-	}
-	return o
-}
+// What clients may do to a drive.
+const (
+	maxConns         = 64               // connections at once
+	handshakeTimeout = 5 * time.Second  // until a client has said hello
+	writeTimeout     = 30 * time.Second // a client that takes nothing for so long is cut off
+)
 
 // acceptPause is the wait after a connection that could not be accepted.
 const acceptPause = 50 * time.Millisecond
@@ -41,14 +29,16 @@ const acceptPause = 50 * time.Millisecond
 // Serve serves clients until ctx ends; then it closes listener and connections, waits for what is in progress, and returns
 // nil. The drive stays open.
 func (d *Drive) Serve(ctx context.Context, l net.Listener, o ServerOptions) error {
-	o = o.withDefaults()
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	slots := make(chan struct{}, o.MaxConns)
+	slots := make(chan struct{}, maxConns)
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -68,7 +58,7 @@ func (d *Drive) Serve(ctx context.Context, l net.Listener, o ServerOptions) erro
 		select {
 		case slots <- struct{}{}:
 		default:
-			o.Log(fmt.Sprintf("csdshim: more than %d connections: one was refused", o.MaxConns))
+			o.Log(fmt.Sprintf("csdshim: more than %d connections: one was refused", maxConns))
 			c.Close()
 			continue
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"terrace/csdshim"
 	"terrace/internal/clock"
@@ -14,12 +13,8 @@ import (
 
 // CSDOptions of OpenCSD.
 type CSDOptions struct {
-	Client csdshim.ClientOptions
 	// Codes is what the drive makes of the keys to score them; CodesNone stores only.
 	Codes csdshim.Codes
-	// Redial is for how long the next call dials a drive whose connection has ended, or which did not answer in time; default
-	// 2 s. What the drive acknowledged is there still, also where it was restarted.
-	Redial time.Duration
 	// Clock is what the waits between dials are measured on; default clock.Real.
 	Clock clock.Clock
 }
@@ -31,6 +26,7 @@ type CSD struct {
 	shape  Shape
 	wire   csdshim.Shape
 	socket string
+	owner  [16]byte // the same for all connections
 	o      CSDOptions
 
 	mu     sync.Mutex
@@ -54,18 +50,15 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 	}
 	c := &CSD{shape: shape, socket: socket, o: o, opened: map[uint64]bool{}, stored: map[Key]struct{}{},
 		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: o.Codes, Fingerprint: shape.Fingerprint}}
-	if c.o.Redial <= 0 {
-		c.o.Redial = redialFor
-	}
 	if c.o.Clock == nil {
 		c.o.Clock = clock.Real()
 	}
-	client, err := csdshim.Dial(ctx, socket, o.Client)
+	client, err := csdshim.Dial(ctx, socket, csdshim.ClientOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("offload: %w", err)
 	}
-	c.client, c.o.Client.Owner = client, client.Owner()
-	c.stats = Stats{CapacityBytes: int64(client.Identity().CapacityBytes), Direct: true, Engine: "csd " + client.Identity().Profile}
+	c.client, c.owner = client, client.Owner()
+	c.stats = Stats{CapacityBytes: int64(client.Identity().CapacityBytes)}
 	return c, nil
 }
 
@@ -84,10 +77,10 @@ func (c *CSD) Scores() csdshim.Codes {
 func (c *CSD) Shape() Shape { return c.shape }
 
 // Identity is what the drive said about itself.
-func (c *CSD) Identity() csdshim.Identity { return c.Client().Identity() }
+func (c *CSD) Identity() csdshim.Identity { return c.connection().Identity() }
 
-// Client is the connection.
-func (c *CSD) Client() *csdshim.Client {
+// connection is the one in use, which may have ended.
+func (c *CSD) connection() *csdshim.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.client
@@ -310,35 +303,30 @@ func (c *CSD) Place(ctx context.Context, seq uint64, positions []int32, hot bool
 	})
 }
 
-// DropFrom forgets a sequence's groups from one on.
-func (c *CSD) DropFrom(seq uint64, group int32) error {
+// Drop forgets a sequence.
+func (c *CSD) Drop(seq uint64) error {
 	c.mu.Lock()
 	client, closed := c.client, c.closed
 	c.mu.Unlock()
 	if closed {
 		return fmt.Errorf("offload: csd: %w", ErrClosed)
 	}
-	if err := client.Drop(context.Background(), seq, int(group)); err != nil {
+	if err := client.Drop(context.Background(), seq, 0); err != nil {
 		return c.named(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.stored {
-		if k.Seq == seq && k.Group >= group {
+		if k.Seq == seq {
 			delete(c.stored, k)
 		}
 	}
-	if group == 0 {
-		delete(c.opened, seq)
-	}
+	delete(c.opened, seq)
 	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes())
 	return nil
 }
 
-// Drop forgets a sequence.
-func (c *CSD) Drop(seq uint64) error { return c.DropFrom(seq, 0) }
-
-// Stats are this store's own counts; the drive's, which other clients share, are at Client().Stats.
+// Stats are this store's own counts; the drive's, which other clients share, are its own (csdshim.Client.Stats).
 func (c *CSD) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

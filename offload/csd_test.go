@@ -134,7 +134,7 @@ func TestCSDStore(t *testing.T) {
 	}
 	drive.start()
 	check("after the drive was restarted")
-	if err := c.DropFrom(0, 3); err != nil {
+	if err := c.Drop(0); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Read(ctx, []Record{csdRecord(shape, 0, 1, 3)}); !errors.Is(err, ErrMissing) {

@@ -12,8 +12,7 @@
 // answer that did not come in time) is begun a second time, at once, by the queue that carries it, reads and writes alike; so
 // are the calls of a Scorer that no queue carries (SetScales, Score, Place). Not tried again are ErrFull, ErrMissing,
 // ErrClosed, ErrCancelled, ErrBusy and ErrShape, requests that a drive refuses, and what somebody cancelled. A call to a drive
-// whose connection has ended dials it first: for CSDOptions.Redial (2 s), with waits of 20 ms that double up to 320 ms, on
-// CSDOptions.Clock; once that was in vain every later call dials once. Nothing else waits: what ends is told at once, and what
+// whose connection has ended dials it first: for 2 s, with waits of 20 ms that double up to 320 ms, on CSDOptions.Clock; once that was in vain every later call dials once. Nothing else waits: what ends is told at once, and what
 // does not end is bounded by the context of whoever waits. A transfer that fails twice ends its ticket with ErrTier and the
 // cause; ErrFull, ErrClosed and ErrCancelled come as they are. The caller may then drop the sequence and store it again.
 //
@@ -38,8 +37,7 @@
 //	10 %, the same in all layers, one call    31 ms     15-26 ms    24 ms     22 ms
 //
 // A small record makes token-major cost an operation a record, where layer-major streams; only fetching the same groups in
-// all layers at once is faster token-major, and no policy does that within a step. So a strip is one layer
-// (SSDOptions.StripLayers), and extents of 1 MiB keep a layer's groups together. Reading over gaps does not pay: a gap of
+// all layers at once is faster token-major, and no policy does that within a step. So records lie layer after layer, and extents of 1 MiB keep a layer's groups together. Reading over gaps does not pay: a gap of
 // one record of 12 KiB costs what an operation costs.
 //
 // Where a policy selects whole tokens records lie token by token (SSDOptions.TokenRows), and single tokens are read, near

@@ -45,14 +45,13 @@ func scene(t *testing.T, s *SSD, rnd *rand.Rand, steps int) (failures int) {
 				failures++
 			}
 		case 2:
-			if err := s.DropFrom(1, first+4); err != nil {
+			if first > 1 { // often enough
+				continue
+			}
+			if err := s.Drop(1); err != nil {
 				t.Fatal(err)
 			}
-			for k := range want {
-				if k.Group >= first+4 {
-					delete(want, k)
-				}
-			}
+			clear(want)
 		default:
 			for g := range n {
 				k := Key{1, layer, first + g}

@@ -22,7 +22,7 @@ func NewMemory(name string, shape Shape, capacityBytes int64) (*Memory, error) {
 	if err := shape.Validate(); err != nil {
 		return nil, err
 	}
-	return &Memory{name: name, shape: shape, recs: map[Key][]byte{}, stats: Stats{CapacityBytes: capacityBytes, Engine: "memory"}}, nil
+	return &Memory{name: name, shape: shape, recs: map[Key][]byte{}, stats: Stats{CapacityBytes: capacityBytes}}, nil
 }
 
 // Name is the name given to NewMemory.
@@ -93,24 +93,21 @@ func (m *Memory) Read(ctx context.Context, recs []Record) error {
 	return nil
 }
 
-// DropFrom forgets a sequence's groups from the given one on.
-func (m *Memory) DropFrom(seq uint64, group int32) error {
+// Drop forgets a sequence.
+func (m *Memory) Drop(seq uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return fmt.Errorf("offload: %s: %w", m.name, ErrClosed)
 	}
 	for k := range m.recs {
-		if k.Seq == seq && k.Group >= group {
+		if k.Seq == seq {
 			delete(m.recs, k)
 			m.stats.UsedBytes -= int64(m.shape.RecordBytes())
 		}
 	}
 	return nil
 }
-
-// Drop forgets a sequence.
-func (m *Memory) Drop(seq uint64) error { return m.DropFrom(seq, 0) }
 
 // Stats are the counts so far.
 func (m *Memory) Stats() Stats {

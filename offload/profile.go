@@ -61,28 +61,3 @@ func LoadProfile(path string) (p Profile, err error) {
 	}
 	return p, nil
 }
-
-// Directory gives the rates of a directory's device; ok is false where it was not measured.
-func (p Profile) Directory(dir string) (StorageRates, bool) {
-	for _, s := range p.Storage {
-		if filepath.Clean(s.Dir) == filepath.Clean(dir) {
-			return s, true
-		}
-	}
-	return StorageRates{}, false
-}
-
-// Throughputs are the four of algorithms.md 1.7, in bytes a second.
-type Throughputs struct{ FC, FS, BC, BS float64 }
-
-// Throughputs of a plain SSD beside this host, keys scored in the given type ("f16", "int8", "int4"). A plain SSD does not
-// score: with a sketch of the cold keys in memory the host does, at its own rate; without one (sketch false) keys are read
-// from storage first, which gives at most twice B_s. ok is false where a figure is missing.
-func (p Profile) Throughputs(dir, score string, sketch bool) (t Throughputs, ok bool) {
-	s, ok := p.Directory(dir)
-	t = Throughputs{FC: p.Host.Scan[score], FS: p.Host.Scan[score], BC: p.Host.Copy, BS: s.StreamRead}
-	if !sketch {
-		t.FS = min(t.FC, 2*t.BS)
-	}
-	return t, ok && t.FC > 0 && t.FS > 0 && t.BC > 0 && t.BS > 0
-}

@@ -24,17 +24,6 @@ func TestProfileIsKept(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, p) {
 		t.Errorf("read back %+v, %v", got, err)
 	}
-	if th, ok := got.Throughputs("/d/", "int8", true); !ok || th != (Throughputs{10, 10, 20, 3}) {
-		t.Errorf("with a sketch %+v", th)
-	}
-	if th, ok := got.Throughputs("/d", "int8", false); !ok || th.FS != 6 {
-		t.Errorf("keys from storage %+v", th)
-	}
-	for _, c := range [][2]string{{"/e", "int8"}, {"/d", "f16"}} {
-		if _, ok := got.Throughputs(c[0], c[1], true); ok {
-			t.Errorf("%v was never measured", c)
-		}
-	}
 	for _, bad := range []string{"", "{", `{"version":9,"host":{"copy_bytes_per_s":1}}`} {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)

@@ -52,16 +52,15 @@ type Queue struct {
 	opt    QueueOptions
 	cancel context.CancelFunc // of blocking transfers
 
-	mu        sync.Mutex
-	waiting   [priorities][]*transfer // in the order of arrival
-	records   int                     // waiting
-	inFlight  int                     // transfers under way
-	inBytes   int64
-	closed    bool
-	idle      *sync.Cond // inFlight fell
-	stats     QueueStats
-	busy      [2]busyPeriod // reads, writes
-	lastDepth time.Duration // when inFlight last changed
+	mu       sync.Mutex
+	waiting  [priorities][]*transfer // in the order of arrival
+	records  int                     // waiting
+	inFlight int                     // transfers under way
+	inBytes  int64
+	closed   bool
+	idle     *sync.Cond // inFlight fell
+	stats    QueueStats
+	busy     [2]busyPeriod // reads, writes
 }
 
 type busyPeriod struct {
@@ -82,7 +81,6 @@ func NewQueue(s Store, o QueueOptions) *Queue {
 		q.run = blocking{s, ctx}
 	}
 	q.idle = sync.NewCond(&q.mu)
-	q.lastDepth = o.Clock.Now()
 	return q
 }
 
@@ -92,14 +90,9 @@ func (q *Queue) Read(p Priority, recs []Record) *Ticket { return q.start(p, recs
 // Write starts writing; Data is the queue's until the ticket is done.
 func (q *Queue) Write(p Priority, recs []Record) *Ticket { return q.start(p, recs, 1) }
 
-// Call does a read that is no record (single tokens) among the others: by priority, and counted as bytes. Its store waits for
-// calls; one that moves records by itself (SSD) has none.
-func (q *Queue) Call(p Priority, bytes int64, call func(ctx context.Context) error) *Ticket {
+// call starts a read that is no record (single tokens of a drive): by priority, and counted as bytes.
+func (q *Queue) call(p Priority, bytes int64, call func(ctx context.Context) error) *Ticket {
 	t := &Ticket{q: q, done: make(chan struct{}), priority: min(p, priorities-1)}
-	if _, ok := q.run.(blocking); !ok {
-		t.finish(fmt.Errorf("offload: queue of %s takes records only: %w", q.store.Name(), ErrShape))
-		return t
-	}
 	if err := q.admit(1); err != nil {
 		t.finish(err)
 		return t
@@ -136,7 +129,7 @@ func (q *Queue) Gathers() bool {
 func (q *Queue) Gather(p Priority, seq uint64, layer int, tokens []int32, dst []byte) *Ticket {
 	r, ok := q.run.(tokenRunner)
 	if drive, scores := q.store.(Scorer); !ok && scores {
-		return q.Call(p, int64(len(dst)), func(ctx context.Context) error {
+		return q.call(p, int64(len(dst)), func(ctx context.Context) error {
 			_, err := drive.Gather(ctx, seq, layer, tokens, dst)
 			return err
 		})
@@ -221,7 +214,7 @@ func (q *Queue) admit(n int) error {
 // a launch may end transfers at once.
 func (q *Queue) pump() {
 	var launch []*transfer
-	now := q.depthChanges()
+	now := q.opt.Clock.Now()
 	for p := range q.waiting {
 		for len(q.waiting[p]) > 0 && q.inFlight < q.opt.Depth && (q.inFlight == 0 || q.inBytes+q.waiting[p][0].device <= q.opt.DepthBytes) {
 			tr := q.waiting[p][0]
@@ -255,7 +248,7 @@ func (q *Queue) begin(tr *transfer, now time.Duration) {
 // ended books a transfer that the store is done with and starts the next ones.
 func (q *Queue) ended(tr *transfer, err error) {
 	q.mu.Lock()
-	now := q.depthChanges()
+	now := q.opt.Clock.Now()
 	q.inFlight--
 	q.inBytes -= tr.device
 	b := &q.busy[tr.dir]
@@ -277,17 +270,6 @@ func (q *Queue) ended(tr *transfer, err error) {
 	}
 }
 
-// depthChanges adds the time since the last change to the integral of the depth.
-func (q *Queue) depthChanges() time.Duration {
-	now := q.opt.Clock.Now()
-	q.stats.depthTime += time.Duration(q.inFlight) * (now - q.lastDepth)
-	if q.inFlight > 0 {
-		q.stats.Active += now - q.lastDepth
-	}
-	q.lastDepth = now
-	return now
-}
-
 // take removes a ticket's waiting transfers; q.mu is held.
 func (q *Queue) take(t *Ticket) (taken []*transfer) {
 	rest := q.waiting[t.priority][:0]
@@ -301,21 +283,6 @@ func (q *Queue) take(t *Ticket) (taken []*transfer) {
 	clear(q.waiting[t.priority][len(rest):])
 	q.waiting[t.priority] = rest
 	return taken
-}
-
-// Drain waits until nothing waits or is under way, or until ctx ends.
-func (q *Queue) Drain(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { q.mu.Lock(); q.idle.Broadcast(); q.mu.Unlock() })
-	defer stop()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for q.inFlight > 0 || q.records > 0 {
-		if ctx.Err() != nil {
-			return fmt.Errorf("offload: queue of %s: %d transfers under way, %d records wait: %w", q.store.Name(), q.inFlight, q.records, ctx.Err())
-		}
-		q.idle.Wait()
-	}
-	return nil
 }
 
 // Close cancels what waits and returns when nothing is under way any more.
@@ -343,34 +310,15 @@ type QueueStats struct {
 	Transfers [2]int64
 	Bytes     [2]int64
 	Busy      [2]time.Duration // at least one transfer of the direction under way
-	Active    time.Duration    // at least one transfer under way
 	Stall     time.Duration    // callers stood in Wait
 	Waits     int64            // of them those whose ticket was not done yet
 	MaxDepth  int
 	Retries   int64 // transfers that were begun a second time
-	depthTime time.Duration
-}
-
-// MeanDepth is the average number of transfers under way while there was any.
-func (s QueueStats) MeanDepth() float64 {
-	if s.Active == 0 {
-		return 0
-	}
-	return float64(s.depthTime) / float64(s.Active)
-}
-
-// Overlap is the share of the transfers' time in which nobody waited for them.
-func (s QueueStats) Overlap() float64 {
-	if s.Active == 0 {
-		return 1
-	}
-	return max(0, 1-float64(s.Stall)/float64(s.Active))
 }
 
 // Stats are the measurements so far.
 func (q *Queue) Stats() QueueStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.depthChanges()
 	return q.stats
 }

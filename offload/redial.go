@@ -9,7 +9,7 @@ import (
 	"terrace/csdshim"
 )
 
-// redialFor is CSDOptions.Redial where that is 0. The wait after a dial that failed doubles from the first to the longest, so
+// redialFor is for how long a drive whose connection has ended is dialled. The wait after a dial that failed doubles from the first to the longest, so
 // that a drive that is started again is found soon and one that is gone costs a dozen dials.
 const (
 	redialFor     = 2 * time.Second
@@ -20,8 +20,8 @@ const (
 // redial ends the connection, if it has not ended, and makes a new one as the same owner: what the drive acknowledged is
 // there still.
 func (c *CSD) redial(ctx context.Context) error {
-	c.Client().Abandon()
-	client, err := csdshim.Dial(ctx, c.socket, c.o.Client)
+	c.connection().Abandon()
+	client, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{Owner: c.owner})
 	if err != nil {
 		return fmt.Errorf("offload: %w", err)
 	}
@@ -35,20 +35,20 @@ func (c *CSD) redial(ctx context.Context) error {
 	return nil
 }
 
-// connected is a client whose connection has not ended: where it has, a new one, dialled for CSDOptions.Redial. After that was
+// connected is a client whose connection has not ended: where it has, a new one, dialled for redialFor. After that was
 // in vain each call dials once.
 func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
-	client := c.Client()
+	client := c.connection()
 	if client.Err() == nil {
 		return client, nil
 	}
 	c.redialing.Lock()
 	defer c.redialing.Unlock()
-	if client = c.Client(); client.Err() == nil {
+	if client = c.connection(); client.Err() == nil {
 		return client, nil
 	}
 	clock := c.o.Clock
-	until, wait := clock.Now()+c.o.Redial, redialFirst
+	until, wait := clock.Now()+redialFor, redialFirst
 	if c.gone {
 		until = clock.Now()
 	}
@@ -58,7 +58,7 @@ func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
 		err := c.redial(limited)
 		cancel()
 		if c.gone = err != nil; err == nil {
-			return c.Client(), nil
+			return c.connection(), nil
 		}
 		left = until - clock.Now()
 		if errors.Is(err, ErrClosed) || left <= 0 {

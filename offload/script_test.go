@@ -272,7 +272,7 @@ func (s *ssdScript) run(t *testing.T, d *datadriven.TestData) string {
 		s.faults = &vfs.Faults{Seed: 1, Log: func(line string) { s.print("  %s", strings.Replace(line, "d/terrace.", "", 1)) }}
 		var err error
 		s.s, err = OpenSSD(testShape(), SSDOptions{Dir: "d", FS: &vfs.Faulty{FS: vfs.NewMem(64 << 20), Faults: s.faults}, CapacityBytes: int64(number(t, d, "capacity", 4<<20)),
-			Depth: 1, MaxIOBytes: number(t, d, "io", 0), MergeGapBytes: number(t, d, "gap", 0), StripLayers: number(t, d, "strip", 0), TokenRows: slices.ContainsFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "rows" })})
+			Depth: 1, MaxIOBytes: number(t, d, "io", 0), MergeGapBytes: number(t, d, "gap", 0), TokenRows: slices.ContainsFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "rows" })})
 		if err != nil {
 			return s.take() + outcome(err)
 		}

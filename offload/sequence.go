@@ -5,12 +5,11 @@ import "fmt"
 // sequence is the index of one sequence's records: in memory, because the file does not outlive the process.
 type sequence struct {
 	id      uint64
-	strips  [][]int32 // [strip][group/groups] extents, -1 where there is none
+	extents [][]int32 // [layer][group/groups], -1 where there is none
 	layers  []layerIndex
 	pins    int    // segments under way
 	writes  uint32 // writes so far, for states
 	dead    bool   // dropped: extents are freed when pins is 0
-	untidy  bool   // groups were dropped while pinned
 	records int    // placed
 }
 
@@ -21,14 +20,14 @@ type layerIndex struct {
 }
 
 func (s *SSD) newSequence(id uint64) *sequence {
-	q := &sequence{id: id, strips: make([][]int32, s.place.strips), layers: make([]layerIndex, s.shape.Layers)}
+	q := &sequence{id: id, extents: make([][]int32, s.shape.Layers), layers: make([]layerIndex, s.shape.Layers)}
 	s.seqs[id] = q
 	return q
 }
 
 func (q *sequence) indexBytes() (n int64) {
-	for i := range q.strips {
-		n += int64(cap(q.strips[i])) * 4
+	for i := range q.extents {
+		n += int64(cap(q.extents[i])) * 4
 	}
 	for i := range q.layers {
 		n += int64(cap(q.layers[i].state)+cap(q.layers[i].sums)) * 4
@@ -37,9 +36,9 @@ func (q *sequence) indexBytes() (n int64) {
 }
 
 // extent is where a group's extent is, or -1.
-func (q *sequence) extent(strip, index int) int32 {
-	if index < len(q.strips[strip]) {
-		return q.strips[strip][index]
+func (q *sequence) extent(layer, index int) int32 {
+	if index < len(q.extents[layer]) {
+		return q.extents[layer][index]
 	}
 	return -1
 }
@@ -55,13 +54,13 @@ func (q *sequence) state(k Key) uint32 {
 func (s *SSD) allot(recs []Record) error {
 	type slot struct {
 		seq          uint64
-		strip, index int
+		layer, index int
 	}
 	missing := map[slot]bool{}
 	for i := range recs {
 		k := recs[i].Key
-		at := slot{k.Seq, int(k.Layer) / s.place.strip, int(k.Group) / s.place.groups}
-		if q := s.seqs[k.Seq]; q == nil || q.extent(at.strip, at.index) < 0 {
+		at := slot{k.Seq, int(k.Layer), int(k.Group) / s.place.groups}
+		if q := s.seqs[k.Seq]; q == nil || q.extent(at.layer, at.index) < 0 {
 			missing[at] = true
 		}
 	}
@@ -71,7 +70,7 @@ func (s *SSD) allot(recs []Record) error {
 	}
 	for i := range recs { // in the order of the records, so that neighbours in time are neighbours on the device
 		k := recs[i].Key
-		at := slot{k.Seq, int(k.Layer) / s.place.strip, int(k.Group) / s.place.groups}
+		at := slot{k.Seq, int(k.Layer), int(k.Group) / s.place.groups}
 		if !missing[at] {
 			continue
 		}
@@ -80,10 +79,10 @@ func (s *SSD) allot(recs []Record) error {
 		if q == nil {
 			q = s.newSequence(k.Seq)
 		}
-		for len(q.strips[at.strip]) <= at.index {
-			q.strips[at.strip] = append(q.strips[at.strip], -1)
+		for len(q.extents[at.layer]) <= at.index {
+			q.extents[at.layer] = append(q.extents[at.layer], -1)
 		}
-		q.strips[at.strip][at.index] = s.free[len(s.free)-1]
+		q.extents[at.layer][at.index] = s.free[len(s.free)-1]
 		s.free = s.free[:len(s.free)-1]
 	}
 	return nil
@@ -136,41 +135,28 @@ func (s *SSD) forget(q *sequence, l *layerIndex, group int) {
 func (s *SSD) unpin(q *sequence) {
 	q.pins--
 	s.pins--
-	if q.pins == 0 && (q.dead || q.untidy) {
-		s.tidy(q)
+	if q.pins == 0 && q.dead {
+		s.release(q)
 	}
 	if s.pins == 0 {
 		s.idle.Broadcast()
 	}
 }
 
-// tidy frees a sequence's extents in which nothing is left; nothing of it is under way. s.mu is held.
-func (s *SSD) tidy(q *sequence) {
-	q.untidy = false
-	for strip := range q.strips {
-		for index, extent := range q.strips[strip] {
-			if extent >= 0 && (q.dead || !s.inUse(q, strip, index)) {
+// release frees a dropped sequence's extents; nothing of it is under way. s.mu is held.
+func (s *SSD) release(q *sequence) {
+	for _, extents := range q.extents {
+		for _, extent := range extents {
+			if extent >= 0 {
 				s.free = append(s.free, extent)
-				q.strips[strip][index] = -1
 			}
 		}
 	}
+	q.extents = nil
 }
 
-func (s *SSD) inUse(q *sequence, strip, index int) bool {
-	for layer := strip * s.place.strip; layer < min((strip+1)*s.place.strip, s.shape.Layers); layer++ {
-		st := q.layers[layer].state
-		for g := index * s.place.groups; g < min((index+1)*s.place.groups, len(st)); g++ {
-			if st[g] != 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// DropFrom forgets a sequence's groups from the given one on. What is under way ends first; its bytes are ignored.
-func (s *SSD) DropFrom(seq uint64, group int32) error {
+// Drop forgets a sequence. What is under way ends first; its bytes are ignored.
+func (s *SSD) Drop(seq uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -180,24 +166,11 @@ func (s *SSD) DropFrom(seq uint64, group int32) error {
 	if q == nil {
 		return nil
 	}
-	for i := range q.layers {
-		l := &q.layers[i]
-		for g := max(int(group), 0); g < len(l.state); g++ {
-			s.forget(q, l, g)
-		}
-		l.state = l.state[:min(len(l.state), max(int(group), 0))]
-	}
-	if group <= 0 {
-		q.dead = true
-		delete(s.seqs, seq)
-	}
+	s.stats.UsedBytes -= int64(q.records) * int64(s.place.strideBytes)
+	q.dead, q.records, q.layers = true, 0, nil
+	delete(s.seqs, seq)
 	if q.pins == 0 {
-		s.tidy(q)
-	} else {
-		q.untidy = true
+		s.release(q)
 	}
 	return nil
 }
-
-// Drop forgets a sequence.
-func (s *SSD) Drop(seq uint64) error { return s.DropFrom(seq, 0) }

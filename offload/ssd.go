@@ -26,14 +26,12 @@ type SSDOptions struct {
 
 	TokenRows bool // records lie token by token, so that single tokens can be read (Queue.Gather); pages of float types, Page.TokenMajor
 
-	StripLayers   int           // layers of a group that lie together: 1 (default) is layer-major, Shape.Layers token-major
-	ExtentGroups  int           // groups of a strip that lie together; default: about 1 MiB, less in a small file
-	MaxIOBytes    int           // of one operation; default 256 KiB
-	MergeGapBytes int           // records this near are read in one operation, the gap between them too; default 8 KiB, -1: none
-	CloseWait     time.Duration // how long Close waits for a device that does not answer; default 10 s
+	ExtentGroups  int // groups of a layer that lie together; default: about 1 MiB, less in a small file
+	MaxIOBytes    int // of one operation; default 256 KiB
+	MergeGapBytes int // records this near are read in one operation, the gap between them too; default 8 KiB, -1: none
 }
 
-func (o *SSDOptions) setDefaults(s Shape) error {
+func (o *SSDOptions) setDefaults() error {
 	switch {
 	case o.Dir == "":
 		return fmt.Errorf("offload: ssd: no directory given: %w", ErrShape)
@@ -46,10 +44,6 @@ func (o *SSDOptions) setDefaults(s Shape) error {
 	if o.Depth <= 0 {
 		o.Depth = 32
 	}
-	if o.StripLayers <= 0 {
-		o.StripLayers = 1
-	}
-	o.StripLayers = min(o.StripLayers, s.Layers)
 	if o.MaxIOBytes <= 0 {
 		o.MaxIOBytes = 256 << 10
 	}
@@ -58,9 +52,6 @@ func (o *SSDOptions) setDefaults(s Shape) error {
 		o.MergeGapBytes = 0
 	case o.MergeGapBytes == 0:
 		o.MergeGapBytes = 8 << 10
-	}
-	if o.CloseWait <= 0 {
-		o.CloseWait = 10 * time.Second
 	}
 	return nil
 }
@@ -102,7 +93,7 @@ func OpenSSD(shape Shape, o SSDOptions) (_ *SSD, err error) {
 	if err := shape.Validate(); err != nil {
 		return nil, err
 	}
-	if err := o.setDefaults(shape); err != nil {
+	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
 	s := &SSD{opt: o, shape: shape, seqs: map[uint64]*sequence{}}
@@ -127,7 +118,6 @@ func OpenSSD(shape Shape, o SSDOptions) (_ *SSD, err error) {
 	var notice string
 	s.engine, notice = vfs.NewEngine(s.file, o.Depth, !o.NoRing)
 	s.notice(notice)
-	s.stats.Engine = s.engine.Name()
 	s.own = NewQueue(s, QueueOptions{Depth: s.engine.Depth()})
 	return s, nil
 }
@@ -146,7 +136,6 @@ func (s *SSD) openFile() (err error) {
 	if err != nil {
 		return fmt.Errorf("offload: ssd: %w", err)
 	}
-	s.stats.Direct = s.file.Alignment() > 1
 	s.align = max(s.file.Alignment(), 512)
 	s.place, err = newPlacement(s.shape, s.opt, s.align)
 	if err == nil {
@@ -234,6 +223,9 @@ func (s *SSD) Stats() Stats {
 	return st
 }
 
+// closeWait is how long Close waits for a device that does not answer.
+const closeWait = 10 * time.Second
+
 // Close waits for what is under way, gives everything back and removes the file.
 func (s *SSD) Close() error {
 	s.mu.Lock()
@@ -242,8 +234,8 @@ func (s *SSD) Close() error {
 		return nil
 	}
 	s.closed = true
-	late := time.AfterFunc(s.opt.CloseWait, func() { s.mu.Lock(); s.idle.Broadcast(); s.mu.Unlock() })
-	deadline := time.Now().Add(s.opt.CloseWait)
+	late := time.AfterFunc(closeWait, func() { s.mu.Lock(); s.idle.Broadcast(); s.mu.Unlock() })
+	deadline := time.Now().Add(closeWait)
 	for s.pins > 0 && time.Now().Before(deadline) {
 		s.idle.Wait()
 	}
@@ -251,7 +243,7 @@ func (s *SSD) Close() error {
 	pins := s.pins
 	s.mu.Unlock()
 	if pins > 0 { // the device may still write to the buffers: nothing can be given back
-		return fmt.Errorf("offload: ssd %s: %d transfers did not end within %v: %w", s.opt.Dir, pins, s.opt.CloseWait, context.DeadlineExceeded)
+		return fmt.Errorf("offload: ssd %s: %d transfers did not end within %v: %w", s.opt.Dir, pins, closeWait, context.DeadlineExceeded)
 	}
 	err := errors.Join(s.own.Close(), s.engine.Close(), s.file.Close())
 	if e := s.opt.FS.Remove(filepath.Join(s.opt.Dir, fileName)); e != nil && !errors.Is(e, fs.ErrNotExist) {

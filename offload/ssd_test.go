@@ -19,13 +19,12 @@ import (
 func ssdKinds(t *testing.T) map[string]SSDOptions {
 	const capBytes = 24 << 20
 	return map[string]SSDOptions{
-		"ring":        {Dir: t.TempDir(), CapacityBytes: capBytes},
-		"threads":     {Dir: t.TempDir(), CapacityBytes: capBytes, NoRing: true, Depth: 4},
-		"buffered":    {Dir: t.TempDir(), CapacityBytes: capBytes, NoDirect: true},
-		"token-major": {Dir: t.TempDir(), CapacityBytes: capBytes, StripLayers: 4, MergeGapBytes: -1},
-		"strips of 3": {Dir: t.TempDir(), CapacityBytes: capBytes, StripLayers: 3, ExtentGroups: 3},
-		"in memory":   {Dir: "/d", FS: vfs.NewMem(2 * capBytes), CapacityBytes: capBytes},
-		"small I/O":   {Dir: t.TempDir(), CapacityBytes: capBytes, MaxIOBytes: 16 << 10, MergeGapBytes: 1 << 20},
+		"ring":      {Dir: t.TempDir(), CapacityBytes: capBytes},
+		"threads":   {Dir: t.TempDir(), CapacityBytes: capBytes, NoRing: true, Depth: 4},
+		"buffered":  {Dir: t.TempDir(), CapacityBytes: capBytes, NoDirect: true},
+		"no gaps":   {Dir: t.TempDir(), CapacityBytes: capBytes, ExtentGroups: 3, MergeGapBytes: -1},
+		"in memory": {Dir: "/d", FS: vfs.NewMem(2 * capBytes), CapacityBytes: capBytes},
+		"small I/O": {Dir: t.TempDir(), CapacityBytes: capBytes, MaxIOBytes: 16 << 10, MergeGapBytes: 1 << 20},
 	}
 }
 
@@ -86,8 +85,8 @@ func checkSSD(t *testing.T, s *SSD) {
 			t.Errorf("sequence %d: %d records there, %d counted, %d pins", id, n, q.records, q.pins)
 		}
 		records += n
-		for strip := range q.strips {
-			for _, e := range q.strips[strip] {
+		for layer := range q.extents {
+			for _, e := range q.extents[layer] {
 				if owner, twice := seen[e]; twice && e >= 0 {
 					t.Errorf("extent %d is of sequence %d and %s", e, id, owner)
 				}
@@ -142,12 +141,11 @@ func (m *model) step() {
 	case 0, 1, 2:
 		m.write(seq)
 	case 3:
-		from := m.rnd.Int32N(30)
-		if err := m.s.DropFrom(seq, from); err != nil {
+		if err := m.s.Drop(seq); err != nil {
 			m.t.Fatal(err)
 		}
 		for k := range m.want {
-			if k.Seq == seq && k.Group >= from {
+			if k.Seq == seq {
 				delete(m.want, k)
 			}
 		}
@@ -285,7 +283,7 @@ func TestSSDIsFull(t *testing.T) {
 		t.Errorf("after a refusal: %v", err)
 	}
 	checkSSD(t, s)
-	if err := s.DropFrom(1, 4); err != nil {
+	if err := s.Drop(1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Write(ctx, []Record{fill(record(shape, 2, 3, 0), 1)}); err != nil {

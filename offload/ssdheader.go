@@ -24,7 +24,7 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // header says what a file holds, little-endian: magic, zero-padded to 16; u32 version, layers, KV heads, group tokens, K type, V
-// type, key dimensions, value dimensions, page tokens (the top bit: keys token by token; the next: records lie token by token), record stride, strip layers, extent groups; 32 bytes fingerprint; then
+// type, key dimensions, value dimensions, page tokens (the top bit: keys token by token; the next: records lie token by token), record stride, 1, extent groups; 32 bytes fingerprint; then
 // the layout's text, zero-padded to 128; u32 CRC-32C over all before it.
 func (s *SSD) header() []byte {
 	b := make([]byte, headerBytes)
@@ -39,7 +39,7 @@ func (s *SSD) header() []byte {
 	}
 	at := 16
 	for _, v := range [...]int{headerVersion, s.shape.Layers, s.shape.KVHeads, s.shape.GroupTokens, int(p.K), int(p.V), p.KeyDim, p.ValueDim, pageTokens,
-		s.place.strideBytes, s.place.strip, s.place.groups} {
+		s.place.strideBytes, 1, s.place.groups} {
 		binary.LittleEndian.PutUint32(b[at:], uint32(v))
 		at += 4
 	}

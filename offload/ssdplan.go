@@ -97,8 +97,7 @@ func (s *SSD) locate(g *segment, dir int) error {
 	if dir == 0 && (q == nil || q.state(k)&1 == 0) {
 		return fmt.Errorf("offload: ssd %s: %v: %w", s.opt.Dir, k, ErrMissing)
 	}
-	extent := q.extent(int(k.Layer)/s.place.strip, int(k.Group)/s.place.groups)
-	g.off += s.place.offset(extent, int(k.Layer), int(k.Group))
+	g.off += s.place.offset(q.extent(int(k.Layer), int(k.Group)/s.place.groups), int(k.Group))
 	g.seq = q
 	if dir == 1 {
 		g.mark = s.begin(q, k)

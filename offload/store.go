@@ -19,9 +19,7 @@ type Store interface {
 	Write(ctx context.Context, recs []Record) error
 	// Read fills every Data. ErrMissing and ErrCorrupt name the key. After an error Data's content is undefined.
 	Read(ctx context.Context, recs []Record) error
-	// DropFrom forgets a sequence's groups from the given one on, in every layer; a sequence that is not there is no error.
-	DropFrom(seq uint64, group int32) error
-	// Drop forgets a sequence.
+	// Drop forgets a sequence; one that is not there is no error.
 	Drop(seq uint64) error
 	// Stats are the counts so far.
 	Stats() Stats
@@ -57,7 +55,5 @@ type Stats struct {
 	Corrupt                           int64 // records that failed their checksum
 	Retries                           int64 // calls of a Scorer that were done a second time; QueueStats has the transfers
 
-	Direct bool   // O_DIRECT: past the page cache
-	Engine string // "io_uring", "threads", "memory"
 	Notice string // one line that the user should read, or empty: what the host could not give
 }

@@ -21,7 +21,7 @@ type blocks struct {
 }
 
 func newBlocks(g Geometry) *blocks {
-	return &blocks{geo: g, all: make([]block, g.Blocks()), free: make([][]uint32, g.Channels), stream: map[uint64]uint32{}, dead: map[uint32]struct{}{}}
+	return &blocks{geo: g, all: make([]block, g.blocks()), free: make([][]uint32, g.Channels), stream: map[uint64]uint32{}, dead: map[uint32]struct{}{}}
 }
 
 // fill puts every block without a live page on the free lists, lowest number on top; others stay closed. It is called

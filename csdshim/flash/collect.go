@@ -7,9 +7,9 @@ import (
 	"terrace/internal/vfs"
 )
 
-// Collect frees erase blocks: those without live pages, else the one with the fewest, whose live pages are copied to
+// collect frees erase blocks: those without live pages, else the one with the fewest, whose live pages are copied to
 // another block first. freed is false where nothing could be gained.
-func (s *Store) Collect() (freed bool, err error) {
+func (s *Store) collect() (freed bool, err error) {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
 	s.io.Lock()

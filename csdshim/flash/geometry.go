@@ -35,23 +35,20 @@ func (g Geometry) Validate() error {
 	if g.PageBytes&(g.PageBytes-1) != 0 {
 		return fmt.Errorf("csdshim: flash: page bytes %d, want a power of two: %w", g.PageBytes, ErrGeometry)
 	}
-	if g.CapacityBytes < int64(g.PageBytes) || g.CapacityBytes > 1<<43 || int64(g.Blocks())*int64(g.BlockPages) >= 1<<31 {
+	if g.CapacityBytes < int64(g.PageBytes) || g.CapacityBytes > 1<<43 || int64(g.blocks())*int64(g.BlockPages) >= 1<<31 {
 		return fmt.Errorf("csdshim: flash: capacity of %d bytes, want %d to %d, in less than 2^31 pages: %w", g.CapacityBytes, g.PageBytes, int64(1)<<43, ErrGeometry)
 	}
 	return nil
 }
 
-// CapacityPages is the number of pages that groups may take.
-func (g Geometry) CapacityPages() int64 { return g.CapacityBytes / int64(g.PageBytes) }
+// capacityPages is the number of pages that groups may take.
+func (g Geometry) capacityPages() int64 { return g.CapacityBytes / int64(g.PageBytes) }
 
-// Blocks is the number of erase blocks, spare ones included.
-func (g Geometry) Blocks() int {
-	n := (g.CapacityPages() + int64(g.BlockPages) - 1) / int64(g.BlockPages)
+// blocks is the number of erase blocks, spare ones included.
+func (g Geometry) blocks() int {
+	n := (g.capacityPages() + int64(g.BlockPages) - 1) / int64(g.BlockPages)
 	return int(n + max(n*int64(g.SparePercent)/100, int64(2*g.Channels+2)))
 }
 
-// Pages is the number of pages that size bytes take.
-func (g Geometry) Pages(sizeBytes int) int { return (sizeBytes + g.PageBytes - 1) / g.PageBytes }
-
-// Channel is the channel of a page.
-func (g Geometry) Channel(page uint32) int { return int(page) / g.BlockPages % g.Channels }
+// pagesOf is the number of pages that size bytes take.
+func (g Geometry) pagesOf(sizeBytes int) int { return (sizeBytes + g.PageBytes - 1) / g.PageBytes }

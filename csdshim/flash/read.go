@@ -189,7 +189,7 @@ func (s *Store) Version(k Key) uint32 {
 
 // Usage is what a store holds; bytes are those of whole pages.
 type Usage struct {
-	Counts
+	counts
 	CapacityBytes, UsedBytes, PeakBytes int64
 	Sequences, Groups                   int
 }
@@ -199,6 +199,6 @@ func (s *Store) Usage() Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := int64(s.geo.PageBytes)
-	return Usage{Counts: s.counts, CapacityBytes: s.geo.CapacityBytes, UsedBytes: s.used * size, PeakBytes: s.peak * size,
+	return Usage{counts: s.counts, CapacityBytes: s.geo.CapacityBytes, UsedBytes: s.used * size, PeakBytes: s.peak * size,
 		Sequences: len(s.index.byID), Groups: s.index.groups}
 }

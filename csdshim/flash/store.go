@@ -43,13 +43,13 @@ type Store struct {
 	blocks *blocks
 	used   int64 // pages: live, or given out for groups on their way
 	peak   int64
-	counts Counts
+	counts counts
 	failed error
 	closed bool
 }
 
-// Counts are totals since the store was opened.
-type Counts struct {
+// counts are totals since the store was opened.
+type counts struct {
 	PagesRead, PagesProgrammed, PagesMoved, BlocksErased uint64
 }
 

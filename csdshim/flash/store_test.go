@@ -156,7 +156,7 @@ func (w *world) check() {
 	w.t.Helper()
 	used := 0
 	for k, want := range w.groups {
-		used += w.s.geo.Pages(len(want))
+		used += w.s.geo.pagesOf(len(want))
 		off := w.rng.IntN(len(want) + 1)
 		got := make([]byte, w.rng.IntN(len(want)-off+1))
 		if _, err := w.s.Get([]Request{{k, off, got}}); err != nil {

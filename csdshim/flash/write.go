@@ -96,14 +96,14 @@ func (s *Store) Put(items []Item) (pages []uint32, err error) {
 func (s *Store) reserve(items []Item) ([]*entry, error) {
 	need := int64(0)
 	for _, it := range items {
-		need += int64(s.geo.Pages(it.size()))
+		need += int64(s.geo.pagesOf(it.size()))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
 		return nil, err
 	}
-	if s.used+need > s.geo.CapacityPages() {
+	if s.used+need > s.geo.capacityPages() {
 		return nil, fmt.Errorf("csdshim: flash: %d groups need %d bytes, %d of %d bytes are in use: %w", len(items), need*int64(s.geo.PageBytes), s.used*int64(s.geo.PageBytes), s.geo.CapacityBytes, ErrFull)
 	}
 	s.used += need
@@ -114,7 +114,7 @@ func (s *Store) reserve(items []Item) ([]*entry, error) {
 		s.index.version++
 		e.version = s.index.version
 		entries = append(entries, e)
-		for i := range s.geo.Pages(it.size()) {
+		for i := range s.geo.pagesOf(it.size()) {
 			n, err := s.allocate(it.Key, i)
 			if err != nil {
 				s.used -= need - int64(pageCount(entries))
@@ -129,7 +129,7 @@ func (s *Store) reserve(items []Item) ([]*entry, error) {
 
 // Room is how many groups of a size the capacity holds.
 func (s *Store) Room(sizeBytes int) int {
-	return int(s.geo.CapacityPages() / int64(max(1, s.geo.Pages(sizeBytes))))
+	return int(s.geo.capacityPages() / int64(max(1, s.geo.pagesOf(sizeBytes))))
 }
 
 func pageCount(entries []*entry) (n int) {
@@ -146,7 +146,7 @@ func (s *Store) allocate(k Key, i int) (uint32, error) {
 			return n, nil
 		}
 		s.mu.Unlock()
-		freed, err := s.Collect()
+		freed, err := s.collect()
 		s.mu.Lock()
 		if err == nil && !freed {
 			err = fmt.Errorf("csdshim: flash: no erase block can be freed, %d of %d bytes are in use: %w", s.used*int64(s.geo.PageBytes), s.geo.CapacityBytes, ErrFull)

@@ -12,8 +12,8 @@ const Version = 2
 const (
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 32
-	// MaxPayloadBytes is the most that a frame may carry.
-	MaxPayloadBytes = 8 << 20
+	// maxPayloadBytes is the most that a frame may carry.
+	maxPayloadBytes = 8 << 20
 	magic           = "TCSD"
 )
 
@@ -82,13 +82,13 @@ func (h Header) Append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, Checksum(0, dst[from:]))
 }
 
-// ParseHeader reads a header of HeaderBytes. A wrong version is a *VersionError, everything else wraps ErrFrame.
-func ParseHeader(b []byte) (h Header, err error) {
+// parseHeader reads a header of HeaderBytes. A wrong version is a *versionError, everything else wraps ErrFrame.
+func parseHeader(b []byte) (h Header, err error) {
 	if len(b) != HeaderBytes || string(b[:4]) != magic {
 		return h, malformed("header of %d bytes does not begin with %s", len(b), magic)
 	}
 	if b[4] != Version {
-		return h, &VersionError{Got: b[4]}
+		return h, &versionError{Got: b[4]}
 	}
 	le := binary.LittleEndian
 	if got, want := le.Uint32(b[28:]), Checksum(0, b[:28]); got != want {
@@ -99,8 +99,8 @@ func ParseHeader(b []byte) (h Header, err error) {
 	switch {
 	case h.Type == 0 || h.Type >= typeEnd:
 		return h, malformed("frame type %d", b[5])
-	case n > MaxPayloadBytes:
-		return h, malformed("%v frame of %d bytes, at most %d are allowed", h.Type, n, MaxPayloadBytes)
+	case n > maxPayloadBytes:
+		return h, malformed("%v frame of %d bytes, at most %d are allowed", h.Type, n, maxPayloadBytes)
 	case b[6] != 0 || b[7] != 0:
 		return h, malformed("%v frame with reserved bits set", h.Type)
 	}
@@ -117,7 +117,7 @@ func ReadHeader(r io.Reader) (Header, error) {
 		}
 		return Header{}, err
 	}
-	return ParseHeader(b[:])
+	return parseHeader(b[:])
 }
 
 // ReadPayload reads h's payload into dst, which has h.Length bytes, and checks it.

@@ -87,8 +87,8 @@ func (s Shape) Validate() error {
 		return malformed("shape with pages of %d tokens, want %d", s.Page.Tokens, GroupTokens)
 	case s.Codes >= codesEnd:
 		return malformed("shape with %v", s.Codes)
-	case s.RecordBytes()+s.CodeBytes() > MaxPayloadBytes-1024:
-		return malformed("a group of %d bytes does not fit a frame of %d", s.RecordBytes()+s.CodeBytes(), MaxPayloadBytes)
+	case s.RecordBytes()+s.CodeBytes() > maxPayloadBytes-1024:
+		return malformed("a group of %d bytes does not fit a frame of %d", s.RecordBytes()+s.CodeBytes(), maxPayloadBytes)
 	}
 	return nil
 }

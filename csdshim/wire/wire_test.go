@@ -84,18 +84,18 @@ func TestMessages(t *testing.T) {
 func TestHeader(t *testing.T) {
 	h := Header{Type: TypeData, ID: 5, Length: 100, At: 3, Sum: 4}
 	b := h.Append(nil)
-	if got, err := ParseHeader(b); err != nil || got != h || len(b) != HeaderBytes {
+	if got, err := parseHeader(b); err != nil || got != h || len(b) != HeaderBytes {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for bit := range 8 * len(b) {
 		b[bit/8] ^= 1 << (bit % 8)
-		_, err := ParseHeader(b)
+		_, err := parseHeader(b)
 		if err == nil || !errors.Is(err, ErrFrame) && !errors.Is(err, ErrVersion) {
 			t.Errorf("bit %d: %v", bit, err)
 		}
 		b[bit/8] ^= 1 << (bit % 8)
 	}
-	if _, err := ParseHeader(Header{Type: TypeData, Length: MaxPayloadBytes + 1}.Append(nil)); !errors.Is(err, ErrFrame) {
+	if _, err := parseHeader(Header{Type: TypeData, Length: maxPayloadBytes + 1}.Append(nil)); !errors.Is(err, ErrFrame) {
 		t.Errorf("a frame that is too long: %v", err)
 	}
 }
@@ -156,7 +156,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
 		if h, err := ReadHeader(r); err == nil {
-			if h.Length > MaxPayloadBytes {
+			if h.Length > maxPayloadBytes {
 				t.Fatalf("%+v", h)
 			}
 			_ = ReadPayload(r, h, make([]byte, h.Length))

@@ -64,9 +64,8 @@ type Faults struct {
 	Kind   FaultKind          // for Nth
 	Chance map[OpKind]float64 // of a fault, drawn from Kinds
 	Kinds  []FaultKind
-	After  int64               // no chance before so many operations
-	Log    func(string)        // every operation, "read 4096 bytes at 8192: flip"; nil: none
-	Delay  func(OpKind, int64) // called before each operation with its size: sleeps on a clock, say
+	After  int64        // no chance before so many operations
+	Log    func(string) // every operation, "read f 4096 at 8192: flip"; nil: none
 
 	mu      sync.Mutex
 	rnd     *rand.Rand
@@ -110,9 +109,6 @@ func (f *Faults) Release() {
 
 // next decides about one operation; bit is a random number for Flip.
 func (f *Faults) next(kind OpKind, name string, off, size int64) (fault FaultKind, bit uint64) {
-	if f.Delay != nil {
-		f.Delay(kind, size)
-	}
 	f.mu.Lock()
 	if f.rnd == nil {
 		f.rnd = rand.New(rand.NewPCG(f.Seed, 6))

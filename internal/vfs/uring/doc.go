@@ -4,7 +4,7 @@
 // is memory shared with the kernel and its entries hold addresses. It never opens files, retries, or decides an order.
 //
 // Units: offsets and lengths in bytes. A Ring takes at most Depth operations at a time. Submit and Reap may be called from
-// any goroutine; AwaitOne blocks a thread and is for one goroutine. Buffers must stay reachable and unmoved until their
+// any goroutine; AwaitSome blocks a thread and is for one goroutine. Buffers must stay reachable and unmoved until their
 // operation has been reaped: the Ring keeps them referenced, and Go's heap does not move.
 //
 // On other systems, and where the kernel refuses (seccomp, kernel.io_uring_disabled), Open fails with ErrUnsupported.

@@ -132,7 +132,7 @@ func (r *Ring) mapMemory(p *params) (err error) {
 // Depth is how many operations may be under way.
 func (r *Ring) Depth() int { return len(r.slots) - 1 }
 
-// Wake lets AwaitOne return: an empty operation ends, which Reap gives with the tag WakeTag.
+// Wake lets AwaitSome return: an empty operation ends, which Reap gives with the tag WakeTag.
 func (r *Ring) Wake() error {
 	r.mu.Lock()
 	r.spare = 0
@@ -246,8 +246,8 @@ func (r *Ring) Reap(out []Result) []Result {
 	return out
 }
 
-// AwaitOne blocks until an operation has ended that nobody has reaped yet. At least one must be under way.
-func (r *Ring) AwaitOne() error {
+// awaitOne blocks until an operation has ended that nobody has reaped yet. At least one must be under way.
+func (r *Ring) awaitOne() error {
 	for {
 		_, errno := r.enter(0, 1, enterGetEvents)
 		if errno == 0 || errno == unix.EBUSY || errno == unix.EAGAIN {
@@ -268,10 +268,10 @@ type awaitArg struct {
 }
 
 // AwaitSome blocks until n operations have ended that nobody has reaped yet, or some time has passed. Fewer wake-ups leave
-// the processors to whoever computes meanwhile. On kernels before 5.11 it is AwaitOne.
+// the processors to whoever computes meanwhile. On kernels before 5.11 it is awaitOne.
 func (r *Ring) AwaitSome(n int, most time.Duration) error {
 	if !r.extArg || n <= 1 {
-		return r.AwaitOne()
+		return r.awaitOne()
 	}
 	ts := unix.NsecToTimespec(most.Nanoseconds())
 	arg := awaitArg{timeout: &ts}

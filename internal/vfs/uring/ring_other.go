@@ -25,9 +25,6 @@ func (r *Ring) Reap(out []Result) []Result { return out }
 // Wake fails.
 func (r *Ring) Wake() error { return ErrUnsupported }
 
-// AwaitOne fails.
-func (r *Ring) AwaitOne() error { return ErrUnsupported }
-
 // AwaitSome fails.
 func (r *Ring) AwaitSome(int, time.Duration) error { return ErrUnsupported }
 

@@ -35,7 +35,7 @@ func run(t *testing.T, r *Ring, reqs []Request) map[uint64]Result {
 			t.Fatal(err)
 		}
 		begun += n
-		if err := r.AwaitOne(); err != nil {
+		if err := r.awaitOne(); err != nil {
 			t.Fatal(err)
 		}
 		for _, res := range r.Reap(nil) {
@@ -127,7 +127,7 @@ func TestWake(t *testing.T) {
 	r := ring(t, 2)
 	for range 5 { // slots are given back
 		woken := make(chan error)
-		go func() { woken <- r.AwaitOne() }()
+		go func() { woken <- r.awaitOne() }()
 		if err := r.Wake(); err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func (o ClientOptions) withDefaults() ClientOptions {
 
 // Client is one connection to a drive; it may be used by many goroutines at once. Every call ends by its context's
 // deadline, or else by ClientOptions.Timeout. Nothing is repeated in silence: when the connection is lost, calls in
-// progress and all later ones fail with ErrLost, and the caller dials anew; sequences are found again under the same Owner.
+// progress and all later ones fail with ErrLost, and the caller dials again; sequences are found under the same Owner.
 type Client struct {
 	o      ClientOptions
 	socket string

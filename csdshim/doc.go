@@ -1,5 +1,5 @@
 // Package csdshim is the computational storage drive: a process of its own that mimics a SmartSSD, and the client that
-// talks to it (HillInfer, algorithms.md 1; InstInfer's flash layout, algorithms.md 2.4).
+// talks to it (scoring and exchange of tokens as in HillInfer, flash layout as in InstInfer).
 //
 // What it owns: the drive (Drive: stored groups, cached key codes, the scoring engine, the model of its times), the server
 // that a client reaches through a Unix socket (Listen, Drive.Serve) and the client (Dial, Client). The protocol is in wire,
@@ -29,7 +29,7 @@
 // does not: after a restart all are cold, and codes are made again from the keys and scales on flash.
 //
 // Errors: sentinels in errors.go; every call of a Client ends by its deadline, with ErrTimeout, ErrLost or the drive's own
-// error in one line. Nothing is tried again on its own.
+// error in one line. Nothing is retried in this package; package offload decides that.
 //
 // Concurrency: Drive, Session and Client may be used by many goroutines.
 package csdshim

@@ -30,7 +30,7 @@ var (
 	ErrRequest = errors.New("bad request")
 	// ErrUnsupported: this drive, or this sequence's layout, cannot do it.
 	ErrUnsupported = errors.New("not supported")
-	// ErrLost: the connection to the drive has ended. Nothing is tried again on its own: the caller dials anew, and what was
+	// ErrLost: the connection to the drive has ended. Nothing is retried here: the caller dials again, and what was
 	// not acknowledged may or may not be stored.
 	ErrLost = errors.New("connection to the drive is lost")
 	// ErrTimeout: the drive did not answer within the deadline.

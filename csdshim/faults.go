@@ -95,7 +95,7 @@ func newInjector(f Faults) *injector {
 	return i
 }
 
-// set begins anew with other rules.
+// set replaces the rules and resets their counts.
 func (i *injector) set(f Faults) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -250,9 +250,9 @@ func (c *CSD) SetScales(ctx context.Context, seq uint64, layer int, scales []flo
 	})
 }
 
-// Score has the drive score the cold tokens of a layer (csdshim.Client.Score). Asked a second time, it goes on where the first
-// answer ended: positions rise, and a token's score is the same each time. A drive that was restarted in between has forgotten
-// which tokens are hot, and scores them too.
+// Score has the drive score the cold tokens of a layer (csdshim.Client.Score). A retry goes on where the first answer ended:
+// positions rise, and a token's score is the same each time. A drive that was restarted in between has forgotten which tokens
+// are hot, and scores those too.
 func (c *CSD) Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query, each func(*csdshim.Block) error) (csdshim.Timing, error) {
 	var t csdshim.Timing
 	var refused error // by each

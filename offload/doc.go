@@ -1,20 +1,22 @@
-// Package offload owns the tiers below fast memory: what stores records of the KV cache, and the queue that moves them.
+// Package offload owns the tiers below fast memory: the stores that hold records of the KV cache, and the queue that moves
+// them.
 //
-// What it owns: Store and its implementations (Memory; SSD, one preallocated file), the Queue with priorities,
-// cancellation and neighbour merging, byte accounts, fault injection for tests, and the measured bandwidths of a host
-// (Profile).
+// What it owns: Store and its implementations (Memory, for tests; SSD, one preallocated file; CSD, a computational storage
+// drive in another process), the Queue with priorities, cancellation and merging of neighbours, byte accounts, the retry
+// policy, and the measured bandwidths of a host (Profile).
 //
 // What it never does: know what a score means, which tokens matter or what a page's numbers are. It moves bytes and never
 // changes them.
 //
-// What is tried again, for how long, and what then: this is the only place that decides it (retry.go, redial.go). A transfer
-// that failed in a way that may pass (an I/O error, a checksum that does not match, a connection to a drive that ended, an
-// answer that did not come in time) is begun a second time, at once, by the queue that carries it, reads and writes alike; so
-// are the calls of a Scorer that no queue carries (SetScales, Score, Place). Not tried again are ErrFull, ErrMissing,
-// ErrClosed, ErrCancelled, ErrBusy and ErrShape, requests that a drive refuses, and what somebody cancelled. A call to a drive
-// whose connection has ended dials it first: for 2 s, with waits of 20 ms that double up to 320 ms, on CSDOptions.Clock; once that was in vain every later call dials once. Nothing else waits: what ends is told at once, and what
-// does not end is bounded by the context of whoever waits. A transfer that fails twice ends its ticket with ErrTier and the
-// cause; ErrFull, ErrClosed and ErrCancelled come as they are. The caller may then drop the sequence and store it again.
+// Retry policy. This package alone decides what is retried (retry.go, redial.go). A transfer that failed for a reason that may
+// pass (an I/O error, a checksum that does not match, a lost connection to a drive, an answer that did not come in time) is
+// started a second time, at once, by the queue that carries it; reads and writes alike. The same holds for the calls of a Scorer
+// that no queue carries: SetScales, Score, Place. Not retried are ErrFull, ErrMissing, ErrClosed, ErrCancelled, ErrBusy,
+// ErrShape, requests that a drive refuses, and transfers that were cancelled. A call to a drive whose connection has ended
+// first dials it again for up to 2 s, with waits of 20 ms that double up to 320 ms, on CSDOptions.Clock; if that fails, every
+// later call dials once. There are no other waits: everything else that may take long is bounded by the context of the caller
+// who waits. A transfer that failed twice ends its ticket with ErrTier and the cause; ErrFull, ErrClosed and ErrCancelled are
+// returned as they are. The caller may then drop the sequence and store it again.
 //
 // Units and shapes: a record (Key) is one group of Shape.GroupTokens tokens in one layer of one sequence: the pages of all KV
 // heads one after another, each kvpage.Layout.PageBytes(), as attention reads them. Sizes are bytes, times durations.

@@ -3,8 +3,8 @@ package offload
 import "errors"
 
 var (
-	// ErrTier: a tier failed, or no longer has what was stored in it, and what could be tried again was (see the package's
-	// documentation). What the caller keeps of the records is all that there is.
+	// ErrTier: a tier failed twice, or no longer has what was stored in it (see the retry policy in the package documentation).
+	// Whoever needs the KV must compute it again.
 	ErrTier = errors.New("the KV on a lower tier is not available")
 	// ErrFull: the store's capacity does not hold what is to be written.
 	ErrFull = errors.New("tier is full")

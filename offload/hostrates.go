@@ -11,7 +11,8 @@ import (
 // HostRates are what the host's cores and memory do, measured, in bytes a second.
 type HostRates struct {
 	Threads int `json:"threads"`
-	// Scan is f_c by the type in which keys are scored: bytes of f16 KV (K and V counted, algorithms.md 1.7) a second.
+	// Scan is HillInfer's f_c by the type in which keys are scored: bytes of f16 KV a second, a token's key and value counted
+	// although scoring reads the key alone.
 	Scan map[string]float64 `json:"scan_kv_bytes_per_s"`
 	// Copy is B_c: bytes copied a second from memory to memory, by one thread.
 	Copy float64 `json:"copy_bytes_per_s"`

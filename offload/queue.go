@@ -13,21 +13,21 @@ import (
 // Priority orders transfers that wait: a lower one starts only when no higher one waits.
 type Priority uint8
 
-// The priorities. A transfer that somebody waits for becomes Demand.
+// The priorities. A transfer becomes Demand when somebody waits for it.
 const (
-	Demand    Priority = iota // compute stands still without it
-	Prefetch                  // the next layer's
-	WriteBack                 // finished KV on its way down, and pool moves
+	Demand    Priority = iota // compute waits for it
+	Prefetch                  // needed soon: the next layer's records
+	WriteBack                 // nobody waits: finished KV on its way down
 	priorities
 )
 
 // QueueOptions are a queue's settings; zero values mean the defaults.
 type QueueOptions struct {
-	Depth      int             // transfers under way at once; default 32
-	DepthBytes int64           // bytes under way at once, so that an urgent transfer soon gets its turn; default 2 MiB
-	MaxWaiting int             // records that may wait; default 1<<18, beyond: ErrBusy
-	Trace      *trace.Recorder // busy periods of both directions and waits
-	Clock      clock.Clock     // default clock.Real
+	Depth      int             // most transfers under way at once; default 32
+	DepthBytes int64           // most bytes under way at once, so that an urgent transfer soon gets its turn; default 2 MiB
+	MaxWaiting int             // most records that may wait; default 1<<18, beyond: ErrBusy
+	Trace      *trace.Recorder // gets busy periods of both directions, and waits; nil: nothing
+	Clock      clock.Clock     // of QueueStats and Trace; default clock.Real
 }
 
 func (o *QueueOptions) setDefaults() {
@@ -45,7 +45,8 @@ func (o *QueueOptions) setDefaults() {
 	}
 }
 
-// Queue runs reads and writes of a store in the background.
+// Queue runs reads and writes of a store in the background and retries those that fail (see the package documentation). It may
+// be used by many goroutines at once. Transfers of the same record must not overlap.
 type Queue struct {
 	store  Store
 	run    runner
@@ -84,10 +85,12 @@ func NewQueue(s Store, o QueueOptions) *Queue {
 	return q
 }
 
-// Read starts reading; Data is the queue's until the ticket is done.
+// Read starts reading records, whole ones or parts; their Data belong to the queue until the ticket is done. The ticket's
+// errors are those of Ticket.Wait.
 func (q *Queue) Read(p Priority, recs []Record) *Ticket { return q.start(p, recs, 0) }
 
-// Write starts writing; Data is the queue's until the ticket is done.
+// Write starts writing whole records over what is stored under their keys; their Data belong to the queue until the ticket is
+// done.
 func (q *Queue) Write(p Priority, recs []Record) *Ticket { return q.start(p, recs, 1) }
 
 // call starts a read that is no record (single tokens of a drive): by priority, and counted as bytes.
@@ -101,10 +104,10 @@ func (q *Queue) call(p Priority, bytes int64, call func(ctx context.Context) err
 	return t
 }
 
-// Store is what the queue was made for.
+// Store is the store that the queue was made for.
 func (q *Queue) Store() Store { return q.store }
 
-// Drop forgets every record of a sequence. Nothing of it may be under way.
+// Drop forgets every record of a sequence; one that is not stored is no error. No transfer of it may be under way.
 func (q *Queue) Drop(seq uint64) error { return q.store.Drop(seq) }
 
 // tokenRunner is a runner that moves single tokens by itself.
@@ -113,8 +116,8 @@ type tokenRunner interface {
 	planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*transfer, error)
 }
 
-// Gathers reports whether Gather can be used: on a drive that stores keys and values of float types, and on an SSD whose
-// records lie token by token (SSDOptions.TokenRows).
+// Gathers reports whether Gather works: on a drive, if keys and values have float types; on an SSD whose records lie token by
+// token (SSDOptions.TokenRows).
 func (q *Queue) Gathers() bool {
 	if r, ok := q.run.(tokenRunner); ok {
 		return r.gathers()
@@ -305,15 +308,15 @@ func (q *Queue) Close() error {
 	return nil
 }
 
-// QueueStats are a queue's measurements. Index 0 counts reads, 1 writes.
+// QueueStats are a queue's measurements since it was made. Index 0 of a pair counts reads, 1 writes.
 type QueueStats struct {
-	Transfers [2]int64
-	Bytes     [2]int64
-	Busy      [2]time.Duration // at least one transfer of the direction under way
+	Transfers [2]int64         // that ended; one that was retried counts once
+	Bytes     [2]int64         // asked for
+	Busy      [2]time.Duration // at least one transfer of the direction was under way
 	Stall     time.Duration    // callers stood in Wait
-	Waits     int64            // of them those whose ticket was not done yet
-	MaxDepth  int
-	Retries   int64 // transfers that were begun a second time
+	Waits     int64            // calls of Wait on a ticket that was not done yet
+	MaxDepth  int              // most transfers under way at once
+	Retries   int64            // transfers that were started a second time
 }
 
 // Stats are the measurements so far.

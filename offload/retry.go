@@ -8,9 +8,8 @@ import (
 	"terrace/csdshim"
 )
 
-// passing reports whether what failed may succeed when it is done again: an I/O error, a record that did not match its
-// checksum, a drive that does not answer. A tier that is full, a record that is not there and a mistake of the caller's stay
-// what they are.
+// passing reports whether an operation that failed with err may succeed a second time: an I/O error, a record that did not
+// match its checksum, a drive that does not answer. It is false for a full tier, a missing record, and mistakes of the caller.
 func passing(err error) bool {
 	for _, stays := range [...]error{ErrFull, ErrMissing, ErrClosed, ErrCancelled, ErrBusy, ErrShape, csdshim.ErrRequest, csdshim.ErrUnsupported} {
 		if errors.Is(err, stays) {
@@ -20,8 +19,8 @@ func passing(err error) bool {
 	return err != nil
 }
 
-// failed is the error that a caller gets once nothing is tried any more: ErrTier, except for what says nothing against the
-// tier's content.
+// failed is the error that callers get once nothing is retried any more: it wraps ErrTier, except where what the tier holds is
+// as good as before.
 func failed(err error) error {
 	for _, asIs := range [...]error{nil, ErrFull, ErrClosed, ErrCancelled, ErrTier} {
 		if errors.Is(err, asIs) {
@@ -31,7 +30,7 @@ func failed(err error) error {
 	return fmt.Errorf("offload: %w: %w", ErrTier, err)
 }
 
-// again reports whether a transfer that ended with err is to be begun a second time, which the runner then does.
+// again reports whether the runner has to start a transfer that ended with err a second time.
 func (tr *transfer) again(err error) bool {
 	if tr.retried || !passing(err) {
 		return false
@@ -47,7 +46,7 @@ func (tr *transfer) again(err error) bool {
 	return true
 }
 
-// again does a call that no queue carries, a second time where that may help.
+// again makes a call that no queue carries, and retries it.
 func (c *CSD) again(ctx context.Context, call func() error) error {
 	err := call()
 	if passing(err) && ctx.Err() == nil {

@@ -9,9 +9,9 @@ import (
 // Store keeps records. Errors wrap the sentinels of this package and name the store and the key. A call that fails leaves other
 // records as they were.
 type Store interface {
-	// Name is the tier's name: "host", "ssd", "csd".
+	// Name is the tier's name in messages and accounts: "host", "ssd", "csd".
 	Name() string
-	// Shape is what its records are.
+	// Shape is the shape of its records, fixed when the store is opened.
 	Shape() Shape
 	// Write stores whole records, replacing those of the same key; they are stored when it returns, and Data is the
 	// caller's again. ErrFull where they don't fit: then nothing has changed. After another error each record is as it was, as
@@ -27,33 +27,37 @@ type Store interface {
 	Close() error
 }
 
-// Scorer is a Store that scores the keys it holds and hands out single tokens: a computational storage drive. Tokens are
-// numbered by their place in the sequence as it is stored: group 16g+i.
+// Scorer is a Store that scores the keys it holds and hands out single tokens: a computational storage drive. A token's number
+// is its place in the sequence as it is stored: GroupTokens·group + place in the group. Errors of the calls below are retried
+// as the package documentation says; after that they wrap ErrTier.
 type Scorer interface {
 	Store
-	// Scores is what it makes of the keys; CodesNone: it cannot score.
+	// Scores is the type of the codes that the store makes of the keys in order to score them; CodesNone: it cannot score.
 	Scores() csdshim.Codes
-	// SetScales says what a layer's keys are divided by to become integers, before it is scored.
+	// SetScales sets the divisors that turn a layer's keys into integer codes: [KVHeads], or [KVHeads][KeyDim]. It comes before
+	// the layer's first Score, except with CodesHalf, which needs none.
 	SetScales(ctx context.Context, seq uint64, layer int, scales []float32) error
-	// Score calls each with one block of scores of cold tokens after another while they stream in.
+	// Score scores the cold tokens of a layer and calls each with one block after another while they arrive; token numbers rise,
+	// and none comes twice. The block's slices are valid during the call only. An error of each ends Score.
 	Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query, each func(*csdshim.Block) error) (csdshim.Timing, error)
-	// Gather fills dst with single tokens, one after another in ⌈n/16⌉ records.
+	// Gather fills dst, ⌈len(tokens)/GroupTokens⌉ records, with single tokens of a layer, whose numbers rise, one after another.
+	// It is not retried: Queue.Gather is.
 	Gather(ctx context.Context, seq uint64, layer int, tokens []int32, dst []byte) (csdshim.Timing, error)
-	// Place marks tokens as hot, which the host scores, or as cold, which the drive scores: all, at first.
+	// Place marks tokens, in all layers, as hot (the host scores them) or as cold (the store does). All are cold at first.
 	Place(ctx context.Context, seq uint64, tokens []int32, hot bool) error
 }
 
-// Stats are a store's byte accounts. Asked counts what callers moved, Device what the device did for it (alignment and
-// merging over gaps included).
+// Stats are a store's byte accounts since it was opened. Without a prefix bytes are what callers asked for; Device… is what
+// the device moved for that, alignment and gaps between merged records included.
 type Stats struct {
 	CapacityBytes, UsedBytes, PeakBytes int64
-	HostBytes                           int64 // memory that the store holds for itself: index, checksums, staging
+	HostBytes                           int64 // host memory of the store itself: index, checksums, staging
 
 	Reads, Writes                     int64 // operations of the device
-	ReadBytes, WrittenBytes           int64 // asked for
+	ReadBytes, WrittenBytes           int64
 	DeviceReadBytes, DeviceWriteBytes int64
-	Corrupt                           int64 // records that failed their checksum
-	Retries                           int64 // calls of a Scorer that were done a second time; QueueStats has the transfers
+	Corrupt                           int64 // records that failed their checksum, retried ones included
+	Retries                           int64 // SetScales, Score and Place calls that were retried; QueueStats counts transfers
 
-	Notice string // one line that the user should read, or empty: what the host could not give
+	Notice string // one line for the user about what the host could not provide; empty: nothing
 }

@@ -8,7 +8,7 @@ import (
 	"terrace/internal/trace"
 )
 
-// Ticket is a read or a write under way.
+// Ticket is a read or a write under way. Its methods may be called by many goroutines, any number of times.
 type Ticket struct {
 	q         *Queue
 	priority  Priority // q.mu
@@ -18,7 +18,8 @@ type Ticket struct {
 	cancelled bool // q.mu
 }
 
-// Done is closed when nothing of the ticket is under way any more: Data is the caller's again.
+// Done returns a channel that is closed when nothing of the ticket is under way any more: the records' Data belong to the
+// caller again.
 func (t *Ticket) Done() <-chan struct{} { return t.done }
 
 // Ready reports whether the ticket is done.
@@ -31,9 +32,11 @@ func (t *Ticket) Ready() bool {
 	}
 }
 
-// Wait returns when the ticket is done, or when ctx ends, with ctx's error: then the ticket is cancelled, but Data stays the
-// queue's until Done. What still waits becomes Demand. The error of a ticket that is done is the first of its transfers', after
-// each that may succeed was begun a second time: ErrFull, ErrClosed and ErrCancelled as they are, all others wrap ErrTier.
+// Wait returns when the ticket is done, with the first error of its transfers. ErrFull, ErrClosed and ErrCancelled come as they
+// are, any other error wraps ErrTier; what may pass was retried before. Transfers that still wait become Demand.
+//
+// If ctx ends first Wait cancels the ticket and returns an error that wraps ctx's; the records' Data belong to the queue until
+// Done.
 func (t *Ticket) Wait(ctx context.Context) error {
 	if t.Ready() {
 		return t.err
@@ -85,7 +88,8 @@ func (t *Ticket) urge() {
 	}
 }
 
-// Cancel forgets what has not begun; the ticket is done, with ErrCancelled, once what has begun has ended. It does not wait.
+// Cancel drops the transfers that have not begun and does not wait: the ticket is done, with ErrCancelled, once those that have
+// begun have ended.
 func (t *Ticket) Cancel() {
 	q := t.q
 	q.mu.Lock()

@@ -1,16 +1,16 @@
-// Package flash is the storage of a drive: NAND flash in a file, and the KV-aware translation layer above it
-// (algorithms.md 2.4).
+// Package flash is the storage of a drive: NAND flash in a file, and above it a translation layer that knows groups of tokens
+// (InstInfer's flash layout).
 //
 // What it owns: the geometry (channels, dies, pages, erase blocks), where each group of tokens lies, its checksums,
-// erasing and garbage collection, and the journal that all of it is found again from. What it never does: know what the
-// bytes of a group mean, charge modelled time, or talk to anyone.
+// erasing and garbage collection, and the journal from which all of it is recovered. What it never does: know what the
+// bytes of a group mean, charge modelled time, open files except through vfs.FS, or retry anything.
 //
-// Layout. A folder holds flash.img (the pages, sparse), journal (the mapping), geometry.toml and lock. The token map is
-// (sequence, layer, group) → pages, each with its CRC-32C. Consecutive pages of a group, and consecutive groups, go to
-// consecutive channels, so that one layer's read uses all of them; each sequence fills erase blocks of its own, so that a
-// finished sequence leaves whole blocks invalid and collecting them copies nothing. Pages are never written twice
-// without an erase between. Where blocks are scarce sequences share one, and collection copies the live pages of the
-// emptiest block.
+// Layout. A folder holds flash.img (the pages, sparse), journal (the mapping), geometry.toml and lock. The map is
+// (sequence, layer, group) → pages, each with its CRC-32C. Its lists are sparse: a large group number costs no more memory than
+// a small one. Consecutive pages of a group, and consecutive groups, go to consecutive channels, so that reading one layer uses
+// all of them. Each sequence fills erase blocks of its own, so that a finished sequence leaves whole blocks invalid and
+// collecting them copies nothing. Pages are never written twice without an erase between. Where blocks are scarce sequences
+// share one, and collection copies the live pages of the emptiest block.
 //
 // Promises, each with a test:
 //  1. What Put has returned for is read back exactly, also after the process was killed, or its checksum fails. The

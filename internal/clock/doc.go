@@ -1,6 +1,11 @@
-// Package clock is time as a parameter: the machine's own, or a virtual one that a simulation or a test moves.
+// Package clock makes time a parameter: the machine's own, or one that a test or a simulation moves.
 //
-// It owns Clock, Real, Virtual and Jumping. Times are durations since the clock's own start, so that no code can depend on the
-// date; figures taken from a Virtual clock are modelled, from Real measured (Clock.Modelled says which). It never knows
-// who waits or why. Both clocks are safe for concurrent use.
+// It owns Clock and its three implementations. Real is the machine's monotonic clock. Virtual stands still until somebody
+// advances it; sleepers wake in the order of their times. Jumping advances itself: a sleeper returns at once, and the clock
+// shows the time at which it would have woken.
+//
+// Units: times are durations since the clock's own start, so that no code can depend on the date. Figures taken from Real are
+// measured, those from the others are modelled; Clock.Modelled says which. A clock never knows who waits or why.
+//
+// Concurrency: every clock may be used by many goroutines at once.
 package clock

@@ -1,10 +1,15 @@
-// Package vfs is access to files as a value: the system's own (OS), in memory (Mem), with seeded faults and a log (Faulty);
-// and engines that run many operations of one file at once.
+// Package vfs is access to files as a value: the operating system's (OS), in memory (Mem), and either of them with seeded faults
+// and a log (Faulty); and engines that run many operations of one file at once.
 //
 // It owns FS and File, O_DIRECT and its alignment, preallocation, locks between processes, page-aligned memory
 // (AlignedBytes), and Engine: io_uring (package uring) where the kernel allows it, threads otherwise. It never knows what the
-// bytes mean, never retries a failed operation and never falls back without saying so (Engine.Name, NewEngine's notice,
-// File.Alignment).
+// bytes mean. It never retries an operation that failed; ReadFull and WriteFull only continue one that the kernel cut short. It
+// never falls back without saying so (Engine.Name, NewEngine's notice, File.Alignment).
 //
-// Units: offsets, sizes and alignments in bytes. Files and engines are safe for concurrent use.
+// Power loss: a Mem from NewCrashMem keeps apart what was synced and what was not. Crash leaves of each write that was not
+// synced all, nothing or a beginning, drawn by a seed. What a failed Sync did not write is lost, even if a later Sync succeeds.
+//
+// Units: offsets, sizes and alignments in bytes.
+//
+// Concurrency: files and engines may be used by many goroutines at once. The fields of Faults are set while nothing is under way.
 package vfs

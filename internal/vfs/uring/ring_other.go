@@ -25,6 +25,9 @@ func (r *Ring) Reap(out []Result) []Result { return out }
 // Wake fails.
 func (r *Ring) Wake() error { return ErrUnsupported }
 
+// awaitOne fails.
+func (r *Ring) awaitOne() error { return ErrUnsupported }
+
 // AwaitSome fails.
 func (r *Ring) AwaitSome(int, time.Duration) error { return ErrUnsupported }
 

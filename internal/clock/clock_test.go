@@ -59,3 +59,23 @@ func TestSleepEndsWithTheContext(t *testing.T) {
 		t.Error("the real clock stands")
 	}
 }
+
+// TestJumpingAdvancesItself: sleepers return at once and the clock adds their times up; an ended context and a time that is not
+// above 0 leave it as it is.
+func TestJumpingAdvancesItself(t *testing.T) {
+	c, ctx := NewJumping(), context.Background()
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, s := range []struct {
+		ctx  context.Context
+		d    time.Duration
+		want time.Duration
+	}{{ctx, time.Hour, time.Hour}, {ctx, -time.Hour, time.Hour}, {ended, time.Hour, time.Hour}, {ctx, time.Minute, time.Hour + time.Minute}} {
+		if err := c.Sleep(s.ctx, s.d); !errors.Is(err, s.ctx.Err()) || c.Now() != s.want {
+			t.Errorf("slept %v: at %v, want %v: %v", s.d, c.Now(), s.want, err)
+		}
+	}
+	if !c.Modelled() {
+		t.Error("measured")
+	}
+}

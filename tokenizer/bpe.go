@@ -17,6 +17,7 @@ type bpeModel struct {
 	chars   *tokenTable // RawText: characters by text
 	cuts    spaceCuts   // RawText: where a long word may be cut, nil = nowhere
 	unknown int32       // id for a character without a token; -1 = leave it out
+	close   bool        // what surrounds a character that is left out may merge
 }
 
 func newBPE(v *Vocab, ids *tokenTable) (*bpeModel, error) {
@@ -24,6 +25,7 @@ func newBPE(v *Vocab, ids *tokenTable) (*bpeModel, error) {
 	if v.EmitUnknown && v.UNK >= 0 {
 		m.unknown = int32(v.UNK)
 	}
+	m.close = v.Outside != nil && m.unknown < 0
 	for rank, merge := range v.Merges {
 		left, right, joined, err := mergeIDs(ids, merge)
 		if err != nil {
@@ -31,19 +33,22 @@ func newBPE(v *Vocab, ids *tokenTable) (*bpeModel, error) {
 		}
 		m.pairs.add(left, right, uint32(rank), joined)
 	}
+	if len(v.Outside) > 0 {
+		ids, _ = newTokenTable(v.Tokens, func(id int) bool { return !v.Outside[id] })
+	}
 	for b := range 256 {
-		if v.RawText {
-			m.bytes[b] = ids.find(fmt.Sprintf("<0x%02X>", b))
-		} else {
+		switch {
+		case !v.RawText:
 			m.bytes[b] = ids.find(string(byteRunes[b]))
+		case v.NoByteFallback:
+			m.bytes[b] = -1
+		default:
+			m.bytes[b] = ids.find(fmt.Sprintf("<0x%02X>", b))
 		}
 	}
 	if v.RawText {
 		m.chars = ids
-		if !slices.Contains(m.bytes[:], -1) {
-			v.FuseUnknown = false // nothing is unknown, and words can be cached
-		}
-		if !v.IgnoreMerges {
+		if !v.IgnoreMerges && !m.close {
 			m.cuts = newSpaceCuts(v.Tokens)
 		}
 	}
@@ -54,6 +59,7 @@ func newBPE(v *Vocab, ids *tokenTable) (*bpeModel, error) {
 			decodable := make([]bool, len(v.Tokens))
 			for id, token := range v.Tokens {
 				raw[id], decodable[id] = fromByteAlphabet(token)
+				decodable[id] = decodable[id] && !v.Outside[id]
 			}
 			m.whole, _ = newTokenTable(raw, func(id int) bool { return decodable[id] })
 		}
@@ -99,11 +105,15 @@ func (m *bpeModel) encode(sc *scratch, word string, out []int32) []int32 {
 			syms = append(syms, m.bytes[word[i]])
 		}
 	}
+	if m.close {
+		syms = slices.DeleteFunc(syms, func(id int32) bool { return id < 0 })
+	}
 	sc.syms = syms
+	from := len(out)
 	for _, id := range sc.merger.merge(m.pairs, syms) {
 		if id < 0 {
 			id = m.unknown
-			if id < 0 || m.vocab.FuseUnknown && len(out) > 0 && out[len(out)-1] == id {
+			if id < 0 || m.vocab.FuseUnknown && len(out) > from && out[len(out)-1] == id {
 				continue
 			}
 		}

@@ -89,6 +89,18 @@ func classAt(s string, i int) (class, int) {
 	return runeClasses()[r], size
 }
 
+// isWord reports whether \w of Unicode's regular expressions (UTS #18, annex C)
+// matches r: letters, marks, decimal digits, letter numbers, connectors,
+// further alphabetic characters and the two joiners. A half and a superscript
+// two are none.
+func isWord(r rune) bool {
+	if r < utf8.RuneSelf {
+		return r == '_' || asciiClass[r]&(classLetter|classNumber) != 0
+	}
+	return runeClasses()[r]&(classLetter|classMark) != 0 ||
+		unicode.In(r, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+}
+
 // skipClass returns the first byte position at or after i whose character is
 // not in want.
 func skipClass(s string, i int, want class) int {

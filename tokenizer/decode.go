@@ -12,6 +12,10 @@ type Decoding struct {
 	Spaces    bool // U+2581 is a space
 	Bytes     bool // "<0x0A>" is a byte
 	StripLeft int  // spaces taken from the start of a text
+	DropFirst bool // every U+2581 of the first token vanishes
+	// Added: control and user-defined tokens are written as all others are, as a
+	// decoder of tokenizer.json does; else their text stands for itself.
+	Added bool
 }
 
 // decoding returns what the vocabulary implies when it does not say.
@@ -39,16 +43,14 @@ func (t *Tokenizer) appendPiece(buf []byte, id int, withSpecial bool) []byte {
 	}
 	text := t.vocab.Tokens[id]
 	kind := t.vocab.typeOf(id)
-	switch kind {
-	case TypeControl, TypeUnknown:
-		if withSpecial {
-			return append(buf, text...)
-		}
+	added := kind == TypeControl || kind == TypeUnknown || kind == TypeUserDefined
+	if added && kind != TypeUserDefined && !withSpecial {
 		return buf
-	case TypeUserDefined:
-		return append(buf, text...)
 	}
 	d := &t.decoding
+	if added && !d.Added {
+		return append(buf, text...)
+	}
 	if d.Bytes {
 		if b, ok := byteToken(text); ok {
 			return append(buf, b)
@@ -90,16 +92,42 @@ func appendByteAlphabet(buf []byte, token string) []byte {
 // their text, otherwise they vanish. The result may hold bytes that are not
 // UTF-8 when the ids do; Detokenizer never returns such.
 func (t *Tokenizer) Decode(ids []int, withSpecial bool) string {
-	strip := t.decoding.StripLeft
 	buf := make([]byte, 0, 4*len(ids))
-	for i, id := range ids {
-		from := len(buf)
-		buf = t.appendPiece(buf, id, withSpecial)
-		if i == 0 {
-			buf = stripSpaces(buf, from, strip)
-		}
+	start := t.newStart()
+	for _, id := range ids {
+		buf = start.append(buf, id, withSpecial)
 	}
 	return string(buf)
+}
+
+// textStart takes away what decoding takes from the start of a text. The
+// tokens that are left out count as the start only where llama.cpp decodes so.
+type textStart struct {
+	t     *Tokenizer
+	strip int  // spaces still to take
+	drop  bool // the next token is the first
+}
+
+func (t *Tokenizer) newStart() textStart {
+	return textStart{t, t.decoding.StripLeft, t.decoding.DropFirst}
+}
+
+// append is appendPiece for the next token of the text.
+func (s *textStart) append(buf []byte, id int, withSpecial bool) []byte {
+	from := len(buf)
+	buf = s.t.appendPiece(buf, id, withSpecial)
+	shown := len(buf) > from
+	if shown && s.drop {
+		text := strings.ReplaceAll(s.t.vocab.Tokens[id], space, "")
+		buf, s.drop = append(buf[:from], text...), false
+	}
+	if s.strip > 0 {
+		buf = stripSpaces(buf, from, s.strip)
+	}
+	if shown || !s.t.decoding.Added {
+		s.strip = 0
+	}
+	return buf
 }
 
 // stripSpaces removes up to n spaces at buf[from:].
@@ -114,31 +142,25 @@ func stripSpaces(buf []byte, from, n int) []byte {
 // Detokenizer decodes ids as they arrive and never returns half a character.
 // It is for one sequence of ids and not safe for concurrent use.
 type Detokenizer struct {
-	t           *Tokenizer
+	start       textStart
 	withSpecial bool
 	pending     []byte // the start of a character
-	strip       int    // leading spaces still to drop
 }
 
 // NewDetokenizer is for generated text: control tokens vanish, and since the
 // text follows a prompt its leading space stays.
-func (t *Tokenizer) NewDetokenizer() *Detokenizer { return &Detokenizer{t: t} }
+func (t *Tokenizer) NewDetokenizer() *Detokenizer { return &Detokenizer{start: textStart{t: t}} }
 
 // NewTextDetokenizer is for a whole text: pushed ids and Flush give what Decode
 // gives, with U+FFFD for what is not UTF-8.
 func (t *Tokenizer) NewTextDetokenizer(withSpecial bool) *Detokenizer {
-	return &Detokenizer{t: t, withSpecial: withSpecial, strip: t.decoding.StripLeft}
+	return &Detokenizer{start: t.newStart(), withSpecial: withSpecial}
 }
 
 // Push adds a token and returns the characters that are complete now. Bytes
 // that can be part of no character come out as U+FFFD.
 func (d *Detokenizer) Push(id int) string {
-	from := len(d.pending)
-	d.pending = d.t.appendPiece(d.pending, id, d.withSpecial)
-	if d.strip > 0 && len(d.pending) > from {
-		d.pending = stripSpaces(d.pending, from, d.strip)
-	}
-	d.strip = 0
+	d.pending = d.start.append(d.pending, id, d.withSpecial)
 	n := wholePrefix(d.pending)
 	text := strings.ToValidUTF8(string(d.pending[:n]), "\uFFFD")
 	d.pending = append(d.pending[:0], d.pending[n:]...)

@@ -340,7 +340,7 @@ func TestVocabErrors(t *testing.T) {
 	for name, change := range map[string]func(v *Vocab){
 		"no tokens":        func(v *Vocab) { v.Tokens = nil },
 		"types":            func(v *Vocab) { v.Types = v.Types[1:] },
-		"scores":           func(v *Vocab) { v.Scores = make([]float32, 3) },
+		"scores":           func(v *Vocab) { v.Scores = make([]float64, 3) },
 		"no scores":        func(v *Vocab) { v.Model = ModelSPM },
 		"BOS":              func(v *Vocab) { v.BOS = 9999 },
 		"EOS":              func(v *Vocab) { v.EOS = -2 },
@@ -359,7 +359,7 @@ func TestVocabErrors(t *testing.T) {
 		"merge result":     func(v *Vocab) { v.Merges = append(v.Merges, "h o") },
 		"score NaN":        func(v *Vocab) { v.Model, v.Scores = ModelSPM, nan(len(v.Tokens)) },
 		"score NaN 2":      func(v *Vocab) { v.Model, v.Scores = ModelUnigram, nan(len(v.Tokens)) },
-		"unigram no UNK":   func(v *Vocab) { v.Model, v.Scores = ModelUnigram, make([]float32, len(v.Tokens)) },
+		"unigram no UNK":   func(v *Vocab) { v.Model, v.Scores = ModelUnigram, make([]float64, len(v.Tokens)) },
 		"charsmap short":   func(v *Vocab) { unigramWith(v, []byte{1}) },
 		"charsmap too big": func(v *Vocab) { unigramWith(v, []byte{255, 0, 0, 0, 1}) },
 	} {
@@ -376,14 +376,14 @@ func TestVocabErrors(t *testing.T) {
 	}
 }
 
-func nan(n int) []float32 {
-	scores := make([]float32, n)
-	scores[n/2] = float32(0) / func() float32 { return 0 }()
+func nan(n int) []float64 {
+	scores := make([]float64, n)
+	scores[n/2] = float64(0) / func() float64 { return 0 }()
 	return scores
 }
 
 func unigramWith(v *Vocab, charsmap []byte) {
-	v.Model, v.Scores, v.UNK, v.Charsmap = ModelUnigram, make([]float32, len(v.Tokens)), 0, charsmap
+	v.Model, v.Scores, v.UNK, v.Charsmap = ModelUnigram, make([]float64, len(v.Tokens)), 0, charsmap
 }
 
 // BenchmarkOneLetter is the worst text for a merge loop: 1 MiB of one letter.

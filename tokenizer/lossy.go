@@ -20,11 +20,9 @@ func (t *Tokenizer) DecodeText(ids []int, withSpecial bool) string {
 		}
 		out, run = append(out, run...), run[:0]
 	}
-	for i, id := range ids {
-		piece := t.appendPiece(nil, id, withSpecial)
-		if i == 0 {
-			piece = stripSpaces(piece, 0, t.decoding.StripLeft)
-		}
+	start := t.newStart()
+	for _, id := range ids {
+		piece := start.append(nil, id, withSpecial)
 		if t.isByteToken(id) {
 			run = append(run, piece...)
 			continue
@@ -44,7 +42,9 @@ func (t *Tokenizer) isByteToken(id int) bool {
 	}
 	switch t.vocab.typeOf(id) {
 	case TypeControl, TypeUnknown, TypeUserDefined:
-		return false
+		if !t.decoding.Added {
+			return false
+		}
 	}
 	_, ok := byteToken(t.vocab.Tokens[id])
 	return ok

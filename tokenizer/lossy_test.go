@@ -31,7 +31,7 @@ func TestReplaceInvalid(t *testing.T) {
 // A run of byte tokens is one text or one U+FFFD a byte, as tokenizers' ByteFallback has it; control tokens do not break it.
 func TestDecodeTextOfByteTokens(t *testing.T) {
 	v := Vocab{Model: ModelSPM, Tokens: []string{"<unk>", "<s>", "\u2581a", "<0xE5>", "<0x90>", "<0x95>", "b"},
-		Types: []TokenType{TypeUnknown, TypeControl, TypeNormal, TypeByte, TypeByte, TypeByte, TypeNormal}, Scores: make([]float32, 7)}
+		Types: []TokenType{TypeUnknown, TypeControl, TypeNormal, TypeByte, TypeByte, TypeByte, TypeNormal}, Scores: make([]float64, 7)}
 	tok, err := New(v)
 	if err != nil {
 		t.Fatal(err)

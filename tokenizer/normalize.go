@@ -16,19 +16,24 @@ type Normalizer struct {
 }
 
 // NFC is Unicode's canonical composition.
-func NFC() Normalizer { return Normalizer{norm.NFC.String} }
+func NFC() Normalizer { return Normalizer{unicodeForm(norm.NFC)} }
 
 // NFD is canonical decomposition.
-func NFD() Normalizer { return Normalizer{norm.NFD.String} }
+func NFD() Normalizer { return Normalizer{unicodeForm(norm.NFD)} }
 
 // NFKC is compatibility composition.
-func NFKC() Normalizer { return Normalizer{norm.NFKC.String} }
+func NFKC() Normalizer { return Normalizer{unicodeForm(norm.NFKC)} }
 
 // NFKD is compatibility decomposition.
-func NFKD() Normalizer { return Normalizer{norm.NFKD.String} }
+func NFKD() Normalizer { return Normalizer{unicodeForm(norm.NFKD)} }
 
-// Lowercase maps every letter to lower case.
-func Lowercase() Normalizer { return Normalizer{strings.ToLower} }
+// Lowercase maps every letter to lower case, each by itself: a sigma that ends
+// a word stays σ, and İ, alone among all letters, becomes two characters.
+func Lowercase() Normalizer {
+	return Normalizer{func(text string) string {
+		return strings.ToLower(strings.ReplaceAll(text, "İ", "i\u0307"))
+	}}
+}
 
 // Prepend puts prefix before a text that is not empty.
 func Prepend(prefix string) Normalizer {
@@ -72,11 +77,12 @@ func Strip(left, right bool) Normalizer {
 	}}
 }
 
-// StripAccents removes combining marks (of text decomposed before).
+// StripAccents removes combining marks (of text decomposed before), those that
+// take space and those that enclose among them.
 func StripAccents() Normalizer {
 	return Normalizer{func(text string) string {
 		return strings.Map(func(r rune) rune {
-			if unicode.Is(unicode.Mn, r) {
+			if unicode.Is(unicode.M, r) {
 				return -1
 			}
 			return r

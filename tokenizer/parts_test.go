@@ -58,6 +58,10 @@ func TestPreTokenizerParts(t *testing.T) {
 		{"metaspace", []PreTokenizer{Metaspace("\u2581", "always", true)}, "Hey  you", []string{"\u2581Hey", "\u2581", "\u2581you"}},
 		{"metaspace first", []PreTokenizer{lit("|", "Isolated", false), Metaspace("\u2581", "first", true)}, "a|b", []string{"\u2581a", "|", "b"}},
 		{"metaspace whole", []PreTokenizer{Metaspace("\u2581", "never", false)}, "Hey you", []string{"Hey\u2581you"}},
+		{"metaspace first after removed", []PreTokenizer{WhitespaceSplit(), Metaspace("\u2581", "first", true)}, " a b", []string{"a", "b"}},
+		{"metaspace first at start", []PreTokenizer{WhitespaceSplit(), Metaspace("\u2581", "first", true)}, "a b", []string{"\u2581a", "b"}},
+		{"joiners and fractions", []PreTokenizer{Whitespace()}, "a\u200db \u00bd\u200c2\u00b2\u2163", []string{"a\u200db", "\u00bd", "\u200c2", "\u00b2", "\u2163"}},
+		{"word class", []PreTokenizer{regex(`[\w]+`, "Isolated", false)}, "a\u00bdb\u2163", []string{"a", "\u00bd", "b\u2163"}},
 		{"sequence", []PreTokenizer{WhitespaceSplit(), Digits(true)}, "a1 b22", []string{"a", "1", "b", "2", "2"}},
 	} {
 		if got := splitWords(t, splitterOf(c.parts), c.text); !slices.Equal(got, c.want) {
@@ -182,7 +186,7 @@ func TestCharsmap(t *testing.T) {
 	}
 	v := none(ModelUnigram)
 	v.Tokens = []string{"<unk>", "\u2581", "a", "b", "\u2581a"}
-	v.Scores = []float32{0, -2, -3, -3, -1}
+	v.Scores = []float64{0, -2, -3, -3, -1}
 	v.Types = []TokenType{TypeUnknown, 1, 1, 1, 1}
 	v.UNK, v.Charsmap, v.RemoveExtraSpaces, v.AddSpacePrefix = 0, blob, true, true
 	tok := mustNew(t, v)

@@ -114,8 +114,9 @@ func (p pipelineSplitter) cut(w *pieceWords) error {
 				if t.vocab.AddSpacePrefix && afterToken {
 					plain = " " + plain
 				}
-				t.spm.cuts.split(strings.ReplaceAll(plain, " ", space), w.add)
-				return nil
+				return t.late.split(strings.ReplaceAll(plain, " ", space),
+					func(plain string) error { t.spm.cuts.split(plain, w.add); return nil },
+					w.addToken(t))
 			}
 			if !utf8.ValidString(plain) {
 				plain = loosen(plain)
@@ -123,13 +124,13 @@ func (p pipelineSplitter) cut(w *pieceWords) error {
 			if t.unigram != nil && t.vocab.Split == nil {
 				plain = t.unigram.normalize(plain, afterToken)
 			}
-			return t.stages.split(t.normalize(plain), first, w.add)
+			return t.late.split(t.normalize(plain),
+				func(plain string) error { defer func() { first = false }(); return t.stages.split(plain, first, w.add) },
+				w.addToken(t))
 		},
 		func(id int32) {
 			first, afterToken = false, true
-			w.add(t.vocab.Tokens[id])
-			word := &w.words[len(w.words)-1]
-			word.Tokens = []sugarme.Token{sugarme.NewToken(int(id), t.vocab.Tokens[id], []int{0, len(t.vocab.Tokens[id])})}
+			w.addToken(t)(id)
 		})
 }
 
@@ -142,7 +143,19 @@ type pieceWords struct {
 	words []sugarme.SplitIdx
 }
 
+// addToken adds an added token with its id.
+func (w *pieceWords) addToken(t *Tokenizer) func(id int32) {
+	return func(id int32) {
+		text := t.vocab.Tokens[id]
+		w.add(text)
+		w.words[len(w.words)-1].Tokens = []sugarme.Token{sugarme.NewToken(int(id), text, []int{0, len(text)})}
+	}
+}
+
 func (w *pieceWords) add(word string) {
+	if word == "" {
+		return
+	}
 	if next := strings.Index(w.text[w.at:], word); next >= 0 {
 		from := w.at + next
 		w.at = from + len(word)
@@ -163,18 +176,12 @@ func (p pipelineDecoder) Decode(tokens []string) string {
 // DecodeChain returns the text of every token.
 func (p pipelineDecoder) DecodeChain(tokens []string) []string {
 	out := make([]string, len(tokens))
-	strip := p.t.decoding.StripLeft
+	start := p.t.newStart()
 	for i, token := range tokens {
-		id, ok := p.t.TokenID(token)
-		if !ok {
-			out[i] = token
-			continue
+		out[i] = token
+		if id, ok := p.t.TokenID(token); ok {
+			out[i] = string(start.append(nil, id, true))
 		}
-		buf := p.t.appendPiece(nil, id, true)
-		if i == 0 {
-			buf = stripSpaces(buf, 0, strip)
-		}
-		out[i] = string(buf)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -142,34 +143,38 @@ func WhitespaceSplit() PreTokenizer {
 }
 
 // Whitespace is \w+|[^\w\s]+ with the spaces dropped.
-func Whitespace() PreTokenizer {
-	const word = classLetter | classMark | classNumber
-	inWord := func(s string, i int) (bool, int) {
-		c, n := classAt(s, i)
-		return n > 0 && (c&word != 0 || s[i] == '_'), n
-	}
-	match := func(s string, i int) int {
-		start, n := inWord(s, i)
-		for n > 0 {
-			in, size := inWord(s, i)
-			if c, _ := classAt(s, i); size == 0 || in != start || c&classSpace != 0 {
-				break
-			}
-			i += size
-		}
-		return i
-	}
-	return PreTokenizer{spacesDropped{match}}
-}
+func Whitespace() PreTokenizer { return PreTokenizer{whitespaceStage{}} }
 
-type spacesDropped struct{ match isolate }
+type whitespaceStage struct{}
 
-func (st spacesDropped) split(s string, first bool, emit func(word string)) error {
-	return st.match.split(s, first, func(word string) {
-		if c, _ := classAt(word, 0); c&classSpace == 0 {
-			emit(word)
+func (whitespaceStage) split(s string, _ bool, emit func(word string)) error {
+	from, last := 0, 'w' // the kind of the run that starts at from
+	kindOf := func(r rune) rune {
+		switch {
+		case isWord(r):
+			return 'w'
+		case unicode.Is(unicode.White_Space, r):
+			return ' '
 		}
-	})
+		return '.'
+	}
+	flush := func(end int) {
+		switch {
+		case last != ' ' && from < end:
+			emit(s[from:end])
+		case from == 0 && end > 0:
+			emit("")
+		}
+		from = end
+	}
+	for i, r := range s {
+		if kind := kindOf(r); kind != last {
+			flush(i)
+			last = kind
+		}
+	}
+	flush(len(s))
+	return nil
 }
 
 // ByteLevel is GPT-2's pre-tokenizer: its pattern when useRegex is set, and a

@@ -35,9 +35,9 @@ func slowBPE(merges []string, symbols []string) []string {
 }
 
 // slowSPM merges the leftmost pair whose joined text has the highest score.
-func slowSPM(scores map[string]float32, symbols []string) []string {
+func slowSPM(scores map[string]float64, symbols []string) []string {
 	for {
-		best, at := float32(math.Inf(-1)), -1
+		best, at := float64(math.Inf(-1)), -1
 		for i := 0; i+1 < len(symbols); i++ {
 			if s, ok := scores[symbols[i]+symbols[i+1]]; ok && (at < 0 || s > best) {
 				best, at = s, i
@@ -181,9 +181,9 @@ func TestBPEAgainstReference(t *testing.T) {
 }
 
 // spmVocab has byte tokens, characters and random longer tokens with scores.
-func spmVocab(r *rand.Rand, model, alphabet string) (Vocab, map[string]float32) {
+func spmVocab(r *rand.Rand, model, alphabet string) (Vocab, map[string]float64) {
 	v := none(model)
-	add := func(token string, score float32, kind TokenType) {
+	add := func(token string, score float64, kind TokenType) {
 		v.Tokens, v.Scores, v.Types = append(v.Tokens, token), append(v.Scores, score), append(v.Types, kind)
 	}
 	add("<unk>", 0, TypeUnknown)
@@ -191,14 +191,14 @@ func spmVocab(r *rand.Rand, model, alphabet string) (Vocab, map[string]float32) 
 	for b := range 256 {
 		add("<0x"+strings.ToUpper(hex2(byte(b)))+">", 0, TypeByte)
 	}
-	scores := map[string]float32{}
+	scores := map[string]float64{}
 	var tokens []string
 	for _, c := range alphabet {
 		tokens = append(tokens, string(c))
 	}
 	tokens, _ = randomMerges(r, tokens, 60)
 	for _, token := range tokens {
-		score := float32(-r.IntN(30)) / 2 // halves: equal scores happen
+		score := float64(-r.IntN(30)) / 2 // halves: equal scores happen
 		scores[token] = score
 		add(token, score, TypeNormal)
 	}

@@ -61,13 +61,16 @@ func newRegexStage(pattern string, then behavior, invert bool) (*regexStage, err
 		return nil, fmt.Errorf("tokenizer: split pattern of %d bytes, at most %d: %w", len(pattern), regexMaxBytes, ErrUnsupported)
 	}
 	st := &regexStage{then: then, invert: invert}
-	if wide, ok := widenClasses(pattern); ok {
+	wide, ok := widenClasses(pattern)
+	if ok {
 		if re, err := regexp.Compile(wide); err == nil {
 			st.linear = re
 			return st, nil
 		}
+	} else {
+		wide = pattern
 	}
-	re, err := regexp2.Compile(pattern, regexp2.OptionMaxBacktrackingStackSize(regexStackInts))
+	re, err := regexp2.Compile(wide, regexp2.OptionMaxBacktrackingStackSize(regexStackInts))
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: split pattern %.80q: %v: %w", pattern, err, ErrUnsupported)
 	}
@@ -124,11 +127,14 @@ func wideClass(c byte, inside bool) (string, bool) {
 	var set string
 	switch c {
 	case 's', 'S':
-		set = `\t-\r\x{85}\p{Z}`
+		set = "\\t-\\r\u0085\\p{Z}"
 	case 'd', 'D':
 		set = `\p{Nd}`
 	case 'w', 'W':
-		set = `\p{L}\p{M}\p{N}\p{Pc}`
+		set = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}` + "Ⓐ-ⓩ🄰-🅉🅐-🅩🅰-🆉"
+		if !inside {
+			set += "²³¹¼-¾" // an oddity of Oniguruma
+		}
 	case 'b', 'B', 'G', 'Z', 'h', 'H', 'R', 'X', 'K':
 		return "", false
 	default:
@@ -222,6 +228,8 @@ func joinSpans(s string, spans [][2]int, then behavior, invert bool, emit func(w
 		case removed:
 			if !p.match {
 				emit(s[p.from:p.to])
+			} else if i == 0 {
+				emit("")
 			}
 		case contiguous:
 			if last || pieces[i+1].match != p.match {

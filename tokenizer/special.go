@@ -71,22 +71,19 @@ func (s *specials) longest(text string, i int) (id int32, end int) {
 		if at = s.child(at, text[j], false); at < 0 {
 			break
 		}
-		if found := s.nodes[at].id; found >= 0 && !(s.match[found].SingleWord && !aloneAt(text, i, j+1)) {
+		if found := s.nodes[at].id; found >= 0 {
 			id, end = found, j+1
 		}
 	}
 	return id, end
 }
 
-// aloneAt reports whether text[i:end] has no letter, number or underscore on
-// either side.
+// aloneAt reports whether text[i:end] has no character of a word on either
+// side.
 func aloneAt(text string, i, end int) bool {
-	inWord := func(r rune) bool {
-		return r == '_' || r != utf8.RuneError && runeClasses()[r]&(classLetter|classNumber) != 0
-	}
 	before, n := utf8.DecodeLastRuneInString(text[:i])
 	after, m := utf8.DecodeRuneInString(text[end:])
-	return (n == 0 || !inWord(before)) && (m == 0 || !inWord(after))
+	return (n == 0 || !isWord(before)) && (m == 0 || !isWord(after))
 }
 
 // split calls plain for the stretches of text between added tokens and token
@@ -109,8 +106,12 @@ func (s *specials) split(text string, plain func(text string) error, token func(
 			i++
 			continue
 		}
-		start := i
-		if m := s.match[id]; m.LStrip || m.RStrip {
+		start, m := i, s.match[id]
+		i = end
+		if m.SingleWord && !aloneAt(text, start, end) {
+			continue
+		}
+		if m.LStrip || m.RStrip {
 			start, end = stripAround(text, from, start, end, m)
 		}
 		if from < start {
@@ -118,8 +119,10 @@ func (s *specials) split(text string, plain func(text string) error, token func(
 				return err
 			}
 		}
-		token(id)
-		i, from = end, end
+		if start < end { // else the token before took its white space, which was all of it
+			token(id)
+		}
+		from = end
 	}
 	if from < len(text) {
 		return plain(text[from:])
@@ -134,6 +137,9 @@ func stripAround(text string, from, start, end int, m Match) (int, int) {
 			break
 		}
 		start -= n
+	}
+	if m.LStrip {
+		start = max(start, from)
 	}
 	if m.RStrip {
 		end = skipClass(text, end, classSpace)

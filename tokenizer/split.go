@@ -3,8 +3,10 @@ package tokenizer
 // A stage cuts a piece of text into consecutive words: it calls emit with
 // every word in order, and the words joined are the piece (a stage that
 // removes or changes text says so). first is true for a piece that starts
-// where the whole text starts. Hand-written stages never fail; one that runs a
-// model's own regular expression may run out of time.
+// where the whole text starts. A stage that removes the start of a piece emits
+// an empty word for it, so that the next word does not count as the first.
+// Hand-written stages never fail; one that runs a model's own regular
+// expression may run out of time.
 type stage interface {
 	split(s string, first bool, emit func(word string)) error
 }
@@ -26,10 +28,10 @@ func (sp splitter) split(s string, first bool, emit func(word string)) error {
 	}
 	var inner error
 	err := sp[0].split(s, first, func(word string) {
-		if inner == nil {
+		if inner == nil && word != "" {
 			inner = sp[1:].split(word, first, emit)
-			first = false
 		}
+		first = false
 	})
 	if err != nil {
 		return err

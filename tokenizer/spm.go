@@ -24,7 +24,7 @@ func newSPM(v *Vocab, ids *tokenTable) (*spmModel, error) {
 		if score != score {
 			return nil, fmt.Errorf("tokenizer: score %d of token %.40q is not a number: %w", id, v.Tokens[id], ErrVocab)
 		}
-		m.order[id] = fallingOrder(score)
+		m.order[id] = fallingOrder(float32(score))
 	}
 	for b := range 256 {
 		if m.bytes[b] = ids.find(fmt.Sprintf("<0x%02X>", b)); m.bytes[b] < 0 {
@@ -129,7 +129,7 @@ func (m *spmModel) emit(out []int32, symbol string) []int32 {
 
 func (m *spmModel) appendUnknown(out []int32) []int32 {
 	unk := int32(m.vocab.UNK)
-	if unk < 0 || m.vocab.FuseUnknown && len(out) > 0 && out[len(out)-1] == unk {
+	if unk < 0 {
 		return out
 	}
 	return append(out, unk)

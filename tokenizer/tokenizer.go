@@ -207,15 +207,25 @@ func (t *Tokenizer) encodePlain(sc *scratch, text string, first, afterToken bool
 		return t.encodeWords(sc, text, first)
 	}
 	return t.late.split(text,
-		func(plain string) error { return t.encodeWords(sc, plain, first) },
-		func(id int32) { sc.ids = append(sc.ids, id) })
+		func(plain string) error {
+			err := t.encodeWords(sc, plain, first)
+			first = false
+			return err
+		},
+		func(id int32) {
+			sc.ids = append(sc.ids, id)
+			first = false
+		})
 }
 
 func (t *Tokenizer) encodeSPM(sc *scratch, text string, afterToken bool) {
 	if t.vocab.AddSpacePrefix && afterToken {
 		text = " " + text
 	}
-	t.spm.cuts.split(strings.ReplaceAll(text, " ", space), func(word string) { t.encodeWord(sc, word) })
+	word := func(word string) { t.encodeWord(sc, word) }
+	_ = t.late.split(strings.ReplaceAll(text, " ", space), // which fails only where plain does
+		func(plain string) error { t.spm.cuts.split(plain, word); return nil },
+		func(id int32) { sc.ids = append(sc.ids, id) })
 }
 
 func (t *Tokenizer) encodeWords(sc *scratch, text string, first bool) error {
@@ -254,10 +264,7 @@ func (t *Tokenizer) encodePiece(sc *scratch, word string) {
 	}
 	from := len(sc.ids)
 	sc.ids = t.encodeNew(sc, word, sc.ids)
-	// FuseUnknown may drop an id because of the one before the word.
-	if !t.vocab.FuseUnknown {
-		slot.Store(&cachedWord{strings.Clone(word), append([]int32(nil), sc.ids[from:]...)})
-	}
+	slot.Store(&cachedWord{strings.Clone(word), append([]int32(nil), sc.ids[from:]...)})
 }
 
 func (t *Tokenizer) encodeNew(sc *scratch, word string, out []int32) []int32 {

@@ -16,6 +16,7 @@ const unknownPenalty = 10
 // section 3.2) by Viterbi over a byte trie of the tokens. Immutable.
 type unigramModel struct {
 	vocab   *Vocab
+	scores  []float64
 	trie    *specials
 	unknown float64
 	bytes   [256]int32
@@ -24,18 +25,24 @@ type unigramModel struct {
 }
 
 func newUnigram(v *Vocab) (*unigramModel, error) {
-	m := &unigramModel{vocab: v}
+	m := &unigramModel{vocab: v, scores: slices.Clone(v.Scores)}
 	lowest := math.Inf(1)
-	for id, score := range v.Scores {
+	for id, score := range m.scores {
 		if score != score {
 			return nil, fmt.Errorf("tokenizer: score %d of token %.40q is not a number: %w", id, v.Tokens[id], ErrVocab)
 		}
-		if v.typeOf(id) == TypeNormal {
-			lowest = min(lowest, float64(score))
+		switch {
+		case v.Outside != nil && !v.Outside[id] || v.Outside == nil && v.typeOf(id) == TypeNormal:
+			lowest = min(lowest, score)
+		case v.typeOf(id) == TypeUserDefined:
+			m.scores[id] = 0
 		}
 	}
 	m.unknown = lowest - unknownPenalty
 	m.trie = newSpecials(v.Tokens, nil, func(id int) bool {
+		if v.Outside != nil {
+			return !v.Outside[id]
+		}
 		k := v.typeOf(id)
 		return k == TypeNormal || k == TypeUserDefined || k == TypeUnused
 	})
@@ -48,7 +55,7 @@ func newUnigram(v *Vocab) (*unigramModel, error) {
 			m.bytes[b] = int32(id)
 		}
 	}
-	m.hasByte = !slices.Contains(m.bytes[:], -1)
+	m.hasByte = !v.NoByteFallback && !slices.Contains(m.bytes[:], -1)
 	if !m.hasByte && v.UNK < 0 {
 		return nil, fmt.Errorf("tokenizer: a unigram vocabulary without an unknown token and without byte tokens: %w", ErrVocab)
 	}
@@ -129,11 +136,7 @@ func (m *unigramModel) extend(best []pathStep, text string, i, size int) {
 		if j+1-i == size {
 			known = true
 		}
-		score := base
-		if m.vocab.typeOf(int(id)) != TypeUserDefined {
-			score += float64(m.vocab.Scores[id])
-		}
-		if score > best[j+1].score {
+		if score := base + m.scores[id]; score > best[j+1].score {
 			best[j+1] = pathStep{score, int32(i), id}
 		}
 	}
@@ -144,16 +147,16 @@ func (m *unigramModel) extend(best []pathStep, text string, i, size int) {
 
 // appendReversed appends the ids of one step, last first.
 func (m *unigramModel) appendReversed(out []int32, from int, piece string, id int32) []int32 {
-	if id >= 0 {
+	unk := int32(m.vocab.UNK)
+	if id >= 0 && id != unk {
 		return append(out, id)
 	}
-	if m.hasByte {
+	if m.hasByte && id < 0 {
 		for i := len(piece) - 1; i >= 0; i-- {
 			out = append(out, m.bytes[piece[i]])
 		}
 		return out
 	}
-	unk := int32(m.vocab.UNK)
 	if len(out) > from && out[len(out)-1] == unk {
 		return out // neighbouring unknown characters are one token
 	}

@@ -26,7 +26,7 @@ type Vocab struct {
 	Model  string    // ModelBPE, ModelSPM or ModelUnigram
 	Pre    string    // name of the pre-tokenizer (PreTokenizers), when Split is nil
 	Tokens []string  // text of every id, as the vocabulary writes it
-	Scores []float32 // one a token (spm, unigram)
+	Scores []float64 // one a token (spm, unigram)
 	Types  []int32   // TokenType of every id; nil = all normal
 	// Merges of bpe in rank order, "left right" with one space between.
 	Merges []string
@@ -52,8 +52,17 @@ type Vocab struct {
 	// EmitUnknown (bpe): a character that has no token becomes UNK; else it is
 	// left out, as llama.cpp and Hugging Face do without an unknown token.
 	EmitUnknown bool
-	// FuseUnknown joins neighbouring unknown characters into one UNK.
+	// FuseUnknown (bpe) joins the neighbouring unknown characters of a word into
+	// one UNK.
 	FuseUnknown bool
+	// NoByteFallback: a character without a token is unknown even where the
+	// vocabulary has byte tokens (RawText, unigram).
+	NoByteFallback bool
+	// Outside, when it is not nil, holds the ids that are no part of the model and
+	// are only found as added tokens; the model finds all others, whatever their
+	// type (tokenizer.json). When it is nil, bpe finds all, and unigram those of
+	// type normal, unused and user-defined, the last with score 0 (GGUF).
+	Outside map[int]bool
 	// Charsmap is SentencePiece's precompiled normalisation table (unigram).
 	Charsmap []byte
 	// RemoveExtraSpaces trims and joins runs of spaces (unigram, spm).

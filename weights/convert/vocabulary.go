@@ -22,12 +22,22 @@ func setVocabulary(meta *gguf.Meta, v tokenizer.Vocab, rows int, o Options) erro
 		return fmt.Errorf("convert: the vocabulary has %d tokens, the embedding %d rows: %w", n, rows, gguf.ErrFormat)
 	}
 	model := ggufModels[v.Model]
-	tokens, types, scores := slices.Clone(v.Tokens), slices.Clone(v.Types), slices.Clone(v.Scores)
+	tokens, types := slices.Clone(v.Tokens), slices.Clone(v.Types)
+	scores := make([]float32, len(v.Scores))
+	for id, s := range v.Scores {
+		scores[id] = float32(s)
+	}
 	if types == nil {
 		types = slices.Repeat([]int32{tokenizer.TypeNormal}, n)
 	}
 	if v.RawText {
 		model, scores = "llama", scoresOfMerges(v)
+	}
+	if v.Model == tokenizer.ModelUnigram && v.UNK >= 0 {
+		types[v.UNK] = tokenizer.TypeUnknown
+	}
+	if model != "gpt2" {
+		plainSpaces(tokens, types)
 	}
 	for id := n; id < rows; id++ {
 		tokens = append(tokens, fmt.Sprintf("[PAD%d]", id))
@@ -64,6 +74,16 @@ func setVocabulary(meta *gguf.Meta, v tokenizer.Vocab, rows int, o Options) erro
 		meta.Set("tokenizer.chat_template", v.ChatTemplate)
 	}
 	return nil
+}
+
+// plainSpaces writes U+2581 in user-defined tokens as a space: in GGUF files these tokens stand in the file as they stand in
+// text, and are found there and printed so, while normal tokens write their spaces as U+2581.
+func plainSpaces(tokens []string, types []int32) {
+	for id, kind := range types {
+		if kind == tokenizer.TypeUserDefined {
+			tokens[id] = strings.ReplaceAll(tokens[id], "\u2581", " ")
+		}
+	}
 }
 
 // scoresOfMerges turns the merge ranks of a BPE over plain text (Gemma's tokenizer.json) into the scores of SentencePiece

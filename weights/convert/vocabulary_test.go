@@ -7,12 +7,13 @@ import (
 
 	"terrace/tokenizer"
 	"terrace/weights/gguf"
+	"terrace/weights/vocab"
 )
 
 // TestVocabularyKeys: SentencePiece and byte-fallback vocabularies get GGUF's keys, padded to the rows of the embedding.
 func TestVocabularyKeys(t *testing.T) {
 	v := tokenizer.Vocab{
-		Model: tokenizer.ModelSPM, Tokens: []string{"<unk>", "<s>", "</s>", "a"}, Scores: []float32{0, 0, 0, -1},
+		Model: tokenizer.ModelSPM, Tokens: []string{"<unk>", "<s>", "</s>", "a"}, Scores: []float64{0, 0, 0, -1},
 		Types: []int32{2, 3, 3, 1}, BOS: 1, EOS: 2, UNK: 0, PAD: -1, EOG: []int{3}, AddBOS: true, AddSpacePrefix: true, ChatTemplate: "{{x}}",
 	}
 	m := &gguf.Meta{}
@@ -32,6 +33,34 @@ func TestVocabularyKeys(t *testing.T) {
 	}
 	if err := setVocabulary(m, v, 3, Options{}); !errors.Is(err, gguf.ErrFormat) {
 		t.Errorf("more tokens than rows: %v", err)
+	}
+}
+
+// TestUserDefinedSpaces: in a GGUF file a user-defined token stands as it stands in text.
+func TestUserDefinedSpaces(t *testing.T) {
+	v := tokenizer.Vocab{
+		Model: tokenizer.ModelBPE, RawText: true, Tokens: []string{"a", "▁", "▁▁", "▁▁▁▁", "▁a"},
+		Types: []int32{1, 1, 4, 4, 1}, Merges: []string{"▁ a"}, BOS: -1, EOS: -1, UNK: -1, PAD: -1,
+	}
+	m := &gguf.Meta{}
+	if err := setVocabulary(m, v, 5, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	m.Set("tokenizer.ggml.add_bos_token", false)
+	got, err := vocab.FromModel(m, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a", "▁", "  ", "    ", "▁a"}; !slices.Equal(got.Tokens, want) || v.Tokens[2] != "▁▁" {
+		t.Errorf("tokens %q, want %q", got.Tokens, want)
+	}
+	tok, err := tokenizer.New(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := tok.Encode("a       a", false, true)
+	if err != nil || !slices.Equal(ids, []int{0, 3, 2, 4}) || tok.Decode(ids, true) != "a       a" {
+		t.Errorf("ids %v, %v, text %q", ids, err, tok.Decode(ids, true))
 	}
 }
 

@@ -240,7 +240,7 @@ func (c *components) decoding() (*tokenizer.Decoding, error) {
 	if _, ok, err := c.root.sub("decoder"); err != nil || !ok {
 		return nil, err
 	}
-	d := &tokenizer.Decoding{}
+	d := &tokenizer.Decoding{Added: true}
 	err := c.walk("decoder", "decoders", func(kind string, o object) error {
 		switch kind {
 		case "ByteLevel":
@@ -263,9 +263,7 @@ func (c *components) decoding() (*tokenizer.Decoding, error) {
 			if replacement != "\u2581" {
 				return unsupported(o, "Metaspace of "+replacement)
 			}
-			if d.Spaces = true; scheme != "never" {
-				d.StripLeft = 1
-			}
+			d.Spaces, d.DropFirst = true, scheme != "never"
 		case "Strip":
 			content, err := o.text("content")
 			if err != nil {

@@ -255,7 +255,7 @@ func TestGemmaAsMerges(t *testing.T) {
 	}
 	type merge struct {
 		left, right string
-		score       float32
+		score       float64
 	}
 	var merges []merge
 	for id, text := range v.Tokens {

@@ -93,7 +93,7 @@ func fromMeta(m *gguf.Meta) (v tokenizer.Vocab, err error) {
 	k.fail(err)
 	n := len(v.Tokens)
 	v.Types = optional(k, prefix+"token_type", m.Int32s, nil)
-	v.Scores = optional(k, prefix+"scores", m.Floats, nil)
+	v.Scores = widen(optional(k, prefix+"scores", m.Floats, nil))
 	k.length("token_type", len(v.Types), n)
 	k.length("scores", len(v.Scores), n)
 	if v.Model == tokenizer.ModelBPE {
@@ -119,6 +119,18 @@ func fromMeta(m *gguf.Meta) (v tokenizer.Vocab, err error) {
 	}
 	stripAfterSpecial(m, &v)
 	return v, nil
+}
+
+// widen returns scores as the tokenizer adds them up.
+func widen(scores []float32) []float64 {
+	if scores == nil {
+		return nil
+	}
+	wide := make([]float64, len(scores))
+	for i, s := range scores {
+		wide[i] = float64(s)
+	}
+	return wide
 }
 
 func (k *keys) length(name string, have, want int) {

@@ -45,6 +45,8 @@ func sentencePiece(kind uint64, dummyPrefix, extraSpaces bool) []byte {
 		add(text, -float32(i), 1)
 	}
 	add("<user>", 0, 4)
+	add("▁▁", 0, 4)
+	add("▁▁▁▁", 0, 4)
 	flag := func(b bool) uint64 {
 		if b {
 			return 1
@@ -59,13 +61,19 @@ func sentencePiece(kind uint64, dummyPrefix, extraSpaces bool) []byte {
 func TestSentencePieceModel(t *testing.T) {
 	tok := fileTokenizer(t, writeFolder(t, map[string]string{
 		"tokenizer.model":       string(sentencePiece(2, true, false)),
-		"tokenizer_config.json": `{"added_tokens_decoder": {"265": {"content": "<user>", "special": false}, "266": {"content": "<new>", "special": true}}}`,
-		"added_tokens.json":     `{"<newer>": 267}`,
+		"tokenizer_config.json": `{"added_tokens_decoder": {"265": {"content": "<user>", "special": false}, "268": {"content": "<new>", "special": true}}}`,
+		"added_tokens.json":     `{"<newer>": 269}`,
 	}))
 	check(t, tok, "a ab", true, "<s>", "▁a", "▁ab")
-	check(t, tok, "<user>a<new>é<newer>", false, "<user>", "▁a", "<new>", "▁", "<0xC3>", "<0xA9>", "<newer>")
-	if _, ok := tok.EOS(); !ok || !tok.AddsBOS() || tok.Size() != 268 {
+	check(t, tok, "<user>a<new>é<newer>", false, "▁", "<user>", "a", "<new>", "▁", "<0xC3>", "<0xA9>", "<newer>")
+	if _, ok := tok.EOS(); !ok || !tok.AddsBOS() || tok.Size() != 270 {
 		t.Error("special ids")
+	}
+	// As SentencePiece's own library: user-defined pieces are found in the text with its prefix, and print as spaces.
+	check(t, tok, "    a      b", false, "▁▁▁▁", "▁a", "▁▁▁▁", "▁▁", "b")
+	ids, err := tok.Encode("  a     b", false, true)
+	if err != nil || tok.Decode(ids, true) != "  a     b" {
+		t.Errorf("ids %v, %v come back as %q", ids, err, tok.Decode(ids, true))
 	}
 	unigram := fileTokenizer(t, writeFolder(t, map[string]string{"tokenizer.model": string(sentencePiece(1, true, true))}))
 	check(t, unigram, "  a   ab ", false, "▁a", "▁a", "b")

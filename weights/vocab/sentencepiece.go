@@ -11,7 +11,7 @@ import (
 // spModel is the part of SentencePiece's ModelProto that tokenizing needs.
 type spModel struct {
 	tokens []string
-	scores []float32
+	scores []float64
 	types  []tokenizer.TokenType
 
 	kind               uint64 // 1 unigram, 2 BPE
@@ -48,12 +48,16 @@ func parseSentencePiece(data []byte, s *settings) (v tokenizer.Vocab, err error)
 		BOS: m.bos, EOS: m.eos, UNK: m.unk, PAD: m.pad,
 		AddSpacePrefix: m.dummyPrefix, AddBOS: true,
 		Charsmap: m.charsmap, RemoveExtraSpaces: m.extraSpaces,
+		Decode: &tokenizer.Decoding{Spaces: true, Bytes: true, Added: true},
+	}
+	if m.dummyPrefix {
+		v.Decode.StripLeft = 1
 	}
 	switch m.kind {
 	case 1:
 		v.Model = tokenizer.ModelUnigram
 	case 2:
-		v.Model = tokenizer.ModelSPM
+		v.Model, v.Match = tokenizer.ModelSPM, m.matchUserDefined()
 	default:
 		return v, bad("tokenizer model type %d is neither unigram (1) nor BPE (2)", m.kind)
 	}
@@ -68,6 +72,19 @@ func parseSentencePiece(data []byte, s *settings) (v tokenizer.Vocab, err error)
 	}
 	v.AddBOS = v.BOS >= 0
 	return v, nil
+}
+
+// matchUserDefined lets user-defined pieces be found where SentencePiece finds
+// them: in text whose spaces are written U+2581 already. Gemma's runs of spaces
+// are such pieces.
+func (m *spModel) matchUserDefined() map[int]tokenizer.Match {
+	match := map[int]tokenizer.Match{}
+	for id, kind := range m.types {
+		if kind == tokenizer.TypeUserDefined {
+			match[id] = tokenizer.Match{Normalized: true}
+		}
+	}
+	return match
 }
 
 func (m *spModel) piece(data []byte) error {
@@ -96,7 +113,7 @@ func (m *spModel) piece(data []byte) error {
 		return bad("piece %d %.40q has the unknown type %d", len(m.tokens), text, kind)
 	}
 	m.tokens = append(m.tokens, text)
-	m.scores = append(m.scores, score)
+	m.scores = append(m.scores, float64(score))
 	m.types = append(m.types, tokenizer.TokenType(kind))
 	return nil
 }

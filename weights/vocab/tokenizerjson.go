@@ -105,6 +105,11 @@ func readBPE(v *tokenizer.Vocab, model object, added []addedToken) error {
 	if v.FuseUnknown, err = model.is("fuse_unk", false); err != nil {
 		return err
 	}
+	fallback, err := model.is("byte_fallback", false)
+	if err != nil {
+		return err
+	}
+	v.NoByteFallback = !fallback
 	if err := readUnknown(v, model, ids); err != nil {
 		return err
 	}
@@ -176,7 +181,7 @@ func readUnigram(v *tokenizer.Vocab, model object, added []addedToken) error {
 		return err
 	}
 	ids := make(map[string]int, len(list))
-	scores := make([]float32, len(list))
+	scores := make([]float64, len(list))
 	for i, item := range list {
 		pair, _ := item.([]any)
 		if len(pair) != 2 {
@@ -191,12 +196,17 @@ func readUnigram(v *tokenizer.Vocab, model object, added []addedToken) error {
 		if _, dup := ids[text]; dup {
 			return bad("tokenizer model Unigram: token %.40q is in the vocabulary twice", text)
 		}
-		ids[text], scores[i] = i, float32(score)
+		ids[text], scores[i] = i, score
 	}
 	if err := placeTokens(v, ids, added); err != nil {
 		return err
 	}
-	v.Scores = append(scores, make([]float32, len(v.Tokens)-len(scores))...)
+	v.Scores = append(scores, make([]float64, len(v.Tokens)-len(scores))...)
+	fallback, err := model.is("byte_fallback", false)
+	if err != nil {
+		return err
+	}
+	v.NoByteFallback = !fallback
 	if value := model.values["unk_id"]; value != nil {
 		if v.UNK, err = model.integer("unk_id", value); err != nil {
 			return err
@@ -204,7 +214,6 @@ func readUnigram(v *tokenizer.Vocab, model object, added []addedToken) error {
 		if v.UNK < 0 || v.UNK >= len(v.Tokens) {
 			return bad("tokenizer model Unigram: unk_id %d is out of range, the vocabulary has %d tokens", v.UNK, len(v.Tokens))
 		}
-		v.Types[v.UNK] = tokenizer.TypeUnknown
 	}
 	return nil
 }
@@ -243,7 +252,11 @@ func placeTokens(v *tokenizer.Vocab, ids map[string]int, added []addedToken) err
 		}
 		v.Tokens[id], v.Types[id] = text, tokenizer.TypeNormal
 	}
+	v.Outside = map[int]bool{}
 	for _, a := range added {
+		if v.Types[a.id] == tokenizer.TypeUnused {
+			v.Outside[a.id] = true
+		}
 		markAdded(v, a)
 	}
 	return nil

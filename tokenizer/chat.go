@@ -2,11 +2,13 @@ package tokenizer
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/nikolalohinski/gonja/v2/nodes"
 	"github.com/nikolalohinski/gonja/v2/parser"
 	"github.com/nikolalohinski/gonja/v2/tokens"
 )
@@ -90,7 +92,7 @@ func (t *Tokenizer) CheckTemplate() error {
 	})
 }
 
-// render runs the template under limits: fuel, depth, sizes and time.
+// render runs the template under limits: depth, sizes and time.
 // inputBytes is how much text the values hold, which the output may repeat.
 func (c *chatTemplate) render(inputBytes int, values map[string]any) (string, error) {
 	lim := newLimiter(inputBytes)
@@ -100,7 +102,7 @@ func (c *chatTemplate) render(inputBytes int, values map[string]any) (string, er
 		if err != nil {
 			return err
 		}
-		if err := tpl.Execute(&cappedWriter{lim, &out}, exec.NewContext(values)); err != nil {
+		if err := tpl.Execute(&cappedWriter{lim: lim, out: &out}, exec.NewContext(values)); err != nil {
 			return lim.explain(err)
 		}
 		return lim.err
@@ -150,14 +152,14 @@ func shorten(s string) string {
 }
 
 // parse compiles the template with control structures, filters and functions
-// that charge lim.
+// that lim bounds.
 func (c *chatTemplate) parse(lim *limiter) (*exec.Template, error) {
 	if err := checkSource(c.source); err != nil {
 		return nil, err
 	}
 	cfg := config.New()
 	cfg.TrimBlocks = true
-	g := &guard{lim: lim}
+	g := &guard{lim: lim, seen: map[any]nodes.Expression{}}
 	env, loader := g.environment(), sourceLoader("")
 	tpl, err := exec.NewTemplate("chat template", cfg, loader, env)
 	if err != nil {
@@ -171,9 +173,10 @@ func (c *chatTemplate) parse(lim *limiter) (*exec.Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("syntax: %w", err)
 	}
-	if root.Nodes, err = g.nodes(root.Nodes); err != nil {
+	if err := g.protect(reflect.ValueOf(root), 0); err != nil {
 		return nil, err
 	}
+	root.Nodes = g.withToll(root.Nodes)
 	*tpl.Root() = *root
 	return tpl, nil
 }

@@ -23,13 +23,7 @@ func (g *guard) controlStructures() *exec.ControlStructureSet {
 		if !ok {
 			panic("gonja has no " + name)
 		}
-		set[name] = func(p, args *parser.Parser) (nodes.ControlStructure, error) {
-			parsed, err := builtin(p, args)
-			if err != nil {
-				return nil, err
-			}
-			return g.control(parsed)
-		}
+		set[name] = builtin
 	}
 	return exec.NewControlStructureSet(set)
 }
@@ -37,13 +31,13 @@ func (g *guard) controlStructures() *exec.ControlStructureSet {
 // setNode is {% set target = value %} or {% set target %}…{% endset %}, with
 // the value measured.
 type setNode struct {
-	lim    *limiter
-	at     *tokens.Token
-	target nodes.Expression
-	value  nodes.Expression
-	cond   nodes.Expression // {% set x = value if cond else other %}
-	other  nodes.Expression
-	body   *nodes.Wrapper
+	measure func(values ...*exec.Value) error
+	at      *tokens.Token
+	Target  nodes.Expression
+	Value   nodes.Expression
+	Cond    nodes.Expression // {% set x = value if cond else other %}
+	Other   nodes.Expression
+	Body    *nodes.Wrapper
 }
 
 // Position implements nodes.Node.
@@ -53,7 +47,7 @@ func (s *setNode) Position() *tokens.Token { return s.at }
 func (s *setNode) String() string { return "set" }
 
 func (g *guard) parseSet(p, args *parser.Parser) (nodes.ControlStructure, error) {
-	s := &setNode{lim: g.lim, at: args.Current()}
+	s := &setNode{measure: g.lim.measure, at: args.Current()}
 	target, err := args.ParseVariableOrLiteral()
 	if err != nil {
 		return nil, err
@@ -63,31 +57,22 @@ func (g *guard) parseSet(p, args *parser.Parser) (nodes.ControlStructure, error)
 	default:
 		return nil, fmt.Errorf("set: %s cannot be assigned to", target)
 	}
-	if s.target, err = g.expr(target, 0); err != nil {
-		return nil, err
-	}
+	s.Target = target
 	if args.Match(tokens.Assign) == nil {
 		if !args.End() {
 			return nil, args.Error("set: expected '='", args.Current())
 		}
-		if s.body, _, err = p.WrapUntil("endset"); err != nil {
-			return nil, err
-		}
-		return s, g.body(s.body)
+		s.Body, _, err = p.WrapUntil("endset")
+		return s, err
 	}
-	if s.value, err = args.ParseExpression(); err != nil {
+	if s.Value, err = args.ParseExpression(); err != nil {
 		return nil, err
 	}
-	if s.cond, s.other, err = args.ParseCondition(); err != nil {
+	if s.Cond, s.Other, err = args.ParseCondition(); err != nil {
 		return nil, err
 	}
 	if !args.End() {
 		return nil, args.Error("set: malformed value", args.Current())
-	}
-	for _, e := range []*nodes.Expression{&s.value, &s.cond, &s.other} {
-		if *e, err = g.expr(*e, 0); err != nil {
-			return nil, err
-		}
 	}
 	return s, nil
 }
@@ -98,10 +83,10 @@ func (s *setNode) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) erro
 	if err != nil {
 		return err
 	}
-	if err := s.lim.measure(value); err != nil {
+	if err := s.measure(value); err != nil {
 		return err
 	}
-	switch n := s.target.(type) {
+	switch n := s.Target.(type) {
 	case *nodes.Name:
 		r.Environment.Context.Set(n.Name.Val, value.Interface())
 		return nil
@@ -114,27 +99,27 @@ func (s *setNode) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) erro
 		}
 		return s.assign(r, n.Node, key, value)
 	}
-	return fmt.Errorf("set: %s cannot be assigned to", s.target)
+	return fmt.Errorf("set: %s cannot be assigned to", s.Target)
 }
 
 func (s *setNode) eval(r *exec.Renderer) (*exec.Value, error) {
-	if s.body != nil {
+	if s.Body != nil {
 		var buf bytes.Buffer
 		sub := r.Inherit()
 		sub.Output = &buf
-		if err := sub.ExecuteWrapper(s.body); err != nil {
+		if err := sub.ExecuteWrapper(s.Body); err != nil {
 			return nil, err
 		}
 		return exec.AsValue(buf.String()), nil
 	}
-	chosen := s.value
-	if s.cond != nil {
-		cond := r.Eval(s.cond)
+	chosen := s.Value
+	if s.Cond != nil {
+		cond := r.Eval(s.Cond)
 		if cond.IsError() {
 			return nil, cond
 		}
 		if !cond.IsTrue() {
-			if chosen = s.other; chosen == nil {
+			if chosen = s.Other; chosen == nil {
 				return exec.AsValue(nil), nil
 			}
 		}
@@ -156,14 +141,14 @@ func (s *setNode) assign(r *exec.Renderer, holder nodes.Expression, key, value *
 	if err := target.Set(key, value.Interface()); err != nil {
 		return fmt.Errorf("set: %w", err)
 	}
-	return s.lim.measure(target)
+	return s.measure(target)
 }
 
 // generationNode is {% generation %}…{% endgeneration %}, Hugging Face's mark
 // of what the assistant said: only its body counts here.
 type generationNode struct {
 	at   *tokens.Token
-	body *nodes.Wrapper
+	Body *nodes.Wrapper
 }
 
 // Position implements nodes.Node.
@@ -174,7 +159,7 @@ func (n *generationNode) String() string { return "generation" }
 
 // Execute implements exec.ControlStructure.
 func (n *generationNode) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
-	return r.ExecuteIfWrapper(n.body)
+	return r.ExecuteIfWrapper(n.Body)
 }
 
 func (g *guard) parseGeneration(p, args *parser.Parser) (nodes.ControlStructure, error) {
@@ -185,5 +170,5 @@ func (g *guard) parseGeneration(p, args *parser.Parser) (nodes.ControlStructure,
 	if err != nil {
 		return nil, err
 	}
-	return &generationNode{body.Location, body}, g.body(body)
+	return &generationNode{body.Location, body}, nil
 }

@@ -135,13 +135,7 @@ func (g *guard) filters() *exec.FilterSet {
 	set := map[string]exec.FilterFunction{}
 	bound := func(name string, f exec.FilterFunction) {
 		set[name] = func(e *exec.Evaluator, in *exec.Value, params *exec.VarArgs) *exec.Value {
-			err := g.lim.step(1)
-			for _, v := range append([]*exec.Value{in}, params.Args...) {
-				if err == nil {
-					err = g.lim.measure(v)
-				}
-			}
-			if err != nil {
+			if err := g.lim.measure(append([]*exec.Value{in}, params.Args...)...); err != nil {
 				return exec.AsValue(err)
 			}
 			out := f(e, in, params)
@@ -245,7 +239,7 @@ func (g *guard) filterIndent(_ *exec.Evaluator, in *exec.Value, params *exec.Var
 }
 
 // safeTests are gonja's tests whose work does not grow with the square of their
-// operands, as "in" over two lists can.
+// operands.
 var safeTests = []string{
 	"!=", "<", "<=", "==", ">", ">=", "boolean", "callable", "defined", "divisibleby", "eq", "equalto", "even",
 	"false", "float", "ge", "greaterthan", "gt", "integer", "iterable", "le", "lessthan", "lower", "lt",
@@ -254,24 +248,38 @@ var safeTests = []string{
 
 func (g *guard) tests() *exec.TestSet {
 	set := map[string]exec.TestFunction{
-		"in": func(_ *exec.Context, in *exec.Value, params *exec.VarArgs) (bool, error) {
+		"in": timed(g.lim, func(_ *exec.Context, in *exec.Value, params *exec.VarArgs) (bool, error) {
 			if len(params.Args) != 1 {
 				return false, errors.New("test in takes one value")
 			}
-			if err := g.lim.measure(params.Args[0]); err != nil {
-				return false, err
-			}
 			return params.Args[0].Contains(in), nil
-		},
+		}),
 	}
 	for _, name := range safeTests {
 		f, ok := builtins.Tests.Get(name)
 		if !ok {
 			panic("gonja has no test " + name)
 		}
-		set[name] = f
+		switch f := f.(type) {
+		case func(*exec.Context, *exec.Value, *exec.VarArgs) (bool, error):
+			set[name] = timed(g.lim, f)
+		case func(*exec.Evaluator, *exec.Value, *exec.VarArgs) (bool, error):
+			set[name] = timed(g.lim, f)
+		default:
+			panic("gonja's test " + name + " has another form")
+		}
 	}
 	return exec.NewTestSet(set)
+}
+
+// timed is a test that looks at the deadline first.
+func timed[E any](lim *limiter, f func(E, *exec.Value, *exec.VarArgs) (bool, error)) exec.TestFunction {
+	return func(env E, in *exec.Value, params *exec.VarArgs) (bool, error) {
+		if err := lim.step(); err != nil {
+			return false, err
+		}
+		return f(env, in, params)
+	}
 }
 
 // safeStringMethods are gonja's string methods whose result is no larger than
@@ -327,28 +335,19 @@ func (g *guard) methods() exec.Methods {
 	}
 }
 
-// bounded wraps one of gonja's methods: a step, and measured values.
+// bounded wraps one of gonja's methods: its values are measured.
 func bounded[T any](lim *limiter, name string, set *exec.MethodSet[T]) exec.Method[T] {
 	method, ok := set.Get(name)
 	if !ok {
 		panic("gonja has no method " + name)
 	}
 	return func(self T, value *exec.Value, args *exec.VarArgs) (any, error) {
-		err := lim.step(1)
-		for _, v := range append([]*exec.Value{value}, args.Args...) {
-			if err == nil {
-				err = lim.measure(v)
-			}
-		}
-		if err != nil {
+		if err := lim.measure(append([]*exec.Value{value}, args.Args...)...); err != nil {
 			return nil, err
 		}
 		out, err := method(self, value, args)
 		if err == nil {
-			err = lim.measure(value) // append changes it
-		}
-		if err == nil {
-			err = lim.measure(exec.AsValue(out))
+			err = lim.measure(value, exec.AsValue(out)) // append changes value
 		}
 		return out, err
 	}

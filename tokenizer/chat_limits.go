@@ -13,14 +13,13 @@ import (
 	"github.com/nikolalohinski/gonja/v2/loaders"
 )
 
-// Limits of one rendering. A template is a program that came with a model:
-// every loop turn, macro call and output charges the limiter, every value that
-// an expression makes is measured, and after the first limit nothing runs on.
+// Limits of one rendering. A template is a program that came with a model: every
+// loop turn, call and output looks at the deadline, every value that an
+// expression makes is measured, and after the first limit nothing runs on.
 const (
 	templateMaxBytes = 64 << 10 // the largest published template is a third of it
 	templateMaxDepth = 64       // nesting of blocks, brackets, values, macro calls
 	templateMaxChain = 512      // operators, filters and attributes in a row
-	renderFuel       = 500_000  // loop turns, calls, operations
 	renderMaxRange   = 100_000  // length of range()
 	renderMaxExtra   = 1 << 20  // output beyond three times the messages' bytes
 	renderMaxWork    = 1 << 26  // bytes and values looked at, all told
@@ -32,11 +31,9 @@ var errLimit = errors.New("limit reached")
 
 // limiter is the account of one rendering; it belongs to one goroutine.
 type limiter struct {
-	fuel     int
-	work     int
+	work     int // bytes and values still to look at
 	depth    int
 	maxBytes int // of any value and of the output
-	written  int
 	deadline time.Time
 	err      error // the first failure, for good
 }
@@ -44,7 +41,6 @@ type limiter struct {
 func newLimiter(inputBytes int) *limiter {
 	maxBytes := renderMaxExtra + 3*inputBytes
 	return &limiter{
-		fuel:     renderFuel,
 		work:     renderMaxWork + 16*inputBytes,
 		maxBytes: maxBytes,
 		deadline: time.Now().Add(renderTimeout),
@@ -66,18 +62,12 @@ func (l *limiter) explain(err error) error {
 	return err
 }
 
-// step charges n units of fuel.
-func (l *limiter) step(n int) error {
-	if l.err != nil {
-		return l.err
+// step looks at the deadline.
+func (l *limiter) step() error {
+	if l.err == nil && time.Now().After(l.deadline) {
+		return l.fail("no end after %v: time limit", renderTimeout)
 	}
-	if l.fuel -= n; l.fuel < 0 {
-		return l.fail("more than %d steps", renderFuel)
-	}
-	if l.fuel%64 == 0 && time.Now().After(l.deadline) {
-		return l.fail("no end after %v", renderTimeout)
-	}
-	return nil
+	return l.err
 }
 
 // charge adds n bytes or values to the work done.
@@ -96,7 +86,7 @@ func (l *limiter) enter() error {
 	if l.depth++; l.depth > templateMaxDepth {
 		return l.fail("macro calls nest deeper than %d", templateMaxDepth)
 	}
-	return l.step(1)
+	return l.step()
 }
 
 func (l *limiter) leave() { l.depth-- }
@@ -109,20 +99,25 @@ func (l *limiter) fits(n int) error {
 	return l.charge(n)
 }
 
-// measure fails when a value, with all it holds, is too large or too deep.
-func (l *limiter) measure(v *exec.Value) error {
-	if l.err != nil {
-		return l.err
+// measure fails when a value, with all it holds, is too large or too deep, or
+// when the time is over.
+func (l *limiter) measure(values ...*exec.Value) error {
+	for _, v := range values {
+		if err := l.step(); err != nil {
+			return err
+		}
+		if v == nil || v.IsError() {
+			continue
+		}
+		left := l.maxBytes
+		if err := l.weigh(v.Val, templateMaxDepth, &left); err != nil {
+			return err
+		}
+		if err := l.charge(l.maxBytes - left); err != nil {
+			return err
+		}
 	}
-	if v == nil || v.IsError() {
-		return nil
-	}
-	left := l.maxBytes
-	err := l.weigh(v.Val, templateMaxDepth, &left)
-	if used := l.maxBytes - left; err == nil {
-		err = l.charge(used)
-	}
-	return err
+	return l.err
 }
 
 // weigh subtracts the weight of v from left: the bytes of strings, 16 for
@@ -189,18 +184,20 @@ func (l *limiter) weighPointer(v reflect.Value, depth int, left *int) error {
 	return nil
 }
 
-// cappedWriter stops the output at its limit.
+// cappedWriter stops an output at its limit.
 type cappedWriter struct {
-	lim *limiter
-	out io.Writer
+	lim     *limiter
+	out     io.Writer
+	written int
 }
 
+// Write implements io.Writer.
 func (w *cappedWriter) Write(p []byte) (int, error) {
-	if w.lim.written += len(p); w.lim.written > w.lim.maxBytes {
+	if w.written += len(p); w.written > w.lim.maxBytes {
 		return 0, w.lim.fail("more than %d bytes of output", w.lim.maxBytes)
 	}
-	if w.lim.err != nil {
-		return 0, w.lim.err
+	if err := w.lim.charge(len(p)); err != nil {
+		return 0, err
 	}
 	return w.out.Write(p)
 }

@@ -15,7 +15,7 @@ func (g *guard) operator(_ *exec.Evaluator, params *exec.VarArgs) *exec.Value {
 	if len(params.Args) != 3 {
 		return exec.AsValue(fmt.Errorf("operator with %d arguments", len(params.Args)))
 	}
-	if err := g.lim.step(1); err != nil {
+	if err := g.lim.measure(params.Args...); err != nil {
 		return exec.AsValue(err)
 	}
 	op, left, right := params.Args[0].String(), params.Args[1], params.Args[2]
@@ -35,9 +35,6 @@ func (g *guard) apply(op string, left, right *exec.Value) (*exec.Value, error) {
 	case "!=":
 		return exec.AsValue(!left.EqualValueTo(right)), nil
 	case "in":
-		if err := g.lim.measure(right); err != nil {
-			return nil, err
-		}
 		return exec.AsValue(right.Contains(left)), nil
 	case "<", "<=", ">", ">=":
 		return compare(op, left, right)
@@ -80,9 +77,6 @@ func (g *guard) repeat(s string, n int) (*exec.Value, error) {
 func (g *guard) joinLists(left, right *exec.Value) (*exec.Value, error) {
 	var joined []any
 	for _, side := range []*exec.Value{left, right} {
-		if err := g.lim.measure(side); err != nil {
-			return nil, err
-		}
 		for i := range side.Len() {
 			joined = append(joined, side.Index(i).Interface())
 		}

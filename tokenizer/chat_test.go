@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -32,6 +33,17 @@ func TestTemplateLimits(t *testing.T) {
 		"modulo zero":      {`{{ 1 % 0 }}`, "zero"},
 		"macro recursion":  {`{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}`, "limit"},
 		"macro fan-out":    {`{% macro f(n) %}{% if n > 0 %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(40) }}`, "limit"},
+		"silent loops":     {`{% set a = range(9000) %}{% for i in a %}{% for j in a %}{% for k in a %}{% endfor %}{% endfor %}{% endfor %}`, "limit"},
+		"filtered loops":   {`{% set a = range(9000) %}{% for i in a if a %}{% for j in a if i in a %}{% for k in a if j %}{% endfor %}{% endfor %}{% endfor %}`, "limit"},
+		"loops over text":  {`{% set a = 'x' * 900000 %}{% for i in a %}{% for j in a %}{% if i == j %}{% endif %}{% endfor %}{% endfor %}`, "limit"},
+		"literal loops":    {strings.Repeat(`{% for i in [[1,2,3,4],[1,2,3,4],3,4,5,6,7,8] %}`, 30) + strings.Repeat(`{% endfor %}`, 30), "limit"},
+		"writing macro":    {`{% macro f() %}{% for i in range(60000) %}` + strings.Repeat("x", 9000) + `{% endfor %}{% endmacro %}{% set a = f() %}`, "limit"},
+		"many variables":   {`{% set a = 'x' * 1000000 %}` + many(2000, `{% set b%d = a ~ 'x' %}`), "limit"},
+		"long sum of text": {`{% set a = 'x' * 1000000 %}{{ a` + strings.Repeat(" ~ a", 400) + ` }}`, "limit"},
+		"list of text":     {`{% set a = 'x' * 1000000 %}{{ [a` + strings.Repeat(",a", 20000) + `] }}`, "limit"},
+		"list with text":   {`{% set a = 'x' * 1000000 %}{% set b = [a` + strings.Repeat(",a", 20000) + `] ~ 'x' %}`, "limit"},
+		"comparisons":      {`{% set a = range(60000) %}{% if a is eq(a)` + strings.Repeat(" and a is eq(a)", 400) + ` %}{% endif %}`, "limit"},
+		"slices":           {`{% set a = range(60000) %}{{ a` + strings.Repeat("[0:]", 400) + ` }}`, ""},
 		"output":           {`{% for i in range(90000) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }}{% endfor %}`, "limit"},
 		"data":             {`{% set a %}{% for i in range(90000) %}` + strings.Repeat("x", 1000) + `{% endfor %}{% endset %}`, "limit"},
 		"replace":          {`{% set a = 'a' * 1000000 %}{{ a|replace('a', a) }}`, "limit"},
@@ -71,6 +83,15 @@ func TestTemplateLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// many writes a line of a template n times, each with its number.
+func many(n int, line string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, line, i)
+	}
+	return b.String()
 }
 
 func TestRenderChat(t *testing.T) {

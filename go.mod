@@ -7,6 +7,7 @@ require (
 	github.com/chewxy/hm v1.0.0
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/dlclark/regexp2/v2 v2.12.0
+	github.com/go-json-experiment/json v1.27.2
 	github.com/goccy/go-yaml v1.19.2
 	github.com/gofrs/flock v0.13.1
 	github.com/gomlx/compute v0.0.0-20260716164435-04857206aff7

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"terrace/weights/gguf"
+	"terrace/weights/strictjson"
 )
 
 const (
@@ -96,9 +97,9 @@ func readObject(dir, name string, limitBytes int64) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := decodeObject(data)
+	m, err := strictjson.Object(data)
 	if err != nil {
-		return nil, fmt.Errorf("hf: %s: %w", path, err)
+		return nil, fmt.Errorf("hf: %s: %w: %w", path, err, ErrConfig)
 	}
 	return m, nil
 }

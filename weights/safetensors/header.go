@@ -14,6 +14,8 @@ const (
 	maxHeaderBytes = 100_000_000
 	maxTensors     = 1 << 18
 	maxDims        = 8
+	maxMembers     = 64 // of a tensor's object; the format has three
+	maxDepth       = 16 // of values that nobody reads
 	minEntryBytes  = 50 // `"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}`
 )
 
@@ -37,10 +39,8 @@ func (f *File) parse(file []byte) error {
 		return formatErrorf("the header has a length of %d bytes, too short for a JSON object", n)
 	}
 	f.data = rest[n:]
-	d := &decoder{text: rest[:n]}
-	d.header(f)
-	if d.err != nil {
-		return fmt.Errorf("header JSON: %w", d.err)
+	if err := f.decode(rest[:n]); err != nil {
+		return formatErrorf("header: %v", err)
 	}
 	return f.checkRanges()
 }

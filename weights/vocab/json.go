@@ -7,10 +7,8 @@ import (
 	"strconv"
 
 	"terrace/tokenizer"
+	"terrace/weights/strictjson"
 )
-
-// maxJSONDepth bounds nesting; published tokenizer.json files nest eight deep.
-const maxJSONDepth = 64
 
 // object is a JSON object of settings and where it came from.
 type object struct {
@@ -22,16 +20,11 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), tokenizer.ErrVocab)
 }
 
-// parseObject reads one JSON object strictly: valid UTF-8, no name twice, at
-// most maxJSONDepth deep, nothing after it.
+// parseObject reads one JSON object and nothing after it.
 func parseObject(where string, data []byte) (object, error) {
-	v, err := parseJSON(data)
+	m, err := strictjson.Object(data)
 	if err != nil {
-		return object{}, fmt.Errorf("%s: %w", where, err)
-	}
-	m, ok := v.(map[string]any)
-	if !ok {
-		return object{}, bad("%s: JSON: want an object at the top", where)
+		return object{}, bad("%s: %v", where, err)
 	}
 	return object{where, m}, nil
 }

@@ -11,11 +11,12 @@ import (
 
 // Pipeline returns a tokenizer of github.com/sugarme/tokenizer made of this
 // one's parts: model, pre-tokenizer and decoder behind that package's
-// interfaces. It adds what Encode does not give, the offsets of every token in
-// the text, and costs about a hundred times as much: the package tracks the
-// origin of every byte. The ids are those of Encode with parseSpecial and
-// without addSpecial. Offsets count bytes of the text; where the model
-// normalises, of the normalised piece.
+// interfaces. It is for programs that are written against that package, and for
+// offsets: the commands here encode with Encode, and only tests call Pipeline,
+// to prove that both give the same ids. Tracking the origin of every byte, the
+// package reads 0.01 to 0.3 MB/s, about a hundredth of what Encode does. The ids
+// are those of Encode with parseSpecial and without addSpecial. Offsets count
+// bytes of the text; where the model normalises, of the normalised piece.
 //
 // Added tokens and normalisation are the pre-tokenizer's work here: the
 // package's own added vocabulary leaves out tokens that the model knows, and

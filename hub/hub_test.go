@@ -312,13 +312,13 @@ func TestOptions(t *testing.T) {
 	home := t.TempDir()
 	mustWrite(t, filepath.Join(home, "hf", "token"), []byte(" hf_secret\n"))
 	h, err := New(Options{Home: home, HFHome: filepath.Join(home, "hf")})
-	if err != nil || h.token != "hf_secret" || h.endpoint != "https://huggingface.co" || h.Home() != home {
+	if err != nil || h.token != "hf_secret" || h.endpoint != "https://huggingface.co" || h.home != home {
 		t.Errorf("%+v, %v", h, err)
 	}
 	if _, err := New(Options{HFEndpoint: "ftp://x"}); !errors.Is(err, ErrName) {
 		t.Errorf("an endpoint that is no web address: %v", err)
 	}
-	if h, err := New(Options{}); err != nil || h.Home() != DefaultHome() || !filepath.IsAbs(h.Home()) {
+	if h, err := New(Options{}); err != nil || h.home != DefaultHome() || !filepath.IsAbs(h.home) {
 		t.Errorf("default home: %v, %v", h, err)
 	}
 }

@@ -28,9 +28,6 @@ func newChatTemplate(source string) *chatTemplate { return &chatTemplate{source}
 // HasTemplate reports whether the model came with a chat template.
 func (t *Tokenizer) HasTemplate() bool { return t.template != nil }
 
-// ChatTemplate is the source of the model's template, "" without one.
-func (t *Tokenizer) ChatTemplate() string { return t.vocab.ChatTemplate }
-
 // RenderChat writes a conversation as the model expects it, with the model's
 // own template as Hugging Face renders it (trim_blocks, lstrip_blocks). The
 // result holds control tokens as text: encode it with parseSpecial, and without
@@ -79,17 +76,6 @@ func (t *Tokenizer) EncodeChat(rendered string) ([]int, error) {
 		return ids, err
 	}
 	return append([]int{t.vocab.BOS}, ids...), nil
-}
-
-// CheckTemplate parses the template without rendering it; nil without one.
-func (t *Tokenizer) CheckTemplate() error {
-	if t.template == nil {
-		return nil
-	}
-	return guarded(renderTimeout, func() error {
-		_, err := t.template.parse(newLimiter(0))
-		return err
-	})
 }
 
 // render runs the template under limits: depth, sizes and time.

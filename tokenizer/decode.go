@@ -31,10 +31,6 @@ func (v *Vocab) decoding() Decoding {
 	return d
 }
 
-// Bytes returns the bytes that id stands for, control tokens by their text;
-// nil for an id out of range. A token may hold part of a character.
-func (t *Tokenizer) Bytes(id int) []byte { return t.appendPiece(nil, id, true) }
-
 // appendPiece appends the bytes of one token; control and unknown tokens are
 // left out without withSpecial.
 func (t *Tokenizer) appendPiece(buf []byte, id int, withSpecial bool) []byte {
@@ -150,12 +146,6 @@ type Detokenizer struct {
 // NewDetokenizer is for generated text: control tokens vanish, and since the
 // text follows a prompt its leading space stays.
 func (t *Tokenizer) NewDetokenizer() *Detokenizer { return &Detokenizer{start: textStart{t: t}} }
-
-// NewTextDetokenizer is for a whole text: pushed ids and Flush give what Decode
-// gives, with U+FFFD for what is not UTF-8.
-func (t *Tokenizer) NewTextDetokenizer(withSpecial bool) *Detokenizer {
-	return &Detokenizer{start: t.newStart(), withSpecial: withSpecial}
-}
 
 // Push adds a token and returns the characters that are complete now. Bytes
 // that can be part of no character come out as U+FFFD.

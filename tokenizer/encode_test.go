@@ -60,8 +60,8 @@ func TestEncodeSpecials(t *testing.T) {
 		}
 	}
 	bos, ok := tok.BOS()
-	eos, ok2 := tok.EOS()
-	if !ok || !ok2 || tok.TokenText(bos) != "<s>" || !tok.IsEOG(eos) || tok.IsEOG(bos) || !tok.AddsBOS() {
+	eos := v.EOS
+	if !ok || tok.TokenText(bos) != "<s>" || !tok.IsEOG(eos) || tok.IsEOG(bos) || !tok.AddsBOS() {
 		t.Error("special ids")
 	}
 	if id, ok := tok.TokenID("<|im_end|>"); !ok || !tok.IsEOG(id) {
@@ -73,7 +73,7 @@ func TestEncodeSpecials(t *testing.T) {
 	if got := tok.Decode([]int{bos, -1, 1 << 30}, true); got != "<s>" {
 		t.Errorf("got %q", got)
 	}
-	if tok.TokenText(-1) != "" || tok.Bytes(1<<30) != nil || tok.Size() != len(v.Tokens) {
+	if tok.TokenText(-1) != "" || tok.Size() != len(v.Tokens) {
 		t.Error("ids out of range")
 	}
 }
@@ -229,7 +229,7 @@ func TestDetokenizer(t *testing.T) {
 	if got.String() != text {
 		t.Errorf("got %q, want %q", got.String(), text)
 	}
-	d = tok.NewTextDetokenizer(true)
+	d = &Detokenizer{start: tok.newStart(), withSpecial: true}
 	bad := []int{}
 	for _, b := range []byte("\xe4\xbd") { // two bytes of three
 		id, _ := tok.TokenID(ToByteAlphabet(string([]byte{b})))
@@ -251,7 +251,7 @@ func TestDetokenizerRandom(t *testing.T) {
 	v.AddSpacePrefix = true
 	for _, tok := range []*Tokenizer{mustNew(t, small()), mustNew(t, v)} {
 		for range 500 {
-			d := tok.NewTextDetokenizer(true)
+			d := &Detokenizer{start: tok.newStart(), withSpecial: true}
 			var ids []int
 			var got strings.Builder
 			for range r.IntN(30) {

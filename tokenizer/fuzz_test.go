@@ -34,7 +34,7 @@ func FuzzEncode(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			d := tok.NewTextDetokenizer(true)
+			d := &Detokenizer{start: tok.newStart(), withSpecial: true}
 			for _, id := range ids {
 				if id < 0 || id >= tok.Size() {
 					t.Fatalf("%s: id %d", name, id)

@@ -77,9 +77,6 @@ func TestPreTokenizerParts(t *testing.T) {
 	if _, err := SplitRegex(strings.Repeat("a", regexMaxBytes+1), "Isolated", false); !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
 	}
-	if p, ok := Named("qwen2"); !ok || p.stage == nil {
-		t.Error("no qwen2")
-	}
 }
 
 // TestRegexBounds gives patterns that are exponential or quadratic for a

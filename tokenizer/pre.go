@@ -87,8 +87,8 @@ var preTokenizers = func() map[string]preTokenizer {
 	return table
 }()
 
-// PreTokenizers lists the names that Vocab.Pre may hold, sorted.
-func PreTokenizers() []string {
+// knownPre lists the names that Vocab.Pre may hold, sorted.
+func knownPre() []string {
 	names := make([]string, 0, len(preTokenizers))
 	for name := range preTokenizers {
 		names = append(names, name)
@@ -106,7 +106,7 @@ func PreAddsBOS(name string) bool { return preTokenizers[name].addBOS }
 // ties; "default" when more than half of the letters differ.
 func closestPre(name string) string {
 	best, bestCost := "default", len(name)/2+1
-	for _, known := range PreTokenizers() {
+	for _, known := range knownPre() {
 		common := 0
 		for common < min(len(known), len(name)) && known[common] == name[common] {
 			common++

@@ -21,12 +21,6 @@ func splitterOf(list []PreTokenizer) splitter {
 	return sp
 }
 
-// Named returns the pre-tokenizer that GGUF files call name (PreTokenizers).
-func Named(name string) (PreTokenizer, bool) {
-	pre, ok := preTokenizers[name]
-	return PreTokenizer{pre.stages}, ok
-}
-
 // SplitRegex cuts by a regular expression in Oniguruma's syntax; then is one
 // of Hugging Face's behaviors (Isolated, Removed, MergedWithPrevious,
 // MergedWithNext, Contiguous). The patterns of well-known models run as

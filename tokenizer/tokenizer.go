@@ -290,9 +290,6 @@ func (t *Tokenizer) Size() int { return len(t.vocab.Tokens) }
 // BOS returns the id that starts a text, if the model has one.
 func (t *Tokenizer) BOS() (id int, ok bool) { return t.vocab.BOS, t.vocab.BOS >= 0 }
 
-// EOS returns the id that ends a text, if the model has one.
-func (t *Tokenizer) EOS() (id int, ok bool) { return t.vocab.EOS, t.vocab.EOS >= 0 }
-
 // IsEOG reports whether a generation ends with id.
 func (t *Tokenizer) IsEOG(id int) bool { return t.eog[id] }
 

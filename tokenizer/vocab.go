@@ -24,7 +24,7 @@ const (
 // files. An id that a model does not have is -1.
 type Vocab struct {
 	Model  string    // ModelBPE, ModelSPM or ModelUnigram
-	Pre    string    // name of the pre-tokenizer (PreTokenizers), when Split is nil
+	Pre    string    // name of the pre-tokenizer in GGUF files, when Split is nil
 	Tokens []string  // text of every id, as the vocabulary writes it
 	Scores []float64 // one a token (spm, unigram)
 	Types  []int32   // TokenType of every id; nil = all normal

@@ -57,7 +57,7 @@ func values(t *testing.T, m *weights.Model, name string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := make([]float32, x.Elements())
+	out := make([]float32, x.Rows()*x.Cols())
 	quant.Dequantize(x.Type, out, b)
 	return out
 }

@@ -37,15 +37,6 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// Path is the name the file was opened by.
-func (f *File) Path() string { return f.mapping.Path() }
-
-// Version is that of the format, 2 or 3.
-func (f *File) Version() int { return int(f.header.version) }
-
-// Alignment is that of the tensors' data in bytes.
-func (f *File) Alignment() int { return f.header.alignment }
-
 // Meta returns the metadata, which does not depend on the file staying open.
 func (f *File) Meta() *Meta { return f.header.meta }
 

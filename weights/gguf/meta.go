@@ -17,17 +17,9 @@ func (m *Meta) Has(key string) bool { return m.values[key] != nil }
 // Keys lists the keys in file order.
 func (m *Meta) Keys() []string { return slices.Clone(m.keys) }
 
-// TypeName says what type the value of a key has ("uint32", "array of 5 string"), "" if the key is not there.
-func (m *Meta) TypeName(key string) string {
-	if v := m.values[key]; v != nil {
-		return v.typeName()
-	}
-	return ""
-}
-
 // String returns the text of a key. Errors wrap ErrMissingKey or ErrWrongType, as those of all getters do, and name the key.
 func (m *Meta) String(key string) (string, error) {
-	v, err := m.get(key, "string", KindString)
+	v, err := m.get(key, "string", kindString)
 	if err != nil {
 		return "", err
 	}
@@ -52,7 +44,7 @@ func (m *Meta) Int(key string) (int, error) {
 
 // Float returns a floating-point number of either width.
 func (m *Meta) Float(key string) (float64, error) {
-	v, err := m.get(key, "float32 or float64", KindFloat32, KindFloat64)
+	v, err := m.get(key, "float32 or float64", kindFloat32, kindFloat64)
 	if err != nil {
 		return 0, err
 	}
@@ -61,7 +53,7 @@ func (m *Meta) Float(key string) (float64, error) {
 
 // Bool returns a truth value.
 func (m *Meta) Bool(key string) (bool, error) {
-	v, err := m.get(key, "bool", KindBool)
+	v, err := m.get(key, "bool", kindBool)
 	if err != nil {
 		return false, err
 	}
@@ -70,7 +62,7 @@ func (m *Meta) Bool(key string) (bool, error) {
 
 // Strings returns a list of texts; the caller must not change it.
 func (m *Meta) Strings(key string) ([]string, error) {
-	v, err := m.getArray(key, "array of string", KindString)
+	v, err := m.getArray(key, "array of string", kindString)
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +75,12 @@ func (m *Meta) Ints(key string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.kind != KindArray || !v.elem.isInteger() && v.elem != KindBool {
+	if v.kind != kindArray || !v.elem.isInteger() && v.elem != kindBool {
 		return nil, wrongType(key, v, "an array of integers")
 	}
 	list := make([]int, v.n)
 	for i := range list {
-		if v.elem == KindBool {
+		if v.elem == kindBool {
 			list[i] = int(min(v.item(i), 1))
 			continue
 		}
@@ -103,7 +95,7 @@ func (m *Meta) Ints(key string) ([]int, error) {
 
 // Int32s returns a list whose items are 32-bit integers in the file (GGUF's token types); other widths are an error.
 func (m *Meta) Int32s(key string) ([]int32, error) {
-	v, err := m.getArray(key, "array of int32", KindInt32, KindUint32)
+	v, err := m.getArray(key, "array of int32", kindInt32, kindUint32)
 	if err != nil {
 		return nil, err
 	}
@@ -116,26 +108,13 @@ func (m *Meta) Int32s(key string) ([]int32, error) {
 
 // Floats returns a list of float32 (float64 items are rounded).
 func (m *Meta) Floats(key string) ([]float32, error) {
-	v, err := m.getArray(key, "array of float32", KindFloat32, KindFloat64)
+	v, err := m.getArray(key, "array of float32", kindFloat32, kindFloat64)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]float32, v.n)
 	for i := range list {
 		list[i] = float32(float(v.elem, v.item(i)))
-	}
-	return list, nil
-}
-
-// Bools returns a list of truth values.
-func (m *Meta) Bools(key string) ([]bool, error) {
-	v, err := m.getArray(key, "array of bool", KindBool)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]bool, v.n)
-	for i := range list {
-		list[i] = v.item(i) != 0
 	}
 	return list, nil
 }
@@ -155,7 +134,7 @@ func (m *Meta) find(key string) (*value, error) {
 	return nil, fmt.Errorf("gguf: key %q: %w", key, ErrMissingKey)
 }
 
-func (m *Meta) get(key, want string, kinds ...Kind) (*value, error) {
+func (m *Meta) get(key, want string, kinds ...valueKind) (*value, error) {
 	v, err := m.find(key)
 	if err == nil && !slices.Contains(kinds, v.kind) {
 		return nil, wrongType(key, v, want)
@@ -163,9 +142,9 @@ func (m *Meta) get(key, want string, kinds ...Kind) (*value, error) {
 	return v, err
 }
 
-func (m *Meta) getArray(key, want string, elems ...Kind) (*value, error) {
+func (m *Meta) getArray(key, want string, elems ...valueKind) (*value, error) {
 	v, err := m.find(key)
-	if err == nil && (v.kind != KindArray || !slices.Contains(elems, v.elem)) {
+	if err == nil && (v.kind != kindArray || !slices.Contains(elems, v.elem)) {
 		return nil, wrongType(key, v, want)
 	}
 	return v, err

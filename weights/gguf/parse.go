@@ -89,19 +89,19 @@ func (c *cursor) pair(m *Meta) {
 }
 
 func (c *cursor) value(key string) *value {
-	kind := Kind(c.uint32("type of metadata key"))
+	kind := valueKind(c.uint32("type of metadata key"))
 	switch {
 	case c.err != nil:
 		return nil
 	case kind >= kinds:
 		c.failf("metadata key %q has value type %d, want 0 to %d", key, uint32(kind), kinds-1)
 		return nil
-	case kind == KindString:
+	case kind == kindString:
 		if text := c.text(maxStringBytes, fmt.Sprintf("string of key %q", key)); c.err == nil {
 			return &value{kind: kind, text: string(text)}
 		}
 		return nil
-	case kind == KindArray:
+	case kind == kindArray:
 		return c.array(key)
 	}
 	raw := c.take(kindBytes[kind], "value of a metadata key")
@@ -111,7 +111,7 @@ func (c *cursor) value(key string) *value {
 	var word [8]byte
 	copy(word[:], raw)
 	v := &value{kind: kind, bits: binary.LittleEndian.Uint64(word[:])}
-	if kind == KindBool && v.bits > 1 {
+	if kind == kindBool && v.bits > 1 {
 		c.failf("metadata key %q: bool is %d, want 0 or 1", key, v.bits)
 	}
 	return v
@@ -119,17 +119,17 @@ func (c *cursor) value(key string) *value {
 
 // array reads an array value; its items are checked now and decoded when asked for.
 func (c *cursor) array(key string) *value {
-	v := &value{kind: KindArray, elem: Kind(c.uint32("item type of an array"))}
+	v := &value{kind: kindArray, elem: valueKind(c.uint32("item type of an array"))}
 	n := c.uint64("length of an array")
 	if c.err != nil {
 		return nil
 	}
-	if v.elem >= kinds || v.elem == KindArray {
+	if v.elem >= kinds || v.elem == kindArray {
 		c.failf("metadata key %q: array of %s: nested arrays and unknown item types are refused", key, v.elem)
 		return nil
 	}
 	itemBytes := kindBytes[v.elem]
-	if v.elem == KindString {
+	if v.elem == kindString {
 		itemBytes = 8 // at least its length
 	}
 	if n > uint64(c.left()/itemBytes) {
@@ -138,7 +138,7 @@ func (c *cursor) array(key string) *value {
 	}
 	v.n = int(n)
 	start := c.at
-	if v.elem == KindString {
+	if v.elem == kindString {
 		c.skipStrings(key, v.n)
 	} else {
 		c.at += v.n * itemBytes
@@ -147,7 +147,7 @@ func (c *cursor) array(key string) *value {
 		return nil
 	}
 	v.text = string(c.data[start:c.at])
-	if v.elem == KindBool {
+	if v.elem == kindBool {
 		for i := range v.n {
 			if v.text[i] > 1 {
 				c.failf("metadata key %q: bool item %d is %d, want 0 or 1", key, i, v.text[i])

@@ -42,7 +42,7 @@ func (m *Meta) put(key string, v *value) {
 func valueOf(x any) *value {
 	switch x := x.(type) {
 	case string:
-		return &value{kind: KindString, text: x}
+		return &value{kind: kindString, text: x}
 	case []string:
 		return stringsValue(x)
 	case []uint8:
@@ -74,38 +74,38 @@ func valueOf(x any) *value {
 	return &value{kind: kind, bits: bits}
 }
 
-func scalar(x any) (Kind, uint64) {
+func scalar(x any) (valueKind, uint64) {
 	switch x := x.(type) {
 	case bool:
 		if x {
-			return KindBool, 1
+			return kindBool, 1
 		}
-		return KindBool, 0
+		return kindBool, 0
 	case uint8:
-		return KindUint8, uint64(x)
+		return kindUint8, uint64(x)
 	case int8:
-		return KindInt8, uint64(uint8(x))
+		return kindInt8, uint64(uint8(x))
 	case uint16:
-		return KindUint16, uint64(x)
+		return kindUint16, uint64(x)
 	case int16:
-		return KindInt16, uint64(uint16(x))
+		return kindInt16, uint64(uint16(x))
 	case uint32:
-		return KindUint32, uint64(x)
+		return kindUint32, uint64(x)
 	case int32:
-		return KindInt32, uint64(uint32(x))
+		return kindInt32, uint64(uint32(x))
 	case uint64:
-		return KindUint64, x
+		return kindUint64, x
 	case int64:
-		return KindInt64, uint64(x)
+		return kindInt64, uint64(x)
 	case int:
 		if x >= math.MinInt32 && x <= math.MaxInt32 {
-			return KindInt32, uint64(uint32(x))
+			return kindInt32, uint64(uint32(x))
 		}
-		return KindInt64, uint64(x)
+		return kindInt64, uint64(x)
 	case float32:
-		return KindFloat32, uint64(math.Float32bits(x))
+		return kindFloat32, uint64(math.Float32bits(x))
 	case float64:
-		return KindFloat64, math.Float64bits(x)
+		return kindFloat64, math.Float64bits(x)
 	}
 	panic(fmt.Sprintf("gguf: a metadata value cannot be a %T", x))
 }
@@ -118,7 +118,7 @@ func arrayOf[T any](list []T) *value {
 		_, bits := scalar(any(x))
 		raw = appendScalar(raw, kind, bits)
 	}
-	return &value{kind: KindArray, elem: kind, n: len(list), text: string(raw)}
+	return &value{kind: kindArray, elem: kind, n: len(list), text: string(raw)}
 }
 
 func intsValue(list []int) *value {
@@ -138,10 +138,10 @@ func intsValue(list []int) *value {
 
 // stringsValue keeps its own copy of the list; text stays empty, the encoding is made when it is written.
 func stringsValue(list []string) *value {
-	return &value{kind: KindArray, elem: KindString, n: len(list), strings: slices.Clone(list)}
+	return &value{kind: kindArray, elem: kindString, n: len(list), strings: slices.Clone(list)}
 }
 
-func appendScalar(b []byte, kind Kind, bits uint64) []byte {
+func appendScalar(b []byte, kind valueKind, bits uint64) []byte {
 	switch kindBytes[kind] {
 	case 1:
 		return append(b, byte(bits))

@@ -70,9 +70,6 @@ func (t *Tensor) Rows() int {
 	return rows
 }
 
-// Elements is the number of values.
-func (t *Tensor) Elements() int { return t.Rows() * t.Cols() }
-
 // SizeBytes is the number of bytes of all blocks.
 func (t *Tensor) SizeBytes() int64 { return int64(t.Rows()) * int64(t.Type.RowBytes(t.Cols())) }
 
@@ -118,14 +115,6 @@ func (t *Tensor) bytes() ([]byte, error) {
 		t.data, t.err = nil, fmt.Errorf("gguf: tensor %q: %w", t.Name, t.err)
 	}
 	return t.data, t.err
-}
-
-// ForgetPages lets the pages of a mapped tensor leave resident memory, for who has made a copy in another layout; they are
-// read again from the file when touched. Bytes that were computed stay.
-func (t *Tensor) ForgetPages() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	mapped.Forget(t.data)
 }
 
 // Drop lets go of the bytes: those that were computed are computed again at the next use, those of a mapped file leave

@@ -7,24 +7,24 @@ import (
 	"sync"
 )
 
-// Kind is GGUF's number of a metadata value type.
-type Kind uint32
+// valueKind is GGUF's number of a metadata value type.
+type valueKind uint32
 
 // The metadata value types.
 const (
-	KindUint8 Kind = iota
-	KindInt8
-	KindUint16
-	KindInt16
-	KindUint32
-	KindInt32
-	KindFloat32
-	KindBool
-	KindString
-	KindArray
-	KindUint64
-	KindInt64
-	KindFloat64
+	kindUint8 valueKind = iota
+	kindInt8
+	kindUint16
+	kindInt16
+	kindUint32
+	kindInt32
+	kindFloat32
+	kindBool
+	kindString
+	kindArray
+	kindUint64
+	kindInt64
+	kindFloat64
 	kinds
 )
 
@@ -33,16 +33,16 @@ var kindNames = [kinds]string{"uint8", "int8", "uint16", "int16", "uint32", "int
 // kindBytes is the size of a scalar; 0 for strings and arrays.
 var kindBytes = [kinds]int{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}
 
-func (k Kind) String() string {
+func (k valueKind) String() string {
 	if k >= kinds {
 		return fmt.Sprintf("type %d", uint32(k))
 	}
 	return kindNames[k]
 }
 
-func (k Kind) isInteger() bool {
+func (k valueKind) isInteger() bool {
 	switch k {
-	case KindUint8, KindInt8, KindUint16, KindInt16, KindUint32, KindInt32, KindUint64, KindInt64:
+	case kindUint8, kindInt8, kindUint16, kindInt16, kindUint32, kindInt32, kindUint64, kindInt64:
 		return true
 	}
 	return false
@@ -51,8 +51,8 @@ func (k Kind) isInteger() bool {
 // value is one metadata value. Scalars are kept in bits; strings in text; arrays as their bytes in the file's encoding (in
 // text, immutable), from which items are decoded when asked for.
 type value struct {
-	kind Kind
-	elem Kind // of an array
+	kind valueKind
+	elem valueKind // of an array
 	bits uint64
 	text string
 	n    int // items of an array
@@ -63,29 +63,29 @@ type value struct {
 
 // typeName says what the value is in an error message.
 func (v *value) typeName() string {
-	if v.kind == KindArray {
+	if v.kind == kindArray {
 		return fmt.Sprintf("array of %d %s", v.n, v.elem)
 	}
 	return v.kind.String()
 }
 
 // integer widens an integer scalar; ok is false if it does not fit an int.
-func integer(kind Kind, bits uint64) (n int, ok bool) {
+func integer(kind valueKind, bits uint64) (n int, ok bool) {
 	switch kind {
-	case KindInt8:
+	case kindInt8:
 		return int(int8(bits)), true
-	case KindInt16:
+	case kindInt16:
 		return int(int16(bits)), true
-	case KindInt32:
+	case kindInt32:
 		return int(int32(bits)), true
-	case KindInt64:
+	case kindInt64:
 		return int(int64(bits)), true
 	}
 	return int(bits), bits <= math.MaxInt
 }
 
-func float(kind Kind, bits uint64) float64 {
-	if kind == KindFloat32 {
+func float(kind valueKind, bits uint64) float64 {
+	if kind == kindFloat32 {
 		return float64(math.Float32frombits(uint32(bits)))
 	}
 	return math.Float64frombits(bits)

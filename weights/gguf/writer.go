@@ -138,12 +138,12 @@ func appendText(b []byte, s string) []byte {
 func (v *value) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(v.kind))
 	switch v.kind {
-	case KindString:
+	case kindString:
 		return appendText(b, v.text)
-	case KindArray:
+	case kindArray:
 		b = binary.LittleEndian.AppendUint32(b, uint32(v.elem))
 		b = binary.LittleEndian.AppendUint64(b, uint64(v.n))
-		if v.elem != KindString || v.text != "" || v.n == 0 {
+		if v.elem != kindString || v.text != "" || v.n == 0 {
 			return append(b, v.text...)
 		}
 		for _, s := range v.strings {

@@ -23,9 +23,6 @@ func register(modelType string, f family) {
 	families[modelType] = f
 }
 
-// Known lists the model_types that can be presented.
-func Known() []string { return slices.Sorted(maps.Keys(families)) }
-
 // aliases are model_types that hold the same text model under another name.
 var aliases = map[string]string{"gemma3": "gemma3_text"}
 
@@ -40,6 +37,6 @@ func (v *view) family() *family {
 		return &f
 	}
 	archs, _ := c.values["architectures"].([]any)
-	v.faults.add("%s: model_type %q (architectures %v): %w (known: %s)", c.where, kind, archs, ErrUnknownArchitecture, strings.Join(Known(), ", "))
+	v.faults.add("%s: model_type %q (architectures %v): %w (known: %s)", c.where, kind, archs, ErrUnknownArchitecture, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	return nil
 }

@@ -236,12 +236,6 @@ func TestDType(t *testing.T) {
 	}
 }
 
-func TestKnown(t *testing.T) {
-	if known := hf.Known(); !slices.IsSorted(known) || !slices.Contains(known, "qwen3_moe") {
-		t.Errorf("Known() is %v", known)
-	}
-}
-
 // qwen3MoE is a mixture of four experts that names their number under key.
 func qwen3MoE(key string) (config, hftest.Shapes) {
 	c := hftest.Llama().With(config{"model_type": "qwen3_moe", "num_experts_per_tok": 2, "moe_intermediate_size": 8, key: 4})

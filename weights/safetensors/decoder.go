@@ -17,8 +17,7 @@ func (f *File) decode(text []byte) error {
 	err := strictjson.Members(d, func(raw []byte) (err error) {
 		name := string(raw)
 		if name == "__metadata__" {
-			f.metadata, err = metadata(d)
-			return err
+			return metadata(d)
 		}
 		if len(f.entries) >= min(maxTensors, len(text)/minEntryBytes+1) {
 			return fmt.Errorf("more than %d tensors", len(f.entries))
@@ -34,13 +33,10 @@ func (f *File) decode(text []byte) error {
 	return strictjson.End(d)
 }
 
-// metadata reads an object of strings.
-func metadata(d *strictjson.Decoder) (map[string]string, error) {
-	m := map[string]string{}
-	return m, strictjson.Members(d, func(name []byte) error {
-		key := string(name)
-		value, err := strictjson.Text(d)
-		m[key] = string(value)
+// metadata reads an object of strings, which nothing here needs.
+func metadata(d *strictjson.Decoder) error {
+	return strictjson.Members(d, func([]byte) error {
+		_, err := strictjson.Text(d)
 		return err
 	})
 }

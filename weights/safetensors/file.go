@@ -22,12 +22,11 @@ func (e *Entry) SizeBytes() int { return e.end - e.begin }
 
 // File is an open safetensors file. Its tensors' bytes lie in the mapping: they must not be used after Close.
 type File struct {
-	mapping  *mapped.File
-	entries  []Entry
-	byName   map[string]int
-	metadata map[string]string
-	data     []byte
-	tensors  []*gguf.Tensor
+	mapping *mapped.File
+	entries []Entry
+	byName  map[string]int
+	data    []byte
+	tensors []*gguf.Tensor
 }
 
 // Open maps a file and reads its header; the data is not touched. Errors wrap gguf.ErrFormat, mapped.ErrNotRegular,
@@ -53,9 +52,6 @@ func Open(path string) (*File, error) {
 
 // Path is the name the file was opened by.
 func (f *File) Path() string { return f.mapping.Path() }
-
-// Metadata is the __metadata__ entry, nil if the file has none.
-func (f *File) Metadata() map[string]string { return f.metadata }
 
 // Entries lists all tensors in the order of the header.
 func (f *File) Entries() []Entry { return f.entries }

@@ -180,7 +180,7 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if len(f.Tensors()) != 11 || len(f.Entries()) != 11 || f.Path() != path || f.SizeBytes() != int64(len(tiny(t))) || f.Metadata() != nil {
+	if len(f.Tensors()) != 11 || len(f.Entries()) != 11 || f.Path() != path || f.SizeBytes() != int64(len(tiny(t))) {
 		t.Errorf("%d tensors, %d entries, size %d", len(f.Tensors()), len(f.Entries()), f.SizeBytes())
 	}
 	for _, x := range f.Tensors() {
@@ -216,7 +216,7 @@ func TestWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.WriteFloat32s([]float32{1, -2, 3.5, 0}), w.WriteInt64s([]int64{-1, 2, 1 << 40})); err != nil {
+	if err := errors.Join(w.WriteFloat32s([]float32{1, -2, 3.5, 0}), binary.Write(w, binary.LittleEndian, []int64{-1, 2, 1 << 40})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err == nil {

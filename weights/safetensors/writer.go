@@ -72,16 +72,6 @@ func (w *Writer) WriteFloat32s(x []float32) error {
 	return err
 }
 
-// WriteInt64s takes the next values of I64 tensors.
-func (w *Writer) WriteInt64s(x []int64) error {
-	w.raw = w.raw[:0]
-	for _, v := range x {
-		w.raw = binary.LittleEndian.AppendUint64(w.raw, uint64(v))
-	}
-	_, err := w.Write(w.raw)
-	return err
-}
-
 // Close checks that every tensor is complete and gives the file its name.
 func (w *Writer) Close() error {
 	if w.err == nil && w.left > 0 {

@@ -15,9 +15,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxDepth bounds nesting; published tokenizer.json files nest eight deep,
+// maxDepth bounds nesting; published tokenizer.json files nest eight deep,
 // configurations three.
-const MaxDepth = 64
+const maxDepth = 64
 
 // Decoder is a stream of tokens that refuses what is not strict.
 type Decoder = jsontext.Decoder
@@ -125,8 +125,8 @@ func end(d *Decoder) error {
 }
 
 func value(d *Decoder) (any, error) {
-	if d.StackDepth() > MaxDepth {
-		return nil, fmt.Errorf("JSON: nested deeper than %d", MaxDepth)
+	if d.StackDepth() > maxDepth {
+		return nil, fmt.Errorf("JSON: nested deeper than %d", maxDepth)
 	}
 	switch d.PeekKind() {
 	case '{':

@@ -42,7 +42,7 @@ func sameAsStandard(t *testing.T, data []byte) {
 // stricter tells the inputs that only this package may refuse: not UTF-8, half
 // a surrogate pair, a name twice, too deep.
 func stricter(text string) bool {
-	return strings.ToValidUTF8(text, "") != text || strings.Contains(text, `\u`) || strings.Count(text, "[")+strings.Count(text, "{") > MaxDepth || strings.Count(text, ":") > 1
+	return strings.ToValidUTF8(text, "") != text || strings.Contains(text, `\u`) || strings.Count(text, "[")+strings.Count(text, "{") > maxDepth || strings.Count(text, ":") > 1
 }
 
 func TestAgainstStandard(t *testing.T) {

@@ -66,7 +66,7 @@ func TestSentencePieceModel(t *testing.T) {
 	}))
 	check(t, tok, "a ab", true, "<s>", "▁a", "▁ab")
 	check(t, tok, "<user>a<new>é<newer>", false, "▁", "<user>", "a", "<new>", "▁", "<0xC3>", "<0xA9>", "<newer>")
-	if _, ok := tok.EOS(); !ok || !tok.AddsBOS() || tok.Size() != 270 {
+	if id, ok := tok.TokenID("</s>"); !ok || !tok.IsEOG(id) || !tok.AddsBOS() || tok.Size() != 270 {
 		t.Error("special ids")
 	}
 	// As SentencePiece's own library: user-defined pieces are found in the text with its prefix, and print as spaces.

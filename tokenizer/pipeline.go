@@ -125,9 +125,10 @@ func (p pipelineSplitter) cut(w *pieceWords) error {
 			if t.unigram != nil && t.vocab.Split == nil {
 				plain = t.unigram.normalize(plain, afterToken)
 			}
-			return t.late.split(t.normalize(plain),
-				func(plain string) error { defer func() { first = false }(); return t.stages.split(plain, first, w.add) },
-				w.addToken(t))
+			plain, start := normalizeAll(t.vocab.Normalize, plain, first)
+			return t.late.split(plain,
+				func(plain string) error { defer func() { start = false }(); return t.stages.split(plain, start, w.add) },
+				func(id int32) { start = false; w.addToken(t)(id) })
 		},
 		func(id int32) {
 			first, afterToken = false, true

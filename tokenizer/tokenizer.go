@@ -117,7 +117,7 @@ func (t *Tokenizer) buildSpecials() {
 	if len(v.Normalize) > 0 && len(v.Match) > 0 {
 		normal = make([]string, len(v.Tokens))
 		for id := range v.Match {
-			normal[id] = t.normalize(v.Tokens[id])
+			normal[id], _ = normalizeAll(v.Normalize, v.Tokens[id], false)
 		}
 	}
 	t.late = newSpecials(normal, v.Match, func(id int) bool { return special(id) && late(id) })
@@ -202,7 +202,7 @@ func (t *Tokenizer) encodePlain(sc *scratch, text string, first, afterToken bool
 	if t.unigram != nil && t.vocab.Split == nil {
 		text = t.unigram.normalize(text, afterToken)
 	}
-	text = t.normalize(text)
+	text, first = normalizeAll(t.vocab.Normalize, text, first)
 	if t.late.empty {
 		return t.encodeWords(sc, text, first)
 	}
@@ -275,13 +275,6 @@ func (t *Tokenizer) encodeNew(sc *scratch, word string, out []int32) []int32 {
 		return t.spm.encode(sc, word, out)
 	}
 	return t.unigram.encode(sc, word, out)
-}
-
-func (t *Tokenizer) normalize(text string) string {
-	for _, n := range t.vocab.Normalize {
-		text = n.normalize(text)
-	}
-	return text
 }
 
 // Size is the number of ids.

@@ -192,7 +192,7 @@ func TestComponents(t *testing.T) {
 	}{
 		{`{"type": "NFC"}`, `{"type": "ByteLevel", "add_prefix_space": true, "use_regex": true}`, `{"type": "ByteLevel"}`, `{"type": "ByteLevel"}`, "a é", []string{"Ġ", "a", "Ġ", "Ã", "©"}},
 		{`{"type": "Lowercase"}`, `{"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, {"type": "WhitespaceSplit"}]}`, `null`, `null`, "A1 b", []string{"a", "1", "b"}},
-		{`{"type": "Strip", "strip_left": true, "strip_right": true}`, `{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}`, `{"type": "RobertaProcessing", "cls": ["a", 0], "sep": ["b", 1]}`, `{"type": "Metaspace", "replacement": "▁", "add_prefix_space": true}`, " a b ", []string{"a", "▁", "a", "▁", "b", "b"}},
+		{`{"type": "Strip", "strip_left": true, "strip_right": true}`, `{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}`, `{"type": "RobertaProcessing", "cls": ["a", 0], "sep": ["b", 1]}`, `{"type": "Metaspace", "replacement": "▁", "add_prefix_space": true}`, " a b ", []string{"a", "a", "▁", "b", "b"}},
 		{`{"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "NFKC"}, {"type": "NFD"}]}`, `{"type": "Whitespace"}`, `null`, `{"type": "Fuse"}`, "a, b", []string{"a", ",", "b"}},
 		{`{"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": "a"}`, `{"type": "Punctuation", "behavior": "Isolated"}`, `null`, `null`, "b \n,", []string{"b", "a", ","}},
 		{`null`, `{"type": "Split", "pattern": {"String": "1"}, "behavior": "Removed", "invert": false}`, `null`, `null`, "a1b", []string{"a", "b"}},

@@ -62,6 +62,11 @@ case("prepend_scheme first and normalized tokens", ["a<b>a", "<b>a<b> a", " a<b>
      bpe(letters), [{"content": "<b>", "normalized": True}, "<c>"], pre_tokenizer=metaspace("first"))
 case("prepend_scheme first after removed text", ["a a", " a a"], bpe(letters),
      pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("first")]})
+case("prepend_scheme first after stripped text", ["a a", " a", "\u0301a", "b<b> a", "1a"], bpe(letters), [{"content": "<b>", "normalized": True}],
+     pre_tokenizer=metaspace("first"),
+     normalizer={"type": "Sequence", "normalizers": [{"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "StripAccents"},
+                                                     {"type": "Replace", "pattern": {"String": "1"}, "content": ""},
+                                                     {"type": "Replace", "pattern": {"Regex": "[2-9]"}, "content": ""}]})
 for form in ["NFC", "NFD", "NFKC", "NFKD"]:
     case(form + " of many marks", ["e" + marks + "a", "é" + marks, marks + "\u0327\u0301", "½²é"], bpe(letters), normalizer={"type": form})
 case("accents and lower case", ["éé\u0940a\u0301", "İi", "AΣς"], bpe(letters),

@@ -1,67 +1,77 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"terrace/engine"
-	"terrace/internal/units"
 	"terrace/tokenizer"
 	"terrace/weights"
 )
 
 func init() { register(newChat) }
 
+// chatMaxTokens bounds an answer unless --max-tokens says otherwise: a model that repeats itself stops.
+const chatMaxTokens = 1024
+
 type chatFlags struct {
-	load   loadFlags
-	sample sampleFlags
-	kv     kvFlags
-	system string
+	load      loadFlags
+	sample    sampleFlags
+	kv        kvFlags
+	system    string
+	noHistory bool
 }
 
 func newChat(a *app) *cobra.Command {
 	f := &chatFlags{}
 	cmd := &cobra.Command{
-		Use:     "chat",
-		Short:   "Talk with a model",
-		Long:    "Talk with a model, turn by turn. Lines that begin with / are commands: /help lists them. \"\"\" begins and ends a message of several lines.",
-		Example: "  infer chat\n  infer chat --system \"Answer in one sentence.\" --temperature 0.2",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.chat(f) },
+		Use:   "chat [MODEL]",
+		Short: "Talk with a model",
+		Long: "Talk with a model, turn by turn. Lines that begin with / are commands: /help lists them, Tab completes them. " +
+			"A pasted text is one message, whatever lines it has; \"\"\" begins and ends one that is typed. Ctrl-C stops an answer, at the prompt twice leaves; " +
+			"the arrow keys and Ctrl-R go back to earlier messages, those of earlier conversations too (kept in the home folder, unless --no-history). " +
+			"An answer ends after 1024 tokens unless --max-tokens says otherwise. Without a terminal each line of standard input is a message.",
+		Example: "  infer chat\n  infer chat gemma3:1b\n  infer chat --system \"Answer in one sentence.\" --temperature 0.2",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageErrorf("chat takes one model, got %d arguments (see 'infer chat --help')", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.load.takeModel(cmd, args); err != nil {
+				return err
+			}
+			return a.chat(f)
+		},
 	}
 	f.load.addRun(cmd)
-	f.sample.add(cmd, -1)
+	f.sample.add(cmd, chatMaxTokens)
 	f.kv.add(cmd)
 	cmd.Flags().StringVar(&f.system, "system", "", "system message")
+	cmd.Flags().BoolVar(&f.noHistory, "no-history", false, "neither read nor keep the history of messages")
 	return cmd
 }
 
-const chatHelp = `/help           this list
-/clear          forget the conversation
-/system TEXT    set the system message (and forget the conversation)
-/kv             memory the KV cache holds, and the policy
-/set NAME VALUE temperature, top-k, top-p, min-p, seed or max-tokens
-/bye            leave (also Ctrl-D)
-"""             begin or end a message of several lines
-`
-
 // conversation is the state of a chat.
 type conversation struct {
-	a       *app
-	f       *chatFlags
-	l       *loaded
-	session *engine.Session
-	msgs    []tokenizer.Message
-	tiers   engine.TierUse // after the last turn
-	prompt  bool
+	a        *app
+	f        *chatFlags
+	l        *loaded
+	session  *engine.Session
+	msgs     []tokenizer.Message
+	tiers    engine.TierUse // after the last turn
+	terminal bool           // somebody types
+	begun    int            // tokens of the conversation at the last answer's beginning
+	retries  uint64         // answers to the last message that were thrown away
+	stops    stops
 }
 
 func (a *app) chat(f *chatFlags) error {
@@ -76,181 +86,171 @@ func (a *app) chat(f *chatFlags) error {
 	if !l.tok.HasTemplate() {
 		return usageErrorf("%s has no chat template; 'infer generate --raw' continues a text with it", l.name)
 	}
-	c := &conversation{a: a, f: f, l: l, prompt: a.stdinIsTerminal()}
+	c := &conversation{a: a, f: f, l: l, terminal: a.stdinIsTerminal()}
 	if err := c.reset(); err != nil {
 		return err
 	}
 	defer func() { c.session.Close() }()
-	read, restore := c.reader()
-	defer restore()
+	in, err := c.input()
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	if c.terminal {
+		c.stops.say = c.sayHowToLeave
+		defer a.interrupts.take(c.stops.take)()
+		a.notice("%s, a context of %d tokens, policy %s. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", l.name, l.engine.Options().Context, f.kv.policyName())
+	}
+	return c.talk(in)
+}
+
+// talk answers message after message.
+func (c *conversation) talk(in chatInput) error {
+	warned := false // Ctrl-C was pressed at the prompt just now
 	for {
-		text, err := c.message(read)
-		if errors.Is(err, io.EOF) {
+		text, err := in.message(c.a.ctx)
+		switch {
+		case errors.Is(err, errInterrupted) && warned, errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case errors.Is(err, errInterrupted):
+			warned = true
+			c.sayHowToLeave()
+			continue
+		case err != nil:
 			return err
 		}
+		warned = false
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		if strings.HasPrefix(text, "/") {
+		if isCommand(text) {
 			if leave, err := c.command(text); leave || err != nil {
 				return err
 			}
 			continue
 		}
+		c.retries = 0
 		if err := c.turn(text); err != nil {
-			if a.ctx.Err() != nil {
-				return a.ctx.Err()
-			}
-			if errors.Is(err, weights.ErrFileChanged) {
-				return err
-			}
-			fmt.Fprintf(a.stderr, "infer: %s\n", oneLine(err))
+			return err
 		}
 	}
 }
 
-// reset starts the conversation again.
+// reset starts the conversation again, with the system message alone.
 func (c *conversation) reset() error {
-	if c.session != nil {
-		c.session.Close()
-	}
-	var err error
-	if c.session, err = c.l.engine.NewSession(c.l.engine.Policy()); err != nil {
-		return err
-	}
 	c.msgs = nil
 	if c.f.system != "" {
 		c.msgs = append(c.msgs, tokenizer.Message{Role: "system", Content: c.f.system})
 	}
-	return nil
+	return c.renew()
 }
 
-// reader reads lines: with editing and history on a terminal, plainly otherwise.
-func (c *conversation) reader() (read func() (string, error), restore func()) {
-	file, ok := c.a.stdin.(*os.File)
-	if !ok || !c.prompt || !c.a.isTTY(c.a.stdout) {
-		in := bufio.NewReader(c.a.stdin)
-		return func() (string, error) {
-			line, err := in.ReadString('\n')
-			if err != nil && line == "" {
-				return "", err
-			}
-			return strings.TrimRight(line, "\r\n"), nil
-		}, func() {}
+// renew gives the conversation a session that has read nothing; the next turn reads all its messages.
+func (c *conversation) renew() error {
+	if c.session != nil {
+		c.session.Close()
 	}
-	t := term.NewTerminal(struct {
-		io.Reader
-		io.Writer
-	}{file, c.a.stdout}, ">>> ")
-	return func() (string, error) {
-		old, err := term.MakeRaw(int(file.Fd()))
-		if err != nil {
-			return "", err
-		}
-		defer term.Restore(int(file.Fd()), old)
-		if w, h, err := term.GetSize(int(file.Fd())); err == nil {
-			_ = t.SetSize(w, h)
-		}
-		return t.ReadLine()
-	}, func() {}
-}
-
-// message reads one message; """ begins and ends one of several lines.
-func (c *conversation) message(read func() (string, error)) (string, error) {
-	line, err := read()
-	if err != nil {
-		return "", err
-	}
-	rest, many := strings.CutPrefix(strings.TrimSpace(line), `"""`)
-	if !many {
-		return line, nil
-	}
-	var b strings.Builder
-	for {
-		if text, end := strings.CutSuffix(rest, `"""`); end {
-			b.WriteString(text)
-			return b.String(), nil
-		}
-		b.WriteString(rest + "\n")
-		if rest, err = read(); err != nil {
-			return b.String(), err
-		}
-	}
-}
-
-// command runs a / line and reports whether to leave.
-func (c *conversation) command(line string) (leave bool, err error) {
-	w := c.a.stderr
-	name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-	switch name {
-	case "/bye", "/exit", "/quit":
-		return true, nil
-	case "/help", "/?":
-		fmt.Fprint(w, chatHelp)
-	case "/clear":
-		return false, c.reset()
-	case "/system":
-		c.f.system = rest
-		return false, c.reset()
-	case "/kv":
-		kv := c.l.engine.KV()
-		fmt.Fprintf(w, "%d tokens, %s of KV in host memory, policy %s\n", c.session.Tokens(), units.FormatBytes(kv.InUseBytes), c.f.kv.policyName())
-	case "/set":
-		if err := c.set(rest); err != nil {
-			fmt.Fprintf(w, "infer: %v\n", err)
-		}
-	default:
-		fmt.Fprintf(w, "infer: %s is not a command here; /help lists them\n", name)
-	}
-	return false, nil
-}
-
-// set changes one sampling option.
-func (c *conversation) set(s string) error {
-	name, value, _ := strings.Cut(s, " ")
-	old, s2 := c.f.sample.o, &c.f.sample.o
 	var err error
-	switch name {
-	case "temperature":
-		_, err = fmt.Sscan(value, &s2.Temperature)
-	case "top-k":
-		_, err = fmt.Sscan(value, &s2.TopK)
-	case "top-p":
-		_, err = fmt.Sscan(value, &s2.TopP)
-	case "min-p":
-		_, err = fmt.Sscan(value, &s2.MinP)
-	case "seed":
-		_, err = fmt.Sscan(value, &s2.Seed)
-	case "max-tokens":
-		_, err = fmt.Sscan(value, &c.f.sample.maxTokens)
-	default:
-		return fmt.Errorf("/set %q: want temperature, top-k, top-p, min-p, seed or max-tokens", name)
-	}
-	if err == nil {
-		_, err = c.f.sample.request()
-	}
-	if err != nil {
-		c.f.sample.o = old
-		return fmt.Errorf("/set %s %q: %w", name, value, err)
-	}
-	return nil
+	c.session, err = c.l.engine.NewSession(c.l.engine.Policy())
+	return err
 }
 
 // turn answers one message. Only what the template adds to the tokens already read is prefilled; where the template rewrote
-// earlier turns, the conversation is read again.
+// earlier turns, the conversation is read again. What fails is said, and the conversation goes on; an error ends it.
 func (c *conversation) turn(text string) error {
+	ctx, release := c.stoppable()
+	res, err := c.answer(ctx, text)
+	release()
+	if c.a.ctx.Err() != nil {
+		if res != nil {
+			fmt.Fprintln(c.a.stdout)
+			c.a.lineEnded = c.a.isTTY(c.a.stdout)
+		}
+		return c.a.ctx.Err()
+	}
+	if res != nil {
+		fmt.Fprintln(c.a.stdout)
+		c.tiers = c.a.noticeTiers(c.l.engine, c.tiers)
+		c.a.noticeLongRope(c.l, c.begun, c.session.Tokens())
+		c.msgs = append(c.msgs, tokenizer.Message{Role: "user", Content: text}, tokenizer.Message{Role: "assistant", Content: res.Text})
+		c.sayWhyEnded(res)
+	}
+	switch {
+	case errors.Is(err, weights.ErrFileChanged):
+		return err
+	case errors.Is(err, context.Canceled) && res != nil:
+		c.a.notice("stopped; /retry answers again")
+	case errors.Is(err, context.Canceled):
+		c.a.notice("stopped before the answer; the message was not kept")
+		return c.renew() // the prompt was read in part
+	case errors.Is(err, engine.ErrContext):
+		c.a.notice("%s", oneLine(err))
+		c.adviseFull()
+	case err != nil:
+		fmt.Fprintf(c.a.stderr, "infer: %s\n", oneLine(err))
+	}
+	return nil
+}
+
+// stops is what Ctrl-C does in a conversation on a terminal: it ends the answer, the second time the program; between answers
+// the first one says so. The line editor reads Ctrl-C itself, so that here only those come that the terminal turned into a
+// signal: while an answer is made, just before and just after.
+type stops struct {
+	mu     sync.Mutex
+	answer context.CancelFunc // of the answer under way; nil = none
+	count  int                // since an answer began or ended
+	say    func()
+}
+
+func (s *stops) take() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	switch {
+	case s.count > 1:
+		return false
+	case s.answer != nil:
+		s.answer()
+	default:
+		s.say()
+	}
+	return true
+}
+
+// during says which answer is under way; nil = none.
+func (s *stops) during(answer context.CancelFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer, s.count = answer, 0
+}
+
+// stoppable is a context that Ctrl-C ends while somebody types here.
+func (c *conversation) stoppable() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(c.a.ctx)
+	c.stops.during(cancel)
+	return ctx, func() { c.stops.during(nil); cancel() }
+}
+
+// sayHowToLeave answers a Ctrl-C at the prompt.
+func (c *conversation) sayHowToLeave() {
+	fmt.Fprintln(c.a.stderr, "Ctrl-C again, Ctrl-D or /bye leaves.")
+}
+
+// answer reads the message and generates; nil where it did not come to that.
+func (c *conversation) answer(ctx context.Context, text string) (*engine.Result, error) {
 	msgs := append(c.msgs[:len(c.msgs):len(c.msgs)], tokenizer.Message{Role: "user", Content: text})
 	rendered, err := c.l.tok.RenderChat(msgs, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ids, err := c.l.tok.Encode(rendered, false, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if most := c.l.engine.Options().Context; len(ids) > most { // before the session forgets anything for it
+		return nil, fmt.Errorf("the conversation with this message has %d tokens, the context holds %d: %w", len(ids), most, engine.ErrContext)
+	}
+	c.begun = len(ids)
 	have := c.session.IDs()
 	n := 0
 	for n < len(have) && n < len(ids)-1 && have[n] == ids[n] {
@@ -258,30 +258,35 @@ func (c *conversation) turn(text string) error {
 	}
 	if n < len(have) {
 		if err := c.session.Rewind(n); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	req, err := c.f.sample.request()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	req.Sampler.Seed += c.retries
 	req.IDs, req.IsEnd, req.Text, req.Started = ids[n:], c.l.tok.IsEOG, c.l.tok.NewDetokenizer(), time.Now()
 	req.OnText = func(piece string) error {
 		_, err := io.WriteString(c.a.stdout, piece)
 		return err
 	}
-	res, err := c.session.Generate(c.a.ctx, req)
-	if res != nil {
-		fmt.Fprintln(c.a.stdout)
-		c.tiers = c.a.noticeTiers(c.l.engine, c.tiers)
-		if n == 0 {
-			n = len(ids)
-		}
-		c.a.noticeLongRope(c.l, n, c.session.Tokens())
-		c.msgs = append(msgs, tokenizer.Message{Role: "assistant", Content: res.Text})
-		if res.Finish == "context" {
-			c.a.notice("the context of %d tokens is full: /clear, a larger --context or --on-overflow shift", c.l.engine.Options().Context)
-		}
+	return c.session.Generate(ctx, req)
+}
+
+// sayWhyEnded says why an answer ended where its text does not.
+func (c *conversation) sayWhyEnded(res *engine.Result) {
+	limit := c.f.sample.maxTokens
+	switch {
+	case res.Finish == "context", res.Finish == "length" && (limit < 0 || len(res.IDs) < limit):
+		c.adviseFull()
+	case res.Finish == "length":
+		c.a.notice("stopped after %d tokens: /set max-tokens N changes that (-1: until the context is full)", limit)
 	}
-	return err
+}
+
+// adviseFull says what can be done about a full context.
+func (c *conversation) adviseFull() {
+	n := c.l.engine.Options().Context
+	c.a.notice("the context of %d tokens is full: /clear begins a new conversation; /save NAME keeps this one, and 'infer chat --context %d' with /load NAME goes on", n, 2*n)
 }

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +24,7 @@ type sampleFlags struct {
 	stops     []string
 	ignoreEOS bool
 	overflow  string
-	cutToFit  bool // --max-tokens was not given
+	maxGiven  bool // --max-tokens was given
 }
 
 func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
@@ -35,12 +33,12 @@ func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	p.Float64Var(&f.o.Temperature, "temperature", 0.8, "0 is greedy")
 	p.Float64Var(&f.o.Temperature, "temp", 0.8, "alias of --temperature")
 	p.IntVar(&f.o.TopK, "top-k", 40, "draw from the k likeliest tokens (0: all)")
-	p.Float64Var(&f.o.TopP, "top-p", 0.95, "draw from the smallest set with this probability (1: all)")
+	p.Float64Var(&f.o.TopP, "top-p", 0.95, "draw from the smallest set with this probability (0: the likeliest token only, 1: all)")
 	p.Float64Var(&f.o.MinP, "min-p", 0.05, "drop tokens less likely than this share of the likeliest (0: none)")
 	p.Float64Var(&f.o.RepeatPenalty, "repeat-penalty", 1, "penalty on recent tokens (1: none)")
 	p.Float64Var(&f.o.FrequencyPenalty, "frequency-penalty", 0, "penalty for each time a token occurred")
 	p.Float64Var(&f.o.PresencePenalty, "presence-penalty", 0, "penalty for tokens that occurred")
-	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens the penalties look back at (-1: all)")
+	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens the penalties look back at (0: none, -1: all)")
 	p.Uint64VarP(&f.o.Seed, "seed", "s", 0, "random seed: the same seed gives the same text")
 	p.StringArrayVar(&f.stops, "stop", nil, "end the text before this string (repeats)")
 	p.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on past end-of-text tokens")
@@ -57,10 +55,18 @@ func (f *sampleFlags) request() (engine.Request, error) {
 	if err := f.o.Validate(); err != nil {
 		return engine.Request{}, usageErrorf("%v", err)
 	}
+	if f.o.RepeatPenalty == 0 {
+		return engine.Request{}, usageErrorf("repeat-penalty 0: want more than 0 (1: none)")
+	}
 	if f.maxTokens < -1 {
 		return engine.Request{}, usageErrorf("--max-tokens %d: want -1 (until the context is full) or more", f.maxTokens)
 	}
-	return engine.Request{MaxTokens: f.maxTokens, Sampler: f.o, Stops: f.stops, IgnoreEOS: f.ignoreEOS, Overflow: overflow, CutToFit: f.cutToFit}, nil
+	o := f.o
+	o.TopPSet, o.PenaltyLastSet = true, true // the flags have their defaults: a 0 was given
+	// An answer that the context leaves no room for is cut, which noticeCut says. A prompt's middle is cut instead where that was
+	// chosen and the number of tokens too.
+	cut := overflow == engine.OverflowError || overflow == engine.OverflowTruncateMiddle && !f.maxGiven
+	return engine.Request{MaxTokens: f.maxTokens, Sampler: o, Stops: f.stops, IgnoreEOS: f.ignoreEOS, Overflow: overflow, CutToFit: cut}, nil
 }
 
 type generateFlags struct {
@@ -79,17 +85,26 @@ func newGenerate(a *app) *cobra.Command {
 	f := &generateFlags{}
 	cmd := &cobra.Command{
 		Use: "generate [PROMPT]", Aliases: []string{"run"},
-		Short:   "Generate text from a prompt",
-		Long:    "Generate text from a prompt (an argument, --prompt-file, or standard input). A model with a chat template gets the prompt as a user's message unless --raw is given; only the text goes to stdout.",
-		Example: "  infer generate \"Why is the sky blue?\"\n  infer generate --raw --temperature 0 -n 32 \"The capital of France is\"\n  cat notes.txt | infer generate --prompt-file - --json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usageErrorf("generate takes one prompt; put it in quotes (%d arguments given)", len(args))
-			}
-			return nil
-		},
+		Short: "Generate text from a prompt",
+		Long: "Generate text from a prompt (an argument, --prompt-file, or standard input). A model with a chat template gets the prompt as a user's message unless --raw is given; only the text goes to stdout. " +
+			"Where there is an argument or --prompt, text that is piped or redirected to standard input is joined below it, after an empty line; one line break at the end of piped text is dropped. " +
+			"Standard input is not read with --prompt-file FILE and --ids-file.\n\n" +
+			"'infer run MODEL [PROMPT]' takes a model's name or file first; without a prompt, on a terminal, it is 'infer chat'.",
+		Example: "  infer generate \"Why is the sky blue?\"\n  infer generate --raw --temperature 0 -n 32 \"The capital of France is\"\n  infer generate \"Summarise this text:\" < notes.txt\n  infer run gemma3:1b \"Why is the sky blue?\"\n  cat notes.txt | infer generate --prompt-file - --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.sample.cutToFit = !cmd.Flags().Changed("max-tokens")
+			f.sample.maxGiven = cmd.Flags().Changed("max-tokens")
+			if cmd.CalledAs() == "run" {
+				var err error
+				if args, err = a.runModel(cmd, f, args); err != nil {
+					return err
+				}
+				if f.talk(a, args) {
+					return a.chat(f.asChat())
+				}
+			}
+			if len(args) > 1 {
+				return usageErrorf("%s takes one prompt; put it in quotes (%d arguments given)", cmd.CalledAs(), len(args))
+			}
 			return a.generate(f, args)
 		},
 	}
@@ -131,6 +146,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		}
 	}
 	req.IDs, req.IsEnd, req.Text = ids, l.tok.IsEOG, l.tok.NewDetokenizer()
+	a.noticeCut(l, &req)
 	if !f.asJSON {
 		req.OnText = func(piece string) error {
 			_, err := io.WriteString(a.stdout, piece)
@@ -155,6 +171,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 	if err != nil {
 		if !f.asJSON && res != nil && res.Text != "" {
 			fmt.Fprintln(a.stdout)
+			a.lineEnded = a.isTTY(a.stdout)
 		}
 		return err
 	}
@@ -171,38 +188,12 @@ func (a *app) generate(f *generateFlags, args []string) error {
 	return nil
 }
 
-// readPrompt takes the prompt from the one place that was given: argument, --prompt, --prompt-file, --ids-file, or a pipe.
-func (a *app) readPrompt(f *generateFlags, args []string) (text string, ids []int, err error) {
-	given := 0
-	for _, has := range []bool{len(args) > 0, f.prompt != "", f.promptFile != "", f.idsFile != ""} {
-		if has {
-			given++
-		}
+// noticeCut says that fewer tokens are generated than were asked for, because the context holds no more.
+func (a *app) noticeCut(l *loaded, req *engine.Request) {
+	context := l.engine.Options().Context
+	if room := context - len(req.IDs); req.CutToFit && room > 0 && req.MaxTokens > room {
+		a.notice("at most %d tokens are generated, not %d: the context of %d has no room for more after a prompt of %d (--context N, or --on-overflow shift)", room, req.MaxTokens, context, len(req.IDs))
 	}
-	switch {
-	case given > 1:
-		return "", nil, usageErrorf("give one prompt: an argument, --prompt, --prompt-file or --ids-file")
-	case len(args) > 0:
-		text = args[0]
-	case f.prompt != "":
-		text = f.prompt
-	case f.idsFile != "":
-		ids, err = readIDs(f.idsFile)
-		return "", ids, err
-	case f.promptFile == "" && a.stdinIsTerminal():
-		return "", nil, usageErrorf("no prompt: give one as an argument, with --prompt-file, or on standard input")
-	default:
-		if text, err = a.readText(orDefault(f.promptFile, "-")); err != nil {
-			return "", nil, err
-		}
-	}
-	if text == "" {
-		return "", nil, usageErrorf("the prompt is empty")
-	}
-	if !utf8.ValidString(text) {
-		return "", nil, dataErrorf("the prompt is not valid UTF-8")
-	}
-	return text, nil, nil
 }
 
 // encodePrompt renders the chat template where one applies, and tokenises.
@@ -283,9 +274,4 @@ func (a *app) printJSON(v any) error {
 	enc := json.NewEncoder(a.stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-func (a *app) stdinIsTerminal() bool {
-	f, ok := a.stdin.(*os.File)
-	return ok && a.isTTY(f)
 }

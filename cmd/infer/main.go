@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/mattn/go-isatty"
@@ -20,7 +18,10 @@ import (
 
 // app is what every command shares: the context that an interrupt cancels, the streams and the global flags.
 type app struct {
-	ctx    context.Context
+	ctx        context.Context
+	interrupts *interrupts
+	lineEnded  bool // an interrupted command has ended its line already
+
 	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer
@@ -44,9 +45,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // run executes one command line and returns its exit code (README.md: 0 done, 1 failed, 2 usage, 3 model or data,
 // 4 memory, 5 check failed, 130/143 interrupted). A panic is a bug and still ends in one line.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
-	ctx, interrupted, stop := signalContext()
-	defer stop()
-	a := &app{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr}
+	ctx, interrupted := watchInterrupts()
+	defer interrupted.stop()
+	a := &app{ctx: ctx, interrupts: interrupted, stdin: stdin, stdout: stdout, stderr: stderr}
 	defer func() {
 		if r := recover(); r != nil {
 			fmt.Fprintf(stderr, "infer: internal error (a bug, please report it): %v\n", r)
@@ -62,7 +63,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	if stopErr := errors.Join(a.profiles.stop(), a.timeline.stop()); err == nil {
 		err = stopErr
 	}
-	if sig := interrupted(); sig != 0 && (err == nil || errors.Is(err, context.Canceled)) {
+	if sig := interrupted.signal(); sig != 0 && (err == nil || errors.Is(err, context.Canceled)) {
+		if sig == syscall.SIGINT && !a.lineEnded && a.isTTY(a.stderr) {
+			fmt.Fprintln(a.stderr) // the shell's prompt does not stand behind ^C
+		}
 		return 128 + int(sig)
 	}
 	if err != nil {
@@ -72,24 +76,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 		}
 	}
 	return exitCode(err)
-}
-
-// signalContext cancels its context at the first SIGINT or SIGTERM; a second one ends the process at once.
-func signalContext() (context.Context, func() syscall.Signal, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var got atomic.Int32
-	ch := make(chan os.Signal, 2)
-	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		for s := range ch {
-			if got.Load() != 0 {
-				os.Exit(128 + int(got.Load()))
-			}
-			got.Store(int32(s.(syscall.Signal)))
-			cancel()
-		}
-	}()
-	return ctx, func() syscall.Signal { return syscall.Signal(got.Load()) }, func() { signal.Stop(ch); cancel() }
 }
 
 func newRoot(a *app) *cobra.Command {

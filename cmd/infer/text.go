@@ -48,7 +48,11 @@ func (a *app) readText(path string) (string, error) {
 // readBounded reads all of in, no more than its kind allows, in memory of that size (of a pipe up to 2.3 times of it).
 func readBounded(in io.Reader, name string) (string, error) {
 	limit, kind, size := int64(maxPipeBytes), "a pipe", int64(0)
-	if file, ok := in.(*os.File); ok {
+	from := in
+	if waiting, ok := in.(*firstRead); ok {
+		from = waiting.in
+	}
+	if file, ok := from.(*os.File); ok {
 		st, err := file.Stat()
 		if err != nil {
 			return "", dataErrorf("%s: %v", name, err)

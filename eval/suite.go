@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"terrace/internal/nearest"
 )
 
 // Suite makes samples and evaluates them. Its methods are called from one goroutine.
@@ -131,7 +133,7 @@ func CheckTasks(suite string, known, asked []string) ([]string, error) {
 	}
 	for _, t := range asked {
 		if !slices.Contains(known, t) {
-			return nil, fmt.Errorf("eval: suite %s has no task %q; there are %v: %w", suite, t, known, ErrOption)
+			return nil, fmt.Errorf("eval: suite %s has no task %q%s; there are %v: %w", suite, t, nearest.Hint(t, known), known, ErrOption)
 		}
 	}
 	var out []string

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"terrace/internal/nearest"
 )
 
 // Phase says when a policy acts.
@@ -69,6 +71,18 @@ func Names() []string {
 	}
 	sort.Strings(names)
 	return names
+}
+
+// aliases are the other names of the registered methods.
+func aliases() []string {
+	var out []string
+	for key, e := range registry {
+		if key == plain(e.info.Name) {
+			out = append(out, e.info.Aliases...)
+		}
+	}
+	sort.Strings(out)
+	return out
 }
 
 // Infos describes every registered method, by phase and name.
@@ -160,7 +174,7 @@ func splitItems(name, text string) ([]item, error) {
 func newTerm(name string, items []item) (*term, error) {
 	e := registry[plain(name)]
 	if e == nil {
-		return nil, fmt.Errorf("policy: %q: known are %s: %w", name, strings.Join(Names(), ", "), ErrUnknown)
+		return nil, fmt.Errorf("policy: %q%s: known are %s: %w", name, nearest.Hint(name, slices.Concat(Names(), aliases())), strings.Join(Names(), ", "), ErrUnknown)
 	}
 	a := &args{info: e.info, given: map[string]string{}}
 	var rest []item
@@ -205,14 +219,16 @@ func newTerm(name string, items []item) (*term, error) {
 
 func unknownKey(e *entry, key string) error {
 	keys := make([]string, len(e.info.Params))
+	var also []string
 	for i, p := range e.info.Params {
 		keys[i] = p.Name
+		also = append(also, p.Aliases...)
 	}
 	known := "it has no parameters"
 	if len(keys) > 0 {
 		known = "known are " + strings.Join(keys, ", ")
 	}
-	return fmt.Errorf("policy: %s: unknown parameter %q: %s: %w", e.info.Name, key, known, ErrParam)
+	return fmt.Errorf("policy: %s: unknown parameter %q%s: %s: %w", e.info.Name, key, nearest.Hint(key, slices.Concat(keys, also)), known, ErrParam)
 }
 
 // String is the specification in canonical names, as Parse reads it back.

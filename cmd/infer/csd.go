@@ -16,6 +16,7 @@ func init() { register(newCSD) }
 func newCSD(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "csd",
+		Args:  noCommand,
 		Short: "A computational storage drive: stores KV pages and scores keys where they lie",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return usageErrorf("csd: say what: 'infer csd serve --help'")
@@ -64,6 +65,11 @@ func newCSDServe(a *app) *cobra.Command {
 func (f csdFlags) options() (o csdshim.Options, err error) {
 	if f.dir == "" || f.socket == "" {
 		return o, usageErrorf("csd serve: --dir and --socket are needed")
+	}
+	for _, path := range []string{f.dir, f.socket} {
+		if err := parentThere(path); err != nil {
+			return o, usageErrorf("csd serve: %v", err)
+		}
 	}
 	if o.CapacityBytes, err = units.ParseBytes(f.capacity); err != nil {
 		return o, usageErrorf("csd serve: --capacity: %v", err)

@@ -11,6 +11,7 @@ import (
 	"terrace/eval/forced"
 	"terrace/eval/longbench"
 	"terrace/eval/ruler"
+	"terrace/internal/nearest"
 	"terrace/internal/units"
 )
 
@@ -96,7 +97,7 @@ func (f *suiteFlags) open(changed func(flag string) bool) (eval.Suite, error) {
 		}
 		return s.open(f)
 	}
-	return nil, usageErrorf("--suite %q: want one of %s (see 'infer eval --help')", f.name, strings.Join(names, ", "))
+	return nil, usageErrorf("--suite %q%s: want one of %s (see 'infer eval --help')", f.name, nearest.Hint(f.name, names), strings.Join(names, ", "))
 }
 
 func (f *suiteFlags) longbench(extended bool) (*longbench.Suite, error) {

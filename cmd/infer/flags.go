@@ -9,6 +9,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"terrace/internal/nearest"
 )
 
 // singleDash are llama.cpp's multi-letter spellings with one dash and what they mean here.
@@ -68,7 +70,7 @@ func fillFlags(cmd *cobra.Command, configFile string) error {
 	})
 	for k := range file {
 		if !known[k] && !knownElsewhere(cmd.Root(), k) {
-			errs = append(errs, usageErrorf("%s: no flag is called %q", configFile, k))
+			errs = append(errs, usageErrorf("%s: no flag is called %q%s", configFile, k, nearest.Hint(k, flagNames(cmd))))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -36,12 +38,35 @@ func tierList(specs []string) ([]engine.Tier, error) {
 		if err != nil {
 			return nil, usageErrorf("--tier: %v", err)
 		}
+		if t.Kind == engine.TierSSD {
+			if err := parentThere(t.Path); err != nil {
+				return nil, usageErrorf("--tier %s: %v", spec, err)
+			}
+		}
 		out = append(out, t)
 	}
 	if err := engine.CheckTiers(out); err != nil {
 		return nil, usageErrorf("--tier: %v", err)
 	}
 	return out, nil
+}
+
+// parentThere refuses a folder that would be made in one that is not there: a misspelt path, or a disk that is not mounted.
+func parentThere(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	switch info, err := os.Stat(parent); {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("no folder %s to make %s in: make it first, or mind the spelling", parent, filepath.Base(dir))
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a folder", parent)
+	}
+	return nil
 }
 
 // openKVEngine opens an engine with the flags' policy and tiers.

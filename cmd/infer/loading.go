@@ -15,6 +15,7 @@ import (
 
 	"terrace/engine"
 	"terrace/internal/kvpage"
+	"terrace/internal/nearest"
 	"terrace/internal/units"
 	"terrace/kvmanager"
 	"terrace/model"
@@ -238,7 +239,7 @@ func knownBackend(name string) error {
 			return nil
 		}
 	}
-	hint := ""
+	hint := nearest.Hint(name, model.Backends())
 	if strings.HasPrefix(name, "xla:") {
 		hint = " (the xla backends need a binary built with cgo: go build -tags xla ./cmd/infer)"
 	}

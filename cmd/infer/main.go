@@ -12,8 +12,10 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"terrace/engine"
+	"terrace/internal/nearest"
 )
 
 // app is what every command shares: the context that an interrupt cancels, the streams and the global flags.
@@ -86,12 +88,7 @@ func newRoot(a *app) *cobra.Command {
 		Example:       "  infer generate \"Why is the sky blue?\"\n  infer chat --model gemma3:270m\n  infer bench -p 512 -n 64",
 		Version:       versionLine(),
 		SilenceErrors: true, SilenceUsage: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageErrorf("unknown command %q: run 'infer --help' for the list", args[0])
-			}
-			return nil
-		},
+		Args: noCommand,
 		RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() },
 	}
 	root.SetOut(a.stdout)
@@ -104,7 +101,7 @@ func newRoot(a *app) *cobra.Command {
 	p.BoolVarP(&a.quiet, "quiet", "q", false, "no notices and no progress bars on stderr")
 	a.profiles.addFlags(p)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageErrorf("%s: %v (see 'infer %s --help')", cmd.Name(), err, cmd.Name())
+		return usageErrorf("%s: %v%s (see 'infer %s --help')", cmd.Name(), err, flagHint(cmd, err), cmd.Name())
 	})
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error { return a.prepare(cmd) }
 	for _, build := range builders {
@@ -112,6 +109,40 @@ func newRoot(a *app) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
+}
+
+// noCommand refuses what is no command below cmd.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			known = append(append(known, c.Name()), c.Aliases...)
+		}
+	}
+	return usageErrorf("unknown command %q%s: run '%s --help' for the list", args[0], nearest.Hint(args[0], known), cmd.CommandPath())
+}
+
+// flagHint asks after the flag that an unknown one was meant to be.
+func flagHint(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	if best := nearest.Of(unknown.GetSpecifiedName(), flagNames(cmd)); best != "" {
+		return ", did you mean --" + best + "?"
+	}
+	return ""
+}
+
+// flagNames are the names of a command's flags, those of all commands included.
+func flagNames(cmd *cobra.Command) []string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 // prepare fills the flags that the command line left open, from the environment and then the configuration file, and

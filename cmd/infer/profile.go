@@ -58,12 +58,17 @@ func (a *app) profile(f *profileFlags, dirs []string) error {
 	if f.eachMs < 1 || f.rounds < 1 {
 		return usageErrorf("--each %d and --rounds %d: want at least 1", f.eachMs, f.rounds)
 	}
+	for _, dir := range dirs { // before anything is measured
+		if err := parentThere(dir); err != nil {
+			return usageErrorf("%v", err)
+		}
+	}
 	each := time.Duration(f.eachMs) * time.Millisecond
 	path := offload.ProfileFile(a.home())
 	p, err := offload.LoadProfile(path)
 	switch {
 	case errors.Is(err, offload.ErrShape):
-		a.notice("%v: measured anew", err)
+		a.notice("%v: measured again", err)
 		p = offload.Profile{}
 	case err != nil && !errors.Is(err, offload.ErrMissing):
 		return err

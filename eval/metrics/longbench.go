@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"terrace/internal/nearest"
 )
 
 // Row is one prediction to score, with LongBench's field names.
@@ -89,7 +91,7 @@ func baseTask(task string) string {
 func MetricName(task string) (string, error) {
 	m, ok := longbench[baseTask(task)]
 	if !ok {
-		return "", fmt.Errorf("metrics: task %q, there are %s: %w", task, strings.Join(LongBenchTasks(), ", "), ErrTask)
+		return "", fmt.Errorf("metrics: task %q%s, there are %s: %w", task, nearest.Hint(task, LongBenchTasks()), strings.Join(LongBenchTasks(), ", "), ErrTask)
 	}
 	return m.name, nil
 }

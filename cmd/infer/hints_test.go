@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDidYouMean: what is misspelt is asked after, in one line and with the exit code of a usage error.
+func TestDidYouMean(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(config, []byte("temprature: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"genrate x":                          `unknown command "genrate", did you mean "generate"?`,
+		"csd srve":                           `unknown command "srve", did you mean "serve"?`,
+		"nonsense":                           `unknown command "nonsense": run`,
+		"generate --temprature 1 x":          "did you mean --temperature?",
+		"generate --zzzz x":                  "unknown flag: --zzzz (see",
+		"chat --polcy h2o":                   "did you mean --policy?",
+		"generate --config " + config + " x": `no flag is called "temprature", did you mean "temperature"?`,
+		"generate -m " + tinyModel + " --policy snapvk x":           `"snapvk", did you mean "snapkv"?`,
+		"generate -m " + tinyModel + " --policy h2o:bugdet=0.5 x":   `unknown parameter "bugdet", did you mean "budget"?`,
+		"policies streaming_lm":                                     `did you mean "streaming_llm"?`,
+		"generate --backend natve x":                                `did you mean "native"?`,
+		"eval --suite longbnch --out r":                             `did you mean "longbench"?`,
+		"eval --suite ruler --tasks niah_singel_1 --data . --out r": `did you mean "niah_single_1"?`,
+		"score --task hotpotq":                                      `did you mean "hotpotqa"?`,
+	} {
+		code, _, errs := inferWith(t, "", strings.Fields(args)...)
+		if code != exitUsage || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit %d, %q, want %q", args, code, errs, want)
+		}
+	}
+	t.Setenv("TERRACE_HOME", t.TempDir())
+	if code, _, errs := inferWith(t, "", "generate", "-m", "smolm2", "x"); code != exitData || !strings.Contains(errs, `did you mean "smollm2"?`) {
+		t.Errorf("a model: exit %d, %q", code, errs)
+	}
+}
+
+// TestParentFolders: a folder is made, those above it are not.
+func TestParentFolders(t *testing.T) {
+	dir := t.TempDir()
+	gone := filepath.Join(dir, "not", "there")
+	for _, args := range [][]string{
+		{"generate", "-m", tinyModel, "--raw", "--tier", "host=1MiB", "--tier", "ssd=" + gone + ",8MiB", "x"},
+		{"profile", gone},
+		{"csd", "serve", "--dir", gone, "--socket", filepath.Join(dir, "s")},
+		{"csd", "serve", "--dir", filepath.Join(dir, "d"), "--socket", gone},
+	} {
+		code, _, errs := inferWith(t, "", args...)
+		if code != exitUsage || !strings.Contains(errs, "no folder "+filepath.Join(dir, "not")) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%v: exit %d, %q", args, code, errs)
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 0 {
+			t.Errorf("%v left %v", args, left)
+		}
+	}
+	if code, _, errs := inferWith(t, "", "generate", "-m", tinyModel, "--raw", "-n", "2", "--tier", "host=1MiB", "--tier", "ssd="+filepath.Join(dir, "new")+",8MiB", "x"); code != 0 {
+		t.Errorf("a new folder: exit %d, %q", code, errs)
+	}
+}

@@ -13,8 +13,11 @@ KV ?= kv-tiers
 TIERS_ARGS ?= -p 0 -n 16 -d 8000
 RIVALS_HOST ?= 75MiB
 
+# The commit, with + where there are changes; the Go tool stamps it too, but not in every checkout (-buildvcs=false, no git).
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo +)
+
 build: ## the static binary
-	CGO_ENABLED=0 go build -trimpath -o bin/infer ./cmd/infer
+	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.commit=$(COMMIT)' -o bin/infer ./cmd/infer
 
 test: ## what README says
 	go test $(PKG)

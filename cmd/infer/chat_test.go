@@ -333,3 +333,24 @@ func TestHistory(t *testing.T) {
 		t.Errorf("the file has %d lines, %v", bytes.Count(raw, []byte("\n")), err)
 	}
 }
+
+// TestInterruptedGeneration: Ctrl-C ends generate with 130, and the shell's prompt begins a line of its own.
+func TestInterruptedGeneration(t *testing.T) {
+	model := golden.Model(t, "smollm2:135m")
+	s := onTerminal(t, t.TempDir(), "generate", "-m", model, "--temperature", "0", "--ignore-eos", "-n", "-1", "Tell me a story about the sea.")
+	s.match(`\w+ \w+ \w+`)
+	s.press(ctrlC)
+	if code := s.exit(); code != 130 {
+		t.Errorf("exit %d, want 130", code)
+	}
+	if text := string(s.text); !strings.HasSuffix(text, "\r\n") || strings.HasSuffix(text, "\r\n\r\n") {
+		t.Errorf("it ends with %q", text[max(0, len(text)-40):])
+	}
+	// Before there is any text too.
+	s = onTerminal(t, t.TempDir(), "generate", "-m", model, "--prompt-file", "-")
+	s.wait("waiting for standard input: the prompt")
+	s.press(ctrlC)
+	if code := s.exit(); code != 130 || !strings.HasSuffix(string(s.text), "^C\r\n") {
+		t.Errorf("exit %d, %q", code, s.text)
+	}
+}

@@ -47,6 +47,7 @@ func TestParentFolders(t *testing.T) {
 	for _, args := range [][]string{
 		{"generate", "-m", tinyModel, "--raw", "--tier", "host=1MiB", "--tier", "ssd=" + gone + ",8MiB", "x"},
 		{"profile", gone},
+		{"bench", "-m", tinyModel, "-p", "8", "-n", "2", "-r", "1", "--case", "full on host=1MiB ssd=" + gone + ",8MiB"},
 		{"csd", "serve", "--dir", gone, "--socket", filepath.Join(dir, "s")},
 		{"csd", "serve", "--dir", filepath.Join(dir, "d"), "--socket", gone},
 	} {

@@ -30,18 +30,30 @@ func (f *kvFlags) policyName() string { return f.policy }
 // tierHelp says how a tier is given.
 const tierHelp = "tier of the KV cache, fastest first: device=SIZE (xla backends), host=SIZE, ssd=DIR,SIZE, csd=unix:SOCKET (repeats; default: host without a cap)"
 
-// tierList reads the tiers.
+// tierList reads tiers as a user gives them: the folders above theirs must be there.
 func tierList(specs []string) ([]engine.Tier, error) {
+	tiers, err := parseTiers(specs)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range tiers {
+		if t.Kind != engine.TierSSD {
+			continue
+		}
+		if err := parentThere(t.Path); err != nil {
+			return nil, usageErrorf("--tier %s: %v", specs[i], err)
+		}
+	}
+	return tiers, nil
+}
+
+// parseTiers reads tiers, also those below a user's folder that a command makes for each of its engines.
+func parseTiers(specs []string) ([]engine.Tier, error) {
 	var out []engine.Tier
 	for _, spec := range specs {
 		t, err := engine.ParseTier(spec)
 		if err != nil {
 			return nil, usageErrorf("--tier: %v", err)
-		}
-		if t.Kind == engine.TierSSD {
-			if err := parentThere(t.Path); err != nil {
-				return nil, usageErrorf("--tier %s: %v", spec, err)
-			}
 		}
 		out = append(out, t)
 	}
@@ -49,6 +61,19 @@ func tierList(specs []string) ([]engine.Tier, error) {
 		return nil, usageErrorf("--tier: %v", err)
 	}
 	return out, nil
+}
+
+// checkTiers refuses the --tier flags of a command before it does anything.
+func checkTiers(cmd *cobra.Command) error {
+	if cmd.Flags().Lookup("tier") == nil {
+		return nil
+	}
+	specs, err := cmd.Flags().GetStringArray("tier")
+	if err != nil {
+		return err
+	}
+	_, err = tierList(specs)
+	return err
 }
 
 // parentThere refuses a folder that would be made in one that is not there: a misspelt path, or a disk that is not mounted.
@@ -71,7 +96,7 @@ func parentThere(dir string) error {
 
 // openKVEngine opens an engine with the flags' policy and tiers.
 func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
-	tiers, err := tierList(kv.tiers)
+	tiers, err := parseTiers(kv.tiers)
 	if err != nil {
 		return nil, err
 	}

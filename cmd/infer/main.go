@@ -151,6 +151,9 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	if err := fillFlags(cmd, a.configFile); err != nil {
 		return err
 	}
+	if err := checkTiers(cmd); err != nil {
+		return err
+	}
 	if err := selectKernels(a.cpuPath); err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (a *app) chat(f *chatFlags) error {
 	if c.terminal {
 		c.stops.say = c.sayHowToLeave
 		defer a.interrupts.take(c.stops.take)()
-		a.notice("%s, a context of %d tokens, policy %s. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", l.name, l.engine.Options().Context, f.kv.policyName())
+		a.notice("%s, a context of %d tokens, policy %s. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", modelName(l.name), l.engine.Options().Context, f.kv.policyName())
 	}
 	return c.talk(in)
 }

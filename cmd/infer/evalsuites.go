@@ -134,6 +134,9 @@ func (f *suiteFlags) perplexity() (eval.Suite, error) {
 	if err := f.needData(); err != nil {
 		return nil, err
 	}
+	if f.chunk < 1 {
+		return nil, usageErrorf("--chunk %d: want 8 or more", f.chunk)
+	}
 	kl := f.kl || len(f.policies) > 1 && slices.Contains(f.policies, "full")
 	return forced.NewPerplexity(forced.PerplexityOptions{Data: f.data, Tasks: f.tasks, Chunk: f.chunk, Limit: f.limit, KL: kl})
 }

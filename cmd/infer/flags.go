@@ -66,6 +66,7 @@ func fillFlags(cmd *cobra.Command, configFile string) error {
 			if err := cmd.Flags().Set(f.Name, v); err != nil {
 				errs = append(errs, usageErrorf("%s: --%s: %v", from, f.Name, err))
 			}
+			_ = cmd.Flags().SetAnnotation(f.Name, filledFrom, []string{from}) // it fails for an unknown flag only
 		}
 	})
 	for k := range file {
@@ -75,6 +76,12 @@ func fillFlags(cmd *cobra.Command, configFile string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// filledFrom annotates a flag that the environment or the configuration file has set.
+const filledFrom = "terrace_filled_from"
+
+// filled reports whether a flag's value is not of the command line.
+func filled(f *pflag.Flag) bool { return f.Annotations[filledFrom] != nil }
 
 // knownElsewhere reports whether some other command has the flag, so that one file can serve several commands.
 func knownElsewhere(root *cobra.Command, flag string) bool {

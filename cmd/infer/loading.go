@@ -3,7 +3,6 @@ package main
 import (
 	_ "embed" // for the calibration text
 	"errors"
-	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -91,7 +90,7 @@ func (f *loadFlags) takeModel(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	if given := cmd.Flags().Lookup("model"); given.Changed && os.Getenv(envName("model")) == "" && given.Value.String() != args[0] || f.hfRepo != "" {
+	if given := cmd.Flags().Lookup("model"); given.Changed && !filled(given) && given.Value.String() != args[0] || f.hfRepo != "" {
 		return usageErrorf("two models: %s and %s", args[0], orDefault(f.hfRepo, f.model))
 	}
 	f.model = args[0]

@@ -161,6 +161,10 @@ func TestRunModel(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
+	t.Setenv("TERRACE_MODEL", "other.gguf") // the command line goes first
+	if got := text("", "run", model, "the tide takes"); got != want {
+		t.Errorf("beside TERRACE_MODEL: %q, want %q", got, want)
+	}
 	for _, c := range []struct{ args, want string }{
 		{"run smolm2 hello", `no model is called "smolm2", did you mean "smollm2"?`},
 		{"run " + model + " -m other.gguf hello", "two models"},

@@ -22,7 +22,7 @@ func (a *app) runModel(cmd *cobra.Command, f *generateFlags, args []string) ([]s
 			return nil, usageErrorf("run takes a model and a prompt, or one prompt in quotes; no model is called %q%s", args[0], hint)
 		}
 		if hint != "" {
-			a.notice("no model is called %q%s: it is taken as the prompt of %s", args[0], hint, f.load.model)
+			a.notice("no model is called %q%s It is taken as the prompt of %s.", args[0], hint, f.load.model)
 		}
 		return args, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"terrace/eval"
 )
 
-// Prompts is a suite whose prompts can be had without its answers (longbench, ruler).
+// Prompts is a suite that gives its prompts without their answers (longbench, ruler).
 type Prompts interface {
 	eval.Suite
 	// PromptIDs is what the model reads for a sample.

@@ -112,6 +112,11 @@ func Compare(runs []Run, against string) (*Comparison, error) {
 		}
 	}
 	c.nameApart()
+	for i := range runs {
+		if r := &runs[i]; !r.Results.Complete {
+			c.group(r).note("run %s is not complete: the same 'infer eval' command goes on with it", r.Name)
+		}
+	}
 	for _, g := range c.Groups {
 		g.Against = against
 		g.finish()

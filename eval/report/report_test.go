@@ -409,3 +409,19 @@ func TestUnfinishedRun(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A run that was stopped is compared as far as it went, which is said.
+func TestStoppedRun(t *testing.T) {
+	runs := twoRuns(t)
+	runs[1].Results.Complete, runs[1].Outcomes = false, runs[1].Outcomes[:9]
+	c, err := Compare(runs, Full)
+	if err != nil || c.Groups[0].Series[1].Diff == nil || c.Groups[0].Series[1].Diff.Pairs != 9 {
+		t.Fatalf("%v %+v", err, c)
+	}
+	notes := strings.Join(c.Groups[0].Notes, "\n")
+	for _, want := range []string{"is not complete", "the scores are of 9 samples and of 10 in 1 (full", "of the 9 that both have"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("no %q in %q", want, notes)
+		}
+	}
+}

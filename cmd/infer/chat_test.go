@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/spf13/cobra"
 
 	"terrace/internal/golden"
+	"terrace/tokenizer"
 )
 
 // screen is infer on a pseudo-terminal: what it wrote so far, and keys to press.
@@ -352,5 +354,75 @@ func TestInterruptedGeneration(t *testing.T) {
 	s.press(ctrlC)
 	if code := s.exit(); code != 130 || !strings.HasSuffix(string(s.text), "^C\r\n") {
 		t.Errorf("exit %d, %q", code, s.text)
+	}
+}
+
+// TestStops: while an answer is made the first Ctrl-C ends it and the second the program; between answers the first one says
+// how to leave.
+func TestStops(t *testing.T) {
+	said, stopped := 0, 0
+	s := &stops{say: func() { said++ }}
+	if !s.take() || said != 1 || s.take() || said != 1 {
+		t.Errorf("at the prompt: said %d times", said)
+	}
+	s.during(func() { stopped++ })
+	if !s.take() || stopped != 1 || s.take() {
+		t.Errorf("in an answer: stopped %d times", stopped)
+	}
+	s.during(nil)
+	if !s.take() || said != 2 || stopped != 1 {
+		t.Errorf("after the answer: said %d, stopped %d", said, stopped)
+	}
+}
+
+// TestSet: /set changes one option, and nothing where the value is refused, which the message names.
+func TestSet(t *testing.T) {
+	fresh := func() *conversation {
+		f := &chatFlags{}
+		f.sample.add(&cobra.Command{}, chatMaxTokens)
+		return &conversation{f: f}
+	}
+	for line, want := range map[string]string{"temperature 0.5x": `"0.5x" is not a number`, "temperature -1": "temperature -1: want 0 or more", "top-k 1.5": `"1.5" is not a whole number`,
+		"max-tokens -7": "--max-tokens -7: want -1", "seed -1": `"-1" is not a whole number of 0 or more`, "repeat-penalty 0": "want more than 0", "min-p": "needs a value: a number (it is 0.05)",
+		"temprature 1": `did you mean "temperature"?`, "": "needs a name and a value"} {
+		c, before := fresh(), fresh().f.sample
+		if err := c.set(line); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("/set %s: %v, want %q", line, err, want)
+		}
+		if c.f.sample.o != before.o || c.f.sample.maxTokens != before.maxTokens {
+			t.Errorf("/set %s changed %+v", line, c.f.sample)
+		}
+	}
+	c := fresh()
+	for _, line := range []string{"temperature 0.25", "parameter top_k 7", "max-tokens -1", "seed 18446744073709551615"} {
+		if err := c.set(line); err != nil {
+			t.Errorf("/set %s: %v", line, err)
+		}
+	}
+	if o := c.f.sample.o; o.Temperature != 0.25 || o.TopK != 7 || o.Seed != 1<<64-1 || c.f.sample.maxTokens != -1 {
+		t.Errorf("%+v", c.f.sample)
+	}
+}
+
+// TestLoadRefuses: what is no kept conversation is refused in one line and changes nothing.
+func TestLoadRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"text.json": "hello", "format.json": `{"format":9}`, "role.json": `{"format":1,"messages":[{"role":"tool","content":"x"}]}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &conversation{a: &app{homeDir: dir, stderr: io.Discard}, f: &chatFlags{}, l: &loaded{name: "m"}, msgs: []tokenizer.Message{{Role: "user", Content: "x"}}}
+	for name, want := range map[string]string{"": "needs a name", "none": "nothing is kept yet", dir + "/text.json": "not a kept conversation", dir + "/format.json": "format 9, want 1",
+		dir + "/role.json": `message 1 has role "tool"`, dir + "/": "not a file", "..": "not a name"} {
+		if err := c.load(name); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("/load %s: %v, want %q", name, err, want)
+		}
+	}
+	if len(c.msgs) != 1 {
+		t.Error("the conversation was changed")
+	}
+	if err := c.save(dir + "/no/folder.json"); err == nil || !strings.Contains(err.Error(), "/save") {
+		t.Errorf("%v", err)
 	}
 }

@@ -124,7 +124,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.kv, err = kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow, WindowSet: o.KVWindowSet,
-		Layout: o.layout(m, spec), Lower: e.lower(), Sliding: sliding(m)})
+		Layout: o.layout(m, spec), Backing: e.backing(), Sliding: sliding(m)})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.tiers.close())
 	}

@@ -54,7 +54,7 @@ func TestTokensFromStorage(t *testing.T) {
 		want := forced(t, small(t, o), prompt, next)
 		o.Tiers = []Tier{{Kind: TierHost, Bytes: 120 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
 		e := small(t, o)
-		if !e.tiers.Gathers() {
+		if !e.tiers.queue.Gathers() {
 			t.Fatal("single tokens cannot be read")
 		}
 		s, err := e.NewSession(e.Policy())

@@ -144,43 +144,12 @@ func (t *tiers) close() error {
 	return err
 }
 
-// ticket is a kvmanager.Transfer.
-type ticket struct{ *offload.Ticket }
-
-// Done implements kvmanager.Transfer.
-func (t ticket) Done() bool { return t.Ready() }
-
-// Read implements kvmanager.Lower.
-func (t *tiers) Read(urgent bool, recs []offload.Record) kvmanager.Transfer {
-	p := offload.Prefetch
-	if urgent {
-		p = offload.Demand
-	}
-	return ticket{t.queue.Read(p, recs)}
-}
-
-// Write implements kvmanager.Lower.
-func (t *tiers) Write(recs []offload.Record) kvmanager.Transfer {
-	return ticket{t.queue.Write(offload.WriteBack, recs)}
-}
-
-// Gathers implements kvmanager.Gatherer.
-func (t *tiers) Gathers() bool { return t.queue.Gathers() }
-
-// Gather implements kvmanager.Gatherer.
-func (t *tiers) Gather(seq uint64, layer int, tokens []int32, dst []byte) kvmanager.Transfer {
-	return ticket{t.queue.Gather(offload.Prefetch, seq, layer, tokens, dst)}
-}
-
-// Drop implements kvmanager.Lower.
-func (t *tiers) Drop(seq uint64) error { return t.store.Drop(seq) }
-
-// lower is what the cache stores its blocks in; nil = everything stays in host memory.
-func (e *Engine) lower() kvmanager.Lower {
+// backing is the queue of what the cache keeps its blocks in; nil = everything stays in host memory.
+func (e *Engine) backing() *offload.Queue {
 	if e.tiers == nil {
 		return nil
 	}
-	return e.tiers
+	return e.tiers.queue
 }
 
 // sliding is each layer's window.

@@ -4,18 +4,28 @@
 // head really frees memory. Each token keeps its position, so holes left by eviction are right for rotary embeddings and
 // sliding windows.
 //
+// Who owns what. Sequence: which tokens there are, in order, of each layer and head. Its layer store, chosen when it is made:
+// the pages' memory. paged has pages in host memory; tiered has blocks (a page of every KV head, one record) on the store of
+// an offload.Queue, the backing store, and copies of those that a pass reads. Its encoding, chosen with the cache's layout: how
+// tokens are written. floats are written at once; quantized ones wait in a window in full precision (the residual) until
+// they fill a tile. Manager: the budget, its account, and who gives memory back. backing: transfers under way.
+//
 // Invariants (cited by number in the code, checked by Manager.Check):
 //  1. every page of a slab is either free or referenced; references equal the sequences' page lists that hold it.
-//  2. bytes in use = pages referenced × page bytes, and never exceed the budget.
+//  2. bytes in use = pages referenced × page bytes + what is charged, and never exceed the budget.
 //  3. a page with more than one reference is never written.
 //  4. positions in a layer and head's token order ascend strictly.
 //  5. pages with equal versions hold equal bytes in the slots both use: a page gets a new version when it is handed out and
 //     when slots in use change or go, not when tokens are appended.
+//  6. whether there is room for something does not depend on how fast transfers are: it is refused only when nothing is left
+//     that could leave memory and nothing is on its way.
 //
 // Whole pages of a layer can be parked: out of every view, still the sequence's (on tiers they leave memory), and put back at
 // their place by position; tokens can be inserted between others.
 //
-// It knows no policy formula and no transport: policies' plans (which tokens to keep) arrive as token indices.
+// It knows no policy formula: policies' plans (which tokens to keep) arrive as token indices. What fails to move the queue
+// tries again, nobody here does; a transfer that does not end within stallTimeout of the cache's clock fails the request.
 //
-// Concurrency: one goroutine at a time; views stay valid until the next call that changes the sequence.
+// Concurrency: one goroutine at a time; views stay valid until the next call that changes the sequence. Appends that
+// Sequence.Reserve has made room for may run at the same time where it says so.
 package kvmanager

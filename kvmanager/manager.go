@@ -2,10 +2,11 @@ package kvmanager
 
 import (
 	"fmt"
-	"terrace/attention"
 
+	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager/slab"
+	"terrace/offload"
 )
 
 // Options are the shape and limits of a cache.
@@ -13,13 +14,16 @@ type Options struct {
 	Layers, KVHeads int
 	Layout          kvpage.Layout // of one page; Tokens 0 = 16
 	BudgetBytes     int64         // hard limit on pages in use; 0 = none
-	// Window is how many of the newest tokens a quantised cache keeps in f16 (KIVI's residual); see WindowSet. Tokens
+	// Window is how many of the newest tokens a quantized cache keeps in f16 (KIVI's residual); see WindowSet. Tokens
 	// leave it 16 at a time, so that each tile of keys gets its scales from 16 neighbours.
 	Window int
 	// WindowSet says that Window was chosen, so 0 keeps only the tokens that do not fill a tile yet; otherwise 0 = DefaultWindow.
 	WindowSet bool
-	// Lower, where not nil, holds what the budget does not: passes then Plan, Acquire and Release each layer.
-	Lower Lower
+	// Backing, where not nil, is the queue of the store that holds what the budget does not: passes then Plan, Acquire and
+	// Release each layer. It stays the caller's.
+	Backing *offload.Queue
+	// Clock is whose time transfers have to end in; nil = clock.Real.
+	Clock clock.Clock
 	// Sliding is each layer's sliding window in tokens, 0 = it reads all; nil = all layers do. Only tiers look at it.
 	Sliding []int
 }
@@ -32,39 +36,42 @@ const DefaultWindow = 128
 
 // The two kinds of pages. A cache of floats has only the first.
 const (
-	settled = iota // in the cache's layout
-	recent         // the full-precision window before a quantised cache: f16, one tile a page
+	mainPages     = iota // in the cache's layout; with a backing store these are frames of whole blocks
+	residualPages        // the full-precision window before a quantized cache: f16, one tile a page
 	kinds
 )
 
+// pageKind is pages of one kind in host memory.
+type pageKind struct {
+	layout kvpage.Layout
+	pages  slab.Pages
+	bytes  int64 // of a page, or of a block's frame
+}
+
 // Manager hands out pages under a byte budget and accounts for every one.
 type Manager struct {
-	o          Options
-	layout     [kinds]kvpage.Layout
-	slabs      [kinds]slab.Pages
-	quantised  bool // keys or values are: tokens settle out of a window
-	bulk       attention.Reader
-	k, v       []float32 // a tile on its way out of the window
-	inUse      int64     // bytes of referenced pages
-	peak       int64
-	sequences  int
-	allocated  int64 // pages handed out since the start
-	freedPages int64
-	version    uint64       // of the page content that was stamped last
-	opened     uint64       // sequences since the start
-	size       [kinds]int64 // of a page, or of a block's frame on tiers
+	o        Options
+	kinds    [kinds]pageKind
+	codec    codec
+	backing  *backing                   // nil = everything stays in host memory
+	newStore func(*Sequence) layerStore // of a new sequence
+	caches   []Reclaimer
+	account
+	sequences int
+	opened    uint64 // sequences since the start
+	homes     uint64 // sequence numbers of the backing store that were given out
+	version   uint64 // of the page content that was stamped last
+	late      error  // of a transfer that nobody waited for
+}
 
-	lower   Lower
-	tiered  []*Sequence // open ones, on tiers
-	caches  []Reclaimer
-	homes   uint64
-	writes  []*transfer // under way, oldest first
-	late    error       // of a transfer that nobody waited for
-	failed  int         // writes that did
-	cursor  int         // layer that was released last
-	asked   int64       // tokens, a layer and KV head, that passes on tiers asked for, and of them
-	fetched int64       // those that were not in memory
-	charged int64       // bytes in use that are not pages
+// account is what a cache holds and has moved.
+type account struct {
+	inUse          int64 // bytes of referenced pages, and what is charged
+	charged        int64 // of them those that are not pages
+	peak           int64
+	allocated      int64 // pages handed out since the start
+	freed          int64
+	asked, fetched int64 // tokens, a layer and KV head, that passes with a backing store asked for, and of them those that were not in memory
 }
 
 // New returns an empty cache. It allocates nothing until the first token.
@@ -87,26 +94,51 @@ func New(o Options) (*Manager, error) {
 	if o.Window == 0 && !o.WindowSet {
 		o.Window = DefaultWindow
 	}
-	m := &Manager{o: o, quantised: o.Layout.K.Quantised() || o.Layout.V.Quantised()}
-	m.layout[settled] = o.Layout
-	m.layout[recent] = kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: o.Layout.KeyDim, ValueDim: o.Layout.ValueDim, Tokens: kvpage.Tile}
-	for kind := range m.slabs {
-		m.size[kind] = int64(m.layout[kind].PageBytes())
-		tokens := m.layout[kind].Tokens
-		if o.Lower != nil && kind == settled {
-			m.lower, tokens = o.Lower, 0 // a frame's positions belong to its block
-			m.size[kind] = int64(roundUp(o.KVHeads*o.Layout.PageBytes(), frameAlign))
-		}
-		m.slabs[kind] = slab.New(int(m.size[kind]), tokens)
+	if o.Clock == nil {
+		o.Clock = clock.Real()
 	}
+	m := &Manager{o: o, codec: floatCodec{}}
+	if o.Layout.K.Quantised() || o.Layout.V.Quantised() {
+		m.codec = newQuantizer(m)
+	}
+	l := o.Layout
+	frame, tokens := l.PageBytes(), l.Tokens
+	m.newStore = func(s *Sequence) layerStore { return newPaged(s) }
+	if o.Backing != nil {
+		m.backing = &backing{m: m, queue: o.Backing}
+		m.newStore = func(s *Sequence) layerStore { return newTiered(s, m.backing) }
+		frame, tokens = roundUp(o.KVHeads*frame, frameAlign), 0 // a frame's positions belong to its block
+	}
+	tile := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: l.KeyDim, ValueDim: l.ValueDim, Tokens: kvpage.Tile}
+	m.kinds[mainPages] = pageKind{l, slab.New(frame, tokens), int64(frame)}
+	m.kinds[residualPages] = pageKind{tile, slab.New(tile.PageBytes(), tile.Tokens), int64(tile.PageBytes())}
 	return m, nil
 }
+
+// frameAlign is what the memory of a block is aligned to, so that storage reads and writes it without a copy.
+const frameAlign = 4096
+
+// DefersAppend reports whether AppendLater can be used, and whether appends to several sequences may run at the same time: in
+// a cache of floats without a backing store.
+func (m *Manager) DefersAppend() bool {
+	_, floats := m.codec.(floatCodec)
+	return floats && m.backing == nil
+}
+
+// NewHome is a sequence number of the backing store that nobody else uses.
+func (m *Manager) NewHome() uint64 {
+	m.homes++
+	return m.homes
+}
+
+// Backing is the queue of the backing store; nil = there is none.
+func (m *Manager) Backing() *offload.Queue { return m.o.Backing }
 
 // Layout is the page layout of the cache.
 func (m *Manager) Layout() kvpage.Layout { return m.o.Layout }
 
 // BlockBytes is what a block (a page's tokens of one layer, all KV heads) takes in host memory.
-func (m *Manager) BlockBytes() int { return int(m.size[settled]) }
+func (m *Manager) BlockBytes() int { return int(m.kinds[mainPages].bytes) }
 
 // Stats are the byte accounts of a cache.
 type Stats struct {
@@ -114,8 +146,8 @@ type Stats struct {
 	PeakBytes   int64 // most referenced since the start or ResetPeak
 	BudgetBytes int64 // 0 = no limit
 	Sequences   int
-	// TokensRead counts the tokens, a layer and KV head, that passes on tiers have asked for, TokensFetched those of them that
-	// were not in memory.
+	// TokensRead counts the tokens, a layer and KV head, that passes with a backing store have asked for, TokensFetched those of
+	// them that were not in memory.
 	TokensRead, TokensFetched int64
 }
 
@@ -130,21 +162,13 @@ func (m *Manager) ResetPeak() { m.peak = m.inUse }
 
 // BytesFor is the page bytes that a sequence of that many tokens holds in every layer and head.
 func (m *Manager) BytesFor(tokens int) int64 {
-	late := 0
-	if m.quantised {
-		late = tokens - m.settling(0, tokens)
-	}
+	main, residual := m.codec.split(tokens)
 	var n int64
-	for kind, count := range [kinds]int{tokens - late, late} {
-		l := m.layout[kind]
+	for kind, count := range [kinds]int{main, residual} {
+		l := m.kinds[kind].layout
 		n += int64((count+l.Tokens-1)/l.Tokens) * int64(l.PageBytes())
 	}
 	return n * int64(m.o.Layers) * int64(m.o.KVHeads)
-}
-
-// settling is how many tokens leave a window of had tokens when n more come: whole tiles, so that the window keeps its size.
-func (m *Manager) settling(had, n int) int {
-	return max(0, had+n-m.o.Window) / kvpage.Tile * kvpage.Tile
 }
 
 // stamp is a version that no page content had before (invariant 5).
@@ -161,13 +185,14 @@ func (m *Manager) Room(more int64) error {
 	return nil
 }
 
-// take hands out one page with one reference (invariant 2). On tiers other blocks leave memory where there is no room.
+// take hands out one page with one reference (invariant 2). With a backing store other blocks leave memory where there is no
+// room.
 func (m *Manager) take(kind int) (slab.Ref, error) {
-	size := m.size[kind]
+	size := m.kinds[kind].bytes
 	if err := m.makeRoom(size); err != nil {
 		return slab.Ref{}, err
 	}
-	p, err := m.slabs[kind].Take()
+	p, err := m.kinds[kind].pages.Take()
 	if err != nil {
 		return slab.Ref{}, err
 	}
@@ -179,9 +204,9 @@ func (m *Manager) take(kind int) (slab.Ref, error) {
 
 // drop gives back one reference.
 func (m *Manager) drop(kind int, p slab.Ref) {
-	if m.slabs[kind].Drop(p) {
-		m.inUse -= m.size[kind]
-		m.freedPages++
+	if m.kinds[kind].pages.Drop(p) {
+		m.inUse -= m.kinds[kind].bytes
+		m.freed++
 	}
 }
 
@@ -192,11 +217,18 @@ func (m *Manager) note(err error) {
 	}
 }
 
+// Release gives the memory of freed pages back to the system; called after an eviction that freed much.
+func (m *Manager) Release() {
+	for kind := range m.kinds {
+		m.kinds[kind].pages.Release()
+	}
+}
+
 // Close unmaps all memory. Sequences that are still open are an error: somebody forgot to free them.
 func (m *Manager) Close() error {
 	n := m.sequences
-	for kind := range m.slabs {
-		m.slabs[kind].Close()
+	for kind := range m.kinds {
+		m.kinds[kind].pages.Close()
 	}
 	if n != 0 {
 		return fmt.Errorf("kvmanager: %d sequences were never freed", n)
@@ -207,16 +239,16 @@ func (m *Manager) Close() error {
 // Check verifies invariants 1 and 2; tests call it after every scenario.
 func (m *Manager) Check() error {
 	refs, want := 0, int64(0)
-	for kind := range m.slabs {
-		n := m.slabs[kind].Referenced()
+	for kind := range m.kinds {
+		n := m.kinds[kind].pages.Referenced()
 		refs += n
-		want += int64(n) * m.size[kind]
+		want += int64(n) * m.kinds[kind].bytes
 	}
 	if want += m.charged; want != m.inUse {
 		return fmt.Errorf("kvmanager: %d pages referenced and %d bytes beside them are %d bytes, accounted %d", refs, m.charged, want, m.inUse)
 	}
-	if m.allocated-m.freedPages != int64(refs) {
-		return fmt.Errorf("kvmanager: %d pages out, %d back, %d referenced", m.allocated, m.freedPages, refs)
+	if m.allocated-m.freed != int64(refs) {
+		return fmt.Errorf("kvmanager: %d pages out, %d back, %d referenced", m.allocated, m.freed, refs)
 	}
 	if m.sequences == 0 && refs != 0 {
 		return fmt.Errorf("kvmanager: %d pages are referenced and no sequence is open", refs)

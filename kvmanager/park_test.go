@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/attention"
 	"terrace/internal/kvpage"
 )
 
@@ -92,6 +93,7 @@ func TestParkAndInsert(t *testing.T) {
 
 func sameTokens(t *testing.T, m *Manager, a, b *Sequence, n int) {
 	t.Helper()
+	var r attention.Reader
 	for g := range m.o.KVHeads {
 		if !slices.Equal(a.PositionList(1, g), b.PositionList(1, g)) {
 			t.Fatalf("head %d: %v", g, b.PositionList(1, g))
@@ -100,13 +102,13 @@ func sameTokens(t *testing.T, m *Manager, a, b *Sequence, n int) {
 		l := m.Layout()
 		x, y := make([]float32, l.KeyDim), make([]float32, l.KeyDim)
 		for i := range n {
-			m.bulk.Keys(&va, i, i+1, x)
-			m.bulk.Keys(&vb, i, i+1, y)
+			r.Keys(&va, i, i+1, x)
+			r.Keys(&vb, i, i+1, y)
 			if !slices.Equal(x, y) || vb.Pages[i/l.Tokens].Pos[i%l.Tokens] != int32(i) {
 				t.Fatalf("head %d token %d: keys %v, want %v", g, i, y, x)
 			}
-			m.bulk.Values(&va, i, i+1, x)
-			m.bulk.Values(&vb, i, i+1, y)
+			r.Values(&va, i, i+1, x)
+			r.Values(&vb, i, i+1, y)
 			if !slices.Equal(x, y) {
 				t.Fatalf("head %d token %d: values %v, want %v", g, i, y, x)
 			}

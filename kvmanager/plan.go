@@ -3,6 +3,7 @@ package kvmanager
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Extent is what a pass does to a sequence: it adds Rows tokens, on the way to Tokens in a layer and head.
@@ -15,6 +16,9 @@ type Extent struct {
 	Pooled []bool
 }
 
+// tiers is the sequence's layer store, of a cache with a backing store.
+func (e Extent) tiers() *tiered { return e.Seq.store.(*tiered) }
+
 // whole reports whether the pass reads a layer whole.
 func (e Extent) whole(layer int) bool { return e.Tokens > 0 || e.stay(layer) }
 
@@ -25,15 +29,22 @@ func (e Extent) stay(layer int) bool { return e.Pooled == nil || !e.Pooled[layer
 // layer the same share stays, its first blocks, and the rest goes through a ring of two layers: one that is computed with
 // and one that is on its way. ErrBudget, with the numbers, where not even one layer fits.
 func (m *Manager) Plan(pass []Extent) error {
-	if m.lower == nil {
+	if m.backing == nil {
 		return nil
 	}
 	if err := m.late; err != nil {
 		m.late = nil
 		return err
 	}
-	m.takeWritten()
-	need, stay := m.needs(pass)
+	if err := m.backing.takeWritten(); err != nil {
+		return err
+	}
+	return m.backing.plan(pass)
+}
+
+func (k *backing) plan(pass []Extent) error {
+	m := k.m
+	need, stay := k.needs(pass)
 	var sum, ring, most int
 	for layer, n := range need {
 		sum += stay[layer]
@@ -43,28 +54,29 @@ func (m *Manager) Plan(pass []Extent) error {
 		}
 	}
 	ring = max(ring, most)
-	apart := m.apart(pass)
-	have := m.framesFree(pass) - apart
+	apart := k.apart(pass)
+	have := k.framesFree(pass) - apart
 	if have < sum {
-		if err := m.clearOthers(pass); err != nil {
+		if err := k.clearOthers(pass); err != nil {
 			return err
 		}
-		have = m.framesFree(pass) - apart
+		have = k.framesFree(pass) - apart
 	}
-	for want := max(ring, sum); have < want && m.cachesYield(); have = m.framesFree(pass) - apart {
+	for want := max(ring, sum); have < want && m.cachesYield(); have = k.framesFree(pass) - apart {
 	}
 	if have < most {
-		return m.tooSmall(most, apart, have+apart)
+		return k.tooSmall(most, apart, have+apart)
 	}
 	share := 1.0
 	if have < sum || have < ring {
 		share = max(0, float64(have-ring)/float64(max(sum-ring, sum/2, 1)))
 	}
 	for _, e := range pass {
-		for layer := range e.Seq.quota {
-			e.Seq.quota[layer] = 0
+		quota := e.tiers().quota
+		for layer := range quota {
+			quota[layer] = 0
 			if e.stay(layer) {
-				e.Seq.quota[layer] = int(share * float64(e.blocks(layer)))
+				quota[layer] = int(share * float64(e.blocks(layer)))
 			}
 		}
 	}
@@ -72,16 +84,16 @@ func (m *Manager) Plan(pass []Extent) error {
 }
 
 // tooSmall says what a pass needs and what there is.
-func (m *Manager) tooSmall(most, apart, have int) error {
-	size, budget := m.size[settled], m.o.BudgetBytes
+func (k *backing) tooSmall(most, apart, have int) error {
+	size, budget := k.m.kinds[mainPages].bytes, k.m.o.BudgetBytes
 	need, beside := int64(most+apart)*size, budget-int64(max(have, 0))*size
 	return fmt.Errorf("kvmanager: this pass needs at least %d bytes of host memory (%d for one layer, %d for tokens that are being written, %d for what lies beside), the budget is %d: %w",
 		need+beside, int64(most)*size, int64(apart)*size, beside, budget, ErrBudget)
 }
 
 // needs is the number of blocks that the pass reads of each layer, and of them those that may stay.
-func (m *Manager) needs(pass []Extent) (need, stay []int) {
-	need, stay = make([]int, m.o.Layers), make([]int, m.o.Layers)
+func (k *backing) needs(pass []Extent) (need, stay []int) {
+	need, stay = make([]int, k.m.o.Layers), make([]int, k.m.o.Layers)
 	for _, e := range pass {
 		for layer := range need {
 			n := e.blocks(layer)
@@ -107,11 +119,11 @@ func (e Extent) blocks(layer int) int {
 	return (n + t - 1) / t
 }
 
-// most is the largest number of settled tokens of a layer's heads.
+// most is the largest number of tokens in main pages of a layer's heads.
 func (s *Sequence) most(layer int) int {
 	n := 0
 	for g := range s.m.o.KVHeads {
-		n = max(n, s.at(layer, g).list[settled].tokens)
+		n = max(n, s.at(layer, g).main.tokens)
 	}
 	return n
 }
@@ -125,50 +137,48 @@ func (m *Manager) sliding(layer int) int {
 
 // apart is the number of frames for what is not read layer by layer: blocks with room in every layer, and what is on its
 // way to the lower tier while the next layer computes.
-func (m *Manager) apart(pass []Extent) int {
-	t, n := m.o.Layout.Tokens, 0
+func (k *backing) apart(pass []Extent) int {
+	t, n := k.m.o.Layout.Tokens, 0
 	for _, e := range pass {
-		n += m.o.Layers + 2*((e.Rows+t-1)/t) + 2
-		for layer := range e.Seq.tiers {
-			n += max(0, e.Seq.tiers[layer].withRoom()-1)
+		n += k.m.o.Layers + 2*((e.Rows+t-1)/t) + 2
+		layers := e.tiers().layers
+		for layer := range layers {
+			n += max(0, layers[layer].withRoom()-1)
 		}
 	}
 	return n
 }
 
 // framesFree is how many frames the pass may have, what its sequences hold now included.
-func (m *Manager) framesFree(pass []Extent) int {
+func (k *backing) framesFree(pass []Extent) int {
+	m := k.m
 	if m.o.BudgetBytes == 0 {
 		return 1 << 40 // no limit
 	}
 	mine := 0
 	for _, e := range pass {
-		for layer := range e.Seq.tiers {
-			for _, b := range e.Seq.tiers[layer].blocks {
+		for _, lb := range e.tiers().layers {
+			for _, b := range lb.blocks {
 				if b.data != nil {
 					mine++
 				}
 			}
 		}
 	}
-	return int((m.o.BudgetBytes-m.inUse)/m.size[settled]) + mine
+	return int((m.o.BudgetBytes-m.inUse)/m.kinds[mainPages].bytes) + mine
 }
 
 // clearOthers lets the blocks of sequences that are not in the pass leave memory.
-func (m *Manager) clearOthers(pass []Extent) error {
+func (k *backing) clearOthers(pass []Extent) error {
 	var err error
-	for _, s := range m.tiered {
-		in := false
-		for _, e := range pass {
-			in = in || e.Seq == s
-		}
-		if !in {
-			clear(s.quota)
-			err = errors.Join(err, s.releaseAll())
+	for _, t := range k.sequences {
+		if !slices.ContainsFunc(pass, func(e Extent) bool { return e.Seq == t.s }) {
+			clear(t.quota)
+			err = errors.Join(err, t.s.releaseAll())
 		}
 	}
-	for len(m.writes) > 0 {
-		if werr := m.await(m.writes[0]); werr != nil {
+	for len(k.writes) > 0 {
+		if werr := k.await(k.writes[0]); werr != nil {
 			return errors.Join(err, werr)
 		}
 	}

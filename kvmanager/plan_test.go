@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"terrace/internal/kvpage"
 )
@@ -70,6 +71,10 @@ func addLayer(t fataler, o Options, s *Sequence, want *reference, layer, next, n
 // TestPlanAccepts: a pass that Plan accepts runs through to its end, in the smallest budget too; every other is refused by Plan,
 // before anything is done.
 func TestPlanAccepts(t *testing.T) {
+	synctest.Test(t, planAccepts)
+}
+
+func planAccepts(t *testing.T) {
 	for _, c := range []struct{ layers, chunk, tokens, least int }{
 		{1, 7, 33, 9}, {1, 32, 100, 14}, {3, 7, 33, 11}, {3, 32, 100, 16}, {3, 100, 100, 26},
 	} {
@@ -77,7 +82,7 @@ func TestPlanAccepts(t *testing.T) {
 		for blocks := c.least + 3; blocks > c.least-3; blocks-- {
 			o := shape(kvpage.F32, 0)
 			o.Layers = c.layers
-			o, d := onTiers(o, blocks)
+			o, d := onTiers(t, o, blocks)
 			m := open(t, o)
 			s := m.NewSequence()
 			err := prompts(t, o, s, newReference(o), c.chunk, c.tokens, 20)
@@ -87,7 +92,7 @@ func TestPlanAccepts(t *testing.T) {
 				least = blocks
 			case !errors.Is(err, ErrBudget) || errors.Is(err, errAccepted):
 				t.Errorf("%+v in %d blocks: %v", c, blocks, err)
-			case least < blocks && d.writes > 0 && c.chunk >= c.tokens:
+			case least < blocks && writes(d) > 0 && c.chunk >= c.tokens:
 				t.Errorf("%+v in %d blocks: refused after something was written: %v", c, blocks, err)
 			}
 		}

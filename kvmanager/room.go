@@ -5,15 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"terrace/offload"
 )
-
-// frameAlign is what the memory of a block is aligned to, so that storage reads and writes it without a copy.
-const frameAlign = 4096
-
-// inBlocks reports whether pages of a kind belong to blocks on tiers.
-func (m *Manager) inBlocks(kind int) bool { return m.lower != nil && kind == settled }
 
 // Charge counts bytes beside the pages (sketches, token caches) against the budget; on ErrBudget nothing has changed.
 func (m *Manager) Charge(bytes int64) error {
@@ -32,114 +24,23 @@ func (m *Manager) Refund(bytes int64) {
 	m.charged -= bytes
 }
 
-// makeRoom lets blocks leave memory until that many more bytes fit the budget. A write that fails is tried once more, but not
-// on a tier that is full.
+// makeRoom lets blocks leave memory until that many more bytes fit the budget. It gives up only when nothing is left that could
+// leave and nothing is on its way: whether there is room does not depend on how fast transfers are. What fails has been
+// tried again by the queue already (see offload), so its error ends the request.
 func (m *Manager) makeRoom(bytes int64) error {
-	failed := m.failed
 	for {
 		err := m.Room(bytes)
-		if err == nil || m.lower == nil {
+		if err == nil || m.backing == nil {
 			return err
 		}
-		if m.reclaimIdle() {
-			continue
-		}
-		if n := m.failed - failed; n > 1 || n == 1 && errors.Is(m.late, offload.ErrFull) {
-			err, m.late = m.late, nil
-			return fmt.Errorf("kvmanager: making room in host memory: %w", err)
-		}
-		some, werr := m.reclaimDirty()
-		if werr != nil {
-			return fmt.Errorf("kvmanager: making room in host memory: %w", werr)
-		}
-		if some {
-			continue
-		}
-		if some, werr = m.reclaimEarly(); werr != nil {
-			return fmt.Errorf("kvmanager: making room in host memory: %w", werr)
+		some, rerr := m.backing.reclaim()
+		if rerr != nil {
+			return fmt.Errorf("kvmanager: making room in host memory: %w", rerr)
 		}
 		if !some && !m.cachesYield() {
 			return err
 		}
 	}
-}
-
-// reclaimIdle frees the frame of one block that nobody uses and that is stored, the one that will be read last first:
-// layers are read in turn, so it is in the layer just read. It does not wait.
-func (m *Manager) reclaimIdle() bool {
-	if before := m.inUse; m.takeWritten() && m.inUse < before {
-		return true
-	}
-	return m.anyBlock(func(b *block) bool {
-		if b.data == nil || !b.idle() || b.dirty {
-			return false
-		}
-		m.vacate(b)
-		return true
-	})
-}
-
-// takeWritten takes blocks back that have been written, so that those that are not to stay leave memory. It does not wait.
-func (m *Manager) takeWritten() (some bool) {
-	for i := 0; i < len(m.writes); {
-		w := m.writes[i]
-		if !w.t.Done() {
-			i++
-			continue
-		}
-		some = true
-		if err := m.await(w); err != nil { // takes it out of the list
-			m.note(err)
-			m.failed++
-		}
-	}
-	return some
-}
-
-// reclaimDirty waits for a write, or writes one block that nobody uses.
-func (m *Manager) reclaimDirty() (some bool, err error) {
-	if len(m.writes) > 0 {
-		return true, m.await(m.writes[0])
-	}
-	var owner *Sequence
-	var found *block
-	m.anyBlockOf(func(s *Sequence, b *block) bool {
-		if b.data == nil || !b.idle() || !b.dirty {
-			return false
-		}
-		owner, found = s, b
-		return true
-	})
-	if found == nil {
-		return false, nil
-	}
-	found.stays = false
-	return true, m.store(owner.home, []*block{found})
-}
-
-// reclaimEarly gives up what was fetched for a layer whose turn has not come.
-func (m *Manager) reclaimEarly() (some bool, err error) {
-	for _, s := range m.tiered {
-		for layer := range s.tiers {
-			lb := &s.tiers[layer]
-			if !lb.early || len(lb.held) == 0 {
-				continue
-			}
-			for _, b := range lb.held {
-				if b.move != nil {
-					if err := m.await(b.move); err != nil {
-						return false, err
-					}
-				}
-			}
-			lb.early = false
-			cursor := m.cursor
-			err := s.Release(layer)
-			m.cursor = cursor
-			return true, err
-		}
-	}
-	return false, nil
 }
 
 // Reclaimer is memory that is charged to the budget and can be given back: caches of single tokens.
@@ -164,23 +65,119 @@ func (m *Manager) cachesYield() bool {
 	return slices.ContainsFunc(caches, Reclaimer.Reclaim)
 }
 
-func (m *Manager) anyBlock(f func(b *block) bool) bool {
-	return m.anyBlockOf(func(_ *Sequence, b *block) bool { return f(b) })
+// reclaim frees the frame of a block, or waits for or begins what will let one be freed; false = there is nothing. What costs
+// nothing comes first, what was fetched ahead last.
+func (k *backing) reclaim() (some bool, err error) {
+	for _, try := range [...]func() (bool, error){k.reclaimIdle, k.reclaimDirty, k.reclaimPrefetched, k.awaitRead} {
+		if some, err = try(); some || err != nil {
+			return some, err
+		}
+	}
+	return false, nil
 }
 
-// anyBlockOf asks f for blocks of all sequences, layer by layer back from the one released last, until it says yes.
-func (m *Manager) anyBlockOf(f func(s *Sequence, b *block) bool) bool {
-	layers := m.o.Layers
+// reclaimIdle frees the frame of one block that nobody uses and that is stored, the one that will be read last first:
+// layers are read in turn, so it is in the layer just read. It does not wait.
+func (k *backing) reclaimIdle() (bool, error) {
+	before := k.m.inUse
+	if err := k.takeWritten(); err != nil || k.m.inUse < before {
+		return true, err
+	}
+	_, b := k.find(func(b *block) bool { return b.data != nil && b.idle() && !b.dirty })
+	if b == nil {
+		return false, nil
+	}
+	k.vacate(b)
+	return true, nil
+}
+
+// takeWritten takes blocks back that have been written, so that those that are not to stay leave memory. It does not wait; the
+// error is the first write's that failed.
+func (k *backing) takeWritten() (err error) {
+	for i := 0; i < len(k.writes); {
+		w := k.writes[i]
+		if !w.t.Ready() {
+			i++
+			continue
+		}
+		if werr := k.await(w); err == nil { // takes it out of the list
+			err = werr
+		}
+	}
+	return err
+}
+
+// reclaimDirty waits for a write, or begins to write one block that nobody uses.
+func (k *backing) reclaimDirty() (bool, error) {
+	if len(k.writes) > 0 {
+		return true, k.await(k.writes[0])
+	}
+	owner, b := k.find(func(b *block) bool { return b.data != nil && b.idle() && b.dirty })
+	if b == nil {
+		return false, nil
+	}
+	b.resident = false
+	return true, k.store(owner.home, []*block{b})
+}
+
+// reclaimPrefetched gives up what was fetched for a layer whose turn has not come.
+func (k *backing) reclaimPrefetched() (bool, error) {
+	for _, s := range k.sequences {
+		for layer := range s.layers {
+			lb := &s.layers[layer]
+			if !lb.prefetched || len(lb.held) == 0 {
+				continue
+			}
+			for _, b := range lb.held {
+				if b.move != nil {
+					if err := k.awaitUnwanted(b.move); err != nil {
+						return false, err
+					}
+				}
+			}
+			lb.prefetched = false
+			cursor := k.cursor
+			err := s.release(layer)
+			k.cursor = cursor
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// awaitRead waits for the oldest read: its blocks may leave then, unless a pass holds them.
+func (k *backing) awaitRead() (bool, error) {
+	for _, r := range k.reads {
+		if slices.ContainsFunc(r.blocks, func(b *block) bool { return b.pins == 0 && b.writable == 0 }) {
+			return true, k.awaitUnwanted(r)
+		}
+	}
+	return false, nil
+}
+
+// awaitUnwanted waits for a transfer that nobody waits for any more. What failed to be read is read again when somebody does.
+func (k *backing) awaitUnwanted(t *transfer) error {
+	err := k.await(t)
+	if t.write || errors.Is(err, ErrStalled) {
+		return err
+	}
+	return nil
+}
+
+// find returns a block for which yes is true, and a sequence that holds it: layer by layer back from the one released last,
+// last blocks first.
+func (k *backing) find(yes func(b *block) bool) (*tiered, *block) {
+	layers := k.m.o.Layers
 	for back := range layers {
-		layer := (m.cursor - back + layers) % layers
-		for _, s := range m.tiered {
-			blocks := s.tiers[layer].blocks
+		layer := (k.cursor - back + layers) % layers
+		for _, s := range k.sequences {
+			blocks := s.layers[layer].blocks
 			for i := len(blocks) - 1; i >= 0; i-- {
-				if f(s, blocks[i]) {
-					return true
+				if yes(blocks[i]) {
+					return s, blocks[i]
 				}
 			}
 		}
 	}
-	return false
+	return nil, nil
 }

@@ -19,7 +19,7 @@ import (
 // It is used by one goroutine, but KV heads of a layer may be scored at the same time.
 type StoredSketches struct {
 	m           *Manager
-	home        *home
+	home        uint64
 	pageBytes   int
 	recordBytes int
 	layers      []storedLayer
@@ -70,12 +70,12 @@ type streamBuffer struct {
 	layer   int // -1 = none
 	turn    uint64
 	records int
-	t       Transfer // nil = nothing is under way
+	t       *offload.Ticket // nil = nothing is under way
 }
 
 // NewStoredSketches returns an empty one; there must be a lower tier. Free gives it back.
 func (m *Manager) NewStoredSketches() *StoredSketches {
-	s := &StoredSketches{m: m, home: m.newHome(), pageBytes: m.o.Layout.PageBytes(), layers: make([]storedLayer, m.o.Layers), scratch: make([]tileScratch, m.o.KVHeads)}
+	s := &StoredSketches{m: m, home: m.NewHome(), pageBytes: m.o.Layout.PageBytes(), layers: make([]storedLayer, m.o.Layers), scratch: make([]tileScratch, m.o.KVHeads)}
 	s.recordBytes = m.o.KVHeads * s.pageBytes
 	for i := range s.layers {
 		s.layers[i] = storedLayer{s: s, layer: i, heads: make([]TileStream, m.o.KVHeads), wanted: true, next: (i + 1) % len(s.layers)}
@@ -179,7 +179,7 @@ func (s *StoredSketches) write(l *storedLayer, n int) error {
 			copy(recs[i].Data[g*s.pageBytes:], l.heads[g].tail[i*s.pageBytes:(i+1)*s.pageBytes])
 		}
 	}
-	s.wrote, b.t = true, s.m.lower.Write(recs)
+	s.wrote, b.t = true, s.m.Backing().Write(offload.WriteBack, recs)
 	if err := s.await(b); err != nil {
 		return fmt.Errorf("kvmanager: sketches of layer %d: %w", l.layer, err)
 	}
@@ -196,7 +196,7 @@ func (b *streamBuffer) record(s *StoredSketches, i int) []byte {
 }
 
 func (s *StoredSketches) record(l *storedLayer, i int, data []byte) offload.Record {
-	return offload.Record{Key: offload.Key{Seq: s.home.seq, Layer: int32(l.layer), Group: int32(i)}, Data: data}
+	return offload.Record{Key: offload.Key{Seq: s.home, Layer: int32(l.layer), Group: int32(i)}, Data: data}
 }
 
 // Begin says that a layer is about to be scored: what of it is on the tier is read, if the last step scored it as well. Else
@@ -240,7 +240,7 @@ func (s *StoredSketches) Free() error {
 	s.charged = 0
 	if s.wrote {
 		s.wrote = false
-		err = errors.Join(err, s.m.lower.Drop(s.home.seq))
+		err = errors.Join(err, s.m.Backing().Drop(s.home))
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"terrace/attention/keyindex"
 	"terrace/internal/kvpage"
@@ -66,60 +67,63 @@ func TestStoredSketches(t *testing.T) {
 	for _, elem := range []kvpage.Elem{kvpage.F16, kvpage.F32} {
 		for _, rows := range []int{1, 6, 13, 32} {
 			t.Run(fmt.Sprint(elem, "/rows", rows), func(t *testing.T) {
-				o, d := onTiers(shape(kvpage.F16, 0), 20000)
-				o.Layers = 5
-				m, err := New(o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s := m.NewStoredSketches()
-				rng := rand.New(rand.NewPCG(uint64(rows), uint64(elem)))
-				all := make([][]*pairs, o.Layers)
-				for layer := range all {
-					for g := range o.KVHeads {
-						all[layer] = append(all[layer], newPairs(s.Stream(layer, g), elem, rows))
+				synctest.Test(t, func(t *testing.T) {
+					o := shape(kvpage.F16, 0)
+					o.Layers = 5
+					o, d := onTiers(t, o, 20000)
+					m, err := New(o)
+					if err != nil {
+						t.Fatal(err)
 					}
-				}
-				for step := range 9 {
+					s := m.NewStoredSketches()
+					rng := rand.New(rand.NewPCG(uint64(rows), uint64(elem)))
+					all := make([][]*pairs, o.Layers)
 					for layer := range all {
-						for range []int{700, 1, 60}[step%3] {
-							for g := range all[layer] {
-								all[layer][g].add(rng)
+						for g := range o.KVHeads {
+							all[layer] = append(all[layer], newPairs(s.Stream(layer, g), elem, rows))
+						}
+					}
+					for step := range 9 {
+						for layer := range all {
+							for range []int{700, 1, 60}[step%3] {
+								for g := range all[layer] {
+									all[layer][g].add(rng)
+								}
 							}
-						}
-						if err := s.Flush(layer); err != nil {
-							t.Fatal(err)
-						}
-						if layer == 1 && step%4 < 2 { // a layer that is not scored at every step
+							if err := s.Flush(layer); err != nil {
+								t.Fatal(err)
+							}
+							if layer == 1 && step%4 < 2 { // a layer that is not scored at every step
+								s.Begin(layer)
+								if err := s.End(layer); err != nil {
+									t.Fatal(err)
+								}
+								continue
+							}
 							s.Begin(layer)
+							for g := range all[layer] {
+								if err := all[layer][g].differ(rng, 1+step%5); err != nil {
+									t.Fatalf("step %d, layer %d, head %d: %v", step, layer, g, err)
+								}
+							}
 							if err := s.End(layer); err != nil {
 								t.Fatal(err)
 							}
-							continue
-						}
-						s.Begin(layer)
-						for g := range all[layer] {
-							if err := all[layer][g].differ(rng, 1+step%5); err != nil {
-								t.Fatalf("step %d, layer %d, head %d: %v", step, layer, g, err)
-							}
-						}
-						if err := s.End(layer); err != nil {
-							t.Fatal(err)
 						}
 					}
-				}
-				if n, whole := all[0][0].below.Bytes(), all[0][0].memory.Bytes(); 2*n > whole || d.reads == 0 {
-					t.Errorf("%d bytes in memory of %d, want the last tile and offsets; %d records were read", n, whole, d.reads)
-				}
-				if held, most := s.charged, s.MostBytes(); held > most || m.charged != held {
-					t.Errorf("%d bytes held, at most %d were announced, %d are charged", held, most, m.charged)
-				}
-				if err := s.Free(); err != nil {
-					t.Fatal(err)
-				}
-				if len(d.recs) != 0 || m.charged != 0 {
-					t.Errorf("%d records and %d charged bytes are left", len(d.recs), m.charged)
-				}
+					if n, whole := all[0][0].below.Bytes(), all[0][0].memory.Bytes(); 2*n > whole || reads(d) == 0 {
+						t.Errorf("%d bytes in memory of %d, want the last tile and offsets; %d records were read", n, whole, reads(d))
+					}
+					if held, most := s.charged, s.MostBytes(); held > most || m.charged != held {
+						t.Errorf("%d bytes held, at most %d were announced, %d are charged", held, most, m.charged)
+					}
+					if err := s.Free(); err != nil {
+						t.Fatal(err)
+					}
+					if stored(d) != 0 || m.charged != 0 {
+						t.Errorf("%d records and %d charged bytes are left", stored(d), m.charged)
+					}
+				})
 			})
 		}
 	}
@@ -127,39 +131,41 @@ func TestStoredSketches(t *testing.T) {
 
 // TestStoredSketchesFail: a record that cannot be written or read is an error, and scores are zeros.
 func TestStoredSketchesFail(t *testing.T) {
-	o, d := onTiers(shape(kvpage.F16, 0), 5000)
-	m, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, rng, bad := m.NewStoredSketches(), rand.New(rand.NewPCG(1, 1)), errors.New("bad")
-	var heads []*pairs
-	for g := range o.KVHeads {
-		heads = append(heads, newPairs(s.Stream(0, g), kvpage.F16, 32))
-		for range 900 {
-			heads[g].add(rng)
+	synctest.Test(t, func(t *testing.T) {
+		o, d := onTiers(t, shape(kvpage.F16, 0), 5000)
+		m, err := New(o)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	d.fail = func(offload.Key, bool) error { return bad }
-	if err := s.Flush(0); !errors.Is(err, bad) {
-		t.Errorf("writing: %v", err)
-	}
-	d.fail = nil
-	if err := s.Flush(0); err != nil {
-		t.Fatal(err)
-	}
-	d.fail = func(_ offload.Key, write bool) error { return bad }
-	got := []float32{1: 1, 900: 0}
-	heads[0].below.Score(got[:900], make([]float32, 32), 1)
-	if err := s.End(0); !errors.Is(err, bad) || got[1] != 0 {
-		t.Errorf("reading: %v, score %g", err, got[1])
-	}
-	d.fail = nil
-	s.Begin(0)
-	if err := heads[0].differ(rng, 2); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(s.End(0), s.Free()); err != nil || len(d.recs) > 0 {
-		t.Errorf("%v, %d records are left", err, len(d.recs))
-	}
+		s, rng, bad := m.NewStoredSketches(), rand.New(rand.NewPCG(1, 1)), errors.New("bad")
+		var heads []*pairs
+		for g := range o.KVHeads {
+			heads = append(heads, newPairs(s.Stream(0, g), kvpage.F16, 32))
+			for range 900 {
+				heads[g].add(rng)
+			}
+		}
+		d.Fail = func(offload.Key, bool) error { return bad }
+		if err := s.Flush(0); !errors.Is(err, bad) {
+			t.Errorf("writing: %v", err)
+		}
+		d.Fail = nil
+		if err := s.Flush(0); err != nil {
+			t.Fatal(err)
+		}
+		d.Fail = func(_ offload.Key, write bool) error { return bad }
+		got := []float32{1: 1, 900: 0}
+		heads[0].below.Score(got[:900], make([]float32, 32), 1)
+		if err := s.End(0); !errors.Is(err, bad) || got[1] != 0 {
+			t.Errorf("reading: %v, score %g", err, got[1])
+		}
+		d.Fail = nil
+		s.Begin(0)
+		if err := heads[0].differ(rng, 2); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(s.End(0), s.Free()); err != nil || stored(d) > 0 {
+			t.Errorf("%v, %d records are left", err, stored(d))
+		}
+	})
 }

@@ -88,7 +88,7 @@ func (s *StoredSketches) ask(b *streamBuffer, l *storedLayer) error {
 	for i := b.records; i < l.records; i++ {
 		recs = append(recs, s.record(l, i, b.record(s, i)))
 	}
-	b.records, b.t = l.records, s.m.lower.Read(false, recs)
+	b.records, b.t = l.records, s.m.Backing().Read(offload.Prefetch, recs)
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (s *StoredSketches) await(b *streamBuffer) error {
 	if b.t == nil {
 		return nil
 	}
-	err := s.m.awaitRead(b.t, b.records)
+	err := s.m.Await(b.t, b.records)
 	b.t = nil
 	if err != nil {
 		if errors.Is(err, ErrStalled) { // the tier may still write there: the memory is lost rather than reused

@@ -4,37 +4,46 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
+
+	"terrace/attention"
 )
 
-// layerBlocks are the blocks of one layer of a sequence on tiers, in token order, and what a pass holds of them.
+// tiered is a layer store whose pages lie in blocks on a backing store; those that a pass reads, and as many others as there is
+// room for, are in host memory.
+type tiered struct {
+	s      *Sequence
+	k      *backing
+	layers []layerBlocks // [Layers]
+	home   *home         // where new blocks are stored
+	quota  []int         // [Layers] blocks that stay in memory, set by Plan
+}
+
+// layerBlocks are the blocks of one layer, in token order, and what a pass holds of them.
 type layerBlocks struct {
-	blocks []*block
-	open   []*block // this sequence may write to them
-	held   []*block // pinned for the pass, or for the next
-	from   int      // first block that the pass holds
-	mixed  bool     // blocks came and went in the middle: their numbers are not their places
-	early  bool     // held for the next pass or layer only: given up where room is short
+	blocks     []*block
+	writable   []*block // this sequence may write to them; one is named once for every head that it has room of
+	held       []*block // pinned for the pass, or for the next
+	parked     []*block // out of the list
+	from       int      // first block that the pass holds
+	mixed      bool     // blocks came and went in the middle: their numbers are not their places
+	prefetched bool     // held for the next pass or layer only: given up where room is short
 }
 
-// settledMore is how many tokens a head's settled pages get when n more come.
-func (s *Sequence) settledMore(h *head, n int) int {
-	if s.m.quantised {
-		return s.m.settling(h.list[recent].tokens, n)
-	}
-	return n
+func newTiered(s *Sequence, k *backing) *tiered {
+	n := s.m.o.Layers
+	t := &tiered{s: s, k: k, layers: make([]layerBlocks, n), quota: make([]int, n), home: k.newHome()}
+	k.sequences = append(k.sequences, t)
+	return t
 }
 
-// pagesFor is the number of settled pages that a head needs for n more tokens.
-func (s *Sequence) pagesFor(h *head, n int) int {
-	t := s.m.o.Layout.Tokens
-	return (h.list[settled].tokens + s.settledMore(h, n) + t - 1) / t
-}
+// tokens is how many tokens a block has room for, in each head.
+func (t *tiered) tokens() int { return t.s.m.o.Layout.Tokens }
 
-// reserveBlocks is reserve of a sequence on tiers; where it fails, reserve cleans up.
-func (s *Sequence) reserveBlocks(layer, n int) error {
-	m, lb := s.m, &s.tiers[layer]
-	most := 0
+// main is a layer and head's list.
+func (t *tiered) main(layer, kvHead int) *list { return &t.s.at(layer, kvHead).main }
+
+func (t *tiered) reserve(layer int, more []int) error {
+	k, lb := t.k, &t.layers[layer]
 	var own []*block // in memory until all are there: making room for one must not take another
 	keep := func(b *block) {
 		b.pins++
@@ -45,74 +54,69 @@ func (s *Sequence) reserveBlocks(layer, n int) error {
 			b.pins--
 		}
 	}()
-	for i := range m.o.KVHeads {
-		h := s.at(layer, i)
-		if m.quantised {
-			if err := h.list[recent].reserve(m, recent, n); err != nil {
-				return err
-			}
-		}
-		most = max(most, s.pagesFor(h, n))
-		p := &h.list[settled]
-		if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < m.o.Layout.Tokens && s.settledMore(h, n) > 0 {
-			if err := s.ownBlock(layer, last); err != nil {
+	most := 0
+	for g, n := range more {
+		p := t.main(layer, g)
+		most = max(most, t.pagesFor(p, n))
+		if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < t.tokens() && n > 0 {
+			if err := t.ownBlock(layer, last); err != nil {
 				return err
 			}
 			keep(lb.blocks[last])
 		}
 	}
 	for len(lb.blocks) < most {
-		b, err := m.newBlock(layer, s.fresh(layer))
+		b, err := k.newBlock(layer, lb.group())
 		if err != nil {
 			return err
 		}
 		lb.blocks = append(lb.blocks, b)
 		keep(b)
 	}
-	for i := range m.o.KVHeads {
-		h := s.at(layer, i)
-		for p, want := &h.list[settled], s.pagesFor(h, n); len(p.pages) < want; {
+	for g, n := range more {
+		for p := t.main(layer, g); len(p.pages) < t.pagesFor(p, n); {
 			at := len(p.pages) // another head's tokens may have filled the block already
-			if err := s.ownBlock(layer, at); err != nil {
+			if err := t.ownBlock(layer, at); err != nil {
 				return err
 			}
 			keep(lb.blocks[at])
-			p.pages = append(p.pages, lb.blocks[at].view(m, i, 0))
+			p.pages = append(p.pages, lb.blocks[at].view(k.m, g, 0))
 		}
 	}
-	s.reopen(layer)
+	t.mark(layer)
 	return nil
 }
 
-// load brings a block into memory.
-func (m *Manager) load(b *block) error {
-	if b.data == nil {
-		b.pins++
-		err := m.occupy(b)
-		b.pins--
-		if err != nil {
-			return err
-		}
-		m.fetch(true, []*block{b})
+// pagesFor is the number of pages that a list needs for n more tokens.
+func (t *tiered) pagesFor(p *list, n int) int { return (p.tokens + n + t.tokens() - 1) / t.tokens() }
+
+// group is a number that no block of the layer has, in the list or parked.
+func (lb *layerBlocks) group() int {
+	if !lb.mixed {
+		return len(lb.blocks)
 	}
-	if b.move != nil {
-		return m.await(b.move)
+	n := int32(-1)
+	for _, b := range lb.blocks {
+		n = max(n, b.group)
 	}
-	return nil
+	for _, b := range lb.parked {
+		n = max(n, b.group)
+	}
+	return int(n) + 1
 }
 
 // ownBlock makes block i of a layer writable: in memory, not shared, not under way (invariant 3).
-func (s *Sequence) ownBlock(layer, i int) error {
-	m, lb := s.m, &s.tiers[layer]
+func (t *tiered) ownBlock(layer, i int) error {
+	k, lb := t.k, &t.layers[layer]
 	old := lb.blocks[i]
-	if err := m.load(old); err != nil {
+	if err := k.load(old); err != nil {
 		return err
 	}
 	if old.refs == 1 {
 		return nil
 	}
 	old.pins++
-	b, err := m.newBlock(layer, int(old.group))
+	b, err := k.newBlock(layer, int(old.group))
 	old.pins--
 	if err != nil {
 		return err
@@ -120,253 +124,272 @@ func (s *Sequence) ownBlock(layer, i int) error {
 	copy(b.data, old.data)
 	copy(b.pos, old.pos)
 	lb.blocks[i] = b
-	for k, x := range lb.held {
+	for j, x := range lb.held {
 		if x == old {
-			lb.held[k] = b
+			lb.held[j] = b
 			old.pins--
 			b.pins++
 		}
 	}
-	for k, x := range lb.open {
+	for j, x := range lb.writable {
 		if x == old {
-			lb.open[k] = b
-			old.open--
-			b.open++
+			lb.writable[j] = b
+			old.writable--
+			b.writable++
 		}
 	}
-	for g := range m.o.KVHeads {
-		if p := s.at(layer, g).list[settled].pages; i < len(p) {
-			p[i] = b.view(m, g, p[i].N)
+	for g := range k.m.o.KVHeads {
+		if p := t.main(layer, g).pages; i < len(p) {
+			p[i] = b.view(k.m, g, p[i].N)
 		}
 	}
-	return m.releaseBlock(old)
+	return k.release(old)
 }
 
-// reopen notes which blocks of a layer have room for this sequence's next tokens: they stay in memory.
-func (s *Sequence) reopen(layer int) {
-	m, lb, t := s.m, &s.tiers[layer], s.m.o.Layout.Tokens
-	for _, b := range lb.open {
-		b.open--
+// mark notes which blocks of a layer have room for this sequence's next tokens: they stay in memory.
+func (t *tiered) mark(layer int) {
+	lb := &t.layers[layer]
+	for _, b := range lb.writable {
+		b.writable--
 	}
-	clear(lb.open)
-	lb.open = lb.open[:0]
-	for g := range m.o.KVHeads {
-		p := s.at(layer, g).list[settled].pages
-		for i := len(p) - 1; i >= 0 && p[i].N < t; i-- {
-			lb.blocks[i].open++
-			lb.open = append(lb.open, lb.blocks[i])
+	clear(lb.writable)
+	lb.writable = lb.writable[:0]
+	for g := range t.s.m.o.KVHeads {
+		p := t.main(layer, g).pages
+		for i := len(p) - 1; i >= 0 && p[i].N < t.tokens(); i-- {
+			lb.blocks[i].writable++
+			lb.writable = append(lb.writable, lb.blocks[i])
 		}
 	}
 }
 
-// withRoom is the number of blocks that the sequence may write to; open names one once for every head that it has room of.
+// withRoom is the number of blocks that the sequence may write to.
 func (lb *layerBlocks) withRoom() int {
 	n := 0
-	for i, b := range lb.open {
-		if !slices.Contains(lb.open[:i], b) {
+	for i, b := range lb.writable {
+		if !slices.Contains(lb.writable[:i], b) {
 			n++
 		}
 	}
 	return n
 }
 
-// trim gives back the blocks that no head reaches any more.
-func (s *Sequence) trim(layer int) error {
-	lb, most := &s.tiers[layer], 0
-	for g := range s.m.o.KVHeads {
-		most = max(most, len(s.at(layer, g).list[settled].pages))
+// unreserve gives back the pages that hold no token, and the blocks that no head reaches any more.
+func (t *tiered) unreserve(layer int) error {
+	lb, most := &t.layers[layer], 0
+	for g := range t.s.m.o.KVHeads {
+		p := t.main(layer, g)
+		n := len(p.pages)
+		for n > 0 && p.pages[n-1].N == 0 {
+			n--
+		}
+		p.pages = p.pages[:n]
+		most = max(most, n)
 	}
-	s.reopen(layer)
+	t.mark(layer)
 	var err error
 	for i := most; i < len(lb.blocks); i++ {
 		b := lb.blocks[i]
-		lb.held = unpin(lb.held, b)
-		err = errors.Join(err, s.m.releaseBlock(b))
+		lb.unpin(b)
+		err = errors.Join(err, t.k.release(b))
 		lb.blocks[i] = nil
 	}
 	lb.blocks = lb.blocks[:most]
 	return err
 }
 
-func unpin(held []*block, b *block) []*block {
-	for i, x := range held {
-		if x == b {
-			b.pins--
-			held[i] = held[len(held)-1]
-			return held[:len(held)-1]
-		}
+func (lb *layerBlocks) unpin(b *block) {
+	if i := slices.Index(lb.held, b); i >= 0 {
+		b.pins--
+		lb.held[i] = lb.held[len(lb.held)-1]
+		lb.held = lb.held[:len(lb.held)-1]
 	}
-	return held
+}
+
+func (t *tiered) appended(layer, first int) {
+	t.touched(layer, first)
+	t.mark(layer)
 }
 
 // touched marks a layer's blocks from one on as newer than what is stored.
-func (s *Sequence) touched(layer, from int) {
-	for _, b := range s.tiers[layer].blocks[from:] {
+func (t *tiered) touched(layer, first int) {
+	blocks := t.layers[layer].blocks
+	for _, b := range blocks[min(first, len(blocks)):] {
 		b.dirty = true
 	}
 }
 
-// Prefetch begins to bring what the next pass reads of a layer into memory, as far as there is room: the tokens from
-// position low on.
-func (s *Sequence) Prefetch(layer int, low int32) {
-	if s.m.lower == nil || s.closed {
-		return
-	}
-	lb := &s.tiers[layer]
-	lb.from = s.firstBlock(layer, low)
-	lb.early = len(lb.held) == 0 || lb.early
-	_ = s.hold(layer, false)
-}
-
-// firstBlock is the block with the first token not before a position.
-func (s *Sequence) firstBlock(layer int, low int32) int {
-	if low <= 0 {
-		return 0
-	}
-	first := len(s.tiers[layer].blocks)
-	for g := range s.m.o.KVHeads {
-		h := s.at(layer, g)
-		i := sort.Search(len(h.pos), func(j int) bool { return h.pos[j] >= low })
-		first = min(first, i/s.m.o.Layout.Tokens)
-	}
-	return first
-}
-
-// hold pins the blocks of a layer from lb.from on and begins to read those that are not in memory. Without must it stops
-// where there is no free frame.
-func (s *Sequence) hold(layer int, must bool) error {
-	m, lb := s.m, &s.tiers[layer]
-	pinned := make(map[*block]bool, len(lb.held))
-	for _, b := range lb.held {
-		pinned[b] = true
-	}
-	var missing []*block
-	defer func() { m.fetch(must, missing) }()
-	for _, b := range lb.blocks[lb.from:] {
-		if b.data == nil { // also where an earlier read of it failed
-			if !must && m.Room(m.size[settled]) != nil && !m.reclaimIdle() {
-				return nil
-			}
-			if err := m.occupy(b); err != nil {
-				return err
-			}
-			missing = append(missing, b)
-			m.fetched += int64(len(b.pos))
-		}
-		if !pinned[b] {
-			m.asked += int64(len(b.pos))
-			b.pins++
-			lb.held = append(lb.held, b)
-		}
-	}
-	return nil
-}
-
-// Acquire brings a layer's tokens from position low on into memory, where they stay until Release. What is newer than the
-// lower tier and is not to stay begins to be written.
-func (s *Sequence) Acquire(layer int, low int32) error {
-	if s.m.lower == nil {
-		return nil
-	}
-	if err := s.gather(layer, low); err != nil {
+func (t *tiered) edit(layer, first int) error {
+	if err := t.gather(layer, 0); err != nil {
 		return err
 	}
-	return s.writeThrough(layer)
-}
-
-// gather holds a layer's blocks and waits for those that are read.
-func (s *Sequence) gather(layer int, low int32) error {
-	m := s.m
-	if s.closed {
-		return fmt.Errorf("kvmanager: acquire: %w", ErrClosed)
-	}
-	lb := &s.tiers[layer]
-	lb.from, lb.early = s.firstBlock(layer, low), false
-	if err := s.hold(layer, true); err != nil {
-		return err
-	}
-	for _, b := range lb.blocks[lb.from:] {
-		if b.move != nil && !b.move.write {
-			if err := m.await(b.move); err != nil {
-				return fmt.Errorf("kvmanager: layer %d: %w", layer, err)
-			}
-		}
-	}
-	s.show(layer, lb.from, true)
-	return nil
-}
-
-// show points the pages of a layer at their bytes, or at nothing where a block may leave memory.
-func (s *Sequence) show(layer, from int, visible bool) {
-	lb := &s.tiers[layer]
-	for g := range s.m.o.KVHeads {
-		p := s.at(layer, g).list[settled].pages
-		for i := from; i < len(p); i++ {
-			if visible || lb.blocks[i].open > 0 {
-				p[i].Data = lb.blocks[i].page(s.m, g)
-			} else {
-				p[i].Data = nil
-			}
-		}
-	}
-}
-
-// writeThrough begins to write what is complete and not to stay in memory.
-func (s *Sequence) writeThrough(layer int) error {
-	lb := &s.tiers[layer]
-	var out []*block
-	for i, b := range lb.blocks {
-		b.stays = i >= lb.from && i < lb.from+s.quota[layer]
-		if b.dirty && b.open == 0 && !b.stays && b.move == nil && b.data != nil {
-			out = append(out, b)
-		}
-	}
-	return s.m.store(s.home, out)
-}
-
-// Release lets go of a layer that a pass is done with; what is not to stay leaves memory once it is stored.
-func (s *Sequence) Release(layer int) error {
-	m := s.m
-	if m.lower == nil || s.closed {
-		return nil
-	}
-	lb := &s.tiers[layer]
-	for _, b := range lb.held {
-		b.pins--
-		if b.move != nil && !b.move.write && b.move.t.Done() {
-			_ = m.await(b.move) // fetched ahead and not wanted after all: where it failed it is read again when it is
-		}
-	}
-	clear(lb.held)
-	lb.held = lb.held[:0]
-	s.show(layer, 0, false)
-	if err := s.writeThrough(layer); err != nil {
-		return err
-	}
-	m.sweep(lb.blocks)
-	m.cursor = layer
-	return nil
-}
-
-// releaseAll lets go of every layer, where a pass was given up.
-func (s *Sequence) releaseAll() error {
-	var err error
-	for layer := range s.tiers {
-		err = errors.Join(err, s.Release(layer))
-	}
-	return err
-}
-
-// materialise brings all of a layer into memory, unshared from a block on, so that tokens can be moved about in it.
-func (s *Sequence) materialise(layer, from int) error {
-	if err := s.gather(layer, 0); err != nil {
-		return err
-	}
-	for i := from; i < len(s.tiers[layer].blocks); i++ {
-		if err := s.ownBlock(layer, i); err != nil {
+	for i := first; i < len(t.layers[layer].blocks); i++ {
+		if err := t.ownBlock(layer, i); err != nil {
 			return err
 		}
 	}
-	s.show(layer, 0, true)
+	t.show(layer, 0, true)
 	return nil
+}
+
+func (t *tiered) own(layer, kvHead, from, to int) error { // edit has made the blocks its own
+	p, n := t.main(layer, kvHead), t.tokens()
+	for i := from / n; i*n < to; i++ {
+		p.pages[i].Version = t.s.m.stamp()
+	}
+	return nil
+}
+
+func (t *tiered) edited(layer, first int) error {
+	t.touched(layer, first)
+	return t.unreserve(layer)
+}
+
+func (t *tiered) extra(int, int, int, int) int64 { return 0 } // edit has taken it
+
+// truncated: the last tokens' block comes back to memory, more will be written there.
+func (t *tiered) truncated(layer int) error {
+	if err := t.unreserve(layer); err != nil {
+		return err
+	}
+	for _, b := range t.layers[layer].writable {
+		if err := t.k.load(b); err != nil {
+			return err
+		}
+	}
+	return t.release(layer)
+}
+
+func (t *tiered) bytes() (n int64) {
+	for i := range t.layers {
+		n += int64(len(t.layers[i].blocks)) * t.s.m.kinds[mainPages].bytes
+	}
+	return n
+}
+
+// share gives a fork the sequence's blocks. Both store what they write from now on under numbers of their own, so that no two
+// blocks ever have the same key.
+func (t *tiered) share(fork layerStore) error {
+	f := fork.(*tiered)
+	for layer := range t.layers {
+		lb := &t.layers[layer]
+		f.layers[layer].blocks, f.layers[layer].mixed = slices.Clone(lb.blocks), lb.mixed
+		for _, b := range lb.blocks {
+			b.refs++
+		}
+		f.show(layer, 0, false)
+		f.mark(layer)
+	}
+	copy(f.quota, t.quota)
+	old := t.home
+	t.home = t.k.newHome()
+	old.current = false
+	return t.k.dropHome(old)
+}
+
+func (t *tiered) free() {
+	k := t.k
+	for layer := range t.layers {
+		lb := &t.layers[layer]
+		for _, b := range lb.held {
+			b.pins--
+		}
+		for _, b := range lb.writable {
+			b.writable--
+		}
+		for _, b := range lb.blocks {
+			_ = k.release(b) // a write of it that failed concerns nobody any more
+		}
+		k.sweep(lb.blocks)
+		*lb = layerBlocks{}
+	}
+	t.home.current = false
+	k.m.note(k.dropHome(t.home))
+	i := slices.Index(k.sequences, t)
+	k.sequences = slices.Delete(k.sequences, i, i+1)
+}
+
+// detachedBlocks are detached pages on a backing store.
+type detachedBlocks struct {
+	of     *tiered
+	layer  int
+	blocks []*block
+	lists  [][]attention.Page // [KVHeads] of fresh ones
+}
+
+// detach: nobody reads the blocks, so they leave memory once they are stored.
+func (t *tiered) detach(layer int, first []int, n int) (detached, error) {
+	lb, a := &t.layers[layer], first[0]
+	for g, at := range first {
+		if at != a {
+			return nil, fmt.Errorf("kvmanager: pages from %d on of layer %d head %d, from %d on of head 0: %w", at, layer, g, a, ErrPlan)
+		}
+	}
+	d := &detachedBlocks{of: t, layer: layer, blocks: slices.Clone(lb.blocks[a : a+n])}
+	lb.blocks, lb.mixed = slices.Delete(lb.blocks, a, a+n), true
+	lb.parked = append(lb.parked, d.blocks...)
+	var dirty []*block
+	for _, b := range d.blocks {
+		lb.unpin(b)
+		b.resident = false
+		if b.dirty && b.move == nil && b.data != nil {
+			dirty = append(dirty, b)
+		}
+	}
+	err := t.k.store(t.home, dirty)
+	t.k.sweep(d.blocks)
+	return d, err
+}
+
+func (t *tiered) fresh(layer, n int) (detached, error) {
+	d := &detachedBlocks{of: t, layer: layer, lists: make([][]attention.Page, t.s.m.o.KVHeads)}
+	group := t.layers[layer].group()
+	for i := range n {
+		b, err := t.k.newBlock(layer, group+i)
+		if err != nil {
+			return nil, errors.Join(err, d.free())
+		}
+		d.blocks = append(d.blocks, b)
+		for g := range d.lists {
+			d.lists[g] = append(d.lists[g], b.view(t.s.m, g, 0))
+		}
+	}
+	return d, nil
+}
+
+func (d *detachedBlocks) pages(kvHead int) []attention.Page { return d.lists[kvHead] }
+
+// attach: the blocks are seen once the layer is acquired.
+func (d *detachedBlocks) attach(i, j int, first []int) {
+	t, blocks := d.of, d.blocks[i:j]
+	lb := &t.layers[d.layer]
+	lb.parked = slices.DeleteFunc(lb.parked, func(b *block) bool { return slices.Contains(blocks, b) })
+	lb.blocks, lb.mixed = slices.Insert(lb.blocks, first[0], blocks...), true
+	for g, at := range first {
+		p := t.main(d.layer, g)
+		for n, b := range blocks {
+			v := b.view(t.s.m, g, t.tokens())
+			v.Data = nil
+			p.pages = slices.Insert(p.pages, at+n, v)
+		}
+	}
+}
+
+func (d *detachedBlocks) bytes() (n int64) {
+	for _, b := range d.blocks {
+		if b.data != nil {
+			n += d.of.s.m.kinds[mainPages].bytes
+		}
+	}
+	return n
+}
+
+func (d *detachedBlocks) free() error {
+	lb := &d.of.layers[d.layer]
+	lb.parked = slices.DeleteFunc(lb.parked, func(b *block) bool { return slices.Contains(d.blocks, b) })
+	var err error
+	for _, b := range d.blocks {
+		err = errors.Join(err, d.of.k.release(b))
+	}
+	return err
 }

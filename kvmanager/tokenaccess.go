@@ -9,32 +9,33 @@ import (
 
 // Blocks is a sequence's KV on tiers, block by block: what a cache of single tokens (tokencache) reads. A block is a page's
 // tokens of one layer, all KV heads: its bytes are one page a head, one after another, and it is one record of the tier.
-type Blocks struct{ s *Sequence }
+type Blocks struct{ t *tiered }
 
-// Blocks returns the sequence's blocks; ErrUnsupported without a lower tier, or where the cache is quantised.
+// Blocks returns the sequence's blocks; ErrUnsupported without a backing store, or where the cache is quantized.
 func (s *Sequence) Blocks() (Blocks, error) {
-	if s.m.lower == nil || s.m.quantised {
+	t, ok := s.store.(*tiered)
+	if !ok || !s.enc.movesTokens() {
 		return Blocks{}, fmt.Errorf("kvmanager: single tokens of %v: %w", s.m.o.Layout, ErrUnsupported)
 	}
-	return Blocks{s}, nil
+	return Blocks{t}, nil
 }
 
 // Manager is the sequence's.
-func (b Blocks) Manager() *Manager { return b.s.m }
+func (b Blocks) Manager() *Manager { return b.t.s.m }
 
 // Shape is the number of layers and KV heads.
-func (b Blocks) Shape() (layers, kvHeads int) { return b.s.m.o.Layers, b.s.m.o.KVHeads }
+func (b Blocks) Shape() (layers, kvHeads int) { return b.t.s.m.o.Layers, b.t.s.m.o.KVHeads }
 
 // Count is the number of a layer's blocks.
-func (b Blocks) Count(layer int) int { return len(b.s.tiers[layer].blocks) }
+func (b Blocks) Count(layer int) int { return len(b.t.layers[layer].blocks) }
 
 // Complete reports whether nothing will be appended to block i of a layer any more.
-func (b Blocks) Complete(layer, i int) bool { return b.s.tiers[layer].blocks[i].open == 0 }
+func (b Blocks) Complete(layer, i int) bool { return b.t.layers[layer].blocks[i].writable == 0 }
 
 // Resident is the bytes of block i of a layer, nil where they are not in memory or still on their way.
 func (b Blocks) Resident(layer, i int) []byte {
-	x := b.s.tiers[layer].blocks[i]
-	if x.move != nil && !x.move.write {
+	x := b.t.layers[layer].blocks[i]
+	if x.reading() {
 		return nil
 	}
 	return x.data
@@ -45,7 +46,7 @@ type Pin struct{ b *block }
 
 // Pin pins block i of a layer, which is resident.
 func (b Blocks) Pin(layer, i int) Pin {
-	x := b.s.tiers[layer].blocks[i]
+	x := b.t.layers[layer].blocks[i]
 	x.pins++
 	return Pin{x}
 }
@@ -54,45 +55,40 @@ func (b Blocks) Pin(layer, i int) Pin {
 func (p Pin) Unpin() { p.b.pins-- }
 
 // PositionList is as Sequence.PositionList.
-func (b Blocks) PositionList(layer, kvHead int) []int32 { return b.s.PositionList(layer, kvHead) }
+func (b Blocks) PositionList(layer, kvHead int) []int32 { return b.t.s.PositionList(layer, kvHead) }
 
 // Page is page i of a layer and KV head: positions and their number; Data is nil where the page is not shown.
 func (b Blocks) Page(layer, kvHead, i int) attention.Page {
-	return b.s.at(layer, kvHead).list[settled].pages[i]
+	return b.t.main(layer, kvHead).pages[i]
 }
 
 // Record names block i of a layer on the tier, with a buffer for its bytes or a part of them.
 func (b Blocks) Record(layer, i int, buffer []byte) offload.Record {
-	x := b.s.tiers[layer].blocks[i]
-	return offload.Record{Key: offload.Key{Seq: x.home.seq, Layer: x.layer, Group: x.group}, Data: buffer}
+	return offload.Record{Key: b.t.layers[layer].blocks[i].key(), Data: buffer}
 }
 
 // Read begins to read records.
-func (b Blocks) Read(recs []offload.Record) Transfer { return b.s.m.lower.Read(false, recs) }
+func (b Blocks) Read(recs []offload.Record) *offload.Ticket {
+	return b.t.k.queue.Read(offload.Prefetch, recs)
+}
 
 // Gathers reports whether the tier hands out single tokens.
-func (b Blocks) Gathers() bool {
-	g, ok := b.s.m.lower.(Gatherer)
-	return ok && g.Gathers()
-}
+func (b Blocks) Gathers() bool { return b.t.k.queue.Gathers() }
 
 // Gatherable reports whether single tokens of block i of a layer can be read now: it is stored, under Home.
 func (b Blocks) Gatherable(layer, i int) bool {
-	x := b.s.tiers[layer].blocks[i]
-	return x.home == b.s.home && x.move == nil
+	x := b.t.layers[layer].blocks[i]
+	return x.home == b.t.home && x.move == nil
 }
 
 // Gather begins to read single tokens of a layer, by rising index, one after another into ⌈n/Tokens⌉ records. Their blocks
 // are Gatherable.
-func (b Blocks) Gather(layer int, tokens []int32, dst []byte) Transfer {
-	return b.s.m.lower.(Gatherer).Gather(b.s.home.seq, layer, tokens, dst)
+func (b Blocks) Gather(layer int, tokens []int32, dst []byte) *offload.Ticket {
+	return b.t.k.queue.Gather(offload.Prefetch, b.t.home.seq, layer, tokens, dst)
 }
-
-// Await waits for a read of some records. After ErrStalled the tier may still write to their memory.
-func (b Blocks) Await(t Transfer, records int) error { return b.s.m.awaitRead(t, records) }
 
 // CountTokens counts tokens, a layer and KV head, that a pass asked for, and of them those that were not in memory.
 func (b Blocks) CountTokens(asked, fetched int) {
-	b.s.m.asked += int64(asked)
-	b.s.m.fetched += int64(fetched)
+	b.t.s.m.asked += int64(asked)
+	b.t.s.m.fetched += int64(fetched)
 }

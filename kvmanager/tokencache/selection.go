@@ -29,7 +29,7 @@ type missed struct {
 }
 
 type groupRead struct {
-	t        kvmanager.Transfer
+	t        *offload.Ticket
 	from, to int // of missing
 	buffers  []int32
 }
@@ -171,7 +171,7 @@ func (w *selection) finish() error {
 			}
 		}
 		r := w.reads[0]
-		if err := c.blocks.Await(r.t, len(r.buffers)); err != nil {
+		if err := c.blocks.Manager().Await(r.t, len(r.buffers)); err != nil {
 			return errors.Join(fmt.Errorf("tokencache: layer %d: %w", w.layer, err), w.abandon())
 		}
 		w.reads = w.reads[1:]
@@ -298,7 +298,7 @@ func (w *selection) abandon() error {
 	c := w.c
 	var err error
 	for _, r := range w.reads {
-		if werr := c.blocks.Await(r.t, len(r.buffers)); errors.Is(werr, kvmanager.ErrStalled) {
+		if werr := c.blocks.Manager().Await(r.t, len(r.buffers)); errors.Is(werr, kvmanager.ErrStalled) {
 			err = werr
 			continue // the tier may still write there: the buffers are lost rather than reused
 		}

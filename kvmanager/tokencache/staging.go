@@ -86,13 +86,13 @@ type tokenReads struct {
 	tokens []int32
 	asked  int // of them that are being read or were
 	from   int // first of those being read
-	t      kvmanager.Transfer
+	t      *offload.Ticket
 	half   int
 }
 
 // end waits for a read. The memory of one that stalls is not used again (invariant 4).
 func (w *tokenReads) end(c *Cache) error {
-	err := c.blocks.Await(w.t, w.asked-w.from)
+	err := c.blocks.Manager().Await(w.t, w.asked-w.from)
 	w.t = nil
 	c.gather.used[w.half] = errors.Is(err, kvmanager.ErrStalled)
 	return err

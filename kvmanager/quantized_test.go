@@ -11,8 +11,8 @@ import (
 	"terrace/internal/kvpage"
 )
 
-// quantisedShape is a small cache of 8-bit keys and 4-bit values behind a window of 32 tokens.
-func quantisedShape(tokens int) Options {
+// quantizedShape is a small cache of 8-bit keys and 4-bit values behind a window of 32 tokens.
+func quantizedShape(tokens int) Options {
 	return Options{Layers: 1, KVHeads: 2, Window: 32, Layout: kvpage.Layout{K: kvpage.I8, V: kvpage.I4, KeyDim: 16, ValueDim: 32, Tokens: tokens}}
 }
 
@@ -40,7 +40,7 @@ func filled(t *testing.T, o Options, s *Sequence, n, step int) (k, v []float32) 
 	return k, v
 }
 
-// near checks a head against the tokens it should hold: within a step of the scales where settled, within f16 in the window.
+// near checks a head against the tokens it should hold: within a step of the scales where quantized, within f16 in the window.
 func near(t *testing.T, o Options, s *Sequence, g int, ids []int, k, v []float32, stepK float64) {
 	t.Helper()
 	view := s.Views(0)[g]
@@ -52,7 +52,7 @@ func near(t *testing.T, o Options, s *Sequence, g int, ids []int, k, v []float32
 	keys, values := make([]float32, len(ids)*dk), make([]float32, len(ids)*dv)
 	r.Keys(&view, 0, len(ids), keys)
 	r.Values(&view, 0, len(ids), values)
-	late := len(ids) - s.at(0, g).list[settled].tokens
+	late := len(ids) - s.at(0, g).main.tokens
 	if late > o.Window+2*kvpage.Tile-1 {
 		t.Errorf("%d tokens in a window of %d", late, o.Window)
 	}
@@ -85,17 +85,17 @@ func upTo(n int) []int {
 	return out
 }
 
-func TestWindowBeforeAQuantisedCache(t *testing.T) {
+func TestWindowBeforeAQuantizedCache(t *testing.T) {
 	for _, tokens := range []int{16, 64} {
 		for _, step := range []int{1, 7, 200} {
-			o := quantisedShape(tokens)
+			o := quantizedShape(tokens)
 			m := open(t, o)
 			s := m.NewSequence()
 			k, v := filled(t, o, s, 200, step)
 			for g := range 2 {
 				near(t, o, s, g, upTo(200), k, v, 0.03)
-				if n := s.at(0, g).list[settled].tokens; n != 160 { // 200 - 32, whole tiles
-					t.Errorf("steps of %d: %d tokens settled, want 160", step, n)
+				if n := s.at(0, g).main.tokens; n != 160 { // 200 - 32, whole tiles
+					t.Errorf("steps of %d: %d tokens quantized, want 160", step, n)
 				}
 			}
 			if got, want := s.Bytes(), m.BytesFor(200); got != want {
@@ -106,8 +106,8 @@ func TestWindowBeforeAQuantisedCache(t *testing.T) {
 	}
 }
 
-func TestEvictionRequantisesTiles(t *testing.T) {
-	o := quantisedShape(16)
+func TestEvictionRequantizesTiles(t *testing.T) {
+	o := quantizedShape(16)
 	m := open(t, o)
 	s := m.NewSequence()
 	k, v := filled(t, o, s, 200, 50)
@@ -135,8 +135,8 @@ func TestEvictionRequantisesTiles(t *testing.T) {
 	f.Free()
 }
 
-func TestQuantisedBudgetLeavesNothingBehind(t *testing.T) {
-	o := quantisedShape(16)
+func TestQuantizedBudgetLeavesNothingBehind(t *testing.T) {
+	o := quantizedShape(16)
 	probe := open(t, o)
 	o.BudgetBytes = probe.BytesFor(100)
 	m := open(t, o)
@@ -162,19 +162,19 @@ func TestQuantisedBudgetLeavesNothingBehind(t *testing.T) {
 func TestNoWindow(t *testing.T) {
 	for _, set := range []bool{false, true} {
 		for _, step := range []int{1, 7, 200} {
-			o := quantisedShape(16)
+			o := quantizedShape(16)
 			o.Window, o.WindowSet = 0, set
 			m := open(t, o)
 			s := m.NewSequence()
 			k, v := filled(t, o, s, 200, step)
-			settledTokens := 192
+			quantizedTokens := 192
 			if !set {
-				settledTokens, o.Window = 64, DefaultWindow // 200 - 128, whole tiles
+				quantizedTokens, o.Window = 64, DefaultWindow // 200 - 128, whole tiles
 			}
 			for g := range 2 {
 				near(t, o, s, g, upTo(200), k, v, 0.03)
-				if n := s.at(0, g).list[settled].tokens; n != settledTokens {
-					t.Errorf("chosen %v, steps of %d: %d tokens settled, want %d", set, step, n, settledTokens)
+				if n := s.at(0, g).main.tokens; n != quantizedTokens {
+					t.Errorf("chosen %v, steps of %d: %d tokens quantized, want %d", set, step, n, quantizedTokens)
 				}
 			}
 			ids := slices.Concat(upTo(40), []int{60, 61, 75, 181, 199})

@@ -1,0 +1,175 @@
+package kvmanager
+
+import (
+	"errors"
+	"slices"
+
+	"terrace/offload"
+)
+
+// backing is a manager's side of the backing store, which holds what the budget does not: the tier below host memory.
+type backing struct {
+	m         *Manager
+	queue     *offload.Queue
+	sequences []*tiered   // open ones
+	writes    []*transfer // under way, oldest first
+	reads     []*transfer // likewise
+	cursor    int         // layer that was released last
+}
+
+// await waits for a transfer and takes its blocks back. Blocks of a failed read have no bytes, those of a failed write are
+// still to be stored.
+func (k *backing) await(t *transfer) error {
+	err := k.m.Await(t.t, len(t.blocks))
+	if errors.Is(err, ErrStalled) {
+		return err
+	}
+	for _, b := range t.blocks {
+		b.move = nil
+		switch {
+		case t.write && err != nil:
+			b.dirty = true
+		case !t.write && err != nil:
+			k.vacate(b)
+		}
+	}
+	list := &k.reads
+	if t.write {
+		list = &k.writes
+	}
+	if i := slices.Index(*list, t); i >= 0 {
+		*list = slices.Delete(*list, i, i+1)
+	}
+	if t.write {
+		k.sweep(t.blocks)
+	}
+	return err
+}
+
+// sweep frees the frames of blocks that only waited to be stored.
+func (k *backing) sweep(blocks []*block) {
+	for _, b := range blocks {
+		if b.leaving() {
+			k.vacate(b)
+		}
+	}
+}
+
+// vacate gives a block's frame back.
+func (k *backing) vacate(b *block) {
+	if b.data == nil {
+		return
+	}
+	b.data = nil
+	k.m.drop(mainPages, b.frame)
+}
+
+// newBlock returns an empty block in memory with one reference.
+func (k *backing) newBlock(layer, group int) (*block, error) {
+	o := &k.m.o
+	b := &block{refs: 1, dirty: true, layer: int32(layer), group: int32(group), pos: make([]int32, o.KVHeads*o.Layout.Tokens)}
+	return b, k.occupy(b)
+}
+
+// occupy gives a block a frame of undefined bytes.
+func (k *backing) occupy(b *block) error {
+	p, err := k.m.take(mainPages)
+	if err != nil {
+		return err
+	}
+	b.frame, b.data = p, k.m.kinds[mainPages].pages.Data(p)
+	return nil
+}
+
+// release takes one reference to a block away.
+func (k *backing) release(b *block) error {
+	if b.refs--; b.refs > 0 {
+		return nil
+	}
+	var err error
+	if b.move != nil {
+		err = k.await(b.move)
+	}
+	if b.move == nil { // else the tier may still write there: the frame is lost rather than reused
+		k.vacate(b)
+	}
+	return errors.Join(err, k.leaveHome(b))
+}
+
+// leaveHome forgets where a block was stored; the last one to leave an old home has its records dropped.
+func (k *backing) leaveHome(b *block) error {
+	h := b.home
+	if h == nil {
+		return nil
+	}
+	b.home = nil
+	h.records--
+	return k.dropHome(h)
+}
+
+func (k *backing) dropHome(h *home) error {
+	if h.records > 0 || h.current {
+		return nil
+	}
+	return k.queue.Drop(h.seq)
+}
+
+func (k *backing) newHome() *home { return &home{seq: k.m.NewHome(), current: true} }
+
+// store begins to write dirty blocks under a home.
+func (k *backing) store(h *home, blocks []*block) error {
+	if len(blocks) == 0 {
+		return nil
+	}
+	recs := make([]offload.Record, len(blocks))
+	for i, b := range blocks {
+		if b.home != h {
+			if err := k.leaveHome(b); err != nil {
+				return err
+			}
+			b.home = h
+			h.records++
+		}
+		b.dirty = false
+		recs[i] = b.record(k.m)
+	}
+	t := &transfer{t: k.queue.Write(offload.WriteBack, recs), blocks: slices.Clone(blocks), write: true}
+	for _, b := range blocks {
+		b.move = t
+	}
+	k.writes = append(k.writes, t)
+	return nil
+}
+
+// fetch begins to read blocks that are not in memory; they have frames already.
+func (k *backing) fetch(p offload.Priority, blocks []*block) {
+	if len(blocks) == 0 {
+		return
+	}
+	recs := make([]offload.Record, len(blocks))
+	for i, b := range blocks {
+		recs[i] = b.record(k.m)
+	}
+	t := &transfer{t: k.queue.Read(p, recs), blocks: slices.Clone(blocks)}
+	for _, b := range blocks {
+		b.move = t
+	}
+	k.reads = append(k.reads, t)
+}
+
+// load brings a block into memory.
+func (k *backing) load(b *block) error {
+	if b.data == nil {
+		b.pins++
+		err := k.occupy(b)
+		b.pins--
+		if err != nil {
+			return err
+		}
+		k.fetch(offload.Demand, []*block{b})
+	}
+	if b.move != nil {
+		return k.await(b.move)
+	}
+	return nil
+}

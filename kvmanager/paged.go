@@ -1,0 +1,159 @@
+package kvmanager
+
+import (
+	"slices"
+
+	"terrace/attention"
+)
+
+// paged is a layer store in host memory: pages of one layer and KV head each, so that dropping tokens of one head frees memory.
+type paged struct {
+	s     *Sequence
+	pages []ownedPages // [Layers·KVHeads]
+}
+
+func newPaged(s *Sequence) *paged {
+	p := &paged{s: s, pages: make([]ownedPages, len(s.heads))}
+	for i := range p.pages {
+		p.pages[i] = ownedPages{m: s.m, kind: mainPages}
+	}
+	return p
+}
+
+func (p *paged) at(layer, kvHead int) *ownedPages {
+	return &p.pages[layer*p.s.m.o.KVHeads+kvHead]
+}
+
+func (p *paged) reserve(layer int, more []int) error {
+	for g, n := range more {
+		if err := p.at(layer, g).reserve(&p.s.at(layer, g).main, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *paged) unreserve(layer int) error {
+	for g := range p.s.m.o.KVHeads {
+		p.at(layer, g).unreserve(&p.s.at(layer, g).main)
+	}
+	return nil
+}
+
+func (p *paged) appended(int, int) {}
+
+func (p *paged) edit(int, int) error { return nil }
+
+func (p *paged) own(layer, kvHead, from, to int) error {
+	return p.at(layer, kvHead).ownRange(&p.s.at(layer, kvHead).main, from, to)
+}
+
+func (p *paged) edited(layer, _ int) error { return p.unreserve(layer) }
+
+func (p *paged) extra(layer, kvHead, from, to int) (n int64) {
+	o := p.at(layer, kvHead)
+	kind := &o.m.kinds[o.kind]
+	t := kind.layout.Tokens
+	for i := range o.refs {
+		switch shared := o.shared(i); {
+		case i*t >= to && !shared:
+			n -= kind.bytes
+		case i*t < to && (i+1)*t > from && shared:
+			n += kind.bytes
+		}
+	}
+	return n
+}
+
+func (p *paged) truncated(layer int) error { return p.unreserve(layer) }
+
+func (p *paged) acquire(int, int32) error { return nil }
+
+func (p *paged) prefetch(int, int32) {}
+
+func (p *paged) release(int) error { return nil }
+
+func (p *paged) share(fork layerStore) error {
+	f := fork.(*paged)
+	for i := range p.pages {
+		f.pages[i] = p.pages[i].fork()
+	}
+	return nil
+}
+
+func (p *paged) bytes() (n int64) {
+	for i := range p.pages {
+		n += p.pages[i].bytes()
+	}
+	return n
+}
+
+func (p *paged) free() {
+	for i := range p.pages {
+		p.pages[i].free()
+	}
+}
+
+// detachedPages are detached pages in host memory.
+type detachedPages struct {
+	of    *paged
+	layer int
+	lists [][]attention.Page // [KVHeads]
+	owned []ownedPages
+}
+
+func (p *paged) newDetached(layer int) *detachedPages {
+	n := p.s.m.o.KVHeads
+	d := &detachedPages{of: p, layer: layer, lists: make([][]attention.Page, n), owned: make([]ownedPages, n)}
+	for g := range d.owned {
+		d.owned[g] = ownedPages{m: p.s.m, kind: mainPages}
+	}
+	return d
+}
+
+func (p *paged) detach(layer int, first []int, n int) (detached, error) {
+	d := p.newDetached(layer)
+	for g, a := range first {
+		o := p.at(layer, g)
+		d.lists[g], d.owned[g].refs = slices.Clone(p.s.at(layer, g).main.pages[a:a+n]), slices.Clone(o.refs[a:a+n])
+		o.refs = slices.Delete(o.refs, a, a+n)
+	}
+	return d, nil
+}
+
+func (p *paged) fresh(layer, n int) (detached, error) {
+	d := p.newDetached(layer)
+	for g := range d.owned {
+		var one list
+		if err := d.owned[g].reserve(&one, n*p.s.m.o.Layout.Tokens); err != nil {
+			_ = d.free()
+			return nil, err
+		}
+		d.lists[g] = one.pages
+	}
+	return d, nil
+}
+
+func (d *detachedPages) pages(kvHead int) []attention.Page { return d.lists[kvHead] }
+
+func (d *detachedPages) attach(i, j int, first []int) {
+	for g, at := range first {
+		o, main := d.of.at(d.layer, g), &d.of.s.at(d.layer, g).main
+		o.refs = slices.Insert(o.refs, at, d.owned[g].refs[i:j]...)
+		main.pages = slices.Insert(main.pages, at, d.lists[g][i:j]...)
+	}
+}
+
+func (d *detachedPages) bytes() (n int64) {
+	for g := range d.owned {
+		n += d.owned[g].bytes()
+	}
+	return n
+}
+
+func (d *detachedPages) free() error {
+	for g := range d.owned {
+		d.owned[g].free()
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package kvmanager
+
+import (
+	"errors"
+	"fmt"
+
+	"terrace/attention"
+	"terrace/internal/kvpage"
+)
+
+// quantizer is the codec of quantized caches (KIVI): keys share a scale with their 15 neighbours a channel, values have their
+// own, and the newest tokens stay in full precision until a whole tile of them leaves the window.
+type quantizer struct {
+	m      *Manager
+	window int // tokens that stay in full precision
+	bulk   attention.Reader
+	k, v   []float32 // a tile on its way
+}
+
+func newQuantizer(m *Manager) *quantizer {
+	l := &m.o.Layout
+	return &quantizer{m: m, window: m.o.Window, k: make([]float32, kvpage.Tile*l.KeyDim), v: make([]float32, kvpage.Tile*l.ValueDim)}
+}
+
+func (q *quantizer) encode(s *Sequence) encoding {
+	e := &quantized{quantizer: q, s: s, windows: make([]window, len(s.heads))}
+	for i := range e.windows {
+		e.windows[i].owned = ownedPages{m: q.m, kind: residualPages}
+	}
+	return e
+}
+
+func (q *quantizer) split(tokens int) (main, residual int) {
+	main = q.leaving(0, tokens)
+	return main, tokens - main
+}
+
+// leaving is how many tokens leave a window of had tokens when n more come: whole tiles, so that the window keeps its size.
+func (q *quantizer) leaving(had, n int) int {
+	return max(0, had+n-q.window) / kvpage.Tile * kvpage.Tile
+}
+
+// quantized is the encoding of one sequence of a quantized cache. Its main pages hold whole tiles.
+type quantized struct {
+	*quantizer
+	s       *Sequence
+	windows []window // [Layers·KVHeads]
+}
+
+// window is the newest tokens of one layer and KV head in full precision: f16, a tile a page.
+type window struct {
+	list
+	owned ownedPages
+}
+
+// batch is tokens on their way from one kind of page to another.
+type batch struct {
+	k, v []float32
+	pos  []int32
+}
+
+func (e *quantized) at(layer, kvHead int) *window {
+	return &e.windows[layer*e.m.o.KVHeads+kvHead]
+}
+
+func (e *quantized) incoming(layer, n int, more []int) {
+	for g := range more {
+		more[g] = e.leaving(e.at(layer, g).tokens, n)
+	}
+}
+
+func (e *quantized) reserve(layer, n int) error {
+	for g := range e.m.o.KVHeads {
+		w := e.at(layer, g)
+		if err := w.owned.reserve(&w.list, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *quantized) unreserve(layer int) {
+	for g := range e.m.o.KVHeads {
+		w := e.at(layer, g)
+		w.owned.unreserve(&w.list)
+	}
+}
+
+// append takes tokens into the window and quantizes its oldest tiles until it is less than a tile larger than it should be.
+func (e *quantized) append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
+	w, h := e.at(layer, kvHead), e.s.at(layer, kvHead)
+	w.append(&e.m.kinds[residualPages].layout, k, kStride, v, vStride, pos)
+	h.pos = append(h.pos, pos...)
+	if n := e.leaving(w.tokens, 0); n > 0 {
+		e.quantize(w, &h.main, n)
+	}
+}
+
+// quantize moves the oldest n tokens of a window, whole tiles, to main pages that were reserved.
+func (e *quantized) quantize(w *window, main *list, n int) {
+	l, dk, dv := e.m.kinds[residualPages].layout, e.m.o.Layout.KeyDim, e.m.o.Layout.ValueDim
+	pages := n / kvpage.Tile
+	for i := range pages {
+		p := &w.pages[i]
+		for j := range kvpage.Tile {
+			kvpage.ReadK(l, p.Data, j, e.k[j*dk:(j+1)*dk])
+			kvpage.ReadV(l, p.Data, j, e.v[j*dv:(j+1)*dv])
+		}
+		main.append(&e.m.o.Layout, e.k, dk, e.v, dv, p.Pos[:kvpage.Tile])
+		e.m.drop(residualPages, w.owned.refs[i])
+	}
+	w.owned.refs = w.owned.refs[:copy(w.owned.refs, w.owned.refs[pages:])]
+	w.pages = w.pages[:copy(w.pages, w.pages[pages:])]
+	w.tokens -= n
+}
+
+// keep leaves tiles before the first dropped token as they are; later quantized tokens form new tiles, their values moved bit
+// for bit; what does not fill a tile goes back to the front of the window.
+func (e *quantized) keep(layer, kvHead int, keep []int) error {
+	m, h, w, l := e.m, e.s.at(layer, kvHead), e.at(layer, kvHead), &e.m.o.Layout
+	stay := 0 // kept tokens that were quantized
+	for stay < len(keep) && keep[stay] < h.main.tokens {
+		stay++
+	}
+	first := min(same(keep), stay) / kvpage.Tile * kvpage.Tile
+	whole := stay / kvpage.Tile * kvpage.Tile
+	if err := e.fits(layer, kvHead, len(keep)-whole, first, whole); err != nil {
+		return err
+	}
+	view := attention.View{Layout: *l, Pages: h.main.pages, RecentLayout: m.kinds[residualPages].layout, Recent: w.pages}
+	late := e.read(&view, keep[whole:], h.pos)
+	for i, x := range keep {
+		h.pos[i] = h.pos[x]
+	}
+	h.cutPositions(len(keep))
+	if err := e.s.store.own(layer, kvHead, first, whole); err != nil {
+		return err
+	}
+	e.retile(&h.main, keep[first:whole], first)
+	h.main.cut(m, l, whole)
+	err := e.s.store.unreserve(layer) // what leaves makes room for the window
+	e.resize(w, 0)
+	if rerr := w.owned.reserve(&w.list, len(late.pos)); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	w.append(&m.kinds[residualPages].layout, late.k, l.KeyDim, late.v, l.ValueDim, late.pos)
+	return err
+}
+
+// resize cuts a window to its first n tokens.
+func (e *quantized) resize(w *window, n int) {
+	w.cut(e.m, &e.m.kinds[residualPages].layout, n)
+	w.owned.unreserve(&w.list)
+}
+
+// fits checks that a window of late tokens, and copies of shared main pages of the tokens first to whole-1, fit the budget.
+func (e *quantized) fits(layer, kvHead, late, first, whole int) error {
+	w, size := e.at(layer, kvHead), e.m.kinds[residualPages].bytes
+	more := int64((late+kvpage.Tile-1)/kvpage.Tile)*size + e.s.store.extra(layer, kvHead, first, whole)
+	for i := range w.owned.refs {
+		if !w.owned.shared(i) {
+			more -= size
+		}
+	}
+	if err := e.m.makeRoom(max(more, 0)); err != nil {
+		return fmt.Errorf("kvmanager: dropping tokens of a quantized cache: %w", err)
+	}
+	return nil
+}
+
+// read takes the tokens at the given indices of a view.
+func (e *quantized) read(v *attention.View, index []int, pos []int32) batch {
+	dk, dv := e.m.o.Layout.KeyDim, e.m.o.Layout.ValueDim
+	r := batch{k: make([]float32, len(index)*dk), v: make([]float32, len(index)*dv), pos: make([]int32, len(index))}
+	for i, x := range index {
+		e.bulk.Keys(v, x, x+1, r.k[i*dk:(i+1)*dk])
+		e.bulk.Values(v, x, x+1, r.v[i*dv:(i+1)*dv])
+		r.pos[i] = pos[x]
+	}
+	return r
+}
+
+// retile writes the quantized tokens at the given indices, whole tiles of them, to the places from first on.
+func (e *quantized) retile(p *list, keep []int, first int) {
+	l := e.m.o.Layout
+	view := attention.View{Layout: l, Pages: p.pages}
+	values := make([]byte, 0, kvpage.Tile*l.VRowBytes())
+	pos := make([]int32, kvpage.Tile)
+	for t := 0; t < len(keep); t += kvpage.Tile {
+		values = values[:0]
+		for j, x := range keep[t : t+kvpage.Tile] {
+			e.bulk.Keys(&view, x, x+1, e.k[j*l.KeyDim:(j+1)*l.KeyDim])
+			values = append(values, l.VRow(p.pages[x/l.Tokens].Data, x%l.Tokens)...)
+			pos[j] = p.pages[x/l.Tokens].Pos[x%l.Tokens]
+		}
+		page, slot := &p.pages[(first+t)/l.Tokens], (first+t)%l.Tokens
+		kvpage.PutTileK(l, page.Data, slot/kvpage.Tile, kvpage.Tile, e.k, l.KeyDim)
+		n := l.VRowBytes()
+		for j := range kvpage.Tile {
+			copy(l.VRow(page.Data, slot+j), values[j*n:(j+1)*n])
+		}
+		copy(page.Pos[slot:], pos)
+	}
+}
+
+func (e *quantized) cut(layer, kvHead, n int) error {
+	h := e.s.at(layer, kvHead)
+	if n >= h.main.tokens {
+		e.resize(e.at(layer, kvHead), n-h.main.tokens)
+		h.pos = h.pos[:n]
+		return nil
+	}
+	keep := make([]int, n)
+	for i := range keep {
+		keep[i] = i
+	}
+	return e.keep(layer, kvHead, keep)
+}
+
+// rewrites: a cut within the main pages moves what does not fill a tile back into the window.
+func (e *quantized) rewrites(layer int, next int32) (first int, ok bool) {
+	for g := range e.m.o.KVHeads {
+		h := e.s.at(layer, g)
+		if n := firstAtLeast(h.pos, next); n < h.main.tokens && (!ok || n < first) {
+			first, ok = n, true
+		}
+	}
+	return first / e.m.o.Layout.Tokens, ok
+}
+
+func (e *quantized) movesTokens() bool { return false }
+
+func (e *quantized) show(layer, kvHead int, v *attention.View) {
+	v.RecentLayout, v.Recent = e.m.kinds[residualPages].layout, e.at(layer, kvHead).pages
+}
+
+func (e *quantized) share(fork encoding) {
+	f := fork.(*quantized)
+	for i := range e.windows {
+		f.windows[i] = window{e.windows[i].clone(), e.windows[i].owned.fork()}
+	}
+}
+
+func (e *quantized) bytes() (n int64) {
+	for i := range e.windows {
+		n += e.windows[i].owned.bytes()
+	}
+	return n
+}
+
+func (e *quantized) free() {
+	for i := range e.windows {
+		e.windows[i].owned.free()
+		e.windows[i].list = list{}
+	}
+}

@@ -168,7 +168,7 @@ func (k *backing) framesFree(pass []Extent) int {
 	return int((m.o.BudgetBytes-m.inUse)/m.kinds[mainPages].bytes) + mine
 }
 
-// clearOthers lets the blocks of sequences that are not in the pass leave memory.
+// clearOthers lets the blocks of sequences that are not in the pass leave memory, those too that are on their way.
 func (k *backing) clearOthers(pass []Extent) error {
 	var err error
 	for _, t := range k.sequences {
@@ -181,6 +181,15 @@ func (k *backing) clearOthers(pass []Extent) error {
 		if werr := k.await(k.writes[0]); werr != nil {
 			return errors.Join(err, werr)
 		}
+	}
+	for _, r := range slices.Clone(k.reads) {
+		if !slices.ContainsFunc(r.blocks, unwanted) {
+			continue
+		}
+		if rerr := k.awaitUnwanted(r); rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		k.sweep(r.blocks)
 	}
 	return err
 }

@@ -3,10 +3,13 @@ package kvmanager
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"terrace/internal/kvpage"
+	"terrace/offload"
 )
 
 // errAccepted marks a failure after Plan.
@@ -14,36 +17,50 @@ var errAccepted = errors.New("accepted")
 
 // prompts reads a prompt in chunks and then takes a few steps, as the engine does: plan, then layer by layer append, acquire,
 // prefetch, release.
-func prompts(t fataler, o Options, s *Sequence, want *reference, chunk, tokens, steps int) error {
-	next := 0
-	pass := func(rows, total int) error {
-		if err := s.m.Plan([]Extent{{Seq: s, Rows: rows, Tokens: total}}); err != nil {
+func prompts(t fataler, o Options, s *Sequence, want *reference, chunk, tokens, decoded int) error {
+	for next := 0; next < tokens; next += chunk {
+		if err := onePass(t, o, s, want, next, min(chunk, tokens-next), tokens); err != nil {
 			return err
 		}
-		for layer := range o.Layers {
-			if err := addLayer(t, o, s, want, layer, next, rows); err != nil {
-				return fmt.Errorf("%w: %w", errAccepted, err)
-			}
-			if err := s.Acquire(layer, 0); err != nil {
-				return fmt.Errorf("%w: %w", errAccepted, err)
-			}
-			s.Prefetch((layer+1)%o.Layers, 0)
+	}
+	return steps(t, o, s, want, tokens, decoded)
+}
+
+// steps takes n decode steps.
+func steps(t fataler, o Options, s *Sequence, want *reference, next, n int) error {
+	for i := range n {
+		if err := onePass(t, o, s, want, next+i, 1, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onePass adds rows to every layer, on the way to a total, and reads them.
+func onePass(t fataler, o Options, s *Sequence, want *reference, next, rows, total int) error {
+	if err := s.m.Plan([]Extent{{Seq: s, Rows: rows, Tokens: total}}); err != nil {
+		return err
+	}
+	low := func(layer int) int32 {
+		if o.Sliding == nil || o.Sliding[layer] == 0 {
+			return 0
+		}
+		return int32(max(next-o.Sliding[layer]+1, 0))
+	}
+	for layer := range o.Layers {
+		if err := addLayer(t, o, s, want, layer, next, rows); err != nil {
+			return fmt.Errorf("%w: %w", errAccepted, err)
+		}
+		if err := s.Acquire(layer, low(layer)); err != nil {
+			return fmt.Errorf("%w: %w", errAccepted, err)
+		}
+		after := (layer + 1) % o.Layers
+		s.Prefetch(after, low(after))
+		if low(layer) == 0 {
 			holdsLayer(t, o, s, want, layer)
-			if err := s.Release(layer); err != nil {
-				return fmt.Errorf("%w: %w", errAccepted, err)
-			}
 		}
-		next += rows
-		return nil
-	}
-	for next < tokens {
-		if err := pass(min(chunk, tokens-next), tokens); err != nil {
-			return err
-		}
-	}
-	for range steps {
-		if err := pass(1, 0); err != nil {
-			return err
+		if err := s.Release(layer); err != nil {
+			return fmt.Errorf("%w: %w", errAccepted, err)
 		}
 	}
 	return nil
@@ -99,5 +116,129 @@ func planAccepts(t *testing.T) {
 		if least != c.least {
 			t.Errorf("%+v: runs in %d blocks", c, least)
 		}
+	}
+}
+
+// announced is the number of bytes that a refusal says would do.
+func announced(t *testing.T, err error) (bytes int64) {
+	t.Helper()
+	if !errors.Is(err, ErrBudget) || errors.Is(err, errAccepted) {
+		t.Fatalf("want a refusal of the plan, got %v", err)
+	}
+	if _, serr := fmt.Sscanf(err.Error(), "kvmanager: this pass needs at least %d bytes", &bytes); serr != nil {
+		t.Fatalf("%v: %v", err, serr)
+	}
+	return bytes
+}
+
+// TestAnnouncedMinimumSuffices: a prompt that is refused names a size, and in that size and every larger one it runs to its end,
+// and so do the steps after it, however slow reads and writes are and in which order they end.
+func TestAnnouncedMinimumSuffices(t *testing.T) {
+	for _, c := range []struct {
+		layers, chunk, tokens int
+		elem                  kvpage.Elem
+		forks                 int
+		sliding               []int
+	}{{1, 7, 33, kvpage.F32, 0, nil}, {2, 32, 200, kvpage.F32, 0, nil}, {4, 16, 150, kvpage.F16, 0, nil}, {3, 64, 128, kvpage.F32, 1, nil},
+		{3, 20, 90, kvpage.F32, 2, nil}, {5, 100, 100, kvpage.F16, 0, nil}, {4, 24, 200, kvpage.F32, 0, []int{40, 40, 40, 0}}, {3, 24, 150, kvpage.F32, 1, []int{7, 0, 33}}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := shape(c.elem, 0)
+				if c.elem == kvpage.F16 {
+					o.Layout.KeyDim, o.Layout.ValueDim = 4, 4
+				}
+				o.Layers, o.Sliding = c.layers, c.sliding
+				try := func(bytes int64, seed uint64) error {
+					o, d := onTiers(t, o, 1)
+					o.BudgetBytes = bytes
+					rng := rand.New(rand.NewPCG(seed, uint64(bytes)))
+					d.Delay = func(bool, []offload.Record) time.Duration {
+						return time.Duration(rng.IntN(3)) * time.Duration(rng.IntN(1000)) * time.Microsecond
+					}
+					m, err := New(o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					s, want := m.NewSequence(), newReference(o)
+					err = prompts(t, o, s, want, c.chunk, c.tokens, 3)
+					for f := 0; f < c.forks && err == nil; f++ {
+						var fork *Sequence
+						if fork, err = s.Fork(); err == nil {
+							err = steps(t, o, fork, want.clone(), c.tokens+3, 3)
+						}
+						fork.Free()
+						if errors.Is(err, ErrBudget) && !errors.Is(err, errAccepted) {
+							err = nil // two texts need more than one, and are told so
+						}
+					}
+					s.Free()
+					if cerr := errors.Join(m.Check(), m.Close()); cerr != nil {
+						t.Fatal(cerr)
+					}
+					if p := m.Stats().PeakBytes; p > bytes {
+						t.Fatalf("%d bytes in use, the budget is %d", p, bytes)
+					}
+					return err
+				}
+				least := announced(t, try(4096, 1))
+				for i := range uint64(30) {
+					bytes := least + least*int64(i)/40
+					if err := try(bytes, i); err != nil {
+						t.Errorf("%d bytes suffice, in %d (seed %d): %v", least, bytes, i, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRoomOnItsWay: blocks that were fetched ahead, and not wanted after all, are room for others even while they are read:
+// neither the plan nor the pass depends on whether the reads have ended.
+func TestRoomOnItsWay(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			o := shape(kvpage.F32, 0)
+			o, d := onTiers(t, o, 20)
+			m := open(t, o)
+			a, b := m.NewSequence(), m.NewSequence()
+			defer a.Free()
+			defer b.Free()
+			wantA, wantB := newReference(o), newReference(o)
+			for _, x := range []struct {
+				s    *Sequence
+				want *reference
+			}{{a, wantA}, {b, wantB}} {
+				if err := prompts(t, o, x.s, x.want, 20, 120, 0); err != nil { // 8 blocks a layer
+					t.Fatal(err)
+				}
+			}
+			d.Delay = func(write bool, _ []offload.Record) time.Duration { return delay }
+			if err := m.Plan([]Extent{{Seq: a}}); err != nil {
+				t.Fatal(err)
+			}
+			for layer := range o.Layers {
+				a.Prefetch(layer, 0)
+			}
+			synctest.Wait()
+			if delay > 0 && len(m.backing.reads) == 0 {
+				t.Fatal("nothing is being read")
+			}
+			for layer := range o.Layers { // as where a pass is given up
+				if err := a.Release(layer); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := m.Charge(8 * m.kinds[mainPages].bytes); err != nil { // beside 2 blocks with room of each text
+				t.Errorf("transfers of %v: memory beside the pages: %v", delay, err)
+			} else {
+				m.Refund(8 * m.kinds[mainPages].bytes)
+			}
+			for layer := range o.Layers {
+				a.Prefetch(layer, 0)
+			}
+			if err := onePass(t, o, b, wantB, 120, 5, 0); err != nil {
+				t.Errorf("transfers of %v: the other text: %v", delay, err)
+			}
+		})
 	}
 }

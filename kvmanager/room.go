@@ -148,12 +148,15 @@ func (k *backing) reclaimPrefetched() (bool, error) {
 // awaitRead waits for the oldest read: its blocks may leave then, unless a pass holds them.
 func (k *backing) awaitRead() (bool, error) {
 	for _, r := range k.reads {
-		if slices.ContainsFunc(r.blocks, func(b *block) bool { return b.pins == 0 && b.writable == 0 }) {
+		if slices.ContainsFunc(r.blocks, unwanted) {
 			return true, k.awaitUnwanted(r)
 		}
 	}
 	return false, nil
 }
+
+// unwanted reports whether a block would be idle but for its transfer.
+func unwanted(b *block) bool { return b.pins == 0 && b.writable == 0 }
 
 // awaitUnwanted waits for a transfer that nobody waits for any more. What failed to be read is read again when somebody does.
 func (k *backing) awaitUnwanted(t *transfer) error {

@@ -78,28 +78,36 @@ func (w *selection) begin(picks [][]int32, scores []float32) error {
 	return nil
 }
 
-// want notes where a pick lies, or that it is to be read.
+// want counts a pick and locates it.
 func (w *selection) want(i int, s *shard, index int32) {
-	c, group := w.c, index/int32(w.c.layout.Tokens)
+	c := w.c
+	tokens := c.granule * c.heads
 	c.stats.Picked++
-	c.blocks.CountTokens(c.granule*c.heads, 0)
+	c.blocks.CountTokens(tokens, 0)
+	if !w.locate(i, s, index) {
+		c.stats.Missed++
+		c.blocks.CountTokens(0, tokens)
+	}
+}
+
+// locate makes sure that a pick is at hand once everything is read: it keeps it where it lies in host memory, or notes that it is
+// to be read, which is false.
+func (w *selection) locate(i int, s *shard, index int32) (here bool) {
+	c, group := w.c, index/int32(w.c.layout.Tokens)
 	if slot := s.at[index/int32(c.granule)]; slot >= 0 {
 		s.used(slot)
-		return
+		return true
 	}
-	if c.blocks.Resident(w.layer, int(group)) != nil {
+	switch {
+	case c.blocks.Resident(w.layer, int(group)) != nil:
 		w.pin(group)
-		return
-	}
-	c.stats.Missed++
-	c.blocks.CountTokens(0, c.granule*c.heads)
-	if c.gather.on && c.blocks.Gatherable(w.layer, int(group)) {
+		return true
+	case c.gather.on && c.blocks.Gatherable(w.layer, int(group)):
 		w.single.tokens = append(w.single.tokens, index)
-		return
-	}
-	if n := len(w.missing); n == 0 || w.missing[n-1] != (missed{i, group}) {
+	case !slices.Contains(w.missing[max(len(w.missing)-1, 0):], missed{i, group}):
 		w.missing = append(w.missing, missed{i, group})
 	}
+	return false
 }
 
 // weigh takes the scores of a selection into account.
@@ -159,8 +167,7 @@ func (w *selection) finish() error {
 	if !w.active {
 		return fmt.Errorf("tokencache: layer %d: nothing was picked: %w", w.layer, kvmanager.ErrPlan)
 	}
-	w.addNewest()
-	if err := w.sizeRows(); err != nil {
+	if err := errors.Join(w.addNewest(), w.sizeRows()); err != nil {
 		return errors.Join(err, w.abandon())
 	}
 	for len(w.reads) > 0 || w.asked < len(w.missing) {
@@ -192,14 +199,24 @@ func (w *selection) noStaging() error {
 	return fmt.Errorf("tokencache: layer %d: no staging is free: %w", w.layer, kvmanager.ErrBudget)
 }
 
-// addNewest adds each head's newest token to its picks: its block has room, so it is in memory.
-func (w *selection) addNewest() {
+// addNewest adds each head's newest token to its picks. Its block is in memory as a rule: it was written last, and it stays there
+// while it has room; a full one may have left.
+func (w *selection) addNewest() error {
+	shards := w.c.shardsOf(w.layer)
 	for i := range w.picks {
 		newest := int32(len(w.c.blocks.PositionList(w.layer, i*w.c.heads)) - 1)
-		if n := len(w.picks[i]); n == 0 || w.picks[i][n-1] < newest {
-			w.picks[i] = append(w.picks[i], newest)
+		if n := len(w.picks[i]); n > 0 && w.picks[i][n-1] >= newest {
+			continue
+		}
+		if err := shards[i].cover(int(newest)/w.c.granule + 1); err != nil {
+			return err
+		}
+		w.picks[i] = append(w.picks[i], newest)
+		if g := (missed{i, newest / int32(w.c.layout.Tokens)}); !slices.Contains(w.missing, g) {
+			w.locate(i, &shards[i], newest)
 		}
 	}
+	return nil
 }
 
 // sizeRows makes room for every pick that is fetched, were none of them kept.

@@ -33,6 +33,7 @@ type Options struct {
 	KVWindowSet   bool              // KVWindow was chosen, so 0 keeps none but those that do not fill a tile of 16 yet; otherwise 0 = 128
 	Rotate        bool              // turn queries and keys by a Hadamard matrix before keys are stored
 	KVBudgetBytes int64             // hard limit of the cache in host memory; 0 = none
+	WindowOnly    bool              // sessions without a policy keep of layers with a sliding window only what later rows read; Rewind reads again
 	DeviceKVBytes int64             // KV that a backend with a device of its own may hold there; 0 = no limit
 	DType         model.DType       // of weights and KV on a backend's device
 	Context       int               // tokens a session may hold; 0 = what the model was trained for
@@ -152,7 +153,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 
 // openFloor puts retrieval on the cache and the tiers.
 func (e *Engine) openFloor() {
-	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace,
+	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace,
 		Shape: retrieval.Shape{Model: policyModel(e.m), Scale: e.m.Scale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
 	o.Shape.KVBytes = e.kvBytesPerToken()
 	if e.tiers != nil {

@@ -26,6 +26,9 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	if compressed && (!actsOnPromptOnly(set) || !under.Lossless() && under.String() != s.policy.String()) {
 		return nil, fmt.Errorf("engine: fork of a session under policy %s to %s: the policy's state belongs to one text: %w", s.policy, under, ErrOption)
 	}
+	if started && s.e.o.WindowOnly && !under.Lossless() {
+		return nil, fmt.Errorf("engine: fork under policy %s of a session that keeps windows only: %w", under, ErrOption)
+	}
 	logits, err := s.fetched()
 	if err != nil {
 		return nil, err

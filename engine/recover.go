@@ -68,6 +68,14 @@ func (h *history) repeatable() bool {
 	return true
 }
 
+// fixed is how many tokens the text began with that it can neither read again nor take apart.
+func (h *history) fixed() int {
+	if len(h.reads) > 0 && h.reads[0].mixed {
+		return h.reads[0].tokens
+	}
+	return 0
+}
+
 // cut forgets all but the first n tokens.
 func (h *history) cut(n int) {
 	for i := range h.reads {

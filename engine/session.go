@@ -85,16 +85,21 @@ func (s *Session) Decode(id int) error {
 
 // Rewind forgets all tokens but the first n, so that another continuation can be read. Logits are those of no token until
 // the next Prefill. What a policy dropped cannot come back and what it knows belongs to the whole text, so under a policy
-// the n tokens are read again.
+// the n tokens are read again; so they are where a sliding window has let go of what they read (Options.WindowOnly).
 func (s *Session) Rewind(n int) error {
 	if n >= len(s.tokens) {
 		return nil
 	}
 	s.dropLogits()
+	if s.text.Plain() && n < s.past.fixed() {
+		return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed before it was forked: %w", n, s.past.fixed(), ErrOption)
+	}
 	if s.text.Plain() {
-		s.tokens, s.logits = s.tokens[:n], s.logits[:0]
-		s.past.cut(n)
-		return s.text.Truncate(int32(n))
+		if err := s.text.Truncate(int32(n)); !errors.Is(err, kvmanager.ErrSlid) {
+			s.tokens, s.logits = s.tokens[:n], s.logits[:0]
+			s.past.cut(n)
+			return err
+		}
 	}
 	again := s.tokens[:n:n]
 	if err := s.restart(); err != nil || n == 0 {

@@ -9,6 +9,8 @@ var (
 	ErrPlan = errors.New("bad plan")
 	// ErrUnsupported is returned for what a cache of this element type cannot do.
 	ErrUnsupported = errors.New("not possible with this KV type")
+	// ErrSlid is returned by Truncate where what later rows read was freed by Slide: the text is to be read again.
+	ErrSlid = errors.New("tokens before the sliding window are gone")
 	// ErrStalled is returned for a transfer that took longer than its deadline.
 	ErrStalled = errors.New("the storage tier does not answer")
 	// ErrClosed is returned for a sequence that was freed.

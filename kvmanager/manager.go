@@ -24,7 +24,7 @@ type Options struct {
 	Backing *offload.Queue
 	// Clock is whose time transfers have to end in; nil = clock.Real.
 	Clock clock.Clock
-	// Sliding is each layer's sliding window in tokens, 0 = it reads all; nil = all layers do. Only tiers look at it.
+	// Sliding is each layer's sliding window in tokens, 0 = it reads all; nil = all layers do. Plan and Slide look at it.
 	Sliding []int
 }
 

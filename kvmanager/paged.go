@@ -65,6 +65,17 @@ func (p *paged) extra(layer, kvHead, from, to int) (n int64) {
 	return n
 }
 
+func (p *paged) drop(layer, n, _ int) int {
+	for g := range p.s.m.o.KVHeads {
+		o := p.at(layer, g)
+		for _, r := range o.refs[:n] {
+			o.m.drop(o.kind, r)
+		}
+		o.refs = slices.Delete(o.refs, 0, n)
+	}
+	return n
+}
+
 func (p *paged) truncated(layer int) error { return p.unreserve(layer) }
 
 func (p *paged) acquire(int, int32) error { return nil }

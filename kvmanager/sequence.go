@@ -20,6 +20,7 @@ type Sequence struct {
 	store  layerStore
 	enc    encoding
 	parked map[parkKey]*parked // pages out of every view
+	slid   int32               // the lowest position that Truncate can cut at, but for 0
 	closed bool
 }
 
@@ -146,8 +147,15 @@ func (s *Sequence) Keep(layer, kvHead int, keep []int) error {
 	return errors.Join(s.enc.keep(layer, kvHead, keep), s.store.edited(layer, first))
 }
 
-// Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted).
+// Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted). ErrSlid where rows
+// that follow would read tokens that Slide has freed: then nothing has changed.
 func (s *Sequence) Truncate(next int32) error {
+	if err := s.reaches(next); err != nil {
+		return err
+	}
+	if next == 0 {
+		s.slid = 0
+	}
 	s.dropParked(next)
 	err := s.releaseAll()
 	for layer := range s.m.o.Layers {
@@ -187,6 +195,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 		return nil, fmt.Errorf("kvmanager: fork of a sequence with parked tokens: %w", ErrPlan)
 	}
 	f := s.m.NewSequence()
+	f.slid = s.slid
 	for i := range s.heads {
 		f.heads[i] = head{main: s.heads[i].main.clone(), pos: slices.Clone(s.heads[i].pos)}
 	}

@@ -27,6 +27,9 @@ type layerStore interface {
 	// truncated ends a cut of a layer's tokens at its end.
 	truncated(layer int) error
 
+	// drop gives back the first n pages of a layer in every head, or fewer where some are on their way, but a multiple of unit; it
+	// returns how many. The lists still have them.
+	drop(layer, n, unit int) int
 	// detach takes n pages of a layer out, from page first[g] on in each head; the lists still have them.
 	detach(layer int, first []int, n int) (detached, error)
 	// fresh returns n empty pages a head for a layer, in no list.

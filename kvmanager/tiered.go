@@ -247,6 +247,23 @@ func (t *tiered) edited(layer, first int) error {
 
 func (t *tiered) extra(int, int, int, int) int64 { return 0 } // edit has taken it
 
+// drop leaves blocks that move for another time, so it never waits. Their places on the backing store are given back with the
+// sequence.
+func (t *tiered) drop(layer, n, unit int) int {
+	lb := &t.layers[layer]
+	if i := slices.IndexFunc(lb.blocks[:n], func(b *block) bool { return b.move != nil }); i >= 0 {
+		n = i / unit * unit
+	}
+	for _, b := range lb.blocks[:n] {
+		lb.unpin(b)
+		t.s.m.note(t.k.release(b))
+	}
+	if n > 0 {
+		lb.blocks, lb.mixed, lb.from = slices.Delete(lb.blocks, 0, n), true, max(lb.from-n, 0)
+	}
+	return n
+}
+
 // truncated: the last tokens' block comes back to memory, more will be written there.
 func (t *tiered) truncated(layer int) error {
 	if err := t.unreserve(layer); err != nil {

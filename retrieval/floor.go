@@ -33,6 +33,7 @@ type Options struct {
 	Store       offload.Store     // backing store below host memory; nil = everything stays in host memory
 	Record      offload.Shape     // of the backing store's records
 	BudgetBytes int64             // of KV in host memory; 0 = none
+	WindowOnly  bool              // texts without a policy keep of layers with a sliding window only what later rows read
 	ChunkTokens int               // prompt rows that a pass takes at most
 	Threads     int               // that compute
 	Pool        *kernels.Pool     // threads to score with between a backend's calls; nil = the caller alone

@@ -328,6 +328,9 @@ func (p *Pass) End() {
 			}
 		}
 		r.Text.read += int32(r.New)
+		if p.f.o.WindowOnly && r.Text.Plain() {
+			r.Text.seq.Slide(r.Text.read)
+		}
 		if r.Reading == LastChunk && r.Text.set.Keeper != nil {
 			p.f.o.KV.Release() // what the policy dropped is not to stay resident
 		}

@@ -87,10 +87,13 @@ func (t *Text) Plain() bool { return t.set.Lossless() }
 // Selects reports whether decode steps read only a part.
 func (t *Text) Selects() bool { return t.sel != nil }
 
-// Truncate forgets the positions from n on.
+// Truncate forgets the positions from n on; kvmanager.ErrSlid where a sliding window has let go of what they read.
 func (t *Text) Truncate(n int32) error {
+	if err := t.seq.Truncate(n); err != nil {
+		return err
+	}
 	t.read = min(t.read, n)
-	return t.seq.Truncate(n)
+	return nil
 }
 
 // SketchBytes is the memory of what the policy scans instead of the keys.

@@ -14,6 +14,9 @@ type Extent struct {
 	// Pooled marks layers that a pool serves: decode steps don't read them whole, and after a prompt nothing of them stays.
 	// nil = none.
 	Pooled []bool
+	// Beside is the bytes that will be charged beside the pages on the way to Tokens, or in this step (what a policy scans, a
+	// cache's staging): the plan leaves them free, and a refusal names a size that holds them.
+	Beside int64
 }
 
 // tiers is the sequence's layer store, of a cache with a backing store.
@@ -55,14 +58,15 @@ func (k *backing) plan(pass []Extent) error {
 	}
 	ring = max(ring, most)
 	apart := k.apart(pass)
-	have := k.framesFree(pass) - apart
+	left := apart + k.beside(pass)
+	have := k.framesFree(pass) - left
 	if have < sum {
 		if err := k.clearOthers(pass); err != nil {
 			return err
 		}
-		have = k.framesFree(pass) - apart
+		have = k.framesFree(pass) - left
 	}
-	for want := max(ring, sum); have < want && m.cachesYield(); have = k.framesFree(pass) - apart {
+	for want := max(ring, sum); have < want && m.cachesYield(); have = k.framesFree(pass) - left {
 	}
 	if have < most {
 		return k.tooSmall(most, apart, have+apart)
@@ -86,7 +90,7 @@ func (k *backing) plan(pass []Extent) error {
 // tooSmall says what a pass needs and what there is.
 func (k *backing) tooSmall(most, apart, have int) error {
 	size, budget := k.m.kinds[mainPages].bytes, k.m.o.BudgetBytes
-	need, beside := int64(most+apart)*size, budget-int64(max(have, 0))*size
+	need, beside := int64(most+apart)*size, budget-int64(have)*size
 	return fmt.Errorf("kvmanager: this pass needs at least %d bytes of host memory (%d for one layer, %d for tokens that are being written, %d for what lies beside), the budget is %d: %w",
 		need+beside, int64(most)*size, int64(apart)*size, beside, budget, ErrBudget)
 }
@@ -147,6 +151,16 @@ func (k *backing) apart(pass []Extent) int {
 		}
 	}
 	return n
+}
+
+// beside is the number of frames that make room for what will be charged.
+func (k *backing) beside(pass []Extent) int {
+	bytes := int64(0)
+	for _, e := range pass {
+		bytes += e.Beside
+	}
+	size := k.m.kinds[mainPages].bytes
+	return int((bytes + size - 1) / size)
 }
 
 // framesFree is how many frames the pass may have, what its sequences hold now included.

@@ -139,8 +139,9 @@ func TestAnnouncedMinimumSuffices(t *testing.T) {
 		elem                  kvpage.Elem
 		forks                 int
 		sliding               []int
-	}{{1, 7, 33, kvpage.F32, 0, nil}, {2, 32, 200, kvpage.F32, 0, nil}, {4, 16, 150, kvpage.F16, 0, nil}, {3, 64, 128, kvpage.F32, 1, nil},
-		{3, 20, 90, kvpage.F32, 2, nil}, {5, 100, 100, kvpage.F16, 0, nil}, {4, 24, 200, kvpage.F32, 0, []int{40, 40, 40, 0}}, {3, 24, 150, kvpage.F32, 1, []int{7, 0, 33}}} {
+		beside                int64
+	}{{1, 7, 33, kvpage.F32, 0, nil, 0}, {2, 32, 200, kvpage.F32, 0, nil, 20_000}, {4, 16, 150, kvpage.F16, 0, nil, 0}, {3, 64, 128, kvpage.F32, 1, nil, 0},
+		{3, 20, 90, kvpage.F32, 2, nil, 5000}, {5, 100, 100, kvpage.F16, 0, nil, 1}, {4, 24, 200, kvpage.F32, 0, []int{40, 40, 40, 0}, 0}, {3, 24, 150, kvpage.F32, 1, []int{7, 0, 33}, 3000}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := shape(c.elem, 0)
@@ -160,7 +161,15 @@ func TestAnnouncedMinimumSuffices(t *testing.T) {
 						t.Fatal(err)
 					}
 					s, want := m.NewSequence(), newReference(o)
-					err = prompts(t, o, s, want, c.chunk, c.tokens, 3)
+					err = m.Plan([]Extent{{Seq: s, Rows: min(c.chunk, c.tokens), Tokens: c.tokens, Beside: c.beside}})
+					if err == nil {
+						if err = m.Charge(c.beside); err != nil {
+							err = fmt.Errorf("%w: %w", errAccepted, err)
+						} else {
+							defer m.Refund(c.beside)
+							err = prompts(t, o, s, want, c.chunk, c.tokens, 3)
+						}
+					}
 					for f := 0; f < c.forks && err == nil; f++ {
 						var fork *Sequence
 						if fork, err = s.Fork(); err == nil {

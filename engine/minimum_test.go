@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"terrace/kvmanager"
+	"terrace/kvmanager/fakes"
+	"terrace/offload"
+)
+
+// TestRoomByTiming: whether a request fits host memory does not depend on how fast the tier is. Without a policy the size that a
+// refusal names suffices, and so does every larger one.
+func TestRoomByTiming(t *testing.T) {
+	for _, name := range []string{"", "quest:budget=96", "hillinfer:alpha=0.2"} {
+		t.Run(name, func(t *testing.T) {
+			probe := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name})
+			shape := probe.shape()
+			var least int64
+			err := onSlow(t, name, shape, 4096, 1)
+			if _, serr := fmt.Sscanf(err.Error()[strings.Index(err.Error(), "at least ")+9:], "%d", &least); serr != nil || !errors.Is(err, kvmanager.ErrBudget) {
+				t.Fatalf("no size is named: %v", err)
+			}
+			for i := range uint64(3) {
+				bytes := least + least*int64(i)/5
+				var outcomes []error
+				for seed := range uint64(5) {
+					outcomes = append(outcomes, onSlow(t, name, shape, bytes, 10*i+seed))
+				}
+				for _, err := range outcomes {
+					if (err == nil) != (outcomes[0] == nil) || err != nil && !errors.Is(err, kvmanager.ErrBudget) {
+						t.Errorf("%d bytes: by timing %v or %v", bytes, outcomes[0], err)
+					}
+				}
+				if name == "" && outcomes[0] != nil {
+					t.Errorf("%d bytes suffice, with %d: %v", least, bytes, outcomes[0])
+				}
+			}
+		})
+	}
+}
+
+// onSlow reads a prompt and takes steps over a tier that is slow now and then, by a seed.
+func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed uint64) error {
+	store := fakes.New(shape.Layers, shape.KVHeads, shape.Page)
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 3))
+	store.Delay = func(bool, []offload.Record) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(rng.IntN(2)*rng.IntN(300)) * time.Microsecond
+	}
+	e := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name, Store: store, Tiers: []Tier{{Kind: TierHost, Bytes: bytes}}})
+	s, err := e.NewSession()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.Prefill(t.Context(), someIDs(400, 1), PrefillHooks{}); err != nil {
+		return err
+	}
+	for i, id := range someIDs(20, 2) {
+		if err := s.Decode(id); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	return nil
+}

@@ -56,7 +56,7 @@ func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed ui
 		return time.Duration(rng.IntN(2)*rng.IntN(300)) * time.Microsecond
 	}
 	e := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name, Store: store, Tiers: []Tier{{Kind: TierHost, Bytes: bytes}}})
-	s, err := e.NewSession()
+	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		return err
 	}

@@ -135,15 +135,15 @@ func (s *Session) swapBlocks(st *pruneStage) error {
 	size := int32(set.Swapper.BlockTokens())
 	for layer := st.layer + 1; layer <= st.until; layer++ {
 		for _, b := range st.swap.Offload {
-			if err := seq.Park(layer, b*size, (b+1)*size); err != nil {
+			if err := seq.Deactivate(layer, b*size, (b+1)*size); err != nil {
 				return fmt.Errorf("engine: policy %s: %w", set, err)
 			}
 		}
 		for _, b := range st.swap.Load {
-			if !seq.Parked(layer, b*size) {
+			if !seq.Inactive(layer, b*size) {
 				continue
 			}
-			if err := seq.Unpark(layer, b*size); err != nil {
+			if err := seq.Activate(layer, b*size); err != nil {
 				return fmt.Errorf("engine: policy %s: %w", set, err)
 			}
 		}
@@ -197,7 +197,7 @@ func (s *Session) recompute(st *pruneStage, want []int32) error {
 // swapUse is what following has cost, with what is stored now.
 func (s *Session) swapUse() SwapUse {
 	u := s.swaps
-	u.ParkedBytes = s.text.Seq().ParkedBytes()
+	u.ParkedBytes = s.text.Seq().InactiveBytes()
 	for _, st := range s.stages {
 		u.AuxBytes += int64(4 * len(st.rows))
 	}

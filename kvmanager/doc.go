@@ -20,7 +20,7 @@
 //  6. whether there is room for something does not depend on how fast transfers are: it is refused only when nothing is left
 //     that could leave memory and nothing is on its way.
 //
-// Whole pages of a layer can be parked: out of every view, still the sequence's (on tiers they leave memory), and put back at
+// Whole pages of a layer can be made inactive: out of every view, still the sequence's (on tiers they leave memory), and put back at
 // their place by position; tokens can be inserted between others.
 //
 // It knows no policy formula: policies' plans (which tokens to keep) arrive as token indices. What fails to move the queue

@@ -11,9 +11,9 @@ type Extent struct {
 	Seq    *Sequence
 	Rows   int
 	Tokens int
-	// Pooled marks layers that a pool serves: decode steps don't read them whole, and after a prompt nothing of them stays.
+	// Cached marks layers that a token cache serves: decode steps don't read them whole, and after a prompt nothing of them stays.
 	// nil = none.
-	Pooled []bool
+	Cached []bool
 	// Beside is the bytes that will be charged beside the pages on the way to Tokens, or in this step (what a policy scans, a
 	// cache's staging): the plan leaves them free, and a refusal names a size that holds them.
 	Beside int64
@@ -26,7 +26,7 @@ func (e Extent) tiers() *tiered { return e.Seq.store.(*tiered) }
 func (e Extent) whole(layer int) bool { return e.Tokens > 0 || e.stay(layer) }
 
 // stay reports whether what was read of a layer may stay in memory.
-func (e Extent) stay(layer int) bool { return e.Pooled == nil || !e.Pooled[layer] }
+func (e Extent) stay(layer int) bool { return e.Cached == nil || !e.Cached[layer] }
 
 // Plan decides before a pass what stays in host memory and what is streamed. A pass reads the layers in turn, so of every
 // layer the same share stays, its first blocks, and the rest goes through a ring of two layers: one that is computed with
@@ -140,7 +140,7 @@ func (m *Manager) sliding(layer int) int {
 }
 
 // apart is the number of frames for what is not read layer by layer: blocks with room in every layer, and what is on its
-// way to the lower tier while the next layer computes.
+// way to the backing store while the next layer computes.
 func (k *backing) apart(pass []Extent) int {
 	t, n := k.m.o.Layout.Tokens, 0
 	for _, e := range pass {

@@ -27,7 +27,7 @@ import (
 //	prefetch NAME layer=L [low=P]
 //	fetch NAME layer=L [low=P]         acquires, and compares
 //	release NAME layer=L
-//	park NAME layer=L from=P to=P | unpark NAME layer=L from=P
+//	deactivate NAME layer=L from=P to=P | activate NAME layer=L from=P
 //	truncate NAME next=P
 //	wait                               until nothing is under way
 func TestScenarios(t *testing.T) {
@@ -160,10 +160,10 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 		}
 	case "release":
 		return q.s.Release(layer)
-	case "park":
-		return s.park(t, d, q, layer)
-	case "unpark":
-		return s.unpark(t, d, q, layer)
+	case "deactivate":
+		return s.deactivate(t, d, q, layer)
+	case "activate":
+		return s.activate(t, d, q, layer)
 	case "truncate":
 		next := number(t, d, "next", 0)
 		for i := range q.want.pos {
@@ -195,10 +195,10 @@ func (s *scenario) open(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// park takes tokens out of what is to be seen.
-func (s *scenario) park(t *testing.T, d *datadriven.TestData, q *scenarioSeq, layer int) error {
+// deactivate takes tokens out of what is to be seen.
+func (s *scenario) deactivate(t *testing.T, d *datadriven.TestData, q *scenarioSeq, layer int) error {
 	from, to := number(t, d, "from", 0), number(t, d, "to", 0)
-	if err := q.s.Park(layer, int32(from), int32(to)); err != nil {
+	if err := q.s.Deactivate(layer, int32(from), int32(to)); err != nil {
 		return err
 	}
 	for g := range s.o.KVHeads {
@@ -210,11 +210,11 @@ func (s *scenario) park(t *testing.T, d *datadriven.TestData, q *scenarioSeq, la
 	return nil
 }
 
-// unpark puts them back; a token's id is its position.
-func (s *scenario) unpark(t *testing.T, d *datadriven.TestData, q *scenarioSeq, layer int) error {
+// activate puts them back; a token's id is its position.
+func (s *scenario) activate(t *testing.T, d *datadriven.TestData, q *scenarioSeq, layer int) error {
 	from := number(t, d, "from", 0)
-	p := q.s.parked[parkKey{layer, int32(from)}]
-	if err := q.s.Unpark(layer, int32(from)); err != nil {
+	p := q.s.inactive[inactiveKey{layer, int32(from)}]
+	if err := q.s.Activate(layer, int32(from)); err != nil {
 		return err
 	}
 	for g := range s.o.KVHeads {

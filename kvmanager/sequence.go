@@ -12,16 +12,16 @@ import (
 // Sequence is one text's KV: for each layer and KV head its tokens in order. Where the pages lie is the layer store's, how
 // tokens are written there the encoding's.
 type Sequence struct {
-	m      *Manager
-	id     uint64 // no other sequence of the manager has or had it; from 1
-	heads  []head // [Layers·KVHeads]
-	views  []attention.View
-	more   []int // scratch, [KVHeads]
-	store  layerStore
-	enc    encoding
-	parked map[parkKey]*parked // pages out of every view
-	slid   int32               // the lowest position that Truncate can cut at, but for 0
-	closed bool
+	m        *Manager
+	id       uint64 // no other sequence of the manager has or had it; from 1
+	heads    []head // [Layers·KVHeads]
+	views    []attention.View
+	more     []int // scratch, [KVHeads]
+	store    layerStore
+	enc      encoding
+	inactive map[inactiveKey]*inactivePages // pages out of every view
+	slid     int32                          // the lowest position that Truncate can cut at, but for 0
+	closed   bool
 }
 
 // NewSequence returns an empty sequence.
@@ -156,7 +156,7 @@ func (s *Sequence) Truncate(next int32) error {
 	if next == 0 {
 		s.slid = 0
 	}
-	s.dropParked(next)
+	s.dropInactive(next)
 	err := s.releaseAll()
 	for layer := range s.m.o.Layers {
 		err = errors.Join(err, s.truncateLayer(layer, next))
@@ -191,8 +191,8 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if s.closed {
 		return nil, fmt.Errorf("kvmanager: fork: %w", ErrClosed)
 	}
-	if len(s.parked) > 0 {
-		return nil, fmt.Errorf("kvmanager: fork of a sequence with parked tokens: %w", ErrPlan)
+	if len(s.inactive) > 0 {
+		return nil, fmt.Errorf("kvmanager: fork of a sequence with inactive tokens: %w", ErrPlan)
 	}
 	f := s.m.NewSequence()
 	f.slid = s.slid
@@ -209,7 +209,7 @@ func (s *Sequence) Free() {
 		return
 	}
 	s.closed = true
-	s.dropParked(0)
+	s.dropInactive(0)
 	s.enc.free()
 	s.store.free()
 	clear(s.heads)
@@ -225,7 +225,7 @@ func (s *Sequence) Prefetch(layer int, low int32) {
 }
 
 // Acquire brings a layer's tokens from position low on into memory, where they stay until Release. What is newer than the
-// lower tier and is not to stay begins to be written.
+// backing store and is not to stay begins to be written.
 func (s *Sequence) Acquire(layer int, low int32) error {
 	if s.closed {
 		return fmt.Errorf("kvmanager: acquire: %w", ErrClosed)

@@ -3,7 +3,7 @@ package kvmanager
 import "terrace/attention"
 
 // layerStore owns the main pages of a sequence's layers. It is chosen once, when the sequence is made: paged keeps them in host
-// memory, tiered in blocks on a lower tier, with those that are read in host memory.
+// memory, tiered in blocks on a backing store, with those that are read in host memory.
 //
 // A change of tokens that are there is: edit, own for what is written, edited. An append is: reserve, write, appended. A cut at
 // the end is followed by truncated.

@@ -23,7 +23,7 @@ type layerBlocks struct {
 	blocks     []*block
 	writable   []*block // this sequence may write to them; one is named once for every head that it has room of
 	held       []*block // pinned for the pass, or for the next
-	parked     []*block // out of the list
+	inactive   []*block // out of the list
 	from       int      // first block that the pass holds
 	mixed      bool     // blocks came and went in the middle: their numbers are not their places
 	prefetched bool     // held for the next pass or layer only: given up where room is short
@@ -90,7 +90,7 @@ func (t *tiered) reserve(layer int, more []int) error {
 // pagesFor is the number of pages that a list needs for n more tokens.
 func (t *tiered) pagesFor(p *list, n int) int { return (p.tokens + n + t.tokens() - 1) / t.tokens() }
 
-// group is a number that no block of the layer has, in the list or parked.
+// group is a number that no block of the layer has, in the list or inactive.
 func (lb *layerBlocks) group() int {
 	if !lb.mixed {
 		return len(lb.blocks)
@@ -99,7 +99,7 @@ func (lb *layerBlocks) group() int {
 	for _, b := range lb.blocks {
 		n = max(n, b.group)
 	}
-	for _, b := range lb.parked {
+	for _, b := range lb.inactive {
 		n = max(n, b.group)
 	}
 	return int(n) + 1
@@ -344,7 +344,7 @@ func (t *tiered) detach(layer int, first []int, n int) (detached, error) {
 	}
 	d := &detachedBlocks{of: t, layer: layer, blocks: slices.Clone(lb.blocks[a : a+n])}
 	lb.blocks, lb.mixed = slices.Delete(lb.blocks, a, a+n), true
-	lb.parked = append(lb.parked, d.blocks...)
+	lb.inactive = append(lb.inactive, d.blocks...)
 	var dirty []*block
 	for _, b := range d.blocks {
 		lb.unpin(b)
@@ -380,7 +380,7 @@ func (d *detachedBlocks) pages(kvHead int) []attention.Page { return d.lists[kvH
 func (d *detachedBlocks) attach(i, j int, first []int) {
 	t, blocks := d.of, d.blocks[i:j]
 	lb := &t.layers[d.layer]
-	lb.parked = slices.DeleteFunc(lb.parked, func(b *block) bool { return slices.Contains(blocks, b) })
+	lb.inactive = slices.DeleteFunc(lb.inactive, func(b *block) bool { return slices.Contains(blocks, b) })
 	lb.blocks, lb.mixed = slices.Insert(lb.blocks, first[0], blocks...), true
 	for g, at := range first {
 		p := t.main(d.layer, g)
@@ -403,7 +403,7 @@ func (d *detachedBlocks) bytes() (n int64) {
 
 func (d *detachedBlocks) free() error {
 	lb := &d.of.layers[d.layer]
-	lb.parked = slices.DeleteFunc(lb.parked, func(b *block) bool { return slices.Contains(d.blocks, b) })
+	lb.inactive = slices.DeleteFunc(lb.inactive, func(b *block) bool { return slices.Contains(d.blocks, b) })
 	var err error
 	for _, b := range d.blocks {
 		err = errors.Join(err, d.of.k.release(b))

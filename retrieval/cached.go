@@ -58,9 +58,9 @@ func (c *cached) settling() *driveScoring { return c.drive }
 // extent says which layers a pass leaves to the token cache.
 func (c *cached) extent(x kvmanager.Extent) kvmanager.Extent {
 	decode := c.cache != nil && x.Tokens == 0
-	x.Pooled = make([]bool, len(c.layers))
+	x.Cached = make([]bool, len(c.layers))
 	for layer, l := range c.layers {
-		x.Pooled[layer] = l.selects && !(decode && l.whole)
+		x.Cached[layer] = l.selects && !(decode && l.whole)
 	}
 	return x
 }

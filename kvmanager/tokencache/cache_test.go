@@ -235,7 +235,7 @@ func (s *scenario) plan() error {
 	for layer := range cached {
 		cached[layer] = true
 	}
-	return s.m.Plan([]kvmanager.Extent{{Seq: s.seq, Rows: 1, Pooled: cached}})
+	return s.m.Plan([]kvmanager.Extent{{Seq: s.seq, Rows: 1, Cached: cached}})
 }
 
 // append adds tokens to every layer; what is complete begins to be stored, and leaves memory.

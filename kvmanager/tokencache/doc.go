@@ -1,4 +1,4 @@
-// Package tokencache keeps the hot tokens of a sequence in host memory, one by one, while the sequence's KV lies on a lower tier:
+// Package tokencache keeps the hot tokens of a sequence in host memory, one by one, while the sequence's KV lies on a backing store:
 // a decode step that reads a selection of tokens finds most of them there, and the rest is read group by group, or token by
 // token where the tier hands them out so.
 //

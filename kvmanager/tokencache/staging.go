@@ -44,7 +44,7 @@ type gathering struct {
 	used   [2]bool
 }
 
-// init divides the staging of n records where the lower tier hands out single tokens; it returns what is left for whole
+// init divides the staging of n records where the backing store hands out single tokens; it returns what is left for whole
 // groups.
 func (g *gathering) init(blocks kvmanager.Blocks, o Options, n, recordBytes int) (groups int) {
 	if o.ByHead || o.Pages || !blocks.Gathers() {

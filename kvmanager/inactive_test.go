@@ -10,9 +10,9 @@ import (
 	"terrace/internal/kvpage"
 )
 
-// TestParkAndInsert: tokens taken out, put back and inserted in any order leave the same bytes in the same order as if all had
+// TestInactiveAndInsert: tokens taken out, put back and inserted in any order leave the same bytes in the same order as if all had
 // been appended, and no page is lost.
-func TestParkAndInsert(t *testing.T) {
+func TestInactiveAndInsert(t *testing.T) {
 	const heads, dim, n, block = 2, 8, 150, 32
 	for _, elem := range []kvpage.Elem{kvpage.F16, kvpage.F32} {
 		for seed := range uint64(4) {
@@ -62,25 +62,25 @@ func TestParkAndInsert(t *testing.T) {
 			must(s.Insert(1, a, b, pos[96:128]))
 			a, b = rows(singles)
 			must(s.Insert(1, a, b, singles))
-			must(s.Park(1, 64, 96))
-			must(s.Park(1, 0, 32))
-			if got := s.ParkedBytes(); got != 2*2*heads*int64(m.Layout().PageBytes()) {
-				t.Errorf("%d bytes parked", got)
+			must(s.Deactivate(1, 64, 96))
+			must(s.Deactivate(1, 0, 32))
+			if got := s.InactiveBytes(); got != 2*2*heads*int64(m.Layout().PageBytes()) {
+				t.Errorf("%d bytes inactive", got)
 			}
 			if slices.Contains(s.PositionList(1, 0), 70) {
-				t.Error("position 70 is parked and seen")
+				t.Error("position 70 is inactive and seen")
 			}
 			a, b = rows(pos[32:64])
 			must(s.Insert(1, a, b, pos[32:64]))
-			must(s.Unpark(1, 0))
-			must(s.Unpark(1, 64))
+			must(s.Activate(1, 0))
+			must(s.Activate(1, 64))
 			sameTokens(t, m, whole, s, n)
-			for _, err := range []error{s.Park(1, 3, 17), s.Unpark(1, 5), s.Insert(1, a, b, pos[32:64]), s.Park(1, 128, 150)} {
+			for _, err := range []error{s.Deactivate(1, 3, 17), s.Activate(1, 5), s.Insert(1, a, b, pos[32:64]), s.Deactivate(1, 128, 150)} {
 				if !errors.Is(err, ErrPlan) {
 					t.Errorf("wrong call: %v", err)
 				}
 			}
-			must(s.Park(1, 0, 32))
+			must(s.Deactivate(1, 0, 32))
 			must(s.Truncate(0))
 			whole.Free()
 			must(m.Check())

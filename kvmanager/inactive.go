@@ -8,25 +8,25 @@ import (
 	"terrace/attention"
 )
 
-// parkKey names parked tokens: a layer and the first of their positions.
-type parkKey struct {
+// inactiveKey names inactive tokens: a layer and the first of their positions.
+type inactiveKey struct {
 	layer int
 	from  int32
 }
 
-// parked is the pages of some tokens of one layer, out of every view.
-type parked struct {
+// inactivePages is the pages of some tokens of one layer, out of every view.
+type inactivePages struct {
 	detached
 	pos []int32
 }
 
-// Park takes the tokens of a layer at positions from to to-1 out of its views (deactivates them); their pages stay as they are
-// until Unpark puts them back, and count as the sequence's; on tiers they leave memory. They must fill whole pages in every KV
+// Deactivate takes the tokens of a layer at positions from to to-1 out of its views; their pages stay as they are
+// until Activate puts them back, and count as the sequence's; on tiers they leave memory. They must fill whole pages in every KV
 // head. Caches of floats only (ErrPlan).
-func (s *Sequence) Park(layer int, from, to int32) error {
-	key, t := parkKey{layer, from}, s.m.o.Layout.Tokens
-	if s.parked[key] != nil {
-		return fmt.Errorf("kvmanager: positions %d to %d of layer %d are parked already: %w", from, to-1, layer, ErrPlan)
+func (s *Sequence) Deactivate(layer int, from, to int32) error {
+	key, t := inactiveKey{layer, from}, s.m.o.Layout.Tokens
+	if s.inactive[key] != nil {
+		return fmt.Errorf("kvmanager: positions %d to %d of layer %d are inactive already: %w", from, to-1, layer, ErrPlan)
 	}
 	first, n, pos := make([]int, s.m.o.KVHeads), 0, []int32(nil)
 	for g := range first {
@@ -43,10 +43,10 @@ func (s *Sequence) Park(layer int, from, to int32) error {
 	if d == nil {
 		return err
 	}
-	if s.parked == nil {
-		s.parked = map[parkKey]*parked{}
+	if s.inactive == nil {
+		s.inactive = map[inactiveKey]*inactivePages{}
 	}
-	s.parked[key] = &parked{d, pos}
+	s.inactive[key] = &inactivePages{d, pos}
 	for g, a := range first {
 		h := s.at(layer, g)
 		h.main.pages = slices.Delete(h.main.pages, a, a+n)
@@ -56,17 +56,17 @@ func (s *Sequence) Park(layer int, from, to int32) error {
 	return err
 }
 
-// Unpark puts tokens back to their place by position; from is the first of them, as Park was called with.
-func (s *Sequence) Unpark(layer int, from int32) error {
-	p := s.parked[parkKey{layer, from}]
+// Activate puts tokens back to their place by position; from is the first of them, as Deactivate was called with.
+func (s *Sequence) Activate(layer int, from int32) error {
+	p := s.inactive[inactiveKey{layer, from}]
 	if p == nil {
-		return fmt.Errorf("kvmanager: position %d of layer %d is not parked: %w", from, layer, ErrPlan)
+		return fmt.Errorf("kvmanager: position %d of layer %d is not inactive: %w", from, layer, ErrPlan)
 	}
 	if s.splits(layer, p.pos[0], p.pos[len(p.pos)-1]) {
 		return fmt.Errorf("kvmanager: positions from %d on do not fit between the pages of layer %d: %w", from, layer, ErrPlan)
 	}
 	s.place(layer, p.detached, 0, len(p.pos)/s.m.o.Layout.Tokens, p.pos)
-	delete(s.parked, parkKey{layer, from})
+	delete(s.inactive, inactiveKey{layer, from})
 	return nil
 }
 
@@ -180,22 +180,24 @@ func (s *Sequence) insertPages(layer int, k, v []float32, pos []int32) error {
 	return nil
 }
 
-// dropParked gives back the parked tokens of positions from next on.
-func (s *Sequence) dropParked(next int32) {
-	for key, p := range s.parked {
+// dropInactive gives back the inactive tokens of positions from next on.
+func (s *Sequence) dropInactive(next int32) {
+	for key, p := range s.inactive {
 		if key.from >= next {
 			s.m.note(p.free())
-			delete(s.parked, key)
+			delete(s.inactive, key)
 		}
 	}
 }
 
-// Parked reports whether the tokens of a layer from a position on are parked, as Park was called.
-func (s *Sequence) Parked(layer int, from int32) bool { return s.parked[parkKey{layer, from}] != nil }
+// Inactive reports whether the tokens of a layer from a position on are inactive, as Deactivate was called.
+func (s *Sequence) Inactive(layer int, from int32) bool {
+	return s.inactive[inactiveKey{layer, from}] != nil
+}
 
-// ParkedBytes is what the parked tokens' pages hold in host memory.
-func (s *Sequence) ParkedBytes() (n int64) {
-	for _, p := range s.parked {
+// InactiveBytes is what the inactive tokens' pages hold in host memory.
+func (s *Sequence) InactiveBytes() (n int64) {
+	for _, p := range s.inactive {
 		n += p.bytes()
 	}
 	return n

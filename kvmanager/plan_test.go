@@ -221,7 +221,9 @@ func TestRoomOnItsWay(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d.Delay = func(write bool, _ []offload.Record) time.Duration { return delay }
+			d.Change(func() {
+				d.Delay = func(bool, []offload.Record) time.Duration { return delay }
+			})
 			if err := m.Plan([]Extent{{Seq: a}}); err != nil {
 				t.Fatal(err)
 			}

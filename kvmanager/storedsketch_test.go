@@ -149,7 +149,7 @@ func TestStoredSketchesFail(t *testing.T) {
 		if err := s.Flush(0); !errors.Is(err, bad) {
 			t.Errorf("writing: %v", err)
 		}
-		d.Fail = nil
+		d.Change(func() { d.Fail = nil })
 		if err := s.Flush(0); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestStoredSketchesFail(t *testing.T) {
 		if err := s.End(0); !errors.Is(err, bad) || got[1] != 0 {
 			t.Errorf("reading: %v, score %g", err, got[1])
 		}
-		d.Fail = nil
+		d.Change(func() { d.Fail = nil })
 		s.Begin(0)
 		if err := heads[0].differ(rng, 2); err != nil {
 			t.Error(err)

@@ -331,7 +331,7 @@ func TestWritesThatFailAtOnce(t *testing.T) {
 				if !errors.Is(err, refusal) {
 					t.Errorf("%v, at once %v: the request ends with %v", refusal, eager, err)
 				}
-				d.Fail = nil
+				d.Change(func() { d.Fail = nil })
 				s.Free()
 			}
 		}
@@ -403,7 +403,9 @@ func TestStall(t *testing.T) {
 		if err := m.backing.takeWritten(); err != nil {
 			t.Fatal(err)
 		}
-		d.Delay = func(write bool, _ []offload.Record) time.Duration { return time.Hour }
+		d.Change(func() {
+			d.Delay = func(bool, []offload.Record) time.Duration { return time.Hour }
+		})
 		before, start := m.Stats().InUseBytes, time.Now()
 		if err := s.Acquire(0, 0); !errors.Is(err, ErrStalled) || time.Since(start) != stallTimeout {
 			t.Errorf("after %v: %v", time.Since(start), err)
@@ -412,7 +414,7 @@ func TestStall(t *testing.T) {
 			t.Errorf("%d bytes more in use, want the two frames that are read", n)
 		}
 		time.Sleep(2 * time.Hour)
-		d.Delay = nil
+		d.Change(func() { d.Delay = nil })
 		if err := s.Acquire(0, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ import (
 	"terrace/offload"
 )
 
-// Store is offload.Memory, slower and worse. Fields are set before use, or while nothing is under way.
+// Store is offload.Memory, slower and worse. Its fields are set before use, or by Change.
 type Store struct {
 	*offload.Memory
 	Delay func(write bool, recs []offload.Record) time.Duration // of a call; nil = a millisecond
@@ -46,6 +46,13 @@ func New(layers, kvHeads int, page kvpage.Layout) *Store {
 		panic(err) // a mistake of the test
 	}
 	return &Store{Memory: m, records: map[offload.Key]bool{}}
+}
+
+// Change changes the fields while transfers may be under way.
+func (s *Store) Change(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 // Read fills the buffers with rubbish, and after the delay with what is stored.

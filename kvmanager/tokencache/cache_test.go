@@ -185,13 +185,15 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 		time.Sleep(time.Second)
 	case "broken":
 		n := number(t, d, "reads", 1)
-		s.store.Fail = func(_ offload.Key, write bool) error {
-			if write || n == 0 {
-				return nil
+		s.store.Change(func() {
+			s.store.Fail = func(_ offload.Key, write bool) error {
+				if write || n == 0 {
+					return nil
+				}
+				n--
+				return errBroken
 			}
-			n--
-			return errBroken
-		}
+		})
 	default:
 		t.Fatalf("%s: command %q is not known", d.Pos, d.Cmd)
 	}

@@ -71,9 +71,10 @@ func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
 	}
 }
 
-// suspect ends the connection to a drive that did not answer in time, so that the next call dials.
+// suspect ends the connection to a drive that did not answer in time, or that could not be written to, so that the next call
+// dials: the client itself notices the latter only when it reads.
 func (c *CSD) suspect(client *csdshim.Client, err error) error {
-	if errors.Is(err, csdshim.ErrTimeout) {
+	if errors.Is(err, csdshim.ErrTimeout) || errors.Is(err, csdshim.ErrLost) {
 		client.Abandon()
 	}
 	return c.named(err)

@@ -38,6 +38,7 @@ type CSD struct {
 
 	redialing sync.Mutex
 	gone      bool // the last dials were in vain; redialing
+	unproven  bool // nothing was answered on the connection that was dialled last; under redialing
 }
 
 // OpenCSD dials the drive at a Unix socket. Records are groups of 16 tokens in pages of 16.
@@ -107,6 +108,9 @@ func (c *CSD) sequence(ctx context.Context, seq uint64) (*csdshim.Client, error)
 	if err := client.OpenSequence(ctx, seq, c.wire); err != nil {
 		return nil, c.suspect(client, err)
 	}
+	c.redialing.Lock()
+	c.unproven = false
+	c.redialing.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.client == client {

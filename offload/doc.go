@@ -10,12 +10,13 @@
 //
 // Retry policy. This package alone decides what is retried (retry.go, redial.go). A transfer that failed for a reason that may
 // pass (an I/O error, a checksum that does not match, a lost connection to a drive, an answer that did not come in time) is
-// started a second time, at once, by the queue that carries it; reads and writes alike. The same holds for the calls of a Scorer
+// started a second time, at once, by the queue that carries it; reads and writes alike; where the connection to a drive was lost
+// a third time, because a drive that is being stopped may still take a last connection. The same holds for the calls of a Scorer
 // that no queue carries: SetScales, Score, Place. Not retried are ErrFull, ErrMissing, ErrClosed, ErrCancelled, ErrBusy,
 // ErrShape, requests that a drive refuses, and transfers that were cancelled. A call to a drive whose connection has ended
 // first dials it again for up to 2 s, with waits of 20 ms that double up to 320 ms, on CSDOptions.Clock; if that fails, every
 // later call dials once. There are no other waits: everything else that may take long is bounded by the context of the caller
-// who waits. A transfer that failed twice ends its ticket with ErrTier and the cause; ErrFull, ErrClosed and ErrCancelled are
+// who waits. A transfer that failed for the last time ends its ticket with ErrTier and the cause; ErrFull, ErrClosed and ErrCancelled are
 // returned as they are. The caller may then drop the sequence and store it again.
 //
 // Units and shapes: a record (Key) is one group of Shape.GroupTokens tokens in one layer of one sequence: the pages of all KV

@@ -48,6 +48,9 @@ func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
 		return client, nil
 	}
 	clock := c.o.Clock
+	if c.unproven && clock.Sleep(ctx, redialFirst) != nil { // the drive took the last connection and ended it: it is being stopped
+		return nil, c.named(client.Err())
+	}
 	until, wait := clock.Now()+redialFor, redialFirst
 	if c.gone {
 		until = clock.Now()
@@ -58,6 +61,7 @@ func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
 		err := c.redial(limited)
 		cancel()
 		if c.gone = err != nil; err == nil {
+			c.unproven = true
 			return c.connection(), nil
 		}
 		left = until - clock.Now()

@@ -30,9 +30,22 @@ func failed(err error) error {
 	return fmt.Errorf("offload: %w: %w", ErrTier, err)
 }
 
-// again reports whether the runner has to start a transfer that ended with err a second time.
+// attempts is how often an operation that ended with err is begun at most. A drive that is being stopped may still take a last
+// connection before its socket is gone, so that the second attempt meets it as well: an operation whose connection ended is
+// begun a third time.
+func attempts(err error) int {
+	switch {
+	case !passing(err):
+		return 1
+	case errors.Is(err, csdshim.ErrLost):
+		return 3
+	}
+	return 2
+}
+
+// again reports whether the runner has to start a transfer that ended with err once more.
 func (tr *transfer) again(err error) bool {
-	if tr.retried || !passing(err) {
+	if tr.retries+1 >= attempts(err) {
 		return false
 	}
 	q := tr.t.q
@@ -41,7 +54,7 @@ func (tr *transfer) again(err error) bool {
 	if q.closed || tr.t.cancelled {
 		return false
 	}
-	tr.retried = true
+	tr.retries++
 	q.stats.Retries++
 	return true
 }
@@ -49,7 +62,7 @@ func (tr *transfer) again(err error) bool {
 // again makes a call that no queue carries, and retries it.
 func (c *CSD) again(ctx context.Context, call func() error) error {
 	err := call()
-	if passing(err) && ctx.Err() == nil {
+	for made := 1; made < attempts(err) && ctx.Err() == nil; made++ {
 		c.mu.Lock()
 		c.stats.Retries++
 		c.mu.Unlock()

@@ -9,7 +9,7 @@ type transfer struct {
 	records int
 	bytes   int64 // asked for
 	device  int64 // moved by the device
-	retried bool  // begun a second time
+	retries int   // times that it was begun again
 
 	recs []Record                        // of a blocking store
 	call func(ctx context.Context) error // instead of records

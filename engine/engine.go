@@ -3,90 +3,15 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"terrace/internal/guard"
 	"terrace/internal/kernels"
-	"terrace/internal/kvpage"
-	"terrace/internal/trace"
 	"terrace/kvmanager"
 	"terrace/model"
-	"terrace/offload"
 	"terrace/policy"
 	"terrace/retrieval"
 	"terrace/weights"
 )
-
-// DefaultChunkTokens is how many prompt tokens one prefill pass takes: enough to reuse each weight panel hundreds of times,
-// few enough that activations stay small.
-const DefaultChunkTokens = 512
-
-// Options of an engine; the zero value is the default path.
-type Options struct {
-	Backend       string            // "" = native
-	Threads       int               // 0 = one a CPU
-	Exact         bool              // float32 activations and KV: the reference path
-	KType, VType  kvpage.Elem       // element types of the cache; see KVTypeSet
-	KVTypeSet     bool              // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
-	PageTokens    int               // tokens a page; 0 = 16
-	KVWindow      int               // newest tokens that quantised KV keeps in f16; see KVWindowSet
-	KVWindowSet   bool              // KVWindow was chosen, so 0 keeps none but those that do not fill a tile of 16 yet; otherwise 0 = 128
-	Rotate        bool              // turn queries and keys by a Hadamard matrix before keys are stored
-	KVBudgetBytes int64             // hard limit of the cache in host memory; 0 = none
-	WindowOnly    bool              // sessions without a policy keep of layers with a sliding window only what later rows read; Rewind reads again
-	DeviceKVBytes int64             // KV that a backend with a device of its own may hold there; 0 = no limit
-	DType         model.DType       // of weights and KV on a backend's device
-	Context       int               // tokens a session may hold; 0 = what the model was trained for
-	Policy        string            // KV policy, name:key=value,… joined by +; "" = full
-	Calibration   []int             // ids of a sample text, for policies that decompose the model's queries
-	CacheDir      string            // where such a decomposition is kept; "" = computed each time
-	ChunkTokens   int               // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
-	Tiers         []Tier            // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
-	Store         offload.Store     // a lower tier that is open already, the caller's to close; nil = what Tiers names
-	Host          offload.HostRates // this host's throughputs as measured, for policies that balance it with a drive; zero = not measured
-	Trace         *trace.Recorder   // timeline of compute, transfers and waits; nil = none
-}
-
-// Validate fills defaults and names what is wrong.
-func (o *Options) Validate(m *model.Model) error {
-	if o.Backend == "" {
-		o.Backend = "native"
-	}
-	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
-	if o.Threads < 1 || o.Threads > 1024 {
-		return fmt.Errorf("engine: %d threads, want 1 to 1024: %w", o.Threads, ErrOption)
-	}
-	if o.Context == 0 {
-		o.Context = m.Context
-	}
-	if o.Context < 1 {
-		return fmt.Errorf("engine: context of %d tokens: %w", o.Context, ErrOption)
-	}
-	if o.ChunkTokens == 0 {
-		o.ChunkTokens = DefaultChunkTokens
-	}
-	if o.ChunkTokens < 1 {
-		return fmt.Errorf("engine: prefill chunks of %d tokens: %w", o.ChunkTokens, ErrOption)
-	}
-	if !o.KVTypeSet {
-		o.KType, o.VType = kvpage.F16, kvpage.F16
-		if o.Exact || o.Backend != "native" { // the other backends compute in float32
-			o.KType, o.VType = kvpage.F32, kvpage.F32
-		}
-		if o.DType == model.BFloat16 {
-			o.KType, o.VType = kvpage.BF16, kvpage.BF16
-		}
-	}
-	if o.Exact && o.DType != model.Float32 {
-		return fmt.Errorf("engine: the exact path computes in f32, not %v: %w", o.DType, ErrOption)
-	}
-	if o.Exact && (o.KType != kvpage.F32 || o.VType != kvpage.F32) {
-		return fmt.Errorf("engine: the exact path keeps KV in f32, not %v and %v: %w", o.KType, o.VType, ErrOption)
-	}
-	return nil
-}
 
 // Engine runs one model.
 type Engine struct {
@@ -174,17 +99,6 @@ func policyModel(m *model.Model) policy.Model {
 
 // Policy is the one that Options name, for sessions that have none of their own.
 func (e *Engine) Policy() *policy.Spec { return e.policy }
-
-// backend is what the backend is opened with.
-func (o *Options) backend() model.BackendOptions {
-	return model.BackendOptions{Threads: o.Threads, DeviceKVBytes: o.DeviceKVBytes, DType: o.DType, Trace: o.Trace}
-}
-
-// layout is the cache's: keys lie token by token where the policy picks single ones, unless they share scales.
-func (o *Options) layout(m *model.Model, spec *policy.Spec) kvpage.Layout {
-	return kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: o.PageTokens,
-		TokenMajor: spec.Needs().Scattered && !o.KType.Quantised()}
-}
 
 // Close gives back threads and memory.
 func (e *Engine) Close() error {

@@ -70,9 +70,9 @@ func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 }
 
 // checkPolicy refuses policies that need what nothing here gives.
-func (s *Session) checkPolicy() error {
-	set := s.text.Policy()
-	if set.Masker != nil && s.text.Needs().PromptMass == policy.AllRows {
+func checkPolicy(text *retrieval.Text) error {
+	set := text.Policy()
+	if set.Masker != nil && text.Needs().PromptMass == policy.AllRows {
 		return fmt.Errorf("engine: policy %s wants the attention of all prompt queries, most of which %s leaves out: %w", set, set.Masker.Name(), model.ErrUnsupported)
 	}
 	return nil

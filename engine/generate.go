@@ -98,7 +98,7 @@ func (s *Session) Generate(ctx context.Context, r Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.generate(ctx, g)
+	err = g.decode(ctx, s)
 	res := g.Result()
 	res.KV = s.KVUse()
 	if err == nil {
@@ -112,7 +112,7 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 	if r.Started.IsZero() {
 		r.Started = time.Now()
 	}
-	dropped, err := s.fitPrompt(&r)
+	dropped, err := r.fit(s.e.o.Context, len(s.tokens))
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +129,8 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 	return g, nil
 }
 
-// generate decodes until the generation ends.
-func (s *Session) generate(ctx context.Context, g *Generation) error {
+// decode reads token after token in a session until the generation ends.
+func (g *Generation) decode(ctx context.Context, s *Session) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -156,10 +156,10 @@ func (s *Session) generate(ctx context.Context, g *Generation) error {
 	}
 }
 
-// fitPrompt checks the prompt against the context and cuts its middle out where the user asked for that; it returns how many
-// tokens were cut.
-func (s *Session) fitPrompt(r *Request) (dropped int, err error) {
-	room, want := s.e.o.Context-len(s.tokens), max(0, r.MaxTokens)
+// fit checks the prompt against a context, of which some tokens are taken, and cuts its middle out where the user asked for
+// that; it returns how many tokens were cut.
+func (r *Request) fit(context, taken int) (dropped int, err error) {
+	room, want := context-taken, max(0, r.MaxTokens)
 	if left := room - len(r.IDs); r.CutToFit && left > 0 && want > left {
 		r.MaxTokens, want = left, left
 	}
@@ -169,13 +169,13 @@ func (s *Session) fitPrompt(r *Request) (dropped int, err error) {
 	if r.Overflow == OverflowTruncateMiddle && len(r.IDs)+max(want, 1) > room {
 		keep := room - max(want, 1)
 		if keep < 2 {
-			return 0, fmt.Errorf("engine: %d tokens to generate leave no room for a prompt in a context of %d: %w", want, s.e.o.Context, ErrContext)
+			return 0, fmt.Errorf("engine: %d tokens to generate leave no room for a prompt in a context of %d: %w", want, context, ErrContext)
 		}
 		dropped = len(r.IDs) - keep
 		r.IDs = slices.Concat(r.IDs[:keep/2], r.IDs[len(r.IDs)-(keep-keep/2):])
 	}
 	if len(r.IDs)+want > room && (r.Overflow != OverflowShift || len(r.IDs) > room) {
-		return 0, fmt.Errorf("%w, or choose --on-overflow", TooLong(len(r.IDs), want, s.e.o.Context, len(s.tokens)))
+		return 0, fmt.Errorf("%w, or choose --on-overflow", TooLong(len(r.IDs), want, context, taken))
 	}
 	return dropped, nil
 }

@@ -148,9 +148,9 @@ func (p *pass) fetch(layer int, q **tensor.Dense) ([]attention.Seq, error) {
 		if p.source != nil {
 			p.source.restrict(layer, seq)
 		}
-		s.readActive(layer, reading, seq)
+		s.revival.readActive(layer, reading, seq)
 		if seq.Sparse == nil { // a mask's pairs are counted by the mask
-			s.countAttention(layer, seq)
+			s.work.attending(p.e.m, layer, seq, s.text.Seq())
 		}
 		if reading == retrieval.Step {
 			s.text.CountReads(layer, seq)

@@ -9,6 +9,7 @@ import (
 
 	"terrace/attention"
 	"terrace/model"
+	"terrace/policy"
 	"terrace/retrieval"
 )
 
@@ -47,7 +48,7 @@ func (s *Session) prefill(ctx context.Context, ids []int, hooks PrefillHooks) er
 	if err := s.fits(len(ids)); err != nil {
 		return err
 	}
-	if s.readsByLayer() && len(s.tokens) == 0 {
+	if readsByLayer(s.text.Policy()) && len(s.tokens) == 0 {
 		return s.readByLayer(ctx, ids, hooks)
 	}
 	total := len(s.tokens) + len(ids)
@@ -101,8 +102,7 @@ func (s *Session) chunk(ids []int, total int, last bool, each RowLogits) error {
 
 // readsByLayer reports whether a prompt must pass layer by layer: under policies that prune rows or choose a mask, which
 // decide about a layer once the whole prompt has reached it. A later prompt of the same session is read in chunks, whole.
-func (s *Session) readsByLayer() bool {
-	set := s.text.Policy()
+func readsByLayer(set *policy.Set) bool {
 	return set.Pruner != nil || set.Masker != nil
 }
 
@@ -141,7 +141,7 @@ func (s *Session) readByLayer(ctx context.Context, ids []int, hooks PrefillHooks
 	}
 	w := &wholePrompt{e: s.e, s: s, ctx: ctx, total: len(ids)}
 	s.text.SetPrompt(len(ids))
-	s.openStages(len(ids))
+	s.revival.open(len(ids))
 	if err := guarded(func() error { return w.run(ids, hooks.Progress) }); err != nil {
 		return errors.Join(err, s.restart())
 	}

@@ -91,7 +91,7 @@ func (w *wholePrompt) cut(keep []int) {
 
 // leave keeps what leaves at a pruning layer that is followed: rows not among keep.
 func (w *wholePrompt) leave(layer int, keep []int) {
-	st, d := w.s.stage(layer), w.e.m.Hidden
+	st, d := w.s.revival.stage(layer), w.e.m.Hidden
 	if st == nil {
 		return
 	}

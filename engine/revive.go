@@ -8,8 +8,6 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
-	"terrace/internal/kvpage"
-	"terrace/model"
 	"terrace/policy"
 	"terrace/retrieval"
 )
@@ -40,9 +38,17 @@ type SwapUse struct {
 	ParkedBytes int64 // bytes of inactive pages, out of the attention's sight now
 }
 
+// revival follows the active tokens of a session's pruned prompt while decoding, and recomputes what has no KV yet.
+type revival struct {
+	s         *Session
+	stages    []*pruneStage // empty = the policy does not follow
+	selection [][][]int32   // [Layers][KVHeads] what steps read of the stages' layers
+	use       SwapUse
+}
+
 // stage is the stage of a pruning layer that is followed; nil for others.
-func (s *Session) stage(layer int) *pruneStage {
-	for _, st := range s.stages {
+func (r *revival) stage(layer int) *pruneStage {
+	for _, st := range r.stages {
 		if st.layer == layer {
 			return st
 		}
@@ -50,20 +56,20 @@ func (s *Session) stage(layer int) *pruneStage {
 	return nil
 }
 
-// openStages prepares the stages at the beginning of a prompt.
-func (s *Session) openStages(prompt int) {
-	s.stages = s.stages[:0]
-	set := s.text.Policy()
+// open prepares the stages at the beginning of a prompt.
+func (r *revival) open(prompt int) {
+	r.stages = r.stages[:0]
+	set := r.s.text.Policy()
 	if !set.Follows() {
 		return
 	}
 	layers := set.Pruner.PruneLayers()
 	for i, layer := range layers {
-		until := s.e.m.Layers - 1
+		until := r.s.e.m.Layers - 1
 		if i+1 < len(layers) {
 			until = layers[i+1]
 		}
-		s.stages = append(s.stages, &pruneStage{layer: layer, until: until, prompt: int32(prompt)})
+		r.stages = append(r.stages, &pruneStage{layer: layer, until: until, prompt: int32(prompt)})
 	}
 }
 
@@ -106,7 +112,7 @@ func (st *pruneStage) take(want []int32, d int) (pos []int32, rows []float32) {
 func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) {
 	own := false
 	for i, s := range p.sessions {
-		st := s.stage(layer)
+		st := s.revival.stage(layer)
 		if st == nil || p.kv.Rows[i].Reading != retrieval.Step {
 			continue
 		}
@@ -114,24 +120,24 @@ func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) 
 			attended, own = copied(attended), true
 		}
 		if s.text.Policy().Swapper != nil {
-			p.kv.Fail(i, s.swapBlocks(st))
+			p.kv.Fail(i, s.revival.swapBlocks(st))
 		} else {
-			p.kv.Fail(i, s.followTokens(st))
+			p.kv.Fail(i, s.revival.followTokens(st))
 		}
 	}
 	return attended, nil
 }
 
 // swapBlocks follows SlimInfer's active blocks: those that leave become inactive, those that come are activated or computed.
-func (s *Session) swapBlocks(st *pruneStage) error {
-	set, seq := s.text.Policy(), s.text.Seq()
-	set.Swapper.SwapBlocks(s.text.Layer(st.layer, 1), &st.swap)
-	s.swaps.Steps++
+func (r *revival) swapBlocks(st *pruneStage) error {
+	set, seq := r.s.text.Policy(), r.s.text.Seq()
+	set.Swapper.SwapBlocks(r.s.text.Layer(st.layer, 1), &st.swap)
+	r.use.Steps++
 	if !st.swap.Changed {
 		return nil
 	}
-	s.swaps.Swaps++
-	s.swaps.Loaded += len(st.swap.Load)
+	r.use.Swaps++
+	r.use.Loaded += len(st.swap.Load)
 	size := int32(set.Swapper.BlockTokens())
 	for layer := st.layer + 1; layer <= st.until; layer++ {
 		for _, b := range st.swap.Offload {
@@ -147,7 +153,7 @@ func (s *Session) swapBlocks(st *pruneStage) error {
 				return fmt.Errorf("engine: policy %s: %w", set, err)
 			}
 		}
-		s.text.RebuildIndex(layer)
+		r.s.text.RebuildIndex(layer)
 	}
 	var want []int32
 	for _, b := range st.swap.Load {
@@ -155,23 +161,23 @@ func (s *Session) swapBlocks(st *pruneStage) error {
 			want = append(want, p)
 		}
 	}
-	if err := s.recompute(st, want); err != nil {
+	if err := r.recompute(st, want); err != nil {
 		return err
 	}
-	s.text.Prefetch(st.layer + 1) // on tiers: under this layer's feed-forward network and the next queries
+	r.s.text.Prefetch(st.layer + 1) // on tiers: under this layer's feed-forward network and the next queries
 	return nil
 }
 
 // recompute takes the stored rows of the wanted positions through the stage's layers, and their keys and values into the
 // cache.
-func (s *Session) recompute(st *pruneStage, want []int32) error {
-	e := s.e
+func (r *revival) recompute(st *pruneStage, want []int32) error {
+	e := r.s.e
 	pos, rows := st.take(want, e.m.Hidden)
 	if len(pos) == 0 {
 		return nil
 	}
-	s.swaps.Revived += len(pos)
-	w := &wholePrompt{e: e, s: s, ctx: context.Background(), late: true, hidden: rows, pos: pos, lens: slices.Repeat([]int32{st.prompt}, len(pos)), total: int(st.prompt)}
+	r.use.Revived += len(pos)
+	w := &wholePrompt{e: e, s: r.s, ctx: context.Background(), late: true, hidden: rows, pos: pos, lens: slices.Repeat([]int32{st.prompt}, len(pos)), total: int(st.prompt)}
 	for layer := st.layer; layer <= st.until; layer++ {
 		if layer > st.layer {
 			if err := w.blocks(0, func(p *pass) error { return w.through(p, layer, keysOnly) }); err != nil {
@@ -188,17 +194,17 @@ func (s *Session) recompute(st *pruneStage, want []int32) error {
 			return err
 		}
 	}
-	if next := s.stage(st.until); next != nil && s.text.Policy().Stepper != nil {
+	if next := r.stage(st.until); next != nil && r.s.text.Policy().Stepper != nil {
 		next.store(pos, w.hidden, e.m.Hidden) // they reached the next pruning layer, and wait there
 	}
 	return nil
 }
 
-// swapUse is what following has cost, with what is stored now.
-func (s *Session) swapUse() SwapUse {
-	u := s.swaps
-	u.ParkedBytes = s.text.Seq().InactiveBytes()
-	for _, st := range s.stages {
+// usage is what following has cost, with what is stored now.
+func (r *revival) usage() SwapUse {
+	u := r.use
+	u.ParkedBytes = r.s.text.Seq().InactiveBytes()
+	for _, st := range r.stages {
 		u.AuxBytes += int64(4 * len(st.rows))
 	}
 	return u
@@ -206,12 +212,12 @@ func (s *Session) swapUse() SwapUse {
 
 // followTokens follows LazyLLM's tokens: the prompt positions that this step reads in the layers after a pruning layer are
 // the best of those that it read in the pruning layer itself.
-func (s *Session) followTokens(st *pruneStage) error {
-	l := s.text.Layer(st.layer, 1)
-	alive := s.alive(st, l)
+func (r *revival) followTokens(st *pruneStage) error {
+	l := r.s.text.Layer(st.layer, 1)
+	alive := r.alive(st, l)
 	st.keep.All, st.keep.Pos = false, st.keep.Pos[:0]
-	s.text.Policy().Stepper.KeepStep(l, alive, &st.keep)
-	s.swaps.Steps++
+	r.s.text.Policy().Stepper.KeepStep(l, alive, &st.keep)
+	r.use.Steps++
 	next := st.keep.Pos
 	if st.keep.All {
 		next = alive
@@ -223,19 +229,19 @@ func (s *Session) followTokens(st *pruneStage) error {
 		}
 	}
 	if came > 0 {
-		s.swaps.Swaps++
-		s.swaps.Loaded += came
+		r.use.Swaps++
+		r.use.Loaded += came
 	}
 	st.active = append(st.active[:0], next...)
-	return s.recompute(st, st.active)
+	return r.recompute(st, st.active)
 }
 
 // alive is the prompt's positions that this step read in a pruning layer: all that it holds, or what the stage before made
 // active.
-func (s *Session) alive(st *pruneStage, l *policy.Layer) []int32 {
-	for i, other := range s.stages {
+func (r *revival) alive(st *pruneStage, l *policy.Layer) []int32 {
+	for i, other := range r.stages {
 		if other == st && i > 0 {
-			return s.stages[i-1].active
+			return r.stages[i-1].active
 		}
 	}
 	n, _ := slices.BinarySearch(l.Pos[0], st.prompt)
@@ -244,12 +250,12 @@ func (s *Session) alive(st *pruneStage, l *policy.Layer) []int32 {
 
 // readActive restricts the attention of a decode step, and of recomputed rows, to the active tokens of a layer's stage, where a
 // policy follows tokens.
-func (s *Session) readActive(layer int, reading retrieval.Reading, seq *attention.Seq) {
-	if len(s.stages) == 0 || s.text.Policy().Stepper == nil || reading != retrieval.Step && reading != retrieval.Late || !s.text.Acts(layer) && reading == retrieval.Step {
+func (r *revival) readActive(layer int, reading retrieval.Reading, seq *attention.Seq) {
+	if len(r.stages) == 0 || r.s.text.Policy().Stepper == nil || reading != retrieval.Step && reading != retrieval.Late || !r.s.text.Acts(layer) && reading == retrieval.Step {
 		return
 	}
 	var st *pruneStage
-	for _, x := range s.stages {
+	for _, x := range r.stages {
 		if x.layer < layer && layer <= x.until {
 			st = x
 		}
@@ -257,15 +263,15 @@ func (s *Session) readActive(layer int, reading retrieval.Reading, seq *attentio
 	if st == nil {
 		return
 	}
-	for len(s.selection) <= layer {
-		s.selection = append(s.selection, nil)
+	for len(r.selection) <= layer {
+		r.selection = append(r.selection, nil)
 	}
-	if s.selection[layer] == nil {
-		s.selection[layer] = make([][]int32, s.e.m.KVHeads)
+	if r.selection[layer] == nil {
+		r.selection[layer] = make([][]int32, r.s.e.m.KVHeads)
 	}
-	kept := s.selection[layer]
+	kept := r.selection[layer]
 	for g := range kept {
-		kept[g] = indices(kept[g][:0], s.text.Seq().PositionList(layer, g), st.active, st.prompt)
+		kept[g] = indices(kept[g][:0], r.s.text.Seq().PositionList(layer, g), st.active, st.prompt)
 	}
 	seq.Select = kept
 }
@@ -282,19 +288,4 @@ func indices(dst, pos, want []int32, prompt int32) []int32 {
 		}
 	}
 	return dst
-}
-
-// checkFollow refuses what cannot be followed.
-func (o *Options) checkFollow(spec *policy.Spec) error {
-	block, ok := spec.Follows()
-	if !ok {
-		return nil
-	}
-	if o.KType.Quantised() || o.VType.Quantised() {
-		return fmt.Errorf("engine: policy %s brings tokens back between others, which %v keys and %v values do not allow; use f16 KV, or revive=none: %w", spec, o.KType, o.VType, model.ErrUnsupported)
-	}
-	if page := max(o.PageTokens, kvpage.Tile); block > 1 && block%page != 0 {
-		return fmt.Errorf("engine: policy %s swaps blocks of %d tokens, want a multiple of the page's %d, or revive=none: %w", spec, block, page, model.ErrUnsupported)
-	}
-	return nil
 }

@@ -12,19 +12,17 @@ import (
 
 // Session is one text in progress, under a policy of its own: its KV and where it stands.
 type Session struct {
-	e         *Engine
-	text      *retrieval.Text
-	policy    *policy.Spec // what the text is read under
-	tokens    []int        // every id read so far
-	logits    []float32
-	onDevice  bool // logits are on the device
-	past      history
-	stages    []*pruneStage // of a pruning policy whose active tokens are followed while decoding
-	selection [][][]int32   // [Layers][KVHeads] what steps read of the stages' layers
-	swaps     SwapUse
-	work      Work
-	alone     [1]*Session
-	id        [1]int
+	e        *Engine
+	text     *retrieval.Text
+	policy   *policy.Spec // what the text is read under
+	tokens   []int        // every id read so far
+	logits   []float32
+	onDevice bool // logits are on the device
+	past     history
+	revival  revival // of a pruning policy whose active tokens are followed while decoding
+	work     Work
+	alone    [1]*Session
+	id       [1]int
 }
 
 // NewSession returns an empty session under a policy; nil = full attention. Every session has its own, as far as the engine's
@@ -44,7 +42,8 @@ func (e *Engine) NewSession(under *policy.Spec) (*Session, error) {
 // session is one on a text.
 func (e *Engine) session(text *retrieval.Text, under *policy.Spec) (*Session, error) {
 	s := &Session{e: e, text: text, policy: under}
-	if err := s.checkPolicy(); err != nil {
+	s.revival.s = s
+	if err := checkPolicy(text); err != nil {
 		return nil, errors.Join(err, text.Free())
 	}
 	return s, nil
@@ -118,7 +117,7 @@ func (s *Session) restart() error {
 	s.dropLogits()
 	s.e.device.forget(s.text)
 	err = s.text.Free()
-	s.text, s.tokens, s.logits, s.stages, s.past.reads = text, nil, s.logits[:0], nil, nil
+	s.text, s.tokens, s.logits, s.revival.stages, s.past.reads = text, nil, s.logits[:0], nil, nil
 	if s.e.floor.Tiered() {
 		return nil // what is lost with the old places was lost before
 	}

@@ -29,7 +29,7 @@ func activePositions(s *Session, st *pruneStage) (out []int) {
 // reach lists what a row of a layer attends to after a prompt of n tokens and some generated ones, with these active sets.
 func reach(s *Session, layer, n, generated int) []int {
 	out := rowsOf(n)
-	for _, st := range s.stages {
+	for _, st := range s.revival.stages {
 		if st.layer < layer && layer <= st.until {
 			out = activePositions(s, st)
 		}
@@ -47,7 +47,7 @@ func (p *plain) step(t *testing.T, s *Session, id, n, generated int) []float64 {
 	x, pos := slices.Clone(values(t, p.m.Params.Embed)[id]), n+generated-1
 	for layer := range p.m.Layers {
 		q := p.keys(t, layer, pos, x)
-		if st := s.stage(layer); st != nil {
+		if st := s.revival.stage(layer); st != nil {
 			rows := map[int][]float64{}
 			var late []int
 			for _, at := range activePositions(s, st) {

@@ -190,16 +190,6 @@ func fingerprint(m *model.Model) [32]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%s %d %d %d %d %d %d %d", m.Arch, m.Layers, m.Hidden, m.Heads, m.KVHeads, m.KeyDim, m.ValDim, m.Vocab))
 }
 
-// underWayBytes is how much may be under way between host memory and a tier below it: what is staged for it counts as host
-// memory, so that little of that means little of this.
-func (o *Options) underWayBytes() int64 {
-	const most, least = 2 << 20, 64 << 10
-	if o.KVBudgetBytes == 0 {
-		return most
-	}
-	return max(least, min(most, o.KVBudgetBytes/32))
-}
-
 // permit refuses a session's policy that the tiers cannot serve: how KV lies below host memory, and what a drive makes of it,
 // was fixed by the policy that the engine was opened with.
 func (t *tiers) permit(under, opened *policy.Spec) error {

@@ -110,7 +110,7 @@ type KVUse struct {
 // KVUse reports what the session holds now.
 func (s *Session) KVUse() KVUse {
 	m, seq := s.e.m, s.text.Seq()
-	u := KVUse{Bytes: seq.Bytes(), SketchBytes: s.text.SketchBytes(), Swaps: s.swapUse()}
+	u := KVUse{Bytes: seq.Bytes(), SketchBytes: s.text.SketchBytes(), Swaps: s.revival.usage()}
 	held := 0
 	for layer := range m.Layers {
 		for g := range m.KVHeads {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"terrace/attention"
+	"terrace/kvmanager"
 	"terrace/model"
 )
 
@@ -81,15 +82,14 @@ func elements(l *model.Linear) int64 {
 // Work is what the session has computed since it was opened.
 func (s *Session) Work() Work { return s.work }
 
-// countAttention counts what a pass asks of a layer: the pairs of its rows with what the layer holds, or with what was
-// selected of it.
-func (s *Session) countAttention(layer int, seq *attention.Seq) {
-	m := s.e.m
+// attending counts what a pass asks of a layer: the pairs of its rows with what the layer holds, or with what was selected of
+// it.
+func (w *Work) attending(m *model.Model, layer int, seq *attention.Seq, kv *kvmanager.Sequence) {
 	for g := range m.KVHeads {
 		if seq.Select != nil && seq.Select[g] != nil {
-			s.work.pairs(m, m.Group(), len(seq.Pos)*len(seq.Select[g]))
+			w.pairs(m, m.Group(), len(seq.Pos)*len(seq.Select[g]))
 			continue
 		}
-		s.work.attended(m, layer, seq.Pos, s.text.Seq().PositionList(layer, g))
+		w.attended(m, layer, seq.Pos, kv.PositionList(layer, g))
 	}
 }

@@ -68,12 +68,14 @@ func tinyGGUF(t *testing.T) (cases []tinyCase) {
 // TestBackendsAgree runs every tiny model on every backend, in float32: prefill logits of all positions in two chunks, and
 // the greedy continuation where it is known.
 func TestBackendsAgree(t *testing.T) {
+	t.Parallel()
 	cases := append(tinyHF(t), tinyGGUF(t)...)
 	if len(cases) < 30 {
 		t.Errorf("%d tiny models, want at least 30", len(cases))
 	}
 	for _, backend := range parityBackends {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) { c.check(t, backend) })
 			}

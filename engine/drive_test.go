@@ -80,11 +80,13 @@ func (d *testDrive) tiers(hostBytes int64) []Tier {
 // bit for bit, alone and in a batch, in every precision, with every query and balance; the host stays within its budget and
 // holds low-bit keys of hot tokens only.
 func TestDriveScores(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(400, 1), someIDs(17, 2)
 	for _, args := range []string{"alpha=0.1", "score=int4", "score=fp16,query=exact", "scale=channel,block=64", "query=prev_step,score=int4", "recent_in_selection=true",
 		"dense_layers=1", "beta_mode=fixed,beta=0.1", "beta_mode=fixed,beta=0", "beta_mode=ratio,skew=true",
 		"pools=token,beta_mode=fixed,beta=0.3", "exchange=false,beta_mode=fixed,beta=0.3", "pools=token,beta_mode=fixed,beta=0.1,query=exact,score=fp16"} {
 		t.Run(strings.ReplaceAll(args, ",", " "), func(t *testing.T) {
+			t.Parallel()
 			drive := newTestDrive(t)
 			if strings.Contains(args, "int4") {
 				drive.keys = csdshim.KeysNAND

@@ -131,10 +131,15 @@ func (r *readReference) columns(calibration, prompt [][]float64, g, rank, sample
 
 // queriesOf runs a text through full attention and returns the rotated queries of each layer.
 func queriesOf(t *testing.T, m *model.Model, ids []int) (out [][][]float64) {
-	p := plain{m: m, prune: func(_ int, pos []int, q, _ [][]float64, _ [][]float64) []int {
-		out = append(out, q)
-		return rowsOf(len(pos))
-	}}
+	p := plain{m: m, prune: keepQueries(&out)}
 	p.run(t, ids)
 	return out
+}
+
+// keepQueries is a plain.prune that prunes nothing and keeps each layer's queries.
+func keepQueries(out *[][][]float64) func(int, []int, [][]float64, [][]float64, [][]float64) []int {
+	return func(_ int, pos []int, q, _ [][]float64, _ [][]float64) []int {
+		*out = append(*out, q)
+		return rowsOf(len(pos))
+	}
 }

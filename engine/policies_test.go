@@ -134,6 +134,7 @@ func parses(spec string) bool {
 // TestPoliciesDoNotDependOnTheMachine: page size and threads change no bit, a batch changes no bit, and a budget that
 // covers the text is full, bit for bit. openModel checks the page accounts after each.
 func TestPoliciesDoNotDependOnTheMachine(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(150, 1), someIDs(12, 2)
 	calibration := someIDs(64, 3)
 	full := forced(t, small(t, Options{Threads: 1}), prompt, next)
@@ -168,6 +169,7 @@ const chunkKL = 1e-4
 // TestChunksChangeNothing: the size of the chunks that a prompt is read in changes the distributions of forced steps by at
 // most chunkKL under any policy, and no bit under those that sum nothing over the prompt.
 func TestChunksChangeNothing(t *testing.T) {
+	t.Parallel()
 	prompt, next, calibration := someIDs(210, 1), someIDs(6, 2), someIDs(64, 3)
 	for _, name := range allSpecs(t) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -96,6 +97,15 @@ func (p *plain) run(t *testing.T, ids []int) []float64 {
 	}
 	last := p.norm(t, p.hidden[len(p.hidden)-1], m.Params.FinalNorm)
 	return times(values(t, m.Params.Output), last)
+}
+
+// cached is a copy that shares what was computed, for steps that add to it.
+func (p *plain) cached() plain {
+	c := plain{m: p.m}
+	for layer := range p.kv {
+		c.inputs, c.kv = append(c.inputs, maps.Clone(p.inputs[layer])), append(c.kv, maps.Clone(p.kv[layer]))
+	}
+	return c
 }
 
 func (p *plain) layer(t *testing.T, layer int) {

@@ -394,12 +394,15 @@ func (o *offloadReference) reads(r *readReference, layer, g int, q []float64) ([
 
 // TestReadingMatchesPlainLoops: the logits of forced steps under each method are those of the loops above.
 func TestReadingMatchesPlainLoops(t *testing.T) {
+	t.Parallel()
 	m := small(t, Options{}).m
 	calibration, next := someIDs(60, 77), someIDs(4, 78)
 	sampled := queriesOf(t, m, calibration)
 	for seed := range uint64(2) {
 		ids := someIDs(101+12*int(seed), 80+seed)
-		asked := queriesOf(t, m, ids)
+		var asked [][][]float64
+		read := plain{m: m, prune: keepQueries(&asked)} // the prompt under full attention, which most methods begin with
+		read.run(t, ids)
 		h2o, offload := &h2oReference{budget: 40, recent: 15}, &offloadReference{budget: 30, recent: 9}
 		for spec, pick := range map[string]func(*readReference, int, int, []float64) ([]int, []float64){
 			"h2o:budget=40,recent=15":                                                    h2o.reads,
@@ -418,10 +421,13 @@ func TestReadingMatchesPlainLoops(t *testing.T) {
 				switch {
 				case strings.HasPrefix(spec, "h2o_offload"):
 					want.prune = offload.prompt(want)
+					want.run(t, ids)
 				case strings.HasPrefix(spec, "h2o"):
 					want.prune, want.seen = h2o.prompt(want), h2o.see(want)
+					want.run(t, ids)
+				default:
+					want.plain = read.cached()
 				}
-				want.run(t, ids)
 				s := prefilled(t, small(t, Options{Exact: true, Policy: spec, Calibration: calibration, ChunkTokens: 64}), ids)
 				all := prefilled(t, small(t, Options{Exact: true}), ids)
 				limit := 1e-6

@@ -206,6 +206,7 @@ func TestFaultyTier(t *testing.T) {
 // TestFaultyDrive: a drive that stalls for a while, breaks off, cuts, garbles or repeats its answers, fails requests or damages
 // pages, at each kind of request: equal numbers, or one clear error; never a wrong number.
 func TestFaultyDrive(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(250, 1), someIDs(6, 2)
 	for policy, requests := range map[string][]string{"full": {"write", "fetch"}, "hillinfer:alpha=0.1,guess_from=1": {"write", "score", "gather", "scales"},
 		"hillinfer:alpha=0.1,guess_from=1,pools=token,beta_mode=fixed,beta=0.2": {"promote", "gather"}} {
@@ -214,16 +215,18 @@ func TestFaultyDrive(t *testing.T) {
 		for kind, survives := range map[csdshim.FaultKind]bool{csdshim.FaultSlow: true, csdshim.FaultDisconnect: true, csdshim.FaultShort: true, csdshim.FaultGarbage: true,
 			csdshim.FaultFlip: true, csdshim.FaultTwice: false, csdshim.FaultFail: false, csdshim.FaultCorrupt: false} {
 			for i, on := range requests {
-				drive := newTestDrive(t)
-				drive.faults = csdshim.Faults{Seed: uint64(i), Rules: []csdshim.Fault{{Kind: kind, On: on, After: 3, Times: 1, For: time.Millisecond}}}
-				o.Tiers = drive.start().tiers(tight(policy))
-				got, err := attempt(t, small(t, o), prompt, next)
-				what := fmt.Sprintf("%s: %s on %s", policy, kind, on)
-				sound(t, what, want, got, err)
-				if survives && err != nil {
-					t.Errorf("%s: %v", what, err)
-				}
-				o.Tiers = nil
+				t.Run(fmt.Sprintf("%s/%s on %s", policy, kind, on), func(t *testing.T) {
+					t.Parallel()
+					drive := newTestDrive(t)
+					drive.faults = csdshim.Faults{Seed: uint64(i), Rules: []csdshim.Fault{{Kind: kind, On: on, After: 3, Times: 1, For: time.Millisecond}}}
+					o := o
+					o.Tiers = drive.start().tiers(tight(policy))
+					got, err := attempt(t, small(t, o), prompt, next)
+					sound(t, "faulty drive", want, got, err)
+					if survives && err != nil {
+						t.Error(err)
+					}
+				})
 			}
 		}
 	}
@@ -232,46 +235,49 @@ func TestFaultyDrive(t *testing.T) {
 // TestDriveRestarts: a drive that ends and comes back while a text is generated costs nothing but time, where its folder is
 // empty too; one that stays away ends the text with one line, soon.
 func TestDriveRestarts(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(250, 1), someIDs(9, 2)
 	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
 		want := forced(t, small(t, o), prompt, next)
 		for _, fate := range []string{"back", "back and empty", "gone"} {
-			drive := newTestDrive(t)
-			o.Tiers = drive.start().tiers(tight(policy))
-			e := small(t, o)
-			s, err := e.NewSession(e.Policy())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Prefill(context.Background(), prompt, PrefillHooks{}); err != nil {
-				t.Fatal(err)
-			}
-			got := [][]float32{append([]float32(nil), s.Logits()...)}
-			for i, id := range next {
-				if i == 3 {
-					drive.stop()
-					if fate == "back and empty" {
-						drive.dir = t.TempDir()
-					}
-					if fate != "gone" {
-						drive.start()
-					}
+			t.Run(policy+"/"+fate, func(t *testing.T) {
+				t.Parallel()
+				o, drive := o, newTestDrive(t)
+				o.Tiers = drive.start().tiers(tight(policy))
+				e := small(t, o)
+				s, err := e.NewSession(e.Policy())
+				if err != nil {
+					t.Fatal(err)
 				}
-				if err = s.Decode(id); err != nil {
-					break
+				if err := s.Prefill(context.Background(), prompt, PrefillHooks{}); err != nil {
+					t.Fatal(err)
 				}
-				got = append(got, append([]float32(nil), s.Logits()...))
-			}
-			sound(t, policy+": "+fate, want, got, err)
-			if (fate == "gone") != (err != nil) || err != nil && !errors.Is(err, csdshim.ErrLost) {
-				t.Errorf("%s: %s: %v", policy, fate, err)
-			}
-			if replays := e.TierUse().Replays; (fate == "back and empty") != (replays > 0) {
-				t.Errorf("%s: %s: read again %d times", policy, fate, replays)
-			}
-			s.Close()
-			o.Tiers = nil
+				got := [][]float32{append([]float32(nil), s.Logits()...)}
+				for i, id := range next {
+					if i == 3 {
+						drive.stop()
+						if fate == "back and empty" {
+							drive.dir = t.TempDir()
+						}
+						if fate != "gone" {
+							drive.start()
+						}
+					}
+					if err = s.Decode(id); err != nil {
+						break
+					}
+					got = append(got, append([]float32(nil), s.Logits()...))
+				}
+				sound(t, policy+": "+fate, want, got, err)
+				if (fate == "gone") != (err != nil) || err != nil && !errors.Is(err, csdshim.ErrLost) {
+					t.Errorf("%s: %s: %v", policy, fate, err)
+				}
+				if replays := e.TierUse().Replays; (fate == "back and empty") != (replays > 0) {
+					t.Errorf("%s: %s: read again %d times", policy, fate, replays)
+				}
+				s.Close()
+			})
 		}
 	}
 }

@@ -35,11 +35,13 @@ var together = []string{"sliminfer:layers=1/2,keep=160/96,block=32,gamma=1+hilli
 // TestTiersChangeNothing: every policy with most of its KV below host memory computes the same logits, bit for bit, alone
 // and in a batch, and stays within the budget.
 func TestTiersChangeNothing(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(400, 1), someIDs(17, 2)
 	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4",
 		"hillinfer:alpha=1", "hillinfer:guess_from=0", "hillinfer:heads=softmax,guess_from=0", "hillinfer:heads=max,guess_from=0")
 	for _, name := range append(names, together...) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
+			t.Parallel()
 			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}
 			want := forced(t, small(t, o), prompt, next)
 			o.Store = below(t, o)

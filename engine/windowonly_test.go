@@ -13,10 +13,12 @@ import (
 // TestWindowOnly: sessions that keep of layers with a sliding window only what later rows read compute the same logits to the
 // bit, in less memory, in floats and quantized, in host memory and on a tier; forks go on, and Rewind reads again.
 func TestWindowOnly(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(1500, 1), someIDs(40, 2)
 	for name, o := range map[string]Options{"f16": {}, "int8": {KVTypeSet: true, KType: kvpage.I8, VType: kvpage.I8, KVWindow: 64},
 		"ssd": {Tiers: []Tier{{Kind: TierHost, Bytes: 600 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 16 << 20}}}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o.Threads, o.ChunkTokens, o.Context = 2, 100, 2048
 			all := windowed(t, o)
 			want := forced(t, all, prompt, next)

@@ -120,17 +120,21 @@ func (s *Session) tryAgain(err error, pass func() error) error {
 }
 
 // replay empties the session and reads its text again, into new places. Where that fails the session is lost until it
-// succeeds.
+// succeeds; what it shows of itself, tokens and logits, stays.
 func (s *Session) replay() error {
 	n := s.past.tokens()
 	ids, reads := s.tokens[:n:n], s.past.reads
-	err := s.restart()
+	logits, err := s.fetched()
+	logits = slices.Clone(logits)
+	if err == nil {
+		err = s.restart()
+	}
 	for rest := ids; err == nil && len(s.tokens) < len(ids); rest = ids[len(s.tokens):] {
 		r := reads[len(s.past.reads)]
 		err = s.readAgain(rest[:r.tokens], r.steps)
 	}
 	if s.past.lost = err != nil; s.past.lost {
-		s.tokens, s.past.reads = ids, reads
+		s.tokens, s.past.reads, s.logits = ids, reads, logits
 		return fmt.Errorf("engine: reading the text again: %w", err)
 	}
 	return nil

@@ -136,7 +136,7 @@ func showsActive(s *Session, layer, n, generated int) error {
 }
 
 // TestFollowingDoesNotDependOnTheMachine: threads, page size, pass size and the other sequences of a batch change no bit of
-// what is decoded while tokens come and go; a selecting policy sees the swapped blocks; rewinding starts anew.
+// what is decoded while tokens come and go; a selecting policy sees the swapped blocks; rewinding reads again.
 func TestFollowingDoesNotDependOnTheMachine(t *testing.T) {
 	prompt, next := someIDs(300, 80), someIDs(12, 81)
 	for _, spec := range []string{"sliminfer:layers=1/2,keep=128/96,block=32,gamma=1", "lazyllm:layers=1/2", "sliminfer:layers=1,keep=128,block=32,gamma=1+quest:budget=48"} {

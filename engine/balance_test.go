@@ -13,6 +13,7 @@ import (
 // that both of the mode's path times are equal, or as the user said; the correction uses the share that was found in memory;
 // logits are those of the policy alone.
 func TestDriveBalance(t *testing.T) {
+	t.Parallel()
 	host := offload.HostRates{Threads: 2, Scan: map[string]float64{"int8": 3e9, "int4": 4e9, "f16": 1e9}, Copy: 5e9}
 	prompt, next := someIDs(300, 1), someIDs(9, 2)
 	for _, c := range []struct {

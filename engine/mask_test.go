@@ -73,6 +73,7 @@ var maskSpecs = []string{"minference:vertical=2000,slash=6000,first=4,newest=8,m
 
 // TestMasksMatchPlainLoops: the engine's prompt under a mask ends in the logits of loops that look at the visible pairs only.
 func TestMasksMatchPlainLoops(t *testing.T) {
+	t.Parallel()
 	e := small(t, Options{})
 	for i, spec := range maskSpecs {
 		ids := someIDs(150+i, 60+uint64(i))
@@ -95,6 +96,7 @@ func TestMasksMatchPlainLoops(t *testing.T) {
 // TestMasksDoNotDependOnChunks: pass size, page size and threads change no bit; a mask that leaves nothing out is near full;
 // what cannot be masked is refused.
 func TestMasksDoNotDependOnChunks(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(300, 31), someIDs(5, 32)
 	for _, spec := range append(maskSpecs, maskSpecs[0]+"+snapkv:budget=64,window_size=8", maskSpecs[2]+"+quest:budget=32", maskSpecs[0]+"+tova:budget=50") {
 		want := forced(t, small(t, Options{Threads: 1, Policy: spec}), prompt, next)

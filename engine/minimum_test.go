@@ -17,6 +17,7 @@ import (
 // TestRoomByTiming: whether a request fits host memory does not depend on how fast the tier is. Without a policy the size that a
 // refusal names suffices, and so does every larger one.
 func TestRoomByTiming(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"", "quest:budget=96", "hillinfer:alpha=0.2"} {
 		t.Run(name, func(t *testing.T) {
 			probe := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name})

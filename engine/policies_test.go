@@ -18,6 +18,7 @@ import (
 
 // TestForcedStepsOfPolicies runs kvpress's presses: the positions kept, and the logits of eight forced steps within 1e-3.
 func TestForcedStepsOfPolicies(t *testing.T) {
+	t.Parallel()
 	root := golden.Shared(t, "data", "golden", "policies")
 	all := golden.Tensors(t, root+"/golden.safetensors")
 	b, err := os.ReadFile(root + "/policies.json")
@@ -273,6 +274,7 @@ func TestDroppedTokensAreGone(t *testing.T) {
 
 // TestQuantisedKV: low-bit caches stay near f16, the rotation changes nothing but rounding, and memory is as computed.
 func TestQuantisedKV(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(300, 5), someIDs(20, 6)
 	exact := forced(t, small(t, Options{Exact: true}), prompt, next)
 	size := worst(exact, zeros(exact))

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"sync"
 	"testing"
 
 	"terrace/model"
@@ -28,8 +29,15 @@ type plain struct {
 	kv     []map[int][2][]float64 // keys and values by position
 }
 
+// matrices are those that values has returned, by *model.Linear.
+var matrices sync.Map
+
+// values is a matrix in float64, row by row; it is shared.
 func values(t *testing.T, l *model.Linear) [][]float64 {
 	t.Helper()
+	if done, ok := matrices.Load(l); ok {
+		return done.([][]float64)
+	}
 	flat, err := l.Values()
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +48,7 @@ func values(t *testing.T, l *model.Linear) [][]float64 {
 			out[r] = append(out[r], float64(x))
 		}
 	}
+	matrices.Store(l, out)
 	return out
 }
 
@@ -312,6 +321,7 @@ func lazyReference(m *model.Model, layers []int, share float64) func(int, []int,
 // TestPruningMatchesPlainLoops: the engine's prompt under a pruner keeps the positions that the loops above keep, in every
 // layer, and ends in their logits.
 func TestPruningMatchesPlainLoops(t *testing.T) {
+	t.Parallel()
 	e := small(t, Options{})
 	for seed := range uint64(3) {
 		ids := someIDs(101+7*int(seed), 40+seed)

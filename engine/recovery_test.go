@@ -85,6 +85,7 @@ func (r *rotten) Read(ctx context.Context, recs []offload.Record) error {
 
 // TestLostRecord: a record that cannot be read any more costs reading the text again, prompt and steps, and no number.
 func TestLostRecord(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(300, 1), someIDs(12, 2)
 	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1", "h2o:budget=64", "quest:budget=64"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
@@ -106,6 +107,7 @@ func TestLostRecord(t *testing.T) {
 // TestLostRecordOfFork: a text whose beginning was read for several policies is read again as one prompt under its own; while
 // its rest is missing, or where the beginning was read in parts, a lost record is an error and never a wrong number.
 func TestLostRecordOfFork(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(300, 1), someIDs(12, 2)
 	spec, err := policy.Parse("snapkv:budget=270,window_size=8")
 	if err != nil {
@@ -168,6 +170,7 @@ func TestLostRecordOfFork(t *testing.T) {
 
 // TestFaultyTier: operations of an SSD's file that fail by a seed end in equal numbers or in one clear error.
 func TestFaultyTier(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(250, 1), someIDs(8, 2)
 	kinds := []vfs.FaultKind{vfs.EIO, vfs.Flip, vfs.Short, vfs.ENOSPC}
 	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1"} {

@@ -171,6 +171,7 @@ func TestFitAndAccessors(t *testing.T) {
 // TestChunksOfThePrompt: how the prompt is cut changes logits by rounding only; with weights of the whole prompt or of its
 // end the policy sees the same rows.
 func TestChunksOfThePrompt(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(200, 20), someIDs(4, 21)
 	for _, spec := range []string{"full", "snapkv:budget=80", "h2o:budget=80", "expected_attention:budget=80"} {
 		want := forced(t, small(t, Options{Exact: true, Policy: spec}), prompt, next)

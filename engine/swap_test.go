@@ -82,6 +82,7 @@ func (p *plain) bring(t *testing.T, s *Session, st *pruneStage, late []int, rows
 // TestFollowingMatchesPlainLoops: decoded logits under swapped blocks and returning tokens are those of loops that recompute
 // what comes back and read what is active.
 func TestFollowingMatchesPlainLoops(t *testing.T) {
+	t.Parallel()
 	e := small(t, Options{})
 	const n = 101
 	ids := someIDs(n, 70)
@@ -138,6 +139,7 @@ func showsActive(s *Session, layer, n, generated int) error {
 // TestFollowingDoesNotDependOnTheMachine: threads, page size, pass size and the other sequences of a batch change no bit of
 // what is decoded while tokens come and go; a selecting policy sees the swapped blocks; rewinding reads again.
 func TestFollowingDoesNotDependOnTheMachine(t *testing.T) {
+	t.Parallel()
 	prompt, next := someIDs(300, 80), someIDs(12, 81)
 	for _, spec := range []string{"sliminfer:layers=1/2,keep=128/96,block=32,gamma=1", "lazyllm:layers=1/2", "sliminfer:layers=1,keep=128,block=32,gamma=1+quest:budget=48"} {
 		e := small(t, Options{Threads: 1, Policy: spec})

@@ -34,6 +34,12 @@ func TestWindowOnly(t *testing.T) {
 			if n := e.KV().PeakBytes; len(o.Tiers) == 0 && n > full*6/10 { // a layer of 1,540 tokens and six of 612 and a page
 				t.Errorf("%d bytes at most, %d without", n, full)
 			}
+			if n, most := e.KV().PeakBytes, KVBytes(e.Model(), e.Options(), len(prompt)+len(next)); name == "f16" && (n > most || n < most*8/10) {
+				t.Errorf("%d bytes at most, reckoned were %d", n, most)
+			}
+			if name == "f16" && (KVBytes(all.Model(), all.Options(), len(prompt)+len(next)) != full) {
+				t.Errorf("%d bytes of everything, reckoned were %d", full, KVBytes(all.Model(), all.Options(), len(prompt)+len(next)))
+			}
 			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				t.Fatal(err)

@@ -32,6 +32,13 @@ func slideTokens(pageTokens int) int {
 	return n
 }
 
+// SlidingTokens is the most tokens that a layer with a sliding window holds while a sequence that is slid after each pass reads on,
+// rows at a time, in pages of pageTokens.
+func SlidingTokens(window, rows, pageTokens int) int {
+	n := window - 1 + slideTokens(pageTokens) - 1 + rows
+	return (n + pageTokens - 1) / pageTokens * pageTokens
+}
+
 // slideLayer frees the pages of a layer whose tokens all lie before a position, in every head.
 func (s *Sequence) slideLayer(layer int, low, window int32) {
 	t, heads, tokens := s.m.o.Layout.Tokens, s.m.o.KVHeads, math.MaxInt

@@ -24,7 +24,7 @@ func newFit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "fit [MODEL]",
 		Short:   "What fits: weights, KV cache, buffers, longest context",
-		Long:    "Compute from the model's shape what it needs, and with --memory the longest context that fits. Exit code 4 where not even an empty cache does.",
+		Long:    "Compute from the model's shape what it needs for --context tokens without a policy (layers with a sliding window keep what later tokens read), and with --memory the longest context that fits. Exit code 4 where not even an empty cache does.",
 		Example: "  infer fit gemma3:270m --memory 1GiB",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -51,6 +51,7 @@ func (a *app) fit(f *fitFlags) error {
 	if err != nil {
 		return err
 	}
+	o.WindowOnly = true // as sessions without a policy run
 	memory := availableBytes()
 	if f.memory != "" {
 		if memory, err = units.ParseBytes(f.memory); err != nil || memory <= 0 {
@@ -84,7 +85,7 @@ func (a *app) printFit(l *loaded, fit engine.FitReport) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "weights\t%s (mapped from the file)\n", units.FormatBytes(fit.WeightsBytes))
 	fmt.Fprintf(w, "buffers\t%s (estimate: activations of a pass, unpacked weight panels)\n", units.FormatBytes(fit.BuffersBytes))
-	fmt.Fprintf(w, "KV cache\t%s a token, %s for the context of %d\n", units.FormatBytes(fit.KVBytesPerToken), units.FormatBytes(fit.KVBytesPerToken*int64(l.model.Context)), l.model.Context)
+	fmt.Fprintf(w, "KV cache\t%s a token, %s for the context of %d\n", units.FormatBytes(fit.KVBytesPerToken), units.FormatBytes(fit.KVBytesAtContext), fit.ContextTokens)
 	fmt.Fprintf(w, "memory\t%s\n", units.FormatBytes(fit.MemoryBytes))
 	fmt.Fprintf(w, "longest context\t%d tokens (the model was trained for %d)\n", fit.LongestContext, l.model.Context)
 	return w.Flush()

@@ -63,6 +63,7 @@ func (a *app) kvCommand(f *kvCommandFlags) error {
 			return err
 		}
 	}
+	f.kv.positions = true
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err

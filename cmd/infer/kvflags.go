@@ -15,8 +15,9 @@ import (
 
 // kvFlags say where KV lives and what is kept and read of it.
 type kvFlags struct {
-	policy string
-	tiers  []string
+	policy    string
+	tiers     []string
+	positions bool // the command looks at every position of every layer
 }
 
 func (f *kvFlags) add(cmd *cobra.Command) {
@@ -104,10 +105,11 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 	if err != nil {
 		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
 	}
-	if _, err := policy.Parse(spec); err != nil {
+	parsed, err := policy.Parse(spec)
+	if err != nil {
 		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
 	}
-	load.policy = spec
+	load.policy, load.windowOnly = spec, parsed.Lossless() && !kv.positions
 	return a.openEngine(load, tiers)
 }
 

@@ -49,6 +49,7 @@ type loadFlags struct {
 	pageTokens    int
 	traceFile     string
 	policy        string // set by openKVEngine
+	windowOnly    bool   // set by openKVEngine: engine.Options.WindowOnly
 }
 
 func (f *loadFlags) add(cmd *cobra.Command) {
@@ -279,7 +280,7 @@ func (a *app) hostRates(tiers []engine.Tier) (offload.HostRates, error) {
 // engineOptions reads the run flags.
 func (f *loadFlags) engineOptions() (engine.Options, error) {
 	o := engine.Options{Backend: f.backend, Threads: f.threads, Exact: f.exact, ChunkTokens: f.chunk, PageTokens: f.pageTokens, Policy: f.policy,
-		KVWindow: f.kvWindow, KVWindowSet: true, Rotate: f.kvRotate}
+		KVWindow: f.kvWindow, KVWindowSet: true, Rotate: f.kvRotate, WindowOnly: f.windowOnly}
 	var err error
 	if o.DType, err = model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace/engine"
 	"terrace/internal/kernels/quant"
 	"terrace/internal/units"
 	"terrace/model"
@@ -62,28 +63,29 @@ func newShow(a *app) *cobra.Command {
 
 // modelInfo is what show --json prints.
 type modelInfo struct {
-	Name            string         `json:"name"`
-	Path            string         `json:"path"`
-	Format          string         `json:"format"`
-	Architecture    string         `json:"architecture"`
-	Title           string         `json:"title,omitempty"`
-	Parameters      int64          `json:"parameters"`
-	SizeBytes       int64          `json:"size_bytes"`
-	Layers          int            `json:"layers"`
-	Hidden          int            `json:"hidden"`
-	Heads           int            `json:"heads"`
-	KVHeads         int            `json:"kv_heads"`
-	HeadDim         int            `json:"head_dim"`
-	Vocab           int            `json:"vocab"`
-	Context         int            `json:"context"`
-	SlidingWindow   int            `json:"sliding_window,omitempty"`
-	Experts         int            `json:"experts,omitempty"`
-	KVBytesPerToken int            `json:"kv_bytes_per_token"`
-	Quantisation    map[string]int `json:"quantisation"` // tensors of each type
-	BitsPerWeight   float64        `json:"bits_per_weight"`
-	ChatTemplate    bool           `json:"chat_template"`
-	Tensors         []tensorInfo   `json:"tensors,omitempty"`
-	Verified        bool           `json:"verified,omitempty"`
+	Name             string         `json:"name"`
+	Path             string         `json:"path"`
+	Format           string         `json:"format"`
+	Architecture     string         `json:"architecture"`
+	Title            string         `json:"title,omitempty"`
+	Parameters       int64          `json:"parameters"`
+	SizeBytes        int64          `json:"size_bytes"`
+	Layers           int            `json:"layers"`
+	Hidden           int            `json:"hidden"`
+	Heads            int            `json:"heads"`
+	KVHeads          int            `json:"kv_heads"`
+	HeadDim          int            `json:"head_dim"`
+	Vocab            int            `json:"vocab"`
+	Context          int            `json:"context"`
+	SlidingWindow    int            `json:"sliding_window,omitempty"`
+	Experts          int            `json:"experts,omitempty"`
+	KVBytesPerToken  int            `json:"kv_bytes_per_token"`
+	KVBytesAtContext int64          `json:"kv_bytes_at_context"` // of a text of Context tokens, at most: layers with a sliding window keep what later tokens read
+	Quantisation     map[string]int `json:"quantisation"`        // tensors of each type
+	BitsPerWeight    float64        `json:"bits_per_weight"`
+	ChatTemplate     bool           `json:"chat_template"`
+	Tensors          []tensorInfo   `json:"tensors,omitempty"`
+	Verified         bool           `json:"verified,omitempty"`
 }
 
 type tensorInfo struct {
@@ -115,7 +117,10 @@ func (a *app) show(f *showFlags) error {
 			return err
 		}
 	}
-	info := describe(l)
+	info, err := describe(l)
+	if err != nil {
+		return err
+	}
 	info.Verified = f.verify
 	if tok, err := a.openTokenizer(l); err == nil {
 		info.ChatTemplate = tok.HasTemplate()
@@ -139,11 +144,16 @@ func (a *app) show(f *showFlags) error {
 }
 
 // describe sums up an opened model.
-func describe(l *loaded) modelInfo {
+func describe(l *loaded) (modelInfo, error) {
 	m := l.model
 	info := modelInfo{Name: l.name, Path: l.path, Format: l.file.Format(), Architecture: m.Arch, Title: m.Name, SizeBytes: l.file.SizeBytes(),
 		Layers: m.Layers, Hidden: m.Hidden, Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.KeyDim, Vocab: m.Vocab, Context: m.Context,
 		Experts: m.Experts, KVBytesPerToken: 2 * m.KVElementsPerToken(), Quantisation: map[string]int{}}
+	o := engine.Options{WindowOnly: true}
+	if err := o.Validate(m); err != nil {
+		return info, err
+	}
+	info.KVBytesAtContext = engine.KVBytes(m, o, m.Context)
 	for _, c := range m.Layer {
 		info.SlidingWindow = max(info.SlidingWindow, c.Window)
 	}
@@ -161,7 +171,7 @@ func describe(l *loaded) modelInfo {
 	if info.Parameters > 0 {
 		info.BitsPerWeight = 8 * float64(bytes) / float64(info.Parameters)
 	}
-	return info
+	return info, nil
 }
 
 func (a *app) printInfo(i modelInfo) error {
@@ -187,7 +197,7 @@ func (a *app) printInfo(i modelInfo) error {
 		row("sliding window", "%d tokens in some layers", i.SlidingWindow)
 	}
 	row("context", "%d tokens", i.Context)
-	row("KV cache", "%s a token in f16", units.FormatBytes(int64(i.KVBytesPerToken)))
+	row("KV cache", "%s a token in f16, %s for the whole context", units.FormatBytes(int64(i.KVBytesPerToken)), units.FormatBytes(i.KVBytesAtContext))
 	row("chat template", "%v", i.ChatTemplate)
 	if i.Verified {
 		row("weights", "all finite")

@@ -46,6 +46,7 @@ type Text interface {
 type Request struct {
 	IDs       []int // prompt
 	MaxTokens int   // -1 = until the context is full
+	MinTokens int   // end tokens are not chosen before this many, as with min_length of transformers; stop strings still end the text
 	CutToFit  bool  // MaxTokens is a default nobody chose: less is generated where the context holds less
 	Sampler   model.SamplerOptions
 	Stops     []string
@@ -131,14 +132,7 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 
 // decode reads token after token in a session until the generation ends.
 func (g *Generation) decode(ctx context.Context, s *Session) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		id, more, err := g.Step(s)
-		if err != nil || !more {
-			return err
-		}
+	return g.Run(ctx, s, func(id int) error {
 		if len(s.tokens)+1 > s.e.o.Context {
 			if g.r.Overflow != OverflowShift {
 				g.End("context")
@@ -150,10 +144,8 @@ func (g *Generation) decode(ctx context.Context, s *Session) error {
 			}
 			g.res.Dropped += dropped
 		}
-		if err := s.Decode(id); err != nil {
-			return err
-		}
-	}
+		return s.Decode(id)
+	})
 }
 
 // fit checks the prompt against a context, of which some tokens are taken, and cuts its middle out where the user asked for
@@ -239,6 +231,23 @@ func NewGeneration(r Request) (*Generation, error) {
 	return &Generation{r: &r, res: &Result{PromptTokens: len(r.IDs)}, sampler: model.NewSampler(r.Sampler), stops: stopScanner{stops: r.Stops}}, nil
 }
 
+// Run takes steps until the generation ends: each token goes to read, after which next has the logits that follow it. read may
+// end the generation by End. When ctx is cancelled Run stops between steps.
+func (g *Generation) Run(ctx context.Context, next Chooser, read func(id int) error) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		id, more, err := g.Step(next)
+		if err != nil || !more {
+			return err
+		}
+		if err := read(id); err != nil || g.res.Finish != "" {
+			return err
+		}
+	}
+}
+
 // Step takes the logits after the last token, chooses the next, and hands out the text that has become certain. more says that
 // the token is to be read, and its logits given to the next Step; otherwise the generation has ended.
 func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
@@ -246,8 +255,12 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 		g.End("length")
 		return 0, false, nil
 	}
+	g.bar()
 	if id, err = next.Choose(g.sampler); err != nil {
 		return 0, false, err
+	}
+	if id < 0 {
+		return 0, false, fmt.Errorf("engine: token %d of at least %d: every token of the vocabulary is an end token: %w", len(g.res.IDs)+1, g.r.MinTokens, ErrOption)
 	}
 	g.tick()
 	if !g.r.IgnoreEOS && g.r.IsEnd != nil && g.r.IsEnd(id) {
@@ -266,10 +279,22 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 	return id, true, nil
 }
 
+// bar has the sampler leave out end tokens while the text is shorter than asked for.
+func (g *Generation) bar() {
+	if !g.r.IgnoreEOS && len(g.res.IDs) < g.r.MinTokens {
+		g.sampler.Bar(g.r.IsEnd)
+		return
+	}
+	g.sampler.Bar(nil)
+}
+
 func (g *Generation) full() bool { return g.r.MaxTokens >= 0 && len(g.res.IDs) >= g.r.MaxTokens }
 
 // End ends the generation for a reason of the caller's.
 func (g *Generation) End(finish string) { g.res.Finish = finish }
+
+// Gaps are the times between the tokens so far, in their order.
+func (g *Generation) Gaps() []time.Duration { return g.gaps }
 
 // Result sums up what was generated: text that was held back is handed out.
 func (g *Generation) Result() *Result {
@@ -286,8 +311,8 @@ func (g *Generation) Result() *Result {
 	if len(g.gaps) > 0 {
 		t.Decode = g.last.Sub(g.first)
 		t.DecodeTPS = perSecond(len(g.gaps), t.Decode)
-		slices.Sort(g.gaps)
-		t.ITLP50, t.ITLP99 = quantile(g.gaps, 0.5), quantile(g.gaps, 0.99)
+		gaps := slices.Sorted(slices.Values(g.gaps))
+		t.ITLP50, t.ITLP99 = quantile(gaps, 0.5), quantile(gaps, 0.99)
 	}
 	return g.res
 }

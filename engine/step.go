@@ -8,7 +8,7 @@ import (
 
 // DecodeBatch reads one token in each of several sessions in one pass. A session's logits do not depend on the others. Where a
 // tier loses KV the texts are read again. A session that fails stays as it was before the step, and the others go on: the
-// error is a *BatchError then, or that of all sessions.
+// error is a *BatchError then, or that of all sessions where they failed for one reason.
 func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 	var failed []sessionError
 	for _, s := range sessions {
@@ -30,7 +30,7 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 	switch {
 	case len(failed) == 0:
 		return nil
-	case all && len(failed) == len(sessions):
+	case all && len(failed) == len(sessions) && alike(failed):
 		return failed[0].err
 	}
 	return batchError(sessions, failed)
@@ -131,6 +131,16 @@ func stillFailed(failed []sessionError) []sessionError {
 		}
 	}
 	return kept
+}
+
+// alike reports whether sessions failed for one reason.
+func alike(failed []sessionError) bool {
+	for _, f := range failed[1:] {
+		if f.err.Error() != failed[0].err.Error() {
+			return false
+		}
+	}
+	return true
 }
 
 // BatchError says which sessions of a batch failed while others went on.

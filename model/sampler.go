@@ -46,10 +46,11 @@ func (o SamplerOptions) Validate() error {
 
 // Sampler draws tokens; it is deterministic in its seed, its options and the logits.
 type Sampler struct {
-	o     SamplerOptions
-	rng   *rand.Rand
-	order []candidate
-	count map[int]int
+	o      SamplerOptions
+	rng    *rand.Rand
+	order  []candidate
+	count  map[int]int
+	barred func(id int) bool // nil = none
 }
 
 type candidate struct {
@@ -65,8 +66,13 @@ func NewSampler(o SamplerOptions) *Sampler {
 	return &Sampler{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x7465727261636500)), count: map[int]int{}}
 }
 
-// Greedy reports whether the next token is the one with the largest logit, whatever the text so far.
-func (s *Sampler) Greedy() bool { return s.o.Temperature == 0 && !s.o.penalises() }
+// Bar keeps ids from being chosen until it is called again; nil = none. Where every id is barred Next returns -1.
+func (s *Sampler) Bar(barred func(id int) bool) { s.barred = barred }
+
+func (s *Sampler) bars(id int) bool { return s.barred != nil && s.barred(id) }
+
+// Greedy reports whether the next token is the one with the largest logit of all, whatever the text so far.
+func (s *Sampler) Greedy() bool { return s.barred == nil && s.o.Temperature == 0 && !s.o.penalises() }
 
 // penalises reports whether the text so far changes logits.
 func (o *SamplerOptions) penalises() bool {
@@ -80,16 +86,26 @@ func (o *SamplerOptions) penalises() bool {
 func (s *Sampler) Next(logits []float32, history []int) int {
 	s.penalise(logits, history)
 	if s.o.Temperature == 0 {
-		return argMax(logits)
+		return s.argMax(logits)
 	}
-	return s.draw(s.filter(logits))
+	c := s.filter(logits)
+	if len(c) == 0 && s.barred != nil {
+		return -1
+	}
+	return s.draw(c)
 }
 
-// argMax is the most likely token; the lowest id wins a tie.
-func argMax(logits []float32) int {
+// argMax is the most likely token that is not barred; the lowest id wins a tie.
+func (s *Sampler) argMax(logits []float32) int {
 	best := 0
+	for best < len(logits) && s.bars(best) {
+		best++
+	}
+	if best == len(logits) && s.barred != nil {
+		return -1
+	}
 	for i, v := range logits {
-		if v > logits[best] {
+		if v > logits[best] && !s.bars(i) {
 			best = i
 		}
 	}
@@ -130,7 +146,7 @@ func (s *Sampler) filter(logits []float32) []candidate {
 	o := s.o
 	c := s.order[:0]
 	for i, v := range logits {
-		if !math.IsNaN(float64(v)) {
+		if !math.IsNaN(float64(v)) && !s.bars(i) {
 			c = append(c, candidate{i, v})
 		}
 	}
@@ -142,7 +158,7 @@ func (s *Sampler) filter(logits []float32) []candidate {
 	if o.TopP < 1 && (o.TopP > 0 || o.TopPSet) {
 		c = c[:nucleus(c, o.TopP)]
 	}
-	if o.MinP > 0 {
+	if o.MinP > 0 && len(c) > 0 {
 		cut := c[0].logit + float32(math.Log(o.MinP))
 		n := len(c)
 		for n > 1 && c[n-1].logit < cut {

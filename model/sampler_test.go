@@ -13,6 +13,26 @@ func TestGreedyTakesTheLikeliestAndTheLowestIdOnTies(t *testing.T) {
 	}
 }
 
+// TestBar: barred ids are not chosen, the logits stay as they are, and -1 says that every id is barred.
+func TestBar(t *testing.T) {
+	logits := []float32{1, 3, 2, 3}
+	for _, o := range []SamplerOptions{{}, {Temperature: 0.01}} {
+		s := NewSampler(o)
+		s.Bar(func(id int) bool { return id == 0 || id == 1 })
+		if got := s.Next(logits, nil); got != 3 || s.Greedy() || logits[1] != 3 {
+			t.Errorf("%+v: %d, greedy %v, logits %v", o, got, s.Greedy(), logits)
+		}
+		s.Bar(func(int) bool { return true })
+		if got := s.Next(logits, nil); got != -1 {
+			t.Errorf("%+v: all are barred: %d", o, got)
+		}
+		s.Bar(nil)
+		if got := s.Next(logits, nil); got != 1 && got != 3 {
+			t.Errorf("%+v: none is barred any more: %d", o, got)
+		}
+	}
+}
+
 // TestFiltersAgainstPlainReference compares the candidates that are left with a reference that sorts everything.
 func TestFiltersAgainstPlainReference(t *testing.T) {
 	logits := []float32{0.1, 4, -2, 3.5, 3.4, 0, 2, 1.9, -5, 2.2}

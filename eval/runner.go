@@ -2,6 +2,7 @@ package eval
 
 import (
 	"context"
+	"iter"
 	"time"
 )
 
@@ -33,6 +34,16 @@ type Runner interface {
 	Prompt(ctx context.Context, ids []int, policies []string, use func(policy int, s Session, err error) error) error
 	// Now is the clock that times are taken from.
 	Now() time.Time
+}
+
+// Batcher is a Runner that decodes for several samples at a time.
+type Batcher interface {
+	Runner
+	// Batch runs works, up to size of them in progress at a time, each on a Runner of its own. Only one runs at any moment: the
+	// next goes on where a work waits for the model to read a token (in a Session's Generate, Force and Continue). What a work
+	// gets from the model does not depend on the others, but times do: those between tokens hold the others' work. The first
+	// error of a work cancels the context of all, ends Batch once they have ended, and is its error.
+	Batch(ctx context.Context, size int, works iter.Seq[func(context.Context, Runner) error]) error
 }
 
 // Checker is a Runner that can tell whether its model is still the one that was opened. Runs ask before they keep an

@@ -13,7 +13,8 @@ import (
 	"terrace/internal/nearest"
 )
 
-// Suite makes samples and evaluates them. Its methods are called from one goroutine.
+// Suite makes samples and evaluates them. One method runs at any moment; with a Batcher several Evaluate are in progress, one of
+// which goes on while the others wait in a Session.
 type Suite interface {
 	Name() string
 	// Options identify the suite's own settings and data; they are part of the run's identity (encoding/json).

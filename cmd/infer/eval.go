@@ -43,6 +43,7 @@ type evalFlags struct {
 	join     bool
 	silence  time.Duration
 	resume   bool
+	batch    int
 }
 
 func newEval(a *app) *cobra.Command {
@@ -70,19 +71,14 @@ func newEval(a *app) *cobra.Command {
 	p.BoolVar(&f.join, "join", false, "with --workers: work for the run that another machine keeps")
 	p.DurationVar(&f.silence, "worker-timeout", 30*time.Second, "with --workers: hand a sample to another machine when its own is silent for so long; the same on all")
 	p.BoolVar(&f.resume, "resume", true, "take up the run that is in the folder; false: refuse a folder that has one")
+	p.IntVar(&f.batch, "batch", 1, fmt.Sprintf("samples that decode together, 1 to %d: the same scores in less time, with the KV of so many in memory; times between tokens are the batch's", local.MaxBatch))
 	return cmd
 }
 
 // eval runs or takes up an evaluation; changed says whether a flag was given.
 func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
-	if (f.out == "") != f.join {
-		return usageErrorf("eval needs --out DIR; --join works for another machine's run and takes none")
-	}
-	if f.join && f.workers == "" {
-		return usageErrorf("--join needs --workers nats://HOST")
-	}
-	if f.silence < time.Second {
-		return usageErrorf("--worker-timeout %s: want at least 1s", f.silence)
+	if err := f.check(); err != nil {
+		return err
 	}
 	policies, err := expandPolicies(f.policies, f.budgets)
 	if err != nil {
@@ -108,6 +104,9 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 	defer l.close()
 	defer r.Close()
 	o := evalrun.Options{Version: buildLine(), Suite: suite.Name(), Settings: suite.Options(), Policies: policies, Model: r.Model(), Engine: f.identity(), Seed: f.suite.seed}
+	if f.batch > 1 {
+		o.Batch = f.batch
+	}
 	if f.join {
 		return a.joinEval(f, o, suite, r)
 	}
@@ -140,6 +139,25 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 		return err
 	}
 	return allFailed(folder.Outcomes())
+}
+
+// check refuses flags that contradict each other.
+func (f *evalFlags) check() error {
+	switch {
+	case (f.out == "") != f.join:
+		return usageErrorf("eval needs --out DIR; --join works for another machine's run and takes none")
+	case f.join && f.workers == "":
+		return usageErrorf("--join needs --workers nats://HOST")
+	case f.silence < time.Second:
+		return usageErrorf("--worker-timeout %s: want at least 1s", f.silence)
+	case f.batch < 1 || f.batch > local.MaxBatch:
+		return usageErrorf("--batch %d: want 1 to %d", f.batch, local.MaxBatch)
+	case f.batch > 1 && f.workers != "":
+		return usageErrorf("--batch %d: with --workers each machine runs one sample at a time", f.batch)
+	case f.batch > 1 && len(f.tiers) > 0:
+		return usageErrorf("--batch %d: samples that decode together would share the room of --tier, and fail where one alone does not; leave one of the two out", f.batch)
+	}
+	return nil
 }
 
 // allFailed is an error where not one sample was answered: such a run has no score, not a score of zero.

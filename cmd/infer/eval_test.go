@@ -163,6 +163,10 @@ func TestEvalUsage(t *testing.T) {
 		"join, no server": {2, []string{"--join", "--suite", "ruler"}},
 		"join and out":    {2, []string{"--join", "--out", out, "--workers", "nats://x", "--suite", "ruler"}},
 		"compare nothing": {3, nil},
+		"batch 0":         {2, []string{"--out", out, "--suite", "ruler", "--data", ".", "--batch", "0"}},
+		"batch 65":        {2, []string{"--out", out, "--suite", "ruler", "--data", ".", "--batch", "65"}},
+		"batch, workers":  {2, []string{"--out", out, "--suite", "ruler", "--data", ".", "--batch", "2", "--workers", "nats://x"}},
+		"batch, tier":     {2, []string{"--out", out, "--suite", "ruler", "--data", ".", "--batch", "2", "--tier", "host=1MiB"}},
 	} {
 		args := append([]string{"eval", "-m", tinyModel}, x.args...)
 		if x.args == nil {

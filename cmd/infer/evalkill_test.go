@@ -12,12 +12,23 @@ import (
 )
 
 // An infer process that is killed with SIGKILL again and again loses no outcome that it had written, and the same command
-// then finishes the run with the outcomes of an unbroken one.
+// then finishes the run with the outcomes of an unbroken one; so it does where samples decode together.
 func TestEvalKilledAndTakenUp(t *testing.T) {
+	for _, batch := range []string{"1", "4"} {
+		t.Run("batch "+batch, func(t *testing.T) { killedAndTakenUp(t, batch) })
+	}
+}
+
+func killedAndTakenUp(t *testing.T, batch string) {
 	const rows = 24
 	data, model := workersData(t, rows)
 	out := filepath.Join(t.TempDir(), "run")
 	args := []string{"eval", "-m", model, "--suite", "longbench", "--tasks", "lcc", "--data", data, "--policy", "full", "--policy", "streaming_llm:sinks=1,budget=8", "-t", "1"}
+	alone := filepath.Join(t.TempDir(), "alone")
+	if code, _, errs := inferWith(t, "", append(slices.Clone(args), "--out", alone)...); code != 0 {
+		t.Fatal(errs)
+	}
+	args = append(args, "--batch", batch)
 	written := func() int {
 		raw, err := os.ReadFile(filepath.Join(out, "samples.jsonl"))
 		if err != nil {
@@ -51,10 +62,6 @@ func TestEvalKilledAndTakenUp(t *testing.T) {
 	code, _, errs := inferWith(t, "", append(slices.Clone(args), "--out", out)...)
 	if code != 0 || !strings.Contains(errs, fmt.Sprintf("taking up a run with %d outcomes", kept)) {
 		t.Fatalf("exit %d: %s", code, errs)
-	}
-	alone := filepath.Join(t.TempDir(), "alone")
-	if code, _, errs := inferWith(t, "", append(slices.Clone(args), "--out", alone)...); code != 0 {
-		t.Fatal(errs)
 	}
 	if got, want := answers(t, out), answers(t, alone); len(want) != 2*rows || !slices.Equal(got, want) {
 		t.Errorf("%d outcomes after three kills, %d of an unbroken run; equal: %v", len(got), len(want), slices.Equal(got, want))

@@ -10,16 +10,18 @@ import (
 
 	"terrace/engine"
 	"terrace/eval"
+	"terrace/model"
 	"terrace/tokenizer"
 )
 
-// Runner is an eval.Runner on an engine a policy; the engines share the model's weights.
+// Runner is an eval.Runner on an engine a policy; the engines share the model's weights. It is an eval.Batcher, too.
 type Runner struct {
 	model eval.Model
 	tok   *tokenizer.Tokenizer
 	open  func(policy string) (*engine.Engine, error)
 	// engines by policy, kept open for the next sample
 	engines map[string]*engine.Engine
+	work    *work // that this Runner belongs to, of a batch; nil = it decodes alone
 }
 
 // New makes a Runner. m.HasChat is filled in; open returns a new engine under a policy; Close closes them all.
@@ -99,7 +101,8 @@ func (r *Runner) prompt(ctx context.Context, ids []int, policy string) (*engineS
 	if err != nil {
 		return nil, err
 	}
-	if e.KV().Sequences == 0 {
+	before := e.KV()
+	if before.Sequences == 0 || r.work != nil {
 		e.ResetKVPeak() // this sample's peak is its own
 	}
 	begun := time.Now()
@@ -112,7 +115,7 @@ func (r *Runner) prompt(ctx context.Context, ids []int, policy string) (*engineS
 		s.Close()
 		return nil, err
 	}
-	es.prefill = time.Since(begun)
+	es.prefill, es.reading = time.Since(begun), e.KV().PeakBytes-before.InUseBytes // no other session moves meanwhile
 	es.note()
 	return es, nil
 }
@@ -126,6 +129,7 @@ type engineSession struct {
 	prompt  []int
 	prefill time.Duration
 	base    int64 // KV bytes of the part of the prompt that was read for several policies; 0 = it was read for this one
+	reading int64 // most KV bytes while the prompt was read, those of other sessions left out
 	held    int64 // most KV bytes since the prompt was read
 }
 
@@ -133,12 +137,30 @@ type engineSession struct {
 func (s *engineSession) note() { s.held = max(s.held, s.s.Sequence().Bytes()) }
 
 // peak is the most KV bytes at any moment. Where the prompt was shared it is what the policy would have taken alone, up
-// to the pages of the last rows: the shared part, or what it held later. The engine's own peak would count both.
+// to the pages of the last rows: the shared part, or what it held later. The engine's own peak would count both. So it would
+// the other samples of a batch: there the peak is the session's own, without what a step drops again and without forks.
 func (s *engineSession) peak() int64 {
-	if s.base > 0 {
+	switch {
+	case s.base > 0:
 		return max(s.base, s.held)
+	case s.r.work != nil:
+		return max(s.reading, s.held)
 	}
 	return s.e.KV().PeakBytes
+}
+
+// decode reads one more token, in a batch together with the tokens of other samples.
+func (s *engineSession) decode(id int) error {
+	var err error
+	if s.r.work != nil {
+		err = s.r.work.decode(step{s.e, s.s, id})
+	} else {
+		err = s.s.Decode(id)
+	}
+	if err == nil {
+		s.note()
+	}
+	return err
 }
 
 // Logits implements eval.Session.
@@ -160,53 +182,16 @@ func (s *engineSession) Cost() eval.Cost {
 
 // Generate implements eval.Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.
 func (s *engineSession) Generate(ctx context.Context, o eval.Generate) (*eval.Generation, error) {
-	g := &eval.Generation{Finish: "length"}
-	last := time.Now()
-	for len(g.IDs) < o.MaxTokens {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		held := len(g.IDs) < o.MinTokens
-		isEnd := func(id int) bool { return s.r.tok.IsEOG(id) || slices.Contains(o.StopIDs, id) }
-		id, err := best(s.s.Logits(), func(id int) bool { return held && isEnd(id) })
-		if err != nil {
-			return nil, err
-		}
-		now := time.Now()
-		if len(g.IDs) == 0 {
-			g.First = now.Sub(last)
-		} else {
-			g.Gaps = append(g.Gaps, now.Sub(last))
-		}
-		last = now
-		if isEnd(id) {
-			g.Finish = "stop"
-			return g, nil
-		}
-		g.IDs = append(g.IDs, id)
-		if len(g.IDs) < o.MaxTokens { // the last token's own pass would only be thrown away
-			if err := s.s.Decode(id); err != nil {
-				return nil, err
-			}
-			s.note()
-		}
+	g, err := engine.NewGeneration(engine.Request{IDs: s.prompt, MaxTokens: max(0, o.MaxTokens), MinTokens: o.MinTokens,
+		IsEnd: func(id int) bool { return s.r.tok.IsEOG(id) || slices.Contains(o.StopIDs, id) }})
+	if err != nil {
+		return nil, err
 	}
-	return g, nil
-}
-
-// best is the id of the greatest logit that is not barred, the lowest id of equals.
-func best(logits []float32, barred func(id int) bool) (int, error) {
-	at, sum := -1, float32(0)
-	for i, v := range logits {
-		sum += v * 0 // NaN and Inf times 0 are NaN
-		if (at < 0 || v > logits[at]) && !barred(i) {
-			at = i
-		}
+	if err := g.Run(ctx, s.s, s.decode); err != nil {
+		return nil, err
 	}
-	if sum != 0 || at < 0 {
-		return 0, fmt.Errorf("local: %w", engine.ErrNotFinite)
-	}
-	return at, nil
+	res := g.Result()
+	return &eval.Generation{IDs: res.IDs, First: res.Timings.TTFT, Gaps: g.Gaps(), Finish: res.Finish}, nil
 }
 
 // Force implements eval.Session.
@@ -215,10 +200,9 @@ func (s *engineSession) Force(ctx context.Context, ids []int, each func(int, []f
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.s.Decode(id); err != nil {
+		if err := s.decode(id); err != nil {
 			return err
 		}
-		s.note()
 		if err := each(i, s.s.Logits()); err != nil {
 			return err
 		}
@@ -237,13 +221,13 @@ func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenSc
 		return nil, err
 	}
 	defer other.s.Close()
-	scores := make([]eval.TokenScore, 0, len(ids))
+	scores, likeliest := make([]eval.TokenScore, 0, len(ids)), model.NewSampler(model.SamplerOptions{})
 	logits := other.s.Logits()
 	for i, id := range ids {
 		if id < 0 || id >= len(logits) {
 			return nil, fmt.Errorf("local: token id %d, the model has %d: %w", id, len(logits), eval.ErrOption)
 		}
-		greedy, err := best(logits, func(int) bool { return false })
+		greedy, err := engine.Logits{Values: logits}.Choose(likeliest)
 		if err != nil {
 			return nil, err
 		}

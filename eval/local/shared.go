@@ -105,12 +105,17 @@ func (r *Runner) Prompt(ctx context.Context, ids []int, policies []string, use f
 		if err != nil {
 			err = use(i, nil, err)
 		} else {
-			err = use(i, s, nil)
-			s.s.Close()
+			err = lend(s, func() error { return use(i, s, nil) })
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lend closes the session after use, also where that panics.
+func lend(s *engineSession, use func() error) error {
+	defer s.s.Close()
+	return use()
 }

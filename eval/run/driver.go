@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 
 	"terrace/eval"
@@ -24,25 +25,52 @@ type predictor interface {
 	PredictionFiles(model string, outcomes []eval.Outcome) (map[string][]byte, error)
 }
 
-// Run evaluates what the folder lacks and writes the results. When ctx ends it stops between samples' outcomes; what is
-// there stays, with results that say they are not complete. onProgress may be nil.
+// Run evaluates what the folder lacks, Options.Batch samples at a time, and writes the results. When ctx ends it stops between
+// samples' outcomes; what is there stays, with results that say they are not complete. onProgress may be nil.
 func Run(ctx context.Context, f *Folder, suite eval.Suite, r eval.Runner, onProgress func(Progress)) (*Results, error) {
 	samples, err := suite.Samples(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	t := NewTracker(f, suite, samples, onProgress)
-	for _, s := range samples {
-		missing := t.Missing(s)
-		if len(missing) == 0 {
-			continue
+	err = together(ctx, f.options.Batch, r, func(yield func(work) bool) {
+		for _, s := range samples {
+			missing := t.Missing(s)
+			if len(missing) == 0 {
+				continue
+			}
+			if !yield(func(ctx context.Context, r eval.Runner) error {
+				return EvaluateSample(ctx, suite, r, s, missing, t.Add)
+			}) {
+				return
+			}
 		}
-		if err := EvaluateSample(ctx, suite, r, s, missing, t.Add); err != nil {
-			_, ferr := t.Finish() // what there is can be compared already; the same command goes on
-			return nil, errors.Join(err, ferr)
+	})
+	res, ferr := t.Finish() // also after an error: what there is can be compared already; the same command goes on
+	if err != nil {
+		return nil, errors.Join(err, ferr)
+	}
+	return res, ferr
+}
+
+// work evaluates one sample.
+type work = func(context.Context, eval.Runner) error
+
+// together runs works, size of them in progress at a time; the first error ends all.
+func together(ctx context.Context, size int, r eval.Runner, works iter.Seq[work]) error {
+	if size > 1 {
+		b, ok := r.(eval.Batcher)
+		if !ok {
+			return fmt.Errorf("run: a batch of %d samples: this runner takes one at a time: %w", size, eval.ErrOption)
+		}
+		return b.Batch(ctx, size, works)
+	}
+	for do := range works {
+		if err := do(ctx, r); err != nil {
+			return err
 		}
 	}
-	return t.Finish()
+	return nil
 }
 
 // storeError is a failure to keep an outcome: it ends the run, where a failure of the sample would be kept as such.

@@ -22,6 +22,7 @@ type Options struct {
 	Model    eval.Model     `json:"model"`
 	Engine   map[string]any `json:"engine"` // what changes results or times: backend, threads, exact, kv_type, context
 	Seed     uint64         `json:"seed"`
+	Batch    int            `json:"batch,omitempty"` // samples that decode together; 0 = one at a time. Changes times, not answers
 }
 
 // formatVersion is that of samples.jsonl and results.json.

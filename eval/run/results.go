@@ -16,7 +16,8 @@ import (
 type Results struct {
 	Options  Options        `json:"options"`
 	Machine  Machine        `json:"machine"`
-	Complete bool           `json:"complete"` // every sample has an outcome
+	Complete bool           `json:"complete"`       // every sample has an outcome
+	Note     string         `json:"note,omitempty"` // what figures are not of one sample alone
 	Policies []PolicyResult `json:"policies"`
 	Tasks    []TaskResult   `json:"tasks"`
 }
@@ -71,6 +72,9 @@ type PolicyResult struct {
 func aggregate(o Options, m Machine, complete bool, outcomes []eval.Outcome, metric func(task string) eval.Metric) Results {
 	r := Results{Options: o, Machine: m, Complete: complete}
 	r.Options.Format = formatVersion
+	if o.Batch > 1 {
+		r.Note = fmt.Sprintf("up to %d samples decoded together: kv_bytes_peak is of each sample's own sessions, itl_ms holds the work of all", o.Batch)
+	}
 	var tasks []string
 	cells := map[[2]string][]eval.Outcome{}
 	for _, x := range outcomes {

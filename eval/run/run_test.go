@@ -119,6 +119,7 @@ func TestChangedOptionsAreRefused(t *testing.T) {
 		"version":        func(o *Options) { o.Version = "next" },
 		"engine.threads": func(o *Options) { o.Engine = map[string]any{} },
 		"seed":           func(o *Options) { o.Seed = 7 },
+		"batch":          func(o *Options) { o.Batch = 4 },
 	} {
 		o := testOptions(2)
 		change(&o)
@@ -400,5 +401,19 @@ func TestChangedModelEndsTheRun(t *testing.T) {
 	}
 	if lines := strings.Count(read(t, dir, samplesFile), "\n"); lines != 6 {
 		t.Errorf("%d outcomes are kept, want those of the 2 samples before: 6", lines)
+	}
+}
+
+// TestBatchNeedsABatcher: a runner that takes one sample at a time is not asked for more.
+func TestBatchNeedsABatcher(t *testing.T) {
+	o := testOptions(2)
+	o.Batch = 2
+	f, err := Open(t.TempDir(), o, Machine{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := Run(t.Context(), f, echoSuite{2}, &fakes.Runner{}, nil); !errors.Is(err, eval.ErrOption) || len(f.Outcomes()) != 0 {
+		t.Errorf("%v, %d outcomes", err, len(f.Outcomes()))
 	}
 }

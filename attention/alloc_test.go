@@ -8,7 +8,7 @@ import (
 	"terrace/internal/kvpage"
 )
 
-// TestAttendAllocatesNothing: after a first call, none of the phases allocates, Mass included.
+// TestAttendAllocatesNothing: after a first call, none of the phases allocates, ColumnSums included.
 func TestAttendAllocatesNothing(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates on its own")

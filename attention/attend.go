@@ -19,7 +19,7 @@ type workspace struct {
 	groups                                                               []decodeGroup
 	partials                                                             []float32
 	used                                                                 int       // numbers of partials in use
-	weights                                                              []float32 // kept for Mass
+	weights                                                              []float32 // kept for ColumnSums
 	prefill                                                              []prefillTask
 	subRows, padRows                                                     int // rows of a product, and what it may run over them by
 	exact, bf16                                                          bool
@@ -114,7 +114,7 @@ func (w *workspace) countTokens() {
 		s := &w.seqs[i]
 		for g := range s.Views {
 			w.baseOf = append(w.baseOf, len(w.bases))
-			if s.Mass != nil || s.Select != nil {
+			if s.ColumnSums != nil || s.Select != nil {
 				w.bases = s.Views[g].bases(w.bases)
 			}
 		}

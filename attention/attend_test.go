@@ -67,11 +67,11 @@ func (c attendCase) make(seed uint64, rows int) Seq {
 		}
 	}
 	if c.withMass {
-		s.Mass = &Mass{FromRow: rows / 2}
+		s.ColumnSums = &ColumnSums{FromRow: rows / 2}
 		for h := range c.p.Heads {
 			n := s.Views[h/(c.p.Heads/c.p.KVHeads)].Tokens()
-			s.Mass.Sum = append(s.Mass.Sum, make([]float32, n))
-			s.Mass.Rows = append(s.Mass.Rows, m.floats((rows-rows/2)*n, 1))
+			s.ColumnSums.Sum = append(s.ColumnSums.Sum, make([]float32, n))
+			s.ColumnSums.Rows = append(s.ColumnSums.Rows, m.floats((rows-rows/2)*n, 1))
 		}
 	}
 	return s
@@ -105,22 +105,22 @@ func TestAttend(t *testing.T) {
 
 func checkMass(t *testing.T, c attendCase, s *Seq, weights [][][]float64, limit float64) {
 	t.Helper()
-	if s.Mass == nil {
+	if s.ColumnSums == nil {
 		return
 	}
 	for h := range c.p.Heads {
 		var rows []float64
-		sums := make([]float64, len(s.Mass.Sum[h]))
-		for _, w := range weights[s.Mass.FromRow:] {
+		sums := make([]float64, len(s.ColumnSums.Sum[h]))
+		for _, w := range weights[s.ColumnSums.FromRow:] {
 			rows = append(rows, w[h]...)
 			for i, x := range w[h] {
 				sums[i] += x
 			}
 		}
-		if e := largestError(s.Mass.Sum[h], sums); e > 3*limit {
+		if e := largestError(s.ColumnSums.Sum[h], sums); e > 3*limit {
 			t.Fatalf("head %d: column sums: error %.2g, want at most %.2g", h, e, 3*limit)
 		}
-		if e := largestError(s.Mass.Rows[h], rows); e > 3*limit {
+		if e := largestError(s.ColumnSums.Rows[h], rows); e > 3*limit {
 			t.Fatalf("head %d: row weights: error %.2g, want at most %.2g", h, e, 3*limit)
 		}
 	}
@@ -146,8 +146,8 @@ func TestAttendIsStable(t *testing.T) {
 		again, other := c.make(3, rows), c.make(4, 13)
 		Attend(two, ph, c.p, []Seq{other, again})
 		check("another sequence and thread", again.Out, want.Out)
-		for h := range want.Mass.Sum {
-			check("a thread: sums", again.Mass.Sum[h], want.Mass.Sum[h])
+		for h := range want.ColumnSums.Sum {
+			check("a thread: sums", again.ColumnSums.Sum[h], want.ColumnSums.Sum[h])
 		}
 		size := c.p.Heads * c.p.ValueDim
 		for r := 3; r < rows; r += 9 {
@@ -159,7 +159,7 @@ func TestAttendIsStable(t *testing.T) {
 		for g := range wider.Views {
 			wider.Views[g] = repage(wider.Views[g], 64)
 		}
-		wider.Mass = nil
+		wider.ColumnSums = nil
 		Attend(two, ph, c.p, []Seq{wider})
 		check("the page size", wider.Out, want.Out)
 	}
@@ -174,10 +174,10 @@ func TestSumsOfManyRows(t *testing.T) {
 		s := c.make(5, rows)
 		size := c.p.Heads * c.p.KeyDim
 		s.Q, s.Pos, s.Out = s.Q[first*size:], s.Pos[first:], s.Out[first*size:]
-		s.Mass = &Mass{FromRow: from - first}
+		s.ColumnSums = &ColumnSums{FromRow: from - first}
 		for h := range c.p.Heads {
 			n := s.Views[h/(c.p.Heads/c.p.KVHeads)].Tokens()
-			s.Mass.Sum, s.Mass.Rows = append(s.Mass.Sum, make([]float32, n)), append(s.Mass.Rows, make([]float32, (rows-from)*n))
+			s.ColumnSums.Sum, s.ColumnSums.Rows = append(s.ColumnSums.Sum, make([]float32, n)), append(s.ColumnSums.Rows, make([]float32, (rows-from)*n))
 		}
 		return s
 	}
@@ -196,8 +196,8 @@ func TestSumsOfManyRows(t *testing.T) {
 					want = s
 					checkMass(t, c, &s, weights, limit)
 				}
-				for h := range s.Mass.Sum {
-					if !slices.Equal(s.Mass.Sum[h], want.Mass.Sum[h]) || !slices.Equal(s.Mass.Rows[h], want.Mass.Rows[h]) {
+				for h := range s.ColumnSums.Sum {
+					if !slices.Equal(s.ColumnSums.Sum[h], want.ColumnSums.Sum[h]) || !slices.Equal(s.ColumnSums.Rows[h], want.ColumnSums.Rows[h]) {
 						t.Fatalf("phase %d, head %d: %d threads and %d rows before the sums change them", ph, h, threads, from-7*i)
 					}
 				}

@@ -151,12 +151,12 @@ func BenchmarkPrefill(b *testing.B) {
 						defer pool.Close()
 						s := s
 						if what != "plain" {
-							s.Mass = &Mass{}
+							s.ColumnSums = &ColumnSums{}
 							if what == "last64" {
-								s.Mass.FromRow = rows - 64
+								s.ColumnSums.FromRow = rows - 64
 							}
 							for range m.p.Heads {
-								s.Mass.Sum = append(s.Mass.Sum, make([]float32, depth))
+								s.ColumnSums.Sum = append(s.ColumnSums.Sum, make([]float32, depth))
 							}
 						}
 						seqs := []Seq{s}

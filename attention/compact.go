@@ -19,7 +19,7 @@ type compacted struct {
 }
 
 // compactChosen replaces the sequences that have a selection by copies whose views hold the chosen tokens alone. Select
-// stays: it numbers the tokens for Mass.
+// stays: it numbers the tokens for ColumnSums.
 func (w *workspace) compactChosen() {
 	if !slices.ContainsFunc(w.seqs, func(s Seq) bool { return s.Select != nil }) {
 		return

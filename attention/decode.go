@@ -11,7 +11,7 @@ type decodeTask struct {
 	group, part int
 	from, to    int
 	partial     int // offset in partials
-	weights     int // offset in weights, -1 where Mass is not wanted
+	weights     int // offset in weights, -1 where ColumnSums is not wanted
 }
 
 // decodeGroup is the work of one row and KV head.
@@ -57,7 +57,7 @@ func (w *workspace) attendDecode(pool *kernels.Pool) {
 				w.groups = append(w.groups, decodeGroup{})
 				d := &w.groups[len(w.groups)-1]
 				d.seq, d.row, d.g, d.span, d.first = i, r, g, w.p.sees(at), len(w.decode)
-				kept = w.plan(d, kept, s.Mass != nil && r >= s.Mass.FromRow)
+				kept = w.plan(d, kept, s.ColumnSums != nil && r >= s.ColumnSums.FromRow)
 			}
 		}
 	}
@@ -234,18 +234,18 @@ func (w *workspace) decodeMass(worker, i int) {
 	seq, g := i/w.p.KVHeads, i%w.p.KVHeads
 	s, k := &w.seqs[seq], &w.workers[worker]
 	l := &k.list
-	if s.Mass == nil {
+	if s.ColumnSums == nil {
 		return
 	}
 	v, bases := &s.Views[g], w.basesOf(seq, g)
 	all := int(bases[len(v.Pages)+len(v.Recent)])
 	for j := range w.groups {
 		d := &w.groups[j]
-		if d.seq != seq || d.g != g || d.row < s.Mass.FromRow {
+		if d.seq != seq || d.g != g || d.row < s.ColumnSums.FromRow {
 			continue
 		}
 		for h := range w.group() {
-			s.Mass.clearRow(d.row, g*w.group()+h, all)
+			s.ColumnSums.clearRow(d.row, g*w.group()+h, all)
 		}
 		for n := d.first; n < d.first+d.count; n++ {
 			t := &w.decode[n]
@@ -264,12 +264,12 @@ func (w *workspace) decodeMass(worker, i int) {
 				row := w.weights[t.weights+h*tokens:][:tokens]
 				kernels.Scale(row, float32(math.Exp(float64(partial[h]-top))/total))
 				if d.selected {
-					s.Mass.addChosen(d.row, g*w.group()+h, all, row, t, d)
+					s.ColumnSums.addChosen(d.row, g*w.group()+h, all, row, t, d)
 					continue
 				}
 				for n, tile := range l.tile {
 					at := v.tokenOf(bases, int(tile))
-					s.Mass.add(d.row, g*w.group()+h, at, all, row[n*tileTokens:][:tileTokens], l.masks[n])
+					s.ColumnSums.add(d.row, g*w.group()+h, at, all, row[n*tileTokens:][:tileTokens], l.masks[n])
 				}
 			}
 		}

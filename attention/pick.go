@@ -226,7 +226,7 @@ func (l *list) hideMasked(s []float32) {
 }
 
 // addChosen adds the weights of a task over chosen tokens, [16·tiles] in compact order.
-func (m *Mass) addChosen(row, head, tokens int, weights []float32, t *decodeTask, d *decodeGroup) {
+func (m *ColumnSums) addChosen(row, head, tokens int, weights []float32, t *decodeTask, d *decodeGroup) {
 	chosen := d.ofPart(t.part)
 	low, high := d.seen(t.part)
 	for i := max(low, t.from*tileTokens); i < min(high, t.to*tileTokens); i++ {

@@ -23,7 +23,7 @@ const log2e = 1.44269504088896341
 // prefillTask is a block of rows of one sequence and KV head.
 type prefillTask struct {
 	seq, g, from, to int
-	counts           bool // the rows' weights are kept for Mass
+	counts           bool // the rows' weights are kept for ColumnSums
 }
 
 func (w *workspace) attendBlocked(pool *kernels.Pool) {
@@ -44,7 +44,7 @@ func (w *workspace) attendBlocked(pool *kernels.Pool) {
 		}
 		plain := len(s.Pos)
 		if s.counts() {
-			plain = s.Mass.FromRow
+			plain = s.ColumnSums.FromRow
 			n := w.massPlans[i].taskRows(rows, w.group())
 			longest = max(longest, n)
 			w.planRows(prefillTask{seq: i, from: plain, to: len(s.Pos), counts: true}, n)

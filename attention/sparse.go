@@ -79,8 +79,8 @@ func (w *workspace) planSparse() {
 		if s.Sparse == nil {
 			continue
 		}
-		if len(s.Sparse.Heads) != w.p.Heads || s.Mass != nil || s.Select != nil {
-			panic(fmt.Sprintf("attention: mask of %d heads, want %d, without Mass and Select", len(s.Sparse.Heads), w.p.Heads))
+		if len(s.Sparse.Heads) != w.p.Heads || s.ColumnSums != nil || s.Select != nil {
+			panic(fmt.Sprintf("attention: mask of %d heads, want %d, without ColumnSums and Select", len(s.Sparse.Heads), w.p.Heads))
 		}
 		for h := range s.Sparse.Heads {
 			m := &s.Sparse.Heads[h]

@@ -57,9 +57,9 @@ type Seq struct {
 	Out   []float32 // [n, Heads·ValueDim]
 	// Select, where not nil, restricts each KV head to the tokens with these view-order numbers, in rising order; a nil
 	// entry is all of them. [KVHeads].
-	Select [][]int32
-	Sparse *Sparse // a prefill mask; nil = dense. Not for the Decode phase, nor with Mass or Select
-	Mass   *Mass   // nil unless weights are wanted
+	Select     [][]int32
+	Sparse     *Sparse     // a prefill mask; nil = dense. Not for the Decode phase, nor with ColumnSums or Select
+	ColumnSums *ColumnSums // nil unless weights are wanted
 	// Await, where not nil, is to be called before the bytes of the newest tokens are read from pages: they are still on their
 	// way from the device that computed them. Only backends with a device are given it.
 	Await func() error

@@ -88,7 +88,7 @@ func TestSelectionEqualsTheHosts(t *testing.T) {
 					}); err != nil || n != below {
 						t.Fatal(n, err)
 					}
-					var own, driven policy.Picks
+					var own, driven policy.Selection
 					p.Select(l, &own)
 					p.Accept(l, merged.Best(nil), &driven)
 					if len(own.Heads[0]) < selTokens/10 || !slices.EqualFunc(own.Heads, driven.Heads, slices.Equal[[]int32]) {

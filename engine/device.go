@@ -227,7 +227,7 @@ func (s *Session) Choose(sampler *model.Sampler) (int, error) {
 func (s *Session) argmax() (id int, err error) {
 	row := s.e.device.row(s)
 	err = guarded(func() error {
-		ids, finite, err := s.e.device.chooser.Likeliest()
+		ids, finite, err := s.e.device.chooser.Argmax()
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@
 // know of the model), fit.go, use.go (accounts), prune.go and mask.go (what a prompt leaves out), layer.go (the seven verbs of a
 // layer), revive.go (what was pruned comes back), prompt.go (prompts, in chunks and layer by layer), session.go (one text),
 // step.go (a token of each of a batch), recover.go (a text that a tier has lost is read again), device.go (a backend with memory
-// of its own), pass.go (rows that share a step), engine.go, rotate.go, stops.go, tiers.go, options.go, traced.go, work.go
+// of its own), pass.go (rows that share a step), engine.go, rotate.go, stops.go, tiers.go, options.go, traced.go, flops.go
 // (operations), errors.go. A newcomer reads session.go, pass.go and layer.go first.
 //
 // A pass is a value: rows of any sessions in one arithmetic. runLayer takes it through a layer: Project (backend), Append,

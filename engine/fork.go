@@ -58,7 +58,7 @@ func actsOnPromptOnly(set *policy.Set) bool {
 // if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 	n := spec.Needs()
-	if e.floor.Tiered() || n.PromptMass == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+	if e.floor.Tiered() || n.PromptSums == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
 		return 0, false
 	}
 	for _, r := range e.m.Ropes {
@@ -66,13 +66,13 @@ func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 			return 0, false // positions are rotated by the length of the prompt's passes
 		}
 	}
-	return max(1, n.PromptMass, n.Queries), true
+	return max(1, n.PromptSums, n.Queries), true
 }
 
 // checkPolicy refuses policies that need what nothing here gives.
 func checkPolicy(text *retrieval.Text) error {
 	set := text.Policy()
-	if set.Masker != nil && text.Needs().PromptMass == policy.AllRows {
+	if set.Masker != nil && text.Needs().PromptSums == policy.AllRows {
 		return fmt.Errorf("engine: policy %s wants the attention of all prompt queries, most of which %s leaves out: %w", set, set.Masker.Name(), model.ErrUnsupported)
 	}
 	return nil

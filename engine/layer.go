@@ -62,7 +62,7 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 		rotate(model.WritableFloat32s(k), e.m.KeyDim)
 	}
 	for i, s := range p.sessions {
-		s.work.projected(e.m, layer, len(p.kv.Rows[i].Pos))
+		s.flops.projected(e.m, layer, len(p.kv.Rows[i].Pos))
 	}
 	if do == afterKeys {
 		return q, nil
@@ -150,7 +150,7 @@ func (p *pass) fetch(layer int, q **tensor.Dense) ([]attention.Seq, error) {
 		}
 		s.revival.readActive(layer, reading, seq)
 		if seq.Sparse == nil { // a mask's pairs are counted by the mask
-			s.work.attending(p.e.m, layer, seq, s.text.Seq())
+			s.flops.attending(p.e.m, layer, seq, s.text.Seq())
 		}
 		if reading == retrieval.Step {
 			s.text.CountReads(layer, seq)
@@ -209,7 +209,7 @@ func (p *pass) finish(layer int, attended *tensor.Dense) error {
 		p.trim(p.want)
 	}
 	for i, s := range p.sessions {
-		s.work.finished(p.e.m, layer, len(p.kv.Rows[i].Pos))
+		s.flops.finished(p.e.m, layer, len(p.kv.Rows[i].Pos))
 	}
 	var err error
 	p.hidden, err = p.e.backend.Finish(&p.rows, layer, p.hidden, attended)

@@ -65,7 +65,7 @@ func (w *wholePrompt) projectAll(layer int) ([]float32, error) {
 // denseSums adds up the attention columns of the prompt's last queries where another policy looks at them: of dense
 // attention, as that policy's paper means them.
 func (w *wholePrompt) denseSums(layer int) error {
-	few, n := w.s.text.Needs().PromptMass, len(w.pos)
+	few, n := w.s.text.Needs().PromptSums, len(w.pos)
 	if few == 0 {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (w *wholePrompt) lastWeights(layer int) func(head int, dst []float32) {
 	m, n, queries := w.e.m, len(w.pos), w.kept.queries
 	rows, dim := min(n, w.s.text.Needs().Weights), m.KeyDim
 	views := w.s.text.Seq().Views(layer)
-	w.s.work.Choosing += 2 * int64(m.Heads*dim) * int64(rows) * int64(n)
+	w.s.flops.Choosing += 2 * int64(m.Heads*dim) * int64(rows) * int64(n)
 	return func(head int, dst []float32) {
 		q := make([]float32, rows*dim)
 		for i := range rows {
@@ -132,7 +132,7 @@ func (m *layerMask) part(w *wholePrompt, lo, hi int) *attention.Sparse {
 		if b := m.Heads[h].Block; b > 0 {
 			rows.Heads[h].Start = m.Heads[h].Start[lo/b : (hi+b-1)/b+1]
 		}
-		w.s.work.pairs(w.e.m, 1, rows.Pairs(h))
+		w.s.flops.pairs(w.e.m, 1, rows.Pairs(h))
 		s.Heads[h] = attention.HeadMask(rows.Heads[h])
 	}
 	return s

@@ -86,8 +86,8 @@ func TestMasksMatchPlainLoops(t *testing.T) {
 		if most > 1e-3 {
 			t.Errorf("%s: logits differ by %g", spec, most)
 		}
-		full := prefilled(t, e, ids).Work().Attention
-		if got := s.Work().Attention; got >= full*9/10 {
+		full := prefilled(t, e, ids).FLOPs().Attention
+		if got := s.FLOPs().Attention; got >= full*9/10 {
 			t.Errorf("%s: %d operations in attention, full has %d", spec, got, full)
 		}
 	}

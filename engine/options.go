@@ -90,7 +90,7 @@ func (o *Options) backend() model.BackendOptions {
 // layout is the cache's: keys lie token by token where the policy picks single ones, unless they share scales.
 func (o *Options) layout(m *model.Model, spec *policy.Spec) kvpage.Layout {
 	return kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: o.PageTokens,
-		TokenMajor: spec.Needs().Scattered && !o.KType.Quantised()}
+		TokenMajor: spec.Needs().TokenGranularity && !o.KType.Quantised()}
 }
 
 // checkKV refuses, before anything is read, what would fail or mislead in the middle.

@@ -138,7 +138,7 @@ func (e *Engine) runLayers(passes []*pass) (err error) {
 func (p *pass) logits() (*tensor.Dense, error) {
 	p.head = model.Pass{Phase: p.e.phase(false), Pos: p.rows.Pos, Len: p.rows.Len}
 	for i, s := range p.sessions {
-		s.work.headed(p.e.m, len(p.kv.Rows[i].Pos))
+		s.flops.headed(p.e.m, len(p.kv.Rows[i].Pos))
 	}
 	return p.e.device.logits(&p.head, p.hidden, p.sessions)
 }

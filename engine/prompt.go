@@ -263,7 +263,7 @@ func (w *wholePrompt) part(x []float32, width int) *tensor.Dense {
 // restrict implements rowSource.
 func (w *wholePrompt) restrict(layer int, seq *attention.Seq) {
 	if w.kept.mask != nil {
-		seq.Sparse, seq.Mass = w.kept.mask.part(w, w.lo, w.hi), nil
+		seq.Sparse, seq.ColumnSums = w.kept.mask.part(w, w.lo, w.hi), nil
 	}
 }
 
@@ -325,10 +325,10 @@ func (w *wholePrompt) through(p *pass, layer int, do sweep) error {
 func (w *wholePrompt) firstAttended(int) int {
 	needs, set, n := w.s.text.Needs(), w.s.text.Policy(), len(w.pos)
 	switch {
-	case w.kept.mask != nil || needs.PromptMass < 0:
+	case w.kept.mask != nil || needs.PromptSums < 0:
 		return 0
-	case set.Keeper == nil && set.Dropper == nil && needs.PromptMass == 0:
+	case set.Keeper == nil && set.Dropper == nil && needs.PromptSums == 0:
 		return max(0, n-1-w.lo)
 	}
-	return max(0, n-max(1, needs.PromptMass)-w.lo)
+	return max(0, n-max(1, needs.PromptSums)-w.lo)
 }

@@ -16,10 +16,10 @@ func (w *wholePrompt) pruneLayer(layer int) error {
 	needs, n := w.s.text.Needs(), len(w.pos)
 	var outputs []float32 // of every row, where somebody looks at all their weights
 	first := n            // row whose attention somebody looks at before the choice
-	if w.s.text.Policy().Keeper != nil || needs.PromptMass == policy.AllRows {
+	if w.s.text.Policy().Keeper != nil || needs.PromptSums == policy.AllRows {
 		outputs, first = make([]float32, 0, n*w.e.m.Heads*w.e.m.ValDim), 0
-	} else if needs.PromptMass > 0 {
-		first = n - needs.PromptMass
+	} else if needs.PromptSums > 0 {
+		first = n - needs.PromptSums
 	}
 	err := w.blocks(0, func(p *pass) error {
 		q, err := p.project(layer, keysOnly)

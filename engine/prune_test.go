@@ -82,16 +82,16 @@ func TestPruningWork(t *testing.T) {
 		late += int(p) + 1
 	}
 	pair := 2 * m.Heads * (m.KeyDim + m.ValDim)
-	want := Work{
+	want := FLOPs{
 		Matrices:  int64(2 * (n*(qkv+rest) + n*qkv + kept*(qkv+rest) + kept*qkv + rest)), // layer 0; layer 1, survivors' queries twice; layer 2
 		Attention: int64(pair * (causal(n) + late + kept)),
 		Head:      int64(2 * m.Vocab * m.Hidden),
 	}
-	if got := s.Work(); got != want {
+	if got := s.FLOPs(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	full := prefilled(t, small(t, Options{}), someIDs(n, 24)).Work()
-	want = Work{Matrices: int64(2 * (2*n*(qkv+rest) + n*qkv + rest)), Attention: int64(pair * (2*causal(n) + n)), Head: int64(2 * m.Vocab * m.Hidden)}
+	full := prefilled(t, small(t, Options{}), someIDs(n, 24)).FLOPs()
+	want = FLOPs{Matrices: int64(2 * (2*n*(qkv+rest) + n*qkv + rest)), Attention: int64(pair * (2*causal(n) + n)), Head: int64(2 * m.Vocab * m.Hidden)}
 	if full != want {
 		t.Errorf("full: %+v, want %+v", full, want)
 	}

@@ -88,7 +88,7 @@ func TestRecallRealModel(t *testing.T) {
 			case kind == policy.QueryPrevious && step > 0:
 				l.Queries = previous[layer]
 			}
-			var picks policy.Picks
+			var picks policy.Selection
 			picks.Reset(e.m.KVHeads)
 			w.set.Selector.Select(l, &picks)
 			if i == 0 {

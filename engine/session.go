@@ -20,7 +20,7 @@ type Session struct {
 	onDevice bool // logits are on the device
 	past     history
 	revival  revival // of a pruning policy whose active tokens are followed while decoding
-	work     Work
+	flops    FLOPs
 	alone    [1]*Session
 	id       [1]int
 }

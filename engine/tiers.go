@@ -167,7 +167,7 @@ func (e *Engine) openStore(t Tier) (offload.Store, error) {
 	case TierSSD:
 		shape, needs := e.shape(), e.policy.Needs()
 		s, err := offload.OpenSSD(shape, offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
-			TokenRows: needs.Together && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
+			TokenRows: needs.SharedAcrossHeads && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Path, err)
 		}
@@ -196,7 +196,7 @@ func (t *tiers) permit(under, opened *policy.Spec) error {
 	if t == nil || under.Lossless() {
 		return nil
 	}
-	if page := t.store.Shape().Page; !under.Needs().Scattered || page.TokenMajor || page.K.Quantised() || page.V.Quantised() {
+	if page := t.store.Shape().Page; !under.Needs().TokenGranularity || page.TokenMajor || page.K.Quantised() || page.V.Quantised() {
 		return nil
 	}
 	return fmt.Errorf("engine: policy %s on tier %s, which was opened for %s: keys lie there in tiles, and this policy reads single tokens; open the engine for it: %w",

@@ -53,9 +53,9 @@ type QueryGuesser interface {
 
 // Chooser is the optional capability of choosing where the logits were computed, so that they need not be moved.
 type Chooser interface {
-	// Likeliest returns for each row that Logits returned last the id of its largest logit, the lowest of equals, and whether
+	// Argmax returns for each row that Logits returned last the id of its largest logit, the lowest of equals, and whether
 	// all of the row's are finite.
-	Likeliest() (ids []int32, finite []bool, err error)
+	Argmax() (ids []int32, finite []bool, err error)
 }
 
 // PoolLender is the optional capability of lending the backend's threads to whoever works between its calls.

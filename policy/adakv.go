@@ -28,7 +28,7 @@ func (p *adaKV) Bind(m Model) error { return bind(p.inner, m) }
 
 func (p *adaKV) Needs() Needs { return p.inner.Needs() }
 
-func (p *adaKV) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *adaKV) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Target is the wrapped policy's, as the mean over the heads.
 func (p *adaKV) Target(l *Layer) int { return p.inner.Target(l) }
@@ -37,7 +37,7 @@ func (p *adaKV) Target(l *Layer) int { return p.inner.Target(l) }
 func (p *adaKV) Score(l *Layer, target int, dst [][]float32) { p.inner.Score(l, target, dst) }
 
 // Cut keeps the best KVHeads·target pairs of the layer, each head's best safe ones first.
-func (p *adaKV) Cut(l *Layer, scores [][]float32, target int, keep *Picks) {
+func (p *adaKV) Cut(l *Layer, scores [][]float32, target int, keep *Selection) {
 	safe := int(float64(target) * p.safe)
 	if p.safe > 0 {
 		safe = max(safe, 1)

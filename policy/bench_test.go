@@ -35,7 +35,7 @@ func wideLayer(tokens int) *Layer {
 		w.key[i] = float32(r.NormFloat64())
 	}
 	l := &Layer{Index: 3, Layers: 30, Heads: 9, KVHeads: 3, KeyDim: 64, ValueDim: 64, N: tokens, Prompt: tokens, KV: w, Scores: w,
-		Rope: halfRope{10000}, Queries: make([]float32, 64*9*64), Rows: 64, Stats: NewQueryStats(9, 64), MassRows: 64}
+		Rope: halfRope{10000}, Queries: make([]float32, 64*9*64), Rows: 64, Stats: NewQueryStats(9, 64), SumRows: 64}
 	for i := range l.Queries {
 		l.Queries[i] = float32(r.NormFloat64())
 	}
@@ -43,7 +43,7 @@ func wideLayer(tokens int) *Layer {
 		l.Pos = append(l.Pos, span(nil, 0, tokens))
 	}
 	for range 9 {
-		l.Mass = append(l.Mass, w.scores[:tokens])
+		l.ColumnSums = append(l.ColumnSums, w.scores[:tokens])
 	}
 	l.Stats.Add(l.Queries, 64)
 	return l
@@ -55,7 +55,7 @@ func BenchmarkSelect(b *testing.B) {
 	for _, spec := range []string{"quest:budget=1024", "topk:budget=1024", "topk:budget=1024,group=sum", "sparq", "hillinfer:alpha=0.1", "leoam", "oracle"} {
 		b.Run(strings.ReplaceAll(spec, ":", "/"), func(b *testing.B) {
 			p := benchSet(b, spec, l).Selector
-			var read Picks
+			var read Selection
 			p.Select(l, &read)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -71,7 +71,7 @@ func BenchmarkKeepPrompt(b *testing.B) {
 	for _, spec := range []string{"streaming_llm", "knorm", "keydiff", "snapkv", "tova", "observed_attention", "adakv", "expected_attention", "lagkv", "h2o"} {
 		b.Run(spec, func(b *testing.B) {
 			p := benchSet(b, with(spec, "ratio=0.75"), l).Keeper
-			var keep Picks
+			var keep Selection
 			for b.Loop() {
 				p.KeepPrompt(l, &keep)
 			}
@@ -113,7 +113,7 @@ func TestSelectAllocates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var read Picks
+		var read Selection
 		set.Selector.Select(l, &read)
 		if n := testing.AllocsPerRun(20, func() { set.Selector.Select(l, &read) }); n > 0 {
 			t.Errorf("%s: %g allocations a decision", spec, n)

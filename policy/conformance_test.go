@@ -80,7 +80,7 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 	set := mustSetWith(t, spec, s, d)
 	r := rand.New(rand.NewPCG(seed, 3))
 	var plans [][][]int32
-	record := func(p *Picks, what string) {
+	record := func(p *Selection, what string) {
 		if p.All {
 			p.Heads = [][]int32{span(nil, 0, len(s.pos[0])), span(nil, 0, len(s.pos[1]))}
 		}
@@ -93,7 +93,7 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 		}
 		plans = append(plans, clonePicks(p.Heads))
 	}
-	var picks Picks
+	var picks Selection
 	if o, ok := set.Selector.(PromptObserver); ok {
 		l := s.shown(o)
 		before := snapshot(l)
@@ -162,14 +162,14 @@ func conformPrefill(t *testing.T, spec string, set *Set, s *scene) {
 	}
 }
 
-func conformSelect(t *testing.T, spec string, set *Set, s *scene, whole bool) *Picks {
+func conformSelect(t *testing.T, spec string, set *Set, s *scene, whole bool) *Selection {
 	t.Helper()
 	l := s.layer(0, 1, -1)
 	if set.Projector != nil {
 		l.Scores = project(s, set.Projector)
 	}
 	before := snapshot(l)
-	var read Picks
+	var read Selection
 	set.Selector.Select(l, &read)
 	unchanged(t, spec, before, l)
 	if whole && !read.All {
@@ -239,16 +239,16 @@ func snapshot(l *Layer) Layer {
 	c := *l
 	c.Pos = clonePicks(l.Pos)
 	c.Queries = slices.Clone(l.Queries)
-	c.Mass = nil
-	for _, row := range l.Mass {
-		c.Mass = append(c.Mass, slices.Clone(row))
+	c.ColumnSums = nil
+	for _, row := range l.ColumnSums {
+		c.ColumnSums = append(c.ColumnSums, slices.Clone(row))
 	}
 	return c
 }
 
 func unchanged(t *testing.T, spec string, before Layer, l *Layer) {
 	t.Helper()
-	if !reflect.DeepEqual(before.Pos, l.Pos) || !reflect.DeepEqual(before.Queries, l.Queries) || !reflect.DeepEqual(before.Mass, l.Mass) {
+	if !reflect.DeepEqual(before.Pos, l.Pos) || !reflect.DeepEqual(before.Queries, l.Queries) || !reflect.DeepEqual(before.ColumnSums, l.ColumnSums) {
 		t.Errorf("%s: changed what it was shown", spec)
 	}
 }

@@ -27,7 +27,7 @@ func init() {
 			scored: scored{base: a.base()}, inner: a.wrapped(),
 			interval: a.int("compression_interval", 1, maxTokens), target: a.int("target_size", 1, maxTokens),
 		}
-		if p.inner != nil && p.inner.Needs().PromptMass == AllRows {
+		if p.inner != nil && p.inner.Needs().PromptSums == AllRows {
 			a.errs = append(a.errs, fmt.Errorf("policy: decoding: %s needs the attention of every query since the start: use h2o, which keeps running sums: %w",
 				p.inner.Name(), ErrParam))
 		}
@@ -40,7 +40,7 @@ func (p *decoding) Bind(m Model) error { return bind(p.inner, m) }
 // Needs are the wrapped policy's, per step instead of at the end of the prompt.
 func (p *decoding) Needs() Needs {
 	n := p.inner.Needs()
-	n.StepMass, n.PromptMass = n.PromptMass, 0
+	n.StepSums, n.PromptSums = n.PromptSums, 0
 	return n
 }
 
@@ -48,7 +48,7 @@ func (p *decoding) Needs() Needs {
 func (p *decoding) Due(n, prompt int) bool { return n > prompt && (n-prompt)%p.interval == 0 }
 
 // DropStep cuts at every interval-th step.
-func (p *decoding) DropStep(l *Layer, drop *Picks) {
+func (p *decoding) DropStep(l *Layer, drop *Selection) {
 	drop.Reset(l.KVHeads)
 	if p.Due(l.N, l.Prompt) {
 		p.dropWorst(p.inner, l, p.target, drop)

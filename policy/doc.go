@@ -1,7 +1,7 @@
 // Package policy decides which part of a KV cache is kept, read, skipped or moved: one file a method.
 //
 // It owns the methods' formulas, their parameters (`name:key=value,...` joined by `+`), and the plain data that passes
-// between a method and the engine: an observation of one layer ([Layer]) goes in, a plan ([Picks], [Rows], [Mask],
+// between a method and the engine: an observation of one layer ([Layer]) goes in, a plan ([Selection], [Rows], [Mask],
 // [Moves]) comes out. It never does I/O, never reads a clock, starts no goroutine, and knows no tier, page or model.
 //
 // A method is a [Policy] with one or more capabilities, small interfaces found by type assertion:

@@ -55,7 +55,7 @@ func (p *expectedAttention) Needs() Needs {
 	return Needs{Keys: true, Values: p.vnorm, QueryStats: true, QueryStatsFrom: p.sinks}
 }
 
-func (p *expectedAttention) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *expectedAttention) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score is the expected weight times the value's norm; sinks get the highest score plus 1.
 func (p *expectedAttention) Score(l *Layer, _ int, dst [][]float32) {

@@ -45,7 +45,7 @@ func init() {
 	}, func(a *args) Policy { return &h2o{newHeavy(a)} })
 }
 
-func (p *h2o) Needs() Needs { return Needs{PromptMass: AllRows, StepMass: 1} }
+func (p *h2o) Needs() Needs { return Needs{PromptSums: AllRows, StepSums: 1} }
 
 // sizes are the budget of a layer and the part of it that is for recent tokens, at least 1.
 func (p *heavy) sizes(l *Layer) (target, recent int) {
@@ -54,7 +54,7 @@ func (p *heavy) sizes(l *Layer) (target, recent int) {
 }
 
 // KeepPrompt starts the sums and keeps the heaviest and the newest.
-func (p *h2o) KeepPrompt(l *Layer, keep *Picks) {
+func (p *h2o) KeepPrompt(l *Layer, keep *Selection) {
 	keep.Reset(l.KVHeads)
 	target, recent := p.sizes(l)
 	s := p.observe(l)
@@ -69,7 +69,7 @@ func (p *h2o) KeepPrompt(l *Layer, keep *Picks) {
 }
 
 // DropStep adds the step's weights and drops the lightest tokens that aren't recent.
-func (p *h2o) DropStep(l *Layer, drop *Picks) {
+func (p *h2o) DropStep(l *Layer, drop *Selection) {
 	drop.Reset(l.KVHeads)
 	target, recent := p.sizes(l)
 	s := p.observe(l)
@@ -110,11 +110,11 @@ func (p *heavy) sums(l *Layer) *layerSums {
 	return s
 }
 
-// observe adds the weights in l.Mass to a layer's sums.
+// observe adds the weights in l.ColumnSums to a layer's sums.
 func (p *heavy) observe(l *Layer) *layerSums {
 	s, group := p.sums(l), l.Group()
 	for g := range s.sum {
-		for _, mass := range l.Mass[g*group : (g+1)*group] {
+		for _, mass := range l.ColumnSums[g*group : (g+1)*group] {
 			s.add(g, mass)
 		}
 	}

@@ -28,14 +28,14 @@ func init() {
 }
 
 func (p *h2oOffload) Needs() Needs {
-	return Needs{PromptMass: AllRows, Sketch: Sketch{Kind: SketchExact, Stored: true}, Scattered: true}
+	return Needs{PromptSums: AllRows, Sketch: Sketch{Kind: SketchExact, Stored: true}, TokenGranularity: true}
 }
 
 // ObservePrompt starts the sums.
 func (p *h2oOffload) ObservePrompt(l *Layer) { p.observe(l) }
 
 // Select adds the step's weights over all tokens and reads the heaviest and the newest.
-func (p *h2oOffload) Select(l *Layer, read *Picks) {
+func (p *h2oOffload) Select(l *Layer, read *Selection) {
 	read.Reset(l.KVHeads)
 	target, recent := p.sizes(l)
 	s := p.sums(l)

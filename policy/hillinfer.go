@@ -103,7 +103,7 @@ func (p *hillinfer) Needs() Needs {
 	if p.alpha >= 1 {
 		return Needs{} // everything is read: nothing is scored
 	}
-	return Needs{Query: p.query, QueryFrom: p.guessFrom, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, Scattered: true, Together: p.heads != headKV, HostScores: p.alone}
+	return Needs{Query: p.query, QueryFrom: p.guessFrom, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, TokenGranularity: true, SharedAcrossHeads: p.heads != headKV, HostScores: p.alone}
 }
 
 // Bind remembers nothing but checks that one ranking can serve the layer.
@@ -128,7 +128,7 @@ func (p *hillinfer) Question(l *Layer, q *TokenQuery) (ok bool) {
 }
 
 // Select scores on this side alone.
-func (p *hillinfer) Select(l *Layer, read *Picks) {
+func (p *hillinfer) Select(l *Layer, read *Selection) {
 	if !p.begin(l, read) {
 		return
 	}
@@ -152,7 +152,7 @@ func (p *hillinfer) Select(l *Layer, read *Picks) {
 }
 
 // Choose decides from scores of every cached token that came from elsewhere: [tokens], in cache order.
-func (p *hillinfer) Choose(l *Layer, scores []float32, read *Picks) {
+func (p *hillinfer) Choose(l *Layer, scores []float32, read *Selection) {
 	if p.begin(l, read) {
 		p.chooseAll(l, scores, read)
 	}
@@ -173,7 +173,7 @@ func (p *hillinfer) Score(l *Layer, q *TokenQuery, dst []float32) {
 }
 
 // Accept takes a ranking that was made elsewhere.
-func (p *hillinfer) Accept(l *Layer, best []int32, read *Picks) {
+func (p *hillinfer) Accept(l *Layer, best []int32, read *Selection) {
 	read.Reset(l.KVHeads)
 	n, _, recent := p.ranked(l, 0, l.Tokens(0))
 	read.Heads[0] = p.withRecent(append(read.Heads[0], best...), n, recent, l.Tokens(0))
@@ -181,7 +181,7 @@ func (p *hillinfer) Accept(l *Layer, best []int32, read *Picks) {
 }
 
 // begin resets the picks; false means that everything is read.
-func (p *hillinfer) begin(l *Layer, read *Picks) bool {
+func (p *hillinfer) begin(l *Layer, read *Selection) bool {
 	read.Reset(l.KVHeads)
 	if l.Index < p.dense || p.alpha >= 1 {
 		read.All = true
@@ -190,13 +190,13 @@ func (p *hillinfer) begin(l *Layer, read *Picks) bool {
 }
 
 // chooseAll gives every KV head the same tokens.
-func (p *hillinfer) chooseAll(l *Layer, scores []float32, read *Picks) {
+func (p *hillinfer) chooseAll(l *Layer, scores []float32, read *Selection) {
 	read.Heads[0] = p.best(read.Heads[0], l, 0, scores)
 	p.share(l, read)
 }
 
 // share gives every KV head what the first has.
-func (p *hillinfer) share(l *Layer, read *Picks) {
+func (p *hillinfer) share(l *Layer, read *Selection) {
 	for g := 1; g < l.KVHeads; g++ {
 		read.Heads[g] = append(read.Heads[g], read.Heads[0]...)
 	}

@@ -95,7 +95,7 @@ func TestHillinferPlacement(t *testing.T) {
 		recent := int(seed % 2 * 30)
 		set := mustSet(t, fmt.Sprintf("hillinfer:alpha=0.2,recent_in_selection=%v", recent > 0), s)
 		l := s.layer(0, 1, -1)
-		var here, there Picks
+		var here, there Selection
 		set.Selector.Select(l, &here)
 		scoring := set.Selector.(TokenScoring)
 		var q TokenQuery
@@ -343,7 +343,7 @@ func TestHillinferSession(t *testing.T) {
 			s.step(r)
 			for layer := range 3 {
 				s.index = layer
-				var read Picks
+				var read Selection
 				set.Selector.Select(s.layer(0, 1, -1), &read)
 				picks = append(picks, fmt.Sprint(read.Heads))
 			}
@@ -442,7 +442,7 @@ func TestH2OFollowsTheCache(t *testing.T) {
 	s := randomScene(3, 60, 2, 1, 16)
 	set := mustSet(t, "h2o:budget=50,recent=10", s)
 	ref := &refH2O{}
-	var p Picks
+	var p Selection
 	for step := range 20 {
 		rows := 1
 		if step == 0 {

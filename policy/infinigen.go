@@ -83,7 +83,7 @@ func (p *infinigen) Bind(m Model) error {
 
 func (p *infinigen) Needs() Needs {
 	return Needs{
-		Queries: p.sample, Query: p.query, Decomposition: true, Scattered: true,
+		Queries: p.sample, Query: p.query, Decomposition: true, TokenGranularity: true,
 		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.model.KeyDim), Stored: p.stored},
 	}
 }
@@ -116,7 +116,7 @@ func (p *infinigen) Project(l *Layer, kvHead int, dst []float32) {
 }
 
 // Select counts the wanted tokens over all heads, then gives each head that many.
-func (p *infinigen) Select(l *Layer, read *Picks) {
+func (p *infinigen) Select(l *Layer, read *Selection) {
 	read.Reset(l.KVHeads)
 	target := p.budget.Of(l, l.N)
 	if l.Index < p.dense || l.longest() < target || p.layers[l.Index] == nil {

@@ -22,7 +22,7 @@ func init() {
 
 func (p *keydiff) Needs() Needs { return Needs{Keys: true} }
 
-func (p *keydiff) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *keydiff) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score is the negative cosine of each key with the anchor.
 func (p *keydiff) Score(l *Layer, _ int, dst [][]float32) {

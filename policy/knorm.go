@@ -32,7 +32,7 @@ func init() {
 
 func (p *knorm) Needs() Needs { return Needs{Keys: true} }
 
-func (p *knorm) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *knorm) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score is -‖k‖.
 func (p *knorm) Score(l *Layer, _ int, dst [][]float32) {

@@ -39,7 +39,7 @@ func init() {
 
 func (p *lagKV) Needs() Needs { return Needs{Keys: true, Values: true} }
 
-func (p *lagKV) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *lagKV) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score is the rank (or the score) inside the partition, 1 for tokens that stay.
 func (p *lagKV) Score(l *Layer, _ int, dst [][]float32) {
@@ -67,7 +67,7 @@ func (p *lagKV) Score(l *Layer, _ int, dst [][]float32) {
 }
 
 // Cut keeps the best; where not even the tokens that stay in any case fit, the sinks and the newest.
-func (p *lagKV) Cut(l *Layer, scores [][]float32, target int, keep *Picks) {
+func (p *lagKV) Cut(l *Layer, scores [][]float32, target int, keep *Selection) {
 	for g, row := range scores {
 		n := len(row)
 		partitions := max((n-p.sinks)/p.lag, 0)

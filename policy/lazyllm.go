@@ -29,9 +29,9 @@ func init() {
 func (p *lazyLLM) Bind(m Model) error { return p.blocks.bind(p.Name(), m) }
 
 func (p *lazyLLM) Needs() Needs {
-	n := Needs{PromptMass: 1, WholePrompt: true}
+	n := Needs{PromptSums: 1, WholePrompt: true}
 	if p.revive != ReviveNone {
-		n.StepMass = 1
+		n.StepSums = 1
 	}
 	return n
 }
@@ -59,7 +59,7 @@ func (p *lazyLLM) KeepRows(l *Layer, alive []int32, keep *Rows) {
 	if keep.All {
 		return
 	}
-	for _, row := range l.Mass {
+	for _, row := range l.ColumnSums {
 		for i, w := range row[:len(alive)] {
 			p.scores[i] += w
 		}
@@ -76,7 +76,7 @@ func (p *lazyLLM) KeepStep(l *Layer, alive []int32, keep *Rows) {
 	if keep.All {
 		return
 	}
-	for h, row := range l.Mass {
+	for h, row := range l.ColumnSums {
 		at, pos := 0, l.Pos[h/l.Group()]
 		for i, want := range alive {
 			for pos[at] != want { // both ascend, and alive is part of what the layer holds

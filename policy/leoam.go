@@ -51,7 +51,7 @@ func (p *leoam) Needs() Needs {
 func (p *leoam) SelectsByHead() {}
 
 // Select walks the two levels of each KV head.
-func (p *leoam) Select(l *Layer, read *Picks) {
+func (p *leoam) Select(l *Layer, read *Selection) {
 	target, ok := p.start(l, read)
 	if !ok {
 		return

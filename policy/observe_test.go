@@ -116,13 +116,13 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 		}
 		return min(want, n)
 	}
-	l.MassRows = rows(massRows)
+	l.SumRows = rows(massRows)
 	for h := range s.heads {
-		if l.MassRows == 0 {
+		if l.SumRows == 0 {
 			break
 		}
 		sum := make([]float64, len(s.pos[h/(s.heads/s.kvHeads)]))
-		for t := n - l.MassRows; t < n; t++ {
+		for t := n - l.SumRows; t < n; t++ {
 			for i, w := range s.weights(h, t) {
 				sum[i] += w
 			}
@@ -131,7 +131,7 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 		for i, w := range sum {
 			mass[i] = float32(w)
 		}
-		l.Mass = append(l.Mass, mass)
+		l.ColumnSums = append(l.ColumnSums, mass)
 	}
 	l.Rows = max(rows(queryRows), 1)
 	for _, q := range s.q[n-l.Rows:] {
@@ -149,9 +149,9 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 // shown is the layer as a policy's needs ask for it, at the end of the prompt or at a step.
 func (s *scene) shown(p Policy) *Layer {
 	n := p.Needs()
-	mass, stats := n.PromptMass, -1
+	mass, stats := n.PromptSums, -1
 	if len(s.q) > s.prompt {
-		mass = n.StepMass
+		mass = n.StepSums
 	}
 	if n.QueryStats {
 		stats = n.QueryStatsFrom
@@ -217,7 +217,7 @@ func (s *scene) Bounds(g, block int, only []int32, q []float32, rows int, dst []
 func (s *scene) Approx(g int, q []float32, rows int, dst []float32) { s.Dot(g, q, rows, dst) }
 
 // evict removes indices from the cache of each KV head.
-func (s *scene) evict(drop *Picks) {
+func (s *scene) evict(drop *Selection) {
 	s.fill()
 	for g, d := range drop.Heads {
 		var left []int32
@@ -229,7 +229,7 @@ func (s *scene) evict(drop *Picks) {
 }
 
 // keep leaves only the kept indices.
-func (s *scene) keep(keep *Picks) {
+func (s *scene) keep(keep *Selection) {
 	s.fill()
 	if keep.All {
 		return

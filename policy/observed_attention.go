@@ -17,9 +17,9 @@ func init() {
 	}, func(a *args) Policy { return &observedAttention{scored{base: a.base(), budget: a.budget()}} })
 }
 
-func (p *observedAttention) Needs() Needs { return Needs{PromptMass: AllRows} }
+func (p *observedAttention) Needs() Needs { return Needs{PromptSums: AllRows} }
 
-func (p *observedAttention) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *observedAttention) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score is the column's sum over the number of queries that see it, mean over the group.
 func (p *observedAttention) Score(l *Layer, _ int, dst [][]float32) {
@@ -27,7 +27,7 @@ func (p *observedAttention) Score(l *Layer, _ int, dst [][]float32) {
 	for g, row := range dst {
 		clear(row)
 		for h := g * group; h < (g+1)*group; h++ {
-			kernels.Add(row, l.Mass[h][:len(row)])
+			kernels.Add(row, l.ColumnSums[h][:len(row)])
 		}
 		for i, pos := range l.Pos[g] {
 			seen := l.N - int(pos)

@@ -13,13 +13,15 @@ func init() {
 	}, func(a *args) Policy { return &oracle{newChooser(a)} })
 }
 
-func (p *oracle) Needs() Needs { return Needs{Sketch: Sketch{Kind: SketchExact}, Scattered: true} }
+func (p *oracle) Needs() Needs {
+	return Needs{Sketch: Sketch{Kind: SketchExact}, TokenGranularity: true}
+}
 
 // SelectsByHead implements HeadSelector.
 func (p *oracle) SelectsByHead() {}
 
 // Select ranks by exact scores.
-func (p *oracle) Select(l *Layer, read *Picks) {
+func (p *oracle) Select(l *Layer, read *Selection) {
 	target, ok := p.start(l, read)
 	if !ok {
 		return

@@ -43,7 +43,7 @@ func TestParity(t *testing.T) {
 			for i, s := range scenes {
 				l := s.shown(set.Keeper)
 				compareScores(t, set.Keeper.(Scored), l, golden[key+"/scores"], i)
-				var keep Picks
+				var keep Selection
 				set.Keeper.KeepPrompt(l, &keep)
 				for g, idx := range keep.Heads {
 					if len(idx) != press.Kept[i][g] {

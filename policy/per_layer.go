@@ -45,7 +45,7 @@ func (p *perLayer) Bind(m Model) error {
 
 func (p *perLayer) Needs() Needs { return p.inner.Needs() }
 
-func (p *perLayer) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *perLayer) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Target is the layer's own budget.
 func (p *perLayer) Target(l *Layer) int {
@@ -62,7 +62,7 @@ func (p *perLayer) Target(l *Layer) int {
 func (p *perLayer) Score(l *Layer, target int, dst [][]float32) { p.inner.Score(l, target, dst) }
 
 // Cut is the wrapped policy's.
-func (p *perLayer) Cut(l *Layer, scores [][]float32, target int, keep *Picks) {
+func (p *perLayer) Cut(l *Layer, scores [][]float32, target int, keep *Selection) {
 	p.inner.Cut(l, scores, target, keep)
 }
 

@@ -39,12 +39,12 @@ const AllRows = -1
 
 // Needs is what a policy has to see. The engine computes and keeps only what is asked for here.
 type Needs struct {
-	// PromptMass: for [PromptKeeper], [PromptObserver] and the start of [StepDropper], softmax weights summed per head and key
-	// over the newest PromptMass queries of the prompt (AllRows: over all); 0 = none.
-	PromptMass int
-	// StepMass: softmax weights of each decode step's query, summed over the newest StepMass queries; 0 = none.
+	// PromptSums: for [PromptKeeper], [PromptObserver] and the start of [StepDropper], softmax weights summed per head and key
+	// over the newest PromptSums queries of the prompt (AllRows: over all); 0 = none.
+	PromptSums int
+	// StepSums: softmax weights of each decode step's query, summed over the newest StepSums queries; 0 = none.
 	// With 1 the step's own weights are meant, which attention has computed anyway.
-	StepMass int
+	StepSums int
 	// Queries after RoPE of the newest tokens, this many rows (AllRows: of the whole prompt or chunk); 0 = none.
 	Queries int
 	// Weights: for a [Masker], the softmax weights of the chunk's newest queries, row by row; 0 = none.
@@ -60,16 +60,16 @@ type Needs struct {
 	QueryFrom int
 	// Sketch is the approximation of the keys that Layer.Scores must answer for.
 	Sketch Sketch
-	// ValueMean: the engine keeps the mean of all values so far per layer and KV head, and mixes it in where [Picks].Share
+	// ValueMean: the engine keeps the mean of all values so far per layer and KV head, and mixes it in where [Selection].Share
 	// asks for it.
 	ValueMean bool
 	// Decomposition: Model.Decomposition must be filled before Bind.
 	Decomposition bool
-	// Scattered: a [Selector]'s picks are single tokens here and there rather than runs, so keys had better lie token by
+	// TokenGranularity: a [Selector]'s picks are single tokens here and there rather than runs, so keys had better lie token by
 	// token.
-	Scattered bool
-	// Together: a [Selector] picks the same tokens for every KV head of a layer.
-	Together bool
+	TokenGranularity bool
+	// SharedAcrossHeads: a [Selector] picks the same tokens for every KV head of a layer.
+	SharedAcrossHeads bool
 	// HostScores: a [TokenScoring] policy's tokens are scored on the host also where a drive could.
 	HostScores bool
 	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
@@ -194,9 +194,9 @@ type Layer struct {
 	Rows    int
 	Stats   *QueryStats
 
-	// Mass is [Heads][tokens of its KV head]: softmax weights that each cached token got, summed over MassRows queries.
-	Mass     [][]float32
-	MassRows int
+	// ColumnSums is [Heads][tokens of its KV head]: softmax weights that each cached token got, summed over SumRows queries.
+	ColumnSums [][]float32
+	SumRows    int
 
 	// Weights, for a Masker, fills dst [WeightRows*N] with a head's softmax weights of the chunk's newest queries over
 	// positions 0..N-1. It works them out at each call, and several threads may call it at once.
@@ -236,7 +236,7 @@ type PromptKeeper interface {
 	Policy
 	// KeepPrompt is called for each global layer after the attention of the prompt's last token; layers ascend. keep
 	// arrives empty and gets the indices that stay, per KV head, or All.
-	KeepPrompt(l *Layer, keep *Picks)
+	KeepPrompt(l *Layer, keep *Selection)
 }
 
 // StepDropper decides which tokens go while decoding.
@@ -244,7 +244,7 @@ type StepDropper interface {
 	Policy
 	// DropStep is called for each global layer after the attention of each decode step. drop arrives empty and gets the
 	// indices to evict, per KV head.
-	DropStep(l *Layer, drop *Picks)
+	DropStep(l *Layer, drop *Selection)
 }
 
 // Scheduler is a StepDropper that acts at some steps only; at others the engine need not observe for it, nor call it.
@@ -260,7 +260,7 @@ type Selector interface {
 	// Select is called for each global layer with the query that Needs.Query names, before the attention. The newest
 	// token is in the cache with QueryExact; with QueryGuess and QueryPrevious it may not be yet, and the engine adds
 	// it to what is read. read arrives empty and gets the indices to read, per KV head, or All.
-	Select(l *Layer, read *Picks)
+	Select(l *Layer, read *Selection)
 }
 
 // PromptObserver is a Selector that wants to see each global layer once, after the attention of the prompt's last token and
@@ -291,14 +291,14 @@ type TokenScoring interface {
 	// Question fills the query to broadcast for a layer; ok is false where this variant must score on the host (Select).
 	Question(l *Layer, q *TokenQuery) (ok bool)
 	// Choose takes the scores of all cached tokens of the layer, in cache order, and decides as Select would.
-	Choose(l *Layer, scores []float32, read *Picks)
+	Choose(l *Layer, scores []float32, read *Selection)
 	// Wanted says that the best k of the cached tokens with indices below a number are to be found; all: nothing is
 	// scored, everything is read.
 	Wanted(l *Layer) (k, below int, all bool)
 	// Score fills dst with the scores of the keys that l.Scores knows, as they are merged.
 	Score(l *Layer, q *TokenQuery, dst []float32)
 	// Accept takes the indices of those best, ascending, and decides as Select would.
-	Accept(l *Layer, best []int32, read *Picks)
+	Accept(l *Layer, best []int32, read *Selection)
 	// BlockLen is the number of tokens of a streamed score block.
 	BlockLen() int
 }
@@ -334,7 +334,7 @@ const (
 // (LazyLLM). Generated tokens are always read.
 type StepPruner interface {
 	RowPruner
-	// KeepStep is asked after the attention of a pruning layer at each decode step; Mass is that step's; alive holds the
+	// KeepStep is asked after the attention of a pruning layer at each decode step; ColumnSums is that step's; alive holds the
 	// prompt positions that it read in this layer. keep gets those that the layers after it read, ascending.
 	KeepStep(l *Layer, alive []int32, keep *Rows)
 	// Revives says whether the engine is to ask at all.
@@ -405,8 +405,8 @@ type Moves struct {
 	Demote  []int32 // hot to cold
 }
 
-// Picks are indices of cached tokens per KV head, ascending and unique; All stands for every token of every head.
-type Picks struct {
+// Selection are indices of cached tokens per KV head, ascending and unique; All stands for every token of every head.
+type Selection struct {
 	All   bool
 	Heads [][]int32
 	// Share, if not empty, is [Heads] (query heads): the part a of the attention that the picks are estimated to hold. The
@@ -415,7 +415,7 @@ type Picks struct {
 }
 
 // Reset empties the picks for a number of KV heads and keeps the memory.
-func (p *Picks) Reset(kvHeads int) {
+func (p *Selection) Reset(kvHeads int) {
 	p.All, p.Share = false, p.Share[:0]
 	for len(p.Heads) < kvHeads {
 		p.Heads = append(p.Heads, nil)

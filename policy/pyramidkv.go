@@ -22,7 +22,7 @@ func init() {
 	}, func(a *args) Policy { return &pyramidKV{newSnapKV(a), a.int("beta", 1, maxTokens)} })
 }
 
-func (p *pyramidKV) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *pyramidKV) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Target is the layer's step of the pyramid.
 func (p *pyramidKV) Target(l *Layer) int {

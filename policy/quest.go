@@ -34,7 +34,7 @@ func (p *quest) Needs() Needs {
 func (p *quest) SelectsByHead() {}
 
 // Select ranks pages by their bounds.
-func (p *quest) Select(l *Layer, read *Picks) {
+func (p *quest) Select(l *Layer, read *Selection) {
 	target, ok := p.start(l, read)
 	if !ok {
 		return

@@ -20,7 +20,7 @@ func init() {
 
 func (p *random) Needs() Needs { return Needs{} }
 
-func (p *random) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *random) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score draws a number in [0, 1) for each token.
 func (p *random) Score(l *Layer, _ int, dst [][]float32) {

@@ -269,7 +269,7 @@ func TestH2OAgainstReference(t *testing.T) {
 		set := mustSet(t, "h2o:budget=24,recent=10", s)
 		ref := &refH2O{}
 		want := ref.observe(s, s.prompt, 24, 10)
-		var p Picks
+		var p Selection
 		set.Keeper.KeepPrompt(s.shown(set.Keeper), &p)
 		s.keep(&p)
 		equalPositions(t, s.pos, want, "prompt")
@@ -366,7 +366,7 @@ func TestDecomposition(t *testing.T) {
 }
 
 // selected runs a selector on the newest query of a scene, with a projected sketch where it asks for one.
-func selected(t *testing.T, s *scene, spec string, d *Decomposition) *Picks {
+func selected(t *testing.T, s *scene, spec string, d *Decomposition) *Selection {
 	t.Helper()
 	s.fill()
 	set := mustSetWith(t, spec, s, d)
@@ -374,7 +374,7 @@ func selected(t *testing.T, s *scene, spec string, d *Decomposition) *Picks {
 	if p := set.Projector; p != nil {
 		l.Scores = project(s, p)
 	}
-	var read Picks
+	var read Selection
 	set.Selector.Select(l, &read)
 	return &read
 }

@@ -10,7 +10,7 @@ type Scored interface {
 	// Target is the number of tokens that stays per KV head.
 	Target(l *Layer) int
 	// Cut turns scores into picks: target tokens per KV head on average over the layer.
-	Cut(l *Layer, scores [][]float32, target int, keep *Picks)
+	Cut(l *Layer, scores [][]float32, target int, keep *Selection)
 }
 
 // scored is embedded by policies that are Scored: a budget, and the best of every KV head.
@@ -18,7 +18,7 @@ type scored struct {
 	base
 	budget Budget
 	scores [][]float32
-	kept   Picks
+	kept   Selection
 	pick   picker
 }
 
@@ -26,14 +26,14 @@ type scored struct {
 func (s *scored) Target(l *Layer) int { return s.budget.Of(l, l.N) }
 
 // Cut keeps the best target tokens of each KV head.
-func (s *scored) Cut(l *Layer, scores [][]float32, target int, keep *Picks) {
+func (s *scored) Cut(l *Layer, scores [][]float32, target int, keep *Selection) {
 	for g, row := range scores {
 		keep.Heads[g] = s.pick.best(keep.Heads[g], row, target, 0)
 	}
 }
 
 // keepBest is KeepPrompt of a scored policy p, whose embedded part s is.
-func (s *scored) keepBest(p Scored, l *Layer, keep *Picks) {
+func (s *scored) keepBest(p Scored, l *Layer, keep *Selection) {
 	keep.Reset(l.KVHeads)
 	target := p.Target(l)
 	if fits(l, target) {

@@ -55,7 +55,7 @@ func newChooser(a *args) chooser {
 }
 
 // start resets the picks; false means that everything is read.
-func (c *chooser) start(l *Layer, read *Picks) (target int, ok bool) {
+func (c *chooser) start(l *Layer, read *Selection) (target int, ok bool) {
 	read.Reset(l.KVHeads)
 	target = c.budget.Of(l, l.N)
 	if c.readsAll(l) {

@@ -95,7 +95,7 @@ func (s *Set) check() error {
 	}
 	mass, by := 0, ""
 	for _, p := range s.Parts {
-		n := p.Needs().PromptMass
+		n := p.Needs().PromptSums
 		if n != 0 && mass != 0 && n != mass {
 			return fmt.Errorf("policy: %s and %s weigh the prompt by the attention of different queries: %w", by, p.Name(), ErrClash)
 		}
@@ -166,8 +166,8 @@ func (n Needs) union(o Needs) Needs {
 		}
 		return max(a, b)
 	}
-	n.PromptMass = rows(n.PromptMass, o.PromptMass)
-	n.StepMass = rows(n.StepMass, o.StepMass)
+	n.PromptSums = rows(n.PromptSums, o.PromptSums)
+	n.StepSums = rows(n.StepSums, o.StepSums)
 	n.Queries = rows(n.Queries, o.Queries)
 	n.Weights = rows(n.Weights, o.Weights)
 	if o.QueryStats {
@@ -180,8 +180,8 @@ func (n Needs) union(o Needs) Needs {
 	}
 	n.ValueMean = n.ValueMean || o.ValueMean
 	n.Decomposition = n.Decomposition || o.Decomposition
-	n.Scattered = n.Scattered || o.Scattered
-	n.Together = n.Together || o.Together
+	n.TokenGranularity = n.TokenGranularity || o.TokenGranularity
+	n.SharedAcrossHeads = n.SharedAcrossHeads || o.SharedAcrossHeads
 	n.HostScores = n.HostScores || o.HostScores
 	n.WholePrompt = n.WholePrompt || o.WholePrompt
 	return n
@@ -198,8 +198,8 @@ func (n Needs) names() []string {
 			out = append(out, fmt.Sprintf("%s (last %d)", what, n))
 		}
 	}
-	rows(n.PromptMass, "prompt queries' attention mass")
-	rows(n.StepMass, "decode queries' attention mass")
+	rows(n.PromptSums, "prompt queries' attention mass")
+	rows(n.StepSums, "decode queries' attention mass")
 	rows(n.Queries, "queries")
 	rows(n.Weights, "queries' attention weights before attending")
 	if n.QueryStats {

@@ -37,9 +37,9 @@ func newSnapKV(a *args) snapKV {
 	return p
 }
 
-func (p *snapKV) Needs() Needs { return Needs{PromptMass: p.window} }
+func (p *snapKV) Needs() Needs { return Needs{PromptSums: p.window} }
 
-func (p *snapKV) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *snapKV) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score is the pooled mean weight; tokens of the window get the highest score of the layer plus 1.
 func (p *snapKV) Score(l *Layer, _ int, dst [][]float32) {
@@ -49,8 +49,8 @@ func (p *snapKV) Score(l *Layer, _ int, dst [][]float32) {
 		n := max(len(row)-p.window, 0)
 		for h := g * group; h < (g+1)*group; h++ {
 			p.head = sized(p.head, n)
-			copy(p.head, l.Mass[h])
-			kernels.Scale(p.head, 1/float32(l.MassRows))
+			copy(p.head, l.ColumnSums[h])
+			kernels.Scale(p.head, 1/float32(l.SumRows))
 			pool(row[:n], p.head, p.kernel, 1/float32(group))
 		}
 	}
@@ -73,7 +73,7 @@ func (p *snapKV) protect(dst [][]float32) {
 }
 
 // Cut keeps the best; where not even the window fits, its newest tokens.
-func (p *snapKV) Cut(l *Layer, scores [][]float32, target int, keep *Picks) {
+func (p *snapKV) Cut(l *Layer, scores [][]float32, target int, keep *Selection) {
 	if target >= p.window {
 		p.scored.Cut(l, scores, target, keep)
 		return

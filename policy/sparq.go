@@ -52,7 +52,7 @@ func (p *sparQ) Needs() Needs {
 func (p *sparQ) SelectsByHead() {}
 
 // Select follows the steps above for each KV head.
-func (p *sparQ) Select(l *Layer, read *Picks) {
+func (p *sparQ) Select(l *Layer, read *Selection) {
 	read.Reset(l.KVHeads)
 	target := p.budget.Of(l, l.N)
 	if l.Index < p.dense || fits(l, target) {

@@ -46,7 +46,7 @@ const maxTokens = 1 << 30
 
 func (p *streamingLLM) Needs() Needs { return Needs{} }
 
-func (p *streamingLLM) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *streamingLLM) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score is 1 for the sinks and the newest, 0 for those between that have to go.
 func (p *streamingLLM) Score(_ *Layer, target int, dst [][]float32) {
@@ -66,7 +66,7 @@ func gap(n, target, sinks int) (from, to int) { return sinks, sinks + max(n-targ
 
 // DropStep drops the oldest tokens behind the sinks. The newest always stays here; after the prompt a target that the sinks
 // fill leaves it out, as kvpress does.
-func (p *streamingDecoder) DropStep(l *Layer, drop *Picks) {
+func (p *streamingDecoder) DropStep(l *Layer, drop *Selection) {
 	drop.Reset(l.KVHeads)
 	target := p.Target(l)
 	for g := range l.KVHeads {

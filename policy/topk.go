@@ -24,7 +24,7 @@ func init() {
 }
 
 func (p *topK) Needs() Needs {
-	return Needs{Sketch: Sketch{Kind: p.sketch, Scale: ScaleToken}, Scattered: true}
+	return Needs{Sketch: Sketch{Kind: p.sketch, Scale: ScaleToken}, TokenGranularity: true}
 }
 
 // SelectsByHead implements HeadSelector.
@@ -34,7 +34,7 @@ func (p *topK) SelectsByHead() {}
 func (p *topK) Scans(l *Layer) bool { return !p.readsAll(l) }
 
 // Select ranks by the sketch's scores.
-func (p *topK) Select(l *Layer, read *Picks) {
+func (p *topK) Select(l *Layer, read *Selection) {
 	target, ok := p.start(l, read)
 	if !ok {
 		return

@@ -25,11 +25,11 @@ func init() {
 	})
 }
 
-func (p *tova) Needs() Needs { return Needs{PromptMass: 1} }
+func (p *tova) Needs() Needs { return Needs{PromptSums: 1} }
 
-func (p *tovaDecoder) Needs() Needs { return Needs{PromptMass: 1, StepMass: 1} }
+func (p *tovaDecoder) Needs() Needs { return Needs{PromptSums: 1, StepSums: 1} }
 
-func (p *tova) KeepPrompt(l *Layer, keep *Picks) { p.keepBest(p, l, keep) }
+func (p *tova) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 
 // Score is the mean weight over the heads of the layer; where KV heads hold different tokens (after another method's
 // eviction), the mean over the heads of each group.
@@ -45,10 +45,10 @@ func (p *tova) Score(l *Layer, _ int, dst [][]float32) {
 			from, to = 0, l.Heads
 		}
 		clear(row)
-		for _, mass := range l.Mass[from:to] {
+		for _, mass := range l.ColumnSums[from:to] {
 			kernels.Add(row, mass[:len(row)])
 		}
-		kernels.Scale(row, 1/float32((to-from)*l.MassRows))
+		kernels.Scale(row, 1/float32((to-from)*l.SumRows))
 	}
 	var top float32
 	for _, row := range dst {
@@ -62,10 +62,10 @@ func (p *tova) Score(l *Layer, _ int, dst [][]float32) {
 }
 
 // DropStep drops what is not among the best of the budget.
-func (p *tovaDecoder) DropStep(l *Layer, drop *Picks) { p.dropWorst(p, l, p.Target(l), drop) }
+func (p *tovaDecoder) DropStep(l *Layer, drop *Selection) { p.dropWorst(p, l, p.Target(l), drop) }
 
 // dropWorst is DropStep of a scored policy that scores every step again.
-func (s *scored) dropWorst(p Scored, l *Layer, target int, drop *Picks) {
+func (s *scored) dropWorst(p Scored, l *Layer, target int, drop *Selection) {
 	drop.Reset(l.KVHeads)
 	if fits(l, target) {
 		return

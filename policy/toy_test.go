@@ -63,7 +63,7 @@ func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
 	case "score":
 		return y.score()
 	case "keep":
-		var keep Picks
+		var keep Selection
 		if y.set.Keeper == nil {
 			return "keep all\n"
 		}
@@ -71,7 +71,7 @@ func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
 		return y.report(&keep, true)
 	case "step":
 		y.step(t, d.Input)
-		var drop Picks
+		var drop Selection
 		y.set.Dropper.DropStep(&y.l, &drop)
 		return y.report(&drop, false)
 	case "project":
@@ -84,7 +84,7 @@ func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
 	case "select":
 		y.l.Queries, y.l.Rows = nil, 1
 		y.read(t, d.Input)
-		var read Picks
+		var read Selection
 		y.set.Selector.Select(&y.l, &read)
 		return y.reads(&read)
 	}
@@ -116,7 +116,7 @@ func (y *toy) bind(spec string) error {
 }
 
 func (y *toy) observe(t *testing.T, d *datadriven.TestData) {
-	y.l = Layer{Heads: 1, KVHeads: 1, Layers: 1, Rows: 1, MassRows: 1, KVBytes: 1024, Scale: 1}
+	y.l = Layer{Heads: 1, KVHeads: 1, Layers: 1, Rows: 1, SumRows: 1, KVBytes: 1024, Scale: 1}
 	for _, a := range d.CmdArgs {
 		n, err := strconv.Atoi(a.Vals[0])
 		if err != nil {
@@ -132,7 +132,7 @@ func (y *toy) observe(t *testing.T, d *datadriven.TestData) {
 		case "layers":
 			y.l.Layers = n
 		case "rows":
-			y.l.MassRows = n
+			y.l.SumRows = n
 		default:
 			t.Fatalf("unknown argument %s", a.Key)
 		}
@@ -176,7 +176,7 @@ func (y *toy) read(t *testing.T, text string) {
 		}
 	}
 	if mass != nil {
-		y.l.Mass = mass
+		y.l.ColumnSums = mass
 	}
 	if queries != nil {
 		y.l.Queries = queries
@@ -189,7 +189,7 @@ func (y *toy) step(t *testing.T, text string) {
 		y.l.Pos[g] = append(y.l.Pos[g], int32(y.l.N))
 	}
 	n := y.l.N + 1
-	y.l.MassRows = 1
+	y.l.SumRows = 1
 	keys, vals := y.keys, y.vals
 	y.keys, y.vals = nil, nil
 	y.read(t, text)
@@ -221,7 +221,7 @@ func vectors(t *testing.T, text string) [][]float32 {
 func flat(rows [][]float32) []float32 { return slices.Concat(rows...) }
 
 // report prints positions kept and evicted per KV head, and shrinks the cache.
-func (y *toy) report(p *Picks, keeps bool) string {
+func (y *toy) report(p *Selection, keeps bool) string {
 	var b strings.Builder
 	if p.All {
 		return "keep all\n"
@@ -248,7 +248,7 @@ func (y *toy) report(p *Picks, keeps bool) string {
 	return b.String()
 }
 
-func (y *toy) reads(p *Picks) string {
+func (y *toy) reads(p *Selection) string {
 	if p.All {
 		return "read all\n"
 	}

@@ -17,7 +17,7 @@ type cacheBudget struct {
 // openCache sizes the token cache: what the budget leaves beside the index, staging and the newest tokens' blocks.
 func (c *cached) openCache(n int) error {
 	f, needs := c.t.f, &c.t.obs.needs
-	o := tokencache.Options{Pages: !needs.Scattered, ByHead: !needs.Together}
+	o := tokencache.Options{Pages: !needs.TokenGranularity, ByHead: !needs.SharedAcrossHeads}
 	for layer, l := range c.layers {
 		if l.selects {
 			o.Layers = append(o.Layers, layer)

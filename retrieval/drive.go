@@ -49,7 +49,7 @@ type ScoreUse struct {
 
 // driveCodes is what a drive makes of the keys for a policy; CodesNone where the host scores.
 func driveCodes(needs *policy.Needs) csdshim.Codes {
-	if !needs.Together || needs.HostScores {
+	if !needs.SharedAcrossHeads || needs.HostScores {
 		return csdshim.CodesNone
 	}
 	switch needs.Sketch.Kind {

@@ -121,7 +121,7 @@ func (h *driveScoring) answered(layer int) bool {
 }
 
 // settle waits for a layer's answer and decides.
-func (h *driveScoring) settle(layer int, picks *policy.Picks) error {
+func (h *driveScoring) settle(layer int, picks *policy.Selection) error {
 	t, hl := h.c.t, &h.layers[layer]
 	a := &hl.request
 	hl.open = false

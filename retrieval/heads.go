@@ -22,7 +22,7 @@ type headChoice struct {
 	selector policy.Selector
 	layer    policy.Layer
 	reader   rowReader
-	picks    policy.Picks
+	picks    policy.Selection
 }
 
 // scanTask is one chunk of a KV head's index; the head's last chunk decides.

@@ -9,7 +9,7 @@ import (
 
 // verdict is the scratch of a policy's decision on what stays.
 type verdict struct {
-	picks policy.Picks
+	picks policy.Selection
 	keep  []int
 }
 
@@ -52,7 +52,7 @@ func (t *Text) endStep(layer int) error {
 }
 
 // keepPicks keeps what was picked in every head.
-func (t *Text) keepPicks(layer int, picks *policy.Picks) error {
+func (t *Text) keepPicks(layer int, picks *policy.Selection) error {
 	if picks.All {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (t *Text) keepPicks(layer int, picks *policy.Picks) error {
 }
 
 // dropPicks keeps everything but what was picked.
-func (t *Text) dropPicks(layer int, picks *policy.Picks) error {
+func (t *Text) dropPicks(layer int, picks *policy.Selection) error {
 	if picks.All {
 		return fmt.Errorf("retrieval: policy %s drops every token: %w", t.set, kvmanager.ErrPlan)
 	}

@@ -44,7 +44,7 @@ type observed struct {
 	sums     [][]float32 // [Heads][tokens] attention column sums over sumRows queries
 	sumRows  int
 	sumsAt   int // tokens at the decode step that was last added; 0 = none since the prompt or the last drop
-	out      attention.Mass
+	out      attention.ColumnSums
 	queries  []float32 // [rows, Heads·KeyDim] of the newest tokens, oldest first
 	rows     int
 	rowStats *policy.QueryStats
@@ -53,7 +53,7 @@ type observed struct {
 func (o *observer) init(t *Text) {
 	*o = observer{t: t, needs: t.set.Needs(), layers: make([]observed, t.f.o.Shape.Layers)}
 	if t.set.Stepper != nil && !t.set.Follows() && t.set.Dropper == nil {
-		o.needs.StepMass = 0
+		o.needs.StepSums = 0
 	}
 	o.scheduler, _ = t.set.Dropper.(policy.Scheduler)
 }
@@ -71,7 +71,7 @@ func (t *Text) Acts(layer int) bool { return t.obs.window(layer) == 0 }
 
 // ChunkRows is how many of the left rows of a prompt the next pass takes, size at most: the policy sees the last rows in one.
 func (t *Text) ChunkRows(left, size int) int {
-	last := max(1, t.obs.needs.PromptMass)
+	last := max(1, t.obs.needs.PromptSums)
 	if left <= max(last, size) {
 		return left
 	}
@@ -79,17 +79,17 @@ func (t *Text) ChunkRows(left, size int) int {
 }
 
 // wantsSums reports whether attention column sums are needed of the pass that brings the text to n tokens. A policy that
-// drops at some steps only is shown the last StepMass queries up to such a step, and costs nothing at the others.
+// drops at some steps only is shown the last StepSums queries up to such a step, and costs nothing at the others.
 func (o *observer) wantsSums(reading Reading, n int) bool {
 	switch {
 	case reading >= Again:
 		return false
 	case reading.Prompt():
-		return o.needs.PromptMass == policy.AllRows || (reading == LastChunk || reading == LastBlock) && o.needs.PromptMass > 0
-	case o.needs.StepMass == 0 || o.scheduler == nil:
-		return o.needs.StepMass != 0
+		return o.needs.PromptSums == policy.AllRows || (reading == LastChunk || reading == LastBlock) && o.needs.PromptSums > 0
+	case o.needs.StepSums == 0 || o.scheduler == nil:
+		return o.needs.StepSums != 0
 	}
-	for ahead := range o.needs.StepMass {
+	for ahead := range o.needs.StepSums {
 		if o.scheduler.Due(n+ahead, o.prompt) {
 			return true
 		}
@@ -172,7 +172,7 @@ func (t *Text) ObserveStats(layer int, q []float32, pos []int32) {
 
 // Sums is where attention adds up its column sums for a pass of rows of a layer; nil where the policy does not ask. n is the
 // number of tokens that the pass brings the text to.
-func (t *Text) Sums(layer, rows, n int, reading Reading) *attention.Mass {
+func (t *Text) Sums(layer, rows, n int, reading Reading) *attention.ColumnSums {
 	o := &t.obs
 	if !t.Acts(layer) || !o.wantsSums(reading, n) {
 		return nil
@@ -181,7 +181,7 @@ func (t *Text) Sums(layer, rows, n int, reading Reading) *attention.Mass {
 	if l.sums == nil {
 		l.sums = make([][]float32, t.f.o.Shape.Heads)
 	}
-	fresh := reading == Step && (o.needs.StepMass == 1 || l.sumsAt != n-1)
+	fresh := reading == Step && (o.needs.StepSums == 1 || l.sumsAt != n-1)
 	for h := range l.sums {
 		tokens := t.seq.Tokens(layer, h/o.group())
 		if fresh {
@@ -191,17 +191,17 @@ func (t *Text) Sums(layer, rows, n int, reading Reading) *attention.Mass {
 		l.sums[h] = slices.Grow(l.sums[h], tokens-had)[:tokens]
 		clear(l.sums[h][had:])
 	}
-	l.out = attention.Mass{Sum: l.sums}
+	l.out = attention.ColumnSums{Sum: l.sums}
 	switch {
 	case fresh:
 		l.sumRows, l.sumsAt = 1, n
 	case reading == Step:
 		l.sumRows, l.sumsAt = l.sumRows+1, n
-	case o.needs.PromptMass == policy.AllRows:
+	case o.needs.PromptSums == policy.AllRows:
 		l.sumRows += rows
 	default:
-		l.out.FromRow = max(0, rows-o.needs.PromptMass)
-		l.sumRows = min(rows, o.needs.PromptMass)
+		l.out.FromRow = max(0, rows-o.needs.PromptSums)
+		l.sumRows = min(rows, o.needs.PromptSums)
 	}
 	return &l.out
 }
@@ -215,7 +215,7 @@ func (o *observer) forget(layer int) {
 	if set.Dropper == nil {
 		l.rowStats = nil
 	}
-	if o.needs.StepMass == 0 {
+	if o.needs.StepSums == 0 {
 		l.sums = nil
 	}
 	for h := range l.sums {
@@ -236,7 +236,7 @@ func (t *Text) Layer(layer, rows int) *policy.Layer {
 	o.reader.views = t.seq.Views(layer)
 	o.view = policy.Layer{Index: layer, Layers: shape.Layers, Heads: shape.Heads, KVHeads: shape.KVHeads, KeyDim: shape.KeyDim, ValueDim: shape.ValueDim,
 		Scale: shape.Scale, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
-		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, Mass: l.sums, MassRows: l.sumRows}
+		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, ColumnSums: l.sums, SumRows: l.sumRows}
 	return &o.view
 }
 

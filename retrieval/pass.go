@@ -183,7 +183,7 @@ func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) er
 			return err
 		}
 		seq.Views = t.seq.Views(layer)
-		seq.Mass = t.Sums(layer, n, int(t.read)+n, r.Reading)
+		seq.ColumnSums = t.Sums(layer, n, int(t.read)+n, r.Reading)
 		return nil
 	}
 	if err := t.res.open(layer, r.Pos[0]); err != nil {
@@ -269,7 +269,7 @@ func (p *Pass) Fetch(layer int) []attention.Seq {
 			continue
 		}
 		if t.set.Stepper == nil || t.Prunes(layer) {
-			seq.Mass = t.Sums(layer, 1, int(t.read)+1, Step)
+			seq.ColumnSums = t.Sums(layer, 1, int(t.read)+1, Step)
 		}
 	}
 	return p.seqs

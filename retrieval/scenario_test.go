@@ -83,7 +83,7 @@ func openScenario(t *testing.T, spec *policy.Spec, blocks int) *scenario {
 	t.Helper()
 	s := &scenario{texts: map[string]*scenarioText{}, pool: kernels.NewPool(1)}
 	shape := scenarioShape()
-	layout := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: shape.KeyDim, ValueDim: shape.ValueDim, Tokens: 16, TokenMajor: spec.Needs().Scattered}
+	layout := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: shape.KeyDim, ValueDim: shape.ValueDim, Tokens: 16, TokenMajor: spec.Needs().TokenGranularity}
 	ko := kvmanager.Options{Layers: shape.Layers, KVHeads: shape.KVHeads, Layout: layout}
 	o := Options{ChunkTokens: 64, Threads: 1}
 	if blocks > 0 {

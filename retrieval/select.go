@@ -16,7 +16,7 @@ import (
 type selector struct {
 	t           *Text
 	layers      []selected
-	picks       policy.Picks
+	picks       policy.Selection
 	ranks       []float32                 // [tokens] what picks were made from, where that is one score a token; nil = it is not
 	below       *kvmanager.StoredSketches // full tiles of the index on the backing store; nil = all is in host memory
 	heads       headSelector              // of a policy that decides each KV head by itself

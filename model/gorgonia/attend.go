@@ -31,8 +31,8 @@ func (b *backend) Attend(_ *model.Pass, layer int, q *tensor.Dense, seqs []atten
 		}
 		s.Q, s.Out = floats(q)[at*m.Heads*m.KeyDim:(at+rows)*m.Heads*m.KeyDim], out[at*m.Heads*m.ValDim:(at+rows)*m.Heads*m.ValDim]
 		at += rows
-		if s.Mass != nil {
-			for _, row := range s.Mass.Rows {
+		if s.ColumnSums != nil {
+			for _, row := range s.ColumnSums.Rows {
 				clear(row)
 			}
 		}
@@ -139,8 +139,8 @@ func (b *backend) attendRows(p *attention.Params, s *attention.Seq, g int, t *to
 			continue
 		}
 		copy(dst, out[i*p.ValueDim:])
-		if s.Mass != nil && row >= s.Mass.FromRow {
-			t.addMass(s.Mass, head, row, weights[i*width:][:count])
+		if s.ColumnSums != nil && row >= s.ColumnSums.FromRow {
+			t.addMass(s.ColumnSums, head, row, weights[i*width:][:count])
 		}
 	}
 	return nil
@@ -177,7 +177,7 @@ func (b *backend) attentionGraph(p *attention.Params, g int, t *tokens, q, mask 
 }
 
 // addMass hands the weights of one row and head on.
-func (t *tokens) addMass(m *attention.Mass, head, row int, weights []float32) {
+func (t *tokens) addMass(m *attention.ColumnSums, head, row int, weights []float32) {
 	for j, w := range weights {
 		if m.Sum != nil && m.Sum[head] != nil {
 			m.Sum[head][t.index[j]] += w

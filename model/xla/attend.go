@@ -71,8 +71,8 @@ func (a *attending) free() {
 // sequence computes the rows of one sequence, which are those from at on of the pass.
 func (a *attending) sequence(s *attention.Seq, at int) error {
 	b := a.b
-	if s.Mass != nil {
-		for _, row := range s.Mass.Rows {
+	if s.ColumnSums != nil {
+		for _, row := range s.ColumnSums.Rows {
 			clear(row)
 		}
 	}
@@ -113,11 +113,11 @@ func (a *attending) block(s *attention.Seq, keys *keys, at, from, to, rows int) 
 	} else {
 		c.none()
 	}
-	mass := s.Mass != nil && to > s.Mass.FromRow
-	each := mass && s.Mass.Rows != nil
+	mass := s.ColumnSums != nil && to > s.ColumnSums.FromRow
+	each := mass && s.ColumnSums.Rows != nil
 	if mass && !each {
 		counts := make([]float32, rows)
-		for r := max(from, s.Mass.FromRow); r < to; r++ {
+		for r := max(from, s.ColumnSums.FromRow); r < to; r++ {
 			counts[r-from] = 1
 		}
 		c.floats(counts, rows)
@@ -142,9 +142,9 @@ func (a *attending) block(s *attention.Seq, keys *keys, at, from, to, rows int) 
 	}
 	columns := limit + keys.tail.slots()
 	if each {
-		keys.eachMass(p, s.Mass, weights, from, to, rows, columns)
+		keys.eachMass(p, s.ColumnSums, weights, from, to, rows, columns)
 	} else {
-		keys.sumMass(p, s.Mass, weights, columns)
+		keys.sumMass(p, s.ColumnSums, weights, columns)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (b *backend) keys(layer int, s *attention.Seq, at int) (*keys, error) {
 	k.m, k.large, k.tail, k.tailPos = m, m.large, m.tail, m.tail.pos
 	if s.Select != nil {
 		err = k.pick(s)
-	} else if s.Mass != nil {
+	} else if s.ColumnSums != nil {
 		k.indexAll()
 	}
 	if err != nil {
@@ -195,7 +195,7 @@ func positionOf(v *attention.View, i int) int32 {
 }
 
 // sumMass adds summed weights [G, group, columns]; a token beyond them was not seen.
-func (k *keys) sumMass(p *attention.Params, m *attention.Mass, weights []float32, columns int) {
+func (k *keys) sumMass(p *attention.Params, m *attention.ColumnSums, weights []float32, columns int) {
 	group := p.Heads / p.KVHeads
 	for head := range p.Heads {
 		if m.Sum == nil || m.Sum[head] == nil {
@@ -211,7 +211,7 @@ func (k *keys) sumMass(p *attention.Params, m *attention.Mass, weights []float32
 }
 
 // eachMass hands the weights [G, rows, group, columns] of rows [from, to) on, row by row.
-func (k *keys) eachMass(p *attention.Params, m *attention.Mass, weights []float32, from, to, rows, columns int) {
+func (k *keys) eachMass(p *attention.Params, m *attention.ColumnSums, weights []float32, from, to, rows, columns int) {
 	group := p.Heads / p.KVHeads
 	for head := range p.Heads {
 		g := head / group

@@ -9,9 +9,9 @@ import (
 	"terrace/model"
 )
 
-// Likeliest implements model.Chooser: 8 bytes a row come down. The likeliest few are not offered: they would take as many runs
+// Argmax implements model.Chooser: 8 bytes a row come down. The likeliest few are not offered: they would take as many runs
 // over the logits as there are candidates (go-xla has no sort, and one of the whole row is dearer still), each dearer than the whole row's way to the host.
-func (b *backend) Likeliest() (ids []int32, finite []bool, err error) {
+func (b *backend) Argmax() (ids []int32, finite []bool, err error) {
 	h := b.logits.h
 	if h == nil {
 		return nil, nil, fmt.Errorf("xla: %s: likeliest tokens before any logits: %w", b.name, model.ErrUnsupported)

@@ -12,7 +12,7 @@ import (
 // TestLikeliest: the first of equals wins, padded rows do not count, and what is not finite is said of its own row.
 func TestLikeliest(t *testing.T) {
 	b := testBackend(t, headsConfig)
-	if _, _, err := b.Likeliest(); !errors.Is(err, model.ErrUnsupported) {
+	if _, _, err := b.Argmax(); !errors.Is(err, model.ErrUnsupported) {
 		t.Errorf("before any logits: %v", err)
 	}
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
@@ -31,7 +31,7 @@ func TestLikeliest(t *testing.T) {
 	}
 	b.logits.put(b.device, o, 5)
 	before := b.device.counts.DownloadBytes
-	ids, finite, err := b.Likeliest()
+	ids, finite, err := b.Argmax()
 	if err != nil || len(ids) != 5 {
 		t.Fatal(ids, err)
 	}

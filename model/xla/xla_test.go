@@ -104,8 +104,8 @@ func TestAttend(t *testing.T) {
 	for name, change := range map[string]func(*attention.Seq){
 		"plain":   func(*attention.Seq) {},
 		"select":  func(s *attention.Seq) { s.Select = [][]int32{{2, 7, 8}, nil} },
-		"sums":    func(s *attention.Seq) { s.Mass = &attention.Mass{FromRow: 1, Sum: sums(4, 12, 11)} },
-		"weights": func(s *attention.Seq) { s.Mass = &attention.Mass{FromRow: 1, Rows: sums(4, 24, 22)} },
+		"sums":    func(s *attention.Seq) { s.ColumnSums = &attention.ColumnSums{FromRow: 1, Sum: sums(4, 12, 11)} },
+		"weights": func(s *attention.Seq) { s.ColumnSums = &attention.ColumnSums{FromRow: 1, Rows: sums(4, 24, 22)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := []attention.Seq{seq(8, 11, 40)}
@@ -145,17 +145,17 @@ func compare(t *testing.T, s *attention.Seq, q, got []float32) {
 				near(t, "output", float64(got[(r*4+head)*2+d]), out[d])
 			}
 			for j, w := range weights {
-				if s.Mass != nil && r >= s.Mass.FromRow {
+				if s.ColumnSums != nil && r >= s.ColumnSums.FromRow {
 					total[j] += w
-					if s.Mass.Rows != nil {
-						near(t, "weight", float64(s.Mass.Rows[head][(r-s.Mass.FromRow)*len(total)+j]), w)
+					if s.ColumnSums.Rows != nil {
+						near(t, "weight", float64(s.ColumnSums.Rows[head][(r-s.ColumnSums.FromRow)*len(total)+j]), w)
 					}
 				}
 			}
 		}
-		if s.Mass != nil && s.Mass.Sum != nil {
+		if s.ColumnSums != nil && s.ColumnSums.Sum != nil {
 			for j := range total {
-				near(t, "sum of weights", float64(s.Mass.Sum[head][j]), total[j])
+				near(t, "sum of weights", float64(s.ColumnSums.Sum[head][j]), total[j])
 			}
 		}
 	}

@@ -4,15 +4,15 @@ import (
 	"terrace/internal/kernels"
 )
 
-// Mass receives softmax weights, so that only callers who need them pay for them.
-type Mass struct {
+// ColumnSums receives softmax weights, so that only callers who need them pay for them.
+type ColumnSums struct {
 	FromRow int         // first row that counts
 	Sum     [][]float32 // [Heads][tokens in view order]: Σ over rows >= FromRow of the weights is added; nil = not wanted
 	Rows    [][]float32 // [Heads][(n-FromRow)·tokens]: weights of each row >= FromRow, token fastest; nil = not wanted
 }
 
 // clearRow zeroes the weights of a row that will be added.
-func (m *Mass) clearRow(row, head, tokens int) {
+func (m *ColumnSums) clearRow(row, head, tokens int) {
 	if m.Rows != nil {
 		clear(m.Rows[head][(row-m.FromRow)*tokens:][:tokens])
 	}
@@ -20,7 +20,7 @@ func (m *Mass) clearRow(row, head, tokens int) {
 
 // add adds the weights of one row for the 16 tokens of a tile whose first is number at in the view; only those of the
 // mask count.
-func (m *Mass) add(row, head, at, tokens int, weights []float32, mask uint16) {
+func (m *ColumnSums) add(row, head, at, tokens int, weights []float32, mask uint16) {
 	for j, x := range weights {
 		if mask>>j&1 == 0 {
 			continue
@@ -36,7 +36,7 @@ func (m *Mass) add(row, head, at, tokens int, weights []float32, mask uint16) {
 
 // counts reports whether weights of a sequence's rows are wanted.
 func (s *Seq) counts() bool {
-	return s.Mass != nil && s.Mass.FromRow < len(s.Pos) && (s.Mass.Sum != nil || s.Mass.Rows != nil)
+	return s.ColumnSums != nil && s.ColumnSums.FromRow < len(s.Pos) && (s.ColumnSums.Sum != nil || s.ColumnSums.Rows != nil)
 }
 
 // Column sums of the blockwise phases. A task whose rows count keeps the weights of every block of keys as the softmax
@@ -78,22 +78,22 @@ func (w *workspace) planMass() {
 		s := &w.seqs[i]
 		p := massPlan{sums: sums, seen: seen}
 		if s.counts() {
-			for _, rows := range s.Mass.Rows {
+			for _, rows := range s.ColumnSums.Rows {
 				clear(rows)
 			}
 			for g := range s.Views {
 				n := (s.Views[g].tileCount() + blockTiles - 1) / blockTiles
 				p.blocks = max(p.blocks, n)
 				for block := range n {
-					if s.Mass.Sum != nil {
+					if s.ColumnSums.Sum != nil {
 						w.mass = append(w.mass, massTask{i, g, block})
 					}
 				}
 			}
 			p.stripRows = max(1, min(stripHeads, keptNumbers/max(1, p.blocks*blockTokens))/w.group())
-			strips := (len(s.Pos) - s.Mass.FromRow + p.stripRows - 1) / p.stripRows
+			strips := (len(s.Pos) - s.ColumnSums.FromRow + p.stripRows - 1) / p.stripRows
 			seen += strips * w.p.KVHeads * p.blocks
-			if s.Mass.Sum != nil {
+			if s.ColumnSums.Sum != nil {
 				sums += strips * w.p.Heads * p.blocks * blockTokens
 			}
 		}
@@ -150,8 +150,8 @@ func (w *workspace) sumStrips(t prefillTask, k *worker) {
 	s, p, group := &w.seqs[t.seq], &w.massPlans[t.seq], w.group()
 	k.kept.settle((t.to - t.from) * group)
 	for i, block := range k.kept.blocks {
-		for from := t.from; from < t.to && s.Mass.Sum != nil; from += p.stripRows {
-			strip, rows := (from-s.Mass.FromRow)/p.stripRows, min(p.stripRows, t.to-from)
+		for from := t.from; from < t.to && s.ColumnSums.Sum != nil; from += p.stripRows {
+			strip, rows := (from-s.ColumnSums.FromRow)/p.stripRows, min(p.stripRows, t.to-from)
 			w.stripSeen[p.seen+(strip*w.p.KVHeads+t.g)*p.blocks+block] = true
 			for h := range group {
 				sums := w.stripSums[p.sums+((strip*w.p.Heads+t.g*group+h)*p.blocks+block)*blockTokens:][:blockTokens]
@@ -159,7 +159,7 @@ func (w *workspace) sumStrips(t prefillTask, k *worker) {
 				k.kept.columnSums(w, i, (from-t.from)*group+h, (rows-1)*group+1, group, sums)
 			}
 		}
-		if s.Mass.Rows != nil {
+		if s.ColumnSums.Rows != nil {
 			w.rowWeights(t, k, i)
 		}
 	}
@@ -173,8 +173,8 @@ func (w *workspace) rowWeights(t prefillTask, k *worker, i int) {
 		one := k.row[:]
 		clear(one)
 		k.kept.columnSums(w, i, r, 1, 1, one)
-		rows := s.Mass.Rows[t.g*group+r%group]
-		at := (t.from + r/group - s.Mass.FromRow) * (len(rows) / (len(s.Pos) - s.Mass.FromRow))
+		rows := s.ColumnSums.Rows[t.g*group+r%group]
+		at := (t.from + r/group - s.ColumnSums.FromRow) * (len(rows) / (len(s.Pos) - s.ColumnSums.FromRow))
 		b.eachToken(t.seq, t.g, func(column, token int) { rows[at+token] = one[column] })
 	}
 }
@@ -185,9 +185,9 @@ func (w *workspace) massBlock(worker, i int) {
 	s, p, group := &w.seqs[t.seq], &w.massPlans[t.seq], w.group()
 	b := &k.walk
 	*b = blockWalk{w: w, k: k}
-	b.begin(t.seq, t.g, s.Pos[s.Mass.FromRow:])
+	b.begin(t.seq, t.g, s.Pos[s.ColumnSums.FromRow:])
 	b.take(t.block * blockTiles)
-	strips := (len(s.Pos) - s.Mass.FromRow + p.stripRows - 1) / p.stripRows
+	strips := (len(s.Pos) - s.ColumnSums.FromRow + p.stripRows - 1) / p.stripRows
 	for head := t.g * group; head < (t.g+1)*group; head++ {
 		sums := k.row[:]
 		clear(sums)
@@ -196,7 +196,7 @@ func (w *workspace) massBlock(worker, i int) {
 				kernels.Add(sums, w.stripSums[p.sums+((strip*w.p.Heads+head)*p.blocks+t.block)*blockTokens:][:blockTokens])
 			}
 		}
-		b.eachToken(t.seq, t.g, func(column, token int) { s.Mass.Sum[head][token] += sums[column] })
+		b.eachToken(t.seq, t.g, func(column, token int) { s.ColumnSums.Sum[head][token] += sums[column] })
 	}
 }
 

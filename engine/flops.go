@@ -8,8 +8,8 @@ import (
 	"terrace/model"
 )
 
-// Work counts the floating-point operations that a session asked of the backend, two for each multiplication with its sum.
-type Work struct {
+// FLOPs counts the floating-point operations that a session asked of the backend, two for each multiplication with its sum.
+type FLOPs struct {
 	Matrices  int64 // products with weights, the head apart
 	Attention int64 // q·k and weights·v of the pairs computed
 	Head      int64
@@ -17,16 +17,16 @@ type Work struct {
 }
 
 // Total is the sum.
-func (w Work) Total() int64 { return w.Matrices + w.Attention + w.Head + w.Choosing }
+func (w FLOPs) Total() int64 { return w.Matrices + w.Attention + w.Head + w.Choosing }
 
 // projected counts n rows through q, k and v.
-func (w *Work) projected(m *model.Model, layer, n int) {
+func (w *FLOPs) projected(m *model.Model, layer, n int) {
 	l := &m.Params.Layers[layer]
 	w.Matrices += 2 * int64(n) * (elements(l.Q) + elements(l.K) + elements(l.V))
 }
 
 // finished counts n rows through the output projection and the feed-forward network.
-func (w *Work) finished(m *model.Model, layer, n int) {
+func (w *FLOPs) finished(m *model.Model, layer, n int) {
 	l := &m.Params.Layers[layer]
 	size := elements(l.O) + elements(l.Gate) + elements(l.Up) + elements(l.Down)
 	if m.Layer[layer].MoE {
@@ -42,7 +42,7 @@ func (w *Work) finished(m *model.Model, layer, n int) {
 
 // attended counts the pairs of query rows and cached keys that one KV head's query heads see: causal, and inside the
 // layer's window. Positions ascend.
-func (w *Work) attended(m *model.Model, layer int, rows, keys []int32) {
+func (w *FLOPs) attended(m *model.Model, layer int, rows, keys []int32) {
 	if len(rows) == 0 {
 		return
 	}
@@ -65,12 +65,12 @@ func (w *Work) attended(m *model.Model, layer int, rows, keys []int32) {
 }
 
 // pairs counts query-key pairs of some query heads.
-func (w *Work) pairs(m *model.Model, heads, pairs int) {
+func (w *FLOPs) pairs(m *model.Model, heads, pairs int) {
 	w.Attention += 2 * int64(heads) * int64(m.KeyDim+m.ValDim) * int64(pairs)
 }
 
 // headed counts n rows through the output matrix.
-func (w *Work) headed(m *model.Model, n int) { w.Head += 2 * int64(n) * elements(m.Params.Output) }
+func (w *FLOPs) headed(m *model.Model, n int) { w.Head += 2 * int64(n) * elements(m.Params.Output) }
 
 func elements(l *model.Linear) int64 {
 	if l.Absent() {
@@ -79,12 +79,12 @@ func elements(l *model.Linear) int64 {
 	return int64(l.Rows) * int64(l.Cols)
 }
 
-// Work is what the session has computed since it was opened.
-func (s *Session) Work() Work { return s.work }
+// FLOPs is what the session has computed since it was opened.
+func (s *Session) FLOPs() FLOPs { return s.flops }
 
 // attending counts what a pass asks of a layer: the pairs of its rows with what the layer holds, or with what was selected of
 // it.
-func (w *Work) attending(m *model.Model, layer int, seq *attention.Seq, kv *kvmanager.Sequence) {
+func (w *FLOPs) attending(m *model.Model, layer int, seq *attention.Seq, kv *kvmanager.Sequence) {
 	for g := range m.KVHeads {
 		if seq.Select != nil && seq.Select[g] != nil {
 			w.pairs(m, m.Group(), len(seq.Pos)*len(seq.Select[g]))

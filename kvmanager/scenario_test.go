@@ -1,6 +1,7 @@
 package kvmanager
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager/fakes"
 )
@@ -112,7 +114,7 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 		return nil
 	}
 	if d.Cmd == "wait" {
-		time.Sleep(time.Second)
+		_ = clock.Real().Sleep(context.Background(), time.Second)
 		return nil
 	}
 	name := d.CmdArgs[0].Key

@@ -1,6 +1,7 @@
 package kvmanager
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager/fakes"
 	"terrace/offload"
@@ -399,7 +401,7 @@ func TestStall(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Second)
+		_ = clock.Real().Sleep(context.Background(), time.Second)
 		if err := m.backing.takeWritten(); err != nil {
 			t.Fatal(err)
 		}
@@ -413,7 +415,7 @@ func TestStall(t *testing.T) {
 		if n := m.Stats().InUseBytes - before; n != 2*m.kinds[mainPages].bytes {
 			t.Errorf("%d bytes more in use, want the two frames that are read", n)
 		}
-		time.Sleep(2 * time.Hour)
+		_ = clock.Real().Sleep(context.Background(), 2*time.Hour)
 		d.Change(func() { d.Delay = nil })
 		if err := s.Acquire(0, 0); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package retrieval
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"terrace/attention"
+	"terrace/internal/clock"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
@@ -352,7 +354,7 @@ func number(t *testing.T, d *datadriven.TestData, name string, or int) int {
 func (s *scenario) command(t *testing.T, d *datadriven.TestData, out *strings.Builder) error {
 	n, chunk := number(t, d, "n", 1), number(t, d, "chunk", 64)
 	if d.Cmd == "wait" {
-		time.Sleep(time.Second)
+		_ = clock.Real().Sleep(context.Background(), time.Second)
 		return nil
 	}
 	name := d.CmdArgs[0].Key

@@ -1,6 +1,7 @@
 package tokencache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"terrace/attention"
+	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/kvmanager/fakes"
@@ -182,7 +184,7 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 			return errors.New("nothing is left to give")
 		}
 	case "wait":
-		time.Sleep(time.Second)
+		_ = clock.Real().Sleep(context.Background(), time.Second)
 	case "broken":
 		n := number(t, d, "reads", 1)
 		s.store.Change(func() {
@@ -215,7 +217,7 @@ func (s *scenario) open(t *testing.T, d *datadriven.TestData) {
 	if err := s.append(number(t, d, "prompt", 0)); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second) // all is stored
+	_ = clock.Real().Sleep(context.Background(), time.Second) // all is stored
 	co := Options{Pages: d.HasArg("pages"), ByHead: d.HasArg("byhead")}
 	for layer := range o.Layers {
 		co.Layers = append(co.Layers, layer)

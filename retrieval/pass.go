@@ -23,7 +23,6 @@ type Pass struct {
 	Rows []Rows
 	f    *Floor
 	seqs []attention.Seq
-	from []int32 // first position of each text's rows
 	job  appendJob
 }
 

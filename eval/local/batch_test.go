@@ -245,8 +245,11 @@ func TestBatchEnds(t *testing.T) {
 		for i := range 20 {
 			if !yield(func(ctx context.Context, r eval.Runner) error {
 				ran++
-				err := r.Prompt(ctx, promptIDs(20+i), []string{"full"}, func(_ int, s eval.Session, err error) error {
-					_, err = s.Generate(ctx, eval.Generate{MaxTokens: 3 + 3*i, MinTokens: 30})
+				err := r.Prompt(ctx, promptIDs(20+i), []string{"full"}, func(_ int, s eval.Session, prompted error) error {
+					if prompted != nil {
+						return prompted
+					}
+					_, err := s.Generate(ctx, eval.Generate{MaxTokens: 3 + 3*i, MinTokens: 30})
 					return err
 				})
 				if i == 1 && err == nil {
@@ -275,11 +278,14 @@ func TestBatchPanics(t *testing.T) {
 	var works iter.Seq[func(context.Context, eval.Runner) error] = func(yield func(func(context.Context, eval.Runner) error) bool) {
 		for i := range 3 {
 			if !yield(func(ctx context.Context, r eval.Runner) error {
-				return r.Prompt(ctx, promptIDs(20), []string{"full"}, func(_ int, s eval.Session, err error) error {
+				return r.Prompt(ctx, promptIDs(20), []string{"full"}, func(_ int, s eval.Session, prompted error) error {
+					if prompted != nil {
+						return prompted
+					}
 					if i == 2 {
 						panic("boom")
 					}
-					_, err = s.Generate(ctx, eval.Generate{MaxTokens: 9, MinTokens: 9})
+					_, err := s.Generate(ctx, eval.Generate{MaxTokens: 9, MinTokens: 9})
 					if ctx.Err() == nil {
 						t.Error("a work goes on as if nothing were")
 					}

@@ -115,6 +115,9 @@ func newClient() *http.Client {
 	return &http.Client{Transport: t}
 }
 
+// Home is the cache folder.
+func (h *Hub) Home() string { return h.home }
+
 // Resolve gives the local files of a name and fetches them where the machine does not have them. Errors wrap ErrName,
 // ErrNotFound, ErrChecksum, ErrNoPip, ErrOffline, ErrUnreachable, ErrAccess, ErrNoSpace, ErrReadOnly or the context's error.
 func (h *Hub) Resolve(ctx context.Context, name string) (Result, error) {

@@ -11,4 +11,8 @@ var (
 	ErrClash = errors.New("policies cannot be combined")
 	// ErrModel is wrapped where a policy cannot work on the model given (too few layers, no decomposition, ...).
 	ErrModel = errors.New("policy does not fit the model")
+	// ErrInstance is wrapped by every error about contexts and tiers to place: a size, a speed, a quality that cannot be.
+	ErrInstance = errors.New("bad placement instance")
+	// ErrNoRoom is wrapped where contexts do not fit the tiers, however they are compressed.
+	ErrNoRoom = errors.New("no room on the tiers")
 )

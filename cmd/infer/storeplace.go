@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"terrace/policy"
+)
+
+func newStorePlace(a *app) *cobra.Command {
+	var instance, placement string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "place --instance F.json --placement P",
+		Short: "Decide where contexts lie and how they are compressed, without a model",
+		Long: "Reads tiers (fastest first) and contexts (in order of arrival, with the quality of each method and keep) from a JSON file and prints where a placement puts each, " +
+			"what that is worth, and the steps it took. Utility is the sum of (alpha*quality - keep*bytes/bytes_per_s)*(freq+1), in seconds. " +
+			"'evicpress' compresses and moves by utility lost, 'lru' moves whole contexts, 'fixed' compresses all alike and then moves them as lru, 'impress' keeps the most asked ones fast, 'none' stores nothing.",
+		Example: "  infer store place --instance contexts.json --placement evicpress:alpha=1\n  infer store place --instance - --placement fixed:method=keydiff,keep=0.5 --json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.storePlace(instance, placement, asJSON) },
+	}
+	cmd.Flags().StringVar(&instance, "instance", "", "JSON file of tiers and contexts, - for standard input")
+	cmd.Flags().StringVar(&placement, "placement", "evicpress", "evicpress:alpha=A,methods=M/M,keeps=K/K,per_byte=false, lru, fixed:method=M,keep=K, impress or none")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// placeOutput is what store place prints with --json.
+type placeOutput struct {
+	Placed  []placedOutput `json:"placed"`
+	Utility float64        `json:"utility"`
+	Steps   []stepOutput   `json:"steps"`
+}
+
+type placedOutput struct {
+	ID     string  `json:"id"`
+	Tier   string  `json:"tier"`
+	Method string  `json:"method"`
+	Keep   float64 `json:"keep"`
+}
+
+type stepOutput struct {
+	Op     string  `json:"op"`
+	ID     string  `json:"id"`
+	From   string  `json:"from"`
+	To     string  `json:"to"`
+	Method string  `json:"method"`
+	Keep   float64 `json:"keep"`
+	Delta  float64 `json:"delta"`
+}
+
+func (a *app) storePlace(instance, placement string, asJSON bool) error {
+	if instance == "" {
+		return usageErrorf("store place needs --instance")
+	}
+	p, err := policy.ParsePlacement(placement)
+	if err != nil {
+		return usageErrorf("--placement: %w", err)
+	}
+	text, err := a.readText(instance)
+	if err != nil {
+		return err
+	}
+	in, err := policy.ReadInstance([]byte(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", instance, err)
+	}
+	layout, steps, err := p.Place(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", instance, err)
+	}
+	out := placeOutput{Placed: []placedOutput{}, Utility: layout.Utility(), Steps: []stepOutput{}}
+	for _, c := range layout.Placed() {
+		out.Placed = append(out.Placed, placedOutput{c.ID, in.Tiers[c.Tier].Name, c.Method, c.Keep})
+	}
+	for _, s := range steps {
+		out.Steps = append(out.Steps, stepOutput{s.Op(), s.ID, in.Tiers[s.From].Name, in.Tiers[s.To].Name, s.Method, s.Keep, s.Delta})
+	}
+	if asJSON {
+		return json.NewEncoder(a.stdout).Encode(out)
+	}
+	return a.printPlacement(out)
+}
+
+func (a *app) printPlacement(out placeOutput) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CONTEXT\tTIER\tMETHOD\tKEEP")
+	for _, p := range out.Placed {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%g\n", p.ID, p.Tier, p.Method, p.Keep)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.stdout, "utility %.6g s in %d steps\n", out.Utility, len(out.Steps))
+	return err
+}

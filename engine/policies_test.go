@@ -100,10 +100,7 @@ func equalKept(s *Session, mask []int, n int) float64 {
 func allSpecs(t *testing.T) []string {
 	var out []string
 	for _, info := range policy.Infos() {
-		if !parses(info.Name) {
-			continue
-		}
-		out = append(out, info.Name)
+		out = append(out, info.Spec())
 	}
 	if len(out) < 15 {
 		t.Fatalf("only %v", out)

@@ -41,5 +41,12 @@ func (p *knorm) Score(l *Layer, _ int, dst [][]float32) {
 	}
 }
 
+// loneScore implements loneScorer.
+func (p *knorm) loneScore(l *Layer, kvHead, i int) float32 {
+	p.buf = sized(p.buf, l.KeyDim)
+	l.KV.Keys(kvHead, i, i+1, p.buf)
+	return float32(p.sign * norm(p.buf))
+}
+
 // norm is the L2 norm of a vector.
 func norm(x []float32) float64 { return math.Sqrt(float64(kernels.Dot(x, x))) }

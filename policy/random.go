@@ -25,12 +25,17 @@ func (p *random) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) 
 // Score draws a number in [0, 1) for each token.
 func (p *random) Score(l *Layer, _ int, dst [][]float32) {
 	for g, row := range dst {
-		for i, pos := range l.Pos[g] {
-			x := splitmix(p.seed ^ splitmix(uint64(l.Index)<<40|uint64(g)<<32|uint64(pos)))
-			row[i] = float32(x>>40) / (1 << 24)
+		for i := range row {
+			row[i] = p.loneScore(l, g, i)
 		}
 		row[len(row)-1] = 1
 	}
+}
+
+// loneScore implements loneScorer.
+func (p *random) loneScore(l *Layer, kvHead, i int) float32 {
+	x := splitmix(p.seed ^ splitmix(uint64(l.Index)<<40|uint64(kvHead)<<32|uint64(l.Pos[kvHead][i])))
+	return float32(x>>40) / (1 << 24)
 }
 
 // splitmix is the finalizer of SplitMix64.

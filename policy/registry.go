@@ -32,9 +32,19 @@ type Info struct {
 	Params  []Param  `json:"params,omitempty"`
 	// Wraps is the name of the policy that a wrapper holds when none is given; empty for others.
 	Wraps string `json:"wraps,omitempty"`
+	// Example holds the parameters that must be given; empty where the defaults will do.
+	Example string `json:"example,omitempty"`
 	// Can and Sees name the capabilities and the needs with default parameters; filled by the registry.
 	Can  []string `json:"can,omitempty"`
 	Sees []string `json:"needs,omitempty"`
+}
+
+// Spec is the shortest specification that parses.
+func (i Info) Spec() string {
+	if i.Example == "" {
+		return i.Name
+	}
+	return i.Name + ":" + i.Example
 }
 
 type entry struct {
@@ -91,7 +101,7 @@ func Infos() []Info {
 	var out []Info
 	for _, name := range Names() {
 		info := registry[plain(name)].info
-		spec, err := Parse(name)
+		spec, err := Parse(info.Spec())
 		if err != nil {
 			panic("policy: " + name + " refuses its own defaults: " + err.Error())
 		}

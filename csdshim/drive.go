@@ -280,11 +280,11 @@ func (s *Session) Drop(number uint64, from int) error {
 }
 
 func (d *Drive) cut(id uint32, from int) error {
-	before := d.store.Usage().BlocksErased
-	if err := d.store.Cut(id, from); err != nil {
+	err := d.store.Cut(id, from)
+	d.model.collect(d.clock.Now(), d.store.Housekeeping())
+	if err != nil {
 		return err
 	}
-	d.model.erase(d.clock.Now(), int(d.store.Usage().BlocksErased-before))
 	d.mu.Lock()
 	q := d.seqs[id]
 	if q != nil && from == 0 {

@@ -38,7 +38,7 @@ func (s *Session) SetScales(ctx context.Context, number uint64, layer int, scale
 	}
 	d.releaseDRAM(q.setScales(layer, slices.Clone(scales)))
 	t.NANDBytes = uint64(len(pages) * d.opts.Profile.NAND.PageBytes)
-	done := d.model.program(t.ready, d.model.pagesOn(pages))
+	done := d.programmed(t, pages)
 	if d.opts.Keys == KeysDDR {
 		tiles, err := d.tiles(q, layer, 0, nil)
 		if err == nil {

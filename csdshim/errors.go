@@ -26,6 +26,8 @@ var (
 
 	// ErrProfile: there is no such profile, or its text is not valid.
 	ErrProfile = errors.New("bad profile")
+	// ErrTrace: a line of page requests is not valid.
+	ErrTrace = errors.New("bad trace")
 	// ErrRequest: the request contradicts the sequence's shape or itself.
 	ErrRequest = errors.New("bad request")
 	// ErrUnsupported: this drive, or this sequence's layout, cannot do it.

@@ -115,7 +115,7 @@ var errWrong = errors.New("a wrong answer")
 func bytesOf(n int) []int8 {
 	q := make([]int8, n)
 	for i := range q {
-		q[i] = int8(i*37 + 11)
+		q[i] = max(int8(i*37+11), -127)
 	}
 	return q
 }

@@ -94,13 +94,19 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 		d.written(q, g.Layer, g.Index, packed[i*record:(i+1)*record])
 	}
 	d.counts.groupsWritten.Add(uint64(len(groups)))
-	done := d.model.program(t.ready, d.model.pagesOn(pages))
+	done := d.programmed(t, pages)
 	t.NANDNs, t.NANDBytes = uint64(done-t.ready), uint64(len(pages)*d.opts.Profile.NAND.PageBytes)
 	done += micros(d.opts.Profile.Link.LatencyUs)
 	if err := t.until(ctx, done); err != nil {
 		return Timing{}, err
 	}
 	return t.end(done), nil
+}
+
+// programmed charges written pages, behind what the flash had to collect for them.
+func (d *Drive) programmed(t *task, pages []uint32) (done time.Duration) {
+	d.model.collect(t.ready, d.store.Housekeeping())
+	return d.model.program(t.ready, pages)
 }
 
 // Read fills the Data of groups, which are stored.
@@ -146,7 +152,7 @@ func (s *Session) Read(ctx context.Context, number uint64, groups []Group) (Timi
 // deliver charges the pages that were read and the bytes that cross the link, and waits for it.
 func (t *task) deliver(ctx context.Context, pages []uint32, bytes int) (Timing, error) {
 	d := t.d
-	read := d.model.read(t.ready, d.model.pagesOn(pages))
+	read := d.model.read(t.ready, pages)
 	t.NANDNs, t.NANDBytes = uint64(read-t.ready), uint64(len(pages)*d.opts.Profile.NAND.PageBytes)
 	// The link carries what has been read while the rest is being read: it ends with the reading at the earliest.
 	sent := max(d.model.send(t.ready, bytes), read)

@@ -3,18 +3,20 @@ package csdshim
 import (
 	"sync"
 	"time"
+
+	"terrace/csdshim/flash"
+	"terrace/csdshim/nand"
 )
 
-// model is the drive's hardware as time: each resource is a token bucket without burst, that is, a line on which requests
-// reserve their share one after another. All times are of the drive's clock.
+// model is the drive's hardware as time: the flash is package nand's array, and each other resource a token bucket without
+// burst, that is, a line on which requests reserve their share one after another. All times are of the drive's clock.
 type model struct {
 	p  Profile
 	mu sync.Mutex
 
-	channels              []line
-	bus, dram, engine     line
-	toHost, toDrive       line
-	nandBusy, pagesErased time.Duration
+	array             *nand.Array
+	bus, dram, engine line
+	toHost, toDrive   line
 }
 
 // line is a resource that serves one after another.
@@ -28,7 +30,7 @@ func (l *line) reserve(at, d time.Duration) (start, end time.Duration) {
 	return start, l.free
 }
 
-func newModel(p Profile) *model { return &model{p: p, channels: make([]line, p.NAND.Channels)} }
+func newModel(p Profile) *model { return &model{p: p, array: nand.New(p.flashTiming())} }
 
 // arrive is when a command of n bytes that was sent at a time is ready to be worked on.
 func (m *model) arrive(at time.Duration, n int) time.Duration {
@@ -38,52 +40,64 @@ func (m *model) arrive(at time.Duration, n int) time.Duration {
 	return end + micros(m.p.Link.LatencyUs) + micros(m.p.Engine.CommandUs)
 }
 
-// load is what one request asks of the flash.
-type load struct {
-	perChannel []int // pages
-	pages      int
+// place is where a physical page lies: block b is on channel b mod Channels, then die, then plane; pages at one place of
+// their blocks are a row.
+func (m *model) place(page uint32) nand.Place {
+	n := m.p.NAND
+	b := int(page) / n.BlockPages
+	return nand.Place{Channel: b % n.Channels, Die: b / n.Channels % n.Dies, Plane: b / (n.Channels * n.Dies) % n.Planes, Row: int(page) % n.BlockPages}
 }
 
-// pagesOn counts pages by channel.
-func (m *model) pagesOn(pages []uint32) load {
-	l := load{perChannel: make([]int, len(m.channels)), pages: len(pages)}
-	for _, p := range pages {
-		l.perChannel[int(p)/m.p.NAND.BlockPages%len(m.channels)]++
-	}
-	return l
+// read reserves the flash for reading pages and the bus that they cross.
+func (m *model) read(at time.Duration, pages []uint32) (end time.Duration) {
+	return m.pages(at, nand.Read, pages)
 }
 
-// read reserves the flash: on each channel, dies sense pages while others' bytes cross it; then all cross the bus.
-func (m *model) read(at time.Duration, l load) (end time.Duration) {
-	return m.flash(at, l, micros(m.p.NAND.ReadUs))
+// program reserves bus and flash for writing pages.
+func (m *model) program(at time.Duration, pages []uint32) (end time.Duration) {
+	return m.pages(at, nand.Program, pages)
 }
 
-// program reserves the flash for writing.
-func (m *model) program(at time.Duration, l load) (end time.Duration) {
-	return m.flash(at, l, micros(m.p.NAND.ProgramUs))
-}
-
-func (m *model) flash(at time.Duration, l load, cell time.Duration) (end time.Duration) {
+func (m *model) pages(at time.Duration, kind nand.Kind, pages []uint32) (end time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	end = at
-	page := crossing(m.p.NAND.PageBytes, m.p.NAND.ChannelBytesPerS)
-	parallel := m.p.NAND.Dies * m.p.NAND.Planes
-	for c, n := range l.perChannel {
-		if n == 0 {
-			continue
-		}
-		cells := time.Duration((n+parallel-1)/parallel) * cell
-		occupied := max(time.Duration(n)*page, cells)
-		start, _ := m.channels[c].reserve(at, occupied)
-		end = max(end, start+max(cell+time.Duration(n)*page, cells+page))
-		m.nandBusy += occupied
-	}
-	if l.pages > 0 {
-		_, over := m.bus.reserve(at, crossing(l.pages*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
+	end = m.run(at, kind, pages)
+	if len(pages) > 0 {
+		_, over := m.bus.reserve(at, crossing(len(pages)*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
 		end = max(end, over)
 	}
 	return end
+}
+
+// run reserves dies and channels; mu is held.
+func (m *model) run(at time.Duration, kind nand.Kind, pages []uint32) (end time.Duration) {
+	ops := make([]nand.Op, len(pages))
+	for i, p := range pages {
+		ops[i] = nand.Op{At: at, Kind: kind, Place: m.place(p)}
+	}
+	end = at
+	for _, done := range m.array.Run(ops) {
+		end = max(end, done)
+	}
+	return end
+}
+
+// collect charges what the flash did by itself: pages moved out of a block, and blocks erased. Who comes later finds the
+// dies taken.
+func (m *model) collect(at time.Duration, work flash.Housekeeping) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from, to := make([]uint32, len(work.Moved)), make([]uint32, len(work.Moved))
+	for i, move := range work.Moved {
+		from[i], to[i] = move.From, move.To
+	}
+	read := m.run(at, nand.Read, from)
+	written := m.run(read, nand.Program, to)
+	first := make([]uint32, len(work.Erased))
+	for i, b := range work.Erased {
+		first[i] = b * uint32(m.p.NAND.BlockPages)
+	}
+	m.run(written, nand.Erase, first)
 }
 
 // scan reserves engine and, for codes in it, the DRAM; ready is when other codes are there.
@@ -107,23 +121,8 @@ func (m *model) send(at time.Duration, bytes int) (end time.Duration) {
 	return end
 }
 
-// erase charges every channel its share of erased blocks.
-func (m *model) erase(at time.Duration, blocks int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range m.channels {
-		share := blocks / len(m.channels)
-		if i < blocks%len(m.channels) {
-			share++
-		}
-		d := time.Duration(share) * micros(m.p.NAND.EraseUs) / time.Duration(m.p.NAND.Dies*m.p.NAND.Planes)
-		m.channels[i].reserve(at, d)
-		m.pagesErased += d
-	}
-}
-
 func (m *model) busy() (nand, engine, link time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.nandBusy, m.engine.busy, m.toHost.busy + m.toDrive.busy
+	return m.array.Busy(), m.engine.busy, m.toHost.busy + m.toDrive.busy
 }

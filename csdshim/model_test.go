@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"terrace/csdshim/flash"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
@@ -36,15 +37,27 @@ func TestModelByHand(t *testing.T) {
 	if got := us(m.read(100*time.Microsecond, m.spread(4))); got != 150 {
 		t.Errorf("four pages: %v µs, want 150", got)
 	}
-	// The channels are busy until 140 µs (the cell of one page; its bytes overlap with the next cell). Eight pages on each:
-	// two dies sense them in four rounds of 40 µs, the last page's bytes follow.
-	if got := us(m.read(100*time.Microsecond, m.spread(32))); got != 140+4*40+10 {
-		t.Errorf("32 pages: %v µs, want 310", got)
+	// Eight pages on each channel at 150 µs: its two dies sense one each, both cross one after another, four times 40+10+10.
+	if got := us(m.read(150*time.Microsecond, m.spread(32))); got != 150+4*60 {
+		t.Errorf("32 pages: %v µs, want 390", got)
 	}
-	// Writing two pages on each channel: one round of 200 µs, and a page on the channel.
+	// With cache read the dies sense on meanwhile: each of four rounds takes the cell's 40 µs, the last two pages cross.
+	fast := roundProfile()
+	fast.NAND.CacheRead = true
+	m = newModel(fast)
+	if got := us(m.read(0, m.spread(32))); got != 4*40+20 {
+		t.Errorf("32 pages with cache read: %v µs, want 180", got)
+	}
+	// Writing two pages on each channel: they cross one after another, the dies program them side by side.
 	m = newModel(roundProfile())
 	if got := us(m.program(0, m.spread(8))); got != 220 {
 		t.Errorf("8 pages written: %v µs, want 220", got)
+	}
+	// Two pages moved and their block erased: read 50 and written 210; the block's die is free 1,000 µs later.
+	m = newModel(roundProfile())
+	m.collect(0, flash.Housekeeping{Moved: []flash.Move{{From: 0, To: 64}}, Erased: []uint32{0}})
+	if got := us(m.read(0, []uint32{1})); got != 50+210+1000+50 {
+		t.Errorf("a page behind an erase: %v µs, want 1310", got)
 	}
 	// 8,000 bytes of codes: 2 µs from DRAM, 4 µs in the engine; the next 8,000 wait for the engine.
 	if a, b := us(m.scan(0, 8000, true)), us(m.scan(0, 8000, true)); a != 4 || b != 8 {
@@ -59,7 +72,7 @@ func TestModelByHand(t *testing.T) {
 // scoredDrive is a drive with one layer of 8 KV heads of 128 over 4,096 tokens, and a session on it.
 func scoredDrive(t testing.TB, p Profile, keys KeyPlace, c clock.Clock) (*Session, *cache) {
 	t.Helper()
-	d := openDrive(t, t.TempDir(), func(o *Options) { o.Profile, o.CapacityBytes, o.Keys, o.Clock = p, 64<<20, keys, c })
+	d := openDrive(t, t.TempDir(), func(o *Options) { o.Profile, o.CapacityBytes, o.Keys, o.Clock = p, 1<<30, keys, c })
 	s := d.Connect([16]byte{1}, 0)
 	w := newCache(Shape{Layers: 1, KVHeads: 8, Codes: CodesInt8, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 128, ValueDim: 128, Tokens: 16, TokenMajor: true}}, 1)
 	if err := s.OpenSequence(1, w.shape); err != nil {
@@ -282,14 +295,11 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// spread is n pages, evenly over the channels.
-func (m *model) spread(n int) load {
-	l := load{perChannel: make([]int, len(m.channels)), pages: n}
-	for i := range l.perChannel {
-		l.perChannel[i] = n / len(m.channels)
-		if i < n%len(m.channels) {
-			l.perChannel[i]++
-		}
+// spread is n pages, striped over the channels, then their dies.
+func (m *model) spread(n int) (pages []uint32) {
+	lanes := m.p.NAND.Channels * m.p.NAND.Dies
+	for i := range n {
+		pages = append(pages, uint32(i%lanes*m.p.NAND.BlockPages+i/lanes))
 	}
-	return l
+	return pages
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"terrace/csdshim/flash"
+	"terrace/csdshim/nand"
 )
 
 //go:embed profiles/*.toml
@@ -49,6 +50,7 @@ type NANDProfile struct {
 	EraseUs          float64 `toml:"erase_us"`   // of a block
 	BusBytesPerS     float64 `toml:"bus_bytes_per_s"`
 	SparePercent     int     `toml:"spare_percent"`
+	CacheRead        bool    `toml:"cache_read"` // a die senses on while its former pages cross; false where the file is silent
 }
 
 // DRAMProfile is the drive's own memory, which holds key codes.
@@ -160,6 +162,13 @@ func (p Profile) validate() error {
 func (p Profile) geometry(capacityBytes int64) flash.Geometry {
 	return flash.Geometry{Channels: p.NAND.Channels, Dies: p.NAND.Dies, Planes: p.NAND.Planes, PageBytes: p.NAND.PageBytes,
 		BlockPages: p.NAND.BlockPages, CapacityBytes: capacityBytes, SparePercent: p.NAND.SparePercent}
+}
+
+// flashTiming is the flash as package nand takes it.
+func (p Profile) flashTiming() nand.Timing {
+	n := p.NAND
+	return nand.Timing{Channels: n.Channels, Dies: n.Dies, Planes: n.Planes, Sense: micros(n.ReadUs), Program: micros(n.ProgramUs),
+		Erase: micros(n.EraseUs), Cross: crossing(n.PageBytes, n.ChannelBytesPerS), CacheRead: n.CacheRead}
 }
 
 // nandBytesPerS is what the flash delivers at most: its channels together, or the bus behind them; 0 = not limited.

@@ -119,9 +119,8 @@ func (d *Drive) flashReady(t *task, pages []uint32) time.Duration {
 	if len(pages) == 0 {
 		return t.ready
 	}
-	l := d.model.pagesOn(pages)
-	ready := d.model.read(t.ready, l)
-	t.NANDNs, t.NANDBytes = uint64(ready-t.ready), t.NANDBytes+uint64(l.pages*d.opts.Profile.NAND.PageBytes)
+	ready := d.model.read(t.ready, pages)
+	t.NANDNs, t.NANDBytes = uint64(ready-t.ready), t.NANDBytes+uint64(len(pages)*d.opts.Profile.NAND.PageBytes)
 	return ready
 }
 

@@ -14,20 +14,34 @@ type block struct {
 type blocks struct {
 	geo    Geometry
 	all    []block
-	free   [][]uint32          // by channel
+	free   [][]uint32          // by lane: channel, then die, then plane (block number mod lanes)
 	frees  int                 // blocks in free
-	stream map[uint64]uint32   // sequence and channel → open block
+	stream map[uint64]*stream  // sequence and channel → what it writes to there
 	dead   map[uint32]struct{} // closed or open blocks without any live or pending page, waiting to be erased
 }
 
-func newBlocks(g Geometry) *blocks {
-	return &blocks{geo: g, all: make([]block, g.blocks()), free: make([][]uint32, g.Channels), stream: map[uint64]uint32{}, dead: map[uint32]struct{}{}}
+// stream is a sequence's open blocks on a channel, at most one a lane (a plane of a die): its pages go to them in turn, so
+// that dies sense and program side by side.
+type stream struct {
+	open []uint32 // by lane of the channel; none where it has no block
+	turn int
+	n    int // open blocks
+	most int // that were open at once
 }
 
-// fill puts every block without a live page on the free lists, lowest number on top; others stay closed. It is called
-// once, after the journal was replayed.
+const none = ^uint32(0)
+
+func newBlocks(g Geometry) *blocks {
+	return &blocks{geo: g, all: make([]block, g.blocks()), free: make([][]uint32, g.lanes()), stream: map[uint64]*stream{}, dead: map[uint32]struct{}{}}
+}
+
+// lanes is how many blocks can be written side by side: one a plane.
+func (g Geometry) lanes() int { return g.Channels * g.Dies * g.Planes }
+
+// fill puts every block without a live page on the free lists; others stay closed. It is called once, after the journal was
+// replayed.
 func (b *blocks) fill() {
-	for id := len(b.all) - 1; id >= 0; id-- {
+	for id := range b.all {
 		if b.all[id].live > 0 {
 			b.all[id].written = b.geo.BlockPages // what is left of it is not trusted until it is erased
 			continue
@@ -39,8 +53,8 @@ func (b *blocks) fill() {
 // release puts an erased block on its free list.
 func (b *blocks) release(id uint32) {
 	b.all[id].written, b.all[id].open = 0, false
-	ch := int(id) % b.geo.Channels
-	b.free[ch] = append(b.free[ch], id)
+	lane := int(id) % len(b.free)
+	b.free[lane] = append(b.free[lane], id)
 	b.frees++
 }
 
@@ -54,50 +68,112 @@ func streamKey(seq uint32, channel int) uint64 { return uint64(seq)<<8 | uint64(
 
 // next gives out a page for a sequence, on the channel if there is one; collecting says that the reserve may be used.
 func (b *blocks) next(seq uint32, channel int, collecting bool) (page uint32, ok bool) {
-	if id, ok := b.stream[streamKey(seq, channel)]; ok {
-		return b.take(id), true
-	}
-	if seq != shared && b.frees <= 2*b.geo.Channels {
+	s := b.stream[streamKey(seq, channel)]
+	if seq != shared && b.frees <= 2*b.geo.Channels && (s == nil || s.n == 0) {
 		seq = shared
-		if id, ok := b.stream[streamKey(seq, channel)]; ok {
-			return b.take(id), true
-		}
+		s = b.stream[streamKey(seq, channel)]
+	}
+	if s != nil && s.n > 0 && !b.wider(s) {
+		return b.take(s.pick()), true
 	}
 	if b.frees > gcReserve || collecting && b.frees > 0 {
-		id := b.pop(channel)
-		b.all[id].open = true
-		if b.all[id].owners == nil {
-			b.all[id].owners = make([]*entry, b.geo.BlockPages)
+		if s == nil {
+			s = b.newStream(seq, channel)
 		}
-		b.stream[streamKey(seq, channel)] = id
-		return b.take(id), true
+		return b.take(b.pop(s, channel)), true
 	}
-	best, found := uint32(0), false // any open block with room, the lowest
-	for _, id := range b.stream {
-		if !found || id < best {
-			best, found = id, true
+	if s != nil && s.n > 0 {
+		return b.take(s.pick()), true
+	}
+	return b.anyOpen()
+}
+
+// wider says that the stream's next page should go to a lane where it has no block: while most blocks are free a sequence is
+// spread over all dies of its channels; later it keeps the width that it has.
+func (b *blocks) wider(s *stream) bool {
+	return s.open[s.turn] == none && (2*b.frees > len(b.all) || s.n < s.most && b.frees > 2*b.geo.Channels)
+}
+
+// anyOpen is a page of any open block with room, the lowest.
+func (b *blocks) anyOpen() (page uint32, ok bool) {
+	best := none
+	for _, s := range b.stream {
+		for _, id := range s.open {
+			best = min(best, id)
 		}
 	}
-	if !found {
+	if best == none {
 		return 0, false
 	}
 	return b.take(best), true
 }
 
-// pop takes a free block of the channel, or of the one that has most.
-func (b *blocks) pop(channel int) uint32 {
-	if len(b.free[channel]) == 0 {
-		for ch := range b.free {
-			if len(b.free[ch]) > len(b.free[channel]) {
-				channel = ch
-			}
+func (b *blocks) newStream(seq uint32, channel int) *stream {
+	s := &stream{open: make([]uint32, b.geo.lanes()/b.geo.Channels)}
+	for i := range s.open {
+		s.open[i] = none
+	}
+	b.stream[streamKey(seq, channel)] = s
+	return s
+}
+
+// pick is the stream's open block whose turn it is.
+func (s *stream) pick() uint32 {
+	for {
+		id := s.open[s.turn]
+		s.turn = (s.turn + 1) % len(s.open)
+		if id != none {
+			return id
 		}
 	}
-	list := b.free[channel]
-	id := list[len(list)-1]
-	b.free[channel] = list[:len(list)-1]
+}
+
+// pop opens a free block for a stream in the lane whose turn it is, or in the one on the channel, else on any, that has most;
+// of a lane the block that was erased least.
+func (b *blocks) pop(s *stream, channel int) uint32 {
+	at := s.turn
+	for s.open[at] != none { // a full stream never pops
+		at = (at + 1) % len(s.open)
+	}
+	lane := channel + at*b.geo.Channels
+	if len(b.free[lane]) == 0 {
+		lane = b.fullest(channel)
+	}
+	list := b.free[lane]
+	best := 0
+	for i, id := range list {
+		if a, z := b.all[id].erases, b.all[list[best]].erases; a < z || a == z && id < list[best] {
+			best = i
+		}
+	}
+	id := list[best]
+	list[best] = list[len(list)-1]
+	b.free[lane] = list[:len(list)-1]
 	b.frees--
+	b.all[id].open = true
+	if b.all[id].owners == nil {
+		b.all[id].owners = make([]*entry, b.geo.BlockPages)
+	}
+	s.open[at] = id
+	s.n++
+	s.most = max(s.most, s.n)
+	s.turn = (at + 1) % len(s.open)
 	return id
+}
+
+// fullest is the lane with most free blocks, on the channel if it has any.
+func (b *blocks) fullest(channel int) (lane int) {
+	best := -1
+	for i, list := range b.free {
+		n := len(list)
+		if n > 0 && i%b.geo.Channels == channel {
+			n += len(b.all)
+		}
+		if n > best {
+			lane, best = i, n
+		}
+	}
+	return lane
 }
 
 // take gives out the next page of an open block; a full block is closed.
@@ -113,12 +189,15 @@ func (b *blocks) take(id uint32) uint32 {
 	return page
 }
 
-// close ends an open block's stream.
+// close ends an open block.
 func (b *blocks) close(id uint32) {
 	b.all[id].open = false
-	for key, open := range b.stream {
-		if open == id {
-			delete(b.stream, key)
+	for _, s := range b.stream {
+		for lane, open := range s.open {
+			if open == id {
+				s.open[lane] = none
+				s.n--
+			}
 		}
 	}
 	b.look(id)
@@ -127,12 +206,19 @@ func (b *blocks) close(id uint32) {
 // closeSequence closes the open blocks of a sequence.
 func (b *blocks) closeSequence(seq uint32) {
 	for ch := range b.geo.Channels {
-		if id, ok := b.stream[streamKey(seq, ch)]; ok {
-			b.close(id)
+		s := b.stream[streamKey(seq, ch)]
+		if s == nil {
+			continue
+		}
+		delete(b.stream, streamKey(seq, ch))
+		for _, id := range s.open {
+			if id != none {
+				b.all[id].open = false
+				b.look(id)
+			}
 		}
 	}
 }
-
 func (b *blocks) of(page uint32) (*block, int) {
 	return &b.all[page/uint32(b.geo.BlockPages)], int(page) % b.geo.BlockPages
 }

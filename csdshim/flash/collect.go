@@ -59,6 +59,7 @@ func (s *Store) erase() {
 		_ = s.image.PunchHole(int64(id)*size, size) // only space is lost where the file system cannot
 		s.blocks.all[id].erases++
 		s.counts.BlocksErased++
+		s.housekeeping.Erased = append(s.housekeeping.Erased, id)
 		s.blocks.release(id)
 	}
 }
@@ -117,6 +118,7 @@ func (s *Store) copyPage(from, to uint32) error {
 		return fmt.Errorf("csdshim: flash: collecting: %w", err)
 	}
 	s.counts.PagesMoved++
+	s.housekeeping.Moved = append(s.housekeeping.Moved, Move{from, to})
 	return nil
 }
 

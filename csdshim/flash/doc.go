@@ -7,8 +7,8 @@
 //
 // Layout. A folder holds flash.img (the pages, sparse), journal (the mapping), geometry.toml and lock. The map is
 // (sequence, layer, group) → pages, each with its CRC-32C. Its lists are sparse: a large group number costs no more memory than
-// a small one. Consecutive pages of a group, and consecutive groups, go to consecutive channels, so that reading one layer uses
-// all of them. Each sequence fills erase blocks of its own, so that a finished sequence leaves whole blocks invalid and
+// a small one. Consecutive pages of a group, and consecutive groups, go to consecutive channels, and on a channel to its dies
+// and planes in turn while most blocks are free, so that reading one layer uses all of them. Each sequence fills erase blocks of its own, so that a finished sequence leaves whole blocks invalid and
 // collecting them copies nothing. Pages are never written twice without an erase between. Where blocks are scarce sequences
 // share one, and collection copies the live pages of the emptiest block.
 //

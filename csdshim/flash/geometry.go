@@ -2,7 +2,8 @@ package flash
 
 import "fmt"
 
-// Geometry is the flash: pages of PageBytes in erase blocks of BlockPages; block b is on channel b mod Channels.
+// Geometry is the flash: pages of PageBytes in erase blocks of BlockPages; block b is on channel b mod Channels,
+// die b/Channels mod Dies, plane b/(Channels·Dies) mod Planes.
 type Geometry struct {
 	Channels   int `toml:"channels"`
 	Dies       int `toml:"dies"`   // a channel

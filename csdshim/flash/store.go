@@ -46,6 +46,8 @@ type Store struct {
 	counts counts
 	failed error
 	closed bool
+
+	housekeeping Housekeeping
 }
 
 // counts are totals since the store was opened.

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"terrace/csdshim"
+)
+
+func newCSDReplay(a *app) *cobra.Command {
+	var profile string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "replay TRACE.jsonl",
+		Short: "Run page requests through a profile's modelled flash alone",
+		Long: "Says when page requests would be done on a profile's flash: a queue a channel, die and plane, without link, engine and translation layer. " +
+			`A line of the trace is {"at_us": 0, "op": "read" or "write", "page": 0, "pages": 1}, arrivals rising; logical pages lie on channels first, then dies, then planes.`,
+		Example: "  infer csd replay trace.jsonl --profile instcsd --json",
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.replayFlash(args[0], profile, asJSON) },
+	}
+	cmd.Flags().StringVar(&profile, "profile", "smartssd", "hardware to model: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, with each request's time")
+	return cmd
+}
+
+func (a *app) replayFlash(path, profile string, asJSON bool) error {
+	p, err := csdshim.LoadProfile(profile)
+	if err != nil {
+		return usageErrorf("csd replay: %v", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return dataErrorf("csd replay: %v", err)
+	}
+	defer f.Close()
+	r, err := csdshim.Replay(f, p)
+	if err != nil {
+		return dataErrorf("csd replay: %s: %v", path, err)
+	}
+	if asJSON {
+		return json.NewEncoder(a.stdout).Encode(r)
+	}
+	_, err = fmt.Fprintf(a.stdout, "%d requests, the last done after %.2f µs (%s, %s)\n", len(r.CompletedUs), r.MakespanUs, r.Source, p.Name)
+	return err
+}

@@ -1,7 +1,8 @@
 // Package engine runs sessions, each under a policy of its own: prompts, decode steps in batches, and generation with sampling
 // and stop strings. It is the only place where a model meets what is read of the KV cache (retrieval).
 //
-// Calls go down this list of files: generate.go (a request as a step function), fork.go, decompose.go (what a policy wants to
+// Calls go down this list of files: generate.go (a request as a step function), draftngram.go, draftmodel.go,
+// speculate.go and pace.go (tokens that are guessed and read ahead), fork.go, decompose.go (what a policy wants to
 // know of the model), fit.go, use.go (accounts), prune.go and mask.go (what a prompt leaves out), layer.go (the seven verbs of a
 // layer), revive.go (what was pruned comes back), prompt.go (prompts, in chunks and layer by layer), session.go (one text),
 // step.go (a token of each of a batch), recover.go (a text that a tier has lost is read again), device.go (a backend with memory

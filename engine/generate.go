@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -56,6 +57,7 @@ type Request struct {
 	Overflow  Overflow
 	OnText    func(piece string) error // called as text becomes certain; nil = not
 	OnPrefill func(done, total int)    // prompt tokens read so far; nil = not
+	Speculate Drafter                  // guesses tokens, so that a pass reads several; the text stays the same; nil = none
 	Started   time.Time                // when the request arrived (TTFT counts from here); zero = now
 }
 
@@ -78,7 +80,8 @@ type Result struct {
 	Finish       string // stop (end token or stop string), length (max tokens), context (full)
 	Dropped      int    // prompt or history tokens dropped by the overflow the user chose
 	Timings      Timings
-	KV           KVUse // at the end
+	KV           KVUse        // at the end
+	Speculation  *Speculation // nil = none
 }
 
 // Generate reads the prompt into a new session under the engine's policy and samples until something ends it. When ctx is
@@ -118,6 +121,9 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 		return nil, err
 	}
 	g, err := NewGeneration(r)
+	if err == nil && r.Speculate != nil {
+		err = s.canSpeculate(r.Speculate)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +137,14 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 }
 
 // decode reads token after token in a session until the generation ends.
-func (g *Generation) decode(ctx context.Context, s *Session) error {
+func (g *Generation) decode(ctx context.Context, s *Session) (err error) {
+	read := s.Decode
+	if g.r.Speculate != nil {
+		ahead := newSpeculator(s, g.r.Speculate)
+		g.res.Speculation = &ahead.use
+		defer func() { err = errors.Join(err, ahead.settle()) }()
+		read = func(id int) error { return ahead.read(id, g.left()) }
+	}
 	return g.Run(ctx, s, func(id int) error {
 		if len(s.tokens)+1 > s.e.o.Context {
 			if g.r.Overflow != OverflowShift {
@@ -144,8 +157,16 @@ func (g *Generation) decode(ctx context.Context, s *Session) error {
 			}
 			g.res.Dropped += dropped
 		}
-		return s.Decode(id)
+		return read(id)
 	})
+}
+
+// left is how many tokens may still come.
+func (g *Generation) left() int {
+	if g.r.MaxTokens < 0 {
+		return math.MaxInt
+	}
+	return g.r.MaxTokens - len(g.res.IDs)
 }
 
 // fit checks the prompt against a context, of which some tokens are taken, and cuts its middle out where the user asked for

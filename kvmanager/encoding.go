@@ -11,6 +11,8 @@ import (
 type encoding interface {
 	// incoming sets [KVHeads] to how many tokens the main pages of a layer get when n more come.
 	incoming(layer, n int, more []int)
+	// together is how many of n more tokens of a layer may come at once, with main pages as they were if each came alone.
+	together(layer, n int) int
 	// reserve makes room for n more tokens beside the main pages; where it fails, unreserve takes away what is empty.
 	reserve(layer, n int) error
 	unreserve(layer int)
@@ -42,6 +44,8 @@ func (f floats) incoming(_, n int, more []int) {
 		more[g] = n
 	}
 }
+
+func (f floats) together(_, n int) int { return n }
 
 func (f floats) reserve(int, int) error { return nil }
 

@@ -69,6 +69,18 @@ func (e *quantized) incoming(layer, n int, more []int) {
 	}
 }
 
+// together stops before the token that would push the next tile out of the window: the tokens before it read that tile in full
+// precision.
+func (e *quantized) together(layer, n int) int {
+	for g := range e.m.o.KVHeads {
+		had := e.at(layer, g).tokens
+		for n > 1 && e.leaving(had, n) != e.leaving(had, 1) {
+			n--
+		}
+	}
+	return n
+}
+
 func (e *quantized) reserve(layer, n int) error {
 	for g := range e.m.o.KVHeads {
 		w := e.at(layer, g)

@@ -147,6 +147,15 @@ func (s *Sequence) Keep(layer, kvHead int, keep []int) error {
 	return errors.Join(s.enc.keep(layer, kvHead, keep), s.store.edited(layer, first))
 }
 
+// Together is how many of n more tokens (at least 1) may be appended in one pass so that every one of them reads what it would
+// read if they came one at a time: quantized caches keep the newest tokens in full precision.
+func (s *Sequence) Together(n int) int {
+	for layer := range s.m.o.Layers {
+		n = s.enc.together(layer, n)
+	}
+	return n
+}
+
 // Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted). ErrSlid where rows
 // that follow would read tokens that Slide has freed: then nothing has changed.
 func (s *Sequence) Truncate(next int32) error {

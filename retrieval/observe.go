@@ -11,7 +11,7 @@ import (
 type Reading uint8
 
 const (
-	Step      Reading = iota // a generated token, alone
+	Step      Reading = iota // a generated token; where no policy acts while decoding, guesses of those behind it too
 	Chunk                    // rows of a prompt, more follow
 	LastChunk                // the prompt's last rows
 	Block                    // rows of a prompt that passes layer by layer, more follow

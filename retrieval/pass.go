@@ -321,19 +321,27 @@ func (p *Pass) End() {
 			continue
 		}
 		if r.Reading == Step {
-			if err := r.Text.res.stepped(int(r.Text.read) + 1); err != nil {
+			if err := r.Text.res.stepped(int(r.Text.read) + r.New); err != nil {
 				p.fail(i, err)
 				continue
 			}
 		}
 		r.Text.read += int32(r.New)
 		if p.f.o.WindowOnly && r.Text.Plain() {
-			r.Text.seq.Slide(r.Text.read)
+			r.Text.seq.Slide(r.certain())
 		}
 		if r.Reading == LastChunk && r.Text.set.Keeper != nil {
 			p.f.o.KV.Release() // what the policy dropped is not to stay resident
 		}
 	}
+}
+
+// certain is the text's length without guesses (a step's rows but the first), which may be taken back.
+func (r *Rows) certain() int32 {
+	if r.Reading == Step {
+		return r.Text.read - int32(r.New) + 1
+	}
+	return r.Text.read
 }
 
 // Undo takes back what a failed pass has added to a text: all of them where whole is set, else those with an error.

@@ -115,8 +115,8 @@ func (t *Text) CountReads(layer int, seq *attention.Seq) {
 		if seq.Select != nil && seq.Select[g] != nil {
 			n = len(seq.Select[g])
 		}
-		t.stepTokens += int64(n)
-		t.stepReads++
+		t.stepTokens += int64(n * len(seq.Pos))
+		t.stepReads += int64(len(seq.Pos))
 	}
 }
 

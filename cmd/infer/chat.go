@@ -25,6 +25,7 @@ type chatFlags struct {
 	load      loadFlags
 	sample    sampleFlags
 	kv        kvFlags
+	speculate speculateFlags
 	system    string
 	noHistory bool
 }
@@ -55,6 +56,7 @@ func newChat(a *app) *cobra.Command {
 	f.load.addRun(cmd)
 	f.sample.add(cmd, chatMaxTokens)
 	f.kv.add(cmd)
+	f.speculate.add(cmd)
 	cmd.Flags().StringVar(&f.system, "system", "", "system message")
 	cmd.Flags().BoolVar(&f.noHistory, "no-history", false, "neither read nor keep the history of messages")
 	return cmd
@@ -65,6 +67,7 @@ type conversation struct {
 	a        *app
 	f        *chatFlags
 	l        *loaded
+	guesses  *drafting
 	session  *engine.Session
 	msgs     []tokenizer.Message
 	tiers    engine.TierUse // after the last turn
@@ -78,6 +81,9 @@ func (a *app) chat(f *chatFlags) error {
 	if _, err := f.sample.request(); err != nil {
 		return err
 	}
+	if err := f.speculate.check(); err != nil {
+		return err
+	}
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err
@@ -86,7 +92,12 @@ func (a *app) chat(f *chatFlags) error {
 	if !l.tok.HasTemplate() {
 		return usageErrorf("%s has no chat template; 'infer generate --raw' continues a text with it", l.name)
 	}
-	c := &conversation{a: a, f: f, l: l, terminal: a.stdinIsTerminal()}
+	guesses, err := f.speculate.open(a, &f.load, l)
+	if err != nil {
+		return err
+	}
+	defer guesses.close()
+	c := &conversation{a: a, f: f, l: l, guesses: guesses, terminal: a.stdinIsTerminal()}
 	if err := c.reset(); err != nil {
 		return err
 	}
@@ -266,7 +277,7 @@ func (c *conversation) answer(ctx context.Context, text string) (*engine.Result,
 		return nil, err
 	}
 	req.Sampler.Seed += c.retries
-	req.IDs, req.IsEnd, req.Text, req.Started = ids[n:], c.l.tok.IsEOG, c.l.tok.NewDetokenizer(), time.Now()
+	req.IDs, req.IsEnd, req.Text, req.Started, req.Speculate = ids[n:], c.l.tok.IsEOG, c.l.tok.NewDetokenizer(), time.Now(), c.guesses.drafter()
 	req.OnText = func(piece string) error {
 		_, err := io.WriteString(c.a.stdout, piece)
 		return err

@@ -73,6 +73,7 @@ type generateFlags struct {
 	load       loadFlags
 	sample     sampleFlags
 	kv         kvFlags
+	speculate  speculateFlags
 	prompt     string
 	promptFile string
 	idsFile    string
@@ -111,6 +112,7 @@ func newGenerate(a *app) *cobra.Command {
 	f.load.addRun(cmd)
 	f.sample.add(cmd, 256)
 	f.kv.add(cmd)
+	f.speculate.add(cmd)
 	p := cmd.Flags()
 	p.StringVarP(&f.prompt, "prompt", "p", "", "the prompt (instead of the argument)")
 	p.StringVarP(&f.promptFile, "prompt-file", "f", "", "read the prompt from a file, - for standard input")
@@ -130,6 +132,9 @@ func (a *app) generate(f *generateFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := f.speculate.check(); err != nil {
+		return err
+	}
 	prompt, ids, err := a.readPrompt(f, args)
 	if err != nil {
 		return err
@@ -139,7 +144,12 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		return err
 	}
 	defer l.close()
-	req.Started = time.Now()
+	guesses, err := f.speculate.open(a, &f.load, l)
+	if err != nil {
+		return err
+	}
+	defer guesses.close()
+	req.Started, req.Speculate = time.Now(), guesses.drafter()
 	if ids == nil {
 		if ids, err = a.encodePrompt(f, l, prompt); err != nil {
 			return err
@@ -153,15 +163,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 			return err
 		}
 	}
-	bar := a.newBar()
-	req.OnPrefill = func(done, total int) {
-		if total > 2*engine.DefaultChunkTokens {
-			bar.count("reading the prompt", done, total)
-		}
-		if done == total {
-			bar.done()
-		}
-	}
+	req.OnPrefill = a.promptBar()
 	res, err := l.engine.Generate(a.ctx, req)
 	a.noticeTiers(l.engine, engine.TierUse{})
 	a.noticeBalance(l.engine)
@@ -186,6 +188,19 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		a.notice("stopped: the context of %d tokens is full (--on-overflow shift goes on)", l.engine.Options().Context)
 	}
 	return nil
+}
+
+// promptBar shows how far a long prompt is read.
+func (a *app) promptBar() func(done, total int) {
+	bar := a.newBar()
+	return func(done, total int) {
+		if total > 2*engine.DefaultChunkTokens {
+			bar.count("reading the prompt", done, total)
+		}
+		if done == total {
+			bar.done()
+		}
+	}
 }
 
 // noticeCut says that fewer tokens are generated than were asked for, because the context holds no more.
@@ -231,17 +246,18 @@ func (a *app) noticeLongRope(l *loaded, begun, tokens int) {
 
 // generation is what generate --json prints.
 type generation struct {
-	Model            string      `json:"model"`
-	Backend          string      `json:"backend"`
-	Policy           string      `json:"policy"`
-	PromptTokens     int         `json:"prompt_tokens"`
-	CompletionTokens int         `json:"completion_tokens"`
-	TokenIDs         []int       `json:"token_ids"`
-	Text             string      `json:"text"`
-	FinishReason     string      `json:"finish_reason"`
-	DroppedTokens    int         `json:"dropped_tokens,omitempty"`
-	Timings          timingsJSON `json:"timings"`
-	KV               kvJSON      `json:"kv"`
+	Model            string           `json:"model"`
+	Backend          string           `json:"backend"`
+	Policy           string           `json:"policy"`
+	PromptTokens     int              `json:"prompt_tokens"`
+	CompletionTokens int              `json:"completion_tokens"`
+	TokenIDs         []int            `json:"token_ids"`
+	Text             string           `json:"text"`
+	FinishReason     string           `json:"finish_reason"`
+	DroppedTokens    int              `json:"dropped_tokens,omitempty"`
+	Timings          timingsJSON      `json:"timings"`
+	KV               kvJSON           `json:"kv"`
+	Speculation      *speculationJSON `json:"speculation,omitempty"`
 }
 
 type timingsJSON struct {
@@ -263,7 +279,7 @@ func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) e
 		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, DroppedTokens: res.Dropped,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
 			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99)},
-		KV: kvReport(l.engine, res),
+		KV: kvReport(l.engine, res), Speculation: speculationReport(res.Speculation),
 	})
 }
 

@@ -57,7 +57,7 @@ func (f *generateFlags) talk(a *app, args []string) bool {
 }
 
 func (f *generateFlags) asChat() *chatFlags {
-	c := &chatFlags{load: f.load, sample: f.sample, kv: f.kv, system: f.system}
+	c := &chatFlags{load: f.load, sample: f.sample, kv: f.kv, speculate: f.speculate, system: f.system}
 	if !f.sample.maxGiven {
 		c.sample.maxTokens = chatMaxTokens
 	}

@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+
+	"terrace/internal/kvpage"
+	"terrace/model"
+	"terrace/policy"
+)
+
+// oracle guesses what a run without guesses chose, with some guesses spoiled, so that passes of every length are taken back in part.
+type oracle struct {
+	ids   []int // prompt and answer
+	spoil float64
+	rng   *rand.Rand
+	at    int
+}
+
+func (o *oracle) Name() string { return "oracle" }
+func (o *oracle) Close() error { return nil }
+
+func (o *oracle) Look(tokens []int) int {
+	o.at = len(tokens)
+	return o.rng.IntN(DraftKinds+1) - 1
+}
+
+func (o *oracle) Draft(dst []int, n int) ([]int, error) {
+	for i := range n {
+		id := 7
+		if o.at+i < len(o.ids) && o.rng.Float64() >= o.spoil {
+			id = o.ids[o.at+i]
+		}
+		dst = append(dst, id)
+	}
+	return dst, nil
+}
+
+// TestSpeculationChangesNothing: tokens, the logits after them and what a later prompt makes of the session are those of decoding
+// token by token, bit for bit, however many guesses are wrong.
+func TestSpeculationChangesNothing(t *testing.T) {
+	prompt, more := slices.Concat(someIDs(60, 1), someIDs(60, 1), someIDs(23, 2)), someIDs(5, 3)
+	for _, c := range []struct {
+		name   string
+		open   func(testing.TB, Options) *Engine
+		o      Options
+		policy string
+		sample model.SamplerOptions
+		tokens int
+	}{
+		{name: "f16", o: Options{}},
+		{name: "exact", o: Options{Exact: true}},
+		{name: "seeded", o: Options{}, sample: model.SamplerOptions{Temperature: 1.1, TopK: 20, Seed: 3, RepeatPenalty: 1.2, PenaltyLast: 20, PenaltyLastSet: true}},
+		{name: "int8", o: Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true}},
+		{name: "int4 without a window", o: Options{KType: kvpage.I4, VType: kvpage.I4, KVTypeSet: true, KVWindowSet: true}},
+		{name: "windows only", open: windowed, o: Options{WindowOnly: true}, tokens: 440},
+		{name: "compressed prompt", o: Options{}, policy: "snapkv:budget=40%"},
+		{name: "small pages", o: Options{PageTokens: 16, ChunkTokens: 48}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.open == nil {
+				c.open = small
+			}
+			if c.tokens == 0 {
+				c.tokens = 120
+			}
+			c.o.Threads, c.o.Context = 2, 1024
+			e := c.open(t, c.o)
+			request := Request{IDs: prompt, MaxTokens: c.tokens, Sampler: c.sample}
+			plain, after := speculated(t, e, c.policy, request, more)
+			all := slices.Concat(prompt, plain.IDs)
+			for name, d := range map[string]Drafter{
+				"ngram": NewNGram(), "right": &oracle{ids: all, rng: rand.New(rand.NewPCG(1, 1))},
+				"mixed": &oracle{ids: all, spoil: 0.25, rng: rand.New(rand.NewPCG(2, 2))}, "wrong": &oracle{ids: all, spoil: 1, rng: rand.New(rand.NewPCG(3, 3))},
+			} {
+				request.Speculate = d
+				got, then := speculated(t, e, c.policy, request, more)
+				if !slices.Equal(got.IDs, plain.IDs) {
+					t.Errorf("%s: other tokens: %v, want %v", name, got.IDs, plain.IDs)
+				}
+				if !reflect.DeepEqual(then, after) {
+					t.Errorf("%s: the session goes on otherwise", name)
+				}
+				u := got.Speculation
+				if name == "right" && u.Accepted < c.tokens/3 || u.Accepted > u.Drafted {
+					t.Errorf("%s: %d of %d guesses accepted in %d passes", name, u.Accepted, u.Drafted, u.Passes)
+				}
+				if u.Passes+u.Accepted != len(got.IDs)-1 {
+					t.Errorf("%s: %d passes and %d accepted guesses read %d tokens", name, u.Passes, u.Accepted, len(got.IDs)-1)
+				}
+			}
+		})
+	}
+}
+
+// speculated generates, then reads more in the same session; it returns the logits after both.
+func speculated(t *testing.T, e *Engine, spec string, r Request, more []int) (*Result, [][]float32) {
+	t.Helper()
+	under, err := policy.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.NewSession(under)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	res, err := s.Generate(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := [][]float32{slices.Clone(s.Logits())}
+	for _, id := range more {
+		if err := s.Decode(id); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, slices.Clone(s.Logits()))
+	}
+	return res, out
+}
+
+// TestSpeculationOnTiers: KV that streams through a small host tier is the same too.
+func TestSpeculationOnTiers(t *testing.T) {
+	prompt := someIDs(700, 4)
+	o := Options{Threads: 2, Context: 1024, PageTokens: 16}
+	plain := generated(t, small(t, o), Request{IDs: prompt, MaxTokens: 40})
+	o.Tiers = []Tier{{Kind: TierHost, Bytes: 500 << 10}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 64 << 20}}
+	e := small(t, o)
+	all := slices.Concat(prompt, plain.IDs)
+	got := generated(t, e, Request{IDs: prompt, MaxTokens: 40, Speculate: &oracle{ids: all, spoil: 0.3, rng: rand.New(rand.NewPCG(5, 5))}})
+	if !slices.Equal(got.IDs, plain.IDs) {
+		t.Errorf("%v, want %v", got.IDs, plain.IDs)
+	}
+	if e.KV().PeakBytes >= int64(len(all)*e.kvBytesPerToken()) {
+		t.Error("nothing left host memory")
+	}
+}
+
+func generated(t *testing.T, e *Engine, r Request) *Result {
+	t.Helper()
+	res, err := e.Generate(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func TestSpeculationRefused(t *testing.T) {
+	for _, spec := range []string{"quest:budget=32", "h2o:budget=32", "streaming_llm:budget=32"} {
+		e := small(t, Options{Threads: 2, Policy: spec})
+		_, err := e.Generate(t.Context(), Request{IDs: someIDs(40, 1), MaxTokens: 4, Speculate: NewNGram()})
+		if set, _ := policy.Parse(spec); err == nil && !set.Lossless() {
+			t.Errorf("%s: speculates although it acts while decoding", spec)
+		}
+	}
+}
+
+// TestDraftModel: a model that drafts for itself is right unless a guess is cut.
+func TestDraftModel(t *testing.T) {
+	e, prompt := small(t, Options{Threads: 2, Context: 256}), someIDs(50, 8)
+	plain := generated(t, e, Request{IDs: prompt, MaxTokens: 60})
+	d, err := NewDraftModel("itself", small(t, Options{Threads: 2, Context: 100}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	got := generated(t, e, Request{IDs: prompt, MaxTokens: 60, Speculate: d})
+	if !slices.Equal(got.IDs, plain.IDs) {
+		t.Errorf("other tokens: %v, want %v", got.IDs, plain.IDs)
+	}
+	// The draft's context ends after 100 tokens; until then its guesses are the model's own.
+	if u := got.Speculation; u.Drafted == 0 || u.Accepted < u.Drafted-MaxDraft {
+		t.Errorf("%d of %d guesses accepted", u.Accepted, u.Drafted)
+	}
+}
+
+// TestNGram against a search by hand: the guess follows the last place where the longest known end of the text stood before.
+func TestNGram(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	g, text := NewNGram(), []int{1, 2}
+	for len(text) < 400 {
+		text = append(text, rng.IntN(4))
+		if rng.IntN(4) == 0 {
+			at := rng.IntN(len(text))
+			text = append(text, text[at:min(at+rng.IntN(9), len(text))]...)
+		}
+		fresh := NewNGram() // one that does not go on with a guess
+		for _, d := range []*NGram{g, fresh} {
+			kind := d.Look(text)
+			got, _ := d.Draft(nil, 6)
+			if kind == DraftKinds-1 {
+				continue
+			}
+			want, length := searched(text, 6)
+			if length == 0 != (kind < 0) || kind >= 0 && (kind != length-ngramLeast || !slices.Equal(got, want)) {
+				t.Fatalf("after %v: kind %d guesses %v, want length %d and %v", text, kind, got, length, want)
+			}
+		}
+	}
+}
+
+func searched(text []int, n int) (guess []int, length int) {
+	for length = ngramMost; length >= ngramLeast; length-- {
+		for at := len(text) - 1; at >= length; at-- {
+			if slices.Equal(text[at-length:at], text[len(text)-length:]) {
+				long := slices.Clone(text)
+				for i := range n {
+					long = append(long, long[at+i])
+				}
+				return long[len(text):], length
+			}
+		}
+	}
+	return nil, 0
+}
+
+// TestPace: the most tokens a second by the formula, searched by hand.
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		share, wider float64
+		most, want   int
+	}{{1, 0.3, 15, 15}, {0.9, 0.35, 15, 4}, {0.5, 0.35, 15, 1}, {0.2, 0.35, 15, 0}, {0.9, 0.05, 15, 13}, {1, 0.3, 4, 4}} {
+		p := newPace()
+		p.wider, p.kinds[2].right, p.kinds[2].tried = c.wider, c.share*10, 10
+		if got := p.length(2, c.most); got != c.want {
+			t.Errorf("share %v, %v a row, %d at most: %d guesses, want %d", c.share, c.wider, c.most, got, c.want)
+		}
+	}
+	p := newPace()
+	p.kinds[0].right = 0
+	tried := 0
+	for range 10 * retryEvery {
+		tried += p.length(0, 15)
+	}
+	if tried != 10 {
+		t.Errorf("guesses that are never right: %d tried of %s, want 10", tried, strconv.Itoa(10*retryEvery))
+	}
+}
+
+// TestTogether: so many tokens at once leave a quantized cache as one at a time does.
+func TestTogether(t *testing.T) {
+	for _, window := range []int{0, 5, 32} {
+		e := small(t, Options{Threads: 1, KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, KVWindow: window, KVWindowSet: true})
+		s, err := e.NewSession(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n <= 80; n++ {
+			if err := s.Prefill(t.Context(), []int{n}, PrefillHooks{}); err != nil {
+				t.Fatal(err)
+			}
+			settled := func(n int) int { return max(0, n-window) / kvpage.Tile * kvpage.Tile }
+			want := 1
+			for want < 16 && settled(n+want+1) == settled(n+1) {
+				want++
+			}
+			if got := s.Sequence().Together(16); got != want {
+				t.Errorf("window %d, %d tokens: %d together, want %d", window, n, got, want)
+			}
+		}
+		s.Close()
+	}
+}

@@ -40,7 +40,7 @@ func TestStoredSketchesChangeNothing(t *testing.T) {
 				t.Errorf("without tiers: logits differ by %g", d)
 			}
 			o.Store = below(t, o)
-			o.KVBudgetBytes = 450 << 10
+			o.KVBudgetBytes = 540 << 10
 			if o.Exact {
 				o.KVBudgetBytes *= 2
 			}

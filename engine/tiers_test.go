@@ -45,9 +45,9 @@ func TestTiersChangeNothing(t *testing.T) {
 			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}
 			want := forced(t, small(t, o), prompt, next)
 			o.Store = below(t, o)
-			o.KVBudgetBytes = 66 * 4096
+			o.KVBudgetBytes = 76 * 4096
 			if name == "h2o_offload" { // a layer's keys and those of the next two are in memory together
-				o.KVBudgetBytes = 120 * 4096
+				o.KVBudgetBytes = 168 * 4096
 			}
 			e := small(t, o)
 			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
@@ -60,7 +60,7 @@ func TestTiersChangeNothing(t *testing.T) {
 			if p := e.KV().PeakBytes; p > o.KVBudgetBytes {
 				t.Errorf("%d bytes in host memory, the budget is %d", p, o.KVBudgetBytes)
 			}
-			o.KVBudgetBytes = 130 * 4096
+			o.KVBudgetBytes = 210 * 4096
 			if d := worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("on tiers in a batch: logits differ by %g", d)
 			}
@@ -74,7 +74,7 @@ func TestBudgetIsReached(t *testing.T) {
 	prompt, next := someIDs(40, 1), someIDs(8, 2)
 	o := Options{Threads: 1, Policy: "infinigen:budget=43,dense_layers=0", Calibration: someIDs(64, 3)}
 	want := forced(t, small(t, o), prompt, next)
-	o.Store, o.KVBudgetBytes = below(t, o), 66*4096
+	o.Store, o.KVBudgetBytes = below(t, o), 96*4096
 	if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
@@ -86,7 +86,7 @@ func TestTextOutgrowsItsPool(t *testing.T) {
 	for _, policy := range []string{"hillinfer:alpha=0.3,guess_from=0", "quest:budget=48"} {
 		o := Options{Threads: 1, Policy: policy}
 		want := forced(t, small(t, o), prompt, next)
-		o.Store, o.KVBudgetBytes = below(t, o), 66*4096
+		o.Store, o.KVBudgetBytes = below(t, o), 96*4096
 		if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 			t.Errorf("%s: logits differ by %g", policy, d)
 		}
@@ -193,7 +193,7 @@ func TestGuessFrom(t *testing.T) {
 		if d := worst(own, got); (d == 0) != same {
 			t.Errorf("guess_from=%s: logits differ by %g from those of query=exact", from, d)
 		}
-		o.Store, o.KVBudgetBytes = below(t, o), 66*4096
+		o.Store, o.KVBudgetBytes = below(t, o), 96*4096
 		if d := worst(got, forced(t, small(t, o), prompt, next)); d != 0 {
 			t.Errorf("guess_from=%s on tiers: logits differ by %g", from, d)
 		}

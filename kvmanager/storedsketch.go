@@ -104,6 +104,29 @@ func (s *StoredSketches) MostBytes() int64 {
 	return n
 }
 
+// MostBytesOf is MostBytes once each KV head of every layer has handed over that many bytes of tiles, none larger than a tile.
+func (s *StoredSketches) MostBytesOf(below int64, tile int) int64 {
+	if s == nil {
+		return 0
+	}
+	records, heads := below/int64(s.pageBytes)+1, int64(len(s.scratch))
+	arenas := int64(len(s.bufs)) * (records + records/8 + 1) * int64(s.recordBytes)
+	scratch := int64(mostTiles) * int64(tile+2*24)
+	tail := 2 * int64(s.pageBytes+2*tile)
+	return arenas + heads*(scratch+int64(len(s.layers))*tail)
+}
+
+// mostTiles is how many tiles are read at a time (keyindex's storedTiles).
+const mostTiles = 64
+
+// Charged is what is counted against the budget now.
+func (s *StoredSketches) Charged() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.charged
+}
+
 // fixedBytes are the buffers and the scratch.
 func (s *StoredSketches) fixedBytes() (n int64) {
 	for i := range s.bufs {

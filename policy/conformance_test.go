@@ -187,6 +187,11 @@ func conformSelect(t *testing.T, spec string, set *Set, s *scene, whole bool) *S
 		if strings.Contains(spec, "budget=") && !read.All && float64(len(idx)) > limit {
 			t.Errorf("%s: head %d reads %d of at most %g", spec, g, len(idx), limit)
 		}
+		if r, ok := set.Selector.(Reader); ok {
+			if most, _ := r.Most(l); len(idx) > most {
+				t.Errorf("%s: head %d reads %d, at most %d were said", spec, g, len(idx), most)
+			}
+		}
 	}
 	return &read
 }

@@ -31,6 +31,12 @@ func (p *h2oOffload) Needs() Needs {
 	return Needs{PromptSums: AllRows, Sketch: Sketch{Kind: SketchExact, Stored: true}, TokenGranularity: true}
 }
 
+// Most implements [Reader].
+func (p *h2oOffload) Most(l *Layer) (tokens, run int) {
+	target, _ := p.sizes(l)
+	return target, 1
+}
+
 // ObservePrompt starts the sums.
 func (p *h2oOffload) ObservePrompt(l *Layer) { p.observe(l) }
 

@@ -106,6 +106,14 @@ func (p *hillinfer) Needs() Needs {
 	return Needs{Query: p.query, QueryFrom: p.guessFrom, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, TokenGranularity: true, SharedAcrossHeads: p.heads != headKV, HostScores: p.alone}
 }
 
+// Most implements [Reader].
+func (p *hillinfer) Most(l *Layer) (tokens, run int) {
+	if l.Index < p.dense {
+		return l.N, 1
+	}
+	return min(portion(p.alpha, l.N)+1, l.N), 1
+}
+
 // Bind remembers nothing but checks that one ranking can serve the layer.
 func (p *hillinfer) Bind(m Model) error {
 	if m.KVHeads*m.KeyDim > 1<<16 {

@@ -88,6 +88,14 @@ func (p *infinigen) Needs() Needs {
 	}
 }
 
+// Most implements [Reader].
+func (p *infinigen) Most(l *Layer) (tokens, run int) {
+	if l.Index < p.dense {
+		return l.N, 1
+	}
+	return min(p.budget.Of(l, l.N)+1, l.N), 1
+}
+
 // rank is the number of columns kept of a key; before a model is known, 0.
 func (p *infinigen) rank(dim int) int {
 	return max(int(math.Round(p.partial*float64(dim))), min(1, dim))

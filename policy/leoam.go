@@ -47,6 +47,11 @@ func (p *leoam) Needs() Needs {
 	return Needs{Sketch: Sketch{Kind: SketchBounds, Blocks: []int{p.fine, p.coarse}, Stored: p.stored}}
 }
 
+// Most implements [Reader]: a flat layer reads coarse chunks.
+func (p *leoam) Most(l *Layer) (tokens, run int) {
+	return max(p.mostOfBlocks(l, p.fine, 1), p.mostOfBlocks(l, p.coarse, 1)), p.fine
+}
+
 // SelectsByHead implements HeadSelector.
 func (p *leoam) SelectsByHead() {}
 

@@ -263,6 +263,13 @@ type Selector interface {
 	Select(l *Layer, read *Selection)
 }
 
+// Reader is a Selector that knows how many tokens of a KV head it reads at most in a layer that has passed l.N tokens, l.N where
+// it reads all, in runs that begin at multiples of run: what the step is given memory for. One that is none may read all.
+type Reader interface {
+	Selector
+	Most(l *Layer) (tokens, run int)
+}
+
 // PromptObserver is a Selector that wants to see each global layer once, after the attention of the prompt's last token and
 // before anything of it is dropped; layers ascend.
 type PromptObserver interface {

@@ -30,6 +30,11 @@ func (p *quest) Needs() Needs {
 	return Needs{Sketch: Sketch{Kind: SketchBounds, Blocks: []int{p.page}, Stored: p.stored}}
 }
 
+// Most implements [Reader].
+func (p *quest) Most(l *Layer) (tokens, run int) {
+	return p.mostOfBlocks(l, p.page, p.minPages), p.page
+}
+
 // SelectsByHead implements HeadSelector.
 func (p *quest) SelectsByHead() {}
 

@@ -68,6 +68,17 @@ func (c *chooser) start(l *Layer, read *Selection) (target int, ok bool) {
 // readsAll reports whether nothing is left out of a layer.
 func (c *chooser) readsAll(l *Layer) bool { return l.Index < c.dense || fits(l, c.budget.Of(l, l.N)) }
 
+// Most implements [Reader].
+func (c *chooser) Most(l *Layer) (tokens, run int) { return c.mostOfBlocks(l, 1, 0), 1 }
+
+// mostOfBlocks is how many tokens blocks hold that are ranked within the budget, or so many of them in any case.
+func (c *chooser) mostOfBlocks(l *Layer, size, least int) int {
+	if l.Index < c.dense {
+		return l.N
+	}
+	return min(max(c.budget.Of(l, l.N)/size, least)*size, l.N)
+}
+
 // queries is the newest query of the heads of one group, [group, KeyDim], contiguous.
 func (l *Layer) queries(kvHead int) []float32 {
 	at := (l.Rows-1)*l.Heads*l.KeyDim + kvHead*l.Group()*l.KeyDim

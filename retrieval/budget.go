@@ -8,25 +8,14 @@ import (
 
 // cacheBudget is what a token cache may hold beside the others.
 type cacheBudget struct {
-	limit      int              // slots that a shard may have
-	sharers    int              // token caches that shared the budget when that was set
-	indexBytes int64            // of the index in host memory, charged
-	counted    tokencache.Stats // up to the last step
+	limit   int              // slots that a shard may have
+	sharers int              // token caches that shared the budget when that was set
+	counted tokencache.Stats // up to the last step
 }
 
 // openCache sizes the token cache: what the budget leaves beside the index, staging and the newest tokens' blocks.
 func (c *cached) openCache(n int) error {
-	f, needs := c.t.f, &c.t.obs.needs
-	o := tokencache.Options{Pages: !needs.TokenGranularity, ByHead: !needs.SharedAcrossHeads}
-	for layer, l := range c.layers {
-		if l.selects {
-			o.Layers = append(o.Layers, layer)
-		}
-	}
-	o.StagingBytes = min(8<<20, int64(n*f.kvBytesPerToken()/len(c.layers))) // no more than a layer has
-	if b := f.o.BudgetBytes; b > 0 {
-		o.StagingBytes = min(o.StagingBytes, b/32)
-	}
+	f, o := c.t.f, c.cacheOptions(n)
 	var err error
 	if c.cache, err = tokencache.New(c.t.seq, o); err != nil {
 		return fmt.Errorf("retrieval: %w", err)
@@ -41,6 +30,16 @@ func (c *cached) openCache(n int) error {
 	}
 	c.share(n)
 	return nil
+}
+
+// stagingBytes is what may be on its way of n tokens: no more than a layer has.
+func (c *cached) stagingBytes(n int) int64 {
+	f := c.t.f
+	bytes := min(8<<20, int64(n*f.kvBytesPerToken()/len(c.layers)))
+	if b := f.o.BudgetBytes; b > 0 {
+		bytes = min(bytes, b/32)
+	}
+	return bytes
 }
 
 // share sets what the cache may hold of n tokens beside those of the other texts.
@@ -88,7 +87,7 @@ func (c *cached) capacity(n int) int {
 	layers := len(c.layers)
 	left := (f.o.BudgetBytes - f.charged) / int64(max(f.caches, 1))
 	if c.drive == nil {
-		left -= c.budget.indexBytes * int64(selecting) / int64(max(indexed, 1)) // the indexes of all layers
+		left -= c.t.sel.charged * int64(selecting) / int64(max(indexed, 1)) // the indexes of all layers
 	}
 	left -= c.t.sel.below.MostBytes() + c.cache.FixedBytes() + int64(layers+8)*int64(f.o.KV.BlockBytes()) // staging, the newest tokens
 	left -= int64(4 * n / c.cache.GranuleTokens() * c.cache.Shards())                                     // tables
@@ -110,16 +109,8 @@ func (c *cached) fill(n int) int {
 
 // charge counts the index against the budget.
 func (c *cached) charge() error {
-	n := c.t.sel.indexBytes()
-	c.drive.count(n)
-	if n <= c.budget.indexBytes {
-		return nil
-	}
-	if err := c.t.f.o.KV.Charge(n - c.budget.indexBytes); err != nil {
-		return c.t.sel.indexError(err)
-	}
-	c.budget.indexBytes = n
-	return nil
+	c.drive.count(c.t.sel.indexBytes())
+	return c.t.sel.charge()
 }
 
 // hitRate is the share of what the cache was asked for since the last call that it had; -1 = nothing was asked.

@@ -62,6 +62,7 @@ func (c *cached) extent(x kvmanager.Extent) kvmanager.Extent {
 	for layer, l := range c.layers {
 		x.Cached[layer] = l.selects && !(decode && l.whole)
 	}
+	x.Beside = c.beside(&x)
 	return x
 }
 
@@ -271,8 +272,7 @@ func (c *cached) cut(n int32) error {
 // free gives the cache and the charges back.
 func (c *cached) free() error {
 	c.drive.end()
-	c.t.f.o.KV.Refund(c.budget.indexBytes)
-	c.budget.indexBytes = 0
+	c.t.sel.refund()
 	err := c.cache.Free()
 	if c.cache != nil {
 		c.t.f.caches--

@@ -90,6 +90,25 @@ func (r streamed) whole(layer int, pos int32) error {
 	return r.t.f.storeError(r.t.seq.Acquire(layer, r.t.lowest(layer, pos)))
 }
 
+func (r streamed) extent(x kvmanager.Extent) kvmanager.Extent {
+	x.Beside = r.t.sel.beside(r.t.tokensAfter(&x))
+	return x
+}
+
+func (r streamed) prompted(layer, rows int) error {
+	if err := r.resident.prompted(layer, rows); err != nil {
+		return err
+	}
+	return r.t.sel.charge()
+}
+
+func (r streamed) stepped(int) error { return r.t.sel.charge() }
+
+func (r streamed) free() error {
+	r.t.sel.refund()
+	return nil
+}
+
 func (r streamed) open(layer int, pos int32) error { return r.whole(layer, pos) }
 
 func (r streamed) prefetch(layer int, pos int32, _ bool) {

@@ -23,6 +23,7 @@ type selector struct {
 	tokens      tokenRanking
 	means       valueMeans
 	task        refreshTask
+	charged     int64               // of the index in host memory, on tiers
 	refreshHead func(worker, g int) // built once, so that a step allocates nothing
 }
 
@@ -93,6 +94,30 @@ func (s *selector) indexBytes() (n int64) {
 		}
 	}
 	return n
+}
+
+// charge counts the index against the budget.
+func (s *selector) charge() error {
+	if s == nil {
+		return nil
+	}
+	n := s.indexBytes()
+	if n <= s.charged {
+		return nil
+	}
+	if err := s.t.f.o.KV.Charge(n - s.charged); err != nil {
+		return s.indexError(err)
+	}
+	s.charged = n
+	return nil
+}
+
+// refund takes the charge back.
+func (s *selector) refund() {
+	if s != nil {
+		s.t.f.o.KV.Refund(s.charged)
+		s.charged = 0
+	}
 }
 
 // choose asks the policy what this decode step reads of a layer whose pages are in host memory, and restricts the attention

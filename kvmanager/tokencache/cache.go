@@ -97,6 +97,29 @@ func (c *Cache) FixedBytes() int64 {
 	return n
 }
 
+// MostBytes is what a cache with options o holds at most beside its slots: fixed (staging, tables) for a sequence of tokens, and
+// scratch for steps that read that many of each KV head, in runs that begin at multiples of run.
+func MostBytes(blocks kvmanager.Blocks, o Options, tokens, read, run int) (fixed, scratch int64) {
+	l := blocks.Manager().Layout()
+	_, kvHeads := blocks.Shape()
+	g := newGeometry(l, kvHeads, o)
+	perLayer := kvHeads / g.heads
+	records := max(o.StagingBytes/int64(g.recordBytes()), 4)
+	if !o.Pages && !o.ByHead && blocks.Gathers() {
+		records += 4 // two halves of at least one beside at least four groups
+	}
+	granules := (tokens + l.Tokens) / g.granule
+	fixed = records*int64(g.recordBytes()) + 4*int64(granules+granules/8+64)*int64(perLayer*len(o.Layers))
+	picks, views := read, 0
+	if o.Pages {
+		picks = min((read+run-1)/run*g.granulesOf(run)+1, granules)
+	} else {
+		views = kvHeads * ((read + l.Tokens - 1) / l.Tokens) * l.PageBytes()
+	}
+	loose := perLayer * picks * g.slotBytes
+	return fixed, int64(loose+loose/8) + int64(views+views/8)
+}
+
 // SlotBytes is the memory of a slot and what is noted of it.
 func (c *Cache) SlotBytes() int { return c.slotBytes + slotIndexBytes }
 

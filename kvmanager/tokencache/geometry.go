@@ -32,6 +32,17 @@ func newGeometry(l kvpage.Layout, kvHeads int, o Options) geometry {
 // recordBytes is the size of a block's pages of the heads of one shard.
 func (g *geometry) recordBytes() int { return g.heads * g.pageBytes }
 
+// granulesOf is how many granules a run of tokens that begins at a multiple of its length may lie in.
+func (g *geometry) granulesOf(run int) int {
+	switch {
+	case run%g.granule == 0:
+		return run / g.granule
+	case g.granule%run == 0:
+		return 1
+	}
+	return run/g.granule + 2
+}
+
 // copyGranule copies a token's rows of every head, or a page, from a record's bytes; place is the token's in its page.
 func (g *geometry) copyGranule(dst, data []byte, place int) {
 	if g.granule > 1 {

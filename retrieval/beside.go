@@ -1,0 +1,92 @@
+package retrieval
+
+import (
+	"terrace/attention/keyindex"
+	"terrace/kvmanager"
+	"terrace/kvmanager/tokencache"
+	"terrace/policy"
+)
+
+// firstSteps is how many steps behind a prompt its plan has room for.
+const firstSteps = 64
+
+// tokensAfter is how many tokens a layer has at most when what a pass is part of is done: a step, or a prompt and its first steps.
+func (t *Text) tokensAfter(x *kvmanager.Extent) int {
+	if x.Tokens > 0 {
+		return max(x.Tokens, int(t.read)+x.Rows) + firstSteps
+	}
+	return int(t.read) + x.Rows
+}
+
+// beside is what the index of n tokens takes beyond what is charged of it; nil has none.
+func (s *selector) beside(n int) int64 {
+	if s == nil {
+		return 0
+	}
+	shape, layers := &s.t.f.o.Shape, 0
+	for layer := range shape.Layers {
+		if s.t.Acts(layer) {
+			layers++
+		}
+	}
+	size := keyindex.MostSize(s.t.obs.needs.Sketch, shape.KeyDim, n, s.below != nil, s.t.f.o.KV.Layout().K)
+	index := max(size.Bytes*int64(layers*shape.KVHeads)-s.charged, 0)
+	return index + max(s.below.MostBytesOf(size.Below, size.Tile)-s.below.Charged(), 0)
+}
+
+// beside is the bytes that a pass, or the prompt that it is part of with its first steps, charges beside pages: the index, the
+// token cache's staging, tables, and what a step fetches and lays out. Slots are not in it: they give way. Nor is what a step
+// takes in place of the layer that a prompt reads whole.
+func (c *cached) beside(x *kvmanager.Extent) (n int64) {
+	blocks, err := c.t.seq.Blocks()
+	if err != nil {
+		return 0 // openCache says so
+	}
+	tokens, have := c.t.tokensAfter(x), int64(0)
+	if c.drive == nil { // else the host's part follows the room there is
+		n = c.t.sel.beside(tokens)
+	}
+	if c.cache != nil {
+		have = c.cache.FixedBytes()
+	}
+	read, run, whole := c.most(tokens)
+	fixed, scratch := tokencache.MostBytes(blocks, c.cacheOptions(tokens), tokens, read, run)
+	if !whole && x.Tokens > 0 {
+		scratch = max(scratch-int64(tokens*c.t.f.kvBytesPerToken()/len(c.layers)), 0)
+	}
+	return n + max(fixed+scratch-have, 0)
+}
+
+// most is how many tokens of a KV head a step reads from the cache at most, in runs of how many, and whether it reads a layer
+// whole beside that.
+func (c *cached) most(tokens int) (read, run int, whole bool) {
+	l := c.t.sel.probe()
+	l.N, l.Prompt, l.KVBytes = tokens, tokens, c.t.f.kvBytesPerToken()
+	reader, ok := c.t.set.Selector.(policy.Reader)
+	if !ok {
+		return tokens, tokens, true
+	}
+	run = 1
+	for layer := range c.layers {
+		l.Index = layer
+		n, step := reader.Most(l)
+		if !c.layers[layer].selects || n >= tokens {
+			whole = true
+			continue
+		}
+		read, run = max(read, n+1), step // and the newest
+	}
+	return read, run, whole
+}
+
+// cacheOptions are those of a cache of n tokens.
+func (c *cached) cacheOptions(n int) tokencache.Options {
+	needs := &c.t.obs.needs
+	o := tokencache.Options{Pages: !needs.TokenGranularity, ByHead: !needs.SharedAcrossHeads, StagingBytes: c.stagingBytes(n)}
+	for layer, l := range c.layers {
+		if l.selects {
+			o.Layers = append(o.Layers, layer)
+		}
+	}
+	return o
+}

@@ -38,6 +38,9 @@ func openFile(t testing.TB, path string) *model.Model {
 
 func openModel(t testing.TB, path string, o Options) *Engine {
 	t.Helper()
+	if o.Repeat == nil { // ids stand for words
+		o.Repeat = &RepeatText{Prefix: []int{1}, First: []int{2, 3, 4}, Next: []int{5, 6}, Suffix: []int{7}}
+	}
 	e, err := Open(openFile(t, path), o)
 	if err != nil {
 		t.Fatal(err)

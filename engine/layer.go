@@ -40,6 +40,11 @@ func (p *pass) read(layer int, q *tensor.Dense) (*tensor.Dense, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.watch != nil {
+		if err := p.watch(layer, p, q, seqs[0].Views); err != nil {
+			return nil, err
+		}
+	}
 	return p.attend(layer, q, seqs)
 }
 
@@ -100,6 +105,7 @@ func (p *pass) lastLayer(layer int, q *tensor.Dense) *tensor.Dense {
 	}
 	rows, from := len(p.rows.Pos), 0
 	switch {
+	case p.watch != nil:
 	case p.source != nil:
 		from = p.source.firstAttended(layer)
 	case !p.kv.Asks():

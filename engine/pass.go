@@ -26,7 +26,11 @@ type pass struct {
 	source   rowSource      // of a block: where queries and attention come from; nil = as computed
 	failed   []sessionError // sessions that left on the way
 	guess    retrieval.Guesser
+	watch    watcher // looks at a layer's queries before its attention; nil = nobody does
 }
+
+// watcher sees a layer's queries q [rows, Heads·KeyDim] and the views that they are about to attend to.
+type watcher func(layer int, p *pass, q *tensor.Dense, views []attention.View) error
 
 // rowSource is what a block of a prompt that passes layer by layer has from elsewhere.
 type rowSource interface {

@@ -65,6 +65,9 @@ func (s *Session) prefill(ctx context.Context, ids []int, hooks PrefillHooks) er
 			hooks.Progress(first, len(ids))
 		}
 	}
+	if s.rereads() {
+		return guarded(func() error { return s.reconstruct(ctx) })
+	}
 	return nil
 }
 
@@ -74,7 +77,10 @@ func (s *Session) chunk(ids []int, total int, last bool, each RowLogits) error {
 	p.open(e, e.phase(true))
 	reading := retrieval.Chunk
 	if last {
-		reading, p.want = retrieval.LastChunk, 1
+		p.want = 1
+		if !s.rereads() { // else the prompt ends after the second pass
+			reading = retrieval.LastChunk
+		}
 	}
 	if each != nil {
 		p.want = len(ids)

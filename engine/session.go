@@ -21,6 +21,7 @@ type Session struct {
 	past     history
 	revival  revival // of a pruning policy whose active tokens are followed while decoding
 	flops    FLOPs
+	repeats  RepeatUse
 	alone    [1]*Session
 	id       [1]int
 }

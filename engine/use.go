@@ -105,12 +105,13 @@ type KVUse struct {
 	SketchBytes int64   // of what a selecting policy scans instead of the keys
 	TokensRead  float64 // by a decode step, a layer and KV head, on average; 0 before the first
 	Swaps       SwapUse // of a policy that prunes rows
+	Repeats     RepeatUse
 }
 
 // KVUse reports what the session holds now.
 func (s *Session) KVUse() KVUse {
 	m, seq := s.e.m, s.text.Seq()
-	u := KVUse{Bytes: seq.Bytes(), SketchBytes: s.text.SketchBytes(), Swaps: s.revival.usage()}
+	u := KVUse{Bytes: seq.Bytes(), SketchBytes: s.text.SketchBytes(), Swaps: s.revival.usage(), Repeats: s.repeats}
 	held := 0
 	for layer := range m.Layers {
 		for g := range m.KVHeads {

@@ -104,6 +104,9 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 		o.ObservePrompt(l)
 		unchanged(t, spec, before, l)
 	}
+	if set.Rereader != nil {
+		repeat(set.Rereader, s, r)
+	}
 	if set.Keeper != nil {
 		l := s.shown(set.Keeper)
 		before := snapshot(l)
@@ -136,6 +139,24 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 		}
 	}
 	return plans
+}
+
+// repeat shows a Reconstructor what the repetition of two chunks attended to.
+func repeat(p Reconstructor, s *scene, r *rand.Rand) {
+	l := s.shown(p)
+	p.BeginRepeats()
+	for from := 0; from < l.N; from += 200 {
+		to := min(from+200, l.N)
+		rep := &Repeat{From: []int{from, from}, To: []int{to, to}}
+		for range l.Heads {
+			weights, norms := make([]float32, to-from), make([]float32, to-from)
+			for i := range weights {
+				weights[i], norms[i] = r.Float32(), 1+r.Float32()
+			}
+			rep.Weights, rep.Norms = append(rep.Weights, weights), append(rep.Norms, norms)
+		}
+		p.ObserveRepeat(l, rep)
+	}
 }
 
 // conformPrefill looks at what a pruner or masker decides about the prompt.
@@ -206,11 +227,11 @@ func checkKept(t *testing.T, spec string, set *Set, s *scene, kept [][]int32, wh
 			t.Fatalf("%s: head %d keeps nothing", spec, g)
 		}
 		scores := strings.Contains(spec, "knorm") || strings.Contains(spec, "keydiff") ||
-			strings.Contains(spec, "observed") || strings.Contains(spec, "expected") || strings.HasPrefix(spec, "adakv:lagkv")
+			strings.Contains(spec, "observed") || strings.Contains(spec, "expected") || strings.Contains(spec, "kvzip") || strings.HasPrefix(spec, "adakv:lagkv")
 		if !scores && int(idx[len(idx)-1]) != n-1 {
 			t.Errorf("%s: head %d loses the newest token", spec, g)
 		}
-		for _, sinks := range []string{"streaming_llm", "expected_attention", "lagkv"} {
+		for _, sinks := range []string{"streaming_llm", "expected_attention", "lagkv", "kvzip"} {
 			if strings.Contains(spec, sinks) && !slices.Equal(idx[:4], []int32{0, 1, 2, 3}) {
 				t.Errorf("%s: head %d loses a sink: %v", spec, g, idx[:4])
 			}

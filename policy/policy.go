@@ -72,6 +72,8 @@ type Needs struct {
 	SharedAcrossHeads bool
 	// HostScores: a [TokenScoring] policy's tokens are scored on the host also where a drive could.
 	HostScores bool
+	// Repeat: a [Reconstructor]; the engine must know how a repetition is asked for.
+	Repeat bool
 	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
 	WholePrompt bool
 }

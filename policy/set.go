@@ -12,6 +12,7 @@ import (
 type Set struct {
 	Parts     []Policy
 	Keeper    PromptKeeper
+	Rereader  Reconstructor // the Keeper again, where it wants a second pass
 	Dropper   StepDropper
 	Selector  Selector
 	Projector Projector // the Selector again, where it projects
@@ -50,6 +51,7 @@ func (s *Set) add(p Policy) error {
 			return took("choose what stays after the prompt", s.Keeper)
 		}
 		s.Keeper = k
+		s.Rereader, _ = p.(Reconstructor)
 	}
 	if d, ok := p.(StepDropper); ok {
 		if s.Dropper != nil {
@@ -92,6 +94,9 @@ func (s *Set) add(p Policy) error {
 func (s *Set) check() error {
 	if s.Pruner != nil && s.Masker != nil {
 		return fmt.Errorf("policy: %s prunes rows of the prompt and %s needs all of them for its mask: %w", s.Pruner.Name(), s.Masker.Name(), ErrClash)
+	}
+	if r := s.Rereader; r != nil && (s.Pruner != nil || s.Masker != nil || s.Dropper != nil) {
+		return fmt.Errorf("policy: %s reads the whole prompt again, which others of %s do not leave as it is: %w", r.Name(), s.text, ErrClash)
 	}
 	mass, by := 0, ""
 	for _, p := range s.Parts {
@@ -183,6 +188,7 @@ func (n Needs) union(o Needs) Needs {
 	n.TokenGranularity = n.TokenGranularity || o.TokenGranularity
 	n.SharedAcrossHeads = n.SharedAcrossHeads || o.SharedAcrossHeads
 	n.HostScores = n.HostScores || o.HostScores
+	n.Repeat = n.Repeat || o.Repeat
 	n.WholePrompt = n.WholePrompt || o.WholePrompt
 	return n
 }
@@ -222,6 +228,9 @@ func (n Needs) names() []string {
 	}
 	if n.Decomposition {
 		out = append(out, "SVD of the model's queries")
+	}
+	if n.Repeat {
+		out = append(out, "a second pass over the prompt")
 	}
 	if n.WholePrompt {
 		out = append(out, "the whole prompt layer by layer")

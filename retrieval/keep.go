@@ -93,3 +93,15 @@ func (t *Text) dropPicks(layer int, picks *policy.Selection) error {
 	}
 	return nil
 }
+
+// EndReread is EndPrompt of a layer of a prompt that has been read, and whose policy had a second look at it (policy.Reconstructor).
+// Floor.Begin has planned for the text.
+func (t *Text) EndReread(layer int) error {
+	if err := t.res.whole(layer, 0); err != nil {
+		return err
+	}
+	if err := t.EndPrompt(layer, 0); err != nil {
+		return err
+	}
+	return t.res.release(layer)
+}

@@ -259,6 +259,9 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 		if c.CacheDir != "" {
 			o.CacheDir, o.Calibration = c.CacheDir, c.Calibration
 		}
+		if c.Repeat != nil {
+			o.Repeat = c.Repeat
+		}
 	}
 	return local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
 		o := o

@@ -117,15 +117,16 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 type kvJSON struct {
 	BytesPeak  map[string]int64 `json:"bytes_peak"`
 	BytesMoved map[string]int64 `json:"bytes_moved"`
-	HitRate    *float64         `json:"hit_rate"`          // of the fast tier; null without tiers
-	TokensKept int              `json:"tokens_kept"`       // a layer and KV head, on average
-	KeptShare  float64          `json:"kept_fraction"`     // of the positions read
-	BytesKept  int64            `json:"bytes_kept"`        // pages and what a policy scans beside them
-	TokensRead float64          `json:"tokens_read"`       // a decode step, layer and KV head, on average
-	Swaps      *swapsJSON       `json:"swaps,omitempty"`   // of a policy that prunes rows and follows them
-	Scored     *scoredJSON      `json:"scored,omitempty"`  // where a drive scores
-	Balance    *balanceJSON     `json:"balance,omitempty"` // where a drive scores
-	Replays    int64            `json:"replays,omitempty"` // times that the text was read again because a tier had lost KV
+	HitRate    *float64         `json:"hit_rate"`              // of the fast tier; null without tiers
+	TokensKept int              `json:"tokens_kept"`           // a layer and KV head, on average
+	KeptShare  float64          `json:"kept_fraction"`         // of the positions read
+	BytesKept  int64            `json:"bytes_kept"`            // pages and what a policy scans beside them
+	TokensRead float64          `json:"tokens_read"`           // a decode step, layer and KV head, on average
+	Swaps      *swapsJSON       `json:"swaps,omitempty"`       // of a policy that prunes rows and follows them
+	Scored     *scoredJSON      `json:"scored,omitempty"`      // where a drive scores
+	Balance    *balanceJSON     `json:"balance,omitempty"`     // where a drive scores
+	SecondPass *secondPassJSON  `json:"second_pass,omitempty"` // of a policy that reads the prompt again
+	Replays    int64            `json:"replays,omitempty"`     // times that the text was read again because a tier had lost KV
 }
 
 // scoredJSON says who scored tokens for a selecting policy, over all layers and steps.
@@ -188,6 +189,20 @@ func balanceReport(u *engine.BalanceUse) *balanceJSON {
 	return b
 }
 
+// secondPassJSON is what reading the prompt a second time cost; it is part of the time to the first token.
+type secondPassJSON struct {
+	Tokens  int     `json:"tokens"`
+	Seconds float64 `json:"s"`
+	FLOPs   int64   `json:"flops"`
+}
+
+func secondPassReport(u engine.RepeatUse) *secondPassJSON {
+	if u == (engine.RepeatUse{}) {
+		return nil
+	}
+	return &secondPassJSON{u.Tokens, u.Time.Seconds(), u.FLOPs}
+}
+
 // swapsJSON is what following the prompt's active tokens while decoding cost.
 type swapsJSON struct {
 	Steps       int   `json:"steps"`
@@ -209,7 +224,7 @@ func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	k, t := res.KV, e.TierUse()
 	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
 		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.Bytes + k.SketchBytes, TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps),
-		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), Replays: t.Replays}
+		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), SecondPass: secondPassReport(k.Repeats), Replays: t.Replays}
 }
 
 // noticeTiers says what tiers could not do since before, and what was done instead; it returns what has been used now.

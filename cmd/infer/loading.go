@@ -224,8 +224,16 @@ var calibrationText string
 // addCalibration gives the engine the sample text and a place to keep what is made of it.
 func (a *app) addCalibration(o *engine.Options, l *loaded) error {
 	spec, err := policy.Parse(o.Policy)
-	if err != nil || !spec.Needs().Decomposition {
+	if err != nil {
 		return err
+	}
+	if spec.Needs().Repeat {
+		if o.Repeat, err = repeatText(l.tok); err != nil {
+			return err
+		}
+	}
+	if !spec.Needs().Decomposition {
+		return nil
 	}
 	o.CacheDir = filepath.Join(a.home(), "decompositions")
 	o.Calibration, err = l.tok.Encode(calibrationText, true, false)

@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"gorgonia.org/tensor"
+
+	"terrace/attention"
+	"terrace/internal/kernels"
+	"terrace/model"
+	"terrace/policy"
+	"terrace/retrieval"
+)
+
+// RepeatText is how a model is asked to say its context again (KVzip), as ids without special tokens of their own.
+type RepeatText struct {
+	Prefix []int // what the chat template puts before the user's words: no part of the context where a prompt begins with it
+	First  []int // asks for the first chunk
+	Next   []int // asks for a later one; the last tokens of the chunk before follow it
+	Suffix []int // what the template puts between the user's words and the answer
+}
+
+// RepeatUse is what second passes over prompts cost.
+type RepeatUse struct {
+	Tokens int // read in them
+	Time   time.Duration
+	FLOPs  int64
+}
+
+// reread is a second pass in progress: the text forked under full attention, so that nothing of it stays.
+type reread struct {
+	s       *Session
+	fork    *Session
+	ask     policy.Repeats
+	from    int32 // the chunk's positions
+	to      int32
+	begins  int32       // first position of the repetition
+	layers  []repeatSum // by layer, of this chunk
+	norms   []float32   // of the rows of a pass
+	outputs map[int][]float32
+}
+
+// repeatSum is a layer's part of a chunk: nil where the policy does not act on it.
+type repeatSum struct{ r *policy.Repeat }
+
+// rereads reports whether a prompt is read a second time before its policy decides.
+func (s *Session) rereads() bool { return s.text.Policy().Rereader != nil }
+
+// reconstruct has the policy look at the prompt a second time, and decide.
+func (s *Session) reconstruct(ctx context.Context) error {
+	begun, rereader, n := time.Now(), s.text.Policy().Rereader, len(s.tokens)
+	rereader.BeginRepeats()
+	if ask := rereader.Repeats(n, s.e.kvBytesPerToken()); !ask.None {
+		if err := s.repeatAll(ctx, ask); err != nil {
+			return err
+		}
+	}
+	s.repeats.Time += time.Since(begun)
+	return s.endReread()
+}
+
+// repeatAll reads chunk after chunk again.
+func (s *Session) repeatAll(ctx context.Context, ask policy.Repeats) error {
+	text, n := s.e.o.Repeat, len(s.tokens)
+	if text == nil {
+		return fmt.Errorf("engine: policy %s reads the prompt again and there are no words to ask for that: %w", s.policy, ErrOption)
+	}
+	prefix := 0
+	if len(text.Prefix) < n && slices.Equal(s.tokens[:len(text.Prefix)], text.Prefix) {
+		prefix = len(text.Prefix)
+	}
+	for a := prefix; a < n; a += ask.ChunkTokens {
+		b := min(a+ask.ChunkTokens, n)
+		ids := slices.Clone(text.First)
+		if a > prefix {
+			ids = append(slices.Clone(text.Next), s.tokens[max(a-ask.Postfix, prefix):a]...)
+		}
+		ids = append(append(ids, text.Suffix...), s.tokens[a:b]...)
+		if n+len(ids) > s.e.o.Context {
+			return fmt.Errorf("engine: policy %s repeats %d tokens behind the prompt's %d, which do not fit the context of %d; a smaller chunk_size takes less: %w",
+				s.policy, len(ids), n, s.e.o.Context, ErrContext)
+		}
+		if err := s.repeatChunk(ctx, ids, ask, int32(a), int32(b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repeatChunk reads one repetition behind the cache and shows the policy what it attended to.
+func (s *Session) repeatChunk(ctx context.Context, ids []int, ask policy.Repeats, a, b int32) error {
+	text, err := s.text.Fork(retrieval.TextOptions{Policy: s.e.full})
+	if err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	fork, err := s.e.session(text, s.e.full)
+	if err != nil {
+		return err
+	}
+	defer fork.Close()
+	fork.tokens = slices.Clone(s.tokens)
+	w := &reread{s: s, fork: fork, ask: ask, from: a, to: b, begins: int32(len(s.tokens)), layers: make([]repeatSum, s.e.m.Layers), outputs: map[int][]float32{}}
+	for first := 0; first < len(ids); first += s.e.o.ChunkTokens {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		part := ids[first:min(first+s.e.o.ChunkTokens, len(ids))]
+		p := &s.e.pass
+		p.open(s.e, s.e.phase(true))
+		p.watch = w.watch
+		p.add(fork, retrieval.Chunk, part, len(s.tokens)+len(ids))
+		_, err := s.e.run(p)
+		p.watch = nil
+		if err != nil {
+			return err
+		}
+		fork.tokens = append(fork.tokens, part...)
+	}
+	s.repeats.Tokens += len(ids)
+	s.repeats.FLOPs += fork.flops.Total()
+	for layer := range w.layers {
+		if r := w.layers[layer].r; r != nil {
+			s.text.Policy().Rereader.ObserveRepeat(s.text.Layer(layer, 0), r)
+		}
+	}
+	return nil
+}
+
+// watch looks at what the rows of a pass ask of a layer, whose pages are in host memory.
+func (w *reread) watch(layer int, p *pass, q *tensor.Dense, views []attention.View) error {
+	e := w.s.e
+	if !w.s.text.Acts(layer) {
+		return nil
+	}
+	if err := e.device.landed(); err != nil {
+		return err
+	}
+	if w.layers[layer].r == nil {
+		w.layers[layer].r = w.begin(layer)
+	}
+	r, seq, queries := w.layers[layer].r, w.fork.text.Seq(), floats(q)
+	if w.ask.Weighed {
+		if err := w.weigh(layer, p, views); err != nil {
+			return err
+		}
+	}
+	m := e.m
+	params := attention.Params{Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim, Scale: m.Scale(), Softcap: m.AttnSoftcap}
+	for g := range views {
+		pos := seq.PositionList(layer, g)
+		own, _ := slices.BinarySearch(pos, w.begins)
+		sinks, _ := slices.BinarySearch(pos, min(int32(w.ask.Sinks), w.from))
+		rep := attention.Repetition{Q: queries, Pos: p.rows.Pos, Sinks: sinks, From: r.From[g], To: r.To[g], Own: own, OwnPos: pos[own:]}
+		if w.ask.Weighed {
+			rep.RowScale = w.norms
+		}
+		attention.MaxWeights(e.pool, params, &views[g], g, rep, r.Weights)
+	}
+	return nil
+}
+
+// begin is an empty observation of a layer.
+func (w *reread) begin(layer int) *policy.Repeat {
+	m, r := w.s.e.m, &policy.Repeat{}
+	for g := range m.KVHeads {
+		pos := w.s.text.Seq().PositionList(layer, g)
+		from, _ := slices.BinarySearch(pos, w.from)
+		to, _ := slices.BinarySearch(pos, w.to)
+		r.From, r.To = append(r.From, from), append(r.To, to)
+		for range m.Group() {
+			r.Weights = append(r.Weights, make([]float32, to-from))
+		}
+	}
+	return r
+}
+
+// weigh fills the norms of the rows of a pass, and once a layer those of what its values bring.
+func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
+	m, l := w.s.e.m, &w.s.e.m.Params.Layers[layer]
+	x, row := floats(p.hidden), make([]float32, m.Hidden)
+	w.norms = w.norms[:0]
+	for i := range p.rows.Pos {
+		copy(row, x[i*m.Hidden:])
+		if err := normalise(m, l.AttnNorm, row); err != nil {
+			return err
+		}
+		w.norms = append(w.norms, float32(1/math.Sqrt(float64(kernels.Dot(row, row)))))
+	}
+	r := w.layers[layer].r
+	if r.Norms != nil {
+		return nil
+	}
+	values, err := l.O.Values() // [Hidden, Heads·ValueDim]
+	if err != nil {
+		return err
+	}
+	r.Norms = make([][]float32, m.Heads)
+	w.s.e.pool.Run(m.Heads, func(_, h int) {
+		g := h / m.Group()
+		r.Norms[h] = outputNorms(values, m, h, &views[g], r.From[g], r.To[g])
+	})
+	return nil
+}
+
+// outputNorms are ‖W_O^h·v‖ of the values of a range of tokens, W_O^h the head's columns of the output projection w.
+func outputNorms(w []float32, m *model.Model, head int, view *attention.View, from, to int) []float32 {
+	var reader attention.Reader
+	d, width := m.ValDim, m.Heads*m.ValDim
+	gram := make([]float32, d*d) // W_O^hᵀ·W_O^h
+	for r := range m.Hidden {
+		cols := w[r*width+head*d:][:d]
+		for i, x := range cols {
+			kernels.Axpy(gram[i*d:(i+1)*d], x, cols)
+		}
+	}
+	out, v := make([]float32, to-from), make([]float32, d)
+	for t := range out {
+		reader.Values(view, from+t, from+t+1, v)
+		var sum float64
+		for i, x := range v {
+			sum += float64(x) * float64(kernels.Dot(gram[i*d:(i+1)*d], v))
+		}
+		out[t] = float32(math.Sqrt(max(sum, 0)))
+	}
+	return out
+}
+
+// normalise is a block's norm of one row, in place.
+func normalise(m *model.Model, p model.NormParams, x []float32) error {
+	if m.PostNorm || p.W.Absent() {
+		return nil
+	}
+	weight, err := p.W.Values()
+	if err != nil {
+		return err
+	}
+	bias, err := p.B.Values()
+	if err != nil {
+		return err
+	}
+	if m.Norm == model.LayerNorm {
+		kernels.LayerNorm(x, x, weight, bias, m.NormEps)
+		return nil
+	}
+	kernels.RMSNorm(x, x, weight, m.NormEps)
+	return nil
+}
+
+// endReread has the policy decide what stays of each layer.
+func (s *Session) endReread() error {
+	n := len(s.tokens)
+	p := &s.e.pass
+	p.open(s.e, s.e.phase(true))
+	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Text: s.text, Reading: retrieval.LastBlock, Pos: []int32{int32(n - 1)}, Len: n})
+	if err := s.e.floor.Begin(&p.kv); err != nil {
+		return err
+	}
+	for layer := range s.e.m.Layers {
+		if err := s.text.EndReread(layer); err != nil {
+			return err
+		}
+	}
+	s.e.kv.Release()
+	return nil
+}

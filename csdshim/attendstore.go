@@ -23,3 +23,5 @@ type KVStore interface {
 	// ReadKV fills every Dst. Where several reads, of any heads, need one page it is read once.
 	ReadKV(seq uint32, reads []flash.KVRead) (read []uint32, err error)
 }
+
+var _ KVStore = (*flash.Store)(nil)

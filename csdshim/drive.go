@@ -3,6 +3,7 @@ package csdshim
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,7 +56,7 @@ type Drive struct {
 	mu       sync.Mutex
 	seqs     map[uint32]*sequence
 	owners   map[[16]byte]*owner
-	dramUsed int64
+	dramUsed atomic.Int64 // by key codes; the group buffer may have the rest
 	closed   bool
 
 	engine sync.Mutex // one core scores, one request at a time
@@ -102,14 +103,15 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 	if err := o.Profile.validate(); err != nil {
 		return nil, fmt.Errorf("csdshim: profile %q: %w: %w", o.Profile.Name, err, ErrProfile)
 	}
-	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.geometry(o.CapacityBytes), NoSync: o.NoSync, FS: o.FS})
-	if err != nil {
-		return nil, err
-	}
-	d := &Drive{opts: o, store: store, model: newModel(o.Profile), clock: o.Clock, faults: newInjector(o.Faults), start: time.Now(), seqs: map[uint32]*sequence{}, owners: map[[16]byte]*owner{}}
+	d := &Drive{opts: o, model: newModel(o.Profile), clock: o.Clock, faults: newInjector(o.Faults), start: time.Now(), seqs: map[uint32]*sequence{}, owners: map[[16]byte]*owner{}}
 	if d.clock == nil {
 		d.clock = clock.NewJumping()
 	}
+	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.geometry(o.CapacityBytes), NoSync: o.NoSync, FS: o.FS, GroupBufferBytes: d.groupBufferBytes})
+	if err != nil {
+		return nil, err
+	}
+	d.store = store
 	for _, s := range store.Sequences() {
 		shape, err := wire.ParseShape(s.Meta)
 		if err != nil {
@@ -313,21 +315,24 @@ func (q *sequence) cut(from int) (freed int64) {
 	return freed
 }
 
+// groupBufferBytes is what tokens that wait for their group may take: the memory that key codes leave.
+func (d *Drive) groupBufferBytes() int64 {
+	return int64(max(0, min(d.opts.Profile.DRAM.Bytes, math.MaxInt64/2)-float64(d.dramUsed.Load())))
+}
+
 // takeDRAM reserves memory for codes; false where there is not enough.
 func (d *Drive) takeDRAM(n int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.opts.Keys == KeysNAND || float64(d.dramUsed+int64(n)) > d.opts.Profile.DRAM.Bytes {
+	if d.opts.Keys == KeysNAND || float64(d.dramUsed.Load()+int64(n)+d.store.GroupBufferBytes()) > d.opts.Profile.DRAM.Bytes {
 		return false
 	}
-	d.dramUsed += int64(n)
+	d.dramUsed.Add(int64(n))
 	return true
 }
 
 func (d *Drive) releaseDRAM(n int64) {
-	d.mu.Lock()
-	d.dramUsed -= n
-	d.mu.Unlock()
+	d.dramUsed.Add(-n)
 }
 
 // Place marks tokens as hot (the host has them and scores them itself) or cold (the drive scores them). All are cold at
@@ -365,11 +370,8 @@ const maxPosition = 1<<28 - 1
 func (d *Drive) Stats() Stats {
 	u, c := d.store.Usage(), &d.counts
 	nand, engine, link := d.model.busy()
-	d.mu.Lock()
-	dram := uint64(d.dramUsed)
-	d.mu.Unlock()
-	return Stats{CapacityBytes: uint64(u.CapacityBytes), UsedBytes: uint64(u.UsedBytes), PeakBytes: uint64(u.PeakBytes),
-		DRAMBytes: uint64(d.opts.Profile.DRAM.Bytes), DRAMUsedBytes: dram, Sequences: uint64(u.Sequences), Groups: uint64(u.Groups - d.scaleRecords()),
+	return Stats{Life: d.store.Life(), CapacityBytes: uint64(u.CapacityBytes), UsedBytes: uint64(u.UsedBytes), PeakBytes: uint64(u.PeakBytes),
+		DRAMBytes: uint64(d.opts.Profile.DRAM.Bytes), DRAMUsedBytes: uint64(d.dramUsed.Load()), Sequences: uint64(u.Sequences), Groups: uint64(u.Groups - d.scaleRecords()),
 		GroupsWritten: c.groupsWritten.Load(), GroupsRead: c.groupsRead.Load(), TokensGathered: c.tokensGathered.Load(), TokensScored: c.tokensScored.Load(), ScoreBlocks: c.scoreBlocks.Load(),
 		LinkInBytes: c.linkIn.Load(), LinkOutBytes: c.linkOut.Load(),
 		PagesRead: u.PagesRead, PagesProgrammed: u.PagesProgrammed, PagesMoved: u.PagesMoved, BlocksErased: u.BlocksErased,

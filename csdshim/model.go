@@ -82,7 +82,7 @@ func (m *model) run(at time.Duration, kind nand.Kind, pages []uint32) (end time.
 	return end
 }
 
-// collect charges what the flash did by itself: pages moved out of a block, and blocks erased. Who comes later finds the
+// collect charges what the flash did by itself: pages read to build others, moved out of a block, and blocks erased. Who comes later finds the
 // dies taken.
 func (m *model) collect(at time.Duration, work flash.Housekeeping) {
 	m.mu.Lock()
@@ -91,6 +91,7 @@ func (m *model) collect(at time.Duration, work flash.Housekeeping) {
 	for i, move := range work.Moved {
 		from[i], to[i] = move.From, move.To
 	}
+	m.run(at, nand.Read, work.Read)
 	read := m.run(at, nand.Read, from)
 	written := m.run(read, nand.Program, to)
 	first := make([]uint32, len(work.Erased))

@@ -19,10 +19,10 @@ func newCSD(a *app) *cobra.Command {
 		Args:  noCommand,
 		Short: "A computational storage drive: stores KV pages and scores keys where they lie",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return usageErrorf("csd: say what: serve or replay, 'infer csd --help'")
+			return usageErrorf("csd: say what: serve, replay or stats, 'infer csd --help'")
 		},
 	}
-	cmd.AddCommand(newCSDServe(a), newCSDReplay(a))
+	cmd.AddCommand(newCSDServe(a), newCSDReplay(a), newCSDStats(a))
 	return cmd
 }
 

@@ -20,8 +20,7 @@ func (s *Store) collect() (freed bool, err error) {
 		return false, err
 	}
 	if len(s.blocks.dead) > 0 {
-		s.erase()
-		return true, nil
+		return true, s.erase()
 	}
 	id, ok := s.blocks.victim()
 	if !ok {
@@ -30,24 +29,26 @@ func (s *Store) collect() (freed bool, err error) {
 	if err := s.evacuate(id); err != nil {
 		return false, err
 	}
-	s.erase()
-	return true, nil
+	return true, s.erase()
 }
 
 // eraseDead erases blocks without live pages.
 func (s *Store) eraseDead() error {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
 	s.io.Lock()
 	defer s.io.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
-		s.erase()
+	if s.closed || len(s.blocks.dead) == 0 {
+		return nil
 	}
-	return nil
+	return s.erase()
 }
 
-// erase empties the dead blocks and gives their space back to the file system; io and mu are held.
-func (s *Store) erase() {
+// erase empties the dead blocks and gives their space back to the file system; all locks are held. The journal has the wear and
+// the life totals then, not synced: a loss of power may forget the last.
+func (s *Store) erase() error {
 	ids := make([]uint32, 0, len(s.blocks.dead))
 	for id := range s.blocks.dead {
 		ids = append(ids, id)
@@ -62,6 +63,10 @@ func (s *Store) erase() {
 		s.housekeeping.Erased = append(s.housekeeping.Erased, id)
 		s.blocks.release(id)
 	}
+	if s.failed != nil {
+		return nil
+	}
+	return s.journal.append(appendLife(appendErased(nil, ids), &s.life), false)
 }
 
 // evacuate moves the live pages of a block elsewhere; all locks are held.
@@ -118,6 +123,7 @@ func (s *Store) copyPage(from, to uint32) error {
 		return fmt.Errorf("csdshim: flash: collecting: %w", err)
 	}
 	s.counts.PagesMoved++
+	s.life.moved++
 	s.housekeeping.Moved = append(s.housekeeping.Moved, Move{from, to})
 	return nil
 }
@@ -204,18 +210,33 @@ const snapshotFrame = 16 << 20
 // snapshot is the index as records, in frames; mu is held.
 func (s *Store) snapshot() (frames [][]byte) {
 	b := appendCounters(nil, s.index)
+	cut := func() {
+		if len(b) > snapshotFrame {
+			frames, b = append(frames, b), nil
+		}
+	}
 	for _, st := range s.index.byID {
 		b = appendSequence(b, &st.Sequence)
-		for i := range st.layers {
-			for _, e := range st.layers[i].All(0) {
-				if e == nil {
-					continue
-				}
-				if b = appendGroup(b, e); len(b) > snapshotFrame {
-					frames, b = append(frames, b), nil
+		if st.kv != nil {
+			b = appendShape(b, st.ID, st.kv.shape)
+		}
+		for t := range st.tables {
+			for i := range st.tables[t] {
+				for _, e := range st.tables[t][i].All(0) {
+					if e != nil {
+						b = appendGroup(b, e)
+						cut()
+					}
 				}
 			}
 		}
+		if st.kv != nil {
+			for i := range st.kv.layers {
+				b = st.kv.appendBuffer(b, st.ID, i)
+				cut()
+			}
+		}
 	}
-	return append(frames, b)
+	b = appendWear(b, s.blocks)
+	return append(frames, appendLife(b, &s.life))
 }

@@ -57,9 +57,9 @@ func runHistory(s *Store, rng *rand.Rand, h *history) error {
 			}
 			continue
 		}
-		k := Key{q.ID, 0, int32(rng.IntN(8))}
+		k := Key{Seq: q.ID, Layer: 0, Group: int32(rng.IntN(8))}
 		b := bytes.Repeat([]byte{byte(rng.Uint32())}, 100+rng.IntN(1500))
-		if _, err := s.Put([]Item{{k, [][]byte{b}}}); err != nil {
+		if _, err := s.Put([]Item{{Key: k, Parts: [][]byte{b}}}); err != nil {
 			if old := h.acked[k]; old != nil {
 				h.maybe[k] = append(h.maybe[k], old)
 				delete(h.acked, k)
@@ -81,9 +81,9 @@ func (h *history) settle(t *testing.T, s *Store) {
 		t.Fatal(err)
 	}
 	for g := range int32(20) {
-		stays, goes := Key{q.ID, 1, g}, Key{q.ID, 1, 100}
+		stays, goes := Key{Seq: q.ID, Layer: 1, Group: g}, Key{Seq: q.ID, Layer: 1, Group: 100}
 		h.acked[stays], h.acked[goes] = bytes.Repeat([]byte{byte(g)}, 400), bytes.Repeat([]byte{byte(g)}, 300)
-		if _, err := s.Put([]Item{{stays, [][]byte{h.acked[stays]}}, {goes, [][]byte{h.acked[goes]}}}); err != nil {
+		if _, err := s.Put([]Item{{Key: stays, Parts: [][]byte{h.acked[stays]}}, {Key: goes, Parts: [][]byte{h.acked[goes]}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,18 +229,18 @@ func TestNoSpace(t *testing.T) {
 	}
 	defer s.Close()
 	q, _, _ := s.OpenSequence([16]byte{}, 1, 0, nil)
-	if _, err := s.Put([]Item{{Key{q.ID, 0, 0}, [][]byte{make([]byte, 600)}}}); err != nil {
+	if _, err := s.Put([]Item{{Key: Key{Seq: q.ID, Layer: 0, Group: 0}, Parts: [][]byte{make([]byte, 600)}}}); err != nil {
 		t.Fatal(err)
 	}
 	used := s.Usage().UsedBytes
 	fail(1, vfs.ENOSPC)
-	if _, err := s.Put([]Item{{Key{q.ID, 0, 1}, [][]byte{make([]byte, 600)}}}); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := s.Put([]Item{{Key: Key{Seq: q.ID, Layer: 0, Group: 1}, Parts: [][]byte{make([]byte, 600)}}}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("write without space: %v", err)
 	}
 	if u := s.Usage(); u.UsedBytes != used || u.Groups != 1 {
 		t.Errorf("a failed write left %+v", u)
 	}
-	if _, err := s.Put([]Item{{Key{q.ID, 0, 1}, [][]byte{make([]byte, 600)}}}); err != nil {
+	if _, err := s.Put([]Item{{Key: Key{Seq: q.ID, Layer: 0, Group: 1}, Parts: [][]byte{make([]byte, 600)}}}); err != nil {
 		t.Errorf("write with space again: %v", err)
 	}
 }

@@ -12,6 +12,14 @@
 // collecting them copies nothing. Pages are never written twice without an erase between. Where blocks are scarce sequences
 // share one, and collection copies the live pages of the emptiest block.
 //
+// Keys and values that a drive attends to (KVShape; InstInfer, arXiv 2409.04992, Sec. IV-C) lie page by page and head by head, in
+// two mapping tables: token pages of keys and of values, and a second copy of the keys by dimension, in blocks of tokens. A
+// head's consecutive pages go to consecutive channels, heads begin on different ones, and what is written together fills a
+// sequence's own blocks. Tokens wait in the group buffer, the drive's memory, until their group is full; where it is full a
+// group is written early and completed later (a read and a second write). The embedding copy is built when a block of tokens is
+// complete, from the token pages: it needs no buffer of its own. What waits survives the process through the journal, as a
+// drive's capacitors would keep it; a loss of power loses it.
+//
 // Promises, each with a test:
 //  1. What Put has returned for is read back exactly, also after the process was killed, or its checksum fails. The
 //     checksum covers page, key and version, so that a whole page in a wrong place fails too.

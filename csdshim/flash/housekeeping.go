@@ -5,6 +5,7 @@ package flash
 type Housekeeping struct {
 	Moved  []Move
 	Erased []uint32 // blocks
+	Read   []uint32 // pages, to build the embedding copy or to complete a page that was written early
 }
 
 // Move is a page that garbage collection copied.

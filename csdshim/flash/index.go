@@ -5,10 +5,30 @@ import (
 	"hash/crc32"
 )
 
-// Key names a group: of an open sequence (by the number that the store gave it), a layer, and 16 tokens.
+// Key names what is stored together: of an open sequence (by the number that the store gave it), in one of its tables. In
+// Groups it is a layer's 16 tokens.
 type Key struct {
 	Seq          uint32
 	Layer, Group int32
+	Table        Table
+}
+
+// Table is a mapping table of a sequence.
+type Table uint8
+
+// The tables. Token and Embedding are those of a sequence that the drive attends to (KVShape).
+const (
+	Groups    Table = iota // records of 16 tokens and all KV heads, whole
+	Token                  // layer, head, keys or values → pages of TokenGroup tokens
+	Embedding              // layer, head → pages of EmbeddingGroup dimensions of a block of tokens
+	tables
+)
+
+// packed is layer and table in one number, as journal and checksums have them; layers stay below 2^24.
+func (k Key) packed() uint32 { return uint32(k.Layer) | uint32(k.Table)<<24 }
+
+func unpackKey(seq, layer, group uint32) Key {
+	return Key{Seq: seq, Layer: int32(layer & (1<<24 - 1)), Table: Table(layer >> 24), Group: int32(group)}
 }
 
 // Sequence is what the store knows of a sequence; Meta is its user's, a few bytes.
@@ -37,7 +57,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // place, or an older one, fails.
 func pageSum(k Key, version uint32, i int, data []byte) uint32 {
 	var b [20]byte
-	for j, v := range [...]uint32{k.Seq, uint32(k.Layer), uint32(k.Group), version, uint32(i)} {
+	for j, v := range [...]uint32{k.Seq, k.packed(), uint32(k.Group), version, uint32(i)} {
 		binary.LittleEndian.PutUint32(b[4*j:], v)
 	}
 	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, data)
@@ -48,21 +68,22 @@ type ownerNumber struct {
 	number uint64
 }
 
-// stored is a sequence and its groups by layer.
+// stored is a sequence and its groups by table and layer.
 type stored struct {
 	Sequence
-	layers []Sparse[*entry]
+	tables [tables][]Sparse[*entry]
 	groups int
+	kv     *kvSequence // nil where the drive does not attend to it
 }
 
 func (s *stored) find(k Key) *entry {
-	if int(k.Layer) < len(s.layers) {
-		return s.layers[k.Layer].At(int(k.Group))
+	if t := s.tables[k.Table]; int(k.Layer) < len(t) {
+		return t[k.Layer].At(int(k.Group))
 	}
 	return nil
 }
 
-// index is the token map.
+// index is the mapping tables of all sequences.
 type index struct {
 	byID     map[uint32]*stored
 	byNumber map[ownerNumber]*stored
@@ -88,10 +109,11 @@ func (x *index) add(s Sequence) *stored {
 
 // put makes an entry the group's; the one before is returned.
 func (x *index) put(st *stored, e *entry) (old *entry) {
-	for len(st.layers) <= int(e.key.Layer) {
-		st.layers = append(st.layers, Sparse[*entry]{})
+	t := &st.tables[e.key.Table]
+	for len(*t) <= int(e.key.Layer) {
+		*t = append(*t, Sparse[*entry]{})
 	}
-	l := &st.layers[e.key.Layer]
+	l := &(*t)[e.key.Layer]
 	old = l.At(int(e.key.Group))
 	l.Set(int(e.key.Group), e)
 	if old == nil {
@@ -102,15 +124,20 @@ func (x *index) put(st *stored, e *entry) (old *entry) {
 	return old
 }
 
-// cut removes the groups from one on and returns them; from 0 on, the sequence too.
+// cut removes the groups of 16 tokens from one on and returns them; from 0 on, the sequence with all its tables.
 func (x *index) cut(st *stored, from int) (gone []*entry) {
-	for i := range st.layers {
-		for _, e := range st.layers[i].All(from) {
-			if e != nil {
-				gone = append(gone, e)
-			}
+	for t := range st.tables {
+		if t > 0 && from > 0 {
+			break
 		}
-		st.layers[i].Cut(from)
+		for i := range st.tables[t] {
+			for _, e := range st.tables[t][i].All(from) {
+				if e != nil {
+					gone = append(gone, e)
+				}
+			}
+			st.tables[t][i].Cut(from)
+		}
 	}
 	st.groups -= len(gone)
 	x.groups -= len(gone)

@@ -63,7 +63,7 @@ func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
 		}
 	}
 	s.mu.Lock()
-	s.counts.PagesRead += uint64(len(wants))
+	s.countReads(pages)
 	s.mu.Unlock()
 	return pages, nil
 }
@@ -138,7 +138,7 @@ func (s *Store) find(k Key) (*entry, error) {
 	if st == nil {
 		return nil, fmt.Errorf("csdshim: flash: sequence %d: %w", k.Seq, ErrNotFound)
 	}
-	if k.Layer < 0 || k.Group < 0 {
+	if k.Layer < 0 || k.Group < 0 || k.Table >= tables {
 		return nil, fmt.Errorf("csdshim: flash: layer %d, group %d: %w", k.Layer, k.Group, ErrNotFound)
 	}
 	e := st.find(k)
@@ -163,10 +163,10 @@ func (s *Store) Groups(seq uint32, layer, below int) (numbers []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.index.byID[seq]
-	if st == nil || layer < 0 || layer >= len(st.layers) {
+	if st == nil || layer < 0 || layer >= len(st.tables[Groups]) {
 		return nil
 	}
-	for i, e := range st.layers[layer].All(0) {
+	for i, e := range st.tables[Groups][layer].All(0) {
 		if i >= below {
 			break
 		}

@@ -75,7 +75,7 @@ func TestFarGroupsCostNothing(t *testing.T) {
 	if n := allocated(func() {
 		for layer := range int32(50) {
 			for _, g := range []int32{0, far / 2, far} {
-				if _, err := s.Put([]Item{{Key{q.ID, layer, g}, [][]byte{{byte(layer)}}}}); err != nil {
+				if _, err := s.Put([]Item{{Key: Key{Seq: q.ID, Layer: layer, Group: g}, Parts: [][]byte{{byte(layer)}}}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -86,7 +86,7 @@ func TestFarGroupsCostNothing(t *testing.T) {
 		t.Errorf("150 groups: %d bytes were allocated", n)
 	}
 	got := make([]byte, 1)
-	if _, err := s.Get([]Request{{Key{q.ID, 49, far}, 0, got}}); err != nil || got[0] != 49 {
+	if _, err := s.Get([]Request{{Key{Seq: q.ID, Layer: 49, Group: far}, 0, got}}); err != nil || got[0] != 49 {
 		t.Errorf("the last: %v, %v", got, err)
 	}
 	if groups := s.Groups(q.ID, 7, far); !slices.Equal(groups, []int{0, far / 2}) {

@@ -21,6 +21,9 @@ type Options struct {
 	FS vfs.FS
 	// NoSync leaves out the syncs: acknowledged groups then survive the process, not the machine.
 	NoSync bool
+	// GroupBufferBytes is what the group buffer may hold now, asked at every append (it shares the drive's DRAM); nil = nothing:
+	// partial groups go to flash.
+	GroupBufferBytes func() int64
 }
 
 // Store is the flash of one drive, with its translation layer.
@@ -44,6 +47,8 @@ type Store struct {
 	used   int64 // pages: live, or given out for groups on their way
 	peak   int64
 	counts counts
+	life   life
+	buffer groupBuffer
 	failed error
 	closed bool
 
@@ -71,7 +76,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{geo: o.Geometry, opts: o, dir: dir, lock: lock, index: newIndex(), blocks: newBlocks(o.Geometry)}
+	s := &Store{geo: o.Geometry, opts: o, dir: dir, lock: lock, index: newIndex(), blocks: newBlocks(o.Geometry), life: newLife(o.Geometry)}
 	if err := s.open(); err != nil {
 		s.closeFiles()
 		return nil, err
@@ -95,6 +100,7 @@ func (s *Store) open() error {
 	}
 	s.blocks.fill()
 	s.peak = s.used
+	s.recoverKV()
 	return s.compact(false, compactBytes)
 }
 
@@ -151,6 +157,12 @@ func (s *Store) replay(payload []byte) error {
 			}
 		case recordCounters:
 			s.index.nextID, s.index.version = max(s.index.nextID, c.u32()), max(s.index.version, c.u32())
+		case recordShape, recordRows:
+			if err := s.replayKV(kind, c); err != nil {
+				return err
+			}
+		case recordLife, recordErased, recordWear:
+			s.replayLife(kind, c)
 		default:
 			return fmt.Errorf("csdshim: flash: journal: record of kind %d: %w", kind, ErrCorrupt)
 		}
@@ -166,7 +178,7 @@ func (s *Store) replayGroup(e *entry, ok bool) error {
 	if !ok || st == nil {
 		return nil // cut short (reported by the caller), or of a sequence that was dropped while the group was on its way
 	}
-	if e.key.Layer < 0 || e.key.Layer > maxIndex || e.key.Group < 0 || e.key.Group > maxIndex {
+	if e.key.Layer < 0 || e.key.Layer >= maxIndex || e.key.Group < 0 || e.key.Group > maxIndex || e.key.Table >= tables {
 		return fmt.Errorf("csdshim: flash: journal: layer %d, group %d: %w", e.key.Layer, e.key.Group, ErrCorrupt)
 	}
 	for _, p := range e.pages {
@@ -174,7 +186,9 @@ func (s *Store) replayGroup(e *entry, ok bool) error {
 			return fmt.Errorf("csdshim: flash: journal: page %d of %d: %w", p.number, len(s.blocks.all)*s.geo.BlockPages, ErrCorrupt)
 		}
 	}
-	if old := s.index.put(st, e); old != nil {
+	old := s.index.put(st, e)
+	s.life.group(old, e)
+	if old != nil {
 		s.forget([]*entry{old})
 	}
 	for _, p := range e.pages {
@@ -219,9 +233,13 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	totals, failed := appendLife(nil, &s.life), s.failed
 	s.mu.Unlock()
 	s.io.Lock()
 	defer s.io.Unlock()
+	if failed == nil {
+		_ = s.journal.append(totals, false) // counters only
+	}
 	return s.closeFiles()
 }
 

@@ -9,8 +9,9 @@ import (
 
 // Item is a group to write: its bytes are parts one after another, the caller's again when Put returns.
 type Item struct {
-	Key   Key
-	Parts [][]byte
+	Key     Key
+	Parts   [][]byte
+	channel int // of its first page, in the tables of a KVShape
 }
 
 func (i Item) size() (n int) {
@@ -68,6 +69,11 @@ func (s *Store) writable() error {
 
 // Put stores groups, all or none; a group that was there is replaced. pages are the flash pages that were programmed.
 func (s *Store) Put(items []Item) (pages []uint32, err error) {
+	return s.put(items, nil, func() {})
+}
+
+// put stores groups, and with them journal records; publish runs, with mu held, when all of it is visible.
+func (s *Store) put(items []Item, more []byte, publish func()) (pages []uint32, err error) {
 	entries, err := s.reserve(items)
 	if err != nil {
 		return nil, err
@@ -78,7 +84,7 @@ func (s *Store) Put(items []Item) (pages []uint32, err error) {
 		for _, e := range entries {
 			records = appendGroup(records, e)
 		}
-		err = s.commit(records, true, func() { s.publish(entries) })
+		err = s.commit(append(records, more...), true, func() { s.publish(entries); publish() })
 	}
 	for _, e := range entries {
 		for _, p := range e.pages {
@@ -115,7 +121,7 @@ func (s *Store) reserve(items []Item) ([]*entry, error) {
 		e.version = s.index.version
 		entries = append(entries, e)
 		for i := range s.geo.pagesOf(it.size()) {
-			n, err := s.allocate(it.Key, i)
+			n, err := s.allocate(it, i)
 			if err != nil {
 				s.used -= need - int64(pageCount(entries))
 				s.abandon(entries)
@@ -140,9 +146,13 @@ func pageCount(entries []*entry) (n int) {
 }
 
 // allocate finds a page for a group's i-th page, on the channel that striping gives it. It may let go of mu meanwhile.
-func (s *Store) allocate(k Key, i int) (uint32, error) {
+func (s *Store) allocate(it Item, i int) (uint32, error) {
+	channel := it.channel
+	if it.Key.Table == Groups {
+		channel = int(it.Key.Group) + int(it.Key.Layer)
+	}
 	for {
-		if n, ok := s.blocks.next(k.Seq, (int(k.Group)+int(k.Layer)+i)%s.geo.Channels, false); ok {
+		if n, ok := s.blocks.next(it.Key.Seq, (channel+i)%s.geo.Channels, false); ok {
 			return n, nil
 		}
 		s.mu.Unlock()
@@ -249,6 +259,7 @@ func (s *Store) publish(entries []*entry) {
 		for _, p := range e.pages {
 			s.blocks.adopt(p.number, e, true)
 		}
+		s.life.group(nil, e)
 		st := s.index.byID[e.key.Seq]
 		if st == nil {
 			s.forget([]*entry{e})
@@ -275,6 +286,7 @@ func (s *Store) Cut(seq uint32, from int) error {
 		}
 		s.forget(s.index.cut(st, from))
 		if from == 0 {
+			s.buffer.drop(st.kv)
 			s.blocks.closeSequence(seq)
 		}
 	})

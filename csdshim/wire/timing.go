@@ -58,7 +58,27 @@ type Stats struct {
 	ModelNANDNs, ModelEngineNs, ModelLinkNs, ModelClockNs uint64
 	// Measured on the wall: nanoseconds spent in scoring and in file I/O, and since the start.
 	MeasuredEngineNs, MeasuredIONs, UptimeNs uint64
+
+	Life Life
 }
+
+// Life is what a drive's flash has done over the life of its folder, and what lies there now.
+type Life struct {
+	ReadByChannel                                    []uint64 // pages
+	TokenProgrammed, EmbeddingProgrammed, Moved      uint64   // pages: of the token copy and of groups, of the embedding copy, by garbage collection
+	Valid                                            uint64   // pages
+	Blocks, FreeBlocks, Erases, ErasesMin, ErasesMax uint64   // erases of all blocks, of the one with fewest and most
+	// What tokens that wait for their group take of the drive's memory: now, at most since the start, and at most ever.
+	GroupBufferBytes, GroupBufferPeak, GroupBufferMax uint64
+}
+
+func (l *Life) fields() []*uint64 {
+	return []*uint64{&l.TokenProgrammed, &l.EmbeddingProgrammed, &l.Moved, &l.Valid, &l.Blocks, &l.FreeBlocks, &l.Erases, &l.ErasesMin, &l.ErasesMax,
+		&l.GroupBufferBytes, &l.GroupBufferPeak, &l.GroupBufferMax}
+}
+
+// maxChannels bounds what a reply can make the reader allocate.
+const maxChannels = 1 << 10
 
 func (s *Stats) fields() []*uint64 {
 	return []*uint64{&s.CapacityBytes, &s.UsedBytes, &s.PeakBytes, &s.DRAMBytes, &s.DRAMUsedBytes, &s.Sequences, &s.Groups,
@@ -68,13 +88,27 @@ func (s *Stats) fields() []*uint64 {
 }
 
 // Append adds the message's bytes to dst.
-func (s Stats) Append(dst []byte) []byte { return appendFields(dst, s.fields()) }
+func (s Stats) Append(dst []byte) []byte {
+	e := encoder{appendFields(appendFields(dst, s.fields()), s.Life.fields())}
+	e.u32(uint32(len(s.Life.ReadByChannel)))
+	for _, n := range s.Life.ReadByChannel {
+		e.u64(n)
+	}
+	return e.b
+}
 
 // ParseStats reads what follows the timing in the reply to a TypeStats frame.
 func ParseStats(b []byte) (s Stats, err error) {
 	d := decoder{b: b}
-	for _, f := range s.fields() {
+	for _, f := range append(s.fields(), s.Life.fields()...) {
 		*f = d.u64()
+	}
+	n := d.index()
+	if n > maxChannels {
+		return s, malformed("stats of %d channels", n)
+	}
+	for range n {
+		s.Life.ReadByChannel = append(s.Life.ReadByChannel, d.u64())
 	}
 	return s, d.end("stats")
 }

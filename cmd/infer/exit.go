@@ -13,6 +13,7 @@ import (
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/model/bert"
 	"terrace/model/xla"
 	"terrace/offload"
 	"terrace/policy"
@@ -70,9 +71,9 @@ var (
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,
 		convert.ErrRange, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
-		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, xla.ErrPlugin, model.ErrFeature, convert.ErrSource, policy.ErrInstance,
+		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, xla.ErrPlugin, model.ErrFeature, convert.ErrSource, policy.ErrInstance, bert.ErrNotEncoder, bert.ErrModel, bert.ErrToken,
 	}
-	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory, policy.ErrNoRoom}
+	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory, policy.ErrNoRoom, bert.ErrTooLong}
 )
 
 func exitCode(err error) int {

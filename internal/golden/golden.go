@@ -49,9 +49,10 @@ func root(t testing.TB) string {
 var models = map[string]struct{ env, file string }{
 	"smollm2:135m": {"TERRACE_TEST_SMOLLM2", "smollm2"},
 	"gemma3:270m":  {"TERRACE_TEST_GEMMA3", "gemma3"},
+	"minilm:l6":    {"TERRACE_TEST_MINILM", "minilm"},
 }
 
-// Model returns the path of a real model's GGUF file, or skips the test.
+// Model returns the path of a real model, a GGUF file or a folder with safetensors, or skips the test.
 func Model(t testing.TB, name string) string {
 	t.Helper()
 	m := models[name]
@@ -68,10 +69,18 @@ func Model(t testing.TB, name string) string {
 	}
 	var found string
 	_ = filepath.WalkDir(home, func(path string, d os.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".gguf") && strings.Contains(strings.ToLower(filepath.ToSlash(path)), m.file) {
-			found = path
-			return filepath.SkipAll
+		if err != nil || !strings.Contains(strings.ToLower(filepath.ToSlash(path)), m.file) {
+			return nil
 		}
+		switch {
+		case strings.HasSuffix(path, ".gguf"):
+			found = path
+		case d.Name() == "model.safetensors":
+			found = filepath.Dir(path)
+		default:
+			return nil
+		}
+		return filepath.SkipAll
 		return nil
 	})
 	if found == "" {

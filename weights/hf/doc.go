@@ -30,6 +30,7 @@
 //	terrace.position_offset           row of position 0 in position_embd (OPT: 2)
 //	terrace.norm_after                norms stand after the residual sums (OPT-350m)
 //	terrace.no_final_norm             no norm before the head
+//	terrace.max_tokens                tokens of a text that an encoder takes, where fewer than it has positions (bert)
 //	terrace.embedding_in_length       width of token_embd where project_in/project_out stand around the decoder (OPT-350m)
 //
 // Where no period says which layers have the sliding window, ARCH.attention.sliding_window_pattern is an int list with 1 for

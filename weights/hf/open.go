@@ -27,6 +27,7 @@ func Open(dir string) (*gguf.Meta, []*gguf.Tensor, io.Closer, error) {
 		return nil, nil, nil, err
 	}
 	v := newView(config)
+	v.dir = dir
 	f := v.family()
 	if f != nil {
 		v.arch = f.arch

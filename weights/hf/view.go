@@ -21,6 +21,7 @@ const (
 
 // view is a folder being presented: what its config says, and the metadata and tensors built from it.
 type view struct {
+	dir     string
 	cfg     fields
 	files   *shards
 	faults  *faults

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"terrace/model/bert"
+	"terrace/weights"
+)
+
+func init() { register(newEmbed) }
+
+// defaultEncoder is what embeds when no model is named.
+const defaultEncoder = "minilm:l6"
+
+type embedFlags struct {
+	model                    string
+	threads                  int
+	file                     string
+	truncate, cosine, asJSON bool
+}
+
+func newEmbed(a *app) *cobra.Command {
+	f := &embedFlags{}
+	cmd := &cobra.Command{
+		Use:     "embed [TEXT ...]",
+		Aliases: []string{"embedding"},
+		Short:   "Texts to vectors: the sentence embeddings of an encoder",
+		Long: "Computes a vector of length 1 for each text with a BERT encoder (a folder with config.json, vocab.txt and safetensors); the cosine of two texts is the product of their vectors. " +
+			"Texts are the arguments, or the lines of a file or of standard input. Each vector is printed as one line of numbers.",
+		Example: "  infer embed \"a cat sits on the mat\" \"a kitten on a rug\" --cosine\n  infer embed --file sentences.txt --json",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.embed(f, args) },
+	}
+	p := cmd.Flags()
+	p.StringVarP(&f.model, "model", "m", defaultEncoder, "encoder: a folder or a name")
+	p.IntVarP(&f.threads, "threads", "t", 0, "worker threads (default: one a CPU)")
+	p.StringVarP(&f.file, "file", "f", "", "a file of texts, one a line; - for standard input")
+	p.BoolVar(&f.truncate, "truncate", false, "cut texts that are longer than the encoder takes (an error otherwise)")
+	p.BoolVar(&f.cosine, "cosine", false, "print the cosine of every pair instead of the vectors")
+	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// openEncoder resolves, opens and checks an encoder; close it with the function returned.
+func (a *app) openEncoder(name string, threads int) (*bert.Encoder, func(), error) {
+	got, err := a.resolveModel(a.ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, err := weights.Open(got.Path)
+	if err != nil {
+		return nil, nil, modelError(err)
+	}
+	e, err := bert.Open(file, bert.Options{Threads: threads})
+	if err != nil {
+		return nil, nil, errors.Join(modelError(err), file.Close())
+	}
+	return e, func() { e.Close(); file.Close() }, nil
+}
+
+func (a *app) embed(f *embedFlags, texts []string) error {
+	if f.threads < 0 {
+		return usageErrorf("--threads %d: want 1 or more", f.threads)
+	}
+	if len(texts) > 0 && f.file != "" {
+		return usageErrorf("embed: texts are given as arguments and in --file: want one of them")
+	}
+	if len(texts) == 0 {
+		var err error
+		if texts, err = a.linesOf(orDefault(f.file, "-")); err != nil {
+			return err
+		}
+	}
+	e, done, err := a.openEncoder(f.model, f.threads)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ids := make([][]int32, len(texts))
+	for i, text := range texts {
+		if !utf8.ValidString(text) {
+			return dataErrorf("embed: text %d is not UTF-8", i+1)
+		}
+		if ids[i] = e.Tokens(text); f.truncate {
+			ids[i] = e.Cut(ids[i])
+		}
+	}
+	vectors, err := e.Embed(ids)
+	if errors.Is(err, bert.ErrTooLong) {
+		return fmt.Errorf("%w (--truncate cuts it)", err)
+	}
+	if err != nil {
+		return err
+	}
+	return a.printEmbeddings(f, e, ids, vectors)
+}
+
+// linesOf reads the texts of a file; a last line without an end counts.
+func (a *app) linesOf(name string) ([]string, error) {
+	text, err := a.readText(name)
+	if err != nil {
+		return nil, err
+	}
+	text = strings.TrimSuffix(text, "\n")
+	if text == "" {
+		return nil, dataErrorf("embed: no text: give texts as arguments, or one a line in --file or on standard input")
+	}
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimSuffix(l, "\r")
+	}
+	return lines, nil
+}
+
+// embedOutput is what embed prints with --json.
+type embedOutput struct {
+	Model  string       `json:"model"`
+	Dim    int          `json:"dim"`
+	Data   []embedEntry `json:"data"`
+	Cosine [][]float64  `json:"cosine,omitempty"`
+}
+
+type embedEntry struct {
+	Index     int       `json:"index"`
+	Tokens    int       `json:"tokens"`
+	Embedding []float32 `json:"embedding"`
+}
+
+func (a *app) printEmbeddings(f *embedFlags, e *bert.Encoder, ids [][]int32, vectors [][]float32) error {
+	out := embedOutput{Model: f.model, Dim: e.Hidden}
+	for i, v := range vectors {
+		out.Data = append(out.Data, embedEntry{i, len(ids[i]), v})
+	}
+	if f.cosine {
+		for _, v := range vectors {
+			row := make([]float64, len(vectors))
+			for j, w := range vectors {
+				row[j] = bert.Cosine(v, w)
+			}
+			out.Cosine = append(out.Cosine, row)
+		}
+	}
+	if f.asJSON {
+		return json.NewEncoder(a.stdout).Encode(out)
+	}
+	w := bufio.NewWriter(a.stdout)
+	for _, row := range out.Cosine {
+		printRow(w, row, 4)
+	}
+	for _, v := range vectors {
+		if !f.cosine {
+			printRow(w, v, -1)
+		}
+	}
+	return w.Flush()
+}
+
+// printRow prints numbers on a line, with that many digits behind the point; -1: as many as tell them apart.
+func printRow[T float32 | float64](w io.Writer, row []T, digits int) {
+	for i, x := range row {
+		if i > 0 {
+			fmt.Fprint(w, " ")
+		}
+		format := byte('g')
+		if digits >= 0 {
+			format = 'f'
+		}
+		fmt.Fprint(w, strconv.FormatFloat(float64(x), format, digits, 32))
+	}
+	fmt.Fprintln(w)
+}

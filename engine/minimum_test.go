@@ -72,3 +72,32 @@ func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed ui
 	}
 	return nil
 }
+
+// TestRoomForPrompt: without a tier below, a prompt whose KV does not fit is refused before it is read, and the size named suffices.
+func TestRoomForPrompt(t *testing.T) {
+	t.Parallel()
+	prompt := someIDs(600, 1)
+	tight := small(t, Options{ChunkTokens: 64, KVBudgetBytes: 256 << 10})
+	read := 0
+	err := prefillOf(t, tight, prompt, &read)
+	var mib int64
+	if !errors.Is(err, kvmanager.ErrBudget) || read > 0 {
+		t.Fatalf("%d tokens read: %v", read, err)
+	}
+	if _, serr := fmt.Sscanf(err.Error()[strings.Index(err.Error(), "host=")+5:], "%dMiB", &mib); serr != nil {
+		t.Fatalf("no size is named: %v", err)
+	}
+	if err := prefillOf(t, small(t, Options{ChunkTokens: 64, KVBudgetBytes: mib << 20}), prompt, &read); err != nil || read != len(prompt) {
+		t.Errorf("host=%dMiB: %d read, %v", mib, read, err)
+	}
+}
+
+func prefillOf(t *testing.T, e *Engine, prompt []int, read *int) error {
+	t.Helper()
+	s, err := e.NewSession(e.Policy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	return s.Prefill(t.Context(), prompt, PrefillHooks{Progress: func(done, _ int) { *read = done }})
+}

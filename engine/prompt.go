@@ -45,7 +45,7 @@ func (s *Session) prefill(ctx context.Context, ids []int, hooks PrefillHooks) er
 	if len(ids) == 0 {
 		return fmt.Errorf("engine: the prompt has no tokens (nothing to predict from): %w", ErrOption)
 	}
-	if err := s.fits(len(ids)); err != nil {
+	if err := errors.Join(s.fits(len(ids)), s.room(len(ids))); err != nil {
 		return err
 	}
 	if readsByLayer(s.text.Policy()) && len(s.tokens) == 0 {

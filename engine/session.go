@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"terrace/internal/units"
 	"terrace/kvmanager"
 	"terrace/policy"
 	"terrace/retrieval"
@@ -76,6 +77,28 @@ func (s *Session) fits(n int) error {
 	}
 	return nil
 }
+
+// room refuses a prompt of n tokens whose KV cannot lie in host memory, before it is read, and says which size would do. Where there
+// is a tier below, each pass is planned; where rows leave on the way, how much is read is known at the end.
+func (s *Session) room(n int) error {
+	e := s.e
+	if e.o.KVBudgetBytes == 0 || e.floor.Tiered() || readsByLayer(s.text.Policy()) {
+		return nil
+	}
+	size, have := e.kv.BytesFor, len(s.tokens)
+	if e.o.WindowOnly && s.text.Plain() {
+		size = func(n int) int64 { return KVBytes(e.m, e.o, n) }
+	}
+	more, used := size(have+n)-size(have), e.kv.Stats().InUseBytes
+	if e.kv.Room(more) == nil {
+		return nil
+	}
+	return fmt.Errorf("engine: KV of %d prompt tokens takes %s, host memory has room for %s of %s; host=%s would do, or a tier below (ssd=DIR,SIZE), KV in fewer bits, a shorter prompt: %w", n,
+		units.FormatBytes(more), units.FormatBytes(max(e.o.KVBudgetBytes-used, 0)), units.FormatBytes(e.o.KVBudgetBytes), mebibytes(used+more), kvmanager.ErrBudget)
+}
+
+// mebibytes is a size that a tier may be given, rounded up.
+func mebibytes(n int64) string { return fmt.Sprintf("%dMiB", (n+1<<20-1)>>20) }
 
 // Decode reads one more token; afterwards Logits holds what follows it.
 func (s *Session) Decode(id int) error {

@@ -13,12 +13,13 @@ type adaKV struct {
 
 func init() {
 	register(Info{
-		Name:    "adakv",
-		Summary: "shares the budget of a layer among its heads by score; wraps snapkv or another scorer",
-		Paper:   "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation, arXiv 2407.11550",
-		Phase:   PhaseWrapper,
-		Wraps:   "snapkv",
-		Params:  []Param{{Name: "alpha_safeguard", Default: "0.2", Doc: "share of an even budget that each head keeps in any case"}},
+		Name:          "adakv",
+		Summary:       "shares the budget of a layer among its heads by score; wraps snapkv or another scorer",
+		Paper:         "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation, arXiv 2407.11550",
+		Phase:         PhaseWrapper,
+		MayDropNewest: true,
+		Wraps:         "snapkv",
+		Params:        []Param{{Name: "alpha_safeguard", Default: "0.2", Doc: "share of an even budget that each head keeps in any case"}},
 	}, func(a *args) Policy {
 		return &adaKV{scored: scored{base: a.base()}, inner: a.wrapped(), safe: a.float("alpha_safeguard", 0, 1)}
 	})

@@ -32,10 +32,11 @@ type expectedAttention struct {
 
 func init() {
 	register(Info{
-		Name:    "expected_attention",
-		Summary: "keeps what future queries are expected to attend to, from the mean and covariance of past ones",
-		Paper:   "Expected Attention: KV Cache Compression by Estimating Attention from Future Queries, arXiv 2510.00636",
-		Phase:   PhasePrompt,
+		Name:          "expected_attention",
+		Summary:       "keeps what future queries are expected to attend to, from the mean and covariance of past ones",
+		Paper:         "Expected Attention: KV Cache Compression by Estimating Attention from Future Queries, arXiv 2510.00636",
+		Phase:         PhasePrompt,
+		MayDropNewest: true,
 		Params: append(budgetParams("50%"),
 			Param{Name: "n_future_positions", Default: "512", Doc: "positions that the rotation is averaged over"},
 			Param{Name: "n_sink", Aliases: []string{"sinks"}, Default: "4", Doc: "first tokens that always stay"},

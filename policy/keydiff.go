@@ -12,11 +12,12 @@ type keydiff struct {
 
 func init() {
 	register(Info{
-		Name:    "keydiff",
-		Summary: "keeps the tokens whose keys are least like the average key",
-		Paper:   "KeyDiff: Key Similarity-Based KV Cache Eviction, arXiv 2504.15364",
-		Phase:   PhasePrompt,
-		Params:  budgetParams("50%"),
+		Name:          "keydiff",
+		Summary:       "keeps the tokens whose keys are least like the average key",
+		Paper:         "KeyDiff: Key Similarity-Based KV Cache Eviction, arXiv 2504.15364",
+		Phase:         PhasePrompt,
+		MayDropNewest: true,
+		Params:        budgetParams("50%"),
 	}, func(a *args) Policy { return &keydiff{scored: scored{base: a.base(), budget: a.budget()}} })
 }
 

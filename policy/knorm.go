@@ -16,11 +16,12 @@ type knorm struct {
 
 func init() {
 	register(Info{
-		Name:    "knorm",
-		Summary: "keeps the tokens with the smallest key norm",
-		Paper:   "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression, arXiv 2406.11430",
-		Phase:   PhasePrompt,
-		Params:  append(budgetParams("50%"), Param{Name: "literal", Default: "false", Doc: "keep large norms instead, as one paper's text says"}),
+		Name:          "knorm",
+		Summary:       "keeps the tokens with the smallest key norm",
+		Paper:         "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression, arXiv 2406.11430",
+		Phase:         PhasePrompt,
+		MayDropNewest: true,
+		Params:        append(budgetParams("50%"), Param{Name: "literal", Default: "false", Doc: "keep large norms instead, as one paper's text says"}),
 	}, func(a *args) Policy {
 		p := &knorm{scored: scored{base: a.base(), budget: a.budget()}, sign: -1}
 		if a.bool("literal") {

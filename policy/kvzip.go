@@ -50,18 +50,20 @@ func init() {
 		Param{Name: "postfix", Default: "8", Doc: "last tokens of a chunk that lead on to the next"})
 	const paper = "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction, arXiv 2505.23416"
 	register(Info{
-		Name:    "kvzip",
-		Summary: "reads the prompt a second time, keeps what the model needs to repeat it",
-		Paper:   paper,
-		Phase:   PhasePrompt,
-		Params:  append(params, Param{Name: "kvzip_plus_normalization", Aliases: []string{"plus"}, Default: "false", Doc: "weigh by the norms of rows and projected values, as kvzip_plus does"}),
+		Name:          "kvzip",
+		Summary:       "reads the prompt a second time, keeps what the model needs to repeat it",
+		Paper:         paper,
+		Phase:         PhasePrompt,
+		MayDropNewest: true,
+		Params:        append(params, Param{Name: "kvzip_plus_normalization", Aliases: []string{"plus"}, Default: "false", Doc: "weigh by the norms of rows and projected values, as kvzip_plus does"}),
 	}, func(a *args) Policy { p := newKVzip(a); p.plus = a.bool("kvzip_plus_normalization"); return p })
 	register(Info{
-		Name:    "kvzip_plus",
-		Summary: "kvzip, with each weight times the size of what it brings to the output",
-		Paper:   paper,
-		Phase:   PhasePrompt,
-		Params:  params,
+		Name:          "kvzip_plus",
+		Summary:       "kvzip, with each weight times the size of what it brings to the output",
+		Paper:         paper,
+		Phase:         PhasePrompt,
+		MayDropNewest: true,
+		Params:        params,
 	}, func(a *args) Policy { p := newKVzip(a); p.plus = true; return p })
 }
 

@@ -9,11 +9,12 @@ type observedAttention struct{ scored }
 
 func init() {
 	register(Info{
-		Name:    "observed_attention",
-		Summary: "keeps the tokens that got the most attention over the whole prompt, per query that saw them",
-		Paper:   "H2O: Heavy-Hitter Oracle, arXiv 2306.14048",
-		Phase:   PhasePrompt,
-		Params:  budgetParams("50%"),
+		Name:          "observed_attention",
+		Summary:       "keeps the tokens that got the most attention over the whole prompt, per query that saw them",
+		Paper:         "H2O: Heavy-Hitter Oracle, arXiv 2306.14048",
+		Phase:         PhasePrompt,
+		MayDropNewest: true,
+		Params:        budgetParams("50%"),
 	}, func(a *args) Policy { return &observedAttention{scored{base: a.base(), budget: a.budget()}} })
 }
 

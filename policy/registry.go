@@ -30,6 +30,8 @@ type Info struct {
 	Paper   string   `json:"paper,omitempty"`
 	Phase   Phase    `json:"phase"`
 	Params  []Param  `json:"params,omitempty"`
+	// MayDropNewest: what the prompt ends with has no better chance than other tokens, unless the method is told to keep it.
+	MayDropNewest bool `json:"may_drop_newest,omitempty"`
 	// Wraps is the name of the policy that a wrapper holds when none is given; empty for others.
 	Wraps string `json:"wraps,omitempty"`
 	// Example holds the parameters that must be given; empty where the defaults will do.

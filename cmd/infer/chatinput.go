@@ -11,6 +11,8 @@ import (
 
 	"github.com/reeflective/readline"
 	"golang.org/x/term"
+
+	"terrace/internal/units"
 )
 
 // errInterrupted is Ctrl-C at the prompt.
@@ -51,18 +53,34 @@ func (p *plainInput) message(ctx context.Context) (string, error) {
 			if err != nil {
 				break // what there is
 			}
+			if len(text)+len(more) > maxMessageBytes {
+				return "", dataErrorf("chat: a message of standard input is longer than %s, the most that is read of one", units.FormatBytes(maxMessageBytes))
+			}
 			text += "\n" + more
 		}
 		return unquote(text), nil
 	})
 }
 
+// maxMessageBytes is the longest message that is read; no model's context holds as much text.
+const maxMessageBytes = 8 << 20
+
 func (p *plainInput) line() (string, error) {
-	line, err := p.in.ReadString('\n')
-	if err != nil && line == "" {
-		return "", err
+	var line []byte
+	for {
+		part, err := p.in.ReadSlice('\n')
+		if len(line)+len(part) > maxMessageBytes {
+			return "", dataErrorf("chat: a line of standard input is longer than %s, the most that is read of a message", units.FormatBytes(maxMessageBytes))
+		}
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil && len(line) == 0:
+			return "", err
+		}
+		return strings.TrimRight(string(line), "\r\n"), nil
 	}
-	return strings.TrimRight(line, "\r\n"), nil
 }
 
 // waitFor returns what read returns, or the context's error when that ends first.

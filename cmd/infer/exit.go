@@ -73,7 +73,8 @@ var (
 		convert.ErrRange, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
 		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, xla.ErrPlugin, model.ErrFeature, convert.ErrSource, policy.ErrInstance, bert.ErrNotEncoder, bert.ErrModel, bert.ErrToken,
 	}
-	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory, policy.ErrNoRoom, bert.ErrTooLong}
+	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory, policy.ErrNoRoom, bert.ErrTooLong,
+		syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
 )
 
 func exitCode(err error) int {

@@ -202,7 +202,10 @@ func (a *app) openEngine(f *loadFlags, tiers []engine.Tier) (*loaded, error) {
 		l.close()
 		return nil, err
 	}
-	if l.engine, err = engine.Open(l.model, o); err != nil {
+	if err = checkMemory(l.name, l.model, o); err == nil {
+		l.engine, err = engine.Open(l.model, o)
+	}
+	if err != nil {
 		l.close()
 		return nil, err
 	}

@@ -157,6 +157,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	if err := selectKernels(a.cpuPath); err != nil {
 		return err
 	}
+	boundHeap()
 	return a.profiles.start()
 }
 

@@ -3,13 +3,31 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// availableBytes is what the system says can be allocated without swapping; 0 where it does not tell.
-func availableBytes() int64 {
-	f, err := os.Open("/proc/meminfo")
+// memoryLimits are the bounds that the system tells of: what the machine has free, the control groups' limits, ulimit -v.
+func memoryLimits() []memoryLimit {
+	limits := cgroupLimits("/proc/self/cgroup", "/sys/fs/cgroup")
+	if free := availableIn("/proc/meminfo"); free > 0 {
+		limits = append(limits, memoryLimit{what: "this machine", bytes: free, free: free})
+	}
+	var as unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_AS, &as) == nil && as.Cur < math.MaxInt64 {
+		limits = append(limits, memoryLimit{what: "ulimit -v", bytes: int64(as.Cur), free: int64(as.Cur) - addressSpace(), mapped: true, process: true})
+	}
+	return limits
+}
+
+// availableIn is what a meminfo file says can be allocated without swapping; 0 where it does not tell.
+func availableIn(path string) int64 {
+	f, err := os.Open(path)
 	if err != nil {
 		return 0
 	}
@@ -23,4 +41,69 @@ func availableBytes() int64 {
 		}
 	}
 	return 0
+}
+
+// addressSpace is how much this process has mapped.
+func addressSpace() int64 {
+	fields := strings.Fields(readSmall("/proc/self/statm"))
+	if len(fields) == 0 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[0], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// cgroupLimits are the memory limits of the control groups that a membership file lists, v1 and v2, those of groups above
+// included; root is where they are mounted.
+func cgroupLimits(membership, root string) (limits []memoryLimit) {
+	for _, line := range strings.Split(readSmall(membership), "\n") {
+		parts := strings.SplitN(line, ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		dir, limit, usage, cache := root, "memory.max", "memory.current", "inactive_file "
+		switch {
+		case parts[0] == "0" && parts[1] == "": // v2
+		case strings.Contains(","+parts[1]+",", ",memory,"):
+			dir, limit, usage, cache = filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "
+		default:
+			continue
+		}
+		for group := filepath.Clean("/" + parts[2]); ; group = filepath.Dir(group) {
+			at := filepath.Join(dir, group)
+			if n, ok := readNumber(filepath.Join(at, limit)); ok && n < 1<<60 {
+				used, _ := readNumber(filepath.Join(at, usage))
+				limits = append(limits, memoryLimit{what: "the control group's limit", bytes: n, free: n - used + statOf(filepath.Join(at, "memory.stat"), cache), process: true})
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return limits
+}
+
+// statOf is a number of a memory.stat file by its key, which ends with a space; 0 where there is none.
+func statOf(path, key string) int64 {
+	for _, line := range strings.Split(readSmall(path), "\n") {
+		if rest, ok := strings.CutPrefix(line, key); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+func readNumber(path string) (int64, bool) {
+	n, err := strconv.ParseInt(strings.TrimSpace(readSmall(path)), 10, 64)
+	return n, err == nil
+}
+
+// readSmall is a system file's text; "" where it cannot be read.
+func readSmall(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(b)
 }

@@ -216,6 +216,9 @@ func (s *scene) Bounds(g, block int, only []int32, q []float32, rows int, dst []
 
 func (s *scene) Approx(g int, q []float32, rows int, dst []float32) { s.Dot(g, q, rows, dst) }
 
+// Trained implements Scorer.
+func (s *scene) Trained(int) bool { return true }
+
 // evict removes indices from the cache of each KV head.
 func (s *scene) evict(drop *Selection) {
 	s.fill()

@@ -112,10 +112,11 @@ const (
 	SketchDims                 // the keys themselves, a few dimensions at a time (SparQ)
 	SketchProjected            // keys times a matrix with few columns ([Projector]; InfiniGen)
 	SketchExact                // the keys themselves, for the oracle
+	SketchProduct              // product codes: the nearest of few centroids, for each part of a key (PQCache)
 )
 
 func (k SketchKind) String() string {
-	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact"}[k]
+	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "product"}[k]
 }
 
 // Sketch declares an approximation of the keys of one layer.
@@ -125,8 +126,10 @@ type Sketch struct {
 	Rank   int   // SketchProjected: columns
 	// Scale says how SketchInt8 and SketchInt4 are scaled.
 	Scale SketchScale
+	// SketchProduct: parts of a key, bits of a code, rounds of k-means, and first positions that it leaves out.
+	Parts, Bits, Iters, Sinks int
 	// Stored: what is full of it lies on the tier below host memory, where there is one, and is streamed from there two layers
-	// ahead (SketchBounds, SketchHalf, SketchProjected, SketchExact). Scores are the same.
+	// ahead (SketchBounds, SketchHalf, SketchProjected, SketchExact, SketchProduct). Scores are the same.
 	Stored bool
 }
 
@@ -167,8 +170,10 @@ type Scorer interface {
 	// Bounds gives, for each block of `block` tokens in cache order, Σ max(q·min, q·max), no less than any q·k inside; with
 	// `only` not nil, for the blocks listed there (ascending): dst is [rows, len(only)].
 	Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32)
-	// Approx multiplies with the 8-bit, 4-bit, half or projected keys.
+	// Approx multiplies with the 8-bit, 4-bit, half, projected or product-coded keys.
 	Approx(kvHead int, q []float32, rows int, dst []float32)
+	// Trained reports whether there is a sketch: of product codes there is none where the prompt was too short for centroids.
+	Trained(kvHead int) bool
 	// KeyScales fills dst with the scales of 8-bit or 4-bit keys that do not differ by token: 1 for ScaleHead, KeyDim for
 	// ScaleChannel. A key is its integers times its scales.
 	KeyScales(kvHead int, dst []float32)

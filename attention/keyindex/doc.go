@@ -2,7 +2,7 @@
 // of the keys. It implements policy.Scorer.
 //
 // What it owns: Columns (half-precision or projected keys, one column a token), Bounds (minimum and maximum of each block of
-// tokens), Codes (8-bit and 4-bit keys), Tiles (the cached keys themselves, all dimensions or some), the Index of a layer
+// tokens), Codes (8-bit and 4-bit keys), Product (product codes), Tiles (the cached keys themselves, all dimensions or some), the Index of a layer
 // that is built from a view and follows it, and the scans that share its scoring over threads.
 //
 // What it never does: choose tokens, know a model, a session or a tier. Full tiles may be handed to a Stream, which somebody
@@ -17,7 +17,8 @@
 //     built again from the view.
 //  3. Scales that are fixed by the prompt do not change while the text grows: later keys saturate.
 //
-// Bytes scanned a token and KV head: dim·2 (half), dim (int8), dim/2 (int4), rank·2 (projected), 4·dim/block (bounds).
+// Bytes scanned a token and KV head: dim·2 (half), dim (int8), dim/2 (int4), rank·2 (projected), 4·dim/block (bounds),
+// one a part (product).
 //
 // Concurrency: KV heads share nothing, so different heads may be asked at the same time; one head serves one call at a time,
 // chunks of its Codes apart.

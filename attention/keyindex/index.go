@@ -2,6 +2,7 @@ package keyindex
 
 import (
 	"fmt"
+	"slices"
 
 	"terrace/attention"
 	"terrace/internal/kernels"
@@ -26,6 +27,7 @@ type Head struct {
 	columns *Columns        // of half and projected keys, and of exact ones that a stream keeps
 	codes   *Codes          // of 8-bit and 4-bit keys
 	bounds  []*Bounds
+	product *Product
 	fixed   fixed
 	tiles   Tiles
 	scan    scan
@@ -71,6 +73,8 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 			h.columns = NewColumns(kvpage.F16, dim)
 		case policy.SketchProjected:
 			h.columns = NewColumns(kvpage.F16, need.Rank)
+		case policy.SketchProduct:
+			h.product = NewProduct(dim, need.Parts, need.Bits, need.Iters)
 		}
 	}
 	return x
@@ -110,6 +114,9 @@ func (x *Index) Bytes() (n int64) {
 		for _, b := range h.bounds {
 			n += b.Bytes()
 		}
+		if h.product != nil {
+			n += h.product.Bytes()
+		}
 		n += int64(4 * len(h.fixed.scale))
 	}
 	return n
@@ -132,6 +139,9 @@ func (h *Head) KeepBelow(t Stream, keys kvpage.Elem) {
 	}
 	for _, b := range h.bounds {
 		b.KeepBelow(t)
+	}
+	if h.product != nil {
+		h.product.KeepBelow(t)
 	}
 }
 
@@ -179,6 +189,9 @@ func (h *Head) reset() {
 	for _, b := range h.bounds {
 		b.Reset()
 	}
+	if h.product != nil {
+		h.product.Reset()
+	}
 }
 
 // start prepares what a sketch fixes once: scales over the prompt's keys, the projection.
@@ -186,6 +199,10 @@ func (h *Head) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
 	if h.need.Kind == policy.SketchProjected {
 		h.fixed.matrix = make([]float32, h.need.Rank*h.dim)
 		p.Project(l, kvHead, h.fixed.matrix)
+		return
+	}
+	if h.product != nil {
+		h.train(n, l.Pos[kvHead])
 		return
 	}
 	if h.codes == nil || h.need.Scale == policy.ScaleToken {
@@ -205,6 +222,14 @@ func (h *Head) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
 	}
 }
 
+// train finds the centroids of the keys behind the sinks.
+func (h *Head) train(n int, pos []int32) {
+	first, _ := slices.BinarySearch(pos[:n], int32(h.need.Sinks))
+	keys := make([]float32, (n-first)*h.dim)
+	h.scratch.reader.Keys(h.view, first, n, keys)
+	h.product.Train(keys, n-first)
+}
+
 // add takes some of the tokens from h.tokens to n-1 into the sketch: up to 64 from the start of a tile on, else one.
 func (h *Head) add(n int) {
 	m := min(kernels.PanelCols, n-h.tokens)
@@ -217,6 +242,11 @@ func (h *Head) add(n int) {
 	}
 	keys := h.scratch.keys[:m*h.dim]
 	h.scratch.reader.Keys(h.view, h.tokens, h.tokens+m, keys)
+	if h.product != nil {
+		h.product.Put(keys, m)
+		h.tokens += m
+		return
+	}
 	for i := range m {
 		h.addKey(h.tokens+i, keys[i*h.dim:(i+1)*h.dim])
 	}
@@ -314,12 +344,19 @@ func (h *Head) Bounds(_, block int, only []int32, q []float32, rows int, dst []f
 
 // Approx implements policy.Scorer.
 func (h *Head) Approx(_ int, q []float32, rows int, dst []float32) {
-	if h.codes == nil {
+	switch {
+	case h.product != nil:
+		h.product.Score(dst, q, rows)
+		return
+	case h.codes == nil:
 		h.columns.Score(dst, q, rows)
 		return
 	}
 	h.scanned(q, rows, dst)
 }
+
+// Trained implements policy.Scorer.
+func (h *Head) Trained(int) bool { return h.product == nil || h.product.Trained() }
 
 // KeyScales implements policy.Scorer.
 func (h *Head) KeyScales(_ int, dst []float32) { copy(dst, h.fixed.scale) }
@@ -349,6 +386,9 @@ func (x *Index) Bounds(kvHead, block int, only []int32, q []float32, rows int, d
 func (x *Index) Approx(kvHead int, q []float32, rows int, dst []float32) {
 	x.heads[kvHead].Approx(0, q, rows, dst)
 }
+
+// Trained implements policy.Scorer.
+func (x *Index) Trained(kvHead int) bool { return x.heads[kvHead].Trained(0) }
 
 // KeyScales implements policy.Scorer.
 func (x *Index) KeyScales(kvHead int, dst []float32) { x.heads[kvHead].KeyScales(0, dst) }

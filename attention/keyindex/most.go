@@ -36,8 +36,23 @@ func MostSize(need policy.Sketch, dim, tokens int, stored bool, keys kvpage.Elem
 		if stored {
 			s.columns(keys, dim, tokens, true)
 		}
+	case policy.SketchProduct:
+		s.product(&need, dim, tokens, stored)
 	}
 	return s
+}
+
+// product adds a Product.
+func (s *Size) product(need *policy.Sketch, dim, tokens int, stored bool) {
+	tile, tiles := need.Parts*kvpage.Tile, (tokens+kvpage.Tile-1)/kvpage.Tile
+	s.Bytes += int64(4*dim+4*need.Parts) << need.Bits
+	if !stored {
+		s.Bytes += int64(tiles * tile)
+		return
+	}
+	s.Bytes += int64(tile) + 4*appended(tiles, 1)
+	s.Below += int64(max(tiles-1, 0) * tile)
+	s.Tile = max(s.Tile, tile)
 }
 
 // columns adds a Columns.

@@ -4,8 +4,8 @@
 // Calls go down this list of files: generate.go (a request as a step function), draftngram.go, draftmodel.go,
 // speculate.go and pace.go (tokens that are guessed and read ahead), fork.go, decompose.go (what a policy wants to
 // know of the model), fit.go, use.go (accounts), prune.go and mask.go (what a prompt leaves out), layer.go (the seven verbs of a
-// layer), revive.go (what was pruned comes back), prompt.go (prompts, in chunks and layer by layer), session.go (one text),
-// step.go (a token of each of a batch), recover.go (a text that a tier has lost is read again), device.go (a backend with memory
+// layer), revive.go (what was pruned comes back), reading.go (prompts in parts), prompt.go (in chunks and layer by layer),
+// session.go (one text), step.go (a token of each of a batch), recover.go (a text that a tier has lost is read again), device.go (a backend with memory
 // of its own), pass.go (rows that share a step), engine.go, rotate.go, stops.go, tiers.go, options.go, traced.go, flops.go
 // (operations), errors.go. A newcomer reads session.go, pass.go and layer.go first.
 //

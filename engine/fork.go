@@ -78,6 +78,17 @@ func checkPolicy(text *retrieval.Text) error {
 	return nil
 }
 
+// Permits refuses a policy that the engine's options and tiers do not allow a session. It may be called at any time.
+func (e *Engine) Permits(under *policy.Spec) error {
+	if under == nil || under.String() == e.policy.String() {
+		return nil
+	}
+	if err := e.o.checkKV(e.m, under); err != nil {
+		return err
+	}
+	return e.tiers.permit(under, e.policy)
+}
+
 // permit is a session's policy, nil meaning full attention, if the engine's options permit it.
 func (e *Engine) permit(under *policy.Spec) (*policy.Spec, error) {
 	if under == nil {
@@ -86,10 +97,7 @@ func (e *Engine) permit(under *policy.Spec) (*policy.Spec, error) {
 	if under.String() == e.policy.String() {
 		return under, nil
 	}
-	if err := e.o.checkKV(e.m, under); err != nil {
-		return nil, err
-	}
-	if err := e.tiers.permit(under, e.policy); err != nil {
+	if err := e.Permits(under); err != nil {
 		return nil, err
 	}
 	if under.Needs().Decomposition && e.floor.Decomposition() == nil {

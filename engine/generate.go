@@ -50,6 +50,7 @@ type Request struct {
 	MinTokens int   // end tokens are not chosen before this many, as with min_length of transformers; stop strings still end the text
 	CutToFit  bool  // MaxTokens is a default nobody chose: less is generated where the context holds less
 	Sampler   model.SamplerOptions
+	Bias      map[int]float32 // added to these ids' logits; nil = to none
 	Stops     []string
 	IgnoreEOS bool
 	IsEnd     func(id int) bool // end-of-generation ids; nil = none
@@ -78,6 +79,7 @@ type Result struct {
 	IDs          []int  // generated, the end token left out
 	Text         string // up to a stop string
 	Finish       string // stop (end token or stop string), length (max tokens), context (full)
+	Stop         string // the stop string that ended it; "" = none did
 	Dropped      int    // prompt or history tokens dropped by the overflow the user chose
 	Timings      Timings
 	KV           KVUse        // at the end
@@ -249,7 +251,9 @@ func NewGeneration(r Request) (*Generation, error) {
 	if r.Started.IsZero() {
 		r.Started = time.Now()
 	}
-	return &Generation{r: &r, res: &Result{PromptTokens: len(r.IDs)}, sampler: model.NewSampler(r.Sampler), stops: stopScanner{stops: r.Stops}}, nil
+	g := &Generation{r: &r, res: &Result{PromptTokens: len(r.IDs)}, sampler: model.NewSampler(r.Sampler), stops: stopScanner{stops: r.Stops}}
+	g.sampler.Bias(r.Bias)
+	return g, nil
 }
 
 // Run takes steps until the generation ends: each token goes to read, after which next has the logits that follow it. read may
@@ -345,6 +349,9 @@ func (g *Generation) emit(id int) (stopped bool, err error) {
 	}
 	show, stopped := g.stops.push(g.r.Text.Push(id))
 	g.cut = stopped
+	if stopped {
+		g.res.Stop = g.stops.met
+	}
 	return stopped, g.show(show)
 }
 

@@ -26,49 +26,20 @@ type PrefillHooks struct {
 // ErrContext and changes nothing; a cancelled context stops between chunks. Where a tier loses KV the text is read again,
 // but not when somebody has seen its logits (hooks.Each). A model file that changed meanwhile is weights.ErrFileChanged.
 func (s *Session) Prefill(ctx context.Context, ids []int, hooks PrefillHooks) error {
-	if err := s.found(); err != nil {
+	r, err := s.BeginPrompt(ids, hooks)
+	if err != nil {
 		return err
 	}
-	err := s.prefill(ctx, ids, hooks)
-	if hooks.Each == nil {
-		err = s.tryAgain(err, func() error { return s.prefill(ctx, ids, hooks) })
-	}
-	if err == nil {
-		s.noteRead(len(ids), false)
-		err = s.e.CheckModel()
-	}
-	return err
+	return r.Read(ctx, len(ids))
 }
 
 // prefill is Prefill without a second chance.
 func (s *Session) prefill(ctx context.Context, ids []int, hooks PrefillHooks) error {
-	if len(ids) == 0 {
-		return fmt.Errorf("engine: the prompt has no tokens (nothing to predict from): %w", ErrOption)
-	}
-	if err := errors.Join(s.fits(len(ids)), s.room(len(ids))); err != nil {
+	r, err := s.newReading(ids, hooks)
+	if err != nil {
 		return err
 	}
-	if readsByLayer(s.text.Policy()) && len(s.tokens) == 0 {
-		return s.readByLayer(ctx, ids, hooks)
-	}
-	total := len(s.tokens) + len(ids)
-	for first := 0; first < len(ids); {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n := s.text.ChunkRows(len(ids)-first, s.e.o.ChunkTokens)
-		if err := s.chunk(ids[first:first+n], total, first+n == len(ids), hooks.Each); err != nil {
-			return err
-		}
-		first += n
-		if hooks.Progress != nil {
-			hooks.Progress(first, len(ids))
-		}
-	}
-	if s.rereads() {
-		return guarded(func() error { return s.reconstruct(ctx) })
-	}
-	return nil
+	return r.upTo(ctx, len(ids), s.e.o.ChunkTokens)
 }
 
 // chunk runs one pass of a prompt.

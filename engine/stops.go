@@ -7,6 +7,7 @@ import "strings"
 type stopScanner struct {
 	stops []string
 	held  string
+	met   string // the one that ended the text
 }
 
 // push adds a piece and returns the text that can be shown, and whether a stop string was met (the text ends before it).
@@ -15,7 +16,7 @@ func (s *stopScanner) push(piece string) (show string, stopped bool) {
 	at := -1
 	for _, stop := range s.stops {
 		if i := strings.Index(text, stop); stop != "" && i >= 0 && (at < 0 || i < at) {
-			at = i
+			at, s.met = i, stop
 		}
 	}
 	if at >= 0 {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"terrace/retrieval"
@@ -96,6 +97,20 @@ func (u TierUse) sum(x TierUse, sign int64) TierUse {
 	u.rate()
 	return u
 }
+
+// KVRoom is how many tokens of full KV have room in host memory, in all and now; 0 in all where there is no limit, or where it
+// is not one of tokens: with a tier below, or where layers with a sliding window keep fewer.
+func (e *Engine) KVRoom() (tokens, free int) {
+	st, each := e.kv.Stats(), int64(e.kvBytesPerToken())
+	windows := e.o.WindowOnly && slices.ContainsFunc(sliding(e.m), func(w int) bool { return w > 0 })
+	if st.BudgetBytes == 0 || e.tiers != nil || windows || each == 0 {
+		return 0, 0
+	}
+	return int(st.BudgetBytes / each), int(max(0, st.BudgetBytes-st.InUseBytes) / each)
+}
+
+// PageTokens is how many tokens a page of the cache holds.
+func (e *Engine) PageTokens() int { return e.kv.Layout().Tokens }
 
 // KVUse is what a session holds and reads of its KV, measured.
 type KVUse struct {

@@ -51,6 +51,7 @@ type Sampler struct {
 	order  []candidate
 	count  map[int]int
 	barred func(id int) bool // nil = none
+	bias   map[int]float32
 }
 
 type candidate struct {
@@ -69,10 +70,15 @@ func NewSampler(o SamplerOptions) *Sampler {
 // Bar keeps ids from being chosen until it is called again; nil = none. Where every id is barred Next returns -1.
 func (s *Sampler) Bar(barred func(id int) bool) { s.barred = barred }
 
+// Bias adds to the logits of these ids, before all else; nil = to none.
+func (s *Sampler) Bias(bias map[int]float32) { s.bias = bias }
+
 func (s *Sampler) bars(id int) bool { return s.barred != nil && s.barred(id) }
 
 // Greedy reports whether the next token is the one with the largest logit of all, whatever the text so far.
-func (s *Sampler) Greedy() bool { return s.barred == nil && s.o.Temperature == 0 && !s.o.penalises() }
+func (s *Sampler) Greedy() bool {
+	return s.barred == nil && s.o.Temperature == 0 && !s.o.penalises() && len(s.bias) == 0
+}
 
 // penalises reports whether the text so far changes logits.
 func (o *SamplerOptions) penalises() bool {
@@ -84,6 +90,11 @@ func (o *SamplerOptions) penalises() bool {
 
 // Next chooses from logits [V]; history is the text so far (prompt and generated ids). Penalties change logits in place.
 func (s *Sampler) Next(logits []float32, history []int) int {
+	for id, add := range s.bias {
+		if id >= 0 && id < len(logits) {
+			logits[id] += add
+		}
+	}
 	s.penalise(logits, history)
 	if s.o.Temperature == 0 {
 		return s.argMax(logits)

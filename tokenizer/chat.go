@@ -28,6 +28,14 @@ func newChatTemplate(source string) *chatTemplate { return &chatTemplate{source}
 // HasTemplate reports whether the model came with a chat template.
 func (t *Tokenizer) HasTemplate() bool { return t.template != nil }
 
+// Template is the source of the chat template; "" = none.
+func (t *Tokenizer) Template() string {
+	if t.template == nil {
+		return ""
+	}
+	return t.template.source
+}
+
 // RenderChat writes a conversation as the model expects it, with the model's
 // own template as Hugging Face renders it (trim_blocks, lstrip_blocks). The
 // result holds control tokens as text: encode it with parseSpecial, and without

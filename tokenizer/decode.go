@@ -147,6 +147,9 @@ type Detokenizer struct {
 // text follows a prompt its leading space stays.
 func (t *Tokenizer) NewDetokenizer() *Detokenizer { return &Detokenizer{start: textStart{t: t}} }
 
+// NewStartDetokenizer is NewDetokenizer for a text of its own, as Decode writes it.
+func (t *Tokenizer) NewStartDetokenizer() *Detokenizer { return &Detokenizer{start: t.newStart()} }
+
 // Push adds a token and returns the characters that are complete now. Bytes
 // that can be part of no character come out as U+FFFD.
 func (d *Detokenizer) Push(id int) string {

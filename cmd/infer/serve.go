@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"terrace/serve"
+)
+
+func init() { register(newServe) }
+
+type serveFlags struct {
+	load         loadFlags
+	kv           kvFlags
+	addr         string
+	readyFile    string
+	aliases      []string
+	batch, queue int
+	keyFile      string
+	insecure     bool
+	grace        time.Duration
+	itl          time.Duration
+	log          string
+	metricsAlias string
+}
+
+func newServe(a *app) *cobra.Command {
+	f := &serveFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve OpenAI's APIs over HTTP",
+		Long: "Serve a model over HTTP: /v1/chat/completions, /v1/completions and their neighbours, for the clients of OpenAI's API, with continuous batching: requests join and leave the batch between steps, and a text never depends on who else is served. " +
+			"The address is this machine's own unless --api-key-file or --insecure is given. SIGTERM refuses new requests, waits for those that run up to --grace, then ends with 143; a second signal ends at once. See docs/server.md.",
+		Example: "  infer serve --model smollm2:135m --addr 127.0.0.1:8080\n  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'",
+		Args:    cobra.NoArgs,
+		RunE:    func(*cobra.Command, []string) error { return a.serve(f) },
+	}
+	f.load.addRun(cmd)
+	f.kv.add(cmd)
+	p := cmd.Flags()
+	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
+	p.StringVar(&f.readyFile, "ready-file", "", "write the base URL here once requests can be served")
+	p.StringArrayVar(&f.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says)")
+	p.IntVar(&f.batch, "batch", 8, "texts that are made at a time")
+	p.IntVar(&f.queue, "queue", 64, "requests that wait beside them; more are answered 429")
+	p.StringVar(&f.keyFile, "api-key-file", "", "file of API keys, one a line; each request needs one of them")
+	p.BoolVar(&f.insecure, "insecure", false, "listen at an address of other machines' without keys")
+	p.DurationVar(&f.grace, "grace", 30*time.Second, "how long running requests may take after SIGTERM")
+	p.DurationVar(&f.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: twice what a step takes)")
+	p.StringVar(&f.log, "log", "text", "access log on stderr: text, json or none")
+	p.StringVar(&f.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")
+	return cmd
+}
+
+func (a *app) serve(f *serveFlags) error {
+	host, _, err := net.SplitHostPort(f.addr)
+	if err != nil {
+		return usageErrorf("--addr %s: %v", f.addr, err)
+	}
+	if f.batch < 1 || f.batch > 1024 || f.queue < 0 || f.queue > 1<<20 {
+		return usageErrorf("--batch %d --queue %d: want 1 to 1024, 0 to %d", f.batch, f.queue, 1<<20)
+	}
+	if f.grace < 0 || f.itl < 0 {
+		return usageErrorf("--grace %v --itl-target %v: want 0 or more", f.grace, f.itl)
+	}
+	if f.metricsAlias != "" && f.metricsAlias != "llamacpp" {
+		return usageErrorf("--metrics-alias %s: want llamacpp", f.metricsAlias)
+	}
+	log, err := f.logger(a)
+	if err != nil {
+		return err
+	}
+	var keys []string
+	if f.keyFile != "" {
+		if keys, err = readKeys(f.keyFile); err != nil {
+			return err
+		}
+	}
+	local := onLoopback(host)
+	if !local && len(keys) == 0 {
+		if !f.insecure {
+			return usageErrorf("--addr %s can be reached from other machines: give --api-key-file, or --insecure if everybody who reaches it may use it", f.addr)
+		}
+		a.notice("WARNING: everybody who can reach %s may use this server: there are no API keys (--insecure)", f.addr)
+	}
+	listener, err := net.Listen("tcp", f.addr)
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%s is in use: give another --addr, or port 0 for a free one", f.addr)
+		}
+		return fmt.Errorf("--addr %s: %w", f.addr, err)
+	}
+	defer listener.Close()
+	l, err := a.openKVEngine(&f.load, &f.kv)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	names := f.aliases
+	if len(names) == 0 {
+		names = []string{l.name}
+	}
+	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: names, ModelPath: l.path, Batch: f.batch, Queue: f.queue,
+		Keys: keys, AnyHost: !local, ITLTarget: f.itl, Alias: f.metricsAlias, Log: log})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return a.listen(f, s, listener)
+}
+
+// listen serves until a signal comes, then drains.
+func (a *app) listen(f *serveFlags, s *serve.Server, listener net.Listener) error {
+	h := &http.Server{Handler: s.Handler(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
+	serve.Limit(h)
+	ended := make(chan error, 1)
+	go func() { ended <- h.Serve(listener) }()
+	url := "http://" + listener.Addr().String()
+	if f.readyFile != "" {
+		if err := renameio.WriteFile(f.readyFile, []byte(url+"\n"), 0o644); err != nil {
+			return fmt.Errorf("--ready-file %s: %w", f.readyFile, err)
+		}
+		defer os.Remove(f.readyFile)
+	}
+	a.notice("serving at %s", url)
+	select {
+	case err := <-ended:
+		return err
+	case <-a.ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), f.grace)
+	defer cancel()
+	if err := s.Drain(ctx); err != nil {
+		a.notice("requests still run after %v: they are ended", f.grace)
+	}
+	s.Close()
+	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := h.Shutdown(last); err != nil {
+		_ = h.Close()
+	}
+	return a.ctx.Err()
+}
+
+// logger is what the access log goes to.
+func (f *serveFlags) logger(a *app) (*slog.Logger, error) {
+	switch f.log {
+	case "text":
+		return slog.New(slog.NewTextHandler(a.stderr, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(a.stderr, nil)), nil
+	case "none":
+		return slog.New(slog.DiscardHandler), nil
+	}
+	return nil, usageErrorf("--log %s: want text, json or none", f.log)
+}
+
+// onLoopback reports whether an address is reached from this machine alone.
+func onLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// readKeys reads API keys, one a line; empty lines and those that begin with # are none.
+func readKeys(path string) ([]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, dataErrorf("--api-key-file: %v", err)
+	}
+	defer file.Close()
+	text, err := readBounded(file, path)
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	for scan := bufio.NewScanner(strings.NewReader(text)); scan.Scan(); {
+		key := strings.TrimSpace(scan.Text())
+		switch {
+		case key == "" || key[0] == '#':
+		case len(key) < 8:
+			return nil, dataErrorf("--api-key-file %s: a key of %d characters, want 8 or more", path, len(key))
+		default:
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, dataErrorf("--api-key-file %s: no keys", path)
+	}
+	return keys, nil
+}

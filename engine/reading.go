@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"terrace/policy"
+)
+
+// PromptReading is a prompt that is read in parts, so that steps of other sessions come between them. Between its parts the
+// session must not be used for anything else; one that is given up is closed with its session.
+type PromptReading struct {
+	s     *Session
+	ids   []int
+	hooks PrefillHooks
+	read  int // tokens read so far
+}
+
+// BeginPrompt begins to read a prompt; nothing is computed yet. Errors are those of Prefill.
+func (s *Session) BeginPrompt(ids []int, hooks PrefillHooks) (*PromptReading, error) {
+	if err := s.found(); err != nil {
+		return nil, err
+	}
+	return s.newReading(ids, hooks)
+}
+
+func (s *Session) newReading(ids []int, hooks PrefillHooks) (*PromptReading, error) {
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("engine: the prompt has no tokens (nothing to predict from): %w", ErrOption)
+	}
+	if err := errors.Join(s.fits(len(ids)), s.room(len(ids))); err != nil {
+		return nil, err
+	}
+	return &PromptReading{s: s, ids: ids, hooks: hooks}, nil
+}
+
+// Left is how many tokens are not read yet.
+func (r *PromptReading) Left() int { return len(r.ids) - r.read }
+
+// LeastTokens is the smallest part that is read at once: under a policy that adds up something over the prompt's rows the
+// chunks are those of Prefill, so that results are its bit for bit, and where a prompt passes layer by layer all of it.
+func (r *PromptReading) LeastTokens() int {
+	needs, left := r.s.text.Needs(), r.Left()
+	switch {
+	case readsByLayer(r.s.text.Policy()) || needs.WholePrompt:
+		return left
+	case needs.PromptSums == policy.AllRows || needs.Queries == policy.AllRows || needs.Weights != 0 || needs.QueryStats:
+		return min(left, r.s.e.o.ChunkTokens)
+	}
+	return min(left, 1)
+}
+
+// Read reads so many tokens more, at least LeastTokens. Once none is left the session's Logits are those of the last. A
+// cancelled context stops between chunks.
+func (r *PromptReading) Read(ctx context.Context, tokens int) error {
+	s, to := r.s, min(len(r.ids), r.read+max(tokens, r.LeastTokens()))
+	err := r.upTo(ctx, to, s.e.o.ChunkTokens)
+	if r.hooks.Each == nil {
+		err = s.tryAgain(err, func() error {
+			r.read = 0
+			return r.upTo(ctx, to, s.e.o.ChunkTokens)
+		})
+	}
+	if err == nil && r.Left() == 0 {
+		s.noteRead(len(r.ids), false)
+		err = s.e.CheckModel()
+	}
+	return err
+}
+
+// upTo is Read up to a token, in chunks, without a second chance.
+func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
+	s, total := r.s, len(r.s.tokens)+r.Left()
+	if readsByLayer(s.text.Policy()) && len(s.tokens) == 0 {
+		err := s.readByLayer(ctx, r.ids, r.hooks)
+		if err == nil {
+			r.read = len(r.ids)
+		}
+		return err
+	}
+	for r.read < to {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := s.text.ChunkRows(r.Left(), min(chunk, to-r.read))
+		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.Left(), r.hooks.Each); err != nil {
+			return err
+		}
+		if r.read += n; r.hooks.Progress != nil {
+			r.hooks.Progress(r.read, len(r.ids))
+		}
+	}
+	if r.Left() == 0 && s.rereads() {
+		return guarded(func() error { return s.reconstruct(ctx) })
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package schedule
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestNext reads states as text: a line a request, "waiting|running|swapped ID key=K unread=N held=N most=N least=N".
+func TestNext(t *testing.T) {
+	datadriven.RunTest(t, "testdata/next", func(t *testing.T, d *datadriven.TestData) string {
+		s := State{Slots: 8, Budget: 64, Page: 16, Ledger: Ledger{}}
+		for _, a := range d.CmdArgs {
+			n, err := strconv.Atoi(a.Vals[0])
+			switch a.Key {
+			case "slots":
+				s.Slots = n
+			case "budget":
+				s.Budget = n
+			case "room":
+				s.Room = n
+			case "free":
+				s.Free = n
+			default:
+				s.Ledger[a.Key] = float64(n)
+			}
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+		}
+		for line := range strings.Lines(d.Input) {
+			f := strings.Fields(line)
+			r := Request{Key: "a"}
+			r.ID, _ = strconv.ParseInt(f[1], 10, 64)
+			for _, kv := range f[2:] {
+				k, v, _ := strings.Cut(kv, "=")
+				n, _ := strconv.Atoi(v)
+				switch k {
+				case "key":
+					r.Key = v
+				case "unread":
+					r.Unread = n
+				case "held":
+					r.Held = n
+				case "most":
+					r.Most = n
+				case "least":
+					r.Least = n
+				default:
+					d.Fatalf(t, "%s", kv)
+				}
+			}
+			switch f[0] {
+			case "waiting":
+				s.Waiting = append(s.Waiting, r)
+			case "running":
+				s.Running = append(s.Running, r)
+			case "swapped":
+				s.Swapped = append(s.Swapped, r)
+			default:
+				d.Fatalf(t, "%s", line)
+			}
+		}
+		return show(Next(s))
+	})
+}
+
+func show(s Step) string {
+	var b strings.Builder
+	for _, l := range []struct {
+		what string
+		ids  []int64
+	}{{"refuse", s.Refuse}, {"swap", s.Swap}, {"full", s.Full}, {"resume", s.Resume}, {"admit", s.Admit}, {"decode", s.Decode}} {
+		if len(l.ids) > 0 {
+			fmt.Fprintf(&b, "%s %v\n", l.what, strings.Trim(fmt.Sprint(l.ids), "[]"))
+		}
+	}
+	for _, p := range s.Prompt {
+		fmt.Fprintf(&b, "prompt %d: %d\n", p.ID, p.Tokens)
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
+	}
+	return b.String()
+}
+
+// TestEverybodyEnds plays 300 requests of three keys, one of them with most of the requests, through a virtual clock on too
+// little room: all end, none is refused, no key waits for another's backlog, and the step stays near its target.
+func TestEverybodyEnds(t *testing.T) {
+	const (
+		slots, room, page = 6, 600, 16
+		step, token       = 10 * time.Millisecond, 500 * time.Microsecond
+	)
+	type live struct {
+		Request
+		prompt, want, made int
+		ended              time.Duration
+	}
+	var all []*live
+	for i := range 300 {
+		key := "flood"
+		if i%30 == 7 {
+			key = "few"
+		}
+		l := &live{Request: Request{ID: int64(i), Key: key}, prompt: 20 + i*37%200, want: 5 + i*11%60}
+		l.Unread, l.Most = l.prompt, l.prompt+l.want
+		all = append(all, l)
+	}
+	var (
+		now     time.Duration
+		pace    = Pace{Target: 40 * time.Millisecond}
+		ledger  = Ledger{}
+		waiting = append([]*live(nil), all...)
+		running []*live
+		swapped []*live
+		swaps   int
+	)
+	pages := func(n int) int { return (n + page - 1) / page * page }
+	list := func(from []*live) (out []Request) {
+		for _, l := range from {
+			out = append(out, l.Request)
+		}
+		return out
+	}
+	move := func(id int64, from, to *[]*live) *live {
+		for i, l := range *from {
+			if l.ID == id {
+				*from = append(append([]*live(nil), (*from)[:i]...), (*from)[i+1:]...)
+				if to != nil {
+					*to = append(*to, l)
+				}
+				return l
+			}
+		}
+		t.Fatalf("request %d is not where the step says", id)
+		return nil
+	}
+	find := func(id int64) *live {
+		for _, l := range running {
+			if l.ID == id {
+				return l
+			}
+		}
+		t.Fatalf("request %d does not run", id)
+		return nil
+	}
+	for rounds := 0; len(waiting)+len(running)+len(swapped) > 0; rounds++ {
+		if rounds > 100000 {
+			t.Fatalf("no end: %d wait, %d run, %d are swapped out", len(waiting), len(running), len(swapped))
+		}
+		free, decoding := room, false
+		for _, l := range running {
+			free -= pages(l.Held)
+			decoding = decoding || l.Unread == 0
+		}
+		if free < 0 {
+			t.Fatalf("%d tokens more than there is room for", -free)
+		}
+		s := Next(State{Waiting: list(waiting), Running: list(running), Swapped: list(swapped), Slots: slots, Budget: pace.Budget(decoding), Room: room, Free: free, Page: page, Ledger: ledger})
+		if len(s.Refuse)+len(s.Full) > 0 {
+			t.Fatalf("refused %v, full %v", s.Refuse, s.Full)
+		}
+		for _, id := range s.Swap {
+			l := move(id, &running, &swapped)
+			l.Unread, l.Held = 0, l.prompt+l.made
+			swaps++
+		}
+		for _, id := range s.Resume {
+			l := move(id, &swapped, &running)
+			l.Unread, l.Held = l.Held, 0
+		}
+		for _, id := range s.Admit {
+			move(id, &waiting, &running)
+		}
+		var took, decode time.Duration
+		for _, id := range s.Decode {
+			l := find(id)
+			decode = step
+			l.made++
+			l.Held++
+			ledger.Charge(l.Key, 0, 1)
+			if l.made >= l.want {
+				l.ended = now
+				move(id, &running, nil)
+			}
+		}
+		read := 0
+		for _, p := range s.Prompt {
+			l := find(p.ID)
+			l.Unread, l.Held = l.Unread-p.Tokens, l.Held+p.Tokens
+			ledger.Charge(l.Key, p.Tokens, 0)
+			read += p.Tokens
+		}
+		if took = time.Duration(read) * token; decode > 0 && decode+took > pace.Target+page*token {
+			t.Fatalf("a step of %v, want at most %v", decode+took, pace.Target)
+		}
+		pace.Note(decode, took, read)
+		if now += decode + took; decode+took == 0 && len(s.Admit)+len(s.Resume)+len(s.Swap) == 0 {
+			t.Fatalf("nothing happens: %d wait, %d run, %d are swapped out", len(waiting), len(running), len(swapped))
+		}
+	}
+	if swaps == 0 {
+		t.Error("no memory pressure: the test sees nothing")
+	}
+	for _, l := range all {
+		if l.Key == "few" && l.ended > now/2 {
+			t.Errorf("request %d of the key with few requests ended at %v of %v", l.ID, l.ended, now)
+		}
+	}
+}
+
+func TestLedgerGivesNoCredit(t *testing.T) {
+	l := Ledger{"a": 500, "b": 300}
+	l.Join("new", map[string]int{"a": 2, "b": 1})
+	if l["new"] != 300 {
+		t.Errorf("a new key begins at %g, want 300", l["new"])
+	}
+	l.Join("a", map[string]int{"b": 1})
+	if l["a"] != 500 {
+		t.Errorf("a key that comes back has %g, want its 500", l["a"])
+	}
+	l.Join("b", map[string]int{"b": 3, "a": 1})
+	if l["b"] != 300 {
+		t.Errorf("an active key was lifted to %g", l["b"])
+	}
+}

@@ -1,0 +1,336 @@
+package serve
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/tokenizer"
+)
+
+func init() {
+	addRoutes(func(s *Server) []route {
+		return []route{{method: http.MethodPost, path: "/v1/chat/completions", serve: s.chatCompletions}}
+	})
+}
+
+type chatRequest struct {
+	openAIFields
+	constraintFields
+	toolFields
+	Messages            []chatMessage     `json:"messages"`
+	MaxCompletionTokens *int              `json:"max_completion_tokens"`
+	Logprobs            *bool             `json:"logprobs"`
+	TopLogprobs         *int              `json:"top_logprobs"`
+	Metadata            map[string]string `json:"metadata"` // of no effect, as the next three
+	Store               *bool             `json:"store"`
+	ServiceTier         *string           `json:"service_tier"`
+	SafetyIdentifier    *string           `json:"safety_identifier"`
+}
+
+type chatMessage struct {
+	Role    string       `json:"role"`
+	Content *chatContent `json:"content"`
+	Name    *string      `json:"name"`
+	Refusal *string      `json:"refusal"`
+	toolMessageFields
+}
+
+// chatContent is text, or a list of parts that are text.
+type chatContent string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *chatContent) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*c = chatContent(text)
+		return nil
+	}
+	var parts []struct {
+		Type    string  `json:"type"`
+		Text    *string `json:"text"`
+		Refusal *string `json:"refusal"`
+	}
+	if jsontext.Value(b).Kind() != '[' || json.Unmarshal(b, &parts) != nil {
+		return badField("messages", "content: want text or a list of parts")
+	}
+	var all strings.Builder
+	for _, p := range parts {
+		switch {
+		case p.Type == "text" && p.Text != nil:
+			all.WriteString(*p.Text)
+		case p.Type == "refusal" && p.Refusal != nil:
+			all.WriteString(*p.Refusal)
+		default:
+			return badField("messages", "content: a part of type %.20q: this model reads text only", p.Type)
+		}
+	}
+	*c = chatContent(all.String())
+	return nil
+}
+
+type chatCompletion struct {
+	ID             string       `json:"id"`
+	Object         string       `json:"object"`
+	Created        int64        `json:"created"`
+	Model          string       `json:"model"`
+	Choices        []chatChoice `json:"choices"`
+	Usage          *openAIUsage `json:"usage,omitempty"`
+	Timings        *timingsJSON `json:"timings,omitempty"`
+	PromptTokenIDs []int        `json:"prompt_token_ids,omitzero"`
+}
+
+type chatChoice struct {
+	Index        int           `json:"index"`
+	Message      *chatReply    `json:"message,omitzero"` // of a whole answer
+	Delta        *chatDelta    `json:"delta,omitzero"`   // of a chunk
+	Logprobs     *chatLogprobs `json:"logprobs"`
+	FinishReason *Finish       `json:"finish_reason"`
+	TokenIDs     []int         `json:"token_ids,omitzero"`
+}
+
+type chatReply struct {
+	Role    string  `json:"role"`
+	Content *string `json:"content"`
+	Refusal *string `json:"refusal"`
+}
+
+type chatDelta struct {
+	Role    string  `json:"role,omitempty"`
+	Content *string `json:"content,omitempty"`
+}
+
+type chatLogprobs struct {
+	Content []chatLogprob `json:"content"`
+	Refusal []chatLogprob `json:"refusal"`
+}
+
+type chatLogprob struct {
+	Token   string    `json:"token"`
+	Logprob float32   `json:"logprob"`
+	Bytes   []int     `json:"bytes"`
+	Top     []chatTop `json:"top_logprobs"`
+}
+
+type chatTop struct {
+	Token   string  `json:"token"`
+	Logprob float32 `json:"logprob"`
+	Bytes   []int   `json:"bytes"`
+}
+
+// chatCompletions answers POST /v1/chat/completions.
+func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
+	received := time.Now()
+	var in chatRequest
+	if err := decode(w, r, &in); err != nil {
+		return err
+	}
+	name, err := s.served(in.Model)
+	if err != nil {
+		return err
+	}
+	req := &Request{MaxTokens: -1, received: received}
+	if err := first(in.apply(s, req), in.constrain(s, req), in.tools(s, req)); err != nil {
+		return err
+	}
+	messages, err := in.messages()
+	if err != nil {
+		return err
+	}
+	err = s.busy(r.Context(), func() error {
+		ids, err := s.encodeChat(messages)
+		req.Prompts = [][]int{ids}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	reply, err := s.begin(w, r, req)
+	if err != nil {
+		return err
+	}
+	defer reply.Close()
+	out := chatWriter{in: &in, req: req, reply: reply, base: chatCompletion{ID: "chatcmpl-" + newID(), Object: "chat.completion", Created: time.Now().Unix(), Model: name}}
+	if req.StreamText {
+		out.base.Object = "chat.completion.chunk"
+		return out.stream(&stream{w: w, r: r})
+	}
+	events, err := reply.All(r.Context())
+	if err != nil {
+		return err
+	}
+	c := out.base
+	for _, e := range events {
+		x := out.choice(e)
+		x.Message = &chatReply{Role: "assistant", Content: &e.Text}
+		c.Choices = append(c.Choices, x)
+	}
+	c.Usage, c.Timings = newOpenAIUsage(reply.Usage()), newTimings(reply)
+	if is(in.ReturnTokenIDs) {
+		c.PromptTokenIDs = reply.Prompts[0]
+	}
+	return writeJSON(w, http.StatusOK, c)
+}
+
+// apply fills a request in.
+func (f *chatRequest) apply(s *Server, r *Request) error {
+	if err := f.openAIFields.apply(s, r); err != nil {
+		return err
+	}
+	if is(f.Store) {
+		return badField("store", "nothing is stored here")
+	}
+	top := 0
+	if err := whole("top_logprobs", f.TopLogprobs, 0, maxLogprobs, &top); err != nil {
+		return err
+	}
+	switch {
+	case f.TopLogprobs != nil && !is(f.Logprobs):
+		return badField("top_logprobs", "only with logprobs")
+	case is(f.Logprobs):
+		r.Logprobs = top
+	}
+	if f.MaxTokens != nil && f.MaxCompletionTokens != nil {
+		return badField("max_tokens", "not beside max_completion_tokens")
+	}
+	if err := first(maxTokens("max_tokens", f.MaxTokens, &r.MaxTokens), maxTokens("max_completion_tokens", f.MaxCompletionTokens, &r.MaxTokens)); err != nil {
+		return err
+	}
+	if r.MaxTokens == 0 {
+		return badField("max_tokens", "0, want 1 or more")
+	}
+	return nil
+}
+
+// messages are those of the request as the template takes them.
+func (f *chatRequest) messages() ([]tokenizer.Message, error) {
+	if len(f.Messages) == 0 {
+		return nil, badField("messages", "want at least one")
+	}
+	list := make([]tokenizer.Message, len(f.Messages))
+	for i, m := range f.Messages {
+		switch m.Role {
+		case "developer":
+			m.Role = "system"
+		case "system", "user", "assistant", "tool":
+		case "":
+			return nil, badField("messages", "message %d has no role", i)
+		default:
+			return nil, badField("messages", "message %d: role %.20q is not known", i, m.Role)
+		}
+		if m.Content == nil && m.Role != "assistant" {
+			return nil, badField("messages", "message %d has no content", i)
+		}
+		list[i].Role = m.Role
+		if m.Content != nil {
+			list[i].Content = string(*m.Content)
+		}
+	}
+	return list, nil
+}
+
+// encodeChat renders the model's template, and tokenises as infer generate does.
+func (s *Server) encodeChat(messages []tokenizer.Message) ([]int, error) {
+	text, err := s.o.Tokenizer.RenderChat(messages, true)
+	if errors.Is(err, tokenizer.ErrNoTemplate) {
+		return nil, badRequest("the model has no chat template; /v1/completions continues text")
+	}
+	if err != nil {
+		return nil, badField("messages", "%s", oneLine(err))
+	}
+	ids, err := s.o.Tokenizer.Encode(text, false, true)
+	if err != nil {
+		return nil, badField("messages", "%s", oneLine(err))
+	}
+	return ids, nil
+}
+
+// chatWriter turns events into JSON.
+type chatWriter struct {
+	in    *chatRequest
+	req   *Request
+	reply *Reply
+	base  chatCompletion
+}
+
+// choice is what whole answers and chunks have in common.
+func (o *chatWriter) choice(e Event) chatChoice {
+	c := chatChoice{Index: e.Choice}
+	if e.Finish != "" {
+		c.FinishReason = &e.Finish
+	}
+	if is(o.in.ReturnTokenIDs) {
+		c.TokenIDs = tokenIDs(e.Tokens)
+	}
+	if o.req.Logprobs >= 0 {
+		c.Logprobs = &chatLogprobs{Content: []chatLogprob{}}
+		for _, t := range e.Tokens {
+			l := chatLogprob{Token: t.Text, Logprob: t.Logprob, Bytes: bytesOf(t.Text), Top: []chatTop{}}
+			for _, x := range t.Top {
+				l.Top = append(l.Top, chatTop{x.Text, x.Logprob, bytesOf(x.Text)})
+			}
+			c.Logprobs.Content = append(c.Logprobs.Content, l)
+		}
+	}
+	return c
+}
+
+func bytesOf(s string) []int {
+	out := make([]int, len(s))
+	for i := range len(s) {
+		out[i] = int(s[i])
+	}
+	return out
+}
+
+// stream sends chunks as they come; a choice's first has the role alone.
+func (o *chatWriter) stream(s *stream) error {
+	usage := o.in.StreamOptions != nil && is(o.in.StreamOptions.IncludeUsage)
+	begun, left := make([]bool, o.req.choices()), o.req.choices()
+	chunk := func(c chatChoice) error {
+		out := o.base
+		out.Choices = []chatChoice{c}
+		if c.FinishReason != nil {
+			if left--; left == 0 && !usage {
+				out.Timings = newTimings(o.reply)
+			}
+		}
+		if c.Delta.Role != "" && is(o.in.ReturnTokenIDs) {
+			out.PromptTokenIDs = o.reply.Prompts[0]
+		}
+		return s.send("", out)
+	}
+	err := s.events(o.reply, func(e Event) error {
+		if !begun[e.Choice] {
+			begun[e.Choice] = true
+			empty := ""
+			if err := chunk(chatChoice{Index: e.Choice, Delta: &chatDelta{Role: "assistant", Content: &empty}}); err != nil {
+				return err
+			}
+		}
+		if e.Text == "" && e.Finish == "" && o.req.Logprobs < 0 && !is(o.in.ReturnTokenIDs) {
+			return nil
+		}
+		c := o.choice(e)
+		c.Delta = &chatDelta{}
+		if e.Text != "" {
+			c.Delta.Content = &e.Text
+		}
+		return chunk(c)
+	})
+	if err != nil {
+		return s.fail(err)
+	}
+	if usage {
+		out := o.base
+		out.Choices, out.Usage, out.Timings = []chatChoice{}, newOpenAIUsage(o.reply.Usage()), newTimings(o.reply)
+		if err := s.send("", out); err != nil {
+			return err
+		}
+	}
+	return s.done()
+}

@@ -1,0 +1,87 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"terrace/engine"
+	"terrace/kvmanager"
+	"terrace/model"
+	"terrace/offload"
+)
+
+// Error is what a client is told: the HTTP status, and the field that was wrong where one was. Each API writes it in its own
+// shape.
+type Error struct {
+	Status     int
+	Param      string // the field; "" = none
+	Code       string // for programs, such as model_not_found; "" = none
+	Message    string
+	RetryAfter int // seconds; 0 = not said
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// badField is a 400 that names a field.
+func badField(param, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Param: param, Message: param + ": " + fmt.Sprintf(format, args...)}
+}
+
+// badRequest is a 400 that no field is to blame for.
+func badRequest(format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+var (
+	errDraining = &Error{Status: http.StatusServiceUnavailable, Code: "draining", Message: "the server is shutting down", RetryAfter: 1}
+	errQueue    = &Error{Status: http.StatusTooManyRequests, Code: "queue_full", Message: "too many requests are waiting; try again later", RetryAfter: 1}
+	errInternal = &Error{Status: http.StatusInternalServerError, Code: "internal_error", Message: "internal error"}
+	errKey      = &Error{Status: http.StatusUnauthorized, Code: "invalid_api_key", Message: "no valid API key was given"}
+	errHost     = &Error{Status: http.StatusForbidden, Code: "host_not_allowed", Message: "this Host is not served"}
+	errNoRoute  = &Error{Status: http.StatusNotFound, Code: "not_found", Message: "there is no such route"}
+	errMethod   = &Error{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed", Message: "this route does not take this method"}
+)
+
+// asError is what a client is told of an error: its own, or that something went wrong here, without internals.
+func asError(err error) *Error {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	return errInternal
+}
+
+// kind is OpenAI's type of an error.
+func (e *Error) kind() string {
+	switch e.Status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable:
+		return "overloaded_error"
+	}
+	if e.Status >= 500 {
+		return "server_error"
+	}
+	return "invalid_request_error"
+}
+
+// clientError is what a client is told of an error of the engine.
+func clientError(err error) error {
+	switch {
+	case errors.Is(err, engine.ErrContext), errors.Is(err, engine.ErrOption), errors.Is(err, model.ErrUnsupported):
+		return badRequest("%s", oneLine(err))
+	case errors.Is(err, engine.ErrMemory), errors.Is(err, kvmanager.ErrBudget), errors.Is(err, offload.ErrFull):
+		return &Error{Status: http.StatusBadRequest, Code: "does_not_fit", Message: "the request does not fit the memory given"}
+	}
+	return asError(err)
+}
+
+// oneLine keeps an error to one line.
+func oneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }

@@ -1,0 +1,263 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Limits of what a client may send, and for how long.
+const (
+	maxBodyBytes   = 8 << 20
+	maxHeaderBytes = 60 << 10 // net/http adds 4 KiB
+	maxDepth       = 128      // of JSON
+	headerTimeout  = 10 * time.Second
+	bodyTimeout    = 30 * time.Second
+	writeTimeout   = 30 * time.Second // of a part of an answer that the client does not take
+	idleTimeout    = 2 * time.Minute  // of a connection between requests
+)
+
+const statusGone = 499 // the client left first
+
+// errGone: the client takes no answer any more.
+var errGone = errors.New("serve: the client has left")
+
+// exchange is one HTTP request while it is answered.
+type exchange struct {
+	http.ResponseWriter
+	id     string // of the request, in logs and headers
+	key    string // digest of the key; "" = none
+	status int    // 0 = nothing sent yet
+	bytes  int64
+	reply  *Reply // of a generating request
+}
+
+type exchangeKey struct{}
+
+// exchangeOf is the one that a request's context belongs to; nil outside of a handler.
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// keyOf tells requests of one API key from those of others.
+func keyOf(ctx context.Context) string {
+	if x := exchangeOf(ctx); x != nil {
+		return x.key
+	}
+	return ""
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter; a client that takes nothing for writeTimeout has left.
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout))
+	n, err := x.ResponseWriter.Write(b)
+	x.bytes += int64(n)
+	if err != nil {
+		err = errors.Join(errGone, err)
+	}
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// answer is a route's handler: key, limits, accounts, log, and a panic is this request's own.
+func (s *Server) answer(rt route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		x := &exchange{ResponseWriter: w, id: requestID(r)}
+		x.Header().Set("X-Request-Id", x.id)
+		x.Header().Set("X-Content-Type-Options", "nosniff")
+		err := s.admit(rt, x, r)
+		if err == nil {
+			r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+			err = s.guarded(rt, x, r)
+		}
+		code := x.status
+		switch {
+		case err == nil && code == 0:
+			code = http.StatusOK
+		case errors.Is(err, errGone) || errors.Is(err, context.Canceled) && r.Context().Err() != nil:
+			code = statusGone
+			if x.status == 0 {
+				defer panic(http.ErrAbortHandler) // net/http would answer 200
+			}
+		case err != nil && x.status == 0:
+			e := asError(err)
+			if code = e.Status; e == errInternal {
+				s.o.Log.Error("a request failed", slog.String("id", x.id), slog.String("error", oneLine(err)))
+			}
+			if e.RetryAfter > 0 {
+				x.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
+			}
+			if code == http.StatusUnauthorized {
+				x.Header().Set("WWW-Authenticate", "Bearer")
+			}
+			rt.fail(x, e)
+		}
+		s.account(rt, x, r, code, time.Since(began))
+	})
+}
+
+// guarded serves a route; a panic is an error of the request.
+func (s *Server) guarded(rt route, x *exchange, r *http.Request) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.o.Log.Error("a handler failed by a bug", slog.String("id", x.id), slog.Any("value", p), slog.String("stack", string(debug.Stack())))
+			err = errInternal
+		}
+	}()
+	return rt.serve(x, r)
+}
+
+// account counts and logs an exchange.
+func (s *Server) account(rt route, x *exchange, r *http.Request, code int, took time.Duration) {
+	if !rt.uncounted {
+		s.m.requests.With(prometheus.Labels{"route": rt.label, "code": strconv.Itoa(code)}).Inc()
+	}
+	attrs := []slog.Attr{slog.String("id", x.id), slog.String("method", r.Method), slog.String("route", rt.label), slog.Int("status", code),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int64("bytes", x.bytes)}
+	if x.reply != nil {
+		u, t := x.reply.Usage(), x.reply.Timings()
+		attrs = append(attrs, slog.Int("prompt_tokens", u.Prompt), slog.Int("cached_tokens", u.Cached), slog.Int("generated_tokens", u.Generated),
+			slog.Float64("queue_ms", ms(t.Queue)), slog.Float64("prompt_ms", ms(t.Prompt)))
+		s.m.duration.Observe(took.Seconds())
+		s.m.prompt.Observe(float64(u.Prompt))
+		s.m.answer.Observe(float64(u.Generated))
+	}
+	level := slog.LevelInfo
+	if rt.uncounted {
+		level = slog.LevelDebug
+	}
+	s.o.Log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// requestID is the client's, if it is a short plain word, else a new one.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	plain := func(c rune) bool {
+		return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_'
+	}
+	if id != "" && len(id) <= 64 && strings.IndexFunc(id, func(c rune) bool { return !plain(c) }) < 0 {
+		return id
+	}
+	return "req_" + newID()
+}
+
+// newID is 24 random characters.
+func newID() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // which cannot fail
+	return hex.EncodeToString(b[:])
+}
+
+// admit checks the key, and what the headers say of the body.
+func (s *Server) admit(rt route, x *exchange, r *http.Request) error {
+	if len(s.o.Keys) > 0 && !rt.open {
+		if x.key = s.keyGiven(r); x.key == "" {
+			return errKey
+		}
+	}
+	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return &Error{Status: http.StatusUnsupportedMediaType, Message: "a compressed body is not taken"}
+	}
+	if r.ContentLength > maxBodyBytes {
+		return tooLarge
+	}
+	return nil
+}
+
+var tooLarge = &Error{Status: http.StatusRequestEntityTooLarge, Code: "body_too_large", Message: "the body is larger than 8 MiB"}
+
+// keyGiven is the digest of the key that a request has, "" if it is none of ours. All keys are compared, in constant time.
+func (s *Server) keyGiven(r *http.Request) string {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		given = r.Header.Get("X-Api-Key")
+	}
+	sum, found := sha256.Sum256([]byte(given)), 0
+	for _, k := range s.o.Keys {
+		want := sha256.Sum256([]byte(k))
+		found |= subtle.ConstantTimeCompare(sum[:], want[:])
+	}
+	if found == 0 {
+		return ""
+	}
+	return hex.EncodeToString(sum[:8])
+}
+
+// guardHost refuses names that are none of this machine's loopback: a page of somebody else's must not reach the server by a
+// name that it lets point here.
+func (s *Server) guardHost(next http.Handler) http.Handler {
+	if s.o.AnyHost {
+		return next
+	}
+	refuse := s.answer(route{label: "other", open: true, fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errHost }})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !loopback(r.Host) {
+			refuse.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// loopback reports whether a Host header names this machine's loopback.
+func loopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// readBody takes the whole body in, in bodyTimeout.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	_ = c.SetReadDeadline(time.Time{})
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return nil, tooLarge
+	}
+	if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() {
+		w.Header().Set("Connection", "close")
+		return nil, &Error{Status: http.StatusRequestTimeout, Message: "the body did not come in time"}
+	}
+	if err != nil {
+		w.Header().Set("Connection", "close")
+		return nil, badRequest("the body is not whole")
+	}
+	return body, nil
+}

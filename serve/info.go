@@ -1,0 +1,107 @@
+package serve
+
+import (
+	"net/http"
+
+	"terrace/policy"
+)
+
+func init() {
+	addRoutes(func(s *Server) []route {
+		return []route{
+			{method: http.MethodGet, path: "/health", open: true, uncounted: true, serve: s.health},
+			{method: http.MethodGet, path: "/metrics", uncounted: true, serve: func(w http.ResponseWriter, r *http.Request) error { s.m.handler().ServeHTTP(w, r); return nil }},
+			{method: http.MethodGet, path: "/v1/models", serve: s.models},
+			{method: http.MethodGet, path: "/v1/models/{id...}", label: "/v1/models/{id}", serve: s.model},
+			{method: http.MethodGet, path: "/props", serve: s.props},
+		}
+	})
+}
+
+// health answers GET /health.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+	status, text := http.StatusOK, "ok"
+	if s.draining.Load() {
+		status, text = http.StatusServiceUnavailable, "draining"
+	}
+	return writeJSON(w, status, struct {
+		Status string `json:"status"`
+	}{text})
+}
+
+type modelJSON struct {
+	ID      string    `json:"id"`
+	Object  string    `json:"object"`
+	Created int64     `json:"created"`
+	OwnedBy string    `json:"owned_by"`
+	Meta    modelMeta `json:"meta"`
+}
+
+type modelMeta struct {
+	Vocab   int `json:"n_vocab"`
+	Context int `json:"n_ctx_train"`
+	Embed   int `json:"n_embd"`
+}
+
+func (s *Server) describe(name string) modelJSON {
+	m := s.o.Engine.Model()
+	return modelJSON{name, "model", s.started.Unix(), "terrace", modelMeta{m.Vocab, m.Context, m.Hidden}}
+}
+
+// models answers GET /v1/models.
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
+	list := []modelJSON{}
+	for _, n := range s.o.Names {
+		list = append(list, s.describe(n))
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Object string      `json:"object"`
+		Data   []modelJSON `json:"data"`
+	}{"list", list})
+}
+
+// model answers GET /v1/models/ID.
+func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	name, err := s.served(&id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, s.describe(name))
+}
+
+// policyOf is what a request is read under.
+func (s *Server) policyOf(r *Request) *policy.Spec {
+	if r.Policy != nil {
+		return r.Policy
+	}
+	return s.o.Engine.Policy()
+}
+
+// props answers GET /props, in llama.cpp's shape.
+func (s *Server) props(w http.ResponseWriter, _ *http.Request) error {
+	type settings struct {
+		Context     int     `json:"n_ctx"`
+		Temperature float64 `json:"temperature"`
+		TopP        float64 `json:"top_p"`
+		TopK        int     `json:"top_k"`
+		MinP        float64 `json:"min_p"`
+		MaxTokens   int     `json:"n_predict"`
+	}
+	bos := ""
+	if id, ok := s.o.Tokenizer.BOS(); ok {
+		bos = s.o.Tokenizer.TokenText(id)
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Settings  settings `json:"default_generation_settings"`
+		Slots     int      `json:"total_slots"`
+		Alias     string   `json:"model_alias"`
+		Path      string   `json:"model_path"`
+		Template  string   `json:"chat_template"`
+		BOS       string   `json:"bos_token"`
+		Policy    string   `json:"kv_policy"`
+		Policies  []string `json:"kv_policies"`
+		BuildInfo string   `json:"build_info"`
+	}{settings{Context: s.o.Engine.Options().Context, Temperature: 1, TopP: 1, MaxTokens: -1}, s.o.Batch, s.o.Names[0], s.o.ModelPath, s.o.Tokenizer.Template(), bos,
+		s.o.Engine.Policy().String(), policy.Names(), "terrace"})
+}

@@ -1,0 +1,344 @@
+package serve
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"terrace/engine"
+	"terrace/engine/schedule"
+	"terrace/internal/guard"
+	"terrace/kvmanager"
+	"terrace/offload"
+)
+
+// echoRowsTokens is how many tokens of a prompt whose logits are all wanted are read at once: 4 bytes a token and row.
+const echoRowsTokens = 32
+
+// idleWait is how long the loop waits where nothing can be done though requests are there.
+const idleWait = 20 * time.Millisecond
+
+// loop owns the engine: it takes requests in, decides by engine/schedule, and takes steps until nothing is left.
+type loop struct {
+	e     *engine.Engine
+	o     *Options
+	m     *metrics
+	crash func(step string) // tests let a step panic here; nil = no
+
+	waiting, running, swapped []*sequence
+	ids                       int64
+	pace                      schedule.Pace
+	ledger                    schedule.Ledger
+	active                    map[string]int // choices by key
+
+	mu    sync.Mutex
+	inbox []*job
+	jobs  int // in the inbox and below, not over
+	begun int // of them begun: at least one choice has a session
+	slots int // choices that run
+	queue int // choices that have not begun
+	wake  chan struct{}
+	end   sync.Once
+	quit  chan struct{}
+	done  chan struct{}
+}
+
+func newLoop(o *Options, m *metrics) *loop {
+	return &loop{e: o.Engine, o: o, m: m, pace: schedule.Pace{Target: o.ITLTarget}, ledger: schedule.Ledger{}, active: map[string]int{},
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+}
+
+// submit hands a request over; false where the queue is full.
+func (l *loop) submit(j *job) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.jobs-l.begun >= l.o.Queue && l.slots+l.queue+j.left > max(l.o.Batch, j.left) {
+		return false
+	}
+	l.inbox = append(l.inbox, j)
+	l.jobs++
+	l.queue += j.left
+	l.gauges()
+	l.signal()
+	return true
+}
+
+func (l *loop) gauges() { l.m.setRequests(l.begun, l.jobs-l.begun) }
+
+func (l *loop) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// idle reports whether no request is left.
+func (l *loop) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.jobs == 0
+}
+
+// run is the loop; it ends at stop.
+func (l *loop) run() {
+	defer close(l.done)
+	for {
+		l.take()
+		l.dropGone()
+		busy := false
+		if len(l.waiting)+len(l.running)+len(l.swapped) > 0 {
+			if err := guard.Run(func() error { busy = l.step(); return nil }); err != nil {
+				l.o.Log.Error("a step failed by a bug", slog.String("error", oneLine(err)))
+				l.failAll(errInternal)
+			}
+		}
+		if busy {
+			select {
+			case <-l.quit:
+				l.failAll(errDraining)
+				return
+			default:
+				continue
+			}
+		}
+		var again <-chan time.Time
+		if len(l.waiting)+len(l.swapped) > 0 {
+			again = time.After(idleWait)
+		}
+		select {
+		case <-l.wake:
+		case <-again:
+		case <-l.quit:
+			l.take()
+			l.failAll(errDraining)
+			return
+		}
+	}
+}
+
+// stop ends the loop; requests that are left fail.
+func (l *loop) stop() {
+	l.end.Do(func() { close(l.quit) })
+	<-l.done
+}
+
+// take moves what was submitted to those that wait.
+func (l *loop) take() {
+	l.mu.Lock()
+	jobs := l.inbox
+	l.inbox = nil
+	l.mu.Unlock()
+	for _, j := range jobs {
+		l.ledger.Join(j.r.key, l.active)
+		l.active[j.r.key] += j.left
+		for i := range j.left {
+			l.ids++
+			l.waiting = append(l.waiting, l.newSequence(j, i))
+		}
+	}
+}
+
+func (l *loop) newSequence(j *job, choice int) *sequence {
+	q := &sequence{id: l.ids, job: j, choice: choice, prompt: j.r.Prompts[choice/max(1, j.r.Choices)], vocab: l.e.Model().Vocab,
+		pieces: &tap{Detokenizer: l.o.Tokenizer.NewDetokenizer()}}
+	if j.r.Logprobs >= 0 {
+		q.top = &ranker{tok: l.o.Tokenizer, n: j.r.Logprobs}
+	}
+	return q
+}
+
+// dropGone ends what nobody waits for any more.
+func (l *loop) dropGone() {
+	for _, list := range [...][]*sequence{l.waiting, l.running, l.swapped} {
+		for _, q := range list {
+			if err := q.job.ctx.Err(); err != nil && !q.job.over {
+				q.job.over = true
+				q.job.reply.fail(err)
+			}
+		}
+	}
+	l.sweep()
+}
+
+// sweep takes out the sequences of requests that are over.
+func (l *loop) sweep() {
+	for _, list := range [...]*[]*sequence{&l.waiting, &l.running, &l.swapped} {
+		kept := (*list)[:0]
+		for _, q := range *list {
+			if q.job.over {
+				l.leave(q)
+				continue
+			}
+			kept = append(kept, q)
+		}
+		clear((*list)[len(kept):])
+		*list = kept
+	}
+}
+
+// leave is the end of a sequence, whichever.
+func (l *loop) leave(q *sequence) {
+	j := q.job
+	l.mu.Lock()
+	if q.started {
+		l.slots--
+	} else {
+		l.queue--
+	}
+	j.left--
+	if j.left == 0 {
+		j.over = true
+		l.jobs--
+		if j.started {
+			l.begun--
+		}
+	}
+	l.gauges()
+	l.mu.Unlock()
+	if l.active[j.r.key]--; l.active[j.r.key] == 0 {
+		delete(l.active, j.r.key)
+	}
+	_ = guard.Run(func() error { q.close(); return nil })
+}
+
+func (l *loop) failAll(err error) {
+	for _, list := range [...][]*sequence{l.waiting, l.running, l.swapped} {
+		for _, q := range list {
+			q.job.over = true
+			q.job.reply.fail(err)
+		}
+	}
+	l.sweep()
+}
+
+// fail ends the request of a sequence with an error.
+func (l *loop) fail(q *sequence, err error) {
+	if q.job.over {
+		return
+	}
+	q.job.over = true
+	if crash := (*guard.Crash)(nil); errors.As(err, &crash) {
+		l.o.Log.Error("a request failed by a bug", slog.String("error", oneLine(err)), slog.String("stack", string(crash.Stack)))
+	} else if q.job.ctx.Err() == nil {
+		l.o.Log.Warn("a request failed", slog.String("error", oneLine(err)))
+	}
+	q.job.reply.fail(clientError(err))
+}
+
+// step decides and acts; false where nothing could be done.
+func (l *loop) step() bool {
+	room, free := l.e.KVRoom()
+	context := l.e.Options().Context
+	views := func(list []*sequence) []schedule.Request {
+		out := make([]schedule.Request, len(list))
+		for i, q := range list {
+			out[i] = q.view(context)
+		}
+		return out
+	}
+	s := schedule.State{Waiting: views(l.waiting), Running: views(l.running), Swapped: views(l.swapped), Slots: l.o.Batch, Room: room, Free: free,
+		Page: l.e.PageTokens(), Ledger: l.ledger}
+	decoding := false
+	for _, r := range s.Running {
+		decoding = decoding || r.Unread == 0
+	}
+	s.Budget = l.pace.Budget(decoding)
+	next := schedule.Next(s)
+	for _, id := range next.Refuse {
+		q := lookup(l.waiting, id)
+		l.fail(q, badRequest("%d prompt tokens and %d to generate need more room than the %d tokens that the memory given holds", len(q.prompt), max(0, q.job.r.MaxTokens), room))
+	}
+	for _, id := range next.Full {
+		q := lookup(l.running, id)
+		q.gen.End("context")
+		l.publish(q, false)
+	}
+	for _, id := range next.Swap {
+		l.swapOut(lookup(l.running, id))
+	}
+	for _, id := range next.Resume {
+		l.begin(move(&l.swapped, &l.running, id))
+	}
+	for _, id := range next.Admit {
+		l.begin(move(&l.waiting, &l.running, id))
+	}
+	began := time.Now()
+	l.decode(next.Decode)
+	decoded := time.Since(began)
+	began = time.Now()
+	tokens := l.read(next.Prompt)
+	if len(next.Decode) == 0 {
+		decoded = 0
+	}
+	l.pace.Note(decoded, time.Since(began), tokens)
+	l.sweep()
+	return len(next.Refuse)+len(next.Full)+len(next.Swap)+len(next.Resume)+len(next.Admit)+len(next.Decode)+len(next.Prompt) > 0
+}
+
+// begin gives a sequence its session.
+func (l *loop) begin(q *sequence) {
+	j := q.job
+	if !q.started {
+		q.started = true
+		l.mu.Lock()
+		l.slots, l.queue = l.slots+1, l.queue-1
+		if !j.started {
+			j.started = true
+			l.begun++
+		}
+		l.gauges()
+		l.mu.Unlock()
+		if j.began.IsZero() {
+			j.began = time.Now()
+			queued := j.began.Sub(j.r.received)
+			j.reply.note(func(_ *Usage, t *Timings) { t.Queue = queued })
+			l.m.queue.Observe(queued.Seconds())
+		}
+	}
+	if j.over {
+		return
+	}
+	if err := guard.Run(func() error { return q.open(l.e, l.o) }); err != nil {
+		l.trouble(q, err)
+	}
+}
+
+// trouble is an error of a sequence: where memory is short somebody leaves it to the others, else the request fails.
+func (l *loop) trouble(q *sequence, err error) {
+	short := errors.Is(err, kvmanager.ErrBudget) || errors.Is(err, offload.ErrFull) || errors.Is(err, engine.ErrMemory)
+	if !short || len(l.running) < 2 {
+		l.fail(q, err)
+		return
+	}
+	youngest := q
+	for _, r := range l.running {
+		if r.id > youngest.id && !r.job.over {
+			youngest = r
+		}
+	}
+	l.swapOut(youngest)
+}
+
+func (l *loop) swapOut(q *sequence) {
+	l.m.preemptions.Inc()
+	q.swapOut()
+	move(&l.running, &l.swapped, q.id)
+}
+
+func lookup(list []*sequence, id int64) *sequence {
+	for _, q := range list {
+		if q.id == id {
+			return q
+		}
+	}
+	return nil
+}
+
+func move(from, to *[]*sequence, id int64) *sequence {
+	q := lookup(*from, id)
+	*from = slices.DeleteFunc(*from, func(r *sequence) bool { return r == q })
+	*to = append(*to, q)
+	return q
+}

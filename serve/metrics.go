@@ -1,0 +1,121 @@
+package serve
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// metrics are a server's: names and meanings are vLLM's with our prefix, where it has them.
+type metrics struct {
+	registry *prometheus.Registry
+
+	requests                                         *prometheus.CounterVec
+	promptTokens, cachedTokens, generated            prometheus.Counter
+	preemptions                                      prometheus.Counter
+	succeeded                                        *prometheus.CounterVec
+	running, waiting                                 prometheus.Gauge
+	ttft, itl, queue, step, duration, prompt, answer prometheus.Histogram
+}
+
+var (
+	secondsBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640}
+	tokensBuckets  = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}
+)
+
+func newMetrics() *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		m.registry.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		m.registry.MustRegister(g)
+		return g
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_requests_total", Help: "Requests by route and status, 499 where the client left first."}, []string{"route", "code"})
+	m.succeeded = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_request_success_total", Help: "Choices that ended, by reason."}, []string{"finished_reason"})
+	m.registry.MustRegister(m.requests, m.succeeded, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.promptTokens = counter("terrace_prompt_tokens_total", "Prompt tokens of requests, cached ones too.")
+	m.cachedTokens = counter("terrace_prompt_tokens_cached_total", "Prompt tokens that were not computed.")
+	m.generated = counter("terrace_generation_tokens_total", "Tokens generated, end tokens too.")
+	m.preemptions = counter("terrace_num_preemptions_total", "Texts that left their memory to others for a while.")
+	m.running = gauge("terrace_num_requests_running", "Requests being served.")
+	m.waiting = gauge("terrace_num_requests_waiting", "Requests that wait.")
+	m.ttft = histogram("terrace_time_to_first_token_seconds", "From a request's arrival to the first token of a choice.", secondsBuckets)
+	m.itl = histogram("terrace_inter_token_latency_seconds", "Between two tokens of a choice.", secondsBuckets)
+	m.queue = histogram("terrace_request_queue_time_seconds", "From a request's arrival to its first work.", secondsBuckets)
+	m.step = histogram("terrace_decode_step_seconds", "A decode step of all that decode.", secondsBuckets)
+	m.duration = histogram("terrace_e2e_request_latency_seconds", "From a generating request's arrival to its end.", secondsBuckets)
+	m.prompt = histogram("terrace_request_prompt_tokens", "Prompt tokens of a request.", tokensBuckets)
+	m.answer = histogram("terrace_request_generation_tokens", "Generated tokens of a request.", tokensBuckets)
+	return m
+}
+
+func (m *metrics) setRequests(running, waiting int) {
+	m.running.Set(float64(running))
+	m.waiting.Set(float64(waiting))
+}
+
+func (m *metrics) finished(f Finish) { m.succeeded.WithLabelValues(string(f)).Inc() }
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// alias adds a second set of names for dashboards of another server.
+func (m *metrics) alias(of string) error {
+	switch of {
+	case "":
+		return nil
+	case "llamacpp":
+	default:
+		return fmt.Errorf("serve: metrics alias %q, want llamacpp", of)
+	}
+	for name, of := range map[string]prometheus.Collector{
+		"llamacpp:requests_processing": m.running, "llamacpp:requests_deferred": m.waiting,
+		"llamacpp:prompt_tokens_total": m.promptTokens, "llamacpp:tokens_predicted_total": m.generated,
+	} {
+		m.registry.MustRegister(&renamed{name: name, of: of})
+	}
+	return nil
+}
+
+// renamed is a metric without labels under another name.
+type renamed struct {
+	name string
+	of   prometheus.Collector
+}
+
+func (r *renamed) desc() *prometheus.Desc {
+	return prometheus.NewDesc(r.name, "The same as Terrace's own, under llama.cpp's name.", nil, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (r *renamed) Describe(ch chan<- *prometheus.Desc) { ch <- r.desc() }
+
+// Collect implements prometheus.Collector.
+func (r *renamed) Collect(ch chan<- prometheus.Metric) {
+	in := make(chan prometheus.Metric, 1)
+	r.of.Collect(in)
+	var now dto.Metric
+	if (<-in).Write(&now) != nil {
+		return
+	}
+	if now.Counter != nil {
+		ch <- prometheus.MustNewConstMetric(r.desc(), prometheus.CounterValue, now.Counter.GetValue())
+	} else {
+		ch <- prometheus.MustNewConstMetric(r.desc(), prometheus.GaugeValue, now.Gauge.GetValue())
+	}
+}

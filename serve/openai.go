@@ -1,0 +1,331 @@
+package serve
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/policy"
+)
+
+// Ranges of fields.
+const (
+	maxChoices     = 8
+	maxPrompts     = 64
+	maxLogprobs    = 20
+	maxStops       = 4
+	maxStopBytes   = 1024
+	maxBias        = 300
+	maxTemperature = 2
+)
+
+// ownFields are Terrace's own, in every generating API.
+type ownFields struct {
+	KVPolicy       *string  `json:"kv_policy"`
+	CacheSalt      *string  `json:"cache_salt"`
+	IgnoreEOS      *bool    `json:"ignore_eos"`
+	MinP           *float64 `json:"min_p"`
+	TopK           *int     `json:"top_k"`
+	RepeatPenalty  *float64 `json:"repeat_penalty"`
+	ReturnTokenIDs *bool    `json:"return_token_ids"`
+	NProbs         *int     `json:"n_probs"`
+}
+
+// apply fills a request in.
+func (f *ownFields) apply(r *Request) error {
+	if f.KVPolicy != nil {
+		spec, err := policy.Parse(*f.KVPolicy)
+		if err != nil {
+			return badField("kv_policy", "%s", oneLine(err))
+		}
+		r.Policy = spec
+	}
+	if f.CacheSalt != nil {
+		if len(*f.CacheSalt) > 256 {
+			return badField("cache_salt", "%d bytes, want at most 256", len(*f.CacheSalt))
+		}
+		r.CacheSalt = *f.CacheSalt
+	}
+	r.IgnoreEOS = is(f.IgnoreEOS)
+	r.Sampler.TopP, r.Sampler.TopPSet = 1, true
+	return first(
+		number("min_p", f.MinP, 0, 1, &r.Sampler.MinP),
+		whole("top_k", f.TopK, 0, 1<<30, &r.Sampler.TopK),
+		number("repeat_penalty", f.RepeatPenalty, 0.01, 10, &r.Sampler.RepeatPenalty),
+		whole("n_probs", f.NProbs, 0, maxLogprobs, &r.Logprobs),
+	)
+}
+
+// openAIFields are those of both of OpenAI's completion APIs.
+type openAIFields struct {
+	ownFields
+	Model            *string            `json:"model"`
+	Stream           *bool              `json:"stream"`
+	StreamOptions    *streamOptions     `json:"stream_options"`
+	Temperature      *float64           `json:"temperature"`
+	TopP             *float64           `json:"top_p"`
+	N                *int               `json:"n"`
+	Seed             *int64             `json:"seed"`
+	Stop             *stopList          `json:"stop"`
+	MaxTokens        *int               `json:"max_tokens"`
+	PresencePenalty  *float64           `json:"presence_penalty"`
+	FrequencyPenalty *float64           `json:"frequency_penalty"`
+	LogitBias        map[string]float64 `json:"logit_bias"`
+	User             *string            `json:"user"`             // of no effect
+	PromptCacheKey   *string            `json:"prompt_cache_key"` // prefixes are found without
+}
+
+type streamOptions struct {
+	IncludeUsage       *bool `json:"include_usage"`
+	IncludeObfuscation *bool `json:"include_obfuscation"` // of no effect
+}
+
+// stopList is a string or a list of strings.
+type stopList []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *stopList) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*l = stopList{one}
+		return nil
+	}
+	var list []string
+	if json.Unmarshal(b, &list) != nil || jsontext.Value(b).Kind() != '[' {
+		return badField("stop", "want a string or a list of strings")
+	}
+	*l = list
+	return nil
+}
+
+func (l *stopList) check(name string) error {
+	if l == nil {
+		return nil
+	}
+	if len(*l) > maxStops {
+		return badField(name, "%d strings, want at most %d", len(*l), maxStops)
+	}
+	for _, s := range *l {
+		if s == "" || len(s) > maxStopBytes {
+			return badField(name, "a string of %d bytes, want 1 to %d", len(s), maxStopBytes)
+		}
+	}
+	return nil
+}
+
+// apply fills a request in.
+func (f *openAIFields) apply(s *Server, r *Request) error {
+	r.Logprobs, r.Sampler.Temperature, r.Choices = -1, 1, 1
+	if f.NProbs != nil && *f.NProbs == 0 {
+		f.NProbs = nil
+	}
+	if err := f.ownFields.apply(r); err != nil {
+		return err
+	}
+	r.Sampler.Seed = seed(f.Seed)
+	r.StreamText = is(f.Stream)
+	if f.StreamOptions != nil && !r.StreamText {
+		return badField("stream_options", "only with stream")
+	}
+	if f.Seed != nil && *f.Seed < 0 {
+		return badField("seed", "%d, want 0 or more", *f.Seed)
+	}
+	if f.Stop != nil {
+		r.Stops = *f.Stop
+	}
+	return first(
+		number("temperature", f.Temperature, 0, maxTemperature, &r.Sampler.Temperature),
+		number("top_p", f.TopP, 0, 1, &r.Sampler.TopP),
+		number("presence_penalty", f.PresencePenalty, -2, 2, &r.Sampler.PresencePenalty),
+		number("frequency_penalty", f.FrequencyPenalty, -2, 2, &r.Sampler.FrequencyPenalty),
+		whole("n", f.N, 1, maxChoices, &r.Choices),
+		f.Stop.check("stop"),
+		f.bias(s, r),
+	)
+}
+
+func (f *openAIFields) bias(s *Server, r *Request) error {
+	if len(f.LogitBias) > maxBias {
+		return badField("logit_bias", "%d tokens, want at most %d", len(f.LogitBias), maxBias)
+	}
+	for k, v := range f.LogitBias {
+		id, err := strconv.Atoi(k)
+		if err != nil || id < 0 || id >= s.o.Engine.Model().Vocab {
+			return badField("logit_bias", "%.20q is no token id", k)
+		}
+		if v < -100 || v > 100 {
+			return badField("logit_bias", "%g for token %d, want -100 to 100", v, id)
+		}
+		if r.Bias == nil {
+			r.Bias = map[int]float32{}
+		}
+		r.Bias[id] = float32(v)
+	}
+	return nil
+}
+
+// maxTokens reads a number of tokens: -1 is up to the context.
+func maxTokens(name string, v *int, into *int) error {
+	if v != nil && *v == -1 {
+		*into = -1
+		return nil
+	}
+	return whole(name, v, 0, 1<<30, into)
+}
+
+func is(b *bool) bool { return b != nil && *b }
+
+// seed is the one given, else a random one.
+func seed(v *int64) uint64 {
+	if v == nil {
+		return rand.Uint64() >> 1
+	}
+	return uint64(*v)
+}
+
+func number(name string, v *float64, least, most float64, into *float64) error {
+	if v == nil {
+		return nil
+	}
+	if !(*v >= least && *v <= most) {
+		return badField(name, "%g, want %g to %g", *v, least, most)
+	}
+	*into = *v
+	return nil
+}
+
+func whole(name string, v *int, least, most int, into *int) error {
+	if v == nil {
+		return nil
+	}
+	if *v < least || *v > most {
+		return badField(name, "%d, want %d to %d", *v, least, most)
+	}
+	*into = *v
+	return nil
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// served is the name of the model that a request asks for.
+func (s *Server) served(name *string) (string, error) {
+	if name == nil {
+		return s.o.Names[0], nil
+	}
+	for _, n := range s.o.Names {
+		if n == *name {
+			return n, nil
+		}
+	}
+	return "", &Error{Status: http.StatusNotFound, Param: "model", Code: "model_not_found", Message: "model: there is no model of this name; GET /v1/models lists what is served"}
+}
+
+// busy runs what takes processor time before a request is queued, a few at a time.
+func (s *Server) busy(ctx context.Context, f func() error) error {
+	select {
+	case s.work <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.work }()
+	return f()
+}
+
+type openAIUsage struct {
+	PromptTokens     int         `json:"prompt_tokens"`
+	CompletionTokens int         `json:"completion_tokens"`
+	TotalTokens      int         `json:"total_tokens"`
+	PromptDetails    usageDetail `json:"prompt_tokens_details"`
+}
+
+type usageDetail struct {
+	CachedTokens int `json:"cached_tokens"`
+}
+
+func newOpenAIUsage(u Usage) *openAIUsage {
+	return &openAIUsage{u.Prompt, u.Generated, u.Prompt + u.Generated, usageDetail{u.Cached}}
+}
+
+// timingsJSON are Terrace's own, after llama.cpp's.
+type timingsJSON struct {
+	CacheN             int     `json:"cache_n"`
+	PromptN            int     `json:"prompt_n"`
+	PromptMS           float64 `json:"prompt_ms"`
+	PromptPerSecond    float64 `json:"prompt_per_second"`
+	PredictedN         int     `json:"predicted_n"`
+	PredictedMS        float64 `json:"predicted_ms"`
+	PredictedPerSecond float64 `json:"predicted_per_second"`
+	QueueMS            float64 `json:"queue_ms"`
+	CacheTier          string  `json:"cache_tier"`
+}
+
+// newTimings are a reply's, once it has ended.
+func newTimings(p *Reply) *timingsJSON {
+	u, t := p.Usage(), p.Timings()
+	j := &timingsJSON{CacheN: u.Cached, PromptN: u.Prompt - u.Cached, PromptMS: ms(t.Prompt), PredictedN: u.Generated, PredictedMS: ms(t.Predicted), QueueMS: ms(t.Queue), CacheTier: t.CacheTier}
+	rate := func(n int, d time.Duration) float64 {
+		if d <= 0 {
+			return 0
+		}
+		return float64(n) / d.Seconds()
+	}
+	j.PromptPerSecond, j.PredictedPerSecond = rate(j.PromptN, t.Prompt), rate(j.PredictedN-1, t.Predicted)
+	return j
+}
+
+type openAIError struct {
+	Error struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    *string `json:"code"`
+	} `json:"error"`
+}
+
+func newOpenAIError(e *Error) (j openAIError) {
+	j.Error.Message, j.Error.Type = e.Message, e.kind()
+	if e.Param != "" {
+		j.Error.Param = &e.Param
+	}
+	if e.Code != "" {
+		j.Error.Code = &e.Code
+	}
+	return j
+}
+
+func writeOpenAIError(w http.ResponseWriter, e *Error) { _ = writeJSON(w, e.Status, newOpenAIError(e)) }
+
+// begin hands a request to the loop and notes it in the exchange.
+func (s *Server) begin(w http.ResponseWriter, r *http.Request, req *Request) (*Reply, error) {
+	reply, err := s.Do(r.Context(), req)
+	if x := exchangeOf(r.Context()); x != nil && err == nil {
+		x.reply = reply
+	}
+	return reply, err
+}
+
+// streamError ends a stream of OpenAI's that has begun with an error.
+func (s *stream) fail(err error) error {
+	if !s.begun || s.r.Context().Err() != nil {
+		return err
+	}
+	if sent := s.send("", newOpenAIError(asError(err))); sent != nil {
+		return sent
+	}
+	return err
+}
+
+// done is the end of a stream of OpenAI's.
+func (s *stream) done() error { return s.write("", []byte("[DONE]")) }

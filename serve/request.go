@@ -1,0 +1,80 @@
+package serve
+
+import (
+	"time"
+
+	"terrace/model"
+	"terrace/policy"
+)
+
+// Request is a generating request in terms that every API is converted to.
+type Request struct {
+	Prompts    [][]int // token ids; each prompt is answered Choices times
+	Choices    int     // of each prompt; 0 = 1
+	MaxTokens  int     // of a choice; -1 = until the context is full, which may also cut a larger number
+	Sampler    model.SamplerOptions
+	Bias       map[int]float32 // added to these ids' logits; nil = to none
+	Stops      []string
+	IgnoreEOS  bool
+	Echo       bool         // the prompt's tokens come first, as an Event
+	Logprobs   int          // -1 = none; 0 = of the tokens themselves, n = and of the n likeliest
+	Policy     *policy.Spec // nil = the server's
+	CacheSalt  string       // prefixes are shared within a salt only
+	StreamText bool         // events are wanted as they come; otherwise they may be joined
+
+	key      string    // whose request it is; "" = no keys are asked for
+	received time.Time // for times from the client's view
+}
+
+// choices is how many texts are made.
+func (r *Request) choices() int { return len(r.Prompts) * max(1, r.Choices) }
+
+// Token is one token of a choice.
+type Token struct {
+	ID      int
+	Text    string  // as far as it is whole characters with those before; "" for control tokens
+	Logprob float32 // the model's own, of the natural logarithm; set where Request.Logprobs is 0 or more and it has one
+	None    bool    // the token has no logprob: it is a text's first
+	Top     []TopToken
+}
+
+// TopToken is one of the likeliest tokens at a place.
+type TopToken struct {
+	ID      int
+	Text    string
+	Logprob float32
+}
+
+// Event is a part of an answer.
+type Event struct {
+	Choice int     // prompt·Choices + choice
+	Text   string  // more of the choice's text
+	Tokens []Token // more of its tokens; text may come later than its tokens, where it may be the beginning of a stop string
+	Echo   bool    // they are the prompt's
+	Finish Finish  // not empty: the choice ends here
+	Stop   string  // the stop string that ended it, if one did
+}
+
+// Finish says why a choice ended.
+type Finish string
+
+// The ends of a choice.
+const (
+	FinishStop   Finish = "stop"   // an end token or a stop string
+	FinishLength Finish = "length" // MaxTokens, or the context
+)
+
+// Usage counts a request's tokens.
+type Usage struct {
+	Prompt    int // each prompt once, however many choices it has
+	Cached    int // of them not computed
+	Generated int // end tokens included
+}
+
+// Timings are those of a request; of several choices the latest.
+type Timings struct {
+	Queue     time.Duration // until the first prompt was begun
+	Prompt    time.Duration // reading prompts, from the first part to the last
+	Predicted time.Duration // from the first token to the last
+	CacheTier string        // slowest tier that cached tokens came from; "" = none
+}

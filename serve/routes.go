@@ -1,0 +1,52 @@
+package serve
+
+import (
+	"net/http"
+	"slices"
+)
+
+// route is one path (http.ServeMux's patterns; the page is "/{$}") of one method. serve answers it; an error that it returns is written by fail, unless the answer has begun.
+type route struct {
+	method, path string
+	label        string // in metrics and logs; "" = path
+	open         bool   // needs no key
+	uncounted    bool   // is not in terrace_requests_total
+	serve        func(w http.ResponseWriter, r *http.Request) error
+	fail         func(w http.ResponseWriter, e *Error) // nil = OpenAI's shape
+}
+
+// builders collect what each API's file serves; its init adds it.
+var builders []func(s *Server) []route
+
+func addRoutes(build func(s *Server) []route) { builders = append(builders, build) }
+
+// newHandler puts all routes behind the limits.
+func (s *Server) newHandler() http.Handler {
+	mux := http.NewServeMux()
+	methods, fails := map[string][]string{}, map[string]func(http.ResponseWriter, *Error){}
+	for _, build := range builders {
+		for _, r := range build(s) {
+			if r.label == "" {
+				r.label = r.path
+			}
+			if r.fail == nil {
+				r.fail = writeOpenAIError
+			}
+			methods[r.path], fails[r.path] = append(methods[r.path], r.method), r.fail
+			mux.Handle(r.method+" "+r.path, s.answer(r))
+		}
+	}
+	for path, list := range methods {
+		if slices.Contains(list, http.MethodGet) {
+			list = append(list, http.MethodHead)
+		}
+		mux.Handle(path, s.answer(route{path: path, label: path, fail: fails[path], serve: func(w http.ResponseWriter, _ *http.Request) error {
+			for _, m := range list {
+				w.Header().Add("Allow", m)
+			}
+			return errMethod
+		}}))
+	}
+	mux.Handle("/", s.answer(route{label: "other", fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errNoRoute }}))
+	return s.guardHost(mux)
+}

@@ -1,0 +1,170 @@
+package serve
+
+import (
+	"context"
+	"time"
+
+	"terrace/engine"
+	"terrace/engine/schedule"
+	"terrace/tokenizer"
+)
+
+// job is a request in the loop.
+type job struct {
+	r       *Request
+	ctx     context.Context
+	reply   *Reply
+	began   time.Time // the first prompt's first part; zero = none yet
+	read    time.Time // the last prompt's end
+	first   time.Time // the first token
+	left    int       // choices that have not ended
+	started bool
+	over    bool // nothing more is done for it
+}
+
+// sequence is one choice of a request: a text in progress.
+type sequence struct {
+	id      int64
+	job     *job
+	choice  int
+	prompt  []int
+	session *engine.Session // nil = waits, or was swapped out
+	reading *engine.PromptReading
+	gen     *engine.Generation
+	next    int     // token that the next step reads
+	again   []int   // of a text that was swapped out: generated tokens that are still to be read again
+	piece   string  // text that has become certain since the last event
+	tokens  []Token // since the last event
+	told    int     // of tokens, in the accounts
+	top     *ranker // nil = no logprobs wanted
+	echo    []Token // of the prompt, where it is echoed with logprobs
+	pieces  *tap
+	vocab   int
+	started bool
+	counted bool      // its prompt is in the accounts
+	last    time.Time // of its last token
+}
+
+// view is what the scheduler knows of it.
+func (q *sequence) view(context int) schedule.Request {
+	v := schedule.Request{ID: q.id, Key: q.job.r.key, Unread: len(q.prompt), Most: min(len(q.prompt)+max(q.job.r.MaxTokens, 1), context)}
+	if q.job.r.Policy != nil && !q.job.r.Policy.Lossless() {
+		v.Most = 0 // a policy keeps fewer
+	}
+	if q.session != nil {
+		v.Held, v.Unread = q.session.Tokens(), 0
+		if q.reading != nil {
+			v.Unread, v.Least = q.reading.Left(), q.reading.LeastTokens()
+		}
+	} else if q.gen != nil {
+		v.Held, v.Unread = len(q.prompt)+len(q.again), 0
+	}
+	return v
+}
+
+// open gives the sequence a session and begins its prompt.
+func (q *sequence) open(e *engine.Engine, o *Options) error {
+	under := q.job.r.Policy
+	if under == nil {
+		under = e.Policy()
+	}
+	s, err := e.NewSession(under)
+	if err != nil {
+		return err
+	}
+	q.session = s
+	var hooks engine.PrefillHooks
+	if q.wantsRows() {
+		q.echo, hooks.Each = make([]Token, len(q.prompt)), q.echoRows
+	}
+	if q.reading, err = s.BeginPrompt(q.prompt, hooks); err != nil {
+		return err
+	}
+	if q.gen != nil {
+		return nil // it was swapped out: what it had generated is read again
+	}
+	r := engine.Request{IDs: q.prompt, MaxTokens: q.job.r.MaxTokens, Sampler: q.job.r.Sampler, Bias: q.job.r.Bias, Stops: q.job.r.Stops, IgnoreEOS: q.job.r.IgnoreEOS,
+		IsEnd: o.Tokenizer.IsEOG, Text: q.pieces, Started: q.job.r.received,
+		OnText: func(piece string) error { q.piece += piece; return nil }}
+	r.Sampler.Seed += uint64(q.choice % max(1, q.job.r.Choices))
+	if r.MaxTokens >= 0 {
+		r.MaxTokens = min(r.MaxTokens, e.Options().Context-len(q.prompt))
+	}
+	q.gen, err = engine.NewGeneration(r)
+	return err
+}
+
+// wantsRows reports whether the logits of the whole prompt are wanted.
+func (q *sequence) wantsRows() bool { return q.top != nil && q.job.r.Echo && !q.counted }
+
+// close gives the session back.
+func (q *sequence) close() {
+	if q.session != nil {
+		q.session.Close()
+		q.session, q.reading = nil, nil
+	}
+}
+
+// step chooses the next token from the session's logits, and notes what came of it; more says that the token is to be read.
+func (q *sequence) step(context int) (more bool, err error) {
+	if len(q.again) > 0 {
+		q.next, q.again = q.again[0], q.again[1:]
+		return true, nil
+	}
+	if q.job.r.MaxTokens == 0 {
+		q.gen.End("length")
+		return false, nil
+	}
+	if q.top != nil {
+		q.top.rank(q.session.Logits())
+	}
+	q.pieces.last = ""
+	q.next, more, err = q.gen.Step(q.session)
+	if err != nil {
+		return false, err
+	}
+	t := Token{ID: q.next, Text: q.pieces.last}
+	if q.top != nil {
+		q.top.fill(&t)
+	}
+	q.tokens = append(q.tokens, t)
+	if more && q.session.Tokens()+1 > context {
+		q.gen.End("context")
+		more = false
+	}
+	return more, nil
+}
+
+// event is what has come since the last one; of a choice that has ended the last.
+func (q *sequence) event(more bool) Event {
+	e := Event{Choice: q.choice}
+	if !more {
+		res := q.gen.Result() // which hands out text that was held back
+		if e.Finish = FinishLength; res.Finish == "stop" {
+			e.Finish, e.Stop = FinishStop, res.Stop
+		}
+	}
+	e.Text, e.Tokens = q.piece, q.tokens
+	q.piece, q.tokens = "", nil
+	return e
+}
+
+// swapOut gives the session back; the text is read again as it was read, when the sequence runs again.
+func (q *sequence) swapOut() {
+	if q.reading == nil && q.session != nil {
+		q.again = append(append([]int(nil), q.session.IDs()[len(q.prompt):]...), q.next)
+	}
+	q.close()
+}
+
+// tap is a detokenizer that remembers the text of the last token.
+type tap struct {
+	*tokenizer.Detokenizer
+	last string
+}
+
+// Push implements engine.Text.
+func (t *tap) Push(id int) string {
+	t.last = t.Detokenizer.Push(id)
+	return t.last
+}

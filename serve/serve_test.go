@@ -1,0 +1,270 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"terrace/engine"
+	"terrace/internal/kernels/quant"
+	"terrace/model"
+	"terrace/tokenizer"
+	"terrace/weights"
+	"terrace/weights/convert"
+	"terrace/weights/vocab"
+)
+
+// smallModel is a random llama of 2 layers with a byte tokenizer: made once a run.
+var smallModel = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "terrace-serve-*")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "small.gguf")
+	return path, convert.Synthesize(context.Background(), path, convert.Spec{Arch: "llama", Layers: 2, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32,
+		FFN: 96, Vocab: 300, Context: 512, Seed: 5}, convert.Options{Type: quant.Q8_0})
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := smallModel(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+const testTemplate = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+
+// bench is a server on the small model, and an engine of the same options to compare with.
+type bench struct {
+	*Server
+	t     testing.TB
+	http  *httptest.Server
+	alone *engine.Engine
+	tok   *tokenizer.Tokenizer
+}
+
+func newBench(t testing.TB, eo engine.Options, o Options) *bench {
+	t.Helper()
+	path, err := smallModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (*engine.Engine, *tokenizer.Tokenizer) {
+		file, err := weights.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := model.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eo.Threads = 1
+		e, err := engine.Open(m, eo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if n := e.KV().InUseBytes; n != 0 {
+				t.Errorf("%d bytes of KV are left", n)
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+			file.Close()
+		})
+		v, err := vocab.FromModel(file.Meta(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.ChatTemplate = testTemplate
+		tok, err := tokenizer.New(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e, tok
+	}
+	b := &bench{t: t}
+	b.alone, b.tok = open()
+	o.Engine, o.Tokenizer = open()
+	o.Names = []string{"small", "other"}
+	if b.Server, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	b.http = httptest.NewServer(b.Handler())
+	t.Cleanup(func() { b.Close(); b.http.Close() })
+	return b
+}
+
+// post sends a body; it returns status and answer.
+func (b *bench) post(path, body string) (int, string) {
+	b.t.Helper()
+	r, err := http.Post(b.http.URL+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	out, err := io.ReadAll(r.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r.StatusCode, string(out)
+}
+
+// want is what infer generate says.
+func (b *bench) want(policy, prompt string, n int, o model.SamplerOptions) string {
+	b.t.Helper()
+	ids, err := b.tok.Encode(prompt, true, true)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	spec := mustPolicy(b.t, policy)
+	s, err := b.alone.NewSession(spec)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer s.Close()
+	res, err := s.Generate(b.t.Context(), engine.Request{IDs: ids, MaxTokens: n, Sampler: o, IsEnd: b.tok.IsEOG, Text: b.tok.NewDetokenizer()})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return res.Text
+}
+
+func jsonText(s string) string {
+	out, _ := json.Marshal(s)
+	return string(out)
+}
+
+func textOf(t testing.TB, answer string) string {
+	t.Helper()
+	var c completion
+	if err := json.Unmarshal([]byte(answer), &c); err != nil || len(c.Choices) == 0 {
+		t.Fatalf("%s: %v", answer, err)
+	}
+	return c.Choices[0].Text
+}
+
+// TestTextIsTheEngines: texts of requests that are served together are those that the engine makes of each alone: greedy,
+// seeded, under policies, of prompts that are read in parts.
+func TestTextIsTheEngines(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 400}, Options{Batch: 4, Queue: 64})
+	var wg sync.WaitGroup
+	for i := range 16 {
+		prompt := strings.Repeat(fmt.Sprintf("a prompt of number %d; ", i), 1+i%5*3)
+		policy := []string{"full", "streaming_llm:budget=32", "h2o:budget=40%", "snapkv:budget=50%"}[i%4]
+		o := model.SamplerOptions{Temperature: float64(i%3) / 2, TopP: 0.95, TopPSet: true, TopK: 40, Seed: uint64(i)}
+		want := b.want(policy, prompt, 20+i, o)
+		wg.Go(func() {
+			status, out := b.post("/v1/completions", fmt.Sprintf(`{"model": "small", "prompt": %s, "max_tokens": %d, "temperature": %g, "top_p": 0.95, "top_k": 40, "seed": %d, "kv_policy": %q}`,
+				jsonText(prompt), 20+i, o.Temperature, i, policy))
+			if status != 200 {
+				t.Errorf("request %d: %d %s", i, status, out)
+			} else if have := textOf(t, out); have != want {
+				t.Errorf("request %d under %s: %q, want %q", i, policy, have, want)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestStreams: the pieces of a stream are the whole text; frames have the form that clients expect.
+func TestStreams(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 400}, Options{Queue: 4})
+	want := b.want("full", "stream this", 24, model.SamplerOptions{})
+	ids, _ := b.tok.Encode("stream this", true, true)
+	if _, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": 24, "temperature": 0}`, strings.ReplaceAll(fmt.Sprint(ids), " ", ","))); textOf(t, out) != want {
+		t.Errorf("token ids as prompt: %s, want %q", out, want)
+	}
+	_, out := b.post("/v1/completions", `{"prompt": "stream this", "max_tokens": 24, "temperature": 0, "stream": true, "stream_options": {"include_usage": true}}`)
+	frames := strings.Split(strings.TrimSuffix(out, "\n\n"), "\n\n")
+	if frames[len(frames)-1] != "data: [DONE]" {
+		t.Fatalf("the last frame is %q", frames[len(frames)-1])
+	}
+	text := ""
+	for _, f := range frames[:len(frames)-1] {
+		var c completion
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(f, "data: ")), &c); err != nil {
+			t.Fatalf("%q: %v", f, err)
+		}
+		if len(c.Choices) > 0 {
+			text += c.Choices[0].Text
+		} else if c.Usage == nil || c.Timings == nil || c.Usage.PromptTokens != c.Timings.PromptN {
+			t.Errorf("the last chunk has no usage or timings: %s", f)
+		}
+	}
+	if text != want {
+		t.Errorf("streamed %q, want %q", text, want)
+	}
+}
+
+// TestRefusals: what is wrong is 400 and names the field.
+func TestRefusals(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 64}, Options{Queue: 4})
+	for _, c := range []struct {
+		path, body string
+		status     int
+		names      string
+	}{
+		{"/v1/completions", `{"prompt": "a", "no_such": 1}`, 400, "no_such"},
+		{"/v1/completions", `{"prompt": "a", "temperature": "hot"}`, 400, "temperature"},
+		{"/v1/completions", `{"prompt": "a", "top_p": 7}`, 400, "top_p"},
+		{"/v1/completions", `{"prompt": "a", "kv_policy": "nonsense"}`, 400, "kv_policy"},
+		{"/v1/completions", `{"prompt": "a", "stop": ["a", 1]}`, 400, "stop"},
+		{"/v1/completions", `{"prompt": [1, 999]}`, 400, "999"},
+		{"/v1/completions", `{"prompt": [1, -1]}`, 400, "-1"},
+		{"/v1/completions", `{"prompt": ["a", 1]}`, 400, "prompt"},
+		{"/v1/completions", `{"prompt": "a", "prompt": "b"}`, 400, "prompt"},
+		{"/v1/completions", `{"prompt": "a", "n": 9}`, 400, "n"},
+		{"/v1/completions", `{"prompt": "a", "stream_options": {"what": true}, "stream": true}`, 400, "stream_options.what"},
+		{"/v1/completions", `{"prompt": ` + jsonText(strings.Repeat("x", 70)) + `}`, 400, "64"},
+		{"/v1/completions", `{"prompt": "a", "model": "none"}`, 404, "model"},
+		{"/v1/completions", `{`, 400, "JSON"},
+		{"/v1/completions", strings.Repeat("[", 1000), 400, "nested"},
+		{"/v1/chat/completions", `{"messages": [{"role": "nobody", "content": "a"}]}`, 400, "messages"},
+		{"/v1/chat/completions", `{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}]}`, 400, "messages"},
+		{"/v1/chat/completions", `{"messages": [{"role": "user", "content": "a"}], "top_logprobs": 3}`, 400, "top_logprobs"},
+		{"/v1/completions", `{"prompt": ` + jsonText(strings.Repeat("x", maxBodyBytes)) + `}`, 413, "8 MiB"},
+		{"/nothing", `{}`, 404, "route"},
+	} {
+		status, out := b.post(c.path, c.body)
+		if status != c.status || !strings.Contains(out, c.names) {
+			t.Errorf("%.80s: %d %s, want %d and %q", c.body, status, out, c.status, c.names)
+		}
+	}
+}
+
+// TestPanicFailsOneRequest: a bug while one request is served is a 500 for it; the others go on.
+func TestPanicFailsOneRequest(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 400}, Options{Batch: 4, Queue: 16})
+	steps := 0
+	b.loop.crash = func(string) {
+		if steps++; steps == 7 {
+			panic("a test")
+		}
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[int]int{}
+	for i := range 8 {
+		wg.Go(func() {
+			status, _ := b.post("/v1/completions", fmt.Sprintf(`{"prompt": "request %d", "max_tokens": 8, "ignore_eos": true}`, i))
+			mu.Lock()
+			codes[status]++
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if codes[500] != 1 || codes[200] != 7 {
+		t.Errorf("%v, want one 500 and seven 200", codes)
+	}
+}

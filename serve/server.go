@@ -1,0 +1,149 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"terrace/engine"
+	"terrace/tokenizer"
+)
+
+// Options of a server; Engine, Tokenizer and Names are needed.
+type Options struct {
+	Engine    *engine.Engine // the server's alone from New to Close; the caller closes it
+	Tokenizer *tokenizer.Tokenizer
+	Names     []string      // of the model; the first is what requests without one get
+	ModelPath string        // for /props
+	Batch     int           // choices that run at a time; 0 = 8
+	Queue     int           // requests that wait beside them
+	Keys      []string      // one of which each request needs; none = no keys
+	AnyHost   bool          // any Host is served; otherwise only names of this machine's loopback
+	ITLTarget time.Duration // wanted between two tokens of a text at most; 0 = twice what a step takes
+	Alias     string        // second set of metric names: llamacpp, or "" for none
+	Log       *slog.Logger  // nil = none
+}
+
+func (o *Options) setDefaults() error {
+	if o.Batch == 0 {
+		o.Batch = 8
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	var errs []error
+	if o.Engine == nil || o.Tokenizer == nil || len(o.Names) == 0 {
+		errs = append(errs, errors.New("serve: engine, tokenizer and a model name are needed"))
+	}
+	if o.Batch < 1 || o.Queue < 0 || o.ITLTarget < 0 {
+		errs = append(errs, fmt.Errorf("serve: batch %d, queue %d, target %v: want 1 or more, 0 or more, 0 or more", o.Batch, o.Queue, o.ITLTarget))
+	}
+	return errors.Join(errs...)
+}
+
+// Server serves one engine. Its methods may be called from any goroutine.
+type Server struct {
+	o        Options
+	m        *metrics
+	loop     *loop
+	handler  http.Handler
+	started  time.Time
+	work     chan struct{} // tokens of those who tokenise or render templates
+	draining atomic.Bool
+}
+
+// New starts the loop that owns the engine.
+func New(o Options) (*Server, error) {
+	if err := o.setDefaults(); err != nil {
+		return nil, err
+	}
+	s := &Server{o: o, m: newMetrics(), started: time.Now(), work: make(chan struct{}, max(2, o.Engine.Options().Threads))}
+	s.loop = newLoop(&s.o, s.m)
+	if err := s.m.alias(o.Alias); err != nil {
+		return nil, err
+	}
+	s.handler = s.newHandler()
+	go s.loop.run()
+	return s, nil
+}
+
+// Handler is the server's HTTP side. Who listens with it sets the time limits of headers (see Limit).
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Limit sets the limits that an http.Server has of its own.
+func Limit(h *http.Server) {
+	h.ReadHeaderTimeout, h.IdleTimeout, h.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeaderBytes
+}
+
+// Do begins a request. It is refused at once by an *Error where it can never be served, where the queue is full, or while the
+// server drains. When ctx ends the request does; the reply must be read to its end or closed.
+func (s *Server) Do(ctx context.Context, r *Request) (*Reply, error) {
+	if r.received.IsZero() {
+		r.received = time.Now()
+	}
+	if s.draining.Load() {
+		return nil, errDraining
+	}
+	if err := s.check(r); err != nil {
+		return nil, err
+	}
+	r.key = keyOf(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	j := &job{r: r, ctx: ctx, reply: newReply(r, cancel), left: r.choices()}
+	if !s.loop.submit(j) {
+		cancel()
+		return nil, errQueue
+	}
+	return j.reply, nil
+}
+
+// check refuses what can never be served.
+func (s *Server) check(r *Request) error {
+	context, vocab := s.o.Engine.Options().Context, s.o.Engine.Model().Vocab
+	for _, ids := range r.Prompts {
+		if len(ids) == 0 {
+			return badRequest("the prompt has no tokens")
+		}
+		if n := len(ids) + min(1, max(0, r.MaxTokens)); n > context || r.MaxTokens < 0 && len(ids) >= context {
+			return &Error{Status: http.StatusBadRequest, Code: "context_length_exceeded",
+				Message: fmt.Sprintf("the prompt has %d tokens; this server's context is %d tokens, the answer's included", len(ids), context)}
+		}
+		if i := slices.IndexFunc(ids, func(id int) bool { return id < 0 || id >= vocab }); i >= 0 {
+			return badRequest("token id %d of the prompt: want 0 to %d", ids[i], vocab-1)
+		}
+	}
+	if err := s.o.Engine.Permits(r.Policy); err != nil {
+		return badField("kv_policy", "%s", oneLine(err))
+	}
+	if r.Echo && r.Logprobs >= 0 && !s.policyOf(r).Lossless() {
+		return badField("logprobs", "with echo they need a policy that drops nothing, not %s", s.policyOf(r))
+	}
+	if err := r.Sampler.Validate(); err != nil {
+		return badRequest("%s", oneLine(err))
+	}
+	return nil
+}
+
+// Drain refuses new requests and waits for those that run; when ctx ends it returns its error.
+func (s *Server) Drain(ctx context.Context) error {
+	s.draining.Store(true)
+	for !s.loop.idle() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Close ends what still runs and stops the loop; nothing calls the engine afterwards.
+func (s *Server) Close() {
+	s.draining.Store(true)
+	s.loop.stop()
+}

@@ -1,0 +1,188 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"terrace/engine"
+	"terrace/engine/schedule"
+	"terrace/internal/guard"
+)
+
+// decode takes a step of each.
+func (l *loop) decode(ids []int64) {
+	var qs []*sequence
+	var sessions []*engine.Session
+	var next []int
+	for _, id := range ids {
+		if q := lookup(l.running, id); q != nil && q.session != nil && q.reading == nil && !q.job.over {
+			qs, sessions, next = append(qs, q), append(sessions, q.session), append(next, q.next)
+		}
+	}
+	if len(qs) == 0 {
+		return
+	}
+	began := time.Now()
+	errs := l.decodeBatch(sessions, next)
+	took := time.Since(began)
+	l.m.step.Observe(took.Seconds())
+	for i, q := range qs {
+		if errs[i] != nil {
+			l.trouble(q, errs[i])
+			continue
+		}
+		l.advance(q)
+	}
+}
+
+// decodeBatch is DecodeBatch with an error for each; where the whole batch failed by a bug each is tried alone.
+func (l *loop) decodeBatch(sessions []*engine.Session, ids []int) []error {
+	errs := make([]error, len(sessions))
+	err := guard.Run(func() error { return l.e.DecodeBatch(sessions, ids) })
+	if err == nil {
+		return errs
+	}
+	if some := (*engine.BatchError)(nil); errors.As(err, &some) && !errors.Is(err, engine.ErrInternal) {
+		copy(errs, some.Errors)
+		return errs
+	}
+	for i, s := range sessions {
+		if len(sessions) > 1 && errors.Is(err, engine.ErrInternal) {
+			errs[i] = guard.Run(func() error { return s.Decode(ids[i]) })
+		} else {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// read takes parts of prompts in; it returns how many tokens.
+func (l *loop) read(parts []schedule.Part) (tokens int) {
+	for _, p := range parts {
+		q := lookup(l.running, p.ID)
+		if q == nil || q.reading == nil || q.job.over {
+			continue
+		}
+		n := p.Tokens
+		if q.wantsRows() {
+			n = min(n, echoRowsTokens)
+		}
+		before := q.reading.Left()
+		err := guard.Run(func() error { return q.reading.Read(q.job.ctx, n) })
+		tokens += before - q.reading.Left()
+		l.ledger.Charge(q.job.r.key, before-q.reading.Left(), 0)
+		switch {
+		case errors.Is(err, context.Canceled) && q.job.ctx.Err() != nil:
+		case err != nil:
+			l.trouble(q, err)
+		case q.reading.Left() == 0:
+			q.reading = nil
+			l.promptRead(q)
+		}
+	}
+	return tokens
+}
+
+// promptRead is the end of a prompt.
+func (l *loop) promptRead(q *sequence) {
+	j := q.job
+	if !q.counted {
+		q.counted = true
+		if q.choice%max(1, j.r.Choices) == 0 {
+			n := len(q.prompt)
+			j.reply.note(func(u *Usage, _ *Timings) { u.Prompt += n })
+			l.m.promptTokens.Add(float64(n))
+		}
+		took := time.Since(j.began)
+		j.reply.note(func(_ *Usage, t *Timings) { t.Prompt = took })
+		if j.r.Echo {
+			if err := guard.Run(func() error { l.echo(q); return nil }); err != nil {
+				l.fail(q, err)
+				return
+			}
+		}
+	}
+	l.advance(q)
+}
+
+// echo hands the prompt's tokens out.
+func (l *loop) echo(q *sequence) {
+	if q.echo == nil {
+		q.echo = make([]Token, len(q.prompt))
+	}
+	d, text := l.o.Tokenizer.NewStartDetokenizer(), ""
+	for i, id := range q.prompt {
+		q.echo[i].ID, q.echo[i].Text = id, d.Push(id)
+		text += q.echo[i].Text
+	}
+	rest := d.Flush()
+	q.echo[len(q.echo)-1].Text += rest
+	q.echo[0].None = true
+	q.job.reply.add(Event{Choice: q.choice, Text: text + rest, Tokens: q.echo, Echo: true}, nil)
+	q.echo = nil
+}
+
+// advance chooses a sequence's next token and hands out what came of it.
+func (l *loop) advance(q *sequence) {
+	replays := len(q.again) > 0
+	var more bool
+	err := guard.Run(func() (err error) {
+		if l.crash != nil {
+			l.crash("step")
+		}
+		more, err = q.step(l.e.Options().Context)
+		return err
+	})
+	switch {
+	case err != nil:
+		l.fail(q, err)
+	case !replays:
+		l.publish(q, more)
+	}
+}
+
+// publish hands out what a step made.
+func (l *loop) publish(q *sequence, more bool) {
+	j, made := q.job, len(q.tokens)-q.told
+	now := time.Now()
+	if made > 0 {
+		l.m.generated.Add(float64(made))
+		l.ledger.Charge(j.r.key, 0, made)
+		if q.last.IsZero() {
+			l.m.ttft.Observe(now.Sub(j.r.received).Seconds())
+		} else {
+			l.m.itl.Observe(now.Sub(q.last).Seconds())
+		}
+		q.last = now
+		if j.first.IsZero() {
+			j.first = now
+		}
+	}
+	q.told = len(q.tokens)
+	var predicted time.Duration
+	if !j.first.IsZero() {
+		predicted = now.Sub(j.first)
+	}
+	account := func(u *Usage, t *Timings) { u.Generated, t.Predicted = u.Generated+made, predicted }
+	if more && !j.r.StreamText {
+		j.reply.note(account)
+		return
+	}
+	if !more {
+		if err := l.e.CheckModel(); err != nil {
+			l.fail(q, err)
+			return
+		}
+	}
+	e := q.event(more)
+	q.told = 0
+	j.reply.add(e, account)
+	if more {
+		return
+	}
+	l.m.finished(e.Finish)
+	l.running = slices.DeleteFunc(l.running, func(r *sequence) bool { return r == q })
+	l.leave(q)
+}

@@ -18,9 +18,9 @@ var layers = map[string]int{
 	"attention": 3, "offload": 3,
 	"model": 4, "kvmanager": 4,
 	"model/xla": 5, "model/gorgonia": 5, "retrieval": 5,
-	"engine":    6,
-	"bench":     7,
-	"eval":      8, "serve": 8,
+	"engine": 6,
+	"bench":  7,
+	"eval":   8, "serve": 8,
 	"cmd/infer": 9,
 	// Not part of the product: the linter, the list of pinned dependencies, what tests share.
 	"internal/lint": 0, "internal/deps": 0, "internal/golden": 0,

@@ -15,7 +15,6 @@ type job struct {
 	ctx     context.Context
 	reply   *Reply
 	began   time.Time // the first prompt's first part; zero = none yet
-	read    time.Time // the last prompt's end
 	first   time.Time // the first token
 	left    int       // choices that have not ended
 	started bool

@@ -15,19 +15,20 @@ import (
 
 // Engine runs one model.
 type Engine struct {
-	m       *model.Model
-	o       Options
-	policy  *policy.Spec // of sessions that name none of their own (Policy)
-	full    *policy.Spec
-	backend model.Backend
-	pool    *kernels.Pool // the backend's threads, for work between its calls; nil = it lends none
-	kv      *kvmanager.Manager
-	tiers   *tiers // below host memory; nil = none
-	floor   *retrieval.Floor
-	device  device
-	pass    pass // of one call, reused, so that a decode step allocates nothing
-	keeping keeping
-	replays int64 // texts that were read again because a tier had lost KV
+	m        *model.Model
+	o        Options
+	policy   *policy.Spec // of sessions that name none of their own (Policy)
+	full     *policy.Spec
+	backend  model.Backend
+	pool     *kernels.Pool // the backend's threads, for work between its calls; nil = it lends none
+	kv       *kvmanager.Manager
+	tiers    *tiers // below host memory; nil = none
+	floor    *retrieval.Floor
+	device   device
+	pass     pass // of one call, reused, so that a decode step allocates nothing
+	keeping  keeping
+	contexts *Contexts // KV that outlives sessions; nil = there is no store
+	replays  int64     // texts that were read again because a tier had lost KV
 }
 
 // Open builds the backend and an empty cache for a model. The model stays the caller's to close.

@@ -59,6 +59,7 @@ type Request struct {
 	OnText    func(piece string) error // called as text becomes certain; nil = not
 	OnPrefill func(done, total int)    // prompt tokens read so far; nil = not
 	Speculate Drafter                  // guesses tokens, so that a pass reads several; the text stays the same; nil = none
+	Prefix    *Prefix                  // what a store of contexts has of IDs (Contexts.Find); nil = nothing is looked up
 	Started   time.Time                // when the request arrived (TTFT counts from here); zero = now
 }
 
@@ -76,6 +77,7 @@ type Timings struct {
 // Result is what a generation made.
 type Result struct {
 	PromptTokens int
+	Reused       Reused // of the prompt, from a store of contexts
 	IDs          []int  // generated, the end token left out
 	Text         string // up to a stop string
 	Finish       string // stop (end token or stop string), length (max tokens), context (full)
@@ -130,11 +132,16 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 		return nil, err
 	}
 	begun := time.Now()
-	if err := s.Prefill(ctx, r.IDs, PrefillHooks{Progress: r.OnPrefill}); err != nil {
+	if dropped == 0 {
+		if g.res.Reused, err = s.Resume(ctx, r.Prefix); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.Prefill(ctx, r.IDs[g.res.Reused.Tokens:], PrefillHooks{Progress: r.OnPrefill}); err != nil {
 		return nil, err
 	}
 	g.res.Dropped, g.res.Timings.Prefill = dropped, time.Since(begun)
-	g.res.Timings.PrefillTPS = perSecond(len(r.IDs), g.res.Timings.Prefill)
+	g.res.Timings.PrefillTPS = perSecond(len(r.IDs)-g.res.Reused.Tokens, g.res.Timings.Prefill)
 	return g, nil
 }
 

@@ -62,6 +62,9 @@ func (r *PromptReading) Read(ctx context.Context, tokens int) error {
 			return r.upTo(ctx, to, s.e.o.ChunkTokens)
 		})
 	}
+	if err != nil || r.Left() == 0 {
+		s.kept = kept{}
+	}
 	if err == nil && r.Left() == 0 {
 		s.noteRead(len(r.ids), false)
 		err = s.e.CheckModel()
@@ -87,6 +90,7 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.Left(), r.hooks.Each); err != nil {
 			return err
 		}
+		s.keep()
 		if r.read += n; r.hooks.Progress != nil {
 			r.hooks.Progress(r.read, len(r.ids))
 		}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -74,6 +76,8 @@ type generateFlags struct {
 	sample     sampleFlags
 	kv         kvFlags
 	speculate  speculateFlags
+	store      storeFlags
+	prefixFile string
 	prompt     string
 	promptFile string
 	idsFile    string
@@ -113,7 +117,9 @@ func newGenerate(a *app) *cobra.Command {
 	f.sample.add(cmd, 256)
 	f.kv.add(cmd)
 	f.speculate.add(cmd)
+	f.store.add(cmd)
 	p := cmd.Flags()
+	p.StringVar(&f.prefixFile, "prefix-file", "", "text that comes before the prompt, tokenised alone: a policy that drops tokens after the prompt works on it alone, so that many prompts can share it")
 	p.StringVarP(&f.prompt, "prompt", "p", "", "the prompt (instead of the argument)")
 	p.StringVarP(&f.promptFile, "prompt-file", "f", "", "read the prompt from a file, - for standard input")
 	p.StringVar(&f.idsFile, "ids-file", "", "read the prompt as a JSON array of token ids")
@@ -139,6 +145,10 @@ func (a *app) generate(f *generateFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := f.store.specs(); err != nil {
+		return err
+	}
+	f.kv.store = len(f.store.stores) > 0 || f.prefixFile != ""
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err
@@ -149,9 +159,18 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		return err
 	}
 	defer guesses.close()
+	closeStore, err := a.useStore(&f.store, l)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
 	req.Started, req.Speculate = time.Now(), guesses.drafter()
+	prefix, err := a.readPrefix(f, l)
+	if err != nil {
+		return err
+	}
 	if ids == nil {
-		if ids, err = a.encodePrompt(f, l, prompt); err != nil {
+		if ids, err = a.encodePrompt(f, l, prompt, len(prefix) == 0); err != nil {
 			return err
 		}
 	}
@@ -164,7 +183,12 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		}
 	}
 	req.OnPrefill = a.promptBar()
-	res, err := l.engine.Generate(a.ctx, req)
+	res, err := a.generateAfter(f, l, prefix, req)
+	return a.sayGeneration(f, l, res, err)
+}
+
+// sayGeneration prints what was generated, whole or as far as it came before an error.
+func (a *app) sayGeneration(f *generateFlags, l *loaded, res *engine.Result, err error) error {
 	a.noticeTiers(l.engine, engine.TierUse{})
 	a.noticeBalance(l.engine)
 	if res != nil && res.Dropped > 0 {
@@ -212,7 +236,7 @@ func (a *app) noticeCut(l *loaded, req *engine.Request) {
 }
 
 // encodePrompt renders the chat template where one applies, and tokenises.
-func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string) ([]int, error) {
+func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string, first bool) ([]int, error) {
 	if !f.raw && (f.chat || l.tok.HasTemplate()) {
 		var msgs []tokenizer.Message
 		if f.system != "" {
@@ -233,7 +257,44 @@ func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string) ([]int, e
 	if f.system != "" {
 		return nil, usageErrorf("--system needs a chat template")
 	}
-	return l.tok.Encode(prompt, true, true)
+	return l.tok.Encode(prompt, first, true)
+}
+
+// readPrefix tokenises the text of --prefix-file; nil = there is none.
+func (a *app) readPrefix(f *generateFlags, l *loaded) ([]int, error) {
+	if f.prefixFile == "" {
+		return nil, nil
+	}
+	text, err := a.readText(f.prefixFile)
+	if err != nil {
+		return nil, err
+	}
+	if text == "" || !utf8.ValidString(text) {
+		return nil, dataErrorf("--prefix-file %s: want text in UTF-8, and not none", f.prefixFile)
+	}
+	return l.tok.Encode(text, true, false)
+}
+
+// generateAfter generates behind a prefix, nil = none. A policy that acts on the prompt alone compresses the prefix, not what
+// follows; under others prefix and prompt are one.
+func (a *app) generateAfter(f *generateFlags, l *loaded, prefix []int, req engine.Request) (*engine.Result, error) {
+	e := l.engine
+	if len(prefix) == 0 || e.Policy().Lossless() || !e.PromptOnly(e.Policy()) {
+		req.IDs = slices.Concat(prefix, req.IDs)
+		req.Prefix = f.store.find(a, e, req.IDs, e.Policy())
+		return e.Generate(a.ctx, req)
+	}
+	s, reused, err := e.ReadContext(a.ctx, prefix, e.Policy(), f.store.find(a, e, prefix, e.Policy()), engine.PrefillHooks{Progress: req.OnPrefill})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	res, err := s.Generate(a.ctx, req)
+	if res != nil {
+		res.PromptTokens += len(prefix)
+		res.Reused = reused
+	}
+	return res, err
 }
 
 // noticeLongRope says that a session which began with some tokens in one prompt has passed the length at which the model's
@@ -254,6 +315,8 @@ type generation struct {
 	TokenIDs         []int            `json:"token_ids"`
 	Text             string           `json:"text"`
 	FinishReason     string           `json:"finish_reason"`
+	CachedTokens     int              `json:"cached_tokens"` // of the prompt, from --store
+	CacheTier        string           `json:"cache_tier"`    // the slowest that they came from
 	DroppedTokens    int              `json:"dropped_tokens,omitempty"`
 	Timings          timingsJSON      `json:"timings"`
 	KV               kvJSON           `json:"kv"`
@@ -276,7 +339,7 @@ func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) e
 	}
 	return a.printJSON(generation{
 		Model: l.name, Backend: f.load.backend, Policy: f.kv.policyName(),
-		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, DroppedTokens: res.Dropped,
+		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
 			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99)},
 		KV: kvReport(l.engine, res), Speculation: speculationReport(res.Speculation),

@@ -17,6 +17,7 @@ import (
 type kvFlags struct {
 	policy    string
 	tiers     []string
+	store     bool // KV is kept for later runs: all of it
 	positions bool // the command looks at every position of every layer
 }
 
@@ -109,7 +110,7 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 	if err != nil {
 		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
 	}
-	load.policy, load.windowOnly = spec, parsed.Lossless() && !kv.positions
+	load.policy, load.windowOnly = spec, parsed.Lossless() && !kv.positions && !kv.store
 	return a.openEngine(load, tiers)
 }
 

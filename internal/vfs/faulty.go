@@ -212,6 +212,9 @@ func (y *Faulty) Lock(name string) (io.Closer, error) {
 	return y.FS.Lock(name)
 }
 
+// List is that of the file system below.
+func (y *Faulty) List(dir string) ([]string, error) { return y.FS.List(dir) }
+
 // FreeBytes is that of the file system below.
 func (y *Faulty) FreeBytes(dir string) (int64, error) { return y.FS.FreeBytes(dir) }
 

@@ -19,6 +19,8 @@ type FS interface {
 	// Lock takes a lock file for this process; ErrLocked names the holder. Close gives it back, and so does the process's
 	// end.
 	Lock(name string) (io.Closer, error)
+	// List names the regular files of a directory, without its path, in order; a symbolic link is none.
+	List(dir string) ([]string, error)
 	// FreeBytes is what the file system of a directory has room for.
 	FreeBytes(dir string) (int64, error)
 }
@@ -27,6 +29,7 @@ type FS interface {
 type OpenOptions struct {
 	Create bool // where it does not exist
 	Direct bool // O_DIRECT
+	Read   bool // for reading only
 }
 
 // File is a regular file.

@@ -160,6 +160,18 @@ func (m *Mem) Names() (names []string) {
 	return names
 }
 
+// List names the files of a directory.
+func (m *Mem) List(dir string) (names []string, err error) {
+	dir = filepath.Clean(dir)
+	for _, name := range m.Names() {
+		if filepath.Dir(name) == dir {
+			names = append(names, filepath.Base(name))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // memLock is a taken lock.
 type memLock struct {
 	m    *Mem
@@ -279,6 +291,7 @@ func (f *memFile) Sync() error {
 	defer f.m.mu.Unlock()
 	if f.m.crashes != nil {
 		f.settle()
+		f.durable = put(f.durable, memWrite{off: int64(len(f.data))}) // the length too, where room was reserved
 	}
 	return nil
 }

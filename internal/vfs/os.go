@@ -21,6 +21,9 @@ func (OS) OpenFile(name string, o OpenOptions) (File, error) {
 		return nil, fmt.Errorf("vfs: %s is not a regular file: %w", name, fs.ErrInvalid)
 	}
 	flags := os.O_RDWR
+	if o.Read {
+		flags = os.O_RDONLY
+	}
 	if o.Create {
 		flags |= os.O_CREATE
 	}
@@ -75,6 +78,21 @@ func (OS) Rename(from, to string) error {
 		return fmt.Errorf("vfs: renaming to %s: %w", to, err)
 	}
 	return nil
+}
+
+// List names the regular files of a directory.
+func (OS) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("vfs: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
 }
 
 // Lock locks a file, made where it does not exist, and writes the process's number into it. The file stays.

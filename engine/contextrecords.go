@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"fmt"
+
+	"terrace/kvmanager"
+	"terrace/kvmanager/contexts"
+)
+
+// extent is which tokens of a layer and KV head go into a record: main tokens from to to-1, and the window where recent is set.
+type extent struct {
+	from, to int
+	recent   bool
+}
+
+// record makes a record of a session's KV: extents [layer · KVHeads + head].
+func (c *Contexts) record(s *Session, m contexts.Meta, extents []extent) (*contexts.Record, error) {
+	seq, l, rl := s.Sequence(), c.e.kv.Layout(), c.e.kv.RecentLayout()
+	heads, g := make([]contexts.Head, 0, len(extents)), c.e.m.KVHeads
+	sizes := make([]int, 1+c.e.m.Layers)
+	for i, x := range extents {
+		pos := seq.PositionList(i/g, i%g)
+		h := contexts.Head{Main: pos[x.from:x.to]}
+		if x.recent {
+			h.Recent = pos[seq.MainTokens(i/g, i%g):]
+		}
+		heads = append(heads, h)
+		sizes[1+i/g] += pages(len(h.Main), l.Tokens)*l.PageBytes() + pages(len(h.Recent), rl.Tokens)*rl.PageBytes()
+	}
+	directory := contexts.AppendDirectory(nil, heads)
+	sizes[0] = len(directory)
+	m.Info = c.info
+	return contexts.Build(m, sizes, func(section int, dst []byte) (_ []byte, err error) {
+		if section == 0 {
+			return append(dst, directory...), nil
+		}
+		for kvHead := range g {
+			x := extents[(section-1)*g+kvHead]
+			if dst, _, err = seq.AppendMain(dst, section-1, kvHead, x.from, x.to); err != nil {
+				return nil, err
+			}
+			if x.recent {
+				if dst, _, err = seq.AppendRecent(dst, section-1, kvHead); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return dst, nil
+	})
+}
+
+func pages(tokens, pageTokens int) int { return (tokens + pageTokens - 1) / pageTokens }
+
+// keep stores the blocks of a session's prompt that are complete, while it is read. What cannot be stored is not: the text goes
+// on.
+func (s *Session) keep() {
+	k := &s.kept
+	if k.p == nil {
+		return
+	}
+	c, seq := k.p.c, s.Sequence()
+	if c.quantised() && len(s.tokens)%c.block != 0 { // the end, or not the chunks that bits depend on
+		k.p = nil
+		return
+	}
+	for ; k.next < len(k.p.keys) && (k.next+1)*c.block <= len(s.tokens); k.next++ {
+		from, to := k.next*c.block, (k.next+1)*c.block
+		m := contexts.Meta{Key: k.p.keys[k.next], Parent: k.p.root, Root: k.p.root, First: from, Tokens: c.block}
+		extents := make([]extent, c.e.m.Layers*c.e.m.KVHeads)
+		for i := range extents {
+			extents[i] = extent{from: from, to: to}
+			if c.quantised() {
+				extents[i] = extent{c.e.kv.MainOf(from), seq.MainTokens(i/c.e.m.KVHeads, i%c.e.m.KVHeads), true}
+			}
+		}
+		if k.next > 0 {
+			m.Parent = k.p.keys[k.next-1]
+		}
+		r, err := c.record(s, m, extents)
+		if err != nil {
+			k.p = nil
+			return
+		}
+		c.store.Put(r)
+	}
+}
+
+// storeWhole stores all KV of a session, whose prompt a policy has compressed, in parts as large as blocks of a plain prefix.
+func (c *Contexts) storeWhole(s *Session, p *Prefix) {
+	records, err := c.parts(s, p)
+	if err == nil {
+		c.store.Put(records...)
+	}
+}
+
+func (c *Contexts) parts(s *Session, p *Prefix) ([]*contexts.Record, error) {
+	seq, g, most := s.Sequence(), c.e.m.KVHeads, 1
+	for i := range c.e.m.Layers * g {
+		most = max(most, seq.MainTokens(i/g, i%g))
+	}
+	parts := pages(most, c.block)
+	var records []*contexts.Record
+	for part := range parts {
+		extents := make([]extent, c.e.m.Layers*g)
+		for i := range extents {
+			n := seq.MainTokens(i/g, i%g)
+			extents[i] = extent{min(part*c.block, pages(n, c.block)*c.block, n), min((part+1)*c.block, n), part == parts-1}
+			if extents[i].from >= n { // a page's first token, and nothing behind it
+				extents[i].from, extents[i].to = 0, 0
+			}
+		}
+		m := contexts.Meta{Key: contexts.PartKey(p.context, part), Parent: p.context, Root: p.root, Tokens: len(p.ids), Part: part, Parts: parts, Slot: c.slotBytes()}
+		r, err := c.record(s, m, extents)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// slotBytes is about the size of a block of a plain prefix of floats, so that parts share its slots.
+func (c *Contexts) slotBytes() int64 {
+	if c.quantised() {
+		return 0
+	}
+	l, m := c.e.kv.Layout(), c.e.m
+	heads := make([]contexts.Head, m.Layers*m.KVHeads)
+	for i := range heads {
+		heads[i].Main = make([]int32, c.block)
+		for t := range heads[i].Main {
+			heads[i].Main[t] = int32(t)
+		}
+	}
+	sizes := []int{len(contexts.AppendDirectory(nil, heads))}
+	for range m.Layers {
+		sizes = append(sizes, m.KVHeads*pages(c.block, l.Tokens)*l.PageBytes())
+	}
+	return contexts.RecordBytes(sizes)
+}
+
+// restored is a record's tokens, checked against the engine's shape before anything of them is used.
+type restored struct {
+	main, recent [][]kvmanager.Span // [Layers][KVHeads]; recent[layer] nil = no window
+}
+
+func (x *restored) layer(layer int) (main, recent []kvmanager.Span) {
+	return x.main[layer], x.recent[layer]
+}
+
+// parse takes a record apart. Errors wrap contexts.ErrDamaged.
+func (c *Contexts) parse(r *contexts.Record) (*restored, error) {
+	layers, g, l, rl := c.e.m.Layers, c.e.m.KVHeads, c.e.kv.Layout(), c.e.kv.RecentLayout()
+	if r.Sections() != layers+1 {
+		return nil, fmt.Errorf("engine: record of %d sections, want %d: %w", r.Sections(), layers+1, contexts.ErrDamaged)
+	}
+	heads, err := contexts.ParseDirectory(r.Section(0), layers*g, max(r.Tokens, c.block+c.e.o.KVWindow+l.Tokens), r.First+r.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	x := &restored{make([][]kvmanager.Span, layers), make([][]kvmanager.Span, layers)}
+	if !c.whole(r, heads) {
+		return nil, fmt.Errorf("engine: a block of tokens %d to %d has others: %w", r.First, r.First+r.Tokens, contexts.ErrDamaged)
+	}
+	for layer := range layers {
+		b, main, recent, window := r.Section(1+layer), make([]kvmanager.Span, g), make([]kvmanager.Span, g), false
+		for i := range g {
+			h := heads[layer*g+i]
+			n, m := pages(len(h.Main), l.Tokens)*l.PageBytes(), pages(len(h.Recent), rl.Tokens)*rl.PageBytes()
+			if n+m > len(b) {
+				return nil, fmt.Errorf("engine: layer %d of a record ends early: %w", layer, contexts.ErrDamaged)
+			}
+			main[i], recent[i] = kvmanager.Span{Pos: h.Main, Data: b[:n]}, kvmanager.Span{Pos: h.Recent, Data: b[n : n+m]}
+			b, window = b[n+m:], window || m > 0
+		}
+		if len(b) != 0 || window && !c.quantised() {
+			return nil, fmt.Errorf("engine: layer %d of a record has %d bytes too many: %w", layer, len(b), contexts.ErrDamaged)
+		}
+		if x.main[layer] = main; window {
+			x.recent[layer] = recent
+		}
+	}
+	return x, nil
+}
+
+// whole reports whether a block of a plain prefix has each of its tokens in every head; a part of a compressed context may have
+// any.
+func (c *Contexts) whole(r *contexts.Record, heads []contexts.Head) bool {
+	if r.Parts > 0 {
+		return true
+	}
+	from, to := r.First, r.First+r.Tokens
+	if c.quantised() {
+		from, to = c.e.kv.MainOf(from), c.e.kv.MainOf(to)
+	}
+	for _, h := range heads {
+		if len(h.Main) != to-from || to > from && (h.Main[0] != int32(from) || h.Main[to-from-1] != int32(to-1)) || c.quantised() && len(h.Recent) != r.First+r.Tokens-to {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,29 @@
+// Package contexts keeps the KV of finished prefixes on tiers that outlive the process: a prefix that was computed once is read
+// back, by the same process after a restart or by another one, bit for bit.
+//
+// A record is the KV of a block of tokens (a plain prefix), or one part of a compressed context (a prefix from which a policy
+// dropped tokens), in all layers and KV heads. Its key is a SHA-256 chain (Chain, ContextKey) over tagged fields: parent, token
+// ids, salt, rooted in a fingerprint of all that shapes the bytes. Nothing that differs in any of them can have the same key.
+//
+// Who owns what. Store: the tiers in order, what is fetched (Fetch) and what is written in the background (Put). A tier: where
+// records lie. host: memory of this process. ssd: files of preallocated slots, read and written directly. blobs: a server
+// (valkey, s3). Parse and Build: the one byte format of a record, the same on every tier.
+//
+// Guarantees (cited by number in the code):
+//  1. Fetch gives the bytes that were stored under exactly that key, or nothing: magic, version, key, parent, root, place in the
+//     text and the checksum of every section are compared before anything of a record is used.
+//  2. A fetch gives all that was asked for or a prefix of it, never a hole; what is late is not waited for (Rule).
+//  3. A record becomes visible only when all its bytes are on the device: its commit page is written after they were synced. A
+//     process that dies in between leaves a free slot.
+//  4. Bytes on a tier never exceed its capacity. The least recently used records go first, a chain's end before its beginning,
+//     and never a record of the chain that is being written.
+//  5. A tier that is damaged, full, read-only, gone or slow costs one notice and what it held, never an error of the request.
+//
+// Several processes may use one ssd folder: readers take no lock (guarantee 1 holds against a slot that is written over while it
+// is read); writers take turns (a lock file); a process sees what others wrote when it looks again (a generation number).
+//
+// Units: bytes are int64, token counts int, times time.Duration. Record buffers are aligned to 4096 bytes and never change once
+// they are built.
+//
+// Concurrency: a Store, its fetches and its tiers may be used by many goroutines at once.
+package contexts

@@ -1,0 +1,154 @@
+package contexts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// made is a record of n sections whose bytes name it.
+func made(t testing.TB, root Key, ids []int, first, sizeBytes int) *Record {
+	t.Helper()
+	r, err := Build(Meta{Key: Chain(root, ids, len(ids))[0], Parent: root, Root: root, First: first, Tokens: len(ids), Info: "model"}, []int{5, sizeBytes, 0, sizeBytes / 2},
+		func(i int, dst []byte) ([]byte, error) {
+			for j := len(dst); j < cap(dst); j++ {
+				dst = append(dst, byte(ids[j%len(ids)]+i))
+			}
+			return dst, nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRecordBits: what was built is parsed; with any bit turned, it is not, or is the same in all that is used.
+func TestRecordBits(t *testing.T) {
+	r := made(t, Root(nil, ""), []int{1, 2, 3}, 0, 300)
+	again, err := Parse(r.Raw())
+	if err != nil || again.Meta != r.Meta || again.Sections() != 4 {
+		t.Fatalf("%+v, %v", again.Meta, err)
+	}
+	raw, accepted := slices.Clone(r.Raw()), 0
+	for i := range raw {
+		for bit := range 8 {
+			raw[i] ^= 1 << bit
+			if x, err := Parse(raw); err == nil {
+				accepted++
+				for s := range x.Sections() {
+					if x.Meta != r.Meta || !bytes.Equal(x.Section(s), r.Section(s)) {
+						t.Fatalf("byte %d bit %d changes the record and is accepted", i, bit)
+					}
+				}
+			} else if !errors.Is(err, ErrDamaged) {
+				t.Fatal(err)
+			}
+			raw[i] ^= 1 << bit
+		}
+	}
+	if padding := 8 * (len(raw) - headerFixed - 8*4 - 32 - 5 - 300 - 150); accepted != padding {
+		t.Errorf("%d turned bits are accepted, %d are padding", accepted, padding)
+	}
+	for n := range len(raw) {
+		if _, err := Parse(raw[:n]); err == nil {
+			t.Fatalf("a record cut to %d bytes is accepted", n)
+		}
+	}
+}
+
+// TestKeys: keys are those that are documented, and no two of different texts, roots or salts are equal.
+func TestKeys(t *testing.T) {
+	a := Root([]Field{{"weights", "x"}}, "")
+	if got, want := a.String()[:16], "6b37790d5b48a843"; got != want {
+		t.Errorf("root %s, want %s: the key format changed, so nothing stored before is found", got, want)
+	}
+	if got, want := Chain(a, []int{1, 2, 3, 4}, 2)[1].String()[:16], "65ad54327a0f6f09"; got != want {
+		t.Errorf("chain %s, want %s", got, want)
+	}
+	seen := map[Key]string{}
+	add := func(what string, k Key) {
+		if was, ok := seen[k]; ok {
+			t.Errorf("%s and %s have one key", was, what)
+		}
+		seen[k] = what
+	}
+	for _, salt := range []string{"", "a", "A", "aa"} {
+		for _, fields := range [][]Field{nil, {{"w", "x"}}, {{"wx", ""}}, {{"w", ""}, {"x", ""}}, {{"w", "x"}, {"salt", "a"}}} {
+			root := Root(fields, salt)
+			what := fmt.Sprint(fields, salt)
+			add(what, root)
+			for _, n := range []int{2, 4} {
+				for i, k := range Chain(root, []int{7, 8, 7, 8, 7, 8, 7, 8}, n) {
+					add(fmt.Sprint(what, " block ", n, i), k)
+				}
+			}
+			c := ContextKey(root, []int{7, 8, 7, 8})
+			add(what+" context", c)
+			add(what+" part 0", PartKey(c, 0))
+			add(what+" part 1", PartKey(c, 1))
+		}
+	}
+}
+
+// TestDirectory: positions come back, whatever runs they make; a directory that is cut or has other numbers is refused or within
+// bounds.
+func TestDirectory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		heads := make([]Head, rapid.IntRange(1, 4).Draw(t, "heads"))
+		end := 0
+		for i := range heads {
+			pos := rapid.SliceOfDistinct(rapid.Int32Range(0, 60), rapid.ID[int32]).Draw(t, "positions")
+			slices.Sort(pos)
+			n := rapid.IntRange(0, len(pos)).Draw(t, "main")
+			heads[i] = Head{pos[:n:n], pos[n:]}
+			if len(pos) > 0 {
+				end = max(end, int(pos[len(pos)-1])+1)
+			}
+		}
+		b := AppendDirectory(nil, heads)
+		got, err := ParseDirectory(b, len(heads), 64, end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range heads {
+			if !slices.Equal(got[i].Main, heads[i].Main) || !slices.Equal(got[i].Recent, heads[i].Recent) {
+				t.Fatalf("head %d: %v, want %v", i, got[i], heads[i])
+			}
+		}
+		at := rapid.IntRange(0, len(b)-1).Draw(t, "at")
+		b[at] ^= byte(1 << rapid.IntRange(0, 7).Draw(t, "bit"))
+		if got, err := ParseDirectory(b, len(heads), 64, end); err == nil {
+			for _, h := range got {
+				if all := slices.Concat(h.Main, h.Recent); !slices.IsSorted(all) || len(all) > 128 || len(all) > 0 && int(all[len(all)-1]) >= end {
+					t.Fatalf("%v", h)
+				}
+			}
+		}
+		if _, err := ParseDirectory(b[:at], len(heads), 64, end); err == nil {
+			t.Fatal("a cut directory is accepted")
+		}
+	})
+}
+
+func TestParseSpec(t *testing.T) {
+	for text, want := range map[string]Spec{
+		"host=1GiB":                            {"host", "", 1 << 30, 0},
+		"ssd=/a,b,2MiB":                        {"ssd", "/a,b", 2 << 20, 0},
+		"ssd=/a,2MiB,80MiB/s":                  {"ssd", "/a", 2 << 20, 80 << 20},
+		"valkey=127.0.0.1:6379,1GiB":           {"valkey", "127.0.0.1:6379", 1 << 30, 0},
+		"s3=http://127.0.0.1:9000/bucket,1KiB": {"s3", "http://127.0.0.1:9000/bucket", 1 << 10, 0},
+	} {
+		if got, err := ParseSpec(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "ssd", "floppy=/x,1GiB", "ssd=/x", "ssd=,1GiB", "ssd=/x,-1", "ssd=/x,lots", "ssd=/x,0", "host=", "host=/x,1GiB", "ssd=/x,1GiB,fast/s", "ssd=/x,1GiB,0/s"} {
+		if got, err := ParseSpec(text); !errors.Is(err, ErrSpec) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+}

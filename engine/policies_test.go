@@ -105,7 +105,7 @@ func allSpecs(t *testing.T) []string {
 	if len(out) < 15 {
 		t.Fatalf("only %v", out)
 	}
-	return append(out, "snapkv+quest", "decoding:knorm,target_size=80,compression_interval=5", "decoding:snapkv,window_size=8,target_size=80,compression_interval=10",
+	return append(out, "topp:pqcache,budget=120,bits=4", "topp:infinigen,alpha=20,estimate=exact", "snapkv+quest", "decoding:knorm,target_size=80,compression_interval=5", "decoding:snapkv,window_size=8,target_size=80,compression_interval=10",
 		"decoding:expected_attention,target_size=90,compression_interval=6")
 }
 
@@ -161,7 +161,7 @@ func TestPoliciesDoNotDependOnTheMachine(t *testing.T) {
 
 // hasOwnLimit reports whether a wrapper decides by something else than the budget of what it wraps.
 func hasOwnLimit(spec string) bool {
-	return strings.HasPrefix(spec, "decoding") || strings.HasPrefix(spec, "dms")
+	return strings.HasPrefix(spec, "decoding") || strings.HasPrefix(spec, "dms") || strings.HasPrefix(spec, "topp")
 }
 
 // chunkKL is the largest divergence, in nats, of a step's next-token distribution that cutting a prompt otherwise may bring:

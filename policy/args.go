@@ -185,7 +185,7 @@ func (a *args) string() string {
 		chain += "/" + t.entry.info.Name
 	}
 	if chain != "" {
-		put("press", chain[1:])
+		put(a.info.innerKey(), chain[1:])
 	}
 	for at := a; at != nil; {
 		for _, key := range at.order {

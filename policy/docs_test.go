@@ -122,7 +122,7 @@ func summaryRow(i Info) []string {
 func parameterRow(i Info) []string {
 	var params, names []string
 	if i.Wraps != "" {
-		params = append(params, "`press="+i.Wraps+"`")
+		params = append(params, "`"+i.innerKey()+"="+i.Wraps+"`")
 	}
 	for _, p := range i.Params {
 		params = append(params, "`"+strings.TrimSuffix(p.Name+"="+p.Default, "=")+"`")

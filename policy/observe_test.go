@@ -216,6 +216,18 @@ func (s *scene) Bounds(g, block int, only []int32, q []float32, rows int, dst []
 
 func (s *scene) Approx(g int, q []float32, rows int, dst []float32) { s.Dot(g, q, rows, dst) }
 
+// Listed implements Scorer.
+func (s *scene) Listed(g int, tokens []int32, q []float32, rows int, dst []float32) {
+	n := len(s.cached(g))
+	all := make([]float32, rows*n)
+	s.Dot(g, q, rows, all)
+	for r := range rows {
+		for i, t := range tokens {
+			dst[r*len(tokens)+i] = all[r*n+int(t)]
+		}
+	}
+}
+
 // Trained implements Scorer.
 func (s *scene) Trained(int) bool { return true }
 

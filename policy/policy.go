@@ -60,6 +60,8 @@ type Needs struct {
 	QueryFrom int
 	// Sketch is the approximation of the keys that Layer.Scores must answer for.
 	Sketch Sketch
+	// Estimates: the selection says what stands for tokens that are not read ([Selection].Estimates).
+	Estimates bool
 	// ValueMean: the engine keeps the mean of all values so far per layer and KV head, and mixes it in where [Selection].Share
 	// asks for it.
 	ValueMean bool
@@ -128,6 +130,8 @@ type Sketch struct {
 	Scale SketchScale
 	// SketchProduct: parts of a key, bits of a code, rounds of k-means, and first positions that it leaves out.
 	Parts, Bits, Iters, Sinks int
+	// Listed: what Scorer.Listed multiplies with, beside the sketch.
+	Listed ListedKind
 	// Stored: what is full of it lies on the tier below host memory, where there is one, and is streamed from there two layers
 	// ahead (SketchBounds, SketchHalf, SketchProjected, SketchExact, SketchProduct). Scores are the same.
 	Stored bool
@@ -172,6 +176,8 @@ type Scorer interface {
 	Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32)
 	// Approx multiplies with the 8-bit, 4-bit, half, projected or product-coded keys.
 	Approx(kvHead int, q []float32, rows int, dst []float32)
+	// Listed multiplies with what Sketch.Listed names of the tokens listed (ascending): dst is [rows, len(tokens)].
+	Listed(kvHead int, tokens []int32, q []float32, rows int, dst []float32)
 	// Trained reports whether there is a sketch: of product codes there is none where the prompt was too short for centroids.
 	Trained(kvHead int) bool
 	// KeyScales fills dst with the scales of 8-bit or 4-bit keys that do not differ by token: 1 for ScaleHead, KeyDim for

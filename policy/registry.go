@@ -34,11 +34,21 @@ type Info struct {
 	MayDropNewest bool `json:"may_drop_newest,omitempty"`
 	// Wraps is the name of the policy that a wrapper holds when none is given; empty for others.
 	Wraps string `json:"wraps,omitempty"`
+	// Inner is the parameter that names it; empty is press.
+	Inner string `json:"inner,omitempty"`
 	// Example holds the parameters that must be given; empty where the defaults will do.
 	Example string `json:"example,omitempty"`
 	// Can and Sees name the capabilities and the needs with default parameters; filled by the registry.
 	Can  []string `json:"can,omitempty"`
 	Sees []string `json:"needs,omitempty"`
+}
+
+// innerKey is the parameter by which a wrapper names what it wraps.
+func (i Info) innerKey() string {
+	if i.Inner == "" {
+		return "press"
+	}
+	return i.Inner
 }
 
 // Spec is the shortest specification that parses.
@@ -196,7 +206,7 @@ func newTerm(name string, items []item) (*term, error) {
 		switch {
 		case e.info.Wraps == "" && it.key == positional:
 			return nil, fmt.Errorf("policy: %s: %q: want key=value: %w", e.info.Name, it.value, ErrParam)
-		case e.info.Wraps != "" && (it.key == positional || it.key == "press" || it.key == "policy" || it.key == "base_press"):
+		case e.info.Wraps != "" && (it.key == positional || it.key == "press" || it.key == e.info.Inner || it.key == "policy" || it.key == "base_press"):
 			first, deeper, ok := strings.Cut(it.value, "/")
 			inner = first
 			if ok {

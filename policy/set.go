@@ -183,6 +183,7 @@ func (n Needs) union(o Needs) Needs {
 	if o.Sketch.Kind != SketchNone {
 		n.Sketch = o.Sketch
 	}
+	n.Estimates = n.Estimates || o.Estimates
 	n.ValueMean = n.ValueMean || o.ValueMean
 	n.Decomposition = n.Decomposition || o.Decomposition
 	n.TokenGranularity = n.TokenGranularity || o.TokenGranularity

@@ -266,6 +266,17 @@ func (y *toy) reads(p *Selection) string {
 	return b.String()
 }
 
+// Listed implements Scorer.
+func (y *toy) Listed(g int, tokens []int32, q []float32, rows int, dst []float32) {
+	all := make([]float32, rows*len(y.l.Pos[g]))
+	y.Dot(g, q, rows, all)
+	for r := range rows {
+		for i, t := range tokens {
+			dst[r*len(tokens)+i] = all[r*len(y.l.Pos[g])+int(t)]
+		}
+	}
+}
+
 // Trained implements Scorer.
 func (y *toy) Trained(int) bool { return true }
 

@@ -36,6 +36,9 @@ func (t *Text) cacheable() bool {
 	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil || n.ValueMean || quantised(t.f.o.KV.Layout()) {
 		return false
 	}
+	if n.Sketch.Listed == policy.ListedExact {
+		return false
+	}
 	switch n.Sketch.Kind {
 	case policy.SketchNone, policy.SketchExact, policy.SketchDims: // they read every key
 		return t.sel.below != nil

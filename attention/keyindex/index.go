@@ -28,6 +28,7 @@ type Head struct {
 	codes   *Codes          // of 8-bit and 4-bit keys
 	bounds  []*Bounds
 	product *Product
+	rounded *Rounded // of single tokens, beside the sketch
 	fixed   fixed
 	tiles   Tiles
 	scan    scan
@@ -52,6 +53,7 @@ type headScratch struct {
 	code   []int8
 	sums   []float32
 	turned []float32
+	listed []float32
 }
 
 // New returns an empty index for a layer.
@@ -60,6 +62,9 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 	for g := range x.heads {
 		h := &x.heads[g]
 		h.need, h.dim = need, dim
+		if need.Listed == policy.ListedInt4 {
+			h.rounded = &Rounded{dim: dim}
+		}
 		switch need.Kind {
 		case policy.SketchBounds:
 			for _, b := range need.Blocks {
@@ -117,6 +122,9 @@ func (x *Index) Bytes() (n int64) {
 		if h.product != nil {
 			n += h.product.Bytes()
 		}
+		if h.rounded != nil {
+			n += h.rounded.Bytes()
+		}
 		n += int64(4 * len(h.fixed.scale))
 	}
 	return n
@@ -167,7 +175,7 @@ func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.La
 	if h.tokens == 0 {
 		h.start(len(pos), l, kvHead, p)
 	}
-	if h.scansCache() {
+	if h.scansCache() && h.rounded == nil {
 		h.tokens = len(pos)
 	}
 	for to := min(len(pos), most); h.tokens < to; {
@@ -191,6 +199,9 @@ func (h *Head) reset() {
 	}
 	if h.product != nil {
 		h.product.Reset()
+	}
+	if h.rounded != nil {
+		h.rounded.Reset()
 	}
 }
 
@@ -242,6 +253,9 @@ func (h *Head) add(n int) {
 	}
 	keys := h.scratch.keys[:m*h.dim]
 	h.scratch.reader.Keys(h.view, h.tokens, h.tokens+m, keys)
+	if h.rounded != nil {
+		h.rounded.Put(keys, m)
+	}
 	if h.product != nil {
 		h.product.Put(keys, m)
 		h.tokens += m
@@ -267,7 +281,9 @@ func (h *Head) addKey(i int, key []float32) {
 			h.codes.PutScale(i, scale)
 		}
 	case policy.SketchHalf, policy.SketchExact:
-		h.columns.Put(i, key)
+		if h.columns != nil { // else the cache itself is scanned
+			h.columns.Put(i, key)
+		}
 	case policy.SketchProjected:
 		h.scratch.turned = sized(h.scratch.turned, h.need.Rank)
 		for r := range h.need.Rank {
@@ -355,6 +371,21 @@ func (h *Head) Approx(_ int, q []float32, rows int, dst []float32) {
 	h.scanned(q, rows, dst)
 }
 
+// Listed implements policy.Scorer.
+func (h *Head) Listed(_ int, tokens []int32, q []float32, rows int, dst []float32) {
+	if h.rounded != nil {
+		h.rounded.Score(dst, tokens, q, rows)
+		return
+	}
+	h.scratch.listed = sized(h.scratch.listed, h.dim)
+	for i, t := range tokens {
+		h.scratch.reader.Keys(h.view, int(t), int(t)+1, h.scratch.listed)
+		for r := range rows {
+			dst[r*len(tokens)+i] = kernels.Dot(q[r*h.dim:(r+1)*h.dim], h.scratch.listed)
+		}
+	}
+}
+
 // Trained implements policy.Scorer.
 func (h *Head) Trained(int) bool { return h.product == nil || h.product.Trained() }
 
@@ -385,6 +416,11 @@ func (x *Index) Bounds(kvHead, block int, only []int32, q []float32, rows int, d
 // Approx implements policy.Scorer.
 func (x *Index) Approx(kvHead int, q []float32, rows int, dst []float32) {
 	x.heads[kvHead].Approx(0, q, rows, dst)
+}
+
+// Listed implements policy.Scorer.
+func (x *Index) Listed(kvHead int, tokens []int32, q []float32, rows int, dst []float32) {
+	x.heads[kvHead].Listed(0, tokens, q, rows, dst)
 }
 
 // Trained implements policy.Scorer.

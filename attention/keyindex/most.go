@@ -17,6 +17,9 @@ type Size struct {
 
 // MostSize is the size for keys of dim numbers in an element type. stored says that what is full goes to a stream.
 func MostSize(need policy.Sketch, dim, tokens int, stored bool, keys kvpage.Elem) (s Size) {
+	if need.Listed == policy.ListedInt4 {
+		s.Bytes += appended(tokens*((dim+1)/2+8), kernels.PanelCols*dim)
+	}
 	switch need.Kind {
 	case policy.SketchBounds:
 		for _, block := range need.Blocks {

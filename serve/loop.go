@@ -31,6 +31,7 @@ type loop struct {
 	ids                       int64
 	pace                      schedule.Pace
 	ledger                    schedule.Ledger
+	watch                     watch
 	active                    map[string]int // choices by key
 
 	mu    sync.Mutex
@@ -94,6 +95,7 @@ func (l *loop) run() {
 				l.failAll(errInternal)
 			}
 		}
+		l.watch.look(l, !busy)
 		if busy {
 			select {
 			case <-l.quit:

@@ -76,5 +76,6 @@ type Timings struct {
 	Queue     time.Duration // until the first prompt was begun
 	Prompt    time.Duration // reading prompts, from the first part to the last
 	Predicted time.Duration // from the first token to the last
+	KVBytes   int64         // of all choices at their ends, and of what policies scan beside it
 	CacheTier string        // slowest tier that cached tokens came from; "" = none
 }

@@ -165,7 +165,14 @@ func (l *loop) publish(q *sequence, more bool) {
 	if !j.first.IsZero() {
 		predicted = now.Sub(j.first)
 	}
-	account := func(u *Usage, t *Timings) { u.Generated, t.Predicted = u.Generated+made, predicted }
+	var held int64
+	if !more && q.session != nil {
+		use := q.session.KVUse()
+		held = use.Bytes + use.SketchBytes
+	}
+	account := func(u *Usage, t *Timings) {
+		u.Generated, t.Predicted, t.KVBytes = u.Generated+made, predicted, t.KVBytes+held
+	}
 	if more && !j.r.StreamText {
 		j.reply.note(account)
 		return

@@ -105,7 +105,7 @@ function facts(a) {
 async function ask(user) {
   const settings = sampling(), both = $("compare").checked;
   const policies = both ? [$("policyA").value.trim(), $("policyB").value.trim()] : [$("policyA").value.trim()];
-  const node = element("div", "answers");
+  const node = element("div", both ? "answers two" : "answers");
   const cards = policies.map((p) => {
     const card = element("article", "answer");
     const name = p || (props && props.kv_policy) || "the server's policy";
@@ -169,8 +169,8 @@ function busy(control) {
 }
 
 function send() {
-  const text = $("text").value;
-  if (running || !text.trim()) return;
+  const text = $("text").value.replace(/^\n+|\s+$/g, "");
+  if (running || !text) return;
   $("welcome").hidden = true;
   $("text").value = "";
   grow();
@@ -223,6 +223,7 @@ $("text").addEventListener("input", grow);
 $("text").addEventListener("keydown", (e) => {
   if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); send(); }
 });
+$("text").addEventListener("keypress", (e) => { if (e.key === "Enter" && !e.shiftKey) e.preventDefault(); });
 document.addEventListener("keydown", (e) => {
   if (e.key === "Escape") running ? running.abort() : document.body.classList.contains("tiers") && $("showTiers").click();
   if (e.ctrlKey && e.shiftKey && e.key.toLowerCase() === "r") { e.preventDefault(); regenerate(); }

@@ -41,12 +41,20 @@ function differs(a, b) {
 // compare marks in node the words of text that are not in other; it returns how many of how many are the same.
 export function compare(node, text, other) {
   const mine = words(text), odd = differs(words(other), mine);
-  node.replaceChildren(...mine.map((w, i) => {
-    if (!odd[i]) return document.createTextNode(w);
+  const parts = [];
+  for (let i = 0; i < mine.length;) {
+    let run = "";
+    const marked = odd[i];
+    for (; i < mine.length && odd[i] === marked; i++) run += mine[i];
+    if (!marked) {
+      parts.push(run);
+      continue;
+    }
     const m = document.createElement("mark");
-    m.textContent = w;
-    return m;
-  }));
+    m.textContent = run.trimStart();
+    parts.push(run.slice(0, run.length - m.textContent.length), m);
+  }
+  node.replaceChildren(...parts);
   return {same: odd.filter((x) => !x).length, all: mine.length};
 }
 

@@ -1,0 +1,160 @@
+package serve
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"terrace/engine"
+)
+
+func init() {
+	addRoutes(func(s *Server) []route {
+		return []route{{method: http.MethodGet, path: "/v1/terrace/tiers", serve: s.tiers}}
+	})
+}
+
+// How often those who watch the tiers get a picture: while something happens, and else.
+const (
+	pictureEvery = 250 * time.Millisecond
+	pictureIdle  = time.Second
+)
+
+// picture is the tiers at a time: what lies where, and counters since the start, from which rates follow.
+type picture struct {
+	AtMS          int64     `json:"at_ms"` // since the server's start
+	Tiers         []place   `json:"tiers"` // fastest first
+	Moved         []moved   `json:"moved"`
+	HitRate       *float64  `json:"hit_rate"` // of host memory, of what steps asked for; null without a tier below
+	TokensRead    int64     `json:"tokens_read"`
+	TokensFetched int64     `json:"tokens_fetched"` // of them not in host memory
+	StallMS       float64   `json:"stall_ms"`       // steps stood still for the tier below
+	Tokens        float64   `json:"tokens"`         // of prompts and answers, computed
+	Running       int       `json:"running"`
+	Waiting       int       `json:"waiting"`
+	taken         time.Time // zero = none was
+}
+
+type place struct {
+	Name          string `json:"name"`
+	UsedBytes     int64  `json:"used_bytes"`
+	PeakBytes     int64  `json:"peak_bytes"`
+	CapacityBytes int64  `json:"capacity_bytes"` // 0 = no limit
+}
+
+type moved struct {
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Bytes int64  `json:"bytes"`
+}
+
+// watch hands pictures of the tiers from the loop, which alone may ask the engine, to those who watch.
+type watch struct {
+	mu       sync.Mutex
+	watchers int
+	now      picture
+	taken    chan struct{} // closed at the next picture
+}
+
+// look takes a picture where somebody watches and the last one is old, or where the loop comes to rest.
+func (w *watch) look(l *loop, rest bool) {
+	w.mu.Lock()
+	skip := w.watchers == 0 || !rest && time.Since(w.now.taken) < pictureEvery
+	w.mu.Unlock()
+	if skip {
+		return
+	}
+	p := l.picture()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = p
+	if w.taken != nil {
+		close(w.taken)
+		w.taken = nil
+	}
+}
+
+// next is the last picture, and what is closed when there is another one.
+func (w *watch) next() (picture, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.taken == nil {
+		w.taken = make(chan struct{})
+	}
+	return w.now, w.taken
+}
+
+func (w *watch) join(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watchers += n; w.watchers == n { // the first: what was seen before is old
+		w.now = picture{}
+	}
+}
+
+// picture asks the engine.
+func (l *loop) picture() picture {
+	u := l.e.TierUse()
+	p := picture{taken: time.Now(), HitRate: u.HitRate, TokensRead: u.TokensRead, TokensFetched: u.TokensFetched, StallMS: ms(u.Stall),
+		Tokens: valueOf(l.m.promptTokens) + valueOf(l.m.generated), Moved: []moved{}, Tiers: places(l.e.Places())}
+	for _, between := range slices.Sorted(maps.Keys(u.MovedBytes)) {
+		from, to, _ := strings.Cut(between, ">")
+		p.Moved = append(p.Moved, moved{from, to, u.MovedBytes[between]})
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.Running, p.Waiting = l.begun, l.jobs-l.begun
+	return p
+}
+
+func places(list []engine.Place) []place {
+	out := make([]place, len(list))
+	for i, t := range list {
+		out[i] = place{t.Name, t.HeldBytes, t.PeakBytes, t.CapacityBytes}
+	}
+	return out
+}
+
+// valueOf is what a counter has counted.
+func valueOf(c prometheus.Counter) float64 {
+	var now dto.Metric
+	if c.Write(&now) != nil {
+		return 0
+	}
+	return now.GetCounter().GetValue()
+}
+
+// tiers answers GET /v1/terrace/tiers: server-sent events, four a second while something happens, one a second else.
+func (s *Server) tiers(w http.ResponseWriter, r *http.Request) error {
+	out := stream{w: w, r: r}
+	s.loop.watch.join(1)
+	defer s.loop.watch.join(-1)
+	s.loop.signal()
+	for !s.draining.Load() {
+		p, changed := s.loop.watch.next()
+		if !p.taken.IsZero() {
+			p.AtMS = time.Since(s.started).Milliseconds()
+			if err := out.send("", p); err != nil {
+				return err
+			}
+		}
+		again := time.NewTimer(pictureIdle)
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+		again.Stop()
+	}
+	if !out.begun {
+		return errDraining
+	}
+	return nil
+}

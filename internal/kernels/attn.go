@@ -36,6 +36,7 @@ type attnOps struct {
 	softmaxBlock func(exact bool, s, m, l, corr []float32)
 	columnSums   func(p, w []float32, stride int, sums []float32)
 	bf16         *bf16Ops // nil where the CPU has no bf16 products
+	integers     bool     // HasIntegerKV
 }
 
 // bf16Ops are the same on pairs of bf16, two to a step of k.
@@ -139,6 +140,14 @@ func ColumnSums(p, w []float32, stride int, sums []float32) {
 	wantLen("ColumnSums", BlockTokens, len(sums))
 	attn.columnSums(p, w, stride, sums)
 }
+
+// HasIntegerKV says whether the selected path scores and weighs whole tiles of int8 and int4 pages in integers. What multiplies the
+// codes, a query times a tile's scales or a weight times a token's scale, is rounded there to multiples of 1/integerMost of the
+// largest such number of the call, which moves a result by at most half of that times the sum of the codes' magnitudes: some
+// 2^-8 of what quantising the pages moved it by. Tiles of which less than half of the tokens are read stay in float32.
+func HasIntegerKV() bool { return attn.integers }
+
+const integerMost = 1<<15 - 1
 
 // HasBF16 says whether the selected path multiplies pairs of bf16, at twice the rate of float32 on some CPUs.
 func HasBF16() bool { return attn.bf16 != nil }

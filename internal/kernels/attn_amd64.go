@@ -42,6 +42,7 @@ type attnASM struct {
 	weigh      [5][GroupHeads]weighFunc
 	packKeys   [3]func(dst *float32, tile *byte, dim int)
 	packValues [3]func(dst *float32, tile *byte, dim, panelBytes int)
+	integers   *attnIntegers // of quantised pages; nil = none
 	// Of quantised types, at index type&1 (int8 3, int4 4); nil where plain Go does it.
 	expandKeys, expandValues [2]func(dst, tile *byte, dim int)
 
@@ -83,6 +84,7 @@ var attnAVX2 = attnASM{
 		{avx2.WeighF32x1, avx2.WeighF32x2, avx2.WeighF32x3, avx2.WeighF32x4},
 		{avx2.WeighF16x1, avx2.WeighF16x2, avx2.WeighF16x3, avx2.WeighF16x4},
 		{avx2.WeighBF16x1, avx2.WeighBF16x2, avx2.WeighBF16x3, avx2.WeighBF16x4}},
+	integers:     &integersAVX2,
 	packKeys:     [3]func(*float32, *byte, int){avx2.PackKeysF32, avx2.PackKeysF16, avx2.PackKeysBF16},
 	packValues:   [3]func(*float32, *byte, int, int){avx2.PackValuesF32, avx2.PackValuesF16, avx2.PackValuesBF16},
 	expandKeys:   [2]func(*byte, *byte, int){avx2.ExpandKeysI4, avx2.ExpandKeysI8},
@@ -96,6 +98,7 @@ var attnAVX2 = attnASM{
 // ops adapts the assembly to slices and falls back to plain Go for shapes that it has no text for.
 func (a attnASM) ops() attnOps {
 	o := plainAttn
+	o.integers = a.integers != nil
 	a.decode(&o)
 	a.block(&o)
 	return o
@@ -103,6 +106,10 @@ func (a attnASM) ops() attnOps {
 
 func (a *attnASM) decode(o *attnOps) {
 	o.score = func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
+		if a.integers != nil && e.Quantised() && dim%16 == 0 && dim <= integerDims && mostTokens(masks) {
+			a.integers.scoreTiles(e, s, q, keys, masks, heads, dim)
+			return
+		}
 		f := a.score[e][heads-1]
 		if f == nil && dim%4 == 0 {
 			a.scoreExpanded(e, s, q, keys, masks, heads, dim)
@@ -120,6 +127,10 @@ func (a *attnASM) decode(o *attnOps) {
 		f(s, q, keys, masks, dim, ahead(e.KeyTileBytes(dim)))
 	}
 	o.weigh = func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
+		if a.integers != nil && e.Quantised() && dim%integerGroup == 0 && mostTokens(masks) {
+			a.integers.weighTiles(e, out, p, values, masks, heads, dim)
+			return
+		}
 		f := a.weigh[e][heads-1]
 		if f == nil && dim%32 == 0 {
 			a.weighExpanded(e, out, p, values, masks, heads, dim)

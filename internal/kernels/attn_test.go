@@ -81,17 +81,71 @@ func decodeKernels(rnd *rand.Rand, t tiles, heads, dim int, get func(n int) []fl
 	s, want := get(heads*TileTokens*n), make([]float32, heads*TileTokens*n)
 	ref.Score(t.e, want, packed, t.keys, t.masks, heads, dim)
 	ScoreTiles(t.e, s, packed, t.keys, t.masks, heads, dim)
-	if err := nearly(s, want, 4e-6); err != nil {
+	if err := nearly(s, want, 4e-6+t.roundedScores(packed, want, heads, dim)); err != nil {
 		return fmt.Errorf("score: %w", err)
 	}
 	p, out := normals(rnd, get(heads*TileTokens*n)), normals(rnd, get(heads*dim))
 	wantOut := append([]float32(nil), out...)
 	ref.Weigh(t.e, wantOut, p, t.values, t.masks, heads, dim)
 	WeighTiles(t.e, out, p, t.values, t.masks, heads, dim)
-	if err := nearly(out, wantOut, 4e-6); err != nil {
+	if err := nearly(out, wantOut, 4e-6+t.roundedWeights(p, wantOut, heads, dim)); err != nil {
 		return fmt.Errorf("weigh: %w", err)
 	}
 	return nil
+}
+
+// roundedScores is by how much of the largest |want| scores may differ where integers are multiplied: every product's first factor,
+// q·scale, by half of a step of the largest one.
+func (t *tiles) roundedScores(q, want []float32, heads, dim int) float64 {
+	if !HasIntegerKV() || !t.e.Quantised() {
+		return 0
+	}
+	most := 0.0
+	for _, k := range t.keys {
+		for i, x := range q {
+			most = max(most, math.Abs(float64(x)*halfAt(k, i/heads)))
+		}
+	}
+	return halfSteps(t.e, most, dim, want)
+}
+
+// roundedWeights is the same of weighing: p·scale.
+func (t *tiles) roundedWeights(p, want []float32, heads, dim int) float64 {
+	if !HasIntegerKV() || !t.e.Quantised() {
+		return 0
+	}
+	most, size, n, scales := 0.0, t.e.ValueRowBytes(dim)/2, len(t.masks), (dim+63)/64
+	if t.e == KVI4 {
+		scales *= 2
+	}
+	for i, x := range p {
+		tile, token := i/TileTokens%n, i%TileTokens
+		for g := range scales {
+			most = max(most, math.Abs(float64(x)*halfAt(t.values[tile], token*size+g)))
+		}
+	}
+	return halfSteps(t.e, most, TileTokens*n, want)
+}
+
+// halfSteps is half a step of most, times the largest code, in each of n products.
+func halfSteps(e KVElem, most float64, n int, want []float32) float64 {
+	code, top := 127.0, 1e-9
+	if e == KVI4 {
+		code = 15
+	}
+	for _, w := range want {
+		if !math.IsInf(float64(w), 0) {
+			top = max(top, math.Abs(float64(w)))
+		}
+	}
+	return most / integerMost / 2 * code * float64(n) / top
+}
+
+// halfAt is float16 number i of b.
+func halfAt(b []byte, i int) float64 {
+	var x [1]float32
+	ref.F16ToF32(x[:], []uint16{uint16(b[2*i]) | uint16(b[2*i+1])<<8})
+	return float64(x[0])
 }
 
 func heap(n int) []float32   { return make([]float32, n+1)[1:] }

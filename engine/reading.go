@@ -38,14 +38,15 @@ func (s *Session) newReading(ids []int, hooks PrefillHooks) (*PromptReading, err
 // Left is how many tokens are not read yet.
 func (r *PromptReading) Left() int { return len(r.ids) - r.read }
 
-// LeastTokens is the smallest part that is read at once: under a policy that adds up something over the prompt's rows the
-// chunks are those of Prefill, so that results are its bit for bit, and where a prompt passes layer by layer all of it.
+// LeastTokens is the smallest part that is read at once: where the cuts change bits, under a policy that adds up something over
+// the prompt's rows and where KV is quantised behind a window, the chunks are those of Prefill; where a prompt passes layer by
+// layer it is all of it.
 func (r *PromptReading) LeastTokens() int {
-	needs, left := r.s.text.Needs(), r.Left()
+	needs, l, left := r.s.text.Needs(), r.s.e.kv.Layout(), r.Left()
 	switch {
 	case readsByLayer(r.s.text.Policy()) || needs.WholePrompt:
 		return left
-	case needs.PromptSums == policy.AllRows || needs.Queries == policy.AllRows || needs.Weights != 0 || needs.QueryStats:
+	case needs.PromptSums == policy.AllRows || needs.Queries == policy.AllRows || needs.Weights != 0 || needs.QueryStats || l.K.Quantised() || l.V.Quantised():
 		return min(left, r.s.e.o.ChunkTokens)
 	}
 	return min(left, 1)
@@ -54,7 +55,10 @@ func (r *PromptReading) LeastTokens() int {
 // Read reads so many tokens more, at least LeastTokens. Once none is left the session's Logits are those of the last. A
 // cancelled context stops between chunks.
 func (r *PromptReading) Read(ctx context.Context, tokens int) error {
-	s, to := r.s, min(len(r.ids), r.read+max(tokens, r.LeastTokens()))
+	s, to, least := r.s, len(r.ids), max(1, r.LeastTokens())
+	if tokens < r.Left() {
+		to = r.read + min(max(tokens-tokens%least, least), r.Left())
+	}
 	err := r.upTo(ctx, to, s.e.o.ChunkTokens)
 	if r.hooks.Each == nil {
 		err = s.tryAgain(err, func() error {

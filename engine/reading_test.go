@@ -2,8 +2,10 @@ package engine
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"terrace/internal/kvpage"
 	"terrace/policy"
 )
 
@@ -11,8 +13,12 @@ import (
 // logits of one that is read at once, bit for bit, under every kind of policy.
 func TestPartsChangeNothing(t *testing.T) {
 	t.Parallel()
-	e := small(t, Options{Threads: 2, Context: 1100, ChunkTokens: 128})
-	for _, text := range []string{"full", "streaming_llm:budget=64", "snapkv:budget=25%", "h2o:budget=30%", "tova:budget=40%", "expected_attention:ratio=0.5", "quest:budget=64", "sliminfer:preset=early", "minference", "kvzip:ratio=0.5"} {
+	float, int8 := small(t, Options{Threads: 2, Context: 1100, ChunkTokens: 128}), small(t, Options{Threads: 2, Context: 1100, ChunkTokens: 128, KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, KVWindow: 64, KVWindowSet: true})
+	for _, text := range []string{"full", "streaming_llm:budget=64", "snapkv:budget=25%", "h2o:budget=30%", "tova:budget=40%", "expected_attention:ratio=0.5", "quest:budget=64", "sliminfer:preset=early", "minference", "kvzip:ratio=0.5", "full in int8"} {
+		e := float
+		if plain, ok := strings.CutSuffix(text, " in int8"); ok {
+			text, e = plain, int8
+		}
 		spec, err := policy.Parse(text)
 		if err != nil {
 			t.Fatal(err)
@@ -39,14 +45,14 @@ func TestPartsChangeNothing(t *testing.T) {
 		}
 		n := 0
 		for ; r.Left() > 0; n++ {
-			if err := r.Read(t.Context(), []int{16, 1, 48, 33}[n%4]); err != nil {
+			if err := r.Read(t.Context(), []int{16, 1, 48, 33, 200}[n%5]); err != nil {
 				t.Fatalf("%s: %v", text, err)
 			}
 			if err := other.Decode(n % 200); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if text == "full" && n < 10 {
+		if text == "full" && e == float && n < 8 {
 			t.Errorf("%d parts", n)
 		}
 		for step := range 5 {

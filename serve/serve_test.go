@@ -158,19 +158,26 @@ func textOf(t testing.TB, answer string) string {
 // seeded, under policies, of prompts that are read in parts.
 func TestTextIsTheEngines(t *testing.T) {
 	b := newBench(t, engine.Options{Context: 400}, Options{Batch: 4, Queue: 64})
-	var wg sync.WaitGroup
+	type question struct {
+		prompt, policy, want string
+		o                    model.SamplerOptions
+	}
+	var questions []question
 	for i := range 16 {
-		prompt := strings.Repeat(fmt.Sprintf("a prompt of number %d; ", i), 1+i%5*3)
-		policy := []string{"full", "streaming_llm:budget=32", "h2o:budget=40%", "snapkv:budget=50%"}[i%4]
-		o := model.SamplerOptions{Temperature: float64(i%3) / 2, TopP: 0.95, TopPSet: true, TopK: 40, Seed: uint64(i)}
-		want := b.want(policy, prompt, 20+i, o)
+		q := question{prompt: strings.Repeat(fmt.Sprintf("a prompt of number %d; ", i), 1+i%5*3), policy: []string{"full", "streaming_llm:budget=32", "h2o:budget=40%", "snapkv:budget=50%"}[i%4],
+			o: model.SamplerOptions{Temperature: float64(i%3) / 2, TopP: 0.95, TopPSet: true, TopK: 40, Seed: uint64(i)}}
+		q.want = b.want(q.policy, q.prompt, 20+i, q.o)
+		questions = append(questions, q)
+	}
+	var wg sync.WaitGroup
+	for i, q := range questions {
 		wg.Go(func() {
 			status, out := b.post("/v1/completions", fmt.Sprintf(`{"model": "small", "prompt": %s, "max_tokens": %d, "temperature": %g, "top_p": 0.95, "top_k": 40, "seed": %d, "kv_policy": %q}`,
-				jsonText(prompt), 20+i, o.Temperature, i, policy))
+				jsonText(q.prompt), 20+i, q.o.Temperature, i, q.policy))
 			if status != 200 {
 				t.Errorf("request %d: %d %s", i, status, out)
-			} else if have := textOf(t, out); have != want {
-				t.Errorf("request %d under %s: %q, want %q", i, policy, have, want)
+			} else if have := textOf(t, out); have != q.want {
+				t.Errorf("request %d under %s: %q, want %q", i, q.policy, have, q.want)
 			}
 		})
 	}

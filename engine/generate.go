@@ -43,6 +43,13 @@ type Text interface {
 	Flush() string
 }
 
+// Constraint says which tokens may come next in one text; grammar.State is one. Logits stay the model's own.
+type Constraint interface {
+	Mask() []uint64      // ids that may come next, a bit each; end tokens where the text may end
+	Accept(id int) error // a token that was chosen and ends nothing
+	Ended() bool         // the text is complete, and nothing can follow
+}
+
 // Request is one generation.
 type Request struct {
 	IDs       []int // prompt
@@ -56,6 +63,7 @@ type Request struct {
 	IsEnd     func(id int) bool // end-of-generation ids; nil = none
 	Text      Text              // nil = ids only
 	Overflow  Overflow
+	Constrain Constraint               // what the text must be; it belongs to this request. nil = anything
 	OnText    func(piece string) error // called as text becomes certain; nil = not
 	OnPrefill func(done, total int)    // prompt tokens read so far; nil = not
 	Speculate Drafter                  // guesses tokens, so that a pass reads several; the text stays the same; nil = none
@@ -287,12 +295,16 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 		g.End("length")
 		return 0, false, nil
 	}
+	if g.r.Constrain != nil && g.r.Constrain.Ended() {
+		g.End("stop")
+		return 0, false, nil
+	}
 	g.bar()
 	if id, err = next.Choose(g.sampler); err != nil {
 		return 0, false, err
 	}
 	if id < 0 {
-		return 0, false, fmt.Errorf("engine: token %d of at least %d: every token of the vocabulary is an end token: %w", len(g.res.IDs)+1, g.r.MinTokens, ErrOption)
+		return 0, false, g.nothingLeft()
 	}
 	g.tick()
 	if !g.r.IgnoreEOS && g.r.IsEnd != nil && g.r.IsEnd(id) {
@@ -300,7 +312,11 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 		return id, false, nil
 	}
 	g.res.IDs = append(g.res.IDs, id)
-	if stopped, err := g.emit(id); err != nil || stopped {
+	complete, err := g.constrain(id)
+	if err != nil {
+		return id, false, err
+	}
+	if stopped, err := g.emit(id); err != nil || stopped || complete {
 		g.End("stop")
 		return id, false, err
 	}
@@ -311,13 +327,38 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 	return id, true, nil
 }
 
-// bar has the sampler leave out end tokens while the text is shorter than asked for.
+// bar has the sampler leave out end tokens while the text is shorter than asked for, and what the constraint forbids. A
+// constrained text that ignores end tokens goes on until it is complete.
 func (g *Generation) bar() {
-	if !g.r.IgnoreEOS && len(g.res.IDs) < g.r.MinTokens {
+	short := !g.r.IgnoreEOS && len(g.res.IDs) < g.r.MinTokens
+	if g.r.Constrain != nil {
+		g.sampler.Allow(g.r.Constrain.Mask())
+		short = short || g.r.IgnoreEOS
+	}
+	if short {
 		g.sampler.Bar(g.r.IsEnd)
 		return
 	}
 	g.sampler.Bar(nil)
+}
+
+// constrain tells the constraint which token came; complete says that nothing can follow it.
+func (g *Generation) constrain(id int) (complete bool, err error) {
+	if g.r.Constrain == nil {
+		return false, nil
+	}
+	if err := g.r.Constrain.Accept(id); err != nil {
+		return false, fmt.Errorf("engine: token %d of the text: %w", len(g.res.IDs), err)
+	}
+	return g.r.Constrain.Ended(), nil
+}
+
+// nothingLeft says why no token may be chosen.
+func (g *Generation) nothingLeft() error {
+	if g.r.Constrain != nil {
+		return fmt.Errorf("engine: token %d: no token of the vocabulary continues the text under its constraint: %w", len(g.res.IDs)+1, ErrOption)
+	}
+	return fmt.Errorf("engine: token %d of at least %d: every token of the vocabulary is an end token: %w", len(g.res.IDs)+1, g.r.MinTokens, ErrOption)
 }
 
 func (g *Generation) full() bool { return g.r.MaxTokens >= 0 && len(g.res.IDs) >= g.r.MaxTokens }

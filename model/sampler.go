@@ -52,6 +52,7 @@ type Sampler struct {
 	count  map[int]int
 	barred func(id int) bool // nil = none
 	bias   map[int]float32
+	mask   []uint64 // ids that may be chosen, a bit each; nil = all
 }
 
 type candidate struct {
@@ -73,11 +74,20 @@ func (s *Sampler) Bar(barred func(id int) bool) { s.barred = barred }
 // Bias adds to the logits of these ids, before all else; nil = to none.
 func (s *Sampler) Bias(bias map[int]float32) { s.bias = bias }
 
-func (s *Sampler) bars(id int) bool { return s.barred != nil && s.barred(id) }
+// Allow has Next choose among the ids whose bits are set, until it is called again; nil = all. Logits stay as they are. Where no
+// id is left Next returns -1.
+func (s *Sampler) Allow(mask []uint64) { s.mask = mask }
+
+func (s *Sampler) bars(id int) bool {
+	return s.barred != nil && s.barred(id) || s.mask != nil && (id>>6 >= len(s.mask) || s.mask[id>>6]>>(id&63)&1 == 0)
+}
+
+// limited says that not every id may be chosen.
+func (s *Sampler) limited() bool { return s.barred != nil || s.mask != nil }
 
 // Greedy reports whether the next token is the one with the largest logit of all, whatever the text so far.
 func (s *Sampler) Greedy() bool {
-	return s.barred == nil && s.o.Temperature == 0 && !s.o.penalises() && len(s.bias) == 0
+	return !s.limited() && s.o.Temperature == 0 && !s.o.penalises() && len(s.bias) == 0
 }
 
 // penalises reports whether the text so far changes logits.
@@ -100,7 +110,7 @@ func (s *Sampler) Next(logits []float32, history []int) int {
 		return s.argMax(logits)
 	}
 	c := s.filter(logits)
-	if len(c) == 0 && s.barred != nil {
+	if len(c) == 0 && s.limited() {
 		return -1
 	}
 	return s.draw(c)
@@ -112,7 +122,7 @@ func (s *Sampler) argMax(logits []float32) int {
 	for best < len(logits) && s.bars(best) {
 		best++
 	}
-	if best == len(logits) && s.barred != nil {
+	if best == len(logits) && s.limited() {
 		return -1
 	}
 	for i, v := range logits {

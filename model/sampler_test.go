@@ -33,6 +33,31 @@ func TestBar(t *testing.T) {
 	}
 }
 
+// TestAllow: only ids of the mask are chosen, ids beyond it are not, and logits stay as they are.
+func TestAllow(t *testing.T) {
+	logits := make([]float32, 70)
+	logits[69], logits[3], logits[65], logits[66] = 9, 8, 7, 6
+	for _, o := range []SamplerOptions{{}, {Temperature: 0.01}, {Temperature: 0.01, TopK: 1}} {
+		s := NewSampler(o)
+		s.Allow([]uint64{0, 1<<1 | 1<<2})
+		if got := s.Next(logits, nil); got != 65 || s.Greedy() {
+			t.Errorf("%+v: %d, want 65", o, got)
+		}
+		s.Allow([]uint64{1 << 3})
+		if got := s.Next(logits, nil); got != 3 || logits[69] != 9 {
+			t.Errorf("%+v: %d, want 3", o, got)
+		}
+		s.Allow([]uint64{0, 0})
+		if got := s.Next(logits, nil); got != -1 {
+			t.Errorf("%+v: nothing is allowed: %d", o, got)
+		}
+		s.Allow(nil)
+		if got := s.Next(logits, nil); got != 69 {
+			t.Errorf("%+v: all is allowed: %d", o, got)
+		}
+	}
+}
+
 // TestFiltersAgainstPlainReference compares the candidates that are left with a reference that sorts everything.
 func TestFiltersAgainstPlainReference(t *testing.T) {
 	logits := []float32{0.1, 4, -2, 3.5, 3.4, 0, 2, 1.9, -5, 2.2}

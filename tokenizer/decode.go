@@ -68,6 +68,18 @@ func (t *Tokenizer) appendPiece(buf []byte, id int, withSpecial bool) []byte {
 	return append(buf, text...)
 }
 
+// Pieces are the bytes that each token adds to generated text, none for control tokens, and the ids that end it.
+func (t *Tokenizer) Pieces() (pieces [][]byte, ends []int) {
+	pieces = make([][]byte, t.Size())
+	for id := range pieces {
+		pieces[id] = t.appendPiece(nil, id, false)
+		if t.IsEOG(id) {
+			ends = append(ends, id)
+		}
+	}
+	return pieces, ends
+}
+
 // appendByteAlphabet appends the bytes of a byte-level token; one with a rune
 // outside the alphabet stands for itself.
 func appendByteAlphabet(buf []byte, token string) []byte {

@@ -84,6 +84,7 @@ type generateFlags struct {
 	chat, raw  bool
 	system     string
 	asJSON     bool
+	constrain  constrainFlags
 }
 
 func newGenerate(a *app) *cobra.Command {
@@ -116,6 +117,7 @@ func newGenerate(a *app) *cobra.Command {
 	f.load.addRun(cmd)
 	f.sample.add(cmd, 256)
 	f.kv.add(cmd)
+	f.constrain.add(cmd)
 	f.speculate.add(cmd)
 	f.store.add(cmd)
 	p := cmd.Flags()
@@ -139,6 +141,10 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		return err
 	}
 	if err := f.speculate.check(); err != nil {
+		return err
+	}
+	limits, err := f.constrain.compile()
+	if err != nil {
 		return err
 	}
 	prompt, ids, err := a.readPrompt(f, args)
@@ -174,7 +180,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 			return err
 		}
 	}
-	req.IDs, req.IsEnd, req.Text = ids, l.tok.IsEOG, l.tok.NewDetokenizer()
+	req.IDs, req.IsEnd, req.Text, req.Constrain = ids, l.tok.IsEOG, l.tok.NewDetokenizer(), constraint(limits, l.tok)
 	a.noticeCut(l, &req)
 	if !f.asJSON {
 		req.OnText = func(piece string) error {

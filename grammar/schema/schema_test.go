@@ -1,0 +1,197 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"terrace/grammar"
+)
+
+// cases are schemas with documents; which of these are valid the oracle says, a validator of other people's.
+var cases = []struct {
+	schema string
+	docs   []string
+}{
+	{`{}`, []string{`{}`, `[1,{"a":null}]`, `"x"`, `-0.5e+10`, `true`}},
+	{`{"type":"object","properties":{"name":{"type":"string","minLength":1,"maxLength":12},"age":{"type":"integer","minimum":0,"maximum":130}},"required":["name","age"],"additionalProperties":false}`,
+		[]string{`{"name":"x","age":0}`, `{"name":"é日本","age":130}`, `{"name":"","age":1}`, `{"name":"x","age":131}`, `{"name":"x"}`, `{"name":"x","age":1,"b":2}`, `{"name":"1234567890123","age":3}`, `{"name":"\u0041\n","age":3}`}},
+	{`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"}},"required":["b"],"additionalProperties":false}`, []string{`{"b":"x"}`, `{"a":"","b":"x"}`, `{"a":"x"}`, `{}`}},
+	{`{"type":"object","properties":{"a":{"type":"null"}},"additionalProperties":{"type":"boolean"}}`, []string{`{}`, `{"a":null}`, `{"a":true}`, `{"b":true,"c":false}`, `{"b":null}`, `{"aa":true}`, `{"a":null,"ab":true}`, `{"\u0061":true}`}},
+	{`{"enum":["red","green",7,null,true,1.5,[1,"x"],{"k":[]}]}`, []string{`"red"`, `"re"`, `7`, `8`, `null`, `true`, `false`, `1.5`, `[1,"x"]`, `[1]`, `{"k":[]}`, `{}`}},
+	{`{"type":"array","items":{"type":"integer","minimum":-5,"maximum":5},"minItems":3,"maxItems":4}`, []string{`[1,2,3]`, `[-5,5,0,1]`, `[1,2]`, `[1,2,6]`, `[1,2,3,4,5]`}},
+	{`{"type":"array","prefixItems":[{"type":"string"},{"type":"number"}],"items":{"type":"null"},"minItems":1}`, []string{`["a"]`, `["a",1,null,null]`, `[]`, `["a",1,2]`, `[1]`}},
+	{`{"type":"array","contains":{"type":"integer"},"minContains":2,"maxContains":3,"maxItems":5,"items":{"type":["integer","string"]}}`, []string{`[1,2]`, `["a",1,"b",2]`, `[1]`, `[1,2,3,4]`, `["a","b"]`}},
+	{`{"type":"array","contains":{"const":"x"}}`, []string{`["x"]`, `[1,"x",2]`, `[]`, `[1]`}},
+	{`{"oneOf":[{"type":"object","properties":{"kind":{"const":"circle"},"r":{"type":"integer","minimum":1}},"required":["kind","r"],"additionalProperties":false},{"type":"object","properties":{"kind":{"const":"square"},"side":{"type":"integer"}},"required":["kind","side"],"additionalProperties":false}]}`,
+		[]string{`{"kind":"circle","r":1}`, `{"kind":"square","side":2}`, `{"kind":"circle","side":2}`, `{"kind":"circle"}`}},
+	{`{"oneOf":[{"type":"integer","maximum":20},{"type":"integer","minimum":10}]}`, []string{`9`, `10`, `20`, `21`, `15`}},
+	{`{"oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"string"}},"required":["b"]}],"type":"object"}`, []string{`{"a":"x"}`, `{"b":"x"}`, `{"a":"x","b":"y"}`, `{"a":"x","b":1}`, `{}`}},
+	{`{"type":"object","properties":{"t":{"type":"number","minimum":0,"maximum":1},"n":{"type":"integer","exclusiveMinimum":99,"exclusiveMaximum":110}},"required":["t","n"]}`, []string{`{"t":0.25,"n":100}`, `{"t":1.01,"n":100}`, `{"t":1.0,"n":109}`, `{"t":0,"n":110}`}},
+	{`{"type":"string","pattern":"^[A-Z]{3}-[0-9]{2,4}$"}`, []string{`"ABC-12"`, `"ABC-1"`, `"ABC-12345"`, `"xABC-12"`}},
+	{`{"type":"string","pattern":"^\\S+$","minLength":2,"maxLength":700}`, []string{`"ab"`, `"a"`, `"a b"`, `"` + strings.Repeat("q", 700) + `"`, `"` + strings.Repeat("q", 701) + `"`}},
+	{`{"type":"string","pattern":"b","maxLength":3}`, []string{`"b"`, `"aab"`, `"aaa"`, `"aaab"`, `"\"b\\"`}},
+	{`{"$defs":{"node":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/node"}]}},"required":["v","next"],"additionalProperties":false}},"$ref":"#/$defs/node"}`, []string{`{"v":1,"next":null}`, `{"v":1,"next":{"v":2,"next":null}}`, `{"v":1,"next":1}`}},
+	{`{"type":"number","multipleOf":0.25,"minimum":-1,"maximum":2}`, []string{`0.25`, `-1`, `1.75`, `0.3`, `2.25`, `0`, `1.50`}},
+	{`{"type":"integer","multipleOf":7}`, []string{`0`, `7`, `-14`, `49`, `8`, `70`, `71`}},
+	{`{"type":"number","exclusiveMinimum":-2.5,"maximum":12.75}`, []string{`-2.5`, `-2.49`, `12.75`, `12.76`, `0`, `12.7`, `13`, `-3`}},
+	{`{"not":{"type":"string"}}`, []string{`1`, `"a"`, `{}`}},
+	{`{"type":"object","not":{"required":["x"]},"properties":{"x":{},"y":{}}}`, []string{`{}`, `{"y":1}`, `{"x":1}`}},
+	{`{"type":"string","not":{"enum":["a","bb"]}}`, []string{`"a"`, `"b"`, `"bb"`, `""`}},
+	{`{"type":"object","properties":{"a":{"type":"integer"},"b":{}},"required":["a"],"if":{"properties":{"a":{"const":1}}},"then":{"required":["b"]}}`, []string{`{"a":1,"b":2}`, `{"a":1}`, `{"a":2}`}},
+	{`{"type":"object","properties":{"a":{},"b":{},"c":{}},"additionalProperties":false,"dependentRequired":{"a":["b"]},"minProperties":2}`, []string{`{"a":1,"b":2}`, `{"a":1,"c":2}`, `{"b":1,"c":1}`, `{"b":1}`}},
+	{`{"type":"object","patternProperties":{"^s_":{"type":"string"},"_i$":{"type":"integer"}},"additionalProperties":false}`, []string{`{"s_a":"x"}`, `{"n_i":1}`, `{"s_i":1}`, `{"q":1}`, `{}`}},
+	{`{"type":"object","properties":{"s_x":{"maxLength":1}},"patternProperties":{"^s_":{"type":"string"}},"propertyNames":{"maxLength":4},"maxProperties":2}`, []string{`{"s_x":"a"}`, `{"s_x":"ab"}`, `{"s_y":1}`, `{"abcde":1}`, `{"a":1,"b":2}`, `{"a":1,"b":2,"c":3}`}},
+	{`{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"a":{"maxLength":2},"b":{"type":"boolean"}},"additionalProperties":false}],"type":"object"}`, []string{`{"a":"xy"}`, `{"a":"xyz"}`, `{"a":"x","b":true}`, `{"b":true}`}},
+	{`{"type":"string","format":"date"}`, []string{`"2024-02-29"`, `"2023-02-29"`, `"2023-13-01"`, `"2023-11-30"`}},
+	{`{"type":"string","format":"ipv4"}`, []string{`"192.168.0.1"`, `"256.1.1.1"`, `"1.2.3"`}},
+	{`{"type":"string","format":"ipv6"}`, []string{`"::1"`, `"1:2:3:4:5:6:7:8"`, `"1::2::3"`, `"::ffff:1.2.3.4"`, `"1:2"`}},
+	{`{"type":"string","format":"uuid"}`, []string{`"123e4567-e89b-12d3-a456-426614174000"`, `"123"`}},
+	{`{"type":"string","format":"date-time"}`, []string{`"2024-01-02T03:04:05Z"`, `"2024-01-02T03:04:05.25+01:30"`, `"2024-01-02 03:04:05Z"`, `"2024-01-02T25:04:05Z"`}},
+	{`{"type":"string","pattern":"^(?!foo)[a-z]+$"}`, nil}, // look-ahead: the oracle's engine has none
+	{`{"$schema":"http://json-schema.org/draft-04/schema#","type":"integer","minimum":3,"exclusiveMinimum":true}`, []string{`3`, `4`}},
+	{`{"type":"array","minItems":1000000,"items":{"enum":[1]}}`, nil},
+	{`{"type":"string","maxLength":100000000}`, []string{`"abc"`}},
+	{`{"type":"object","properties":{"a/b\"é":{"type":"integer"}},"additionalProperties":false}`, []string{`{"a/b\"é":1}`, `{"a":1}`}},
+}
+
+func vocabulary() (*grammar.Vocabulary, [][]byte) {
+	var tokens [][]byte
+	for b := range 256 {
+		tokens = append(tokens, []byte{byte(b)})
+	}
+	for _, s := range []string{`{"`, `":`, `": `, `",`, `, "`, `"}`, `}}`, `]`, `],`, `[]`, `null`, `true`, `false`, "name", "age", "the", "日本", "12", "000", `\"`, `\n`, "\n  ", "20", "-01", "ab", "aaaa", `x"`} {
+		tokens = append(tokens, []byte(s))
+	}
+	return grammar.NewVocabulary(append(tokens, nil), []int{len(tokens)}), tokens
+}
+
+func oracle(t *testing.T, text string) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource("schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("schema.json")
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return s
+}
+
+func holds(t *testing.T, s *jsonschema.Schema, text string) bool {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%s is no JSON: %v", text, err)
+	}
+	return s.Validate(v) == nil
+}
+
+// TestAgainstValidator: documents are taken where the validator takes them, with little white space and much; random texts
+// under the masks are JSON that the validator takes.
+func TestAgainstValidator(t *testing.T) {
+	v, tokens := vocabulary()
+	rng := rand.New(rand.NewPCG(3, 1))
+	for _, c := range cases {
+		g, err := Compile([]byte(c.schema))
+		if err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+		}
+		if err != nil || c.docs == nil { // without documents: it only has to be small enough
+			continue
+		}
+		m, valid := grammar.NewMachine(g, v), oracle(t, c.schema)
+		for _, doc := range c.docs {
+			var wide bytes.Buffer
+			if err := json.Indent(&wide, []byte(doc), "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range []string{doc, wide.String()} {
+				s := m.Start()
+				if got, want := s.AcceptText([]byte(text)) == nil && s.CanEnd(), holds(t, valid, doc); got != want {
+					t.Errorf("%s: %s: %v, want %v", c.schema, text, got, want)
+				}
+			}
+		}
+		for range 12 {
+			text := walk(t, rng, m, tokens, c.schema)
+			if text != "" && !holds(t, valid, text) {
+				t.Errorf("%s: made %s, which is not valid", c.schema, text)
+			}
+		}
+	}
+}
+
+// walk draws tokens that the masks allow, mostly such as end things; "" where it did not end.
+func walk(t *testing.T, rng *rand.Rand, m *grammar.Machine, tokens [][]byte, name string) string {
+	s, text := m.Start(), ""
+	for range 400 {
+		if s.CanEnd() && (s.Ended() || rng.IntN(3) == 0) {
+			return text
+		}
+		mask := s.Mask()
+		var can, ends []int
+		for id, b := range tokens {
+			ok := mask[id>>6]>>(id&63)&1 != 0
+			if f := s.Fork(); rng.IntN(20) == 0 && (f.Accept(id) == nil) != ok {
+				t.Fatalf("%s: %s: token %q: mask %v", name, text, b, ok)
+			}
+			if ok {
+				can = append(can, id)
+				if strings.Contains(`"]},:`, string(b)) {
+					ends = append(ends, id)
+				}
+			}
+		}
+		if len(can) == 0 {
+			t.Fatalf("%s: %s: a dead end", name, text)
+		}
+		id := can[rng.IntN(len(can))]
+		if len(ends) > 0 && rng.IntN(4) > 0 {
+			id = ends[rng.IntN(len(ends))]
+		}
+		if err := s.Accept(id); err != nil {
+			t.Fatalf("%s: %s: %v", name, text, err)
+		}
+		text += string(tokens[id])
+	}
+	return ""
+}
+
+func TestCompileRefuses(t *testing.T) {
+	deep := strings.Repeat(`{"items":`, 300) + "{}" + strings.Repeat("}", 300)
+	for text, want := range map[string]error{`{"type":"hiccup"}`: grammar.ErrSyntax, `{"type":"string","pattern":"("}`: grammar.ErrSyntax, `[]`: grammar.ErrSyntax, `{"a":1,"a":2}`: grammar.ErrSyntax, `{"minimum":"x"}`: grammar.ErrSyntax, `{`: grammar.ErrSyntax, `{"$ref":"#/nope"}`: grammar.ErrSyntax,
+		`{"$ref":"https://example.com/x.json"}`: grammar.ErrUnsupported, `{"$ref":"#"}`: grammar.ErrUnsupported, `{"uniqueItems":true}`: grammar.ErrUnsupported, `{"pattern":"(a)\\1"}`: grammar.ErrUnsupported, `{"format":"regex"}`: grammar.ErrUnsupported, `{"$dynamicRef":"#x"}`: grammar.ErrUnsupported, `{"oneOf":[{"type":"integer","multipleOf":3},{"type":"integer","minimum":10}]}`: grammar.ErrUnsupported,
+		`false`: grammar.ErrEmpty, `{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: grammar.ErrEmpty, `{"type":"string","minLength":2,"maxLength":1}`: grammar.ErrEmpty, `{"enum":[]}`: grammar.ErrEmpty,
+		deep: grammar.ErrTooLarge, `{"pattern":"(a|b)*a(a|b){20}$"}`: grammar.ErrTooLarge, `{"type":"number","minimum":1e9999}`: grammar.ErrTooLarge} {
+		if _, err := Compile([]byte(text)); !errors.Is(err, want) {
+			t.Errorf("%.60s: %v, want %v", text, err, want)
+		}
+	}
+}
+
+// TestOrder: properties come in the schema's order, and required ones that it does not describe after them.
+func TestOrder(t *testing.T) {
+	v, _ := vocabulary()
+	g, err := Compile([]byte(`{"required":["z","b"],"type":"object","properties":{"b":{},"a":{}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := grammar.NewMachine(g, v)
+	for text, want := range map[string]bool{`{"b":1,"a":2,"z":3,"more":4}`: true, `{"a":2,"b":1,"z":3}`: false, `{"z":1,"b":2}`: false} {
+		if s := m.Start(); (s.AcceptText([]byte(text)) == nil && s.CanEnd()) != want {
+			t.Errorf("%s: want %v", text, want)
+		}
+	}
+}

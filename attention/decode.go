@@ -181,6 +181,7 @@ func (w *workspace) merge(d *decodeGroup) {
 		out := w.outOf(d, h)[:dim]
 		top, total := w.totals(d, h)
 		clear(out)
+		w.seqs[d.seq].Norm.set(d.row*w.p.Heads+d.g*group+h, top, total)
 		if total == 0 {
 			continue
 		}
@@ -221,6 +222,8 @@ func (w *workspace) totals(d *decodeGroup, h int) (top float32, total float64) {
 func (w *workspace) mergeEmpty(d *decodeGroup) {
 	for h := range w.group() {
 		clear(w.outOf(d, h)[:w.p.ValueDim])
+		top, total := w.totals(d, h)
+		w.seqs[d.seq].Norm.set(d.row*w.p.Heads+d.g*w.group()+h, top, total)
 	}
 }
 

@@ -121,6 +121,14 @@ func (w *workspace) toBase(x float32) float32 {
 	return x * log2e
 }
 
+// fromBase is the natural score of one in the base of the softmax.
+func (w *workspace) fromBase(x float32) float32 {
+	if w.exact {
+		return x
+	}
+	return x / log2e
+}
+
 // prefillBlock computes the rows of one task.
 func (w *workspace) prefillBlock(worker, i int) {
 	t, k, p := w.prefill[i], &w.workers[worker], &w.p
@@ -196,6 +204,7 @@ func (w *workspace) finishRows(t prefillTask, k *worker) {
 		}
 		out := s.Out[(row*w.p.Heads+head)*dim:][:dim]
 		copy(out, k.out[r*w.outLen():])
+		s.Norm.set(row*w.p.Heads+head, w.fromBase(k.m[r]), sum)
 		if sum == 0 {
 			clear(out)
 			k.kept.rest[r] = 0

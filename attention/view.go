@@ -60,6 +60,7 @@ type Seq struct {
 	Select     [][]int32
 	Sparse     *Sparse     // a prefill mask; nil = dense. Not for the Decode phase, nor with ColumnSums or Select
 	ColumnSums *ColumnSums // nil unless weights are wanted
+	Norm       *Norm       // nil unless the outputs are to be merged with others; not with Sparse
 	// Await, where not nil, is to be called before the bytes of the newest tokens are read from pages: they are still on their
 	// way from the device that computed them. Only backends with a device are given it.
 	Await func() error

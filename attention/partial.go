@@ -64,3 +64,11 @@ func Merge(dst *Partial, heads int, parts []Partial) {
 		dst.LogSum[h] = float32(top + math.Log(total))
 	}
 }
+
+// MixMean makes an output a·out + (1-a)·mean, the mean of n values whose sum is given: what stands for tokens that were not read
+// (SparQ, arXiv 2312.04985; InstInfer's Algorithm 1, step 11). In float32.
+func MixMean(out []float32, share float32, sum []float32, n int) {
+	for d := range out {
+		out[d] = share*out[d] + (1-share)*sum[d]/float32(n)
+	}
+}

@@ -16,6 +16,11 @@
 // bit, so a selection cannot depend on where a token was scored. The drive scores the cold tokens, those that were not
 // promoted; scoring one twice is harmless. Score blocks are 4 bytes a token.
 //
+// Attention. Sequences opened with an AttendShape are attended to where they lie (InstInfer): Append adds tokens at the end of a
+// layer, Attend appends the newest and returns the layer's attention, by the arithmetic that Options.Attention is. The drive keeps
+// the sums of their values. What the engine reads is noted by head and stage and charged to argtopk, flash, filters and kernels
+// (attend_model.go).
+//
 // Records on flash lie token by token, [16][KVHeads][key, value], so that Gather reads the flash pages of the tokens asked
 // for, not those of every KV head's page; with KeysNAND all keys lie before all values, because scoring then reads
 // the keys' pages.

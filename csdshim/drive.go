@@ -39,6 +39,8 @@ type Options struct {
 	Clock  clock.Clock
 	NoSync bool   // see flash.Options
 	Faults Faults // for tests
+	// Attention is the arithmetic of the engine that attends; nil = the drive does not attend.
+	Attention Attention
 	// FS is where the drive's files lie; nil means the operating system's.
 	FS vfs.FS
 }
@@ -55,6 +57,7 @@ type Drive struct {
 
 	mu       sync.Mutex
 	seqs     map[uint32]*sequence
+	attends  map[uint32]*attended
 	owners   map[[16]byte]*owner
 	dramUsed atomic.Int64 // by key codes; the group buffer may have the rest
 	closed   bool
@@ -103,7 +106,7 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 	if err := o.Profile.validate(); err != nil {
 		return nil, fmt.Errorf("csdshim: profile %q: %w: %w", o.Profile.Name, err, ErrProfile)
 	}
-	d := &Drive{opts: o, model: newModel(o.Profile), clock: o.Clock, faults: newInjector(o.Faults), start: time.Now(), seqs: map[uint32]*sequence{}, owners: map[[16]byte]*owner{}}
+	d := &Drive{opts: o, model: newModel(o.Profile), clock: o.Clock, faults: newInjector(o.Faults), start: time.Now(), seqs: map[uint32]*sequence{}, attends: map[uint32]*attended{}, owners: map[[16]byte]*owner{}}
 	if d.clock == nil {
 		d.clock = clock.NewJumping()
 	}
@@ -113,12 +116,10 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 	}
 	d.store = store
 	for _, s := range store.Sequences() {
-		shape, err := wire.ParseShape(s.Meta)
-		if err != nil {
+		if err := d.recover(s); err != nil {
 			store.Close()
 			return nil, fmt.Errorf("csdshim: %s: sequence %d: %w: %w", dir, s.ID, err, ErrCorrupt)
 		}
-		d.adopt(s, shape)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,6 +127,22 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 		d.expireLater(w) // a short lease may be over before the last is looked at
 	}
 	return d, nil
+}
+
+// recover makes a sequence known that was stored by a drive before this one.
+func (d *Drive) recover(s flash.Sequence) error {
+	if wire.IsAttendShape(s.Meta) {
+		shape, err := wire.ParseAttendShape(s.Meta)
+		if err != nil {
+			return err
+		}
+		return d.adoptAttended(s, shape)
+	}
+	shape, err := wire.ParseShape(s.Meta)
+	if err == nil {
+		d.adopt(s, shape)
+	}
+	return err
 }
 
 // adopt makes a stored sequence known; mu is held, or nobody else is there yet.
@@ -152,7 +169,7 @@ func (d *Drive) Identity() Identity {
 	return Identity{Profile: p.Name, Keys: d.opts.Keys.String(), Clock: map[bool]string{true: "virtual", false: "real"}[d.clock.Modelled()], Kernels: kernels.Path(),
 		CapacityBytes: uint64(u.CapacityBytes), UsedBytes: uint64(u.UsedBytes), DRAMBytes: uint64(p.DRAM.Bytes),
 		PageBytes: uint32(p.NAND.PageBytes), Channels: uint32(p.NAND.Channels), Dies: uint32(p.NAND.Dies), Planes: uint32(p.NAND.Planes), BlockPages: uint32(p.NAND.BlockPages),
-		LinkBytesPerS: p.Link.ToHostBytesPerS, NANDBytesPerS: p.nandBytesPerS(), ScanBytesPerS: p.scanBytesPerS(), CanScore: !p.Engine.None}
+		LinkBytesPerS: p.Link.ToHostBytesPerS, NANDBytesPerS: p.nandBytesPerS(), ScanBytesPerS: p.scanBytesPerS(), CanScore: !p.Engine.None, CanAttend: !p.Engine.None && d.opts.Attention != nil}
 }
 
 // Session is one client's view of the drive: its owner's sequences. Calls may run side by side.
@@ -201,6 +218,11 @@ func (d *Drive) dropLeased(w *owner) error {
 // leased lists an owner's leased sequences; mu is held.
 func (d *Drive) leased(w *owner) (ids []uint32) {
 	for id, q := range d.seqs {
+		if q.leased && q.owner == w.id {
+			ids = append(ids, id)
+		}
+	}
+	for id, q := range d.attends {
 		if q.leased && q.owner == w.id {
 			ids = append(ids, id)
 		}
@@ -291,6 +313,9 @@ func (d *Drive) cut(id uint32, from int) error {
 	q := d.seqs[id]
 	if q != nil && from == 0 {
 		delete(d.seqs, id)
+	}
+	if from == 0 {
+		delete(d.attends, id)
 	}
 	d.mu.Unlock()
 	if q != nil {

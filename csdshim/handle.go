@@ -52,6 +52,12 @@ func (c *conn) do(ctx context.Context, h wire.Header, payload []byte) (t Timing,
 		err = c.place(payload, h.Type == wire.TypePromote)
 	case wire.TypeDrop:
 		err = c.drop(payload)
+	case wire.TypeOpenAttend:
+		err = c.openAttend(payload)
+	case wire.TypeAppend:
+		t, rest, err = c.appendTail(ctx, payload)
+	case wire.TypeAttend:
+		t, rest, err = c.attend(ctx, payload)
 	case wire.TypeStats:
 		rest = c.d.Stats().Append(nil)
 	default:

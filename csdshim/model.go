@@ -17,6 +17,7 @@ type model struct {
 	array             *nand.Array
 	bus, dram, engine line
 	toHost, toDrive   line
+	units             engineLines
 }
 
 // line is a resource that serves one after another.
@@ -30,7 +31,9 @@ func (l *line) reserve(at, d time.Duration) (start, end time.Duration) {
 	return start, l.free
 }
 
-func newModel(p Profile) *model { return &model{p: p, array: nand.New(p.flashTiming())} }
+func newModel(p Profile) *model {
+	return &model{p: p, array: nand.New(p.flashTiming()), units: newEngineLines(p)}
+}
 
 // arrive is when a command of n bytes that was sent at a time is ready to be worked on.
 func (m *model) arrive(at time.Duration, n int) time.Duration {

@@ -64,6 +64,12 @@ type EngineProfile struct {
 	None          bool    `toml:"none"` // the drive cannot score
 	ScanBytesPerS float64 `toml:"scan_bytes_per_s"`
 	CommandUs     float64 `toml:"command_us"` // firmware time of every command
+
+	// Of the attention engine; a profile may leave them out.
+	ArgTopKPerS     float64 `toml:"argtopk_per_s"`      // numbers a second that the argtopk unit takes
+	FilterBytesPerS float64 `toml:"filter_bytes_per_s"` // of each channel's filter
+	Kernels         int     `toml:"kernels"`            // attention kernels; 0 = 2, as in the paper
+	KernelBytesPerS float64 `toml:"kernel_bytes_per_s"` // of keys and values, of each of them
 }
 
 // ProfileNames are the built-in profiles.
@@ -148,10 +154,14 @@ func (p Profile) validate() error {
 		"nand.channel_bytes_per_s": p.NAND.ChannelBytesPerS, "nand.read_us": p.NAND.ReadUs, "nand.program_us": p.NAND.ProgramUs,
 		"nand.erase_us": p.NAND.EraseUs, "nand.bus_bytes_per_s": p.NAND.BusBytesPerS, "dram.bytes": p.DRAM.Bytes, "dram.bytes_per_s": p.DRAM.BytesPerS,
 		"engine.scan_bytes_per_s": p.Engine.ScanBytesPerS, "engine.command_us": p.Engine.CommandUs,
+		"engine.argtopk_per_s": p.Engine.ArgTopKPerS, "engine.filter_bytes_per_s": p.Engine.FilterBytesPerS, "engine.kernel_bytes_per_s": p.Engine.KernelBytesPerS,
 	} {
 		if !(v >= 0) || v > 1e18 {
 			errs = append(errs, fmt.Errorf("%s is %v, want 0 to 1e18", name, v))
 		}
+	}
+	if p.Engine.Kernels < 0 || p.Engine.Kernels > 64 {
+		errs = append(errs, fmt.Errorf("engine.kernels is %d, want 0 to 64", p.Engine.Kernels))
 	}
 	g := p.geometry(1 << 30)
 	errs = append(errs, g.Validate())

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/csdshim/attend"
 	"terrace/offload"
 )
 
@@ -50,7 +51,7 @@ func (d *testDrive) start() *testDrive {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	drive, err := csdshim.OpenDrive(d.dir, csdshim.Options{Profile: profile, CapacityBytes: 16 << 20, Keys: d.keys, NoSync: true, Faults: d.faults})
+	drive, err := csdshim.OpenDrive(d.dir, csdshim.Options{Profile: profile, CapacityBytes: 16 << 20, Keys: d.keys, NoSync: true, Faults: d.faults, Attention: attend.New()})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"terrace/internal/kernels"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/offload"
 	"terrace/policy"
 	"terrace/retrieval"
 	"terrace/weights"
@@ -22,7 +23,8 @@ type Engine struct {
 	backend  model.Backend
 	pool     *kernels.Pool // the backend's threads, for work between its calls; nil = it lends none
 	kv       *kvmanager.Manager
-	tiers    *tiers // below host memory; nil = none
+	tiers    *tiers           // below host memory; nil = none
+	drives   offload.Attender // that attend; nil = none
 	floor    *retrieval.Floor
 	device   device
 	pass     pass // of one call, reused, so that a decode step allocates nothing
@@ -53,10 +55,10 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	e.kv, err = kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow, WindowSet: o.KVWindowSet,
 		Layout: o.layout(m, spec), Backing: e.backing(), Sliding: sliding(m)})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.tiers.close())
+		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.closeTiers())
 	}
 	if e.backend, err = model.OpenBackend(o.Backend, m, e.o.backend()); err != nil {
-		return nil, errors.Join(err, e.kv.Close(), e.tiers.close())
+		return nil, errors.Join(err, e.kv.Close(), e.closeTiers())
 	}
 	e.device.init(e)
 	if e.device.keeper == nil && e.o.DeviceKVBytes > 0 {
@@ -82,6 +84,7 @@ func (e *Engine) openFloor() {
 	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace,
 		Shape: retrieval.Shape{Model: policyModel(e.m), Scale: e.m.Scale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
 	o.Shape.KVBytes = e.kvBytesPerToken()
+	o.Shape.Softcap, o.Exact, o.Drives = e.m.AttnSoftcap, e.o.Exact, e.drives
 	if e.tiers != nil {
 		o.Store = e.tiers.store
 	}
@@ -104,7 +107,16 @@ func (e *Engine) Policy() *policy.Spec { return e.policy }
 // Close gives back threads and memory.
 func (e *Engine) Close() error {
 	err := e.backend.Close()
-	return errors.Join(err, e.kv.Close(), e.tiers.close())
+	return errors.Join(err, e.kv.Close(), e.closeTiers())
+}
+
+// closeTiers closes what lies below host memory.
+func (e *Engine) closeTiers() error {
+	err := e.tiers.close()
+	if e.drives != nil {
+		err = errors.Join(err, e.drives.Close())
+	}
+	return err
 }
 
 // Model is the model the engine runs.

@@ -173,6 +173,10 @@ func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor
 			return done, nil
 		}
 	}
+	if out := p.kv.FromDrives(); out != nil {
+		p.kv.Attended(layer, out)
+		return tensor.New(tensor.WithShape(len(p.rows.Pos), p.e.m.Heads*p.e.m.ValDim), tensor.WithBacking(out)), nil
+	}
 	attended, err := p.e.backend.Attend(&p.rows, layer, q, seqs)
 	if err != nil {
 		return nil, err

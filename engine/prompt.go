@@ -78,7 +78,8 @@ func (s *Session) chunk(ids []int, total int, last bool, each RowLogits) error {
 }
 
 // readsByLayer reports whether a prompt must pass layer by layer: under policies that prune rows or choose a mask, which
-// decide about a layer once the whole prompt has reached it. A later prompt of the same session is read in chunks, whole.
+// decide about a layer once the whole prompt has reached it. (So must one whose KV goes down to drives, of which one layer
+// at a time is in host memory.) A later prompt of the same session is read in chunks, whole.
 func readsByLayer(set *policy.Set) bool {
 	return set.Pruner != nil || set.Masker != nil
 }

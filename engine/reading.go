@@ -44,7 +44,7 @@ func (r *PromptReading) Left() int { return len(r.ids) - r.read }
 func (r *PromptReading) LeastTokens() int {
 	needs, l, left := r.s.text.Needs(), r.s.e.kv.Layout(), r.Left()
 	switch {
-	case readsByLayer(r.s.text.Policy()) || needs.WholePrompt:
+	case readsByLayer(r.s.text.Policy()) || r.s.text.OnDrives() && r.hooks.Each == nil || needs.WholePrompt:
 		return left
 	case needs.PromptSums == policy.AllRows || needs.Queries == policy.AllRows || needs.Weights != 0 || needs.QueryStats || l.K.Quantised() || l.V.Quantised():
 		return min(left, r.s.e.o.ChunkTokens)
@@ -79,7 +79,7 @@ func (r *PromptReading) Read(ctx context.Context, tokens int) error {
 // upTo is Read up to a token, in chunks, without a second chance.
 func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 	s, total := r.s, len(r.s.tokens)+r.Left()
-	if readsByLayer(s.text.Policy()) && len(s.tokens) == 0 {
+	if (readsByLayer(s.text.Policy()) || s.text.OnDrives() && r.hooks.Each == nil) && len(s.tokens) == 0 {
 		err := s.readByLayer(ctx, r.ids, r.hooks)
 		if err == nil {
 			r.read = len(r.ids)

@@ -97,7 +97,7 @@ func (h *history) tokens() (n int) {
 
 // recoverable reports whether the text could be read again: a tier lost something, and is still there.
 func (s *Session) recoverable(err error) bool {
-	return s.e.floor.Tiered() && errors.Is(err, ErrTier) && !retrieval.Gone(err) && s.past.repeatable()
+	return s.e.floor.Recovers() && errors.Is(err, ErrTier) && !retrieval.Gone(err) && s.past.repeatable()
 }
 
 // tryAgain reads the session's text again after a pass that failed, where that may help, and repeats the pass.

@@ -68,6 +68,9 @@ func (s *Session) IDs() []int { return s.tokens }
 // Sequence is the session's KV (for reports and policies' plans).
 func (s *Session) Sequence() *kvmanager.Sequence { return s.text.Seq() }
 
+// Positions are those that the session holds of a layer and KV head, wherever they lie.
+func (s *Session) Positions(layer, kvHead int) []int32 { return s.text.Positions(layer, kvHead) }
+
 // Policy is what the session is read under.
 func (s *Session) Policy() *policy.Spec { return s.policy }
 
@@ -83,7 +86,7 @@ func (s *Session) fits(n int) error {
 // is a tier below, each pass is planned; where rows leave on the way, how much is read is known at the end.
 func (s *Session) room(n int) error {
 	e := s.e
-	if e.o.KVBudgetBytes == 0 || e.floor.Tiered() || readsByLayer(s.text.Policy()) {
+	if e.o.KVBudgetBytes == 0 || e.floor.Tiered() || s.text.OnDrives() || readsByLayer(s.text.Policy()) {
 		return nil
 	}
 	size, have := e.kv.BytesFor, len(s.tokens)
@@ -143,7 +146,7 @@ func (s *Session) restart() error {
 	s.e.device.forget(s.text)
 	err = s.text.Free()
 	s.text, s.tokens, s.logits, s.revival.stages, s.past.reads = text, nil, s.logits[:0], nil, nil
-	if s.e.floor.Tiered() {
+	if s.e.floor.Recovers() {
 		return nil // what is lost with the old places was lost before
 	}
 	return err

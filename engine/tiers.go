@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"terrace/internal/units"
@@ -67,12 +68,12 @@ func ParseTier(spec string) (Tier, error) {
 func CheckTiers(tiers []Tier) error {
 	seen := map[TierKind]bool{}
 	for _, t := range tiers {
-		if seen[t.Kind] {
+		if seen[t.Kind] && t.Kind != TierCSD { // drives share the heads
 			return fmt.Errorf("engine: tier %s is given twice: %w", t.Kind, ErrOption)
 		}
 		seen[t.Kind] = true
 	}
-	if (seen[TierSSD] || seen[TierCSD]) && !seen[TierHost] {
+	if seen[TierSSD] && !seen[TierHost] {
 		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
 	}
 	if seen[TierSSD] && seen[TierCSD] {
@@ -100,6 +101,12 @@ func (e *Engine) openTiers() error {
 			o.KVBudgetBytes = t.Bytes
 		}
 	}
+	if sockets := o.sockets(); len(sockets) > 0 && e.policy.AttendsOnDrives() {
+		return e.openDrives(sockets)
+	}
+	if err := o.checkStoring(); err != nil {
+		return err
+	}
 	for _, t := range o.Tiers {
 		if store != nil && (t.Kind == TierSSD || t.Kind == TierCSD) {
 			return fmt.Errorf("engine: tier %s beside a store that is open already: %w", t.Kind, ErrOption)
@@ -120,6 +127,48 @@ func (e *Engine) openTiers() error {
 	if store != nil {
 		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, DepthBytes: o.underWayBytes()}), owned: owned}
 	}
+	return nil
+}
+
+// sockets are those of the drives.
+func (o *Options) sockets() (list []string) {
+	for _, t := range o.Tiers {
+		if t.Kind == TierCSD {
+			list = append(list, t.Path)
+		}
+	}
+	return list
+}
+
+// checkStoring refuses drives that would only store.
+func (o *Options) checkStoring() error {
+	drives := len(o.sockets())
+	if drives > 1 {
+		return fmt.Errorf("engine: tier csd is given %d times: only drives that attend share a text, which policy sparf asks for: %w", drives, ErrOption)
+	}
+	if drives == 1 && !slices.ContainsFunc(o.Tiers, func(t Tier) bool { return t.Kind == TierHost }) {
+		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
+	}
+	return nil
+}
+
+// openDrives opens drives that attend: what they hold is not read back.
+func (e *Engine) openDrives(sockets []string) error {
+	o := &e.o
+	for _, t := range o.Tiers {
+		if t.Kind != TierCSD && t.Kind != TierHost {
+			return fmt.Errorf("engine: tier %s beside drives that attend: want host=SIZE or nothing: %w", t.Kind, ErrOption)
+		}
+	}
+	if o.KType != o.VType || o.KType.Quantised() || o.Backend != "native" {
+		return fmt.Errorf("engine: drives attend to %v keys and %v values of backend %s: want f32, f16 or bf16 for both, and the native backend: %w", o.KType, o.VType, o.Backend, ErrOption)
+	}
+	drives, err := retrieval.OpenDrives(context.Background(), sockets, offload.AttendShape{Layers: e.m.Layers, Heads: e.m.Heads, KVHeads: e.m.KVHeads,
+		KeyDim: e.m.KeyDim, ValueDim: e.m.ValDim, Elem: o.KType, Fingerprint: fingerprint(e.m)}, o.Trace)
+	if err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	e.drives = drives
 	return nil
 }
 

@@ -21,7 +21,8 @@ func TestTierSets(t *testing.T) {
 		{"csd=unix:/s host=1MiB", ""},
 		{"host=1MiB host=2MiB", "given twice"},
 		{"ssd=/d,1GiB", "needs host="},
-		{"csd=unix:/s", "needs host="},
+		{"csd=unix:/s", ""}, // drives that attend need no host memory
+		{"csd=unix:/s csd=unix:/t", ""},
 		{"host=1MiB ssd=/d,1GiB csd=unix:/s", "not both"},
 		{"host", "want device=SIZE"},
 		{"host=", "want device=SIZE"},

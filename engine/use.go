@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -23,6 +24,7 @@ type TierUse struct {
 	Notice     string           // what the host could not give, or empty
 	Scored     ScoreUse         // where a drive scores
 	Balance    *BalanceUse      // how host and drive divide the tokens now; nil where nothing is divided
+	Drives     []DriveUse       // that attend, in the order of the tiers; over the engine's life
 	Replays    int64            // times that texts were read again because the lower tier had lost KV
 
 	TokensRead, TokensFetched int64         // a layer and KV head, asked for by passes; and of them those that were not in host memory
@@ -43,6 +45,7 @@ func (e *Engine) TierUse() TierUse {
 		u.MovedBytes["host>device"], u.MovedBytes["device>host"] = d.UpBytes, d.DownBytes
 		u.Compute, u.Up, u.Down = d.Compute, d.Up, d.Down
 	}
+	e.useDrives(&u)
 	if e.tiers == nil {
 		return u
 	}
@@ -56,6 +59,25 @@ func (e *Engine) TierUse() TierUse {
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.rate()
 	return u
+}
+
+// DriveUse is what a drive that attends has done.
+type DriveUse = retrieval.DriveUse
+
+// useDrives adds the accounts of drives that attend.
+func (e *Engine) useDrives(u *TierUse) {
+	if e.drives == nil {
+		return
+	}
+	u.Drives, u.Replays = e.drives.Use(), e.replays
+	for i, d := range u.Drives {
+		name := string(TierCSD)
+		if len(u.Drives) > 1 {
+			name = fmt.Sprint(name, i)
+		}
+		u.PeakBytes[name] = d.PeakBytes
+		u.MovedBytes[string(TierHost)+">"+name], u.MovedBytes[name+">"+string(TierHost)] = d.ToDriveBytes, d.ToHostBytes
+	}
 }
 
 // rate works HitRate out.
@@ -73,7 +95,7 @@ func (u TierUse) Since(before TierUse) TierUse { return u.sum(before, -1) }
 // Plus adds another report of the same engine's; peaks are the later one's.
 func (u TierUse) Plus(more TierUse) TierUse {
 	out := u.sum(more, 1)
-	out.PeakBytes, out.Notice, out.Balance = more.PeakBytes, more.Notice, more.Balance
+	out.PeakBytes, out.Notice, out.Balance, out.Drives = more.PeakBytes, more.Notice, more.Balance, more.Drives
 	return out
 }
 
@@ -130,7 +152,7 @@ func (s *Session) KVUse() KVUse {
 	held := 0
 	for layer := range m.Layers {
 		for g := range m.KVHeads {
-			held += seq.Tokens(layer, g)
+			held += s.text.Held(layer, g)
 		}
 	}
 	u.Tokens = float64(held) / float64(m.Layers*m.KVHeads)

@@ -26,7 +26,8 @@ type CSD struct {
 	shape  Shape
 	wire   csdshim.Shape
 	socket string
-	owner  [16]byte // the same for all connections
+	open   func(ctx context.Context, client *csdshim.Client, seq uint64) error // a sequence on a connection
+	owner  [16]byte                                                            // the same for all connections
 	o      CSDOptions
 
 	mu     sync.Mutex
@@ -51,16 +52,27 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 	}
 	c := &CSD{shape: shape, socket: socket, o: o, opened: map[uint64]bool{}, stored: map[Key]struct{}{},
 		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: o.Codes, Fingerprint: shape.Fingerprint}}
+	c.open = func(ctx context.Context, client *csdshim.Client, seq uint64) error {
+		return client.OpenSequence(ctx, seq, c.wire)
+	}
+	if err := c.dial(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// dial makes the first connection.
+func (c *CSD) dial(ctx context.Context) error {
 	if c.o.Clock == nil {
 		c.o.Clock = clock.Real()
 	}
-	client, err := csdshim.Dial(ctx, socket, csdshim.ClientOptions{})
+	client, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("offload: %w", err)
+		return fmt.Errorf("offload: %w", err)
 	}
 	c.client, c.owner = client, client.Owner()
 	c.stats = Stats{CapacityBytes: int64(client.Identity().CapacityBytes)}
-	return c, nil
+	return nil
 }
 
 // Name is "csd".
@@ -105,7 +117,7 @@ func (c *CSD) sequence(ctx context.Context, seq uint64) (*csdshim.Client, error)
 	if there {
 		return client, nil
 	}
-	if err := client.OpenSequence(ctx, seq, c.wire); err != nil {
+	if err := c.open(ctx, client, seq); err != nil {
 		return nil, c.suspect(client, err)
 	}
 	c.redialing.Lock()
@@ -307,16 +319,25 @@ func (c *CSD) Place(ctx context.Context, seq uint64, positions []int32, hot bool
 	})
 }
 
-// Drop forgets a sequence.
-func (c *CSD) Drop(seq uint64) error {
+// forget drops a sequence on the drive.
+func (c *CSD) forget(seq uint64) error {
 	c.mu.Lock()
 	client, closed := c.client, c.closed
+	delete(c.opened, seq)
 	c.mu.Unlock()
 	if closed {
 		return fmt.Errorf("offload: csd: %w", ErrClosed)
 	}
 	if err := client.Drop(context.Background(), seq, 0); err != nil {
 		return c.named(err)
+	}
+	return nil
+}
+
+// Drop forgets a sequence.
+func (c *CSD) Drop(seq uint64) error {
+	if err := c.forget(seq); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -325,7 +346,6 @@ func (c *CSD) Drop(seq uint64) error {
 			delete(c.stored, k)
 		}
 	}
-	delete(c.opened, seq)
 	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes())
 	return nil
 }

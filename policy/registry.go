@@ -293,6 +293,16 @@ func (s *Spec) Lossless() bool {
 	return err == nil && set.Lossless()
 }
 
+// AttendsOnDrives reports whether a drive can compute what decode steps attend to ([DriveAttention]), alone in its set.
+func (s *Spec) AttendsOnDrives() bool {
+	set, err := s.build(nil)
+	if err != nil || len(set.Parts) != 1 {
+		return false
+	}
+	_, ok := set.Selector.(DriveAttention)
+	return ok
+}
+
 // DropsEachStep reports whether tokens go at every decode step, and not only at some ([Scheduler]) or after the prompt.
 func (s *Spec) DropsEachStep() bool {
 	set, err := s.build(nil)

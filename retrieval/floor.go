@@ -22,8 +22,9 @@ type Rope interface {
 // Shape is the part of a model that retrieval works with.
 type Shape struct {
 	policy.Model
-	Scale float32              // of q·k before softmax
-	Rope  func(layer int) Rope // called once a layer, when a policy asks
+	Scale   float32              // of q·k before softmax
+	Softcap float32              // scores become Softcap·tanh(score/Softcap); 0 = none
+	Rope    func(layer int) Rope // called once a layer, when a policy asks
 }
 
 // Options of a floor.
@@ -32,6 +33,8 @@ type Options struct {
 	KV          *kvmanager.Manager
 	Store       offload.Store     // backing store below host memory; nil = everything stays in host memory
 	Record      offload.Shape     // of the backing store's records
+	Drives      offload.Attender  // hold and attend to texts whose policy they compute, beside no store; nil = none
+	Exact       bool              // drives attend in the Exact class
 	BudgetBytes int64             // of KV in host memory; 0 = none
 	WindowOnly  bool              // texts without a policy keep of layers with a sliding window only what later rows read
 	ChunkTokens int               // prompt rows that a pass takes at most
@@ -64,6 +67,9 @@ func NewFloor(o Options) *Floor {
 
 // Tiered reports whether there is a backing store below host memory.
 func (f *Floor) Tiered() bool { return f.o.Store != nil }
+
+// Recovers reports whether KV lies where it may be lost, and is computed again then.
+func (f *Floor) Recovers() bool { return f.Tiered() || f.o.Drives != nil }
 
 // Scores are the accounts of key scoring, of all texts.
 func (f *Floor) Scores() ScoreUse { return f.use }

@@ -16,6 +16,9 @@ type verdict struct {
 // EndPrompt has the policy decide what stays of a layer that the whole prompt has passed, and prepares what decode steps
 // need: the index, and the token cache. rows are those of the prompt that the text does not count as read yet.
 func (t *Text) EndPrompt(layer, rows int) error {
+	if a := t.onDrives(); a != nil {
+		return a.prompted(layer, rows)
+	}
 	if !t.Acts(layer) {
 		return nil
 	}

@@ -48,10 +48,6 @@ func (v *valueMeans) mix(layer int, share, out []float32) {
 	dv, group := v.shape.ValueDim, v.shape.Heads/v.shape.KVHeads
 	for h, a := range share {
 		m := &v.layers[layer][h/group]
-		n := float32(m.tokens)
-		row := out[h*dv : (h+1)*dv]
-		for d := range row {
-			row[d] = a*row[d] + (1-a)*m.sum[d]/n
-		}
+		attention.MixMean(out[h*dv:(h+1)*dv], a, m.sum, m.tokens)
 	}
 }

@@ -98,7 +98,7 @@ func (p *Pass) Append(layer int, k, v []float32) error {
 	for i := range p.Rows {
 		j.first = append(j.first, row)
 		row += len(p.Rows[i].Pos)
-		if apart {
+		if apart && p.Rows[i].takes() == nil {
 			ok, err := p.Rows[i].Text.seq.Reserve(layer, len(p.Rows[i].Pos))
 			p.fail(i, err)
 			apart = apart && ok
@@ -122,6 +122,10 @@ func (p *Pass) appendOne(_, i int) {
 	kw, vw := shape.KVHeads*shape.KeyDim, shape.KVHeads*shape.ValueDim
 	lo, hi := j.first[i], j.first[i]+len(r.Pos)
 	k, v := j.k[lo*kw:hi*kw], j.v[lo*vw:hi*vw]
+	if a := r.takes(); a != nil {
+		p.fail(i, a.append(k, v))
+		return
+	}
 	if r.Reading == Late {
 		p.fail(i, r.Text.seq.Insert(j.layer, k, v, r.Pos))
 		return
@@ -176,6 +180,9 @@ func (p *Pass) Select(layer int, q []float32) {
 }
 
 func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) error {
+	if a := r.takes(); a != nil {
+		return a.selectOnDrives(r, layer, q, seq)
+	}
 	t, n := r.Text, len(r.Pos)
 	if r.Reading.Prompt() {
 		if err := t.res.whole(layer, r.Pos[0]); err != nil {
@@ -259,6 +266,10 @@ func (p *Pass) Fetched() []attention.Seq {
 func (p *Pass) Fetch(layer int) []attention.Seq {
 	for i := range p.Rows {
 		r := &p.Rows[i]
+		if a := r.takes(); a != nil {
+			p.fail(i, a.answered())
+			continue
+		}
 		if r.Err != nil || r.Reading.Prompt() {
 			continue
 		}

@@ -43,6 +43,10 @@ func (f *Floor) newText(seq *kvmanager.Sequence, read int32, o TextOptions) (*Te
 	}
 	t := &Text{f: f, seq: seq, set: set, read: read}
 	t.obs.init(t)
+	if a := newAttending(t); a != nil {
+		t.res = a
+		return t, nil
+	}
 	if set.Selector != nil {
 		if t.sel, err = newSelector(t, o.Policy); err != nil {
 			seq.Free()
@@ -106,6 +110,9 @@ func (t *Text) StepReads() (tokens, headsRead int64) { return t.stepTokens, t.st
 func (t *Text) CountReads(layer int, seq *attention.Seq) {
 	for g := range seq.Views {
 		n := t.seq.Tokens(layer, g)
+		if a := t.onDrives(); a != nil {
+			n = a.read
+		}
 		if t.res.caches(layer) {
 			n = seq.Views[g].Tokens()
 		}

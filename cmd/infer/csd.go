@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/csdshim"
+	"terrace/csdshim/attend"
 	"terrace/internal/clock"
 	"terrace/internal/units"
 )
@@ -77,7 +78,7 @@ func (f csdFlags) options() (o csdshim.Options, err error) {
 	if o.Profile, err = csdshim.LoadProfile(f.profile); err != nil {
 		return o, usageErrorf("csd serve: %v", err)
 	}
-	o.NoSync, o.Faults.Seed = f.noSync, f.seed
+	o.NoSync, o.Faults.Seed, o.Attention = f.noSync, f.seed, attend.New()
 	for _, text := range f.faults {
 		rule, err := csdshim.ParseFault(text)
 		if err != nil {

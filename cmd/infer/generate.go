@@ -326,6 +326,7 @@ type generation struct {
 	DroppedTokens    int              `json:"dropped_tokens,omitempty"`
 	Timings          timingsJSON      `json:"timings"`
 	KV               kvJSON           `json:"kv"`
+	Drive            []driveJSON      `json:"drive,omitempty"` // that attend, in the order of --tier
 	Speculation      *speculationJSON `json:"speculation,omitempty"`
 }
 
@@ -348,7 +349,7 @@ func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) e
 		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
 			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99)},
-		KV: kvReport(l.engine, res), Speculation: speculationReport(res.Speculation),
+		KV: kvReport(l.engine, res), Drive: driveReport(l.engine), Speculation: speculationReport(res.Speculation),
 	})
 }
 

@@ -95,7 +95,7 @@ func writeKept(path string, e *engine.Engine, s *engine.Session) error {
 	layers := make([]keptLayer, e.Model().Layers)
 	for i := range layers {
 		for g := range e.Model().KVHeads {
-			layers[i].Heads = append(layers[i].Heads, append([]int32{}, s.Sequence().PositionList(i, g)...))
+			layers[i].Heads = append(layers[i].Heads, append([]int32{}, s.Positions(i, g)...))
 		}
 	}
 	b, err := json.Marshal(map[string]any{"layers": layers})

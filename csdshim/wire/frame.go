@@ -7,7 +7,7 @@ import (
 )
 
 // Version of the protocol. Magic and version keep their place in every version, so that a wrong one can be named.
-const Version = 2
+const Version = 3
 
 const (
 	// HeaderBytes is the size of a frame's header.
@@ -22,28 +22,31 @@ type Type uint8
 
 // The frames, and who sends them.
 const (
-	TypeHello   Type = iota + 1 // client: Hello
-	TypeWelcome                 // drive: Identity
-	TypeError                   // drive: Failure
-	TypeDone                    // drive: Timing, then what the request returns
-	TypeOpen                    // client: Open; Done carries nothing more
-	TypeWrite                   // client: Write
-	TypeScore                   // client: Score; Scores frames, then Done
-	TypeScores                  // drive: score blocks
-	TypeFetch                   // client: Fetch; Data frames, then Done
-	TypeData                    // drive: bytes of the reply from Header.At on
-	TypeGather                  // client: Gather; Data frames, then Done
-	TypePromote                 // client: Place; the tokens are hot: the host scores them
-	TypeDemote                  // client: Place; the tokens are cold: the drive scores them
-	TypeDrop                    // client: Drop
-	TypeStats                   // client; Done carries Stats
-	TypeCancel                  // client: ends the request with the frame's id; no reply of its own
-	TypeBye                     // client: drops what it leased; Done
-	TypeScales                  // client: Scales; from now on the layer can be scored
+	TypeHello      Type = iota + 1 // client: Hello
+	TypeWelcome                    // drive: Identity
+	TypeError                      // drive: Failure
+	TypeDone                       // drive: Timing, then what the request returns
+	TypeOpen                       // client: Open; Done carries nothing more
+	TypeWrite                      // client: Write
+	TypeScore                      // client: Score; Scores frames, then Done
+	TypeScores                     // drive: score blocks
+	TypeFetch                      // client: Fetch; Data frames, then Done
+	TypeData                       // drive: bytes of the reply from Header.At on
+	TypeGather                     // client: Gather; Data frames, then Done
+	TypePromote                    // client: Place; the tokens are hot: the host scores them
+	TypeDemote                     // client: Place; the tokens are cold: the drive scores them
+	TypeDrop                       // client: Drop
+	TypeStats                      // client; Done carries Stats
+	TypeCancel                     // client: ends the request with the frame's id; no reply of its own
+	TypeBye                        // client: drops what it leased; Done
+	TypeScales                     // client: Scales; from now on the layer can be scored
+	TypeOpenAttend                 // client: OpenAttend; Done carries nothing more
+	TypeAppend                     // client: Tail; Done carries Attended without an output
+	TypeAttend                     // client: Attend; Done carries Attended
 	typeEnd
 )
 
-var typeNames = [...]string{"?", "hello", "welcome", "error", "done", "open", "write", "score", "scores", "fetch", "data", "gather", "promote", "demote", "drop", "stats", "cancel", "bye", "scales"}
+var typeNames = [...]string{"?", "hello", "welcome", "error", "done", "open", "write", "score", "scores", "fetch", "data", "gather", "promote", "demote", "drop", "stats", "cancel", "bye", "scales", "open_attend", "append", "attend"}
 
 // String is the frame's name in messages and statistics.
 func (t Type) String() string {

@@ -35,7 +35,7 @@ type Identity struct {
 	PageBytes, Channels, Dies, Planes, BlockPages uint32
 
 	LinkBytesPerS, NANDBytesPerS, ScanBytesPerS float64 // of the profile; 0 = not limited
-	CanScore                                    bool
+	CanScore, CanAttend                         bool
 }
 
 // Append adds the message's bytes to dst.
@@ -54,6 +54,7 @@ func (m Identity) Append(dst []byte) []byte {
 		e.u64(math.Float64bits(v))
 	}
 	e.u8(map[bool]uint8{true: 1}[m.CanScore])
+	e.u8(map[bool]uint8{true: 1}[m.CanAttend])
 	return e.b
 }
 
@@ -72,7 +73,7 @@ func ParseIdentity(b []byte) (m Identity, err error) {
 	for _, v := range [...]*float64{&m.LinkBytesPerS, &m.NANDBytesPerS, &m.ScanBytesPerS} {
 		*v = math.Float64frombits(d.u64())
 	}
-	m.CanScore = d.u8() == 1
+	m.CanScore, m.CanAttend = d.u8() == 1, d.u8() == 1
 	return m, d.end("welcome")
 }
 

@@ -33,22 +33,33 @@ func messages() map[string]struct {
 	score := Score{Seq: 1, Layer: 2, Query: Query{Codes: CodesInt8, Int8: []int8{1, -2, 3}, Shift: 4, Block: 64, Limit: 1000}}
 	half := Score{Seq: 1, Layer: 2, Query: Query{Codes: CodesHalf, Float: []float32{1, -2.5}, Block: 1}}
 	scales := Scales{Seq: 4, Layer: 1, Values: []float32{0.5, 0}}
+	attended := AttendShape{Layers: 3, Heads: 2, KeyDim: 64, ValueDim: 32, ElemBytes: 2, TokenGroup: 16, EmbeddingGroup: 4, Elem: kvpage.F16, Fingerprint: [32]byte{3}}
+	openAttend := OpenAttend{Seq: 3, Shape: attended}
+	tail := Tail{Seq: 3, Layer: 1, At: 7, Tokens: 2, Keys: []byte("keys"), Values: []byte("values")}
+	attend := Attend{Tail: tail, Exact: true, Scale: 0.125, Softcap: 30, Window: 512, Dims: 8, Best: 100, Local: 25, Q: []float32{1, -2, 3}}
+	answer := Attended{Out: []float32{1, 2}, Max: []float32{3}, LogSum: []float32{4}, Work: Work{5, 6, 7, 8, 9}}
+	follow := func(head []byte) []byte { return append(append(head, tail.Keys...), tail.Values...) }
 	stats := Stats{CapacityBytes: 1, UptimeNs: 9, TokensScored: 4}
 	return map[string]message{
-		"hello":   {hello, hello.Append(nil), func(b []byte) (any, error) { return ParseHello(b) }},
-		"welcome": {id, id.Append(nil), func(b []byte) (any, error) { return ParseIdentity(b) }},
-		"error":   {Failure{2, "full"}, Failure{2, "full"}.Append(nil), func(b []byte) (any, error) { return ParseFailure(b) }},
-		"open":    {open, open.Append(nil), func(b []byte) (any, error) { return ParseOpen(b) }},
-		"write":   {write, append(write.AppendHead(nil), write.Bytes...), func(b []byte) (any, error) { return ParseWrite(b) }},
-		"fetch":   {Fetch{3, []Place{{1, 2}}}, Fetch{3, []Place{{1, 2}}}.Append(nil), func(b []byte) (any, error) { return ParseFetch(b) }},
-		"gather":  {Gather{3, 1, []int32{5, 6}}, Gather{3, 1, []int32{5, 6}}.Append(nil), func(b []byte) (any, error) { return ParseGather(b) }},
-		"tokens":  {Tokens{3, []int32{5, 6}}, Tokens{3, []int32{5, 6}}.Append(nil), func(b []byte) (any, error) { return ParseTokens(b) }},
-		"drop":    {Drop{3, 4}, Drop{3, 4}.Append(nil), func(b []byte) (any, error) { return ParseDrop(b) }},
-		"score":   {score, score.Append(nil), func(b []byte) (any, error) { return ParseScore(b) }},
-		"scales":  {scales, scales.Append(nil), func(b []byte) (any, error) { return ParseScales(b) }},
-		"half":    {half, half.Append(nil), func(b []byte) (any, error) { return ParseScore(b) }},
-		"stats":   {stats, stats.Append(nil), func(b []byte) (any, error) { return ParseStats(b) }},
-		"shape":   {testShape(), testShape().Append(nil), func(b []byte) (any, error) { return ParseShape(b) }},
+		"hello":        {hello, hello.Append(nil), func(b []byte) (any, error) { return ParseHello(b) }},
+		"welcome":      {id, id.Append(nil), func(b []byte) (any, error) { return ParseIdentity(b) }},
+		"error":        {Failure{2, "full"}, Failure{2, "full"}.Append(nil), func(b []byte) (any, error) { return ParseFailure(b) }},
+		"open":         {open, open.Append(nil), func(b []byte) (any, error) { return ParseOpen(b) }},
+		"write":        {write, append(write.AppendHead(nil), write.Bytes...), func(b []byte) (any, error) { return ParseWrite(b) }},
+		"fetch":        {Fetch{3, []Place{{1, 2}}}, Fetch{3, []Place{{1, 2}}}.Append(nil), func(b []byte) (any, error) { return ParseFetch(b) }},
+		"gather":       {Gather{3, 1, []int32{5, 6}}, Gather{3, 1, []int32{5, 6}}.Append(nil), func(b []byte) (any, error) { return ParseGather(b) }},
+		"tokens":       {Tokens{3, []int32{5, 6}}, Tokens{3, []int32{5, 6}}.Append(nil), func(b []byte) (any, error) { return ParseTokens(b) }},
+		"drop":         {Drop{3, 4}, Drop{3, 4}.Append(nil), func(b []byte) (any, error) { return ParseDrop(b) }},
+		"score":        {score, score.Append(nil), func(b []byte) (any, error) { return ParseScore(b) }},
+		"scales":       {scales, scales.Append(nil), func(b []byte) (any, error) { return ParseScales(b) }},
+		"half":         {half, half.Append(nil), func(b []byte) (any, error) { return ParseScore(b) }},
+		"stats":        {stats, stats.Append(nil), func(b []byte) (any, error) { return ParseStats(b) }},
+		"attend shape": {attended, attended.Append(nil), func(b []byte) (any, error) { return ParseAttendShape(b) }},
+		"open attend":  {openAttend, openAttend.Append(nil), func(b []byte) (any, error) { return ParseOpenAttend(b) }},
+		"append":       {tail, follow(tail.AppendHead(nil)), func(b []byte) (any, error) { return ParseTail(b) }},
+		"attend":       {attend, follow(attend.AppendHead(nil)), func(b []byte) (any, error) { return ParseAttend(b) }},
+		"attended":     {answer, answer.Append(nil), func(b []byte) (any, error) { return ParseAttended(b) }},
+		"shape":        {testShape(), testShape().Append(nil), func(b []byte) (any, error) { return ParseShape(b) }},
 	}
 }
 

@@ -70,3 +70,17 @@ func load(e Elem, b []byte, i int) float32 {
 		return fromBF16(binary.LittleEndian.Uint16(b[2*i:]))
 	}
 }
+
+// ReadRow widens the numbers of a row of a float type to dst.
+func ReadRow(e Elem, row []byte, dst []float32) {
+	for i := range dst {
+		dst[i] = load(e, row, i)
+	}
+}
+
+// PutRow rounds numbers to a row of a float type.
+func PutRow(e Elem, row []byte, src []float32) {
+	for i, f := range src {
+		store(e, row, i, f)
+	}
+}

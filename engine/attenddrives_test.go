@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"terrace/csdshim"
+)
+
+// testDrives are the tiers of drives that attend.
+func testDrives(drives ...*testDrive) (tiers []Tier) {
+	for _, d := range drives {
+		tiers = append(tiers, Tier{Kind: TierCSD, Path: d.socket})
+	}
+	return tiers
+}
+
+// TestDrivesAttend: with keys and values on one drive or shared by two, logits are the host's bit for bit, alone, in a batch and after
+// a second prompt's rows were attended to one by one; host memory has one layer's pages and what goes down of another.
+func TestDrivesAttend(t *testing.T) {
+	t.Parallel()
+	prompt, next := someIDs(300, 1), someIDs(9, 2)
+	for _, spec := range []string{"sparf:r=4,k=40,l=9", "sparf:m=8,n=5", "sparf:mode=dense", "sparf:k=400"} {
+		for _, exact := range []bool{false, true} {
+			t.Run(fmt.Sprint(strings.NewReplacer(":", " ", ",", " ").Replace(spec), exact), func(t *testing.T) {
+				t.Parallel()
+				o := Options{Threads: 2, Policy: spec, ChunkTokens: 64, Exact: exact}
+				host := small(t, o)
+				want := forced(t, host, prompt, next)
+				a, b := newTestDrive(t).start(), newTestDrive(t).start()
+				for _, drives := range [][]*testDrive{{a}, {a, b}} {
+					o.Tiers = testDrives(drives...)
+					e := small(t, o)
+					if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+						t.Errorf("%d drives: logits differ by %g", len(drives), d)
+					}
+					if d := worst(want, inBatch(t, e, prompt, next)); d != 0 {
+						t.Errorf("%d drives, in a batch: logits differ by %g", len(drives), d)
+					}
+					checkDriveUse(t, e, len(drives), len(prompt), len(next))
+				}
+			})
+		}
+	}
+}
+
+// checkDriveUse looks at what moved: the prompt's keys and values, then q, k, v down and the output up.
+func checkDriveUse(t *testing.T, e *Engine, drives, prompt, steps int) {
+	t.Helper()
+	m, u := e.m, e.TierUse()
+	if len(u.Drives) != drives {
+		t.Fatalf("%d drives in the accounts, want %d", len(u.Drives), drives)
+	}
+	var down, up, wantDown, wantUp int64
+	for _, d := range u.Drives {
+		down, up = down+d.ToDriveBytes, up+d.ToHostBytes
+	}
+	kv := int64(m.KVHeads * (m.KeyDim + m.ValDim) * e.o.KType.Bits() / 8)
+	for _, tokens := range []int{prompt, prompt, 97} { // alone, and two texts in a batch
+		wantDown += int64(m.Layers) * (int64(tokens+steps)*kv + int64(steps*4*m.Heads*m.KeyDim))
+		wantUp += int64(m.Layers * steps * 4 * m.Heads * m.ValDim)
+	}
+	if down != wantDown || up != wantUp {
+		t.Errorf("%d bytes down and %d up, want %d and %d", down, up, wantDown, wantUp)
+	}
+	if most := int64(2*(prompt+16)+97) * kv; e.KV().PeakBytes > most {
+		t.Errorf("%d bytes of KV in host memory, want at most two layers' and the other text's last: %d", e.KV().PeakBytes, most)
+	}
+}
+
+// TestDrivesAttendToWindows: layers with a sliding window are attended to by the drive as well.
+func TestDrivesAttendToWindows(t *testing.T) {
+	t.Parallel()
+	path, err := windowModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt, next := someIDs(540, 3), someIDs(3, 4)
+	o := Options{Threads: 2, Policy: "sparf:r=4,k=30"}
+	want := forced(t, openModel(t, path, o), prompt, next)
+	o.Tiers = testDrives(newTestDrive(t).start())
+	if d := worst(want, forced(t, openModel(t, path, o), prompt, next)); d != 0 {
+		t.Errorf("logits differ by %g", d)
+	}
+}
+
+// TestDriveThatAttendsIsLost: a drive that comes back goes on with what it has; where a page is damaged the text is read again;
+// one that stays away costs one error.
+func TestDriveThatAttendsIsLost(t *testing.T) {
+	t.Parallel()
+	prompt, next := someIDs(150, 5), someIDs(8, 6)
+	o := Options{Threads: 2, Policy: "sparf:r=4,k=30,m=2"}
+	want := forced(t, small(t, o), prompt, next)
+	a, b := newTestDrive(t).start(), newTestDrive(t)
+	b.faults = csdshim.Faults{Rules: []csdshim.Fault{{Kind: csdshim.FaultCorrupt, After: 3, Times: 1}, {Kind: csdshim.FaultDisconnect, On: "attend", After: 9, Times: 2}}}
+	o.Tiers = testDrives(a, b.start())
+	e := small(t, o)
+	s, err := e.NewSession(e.Policy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Prefill(t.Context(), prompt, PrefillHooks{}); err != nil {
+		t.Fatal(err)
+	}
+	got := [][]float32{slices.Clone(s.Logits())}
+	for i, id := range next {
+		if i == 4 {
+			a.stop()
+			a.start()
+		}
+		if err := s.Decode(id); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, slices.Clone(s.Logits()))
+	}
+	if d := worst(want, got); d != 0 {
+		t.Errorf("logits differ by %g", d)
+	}
+	b.stop()
+	if err := s.Decode(next[0]); !errors.Is(err, ErrTier) {
+		t.Errorf("a drive that stays away: %v", err)
+	}
+}
+
+// TestDrivesRefuse: what drives that attend cannot do is said before anything is read.
+func TestDrivesRefuse(t *testing.T) {
+	t.Parallel()
+	path, err := smallModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := newTestDrive(t)
+	plain.profile = "plain"
+	d := newTestDrive(t).start()
+	for name, o := range map[string]Options{
+		"two drives that store":     {Tiers: append(testDrives(d, d), Tier{Kind: TierHost, Bytes: 1 << 20})},
+		"a drive without an engine": {Policy: "sparf", Tiers: testDrives(plain.start())},
+		"more drives than heads":    {Policy: "sparf", Tiers: testDrives(d, d, d, d, d, d, d, d, d)},
+		"an ssd beside":             {Policy: "sparf", Tiers: append(testDrives(d), Tier{Kind: TierSSD, Path: t.TempDir(), Bytes: 1 << 20}, Tier{Kind: TierHost, Bytes: 1 << 20})},
+		"only to store":             {Tiers: testDrives(d)},
+	} {
+		if e, err := Open(openFile(t, path), o); err == nil {
+			t.Errorf("%s: opened", name)
+			e.Close()
+		} else if strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: more than a line: %v", name, err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,7 +56,7 @@ it. --continue reads the depth once and lets every repeat of generation go on wh
 	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats: a row each)")
 	p.StringArrayVar(&f.kv.tiers, "tier", nil, tierHelp)
 	p.StringArrayVar(&f.cases, "case", nil, `"POLICY" or "POLICY on TIER TIER…", instead of --policy and --tier (repeats: a row each, measured in turn)`)
-	p.StringVarP(&f.format, "output", "o", "table", "table or json")
+	p.StringVarP(&f.format, "output", "o", "table", "table, json, jsonl, md or csv (the last two with llama-bench's columns: mean ± standard deviation)")
 	return cmd
 }
 
@@ -79,8 +80,8 @@ func (f *benchFlags) kvCases() ([]kvFlags, error) {
 }
 
 func (a *app) bench(f *benchFlags) (err error) {
-	if f.format != "table" && f.format != "json" {
-		return usageErrorf("-o %s: want table or json", f.format)
+	if !slices.Contains(benchFormats, f.format) {
+		return usageErrorf("-o %s: want %s", f.format, strings.Join(benchFormats, ", "))
 	}
 	kvs, err := f.kvCases()
 	if err != nil {
@@ -111,10 +112,7 @@ func (a *app) bench(f *benchFlags) (err error) {
 		}
 		rows = append(rows, more...)
 	}
-	if f.format == "json" {
-		return a.printJSON(rows)
-	}
-	return a.printBench(rows)
+	return a.printBenchAs(f.format, rows)
 }
 
 // measureCases measures a row of each case, in turn.

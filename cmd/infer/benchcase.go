@@ -122,6 +122,8 @@ type benchRow struct {
 	PeakRSSBytes int64  `json:"peak_rss_bytes"` // of the process, all cases so far
 	CPU          string `json:"cpu"`
 	Source       string `json:"source"`
+
+	modelBytes int64 // of the model's files
 }
 
 // deviceJSON is what the backend's device did in a repeat, on average; its bytes are among those of KV.
@@ -149,7 +151,7 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 	o := c.l.engine.Options()
 	row := benchRow{Test: r.Test, Model: c.l.name, NPrompt: r.P, NGen: r.N, Depth: r.Depth, Threads: o.Threads, Backend: o.Backend,
 		Policy: c.kv.policyName(), Tiers: append([]string{}, c.kv.tiers...), Batch: r.Batch, TPSMedian: r.MedianTPS(), TPSAll: r.TPS, Ratio: medianRatio(r.TPS, first.TPS),
-		PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: "measured"}
+		PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: "measured", modelBytes: c.l.file.SizeBytes()}
 	if len(r.TTFT) > 0 {
 		var sum time.Duration
 		for _, t := range r.TTFT {

@@ -47,6 +47,7 @@ func newChat(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.sample.given(cmd)
 			if err := f.load.takeModel(cmd, args); err != nil {
 				return err
 			}

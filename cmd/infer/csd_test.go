@@ -16,7 +16,7 @@ func TestCSDServeRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"csd"}, exitUsage, "csd serve"},
+		{[]string{"csd"}, exitUsage, "serve, replay or stats"},
 		{[]string{"csd", "serve", "--dir", dir}, exitUsage, "--socket"},
 		{append(base[:6:6], "--capacity", "lots"), exitUsage, "--capacity"},
 		{append(base[:6:6], "--capacity", "7B"), exitFailed, "capacity of 7 bytes"},

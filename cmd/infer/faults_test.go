@@ -204,7 +204,7 @@ func TestUnreadableModel(t *testing.T) {
 		&fs.PathError{Op: "open", Path: "m.gguf", Err: syscall.EACCES}: exitData,
 		&fs.PathError{Op: "open", Path: "m.gguf", Err: syscall.ENOENT}: exitData,
 		&fs.PathError{Op: "read", Path: "m.gguf", Err: syscall.EIO}:    exitData,
-		&fs.PathError{Op: "open", Path: "m.gguf", Err: syscall.EMFILE}: exitFailed,
+		&fs.PathError{Op: "open", Path: "m.gguf", Err: syscall.EMFILE}: exitMemory,
 		errors.New("else"): exitFailed,
 	} {
 		if got := exitCode(modelError(err)); got != want {

@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/adrg/xdg"
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,7 +17,7 @@ import (
 )
 
 // singleDash are llama.cpp's multi-letter spellings with one dash and what they mean here.
-var singleDash = map[string]string{"-hf": "--hf", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v", "-sys": "--system"}
+var singleDash = map[string]string{"-hf": "--hf", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v", "-sys": "--system", "-ngl": "--n-gpu-layers"}
 
 // expandAliases rewrites llama.cpp's single-dash spellings, which a POSIX flag parser would take apart, up to a "--".
 func expandAliases(args []string) []string {
@@ -44,6 +47,9 @@ func envName(flag string) string {
 func fillFlags(cmd *cobra.Command, configFile string) error {
 	if f := cmd.Flags().Lookup("config"); configFile == "" && f != nil {
 		configFile = os.Getenv(envName("config"))
+	}
+	if configFile == "" {
+		configFile = userConfig()
 	}
 	file, err := readConfig(configFile)
 	if err != nil {
@@ -75,6 +81,45 @@ func fillFlags(cmd *cobra.Command, configFile string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// userConfig is the configuration file of the user, "" where there is none.
+func userConfig() string {
+	path, err := xdg.SearchConfigFile("terrace/config.yaml")
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// notFlags are variables that are no flag's.
+var notFlags = []string{"TERRACE_DEBUG", "TERRACE_SHARED", "TERRACE_TEST_SMOLLM2", "TERRACE_TEST_GEMMA3"}
+
+// noticeUnknown says which TERRACE_ variables of the environment are no flag of any command.
+func (a *app) noticeUnknown(root *cobra.Command) {
+	known := map[string]bool{}
+	for _, c := range append(root.Commands(), root) {
+		for _, flag := range append(flagNames(c), localFlags(c)...) {
+			known[envName(flag)] = true
+		}
+		for _, below := range c.Commands() {
+			for _, flag := range localFlags(below) {
+				known[envName(flag)] = true
+			}
+		}
+	}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "TERRACE_") && !known[name] && !slices.Contains(notFlags, name) && !strings.HasPrefix(name, "TERRACE_TEST_") {
+			a.notice("%s is no setting of any command%s", name, nearest.Hint(name, slices.Collect(maps.Keys(known))))
+		}
+	}
+}
+
+func localFlags(c *cobra.Command) (names []string) {
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	c.PersistentFlags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 // filledFrom annotates a flag that the environment or the configuration file has set.

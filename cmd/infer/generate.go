@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -27,11 +28,13 @@ type sampleFlags struct {
 	ignoreEOS bool
 	overflow  string
 	maxGiven  bool // --max-tokens was given
+	verbose   bool
 }
 
 func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	p := cmd.Flags()
 	p.IntVarP(&f.maxTokens, "max-tokens", "n", maxTokens, "tokens to generate at most (-1: until the context is full)")
+	p.IntVar(&f.maxTokens, "n-predict", maxTokens, "alias of --max-tokens")
 	p.Float64Var(&f.o.Temperature, "temperature", 0.8, "0 is greedy")
 	p.Float64Var(&f.o.Temperature, "temp", 0.8, "alias of --temperature")
 	p.IntVar(&f.o.TopK, "top-k", 40, "draw from the k likeliest tokens (0: all)")
@@ -41,11 +44,21 @@ func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	p.Float64Var(&f.o.FrequencyPenalty, "frequency-penalty", 0, "penalty for each time a token occurred")
 	p.Float64Var(&f.o.PresencePenalty, "presence-penalty", 0, "penalty for tokens that occurred")
 	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens the penalties look back at (0: none, -1: all)")
-	p.Uint64VarP(&f.o.Seed, "seed", "s", 0, "random seed: the same seed gives the same text")
+	p.Uint64VarP(&f.o.Seed, "seed", "s", 0, "seed of the sampler: the same seed gives the same text (default: a random one, which --verbose and --json show)")
+	p.BoolVar(&f.verbose, "verbose", false, "say on stderr what it took: rates, KV, the seed")
 	p.StringArrayVar(&f.stops, "stop", nil, "end the text before this string (repeats)")
 	p.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on past end-of-text tokens")
 	p.StringVar(&f.overflow, "on-overflow", "error", "when the context is full: error, shift or truncate-middle")
 	_ = p.MarkHidden("temp")
+	_ = p.MarkHidden("n-predict")
+}
+
+// given notes which flags the user gave: the seed is random where none is.
+func (f *sampleFlags) given(cmd *cobra.Command) {
+	f.maxGiven = cmd.Flags().Changed("max-tokens") || cmd.Flags().Changed("n-predict")
+	if !cmd.Flags().Changed("seed") {
+		f.o.Seed = uint64(rand.Uint32())
+	}
 }
 
 // request fills the part of a request that the flags give.
@@ -98,7 +111,7 @@ func newGenerate(a *app) *cobra.Command {
 			"'infer run MODEL [PROMPT]' takes a model's name or file first; without a prompt, on a terminal, it is 'infer chat'.",
 		Example: "  infer generate \"Why is the sky blue?\"\n  infer generate --raw --temperature 0 -n 32 \"The capital of France is\"\n  infer generate \"Summarise this text:\" < notes.txt\n  infer run gemma3:1b \"Why is the sky blue?\"\n  cat notes.txt | infer generate --prompt-file - --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.sample.maxGiven = cmd.Flags().Changed("max-tokens")
+			f.sample.given(cmd)
 			if cmd.CalledAs() == "run" {
 				var err error
 				if args, err = a.runModel(cmd, f, args); err != nil {
@@ -207,6 +220,7 @@ func (a *app) sayGeneration(f *generateFlags, l *loaded, res *engine.Result, err
 		}
 		return err
 	}
+	a.sayUse(l, &f.sample, res)
 	a.noticeLongRope(l, res.PromptTokens, res.PromptTokens+len(res.IDs))
 	if f.asJSON {
 		return a.printGeneration(l, f, res)
@@ -316,6 +330,7 @@ type generation struct {
 	Model            string           `json:"model"`
 	Backend          string           `json:"backend"`
 	Policy           string           `json:"policy"`
+	Seed             uint64           `json:"seed"`
 	PromptTokens     int              `json:"prompt_tokens"`
 	CompletionTokens int              `json:"completion_tokens"`
 	TokenIDs         []int            `json:"token_ids"`
@@ -345,7 +360,7 @@ func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) e
 		ids = []int{}
 	}
 	return a.printJSON(generation{
-		Model: l.name, Backend: f.load.backend, Policy: f.kv.policyName(),
+		Model: l.name, Backend: f.load.backend, Policy: f.kv.policyName(), Seed: f.sample.o.Seed,
 		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
 			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99)},

@@ -48,6 +48,7 @@ type loadFlags struct {
 	chunk         int
 	pageTokens    int
 	traceFile     string
+	gpuLayers     string // llama.cpp's, without a meaning here
 	policy        string // set by openKVEngine
 	windowOnly    bool   // set by openKVEngine: engine.Options.WindowOnly
 }
@@ -81,7 +82,8 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
 	p.IntVar(&f.pageTokens, "page-tokens", 0, "tokens a KV page holds (default 16)")
 	p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")
-	for _, alias := range []string{"ctx-size", "hf", "cache-type-k", "cache-type-v"} {
+	p.StringVar(&f.gpuLayers, "n-gpu-layers", "", "accepted for llama.cpp's command lines; --backend says what computes")
+	for _, alias := range []string{"n-gpu-layers", "ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)
 	}
 }
@@ -176,6 +178,9 @@ func (a *app) openTokenizer(l *loaded) (*tokenizer.Tokenizer, error) {
 // openEngine opens a model and an engine on it; no tiers means host memory without a cap.
 func (a *app) openEngine(f *loadFlags, tiers []engine.Tier) (*loaded, error) {
 	begun := time.Now()
+	if f.gpuLayers != "" && f.gpuLayers != "0" {
+		a.notice("-ngl %s changes nothing: all layers run on one backend, here %s (--backend; xla:cuda is the GPU's)", f.gpuLayers, f.backend)
+	}
 	o, err := f.engineOptions()
 	if err != nil {
 		return nil, err

@@ -97,7 +97,7 @@ func newRoot(a *app) *cobra.Command {
 	p := root.PersistentFlags()
 	p.StringVar(&a.homeDir, "home", "", "folder of models and profiles (default: the XDG cache folder)")
 	p.StringVar(&a.cpuPath, "cpu", "", "kernels to use: auto, amx, avx512, avx2 or purego (default auto)")
-	p.StringVar(&a.configFile, "config", "", "YAML file of flag values, one key a flag")
+	p.StringVar(&a.configFile, "config", "", "YAML file of flag values, one key a flag (default: terrace/config.yaml in the XDG configuration folder, where it is)")
 	p.BoolVarP(&a.quiet, "quiet", "q", false, "no notices and no progress bars on stderr")
 	a.profiles.addFlags(p)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -107,7 +107,7 @@ func newRoot(a *app) *cobra.Command {
 	for _, build := range builders {
 		root.AddCommand(build(a))
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	addCompletions(root)
 	return root
 }
 
@@ -151,6 +151,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	if err := fillFlags(cmd, a.configFile); err != nil {
 		return err
 	}
+	a.noticeUnknown(cmd.Root())
 	if err := checkTiers(cmd); err != nil {
 		return err
 	}

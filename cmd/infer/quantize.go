@@ -16,6 +16,7 @@ func init() { register(newQuantize) }
 
 func newQuantize(a *app) *cobra.Command {
 	var typeName string
+	var force bool
 	cmd := &cobra.Command{
 		Use:     "quantize SRC DST --type T",
 		Short:   "Write a model as GGUF in another element type",
@@ -26,14 +27,15 @@ func newQuantize(a *app) *cobra.Command {
 			if len(args) != 2 {
 				return usageErrorf("quantize needs SRC and DST, got %d arguments", len(args))
 			}
-			return a.quantize(args[0], args[1], typeName)
+			return a.quantize(args[0], args[1], typeName, force)
 		},
 	}
 	cmd.Flags().StringVar(&typeName, "type", "", "F32, F16, BF16, Q8_0, Q4_0 or Q4_K (also Q4_1, Q5_0, Q5_1, Q5_K, Q6_K) (required)")
+	cmd.Flags().BoolVar(&force, "force", false, "write over DST where it is there")
 	return cmd
 }
 
-func (a *app) quantize(src, dst, typeName string) error {
+func (a *app) quantize(src, dst, typeName string, force bool) error {
 	if typeName == "" {
 		return usageErrorf("quantize needs --type")
 	}
@@ -44,14 +46,21 @@ func (a *app) quantize(src, dst, typeName string) error {
 	if !kind.Writable() {
 		return usageErrorf("--type %s: can be read but not written", kind)
 	}
-	if st, err := os.Stat(dst); err == nil && !st.Mode().IsRegular() {
+	st, statErr := os.Stat(dst)
+	switch {
+	case statErr == nil && !st.Mode().IsRegular():
 		return usageErrorf("%s is there and is no regular file", dst)
+	case statErr == nil && !force:
+		return usageErrorf("%s is there already: another name, or --force to write over it", dst)
 	}
 	l, err := a.openFile(&loadFlags{model: src})
 	if err != nil {
 		return err
 	}
 	defer l.close()
+	if own, err := os.Stat(l.path); err == nil && statErr == nil && os.SameFile(own, st) {
+		return usageErrorf("%s is the model that is read: write to another file", dst)
+	}
 	start, pb := time.Now(), a.newBar()
 	err = convert.Quantize(a.ctx, l.file, dst, convert.Options{
 		Type:     kind,

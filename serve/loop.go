@@ -20,6 +20,9 @@ const echoRowsTokens = 32
 // idleWait is how long the loop waits where nothing can be done though requests are there.
 const idleWait = 20 * time.Millisecond
 
+// placesEvery is how often the metrics see the tiers while steps are taken.
+const placesEvery = 250 * time.Millisecond
+
 // loop owns the engine: it takes requests in, decides by engine/schedule, and takes steps until nothing is left.
 type loop struct {
 	e     *engine.Engine
@@ -33,6 +36,7 @@ type loop struct {
 	ledger                    schedule.Ledger
 	watch                     watch
 	active                    map[string]int // choices by key
+	placed                    time.Time
 
 	mu    sync.Mutex
 	inbox []*job
@@ -96,6 +100,10 @@ func (l *loop) run() {
 			}
 		}
 		l.watch.look(l, !busy)
+		if now := time.Now(); !busy || now.Sub(l.placed) > placesEvery {
+			l.placed = now
+			l.m.places(l.e.Places())
+		}
 		if busy {
 			select {
 			case <-l.quit:
@@ -144,7 +152,10 @@ func (l *loop) take() {
 
 func (l *loop) newSequence(j *job, choice int) *sequence {
 	q := &sequence{id: l.ids, job: j, choice: choice, prompt: j.r.Prompts[choice/max(1, j.r.Choices)], vocab: l.e.Model().Vocab,
-		pieces: &tap{Detokenizer: l.o.Tokenizer.NewDetokenizer()}}
+		pieces: &tap{Detokenizer: l.o.Tokenizer.NewDetokenizer()}, under: j.r.Policy}
+	if q.under == nil {
+		q.under = l.e.Policy()
+	}
 	if j.r.Logprobs >= 0 {
 		q.top = &ranker{tok: l.o.Tokenizer, n: j.r.Logprobs}
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+
+	"terrace/engine"
 )
 
 // metrics are a server's: names and meanings are vLLM's with our prefix, where it has them.
@@ -16,7 +18,9 @@ type metrics struct {
 
 	requests                                         *prometheus.CounterVec
 	promptTokens, cachedTokens, generated            prometheus.Counter
-	preemptions                                      prometheus.Counter
+	preemptions, queries                             prometheus.Counter
+	hits                                             *prometheus.CounterVec
+	held, usage                                      *prometheus.GaugeVec
 	succeeded                                        *prometheus.CounterVec
 	running, waiting                                 prometheus.Gauge
 	ttft, itl, queue, step, duration, prompt, answer prometheus.Histogram
@@ -50,6 +54,11 @@ func newMetrics() *metrics {
 	m.promptTokens = counter("terrace_prompt_tokens_total", "Prompt tokens of requests, cached ones too.")
 	m.cachedTokens = counter("terrace_prompt_tokens_cached_total", "Prompt tokens that were not computed.")
 	m.generated = counter("terrace_generation_tokens_total", "Tokens generated, end tokens too.")
+	m.queries = counter("terrace_prefix_cache_queries_total", "Prompt tokens that a store was asked for.")
+	m.hits = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_prefix_cache_hits_total", Help: "Prompt tokens that came from a store, by its slowest tier."}, []string{"tier"})
+	m.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "terrace_kv_bytes", Help: "KV in use by tier."}, []string{"tier"})
+	m.usage = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "terrace_kv_cache_usage_perc", Help: "KV in use by tier, as a share of its capacity (1 = full); tiers without a limit have none."}, []string{"tier"})
+	m.registry.MustRegister(m.hits, m.held, m.usage)
 	m.preemptions = counter("terrace_num_preemptions_total", "Texts that left their memory to others for a while.")
 	m.running = gauge("terrace_num_requests_running", "Requests being served.")
 	m.waiting = gauge("terrace_num_requests_waiting", "Requests that wait.")
@@ -63,9 +72,29 @@ func newMetrics() *metrics {
 	return m
 }
 
+// places is a tier's KV, as the loop has last seen it.
+func (m *metrics) places(list []engine.Place) {
+	for _, p := range list {
+		m.held.WithLabelValues(p.Name).Set(float64(p.HeldBytes))
+		if p.CapacityBytes > 0 {
+			m.usage.WithLabelValues(p.Name).Set(float64(p.HeldBytes) / float64(p.CapacityBytes))
+		}
+	}
+}
+
 func (m *metrics) setRequests(running, waiting int) {
 	m.running.Set(float64(running))
 	m.waiting.Set(float64(waiting))
+}
+
+// prompted counts a prompt that was read.
+func (m *metrics) prompted(tokens int, reused engine.Reused) {
+	m.promptTokens.Add(float64(tokens))
+	m.cachedTokens.Add(float64(reused.Tokens))
+	m.queries.Add(float64(tokens))
+	if reused.Tier != "" {
+		m.hits.WithLabelValues(reused.Tier).Add(float64(reused.Tokens))
+	}
 }
 
 func (m *metrics) finished(f Finish) { m.succeeded.WithLabelValues(string(f)).Inc() }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"slices"
 	"time"
 
 	"terrace/model"
@@ -24,6 +25,23 @@ type Request struct {
 
 	key      string    // whose request it is; "" = no keys are asked for
 	received time.Time // for times from the client's view
+}
+
+// salt is what prefixes are stored under: those of one API key and one CacheSalt share them.
+func (r *Request) salt() string {
+	if r.key == "" {
+		return r.CacheSalt
+	}
+	return r.key + "/" + r.CacheSalt
+}
+
+// slower is the slower of two tiers of a store; "" = none.
+func slower(a, b string) string {
+	order := []string{"", "host", "ssd", "valkey", "s3"}
+	if slices.Index(order, b) > slices.Index(order, a) {
+		return b
+	}
+	return a
 }
 
 // choices is how many texts are made.

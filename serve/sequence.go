@@ -2,10 +2,12 @@ package serve
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"terrace/engine"
 	"terrace/engine/schedule"
+	"terrace/policy"
 	"terrace/tokenizer"
 )
 
@@ -27,7 +29,11 @@ type sequence struct {
 	job     *job
 	choice  int
 	prompt  []int
+	under   *policy.Spec
 	session *engine.Session // nil = waits, or was swapped out
+	fresh   bool            // the session has read nothing yet
+	prefix  *engine.Prefix  // what a store has of the prompt, on its way
+	reused  engine.Reused   // of the prompt
 	reading *engine.PromptReading
 	gen     *engine.Generation
 	next    int     // token that the next step reads
@@ -47,37 +53,28 @@ type sequence struct {
 // view is what the scheduler knows of it.
 func (q *sequence) view(context int) schedule.Request {
 	v := schedule.Request{ID: q.id, Key: q.job.r.key, Unread: len(q.prompt), Most: min(len(q.prompt)+max(q.job.r.MaxTokens, 1), context)}
-	if q.job.r.Policy != nil && !q.job.r.Policy.Lossless() {
+	if !q.under.Lossless() {
 		v.Most = 0 // a policy keeps fewer
 	}
-	if q.session != nil {
+	switch {
+	case q.reading != nil:
+		v.Held, v.Unread, v.Least = q.session.Tokens(), q.reading.Left(), q.reading.LeastTokens()
+	case q.session != nil && !q.fresh:
 		v.Held, v.Unread = q.session.Tokens(), 0
-		if q.reading != nil {
-			v.Unread, v.Least = q.reading.Left(), q.reading.LeastTokens()
-		}
-	} else if q.gen != nil {
+	case q.session == nil && q.gen != nil: // swapped out
 		v.Held, v.Unread = len(q.prompt)+len(q.again), 0
 	}
 	return v
 }
 
-// open gives the sequence a session and begins its prompt.
-func (q *sequence) open(e *engine.Engine, o *Options) error {
-	under := q.job.r.Policy
-	if under == nil {
-		under = e.Policy()
-	}
-	s, err := e.NewSession(under)
-	if err != nil {
+// open gives the sequence a session, and has the store look for its prompt.
+func (q *sequence) open(e *engine.Engine, o *Options) (err error) {
+	if q.session, err = e.NewSession(q.under); err != nil {
 		return err
 	}
-	q.session = s
-	var hooks engine.PrefillHooks
-	if q.wantsRows() {
-		q.echo, hooks.Each = make([]Token, len(q.prompt)), q.echoRows
-	}
-	if q.reading, err = s.BeginPrompt(q.prompt, hooks); err != nil {
-		return err
+	q.fresh = true
+	if c := e.Contexts(); c != nil && q.under.Lossless() && !q.wantsRows() {
+		q.prefix = c.Find(q.job.ctx, q.prompt, q.under, q.job.r.salt())
 	}
 	if q.gen != nil {
 		return nil // it was swapped out: what it had generated is read again
@@ -93,11 +90,31 @@ func (q *sequence) open(e *engine.Engine, o *Options) error {
 	return err
 }
 
+// begin takes what the store has of the prompt, and begins to read the rest.
+func (q *sequence) begin() error {
+	reused, err := q.session.Resume(q.job.ctx, q.prefix)
+	if err != nil {
+		return err
+	}
+	if !q.counted {
+		q.reused = reused
+	}
+	var hooks engine.PrefillHooks
+	if q.wantsRows() {
+		q.echo, hooks.Each = make([]Token, len(q.prompt)), q.echoRows
+	}
+	q.fresh, q.prefix = false, nil
+	q.reading, err = q.session.BeginPrompt(q.prompt[reused.Tokens:], hooks)
+	return err
+}
+
 // wantsRows reports whether the logits of the whole prompt are wanted.
 func (q *sequence) wantsRows() bool { return q.top != nil && q.job.r.Echo && !q.counted }
 
 // close gives the session back.
 func (q *sequence) close() {
+	q.prefix.Close()
+	q.prefix = nil
 	if q.session != nil {
 		q.session.Close()
 		q.session, q.reading = nil, nil
@@ -150,8 +167,8 @@ func (q *sequence) event(more bool) Event {
 
 // swapOut gives the session back; the text is read again as it was read, when the sequence runs again.
 func (q *sequence) swapOut() {
-	if q.reading == nil && q.session != nil {
-		q.again = append(append([]int(nil), q.session.IDs()[len(q.prompt):]...), q.next)
+	if q.session != nil && q.reading == nil && !q.fresh {
+		q.again = slices.Concat(q.session.IDs()[len(q.prompt):], []int{q.next}, q.again)
 	}
 	q.close()
 }

@@ -55,6 +55,12 @@ type bench struct {
 
 func newBench(t testing.TB, eo engine.Options, o Options) *bench {
 	t.Helper()
+	return newBenchWith(t, eo, o, func(*engine.Engine) {})
+}
+
+// newBenchWith prepares the server's engine first.
+func newBenchWith(t testing.TB, eo engine.Options, o Options, prepare func(e *engine.Engine)) *bench {
+	t.Helper()
 	path, err := smallModel()
 	if err != nil {
 		t.Fatal(err)
@@ -96,6 +102,7 @@ func newBench(t testing.TB, eo engine.Options, o Options) *bench {
 	b := &bench{t: t}
 	b.alone, b.tok = open()
 	o.Engine, o.Tokenizer = open()
+	prepare(o.Engine)
 	o.Names = []string{"small", "other"}
 	if b.Server, err = New(o); err != nil {
 		t.Fatal(err)

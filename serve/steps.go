@@ -17,7 +17,7 @@ func (l *loop) decode(ids []int64) {
 	var sessions []*engine.Session
 	var next []int
 	for _, id := range ids {
-		if q := lookup(l.running, id); q != nil && q.session != nil && q.reading == nil && !q.job.over {
+		if q := lookup(l.running, id); q != nil && q.session != nil && q.reading == nil && !q.fresh && !q.job.over {
 			qs, sessions, next = append(qs, q), append(sessions, q.session), append(next, q.next)
 		}
 	}
@@ -62,8 +62,14 @@ func (l *loop) decodeBatch(sessions []*engine.Session, ids []int) []error {
 func (l *loop) read(parts []schedule.Part) (tokens int) {
 	for _, p := range parts {
 		q := lookup(l.running, p.ID)
-		if q == nil || q.reading == nil || q.job.over {
+		if q == nil || q.session == nil || q.job.over {
 			continue
+		}
+		if q.fresh {
+			if err := guard.Run(q.begin); err != nil {
+				l.trouble(q, err)
+				continue
+			}
 		}
 		n := p.Tokens
 		if q.wantsRows() {
@@ -91,9 +97,12 @@ func (l *loop) promptRead(q *sequence) {
 	if !q.counted {
 		q.counted = true
 		if q.choice%max(1, j.r.Choices) == 0 {
-			n := len(q.prompt)
-			j.reply.note(func(u *Usage, _ *Timings) { u.Prompt += n })
-			l.m.promptTokens.Add(float64(n))
+			n, reused := len(q.prompt), q.reused
+			j.reply.note(func(u *Usage, t *Timings) {
+				u.Prompt, u.Cached = u.Prompt+n, u.Cached+reused.Tokens
+				t.CacheTier = slower(t.CacheTier, reused.Tier)
+			})
+			l.m.prompted(n, reused)
 		}
 		took := time.Since(j.began)
 		j.reply.note(func(_ *Usage, t *Timings) { t.Prompt = took })

@@ -24,6 +24,7 @@ func init() { register(newServe) }
 type serveFlags struct {
 	load         loadFlags
 	kv           kvFlags
+	store        storeFlags
 	addr         string
 	readyFile    string
 	aliases      []string
@@ -49,6 +50,7 @@ func newServe(a *app) *cobra.Command {
 	}
 	f.load.addRun(cmd)
 	f.kv.add(cmd)
+	f.store.addStores(cmd)
 	p := cmd.Flags()
 	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
 	p.StringVar(&f.readyFile, "ready-file", "", "write the base URL here once requests can be served")
@@ -95,6 +97,10 @@ func (a *app) serve(f *serveFlags) error {
 		}
 		a.notice("WARNING: everybody who can reach %s may use this server: there are no API keys (--insecure)", f.addr)
 	}
+	if _, err := f.store.specs(); err != nil {
+		return err
+	}
+	f.kv.store = len(f.store.stores) > 0
 	listener, err := net.Listen("tcp", f.addr)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -108,6 +114,11 @@ func (a *app) serve(f *serveFlags) error {
 		return err
 	}
 	defer l.close()
+	closeStore, err := a.useStore(&f.store, l)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
 	names := f.aliases
 	if len(names) == 0 {
 		names = []string{l.name}

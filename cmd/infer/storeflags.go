@@ -18,9 +18,12 @@ type storeFlags struct {
 }
 
 func (f *storeFlags) add(cmd *cobra.Command) {
-	p := cmd.Flags()
-	p.StringArrayVar(&f.stores, "store", nil, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats)")
-	p.StringVar(&f.salt, "cache-salt", "", "what is stored under a salt is found under that salt only")
+	f.addStores(cmd)
+	cmd.Flags().StringVar(&f.salt, "cache-salt", "", "what is stored under a salt is found under that salt only")
+}
+
+func (f *storeFlags) addStores(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.stores, "store", nil, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats)")
 }
 
 // specs reads --store.

@@ -1,0 +1,58 @@
+package serve
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"terrace/engine"
+	"terrace/kvmanager/contexts"
+	"terrace/model"
+)
+
+// TestStore: a prompt's beginning that was read before is not computed again, within a salt; texts are what they are without a
+// store, and the accounts say what was reused.
+func TestStore(t *testing.T) {
+	spec, err := contexts.ParseSpec("host=16MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := contexts.Open(t.Context(), []contexts.Spec{spec}, contexts.Options{Rule: contexts.Rule{Wait: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBenchWith(t, engine.Options{Context: 500}, Options{Batch: 2, Queue: 8}, func(e *engine.Engine) {
+		if err := e.UseContexts(store, "small"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { _ = store.Close() })
+	prefix, cached := strings.Repeat("what they share ", 20), 0
+	for i, c := range []struct {
+		tail, salt string
+		reused     bool
+	}{{"one", "", false}, {"two", "", true}, {"two", "other", false}, {"three", "other", true}} {
+		want := b.want("full", prefix+c.tail, 12, model.SamplerOptions{})
+		_, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": 12, "temperature": 0, "cache_salt": %q}`, jsonText(prefix+c.tail), c.salt))
+		if have := textOf(t, out); have != want {
+			t.Errorf("request %d: %q, want %q", i, have, want)
+		}
+		var got completion
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		n := got.Usage.PromptDetails.CachedTokens
+		cached += n
+		if tier := map[bool]string{true: "host"}[c.reused]; (n >= 256) != c.reused || !c.reused && n != 0 || got.Timings.CacheN != n || got.Timings.CacheTier != tier || got.Timings.PromptN+n != got.Usage.PromptTokens {
+			t.Errorf("request %d: %d cached tokens, timings %+v", i, n, *got.Timings)
+		}
+		if err := store.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := valueIn(t, b, "terrace_prompt_tokens_cached_total"); n != float64(cached) {
+		t.Errorf("metrics count %g cached tokens, clients were told %d", n, cached)
+	}
+}

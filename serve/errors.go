@@ -19,10 +19,14 @@ type Error struct {
 	Param      string // the field; "" = none
 	Code       string // for programs, such as model_not_found; "" = none
 	Message    string
-	RetryAfter int // seconds; 0 = not said
+	RetryAfter int   // seconds; 0 = not said
+	Cause      error // for callers in this process, never sent; nil = there is none
 }
 
 func (e *Error) Error() string { return e.Message }
+
+// Unwrap is for errors.Is.
+func (e *Error) Unwrap() error { return e.Cause }
 
 // badField is a 400 that names a field.
 func badField(param, format string, args ...any) *Error {
@@ -78,7 +82,7 @@ func clientError(err error) error {
 	case errors.Is(err, engine.ErrContext), errors.Is(err, engine.ErrOption), errors.Is(err, model.ErrUnsupported):
 		return badRequest("%s", oneLine(err))
 	case errors.Is(err, engine.ErrMemory), errors.Is(err, kvmanager.ErrBudget), errors.Is(err, offload.ErrFull):
-		return &Error{Status: http.StatusBadRequest, Code: "does_not_fit", Message: "the request does not fit the memory given"}
+		return &Error{Status: http.StatusBadRequest, Code: "does_not_fit", Message: "the request does not fit the memory given", Cause: kvmanager.ErrBudget}
 	}
 	return asError(err)
 }

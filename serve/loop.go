@@ -40,6 +40,7 @@ type loop struct {
 
 	mu    sync.Mutex
 	inbox []*job
+	calls []call
 	jobs  int // in the inbox and below, not over
 	begun int // of them begun: at least one choice has a session
 	slots int // choices that run
@@ -91,6 +92,7 @@ func (l *loop) run() {
 	defer close(l.done)
 	for {
 		l.take()
+		l.serveCalls()
 		l.dropGone()
 		busy := false
 		if len(l.waiting)+len(l.running)+len(l.swapped) > 0 {
@@ -261,7 +263,9 @@ func (l *loop) step() bool {
 	next := schedule.Next(s)
 	for _, id := range next.Refuse {
 		q := lookup(l.waiting, id)
-		l.fail(q, badRequest("%d prompt tokens and %d to generate need more room than the %d tokens that the memory given holds", len(q.prompt), max(0, q.job.r.MaxTokens), room))
+		e := badRequest("%d prompt tokens and %d to generate need more room than the %d tokens that the memory given holds", len(q.prompt), max(0, q.job.r.MaxTokens), room)
+		e.Cause = kvmanager.ErrBudget
+		l.fail(q, e)
 	}
 	for _, id := range next.Full {
 		q := lookup(l.running, id)

@@ -21,7 +21,8 @@ var layers = map[string]int{
 	"engine": 6,
 	"bench":  7,
 	"eval":   8, "serve": 8,
-	"cmd/infer": 9,
+	".":         9, // the root package
+	"cmd/infer": 10,
 	// Not part of the product: the linter, the list of pinned dependencies, what tests share.
 	"internal/lint": 0, "internal/deps": 0, "internal/golden": 0,
 }
@@ -47,6 +48,9 @@ func family(pkg string) (name string, layer int, ok bool) {
 		if layer, ok := layers[dir]; ok {
 			return dir, layer, true
 		}
+	}
+	if layer, ok := layers[pkg]; ok {
+		return pkg, layer, true
 	}
 	return "", 0, false
 }

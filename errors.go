@@ -1,0 +1,29 @@
+package terrace
+
+import (
+	"errors"
+
+	"terrace/engine"
+	"terrace/hub"
+	"terrace/kvmanager"
+	"terrace/policy"
+	"terrace/tokenizer"
+)
+
+// What errors are compared with, by errors.Is.
+var (
+	// ErrNoModel: no model of that name, or it cannot be fetched.
+	ErrNoModel = hub.ErrNotFound
+	// ErrContext: a prompt does not fit the context.
+	ErrContext = engine.ErrContext
+	// ErrMemory: KV does not fit the host memory of Options.Tiers.
+	ErrMemory = kvmanager.ErrBudget
+	// ErrPolicy: a policy is not known. Its parameters have errors of their own, which name them.
+	ErrPolicy = policy.ErrUnknown
+	// ErrNoTemplate: the model has no chat template; Generate continues text.
+	ErrNoTemplate = tokenizer.ErrNoTemplate
+	// ErrOption marks an option or a setting out of range, or one that contradicts another.
+	ErrOption = engine.ErrOption
+	// ErrClosed: the model was closed.
+	ErrClosed = errors.New("the model is closed")
+)

@@ -1,0 +1,165 @@
+package terrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"terrace/engine"
+	"terrace/hub"
+	"terrace/model"
+	"terrace/serve"
+	"terrace/tokenizer"
+	"terrace/weights"
+	"terrace/weights/vocab"
+)
+
+// Options of Open. The zero value is every default.
+type Options struct {
+	Policy  string   // KV policy of answers and sessions that name none, as --policy of infer: "h2o:budget=20%"; "" = full attention
+	Tiers   []string // where KV lies, fastest first: "host=256MiB", "ssd=/path,8GiB", "csd=unix:/socket"; none = host memory without a limit
+	Context int      // tokens of a text at most; 0 = what the model was trained for
+	Threads int      // that compute; 0 = one a CPU
+	Exact   bool     // float32 activations and KV: the slow reference
+
+	Batch int          // texts that are made at a time; 0 = 8
+	Queue int          // requests of Generate, Chat and Handler that wait beside them; 0 = 64
+	Keys  []string     // of Handler: one of which each HTTP request needs; none = no keys
+	Hosts bool         // of Handler: requests for any Host are served, not those for this machine's loopback names alone
+	Names []string     // of the model, for Handler's clients; none = as given to Open
+	Log   *slog.Logger // of Handler; nil = none
+
+	Hub hub.Options // where models are kept and fetched from
+}
+
+// Model is an open model. Close it.
+type Model struct {
+	name   string
+	file   *weights.Model
+	tok    *tokenizer.Tokenizer
+	engine *engine.Engine
+	server *serve.Server
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[*Session]struct{}
+}
+
+// Open opens a model by its name (as infer pull takes it: "smollm2:135m", "hf:ORG/REPO", a path of a GGUF file or of a folder
+// with safetensors), which is fetched where it is not here yet. Errors are those of errors.go, and of the model's files.
+func Open(ctx context.Context, name string, o Options) (*Model, error) {
+	m := &Model{name: name, sessions: map[*Session]struct{}{}}
+	if err := m.open(ctx, o); err != nil {
+		return nil, errors.Join(err, m.release())
+	}
+	return m, nil
+}
+
+func (m *Model) open(ctx context.Context, o Options) error {
+	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact}
+	for _, text := range o.Tiers {
+		t, err := engine.ParseTier(text)
+		if err != nil {
+			return fmt.Errorf("terrace: %w", err)
+		}
+		eo.Tiers = append(eo.Tiers, t)
+	}
+	var err error
+	if m.file, err = openFile(ctx, m.name, o.Hub); err != nil {
+		return err
+	}
+	parts, err := model.Open(m.file)
+	if err != nil {
+		return err
+	}
+	if m.tok, err = newTokenizer(m.file); err != nil {
+		return err
+	}
+	if m.engine, err = engine.Open(parts, eo); err != nil {
+		return err
+	}
+	so := serve.Options{Engine: m.engine, Tokenizer: m.tok, Names: o.Names, ModelPath: m.file.Path(), Batch: o.Batch, Queue: o.Queue, Keys: o.Keys, AnyHost: o.Hosts, Log: o.Log}
+	if len(so.Names) == 0 {
+		so.Names = []string{m.name}
+	}
+	if so.Queue == 0 {
+		so.Queue = 64
+	}
+	m.server, err = serve.New(so)
+	return err
+}
+
+// openFile resolves a name and maps the model's file.
+func openFile(ctx context.Context, name string, o hub.Options) (*weights.Model, error) {
+	h, err := hub.New(o)
+	if err != nil {
+		return nil, err
+	}
+	got, err := h.Resolve(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return weights.Open(got.Path)
+}
+
+func newTokenizer(file *weights.Model) (*tokenizer.Tokenizer, error) {
+	dir := ""
+	if file.Format() == "safetensors" {
+		dir = file.Path()
+	}
+	v, err := vocab.FromModel(file.Meta(), dir)
+	if err != nil {
+		return nil, err
+	}
+	return tokenizer.New(v)
+}
+
+// Name is what the model was opened by.
+func (m *Model) Name() string { return m.name }
+
+// Context is how many tokens a text holds at most, the prompt's included.
+func (m *Model) Context() int { return m.engine.Options().Context }
+
+// Tokens is how many tokens a text has.
+func (m *Model) Tokens(text string) (int, error) {
+	ids, err := m.tok.Encode(text, false, false)
+	return len(ids), err
+}
+
+// Handler is the model as an HTTP server: the APIs and the web page of infer serve (docs/server.md), with the model's own batch.
+// Whoever listens with it sets the limits of headers, by [serve.Limit].
+func (m *Model) Handler() http.Handler { return m.server.Handler() }
+
+// Close ends every answer and session, and unmaps the model.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	open := m.sessions
+	m.sessions = nil
+	m.mu.Unlock()
+	for s := range open {
+		s.end()
+	}
+	return m.release()
+}
+
+// release gives back what was opened.
+func (m *Model) release() (err error) {
+	if m.server != nil {
+		m.server.Close()
+	}
+	if m.engine != nil {
+		err = m.engine.Close()
+	}
+	if m.file != nil {
+		err = errors.Join(err, m.file.Close())
+	}
+	return err
+}

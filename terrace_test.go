@@ -1,0 +1,204 @@
+package terrace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"terrace"
+	"terrace/internal/kernels/quant"
+	"terrace/weights/convert"
+)
+
+// tiny is a random llama of 2 layers with a byte tokenizer, made once a run.
+var tiny = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "terrace-*")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "tiny.gguf")
+	return path, convert.Synthesize(context.Background(), path, convert.Spec{Arch: "llama", Layers: 2, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32,
+		FFN: 96, Vocab: 300, Context: 512, Seed: 5}, convert.Options{Type: quant.Q8_0})
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := tiny(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+func open(t testing.TB, o terrace.Options) *terrace.Model {
+	t.Helper()
+	path, err := tiny()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Threads = 1
+	m, err := terrace.Open(t.Context(), path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// TestOneText: the same text comes out of Generate, alone and among others, of a Session, of a fork, on tiers and over HTTP.
+func TestOneText(t *testing.T) {
+	const prompt, rest = "the terraces hold the water, ", "and the water holds the light"
+	settings := terrace.Settings{MaxTokens: 24, Temperature: 0.8, TopK: 40, Seed: 3, IgnoreEnd: true}
+	m := open(t, terrace.Options{})
+	want, err := terrace.Text(m.Generate(t.Context(), prompt+rest, settings))
+	if err != nil || want == "" {
+		t.Fatalf("%q, %v", want, err)
+	}
+	same := func(what, got string, err error) {
+		t.Helper()
+		if err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", what, got, err, want)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			got, err := terrace.Text(m.Generate(t.Context(), prompt+rest, settings))
+			same(fmt.Sprintf("number %d of four", i), got, err)
+		})
+		wg.Go(func() {
+			if _, err := terrace.Text(m.Generate(t.Context(), fmt.Sprintf("another %d", i), settings)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Go(func() {
+		s, err := m.NewSession("")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer s.Close()
+		if err := errors.Join(s.Read(t.Context(), prompt), s.Read(t.Context(), rest)); err != nil {
+			t.Error(err)
+		}
+		fork, err := s.Fork("")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer fork.Close()
+		got, err := terrace.Text(s.Generate(t.Context(), settings))
+		same("a session", got, err)
+		got, err = terrace.Text(fork.Generate(t.Context(), settings))
+		same("its fork", got, err)
+	})
+	wg.Wait()
+
+	tiered := open(t, terrace.Options{Tiers: []string{"host=1MiB", "ssd=" + t.TempDir() + ",64MiB"}})
+	got, err := terrace.Text(tiered.Generate(t.Context(), prompt+rest, settings))
+	same("on tiers", got, err)
+
+	web := httptest.NewServer(m.Handler())
+	defer web.Close()
+	body := fmt.Sprintf(`{"prompt":%q,"max_tokens":24,"temperature":0.8,"top_k":40,"seed":3,"ignore_eos":true}`, prompt+rest)
+	r, err := web.Client().Post(web.URL+"/v1/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	answer, err := io.ReadAll(r.Body)
+	if err != nil || !strings.Contains(string(answer), fmt.Sprintf(`"completion_tokens":%d`, 24)) {
+		t.Errorf("over HTTP: %v %s, %v", r.Status, answer, err)
+	}
+}
+
+// TestSessionGoesOn: what was generated is part of the text, whether it was taken to its end or left, and a policy's part is seen.
+func TestSessionGoesOn(t *testing.T) {
+	m := open(t, terrace.Options{})
+	s, err := m.NewSession("h2o:budget=16,recent=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read(t.Context(), strings.Repeat("a long text ", 10)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.KV()
+	if err != nil || before.Kept != 16 || before.Tokens < 100 {
+		t.Errorf("%+v, %v", before, err)
+	}
+	tokens := 0
+	for p, err := range s.Generate(t.Context(), terrace.Settings{MaxTokens: 9, IgnoreEnd: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tokens += len(p.Tokens); tokens == 5 {
+			break // in the middle
+		}
+	}
+	if after, err := s.KV(); err != nil || after.Tokens != before.Tokens+5 {
+		t.Errorf("after five tokens: %+v, %v", after, err)
+	}
+	if err := s.Read(t.Context(), "and more"); err != nil {
+		t.Error(err)
+	}
+	s.Close()
+	s.Close()
+	if err := s.Read(t.Context(), "x"); !errors.Is(err, terrace.ErrClosed) {
+		t.Errorf("a closed session: %v", err)
+	}
+}
+
+// TestErrors: what is wrong is said by a sentinel.
+func TestErrors(t *testing.T) {
+	m := open(t, terrace.Options{})
+	for what, c := range map[string]struct {
+		settings terrace.Settings
+		prompt   string
+		want     error
+	}{
+		"policy":  {terrace.Settings{Policy: "nosuch"}, "x", terrace.ErrPolicy},
+		"context": {terrace.Settings{}, strings.Repeat("x", 5000), terrace.ErrContext},
+		"tokens":  {terrace.Settings{MaxTokens: -1}, "x", terrace.ErrOption},
+	} {
+		if _, err := terrace.Text(m.Generate(t.Context(), c.prompt, c.settings)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := terrace.Text(m.Chat(t.Context(), []terrace.Message{{Role: "user", Content: "x"}}, terrace.Settings{})); !errors.Is(err, terrace.ErrNoTemplate) {
+		t.Errorf("no template: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, err := range m.Generate(ctx, "x", terrace.Settings{IgnoreEnd: true}) {
+		if cancel(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	small := open(t, terrace.Options{Tiers: []string{"host=32KiB"}})
+	if _, err := terrace.Text(small.Generate(t.Context(), strings.Repeat("x", 300), terrace.Settings{MaxTokens: 9})); !errors.Is(err, terrace.ErrMemory) {
+		t.Errorf("32 KiB of KV: %v", err)
+	}
+	if _, err := terrace.Open(t.Context(), filepath.Join(t.TempDir(), "none.gguf"), terrace.Options{}); err == nil {
+		t.Error("a file that is not there was opened")
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := terrace.Text(m.Generate(t.Context(), "x", terrace.Settings{})); !errors.Is(err, terrace.ErrClosed) {
+		t.Errorf("a closed model: %v", err)
+	}
+	if _, err := m.NewSession(""); !errors.Is(err, terrace.ErrClosed) {
+		t.Errorf("a closed model: %v", err)
+	}
+}

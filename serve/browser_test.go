@@ -3,6 +3,8 @@ package serve
 import (
 	"context"
 	"os/exec"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +32,7 @@ func newBrowser(t *testing.T, url string) context.Context {
 	t.Cleanup(stop)
 	ctx, done := chromedp.NewContext(ctx)
 	t.Cleanup(done)
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	t.Cleanup(cancel)
 	if err := chromedp.Run(ctx, chromedp.Navigate(url)); err != nil {
 		t.Fatal(err)
@@ -42,11 +44,17 @@ func newBrowser(t *testing.T, url string) context.Context {
 // answering again.
 func TestPageInBrowser(t *testing.T) {
 	b := newBench(t, engine.Options{}, Options{Keys: []string{"a secret key"}})
+	var held atomic.Pointer[chan struct{}] // steps wait until it is closed
+	b.loop.crash = func(string) {
+		if gate := held.Load(); gate != nil {
+			<-*gate
+		}
+	}
 	ctx := newBrowser(t, b.http.URL)
 	holds := func(what, script string) {
 		t.Helper()
 		var ok bool
-		err := chromedp.Run(ctx, chromedp.Poll(script, &ok, chromedp.WithPollingTimeout(30*time.Second)))
+		err := chromedp.Run(ctx, chromedp.Poll(script, &ok, chromedp.WithPollingTimeout(time.Minute)))
 		if err != nil || !ok {
 			var page string
 			_ = chromedp.Run(ctx, chromedp.Evaluate(`document.body.innerText`, &page))
@@ -77,9 +85,14 @@ func TestPageInBrowser(t *testing.T) {
 	holds("two policies answer side by side", `document.querySelectorAll(".answer").length === 3 && document.querySelector(".difference") !== null && document.querySelector(".difference").textContent.includes("KV ")`)
 	do(chromedp.Click("#compare", chromedp.ByID))
 
+	gate := make(chan struct{})
+	release := sync.OnceFunc(func() { held.Store(nil); close(gate) })
+	t.Cleanup(release)
+	held.Store(&gate)
 	do(chromedp.SetValue("#max_tokens", "400", chromedp.ByID), chromedp.SendKeys("#text", "go on"+kb.Enter, chromedp.ByID))
 	holds("an answer is under way", `!document.querySelector("#stop").hidden`)
 	do(chromedp.KeyEvent(kb.Escape))
+	release()
 	holds("Escape stops it", `document.querySelector("#stop").hidden`)
 
 	do(chromedp.SetValue("#policyA", "no such policy", chromedp.ByID), chromedp.SendKeys("#text", "what?"+kb.Enter, chromedp.ByID))

@@ -45,23 +45,45 @@ type Outcome struct {
 	Weight float64            `json:"weight,omitempty"`
 	Values map[string]float64 `json:"values,omitempty"`
 	Labels map[string]string  `json:"labels,omitempty"` // what results are also grouped by: length, depth, context
-	Pred   string             `json:"pred,omitempty"`
+	Pred   string             `json:"pred"`
 	Row    json.RawMessage    `json:"row,omitempty"` // answers and classes, for prediction files
 	// PromptHash is that of what the model read and of how it was to answer ([HashPrompt]): outcomes of two policies are compared
 	// only where it is equal. Runs made before it was kept have none.
-	PromptHash string           `json:"prompt_sha256,omitempty"`
-	Prompt     int              `json:"prompt_tokens,omitempty"`
-	Generated  int              `json:"generated_tokens,omitempty"`
-	Cut        int              `json:"cut_tokens,omitempty"` // taken out of the prompt's middle
-	Finish     string           `json:"finish,omitempty"`
-	TTFT       float64          `json:"ttft_ms,omitempty"`
-	ITL        float64          `json:"itl_ms,omitempty"` // median gap between tokens
-	Prefill    float64          `json:"prefill_ms,omitempty"`
-	Shared     bool             `json:"prefill_shared,omitempty"`
-	KVPeak     map[string]int64 `json:"kv_bytes_peak,omitempty"` // most at any moment, reading the prompt included
-	KVHeld     map[string]int64 `json:"kv_bytes_held,omitempty"` // most while answering
-	Kept       float64          `json:"tokens_kept,omitempty"`
-	Error      string           `json:"error,omitempty"`
+	PromptHash  string           `json:"prompt_sha256,omitempty"`
+	Prompt      int              `json:"prompt_tokens,omitempty"`
+	Generated   int              `json:"generated_tokens,omitempty"`
+	Cut         int              `json:"cut_tokens,omitempty"` // taken out of the prompt's middle
+	Finish      string           `json:"finish,omitempty"`
+	TTFT        float64          `json:"ttft_ms,omitempty"`
+	ITL         float64          `json:"itl_ms,omitempty"` // median gap between tokens
+	Prefill     float64          `json:"prefill_ms,omitempty"`
+	Shared      bool             `json:"prefill_shared,omitempty"`
+	KVPeak      map[string]int64 `json:"kv_bytes_peak,omitempty"` // most at any moment, reading the prompt included
+	KVHeld      map[string]int64 `json:"kv_bytes_held,omitempty"` // most while answering
+	Kept        float64          `json:"tokens_kept,omitempty"`
+	Error       string           `json:"error,omitempty"`
+	*ContextUse                  // of a replay; nil elsewhere
+}
+
+// ContextUse is what a request of a replay had of a kept context.
+type ContextUse struct {
+	Context      string  `json:"context"`
+	Question     string  `json:"question"`
+	QueueMS      float64 `json:"queue_ms"`
+	CachedTokens int     `json:"cached_tokens"` // of the prompt, not computed
+	CacheTier    string  `json:"cache_tier"`    // the slowest that they came from; "" = none
+	Method       string  `json:"method"`        // how the KV that was used was compressed: none, or a policy
+	Keep         float64 `json:"keep"`          // the share of it that was kept
+}
+
+// StoreUse is what one placement did to its stores.
+type StoreUse struct {
+	StorePeak  map[string]int64 `json:"store_bytes_peak"`     // by tier
+	ProfileS   float64          `json:"profile_s"`            // untimed work before and between requests, seconds
+	Reprofiled int              `json:"reprofiled,omitempty"` // contexts that were profiled again
+	Moves      int              `json:"moves"`                // contexts put somewhere
+	Source     string           `json:"source"`               // measured, or modelled where a tier is held to a rate
+	Trouble    string           `json:"trouble,omitempty"`    // the last of the stores
 }
 
 // Key identifies an outcome within a run.

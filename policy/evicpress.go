@@ -13,11 +13,14 @@ type evicpress struct {
 	allowed func(Config) bool
 }
 
+// whole is the option that every context has.
+var whole = Option{Config: Uncompressed, Quality: 1}
+
 func (r *evicpress) again() bool { return false }
 
 // first is the configuration of greatest utility on the fastest tier, whether it fits there or not: making room comes after.
 func (r *evicpress) first(l *Layout, c *placing) (int, Option, bool) {
-	best, top := Option{Uncompressed, 1}, l.utility(c, 0, Option{Uncompressed, 1})
+	best, top := whole, l.utility(c, 0, whole)
 	for _, o := range c.Options {
 		if u := l.utility(c, 0, o); r.allowed(o.Config) && (u > top || u == top && o.Keep < best.Keep) {
 			best, top = o, u
@@ -32,9 +35,9 @@ func (r *evicpress) next(l *Layout, c *placing) (best move, found bool) {
 	consider := func(tier int, o Option) {
 		freed := c.bytes()
 		if tier == c.tier {
-			freed -= o.Keep * c.Bytes
+			freed -= c.size(o)
 		}
-		if freed <= 0 || !r.allowed(o.Config) || !l.tiers[tier].fits(o.Keep*c.Bytes) {
+		if freed <= 0 || !r.allowed(o.Config) || !l.tiers[tier].fits(c.size(o)) {
 			return
 		}
 		m := move{tier: tier, option: o, delta: now - l.utility(c, tier, o)}
@@ -46,9 +49,11 @@ func (r *evicpress) next(l *Layout, c *placing) (best move, found bool) {
 		}
 	}
 	for tier := c.tier; tier < len(l.tiers); tier++ {
-		consider(tier, Option{Uncompressed, 1})
+		consider(tier, whole)
 		for _, o := range c.Options {
-			consider(tier, o)
+			if !l.tiers[tier].Computed {
+				consider(tier, o)
+			}
 		}
 	}
 	return best, found

@@ -82,7 +82,7 @@ func (d contextDoc) options(in *Instance) (out []Option, err error) {
 			if q == nil {
 				return nil, fail("quality of %s at keep %s is null, want a number", method, text)
 			}
-			out = append(out, Option{Config{method, k}, *q})
+			out = append(out, Option{Config: Config{method, k}, Quality: *q})
 		}
 	}
 	if len(out) != len(in.Methods)*len(in.Keeps) {

@@ -65,7 +65,15 @@ type placing struct {
 	slot    int // in the heap of its tier; -1: it can do nothing there
 }
 
-func (c *placing) bytes() float64 { return c.option.Keep * c.Bytes }
+func (c *placing) bytes() float64 { return c.size(c.option) }
+
+// size is what an option of the context takes on a tier.
+func (c *placing) size(o Option) float64 {
+	if o.Bytes > 0 {
+		return o.Bytes
+	}
+	return o.Keep * c.Bytes
+}
 
 // Layout begins an empty layout on an instance's tiers. Errors wrap [ErrInstance] or [ErrParam].
 func (p Placement) Layout(in *Instance) (*Layout, error) {
@@ -114,12 +122,15 @@ func (l *Layout) Use(id string) ([]Step, error) {
 	return nil, nil
 }
 
-// Remove forgets a context.
-func (l *Layout) Remove(id string) {
-	if c := l.contexts[id]; c != nil {
-		l.leave(c)
-		delete(l.contexts, id)
+// Remove forgets a context, and returns the accesses that it had.
+func (l *Layout) Remove(id string) (freq float64) {
+	c := l.contexts[id]
+	if c == nil {
+		return 0
 	}
+	l.leave(c)
+	delete(l.contexts, id)
+	return c.Freq
 }
 
 // enter puts c where it goes first and relieves the tiers from there down.
@@ -197,7 +208,7 @@ func (l *Layout) reconsider(c *placing) {
 // utility is (α·quality − load time)·(accesses + 1), in seconds (EvicPress, section 4.2; one access more, so that a new
 // context is not worth nothing).
 func (l *Layout) utility(c *placing, tier int, o Option) float64 {
-	return (l.alpha*o.Quality - o.Keep*c.Bytes/l.tiers[tier].BytesPerS) * (c.Freq + 1)
+	return (l.alpha*o.Quality - c.size(o)/l.tiers[tier].BytesPerS) * (c.Freq + 1)
 }
 
 // Utility is the sum over all contexts.

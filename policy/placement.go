@@ -33,6 +33,9 @@ type Placement struct {
 	Keeps   []float64
 	// PerByte ranks evicpress's operations by utility lost a byte freed, not by utility lost.
 	PerByte bool
+	// Reprofile is how far the quality of an answer may fall below the profiled one before the context is profiled again
+	// (evicpress, where there is idle capacity); 0 = never.
+	Reprofile float64
 	// Method and Keep are the configuration of fixed; Keep is the share loaded of impress.
 	Method string
 	Keep   float64
@@ -42,7 +45,7 @@ type Placement struct {
 // String is the text that was parsed.
 func (p Placement) String() string { return p.text }
 
-// ParsePlacement reads `evicpress:alpha=A,methods=keydiff/knorm,keeps=0.5/0.25,per_byte=false`, `lru`, `fixed:method=M,keep=K`,
+// ParsePlacement reads `evicpress:alpha=A,methods=keydiff/knorm,keeps=0.5/0.25,per_byte=false,reprofile=0`, `lru`, `fixed:method=M,keep=K`,
 // `impress:keep=K` or `none`. Errors wrap [ErrUnknown] or [ErrParam].
 func ParsePlacement(text string) (Placement, error) {
 	name, rest, _ := strings.Cut(text, ":")
@@ -75,7 +78,7 @@ func ParsePlacement(text string) (Placement, error) {
 
 // parameters of each kind.
 var placementParams = map[PlacementKind][]string{
-	PlaceEvicPress: {"alpha", "methods", "keeps", "per_byte"}, PlaceFixed: {"method", "keep"}, PlaceImpress: {"keep"},
+	PlaceEvicPress: {"alpha", "methods", "keeps", "per_byte", "reprofile"}, PlaceFixed: {"method", "keep"}, PlaceImpress: {"keep"},
 }
 
 func (p *Placement) set(it item) (err error) {
@@ -119,6 +122,11 @@ func (p *Placement) set(it item) (err error) {
 		if p.Keep, ok = parseKeep(it.value); !ok {
 			return bad("a share above 0 and up to 1")
 		}
+	case "reprofile":
+		p.Reprofile, err = strconv.ParseFloat(it.value, 64)
+		if err != nil || !(p.Reprofile >= 0 && p.Reprofile <= 2) {
+			return bad("how far quality may fall, from 0 (never) to 2")
+		}
 	case "per_byte":
 		if p.PerByte, err = strconv.ParseBool(it.value); err != nil {
 			return bad("true or false")
@@ -147,6 +155,8 @@ type PlaceTier struct {
 	Name          string
 	CapacityBytes float64 // +Inf: no limit
 	BytesPerS     float64 // of reading, above 0
+	// Computed is no tier of a store: what lies there is computed when it is asked for, at BytesPerS, and is never compressed.
+	Computed bool
 }
 
 // Config is how a context is compressed: a method and the share of its KV that is kept.
@@ -162,6 +172,7 @@ var Uncompressed = Config{Method: "none", Keep: 1}
 type Option struct {
 	Config
 	Quality float64
+	Bytes   float64 // that it takes on a tier; 0 = Keep times those of the context
 }
 
 // PlaceContext is one context to place.

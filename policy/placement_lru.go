@@ -40,7 +40,7 @@ func (r *queue) next(l *Layout, c *placing) (move, bool) {
 // down is the first tier from there on that holds the context alone; smaller ones are passed by.
 func (r *queue) down(l *Layout, c *placing, from int, o Option) (int, bool) {
 	for tier := from; tier < len(l.tiers); tier++ {
-		if l.tiers[tier].fits(o.Keep * c.Bytes) {
+		if l.tiers[tier].fits(c.size(o)) {
 			return tier, true
 		}
 	}
@@ -49,7 +49,7 @@ func (r *queue) down(l *Layout, c *placing, from int, o Option) (int, bool) {
 
 func (r *queue) option(c *placing) (Option, bool) {
 	if r.config == Uncompressed {
-		return Option{Uncompressed, 1}, true
+		return whole, true
 	}
 	i := slices.IndexFunc(c.Options, func(o Option) bool { return o.Config == r.config })
 	if i < 0 {

@@ -138,7 +138,7 @@ func randomInstance(r *rand.Rand, contexts int) *Instance {
 	in := &Instance{Alpha: []float64{0, 0.2, 1, 5}[r.IntN(4)], Methods: []string{"keydiff", "knorm"}, Keeps: []float64{0.5, 0.25, 0.1}}
 	speed := 1000.0
 	for i := range 1 + r.IntN(4) {
-		in.Tiers = append(in.Tiers, PlaceTier{fmt.Sprint("tier", i), float64(r.IntN(400)), speed})
+		in.Tiers = append(in.Tiers, PlaceTier{Name: fmt.Sprint("tier", i), CapacityBytes: float64(r.IntN(400)), BytesPerS: speed})
 		speed /= float64(1 + r.IntN(10))
 	}
 	in.Tiers[len(in.Tiers)-1].CapacityBytes = math.Inf(1)
@@ -146,7 +146,7 @@ func randomInstance(r *rand.Rand, contexts int) *Instance {
 		c := PlaceContext{ID: fmt.Sprint("c", i), Bytes: float64(r.IntN(30) * 10), Freq: float64(r.IntN(5))}
 		for _, m := range in.Methods {
 			for _, k := range in.Keeps {
-				c.Options = append(c.Options, Option{Config{m, k}, math.Round(r.Float64()*20) / 20})
+				c.Options = append(c.Options, Option{Config: Config{m, k}, Quality: math.Round(r.Float64()*20) / 20})
 			}
 		}
 		in.Contexts = append(in.Contexts, c)
@@ -212,7 +212,7 @@ func exhaustive(l *Layout, in *Instance, i int, used []float64) float64 {
 	best := math.Inf(-1)
 	c := in.Contexts[i]
 	for tier := range in.Tiers {
-		for _, o := range append([]Option{{Uncompressed, 1}}, c.Options...) {
+		for _, o := range append([]Option{whole}, c.Options...) {
 			if used[tier]+o.Keep*c.Bytes > in.Tiers[tier].CapacityBytes {
 				continue
 			}
@@ -288,7 +288,7 @@ func FuzzReadInstance(f *testing.F) {
 func BenchmarkPlace(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	in := randomInstance(r, 10000)
-	in.Tiers = []PlaceTier{{"host", 100000, 1000}, {"ssd", 1000000, 100}, {"remote", math.Inf(1), 10}}
+	in.Tiers = []PlaceTier{{Name: "host", CapacityBytes: 100000, BytesPerS: 1000}, {Name: "ssd", CapacityBytes: 1000000, BytesPerS: 100}, {Name: "remote", CapacityBytes: math.Inf(1), BytesPerS: 10}}
 	p, _ := ParsePlacement("evicpress")
 	for b.Loop() {
 		if _, _, err := p.Place(in); err != nil {

@@ -35,6 +35,7 @@ func init() {
 type evalFlags struct {
 	load     loadFlags
 	suite    suiteFlags
+	contexts contextFlags
 	policies []string
 	budgets  []string
 	tiers    []string
@@ -62,6 +63,7 @@ func newEval(a *app) *cobra.Command {
 	}
 	f.load.addRun(cmd)
 	f.suite.add(cmd)
+	f.contexts.add(cmd)
 	p := cmd.Flags()
 	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats; default full)")
 	p.StringSliceVar(&f.budgets, "budget", nil, "budgets for every policy that names none, e.g. 0.5,0.25")
@@ -77,6 +79,9 @@ func newEval(a *app) *cobra.Command {
 
 // eval runs or takes up an evaluation; changed says whether a flag was given.
 func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
+	if f.suite.name == "contexts" {
+		return a.evalContexts(f, changed)
+	}
 	if err := f.check(); err != nil {
 		return err
 	}

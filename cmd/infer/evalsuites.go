@@ -46,6 +46,7 @@ var suites = []struct {
 	{"perplexity", "wikitext-2, pg19 or a text file in --chunk tokens, the policy at work while scoring; KL from full when full is run too, or with --kl", "data tasks limit chunk kl", (*suiteFlags).perplexity},
 	{"choice", "OpenBookQA, PIQA, COPA, RTE from their JSONL or Parquet files (--data, --shots)", "data tasks limit shots", (*suiteFlags).choice},
 	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", "data tasks limit no-chat prompts tokens max-context lengths", (*suiteFlags).agreement},
+	{"contexts", "arrivals (--trace) of questions about --contexts, replayed with a --store under each --placement: quality, TTFT and hits", "limit " + strings.Join(contextOnly, " "), nil},
 }
 
 // suiteOnly are the flags that some suites have and others do not.
@@ -90,7 +91,7 @@ func (f *suiteFlags) open(changed func(flag string) bool) (eval.Suite, error) {
 			continue
 		}
 		own := strings.Fields(s.flags)
-		for _, flag := range suiteOnly {
+		for _, flag := range slices.Concat(suiteOnly, contextOnly) {
 			if changed(flag) && !slices.Contains(own, flag) {
 				return nil, usageErrorf("--%s is not for --suite %s, which takes --%s", flag, s.name, strings.Join(own, ", --"))
 			}

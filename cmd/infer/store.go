@@ -25,7 +25,7 @@ func newStore(a *app) *cobra.Command {
 			return usageErrorf("store: say what: 'infer store ls --help'")
 		},
 	}
-	cmd.AddCommand(newStoreLs(a), newStoreStats(a), newStoreVerify(a), newStoreRm(a), newStoreGC(a), newStorePlace(a))
+	cmd.AddCommand(newStoreLs(a), newStoreStats(a), newStoreVerify(a), newStoreRm(a), newStoreGC(a), newStorePlace(a), newStoreProfile(a))
 	return cmd
 }
 

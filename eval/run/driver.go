@@ -205,13 +205,9 @@ func (t *Tracker) Done() (done, total int) { return t.done, t.total }
 
 // Finish writes results.json and prediction files from all outcomes.
 func (t *Tracker) Finish() (*Results, error) {
-	var m Machine
-	raw, err := os.ReadFile(t.f.path(machineFile))
-	if err == nil {
-		err = json.Unmarshal(raw, &m)
-	}
+	m, err := t.f.machine()
 	if err != nil {
-		return nil, fmt.Errorf("run: %s: %w: %w", machineFile, ErrFolder, err)
+		return nil, err
 	}
 	ordered := t.ordered()
 	res := aggregate(t.f.options, m, t.done == t.total, ordered, t.suite.Metric)
@@ -226,10 +222,23 @@ func (t *Tracker) Finish() (*Results, error) {
 			}
 		}
 	}
-	if raw, err = res.encode(); err != nil {
+	raw, err := res.encode()
+	if err != nil {
 		return nil, fmt.Errorf("run: results: %w", err)
 	}
 	return &res, t.f.replace(resultsFile, raw)
+}
+
+// machine reads machine.json.
+func (f *Folder) machine() (m Machine, err error) {
+	raw, err := os.ReadFile(f.path(machineFile))
+	if err == nil {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err != nil {
+		return m, fmt.Errorf("run: %s: %w: %w", machineFile, ErrFolder, err)
+	}
+	return m, nil
 }
 
 // ordered are the outcomes in the order of samples and policies, whatever order workers finished in.

@@ -14,12 +14,14 @@ import (
 
 // Results is results.json.
 type Results struct {
-	Options  Options        `json:"options"`
-	Machine  Machine        `json:"machine"`
-	Complete bool           `json:"complete"`       // every sample has an outcome
-	Note     string         `json:"note,omitempty"` // what figures are not of one sample alone
-	Policies []PolicyResult `json:"policies"`
-	Tasks    []TaskResult   `json:"tasks"`
+	Options  Options `json:"options"`
+	Machine  Machine `json:"machine"`
+	Complete bool    `json:"complete"`       // every sample has an outcome
+	Note     string  `json:"note,omitempty"` // what figures are not of one sample alone
+	// QualityMetric is what the scores of a replay are: minilm-cosine or token-f1.
+	QualityMetric string         `json:"quality_metric,omitempty"`
+	Policies      []PolicyResult `json:"policies"`
+	Tasks         []TaskResult   `json:"tasks"`
 }
 
 // Score is a number with its uncertainty.
@@ -65,6 +67,7 @@ type PolicyResult struct {
 	KVPeak map[string]int64 `json:"kv_bytes_peak"`
 	KVMean map[string]int64 `json:"kv_bytes_mean"`
 	KVHeld map[string]int64 `json:"kv_bytes_held"`
+	*ReplayResult
 }
 
 // aggregate makes results of outcomes; policies and tasks come in the order of the options and of first appearance, and

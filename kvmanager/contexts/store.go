@@ -213,7 +213,7 @@ func (s *Store) late(f *Fetch, i int) {
 
 // used notes that records were used, and copies them to the tiers before number below.
 func (s *Store) used(keys []Key, records []*Record, below int) {
-	if s.o.ReadOnly {
+	if s.o.ReadOnly || s.o.Write == WritePlaced {
 		return
 	}
 	if below == 0 && s.o.Write == WriteThrough {
@@ -224,7 +224,7 @@ func (s *Store) used(keys []Key, records []*Record, below int) {
 
 // Put queues records to be stored, in the order of their chain. It does not wait; what the queue has no room for is not stored.
 func (s *Store) Put(records ...*Record) {
-	if !s.Empty() && !s.o.ReadOnly {
+	if !s.Empty() && !s.o.ReadOnly && s.o.Write != WritePlaced {
 		s.queue.add(job{records: records})
 	}
 }

@@ -1,0 +1,326 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"terrace/engine"
+	"terrace/eval"
+	"terrace/eval/replay"
+	evalrun "terrace/eval/run"
+	"terrace/kvmanager/contexts"
+	"terrace/policy"
+)
+
+// contextFlags are those of --suite contexts.
+type contextFlags struct {
+	contexts           string
+	placements, stores []string
+	speed              float64
+	maxTokens          int
+	profile            string
+	quality, encoder   string
+}
+
+// contextOnly are the flags that only --suite contexts reads; the other suites refuse them.
+var contextOnly = []string{"contexts", "placement", "store", "speed", "max-tokens", "profile", "quality", "encoder"}
+
+func (f *contextFlags) add(cmd *cobra.Command) {
+	p := cmd.Flags()
+	p.StringVar(&f.contexts, "contexts", "", "contexts: JSONL file of {id, text, questions}")
+	p.StringArrayVar(&f.placements, "placement", nil, "contexts: how kept contexts are placed (repeats): evicpress:alpha=A,methods=M/M,keeps=K/K, lru, fixed:method=M,keep=K, impress or none")
+	p.StringArrayVar(&f.stores, "store", nil, "contexts: a tier of the store, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats); a placement has its own below it")
+	p.Float64Var(&f.speed, "speed", 1, "contexts: divides the times of arrival; 0: each request comes when the last is done")
+	p.IntVar(&f.maxTokens, "max-tokens", 32, "contexts: tokens of an answer at most")
+	p.StringVar(&f.profile, "profile", "", "contexts: qualities that 'infer store profile' measured (default: measured first, untimed)")
+	f.addQuality(cmd)
+}
+
+func (f *contextFlags) addQuality(cmd *cobra.Command) {
+	p := cmd.Flags()
+	p.StringVar(&f.quality, "quality", "auto", "what likeness of answers is: minilm-cosine, token-f1, or auto (the cosine where its encoder can be had)")
+	p.StringVar(&f.encoder, "encoder", defaultEncoder, "encoder of minilm-cosine")
+}
+
+// openQuality opens the measure of answers; close it.
+func (a *app) openQuality(f *contextFlags, threads int) (replay.Quality, func(), error) {
+	switch f.quality {
+	case "token-f1":
+		return replay.TokenF1{}, func() {}, nil
+	case "auto", "minilm-cosine":
+		e, done, err := a.openEncoder(f.encoder, threads)
+		if err == nil {
+			return replay.Cosine{Encoder: e}, done, nil
+		}
+		if f.quality != "auto" || a.ctx.Err() != nil {
+			return nil, nil, err
+		}
+		a.notice("quality is token-f1, not minilm-cosine: %s", oneLine(err))
+		return replay.TokenF1{}, func() {}, nil
+	}
+	return nil, nil, usageErrorf("--quality %q: want minilm-cosine, token-f1 or auto", f.quality)
+}
+
+// replayRun is an evaluation of placements.
+type replayRun struct {
+	a          *app
+	f          *contextFlags
+	bench      *replay.Bench
+	specs      []contexts.Spec
+	placements []policy.Placement
+	all        []replay.Context
+	trace      []replay.Arrival
+	folder     *evalrun.Folder
+	modelName  string
+}
+
+// evalContexts replays arrivals under each placement.
+func (a *app) evalContexts(f *evalFlags, changed func(string) bool) error {
+	for _, other := range slices.Concat([]string{"policy", "budget", "tier", "workers", "join", "batch"}, suiteOnly) {
+		if changed(other) && other != "limit" {
+			return usageErrorf("--%s is not for --suite contexts, which takes --trace, --limit, --%s", other, strings.Join(contextOnly, ", --"))
+		}
+	}
+	r := &replayRun{a: a, f: &f.contexts}
+	if err := r.check(f); err != nil {
+		return err
+	}
+	quality, closeQuality, err := a.openQuality(r.f, f.load.threads)
+	if err != nil {
+		return err
+	}
+	defer closeQuality()
+	load := f.load
+	load.policy, load.windowOnly, load.traceFile = "full", false, ""
+	l, err := a.openEngine(&load, nil)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	r.bench = &replay.Bench{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: r.f.maxTokens}
+	r.modelName = l.name
+	o, err := r.options(f, l, quality.Name())
+	if err != nil {
+		return err
+	}
+	if r.folder, err = evalrun.Open(f.out, o, thisMachine()); err != nil {
+		if errors.Is(err, evalrun.ErrChanged) {
+			return usageErrorf("%w", err)
+		}
+		return err
+	}
+	defer r.folder.Close()
+	return r.run(l.engine, quality.Name())
+}
+
+// check reads the flags and files.
+func (r *replayRun) check(f *evalFlags) (err error) {
+	c := r.f
+	switch {
+	case c.contexts == "" || f.load.traceFile == "" || len(c.placements) == 0 || f.out == "":
+		return usageErrorf("--suite contexts needs --trace T.jsonl, --contexts C.jsonl, --placement P and --out DIR")
+	case !(c.speed >= 0 && c.speed <= 1e6):
+		return usageErrorf("--speed %g: want 0 (each request comes when the last is done) to 1e6", c.speed)
+	case c.maxTokens < 1:
+		return usageErrorf("--max-tokens %d: want 1 or more", c.maxTokens)
+	case f.suite.limit < 0:
+		return usageErrorf("--limit %d: want 0 (all) or more", f.suite.limit)
+	}
+	if r.specs, err = parseStores(c.stores); err != nil {
+		return err
+	}
+	for i, text := range c.placements {
+		p, err := policy.ParsePlacement(text)
+		if err != nil {
+			return usageErrorf("--placement: %w", err)
+		}
+		if slices.Contains(c.placements[:i], text) {
+			return usageErrorf("--placement %s is given twice", text)
+		}
+		if p.Kind != policy.PlaceNone && len(r.specs) == 0 {
+			return usageErrorf("--placement %s needs a --store", text)
+		}
+		r.placements = append(r.placements, p)
+	}
+	if r.all, err = replay.ReadContexts(c.contexts); err != nil {
+		return err
+	}
+	r.trace, err = replay.ReadTrace(f.load.traceFile, f.suite.limit, r.all)
+	return err
+}
+
+// options are the run's identity.
+func (r *replayRun) options(f *evalFlags, l *loaded, quality string) (evalrun.Options, error) {
+	print, err := fingerprint(l.path)
+	if err != nil {
+		return evalrun.Options{}, err
+	}
+	settings := map[string]any{"trace": filepath.Base(f.load.traceFile), "contexts": filepath.Base(r.f.contexts), "requests": len(r.trace), "speed": r.f.speed, "max_tokens": r.f.maxTokens,
+		"stores": r.f.stores, "quality": quality, "data": eval.HashPrompt(nil, r.trace, r.all)}
+	m := eval.Model{Name: modelName(l.name), Fingerprint: print, Vocab: l.model.Vocab, Context: l.engine.Options().Context, HasChat: l.tok.HasTemplate()}
+	return evalrun.Options{Version: buildLine(), Suite: "contexts", Settings: settings, Policies: r.f.placements, Model: m, Engine: f.identity(), Seed: f.suite.seed}, nil
+}
+
+// run replays the placements that the folder lacks.
+func (r *replayRun) run(e *engine.Engine, metric string) error {
+	replays, err := r.folder.Replays()
+	if err != nil {
+		return err
+	}
+	bar := r.a.newBar()
+	r.a.notice("answers from the whole KV of %d requests, untimed", len(r.trace))
+	whole, err := r.bench.References(r.a.ctx, r.trace, r.all)
+	if err != nil {
+		return err
+	}
+	profile, err := r.profiled(e)
+	if err != nil {
+		return err
+	}
+	for i, text := range r.f.placements {
+		if replays.Done(text) {
+			continue
+		}
+		done := 0
+		use, err := r.one(e, i, whole, profile, func(o eval.Outcome) error {
+			done++
+			bar.count(text, done, len(r.trace))
+			if r.folder.Done(o.Key()) { // a run that was stopped in this placement begins it again, to have its store
+				return nil
+			}
+			return r.folder.Append(o)
+		})
+		bar.done()
+		if err != nil {
+			return err
+		}
+		if use.Trouble != "" {
+			r.a.notice("%s: %s", text, use.Trouble)
+		}
+		if err := replays.Keep(text, use); err != nil {
+			return err
+		}
+	}
+	res, err := replays.Finish(eval.Metric{Name: metric, Kind: eval.Percent}, len(r.trace)*len(r.f.placements))
+	if err != nil {
+		return err
+	}
+	r.print(res)
+	return allFailed(r.folder.Outcomes())
+}
+
+// one replays one placement on empty stores of its own.
+func (r *replayRun) one(e *engine.Engine, i int, whole replay.References, profile *replay.Profile, emit func(eval.Outcome) error) (*eval.StoreUse, error) {
+	specs := slices.Clone(r.specs)
+	for j := range specs {
+		if specs[j].Kind != "ssd" {
+			continue
+		}
+		if err := os.MkdirAll(specs[j].Place, 0o700); err != nil {
+			return nil, fmt.Errorf("--store ssd=%s: %w", specs[j].Place, err)
+		}
+		dir, err := os.MkdirTemp(specs[j].Place, "replay-")
+		if err != nil {
+			return nil, fmt.Errorf("--store ssd=%s: %w", specs[j].Place, err)
+		}
+		defer os.RemoveAll(dir)
+		specs[j].Place = dir
+	}
+	if r.placements[i].Kind == policy.PlaceNone {
+		specs = nil
+	}
+	o := r.a.storeOptions()
+	o.Rule, o.Write = contexts.Rule{Wait: true}, contexts.WritePlaced
+	store, err := contexts.Open(r.a.ctx, specs, o)
+	if err != nil {
+		_ = store.Close()
+		return nil, err
+	}
+	defer store.Close()
+	if err := e.UseContexts(store, r.modelName); err != nil {
+		return nil, err
+	}
+	if why := e.Contexts().Unfit(e.Policy()); why != "" && !store.Empty() {
+		return nil, usageErrorf("--suite contexts: %s", why)
+	}
+	salt := fmt.Sprintf("replay %d %d", i, time.Now().UnixNano()) // a shared store has nothing under it
+	return r.bench.Replay(r.a.ctx, r.f.placements[i], r.trace, r.all, whole, profile, store, replay.Options{Speed: r.f.speed, Salt: salt}, emit)
+}
+
+const qualityFile = "profile.json"
+
+// profiled is the quality of every configuration that a placement chooses from: given, kept from before, or measured now.
+func (r *replayRun) profiled(e *engine.Engine) (*replay.Profile, error) {
+	var configs []policy.Config
+	for _, p := range r.placements {
+		if p.Kind != policy.PlaceEvicPress {
+			continue
+		}
+		for _, c := range replay.Configs(p) {
+			if !slices.Contains(configs, c) {
+				configs = append(configs, c)
+			}
+		}
+	}
+	if len(configs) == 0 {
+		return nil, nil
+	}
+	if r.f.profile != "" {
+		return replay.ReadProfile(r.f.profile)
+	}
+	if p, err := replay.ReadProfile(r.folder.Path(qualityFile)); err == nil {
+		return p, nil
+	}
+	var used []*replay.Context
+	for i := range r.all {
+		if slices.ContainsFunc(r.trace, func(a replay.Arrival) bool { return a.Context == r.all[i].ID }) {
+			used = append(used, &r.all[i])
+		}
+	}
+	if err := e.UseContexts(&contexts.Store{}, r.modelName); err != nil { // for the sizes of records
+		return nil, err
+	}
+	r.a.notice("profiling %d contexts under %d configurations, untimed", len(used), len(configs))
+	bar := r.a.newBar()
+	p, err := r.bench.Profile(r.a.ctx, used, configs, func(done int) { bar.count("profiling", done, len(used)) })
+	bar.done()
+	if err != nil {
+		return nil, err
+	}
+	p.Model = r.modelName
+	raw, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return p, r.folder.WriteFile(qualityFile, append(raw, '\n'))
+}
+
+// print writes a line a placement.
+func (r *replayRun) print(res *evalrun.Results) {
+	for _, p := range res.Policies {
+		score := 0.0
+		if p.Mean != nil {
+			score = *p.Mean
+		}
+		fmt.Fprintf(r.a.stdout, "%-52s quality %6.2f  TTFT mean %7.1f ms, median %7.1f  ITL %6.1f  hits %s\n", p.Policy, score, p.TTFTMean, p.TTFT, p.ITL, hitText(p.Hits))
+	}
+	r.a.notice("results in %s", r.folder.Path("results.json"))
+}
+
+func hitText(hits map[string]float64) string {
+	var parts []string
+	for _, tier := range []string{"host", "ssd", "valkey", "s3", "none"} {
+		if share, ok := hits[tier]; ok {
+			parts = append(parts, fmt.Sprintf("%s %.0f%%", tier, 100*share))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	evalrun "terrace/eval/run"
+)
+
+// contextData writes two contexts and a trace of six requests.
+func contextData(t *testing.T) (trace, contexts string) {
+	t.Helper()
+	dir := t.TempDir()
+	trace, contexts = filepath.Join(dir, "t.jsonl"), filepath.Join(dir, "c.jsonl")
+	var lines strings.Builder
+	for _, id := range []string{"a", "b", "a", "b", "b", "a"} {
+		lines.WriteString(`{"at_s":0,"context":"` + id + `","question":" so?"}` + "\n")
+	}
+	text := strings.Repeat("ab c ", 24)
+	if err := os.WriteFile(trace, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(contexts, []byte(`{"id":"a","text":"`+text+`","questions":["x"]}`+"\n"+`{"id":"b","text":"b`+text+`","questions":["x"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return trace, contexts
+}
+
+// TestEvalContexts: a replay's files say what cli users and compare read; a second call finds everything done.
+func TestEvalContexts(t *testing.T) {
+	trace, contexts := contextData(t)
+	out := filepath.Join(t.TempDir(), "run")
+	args := []string{"eval", "-m", tinyModel, "-t", "1", "--suite", "contexts", "--trace", trace, "--contexts", contexts, "--speed", "0", "--max-tokens", "4", "--quality", "token-f1",
+		"--store", "host=4MiB", "--store", "ssd=" + filepath.Join(t.TempDir(), "kv") + ",64MiB", "--placement", "none", "--placement", "lru", "--placement", "evicpress:alpha=0.1,methods=knorm,keeps=0.5", "--out", out}
+	for range 2 {
+		if code, _, errs := inferWith(t, "", args...); code != 0 {
+			t.Fatalf("%d %s", code, errs)
+		}
+	}
+	res, outcomes, err := evalrun.Read(out)
+	if err != nil || len(outcomes) != 18 || len(res.Policies) != 3 || res.QualityMetric != "token-f1" || !res.Complete {
+		t.Fatalf("%d outcomes, %+v, %v", len(outcomes), res, err)
+	}
+	for _, p := range res.Policies {
+		if p.N != 6 || p.Failed != 0 || p.ReplayResult == nil || p.TTFTMean <= 0 || p.Source != "measured" || p.Mean == nil {
+			t.Errorf("%+v", p)
+		}
+	}
+	if lru := res.Policies[1]; lru.Hits["none"] != 1.0/3 || lru.StorePeak["host"] <= 0 || *lru.Mean != 100 {
+		t.Errorf("lru: %+v", lru.ReplayResult)
+	}
+	raw, err := os.ReadFile(filepath.Join(out, "samples.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var line map[string]any
+	if err := json.Unmarshal(raw[:strings.IndexByte(string(raw), '\n')], &line); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"policy", "id", "context", "question", "pred", "score", "prompt_tokens", "ttft_ms", "queue_ms", "cached_tokens", "cache_tier", "method", "keep"} {
+		if _, ok := line[key]; !ok {
+			t.Errorf("samples.jsonl has no %s: %v", key, line)
+		}
+	}
+	if code, table, errs := inferWith(t, "", "compare", out, "--against", "none", "--html", filepath.Join(out, "c.html")); code != 0 || !strings.Contains(table, "evicpress") {
+		t.Errorf("compare: %d %s %s", code, table, errs)
+	}
+}
+
+func TestEvalContextsRefuses(t *testing.T) {
+	trace, contexts := contextData(t)
+	base := []string{"eval", "-m", tinyModel, "--suite", "contexts", "--trace", trace, "--contexts", contexts, "--out", t.TempDir()}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{nil, exitUsage, "--placement"},
+		{[]string{"--placement", "lru"}, exitUsage, "--store"},
+		{[]string{"--placement", "lrv"}, exitUsage, "lru"},
+		{[]string{"--placement", "none", "--placement", "none"}, exitUsage, "twice"},
+		{[]string{"--placement", "none", "--speed", "-1"}, exitUsage, "--speed"},
+		{[]string{"--placement", "none", "--policy", "full"}, exitUsage, "--policy"},
+		{[]string{"--placement", "none", "--quality", "bleu"}, exitUsage, "bleu"},
+		{[]string{"--placement", "none", "--contexts", trace}, exitData, "line 1"},
+		{[]string{"--placement", "none", "--store", "tape=1GiB"}, exitUsage, "tape"},
+	} {
+		code, _, errs := inferWith(t, "", append(base[:len(base):len(base)], c.args...)...)
+		if code != c.code || !strings.Contains(errs, c.says) || strings.Count(strings.TrimSpace(errs), "\n") > 0 {
+			t.Errorf("%v: %d %q", c.args, code, errs)
+		}
+	}
+	if code, _, errs := inferWith(t, "", "eval", "-m", tinyModel, "--suite", "longbench", "--placement", "none", "--out", t.TempDir()); code != exitUsage || !strings.Contains(errs, "--placement") {
+		t.Errorf("another suite: %d %s", code, errs)
+	}
+}
+
+func TestStoreProfile(t *testing.T) {
+	_, contexts := contextData(t)
+	code, out, errs := inferWith(t, "", "store", "profile", "-m", tinyModel, "-t", "1", "--contexts", contexts, "--quality", "token-f1", "--methods", "knorm", "--keeps", "0.5,0.25", "--max-tokens", "3", "--json",
+		"--store", "ssd="+filepath.Join(t.TempDir(), "kv")+",64MiB")
+	var p struct {
+		Contexts []struct{ Quality map[string]map[string]float64 }
+	}
+	if err := json.Unmarshal([]byte(out), &p); err != nil || code != 0 || len(p.Contexts) != 2 || len(p.Contexts[0].Quality["knorm"]) != 2 {
+		t.Errorf("%d %s %s %v", code, out, errs, err)
+	}
+	if code, _, errs := inferWith(t, "", "store", "profile", "-m", tinyModel, "--contexts", contexts, "--methods", "h2o"); code != exitUsage || !strings.Contains(errs, "h2o") {
+		t.Errorf("%d %s", code, errs)
+	}
+}

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"fmt"
+
+	"terrace/kvmanager/contexts"
+	"terrace/policy"
+)
+
+// Pack makes the records of ids, which a session has read under a policy (nil = full attention): the blocks of a plain prefix, or
+// the parts of a compressed context. They are those that Find looks for. A session may have read more behind ids.
+func (c *Contexts) Pack(s *Session, ids []int, under *policy.Spec, salt string) ([]*contexts.Record, error) {
+	if under == nil {
+		under = c.e.full
+	}
+	if why := c.Unfit(under); why != "" {
+		return nil, fmt.Errorf("engine: contexts cannot be packed: %s: %w", why, ErrOption)
+	}
+	if len(s.tokens) < len(ids) || c.quantised() {
+		return nil, fmt.Errorf("engine: pack of %d tokens of a session that has read %d (KV in float types only): %w", len(ids), len(s.tokens), ErrOption)
+	}
+	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(under, salt)}
+	if !under.Lossless() {
+		p.whole, p.context = true, contexts.ContextKey(p.root, ids)
+		return c.parts(s, p)
+	}
+	p.keys = contexts.Chain(p.root, ids, c.block)
+	records := make([]*contexts.Record, 0, len(p.keys))
+	for i := range p.keys {
+		r, err := c.blockRecord(s, p, i)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// PackedBytes is the most that the records of so many kept tokens take, before they are made.
+func (c *Contexts) PackedBytes(tokens int, under *policy.Spec) int64 {
+	if under == nil || under.Lossless() {
+		return int64(tokens/c.block) * c.slotBytes()
+	}
+	return int64(max(1, pages(tokens, c.block))) * c.slotBytes()
+}
+
+// blockRecord makes the record of a block of a plain prefix of floats.
+func (c *Contexts) blockRecord(s *Session, p *Prefix, block int) (*contexts.Record, error) {
+	from, to := block*c.block, (block+1)*c.block
+	m := contexts.Meta{Key: p.keys[block], Parent: p.root, Root: p.root, First: from, Tokens: c.block}
+	if block > 0 {
+		m.Parent = p.keys[block-1]
+	}
+	extents := make([]extent, c.e.m.Layers*c.e.m.KVHeads)
+	for i := range extents {
+		extents[i] = extent{from: from, to: to}
+	}
+	return c.record(s, m, extents)
+}

@@ -1,0 +1,337 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"terrace/engine"
+	"terrace/eval"
+	"terrace/kvmanager/contexts"
+	"terrace/policy"
+)
+
+// Task is the task that outcomes of replays carry.
+const Task = "contexts"
+
+// Options of a replay.
+type Options struct {
+	Speed float64 // divides the times of arrival; 0 = each request comes when the last is done
+	Salt  string
+}
+
+// replaying is one placement over a trace.
+type replaying struct {
+	b      *Bench
+	o      Options
+	trace  []Arrival
+	byID   map[string]*Context
+	shelf  *shelf
+	whole  References
+	use    *eval.StoreUse
+	asked  map[string][]Question // of each context so far, newest last
+	stale  []string              // contexts to profile again
+	begun  time.Time
+	emit   func(eval.Outcome) error
+	policy string
+}
+
+// asked is a question about a context.
+type asked struct{ context, question string }
+
+// References are answers from the whole KV, by context and question.
+type References map[asked]string
+
+// References answers every question of a trace from the whole KV, untimed; each context is read once.
+func (b *Bench) References(ctx context.Context, trace []Arrival, contexts []Context) (References, error) {
+	out := References{}
+	for i := range contexts {
+		c := &contexts[i]
+		var s *engine.Session
+		for _, a := range trace {
+			key := asked{a.Context, a.Question}
+			if _, done := out[key]; done || a.Context != c.ID {
+				continue
+			}
+			if s == nil {
+				ids, err := b.encode(c)
+				if err != nil {
+					return nil, err
+				}
+				base, err := b.base(ctx, ids, nil)
+				if err != nil {
+					return nil, err
+				}
+				s, err = b.compress(ctx, base, ids, policy.Uncompressed)
+				base.Close()
+				if err != nil {
+					return nil, err
+				}
+				defer s.Close()
+			}
+			text, err := b.ask(ctx, s, a.Question)
+			if err != nil {
+				return nil, err
+			}
+			out[key] = text
+		}
+		if s != nil {
+			s.Close()
+		}
+	}
+	return out, nil
+}
+
+// Replay runs a trace under one placement on an empty store, and emits an outcome for each request.
+func (b *Bench) Replay(ctx context.Context, text string, trace []Arrival, all []Context, whole References, profile *Profile, store *contexts.Store, o Options, emit func(eval.Outcome) error) (*eval.StoreUse, error) {
+	p, err := policy.ParsePlacement(text)
+	if err != nil {
+		return nil, err
+	}
+	configs := Configs(p)
+	if p.Kind == policy.PlaceFixed {
+		configs = []policy.Config{{Method: p.Method, Keep: p.Keep}}
+	}
+	sh, err := newShelf(b, store, p, configs, profile, o.Salt)
+	if err != nil {
+		return nil, err
+	}
+	defer sh.close()
+	r := &replaying{b: b, o: o, trace: trace, byID: map[string]*Context{}, shelf: sh, whole: whole, asked: map[string][]Question{}, begun: time.Now(), emit: emit, policy: text}
+	for i := range all {
+		r.byID[all[i].ID] = &all[i]
+	}
+	r.use = &eval.StoreUse{Source: "measured", StorePeak: map[string]int64{}}
+	if store.Modelled() && p.Kind != policy.PlaceNone {
+		r.use.Source = "modelled"
+	}
+	if p.Kind == policy.PlaceEvicPress && profile != nil {
+		r.use.ProfileS = profile.Seconds
+	}
+	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	for i, t := range store.Tiers() {
+		_, peak := store.Held(i)
+		r.use.StorePeak[t.Kind] += peak
+	}
+	r.use.Moves = sh.moved
+	return r.use, nil
+}
+
+// run serves the requests in order.
+func (r *replaying) run(ctx context.Context) error {
+	for i := range r.trace {
+		arrived, err := r.wait(ctx, i)
+		if err != nil {
+			return err
+		}
+		o, err := r.serve(ctx, i, arrived)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			o = eval.Outcome{Error: err.Error()}
+		}
+		o.Task, o.ID, o.Policy = Task, strconv.Itoa(i), r.policy
+		if o.ContextUse == nil {
+			o.ContextUse = &eval.ContextUse{Method: policy.Uncompressed.Method, Keep: 1}
+		}
+		o.Context, o.Question = r.trace[i].Context, r.trace[i].Question
+		if err := r.emit(o); err != nil {
+			return err
+		}
+		if err := r.tidy(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due is when request i arrives.
+func (r *replaying) due(i int) time.Time {
+	if r.o.Speed == 0 {
+		return time.Now()
+	}
+	return r.begun.Add(time.Duration(r.trace[i].AtS / r.o.Speed * float64(time.Second)))
+}
+
+// wait waits for request i, and returns its time of arrival.
+func (r *replaying) wait(ctx context.Context, i int) (time.Time, error) {
+	at := r.due(i)
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return at, nil
+	case <-ctx.Done():
+		return at, ctx.Err()
+	}
+}
+
+// idle reports whether nobody waits after request i.
+func (r *replaying) idle(i int) bool {
+	return r.o.Speed == 0 || i+1 >= len(r.trace) || time.Now().Before(r.due(i+1))
+}
+
+// tidy puts contexts where they belong while nobody waits, and profiles again what has become worse than its profile.
+func (r *replaying) tidy(ctx context.Context, i int) error {
+	if !r.idle(i) {
+		return nil
+	}
+	if err := r.shelf.settle(ctx); err != nil && ctx.Err() == nil {
+		r.use.Trouble = err.Error() // what could not be stored is computed when it is asked for
+	}
+	for len(r.stale) > 0 && r.idle(i) {
+		id := r.stale[0]
+		r.stale = r.stale[1:]
+		if err := r.reprofile(ctx, id); err != nil {
+			return err
+		}
+		if err := r.shelf.settle(ctx); err != nil && ctx.Err() == nil {
+			r.use.Trouble = err.Error()
+		}
+	}
+	return ctx.Err()
+}
+
+// serve answers one request.
+func (r *replaying) serve(ctx context.Context, i int, arrived time.Time) (o eval.Outcome, err error) {
+	a := r.trace[i]
+	c := r.byID[a.Context]
+	begun := time.Now()
+	ids, err := r.b.encode(c)
+	if err != nil {
+		return o, err
+	}
+	question, err := r.b.question(a.Question)
+	if err != nil {
+		return o, err
+	}
+	res, config, base, err := r.answer(ctx, c, ids, question, arrived)
+	if err != nil {
+		return o, err
+	}
+	scores, err := r.b.Quality.Scores([]string{res.Text}, []string{r.whole[asked{a.Context, a.Question}]})
+	if err != nil {
+		return o, err
+	}
+	o = eval.Outcome{Score: &scores[0], Pred: res.Text, Prompt: len(ids) + len(question), Generated: len(res.IDs), Finish: res.Finish, TTFT: millis(res.Timings.TTFT), ITL: millis(res.Timings.ITLP50)}
+	o.ContextUse = &eval.ContextUse{QueueMS: millis(begun.Sub(arrived)), CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, Method: config.Method, Keep: config.Keep}
+	o.PromptHash = eval.HashPrompt(slices.Concat(ids, question), r.b.MaxTokens)
+	r.asked[c.ID] = append(r.asked[c.ID], Question{Question: a.Question})
+	r.watch(c, config, scores[0])
+	return o, r.shelf.used(c, ids, base)
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// answer reads the context from the shelf, or computes it; base is then what the shelf may be filled from.
+func (r *replaying) answer(ctx context.Context, c *Context, ids, question []int, arrived time.Time) (res *engine.Result, config policy.Config, base *engine.Session, err error) {
+	e, cx, it := r.b.Engine, r.shelf.cx, r.shelf.items[c.ID]
+	all := slices.Concat(ids, question)
+	switch {
+	case r.shelf.placement.Kind == policy.PlaceNone:
+		s, err := e.NewSession(nil)
+		if err != nil {
+			return nil, config, nil, err
+		}
+		defer s.Close()
+		res, err = s.Generate(ctx, r.b.request(all, arrived))
+		return res, policy.Uncompressed, nil, err
+	case it == nil || it.tier < 0:
+		return r.compute(ctx, ids, question, arrived)
+	}
+	if config = it.config; r.shelf.placement.Kind == policy.PlaceImpress {
+		config = r.shelf.important()
+	}
+	under, err := spec(config)
+	if err != nil {
+		return nil, config, nil, err
+	}
+	if under == nil {
+		s, err := e.NewSession(nil)
+		if err != nil {
+			return nil, config, nil, err
+		}
+		defer s.Close()
+		request := r.b.request(all, arrived)
+		request.Prefix = cx.Find(ctx, all, nil, r.o.Salt)
+		res, err = s.Generate(ctx, request)
+		return res, config, nil, err
+	}
+	s, reused, err := e.ReadContext(ctx, ids, under, cx.Find(ctx, ids, under, r.o.Salt), engine.PrefillHooks{})
+	if err != nil {
+		return nil, config, nil, err
+	}
+	defer s.Close()
+	if res, err = s.Generate(ctx, r.b.request(question, arrived)); err == nil {
+		res.Reused = reused
+	}
+	return res, config, nil, err
+}
+
+// compute reads the context as it is, its last rows in a fork, and keeps what came before them for the shelf.
+func (r *replaying) compute(ctx context.Context, ids, question []int, arrived time.Time) (*engine.Result, policy.Config, *engine.Session, error) {
+	configs := Configs(r.shelf.placement)
+	switch r.shelf.placement.Kind {
+	case policy.PlaceFixed:
+		configs = []policy.Config{{Method: r.shelf.placement.Method, Keep: r.shelf.placement.Keep}}
+	case policy.PlaceImpress:
+		configs = []policy.Config{r.shelf.important()}
+	case policy.PlaceLRU:
+		configs = nil
+	}
+	base, err := r.b.base(ctx, ids, configs)
+	if err != nil {
+		return nil, policy.Uncompressed, nil, err
+	}
+	s, err := base.Fork(nil)
+	if err != nil {
+		base.Close()
+		return nil, policy.Uncompressed, nil, err
+	}
+	defer s.Close()
+	res, err := s.Generate(ctx, r.b.request(slices.Concat(ids[base.Tokens():], question), arrived))
+	if err != nil {
+		base.Close()
+		return nil, policy.Uncompressed, nil, err
+	}
+	return res, policy.Uncompressed, base, nil
+}
+
+// watch notes a context whose answer is worse than its profile says by more than the placement allows.
+func (r *replaying) watch(c *Context, config policy.Config, score float64) {
+	limit := r.shelf.placement.Reprofile
+	if limit == 0 || r.shelf.profile == nil || slices.Contains(r.stale, c.ID) {
+		return
+	}
+	if p := r.shelf.profile.Of(c.ID); p != nil {
+		if q, ok := p.Of(config); ok && q-score > limit {
+			r.stale = append(r.stale, c.ID)
+		}
+	}
+}
+
+// recordedMax is how many of the last questions a context is profiled on again.
+const recordedMax = 50
+
+// reprofile measures a context's qualities again, on the questions that came, and has it arrive anew with them.
+func (r *replaying) reprofile(ctx context.Context, id string) error {
+	questions := r.asked[id]
+	if n := len(questions); n > recordedMax {
+		questions = questions[n-recordedMax:]
+	}
+	c := r.byID[id]
+	begun := time.Now()
+	p, err := r.b.profileOne(ctx, c, questions, Configs(r.shelf.placement))
+	if err != nil {
+		return fmt.Errorf("replay: profile of context %q again: %w", id, err)
+	}
+	r.shelf.reprofiled(c, p)
+	r.use.Reprofiled++
+	r.use.ProfileS += time.Since(begun).Seconds()
+	return nil
+}

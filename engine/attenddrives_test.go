@@ -151,3 +151,46 @@ func TestDrivesRefuse(t *testing.T) {
 		}
 	}
 }
+
+// TestMiniBatches: three texts in two mini-batches have the logits that each has alone, also where one of them fails on the way and
+// is read again.
+func TestMiniBatches(t *testing.T) {
+	t.Parallel()
+	o := Options{Threads: 2, Policy: "sparf:r=4,k=20"}
+	host, next := small(t, o), someIDs(6, 9)
+	d := newTestDrive(t)
+	d.faults = csdshim.Faults{Rules: []csdshim.Fault{{Kind: csdshim.FaultFail, On: "attend", After: 20, Times: 2}}}
+	o.Tiers = testDrives(d.start())
+	e := small(t, o)
+	var sessions []*Session
+	var want, got [3][][]float32
+	for i := range 3 {
+		prompt := someIDs(60+31*i, uint64(i))
+		want[i] = forced(t, host, prompt, next)
+		s, err := e.NewSession(e.Policy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Prefill(t.Context(), prompt, PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		sessions, got[i] = append(sessions, s), [][]float32{slices.Clone(s.Logits())}
+	}
+	for _, id := range next {
+		if err := e.DecodeBatch(sessions, []int{id, id, id}); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range sessions {
+			got[i] = append(got[i], slices.Clone(s.Logits()))
+		}
+	}
+	for i := range want {
+		if d := worst(want[i], got[i]); d != 0 {
+			t.Errorf("text %d: logits differ by %g", i, d)
+		}
+	}
+	if e.TierUse().Replays == 0 {
+		t.Error("no text was read again: nothing has failed")
+	}
+}

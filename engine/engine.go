@@ -27,7 +27,8 @@ type Engine struct {
 	drives   offload.Attender // that attend; nil = none
 	floor    *retrieval.Floor
 	device   device
-	pass     pass // of one call, reused, so that a decode step allocates nothing
+	pass     pass  // of one call, reused, so that a decode step allocates nothing
+	second   *pass // of a step in two mini-batches; nil until there is one
 	keeping  keeping
 	contexts *Contexts // KV that outlives sessions; nil = there is no store
 	replays  int64     // texts that were read again because a tier had lost KV

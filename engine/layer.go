@@ -141,10 +141,10 @@ func (p *pass) prepare(next int) error {
 }
 
 // fetch waits for what the rows read of a layer.
-func (p *pass) fetch(layer int, q **tensor.Dense) ([]attention.Seq, error) {
+func (p *pass) fetch(layer int, rows ...**tensor.Dense) ([]attention.Seq, error) {
 	seqs := p.kv.Fetch(layer)
 	if p.kv.Failed() {
-		if err := p.quit(q); err != nil {
+		if err := p.quit(rows...); err != nil {
 			return nil, err
 		}
 		seqs = p.kv.Fetched()
@@ -173,9 +173,8 @@ func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor
 			return done, nil
 		}
 	}
-	if out := p.kv.FromDrives(); out != nil {
-		p.kv.Attended(layer, out)
-		return tensor.New(tensor.WithShape(len(p.rows.Pos), p.e.m.Heads*p.e.m.ValDim), tensor.WithBacking(out)), nil
+	if attended := p.fromDrives(layer); attended != nil {
+		return attended, nil
 	}
 	attended, err := p.e.backend.Attend(&p.rows, layer, q, seqs)
 	if err != nil {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 
 	"terrace/retrieval"
 )
@@ -38,6 +39,9 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 
 // step is DecodeBatch without a second chance; sessions that have failed already stay out. It returns those that failed.
 func (e *Engine) step(sessions []*Session, ids []int, failed []sessionError) []sessionError {
+	if len(failed) == 0 && e.alternates(sessions) && !slices.ContainsFunc(sessions, func(s *Session) bool { return s.fits(1) != nil }) {
+		return e.alternate(sessions, ids)
+	}
 	p := &e.pass
 	p.open(e, e.phase(false))
 	for i, s := range sessions {

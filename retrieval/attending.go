@@ -24,7 +24,8 @@ type attending struct {
 	lost   error    // why the drives' part of the text is not what was read; nil = it is
 	down   *sending // a layer of the prompt on its way
 
-	keys, values []byte // of the rows of a pass, [rows][KVHeads][dim] as stored
+	q            []float32 // of the rows of a pass, in memory of its own: another pass is computed while the drives attend
+	keys, values []byte    // of the rows of a pass, [rows][KVHeads][dim] as stored
 	steps        []offload.AttendStep
 	out          []float32 // [rows, Heads·ValueDim]
 	asked        chan error
@@ -182,10 +183,11 @@ func (a *attending) ask(layer int, q []float32, r *Rows) error {
 	}
 	keyBytes, valueBytes := len(a.keys)/rows, len(a.values)/rows
 	width, out := shape.Heads*shape.KeyDim, shape.Heads*shape.ValueDim
+	a.q = append(a.q[:0], q...)
 	a.out, a.steps = sized(a.out, rows*out), a.steps[:0]
 	for i := range rows {
 		s := offload.AttendStep{Seq: a.home, Layer: layer, At: int(r.Pos[i]), Keys: a.keys[i*keyBytes : (i+1)*keyBytes], Values: a.values[i*valueBytes : (i+1)*valueBytes],
-			Q: q[i*width : (i+1)*width], Exact: f.o.Exact, Scale: shape.Scale, Softcap: shape.Softcap, Window: a.t.obs.window(layer), Out: a.out[i*out : (i+1)*out]}
+			Q: a.q[i*width : (i+1)*width], Exact: f.o.Exact, Scale: shape.Scale, Softcap: shape.Softcap, Window: a.t.obs.window(layer), Out: a.out[i*out : (i+1)*out]}
 		if r.Reading == Step && s.Window == 0 {
 			s.SparF = a.policy.Attention(shape.KeyDim, s.At+1)
 		}

@@ -26,6 +26,14 @@ type (
 	Attended = wire.Attended
 	// Work is what an Append or Attend cost on the drive.
 	Work = wire.Work
+	// Stage is one unit's modelled work on a request.
+	Stage = wire.Stage
+)
+
+// The units of a Stage that are not the engine's.
+const (
+	UnitLink = wire.UnitLink
+	UnitNAND = wire.UnitNAND
 )
 
 // flashShape is how a sequence lies on flash.

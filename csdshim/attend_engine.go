@@ -128,7 +128,16 @@ func (s *Session) Attend(ctx context.Context, m *AttendQuery) (Timing, Attended,
 	out.Work = r.work
 	out.Work.PagesProgrammed = uint64(len(programmed))
 	up := 4 * len(out.Out)
-	sent := d.model.send(t.stages(r), up)
+	var log *stageLog
+	if m.Traced {
+		log = &stageLog{arrived: t.arrived}
+		log.note(wire.UnitLink, 0, t.arrived, t.arrived+crossing(down, d.opts.Profile.Link.ToDriveBytesPerS))
+	}
+	sent := d.model.send(t.stages(r, log), up)
+	if log != nil {
+		log.note(wire.UnitLink, 1, sent-crossing(up, d.opts.Profile.Link.ToHostBytesPerS), sent)
+		out.Stages = log.list
+	}
 	t.LinkNs += uint64(crossing(down, d.opts.Profile.Link.ToDriveBytesPerS) + crossing(up, d.opts.Profile.Link.ToHostBytesPerS))
 	t.LinkBytes = uint64(up)
 	d.counts.linkOut.Add(uint64(up))

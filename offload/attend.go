@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"terrace/csdshim"
 	"terrace/internal/clock"
@@ -71,14 +72,15 @@ type DriveUse struct {
 type Drives struct {
 	shape  AttendShape
 	drives []*attendDrive
-	trace  *trace.Recorder
 }
 
 // attendDrive is one of them, with the KV heads from first to end-1.
 type attendDrive struct {
 	csd        *CSD
 	shape      AttendShape
+	number     int // among the drives
 	first, end int
+	trace      *trace.Recorder
 
 	mu     sync.Mutex
 	shapes map[uint64]csdshim.AttendShape
@@ -99,11 +101,11 @@ func OpenDrives(ctx context.Context, sockets []string, shape AttendShape, o Driv
 	if len(sockets) > shape.KVHeads {
 		return nil, fmt.Errorf("offload: %d drives for %d KV heads, want at most one a head: %w", len(sockets), shape.KVHeads, ErrShape)
 	}
-	d := &Drives{shape: shape, trace: o.Trace}
+	d := &Drives{shape: shape}
 	first := 0
 	for i, socket := range sockets {
 		n := (shape.KVHeads - first + len(sockets) - i - 1) / (len(sockets) - i)
-		a := &attendDrive{shape: shape, first: first, end: first + n, shapes: map[uint64]csdshim.AttendShape{}, held: map[uint64]int64{}, use: DriveUse{Socket: socket, KVHeads: n}}
+		a := &attendDrive{shape: shape, number: i, trace: o.Trace, first: first, end: first + n, shapes: map[uint64]csdshim.AttendShape{}, held: map[uint64]int64{}, use: DriveUse{Socket: socket, KVHeads: n}}
 		a.csd = &CSD{socket: socket, o: CSDOptions{Clock: o.Clock}, opened: map[uint64]bool{}, stored: map[Key]struct{}{}, open: a.open}
 		first += n
 		err := a.csd.dial(ctx)
@@ -266,10 +268,11 @@ func (d *Drives) Attend(ctx context.Context, s *AttendStep) *Attending {
 
 func (a *attendDrive) attend(ctx context.Context, s *AttendStep) error {
 	group := a.shape.Heads / a.shape.KVHeads
-	m := csdshim.AttendQuery{Tail: a.tail(s.Seq, s.Layer, s.At, 1, s.Keys, s.Values), Exact: s.Exact, Scale: s.Scale, Softcap: s.Softcap, Window: s.Window,
+	m := csdshim.AttendQuery{Traced: a.trace != nil, Tail: a.tail(s.Seq, s.Layer, s.At, 1, s.Keys, s.Values), Exact: s.Exact, Scale: s.Scale, Softcap: s.Softcap, Window: s.Window,
 		Dims: s.SparF.Dims, Best: s.SparF.Tokens, Local: s.SparF.Local, Q: s.Q[a.first*group*a.shape.KeyDim : a.end*group*a.shape.KeyDim]}
 	var t csdshim.Timing
 	var got csdshim.Attended
+	began := a.trace.Now()
 	err := a.csd.again(ctx, func() error {
 		client, shape, err := a.sequence(ctx, s.Seq)
 		if err != nil {
@@ -284,8 +287,24 @@ func (a *attendDrive) attend(ctx context.Context, s *AttendStep) error {
 		return err
 	}
 	a.count(t, got.Work, s.Seq, len(m.Tail.Keys)+len(m.Tail.Values), 4*len(m.Q), 4*len(got.Out))
+	a.show(s.Layer, began, got.Stages)
 	copy(s.Out[a.first*group*a.shape.ValueDim:], got.Out)
 	return nil
+}
+
+// show puts what the drive's units did for a layer, by the model of the drive, on the timeline.
+func (a *attendDrive) show(layer int, began time.Duration, stages []csdshim.Stage) {
+	for _, s := range stages {
+		row := trace.DriveEngine
+		switch s.Unit {
+		case csdshim.UnitLink:
+			row = trace.DriveLink
+		case csdshim.UnitNAND:
+			row = trace.DriveNAND
+		}
+		name := fmt.Sprintf("drive %d %v %d, layer %d", a.number, s.Unit, s.Lane, layer)
+		a.trace.Add(row, name, began+time.Duration(s.From), began+time.Duration(s.To), 0)
+	}
 }
 
 // Drop implements Attender.

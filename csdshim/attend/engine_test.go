@@ -228,7 +228,7 @@ func TestAttend(t *testing.T) {
 			}
 			for step := range 2 {
 				n := c.tokens + step + 1
-				m := csdshim.AttendQuery{Tail: x.tail(1, n-1, n), Exact: true, Scale: 0.21, Window: c.win, Dims: c.r, Best: c.k, Local: c.l}
+				m := csdshim.AttendQuery{Traced: step == 1, Tail: x.tail(1, n-1, n), Exact: true, Scale: 0.21, Window: c.win, Dims: c.r, Best: c.k, Local: c.l}
 				r := rand.New(rand.NewPCG(uint64(i), uint64(step)))
 				var q [][]float64
 				for range 6 * 32 {
@@ -246,6 +246,7 @@ func TestAttend(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
+					checkStages(t, &m, &got, timing)
 					x.compare(t, &got, n, q, float64(m.Scale), c.r, c.k, c.l, c.win)
 					if again == 0 && got.Work.PagesWanted > 0 && (timing.NANDNs == 0 || timing.EngineNs == 0 || timing.LinkNs == 0 || timing.TotalNs == 0) {
 						t.Errorf("modelled times %+v", timing)
@@ -263,6 +264,36 @@ func TestAttend(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// checkStages: a request that asks for it is told when each unit worked, within the request's time.
+func checkStages(t *testing.T, m *csdshim.AttendQuery, got *csdshim.Attended, timing csdshim.Timing) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, s := range got.Stages {
+		seen[s.Unit.String()] = true
+		if s.To > timing.TotalNs {
+			t.Errorf("%v %d works until %d of %d ns", s.Unit, s.Lane, s.To, timing.TotalNs)
+		}
+	}
+	if !m.Traced {
+		if len(got.Stages) > 0 {
+			t.Errorf("%d stages that nobody asked for", len(got.Stages))
+		}
+		return
+	}
+	want := []string{"link", "kernel"}
+	if got.Work.PagesRead > 0 {
+		want = append(want, "channel", "filter")
+	}
+	if got.Work.TokensScored > 0 {
+		want = append(want, "argtopk")
+	}
+	for _, unit := range want {
+		if !seen[unit] {
+			t.Errorf("no work of the %s among %v", unit, seen)
+		}
 	}
 }
 

@@ -160,6 +160,7 @@ func ParseTail(b []byte) (m Tail, err error) {
 // that of the newest token, for every query head of the sequence's KV heads.
 type Attend struct {
 	Tail    Tail
+	Traced  bool      // the answer says when each unit worked
 	Exact   bool      // in the arithmetic of float32 with exact exponentials; else that of decoding
 	Scale   float32   // of q·k before the softmax
 	Softcap float32   // scores become Softcap·tanh(score/Softcap); 0 = none
@@ -174,6 +175,7 @@ type Attend struct {
 func (m Attend) AppendHead(dst []byte) []byte {
 	e := encoder{dst}
 	e.u8(map[bool]uint8{true: 1}[m.Exact])
+	e.u8(map[bool]uint8{true: 1}[m.Traced])
 	e.u32(math.Float32bits(m.Scale))
 	e.u32(math.Float32bits(m.Softcap))
 	for _, v := range [...]int{m.Window, m.Dims, m.Best, m.Local} {
@@ -187,9 +189,9 @@ func (m Attend) AppendHead(dst []byte) []byte {
 // ParseAttend reads the payload of a TypeAttend frame; the tail's Keys and Values are parts of b.
 func ParseAttend(b []byte) (m Attend, err error) {
 	d := decoder{b: b}
-	exact := d.u8()
-	d.failed = d.failed || exact > 1
-	m.Exact, m.Scale, m.Softcap = exact == 1, math.Float32frombits(d.u32()), math.Float32frombits(d.u32())
+	exact, traced := d.u8(), d.u8()
+	d.failed = d.failed || exact > 1 || traced > 1
+	m.Exact, m.Traced, m.Scale, m.Softcap = exact == 1, traced == 1, math.Float32frombits(d.u32()), math.Float32frombits(d.u32())
 	for _, v := range [...]*int{&m.Window, &m.Dims, &m.Best, &m.Local} {
 		*v = d.index()
 	}
@@ -204,6 +206,35 @@ type Attended struct {
 	Out         []float32 // [query heads, ValueDim]
 	Max, LogSum []float32 // [query heads] largest score and log-sum-exp
 	Work        Work
+	Stages      []Stage // where Traced was set
+}
+
+// Unit is a part of the drive that works on a request.
+type Unit uint8
+
+// The units, in the order of the paper's engine.
+const (
+	UnitLink Unit = iota
+	UnitArgTopK
+	UnitNAND // a channel
+	UnitFilter
+	UnitKernel
+	unitEnd
+)
+
+// String is the unit's name in a timeline.
+func (u Unit) String() string {
+	if u < unitEnd {
+		return [...]string{"link", "argtopk", "channel", "filter", "kernel"}[u]
+	}
+	return "?"
+}
+
+// Stage is one unit's modelled work, in nanoseconds after the request came.
+type Stage struct {
+	Unit     Unit
+	Lane     uint8 // which channel, filter or kernel
+	From, To uint64
 }
 
 // Work is what an Append or Attend cost on the drive, counted by layer and KV head.
@@ -232,6 +263,13 @@ func (m Attended) Append(dst []byte) []byte {
 	e.float32s(m.Out)
 	e.float32s(m.Max)
 	e.float32s(m.LogSum)
+	e.u32(uint32(len(m.Stages)))
+	for _, s := range m.Stages {
+		e.u8(uint8(s.Unit))
+		e.u8(s.Lane)
+		e.u64(s.From)
+		e.u64(s.To)
+	}
 	return e.b
 }
 
@@ -242,5 +280,14 @@ func ParseAttended(b []byte) (m Attended, err error) {
 		*f = d.u64()
 	}
 	m.Out, m.Max, m.LogSum = d.float32s(), d.float32s(), d.float32s()
+	if n := d.index(); n <= len(d.b)/18 {
+		for range n {
+			s := Stage{Unit: Unit(d.u8()), Lane: d.u8(), From: d.u64(), To: d.u64()}
+			d.failed = d.failed || s.Unit >= unitEnd || s.From > s.To
+			m.Stages = append(m.Stages, s)
+		}
+	} else {
+		d.failed = true
+	}
 	return m, d.end("attended")
 }

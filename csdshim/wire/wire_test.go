@@ -36,8 +36,8 @@ func messages() map[string]struct {
 	attended := AttendShape{Layers: 3, Heads: 2, KeyDim: 64, ValueDim: 32, ElemBytes: 2, TokenGroup: 16, EmbeddingGroup: 4, Elem: kvpage.F16, Fingerprint: [32]byte{3}}
 	openAttend := OpenAttend{Seq: 3, Shape: attended}
 	tail := Tail{Seq: 3, Layer: 1, At: 7, Tokens: 2, Keys: []byte("keys"), Values: []byte("values")}
-	attend := Attend{Tail: tail, Exact: true, Scale: 0.125, Softcap: 30, Window: 512, Dims: 8, Best: 100, Local: 25, Q: []float32{1, -2, 3}}
-	answer := Attended{Out: []float32{1, 2}, Max: []float32{3}, LogSum: []float32{4}, Work: Work{5, 6, 7, 8, 9}}
+	attend := Attend{Tail: tail, Exact: true, Traced: true, Scale: 0.125, Softcap: 30, Window: 512, Dims: 8, Best: 100, Local: 25, Q: []float32{1, -2, 3}}
+	answer := Attended{Out: []float32{1, 2}, Max: []float32{3}, LogSum: []float32{4}, Work: Work{5, 6, 7, 8, 9}, Stages: []Stage{{UnitKernel, 1, 5, 9}}}
 	follow := func(head []byte) []byte { return append(append(head, tail.Keys...), tail.Values...) }
 	stats := Stats{CapacityBytes: 1, UptimeNs: 9, TokensScored: 4}
 	return map[string]message{

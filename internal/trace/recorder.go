@@ -15,20 +15,23 @@ type Row uint8
 
 // The rows, in the order in which they are shown.
 const (
-	Compute Row = iota // the model's layers
-	Score              // scoring of cold keys on the host
-	Read               // transfer lower tier > host
-	Write              // transfer host > lower tier
-	CSD                // the drive's own work: scoring, fetching
-	Wait               // compute stands still for one of the others
-	Device             // programs on the backend's device
-	Up                 // transfer host > device
-	Down               // transfer device > host
+	Compute     Row = iota // the model's layers
+	Score                  // scoring of cold keys on the host
+	Read                   // transfer lower tier > host
+	Write                  // transfer host > lower tier
+	CSD                    // the drive's own work: scoring, fetching
+	Wait                   // compute stands still for one of the others
+	Device                 // programs on the backend's device
+	Up                     // transfer host > device
+	Down                   // transfer device > host
+	DriveLink              // of drives that attend, modelled: queries down, outputs up
+	DriveNAND              // their flash channels
+	DriveEngine            // the stages of their engines
 	rows
 )
 
 var rowNames = [rows]string{"compute", "score", "transfer storage>host", "transfer host>storage", "csd", "wait",
-	"device compute", "transfer host>device", "transfer device>host"}
+	"device compute", "transfer host>device", "transfer device>host", "drive link (modelled)", "drive NAND channels (modelled)", "drive engine (modelled)"}
 
 // String is the row's name in the timeline.
 func (r Row) String() string { return rowNames[r] }
@@ -87,6 +90,14 @@ type Span struct {
 	layer int32
 
 	shared bool
+}
+
+// Now is the time on the timeline's clock.
+func (r *Recorder) Now() time.Duration {
+	if r == nil {
+		return 0
+	}
+	return r.now()
 }
 
 // Span begins work on a row.

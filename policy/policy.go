@@ -114,18 +114,19 @@ const (
 	SketchDims                 // the keys themselves, a few dimensions at a time (SparQ)
 	SketchProjected            // keys times a matrix with few columns ([Projector]; InfiniGen)
 	SketchExact                // the keys themselves, for the oracle
+	SketchJoint                // the keys of all KV heads side by side times a matrix ([Projector]; KVSwap): Scorer.Approx of KV head 0
 	SketchProduct              // product codes: the nearest of few centroids, for each part of a key (PQCache)
 )
 
 func (k SketchKind) String() string {
-	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "product"}[k]
+	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "joint", "product"}[k]
 }
 
 // Sketch declares an approximation of the keys of one layer.
 type Sketch struct {
 	Kind   SketchKind
 	Blocks []int // SketchBounds: block sizes in tokens, finest first; each a multiple of the one before
-	Rank   int   // SketchProjected: columns
+	Rank   int   // SketchProjected, SketchJoint: columns
 	// Scale says how SketchInt8 and SketchInt4 are scaled.
 	Scale SketchScale
 	// SketchProduct: parts of a key, bits of a code, rounds of k-means, and first positions that it leaves out.

@@ -384,11 +384,18 @@ type projected struct {
 	*scene
 	rank   int
 	matrix [][]float32
+	joint  bool // one matrix for the keys of all heads side by side
 }
 
 func project(s *scene, p Projector) *projected {
-	x := &projected{s, p.Needs().Sketch.Rank, nil}
+	x := &projected{scene: s, rank: p.Needs().Sketch.Rank, joint: p.Needs().Sketch.Kind == SketchJoint}
 	l := s.layer(0, p.Needs().Queries, -1)
+	if x.joint {
+		m := make([]float32, x.rank*s.kvHeads*s.dim)
+		p.Project(l, 0, m)
+		x.matrix = append(x.matrix, m)
+		return x
+	}
 	for g := range s.kvHeads {
 		m := make([]float32, x.rank*s.dim)
 		p.Project(l, g, m)
@@ -403,6 +410,12 @@ func (x *projected) Approx(g int, q []float32, rows int, dst []float32) {
 		for i, p := range x.pos[g] {
 			var sum float64
 			for c := range x.rank {
+				for h := 0; x.joint && h < x.kvHeads; h++ {
+					sum += float64(q[r*x.rank+c]) * dot64(x.matrix[0][(c*x.kvHeads+h)*x.dim:][:x.dim], x.key(h, int(p)))
+				}
+				if x.joint {
+					continue
+				}
 				sum += float64(q[r*x.rank+c]) * dot64(x.matrix[g][c*x.dim:(c+1)*x.dim], x.key(g, int(p)))
 			}
 			dst[r*n+i] = float32(sum)

@@ -30,7 +30,8 @@ func (s *selector) beside(n int) int64 {
 		}
 	}
 	size := keyindex.MostSize(s.t.obs.needs.Sketch, shape.KeyDim, n, s.below != nil, s.t.f.o.KV.Layout().K)
-	index := max(size.Bytes*int64(layers*shape.KVHeads)-s.charged, 0)
+	joint := keyindex.MostJoint(s.t.obs.needs.Sketch, shape.KVHeads, shape.KeyDim, n, s.t.f.o.KV.Layout().K)
+	index := max((size.Bytes*int64(shape.KVHeads)+joint)*int64(layers)-s.charged, 0)
 	return index + max(s.below.MostBytesOf(size.Below, size.Tile)-s.below.Charged(), 0)
 }
 

@@ -220,6 +220,7 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 	} else {
 		s.t.f.o.Pool.Run(len(views), s.refreshHead)
 	}
+	l.index.RefreshJoint(views, shown, s.t.set.Projector)
 	if s.below == nil {
 		return nil
 	}

@@ -2,7 +2,8 @@
 // of the keys. It implements policy.Scorer.
 //
 // What it owns: Columns (half-precision or projected keys, one column a token), Bounds (minimum and maximum of each block of
-// tokens), Codes (8-bit and 4-bit keys), Product (product codes), Tiles (the cached keys themselves, all dimensions or some), the Index of a layer
+// tokens), Codes (8-bit and 4-bit keys), Product (product codes), Joint (low-rank keys of all heads), Rounded (4-bit
+// keys of single tokens), Tiles (the cached keys themselves, all dimensions or some), the Index of a layer
 // that is built from a view and follows it, and the scans that share its scoring over threads.
 //
 // What it never does: choose tokens, know a model, a session or a tier. Full tiles may be handed to a Stream, which somebody

@@ -13,7 +13,10 @@ import (
 // Index answers a selecting policy's questions about the keys of one layer of one session (policy.Scorer). It keeps the
 // sketch that the policy declared, builds it from the cache at the end of the prompt, and adds each new token. KV heads
 // share nothing, so that different heads may be asked at the same time.
-type Index struct{ heads []Head }
+type Index struct {
+	heads []Head
+	joint *Joint // of all KV heads together; nil = there is nothing
+}
 
 // Head is the part of one KV head. It is a policy.Scorer that knows one head and calls it 0.
 type Head struct {
@@ -59,6 +62,9 @@ type headScratch struct {
 // New returns an empty index for a layer.
 func New(need policy.Sketch, kvHeads, dim int) *Index {
 	x := &Index{heads: make([]Head, kvHeads)}
+	if need.Kind == policy.SketchJoint {
+		x.joint = &Joint{rank: need.Rank, dim: dim}
+	}
 	for g := range x.heads {
 		h := &x.heads[g]
 		h.need, h.dim = need, dim
@@ -96,6 +102,9 @@ func (x *Index) Reset() {
 	for i := range x.heads {
 		x.heads[i].reset()
 	}
+	if x.joint != nil {
+		x.joint.reset()
+	}
 }
 
 // Scales are those of small integers that tokens share: one a KV head, or one a channel; none where there are none.
@@ -108,6 +117,9 @@ func (x *Index) Scales() (all []float32) {
 
 // Bytes is the memory of the layer's index.
 func (x *Index) Bytes() (n int64) {
+	if x.joint != nil {
+		n = x.joint.bytes()
+	}
 	for i := range x.heads {
 		h := &x.heads[i]
 		if h.columns != nil {
@@ -175,7 +187,7 @@ func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.La
 	if h.tokens == 0 {
 		h.start(len(pos), l, kvHead, p)
 	}
-	if h.scansCache() && h.rounded == nil {
+	if h.scansCache() && h.rounded == nil || h.need.Kind == policy.SketchJoint && h.rounded == nil {
 		h.tokens = len(pos)
 	}
 	for to := min(len(pos), most); h.tokens < to; {
@@ -415,6 +427,10 @@ func (x *Index) Bounds(kvHead, block int, only []int32, q []float32, rows int, d
 
 // Approx implements policy.Scorer.
 func (x *Index) Approx(kvHead int, q []float32, rows int, dst []float32) {
+	if x.joint != nil {
+		x.joint.columns.Score(dst, q, rows)
+		return
+	}
 	x.heads[kvHead].Approx(0, q, rows, dst)
 }
 

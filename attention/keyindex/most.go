@@ -45,6 +45,20 @@ func MostSize(need policy.Sketch, dim, tokens int, stored bool, keys kvpage.Elem
 	return s
 }
 
+// MostJoint is what all KV heads of a layer have together, in bytes.
+func MostJoint(need policy.Sketch, kvHeads, dim, tokens int, keys kvpage.Elem) int64 {
+	if need.Kind != policy.SketchJoint {
+		return 0
+	}
+	elem := kvpage.F16
+	if keys == kvpage.F32 {
+		elem = kvpage.F32
+	}
+	s := Size{Bytes: int64(4 * need.Rank * kvHeads * dim)}
+	s.columns(elem, need.Rank, tokens, false)
+	return s.Bytes
+}
+
 // product adds a Product.
 func (s *Size) product(need *policy.Sketch, dim, tokens int, stored bool) {
 	tile, tiles := need.Parts*kvpage.Tile, (tokens+kvpage.Tile-1)/kvpage.Tile

@@ -228,6 +228,9 @@ func (s *scene) Listed(g int, tokens []int32, q []float32, rows int, dst []float
 	}
 }
 
+// Clusters implements Scorer.
+func (s *scene) Clusters(int) *Clusters { return new(Clusters) }
+
 // Trained implements Scorer.
 func (s *scene) Trained(int) bool { return true }
 

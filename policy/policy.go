@@ -114,12 +114,13 @@ const (
 	SketchDims                 // the keys themselves, a few dimensions at a time (SparQ)
 	SketchProjected            // keys times a matrix with few columns ([Projector]; InfiniGen)
 	SketchExact                // the keys themselves, for the oracle
+	SketchClusters             // keys grouped by direction, with sums of values (RetroInfer): Scorer.Clusters
 	SketchJoint                // the keys of all KV heads side by side times a matrix ([Projector]; KVSwap): Scorer.Approx of KV head 0
 	SketchProduct              // product codes: the nearest of few centroids, for each part of a key (PQCache)
 )
 
 func (k SketchKind) String() string {
-	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "joint", "product"}[k]
+	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "clusters", "joint", "product"}[k]
 }
 
 // Sketch declares an approximation of the keys of one layer.
@@ -131,6 +132,8 @@ type Sketch struct {
 	Scale SketchScale
 	// SketchProduct: parts of a key, bits of a code, rounds of k-means, and first positions that it leaves out.
 	Parts, Bits, Iters, Sinks int
+	// Clusters: how keys are grouped, for SketchClusters.
+	Clusters ClusterSketch
 	// Listed: what Scorer.Listed multiplies with, beside the sketch.
 	Listed ListedKind
 	// Stored: what is full of it lies on the tier below host memory, where there is one, and is streamed from there two layers
@@ -179,6 +182,8 @@ type Scorer interface {
 	Approx(kvHead int, q []float32, rows int, dst []float32)
 	// Listed multiplies with what Sketch.Listed names of the tokens listed (ascending): dst is [rows, len(tokens)].
 	Listed(kvHead int, tokens []int32, q []float32, rows int, dst []float32)
+	// Clusters are the groups of a KV head's tokens (SketchClusters); without any where too few are cached.
+	Clusters(kvHead int) *Clusters
 	// Trained reports whether there is a sketch: of product codes there is none where the prompt was too short for centroids.
 	Trained(kvHead int) bool
 	// KeyScales fills dst with the scales of 8-bit or 4-bit keys that do not differ by token: 1 for ScaleHead, KeyDim for
@@ -433,11 +438,14 @@ type Selection struct {
 	// Share, if not empty, is [Heads] (query heads): the part a of the attention that the picks are estimated to hold. The
 	// engine then makes the output a·out + (1-a)·mean of the KV head's values (SparQ).
 	Share []float32
+	// Estimates, where Needs.Estimates says so, stand for tokens that are not read.
+	Estimates Estimates
 }
 
 // Reset empties the picks for a number of KV heads and keeps the memory.
 func (p *Selection) Reset(kvHeads int) {
 	p.All, p.Share = false, p.Share[:0]
+	p.Estimates.LogSum, p.Estimates.Values = p.Estimates.LogSum[:0], p.Estimates.Values[:0]
 	for len(p.Heads) < kvHeads {
 		p.Heads = append(p.Heads, nil)
 	}

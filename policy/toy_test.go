@@ -277,6 +277,9 @@ func (y *toy) Listed(g int, tokens []int32, q []float32, rows int, dst []float32
 	}
 }
 
+// Clusters implements Scorer.
+func (y *toy) Clusters(int) *Clusters { return new(Clusters) }
+
 // Trained implements Scorer.
 func (y *toy) Trained(int) bool { return true }
 

@@ -69,7 +69,7 @@ func (p *Pass) Asks() bool {
 // Mixes reports whether Attended may change the attention output.
 func (p *Pass) Mixes() bool {
 	for i := range p.Rows {
-		if t := p.Rows[i].Text; t.sel != nil && t.sel.means.layers != nil && p.Rows[i].Reading == Step {
+		if t := p.Rows[i].Text; t.sel != nil && (t.sel.means.layers != nil || t.obs.needs.Estimates) && p.Rows[i].Reading == Step {
 			return true
 		}
 	}
@@ -278,6 +278,7 @@ func (p *Pass) Fetch(layer int) []attention.Seq {
 			p.fail(i, err)
 			continue
 		}
+		t.sel.wantNorm(layer, seq)
 		if t.set.Stepper == nil || t.Prunes(layer) {
 			seq.ColumnSums = t.Sums(layer, 1, int(t.read)+1, Step)
 		}
@@ -297,10 +298,8 @@ func (p *Pass) Attended(layer int, out []float32) {
 			case r.Reading == LastChunk:
 				p.fail(i, t.EndPrompt(layer, r.New))
 			case r.Reading == Step:
-				if t.sel != nil && len(t.sel.layers[layer].share) > 0 {
-					l := &t.sel.layers[layer]
-					t.sel.means.mix(layer, l.share, out[row*width:(row+n)*width])
-					l.share = l.share[:0]
+				if t.sel != nil && p.Mixes() {
+					t.sel.mix(layer, out[row*width:(row+n)*width])
 				}
 				p.fail(i, t.endStep(layer))
 				if r.Err == nil {

@@ -33,7 +33,9 @@ type selected struct {
 	guess    []float32 // this layer's query as guessed from the layer before
 	previous []float32 // this layer's query one step ago
 	kept     [][]int32 // what was selected, by KV head
-	share    []float32 // [Heads] part of the attention that it holds, where the policy says so
+	beside   policy.Estimates
+	norm     *attention.Norm // of the attention that beside is mixed with
+	share    []float32       // [Heads] part of the attention that it holds, where the policy says so
 }
 
 // tokenRanking is the scratch of a policy that ranks tokens by one integer sum each.
@@ -133,7 +135,6 @@ func (s *selector) choose(layer int, q []float32, seq *attention.Seq) error {
 	if err := s.ask(l, seq.Views, shown); err != nil {
 		return err
 	}
-	l.share = append(l.share[:0], s.picks.Share...)
 	s.remember(l, q)
 	if s.picks.All {
 		return nil
@@ -171,10 +172,43 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 		shown.Spread, shown.Workers = s.t.f.o.Pool.Run, s.t.f.o.Pool.Threads()
 		s.t.set.Selector.Select(shown, &s.picks)
 	}
+	l.share = append(l.share[:0], s.picks.Share...)
+	l.beside.LogSum = append(l.beside.LogSum[:0], s.picks.Estimates.LogSum...)
+	l.beside.Values = append(l.beside.Values[:0], s.picks.Estimates.Values...)
 	if err := s.below.End(shown.Index); err != nil {
 		return s.indexError(err)
 	}
 	return nil
+}
+
+// wantNorm has attention note what a layer's estimates are mixed by.
+func (s *selector) wantNorm(layer int, seq *attention.Seq) {
+	if s == nil || len(s.layers[layer].beside.LogSum) == 0 {
+		return
+	}
+	l := &s.layers[layer]
+	if l.norm == nil {
+		l.norm = attention.NewNorm(1, len(l.beside.LogSum))
+	}
+	seq.Norm = l.norm
+}
+
+// mix makes a step's attention output [Heads·ValueDim] that of what was read and of what stands for the rest.
+func (s *selector) mix(layer int, out []float32) {
+	l := &s.layers[layer]
+	if len(l.share) > 0 {
+		s.means.mix(layer, l.share, out)
+		l.share = l.share[:0]
+	}
+	dim := s.t.f.o.Shape.ValueDim
+	for h, estimated := range l.beside.LogSum {
+		part := float32(1 / (1 + math.Exp(float64(estimated)-float64(l.norm.LogSum[h])))) // of what was read
+		row := out[h*dim : (h+1)*dim]
+		for d, x := range l.beside.Values[h*dim : (h+1)*dim] {
+			row[d] = part*row[d] + (1-part)*x
+		}
+	}
+	l.beside.LogSum = l.beside.LogSum[:0]
 }
 
 func (s *selector) indexError(err error) error {

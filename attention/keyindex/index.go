@@ -31,6 +31,7 @@ type Head struct {
 	codes   *Codes          // of 8-bit and 4-bit keys
 	bounds  []*Bounds
 	product *Product
+	groups  *Clusters
 	rounded *Rounded // of single tokens, beside the sketch
 	fixed   fixed
 	tiles   Tiles
@@ -84,6 +85,8 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 			h.columns = NewColumns(kvpage.F16, dim)
 		case policy.SketchProjected:
 			h.columns = NewColumns(kvpage.F16, need.Rank)
+		case policy.SketchClusters:
+			h.groups = &Clusters{need: need.Clusters, dim: dim}
 		case policy.SketchProduct:
 			h.product = NewProduct(dim, need.Parts, need.Bits, need.Iters)
 		}
@@ -133,6 +136,9 @@ func (x *Index) Bytes() (n int64) {
 		}
 		if h.product != nil {
 			n += h.product.Bytes()
+		}
+		if h.groups != nil {
+			n += h.groups.bytes()
 		}
 		if h.rounded != nil {
 			n += h.rounded.Bytes()
@@ -187,6 +193,10 @@ func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.La
 	if h.tokens == 0 {
 		h.start(len(pos), l, kvHead, p)
 	}
+	if h.groups != nil && len(pos) > h.tokens {
+		h.groups.refresh(view, len(pos), h.moving)
+		h.tokens = len(pos)
+	}
 	if h.scansCache() && h.rounded == nil || h.need.Kind == policy.SketchJoint && h.rounded == nil {
 		h.tokens = len(pos)
 	}
@@ -211,6 +221,9 @@ func (h *Head) reset() {
 	}
 	if h.product != nil {
 		h.product.Reset()
+	}
+	if h.groups != nil {
+		h.groups.reset()
 	}
 	if h.rounded != nil {
 		h.rounded.Reset()
@@ -398,6 +411,9 @@ func (h *Head) Listed(_ int, tokens []int32, q []float32, rows int, dst []float3
 	}
 }
 
+// Clusters implements policy.Scorer.
+func (h *Head) Clusters(int) *policy.Clusters { return &h.groups.view }
+
 // Trained implements policy.Scorer.
 func (h *Head) Trained(int) bool { return h.product == nil || h.product.Trained() }
 
@@ -438,6 +454,9 @@ func (x *Index) Approx(kvHead int, q []float32, rows int, dst []float32) {
 func (x *Index) Listed(kvHead int, tokens []int32, q []float32, rows int, dst []float32) {
 	x.heads[kvHead].Listed(0, tokens, q, rows, dst)
 }
+
+// Clusters implements policy.Scorer.
+func (x *Index) Clusters(kvHead int) *policy.Clusters { return x.heads[kvHead].Clusters(0) }
 
 // Trained implements policy.Scorer.
 func (x *Index) Trained(kvHead int) bool { return x.heads[kvHead].Trained(0) }

@@ -198,7 +198,8 @@ func (k *keyed) checkBounds(h *Head, need policy.Sketch, keys [][]float32, q []f
 func TestMostSize(t *testing.T) {
 	k := newKeyed(t, kvpage.F16, 16, false)
 	sketches := []policy.Sketch{{Kind: policy.SketchHalf}, {Kind: policy.SketchBounds, Blocks: []int{8, 24}}, {Kind: policy.SketchInt8}, {Kind: policy.SketchInt8, Scale: policy.ScaleHead},
-		{Kind: policy.SketchInt4, Scale: policy.ScaleChannel}, {Kind: policy.SketchProduct, Parts: 4, Bits: 3, Iters: 2}}
+		{Kind: policy.SketchInt4, Scale: policy.ScaleChannel}, {Kind: policy.SketchProduct, Parts: 4, Bits: 3, Iters: 2},
+		{Kind: policy.SketchClusters, Clusters: policy.ClusterSketch{Size: 8, Segment: 500, Iters: 2, Sinks: 2, Recent: 8, Update: 32, ValueDim: k.dim}}}
 	indexes := make([]*Index, len(sketches))
 	for i, need := range sketches {
 		indexes[i] = New(need, 1, k.dim)
@@ -209,7 +210,7 @@ func TestMostSize(t *testing.T) {
 			v := k.s.Views(0)[0]
 			indexes[i].Head(0).Refresh(&v, k.s.PositionList(0, 0), math.MaxInt, &policy.Layer{Pos: [][]int32{k.s.PositionList(0, 0)}}, 0, nil)
 			most, got := MostSize(need, k.dim, v.Tokens(), false, kvpage.F16).Bytes, indexes[i].Bytes()
-			if got > most || most > 2*got+4096 {
+			if got > most || most > 2*got+16384 {
 				t.Errorf("%v %v of %d tokens: %d bytes, at most %d were expected", need.Kind, need.Scale, v.Tokens(), got, most)
 			}
 		}

@@ -39,6 +39,8 @@ func MostSize(need policy.Sketch, dim, tokens int, stored bool, keys kvpage.Elem
 		if stored {
 			s.columns(keys, dim, tokens, true)
 		}
+	case policy.SketchClusters:
+		s.clusters(&need.Clusters, dim, tokens)
 	case policy.SketchProduct:
 		s.product(&need, dim, tokens, stored)
 	}
@@ -57,6 +59,14 @@ func MostJoint(need policy.Sketch, kvHeads, dim, tokens int, keys kvpage.Elem) i
 	s := Size{Bytes: int64(4 * need.Rank * kvHeads * dim)}
 	s.columns(elem, need.Rank, tokens, false)
 	return s.Bytes
+}
+
+// clusters adds a Clusters: every cluster has a token, and what is not grouped yet is copied where there are tiers.
+func (s *Size) clusters(need *policy.ClusterSketch, dim, tokens int) {
+	row, least := dim+need.ValueDim, 8/float64(need.Update) // clusters a token: of generated text at least 8 a time
+	rate := max(1/float64(need.Size), least)
+	groups := min(int(float64(tokens)*rate)+4+8*(tokens/max(need.Segment, 1)), tokens)
+	s.Bytes += int64(4*groups*(row+1) + tokens*memberBytes(groups) + 4*(need.Update+need.Recent+1)*row)
 }
 
 // product adds a Product.

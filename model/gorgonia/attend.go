@@ -25,6 +25,9 @@ func (b *backend) Attend(_ *model.Pass, layer int, q *tensor.Dense, seqs []atten
 	out, at := make([]float32, n*m.Heads*m.ValDim), 0
 	for i := range seqs {
 		s := &seqs[i]
+		if s.Norm != nil {
+			return nil, fmt.Errorf("gorgonia: attention that estimates are mixed with: %w", model.ErrUnsupported)
+		}
 		rows := len(s.Pos)
 		if at+rows > n {
 			return nil, fmt.Errorf("gorgonia: sequences hold more than the pass's %d rows", n)

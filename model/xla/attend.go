@@ -32,6 +32,9 @@ func (b *backend) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []atten
 		if s.Sparse != nil {
 			return nil, fmt.Errorf("xla: %s: sparse prefill masks: %w", b.name, model.ErrUnsupported)
 		}
+		if s.Norm != nil {
+			return nil, fmt.Errorf("xla: %s: attention that estimates are mixed with: %w", b.name, model.ErrUnsupported)
+		}
 		if at+len(s.Pos) > n {
 			return nil, fmt.Errorf("xla: sequences hold more than the pass's %d rows", n)
 		}

@@ -20,7 +20,7 @@ var layers = map[string]int{
 	"model/xla": 5, "model/gorgonia": 5, "retrieval": 5,
 	"engine": 6,
 	"bench":  7,
-	"eval":   8, "serve": 8,
+	"eval":   8, "serve": 8, "simulate": 8,
 	".":         9, // the root package
 	"cmd/infer": 10,
 	// Not part of the product: the linter, the list of pinned dependencies, what tests share.

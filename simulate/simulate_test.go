@@ -1,0 +1,149 @@
+package simulate
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// slow are experiments that place thousands of contexts; one of them stands for all.
+var slow = []string{"evicpress-fig8", "evicpress-fig9", "evicpress-fig10", "evicpress-fig12", "evicpress-fig7", "scale-servers"}
+
+// TestEveryExperiment: each answers with rows of the promised form, the same bytes twice, and never calls what may not be fitted
+// calibrated.
+func TestEveryExperiment(t *testing.T) {
+	for _, l := range List() {
+		if slices.Contains(slow, l.ID) {
+			continue
+		}
+		r, err := Run(l.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Run(l.ID, nil)
+		a, _ := json.Marshal(r)
+		b, _ := json.Marshal(again)
+		if err != nil || string(a) != string(b) || len(r.Rows) == 0 {
+			t.Errorf("%s: %d rows, another time others: %v", l.ID, len(r.Rows), err)
+		}
+		for _, key := range r.CalibratedOn {
+			if targets()[key].Role != "calibrate" {
+				t.Errorf("%s: calibrated on %s", l.ID, key)
+			}
+		}
+		for _, row := range r.Rows {
+			checkRow(t, r, row)
+		}
+	}
+}
+
+func checkRow(t *testing.T, r *Result, row Row) {
+	t.Helper()
+	if row.Kind == Calibrated && targets()[row.Target].Role != "calibrate" || (row.Paper == nil) != (row.Target == "") || row.Source != "modelled" || row.Unit == "" {
+		t.Errorf("%s: %+v", r.ID, row)
+	}
+	if row.Kind == Sensitivity {
+		if *row.Low > row.Value || *row.High < row.Value || *row.High > 2**row.Low || len(row.Varied) == 0 {
+			t.Errorf("%s: band %+v", r.ID, row)
+		}
+		for _, name := range row.Varied {
+			if p := r.Parameters[name]; p.Source == "paper" || p.Low == nil {
+				t.Errorf("%s: varies %s, %+v", r.ID, name, p)
+			}
+		}
+	}
+	if to := targets()[row.Target]; row.Target != "" && to.Role == "closed_form" && !closedHolds(to, row) {
+		t.Errorf("%s: %s is %v, the paper prints %v", r.ID, row.Target, row.Value, to.Value)
+	}
+}
+
+func closedHolds(to target, row Row) bool {
+	if to.Relation == "~" {
+		return math.Abs(row.Value/to.Value-1) <= 0.1
+	}
+	return to.holds(row)
+}
+
+// TestCalibration: what the hardware files say was fitted on a value gives that value again.
+func TestCalibration(t *testing.T) {
+	for _, id := range []string{"sliminfer-tabE", "sliminfer-tabF", "instinfer-fig12", "instinfer-fig14", "hillinfer-fig3a"} {
+		r, err := Run(id, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, row := range r.Rows {
+			if row.Kind != Calibrated {
+				continue
+			}
+			n++
+			if to := targets()[row.Target]; !to.holds(row) {
+				t.Errorf("%s: %v, fitted on %v", row.Target, row.Value, to.Value)
+			}
+		}
+		if n == 0 {
+			t.Errorf("%s: nothing was fitted", id)
+		}
+	}
+}
+
+// TestArguments: unknown and bad settings are errors that name them; known ones change what they should.
+func TestArguments(t *testing.T) {
+	for _, bad := range [][]string{{"no-such-id"}, {"evicpress-fig2", "no_such_key=1"}, {"evicpress-fig2", "fast_bps=quick"}, {"evicpress-fig2", "fast_bps=-1"}, {"evicpress-fig2", "fast_bps=0"}, {"evicpress-fig2", "keep_both=2"},
+		{"evicpress-fig2", "fast_bps"}, {"hillinfer-fig16b", "links=both"}, {"hillinfer-fig14", "model=x"}, {"hillinfer-fig14", "batch=1/x"}, {"sliminfer-tab2", "schedule=1/2"}, {"sliminfer-tab2", "pruning_layers=3/2/1"}} {
+		_, err := Run(bad[0], bad[1:])
+		if !errors.Is(err, ErrArgument) || !strings.Contains(err.Error(), strings.Split(bad[len(bad)-1], "=")[0]) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	r, err := Run("evicpress-fig2", []string{"fast_bps=40e9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Rows {
+		if row.Series == "joint" && row.Metric == "ttft_s" && math.Abs(row.Value-0.3) > 1e-12 {
+			t.Errorf("joint at 40 GB/s: %v, want 0.3", row.Value)
+		}
+	}
+}
+
+// TestBetaMinimum: the split's minimum lies where the formula of the links says.
+func TestBetaMinimum(t *testing.T) {
+	for _, links := range []string{"direct", "store_forward"} {
+		r, err := Run("hillinfer-fig16b", []string{"links=" + links, "gpu_flops=1e21", "gpu_mem_bps=1e21", "f_c=12e9", "f_s=6e9"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, at, formula := math.Inf(1), 0.0, 0.0
+		for _, row := range r.Rows {
+			if row.Metric == "beta_formula" {
+				formula = row.Value
+			}
+			if row.Metric == "step_s" && row.Value < best {
+				best, at = row.Value, row.X["beta"].(float64)
+			}
+		}
+		if math.Abs(at/formula-1) > 0.2 {
+			t.Errorf("%s: minimum at %v, formula %v", links, at, formula)
+		}
+	}
+}
+
+// TestFleetAccounts: every request ends once; contexts that a server holds stay within its memory.
+func TestFleetAccounts(t *testing.T) {
+	p := (&settings{params: pick("fleet")}).numbers().with("seed", 1).with("failures", 0.05)
+	for _, n := range []int{1, 7, 40} {
+		for _, affinity := range []bool{true, false} {
+			r := runFleet(p, n, affinity)
+			if r.arrived != 150*n || r.completed+r.failed != r.arrived || r.failed == 0 || r.local+r.stored >= r.arrived || r.ttft <= 0 {
+				t.Errorf("%d servers: %+v", n, r)
+			}
+		}
+	}
+	if a, b := runFleet(p, 40, true), runFleet(p, 40, false); a.local <= b.local {
+		t.Errorf("affinity finds %d contexts at the server, random routing %d", a.local, b.local)
+	}
+}

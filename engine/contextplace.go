@@ -43,17 +43,3 @@ func (c *Contexts) PackedBytes(tokens int, under *policy.Spec) int64 {
 	}
 	return int64(max(1, pages(tokens, c.block))) * c.slotBytes()
 }
-
-// blockRecord makes the record of a block of a plain prefix of floats.
-func (c *Contexts) blockRecord(s *Session, p *Prefix, block int) (*contexts.Record, error) {
-	from, to := block*c.block, (block+1)*c.block
-	m := contexts.Meta{Key: p.keys[block], Parent: p.root, Root: p.root, First: from, Tokens: c.block}
-	if block > 0 {
-		m.Parent = p.keys[block-1]
-	}
-	extents := make([]extent, c.e.m.Layers*c.e.m.KVHeads)
-	for i := range extents {
-		extents[i] = extent{from: from, to: to}
-	}
-	return c.record(s, m, extents)
-}

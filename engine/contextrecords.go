@@ -58,31 +58,36 @@ func (s *Session) keep() {
 	if k.p == nil {
 		return
 	}
-	c, seq := k.p.c, s.Sequence()
+	c := k.p.c
 	if c.quantised() && len(s.tokens)%c.block != 0 { // the end, or not the chunks that bits depend on
 		k.p = nil
 		return
 	}
 	for ; k.next < len(k.p.keys) && (k.next+1)*c.block <= len(s.tokens); k.next++ {
-		from, to := k.next*c.block, (k.next+1)*c.block
-		m := contexts.Meta{Key: k.p.keys[k.next], Parent: k.p.root, Root: k.p.root, First: from, Tokens: c.block}
-		extents := make([]extent, c.e.m.Layers*c.e.m.KVHeads)
-		for i := range extents {
-			extents[i] = extent{from: from, to: to}
-			if c.quantised() {
-				extents[i] = extent{c.e.kv.MainOf(from), seq.MainTokens(i/c.e.m.KVHeads, i%c.e.m.KVHeads), true}
-			}
-		}
-		if k.next > 0 {
-			m.Parent = k.p.keys[k.next-1]
-		}
-		r, err := c.record(s, m, extents)
+		r, err := c.blockRecord(s, k.p, k.next)
 		if err != nil {
 			k.p = nil
 			return
 		}
 		c.store.Put(r)
 	}
+}
+
+// blockRecord is block i of a session's plain prefix; of quantised KV it must be the last that was read.
+func (c *Contexts) blockRecord(s *Session, p *Prefix, i int) (*contexts.Record, error) {
+	from, to := i*c.block, (i+1)*c.block
+	m := contexts.Meta{Key: p.keys[i], Parent: p.root, Root: p.root, First: from, Tokens: c.block}
+	extents := make([]extent, c.e.m.Layers*c.e.m.KVHeads)
+	for j := range extents {
+		extents[j] = extent{from: from, to: to}
+		if c.quantised() {
+			extents[j] = extent{c.e.kv.MainOf(from), s.Sequence().MainTokens(j/c.e.m.KVHeads, j%c.e.m.KVHeads), true}
+		}
+	}
+	if i > 0 {
+		m.Parent = p.keys[i-1]
+	}
+	return c.record(s, m, extents)
 }
 
 // storeWhole stores all KV of a session, whose prompt a policy has compressed, in parts as large as blocks of a plain prefix.

@@ -347,3 +347,12 @@ const maxParts = 1 << 16
 
 // String is for messages.
 func (r Reused) String() string { return strconv.Itoa(r.Tokens) + " tokens from " + r.Tier }
+
+// PrefillStored is Prefill of an empty session's prompt through the engine's store, where there is one: Find, Resume and the rest.
+func (s *Session) PrefillStored(ctx context.Context, ids []int, salt string, hooks PrefillHooks) (Reused, error) {
+	reused, err := s.Resume(ctx, s.e.contexts.Find(ctx, ids, s.policy, salt))
+	if err != nil {
+		return reused, err
+	}
+	return reused, s.Prefill(ctx, ids[reused.Tokens:], hooks)
+}

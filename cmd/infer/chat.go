@@ -25,6 +25,7 @@ type chatFlags struct {
 	load      loadFlags
 	sample    sampleFlags
 	kv        kvFlags
+	store     storeFlags
 	speculate speculateFlags
 	system    string
 	noHistory bool
@@ -57,6 +58,7 @@ func newChat(a *app) *cobra.Command {
 	f.load.addRun(cmd)
 	f.sample.add(cmd, chatMaxTokens)
 	f.kv.add(cmd)
+	f.store.add(cmd)
 	f.speculate.add(cmd)
 	cmd.Flags().StringVar(&f.system, "system", "", "system message")
 	cmd.Flags().BoolVar(&f.noHistory, "no-history", false, "neither read nor keep the history of messages")
@@ -85,11 +87,19 @@ func (a *app) chat(f *chatFlags) error {
 	if err := f.speculate.check(); err != nil {
 		return err
 	}
+	if _, err := f.store.specs(); err != nil {
+		return err
+	}
+	f.kv.store = len(f.store.stores) > 0
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
+	defer f.store.close(a)
+	if err := a.useStore(&f.store, l); err != nil {
+		return err
+	}
 	if !l.tok.HasTemplate() {
 		return usageErrorf("%s has no chat template; 'infer generate --raw' continues a text with it", l.name)
 	}
@@ -279,6 +289,9 @@ func (c *conversation) answer(ctx context.Context, text string) (*engine.Result,
 	}
 	req.Sampler.Seed += c.retries
 	req.IDs, req.IsEnd, req.Text, req.Started, req.Speculate = ids[n:], c.l.tok.IsEOG, c.l.tok.NewDetokenizer(), time.Now(), c.guesses.drafter()
+	if c.session.Tokens() == 0 { // a new conversation, or one that was kept: what it shares with earlier prompts is read back
+		req.Prefix = c.f.store.find(c.a, c.l.engine, ids, c.session.Policy())
+	}
 	req.OnText = func(piece string) error {
 		_, err := io.WriteString(c.a.stdout, piece)
 		return err

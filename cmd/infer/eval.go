@@ -39,6 +39,7 @@ type evalFlags struct {
 	policies []string
 	budgets  []string
 	tiers    []string
+	stores   storeFlags
 	out      string
 	workers  string
 	join     bool
@@ -107,6 +108,7 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 		return err
 	}
 	defer l.close()
+	defer f.stores.close(a)
 	defer r.Close()
 	o := evalrun.Options{Version: buildLine(), Suite: suite.Name(), Settings: suite.Options(), Policies: policies, Model: r.Model(), Engine: f.identity(), Seed: f.suite.seed}
 	if f.batch > 1 {
@@ -239,6 +241,10 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 	if o.Tiers, err = tierList(f.tiers); err != nil {
 		return nil, nil, err
 	}
+	f.stores.stores = f.contexts.stores
+	if _, err := f.stores.specs(); err != nil {
+		return nil, nil, err
+	}
 	if err := knownBackend(f.load.backend); err != nil {
 		return nil, nil, err
 	}
@@ -271,8 +277,22 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 	return local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
 		o := o
 		o.Policy, o.Tiers = spec, foldersOf(o.Tiers, slices.Index(policies, spec), len(policies))
-		return engine.Open(l.model, o)
+		return a.evalEngine(f, l, o)
 	}), l, nil
+}
+
+// evalEngine opens an engine on the store that the flags name, which the engines share.
+func (a *app) evalEngine(f *evalFlags, l *loaded, o engine.Options) (*engine.Engine, error) {
+	e, err := engine.Open(l.model, o)
+	if err != nil || len(f.stores.stores) == 0 {
+		return e, err
+	}
+	one := *l
+	one.engine = e
+	if err := a.useStore(&f.stores, &one); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
 }
 
 // foldersOf gives the engine of policy i its own folder on the SSD tiers where there are several: they are open together.
@@ -299,8 +319,12 @@ func modelName(name string) string {
 
 // identity are the engine's options that change results or times.
 func (f *evalFlags) identity() map[string]any {
-	return map[string]any{"backend": f.load.backend, "threads": orInt(f.load.threads, processors), "exact": f.load.exact, "context": f.load.context,
+	id := map[string]any{"backend": f.load.backend, "threads": orInt(f.load.threads, processors), "exact": f.load.exact, "context": f.load.context,
 		"kv_type": f.load.kvType, "cache_type_k": f.load.ctk, "cache_type_v": f.load.ctv, "page_tokens": f.load.pageTokens, "chunk_tokens": f.load.chunk, "tiers": f.tiers}
+	if len(f.contexts.stores) > 0 {
+		id["store"] = strings.Join(f.contexts.stores, " ")
+	}
+	return id
 }
 
 func orInt(v, def int) int {

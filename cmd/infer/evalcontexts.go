@@ -31,13 +31,13 @@ type contextFlags struct {
 }
 
 // contextOnly are the flags that only --suite contexts reads; the other suites refuse them.
-var contextOnly = []string{"contexts", "placement", "store", "speed", "max-tokens", "profile", "quality", "encoder"}
+var contextOnly = []string{"contexts", "placement", "speed", "max-tokens", "profile", "quality", "encoder"}
 
 func (f *contextFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVar(&f.contexts, "contexts", "", "contexts: JSONL file of {id, text, questions}")
 	p.StringArrayVar(&f.placements, "placement", nil, "contexts: how kept contexts are placed (repeats): evicpress:alpha=A,methods=M/M,keeps=K/K, lru, fixed:method=M,keep=K, impress or none")
-	p.StringArrayVar(&f.stores, "store", nil, "contexts: a tier of the store, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats); a placement has its own below it")
+	p.StringArrayVar(&f.stores, "store", nil, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats); with --suite contexts a placement has its own below it")
 	p.Float64Var(&f.speed, "speed", 1, "contexts: divides the times of arrival; 0: each request comes when the last is done")
 	p.IntVar(&f.maxTokens, "max-tokens", 32, "contexts: tokens of an answer at most")
 	p.StringVar(&f.profile, "profile", "", "contexts: qualities that 'infer store profile' measured (default: measured first, untimed)")

@@ -178,11 +178,10 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		return err
 	}
 	defer guesses.close()
-	closeStore, err := a.useStore(&f.store, l)
-	if err != nil {
+	defer f.store.close(a)
+	if err := a.useStore(&f.store, l); err != nil {
 		return err
 	}
-	defer closeStore()
 	req.Started, req.Speculate = time.Now(), guesses.drafter()
 	prefix, err := a.readPrefix(f, l)
 	if err != nil {

@@ -114,11 +114,10 @@ func (a *app) serve(f *serveFlags) error {
 		return err
 	}
 	defer l.close()
-	closeStore, err := a.useStore(&f.store, l)
-	if err != nil {
+	defer f.store.close(a)
+	if err := a.useStore(&f.store, l); err != nil {
 		return err
 	}
-	defer closeStore()
 	names := f.aliases
 	if len(names) == 0 {
 		names = []string{l.name}

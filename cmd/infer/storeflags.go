@@ -14,6 +14,8 @@ import (
 type storeFlags struct {
 	stores []string
 	salt   string
+	fetch  string
+	write  string
 	store  *contexts.Store // once it is open
 }
 
@@ -24,10 +26,20 @@ func (f *storeFlags) add(cmd *cobra.Command) {
 
 func (f *storeFlags) addStores(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.stores, "store", nil, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats)")
+	cmd.Flags().StringVar(&f.fetch, "store-fetch", "deadline", "how long a store is waited for before the rest is computed: best-effort, deadline (2s and 1s more for each 1k tokens) or wait")
+	cmd.Flags().StringVar(&f.write, "store-write", "through", "what goes to the stores after the first: through (all) or on-hit (what was used)")
 }
 
 // specs reads --store.
-func (f *storeFlags) specs() ([]contexts.Spec, error) { return parseStores(f.stores) }
+func (f *storeFlags) specs() ([]contexts.Spec, error) {
+	if _, err := contexts.ParseRule(f.fetch); err != nil {
+		return nil, usageErrorf("--store-fetch: %v", err)
+	}
+	if _, err := contexts.ParseWrite(f.write); err != nil {
+		return nil, usageErrorf("--store-write: %v", err)
+	}
+	return parseStores(f.stores)
+}
 
 func parseStores(texts []string) ([]contexts.Spec, error) {
 	var specs []contexts.Spec
@@ -50,30 +62,37 @@ func (a *app) storeOptions() contexts.Options {
 		AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), Region: os.Getenv("AWS_REGION")}
 }
 
-// useStore gives an engine the store that the flags name. A store that cannot be opened, or is of no use to the engine, costs a
-// notice. close ends it: what is being stored is finished first.
-func (a *app) useStore(f *storeFlags, l *loaded) (closeStore func(), err error) {
+// useStore gives an engine the store that the flags name, opened at the first. A store that cannot be opened, or is of no use to
+// the engine, costs a notice. Close it by the flags' close.
+func (a *app) useStore(f *storeFlags, l *loaded) error {
 	specs, err := f.specs()
 	if err != nil || len(specs) == 0 {
-		return func() {}, err
+		return err
 	}
-	store, trouble := contexts.Open(a.ctx, specs, a.storeOptions())
-	if trouble != nil {
-		a.notice("%s: going on without it", oneLine(trouble))
+	if f.store == nil {
+		o := a.storeOptions()
+		o.Rule, _ = contexts.ParseRule(f.fetch) // specs has looked at both
+		o.Write, _ = contexts.ParseWrite(f.write)
+		store, trouble := contexts.Open(a.ctx, specs, o)
+		if trouble != nil {
+			a.notice("%s: going on without it", oneLine(trouble))
+		}
+		f.store = store
 	}
-	if err := l.engine.UseContexts(store, l.name); err != nil {
-		_ = store.Close()
-		return nil, err
+	if err := l.engine.UseContexts(f.store, l.name); err != nil {
+		return err
 	}
-	if why := l.engine.Contexts().Unfit(l.engine.Policy()); why != "" && !store.Empty() {
+	if why := l.engine.Contexts().Unfit(l.engine.Policy()); why != "" && !f.store.Empty() {
 		a.notice("--store is not used: %s", why)
 	}
-	f.store = store
-	return func() {
-		if err := store.Close(); err != nil {
-			a.notice("store: %s", oneLine(err))
-		}
-	}, nil
+	return nil
+}
+
+// close ends the store, once what is being stored is.
+func (f *storeFlags) close(a *app) {
+	if err := f.store.Close(); err != nil {
+		a.notice("store: %s", oneLine(err))
+	}
 }
 
 // find begins to fetch what the store has of a prompt.

@@ -72,11 +72,10 @@ func (a *app) storeProfile(f *storeProfileFlags) error {
 		return err
 	}
 	defer l.close()
-	closeStore, err := a.useStore(&f.store, l)
-	if err != nil {
+	defer f.store.close(a)
+	if err := a.useStore(&f.store, l); err != nil {
 		return err
 	}
-	defer closeStore()
 	b := &replay.Bench{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: f.maxTokens, Salt: f.store.salt}
 	used := make([]*replay.Context, len(all))
 	for i := range all {

@@ -111,7 +111,7 @@ func (r *Runner) prompt(ctx context.Context, ids []int, policy string) (*engineS
 		return nil, err
 	}
 	es := &engineSession{r: r, e: e, s: s, prompt: ids, policy: policy}
-	if err = s.Prefill(ctx, ids, engine.PrefillHooks{}); err != nil {
+	if _, err = s.PrefillStored(ctx, ids, "", engine.PrefillHooks{}); err != nil {
 		s.Close()
 		return nil, err
 	}

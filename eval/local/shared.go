@@ -50,7 +50,7 @@ func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int) (*ba
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Prefill(ctx, ids, engine.PrefillHooks{}); err != nil {
+	if _, err := s.PrefillStored(ctx, ids, "", engine.PrefillHooks{}); err != nil {
 		s.Close()
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package contexts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -19,8 +20,24 @@ type Rule struct {
 	Base, PerThousand time.Duration
 }
 
-// DefaultRule is a deadline by length: half a second, and half a second more for each thousand tokens.
-var DefaultRule = Rule{Base: 500 * time.Millisecond, PerThousand: 500 * time.Millisecond}
+// DefaultRule is a deadline by length: two seconds, and one more for each thousand tokens.
+var DefaultRule = Rule{Base: 2 * time.Second, PerThousand: time.Second}
+
+// BestEffort takes what is there when it is asked for.
+var BestEffort = Rule{Base: 1}
+
+// ParseRule reads best-effort, wait or deadline. Errors wrap ErrSpec.
+func ParseRule(s string) (Rule, error) {
+	switch s {
+	case "", "deadline":
+		return DefaultRule, nil
+	case "wait":
+		return Rule{Wait: true}, nil
+	case "best-effort":
+		return BestEffort, nil
+	}
+	return Rule{}, fmt.Errorf("contexts: %q: want best-effort, wait or deadline: %w", s, ErrSpec)
+}
 
 // deadline is how long a fetch of some tokens may take; ok is false where there is no end.
 func (r Rule) deadline(tokens int) (d time.Duration, ok bool) {

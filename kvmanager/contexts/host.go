@@ -15,6 +15,7 @@ type host struct {
 	used  int64
 	at    map[Key]*list.Element // of *hosted
 	order list.List             // least recently used first
+	fixed bool                  // nothing gives way to others
 }
 
 type hosted struct {
@@ -63,7 +64,7 @@ func (h *host) write(_ context.Context, batch []*Record) error {
 		if h.at[r.Key] != nil {
 			continue
 		}
-		for e := h.order.Front(); e != nil && h.used+r.Bytes() > h.cap; {
+		for e := h.order.Front(); e != nil && !h.fixed && h.used+r.Bytes() > h.cap; {
 			next := e.Next()
 			if !keep[e.Value.(*hosted).r.Key] {
 				h.drop(e)

@@ -30,6 +30,7 @@ type ssd struct {
 	cap    int64
 	direct bool
 	wait   time.Duration // for the lock
+	fixed  bool          // nothing gives way to others
 
 	writing    sync.Mutex // held by who writes; before mu
 	mu         sync.Mutex // of what follows

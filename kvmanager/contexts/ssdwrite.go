@@ -172,7 +172,7 @@ func (v victim) before(o victim) bool {
 // yields reports whether a record may give way to the batch's.
 func (p *plan) yields(at place) bool {
 	st := at.state()
-	return !st.unread && !slices.Contains(p.places, at) && !p.kept[st.entry.Key] && p.s.readWord(at.recencyOff()) < p.stamp
+	return !p.s.fixed && !st.unread && !slices.Contains(p.places, at) && !p.kept[st.entry.Key] && p.s.readWord(at.recencyOff()) < p.stamp
 }
 
 // oldestSegment is the segment of other slots whose newest record is the oldest.
@@ -184,7 +184,7 @@ func (p *plan) oldestSegment(size int64) (oldest *segment, used uint64) {
 		newest, free := uint64(0), true
 		for i := range g.taken {
 			at := place{g, i}
-			if st := at.state(); st.present {
+			if st := at.state(); st.present && !st.broken {
 				newest, free = max(newest, p.s.readWord(at.recencyOff())), free && p.yields(at)
 			}
 		}

@@ -37,6 +37,17 @@ const (
 	WriteOnHit                      // to the fastest; to the others once they were used (HiCache's write-through-selective)
 )
 
+// ParseWrite reads through or on-hit. Errors wrap ErrSpec.
+func ParseWrite(s string) (WritePolicy, error) {
+	switch s {
+	case "", "through":
+		return WriteThrough, nil
+	case "on-hit":
+		return WriteOnHit, nil
+	}
+	return 0, fmt.Errorf("contexts: %q: want through or on-hit: %w", s, ErrSpec)
+}
+
 // member is a tier of a store with what is known of it.
 type member struct {
 	tier
@@ -99,13 +110,28 @@ func Open(ctx context.Context, specs []Spec, o Options) (*Store, error) {
 func (s *Store) openTier(ctx context.Context, spec Spec) (tier, string, error) {
 	switch spec.Kind {
 	case "host":
-		return newHost(spec.CapacityBytes), "", nil
+		h := newHost(spec.CapacityBytes)
+		h.fixed = s.o.Write == WritePlaced
+		return h, "", nil
 	case "ssd":
 		t, notice, err := openSSD(s.o.FS, spec.Place, spec.CapacityBytes, s.o.ReadOnly)
 		if err != nil {
 			return nil, "", err
 		}
+		t.fixed = s.o.Write == WritePlaced
 		return t, notice, nil
+	case "valkey":
+		b, err := openValkey(spec.Place, s.o.User, s.o.Password)
+		if err != nil {
+			return nil, "", err
+		}
+		return newBlobs(b, spec.CapacityBytes, s.o.Write == WritePlaced), "", nil
+	case "s3":
+		b, err := openS3(ctx, spec.Place, s.o.AccessKey, s.o.SecretKey, s.o.Region)
+		if err != nil {
+			return nil, "", err
+		}
+		return newBlobs(b, spec.CapacityBytes, s.o.Write == WritePlaced), "", nil
 	}
 	return nil, "", fmt.Errorf("contexts: tier %q: %w", spec.Kind, ErrSpec)
 }

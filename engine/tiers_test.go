@@ -50,7 +50,7 @@ func TestTiersChangeNothing(t *testing.T) {
 			o.Store = below(t, o)
 			o.KVBudgetBytes = 76 * 4096
 			if strings.HasPrefix(name, "retroinfer") {
-				o.KVBudgetBytes = 120 * 4096
+				o.KVBudgetBytes = 200 * 4096
 			}
 			if strings.HasPrefix(name, "topp") && !strings.Contains(name, "exact") { // 4-bit keys beside the selector's
 				o.KVBudgetBytes = 100 * 4096

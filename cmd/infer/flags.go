@@ -93,7 +93,7 @@ func userConfig() string {
 }
 
 // notFlags are variables that are no flag's.
-var notFlags = []string{"TERRACE_DEBUG", "TERRACE_SHARED", "TERRACE_TEST_SMOLLM2", "TERRACE_TEST_GEMMA3"}
+var notFlags = []string{"TERRACE_DEBUG", "TERRACE_SHARED", "TERRACE_TEST_SMOLLM2", "TERRACE_TEST_GEMMA3", "TERRACE_INFER", "TERRACE_DATA"}
 
 // noticeUnknown says which TERRACE_ variables of the environment are no flag of any command.
 func (a *app) noticeUnknown(root *cobra.Command) {

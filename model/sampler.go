@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 )
 
 // SamplerOptions choose the next token from logits. The zero value is greedy. Filters run in llama.cpp's order: penalties,
@@ -46,13 +45,14 @@ func (o SamplerOptions) Validate() error {
 
 // Sampler draws tokens; it is deterministic in its seed, its options and the logits.
 type Sampler struct {
-	o      SamplerOptions
-	rng    *rand.Rand
-	order  []candidate
-	count  map[int]int
-	barred func(id int) bool // nil = none
-	bias   map[int]float32
-	mask   []uint64 // ids that may be chosen, a bit each; nil = all
+	o       SamplerOptions
+	rng     *rand.Rand
+	order   []candidate
+	ranking ranking // of the last token, in order's memory
+	count   map[int]int
+	barred  func(id int) bool // nil = none
+	bias    map[int]float32
+	mask    []uint64 // ids that may be chosen, a bit each; nil = all
 }
 
 type candidate struct {
@@ -109,11 +109,11 @@ func (s *Sampler) Next(logits []float32, history []int) int {
 	if s.o.Temperature == 0 {
 		return s.argMax(logits)
 	}
-	c := s.filter(logits)
-	if len(c) == 0 && s.limited() {
+	r := s.filter(logits)
+	if len(r.c) == 0 && s.limited() {
 		return -1
 	}
-	return s.draw(c)
+	return s.draw(r)
 }
 
 // argMax is the most likely token that is not barred; the lowest id wins a tie.
@@ -162,8 +162,8 @@ func (s *Sampler) penalise(logits []float32, history []int) {
 	}
 }
 
-// filter returns the candidates that top-k, top-p and min-p leave, most likely first.
-func (s *Sampler) filter(logits []float32) []candidate {
+// filter returns the candidates that top-k, top-p and min-p leave.
+func (s *Sampler) filter(logits []float32) *ranking {
 	o := s.o
 	c := s.order[:0]
 	for i, v := range logits {
@@ -175,94 +175,34 @@ func (s *Sampler) filter(logits []float32) []candidate {
 	if k := o.TopK; k > 0 && k < len(c) {
 		c = topCandidates(c, k)
 	}
-	slices.SortFunc(c, byLogit)
+	r := &s.ranking
+	*r = ranking{c: c}
 	if o.TopP < 1 && (o.TopP > 0 || o.TopPSet) {
-		c = c[:nucleus(c, o.TopP)]
+		r.cut(r.nucleus(o.TopP))
 	}
-	if o.MinP > 0 && len(c) > 0 {
-		cut := c[0].logit + float32(math.Log(o.MinP))
-		n := len(c)
-		for n > 1 && c[n-1].logit < cut {
-			n--
-		}
-		c = c[:n]
+	if o.MinP > 0 && len(r.c) > 0 {
+		r.cut(r.above(r.at(0).logit + float32(math.Log(o.MinP))))
 	}
-	return c
-}
-
-// byLogit sorts the likeliest first and ties by id.
-func byLogit(a, b candidate) int {
-	switch {
-	case a.logit > b.logit:
-		return -1
-	case a.logit < b.logit:
-		return 1
-	}
-	return a.id - b.id
-}
-
-// topCandidates moves the k likeliest to the front with a heap of size k (the vocabulary is much larger than k).
-func topCandidates(c []candidate, k int) []candidate {
-	heap := c[:k]
-	less := func(a, b candidate) bool { return byLogit(a, b) > 0 } // the least likely on top
-	down := func(i int) {
-		for {
-			j := 2*i + 1
-			if j >= k {
-				return
-			}
-			if j+1 < k && less(heap[j+1], heap[j]) {
-				j++
-			}
-			if !less(heap[j], heap[i]) {
-				return
-			}
-			heap[i], heap[j] = heap[j], heap[i]
-			i = j
-		}
-	}
-	for i := k/2 - 1; i >= 0; i-- {
-		down(i)
-	}
-	for i := k; i < len(c); i++ {
-		if less(heap[0], c[i]) {
-			heap[0], c[i] = c[i], heap[0]
-			down(0)
-		}
-	}
-	return heap
-}
-
-// nucleus is the size of the smallest prefix whose probability reaches p.
-func nucleus(c []candidate, p float64) int {
-	var total float64
-	for _, x := range c {
-		total += math.Exp(float64(x.logit - c[0].logit))
-	}
-	sum := 0.0
-	for i, x := range c {
-		if sum += math.Exp(float64(x.logit - c[0].logit)); sum >= p*total {
-			return i + 1
-		}
-	}
-	return len(c)
+	return r
 }
 
 // draw picks one candidate with probability softmax(logit / temperature).
-func (s *Sampler) draw(c []candidate) int {
-	if len(c) == 0 {
+func (s *Sampler) draw(r *ranking) int {
+	if len(r.c) == 0 {
 		return 0
 	}
-	weight := func(x candidate) float64 { return math.Exp(float64(x.logit-c[0].logit) / s.o.Temperature) }
+	top := r.at(0).logit
+	weight := func(x candidate) float64 { return math.Exp(float64(x.logit-top) / s.o.Temperature) }
 	var total float64
-	for _, x := range c {
+	for _, x := range r.c {
 		total += weight(x)
 	}
 	at := s.rng.Float64() * total
-	for _, x := range c {
+	for i := range r.c {
+		x := r.at(i)
 		if at -= weight(x); at < 0 {
 			return x.id
 		}
 	}
-	return c[len(c)-1].id
+	return r.at(len(r.c) - 1).id
 }

@@ -90,7 +90,9 @@ func TestFiltersAgainstPlainReference(t *testing.T) {
 	} {
 		s := NewSampler(c.o)
 		var got []int
-		for _, x := range s.filter(logits) {
+		r := s.filter(logits)
+		for i := range r.c {
+			x := r.at(i)
 			got = append(got, x.id)
 		}
 		if !slices.Equal(got, c.want) {

@@ -63,7 +63,13 @@ func (b *bench) open(body string) (answer *bufio.Reader, leave func()) {
 }
 
 // slowly has each step of the loop wait, so that a request is long enough to see.
-func (b *bench) slowly(d time.Duration) { b.loop.crash = func(string) { time.Sleep(d) } }
+func (b *bench) slowly(d time.Duration) {
+	b.loop.crash = func(what string) {
+		if what == "step" {
+			time.Sleep(d)
+		}
+	}
+}
 
 // TestGone: who leaves is not served any more: while decoding, whole and streamed, with several choices, and in the queue; the
 // queue has room again, and nothing is left (the bench checks KV).

@@ -76,7 +76,12 @@ func (l *loop) read(parts []schedule.Part) (tokens int) {
 			n = min(n, echoRowsTokens)
 		}
 		before := q.reading.Left()
-		err := guard.Run(func() error { return q.reading.Read(q.job.ctx, n) })
+		err := guard.Run(func() error {
+			if l.crash != nil {
+				l.crash("prompt")
+			}
+			return q.reading.Read(q.job.ctx, n)
+		})
 		tokens += before - q.reading.Left()
 		l.ledger.Charge(q.job.r.key, before-q.reading.Left(), 0)
 		switch {

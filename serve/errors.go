@@ -78,6 +78,9 @@ func (e *Error) kind() string {
 
 // clientError is what a client is told of an error of the engine.
 func clientError(err error) error {
+	if said := (*Error)(nil); errors.As(err, &said) {
+		return said // with a cause, or none
+	}
 	switch {
 	case errors.Is(err, engine.ErrContext), errors.Is(err, engine.ErrOption), errors.Is(err, model.ErrUnsupported):
 		return badRequest("%s", oneLine(err))

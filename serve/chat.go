@@ -97,11 +97,26 @@ type chatReply struct {
 	Role    string  `json:"role"`
 	Content *string `json:"content"`
 	Refusal *string `json:"refusal"`
+
+	ToolCalls   []toolCallJSON `json:"tool_calls,omitzero"`
+	ToolProblem string         `json:"tool_call_error,omitempty"` // why a text that began like a call is none
 }
 
 type chatDelta struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
+
+	ToolCalls   []toolCallJSON `json:"tool_calls,omitzero"`
+	ToolProblem string         `json:"tool_call_error,omitempty"`
+}
+
+// called is the finish reason of a choice that ended in calls; one that was cut off stays so.
+func (c *chatChoice) called() *Finish {
+	if c.FinishReason != nil && *c.FinishReason == FinishStop {
+		f := FinishCalls
+		return &f
+	}
+	return c.FinishReason
 }
 
 type chatLogprobs struct {
@@ -134,15 +149,22 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req := &Request{MaxTokens: -1, received: received}
-	if err := first(in.apply(s, req), in.constrain(s, req), in.tools(s, req)); err != nil {
+	if err := first(in.apply(s, req), in.constrain(r.Context(), s, req)); err != nil {
 		return err
 	}
-	messages, err := in.messages()
+	tools, err := in.use(s)
+	if err != nil {
+		return err
+	}
+	if err := tools.constrain(r.Context(), s, req); err != nil {
+		return err
+	}
+	messages, err := in.messages(tools.format)
 	if err != nil {
 		return err
 	}
 	err = s.busy(r.Context(), func() error {
-		ids, err := s.encodeChat(messages)
+		ids, err := s.encodeChat(tools.conversation(messages))
 		req.Prompts = [][]int{ids}
 		return err
 	})
@@ -154,7 +176,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer reply.Close()
-	out := chatWriter{in: &in, req: req, reply: reply, base: chatCompletion{ID: "chatcmpl-" + newID(), Object: "chat.completion", Created: time.Now().Unix(), Model: name}}
+	out := chatWriter{tools: tools, in: &in, req: req, reply: reply, base: chatCompletion{ID: "chatcmpl-" + newID(), Object: "chat.completion", Created: time.Now().Unix(), Model: name}}
 	if req.StreamText {
 		out.base.Object = "chat.completion.chunk"
 		return out.stream(&stream{w: w, r: r})
@@ -166,7 +188,12 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	c := out.base
 	for _, e := range events {
 		x := out.choice(e)
-		x.Message = &chatReply{Role: "assistant", Content: &e.Text}
+		g := tools.gate()
+		text, calls, problem := g.push(e.Text, true)
+		x.Message = &chatReply{Role: "assistant", Content: &text, ToolCalls: toolCalls(calls, false), ToolProblem: problem}
+		if calls != nil {
+			x.Message.Content, x.FinishReason = nil, x.called()
+		}
 		c.Choices = append(c.Choices, x)
 	}
 	c.Usage, c.Timings = newOpenAIUsage(reply.Usage()), newTimings(reply)
@@ -207,7 +234,7 @@ func (f *chatRequest) apply(s *Server, r *Request) error {
 }
 
 // messages are those of the request as the template takes them.
-func (f *chatRequest) messages() ([]tokenizer.Message, error) {
+func (f *chatRequest) messages(format callFormat) ([]tokenizer.Message, error) {
 	if len(f.Messages) == 0 {
 		return nil, badField("messages", "want at least one")
 	}
@@ -229,13 +256,20 @@ func (f *chatRequest) messages() ([]tokenizer.Message, error) {
 		if m.Content != nil {
 			list[i].Content = string(*m.Content)
 		}
+		if len(m.ToolCalls) > 0 {
+			text, err := m.text(i, format)
+			if err != nil {
+				return nil, err
+			}
+			list[i].Content = strings.TrimLeft(list[i].Content+"\n"+text, "\n")
+		}
 	}
 	return list, nil
 }
 
-// encodeChat renders the model's template, and tokenises as infer generate does.
-func (s *Server) encodeChat(messages []tokenizer.Message) ([]int, error) {
-	text, err := s.o.Tokenizer.RenderChat(messages, true)
+// encodeChat renders the model's template, with tools as JSON where there are any, and tokenises as infer generate does.
+func (s *Server) encodeChat(messages []tokenizer.Message, tools string) ([]int, error) {
+	text, err := s.o.Tokenizer.RenderTools(messages, tools, true)
 	if errors.Is(err, tokenizer.ErrNoTemplate) {
 		return nil, badRequest("the model has no chat template; /v1/completions continues text")
 	}
@@ -251,6 +285,7 @@ func (s *Server) encodeChat(messages []tokenizer.Message) ([]int, error) {
 
 // chatWriter turns events into JSON.
 type chatWriter struct {
+	tools *toolUse
 	in    *chatRequest
 	req   *Request
 	reply *Reply
@@ -291,6 +326,10 @@ func bytesOf(s string) []int {
 func (o *chatWriter) stream(s *stream) error {
 	usage := o.in.StreamOptions != nil && is(o.in.StreamOptions.IncludeUsage)
 	begun, left := make([]bool, o.req.choices()), o.req.choices()
+	gates := make([]gate, o.req.choices())
+	for i := range gates {
+		gates[i] = o.tools.gate()
+	}
 	chunk := func(c chatChoice) error {
 		out := o.base
 		out.Choices = []chatChoice{c}
@@ -312,11 +351,17 @@ func (o *chatWriter) stream(s *stream) error {
 				return err
 			}
 		}
+		var calls []toolCall
+		var problem string
+		e.Text, calls, problem = gates[e.Choice].push(e.Text, e.Finish != "")
 		if e.Text == "" && e.Finish == "" && o.req.Logprobs < 0 && !is(o.in.ReturnTokenIDs) {
 			return nil
 		}
 		c := o.choice(e)
-		c.Delta = &chatDelta{}
+		c.Delta = &chatDelta{ToolCalls: toolCalls(calls, true), ToolProblem: problem}
+		if calls != nil {
+			c.FinishReason = c.called()
+		}
 		if e.Text != "" {
 			c.Delta.Content = &e.Text
 		}

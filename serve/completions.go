@@ -66,7 +66,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req := &Request{MaxTokens: defaultCompletionTokens, received: received}
-	if err := first(in.apply(s, req), in.constrain(s, req)); err != nil {
+	if err := first(in.apply(s, req), in.constrain(r.Context(), s, req)); err != nil {
 		return err
 	}
 	if err := s.busy(r.Context(), func() (err error) { req.Prompts, err = s.prompts(in.Prompt); return err }); err != nil {

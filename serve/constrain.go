@@ -1,29 +1,147 @@
 package serve
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/grammar"
+	"terrace/grammar/schema"
 )
+
+// maxMachines is how many constraints are kept; each has masks of its own, up to about 30 MB.
+const maxMachines = 12
+
+// constraints keeps what texts were constrained to, the latest last, so that equal requests share masks.
+type constraints struct {
+	mu       sync.Mutex
+	once     sync.Once
+	words    *grammar.Vocabulary
+	machines map[string]*grammar.Machine
+	order    []string
+}
+
+// machine is the one of a key; compile makes its grammar where it is new. Errors blame a field.
+func (s *Server) machine(ctx context.Context, field, key string, compile func() (*grammar.Grammar, error)) (m *grammar.Machine, err error) {
+	c := &s.constraints
+	c.mu.Lock()
+	m, ok := c.machines[key]
+	c.mu.Unlock()
+	if ok {
+		return m, nil
+	}
+	err = s.busy(ctx, func() error {
+		g, err := compile()
+		if err != nil {
+			return constraintError(field, err)
+		}
+		c.once.Do(func() { c.words = grammar.NewVocabulary(s.o.Tokenizer.Pieces()) })
+		m = grammar.NewMachine(g, c.words)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.machines == nil {
+		c.machines = map[string]*grammar.Machine{}
+	}
+	if i := slices.Index(c.order, key); i >= 0 { // another request was faster
+		return c.machines[key], nil
+	}
+	if len(c.order) == maxMachines {
+		delete(c.machines, c.order[0])
+		c.order = c.order[1:]
+	}
+	c.machines[key], c.order = m, append(c.order, key)
+	return m, nil
+}
+
+// constraintError is what a client is told of a schema or grammar that cannot be kept.
+func constraintError(field string, err error) error {
+	for _, kind := range []error{grammar.ErrSyntax, grammar.ErrUnsupported, grammar.ErrEmpty, grammar.ErrTooLarge} {
+		if errors.Is(err, kind) {
+			return badField(field, "%s", oneLine(err))
+		}
+	}
+	return err
+}
+
+func (s *Server) schemaMachine(ctx context.Context, field string, text []byte) (*grammar.Machine, error) {
+	return s.machine(ctx, field, "schema "+string(text), func() (*grammar.Grammar, error) { return schema.Compile(text) })
+}
 
 // constraintFields say what a text may be.
 type constraintFields struct {
-	ResponseFormat jsontext.Value `json:"response_format"`
-	Grammar        *string        `json:"grammar"`
+	ResponseFormat *responseFormat `json:"response_format"`
+	Grammar        *string         `json:"grammar"`
+}
+
+// responseFormat is text, any JSON object, or the JSON of a schema.
+type responseFormat struct {
+	Type       string         `json:"type"`
+	JSONSchema *namedSchema   `json:"json_schema"`
+	Schema     jsontext.Value `json:"schema"` // beside json_object, as llama.cpp takes it
+}
+
+type namedSchema struct {
+	Name        *string        `json:"name"`
+	Description *string        `json:"description"`
+	Strict      *bool          `json:"strict"` // of no effect: every schema is kept to
+	Schema      jsontext.Value `json:"schema"`
 }
 
 // constrain fills a request in. What cannot be kept is refused, never left out.
-func (f *constraintFields) constrain(s *Server, r *Request) error {
-	if f.Grammar != nil {
-		return badField("grammar", "not supported")
+func (f *constraintFields) constrain(ctx context.Context, s *Server, r *Request) (err error) {
+	if f.ResponseFormat != nil {
+		if r.Machine, err = s.formatMachine(ctx, "response_format", f.ResponseFormat); err != nil {
+			return err
+		}
 	}
-	if len(f.ResponseFormat) == 0 || f.ResponseFormat.Kind() == 'n' {
+	if f.Grammar == nil {
 		return nil
 	}
-	var format struct {
-		Type string `json:"type"`
+	if r.Machine != nil {
+		return badField("grammar", "not beside response_format")
 	}
-	if err := json.Unmarshal(f.ResponseFormat, &format, json.RejectUnknownMembers(true)); err != nil || format.Type != "text" {
-		return badField("response_format", "want {\"type\": \"text\"}")
+	r.Machine, err = s.machine(ctx, "grammar", "grammar "+*f.Grammar, func() (*grammar.Grammar, error) { return grammar.GBNF(*f.Grammar) })
+	return err
+}
+
+// formatMachine is what a response format constrains to; nil = nothing.
+func (s *Server) formatMachine(ctx context.Context, field string, f *responseFormat) (*grammar.Machine, error) {
+	switch {
+	case f.Type == "text" && f.JSONSchema == nil && f.Schema == nil:
+		return nil, nil
+	case f.Type == "json_object" && f.JSONSchema == nil:
+		if f.Schema != nil {
+			return s.schemaMachine(ctx, field, f.Schema)
+		}
+		return s.machine(ctx, field, "object", schema.Object)
+	case f.Type == "json_schema" && f.JSONSchema != nil && f.Schema == nil:
+		if f.JSONSchema.Schema == nil {
+			return nil, badField(field, "json_schema has no schema")
+		}
+		return s.schemaMachine(ctx, field, f.JSONSchema.Schema)
 	}
-	return nil
+	return nil, badField(field, "type %.20q: want text, json_object, or json_schema with a json_schema", f.Type)
+}
+
+// compact is a JSON value without white space.
+func compact(v jsontext.Value) string {
+	c := v.Clone()
+	if c.Compact() != nil {
+		return string(v)
+	}
+	return string(c)
+}
+
+func quote(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
 }

@@ -54,6 +54,24 @@ func decodeJSON(body []byte, into any) error {
 	return nil
 }
 
+// decodeJSONField is decodeJSON of a value inside the body, of which errors blame a field.
+func decodeJSONField(v jsontext.Value, field string, into any) error {
+	err := json.Unmarshal(v, into, json.RejectUnknownMembers(true))
+	if wrong := (*Error)(nil); errors.As(err, &wrong) {
+		return wrong
+	}
+	if wrong := (*json.SemanticError)(nil); errors.As(err, &wrong) {
+		if errors.Is(wrong.Err, json.ErrUnknownName) {
+			return badField(field, "%s: this field is not known", fieldName(string(wrong.JSONPointer)))
+		}
+		return badField(field, "%s: got %s, want %s", fieldName(string(wrong.JSONPointer)), kindName(wrong), wanted(wrong.GoType))
+	}
+	if err != nil {
+		return badField(field, "the JSON is not valid")
+	}
+	return nil
+}
+
 // deeper reports whether brackets are nested deeper than limit; it takes no memory.
 func deeper(b []byte, limit int) bool {
 	depth, quoted := 0, false

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -229,7 +230,7 @@ func (s *Server) served(name *string) (string, error) {
 			return n, nil
 		}
 	}
-	return "", &Error{Status: http.StatusNotFound, Param: "model", Code: "model_not_found", Message: "model: there is no model of this name; GET /v1/models lists what is served"}
+	return "", &Error{Status: http.StatusNotFound, Param: "model", Code: "model_not_found", Message: fmt.Sprintf("model: there is no model %.80q; GET /v1/models lists what is served", *name)}
 }
 
 // busy runs what takes processor time before a request is queued, a few at a time.

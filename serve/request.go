@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"terrace/grammar"
 	"terrace/model"
 	"terrace/policy"
 )
@@ -17,11 +18,12 @@ type Request struct {
 	Bias       map[int]float32 // added to these ids' logits; nil = to none
 	Stops      []string
 	IgnoreEOS  bool
-	Echo       bool         // the prompt's tokens come first, as an Event
-	Logprobs   int          // -1 = none; 0 = of the tokens themselves, n = and of the n likeliest
-	Policy     *policy.Spec // nil = the server's
-	CacheSalt  string       // prefixes are shared within a salt only
-	StreamText bool         // events are wanted as they come; otherwise they may be joined
+	Echo       bool             // the prompt's tokens come first, as an Event
+	Logprobs   int              // -1 = none; 0 = of the tokens themselves, n = and of the n likeliest
+	Policy     *policy.Spec     // nil = the server's
+	CacheSalt  string           // prefixes are shared within a salt only
+	Machine    *grammar.Machine // what each text must be; nil = anything
+	StreamText bool             // events are wanted as they come; otherwise they may be joined
 
 	key      string    // whose request it is; "" = no keys are asked for
 	received time.Time // for times from the client's view
@@ -78,8 +80,9 @@ type Finish string
 
 // The ends of a choice.
 const (
-	FinishStop   Finish = "stop"   // an end token or a stop string
-	FinishLength Finish = "length" // MaxTokens, or the context
+	FinishStop   Finish = "stop"       // an end token or a stop string
+	FinishLength Finish = "length"     // MaxTokens, or the context
+	FinishCalls  Finish = "tool_calls" // of OpenAI: the text was calls of tools
 )
 
 // Usage counts a request's tokens.

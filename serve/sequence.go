@@ -82,6 +82,9 @@ func (q *sequence) open(e *engine.Engine, o *Options) (err error) {
 	r := engine.Request{IDs: q.prompt, MaxTokens: q.job.r.MaxTokens, Sampler: q.job.r.Sampler, Bias: q.job.r.Bias, Stops: q.job.r.Stops, IgnoreEOS: q.job.r.IgnoreEOS,
 		IsEnd: o.Tokenizer.IsEOG, Text: q.pieces, Started: q.job.r.received,
 		OnText: func(piece string) error { q.piece += piece; return nil }}
+	if m := q.job.r.Machine; m != nil {
+		r.Constrain = m.Start()
+	}
 	r.Sampler.Seed += uint64(q.choice % max(1, q.job.r.Choices))
 	if r.MaxTokens >= 0 {
 		r.MaxTokens = min(r.MaxTokens, e.Options().Context-len(q.prompt))

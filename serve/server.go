@@ -55,6 +55,7 @@ type Server struct {
 	started  time.Time
 	work     chan struct{} // tokens of those who tokenise or render templates
 	draining atomic.Bool
+	constraints
 }
 
 // New starts the loop that owns the engine.

@@ -2,8 +2,6 @@ package serve
 
 import (
 	"net/http"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 func init() {
@@ -100,10 +98,10 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 // applyTemplate answers POST /apply-template: the prompt of a chat, as text.
 func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
-		Model       *string        `json:"model"`
-		Messages    []chatMessage  `json:"messages"`
-		Tools       jsontext.Value `json:"tools"`
-		AddGenerate *bool          `json:"add_generation_prompt"`
+		toolFields
+		Model       *string       `json:"model"`
+		Messages    []chatMessage `json:"messages"`
+		AddGenerate *bool         `json:"add_generation_prompt"`
 	}
 	if err := decode(w, r, &in); err != nil {
 		return err
@@ -111,16 +109,18 @@ func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.served(in.Model); err != nil {
 		return err
 	}
-	messages, err := (&chatRequest{Messages: in.Messages}).messages()
+	tools, err := in.use(s)
 	if err != nil {
 		return err
 	}
-	if err := (&toolFields{Tools: in.Tools}).tools(s, &Request{}); err != nil {
+	messages, err := (&chatRequest{Messages: in.Messages}).messages(tools.format)
+	if err != nil {
 		return err
 	}
+	messages, list := tools.conversation(messages)
 	var prompt string
 	err = s.busy(r.Context(), func() (err error) {
-		prompt, err = s.o.Tokenizer.RenderChat(messages, in.AddGenerate == nil || *in.AddGenerate)
+		prompt, err = s.o.Tokenizer.RenderTools(messages, list, in.AddGenerate == nil || *in.AddGenerate)
 		return err
 	})
 	if err != nil {

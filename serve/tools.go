@@ -1,27 +1,276 @@
 package serve
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"context"
+	"fmt"
+	"strings"
 
-// toolFields are those of a chat with tools.
-type toolFields struct {
-	Tools             jsontext.Value `json:"tools"`
-	ToolChoice        jsontext.Value `json:"tool_choice"`
-	ParallelToolCalls *bool          `json:"parallel_tool_calls"`
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/grammar"
+	"terrace/grammar/schema"
+	"terrace/tokenizer"
+)
+
+// tool is a function that the model may call.
+type tool struct {
+	Name        string
+	Description string
+	Parameters  jsontext.Value // a JSON schema; nil = any object
 }
 
-// toolMessageFields are those of messages that call tools and answer calls.
-type toolMessageFields struct {
-	ToolCalls  jsontext.Value `json:"tool_calls"`
-	ToolCallID *string        `json:"tool_call_id"`
+// toolUse is which tools a request has, and whether they are to be called.
+type toolUse struct {
+	tools  []tool
+	choice string // none, auto, required, or "=" and a name
+	format callFormat
 }
 
-// tools fills a request in.
-func (f *toolFields) tools(s *Server, r *Request) error {
-	if len(f.Tools) > 0 && f.Tools.Kind() != 'n' {
-		return badField("tools", "not supported")
+// toolCall is a call of a tool, as the model wrote it.
+type toolCall struct {
+	ID, Name, Arguments string // Arguments are a JSON object
+}
+
+// callFormat is how a model writes calls: {"name": …, ARGUMENTS: {…}} between two texts.
+type callFormat struct {
+	open, close string
+	arguments   string
+	native      bool // the template writes the tools into the prompt itself
+}
+
+// callFormatOf reads the template: Hermes' and Qwen's tags, Llama's "parameters", else plain JSON.
+func callFormatOf(template string) callFormat {
+	f := callFormat{arguments: "arguments", native: strings.Contains(template, "tools")}
+	switch {
+	case strings.Contains(template, "<tool_call>"):
+		f.open, f.close = "<tool_call>\n", "\n</tool_call>"
+	case f.native && strings.Contains(template, `"parameters"`) && strings.Contains(template, "<|start_header_id|>"):
+		f.arguments = "parameters"
 	}
-	if len(f.ToolChoice) > 0 && f.ToolChoice.Kind() != 'n' && string(f.ToolChoice) != `"none"` {
-		return badField("tool_choice", "no tools are given")
+	return f
+}
+
+const (
+	maxTools     = 128
+	maxToolBytes = 64 // of a name
+)
+
+// newToolUse checks tools and a choice; field names the tools, and their choice is field + "_choice" but for the s.
+func (s *Server) newToolUse(tools []tool, choice string) (*toolUse, error) {
+	u := &toolUse{tools: tools, choice: choice, format: callFormatOf(s.o.Tokenizer.Template())}
+	if len(tools) > maxTools {
+		return nil, badField("tools", "%d tools, want at most %d", len(tools), maxTools)
 	}
-	return nil
+	names := map[string]bool{}
+	for i, t := range tools {
+		ok := t.Name != "" && len(t.Name) <= maxToolBytes && strings.Trim(t.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == ""
+		if !ok || names[t.Name] {
+			return nil, badField("tools", "tool %d: name %.80q: want 1 to %d of a-z, A-Z, 0-9, _, - and ., no name twice", i, t.Name, maxToolBytes)
+		}
+		names[t.Name] = true
+		if k := t.Parameters.Kind(); len(t.Parameters) > 0 && k != '{' {
+			return nil, badField("tools", "tool %q: parameters: want a JSON schema", t.Name)
+		}
+	}
+	if name, ok := strings.CutPrefix(choice, "="); ok && !names[name] {
+		return nil, badField("tool_choice", "there is no tool %.80q", name)
+	}
+	if len(tools) == 0 && choice != "none" && choice != "auto" {
+		return nil, badField("tool_choice", "no tools are given")
+	}
+	return u, nil
+}
+
+// active says whether an answer may be a call.
+func (u *toolUse) active() bool { return len(u.tools) > 0 && u.choice != "none" }
+
+// forced says whether it has to be one.
+func (u *toolUse) forced() bool { return u.active() && u.choice != "auto" }
+
+// constrain has a forced answer be a valid call.
+func (u *toolUse) constrain(ctx context.Context, s *Server, r *Request) (err error) {
+	if !u.forced() {
+		return nil
+	}
+	if r.Machine != nil {
+		return badField("tool_choice", "one that forces a call does not go with another constraint")
+	}
+	text := u.schema()
+	key := "call " + u.format.open + text
+	r.Machine, err = s.machine(ctx, "tools", key, func() (*grammar.Grammar, error) {
+		return schema.CompileBetween(u.format.open, []byte(text), u.format.close)
+	})
+	return err
+}
+
+// schema is that of one call. A tool's own references stay inside its parameters, which get an identifier.
+func (u *toolUse) schema() string {
+	var calls []string
+	for i, t := range u.tools {
+		if u.choice != "required" && u.choice != "="+t.Name {
+			continue
+		}
+		parameters := `{"type":"object"}`
+		if len(t.Parameters) > 0 {
+			parameters = compact(t.Parameters)
+			if strings.Contains(parameters, `"$ref"`) && !strings.Contains(parameters, `"$id"`) {
+				parameters = fmt.Sprintf(`{"$id":"tool:/%d",%s`, i, parameters[1:])
+			}
+			parameters = `{"allOf":[` + parameters + `],"type":"object"}`
+		}
+		calls = append(calls, fmt.Sprintf(`{"type":"object","properties":{"name":{"const":%s},%q:%s},"required":["name",%q],"additionalProperties":false}`,
+			quote(t.Name), u.format.arguments, parameters, u.format.arguments))
+	}
+	return `{"anyOf":[` + strings.Join(calls, ",") + `]}`
+}
+
+// mayCall says whether a text may become a call.
+func (u *toolUse) mayCall(text string) bool {
+	text = strings.TrimLeft(text, " \n\t")
+	open := strings.TrimRight(u.format.open, "\n")
+	if text == "" || text[0] == '{' {
+		return true
+	}
+	return open != "" && (strings.HasPrefix(open, text) || strings.HasPrefix(text, open))
+}
+
+// parse finds the calls that a text is made of; where it is not, problem says why, if it began like one.
+func (u *toolUse) parse(text string) (calls []toolCall, problem string) {
+	rest := strings.TrimSpace(text)
+	open, end := strings.TrimSpace(u.format.open), strings.TrimSpace(u.format.close)
+	if !u.mayCall(rest) || rest == "" {
+		return nil, ""
+	}
+	for rest != "" {
+		tagged := open != "" && strings.HasPrefix(rest, open)
+		if tagged {
+			rest = strings.TrimSpace(rest[len(open):])
+		}
+		d := jsontext.NewDecoder(strings.NewReader(rest))
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, "the call is no whole JSON value"
+		}
+		rest = strings.TrimSpace(rest[d.InputOffset():])
+		if tagged {
+			rest = strings.TrimSpace(strings.TrimPrefix(rest, end))
+		}
+		c, problem := u.call(value)
+		if problem != "" {
+			return nil, problem
+		}
+		calls = append(calls, c)
+	}
+	return calls, ""
+}
+
+func (u *toolUse) call(value jsontext.Value) (toolCall, string) {
+	var in struct {
+		Name       string         `json:"name"`
+		Arguments  jsontext.Value `json:"arguments"`
+		Parameters jsontext.Value `json:"parameters"`
+	}
+	if json.Unmarshal(value, &in) != nil || in.Name == "" {
+		return toolCall{}, "the text is JSON, but no call of a tool"
+	}
+	if in.Arguments == nil {
+		in.Arguments = in.Parameters
+	}
+	if in.Arguments == nil {
+		in.Arguments = jsontext.Value("{}")
+	}
+	if in.Arguments.Kind() != '{' {
+		return toolCall{}, "the arguments of the call are no object"
+	}
+	for _, t := range u.tools {
+		if t.Name == in.Name {
+			return toolCall{"call_" + newID(), in.Name, string(in.Arguments)}, ""
+		}
+	}
+	return toolCall{}, "the call is of a tool that was not given"
+}
+
+// write is calls as the model would have written them.
+func (f callFormat) write(calls []toolCall) string {
+	var b strings.Builder
+	for i, c := range calls {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, `%s{"name": %s, %q: %s}%s`, f.open, quote(c.Name), f.arguments, c.Arguments, f.close)
+	}
+	return b.String()
+}
+
+// list is the tools as OpenAI and templates write them.
+func (u *toolUse) list() string {
+	var all []string
+	for _, t := range u.tools {
+		parameters := `{"type": "object", "properties": {}}`
+		if len(t.Parameters) > 0 {
+			parameters = string(t.Parameters)
+		}
+		all = append(all, fmt.Sprintf(`{"type": "function", "function": {"name": %s, "description": %s, "parameters": %s}}`, quote(t.Name), quote(t.Description), parameters))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// conversation puts the tools into messages: as the template's variable, where it knows tools, else in the system message.
+func (u *toolUse) conversation(messages []tokenizer.Message) (out []tokenizer.Message, list string) {
+	switch {
+	case !u.active():
+		return messages, ""
+	case u.format.native:
+		return messages, u.list()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "You can call functions. To call one, answer with nothing but\n%s{\"name\": NAME, %q: {…}}%s\nThe functions, with JSON schemas of their arguments:", u.format.open, u.format.arguments, u.format.close)
+	for _, t := range u.tools {
+		fmt.Fprintf(&b, "\n%s", t.Name)
+		if t.Description != "" {
+			b.WriteString(": " + t.Description)
+		}
+		if len(t.Parameters) > 0 {
+			b.WriteString("\n  " + compact(t.Parameters))
+		}
+	}
+	if len(messages) > 0 && messages[0].Role == "system" {
+		messages[0].Content += "\n\n" + b.String()
+		return messages, ""
+	}
+	return append([]tokenizer.Message{{Role: "system", Content: b.String()}}, messages...), ""
+}
+
+// gate holds back the text of one choice while it may become a call. It is used where tools are active.
+type gate struct {
+	use  *toolUse
+	held string
+	text bool // it is no call
+}
+
+// push adds text and returns what can be shown; at the end also the calls that the text was.
+func (g *gate) push(text string, end bool) (show string, calls []toolCall, problem string) {
+	if g.use == nil || g.text {
+		return text, nil, ""
+	}
+	g.held += text
+	if g.use.mayCall(g.held) {
+		if !end {
+			return "", nil, ""
+		}
+		if calls, problem = g.use.parse(g.held); calls != nil {
+			return "", calls, ""
+		}
+	}
+	g.text = true
+	return g.held, nil, problem
+}
+
+// gate is a new one; its text is shown as it comes where no tools are active.
+func (u *toolUse) gate() gate {
+	if u == nil || !u.active() {
+		return gate{}
+	}
+	return gate{use: u}
 }

@@ -47,6 +47,11 @@ func (t *Tokenizer) Template() string {
 // gonja does not tell none from undefined: "x is none" holds for both, and
 // neither writes anything, where jinja2 writes None for the first.
 func (t *Tokenizer) RenderChat(messages []Message, addGenerationPrompt bool) (string, error) {
+	return t.RenderTools(messages, "", addGenerationPrompt)
+}
+
+// RenderTools is RenderChat for a conversation with tools: the template sees the JSON array as the variable tools. "" = none.
+func (t *Tokenizer) RenderTools(messages []Message, tools string, addGenerationPrompt bool) (string, error) {
 	if t.template == nil {
 		return "", fmt.Errorf("tokenizer: %w", ErrNoTemplate)
 	}
@@ -65,14 +70,23 @@ func (t *Tokenizer) RenderChat(messages []Message, addGenerationPrompt bool) (st
 		}
 		return t.vocab.Tokens[id]
 	}
-	return t.template.render(bytes, map[string]any{
+	values := map[string]any{
 		"messages":              list,
 		"add_generation_prompt": addGenerationPrompt,
 		"bos_token":             special(t.vocab.BOS),
 		"eos_token":             special(t.vocab.EOS),
 		"unk_token":             special(t.vocab.UNK),
 		"pad_token":             special(t.vocab.PAD),
-	})
+	}
+	if tools != "" {
+		v, err := templateJSON([]byte(tools))
+		if err != nil {
+			return "", fmt.Errorf("tokenizer: tools: %w", err)
+		}
+		values["tools"] = v
+		bytes += 4 * len(tools) // a template may indent them
+	}
+	return t.template.render(bytes, values)
 }
 
 // EncodeChat encodes what RenderChat wrote: control tokens are recognised, BOS

@@ -19,7 +19,10 @@ const (
 
 // Compile makes the grammar of the JSON texts that satisfy a schema. Errors: grammar.ErrSyntax (no schema), ErrUnsupported (a
 // keyword that cannot be kept exactly, named), ErrEmpty (nothing can satisfy it), ErrTooLarge.
-func Compile(schema []byte) (*grammar.Grammar, error) {
+func Compile(schema []byte) (*grammar.Grammar, error) { return CompileBetween("", schema, "") }
+
+// CompileBetween is Compile of texts that stand between two others.
+func CompileBetween(before string, schema []byte, after string) (*grammar.Grammar, error) {
 	root, err := parse(schema)
 	if err != nil {
 		return nil, err
@@ -41,7 +44,9 @@ func Compile(schema []byte) (*grammar.Grammar, error) {
 		}
 		e.b.Set(e.rules[f], body)
 	}
-	g, err := e.b.Compile(top)
+	whole := e.b.Rule("text")
+	e.b.Set(whole, grammar.Seq(grammar.Literal(before), grammar.Call(top), grammar.Literal(after)))
+	g, err := e.b.Compile(whole)
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}

@@ -76,7 +76,7 @@ func (d *document) identify(v *value, base *url.URL) *url.URL {
 
 func bare(u *url.URL) string {
 	c := *u
-	c.Fragment, c.RawFragment = "", ""
+	c.Fragment, c.RawFragment, c.OmitHost = "", "", c.Host == "" // a parsed and a resolved URI are written alike
 	return c.String()
 }
 

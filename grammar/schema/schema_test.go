@@ -36,6 +36,7 @@ var cases = []struct {
 	{`{"type":"string","pattern":"^[A-Z]{3}-[0-9]{2,4}$"}`, []string{`"ABC-12"`, `"ABC-1"`, `"ABC-12345"`, `"xABC-12"`}},
 	{`{"type":"string","pattern":"^\\S+$","minLength":2,"maxLength":700}`, []string{`"ab"`, `"a"`, `"a b"`, `"` + strings.Repeat("q", 700) + `"`, `"` + strings.Repeat("q", 701) + `"`}},
 	{`{"type":"string","pattern":"b","maxLength":3}`, []string{`"b"`, `"aab"`, `"aaa"`, `"aaab"`, `"\"b\\"`}},
+	{`{"$id":"https://example.com/s.json","properties":{"a":{"$ref":"#/$defs/i"},"b":{"$id":"inner.json","$defs":{"i":{"type":"string"}},"$ref":"#/$defs/i"}},"$defs":{"i":{"type":"integer"}},"type":"object"}`, []string{`{"a":1}`, `{"a":"x"}`, `{"b":"x"}`, `{"b":1}`}},
 	{`{"$defs":{"node":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/node"}]}},"required":["v","next"],"additionalProperties":false}},"$ref":"#/$defs/node"}`, []string{`{"v":1,"next":null}`, `{"v":1,"next":{"v":2,"next":null}}`, `{"v":1,"next":1}`}},
 	{`{"type":"number","multipleOf":0.25,"minimum":-1,"maximum":2}`, []string{`0.25`, `-1`, `1.75`, `0.3`, `2.25`, `0`, `1.50`}},
 	{`{"type":"integer","multipleOf":7}`, []string{`0`, `7`, `-14`, `49`, `8`, `70`, `71`}},

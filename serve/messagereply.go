@@ -1,0 +1,234 @@
+package serve
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+type anthropicReply struct {
+	ID           string         `json:"id"`
+	Type         string         `json:"type"`
+	Role         string         `json:"role"`
+	Model        string         `json:"model"`
+	Content      []anthropicOut `json:"content"`
+	StopReason   *string        `json:"stop_reason"`
+	StopSequence *string        `json:"stop_sequence"`
+	Usage        anthropicUsage `json:"usage"`
+	ToolProblem  string         `json:"tool_call_error,omitzero"` // why a text that began like a call is none
+	Timings      *timingsJSON   `json:"timings,omitzero"`
+	TokenIDs     []int          `json:"token_ids,omitzero"`
+	PromptIDs    []int          `json:"prompt_token_ids,omitzero"`
+}
+
+// anthropicOut is a block of an answer: text, or a call.
+type anthropicOut struct {
+	Type  string         `json:"type"`
+	Text  *string        `json:"text,omitzero"`
+	ID    string         `json:"id,omitzero"`
+	Name  string         `json:"name,omitzero"`
+	Input jsontext.Value `json:"input,omitzero"`
+}
+
+type anthropicUsage struct {
+	Input   int `json:"input_tokens"`
+	Created int `json:"cache_creation_input_tokens"`
+	Read    int `json:"cache_read_input_tokens"`
+	Output  int `json:"output_tokens"`
+}
+
+type anthropicError struct {
+	Type  string `json:"type"`
+	Error struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+func newAnthropicError(e *Error) (j anthropicError) {
+	j.Type, j.Error.Type, j.Error.Message = "error", e.kind(), e.Message
+	switch e.Status {
+	case http.StatusRequestEntityTooLarge:
+		j.Error.Type = "request_too_large"
+	case http.StatusInternalServerError:
+		j.Error.Type = "api_error"
+	}
+	return j
+}
+
+func writeAnthropicError(w http.ResponseWriter, e *Error) {
+	_ = writeJSON(w, e.Status, newAnthropicError(e))
+}
+
+// messageWriter turns events into Anthropic's JSON.
+type messageWriter struct {
+	message anthropicReply
+	reply   *Reply
+	gate    gate
+	ids     bool // token ids are wanted
+	tokens  []Token
+	block   int  // the one that is open, or the next
+	open    bool // a block of text
+}
+
+func textBlock(text string) anthropicOut { return anthropicOut{Type: "text", Text: &text} }
+
+func useBlock(c toolCall, input string) anthropicOut {
+	return anthropicOut{Type: "tool_use", ID: "toolu_" + strings.TrimPrefix(c.ID, "call_"), Name: c.Name, Input: jsontext.Value(input)}
+}
+
+func (o *messageWriter) usage() anthropicUsage {
+	u := o.reply.Usage()
+	n := u.Prompt
+	if n == 0 {
+		n = len(o.reply.Prompts[0]) // it is still being read
+	}
+	return anthropicUsage{Input: n - u.Cached, Read: u.Cached, Output: u.Generated}
+}
+
+// end notes why the answer ended.
+func (o *messageWriter) end(e Event, calls []toolCall) {
+	reason := "end_turn"
+	switch {
+	case e.Finish == FinishLength:
+		reason = "max_tokens"
+	case calls != nil:
+		reason = "tool_use"
+	case e.Stop != "":
+		reason = "stop_sequence"
+		o.message.StopSequence = &e.Stop
+	}
+	o.message.StopReason, o.message.Usage = &reason, o.usage()
+}
+
+// whole is an answer that is not streamed.
+func (o *messageWriter) whole(e Event) anthropicReply {
+	text, calls, problem := o.gate.push(e.Text, true)
+	if text != "" || calls == nil {
+		o.message.Content = append(o.message.Content, textBlock(text))
+	}
+	for _, c := range calls {
+		o.message.Content = append(o.message.Content, useBlock(c, c.Arguments))
+	}
+	o.end(e, calls)
+	o.message.ToolProblem, o.message.Timings = problem, newTimings(o.reply)
+	if o.ids {
+		o.message.TokenIDs, o.message.PromptIDs = tokenIDs(e.Tokens), o.reply.Prompts[0]
+	}
+	return o.message
+}
+
+// messageEvent is one event of a stream; its fields are those of all kinds.
+type messageEvent struct {
+	Type    string          `json:"type"`
+	Message *anthropicReply `json:"message,omitzero"`
+	Index   *int            `json:"index,omitzero"`
+	Block   *anthropicOut   `json:"content_block,omitzero"`
+	Delta   *messageDelta   `json:"delta,omitzero"`
+	Usage   *anthropicUsage `json:"usage,omitzero"`
+	Timings *timingsJSON    `json:"timings,omitzero"`
+	IDs     []int           `json:"token_ids,omitzero"`
+}
+
+type messageDelta struct {
+	Type         string         `json:"type,omitzero"`
+	Text         *string        `json:"text,omitzero"`
+	PartialJSON  *string        `json:"partial_json,omitzero"`
+	StopReason   *string        `json:"stop_reason,omitzero"`
+	StopSequence jsontext.Value `json:"stop_sequence,omitzero"`
+	ToolProblem  string         `json:"tool_call_error,omitzero"`
+}
+
+// stream sends the answer as it comes.
+func (o *messageWriter) stream(s *stream) error {
+	send := func(e messageEvent) error { return s.send(e.Type, e) }
+	begun := false
+	begin := func() error {
+		if begun {
+			return nil
+		}
+		begun = true
+		m := o.message
+		m.Usage = o.usage()
+		if o.ids {
+			m.PromptIDs = o.reply.Prompts[0]
+		}
+		return send(messageEvent{Type: "message_start", Message: &m})
+	}
+	err := s.events(o.reply, func(e Event) error {
+		if err := begin(); err != nil {
+			return err
+		}
+		o.tokens = append(o.tokens, e.Tokens...)
+		text, calls, problem := o.gate.push(e.Text, e.Finish != "")
+		if err := o.text(send, text, e.Finish != "" && calls == nil); err != nil {
+			return err
+		}
+		for _, c := range calls {
+			if err := o.call(send, c); err != nil {
+				return err
+			}
+		}
+		if e.Finish == "" {
+			return nil
+		}
+		o.end(e, calls)
+		return o.last(send, problem)
+	})
+	if err != nil && s.begun && s.r.Context().Err() == nil {
+		if sent := s.send("error", newAnthropicError(asError(err))); sent != nil {
+			return sent
+		}
+	}
+	return err
+}
+
+// text sends more of the block of text; the end closes it, and opens it before where the answer has no other.
+func (o *messageWriter) text(send func(messageEvent) error, text string, end bool) error {
+	if !o.open && (text != "" || end) {
+		o.open = true
+		block := textBlock("")
+		if err := send(messageEvent{Type: "content_block_start", Index: &o.block, Block: &block}); err != nil {
+			return err
+		}
+	}
+	if text != "" {
+		if err := send(messageEvent{Type: "content_block_delta", Index: &o.block, Delta: &messageDelta{Type: "text_delta", Text: &text}}); err != nil {
+			return err
+		}
+	}
+	if !end || !o.open {
+		return nil
+	}
+	o.open = false
+	return send(messageEvent{Type: "content_block_stop", Index: &o.block})
+}
+
+func (o *messageWriter) call(send func(messageEvent) error, c toolCall) error {
+	block, index := useBlock(c, "{}"), o.block
+	o.block++
+	if err := send(messageEvent{Type: "content_block_start", Index: &index, Block: &block}); err != nil {
+		return err
+	}
+	if err := send(messageEvent{Type: "content_block_delta", Index: &index, Delta: &messageDelta{Type: "input_json_delta", PartialJSON: &c.Arguments}}); err != nil {
+		return err
+	}
+	return send(messageEvent{Type: "content_block_stop", Index: &index})
+}
+
+// last sends why the answer ended, and what it took.
+func (o *messageWriter) last(send func(messageEvent) error, problem string) error {
+	stop := jsontext.Value("null")
+	if o.message.StopSequence != nil {
+		stop = jsontext.Value(quote(*o.message.StopSequence))
+	}
+	if err := send(messageEvent{Type: "message_delta", Delta: &messageDelta{StopReason: o.message.StopReason, StopSequence: stop, ToolProblem: problem}, Usage: &o.message.Usage}); err != nil {
+		return err
+	}
+	e := messageEvent{Type: "message_stop", Timings: newTimings(o.reply)}
+	if o.ids {
+		e.IDs = tokenIDs(o.tokens)
+	}
+	return send(e)
+}

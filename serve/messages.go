@@ -1,0 +1,324 @@
+package serve
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/tokenizer"
+)
+
+func init() {
+	addRoutes(func(s *Server) []route {
+		return []route{
+			{method: http.MethodPost, path: "/v1/messages", serve: s.messages, fail: writeAnthropicError},
+			{method: http.MethodPost, path: "/v1/messages/count_tokens", serve: s.countTokens, fail: writeAnthropicError},
+		}
+	})
+}
+
+// messagesPrompt is what a request of Anthropic's Messages says of the prompt.
+type messagesPrompt struct {
+	Model      *string            `json:"model"`
+	Messages   []anthropicMessage `json:"messages"`
+	System     *anthropicText     `json:"system"`
+	Tools      []anthropicTool    `json:"tools"`
+	ToolChoice *anthropicChoice   `json:"tool_choice"`
+	Thinking   *anthropicThinking `json:"thinking"`
+	Cache      jsontext.Value     `json:"cache_control"` // of no effect: prefixes are found without
+}
+
+type messagesRequest struct {
+	ownFields
+	constraintFields
+	messagesPrompt
+	MaxTokens     *int      `json:"max_tokens"`
+	Stream        *bool     `json:"stream"`
+	Temperature   *float64  `json:"temperature"`
+	TopP          *float64  `json:"top_p"`
+	StopSequences *stopList `json:"stop_sequences"`
+	Seed          *int64    `json:"seed"`
+	Metadata      *struct {
+		UserID *string `json:"user_id"`
+	} `json:"metadata"` // of no effect
+	ServiceTier *string `json:"service_tier"` // of no effect
+}
+
+type anthropicThinking struct {
+	Type string `json:"type"`
+}
+
+type anthropicMessage struct {
+	Role    string           `json:"role"`
+	Content anthropicContent `json:"content"`
+}
+
+// anthropicContent is text or blocks.
+type anthropicContent []anthropicBlock
+
+type anthropicBlock struct {
+	Type      string           `json:"type"`
+	Text      string           `json:"text"`
+	Cache     jsontext.Value   `json:"cache_control"` // of no effect
+	Citations jsontext.Value   `json:"citations"`     // of no effect
+	ID        string           `json:"id"`            // of tool_use
+	Name      string           `json:"name"`
+	Input     jsontext.Value   `json:"input"`
+	ToolUseID string           `json:"tool_use_id"` // of tool_result
+	Content   anthropicContent `json:"content"`
+	IsError   *bool            `json:"is_error"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *anthropicContent) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*c = anthropicContent{{Type: "text", Text: text}}
+		return nil
+	}
+	var kinds []struct {
+		Type string `json:"type"`
+	}
+	if jsontext.Value(b).Kind() != '[' || json.Unmarshal(b, &kinds) != nil {
+		return badField("messages", "content: want text or a list of blocks")
+	}
+	for _, k := range kinds {
+		if k.Type != "text" && k.Type != "tool_use" && k.Type != "tool_result" {
+			return badField("messages", "content: a block of type %.20q: this model reads text only", k.Type)
+		}
+	}
+	var blocks []anthropicBlock
+	if err := json.Unmarshal(b, &blocks, json.RejectUnknownMembers(true)); err != nil {
+		return badField("messages", "content: a block has a field that is not known, or of a wrong type")
+	}
+	*c = blocks
+	return nil
+}
+
+// anthropicText is text, or blocks of it.
+type anthropicText string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *anthropicText) UnmarshalJSON(b []byte) error {
+	var c anthropicContent
+	if err := c.UnmarshalJSON(b); err != nil {
+		return badField("system", "want text or a list of text blocks")
+	}
+	text, err := c.text("system")
+	*t = anthropicText(text)
+	return err
+}
+
+// text joins blocks that are all text.
+func (c anthropicContent) text(field string) (string, error) {
+	var b strings.Builder
+	for _, block := range c {
+		if block.Type != "text" {
+			return "", badField(field, "a block of type %.20q in this place, want text", block.Type)
+		}
+		b.WriteString(block.Text)
+	}
+	return b.String(), nil
+}
+
+type anthropicTool struct {
+	Type        *string        `json:"type"`
+	Name        string         `json:"name"`
+	Description *string        `json:"description"`
+	InputSchema jsontext.Value `json:"input_schema"`
+	Cache       jsontext.Value `json:"cache_control"` // of no effect
+	Strict      *bool          `json:"strict"`        // of no effect: a forced call satisfies its schema
+}
+
+type anthropicChoice struct {
+	Type            string  `json:"type"`
+	Name            *string `json:"name"`
+	DisableParallel *bool   `json:"disable_parallel_tool_use"` // of no effect
+}
+
+// use reads the tools.
+func (f *messagesPrompt) use(s *Server) (*toolUse, error) {
+	var tools []tool
+	for i, t := range f.Tools {
+		if t.Type != nil && *t.Type != "custom" {
+			return nil, badField("tools", "tool %d: type %.20q: want custom", i, *t.Type)
+		}
+		tools = append(tools, newTool(t.Name, t.Description, t.InputSchema))
+	}
+	choice := "auto"
+	if c := f.ToolChoice; c != nil {
+		switch {
+		case c.Type == "auto" || c.Type == "none":
+			choice = c.Type
+		case c.Type == "any":
+			choice = "required"
+		case c.Type == "tool" && c.Name != nil:
+			choice = "=" + *c.Name
+		default:
+			return nil, badField("tool_choice", "want type auto, any, none, or tool with a name")
+		}
+	}
+	return s.newToolUse(tools, choice)
+}
+
+// conversation is the messages as the template takes them.
+func (f *messagesPrompt) conversation(format callFormat) (list []tokenizer.Message, err error) {
+	if f.Thinking != nil && f.Thinking.Type != "disabled" {
+		return nil, badField("thinking", "type %.20q: this server does not separate thinking", f.Thinking.Type)
+	}
+	if len(f.Messages) == 0 {
+		return nil, badField("messages", "want at least one")
+	}
+	if f.System != nil && *f.System != "" {
+		list = append(list, tokenizer.Message{Role: "system", Content: string(*f.System)})
+	}
+	for i, m := range f.Messages {
+		if m.Role != "user" && m.Role != "assistant" {
+			return nil, badField("messages", "message %d: role %.20q: want user or assistant", i, m.Role)
+		}
+		turn, err := m.turn(i, format)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, turn...)
+	}
+	if f.Messages[len(f.Messages)-1].Role == "assistant" {
+		return nil, badField("messages", "the last one is the assistant's: an answer that has begun is not continued here")
+	}
+	return list, nil
+}
+
+// turn is one message: results of tools are messages of their own, before its text.
+func (m *anthropicMessage) turn(i int, format callFormat) (list []tokenizer.Message, err error) {
+	var text strings.Builder
+	var calls []toolCall
+	for _, b := range m.Content {
+		switch {
+		case b.Type == "text":
+			text.WriteString(b.Text)
+		case b.Type == "tool_use" && m.Role == "assistant" && b.Name != "" && b.Input.Kind() == '{':
+			calls = append(calls, toolCall{b.ID, b.Name, string(b.Input)})
+		case b.Type == "tool_result" && m.Role == "user" && b.ToolUseID != "":
+			result, err := b.Content.text("messages")
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, tokenizer.Message{Role: "tool", Content: result})
+		default:
+			return nil, badField("messages", "message %d: a block of type %s is not whole, or not where it belongs", i, b.Type)
+		}
+	}
+	content := text.String()
+	if calls != nil {
+		content = strings.TrimLeft(content+"\n"+format.write(calls), "\n")
+	}
+	if content != "" || len(list) == 0 {
+		list = append(list, tokenizer.Message{Role: m.Role, Content: content})
+	}
+	return list, nil
+}
+
+// encode is the prompt as token ids.
+func (f *messagesPrompt) encode(s *Server, r *http.Request, tools *toolUse) (ids []int, err error) {
+	messages, err := f.conversation(tools.format)
+	if err != nil {
+		return nil, err
+	}
+	err = s.busy(r.Context(), func() error {
+		ids, err = s.encodeChat(tools.conversation(messages))
+		return err
+	})
+	return ids, err
+}
+
+// countTokens answers POST /v1/messages/count_tokens.
+func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) error {
+	var in messagesPrompt
+	if err := decode(w, r, &in); err != nil {
+		return err
+	}
+	if _, err := s.served(in.Model); err != nil {
+		return err
+	}
+	tools, err := in.use(s)
+	if err != nil {
+		return err
+	}
+	ids, err := in.encode(s, r, tools)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Tokens int `json:"input_tokens"`
+	}{len(ids)})
+}
+
+// apply fills a request in.
+func (f *messagesRequest) apply(r *Request) error {
+	r.Logprobs, r.Sampler.Temperature, r.Choices = -1, 1, 1
+	if f.NProbs != nil && *f.NProbs != 0 {
+		return badField("n_probs", "answers of this API have no place for it")
+	}
+	f.NProbs = nil
+	if err := f.ownFields.apply(r); err != nil {
+		return err
+	}
+	if f.MaxTokens == nil {
+		return badField("max_tokens", "it is needed")
+	}
+	if f.Seed != nil && *f.Seed < 0 {
+		return badField("seed", "%d, want 0 or more", *f.Seed)
+	}
+	r.Sampler.Seed, r.StreamText = seed(f.Seed), is(f.Stream)
+	if f.StopSequences != nil {
+		r.Stops = *f.StopSequences
+	}
+	return first(whole("max_tokens", f.MaxTokens, 1, 1<<30, &r.MaxTokens), number("temperature", f.Temperature, 0, maxTemperature, &r.Sampler.Temperature),
+		number("top_p", f.TopP, 0, 1, &r.Sampler.TopP), f.StopSequences.check("stop_sequences"))
+}
+
+// messages answers POST /v1/messages.
+func (s *Server) messages(w http.ResponseWriter, r *http.Request) error {
+	req := &Request{received: time.Now()}
+	var in messagesRequest
+	if err := decode(w, r, &in); err != nil {
+		return err
+	}
+	name, err := s.served(in.Model)
+	if err != nil {
+		return err
+	}
+	if err := first(in.apply(req), in.constrain(r.Context(), s, req)); err != nil {
+		return err
+	}
+	tools, err := in.use(s)
+	if err != nil {
+		return err
+	}
+	if err := tools.constrain(r.Context(), s, req); err != nil {
+		return err
+	}
+	ids, err := in.encode(s, r, tools)
+	if err != nil {
+		return err
+	}
+	req.Prompts = [][]int{ids}
+	reply, err := s.begin(w, r, req)
+	if err != nil {
+		return err
+	}
+	defer reply.Close()
+	out := messageWriter{reply: reply, gate: tools.gate(), ids: is(in.ReturnTokenIDs)}
+	out.message = anthropicReply{ID: "msg_" + newID(), Type: "message", Role: "assistant", Model: name, Content: []anthropicOut{}}
+	if req.StreamText {
+		return out.stream(&stream{w: w, r: r})
+	}
+	events, err := reply.All(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, out.whole(events[0]))
+}

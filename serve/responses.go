@@ -1,0 +1,295 @@
+package serve
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/tokenizer"
+)
+
+func init() {
+	addRoutes(func(s *Server) []route {
+		return []route{{method: http.MethodPost, path: "/v1/responses", serve: s.responses}}
+	})
+}
+
+// responsesRequest is one of OpenAI's Responses, without what needs a memory here.
+type responsesRequest struct {
+	ownFields
+	Model             *string           `json:"model"`
+	Input             jsontext.Value    `json:"input"`
+	Instructions      *string           `json:"instructions"`
+	MaxOutputTokens   *int              `json:"max_output_tokens"`
+	Stream            *bool             `json:"stream"`
+	Temperature       *float64          `json:"temperature"`
+	TopP              *float64          `json:"top_p"`
+	Seed              *int64            `json:"seed"`
+	Text              *responsesText    `json:"text"`
+	Grammar           *string           `json:"grammar"`
+	Tools             []responsesTool   `json:"tools"`
+	ToolChoice        jsontext.Value    `json:"tool_choice"`
+	ParallelToolCalls *bool             `json:"parallel_tool_calls"` // of no effect, as the next six
+	Metadata          map[string]string `json:"metadata"`
+	User              *string           `json:"user"`
+	ServiceTier       *string           `json:"service_tier"`
+	SafetyIdentifier  *string           `json:"safety_identifier"`
+	PromptCacheKey    *string           `json:"prompt_cache_key"`
+	StreamOptions     *streamOptions    `json:"stream_options"`
+	Store             *bool             `json:"store"`
+	Background        *bool             `json:"background"`
+	Previous          *string           `json:"previous_response_id"`
+	Conversation      jsontext.Value    `json:"conversation"`
+	Prompt            jsontext.Value    `json:"prompt"`
+	Reasoning         jsontext.Value    `json:"reasoning"`
+	Include           []string          `json:"include"`
+	Truncation        *string           `json:"truncation"`
+	TopLogprobs       *int              `json:"top_logprobs"`
+	MaxToolCalls      *int              `json:"max_tool_calls"`
+}
+
+type responsesText struct {
+	Format    *textFormat `json:"format"`
+	Verbosity *string     `json:"verbosity"` // of no effect
+}
+
+type textFormat struct {
+	Type        string         `json:"type"`
+	Name        *string        `json:"name,omitempty"`
+	Description *string        `json:"description,omitempty"`
+	Strict      *bool          `json:"strict,omitempty"`
+	Schema      jsontext.Value `json:"schema,omitempty"`
+}
+
+type responsesTool struct {
+	Type        string         `json:"type"`
+	Name        string         `json:"name"`
+	Description *string        `json:"description"`
+	Parameters  jsontext.Value `json:"parameters"`
+	Strict      *bool          `json:"strict"`
+}
+
+// refused names what this server does not do; nil = nothing of it is asked for.
+func (f *responsesRequest) refused() error {
+	given := func(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
+	switch {
+	case f.Previous != nil:
+		return badField("previous_response_id", "nothing is stored here: send the whole conversation as input")
+	case given(f.Conversation):
+		return badField("conversation", "nothing is stored here: send the whole conversation as input")
+	case is(f.Store):
+		return badField("store", "nothing is stored here")
+	case is(f.Background):
+		return badField("background", "answers are not made in the background here")
+	case given(f.Prompt):
+		return badField("prompt", "there are no stored prompts here")
+	case given(f.Reasoning):
+		return badField("reasoning", "this server does not separate reasoning")
+	case len(f.Include) > 0:
+		return badField("include", "%.40q: answers have no more than they have", f.Include[0])
+	case f.Truncation != nil && *f.Truncation != "disabled":
+		return badField("truncation", "%.20q: want disabled; nothing is cut", *f.Truncation)
+	case f.TopLogprobs != nil && *f.TopLogprobs != 0, f.NProbs != nil && *f.NProbs != 0:
+		return badField("top_logprobs", "answers of this API have no place for it; /v1/chat/completions has")
+	case f.MaxToolCalls != nil:
+		return badField("max_tool_calls", "no tools run here")
+	case f.StreamOptions != nil && !is(f.Stream):
+		return badField("stream_options", "only with stream")
+	case f.Seed != nil && *f.Seed < 0:
+		return badField("seed", "%d, want 0 or more", *f.Seed)
+	}
+	return nil
+}
+
+// apply fills a request in.
+func (f *responsesRequest) apply(r *Request) error {
+	r.Logprobs, r.Sampler.Temperature, r.Choices, r.MaxTokens = -1, 1, 1, -1
+	if err := f.refused(); err != nil {
+		return err
+	}
+	f.NProbs = nil
+	if err := f.ownFields.apply(r); err != nil {
+		return err
+	}
+	r.Sampler.Seed, r.StreamText = seed(f.Seed), is(f.Stream)
+	return first(whole("max_output_tokens", f.MaxOutputTokens, 1, 1<<30, &r.MaxTokens), number("temperature", f.Temperature, 0, maxTemperature, &r.Sampler.Temperature),
+		number("top_p", f.TopP, 0, 1, &r.Sampler.TopP))
+}
+
+// format is text.format in the shape of chat's response_format; nil = any text.
+func (f *responsesRequest) format() *responseFormat {
+	if f.Text == nil || f.Text.Format == nil {
+		return nil
+	}
+	t := f.Text.Format
+	if t.Type == "json_schema" {
+		return &responseFormat{Type: t.Type, JSONSchema: &namedSchema{Name: t.Name, Schema: t.Schema}}
+	}
+	return &responseFormat{Type: t.Type, Schema: t.Schema}
+}
+
+func (f *responsesRequest) use(s *Server) (*toolUse, error) {
+	var tools []tool
+	for i, t := range f.Tools {
+		if t.Type != "function" {
+			return nil, badField("tools", "tool %d: type %.20q: want function; nothing else runs here", i, t.Type)
+		}
+		tools = append(tools, newTool(t.Name, t.Description, t.Parameters))
+	}
+	choice, err := (&toolFields{ToolChoice: f.ToolChoice}).choice()
+	if err != nil {
+		return nil, err
+	}
+	return s.newToolUse(tools, choice)
+}
+
+// responseItem is one of the input: a message, a call, or its result.
+type responseItem struct {
+	Type      string         `json:"type"`
+	Role      string         `json:"role"`
+	Content   *itemContent   `json:"content"`
+	ID        *string        `json:"id"`     // of no effect
+	Status    *string        `json:"status"` // of no effect
+	Phase     jsontext.Value `json:"phase"`  // of no effect
+	CallID    string         `json:"call_id"`
+	Name      string         `json:"name"`
+	Arguments string         `json:"arguments"`
+	Output    *itemContent   `json:"output"`
+}
+
+// itemContent is text, or parts of it.
+type itemContent string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *itemContent) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*c = itemContent(text)
+		return nil
+	}
+	var parts []struct {
+		Type string  `json:"type"`
+		Text *string `json:"text"`
+	}
+	if jsontext.Value(b).Kind() != '[' || json.Unmarshal(b, &parts) != nil {
+		return badField("input", "content: want text or a list of parts")
+	}
+	var all strings.Builder
+	for _, p := range parts {
+		if p.Text == nil || p.Type != "input_text" && p.Type != "output_text" && p.Type != "text" {
+			return badField("input", "content: a part of type %.20q: this model reads text only", p.Type)
+		}
+		all.WriteString(*p.Text)
+	}
+	*c = itemContent(all.String())
+	return nil
+}
+
+// conversation is the input as the template takes it.
+func (f *responsesRequest) conversation(format callFormat) (list []tokenizer.Message, err error) {
+	if f.Instructions != nil && *f.Instructions != "" {
+		list = append(list, tokenizer.Message{Role: "system", Content: *f.Instructions})
+	}
+	var text string
+	if json.Unmarshal(f.Input, &text) == nil && f.Input.Kind() == '"' {
+		return append(list, tokenizer.Message{Role: "user", Content: text}), nil
+	}
+	var items []responseItem
+	if f.Input.Kind() != '[' {
+		return nil, badField("input", "want text or a list of items")
+	}
+	if err := decodeJSONField(f.Input, "input", &items); err != nil {
+		return nil, err
+	}
+	if len(items) == 0 {
+		return nil, badField("input", "want at least one item")
+	}
+	for i, item := range items {
+		m, err := item.message(i, format)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}
+
+func (item *responseItem) message(i int, format callFormat) (m tokenizer.Message, err error) {
+	switch {
+	case (item.Type == "" || item.Type == "message") && item.Content != nil:
+		m = tokenizer.Message{Role: item.Role, Content: string(*item.Content)}
+		if m.Role == "developer" {
+			m.Role = "system"
+		}
+		if m.Role != "system" && m.Role != "user" && m.Role != "assistant" {
+			return m, badField("input", "item %d: role %.20q is not known", i, item.Role)
+		}
+		return m, nil
+	case item.Type == "function_call" && item.Name != "" && jsontext.Value(item.Arguments).Kind() == '{' && jsontext.Value(item.Arguments).IsValid():
+		return tokenizer.Message{Role: "assistant", Content: format.write([]toolCall{{item.CallID, item.Name, item.Arguments}})}, nil
+	case item.Type == "function_call_output" && item.Output != nil:
+		return tokenizer.Message{Role: "tool", Content: string(*item.Output)}, nil
+	}
+	return m, badField("input", "item %d of type %.30q is not whole, or not known: want message, function_call or function_call_output", i, item.Type)
+}
+
+// responses answers POST /v1/responses.
+func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
+	req := &Request{received: time.Now()}
+	var in responsesRequest
+	if err := decode(w, r, &in); err != nil {
+		return err
+	}
+	name, err := s.served(in.Model)
+	if err != nil {
+		return err
+	}
+	if err := in.apply(req); err != nil {
+		return err
+	}
+	tools, err := in.use(s)
+	if err != nil {
+		return err
+	}
+	if f := in.format(); f != nil {
+		if req.Machine, err = s.formatMachine(r.Context(), "text.format", f); err != nil {
+			return err
+		}
+	}
+	if err := first((&constraintFields{Grammar: in.Grammar}).constrain(r.Context(), s, req), tools.constrain(r.Context(), s, req)); err != nil {
+		return err
+	}
+	messages, err := in.conversation(tools.format)
+	if err != nil {
+		return err
+	}
+	err = s.busy(r.Context(), func() error {
+		ids, err := s.encodeChat(tools.conversation(messages))
+		req.Prompts = [][]int{ids}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	reply, err := s.begin(w, r, req)
+	if err != nil {
+		return err
+	}
+	defer reply.Close()
+	out := responseWriter{reply: reply, gate: tools.gate(), base: in.response(name, tools), ids: is(in.ReturnTokenIDs)}
+	if req.StreamText {
+		return out.stream(&stream{w: w, r: r})
+	}
+	events, err := reply.All(r.Context())
+	if err != nil {
+		return err
+	}
+	text, calls, problem := out.gate.push(events[0].Text, true)
+	out.items(text, calls, problem)
+	out.tokens = events[0].Tokens
+	out.end(events[0])
+	return writeJSON(w, http.StatusOK, out.base)
+}

@@ -147,3 +147,19 @@ func TestFleetAccounts(t *testing.T) {
 		t.Errorf("affinity finds %d contexts at the server, random routing %d", a.local, b.local)
 	}
 }
+
+// TestPage: the page loads nothing, has a chart an experiment, and the JSON has simulate's rows.
+func TestPage(t *testing.T) {
+	r, err := Reproduce([]string{"evicpress-fig2", "sliminfer-tab2", "sliminfer-tabF"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var html strings.Builder
+	if err := r.WriteHTML(&html); err != nil {
+		t.Fatal(err)
+	}
+	text := html.String()
+	if strings.Count(text, "<h2>") != 3 || !strings.Contains(text, "<svg") || !strings.Contains(text, "viewport") || strings.Contains(text, "//") || strings.Contains(text, "<script") {
+		t.Errorf("page of %d bytes", len(text))
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"terrace/simulate"
+)
+
+func init() { register(newReproduce) }
+
+func newReproduce(a *app) *cobra.Command {
+	var out, ids string
+	cmd := &cobra.Command{
+		Use:     "reproduce --out DIR",
+		Short:   "Write all modelled figures of the papers as one page and one JSON file",
+		Long:    "Runs every experiment of 'infer simulate', or those of --ids, and writes index.html, a page that loads nothing, and results.json with every row. All values are modelled.",
+		Example: "  infer reproduce --out page\n  infer reproduce --out page --ids instinfer-fig12,sliminfer-tab4",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.reproduce(out, ids) },
+	}
+	cmd.Flags().StringVar(&out, "out", "", "folder to write to, made if it is not there")
+	cmd.Flags().StringVar(&ids, "ids", "", "experiments, by commas; default all")
+	return cmd
+}
+
+func (a *app) reproduce(out, ids string) error {
+	if out == "" {
+		return usageErrorf("reproduce: --out is needed")
+	}
+	var list []string
+	if ids != "" {
+		list = strings.Split(ids, ",")
+	}
+	r, err := simulate.Reproduce(list)
+	if errors.Is(err, simulate.ErrArgument) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	var html, rows bytes.Buffer
+	if err := errors.Join(r.WriteHTML(&html), r.WriteJSON(&rows), os.MkdirAll(out, 0o755)); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(out, "index.html"), html.Bytes(), 0o644), os.WriteFile(filepath.Join(out, "results.json"), rows.Bytes(), 0o644))
+}

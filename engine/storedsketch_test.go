@@ -15,7 +15,7 @@ import (
 
 // storing are policies whose sketches lie on the lower tier, where they say so or always.
 var storing = []string{"infinigen:budget=60,sketch=", "infinigen:budget=60,query=exact,alpha=20,dense_layers=0,sketch=", "infinigen:budget=60,query=prev_step,partial=1,sketch=",
-	"leoam:budget=60,chunk=4,coarse=8,sketch=", "leoam:budget=60,flat=1,sketch=", "quest:budget=60,page=4,sketch=", "snapkv:budget=200+quest:budget=60,page=4,sketch=", "pqcache:budget=60,bits=4,sketch=", "h2o_offload:budget=60", "knorm:budget=200+h2o_offload:budget=60"}
+	"leoam:budget=60,chunk=4,coarse=8,sketch=", "leoam:budget=60,flat=1,sketch=", "quest:budget=60,page=4,sketch=", "snapkv:budget=200+quest:budget=60,page=4,sketch=", "pqcache:budget=60,bits=4,sketch=", "h2o_offload:budget=60", "sparq:budget=60,rank=9,sketch=", "sparq:budget=60,rank=25%,mean_value=false,sketch=", "knorm:budget=200+h2o_offload:budget=60"}
 
 // TestStoredSketchesChangeNothing: with sketches on the lower tier logits are those of sketches in memory and of no tiers, bit
 // for bit, alone and in a batch, in half and single precision and with quantised KV (each policy in one of them); and they are read

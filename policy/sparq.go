@@ -18,6 +18,7 @@ type sparQ struct {
 	rank   Budget // of KeyDim
 	local  Budget // of the budget
 	mean   bool
+	stored bool // a copy of the keys is on the tier below host memory
 	dense  int
 
 	magnitude, scores, sum []float32
@@ -35,17 +36,17 @@ func init() {
 			Param{Name: "rank", Aliases: []string{"r"}, Default: "12.5%", Doc: "dimensions of the key that are read: a share of them or a number"},
 			Param{Name: "local", Aliases: []string{"l"}, Default: "25%", Doc: "newest tokens that are always read: a share of the budget or a number"},
 			Param{Name: "mean_value", Default: "true", Doc: "let the mean of all values stand for the tokens that aren't read"},
-			Param{Name: "dense_layers", Default: "0", Doc: "first layers that read everything"}),
+			Param{Name: "dense_layers", Default: "0", Doc: "first layers that read everything"}, sketchParam),
 	}, func(a *args) Policy {
 		return &sparQ{
 			base: a.base(), budget: a.budget(), rank: a.share("rank"), local: a.share("local"),
-			mean: a.bool("mean_value"), dense: a.int("dense_layers", 0, maxTokens),
+			mean: a.bool("mean_value"), dense: a.int("dense_layers", 0, maxTokens), stored: a.stored(),
 		}
 	})
 }
 
 func (p *sparQ) Needs() Needs {
-	return Needs{Sketch: Sketch{Kind: SketchDims}, ValueMean: p.mean}
+	return Needs{Sketch: Sketch{Kind: SketchDims, Stored: p.stored}, ValueMean: p.mean, TokenGranularity: p.stored}
 }
 
 // SelectsByHead implements HeadSelector.

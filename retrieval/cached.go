@@ -33,7 +33,7 @@ type cachedLayer struct {
 // cacheable reports whether a policy's selections can be read from a token cache.
 func (t *Text) cacheable() bool {
 	n := &t.obs.needs
-	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil || n.ValueMean || quantised(t.f.o.KV.Layout()) {
+	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil || quantised(t.f.o.KV.Layout()) {
 		return false
 	}
 	if n.Sketch.Listed == policy.ListedExact {
@@ -168,13 +168,14 @@ func (c *cached) settle(layer int) error {
 // fetch begins to read what was picked of a layer.
 func (c *cached) fetch(layer int) error {
 	sel := c.t.sel
+	l := &sel.layers[layer]
+	l.share = append(l.share[:0], sel.picks.Share...)
 	if sel.picks.All {
 		c.layers[layer].whole = true
 		c.t.seq.Prefetch(layer, 0)
 		return nil
 	}
 	c.layers[layer].whole = false
-	l := &sel.layers[layer]
 	l.kept = copyPicks(l.kept, sel.picks.Heads)
 	return c.cache.Begin(layer, l.kept, sel.ranks)
 }

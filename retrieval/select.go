@@ -72,7 +72,7 @@ func newSelector(t *Text, spec *policy.Spec) (*selector, error) {
 func (s *selector) storable() bool {
 	n, set := &s.t.obs.needs, s.t.set
 	return s.t.f.Tiered() && n.Sketch.Stored && set.Dropper == nil && set.Pruner == nil &&
-		(n.Sketch.Kind != policy.SketchExact || !s.t.f.o.KV.Layout().K.Quantised())
+		(n.Sketch.Kind != policy.SketchExact && n.Sketch.Kind != policy.SketchDims || !s.t.f.o.KV.Layout().K.Quantised())
 }
 
 // free gives back what is kept on the backing store; nil has nothing.

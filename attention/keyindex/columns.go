@@ -1,6 +1,8 @@
 package keyindex
 
 import (
+	"slices"
+
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 )
@@ -22,6 +24,9 @@ type Columns struct {
 	masks   []uint16
 	scratch []float32
 	padded  []float32 // a column, zeros behind its rows
+
+	short    []byte // a few rows of some tiles
+	rowTiles [][]byte
 }
 
 // NewColumns returns an empty one of rows numbers a column in an element type. Tiles have rows of zeros up to the next
@@ -124,3 +129,50 @@ func (s *Columns) scoreTiles(dst, q []float32, heads, first int, tiles [][]byte)
 
 // Rows is how many numbers a column has.
 func (s *Columns) Rows() int { return s.rows }
+
+// ScoreDims writes q·column to dst [heads][columns] over some rows of each column alone: dims of them, and q [heads, few], zero
+// past dims; few is what the kernels take. The numbers are those of a scan of the cache's own tiles (Tiles.Dims).
+func (s *Columns) ScoreDims(dst []float32, dims []int32, q []float32, heads, few int) {
+	if len(s.at) > 0 && !s.below.Ready() {
+		clear(dst[:heads*s.columns])
+		return
+	}
+	for first := 0; first < len(s.at); first += storedTiles {
+		last := min(first+storedTiles, len(s.at))
+		s.dimsOf(dst, dims, q, heads, few, first, s.below.Tiles(s.at[first:last], s.storedBytes(), s.layout.KTileBytes()))
+	}
+	s.dimsOf(dst, dims, q, heads, few, len(s.at), s.data[:(s.columns+tileColumns-1)/tileColumns-len(s.at)])
+}
+
+// dimsOf is ScoreDims of the tiles from number first on.
+func (s *Columns) dimsOf(dst []float32, dims []int32, q []float32, heads, few, first int, tiles [][]byte) {
+	row := kvpage.Tile * s.elem.Bits() / 8
+	size := few * row
+	s.short = slices.Grow(s.short[:0], len(tiles)*size)[:len(tiles)*size]
+	s.rowTiles = s.rowTiles[:0]
+	for i, tile := range tiles {
+		out := s.short[i*size : (i+1)*size : (i+1)*size]
+		for j := range few {
+			d := int(dims[min(j, len(dims)-1)]) // the query is zero past the last
+			copy(out[j*row:(j+1)*row], tile[d*row:])
+		}
+		s.rowTiles = append(s.rowTiles, out)
+	}
+	width, lo := len(tiles)*tileColumns, first*tileColumns
+	hi := min(lo+width, s.columns)
+	if width == 0 {
+		return
+	}
+	if need := kernels.GroupHeads * (width + few); cap(s.scratch) < need {
+		s.scratch = make([]float32, need+need/4)
+	}
+	for h := 0; h < heads; h += kernels.GroupHeads {
+		n := min(kernels.GroupHeads, heads-h)
+		out, turned := s.scratch[:n*width], s.scratch[n*width:n*(width+few)]
+		kernels.PackQuery(turned, q[h*few:(h+n)*few], n, few, 1)
+		kernels.ScoreTiles(kernels.KVElem(s.elem), out, turned, s.rowTiles, s.masks[first:first+len(tiles)], n, few)
+		for i := range n {
+			copy(dst[(h+i)*s.columns+lo:(h+i)*s.columns+hi], out[i*width:])
+		}
+	}
+}

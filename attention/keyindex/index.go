@@ -157,7 +157,7 @@ func (h *Head) SetMoving(moving bool) { h.moving = moving }
 // KeepBelow has a head that holds nothing yet hand what is full to a stream; exact keys are copied there in
 // their own type.
 func (h *Head) KeepBelow(t Stream, keys kvpage.Elem) {
-	if h.need.Kind == policy.SketchExact {
+	if h.need.Kind == policy.SketchExact || h.need.Kind == policy.SketchDims {
 		h.columns = NewColumns(keys, h.dim)
 	}
 	if h.columns != nil {
@@ -173,7 +173,7 @@ func (h *Head) KeepBelow(t Stream, keys kvpage.Elem) {
 
 // scansCache reports whether the cache itself is scanned.
 func (h *Head) scansCache() bool {
-	return h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact && h.columns == nil
+	return (h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact) && h.columns == nil
 }
 
 // Refresh brings a head's sketch in line with the cache, as far as index most: new tokens are added; where tokens have gone
@@ -305,7 +305,7 @@ func (h *Head) addKey(i int, key []float32) {
 		if h.need.Scale == policy.ScaleToken {
 			h.codes.PutScale(i, scale)
 		}
-	case policy.SketchHalf, policy.SketchExact:
+	case policy.SketchHalf, policy.SketchExact, policy.SketchDims:
 		if h.columns != nil { // else the cache itself is scanned
 			h.columns.Put(i, key)
 		}
@@ -356,6 +356,10 @@ func (h *Head) Dims(_ int, dims []int32, q []float32, rows int, dst []float32) {
 		for i, d := range dims {
 			h.scratch.sums[r*few+i] = q[r*h.dim+int(d)]
 		}
+	}
+	if h.columns != nil {
+		h.columns.ScoreDims(dst, dims, h.scratch.sums, rows, few)
+		return
 	}
 	h.scratch.turned = h.tiles.Dims(h.scratch.turned, dst, h.scratch.sums, rows, dims, few, h.dim, h.view.Tokens())
 }

@@ -85,7 +85,7 @@ func TestSpeculationChangesNothing(t *testing.T) {
 					t.Errorf("%s: the session goes on otherwise", name)
 				}
 				u := got.Speculation
-				if name == "right" && u.Accepted < c.tokens/3 || u.Accepted > u.Drafted {
+				if name == "right" && (u.Accepted == 0 || u.Accepted < u.Drafted) || u.Accepted > u.Drafted { // how many are read is a matter of time
 					t.Errorf("%s: %d of %d guesses accepted in %d passes", name, u.Accepted, u.Drafted, u.Passes)
 				}
 				if u.Passes+u.Accepted != len(got.IDs)-1 {

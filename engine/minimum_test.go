@@ -27,6 +27,9 @@ func TestRoomByTiming(t *testing.T) {
 			if _, serr := fmt.Sscanf(err.Error()[strings.Index(err.Error(), "at least ")+9:], "%d", &least); serr != nil || !errors.Is(err, kvmanager.ErrBudget) {
 				t.Fatalf("no size is named: %v", err)
 			}
+			if again := onSlow(t, name, shape, least-5*4096, 1); again == nil || !strings.Contains(again.Error(), fmt.Sprintf("at least %d ", least)) {
+				t.Errorf("less memory names another size than %d: %v", least, again)
+			}
 			for i := range uint64(3) {
 				bytes := least + least*int64(i)/5
 				var outcomes []error

@@ -83,7 +83,7 @@ func (c *cached) most(tokens int) (read, run int, whole bool) {
 // cacheOptions are those of a cache of n tokens.
 func (c *cached) cacheOptions(n int) tokencache.Options {
 	needs := &c.t.obs.needs
-	o := tokencache.Options{Pages: !needs.TokenGranularity, ByHead: !needs.SharedAcrossHeads, StagingBytes: c.stagingBytes(n)}
+	o := tokencache.Options{Pages: !needs.TokenGranularity, ByHead: !needs.SharedAcrossHeads, StagingBytes: c.budget.staging}
 	for layer, l := range c.layers {
 		if l.selects {
 			o.Layers = append(o.Layers, layer)

@@ -3,19 +3,23 @@ package retrieval
 import (
 	"fmt"
 
+	"terrace/kvmanager"
 	"terrace/kvmanager/tokencache"
 )
 
 // cacheBudget is what a token cache may hold beside the others.
 type cacheBudget struct {
 	limit   int              // slots that a shard may have
+	staging int64            // of what is on its way; 0 before there is a cache: the smallest
 	sharers int              // token caches that shared the budget when that was set
 	counted tokencache.Stats // up to the last step
 }
 
 // openCache sizes the token cache: what the budget leaves beside the index, staging and the newest tokens' blocks.
 func (c *cached) openCache(n int) error {
-	f, o := c.t.f, c.cacheOptions(n)
+	f := c.t.f
+	c.budget.staging = c.stagingFor(n)
+	o := c.cacheOptions(n)
 	var err error
 	if c.cache, err = tokencache.New(c.t.seq, o); err != nil {
 		return fmt.Errorf("retrieval: %w", err)
@@ -32,12 +36,16 @@ func (c *cached) openCache(n int) error {
 	return nil
 }
 
-// stagingBytes is what may be on its way of n tokens: no more than a layer has.
-func (c *cached) stagingBytes(n int) int64 {
+// stagingFor is what may be on its way of n tokens: no more than a layer has, a 32nd of the budget, and a quarter of what the
+// budget has beyond the least that the text needs, which counts none but the smallest staging.
+func (c *cached) stagingFor(n int) int64 {
 	f := c.t.f
-	bytes := min(8<<20, int64(n*f.kvBytesPerToken()/len(c.layers)))
+	layer := int64(n * f.kvBytesPerToken() / len(c.layers))
+	bytes := min(8<<20, layer)
 	if b := f.o.BudgetBytes; b > 0 {
-		bytes = min(bytes, b/32)
+		x := kvmanager.Extent{Tokens: n}
+		spare := b - f.o.KV.Stats().InUseBytes - layer - c.beside(&x)
+		bytes = min(bytes, b/32, max(spare/4, 0))
 	}
 	return bytes
 }

@@ -48,11 +48,19 @@ func (s *Server) describe(name string) modelJSON {
 	return modelJSON{name, "model", s.started.Unix(), "terrace", modelMeta{m.Vocab, m.Context, m.Hidden}}
 }
 
+func (s *Server) describeEncoder() modelJSON {
+	e := s.o.Encoders
+	return modelJSON{e.Name, "model", s.started.Unix(), "terrace", modelMeta{e.Encoder.Vocab, e.Encoder.MaxTokens, e.Encoder.Hidden}}
+}
+
 // models answers GET /v1/models.
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
 	list := []modelJSON{}
 	for _, n := range s.o.Names {
 		list = append(list, s.describe(n))
+	}
+	if s.o.Encoders != nil {
+		list = append(list, s.describeEncoder())
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Object string      `json:"object"`
@@ -63,6 +71,9 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
 // model answers GET /v1/models/ID.
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
+	if s.o.Encoders != nil && id == s.o.Encoders.Name {
+		return writeJSON(w, http.StatusOK, s.describeEncoder())
+	}
 	name, err := s.served(&id)
 	if err != nil {
 		return err

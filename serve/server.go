@@ -20,6 +20,7 @@ type Options struct {
 	Tokenizer *tokenizer.Tokenizer
 	Names     []string      // of the model; the first is what requests without one get
 	ModelPath string        // for /props
+	Encoders  *Encoders     // of /v1/embeddings, the caller's to close; nil = none
 	Batch     int           // choices that run at a time; 0 = 8
 	Queue     int           // requests that wait beside them
 	Keys      []string      // one of which each request needs; none = no keys

@@ -60,7 +60,7 @@ func newEval(a *app) *cobra.Command {
 			"  infer eval --suite niah --data data/essays --lengths 1k,2k,4k --policy full --policy streaming_llm:budget=0.25 --out runs/niah\n" +
 			"  infer compare runs/a --html a.html",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.eval(f, cmd.Flags().Changed) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.eval(f, func(name string) bool { return chosen(cmd, name) }) },
 	}
 	f.load.addRun(cmd)
 	f.suite.add(cmd)
@@ -76,6 +76,13 @@ func newEval(a *app) *cobra.Command {
 	p.BoolVar(&f.resume, "resume", true, "take up the run that is in the folder; false: refuse a folder that has one")
 	p.IntVar(&f.batch, "batch", 1, fmt.Sprintf("samples that decode together, 1 to %d: the same scores in less time, with the KV of so many in memory; times between tokens are the batch's", local.MaxBatch))
 	return cmd
+}
+
+// chosen reports whether a flag was given for this command: on the command line. The environment and the configuration file hold
+// for all commands, of which each takes what it has a use for.
+func chosen(cmd *cobra.Command, name string) bool {
+	f := cmd.Flags().Lookup(name)
+	return f != nil && f.Changed && !filled(f)
 }
 
 // eval runs or takes up an evaluation; changed says whether a flag was given.

@@ -32,6 +32,7 @@ func contextData(t *testing.T) (trace, contexts string) {
 // TestEvalContexts: a replay's files say what cli users and compare read; a second call finds everything done.
 func TestEvalContexts(t *testing.T) {
 	trace, contexts := contextData(t)
+	t.Setenv("TERRACE_DATA", "/nowhere") // of other suites
 	out := filepath.Join(t.TempDir(), "run")
 	args := []string{"eval", "-m", tinyModel, "-t", "1", "--suite", "contexts", "--trace", trace, "--contexts", contexts, "--speed", "0", "--max-tokens", "4", "--quality", "token-f1",
 		"--store", "host=4MiB", "--store", "ssd=" + filepath.Join(t.TempDir(), "kv") + ",64MiB", "--placement", "none", "--placement", "lru", "--placement", "evicpress:alpha=0.1,methods=knorm,keeps=0.5", "--out", out}

@@ -35,6 +35,7 @@ type serveFlags struct {
 	itl          time.Duration
 	log          string
 	metricsAlias string
+	embeddings   string
 }
 
 func newServe(a *app) *cobra.Command {
@@ -55,6 +56,7 @@ func newServe(a *app) *cobra.Command {
 	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
 	p.StringVar(&f.readyFile, "ready-file", "", "write the base URL here once requests can be served")
 	p.StringArrayVar(&f.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says)")
+	p.StringVar(&f.embeddings, "embeddings", "", "an encoder for /v1/embeddings too, such as minilm:l6")
 	p.IntVar(&f.batch, "batch", 8, "texts that are made at a time")
 	p.IntVar(&f.queue, "queue", 64, "requests that wait beside them; more are answered 429")
 	p.StringVar(&f.keyFile, "api-key-file", "", "file of API keys, one a line; each request needs one of them")
@@ -122,7 +124,16 @@ func (a *app) serve(f *serveFlags) error {
 	if len(names) == 0 {
 		names = []string{l.name}
 	}
-	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: names, ModelPath: l.path, Batch: f.batch, Queue: f.queue,
+	var encoders *serve.Encoders
+	if f.embeddings != "" {
+		e, done, err := a.openEncoder(f.embeddings, f.load.threads)
+		if err != nil {
+			return err
+		}
+		defer done()
+		encoders = &serve.Encoders{Encoder: e, Name: f.embeddings}
+	}
+	s, err := serve.New(serve.Options{Encoders: encoders, Engine: l.engine, Tokenizer: l.tok, Names: names, ModelPath: l.path, Batch: f.batch, Queue: f.queue,
 		Keys: keys, AnyHost: !local, ITLTarget: f.itl, Alias: f.metricsAlias, Log: log})
 	if err != nil {
 		return err

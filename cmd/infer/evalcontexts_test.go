@@ -69,6 +69,9 @@ func TestEvalContexts(t *testing.T) {
 	if code, table, errs := inferWith(t, "", "compare", out, "--against", "none", "--html", filepath.Join(out, "c.html")); code != 0 || !strings.Contains(table, "evicpress") {
 		t.Errorf("compare: %d %s %s", code, table, errs)
 	}
+	if page, err := os.ReadFile(filepath.Join(out, "c.html")); err != nil || !strings.Contains(string(page), "mean TTFT, seconds") {
+		t.Errorf("the page has no chart of quality and mean TTFT: %v", err)
+	}
 }
 
 func TestEvalContextsRefuses(t *testing.T) {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -164,8 +165,16 @@ type frontChart struct {
 	Front                 string // SVG path
 }
 
+// frontsOf are the fronts that a chart shows: one over all series, or one for each family of policies.
+type frontsOf bool
+
+const (
+	ofAll      frontsOf = false
+	ofFamilies frontsOf = true
+)
+
 // frontChart draws one; cost returns false for a series without it.
-func (g *Group) frontChart(title, xLabel string, cost func(s *Series) (float64, bool)) *frontChart {
+func (g *Group) frontChart(title, xLabel string, of frontsOf, cost func(s *Series) (float64, bool)) *frontChart {
 	c := &frontChart{Title: title, XLabel: xLabel, YLabel: unit(g.Metric), Width: chartWidth, Height: 300, Left: 46, Right: chartWidth - 16, Top: 14, Low: 256}
 	var costs, scores []float64
 	var series []*Series
@@ -198,16 +207,38 @@ func (g *Group) frontChart(title, xLabel string, cost func(s *Series) (float64, 
 			Title: fmt.Sprintf("%d %s: %s at %s", s.Number, s.Label, number(scores[i]), number(costs[i]))})
 	}
 	placeLabels(c.Points, c.Left, c.Right, c.Top, c.Low)
+	families := map[string][]int{}
+	for i, s := range series {
+		name := ""
+		if of == ofFamilies {
+			name = s.family
+		}
+		families[name] = append(families[name], i)
+	}
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		c.Front += c.frontPath(families[name], costs, scores, g.Metric.LessIsBetter())
+	}
+	return c
+}
+
+// frontPath is the front of some of the points, as steps.
+func (c *frontChart) frontPath(points []int, costs, scores []float64, lessIsBetter bool) string {
 	var path strings.Builder
-	for k, i := range front(costs, scores, g.Metric.LessIsBetter()) {
+	some := func(of []float64) (out []float64) {
+		for _, i := range points {
+			out = append(out, of[i])
+		}
+		return out
+	}
+	for k, i := range front(some(costs), some(scores), lessIsBetter) {
+		p := c.Points[points[i]]
 		if k == 0 {
-			fmt.Fprintf(&path, "M%.1f %.1f", c.Points[i].X, c.Points[i].Y)
+			fmt.Fprintf(&path, "M%.1f %.1f", p.X, p.Y)
 			continue
 		}
-		fmt.Fprintf(&path, "H%.1fV%.1f", c.Points[i].X, c.Points[i].Y)
+		fmt.Fprintf(&path, "H%.1fV%.1f", p.X, p.Y)
 	}
-	c.Front = path.String()
-	return c
+	return path.String()
 }
 
 // fronts are accuracy over time to the first token and over memory held.
@@ -216,10 +247,12 @@ func (g *Group) fronts() []*frontChart {
 	seconds := func(s *Series) (float64, bool) { return s.TTFT / 1000, s.TTFT > 0 }
 	memory := func(s *Series) (float64, bool) { return float64(total(s.KVHeld)) / (1 << 20), total(s.KVHeld) > 0 }
 	gap := func(s *Series) (float64, bool) { return s.ITL, s.ITL > 0 }
+	waiting := func(s *Series) (float64, bool) { return s.TTFTMean / 1000, s.TTFTMean > 0 }
 	for _, c := range []*frontChart{
-		g.frontChart("Score and time to the first token", "median TTFT, seconds", seconds),
-		g.frontChart("Score and KV memory", "KV held while answering, mean of samples, MiB", memory),
-		g.frontChart("Score and time between tokens", "median ITL, milliseconds", gap),
+		g.frontChart("Quality and mean time to the first token, each placement's front", "mean TTFT, seconds", ofFamilies, waiting),
+		g.frontChart("Score and time to the first token", "median TTFT, seconds", ofAll, seconds),
+		g.frontChart("Score and KV memory", "KV held while answering, mean of samples, MiB", ofAll, memory),
+		g.frontChart("Score and time between tokens", "median ITL, milliseconds", ofAll, gap),
 	} {
 		if c != nil {
 			out = append(out, c)

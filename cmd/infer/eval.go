@@ -60,7 +60,9 @@ func newEval(a *app) *cobra.Command {
 			"  infer eval --suite niah --data data/essays --lengths 1k,2k,4k --policy full --policy streaming_llm:budget=0.25 --out runs/niah\n" +
 			"  infer compare runs/a --html a.html",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.eval(f, func(name string) bool { return chosen(cmd, name) }) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.eval(f, func(name string) bool { return chosen(cmd, name) })
+		},
 	}
 	f.load.addRun(cmd)
 	f.suite.add(cmd)

@@ -142,7 +142,20 @@ func (l *Layout) enter(c *placing) ([]Step, error) {
 		return nil, fmt.Errorf("policy: context %q of %.0f bytes is larger than every tier: %w", c.ID, c.Bytes, ErrNoRoom)
 	}
 	l.settle(c, tier, o)
-	return l.relieve()
+	var own []Step
+	for t := &l.tiers[c.tier]; !t.fits(c.bytes()) && c.slot >= 0; t = &l.tiers[c.tier] { // it must go whatever else does
+		own = append(own, l.apply(c))
+	}
+	steps, err := l.relieve()
+	return append(own, steps...), err
+}
+
+// apply takes c's next operation.
+func (l *Layout) apply(c *placing) Step {
+	m, from := c.move, c.tier
+	l.leave(c)
+	l.settle(c, m.tier, m.option)
+	return Step{ID: c.ID, From: from, To: m.tier, Config: m.option.Config, Delta: m.delta}
 }
 
 // relieve makes room, from the fastest tier to the slowest.
@@ -153,11 +166,7 @@ func (l *Layout) relieve() (steps []Step, err error) {
 			if len(t.heap) == 0 {
 				return steps, fmt.Errorf("policy: tier %s holds %.0f of %.0f bytes, and nothing there can be smaller or lower: %w", t.Name, t.used, t.CapacityBytes, ErrNoRoom)
 			}
-			c := t.heap[0]
-			m := c.move
-			steps = append(steps, Step{ID: c.ID, From: i, To: m.tier, Config: m.option.Config, Delta: m.delta})
-			l.leave(c)
-			l.settle(c, m.tier, m.option)
+			steps = append(steps, l.apply(t.heap[0]))
 		}
 	}
 	return steps, nil

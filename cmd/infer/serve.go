@@ -124,15 +124,11 @@ func (a *app) serve(f *serveFlags) error {
 	if len(names) == 0 {
 		names = []string{l.name}
 	}
-	var encoders *serve.Encoders
-	if f.embeddings != "" {
-		e, done, err := a.openEncoder(f.embeddings, f.load.threads)
-		if err != nil {
-			return err
-		}
-		defer done()
-		encoders = &serve.Encoders{Encoder: e, Name: f.embeddings}
+	encoders, closeEncoder, err := a.serveEncoder(f)
+	if err != nil {
+		return err
 	}
+	defer closeEncoder()
 	s, err := serve.New(serve.Options{Encoders: encoders, Engine: l.engine, Tokenizer: l.tok, Names: names, ModelPath: l.path, Batch: f.batch, Queue: f.queue,
 		Keys: keys, AnyHost: !local, ITLTarget: f.itl, Alias: f.metricsAlias, Log: log})
 	if err != nil {
@@ -140,6 +136,18 @@ func (a *app) serve(f *serveFlags) error {
 	}
 	defer s.Close()
 	return a.listen(f, s, listener)
+}
+
+// serveEncoder opens the encoder of /v1/embeddings, nil where none is asked for; close it.
+func (a *app) serveEncoder(f *serveFlags) (*serve.Encoders, func(), error) {
+	if f.embeddings == "" {
+		return nil, func() {}, nil
+	}
+	e, done, err := a.openEncoder(f.embeddings, f.load.threads)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &serve.Encoders{Encoder: e, Name: f.embeddings}, done, nil
 }
 
 // listen serves until a signal comes, then drains.

@@ -46,6 +46,11 @@ var cases = []struct {
 	{`{"type":"string","not":{"enum":["a","bb"]}}`, []string{`"a"`, `"b"`, `"bb"`, `""`}},
 	{`{"type":"object","properties":{"a":{"type":"integer"},"b":{}},"required":["a"],"if":{"properties":{"a":{"const":1}}},"then":{"required":["b"]}}`, []string{`{"a":1,"b":2}`, `{"a":1}`, `{"a":2}`}},
 	{`{"type":"object","properties":{"a":{},"b":{},"c":{}},"additionalProperties":false,"dependentRequired":{"a":["b"]},"minProperties":2}`, []string{`{"a":1,"b":2}`, `{"a":1,"c":2}`, `{"b":1,"c":1}`, `{"b":1}`}},
+	{`{"type":"object","minProperties":1}`, []string{`{}`, `{"x":1}`, `{"x":1,"y":2}`}},
+	{`{"type":"object","properties":{"a":{},"b":{},"c":{}},"required":["a"],"minProperties":3}`, []string{`{"a":1,"b":2}`, `{"a":1,"b":2,"c":3}`, `{"a":1,"b":2,"x":3}`, `{"a":1,"c":2,"x":3,"y":4}`, `{"a":1,"x":2}`}},
+	{`{"type":"object","properties":{"a":{},"b":{}},"patternProperties":{"^[ab]$":{"type":"integer"}},"additionalProperties":false,"minProperties":2}`, []string{`{"a":1,"b":2}`, `{"a":1}`, `{"b":2}`}},
+	{`{"type":"object","not":{"properties":{"a":{}},"additionalProperties":{"type":"string"}},"additionalProperties":{"type":"integer"},"properties":{"a":{}}}`, []string{`{"a":1}`, `{"a":1,"b":2}`, `{"b":2,"c":3}`, `{"b":"x"}`, `{}`}},
+	{`{"type":"object","not":{"properties":{"a":{}},"additionalProperties":false}}`, []string{`{"a":1}`, `{"b":1}`, `{"b":1,"c":2}`, `{}`}},
 	{`{"type":"object","patternProperties":{"^s_":{"type":"string"},"_i$":{"type":"integer"}},"additionalProperties":false}`, []string{`{"s_a":"x"}`, `{"n_i":1}`, `{"s_i":1}`, `{"q":1}`, `{}`}},
 	{`{"type":"object","properties":{"s_x":{"maxLength":1}},"patternProperties":{"^s_":{"type":"string"}},"propertyNames":{"maxLength":4},"maxProperties":2}`, []string{`{"s_x":"a"}`, `{"s_x":"ab"}`, `{"s_y":1}`, `{"abcde":1}`, `{"a":1,"b":2}`, `{"a":1,"b":2,"c":3}`}},
 	{`{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"a":{"maxLength":2},"b":{"type":"boolean"}},"additionalProperties":false}],"type":"object"}`, []string{`{"a":"xy"}`, `{"a":"xyz"}`, `{"a":"x","b":true}`, `{"b":true}`}},
@@ -174,11 +179,36 @@ func TestCompileRefuses(t *testing.T) {
 	deep := strings.Repeat(`{"items":`, 300) + "{}" + strings.Repeat("}", 300)
 	for text, want := range map[string]error{`{"type":"hiccup"}`: grammar.ErrSyntax, `{"type":"string","pattern":"("}`: grammar.ErrSyntax, `[]`: grammar.ErrSyntax, `{"a":1,"a":2}`: grammar.ErrSyntax, `{"minimum":"x"}`: grammar.ErrSyntax, `{`: grammar.ErrSyntax, `{"$ref":"#/nope"}`: grammar.ErrSyntax,
 		`{"$ref":"https://example.com/x.json"}`: grammar.ErrUnsupported, `{"$ref":"#"}`: grammar.ErrUnsupported, `{"uniqueItems":true}`: grammar.ErrUnsupported, `{"pattern":"(a)\\1"}`: grammar.ErrUnsupported, `{"format":"regex"}`: grammar.ErrUnsupported, `{"$dynamicRef":"#x"}`: grammar.ErrUnsupported, `{"oneOf":[{"type":"integer","multipleOf":3},{"type":"integer","minimum":10}]}`: grammar.ErrUnsupported,
+		`{"type":"object","minProperties":2}`: grammar.ErrUnsupported, `{"properties":{"a":{}},"patternProperties":{"^x":{}},"minProperties":3}`: grammar.ErrUnsupported, `{"type":"object","not":{"maxProperties":1}}`: grammar.ErrUnsupported, `{"type":"object","not":{"additionalProperties":{"type":"string"}}}`: grammar.ErrUnsupported,
 		`false`: grammar.ErrEmpty, `{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: grammar.ErrEmpty, `{"type":"string","minLength":2,"maxLength":1}`: grammar.ErrEmpty, `{"enum":[]}`: grammar.ErrEmpty,
 		deep: grammar.ErrTooLarge, `{"pattern":"(a|b)*a(a|b){20}$"}`: grammar.ErrTooLarge, `{"type":"number","minimum":1e9999}`: grammar.ErrTooLarge} {
 		if _, err := Compile([]byte(text)); !errors.Is(err, want) {
 			t.Errorf("%.60s: %v, want %v", text, err, want)
 		}
+	}
+}
+
+// TestRepeatedNames: a name that the schema does not give may come twice, and a validator counts it once.
+func TestRepeatedNames(t *testing.T) {
+	v, _ := vocabulary()
+	for text, docs := range map[string]map[string]bool{
+		`{"type":"object","minProperties":1}`:                                                 {`{"x":1,"x":2}`: true},
+		`{"properties":{"a":{},"b":{}},"type":"object","minProperties":2}`:                    {`{"x":1,"x":2}`: false, `{"a":0,"x":1,"x":2}`: true, `{"a":0,"b":1}`: true, `{"b":0,"b":1}`: false},
+		`{"type":"object","required":["k"],"minProperties":2,"patternProperties":{"^x$":{}}}`: {`{"k":0,"x":1,"x":2}`: true, `{"k":0}`: false},
+	} {
+		g, err := Compile([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := grammar.NewMachine(g, v)
+		for doc, want := range docs {
+			if s := m.Start(); (s.AcceptText([]byte(doc)) == nil && s.CanEnd()) != want {
+				t.Errorf("%s: %s: want %v", text, doc, want)
+			}
+		}
+	}
+	if _, err := Compile([]byte(`{"type":"object","properties":{"a":{}},"minProperties":3}`)); err == nil || !strings.Contains(err.Error(), "minProperties 3") {
+		t.Errorf("%v: want minProperties in it", err)
 	}
 }
 

@@ -1,0 +1,323 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+
+	"terrace/grammar"
+	"terrace/grammar/automaton"
+)
+
+const witnessDepth = 8 // formulas in formulas that are looked into for what a value excludes
+
+// object is an object of a set: its properties in order, then the others.
+func (e *emitter) object(o *object) (*grammar.Expr, error) {
+	p, err := e.objectPlan(o)
+	if err != nil {
+		return nil, err
+	}
+	first, err := p.rule(objectAt{})
+	if err != nil {
+		return nil, err
+	}
+	for len(p.todo) > 0 {
+		at := p.todo[len(p.todo)-1]
+		p.todo = p.todo[:len(p.todo)-1]
+		body, err := p.body(at)
+		if err != nil {
+			return nil, err
+		}
+		e.b.Set(p.rules[at], body)
+	}
+	return grammar.Seq(grammar.Literal("{"), e.space, grammar.Call(first), e.space, grammar.Literal("}")), nil
+}
+
+// objectAt is how far an object has been written.
+type objectAt struct {
+	prop  int  // the next property
+	begun bool // something is written, so that a comma comes first
+	count int  // properties so far, as far as counts matter
+	has   uint8
+}
+
+type objectPlan struct {
+	e        *emitter
+	o        *object
+	pairs    []*grammar.Expr // [property]
+	others   []class         // keys of classes, names left out
+	min, max int             // counts that matter; 0 and -1: none
+	rules    map[objectAt]grammar.Rule
+	todo     []objectAt
+}
+
+func (e *emitter) objectPlan(o *object) (*objectPlan, error) {
+	p := &objectPlan{e: e, o: o, min: o.min, max: o.max, rules: map[objectAt]grammar.Rule{}}
+	var names []string
+	required, can := 0, 0
+	for _, q := range o.props {
+		names = append(names, q.name)
+		if q.is != never {
+			can++
+		}
+		if q.required {
+			required++
+		}
+		pair, err := e.name(q.name)
+		if err != nil {
+			return nil, err
+		}
+		p.pairs = append(p.pairs, grammar.Seq(pair, e.call(q.is)))
+	}
+	if err := p.open(names); err != nil {
+		return nil, err
+	}
+	if len(o.has) > 4 {
+		return nil, fmt.Errorf("more than four properties that must exist: %w", grammar.ErrTooLarge)
+	}
+	if p.min <= required {
+		p.min = 0
+	}
+	if most := can + min(len(p.others), 1); p.min > most {
+		return nil, fmt.Errorf("minProperties %d: the schema names %d properties, and of others one is sure to count, since names may repeat: %w", p.min, can, grammar.ErrUnsupported)
+	}
+	if p.max >= len(o.props) && len(p.others) == 0 {
+		p.max = -1
+	}
+	if states := (len(o.props) + 1) * (max(p.min, p.max, 0) + 1); len(o.props) > 0 && states > maxStates {
+		return nil, fmt.Errorf("minProperties or maxProperties of an object with %d named properties: more than %d states: %w", len(o.props), maxStates, grammar.ErrTooLarge)
+	}
+	return p, nil
+}
+
+// open notes the classes that have a key beside the names.
+func (p *objectPlan) open(names []string) error {
+	for _, c := range p.o.classes {
+		if c.is == never {
+			continue
+		}
+		c.but = names
+		keys, err := c.left()
+		if err != nil {
+			return err
+		}
+		if keys == nil || !keys.Empty() {
+			p.others = append(p.others, c)
+		}
+	}
+	return nil
+}
+
+func (p *objectPlan) rule(at objectAt) (grammar.Rule, error) {
+	if p.min == 0 && p.max < 0 {
+		at.count = 0
+	} else if p.max < 0 {
+		at.count = min(at.count, p.min)
+	}
+	r, ok := p.rules[at]
+	if ok {
+		return r, nil
+	}
+	r, err := p.e.rule("members")
+	p.rules[at] = r
+	p.todo = append(p.todo, at)
+	return r, err
+}
+
+func (p *objectPlan) then(at objectAt) (*grammar.Expr, error) {
+	r, err := p.rule(at)
+	return grammar.Call(r), err
+}
+
+// separated is a pair with the comma before it.
+func (p *objectPlan) separated(at objectAt, pair *grammar.Expr) *grammar.Expr {
+	if at.begun {
+		return grammar.Seq(p.e.comma, pair)
+	}
+	return pair
+}
+
+// body is what may follow.
+func (p *objectPlan) body(at objectAt) (*grammar.Expr, error) {
+	if at.prop == len(p.o.props) {
+		return p.tail(at)
+	}
+	q := p.o.props[at.prop]
+	skip := at
+	skip.prop++
+	var alts []*grammar.Expr
+	if !q.required {
+		next, err := p.then(skip)
+		if err != nil {
+			return nil, err
+		}
+		alts = append(alts, next)
+	}
+	if p.max < 0 || at.count < p.max {
+		take := skip
+		take.begun, take.count = true, at.count+1
+		next, err := p.then(take)
+		if err != nil {
+			return nil, err
+		}
+		alts = append(alts, grammar.Seq(p.separated(at, p.pairs[at.prop]), next))
+		for i, h := range p.o.has {
+			if at.has>>i&1 == 0 && h.admits(q.name) {
+				witness := take
+				witness.has |= 1 << i
+				if next, err = p.then(witness); err != nil {
+					return nil, err
+				}
+				pair, err := p.e.name(q.name)
+				if err != nil {
+					return nil, err
+				}
+				alts = append(alts, grammar.Seq(p.separated(at, grammar.Seq(pair, p.e.call(p.e.n.and(q.is, h.is)))), next))
+			}
+		}
+	}
+	return grammar.Alt(alts...), nil
+}
+
+// admits says whether a name is meant.
+func (c *class) admits(name string) bool {
+	for _, b := range c.but {
+		if b == name {
+			return false
+		}
+	}
+	return c.keys == nil || c.keys.Match(name)
+}
+
+// tail has the properties without a name in the schema. Their names may repeat, so that one of them counts towards a minimum.
+func (p *objectPlan) tail(at objectAt) (*grammar.Expr, error) {
+	var pairs, ends []*grammar.Expr
+	for _, c := range p.others {
+		pair, err := p.pair(c)
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, pair)
+	}
+	pair := grammar.Alt(pairs...)
+	lo, hi := max(0, p.min-at.count), p.max
+	if hi >= 0 {
+		hi -= at.count
+	}
+	missing := uint8(1<<len(p.o.has)-1) &^ at.has
+	if missing != 0 {
+		return p.witnesses(at, pair, lo, hi)
+	}
+	if lo > 1 {
+		return grammar.Alt(), nil
+	}
+	switch {
+	case at.begun:
+		return grammar.Repeat(grammar.Seq(p.e.comma, pair), lo, hi), nil
+	case lo == 0:
+		ends = append(ends, grammar.Seq())
+	}
+	if hi != 0 && len(pairs) > 0 {
+		ends = append(ends, grammar.Seq(pair, grammar.Repeat(grammar.Seq(p.e.comma, pair), max(lo-1, 0), max(hi-1, min(hi, -1)))))
+	}
+	return grammar.Alt(ends...), nil
+}
+
+// witnesses is tail where one of the others has to satisfy what must exist.
+func (p *objectPlan) witnesses(at objectAt, pair *grammar.Expr, lo, hi int) (*grammar.Expr, error) {
+	if lo > 0 || hi >= 0 {
+		return nil, fmt.Errorf("a property that must exist together with counts of properties: %w", grammar.ErrUnsupported)
+	}
+	for i, h := range p.o.has {
+		if at.has>>i&1 != 0 {
+			continue
+		}
+		var found []*grammar.Expr
+		for _, c := range p.others {
+			keys, err := bothKeys(c.keys, h.keys)
+			if err != nil {
+				return nil, err
+			}
+			w := class{keys: keys, is: p.e.n.and(c.is, h.is), but: union(c.but, h.but)}
+			if err := p.lasting(w, c, h); err != nil {
+				return nil, err
+			}
+			x, err := p.pair(w)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, x)
+		}
+		rest := at
+		rest.begun, rest.has = true, at.has|1<<i
+		next, err := p.then(rest)
+		if err != nil {
+			return nil, err
+		}
+		before := grammar.Repeat(grammar.Seq(pair, p.e.comma), 0, -1)
+		return grammar.Seq(p.separated(at, grammar.Seq(before, grammar.Alt(found...))), next), nil
+	}
+	return nil, nil
+}
+
+// lasting is an error where the witness w may be undone by one of its class c that has its name and is not what h asks for.
+func (p *objectPlan) lasting(w, c, h class) error {
+	keys, err := w.left()
+	if err != nil || keys != nil && keys.Empty() {
+		return err
+	}
+	n := p.e.n
+	if none, err := n.isEmpty(w.is, witnessDepth); err != nil || none {
+		return err
+	}
+	none, err := n.isEmpty(n.and(c.is, n.not(h.is)), witnessDepth)
+	if err == nil && !none {
+		err = fmt.Errorf("a property of any name that must exist and differs from others, since names may repeat: %w", grammar.ErrUnsupported)
+	}
+	return err
+}
+
+// union has the strings of a, then those of b that are new.
+func union(a, b []string) []string {
+	out := slices.Clone(a)
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// left are the keys of a class without the names that are not meant; nil where it has all keys but these.
+func (c *class) left() (*automaton.DFA, error) {
+	if c.keys == nil {
+		return nil, nil
+	}
+	var named []string
+	for _, name := range c.but {
+		if c.keys.Match(name) {
+			named = append(named, name)
+		}
+	}
+	if named == nil {
+		return c.keys, nil
+	}
+	no, err := automaton.Texts(named)
+	if err != nil {
+		return nil, tooLarge(err)
+	}
+	keys, err := automaton.Minus(c.keys, no)
+	return keys, tooLargeOrNil(err)
+}
+
+// pair is a property of a class.
+func (p *objectPlan) pair(c class) (*grammar.Expr, error) {
+	keys, err := c.left()
+	if err != nil {
+		return nil, err
+	}
+	name := grammar.JSONChars(0, -1, c.but)
+	if keys != nil {
+		name = grammar.JSONText(keys)
+	}
+	return grammar.Seq(grammar.Literal(`"`), name, grammar.Literal(`"`), p.e.colon, p.e.call(c.is)), nil
+}

@@ -92,6 +92,7 @@ func (s *Server) answer(rt route) http.Handler {
 		began := time.Now()
 		x := &exchange{ResponseWriter: w, id: requestID(r)}
 		x.Header().Set("X-Request-Id", x.id)
+		x.Header().Set("Request-Id", x.id) // as Anthropic's clients read it
 		x.Header().Set("X-Content-Type-Options", "nosniff")
 		err := s.admit(rt, x, r)
 		if err == nil {

@@ -2,7 +2,10 @@ package serve
 
 import (
 	"container/heap"
+	"fmt"
 	"math"
+	"strings"
+	"unicode/utf8"
 
 	"terrace/tokenizer"
 )
@@ -41,6 +44,20 @@ func (k *ranker) fill(t *Token) {
 	for _, id := range k.best {
 		t.Top = append(t.Top, TopToken{ID: id, Text: k.tok.Decode([]int{id}, false), Logprob: k.logprob(id)})
 	}
+}
+
+// shown is a token's text as JSON can hold it: bytes that make no character are written as OpenAI does, bytes:\xe6\x97, so that
+// different tokens stay different.
+func shown(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	b.WriteString("bytes:")
+	for i := range len(text) {
+		fmt.Fprintf(&b, `\x%02x`, text[i])
+	}
+	return b.String()
 }
 
 // likeliest are the n ids with the largest logits, the largest first, the lower id first among equals.

@@ -130,7 +130,13 @@ func (b *bench) post(path, body string) (int, string) {
 // want is what infer generate says.
 func (b *bench) want(policy, prompt string, n int, o model.SamplerOptions) string {
 	b.t.Helper()
-	ids, err := b.tok.Encode(prompt, true, true)
+	return b.wantOf(policy, prompt, true, n, o)
+}
+
+// wantOf is want of a text that begins as a document does, or as a rendered chat.
+func (b *bench) wantOf(policy, prompt string, document bool, n int, o model.SamplerOptions) string {
+	b.t.Helper()
+	ids, err := b.tok.Encode(prompt, document, true)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -218,6 +224,17 @@ func TestStreams(t *testing.T) {
 	}
 	if text != want {
 		t.Errorf("streamed %q, want %q", text, want)
+	}
+}
+
+// TestTopTokensThatAreNoText: likely tokens that are parts of characters are shown as bytes, and the answer is JSON.
+func TestTopTokensThatAreNoText(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 400}, Options{})
+	for path, body := range map[string]string{"/v1/completions": `{"prompt": "stream this", "max_tokens": 24, "temperature": 0, "logprobs": 20, "echo": true}`,
+		"/v1/chat/completions": `{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 24, "temperature": 0, "logprobs": true, "top_logprobs": 20}`} {
+		if status, out := b.post(path, body); status != 200 || !strings.Contains(out, `bytes:\\x`) {
+			t.Errorf("%s: %d %.300s", path, status, out)
+		}
 	}
 }
 

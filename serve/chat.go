@@ -104,7 +104,7 @@ type chatReply struct {
 
 type chatDelta struct {
 	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
+	Content *string `json:"content,omitzero"`
 
 	ToolCalls   []toolCallJSON `json:"tool_calls,omitzero"`
 	ToolProblem string         `json:"tool_call_error,omitempty"`

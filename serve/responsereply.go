@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// response is an answer in OpenAI's shape; pointers without a value are null.
+// response is an answer in OpenAI's shape; pointers without a value are null where its document has null, else left out.
 type response struct {
 	ID                string              `json:"id"`
 	Object            string              `json:"object"`
@@ -30,8 +30,8 @@ type response struct {
 	Tools             jsontext.Value      `json:"tools"`
 	TopP              float64             `json:"top_p"`
 	Truncation        string              `json:"truncation"`
-	Usage             *responseUsage      `json:"usage"`
-	User              *string             `json:"user"`
+	Usage             *responseUsage      `json:"usage,omitzero"`
+	User              *string             `json:"user,omitzero"`
 	Metadata          map[string]string   `json:"metadata"`
 	ToolProblem       string              `json:"tool_call_error,omitzero"` // why a text that began like a call is none
 	Timings           *timingsJSON        `json:"timings,omitzero"`
@@ -58,9 +58,12 @@ type responseFormatShown struct {
 }
 
 type responseUsage struct {
-	Input         int         `json:"input_tokens"`
-	InputDetails  usageDetail `json:"input_tokens_details"`
-	Output        int         `json:"output_tokens"`
+	Input        int `json:"input_tokens"`
+	InputDetails struct {
+		Cached  int `json:"cached_tokens"`
+		Written int `json:"cache_write_tokens"` // always none: nothing is charged for
+	} `json:"input_tokens_details"`
+	Output        int `json:"output_tokens"`
 	OutputDetails struct {
 		Reasoning int `json:"reasoning_tokens"`
 	} `json:"output_tokens_details"`
@@ -167,7 +170,8 @@ func (o *responseWriter) end(e Event) {
 		}
 	}
 	u := o.reply.Usage()
-	o.base.Usage = &responseUsage{Input: u.Prompt, InputDetails: usageDetail{u.Cached}, Output: u.Generated, Total: u.Prompt + u.Generated}
+	o.base.Usage = &responseUsage{Input: u.Prompt, Output: u.Generated, Total: u.Prompt + u.Generated}
+	o.base.Usage.InputDetails.Cached = u.Cached
 	o.base.Timings = newTimings(o.reply)
 	if o.ids {
 		o.base.TokenIDs, o.base.PromptIDs = tokenIDs(o.tokens), o.reply.Prompts[0]

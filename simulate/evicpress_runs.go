@@ -2,7 +2,9 @@ package simulate
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 )
 
 func init() {
@@ -179,7 +181,8 @@ func evicFigure8(b *builder) error {
 		}
 	}
 	o := opts{reason: "batching, arrivals and the limits are not in the paper"}
-	for key, g := range gains {
+	for _, key := range slices.Sorted(maps.Keys(gains)) {
+		g := gains[key]
 		b.paper("evicpress-fig8/"+key+"-smallest", o, func(P) float64 { return g[0] })
 		b.paper("evicpress-fig8/"+key+"-largest", o, func(P) float64 { return g[1] })
 	}

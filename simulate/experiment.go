@@ -105,12 +105,12 @@ func Run(id string, sets []string) (*Result, error) {
 	return out, nil
 }
 
-// sortRows brings rows in an order of their own: series, metric, then x.
+// sortRows brings rows in an order of their own: series, metric, x, then the target.
 func sortRows(rows []Row) {
 	keys := make(map[*Row]string, len(rows))
 	key := func(r *Row) string {
 		if keys[r] == "" {
-			keys[r] = r.Series + "\x00" + r.Metric + "\x00" + xKey(r.X)
+			keys[r] = r.Series + "\x00" + r.Metric + "\x00" + xKey(r.X) + "\x00" + r.Target
 		}
 		return keys[r]
 	}

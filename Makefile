@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -17,7 +17,10 @@ RIVALS_HOST ?= 75MiB
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo +)
 
 build: ## the static binary
-	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.commit=$(COMMIT)' -o bin/infer ./cmd/infer
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.commit=$(COMMIT)' -o bin/infer ./cmd/infer
+
+lean: ## without gorgonia, gomlx, valkey, S3, NATS and Parquet (docs/backends.md)
+	CGO_ENABLED=0 go build -tags lean -trimpath -ldflags '-s -w -X main.commit=$(COMMIT)' -o bin/infer-lean ./cmd/infer
 
 test: ## what README says
 	go test $(PKG)

@@ -1,7 +1,15 @@
+//go:build !lean
+
 package main
 
 // Backends besides the native one register themselves.
 import (
 	_ "terrace/model/gorgonia"
-	_ "terrace/model/xla"
+	"terrace/model/xla"
 )
+
+// backendsMissing says why known backends may be missing: none is.
+const backendsMissing = ""
+
+// backendErrors are the backends' errors that mean a model or plugin that cannot be used.
+var backendErrors = []error{xla.ErrPlugin}

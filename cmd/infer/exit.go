@@ -14,7 +14,6 @@ import (
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/model/bert"
-	"terrace/model/xla"
 	"terrace/offload"
 	"terrace/policy"
 	"terrace/tokenizer"
@@ -71,7 +70,7 @@ var (
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,
 		convert.ErrRange, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
-		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, xla.ErrPlugin, model.ErrFeature, convert.ErrSource, policy.ErrInstance, bert.ErrNotEncoder, bert.ErrModel, bert.ErrToken,
+		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, model.ErrFeature, convert.ErrSource, policy.ErrInstance, bert.ErrNotEncoder, bert.ErrModel, bert.ErrToken,
 	}
 	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory, policy.ErrNoRoom, bert.ErrTooLong,
 		syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
@@ -85,7 +84,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case isA[checkError](err):
 		return exitCheck
-	case isA[dataError](err), matches(err, dataSentinels):
+	case isA[dataError](err), matches(err, dataSentinels), matches(err, backendErrors):
 		return exitData
 	case matches(err, memorySentinels):
 		return exitMemory

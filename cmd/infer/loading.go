@@ -259,7 +259,7 @@ func knownBackend(name string) error {
 	if strings.HasPrefix(name, "xla:") {
 		hint = " (the xla backends need a binary built with cgo: go build -tags xla ./cmd/infer)"
 	}
-	return usageErrorf("backend %q is not known or not built in; there are: %v%s", name, model.Backends(), hint)
+	return usageErrorf("backend %q is not known or not built in; there are: %v%s%s", name, model.Backends(), hint, backendsMissing)
 }
 
 // processors is how many threads compute where nothing else is said.

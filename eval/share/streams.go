@@ -1,3 +1,5 @@
+//go:build !lean
+
 package share
 
 import (
@@ -14,22 +16,6 @@ import (
 
 	"terrace/eval/run"
 )
-
-// Options of sharing.
-type Options struct {
-	URL     string        // nats://HOST[:PORT], several separated by commas
-	AckWait time.Duration // after which a silent worker's job is handed to another; 0 = 30 s
-	Notice  func(string)  // told about reconnects and waiting; nil = not
-}
-
-func (o *Options) setDefaults() {
-	if o.AckWait <= 0 {
-		o.AckWait = 30 * time.Second
-	}
-	if o.Notice == nil {
-		o.Notice = func(string) {}
-	}
-}
 
 // job is one sample with the policies it lacks.
 type job struct {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/x448/float16"
@@ -164,16 +166,42 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// TestRawDotRanking checks algorithms.md 7.9: within one head the raw products rank tokens as the softmax does.
+// TestRawDotRanking checks algorithms.md 7.9 on what the policy selects: within one head raw products rank tokens as the
+// softmax does, by hillinfer's own rules and by softmax weights that are computed here. Over several heads they need not.
 func TestRawDotRanking(t *testing.T) {
-	s := randomScene(4, 120, 2, 2, 16)
-	s.fill()
-	for h := range 2 {
-		raw := make([]float64, 120)
-		for i := range raw {
-			raw[i] = dot64(s.query(h, 119), s.key(h, i))
+	differ := 0
+	for seed := range uint64(20) {
+		one := randomScene(seed, 121, 1, 1, 16)
+		want := topOf(one.weights(0, 120)[:120], 30)
+		for _, heads := range []string{"sum", "kv_head", "max", "softmax"} {
+			got := selected(t, one, "hillinfer:alpha=0.25,query=exact,score=fp16,heads="+heads, nil).Heads[0]
+			equalIndices(t, got[:len(got)-1], want, "one head, heads="+heads+" against softmax weights")
 		}
-		equalIndices(t, topOf(raw, 30), topOf(s.weights(h, 119), 30), "raw against softmax")
+		two := randomScene(seed, 121, 2, 2, 16)
+		for g, got := range selected(t, two, "hillinfer:alpha=0.25,query=exact,score=fp16,heads=kv_head", nil).Heads {
+			equalIndices(t, got[:len(got)-1], topOf(two.weights(g, 120)[:120], 30), fmt.Sprintf("head %d of two", g))
+		}
+		sum, soft, most := make([]float64, 120), make([]float64, 120), make([]float64, 120)
+		for g := range 2 {
+			for i, w := range two.weights(g, 120)[:120] {
+				dot := dot64(two.query(g, 120), two.key(g, i))
+				sum[i] += dot
+				soft[i] += w
+				if g == 0 || dot > most[i] {
+					most[i] = dot
+				}
+			}
+		}
+		for heads, score := range map[string][]float64{"sum": sum, "softmax": soft, "max": most} {
+			got := selected(t, two, "hillinfer:alpha=0.25,query=exact,score=fp16,heads="+heads, nil).Heads[0]
+			equalIndices(t, got[:len(got)-1], topOf(score, 30), "two heads, heads="+heads)
+		}
+		if !slices.Equal(topOf(sum, 30), topOf(soft, 30)) {
+			differ++
+		}
+	}
+	if differ == 0 {
+		t.Error("over two heads the sum of products never ranked otherwise than the sum of weights: this scene shows nothing")
 	}
 }
 
@@ -274,51 +302,110 @@ func hotList(p *pools) string {
 	return numbers(x)
 }
 
-// TestPoolsKeepTheirSize checks at random that hot never exceeds its target, that the newest are hot, that moves and state
-// agree, and that the table is 2 bytes a token.
-func TestPoolsKeepTheirSize(t *testing.T) {
+// plainPools is algorithms.md 1.6 written down again, a list of records and a sort: what is hot after each step.
+type plainPools struct {
+	alpha  float64
+	tokens []plainToken
+}
+
+// plainToken counts a token's hits over the steps it was there for.
+type plainToken struct {
+	hits, alive int
+	hot         bool
+}
+
+func (p *plainPools) rate(i int) float64 {
+	return float64(p.tokens[i].hits) / float64(max(p.tokens[i].alive, 1))
+}
+
+// step counts a step's selection and returns what is hot then: the window, R by rate, the tokens that were hot by rate.
+func (p *plainPools) step(picks []int32, target int) (promoted, demoted []int32) {
+	for i := range p.tokens {
+		p.tokens[i].alive++
+	}
+	for _, i := range picks {
+		p.tokens[i].hits++
+	}
+	n := len(p.tokens)
+	share := int(math.Ceil(p.alpha*float64(n) - 1e-9))
+	byRate := make([]int, n)
+	for i := range byRate {
+		byRate[i] = i
+	}
+	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(p.rate(b), p.rate(a)) })
+	want := map[int]bool{}
+	for i := n - 1; i >= n-share && len(want) < target; i-- {
+		want[i] = true
+	}
+	for _, i := range byRate[:share] {
+		if p.rate(i) > 0 && len(want) < target {
+			want[i] = true
+		}
+	}
+	for _, i := range byRate {
+		if p.tokens[i].hot && len(want) < target {
+			want[i] = true
+		}
+	}
+	for i := range p.tokens {
+		switch t := &p.tokens[i]; {
+		case want[i] && !t.hot:
+			promoted, t.hot = append(promoted, int32(i)), true
+		case t.hot && !want[i]:
+			demoted, t.hot = append(demoted, int32(i)), false
+		}
+	}
+	return promoted, demoted
+}
+
+// TestPoolsMatchTheirDescription: moves and pools are those of the paper's rules written down again; as many tokens are hot as
+// the split says, so that what is promoted and what is demoted are equal in number but for the newest token; the table is 2
+// bytes a token.
+func TestPoolsMatchTheirDescription(t *testing.T) {
+	moved := 0
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var p pools
-		p.alpha = 0.1
-		n := 100
-		p.start(n, 40)
+		p, want := pools{alpha: 0.1}, plainPools{alpha: 0.1, tokens: make([]plainToken, 100)}
+		n, hot := 100, 40
+		p.start(n, hot)
+		for i := n - hot; i < n; i++ {
+			want.tokens[i].hot = true
+		}
 		var m Moves
-		for range 60 {
+		for step := range 60 {
 			n++
+			want.tokens = append(want.tokens, plainToken{hot: true, alive: -1}) // its first step is the one that follows
 			var picks []int32
-			for i := range n {
-				if r.IntN(8) == 0 || i%17 == int(seed)%17 {
+			for i := range n - 1 {
+				if r.IntN(8) == 0 || i%17 == (int(seed)+step/20)%17 {
 					picks = append(picks, int32(i))
 				}
 			}
 			p.vote(span(nil, 0, n), picks)
 			p.count(1)
-			before := slices.Clone(p.hot)
 			target := n * 2 / 5
+			promoted, demoted := want.step(picks, target)
 			p.move(n, target, &m)
-			hot := 0
+			if !slices.Equal(m.Promote, promoted) || !slices.Equal(m.Demote, demoted) {
+				t.Fatalf("seed %d, step %d: promotes %v and demotes %v, want %v and %v", seed, step, m.Promote, m.Demote, promoted, demoted)
+			}
 			for i, h := range p.hot {
-				if h {
-					hot++
-				}
-				was := i >= len(before) || before[i]
-				if slices.Contains(m.Promote, int32(i)) == (was || !h) && h != was {
-					t.Fatalf("token %d: hot %v before, %v now, moves disagree", i, was, h)
+				if h != want.tokens[i].hot {
+					t.Fatalf("seed %d, step %d: token %d is hot: %v, want %v", seed, step, i, h, !h)
 				}
 			}
-			if hot > target {
-				t.Fatalf("%d tokens are hot, want at most %d", hot, target)
+			if grown := target - hot; len(m.Demote)-len(m.Promote) != 1-grown {
+				t.Fatalf("%d promoted, %d demoted, the pool grew by %d", len(m.Promote), len(m.Demote), grown)
 			}
-			for i := n - portion(0.1, n); i < n; i++ {
-				if !p.hot[i] {
-					t.Fatalf("token %d of the newest is cold", i)
-				}
-			}
-			if len(p.hits)*2 != 2*n {
-				t.Fatalf("hit table of %d bytes, want %d", len(p.hits)*2, 2*n)
-			}
+			hot = target
+			moved += len(m.Promote)
 		}
+		if table := uintptr(len(p.hits)) * unsafe.Sizeof(p.hits[0]); table != uintptr(2*n) {
+			t.Errorf("hit table of %d bytes for %d tokens, want 2 each", table, n)
+		}
+	}
+	if moved == 0 {
+		t.Error("nothing was promoted")
 	}
 }
 

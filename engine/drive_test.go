@@ -22,6 +22,8 @@ type testDrive struct {
 	stop   func()
 
 	profile string // "" = unlimited
+
+	drive *csdshim.Drive
 }
 
 func newTestDrive(t testing.TB) *testDrive {
@@ -55,6 +57,7 @@ func (d *testDrive) start() *testDrive {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	d.drive = drive
 	l, err := csdshim.Listen(d.socket)
 	if err != nil {
 		d.t.Fatal(err)
@@ -100,8 +103,16 @@ func TestDriveScores(t *testing.T) {
 				t.Errorf("logits differ by %g", d)
 			}
 			use := e.TierUse().Scored
-			if use.DriveTokens == 0 || use.BlockBytes != 4*use.DriveTokens || !strings.Contains(args, "beta=0") && use.HostTokens == 0 {
+			if use.DriveTokens == 0 || use.HostTokens == 0 { // the newest, which the drive has not, are always the host's
 				t.Errorf("scored: %+v", use)
+			}
+			if want := ranked(args, e.m.Layers, len(prompt), len(next)); use.HostTokens+use.DriveTokens != want {
+				t.Errorf("host and drive scored %d tokens together, %d were to be ranked: %+v", use.HostTokens+use.DriveTokens, want, use)
+			}
+			if st := drive.drive.Stats(); use.BlockBytes != 4*int64(st.TokensScored) || use.DriveTokens > int64(st.TokensScored) {
+				t.Errorf("the drive scored %d tokens, the host counts %+v", st.TokensScored, use)
+			} else if !strings.Contains(args, "pools=") && !strings.Contains(args, "exchange=") && use.DriveTokens != int64(st.TokensScored) {
+				t.Errorf("the drive scored %d tokens where none changed hands, %d were used", st.TokensScored, use.DriveTokens) // else: while they do, both score them
 			}
 			if p := e.KV().PeakBytes; p > e.o.KVBudgetBytes {
 				t.Errorf("%d bytes in host memory, the budget is %d", p, e.o.KVBudgetBytes)
@@ -112,6 +123,20 @@ func TestDriveScores(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ranked is how many tokens the forced steps of a text rank, over all layers: every one before the newest, but for those that
+// are read whatever their scores.
+func ranked(args string, layers, prompt, steps int) (sum int64) {
+	if strings.Contains(args, "dense_layers=1") {
+		layers--
+	}
+	for n := prompt; n < prompt+steps; n++ {
+		if sum += int64(layers * n); strings.Contains(args, "recent_in_selection") {
+			sum -= int64(layers * ((n + 4) / 5 / 2)) // half of a fifth
+		}
+	}
+	return sum
 }
 
 var _ offload.Scorer = (*offload.CSD)(nil)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -15,8 +16,8 @@ import (
 )
 
 // TestRecallRealModel measures on SmolLM2 reading wikitext-2 what HillInfer's low precision and its guessed query miss: how
-// many of the best tenth of the tokens by half-precision keys and the step's own query are chosen otherwise too. Hidden rows
-// are those of full attention: the session's own policy reads every token, and guesses.
+// many of the best tenth of the tokens, by float64 sums over the cached keys and the step's own query, are chosen otherwise too.
+// Hidden rows are those of full attention: the session's own policy reads every token, and guesses.
 func TestRecallRealModel(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -38,17 +39,17 @@ func TestRecallRealModel(t *testing.T) {
 	}
 	ways := []struct {
 		name, spec string
-		least      float64 // goals of the design for the exact query; the guess is reported
+		least      float64 // 0.02 below what was measured
 		hit, all   int
 		set        *policy.Set
 		layers     []*keyindex.Index
 	}{
-		{name: "fp16", spec: "hillinfer:alpha=0.1,score=fp16,query=exact", least: 1},
+		{name: "fp16", spec: "hillinfer:alpha=0.1,score=fp16,query=exact", least: 0.99},
 		{name: "int8", spec: "hillinfer:alpha=0.1,score=int8,query=exact", least: 0.97},
 		{name: "int4", spec: "hillinfer:alpha=0.1,score=int4,query=exact", least: 0.90},
 		{name: "int8, guessed query", spec: "hillinfer:alpha=0.1,score=int8", least: 0.9},
-		{name: "int8, guessed query from the second layer on", spec: "hillinfer:alpha=0.1,score=int8,guess_from=0", least: 0.5},
-		{name: "int8, last step's query", spec: "hillinfer:alpha=0.1,score=int8,query=prev_step", least: 0.5},
+		{name: "int8, guessed query from the second layer on", spec: "hillinfer:alpha=0.1,score=int8,guess_from=0", least: 0.85},
+		{name: "int8, last step's query", spec: "hillinfer:alpha=0.1,score=int8,query=prev_step", least: 0.7},
 	}
 	refresh := func(x *keyindex.Index, l *policy.Layer, views []attention.View) {
 		for g := range views {
@@ -73,7 +74,7 @@ func TestRecallRealModel(t *testing.T) {
 	spy := &spyBackend{Backend: e.backend, guesses: make([][]float32, e.m.Layers)}
 	e.backend = spy
 	spy.onAttend = func(layer int, q []float32) {
-		var best []int32
+		best := bestTenth(s.text.Layer(layer, 1), q)
 		for i := range ways {
 			w, l := &ways[i], s.text.Layer(layer, 1)
 			refresh(w.layers[layer], l, s.text.Seq().Views(layer))
@@ -91,9 +92,6 @@ func TestRecallRealModel(t *testing.T) {
 			var picks policy.Selection
 			picks.Reset(e.m.KVHeads)
 			w.set.Selector.Select(l, &picks)
-			if i == 0 {
-				best = slices.Clone(picks.Heads[0])
-			}
 			if step == 0 || layer == 0 {
 				continue // nothing to guess from, no step before
 			}
@@ -121,6 +119,29 @@ func TestRecallRealModel(t *testing.T) {
 			t.Errorf("%s: recall %.3f, want %.2f", w.name, recall, w.least)
 		}
 	}
+}
+
+// bestTenth are the indices of the tenth of the tokens before the newest that sum over the heads of q·k ranks highest, in
+// float64; of equal ones the earlier.
+func bestTenth(l *policy.Layer, q []float32) []int32 {
+	n := l.Tokens(0) - 1
+	sums, key := make([]float64, n), make([]float32, l.KeyDim)
+	for h := range l.Heads {
+		for i := range n {
+			l.KV.Keys(h/l.Group(), i, i+1, key)
+			for d, x := range key {
+				sums[i] += float64(x) * float64(q[h*l.KeyDim+d])
+			}
+		}
+	}
+	order := make([]int32, n)
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(sums[b], sums[a]) })
+	best := order[:(n+9)/10]
+	slices.Sort(best)
+	return best
 }
 
 // spyBackend shows what attention is asked with and what queries were guessed.

@@ -21,6 +21,7 @@ type TierUse struct {
 	MovedBytes map[string]int64 // by "from>to"
 	HitRate    *float64         // part of the tokens that passes read that was in host memory; nil without a lower tier
 	Reads      int64            // operations of the lower tier's device
+	Paced      bool             // by a drive that waits as a profile says: times on the wall are modelled
 	Notice     string           // what the host could not give, or empty
 	Scored     ScoreUse         // where a drive scores
 	Balance    *BalanceUse      // how host and drive divide the tokens now; nil where nothing is divided
@@ -52,7 +53,7 @@ func (e *Engine) TierUse() TierUse {
 	st, queue, name := e.tiers.store.Stats(), e.tiers.queue.Stats(), e.tiers.store.Name()
 	u.PeakBytes[name] = st.PeakBytes
 	u.MovedBytes[string(TierHost)+">"+name], u.MovedBytes[name+">"+string(TierHost)] = st.WrittenBytes, st.ReadBytes
-	u.Reads, u.Notice = st.Reads, st.Notice
+	u.Reads, u.Paced, u.Notice = st.Reads, st.Paced, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
 	u.Scored, u.Balance, u.Replays = e.floor.Scores(), e.floor.Balance(), e.replays
 	u.Scored.Again = st.Retries
@@ -75,7 +76,7 @@ func (e *Engine) useDrives(u *TierUse) {
 		if len(u.Drives) > 1 {
 			name = fmt.Sprint(name, i)
 		}
-		u.PeakBytes[name] = d.PeakBytes
+		u.PeakBytes[name], u.Paced = d.PeakBytes, u.Paced || d.Paced
 		u.MovedBytes[string(TierHost)+">"+name], u.MovedBytes[name+">"+string(TierHost)] = d.ToDriveBytes, d.ToHostBytes
 	}
 }
@@ -95,7 +96,7 @@ func (u TierUse) Since(before TierUse) TierUse { return u.sum(before, -1) }
 // Plus adds another report of the same engine's; peaks are the later one's.
 func (u TierUse) Plus(more TierUse) TierUse {
 	out := u.sum(more, 1)
-	out.PeakBytes, out.Notice, out.Balance, out.Drives = more.PeakBytes, more.Notice, more.Balance, more.Drives
+	out.PeakBytes, out.Paced, out.Notice, out.Balance, out.Drives = more.PeakBytes, more.Paced, more.Notice, more.Balance, more.Drives
 	return out
 }
 

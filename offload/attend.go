@@ -65,6 +65,7 @@ type DriveUse struct {
 	Work                      csdshim.Work
 	LinkNs, NANDNs, EngineNs  uint64 // modelled
 	PeakBytes                 int64  // keys and values held
+	Paced                     bool   // its times on the wall are those of the profile that it mimics
 }
 
 // Drives shard the KV heads of each sequence over drives that attend; outputs lie side by side, and no drive talks to another.
@@ -111,7 +112,8 @@ func OpenDrives(ctx context.Context, sockets []string, shape AttendShape, o Driv
 		err := a.csd.dial(ctx)
 		if err == nil {
 			d.drives = append(d.drives, a)
-			if id := a.csd.Identity(); !id.CanAttend {
+			id := a.csd.Identity()
+			if a.use.Paced = id.Paced(); !id.CanAttend {
 				err = fmt.Errorf("offload: drive %s has profile %s, which has no engine that attends: %w", socket, id.Profile, csdshim.ErrUnsupported)
 			}
 		}

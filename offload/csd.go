@@ -71,7 +71,8 @@ func (c *CSD) dial(ctx context.Context) error {
 		return fmt.Errorf("offload: %w", err)
 	}
 	c.client, c.owner = client, client.Owner()
-	c.stats = Stats{CapacityBytes: int64(client.Identity().CapacityBytes)}
+	id := client.Identity()
+	c.stats = Stats{CapacityBytes: int64(id.CapacityBytes), Paced: id.Paced()}
 	return nil
 }
 

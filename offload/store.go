@@ -59,5 +59,6 @@ type Stats struct {
 	Corrupt                           int64 // records that failed their checksum, retried ones included
 	Retries                           int64 // SetScales, Score and Place calls that were retried; QueueStats counts transfers
 
+	Paced  bool   // what it reads and writes takes as long as a modelled profile says (csdshim.Identity.Paced)
 	Notice string // one line for the user about what the host could not provide; empty: nothing
 }

@@ -21,8 +21,9 @@ type scoreRequest struct {
 
 	mu     sync.Mutex
 	merger policy.Merger
-	scored int // tokens merged
-	blocks int64
+	scored int     // tokens merged
+	cold   int64   // of them, the drive's
+	blocks int64   // bytes of score blocks
 	pos    []int32 // scratch
 	part   []float32
 }
@@ -34,7 +35,7 @@ func (h *driveScoring) ask(layer int, q []float32) error {
 	l.Queries, l.Rows, l.Scores = q, 1, t.sel.layers[layer].index
 	k, below, _ := h.rank.Wanted(l)
 	a := &hl.request
-	hl.open, a.below, a.done, a.err, a.scored, a.blocks = true, below, nil, nil, 0, 0
+	hl.open, a.below, a.done, a.err, a.scored, a.cold, a.blocks = true, below, nil, nil, 0, 0, 0
 	h.rank.Question(l, &hl.query)
 	a.merger.Reset(k)
 	if cold := min(h.hot.coldEnd, below); cold > 0 {
@@ -79,6 +80,7 @@ func (h *driveScoring) merge(a *scoreRequest, b *csdshim.Block) error {
 	defer a.mu.Unlock()
 	a.merger.Add(a.pos, a.part)
 	a.scored += len(a.pos)
+	a.cold += int64(len(a.pos))
 	a.blocks += int64(4 * len(b.Positions))
 	return nil
 }
@@ -148,7 +150,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 	}
 	<-a.done
 	h.use.BlockBytes += a.blocks
-	h.use.DriveTokens += a.blocks / 4
+	h.use.DriveTokens += a.cold
 	return a.err
 }
 

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"terrace/csdshim"
+	"terrace/csdshim/attend"
+	"terrace/internal/clock"
 )
 
 // TestBenchCases: cases on tiers beside one without, in turn, with the tiers' accounts in their rows.
@@ -55,4 +60,77 @@ func TestBenchCases(t *testing.T) {
 			t.Errorf("%s: exit %d, %s", name, code, stderr)
 		}
 	}
+}
+
+// TestBenchNamesModelledTimes: rows on a drive that waits as a profile says are modelled; on one without limits, or whose clock
+// is virtual and waits for nothing, they are measured, as all others.
+func TestBenchNamesModelledTimes(t *testing.T) {
+	dir := t.TempDir()
+	small := filepath.Join(dir, "small.gguf")
+	if code, _, stderr := inferWith(t, "", "synth", small, "--layers", "2", "--hidden", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "32", "--vocab", "300", "--type", "F32"); code != 0 {
+		t.Fatal(stderr)
+	}
+	args := []string{"bench", "-m", small, "-p", "0", "-n", "1", "-d", "100", "-r", "1", "-t", "1", "--continue", "-o", "json", "--case", "full"}
+	want := []string{"measured"}
+	for _, d := range []struct {
+		profile, policy, want string
+		clock                 clock.Clock
+	}{
+		{"smartssd", "full", "modelled", clock.Real()}, {"smartssd", "hillinfer:alpha=0.1", "modelled", clock.Real()}, {"unlimited", "full", "measured", clock.Real()},
+		{"smartssd", "full", "measured", clock.NewVirtual()}, {"instcsd", "sparf", "modelled", clock.Real()}, {"unlimited", "sparf", "measured", clock.Real()},
+	} {
+		socket := serveDrive(t, d.profile, d.clock)
+		tiers := "host=1MiB csd=unix:" + socket
+		if d.policy == "sparf" {
+			tiers = "csd=unix:" + socket
+		}
+		args, want = append(args, "--case", d.policy+" on "+tiers), append(want, d.want)
+	}
+	code, stdout, stderr := inferWith(t, "", args...)
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	var rows []benchRow
+	if err := json.Unmarshal([]byte(stdout), &rows); err != nil || len(rows) != len(want) {
+		t.Fatalf("%v, rows %s", err, stdout)
+	}
+	for i, r := range rows {
+		if r.Source != want[i] {
+			t.Errorf("%s on %v: source %q, want %q", r.Policy, r.Tiers, r.Source, want[i])
+		}
+	}
+}
+
+// serveDrive serves a drive in this process.
+func serveDrive(t *testing.T, profile string, c clock.Clock) (socket string) {
+	t.Helper()
+	sockets, err := os.MkdirTemp("", "drive") // t.TempDir may be longer than a socket's path may be
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := csdshim.LoadProfile(profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drive, err := csdshim.OpenDrive(t.TempDir(), csdshim.Options{Profile: p, CapacityBytes: 16 << 20, NoSync: true, Clock: c, Attention: attend.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket = filepath.Join(sockets, "s")
+	l, err := csdshim.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- drive.Serve(ctx, l, csdshim.ServerOptions{}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		drive.Close()
+		os.RemoveAll(sockets)
+	})
+	return socket
 }

@@ -151,7 +151,7 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 	o := c.l.engine.Options()
 	row := benchRow{Test: r.Test, Model: c.l.name, NPrompt: r.P, NGen: r.N, Depth: r.Depth, Threads: o.Threads, Backend: o.Backend,
 		Policy: c.kv.policyName(), Tiers: append([]string{}, c.kv.tiers...), Batch: r.Batch, TPSMedian: r.MedianTPS(), TPSAll: r.TPS, Ratio: medianRatio(r.TPS, first.TPS),
-		PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: "measured", modelBytes: c.l.file.SizeBytes()}
+		PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: sourceOf(r), modelBytes: c.l.file.SizeBytes()}
 	if len(r.TTFT) > 0 {
 		var sum time.Duration
 		for _, t := range r.TTFT {
@@ -175,6 +175,15 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 		row.KV.ReadRate = float64(t.ReadBytes) / t.ReadBusy.Seconds()
 	}
 	return row
+}
+
+// sourceOf says where a row's times come from: "modelled" where a drive waits as the profile that it mimics says, whatever else
+// is measured around it.
+func sourceOf(r bench.Row) string {
+	if r.Tiers.Paced {
+		return "modelled"
+	}
+	return "measured"
 }
 
 // medianRatio is the median of a/b, pair by pair.

@@ -38,6 +38,12 @@ type Identity struct {
 	CanScore, CanAttend                         bool
 }
 
+// Paced reports whether the drive answers no earlier than the profile that it mimics says: times taken with it are the
+// profile's, not a device's.
+func (m Identity) Paced() bool {
+	return m.Clock == "real" && m.LinkBytesPerS+m.NANDBytesPerS+m.ScanBytesPerS > 0
+}
+
 // Append adds the message's bytes to dst.
 func (m Identity) Append(dst []byte) []byte {
 	e := encoder{dst}

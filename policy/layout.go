@@ -9,7 +9,7 @@ import (
 // Layout is where contexts lie on the tiers of a store, under one [Placement]. It moves no bytes: each call returns the steps
 // that an executor carries out. It is deterministic; equal candidates are decided by the order of arrival.
 //
-// A step never moves a context up. Every context on a tier has one next operation (rule.next), which depends on that context
+// A step never moves a context up; a context that is used is placed again, from the fastest tier on, with the access that came. Every context on a tier has one next operation (rule.next), which depends on that context
 // alone, so a heap a tier finds the cheapest in logarithmic time: placing n contexts takes O((n + steps)·(options + log n)).
 type Layout struct {
 	placement Placement
@@ -27,8 +27,6 @@ type rule interface {
 	first(l *Layout, c *placing) (tier int, o Option, ok bool)
 	// next is the operation that c takes when its tier is over its capacity; of all on the tier, the one of least cost goes.
 	next(l *Layout, c *placing) (s move, ok bool)
-	// again reports whether a use puts a context on top again.
-	again() bool
 }
 
 // move is an operation that a context could take.
@@ -105,21 +103,16 @@ func (l *Layout) Arrive(pc PlaceContext) ([]Step, error) {
 	return l.enter(c)
 }
 
-// Use counts an access of a context. Under lru it goes to the fastest tier again; elsewhere it stays and weighs more.
+// Use counts an access of a context, which is placed again as if it arrived: by what it is worth now under evicpress, on the
+// fastest tier under the others.
 func (l *Layout) Use(id string) ([]Step, error) {
 	c := l.contexts[id]
 	if c == nil {
 		return nil, fmt.Errorf("policy: context %q is not placed: %w", id, ErrInstance)
 	}
 	c.Freq++
-	if l.rule.again() {
-		l.leave(c)
-		return l.enter(c)
-	}
-	l.uses++
-	c.use = l.uses
-	l.reconsider(c)
-	return nil, nil
+	l.leave(c)
+	return l.enter(c)
 }
 
 // Remove forgets a context, and returns the accesses that it had.

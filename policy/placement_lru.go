@@ -13,9 +13,6 @@ type queue struct {
 	byFreq bool
 }
 
-// again: a context that is used goes to the fastest tier again, under any of them.
-func (r *queue) again() bool { return true }
-
 func (r *queue) first(l *Layout, c *placing) (int, Option, bool) {
 	o, ok := r.option(c)
 	if !ok {

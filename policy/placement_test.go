@@ -188,6 +188,11 @@ func TestLayoutLife(t *testing.T) {
 				}
 				at[s.ID] = Placed{s.ID, s.To, s.Config}
 			}
+			if before := l.Utility(); r.IntN(3) == 0 {
+				if better := l.Improve(); better != (l.Utility() > before+1e-10) || l.Utility() < before-1e-9 {
+					t.Fatalf("seed %d: improved %v, utility from %g to %g", seed, better, before, l.Utility())
+				}
+			}
 			used := make([]float64, len(in.Tiers))
 			clear(at)
 			for _, q := range l.Placed() {
@@ -242,6 +247,68 @@ func TestGreedyIsNearTheOptimum(t *testing.T) {
 	}
 	if share/n < 0.9 {
 		t.Errorf("%.3f of the optimum on average, want 0.9", share/n)
+	}
+}
+
+// TestImprove: layouts that are used and improved are never above the best placement for the accesses so far, 0.97 of it on average,
+// and nearer to it than those that are only used.
+func TestImprove(t *testing.T) {
+	p, _ := ParsePlacement("evicpress")
+	var used, improved, n float64
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		in := randomInstance(r, 4)
+		in.Alpha = 1 + in.Alpha
+		plain, better := placeAll(t, in, "evicpress"), placeAll(t, in, "evicpress")
+		for range 12 {
+			i := r.IntN(len(in.Contexts)) * r.IntN(2) // the first is asked most
+			in.Contexts[i].Freq++
+			for _, l := range []*Layout{plain, better} {
+				if _, err := l.Use(in.Contexts[i].ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			better.Improve()
+		}
+		want, err := p.Layout(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := exhaustive(want, in, 0, make([]float64, len(in.Tiers)))
+		if got := better.Utility(); got > best+1e-9*max(1, math.Abs(best)) {
+			t.Fatalf("seed %d: %g above the optimum %g", seed, got, best)
+		}
+		if best > 0 {
+			used, improved, n = used+plain.Utility()/best, improved+better.Utility()/best, n+1
+		}
+	}
+	if improved/n < 0.97 || improved <= used {
+		t.Errorf("%.4f of the optimum on average, want 0.97; %.4f without", improved/n, used/n)
+	}
+	t.Logf("%.4f of the optimum, %.4f without", improved/n, used/n)
+}
+
+// TestImproveDisplaces: two small contexts that are asked often come back, where a large one displaced them because each of the two
+// loses less than it would.
+func TestImproveDisplaces(t *testing.T) {
+	half := func(q float64) []Option { return []Option{{Config: Config{"knorm", 0.5}, Quality: q}} }
+	in := &Instance{Alpha: 1, Methods: []string{"knorm"}, Keeps: []float64{0.5}, Tiers: []PlaceTier{{Name: "host", CapacityBytes: 10, BytesPerS: 100}, {Name: "ssd", CapacityBytes: math.Inf(1), BytesPerS: 10}},
+		Contexts: []PlaceContext{{ID: "small", Bytes: 3, Freq: 2, Options: half(0.9)}, {ID: "other", Bytes: 3, Freq: 2, Options: half(0.9)}, {ID: "large", Bytes: 9, Options: half(0.2)}}}
+	l := placeAll(t, in, "evicpress")
+	for _, id := range []string{"small", "other"} {
+		if at, _ := l.Where(id); at.Tier != 1 {
+			t.Fatalf("by the operation %s is on tier %d: the test shows nothing", id, at.Tier)
+		}
+	}
+	if !l.Improve() {
+		t.Error("nothing is better")
+	}
+	want := []Placed{{"small", 0, Uncompressed}, {"other", 0, Uncompressed}, {"large", 1, Uncompressed}}
+	if got := l.Placed(); !slices.Equal(got, want) {
+		t.Errorf("placed %v, want %v", got, want)
+	}
+	if l.Improve() {
+		t.Error("the best layout was improved")
 	}
 }
 

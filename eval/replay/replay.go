@@ -318,7 +318,7 @@ func (r *replaying) watch(c *Context, config policy.Config, score float64) {
 // recordedMax is how many of the last questions a context is profiled on again.
 const recordedMax = 50
 
-// reprofile measures a context's qualities again, on the questions that came, and has it arrive anew with them.
+// reprofile measures a context's qualities again, on the questions that came, and has it arrive again with them.
 func (r *replaying) reprofile(ctx context.Context, id string) error {
 	questions := r.asked[id]
 	if n := len(questions); n > recordedMax {

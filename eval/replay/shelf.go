@@ -148,6 +148,7 @@ func (s *shelf) settle(ctx context.Context) error {
 		config  policy.Config
 		records []*contexts.Record
 	}
+	s.layout.Improve()
 	var changes []change
 	for _, p := range s.layout.Placed() {
 		it, tier := s.items[p.ID], p.Tier

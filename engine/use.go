@@ -142,6 +142,8 @@ type KVUse struct {
 	Bytes       int64   // of pages
 	SketchBytes int64   // of what a selecting policy scans instead of the keys
 	TokensRead  float64 // by a decode step, a layer and KV head, on average; 0 before the first
+	StepKV      float64 // bytes of K and V that a decode step reads over all layers, on average
+	StepScanned float64 // bytes that it scans to choose them
 	Swaps       SwapUse // of a policy that prunes rows
 	Repeats     RepeatUse
 }
@@ -162,6 +164,9 @@ func (s *Session) KVUse() KVUse {
 	}
 	if tokens, reads := s.text.StepReads(); reads > 0 {
 		u.TokensRead = float64(tokens) / float64(reads)
+		kv, scanned := s.text.StepBytes()
+		steps := float64(reads) / float64(m.Layers*m.KVHeads)
+		u.StepKV, u.StepScanned = float64(kv)/steps, float64(scanned)/steps
 	}
 	return u
 }

@@ -96,4 +96,7 @@ type Cost struct {
 	KVBytes map[string]int64 // peak by tier, reading the prompt included
 	KVHeld  map[string]int64 // most by tier since the prompt was read: what the policy leaves to answer from, sketches included
 	Kept    float64          // mean number of tokens a layer and KV head holds now
+	// StepKV and StepScanned are the bytes that a decode step reads, on average: K and V of the tokens attended to, and what is
+	// scanned to choose them; over all layers. 0 before the first step.
+	StepKV, StepScanned float64
 }

@@ -440,11 +440,13 @@ type Selection struct {
 	Share []float32
 	// Estimates, where Needs.Estimates says so, stand for tokens that are not read.
 	Estimates Estimates
+	// Scanned is how many bytes the policy itself read to choose and to estimate, beside what the [Scorer] multiplied: of clusters.
+	Scanned int64
 }
 
 // Reset empties the picks for a number of KV heads and keeps the memory.
 func (p *Selection) Reset(kvHeads int) {
-	p.All, p.Share = false, p.Share[:0]
+	p.All, p.Share, p.Scanned = false, p.Share[:0], 0
 	p.Estimates.LogSum, p.Estimates.Values = p.Estimates.LogSum[:0], p.Estimates.Values[:0]
 	for len(p.Heads) < kvHeads {
 		p.Heads = append(p.Heads, nil)

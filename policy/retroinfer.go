@@ -11,7 +11,8 @@ import (
 // key and the sum of their values, and the rest is ignored (Chen et al. 2025, arXiv 2505.02922). The first and the newest
 // tokens are always read. Clusters are ranked, per KV head, by the sum over the group of softmax(q·centroid).
 //
-// A step scans a key a cluster: 1/cluster of the keys' bytes. The estimate costs a value sum each, and no token.
+// A step scans a key a cluster, in float32, and the list of which token is in which cluster. The estimate costs a value sum
+// each, and no token.
 type retroinfer struct {
 	base
 	sketch     ClusterSketch
@@ -82,6 +83,7 @@ func (p *retroinfer) Select(l *Layer, read *Selection) {
 		p.best = p.pick.best(p.best[:0], p.sum[:n], min(retrieved, n), 0)
 		p.next = p.pick.best(p.next[:0], p.sum[:n], min(retrieved+estimated, n), 0)
 		read.Heads[g] = p.tokens(read.Heads[g], c, l.Tokens(g))
+		read.Scanned += c.listBytes() + int64(4*n*(l.KeyDim+1)) + int64(4*(len(p.next)-len(p.best))*l.ValueDim)
 		for h := range group {
 			p.estimate(c, p.scores[h*n:(h+1)*n], l.ValueDim, read)
 		}
@@ -211,6 +213,14 @@ type ClusterBatch struct {
 	Count int    // clusters that were made, those without tokens counted
 	Width int    // bytes of a number in Of: 1, 2 or 4
 	Of    []byte // little endian, by token: its cluster, counted from First
+}
+
+// listBytes is the size of the lists that say which cluster tokens are in.
+func (c *Clusters) listBytes() (n int64) {
+	for i := range c.Batches {
+		n += int64(len(c.Batches[i].Of))
+	}
+	return n
 }
 
 // Tokens is the number of tokens of the batch.

@@ -76,6 +76,7 @@ func (h *headSelector) unite(layer int) {
 	for g := range h.each {
 		p := &h.each[g].picks
 		picks.Share = append(picks.Share, p.Share...)
+		picks.Scanned += p.Scanned
 		picks.Estimates.LogSum = append(picks.Estimates.LogSum, p.Estimates.LogSum...)
 		picks.Estimates.Values = append(picks.Estimates.Values, p.Estimates.Values...)
 		if p.All && !picks.All {

@@ -24,6 +24,7 @@ type selector struct {
 	means       valueMeans
 	task        refreshTask
 	charged     int64               // of the index in host memory, on tiers
+	scanned     int64               // bytes that the policy read of clusters, by itself
 	refreshHead func(worker, g int) // built once, so that a step allocates nothing
 }
 
@@ -93,6 +94,20 @@ func (s *selector) indexBytes() (n int64) {
 	for i := range s.layers {
 		if x := s.layers[i].index; x != nil {
 			n += x.Bytes()
+		}
+	}
+	return n
+}
+
+// scannedBytes is what was read to score tokens with, by the index and by the policy.
+func (s *selector) scannedBytes() int64 {
+	if s == nil {
+		return 0
+	}
+	n := s.scanned
+	for i := range s.layers {
+		if x := s.layers[i].index; x != nil {
+			n += x.Scanned()
 		}
 	}
 	return n
@@ -172,6 +187,7 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 		shown.Spread, shown.Workers = s.t.f.o.Pool.Run, s.t.f.o.Pool.Threads()
 		s.t.set.Selector.Select(shown, &s.picks)
 	}
+	s.scanned += s.picks.Scanned
 	l.share = append(l.share[:0], s.picks.Share...)
 	l.beside.LogSum = append(l.beside.LogSum[:0], s.picks.Estimates.LogSum...)
 	l.beside.Values = append(l.beside.Values[:0], s.picks.Estimates.Values...)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"terrace/attention"
+	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/policy"
 )
@@ -23,6 +24,7 @@ type Text struct {
 	verdict verdict
 
 	stepReads, stepTokens int64 // by decode attention: layers and KV heads, and tokens in them
+	stepBytes             int64 // K and V of those tokens
 }
 
 // TextOptions say under what a text is read.
@@ -106,6 +108,11 @@ func (t *Text) SketchBytes() int64 { return t.sel.indexBytes() }
 // StepReads are the tokens that decode attention read, and of how many layers and KV heads.
 func (t *Text) StepReads() (tokens, headsRead int64) { return t.stepTokens, t.stepReads }
 
+// StepBytes are the bytes that decode steps read on the host to attend: K and V of the tokens read, in the cache's element types,
+// and what the policy scanned to choose them (sketches, bounds, codes; keys, where it scores with these), once a KV head however
+// many query heads share it, and wherever they lay. What a drive scores where it lies is not in it.
+func (t *Text) StepBytes() (kv, scanned int64) { return t.stepBytes, t.sel.scannedBytes() }
+
 // CountReads adds what a decode step reads of a layer.
 func (t *Text) CountReads(layer int, seq *attention.Seq) {
 	for g := range seq.Views {
@@ -123,6 +130,8 @@ func (t *Text) CountReads(layer int, seq *attention.Seq) {
 			n = len(seq.Select[g])
 		}
 		t.stepTokens += int64(n * len(seq.Pos))
+		layout := &seq.Views[g].Layout
+		t.stepBytes += int64(n*len(seq.Pos)) * int64(layout.KTileBytes()/kvpage.Tile+layout.VRowBytes())
 		t.stepReads += int64(len(seq.Pos))
 	}
 }

@@ -14,29 +14,31 @@ import (
 // sketch that the policy declared, builds it from the cache at the end of the prompt, and adds each new token. KV heads
 // share nothing, so that different heads may be asked at the same time.
 type Index struct {
-	heads []Head
-	joint *Joint // of all KV heads together; nil = there is nothing
+	heads     []Head
+	joint     *Joint // of all KV heads together; nil = there is nothing
+	readBytes int64  // of what heads have together
 }
 
 // Head is the part of one KV head. It is a policy.Scorer that knows one head and calls it 0.
 type Head struct {
-	need    policy.Sketch
-	dim     int
-	view    *attention.View // refreshed at each step
-	tokens  int             // of the cache that are in the index
-	last    int32           // position of the newest of them
-	moving  bool            // pages may have gone elsewhere since the last step
-	slots   Slots           // of the tokens that are in the index, where not all are; nil = all
-	columns *Columns        // of half and projected keys, and of exact ones that a stream keeps
-	codes   *Codes          // of 8-bit and 4-bit keys
-	bounds  []*Bounds
-	product *Product
-	groups  *Clusters
-	rounded *Rounded // of single tokens, beside the sketch
-	fixed   fixed
-	tiles   Tiles
-	scan    scan
-	scratch headScratch
+	need      policy.Sketch
+	dim       int
+	view      *attention.View // refreshed at each step
+	tokens    int             // of the cache that are in the index
+	last      int32           // position of the newest of them
+	moving    bool            // pages may have gone elsewhere since the last step
+	slots     Slots           // of the tokens that are in the index, where not all are; nil = all
+	columns   *Columns        // of half and projected keys, and of exact ones that a stream keeps
+	codes     *Codes          // of 8-bit and 4-bit keys
+	bounds    []*Bounds
+	product   *Product
+	groups    *Clusters
+	rounded   *Rounded // of single tokens, beside the sketch
+	readBytes int64    // to score with
+	fixed     fixed
+	tiles     Tiles
+	scan      scan
+	scratch   headScratch
 }
 
 // Slots says which tokens an index holds and where, when it holds only some of them (those that a drive does not score).
@@ -340,6 +342,7 @@ func (h *Head) quantise(key []float32) (scale float32) {
 
 // Dot implements policy.Scorer.
 func (h *Head) Dot(_ int, q []float32, rows int, dst []float32) {
+	h.countDims(h.dim)
 	if h.columns != nil {
 		h.columns.Score(dst, q, rows)
 		return
@@ -349,6 +352,7 @@ func (h *Head) Dot(_ int, q []float32, rows int, dst []float32) {
 
 // Dims implements policy.Scorer: a row of a tile is 16 tokens of one dimension, so only the wanted rows are read.
 func (h *Head) Dims(_ int, dims []int32, q []float32, rows int, dst []float32) {
+	h.countDims(len(dims))
 	few := (len(dims) + 15) &^ 15
 	h.scratch.sums = sized(h.scratch.sums, rows*few)
 	clear(h.scratch.sums)
@@ -370,6 +374,7 @@ func (h *Head) Bounds(_, block int, only []int32, q []float32, rows int, dst []f
 		if b.Block != block {
 			continue
 		}
+		h.countBounds(b, only)
 		if only == nil {
 			b.Score(dst, q, rows)
 			return
@@ -389,6 +394,7 @@ func (h *Head) Bounds(_, block int, only []int32, q []float32, rows int, dst []f
 
 // Approx implements policy.Scorer.
 func (h *Head) Approx(_ int, q []float32, rows int, dst []float32) {
+	h.countApprox()
 	switch {
 	case h.product != nil:
 		h.product.Score(dst, q, rows)
@@ -402,6 +408,7 @@ func (h *Head) Approx(_ int, q []float32, rows int, dst []float32) {
 
 // Listed implements policy.Scorer.
 func (h *Head) Listed(_ int, tokens []int32, q []float32, rows int, dst []float32) {
+	h.countListed(len(tokens))
 	if h.rounded != nil {
 		h.rounded.Score(dst, tokens, q, rows)
 		return
@@ -426,6 +433,7 @@ func (h *Head) KeyScales(_ int, dst []float32) { copy(dst, h.fixed.scale) }
 
 // Products implements policy.Scorer.
 func (h *Head) Products(_ int, q []int8, dst []int32) {
+	h.countApprox()
 	h.scan.q = append(append(h.scan.q[:0], q...), make([]int8, h.codes.QueryDim()-len(q))...)
 	h.codes.Products(dst, h.scan.q)
 }
@@ -448,6 +456,7 @@ func (x *Index) Bounds(kvHead, block int, only []int32, q []float32, rows int, d
 // Approx implements policy.Scorer.
 func (x *Index) Approx(kvHead int, q []float32, rows int, dst []float32) {
 	if x.joint != nil {
+		x.readBytes += x.joint.columns.scanBytes(x.joint.rank)
 		x.joint.columns.Score(dst, q, rows)
 		return
 	}

@@ -33,6 +33,7 @@ func (t *TokenScan) Score(x *Index, q *policy.TokenQuery, dim int, dst []float32
 	t.of, t.dst, t.shift = x, dst, q.Shift
 	t.layOut(q.Int8, dim)
 	pool.Run((len(dst)+ChunkTokens-1)/ChunkTokens, t.run)
+	x.countScan(len(dst))
 }
 
 // layOut lays the query out as the codes take it.

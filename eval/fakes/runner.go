@@ -187,5 +187,6 @@ func (s *session) Continue(ctx context.Context, ids []int) ([]eval.TokenScore, e
 func (s *session) Cost() eval.Cost {
 	kept := min(len(s.ids), s.window())
 	return eval.Cost{Prefill: time.Duration(len(s.ids)) * time.Microsecond, Shared: s.shared,
-		KVBytes: map[string]int64{"host": int64(64 * len(s.ids))}, KVHeld: map[string]int64{"host": int64(64 * kept)}, Kept: float64(kept)}
+		KVBytes: map[string]int64{"host": int64(64 * len(s.ids))}, KVHeld: map[string]int64{"host": int64(64 * kept)}, Kept: float64(kept),
+		StepKV: float64(64 * kept), StepScanned: float64(len(s.ids))}
 }

@@ -59,13 +59,16 @@ func (s *Agreement) Evaluate(ctx context.Context, r eval.Runner, x eval.Sample, 
 	all, extra := withFull(policies)
 	full, hash := newBase(r.Model().Vocab), eval.HashPrompt(ids, s.tokens)
 	var answer []int // what full says
+	var read float64 // bytes that a step of full reads
 	return r.Prompt(ctx, ids, all, func(i int, session eval.Session, err error) error {
 		o := eval.Outcome{Task: x.Task, ID: x.ID, Policy: all[i], PromptHash: hash, Prompt: len(ids)}
 		if err == nil && i == 0 {
 			answer, err = s.follow(ctx, session, full)
+			read = session.Cost().StepKV
 		}
 		if err == nil {
 			err = s.compare(ctx, session, answer, full, i == 0, &o)
+			moved(&o, session.Cost(), read)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -80,6 +83,16 @@ func (s *Agreement) Evaluate(ctx context.Context, r eval.Runner, x eval.Sample, 
 		}
 		return emit(o)
 	})
+}
+
+// moved notes what a decoded token costs in bytes: KV that is attended to and what is scanned to choose it; and both as a share of
+// what full reads.
+func moved(o *eval.Outcome, c eval.Cost, full float64) {
+	if c.StepKV == 0 || full == 0 || o.Values == nil {
+		return // one position is compared, the prompt's own: nothing was decoded
+	}
+	o.Values["kv_mib_per_token"], o.Values["scan_mib_per_token"] = c.StepKV/(1<<20), c.StepScanned/(1<<20)
+	o.Values["bytes_share"] = (c.StepKV + c.StepScanned) / full
 }
 
 // follow decodes greedily and keeps every prediction.

@@ -133,6 +133,16 @@ func TestAgreement(t *testing.T) {
 	if len(got) != 1 || got[0].Policy != "few" || *got[0].Score == 1 || got[0].Values["kl"] <= 0 {
 		t.Errorf("long prompt: %+v", got)
 	}
+	for _, o := range evaluate(t, s, &fakes.Runner{}, samples[1], "full", "few") {
+		// the fake reads 64 bytes of each token in its window of 64 (few: 8), and scans one of each token; 5 predictions are 4 steps
+		n, read := float64(len(story)+4), 64.0*64
+		if o.Policy == "few" {
+			read = 64 * 8
+		}
+		if v := o.Values; v["kv_mib_per_token"] != read/(1<<20) || v["scan_mib_per_token"] != n/(1<<20) || math.Abs(v["bytes_share"]-(read+n)/(64*64)) > 1e-12 {
+			t.Errorf("%s: %v, want %g bytes of KV", o.Policy, v, read)
+		}
+	}
 	failing := &fakes.Runner{Fail: func(_, policy string) error {
 		if policy == "few" {
 			return errors.New("no")

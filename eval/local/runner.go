@@ -175,8 +175,9 @@ func (s *engineSession) Cost() eval.Cost {
 			kept += seq.Tokens(l, h)
 		}
 	}
-	sketches := s.s.KVUse().SketchBytes
-	return eval.Cost{Prefill: s.prefill, Shared: s.base > 0, Kept: float64(kept) / float64(m.Layers*m.KVHeads),
+	use := s.s.KVUse()
+	sketches := use.SketchBytes
+	return eval.Cost{StepKV: use.StepKV, StepScanned: use.StepScanned, Prefill: s.prefill, Shared: s.base > 0, Kept: float64(kept) / float64(m.Layers*m.KVHeads),
 		KVBytes: map[string]int64{"host": s.peak() + sketches}, KVHeld: map[string]int64{"host": s.held + sketches}}
 }
 

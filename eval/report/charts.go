@@ -246,10 +246,15 @@ func (g *Group) fronts() []*frontChart {
 	var out []*frontChart
 	seconds := func(s *Series) (float64, bool) { return s.TTFT / 1000, s.TTFT > 0 }
 	memory := func(s *Series) (float64, bool) { return float64(total(s.KVHeld)) / (1 << 20), total(s.KVHeld) > 0 }
+	moved := func(s *Series) (float64, bool) {
+		v, ok := s.Values["bytes_share"]
+		return 100 * v, ok
+	}
 	gap := func(s *Series) (float64, bool) { return s.ITL, s.ITL > 0 }
 	waiting := func(s *Series) (float64, bool) { return s.TTFTMean / 1000, s.TTFTMean > 0 }
 	for _, c := range []*frontChart{
 		g.frontChart("Quality and mean time to the first token, each placement's front", "mean TTFT, seconds", ofFamilies, waiting),
+		g.frontChart("Score and bytes moved a token", "KV and sketch bytes that a step reads, % of full's", ofAll, moved),
 		g.frontChart("Score and time to the first token", "median TTFT, seconds", ofAll, seconds),
 		g.frontChart("Score and KV memory", "KV held while answering, mean of samples, MiB", ofAll, memory),
 		g.frontChart("Score and time between tokens", "median ITL, milliseconds", ofAll, gap),

@@ -66,6 +66,7 @@ type Request struct {
 	Constrain Constraint               // what the text must be; it belongs to this request. nil = anything
 	OnText    func(piece string) error // called as text becomes certain; nil = not
 	OnPrefill func(done, total int)    // prompt tokens read so far; nil = not
+	OnLogits  func(logits []float32)   // the model's own, before each token is chosen; to be read only. nil = not
 	Speculate Drafter                  // guesses tokens, so that a pass reads several; the text stays the same; nil = none
 	Prefix    *Prefix                  // what a store of contexts has of IDs (Contexts.Find); nil = nothing is looked up
 	Started   time.Time                // when the request arrived (TTFT counts from here); zero = now
@@ -162,7 +163,7 @@ func (g *Generation) decode(ctx context.Context, s *Session) (err error) {
 		defer func() { err = errors.Join(err, ahead.settle()) }()
 		read = func(id int) error { return ahead.read(id, g.left()) }
 	}
-	return g.Run(ctx, s, func(id int) error {
+	return g.Run(ctx, shownLogits{s, g.r.OnLogits}, func(id int) error {
 		if len(s.tokens)+1 > s.e.o.Context {
 			if g.r.Overflow != OverflowShift {
 				g.End("context")
@@ -176,6 +177,20 @@ func (g *Generation) decode(ctx context.Context, s *Session) (err error) {
 		}
 		return read(id)
 	})
+}
+
+// shownLogits is a session whose logits somebody looks at before a token is chosen; nil = nobody.
+type shownLogits struct {
+	*Session
+	look func(logits []float32)
+}
+
+// Choose implements Chooser.
+func (l shownLogits) Choose(sampler *model.Sampler) (int, error) {
+	if l.look != nil {
+		l.look(l.Logits())
+	}
+	return l.Session.Choose(sampler)
 }
 
 // left is how many tokens may still come.

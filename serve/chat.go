@@ -306,7 +306,7 @@ func (o *chatWriter) choice(e Event) chatChoice {
 		for _, t := range e.Tokens {
 			l := chatLogprob{Token: t.Text, Logprob: t.Logprob, Bytes: bytesOf(t.Text), Top: []chatTop{}}
 			for _, x := range t.Top {
-				l.Top = append(l.Top, chatTop{shown(x.Text), x.Logprob, bytesOf(x.Text)})
+				l.Top = append(l.Top, chatTop{Shown(x.Text), x.Logprob, bytesOf(x.Text)})
 			}
 			c.Logprobs.Content = append(c.Logprobs.Content, l)
 		}

@@ -215,7 +215,7 @@ func (o *completionWriter) logprobs(e Event) *completionLogprobs {
 		l.TokenLogprobs = append(l.TokenLogprobs, &t.Logprob)
 		top := map[string]float32{}
 		for i := len(t.Top) - 1; i >= 0; i-- { // tokens of one text: the likeliest counts
-			top[shown(t.Top[i].Text)] = t.Top[i].Logprob
+			top[Shown(t.Top[i].Text)] = t.Top[i].Logprob
 		}
 		if o.req.Logprobs > 0 {
 			if have, ok := top[t.Text]; !ok || have < t.Logprob {

@@ -10,8 +10,8 @@ import (
 	"terrace/tokenizer"
 )
 
-// ranker makes log probabilities from logits as the model gave them: before samplers, penalties and constraints.
-type ranker struct {
+// Ranker makes log probabilities from logits as the model gave them: before samplers, penalties and constraints.
+type Ranker struct {
 	tok    *tokenizer.Tokenizer
 	n      int // likeliest tokens to list
 	values []float32
@@ -19,8 +19,11 @@ type ranker struct {
 	best   []int   // ids, likeliest first
 }
 
-// rank takes a row of logits in; it is copied, since samplers change it.
-func (k *ranker) rank(logits []float32) {
+// NewRanker lists n likeliest tokens beside each; 0 = none.
+func NewRanker(tok *tokenizer.Tokenizer, n int) *Ranker { return &Ranker{tok: tok, n: n} }
+
+// Rank takes a row of logits in; it is copied, since samplers change it.
+func (k *Ranker) Rank(logits []float32) {
 	k.values = append(k.values[:0], logits...)
 	top := float32(math.Inf(-1))
 	for _, v := range logits {
@@ -34,21 +37,21 @@ func (k *ranker) rank(logits []float32) {
 	k.best = k.likeliest()
 }
 
-func (k *ranker) logprob(id int) float32 {
+func (k *Ranker) logprob(id int) float32 {
 	return float32(min(0, float64(k.values[id])-k.norm))
 }
 
-// fill gives a token its log probability in the row, and the likeliest of the row.
-func (k *ranker) fill(t *Token) {
+// Fill gives a token its log probability in the row, and the likeliest of the row.
+func (k *Ranker) Fill(t *Token) {
 	t.Logprob = k.logprob(t.ID)
 	for _, id := range k.best {
 		t.Top = append(t.Top, TopToken{ID: id, Text: k.tok.Decode([]int{id}, false), Logprob: k.logprob(id)})
 	}
 }
 
-// shown is a token's text as JSON can hold it: bytes that make no character are written as OpenAI does, bytes:\xe6\x97, so that
+// Shown is a token's text as JSON can hold it: bytes that make no character are written as OpenAI does, bytes:\xe6\x97, so that
 // different tokens stay different.
-func shown(text string) string {
+func Shown(text string) string {
 	if utf8.ValidString(text) {
 		return text
 	}
@@ -61,7 +64,7 @@ func shown(text string) string {
 }
 
 // likeliest are the n ids with the largest logits, the largest first, the lower id first among equals.
-func (k *ranker) likeliest() []int {
+func (k *Ranker) likeliest() []int {
 	h := worstFirst{values: k.values}
 	if k.n == 0 {
 		return nil
@@ -104,8 +107,8 @@ func (h *worstFirst) Pop() any {
 func (q *sequence) echoRows(first int, logits []float32) error {
 	for at := first + 1; len(logits) > 0 && at < len(q.prompt); at, logits = at+1, logits[q.vocab:] {
 		q.echo[at].ID = q.prompt[at]
-		q.top.rank(logits[:q.vocab])
-		q.top.fill(&q.echo[at])
+		q.top.Rank(logits[:q.vocab])
+		q.top.Fill(&q.echo[at])
 	}
 	return nil
 }

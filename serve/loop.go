@@ -159,7 +159,7 @@ func (l *loop) newSequence(j *job, choice int) *sequence {
 		q.under = l.e.Policy()
 	}
 	if j.r.Logprobs >= 0 {
-		q.top = &ranker{tok: l.o.Tokenizer, n: j.r.Logprobs}
+		q.top = NewRanker(l.o.Tokenizer, j.r.Logprobs)
 	}
 	return q
 }

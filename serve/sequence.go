@@ -41,7 +41,7 @@ type sequence struct {
 	piece   string  // text that has become certain since the last event
 	tokens  []Token // since the last event
 	told    int     // of tokens, in the accounts
-	top     *ranker // nil = no logprobs wanted
+	top     *Ranker // nil = no logprobs wanted
 	echo    []Token // of the prompt, where it is echoed with logprobs
 	pieces  *tap
 	vocab   int
@@ -135,7 +135,7 @@ func (q *sequence) step(context int) (more bool, err error) {
 		return false, nil
 	}
 	if q.top != nil {
-		q.top.rank(q.session.Logits())
+		q.top.Rank(q.session.Logits())
 	}
 	q.pieces.last = ""
 	q.next, more, err = q.gen.Step(q.session)
@@ -144,7 +144,7 @@ func (q *sequence) step(context int) (more bool, err error) {
 	}
 	t := Token{ID: q.next, Text: q.pieces.last}
 	if q.top != nil {
-		q.top.fill(&t)
+		q.top.Fill(&t)
 	}
 	q.tokens = append(q.tokens, t)
 	if more && q.session.Tokens()+1 > context {

@@ -51,6 +51,16 @@ func (f *constrainFlags) compile() (*grammar.Grammar, error) {
 	return g, nil
 }
 
+// text is what is in the file that is named, "" where none is.
+func (f *constrainFlags) text() (string, error) {
+	file := orDefault(f.schemaFile, f.grammarFile)
+	if file == "" {
+		return "", nil
+	}
+	b, err := readConstraint(file)
+	return string(b), err
+}
+
 func readConstraint(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"terrace/engine"
 	"terrace/model"
+	"terrace/serve/offline"
 	"terrace/tokenizer"
 )
 
@@ -98,6 +99,10 @@ type generateFlags struct {
 	system     string
 	asJSON     bool
 	constrain  constrainFlags
+	rows       rowFlags
+	logprobs   int               // likeliest tokens beside each; -1 = no log probabilities
+	probs      []offline.Logprob // of what was generated
+	seeded     bool              // --seed was given
 }
 
 func newGenerate(a *app) *cobra.Command {
@@ -108,10 +113,14 @@ func newGenerate(a *app) *cobra.Command {
 		Long: "Generate text from a prompt (an argument, --prompt-file, or standard input). A model with a chat template gets the prompt as a user's message unless --raw is given; only the text goes to stdout. " +
 			"Where there is an argument or --prompt, text that is piped or redirected to standard input is joined below it, after an empty line; one line break at the end of piped text is dropped. " +
 			"Standard input is not read with --prompt-file FILE and --ids-file.\n\n" +
+			"--jsonl FILE answers a file of prompts, one JSON object a line, in batches: {\"prompt\": …} or {\"messages\": [{\"role\": …, \"content\": …}]}, and as wanted id, meta (both given back), system, max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, " +
+			"frequency_penalty, presence_penalty, seed, stop, ignore_eos, policy, logprobs; what a row leaves out is as the flags say. Answers go to --out, one line a row as it finishes (\"row\" is the input's line), or to standard output. " +
+			"The same command goes on where --out ends; what is wrong with a row is the \"error\" of its line.\n\n" +
 			"'infer run MODEL [PROMPT]' takes a model's name or file first; without a prompt, on a terminal, it is 'infer chat'.",
-		Example: "  infer generate \"Why is the sky blue?\"\n  infer generate --raw --temperature 0 -n 32 \"The capital of France is\"\n  infer generate \"Summarise this text:\" < notes.txt\n  infer run gemma3:1b \"Why is the sky blue?\"\n  cat notes.txt | infer generate --prompt-file - --json",
+		Example: "  infer generate \"Why is the sky blue?\"\n  infer generate --raw --temperature 0 -n 32 \"The capital of France is\"\n  infer generate \"Summarise this text:\" < notes.txt\n  infer run gemma3:1b \"Why is the sky blue?\"\n  cat notes.txt | infer generate --prompt-file - --json\n  infer generate --jsonl questions.jsonl --out answers.jsonl --batch 16 --temperature 0",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.sample.given(cmd)
+			f.seeded = cmd.Flags().Changed("seed")
 			if cmd.CalledAs() == "run" {
 				var err error
 				if args, err = a.runModel(cmd, f, args); err != nil {
@@ -142,6 +151,10 @@ func newGenerate(a *app) *cobra.Command {
 	p.BoolVar(&f.raw, "raw", false, "no chat template: continue the prompt as it is")
 	p.StringVar(&f.system, "system", "", "system message of the chat template")
 	p.BoolVar(&f.asJSON, "json", false, "print one JSON object instead of text")
+	p.IntVar(&f.logprobs, "logprobs", -1, "with --json and --jsonl: log probabilities of the tokens, and of the N likeliest at each place (0: of the tokens alone)")
+	p.StringVar(&f.rows.in, "jsonl", "", "answer the prompts of this file, one JSON object a line (- for standard input)")
+	p.StringVar(&f.rows.out, "out", "", "file of --jsonl's answers, taken up where it ends (default: standard output)")
+	p.IntVar(&f.rows.batch, "batch", 8, "rows of --jsonl that are decoded together")
 	return cmd
 }
 
@@ -156,9 +169,18 @@ func (a *app) generate(f *generateFlags, args []string) error {
 	if err := f.speculate.check(); err != nil {
 		return err
 	}
+	if err := f.checkRows(args); err != nil {
+		return err
+	}
+	if f.logprobs < -1 || f.logprobs > offline.MaxLogprobs || f.logprobs >= 0 && !f.asJSON && f.rows.in == "" {
+		return usageErrorf("--logprobs %d: want 0 to %d, with --json or --jsonl", f.logprobs, offline.MaxLogprobs)
+	}
 	limits, err := f.constrain.compile()
 	if err != nil {
 		return err
+	}
+	if f.rows.in != "" {
+		return a.generateRows(f, f.seeded, limits, req)
 	}
 	prompt, ids, err := a.readPrompt(f, args)
 	if err != nil {
@@ -193,6 +215,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		}
 	}
 	req.IDs, req.IsEnd, req.Text, req.Constrain = ids, l.tok.IsEOG, l.tok.NewDetokenizer(), constraint(limits, l.tok)
+	f.watchLogprobs(l, &req)
 	a.noticeCut(l, &req)
 	if !f.asJSON {
 		req.OnText = func(piece string) error {
@@ -326,22 +349,23 @@ func (a *app) noticeLongRope(l *loaded, begun, tokens int) {
 
 // generation is what generate --json prints.
 type generation struct {
-	Model            string           `json:"model"`
-	Backend          string           `json:"backend"`
-	Policy           string           `json:"policy"`
-	Seed             uint64           `json:"seed"`
-	PromptTokens     int              `json:"prompt_tokens"`
-	CompletionTokens int              `json:"completion_tokens"`
-	TokenIDs         []int            `json:"token_ids"`
-	Text             string           `json:"text"`
-	FinishReason     string           `json:"finish_reason"`
-	CachedTokens     int              `json:"cached_tokens"` // of the prompt, from --store
-	CacheTier        string           `json:"cache_tier"`    // the slowest that they came from
-	DroppedTokens    int              `json:"dropped_tokens,omitempty"`
-	Timings          timingsJSON      `json:"timings"`
-	KV               kvJSON           `json:"kv"`
-	Drive            []driveJSON      `json:"drive,omitempty"` // that attend, in the order of --tier
-	Speculation      *speculationJSON `json:"speculation,omitempty"`
+	Model            string            `json:"model"`
+	Backend          string            `json:"backend"`
+	Policy           string            `json:"policy"`
+	Seed             uint64            `json:"seed"`
+	PromptTokens     int               `json:"prompt_tokens"`
+	CompletionTokens int               `json:"completion_tokens"`
+	TokenIDs         []int             `json:"token_ids"`
+	Text             string            `json:"text"`
+	FinishReason     string            `json:"finish_reason"`
+	Logprobs         []offline.Logprob `json:"logprobs,omitempty"` // of token_ids, in their order
+	CachedTokens     int               `json:"cached_tokens"`      // of the prompt, from --store
+	CacheTier        string            `json:"cache_tier"`         // the slowest that they came from
+	DroppedTokens    int               `json:"dropped_tokens,omitempty"`
+	Timings          timingsJSON       `json:"timings"`
+	KV               kvJSON            `json:"kv"`
+	Drive            []driveJSON       `json:"drive,omitempty"` // that attend, in the order of --tier
+	Speculation      *speculationJSON  `json:"speculation,omitempty"`
 }
 
 type timingsJSON struct {
@@ -360,7 +384,7 @@ func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) e
 	}
 	return a.printJSON(generation{
 		Model: l.name, Backend: f.load.backend, Policy: f.kv.policyName(), Seed: f.sample.o.Seed,
-		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped,
+		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped, Logprobs: f.probs,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
 			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99)},
 		KV: kvReport(l.engine, res), Drive: driveReport(l.engine), Speculation: speculationReport(res.Speculation),

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"terrace/engine"
+	"terrace/grammar"
+	"terrace/policy"
+	"terrace/serve"
+	"terrace/serve/offline"
+	"terrace/tokenizer"
+)
+
+// rowFlags are those of generate --jsonl.
+type rowFlags struct {
+	in, out string
+	batch   int
+}
+
+// check refuses what has no meaning for a file of prompts.
+func (f *generateFlags) checkRows(args []string) error {
+	switch {
+	case f.rows.in == "" && f.rows.out != "":
+		return usageErrorf("--out goes with --jsonl; redirect standard output for one answer")
+	case f.rows.in == "":
+		return nil
+	case len(args) > 0 || f.prompt != "" || f.promptFile != "" || f.idsFile != "" || f.prefixFile != "":
+		return usageErrorf("--jsonl has the prompts; give no other beside it")
+	case f.rows.batch < 1 || f.rows.batch > 1024:
+		return usageErrorf("--batch %d: want 1 to 1024", f.rows.batch)
+	case f.speculate.spec != "":
+		return usageErrorf("--speculate: not with --jsonl, whose rows are decoded together")
+	case f.sample.overflow != "error":
+		return usageErrorf("--on-overflow %s: not with --jsonl: a prompt that does not fit is an error of its row", f.sample.overflow)
+	}
+	return nil
+}
+
+// generateRows answers the rows of --jsonl together in one batch.
+func (a *app) generateRows(f *generateFlags, seeded bool, limits *grammar.Grammar, req engine.Request) error {
+	in := io.NopCloser(a.stdin)
+	if f.rows.in != "-" {
+		file, err := os.Open(f.rows.in)
+		if err != nil {
+			return dataErrorf("--jsonl: %v", err)
+		}
+		in = file
+	}
+	defer in.Close()
+	out := offline.Stream(a.stdout)
+	if f.rows.out != "" && f.rows.out != "-" {
+		var err error
+		if out, err = offline.Open(f.rows.out); err != nil {
+			return rowsError(err)
+		}
+	}
+	defer out.Close()
+	if n := out.Done(); n > 0 {
+		a.notice("%s: %d rows are there", f.rows.out, n)
+	}
+	if _, err := f.store.specs(); err != nil {
+		return err
+	}
+	f.kv.store = true // rows may name policies of their own
+	l, err := a.openKVEngine(&f.load, &f.kv)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	defer f.store.close(a)
+	if err := a.useStore(&f.store, l); err != nil {
+		return err
+	}
+	o, err := a.rowOptions(f, l, seeded, limits, req)
+	if err != nil {
+		return err
+	}
+	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: []string{l.name}, ModelPath: l.path, Batch: f.rows.batch, Queue: o.Ahead})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	o.Server = s
+	bar := a.newBar()
+	o.Progress = func(c offline.Counts) { bar.count("rows", c.Done, 0) }
+	counts, err := offline.Run(a.ctx, in, out, *o)
+	bar.done()
+	if err != nil {
+		return rowsError(err)
+	}
+	if counts.Failed > 0 {
+		a.notice("%d of %d rows have errors (their \"error\" says which)", counts.Failed, counts.Done)
+		if counts.Failed == counts.Done {
+			return errors.New("no row was answered")
+		}
+	}
+	return nil
+}
+
+// rowsError gives errors of the output their exit code.
+func rowsError(err error) error {
+	if errors.Is(err, offline.ErrOther) || errors.Is(err, offline.ErrBusy) {
+		return usageErrorf("--out: %w", err)
+	}
+	return err
+}
+
+// rowOptions are what rows have from the flags.
+func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *grammar.Grammar, req engine.Request) (*offline.Options, error) {
+	spec, err := policy.Parse(f.load.policy)
+	if err != nil {
+		return nil, err
+	}
+	model, err := fingerprint(l.path)
+	if err != nil {
+		return nil, err
+	}
+	constraint, err := f.constrain.text()
+	if err != nil {
+		return nil, err
+	}
+	d := serve.Request{MaxTokens: req.MaxTokens, Sampler: req.Sampler, Stops: req.Stops, IgnoreEOS: req.IgnoreEOS, Logprobs: f.logprobs, Policy: spec}
+	if limits != nil {
+		d.Machine = grammar.NewMachine(limits, grammar.NewVocabulary(l.tok.Pieces()))
+	}
+	settings := req.Sampler
+	if !seeded {
+		settings.Seed = 0
+	}
+	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * f.rows.batch, Check: l.engine.CheckModel,
+		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q", model, f.load.policy, settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
+			f.raw, f.chat, f.system, f.load.backend, f.load.exact, orDefault(f.load.kvType, f.load.ctk+"/"+f.load.ctv), f.load.kvWindow, f.load.kvRotate, l.engine.Options().Context, constraint),
+		Prompt: func(r *offline.Row) ([]int, error) { return a.encodeRow(f, l, r) }}, nil
+}
+
+// encodeRow renders a row's prompt as generate does one.
+func (a *app) encodeRow(f *generateFlags, l *loaded, r *offline.Row) ([]int, error) {
+	var msgs []tokenizer.Message
+	system := f.system
+	if r.System != nil {
+		system = *r.System
+	}
+	for _, m := range r.Messages {
+		msgs = append(msgs, tokenizer.Message{Role: m.Role, Content: m.Content})
+	}
+	if r.Messages == nil {
+		if f.raw || !f.chat && !l.tok.HasTemplate() {
+			if system != "" {
+				return nil, errors.New("a system message needs a chat template")
+			}
+			return l.tok.Encode(*r.Prompt, true, true)
+		}
+		if system != "" {
+			msgs = append(msgs, tokenizer.Message{Role: "system", Content: system})
+		}
+		msgs = append(msgs, tokenizer.Message{Role: "user", Content: *r.Prompt})
+	}
+	text, err := l.tok.RenderChat(msgs, true)
+	if err != nil {
+		return nil, err
+	}
+	return l.tok.Encode(text, false, true)
+}
+
+// watchLogprobs notes the log probabilities of what is generated, for --logprobs of one answer.
+func (f *generateFlags) watchLogprobs(l *loaded, req *engine.Request) {
+	if f.logprobs < 0 {
+		return
+	}
+	ranker := serve.NewRanker(l.tok, f.logprobs)
+	var pending *serve.Token
+	text := req.Text
+	req.OnLogits = func(logits []float32) {
+		ranker.Rank(logits)
+		pending = &serve.Token{}
+	}
+	req.Text = tokenTap{text, func(id int, piece string) {
+		pending.ID, pending.Text = id, piece
+		ranker.Fill(pending)
+		f.probs = append(f.probs, offline.NewLogprob(*pending))
+	}}
+}
+
+// tokenTap is a text that tells of each token.
+type tokenTap struct {
+	engine.Text
+	tell func(id int, piece string)
+}
+
+// Push implements engine.Text.
+func (t tokenTap) Push(id int) string {
+	piece := t.Text.Push(id)
+	t.tell(id, piece)
+	return piece
+}
+

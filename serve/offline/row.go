@@ -1,0 +1,162 @@
+package offline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/model"
+	"terrace/policy"
+	"terrace/serve"
+)
+
+// MaxLogprobs is the most likeliest tokens that are listed at a place.
+const MaxLogprobs = 20
+
+// Message is one of a conversation.
+type Message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// Row is a line of the input: a prompt or messages, and what differs from the defaults.
+type Row struct {
+	ID   jsontext.Value `json:"id"`   // any value, given back
+	Meta jsontext.Value `json:"meta"` // any value, given back
+
+	Prompt   *string   `json:"prompt"`
+	Messages []Message `json:"messages"`
+	System   *string   `json:"system"` // of the chat template, before prompt
+
+	MaxTokens        *int     `json:"max_tokens"` // -1: until the context is full
+	Temperature      *float64 `json:"temperature"`
+	TopK             *int     `json:"top_k"`
+	TopP             *float64 `json:"top_p"`
+	MinP             *float64 `json:"min_p"`
+	RepeatPenalty    *float64 `json:"repeat_penalty"`
+	FrequencyPenalty *float64 `json:"frequency_penalty"`
+	PresencePenalty  *float64 `json:"presence_penalty"`
+	Seed             *uint64  `json:"seed"`
+	Stop             []string `json:"stop"`
+	IgnoreEOS        *bool    `json:"ignore_eos"`
+	Policy           *string  `json:"policy"`
+	Logprobs         *int     `json:"logprobs"`
+}
+
+// Answer is a line of the output.
+type Answer struct {
+	Row              int            `json:"row"`
+	ID               jsontext.Value `json:"id,omitzero"`
+	Meta             jsontext.Value `json:"meta,omitzero"`
+	Key              string         `json:"key"` // of the row and what it was answered with
+	Text             *string        `json:"text,omitzero"`
+	Finish           serve.Finish   `json:"finish_reason,omitempty"`
+	PromptTokens     int            `json:"prompt_tokens,omitzero"`
+	CachedTokens     int            `json:"cached_tokens,omitzero"` // of the prompt
+	CompletionTokens int            `json:"completion_tokens,omitzero"`
+	TokenIDs         []int          `json:"token_ids,omitzero"`
+	Seed             *uint64        `json:"seed,omitzero"`
+	Logprobs         []Logprob      `json:"logprobs,omitzero"`
+	Error            string         `json:"error,omitempty"` // what was wrong with the row: then nothing else is there
+}
+
+// Logprob is a token with its natural log probability by the model, before samplers and constraints.
+type Logprob struct {
+	ID      int       `json:"id"`
+	Token   string    `json:"token"` // text that the token completes; bytes:\x.. where it makes no character
+	Logprob float32   `json:"logprob"`
+	Top     []Logprob `json:"top,omitempty"`
+}
+
+// parse reads a line strictly: UTF-8, no name twice, no name that is not known.
+func parse(line []byte) (*Row, error) {
+	var r Row
+	if err := json.Unmarshal(line, &r, json.RejectUnknownMembers(true)); err != nil {
+		return &Row{}, rowError(err)
+	}
+	switch {
+	case (r.Prompt == nil) == (r.Messages == nil):
+		return &r, errors.New(`want "prompt" or "messages"`)
+	case r.Messages != nil && r.System != nil:
+		return &r, errors.New(`"system" goes with "prompt"; "messages" may hold one of role system`)
+	case r.Prompt != nil && *r.Prompt == "" || r.Messages != nil && len(r.Messages) == 0:
+		return &r, errors.New("the prompt is empty")
+	}
+	return &r, nil
+}
+
+// rowError says what is wrong with a line in terms of JSON.
+func rowError(err error) error {
+	if wrong := (*json.SemanticError)(nil); errors.As(err, &wrong) {
+		field := strings.TrimPrefix(string(wrong.JSONPointer), "/")
+		switch {
+		case errors.Is(wrong.Err, json.ErrUnknownName):
+			return fmt.Errorf("field %q is not known (what is to be carried along goes into \"meta\")", field)
+		case field == "":
+			return errors.New("want a JSON object")
+		case wrong.GoType != nil:
+			return fmt.Errorf("field %q: got %v, want a value that fits %v", field, wrong.JSONKind, wrong.GoType)
+		}
+		return fmt.Errorf("field %q: %w", field, wrong.Err)
+	}
+	return fmt.Errorf("not valid JSON: %w", err)
+}
+
+// request is what the row asks for, on top of the defaults.
+func (r *Row) request(d *serve.Request) (*serve.Request, error) {
+	q := *d
+	q.Stops = slices.Concat(d.Stops, r.Stop)
+	set(&q.MaxTokens, r.MaxTokens)
+	o := &q.Sampler
+	set(&o.Temperature, r.Temperature)
+	set(&o.TopK, r.TopK)
+	set(&o.TopP, r.TopP)
+	set(&o.MinP, r.MinP)
+	set(&o.RepeatPenalty, r.RepeatPenalty)
+	set(&o.FrequencyPenalty, r.FrequencyPenalty)
+	set(&o.PresencePenalty, r.PresencePenalty)
+	set(&o.Seed, r.Seed)
+	set(&q.IgnoreEOS, r.IgnoreEOS)
+	set(&q.Logprobs, r.Logprobs)
+	switch {
+	case q.MaxTokens < -1:
+		return nil, fmt.Errorf("max_tokens %d, want -1 or more", q.MaxTokens)
+	case q.Logprobs < -1 || q.Logprobs > MaxLogprobs:
+		return nil, fmt.Errorf("logprobs %d, want 0 to %d", q.Logprobs, MaxLogprobs)
+	case slices.Contains(q.Stops, ""):
+		return nil, errors.New("an empty stop string")
+	case o.RepeatPenalty == 0:
+		return nil, errors.New("repeat_penalty 0, want more than 0 (1: none)")
+	}
+	if err := model.SamplerOptions.Validate(*o); err != nil {
+		return nil, err
+	}
+	if r.Policy != nil {
+		spec, err := policy.Parse(*r.Policy)
+		if err != nil {
+			return nil, err
+		}
+		q.Policy = spec
+	}
+	return &q, nil
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// key identifies a line and what it is answered with.
+func key(settings string, line []byte) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d\n%s\n", len(settings), settings)
+	h.Write(line)
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}

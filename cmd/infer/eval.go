@@ -416,17 +416,22 @@ func (a *app) printResults(res *evalrun.Results, dir string) error {
 	return nil
 }
 
-// evalBar is the one progress bar of an evaluation, on a terminal only.
+// evalBar is the one progress bar of an evaluation; without a terminal a line a minute.
 type evalBar struct {
 	a     *app
 	suite string
 	pb    *progressbar.ProgressBar
+	lines *bar // without a terminal
 }
 
 func (a *app) newEvalBar(suite string) *evalBar { return &evalBar{a: a, suite: suite} }
 
 func (b *evalBar) show(p evalrun.Progress) {
 	if b.a.quiet || !b.a.isTTY(b.a.stderr) {
+		if b.lines == nil {
+			b.lines = b.a.newBar()
+		}
+		b.lines.count(fmt.Sprintf("%s, %s", b.suite, p.Task), p.Done, p.Total) // a line a minute
 		return
 	}
 	if b.pb == nil {

@@ -25,7 +25,9 @@ type bar struct {
 	begun, said time.Time // without a terminal
 }
 
-func (a *app) newBar() *bar { return &bar{w: a.stderr, show: a.isTTY(a.stderr) && !a.quiet, quiet: a.quiet} }
+func (a *app) newBar() *bar {
+	return &bar{w: a.stderr, show: a.isTTY(a.stderr) && !a.quiet, quiet: a.quiet}
+}
 
 // say prints how far it is, once a minute.
 func (b *bar) say(label string, done, total int64, isBytes bool) {

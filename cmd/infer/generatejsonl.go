@@ -196,4 +196,3 @@ func (t tokenTap) Push(id int) string {
 	t.tell(id, piece)
 	return piece
 }
-

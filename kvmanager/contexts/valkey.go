@@ -39,16 +39,43 @@ func openValkey(place, user, password string) (*valkeyStore, error) {
 	return &valkeyStore{c}, nil
 }
 
-func (s *valkeyStore) get(ctx context.Context, name string, most int64) ([]byte, error) {
-	cmd := s.c.B().Get().Key(valkeyPrefix + name).Build()
-	if most > 0 {
-		cmd = s.c.B().Getrange().Key(valkeyPrefix + name).Start(0).End(most - 1).Build()
+// own does an operation again where it ended with another one's context: connections are made on behalf of whoever needs them
+// first, and all that wait for one get what that one gets.
+func own(ctx context.Context, do func() error) error {
+	for tries := 0; ; tries++ {
+		err := do()
+		if others := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded); !others || ctx.Err() != nil || tries == 3 {
+			return err
+		}
 	}
-	b, err := s.c.Do(ctx, cmd).AsBytes()
+}
+
+func (s *valkeyStore) get(ctx context.Context, name string, most int64) (b []byte, err error) {
+	err = own(ctx, func() error {
+		cmd := s.c.B().Get().Key(valkeyPrefix + name).Build()
+		if most > 0 {
+			cmd = s.c.B().Getrange().Key(valkeyPrefix + name).Start(0).End(most - 1).Build()
+		}
+		b, err = s.c.Do(ctx, cmd).AsBytes()
+		return err
+	})
 	if valkey.IsValkeyNil(err) || err == nil && len(b) == 0 {
 		return nil, ErrMiss
 	}
 	return b, wrapValkey(err)
+}
+
+// multi sends commands together; build makes them, as each is sent once only.
+func (s *valkeyStore) multi(ctx context.Context, build func() valkey.Commands) (out []valkey.ValkeyResult, err error) {
+	err = own(ctx, func() error {
+		out = s.c.DoMulti(ctx, build()...)
+		var errs []error
+		for _, r := range out {
+			errs = append(errs, r.Error())
+		}
+		return errors.Join(errs...)
+	})
+	return out, wrapValkey(err)
 }
 
 func wrapValkey(err error) error {
@@ -63,33 +90,35 @@ func (b blob) member() string { return b.name + ":" + strconv.FormatInt(b.bytes,
 
 func (s *valkeyStore) put(ctx context.Context, name string, value []byte) error {
 	b := blob{name, int64(len(value)), time.Now()}
-	var errs []error
-	for _, r := range s.c.DoMulti(ctx, s.c.B().Set().Key(valkeyPrefix+name).Value(valkey.BinaryString(value)).Build(),
-		s.c.B().Zadd().Key(valkeyUsed).ScoreMember().ScoreMember(float64(b.used.UnixMilli()), b.member()).Build()) {
-		errs = append(errs, r.Error())
-	}
-	return wrapValkey(errors.Join(errs...))
+	_, err := s.multi(ctx, func() valkey.Commands {
+		return valkey.Commands{s.c.B().Set().Key(valkeyPrefix + name).Value(valkey.BinaryString(value)).Build(),
+			s.c.B().Zadd().Key(valkeyUsed).ScoreMember().ScoreMember(float64(b.used.UnixMilli()), b.member()).Build()}
+	})
+	return err
 }
 
 func (s *valkeyStore) del(ctx context.Context, list []blob) error {
-	var cmds valkey.Commands
-	for _, b := range list {
-		cmds = append(cmds, s.c.B().Unlink().Key(valkeyPrefix+b.name).Build(), s.c.B().Zrem().Key(valkeyUsed).Member(b.member()).Build())
-	}
-	var errs []error
-	for _, r := range s.c.DoMulti(ctx, cmds...) {
-		errs = append(errs, r.Error())
-	}
-	return wrapValkey(errors.Join(errs...))
+	_, err := s.multi(ctx, func() (cmds valkey.Commands) {
+		for _, b := range list {
+			cmds = append(cmds, s.c.B().Unlink().Key(valkeyPrefix+b.name).Build(), s.c.B().Zrem().Key(valkeyUsed).Member(b.member()).Build())
+		}
+		return cmds
+	})
+	return err
 }
 
 func (s *valkeyStore) there(ctx context.Context, names []string) ([]bool, error) {
-	var cmds valkey.Commands
-	for _, n := range names {
-		cmds = append(cmds, s.c.B().Exists().Key(valkeyPrefix+n).Build())
+	got, err := s.multi(ctx, func() (cmds valkey.Commands) {
+		for _, n := range names {
+			cmds = append(cmds, s.c.B().Exists().Key(valkeyPrefix+n).Build())
+		}
+		return cmds
+	})
+	if err != nil {
+		return nil, err
 	}
 	out := make([]bool, len(names))
-	for i, r := range s.c.DoMulti(ctx, cmds...) {
+	for i, r := range got {
 		n, err := r.AsInt64()
 		if err != nil {
 			return nil, wrapValkey(err)
@@ -101,7 +130,11 @@ func (s *valkeyStore) there(ctx context.Context, names []string) ([]bool, error)
 
 // index reads the sorted set; members that are nonsense are passed over.
 func (s *valkeyStore) index(ctx context.Context) (out []blob, err error) {
-	scores, err := s.c.Do(ctx, s.c.B().Zrange().Key(valkeyUsed).Min("0").Max("-1").Withscores().Build()).AsZScores()
+	var scores []valkey.ZScore
+	err = own(ctx, func() error {
+		scores, err = s.c.Do(ctx, s.c.B().Zrange().Key(valkeyUsed).Min("0").Max("-1").Withscores().Build()).AsZScores()
+		return err
+	})
 	if err != nil && !valkey.IsValkeyNil(err) {
 		return nil, wrapValkey(err)
 	}

@@ -27,6 +27,8 @@ type plain struct {
 
 	inputs []map[int][]float64    // of each layer, by position: hidden as it reached the layer
 	kv     []map[int][2][]float64 // keys and values by position
+
+	queries [][][]float64 // of each layer, the prompt's rows that reached it
 }
 
 // matrices are those that values has returned, by *model.Linear.
@@ -128,7 +130,7 @@ func (p *plain) layer(t *testing.T, layer int) {
 		p.turn(layer, q[i], m.Heads, p.pos[i])
 		p.turn(layer, k[i], m.KVHeads, p.pos[i])
 	}
-	p.held = append(p.held, slices.Clone(p.pos))
+	p.held, p.queries = append(p.held, slices.Clone(p.pos)), append(p.queries, q)
 	p.inputs, p.kv = append(p.inputs, map[int][]float64{}), append(p.kv, map[int][2][]float64{})
 	for i, at := range p.pos {
 		p.inputs[layer][at], p.kv[layer][at] = slices.Clone(p.hidden[i]), [2][]float64{k[i], v[i]}

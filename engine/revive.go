@@ -132,6 +132,9 @@ func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) 
 func (r *revival) swapBlocks(st *pruneStage) error {
 	set, seq := r.s.text.Policy(), r.s.text.Seq()
 	set.Swapper.SwapBlocks(r.s.text.Layer(st.layer, 1), &st.swap)
+	if err := r.s.text.Release(st.layer); err != nil {
+		return err
+	}
 	r.use.Steps++
 	if !st.swap.Changed {
 		return nil
@@ -194,7 +197,7 @@ func (r *revival) recompute(st *pruneStage, want []int32) error {
 			return err
 		}
 	}
-	if next := r.stage(st.until); next != nil && r.s.text.Policy().Stepper != nil {
+	if next := r.stage(st.until); next != nil {
 		next.store(pos, w.hidden, e.m.Hidden) // they reached the next pruning layer, and wait there
 	}
 	return nil

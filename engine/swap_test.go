@@ -4,110 +4,204 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
+	"strings"
 	"testing"
 
 	"terrace/internal/kvpage"
+	"terrace/model"
 )
 
-// activePositions is what a stage's layers are to show of a prompt.
-func activePositions(s *Session, st *pruneStage) (out []int) {
-	if s.text.Policy().Swapper == nil {
-		for _, p := range st.active {
-			out = append(out, int(p))
+// follower is what a policy makes active after a pruning layer at a decode step, from the formulas: pos are the prompt's
+// positions that the layer shows, k their keys, q the newest queries, w [head][pos] the step's softmax weights, active what
+// was active before.
+type follower func(layer int, pos []int, q, k, w [][]float64, active []int) []int
+
+// slimFollower is Algorithm 1 of SlimInfer over its choice of blocks: a swap where wanted and active blocks overlap by less
+// than gamma.
+func slimFollower(m *model.Model, keep map[int]int, block, unit, window int, gamma float64) follower {
+	choose := slimReference(m, keep, block, unit, window)
+	blocksOf := func(pos []int) map[int]bool {
+		set := map[int]bool{}
+		for _, p := range pos {
+			set[p/block] = true
 		}
+		return set
+	}
+	return func(layer int, pos []int, q, k, w [][]float64, active []int) []int {
+		var wanted []int
+		for _, i := range choose(layer, pos, q, k, w) {
+			wanted = append(wanted, pos[i])
+		}
+		now, both := blocksOf(active), 0
+		for b := range blocksOf(wanted) {
+			if now[b] {
+				both++
+			}
+		}
+		if float64(both)/float64(len(blocksOf(wanted))) < gamma {
+			return wanted
+		}
+		return active
+	}
+}
+
+// lazyFollower is LazyLLM's choice at a decode step: the best share of what the layer reads of the prompt, by the step's
+// weights.
+func lazyFollower(share float64) follower {
+	return func(_ int, pos []int, _, _, w [][]float64, _ []int) []int {
+		order := rowsOf(len(pos))
+		score := func(i int) (s float64) {
+			for _, head := range w {
+				s += head[i]
+			}
+			return s
+		}
+		sort.SliceStable(order, func(i, j int) bool { return score(order[i]) > score(order[j]) })
+		var out []int
+		for _, i := range order[:int(share*float64(len(pos)))] {
+			out = append(out, pos[i])
+		}
+		slices.Sort(out)
 		return out
 	}
-	size := s.text.Policy().Swapper.BlockTokens()
-	for _, b := range st.swap.Active {
-		for p := int(b) * size; p < min(int(b+1)*size, int(st.prompt)); p++ {
-			out = append(out, p)
+}
+
+// followed is a plain forward pass that goes on decoding while tokens of its prompt of n tokens come and go.
+type followed struct {
+	plain
+	n      int
+	layers []int         // pruning layers
+	active map[int][]int // by pruning layer: prompt positions active in the layers behind it
+	choose follower
+	recent map[int][][]float64 // queries of each pruning layer, the newest last
+}
+
+// until is the last layer of a stage: the next pruning layer, or the last of all.
+func (f *followed) until(layer int) int {
+	for _, next := range f.layers {
+		if next > layer {
+			return next
 		}
+	}
+	return f.m.Layers - 1
+}
+
+// begin takes over what the prompt has left.
+func (f *followed) begin() {
+	f.active, f.recent = map[int][]int{}, map[int][][]float64{}
+	for _, layer := range f.layers {
+		f.active[layer] = f.held[layer+1]
+		f.recent[layer] = slices.Clone(f.queries[layer])
+	}
+}
+
+// reach lists what a row of a layer attends to after some generated tokens.
+func (f *followed) reach(layer, generated int) []int {
+	out := rowsOf(f.n)
+	for _, pruning := range f.layers {
+		if pruning < layer && layer <= f.until(pruning) {
+			out = slices.Clone(f.active[pruning])
+		}
+	}
+	for i := range generated {
+		out = append(out, f.n+i)
 	}
 	return out
 }
 
-// reach lists what a row of a layer attends to after a prompt of n tokens and some generated ones, with these active sets.
-func reach(s *Session, layer, n, generated int) []int {
-	out := rowsOf(n)
-	for _, st := range s.revival.stages {
-		if st.layer < layer && layer <= st.until {
-			out = activePositions(s, st)
-		}
+// follow is what the policy makes active at a pruning layer.
+func (f *followed) follow(layer, generated int, q []float64) {
+	f.recent[layer] = append(f.recent[layer], q)
+	pos := f.reach(layer, 0)
+	all := f.reach(layer, generated)
+	var k, w [][]float64
+	for _, at := range all {
+		k = append(k, f.kv[layer][at][0])
 	}
-	for i := range generated {
-		out = append(out, n+i)
+	for h := range f.m.Heads {
+		w = append(w, f.weights(q, k, h, nil)[:len(pos)])
 	}
-	return out
+	f.active[layer] = f.choose(layer, pos, f.recent[layer], k[:len(pos)], w, f.active[layer])
 }
 
 // step is one decoded token in plain loops: at each pruning layer the tokens that have no keys in the stage's layers, and are
 // active after the step, go through them first.
-func (p *plain) step(t *testing.T, s *Session, id, n, generated int) []float64 {
+func (f *followed) step(t *testing.T, id, generated int) []float64 {
 	t.Helper()
-	x, pos := slices.Clone(values(t, p.m.Params.Embed)[id]), n+generated-1
-	for layer := range p.m.Layers {
-		q := p.keys(t, layer, pos, x)
-		if st := s.revival.stage(layer); st != nil {
+	x, pos := slices.Clone(values(t, f.m.Params.Embed)[id]), f.n+generated-1
+	for layer := range f.m.Layers {
+		q := f.keys(t, layer, pos, x)
+		if slices.Contains(f.layers, layer) {
+			f.follow(layer, generated, q)
 			rows := map[int][]float64{}
 			var late []int
-			for _, at := range activePositions(s, st) {
-				if _, there := p.kv[st.until][at]; !there {
-					late, rows[at] = append(late, at), slices.Clone(p.inputs[layer][at])
+			for _, at := range f.active[layer] {
+				if _, there := f.kv[f.until(layer)][at]; !there {
+					late, rows[at] = append(late, at), slices.Clone(f.inputs[layer][at])
 				}
 			}
-			p.bring(t, s, st, late, rows, n)
+			f.bring(t, layer, late, rows)
 		}
-		p.row(t, layer, pos, x, q, reach(s, layer, n, generated))
+		f.row(t, layer, pos, x, q, f.reach(layer, generated))
 	}
-	return times(values(t, p.m.Params.Output), p.norm(t, x, p.m.Params.FinalNorm))
+	return times(values(t, f.m.Params.Output), f.norm(t, x, f.m.Params.FinalNorm))
 }
 
-// bring takes late rows through a stage.
-func (p *plain) bring(t *testing.T, s *Session, st *pruneStage, late []int, rows map[int][]float64, n int) {
+// bring takes late rows through the stage of a pruning layer.
+func (f *followed) bring(t *testing.T, from int, late []int, rows map[int][]float64) {
 	t.Helper()
-	for layer := st.layer; layer <= st.until; layer++ {
+	for layer := from; layer <= f.until(from); layer++ {
 		queries := map[int][]float64{}
 		for _, at := range late {
-			queries[at] = p.keys(t, layer, at, rows[at])
+			queries[at] = f.keys(t, layer, at, rows[at])
 		}
-		if layer == st.until {
+		if layer == f.until(from) {
 			return
 		}
 		for _, at := range late {
-			p.row(t, layer, at, rows[at], queries[at], reach(s, layer, n, 0))
+			f.row(t, layer, at, rows[at], queries[at], f.reach(layer, 0))
 		}
 	}
 }
 
-// TestFollowingMatchesPlainLoops: decoded logits under swapped blocks and returning tokens are those of loops that recompute
-// what comes back and read what is active.
+// TestFollowingMatchesPlainLoops: decoded logits under swapped blocks and returning tokens, and what every layer shows, are
+// those of loops that choose by the papers' formulas in every stage, recompute what comes back, and read what is active.
 func TestFollowingMatchesPlainLoops(t *testing.T) {
 	t.Parallel()
 	e := small(t, Options{})
 	const n = 101
 	ids := someIDs(n, 70)
-	for spec, prune := range map[string]func(int, []int, [][]float64, [][]float64, [][]float64) []int{
-		"sliminfer:layers=1/2,keep=64/48,block=16,unit=4,window=3,gamma=1": slimReference(e.m, map[int]int{0: 64, 1: 48}, 16, 4, 3),
-		"lazyllm:layers=1/2,keep=40%":                                      lazyReference(e.m, []int{0, 1}, 0.4),
-		"lazyllm:layers=2,keep=20%":                                        lazyReference(e.m, []int{1}, 0.2),
+	two := map[int]int{0: 64, 1: 48}
+	for _, c := range []struct {
+		spec   string
+		layers []int
+		prune  func(int, []int, [][]float64, [][]float64, [][]float64) []int
+		follow follower
+	}{
+		{"sliminfer:layers=1/2,keep=64/48,block=16,unit=4,window=3,gamma=1", []int{0, 1}, slimReference(e.m, two, 16, 4, 3), slimFollower(e.m, two, 16, 4, 3, 1)},
+		{"sliminfer:layers=1/2,keep=64/48,block=16,unit=4,window=3,gamma=0.7", []int{0, 1}, slimReference(e.m, two, 16, 4, 3), slimFollower(e.m, two, 16, 4, 3, 0.7)},
+		{"lazyllm:layers=1/2,keep=40%", []int{0, 1}, lazyReference(e.m, []int{0, 1}, 0.4), lazyFollower(0.4)},
+		{"lazyllm:layers=2,keep=20%", []int{1}, lazyReference(e.m, []int{1}, 0.2), lazyFollower(0.2)},
 	} {
-		t.Run(spec[:9], func(t *testing.T) {
-			want := plain{m: e.m, prune: prune}
+		t.Run(strings.ReplaceAll(c.spec, "/", "-"), func(t *testing.T) {
+			want := followed{plain: plain{m: e.m, prune: c.prune}, n: n, layers: c.layers, choose: c.follow}
 			want.run(t, ids)
-			s := prefilled(t, small(t, Options{Exact: true, Policy: spec, ChunkTokens: 32}), ids)
+			want.begin()
+			s := prefilled(t, small(t, Options{Exact: true, Policy: c.spec, ChunkTokens: 32}), ids)
 			for i, id := range someIDs(8, 71) {
 				if err := s.Decode(id); err != nil {
 					t.Fatal(err)
 				}
-				logits := want.step(t, s, id, n, i+1)
+				logits := want.step(t, id, i+1)
+				for layer := range e.m.Layers {
+					if err := showsActive(s, layer, want.reach(layer, i+1)); err != nil {
+						t.Fatalf("step %d: %v", i, err)
+					}
+				}
 				for j, x := range s.Logits() {
 					if math.Abs(float64(x)-logits[j]) > 2e-4*math.Abs(logits[j])+2e-4 {
 						t.Fatalf("step %d: logit %d is %g, want %g", i, j, x, logits[j])
-					}
-				}
-				for layer := range e.m.Layers {
-					if err := showsActive(s, layer, n, i+1); err != nil {
-						t.Fatal(err)
 					}
 				}
 			}
@@ -119,9 +213,8 @@ func TestFollowingMatchesPlainLoops(t *testing.T) {
 	}
 }
 
-// showsActive checks what a layer's views hold: the active prompt tokens (under LazyLLM among others, which are not read).
-func showsActive(s *Session, layer, n, generated int) error {
-	want := reach(s, layer, n, generated)
+// showsActive checks what a layer's views hold: the wanted positions (under LazyLLM among others, which are not read).
+func showsActive(s *Session, layer int, want []int) error {
 	for g := range s.e.m.KVHeads {
 		var got []int
 		for _, p := range s.text.Seq().PositionList(layer, g) {

@@ -13,7 +13,8 @@ import (
 // Later pruning layers choose among what is left. Generated tokens are never pruned.
 //
 // While decoding, each pruning layer follows the wanted blocks: if the best blocks for the newest queries overlap by less
-// than gamma with those active, they become the active ones (Algorithm 1), and the engine loads and offloads KV.
+// than gamma with those active, they become the active ones (Algorithm 1), and the engine loads and offloads KV. What it
+// chooses from are the blocks that the layer shows by then: what the stage before has made active.
 type slimInfer struct {
 	base
 	blocks
@@ -38,14 +39,12 @@ const (
 	slimMax                    // element-wise maximum of the block's keys
 )
 
-// slimStage is one pruning layer: the representatives of the blocks that reached it, and which are active after it.
+// slimStage is one pruning layer: the representatives of the blocks that have reached it, and which are active after it.
 type slimStage struct {
-	blocks []int32   // block numbers that reached the layer, ascending
-	starts []int32   // of each block: its first representative
-	reps   []float32 // [representatives, KVHeads*KeyDim]
+	blocks []int32             // block numbers to choose from, ascending
+	reps   map[int32][]float32 // of each block that has been one of them: [representatives, KVHeads*KeyDim]
 	active []int32
 	target int // blocks that fit the budget
-	last   int32
 }
 
 func init() {
@@ -111,45 +110,59 @@ func (p *slimInfer) KeepRows(l *Layer, alive []int32, keep *Rows) {
 
 // stage starts a pruning layer: representatives of every block that reached it.
 func (p *slimInfer) stage(l *Layer, alive []int32) *slimStage {
-	s := &slimStage{}
+	s := &slimStage{reps: map[int32][]float32{}}
 	p.stages[l.Index] = s
-	width := l.KVHeads * l.KeyDim
-	unit := p.unit
-	if p.scorer != slimUnit {
-		unit = p.size
-	}
-	count := 0
-	var previous int32 = -1
-	for i, pos := range alive {
-		if b := pos / int32(p.size); i == 0 || b != s.blocks[len(s.blocks)-1] {
-			s.blocks, s.starts = append(s.blocks, b), append(s.starts, int32(len(s.reps)/width))
-			previous = -1
-		}
-		if u := pos / int32(unit); u != previous {
-			s.average(width, count, p.scorer)
-			s.reps = append(s.reps, make([]float32, width)...)
-			previous, count = u, 0
-		}
-		s.add(l, i, width, count == 0, p.scorer, &p.buf)
-		count++
-	}
-	s.average(width, count, p.scorer)
-	s.starts = append(s.starts, int32(len(s.reps)/width))
-	s.last = s.blocks[len(s.blocks)-1]
+	p.candidates(l, s, alive)
 	s.target = p.blockBudget(l)
 	return s
 }
 
-// add puts one token's keys into the newest representative.
-func (s *slimStage) add(l *Layer, i, width int, first bool, scorer slimScorer, buf *[]float32) {
-	rep := s.reps[len(s.reps)-width:]
-	*buf = sized(*buf, l.KeyDim)
+// candidates makes the blocks of the given positions, which are the first that the layer shows, those to choose from.
+func (p *slimInfer) candidates(l *Layer, s *slimStage, alive []int32) {
+	s.blocks = s.blocks[:0]
+	for from := 0; from < len(alive); {
+		b, to := alive[from]/int32(p.size), from+1
+		for to < len(alive) && alive[to]/int32(p.size) == b {
+			to++
+		}
+		if s.blocks = append(s.blocks, b); s.reps[b] == nil {
+			s.reps[b] = p.represent(l, alive, from, to)
+		}
+		from = to
+	}
+}
+
+// represent is the representatives of a block, the tokens at indices from..to-1.
+func (p *slimInfer) represent(l *Layer, alive []int32, from, to int) (reps []float32) {
+	width, unit := l.KVHeads*l.KeyDim, int32(p.unit)
+	if p.scorer != slimUnit {
+		unit = int32(p.size)
+	}
+	count := 0
+	for i := from; i < to; i++ {
+		if i > from && alive[i]/unit != alive[i-1]/unit {
+			average(reps, width, count, p.scorer)
+			count = 0
+		}
+		if count == 0 {
+			reps = append(reps, make([]float32, width)...)
+		}
+		p.add(reps[len(reps)-width:], l, i, count == 0)
+		count++
+	}
+	average(reps, width, count, p.scorer)
+	return reps
+}
+
+// add puts one token's keys into a representative.
+func (p *slimInfer) add(rep []float32, l *Layer, i int, first bool) {
+	p.buf = sized(p.buf, l.KeyDim)
 	for g := range l.KVHeads {
-		l.KV.Keys(g, i, i+1, *buf)
-		for d, v := range *buf {
+		l.KV.Keys(g, i, i+1, p.buf)
+		for d, v := range p.buf {
 			at := g*l.KeyDim + d
 			switch {
-			case scorer != slimMax:
+			case p.scorer != slimMax:
 				rep[at] += v
 			case first || v > rep[at]:
 				rep[at] = v
@@ -159,11 +172,11 @@ func (s *slimStage) add(l *Layer, i, width int, first bool, scorer slimScorer, b
 }
 
 // average finishes the newest representative of count tokens.
-func (s *slimStage) average(width, count int, scorer slimScorer) {
-	if count == 0 || scorer == slimMax {
+func average(reps []float32, width, count int, scorer slimScorer) {
+	if scorer == slimMax {
 		return
 	}
-	rep := s.reps[len(s.reps)-width:]
+	rep := reps[len(reps)-width:]
 	for i := range rep {
 		rep[i] /= float32(count)
 	}
@@ -174,12 +187,12 @@ func (p *slimInfer) want(l *Layer, s *slimStage) {
 	p.meanQuery(l)
 	width := l.KVHeads * l.KeyDim
 	p.scores = sized(p.scores, len(s.blocks))
-	for b := range s.blocks {
+	for i, b := range s.blocks {
 		best := -infinity
-		for r := s.starts[b]; r < s.starts[b+1]; r++ {
-			best = max(best, kernels.Dot(p.query, s.reps[int(r)*width:int(r+1)*width]))
+		for reps := s.reps[b]; len(reps) > 0; reps = reps[width:] {
+			best = max(best, kernels.Dot(p.query, reps[:width]))
 		}
-		p.scores[b] = best
+		p.scores[i] = best
 	}
 	n := len(s.blocks)
 	picks := p.wanted[:0]
@@ -228,6 +241,8 @@ func (p *slimInfer) SwapBlocks(l *Layer, out *Swap) {
 		return
 	}
 	if p.revive != ReviveNone {
+		n, _ := slices.BinarySearch(l.Pos[0], int32(l.Prompt))
+		p.candidates(l, s, l.Pos[0][:n])
 		p.want(l, s)
 		out.Overlap = float64(common(p.wanted, s.active)) / float64(len(p.wanted))
 		if out.Changed = out.Overlap < p.gamma; out.Changed {

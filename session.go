@@ -175,7 +175,7 @@ func (s *Session) step(ctx context.Context, g *generation) (p Piece, more bool, 
 				p.Finish = "stop"
 			}
 			use := s.s.KVUse()
-			p.Use = &Use{Tokens: g.tokens, KVBytes: use.Bytes + use.SketchBytes}
+			p.Use = &Use{Tokens: g.tokens, KVBytes: use.HeldBytes()}
 		}
 		p.Text, g.text = g.text, ""
 		return nil

@@ -274,6 +274,29 @@ func TestFollowingDoesNotDependOnTheMachine(t *testing.T) {
 	}
 }
 
+// TestRowsThatMayComeBackAreHeld: what a text holds counts the rows that left at each pruning layer, and nothing more where none
+// may come back; as rows come back, pages that are parked for them count.
+func TestRowsThatMayComeBackAreHeld(t *testing.T) {
+	const n, left = 101, 3*16 + 16 // blocks of 16 and a last one of 5: four of seven stay, then three
+	spec, held := "sliminfer:layers=1/2,keep=64/48,block=16,unit=4,gamma=1", map[string]int64{}
+	for _, revive := range []string{"aux", "none"} {
+		e := small(t, Options{Policy: revived(spec, revive)})
+		s := prefilled(t, e, someIDs(n, 70))
+		held[revive] = s.KVUse().HeldBytes()
+		for i := range 4 {
+			if err := s.Decode(i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if u := s.KVUse(); revive == "aux" && (u.Swaps.ParkedBytes == 0 || u.HeldBytes() != e.KV().InUseBytes+u.Swaps.AuxBytes) {
+			t.Errorf("%d bytes are held, %d are in the cache, %+v", u.HeldBytes(), e.KV().InUseBytes, u.Swaps)
+		}
+	}
+	if got, want := held["aux"]-held["none"], int64(4*left*128); got != want {
+		t.Errorf("%d bytes more are held where rows may come back, want %d", got, want)
+	}
+}
+
 // revived gives the first policy of a specification a revive parameter.
 func revived(spec, how string) string {
 	for i, c := range spec {

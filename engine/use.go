@@ -148,6 +148,11 @@ type KVUse struct {
 	Repeats     RepeatUse
 }
 
+// HeldBytes is all that the text takes: pages, what a policy scans, and what waits to come back (rows and parked pages).
+func (u KVUse) HeldBytes() int64 {
+	return u.Bytes + u.SketchBytes + u.Swaps.AuxBytes + u.Swaps.ParkedBytes
+}
+
 // KVUse reports what the session holds now.
 func (s *Session) KVUse() KVUse {
 	m, seq := s.e.m, s.text.Seq()

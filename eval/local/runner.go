@@ -176,9 +176,9 @@ func (s *engineSession) Cost() eval.Cost {
 		}
 	}
 	use := s.s.KVUse()
-	sketches := use.SketchBytes
+	beside := use.HeldBytes() - use.Bytes
 	return eval.Cost{StepKV: use.StepKV, StepScanned: use.StepScanned, Prefill: s.prefill, Shared: s.base > 0, Kept: float64(kept) / float64(m.Layers*m.KVHeads),
-		KVBytes: map[string]int64{"host": s.peak() + sketches}, KVHeld: map[string]int64{"host": s.held + sketches}}
+		KVBytes: map[string]int64{"host": s.peak() + beside}, KVHeld: map[string]int64{"host": s.held + beside}}
 }
 
 // Generate implements eval.Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.

@@ -39,6 +39,7 @@ func TestPolicies(t *testing.T) {
 
 // toy is a layer written down by hand.
 type toy struct {
+	reached    [][]int32 // positions of the layer that pruned last
 	l          Layer
 	keys, vals [][][]float32 // [KVHeads][tokens of the text][dim]
 	set        *Set
@@ -311,6 +312,7 @@ func (y *toy) prefill(t *testing.T, d *datadriven.TestData) string {
 		if rows.All {
 			return "all go on\n"
 		}
+		y.reached = slices.Clone(y.l.Pos)
 		for g := range y.l.Pos {
 			y.l.Pos[g] = rows.Pos
 		}
@@ -320,7 +322,9 @@ func (y *toy) prefill(t *testing.T, d *datadriven.TestData) string {
 		y.read(t, d.Input)
 		y.l.Rows = len(y.l.Queries) / (y.l.Heads * y.l.KeyDim)
 		var s Swap
-		y.set.Swapper.SwapBlocks(&y.l, &s)
+		at := y.l
+		at.Pos = y.reached // the pruning layer's own
+		y.set.Swapper.SwapBlocks(&at, &s)
 		return fmt.Sprintf("overlap %.2f active %s load %s offload %s\n", s.Overlap, numbers(s.Active), numbers(s.Load), numbers(s.Offload))
 	case "mask":
 		var s scene

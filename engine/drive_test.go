@@ -125,6 +125,60 @@ func TestDriveScores(t *testing.T) {
 	}
 }
 
+// TestPartsSwitchOffAlone: without HIE, BKP, APP or the drive's scores, each alone and all together, the logits are those of
+// hillinfer in memory, bit for bit, on a drive and on storage that cannot score; each switch changes its own part and no other:
+// how many score blocks come, which tokens are hot and whether they move, how the tokens are divided.
+func TestPartsSwitchOffAlone(t *testing.T) {
+	t.Parallel()
+	prompt, next := someIDs(400, 1), someIDs(17, 2)
+	const base = "hillinfer:guess_from=1,alpha=0.1,block=16"
+	want := forced(t, small(t, Options{Threads: 2, Policy: base}), prompt, next)
+	type outcome struct {
+		TierUse
+		blocks, scored uint64
+	}
+	on := func(args string) outcome {
+		drive := newTestDrive(t)
+		o := Options{Threads: 2, Policy: base + args, ChunkTokens: 32, Tiers: drive.start().tiers(80 * 4096)}
+		e := small(t, o)
+		if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+			t.Errorf("%q on a drive: logits differ by %g", args, d)
+		}
+		u := outcome{TierUse: e.TierUse(), blocks: drive.drive.Stats().ScoreBlocks, scored: drive.drive.Stats().TokensScored}
+		o.Tiers, o.KVBudgetBytes = nil, 76*4096
+		o.Store = below(t, o)
+		if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+			t.Errorf("%q on storage: logits differ by %g", args, d)
+		}
+		return u
+	}
+	whole := on("")
+	if whole.Pools.Steps != 0 || whole.blocks < 2*uint64(whole.Scored.Questions) {
+		t.Errorf("the default: %+v in %d blocks", whole.TierUse, whole.blocks)
+	}
+	if u := on(",hie=false"); u.blocks != uint64(u.Scored.Questions) || u.scored != whole.scored || u.Pools.Steps != 0 {
+		t.Errorf("without HIE: %d tokens in %d blocks, %+v; with it %d tokens", u.scored, u.blocks, u.TierUse, whole.scored)
+	}
+	if u := on(",exchange=false"); u.blocks != whole.blocks || u.scored != whole.scored || u.Pools.Promoted != 0 || u.Pools.Demoted == 0 || *u.HitRate >= *whole.HitRate {
+		t.Errorf("without BKP: %d tokens in %d blocks, hits %.2f and %.2f, %+v", u.scored, u.blocks, *u.HitRate, *whole.HitRate, u.Pools)
+	}
+	if u := on(",beta_mode=fixed,beta=0.1"); u.Balance.HotTokens >= whole.Balance.HotTokens || u.scored <= whole.scored || u.Pools.Steps != 0 {
+		t.Errorf("without APP: %+v, with it %+v", u.Balance, whole.Balance)
+	}
+	if u := on(",drive=false"); u.scored != 0 || u.Scored.Questions != 0 || u.Pools.Steps != 0 {
+		t.Errorf("without the drive's scores: %+v", u.Scored)
+	}
+	paper := on(",pools=paper,beta_mode=fixed,beta=0.3")
+	if u := paper.Pools; u.Steps != int64(len(next)) || u.Promoted == 0 || u.Demoted < u.Promoted || u.PromotedBytes != u.Promoted*3*256 || u.Tokens != 17*400+17*18/2 {
+		t.Errorf("the paper's pools: %+v", u)
+	} else if got := u.Migrated(); got != float64(u.Promoted+u.Demoted)/float64(u.Tokens) || got > 0.5 {
+		t.Errorf("%g of the tokens move a step", got)
+	}
+	if u := on(",hie=false,exchange=false,beta_mode=fixed,beta=0.3"); u.Pools.Promoted != 0 || u.blocks != uint64(u.Scored.Questions) {
+		t.Errorf("without all three: %+v in %d blocks", u.Pools, u.blocks)
+	}
+}
+
 // ranked is how many tokens the forced steps of a text rank, over all layers: every one before the newest, but for those that
 // are read whatever their scores.
 func ranked(args string, layers, prompt, steps int) (sum int64) {

@@ -15,6 +15,9 @@ type ScoreUse = retrieval.ScoreUse
 // BalanceUse is how a policy with a drive divides the tokens of a session between host and drive.
 type BalanceUse = retrieval.BalanceUse
 
+// PoolUse counts the tokens that a policy's pools moved.
+type PoolUse = retrieval.PoolUse
+
 // TierUse is what the tiers have held and moved since the engine was opened, measured.
 type TierUse struct {
 	PeakBytes  map[string]int64 // by tier
@@ -25,6 +28,7 @@ type TierUse struct {
 	Notice     string           // what the host could not give, or empty
 	Scored     ScoreUse         // where a drive scores
 	Balance    *BalanceUse      // how host and drive divide the tokens now; nil where nothing is divided
+	Pools      PoolUse          // where a policy's pools decide what is hot
 	Drives     []DriveUse       // that attend, in the order of the tiers; over the engine's life
 	Replays    int64            // times that texts were read again because the lower tier had lost KV
 
@@ -56,7 +60,7 @@ func (e *Engine) TierUse() TierUse {
 	u.Reads, u.Paced, u.Notice = st.Reads, st.Paced, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
 	u.Scored, u.Balance, u.Replays = e.floor.Scores(), e.floor.Balance(), e.replays
-	u.Scored.Again = st.Retries
+	u.Scored.Again, u.Pools = st.Retries, e.floor.Pools()
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.rate()
 	return u
@@ -107,6 +111,9 @@ func (u TierUse) sum(x TierUse, sign int64) TierUse {
 	}
 	for k, n := range x.MovedBytes {
 		u.MovedBytes[k] += sign * n
+	}
+	if u.Pools = u.Pools.Plus(x.Pools); sign < 0 {
+		u.Pools = u.Pools.Minus(x.Pools).Minus(x.Pools)
 	}
 	u.Reads += sign * x.Reads
 	u.TokensRead += sign * x.TokensRead

@@ -30,6 +30,7 @@ type hillinfer struct {
 	blockLen  int
 	whole     bool // tokens are hot or cold in all layers together
 	alone     bool // no drive scores
+	serial    bool // the drive's scores come as one, and the host waits for them before it scores
 
 	scores   []float32
 	merged   []float32
@@ -63,9 +64,10 @@ func init() {
 			{Name: "guess_from", Default: "3", Doc: "where query=guess: so many of the first layers are scored with their own query, because what they add to the hidden state is too much for a guess"},
 			{Name: "recent_in_selection", Default: "false", Doc: "force the newest alpha/2 of the tokens into the selection, as H2O does"},
 			{Name: "dense_layers", Default: "0", Doc: "first layers that read everything"},
-			{Name: "pools", Default: "layer", Doc: "what is hot: layer (each layer the tokens it read last) or token (whole tokens over all layers, by hit rate)"},
-			{Name: "exchange", Default: "true", Doc: "hot and cold tokens change places by how often they are needed; false: hot are the newest (what the exchange brings)"},
+			{Name: "pools", Default: "layer", Doc: "what is hot: layer (our own: each layer the tokens whose score was lately nearest to the selection) or paper (the paper's BKP: whole tokens over all layers, by hit rate); token is another name of paper"},
+			{Name: "exchange", Default: "true", Doc: "hot and cold tokens change places by how often they are needed; false: hot are the newest (what BKP brings)"},
 			{Name: "drive", Default: "true", Doc: "a drive that can scores the cold tokens; false: the host scores all (what the drive's scoring brings)"},
+			{Name: "hie", Default: "true", Doc: "the drive's scores stream in while the host scores its own; false: they come as one, and the host scores after them (what the streamed evaluation brings)"},
 			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: eq4, store_forward, ratio, or fixed (with beta)"},
 			{Name: "beta", Default: "1", Doc: "hot over cold bytes where beta_mode=fixed"},
 			{Name: "skew", Default: "false", Doc: "correct the balance by the share of the selection that was found hot"},
@@ -90,11 +92,9 @@ func newHillinfer(a *args) Policy {
 		p.cec.scale = ScaleChannel
 	}
 	p.pools.alpha = p.alpha
-	p.whole = a.choice("pools", "layer", "token") == 1
-	if p.pools.still = !a.bool("exchange"); p.pools.still {
-		p.whole = true
-	}
-	p.alone = !a.bool("drive")
+	p.whole = a.choice("pools", "layer", "token", "paper") > 0
+	p.pools.still = !a.bool("exchange")
+	p.alone, p.serial = !a.bool("drive"), !a.bool("hie")
 	return p
 }
 
@@ -123,7 +123,18 @@ func (p *hillinfer) Bind(m Model) error {
 }
 
 // BlockLen is the number of tokens of a streamed score block.
-func (p *hillinfer) BlockLen() int { return p.blockLen }
+func (p *hillinfer) BlockLen() int {
+	if p.serial {
+		return maxScoreBlock
+	}
+	return p.blockLen
+}
+
+// maxScoreBlock is the most tokens of a score block, whose positions are 16 bits above its first.
+const maxScoreBlock = 1 << 16
+
+// Serial says that the host scores its tokens after the drive has, not meanwhile.
+func (p *hillinfer) Serial() bool { return p.serial }
 
 // Question fills the quantised query that host and drive score with; ok is false where the head rule needs more than one
 // score a token, which only the host can do.
@@ -316,11 +327,14 @@ func (p *hillinfer) EndStep(n, hotCapacity int, found float64, m *Moves) {
 	}
 	p.rankings = 0
 	m.Promote, m.Demote = m.Promote[:0], m.Demote[:0]
-	if !p.whole {
+	if !p.Decides() {
 		return
 	}
 	p.pools.move(n, p.HotTokens(n, hotCapacity), m)
 }
+
+// Decides says whether the pools alone say what is hot: by hit rate, or the newest.
+func (p *hillinfer) Decides() bool { return p.whole || p.pools.still }
 
 // WholeTokens is the paper's placement: a token moves over all layers.
 func (p *hillinfer) WholeTokens() bool { return p.whole }

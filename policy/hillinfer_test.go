@@ -256,7 +256,7 @@ func TestHillinferSession(t *testing.T) {
 		r := rand.New(rand.NewPCG(6, 6))
 		s := randomScene(6, 200, 4, 2, 16)
 		s.fill()
-		set := mustSet(t, "hillinfer:alpha=0.1,query=exact,pools=token", s)
+		set := mustSet(t, "hillinfer:alpha=0.1,query=exact,pools=paper", s)
 		p := set.Placer.(*hillinfer)
 		p.SetBalance(Balance{FC: 8e9, FS: 4e9, BC: 20e9, BS: 3e9})
 		hot := p.PlacePrompt(200, capacity)

@@ -327,6 +327,8 @@ type TokenScoring interface {
 	Accept(l *Layer, best []int32, read *Selection)
 	// BlockLen is the number of tokens of a streamed score block.
 	BlockLen() int
+	// Serial says that the host scores its tokens after the scores from elsewhere have come, not meanwhile.
+	Serial() bool
 }
 
 // Projector gives the matrix of a projected sketch, once a layer, after the prompt.
@@ -418,8 +420,10 @@ type Placer interface {
 	// this step, and fills in what changes place in the background. hotCapacity is the number of tokens hot may hold, found
 	// the share of what the step read that was in fast memory, as far as it was measured; -1 = it was not.
 	EndStep(n, hotCapacity int, found float64, m *Moves)
-	// WholeTokens says that a token is hot or cold in all layers together, as Hot and Moves have it. Otherwise each layer
-	// keeps what it read last, as many tokens as PlacePrompt said, and Moves stay empty.
+	// Decides says that Hot and Moves tell which tokens are hot. Otherwise each layer keeps what it read last, as many tokens
+	// as PlacePrompt said, and Moves stay empty.
+	Decides() bool
+	// WholeTokens says that the keys of a token that becomes hot move over all layers. It implies Decides.
 	WholeTokens() bool
 	// Hot reports whether a token is hot, by position.
 	Hot(position int) bool

@@ -28,7 +28,7 @@ func (c *cached) openCache(n int) error {
 	if pl := c.t.set.Placer; pl != nil {
 		c.drive.setBalance()
 		pl.PlacePrompt(n, c.hotCapacity(n))
-		if pl.WholeTokens() {
+		if pl.Decides() {
 			c.cache.SetHot(func(position int32) bool { return pl.Hot(int(position)) })
 		}
 	}

@@ -252,7 +252,8 @@ func (c *cached) stepped(n int) error {
 			c.drive.stepped(n, c.hotCapacity(n), &c.moves)
 			c.rebalance(n)
 		}
-		if pl.WholeTokens() {
+		if pl.Decides() {
+			c.t.f.pools.add(n, &c.moves, c.t.f.kvBytesPerToken())
 			for _, pos := range c.moves.Demote {
 				c.cache.Forget(pos) // what was promoted is kept when it is read next
 			}

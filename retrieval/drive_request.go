@@ -43,6 +43,9 @@ func (h *driveScoring) ask(layer int, q []float32) error {
 			return err
 		}
 		h.send(layer, a, cold)
+		if h.rank.Serial() {
+			<-a.done
+		}
 	}
 	h.scoreHot(l, &hl.query, a)
 	return nil

@@ -52,6 +52,7 @@ type Floor struct {
 
 	use     ScoreUse
 	balance *BalanceUse
+	pools   PoolUse
 	charged int64 // host memory of the store that is counted
 	caches  int   // token caches open
 	overlap overlap
@@ -73,6 +74,9 @@ func (f *Floor) Recovers() bool { return f.Tiered() || f.o.Drives != nil }
 
 // Scores are the accounts of key scoring, of all texts.
 func (f *Floor) Scores() ScoreUse { return f.use }
+
+// Pools are the accounts of tokens that changed place, of all texts.
+func (f *Floor) Pools() PoolUse { return f.pools }
 
 // Balance is how the text that was divided last is shared by host and drive; nil = none was.
 func (f *Floor) Balance() *BalanceUse { return f.balance }

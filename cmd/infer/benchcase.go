@@ -144,6 +144,7 @@ type benchKV struct {
 	ReadShare  float64          `json:"read_share"`           // of the time, something was being read
 	StallShare float64          `json:"stall_share"`          // of the time, compute stood still for the lower tier
 	Balance    *balanceJSON     `json:"balance,omitempty"`    // where a drive scores
+	Pools      *poolsJSON       `json:"pools,omitempty"`      // where a policy's pools decide what is hot
 }
 
 // row is the case's row; first is the one that ratios are to.
@@ -166,7 +167,7 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 	if n := time.Duration(len(r.TPS)); n > 0 && t.Compute > 0 {
 		row.Device = &deviceJSON{ms(t.Compute / n), ms(t.Up / n), ms(t.Down / n)}
 	}
-	row.KV = benchKV{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate, Reads: t.Reads, Balance: balanceReport(t.Balance)}
+	row.KV = benchKV{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate, Reads: t.Reads, Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools)}
 	if tokens := len(r.TPS) * max(r.P, r.N*r.Batch); tokens > 0 && r.Took > 0 {
 		row.KV.BytesToken = float64(t.ReadBytes) / float64(tokens)
 		row.KV.ReadShare, row.KV.StallShare = t.ReadBusy.Seconds()/r.Took.Seconds(), t.Stall.Seconds()/r.Took.Seconds()

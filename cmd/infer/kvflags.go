@@ -126,6 +126,7 @@ type kvJSON struct {
 	Swaps      *swapsJSON       `json:"swaps,omitempty"`       // of a policy that prunes rows and follows them
 	Scored     *scoredJSON      `json:"scored,omitempty"`      // where a drive scores
 	Balance    *balanceJSON     `json:"balance,omitempty"`     // where a drive scores
+	Pools      *poolsJSON       `json:"pools,omitempty"`       // where a policy's pools decide what is hot
 	SecondPass *secondPassJSON  `json:"second_pass,omitempty"` // of a policy that reads the prompt again
 	Replays    int64            `json:"replays,omitempty"`     // times that the text was read again because a tier had lost KV
 }
@@ -168,6 +169,22 @@ type balanceJSON struct {
 	BS         *float64 `json:"b_s,omitempty"`
 	HostS      *float64 `json:"host_s,omitempty"`  // a step's modelled time on either path for 1 GB of KV, before the capacity
 	DriveS     *float64 `json:"drive_s,omitempty"` // counts
+}
+
+// poolsJSON says how many tokens changed place between hot and cold, each over all layers.
+type poolsJSON struct {
+	Steps         int64   `json:"steps"`
+	Promoted      int64   `json:"promoted"`
+	Demoted       int64   `json:"demoted"`
+	PromotedBytes int64   `json:"promoted_bytes"`
+	Migrated      float64 `json:"migrated"` // tokens that changed place in a step over the tokens of the text, on average
+}
+
+func poolsReport(u engine.PoolUse) *poolsJSON {
+	if u.Steps == 0 {
+		return nil
+	}
+	return &poolsJSON{u.Steps, u.Promoted, u.Demoted, u.PromotedBytes, u.Migrated()}
 }
 
 func balanceReport(u *engine.BalanceUse) *balanceJSON {
@@ -225,7 +242,7 @@ func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	k, t := res.KV, e.TierUse()
 	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
 		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.HeldBytes(), TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps),
-		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), SecondPass: secondPassReport(k.Repeats), Replays: t.Replays}
+		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools), SecondPass: secondPassReport(k.Repeats), Replays: t.Replays}
 }
 
 // noticeTiers says what tiers could not do since before, and what was done instead; it returns what has been used now.

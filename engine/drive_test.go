@@ -152,14 +152,15 @@ func TestPartsSwitchOffAlone(t *testing.T) {
 		}
 		return u
 	}
+	near := func(a, b uint64) bool { return 100*max(a, b) <= 102*min(a, b) } // how much fits hot depends on what has left memory by then
 	whole := on("")
 	if whole.Pools.Steps != 0 || whole.blocks < 2*uint64(whole.Scored.Questions) {
 		t.Errorf("the default: %+v in %d blocks", whole.TierUse, whole.blocks)
 	}
-	if u := on(",hie=false"); u.blocks != uint64(u.Scored.Questions) || u.scored != whole.scored || u.Pools.Steps != 0 {
+	if u := on(",hie=false"); u.blocks != uint64(u.Scored.Questions) || !near(u.scored, whole.scored) || u.Pools.Steps != 0 {
 		t.Errorf("without HIE: %d tokens in %d blocks, %+v; with it %d tokens", u.scored, u.blocks, u.TierUse, whole.scored)
 	}
-	if u := on(",exchange=false"); u.blocks != whole.blocks || u.scored != whole.scored || u.Pools.Promoted != 0 || u.Pools.Demoted == 0 || *u.HitRate >= *whole.HitRate {
+	if u := on(",exchange=false"); !near(u.blocks, whole.blocks) || !near(u.scored, whole.scored) || u.Pools.Promoted != 0 || u.Pools.Demoted == 0 || *u.HitRate >= *whole.HitRate {
 		t.Errorf("without BKP: %d tokens in %d blocks, hits %.2f and %.2f, %+v", u.scored, u.blocks, *u.HitRate, *whole.HitRate, u.Pools)
 	}
 	if u := on(",beta_mode=fixed,beta=0.1"); u.Balance.HotTokens >= whole.Balance.HotTokens || u.scored <= whole.scored || u.Pools.Steps != 0 {

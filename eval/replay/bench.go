@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"terrace/engine"
@@ -30,6 +31,18 @@ func spec(c policy.Config) (*policy.Spec, error) {
 		return nil, nil
 	}
 	return policy.Parse(c.Method + ":ratio=" + strconv.FormatFloat(1-c.Keep, 'g', 12, 64))
+}
+
+// keepsAll is the policy under which a context is kept whole: as a compressed context from which nothing was dropped, to its last token.
+// Blocks of a plain prefix would leave up to 63 tokens of each context to be computed with every question.
+var keepsAll = sync.OnceValues(func() (*policy.Spec, error) { return policy.Parse("knorm:ratio=0") })
+
+// keptAs is the policy under which a context is kept in a configuration.
+func keptAs(c policy.Config) (*policy.Spec, error) {
+	if c == policy.Uncompressed {
+		return keepsAll()
+	}
+	return spec(c)
 }
 
 // keptTokens is how many of n tokens a configuration keeps in each KV head.

@@ -231,7 +231,6 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // answer reads the context from the shelf, or computes it; base is then what the shelf may be filled from.
 func (r *replaying) answer(ctx context.Context, c *Context, ids, question []int, arrived time.Time) (res *engine.Result, config policy.Config, base *engine.Session, err error) {
 	e, cx, it := r.b.Engine, r.shelf.cx, r.shelf.items[c.ID]
-	all := slices.Concat(ids, question)
 	switch {
 	case r.shelf.placement.Kind == policy.PlaceNone:
 		s, err := e.NewSession(nil)
@@ -239,7 +238,7 @@ func (r *replaying) answer(ctx context.Context, c *Context, ids, question []int,
 			return nil, config, nil, err
 		}
 		defer s.Close()
-		res, err = s.Generate(ctx, r.b.request(all, arrived))
+		res, err = s.Generate(ctx, r.b.request(slices.Concat(ids, question), arrived))
 		return res, policy.Uncompressed, nil, err
 	case it == nil || it.tier < 0:
 		return r.compute(ctx, ids, question, arrived)
@@ -247,20 +246,9 @@ func (r *replaying) answer(ctx context.Context, c *Context, ids, question []int,
 	if config = it.config; r.shelf.placement.Kind == policy.PlaceImpress {
 		config = r.shelf.important()
 	}
-	under, err := spec(config)
+	under, err := keptAs(config)
 	if err != nil {
 		return nil, config, nil, err
-	}
-	if under == nil {
-		s, err := e.NewSession(nil)
-		if err != nil {
-			return nil, config, nil, err
-		}
-		defer s.Close()
-		request := r.b.request(all, arrived)
-		request.Prefix = cx.Find(ctx, all, nil, r.o.Salt)
-		res, err = s.Generate(ctx, request)
-		return res, config, nil, err
 	}
 	s, reused, err := e.ReadContext(ctx, ids, under, cx.Find(ctx, ids, under, r.o.Salt), engine.PrefillHooks{})
 	if err != nil {

@@ -95,12 +95,9 @@ func (s *shelf) options(c *Context, tokens int) (out []policy.Option) {
 
 // bytes of a context of so many tokens in a configuration, as records.
 func (s *shelf) bytes(c policy.Config, tokens int) float64 {
-	under, err := spec(c)
+	under, err := keptAs(c)
 	if err != nil {
 		return math.Inf(1)
-	}
-	if under == nil {
-		return float64(s.cx.PackedBytes(tokens, nil))
 	}
 	return float64(s.cx.PackedBytes(keptTokens(c, tokens), under))
 }
@@ -202,8 +199,7 @@ func (s *shelf) settle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// take gives a context's records in a configuration: those that lie there, or new ones from what was computed, from the whole KV
-// where that is stored, or from the text.
+// take gives a context's records in a configuration: those that lie there, or new ones from what was computed, or from the text.
 func (s *shelf) take(ctx context.Context, it *item, config policy.Config) ([]*contexts.Record, error) {
 	if it.tier >= 0 && it.config == config {
 		return s.store.ReadFrom(ctx, it.tier, it.keys)
@@ -215,14 +211,14 @@ func (s *shelf) take(ctx context.Context, it *item, config policy.Config) ([]*co
 	base := it.base
 	if base == nil {
 		var err error
-		if base, err = s.rebuilt(ctx, it, configs); err != nil {
+		if base, err = s.b.base(ctx, it.ids, configs); err != nil {
 			return nil, err
 		}
 		defer base.Close()
 	}
 	var out []*contexts.Record
 	for _, c := range configs {
-		under, err := spec(c)
+		under, err := keptAs(c)
 		if err != nil {
 			return nil, err
 		}
@@ -238,15 +234,6 @@ func (s *shelf) take(ctx context.Context, it *item, config policy.Config) ([]*co
 		out = append(out, records...)
 	}
 	return out, nil
-}
-
-// rebuilt is the base of a context whose session is gone: its whole KV from the store, or computed again.
-func (s *shelf) rebuilt(ctx context.Context, it *item, configs []policy.Config) (*engine.Session, error) {
-	head := it.ids[:s.b.shared(it.ids, configs)]
-	if it.tier < 0 || it.config != policy.Uncompressed {
-		return s.b.read(ctx, head, nil)
-	}
-	return s.b.read(ctx, head, s.cx.Find(ctx, head, nil, s.salt))
 }
 
 // close forgets everything.

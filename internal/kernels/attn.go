@@ -143,7 +143,7 @@ func ColumnSums(p, w []float32, stride int, sums []float32) {
 
 // HasIntegerKV says whether the selected path scores and weighs whole tiles of int8 and int4 pages in integers. What multiplies the
 // codes, a query times a tile's scales or a weight times a token's scale, is rounded there to multiples of 1/integerMost of the
-// largest such number of the call, which moves a result by at most half of that times the sum of the codes' magnitudes: some
+// largest such number of the tile, or of up to 512 tokens' weights, which moves a result by at most half of that times the sum of the codes' magnitudes: some
 // 2^-8 of what quantising the pages moved it by. Tiles of which less than half of the tokens are read stay in float32.
 func HasIntegerKV() bool { return attn.integers }
 

@@ -12,16 +12,20 @@ import (
 
 // attnIntegers is decode attention over int8 and int4 pages in integers (HasIntegerKV).
 type attnIntegers struct {
-	score [2][GroupHeads]func(s, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim, ahead int)
-	weigh [2][GroupHeads]func(out *float32, outBytes int, p *int16, unit, offset *float32, values [][]byte, masks []uint16, size, from, ahead int)
+	factors [2][GroupHeads]func(factors *float32, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+	score   [2][GroupHeads]func(s, q []float32, factors *float32, keys [][]byte, masks []uint16, dim, ahead int)
+	weigh   [2][GroupHeads]func(out *float32, outBytes int, p *int16, unit, offset *float32, values [][]byte, size, from int)
 }
 
 // At index type&1: int4, int8.
 var integersAVX2 = attnIntegers{
-	score: [2][GroupHeads]func([]float32, []float32, *int16, *float32, [][]byte, []uint16, int, int){
+	factors: [2][GroupHeads]func(*float32, []float32, [][]byte, []uint16, int, int){
+		{avx2.QueryFactorsI4x1, avx2.QueryFactorsI4x2, avx2.QueryFactorsI4x3, avx2.QueryFactorsI4x4},
+		{avx2.QueryFactorsI8x1, avx2.QueryFactorsI8x2, avx2.QueryFactorsI8x3, avx2.QueryFactorsI8x4}},
+	score: [2][GroupHeads]func([]float32, []float32, *float32, [][]byte, []uint16, int, int){
 		{avx2.ScoreIntegersI4x1, avx2.ScoreIntegersI4x2, avx2.ScoreIntegersI4x3, avx2.ScoreIntegersI4x4},
 		{avx2.ScoreIntegersI8x1, avx2.ScoreIntegersI8x2, avx2.ScoreIntegersI8x3, avx2.ScoreIntegersI8x4}},
-	weigh: [2][GroupHeads]func(*float32, int, *int16, *float32, *float32, [][]byte, []uint16, int, int, int){
+	weigh: [2][GroupHeads]func(*float32, int, *int16, *float32, *float32, [][]byte, int, int){
 		{avx2.WeighIntegersI4x1, avx2.WeighIntegersI4x2, avx2.WeighIntegersI4x3, avx2.WeighIntegersI4x4},
 		{avx2.WeighIntegersI8x1, avx2.WeighIntegersI8x2, avx2.WeighIntegersI8x3, avx2.WeighIntegersI8x4}},
 }
@@ -34,10 +38,10 @@ const (
 
 // integerScratch is what one call needs.
 type integerScratch struct {
-	floats, scales, minima []float32
-	rounded                []int16
-	unit, offset           [GroupHeads]float32
-	factor                 float32
+	queries, ofTiles, scales, minima []float32
+	rounded                          []int16
+	unit, offset                     [GroupHeads]float32
+	factor                           float32
 }
 
 var integerScratches = sync.Pool{New: func() any { return new(integerScratch) }}
@@ -66,19 +70,16 @@ func (x *integerScratch) factors(h int, most float32) {
 func (a *attnIntegers) scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
 	x := integerScratches.Get().(*integerScratch)
 	defer integerScratches.Put(x)
-	scaled, rounded, scales := room(&x.floats, heads*dim), room(&x.rounded, heads*dim), room(&x.scales, dim)
-	avx2.LargestScales(&scales[0], keys, dim)
+	queries, factors := room(&x.queries, heads*dim), room(&x.ofTiles, 3*GroupHeads*len(masks))
 	for h := range heads {
-		most := float32(0)
-		for d, scale := range scales {
-			most = max(most, scale*q[d*heads+h], -scale*q[d*heads+h])
-		}
-		x.factors(h, most)
-		for d := range dim {
-			scaled[h*dim+d] = q[d*heads+h] * x.factor
+		to := queries[h*dim:][:dim]
+		for d, at := 0, h; d < len(to); d, at = d+1, at+heads {
+			to[d] = q[at]
 		}
 	}
-	a.score[e&1][heads-1](s, scaled, &rounded[0], &x.unit[0], keys, masks, dim, ahead(e.KeyTileBytes(dim)))
+	distance := ahead(e.KeyTileBytes(dim))
+	a.factors[e&1][heads-1](&factors[0], queries, keys, masks, dim, distance)
+	a.score[e&1][heads-1](s, queries, &factors[0], keys, masks, dim, distance)
 	for t, m := range masks {
 		for m := ^m; m != 0; m &= m - 1 {
 			for h := range heads {
@@ -97,45 +98,55 @@ func (a *attnIntegers) weighTiles(e KVElem, out, p []float32, values [][]byte, m
 		last := min(first+integerTiles, n)
 		tiles, mask := values[first:last], masks[first:last]
 		for g := range dim / integerGroup {
-			at, codes, turns := x.places(e, dim, g)
-			x.roundWeights(e, p[first*TileTokens:], n*TileTokens, tiles, mask, heads, size, at)
+			at, codes, turns := places(e, dim, g, heads)
+			distance := 0 // the first group's turn fetches those of all
+			if g == 0 {
+				distance = ahead(TileTokens * size)
+			}
+			x.roundWeights(e, p[first*TileTokens:], n*TileTokens, tiles, mask, heads, size, at, distance)
 			for _, t := range turns {
-				weigh(&out[g*integerGroup+t.dim], 4*dim, &x.rounded[0], &x.unit[0], &x.offset[0], tiles, mask, size, codes+t.code, ahead(TileTokens*size))
+				weigh(&out[g*integerGroup+t.dim], 4*dim, &x.rounded[0], &x.unit[0], &x.offset[0], tiles, size, codes+t.code)
 			}
 		}
 	}
 }
 
-// turn is what one call of the assembly takes of a group: from a dimension on, whose codes begin at a byte.
+// turn16 is what one call of the assembly takes of a group: from a dimension on, whose codes begin at a byte.
 type turn16 struct{ dim, code int }
 
+// Of up to three heads, 32 dimensions a turn; of four, 16.
 var (
-	turns8 = []turn16{{0, 0}, {16, 16}, {32, 32}, {48, 48}}
-	turns4 = []turn16{{0, 0}, {8, 8}, {32, 16}, {40, 24}} // low halves, and 16 dimensions further on the high ones
+	turns      = [2][]turn16{{{0, 0}, {32, 16}}, {{0, 0}, {32, 32}}}
+	turnsOfAll = [2][]turn16{{{0, 0}, {8, 8}, {32, 16}, {40, 24}}, // int4: low halves, and 16 dimensions further on the high ones
+		{{0, 0}, {16, 16}, {32, 32}, {48, 48}}}
 )
 
 // places are where a group's scale and codes lie in a token's value.
-func (x *integerScratch) places(e KVElem, dim, g int) (scale, codes int, turns []turn16) {
+func places(e KVElem, dim, g, heads int) (scale, codes int, t []turn16) {
+	t = turns[e&1]
+	if heads == GroupHeads {
+		t = turnsOfAll[e&1]
+	}
 	groups := dim / integerGroup
 	if e == KVI4 {
-		return 4 * g, 4*groups + g*integerGroup/2, turns4
+		return 4 * g, 4*groups + g*integerGroup/2, t
 	}
-	return 2 * g, 2*groups + g*integerGroup, turns8
+	return 2 * g, 2*groups + g*integerGroup, t
 }
 
 // roundWeights fills rounded [heads][16·tiles], unit and offset for the group of dimensions whose scales lie at a byte of each
-// token; heads' weights p are stride apart.
-func (x *integerScratch) roundWeights(e KVElem, p []float32, stride int, tiles [][]byte, masks []uint16, heads, size, at int) {
+// token; heads' weights p are stride apart. Tiles that are ahead are fetched.
+func (x *integerScratch) roundWeights(e KVElem, p []float32, stride int, tiles [][]byte, masks []uint16, heads, size, at, ahead int) {
 	tokens := TileTokens * len(masks)
 	rounded, scales := room(&x.rounded, heads*tokens), room(&x.scales, tokens)
 	var minima *float32
 	if e == KVI4 {
 		m := room(&x.minima, tokens)
 		minima = &m[0]
-		avx2.ValueScalesMinima(&scales[0], minima, tiles, size, at)
+		avx2.ValueScalesMinima(&scales[0], minima, tiles, masks, size, at, ahead)
 		hide(m, masks)
 	} else {
-		avx2.ValueScales(&scales[0], nil, tiles, size, at)
+		avx2.ValueScales(&scales[0], nil, tiles, masks, size, at, ahead)
 	}
 	hide(scales, masks)
 	for h := range heads {

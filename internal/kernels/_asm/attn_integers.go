@@ -11,11 +11,15 @@ import (
 // Decode attention over KIVI's int8 and int4 pages in integers: queries times a tile's scales, and weights times a token's
 // scale, are rounded to 16 bits, which is finer than the codes by eight; products of pairs are summed by VPMADDWD.
 //
-//	2 dimensions × 16 tokens, or 2 tokens × 16 dimensions, cost 4 instructions and 4 a head, beside loads
+//	2 dimensions × 16 tokens, or 2 tokens × 16 dimensions, cost 3 (int4) or 4 instructions and 5 a head
 func init() {
 	f := flavours[1]()
 	register("attn_integers", f.isa, func() {
-		f.largestScales()
+		for _, e := range quantisedElements {
+			for heads := 1; heads <= 4; heads++ {
+				f.queryFactors(e, heads)
+			}
+		}
 		f.valueScales(2)
 		f.valueScales(4)
 		f.largestWeight()
@@ -41,70 +45,195 @@ func (f *flavour) filled(value uint32) reg.VecPhysical {
 
 const (
 	magnitude   = 0x7fffffff // what a float32 is without its sign
-	nibbleWords = 0x000f000f
+	integerMost = 1<<15 - 1  // as in package kernels
 )
 
-func (f *flavour) largestScales() {
-	f.begin("LargestScales", "func(dst *float32, keys [][]byte, dim int)",
-		"LargestScales writes to dst [dim] the largest magnitude of each dimension's scale over quantised tiles of keys, at least one; dim is a multiple of 16.")
-	dst, list, n := Load(Param("dst"), GP64()), GP64(), GP64()
-	left, from, tile := GP64(), GP64(), GP64()
-	Load(Param("dim"), left)
-	XORQ(from, from)
-	sign, most, s := f.filled(magnitude), f.vec(), f.vec()
-	Label("dims")
-	Load(Param("keys").Base(), list)
-	Load(Param("keys").Len(), n)
-	f.zero(most)
+// queryFactors emits what scoreIntegers takes of each tile: it is a pass of its own so that the maxima of several tiles, each a
+// chain of few instructions, are worked out side by side.
+func (f *flavour) queryFactors(e element, heads int) {
+	int4 := e.name == "I4"
+	offset := ""
+	if int4 {
+		offset = ", and the sum of q·minimum in offset's place"
+	}
+	f.begin(fmt.Sprintf("QueryFactors%sx%d", e.name, heads), "func(factors *float32, q []float32, keys [][]byte, masks []uint16, dim, ahead int)",
+		fmt.Sprintf("QueryFactors%sx%d writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within %d, what "+
+			"sums of its products are multiplied by afterwards, NaN where a q·scale is not finite%s. q is [%d][dim], dim a multiple of 16.", e.name, heads, integerMost, offset, heads))
+	dst, count := Load(Param("factors"), GP64()), GP64()
+	w := newWalker("keys", count)
+	q, stride, stride3 := Load(Param("q").Base(), GP64()), GP64(), GP64()
+	Load(Param("dim"), stride)
+	SHLQ(U8(2), stride)
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
+	most, sums, scale, x := f.vecs(heads), f.vecs(heads), f.vecs(2), f.vecs(2)
+	if !int4 {
+		sums = nil
+	}
+	sign := f.filled(magnitude)
+	head := func(h, disp int, base reg.Register) Mem {
+		if h == 3 {
+			return Mem{Base: base, Index: stride3, Scale: 1, Disp: disp}
+		}
+		return row(base, stride, h, disp)
+	}
+	left, from, minima := GP64(), GP64(), GP64()
 	Label("tile")
-	MOVQ(at(list, 0), tile)
-	VCVTPH2PS(Mem{Base: tile, Index: from, Scale: 1}, s)
-	VANDPS(sign, s, s)
-	VPMAXUD(s, most, most) // magnitudes are ordered as integers, NaN last
-	ADDQ(U8(24), list)
-	DECQ(n)
-	JNZ(LabelRef("tile"))
-	VMOVUPS(most, at(dst, 0))
-	ADDQ(U8(32), dst)
-	ADDQ(U8(16), from)
-	SUBQ(U8(8), left)
+	w.step()
+	for _, r := range append(most, sums...) {
+		f.zero(r)
+	}
+	MOVQ(q, from)
+	Load(Param("dim"), left)
+	if int4 {
+		LEAQ(Mem{Base: w.data, Index: left, Scale: 2}, minima)
+	}
+	Label("dims")
+	PREFETCHT0(Mem{Base: w.data, Index: w.ahead, Scale: 1})
+	VCVTPH2PS(at(w.data, 0), scale[0])
+	VCVTPH2PS(at(w.data, 16), scale[1])
+	for h := range heads {
+		for i := range 2 {
+			VMULPS(head(h, 32*i, from), scale[i], x[i])
+			VANDPS(sign, x[i], x[i])
+			VPMAXUD(x[i], most[h], most[h]) // magnitudes are ordered as integers, NaN last
+		}
+	}
+	if int4 {
+		PREFETCHT0(Mem{Base: minima, Index: w.ahead, Scale: 1})
+		VCVTPH2PS(at(minima, 0), scale[0])
+		VCVTPH2PS(at(minima, 16), scale[1])
+		for h := range heads {
+			for i := range 2 {
+				VFMADD231PS(head(h, 32*i, from), scale[i], sums[h])
+			}
+		}
+		ADDQ(U8(32), minima)
+	}
+	ADDQ(U8(32), w.data)
+	ADDQ(U8(64), from)
+	SUBQ(U8(16), left)
 	JNZ(LabelRef("dims"))
+	m := f.foldHeads(most, x, func(a, b, to reg.Register) { VPMAXUD(a, b, to) })
+	// Zeros and denormals are as good as least: the sums are multiplied by it again.
+	VBROADCASTSS(floatConst(1e-30), x[0].AsX())
+	VMAXPS(m, x[0].AsX(), m) // NaN stays
+	VBROADCASTSS(floatConst(integerMost), x[0].AsX())
+	VDIVPS(m, x[0].AsX(), x[1].AsX())
+	VMOVUPS(x[1].AsX(), at(dst, 0))
+	VBROADCASTSS(floatConst(1.0/integerMost), x[0].AsX())
+	VSUBPS(m, m, x[1].AsX()) // 0, or NaN
+	VFMADD231PS(x[0].AsX(), m, x[1].AsX())
+	VMOVUPS(x[1].AsX(), at(dst, 16))
+	if int4 {
+		VMOVUPS(f.foldHeads(sums, x, func(a, b, to reg.Register) { VADDPS(a, b, to) }), at(dst, 32))
+	}
+	ADDQ(U8(48), dst)
+	DECQ(w.left)
+	JNZ(LabelRef("tile"))
 	f.end()
+}
+
+// foldHeads folds the lanes of one register a head to one number a head, in one register whose numbers behind are undefined.
+func (f *flavour) foldHeads(r, tmp []reg.VecPhysical, op func(a, b, to reg.Register)) reg.VecPhysical {
+	for _, x := range r {
+		VEXTRACTI128(U8(1), x, tmp[0].AsX())
+		op(tmp[0].AsX(), x.AsX(), x.AsX())
+	}
+	pair := func(a, b reg.VecPhysical) {
+		VPUNPCKHDQ(b.AsX(), a.AsX(), tmp[0].AsX())
+		VPUNPCKLDQ(b.AsX(), a.AsX(), a.AsX())
+		op(tmp[0].AsX(), a.AsX(), a.AsX())
+	}
+	first, second := r[0], r[0]
+	pair(first, r[min(1, len(r)-1)])
+	if len(r) > 2 {
+		second = r[2]
+		pair(second, r[len(r)-1])
+	}
+	VPUNPCKHQDQ(second.AsX(), first.AsX(), tmp[0].AsX())
+	VPUNPCKLQDQ(second.AsX(), first.AsX(), first.AsX())
+	op(tmp[0].AsX(), first.AsX(), first.AsX())
+	return first.AsX().(reg.VecPhysical)
 }
 
 // valueScales collects the float16 scales of 16 tokens a tile, and int4's minima behind them.
 func (f *flavour) valueScales(bytes int) {
-	name, doc := "ValueScales", "ValueScales writes the float16 numbers at byte from of each token's value, tokens size bytes apart, to scales [16·tiles]."
+	name, doc := "ValueScales", "ValueScales writes the float16 numbers at byte from of each token's value, tokens size bytes apart, to scales [16·tiles], and fetches the tile that is so many ahead, if ahead is not 0."
 	if bytes == 4 {
 		name, doc = "ValueScalesMinima", "ValueScalesMinima is ValueScales; the numbers behind those go to minima [16·tiles]."
 	}
-	f.begin(name, "func(scales, minima *float32, values [][]byte, size, from int)", doc)
+	f.begin(name, "func(scales, minima *float32, values [][]byte, masks []uint16, size, from, ahead int)", doc)
 	dst := []reg.Register{Load(Param("scales"), GP64()), Load(Param("minima"), GP64())}[:bytes/2]
-	list, n := Load(Param("values").Base(), GP64()), Load(Param("values").Len(), GP64())
-	size, from, tile := Load(Param("size"), GP64()), Load(Param("from"), GP64()), GP64()
-	x := f.vecs(2)
+	count := GP64()
+	w := newWalker("values", count)
+	size, from, left := Load(Param("size"), GP64()), GP64(), GP64()
+	x, apart := f.vecs(3), f.vec()
+	if bytes == 4 {
+		VMOVDQU(apartWords(), apart.AsX())
+	}
 	Label("tile")
-	MOVQ(at(list, 0), tile)
-	ADDQ(from, tile)
+	w.step()
+	Load(Param("ahead"), left)
+	TESTQ(left, left)
+	JZ(LabelRef("gather"))
+	MOVQ(size, left)
+	SHLQ(U8(4), left)
+	Load(Param("from"), from)
+	LEAQ(Mem{Base: w.data, Index: w.ahead, Scale: 1}, from)
+	Label("line")
+	PREFETCHT1(at(from, 0))
+	ADDQ(U8(64), from)
+	SUBQ(U8(64), left)
+	JG(LabelRef("line"))
+	Label("gather")
+	Load(Param("from"), from)
+	ADDQ(from, w.data)
 	for half := range 2 {
-		for j := range 8 {
-			for i := range dst {
-				VPINSRW(U8(j), at(tile, 2*i), x[i].AsX(), x[i].AsX())
+		if bytes == 2 {
+			for j := range 8 {
+				VPINSRW(U8(j), at(w.data, 0), x[0].AsX(), x[0].AsX())
+				ADDQ(size, w.data)
 			}
-			ADDQ(size, tile)
+		} else {
+			for i := range 2 {
+				VMOVD(at(w.data, 0), x[i].AsX())
+				ADDQ(size, w.data)
+				for j := 1; j < 4; j++ {
+					VPINSRD(U8(j), at(w.data, 0), x[i].AsX(), x[i].AsX())
+					ADDQ(size, w.data)
+				}
+				VPSHUFB(apart.AsX(), x[i].AsX(), x[i].AsX()) // four scales, four minima
+			}
+			VPUNPCKHQDQ(x[1].AsX(), x[0].AsX(), x[2].AsX())
+			VPUNPCKLQDQ(x[1].AsX(), x[0].AsX(), x[0].AsX())
+			VCVTPH2PS(x[2].AsX(), x[2])
+			VMOVUPS(x[2], at(dst[1], 32*half))
 		}
-		for i, d := range dst {
-			VCVTPH2PS(x[i].AsX(), x[i])
-			VMOVUPS(x[i], at(d, 32*half))
-		}
+		VCVTPH2PS(x[0].AsX(), x[0])
+		VMOVUPS(x[0], at(dst[0], 32*half))
 	}
 	for _, d := range dst {
 		ADDQ(U8(64), d)
 	}
-	ADDQ(U8(24), list)
-	DECQ(n)
+	DECQ(w.left)
 	JNZ(LabelRef("tile"))
 	f.end()
+}
+
+var apartWord *Mem
+
+// apartWords takes the even 16-bit numbers of a register of 128 bits, then the odd ones.
+func apartWords() Mem {
+	if apartWord == nil {
+		m := GLOBL("apart", RODATA|NOPTR)
+		for i := range 8 {
+			for b := range 2 {
+				DATA(2*i+b, U8(4*(i%4)+2*(i/4)+b))
+			}
+		}
+		apartWord = &m
+	}
+	return *apartWord
 }
 
 func (f *flavour) largestWeight() {
@@ -171,50 +300,58 @@ func (f *flavour) storeRounded(x []reg.VecPhysical, to Mem) {
 
 // integerScorer holds the registers of scoreIntegers.
 type integerScorer struct {
-	f                                     *flavour
-	e                                     element
-	heads                                 int
-	w                                     walker
-	s, stride, stride3, qs, qs3, qd, left reg.Register
-	acc                                   [][]reg.VecPhysical
-	pair                                  []reg.VecPhysical
-	x, y, nibbles, order                  reg.VecPhysical
-	minima                                Mem // [4] float32 on the stack
+	f                                       *flavour
+	e                                       element
+	heads                                   int
+	w                                       walker
+	q, stride, stride3, codes, factor, left reg.Register
+	acc                                     [][]reg.VecPhysical
+	x, y, order                             reg.VecPhysical
+	pair                                    []reg.VecPhysical
+	factors, rounded                        Mem // on the stack: [heads][8] float32, [heads][16] int16
 }
 
-// scoreIntegers: the tile's scales are multiplied into the queries, which are rounded (scratch); then the bytes of 2 dimensions are
-// interleaved and widened, and cost a product a head and 8 tokens.
+// scoreIntegers: 16 dimensions of the queries are multiplied by the tile's scales and rounded; then the codes of 2 dimensions are
+// interleaved as 16-bit numbers, which costs a product and a sum a head and 8 tokens. A byte of int4 holds two tokens: the sum of the
+// bytes less 16 times that of the high halves is that of the low ones.
 func (f *flavour) scoreIntegers(e element, heads int) {
-	f.begin(fmt.Sprintf("ScoreIntegers%sx%d", e.name, heads), "func(s, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim, ahead int)",
-		fmt.Sprintf("ScoreIntegers%sx%d writes unit·(q·k) to s [%d][16·tiles] for quantised tiles of 16 tokens, at least one; q [%d][dim] times any scale stays "+
-			"below 2^15, scratch has room for as many int16. masks give the number of tiles alone. dim is a multiple of 16.", e.name, heads, heads, heads))
-	c := integerScorer{f: f, e: e, heads: heads, s: Load(Param("s").Base(), GP64()), stride: GP64(), stride3: GP64(), qs: GP64(), qs3: GP64(), qd: GP64(), left: GP64(), minima: AllocLocal(16)}
-	stride := GP64()
-	c.w = newWalker("keys", stride)
-	MOVQ(stride, c.stride)
-	SHLQ(U8(6), c.stride)
-	LEAQ(Mem{Base: c.stride, Index: c.stride, Scale: 2}, c.stride3)
-	Load(Param("dim"), c.qs)
-	SHLQ(U8(1), c.qs) // bytes of a row of the scratch
-	LEAQ(Mem{Base: c.qs, Index: c.qs, Scale: 2}, c.qs3)
+	f.begin(fmt.Sprintf("ScoreIntegers%sx%d", e.name, heads), "func(s, q []float32, factors *float32, keys [][]byte, masks []uint16, dim, ahead int)",
+		fmt.Sprintf("ScoreIntegers%sx%d writes q·k to s [%d][16·tiles] for quantised tiles of 16 tokens, at least one; q is [%d][dim], factors are those of "+
+			"QueryFactors%sx%d. masks give the number of tiles alone. dim is a multiple of 16.", e.name, heads, heads, heads, e.name, heads))
+	c := integerScorer{f: f, e: e, heads: heads, q: GP64(), stride: GP64(), stride3: GP64(), codes: GP64(), factor: GP64(), left: GP64(),
+		factors: AllocLocal(32 * heads), rounded: AllocLocal(32 * heads)}
+	count := GP64()
+	c.w = newWalker("keys", count)
+	s, stride, place := AllocLocal(8), AllocLocal(8), GP64()
+	SHLQ(U8(6), count)
+	MOVQ(count, stride)
+	Load(Param("s").Base(), place)
+	MOVQ(place, s)
+	Load(Param("factors"), c.factor)
 	for range heads {
 		c.acc = append(c.acc, f.vecs(2))
 	}
 	c.pair, c.x, c.y = f.vecs(2), f.vec(), f.vec()
 	if e.name == "I4" {
-		c.nibbles, c.order = f.filled(nibbleWords), f.vec()
-		VMOVDQU(interleave(), c.order.AsX())
+		c.order = f.vec()
+		VMOVDQU(interleave(), c.order)
 	}
 	Label("tile")
 	c.w.step()
-	c.queries()
-	for _, a := range c.acc {
+	for h, a := range c.acc {
 		f.zero(a[0])
 		f.zero(a[1])
+		VBROADCASTSS(at(c.factor, 4*h), c.x)
+		VMOVUPS(c.x, c.factors.Offset(32*h))
 	}
 	c.multiply()
-	c.store()
-	ADDQ(U8(64), c.s)
+	MOVQ(s, place)
+	MOVQ(stride, c.left)
+	c.store(place)
+	MOVQ(s, place)
+	ADDQ(U8(64), place)
+	MOVQ(place, s)
+	ADDQ(U8(48), c.factor)
 	DECQ(c.w.left)
 	JNZ(LabelRef("tile"))
 	f.end()
@@ -222,226 +359,242 @@ func (f *flavour) scoreIntegers(e element, heads int) {
 
 var interleaved *Mem
 
-// interleave takes the 8 bytes of one dimension and the 8 of the next by turns.
+// interleave takes the 8 bytes of one dimension and the 8 of the next, both in each half of a register, by turns as 16-bit numbers.
 func interleave() Mem {
 	if interleaved == nil {
 		m := GLOBL("interleave", RODATA|NOPTR)
 		for i := range 16 {
-			DATA(i, U8(i/2+8*(i%2)))
+			DATA(2*i, U8(i/2+8*(i%2)))
+			DATA(2*i+1, U8(0x80)) // zero
 		}
 		interleaved = &m
 	}
 	return *interleaved
 }
 
-// row is a place in row h of the scratch.
-func (c *integerScorer) row(base reg.Register, h, disp int) Mem {
+// row is a place in row h of the queries.
+func (c *integerScorer) row(h, disp int) Mem {
 	if h == 3 {
-		return Mem{Base: base, Index: c.qs3, Scale: 1, Disp: disp}
+		return Mem{Base: c.q, Index: c.stride3, Scale: 1, Disp: disp}
 	}
-	return row(base, c.qs, h, disp)
+	return row(c.q, c.stride, h, disp)
 }
 
-// queries writes round(q·scale) to the scratch, q·minimum to the stack (int4), and moves the data pointer to the codes.
-func (c *integerScorer) queries() {
-	f := c.f
-	q, minima, from := GP64(), GP64(), GP64()
-	Load(Param("q").Base(), q)
+// multiply sums the products of all dimensions, 16 a turn. Sums of a head: int8, tokens 0-3 and 8-11, then the others; int4, the
+// bytes and the high halves.
+func (c *integerScorer) multiply() {
+	x := []reg.VecPhysical{c.x, c.y}
+	Load(Param("q").Base(), c.q)
 	Load(Param("dim"), c.left)
-	Load(Param("scratch"), c.qd)
-	LEAQ(Mem{Base: c.w.data, Index: c.left, Scale: 2}, minima) // behind the scales: int4's minima, or the codes
-	int4 := c.e.name == "I4"
-	if int4 {
-		for _, a := range c.acc {
-			f.zero(a[0])
-		}
+	LEAQ(Mem{Base: c.w.data, Index: c.left, Scale: 2}, c.codes)
+	if c.e.name == "I4" { // minima
+		LEAQ(Mem{Base: c.codes, Index: c.left, Scale: 2}, c.codes)
 	}
-	Label("scale")
-	PREFETCHT1(Mem{Base: c.w.data, Index: c.w.ahead, Scale: 1})
+	MOVQ(c.left, c.stride)
+	SHLQ(U8(2), c.stride)
+	LEAQ(Mem{Base: c.stride, Index: c.stride, Scale: 2}, c.stride3)
+	Label("dims")
+	bytes := 16 * 2 * c.e.bits
+	for line := 0; line < bytes; line += 64 {
+		PREFETCHT1(Mem{Base: c.codes, Index: c.w.ahead, Scale: 1, Disp: line})
+	}
 	VCVTPH2PS(at(c.w.data, 0), c.pair[0])
 	VCVTPH2PS(at(c.w.data, 16), c.pair[1])
-	MOVQ(q, from)
 	for h := range c.heads {
-		if h > 0 { // rows of q are twice as long as the scratch's
-			LEAQ(Mem{Base: from, Index: c.qs, Scale: 2}, from)
+		for i, r := range x {
+			VMULPS(c.row(h, 32*i), c.pair[i], r)
+			VMULPS(c.factors.Offset(32*h), r, r)
+			VCVTPS2DQ(r, r)
 		}
-		if int4 {
+		VPACKSSDW(x[1], x[0], x[0])
+		VMOVDQU(x[0], c.rounded.Offset(32*h))
+	}
+	for two := range 8 {
+		if c.e.name == "I8" {
+			VPMOVSXBW(at(c.codes, 32*two), c.x)
+			VPMOVSXBW(at(c.codes, 32*two+16), c.y)
+			VPUNPCKLWD(c.y, c.x, c.pair[0])
+			VPUNPCKHWD(c.y, c.x, c.pair[1])
+		} else {
+			VBROADCASTI128(at(c.codes, 16*two), c.x)
+			VPSHUFB(c.order, c.x, c.pair[0])
+			VPSRLW(U8(4), c.pair[0], c.pair[1])
+		}
+		packed := two&4>>1 | two&2<<1 | two&1 // VPACKSSDW works by halves of a register
+		for h, a := range c.acc {
+			VPBROADCASTD(c.rounded.Offset(32*h+4*packed), c.x)
 			for i := range 2 {
-				VCVTPH2PS(at(minima, 16*i), c.x)
-				VFMADD231PS(at(from, 32*i), c.x, c.acc[h][0])
+				VPMADDWD(c.x, c.pair[i], c.y)
+				VPADDD(c.y, a[i], a[i])
 			}
 		}
-		VMULPS(at(from, 0), c.pair[0], c.x)
-		VMULPS(at(from, 32), c.pair[1], c.y)
-		f.storeRounded([]reg.VecPhysical{c.x, c.y}, c.row(c.qd, h, 0))
-	}
-	if int4 {
-		ADDQ(U8(32), minima)
 	}
 	ADDQ(U8(32), c.w.data)
-	ADDQ(U8(64), q)
-	ADDQ(U8(32), c.qd)
+	ADDQ(U8(64), c.q)
+	ADDQ(U32(bytes), c.codes)
 	SUBQ(U8(16), c.left)
-	JNZ(LabelRef("scale"))
-	if int4 {
-		for h, a := range c.acc {
-			f.lanesSum(a[0], c.x)
-			VMOVSS(a[0].AsX(), c.minima.Offset(4*h))
-		}
-	}
-	MOVQ(minima, c.w.data) // now at the codes for both types
-}
-
-// multiply sums the products of all dimensions, 8 a turn. Sums of a head: tokens 0-7 and 8-15.
-func (c *integerScorer) multiply() {
-	Load(Param("dim"), c.left)
-	Load(Param("scratch"), c.qd)
-	Label("dims")
-	bytes := 8 * 2 * c.e.bits
-	for line := 0; line < bytes; line += 64 {
-		PREFETCHT1(Mem{Base: c.w.data, Index: c.w.ahead, Scale: 1, Disp: line})
-	}
-	for two := range 4 {
-		data := at(c.w.data, 2*two*2*c.e.bits)
-		if c.e.name == "I8" {
-			VMOVDQU(data, c.x.AsX())
-			VPUNPCKLBW(data.Offset(16), c.x.AsX(), c.pair[0].AsX())
-			VPUNPCKHBW(data.Offset(16), c.x.AsX(), c.pair[1].AsX())
-			VPMOVSXBW(c.pair[0].AsX(), c.pair[0])
-			VPMOVSXBW(c.pair[1].AsX(), c.pair[1])
-		} else {
-			VMOVDQU(data, c.x.AsX())
-			VPSHUFB(c.order.AsX(), c.x.AsX(), c.x.AsX())
-			VPMOVZXBW(c.x.AsX(), c.x)
-			VPAND(c.nibbles, c.x, c.pair[0])
-			VPSRLW(U8(4), c.x, c.pair[1])
-		}
-		for h, a := range c.acc {
-			VPBROADCASTD(c.row(c.qd, h, 4*two), c.x)
-			VPMADDWD(c.x, c.pair[0], c.y)
-			VPADDD(c.y, a[0], a[0])
-			VPMADDWD(c.x, c.pair[1], c.y)
-			VPADDD(c.y, a[1], a[1])
-		}
-	}
-	ADDQ(U32(bytes), c.w.data)
-	ADDQ(U8(16), c.qd)
-	SUBQ(U8(8), c.left)
 	JNZ(LabelRef("dims"))
 }
 
-// store writes the tile's scores of every head.
-func (c *integerScorer) store() {
-	unit := GP64()
-	Load(Param("unit"), unit)
+// store writes the tile's scores of every head; heads are left bytes apart.
+func (c *integerScorer) store(to reg.Register) {
+	f := c.f
 	for h, a := range c.acc {
-		dst := row(c.s, c.stride, h, 0)
-		if h == 3 {
-			dst = Mem{Base: c.s, Index: c.stride3, Scale: 1}
-		}
-		VBROADCASTSS(at(unit, 4*h), c.y)
+		f.halves(c.e, a, c.x)
+		VBROADCASTSS(at(c.factor, 16+4*h), c.y)
 		for i, r := range a {
 			VCVTDQ2PS(r, r)
 			if c.e.name == "I4" {
-				VBROADCASTSS(c.minima.Offset(4*h), c.x)
-				VADDPS(c.x, r, r)
+				// The minima's part is no multiple of the unit.
+				VBROADCASTSS(at(c.factor, 32+4*h), c.x)
+				VFMADD213PS(c.x, c.y, r)
+			} else {
+				VMULPS(c.y, r, r)
 			}
-			VMULPS(c.y, r, r)
-			VMOVUPS(r, dst.Offset(32*i))
+			VMOVUPS(r, at(to, 32*i))
+		}
+		if h+1 < c.heads {
+			ADDQ(c.left, to)
 		}
 	}
 }
 
-// weighIntegers: bytes of 2 tokens are interleaved and widened, and cost a product a head and 8 dimensions. Sums stay in integers
-// over all tiles.
+// halves orders two sums of VPMADDWD: int8, of interleaved halves of registers; int4, of bytes and their high halves.
+func (f *flavour) halves(e element, a []reg.VecPhysical, tmp reg.VecPhysical) {
+	if e.name == "I4" {
+		VPSLLD(U8(4), a[1], tmp)
+		VPSUBD(tmp, a[0], a[0])
+		return
+	}
+	f.unweave(a, tmp)
+}
+
+// unweave puts the low halves of two registers into the first one, and their high halves into the second.
+func (f *flavour) unweave(a []reg.VecPhysical, tmp reg.VecPhysical) {
+	VPERM2I128(U8(0x20), a[1], a[0], tmp)
+	VPERM2I128(U8(0x31), a[1], a[0], a[1])
+	VMOVDQA(tmp, a[0])
+}
+
+// weighIntegers: the codes of 2 tokens are interleaved as 16-bit numbers, which costs a product and a sum a head and 8 dimensions.
+// Sums stay in integers over all tiles. Three heads' sums of 32 dimensions fit the registers; four heads take 16 a call.
 func (f *flavour) weighIntegers(e element, heads int) {
-	f.begin(fmt.Sprintf("WeighIntegers%sx%d", e.name, heads), "func(out *float32, outBytes int, p *int16, unit, offset *float32, values [][]byte, masks []uint16, size, from, ahead int)",
+	dims := weighedDims(heads)
+	f.begin(fmt.Sprintf("WeighIntegers%sx%d", e.name, heads), "func(out *float32, outBytes int, p *int16, unit, offset *float32, values [][]byte, size, from int)",
 		fmt.Sprintf("WeighIntegers%sx%d adds unit·(p·codes) + offset to %s dimensions of %d rows of out, outBytes apart. p is [%d][16·tiles], below 2^15; tiles, "+
-			"1 to 60, have 16 tokens, size bytes apart, whose codes begin at byte from. masks give the number of tiles alone.", e.name, heads, dimsOf(e), heads, heads))
-	stride, stride3, v0, pt, t, p := GP64(), GP64(), GP64(), GP64(), GP64(), GP64()
+			"1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.", e.name, heads, dimsOf(e, dims), heads, heads))
+	stride, stride3, v0, t, p := GP64(), GP64(), GP64(), GP64(), GP64()
 	Load(Param("p"), p)
-	count := GP64()
-	w := newWalker("values", count)
-	MOVQ(count, stride)
-	size, from := Load(Param("size"), GP64()), GP64()
+	list, left, size, from := Load(Param("values").Base(), GP64()), Load(Param("values").Len(), GP64()), Load(Param("size"), GP64()), Load(Param("from"), GP64())
+	MOVQ(left, stride)
 	SHLQ(U8(5), stride)
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
 	var acc [][]reg.VecPhysical
 	for range heads {
-		acc = append(acc, f.vecs(2))
+		acc = append(acc, f.vecs(dims/8))
 		for _, a := range acc[len(acc)-1] {
 			f.zero(a)
 		}
 	}
 	pair, x, y := f.vecs(2), f.vec(), f.vec()
-	nibbles := reg.VecPhysical(nil)
-	if e.name == "I4" {
-		nibbles = f.filled(nibbleWords)
+	products := func(first, turn int) { // of the sums from the first on
+		for h, a := range acc {
+			m := row(p, stride, h, 4*turn)
+			if h == 3 {
+				m = Mem{Base: p, Index: stride3, Scale: 1, Disp: 4 * turn}
+			}
+			VPBROADCASTD(m, x)
+			for i := range 2 {
+				VPMADDWD(x, pair[i], y)
+				VPADDD(y, a[first+i], a[first+i])
+			}
+		}
 	}
 	Label("tile")
-	w.step()
-	Load(Param("from"), from)
-	LEAQ(Mem{Base: w.data, Index: from, Scale: 1}, v0)
-	MOVQ(p, pt)
-	MOVQ(U32(8), t)
-	Label("pair")
-	next := Mem{Base: v0, Index: size, Scale: 1}
-	PREFETCHT1(Mem{Base: v0, Index: w.ahead, Scale: 1})
-	if e.name == "I8" {
-		VMOVDQU(at(v0, 0), x.AsX())
-		VPUNPCKLBW(next, x.AsX(), pair[0].AsX())
-		VPUNPCKHBW(next, x.AsX(), pair[1].AsX())
-		VPMOVSXBW(pair[0].AsX(), pair[0])
-		VPMOVSXBW(pair[1].AsX(), pair[1])
-	} else {
-		VMOVQ(at(v0, 0), x.AsX())
-		VMOVQ(next, y.AsX())
-		VPUNPCKLBW(y.AsX(), x.AsX(), x.AsX())
-		VPMOVZXBW(x.AsX(), x)
-		VPAND(nibbles, x, pair[0])
-		VPSRLW(U8(4), x, pair[1])
-	}
-	for h, a := range acc {
-		m := row(pt, stride, h, 0)
-		if h == 3 {
-			m = Mem{Base: pt, Index: stride3, Scale: 1}
+	MOVQ(at(list, 0), v0)
+	ADDQ(from, v0)
+	MOVQ(U32(4), t)
+	Label("pairs")
+	for turn := range 2 {
+		next := func(disp int) Mem { return Mem{Base: v0, Index: size, Scale: 1, Disp: disp} }
+		switch {
+		case e.name == "I8":
+			for d := 0; d < dims; d += 16 {
+				VPMOVSXBW(at(v0, d), x)
+				VPMOVSXBW(next(d), y)
+				VPUNPCKLWD(y, x, pair[0])
+				VPUNPCKHWD(y, x, pair[1])
+				products(d/8, turn)
+			}
+		case dims == 16: // 8 bytes
+			VMOVQ(at(v0, 0), x.AsX())
+			VMOVQ(next(0), y.AsX())
+			VPUNPCKLBW(y.AsX(), x.AsX(), x.AsX())
+			VPMOVZXBW(x.AsX(), pair[0])
+			VPSRLW(U8(4), pair[0], pair[1])
+			products(0, turn)
+		default:
+			VPMOVZXBW(at(v0, 0), x)
+			VPMOVZXBW(next(0), y)
+			VPUNPCKLWD(y, x, pair[0])
+			VPUNPCKHWD(y, x, pair[1])
+			products(0, turn)
+			VPSRLW(U8(4), pair[0], pair[0])
+			VPSRLW(U8(4), pair[1], pair[1])
+			products(2, turn)
 		}
-		VPBROADCASTD(m, x)
-		VPMADDWD(x, pair[0], y)
-		VPADDD(y, a[0], a[0])
-		VPMADDWD(x, pair[1], y)
-		VPADDD(y, a[1], a[1])
+		LEAQ(Mem{Base: v0, Index: size, Scale: 2}, v0)
 	}
-	LEAQ(Mem{Base: v0, Index: size, Scale: 2}, v0)
-	ADDQ(U8(4), pt)
+	ADDQ(U8(8), p)
 	DECQ(t)
-	JNZ(LabelRef("pair"))
-	ADDQ(U8(32), p)
-	DECQ(w.left)
+	JNZ(LabelRef("pairs"))
+	ADDQ(U8(24), list)
+	DECQ(left)
 	JNZ(LabelRef("tile"))
 	out, unit, offset, outBytes := Load(Param("out"), GP64()), Load(Param("unit"), GP64()), Load(Param("offset"), GP64()), Load(Param("outBytes"), GP64())
-	second := 32 // bytes to the dimensions of the second sum
-	if e.name == "I4" {
-		second = 64
-	}
 	for h, a := range acc {
+		switch {
+		case e.name == "I8":
+			for i := 0; i < len(a); i += 2 {
+				f.unweave(a[i:i+2], x)
+			}
+		case dims == 16:
+			f.halves(e, a, x)
+		default:
+			f.unweave(a[:2], x)
+			f.unweave(a[2:], x)
+			f.halves(e, []reg.VecPhysical{a[0], a[2]}, x)
+			f.halves(e, []reg.VecPhysical{a[1], a[3]}, x)
+		}
 		VBROADCASTSS(at(unit, 4*h), x)
 		VBROADCASTSS(at(offset, 4*h), y)
 		for i, r := range a {
+			to := at(out, 32*i)
+			if e.name == "I4" && dims == 16 {
+				to = at(out, 64*i)
+			}
 			VCVTDQ2PS(r, r)
 			VFMADD213PS(y, x, r)
-			VADDPS(at(out, second*i), r, r)
-			VMOVUPS(r, at(out, second*i))
+			VADDPS(to, r, r)
+			VMOVUPS(r, to)
 		}
 		ADDQ(outBytes, out)
 	}
 	f.end()
 }
 
-// dimsOf says which dimensions one call of weighIntegers takes.
-func dimsOf(e element) string {
-	if e.name == "I8" {
-		return "16"
+// weighedDims is how many dimensions one call of weighIntegers takes.
+func weighedDims(heads int) int {
+	if heads == 4 {
+		return 16
 	}
-	return "8 and, 16 further on, 8 more"
+	return 32
+}
+
+// dimsOf says which dimensions one call of weighIntegers takes.
+func dimsOf(e element, dims int) string {
+	if e.name == "I4" && dims == 16 {
+		return "8 and, 16 further on, 8 more"
+	}
+	return fmt.Sprint(dims)
 }

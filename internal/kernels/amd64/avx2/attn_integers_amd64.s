@@ -4,169 +4,986 @@
 
 #include "textflag.h"
 
-// func LargestScales(dst *float32, keys [][]byte, dim int)
-// Requires: AVX, AVX2, F16C
-TEXT ·LargestScales(SB), NOSPLIT, $0-40
-	MOVQ         dst+0(FP), AX
-	MOVQ         dim+32(FP), BX
-	XORQ         SI, SI
+// func QueryFactorsI8x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·QueryFactorsI8x1(SB), NOSPLIT, $16-96
+	MOVQ         factors+0(FP), AX
+	MOVQ         keys_base+32(FP), CX
+	MOVQ         CX, (SP)
+	MOVQ         masks_len+64(FP), CX
+	MOVQ         CX, 8(SP)
+	MOVQ         q_base+8(FP), BX
+	MOVQ         dim+80(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), CX
 	MOVL         $0x7fffffff, CX
-	VMOVD        CX, X0
-	VPBROADCASTD X0, Y0
-
-dims:
-	MOVQ  keys_base+8(FP), CX
-	MOVQ  keys_len+16(FP), DX
-	VPXOR Y1, Y1, Y1
+	VMOVD        CX, X6
+	VPBROADCASTD X6, Y6
 
 tile:
-	MOVQ      (CX), DI
-	VCVTPH2PS (DI)(SI*1), Y2
-	VANDPS    Y0, Y2, Y2
-	VPMAXUD   Y2, Y1, Y1
-	ADDQ      $0x18, CX
-	DECQ      DX
-	JNZ       tile
-	VMOVUPS   Y1, (AX)
-	ADDQ      $0x20, AX
-	ADDQ      $0x10, SI
-	SUBQ      $0x08, BX
-	JNZ       dims
+	MOVQ    (SP), SI
+	MOVQ    (SI), CX
+	MOVQ    ahead+88(FP), DI
+	LEAQ    (DI)(DI*2), DX
+	LEAQ    (SI)(DX*8), DX
+	CMPQ    DI, 8(SP)
+	CMOVQGE SI, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
+	VPXOR   Y0, Y0, Y0
+	MOVQ    BX, DI
+	MOVQ    dim+80(FP), SI
+
+dims:
+	PREFETCHT0   (CX)(DX*1)
+	VCVTPH2PS    (CX), Y2
+	VCVTPH2PS    16(CX), Y3
+	VMULPS       (DI), Y2, Y4
+	VANDPS       Y6, Y4, Y4
+	VPMAXUD      Y4, Y0, Y0
+	VMULPS       32(DI), Y3, Y5
+	VANDPS       Y6, Y5, Y5
+	VPMAXUD      Y5, Y0, Y0
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, DI
+	SUBQ         $0x10, SI
+	JNZ          dims
+	VEXTRACTI128 $0x01, Y0, X4
+	VPMAXUD      X4, X0, X0
+	VPUNPCKHDQ   X0, X0, X4
+	VPUNPCKLDQ   X0, X0, X0
+	VPMAXUD      X4, X0, X0
+	VPUNPCKHQDQ  X0, X0, X4
+	VPUNPCKLQDQ  X0, X0, X0
+	VPMAXUD      X4, X0, X0
+	VBROADCASTSS float0da24260<>+0(SB), X4
+	VMAXPS       X0, X4, X0
+	VBROADCASTSS float46fffe00<>+0(SB), X4
+	VDIVPS       X0, X4, X5
+	VMOVUPS      X5, (AX)
+	VBROADCASTSS float38000100<>+0(SB), X4
+	VSUBPS       X0, X0, X5
+	VFMADD231PS  X4, X0, X5
+	VMOVUPS      X5, 16(AX)
+	ADDQ         $0x30, AX
+	DECQ         8(SP)
+	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func ValueScales(scales *float32, minima *float32, values [][]byte, size int, from int)
-// Requires: AVX, F16C
-TEXT ·ValueScales(SB), NOSPLIT, $0-56
+DATA float0da24260<>+0(SB)/4, $0x0da24260
+GLOBL float0da24260<>(SB), RODATA|NOPTR, $4
+
+DATA float46fffe00<>+0(SB)/4, $0x46fffe00
+GLOBL float46fffe00<>(SB), RODATA|NOPTR, $4
+
+DATA float38000100<>+0(SB)/4, $0x38000100
+GLOBL float38000100<>(SB), RODATA|NOPTR, $4
+
+// func QueryFactorsI8x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·QueryFactorsI8x2(SB), NOSPLIT, $16-96
+	MOVQ         factors+0(FP), AX
+	MOVQ         keys_base+32(FP), CX
+	MOVQ         CX, (SP)
+	MOVQ         masks_len+64(FP), CX
+	MOVQ         CX, 8(SP)
+	MOVQ         q_base+8(FP), BX
+	MOVQ         dim+80(FP), SI
+	SHLQ         $0x02, SI
+	LEAQ         (SI)(SI*2), CX
+	MOVL         $0x7fffffff, CX
+	VMOVD        CX, X8
+	VPBROADCASTD X8, Y8
+
+tile:
+	MOVQ    (SP), DI
+	MOVQ    (DI), CX
+	MOVQ    ahead+88(FP), R8
+	LEAQ    (R8)(R8*2), DX
+	LEAQ    (DI)(DX*8), DX
+	CMPQ    R8, 8(SP)
+	CMOVQGE DI, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	MOVQ    BX, R8
+	MOVQ    dim+80(FP), DI
+
+dims:
+	PREFETCHT0   (CX)(DX*1)
+	VCVTPH2PS    (CX), Y4
+	VCVTPH2PS    16(CX), Y5
+	VMULPS       (R8), Y4, Y6
+	VANDPS       Y8, Y6, Y6
+	VPMAXUD      Y6, Y0, Y0
+	VMULPS       32(R8), Y5, Y7
+	VANDPS       Y8, Y7, Y7
+	VPMAXUD      Y7, Y0, Y0
+	VMULPS       (R8)(SI*1), Y4, Y6
+	VANDPS       Y8, Y6, Y6
+	VPMAXUD      Y6, Y1, Y1
+	VMULPS       32(R8)(SI*1), Y5, Y7
+	VANDPS       Y8, Y7, Y7
+	VPMAXUD      Y7, Y1, Y1
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, R8
+	SUBQ         $0x10, DI
+	JNZ          dims
+	VEXTRACTI128 $0x01, Y0, X6
+	VPMAXUD      X6, X0, X0
+	VEXTRACTI128 $0x01, Y1, X6
+	VPMAXUD      X6, X1, X1
+	VPUNPCKHDQ   X1, X0, X6
+	VPUNPCKLDQ   X1, X0, X0
+	VPMAXUD      X6, X0, X0
+	VPUNPCKHQDQ  X0, X0, X6
+	VPUNPCKLQDQ  X0, X0, X0
+	VPMAXUD      X6, X0, X0
+	VBROADCASTSS float0da24260<>+0(SB), X6
+	VMAXPS       X0, X6, X0
+	VBROADCASTSS float46fffe00<>+0(SB), X6
+	VDIVPS       X0, X6, X7
+	VMOVUPS      X7, (AX)
+	VBROADCASTSS float38000100<>+0(SB), X6
+	VSUBPS       X0, X0, X7
+	VFMADD231PS  X6, X0, X7
+	VMOVUPS      X7, 16(AX)
+	ADDQ         $0x30, AX
+	DECQ         8(SP)
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func QueryFactorsI8x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·QueryFactorsI8x3(SB), NOSPLIT, $16-96
+	MOVQ         factors+0(FP), AX
+	MOVQ         keys_base+32(FP), CX
+	MOVQ         CX, (SP)
+	MOVQ         masks_len+64(FP), CX
+	MOVQ         CX, 8(SP)
+	MOVQ         q_base+8(FP), BX
+	MOVQ         dim+80(FP), SI
+	SHLQ         $0x02, SI
+	LEAQ         (SI)(SI*2), CX
+	MOVL         $0x7fffffff, CX
+	VMOVD        CX, X10
+	VPBROADCASTD X10, Y10
+
+tile:
+	MOVQ    (SP), DI
+	MOVQ    (DI), CX
+	MOVQ    ahead+88(FP), R8
+	LEAQ    (R8)(R8*2), DX
+	LEAQ    (DI)(DX*8), DX
+	CMPQ    R8, 8(SP)
+	CMOVQGE DI, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	MOVQ    BX, R8
+	MOVQ    dim+80(FP), DI
+
+dims:
+	PREFETCHT0   (CX)(DX*1)
+	VCVTPH2PS    (CX), Y6
+	VCVTPH2PS    16(CX), Y7
+	VMULPS       (R8), Y6, Y8
+	VANDPS       Y10, Y8, Y8
+	VPMAXUD      Y8, Y0, Y0
+	VMULPS       32(R8), Y7, Y9
+	VANDPS       Y10, Y9, Y9
+	VPMAXUD      Y9, Y0, Y0
+	VMULPS       (R8)(SI*1), Y6, Y8
+	VANDPS       Y10, Y8, Y8
+	VPMAXUD      Y8, Y1, Y1
+	VMULPS       32(R8)(SI*1), Y7, Y9
+	VANDPS       Y10, Y9, Y9
+	VPMAXUD      Y9, Y1, Y1
+	VMULPS       (R8)(SI*2), Y6, Y8
+	VANDPS       Y10, Y8, Y8
+	VPMAXUD      Y8, Y2, Y2
+	VMULPS       32(R8)(SI*2), Y7, Y9
+	VANDPS       Y10, Y9, Y9
+	VPMAXUD      Y9, Y2, Y2
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, R8
+	SUBQ         $0x10, DI
+	JNZ          dims
+	VEXTRACTI128 $0x01, Y0, X8
+	VPMAXUD      X8, X0, X0
+	VEXTRACTI128 $0x01, Y1, X8
+	VPMAXUD      X8, X1, X1
+	VEXTRACTI128 $0x01, Y2, X8
+	VPMAXUD      X8, X2, X2
+	VPUNPCKHDQ   X1, X0, X8
+	VPUNPCKLDQ   X1, X0, X0
+	VPMAXUD      X8, X0, X0
+	VPUNPCKHDQ   X2, X2, X8
+	VPUNPCKLDQ   X2, X2, X2
+	VPMAXUD      X8, X2, X2
+	VPUNPCKHQDQ  X2, X0, X8
+	VPUNPCKLQDQ  X2, X0, X0
+	VPMAXUD      X8, X0, X0
+	VBROADCASTSS float0da24260<>+0(SB), X8
+	VMAXPS       X0, X8, X0
+	VBROADCASTSS float46fffe00<>+0(SB), X8
+	VDIVPS       X0, X8, X9
+	VMOVUPS      X9, (AX)
+	VBROADCASTSS float38000100<>+0(SB), X8
+	VSUBPS       X0, X0, X9
+	VFMADD231PS  X8, X0, X9
+	VMOVUPS      X9, 16(AX)
+	ADDQ         $0x30, AX
+	DECQ         8(SP)
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func QueryFactorsI8x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·QueryFactorsI8x4(SB), NOSPLIT, $16-96
+	MOVQ         factors+0(FP), AX
+	MOVQ         keys_base+32(FP), CX
+	MOVQ         CX, (SP)
+	MOVQ         masks_len+64(FP), CX
+	MOVQ         CX, 8(SP)
+	MOVQ         q_base+8(FP), BX
+	MOVQ         dim+80(FP), SI
+	SHLQ         $0x02, SI
+	LEAQ         (SI)(SI*2), DI
+	MOVL         $0x7fffffff, CX
+	VMOVD        CX, X12
+	VPBROADCASTD X12, Y12
+
+tile:
+	MOVQ    (SP), R8
+	MOVQ    (R8), CX
+	MOVQ    ahead+88(FP), R9
+	LEAQ    (R9)(R9*2), DX
+	LEAQ    (R8)(DX*8), DX
+	CMPQ    R9, 8(SP)
+	CMOVQGE R8, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, R8
+	MOVQ    R8, (SP)
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	MOVQ    BX, R9
+	MOVQ    dim+80(FP), R8
+
+dims:
+	PREFETCHT0   (CX)(DX*1)
+	VCVTPH2PS    (CX), Y8
+	VCVTPH2PS    16(CX), Y9
+	VMULPS       (R9), Y8, Y10
+	VANDPS       Y12, Y10, Y10
+	VPMAXUD      Y10, Y0, Y0
+	VMULPS       32(R9), Y9, Y11
+	VANDPS       Y12, Y11, Y11
+	VPMAXUD      Y11, Y0, Y0
+	VMULPS       (R9)(SI*1), Y8, Y10
+	VANDPS       Y12, Y10, Y10
+	VPMAXUD      Y10, Y1, Y1
+	VMULPS       32(R9)(SI*1), Y9, Y11
+	VANDPS       Y12, Y11, Y11
+	VPMAXUD      Y11, Y1, Y1
+	VMULPS       (R9)(SI*2), Y8, Y10
+	VANDPS       Y12, Y10, Y10
+	VPMAXUD      Y10, Y2, Y2
+	VMULPS       32(R9)(SI*2), Y9, Y11
+	VANDPS       Y12, Y11, Y11
+	VPMAXUD      Y11, Y2, Y2
+	VMULPS       (R9)(DI*1), Y8, Y10
+	VANDPS       Y12, Y10, Y10
+	VPMAXUD      Y10, Y3, Y3
+	VMULPS       32(R9)(DI*1), Y9, Y11
+	VANDPS       Y12, Y11, Y11
+	VPMAXUD      Y11, Y3, Y3
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, R9
+	SUBQ         $0x10, R8
+	JNZ          dims
+	VEXTRACTI128 $0x01, Y0, X10
+	VPMAXUD      X10, X0, X0
+	VEXTRACTI128 $0x01, Y1, X10
+	VPMAXUD      X10, X1, X1
+	VEXTRACTI128 $0x01, Y2, X10
+	VPMAXUD      X10, X2, X2
+	VEXTRACTI128 $0x01, Y3, X10
+	VPMAXUD      X10, X3, X3
+	VPUNPCKHDQ   X1, X0, X10
+	VPUNPCKLDQ   X1, X0, X0
+	VPMAXUD      X10, X0, X0
+	VPUNPCKHDQ   X3, X2, X10
+	VPUNPCKLDQ   X3, X2, X2
+	VPMAXUD      X10, X2, X2
+	VPUNPCKHQDQ  X2, X0, X10
+	VPUNPCKLQDQ  X2, X0, X0
+	VPMAXUD      X10, X0, X0
+	VBROADCASTSS float0da24260<>+0(SB), X10
+	VMAXPS       X0, X10, X0
+	VBROADCASTSS float46fffe00<>+0(SB), X10
+	VDIVPS       X0, X10, X11
+	VMOVUPS      X11, (AX)
+	VBROADCASTSS float38000100<>+0(SB), X10
+	VSUBPS       X0, X0, X11
+	VFMADD231PS  X10, X0, X11
+	VMOVUPS      X11, 16(AX)
+	ADDQ         $0x30, AX
+	DECQ         8(SP)
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func QueryFactorsI4x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·QueryFactorsI4x1(SB), NOSPLIT, $16-96
+	MOVQ         factors+0(FP), AX
+	MOVQ         keys_base+32(FP), CX
+	MOVQ         CX, (SP)
+	MOVQ         masks_len+64(FP), CX
+	MOVQ         CX, 8(SP)
+	MOVQ         q_base+8(FP), BX
+	MOVQ         dim+80(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), CX
+	MOVL         $0x7fffffff, CX
+	VMOVD        CX, X6
+	VPBROADCASTD X6, Y6
+
+tile:
+	MOVQ    (SP), SI
+	MOVQ    (SI), CX
+	MOVQ    ahead+88(FP), DI
+	LEAQ    (DI)(DI*2), DX
+	LEAQ    (SI)(DX*8), DX
+	CMPQ    DI, 8(SP)
+	CMOVQGE SI, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	MOVQ    BX, DI
+	MOVQ    dim+80(FP), SI
+	LEAQ    (CX)(SI*2), R8
+
+dims:
+	PREFETCHT0   (CX)(DX*1)
+	VCVTPH2PS    (CX), Y2
+	VCVTPH2PS    16(CX), Y3
+	VMULPS       (DI), Y2, Y4
+	VANDPS       Y6, Y4, Y4
+	VPMAXUD      Y4, Y0, Y0
+	VMULPS       32(DI), Y3, Y5
+	VANDPS       Y6, Y5, Y5
+	VPMAXUD      Y5, Y0, Y0
+	PREFETCHT0   (R8)(DX*1)
+	VCVTPH2PS    (R8), Y2
+	VCVTPH2PS    16(R8), Y3
+	VFMADD231PS  (DI), Y2, Y1
+	VFMADD231PS  32(DI), Y3, Y1
+	ADDQ         $0x20, R8
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, DI
+	SUBQ         $0x10, SI
+	JNZ          dims
+	VEXTRACTI128 $0x01, Y0, X4
+	VPMAXUD      X4, X0, X0
+	VPUNPCKHDQ   X0, X0, X4
+	VPUNPCKLDQ   X0, X0, X0
+	VPMAXUD      X4, X0, X0
+	VPUNPCKHQDQ  X0, X0, X4
+	VPUNPCKLQDQ  X0, X0, X0
+	VPMAXUD      X4, X0, X0
+	VBROADCASTSS float0da24260<>+0(SB), X4
+	VMAXPS       X0, X4, X0
+	VBROADCASTSS float46fffe00<>+0(SB), X4
+	VDIVPS       X0, X4, X5
+	VMOVUPS      X5, (AX)
+	VBROADCASTSS float38000100<>+0(SB), X4
+	VSUBPS       X0, X0, X5
+	VFMADD231PS  X4, X0, X5
+	VMOVUPS      X5, 16(AX)
+	VEXTRACTI128 $0x01, Y1, X4
+	VADDPS       X4, X1, X1
+	VPUNPCKHDQ   X1, X1, X4
+	VPUNPCKLDQ   X1, X1, X1
+	VADDPS       X4, X1, X1
+	VPUNPCKHQDQ  X1, X1, X4
+	VPUNPCKLQDQ  X1, X1, X1
+	VADDPS       X4, X1, X1
+	VMOVUPS      X1, 32(AX)
+	ADDQ         $0x30, AX
+	DECQ         8(SP)
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func QueryFactorsI4x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·QueryFactorsI4x2(SB), NOSPLIT, $16-96
+	MOVQ         factors+0(FP), AX
+	MOVQ         keys_base+32(FP), CX
+	MOVQ         CX, (SP)
+	MOVQ         masks_len+64(FP), CX
+	MOVQ         CX, 8(SP)
+	MOVQ         q_base+8(FP), BX
+	MOVQ         dim+80(FP), SI
+	SHLQ         $0x02, SI
+	LEAQ         (SI)(SI*2), CX
+	MOVL         $0x7fffffff, CX
+	VMOVD        CX, X8
+	VPBROADCASTD X8, Y8
+
+tile:
+	MOVQ    (SP), DI
+	MOVQ    (DI), CX
+	MOVQ    ahead+88(FP), R8
+	LEAQ    (R8)(R8*2), DX
+	LEAQ    (DI)(DX*8), DX
+	CMPQ    R8, 8(SP)
+	CMOVQGE DI, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	MOVQ    BX, R8
+	MOVQ    dim+80(FP), DI
+	LEAQ    (CX)(DI*2), R9
+
+dims:
+	PREFETCHT0   (CX)(DX*1)
+	VCVTPH2PS    (CX), Y4
+	VCVTPH2PS    16(CX), Y5
+	VMULPS       (R8), Y4, Y6
+	VANDPS       Y8, Y6, Y6
+	VPMAXUD      Y6, Y0, Y0
+	VMULPS       32(R8), Y5, Y7
+	VANDPS       Y8, Y7, Y7
+	VPMAXUD      Y7, Y0, Y0
+	VMULPS       (R8)(SI*1), Y4, Y6
+	VANDPS       Y8, Y6, Y6
+	VPMAXUD      Y6, Y1, Y1
+	VMULPS       32(R8)(SI*1), Y5, Y7
+	VANDPS       Y8, Y7, Y7
+	VPMAXUD      Y7, Y1, Y1
+	PREFETCHT0   (R9)(DX*1)
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
+	VFMADD231PS  (R8), Y4, Y2
+	VFMADD231PS  32(R8), Y5, Y2
+	VFMADD231PS  (R8)(SI*1), Y4, Y3
+	VFMADD231PS  32(R8)(SI*1), Y5, Y3
+	ADDQ         $0x20, R9
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, R8
+	SUBQ         $0x10, DI
+	JNZ          dims
+	VEXTRACTI128 $0x01, Y0, X6
+	VPMAXUD      X6, X0, X0
+	VEXTRACTI128 $0x01, Y1, X6
+	VPMAXUD      X6, X1, X1
+	VPUNPCKHDQ   X1, X0, X6
+	VPUNPCKLDQ   X1, X0, X0
+	VPMAXUD      X6, X0, X0
+	VPUNPCKHQDQ  X0, X0, X6
+	VPUNPCKLQDQ  X0, X0, X0
+	VPMAXUD      X6, X0, X0
+	VBROADCASTSS float0da24260<>+0(SB), X6
+	VMAXPS       X0, X6, X0
+	VBROADCASTSS float46fffe00<>+0(SB), X6
+	VDIVPS       X0, X6, X7
+	VMOVUPS      X7, (AX)
+	VBROADCASTSS float38000100<>+0(SB), X6
+	VSUBPS       X0, X0, X7
+	VFMADD231PS  X6, X0, X7
+	VMOVUPS      X7, 16(AX)
+	VEXTRACTI128 $0x01, Y2, X6
+	VADDPS       X6, X2, X2
+	VEXTRACTI128 $0x01, Y3, X6
+	VADDPS       X6, X3, X3
+	VPUNPCKHDQ   X3, X2, X6
+	VPUNPCKLDQ   X3, X2, X2
+	VADDPS       X6, X2, X2
+	VPUNPCKHQDQ  X2, X2, X6
+	VPUNPCKLQDQ  X2, X2, X2
+	VADDPS       X6, X2, X2
+	VMOVUPS      X2, 32(AX)
+	ADDQ         $0x30, AX
+	DECQ         8(SP)
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func QueryFactorsI4x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·QueryFactorsI4x3(SB), NOSPLIT, $16-96
+	MOVQ         factors+0(FP), AX
+	MOVQ         keys_base+32(FP), CX
+	MOVQ         CX, (SP)
+	MOVQ         masks_len+64(FP), CX
+	MOVQ         CX, 8(SP)
+	MOVQ         q_base+8(FP), BX
+	MOVQ         dim+80(FP), SI
+	SHLQ         $0x02, SI
+	LEAQ         (SI)(SI*2), CX
+	MOVL         $0x7fffffff, CX
+	VMOVD        CX, X10
+	VPBROADCASTD X10, Y10
+
+tile:
+	MOVQ    (SP), DI
+	MOVQ    (DI), CX
+	MOVQ    ahead+88(FP), R8
+	LEAQ    (R8)(R8*2), DX
+	LEAQ    (DI)(DX*8), DX
+	CMPQ    R8, 8(SP)
+	CMOVQGE DI, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	MOVQ    BX, R8
+	MOVQ    dim+80(FP), DI
+	LEAQ    (CX)(DI*2), R9
+
+dims:
+	PREFETCHT0   (CX)(DX*1)
+	VCVTPH2PS    (CX), Y6
+	VCVTPH2PS    16(CX), Y7
+	VMULPS       (R8), Y6, Y8
+	VANDPS       Y10, Y8, Y8
+	VPMAXUD      Y8, Y0, Y0
+	VMULPS       32(R8), Y7, Y9
+	VANDPS       Y10, Y9, Y9
+	VPMAXUD      Y9, Y0, Y0
+	VMULPS       (R8)(SI*1), Y6, Y8
+	VANDPS       Y10, Y8, Y8
+	VPMAXUD      Y8, Y1, Y1
+	VMULPS       32(R8)(SI*1), Y7, Y9
+	VANDPS       Y10, Y9, Y9
+	VPMAXUD      Y9, Y1, Y1
+	VMULPS       (R8)(SI*2), Y6, Y8
+	VANDPS       Y10, Y8, Y8
+	VPMAXUD      Y8, Y2, Y2
+	VMULPS       32(R8)(SI*2), Y7, Y9
+	VANDPS       Y10, Y9, Y9
+	VPMAXUD      Y9, Y2, Y2
+	PREFETCHT0   (R9)(DX*1)
+	VCVTPH2PS    (R9), Y6
+	VCVTPH2PS    16(R9), Y7
+	VFMADD231PS  (R8), Y6, Y3
+	VFMADD231PS  32(R8), Y7, Y3
+	VFMADD231PS  (R8)(SI*1), Y6, Y4
+	VFMADD231PS  32(R8)(SI*1), Y7, Y4
+	VFMADD231PS  (R8)(SI*2), Y6, Y5
+	VFMADD231PS  32(R8)(SI*2), Y7, Y5
+	ADDQ         $0x20, R9
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, R8
+	SUBQ         $0x10, DI
+	JNZ          dims
+	VEXTRACTI128 $0x01, Y0, X8
+	VPMAXUD      X8, X0, X0
+	VEXTRACTI128 $0x01, Y1, X8
+	VPMAXUD      X8, X1, X1
+	VEXTRACTI128 $0x01, Y2, X8
+	VPMAXUD      X8, X2, X2
+	VPUNPCKHDQ   X1, X0, X8
+	VPUNPCKLDQ   X1, X0, X0
+	VPMAXUD      X8, X0, X0
+	VPUNPCKHDQ   X2, X2, X8
+	VPUNPCKLDQ   X2, X2, X2
+	VPMAXUD      X8, X2, X2
+	VPUNPCKHQDQ  X2, X0, X8
+	VPUNPCKLQDQ  X2, X0, X0
+	VPMAXUD      X8, X0, X0
+	VBROADCASTSS float0da24260<>+0(SB), X8
+	VMAXPS       X0, X8, X0
+	VBROADCASTSS float46fffe00<>+0(SB), X8
+	VDIVPS       X0, X8, X9
+	VMOVUPS      X9, (AX)
+	VBROADCASTSS float38000100<>+0(SB), X8
+	VSUBPS       X0, X0, X9
+	VFMADD231PS  X8, X0, X9
+	VMOVUPS      X9, 16(AX)
+	VEXTRACTI128 $0x01, Y3, X8
+	VADDPS       X8, X3, X3
+	VEXTRACTI128 $0x01, Y4, X8
+	VADDPS       X8, X4, X4
+	VEXTRACTI128 $0x01, Y5, X8
+	VADDPS       X8, X5, X5
+	VPUNPCKHDQ   X4, X3, X8
+	VPUNPCKLDQ   X4, X3, X3
+	VADDPS       X8, X3, X3
+	VPUNPCKHDQ   X5, X5, X8
+	VPUNPCKLDQ   X5, X5, X5
+	VADDPS       X8, X5, X5
+	VPUNPCKHQDQ  X5, X3, X8
+	VPUNPCKLQDQ  X5, X3, X3
+	VADDPS       X8, X3, X3
+	VMOVUPS      X3, 32(AX)
+	ADDQ         $0x30, AX
+	DECQ         8(SP)
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func QueryFactorsI4x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·QueryFactorsI4x4(SB), NOSPLIT, $16-96
+	MOVQ         factors+0(FP), AX
+	MOVQ         keys_base+32(FP), CX
+	MOVQ         CX, (SP)
+	MOVQ         masks_len+64(FP), CX
+	MOVQ         CX, 8(SP)
+	MOVQ         q_base+8(FP), BX
+	MOVQ         dim+80(FP), SI
+	SHLQ         $0x02, SI
+	LEAQ         (SI)(SI*2), DI
+	MOVL         $0x7fffffff, CX
+	VMOVD        CX, X12
+	VPBROADCASTD X12, Y12
+
+tile:
+	MOVQ    (SP), R8
+	MOVQ    (R8), CX
+	MOVQ    ahead+88(FP), R9
+	LEAQ    (R9)(R9*2), DX
+	LEAQ    (R8)(DX*8), DX
+	CMPQ    R9, 8(SP)
+	CMOVQGE R8, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, R8
+	MOVQ    R8, (SP)
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    BX, R9
+	MOVQ    dim+80(FP), R8
+	LEAQ    (CX)(R8*2), R10
+
+dims:
+	PREFETCHT0   (CX)(DX*1)
+	VCVTPH2PS    (CX), Y8
+	VCVTPH2PS    16(CX), Y9
+	VMULPS       (R9), Y8, Y10
+	VANDPS       Y12, Y10, Y10
+	VPMAXUD      Y10, Y0, Y0
+	VMULPS       32(R9), Y9, Y11
+	VANDPS       Y12, Y11, Y11
+	VPMAXUD      Y11, Y0, Y0
+	VMULPS       (R9)(SI*1), Y8, Y10
+	VANDPS       Y12, Y10, Y10
+	VPMAXUD      Y10, Y1, Y1
+	VMULPS       32(R9)(SI*1), Y9, Y11
+	VANDPS       Y12, Y11, Y11
+	VPMAXUD      Y11, Y1, Y1
+	VMULPS       (R9)(SI*2), Y8, Y10
+	VANDPS       Y12, Y10, Y10
+	VPMAXUD      Y10, Y2, Y2
+	VMULPS       32(R9)(SI*2), Y9, Y11
+	VANDPS       Y12, Y11, Y11
+	VPMAXUD      Y11, Y2, Y2
+	VMULPS       (R9)(DI*1), Y8, Y10
+	VANDPS       Y12, Y10, Y10
+	VPMAXUD      Y10, Y3, Y3
+	VMULPS       32(R9)(DI*1), Y9, Y11
+	VANDPS       Y12, Y11, Y11
+	VPMAXUD      Y11, Y3, Y3
+	PREFETCHT0   (R10)(DX*1)
+	VCVTPH2PS    (R10), Y8
+	VCVTPH2PS    16(R10), Y9
+	VFMADD231PS  (R9), Y8, Y4
+	VFMADD231PS  32(R9), Y9, Y4
+	VFMADD231PS  (R9)(SI*1), Y8, Y5
+	VFMADD231PS  32(R9)(SI*1), Y9, Y5
+	VFMADD231PS  (R9)(SI*2), Y8, Y6
+	VFMADD231PS  32(R9)(SI*2), Y9, Y6
+	VFMADD231PS  (R9)(DI*1), Y8, Y7
+	VFMADD231PS  32(R9)(DI*1), Y9, Y7
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, R9
+	SUBQ         $0x10, R8
+	JNZ          dims
+	VEXTRACTI128 $0x01, Y0, X10
+	VPMAXUD      X10, X0, X0
+	VEXTRACTI128 $0x01, Y1, X10
+	VPMAXUD      X10, X1, X1
+	VEXTRACTI128 $0x01, Y2, X10
+	VPMAXUD      X10, X2, X2
+	VEXTRACTI128 $0x01, Y3, X10
+	VPMAXUD      X10, X3, X3
+	VPUNPCKHDQ   X1, X0, X10
+	VPUNPCKLDQ   X1, X0, X0
+	VPMAXUD      X10, X0, X0
+	VPUNPCKHDQ   X3, X2, X10
+	VPUNPCKLDQ   X3, X2, X2
+	VPMAXUD      X10, X2, X2
+	VPUNPCKHQDQ  X2, X0, X10
+	VPUNPCKLQDQ  X2, X0, X0
+	VPMAXUD      X10, X0, X0
+	VBROADCASTSS float0da24260<>+0(SB), X10
+	VMAXPS       X0, X10, X0
+	VBROADCASTSS float46fffe00<>+0(SB), X10
+	VDIVPS       X0, X10, X11
+	VMOVUPS      X11, (AX)
+	VBROADCASTSS float38000100<>+0(SB), X10
+	VSUBPS       X0, X0, X11
+	VFMADD231PS  X10, X0, X11
+	VMOVUPS      X11, 16(AX)
+	VEXTRACTI128 $0x01, Y4, X10
+	VADDPS       X10, X4, X4
+	VEXTRACTI128 $0x01, Y5, X10
+	VADDPS       X10, X5, X5
+	VEXTRACTI128 $0x01, Y6, X10
+	VADDPS       X10, X6, X6
+	VEXTRACTI128 $0x01, Y7, X10
+	VADDPS       X10, X7, X7
+	VPUNPCKHDQ   X5, X4, X10
+	VPUNPCKLDQ   X5, X4, X4
+	VADDPS       X10, X4, X4
+	VPUNPCKHDQ   X7, X6, X10
+	VPUNPCKLDQ   X7, X6, X6
+	VADDPS       X10, X6, X6
+	VPUNPCKHQDQ  X6, X4, X10
+	VPUNPCKLQDQ  X6, X4, X4
+	VADDPS       X10, X4, X4
+	VMOVUPS      X4, 32(AX)
+	ADDQ         $0x30, AX
+	DECQ         8(SP)
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func ValueScales(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
+// Requires: AVX, CMOV, F16C, MMX+
+TEXT ·ValueScales(SB), NOSPLIT, $16-88
 	MOVQ scales+0(FP), AX
 	MOVQ minima+8(FP), CX
 	MOVQ values_base+16(FP), CX
-	MOVQ values_len+24(FP), DX
-	MOVQ size+40(FP), BX
-	MOVQ from+48(FP), SI
+	MOVQ CX, (SP)
+	MOVQ masks_len+48(FP), CX
+	MOVQ CX, 8(SP)
+	MOVQ size+64(FP), BX
 
 tile:
-	MOVQ      (CX), DI
-	ADDQ      SI, DI
-	VPINSRW   $0x00, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x01, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x02, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x03, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x04, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x05, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x06, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x07, (DI), X0, X0
-	ADDQ      BX, DI
+	MOVQ    (SP), SI
+	MOVQ    (SI), CX
+	MOVQ    ahead+80(FP), DI
+	LEAQ    (DI)(DI*2), DX
+	LEAQ    (SI)(DX*8), DX
+	CMPQ    DI, 8(SP)
+	CMOVQGE SI, DX
+	MOVQ    (DX), DX
+	SUBQ    CX, DX
+	ADDQ    $0x18, SI
+	MOVQ    SI, (SP)
+	MOVQ    ahead+80(FP), DI
+	TESTQ   DI, DI
+	JZ      gather
+	MOVQ    BX, DI
+	SHLQ    $0x04, DI
+	MOVQ    from+72(FP), SI
+	LEAQ    (CX)(DX*1), SI
+
+line:
+	PREFETCHT1 (SI)
+	ADDQ       $0x40, SI
+	SUBQ       $0x40, DI
+	JG         line
+
+gather:
+	MOVQ      from+72(FP), SI
+	ADDQ      SI, CX
+	VPINSRW   $0x00, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x01, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x02, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x03, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x04, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x05, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x06, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x07, (CX), X0, X0
+	ADDQ      BX, CX
 	VCVTPH2PS X0, Y0
 	VMOVUPS   Y0, (AX)
-	VPINSRW   $0x00, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x01, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x02, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x03, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x04, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x05, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x06, (DI), X0, X0
-	ADDQ      BX, DI
-	VPINSRW   $0x07, (DI), X0, X0
-	ADDQ      BX, DI
+	VPINSRW   $0x00, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x01, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x02, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x03, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x04, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x05, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x06, (CX), X0, X0
+	ADDQ      BX, CX
+	VPINSRW   $0x07, (CX), X0, X0
+	ADDQ      BX, CX
 	VCVTPH2PS X0, Y0
 	VMOVUPS   Y0, 32(AX)
 	ADDQ      $0x40, AX
-	ADDQ      $0x18, CX
-	DECQ      DX
+	DECQ      8(SP)
 	JNZ       tile
 	VZEROUPPER
 	RET
 
-// func ValueScalesMinima(scales *float32, minima *float32, values [][]byte, size int, from int)
-// Requires: AVX, F16C
-TEXT ·ValueScalesMinima(SB), NOSPLIT, $0-56
-	MOVQ scales+0(FP), AX
-	MOVQ minima+8(FP), CX
-	MOVQ values_base+16(FP), DX
-	MOVQ values_len+24(FP), BX
-	MOVQ size+40(FP), SI
-	MOVQ from+48(FP), DI
+// func ValueScalesMinima(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
+// Requires: AVX, CMOV, F16C, MMX+
+TEXT ·ValueScalesMinima(SB), NOSPLIT, $16-88
+	MOVQ    scales+0(FP), AX
+	MOVQ    minima+8(FP), CX
+	MOVQ    values_base+16(FP), DX
+	MOVQ    DX, (SP)
+	MOVQ    masks_len+48(FP), DX
+	MOVQ    DX, 8(SP)
+	MOVQ    size+64(FP), SI
+	VMOVDQU apart<>+0(SB), X3
 
 tile:
-	MOVQ      (DX), R8
-	ADDQ      DI, R8
-	VPINSRW   $0x00, (R8), X0, X0
-	VPINSRW   $0x00, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x01, (R8), X0, X0
-	VPINSRW   $0x01, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x02, (R8), X0, X0
-	VPINSRW   $0x02, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x03, (R8), X0, X0
-	VPINSRW   $0x03, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x04, (R8), X0, X0
-	VPINSRW   $0x04, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x05, (R8), X0, X0
-	VPINSRW   $0x05, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x06, (R8), X0, X0
-	VPINSRW   $0x06, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x07, (R8), X0, X0
-	VPINSRW   $0x07, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VCVTPH2PS X0, Y0
-	VMOVUPS   Y0, (AX)
-	VCVTPH2PS X1, Y1
-	VMOVUPS   Y1, (CX)
-	VPINSRW   $0x00, (R8), X0, X0
-	VPINSRW   $0x00, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x01, (R8), X0, X0
-	VPINSRW   $0x01, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x02, (R8), X0, X0
-	VPINSRW   $0x02, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x03, (R8), X0, X0
-	VPINSRW   $0x03, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x04, (R8), X0, X0
-	VPINSRW   $0x04, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x05, (R8), X0, X0
-	VPINSRW   $0x05, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x06, (R8), X0, X0
-	VPINSRW   $0x06, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VPINSRW   $0x07, (R8), X0, X0
-	VPINSRW   $0x07, 2(R8), X1, X1
-	ADDQ      SI, R8
-	VCVTPH2PS X0, Y0
-	VMOVUPS   Y0, 32(AX)
-	VCVTPH2PS X1, Y1
-	VMOVUPS   Y1, 32(CX)
-	ADDQ      $0x40, AX
-	ADDQ      $0x40, CX
-	ADDQ      $0x18, DX
-	DECQ      BX
-	JNZ       tile
+	MOVQ    (SP), DI
+	MOVQ    (DI), DX
+	MOVQ    ahead+80(FP), R8
+	LEAQ    (R8)(R8*2), BX
+	LEAQ    (DI)(BX*8), BX
+	CMPQ    R8, 8(SP)
+	CMOVQGE DI, BX
+	MOVQ    (BX), BX
+	SUBQ    DX, BX
+	ADDQ    $0x18, DI
+	MOVQ    DI, (SP)
+	MOVQ    ahead+80(FP), R8
+	TESTQ   R8, R8
+	JZ      gather
+	MOVQ    SI, R8
+	SHLQ    $0x04, R8
+	MOVQ    from+72(FP), DI
+	LEAQ    (DX)(BX*1), DI
+
+line:
+	PREFETCHT1 (DI)
+	ADDQ       $0x40, DI
+	SUBQ       $0x40, R8
+	JG         line
+
+gather:
+	MOVQ        from+72(FP), DI
+	ADDQ        DI, DX
+	VMOVD       (DX), X0
+	ADDQ        SI, DX
+	VPINSRD     $0x01, (DX), X0, X0
+	ADDQ        SI, DX
+	VPINSRD     $0x02, (DX), X0, X0
+	ADDQ        SI, DX
+	VPINSRD     $0x03, (DX), X0, X0
+	ADDQ        SI, DX
+	VPSHUFB     X3, X0, X0
+	VMOVD       (DX), X1
+	ADDQ        SI, DX
+	VPINSRD     $0x01, (DX), X1, X1
+	ADDQ        SI, DX
+	VPINSRD     $0x02, (DX), X1, X1
+	ADDQ        SI, DX
+	VPINSRD     $0x03, (DX), X1, X1
+	ADDQ        SI, DX
+	VPSHUFB     X3, X1, X1
+	VPUNPCKHQDQ X1, X0, X2
+	VPUNPCKLQDQ X1, X0, X0
+	VCVTPH2PS   X2, Y2
+	VMOVUPS     Y2, (CX)
+	VCVTPH2PS   X0, Y0
+	VMOVUPS     Y0, (AX)
+	VMOVD       (DX), X0
+	ADDQ        SI, DX
+	VPINSRD     $0x01, (DX), X0, X0
+	ADDQ        SI, DX
+	VPINSRD     $0x02, (DX), X0, X0
+	ADDQ        SI, DX
+	VPINSRD     $0x03, (DX), X0, X0
+	ADDQ        SI, DX
+	VPSHUFB     X3, X0, X0
+	VMOVD       (DX), X1
+	ADDQ        SI, DX
+	VPINSRD     $0x01, (DX), X1, X1
+	ADDQ        SI, DX
+	VPINSRD     $0x02, (DX), X1, X1
+	ADDQ        SI, DX
+	VPINSRD     $0x03, (DX), X1, X1
+	ADDQ        SI, DX
+	VPSHUFB     X3, X1, X1
+	VPUNPCKHQDQ X1, X0, X2
+	VPUNPCKLQDQ X1, X0, X0
+	VCVTPH2PS   X2, Y2
+	VMOVUPS     Y2, 32(CX)
+	VCVTPH2PS   X0, Y0
+	VMOVUPS     Y0, 32(AX)
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, CX
+	DECQ        8(SP)
+	JNZ         tile
 	VZEROUPPER
 	RET
+
+DATA apart<>+0(SB)/1, $0x00
+DATA apart<>+1(SB)/1, $0x01
+DATA apart<>+2(SB)/1, $0x04
+DATA apart<>+3(SB)/1, $0x05
+DATA apart<>+4(SB)/1, $0x08
+DATA apart<>+5(SB)/1, $0x09
+DATA apart<>+6(SB)/1, $0x0c
+DATA apart<>+7(SB)/1, $0x0d
+DATA apart<>+8(SB)/1, $0x02
+DATA apart<>+9(SB)/1, $0x03
+DATA apart<>+10(SB)/1, $0x06
+DATA apart<>+11(SB)/1, $0x07
+DATA apart<>+12(SB)/1, $0x0a
+DATA apart<>+13(SB)/1, $0x0b
+DATA apart<>+14(SB)/1, $0x0e
+DATA apart<>+15(SB)/1, $0x0f
+GLOBL apart<>(SB), RODATA|NOPTR, $16
 
 // func LargestWeight(p *float32, scales *float32, minima *float32, tokens int) (most float32, sum float32)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -242,817 +1059,1056 @@ tile:
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI8x1(s []float32, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI8x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, MMX+
-TEXT ·ScoreIntegersI8x1(SB), NOSPLIT, $32-128
+TEXT ·ScoreIntegersI8x1(SB), NOSPLIT, $96-120
+	MOVQ keys_base+56(FP), AX
+	MOVQ AX, 64(SP)
+	MOVQ masks_len+88(FP), AX
+	MOVQ AX, 72(SP)
+	SHLQ $0x06, AX
+	MOVQ AX, 88(SP)
 	MOVQ s_base+0(FP), AX
-	MOVQ keys_base+64(FP), CX
-	MOVQ CX, 16(SP)
-	MOVQ masks_len+96(FP), CX
-	MOVQ CX, 24(SP)
-	SHLQ $0x06, CX
-	LEAQ (CX)(CX*2), CX
-	MOVQ dim+112(FP), CX
-	SHLQ $0x01, CX
-	LEAQ (CX)(CX*2), CX
+	MOVQ AX, 80(SP)
+	MOVQ factors+48(FP), BX
 
 tile:
-	MOVQ    16(SP), CX
-	MOVQ    (CX), BX
-	MOVQ    ahead+120(FP), SI
-	LEAQ    (SI)(SI*2), DX
-	LEAQ    (CX)(DX*8), DX
-	CMPQ    SI, 24(SP)
-	CMOVQGE CX, DX
-	MOVQ    (DX), SI
-	SUBQ    BX, SI
-	ADDQ    $0x18, CX
-	MOVQ    CX, 16(SP)
-	MOVQ    q_base+24(FP), DI
-	MOVQ    dim+112(FP), DX
-	MOVQ    scratch+48(FP), CX
-	LEAQ    (BX)(DX*2), R8
-
-scale:
-	PREFETCHT1 (BX)(SI*1)
-	VCVTPH2PS  (BX), Y2
-	VCVTPH2PS  16(BX), Y3
-	MOVQ       DI, R9
-	VMULPS     (R9), Y2, Y4
-	VMULPS     32(R9), Y3, Y5
-	VCVTPS2DQ  Y4, Y4
-	VCVTPS2DQ  Y5, Y5
-	VPACKSSDW  Y5, Y4, Y4
-	VPERMQ     $0xd8, Y4, Y4
-	VMOVDQU    Y4, (CX)
-	ADDQ       $0x20, BX
-	ADDQ       $0x40, DI
-	ADDQ       $0x20, CX
-	SUBQ       $0x10, DX
-	JNZ        scale
-	MOVQ       R8, BX
-	VPXOR      Y0, Y0, Y0
-	VPXOR      Y1, Y1, Y1
-	MOVQ       dim+112(FP), DX
-	MOVQ       scratch+48(FP), CX
+	MOVQ         64(SP), AX
+	MOVQ         (AX), DI
+	MOVQ         ahead+112(FP), DX
+	LEAQ         (DX)(DX*2), CX
+	LEAQ         (AX)(CX*8), CX
+	CMPQ         DX, 72(SP)
+	CMOVQGE      AX, CX
+	MOVQ         (CX), R8
+	SUBQ         DI, R8
+	ADDQ         $0x18, AX
+	MOVQ         AX, 64(SP)
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VBROADCASTSS (BX), Y4
+	VMOVUPS      Y4, (SP)
+	MOVQ         q_base+24(FP), AX
+	MOVQ         dim+104(FP), SI
+	LEAQ         (DI)(SI*2), DX
+	MOVQ         SI, CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), CX
 
 dims:
-	PREFETCHT1   (BX)(SI*1)
-	PREFETCHT1   64(BX)(SI*1)
-	VMOVDQU      (BX), X4
-	VPUNPCKLBW   16(BX), X4, X2
-	VPUNPCKHBW   16(BX), X4, X3
-	VPMOVSXBW    X2, Y2
-	VPMOVSXBW    X3, Y3
-	VPBROADCASTD (CX), Y4
+	PREFETCHT1   (DX)(R8*1)
+	PREFETCHT1   64(DX)(R8*1)
+	PREFETCHT1   128(DX)(R8*1)
+	PREFETCHT1   192(DX)(R8*1)
+	VCVTPH2PS    (DI), Y2
+	VCVTPH2PS    16(DI), Y3
+	VMULPS       (AX), Y2, Y4
+	VMULPS       (SP), Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VMULPS       32(AX), Y3, Y5
+	VMULPS       (SP), Y5, Y5
+	VCVTPS2DQ    Y5, Y5
+	VPACKSSDW    Y5, Y4, Y4
+	VMOVDQU      Y4, 32(SP)
+	VPMOVSXBW    (DX), Y4
+	VPMOVSXBW    16(DX), Y5
+	VPUNPCKLWD   Y5, Y4, Y2
+	VPUNPCKHWD   Y5, Y4, Y3
+	VPBROADCASTD 32(SP), Y4
 	VPMADDWD     Y4, Y2, Y5
 	VPADDD       Y5, Y0, Y0
 	VPMADDWD     Y4, Y3, Y5
 	VPADDD       Y5, Y1, Y1
-	VMOVDQU      32(BX), X4
-	VPUNPCKLBW   48(BX), X4, X2
-	VPUNPCKHBW   48(BX), X4, X3
-	VPMOVSXBW    X2, Y2
-	VPMOVSXBW    X3, Y3
-	VPBROADCASTD 4(CX), Y4
+	VPMOVSXBW    32(DX), Y4
+	VPMOVSXBW    48(DX), Y5
+	VPUNPCKLWD   Y5, Y4, Y2
+	VPUNPCKHWD   Y5, Y4, Y3
+	VPBROADCASTD 36(SP), Y4
 	VPMADDWD     Y4, Y2, Y5
 	VPADDD       Y5, Y0, Y0
 	VPMADDWD     Y4, Y3, Y5
 	VPADDD       Y5, Y1, Y1
-	VMOVDQU      64(BX), X4
-	VPUNPCKLBW   80(BX), X4, X2
-	VPUNPCKHBW   80(BX), X4, X3
-	VPMOVSXBW    X2, Y2
-	VPMOVSXBW    X3, Y3
-	VPBROADCASTD 8(CX), Y4
+	VPMOVSXBW    64(DX), Y4
+	VPMOVSXBW    80(DX), Y5
+	VPUNPCKLWD   Y5, Y4, Y2
+	VPUNPCKHWD   Y5, Y4, Y3
+	VPBROADCASTD 48(SP), Y4
 	VPMADDWD     Y4, Y2, Y5
 	VPADDD       Y5, Y0, Y0
 	VPMADDWD     Y4, Y3, Y5
 	VPADDD       Y5, Y1, Y1
-	VMOVDQU      96(BX), X4
-	VPUNPCKLBW   112(BX), X4, X2
-	VPUNPCKHBW   112(BX), X4, X3
-	VPMOVSXBW    X2, Y2
-	VPMOVSXBW    X3, Y3
-	VPBROADCASTD 12(CX), Y4
+	VPMOVSXBW    96(DX), Y4
+	VPMOVSXBW    112(DX), Y5
+	VPUNPCKLWD   Y5, Y4, Y2
+	VPUNPCKHWD   Y5, Y4, Y3
+	VPBROADCASTD 52(SP), Y4
 	VPMADDWD     Y4, Y2, Y5
 	VPADDD       Y5, Y0, Y0
 	VPMADDWD     Y4, Y3, Y5
 	VPADDD       Y5, Y1, Y1
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x10, CX
-	SUBQ         $0x08, DX
+	VPMOVSXBW    128(DX), Y4
+	VPMOVSXBW    144(DX), Y5
+	VPUNPCKLWD   Y5, Y4, Y2
+	VPUNPCKHWD   Y5, Y4, Y3
+	VPBROADCASTD 40(SP), Y4
+	VPMADDWD     Y4, Y2, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y4, Y3, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMOVSXBW    160(DX), Y4
+	VPMOVSXBW    176(DX), Y5
+	VPUNPCKLWD   Y5, Y4, Y2
+	VPUNPCKHWD   Y5, Y4, Y3
+	VPBROADCASTD 44(SP), Y4
+	VPMADDWD     Y4, Y2, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y4, Y3, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMOVSXBW    192(DX), Y4
+	VPMOVSXBW    208(DX), Y5
+	VPUNPCKLWD   Y5, Y4, Y2
+	VPUNPCKHWD   Y5, Y4, Y3
+	VPBROADCASTD 56(SP), Y4
+	VPMADDWD     Y4, Y2, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y4, Y3, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMOVSXBW    224(DX), Y4
+	VPMOVSXBW    240(DX), Y5
+	VPUNPCKLWD   Y5, Y4, Y2
+	VPUNPCKHWD   Y5, Y4, Y3
+	VPBROADCASTD 60(SP), Y4
+	VPMADDWD     Y4, Y2, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     Y4, Y3, Y5
+	VPADDD       Y5, Y1, Y1
+	ADDQ         $0x20, DI
+	ADDQ         $0x40, AX
+	ADDQ         $0x00000100, DX
+	SUBQ         $0x10, SI
 	JNZ          dims
-	MOVQ         unit+56(FP), CX
-	VBROADCASTSS (CX), Y5
+	MOVQ         80(SP), AX
+	MOVQ         88(SP), SI
+	VPERM2I128   $0x20, Y1, Y0, Y4
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y4, Y0
+	VBROADCASTSS 16(BX), Y5
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       Y5, Y0, Y0
 	VMOVUPS      Y0, (AX)
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y5, Y1, Y1
 	VMOVUPS      Y1, 32(AX)
+	MOVQ         80(SP), AX
 	ADDQ         $0x40, AX
-	DECQ         24(SP)
+	MOVQ         AX, 80(SP)
+	ADDQ         $0x30, BX
+	DECQ         72(SP)
 	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI8x2(s []float32, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI8x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, MMX+
-TEXT ·ScoreIntegersI8x2(SB), NOSPLIT, $32-128
+TEXT ·ScoreIntegersI8x2(SB), NOSPLIT, $160-120
+	MOVQ keys_base+56(FP), AX
+	MOVQ AX, 128(SP)
+	MOVQ masks_len+88(FP), AX
+	MOVQ AX, 136(SP)
+	SHLQ $0x06, AX
+	MOVQ AX, 152(SP)
 	MOVQ s_base+0(FP), AX
-	MOVQ keys_base+64(FP), CX
-	MOVQ CX, 16(SP)
-	MOVQ masks_len+96(FP), CX
-	MOVQ CX, 24(SP)
-	SHLQ $0x06, CX
-	LEAQ (CX)(CX*2), DX
-	MOVQ dim+112(FP), DX
-	SHLQ $0x01, DX
-	LEAQ (DX)(DX*2), BX
+	MOVQ AX, 144(SP)
+	MOVQ factors+48(FP), SI
 
 tile:
-	MOVQ    16(SP), BX
-	MOVQ    (BX), DI
-	MOVQ    ahead+120(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 24(SP)
-	CMOVQGE BX, SI
-	MOVQ    (SI), R8
-	SUBQ    DI, R8
-	ADDQ    $0x18, BX
-	MOVQ    BX, 16(SP)
-	MOVQ    q_base+24(FP), R9
-	MOVQ    dim+112(FP), SI
-	MOVQ    scratch+48(FP), BX
-	LEAQ    (DI)(SI*2), R10
-
-scale:
-	PREFETCHT1 (DI)(R8*1)
-	VCVTPH2PS  (DI), Y4
-	VCVTPH2PS  16(DI), Y5
-	MOVQ       R9, R11
-	VMULPS     (R11), Y4, Y6
-	VMULPS     32(R11), Y5, Y7
-	VCVTPS2DQ  Y6, Y6
-	VCVTPS2DQ  Y7, Y7
-	VPACKSSDW  Y7, Y6, Y6
-	VPERMQ     $0xd8, Y6, Y6
-	VMOVDQU    Y6, (BX)
-	LEAQ       (R11)(DX*2), R11
-	VMULPS     (R11), Y4, Y6
-	VMULPS     32(R11), Y5, Y7
-	VCVTPS2DQ  Y6, Y6
-	VCVTPS2DQ  Y7, Y7
-	VPACKSSDW  Y7, Y6, Y6
-	VPERMQ     $0xd8, Y6, Y6
-	VMOVDQU    Y6, (BX)(DX*1)
-	ADDQ       $0x20, DI
-	ADDQ       $0x40, R9
-	ADDQ       $0x20, BX
-	SUBQ       $0x10, SI
-	JNZ        scale
-	MOVQ       R10, DI
-	VPXOR      Y0, Y0, Y0
-	VPXOR      Y1, Y1, Y1
-	VPXOR      Y2, Y2, Y2
-	VPXOR      Y3, Y3, Y3
-	MOVQ       dim+112(FP), SI
-	MOVQ       scratch+48(FP), BX
+	MOVQ         128(SP), AX
+	MOVQ         (AX), R8
+	MOVQ         ahead+112(FP), DX
+	LEAQ         (DX)(DX*2), CX
+	LEAQ         (AX)(CX*8), CX
+	CMPQ         DX, 136(SP)
+	CMOVQGE      AX, CX
+	MOVQ         (CX), R9
+	SUBQ         R8, R9
+	ADDQ         $0x18, AX
+	MOVQ         AX, 128(SP)
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VBROADCASTSS (SI), Y6
+	VMOVUPS      Y6, (SP)
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VBROADCASTSS 4(SI), Y6
+	VMOVUPS      Y6, 32(SP)
+	MOVQ         q_base+24(FP), AX
+	MOVQ         dim+104(FP), DI
+	LEAQ         (R8)(DI*2), BX
+	MOVQ         DI, CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1   (DI)(R8*1)
-	PREFETCHT1   64(DI)(R8*1)
-	VMOVDQU      (DI), X6
-	VPUNPCKLBW   16(DI), X6, X4
-	VPUNPCKHBW   16(DI), X6, X5
-	VPMOVSXBW    X4, Y4
-	VPMOVSXBW    X5, Y5
-	VPBROADCASTD (BX), Y6
+	PREFETCHT1   (BX)(R9*1)
+	PREFETCHT1   64(BX)(R9*1)
+	PREFETCHT1   128(BX)(R9*1)
+	PREFETCHT1   192(BX)(R9*1)
+	VCVTPH2PS    (R8), Y4
+	VCVTPH2PS    16(R8), Y5
+	VMULPS       (AX), Y4, Y6
+	VMULPS       (SP), Y6, Y6
+	VCVTPS2DQ    Y6, Y6
+	VMULPS       32(AX), Y5, Y7
+	VMULPS       (SP), Y7, Y7
+	VCVTPS2DQ    Y7, Y7
+	VPACKSSDW    Y7, Y6, Y6
+	VMOVDQU      Y6, 64(SP)
+	VMULPS       (AX)(CX*1), Y4, Y6
+	VMULPS       32(SP), Y6, Y6
+	VCVTPS2DQ    Y6, Y6
+	VMULPS       32(AX)(CX*1), Y5, Y7
+	VMULPS       32(SP), Y7, Y7
+	VCVTPS2DQ    Y7, Y7
+	VPACKSSDW    Y7, Y6, Y6
+	VMOVDQU      Y6, 96(SP)
+	VPMOVSXBW    (BX), Y6
+	VPMOVSXBW    16(BX), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 64(SP), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y0, Y0
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD (BX)(DX*1), Y6
+	VPBROADCASTD 96(SP), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y2, Y2
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      32(DI), X6
-	VPUNPCKLBW   48(DI), X6, X4
-	VPUNPCKHBW   48(DI), X6, X5
-	VPMOVSXBW    X4, Y4
-	VPMOVSXBW    X5, Y5
-	VPBROADCASTD 4(BX), Y6
+	VPMOVSXBW    32(BX), Y6
+	VPMOVSXBW    48(BX), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 68(SP), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y0, Y0
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD 4(BX)(DX*1), Y6
+	VPBROADCASTD 100(SP), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y2, Y2
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      64(DI), X6
-	VPUNPCKLBW   80(DI), X6, X4
-	VPUNPCKHBW   80(DI), X6, X5
-	VPMOVSXBW    X4, Y4
-	VPMOVSXBW    X5, Y5
-	VPBROADCASTD 8(BX), Y6
+	VPMOVSXBW    64(BX), Y6
+	VPMOVSXBW    80(BX), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 80(SP), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y0, Y0
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD 8(BX)(DX*1), Y6
+	VPBROADCASTD 112(SP), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y2, Y2
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      96(DI), X6
-	VPUNPCKLBW   112(DI), X6, X4
-	VPUNPCKHBW   112(DI), X6, X5
-	VPMOVSXBW    X4, Y4
-	VPMOVSXBW    X5, Y5
-	VPBROADCASTD 12(BX), Y6
+	VPMOVSXBW    96(BX), Y6
+	VPMOVSXBW    112(BX), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 84(SP), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y0, Y0
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD 12(BX)(DX*1), Y6
+	VPBROADCASTD 116(SP), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y2, Y2
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y3, Y3
-	ADDQ         $0x00000080, DI
-	ADDQ         $0x10, BX
-	SUBQ         $0x08, SI
+	VPMOVSXBW    128(BX), Y6
+	VPMOVSXBW    144(BX), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 72(SP), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD 104(SP), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y3, Y3
+	VPMOVSXBW    160(BX), Y6
+	VPMOVSXBW    176(BX), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 76(SP), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD 108(SP), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y3, Y3
+	VPMOVSXBW    192(BX), Y6
+	VPMOVSXBW    208(BX), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 88(SP), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD 120(SP), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y3, Y3
+	VPMOVSXBW    224(BX), Y6
+	VPMOVSXBW    240(BX), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 92(SP), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD 124(SP), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y3, Y3
+	ADDQ         $0x20, R8
+	ADDQ         $0x40, AX
+	ADDQ         $0x00000100, BX
+	SUBQ         $0x10, DI
 	JNZ          dims
-	MOVQ         unit+56(FP), BX
-	VBROADCASTSS (BX), Y7
+	MOVQ         144(SP), AX
+	MOVQ         152(SP), DI
+	VPERM2I128   $0x20, Y1, Y0, Y6
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y6, Y0
+	VBROADCASTSS 16(SI), Y7
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       Y7, Y0, Y0
 	VMOVUPS      Y0, (AX)
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y7, Y1, Y1
 	VMOVUPS      Y1, 32(AX)
-	VBROADCASTSS 4(BX), Y7
+	ADDQ         DI, AX
+	VPERM2I128   $0x20, Y3, Y2, Y6
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y6, Y2
+	VBROADCASTSS 20(SI), Y7
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       Y7, Y2, Y2
-	VMOVUPS      Y2, (AX)(CX*1)
+	VMOVUPS      Y2, (AX)
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       Y7, Y3, Y3
-	VMOVUPS      Y3, 32(AX)(CX*1)
+	VMOVUPS      Y3, 32(AX)
+	MOVQ         144(SP), AX
 	ADDQ         $0x40, AX
-	DECQ         24(SP)
+	MOVQ         AX, 144(SP)
+	ADDQ         $0x30, SI
+	DECQ         136(SP)
 	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI8x3(s []float32, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI8x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, MMX+
-TEXT ·ScoreIntegersI8x3(SB), NOSPLIT, $32-128
+TEXT ·ScoreIntegersI8x3(SB), NOSPLIT, $224-120
+	MOVQ keys_base+56(FP), AX
+	MOVQ AX, 192(SP)
+	MOVQ masks_len+88(FP), AX
+	MOVQ AX, 200(SP)
+	SHLQ $0x06, AX
+	MOVQ AX, 216(SP)
 	MOVQ s_base+0(FP), AX
-	MOVQ keys_base+64(FP), CX
-	MOVQ CX, 16(SP)
-	MOVQ masks_len+96(FP), CX
-	MOVQ CX, 24(SP)
-	SHLQ $0x06, CX
-	LEAQ (CX)(CX*2), DX
-	MOVQ dim+112(FP), DX
-	SHLQ $0x01, DX
-	LEAQ (DX)(DX*2), BX
+	MOVQ AX, 208(SP)
+	MOVQ factors+48(FP), SI
 
 tile:
-	MOVQ    16(SP), BX
-	MOVQ    (BX), DI
-	MOVQ    ahead+120(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 24(SP)
-	CMOVQGE BX, SI
-	MOVQ    (SI), R8
-	SUBQ    DI, R8
-	ADDQ    $0x18, BX
-	MOVQ    BX, 16(SP)
-	MOVQ    q_base+24(FP), R9
-	MOVQ    dim+112(FP), SI
-	MOVQ    scratch+48(FP), BX
-	LEAQ    (DI)(SI*2), R10
-
-scale:
-	PREFETCHT1 (DI)(R8*1)
-	VCVTPH2PS  (DI), Y6
-	VCVTPH2PS  16(DI), Y7
-	MOVQ       R9, R11
-	VMULPS     (R11), Y6, Y8
-	VMULPS     32(R11), Y7, Y9
-	VCVTPS2DQ  Y8, Y8
-	VCVTPS2DQ  Y9, Y9
-	VPACKSSDW  Y9, Y8, Y8
-	VPERMQ     $0xd8, Y8, Y8
-	VMOVDQU    Y8, (BX)
-	LEAQ       (R11)(DX*2), R11
-	VMULPS     (R11), Y6, Y8
-	VMULPS     32(R11), Y7, Y9
-	VCVTPS2DQ  Y8, Y8
-	VCVTPS2DQ  Y9, Y9
-	VPACKSSDW  Y9, Y8, Y8
-	VPERMQ     $0xd8, Y8, Y8
-	VMOVDQU    Y8, (BX)(DX*1)
-	LEAQ       (R11)(DX*2), R11
-	VMULPS     (R11), Y6, Y8
-	VMULPS     32(R11), Y7, Y9
-	VCVTPS2DQ  Y8, Y8
-	VCVTPS2DQ  Y9, Y9
-	VPACKSSDW  Y9, Y8, Y8
-	VPERMQ     $0xd8, Y8, Y8
-	VMOVDQU    Y8, (BX)(DX*2)
-	ADDQ       $0x20, DI
-	ADDQ       $0x40, R9
-	ADDQ       $0x20, BX
-	SUBQ       $0x10, SI
-	JNZ        scale
-	MOVQ       R10, DI
-	VPXOR      Y0, Y0, Y0
-	VPXOR      Y1, Y1, Y1
-	VPXOR      Y2, Y2, Y2
-	VPXOR      Y3, Y3, Y3
-	VPXOR      Y4, Y4, Y4
-	VPXOR      Y5, Y5, Y5
-	MOVQ       dim+112(FP), SI
-	MOVQ       scratch+48(FP), BX
+	MOVQ         192(SP), AX
+	MOVQ         (AX), R8
+	MOVQ         ahead+112(FP), DX
+	LEAQ         (DX)(DX*2), CX
+	LEAQ         (AX)(CX*8), CX
+	CMPQ         DX, 200(SP)
+	CMOVQGE      AX, CX
+	MOVQ         (CX), R9
+	SUBQ         R8, R9
+	ADDQ         $0x18, AX
+	MOVQ         AX, 192(SP)
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VBROADCASTSS (SI), Y8
+	VMOVUPS      Y8, (SP)
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VBROADCASTSS 4(SI), Y8
+	VMOVUPS      Y8, 32(SP)
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VBROADCASTSS 8(SI), Y8
+	VMOVUPS      Y8, 64(SP)
+	MOVQ         q_base+24(FP), AX
+	MOVQ         dim+104(FP), DI
+	LEAQ         (R8)(DI*2), BX
+	MOVQ         DI, CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1   (DI)(R8*1)
-	PREFETCHT1   64(DI)(R8*1)
-	VMOVDQU      (DI), X8
-	VPUNPCKLBW   16(DI), X8, X6
-	VPUNPCKHBW   16(DI), X8, X7
-	VPMOVSXBW    X6, Y6
-	VPMOVSXBW    X7, Y7
-	VPBROADCASTD (BX), Y8
+	PREFETCHT1   (BX)(R9*1)
+	PREFETCHT1   64(BX)(R9*1)
+	PREFETCHT1   128(BX)(R9*1)
+	PREFETCHT1   192(BX)(R9*1)
+	VCVTPH2PS    (R8), Y6
+	VCVTPH2PS    16(R8), Y7
+	VMULPS       (AX), Y6, Y8
+	VMULPS       (SP), Y8, Y8
+	VCVTPS2DQ    Y8, Y8
+	VMULPS       32(AX), Y7, Y9
+	VMULPS       (SP), Y9, Y9
+	VCVTPS2DQ    Y9, Y9
+	VPACKSSDW    Y9, Y8, Y8
+	VMOVDQU      Y8, 96(SP)
+	VMULPS       (AX)(CX*1), Y6, Y8
+	VMULPS       32(SP), Y8, Y8
+	VCVTPS2DQ    Y8, Y8
+	VMULPS       32(AX)(CX*1), Y7, Y9
+	VMULPS       32(SP), Y9, Y9
+	VCVTPS2DQ    Y9, Y9
+	VPACKSSDW    Y9, Y8, Y8
+	VMOVDQU      Y8, 128(SP)
+	VMULPS       (AX)(CX*2), Y6, Y8
+	VMULPS       64(SP), Y8, Y8
+	VCVTPS2DQ    Y8, Y8
+	VMULPS       32(AX)(CX*2), Y7, Y9
+	VMULPS       64(SP), Y9, Y9
+	VCVTPS2DQ    Y9, Y9
+	VPACKSSDW    Y9, Y8, Y8
+	VMOVDQU      Y8, 160(SP)
+	VPMOVSXBW    (BX), Y8
+	VPMOVSXBW    16(BX), Y9
+	VPUNPCKLWD   Y9, Y8, Y6
+	VPUNPCKHWD   Y9, Y8, Y7
+	VPBROADCASTD 96(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y0, Y0
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD (BX)(DX*1), Y8
+	VPBROADCASTD 128(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y2, Y2
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD (BX)(DX*2), Y8
+	VPBROADCASTD 160(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y4, Y4
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y5, Y5
-	VMOVDQU      32(DI), X8
-	VPUNPCKLBW   48(DI), X8, X6
-	VPUNPCKHBW   48(DI), X8, X7
-	VPMOVSXBW    X6, Y6
-	VPMOVSXBW    X7, Y7
-	VPBROADCASTD 4(BX), Y8
+	VPMOVSXBW    32(BX), Y8
+	VPMOVSXBW    48(BX), Y9
+	VPUNPCKLWD   Y9, Y8, Y6
+	VPUNPCKHWD   Y9, Y8, Y7
+	VPBROADCASTD 100(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y0, Y0
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD 4(BX)(DX*1), Y8
+	VPBROADCASTD 132(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y2, Y2
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD 4(BX)(DX*2), Y8
+	VPBROADCASTD 164(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y4, Y4
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y5, Y5
-	VMOVDQU      64(DI), X8
-	VPUNPCKLBW   80(DI), X8, X6
-	VPUNPCKHBW   80(DI), X8, X7
-	VPMOVSXBW    X6, Y6
-	VPMOVSXBW    X7, Y7
-	VPBROADCASTD 8(BX), Y8
+	VPMOVSXBW    64(BX), Y8
+	VPMOVSXBW    80(BX), Y9
+	VPUNPCKLWD   Y9, Y8, Y6
+	VPUNPCKHWD   Y9, Y8, Y7
+	VPBROADCASTD 112(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y0, Y0
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD 8(BX)(DX*1), Y8
+	VPBROADCASTD 144(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y2, Y2
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD 8(BX)(DX*2), Y8
+	VPBROADCASTD 176(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y4, Y4
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y5, Y5
-	VMOVDQU      96(DI), X8
-	VPUNPCKLBW   112(DI), X8, X6
-	VPUNPCKHBW   112(DI), X8, X7
-	VPMOVSXBW    X6, Y6
-	VPMOVSXBW    X7, Y7
-	VPBROADCASTD 12(BX), Y8
+	VPMOVSXBW    96(BX), Y8
+	VPMOVSXBW    112(BX), Y9
+	VPUNPCKLWD   Y9, Y8, Y6
+	VPUNPCKHWD   Y9, Y8, Y7
+	VPBROADCASTD 116(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y0, Y0
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD 12(BX)(DX*1), Y8
+	VPBROADCASTD 148(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y2, Y2
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD 12(BX)(DX*2), Y8
+	VPBROADCASTD 180(SP), Y8
 	VPMADDWD     Y8, Y6, Y9
 	VPADDD       Y9, Y4, Y4
 	VPMADDWD     Y8, Y7, Y9
 	VPADDD       Y9, Y5, Y5
-	ADDQ         $0x00000080, DI
-	ADDQ         $0x10, BX
-	SUBQ         $0x08, SI
+	VPMOVSXBW    128(BX), Y8
+	VPMOVSXBW    144(BX), Y9
+	VPUNPCKLWD   Y9, Y8, Y6
+	VPUNPCKHWD   Y9, Y8, Y7
+	VPBROADCASTD 104(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 136(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD 168(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMOVSXBW    160(BX), Y8
+	VPMOVSXBW    176(BX), Y9
+	VPUNPCKLWD   Y9, Y8, Y6
+	VPUNPCKHWD   Y9, Y8, Y7
+	VPBROADCASTD 108(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 140(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD 172(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMOVSXBW    192(BX), Y8
+	VPMOVSXBW    208(BX), Y9
+	VPUNPCKLWD   Y9, Y8, Y6
+	VPUNPCKHWD   Y9, Y8, Y7
+	VPBROADCASTD 120(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 152(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD 184(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMOVSXBW    224(BX), Y8
+	VPMOVSXBW    240(BX), Y9
+	VPUNPCKLWD   Y9, Y8, Y6
+	VPUNPCKHWD   Y9, Y8, Y7
+	VPBROADCASTD 124(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 156(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD 188(SP), Y8
+	VPMADDWD     Y8, Y6, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y8, Y7, Y9
+	VPADDD       Y9, Y5, Y5
+	ADDQ         $0x20, R8
+	ADDQ         $0x40, AX
+	ADDQ         $0x00000100, BX
+	SUBQ         $0x10, DI
 	JNZ          dims
-	MOVQ         unit+56(FP), BX
-	VBROADCASTSS (BX), Y9
+	MOVQ         208(SP), AX
+	MOVQ         216(SP), DI
+	VPERM2I128   $0x20, Y1, Y0, Y8
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y8, Y0
+	VBROADCASTSS 16(SI), Y9
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       Y9, Y0, Y0
 	VMOVUPS      Y0, (AX)
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y9, Y1, Y1
 	VMOVUPS      Y1, 32(AX)
-	VBROADCASTSS 4(BX), Y9
+	ADDQ         DI, AX
+	VPERM2I128   $0x20, Y3, Y2, Y8
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y8, Y2
+	VBROADCASTSS 20(SI), Y9
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       Y9, Y2, Y2
-	VMOVUPS      Y2, (AX)(CX*1)
+	VMOVUPS      Y2, (AX)
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       Y9, Y3, Y3
-	VMOVUPS      Y3, 32(AX)(CX*1)
-	VBROADCASTSS 8(BX), Y9
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         DI, AX
+	VPERM2I128   $0x20, Y5, Y4, Y8
+	VPERM2I128   $0x31, Y5, Y4, Y5
+	VMOVDQA      Y8, Y4
+	VBROADCASTSS 24(SI), Y9
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       Y9, Y4, Y4
-	VMOVUPS      Y4, (AX)(CX*2)
+	VMOVUPS      Y4, (AX)
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       Y9, Y5, Y5
-	VMOVUPS      Y5, 32(AX)(CX*2)
+	VMOVUPS      Y5, 32(AX)
+	MOVQ         208(SP), AX
 	ADDQ         $0x40, AX
-	DECQ         24(SP)
+	MOVQ         AX, 208(SP)
+	ADDQ         $0x30, SI
+	DECQ         200(SP)
 	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI8x4(s []float32, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI8x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, MMX+
-TEXT ·ScoreIntegersI8x4(SB), NOSPLIT, $32-128
+TEXT ·ScoreIntegersI8x4(SB), NOSPLIT, $288-120
+	MOVQ keys_base+56(FP), AX
+	MOVQ AX, 256(SP)
+	MOVQ masks_len+88(FP), AX
+	MOVQ AX, 264(SP)
+	SHLQ $0x06, AX
+	MOVQ AX, 280(SP)
 	MOVQ s_base+0(FP), AX
-	MOVQ keys_base+64(FP), CX
-	MOVQ CX, 16(SP)
-	MOVQ masks_len+96(FP), CX
-	MOVQ CX, 24(SP)
-	SHLQ $0x06, CX
-	LEAQ (CX)(CX*2), DX
-	MOVQ dim+112(FP), BX
-	SHLQ $0x01, BX
-	LEAQ (BX)(BX*2), SI
+	MOVQ AX, 272(SP)
+	MOVQ factors+48(FP), SI
 
 tile:
-	MOVQ    16(SP), DI
-	MOVQ    (DI), R9
-	MOVQ    ahead+120(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (DI)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE DI, R8
-	MOVQ    (R8), R10
-	SUBQ    R9, R10
-	ADDQ    $0x18, DI
-	MOVQ    DI, 16(SP)
-	MOVQ    q_base+24(FP), R11
-	MOVQ    dim+112(FP), R8
-	MOVQ    scratch+48(FP), DI
-	LEAQ    (R9)(R8*2), R12
-
-scale:
-	PREFETCHT1 (R9)(R10*1)
-	VCVTPH2PS  (R9), Y8
-	VCVTPH2PS  16(R9), Y9
-	MOVQ       R11, R13
-	VMULPS     (R13), Y8, Y10
-	VMULPS     32(R13), Y9, Y11
-	VCVTPS2DQ  Y10, Y10
-	VCVTPS2DQ  Y11, Y11
-	VPACKSSDW  Y11, Y10, Y10
-	VPERMQ     $0xd8, Y10, Y10
-	VMOVDQU    Y10, (DI)
-	LEAQ       (R13)(BX*2), R13
-	VMULPS     (R13), Y8, Y10
-	VMULPS     32(R13), Y9, Y11
-	VCVTPS2DQ  Y10, Y10
-	VCVTPS2DQ  Y11, Y11
-	VPACKSSDW  Y11, Y10, Y10
-	VPERMQ     $0xd8, Y10, Y10
-	VMOVDQU    Y10, (DI)(BX*1)
-	LEAQ       (R13)(BX*2), R13
-	VMULPS     (R13), Y8, Y10
-	VMULPS     32(R13), Y9, Y11
-	VCVTPS2DQ  Y10, Y10
-	VCVTPS2DQ  Y11, Y11
-	VPACKSSDW  Y11, Y10, Y10
-	VPERMQ     $0xd8, Y10, Y10
-	VMOVDQU    Y10, (DI)(BX*2)
-	LEAQ       (R13)(BX*2), R13
-	VMULPS     (R13), Y8, Y10
-	VMULPS     32(R13), Y9, Y11
-	VCVTPS2DQ  Y10, Y10
-	VCVTPS2DQ  Y11, Y11
-	VPACKSSDW  Y11, Y10, Y10
-	VPERMQ     $0xd8, Y10, Y10
-	VMOVDQU    Y10, (DI)(SI*1)
-	ADDQ       $0x20, R9
-	ADDQ       $0x40, R11
-	ADDQ       $0x20, DI
-	SUBQ       $0x10, R8
-	JNZ        scale
-	MOVQ       R12, R9
-	VPXOR      Y0, Y0, Y0
-	VPXOR      Y1, Y1, Y1
-	VPXOR      Y2, Y2, Y2
-	VPXOR      Y3, Y3, Y3
-	VPXOR      Y4, Y4, Y4
-	VPXOR      Y5, Y5, Y5
-	VPXOR      Y6, Y6, Y6
-	VPXOR      Y7, Y7, Y7
-	MOVQ       dim+112(FP), R8
-	MOVQ       scratch+48(FP), DI
+	MOVQ         256(SP), AX
+	MOVQ         (AX), R8
+	MOVQ         ahead+112(FP), DX
+	LEAQ         (DX)(DX*2), CX
+	LEAQ         (AX)(CX*8), CX
+	CMPQ         DX, 264(SP)
+	CMOVQGE      AX, CX
+	MOVQ         (CX), R9
+	SUBQ         R8, R9
+	ADDQ         $0x18, AX
+	MOVQ         AX, 256(SP)
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VBROADCASTSS (SI), Y10
+	VMOVUPS      Y10, (SP)
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VBROADCASTSS 4(SI), Y10
+	VMOVUPS      Y10, 32(SP)
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VBROADCASTSS 8(SI), Y10
+	VMOVUPS      Y10, 64(SP)
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VBROADCASTSS 12(SI), Y10
+	VMOVUPS      Y10, 96(SP)
+	MOVQ         q_base+24(FP), AX
+	MOVQ         dim+104(FP), DI
+	LEAQ         (R8)(DI*2), BX
+	MOVQ         DI, CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1   (R9)(R10*1)
-	PREFETCHT1   64(R9)(R10*1)
-	VMOVDQU      (R9), X10
-	VPUNPCKLBW   16(R9), X10, X8
-	VPUNPCKHBW   16(R9), X10, X9
-	VPMOVSXBW    X8, Y8
-	VPMOVSXBW    X9, Y9
-	VPBROADCASTD (DI), Y10
+	PREFETCHT1   (BX)(R9*1)
+	PREFETCHT1   64(BX)(R9*1)
+	PREFETCHT1   128(BX)(R9*1)
+	PREFETCHT1   192(BX)(R9*1)
+	VCVTPH2PS    (R8), Y8
+	VCVTPH2PS    16(R8), Y9
+	VMULPS       (AX), Y8, Y10
+	VMULPS       (SP), Y10, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       32(AX), Y9, Y11
+	VMULPS       (SP), Y11, Y11
+	VCVTPS2DQ    Y11, Y11
+	VPACKSSDW    Y11, Y10, Y10
+	VMOVDQU      Y10, 128(SP)
+	VMULPS       (AX)(CX*1), Y8, Y10
+	VMULPS       32(SP), Y10, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       32(AX)(CX*1), Y9, Y11
+	VMULPS       32(SP), Y11, Y11
+	VCVTPS2DQ    Y11, Y11
+	VPACKSSDW    Y11, Y10, Y10
+	VMOVDQU      Y10, 160(SP)
+	VMULPS       (AX)(CX*2), Y8, Y10
+	VMULPS       64(SP), Y10, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       32(AX)(CX*2), Y9, Y11
+	VMULPS       64(SP), Y11, Y11
+	VCVTPS2DQ    Y11, Y11
+	VPACKSSDW    Y11, Y10, Y10
+	VMOVDQU      Y10, 192(SP)
+	VMULPS       (AX)(DX*1), Y8, Y10
+	VMULPS       96(SP), Y10, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       32(AX)(DX*1), Y9, Y11
+	VMULPS       96(SP), Y11, Y11
+	VCVTPS2DQ    Y11, Y11
+	VPACKSSDW    Y11, Y10, Y10
+	VMOVDQU      Y10, 224(SP)
+	VPMOVSXBW    (BX), Y10
+	VPMOVSXBW    16(BX), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 128(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD (DI)(BX*1), Y10
+	VPBROADCASTD 160(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD (DI)(BX*2), Y10
+	VPBROADCASTD 192(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y4, Y4
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD (DI)(SI*1), Y10
+	VPBROADCASTD 224(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y6, Y6
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y7, Y7
-	VMOVDQU      32(R9), X10
-	VPUNPCKLBW   48(R9), X10, X8
-	VPUNPCKHBW   48(R9), X10, X9
-	VPMOVSXBW    X8, Y8
-	VPMOVSXBW    X9, Y9
-	VPBROADCASTD 4(DI), Y10
+	VPMOVSXBW    32(BX), Y10
+	VPMOVSXBW    48(BX), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 132(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD 4(DI)(BX*1), Y10
+	VPBROADCASTD 164(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD 4(DI)(BX*2), Y10
+	VPBROADCASTD 196(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y4, Y4
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 4(DI)(SI*1), Y10
+	VPBROADCASTD 228(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y6, Y6
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y7, Y7
-	VMOVDQU      64(R9), X10
-	VPUNPCKLBW   80(R9), X10, X8
-	VPUNPCKHBW   80(R9), X10, X9
-	VPMOVSXBW    X8, Y8
-	VPMOVSXBW    X9, Y9
-	VPBROADCASTD 8(DI), Y10
+	VPMOVSXBW    64(BX), Y10
+	VPMOVSXBW    80(BX), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 144(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD 8(DI)(BX*1), Y10
+	VPBROADCASTD 176(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD 8(DI)(BX*2), Y10
+	VPBROADCASTD 208(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y4, Y4
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 8(DI)(SI*1), Y10
+	VPBROADCASTD 240(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y6, Y6
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y7, Y7
-	VMOVDQU      96(R9), X10
-	VPUNPCKLBW   112(R9), X10, X8
-	VPUNPCKHBW   112(R9), X10, X9
-	VPMOVSXBW    X8, Y8
-	VPMOVSXBW    X9, Y9
-	VPBROADCASTD 12(DI), Y10
+	VPMOVSXBW    96(BX), Y10
+	VPMOVSXBW    112(BX), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 148(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD 12(DI)(BX*1), Y10
+	VPBROADCASTD 180(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD 12(DI)(BX*2), Y10
+	VPBROADCASTD 212(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y4, Y4
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 12(DI)(SI*1), Y10
+	VPBROADCASTD 244(SP), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y6, Y6
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y7, Y7
-	ADDQ         $0x00000080, R9
-	ADDQ         $0x10, DI
-	SUBQ         $0x08, R8
+	VPMOVSXBW    128(BX), Y10
+	VPMOVSXBW    144(BX), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 136(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 168(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 200(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD 232(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	VPMOVSXBW    160(BX), Y10
+	VPMOVSXBW    176(BX), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 140(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 172(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 204(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD 236(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	VPMOVSXBW    192(BX), Y10
+	VPMOVSXBW    208(BX), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 152(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 184(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 216(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD 248(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	VPMOVSXBW    224(BX), Y10
+	VPMOVSXBW    240(BX), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 156(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 188(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 220(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD 252(SP), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	ADDQ         $0x20, R8
+	ADDQ         $0x40, AX
+	ADDQ         $0x00000100, BX
+	SUBQ         $0x10, DI
 	JNZ          dims
-	MOVQ         unit+56(FP), DI
-	VBROADCASTSS (DI), Y11
+	MOVQ         272(SP), AX
+	MOVQ         280(SP), DI
+	VPERM2I128   $0x20, Y1, Y0, Y10
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y10, Y0
+	VBROADCASTSS 16(SI), Y11
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       Y11, Y0, Y0
 	VMOVUPS      Y0, (AX)
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y11, Y1, Y1
 	VMOVUPS      Y1, 32(AX)
-	VBROADCASTSS 4(DI), Y11
+	ADDQ         DI, AX
+	VPERM2I128   $0x20, Y3, Y2, Y10
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y10, Y2
+	VBROADCASTSS 20(SI), Y11
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       Y11, Y2, Y2
-	VMOVUPS      Y2, (AX)(CX*1)
+	VMOVUPS      Y2, (AX)
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       Y11, Y3, Y3
-	VMOVUPS      Y3, 32(AX)(CX*1)
-	VBROADCASTSS 8(DI), Y11
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         DI, AX
+	VPERM2I128   $0x20, Y5, Y4, Y10
+	VPERM2I128   $0x31, Y5, Y4, Y5
+	VMOVDQA      Y10, Y4
+	VBROADCASTSS 24(SI), Y11
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       Y11, Y4, Y4
-	VMOVUPS      Y4, (AX)(CX*2)
+	VMOVUPS      Y4, (AX)
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       Y11, Y5, Y5
-	VMOVUPS      Y5, 32(AX)(CX*2)
-	VBROADCASTSS 12(DI), Y11
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         DI, AX
+	VPERM2I128   $0x20, Y7, Y6, Y10
+	VPERM2I128   $0x31, Y7, Y6, Y7
+	VMOVDQA      Y10, Y6
+	VBROADCASTSS 28(SI), Y11
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       Y11, Y6, Y6
-	VMOVUPS      Y6, (AX)(DX*1)
+	VMOVUPS      Y6, (AX)
 	VCVTDQ2PS    Y7, Y7
 	VMULPS       Y11, Y7, Y7
-	VMOVUPS      Y7, 32(AX)(DX*1)
+	VMOVUPS      Y7, 32(AX)
+	MOVQ         272(SP), AX
 	ADDQ         $0x40, AX
-	DECQ         24(SP)
+	MOVQ         AX, 272(SP)
+	ADDQ         $0x30, SI
+	DECQ         264(SP)
 	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI8x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·WeighIntegersI8x1(SB), NOSPLIT, $16-112
+// func WeighIntegersI8x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·WeighIntegersI8x1(SB), NOSPLIT, $0-80
 	MOVQ  p+16(FP), CX
-	MOVQ  values_base+40(FP), AX
-	MOVQ  AX, (SP)
-	MOVQ  masks_len+72(FP), AX
-	MOVQ  AX, 8(SP)
-	MOVQ  size+88(FP), DX
+	MOVQ  values_base+40(FP), DX
+	MOVQ  values_len+48(FP), BX
+	MOVQ  size+64(FP), SI
+	MOVQ  from+72(FP), DI
+	MOVQ  BX, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), AX
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-
-tile:
-	MOVQ    (SP), BX
-	MOVQ    (BX), AX
-	MOVQ    ahead+104(FP), DI
-	LEAQ    (DI)(DI*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    DI, 8(SP)
-	CMOVQGE BX, SI
-	MOVQ    (SI), DI
-	SUBQ    AX, DI
-	ADDQ    $0x18, BX
-	MOVQ    BX, (SP)
-	MOVQ    from+96(FP), BX
-	LEAQ    (AX)(BX*1), AX
-	MOVQ    CX, BX
-	MOVQ    $0x00000008, SI
-
-pair:
-	PREFETCHT1   (AX)(DI*1)
-	VMOVDQU      (AX), X4
-	VPUNPCKLBW   (AX)(DX*1), X4, X2
-	VPUNPCKHBW   (AX)(DX*1), X4, X3
-	VPMOVSXBW    X2, Y2
-	VPMOVSXBW    X3, Y3
-	VPBROADCASTD (BX), Y4
-	VPMADDWD     Y4, Y2, Y5
-	VPADDD       Y5, Y0, Y0
-	VPMADDWD     Y4, Y3, Y5
-	VPADDD       Y5, Y1, Y1
-	LEAQ         (AX)(DX*2), AX
-	ADDQ         $0x04, BX
-	DECQ         SI
-	JNZ          pair
-	ADDQ         $0x20, CX
-	DECQ         8(SP)
-	JNZ          tile
-	MOVQ         out+0(FP), AX
-	MOVQ         unit+24(FP), CX
-	MOVQ         offset+32(FP), DX
-	MOVQ         outBytes+8(FP), BX
-	VBROADCASTSS (CX), Y4
-	VBROADCASTSS (DX), Y5
-	VCVTDQ2PS    Y0, Y0
-	VFMADD213PS  Y5, Y4, Y0
-	VADDPS       (AX), Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VCVTDQ2PS    Y1, Y1
-	VFMADD213PS  Y5, Y4, Y1
-	VADDPS       32(AX), Y1, Y1
-	VMOVUPS      Y1, 32(AX)
-	ADDQ         BX, AX
-	VZEROUPPER
-	RET
-
-// func WeighIntegersI8x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·WeighIntegersI8x2(SB), NOSPLIT, $16-112
-	MOVQ  p+16(FP), DX
-	MOVQ  values_base+40(FP), AX
-	MOVQ  AX, (SP)
-	MOVQ  masks_len+72(FP), AX
-	MOVQ  AX, 8(SP)
-	MOVQ  size+88(FP), BX
-	SHLQ  $0x05, AX
-	LEAQ  (AX)(AX*2), CX
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), CX
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R8, 8(SP)
-	CMOVQGE SI, DI
-	MOVQ    (DI), R8
-	SUBQ    CX, R8
-	ADDQ    $0x18, SI
-	MOVQ    SI, (SP)
-	MOVQ    from+96(FP), SI
-	LEAQ    (CX)(SI*1), CX
-	MOVQ    DX, SI
-	MOVQ    $0x00000008, DI
+	MOVQ (DX), AX
+	ADDQ DI, AX
+	MOVQ $0x00000004, R8
 
-pair:
-	PREFETCHT1   (CX)(R8*1)
-	VMOVDQU      (CX), X6
-	VPUNPCKLBW   (CX)(BX*1), X6, X4
-	VPUNPCKHBW   (CX)(BX*1), X6, X5
-	VPMOVSXBW    X4, Y4
-	VPMOVSXBW    X5, Y5
-	VPBROADCASTD (SI), Y6
+pairs:
+	VPMOVSXBW    (AX), Y6
+	VPMOVSXBW    (AX)(SI*1), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD (CX), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y0, Y0
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD (SI)(AX*1), Y6
+	VPMOVSXBW    16(AX), Y6
+	VPMOVSXBW    16(AX)(SI*1), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD (CX), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y2, Y2
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y3, Y3
-	LEAQ         (CX)(BX*2), CX
-	ADDQ         $0x04, SI
-	DECQ         DI
-	JNZ          pair
-	ADDQ         $0x20, DX
-	DECQ         8(SP)
+	LEAQ         (AX)(SI*2), AX
+	VPMOVSXBW    (AX), Y6
+	VPMOVSXBW    (AX)(SI*1), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 4(CX), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y1, Y1
+	VPMOVSXBW    16(AX), Y6
+	VPMOVSXBW    16(AX)(SI*1), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 4(CX), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y3, Y3
+	LEAQ         (AX)(SI*2), AX
+	ADDQ         $0x08, CX
+	DECQ         R8
+	JNZ          pairs
+	ADDQ         $0x18, DX
+	DECQ         BX
 	JNZ          tile
 	MOVQ         out+0(FP), AX
 	MOVQ         unit+24(FP), CX
 	MOVQ         offset+32(FP), DX
 	MOVQ         outBytes+8(FP), BX
+	VPERM2I128   $0x20, Y1, Y0, Y6
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y6, Y0
+	VPERM2I128   $0x20, Y3, Y2, Y6
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y6, Y2
 	VBROADCASTSS (CX), Y6
 	VBROADCASTSS (DX), Y7
 	VCVTDQ2PS    Y0, Y0
@@ -1063,134 +2119,27 @@ pair:
 	VFMADD213PS  Y7, Y6, Y1
 	VADDPS       32(AX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
-	ADDQ         BX, AX
-	VBROADCASTSS 4(CX), Y6
-	VBROADCASTSS 4(DX), Y7
 	VCVTDQ2PS    Y2, Y2
 	VFMADD213PS  Y7, Y6, Y2
-	VADDPS       (AX), Y2, Y2
-	VMOVUPS      Y2, (AX)
+	VADDPS       64(AX), Y2, Y2
+	VMOVUPS      Y2, 64(AX)
 	VCVTDQ2PS    Y3, Y3
 	VFMADD213PS  Y7, Y6, Y3
-	VADDPS       32(AX), Y3, Y3
-	VMOVUPS      Y3, 32(AX)
+	VADDPS       96(AX), Y3, Y3
+	VMOVUPS      Y3, 96(AX)
 	ADDQ         BX, AX
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI8x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·WeighIntegersI8x3(SB), NOSPLIT, $16-112
+// func WeighIntegersI8x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·WeighIntegersI8x2(SB), NOSPLIT, $0-80
 	MOVQ  p+16(FP), DX
-	MOVQ  values_base+40(FP), AX
-	MOVQ  AX, (SP)
-	MOVQ  masks_len+72(FP), AX
-	MOVQ  AX, 8(SP)
-	MOVQ  size+88(FP), BX
-	SHLQ  $0x05, AX
-	LEAQ  (AX)(AX*2), CX
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-
-tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), CX
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R8, 8(SP)
-	CMOVQGE SI, DI
-	MOVQ    (DI), R8
-	SUBQ    CX, R8
-	ADDQ    $0x18, SI
-	MOVQ    SI, (SP)
-	MOVQ    from+96(FP), SI
-	LEAQ    (CX)(SI*1), CX
-	MOVQ    DX, SI
-	MOVQ    $0x00000008, DI
-
-pair:
-	PREFETCHT1   (CX)(R8*1)
-	VMOVDQU      (CX), X8
-	VPUNPCKLBW   (CX)(BX*1), X8, X6
-	VPUNPCKHBW   (CX)(BX*1), X8, X7
-	VPMOVSXBW    X6, Y6
-	VPMOVSXBW    X7, Y7
-	VPBROADCASTD (SI), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y0, Y0
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD (SI)(AX*1), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y2, Y2
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD (SI)(AX*2), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y4, Y4
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y5, Y5
-	LEAQ         (CX)(BX*2), CX
-	ADDQ         $0x04, SI
-	DECQ         DI
-	JNZ          pair
-	ADDQ         $0x20, DX
-	DECQ         8(SP)
-	JNZ          tile
-	MOVQ         out+0(FP), AX
-	MOVQ         unit+24(FP), CX
-	MOVQ         offset+32(FP), DX
-	MOVQ         outBytes+8(FP), BX
-	VBROADCASTSS (CX), Y8
-	VBROADCASTSS (DX), Y9
-	VCVTDQ2PS    Y0, Y0
-	VFMADD213PS  Y9, Y8, Y0
-	VADDPS       (AX), Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VCVTDQ2PS    Y1, Y1
-	VFMADD213PS  Y9, Y8, Y1
-	VADDPS       32(AX), Y1, Y1
-	VMOVUPS      Y1, 32(AX)
-	ADDQ         BX, AX
-	VBROADCASTSS 4(CX), Y8
-	VBROADCASTSS 4(DX), Y9
-	VCVTDQ2PS    Y2, Y2
-	VFMADD213PS  Y9, Y8, Y2
-	VADDPS       (AX), Y2, Y2
-	VMOVUPS      Y2, (AX)
-	VCVTDQ2PS    Y3, Y3
-	VFMADD213PS  Y9, Y8, Y3
-	VADDPS       32(AX), Y3, Y3
-	VMOVUPS      Y3, 32(AX)
-	ADDQ         BX, AX
-	VBROADCASTSS 8(CX), Y8
-	VBROADCASTSS 8(DX), Y9
-	VCVTDQ2PS    Y4, Y4
-	VFMADD213PS  Y9, Y8, Y4
-	VADDPS       (AX), Y4, Y4
-	VMOVUPS      Y4, (AX)
-	VCVTDQ2PS    Y5, Y5
-	VFMADD213PS  Y9, Y8, Y5
-	VADDPS       32(AX), Y5, Y5
-	VMOVUPS      Y5, 32(AX)
-	ADDQ         BX, AX
-	VZEROUPPER
-	RET
-
-// func WeighIntegersI8x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·WeighIntegersI8x4(SB), NOSPLIT, $16-112
-	MOVQ  p+16(FP), DI
-	MOVQ  values_base+40(FP), AX
-	MOVQ  AX, (SP)
-	MOVQ  masks_len+72(FP), AX
-	MOVQ  AX, 8(SP)
-	MOVQ  size+88(FP), R9
+	MOVQ  values_base+40(FP), BX
+	MOVQ  values_len+48(FP), SI
+	MOVQ  size+64(FP), DI
+	MOVQ  from+72(FP), R8
+	MOVQ  SI, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), CX
 	VPXOR Y0, Y0, Y0
@@ -1203,60 +2152,417 @@ TEXT ·WeighIntegersI8x4(SB), NOSPLIT, $16-112
 	VPXOR Y7, Y7, Y7
 
 tile:
-	MOVQ    (SP), BX
-	MOVQ    (BX), DX
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 8(SP)
-	CMOVQGE BX, SI
-	MOVQ    (SI), R8
-	SUBQ    DX, R8
-	ADDQ    $0x18, BX
-	MOVQ    BX, (SP)
-	MOVQ    from+96(FP), BX
-	LEAQ    (DX)(BX*1), DX
-	MOVQ    DI, BX
-	MOVQ    $0x00000008, SI
+	MOVQ (BX), CX
+	ADDQ R8, CX
+	MOVQ $0x00000004, R9
 
-pair:
-	PREFETCHT1   (DX)(R8*1)
-	VMOVDQU      (DX), X10
-	VPUNPCKLBW   (DX)(R9*1), X10, X8
-	VPUNPCKHBW   (DX)(R9*1), X10, X9
-	VPMOVSXBW    X8, Y8
-	VPMOVSXBW    X9, Y9
-	VPBROADCASTD (BX), Y10
+pairs:
+	VPMOVSXBW    (CX), Y10
+	VPMOVSXBW    (CX)(DI*1), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD (DX), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD (BX)(AX*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD (BX)(AX*2), Y10
+	VPBROADCASTD (DX)(AX*1), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y4, Y4
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD (BX)(CX*1), Y10
+	VPMOVSXBW    16(CX), Y10
+	VPMOVSXBW    16(CX)(DI*1), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD (DX), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD (DX)(AX*1), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y6, Y6
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y7, Y7
-	LEAQ         (DX)(R9*2), DX
-	ADDQ         $0x04, BX
+	LEAQ         (CX)(DI*2), CX
+	VPMOVSXBW    (CX), Y10
+	VPMOVSXBW    (CX)(DI*1), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 4(DX), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 4(DX)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPMOVSXBW    16(CX), Y10
+	VPMOVSXBW    16(CX)(DI*1), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 4(DX), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 4(DX)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	LEAQ         (CX)(DI*2), CX
+	ADDQ         $0x08, DX
+	DECQ         R9
+	JNZ          pairs
+	ADDQ         $0x18, BX
 	DECQ         SI
-	JNZ          pair
-	ADDQ         $0x20, DI
-	DECQ         8(SP)
 	JNZ          tile
 	MOVQ         out+0(FP), AX
 	MOVQ         unit+24(FP), CX
 	MOVQ         offset+32(FP), DX
 	MOVQ         outBytes+8(FP), BX
+	VPERM2I128   $0x20, Y1, Y0, Y10
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y10, Y0
+	VPERM2I128   $0x20, Y3, Y2, Y10
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y10, Y2
+	VBROADCASTSS (CX), Y10
+	VBROADCASTSS (DX), Y11
+	VCVTDQ2PS    Y0, Y0
+	VFMADD213PS  Y11, Y10, Y0
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VCVTDQ2PS    Y1, Y1
+	VFMADD213PS  Y11, Y10, Y1
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VCVTDQ2PS    Y2, Y2
+	VFMADD213PS  Y11, Y10, Y2
+	VADDPS       64(AX), Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VCVTDQ2PS    Y3, Y3
+	VFMADD213PS  Y11, Y10, Y3
+	VADDPS       96(AX), Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	ADDQ         BX, AX
+	VPERM2I128   $0x20, Y5, Y4, Y10
+	VPERM2I128   $0x31, Y5, Y4, Y5
+	VMOVDQA      Y10, Y4
+	VPERM2I128   $0x20, Y7, Y6, Y10
+	VPERM2I128   $0x31, Y7, Y6, Y7
+	VMOVDQA      Y10, Y6
+	VBROADCASTSS 4(CX), Y10
+	VBROADCASTSS 4(DX), Y11
+	VCVTDQ2PS    Y4, Y4
+	VFMADD213PS  Y11, Y10, Y4
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VCVTDQ2PS    Y5, Y5
+	VFMADD213PS  Y11, Y10, Y5
+	VADDPS       32(AX), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	VCVTDQ2PS    Y6, Y6
+	VFMADD213PS  Y11, Y10, Y6
+	VADDPS       64(AX), Y6, Y6
+	VMOVUPS      Y6, 64(AX)
+	VCVTDQ2PS    Y7, Y7
+	VFMADD213PS  Y11, Y10, Y7
+	VADDPS       96(AX), Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	ADDQ         BX, AX
+	VZEROUPPER
+	RET
+
+// func WeighIntegersI8x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·WeighIntegersI8x3(SB), NOSPLIT, $0-80
+	MOVQ  p+16(FP), DX
+	MOVQ  values_base+40(FP), BX
+	MOVQ  values_len+48(FP), SI
+	MOVQ  size+64(FP), DI
+	MOVQ  from+72(FP), R8
+	MOVQ  SI, AX
+	SHLQ  $0x05, AX
+	LEAQ  (AX)(AX*2), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+
+tile:
+	MOVQ (BX), CX
+	ADDQ R8, CX
+	MOVQ $0x00000004, R9
+
+pairs:
+	VPMOVSXBW    (CX), Y14
+	VPMOVSXBW    (CX)(DI*1), Y15
+	VPUNPCKLWD   Y15, Y14, Y12
+	VPUNPCKHWD   Y15, Y14, Y13
+	VPBROADCASTD (DX), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y1, Y1
+	VPBROADCASTD (DX)(AX*1), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y5, Y5
+	VPBROADCASTD (DX)(AX*2), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y9, Y9
+	VPMOVSXBW    16(CX), Y14
+	VPMOVSXBW    16(CX)(DI*1), Y15
+	VPUNPCKLWD   Y15, Y14, Y12
+	VPUNPCKHWD   Y15, Y14, Y13
+	VPBROADCASTD (DX), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y3, Y3
+	VPBROADCASTD (DX)(AX*1), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y7, Y7
+	VPBROADCASTD (DX)(AX*2), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y10, Y10
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y11, Y11
+	LEAQ         (CX)(DI*2), CX
+	VPMOVSXBW    (CX), Y14
+	VPMOVSXBW    (CX)(DI*1), Y15
+	VPUNPCKLWD   Y15, Y14, Y12
+	VPUNPCKHWD   Y15, Y14, Y13
+	VPBROADCASTD 4(DX), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y1, Y1
+	VPBROADCASTD 4(DX)(AX*1), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y5, Y5
+	VPBROADCASTD 4(DX)(AX*2), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y9, Y9
+	VPMOVSXBW    16(CX), Y14
+	VPMOVSXBW    16(CX)(DI*1), Y15
+	VPUNPCKLWD   Y15, Y14, Y12
+	VPUNPCKHWD   Y15, Y14, Y13
+	VPBROADCASTD 4(DX), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y3, Y3
+	VPBROADCASTD 4(DX)(AX*1), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y7, Y7
+	VPBROADCASTD 4(DX)(AX*2), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y10, Y10
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y11, Y11
+	LEAQ         (CX)(DI*2), CX
+	ADDQ         $0x08, DX
+	DECQ         R9
+	JNZ          pairs
+	ADDQ         $0x18, BX
+	DECQ         SI
+	JNZ          tile
+	MOVQ         out+0(FP), AX
+	MOVQ         unit+24(FP), CX
+	MOVQ         offset+32(FP), DX
+	MOVQ         outBytes+8(FP), BX
+	VPERM2I128   $0x20, Y1, Y0, Y14
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y14, Y0
+	VPERM2I128   $0x20, Y3, Y2, Y14
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y14, Y2
+	VBROADCASTSS (CX), Y14
+	VBROADCASTSS (DX), Y15
+	VCVTDQ2PS    Y0, Y0
+	VFMADD213PS  Y15, Y14, Y0
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VCVTDQ2PS    Y1, Y1
+	VFMADD213PS  Y15, Y14, Y1
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VCVTDQ2PS    Y2, Y2
+	VFMADD213PS  Y15, Y14, Y2
+	VADDPS       64(AX), Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VCVTDQ2PS    Y3, Y3
+	VFMADD213PS  Y15, Y14, Y3
+	VADDPS       96(AX), Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	ADDQ         BX, AX
+	VPERM2I128   $0x20, Y5, Y4, Y14
+	VPERM2I128   $0x31, Y5, Y4, Y5
+	VMOVDQA      Y14, Y4
+	VPERM2I128   $0x20, Y7, Y6, Y14
+	VPERM2I128   $0x31, Y7, Y6, Y7
+	VMOVDQA      Y14, Y6
+	VBROADCASTSS 4(CX), Y14
+	VBROADCASTSS 4(DX), Y15
+	VCVTDQ2PS    Y4, Y4
+	VFMADD213PS  Y15, Y14, Y4
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VCVTDQ2PS    Y5, Y5
+	VFMADD213PS  Y15, Y14, Y5
+	VADDPS       32(AX), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	VCVTDQ2PS    Y6, Y6
+	VFMADD213PS  Y15, Y14, Y6
+	VADDPS       64(AX), Y6, Y6
+	VMOVUPS      Y6, 64(AX)
+	VCVTDQ2PS    Y7, Y7
+	VFMADD213PS  Y15, Y14, Y7
+	VADDPS       96(AX), Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	ADDQ         BX, AX
+	VPERM2I128   $0x20, Y9, Y8, Y14
+	VPERM2I128   $0x31, Y9, Y8, Y9
+	VMOVDQA      Y14, Y8
+	VPERM2I128   $0x20, Y11, Y10, Y14
+	VPERM2I128   $0x31, Y11, Y10, Y11
+	VMOVDQA      Y14, Y10
+	VBROADCASTSS 8(CX), Y14
+	VBROADCASTSS 8(DX), Y15
+	VCVTDQ2PS    Y8, Y8
+	VFMADD213PS  Y15, Y14, Y8
+	VADDPS       (AX), Y8, Y8
+	VMOVUPS      Y8, (AX)
+	VCVTDQ2PS    Y9, Y9
+	VFMADD213PS  Y15, Y14, Y9
+	VADDPS       32(AX), Y9, Y9
+	VMOVUPS      Y9, 32(AX)
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y15, Y14, Y10
+	VADDPS       64(AX), Y10, Y10
+	VMOVUPS      Y10, 64(AX)
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y15, Y14, Y11
+	VADDPS       96(AX), Y11, Y11
+	VMOVUPS      Y11, 96(AX)
+	ADDQ         BX, AX
+	VZEROUPPER
+	RET
+
+// func WeighIntegersI8x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·WeighIntegersI8x4(SB), NOSPLIT, $0-80
+	MOVQ  p+16(FP), SI
+	MOVQ  values_base+40(FP), DI
+	MOVQ  values_len+48(FP), R8
+	MOVQ  size+64(FP), R9
+	MOVQ  from+72(FP), R10
+	MOVQ  R8, AX
+	SHLQ  $0x05, AX
+	LEAQ  (AX)(AX*2), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+
+tile:
+	MOVQ (DI), DX
+	ADDQ R10, DX
+	MOVQ $0x00000004, BX
+
+pairs:
+	VPMOVSXBW    (DX), Y10
+	VPMOVSXBW    (DX)(R9*1), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD (SI), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD (SI)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD (SI)(AX*2), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD (SI)(CX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	LEAQ         (DX)(R9*2), DX
+	VPMOVSXBW    (DX), Y10
+	VPMOVSXBW    (DX)(R9*1), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 4(SI), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 4(SI)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 4(SI)(AX*2), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD 4(SI)(CX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	LEAQ         (DX)(R9*2), DX
+	ADDQ         $0x08, SI
+	DECQ         BX
+	JNZ          pairs
+	ADDQ         $0x18, DI
+	DECQ         R8
+	JNZ          tile
+	MOVQ         out+0(FP), AX
+	MOVQ         unit+24(FP), CX
+	MOVQ         offset+32(FP), DX
+	MOVQ         outBytes+8(FP), BX
+	VPERM2I128   $0x20, Y1, Y0, Y10
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y10, Y0
 	VBROADCASTSS (CX), Y10
 	VBROADCASTSS (DX), Y11
 	VCVTDQ2PS    Y0, Y0
@@ -1268,6 +2574,9 @@ pair:
 	VADDPS       32(AX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         BX, AX
+	VPERM2I128   $0x20, Y3, Y2, Y10
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y10, Y2
 	VBROADCASTSS 4(CX), Y10
 	VBROADCASTSS 4(DX), Y11
 	VCVTDQ2PS    Y2, Y2
@@ -1279,6 +2588,9 @@ pair:
 	VADDPS       32(AX), Y3, Y3
 	VMOVUPS      Y3, 32(AX)
 	ADDQ         BX, AX
+	VPERM2I128   $0x20, Y5, Y4, Y10
+	VPERM2I128   $0x31, Y5, Y4, Y5
+	VMOVDQA      Y10, Y4
 	VBROADCASTSS 8(CX), Y10
 	VBROADCASTSS 8(DX), Y11
 	VCVTDQ2PS    Y4, Y4
@@ -1290,6 +2602,9 @@ pair:
 	VADDPS       32(AX), Y5, Y5
 	VMOVUPS      Y5, 32(AX)
 	ADDQ         BX, AX
+	VPERM2I128   $0x20, Y7, Y6, Y10
+	VPERM2I128   $0x31, Y7, Y6, Y7
+	VMOVDQA      Y10, Y6
 	VBROADCASTSS 12(CX), Y10
 	VBROADCASTSS 12(DX), Y11
 	VCVTDQ2PS    Y6, Y6
@@ -1304,1019 +2619,1068 @@ pair:
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI4x1(s []float32, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI4x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreIntegersI4x1(SB), NOSPLIT, $32-128
-	MOVQ         s_base+0(FP), AX
-	MOVQ         keys_base+64(FP), CX
-	MOVQ         CX, 16(SP)
-	MOVQ         masks_len+96(FP), CX
-	MOVQ         CX, 24(SP)
-	SHLQ         $0x06, CX
-	LEAQ         (CX)(CX*2), CX
-	MOVQ         dim+112(FP), CX
-	SHLQ         $0x01, CX
-	LEAQ         (CX)(CX*2), CX
-	MOVL         $0x000f000f, CX
-	VMOVD        CX, X6
-	VPBROADCASTD X6, Y6
-	VMOVDQU      interleave<>+0(SB), X7
+TEXT ·ScoreIntegersI4x1(SB), NOSPLIT, $96-120
+	MOVQ    keys_base+56(FP), AX
+	MOVQ    AX, 64(SP)
+	MOVQ    masks_len+88(FP), AX
+	MOVQ    AX, 72(SP)
+	SHLQ    $0x06, AX
+	MOVQ    AX, 88(SP)
+	MOVQ    s_base+0(FP), AX
+	MOVQ    AX, 80(SP)
+	MOVQ    factors+48(FP), BX
+	VMOVDQU interleave<>+0(SB), Y6
 
 tile:
-	MOVQ    16(SP), CX
-	MOVQ    (CX), BX
-	MOVQ    ahead+120(FP), SI
-	LEAQ    (SI)(SI*2), DX
-	LEAQ    (CX)(DX*8), DX
-	CMPQ    SI, 24(SP)
-	CMOVQGE CX, DX
-	MOVQ    (DX), SI
-	SUBQ    BX, SI
-	ADDQ    $0x18, CX
-	MOVQ    CX, 16(SP)
-	MOVQ    q_base+24(FP), DI
-	MOVQ    dim+112(FP), DX
-	MOVQ    scratch+48(FP), CX
-	LEAQ    (BX)(DX*2), R8
-	VPXOR   Y0, Y0, Y0
-
-scale:
-	PREFETCHT1  (BX)(SI*1)
-	VCVTPH2PS   (BX), Y2
-	VCVTPH2PS   16(BX), Y3
-	MOVQ        DI, R9
-	VCVTPH2PS   (R8), Y4
-	VFMADD231PS (R9), Y4, Y0
-	VCVTPH2PS   16(R8), Y4
-	VFMADD231PS 32(R9), Y4, Y0
-	VMULPS      (R9), Y2, Y4
-	VMULPS      32(R9), Y3, Y5
-	VCVTPS2DQ   Y4, Y4
-	VCVTPS2DQ   Y5, Y5
-	VPACKSSDW   Y5, Y4, Y4
-	VPERMQ      $0xd8, Y4, Y4
-	VMOVDQU     Y4, (CX)
-	ADDQ        $0x20, R8
-	ADDQ        $0x20, BX
-	ADDQ        $0x40, DI
-	ADDQ        $0x20, CX
-	SUBQ        $0x10, DX
-	JNZ         scale
-	VPERM2F128  $0x01, Y0, Y0, Y4
-	VADDPS      Y4, Y0, Y0
-	VPERMILPS   $0x4e, Y0, Y4
-	VADDPS      Y4, Y0, Y0
-	VPERMILPS   $0xb1, Y0, Y4
-	VADDPS      Y4, Y0, Y0
-	VMOVSS      X0, (SP)
-	MOVQ        R8, BX
-	VPXOR       Y0, Y0, Y0
-	VPXOR       Y1, Y1, Y1
-	MOVQ        dim+112(FP), DX
-	MOVQ        scratch+48(FP), CX
+	MOVQ         64(SP), AX
+	MOVQ         (AX), DI
+	MOVQ         ahead+112(FP), DX
+	LEAQ         (DX)(DX*2), CX
+	LEAQ         (AX)(CX*8), CX
+	CMPQ         DX, 72(SP)
+	CMOVQGE      AX, CX
+	MOVQ         (CX), R8
+	SUBQ         DI, R8
+	ADDQ         $0x18, AX
+	MOVQ         AX, 64(SP)
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VBROADCASTSS (BX), Y4
+	VMOVUPS      Y4, (SP)
+	MOVQ         q_base+24(FP), AX
+	MOVQ         dim+104(FP), SI
+	LEAQ         (DI)(SI*2), DX
+	LEAQ         (DX)(SI*2), DX
+	MOVQ         SI, CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), CX
 
 dims:
-	PREFETCHT1   (BX)(SI*1)
-	VMOVDQU      (BX), X4
-	VPSHUFB      X7, X4, X4
-	VPMOVZXBW    X4, Y4
-	VPAND        Y6, Y4, Y2
-	VPSRLW       $0x04, Y4, Y3
-	VPBROADCASTD (CX), Y4
-	VPMADDWD     Y4, Y2, Y5
-	VPADDD       Y5, Y0, Y0
-	VPMADDWD     Y4, Y3, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      16(BX), X4
-	VPSHUFB      X7, X4, X4
-	VPMOVZXBW    X4, Y4
-	VPAND        Y6, Y4, Y2
-	VPSRLW       $0x04, Y4, Y3
-	VPBROADCASTD 4(CX), Y4
-	VPMADDWD     Y4, Y2, Y5
-	VPADDD       Y5, Y0, Y0
-	VPMADDWD     Y4, Y3, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      32(BX), X4
-	VPSHUFB      X7, X4, X4
-	VPMOVZXBW    X4, Y4
-	VPAND        Y6, Y4, Y2
-	VPSRLW       $0x04, Y4, Y3
-	VPBROADCASTD 8(CX), Y4
-	VPMADDWD     Y4, Y2, Y5
-	VPADDD       Y5, Y0, Y0
-	VPMADDWD     Y4, Y3, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      48(BX), X4
-	VPSHUFB      X7, X4, X4
-	VPMOVZXBW    X4, Y4
-	VPAND        Y6, Y4, Y2
-	VPSRLW       $0x04, Y4, Y3
-	VPBROADCASTD 12(CX), Y4
-	VPMADDWD     Y4, Y2, Y5
-	VPADDD       Y5, Y0, Y0
-	VPMADDWD     Y4, Y3, Y5
-	VPADDD       Y5, Y1, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         $0x10, CX
-	SUBQ         $0x08, DX
-	JNZ          dims
-	MOVQ         unit+56(FP), CX
-	VBROADCASTSS (CX), Y5
-	VCVTDQ2PS    Y0, Y0
-	VBROADCASTSS (SP), Y4
-	VADDPS       Y4, Y0, Y0
-	VMULPS       Y5, Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VCVTDQ2PS    Y1, Y1
-	VBROADCASTSS (SP), Y4
-	VADDPS       Y4, Y1, Y1
-	VMULPS       Y5, Y1, Y1
-	VMOVUPS      Y1, 32(AX)
-	ADDQ         $0x40, AX
-	DECQ         24(SP)
-	JNZ          tile
+	PREFETCHT1     (DX)(R8*1)
+	PREFETCHT1     64(DX)(R8*1)
+	VCVTPH2PS      (DI), Y2
+	VCVTPH2PS      16(DI), Y3
+	VMULPS         (AX), Y2, Y4
+	VMULPS         (SP), Y4, Y4
+	VCVTPS2DQ      Y4, Y4
+	VMULPS         32(AX), Y3, Y5
+	VMULPS         (SP), Y5, Y5
+	VCVTPS2DQ      Y5, Y5
+	VPACKSSDW      Y5, Y4, Y4
+	VMOVDQU        Y4, 32(SP)
+	VBROADCASTI128 (DX), Y4
+	VPSHUFB        Y6, Y4, Y2
+	VPSRLW         $0x04, Y2, Y3
+	VPBROADCASTD   32(SP), Y4
+	VPMADDWD       Y4, Y2, Y5
+	VPADDD         Y5, Y0, Y0
+	VPMADDWD       Y4, Y3, Y5
+	VPADDD         Y5, Y1, Y1
+	VBROADCASTI128 16(DX), Y4
+	VPSHUFB        Y6, Y4, Y2
+	VPSRLW         $0x04, Y2, Y3
+	VPBROADCASTD   36(SP), Y4
+	VPMADDWD       Y4, Y2, Y5
+	VPADDD         Y5, Y0, Y0
+	VPMADDWD       Y4, Y3, Y5
+	VPADDD         Y5, Y1, Y1
+	VBROADCASTI128 32(DX), Y4
+	VPSHUFB        Y6, Y4, Y2
+	VPSRLW         $0x04, Y2, Y3
+	VPBROADCASTD   48(SP), Y4
+	VPMADDWD       Y4, Y2, Y5
+	VPADDD         Y5, Y0, Y0
+	VPMADDWD       Y4, Y3, Y5
+	VPADDD         Y5, Y1, Y1
+	VBROADCASTI128 48(DX), Y4
+	VPSHUFB        Y6, Y4, Y2
+	VPSRLW         $0x04, Y2, Y3
+	VPBROADCASTD   52(SP), Y4
+	VPMADDWD       Y4, Y2, Y5
+	VPADDD         Y5, Y0, Y0
+	VPMADDWD       Y4, Y3, Y5
+	VPADDD         Y5, Y1, Y1
+	VBROADCASTI128 64(DX), Y4
+	VPSHUFB        Y6, Y4, Y2
+	VPSRLW         $0x04, Y2, Y3
+	VPBROADCASTD   40(SP), Y4
+	VPMADDWD       Y4, Y2, Y5
+	VPADDD         Y5, Y0, Y0
+	VPMADDWD       Y4, Y3, Y5
+	VPADDD         Y5, Y1, Y1
+	VBROADCASTI128 80(DX), Y4
+	VPSHUFB        Y6, Y4, Y2
+	VPSRLW         $0x04, Y2, Y3
+	VPBROADCASTD   44(SP), Y4
+	VPMADDWD       Y4, Y2, Y5
+	VPADDD         Y5, Y0, Y0
+	VPMADDWD       Y4, Y3, Y5
+	VPADDD         Y5, Y1, Y1
+	VBROADCASTI128 96(DX), Y4
+	VPSHUFB        Y6, Y4, Y2
+	VPSRLW         $0x04, Y2, Y3
+	VPBROADCASTD   56(SP), Y4
+	VPMADDWD       Y4, Y2, Y5
+	VPADDD         Y5, Y0, Y0
+	VPMADDWD       Y4, Y3, Y5
+	VPADDD         Y5, Y1, Y1
+	VBROADCASTI128 112(DX), Y4
+	VPSHUFB        Y6, Y4, Y2
+	VPSRLW         $0x04, Y2, Y3
+	VPBROADCASTD   60(SP), Y4
+	VPMADDWD       Y4, Y2, Y5
+	VPADDD         Y5, Y0, Y0
+	VPMADDWD       Y4, Y3, Y5
+	VPADDD         Y5, Y1, Y1
+	ADDQ           $0x20, DI
+	ADDQ           $0x40, AX
+	ADDQ           $0x00000080, DX
+	SUBQ           $0x10, SI
+	JNZ            dims
+	MOVQ           80(SP), AX
+	MOVQ           88(SP), SI
+	VPSLLD         $0x04, Y1, Y4
+	VPSUBD         Y4, Y0, Y0
+	VBROADCASTSS   16(BX), Y5
+	VCVTDQ2PS      Y0, Y0
+	VBROADCASTSS   32(BX), Y4
+	VFMADD213PS    Y4, Y5, Y0
+	VMOVUPS        Y0, (AX)
+	VCVTDQ2PS      Y1, Y1
+	VBROADCASTSS   32(BX), Y4
+	VFMADD213PS    Y4, Y5, Y1
+	VMOVUPS        Y1, 32(AX)
+	MOVQ           80(SP), AX
+	ADDQ           $0x40, AX
+	MOVQ           AX, 80(SP)
+	ADDQ           $0x30, BX
+	DECQ           72(SP)
+	JNZ            tile
 	VZEROUPPER
 	RET
 
 DATA interleave<>+0(SB)/1, $0x00
-DATA interleave<>+1(SB)/1, $0x08
-DATA interleave<>+2(SB)/1, $0x01
-DATA interleave<>+3(SB)/1, $0x09
-DATA interleave<>+4(SB)/1, $0x02
-DATA interleave<>+5(SB)/1, $0x0a
-DATA interleave<>+6(SB)/1, $0x03
-DATA interleave<>+7(SB)/1, $0x0b
-DATA interleave<>+8(SB)/1, $0x04
-DATA interleave<>+9(SB)/1, $0x0c
-DATA interleave<>+10(SB)/1, $0x05
-DATA interleave<>+11(SB)/1, $0x0d
-DATA interleave<>+12(SB)/1, $0x06
-DATA interleave<>+13(SB)/1, $0x0e
-DATA interleave<>+14(SB)/1, $0x07
-DATA interleave<>+15(SB)/1, $0x0f
-GLOBL interleave<>(SB), RODATA|NOPTR, $16
+DATA interleave<>+1(SB)/1, $0x80
+DATA interleave<>+2(SB)/1, $0x08
+DATA interleave<>+3(SB)/1, $0x80
+DATA interleave<>+4(SB)/1, $0x01
+DATA interleave<>+5(SB)/1, $0x80
+DATA interleave<>+6(SB)/1, $0x09
+DATA interleave<>+7(SB)/1, $0x80
+DATA interleave<>+8(SB)/1, $0x02
+DATA interleave<>+9(SB)/1, $0x80
+DATA interleave<>+10(SB)/1, $0x0a
+DATA interleave<>+11(SB)/1, $0x80
+DATA interleave<>+12(SB)/1, $0x03
+DATA interleave<>+13(SB)/1, $0x80
+DATA interleave<>+14(SB)/1, $0x0b
+DATA interleave<>+15(SB)/1, $0x80
+DATA interleave<>+16(SB)/1, $0x04
+DATA interleave<>+17(SB)/1, $0x80
+DATA interleave<>+18(SB)/1, $0x0c
+DATA interleave<>+19(SB)/1, $0x80
+DATA interleave<>+20(SB)/1, $0x05
+DATA interleave<>+21(SB)/1, $0x80
+DATA interleave<>+22(SB)/1, $0x0d
+DATA interleave<>+23(SB)/1, $0x80
+DATA interleave<>+24(SB)/1, $0x06
+DATA interleave<>+25(SB)/1, $0x80
+DATA interleave<>+26(SB)/1, $0x0e
+DATA interleave<>+27(SB)/1, $0x80
+DATA interleave<>+28(SB)/1, $0x07
+DATA interleave<>+29(SB)/1, $0x80
+DATA interleave<>+30(SB)/1, $0x0f
+DATA interleave<>+31(SB)/1, $0x80
+GLOBL interleave<>(SB), RODATA|NOPTR, $32
 
-// func ScoreIntegersI4x2(s []float32, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI4x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreIntegersI4x2(SB), NOSPLIT, $32-128
-	MOVQ         s_base+0(FP), AX
-	MOVQ         keys_base+64(FP), CX
-	MOVQ         CX, 16(SP)
-	MOVQ         masks_len+96(FP), CX
-	MOVQ         CX, 24(SP)
-	SHLQ         $0x06, CX
-	LEAQ         (CX)(CX*2), DX
-	MOVQ         dim+112(FP), DX
-	SHLQ         $0x01, DX
-	LEAQ         (DX)(DX*2), BX
-	MOVL         $0x000f000f, BX
-	VMOVD        BX, X8
-	VPBROADCASTD X8, Y8
-	VMOVDQU      interleave<>+0(SB), X9
+TEXT ·ScoreIntegersI4x2(SB), NOSPLIT, $160-120
+	MOVQ    keys_base+56(FP), AX
+	MOVQ    AX, 128(SP)
+	MOVQ    masks_len+88(FP), AX
+	MOVQ    AX, 136(SP)
+	SHLQ    $0x06, AX
+	MOVQ    AX, 152(SP)
+	MOVQ    s_base+0(FP), AX
+	MOVQ    AX, 144(SP)
+	MOVQ    factors+48(FP), SI
+	VMOVDQU interleave<>+0(SB), Y8
 
 tile:
-	MOVQ    16(SP), BX
-	MOVQ    (BX), DI
-	MOVQ    ahead+120(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 24(SP)
-	CMOVQGE BX, SI
-	MOVQ    (SI), R8
-	SUBQ    DI, R8
-	ADDQ    $0x18, BX
-	MOVQ    BX, 16(SP)
-	MOVQ    q_base+24(FP), R9
-	MOVQ    dim+112(FP), SI
-	MOVQ    scratch+48(FP), BX
-	LEAQ    (DI)(SI*2), R10
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y2, Y2, Y2
-
-scale:
-	PREFETCHT1  (DI)(R8*1)
-	VCVTPH2PS   (DI), Y4
-	VCVTPH2PS   16(DI), Y5
-	MOVQ        R9, R11
-	VCVTPH2PS   (R10), Y6
-	VFMADD231PS (R11), Y6, Y0
-	VCVTPH2PS   16(R10), Y6
-	VFMADD231PS 32(R11), Y6, Y0
-	VMULPS      (R11), Y4, Y6
-	VMULPS      32(R11), Y5, Y7
-	VCVTPS2DQ   Y6, Y6
-	VCVTPS2DQ   Y7, Y7
-	VPACKSSDW   Y7, Y6, Y6
-	VPERMQ      $0xd8, Y6, Y6
-	VMOVDQU     Y6, (BX)
-	LEAQ        (R11)(DX*2), R11
-	VCVTPH2PS   (R10), Y6
-	VFMADD231PS (R11), Y6, Y2
-	VCVTPH2PS   16(R10), Y6
-	VFMADD231PS 32(R11), Y6, Y2
-	VMULPS      (R11), Y4, Y6
-	VMULPS      32(R11), Y5, Y7
-	VCVTPS2DQ   Y6, Y6
-	VCVTPS2DQ   Y7, Y7
-	VPACKSSDW   Y7, Y6, Y6
-	VPERMQ      $0xd8, Y6, Y6
-	VMOVDQU     Y6, (BX)(DX*1)
-	ADDQ        $0x20, R10
-	ADDQ        $0x20, DI
-	ADDQ        $0x40, R9
-	ADDQ        $0x20, BX
-	SUBQ        $0x10, SI
-	JNZ         scale
-	VPERM2F128  $0x01, Y0, Y0, Y6
-	VADDPS      Y6, Y0, Y0
-	VPERMILPS   $0x4e, Y0, Y6
-	VADDPS      Y6, Y0, Y0
-	VPERMILPS   $0xb1, Y0, Y6
-	VADDPS      Y6, Y0, Y0
-	VMOVSS      X0, (SP)
-	VPERM2F128  $0x01, Y2, Y2, Y6
-	VADDPS      Y6, Y2, Y2
-	VPERMILPS   $0x4e, Y2, Y6
-	VADDPS      Y6, Y2, Y2
-	VPERMILPS   $0xb1, Y2, Y6
-	VADDPS      Y6, Y2, Y2
-	VMOVSS      X2, 4(SP)
-	MOVQ        R10, DI
-	VPXOR       Y0, Y0, Y0
-	VPXOR       Y1, Y1, Y1
-	VPXOR       Y2, Y2, Y2
-	VPXOR       Y3, Y3, Y3
-	MOVQ        dim+112(FP), SI
-	MOVQ        scratch+48(FP), BX
-
-dims:
-	PREFETCHT1   (DI)(R8*1)
-	VMOVDQU      (DI), X6
-	VPSHUFB      X9, X6, X6
-	VPMOVZXBW    X6, Y6
-	VPAND        Y8, Y6, Y4
-	VPSRLW       $0x04, Y6, Y5
-	VPBROADCASTD (BX), Y6
-	VPMADDWD     Y6, Y4, Y7
-	VPADDD       Y7, Y0, Y0
-	VPMADDWD     Y6, Y5, Y7
-	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD (BX)(DX*1), Y6
-	VPMADDWD     Y6, Y4, Y7
-	VPADDD       Y7, Y2, Y2
-	VPMADDWD     Y6, Y5, Y7
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      16(DI), X6
-	VPSHUFB      X9, X6, X6
-	VPMOVZXBW    X6, Y6
-	VPAND        Y8, Y6, Y4
-	VPSRLW       $0x04, Y6, Y5
-	VPBROADCASTD 4(BX), Y6
-	VPMADDWD     Y6, Y4, Y7
-	VPADDD       Y7, Y0, Y0
-	VPMADDWD     Y6, Y5, Y7
-	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD 4(BX)(DX*1), Y6
-	VPMADDWD     Y6, Y4, Y7
-	VPADDD       Y7, Y2, Y2
-	VPMADDWD     Y6, Y5, Y7
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      32(DI), X6
-	VPSHUFB      X9, X6, X6
-	VPMOVZXBW    X6, Y6
-	VPAND        Y8, Y6, Y4
-	VPSRLW       $0x04, Y6, Y5
-	VPBROADCASTD 8(BX), Y6
-	VPMADDWD     Y6, Y4, Y7
-	VPADDD       Y7, Y0, Y0
-	VPMADDWD     Y6, Y5, Y7
-	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD 8(BX)(DX*1), Y6
-	VPMADDWD     Y6, Y4, Y7
-	VPADDD       Y7, Y2, Y2
-	VPMADDWD     Y6, Y5, Y7
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      48(DI), X6
-	VPSHUFB      X9, X6, X6
-	VPMOVZXBW    X6, Y6
-	VPAND        Y8, Y6, Y4
-	VPSRLW       $0x04, Y6, Y5
-	VPBROADCASTD 12(BX), Y6
-	VPMADDWD     Y6, Y4, Y7
-	VPADDD       Y7, Y0, Y0
-	VPMADDWD     Y6, Y5, Y7
-	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD 12(BX)(DX*1), Y6
-	VPMADDWD     Y6, Y4, Y7
-	VPADDD       Y7, Y2, Y2
-	VPMADDWD     Y6, Y5, Y7
-	VPADDD       Y7, Y3, Y3
-	ADDQ         $0x00000040, DI
-	ADDQ         $0x10, BX
-	SUBQ         $0x08, SI
-	JNZ          dims
-	MOVQ         unit+56(FP), BX
-	VBROADCASTSS (BX), Y7
-	VCVTDQ2PS    Y0, Y0
-	VBROADCASTSS (SP), Y6
-	VADDPS       Y6, Y0, Y0
-	VMULPS       Y7, Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VCVTDQ2PS    Y1, Y1
-	VBROADCASTSS (SP), Y6
-	VADDPS       Y6, Y1, Y1
-	VMULPS       Y7, Y1, Y1
-	VMOVUPS      Y1, 32(AX)
-	VBROADCASTSS 4(BX), Y7
-	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 4(SP), Y6
-	VADDPS       Y6, Y2, Y2
-	VMULPS       Y7, Y2, Y2
-	VMOVUPS      Y2, (AX)(CX*1)
-	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS 4(SP), Y6
-	VADDPS       Y6, Y3, Y3
-	VMULPS       Y7, Y3, Y3
-	VMOVUPS      Y3, 32(AX)(CX*1)
-	ADDQ         $0x40, AX
-	DECQ         24(SP)
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func ScoreIntegersI4x3(s []float32, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreIntegersI4x3(SB), NOSPLIT, $32-128
-	MOVQ         s_base+0(FP), AX
-	MOVQ         keys_base+64(FP), CX
-	MOVQ         CX, 16(SP)
-	MOVQ         masks_len+96(FP), CX
-	MOVQ         CX, 24(SP)
-	SHLQ         $0x06, CX
-	LEAQ         (CX)(CX*2), DX
-	MOVQ         dim+112(FP), DX
-	SHLQ         $0x01, DX
-	LEAQ         (DX)(DX*2), BX
-	MOVL         $0x000f000f, BX
-	VMOVD        BX, X10
-	VPBROADCASTD X10, Y10
-	VMOVDQU      interleave<>+0(SB), X11
-
-tile:
-	MOVQ    16(SP), BX
-	MOVQ    (BX), DI
-	MOVQ    ahead+120(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 24(SP)
-	CMOVQGE BX, SI
-	MOVQ    (SI), R8
-	SUBQ    DI, R8
-	ADDQ    $0x18, BX
-	MOVQ    BX, 16(SP)
-	MOVQ    q_base+24(FP), R9
-	MOVQ    dim+112(FP), SI
-	MOVQ    scratch+48(FP), BX
-	LEAQ    (DI)(SI*2), R10
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y4, Y4, Y4
-
-scale:
-	PREFETCHT1  (DI)(R8*1)
-	VCVTPH2PS   (DI), Y6
-	VCVTPH2PS   16(DI), Y7
-	MOVQ        R9, R11
-	VCVTPH2PS   (R10), Y8
-	VFMADD231PS (R11), Y8, Y0
-	VCVTPH2PS   16(R10), Y8
-	VFMADD231PS 32(R11), Y8, Y0
-	VMULPS      (R11), Y6, Y8
-	VMULPS      32(R11), Y7, Y9
-	VCVTPS2DQ   Y8, Y8
-	VCVTPS2DQ   Y9, Y9
-	VPACKSSDW   Y9, Y8, Y8
-	VPERMQ      $0xd8, Y8, Y8
-	VMOVDQU     Y8, (BX)
-	LEAQ        (R11)(DX*2), R11
-	VCVTPH2PS   (R10), Y8
-	VFMADD231PS (R11), Y8, Y2
-	VCVTPH2PS   16(R10), Y8
-	VFMADD231PS 32(R11), Y8, Y2
-	VMULPS      (R11), Y6, Y8
-	VMULPS      32(R11), Y7, Y9
-	VCVTPS2DQ   Y8, Y8
-	VCVTPS2DQ   Y9, Y9
-	VPACKSSDW   Y9, Y8, Y8
-	VPERMQ      $0xd8, Y8, Y8
-	VMOVDQU     Y8, (BX)(DX*1)
-	LEAQ        (R11)(DX*2), R11
-	VCVTPH2PS   (R10), Y8
-	VFMADD231PS (R11), Y8, Y4
-	VCVTPH2PS   16(R10), Y8
-	VFMADD231PS 32(R11), Y8, Y4
-	VMULPS      (R11), Y6, Y8
-	VMULPS      32(R11), Y7, Y9
-	VCVTPS2DQ   Y8, Y8
-	VCVTPS2DQ   Y9, Y9
-	VPACKSSDW   Y9, Y8, Y8
-	VPERMQ      $0xd8, Y8, Y8
-	VMOVDQU     Y8, (BX)(DX*2)
-	ADDQ        $0x20, R10
-	ADDQ        $0x20, DI
-	ADDQ        $0x40, R9
-	ADDQ        $0x20, BX
-	SUBQ        $0x10, SI
-	JNZ         scale
-	VPERM2F128  $0x01, Y0, Y0, Y8
-	VADDPS      Y8, Y0, Y0
-	VPERMILPS   $0x4e, Y0, Y8
-	VADDPS      Y8, Y0, Y0
-	VPERMILPS   $0xb1, Y0, Y8
-	VADDPS      Y8, Y0, Y0
-	VMOVSS      X0, (SP)
-	VPERM2F128  $0x01, Y2, Y2, Y8
-	VADDPS      Y8, Y2, Y2
-	VPERMILPS   $0x4e, Y2, Y8
-	VADDPS      Y8, Y2, Y2
-	VPERMILPS   $0xb1, Y2, Y8
-	VADDPS      Y8, Y2, Y2
-	VMOVSS      X2, 4(SP)
-	VPERM2F128  $0x01, Y4, Y4, Y8
-	VADDPS      Y8, Y4, Y4
-	VPERMILPS   $0x4e, Y4, Y8
-	VADDPS      Y8, Y4, Y4
-	VPERMILPS   $0xb1, Y4, Y8
-	VADDPS      Y8, Y4, Y4
-	VMOVSS      X4, 8(SP)
-	MOVQ        R10, DI
-	VPXOR       Y0, Y0, Y0
-	VPXOR       Y1, Y1, Y1
-	VPXOR       Y2, Y2, Y2
-	VPXOR       Y3, Y3, Y3
-	VPXOR       Y4, Y4, Y4
-	VPXOR       Y5, Y5, Y5
-	MOVQ        dim+112(FP), SI
-	MOVQ        scratch+48(FP), BX
-
-dims:
-	PREFETCHT1   (DI)(R8*1)
-	VMOVDQU      (DI), X8
-	VPSHUFB      X11, X8, X8
-	VPMOVZXBW    X8, Y8
-	VPAND        Y10, Y8, Y6
-	VPSRLW       $0x04, Y8, Y7
-	VPBROADCASTD (BX), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y0, Y0
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD (BX)(DX*1), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y2, Y2
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD (BX)(DX*2), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y4, Y4
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y5, Y5
-	VMOVDQU      16(DI), X8
-	VPSHUFB      X11, X8, X8
-	VPMOVZXBW    X8, Y8
-	VPAND        Y10, Y8, Y6
-	VPSRLW       $0x04, Y8, Y7
-	VPBROADCASTD 4(BX), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y0, Y0
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD 4(BX)(DX*1), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y2, Y2
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD 4(BX)(DX*2), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y4, Y4
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y5, Y5
-	VMOVDQU      32(DI), X8
-	VPSHUFB      X11, X8, X8
-	VPMOVZXBW    X8, Y8
-	VPAND        Y10, Y8, Y6
-	VPSRLW       $0x04, Y8, Y7
-	VPBROADCASTD 8(BX), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y0, Y0
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD 8(BX)(DX*1), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y2, Y2
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD 8(BX)(DX*2), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y4, Y4
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y5, Y5
-	VMOVDQU      48(DI), X8
-	VPSHUFB      X11, X8, X8
-	VPMOVZXBW    X8, Y8
-	VPAND        Y10, Y8, Y6
-	VPSRLW       $0x04, Y8, Y7
-	VPBROADCASTD 12(BX), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y0, Y0
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD 12(BX)(DX*1), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y2, Y2
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD 12(BX)(DX*2), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y4, Y4
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y5, Y5
-	ADDQ         $0x00000040, DI
-	ADDQ         $0x10, BX
-	SUBQ         $0x08, SI
-	JNZ          dims
-	MOVQ         unit+56(FP), BX
-	VBROADCASTSS (BX), Y9
-	VCVTDQ2PS    Y0, Y0
-	VBROADCASTSS (SP), Y8
-	VADDPS       Y8, Y0, Y0
-	VMULPS       Y9, Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VCVTDQ2PS    Y1, Y1
-	VBROADCASTSS (SP), Y8
-	VADDPS       Y8, Y1, Y1
-	VMULPS       Y9, Y1, Y1
-	VMOVUPS      Y1, 32(AX)
-	VBROADCASTSS 4(BX), Y9
-	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 4(SP), Y8
-	VADDPS       Y8, Y2, Y2
-	VMULPS       Y9, Y2, Y2
-	VMOVUPS      Y2, (AX)(CX*1)
-	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS 4(SP), Y8
-	VADDPS       Y8, Y3, Y3
-	VMULPS       Y9, Y3, Y3
-	VMOVUPS      Y3, 32(AX)(CX*1)
-	VBROADCASTSS 8(BX), Y9
-	VCVTDQ2PS    Y4, Y4
-	VBROADCASTSS 8(SP), Y8
-	VADDPS       Y8, Y4, Y4
-	VMULPS       Y9, Y4, Y4
-	VMOVUPS      Y4, (AX)(CX*2)
-	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS 8(SP), Y8
-	VADDPS       Y8, Y5, Y5
-	VMULPS       Y9, Y5, Y5
-	VMOVUPS      Y5, 32(AX)(CX*2)
-	ADDQ         $0x40, AX
-	DECQ         24(SP)
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func ScoreIntegersI4x4(s []float32, q []float32, scratch *int16, unit *float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreIntegersI4x4(SB), NOSPLIT, $32-128
-	MOVQ         s_base+0(FP), AX
-	MOVQ         keys_base+64(FP), CX
-	MOVQ         CX, 16(SP)
-	MOVQ         masks_len+96(FP), CX
-	MOVQ         CX, 24(SP)
-	SHLQ         $0x06, CX
-	LEAQ         (CX)(CX*2), DX
-	MOVQ         dim+112(FP), BX
-	SHLQ         $0x01, BX
-	LEAQ         (BX)(BX*2), SI
-	MOVL         $0x000f000f, DI
-	VMOVD        DI, X12
-	VPBROADCASTD X12, Y12
-	VMOVDQU      interleave<>+0(SB), X13
-
-tile:
-	MOVQ    16(SP), DI
-	MOVQ    (DI), R9
-	MOVQ    ahead+120(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (DI)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE DI, R8
-	MOVQ    (R8), R10
-	SUBQ    R9, R10
-	ADDQ    $0x18, DI
-	MOVQ    DI, 16(SP)
-	MOVQ    q_base+24(FP), R11
-	MOVQ    dim+112(FP), R8
-	MOVQ    scratch+48(FP), DI
-	LEAQ    (R9)(R8*2), R12
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y4, Y4, Y4
-	VPXOR   Y6, Y6, Y6
-
-scale:
-	PREFETCHT1  (R9)(R10*1)
-	VCVTPH2PS   (R9), Y8
-	VCVTPH2PS   16(R9), Y9
-	MOVQ        R11, R13
-	VCVTPH2PS   (R12), Y10
-	VFMADD231PS (R13), Y10, Y0
-	VCVTPH2PS   16(R12), Y10
-	VFMADD231PS 32(R13), Y10, Y0
-	VMULPS      (R13), Y8, Y10
-	VMULPS      32(R13), Y9, Y11
-	VCVTPS2DQ   Y10, Y10
-	VCVTPS2DQ   Y11, Y11
-	VPACKSSDW   Y11, Y10, Y10
-	VPERMQ      $0xd8, Y10, Y10
-	VMOVDQU     Y10, (DI)
-	LEAQ        (R13)(BX*2), R13
-	VCVTPH2PS   (R12), Y10
-	VFMADD231PS (R13), Y10, Y2
-	VCVTPH2PS   16(R12), Y10
-	VFMADD231PS 32(R13), Y10, Y2
-	VMULPS      (R13), Y8, Y10
-	VMULPS      32(R13), Y9, Y11
-	VCVTPS2DQ   Y10, Y10
-	VCVTPS2DQ   Y11, Y11
-	VPACKSSDW   Y11, Y10, Y10
-	VPERMQ      $0xd8, Y10, Y10
-	VMOVDQU     Y10, (DI)(BX*1)
-	LEAQ        (R13)(BX*2), R13
-	VCVTPH2PS   (R12), Y10
-	VFMADD231PS (R13), Y10, Y4
-	VCVTPH2PS   16(R12), Y10
-	VFMADD231PS 32(R13), Y10, Y4
-	VMULPS      (R13), Y8, Y10
-	VMULPS      32(R13), Y9, Y11
-	VCVTPS2DQ   Y10, Y10
-	VCVTPS2DQ   Y11, Y11
-	VPACKSSDW   Y11, Y10, Y10
-	VPERMQ      $0xd8, Y10, Y10
-	VMOVDQU     Y10, (DI)(BX*2)
-	LEAQ        (R13)(BX*2), R13
-	VCVTPH2PS   (R12), Y10
-	VFMADD231PS (R13), Y10, Y6
-	VCVTPH2PS   16(R12), Y10
-	VFMADD231PS 32(R13), Y10, Y6
-	VMULPS      (R13), Y8, Y10
-	VMULPS      32(R13), Y9, Y11
-	VCVTPS2DQ   Y10, Y10
-	VCVTPS2DQ   Y11, Y11
-	VPACKSSDW   Y11, Y10, Y10
-	VPERMQ      $0xd8, Y10, Y10
-	VMOVDQU     Y10, (DI)(SI*1)
-	ADDQ        $0x20, R12
-	ADDQ        $0x20, R9
-	ADDQ        $0x40, R11
-	ADDQ        $0x20, DI
-	SUBQ        $0x10, R8
-	JNZ         scale
-	VPERM2F128  $0x01, Y0, Y0, Y10
-	VADDPS      Y10, Y0, Y0
-	VPERMILPS   $0x4e, Y0, Y10
-	VADDPS      Y10, Y0, Y0
-	VPERMILPS   $0xb1, Y0, Y10
-	VADDPS      Y10, Y0, Y0
-	VMOVSS      X0, (SP)
-	VPERM2F128  $0x01, Y2, Y2, Y10
-	VADDPS      Y10, Y2, Y2
-	VPERMILPS   $0x4e, Y2, Y10
-	VADDPS      Y10, Y2, Y2
-	VPERMILPS   $0xb1, Y2, Y10
-	VADDPS      Y10, Y2, Y2
-	VMOVSS      X2, 4(SP)
-	VPERM2F128  $0x01, Y4, Y4, Y10
-	VADDPS      Y10, Y4, Y4
-	VPERMILPS   $0x4e, Y4, Y10
-	VADDPS      Y10, Y4, Y4
-	VPERMILPS   $0xb1, Y4, Y10
-	VADDPS      Y10, Y4, Y4
-	VMOVSS      X4, 8(SP)
-	VPERM2F128  $0x01, Y6, Y6, Y10
-	VADDPS      Y10, Y6, Y6
-	VPERMILPS   $0x4e, Y6, Y10
-	VADDPS      Y10, Y6, Y6
-	VPERMILPS   $0xb1, Y6, Y10
-	VADDPS      Y10, Y6, Y6
-	VMOVSS      X6, 12(SP)
-	MOVQ        R12, R9
-	VPXOR       Y0, Y0, Y0
-	VPXOR       Y1, Y1, Y1
-	VPXOR       Y2, Y2, Y2
-	VPXOR       Y3, Y3, Y3
-	VPXOR       Y4, Y4, Y4
-	VPXOR       Y5, Y5, Y5
-	VPXOR       Y6, Y6, Y6
-	VPXOR       Y7, Y7, Y7
-	MOVQ        dim+112(FP), R8
-	MOVQ        scratch+48(FP), DI
-
-dims:
-	PREFETCHT1   (R9)(R10*1)
-	VMOVDQU      (R9), X10
-	VPSHUFB      X13, X10, X10
-	VPMOVZXBW    X10, Y10
-	VPAND        Y12, Y10, Y8
-	VPSRLW       $0x04, Y10, Y9
-	VPBROADCASTD (DI), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y0, Y0
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD (DI)(BX*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD (DI)(BX*2), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y4, Y4
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD (DI)(SI*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y6, Y6
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y7, Y7
-	VMOVDQU      16(R9), X10
-	VPSHUFB      X13, X10, X10
-	VPMOVZXBW    X10, Y10
-	VPAND        Y12, Y10, Y8
-	VPSRLW       $0x04, Y10, Y9
-	VPBROADCASTD 4(DI), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y0, Y0
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD 4(DI)(BX*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD 4(DI)(BX*2), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y4, Y4
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 4(DI)(SI*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y6, Y6
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y7, Y7
-	VMOVDQU      32(R9), X10
-	VPSHUFB      X13, X10, X10
-	VPMOVZXBW    X10, Y10
-	VPAND        Y12, Y10, Y8
-	VPSRLW       $0x04, Y10, Y9
-	VPBROADCASTD 8(DI), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y0, Y0
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD 8(DI)(BX*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD 8(DI)(BX*2), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y4, Y4
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 8(DI)(SI*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y6, Y6
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y7, Y7
-	VMOVDQU      48(R9), X10
-	VPSHUFB      X13, X10, X10
-	VPMOVZXBW    X10, Y10
-	VPAND        Y12, Y10, Y8
-	VPSRLW       $0x04, Y10, Y9
-	VPBROADCASTD 12(DI), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y0, Y0
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD 12(DI)(BX*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD 12(DI)(BX*2), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y4, Y4
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 12(DI)(SI*1), Y10
-	VPMADDWD     Y10, Y8, Y11
-	VPADDD       Y11, Y6, Y6
-	VPMADDWD     Y10, Y9, Y11
-	VPADDD       Y11, Y7, Y7
-	ADDQ         $0x00000040, R9
-	ADDQ         $0x10, DI
-	SUBQ         $0x08, R8
-	JNZ          dims
-	MOVQ         unit+56(FP), DI
-	VBROADCASTSS (DI), Y11
-	VCVTDQ2PS    Y0, Y0
-	VBROADCASTSS (SP), Y10
-	VADDPS       Y10, Y0, Y0
-	VMULPS       Y11, Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VCVTDQ2PS    Y1, Y1
-	VBROADCASTSS (SP), Y10
-	VADDPS       Y10, Y1, Y1
-	VMULPS       Y11, Y1, Y1
-	VMOVUPS      Y1, 32(AX)
-	VBROADCASTSS 4(DI), Y11
-	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 4(SP), Y10
-	VADDPS       Y10, Y2, Y2
-	VMULPS       Y11, Y2, Y2
-	VMOVUPS      Y2, (AX)(CX*1)
-	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS 4(SP), Y10
-	VADDPS       Y10, Y3, Y3
-	VMULPS       Y11, Y3, Y3
-	VMOVUPS      Y3, 32(AX)(CX*1)
-	VBROADCASTSS 8(DI), Y11
-	VCVTDQ2PS    Y4, Y4
-	VBROADCASTSS 8(SP), Y10
-	VADDPS       Y10, Y4, Y4
-	VMULPS       Y11, Y4, Y4
-	VMOVUPS      Y4, (AX)(CX*2)
-	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS 8(SP), Y10
-	VADDPS       Y10, Y5, Y5
-	VMULPS       Y11, Y5, Y5
-	VMOVUPS      Y5, 32(AX)(CX*2)
-	VBROADCASTSS 12(DI), Y11
-	VCVTDQ2PS    Y6, Y6
-	VBROADCASTSS 12(SP), Y10
-	VADDPS       Y10, Y6, Y6
-	VMULPS       Y11, Y6, Y6
-	VMOVUPS      Y6, (AX)(DX*1)
-	VCVTDQ2PS    Y7, Y7
-	VBROADCASTSS 12(SP), Y10
-	VADDPS       Y10, Y7, Y7
-	VMULPS       Y11, Y7, Y7
-	VMOVUPS      Y7, 32(AX)(DX*1)
-	ADDQ         $0x40, AX
-	DECQ         24(SP)
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func WeighIntegersI4x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·WeighIntegersI4x1(SB), NOSPLIT, $16-112
-	MOVQ         p+16(FP), CX
-	MOVQ         values_base+40(FP), AX
-	MOVQ         AX, (SP)
-	MOVQ         masks_len+72(FP), AX
-	MOVQ         AX, 8(SP)
-	MOVQ         size+88(FP), DX
-	SHLQ         $0x05, AX
-	LEAQ         (AX)(AX*2), AX
+	MOVQ         128(SP), AX
+	MOVQ         (AX), R8
+	MOVQ         ahead+112(FP), DX
+	LEAQ         (DX)(DX*2), CX
+	LEAQ         (AX)(CX*8), CX
+	CMPQ         DX, 136(SP)
+	CMOVQGE      AX, CX
+	MOVQ         (CX), R9
+	SUBQ         R8, R9
+	ADDQ         $0x18, AX
+	MOVQ         AX, 128(SP)
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
-	MOVL         $0x000f000f, AX
-	VMOVD        AX, X6
-	VPBROADCASTD X6, Y6
-
-tile:
-	MOVQ    (SP), BX
-	MOVQ    (BX), AX
-	MOVQ    ahead+104(FP), DI
-	LEAQ    (DI)(DI*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    DI, 8(SP)
-	CMOVQGE BX, SI
-	MOVQ    (SI), DI
-	SUBQ    AX, DI
-	ADDQ    $0x18, BX
-	MOVQ    BX, (SP)
-	MOVQ    from+96(FP), BX
-	LEAQ    (AX)(BX*1), AX
-	MOVQ    CX, BX
-	MOVQ    $0x00000008, SI
-
-pair:
-	PREFETCHT1   (AX)(DI*1)
-	VMOVQ        (AX), X4
-	VMOVQ        (AX)(DX*1), X5
-	VPUNPCKLBW   X5, X4, X4
-	VPMOVZXBW    X4, Y4
-	VPAND        Y6, Y4, Y2
-	VPSRLW       $0x04, Y4, Y3
-	VPBROADCASTD (BX), Y4
-	VPMADDWD     Y4, Y2, Y5
-	VPADDD       Y5, Y0, Y0
-	VPMADDWD     Y4, Y3, Y5
-	VPADDD       Y5, Y1, Y1
-	LEAQ         (AX)(DX*2), AX
-	ADDQ         $0x04, BX
-	DECQ         SI
-	JNZ          pair
-	ADDQ         $0x20, CX
-	DECQ         8(SP)
-	JNZ          tile
-	MOVQ         out+0(FP), AX
-	MOVQ         unit+24(FP), CX
-	MOVQ         offset+32(FP), DX
-	MOVQ         outBytes+8(FP), BX
-	VBROADCASTSS (CX), Y4
-	VBROADCASTSS (DX), Y5
-	VCVTDQ2PS    Y0, Y0
-	VFMADD213PS  Y5, Y4, Y0
-	VADDPS       (AX), Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VCVTDQ2PS    Y1, Y1
-	VFMADD213PS  Y5, Y4, Y1
-	VADDPS       64(AX), Y1, Y1
-	VMOVUPS      Y1, 64(AX)
-	ADDQ         BX, AX
-	VZEROUPPER
-	RET
-
-// func WeighIntegersI4x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·WeighIntegersI4x2(SB), NOSPLIT, $16-112
-	MOVQ         p+16(FP), DX
-	MOVQ         values_base+40(FP), AX
-	MOVQ         AX, (SP)
-	MOVQ         masks_len+72(FP), AX
-	MOVQ         AX, 8(SP)
-	MOVQ         size+88(FP), BX
-	SHLQ         $0x05, AX
-	LEAQ         (AX)(AX*2), CX
-	VPXOR        Y0, Y0, Y0
-	VPXOR        Y1, Y1, Y1
+	VBROADCASTSS (SI), Y6
+	VMOVUPS      Y6, (SP)
 	VPXOR        Y2, Y2, Y2
 	VPXOR        Y3, Y3, Y3
-	MOVL         $0x000f000f, CX
-	VMOVD        CX, X8
-	VPBROADCASTD X8, Y8
+	VBROADCASTSS 4(SI), Y6
+	VMOVUPS      Y6, 32(SP)
+	MOVQ         q_base+24(FP), AX
+	MOVQ         dim+104(FP), DI
+	LEAQ         (R8)(DI*2), BX
+	LEAQ         (BX)(DI*2), BX
+	MOVQ         DI, CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), DX
+
+dims:
+	PREFETCHT1     (BX)(R9*1)
+	PREFETCHT1     64(BX)(R9*1)
+	VCVTPH2PS      (R8), Y4
+	VCVTPH2PS      16(R8), Y5
+	VMULPS         (AX), Y4, Y6
+	VMULPS         (SP), Y6, Y6
+	VCVTPS2DQ      Y6, Y6
+	VMULPS         32(AX), Y5, Y7
+	VMULPS         (SP), Y7, Y7
+	VCVTPS2DQ      Y7, Y7
+	VPACKSSDW      Y7, Y6, Y6
+	VMOVDQU        Y6, 64(SP)
+	VMULPS         (AX)(CX*1), Y4, Y6
+	VMULPS         32(SP), Y6, Y6
+	VCVTPS2DQ      Y6, Y6
+	VMULPS         32(AX)(CX*1), Y5, Y7
+	VMULPS         32(SP), Y7, Y7
+	VCVTPS2DQ      Y7, Y7
+	VPACKSSDW      Y7, Y6, Y6
+	VMOVDQU        Y6, 96(SP)
+	VBROADCASTI128 (BX), Y6
+	VPSHUFB        Y8, Y6, Y4
+	VPSRLW         $0x04, Y4, Y5
+	VPBROADCASTD   64(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y0, Y0
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y1, Y1
+	VPBROADCASTD   96(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y2, Y2
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y3, Y3
+	VBROADCASTI128 16(BX), Y6
+	VPSHUFB        Y8, Y6, Y4
+	VPSRLW         $0x04, Y4, Y5
+	VPBROADCASTD   68(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y0, Y0
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y1, Y1
+	VPBROADCASTD   100(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y2, Y2
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y3, Y3
+	VBROADCASTI128 32(BX), Y6
+	VPSHUFB        Y8, Y6, Y4
+	VPSRLW         $0x04, Y4, Y5
+	VPBROADCASTD   80(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y0, Y0
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y1, Y1
+	VPBROADCASTD   112(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y2, Y2
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y3, Y3
+	VBROADCASTI128 48(BX), Y6
+	VPSHUFB        Y8, Y6, Y4
+	VPSRLW         $0x04, Y4, Y5
+	VPBROADCASTD   84(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y0, Y0
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y1, Y1
+	VPBROADCASTD   116(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y2, Y2
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y3, Y3
+	VBROADCASTI128 64(BX), Y6
+	VPSHUFB        Y8, Y6, Y4
+	VPSRLW         $0x04, Y4, Y5
+	VPBROADCASTD   72(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y0, Y0
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y1, Y1
+	VPBROADCASTD   104(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y2, Y2
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y3, Y3
+	VBROADCASTI128 80(BX), Y6
+	VPSHUFB        Y8, Y6, Y4
+	VPSRLW         $0x04, Y4, Y5
+	VPBROADCASTD   76(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y0, Y0
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y1, Y1
+	VPBROADCASTD   108(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y2, Y2
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y3, Y3
+	VBROADCASTI128 96(BX), Y6
+	VPSHUFB        Y8, Y6, Y4
+	VPSRLW         $0x04, Y4, Y5
+	VPBROADCASTD   88(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y0, Y0
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y1, Y1
+	VPBROADCASTD   120(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y2, Y2
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y3, Y3
+	VBROADCASTI128 112(BX), Y6
+	VPSHUFB        Y8, Y6, Y4
+	VPSRLW         $0x04, Y4, Y5
+	VPBROADCASTD   92(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y0, Y0
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y1, Y1
+	VPBROADCASTD   124(SP), Y6
+	VPMADDWD       Y6, Y4, Y7
+	VPADDD         Y7, Y2, Y2
+	VPMADDWD       Y6, Y5, Y7
+	VPADDD         Y7, Y3, Y3
+	ADDQ           $0x20, R8
+	ADDQ           $0x40, AX
+	ADDQ           $0x00000080, BX
+	SUBQ           $0x10, DI
+	JNZ            dims
+	MOVQ           144(SP), AX
+	MOVQ           152(SP), DI
+	VPSLLD         $0x04, Y1, Y6
+	VPSUBD         Y6, Y0, Y0
+	VBROADCASTSS   16(SI), Y7
+	VCVTDQ2PS      Y0, Y0
+	VBROADCASTSS   32(SI), Y6
+	VFMADD213PS    Y6, Y7, Y0
+	VMOVUPS        Y0, (AX)
+	VCVTDQ2PS      Y1, Y1
+	VBROADCASTSS   32(SI), Y6
+	VFMADD213PS    Y6, Y7, Y1
+	VMOVUPS        Y1, 32(AX)
+	ADDQ           DI, AX
+	VPSLLD         $0x04, Y3, Y6
+	VPSUBD         Y6, Y2, Y2
+	VBROADCASTSS   20(SI), Y7
+	VCVTDQ2PS      Y2, Y2
+	VBROADCASTSS   36(SI), Y6
+	VFMADD213PS    Y6, Y7, Y2
+	VMOVUPS        Y2, (AX)
+	VCVTDQ2PS      Y3, Y3
+	VBROADCASTSS   36(SI), Y6
+	VFMADD213PS    Y6, Y7, Y3
+	VMOVUPS        Y3, 32(AX)
+	MOVQ           144(SP), AX
+	ADDQ           $0x40, AX
+	MOVQ           AX, 144(SP)
+	ADDQ           $0x30, SI
+	DECQ           136(SP)
+	JNZ            tile
+	VZEROUPPER
+	RET
+
+// func ScoreIntegersI4x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·ScoreIntegersI4x3(SB), NOSPLIT, $224-120
+	MOVQ    keys_base+56(FP), AX
+	MOVQ    AX, 192(SP)
+	MOVQ    masks_len+88(FP), AX
+	MOVQ    AX, 200(SP)
+	SHLQ    $0x06, AX
+	MOVQ    AX, 216(SP)
+	MOVQ    s_base+0(FP), AX
+	MOVQ    AX, 208(SP)
+	MOVQ    factors+48(FP), SI
+	VMOVDQU interleave<>+0(SB), Y10
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), CX
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R8, 8(SP)
-	CMOVQGE SI, DI
-	MOVQ    (DI), R8
-	SUBQ    CX, R8
-	ADDQ    $0x18, SI
-	MOVQ    SI, (SP)
-	MOVQ    from+96(FP), SI
-	LEAQ    (CX)(SI*1), CX
-	MOVQ    DX, SI
-	MOVQ    $0x00000008, DI
+	MOVQ         192(SP), AX
+	MOVQ         (AX), R8
+	MOVQ         ahead+112(FP), DX
+	LEAQ         (DX)(DX*2), CX
+	LEAQ         (AX)(CX*8), CX
+	CMPQ         DX, 200(SP)
+	CMOVQGE      AX, CX
+	MOVQ         (CX), R9
+	SUBQ         R8, R9
+	ADDQ         $0x18, AX
+	MOVQ         AX, 192(SP)
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VBROADCASTSS (SI), Y8
+	VMOVUPS      Y8, (SP)
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VBROADCASTSS 4(SI), Y8
+	VMOVUPS      Y8, 32(SP)
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VBROADCASTSS 8(SI), Y8
+	VMOVUPS      Y8, 64(SP)
+	MOVQ         q_base+24(FP), AX
+	MOVQ         dim+104(FP), DI
+	LEAQ         (R8)(DI*2), BX
+	LEAQ         (BX)(DI*2), BX
+	MOVQ         DI, CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), DX
 
-pair:
-	PREFETCHT1   (CX)(R8*1)
-	VMOVQ        (CX), X6
-	VMOVQ        (CX)(BX*1), X7
-	VPUNPCKLBW   X7, X6, X6
-	VPMOVZXBW    X6, Y6
-	VPAND        Y8, Y6, Y4
-	VPSRLW       $0x04, Y6, Y5
-	VPBROADCASTD (SI), Y6
+dims:
+	PREFETCHT1     (BX)(R9*1)
+	PREFETCHT1     64(BX)(R9*1)
+	VCVTPH2PS      (R8), Y6
+	VCVTPH2PS      16(R8), Y7
+	VMULPS         (AX), Y6, Y8
+	VMULPS         (SP), Y8, Y8
+	VCVTPS2DQ      Y8, Y8
+	VMULPS         32(AX), Y7, Y9
+	VMULPS         (SP), Y9, Y9
+	VCVTPS2DQ      Y9, Y9
+	VPACKSSDW      Y9, Y8, Y8
+	VMOVDQU        Y8, 96(SP)
+	VMULPS         (AX)(CX*1), Y6, Y8
+	VMULPS         32(SP), Y8, Y8
+	VCVTPS2DQ      Y8, Y8
+	VMULPS         32(AX)(CX*1), Y7, Y9
+	VMULPS         32(SP), Y9, Y9
+	VCVTPS2DQ      Y9, Y9
+	VPACKSSDW      Y9, Y8, Y8
+	VMOVDQU        Y8, 128(SP)
+	VMULPS         (AX)(CX*2), Y6, Y8
+	VMULPS         64(SP), Y8, Y8
+	VCVTPS2DQ      Y8, Y8
+	VMULPS         32(AX)(CX*2), Y7, Y9
+	VMULPS         64(SP), Y9, Y9
+	VCVTPS2DQ      Y9, Y9
+	VPACKSSDW      Y9, Y8, Y8
+	VMOVDQU        Y8, 160(SP)
+	VBROADCASTI128 (BX), Y8
+	VPSHUFB        Y10, Y8, Y6
+	VPSRLW         $0x04, Y6, Y7
+	VPBROADCASTD   96(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y0, Y0
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y1, Y1
+	VPBROADCASTD   128(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y2, Y2
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y3, Y3
+	VPBROADCASTD   160(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y4, Y4
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 16(BX), Y8
+	VPSHUFB        Y10, Y8, Y6
+	VPSRLW         $0x04, Y6, Y7
+	VPBROADCASTD   100(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y0, Y0
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y1, Y1
+	VPBROADCASTD   132(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y2, Y2
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y3, Y3
+	VPBROADCASTD   164(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y4, Y4
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 32(BX), Y8
+	VPSHUFB        Y10, Y8, Y6
+	VPSRLW         $0x04, Y6, Y7
+	VPBROADCASTD   112(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y0, Y0
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y1, Y1
+	VPBROADCASTD   144(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y2, Y2
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y3, Y3
+	VPBROADCASTD   176(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y4, Y4
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 48(BX), Y8
+	VPSHUFB        Y10, Y8, Y6
+	VPSRLW         $0x04, Y6, Y7
+	VPBROADCASTD   116(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y0, Y0
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y1, Y1
+	VPBROADCASTD   148(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y2, Y2
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y3, Y3
+	VPBROADCASTD   180(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y4, Y4
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 64(BX), Y8
+	VPSHUFB        Y10, Y8, Y6
+	VPSRLW         $0x04, Y6, Y7
+	VPBROADCASTD   104(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y0, Y0
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y1, Y1
+	VPBROADCASTD   136(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y2, Y2
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y3, Y3
+	VPBROADCASTD   168(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y4, Y4
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 80(BX), Y8
+	VPSHUFB        Y10, Y8, Y6
+	VPSRLW         $0x04, Y6, Y7
+	VPBROADCASTD   108(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y0, Y0
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y1, Y1
+	VPBROADCASTD   140(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y2, Y2
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y3, Y3
+	VPBROADCASTD   172(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y4, Y4
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 96(BX), Y8
+	VPSHUFB        Y10, Y8, Y6
+	VPSRLW         $0x04, Y6, Y7
+	VPBROADCASTD   120(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y0, Y0
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y1, Y1
+	VPBROADCASTD   152(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y2, Y2
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y3, Y3
+	VPBROADCASTD   184(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y4, Y4
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 112(BX), Y8
+	VPSHUFB        Y10, Y8, Y6
+	VPSRLW         $0x04, Y6, Y7
+	VPBROADCASTD   124(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y0, Y0
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y1, Y1
+	VPBROADCASTD   156(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y2, Y2
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y3, Y3
+	VPBROADCASTD   188(SP), Y8
+	VPMADDWD       Y8, Y6, Y9
+	VPADDD         Y9, Y4, Y4
+	VPMADDWD       Y8, Y7, Y9
+	VPADDD         Y9, Y5, Y5
+	ADDQ           $0x20, R8
+	ADDQ           $0x40, AX
+	ADDQ           $0x00000080, BX
+	SUBQ           $0x10, DI
+	JNZ            dims
+	MOVQ           208(SP), AX
+	MOVQ           216(SP), DI
+	VPSLLD         $0x04, Y1, Y8
+	VPSUBD         Y8, Y0, Y0
+	VBROADCASTSS   16(SI), Y9
+	VCVTDQ2PS      Y0, Y0
+	VBROADCASTSS   32(SI), Y8
+	VFMADD213PS    Y8, Y9, Y0
+	VMOVUPS        Y0, (AX)
+	VCVTDQ2PS      Y1, Y1
+	VBROADCASTSS   32(SI), Y8
+	VFMADD213PS    Y8, Y9, Y1
+	VMOVUPS        Y1, 32(AX)
+	ADDQ           DI, AX
+	VPSLLD         $0x04, Y3, Y8
+	VPSUBD         Y8, Y2, Y2
+	VBROADCASTSS   20(SI), Y9
+	VCVTDQ2PS      Y2, Y2
+	VBROADCASTSS   36(SI), Y8
+	VFMADD213PS    Y8, Y9, Y2
+	VMOVUPS        Y2, (AX)
+	VCVTDQ2PS      Y3, Y3
+	VBROADCASTSS   36(SI), Y8
+	VFMADD213PS    Y8, Y9, Y3
+	VMOVUPS        Y3, 32(AX)
+	ADDQ           DI, AX
+	VPSLLD         $0x04, Y5, Y8
+	VPSUBD         Y8, Y4, Y4
+	VBROADCASTSS   24(SI), Y9
+	VCVTDQ2PS      Y4, Y4
+	VBROADCASTSS   40(SI), Y8
+	VFMADD213PS    Y8, Y9, Y4
+	VMOVUPS        Y4, (AX)
+	VCVTDQ2PS      Y5, Y5
+	VBROADCASTSS   40(SI), Y8
+	VFMADD213PS    Y8, Y9, Y5
+	VMOVUPS        Y5, 32(AX)
+	MOVQ           208(SP), AX
+	ADDQ           $0x40, AX
+	MOVQ           AX, 208(SP)
+	ADDQ           $0x30, SI
+	DECQ           200(SP)
+	JNZ            tile
+	VZEROUPPER
+	RET
+
+// func ScoreIntegersI4x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+TEXT ·ScoreIntegersI4x4(SB), NOSPLIT, $288-120
+	MOVQ    keys_base+56(FP), AX
+	MOVQ    AX, 256(SP)
+	MOVQ    masks_len+88(FP), AX
+	MOVQ    AX, 264(SP)
+	SHLQ    $0x06, AX
+	MOVQ    AX, 280(SP)
+	MOVQ    s_base+0(FP), AX
+	MOVQ    AX, 272(SP)
+	MOVQ    factors+48(FP), SI
+	VMOVDQU interleave<>+0(SB), Y12
+
+tile:
+	MOVQ         256(SP), AX
+	MOVQ         (AX), R8
+	MOVQ         ahead+112(FP), DX
+	LEAQ         (DX)(DX*2), CX
+	LEAQ         (AX)(CX*8), CX
+	CMPQ         DX, 264(SP)
+	CMOVQGE      AX, CX
+	MOVQ         (CX), R9
+	SUBQ         R8, R9
+	ADDQ         $0x18, AX
+	MOVQ         AX, 256(SP)
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VBROADCASTSS (SI), Y10
+	VMOVUPS      Y10, (SP)
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VBROADCASTSS 4(SI), Y10
+	VMOVUPS      Y10, 32(SP)
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VBROADCASTSS 8(SI), Y10
+	VMOVUPS      Y10, 64(SP)
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VBROADCASTSS 12(SI), Y10
+	VMOVUPS      Y10, 96(SP)
+	MOVQ         q_base+24(FP), AX
+	MOVQ         dim+104(FP), DI
+	LEAQ         (R8)(DI*2), BX
+	LEAQ         (BX)(DI*2), BX
+	MOVQ         DI, CX
+	SHLQ         $0x02, CX
+	LEAQ         (CX)(CX*2), DX
+
+dims:
+	PREFETCHT1     (BX)(R9*1)
+	PREFETCHT1     64(BX)(R9*1)
+	VCVTPH2PS      (R8), Y8
+	VCVTPH2PS      16(R8), Y9
+	VMULPS         (AX), Y8, Y10
+	VMULPS         (SP), Y10, Y10
+	VCVTPS2DQ      Y10, Y10
+	VMULPS         32(AX), Y9, Y11
+	VMULPS         (SP), Y11, Y11
+	VCVTPS2DQ      Y11, Y11
+	VPACKSSDW      Y11, Y10, Y10
+	VMOVDQU        Y10, 128(SP)
+	VMULPS         (AX)(CX*1), Y8, Y10
+	VMULPS         32(SP), Y10, Y10
+	VCVTPS2DQ      Y10, Y10
+	VMULPS         32(AX)(CX*1), Y9, Y11
+	VMULPS         32(SP), Y11, Y11
+	VCVTPS2DQ      Y11, Y11
+	VPACKSSDW      Y11, Y10, Y10
+	VMOVDQU        Y10, 160(SP)
+	VMULPS         (AX)(CX*2), Y8, Y10
+	VMULPS         64(SP), Y10, Y10
+	VCVTPS2DQ      Y10, Y10
+	VMULPS         32(AX)(CX*2), Y9, Y11
+	VMULPS         64(SP), Y11, Y11
+	VCVTPS2DQ      Y11, Y11
+	VPACKSSDW      Y11, Y10, Y10
+	VMOVDQU        Y10, 192(SP)
+	VMULPS         (AX)(DX*1), Y8, Y10
+	VMULPS         96(SP), Y10, Y10
+	VCVTPS2DQ      Y10, Y10
+	VMULPS         32(AX)(DX*1), Y9, Y11
+	VMULPS         96(SP), Y11, Y11
+	VCVTPS2DQ      Y11, Y11
+	VPACKSSDW      Y11, Y10, Y10
+	VMOVDQU        Y10, 224(SP)
+	VBROADCASTI128 (BX), Y10
+	VPSHUFB        Y12, Y10, Y8
+	VPSRLW         $0x04, Y8, Y9
+	VPBROADCASTD   128(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y0, Y0
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y1, Y1
+	VPBROADCASTD   160(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y2, Y2
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y3, Y3
+	VPBROADCASTD   192(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y4, Y4
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y5, Y5
+	VPBROADCASTD   224(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y6, Y6
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y7, Y7
+	VBROADCASTI128 16(BX), Y10
+	VPSHUFB        Y12, Y10, Y8
+	VPSRLW         $0x04, Y8, Y9
+	VPBROADCASTD   132(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y0, Y0
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y1, Y1
+	VPBROADCASTD   164(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y2, Y2
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y3, Y3
+	VPBROADCASTD   196(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y4, Y4
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y5, Y5
+	VPBROADCASTD   228(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y6, Y6
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y7, Y7
+	VBROADCASTI128 32(BX), Y10
+	VPSHUFB        Y12, Y10, Y8
+	VPSRLW         $0x04, Y8, Y9
+	VPBROADCASTD   144(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y0, Y0
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y1, Y1
+	VPBROADCASTD   176(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y2, Y2
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y3, Y3
+	VPBROADCASTD   208(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y4, Y4
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y5, Y5
+	VPBROADCASTD   240(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y6, Y6
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y7, Y7
+	VBROADCASTI128 48(BX), Y10
+	VPSHUFB        Y12, Y10, Y8
+	VPSRLW         $0x04, Y8, Y9
+	VPBROADCASTD   148(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y0, Y0
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y1, Y1
+	VPBROADCASTD   180(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y2, Y2
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y3, Y3
+	VPBROADCASTD   212(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y4, Y4
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y5, Y5
+	VPBROADCASTD   244(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y6, Y6
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y7, Y7
+	VBROADCASTI128 64(BX), Y10
+	VPSHUFB        Y12, Y10, Y8
+	VPSRLW         $0x04, Y8, Y9
+	VPBROADCASTD   136(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y0, Y0
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y1, Y1
+	VPBROADCASTD   168(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y2, Y2
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y3, Y3
+	VPBROADCASTD   200(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y4, Y4
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y5, Y5
+	VPBROADCASTD   232(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y6, Y6
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y7, Y7
+	VBROADCASTI128 80(BX), Y10
+	VPSHUFB        Y12, Y10, Y8
+	VPSRLW         $0x04, Y8, Y9
+	VPBROADCASTD   140(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y0, Y0
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y1, Y1
+	VPBROADCASTD   172(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y2, Y2
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y3, Y3
+	VPBROADCASTD   204(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y4, Y4
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y5, Y5
+	VPBROADCASTD   236(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y6, Y6
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y7, Y7
+	VBROADCASTI128 96(BX), Y10
+	VPSHUFB        Y12, Y10, Y8
+	VPSRLW         $0x04, Y8, Y9
+	VPBROADCASTD   152(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y0, Y0
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y1, Y1
+	VPBROADCASTD   184(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y2, Y2
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y3, Y3
+	VPBROADCASTD   216(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y4, Y4
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y5, Y5
+	VPBROADCASTD   248(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y6, Y6
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y7, Y7
+	VBROADCASTI128 112(BX), Y10
+	VPSHUFB        Y12, Y10, Y8
+	VPSRLW         $0x04, Y8, Y9
+	VPBROADCASTD   156(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y0, Y0
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y1, Y1
+	VPBROADCASTD   188(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y2, Y2
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y3, Y3
+	VPBROADCASTD   220(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y4, Y4
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y5, Y5
+	VPBROADCASTD   252(SP), Y10
+	VPMADDWD       Y10, Y8, Y11
+	VPADDD         Y11, Y6, Y6
+	VPMADDWD       Y10, Y9, Y11
+	VPADDD         Y11, Y7, Y7
+	ADDQ           $0x20, R8
+	ADDQ           $0x40, AX
+	ADDQ           $0x00000080, BX
+	SUBQ           $0x10, DI
+	JNZ            dims
+	MOVQ           272(SP), AX
+	MOVQ           280(SP), DI
+	VPSLLD         $0x04, Y1, Y10
+	VPSUBD         Y10, Y0, Y0
+	VBROADCASTSS   16(SI), Y11
+	VCVTDQ2PS      Y0, Y0
+	VBROADCASTSS   32(SI), Y10
+	VFMADD213PS    Y10, Y11, Y0
+	VMOVUPS        Y0, (AX)
+	VCVTDQ2PS      Y1, Y1
+	VBROADCASTSS   32(SI), Y10
+	VFMADD213PS    Y10, Y11, Y1
+	VMOVUPS        Y1, 32(AX)
+	ADDQ           DI, AX
+	VPSLLD         $0x04, Y3, Y10
+	VPSUBD         Y10, Y2, Y2
+	VBROADCASTSS   20(SI), Y11
+	VCVTDQ2PS      Y2, Y2
+	VBROADCASTSS   36(SI), Y10
+	VFMADD213PS    Y10, Y11, Y2
+	VMOVUPS        Y2, (AX)
+	VCVTDQ2PS      Y3, Y3
+	VBROADCASTSS   36(SI), Y10
+	VFMADD213PS    Y10, Y11, Y3
+	VMOVUPS        Y3, 32(AX)
+	ADDQ           DI, AX
+	VPSLLD         $0x04, Y5, Y10
+	VPSUBD         Y10, Y4, Y4
+	VBROADCASTSS   24(SI), Y11
+	VCVTDQ2PS      Y4, Y4
+	VBROADCASTSS   40(SI), Y10
+	VFMADD213PS    Y10, Y11, Y4
+	VMOVUPS        Y4, (AX)
+	VCVTDQ2PS      Y5, Y5
+	VBROADCASTSS   40(SI), Y10
+	VFMADD213PS    Y10, Y11, Y5
+	VMOVUPS        Y5, 32(AX)
+	ADDQ           DI, AX
+	VPSLLD         $0x04, Y7, Y10
+	VPSUBD         Y10, Y6, Y6
+	VBROADCASTSS   28(SI), Y11
+	VCVTDQ2PS      Y6, Y6
+	VBROADCASTSS   44(SI), Y10
+	VFMADD213PS    Y10, Y11, Y6
+	VMOVUPS        Y6, (AX)
+	VCVTDQ2PS      Y7, Y7
+	VBROADCASTSS   44(SI), Y10
+	VFMADD213PS    Y10, Y11, Y7
+	VMOVUPS        Y7, 32(AX)
+	MOVQ           272(SP), AX
+	ADDQ           $0x40, AX
+	MOVQ           AX, 272(SP)
+	ADDQ           $0x30, SI
+	DECQ           264(SP)
+	JNZ            tile
+	VZEROUPPER
+	RET
+
+// func WeighIntegersI4x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·WeighIntegersI4x1(SB), NOSPLIT, $0-80
+	MOVQ  p+16(FP), CX
+	MOVQ  values_base+40(FP), DX
+	MOVQ  values_len+48(FP), BX
+	MOVQ  size+64(FP), SI
+	MOVQ  from+72(FP), DI
+	MOVQ  BX, AX
+	SHLQ  $0x05, AX
+	LEAQ  (AX)(AX*2), AX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+
+tile:
+	MOVQ (DX), AX
+	ADDQ DI, AX
+	MOVQ $0x00000004, R8
+
+pairs:
+	VPMOVZXBW    (AX), Y6
+	VPMOVZXBW    (AX)(SI*1), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD (CX), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y0, Y0
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD (SI)(AX*1), Y6
+	VPSRLW       $0x04, Y4, Y4
+	VPSRLW       $0x04, Y5, Y5
+	VPBROADCASTD (CX), Y6
 	VPMADDWD     Y6, Y4, Y7
 	VPADDD       Y7, Y2, Y2
 	VPMADDWD     Y6, Y5, Y7
 	VPADDD       Y7, Y3, Y3
-	LEAQ         (CX)(BX*2), CX
-	ADDQ         $0x04, SI
-	DECQ         DI
-	JNZ          pair
-	ADDQ         $0x20, DX
-	DECQ         8(SP)
+	LEAQ         (AX)(SI*2), AX
+	VPMOVZXBW    (AX), Y6
+	VPMOVZXBW    (AX)(SI*1), Y7
+	VPUNPCKLWD   Y7, Y6, Y4
+	VPUNPCKHWD   Y7, Y6, Y5
+	VPBROADCASTD 4(CX), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y1, Y1
+	VPSRLW       $0x04, Y4, Y4
+	VPSRLW       $0x04, Y5, Y5
+	VPBROADCASTD 4(CX), Y6
+	VPMADDWD     Y6, Y4, Y7
+	VPADDD       Y7, Y2, Y2
+	VPMADDWD     Y6, Y5, Y7
+	VPADDD       Y7, Y3, Y3
+	LEAQ         (AX)(SI*2), AX
+	ADDQ         $0x08, CX
+	DECQ         R8
+	JNZ          pairs
+	ADDQ         $0x18, DX
+	DECQ         BX
 	JNZ          tile
 	MOVQ         out+0(FP), AX
 	MOVQ         unit+24(FP), CX
 	MOVQ         offset+32(FP), DX
 	MOVQ         outBytes+8(FP), BX
+	VPERM2I128   $0x20, Y1, Y0, Y6
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y6, Y0
+	VPERM2I128   $0x20, Y3, Y2, Y6
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y6, Y2
+	VPSLLD       $0x04, Y2, Y6
+	VPSUBD       Y6, Y0, Y0
+	VPSLLD       $0x04, Y3, Y6
+	VPSUBD       Y6, Y1, Y1
 	VBROADCASTSS (CX), Y6
 	VBROADCASTSS (DX), Y7
 	VCVTDQ2PS    Y0, Y0
@@ -2325,210 +3689,465 @@ pair:
 	VMOVUPS      Y0, (AX)
 	VCVTDQ2PS    Y1, Y1
 	VFMADD213PS  Y7, Y6, Y1
-	VADDPS       64(AX), Y1, Y1
-	VMOVUPS      Y1, 64(AX)
-	ADDQ         BX, AX
-	VBROADCASTSS 4(CX), Y6
-	VBROADCASTSS 4(DX), Y7
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
 	VCVTDQ2PS    Y2, Y2
 	VFMADD213PS  Y7, Y6, Y2
-	VADDPS       (AX), Y2, Y2
-	VMOVUPS      Y2, (AX)
+	VADDPS       64(AX), Y2, Y2
+	VMOVUPS      Y2, 64(AX)
 	VCVTDQ2PS    Y3, Y3
 	VFMADD213PS  Y7, Y6, Y3
-	VADDPS       64(AX), Y3, Y3
-	VMOVUPS      Y3, 64(AX)
+	VADDPS       96(AX), Y3, Y3
+	VMOVUPS      Y3, 96(AX)
 	ADDQ         BX, AX
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI4x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·WeighIntegersI4x3(SB), NOSPLIT, $16-112
-	MOVQ         p+16(FP), DX
-	MOVQ         values_base+40(FP), AX
-	MOVQ         AX, (SP)
-	MOVQ         masks_len+72(FP), AX
-	MOVQ         AX, 8(SP)
-	MOVQ         size+88(FP), BX
-	SHLQ         $0x05, AX
-	LEAQ         (AX)(AX*2), CX
-	VPXOR        Y0, Y0, Y0
-	VPXOR        Y1, Y1, Y1
-	VPXOR        Y2, Y2, Y2
-	VPXOR        Y3, Y3, Y3
-	VPXOR        Y4, Y4, Y4
-	VPXOR        Y5, Y5, Y5
-	MOVL         $0x000f000f, CX
-	VMOVD        CX, X10
-	VPBROADCASTD X10, Y10
+// func WeighIntegersI4x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·WeighIntegersI4x2(SB), NOSPLIT, $0-80
+	MOVQ  p+16(FP), DX
+	MOVQ  values_base+40(FP), BX
+	MOVQ  values_len+48(FP), SI
+	MOVQ  size+64(FP), DI
+	MOVQ  from+72(FP), R8
+	MOVQ  SI, AX
+	SHLQ  $0x05, AX
+	LEAQ  (AX)(AX*2), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), CX
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R8, 8(SP)
-	CMOVQGE SI, DI
-	MOVQ    (DI), R8
-	SUBQ    CX, R8
-	ADDQ    $0x18, SI
-	MOVQ    SI, (SP)
-	MOVQ    from+96(FP), SI
-	LEAQ    (CX)(SI*1), CX
-	MOVQ    DX, SI
-	MOVQ    $0x00000008, DI
+	MOVQ (BX), CX
+	ADDQ R8, CX
+	MOVQ $0x00000004, R9
 
-pair:
-	PREFETCHT1   (CX)(R8*1)
-	VMOVQ        (CX), X8
-	VMOVQ        (CX)(BX*1), X9
-	VPUNPCKLBW   X9, X8, X8
-	VPMOVZXBW    X8, Y8
-	VPAND        Y10, Y8, Y6
-	VPSRLW       $0x04, Y8, Y7
-	VPBROADCASTD (SI), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y0, Y0
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD (SI)(AX*1), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y2, Y2
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD (SI)(AX*2), Y8
-	VPMADDWD     Y8, Y6, Y9
-	VPADDD       Y9, Y4, Y4
-	VPMADDWD     Y8, Y7, Y9
-	VPADDD       Y9, Y5, Y5
-	LEAQ         (CX)(BX*2), CX
-	ADDQ         $0x04, SI
-	DECQ         DI
-	JNZ          pair
-	ADDQ         $0x20, DX
-	DECQ         8(SP)
+pairs:
+	VPMOVZXBW    (CX), Y10
+	VPMOVZXBW    (CX)(DI*1), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD (DX), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD (DX)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPSRLW       $0x04, Y8, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPBROADCASTD (DX), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD (DX)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	LEAQ         (CX)(DI*2), CX
+	VPMOVZXBW    (CX), Y10
+	VPMOVZXBW    (CX)(DI*1), Y11
+	VPUNPCKLWD   Y11, Y10, Y8
+	VPUNPCKHWD   Y11, Y10, Y9
+	VPBROADCASTD 4(DX), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 4(DX)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPSRLW       $0x04, Y8, Y8
+	VPSRLW       $0x04, Y9, Y9
+	VPBROADCASTD 4(DX), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 4(DX)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	LEAQ         (CX)(DI*2), CX
+	ADDQ         $0x08, DX
+	DECQ         R9
+	JNZ          pairs
+	ADDQ         $0x18, BX
+	DECQ         SI
 	JNZ          tile
 	MOVQ         out+0(FP), AX
 	MOVQ         unit+24(FP), CX
 	MOVQ         offset+32(FP), DX
 	MOVQ         outBytes+8(FP), BX
-	VBROADCASTSS (CX), Y8
-	VBROADCASTSS (DX), Y9
+	VPERM2I128   $0x20, Y1, Y0, Y10
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y10, Y0
+	VPERM2I128   $0x20, Y3, Y2, Y10
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y10, Y2
+	VPSLLD       $0x04, Y2, Y10
+	VPSUBD       Y10, Y0, Y0
+	VPSLLD       $0x04, Y3, Y10
+	VPSUBD       Y10, Y1, Y1
+	VBROADCASTSS (CX), Y10
+	VBROADCASTSS (DX), Y11
 	VCVTDQ2PS    Y0, Y0
-	VFMADD213PS  Y9, Y8, Y0
+	VFMADD213PS  Y11, Y10, Y0
 	VADDPS       (AX), Y0, Y0
 	VMOVUPS      Y0, (AX)
 	VCVTDQ2PS    Y1, Y1
-	VFMADD213PS  Y9, Y8, Y1
-	VADDPS       64(AX), Y1, Y1
-	VMOVUPS      Y1, 64(AX)
-	ADDQ         BX, AX
-	VBROADCASTSS 4(CX), Y8
-	VBROADCASTSS 4(DX), Y9
+	VFMADD213PS  Y11, Y10, Y1
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
 	VCVTDQ2PS    Y2, Y2
-	VFMADD213PS  Y9, Y8, Y2
-	VADDPS       (AX), Y2, Y2
-	VMOVUPS      Y2, (AX)
+	VFMADD213PS  Y11, Y10, Y2
+	VADDPS       64(AX), Y2, Y2
+	VMOVUPS      Y2, 64(AX)
 	VCVTDQ2PS    Y3, Y3
-	VFMADD213PS  Y9, Y8, Y3
-	VADDPS       64(AX), Y3, Y3
-	VMOVUPS      Y3, 64(AX)
+	VFMADD213PS  Y11, Y10, Y3
+	VADDPS       96(AX), Y3, Y3
+	VMOVUPS      Y3, 96(AX)
 	ADDQ         BX, AX
-	VBROADCASTSS 8(CX), Y8
-	VBROADCASTSS 8(DX), Y9
+	VPERM2I128   $0x20, Y5, Y4, Y10
+	VPERM2I128   $0x31, Y5, Y4, Y5
+	VMOVDQA      Y10, Y4
+	VPERM2I128   $0x20, Y7, Y6, Y10
+	VPERM2I128   $0x31, Y7, Y6, Y7
+	VMOVDQA      Y10, Y6
+	VPSLLD       $0x04, Y6, Y10
+	VPSUBD       Y10, Y4, Y4
+	VPSLLD       $0x04, Y7, Y10
+	VPSUBD       Y10, Y5, Y5
+	VBROADCASTSS 4(CX), Y10
+	VBROADCASTSS 4(DX), Y11
 	VCVTDQ2PS    Y4, Y4
-	VFMADD213PS  Y9, Y8, Y4
+	VFMADD213PS  Y11, Y10, Y4
 	VADDPS       (AX), Y4, Y4
 	VMOVUPS      Y4, (AX)
 	VCVTDQ2PS    Y5, Y5
-	VFMADD213PS  Y9, Y8, Y5
-	VADDPS       64(AX), Y5, Y5
-	VMOVUPS      Y5, 64(AX)
+	VFMADD213PS  Y11, Y10, Y5
+	VADDPS       32(AX), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	VCVTDQ2PS    Y6, Y6
+	VFMADD213PS  Y11, Y10, Y6
+	VADDPS       64(AX), Y6, Y6
+	VMOVUPS      Y6, 64(AX)
+	VCVTDQ2PS    Y7, Y7
+	VFMADD213PS  Y11, Y10, Y7
+	VADDPS       96(AX), Y7, Y7
+	VMOVUPS      Y7, 96(AX)
 	ADDQ         BX, AX
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI4x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·WeighIntegersI4x4(SB), NOSPLIT, $16-112
-	MOVQ         p+16(FP), DI
-	MOVQ         values_base+40(FP), AX
-	MOVQ         AX, (SP)
-	MOVQ         masks_len+72(FP), AX
-	MOVQ         AX, 8(SP)
-	MOVQ         size+88(FP), R9
-	SHLQ         $0x05, AX
-	LEAQ         (AX)(AX*2), CX
-	VPXOR        Y0, Y0, Y0
-	VPXOR        Y1, Y1, Y1
-	VPXOR        Y2, Y2, Y2
-	VPXOR        Y3, Y3, Y3
-	VPXOR        Y4, Y4, Y4
-	VPXOR        Y5, Y5, Y5
-	VPXOR        Y6, Y6, Y6
-	VPXOR        Y7, Y7, Y7
-	MOVL         $0x000f000f, DX
-	VMOVD        DX, X12
-	VPBROADCASTD X12, Y12
+// func WeighIntegersI4x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·WeighIntegersI4x3(SB), NOSPLIT, $0-80
+	MOVQ  p+16(FP), DX
+	MOVQ  values_base+40(FP), BX
+	MOVQ  values_len+48(FP), SI
+	MOVQ  size+64(FP), DI
+	MOVQ  from+72(FP), R8
+	MOVQ  SI, AX
+	SHLQ  $0x05, AX
+	LEAQ  (AX)(AX*2), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
 
 tile:
-	MOVQ    (SP), BX
-	MOVQ    (BX), DX
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 8(SP)
-	CMOVQGE BX, SI
-	MOVQ    (SI), R8
-	SUBQ    DX, R8
-	ADDQ    $0x18, BX
-	MOVQ    BX, (SP)
-	MOVQ    from+96(FP), BX
-	LEAQ    (DX)(BX*1), DX
-	MOVQ    DI, BX
-	MOVQ    $0x00000008, SI
+	MOVQ (BX), CX
+	ADDQ R8, CX
+	MOVQ $0x00000004, R9
 
-pair:
-	PREFETCHT1   (DX)(R8*1)
+pairs:
+	VPMOVZXBW    (CX), Y14
+	VPMOVZXBW    (CX)(DI*1), Y15
+	VPUNPCKLWD   Y15, Y14, Y12
+	VPUNPCKHWD   Y15, Y14, Y13
+	VPBROADCASTD (DX), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y1, Y1
+	VPBROADCASTD (DX)(AX*1), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y5, Y5
+	VPBROADCASTD (DX)(AX*2), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y9, Y9
+	VPSRLW       $0x04, Y12, Y12
+	VPSRLW       $0x04, Y13, Y13
+	VPBROADCASTD (DX), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y3, Y3
+	VPBROADCASTD (DX)(AX*1), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y7, Y7
+	VPBROADCASTD (DX)(AX*2), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y10, Y10
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y11, Y11
+	LEAQ         (CX)(DI*2), CX
+	VPMOVZXBW    (CX), Y14
+	VPMOVZXBW    (CX)(DI*1), Y15
+	VPUNPCKLWD   Y15, Y14, Y12
+	VPUNPCKHWD   Y15, Y14, Y13
+	VPBROADCASTD 4(DX), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y1, Y1
+	VPBROADCASTD 4(DX)(AX*1), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y5, Y5
+	VPBROADCASTD 4(DX)(AX*2), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y9, Y9
+	VPSRLW       $0x04, Y12, Y12
+	VPSRLW       $0x04, Y13, Y13
+	VPBROADCASTD 4(DX), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y3, Y3
+	VPBROADCASTD 4(DX)(AX*1), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y7, Y7
+	VPBROADCASTD 4(DX)(AX*2), Y14
+	VPMADDWD     Y14, Y12, Y15
+	VPADDD       Y15, Y10, Y10
+	VPMADDWD     Y14, Y13, Y15
+	VPADDD       Y15, Y11, Y11
+	LEAQ         (CX)(DI*2), CX
+	ADDQ         $0x08, DX
+	DECQ         R9
+	JNZ          pairs
+	ADDQ         $0x18, BX
+	DECQ         SI
+	JNZ          tile
+	MOVQ         out+0(FP), AX
+	MOVQ         unit+24(FP), CX
+	MOVQ         offset+32(FP), DX
+	MOVQ         outBytes+8(FP), BX
+	VPERM2I128   $0x20, Y1, Y0, Y14
+	VPERM2I128   $0x31, Y1, Y0, Y1
+	VMOVDQA      Y14, Y0
+	VPERM2I128   $0x20, Y3, Y2, Y14
+	VPERM2I128   $0x31, Y3, Y2, Y3
+	VMOVDQA      Y14, Y2
+	VPSLLD       $0x04, Y2, Y14
+	VPSUBD       Y14, Y0, Y0
+	VPSLLD       $0x04, Y3, Y14
+	VPSUBD       Y14, Y1, Y1
+	VBROADCASTSS (CX), Y14
+	VBROADCASTSS (DX), Y15
+	VCVTDQ2PS    Y0, Y0
+	VFMADD213PS  Y15, Y14, Y0
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VCVTDQ2PS    Y1, Y1
+	VFMADD213PS  Y15, Y14, Y1
+	VADDPS       32(AX), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VCVTDQ2PS    Y2, Y2
+	VFMADD213PS  Y15, Y14, Y2
+	VADDPS       64(AX), Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VCVTDQ2PS    Y3, Y3
+	VFMADD213PS  Y15, Y14, Y3
+	VADDPS       96(AX), Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	ADDQ         BX, AX
+	VPERM2I128   $0x20, Y5, Y4, Y14
+	VPERM2I128   $0x31, Y5, Y4, Y5
+	VMOVDQA      Y14, Y4
+	VPERM2I128   $0x20, Y7, Y6, Y14
+	VPERM2I128   $0x31, Y7, Y6, Y7
+	VMOVDQA      Y14, Y6
+	VPSLLD       $0x04, Y6, Y14
+	VPSUBD       Y14, Y4, Y4
+	VPSLLD       $0x04, Y7, Y14
+	VPSUBD       Y14, Y5, Y5
+	VBROADCASTSS 4(CX), Y14
+	VBROADCASTSS 4(DX), Y15
+	VCVTDQ2PS    Y4, Y4
+	VFMADD213PS  Y15, Y14, Y4
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VCVTDQ2PS    Y5, Y5
+	VFMADD213PS  Y15, Y14, Y5
+	VADDPS       32(AX), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	VCVTDQ2PS    Y6, Y6
+	VFMADD213PS  Y15, Y14, Y6
+	VADDPS       64(AX), Y6, Y6
+	VMOVUPS      Y6, 64(AX)
+	VCVTDQ2PS    Y7, Y7
+	VFMADD213PS  Y15, Y14, Y7
+	VADDPS       96(AX), Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	ADDQ         BX, AX
+	VPERM2I128   $0x20, Y9, Y8, Y14
+	VPERM2I128   $0x31, Y9, Y8, Y9
+	VMOVDQA      Y14, Y8
+	VPERM2I128   $0x20, Y11, Y10, Y14
+	VPERM2I128   $0x31, Y11, Y10, Y11
+	VMOVDQA      Y14, Y10
+	VPSLLD       $0x04, Y10, Y14
+	VPSUBD       Y14, Y8, Y8
+	VPSLLD       $0x04, Y11, Y14
+	VPSUBD       Y14, Y9, Y9
+	VBROADCASTSS 8(CX), Y14
+	VBROADCASTSS 8(DX), Y15
+	VCVTDQ2PS    Y8, Y8
+	VFMADD213PS  Y15, Y14, Y8
+	VADDPS       (AX), Y8, Y8
+	VMOVUPS      Y8, (AX)
+	VCVTDQ2PS    Y9, Y9
+	VFMADD213PS  Y15, Y14, Y9
+	VADDPS       32(AX), Y9, Y9
+	VMOVUPS      Y9, 32(AX)
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y15, Y14, Y10
+	VADDPS       64(AX), Y10, Y10
+	VMOVUPS      Y10, 64(AX)
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y15, Y14, Y11
+	VADDPS       96(AX), Y11, Y11
+	VMOVUPS      Y11, 96(AX)
+	ADDQ         BX, AX
+	VZEROUPPER
+	RET
+
+// func WeighIntegersI4x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·WeighIntegersI4x4(SB), NOSPLIT, $0-80
+	MOVQ  p+16(FP), SI
+	MOVQ  values_base+40(FP), DI
+	MOVQ  values_len+48(FP), R8
+	MOVQ  size+64(FP), R9
+	MOVQ  from+72(FP), R10
+	MOVQ  R8, AX
+	SHLQ  $0x05, AX
+	LEAQ  (AX)(AX*2), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+
+tile:
+	MOVQ (DI), DX
+	ADDQ R10, DX
+	MOVQ $0x00000004, BX
+
+pairs:
 	VMOVQ        (DX), X10
 	VMOVQ        (DX)(R9*1), X11
 	VPUNPCKLBW   X11, X10, X10
-	VPMOVZXBW    X10, Y10
-	VPAND        Y12, Y10, Y8
-	VPSRLW       $0x04, Y10, Y9
-	VPBROADCASTD (BX), Y10
+	VPMOVZXBW    X10, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPBROADCASTD (SI), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD (BX)(AX*1), Y10
+	VPBROADCASTD (SI)(AX*1), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD (BX)(AX*2), Y10
+	VPBROADCASTD (SI)(AX*2), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y4, Y4
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD (BX)(CX*1), Y10
+	VPBROADCASTD (SI)(CX*1), Y10
 	VPMADDWD     Y10, Y8, Y11
 	VPADDD       Y11, Y6, Y6
 	VPMADDWD     Y10, Y9, Y11
 	VPADDD       Y11, Y7, Y7
 	LEAQ         (DX)(R9*2), DX
-	ADDQ         $0x04, BX
-	DECQ         SI
-	JNZ          pair
-	ADDQ         $0x20, DI
-	DECQ         8(SP)
+	VMOVQ        (DX), X10
+	VMOVQ        (DX)(R9*1), X11
+	VPUNPCKLBW   X11, X10, X10
+	VPMOVZXBW    X10, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPBROADCASTD 4(SI), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 4(SI)(AX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 4(SI)(AX*2), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD 4(SI)(CX*1), Y10
+	VPMADDWD     Y10, Y8, Y11
+	VPADDD       Y11, Y6, Y6
+	VPMADDWD     Y10, Y9, Y11
+	VPADDD       Y11, Y7, Y7
+	LEAQ         (DX)(R9*2), DX
+	ADDQ         $0x08, SI
+	DECQ         BX
+	JNZ          pairs
+	ADDQ         $0x18, DI
+	DECQ         R8
 	JNZ          tile
 	MOVQ         out+0(FP), AX
 	MOVQ         unit+24(FP), CX
 	MOVQ         offset+32(FP), DX
 	MOVQ         outBytes+8(FP), BX
+	VPSLLD       $0x04, Y1, Y10
+	VPSUBD       Y10, Y0, Y0
 	VBROADCASTSS (CX), Y10
 	VBROADCASTSS (DX), Y11
 	VCVTDQ2PS    Y0, Y0
@@ -2540,6 +4159,8 @@ pair:
 	VADDPS       64(AX), Y1, Y1
 	VMOVUPS      Y1, 64(AX)
 	ADDQ         BX, AX
+	VPSLLD       $0x04, Y3, Y10
+	VPSUBD       Y10, Y2, Y2
 	VBROADCASTSS 4(CX), Y10
 	VBROADCASTSS 4(DX), Y11
 	VCVTDQ2PS    Y2, Y2
@@ -2551,6 +4172,8 @@ pair:
 	VADDPS       64(AX), Y3, Y3
 	VMOVUPS      Y3, 64(AX)
 	ADDQ         BX, AX
+	VPSLLD       $0x04, Y5, Y10
+	VPSUBD       Y10, Y4, Y4
 	VBROADCASTSS 8(CX), Y10
 	VBROADCASTSS 8(DX), Y11
 	VCVTDQ2PS    Y4, Y4
@@ -2562,6 +4185,8 @@ pair:
 	VADDPS       64(AX), Y5, Y5
 	VMOVUPS      Y5, 64(AX)
 	ADDQ         BX, AX
+	VPSLLD       $0x04, Y7, Y10
+	VPSUBD       Y10, Y6, Y6
 	VBROADCASTSS 12(CX), Y10
 	VBROADCASTSS 12(DX), Y11
 	VCVTDQ2PS    Y6, Y6

@@ -116,3 +116,23 @@ func TestStoreProfile(t *testing.T) {
 		t.Errorf("%d %s", code, errs)
 	}
 }
+
+// TestGenerateModelledTimes: times of a prompt that came from a store are modelled where a tier's reads are held to a rate.
+func TestGenerateModelledTimes(t *testing.T) {
+	dir := t.TempDir()
+	text := strings.Repeat("ab c ", 24)
+	for i, c := range []struct {
+		rate   string
+		cached bool
+		source string
+	}{{",9MiB/s", false, ""}, {"", true, ""}, {",9MiB/s", true, "modelled"}} {
+		code, out, errs := inferWith(t, "", "generate", "-m", tinyModel, "-t", "1", "--raw", "--prompt", text, "--max-tokens", "2", "--json", "--store", "ssd="+dir+",64MiB"+c.rate)
+		var j struct {
+			CachedTokens int `json:"cached_tokens"`
+			Timings      struct{ Source string }
+		}
+		if err := json.Unmarshal([]byte(out), &j); err != nil || code != 0 || (j.CachedTokens > 0) != c.cached || j.Timings.Source != c.source {
+			t.Errorf("run %d: %d %s %s %v", i, code, out, errs, err)
+		}
+	}
+}

@@ -375,6 +375,7 @@ type timingsJSON struct {
 	DecodeTPS  float64 `json:"decode_tps"`
 	ITLP50MS   float64 `json:"itl_ms_p50"`
 	ITLP99MS   float64 `json:"itl_ms_p99"`
+	Source     string  `json:"source,omitempty"` // modelled: tokens came from a --store whose reads are held to a rate
 }
 
 func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) error {
@@ -386,7 +387,7 @@ func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) e
 		Model: l.name, Backend: f.load.backend, Policy: f.kv.policyName(), Seed: f.sample.o.Seed,
 		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped, Logprobs: f.probs,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
-			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99)},
+			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99), Source: f.store.source(res.Reused)},
 		KV: kvReport(l.engine, res), Drive: driveReport(l.engine), Speculation: speculationReport(res.Speculation),
 	})
 }

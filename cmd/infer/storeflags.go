@@ -102,3 +102,11 @@ func (f *storeFlags) find(a *app, e *engine.Engine, ids []int, under *policy.Spe
 	}
 	return e.Contexts().Find(a.ctx, ids, under, f.salt)
 }
+
+// source is what times are where so much came from the store: modelled where its reads are held to a rate, else empty.
+func (f *storeFlags) source(reused engine.Reused) string {
+	if reused.Tokens > 0 && f.store.Modelled() {
+		return "modelled"
+	}
+	return ""
+}

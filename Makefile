@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals bench-paper clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -12,6 +12,9 @@ TEXT ?= book.txt
 KV ?= kv-tiers
 TIERS_ARGS ?= -p 0 -n 16 -d 8000
 RIVALS_HOST ?= 75MiB
+PAPER_HOST ?= 185MiB
+PAPER_BATCHES ?= 1 2 4 8 10
+PAPER_ALPHAS ?= 0.05 0.1 0.2 0.3
 
 # The commit, with + where there are changes; the Go tool stamps it too, but not in every checkout (-buildvcs=false, no git).
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo +)
@@ -75,6 +78,15 @@ bench-rivals: build ## the systems hillinfer is compared with, what they scan of
 	bin/infer bench -m $(MODEL) $(TIERS_ARGS) --continue --file $(TEXT) --case full --case "hillinfer:alpha=0.1,score=int4 $(TIERS)" \
 	  --case "full $(TIERS)" --case "h2o_offload:budget=20% $(TIERS)" --case "infinigen:budget=10%,sketch=storage $(TIERS)" \
 	  --case "infinigen:budget=10%,alpha=20,sketch=storage $(TIERS)" --case "leoam:budget=10%,sketch=storage $(TIERS)"
+
+bench-paper: TIERS = on host=$(PAPER_HOST) ssd=$(KV),1GiB
+bench-paper: build ## HillInfer's operating point: 1,920 + 128 tokens, batch 8, alpha 0.2, then 0.05 to 0.3, then batch 1 to 10; one host budget
+	bin/infer profile $(KV)
+	bin/infer bench -m $(MODEL) -p 0 -n 128 -d 1920 -r 3 --batch 8 --file $(TEXT) --case "full $(TIERS)" $(foreach a,$(PAPER_ALPHAS),--case "hillinfer:alpha=$(a) $(TIERS)") \
+	  --case "hillinfer:alpha=0.2,pools=paper $(TIERS)" --case "hillinfer:alpha=0.2,exchange=false $(TIERS)" \
+	  --case "h2o_offload:budget=20% $(TIERS)" --case "infinigen:budget=20%,alpha=4 $(TIERS)" --case "infinigen:budget=20%,alpha=4,sketch=storage $(TIERS)" \
+	  --case "infinigen:budget=20%,alpha=20,sketch=storage $(TIERS)" --case "leoam:budget=20% $(TIERS)" --case "leoam:budget=20%,sketch=storage $(TIERS)" --case full
+	for b in $(PAPER_BATCHES); do bin/infer bench -m $(MODEL) -p 0 -n 128 -d 1920 -r 3 --batch $$b --file $(TEXT) --case "full $(TIERS)" --case "hillinfer:alpha=0.2 $(TIERS)" || exit 1; done
 
 clean:
 	rm -rf bin

@@ -30,7 +30,7 @@ func TestDriveBalance(t *testing.T) {
 		{"beta_mode=fixed,beta=0.25", csdshim.KeysDDR, 3, 4 * 19.2},
 	} {
 		t.Run(strings.ReplaceAll(c.args, ",", " "), func(t *testing.T) {
-			o := Options{Threads: 2, Policy: "hillinfer:guess_from=1,alpha=0.1," + c.args, ChunkTokens: 32, Host: host}
+			o := Options{Threads: 2, Policy: "hillinfer:guess_from=1,alpha=0.1,drive=true," + c.args, ChunkTokens: 32, Host: host}
 			want := forced(t, small(t, o), prompt, next)
 			drive := newTestDrive(t)
 			drive.keys, drive.profile = c.keys, "smartssd"
@@ -57,6 +57,58 @@ func TestDriveBalance(t *testing.T) {
 			}
 			if hot := int(math.Round(u.Share * float64(u.Tokens))); u.HotTokens != min(hot, u.Capacity) || u.HostTokens > u.HotTokens+e.kv.Layout().Tokens {
 				t.Errorf("%d of %d tokens are to be hot, %d are, %d fit, want %d", u.HotTokens, u.Tokens, u.HostTokens, u.Capacity, hot)
+			}
+		})
+	}
+}
+
+// TestHostScoresWhereThatPays: a drive scores unless the host is measured to be sooner done alone and has room for all low-bit
+// keys, or the user decides; the logits are the same, and the report says why.
+func TestHostScoresWhereThatPays(t *testing.T) {
+	t.Parallel()
+	prompt, next := someIDs(300, 1), someIDs(9, 2)
+	const base = "hillinfer:guess_from=1,alpha=0.1"
+	want := forced(t, small(t, Options{Threads: 2, Policy: base}), prompt, next)
+	for _, c := range []struct {
+		name, args string
+		scan       float64 // of the host
+		pages      int64
+		host       bool
+	}{
+		{"fast host", "", 1e15, 130, true}, {"slow host", "", 1e7, 130, false}, {"nothing measured", "", 0, 66, false},
+		{"no room for all keys", "", 1e15, 60, false}, {"the user wants the drive", ",drive=true", 1e15, 130, false}, {"the user wants the host", ",drive=false", 1e7, 130, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := Options{Threads: 2, Policy: base + c.args, ChunkTokens: 32}
+			if c.scan > 0 {
+				o.Host = offload.HostRates{Threads: 2, Scan: map[string]float64{"int8": c.scan}, Copy: 5e9}
+			}
+			drive := newTestDrive(t)
+			drive.profile = "smartssd"
+			o.Tiers = drive.start().tiers(c.pages * 4096)
+			e := small(t, o)
+			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+				t.Errorf("logits differ by %g", d)
+			}
+			u, scored := e.TierUse(), drive.drive.Stats().TokensScored
+			if (scored == 0) != c.host {
+				t.Errorf("the drive scored %d tokens", scored)
+			}
+			if p := e.KV().PeakBytes; p > e.o.KVBudgetBytes {
+				t.Errorf("%d bytes in host memory, the budget is %d", p, e.o.KVBudgetBytes)
+			}
+			if c.scan == 0 || c.args != "" {
+				if u.Balance != nil && u.Balance.Weighed != nil {
+					t.Errorf("there was nothing to weigh: %+v", u.Balance.Weighed)
+				}
+				return
+			}
+			if u.Balance == nil || u.Balance.Weighed == nil {
+				t.Fatalf("no word about the choice: %+v", u.Balance)
+			}
+			w := u.Balance.Weighed
+			if alone := 300 * 256 / c.scan; math.Abs(w.Alone-alone) > 1e-9*alone || w.Host() != c.host || w.Room != (c.pages > 100) || w.RoundTrip <= 0 || w.Together < w.RoundTrip {
+				t.Errorf("%+v, want %g s alone", w, alone)
 			}
 		})
 	}

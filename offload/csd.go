@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"terrace/csdshim"
 	"terrace/internal/clock"
@@ -89,6 +91,19 @@ func (c *CSD) Scores() csdshim.Codes {
 
 // Shape is what its records are.
 func (c *CSD) Shape() Shape { return c.shape }
+
+// RoundTrip is the shortest of three round trips of an empty question, measured now.
+func (c *CSD) RoundTrip(ctx context.Context) (time.Duration, error) {
+	client, least := c.connection(), time.Duration(math.MaxInt64)
+	for range 3 {
+		began := c.o.Clock.Now()
+		if _, err := client.Stats(ctx); err != nil {
+			return 0, fmt.Errorf("offload: %w", err)
+		}
+		least = min(least, c.o.Clock.Now()-began)
+	}
+	return least, nil
+}
 
 // Identity is what the drive said about itself.
 func (c *CSD) Identity() csdshim.Identity { return c.connection().Identity() }

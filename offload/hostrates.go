@@ -1,11 +1,15 @@
 package offload
 
 import (
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"terrace/internal/clock"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
+	"terrace/policy"
 )
 
 // HostRates are what the host's cores and memory do, measured, in bytes a second.
@@ -14,68 +18,128 @@ type HostRates struct {
 	// Scan is HillInfer's f_c by the type in which keys are scored: bytes of f16 KV a second, a token's key and value counted
 	// although scoring reads the key alone.
 	Scan map[string]float64 `json:"scan_kv_bytes_per_s"`
+	// ByShape is the same for more shapes of a token's keys, as in "int8/8x128": KV heads and numbers each.
+	ByShape map[string]float64 `json:"scan_kv_bytes_per_s_by_shape,omitempty"`
 	// Copy is B_c: bytes copied a second from memory to memory, by one thread.
 	Copy float64 `json:"copy_bytes_per_s"`
 }
 
-// The scanned keys: heads of 64 and groups of 3 queries (SmolLM2's); the type of least bytes still exceeds the caches.
+// ScanRate is f_c for keys scored in a type: as measured for the shape, else for the shape of the nearest size, else for any.
+func (r *HostRates) ScanRate(elem kvpage.Elem, kvHeads, keyDim int) float64 {
+	if rate := r.ByShape[shapeName(elem, kvHeads, keyDim)]; rate > 0 {
+		return rate
+	}
+	rate, least := r.Scan[elem.String()], math.Inf(1)
+	for _, s := range scanShapes {
+		off := math.Abs(math.Log(float64(s.heads*s.dim) / float64(kvHeads*keyDim)))
+		if x := r.ByShape[shapeName(elem, s.heads, s.dim)]; x > 0 && off < least {
+			rate, least = x, off
+		}
+	}
+	return rate
+}
+
+func shapeName(elem kvpage.Elem, kvHeads, keyDim int) string {
+	return fmt.Sprintf("%v/%dx%d", elem, kvHeads, keyDim)
+}
+
+// scanShapes are what is measured: SmolLM2-135M's, Gemma-3-270M's and Llama-3.1-8B's.
+var scanShapes = []struct{ heads, dim int }{{3, 64}, {1, 256}, {8, 128}}
+
 const (
-	scanDim   = 64
-	scanGroup = 3
-	scanBytes = 96 << 20 // of f16 keys
+	scanBytes = 96 << 20 // of f16 keys: the type of least bytes still exceeds the caches
+	scanChunk = 1024     // tokens of a task
 )
 
 // MeasureHost measures this host's rates with the kernels in use.
 func MeasureHost(threads int, each time.Duration) HostRates {
 	pool := kernels.NewPool(threads)
 	defer pool.Close()
-	r := HostRates{Threads: pool.Threads(), Scan: map[string]float64{}}
+	r := HostRates{Threads: pool.Threads(), Scan: map[string]float64{}, ByShape: map[string]float64{}}
 	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
-		r.Scan[e.String()] = scanRate(pool, e, each)
+		for _, s := range scanShapes {
+			r.ByShape[shapeName(e, s.heads, s.dim)] = scanRate(pool, e, s.heads, s.dim, each)
+		}
+		r.Scan[e.String()] = r.ByShape[shapeName(e, scanShapes[0].heads, scanShapes[0].dim)]
 	}
 	r.Copy = copyRate(each)
 	return r
 }
 
-// scanRate scores all tiles again and again and counts the f16 KV bytes of the tokens scored.
-func scanRate(pool *kernels.Pool, e kvpage.Elem, each time.Duration) float64 {
-	l := kvpage.Layout{K: e, V: e, KeyDim: scanDim, ValueDim: scanDim, Tokens: kvpage.Tile}
-	tiles := scanBytes / (kvpage.Tile * scanDim * 2)
-	mem := AlignedBytes(tiles * l.KTileBytes())
+// scanRate scores all tokens again and again as hillinfer does, one query a layer: the products of each KV head by the kernel
+// that runs for the type, their sum, and its rounding to half precision. It counts the f16 KV bytes of the tokens scored.
+func scanRate(pool *kernels.Pool, e kvpage.Elem, heads, dim int, each time.Duration) float64 {
+	const tiles = scanChunk / kvpage.Tile
+	tile := kvpage.Tile * dim * 2
+	codes := map[kvpage.Elem]kernels.CodeElem{kvpage.I8: kernels.Codes8, kvpage.I4: kernels.Codes4}
+	code, integer := codes[e]
+	if integer {
+		tile = kvpage.CodeTileBytes(e, dim)
+	}
+	chunks := max(scanBytes/(scanChunk*heads*dim*2), 1)
+	mem := AlignedBytes(chunks * heads * tiles * tile)
 	defer FreeAligned(mem)
 	for i := range mem {
 		mem[i] = byte(i*7) & 0x3b // finite numbers as f16, whatever they are as codes
 	}
-	kinds := map[kvpage.Elem]kernels.KVElem{kvpage.F16: kernels.KVF16, kvpage.I8: kernels.KVI8, kvpage.I4: kernels.KVI4}
-	const run = 64 // tiles a task
-	keys := make([][]byte, tiles)
-	for i := range keys {
-		keys[i] = mem[i*l.KTileBytes() : (i+1)*l.KTileBytes()]
+	floats, ints := make([]float32, heads*dim), make([]int8, dim)
+	if integer {
+		ints = make([]int8, code.CodeDim(dim))
 	}
-	masks := make([]uint16, run)
-	for i := range masks {
-		masks[i] = 0xffff
+	for i := range floats {
+		floats[i] = float32(i%5) - 2
 	}
-	q := make([]float32, scanDim*scanGroup)
-	for i := range q {
-		q[i] = float32(i%5) - 2
+	for i := range ints[:dim] {
+		ints[i] = int8(i%5) - 2
 	}
-	scores := make([][]float32, pool.Threads())
-	for i := range scores {
-		scores[i] = make([]float32, scanGroup*kvpage.Tile*run)
+	masks := slices.Repeat([]uint16{0xffff}, tiles)
+	scratch := make([]scanScratch, pool.Threads())
+	for i := range scratch {
+		scratch[i] = scanScratch{make([]float32, scanChunk), make([]float32, scanChunk), make([]int32, scanChunk), make([]int32, scanChunk), make([][]byte, tiles)}
 	}
-	score := func(worker, i int) {
-		kernels.ScoreTiles(kinds[e], scores[worker], q, keys[i*run:(i+1)*run], masks, scanGroup, scanDim)
+	score := func(worker, chunk int) {
+		w := &scratch[worker]
+		clear(w.scores)
+		clear(w.sums)
+		for g := range heads {
+			keys := mem[(chunk*heads+g)*tiles*tile:][:tiles*tile]
+			if integer {
+				kernels.DotCodes(code, w.dots, scanChunk, ints, keys, 1, dim)
+				for i, x := range w.dots {
+					w.sums[i] += x
+				}
+				continue
+			}
+			for i := range w.keys {
+				w.keys[i] = keys[i*tile : (i+1)*tile]
+			}
+			kernels.ScoreTiles(kernels.KVF16, w.part, floats[g*dim:(g+1)*dim], w.keys, masks, 1, dim)
+			for i, x := range w.part {
+				w.scores[i] += x
+			}
+		}
+		if integer {
+			for i, x := range w.sums {
+				w.scores[i] = float32(x)
+			}
+		}
+		policy.RoundScores(w.scores, 6)
 	}
-	pool.Run(tiles/run, score) // warm
+	pool.Run(chunks, score) // warm
 	c, rounds := clock.Real(), 0
 	start := c.Now()
 	for rounds == 0 || c.Now()-start < each {
-		pool.Run(tiles/run, score)
+		pool.Run(chunks, score)
 		rounds++
 	}
-	tokens := float64(rounds * (tiles / run * run) * kvpage.Tile)
-	return tokens * scanDim * 4 / (c.Now() - start).Seconds()
+	return float64(rounds*chunks*scanChunk) * float64(heads*dim*4) / (c.Now() - start).Seconds()
+}
+
+// scanScratch is a thread's.
+type scanScratch struct {
+	scores, part []float32
+	sums, dots   []int32
+	keys         [][]byte
 }
 
 // copyRate copies between buffers that no cache holds.

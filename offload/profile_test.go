@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"terrace/internal/kvpage"
 )
 
 func TestProfileIsKept(t *testing.T) {
@@ -57,7 +59,17 @@ func TestMeasure(t *testing.T) {
 	if _, err := MeasureStorage(ctx, dir, MeasureOptions{SizeBytes: 24 << 20}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if h := MeasureHost(1, time.Microsecond); h.Copy <= 0 || len(h.Scan) != 3 || h.Scan["int8"] <= 0 || h.Threads != 1 {
+	if h := MeasureHost(1, time.Microsecond); h.Copy <= 0 || len(h.Scan) != 3 || h.Scan["int8"] <= 0 || h.Threads != 1 || len(h.ByShape) != 9 {
 		t.Errorf("host %+v", h)
+	}
+	h := HostRates{Scan: map[string]float64{"int8": 1, "int4": 2}, ByShape: map[string]float64{"int8/3x64": 1, "int8/8x128": 5, "int8/1x256": 4, "int8/2x32": 7}}
+	for _, c := range []struct {
+		elem       kvpage.Elem
+		heads, dim int
+		want       float64
+	}{{kvpage.I8, 3, 64, 1}, {kvpage.I8, 2, 32, 7}, {kvpage.I8, 5, 128, 5}, {kvpage.I8, 1, 240, 4}, {kvpage.I8, 2, 64, 1}, {kvpage.I4, 8, 128, 2}} {
+		if got := h.ScanRate(c.elem, c.heads, c.dim); got != c.want {
+			t.Errorf("%v keys of %dx%d: %g, want %g", c.elem, c.heads, c.dim, got, c.want)
+		}
 	}
 }

@@ -30,6 +30,7 @@ type hillinfer struct {
 	blockLen  int
 	whole     bool // tokens are hot or cold in all layers together
 	alone     bool // no drive scores
+	weighs    bool // the drive scores where that pays
 	serial    bool // the drive's scores come as one, and the host waits for them before it scores
 
 	scores   []float32
@@ -66,7 +67,7 @@ func init() {
 			{Name: "dense_layers", Default: "0", Doc: "first layers that read everything"},
 			{Name: "pools", Default: "layer", Doc: "what is hot: layer (our own: each layer the tokens whose score was lately nearest to the selection) or paper (the paper's BKP: whole tokens over all layers, by hit rate); token is another name of paper"},
 			{Name: "exchange", Default: "true", Doc: "hot and cold tokens change places by how often they are needed; false: hot are the newest (what BKP brings)"},
-			{Name: "drive", Default: "true", Doc: "a drive that can scores the cold tokens; false: the host scores all (what the drive's scoring brings)"},
+			{Name: "drive", Default: "auto", Doc: "true: a drive that can scores the cold tokens; false: the host scores all (what the drive's scoring brings); auto: the drive, but the host where it is measured to be sooner done alone and has room for all low-bit keys"},
 			{Name: "hie", Default: "true", Doc: "the drive's scores stream in while the host scores its own; false: they come as one, and the host scores after them (what the streamed evaluation brings)"},
 			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: eq4, store_forward, ratio, or fixed (with beta)"},
 			{Name: "beta", Default: "1", Doc: "hot over cold bytes where beta_mode=fixed"},
@@ -94,7 +95,8 @@ func newHillinfer(a *args) Policy {
 	p.pools.alpha = p.alpha
 	p.whole = a.choice("pools", "layer", "token", "paper") > 0
 	p.pools.still = !a.bool("exchange")
-	p.alone, p.serial = !a.bool("drive"), !a.bool("hie")
+	drive := a.choice("drive", "auto", "true", "false")
+	p.weighs, p.alone, p.serial = drive == 0, drive == 2, !a.bool("hie")
 	return p
 }
 
@@ -129,6 +131,9 @@ func (p *hillinfer) BlockLen() int {
 	}
 	return p.blockLen
 }
+
+// Weighs says that the drive is to score only where that ends sooner than the host alone.
+func (p *hillinfer) Weighs() bool { return p.weighs }
 
 // maxScoreBlock is the most tokens of a score block, whose positions are 16 bits above its first.
 const maxScoreBlock = 1 << 16

@@ -327,6 +327,8 @@ type TokenScoring interface {
 	Accept(l *Layer, best []int32, read *Selection)
 	// BlockLen is the number of tokens of a streamed score block.
 	BlockLen() int
+	// Weighs says that scores are to be made elsewhere only where that ends sooner than making all of them here.
+	Weighs() bool
 	// Serial says that the host scores its tokens after the scores from elsewhere have come, not meanwhile.
 	Serial() bool
 }

@@ -19,6 +19,8 @@ type cached struct {
 	drive  *driveScoring // the drive scores what is cold; nil = the host scores all
 	budget cacheBudget
 
+	weighed *WeighUse // nil = nothing was to be decided
+
 	scratch []tokencache.Scratch
 	build   func(worker, i int)
 }
@@ -217,6 +219,7 @@ func (c *cached) attended(layer int) error {
 
 // prompted builds the layer's index and takes its newest tokens into the cache.
 func (c *cached) prompted(layer, rows int) error {
+	c.weigh(c.t.seq.Tokens(layer, 0))
 	if !c.drive.serves(layer) {
 		if err := c.t.sel.prompted(layer, rows); err != nil {
 			return err
@@ -251,6 +254,8 @@ func (c *cached) stepped(n int) error {
 		if c.drive != nil {
 			c.drive.stepped(n, c.hotCapacity(n), &c.moves)
 			c.rebalance(n)
+		} else if c.weighed != nil {
+			c.noteAlone(n)
 		}
 		if pl.Decides() {
 			c.t.f.pools.add(n, &c.moves, c.t.f.kvBytesPerToken())

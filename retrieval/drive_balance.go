@@ -15,6 +15,9 @@ type BalanceUse struct {
 	HotTokens  int // of them that are to be hot: the split, but at most Capacity
 	Capacity   int // of them that fit in host memory
 	HostTokens int // of them that the host scores now
+
+	Timed   bool      // f_s is by the drive's own timing of its answers, not by its profile
+	Weighed *WeighUse // why host or drive scores what is cold; nil = that was not to be decided
 }
 
 // driveBalance is what host and drive do in a second, in bytes of KV as stored: K and V counted, although scoring reads keys
@@ -28,7 +31,7 @@ func driveBalance(host offload.HostRates, threads int, id csdshim.Identity, code
 	perToken := float64(shape.KVHeads) * float64(page.KeyDim*page.K.Bits()/8+page.VRowBytes())
 	b := policy.Balance{BC: host.Copy, BS: limited(id.LinkBytesPerS, id.NANDBytesPerS)}
 	if host.Threads > 0 { // as if threads scaled; f16 keys and values are 4 bytes a number of the key
-		b.FC = host.Scan[elem.String()] / 4 / numbers * perToken * float64(threads) / float64(host.Threads)
+		b.FC = host.ScanRate(elem, shape.KVHeads, page.KeyDim) / 4 / numbers * perToken * float64(threads) / float64(host.Threads)
 	}
 	scan := id.ScanBytesPerS / (numbers * float64(elem.Bits()) / 8)
 	if id.Keys == csdshim.KeysNAND.String() {
@@ -46,21 +49,36 @@ func limited(a, b float64) float64 {
 	return a
 }
 
+// rates are what host and drive do in a second; zero where that is not known. timed says that f_s is by the drive's own timing,
+// which counts on the wall's clock once there is enough of it.
+func (h *driveScoring) rates() (b policy.Balance, timed bool) {
+	f := h.c.t.f
+	drive, ok := f.o.Store.(interface{ Identity() csdshim.Identity })
+	if !ok {
+		return b, false
+	}
+	id := drive.Identity()
+	b = driveBalance(f.o.Host, f.o.Threads, id, h.drive.Scores(), f.o.Record)
+	if rate := f.timed.rate(); rate > 0 && id.Paced() && b.FS > 0 {
+		b.FS, timed = rate, true
+	}
+	return b, timed
+}
+
 // setBalance tells the policy what host and drive do in a second.
 func (h *driveScoring) setBalance() {
-	if h == nil {
-		return
-	}
-	f := h.c.t.f
-	if drive, ok := f.o.Store.(interface{ Identity() csdshim.Identity }); ok {
-		h.c.t.set.Placer.SetBalance(driveBalance(f.o.Host, f.o.Threads, drive.Identity(), h.drive.Scores(), f.o.Record))
+	if h != nil {
+		b, _ := h.rates()
+		h.c.t.set.Placer.SetBalance(b)
 	}
 }
 
 // rebalance has the token cache follow the split of n tokens, chunk by chunk, and notes it for reports.
 func (c *cached) rebalance(n int) {
 	pl, capacity := c.t.set.Placer, c.hotCapacity(n)
-	u := &BalanceUse{Balanced: pl.Balanced(), Tokens: n, HotTokens: pl.HotTokens(n, capacity), Capacity: capacity, HostTokens: c.drive.hot.held}
+	b, timed := c.drive.rates()
+	pl.SetBalance(b)
+	u := &BalanceUse{Balanced: pl.Balanced(), Tokens: n, HotTokens: pl.HotTokens(n, capacity), Capacity: capacity, HostTokens: c.drive.hot.held, Timed: timed, Weighed: c.weighed}
 	if slots := c.slots(u.HotTokens); slots < c.budget.limit-limitStep || slots > c.budget.limit+limitStep {
 		c.setLimit(slots)
 	}

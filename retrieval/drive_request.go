@@ -21,9 +21,10 @@ type scoreRequest struct {
 
 	mu     sync.Mutex
 	merger policy.Merger
-	scored int     // tokens merged
-	cold   int64   // of them, the drive's
-	blocks int64   // bytes of score blocks
+	scored int   // tokens merged
+	cold   int64 // of them, the drive's
+	blocks int64 // bytes of score blocks
+	timing csdshim.Timing
 	pos    []int32 // scratch
 	part   []float32
 }
@@ -66,7 +67,7 @@ func (h *driveScoring) send(layer int, a *scoreRequest, limit int) {
 		defer close(a.done)
 		defer cancel()
 		span := h.c.t.f.o.Trace.Shared(trace.CSD, "score", layer)
-		_, a.err = h.drive.Score(ctx, home, layer, q, func(b *csdshim.Block) error { return h.merge(a, b) })
+		a.timing, a.err = h.drive.Score(ctx, home, layer, q, func(b *csdshim.Block) error { return h.merge(a, b) })
 		span.EndBytes(a.blocks)
 	}()
 }
@@ -154,6 +155,9 @@ func (h *driveScoring) await(a *scoreRequest) error {
 	<-a.done
 	h.use.BlockBytes += a.blocks
 	h.use.DriveTokens += a.cold
+	if f := h.c.t.f; a.err == nil {
+		f.timed.add(a.timing, a.blocks/4*int64(f.kvBytesPerToken()/len(h.layers)))
+	}
 	return a.err
 }
 

@@ -53,6 +53,7 @@ type Floor struct {
 	use     ScoreUse
 	balance *BalanceUse
 	pools   PoolUse
+	timed   driveTiming
 	charged int64 // host memory of the store that is counted
 	caches  int   // token caches open
 	overlap overlap

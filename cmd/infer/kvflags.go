@@ -161,6 +161,9 @@ type balanceJSON struct {
 
 	// Bytes of KV (K and V) a second: of the host as infer profile measured it, of the drive by the profile that it mimics;
 	// none where either is not known.
+	Scores     string   `json:"scores"`      // host or both: who scores; host where the balance says that it is sooner done alone
+	AloneS     *float64 `json:"alone_s"`     // a layer's scores by the host alone, and
+	TogetherS  *float64 `json:"together_s"`  // by host and drive, modelled from the rates; null = the choice was the user's
 	HostRates  string   `json:"host_rates"`
 	DriveRates string   `json:"drive_rates"`
 	FC         *float64 `json:"f_c,omitempty"`
@@ -191,10 +194,16 @@ func balanceReport(u *engine.BalanceUse) *balanceJSON {
 	if u == nil {
 		return nil
 	}
-	b := &balanceJSON{Mode: u.Mode.String(), HotTokens: u.HotTokens, Tokens: u.Tokens, Capacity: u.Capacity, HostTokens: u.HostTokens, HostRates: "none", DriveRates: "none"}
+	b := &balanceJSON{Mode: u.Mode.String(), HotTokens: u.HotTokens, Tokens: u.Tokens, Capacity: u.Capacity, HostTokens: u.HostTokens, Scores: "both", HostRates: "none", DriveRates: "none"}
 	if u.Share < 1 {
 		beta := u.Share / (1 - u.Share)
 		b.Beta = &beta
+	}
+	if w := u.Weighed; w != nil {
+		b.AloneS, b.TogetherS = &w.Alone, &w.Together
+		if w.Host() {
+			b.Scores = "host"
+		}
 	}
 	if u.Found >= 0 {
 		b.Found = &u.Found
@@ -202,6 +211,9 @@ func balanceReport(u *engine.BalanceUse) *balanceJSON {
 	if u.Known() {
 		host, drive := u.Times(1e9)
 		b.HostRates, b.DriveRates = "measured", "modelled"
+		if u.Timed {
+			b.DriveRates = "timed" // f_s: how long the drive took for its answers, which wait for the profile's time
+		}
 		b.FC, b.FS, b.BC, b.BS, b.HostS, b.DriveS = &u.FC, &u.FS, &u.BC, &u.BS, &host, &drive
 	}
 	return b

@@ -1,0 +1,102 @@
+package retrieval
+
+import (
+	"context"
+	"time"
+
+	"terrace/csdshim"
+	"terrace/policy"
+)
+
+// driveTiming is how long a drive took for its scores by its own account, of all texts.
+type driveTiming struct {
+	questions int
+	bytes     float64 // of KV of the tokens scored: keys and values
+	seconds   float64
+}
+
+// timedQuestions is from how many questions on a drive's own timing counts more than its profile.
+const timedQuestions = 32
+
+// add counts a question. What lies far back counts less and less.
+func (d *driveTiming) add(t csdshim.Timing, bytes int64) {
+	if d.questions++; d.bytes > 1<<40 {
+		d.bytes, d.seconds = d.bytes/2, d.seconds/2
+	}
+	d.bytes += float64(bytes)
+	d.seconds += float64(max(t.MeasuredNs, t.TotalNs)) / 1e9
+}
+
+// rate is f_s, bytes of KV scored a second; 0 = not known yet.
+func (d *driveTiming) rate() float64 {
+	if d.questions < timedQuestions || d.seconds == 0 {
+		return 0
+	}
+	return d.bytes / d.seconds
+}
+
+// WeighUse is why host or drive scores a text's cold tokens: what a layer's scores take either way, in seconds, and whether the
+// host has room for the low-bit keys of all tokens.
+type WeighUse struct {
+	Alone     float64 // the host scores all
+	Together  float64 // host and drive score their parts at the same time, and the drive is asked
+	RoundTrip float64 // of a question, in Together
+	Room      bool
+}
+
+// Host says that the host scores alone.
+func (w WeighUse) Host() bool { return w.Room && w.Alone <= w.Together }
+
+// weigh decides at the end of a prompt of n tokens whether the drive scores; the text does not depend on it.
+func (c *cached) weigh(n int) {
+	h, f := c.drive, c.t.f
+	if h == nil || c.cache != nil || !h.rank.Weighs() {
+		return
+	}
+	drive, ok := f.o.Store.(interface {
+		Identity() csdshim.Identity
+		RoundTrip(ctx context.Context) (time.Duration, error)
+	})
+	b, timed := h.rates()
+	if !ok || b.FC == 0 || b.FS == 0 {
+		return
+	}
+	c.t.set.Placer.SetBalance(b)
+	layer := float64(n * f.kvBytesPerToken() / len(c.layers))
+	hot := c.t.set.Placer.Balanced().Share * layer
+	w := &WeighUse{Alone: layer / b.FC, Together: max(hot/b.FC, (layer-hot)/b.FS), Room: c.holdsIndex(n)}
+	if !timed { // a rate that was timed has it
+		trip, err := drive.RoundTrip(context.Background())
+		if err != nil {
+			return // who asks the drive next says so
+		}
+		w.RoundTrip = trip.Seconds()
+		w.Together = max(hot/b.FC, w.RoundTrip+(layer-hot)/b.FS)
+	}
+	c.weighed = w
+	if w.Host() {
+		c.t.set.Placer.SetBalance(policy.Balance{}) // as much is hot as fits
+		c.drive = nil
+	}
+}
+
+// holdsIndex reports whether host memory has room for the low-bit keys of n tokens beside two whole layers of the prompt and twice
+// what a step reads.
+func (c *cached) holdsIndex(n int) bool {
+	f := c.t.f
+	if f.o.BudgetBytes == 0 {
+		return true
+	}
+	l := c.t.sel.probe()
+	l.N, l.Prompt = n, n
+	read, _, _ := c.most(n)
+	layer := int64(n * f.kvBytesPerToken() / len(c.layers))
+	need := c.t.sel.beside(n) + 2*layer + int64(len(c.layers)+8)*int64(f.o.KV.BlockBytes()) + 2*int64(read*f.kvBytesPerToken()) + f.o.BudgetBytes/32
+	return need <= (f.o.BudgetBytes-f.charged)/int64(f.caches+1)
+}
+
+// noteAlone notes for reports that the host was chosen.
+func (c *cached) noteAlone(n int) {
+	capacity := c.hotCapacity(n)
+	c.t.f.balance = &BalanceUse{Balanced: c.t.set.Placer.Balanced(), Tokens: n, HotTokens: capacity, Capacity: capacity, HostTokens: n, Weighed: c.weighed}
+}

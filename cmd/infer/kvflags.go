@@ -161,9 +161,9 @@ type balanceJSON struct {
 
 	// Bytes of KV (K and V) a second: of the host as infer profile measured it, of the drive by the profile that it mimics;
 	// none where either is not known.
-	Scores     string   `json:"scores"`      // host or both: who scores; host where the balance says that it is sooner done alone
-	AloneS     *float64 `json:"alone_s"`     // a layer's scores by the host alone, and
-	TogetherS  *float64 `json:"together_s"`  // by host and drive, modelled from the rates; null = the choice was the user's
+	Scores     string   `json:"scores"`     // host or both: who scores; host where the balance says that it is sooner done alone
+	AloneS     *float64 `json:"alone_s"`    // a layer's scores by the host alone, and
+	TogetherS  *float64 `json:"together_s"` // by host and drive, modelled from the rates; null = the choice was the user's
 	HostRates  string   `json:"host_rates"`
 	DriveRates string   `json:"drive_rates"`
 	FC         *float64 `json:"f_c,omitempty"`

@@ -12,7 +12,7 @@ import "iter"
 // Layout.Improve solves the same problem from the beginning, with the frequencies of now.
 //
 // Readings of what the paper leaves open: the first configuration is that of greatest utility, not of greatest quality as the
-// listing has it (which would never compress); utility lost is absolute, not a byte (per_byte=true ranks by the latter); a
+// listing has it (which would never compress); utility lost is absolute, not a byte (per_byte=true ranks by the latter, as replays do); a
 // configuration that is larger than its tier even alone is none of the options.
 type evicpress struct {
 	perByte bool

@@ -31,8 +31,8 @@ type Placement struct {
 	// Methods and Keeps limit the configurations of evicpress; empty: all that the instance has.
 	Methods []string
 	Keeps   []float64
-	// PerByte ranks evicpress's operations by utility lost a byte freed, not by utility lost.
-	PerByte bool
+	// PerByte ranks evicpress's operations by utility lost a byte freed, not by utility lost; PerByteSet: the text says which.
+	PerByte, PerByteSet bool
 	// Reprofile is how far the quality of an answer may fall below the profiled one before the context is profiled again
 	// (evicpress, where there is idle capacity); 0 = never.
 	Reprofile float64
@@ -128,6 +128,7 @@ func (p *Placement) set(it item) (err error) {
 			return bad("how far quality may fall, from 0 (never) to 2")
 		}
 	case "per_byte":
+		p.PerByteSet = true
 		if p.PerByte, err = strconv.ParseBool(it.value); err != nil {
 			return bad("true or false")
 		}

@@ -66,6 +66,9 @@ func newShelf(b *Bench, store *contexts.Store, p policy.Placement, configs []pol
 			in.Keeps = append(in.Keeps, c.Keep)
 		}
 	}
+	if !p.PerByteSet {
+		p.PerByte = true // nearer to the optimum, and fewer moves, where contexts are used and come up again
+	}
 	l, err := p.Layout(in)
 	if err != nil {
 		return nil, err

@@ -217,6 +217,28 @@ func (c *conn) hold(h wire.Header, payload []byte) error {
 	return nil
 }
 
+// flush sends the frames that are held.
+func (c *conn) flush() error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if c.broken {
+		return net.ErrClosed
+	}
+	if len(c.held) == 0 {
+		return nil
+	}
+	err := c.c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err == nil {
+		_, err = c.c.Write(c.held)
+	}
+	c.held = c.held[:0]
+	if err != nil {
+		c.broken = true
+		c.c.Close()
+	}
+	return err
+}
+
 // writeFrame writes frames made before, header and payload parts with one call.
 func writeFrame(c net.Conn, timeout time.Duration, before []byte, h wire.Header, parts ...[]byte) error {
 	for _, p := range parts {

@@ -54,7 +54,7 @@ func newEval(a *app) *cobra.Command {
 		Use:   "eval --suite SUITE --out DIR",
 		Short: "Evaluate KV policies on benchmarks, resumably",
 		Long: "Evaluate a model under one or more KV policies. Every outcome is one synced line of DIR/samples.jsonl, so the same command " +
-			"takes a stopped run up again; other options for the same folder are refused. DIR/results.json has scores, errors, times and memory; " +
+			"takes a stopped run up again. More policies and a larger --limit (longbench, perplexity, choice) join a run that is there; other options for the same folder are refused. DIR/results.json has scores, errors, times and memory; " +
 			"'infer compare' shows runs side by side.\n\nSuites: " + suiteHelp(),
 		Example: "  infer eval --suite longbench --data data/longbench --tasks hotpotqa,trec --max-context 3500 --policy full --policy snapkv --policy h2o --budget 0.5,0.25 --out runs/a\n" +
 			"  infer eval --suite niah --data data/essays --lengths 1k,2k,4k --policy full --policy streaming_llm:budget=0.25 --out runs/niah\n" +
@@ -99,10 +99,11 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 	if err != nil {
 		return err
 	}
-	if !f.resume && f.out != "" {
-		if _, err := os.Stat(filepath.Join(f.out, "samples.jsonl")); err == nil {
-			return usageErrorf("--resume=false: %s has a run", f.out)
-		}
+	if err := f.mayTakeUp(); err != nil {
+		return err
+	}
+	if policies, err = a.joinPolicies(f.out, policies); err != nil {
+		return err
 	}
 	f.suite.policies = policies
 	suite, err := f.suite.open(changed)
@@ -126,7 +127,7 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 	if f.join {
 		return a.joinEval(f, o, suite, r)
 	}
-	folder, err := evalrun.Open(f.out, o, thisMachine())
+	folder, err := evalrun.OpenWider(f.out, o, thisMachine(), f.suite.narrower(changed))
 	if errors.Is(err, evalrun.ErrChanged) {
 		return usageErrorf("%w", err)
 	}
@@ -155,6 +156,50 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 		return err
 	}
 	return allFailed(folder.Outcomes())
+}
+
+// mayTakeUp refuses a folder with a run where --resume=false.
+func (f *evalFlags) mayTakeUp() error {
+	if f.resume || f.out == "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(f.out, "samples.jsonl")); err == nil {
+		return usageErrorf("--resume=false: %s has a run", f.out)
+	}
+	return nil
+}
+
+// joinPolicies are those of the run that is in a folder, and then those that join it.
+func (a *app) joinPolicies(dir string, policies []string) ([]string, error) {
+	if dir == "" {
+		return policies, nil
+	}
+	all, err := evalrun.Policies(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range policies {
+		if slices.Contains(all, p) {
+			continue
+		}
+		if all != nil {
+			a.notice("%s: policy %s joins the run", dir, p)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// narrower gives the suite's settings with a smaller limit.
+func (f suiteFlags) narrower(changed func(flag string) bool) evalrun.Narrower {
+	return func(limit int) (any, error) {
+		f.limit = limit
+		s, err := f.open(changed)
+		if err != nil {
+			return nil, err
+		}
+		return s.Options(), nil
+	}
 }
 
 // check refuses flags that contradict each other.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"time"
 
 	"terrace/eval"
 )
@@ -141,7 +142,11 @@ type Tracker struct {
 	done       int
 	failed     int
 	cells      map[[2]string][]eval.Outcome
+	written    time.Time // of results.json
 }
+
+// resultsEvery is how often a run that goes on writes its results; a variable for tests.
+var resultsEvery = 30 * time.Second
 
 // NewTracker counts what the folder has of the samples.
 func NewTracker(f *Folder, suite eval.Suite, samples []eval.Sample, onProgress func(Progress)) *Tracker {
@@ -197,7 +202,11 @@ func (t *Tracker) Add(o eval.Outcome) error {
 		}
 		t.onProgress(p)
 	}
-	return nil
+	if time.Since(t.written) < resultsEvery {
+		return nil
+	}
+	_, err := t.write()
+	return err
 }
 
 // Done and Total count outcomes.
@@ -205,12 +214,7 @@ func (t *Tracker) Done() (done, total int) { return t.done, t.total }
 
 // Finish writes results.json and prediction files from all outcomes.
 func (t *Tracker) Finish() (*Results, error) {
-	m, err := t.f.machine()
-	if err != nil {
-		return nil, err
-	}
 	ordered := t.ordered()
-	res := aggregate(t.f.options, m, t.done == t.total, ordered, t.suite.Metric)
 	if p, ok := t.suite.(predictor); ok {
 		files, err := p.PredictionFiles(t.f.options.Model.Name, ordered)
 		if err != nil {
@@ -222,10 +226,22 @@ func (t *Tracker) Finish() (*Results, error) {
 			}
 		}
 	}
+	return t.write()
+}
+
+// write writes results.json from what there is.
+func (t *Tracker) write() (*Results, error) {
+	m, err := t.f.machine()
+	if err != nil {
+		return nil, err
+	}
+	res := aggregate(t.f.options, m, t.done == t.total, t.ordered(), t.suite.Metric)
+	res.Outcomes = len(t.f.outcomes)
 	raw, err := res.encode()
 	if err != nil {
 		return nil, fmt.Errorf("run: results: %w", err)
 	}
+	t.written = time.Now()
 	return &res, t.f.replace(resultsFile, raw)
 }
 
@@ -258,12 +274,13 @@ func (t *Tracker) ordered() []eval.Outcome {
 	return out
 }
 
-// Read loads the results and outcomes of a finished or stopped run, without taking its lock.
+// Read loads the results and outcomes of a run, without taking its lock: of one that goes on those of its last results.json
+// (at most resultsEvery old, and an outcome).
 func Read(dir string) (*Results, []eval.Outcome, error) {
 	f := &Folder{dir: dir}
 	raw, err := os.ReadFile(f.path(resultsFile))
 	if err != nil {
-		return nil, nil, fmt.Errorf("run: %s has no results.json (a run that has not finished? the same 'infer eval' command takes it up): %w", dir, ErrFolder)
+		return nil, nil, fmt.Errorf("run: %s has no results.json yet (a run that has just begun, or was killed? the same 'infer eval' command takes it up): %w", dir, ErrFolder)
 	}
 	var res Results
 	if err := json.Unmarshal(raw, &res); err != nil {
@@ -278,5 +295,8 @@ func Read(dir string) (*Results, []eval.Outcome, error) {
 	}
 	defer file.Close()
 	outcomes, _, err := readSamples(file)
+	if n := res.Outcomes; err == nil && n > 0 && n < len(outcomes) {
+		outcomes = outcomes[:n] // a run that goes on has written more since
+	}
 	return &res, outcomes, err
 }

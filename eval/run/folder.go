@@ -37,15 +37,23 @@ type Folder struct {
 	size     int64 // bytes of whole lines
 	done     map[eval.Key]bool
 	outcomes []eval.Outcome
+	narrower Narrower
 }
+
+// Narrower gives the suite's settings (Options.Settings) with another limit of samples, whose samples are the first of its own.
+type Narrower func(limit int) (any, error)
 
 // Open creates or takes up a run. An existing run must have equal options (ErrChanged otherwise); a second process is
 // refused (ErrBusy).
-func Open(dir string, o Options, m Machine) (*Folder, error) {
+func Open(dir string, o Options, m Machine) (*Folder, error) { return OpenWider(dir, o, m, nil) }
+
+// OpenWider is Open, but the run that is there may have fewer policies, and where narrower is not nil a smaller limit: then it
+// becomes the wider one, and keeps its outcomes.
+func OpenWider(dir string, o Options, m Machine, narrower Narrower) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
-	f := &Folder{dir: dir, options: o, done: map[eval.Key]bool{}}
+	f := &Folder{dir: dir, options: o, done: map[eval.Key]bool{}, narrower: narrower}
 	if err := f.acquire(); err != nil {
 		return nil, err
 	}
@@ -106,11 +114,79 @@ func (f *Folder) begin(m Machine) error {
 	case err != nil:
 		return fmt.Errorf("run: %w", err)
 	default:
-		if err := Compare(have, want); err != nil {
+		if err := Compare(have, want); err == nil {
+			break
+		}
+		narrow, err := f.narrowed(have)
+		if err == nil {
+			err = Compare(have, narrow)
+		}
+		if err != nil {
 			return fmt.Errorf("%w (%s); use another folder", err, f.dir)
+		}
+		if err := f.replace(optionsFile, want); err != nil {
+			return err
 		}
 	}
 	return f.openSamples()
+}
+
+// narrowed are the folder's options with what a wider run may have more of taken back to what is there.
+func (f *Folder) narrowed(have []byte) ([]byte, error) {
+	old, err := decodeOptions(have)
+	if err != nil {
+		return nil, err
+	}
+	o := f.options
+	if f.narrower == nil {
+		return o.Encode()
+	}
+	if n := len(old.Policies); n <= len(o.Policies) {
+		o.Policies = o.Policies[:n]
+	}
+	was, limited := limitOf(old.Settings)
+	now, limits := limitOf(o.Settings)
+	if limited && limits && was > 0 && (now == 0 || now > was) {
+		if o.Settings, err = f.narrower(was); err != nil {
+			return nil, err
+		}
+	}
+	return o.Encode()
+}
+
+// limitOf is the limit of samples in a suite's settings; false where they have none.
+func limitOf(settings any) (int, bool) {
+	m, ok := settings.(map[string]any)
+	if !ok {
+		return 0, false
+	}
+	switch n := m["limit"].(type) {
+	case int:
+		return n, true
+	case float64:
+		return int(n), true
+	}
+	return 0, false
+}
+
+func decodeOptions(raw []byte) (o Options, err error) {
+	if err = json.Unmarshal(raw, &o); err != nil {
+		err = fmt.Errorf("run: %s: %w: %w", optionsFile, ErrFolder, err)
+	}
+	return o, err
+}
+
+// Policies are those of the run in a folder, nil where there is none.
+func Policies(dir string) ([]string, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, optionsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	o, err := decodeOptions(raw)
+	return o.Policies, err
 }
 
 // openSamples reads samples.jsonl and cuts off a last line that a kill left unfinished.

@@ -17,6 +17,7 @@ type Results struct {
 	Options  Options `json:"options"`
 	Machine  Machine `json:"machine"`
 	Complete bool    `json:"complete"`       // every sample has an outcome
+	Outcomes int     `json:"outcomes"`       // of samples.jsonl, the first ones, that these results are made of
 	Note     string  `json:"note,omitempty"` // what figures are not of one sample alone
 	// QualityMetric is what the scores of a replay are: minilm-cosine or token-f1.
 	QualityMetric string         `json:"quality_metric,omitempty"`

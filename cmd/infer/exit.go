@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 	"syscall"
 
 	"terrace/engine"
@@ -106,4 +108,38 @@ func matches(err error, sentinels []error) bool {
 		}
 	}
 	return false
+}
+
+// packages are names that errors begin with, for whoever reads the code.
+var packages = strings.Fields("attend attention automaton bench bert choice contexts convert csdshim engine eval flash forced gguf grammar guard hf hub kernels keyindex kvmanager " +
+	"kvpage local longbench mapped metrics model nand native nearest offline offload policy quant replay report retrieval ruler run safetensors schedule schema serve share simulate slab " +
+	"strictjson terrace tokencache tokenizer trace units uring vfs vocab weights wire xla")
+
+// plainly is an error for whoever runs the command: without the names of packages, and without the sentinels that errors end in,
+// which say in general what the sentence before has said. What does not fit the context is always said so.
+func plainly(err error) string {
+	var parts []string
+	for part := range strings.SplitSeq(oneLine(err), ": ") {
+		if !slices.Contains(packages, part) {
+			parts = append(parts, part)
+		}
+	}
+	text := strings.Join(parts, ": ")
+	if text == "" {
+		return oneLine(err)
+	}
+	for _, s := range slices.Concat(usageSentinels, dataSentinels, memorySentinels, backendErrors) {
+		if !isA[syscall.Errno](s) && s != engine.ErrContext {
+			text = cutSentinel(text, ": "+s.Error())
+		}
+	}
+	return text
+}
+
+// cutSentinel takes ": bad option" out where a sentence ends in it.
+func cutSentinel(text, tail string) string {
+	for _, next := range []string{"; ", ", ", " ("} {
+		text = strings.ReplaceAll(text, tail+next, next)
+	}
+	return strings.TrimSuffix(text, tail)
 }

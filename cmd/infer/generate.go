@@ -46,7 +46,7 @@ func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	p.Float64Var(&f.o.PresencePenalty, "presence-penalty", 0, "penalty for tokens that occurred")
 	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens the penalties look back at (0: none, -1: all)")
 	p.Uint64VarP(&f.o.Seed, "seed", "s", 0, "seed of the sampler: the same seed gives the same text (default: a random one, which --verbose and --json show)")
-	p.BoolVar(&f.verbose, "verbose", false, "say on stderr what it took: rates, KV, the seed")
+	p.BoolVar(&f.verbose, "verbose", false, "say on stderr what it took: rates, KV, the seed; errors name the package and kind they come from")
 	p.StringArrayVar(&f.stops, "stop", nil, "end the text before this string (repeats)")
 	p.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on past end-of-text tokens")
 	p.StringVar(&f.overflow, "on-overflow", "error", "when the context is full: error, shift or truncate-middle")

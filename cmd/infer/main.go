@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -72,7 +73,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 		return 128 + int(sig)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "infer: %s\n", oneLine(err))
+		say := plainly
+		if slices.Contains(args, "--verbose") || os.Getenv("TERRACE_DEBUG") != "" {
+			say = oneLine
+		}
+		fmt.Fprintf(stderr, "infer: %s\n", say(err))
 		if crash := (*engine.Crash)(nil); errors.As(err, &crash) && os.Getenv("TERRACE_DEBUG") != "" {
 			stderr.Write(crash.Stack)
 		}

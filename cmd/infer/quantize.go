@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"terrace/internal/kernels/quant"
 	"terrace/internal/units"
 	"terrace/weights/convert"
 )
@@ -20,8 +19,8 @@ func newQuantize(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "quantize SRC DST --type T",
 		Short:   "Write a model as GGUF in another element type",
-		Long:    "Write the GGUF file or Hugging Face folder SRC (a path or a model name) as the GGUF file DST. Matrices get the type, vectors and norms stay F32; rows that are no whole blocks of the type get the next larger type that fits, which is said.",
-		Example: "  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type Q4_K\n  infer quantize smollm2:135m smollm2-q8.gguf --type Q8_0",
+		Long:    "Write the GGUF file or Hugging Face folder SRC (a path or a model name) as the GGUF file DST. Matrices get the type, vectors and norms stay F32; rows that are no whole blocks of the type get the next larger type that fits, which is said. The mixes give value and down projections, and the output matrix, more bits in some layers, by llama.cpp's rules without an importance matrix.",
+		Example: "  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type Q4_K_M\n  infer quantize smollm2:135m smollm2-q8.gguf --type Q8_0",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -30,7 +29,7 @@ func newQuantize(a *app) *cobra.Command {
 			return a.quantize(args[0], args[1], typeName, force)
 		},
 	}
-	cmd.Flags().StringVar(&typeName, "type", "", "F32, F16, BF16, Q8_0, Q4_0 or Q4_K (also Q4_1, Q5_0, Q5_1, Q5_K, Q6_K) (required)")
+	cmd.Flags().StringVar(&typeName, "type", "", "F32, F16, BF16, Q8_0, Q6_K, Q4_0 or Q4_K, …: one type for all matrices (also Q4_1, Q5_0, Q5_1, Q5_K); Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M: llama.cpp's mixes (required)")
 	cmd.Flags().BoolVar(&force, "force", false, "write over DST where it is there")
 	return cmd
 }
@@ -39,7 +38,7 @@ func (a *app) quantize(src, dst, typeName string, force bool) error {
 	if typeName == "" {
 		return usageErrorf("quantize needs --type")
 	}
-	kind, err := quant.ParseType(typeName)
+	kind, mix, err := convert.ParseKind(typeName)
 	if err != nil {
 		return usageErrorf("--type: %w", err)
 	}
@@ -64,6 +63,7 @@ func (a *app) quantize(src, dst, typeName string, force bool) error {
 	start, pb := time.Now(), a.newBar()
 	err = convert.Quantize(a.ctx, l.file, dst, convert.Options{
 		Type:     kind,
+		Mix:      mix,
 		Progress: func(done, total int64) { pb.bytes(filepath.Base(dst), done, total) },
 		Notice:   func(text string) { pb.clear(); a.notice("%s", text) },
 	})

@@ -18,7 +18,7 @@ func fileMeta(src *weights.Model, o Options) (*gguf.Meta, error) {
 			meta.Delete(key)
 		}
 	}
-	meta.Set("general.file_type", fileTypes[o.Type])
+	meta.Set("general.file_type", o.fileType())
 	meta.Set("general.quantization_version", uint32(2))
 	if src.Format() != "safetensors" {
 		return meta, nil

@@ -9,6 +9,7 @@ import (
 // Options of Quantize and Synthesize.
 type Options struct {
 	Type quant.Type // of the matrices
+	Mix  Mix        // of Quantize: matrices get types by their places; its Base is Type. Zero = all get Type
 	// Progress, if not nil, is told how many bytes of the result are written.
 	Progress func(doneBytes, totalBytes int64)
 	// Notice, if not nil, is told what a user should know: fallbacks, requantisation.
@@ -26,6 +27,14 @@ func (o Options) validate() error {
 		return fmt.Errorf("convert: %s: %w", o.Type, ErrType)
 	}
 	return nil
+}
+
+// fileType is general.file_type.
+func (o Options) fileType() uint32 {
+	if o.Mix.Name != "" {
+		return o.Mix.fileType
+	}
+	return fileTypes[o.Type]
 }
 
 func (o Options) notice(format string, args ...any) {

@@ -44,15 +44,20 @@ func typeFor(want quant.Type, name string, shape []int) quant.Type {
 }
 
 // plan chooses the type of every tensor and tells which could not have the one asked for.
-func plan(tensors []*gguf.Tensor, o Options) []gguf.Info {
+func plan(meta *gguf.Meta, tensors []*gguf.Tensor, o Options) []gguf.Info {
 	infos := make([]gguf.Info, len(tensors))
-	fallen, first, requantised := map[quant.Type]int{}, map[quant.Type]string{}, 0
+	fallen, first, fellFrom, requantised := map[quant.Type]int{}, map[quant.Type]string{}, map[quant.Type]quant.Type{}, 0
+	shape := shapeFor(meta, tensors)
 	for i, t := range tensors {
-		kind := typeFor(o.Type, t.Name, t.Shape)
+		want := o.Type
+		if o.Mix.Name != "" {
+			want = o.Mix.typeOf(&shape, t.Name, t.Shape[len(t.Shape)-1])
+		}
+		kind := typeFor(want, t.Name, t.Shape)
 		infos[i] = gguf.Info{Name: t.Name, Type: kind, Shape: t.Shape}
-		if kind != o.Type && !stays(t.Name, t.Shape) {
+		if kind != want && !stays(t.Name, t.Shape) {
 			if fallen[kind]++; fallen[kind] == 1 {
-				first[kind] = t.Name
+				first[kind], fellFrom[kind] = t.Name, want
 			}
 		}
 		if t.Type != kind && t.Type.BlockLen() > 1 && kind.BlockLen() > 1 {
@@ -61,7 +66,7 @@ func plan(tensors []*gguf.Tensor, o Options) []gguf.Info {
 	}
 	for _, kind := range quant.Types() {
 		if n := fallen[kind]; n > 0 {
-			o.notice("%d tensors have rows that are no multiple of %d values and are written as %s instead of %s (first: %s)", n, o.Type.BlockLen(), kind, o.Type, first[kind])
+			o.notice("%d tensors have rows that are no multiple of %d values and are written as %s instead of %s (first: %s)", n, o.Type.BlockLen(), kind, fellFrom[kind], first[kind])
 		}
 	}
 	if requantised > 0 {

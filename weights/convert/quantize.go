@@ -30,7 +30,7 @@ func Quantize(ctx context.Context, src *weights.Model, dst string, o Options) er
 	if err != nil {
 		return err
 	}
-	infos := plan(src.Tensors(), o)
+	infos := plan(src.Meta(), src.Tensors(), o)
 	return create(ctx, dst, meta, infos, o, func(w *writer) error {
 		for i, t := range src.Tensors() {
 			for _, part := range t.Parts() {

@@ -137,6 +137,7 @@ func newGenerate(a *app) *cobra.Command {
 		},
 	}
 	f.load.addRun(cmd)
+	f.load.addTemplate(cmd)
 	f.sample.add(cmd, 256)
 	f.kv.add(cmd)
 	f.constrain.add(cmd)

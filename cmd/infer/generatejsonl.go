@@ -131,8 +131,8 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 		settings.Seed = 0
 	}
 	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * f.rows.batch, Check: l.engine.CheckModel,
-		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q", model, f.load.policy, settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
-			f.raw, f.chat, f.system, f.load.backend, f.load.exact, orDefault(f.load.kvType, f.load.ctk+"/"+f.load.ctv), f.load.kvWindow, f.load.kvRotate, l.engine.Options().Context, constraint),
+		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q", model, f.load.policy, settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
+			f.raw, f.chat, f.system, f.load.backend, f.load.exact, orDefault(f.load.kvType, f.load.ctk+"/"+f.load.ctv), f.load.kvWindow, f.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template()),
 		Prompt: func(r *offline.Row) ([]int, error) { return a.encodeRow(f, l, r) }}, nil
 }
 

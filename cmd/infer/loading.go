@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -49,6 +50,7 @@ type loadFlags struct {
 	pageTokens    int
 	traceFile     string
 	gpuLayers     string // llama.cpp's, without a meaning here
+	templateFile  string // chat template instead of the model's own
 	policy        string // set by openKVEngine
 	windowOnly    bool   // set by openKVEngine: engine.Options.WindowOnly
 }
@@ -86,6 +88,11 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	for _, alias := range []string{"n-gpu-layers", "ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)
 	}
+}
+
+// addTemplate adds the flag of commands that render chats.
+func (f *loadFlags) addTemplate(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.templateFile, "chat-template", "", "chat template (Jinja) in this file, instead of the model's own")
 }
 
 // takeModel takes the model from the arguments, where there is one; --model beside it is refused.
@@ -143,7 +150,7 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 		return nil, err
 	}
 	if l.model, err = model.Open(l.file); err == nil {
-		l.tok, err = a.openTokenizer(l)
+		l.tok, err = a.openTokenizer(l, f.templateFile)
 	}
 	if err != nil {
 		l.close()
@@ -152,8 +159,8 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 	return l, nil
 }
 
-// openTokenizer builds the tokenizer and passes its warnings on.
-func (a *app) openTokenizer(l *loaded) (*tokenizer.Tokenizer, error) {
+// openTokenizer builds the tokenizer, with the chat template of a file where one is named, and passes its warnings on.
+func (a *app) openTokenizer(l *loaded, templateFile string) (*tokenizer.Tokenizer, error) {
 	dir := ""
 	if l.file.Format() == "safetensors" {
 		dir = l.path
@@ -161,6 +168,14 @@ func (a *app) openTokenizer(l *loaded) (*tokenizer.Tokenizer, error) {
 	v, err := vocab.FromModel(l.file.Meta(), dir)
 	if err != nil {
 		return nil, modelError(err)
+	}
+	if templateFile != "" {
+		if v.ChatTemplate, err = a.readText(templateFile); err != nil {
+			return nil, err
+		}
+		if strings.TrimSpace(v.ChatTemplate) == "" || !utf8.ValidString(v.ChatTemplate) {
+			return nil, dataErrorf("--chat-template %s: want a template in UTF-8", templateFile)
+		}
 	}
 	tok, err := tokenizer.New(v)
 	if err != nil {

@@ -50,6 +50,7 @@ func newServe(a *app) *cobra.Command {
 		RunE:    func(*cobra.Command, []string) error { return a.serve(f) },
 	}
 	f.load.addRun(cmd)
+	f.load.addTemplate(cmd)
 	f.kv.add(cmd)
 	f.store.addStores(cmd)
 	p := cmd.Flags()

@@ -122,7 +122,7 @@ func (a *app) show(f *showFlags) error {
 		return err
 	}
 	info.Verified = f.verify
-	if tok, err := a.openTokenizer(l); err == nil {
+	if tok, err := a.openTokenizer(l, ""); err == nil {
 		info.ChatTemplate = tok.HasTemplate()
 	} else {
 		a.notice("no tokenizer: %v", err)

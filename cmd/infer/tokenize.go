@@ -56,7 +56,7 @@ func (a *app) tokenize(f *tokenizeFlags) error {
 		return err
 	}
 	defer l.close()
-	tok, err := a.openTokenizer(l)
+	tok, err := a.openTokenizer(l, "")
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ type evalFlags struct {
 	join     bool
 	silence  time.Duration
 	resume   bool
+	list     bool
 	batch    int
 }
 
@@ -61,6 +62,9 @@ func newEval(a *app) *cobra.Command {
 			"  infer compare runs/a --html a.html",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.list {
+				return a.listSuites()
+			}
 			return a.eval(f, func(name string) bool { return chosen(cmd, name) })
 		},
 	}
@@ -75,6 +79,7 @@ func newEval(a *app) *cobra.Command {
 	p.StringVar(&f.workers, "workers", "", "share the samples over NATS JetStream at nats://HOST[:PORT]: give the same command everywhere, with --join on all machines but one")
 	p.BoolVar(&f.join, "join", false, "with --workers: work for the run that another machine keeps")
 	p.DurationVar(&f.silence, "worker-timeout", 30*time.Second, "with --workers: hand a sample to another machine when its own is silent for so long; the same on all")
+	p.BoolVar(&f.list, "list", false, "list the suites with their tasks, flags, and where their data come from")
 	p.BoolVar(&f.resume, "resume", true, "take up the run that is in the folder; false: refuse a folder that has one")
 	p.IntVar(&f.batch, "batch", 1, fmt.Sprintf("samples that decode together, 1 to %d: the same scores in less time, with the KV of so many in memory; times between tokens are the batch's", local.MaxBatch))
 	return cmd

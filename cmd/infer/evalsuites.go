@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"terrace/eval/choice"
 	"terrace/eval/forced"
 	"terrace/eval/longbench"
+	"terrace/eval/metrics"
 	"terrace/eval/ruler"
 	"terrace/internal/nearest"
 	"terrace/internal/units"
@@ -38,19 +40,41 @@ type suiteFlags struct {
 var suites = []struct {
 	name, about, flags string
 	open               func(f *suiteFlags) (eval.Suite, error)
+	from               string          // where --data comes from
+	tasks              func() []string // nil = it has none to choose
 }{
-	{"longbench", "21 tasks in their native JSONL (--data)", "data tasks limit max-context no-chat", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(false) }},
-	{"longbench-e", "LongBench-E, by length (--data)", "data tasks limit max-context no-chat", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(true) }},
-	{"ruler", "11 synthetic tasks at any --lengths (--data: essays)", "data tasks limit no-chat lengths", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(nil) }},
-	{"niah", "needle in a haystack, --lengths x --depths (--data: essays)", "data limit no-chat lengths depths", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(f.depths) }},
-	{"perplexity", "wikitext-2, pg19 or a text file in --chunk tokens, the policy at work while scoring; KL from full when full is run too, or with --kl", "data tasks limit chunk kl", (*suiteFlags).perplexity},
-	{"choice", "OpenBookQA, PIQA, COPA, RTE from their JSONL or Parquet files (--data, --shots)", "data tasks limit shots", (*suiteFlags).choice},
-	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", "data tasks limit no-chat prompts tokens max-context lengths", (*suiteFlags).agreement},
-	{"contexts", "arrivals (--trace) of questions about --contexts, replayed with a --store under each --placement: quality, TTFT and hits", "limit " + strings.Join(contextOnly, " "), nil},
+	{"longbench", "21 tasks in their native JSONL (--data)", "data tasks limit max-context no-chat", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(false) },
+		"data.zip of zai-org/LongBench on Hugging Face, with dataset2prompt.json and dataset2maxlen.json of its GitHub repository", metrics.LongBenchTasks},
+	{"longbench-e", "LongBench-E, by length (--data)", "data tasks limit max-context no-chat", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(true) },
+		"the files *_e.jsonl of the same archive", nil},
+	{"ruler", "11 synthetic tasks at any --lengths (--data: essays)", "data tasks limit no-chat lengths", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(nil) },
+		"any plain text; RULER takes Paul Graham's essays, which NVIDIA/RULER's download_paulgraham_essay.py fetches", ruler.TaskNames},
+	{"niah", "needle in a haystack, --lengths x --depths (--data: essays)", "data limit no-chat lengths depths", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(f.depths) },
+		"as ruler", nil},
+	{"perplexity", "wikitext-2, pg19 or a text file in --chunk tokens, the policy at work while scoring; KL from full when full is run too, or with --kl", "data tasks limit chunk kl", (*suiteFlags).perplexity,
+		"any text file; wikitext-2-raw of Salesforce/wikitext, books of deepmind/pg19 on Hugging Face", nil},
+	{"choice", "OpenBookQA, PIQA, COPA, RTE from their JSONL or Parquet files (--data, --shots)", "data tasks limit shots", (*suiteFlags).choice,
+		"allenai/openbookqa, ybisk/piqa, aps/super_glue (copa, rte) on Hugging Face", choice.TaskNames},
+	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", "data tasks limit no-chat prompts tokens max-context lengths", (*suiteFlags).agreement,
+		"as that of --prompts", nil},
+	{"contexts", "arrivals (--trace) of questions about --contexts, replayed with a --store under each --placement: quality, TTFT and hits", "limit " + strings.Join(contextOnly, " "), nil,
+		"a trace and contexts of your own, in JSONL", nil},
 }
 
 // suiteOnly are the flags that some suites have and others do not.
 var suiteOnly = []string{"data", "tasks", "limit", "max-context", "no-chat", "lengths", "depths", "shots", "chunk", "kl", "prompts", "tokens"}
+
+// listSuites prints what --suite takes, with tasks and where the data are to be got; nothing is fetched.
+func (a *app) listSuites() error {
+	for _, s := range suites {
+		fmt.Fprintf(a.stdout, "%s: %s\n  data: %s\n", s.name, s.about, s.from)
+		if s.tasks != nil {
+			fmt.Fprintf(a.stdout, "  tasks: %s\n", strings.Join(s.tasks(), ", "))
+		}
+		fmt.Fprintf(a.stdout, "  flags: --%s\n", strings.ReplaceAll(s.flags, " ", " --"))
+	}
+	return nil
+}
 
 func suiteHelp() string {
 	text := ""

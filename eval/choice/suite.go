@@ -36,7 +36,7 @@ type Suite struct {
 
 // New reads the data and builds the prompts.
 func New(o Options) (*Suite, error) {
-	names, err := eval.CheckTasks("choice", taskNames(), o.Tasks)
+	names, err := eval.CheckTasks("choice", TaskNames(), o.Tasks)
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,8 @@ var tasks = []task{
 	{"rte", []string{"validation", "val", "dev", "test"}, rte},
 }
 
-// taskNames lists the datasets.
-func taskNames() []string {
+// TaskNames lists the datasets.
+func TaskNames() []string {
 	var out []string
 	for _, t := range tasks {
 		out = append(out, t.name)

@@ -42,7 +42,7 @@ func TestTasks(t *testing.T) {
 		}
 		r := &fakes.Runner{}
 		samples, err := s.Samples(context.Background(), r)
-		if err != nil || len(samples) != 2*len(taskNames()) {
+		if err != nil || len(samples) != 2*len(TaskNames()) {
 			t.Fatalf("%d samples, %v", len(samples), err)
 		}
 		for _, x := range samples {

@@ -54,8 +54,8 @@ var tasks = []task{
 	}},
 }
 
-// taskNames lists RULER's tasks.
-func taskNames() []string {
+// TaskNames lists RULER's tasks.
+func TaskNames() []string {
 	var out []string
 	for _, t := range tasks {
 		out = append(out, t.name)
@@ -124,7 +124,7 @@ func New(o Options) (*Suite, error) {
 }
 
 func (s *Suite) choose() error {
-	names, err := eval.CheckTasks("ruler", taskNames(), s.o.Tasks)
+	names, err := eval.CheckTasks("ruler", TaskNames(), s.o.Tasks)
 	if err != nil {
 		return err
 	}

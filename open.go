@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"terrace/engine"
+	"terrace/engine/tier"
 	"terrace/hub"
 	"terrace/model"
 	"terrace/serve"
@@ -61,7 +62,7 @@ func Open(ctx context.Context, name string, o Options) (*Model, error) {
 func (m *Model) open(ctx context.Context, o Options) error {
 	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact}
 	for _, text := range o.Tiers {
-		t, err := engine.ParseTier(text)
+		t, err := tier.Parse(text)
 		if err != nil {
 			return fmt.Errorf("terrace: %w", err)
 		}

@@ -1,6 +1,10 @@
 package engine
 
-import "testing"
+import (
+	"testing"
+
+	"terrace/engine/fakes"
+)
 
 // TestSelectionAllocatesNothing: a decode step allocates nothing, one under a selecting policy no more than a page's list now
 // and then.
@@ -15,7 +19,7 @@ func TestSelectionAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if err := s.Prefill(t.Context(), someIDs(600, 30), PrefillHooks{}); err != nil {
+		if err := s.Prefill(t.Context(), fakes.IDs(600, 30), PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
 		step := func() {

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/engine/fakes"
+	"terrace/engine/tier"
 )
 
 // testDrives are the tiers of drives that attend.
-func testDrives(drives ...*testDrive) (tiers []Tier) {
+func testDrives(drives ...*testDrive) (tiers []tier.Tier) {
 	for _, d := range drives {
-		tiers = append(tiers, Tier{Kind: TierCSD, Path: d.socket})
+		tiers = append(tiers, tier.Tier{Kind: tier.CSD, Path: d.socket})
 	}
 	return tiers
 }
@@ -22,7 +24,7 @@ func testDrives(drives ...*testDrive) (tiers []Tier) {
 // a second prompt's rows were attended to one by one; host memory has one layer's pages and what goes down of another.
 func TestDrivesAttend(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(300, 1), someIDs(9, 2)
+	prompt, next := fakes.IDs(300, 1), fakes.IDs(9, 2)
 	for _, spec := range []string{"sparf:r=4,k=40,l=9", "sparf:m=8,n=5", "sparf:mode=dense", "sparf:k=400"} {
 		for _, exact := range []bool{false, true} {
 			t.Run(fmt.Sprint(strings.NewReplacer(":", " ", ",", " ").Replace(spec), exact), func(t *testing.T) {
@@ -34,10 +36,10 @@ func TestDrivesAttend(t *testing.T) {
 				for _, drives := range [][]*testDrive{{a}, {a, b}} {
 					o.Tiers = testDrives(drives...)
 					e := small(t, o)
-					if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+					if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 						t.Errorf("%d drives: logits differ by %g", len(drives), d)
 					}
-					if d := worst(want, inBatch(t, e, prompt, next)); d != 0 {
+					if d := fakes.Worst(want, inBatch(t, e, prompt, next)); d != 0 {
 						t.Errorf("%d drives, in a batch: logits differ by %g", len(drives), d)
 					}
 					checkDriveUse(t, e, len(drives), len(prompt), len(next))
@@ -74,15 +76,12 @@ func checkDriveUse(t *testing.T, e *Engine, drives, prompt, steps int) {
 // TestDrivesAttendToWindows: layers with a sliding window are attended to by the drive as well.
 func TestDrivesAttendToWindows(t *testing.T) {
 	t.Parallel()
-	path, err := windowModel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	prompt, next := someIDs(540, 3), someIDs(3, 4)
+	path := fakes.Windowed(t)
+	prompt, next := fakes.IDs(540, 3), fakes.IDs(3, 4)
 	o := Options{Threads: 2, Policy: "sparf:r=4,k=30"}
 	want := forced(t, openModel(t, path, o), prompt, next)
 	o.Tiers = testDrives(newTestDrive(t).start())
-	if d := worst(want, forced(t, openModel(t, path, o), prompt, next)); d != 0 {
+	if d := fakes.Worst(want, forced(t, openModel(t, path, o), prompt, next)); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
 }
@@ -91,7 +90,7 @@ func TestDrivesAttendToWindows(t *testing.T) {
 // one that stays away costs one error.
 func TestDriveThatAttendsIsLost(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(150, 5), someIDs(8, 6)
+	prompt, next := fakes.IDs(150, 5), fakes.IDs(8, 6)
 	o := Options{Threads: 2, Policy: "sparf:r=4,k=30,m=2"}
 	want := forced(t, small(t, o), prompt, next)
 	a, b := newTestDrive(t).start(), newTestDrive(t)
@@ -117,7 +116,7 @@ func TestDriveThatAttendsIsLost(t *testing.T) {
 		}
 		got = append(got, slices.Clone(s.Logits()))
 	}
-	if d := worst(want, got); d != 0 {
+	if d := fakes.Worst(want, got); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
 	b.stop()
@@ -129,18 +128,15 @@ func TestDriveThatAttendsIsLost(t *testing.T) {
 // TestDrivesRefuse: what drives that attend cannot do is said before anything is read.
 func TestDrivesRefuse(t *testing.T) {
 	t.Parallel()
-	path, err := smallModel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := fakes.Small(t)
 	plain := newTestDrive(t)
 	plain.profile = "plain"
 	d := newTestDrive(t).start()
 	for name, o := range map[string]Options{
-		"two drives that store":     {Tiers: append(testDrives(d, d), Tier{Kind: TierHost, Bytes: 1 << 20})},
+		"two drives that store":     {Tiers: append(testDrives(d, d), tier.Tier{Kind: tier.Host, Bytes: 1 << 20})},
 		"a drive without an engine": {Policy: "sparf", Tiers: testDrives(plain.start())},
 		"more drives than heads":    {Policy: "sparf", Tiers: testDrives(d, d, d, d, d, d, d, d, d)},
-		"an ssd beside":             {Policy: "sparf", Tiers: append(testDrives(d), Tier{Kind: TierSSD, Path: t.TempDir(), Bytes: 1 << 20}, Tier{Kind: TierHost, Bytes: 1 << 20})},
+		"an ssd beside":             {Policy: "sparf", Tiers: append(testDrives(d), tier.Tier{Kind: tier.SSD, Path: t.TempDir(), Bytes: 1 << 20}, tier.Tier{Kind: tier.Host, Bytes: 1 << 20})},
 		"only to store":             {Tiers: testDrives(d)},
 	} {
 		if e, err := Open(openFile(t, path), o); err == nil {
@@ -157,7 +153,7 @@ func TestDrivesRefuse(t *testing.T) {
 func TestMiniBatches(t *testing.T) {
 	t.Parallel()
 	o := Options{Threads: 2, Policy: "sparf:r=4,k=20"}
-	host, next := small(t, o), someIDs(6, 9)
+	host, next := small(t, o), fakes.IDs(6, 9)
 	d := newTestDrive(t)
 	d.faults = csdshim.Faults{Rules: []csdshim.Fault{{Kind: csdshim.FaultFail, On: "attend", After: 20, Times: 2}}}
 	o.Tiers = testDrives(d.start())
@@ -165,7 +161,7 @@ func TestMiniBatches(t *testing.T) {
 	var sessions []*Session
 	var want, got [3][][]float32
 	for i := range 3 {
-		prompt := someIDs(60+31*i, uint64(i))
+		prompt := fakes.IDs(60+31*i, uint64(i))
 		want[i] = forced(t, host, prompt, next)
 		s, err := e.NewSession(e.Policy())
 		if err != nil {
@@ -186,7 +182,7 @@ func TestMiniBatches(t *testing.T) {
 		}
 	}
 	for i := range want {
-		if d := worst(want[i], got[i]); d != 0 {
+		if d := fakes.Worst(want[i], got[i]); d != 0 {
 			t.Errorf("text %d: logits differ by %g", i, d)
 		}
 	}

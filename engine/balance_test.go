@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/engine/fakes"
 	"terrace/offload"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestDriveBalance(t *testing.T) {
 	t.Parallel()
 	host := offload.HostRates{Threads: 2, Scan: map[string]float64{"int8": 3e9, "int4": 4e9, "f16": 1e9}, Copy: 5e9}
-	prompt, next := someIDs(300, 1), someIDs(9, 2)
+	prompt, next := fakes.IDs(300, 1), fakes.IDs(9, 2)
 	for _, c := range []struct {
 		args     string
 		keys     csdshim.KeyPlace
@@ -36,7 +37,7 @@ func TestDriveBalance(t *testing.T) {
 			drive.keys, drive.profile = c.keys, "smartssd"
 			o.Tiers = drive.start().tiers(100 * 4096)
 			e := small(t, o)
-			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 				t.Errorf("logits differ by %g", d)
 			}
 			u := e.TierUse().Balance
@@ -66,7 +67,7 @@ func TestDriveBalance(t *testing.T) {
 // keys, or the user decides; the logits are the same, and the report says why.
 func TestHostScoresWhereThatPays(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(300, 1), someIDs(9, 2)
+	prompt, next := fakes.IDs(300, 1), fakes.IDs(9, 2)
 	const base = "hillinfer:guess_from=1,alpha=0.1"
 	want := forced(t, small(t, Options{Threads: 2, Policy: base}), prompt, next)
 	for _, c := range []struct {
@@ -87,7 +88,7 @@ func TestHostScoresWhereThatPays(t *testing.T) {
 			drive.profile = "smartssd"
 			o.Tiers = drive.start().tiers(c.pages * 4096)
 			e := small(t, o)
-			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 				t.Errorf("logits differ by %g", d)
 			}
 			u, scored := e.TierUse(), drive.drive.Stats().TokensScored

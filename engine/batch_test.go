@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/offload"
 	"terrace/policy"
 )
@@ -105,7 +106,7 @@ func checkBatchError(t *testing.T, err error, sessions, at int, is error) {
 func TestContextOfOneIsFull(t *testing.T) {
 	for _, spec := range []string{"full", "quest:budget=48", "h2o:budget=60"} {
 		o := Options{Threads: 2, Context: 120, Policy: spec}
-		prompts, next := [][]int{someIDs(90, 1), someIDs(118, 2), someIDs(75, 3)}, someIDs(8, 4)
+		prompts, next := [][]int{fakes.IDs(90, 1), fakes.IDs(118, 2), fakes.IDs(75, 3)}, fakes.IDs(8, 4)
 		var want [3][][]float32
 		for i, n := range []int{8, 2, 8} {
 			want[i] = forced(t, small(t, o), prompts[i], next[:n])
@@ -130,7 +131,7 @@ func TestContextOfOneIsFull(t *testing.T) {
 			}
 			for _, i := range []int{0, 2} {
 				if !slices.Equal(sessions[i].Logits(), want[i][step+1]) {
-					t.Errorf("%s, step %d: logits of session %d differ by %g", spec, step, i, worst([][]float32{sessions[i].Logits()}, want[i][step+1:]))
+					t.Errorf("%s, step %d: logits of session %d differ by %g", spec, step, i, fakes.Worst([][]float32{sessions[i].Logits()}, want[i][step+1:]))
 				}
 			}
 			if err := e.kv.Check(); err != nil {
@@ -153,7 +154,7 @@ func TestContextOfOneIsFull(t *testing.T) {
 // compute without it; it stays as it was before the step, and goes on once its KV can be read, or is closed.
 func TestStoreFailsForOne(t *testing.T) {
 	t.Parallel()
-	prompts, next := [][]int{someIDs(100, 1), someIDs(600, 2), someIDs(90, 3)}, someIDs(9, 4) // most of what is below is the second's
+	prompts, next := [][]int{fakes.IDs(100, 1), fakes.IDs(600, 2), fakes.IDs(90, 3)}, fakes.IDs(9, 4) // most of what is below is the second's
 	for spec, blocks := range map[string]int64{"full": 90, "quest:budget=256": 140} {
 		o := Options{Threads: 2, ChunkTokens: 32, Policy: spec}
 		var want [3][][]float32
@@ -176,7 +177,7 @@ func TestStoreFailsForOne(t *testing.T) {
 					t.Helper()
 					for i, s := range sessions {
 						if s.Tokens() != len(prompts[i])+at[i] || !slices.Equal(s.Logits(), want[i][at[i]]) {
-							t.Errorf("step %d: session %d has %d tokens, %d read; logits differ by %g", step, i, s.Tokens(), len(prompts[i])+at[i], worst([][]float32{s.Logits()}, want[i][at[i]:]))
+							t.Errorf("step %d: session %d has %d tokens, %d read; logits differ by %g", step, i, s.Tokens(), len(prompts[i])+at[i], fakes.Worst([][]float32{s.Logits()}, want[i][at[i]:]))
 						}
 					}
 					if err := e.kv.Check(); err != nil {

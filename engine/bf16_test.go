@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/internal/golden"
 	"terrace/model"
 	"terrace/model/xla"
@@ -20,10 +21,7 @@ const halfLimit = 4e-2
 
 // halfBackends are those of parityBackends that declare bf16; the others must refuse it, and never compute in float32 instead.
 func halfBackends(t *testing.T) (out []string) {
-	path, err := smallModel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := fakes.Small(t)
 	m := openFile(t, path)
 	for _, backend := range parityBackends {
 		e, err := Open(m, Options{Backend: backend, DType: model.BFloat16})
@@ -80,7 +78,7 @@ func TestBFloat16HalvesTheDevice(t *testing.T) {
 		var counts [2]xla.Counts
 		for i, dtype := range []model.DType{model.Float32, model.BFloat16} {
 			e := small(t, Options{Backend: backend, DType: dtype})
-			forced(t, e, someIDs(70, 1), someIDs(3, 2))
+			forced(t, e, fakes.IDs(70, 1), fakes.IDs(3, 2))
 			counts[i] = e.backend.(xla.Counter).Counts()
 		}
 		if r := float64(counts[1].WeightBytes) / float64(counts[0].WeightBytes); r > 0.52 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"terrace/engine/fakes"
 	"terrace/internal/golden"
 )
 
@@ -22,7 +23,7 @@ func BenchmarkDecodeAtDepth(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(s.Close)
-		if err := s.Prefill(b.Context(), someIDs(8000, 1), PrefillHooks{}); err != nil {
+		if err := s.Prefill(b.Context(), fakes.IDs(8000, 1), PrefillHooks{}); err != nil {
 			b.Fatal(err)
 		}
 		sessions[i] = s
@@ -61,7 +62,7 @@ func BenchmarkPrefillPolicies(b *testing.B) {
 					}
 					defer s.Close()
 					begun := time.Now()
-					if err := s.Prefill(b.Context(), someIDs(n, 1), PrefillHooks{}); err != nil {
+					if err := s.Prefill(b.Context(), fakes.IDs(n, 1), PrefillHooks{}); err != nil {
 						b.Fatal(err)
 					}
 					return time.Since(begun)

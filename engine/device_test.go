@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/engine/fakes"
+	"terrace/engine/tier"
 	"terrace/internal/golden"
 	"terrace/model"
 	"terrace/model/xla"
@@ -33,9 +35,9 @@ func story(t *testing.T, e *Engine) (out [][]float32) {
 	s, err := e.NewSession(e.Policy())
 	must(err)
 	defer s.Close()
-	must(s.Prefill(t.Context(), someIDs(90, 1), PrefillHooks{}))
+	must(s.Prefill(t.Context(), fakes.IDs(90, 1), PrefillHooks{}))
 	out = append(out, slices.Clone(s.Logits()))
-	for _, id := range someIDs(70, 2) {
+	for _, id := range fakes.IDs(70, 2) {
 		must(s.Decode(id))
 	}
 	out = append(out, slices.Clone(s.Logits()))
@@ -43,13 +45,13 @@ func story(t *testing.T, e *Engine) (out [][]float32) {
 		f, err := s.Fork(s.Policy())
 		must(err)
 		defer f.Close()
-		for _, id := range someIDs(3, 3) {
+		for _, id := range fakes.IDs(3, 3) {
 			must(e.DecodeBatch([]*Session{s, f}, []int{id, id + 1}))
 			out = append(out, slices.Clone(s.Logits()), slices.Clone(f.Logits()))
 		}
 	}
 	must(s.Rewind(84))
-	must(s.Prefill(t.Context(), someIDs(9, 4), PrefillHooks{}))
+	must(s.Prefill(t.Context(), fakes.IDs(9, 4), PrefillHooks{}))
 	out = append(out, slices.Clone(s.Logits()))
 	must(s.Decode(7))
 	return append(out, slices.Clone(s.Logits()))
@@ -67,13 +69,13 @@ func TestDeviceStory(t *testing.T) {
 				if backend == "native" && room != 0 || room != 0 && policy == "h2o:budget=60" {
 					continue
 				}
-				e := small(t, Options{Backend: backend, Exact: true, Policy: policy, ChunkTokens: 40, DeviceKVBytes: room, Calibration: someIDs(80, 9)})
+				e := small(t, Options{Backend: backend, Exact: true, Policy: policy, ChunkTokens: 40, DeviceKVBytes: room, Calibration: fakes.IDs(80, 9)})
 				got := story(t, e)
 				if backend == "native" {
 					want = got
 					continue
 				}
-				if d := worst(got, want); !(d <= 2e-3) {
+				if d := fakes.Worst(got, want); !(d <= 2e-3) {
 					t.Errorf("%s, policy %q, %d bytes on the device: logits differ by %g", backend, policy, room, d)
 				}
 				counts := e.backend.(xla.Counter).Counts()
@@ -102,7 +104,7 @@ func TestDeviceUploadsTheTokenOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if err := s.Prefill(t.Context(), someIDs(70, 1), PrefillHooks{}); err != nil {
+		if err := s.Prefill(t.Context(), fakes.IDs(70, 1), PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Decode(6); err != nil {
@@ -128,20 +130,17 @@ func TestDeviceUploadsTheTokenOnly(t *testing.T) {
 
 // TestDeviceTier opens the device as the top tier: its accounts are reported, and a backend without a device refuses it.
 func TestDeviceTier(t *testing.T) {
-	device, err := ParseTier("device=1MiB")
-	if err != nil || device.Kind != TierDevice || device.Bytes != 1<<20 {
+	device, err := tier.Parse("device=1MiB")
+	if err != nil || device.Kind != tier.Device || device.Bytes != 1<<20 {
 		t.Fatalf("device=1MiB is %+v, %v", device, err)
 	}
-	path, err := smallModel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := fakes.Small(t)
 	m := openFile(t, path)
-	if _, err := Open(m, Options{Tiers: []Tier{device}}); !errors.Is(err, ErrOption) {
+	if _, err := Open(m, Options{Tiers: []tier.Tier{device}}); !errors.Is(err, ErrOption) {
 		t.Errorf("native with a device tier: %v, want ErrOption", err)
 	}
-	e := small(t, Options{Backend: "gomlx:go", Tiers: []Tier{device}})
-	forced(t, e, someIDs(20, 1), someIDs(2, 2))
+	e := small(t, Options{Backend: "gomlx:go", Tiers: []tier.Tier{device}})
+	forced(t, e, fakes.IDs(20, 1), fakes.IDs(2, 2))
 	use := e.TierUse()
 	if p := use.PeakBytes["device"]; p <= 0 || p > 1<<20 || use.MovedBytes["host>device"] <= 0 || use.MovedBytes["device>host"] <= 0 {
 		t.Errorf("accounts of the device: %+v", use)
@@ -164,7 +163,7 @@ func TestDeviceChooses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Prefill(t.Context(), someIDs(10, 1), PrefillHooks{}); err != nil {
+			if err := s.Prefill(t.Context(), fakes.IDs(10, 1), PrefillHooks{}); err != nil {
 				t.Fatal(err)
 			}
 			sampler := model.NewSampler(model.SamplerOptions{})
@@ -209,8 +208,8 @@ func TestLateLogits(t *testing.T) {
 		must(err)
 		b, err := x.e.NewSession(x.e.Policy())
 		must(err)
-		must(a.Prefill(t.Context(), someIDs(5, 1), PrefillHooks{}))
-		must(b.Prefill(t.Context(), someIDs(6, 2), PrefillHooks{}))
+		must(a.Prefill(t.Context(), fakes.IDs(5, 1), PrefillHooks{}))
+		must(b.Prefill(t.Context(), fakes.IDs(6, 2), PrefillHooks{}))
 		must(x.e.DecodeBatch([]*Session{a, b}, []int{1, 2}))
 		f, err := a.Fork(a.Policy())
 		must(err)
@@ -236,14 +235,14 @@ func TestLateLogits(t *testing.T) {
 // TestDeviceAboveSSD runs with three tiers at once: a device that holds some layers, host memory that holds part of the KV, and
 // a file below. The logits are those of the native backend without tiers, and every tier has held and moved something.
 func TestDeviceAboveSSD(t *testing.T) {
-	prompt, next := someIDs(800, 1), someIDs(6, 2)
+	prompt, next := fakes.IDs(800, 1), fakes.IDs(6, 2)
 	for _, policy := range []string{"", "hillinfer:alpha=0.2,score=int8,guess_from=1"} {
 		want := forced(t, small(t, Options{Exact: true, Policy: policy}), prompt, next)
 		for _, backend := range deviceBackends() {
-			tiers := []Tier{{Kind: TierDevice, Bytes: 1600 << 10}, {Kind: TierHost, Bytes: 1 << 20}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
+			tiers := []tier.Tier{{Kind: tier.Device, Bytes: 1600 << 10}, {Kind: tier.Host, Bytes: 1 << 20}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 8 << 20}}
 			e := small(t, Options{Backend: backend, Exact: true, Policy: policy, ChunkTokens: 128, Tiers: tiers})
 			got := forced(t, e, prompt, next)
-			if d := worst(got, want); !(d <= 2e-3) {
+			if d := fakes.Worst(got, want); !(d <= 2e-3) {
 				t.Errorf("%s, policy %q: logits differ by %g", backend, policy, d)
 			}
 			use := e.TierUse()

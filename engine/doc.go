@@ -1,13 +1,12 @@
 // Package engine runs sessions, each under a policy of its own: prompts, decode steps in batches, and generation with sampling
 // and stop strings. It is the only place where a model meets what is read of the KV cache (retrieval).
 //
-// Calls go down this list of files: generate.go (a request as a step function), draftngram.go, draftmodel.go,
-// speculate.go and pace.go (tokens that are guessed and read ahead), fork.go, decompose.go (what a policy wants to
+// Calls go down this list of files: generate.go (a request as a step function), speculate.go (tokens
+// that are guessed and read ahead; draft guesses them), prefix.go (KV from before; prefixcache has it), fork.go, decompose.go (what a policy wants to
 // know of the model), fit.go, use.go (accounts), prune.go and mask.go (what a prompt leaves out), layer.go (the seven verbs of a
 // layer), revive.go (what was pruned comes back), reading.go (prompts in parts), prompt.go (in chunks and layer by layer),
-// session.go (one text), step.go (a token of each of a batch), recover.go (a text that a tier has lost is read again), device.go (a backend with memory
-// of its own), pass.go (rows that share a step), engine.go, rotate.go, stops.go, tiers.go, options.go, traced.go, flops.go
-// (operations), errors.go. A newcomer reads session.go, pass.go and layer.go first.
+// reconstruct.go (a prompt is read a second time), session.go (one text), step.go (a token of each of a batch), recover.go (a text that a tier has lost is read again), device.go (a backend with memory
+// of its own), pass.go (rows that share a step), engine.go, stops.go, tiers.go, options.go, errors.go. A newcomer reads session.go, pass.go and layer.go first.
 //
 // A pass is a value: rows of any sessions in one arithmetic. runLayer takes it through a layer: Project (backend), Append,
 // Select, Fetch (retrieval; the next layer is prepared meanwhile, by one call), Attend (backend), Prune, Finish (backend);

@@ -9,6 +9,8 @@ import (
 
 	"terrace/csdshim"
 	"terrace/csdshim/attend"
+	"terrace/engine/fakes"
+	"terrace/engine/tier"
 	"terrace/offload"
 )
 
@@ -76,8 +78,8 @@ func (d *testDrive) start() *testDrive {
 	return d
 }
 
-func (d *testDrive) tiers(hostBytes int64) []Tier {
-	return []Tier{{Kind: TierHost, Bytes: hostBytes}, {Kind: TierCSD, Path: d.socket}}
+func (d *testDrive) tiers(hostBytes int64) []tier.Tier {
+	return []tier.Tier{{Kind: tier.Host, Bytes: hostBytes}, {Kind: tier.CSD, Path: d.socket}}
 }
 
 // TestDriveScores: with the drive scoring the cold tokens, what a policy selects is what it selects alone: logits are equal,
@@ -85,7 +87,7 @@ func (d *testDrive) tiers(hostBytes int64) []Tier {
 // holds low-bit keys of hot tokens only.
 func TestDriveScores(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(400, 1), someIDs(17, 2)
+	prompt, next := fakes.IDs(400, 1), fakes.IDs(17, 2)
 	for _, args := range []string{"alpha=0.1", "score=int4", "score=fp16,query=exact", "scale=channel,block=64", "query=prev_step,score=int4", "recent_in_selection=true",
 		"dense_layers=1", "beta_mode=fixed,beta=0.1", "beta_mode=fixed,beta=0", "beta_mode=ratio,skew=true",
 		"pools=token,beta_mode=fixed,beta=0.3", "exchange=false,beta_mode=fixed,beta=0.3", "pools=token,beta_mode=fixed,beta=0.1,query=exact,score=fp16"} {
@@ -99,7 +101,7 @@ func TestDriveScores(t *testing.T) {
 			want := forced(t, small(t, o), prompt, next)
 			o.Tiers = drive.start().tiers(map[bool]int64{false: 66, true: 80}[strings.Contains(args, "dense")] * 4096)
 			e := small(t, o)
-			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 				t.Errorf("logits differ by %g", d)
 			}
 			use := e.TierUse().Scored
@@ -118,7 +120,7 @@ func TestDriveScores(t *testing.T) {
 				t.Errorf("%d bytes in host memory, the budget is %d", p, e.o.KVBudgetBytes)
 			}
 			o.Tiers = drive.tiers(130 * 4096)
-			if d := worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
+			if d := fakes.Worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("in a batch: logits differ by %g", d)
 			}
 		})
@@ -130,7 +132,7 @@ func TestDriveScores(t *testing.T) {
 // how many score blocks come, which tokens are hot and whether they move, how the tokens are divided.
 func TestPartsSwitchOffAlone(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(400, 1), someIDs(17, 2)
+	prompt, next := fakes.IDs(400, 1), fakes.IDs(17, 2)
 	const base = "hillinfer:guess_from=1,alpha=0.1,block=16"
 	want := forced(t, small(t, Options{Threads: 2, Policy: base}), prompt, next)
 	type outcome struct {
@@ -141,13 +143,13 @@ func TestPartsSwitchOffAlone(t *testing.T) {
 		drive := newTestDrive(t)
 		o := Options{Threads: 2, Policy: base + args, ChunkTokens: 32, Tiers: drive.start().tiers(80 * 4096)}
 		e := small(t, o)
-		if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+		if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 			t.Errorf("%q on a drive: logits differ by %g", args, d)
 		}
 		u := outcome{TierUse: e.TierUse(), blocks: drive.drive.Stats().ScoreBlocks, scored: drive.drive.Stats().TokensScored}
 		o.Tiers, o.KVBudgetBytes = nil, 76*4096
 		o.Store = below(t, o)
-		if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+		if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 			t.Errorf("%q on storage: logits differ by %g", args, d)
 		}
 		return u

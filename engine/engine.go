@@ -30,8 +30,8 @@ type Engine struct {
 	pass     pass  // of one call, reused, so that a decode step allocates nothing
 	second   *pass // of a step in two mini-batches; nil until there is one
 	keeping  keeping
-	contexts *Contexts // KV that outlives sessions; nil = there is no store
-	replays  int64     // texts that were read again because a tier had lost KV
+	prefixes PrefixCache // KV that outlives sessions; nil = there is none
+	replays  int64       // texts that were read again because a tier had lost KV
 }
 
 // Open builds the backend and an empty cache for a model. The model stays the caller's to close.
@@ -69,7 +69,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}
-	e.backend = traceBackend(e.backend, o.Trace)
+	e.backend = model.Traced(e.backend, o.Trace)
 	e.openFloor()
 	if spec.Needs().Decomposition {
 		if err := e.decompose(); err != nil {

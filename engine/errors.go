@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"terrace/engine/tier"
 	"terrace/internal/guard"
 	"terrace/offload"
 )
@@ -15,7 +16,7 @@ var (
 	// numbers.
 	ErrContext = errors.New("does not fit the context")
 	// ErrOption marks an option out of range or one that contradicts another.
-	ErrOption = errors.New("bad option")
+	ErrOption = tier.ErrOption
 	// ErrNotFinite is returned when a model computes NaN or infinite logits, from which no token can be chosen honestly.
 	ErrNotFinite = errors.New("logits are not finite")
 	// ErrMemory is returned when something does not fit the memory given.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"terrace/engine/fakes"
 	"terrace/internal/golden"
 	"terrace/weights"
 )
@@ -56,7 +57,7 @@ func TestModelWrittenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := someIDs(40, 3)
+	ids := fakes.IDs(40, 3)
 	for name, run := range map[string]func(e *Engine, change func()) error{
 		"prefill": func(e *Engine, change func()) error {
 			s, err := e.NewSession(e.Policy())

@@ -54,6 +54,13 @@ func actsOnPromptOnly(set *policy.Set) bool {
 	return set.Keeper != nil && set.Dropper == nil && set.Selector == nil && set.Pruner == nil && set.Masker == nil
 }
 
+// PromptOnly reports whether a policy's whole effect is in the pages once the prompt is read: a context that it has compressed
+// can be stored, and shared by questions that it does not compress.
+func (e *Engine) PromptOnly(under *policy.Spec) bool {
+	set, err := under.New(policyModel(e.m))
+	return err == nil && actsOnPromptOnly(set)
+}
+
 // OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all, or
 // if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {

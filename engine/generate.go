@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"terrace/engine/draft"
 	"terrace/model"
 )
 
@@ -67,8 +68,8 @@ type Request struct {
 	OnText    func(piece string) error // called as text becomes certain; nil = not
 	OnPrefill func(done, total int)    // prompt tokens read so far; nil = not
 	OnLogits  func(logits []float32)   // the model's own, before each token is chosen; to be read only. nil = not
-	Speculate Drafter                  // guesses tokens, so that a pass reads several; the text stays the same; nil = none
-	Prefix    *Prefix                  // what a store of contexts has of IDs (Contexts.Find); nil = nothing is looked up
+	Speculate draft.Drafter            // guesses tokens, so that a pass reads several; the text stays the same; nil = none
+	Prefix    Prefix                   // what a prefix cache has of IDs; nil = nothing is looked up
 	Started   time.Time                // when the request arrived (TTFT counts from here); zero = now
 }
 
@@ -141,8 +142,8 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 		return nil, err
 	}
 	begun := time.Now()
-	if dropped == 0 {
-		if g.res.Reused, err = s.Resume(ctx, r.Prefix); err != nil {
+	if dropped == 0 && r.Prefix != nil {
+		if g.res.Reused, err = r.Prefix.Resume(ctx, s); err != nil {
 			return nil, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/model"
 )
 
@@ -14,7 +15,7 @@ func TestGenerationSteps(t *testing.T) {
 	t.Parallel()
 	e := small(t, Options{Threads: 2, Context: 150})
 	plain := func(n int, seed uint64) Request {
-		return Request{IDs: someIDs(n, seed), MaxTokens: 40, Text: letters{}, Sampler: model.SamplerOptions{Temperature: 0.8, Seed: seed}}
+		return Request{IDs: fakes.IDs(n, seed), MaxTokens: 40, Text: letters{}, Sampler: model.SamplerOptions{Temperature: 0.8, Seed: seed}}
 	}
 	alone := func(r Request) (*Result, []string) {
 		t.Helper()

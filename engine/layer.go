@@ -4,6 +4,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
+	"terrace/internal/kernels"
 	"terrace/model"
 	"terrace/retrieval"
 )
@@ -63,11 +64,11 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	}
 	e.floor.Yield()
 	if e.o.Rotate {
-		rotate(model.WritableFloat32s(q), e.m.KeyDim)
-		rotate(model.WritableFloat32s(k), e.m.KeyDim)
+		kernels.Rotate(model.WritableFloat32s(q), e.m.KeyDim)
+		kernels.Rotate(model.WritableFloat32s(k), e.m.KeyDim)
 	}
 	for i, s := range p.sessions {
-		s.flops.projected(e.m, layer, len(p.kv.Rows[i].Pos))
+		s.flops.Projected(e.m, layer, len(p.kv.Rows[i].Pos))
 	}
 	if do == afterKeys {
 		return q, nil
@@ -156,7 +157,7 @@ func (p *pass) fetch(layer int, rows ...**tensor.Dense) ([]attention.Seq, error)
 		}
 		s.revival.readActive(layer, reading, seq)
 		if seq.Sparse == nil { // a mask's pairs are counted by the mask
-			s.flops.attending(p.e.m, layer, seq, s.text.Seq())
+			attending(&s.flops, p.e.m, layer, seq, s.text.Seq())
 		}
 		if reading == retrieval.Step {
 			s.text.CountReads(layer, seq)
@@ -218,7 +219,7 @@ func (p *pass) finish(layer int, attended *tensor.Dense) error {
 		p.trim(p.want)
 	}
 	for i, s := range p.sessions {
-		s.flops.finished(p.e.m, layer, len(p.kv.Rows[i].Pos))
+		s.flops.Finished(p.e.m, layer, len(p.kv.Rows[i].Pos))
 	}
 	var err error
 	p.hidden, err = p.e.backend.Finish(&p.rows, layer, p.hidden, attended)

@@ -132,7 +132,7 @@ func (m *layerMask) part(w *wholePrompt, lo, hi int) *attention.Sparse {
 		if b := m.Heads[h].Block; b > 0 {
 			rows.Heads[h].Start = m.Heads[h].Start[lo/b : (hi+b-1)/b+1]
 		}
-		w.s.flops.pairs(w.e.m, 1, rows.Pairs(h))
+		w.s.flops.Pairs(w.e.m, 1, rows.Pairs(h))
 		s.Heads[h] = attention.HeadMask(rows.Heads[h])
 	}
 	return s

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/model"
 	"terrace/policy"
 )
@@ -76,7 +77,7 @@ func TestMasksMatchPlainLoops(t *testing.T) {
 	t.Parallel()
 	e := small(t, Options{})
 	for i, spec := range maskSpecs {
-		ids := someIDs(150+i, 60+uint64(i))
+		ids := fakes.IDs(150+i, 60+uint64(i))
 		want := maskReference(t, e.m, spec, ids)
 		s := prefilled(t, small(t, Options{Exact: true, Policy: spec, ChunkTokens: 48}), ids)
 		var most float64
@@ -97,19 +98,19 @@ func TestMasksMatchPlainLoops(t *testing.T) {
 // what cannot be masked is refused.
 func TestMasksDoNotDependOnChunks(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(300, 31), someIDs(5, 32)
+	prompt, next := fakes.IDs(300, 31), fakes.IDs(5, 32)
 	for _, spec := range append(maskSpecs, maskSpecs[0]+"+snapkv:budget=64,window_size=8", maskSpecs[2]+"+quest:budget=32", maskSpecs[0]+"+tova:budget=50") {
 		want := forced(t, small(t, Options{Threads: 1, Policy: spec}), prompt, next)
 		for _, o := range []Options{{ChunkTokens: 16}, {ChunkTokens: 100, PageTokens: 32}, {ChunkTokens: 4096, Threads: 2}} {
 			o.Policy = spec
-			if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("%s, passes of %d: logits differ by %g", spec, o.ChunkTokens, d)
 			}
 		}
 	}
 	full := forced(t, small(t, Options{}), prompt, next)
 	for _, spec := range []string{"minference:vertical=32k,slash=32k", "flexprefill:min_budget=300"} {
-		if d := worst(full, forced(t, small(t, Options{Policy: spec}), prompt, next)); d > 1e-5 {
+		if d := fakes.Worst(full, forced(t, small(t, Options{Policy: spec}), prompt, next)); d > 1e-5 {
 			t.Errorf("%s: logits differ from full by %g", spec, d)
 		}
 	}

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"terrace/engine/fakes"
+	"terrace/engine/tier"
 	"terrace/kvmanager"
-	"terrace/kvmanager/fakes"
+	kvfakes "terrace/kvmanager/fakes"
 	"terrace/offload"
 )
 
@@ -51,7 +53,7 @@ func TestRoomByTiming(t *testing.T) {
 
 // onSlow reads a prompt and takes steps over a tier that is slow now and then, by a seed.
 func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed uint64) error {
-	store := fakes.New(shape.Layers, shape.KVHeads, shape.Page)
+	store := kvfakes.New(shape.Layers, shape.KVHeads, shape.Page)
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 3))
 	store.Delay = func(bool, []offload.Record) time.Duration {
@@ -59,16 +61,16 @@ func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed ui
 		defer mu.Unlock()
 		return time.Duration(rng.IntN(2)*rng.IntN(300)) * time.Microsecond
 	}
-	e := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name, Store: store, Tiers: []Tier{{Kind: TierHost, Bytes: bytes}}})
+	e := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name, Store: store, Tiers: []tier.Tier{{Kind: tier.Host, Bytes: bytes}}})
 	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if err := s.Prefill(t.Context(), someIDs(400, 1), PrefillHooks{}); err != nil {
+	if err := s.Prefill(t.Context(), fakes.IDs(400, 1), PrefillHooks{}); err != nil {
 		return err
 	}
-	for i, id := range someIDs(20, 2) {
+	for i, id := range fakes.IDs(20, 2) {
 		if err := s.Decode(id); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
 		}
@@ -79,7 +81,7 @@ func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed ui
 // TestRoomForPrompt: without a tier below, a prompt whose KV does not fit is refused before it is read, and the size named suffices.
 func TestRoomForPrompt(t *testing.T) {
 	t.Parallel()
-	prompt := someIDs(600, 1)
+	prompt := fakes.IDs(600, 1)
 	tight := small(t, Options{ChunkTokens: 64, KVBudgetBytes: 256 << 10})
 	read := 0
 	err := prefillOf(t, tight, prompt, &read)

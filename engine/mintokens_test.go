@@ -5,12 +5,13 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/model"
 )
 
 // TestMinTokens: end tokens are not chosen before MinTokens; the token is the likeliest of the others.
 func TestMinTokens(t *testing.T) {
-	prompt := someIDs(20, 40)
+	prompt := fakes.IDs(20, 40)
 	for _, policy := range []string{"full", "h2o:budget=8"} {
 		e := small(t, Options{Threads: 1, Policy: policy})
 		free, err := e.Generate(t.Context(), Request{IDs: prompt, MaxTokens: 1})
@@ -69,7 +70,7 @@ func TestBatchErrorsAreTheSessionsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if err := s.Prefill(t.Context(), someIDs(12, 41), PrefillHooks{}); err != nil {
+		if err := s.Prefill(t.Context(), fakes.IDs(12, 41), PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
 		sessions = append(sessions, s)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"terrace/engine/tier"
 	"terrace/internal/kvpage"
 	"terrace/internal/trace"
 	"terrace/model"
@@ -36,7 +37,7 @@ type Options struct {
 	Repeat        *RepeatText       // for policies that have the model repeat its prompt; nil = there are no words for that
 	CacheDir      string            // where such a decomposition is kept; "" = computed each time
 	ChunkTokens   int               // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
-	Tiers         []Tier            // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
+	Tiers         []tier.Tier       // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
 	Store         offload.Store     // a lower tier that is open already, the caller's to close; nil = what Tiers names
 	Host          offload.HostRates // this host's throughputs as measured, for policies that balance it with a drive; zero = not measured
 	Trace         *trace.Recorder   // timeline of compute, transfers and waits; nil = none

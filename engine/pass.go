@@ -142,7 +142,7 @@ func (e *Engine) runLayers(passes []*pass) (err error) {
 func (p *pass) logits() (*tensor.Dense, error) {
 	p.head = model.Pass{Phase: p.e.phase(false), Pos: p.rows.Pos, Len: p.rows.Len}
 	for i, s := range p.sessions {
-		s.flops.headed(p.e.m, len(p.kv.Rows[i].Pos))
+		s.flops.Headed(p.e.m, len(p.kv.Rows[i].Pos))
 	}
 	return p.e.device.logits(&p.head, p.hidden, p.sessions)
 }
@@ -252,7 +252,7 @@ func (p *pass) guessQueries(layer int) ([]float32, error) {
 	}
 	q := floats(t)
 	if p.e.o.Rotate {
-		rotate(q, p.e.m.KeyDim)
+		kernels.Rotate(q, p.e.m.KeyDim)
 	}
 	return q, nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/retrieval"
 )
 
@@ -79,7 +80,7 @@ func runTogether(t *testing.T, e *Engine, passes ...*pass) (out [][][]float32) {
 // compute what they compute one after the other, to the bit, and so does what their sessions read afterwards.
 func TestPassesTogether(t *testing.T) {
 	t.Parallel()
-	prompts, next := [][]int{someIDs(140, 1), someIDs(171, 2), someIDs(155, 3), someIDs(96, 4)}, someIDs(10, 5)
+	prompts, next := [][]int{fakes.IDs(140, 1), fakes.IDs(171, 2), fakes.IDs(155, 3), fakes.IDs(96, 4)}, fakes.IDs(10, 5)
 	for _, spec := range []string{"full", "snapkv:budget=50%", "quest:budget=48", "h2o:budget=60", "hillinfer:alpha=0.2,guess_from=1"} {
 		for _, tiers := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s tiers %v", spec, tiers), func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestPassesTogether(t *testing.T) {
 				same := func(i, step int, got []float32) {
 					t.Helper()
 					if !slices.Equal(got, want[i][step]) {
-						t.Fatalf("session %d, step %d: logits differ by %g", i, step, worst([][]float32{got}, want[i][step:]))
+						t.Fatalf("session %d, step %d: logits differ by %g", i, step, fakes.Worst([][]float32{got}, want[i][step:]))
 					}
 				}
 				for step := range 4 { // two batches in turn, in either order

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/internal/golden"
 	"terrace/internal/kvpage"
 	"terrace/model"
@@ -148,8 +149,8 @@ func parses(spec string) bool {
 // covers the text is full, bit for bit. openModel checks the page accounts after each.
 func TestPoliciesDoNotDependOnTheMachine(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(150, 1), someIDs(12, 2)
-	calibration := someIDs(64, 3)
+	prompt, next := fakes.IDs(150, 1), fakes.IDs(12, 2)
+	calibration := fakes.IDs(64, 3)
 	full := forced(t, small(t, Options{Threads: 1}), prompt, next)
 	for _, name := range allSpecs(t) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
@@ -158,15 +159,15 @@ func TestPoliciesDoNotDependOnTheMachine(t *testing.T) {
 			want := forced(t, e, prompt, next)
 			for _, o := range []Options{{Threads: 2, PageTokens: 32}, {Threads: 2, PageTokens: 64}} {
 				o.Policy, o.Calibration = spec, calibration
-				if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+				if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 					t.Errorf("pages of %d, %d threads: logits differ by %g", o.PageTokens, o.Threads, d)
 				}
 			}
-			if d := worst(want, inBatch(t, e, prompt, next)); d != 0 {
+			if d := fakes.Worst(want, inBatch(t, e, prompt, next)); d != 0 {
 				t.Errorf("in a batch: logits differ by %g", d)
 			}
 			if wide := budgeted(name, "100%"); wide != name && !hasOwnLimit(name) {
-				if d := worst(full, forced(t, small(t, Options{Threads: 2, Policy: wide, Calibration: calibration}), prompt, next)); d != 0 {
+				if d := fakes.Worst(full, forced(t, small(t, Options{Threads: 2, Policy: wide, Calibration: calibration}), prompt, next)); d != 0 {
 					t.Errorf("%s: logits differ from full by %g", wide, d)
 				}
 			}
@@ -188,7 +189,7 @@ const chunkKL = 1e-4
 // most chunkKL under any policy, and no bit under those that sum nothing over the prompt.
 func TestChunksChangeNothing(t *testing.T) {
 	t.Parallel()
-	prompt, next, calibration := someIDs(210, 1), someIDs(6, 2), someIDs(64, 3)
+	prompt, next, calibration := fakes.IDs(210, 1), fakes.IDs(6, 2), fakes.IDs(64, 3)
 	for _, name := range allSpecs(t) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 			o := Options{Policy: budgeted(name, "60"), Calibration: calibration}
@@ -202,8 +203,8 @@ func TestChunksChangeNothing(t *testing.T) {
 				if most > chunkKL {
 					t.Errorf("chunks of %d: KL %.2g, want at most %g", o.ChunkTokens, most, chunkKL)
 				}
-				if sums := slices.Contains([]string{"h2o", "observed_attention", "expected_attention", "hillinfer"}, name); !sums && worst(want, got) != 0 {
-					t.Errorf("chunks of %d: logits differ by %g", o.ChunkTokens, worst(want, got))
+				if sums := slices.Contains([]string{"h2o", "observed_attention", "expected_attention", "hillinfer"}, name); !sums && fakes.Worst(want, got) != 0 {
+					t.Errorf("chunks of %d: logits differ by %g", o.ChunkTokens, fakes.Worst(want, got))
 				}
 			}
 		})
@@ -243,7 +244,7 @@ func inBatch(t *testing.T, e *Engine, prompt, next []int) [][]float32 {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if err := errors.Join(b.Prefill(t.Context(), someIDs(97, 7), PrefillHooks{}), a.Prefill(t.Context(), prompt, PrefillHooks{})); err != nil {
+	if err := errors.Join(b.Prefill(t.Context(), fakes.IDs(97, 7), PrefillHooks{}), a.Prefill(t.Context(), prompt, PrefillHooks{})); err != nil {
 		t.Fatal(err)
 	}
 	out := [][]float32{slices.Clone(a.Logits())}
@@ -264,7 +265,7 @@ func TestDroppedTokensAreGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Prefill(t.Context(), someIDs(200, 4), PrefillHooks{}); err != nil {
+		if err := s.Prefill(t.Context(), fakes.IDs(200, 4), PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 20 {
@@ -292,10 +293,10 @@ func TestDroppedTokensAreGone(t *testing.T) {
 // TestQuantisedKV: low-bit caches stay near f16, the rotation changes nothing but rounding, and memory is as computed.
 func TestQuantisedKV(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(300, 5), someIDs(20, 6)
+	prompt, next := fakes.IDs(300, 5), fakes.IDs(20, 6)
 	exact := forced(t, small(t, Options{Exact: true}), prompt, next)
-	size := worst(exact, zeros(exact))
-	if d := worst(exact, forced(t, small(t, Options{Exact: true, Rotate: true}), prompt, next)); d > 1e-4*size {
+	size := fakes.Worst(exact, zeros(exact))
+	if d := fakes.Worst(exact, forced(t, small(t, Options{Exact: true, Rotate: true}), prompt, next)); d > 1e-4*size {
 		t.Errorf("rotation of f32 keys changes logits of %g by %g", size, d)
 	}
 	want := forced(t, small(t, Options{}), prompt, next)
@@ -307,11 +308,11 @@ func TestQuantisedKV(t *testing.T) {
 		o := Options{KVTypeSet: true, KType: c.k, VType: c.v, Rotate: c.rotate, KVWindow: 32}
 		e := small(t, o)
 		got := forced(t, e, prompt, next)
-		if d := worst(want, got); d > c.limit*size || d == 0 {
+		if d := fakes.Worst(want, got); d > c.limit*size || d == 0 {
 			t.Errorf("%v keys, %v values: logits of %g differ by %g", c.k, c.v, size, d)
 		}
 		o.Threads, o.PageTokens = 1, 64
-		if d := worst(got, forced(t, small(t, o), prompt, next)); d != 0 {
+		if d := fakes.Worst(got, forced(t, small(t, o), prompt, next)); d != 0 {
 			t.Errorf("%v keys: one thread and pages of 64 change logits by %g", c.k, d)
 		}
 		o.Policy = "snapkv:budget=100+quest"

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/model"
 )
 
@@ -326,7 +327,7 @@ func TestPruningMatchesPlainLoops(t *testing.T) {
 	t.Parallel()
 	e := small(t, Options{})
 	for seed := range uint64(3) {
-		ids := someIDs(101+7*int(seed), 40+seed)
+		ids := fakes.IDs(101+7*int(seed), 40+seed)
 		for spec, prune := range map[string]func(int, []int, [][]float64, [][]float64, [][]float64) []int{
 			"sliminfer:layers=1/2,keep=64/32,block=16,unit=4,window=3": slimReference(e.m, map[int]int{0: 64, 1: 32}, 16, 4, 3),
 			"sliminfer:layers=2,keep=48,block=8,unit=8,revive=none":    slimReference(e.m, map[int]int{1: 48}, 8, 8, 4),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/model"
 	"terrace/policy"
 )
@@ -14,23 +15,23 @@ import (
 // TestPruningDoesNotDependOnChunks: pass size, page size and threads change no bit, and budgets that cover the prompt are
 // full, bit for bit, in prefill and decode.
 func TestPruningDoesNotDependOnChunks(t *testing.T) {
-	prompt, next := someIDs(170, 21), someIDs(9, 22)
+	prompt, next := fakes.IDs(170, 21), fakes.IDs(9, 22)
 	full := forced(t, small(t, Options{Threads: 1}), prompt, next)
 	for _, spec := range []string{"sliminfer:layers=1/2,keep=96/64,block=32", "lazyllm:layers=1/2", "sliminfer:layers=1/2,keep=96/48,block=16+h2o:budget=40",
 		"sliminfer:layers=1,keep=96+quest:budget=32", "lazyllm:layers=2+tova:budget=30"} {
 		want := forced(t, small(t, Options{Threads: 1, Policy: spec}), prompt, next)
-		if worst(full, want) == 0 {
+		if fakes.Worst(full, want) == 0 {
 			t.Errorf("%s changes nothing", spec)
 		}
 		for _, o := range []Options{{ChunkTokens: 16}, {ChunkTokens: 37, PageTokens: 32}, {ChunkTokens: 4096, Threads: 2}} {
 			o.Policy = spec
-			if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("%s, passes of %d: logits differ by %g", spec, o.ChunkTokens, d)
 			}
 		}
 	}
 	for _, spec := range []string{"sliminfer:layers=1/2,keep=64k/170", "lazyllm:keep=100%", "sliminfer:keep=100%"} {
-		if d := worst(full, forced(t, small(t, Options{Threads: 2, ChunkTokens: 60, Policy: spec}), prompt, next)); d != 0 {
+		if d := fakes.Worst(full, forced(t, small(t, Options{Threads: 2, ChunkTokens: 60, Policy: spec}), prompt, next)); d != 0 {
 			t.Errorf("%s: logits differ from full by %g", spec, d)
 		}
 	}
@@ -40,7 +41,7 @@ func TestPruningDoesNotDependOnChunks(t *testing.T) {
 // positions: a token is seen by the next 511 positions, however many of them are left.
 func TestPruningWithWindows(t *testing.T) {
 	e := windowed(t, Options{Policy: "sliminfer:layers=6,keep=256", Exact: true})
-	s := prefilled(t, e, someIDs(900, 23))
+	s := prefilled(t, e, fakes.IDs(900, 23))
 	for layer := range e.m.Layers {
 		want := 900
 		if layer > 5 {
@@ -62,7 +63,7 @@ func TestPruningWithWindows(t *testing.T) {
 func TestPruningWork(t *testing.T) {
 	const n, kept = 320, 128
 	e := small(t, Options{Policy: fmt.Sprintf("sliminfer:layers=2,keep=%d", kept)})
-	s := prefilled(t, e, someIDs(n, 24))
+	s := prefilled(t, e, fakes.IDs(n, 24))
 	m := e.m
 	alive := s.text.Seq().PositionList(2, 0)
 	if len(alive) != kept {
@@ -90,7 +91,7 @@ func TestPruningWork(t *testing.T) {
 	if got := s.FLOPs(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	full := prefilled(t, small(t, Options{}), someIDs(n, 24)).FLOPs()
+	full := prefilled(t, small(t, Options{}), fakes.IDs(n, 24)).FLOPs()
 	want = FLOPs{Matrices: int64(2 * (2*n*(qkv+rest) + n*qkv + rest)), Attention: int64(pair * (2*causal(n) + n)), Head: int64(2 * m.Vocab * m.Hidden)}
 	if full != want {
 		t.Errorf("full: %+v, want %+v", full, want)
@@ -105,7 +106,7 @@ func TestPruningStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ids := someIDs(120, 25)
+	ids := fakes.IDs(120, 25)
 	ctx, cancel := context.WithCancel(t.Context())
 	err = s.Prefill(ctx, ids, PrefillHooks{Progress: func(int, int) { cancel() }})
 	if !errors.Is(err, context.Canceled) || s.Tokens() != 0 || s.text.Seq().Tokens(0, 0) != 0 {
@@ -118,7 +119,7 @@ func TestPruningStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := slices.Clone(s.Logits())
-	if err := s.Prefill(t.Context(), someIDs(40, 26), PrefillHooks{}); err != nil { // a second prompt is read whole
+	if err := s.Prefill(t.Context(), fakes.IDs(40, 26), PrefillHooks{}); err != nil { // a second prompt is read whole
 		t.Fatal(err)
 	}
 	if got := s.text.Seq().Tokens(2, 0); got != 64-16+8+40 { // 120 tokens: the last block has 8

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strings"
 	"testing"
+
+	"terrace/engine/fakes"
 )
 
 // The methods that read or hold a part of the cache, once more: plain float64 loops over the whole cache, written from
@@ -396,10 +398,10 @@ func (o *offloadReference) reads(r *readReference, layer, g int, q []float64) ([
 func TestReadingMatchesPlainLoops(t *testing.T) {
 	t.Parallel()
 	m := small(t, Options{}).m
-	calibration, next := someIDs(60, 77), someIDs(4, 78)
+	calibration, next := fakes.IDs(60, 77), fakes.IDs(4, 78)
 	sampled := queriesOf(t, m, calibration)
 	for seed := range uint64(2) {
-		ids := someIDs(101+12*int(seed), 80+seed)
+		ids := fakes.IDs(101+12*int(seed), 80+seed)
 		var asked [][][]float64
 		read := plain{m: m, prune: keepQueries(&asked)} // the prompt under full attention, which most methods begin with
 		read.run(t, ids)

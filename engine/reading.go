@@ -67,7 +67,7 @@ func (r *PromptReading) Read(ctx context.Context, tokens int) error {
 		})
 	}
 	if err != nil || r.Left() == 0 {
-		s.kept = kept{}
+		s.chunked = nil
 	}
 	if err == nil && r.Left() == 0 {
 		s.noteRead(len(r.ids), false)
@@ -94,7 +94,9 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.Left(), r.hooks.Each); err != nil {
 			return err
 		}
-		s.keep()
+		if s.chunked != nil {
+			s.chunked()
+		}
 		if r.read += n; r.hooks.Progress != nil {
 			r.hooks.Progress(r.read, len(r.ids))
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/internal/kvpage"
 	"terrace/policy"
 )
@@ -23,7 +24,7 @@ func TestPartsChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids := someIDs(500, 3)
+		ids := fakes.IDs(500, 3)
 		open := func() *Session {
 			s, err := e.NewSession(spec)
 			if err != nil {
@@ -36,7 +37,7 @@ func TestPartsChangeNothing(t *testing.T) {
 		if err := whole.Prefill(t.Context(), ids, PrefillHooks{}); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if err := other.Prefill(t.Context(), someIDs(40, 4), PrefillHooks{}); err != nil {
+		if err := other.Prefill(t.Context(), fakes.IDs(40, 4), PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
 		r, err := parts.BeginPrompt(ids, PrefillHooks{})

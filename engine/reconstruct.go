@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+
 	"slices"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kernels"
-	"terrace/model"
 	"terrace/policy"
 	"terrace/retrieval"
 )
@@ -185,7 +185,7 @@ func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
 	w.norms = w.norms[:0]
 	for i := range p.rows.Pos {
 		copy(row, x[i*m.Hidden:])
-		if err := normalise(m, l.AttnNorm, row); err != nil {
+		if err := m.Normalise(l.AttnNorm, row); err != nil {
 			return err
 		}
 		w.norms = append(w.norms, float32(1/math.Sqrt(float64(kernels.Dot(row, row)))))
@@ -201,52 +201,8 @@ func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
 	r.Norms = make([][]float32, m.Heads)
 	w.s.e.pool.Run(m.Heads, func(_, h int) {
 		g := h / m.Group()
-		r.Norms[h] = outputNorms(values, m, h, &views[g], r.From[g], r.To[g])
+		r.Norms[h] = attention.OutputNorms(values[h*m.ValDim:], m.Heads*m.ValDim, &views[g], r.From[g], r.To[g])
 	})
-	return nil
-}
-
-// outputNorms are ‖W_O^h·v‖ of the values of a range of tokens, W_O^h the head's columns of the output projection w.
-func outputNorms(w []float32, m *model.Model, head int, view *attention.View, from, to int) []float32 {
-	var reader attention.Reader
-	d, width := m.ValDim, m.Heads*m.ValDim
-	gram := make([]float32, d*d) // W_O^hᵀ·W_O^h
-	for r := range m.Hidden {
-		cols := w[r*width+head*d:][:d]
-		for i, x := range cols {
-			kernels.Axpy(gram[i*d:(i+1)*d], x, cols)
-		}
-	}
-	out, v := make([]float32, to-from), make([]float32, d)
-	for t := range out {
-		reader.Values(view, from+t, from+t+1, v)
-		var sum float64
-		for i, x := range v {
-			sum += float64(x) * float64(kernels.Dot(gram[i*d:(i+1)*d], v))
-		}
-		out[t] = float32(math.Sqrt(max(sum, 0)))
-	}
-	return out
-}
-
-// normalise is a block's norm of one row, in place.
-func normalise(m *model.Model, p model.NormParams, x []float32) error {
-	if m.PostNorm || p.W.Absent() {
-		return nil
-	}
-	weight, err := p.W.Values()
-	if err != nil {
-		return err
-	}
-	bias, err := p.B.Values()
-	if err != nil {
-		return err
-	}
-	if m.Norm == model.LayerNorm {
-		kernels.LayerNorm(x, x, weight, bias, m.NormEps)
-		return nil
-	}
-	kernels.RMSNorm(x, x, weight, m.NormEps)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"terrace/csdshim"
+	"terrace/engine/fakes"
 	"terrace/internal/vfs"
 	"terrace/offload"
 	"terrace/policy"
@@ -47,7 +48,7 @@ func tight(policy string) int64 {
 // sound checks the outcome of a text on faulty tiers: right to the bit as far as it came, or one line that says why not.
 func sound(t testing.TB, what string, want, got [][]float32, err error) {
 	t.Helper()
-	if d := worst(want[:len(got)], got); d != 0 {
+	if d := fakes.Worst(want[:len(got)], got); d != 0 {
 		t.Errorf("%s: wrong numbers: logits differ by %g (%v)", what, d, err)
 	}
 	if err == nil && len(got) != len(want) {
@@ -86,7 +87,7 @@ func (r *rotten) Read(ctx context.Context, recs []offload.Record) error {
 // TestLostRecord: a record that cannot be read any more costs reading the text again, prompt and steps, and no number.
 func TestLostRecord(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(300, 1), someIDs(12, 2)
+	prompt, next := fakes.IDs(300, 1), fakes.IDs(12, 2)
 	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1", "h2o:budget=64", "quest:budget=64"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
 		want := forced(t, small(t, o), prompt, next)
@@ -108,7 +109,7 @@ func TestLostRecord(t *testing.T) {
 // its rest is missing, or where the beginning was read in parts, a lost record is an error and never a wrong number.
 func TestLostRecordOfFork(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(300, 1), someIDs(12, 2)
+	prompt, next := fakes.IDs(300, 1), fakes.IDs(12, 2)
 	spec, err := policy.Parse("snapkv:budget=270,window_size=8")
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +172,7 @@ func TestLostRecordOfFork(t *testing.T) {
 // TestFaultyTier: operations of an SSD's file that fail by a seed end in equal numbers or in one clear error.
 func TestFaultyTier(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(250, 1), someIDs(8, 2)
+	prompt, next := fakes.IDs(250, 1), fakes.IDs(8, 2)
 	kinds := []vfs.FaultKind{vfs.EIO, vfs.Flip, vfs.Short, vfs.ENOSPC}
 	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
@@ -210,7 +211,7 @@ func TestFaultyTier(t *testing.T) {
 // pages, at each kind of request: equal numbers, or one clear error; never a wrong number.
 func TestFaultyDrive(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(250, 1), someIDs(6, 2)
+	prompt, next := fakes.IDs(250, 1), fakes.IDs(6, 2)
 	for policy, requests := range map[string][]string{"full": {"write", "fetch"}, "hillinfer:alpha=0.1,guess_from=1": {"write", "score", "gather", "scales"},
 		"hillinfer:alpha=0.1,guess_from=1,pools=token,beta_mode=fixed,beta=0.2": {"promote", "gather"}} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
@@ -239,7 +240,7 @@ func TestFaultyDrive(t *testing.T) {
 // empty too; one that stays away ends the text with one line, soon.
 func TestDriveRestarts(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(250, 1), someIDs(9, 2)
+	prompt, next := fakes.IDs(250, 1), fakes.IDs(9, 2)
 	for _, policy := range []string{"full", "hillinfer:alpha=0.1,guess_from=1"} {
 		o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
 		want := forced(t, small(t, o), prompt, next)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/internal/kernels/quant"
 	"terrace/internal/kvpage"
 	"terrace/weights/convert"
@@ -53,7 +54,7 @@ func TestSnapKVIsResidentlySmall(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := resident(t)
-			if err := s.Prefill(t.Context(), someIDs(n, 3), PrefillHooks{}); err != nil {
+			if err := s.Prefill(t.Context(), fakes.IDs(n, 3), PrefillHooks{}); err != nil {
 				t.Fatal(err)
 			}
 			for id := range 5 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/model"
 )
 
@@ -19,7 +20,7 @@ func (letters) Flush() string      { return "" }
 
 func TestGenerate(t *testing.T) {
 	e := small(t, Options{Context: 80})
-	prompt := someIDs(30, 12)
+	prompt := fakes.IDs(30, 12)
 	ask := func(r Request) *Result {
 		t.Helper()
 		r.IDs, r.Sampler.Temperature = prompt, 0
@@ -58,7 +59,7 @@ func TestGenerate(t *testing.T) {
 	if _, err := e.Generate(t.Context(), Request{IDs: prompt, MaxTokens: 90}); !errors.Is(err, ErrContext) {
 		t.Errorf("90 tokens after 30 in a context of 80: %v", err)
 	}
-	res, err := e.Generate(t.Context(), Request{IDs: someIDs(200, 1), MaxTokens: 10, Overflow: OverflowTruncateMiddle})
+	res, err := e.Generate(t.Context(), Request{IDs: fakes.IDs(200, 1), MaxTokens: 10, Overflow: OverflowTruncateMiddle})
 	if err != nil || res.Dropped < 130 || len(res.IDs) != 10 {
 		t.Errorf("truncated: %+v, %v", res, err)
 	}
@@ -76,7 +77,7 @@ func TestGenerate(t *testing.T) {
 func TestForkedSessionsPart(t *testing.T) {
 	for _, o := range []Options{{}, {KVTypeSet: true, KType: 3, VType: 4, KVWindow: 16}} {
 		e := small(t, o)
-		prompt, a, b := someIDs(75, 13), someIDs(30, 14), someIDs(30, 15)
+		prompt, a, b := fakes.IDs(75, 13), fakes.IDs(30, 14), fakes.IDs(30, 15)
 		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +103,7 @@ func TestForkedSessionsPart(t *testing.T) {
 		s.Close()
 		f.Close()
 		for i, next := range [][]int{a, b} {
-			if d := worst(got[i], forced(t, e, prompt, next)[1:]); d != 0 {
+			if d := fakes.Worst(got[i], forced(t, e, prompt, next)[1:]); d != 0 {
 				t.Errorf("continuation %d differs by %g from the one alone", i, d)
 			}
 		}
@@ -112,14 +113,14 @@ func TestForkedSessionsPart(t *testing.T) {
 // TestDecompositionIsKept: the file is made once, read the second time, and refused when damaged.
 func TestDecompositionIsKept(t *testing.T) {
 	dir := t.TempDir()
-	o := Options{Policy: "infinigen:budget=40", Calibration: someIDs(80, 16), CacheDir: dir}
-	prompt, next := someIDs(120, 17), someIDs(5, 18)
+	o := Options{Policy: "infinigen:budget=40", Calibration: fakes.IDs(80, 16), CacheDir: dir}
+	prompt, next := fakes.IDs(120, 17), fakes.IDs(5, 18)
 	want := forced(t, small(t, o), prompt, next)
 	files, _ := filepath.Glob(filepath.Join(dir, "*.svd"))
 	if len(files) != 1 {
 		t.Fatalf("files %v", files)
 	}
-	if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+	if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 		t.Errorf("with the file read back logits differ by %g", d)
 	}
 	b, err := os.ReadFile(files[0])
@@ -172,12 +173,12 @@ func TestFitAndAccessors(t *testing.T) {
 // end the policy sees the same rows.
 func TestChunksOfThePrompt(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(200, 20), someIDs(4, 21)
+	prompt, next := fakes.IDs(200, 20), fakes.IDs(4, 21)
 	for _, spec := range []string{"full", "snapkv:budget=80", "h2o:budget=80", "expected_attention:budget=80"} {
 		want := forced(t, small(t, Options{Exact: true, Policy: spec}), prompt, next)
 		for _, chunk := range []int{1, 33, 64, 150} {
 			got := forced(t, small(t, Options{Exact: true, Policy: spec, ChunkTokens: chunk}), prompt, next)
-			if d := worst(want, got); d > 1e-3 {
+			if d := fakes.Worst(want, got); d > 1e-3 {
 				t.Errorf("%s in chunks of %d: logits differ by %g", spec, chunk, d)
 			}
 		}

@@ -20,7 +20,7 @@ type Session struct {
 	logits   []float32
 	onDevice bool // logits are on the device
 	past     history
-	kept     kept    // what of the prompt goes to a store of contexts
+	chunked  func()  // called after each chunk of the prompt (AfterChunks); nil = not
 	revival  revival // of a pruning policy whose active tokens are followed while decoding
 	flops    FLOPs
 	repeats  RepeatUse

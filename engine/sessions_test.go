@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/policy"
 )
 
@@ -14,14 +15,14 @@ import (
 // opened for its policy alone computes, to the bit: in host memory and on tiers.
 func TestPolicyOfSession(t *testing.T) {
 	t.Parallel()
-	next := someIDs(15, 2)
+	next := fakes.IDs(15, 2)
 	specs := []string{"full", "snapkv:budget=50%", "quest:budget=64", "h2o:budget=60", "hillinfer:alpha=0.2,guess_from=1"}
 	var prompts [][]int
 	var want [][][]float32
 	for i, spec := range specs {
-		prompts = append(prompts, someIDs(260+13*i, uint64(30+i)))
+		prompts = append(prompts, fakes.IDs(260+13*i, uint64(30+i)))
 		want = append(want, forced(t, small(t, Options{Threads: 2, ChunkTokens: 32, Policy: spec}), prompts[i], next))
-		if i > 0 && worst(want[i], forced(t, small(t, Options{Threads: 2, ChunkTokens: 32}), prompts[i], next)) == 0 {
+		if i > 0 && fakes.Worst(want[i], forced(t, small(t, Options{Threads: 2, ChunkTokens: 32}), prompts[i], next)) == 0 {
 			t.Errorf("%s is full attention here: nothing is tested", spec)
 		}
 	}
@@ -43,7 +44,7 @@ func TestPolicyOfSession(t *testing.T) {
 			for _, i := range c.specs {
 				s := opened(t, e, specs[i], prompts[i])
 				if !slices.Equal(s.Logits(), want[i][0]) {
-					t.Errorf("%s: the prompt's logits differ by %g", specs[i], worst([][]float32{s.Logits()}, want[i]))
+					t.Errorf("%s: the prompt's logits differ by %g", specs[i], fakes.Worst([][]float32{s.Logits()}, want[i]))
 				}
 				sessions = append(sessions, s)
 			}
@@ -57,7 +58,7 @@ func TestPolicyOfSession(t *testing.T) {
 				}
 				for j, i := range c.specs {
 					if !slices.Equal(sessions[j].Logits(), want[i][step+1]) {
-						t.Fatalf("%s, step %d: logits differ by %g", specs[i], step, worst([][]float32{sessions[j].Logits()}, want[i][step+1:]))
+						t.Fatalf("%s, step %d: logits differ by %g", specs[i], step, fakes.Worst([][]float32{sessions[j].Logits()}, want[i][step+1:]))
 					}
 				}
 			}
@@ -93,7 +94,7 @@ func TestTiersRefusePolicies(t *testing.T) {
 			}
 		}
 	}
-	opened(t, e, "quest:budget=64", someIDs(100, 1))
+	opened(t, e, "quest:budget=64", fakes.IDs(100, 1))
 }
 
 // TestForkOfCompressedContext: a context is compressed once and three questions are asked of it. Each fork, under the same
@@ -101,7 +102,7 @@ func TestTiersRefusePolicies(t *testing.T) {
 // logits are those of a session under the policy that reads the question token by token, which no policy of the prompt compresses.
 func TestForkOfCompressedContext(t *testing.T) {
 	t.Parallel()
-	context := someIDs(200, 40)
+	context := fakes.IDs(200, 40)
 	for _, spec := range []string{"snapkv:budget=50%", "knorm:budget=50%", "keydiff:budget=50%"} {
 		for _, tiers := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s tiers %v", spec, tiers), func(t *testing.T) {
@@ -119,7 +120,7 @@ func TestForkOfCompressedContext(t *testing.T) {
 					}
 				}
 				for q := range uint64(3) {
-					question, next := someIDs(9+int(q), 50+q), someIDs(4, 60+q)
+					question, next := fakes.IDs(9+int(q), 50+q), fakes.IDs(4, 60+q)
 					alone := opened(t, e, spec, context)
 					if !slices.EqualFunc(kept, heldBy(alone), slices.Equal) {
 						t.Fatal("the same context was compressed otherwise")
@@ -157,7 +158,7 @@ func TestForkOfCompressedContext(t *testing.T) {
 							}
 							got = append(got, slices.Clone(f.Logits()))
 						}
-						if d := worst(want, got); d != 0 {
+						if d := fakes.Worst(want, got); d != 0 {
 							t.Errorf("question %d, fork under %v: logits differ by %g", q, under, d)
 						}
 						rewindsToContext(t, f, len(context), question, want[0])
@@ -189,7 +190,7 @@ func rewindsToContext(t *testing.T, f *Session, context int, question []int, wan
 		t.Fatal(err)
 	}
 	if !slices.Equal(f.Logits(), want) {
-		t.Errorf("after going back to the context logits differ by %g", worst([][]float32{f.Logits()}, [][]float32{want}))
+		t.Errorf("after going back to the context logits differ by %g", fakes.Worst([][]float32{f.Logits()}, [][]float32{want}))
 	}
 }
 
@@ -197,7 +198,7 @@ func rewindsToContext(t *testing.T, f *Session, context int, question []int, wan
 func TestForksRefused(t *testing.T) {
 	e := small(t, Options{Threads: 1})
 	for _, spec := range []string{"h2o:budget=60", "quest:budget=64", "sliminfer:layers=1/2,keep=160/96,block=32", "hillinfer:alpha=0.3", "streaming_llm:budget=100"} {
-		s := opened(t, e, spec, someIDs(200, 1))
+		s := opened(t, e, spec, fakes.IDs(200, 1))
 		name, _, _ := strings.Cut(spec, ":")
 		for _, under := range []*policy.Spec{s.Policy(), nil, parsed(t, "snapkv:budget=50%")} {
 			if f, err := s.Fork(under); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "policy "+name) {
@@ -211,7 +212,7 @@ func TestForksRefused(t *testing.T) {
 			t.Errorf("%s after refused forks: %v", spec, err)
 		}
 	}
-	s := opened(t, e, "snapkv:budget=50%", someIDs(200, 1))
+	s := opened(t, e, "snapkv:budget=50%", fakes.IDs(200, 1))
 	if _, err := s.Fork(parsed(t, "knorm:budget=50%")); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "snapkv") {
 		t.Errorf("fork of a compressed context under another policy: %v", err)
 	}

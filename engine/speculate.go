@@ -1,29 +1,15 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"terrace/engine/draft"
 	"terrace/model"
 	"terrace/retrieval"
 )
-
-// Drafter guesses the tokens that follow a text, so that one pass can read several (speculative decoding, Leviathan et al.
-// 2023). What it guesses changes the speed alone: a guess is kept where the model itself, given the same logits, chooses it.
-type Drafter interface {
-	// Look prepares to guess what follows the tokens. kind says how far such guesses were to be trusted before, a number below
-	// DraftKinds; -1 = there is nothing to guess from.
-	Look(tokens []int) (kind int)
-	// Draft appends n guesses at most to dst.
-	Draft(dst []int, n int) ([]int, error)
-	// Name is what --speculate says.
-	Name() string
-	Close() error
-}
-
-// MaxDraft is the most guesses that one pass reads.
-const MaxDraft = 15
 
 // Speculation says what guessing brought in one generation.
 type Speculation struct {
@@ -34,22 +20,42 @@ type Speculation struct {
 	Drafting time.Duration // spent on guessing
 }
 
+// NewDraftModel returns a drafter on an engine of its own, which stays the caller's to close after it.
+func NewDraftModel(name string, e *Engine) (*draft.Model, error) {
+	s, err := e.NewSession(nil)
+	if err != nil {
+		return nil, err
+	}
+	return draft.NewModel(name, draftSession{s}), nil
+}
+
+// draftSession is a draft.Session.
+type draftSession struct{ *Session }
+
+func (s draftSession) Context() int { return s.e.o.Context }
+
+func (s draftSession) Read(ids []int) error {
+	return s.Prefill(context.Background(), ids, PrefillHooks{})
+}
+
 // speculator reads the tokens of one generation, and what is likely to follow them in the same pass. A row's result does not
 // depend on the rows beside it, so the logits that a token is chosen from are those of decoding one token at a time, bit for
 // bit; the KV of guesses that were wrong is taken back.
 type speculator struct {
 	s       *Session
-	drafter Drafter
+	drafter draft.Drafter
 	ahead   []int     // guesses whose KV follows the session's tokens
 	logits  []float32 // [1+guesses, V] of the pass that read them
 	row     int       // the session's row of logits
-	pace    pace
+	pace    draft.Pace
+	kind    int // of the guesses that were read last
+	drafted int // how many these were; 0 = they are judged
 	use     Speculation
 	ids     []int
 }
 
 // canSpeculate refuses what cannot be taken back, or would not be the same to the bit.
-func (s *Session) canSpeculate(d Drafter) error {
+func (s *Session) canSpeculate(d draft.Drafter) error {
 	if name := s.e.o.Backend; name != "" && name != "native" {
 		return fmt.Errorf("engine: speculation (%s) on backend %s: only the native backend computes a row alike alone and beside others: %w", d.Name(), name, model.ErrUnsupported)
 	}
@@ -59,8 +65,8 @@ func (s *Session) canSpeculate(d Drafter) error {
 	return nil
 }
 
-func newSpeculator(s *Session, d Drafter) *speculator {
-	return &speculator{s: s, drafter: d, pace: newPace(), use: Speculation{Drafter: d.Name()}}
+func newSpeculator(s *Session, d draft.Drafter) *speculator {
+	return &speculator{s: s, drafter: d, pace: draft.NewPace(), use: Speculation{Drafter: d.Name()}}
 }
 
 // read takes a token into the session; left is how many may be generated after it.
@@ -84,15 +90,15 @@ func (p *speculator) read(id, left int) error {
 	p.use.Passes++
 	if len(guesses) == 0 {
 		if err = p.s.Decode(id); err == nil {
-			p.pace.passed(0, time.Since(begun))
+			p.pace.Passed(0, time.Since(begun))
 		}
 		return err
 	}
 	if p.logits, err = p.s.readAhead(p.ids); err != nil {
 		return p.s.Decode(id) // alone, where a lost tier is read again
 	}
-	p.pace.passed(len(guesses), time.Since(begun))
-	p.pace.kind, p.pace.drafted = kind, len(guesses)
+	p.pace.Passed(len(guesses), time.Since(begun))
+	p.kind, p.drafted = kind, len(guesses)
 	p.use.Drafted += len(guesses)
 	p.ahead, p.row = guesses, 0
 	p.advance(id)
@@ -103,11 +109,11 @@ func (p *speculator) read(id, left int) error {
 func (p *speculator) guess(id, left int) (guesses []int, kind int, err error) {
 	s := p.s
 	text := append(s.tokens, id)
-	most := min(left-1, MaxDraft, s.e.o.Context-len(text))
+	most := min(left-1, draft.Most, s.e.o.Context-len(text))
 	if kind = p.drafter.Look(text); kind < 0 || most <= 0 {
 		return nil, kind, nil
 	}
-	n := s.text.Seq().Together(p.pace.length(kind, most)+1) - 1
+	n := s.text.Seq().Together(p.pace.Length(kind, most)+1) - 1
 	p.ids = append(p.ids[:0], id)
 	if n > 0 {
 		p.ids, err = p.drafter.Draft(p.ids, n)
@@ -125,8 +131,9 @@ func (p *speculator) advance(id int) {
 
 // settle takes back what was read of guesses that were not chosen.
 func (p *speculator) settle() error {
-	if p.pace.drafted > 0 {
-		p.pace.judged(p.pace.drafted - len(p.ahead))
+	if p.drafted > 0 {
+		p.pace.Judged(p.kind, p.drafted, p.drafted-len(p.ahead))
+		p.drafted = 0
 	}
 	if len(p.ahead) == 0 {
 		return nil

@@ -4,9 +4,11 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strconv"
 	"testing"
 
+	"terrace/engine/draft"
+	"terrace/engine/fakes"
+	"terrace/engine/tier"
 	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/policy"
@@ -25,7 +27,7 @@ func (o *oracle) Close() error { return nil }
 
 func (o *oracle) Look(tokens []int) int {
 	o.at = len(tokens)
-	return o.rng.IntN(DraftKinds+1) - 1
+	return o.rng.IntN(draft.Kinds+1) - 1
 }
 
 func (o *oracle) Draft(dst []int, n int) ([]int, error) {
@@ -42,7 +44,7 @@ func (o *oracle) Draft(dst []int, n int) ([]int, error) {
 // TestSpeculationChangesNothing: tokens, the logits after them and what a later prompt makes of the session are those of decoding
 // token by token, bit for bit, however many guesses are wrong.
 func TestSpeculationChangesNothing(t *testing.T) {
-	prompt, more := slices.Concat(someIDs(60, 1), someIDs(60, 1), someIDs(23, 2)), someIDs(5, 3)
+	prompt, more := slices.Concat(fakes.IDs(60, 1), fakes.IDs(60, 1), fakes.IDs(23, 2)), fakes.IDs(5, 3)
 	for _, c := range []struct {
 		name   string
 		open   func(testing.TB, Options) *Engine
@@ -72,8 +74,8 @@ func TestSpeculationChangesNothing(t *testing.T) {
 			request := Request{IDs: prompt, MaxTokens: c.tokens, Sampler: c.sample}
 			plain, after := speculated(t, e, c.policy, request, more)
 			all := slices.Concat(prompt, plain.IDs)
-			for name, d := range map[string]Drafter{
-				"ngram": NewNGram(), "right": &oracle{ids: all, rng: rand.New(rand.NewPCG(1, 1))},
+			for name, d := range map[string]draft.Drafter{
+				"ngram": draft.NewNGram(), "right": &oracle{ids: all, rng: rand.New(rand.NewPCG(1, 1))},
 				"mixed": &oracle{ids: all, spoil: 0.25, rng: rand.New(rand.NewPCG(2, 2))}, "wrong": &oracle{ids: all, spoil: 1, rng: rand.New(rand.NewPCG(3, 3))},
 			} {
 				request.Speculate = d
@@ -124,10 +126,10 @@ func speculated(t *testing.T, e *Engine, spec string, r Request, more []int) (*R
 
 // TestSpeculationOnTiers: KV that streams through a small host tier is the same too.
 func TestSpeculationOnTiers(t *testing.T) {
-	prompt := someIDs(700, 4)
+	prompt := fakes.IDs(700, 4)
 	o := Options{Threads: 2, Context: 1024, PageTokens: 16}
 	plain := generated(t, small(t, o), Request{IDs: prompt, MaxTokens: 40})
-	o.Tiers = []Tier{{Kind: TierHost, Bytes: 500 << 10}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 64 << 20}}
+	o.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: 500 << 10}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 64 << 20}}
 	e := small(t, o)
 	all := slices.Concat(prompt, plain.IDs)
 	got := generated(t, e, Request{IDs: prompt, MaxTokens: 40, Speculate: &oracle{ids: all, spoil: 0.3, rng: rand.New(rand.NewPCG(5, 5))}})
@@ -151,7 +153,7 @@ func generated(t *testing.T, e *Engine, r Request) *Result {
 func TestSpeculationRefused(t *testing.T) {
 	for _, spec := range []string{"quest:budget=32", "h2o:budget=32", "streaming_llm:budget=32"} {
 		e := small(t, Options{Threads: 2, Policy: spec})
-		_, err := e.Generate(t.Context(), Request{IDs: someIDs(40, 1), MaxTokens: 4, Speculate: NewNGram()})
+		_, err := e.Generate(t.Context(), Request{IDs: fakes.IDs(40, 1), MaxTokens: 4, Speculate: draft.NewNGram()})
 		if set, _ := policy.Parse(spec); err == nil && !set.Lossless() {
 			t.Errorf("%s: speculates although it acts while decoding", spec)
 		}
@@ -160,7 +162,7 @@ func TestSpeculationRefused(t *testing.T) {
 
 // TestDraftModel: a model that drafts for itself is right unless a guess is cut.
 func TestDraftModel(t *testing.T) {
-	e, prompt := small(t, Options{Threads: 2, Context: 256}), someIDs(50, 8)
+	e, prompt := small(t, Options{Threads: 2, Context: 256}), fakes.IDs(50, 8)
 	plain := generated(t, e, Request{IDs: prompt, MaxTokens: 60})
 	d, err := NewDraftModel("itself", small(t, Options{Threads: 2, Context: 100}))
 	if err != nil {
@@ -172,71 +174,8 @@ func TestDraftModel(t *testing.T) {
 		t.Errorf("other tokens: %v, want %v", got.IDs, plain.IDs)
 	}
 	// The draft's context ends after 100 tokens; until then its guesses are the model's own.
-	if u := got.Speculation; u.Drafted == 0 || u.Accepted < u.Drafted-MaxDraft {
+	if u := got.Speculation; u.Drafted == 0 || u.Accepted < u.Drafted-draft.Most {
 		t.Errorf("%d of %d guesses accepted", u.Accepted, u.Drafted)
-	}
-}
-
-// TestNGram against a search by hand: the guess follows the last place where the longest known end of the text stood before.
-func TestNGram(t *testing.T) {
-	rng := rand.New(rand.NewPCG(4, 4))
-	g, text := NewNGram(), []int{1, 2}
-	for len(text) < 400 {
-		text = append(text, rng.IntN(4))
-		if rng.IntN(4) == 0 {
-			at := rng.IntN(len(text))
-			text = append(text, text[at:min(at+rng.IntN(9), len(text))]...)
-		}
-		fresh := NewNGram() // one that does not go on with a guess
-		for _, d := range []*NGram{g, fresh} {
-			kind := d.Look(text)
-			got, _ := d.Draft(nil, 6)
-			if kind == DraftKinds-1 {
-				continue
-			}
-			want, length := searched(text, 6)
-			if length == 0 != (kind < 0) || kind >= 0 && (kind != length-ngramLeast || !slices.Equal(got, want)) {
-				t.Fatalf("after %v: kind %d guesses %v, want length %d and %v", text, kind, got, length, want)
-			}
-		}
-	}
-}
-
-func searched(text []int, n int) (guess []int, length int) {
-	for length = ngramMost; length >= ngramLeast; length-- {
-		for at := len(text) - 1; at >= length; at-- {
-			if slices.Equal(text[at-length:at], text[len(text)-length:]) {
-				long := slices.Clone(text)
-				for i := range n {
-					long = append(long, long[at+i])
-				}
-				return long[len(text):], length
-			}
-		}
-	}
-	return nil, 0
-}
-
-// TestPace: the most tokens a second by the formula, searched by hand.
-func TestPace(t *testing.T) {
-	for _, c := range []struct {
-		share, wider float64
-		most, want   int
-	}{{1, 0.3, 15, 15}, {0.9, 0.35, 15, 4}, {0.5, 0.35, 15, 1}, {0.2, 0.35, 15, 0}, {0.9, 0.05, 15, 13}, {1, 0.3, 4, 4}} {
-		p := newPace()
-		p.wider, p.kinds[2].right, p.kinds[2].tried = c.wider, c.share*10, 10
-		if got := p.length(2, c.most); got != c.want {
-			t.Errorf("share %v, %v a row, %d at most: %d guesses, want %d", c.share, c.wider, c.most, got, c.want)
-		}
-	}
-	p := newPace()
-	p.kinds[0].right = 0
-	tried := 0
-	for range 10 * retryEvery {
-		tried += p.length(0, 15)
-	}
-	if tried != 10 {
-		t.Errorf("guesses that are never right: %d tried of %s, want 10", tried, strconv.Itoa(10*retryEvery))
 	}
 }
 

@@ -3,6 +3,8 @@ package engine
 import (
 	"math"
 	"testing"
+
+	"terrace/engine/fakes"
 )
 
 // TestStepBytes: what a decode step is said to read is what follows from the policy's definition, for f16 KV, in bytes a layer and
@@ -30,7 +32,7 @@ func TestStepBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Prefill(t.Context(), someIDs(prompt, 4), PrefillHooks{}); err != nil {
+		if err := s.Prefill(t.Context(), fakes.IDs(prompt, 4), PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
 		if u := s.KVUse(); u.StepKV != 0 || u.StepScanned != 0 {

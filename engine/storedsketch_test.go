@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/internal/kernels/quant"
 	"terrace/internal/kvpage"
 	"terrace/offload"
@@ -22,7 +23,7 @@ var storing = []string{"infinigen:budget=60,sketch=", "infinigen:budget=60,query
 // from there.
 func TestStoredSketchesChangeNothing(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(350, 1), someIDs(40, 2)
+	prompt, next := fakes.IDs(350, 1), fakes.IDs(40, 2)
 	kinds := []struct {
 		name string
 		o    Options
@@ -32,11 +33,11 @@ func TestStoredSketchesChangeNothing(t *testing.T) {
 		t.Run(kind.name+"/"+strings.NewReplacer(":", " of ", "=", " ").Replace(name), func(t *testing.T) {
 			t.Parallel()
 			o := kind.o
-			o.Threads, o.ChunkTokens, o.Calibration = 2, 64, someIDs(64, 3)
+			o.Threads, o.ChunkTokens, o.Calibration = 2, 64, fakes.IDs(64, 3)
 			o.Store, o.KVBudgetBytes, o.Policy = nil, 0, strings.Replace(name+" ", "sketch= ", "sketch=memory", 1)
 			want := forced(t, small(t, o), prompt, next)
 			o.Policy = strings.Replace(name+" ", "sketch= ", "sketch=storage", 1)
-			if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("without tiers: logits differ by %g", d)
 			}
 			o.Store = below(t, o)
@@ -45,14 +46,14 @@ func TestStoredSketchesChangeNothing(t *testing.T) {
 				o.KVBudgetBytes *= 2
 			}
 			e := small(t, o)
-			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 				t.Errorf("on tiers: logits differ by %g", d)
 			}
 			if p := e.KV().PeakBytes; p > o.KVBudgetBytes {
 				t.Errorf("%d bytes in host memory, the budget is %d", p, o.KVBudgetBytes)
 			}
 			o.KVBudgetBytes *= 2
-			if d := worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
+			if d := fakes.Worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("on tiers in a batch: logits differ by %g", d)
 			}
 		})
@@ -61,12 +62,12 @@ func TestStoredSketchesChangeNothing(t *testing.T) {
 
 // TestStoredSketchesOnDrive: a computational storage drive holds the sketches as an SSD does.
 func TestStoredSketchesOnDrive(t *testing.T) {
-	prompt, next := someIDs(700, 1), someIDs(20, 2)
+	prompt, next := fakes.IDs(700, 1), fakes.IDs(20, 2)
 	for _, name := range []string{"infinigen:budget=60,sketch=storage", "leoam:budget=60,chunk=4,coarse=8,sketch=storage", "h2o_offload:budget=60"} {
-		o := Options{Threads: 2, ChunkTokens: 64, Calibration: someIDs(64, 3), Policy: name}
+		o := Options{Threads: 2, ChunkTokens: 64, Calibration: fakes.IDs(64, 3), Policy: name}
 		want := forced(t, small(t, o), prompt, next)
 		o.Tiers = newTestDrive(t).start().tiers(900 << 10)
-		if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+		if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 			t.Errorf("%s: logits differ by %g", name, d)
 		}
 	}
@@ -98,7 +99,7 @@ func (c *tally) forget(seq uint64) {
 // TestStoredSketchesAreStored: with sketch=storage the low-rank keys are records of their own, which every step reads, and are
 // not in host memory.
 func TestStoredSketchesAreStored(t *testing.T) {
-	prompt, next := someIDs(900, 1), someIDs(10, 2)
+	prompt, next := fakes.IDs(900, 1), fakes.IDs(10, 2)
 	path := filepath.Join(t.TempDir(), "deep.gguf") // more layers than are in memory at once
 	if err := convert.Synthesize(t.Context(), path, convert.Spec{Arch: "llama", Layers: 6, Hidden: 64, Heads: 4, KVHeads: 2, HeadDim: 32,
 		FFN: 96, Vocab: 300, Context: 2048, Seed: 5}, convert.Options{Type: quant.Q8_0}); err != nil {
@@ -106,7 +107,7 @@ func TestStoredSketchesAreStored(t *testing.T) {
 	}
 	sketch := map[string]int64{}
 	for _, where := range []string{"memory", "storage"} {
-		o := Options{Threads: 1, Policy: "infinigen:budget=30,dense_layers=0,sketch=" + where, Calibration: someIDs(64, 3), ChunkTokens: 64}
+		o := Options{Threads: 1, Policy: "infinigen:budget=30,dense_layers=0,sketch=" + where, Calibration: fakes.IDs(64, 3), ChunkTokens: 64}
 		shape := openModel(t, path, o).shape()
 		store, err := offload.NewMemory("below", shape, 0)
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/engine/fakes"
+	"terrace/engine/tier"
 	"terrace/internal/clock"
 	"terrace/internal/trace"
 	"terrace/offload"
@@ -15,14 +17,14 @@ import (
 // TestOnStorage: with most of its KV in a file a model computes the same logits, bit for bit, and its timeline shows compute
 // and both directions of transfers with all their bytes.
 func TestOnStorage(t *testing.T) {
-	prompt, next := someIDs(150, 1), someIDs(20, 2)
+	prompt, next := fakes.IDs(150, 1), fakes.IDs(20, 2)
 	o := Options{Threads: 2, ChunkTokens: 32}
 	want := forced(t, small(t, o), prompt, next)
 	var out bytes.Buffer
-	o.Tiers = []Tier{{Kind: TierHost, Bytes: 34 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
+	o.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: 34 * 4096}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 8 << 20}}
 	o.Trace = trace.New(&out, clock.Real().Now)
 	e := small(t, o)
-	if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+	if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
 	if own := e.tiers.store.Stats().HostBytes; own == 0 || e.floor.StoreBytes() < own/2 || e.KV().PeakBytes < own || e.KV().PeakBytes > o.Tiers[0].Bytes {
@@ -48,11 +50,11 @@ func TestOnStorage(t *testing.T) {
 // TestTokensFromStorage: policies whose tokens are read one by one from a file compute the same logits, bit for bit, as without
 // tiers, and read those tokens alone.
 func TestTokensFromStorage(t *testing.T) {
-	prompt, next := someIDs(400, 1), someIDs(12, 2)
+	prompt, next := fakes.IDs(400, 1), fakes.IDs(12, 2)
 	for _, name := range []string{"hillinfer:alpha=0.2,guess_from=1", "hillinfer:alpha=0.2,score=int4,query=exact", "hillinfer:alpha=0.2,query=prev_step,pools=token"} {
 		o := Options{Threads: 2, ChunkTokens: 32, Policy: name}
 		want := forced(t, small(t, o), prompt, next)
-		o.Tiers = []Tier{{Kind: TierHost, Bytes: 120 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 8 << 20}}
+		o.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: 120 * 4096}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 8 << 20}}
 		e := small(t, o)
 		if !e.tiers.queue.Gathers() {
 			t.Fatal("single tokens cannot be read")
@@ -71,7 +73,7 @@ func TestTokensFromStorage(t *testing.T) {
 			}
 			got = append(got, slices.Clone(s.Logits()))
 		}
-		if d := worst(want, got); d != 0 {
+		if d := fakes.Worst(want, got); d != 0 {
 			t.Errorf("%s: logits differ by %g", name, d)
 		}
 		st := e.tiers.store.Stats()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/internal/kvpage"
 	"terrace/model"
 )
@@ -171,7 +172,7 @@ func TestFollowingMatchesPlainLoops(t *testing.T) {
 	t.Parallel()
 	e := small(t, Options{})
 	const n = 101
-	ids := someIDs(n, 70)
+	ids := fakes.IDs(n, 70)
 	two := map[int]int{0: 64, 1: 48}
 	for _, c := range []struct {
 		spec   string
@@ -189,7 +190,7 @@ func TestFollowingMatchesPlainLoops(t *testing.T) {
 			want.run(t, ids)
 			want.begin()
 			s := prefilled(t, small(t, Options{Exact: true, Policy: c.spec, ChunkTokens: 32}), ids)
-			for i, id := range someIDs(8, 71) {
+			for i, id := range fakes.IDs(8, 71) {
 				if err := s.Decode(id); err != nil {
 					t.Fatal(err)
 				}
@@ -233,23 +234,23 @@ func showsActive(s *Session, layer int, want []int) error {
 // what is decoded while tokens come and go; a selecting policy sees the swapped blocks; rewinding reads again.
 func TestFollowingDoesNotDependOnTheMachine(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(300, 80), someIDs(12, 81)
+	prompt, next := fakes.IDs(300, 80), fakes.IDs(12, 81)
 	for _, spec := range []string{"sliminfer:layers=1/2,keep=128/96,block=32,gamma=1", "lazyllm:layers=1/2", "sliminfer:layers=1,keep=128,block=32,gamma=1+quest:budget=48"} {
 		e := small(t, Options{Threads: 1, Policy: spec})
 		want := forced(t, e, prompt, next)
 		for _, o := range []Options{{ChunkTokens: 48, PageTokens: 32}, {Threads: 2}} {
 			o.Policy = spec
-			if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("%s, passes of %d: logits differ by %g", spec, o.ChunkTokens, d)
 			}
 		}
-		if d := worst(want, inBatch(t, e, prompt, next)); d != 0 {
+		if d := fakes.Worst(want, inBatch(t, e, prompt, next)); d != 0 {
 			t.Errorf("%s in a batch: logits differ by %g", spec, d)
 		}
 		o := Options{Threads: 2, Policy: spec, ChunkTokens: 32, KVBudgetBytes: 44 * 4096}
 		o.Store = below(t, o)
 		tiered := small(t, o)
-		if d := worst(want, forced(t, tiered, prompt, next)); d != 0 {
+		if d := fakes.Worst(want, forced(t, tiered, prompt, next)); d != 0 {
 			t.Errorf("%s with KV below host memory: logits differ by %g", spec, d)
 		}
 		if st := o.Store.Stats(); st.Reads == 0 || tiered.KV().PeakBytes > o.KVBudgetBytes {
@@ -268,8 +269,8 @@ func TestFollowingDoesNotDependOnTheMachine(t *testing.T) {
 			t.Errorf("%s rewound: %v", spec, err)
 		}
 		none := forced(t, small(t, Options{Policy: revived(spec, "none")}), prompt, next)
-		if worst(want[:1], none[:1]) != 0 || worst(want, none) == 0 {
-			t.Errorf("%s: revive=none is %g from the prompt's logits and %g from the decoded ones", spec, worst(want[:1], none[:1]), worst(want, none))
+		if fakes.Worst(want[:1], none[:1]) != 0 || fakes.Worst(want, none) == 0 {
+			t.Errorf("%s: revive=none is %g from the prompt's logits and %g from the decoded ones", spec, fakes.Worst(want[:1], none[:1]), fakes.Worst(want, none))
 		}
 	}
 }
@@ -281,7 +282,7 @@ func TestRowsThatMayComeBackAreHeld(t *testing.T) {
 	spec, held := "sliminfer:layers=1/2,keep=64/48,block=16,unit=4,gamma=1", map[string]int64{}
 	for _, revive := range []string{"aux", "none"} {
 		e := small(t, Options{Policy: revived(spec, revive)})
-		s := prefilled(t, e, someIDs(n, 70))
+		s := prefilled(t, e, fakes.IDs(n, 70))
 		held[revive] = s.KVUse().HeldBytes()
 		for i := range 4 {
 			if err := s.Decode(i); err != nil {

@@ -6,81 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	"terrace/internal/units"
+	"terrace/engine/tier"
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/offload"
 	"terrace/policy"
 	"terrace/retrieval"
 )
-
-// TierKind names a kind of memory that holds KV.
-type TierKind string
-
-// The tiers, fastest first.
-const (
-	TierDevice TierKind = "device" // memory of a backend's own device, which keeps copies of what lies below
-	TierHost   TierKind = "host"   // DRAM, up to a number of bytes
-	TierSSD    TierKind = "ssd"    // a file in a directory
-	TierCSD    TierKind = "csd"    // a computational storage drive behind a Unix socket
-)
-
-// Tier is one tier of the KV cache.
-type Tier struct {
-	Kind  TierKind
-	Path  string // directory of an SSD, socket of a drive
-	Bytes int64  // capacity; 0 = a drive's own
-}
-
-// ParseTier reads device=SIZE, host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET.
-func ParseTier(spec string) (Tier, error) {
-	kind, rest, ok := strings.Cut(spec, "=")
-	t := Tier{Kind: TierKind(kind)}
-	size := rest
-	switch {
-	case !ok || rest == "":
-		return t, fmt.Errorf("engine: tier %q: want device=SIZE, host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET: %w", spec, ErrOption)
-	case t.Kind == TierSSD:
-		at := strings.LastIndexByte(rest, ',')
-		if at <= 0 {
-			return t, fmt.Errorf("engine: tier %q: want ssd=DIR,SIZE: %w", spec, ErrOption)
-		}
-		t.Path, size = rest[:at], rest[at+1:]
-	case t.Kind == TierCSD:
-		if t.Path, ok = strings.CutPrefix(rest, "unix:"); !ok || t.Path == "" {
-			return t, fmt.Errorf("engine: tier %q: want csd=unix:SOCKET: %w", spec, ErrOption)
-		}
-		return t, nil
-	case t.Kind != TierHost && t.Kind != TierDevice:
-		return t, fmt.Errorf("engine: tier %q: kind %q is not known, want device, host, ssd or csd: %w", spec, kind, ErrOption)
-	}
-	n, err := units.ParseBytes(size)
-	if err != nil || n <= 0 {
-		return t, fmt.Errorf("engine: tier %q: size %q: want a number of bytes above 0, like 256MiB: %w", spec, size, ErrOption)
-	}
-	t.Bytes = n
-	return t, nil
-}
-
-// CheckTiers refuses sets of tiers that mean nothing.
-func CheckTiers(tiers []Tier) error {
-	seen := map[TierKind]bool{}
-	for _, t := range tiers {
-		if seen[t.Kind] && t.Kind != TierCSD { // drives share the heads
-			return fmt.Errorf("engine: tier %s is given twice: %w", t.Kind, ErrOption)
-		}
-		seen[t.Kind] = true
-	}
-	if seen[TierSSD] && !seen[TierHost] {
-		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
-	}
-	if seen[TierSSD] && seen[TierCSD] {
-		return fmt.Errorf("engine: one tier below host at a time, not both ssd and csd: %w", ErrOption)
-	}
-	return nil
-}
 
 // tiers are an engine's open tiers below host memory.
 type tiers struct {
@@ -92,12 +25,12 @@ type tiers struct {
 // openTiers opens what Options.Tiers name. The engine's cache is not there yet.
 func (e *Engine) openTiers() error {
 	o := &e.o
-	if err := CheckTiers(o.Tiers); err != nil {
+	if err := tier.Check(o.Tiers); err != nil {
 		return err
 	}
 	store, owned := o.Store, false
 	for _, t := range o.Tiers {
-		if t.Kind == TierHost {
+		if t.Kind == tier.Host {
 			o.KVBudgetBytes = t.Bytes
 		}
 	}
@@ -108,13 +41,13 @@ func (e *Engine) openTiers() error {
 		return err
 	}
 	for _, t := range o.Tiers {
-		if store != nil && (t.Kind == TierSSD || t.Kind == TierCSD) {
+		if store != nil && (t.Kind == tier.SSD || t.Kind == tier.CSD) {
 			return fmt.Errorf("engine: tier %s beside a store that is open already: %w", t.Kind, ErrOption)
 		}
 		switch t.Kind {
-		case TierHost:
+		case tier.Host:
 			continue
-		case TierDevice:
+		case tier.Device:
 			o.DeviceKVBytes = t.Bytes
 			continue
 		}
@@ -133,7 +66,7 @@ func (e *Engine) openTiers() error {
 // sockets are those of the drives.
 func (o *Options) sockets() (list []string) {
 	for _, t := range o.Tiers {
-		if t.Kind == TierCSD {
+		if t.Kind == tier.CSD {
 			list = append(list, t.Path)
 		}
 	}
@@ -146,7 +79,7 @@ func (o *Options) checkStoring() error {
 	if drives > 1 {
 		return fmt.Errorf("engine: tier csd is given %d times: only drives that attend share a text, which policy sparf asks for: %w", drives, ErrOption)
 	}
-	if drives == 1 && !slices.ContainsFunc(o.Tiers, func(t Tier) bool { return t.Kind == TierHost }) {
+	if drives == 1 && !slices.ContainsFunc(o.Tiers, func(t tier.Tier) bool { return t.Kind == tier.Host }) {
 		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
 	}
 	return nil
@@ -156,7 +89,7 @@ func (o *Options) checkStoring() error {
 func (e *Engine) openDrives(sockets []string) error {
 	o := &e.o
 	for _, t := range o.Tiers {
-		if t.Kind != TierCSD && t.Kind != TierHost {
+		if t.Kind != tier.CSD && t.Kind != tier.Host {
 			return fmt.Errorf("engine: tier %s beside drives that attend: want host=SIZE or nothing: %w", t.Kind, ErrOption)
 		}
 	}
@@ -211,9 +144,9 @@ func sliding(m *model.Model) []int {
 }
 
 // openStore opens a tier below host memory. A drive scores keys where the policy ranks tokens by what it can compute.
-func (e *Engine) openStore(t Tier) (offload.Store, error) {
+func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
 	switch t.Kind {
-	case TierSSD:
+	case tier.SSD:
 		shape, needs := e.shape(), e.policy.Needs()
 		s, err := offload.OpenSSD(shape, offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
 			TokenRows: needs.SharedAcrossHeads && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
@@ -221,7 +154,7 @@ func (e *Engine) openStore(t Tier) (offload.Store, error) {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Path, err)
 		}
 		return s, nil
-	case TierCSD:
+	case tier.CSD:
 		if n := e.shape().GroupTokens; n != retrieval.DriveGroupTokens {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Path, n, retrieval.DriveGroupTokens, ErrOption)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/engine/fakes"
 	"terrace/kvmanager"
 	"terrace/offload"
 	"terrace/policy"
@@ -36,7 +37,7 @@ var together = []string{"sliminfer:layers=1/2,keep=160/96,block=32,gamma=1+hilli
 // and in a batch, and stays within the budget.
 func TestTiersChangeNothing(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(400, 1), someIDs(17, 2)
+	prompt, next := fakes.IDs(400, 1), fakes.IDs(17, 2)
 	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4",
 		"hillinfer:alpha=1", "hillinfer:guess_from=0", "hillinfer:heads=softmax,guess_from=0", "hillinfer:heads=max,guess_from=0")
 	for _, name := range append(names, together...) {
@@ -45,7 +46,7 @@ func TestTiersChangeNothing(t *testing.T) {
 		}
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 			t.Parallel()
-			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: someIDs(64, 3), ChunkTokens: 32}
+			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: fakes.IDs(64, 3), ChunkTokens: 32}
 			want := forced(t, small(t, o), prompt, next)
 			o.Store = below(t, o)
 			o.KVBudgetBytes = 76 * 4096
@@ -62,7 +63,7 @@ func TestTiersChangeNothing(t *testing.T) {
 				o.KVBudgetBytes = 168 * 4096
 			}
 			e := small(t, o)
-			if d := worst(want, forced(t, e, prompt, next)); d != 0 {
+			if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 				t.Errorf("on tiers: logits differ by %g", d)
 			}
 			st := o.Store.Stats()
@@ -73,7 +74,7 @@ func TestTiersChangeNothing(t *testing.T) {
 				t.Errorf("%d bytes in host memory, the budget is %d", p, o.KVBudgetBytes)
 			}
 			o.KVBudgetBytes = 210 * 4096
-			if d := worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
+			if d := fakes.Worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
 				t.Errorf("on tiers in a batch: logits differ by %g", d)
 			}
 		})
@@ -83,23 +84,23 @@ func TestTiersChangeNothing(t *testing.T) {
 // TestBudgetIsReached: a text that outgrows its policy's budget while decoding reads the same tokens whether a layer is chosen
 // ahead (on tiers) or in its turn.
 func TestBudgetIsReached(t *testing.T) {
-	prompt, next := someIDs(40, 1), someIDs(8, 2)
-	o := Options{Threads: 1, Policy: "infinigen:budget=43,dense_layers=0", Calibration: someIDs(64, 3)}
+	prompt, next := fakes.IDs(40, 1), fakes.IDs(8, 2)
+	o := Options{Threads: 1, Policy: "infinigen:budget=43,dense_layers=0", Calibration: fakes.IDs(64, 3)}
 	want := forced(t, small(t, o), prompt, next)
 	o.Store, o.KVBudgetBytes = below(t, o), 96*4096
-	if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+	if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
 }
 
 // TestTextOutgrowsItsPool: steps that begin blocks for which the pool's tables, made at the prompt's end, have no place.
 func TestTextOutgrowsItsPool(t *testing.T) {
-	prompt, next := someIDs(128, 1), someIDs(120, 2)
+	prompt, next := fakes.IDs(128, 1), fakes.IDs(120, 2)
 	for _, policy := range []string{"hillinfer:alpha=0.3,guess_from=0", "quest:budget=48"} {
 		o := Options{Threads: 1, Policy: policy}
 		want := forced(t, small(t, o), prompt, next)
 		o.Store, o.KVBudgetBytes = below(t, o), 96*4096
-		if d := worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+		if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 			t.Errorf("%s: logits differ by %g", policy, d)
 		}
 	}
@@ -107,7 +108,7 @@ func TestTextOutgrowsItsPool(t *testing.T) {
 
 // TestTiersOfWindows: layers with a sliding window read their window only, wherever chunks of the prompt begin.
 func TestTiersOfWindows(t *testing.T) {
-	prompt, next := someIDs(900, 1), someIDs(40, 2)
+	prompt, next := fakes.IDs(900, 1), fakes.IDs(40, 2)
 	for _, chunk := range []int{128, 100} {
 		o := Options{Threads: 2, ChunkTokens: chunk}
 		e := windowed(t, o)
@@ -118,7 +119,7 @@ func TestTiersOfWindows(t *testing.T) {
 		}
 		defer store.Close()
 		o.Store, o.KVBudgetBytes = store, 140*4096
-		if d := worst(want, forced(t, windowed(t, o), prompt, next)); d != 0 {
+		if d := fakes.Worst(want, forced(t, windowed(t, o), prompt, next)); d != 0 {
 			t.Errorf("chunks of %d: logits differ by %g", chunk, d)
 		}
 		if store.Stats().Reads == 0 {
@@ -138,14 +139,14 @@ func TestTiersTooSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Prefill(t.Context(), someIDs(150, 1), PrefillHooks{}); !errors.Is(err, kvmanager.ErrBudget) {
+	if err := s.Prefill(t.Context(), fakes.IDs(150, 1), PrefillHooks{}); !errors.Is(err, kvmanager.ErrBudget) {
 		t.Errorf("150 tokens in 8 blocks: %v", err)
 	}
 }
 
 // TestSessionsOnTiersPart forks, rewinds and goes on with two texts whose shared part lies below.
 func TestSessionsOnTiersPart(t *testing.T) {
-	prompt, left, right := someIDs(150, 1), someIDs(40, 2), someIDs(40, 3)
+	prompt, left, right := fakes.IDs(150, 1), fakes.IDs(40, 2), fakes.IDs(40, 3)
 	plain := Options{Threads: 2, ChunkTokens: 32}
 	run := func(o Options) (out [][]float32) {
 		e := small(t, o)
@@ -182,7 +183,7 @@ func TestSessionsOnTiersPart(t *testing.T) {
 	want := run(plain)
 	o := plain
 	o.Store, o.KVBudgetBytes = below(t, plain), 64*4096
-	if d := worst(want, run(o)); d != 0 {
+	if d := fakes.Worst(want, run(o)); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
 }
@@ -197,16 +198,16 @@ func (o *Options) prunes(t testing.TB) bool {
 // TestGuessFrom: layers before guess_from are scored with their own query, those from it on with the guess, in memory and
 // on tiers.
 func TestGuessFrom(t *testing.T) {
-	prompt, next := someIDs(300, 1), someIDs(9, 2)
+	prompt, next := fakes.IDs(300, 1), fakes.IDs(9, 2)
 	own := forced(t, small(t, Options{Policy: "hillinfer:alpha=0.1,query=exact"}), prompt, next)
 	for from, same := range map[string]bool{"3": true, "2": false, "0": false} {
 		o := Options{Policy: "hillinfer:alpha=0.1,guess_from=" + from}
 		got := forced(t, small(t, o), prompt, next)
-		if d := worst(own, got); (d == 0) != same {
+		if d := fakes.Worst(own, got); (d == 0) != same {
 			t.Errorf("guess_from=%s: logits differ by %g from those of query=exact", from, d)
 		}
 		o.Store, o.KVBudgetBytes = below(t, o), 96*4096
-		if d := worst(got, forced(t, small(t, o), prompt, next)); d != 0 {
+		if d := fakes.Worst(got, forced(t, small(t, o), prompt, next)); d != 0 {
 			t.Errorf("guess_from=%s on tiers: logits differ by %g", from, d)
 		}
 	}
@@ -226,7 +227,7 @@ func TestPoolsShareMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if err := s.Prefill(t.Context(), someIDs(600, uint64(i)), PrefillHooks{}); err != nil {
+		if err := s.Prefill(t.Context(), fakes.IDs(600, uint64(i)), PrefillHooks{}); err != nil {
 			t.Fatal(err)
 		}
 		sessions = append(sessions, s)

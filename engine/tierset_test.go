@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"terrace/engine/tier"
 )
 
 // TestTierSets: which sets of tiers are opened, and that the rest is refused
@@ -34,17 +36,17 @@ func TestTierSets(t *testing.T) {
 		{"csd=unix:", "csd=unix:SOCKET"},
 		{"tape=1GiB", "not known"},
 	} {
-		var set []Tier
+		var set []tier.Tier
 		var err error
 		for _, spec := range strings.Fields(c.tiers) {
-			var tier Tier
-			if tier, err = ParseTier(spec); err != nil {
+			var one tier.Tier
+			if one, err = tier.Parse(spec); err != nil {
 				break
 			}
-			set = append(set, tier)
+			set = append(set, one)
 		}
 		if err == nil {
-			err = CheckTiers(set)
+			err = tier.Check(set)
 		}
 		if c.want == "" {
 			if err != nil {

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"terrace/attention"
+	"terrace/engine/tier"
+	"terrace/kvmanager"
+	"terrace/model"
 	"terrace/retrieval"
 )
 
@@ -43,10 +47,10 @@ type TierUse struct {
 // TierUse reports the tiers' accounts.
 func (e *Engine) TierUse() TierUse {
 	kv := e.kv.Stats()
-	u := TierUse{PeakBytes: map[string]int64{string(TierHost): kv.PeakBytes}, MovedBytes: map[string]int64{}}
+	u := TierUse{PeakBytes: map[string]int64{string(tier.Host): kv.PeakBytes}, MovedBytes: map[string]int64{}}
 	if keeper := e.device.keeper; keeper != nil {
 		d := keeper.DeviceUse()
-		u.PeakBytes[string(TierDevice)] = d.KVPeakBytes
+		u.PeakBytes[string(tier.Device)] = d.KVPeakBytes
 		u.MovedBytes["host>device"], u.MovedBytes["device>host"] = d.UpBytes, d.DownBytes
 		u.Compute, u.Up, u.Down = d.Compute, d.Up, d.Down
 	}
@@ -56,7 +60,7 @@ func (e *Engine) TierUse() TierUse {
 	}
 	st, queue, name := e.tiers.store.Stats(), e.tiers.queue.Stats(), e.tiers.store.Name()
 	u.PeakBytes[name] = st.PeakBytes
-	u.MovedBytes[string(TierHost)+">"+name], u.MovedBytes[name+">"+string(TierHost)] = st.WrittenBytes, st.ReadBytes
+	u.MovedBytes[string(tier.Host)+">"+name], u.MovedBytes[name+">"+string(tier.Host)] = st.WrittenBytes, st.ReadBytes
 	u.Reads, u.Paced, u.Notice = st.Reads, st.Paced, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
 	u.Scored, u.Balance, u.Replays = e.floor.Scores(), e.floor.Balance(), e.replays
@@ -76,12 +80,12 @@ func (e *Engine) useDrives(u *TierUse) {
 	}
 	u.Drives, u.Replays = e.drives.Use(), e.replays
 	for i, d := range u.Drives {
-		name := string(TierCSD)
+		name := string(tier.CSD)
 		if len(u.Drives) > 1 {
 			name = fmt.Sprint(name, i)
 		}
 		u.PeakBytes[name], u.Paced = d.PeakBytes, u.Paced || d.Paced
-		u.MovedBytes[string(TierHost)+">"+name], u.MovedBytes[name+">"+string(TierHost)] = d.ToDriveBytes, d.ToHostBytes
+		u.MovedBytes[string(tier.Host)+">"+name], u.MovedBytes[name+">"+string(tier.Host)] = d.ToDriveBytes, d.ToHostBytes
 	}
 }
 
@@ -181,4 +185,22 @@ func (s *Session) KVUse() KVUse {
 		u.StepKV, u.StepScanned = float64(kv)/steps, float64(scanned)/steps
 	}
 	return u
+}
+
+// FLOPs counts floating-point operations.
+type FLOPs = model.FLOPs
+
+// FLOPs is what the session has asked of the backend since it was opened.
+func (s *Session) FLOPs() FLOPs { return s.flops }
+
+// attending counts what a pass asks of a layer: the pairs of its rows with what the layer holds, or with what was selected of
+// it.
+func attending(w *FLOPs, m *model.Model, layer int, seq *attention.Seq, kv *kvmanager.Sequence) {
+	for g := range m.KVHeads {
+		if seq.Select != nil && seq.Select[g] != nil {
+			w.Pairs(m, m.Group(), len(seq.Pos)*len(seq.Select[g]))
+			continue
+		}
+		w.Attended(m, layer, seq.Pos, kv.PositionList(layer, g))
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/engine/fakes"
+	"terrace/engine/tier"
 	"terrace/internal/kvpage"
 	"terrace/policy"
 )
@@ -14,9 +16,9 @@ import (
 // bit, in less memory, in floats and quantized, in host memory and on a tier; forks go on, and Rewind reads again.
 func TestWindowOnly(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(1500, 1), someIDs(40, 2)
+	prompt, next := fakes.IDs(1500, 1), fakes.IDs(40, 2)
 	for name, o := range map[string]Options{"f16": {}, "int8": {KVTypeSet: true, KType: kvpage.I8, VType: kvpage.I8, KVWindow: 64},
-		"ssd": {Tiers: []Tier{{Kind: TierHost, Bytes: 600 * 4096}, {Kind: TierSSD, Path: t.TempDir(), Bytes: 16 << 20}}}} {
+		"ssd": {Tiers: []tier.Tier{{Kind: tier.Host, Bytes: 600 * 4096}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 16 << 20}}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o.Threads, o.ChunkTokens, o.Context = 2, 100, 2048
@@ -29,7 +31,7 @@ func TestWindowOnly(t *testing.T) {
 			o.WindowOnly = true
 			e := windowed(t, o)
 			if got := forced(t, e, prompt, next); !slices.EqualFunc(got, want, slices.Equal[[]float32]) {
-				t.Errorf("logits differ by %v", worst(got, want))
+				t.Errorf("logits differ by %v", fakes.Worst(got, want))
 			}
 			if n := e.KV().PeakBytes; len(o.Tiers) == 0 && n > full*6/10 { // a layer of 1,540 tokens and six of 612 and a page
 				t.Errorf("%d bytes at most, %d without", n, full)

@@ -12,5 +12,5 @@
 // Concurrency: a Grammar and a Vocabulary are immutable; a Machine locks itself; a State belongs to one text.
 //
 // Invariants: (1) every state that is not dead can be completed; (2) what a Machine keeps is bounded (maxConfigs, maxMasks):
-// beyond that it begins anew; (3) a mask never depends on what was kept.
+// beyond that it is emptied; (3) a mask never depends on what was kept.
 package grammar

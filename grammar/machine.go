@@ -81,7 +81,7 @@ type seed struct {
 	up       *stacks
 }
 
-// current is c, made anew where the machine has been reset since.
+// current is c, made again where the machine has been reset since.
 func (m *Machine) current(c *config) *config {
 	if len(m.known) > maxConfigs || m.rows > maxRows {
 		m.reset()

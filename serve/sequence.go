@@ -32,7 +32,7 @@ type sequence struct {
 	under   *policy.Spec
 	session *engine.Session // nil = waits, or was swapped out
 	fresh   bool            // the session has read nothing yet
-	prefix  *engine.Prefix  // what a store has of the prompt, on its way
+	prefix  engine.Prefix   // what a store has of the prompt, on its way
 	reused  engine.Reused   // of the prompt
 	reading *engine.PromptReading
 	gen     *engine.Generation
@@ -73,8 +73,8 @@ func (q *sequence) open(e *engine.Engine, o *Options) (err error) {
 		return err
 	}
 	q.fresh = true
-	if c := e.Contexts(); c != nil && q.under.Lossless() && !q.wantsRows() {
-		q.prefix = c.Find(q.job.ctx, q.prompt, q.under, q.job.r.salt())
+	if c := e.PrefixCache(); c != nil && q.under.Lossless() && !q.wantsRows() {
+		q.prefix = c.Lookup(q.job.ctx, q.prompt, q.under, q.job.r.salt())
 	}
 	if q.gen != nil {
 		return nil // it was swapped out: what it had generated is read again
@@ -94,10 +94,12 @@ func (q *sequence) open(e *engine.Engine, o *Options) (err error) {
 }
 
 // begin takes what the store has of the prompt, and begins to read the rest.
-func (q *sequence) begin() error {
-	reused, err := q.session.Resume(q.job.ctx, q.prefix)
-	if err != nil {
-		return err
+func (q *sequence) begin() (err error) {
+	var reused engine.Reused
+	if q.prefix != nil {
+		if reused, err = q.prefix.Resume(q.job.ctx, q.session); err != nil {
+			return err
+		}
 	}
 	if !q.counted {
 		q.reused = reused
@@ -116,8 +118,10 @@ func (q *sequence) wantsRows() bool { return q.top != nil && q.job.r.Echo && !q.
 
 // close gives the session back.
 func (q *sequence) close() {
-	q.prefix.Close()
-	q.prefix = nil
+	if q.prefix != nil {
+		q.prefix.Close()
+		q.prefix = nil
+	}
 	if q.session != nil {
 		q.session.Close()
 		q.session, q.reading = nil, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/kvmanager/contexts"
 	"terrace/model"
 )
@@ -24,7 +25,7 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBenchWith(t, engine.Options{Context: 500}, Options{Batch: 2, Queue: 8}, func(e *engine.Engine) {
-		if err := e.UseContexts(store, "small"); err != nil {
+		if _, err := prefixcache.Use(e, store, "small"); err != nil {
 			t.Fatal(err)
 		}
 	})

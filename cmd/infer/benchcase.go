@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"terrace/bench"
-	"terrace/engine"
+	"terrace/engine/tier"
 	"terrace/internal/kernels"
 	"terrace/internal/units"
 	"terrace/model"
@@ -20,7 +20,7 @@ import (
 type benchCase struct {
 	l     *loaded
 	kv    kvFlags
-	tiers []engine.Tier
+	tiers []tier.Tier
 	made  []string // folders to be removed
 	text  []int
 }
@@ -67,7 +67,7 @@ func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, 
 		}
 		cases = append(cases, c)
 		for _, t := range c.tiers {
-			if t.Kind == engine.TierSSD && n > 1 {
+			if t.Kind == tier.SSD && n > 1 {
 				c.made = append(c.made, t.Path)
 			}
 		}
@@ -81,13 +81,13 @@ func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, 
 }
 
 // ownFolders gives the SSD tiers of case i a folder of their own where there are several cases.
-func ownFolders(specs []string, i, cases int) (own []string, tiers []engine.Tier, err error) {
+func ownFolders(specs []string, i, cases int) (own []string, tiers []tier.Tier, err error) {
 	if tiers, err = tierList(specs); err != nil {
 		return nil, nil, err
 	}
 	own = slices.Clone(specs)
 	for j := range tiers {
-		if t := &tiers[j]; t.Kind == engine.TierSSD && cases > 1 {
+		if t := &tiers[j]; t.Kind == tier.SSD && cases > 1 {
 			t.Path = filepath.Join(t.Path, fmt.Sprintf("bench-%d", i+1))
 			if _, err := os.Stat(t.Path); err == nil {
 				return nil, nil, usageErrorf("--case: %s is in the way", t.Path)

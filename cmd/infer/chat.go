@@ -291,7 +291,7 @@ func (c *conversation) answer(ctx context.Context, text string) (*engine.Result,
 	req.Sampler.Seed += c.retries
 	req.IDs, req.IsEnd, req.Text, req.Started, req.Speculate = ids[n:], c.l.tok.IsEOG, c.l.tok.NewDetokenizer(), time.Now(), c.guesses.drafter()
 	if c.session.Tokens() == 0 { // a new conversation, or one that was kept: what it shares with earlier prompts is read back
-		req.Prefix = c.f.store.find(c.a, c.l.engine, ids, c.session.Policy())
+		req.Prefix = c.f.store.find(c.a, ids, c.session.Policy())
 	}
 	req.OnText = func(piece string) error {
 		_, err := io.WriteString(c.a.stdout, piece)

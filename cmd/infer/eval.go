@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/tier"
 	"terrace/eval"
 	"terrace/eval/local"
 	evalrun "terrace/eval/run"
@@ -322,13 +323,13 @@ func (a *app) evalEngine(f *evalFlags, l *loaded, o engine.Options) (*engine.Eng
 }
 
 // foldersOf gives the engine of policy i its own folder on the SSD tiers where there are several: they are open together.
-func foldersOf(tiers []engine.Tier, i, policies int) []engine.Tier {
+func foldersOf(tiers []tier.Tier, i, policies int) []tier.Tier {
 	if policies < 2 {
 		return tiers
 	}
 	tiers = slices.Clone(tiers)
 	for j := range tiers {
-		if tiers[j].Kind == engine.TierSSD {
+		if tiers[j].Kind == tier.SSD {
 			tiers[j].Path = filepath.Join(tiers[j].Path, fmt.Sprintf("eval-%d", i+1))
 		}
 	}

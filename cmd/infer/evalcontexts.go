@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/eval"
 	"terrace/eval/replay"
 	evalrun "terrace/eval/run"
@@ -245,10 +246,10 @@ func (r *replayRun) one(e *engine.Engine, i int, whole replay.References, profil
 		return nil, err
 	}
 	defer store.Close()
-	if err := e.UseContexts(store, r.modelName); err != nil {
+	if r.bench.Cache, err = prefixcache.Use(e, store, r.modelName); err != nil {
 		return nil, err
 	}
-	if why := e.Contexts().Unfit(e.Policy()); why != "" && !store.Empty() {
+	if why := r.bench.Cache.Unfit(e.Policy()); why != "" && !store.Empty() {
 		return nil, usageErrorf("--suite contexts: %s", why)
 	}
 	salt := fmt.Sprintf("replay %d %d", i, time.Now().UnixNano()) // a shared store has nothing under it
@@ -285,9 +286,11 @@ func (r *replayRun) profiled(e *engine.Engine) (*replay.Profile, error) {
 			used = append(used, &r.all[i])
 		}
 	}
-	if err := e.UseContexts(&contexts.Store{}, r.modelName); err != nil { // for the sizes of records
+	cache, err := prefixcache.Use(e, &contexts.Store{}, r.modelName) // for the sizes of records
+	if err != nil {
 		return nil, err
 	}
+	r.bench.Cache = cache
 	r.a.notice("profiling %d contexts under %d configurations, untimed", len(used), len(configs))
 	bar := r.a.newBar()
 	p, err := r.bench.Profile(r.a.ctx, used, configs, func(done int) { bar.count("profiling", done, len(used)) })

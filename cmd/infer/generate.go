@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/model"
 	"terrace/serve/offline"
 	"terrace/tokenizer"
@@ -324,10 +325,10 @@ func (a *app) generateAfter(f *generateFlags, l *loaded, prefix []int, req engin
 	e := l.engine
 	if len(prefix) == 0 || e.Policy().Lossless() || !e.PromptOnly(e.Policy()) {
 		req.IDs = slices.Concat(prefix, req.IDs)
-		req.Prefix = f.store.find(a, e, req.IDs, e.Policy())
+		req.Prefix = f.store.find(a, req.IDs, e.Policy())
 		return e.Generate(a.ctx, req)
 	}
-	s, reused, err := e.ReadContext(a.ctx, prefix, e.Policy(), f.store.find(a, e, prefix, e.Policy()), engine.PrefillHooks{Progress: req.OnPrefill})
+	s, reused, err := prefixcache.ReadContext(a.ctx, e, prefix, e.Policy(), f.store.find(a, prefix, e.Policy()), engine.PrefillHooks{Progress: req.OnPrefill})
 	if err != nil {
 		return nil, err
 	}

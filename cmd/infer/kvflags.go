@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/tier"
 	"terrace/internal/units"
 	"terrace/policy"
 )
@@ -33,13 +34,13 @@ func (f *kvFlags) policyName() string { return f.policy }
 const tierHelp = "tier of the KV cache, fastest first: device=SIZE (xla backends), host=SIZE, ssd=DIR,SIZE, csd=unix:SOCKET (repeats; default: host without a cap)"
 
 // tierList reads tiers as a user gives them: the folders above theirs must be there.
-func tierList(specs []string) ([]engine.Tier, error) {
+func tierList(specs []string) ([]tier.Tier, error) {
 	tiers, err := parseTiers(specs)
 	if err != nil {
 		return nil, err
 	}
 	for i, t := range tiers {
-		if t.Kind != engine.TierSSD {
+		if t.Kind != tier.SSD {
 			continue
 		}
 		if err := parentThere(t.Path); err != nil {
@@ -50,16 +51,16 @@ func tierList(specs []string) ([]engine.Tier, error) {
 }
 
 // parseTiers reads tiers, also those below a user's folder that a command makes for each of its engines.
-func parseTiers(specs []string) ([]engine.Tier, error) {
-	var out []engine.Tier
+func parseTiers(specs []string) ([]tier.Tier, error) {
+	var out []tier.Tier
 	for _, spec := range specs {
-		t, err := engine.ParseTier(spec)
+		t, err := tier.Parse(spec)
 		if err != nil {
 			return nil, usageErrorf("--tier: %v", err)
 		}
 		out = append(out, t)
 	}
-	if err := engine.CheckTiers(out); err != nil {
+	if err := tier.Check(out); err != nil {
 		return nil, usageErrorf("--tier: %v", err)
 	}
 	return out, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/tier"
 	"terrace/internal/kvpage"
 	"terrace/internal/nearest"
 	"terrace/internal/units"
@@ -191,7 +192,7 @@ func (a *app) openTokenizer(l *loaded, templateFile string) (*tokenizer.Tokenize
 }
 
 // openEngine opens a model and an engine on it; no tiers means host memory without a cap.
-func (a *app) openEngine(f *loadFlags, tiers []engine.Tier) (*loaded, error) {
+func (a *app) openEngine(f *loadFlags, tiers []tier.Tier) (*loaded, error) {
 	begun := time.Now()
 	if f.gpuLayers != "" && f.gpuLayers != "0" {
 		a.notice("-ngl %s changes nothing: all layers run on one backend, here %s (--backend; xla:cuda is the GPU's)", f.gpuLayers, f.backend)
@@ -285,18 +286,18 @@ var processors = runtime.GOMAXPROCS(0)
 const driveProcs = 2
 
 // talkBeside lets goroutines that talk to a drive run while threads compute: the system shares the cores among them.
-func talkBeside(tiers []engine.Tier, threads int) {
+func talkBeside(tiers []tier.Tier, threads int) {
 	if withDrive(tiers) && runtime.GOMAXPROCS(0) < threads+driveProcs {
 		runtime.GOMAXPROCS(threads + driveProcs)
 	}
 }
 
-func withDrive(tiers []engine.Tier) bool {
-	return slices.ContainsFunc(tiers, func(t engine.Tier) bool { return t.Kind == engine.TierCSD })
+func withDrive(tiers []tier.Tier) bool {
+	return slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == tier.CSD })
 }
 
 // hostRates is what infer profile measured, where a drive's work is balanced with the host's; zero where it was not run.
-func (a *app) hostRates(tiers []engine.Tier) (offload.HostRates, error) {
+func (a *app) hostRates(tiers []tier.Tier) (offload.HostRates, error) {
 	if !withDrive(tiers) {
 		return offload.HostRates{}, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/draft"
 )
 
 // speculateFlags say what guesses tokens ahead of the model.
@@ -20,7 +21,7 @@ func (f *speculateFlags) add(cmd *cobra.Command) {
 // drafting makes drafters for the generations of one command.
 type drafting struct {
 	model *loaded // that drafts; nil = none
-	draft *engine.DraftModel
+	draft *draft.Model
 	ngram bool
 }
 
@@ -67,12 +68,12 @@ func sameVocabulary(l, small *loaded) error {
 }
 
 // drafter is for one generation; nil = none.
-func (d *drafting) drafter() engine.Drafter {
+func (d *drafting) drafter() draft.Drafter {
 	switch {
 	case d.draft != nil:
 		return d.draft
 	case d.ngram:
-		return engine.NewNGram()
+		return draft.NewNGram()
 	}
 	return nil
 }

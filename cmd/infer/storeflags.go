@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/kvmanager/contexts"
 	"terrace/policy"
 )
@@ -16,7 +17,8 @@ type storeFlags struct {
 	salt   string
 	fetch  string
 	write  string
-	store  *contexts.Store // once it is open
+	store  *contexts.Store    // once it is open
+	cache  *prefixcache.Cache // of the last engine that uses it; nil = none does
 }
 
 func (f *storeFlags) add(cmd *cobra.Command) {
@@ -79,10 +81,10 @@ func (a *app) useStore(f *storeFlags, l *loaded) error {
 		}
 		f.store = store
 	}
-	if err := l.engine.UseContexts(f.store, l.name); err != nil {
+	if f.cache, err = prefixcache.Use(l.engine, f.store, l.name); err != nil {
 		return err
 	}
-	if why := l.engine.Contexts().Unfit(l.engine.Policy()); why != "" && !f.store.Empty() {
+	if why := f.cache.Unfit(l.engine.Policy()); why != "" && !f.store.Empty() {
 		a.notice("--store is not used: %s", why)
 	}
 	return nil
@@ -96,11 +98,8 @@ func (f *storeFlags) close(a *app) {
 }
 
 // find begins to fetch what the store has of a prompt.
-func (f *storeFlags) find(a *app, e *engine.Engine, ids []int, under *policy.Spec) *engine.Prefix {
-	if e.Contexts() == nil {
-		return nil
-	}
-	return e.Contexts().Find(a.ctx, ids, under, f.salt)
+func (f *storeFlags) find(a *app, ids []int, under *policy.Spec) *prefixcache.Prefix {
+	return f.cache.Find(a.ctx, ids, under, f.salt)
 }
 
 // source is what times are where so much came from the store: modelled where its reads are held to a rate, else empty.

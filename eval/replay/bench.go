@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/model"
 	"terrace/policy"
 	"terrace/tokenizer"
@@ -18,6 +19,7 @@ import (
 // Bench answers questions about contexts with an engine.
 type Bench struct {
 	Engine    *engine.Engine
+	Cache     *prefixcache.Cache // of the engine, on the store of the run; nil = there is none
 	Tokenizer *tokenizer.Tokenizer
 	Quality   Quality
 	MaxTokens int    // of an answer
@@ -95,12 +97,12 @@ func (b *Bench) shared(ids []int, configs []policy.Config) int {
 }
 
 // read reads ids under full attention, as far as they are found in the store with what is there.
-func (b *Bench) read(ctx context.Context, ids []int, found *engine.Prefix) (*engine.Session, error) {
+func (b *Bench) read(ctx context.Context, ids []int, found *prefixcache.Prefix) (*engine.Session, error) {
 	s, err := b.Engine.NewSession(nil)
 	if err != nil || len(ids) == 0 {
 		return s, err
 	}
-	reused, err := s.Resume(ctx, found)
+	reused, err := found.Resume(ctx, s)
 	if err == nil {
 		err = s.Prefill(ctx, ids[reused.Tokens:], engine.PrefillHooks{})
 	}

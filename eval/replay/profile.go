@@ -78,8 +78,8 @@ func (b *Bench) Profile(ctx context.Context, contexts []*Context, configs []poli
 		if err != nil {
 			return nil, fmt.Errorf("replay: profile of context %q: %w", c.ID, err)
 		}
-		if cx := b.Engine.Contexts(); cx != nil {
-			one.Bytes = cx.PackedBytes(one.Tokens, nil)
+		if b.Cache != nil {
+			one.Bytes = b.Cache.PackedBytes(one.Tokens, nil)
 		}
 		p.Contexts = append(p.Contexts, *one)
 		if onContext != nil {
@@ -97,7 +97,7 @@ func (b *Bench) profileOne(ctx context.Context, c *Context, questions []Question
 		return nil, err
 	}
 	head := ids[:b.shared(ids, configs)]
-	base, err := b.read(ctx, head, b.Engine.Contexts().Find(ctx, head, nil, b.Salt))
+	base, err := b.read(ctx, head, b.Cache.Find(ctx, head, nil, b.Salt))
 	if err != nil {
 		return nil, err
 	}

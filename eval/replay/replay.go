@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/eval"
 	"terrace/kvmanager/contexts"
 	"terrace/policy"
@@ -250,7 +251,7 @@ func (r *replaying) answer(ctx context.Context, c *Context, ids, question []int,
 	if err != nil {
 		return nil, config, nil, err
 	}
-	s, reused, err := e.ReadContext(ctx, ids, under, cx.Find(ctx, ids, under, r.o.Salt), engine.PrefillHooks{})
+	s, reused, err := prefixcache.ReadContext(ctx, e, ids, under, cx.Find(ctx, ids, under, r.o.Salt), engine.PrefillHooks{})
 	if err != nil {
 		return nil, config, nil, err
 	}

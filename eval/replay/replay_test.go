@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/eval"
 	"terrace/internal/golden"
 	"terrace/internal/vfs"
@@ -75,7 +76,7 @@ func replayed(t *testing.T, b *Bench, placement string, all []Context, trace []A
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if err := b.Engine.UseContexts(store, "tiny"); err != nil {
+	if b.Cache, err = prefixcache.Use(b.Engine, store, "tiny"); err != nil {
 		t.Fatal(err)
 	}
 	var out []eval.Outcome

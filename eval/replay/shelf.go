@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/kvmanager/contexts"
 	"terrace/policy"
 )
@@ -19,7 +20,7 @@ var tierRates = map[string]float64{"host": 8e9, "ssd": 1.5e9, "valkey": 0.5e9, "
 type shelf struct {
 	b         *Bench
 	store     *contexts.Store
-	cx        *engine.Contexts
+	cx        *prefixcache.Cache
 	placement policy.Placement
 	layout    *policy.Layout
 	tiers     int // of the store; the layout has one more, where nothing is stored
@@ -73,7 +74,7 @@ func newShelf(b *Bench, store *contexts.Store, p policy.Placement, configs []pol
 	if err != nil {
 		return nil, err
 	}
-	return &shelf{b: b, store: store, cx: b.Engine.Contexts(), placement: p, layout: l, tiers: len(in.Tiers) - 1, profile: profile, items: map[string]*item{}, salt: salt}, nil
+	return &shelf{b: b, store: store, cx: b.Cache, placement: p, layout: l, tiers: len(in.Tiers) - 1, profile: profile, items: map[string]*item{}, salt: salt}, nil
 }
 
 // options are the configurations of a context with their qualities and the bytes that they take.

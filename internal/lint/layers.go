@@ -28,7 +28,7 @@ var layers = map[string]int{
 }
 
 // testOnly are folders that only tests import; they may read the environment.
-var testOnly = []string{"internal/golden", "eval/fakes", "kvmanager/fakes"}
+var testOnly = []string{"internal/golden", "engine/fakes", "eval/fakes", "kvmanager/fakes"}
 
 // unknown is what a family must not know although its layer is lower, or although it is in the standard library.
 var unknown = []struct{ family, imported, why string }{

@@ -1,19 +1,14 @@
-package engine
+package draft
 
 import "time"
 
-// DraftKinds is how many kinds of guesses a drafter may tell apart.
-const DraftKinds = 6
-
-// pace chooses how many guesses a pass reads: as many as make the most tokens a second, by how many guesses of the kind were
+// Pace chooses how many guesses a pass reads: as many as make the most tokens a second, by how many guesses of the kind were
 // right so far and by what each more row of a pass took, both as measured in this generation. It decides about speed alone.
-type pace struct {
-	kinds   [DraftKinds]struct{ right, tried float64 }
+type Pace struct {
+	kinds   [Kinds]struct{ right, tried float64 }
 	plain   float64 // seconds of a pass with one row
 	wider   float64 // what each more row takes, as a share of plain
 	skipped int     // times that a kind was found not to pay, since it was last tried
-	kind    int     // of the guesses that were read last
-	drafted int     // how many these were; 0 = they are judged
 }
 
 const (
@@ -24,18 +19,18 @@ const (
 	retryEvery  = 24 // times that a kind does not pay until one guess of it is tried
 )
 
-// newPace begins with a guess right in 6 of 10 cases, a judgement that the first few real ones outweigh.
-func newPace() pace {
-	p := pace{wider: widerFirst}
+// NewPace begins with a guess right in 6 of 10 cases, a judgement that the first few real ones outweigh.
+func NewPace() Pace {
+	p := Pace{wider: widerFirst}
 	for i := range p.kinds {
 		p.kinds[i].right, p.kinds[i].tried = 1.2, 2
 	}
 	return p
 }
 
-// length is how many guesses of a kind to read, most at most: with a share a of them right, k guesses bring 1+a+…+a^k tokens in
+// Length is how many guesses of a kind to read, most at most: with a share a of them right, k guesses bring 1+a+…+a^k tokens in
 // (1+wider·k) times the time of one.
-func (p *pace) length(kind, most int) int {
+func (p *Pace) Length(kind, most int) int {
 	k := &p.kinds[kind]
 	share := k.right / k.tried
 	best, n := 1.0, 0
@@ -57,8 +52,8 @@ func (p *pace) length(kind, most int) int {
 	return 0
 }
 
-// passed notes the time of a pass with some guesses.
-func (p *pace) passed(guesses int, took time.Duration) {
+// Passed notes the time of a pass that read some guesses beside its token.
+func (p *Pace) Passed(guesses int, took time.Duration) {
 	t := took.Seconds()
 	switch {
 	case guesses == 0 && p.plain == 0:
@@ -71,14 +66,13 @@ func (p *pace) passed(guesses int, took time.Duration) {
 	}
 }
 
-// judged notes how many of the last guesses were right.
-func (p *pace) judged(right int) {
-	k := &p.kinds[p.kind]
+// Judged notes how many of the guesses of one pass, all of a kind, were right: the first ones, up to the first wrong one.
+func (p *Pace) Judged(kind, guesses, right int) {
+	k := &p.kinds[kind]
 	tried := float64(right)
-	if right < p.drafted {
+	if right < guesses {
 		tried++
 	}
 	k.right = paceForgets*k.right + float64(right)
 	k.tried = paceForgets*k.tried + tried
-	p.drafted = 0
 }

@@ -1,23 +1,24 @@
-package engine
+package prefixcache
 
 import (
 	"fmt"
 
+	"terrace/engine"
 	"terrace/kvmanager/contexts"
 	"terrace/policy"
 )
 
 // Pack makes the records of ids, which a session has read under a policy (nil = full attention): the blocks of a plain prefix, or
 // the parts of a compressed context. They are those that Find looks for. A session may have read more behind ids.
-func (c *Contexts) Pack(s *Session, ids []int, under *policy.Spec, salt string) ([]*contexts.Record, error) {
+func (c *Cache) Pack(s *engine.Session, ids []int, under *policy.Spec, salt string) ([]*contexts.Record, error) {
 	if under == nil {
-		under = c.e.full
+		under = c.full
 	}
 	if why := c.Unfit(under); why != "" {
-		return nil, fmt.Errorf("engine: contexts cannot be packed: %s: %w", why, ErrOption)
+		return nil, fmt.Errorf("prefixcache: contexts cannot be packed: %s: %w", why, engine.ErrOption)
 	}
-	if len(s.tokens) < len(ids) || c.quantised() {
-		return nil, fmt.Errorf("engine: pack of %d tokens of a session that has read %d (KV in float types only): %w", len(ids), len(s.tokens), ErrOption)
+	if s.Tokens() < len(ids) || c.quantised() {
+		return nil, fmt.Errorf("prefixcache: pack of %d tokens of a session that has read %d (KV in float types only): %w", len(ids), s.Tokens(), engine.ErrOption)
 	}
 	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(under, salt)}
 	if !under.Lossless() {
@@ -37,7 +38,7 @@ func (c *Contexts) Pack(s *Session, ids []int, under *policy.Spec, salt string) 
 }
 
 // PackedBytes is the most that the records of so many kept tokens take, before they are made.
-func (c *Contexts) PackedBytes(tokens int, under *policy.Spec) int64 {
+func (c *Cache) PackedBytes(tokens int, under *policy.Spec) int64 {
 	if under == nil || under.Lossless() {
 		return int64(tokens/c.block) * c.slotBytes()
 	}

@@ -1,13 +1,11 @@
-package engine
+package kernels
 
-import (
-	"math"
-)
+import "math"
 
-// rotate turns every head of x [rows, heads·dim] by the normalised Hadamard matrix, dim a power of two. Queries and keys are
+// Rotate turns every head of x [rows, heads·dim] by the normalised Hadamard matrix, dim a power of two. Queries and keys are
 // turned alike, so that their products stay what they were, while outliers of single channels are spread over all of them:
 // low-bit keys lose less (QuaRot, arXiv 2404.00456). Cost: dim·log2(dim) additions a head.
-func rotate(x []float32, dim int) {
+func Rotate(x []float32, dim int) {
 	scale := float32(1 / math.Sqrt(float64(dim)))
 	for ; len(x) >= dim; x = x[dim:] {
 		head := x[:dim]

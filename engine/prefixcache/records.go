@@ -1,8 +1,9 @@
-package engine
+package prefixcache
 
 import (
 	"fmt"
 
+	"terrace/engine"
 	"terrace/kvmanager"
 	"terrace/kvmanager/contexts"
 )
@@ -14,10 +15,11 @@ type extent struct {
 }
 
 // record makes a record of a session's KV: extents [layer · KVHeads + head].
-func (c *Contexts) record(s *Session, m contexts.Meta, extents []extent) (*contexts.Record, error) {
-	seq, l, rl := s.Sequence(), c.e.kv.Layout(), c.e.kv.RecentLayout()
-	heads, g := make([]contexts.Head, 0, len(extents)), c.e.m.KVHeads
-	sizes := make([]int, 1+c.e.m.Layers)
+func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent) (*contexts.Record, error) {
+	l, rl := c.e.Layouts()
+	seq := s.Sequence()
+	heads, g := make([]contexts.Head, 0, len(extents)), c.e.Model().KVHeads
+	sizes := make([]int, 1+c.e.Model().Layers)
 	for i, x := range extents {
 		pos := seq.PositionList(i/g, i%g)
 		h := contexts.Head{Main: pos[x.from:x.to]}
@@ -51,19 +53,24 @@ func (c *Contexts) record(s *Session, m contexts.Meta, extents []extent) (*conte
 
 func pages(tokens, pageTokens int) int { return (tokens + pageTokens - 1) / pageTokens }
 
+// keeping stores what of a session's prompt is computed.
+type keeping struct {
+	p    *Prefix // nil = nothing more is stored
+	next int     // block to store
+}
+
 // keep stores the blocks of a session's prompt that are complete, while it is read. What cannot be stored is not: the text goes
 // on.
-func (s *Session) keep() {
-	k := &s.kept
+func (k *keeping) keep(s *engine.Session) {
 	if k.p == nil {
 		return
 	}
 	c := k.p.c
-	if c.quantised() && len(s.tokens)%c.block != 0 { // the end, or not the chunks that bits depend on
+	if c.quantised() && s.Tokens()%c.block != 0 { // the end, or not the chunks that bits depend on
 		k.p = nil
 		return
 	}
-	for ; k.next < len(k.p.keys) && (k.next+1)*c.block <= len(s.tokens); k.next++ {
+	for ; k.next < len(k.p.keys) && (k.next+1)*c.block <= s.Tokens(); k.next++ {
 		r, err := c.blockRecord(s, k.p, k.next)
 		if err != nil {
 			k.p = nil
@@ -74,14 +81,15 @@ func (s *Session) keep() {
 }
 
 // blockRecord is block i of a session's plain prefix; of quantised KV it must be the last that was read.
-func (c *Contexts) blockRecord(s *Session, p *Prefix, i int) (*contexts.Record, error) {
+func (c *Cache) blockRecord(s *engine.Session, p *Prefix, i int) (*contexts.Record, error) {
 	from, to := i*c.block, (i+1)*c.block
 	m := contexts.Meta{Key: p.keys[i], Parent: p.root, Root: p.root, First: from, Tokens: c.block}
-	extents := make([]extent, c.e.m.Layers*c.e.m.KVHeads)
+	g := c.e.Model().KVHeads
+	extents := make([]extent, c.e.Model().Layers*g)
 	for j := range extents {
 		extents[j] = extent{from: from, to: to}
 		if c.quantised() {
-			extents[j] = extent{c.e.kv.MainOf(from), s.Sequence().MainTokens(j/c.e.m.KVHeads, j%c.e.m.KVHeads), true}
+			extents[j] = extent{c.e.MainTokens(from), s.Sequence().MainTokens(j/g, j%g), true}
 		}
 	}
 	if i > 0 {
@@ -91,22 +99,22 @@ func (c *Contexts) blockRecord(s *Session, p *Prefix, i int) (*contexts.Record, 
 }
 
 // storeWhole stores all KV of a session, whose prompt a policy has compressed, in parts as large as blocks of a plain prefix.
-func (c *Contexts) storeWhole(s *Session, p *Prefix) {
+func (c *Cache) storeWhole(s *engine.Session, p *Prefix) {
 	records, err := c.parts(s, p)
 	if err == nil {
 		c.store.Put(records...)
 	}
 }
 
-func (c *Contexts) parts(s *Session, p *Prefix) ([]*contexts.Record, error) {
-	seq, g, most := s.Sequence(), c.e.m.KVHeads, 1
-	for i := range c.e.m.Layers * g {
+func (c *Cache) parts(s *engine.Session, p *Prefix) ([]*contexts.Record, error) {
+	seq, g, most := s.Sequence(), c.e.Model().KVHeads, 1
+	for i := range c.e.Model().Layers * g {
 		most = max(most, seq.MainTokens(i/g, i%g))
 	}
 	parts := pages(most, c.block)
 	var records []*contexts.Record
 	for part := range parts {
-		extents := make([]extent, c.e.m.Layers*g)
+		extents := make([]extent, c.e.Model().Layers*g)
 		for i := range extents {
 			n := seq.MainTokens(i/g, i%g)
 			extents[i] = extent{min(part*c.block, pages(n, c.block)*c.block, n), min((part+1)*c.block, n), part == parts-1}
@@ -125,11 +133,12 @@ func (c *Contexts) parts(s *Session, p *Prefix) ([]*contexts.Record, error) {
 }
 
 // slotBytes is about the size of a block of a plain prefix of floats, so that parts share its slots.
-func (c *Contexts) slotBytes() int64 {
+func (c *Cache) slotBytes() int64 {
 	if c.quantised() {
 		return 0
 	}
-	l, m := c.e.kv.Layout(), c.e.m
+	l, _ := c.e.Layouts()
+	m := c.e.Model()
 	heads := make([]contexts.Head, m.Layers*m.KVHeads)
 	for i := range heads {
 		heads[i].Main = make([]int32, c.block)
@@ -154,18 +163,19 @@ func (x *restored) layer(layer int) (main, recent []kvmanager.Span) {
 }
 
 // parse takes a record apart. Errors wrap contexts.ErrDamaged.
-func (c *Contexts) parse(r *contexts.Record) (*restored, error) {
-	layers, g, l, rl := c.e.m.Layers, c.e.m.KVHeads, c.e.kv.Layout(), c.e.kv.RecentLayout()
+func (c *Cache) parse(r *contexts.Record) (*restored, error) {
+	layers, g := c.e.Model().Layers, c.e.Model().KVHeads
+	l, rl := c.e.Layouts()
 	if r.Sections() != layers+1 {
-		return nil, fmt.Errorf("engine: record of %d sections, want %d: %w", r.Sections(), layers+1, contexts.ErrDamaged)
+		return nil, fmt.Errorf("prefixcache: record of %d sections, want %d: %w", r.Sections(), layers+1, contexts.ErrDamaged)
 	}
-	heads, err := contexts.ParseDirectory(r.Section(0), layers*g, max(r.Tokens, c.block+c.e.o.KVWindow+l.Tokens), r.First+r.Tokens)
+	heads, err := contexts.ParseDirectory(r.Section(0), layers*g, max(r.Tokens, c.block+c.e.Options().KVWindow+l.Tokens), r.First+r.Tokens)
 	if err != nil {
 		return nil, err
 	}
 	x := &restored{make([][]kvmanager.Span, layers), make([][]kvmanager.Span, layers)}
 	if !c.whole(r, heads) {
-		return nil, fmt.Errorf("engine: a block of tokens %d to %d has others: %w", r.First, r.First+r.Tokens, contexts.ErrDamaged)
+		return nil, fmt.Errorf("prefixcache: a block of tokens %d to %d has others: %w", r.First, r.First+r.Tokens, contexts.ErrDamaged)
 	}
 	for layer := range layers {
 		b, main, recent, window := r.Section(1+layer), make([]kvmanager.Span, g), make([]kvmanager.Span, g), false
@@ -173,13 +183,13 @@ func (c *Contexts) parse(r *contexts.Record) (*restored, error) {
 			h := heads[layer*g+i]
 			n, m := pages(len(h.Main), l.Tokens)*l.PageBytes(), pages(len(h.Recent), rl.Tokens)*rl.PageBytes()
 			if n+m > len(b) {
-				return nil, fmt.Errorf("engine: layer %d of a record ends early: %w", layer, contexts.ErrDamaged)
+				return nil, fmt.Errorf("prefixcache: layer %d of a record ends early: %w", layer, contexts.ErrDamaged)
 			}
 			main[i], recent[i] = kvmanager.Span{Pos: h.Main, Data: b[:n]}, kvmanager.Span{Pos: h.Recent, Data: b[n : n+m]}
 			b, window = b[n+m:], window || m > 0
 		}
 		if len(b) != 0 || window && !c.quantised() {
-			return nil, fmt.Errorf("engine: layer %d of a record has %d bytes too many: %w", layer, len(b), contexts.ErrDamaged)
+			return nil, fmt.Errorf("prefixcache: layer %d of a record has %d bytes too many: %w", layer, len(b), contexts.ErrDamaged)
 		}
 		if x.main[layer] = main; window {
 			x.recent[layer] = recent
@@ -190,13 +200,13 @@ func (c *Contexts) parse(r *contexts.Record) (*restored, error) {
 
 // whole reports whether a block of a plain prefix has each of its tokens in every head; a part of a compressed context may have
 // any.
-func (c *Contexts) whole(r *contexts.Record, heads []contexts.Head) bool {
+func (c *Cache) whole(r *contexts.Record, heads []contexts.Head) bool {
 	if r.Parts > 0 {
 		return true
 	}
 	from, to := r.First, r.First+r.Tokens
 	if c.quantised() {
-		from, to = c.e.kv.MainOf(from), c.e.kv.MainOf(to)
+		from, to = c.e.MainTokens(from), c.e.MainTokens(to)
 	}
 	for _, h := range heads {
 		if len(h.Main) != to-from || to > from && (h.Main[0] != int32(from) || h.Main[to-from-1] != int32(to-1)) || c.quantised() && len(h.Recent) != r.First+r.Tokens-to {

@@ -1,4 +1,4 @@
-package engine
+package draft
 
 // NGram guesses that a text goes on as it did after the last place where its newest tokens stood before (prompt lookup, Saxena
 // 2023): in extraction, code and summaries, and wherever a text repeats itself. It costs a few map accesses a token.
@@ -10,7 +10,7 @@ type NGram struct {
 	next   int // where the guess would go on if it was right so far; -1 = there is none
 }
 
-// Lengths of what is looked up. A kind of guess is the length that matched, or DraftKinds-1 where the last guess goes on.
+// Lengths of what is looked up. A kind of guess is the length that matched, or Kinds-1 where the last guess goes on.
 const (
 	ngramLeast = 2
 	ngramMost  = 5
@@ -47,7 +47,7 @@ func (g *NGram) Look(tokens []int) int {
 	if g.next >= 0 && grown > 0 && g.goesOn(grown) {
 		g.from = g.next + grown
 		g.next = g.from
-		return DraftKinds - 1
+		return Kinds - 1
 	}
 	g.next = -1
 	for n := min(ngramMost, len(tokens)); n >= ngramLeast; n-- {

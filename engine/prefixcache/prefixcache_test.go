@@ -1,19 +1,26 @@
-package engine
+package prefixcache
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"terrace/engine"
+	"terrace/engine/fakes"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
 	"terrace/kvmanager/contexts"
+	"terrace/model"
+	_ "terrace/model/xla"
+	"terrace/weights"
 )
 
 // stored opens an ssd store on a file system.
@@ -27,11 +34,12 @@ func stored(t testing.TB, fs vfs.FS, capacity int64) *contexts.Store {
 }
 
 // resumed reads a prompt in a new process, as it were: a new engine, a new store on the same files; then ids one a step.
-func resumed(t testing.TB, fs vfs.FS, open func(testing.TB, Options) *Engine, o Options, prompt, next []int, salt string) (Reused, [][]float32) {
+func resumed(t testing.TB, fs vfs.FS, open func(testing.TB, engine.Options) *engine.Engine, o engine.Options, prompt, next []int, salt string) (engine.Reused, [][]float32) {
 	t.Helper()
 	e, store := open(t, o), stored(t, fs, 64<<20)
 	defer store.Close()
-	if err := e.UseContexts(store, "small"); err != nil {
+	cache, err := Use(e, store, "small")
+	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := e.NewSession(e.Policy())
@@ -39,40 +47,33 @@ func resumed(t testing.TB, fs vfs.FS, open func(testing.TB, Options) *Engine, o 
 		t.Fatal(err)
 	}
 	defer s.Close()
-	reused, err := s.Resume(t.Context(), e.Contexts().Find(t.Context(), prompt, e.Policy(), salt))
+	reused, err := cache.Find(t.Context(), prompt, e.Policy(), salt).Resume(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Prefill(t.Context(), prompt[reused.Tokens:], PrefillHooks{}); err != nil {
+	if err := s.Prefill(t.Context(), prompt[reused.Tokens:], engine.PrefillHooks{}); err != nil {
 		t.Fatal(err)
 	}
-	out := [][]float32{slices.Clone(s.Logits())}
-	for _, id := range next {
-		if err := s.Decode(id); err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, slices.Clone(s.Logits()))
-	}
-	return reused, out
+	return reused, stepped(t, s, next)
 }
 
 // TestResume: logits behind a stored prefix are those of a prompt that was computed, to the bit, however KV is kept.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	prompt, next := someIDs(300, 3), someIDs(5, 4)
+	prompt, next := fakes.IDs(300, 3), fakes.IDs(5, 4)
 	for _, c := range []struct {
 		name string
-		open func(testing.TB, Options) *Engine
-		o    Options
+		open func(testing.TB, engine.Options) *engine.Engine
+		o    engine.Options
 		want int // of 300
 	}{
-		{"f16", small, Options{ChunkTokens: 96}, 256},
-		{"exact", small, Options{Exact: true}, 256},
-		{"bf16, pages of 48", small, Options{KType: kvpage.BF16, VType: kvpage.F32, KVTypeSet: true, PageTokens: 48}, 288},
-		{"rotated", small, Options{Rotate: true}, 256},
-		{"int8", small, Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128}, 256},
-		{"int4, small window", small, Options{KType: kvpage.I4, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 64, KVWindow: 20, KVWindowSet: true}, 256},
-		{"sliding windows", windowed, Options{}, 256},
+		{"f16", small, engine.Options{ChunkTokens: 96}, 256},
+		{"exact", small, engine.Options{Exact: true}, 256},
+		{"bf16, pages of 48", small, engine.Options{KType: kvpage.BF16, VType: kvpage.F32, KVTypeSet: true, PageTokens: 48}, 288},
+		{"rotated", small, engine.Options{Rotate: true}, 256},
+		{"int8", small, engine.Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128}, 256},
+		{"int4, small window", small, engine.Options{KType: kvpage.I4, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 64, KVWindow: 20, KVWindowSet: true}, 256},
+		{"sliding windows", windowed, engine.Options{}, 256},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,11 +87,11 @@ func TestResume(t *testing.T) {
 				}
 				for i := range want {
 					if !slices.Equal(got[i], want[i]) {
-						t.Fatalf("run %d, step %d: logits differ by %g", turn, i, worst(got[i:i+1], want[i:i+1]))
+						t.Fatalf("run %d, step %d: logits differ by %g", turn, i, fakes.Worst(got[i:i+1], want[i:i+1]))
 					}
 				}
 			}
-			other := slices.Concat(prompt[:200], someIDs(40, 9))
+			other := slices.Concat(prompt[:200], fakes.IDs(40, 9))
 			reused, got := resumed(t, fs, c.open, c.o, other, nil, "")
 			if b := c.want / 2; reused.Tokens == 0 || reused.Tokens > 200 || reused.Tokens < b-64 {
 				t.Errorf("another end: %v of 200", reused)
@@ -108,18 +109,18 @@ func TestResume(t *testing.T) {
 // TestFingerprint: nothing is found by an engine whose KV has other bytes.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
-	fs, prompt := vfs.NewMem(1<<30), someIDs(150, 3)
-	if reused, _ := resumed(t, fs, small, Options{Threads: 1}, prompt, nil, ""); reused.Tokens != 0 {
+	fs, prompt := vfs.NewMem(1<<30), fakes.IDs(150, 3)
+	if reused, _ := resumed(t, fs, small, engine.Options{Threads: 1}, prompt, nil, ""); reused.Tokens != 0 {
 		t.Fatal(reused)
 	}
-	for name, o := range map[string]Options{"exact": {Exact: true}, "rotated": {Rotate: true}, "pages": {PageTokens: 32}, "int8": {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128},
+	for name, o := range map[string]engine.Options{"exact": {Exact: true}, "rotated": {Rotate: true}, "pages": {PageTokens: 32}, "int8": {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128},
 		"backend": {Backend: "gomlx:go"}, "bf16": {KType: kvpage.BF16, VType: kvpage.BF16, KVTypeSet: true}} {
 		o.Threads = 1
 		if reused, _ := resumed(t, fs, small, o, prompt, nil, ""); reused.Tokens != 0 {
 			t.Errorf("%s: %v", name, reused)
 		}
 	}
-	if reused, _ := resumed(t, fs, small, Options{Threads: 2}, prompt, nil, ""); reused.Tokens != 128 {
+	if reused, _ := resumed(t, fs, small, engine.Options{Threads: 2}, prompt, nil, ""); reused.Tokens != 128 {
 		t.Errorf("threads: %v, want 128: they change no bit", reused)
 	}
 }
@@ -128,32 +129,33 @@ func TestFingerprint(t *testing.T) {
 // has the logits that it has behind a context compressed just now.
 func TestCompressedContext(t *testing.T) {
 	t.Parallel()
-	text, question := someIDs(330, 5), someIDs(20, 6)
+	text, question := fakes.IDs(330, 5), fakes.IDs(20, 6)
 	for _, spec := range []string{"snapkv:ratio=0.5", "keydiff:ratio=0.3", "adakv:ratio=0.6", "knorm:ratio=0.75"} {
 		t.Run(strings.SplitN(spec, ":", 2)[0], func(t *testing.T) {
 			t.Parallel()
-			for _, o := range []Options{{Policy: spec, Threads: 1}, {Policy: spec, Threads: 1, KType: kvpage.I8, VType: kvpage.I4, KVTypeSet: true, KVWindow: 32, KVWindowSet: true}} {
+			for _, o := range []engine.Options{{Policy: spec, Threads: 1}, {Policy: spec, Threads: 1, KType: kvpage.I8, VType: kvpage.I4, KVTypeSet: true, KVWindow: 32, KVWindowSet: true}} {
 				fs, var1 := vfs.NewMem(1<<30), [][]float32(nil)
 				for turn := range 3 {
 					e, store := small(t, o), stored(t, fs, 64<<20)
-					if err := e.UseContexts(store, "small"); err != nil {
+					cache, err := Use(e, store, "small")
+					if err != nil {
 						t.Fatal(err)
 					}
-					s, reused, err := e.ReadContext(t.Context(), text, e.Policy(), e.Contexts().Find(t.Context(), text, e.Policy(), ""), PrefillHooks{})
+					s, reused, err := ReadContext(t.Context(), e, text, e.Policy(), cache.Find(t.Context(), text, e.Policy(), ""), engine.PrefillHooks{})
 					if err != nil {
 						t.Fatal(err)
 					}
 					if (reused.Tokens == len(text)) != (turn > 0) {
 						t.Errorf("turn %d: %v", turn, reused)
 					}
-					if err := s.Prefill(t.Context(), question, PrefillHooks{}); err != nil {
+					if err := s.Prefill(t.Context(), question, engine.PrefillHooks{}); err != nil {
 						t.Fatal(err)
 					}
 					got := [][]float32{slices.Clone(s.Logits())}
 					if turn == 0 {
 						var1 = got
 					} else if !slices.Equal(got[0], var1[0]) {
-						t.Errorf("turn %d: logits differ by %g", turn, worst(got, var1))
+						t.Errorf("turn %d: logits differ by %g", turn, fakes.Worst(got, var1))
 					}
 					if u := s.KVUse(); u.Fraction > 0.75 {
 						t.Errorf("turn %d: %v of the tokens are kept", turn, u.Fraction)
@@ -192,25 +194,25 @@ func TestNumerics(t *testing.T) {
 			case "":
 				t.Skipf("no sum for kernels %s: it is %d %s %s", path, numerics, path, got)
 			default:
-				t.Errorf("kernels %s: KV and logits have sum %s, want %s: count numerics up (engine/contexts.go) and note the new sums in numericsSums", path, got, want)
+				t.Errorf("kernels %s: KV and logits have sum %s, want %s: count numerics up (engine/prefixcache/prefixcache.go) and note the new sums in numericsSums", path, got, want)
 			}
 		})
 	}
 }
 
 func numericsSum(t *testing.T) string {
-	e := small(t, Options{Threads: 1})
+	e := small(t, engine.Options{Threads: 1})
 	s, err := e.NewSession(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Prefill(t.Context(), someIDs(128, 8), PrefillHooks{}); err != nil {
+	if err := s.Prefill(t.Context(), fakes.IDs(128, 8), engine.PrefillHooks{}); err != nil {
 		t.Fatal(err)
 	}
 	h := sha256.New()
-	for layer := range e.m.Layers {
-		for g := range e.m.KVHeads {
+	for layer := range e.Model().Layers {
+		for g := range e.Model().KVHeads {
 			data, _, err := s.Sequence().AppendMain(nil, layer, g, 0, 128)
 			if err != nil {
 				t.Fatal(err)
@@ -229,3 +231,58 @@ const numericsSums = `
 1 avx2 f1dfd6dea03eb724
 1 purego bc562e1a20673bab
 `
+
+func small(t testing.TB, o engine.Options) *engine.Engine { return opened(t, fakes.Small(t), o) }
+
+func windowed(t testing.TB, o engine.Options) *engine.Engine { return opened(t, fakes.Windowed(t), o) }
+
+func opened(t testing.TB, path string, o engine.Options) *engine.Engine {
+	t.Helper()
+	file, err := weights.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.Open(m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(e.Close(), file.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// forced reads a prompt, then ids one a step, and returns the logits after the prompt and after each.
+func forced(t testing.TB, e *engine.Engine, prompt, next []int) [][]float32 {
+	t.Helper()
+	s, err := e.NewSession(e.Policy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Prefill(t.Context(), prompt, engine.PrefillHooks{}); err != nil {
+		t.Fatal(err)
+	}
+	return stepped(t, s, next)
+}
+
+// stepped are the session's logits, and those after each of ids.
+func stepped(t testing.TB, s *engine.Session, ids []int) [][]float32 {
+	t.Helper()
+	out := [][]float32{slices.Clone(s.Logits())}
+	for _, id := range ids {
+		if err := s.Decode(id); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, slices.Clone(s.Logits()))
+	}
+	return out
+}
+
+func TestMain(m *testing.M) { os.Exit(fakes.Main(m)) }

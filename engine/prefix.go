@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"terrace/internal/kvpage"
+	"terrace/kvmanager"
+	"terrace/policy"
+)
+
+// PrefixCache has KV of prompts' beginnings that were read before, here or in another process: engine/prefixcache.
+type PrefixCache interface {
+	// Lookup begins to fetch what there is of ids as a session under a policy reads them; nil = full attention. What was kept under
+	// a salt is found under that salt alone. May be called at any time, from any goroutine.
+	Lookup(ctx context.Context, ids []int, under *policy.Spec, salt string) Prefix
+	// Unfit says why the cache is of no use to sessions under a policy; empty = it is of use.
+	Unfit(under *policy.Spec) string
+}
+
+// Prefix is what a PrefixCache has of a prompt, on its way.
+type Prefix interface {
+	// Resume gives an empty session the KV of the prompt's beginning, as far as it is there in time. Text is what it would be
+	// without, bit for bit. After an error the session cannot be used.
+	Resume(ctx context.Context, s *Session) (Reused, error)
+	// Close gives up what was not taken.
+	Close()
+}
+
+// Reused is what a session did not have to compute.
+type Reused struct {
+	Tokens int    // of the prompt, those that a policy has dropped included
+	Tier   string // the slowest that they came from: host, ssd, valkey or s3; empty = none
+}
+
+// String is for messages.
+func (r Reused) String() string { return strconv.Itoa(r.Tokens) + " tokens from " + r.Tier }
+
+// SetPrefixCache gives the engine's callers a prefix cache to find; nil = none.
+func (e *Engine) SetPrefixCache(c PrefixCache) { e.prefixes = c }
+
+// PrefixCache is what SetPrefixCache gave; nil = none.
+func (e *Engine) PrefixCache() PrefixCache { return e.prefixes }
+
+// PrefillStored is Prefill of an empty session's prompt through the engine's prefix cache, where there is one.
+func (s *Session) PrefillStored(ctx context.Context, ids []int, salt string, hooks PrefillHooks) (reused Reused, err error) {
+	if c := s.e.prefixes; c != nil {
+		if reused, err = c.Lookup(ctx, ids, s.policy, salt).Resume(ctx, s); err != nil {
+			return reused, err
+		}
+	}
+	return reused, s.Prefill(ctx, ids[reused.Tokens:], hooks)
+}
+
+// Adopt gives an empty session KV of ids that was computed before: fill puts it into the session's pages. compressed says that a
+// policy has dropped some of it, which this session could not compute again. Where fill fails the session is empty again and ok is
+// false; an error means that it cannot be used any more.
+func (s *Session) Adopt(ids []int, compressed bool, fill func(*kvmanager.Sequence) error) (ok bool, err error) {
+	if trouble := fill(s.Sequence()); trouble != nil {
+		if err := s.restart(); err != nil {
+			return false, errors.Join(trouble, err)
+		}
+		return false, nil
+	}
+	s.tokens = append(s.tokens, ids...)
+	s.text.SetRead(int32(len(ids)))
+	if s.noteRead(len(ids), false); compressed {
+		s.past.reads = []read{{tokens: len(ids), mixed: true}}
+	}
+	return true, nil
+}
+
+// AfterChunks has f called after each chunk of the prompt that is read next, until its end.
+func (s *Session) AfterChunks(f func()) { s.chunked = f }
+
+// Plain reports whether the session holds all that it has read.
+func (s *Session) Plain() bool { return s.text.Plain() }
+
+// Layouts are those of the cache's pages: of all tokens, and of a quantised cache's window.
+func (e *Engine) Layouts() (main, window kvpage.Layout) { return e.kv.Layout(), e.kv.RecentLayout() }
+
+// MainTokens is how many of a text's first tokens lie outside the window of a quantised cache once n were read.
+func (e *Engine) MainTokens(n int) int { return e.kv.MainOf(n) }
+
+// KVBelowHost reports whether KV may lie on a tier below host memory.
+func (e *Engine) KVBelowHost() bool { return e.floor.Tiered() }
+
+// KVOnDevice reports whether the backend keeps KV on a device of its own.
+func (e *Engine) KVOnDevice() bool { return e.device.keeper != nil }

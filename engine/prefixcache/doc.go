@@ -1,0 +1,19 @@
+// Package prefixcache keeps the KV of what an engine's sessions read in a store of contexts (kvmanager/contexts), and gives it back
+// to later sessions, in this process or another.
+//
+// How a server uses it. In any goroutine, as soon as the prompt is known:
+//
+//	p := cache.Find(ctx, ids, spec, salt)               // begins to fetch; never nil, never an error
+//
+// then, in the engine's turn, with a new session under the same spec:
+//
+//	reused, err := p.Resume(ctx, session)               // KV of the first reused.Tokens tokens is there; 0 = nothing was
+//	err = session.Prefill(ctx, ids[reused.Tokens:], …)  // the rest; what is new is stored in the background
+//
+// At least one token is always left to compute. Text is what it would be without the store, bit for bit: a record holds what a
+// prompt's pass computed, and only prompts are stored and found (tokens that were decoded are not: another arithmetic class).
+// What was stored under a salt is found under that salt alone. Trouble of the store is its notice, never an error here.
+//
+// Files: prefixcache.go (keys, finding, resuming, compressed contexts), records.go (KV to records and back), pack.go (records for
+// whoever places contexts).
+package prefixcache

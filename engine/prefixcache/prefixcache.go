@@ -1,0 +1,322 @@
+package prefixcache
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"terrace/engine"
+	"terrace/internal/kernels"
+	"terrace/kvmanager"
+	"terrace/kvmanager/contexts"
+	"terrace/policy"
+)
+
+// numerics is counted up with every change that gives other bits for the same weights and tokens: what was stored before is then
+// not found any more (TestNumerics notices).
+const numerics = 1
+
+// blockTokens is how many tokens a block of a plain prefix has, at least.
+const blockTokens = 64
+
+// Cache is an engine's part in a store of contexts: keys for what its sessions read, and records made from their KV. Its methods
+// may be called on nil: nothing is found.
+type Cache struct {
+	e      *engine.Engine
+	store  *contexts.Store
+	full   *policy.Spec
+	fields []contexts.Field
+	info   string
+	block  int    // tokens of a block
+	unfit  string // why KV of this engine cannot be kept; empty = it can
+}
+
+// Use gives an engine a store, which stays the caller's; name is what people call the model. It reads all weights once, for the
+// fingerprint. An engine has one store at most.
+func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
+	c := &Cache{e: e, store: store, info: name, unfit: unfit(e)}
+	l, _ := e.Layouts()
+	c.block = (blockTokens + l.Tokens - 1) / l.Tokens * l.Tokens
+	if c.quantised() {
+		c.block = e.Options().ChunkTokens // a row's arithmetic looks at the window, which moves by chunks
+	}
+	var err error
+	if c.full, err = policy.Parse("full"); err != nil {
+		return nil, err
+	}
+	if c.unfit == "" {
+		if err := c.fingerprint(); err != nil {
+			return nil, fmt.Errorf("prefixcache: %w", err)
+		}
+	}
+	e.SetPrefixCache(c)
+	return c, nil
+}
+
+// Unfit implements engine.PrefixCache: why the store is of no use to sessions under a policy; empty = it is of use.
+func (c *Cache) Unfit(under *policy.Spec) string {
+	switch {
+	case c.unfit != "":
+		return c.unfit
+	case !under.Lossless() && !c.e.PromptOnly(under):
+		return fmt.Sprintf("the state of policy %s belongs to one text", under)
+	}
+	return ""
+}
+
+// unfit says what of an engine cannot be kept.
+func unfit(e *engine.Engine) string {
+	m, o := e.Model(), e.Options()
+	for _, r := range m.Ropes {
+		if r.LongFreq != nil || r.DynamicBase > 0 {
+			return "the model turns keys by the length of the whole prompt"
+		}
+	}
+	l, _ := e.Layouts()
+	quantised := l.K.Quantised() || l.V.Quantised()
+	switch {
+	case m.File == nil:
+		return "the model has no file"
+	case e.KVOnDevice():
+		return "KV lies on a device"
+	case e.KVBelowHost():
+		return "KV lies on --tier below host memory"
+	case o.WindowOnly:
+		return "layers with a sliding window keep their windows only"
+	case quantised && (l.Tokens > 16 || o.ChunkTokens%16 != 0 || o.ChunkTokens < o.KVWindow):
+		return "quantised KV is kept with pages of 16 tokens, and chunks of a multiple of 16 that are no smaller than the window"
+	}
+	return ""
+}
+
+func (c *Cache) quantised() bool {
+	l, _ := c.e.Layouts()
+	return l.K.Quantised() || l.V.Quantised()
+}
+
+// fingerprint names all that shapes the bytes of KV but the policy.
+func (c *Cache) fingerprint() error {
+	digest, err := c.e.Model().File.Digest()
+	if err != nil {
+		return err
+	}
+	o, m := c.e.Options(), c.e.Model()
+	layout, _ := c.e.Layouts()
+	add := func(name string, value any) {
+		c.fields = append(c.fields, contexts.Field{Name: name, Value: fmt.Sprint(value)})
+	}
+	add("numerics", numerics)
+	add("weights", fmt.Sprintf("%x", digest))
+	add("layers", m.Layers)
+	add("kv heads", m.KVHeads)
+	add("layout", layout.String())
+	add("backend", o.Backend)
+	add("kernels", runtime.GOARCH+" "+kernels.Path())
+	add("dtype", o.DType)
+	add("exact", o.Exact)
+	add("rotate", o.Rotate)
+	add("block", c.block)
+	if c.quantised() {
+		add("window", o.KVWindow)
+		add("window set", o.KVWindowSet)
+		add("chunk", o.ChunkTokens)
+	}
+	return nil
+}
+
+// root is the root of the keys of what is read under a policy and a salt.
+func (c *Cache) root(under *policy.Spec, salt string) contexts.Key {
+	return contexts.Root(append(c.fields[:len(c.fields):len(c.fields)], contexts.Field{Name: "policy", Value: under.String()}), salt)
+}
+
+// Prefix is what a store has of a prompt, on its way.
+type Prefix struct {
+	c       *Cache
+	ids     []int
+	under   *policy.Spec
+	root    contexts.Key
+	keys    []contexts.Key // of the text's whole blocks, or of the first part of a compressed context
+	whole   bool           // a compressed context: all or nothing
+	context contexts.Key   // of a compressed context
+	fetch   *contexts.Fetch
+	salt    string
+}
+
+// Lookup implements engine.PrefixCache.
+func (c *Cache) Lookup(ctx context.Context, ids []int, under *policy.Spec, salt string) engine.Prefix {
+	return c.Find(ctx, ids, under, salt)
+}
+
+// Find begins to fetch what the store has of ids as a session under a policy reads them; nil = full attention. A policy that
+// compresses is asked for the whole of ids, a compressed context (ReadContext); other policies for nothing. May be called at any
+// time, from any goroutine. Close the prefix, or give it to Resume.
+func (c *Cache) Find(ctx context.Context, ids []int, under *policy.Spec, salt string) *Prefix {
+	p := &Prefix{c: c, ids: ids, under: under, salt: salt}
+	if c == nil || c.store.Empty() {
+		return p
+	}
+	if under == nil {
+		p.under = c.full
+	}
+	if c.Unfit(p.under) != "" || len(ids) == 0 {
+		return p
+	}
+	p.root = c.root(p.under, salt)
+	if p.whole = !p.under.Lossless(); p.whole {
+		p.context = contexts.ContextKey(p.root, ids)
+		p.keys = []contexts.Key{contexts.PartKey(p.context, 0)}
+		p.fetch = c.store.Fetch(ctx, p.keys)
+		return p
+	}
+	p.keys = contexts.Chain(p.root, ids, c.block)
+	p.fetch = c.store.Fetch(ctx, p.keys[:(len(ids)-1)/c.block])
+	return p
+}
+
+// Keys are the keys of a plain prefix's whole blocks; nil where the store is of no use.
+func (p *Prefix) Keys() []contexts.Key { return p.keys }
+
+// Close gives up what was not taken.
+func (p *Prefix) Close() {
+	if p != nil && p.fetch != nil {
+		p.fetch.Close()
+		p.fetch = nil
+	}
+}
+
+// Resume implements engine.Prefix: it gives an empty session the KV of the beginning of p's text, as far as it was stored and came
+// in time, and has what Prefill computes behind it stored. A prefix that was found for another policy gives nothing. The error is
+// of the session, not of the store: then it cannot be used.
+func (p *Prefix) Resume(ctx context.Context, s *engine.Session) (engine.Reused, error) {
+	if p == nil || p.fetch == nil {
+		return engine.Reused{}, nil
+	}
+	defer p.Close()
+	if s.Tokens() > 0 || p.whole || !s.Plain() || s.Policy().String() != p.under.String() {
+		return engine.Reused{}, nil
+	}
+	var used []*contexts.Record
+	for range p.keys {
+		r := p.fetch.Next(ctx, p.c.store.Rule(), len(p.ids))
+		if r == nil || r.Root != p.root || r.Parts != 0 || r.First != len(used)*p.c.block || r.Tokens != p.c.block {
+			break
+		}
+		used = append(used, r)
+	}
+	n, err := p.c.restore(s, p.ids, used, false)
+	if err != nil {
+		return engine.Reused{}, err
+	}
+	k := &keeping{p: p, next: n / p.c.block}
+	s.AfterChunks(func() { k.keep(s) })
+	if n == 0 {
+		return engine.Reused{}, nil
+	}
+	p.fetch.Used(n/p.c.block, used[:n/p.c.block])
+	return engine.Reused{Tokens: n, Tier: p.fetch.Tier()}, nil
+}
+
+// restore gives an empty session the records' KV: that of the first tokens of ids, or of all of them where a policy has compressed
+// it. It returns the tokens. Records that do not fit are left out, with all behind them. Where memory does not reach, the session
+// is empty again.
+func (c *Cache) restore(s *engine.Session, ids []int, records []*contexts.Record, compressed bool) (tokens int, err error) {
+	var spans []*restored
+	for _, r := range records {
+		x, err := c.parse(r)
+		if err != nil {
+			break
+		}
+		spans = append(spans, x)
+		tokens = r.First + r.Tokens
+	}
+	if tokens == 0 {
+		return 0, nil
+	}
+	ok, err := s.Adopt(ids[:tokens], compressed, func(seq *kvmanager.Sequence) error {
+		for layer := range c.e.Model().Layers {
+			for i, x := range spans {
+				main, recent := x.layer(layer)
+				if i < len(spans)-1 {
+					recent = nil // of the last block alone
+				}
+				if err := seq.Restore(layer, main, recent); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if !ok {
+		tokens = 0
+	}
+	return tokens, err
+}
+
+// ReadContext returns a session that has read ids under a policy that acts on prompts alone, as Find found them or by computing,
+// and that goes on without it: what is read next is not compressed (Fork). What was computed is stored as one compressed context.
+func ReadContext(ctx context.Context, e *engine.Engine, ids []int, under *policy.Spec, p *Prefix, hooks engine.PrefillHooks) (*engine.Session, engine.Reused, error) {
+	if p != nil && p.fetch != nil && p.whole && p.under.String() == under.String() {
+		defer p.Close()
+		if s, reused, err := p.resumeWhole(ctx); s != nil || err != nil {
+			return s, reused, err
+		}
+	}
+	s, err := e.NewSession(under)
+	if err != nil {
+		return nil, engine.Reused{}, err
+	}
+	defer s.Close()
+	if err := s.Prefill(ctx, ids, hooks); err != nil {
+		return nil, engine.Reused{}, err
+	}
+	if p != nil && p.whole {
+		p.c.storeWhole(s, p)
+	}
+	f, err := s.Fork(under)
+	return f, engine.Reused{}, err
+}
+
+// resumeWhole opens a session on a compressed context; nil where it is not stored, or not in time.
+func (p *Prefix) resumeWhole(ctx context.Context) (*engine.Session, engine.Reused, error) {
+	rule := p.c.store.Rule()
+	first := p.fetch.Next(ctx, rule, len(p.ids))
+	if first == nil || !p.fits(first, 0, 0) {
+		return nil, engine.Reused{}, nil
+	}
+	records := []*contexts.Record{first}
+	if first.Parts > 1 {
+		rest := make([]contexts.Key, first.Parts-1)
+		for i := range rest {
+			rest[i] = contexts.PartKey(p.context, i+1)
+		}
+		more := p.c.store.Fetch(ctx, rest)
+		defer more.Close()
+		for i := range rest {
+			r := more.Next(ctx, rule, len(p.ids))
+			if r == nil || !p.fits(r, i+1, first.Parts) {
+				return nil, engine.Reused{}, nil
+			}
+			records = append(records, r)
+		}
+		more.Used(len(rest), records[1:])
+		p.fetch.Join(more)
+	}
+	p.fetch.Used(1, records[:1])
+	s, err := p.c.e.NewSession(nil)
+	if err != nil {
+		return nil, engine.Reused{}, err
+	}
+	if n, err := p.c.restore(s, p.ids, records, true); n == 0 || err != nil {
+		s.Close()
+		return nil, engine.Reused{}, err
+	}
+	return s, engine.Reused{Tokens: len(p.ids), Tier: p.fetch.Tier()}, nil
+}
+
+// fits reports whether a record is a part of the context.
+func (p *Prefix) fits(r *contexts.Record, part, parts int) bool {
+	return r.Root == p.root && r.Parent == p.context && r.First == 0 && r.Tokens == len(p.ids) && r.Part == part && r.Parts > 0 && r.Parts <= maxParts && (parts == 0 || r.Parts == parts)
+}
+
+// maxParts bounds what a compressed context is made of.
+const maxParts = 1 << 16

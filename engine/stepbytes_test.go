@@ -22,6 +22,8 @@ func TestStepBytes(t *testing.T) {
 		{spec: "topk:budget=40", read: 40, scan: func(d int) int { return n * (d + 4) }},
 		{spec: "topk:budget=40,score=int4", read: 40, scan: func(d int) int { return n * (d/2 + 4) }},
 		{spec: "pqcache:budget=40,n_sink=4,bits=5,subvectors=2", read: 40, scan: func(d int) int { return n*2 + 32*d*4 }},
+		{spec: "pqcache:budget=40,n_sink=4,bits=4,subvectors=4", read: 40, scan: func(d int) int { return n*2 + 16*d*4 }},
+		{spec: "tailcodes:budget=40,part=2,value_part=4", read: 40, scan: func(d int) int { return n*d/4 + 16*d*4 + 4*d*4 + n*d/8 + 16*d*4 }},
 		{spec: "sparq:budget=40,rank=25%", read: 40, scan: func(d int) int { return n * d / 4 * 2 }},
 		{spec: "quest:budget=48,dense_layers=0", read: 48, scan: func(d int) int { return (n + 15) / 16 * d * 4 }, approximate: true},
 		{spec: "topp:select=topk,budget=40,p=0.999999", read: 40, scan: func(d int) int { return n*(d+4) + 40*(d/2+8) }, approximate: true},

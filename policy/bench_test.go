@@ -15,6 +15,7 @@ type wide struct {
 func (w *wide) Listed(_ int, _ []int32, _ []float32, _ int, dst []float32) { copy(dst, w.scores) }
 func (w *wide) Clusters(int) *Clusters                                     { return new(Clusters) }
 
+func (w *wide) Tail(_ int, _ []float32, _ int, dst []float32)                 { clear(dst) }
 func (w *wide) Trained(int) bool                                              { return true }
 func (w *wide) Keys(_, from, to int, dst []float32)                           { copy(dst, w.key[:(to-from)*64]) }
 func (w *wide) Values(_, from, to int, dst []float32)                         { copy(dst, w.key[:(to-from)*64]) }

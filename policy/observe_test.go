@@ -231,6 +231,21 @@ func (s *scene) Listed(g int, tokens []int32, q []float32, rows int, dst []float
 // Clusters implements Scorer.
 func (s *scene) Clusters(int) *Clusters { return new(Clusters) }
 
+// Tail implements Scorer: sums of the values themselves.
+func (s *scene) Tail(g int, weights []float32, rows int, dst []float32) {
+	clear(dst)
+	n := len(s.pos[g])
+	v := make([]float32, n*s.dim)
+	s.Values(g, 0, n, v)
+	for r := range rows {
+		for i := range n {
+			for d := range s.dim {
+				dst[r*s.dim+d] += weights[r*n+i] * v[i*s.dim+d]
+			}
+		}
+	}
+}
+
 // Trained implements Scorer.
 func (s *scene) Trained(int) bool { return true }
 

@@ -132,6 +132,8 @@ type Sketch struct {
 	Scale SketchScale
 	// SketchProduct: parts of a key, bits of a code, rounds of k-means, and first positions that it leaves out.
 	Parts, Bits, Iters, Sinks int
+	// First tokens whose keys are kept as they are, beside the codes; parts of a value that is coded too, 0 = none is.
+	First, ValueParts, ValueDim int
 	// Clusters: how keys are grouped, for SketchClusters.
 	Clusters ClusterSketch
 	// Listed: what Scorer.Listed multiplies with, beside the sketch.
@@ -182,6 +184,9 @@ type Scorer interface {
 	Approx(kvHead int, q []float32, rows int, dst []float32)
 	// Listed multiplies with what Sketch.Listed names of the tokens listed (ascending): dst is [rows, len(tokens)].
 	Listed(kvHead int, tokens []int32, q []float32, rows int, dst []float32)
+	// Tail fills dst [rows, ValueDim] with the sums over all cached tokens of weight times the value that product codes stand for
+	// (Sketch.ValueParts), for weights [rows, tokens].
+	Tail(kvHead int, weights []float32, rows int, dst []float32)
 	// Clusters are the groups of a KV head's tokens (SketchClusters); without any where too few are cached.
 	Clusters(kvHead int) *Clusters
 	// Trained reports whether there is a sketch: of product codes there is none where the prompt was too short for centroids.

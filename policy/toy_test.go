@@ -281,6 +281,9 @@ func (y *toy) Listed(g int, tokens []int32, q []float32, rows int, dst []float32
 // Clusters implements Scorer.
 func (y *toy) Clusters(int) *Clusters { return new(Clusters) }
 
+// Tail implements Scorer: no values are known here.
+func (y *toy) Tail(_ int, _ []float32, _ int, dst []float32) { clear(dst) }
+
 // Trained implements Scorer.
 func (y *toy) Trained(int) bool { return true }
 

@@ -42,13 +42,18 @@ func (h *Head) countApprox() {
 	switch {
 	case h.product != nil:
 		if h.product.Trained() {
-			h.readBytes += int64(h.product.tokens*h.product.parts) + int64(4*len(h.product.codebook.round))
+			h.readBytes += h.product.scanBytes() + int64(4*len(h.product.kept))
 		}
 	case h.codes != nil:
 		h.readBytes += int64(h.codes.tokens * h.codes.tokenBytes())
 	default:
 		h.readBytes += h.columns.scanBytes(h.columns.rows)
 	}
+}
+
+// scanBytes are those of all codes, and of the centroids.
+func (p *Product) scanBytes() int64 {
+	return int64(p.tokens*codeBytes(p.parts, p.bits)) + int64(4*len(p.codebook.round))
 }
 
 // countListed adds a look at single tokens.

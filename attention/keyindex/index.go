@@ -2,7 +2,6 @@ package keyindex
 
 import (
 	"fmt"
-	"slices"
 
 	"terrace/attention"
 	"terrace/internal/kernels"
@@ -33,6 +32,7 @@ type Head struct {
 	bounds    []*Bounds
 	product   *Product
 	groups    *Clusters
+	values    *Product // of values, beside product; nil = they are not coded
 	rounded   *Rounded // of single tokens, beside the sketch
 	readBytes int64    // to score with
 	fixed     fixed
@@ -56,6 +56,7 @@ type fixed struct {
 type headScratch struct {
 	reader attention.Reader
 	keys   []float32
+	values []float32
 	code   []int8
 	sums   []float32
 	turned []float32
@@ -91,6 +92,10 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 			h.groups = &Clusters{need: need.Clusters, dim: dim}
 		case policy.SketchProduct:
 			h.product = NewProduct(dim, need.Parts, need.Bits, need.Iters)
+			h.product.first = need.First
+			if need.ValueParts > 0 {
+				h.values = NewProduct(need.ValueDim, need.ValueParts, need.Bits, need.Iters)
+			}
 		}
 	}
 	return x
@@ -138,6 +143,9 @@ func (x *Index) Bytes() (n int64) {
 		}
 		if h.product != nil {
 			n += h.product.Bytes()
+		}
+		if h.values != nil {
+			n += h.values.Bytes()
 		}
 		if h.groups != nil {
 			n += h.groups.bytes()
@@ -224,6 +232,9 @@ func (h *Head) reset() {
 	if h.product != nil {
 		h.product.Reset()
 	}
+	if h.values != nil {
+		h.values.Reset()
+	}
 	if h.groups != nil {
 		h.groups.reset()
 	}
@@ -260,14 +271,6 @@ func (h *Head) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
 	}
 }
 
-// train finds the centroids of the keys behind the sinks.
-func (h *Head) train(n int, pos []int32) {
-	first, _ := slices.BinarySearch(pos[:n], int32(h.need.Sinks))
-	keys := make([]float32, (n-first)*h.dim)
-	h.scratch.reader.Keys(h.view, first, n, keys)
-	h.product.Train(keys, n-first)
-}
-
 // add takes some of the tokens from h.tokens to n-1 into the sketch: up to 64 from the start of a tile on, else one.
 func (h *Head) add(n int) {
 	m := min(kernels.PanelCols, n-h.tokens)
@@ -285,6 +288,11 @@ func (h *Head) add(n int) {
 	}
 	if h.product != nil {
 		h.product.Put(keys, m)
+		if h.values != nil {
+			h.scratch.values = sized(h.scratch.values, m*h.need.ValueDim)
+			h.scratch.reader.Values(h.view, h.tokens, h.tokens+m, h.scratch.values)
+			h.values.Put(h.scratch.values, m)
+		}
 		h.tokens += m
 		return
 	}

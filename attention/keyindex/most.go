@@ -71,8 +71,11 @@ func (s *Size) clusters(need *policy.ClusterSketch, dim, tokens int) {
 
 // product adds a Product.
 func (s *Size) product(need *policy.Sketch, dim, tokens int, stored bool) {
-	tile, tiles := need.Parts*kvpage.Tile, (tokens+kvpage.Tile-1)/kvpage.Tile
-	s.Bytes += int64(4*dim+4*need.Parts) << need.Bits
+	tile, tiles := codeBytes(need.Parts, need.Bits)*kvpage.Tile, (tokens+kvpage.Tile-1)/kvpage.Tile
+	s.Bytes += int64(4*dim+4*need.Parts)<<need.Bits + int64(4*need.First*dim)
+	if need.ValueParts > 0 {
+		s.Bytes += int64(4*need.ValueDim+4*need.ValueParts)<<need.Bits + int64(tiles*codeBytes(need.ValueParts, need.Bits)*kvpage.Tile)
+	}
 	if !stored {
 		s.Bytes += int64(tiles * tile)
 		return

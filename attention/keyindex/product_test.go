@@ -59,7 +59,16 @@ func plainCodes(keys []float32, n, dim, parts, size, iters int) (codes []int, ce
 // TestProductCodes: codes are those of k-means by its definition, scores are sums of products with centroids, and tokens with
 // equal codes have equal scores, wherever they stand.
 func TestProductCodes(t *testing.T) {
-	const n, dim, parts, bits, iters, rows = 333, 32, 2, 4, 6, 5
+	for _, bits := range []int{3, 4, 5} { // of up to 4 bits two are in a byte
+		for _, parts := range []int{1, 2, 4} {
+			productCodes(t, parts, bits)
+		}
+	}
+}
+
+func productCodes(t *testing.T, parts, bits int) {
+	t.Helper()
+	const n, dim, iters, rows = 333, 32, 6, 5
 	rng := rand.New(rand.NewPCG(1, 2))
 	keys := make([]float32, n*dim)
 	for i := range keys {
@@ -81,11 +90,28 @@ func TestProductCodes(t *testing.T) {
 	for i := range q {
 		q[i] = float32(rng.NormFloat64())
 	}
-	scores := make([]float32, rows*n)
+	scores, weights, sums := make([]float32, rows*n), make([]float32, rows*n), make([]float32, rows*dim)
 	p.Score(scores, q, rows)
+	for i := range weights {
+		weights[i] = rng.Float32()
+	}
+	p.Sum(sums, weights, rows)
+	for i := range sums {
+		var sum float64
+		for k := range n {
+			m := i % dim / (dim / parts)
+			sum += float64(weights[i/dim*n+k]) * centroids[m<<bits+want[k*parts+m]][i%dim%(dim/parts)]
+		}
+		if math.Abs(sum-float64(sums[i])) > 1e-3 {
+			t.Fatalf("%d parts of %d bits: number %d of the weighted sum is %g, want %g", parts, bits, i, sums[i], sum)
+		}
+	}
+	if got, want := p.scanBytes(), int64(n*codeBytes(parts, bits)+4*dim<<bits); got != want {
+		t.Errorf("%d parts of %d bits: a scan reads %d bytes, want %d", parts, bits, got, want)
+	}
 	for i := range n {
 		for m := range parts {
-			if got := int(p.data[i/16][m*16+i%16]); got != want[i*parts+m] {
+			if got := codeOf(p, i, m); got != want[i*parts+m] {
 				t.Fatalf("token %d has code %d of part %d, want %d", i, got, m, want[i*parts+m])
 			}
 		}
@@ -103,4 +129,12 @@ func TestProductCodes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// codeOf is the code of one part of a token.
+func codeOf(p *Product, i, m int) int {
+	if !p.packed {
+		return int(p.data[i/16][m*16+i%16])
+	}
+	return int(p.data[i/16][m/2*16+i%16]) >> (m % 2 * 4) & 15
 }

@@ -20,7 +20,7 @@ import (
 // refusal names suffices, and so does every larger one, under policies that keep an index and a token cache too.
 func TestRoomByTiming(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"", "quest:budget=96", "hillinfer:alpha=0.2"} {
+	for _, name := range []string{"", "quest:budget=96", "hillinfer:alpha=0.2", "sparq:budget=96,sketch=storage", "leoam:budget=60,chunk=4,coarse=8,sketch=storage"} {
 		t.Run(name, func(t *testing.T) {
 			probe := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name})
 			shape := probe.shape()

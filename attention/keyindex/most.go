@@ -35,7 +35,7 @@ func MostSize(need policy.Sketch, dim, tokens int, stored bool, keys kvpage.Elem
 		s.columns(kvpage.F16, dim, tokens, stored)
 	case policy.SketchProjected:
 		s.columns(kvpage.F16, need.Rank, tokens, stored)
-	case policy.SketchExact:
+	case policy.SketchExact, policy.SketchDims:
 		if stored {
 			s.columns(keys, dim, tokens, true)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"terrace/policy"
 	"terrace/serve"
 )
 
@@ -25,6 +26,7 @@ type serveFlags struct {
 	load         loadFlags
 	kv           kvFlags
 	store        storeFlags
+	placement    string
 	addr         string
 	readyFile    string
 	aliases      []string
@@ -54,6 +56,7 @@ func newServe(a *app) *cobra.Command {
 	f.kv.add(cmd)
 	f.store.addStores(cmd)
 	p := cmd.Flags()
+	p.StringVar(&f.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down) or none")
 	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
 	p.StringVar(&f.readyFile, "ready-file", "", "write the base URL here once requests can be served")
 	p.StringArrayVar(&f.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says)")
@@ -67,6 +70,27 @@ func newServe(a *app) *cobra.Command {
 	p.StringVar(&f.log, "log", "text", "access log on stderr: text, json or none")
 	p.StringVar(&f.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")
 	return cmd
+}
+
+// place reads --store and --placement. Placements that compress change texts, and the server promises that a store never does.
+func (f *serveFlags) place() error {
+	if _, err := f.store.specs(); err != nil {
+		return err
+	}
+	p, err := policy.ParsePlacement(f.placement)
+	if err != nil {
+		return usageErrorf("--placement: %v", err)
+	}
+	switch p.Kind {
+	case policy.PlaceLRU:
+		return nil
+	case policy.PlaceNone:
+		if len(f.store.stores) > 0 {
+			return usageErrorf("--placement none: nothing would be kept: leave --store out")
+		}
+		return nil
+	}
+	return usageErrorf("--placement %s: a server keeps prompts whole, so that its texts are those without a store: want lru or none; 'infer eval --suite contexts' runs %s", f.placement, p.Kind)
 }
 
 func (a *app) serve(f *serveFlags) error {
@@ -100,7 +124,7 @@ func (a *app) serve(f *serveFlags) error {
 		}
 		a.notice("WARNING: everybody who can reach %s may use this server: there are no API keys (--insecure)", f.addr)
 	}
-	if _, err := f.store.specs(); err != nil {
+	if err := f.place(); err != nil {
 		return err
 	}
 	f.kv.store = len(f.store.stores) > 0

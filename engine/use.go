@@ -132,6 +132,9 @@ func (u TierUse) sum(x TierUse, sign int64) TierUse {
 	return u
 }
 
+// PolicyTime is how long policies have taken to decide, by their names (retrieval.Floor.PolicyTime).
+func (e *Engine) PolicyTime() map[string]time.Duration { return e.floor.PolicyTime() }
+
 // KVRoom is how many tokens of full KV have room in host memory, in all and now; 0 in all where there is no limit, or where it
 // is not one of tokens: with a tier below, or where layers with a sliding window keep fewer.
 func (e *Engine) KVRoom() (tokens, free int) {

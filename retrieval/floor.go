@@ -54,6 +54,7 @@ type Floor struct {
 	balance *BalanceUse
 	pools   PoolUse
 	timed   driveTiming
+	spent   policyTimes
 	charged int64 // host memory of the store that is counted
 	caches  int   // token caches open
 	overlap overlap
@@ -62,7 +63,7 @@ type Floor struct {
 
 // NewFloor returns the floor of an engine; whoever made cache and store closes them.
 func NewFloor(o Options) *Floor {
-	f := &Floor{o: o, ropes: make([]Rope, o.Shape.Layers)}
+	f := &Floor{o: o, ropes: make([]Rope, o.Shape.Layers), spent: policyTimes{}}
 	f.drive, _ = o.Store.(offload.Scorer)
 	return f
 }

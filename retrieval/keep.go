@@ -2,6 +2,7 @@ package retrieval
 
 import (
 	"fmt"
+	"time"
 
 	"terrace/kvmanager"
 	"terrace/policy"
@@ -25,12 +26,16 @@ func (t *Text) EndPrompt(layer, rows int) error {
 	t.obs.prompt = int(t.read) + rows
 	if t.sel != nil {
 		if o, ok := t.set.Selector.(policy.PromptObserver); ok {
+			begun := time.Now()
 			o.ObservePrompt(t.Layer(layer, rows))
+			t.decided(begun)
 		}
 	}
 	if t.set.Keeper != nil {
 		t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
+		begun := time.Now()
 		t.set.Keeper.KeepPrompt(t.Layer(layer, rows), &t.verdict.picks)
+		t.decided(begun)
 		if err := t.keepPicks(layer, &t.verdict.picks); err != nil {
 			return err
 		}
@@ -49,7 +54,9 @@ func (t *Text) endStep(layer int) error {
 		return nil
 	}
 	t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
+	begun := time.Now()
 	t.set.Dropper.DropStep(t.Layer(layer, 1), &t.verdict.picks)
+	t.decided(begun)
 	o.layers[layer].sumsAt = 0
 	return t.dropPicks(layer, &t.verdict.picks)
 }

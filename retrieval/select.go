@@ -3,6 +3,7 @@ package retrieval
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"terrace/attention"
 	"terrace/attention/keyindex"
@@ -178,6 +179,7 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 	s.picks.Reset(s.t.f.o.Shape.KVHeads)
 	s.ranks = nil
 	s.below.Begin(shown.Index)
+	defer s.t.decided(time.Now())
 	switch {
 	case len(s.heads.each) > 0:
 		s.heads.ask(l, views, shown)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"terrace/attention"
 	"terrace/internal/kvpage"
@@ -22,6 +23,7 @@ type Text struct {
 	res  residency
 
 	verdict verdict
+	spent   *atomic.Int64 // by the policy, in nanoseconds
 
 	stepReads, stepTokens int64 // by decode attention: layers and KV heads, and tokens in them
 	stepBytes             int64 // K and V of those tokens
@@ -43,7 +45,7 @@ func (f *Floor) newText(seq *kvmanager.Sequence, read int32, o TextOptions) (*Te
 		seq.Free()
 		return nil, fmt.Errorf("retrieval: %w", err)
 	}
-	t := &Text{f: f, seq: seq, set: set, read: read}
+	t := &Text{f: f, seq: seq, set: set, read: read, spent: f.spent.of(set)}
 	t.obs.init(t)
 	if a := newAttending(t); a != nil {
 		t.res = a

@@ -13,6 +13,7 @@ import (
 func TestDashboard(t *testing.T) {
 	b := newBench(t, engine.Options{Context: 100}, Options{})
 	b.m.hits.WithLabelValues("host")
+	b.m.policies.WithLabelValues("snapkv")
 	b.m.requests.WithLabelValues("/v1/completions", "200")
 	families, err := b.m.registry.Gather()
 	if err != nil {

@@ -37,6 +37,7 @@ type loop struct {
 	watch                     watch
 	active                    map[string]int // choices by key
 	placed                    time.Time
+	decided                   map[string]time.Duration // by policies, as the metrics have it
 
 	mu    sync.Mutex
 	inbox []*job
@@ -52,7 +53,7 @@ type loop struct {
 }
 
 func newLoop(o *Options, m *metrics) *loop {
-	return &loop{e: o.Engine, o: o, m: m, pace: schedule.Pace{Target: o.ITLTarget}, ledger: schedule.Ledger{}, active: map[string]int{},
+	return &loop{e: o.Engine, o: o, m: m, pace: schedule.Pace{Target: o.ITLTarget}, ledger: schedule.Ledger{}, active: map[string]int{}, decided: map[string]time.Duration{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 }
 
@@ -87,9 +88,18 @@ func (l *loop) idle() bool {
 	return l.jobs == 0
 }
 
+// account brings the metrics up to what the engine says.
+func (l *loop) account() {
+	l.m.places(l.e.Places())
+	l.m.decided(l.e.PolicyTime(), l.decided)
+}
+
 // run is the loop; it ends at stop.
 func (l *loop) run() {
-	defer close(l.done)
+	defer func() {
+		l.account()
+		close(l.done)
+	}()
 	for {
 		l.take()
 		l.serveCalls()
@@ -104,7 +114,7 @@ func (l *loop) run() {
 		l.watch.look(l, !busy)
 		if now := time.Now(); !busy || now.Sub(l.placed) > placesEvery {
 			l.placed = now
-			l.m.places(l.e.Places())
+			l.account()
 		}
 		if busy {
 			select {

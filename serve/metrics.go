@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,7 +20,7 @@ type metrics struct {
 	requests                                         *prometheus.CounterVec
 	promptTokens, cachedTokens, generated            prometheus.Counter
 	preemptions, queries                             prometheus.Counter
-	hits                                             *prometheus.CounterVec
+	hits, policies                                   *prometheus.CounterVec
 	held, usage                                      *prometheus.GaugeVec
 	succeeded                                        *prometheus.CounterVec
 	running, waiting                                 prometheus.Gauge
@@ -58,7 +59,8 @@ func newMetrics() *metrics {
 	m.hits = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_prefix_cache_hits_total", Help: "Prompt tokens that came from a store, by its slowest tier."}, []string{"tier"})
 	m.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "terrace_kv_bytes", Help: "KV in use by tier."}, []string{"tier"})
 	m.usage = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "terrace_kv_cache_usage_perc", Help: "KV in use by tier, as a share of its capacity (1 = full); tiers without a limit have none."}, []string{"tier"})
-	m.registry.MustRegister(m.hits, m.held, m.usage)
+	m.policies = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_policy_seconds_total", Help: "Time that policies took to decide what is kept and read, by policy."}, []string{"policy"})
+	m.registry.MustRegister(m.hits, m.held, m.usage, m.policies)
 	m.preemptions = counter("terrace_num_preemptions_total", "Texts that left their memory to others for a while.")
 	m.running = gauge("terrace_num_requests_running", "Requests being served.")
 	m.waiting = gauge("terrace_num_requests_waiting", "Requests that wait.")
@@ -78,6 +80,16 @@ func (m *metrics) places(list []engine.Place) {
 		m.held.WithLabelValues(p.Name).Set(float64(p.HeldBytes))
 		if p.CapacityBytes > 0 {
 			m.usage.WithLabelValues(p.Name).Set(float64(p.HeldBytes) / float64(p.CapacityBytes))
+		}
+	}
+}
+
+// decided counts what policies have taken since the loop last looked; seen is what was counted.
+func (m *metrics) decided(now, seen map[string]time.Duration) {
+	for name, d := range now {
+		if more := d - seen[name]; more > 0 {
+			m.policies.WithLabelValues(name).Add(more.Seconds())
+			seen[name] = d
 		}
 	}
 }

@@ -1,8 +1,11 @@
 package serve
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"terrace/engine"
 	"terrace/policy"
 )
 
@@ -13,4 +16,31 @@ func mustPolicy(t testing.TB, text string) *policy.Spec {
 		t.Fatal(err)
 	}
 	return spec
+}
+
+// TestPolicyTime: what policies take to decide is counted by their names, and full attention takes nothing.
+func TestPolicyTime(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 300}, Options{Batch: 2, Queue: 8})
+	prompt := strings.Repeat("what is kept of this ", 6)
+	for _, spec := range []string{"full", "snapkv:ratio=0.5,window_size=8", "quest:budget=48"} {
+		if status, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %q, "max_tokens": 4, "kv_policy": %q}`, prompt, spec)); status != 200 {
+			t.Fatalf("%s: %d %s", spec, status, out)
+		}
+	}
+	b.Close() // the loop counts when it is done
+	spent := map[string]float64{}
+	families, err := b.m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "terrace_policy_seconds_total" {
+			for _, m := range f.GetMetric() {
+				spent[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if len(spent) != 2 || spent["snapkv"] <= 0 || spent["quest"] <= 0 {
+		t.Errorf("%v, want times of snapkv and quest", spent)
+	}
 }

@@ -42,6 +42,9 @@ func TestStoredSketchesChangeNothing(t *testing.T) {
 			}
 			o.Store = below(t, o)
 			o.KVBudgetBytes = 540 << 10
+			if strings.HasPrefix(name, "sparq") { // whole keys are its sketch: the least named is 688 KiB
+				o.KVBudgetBytes = 700 << 10
+			}
 			if o.Exact {
 				o.KVBudgetBytes *= 2
 			}

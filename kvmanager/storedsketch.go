@@ -111,7 +111,8 @@ func (s *StoredSketches) MostBytesOf(below int64, tile int) int64 {
 	}
 	records, heads := below/int64(s.pageBytes)+1, int64(len(s.scratch))
 	arenas := int64(len(s.bufs)) * (records + records/8 + 1) * int64(s.recordBytes)
-	scratch := int64(mostTiles) * int64(tile+2*24)
+	tiles := min(mostTiles, below/int64(max(tile, 1))+1) // that are read at a time
+	scratch := tiles * int64(tile+2*24)
 	tail := 2 * int64(s.pageBytes+2*tile)
 	return arenas + heads*(scratch+int64(len(s.layers))*tail)
 }

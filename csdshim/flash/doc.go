@@ -29,6 +29,9 @@
 //  5. A torn end of the journal is cut off; damage before its end is ErrCorrupt, never a silent loss.
 //  6. One process a folder: ErrLocked names the holder.
 //
+// Pages are written by calls and read where the system shows the image as memory (vfs.Mapper), else by calls. A fault in that memory
+// is answered by calls too, whose error says what is wrong with the image.
+//
 // Concurrency: a Store may be used by many goroutines. Locks are taken in the order commit, io, mu: commit orders the
 // journal, io keeps pages from being erased while they are read, mu guards index and blocks.
 package flash

@@ -1,31 +1,13 @@
 package flash
 
-import (
-	"fmt"
-
-	"terrace/internal/vfs"
-)
+import "fmt"
 
 // kvReads is one ReadKV on its way.
 type kvReads struct {
 	s     *Store
 	st    *stored
 	arena *arena
-	wants []kvWant
-	parts []kvPiece
 	seen  map[*entry]int32 // where several reads may need a page; else nil
-}
-
-type kvWant struct {
-	e    *entry
-	data []byte
-}
-
-// kvPiece is a piece of a wanted page and where it goes.
-type kvPiece struct {
-	want int32
-	off  int32
-	dst  []byte
 }
 
 // ReadKV fills every Dst. Where several reads, of any heads, need one page it is read once; rows that wait in the group buffer
@@ -34,29 +16,17 @@ func (s *Store) ReadKV(seq uint32, reads []KVRead) (read []uint32, err error) {
 	s.io.RLock()
 	defer s.io.RUnlock()
 	a := arenas.Get().(*arena)
-	defer arenas.Put(a)
-	a.used = 0
+	defer a.giveBack()
 	r := &kvReads{s: s, arena: a}
 	if err := r.resolve(seq, reads); err != nil {
 		return nil, err
 	}
-	pieces := make([]piece, len(r.wants))
-	read = make([]uint32, len(r.wants))
-	for i, w := range r.wants {
-		pieces[i] = piece{w.e.pages[0].number, w.data}
+	read = make([]uint32, len(a.wants))
+	for i, w := range a.wants {
 		read[i] = w.e.pages[0].number
 	}
-	if err := s.transfer(pieces, vfs.ReadFull); err != nil {
-		return nil, fmt.Errorf("csdshim: flash: reading %d pages: %w", len(pieces), err)
-	}
-	for i := range r.wants {
-		w := want{e: r.wants[i].e, data: r.wants[i].data}
-		if err := w.check(); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range r.parts {
-		copy(p.dst, r.wants[p.want].data[p.off:])
+	if err := s.fill(a); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	s.countReads(read)
@@ -110,14 +80,13 @@ func (r *kvReads) page(k Key, last int32) (int32, error) {
 	if e == nil {
 		return 0, fmt.Errorf("csdshim: flash: sequence %d, table %d, row %d, group %d: %w", k.Seq, k.Table, k.Layer, k.Group, ErrNotFound)
 	}
-	if last >= 0 && r.wants[last].e == e {
+	if last >= 0 && r.arena.wants[last].e == e {
 		return last, nil
 	}
 	if i, ok := r.seen[e]; ok {
 		return i, nil
 	}
-	r.wants = append(r.wants, kvWant{e, r.arena.page(r.s.geo.PageBytes)})
-	i := int32(len(r.wants) - 1)
+	i := r.arena.want(e, 0)
 	if r.seen != nil {
 		r.seen[e] = i
 	}
@@ -150,13 +119,12 @@ func (r *kvReads) rows(l *kvLayer, q KVRead) error {
 				return err
 			}
 			last = w
-			off := int32((int(t) - g*k.TokenGroup) * row)
-			if n := len(r.parts) - 1; n >= 0 && r.parts[n].want == w && i > 0 && q.Index[i-1] == t-1 { // neighbours in one piece
-				p := &r.parts[n]
+			if n := len(r.arena.parts) - 1; n >= 0 && int(r.arena.wants[w].last) == n && i > 0 && q.Index[i-1] == t-1 { // neighbours in one piece
+				p := &r.arena.parts[n]
 				p.dst = p.dst[:len(p.dst)+row]
 				continue
 			}
-			r.parts = append(r.parts, kvPiece{w, off, dst})
+			r.arena.part(w, (int(t)-g*k.TokenGroup)*row, dst)
 		}
 	}
 	return nil
@@ -187,7 +155,7 @@ func (r *kvReads) columns(l *kvLayer, q KVRead) error {
 			size := each * k.ElemBytes
 			for i := from; i < to; i++ {
 				off := (int(q.Index[i]) - dims*k.EmbeddingGroup) * size
-				r.parts = append(r.parts, kvPiece{w, int32(off), q.Dst[i*l.embedded*k.ElemBytes+b*size:][:size]})
+				r.arena.part(w, off, q.Dst[i*l.embedded*k.ElemBytes+b*size:][:size])
 			}
 		}
 		from = to

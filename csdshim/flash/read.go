@@ -1,10 +1,12 @@
 package flash
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
 	"terrace/internal/vfs"
+	"terrace/internal/vfs/view"
 )
 
 // Request is a part of a group to read: Dst gets its bytes from Off on.
@@ -16,17 +18,17 @@ type Request struct {
 
 // want is a page to read for requests.
 type want struct {
-	e    *entry
-	i    int    // page of the group
-	data []byte // a whole page: a request's own bytes, or scratch
-	part part   // of scratch, what a request gets
-	more []part // and what others get
+	e           *entry
+	i           int    // page of the group
+	data        []byte // the whole page, once it is read
+	first, last int32  // of the arena's parts: what requests get of it
 }
 
 // part is a piece of a page and where it goes.
 type part struct {
-	dst []byte
-	off int
+	dst  []byte
+	off  int
+	next int32 // the page's next part; the last one's is no part
 }
 
 // Get reads parts of groups. All pages are checked: a damaged one is ErrCorrupt and names its group, a missing group is
@@ -35,32 +37,16 @@ func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
 	s.io.RLock()
 	defer s.io.RUnlock()
 	a := arenas.Get().(*arena)
-	defer func() {
-		clear(a.wants) // what they point to is others'
-		arenas.Put(a)
-	}()
-	a.wants, a.used = a.wants[:0], 0
+	defer a.giveBack()
 	if err := s.resolve(reqs, a); err != nil {
 		return nil, err
 	}
-	wants := a.wants
-	pieces := make([]piece, len(wants))
-	pages = make([]uint32, len(wants))
-	for i, w := range wants {
-		pieces[i] = piece{w.e.pages[w.i].number, w.data}
+	pages = make([]uint32, len(a.wants))
+	for i, w := range a.wants {
 		pages[i] = w.e.pages[w.i].number
 	}
-	if err := s.transfer(pieces, vfs.ReadFull); err != nil {
-		return nil, fmt.Errorf("csdshim: flash: reading %d pages: %w", len(pieces), err)
-	}
-	for _, w := range wants {
-		if err := w.check(); err != nil {
-			return nil, err
-		}
-		copy(w.part.dst, w.data[w.part.off:])
-		for _, p := range w.more {
-			copy(p.dst, w.data[p.off:])
-		}
+	if err := s.fill(a); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	s.countReads(pages)
@@ -68,14 +54,83 @@ func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
 	return pages, nil
 }
 
+// fill reads the wanted pages, checks each and hands out its parts while it is in the processor's cache. They lie where the image
+// is seen as memory, as far as the system does that. Else, and where that memory cannot be read, they are read by calls, whose
+// error says why.
+func (s *Store) fill(a *arena) error {
+	size := s.geo.PageBytes
+	each := func() error {
+		for i := range a.wants {
+			w := &a.wants[i]
+			if s.view != nil && w.data == nil {
+				w.data = s.view.At(int64(w.e.pages[w.i].number)*int64(size), size)
+			}
+			if err := w.check(); err != nil {
+				return err
+			}
+			a.deliver(w)
+		}
+		return nil
+	}
+	if s.view != nil {
+		if err := s.view.Guard(each); !errors.Is(err, view.ErrFault) {
+			return err
+		}
+	}
+	pieces := make([]piece, len(a.wants))
+	for i := range a.wants {
+		w := &a.wants[i]
+		w.data = a.page(size)
+		pieces[i] = piece{w.e.pages[w.i].number, w.data}
+	}
+	if err := s.transfer(pieces, vfs.ReadFull); err != nil {
+		return fmt.Errorf("csdshim: flash: reading %d pages: %w", len(pieces), err)
+	}
+	return each()
+}
+
 // arena is memory for one Get, used again for the next.
 type arena struct {
 	wants  []want
+	parts  []part
 	chunks [][]byte
 	used   int // bytes of the chunks, one after another
 }
 
 var arenas = sync.Pool{New: func() any { return new(arena) }}
+
+// giveBack ends the arena's use: what it points to is others'.
+func (a *arena) giveBack() {
+	clear(a.wants)
+	clear(a.parts)
+	a.wants, a.parts, a.used = a.wants[:0], a.parts[:0], 0
+	arenas.Put(a)
+}
+
+// want adds a page to read and returns its place.
+func (a *arena) want(e *entry, i int) int32 {
+	a.wants = append(a.wants, want{e: e, i: i, first: -1, last: -1})
+	return int32(len(a.wants) - 1)
+}
+
+// part adds what a request gets of a wanted page.
+func (a *arena) part(of int32, off int, dst []byte) {
+	w, at := &a.wants[of], int32(len(a.parts))
+	a.parts = append(a.parts, part{dst, off, -1})
+	if w.first < 0 {
+		w.first = at
+	} else {
+		a.parts[w.last].next = at
+	}
+	w.last = at
+}
+
+// deliver copies a page's parts to where they go.
+func (a *arena) deliver(w *want) {
+	for i := w.first; i >= 0; i = a.parts[i].next {
+		copy(a.parts[i].dst, w.data[a.parts[i].off:])
+	}
+}
 
 // arenaChunk is the size of an arena's pieces; pages are at most 64 KiB.
 const arenaChunk = 1 << 20
@@ -116,17 +171,12 @@ func (s *Store) resolve(reqs []Request, a *arena) error {
 			return fmt.Errorf("csdshim: flash: sequence %d, layer %d, group %d: bytes %d to %d of %d: %w", r.Key.Seq, r.Key.Layer, r.Key.Group, r.Off, r.Off+len(r.Dst), e.length, ErrNotFound)
 		}
 		for at, dst := r.Off, r.Dst; len(dst) > 0; {
-			p := part{off: at % size}
-			n := min(size-p.off, len(dst))
-			p.dst = dst[:n]
-			switch last := len(a.wants) - 1; {
-			case last >= 0 && a.wants[last].e == e && a.wants[last].i == at/size:
-				a.wants[last].more = append(a.wants[last].more, p) // one read of a page serves neighbours
-			case n == size:
-				a.wants = append(a.wants, want{e: e, i: at / size, data: dst[:size]})
-			default:
-				a.wants = append(a.wants, want{e: e, i: at / size, data: a.page(size), part: p})
-			}
+			n := min(size-at%size, len(dst))
+			last := int32(len(a.wants) - 1)
+			if last < 0 || a.wants[last].e != e || a.wants[last].i != at/size {
+				last = a.want(e, at/size)
+			} // one read of a page serves neighbours
+			a.part(last, at%size, dst[:n])
 			at, dst = at+n, dst[n:]
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"terrace/internal/vfs"
+	"terrace/internal/vfs/view"
 )
 
 // Options of a store.
@@ -33,6 +34,7 @@ type Store struct {
 	dir   string
 	lock  io.Closer
 	image vfs.File
+	view  *view.View // the image as memory; nil where the system has none: it is read by calls
 
 	commitMu sync.Mutex // orders journal and index changes
 	journal  *journal
@@ -91,6 +93,9 @@ func (s *Store) open() error {
 	var err error
 	if s.image, err = s.opts.FS.OpenFile(filepath.Join(s.dir, "flash.img"), vfs.OpenOptions{Create: true}); err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
+	}
+	if m, ok := s.image.(vfs.Mapper); ok {
+		s.view, _ = m.Map(int64(s.geo.blocks()) * int64(s.geo.BlockPages) * int64(s.geo.PageBytes)) // no room for it: calls
 	}
 	if err := remove(s.opts.FS, filepath.Join(s.dir, "journal.new")); err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
@@ -245,6 +250,9 @@ func (s *Store) Close() error {
 
 func (s *Store) closeFiles() error {
 	var errs []error
+	if s.view != nil {
+		errs = append(errs, s.view.Close())
+	}
 	if s.image != nil {
 		errs = append(errs, s.image.Close())
 	}

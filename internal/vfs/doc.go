@@ -9,6 +9,8 @@
 // Power loss: a Mem from NewCrashMem keeps apart what was synced and what was not. Crash leaves of each write that was not
 // synced all, nothing or a beginning, drawn by a seed. What a failed Sync did not write is lost, even if a later Sync succeeds.
 //
+// A Mapper is a file that can be read as memory (package view, Linux).
+//
 // Units: offsets, sizes and alignments in bytes.
 //
 // Concurrency: files and engines may be used by many goroutines at once. The fields of Faults are set while nothing is under way.

@@ -3,6 +3,8 @@ package vfs
 import (
 	"errors"
 	"io"
+
+	"terrace/internal/vfs/view"
 )
 
 // FS is a file system.
@@ -59,6 +61,12 @@ type File interface {
 	// FD is the descriptor for an engine of the system's; ok is false where there is none.
 	FD() (fd int, ok bool)
 	Close() error
+}
+
+// Mapper is a File of the system's that can be read as memory.
+type Mapper interface {
+	// Map shows the file's first bytes, as many as it has or will have.
+	Map(bytes int64) (*view.View, error)
 }
 
 // vecAt does fn for each buffer in turn: ReadVecAt and WriteVecAt of files that have nothing better.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/gofrs/flock"
+
+	"terrace/internal/vfs/view"
 )
 
 // OS is the system's file system.
@@ -147,3 +149,12 @@ func (f *osFile) Alignment() int { return f.align }
 
 // FD is the file's descriptor.
 func (f *osFile) FD() (int, bool) { return int(f.Fd()), true }
+
+// Map shows the file as memory.
+func (f *osFile) Map(bytes int64) (*view.View, error) {
+	v, err := view.Map(int(f.Fd()), bytes)
+	if err != nil {
+		return nil, fmt.Errorf("vfs: %s: %w", f.Name(), err)
+	}
+	return v, nil
+}

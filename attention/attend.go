@@ -17,6 +17,7 @@ type workspace struct {
 	compacted                                                            compacted
 	decode                                                               []decodeTask
 	groups                                                               []decodeGroup
+	order                                                                []int32 // tasks of decode as they are run
 	partials                                                             []float32
 	used                                                                 int       // numbers of partials in use
 	weights                                                              []float32 // kept for ColumnSums

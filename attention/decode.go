@@ -68,9 +68,32 @@ func (w *workspace) attendDecode(pool *kernels.Pool) {
 		k.q = grow(k.q, kernels.GroupHeads*w.p.KeyDim)
 		k.s = grow(k.s, kernels.GroupHeads*tileTokens*maxChunk)
 	}
+	w.orderDecode()
 	pool.RunBy(len(w.decode)/(decodeClaims*pool.Threads()), len(w.decode), w.runDecode)
 	if kept > 0 {
 		pool.Run(w.p.KVHeads*len(w.seqs), w.runDecodeMass)
+	}
+}
+
+// orderDecode puts tasks that read the same tiles for several rows of a sequence one after the other, so that tiles come from
+// memory once for all of them. It changes no result: tasks are merged in the order of w.decode.
+func (w *workspace) orderDecode() {
+	w.order = w.order[:0]
+	for first := 0; first < len(w.groups); {
+		rows := len(w.seqs[w.groups[first].seq].Pos)
+		heads := len(w.seqs[w.groups[first].seq].Views)
+		groups := w.groups[first:][:rows*heads] // [row][KV head]
+		first += rows * heads
+		for g := range heads {
+			for n, more := 0, true; more; n++ {
+				more = false
+				for r := range rows {
+					if d := &groups[r*heads+g]; n < d.count {
+						w.order, more = append(w.order, int32(d.first+n)), true
+					}
+				}
+			}
+		}
 	}
 }
 
@@ -126,9 +149,9 @@ func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup) {
 	k.list.turn(&k.pick, p.layout)
 }
 
-// decodeChunk computes the partial results of one task; the last task of a group merges.
+// decodeChunk computes the partial results of the i-th task to be run; the last task of a group merges.
 func (w *workspace) decodeChunk(worker, i int) {
-	t, k, p := &w.decode[i], &w.workers[worker], &w.p
+	t, k, p := &w.decode[w.order[i]], &w.workers[worker], &w.p
 	d := &w.groups[t.group]
 	partial := w.partials[t.partial:][:w.partialLen()]
 	top, sum, out := partial[:w.group()], partial[w.group():2*w.group()], partial[w.statLen():]

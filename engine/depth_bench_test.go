@@ -86,3 +86,42 @@ func BenchmarkPrefillPolicies(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkWidePass reads 1 to 8 tokens in one pass at depths of SmolLM2, widths in turn, as speculation does; it reports the
+// fastest tenth of each width's passes as multiples of a pass of one row.
+func BenchmarkWidePass(b *testing.B) {
+	e := openModel(b, golden.Model(b, "smollm2:135m"), Options{Context: 1 << 14})
+	for _, depth := range []int{128, 2300, 7500} {
+		b.Run(fmt.Sprint(depth), func(b *testing.B) {
+			s, err := e.NewSession(nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Prefill(b.Context(), fakes.IDs(depth, 1), PrefillHooks{}); err != nil {
+				b.Fatal(err)
+			}
+			took := make([][]time.Duration, 9)
+			for b.Loop() {
+				for n := 1; n <= 8; n++ {
+					begun := time.Now()
+					if _, err := s.readAhead(fakes.IDs(n, 2)); err != nil {
+						b.Fatal(err)
+					}
+					took[n] = append(took[n], time.Since(begun))
+					if err := s.text.Truncate(int32(depth)); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			fast := func(n int) float64 {
+				d := slices.Sorted(slices.Values(took[n]))
+				return d[len(d)/10].Seconds()
+			}
+			b.ReportMetric(1000*fast(1), "ms-one")
+			for n := 2; n <= 8; n++ {
+				b.ReportMetric(fast(n)/fast(1), fmt.Sprintf("x%d", n))
+			}
+		})
+	}
+}

@@ -89,19 +89,80 @@ func (h *Hub) stageDir(name string) string { return filepath.Join(h.home, "pulli
 // lock takes the lock of one name, waiting for another process as long as the context allows.
 func (h *Hub) lock(ctx context.Context, name string) (unlock func(), err error) {
 	dir := filepath.Join(h.home, "locks")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, h.explain(err)
+	path := filepath.Join(dir, slug(name))
+	for waiting := false; ; waiting = true {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, h.explain(err)
+		}
+		l, ok, err := lockFile(ctx, path, func() {
+			if !waiting {
+				h.notice("%s: another process is pulling it; waiting", name)
+			}
+		})
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the folder went with the last lock in it
+		}
+		if err != nil {
+			return nil, h.explain(fmt.Errorf("hub: lock of %s: %w", name, err))
+		}
+		if ok {
+			return func() { _ = l.Unlock() }, nil
+		}
 	}
-	l := flock.New(filepath.Join(dir, slug(name)))
+}
+
+// lockFile locks a file, which it makes where there is none; wait is called before it waits. False: whoever had the lock removed
+// the file, so that others lock a new one.
+func lockFile(ctx context.Context, path string, wait func()) (*flock.Flock, bool, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close() // after it is known that the locked file is this one
+	before, err := f.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	l := flock.New(path)
 	ok, err := l.TryLock()
 	if err == nil && !ok {
-		h.notice("%s: another process is pulling it; waiting", name)
+		wait()
 		_, err = l.TryLockContext(ctx, 100*time.Millisecond)
 	}
 	if err != nil {
-		return nil, h.explain(fmt.Errorf("hub: lock of %s: %w", name, err))
+		return nil, false, err
 	}
-	return func() { _ = l.Unlock() }, nil
+	if now, err := os.Stat(path); err == nil && os.SameFile(before, now) {
+		return l, true, nil
+	}
+	return nil, false, l.Unlock()
+}
+
+// leaveNothing removes what a pull that failed has made and put nothing into: the folders of its sources, its lock, and the cache
+// folder with what is in every one where fresh says that it was not there. The lock is held; what can be resumed stays, and the lock with it.
+func (h *Hub) leaveNothing(name string, fresh bool) {
+	stage := h.stageDir(name)
+	removeEmpty(stage)
+	if _, err := os.Stat(stage); err == nil {
+		return
+	}
+	_ = os.Remove(filepath.Join(h.home, "locks", slug(name)))
+	if fresh {
+		_ = os.Remove(filepath.Join(h.home, "locks"))
+		_ = os.Remove(filepath.Dir(stage))
+		_ = os.Remove(h.home)
+	}
+}
+
+// removeEmpty removes a folder and those below it that hold no file.
+func removeEmpty(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			removeEmpty(filepath.Join(dir, e.Name()))
+		}
+	}
+	_ = os.Remove(dir)
 }
 
 // cached reads the manifest of a name and checks that its files are there with their sizes. Anything else, a damaged

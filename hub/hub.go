@@ -181,12 +181,18 @@ func localPath(name string) (string, bool, error) {
 }
 
 // pull fetches a name from its sources under its lock and puts it into the cache.
-func (h *Hub) pull(ctx context.Context, ref reference) (Result, error) {
+func (h *Hub) pull(ctx context.Context, ref reference) (_ Result, err error) {
+	_, missing := os.Stat(h.home)
 	unlock, err := h.lock(ctx, ref.name)
 	if err != nil {
 		return Result{}, err
 	}
 	defer unlock()
+	defer func() {
+		if err != nil {
+			h.leaveNothing(ref.name, errors.Is(missing, os.ErrNotExist))
+		}
+	}()
 	if m, ok := h.cached(ref.name); ok { // another process was faster
 		return Result{Name: ref.name, Path: m.path(h), Source: m.origin()}, nil
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -327,4 +329,51 @@ func TestOptions(t *testing.T) {
 	if h, err := New(Options{}); err != nil || h.home != DefaultHome() || !filepath.IsAbs(h.home) {
 		t.Errorf("default home: %v, %v", h, err)
 	}
+}
+
+// TestFailedPullLeavesNothing: no folder and no lock where nothing came; what can be resumed stays.
+func TestFailedPullLeavesNothing(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	f := newFakeHF(t)
+	h, _ := newTestHub(t, Options{Home: home, HFEndpoint: f.URL})
+	for range 2 {
+		if _, err := h.Pull(t.Context(), "hf:org/none"); err == nil {
+			t.Fatal("pulled what is not there")
+		}
+		if _, err := os.Stat(home); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the cache folder stays: %v", err)
+		}
+	}
+	mustWrite(t, filepath.Join(h.stageDir("hf:org/none"), "0", "m.gguf.part"), []byte("begun"))
+	if _, err := h.Pull(t.Context(), "hf:org/none"); err == nil {
+		t.Fatal("pulled what is not there")
+	}
+	if !exists(filepath.Join(h.stageDir("hf:org/none"), "0", "m.gguf.part")) {
+		t.Error("what could be resumed is gone")
+	}
+}
+
+// TestLockRemoved: whoever waited for a lock that was removed locks the new one, so that two never have it at once.
+func TestLockRemoved(t *testing.T) {
+	h, _ := newTestHub(t, Options{})
+	var have atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 25 {
+				unlock, err := h.lock(t.Context(), "x")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := have.Add(1); n != 1 {
+					t.Errorf("%d have the lock", n)
+				}
+				have.Add(-1)
+				h.leaveNothing("x", false)
+				unlock()
+			}
+		})
+	}
+	wg.Wait()
 }

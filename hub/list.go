@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"terrace/internal/nearest"
 )
 
 // Entry is a model that is here.
@@ -48,15 +50,31 @@ func (h *Hub) List() ([]Entry, error) {
 	return entries, nil
 }
 
+// names are those in the cache, as far as it can be read.
+func (h *Hub) names() (names []string) {
+	entries, err := h.List()
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
 // Remove deletes a model from our cache, half-finished downloads of it included, and gives the bytes freed. Files outside
 // the cache folder (local paths, the Hugging Face cache) are never touched. Errors wrap ErrName or ErrNotFound.
 func (h *Hub) Remove(ctx context.Context, name string) (freedBytes int64, err error) {
 	models, staged := h.modelDir(name), h.stageDir(name)
+	if ref, err := parse(name); err == nil && !exists(models) && !exists(staged) && !exists(name) { // as pull takes it: without its tag, in any case
+		name = ref.name
+		models, staged = h.modelDir(name), h.stageDir(name)
+	}
 	if !exists(models) && !exists(staged) {
 		if exists(name) {
 			return 0, fmt.Errorf("hub: %q is a file of yours, not a model in the cache: delete it yourself: %w", name, ErrName)
 		}
-		return 0, fmt.Errorf("hub: %q is not in the cache %s (infer list shows what is): %w", name, h.home, ErrNotFound)
+		return 0, fmt.Errorf("hub: %q is not in the cache %s%s (infer list shows what is): %w", name, h.home, nearest.Hint(name, h.names()), ErrNotFound)
 	}
 	unlock, err := h.lock(ctx, name)
 	if err != nil {

@@ -22,6 +22,8 @@ type bar struct {
 	label string
 	pb    *progressbar.ProgressBar
 
+	rate rate
+
 	begun, said time.Time // without a terminal
 }
 
@@ -65,20 +67,84 @@ func (b *bar) set(label string, done, total int64, isBytes bool) {
 		}
 		return
 	}
-	if total <= 0 {
-		total = -1
-	}
 	if b.pb == nil || label != b.label {
 		b.clear()
-		b.label = label
-		b.pb = progressbar.NewOptions64(total, progressbar.OptionSetWriter(b.w), progressbar.OptionSetDescription(label),
-			progressbar.OptionShowBytes(isBytes), progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionSetWidth(24),
-			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish())
+		b.label, b.rate = label, rate{}
+		b.pb = progressbar.NewOptions64(max(total, -1), progressbar.OptionSetWriter(b.w), progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionSetWidth(barWidth),
+			progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish())
 	}
-	if total > 0 && b.pb.GetMax64() != total {
+	b.rate.add(time.Now(), done)
+	b.pb.Describe(b.describe(done, total, isBytes, terminalWidth(b.w)))
+	if total <= 0 {
+		_ = b.pb.Add(0)
+		return
+	}
+	if b.pb.GetMax64() != total {
 		b.pb.ChangeMax64(total)
 	}
 	_ = b.pb.Set64(done)
+}
+
+// barWidth is how wide the bar itself is; barRest is what the library writes around it.
+const (
+	barWidth = 14
+	barRest  = barWidth + 9
+)
+
+// describe says what is done of how much, how fast and for how long still, in a terminal so wide; the label is cut where that is
+// too narrow.
+func (b *bar) describe(done, total int64, isBytes bool, width int) string {
+	number := func(n int64) string {
+		if isBytes {
+			return units.FormatBytes(n)
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	far := number(done)
+	if total > 0 {
+		far += "/" + number(total)
+	}
+	if perSecond := b.rate.perSecond(); perSecond > 0 {
+		if isBytes {
+			far += " " + units.FormatBytes(int64(perSecond)) + "/s"
+		}
+		if left := time.Duration(float64(total-done) / perSecond * float64(time.Second)).Round(time.Second); left > 0 {
+			far += " " + left.String()
+		}
+	}
+	return shortened(b.label, max(8, width-barRest-len(far)-1)) + " " + far
+}
+
+// rate is how fast something goes, over the last seconds.
+type rate struct {
+	at   []time.Time
+	done []int64
+}
+
+// rateOver is what a rate is taken over, at most and at least.
+const (
+	rateOver  = 10 * time.Second
+	rateLeast = time.Second
+)
+
+func (r *rate) add(at time.Time, done int64) {
+	for len(r.at) > 1 && at.Sub(r.at[0]) > rateOver {
+		r.at, r.done = r.at[1:], r.done[1:]
+	}
+	if n := len(r.at); n > 1 && at.Sub(r.at[n-2]) < rateOver/100 { // a hundred moments are enough
+		r.at, r.done = r.at[:n-1], r.done[:n-1]
+	}
+	r.at, r.done = append(r.at, at), append(r.done, done)
+}
+
+// perSecond is 0 as long as there is too little to tell. What was there at the first moment counts for nothing: it may have been
+// resumed.
+func (r *rate) perSecond() float64 {
+	last := len(r.at) - 1
+	if last < 1 || r.at[last].Sub(r.at[0]) < rateLeast {
+		return 0
+	}
+	return float64(r.done[last]-r.done[0]) / r.at[last].Sub(r.at[0]).Seconds()
 }
 
 // clear removes the bar, so that a line can be printed.

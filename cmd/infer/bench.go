@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/bench"
+	"terrace/internal/nearest"
 )
 
 func init() { register(newBench) }
@@ -81,7 +82,7 @@ func (f *benchFlags) kvCases() ([]kvFlags, error) {
 
 func (a *app) bench(f *benchFlags) (err error) {
 	if !slices.Contains(benchFormats, f.format) {
-		return usageErrorf("-o %s: want %s", f.format, strings.Join(benchFormats, ", "))
+		return usageErrorf("-o %s: want %s%s", f.format, strings.Join(benchFormats, ", "), nearest.Hint(f.format, benchFormats))
 	}
 	kvs, err := f.kvCases()
 	if err != nil {

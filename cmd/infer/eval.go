@@ -133,6 +133,7 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 	if f.join {
 		return a.joinEval(f, o, suite, r)
 	}
+	a.made.mayMake(f.out, runFiles...)
 	folder, err := evalrun.OpenWider(f.out, o, thisMachine(), f.suite.narrower(changed))
 	if errors.Is(err, evalrun.ErrChanged) {
 		return usageErrorf("%w", err)
@@ -163,6 +164,9 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 	}
 	return allFailed(folder.Outcomes())
 }
+
+// runFiles are in the folder of a run before it has an outcome.
+var runFiles = []string{"lock", "machine.json", "options.json"}
 
 // mayTakeUp refuses a folder with a run where --resume=false.
 func (f *evalFlags) mayTakeUp() error {

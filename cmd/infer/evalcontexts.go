@@ -112,6 +112,7 @@ func (a *app) evalContexts(f *evalFlags, changed func(string) bool) error {
 	if err != nil {
 		return err
 	}
+	a.made.mayMake(f.out, runFiles...)
 	if r.folder, err = evalrun.Open(f.out, o, thisMachine()); err != nil {
 		if errors.Is(err, evalrun.ErrChanged) {
 			return usageErrorf("%w", err)

@@ -9,15 +9,20 @@ import (
 	"strings"
 	"syscall"
 
+	"terrace/csdshim"
 	"terrace/engine"
+	"terrace/eval"
 	"terrace/eval/metrics"
 	"terrace/hub"
 	"terrace/internal/kvpage"
+	"terrace/internal/units"
 	"terrace/kvmanager"
+	"terrace/kvmanager/contexts"
 	"terrace/model"
 	"terrace/model/bert"
 	"terrace/offload"
 	"terrace/policy"
+	"terrace/simulate"
 	"terrace/tokenizer"
 	"terrace/weights"
 	"terrace/weights/convert"
@@ -78,6 +83,9 @@ var (
 		syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
 )
 
+// otherSentinels are of errors that are usage errors already where they arrive.
+var otherSentinels = []error{eval.ErrOption, eval.ErrData, simulate.ErrArgument, units.ErrSyntax, units.ErrRange, kvpage.ErrElem, contexts.ErrSpec, convert.ErrSpec, csdshim.ErrProfile, csdshim.ErrTrace}
+
 func exitCode(err error) int {
 	switch {
 	case err == nil:
@@ -128,7 +136,7 @@ func plainly(err error) string {
 	if text == "" {
 		return oneLine(err)
 	}
-	for _, s := range slices.Concat(usageSentinels, dataSentinels, memorySentinels, backendErrors) {
+	for _, s := range slices.Concat(usageSentinels, dataSentinels, memorySentinels, backendErrors, otherSentinels) {
 		if !isA[syscall.Errno](s) && s != engine.ErrContext {
 			text = cutSentinel(text, ": "+s.Error())
 		}

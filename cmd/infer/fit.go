@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -82,7 +81,7 @@ func (a *app) fit(f *fitFlags) error {
 }
 
 func (a *app) printFit(l *loaded, fit engine.FitReport) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	w := a.newTable()
 	fmt.Fprintf(w, "weights\t%s (mapped from the file)\n", units.FormatBytes(fit.WeightsBytes))
 	fmt.Fprintf(w, "buffers\t%s (estimate: activations of a pass, unpacked weight panels)\n", units.FormatBytes(fit.BuffersBytes))
 	fmt.Fprintf(w, "KV cache\t%s a token, %s for the context of %d\n", units.FormatBytes(fit.KVBytesPerToken), units.FormatBytes(fit.KVBytesAtContext), fit.ContextTokens)

@@ -53,6 +53,7 @@ func (a *app) generateRows(f *generateFlags, seeded bool, limits *grammar.Gramma
 	out := offline.Stream(a.stdout)
 	if f.rows.out != "" && f.rows.out != "-" {
 		var err error
+		a.made.mayMake(f.rows.out)
 		if out, err = offline.Open(f.rows.out); err != nil {
 			return rowsError(err)
 		}

@@ -30,7 +30,14 @@ func TestDidYouMean(t *testing.T) {
 		"generate --backend natve x":                                `did you mean "native"?`,
 		"eval --suite longbnch --out r":                             `did you mean "longbench"?`,
 		"eval --suite ruler --tasks niah_singel_1 --data . --out r": `did you mean "niah_single_1"?`,
-		"score --task hotpotq":                                      `did you mean "hotpotqa"?`,
+		"help genrate":                 `unknown command "genrate", did you mean "generate"?`,
+		"completion bahs":              `unknown command "bahs", did you mean "bash"?`,
+		"quantize a b --type Q4_KM":    `did you mean "Q4_K"?`,
+		"generate --kv-type in8 x":     `did you mean "int8"?`,
+		"generate --tier sdd=d,1MiB x": `"sdd" is not known, did you mean "ssd"`,
+		"generate --speculate ngrm x":  `did you mean "ngram"?`,
+		"bench -o jsn":                 `did you mean "json"?`,
+		"score --task hotpotq":         `did you mean "hotpotqa"?`,
 	} {
 		code, _, errs := inferWith(t, "", strings.Fields(args)...)
 		if code != exitUsage || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {

@@ -66,8 +66,8 @@ func parseTiers(specs []string) ([]tier.Tier, error) {
 	return out, nil
 }
 
-// checkTiers refuses the --tier flags of a command before it does anything.
-func checkTiers(cmd *cobra.Command) error {
+// checkTiers refuses the --tier flags of a command before it does anything, and notes the folders that it will make.
+func (a *app) checkTiers(cmd *cobra.Command) error {
 	if cmd.Flags().Lookup("tier") == nil {
 		return nil
 	}
@@ -75,7 +75,12 @@ func checkTiers(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	_, err = tierList(specs)
+	tiers, err := tierList(specs)
+	for _, t := range tiers {
+		if t.Kind == tier.SSD {
+			a.made.mayMake(t.Path, "terrace.lock")
+		}
+	}
 	return err
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,7 +62,7 @@ func (a *app) printModels(entries []hub.Entry, asJSON bool) error {
 		a.notice("no models in %s yet: try 'infer pull %s'", a.home(), hub.Default)
 		return nil
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	w := a.newTable()
 	fmt.Fprintln(w, "NAME\tSIZE\tPULLED\tSOURCE\tPATH")
 	for _, e := range entries {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Name, units.FormatBytes(e.SizeBytes), e.Pulled.Local().Format("2006-01-02"), e.Source, e.Path)

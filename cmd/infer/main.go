@@ -36,6 +36,7 @@ type app struct {
 
 	profiles profiling
 	timeline timeline
+	made     leftovers // of a command that fails
 }
 
 // builders collects one constructor a command; each file's init adds its own.
@@ -65,6 +66,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	err := root.ExecuteContext(ctx)
 	if stopErr := errors.Join(a.profiles.stop(), a.timeline.stop()); err == nil {
 		err = stopErr
+	}
+	if err != nil {
+		a.made.clear()
+	}
+	if exitCode(err) == exitUsage {
+		a.profiles.remove()
 	}
 	if sig := interrupted.signal(); sig != 0 && (err == nil || errors.Is(err, context.Canceled)) {
 		if sig == syscall.SIGINT && !a.lineEnded && a.isTTY(a.stderr) {
@@ -113,7 +120,33 @@ func newRoot(a *app) *cobra.Command {
 		root.AddCommand(build(a))
 	}
 	addCompletions(root)
+	refuseUnknown(root)
+	a.foldHelp(root)
 	return root
+}
+
+// refuseUnknown has 'help NAME' and 'completion NAME' refuse what they do not know.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			help := c.Run
+			c.Run, c.RunE = nil, func(cmd *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); found == nil || err != nil || len(rest) > 0 {
+					if found == nil {
+						found, rest = root, args
+					}
+					return noCommand(found, rest)
+				}
+				help(cmd, args)
+				return nil
+			}
+		case "completion":
+			c.Args, c.RunE = noCommand, func(cmd *cobra.Command, args []string) error { return cmd.Help() }
+		}
+	}
 }
 
 // noCommand refuses what is no command below cmd.
@@ -157,7 +190,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		return err
 	}
 	a.noticeUnknown(cmd.Root())
-	if err := checkTiers(cmd); err != nil {
+	if err := a.checkTiers(cmd); err != nil {
 		return err
 	}
 	if err := selectKernels(a.cpuPath); err != nil {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -62,8 +61,12 @@ func oneInfo(infos []policy.Info, name string) []policy.Info {
 
 // listPolicies prints a line a method.
 func (a *app) listPolicies(infos []policy.Info) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tPHASE\tWHAT IT DOES\tPARAMETERS")
+	w := a.newTable()
+	head := "NAME\tPHASE\tWHAT IT DOES\tPARAMETERS"
+	if w.width > 0 {
+		head = "NAME\tPHASE\tWHAT IT DOES (PARAMETERS)"
+	}
+	fmt.Fprintln(w, head)
 	for _, i := range infos {
 		var params []string
 		if i.Wraps != "" {
@@ -74,6 +77,10 @@ func (a *app) listPolicies(infos []policy.Info) error {
 				params = append(params, p.Name+"="+p.Default)
 			}
 		}
+		if w.width > 0 && len(params) > 0 { // prose that can be folded
+			fmt.Fprintf(w, "%s\t%s\t%s (%s)\n", i.Name, i.Phase, i.Summary, strings.Join(params, ", "))
+			continue
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", i.Name, i.Phase, i.Summary, strings.Join(params, ","))
 	}
 	return w.Flush()
@@ -81,7 +88,7 @@ func (a *app) listPolicies(infos []policy.Info) error {
 
 // describePolicy prints everything about one method.
 func (a *app) describePolicy(i policy.Info) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	w := a.newTable()
 	row := func(key, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", key, value)

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/klauspost/cpuid/v2"
@@ -100,7 +99,7 @@ func (a *app) profile(f *profileFlags, dirs []string) error {
 
 // printProfile prints what was measured; figures that follow from others are marked.
 func (a *app) printProfile(p offload.Profile) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	w := a.newTable()
 	rate := func(x float64) string { return fmt.Sprintf("%.2f GB/s", x/1e9) }
 	fmt.Fprintf(w, "host\t%s, %s, %d threads\n", p.CPU, p.Kernels, p.Host.Threads)
 	for _, e := range []string{"f16", "int8", "int4"} {

@@ -54,8 +54,8 @@ func (f *profileFile) close(err error) error {
 	} else {
 		err = f.File.Close()
 	}
-	if st, serr := os.Stat(f.Name()); err != nil && serr == nil && st.Mode().IsRegular() {
-		os.Remove(f.Name())
+	if err != nil {
+		removeRegular(f.Name())
 	}
 	return err
 }
@@ -80,4 +80,21 @@ func (p *profiling) stop() error {
 		return fmt.Errorf("memory profile: %w", err)
 	}
 	return nil
+}
+
+// remove takes back the profiles of a command that was refused.
+func (p *profiling) remove() {
+	if p.cpu != nil {
+		removeRegular(p.cpuFile)
+	}
+	if p.memFile != "" {
+		removeRegular(p.memFile)
+	}
+}
+
+// removeRegular removes a file, and no device.
+func removeRegular(path string) {
+	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+		os.Remove(path)
+	}
 }

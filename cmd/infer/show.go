@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -175,7 +174,7 @@ func describe(l *loaded) (modelInfo, error) {
 }
 
 func (a *app) printInfo(i modelInfo) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	w := a.newTable()
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +41,7 @@ func newSimulate(a *app) *cobra.Command {
 }
 
 func (a *app) listSimulations() error {
-	w := tabwriter.NewWriter(a.stdout, 0, 4, 2, ' ', 0)
+	w := a.newTable()
 	for _, e := range simulate.List() {
 		fmt.Fprintf(w, "%s\t%s\n", e.ID, e.Title)
 	}
@@ -60,7 +59,7 @@ func (a *app) simulate(id string, sets []string, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(a.stdout).Encode(r)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 4, 2, ' ', 0)
+	w := a.newTable()
 	for _, row := range r.Rows {
 		paper := ""
 		if row.Paper != nil {

@@ -7,6 +7,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/draft"
+	"terrace/internal/nearest"
 )
 
 // speculateFlags say what guesses tokens ahead of the model.
@@ -30,7 +31,7 @@ func (f *speculateFlags) check() error {
 	if name, ok := strings.CutPrefix(f.spec, "draft="); f.spec == "" || f.spec == "ngram" || ok && name != "" {
 		return nil
 	}
-	return usageErrorf("--speculate %q: want ngram or draft=MODEL", f.spec)
+	return usageErrorf("--speculate %q: want ngram or draft=MODEL%s", f.spec, nearest.Hint(f.spec, []string{"ngram", "draft=MODEL"}))
 }
 
 // open opens what guesses for a model.

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,7 +108,7 @@ func (a *app) printListed(list []contexts.Listed, asJSON bool) error {
 	if asJSON {
 		return a.printJSON(map[string]any{"contexts": rows})
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	w := a.newTable()
 	fmt.Fprintln(w, "KEY\tMODEL\tTOKENS\tBYTES\tKIND\tUSED\tSTORE")
 	for _, r := range rows {
 		used := "-"

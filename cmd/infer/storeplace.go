@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -87,7 +86,7 @@ func (a *app) storePlace(instance, placement string, asJSON bool) error {
 }
 
 func (a *app) printPlacement(out placeOutput) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	w := a.newTable()
 	fmt.Fprintln(w, "CONTEXT\tTIER\tMETHOD\tKEEP")
 	for _, p := range out.Placed {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%g\n", p.ID, p.Tier, p.Method, p.Keep)

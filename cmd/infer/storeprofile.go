@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -95,7 +94,7 @@ func (a *app) storeProfile(f *storeProfileFlags) error {
 }
 
 func (a *app) printQualities(p *replay.Profile, configs []policy.Config) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	w := a.newTable()
 	fmt.Fprint(w, "CONTEXT\tTOKENS\tQUESTIONS")
 	for _, c := range configs {
 		fmt.Fprintf(w, "\t%s %g", c.Method, c.Keep)

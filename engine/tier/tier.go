@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"terrace/internal/nearest"
 	"terrace/internal/units"
 )
 
@@ -50,7 +51,7 @@ func Parse(spec string) (Tier, error) {
 		}
 		return t, nil
 	case t.Kind != Host && t.Kind != Device:
-		return t, fmt.Errorf("engine: tier %q: kind %q is not known, want device, host, ssd or csd: %w", spec, kind, ErrOption)
+		return t, fmt.Errorf("engine: tier %q: kind %q is not known%s, want device, host, ssd or csd: %w", spec, kind, strings.TrimSuffix(nearest.Hint(string(kind), []string{"device", "host", "ssd", "csd"}), "?"), ErrOption)
 	}
 	n, err := units.ParseBytes(size)
 	if err != nil || n <= 0 {

@@ -1,6 +1,10 @@
 package kvpage
 
-import "fmt"
+import (
+	"fmt"
+
+	"terrace/internal/nearest"
+)
 
 // Elem is the number type of a K or V payload.
 type Elem uint8
@@ -37,7 +41,7 @@ func ParseElem(s string) (Elem, error) {
 	case "i4":
 		return I4, nil
 	}
-	return 0, fmt.Errorf("kvpage: element type %q: want one of f32, f16, bf16, int8, int4: %w", s, ErrElem)
+	return 0, fmt.Errorf("kvpage: element type %q: want one of f32, f16, bf16, int8, int4%s: %w", s, nearest.Hint(s, elemNames[:]), ErrElem)
 }
 
 // Quantised says that numbers share scales: keys are then written a tile at a time (PutTileK), not a token at a time.

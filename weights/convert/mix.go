@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"terrace/internal/kernels/quant"
+	"terrace/internal/nearest"
 	"terrace/weights/gguf"
 )
 
@@ -35,7 +36,25 @@ func ParseKind(s string) (quant.Type, Mix, error) {
 		}
 	}
 	t, err := quant.ParseType(s)
+	if err != nil {
+		names := Writable()
+		err = fmt.Errorf("convert: type %q: %w%s (known: %s)", s, quant.ErrUnknownType, nearest.Hint(s, names), strings.Join(names, " "))
+	}
 	return t, Mix{}, err
+}
+
+// Writable are the names of the types and mixes that can be written, in alphabetical order.
+func Writable() (names []string) {
+	for _, t := range quant.Types() {
+		if t.Writable() {
+			names = append(names, t.String())
+		}
+	}
+	for _, m := range Mixes() {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // shapeOf is what the rules look at beside a tensor's name.

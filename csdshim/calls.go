@@ -15,6 +15,7 @@ import (
 type call struct {
 	kind   wire.Type
 	dst    []byte // Data goes here
+	at     uint32 // not 0: the reply lies in shared memory there, and goes to dst from it
 	got    int
 	scores chan []byte   // payloads of Scores frames
 	result chan struct{} // closed when payload and err are set
@@ -47,10 +48,12 @@ func (c *Client) start(ctx context.Context, k *call, parts ...[]byte) (id uint64
 	}
 	c.next++
 	id = c.next
+	k.at = c.shared.take(len(k.dst))
 	c.calls[id] = k
 	c.mu.Unlock()
-	if err := c.write(ctx, wire.Header{Type: k.kind, ID: id}, parts...); err != nil {
+	if err := c.write(ctx, wire.Header{Type: k.kind, ID: id, At: k.at}, parts...); err != nil {
 		c.forget(id, k)
+		c.leave(k)
 		return 0, err
 	}
 	return id, nil
@@ -81,6 +84,9 @@ func (c *Client) write(ctx context.Context, h wire.Header, parts ...[]byte) erro
 // forget takes a call off the list and waits until the reader no longer writes to its memory.
 func (c *Client) forget(id uint64, k *call) {
 	c.mu.Lock()
+	if _, open := c.calls[id]; open && k.at != 0 {
+		c.late[id] = k.at
+	}
 	delete(c.calls, id)
 	filled := k.filled
 	c.mu.Unlock()
@@ -96,19 +102,39 @@ func (c *Client) forget(id uint64, k *call) {
 // fillGrace is how long a cancelled call waits for the rest of a frame that is being read into its memory.
 const fillGrace = 250 * time.Millisecond
 
+// received takes a reply out of shared memory and frees its place.
+func (c *Client) received(k *call) (body []byte, err error) {
+	if k.at != 0 {
+		if k.err == nil {
+			c.shared.read(k.at, k.dst)
+			k.got = len(k.dst)
+		}
+		c.shared.leave(k.at, true)
+	}
+	return k.body, k.err
+}
+
+// leave ends the use of a place that the drive may still write to.
+func (c *Client) leave(k *call) {
+	if k.at != 0 {
+		c.shared.leave(k.at, false)
+	}
+}
+
 // wait ends a call: the reply, the failure, or the end of ctx, which cancels it at the drive.
 func (c *Client) wait(ctx context.Context, id uint64, k *call) (body []byte, err error) {
 	select {
 	case <-k.result:
-		return k.body, k.err
+		return c.received(k)
 	case <-ctx.Done():
 	}
 	c.forget(id, k)
 	select {
 	case <-k.result: // it ended in the same moment
-		return k.body, k.err
+		return c.received(k)
 	default:
 	}
+	c.leave(k)
 	short, cancel := context.WithTimeout(context.Background(), fillGrace)
 	defer cancel()
 	_ = c.write(short, wire.Header{Type: wire.TypeCancel, ID: id})
@@ -187,6 +213,7 @@ func (c *Client) deliver(r *bufio.Reader, h wire.Header) error {
 		return err
 	}
 	if k == nil && h.ID != 0 {
+		c.answered(h)
 		_, err := io.CopyN(io.Discard, r, int64(h.Length))
 		return err
 	}
@@ -195,6 +222,20 @@ func (c *Client) deliver(r *bufio.Reader, h wire.Header) error {
 		return err
 	}
 	return c.settle(h, k, payload)
+}
+
+// answered frees the place of a call that nobody waits for any more.
+func (c *Client) answered(h wire.Header) {
+	if h.Type != wire.TypeDone && h.Type != wire.TypeError {
+		return
+	}
+	c.mu.Lock()
+	at := c.late[h.ID]
+	delete(c.late, h.ID)
+	c.mu.Unlock()
+	if at != 0 {
+		c.shared.answered(at)
+	}
 }
 
 // settle gives a call what came for it.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"terrace/csdshim/wire"
+	"terrace/internal/vfs/view"
 )
 
 // ClientOptions of Dial; zero means the default.
@@ -63,9 +64,12 @@ type Client struct {
 	mu     sync.Mutex
 	next   uint64
 	calls  map[uint64]*call
-	err    error // why the connection is over
+	err    error             // why the connection is over
+	late   map[uint64]uint32 // places in shared memory of calls that nobody waits for, by id
 	shapes map[uint64]Shape
 	done   chan struct{} // the reader has ended
+
+	shared *slots // nil = replies come through the socket
 }
 
 // Dial connects to a drive's socket and greets it. A drive of another version is ErrVersion.
@@ -77,7 +81,7 @@ func Dial(ctx context.Context, socket string, o ClientOptions) (*Client, error) 
 	if err != nil {
 		return nil, fmt.Errorf("csdshim: no drive answers at %s: %w: %w", socket, err, ErrLost)
 	}
-	c := &Client{o: o, socket: socket, c: conn, calls: map[uint64]*call{}, shapes: map[uint64]Shape{}, done: make(chan struct{})}
+	c := &Client{o: o, socket: socket, c: conn, calls: map[uint64]*call{}, late: map[uint64]uint32{}, shapes: map[uint64]Shape{}, done: make(chan struct{})}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	r := bufio.NewReaderSize(conn, readBytes)
 	err = c.greet(r)
@@ -86,6 +90,7 @@ func Dial(ctx context.Context, socket string, o ClientOptions) (*Client, error) 
 	}
 	if err != nil {
 		conn.Close()
+		c.shared.close()
 		return nil, c.explain(ctx, "hello", err)
 	}
 	go c.read(r)
@@ -94,8 +99,7 @@ func Dial(ctx context.Context, socket string, o ClientOptions) (*Client, error) 
 
 // greet says hello and reads the drive's answer.
 func (c *Client) greet(r io.Reader) error {
-	hello := wire.Hello{Owner: c.o.Owner, LeaseMs: uint32(c.o.Lease / time.Millisecond)}
-	if err := writeFrame(c.c, c.o.Timeout, nil, wire.Header{Type: wire.TypeHello}, hello.Append(nil)); err != nil {
+	if err := c.hello(); err != nil {
 		return err
 	}
 	h, err := wire.ReadHeader(r)
@@ -111,7 +115,10 @@ func (c *Client) greet(r io.Reader) error {
 	}
 	switch h.Type {
 	case wire.TypeWelcome:
-		c.id, err = wire.ParseIdentity(payload)
+		if c.id, err = wire.ParseIdentity(payload); err == nil && !c.id.Shares {
+			c.shared.close()
+			c.shared = nil
+		}
 		return err
 	case wire.TypeError:
 		f, err := wire.ParseFailure(payload)
@@ -121,6 +128,23 @@ func (c *Client) greet(r io.Reader) error {
 		return remote(f)
 	}
 	return fmt.Errorf("csdshim: the drive greets with a %v frame: %w", h.Type, ErrFrame)
+}
+
+// hello sends the first frame, with memory for replies where the system has such.
+func (c *Client) hello() error {
+	hello := wire.Hello{Owner: c.o.Owner, LeaseMs: uint32(c.o.Lease / time.Millisecond)}
+	size := (c.o.FrameBytes + wire.ShareUnit - 1) / wire.ShareUnit * wire.ShareUnit
+	if size <= wire.MaxShareBytes/inFlight {
+		if memory, file, err := view.Share(int64(inFlight * size)); err == nil {
+			defer file.Close()
+			c.shared = newSlots(memory, size, inFlight)
+			hello.ShareBytes = uint32(inFlight * size)
+			payload := hello.Append(nil)
+			h := wire.Header{Type: wire.TypeHello, Length: len(payload), Sum: wire.Checksum(0, payload)}
+			return sendFile(c.c, append(h.Append(nil), payload...), file)
+		}
+	}
+	return writeFrame(c.c, c.o.Timeout, nil, wire.Header{Type: wire.TypeHello}, hello.Append(nil))
 }
 
 // explain says which call failed at which drive, and turns ends of the connection and of time into this package's errors.
@@ -190,4 +214,5 @@ func (c *Client) fail(err error) {
 		delete(c.calls, id)
 		k.finish(nil, c.err)
 	}
+	c.shared.close()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"terrace/csdshim/wire"
+	"terrace/internal/vfs/view"
 )
 
 // conn is the drive's side of one connection.
@@ -19,6 +20,9 @@ type conn struct {
 	c net.Conn
 	o ServerOptions
 	s *Session
+
+	shared      *view.View // the client's, for replies; nil = none
+	sharedBytes int64
 
 	writeMu  sync.Mutex
 	broken   bool
@@ -44,11 +48,21 @@ func (c *conn) serve(ctx context.Context) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { c.c.Close() })
 	defer stop()
-	r := bufio.NewReaderSize(c.c, readBytes)
-	if err := c.greet(r); err != nil {
+	in := &greeting{c: c.c}
+	defer in.drop()
+	r := bufio.NewReaderSize(in, readBytes)
+	defer func() {
+		cancel()
+		c.wg.Wait()
+		if c.shared != nil {
+			_ = c.shared.Close() // nothing can be done about memory that the system does not take back
+		}
+	}()
+	if err := c.greet(r, in); err != nil {
 		c.fault(ctx, err)
 		return
 	}
+	in.over = true
 	defer func() {
 		cancel()
 		c.wg.Wait()
@@ -106,7 +120,7 @@ func (c *conn) bye(id uint64) {
 }
 
 // greet expects the hello and answers with the drive's identity.
-func (c *conn) greet(r io.Reader) error {
+func (c *conn) greet(r io.Reader, in *greeting) error {
 	if err := checkPeer(c.c); err != nil {
 		return err
 	}
@@ -131,11 +145,18 @@ func (c *conn) greet(r io.Reader) error {
 	if err := c.c.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
+	if c.shared, err = in.shared(hello.ShareBytes); err != nil {
+		c.o.Log(fmt.Sprintf("csdshim: a client's memory cannot be shared, replies go through the socket: %v", err))
+	} else if c.shared != nil {
+		c.sharedBytes = int64(hello.ShareBytes)
+	}
 	c.s = c.d.Connect(hello.Owner, time.Duration(hello.LeaseMs)*time.Millisecond)
 	if c.d.faults.pick("hello", FaultVersion) != nil {
 		return c.greetWrongly()
 	}
-	return c.send(wire.Header{Type: wire.TypeWelcome, ID: h.ID}, c.d.Identity().Append(nil))
+	id := c.d.Identity()
+	id.Shares = c.shared != nil
+	return c.send(wire.Header{Type: wire.TypeWelcome, ID: h.ID}, id.Append(nil))
 }
 
 // greetWrongly greets as a drive of a later version would.

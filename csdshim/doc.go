@@ -30,6 +30,9 @@
 // done); on the virtual clock nothing waits. Timing and Stats say both: modelled and measured. The engine scores one
 // request at a time, on one core.
 //
+// Replies of Fetch and Gather lie in memory that client and drive share (share.go; Linux), as a device would write them to a host's;
+// elsewhere they cross the socket.
+//
 // Durability: see flash. What is acknowledged survives the drive's death. Which tokens are hot and which codes are in DRAM
 // does not: after a restart all are cold, and codes are made again from the keys and scales on flash.
 //

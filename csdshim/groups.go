@@ -115,38 +115,54 @@ func (s *Session) Read(ctx context.Context, number uint64, groups []Group) (Timi
 	if err != nil {
 		return Timing{}, err
 	}
-	d, record := s.d, q.layout.shape.RecordBytes()
-	t := d.begin(16 + 8*len(groups))
-	reqs := make([]flash.Request, len(groups))
-	var stored []byte
-	if q.layout.byToken {
-		room := borrow(len(groups) * record)
-		defer giveBack(room)
-		stored = *room
-	}
-	for i, g := range groups {
-		key, err := q.key(g.Layer, g.Index)
+	d, record, n := s.d, q.layout.shape.RecordBytes(), len(groups)
+	t := d.begin(16 + 8*n)
+	each := max(1, partBytes/record)
+	reqs := make([]flash.Request, min(each, len(groups)))
+	room := borrow(len(reqs) * record)
+	defer giveBack(room)
+	var pages []uint32
+	for len(groups) > 0 { // part by part, so that each is unpacked while it is in the processor's cache
+		part := groups[:min(each, len(groups))]
+		groups = groups[len(part):]
+		read, err := q.read(d, part, reqs[:len(part)], *room)
 		if err != nil {
 			return Timing{}, err
 		}
+		pages = append(pages, read...)
+	}
+	return t.deliver(ctx, pages, n*record)
+}
+
+// partBytes is about how much of a reply is read at once.
+const partBytes = 128 << 10
+
+// read fills some groups, by way of room where they are stored otherwise than as records.
+func (q *sequence) read(d *Drive, groups []Group, reqs []flash.Request, room []byte) (pages []uint32, err error) {
+	record := q.layout.shape.RecordBytes()
+	for i, g := range groups {
+		key, err := q.key(g.Layer, g.Index)
+		if err != nil {
+			return nil, err
+		}
 		reqs[i] = flash.Request{Key: key, Dst: g.Data}
-		if stored != nil {
-			reqs[i].Dst = stored[i*record : (i+1)*record]
+		if q.layout.byToken {
+			reqs[i].Dst = room[i*record : (i+1)*record]
 		}
 	}
 	began := time.Now()
-	pages, err := d.store.Get(reqs)
+	pages, err = d.store.Get(reqs)
 	d.counts.ioNs.Add(uint64(time.Since(began)))
 	if err != nil {
-		return Timing{}, err
+		return nil, err
 	}
-	if stored != nil {
+	if q.layout.byToken {
 		for i, g := range groups {
 			q.layout.unpack(g.Data, reqs[i].Dst)
 		}
 	}
 	d.counts.groupsRead.Add(uint64(len(groups)))
-	return t.deliver(ctx, pages, len(groups)*record)
+	return pages, nil
 }
 
 // deliver charges the pages that were read and the bytes that cross the link, and waits for it.

@@ -45,9 +45,9 @@ func (c *conn) do(ctx context.Context, h wire.Header, payload []byte) (t Timing,
 	case wire.TypeScore:
 		t, err = c.scoreRequest(ctx, h.ID, payload)
 	case wire.TypeFetch:
-		t, err = c.fetch(ctx, h.ID, payload)
+		t, err = c.fetch(ctx, h, payload)
 	case wire.TypeGather:
-		t, err = c.gather(ctx, h.ID, payload)
+		t, err = c.gather(ctx, h, payload)
 	case wire.TypePromote, wire.TypeDemote:
 		err = c.place(payload, h.Type == wire.TypePromote)
 	case wire.TypeDrop:
@@ -137,15 +137,7 @@ func (c *conn) reply(id uint64, b []byte) error {
 // maxReplyBytes is the most that one fetch or gather may ask for.
 const maxReplyBytes = 64 << 20
 
-// room borrows memory for a reply after its size was compared with the limit.
-func room(n, each int) (*[]byte, error) {
-	if n > maxReplyBytes/max(each, 1) {
-		return nil, fmt.Errorf("csdshim: reply of %d times %d bytes, at most %d: %w", n, each, maxReplyBytes, ErrRequest)
-	}
-	return borrow(n * each), nil
-}
-
-func (c *conn) fetch(ctx context.Context, id uint64, payload []byte) (Timing, error) {
+func (c *conn) fetch(ctx context.Context, h wire.Header, payload []byte) (Timing, error) {
 	m, err := wire.ParseFetch(payload)
 	if err != nil {
 		return Timing{}, err
@@ -155,23 +147,23 @@ func (c *conn) fetch(ctx context.Context, id uint64, payload []byte) (Timing, er
 		return Timing{}, err
 	}
 	record := q.layout.shape.RecordBytes()
-	b, err := room(len(m.Places), record)
+	reply, err := c.room(h, len(m.Places), record)
 	if err != nil {
 		return Timing{}, err
 	}
-	defer giveBack(b)
+	defer reply.giveBack()
 	groups := make([]Group, len(m.Places))
 	for i, p := range m.Places {
-		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group), Data: (*b)[i*record : (i+1)*record]}
+		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group), Data: reply.bytes[i*record : (i+1)*record]}
 	}
 	t, err := c.s.Read(ctx, m.Seq, groups)
 	if err != nil {
 		return t, err
 	}
-	return t, c.reply(id, *b)
+	return t, reply.send()
 }
 
-func (c *conn) gather(ctx context.Context, id uint64, payload []byte) (Timing, error) {
+func (c *conn) gather(ctx context.Context, h wire.Header, payload []byte) (Timing, error) {
 	m, err := wire.ParseGather(payload)
 	if err != nil {
 		return Timing{}, err
@@ -180,16 +172,16 @@ func (c *conn) gather(ctx context.Context, id uint64, payload []byte) (Timing, e
 	if err != nil {
 		return Timing{}, err
 	}
-	b, err := room((len(m.Positions)+GroupTokens-1)/GroupTokens, q.layout.shape.RecordBytes())
+	reply, err := c.room(h, (len(m.Positions)+GroupTokens-1)/GroupTokens, q.layout.shape.RecordBytes())
 	if err != nil {
 		return Timing{}, err
 	}
-	defer giveBack(b)
-	t, err := c.s.Gather(ctx, m.Seq, m.Layer, m.Positions, *b)
+	defer reply.giveBack()
+	t, err := c.s.Gather(ctx, m.Seq, m.Layer, m.Positions, reply.bytes)
 	if err != nil {
 		return t, err
 	}
-	return t, c.reply(id, *b)
+	return t, reply.send()
 }
 
 func (c *conn) place(payload []byte, hot bool) error {

@@ -8,6 +8,10 @@
 // id. A request ends with exactly one Done or Error; before it there may be Scores or Data frames. Cancel asks to end a
 // request early; it still ends with Done or Error, or with nothing when it had ended already.
 //
+// Replies in shared memory: beside the Hello frame may come the file of memory whose size cannot change (a sealed memfd), of
+// Hello.ShareBytes. Where the drive takes it (Identity.Shares), Header.At of Fetch and Gather may name a place in it: the reply's bytes
+// lie there when Done comes, and no Data frames do. A place is the drive's until it has answered, also where the request was cancelled.
+//
 // Units and shapes: numbers are little-endian; sizes are bytes, times nanoseconds. A token's position is its index in
 // the sequence's cache; groups are 16 tokens of one layer, all KV heads; group g holds positions 16g to 16g+15.
 //

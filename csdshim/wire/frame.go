@@ -7,7 +7,7 @@ import (
 )
 
 // Version of the protocol. Magic and version keep their place in every version, so that a wrong one can be named.
-const Version = 3
+const Version = 4
 
 const (
 	// HeaderBytes is the size of a frame's header.
@@ -15,6 +15,10 @@ const (
 	// maxPayloadBytes is the most that a frame may carry.
 	maxPayloadBytes = 8 << 20
 	magic           = "TCSD"
+	// ShareUnit is what places in shared memory are multiples of.
+	ShareUnit = 4096
+	// MaxShareBytes is the most memory that a connection may share.
+	MaxShareBytes = 64 << 20
 )
 
 // Type says what a frame carries.
@@ -30,9 +34,9 @@ const (
 	TypeWrite                      // client: Write
 	TypeScore                      // client: Score; Scores frames, then Done
 	TypeScores                     // drive: score blocks
-	TypeFetch                      // client: Fetch; Data frames, then Done
+	TypeFetch                      // client: Fetch; Data frames or bytes in shared memory, then Done
 	TypeData                       // drive: bytes of the reply from Header.At on
-	TypeGather                     // client: Gather; Data frames, then Done
+	TypeGather                     // client: Gather; as Fetch
 	TypePromote                    // client: Place; the tokens are hot: the host scores them
 	TypeDemote                     // client: Place; the tokens are cold: the drive scores them
 	TypeDrop                       // client: Drop
@@ -63,9 +67,11 @@ func (t Type) String() string {
 type Header struct {
 	Type   Type
 	ID     uint64
-	Length int    // bytes of the payload
-	At     uint32 // TypeData: place of the payload in the reply
-	Sum    uint32 // CRC-32C of the payload
+	Length int // bytes of the payload
+	// At is, in TypeData, the place of the payload in the reply; in TypeFetch and TypeGather, where the reply goes in the memory of the
+	// hello, in units of ShareUnit counted from 1: no Data frames then. 0 = Data frames.
+	At  uint32
+	Sum uint32 // CRC-32C of the payload
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

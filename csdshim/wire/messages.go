@@ -6,6 +6,8 @@ import "math"
 type Hello struct {
 	Owner   [16]byte // whose sequences these are: sequence numbers of different owners never meet
 	LeaseMs uint32   // the owner's sequences go when it was away this long; 0 = they stay until they are dropped
+	// ShareBytes is the size of the memory whose file comes with the frame, for replies (Header.At of a request); 0 = none.
+	ShareBytes uint32
 }
 
 // Append adds the message's bytes to dst.
@@ -13,6 +15,7 @@ func (m Hello) Append(dst []byte) []byte {
 	e := encoder{dst}
 	e.bytes(m.Owner[:])
 	e.u32(m.LeaseMs)
+	e.u32(m.ShareBytes)
 	return e.b
 }
 
@@ -20,7 +23,7 @@ func (m Hello) Append(dst []byte) []byte {
 func ParseHello(b []byte) (m Hello, err error) {
 	d := decoder{b: b}
 	copy(m.Owner[:], d.take(16))
-	m.LeaseMs = d.u32()
+	m.LeaseMs, m.ShareBytes = d.u32(), d.u32()
 	return m, d.end("hello")
 }
 
@@ -36,6 +39,7 @@ type Identity struct {
 
 	LinkBytesPerS, NANDBytesPerS, ScanBytesPerS float64 // of the profile; 0 = not limited
 	CanScore, CanAttend                         bool
+	Shares                                      bool // replies may go to the memory that came with the hello
 }
 
 // Paced reports whether the drive answers no earlier than the profile that it mimics says: times taken with it are the
@@ -61,6 +65,7 @@ func (m Identity) Append(dst []byte) []byte {
 	}
 	e.u8(map[bool]uint8{true: 1}[m.CanScore])
 	e.u8(map[bool]uint8{true: 1}[m.CanAttend])
+	e.u8(map[bool]uint8{true: 1}[m.Shares])
 	return e.b
 }
 
@@ -79,7 +84,7 @@ func ParseIdentity(b []byte) (m Identity, err error) {
 	for _, v := range [...]*float64{&m.LinkBytesPerS, &m.NANDBytesPerS, &m.ScanBytesPerS} {
 		*v = math.Float64frombits(d.u64())
 	}
-	m.CanScore, m.CanAttend = d.u8() == 1, d.u8() == 1
+	m.CanScore, m.CanAttend, m.Shares = d.u8() == 1, d.u8() == 1, d.u8() == 1
 	return m, d.end("welcome")
 }
 

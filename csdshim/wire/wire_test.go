@@ -26,8 +26,8 @@ func messages() map[string]struct {
 		bytes []byte
 		parse func([]byte) (any, error)
 	}
-	hello := Hello{Owner: [16]byte{1, 2}, LeaseMs: 77}
-	id := Identity{Profile: "smartssd", Keys: "ddr", Clock: "real", Kernels: "avx2", CapacityBytes: 1, UsedBytes: 2, DRAMBytes: 3, PageBytes: 4, Channels: 5, Dies: 6, Planes: 7, BlockPages: 8, LinkBytesPerS: 1.5, NANDBytesPerS: 2.5, ScanBytesPerS: 3.5, CanScore: true}
+	hello := Hello{Owner: [16]byte{1, 2}, LeaseMs: 77, ShareBytes: 4096}
+	id := Identity{Profile: "smartssd", Keys: "ddr", Clock: "real", Kernels: "avx2", CapacityBytes: 1, UsedBytes: 2, DRAMBytes: 3, PageBytes: 4, Channels: 5, Dies: 6, Planes: 7, BlockPages: 8, LinkBytesPerS: 1.5, NANDBytesPerS: 2.5, ScanBytesPerS: 3.5, CanScore: true, Shares: true}
 	open := Open{Seq: 9, Shape: testShape()}
 	write := Write{Seq: 4, RecordBytes: 5, Places: []Place{{1, 2}, {0, 5}}, Bytes: []byte("abcdefghij")}
 	score := Score{Seq: 1, Layer: 2, Query: Query{Codes: CodesInt8, Int8: []int8{1, -2, 3}, Shift: 4, Block: 64, Limit: 1000}}

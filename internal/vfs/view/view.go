@@ -1,7 +1,7 @@
-// Package view shows files as memory.
+// Package view shows files as memory, and makes memory that two processes have.
 //
 // It owns mappings and what becomes of a fault in one: an error inside Guard. It never writes to a file that it was given for
-// reading, and never knows what the bytes mean. Linux only: elsewhere Map is errors.ErrUnsupported.
+// reading, and never knows what the bytes mean. Linux only: elsewhere all of it is errors.ErrUnsupported.
 //
 // Concurrency: the bytes of a View may be used by many goroutines, until Close.
 package view

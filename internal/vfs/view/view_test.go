@@ -63,6 +63,50 @@ func TestView(t *testing.T) {
 	}
 }
 
+// TestShare: memory by two mappings is one; a file that could be cut, or is of another size, is no shared memory.
+func TestShare(t *testing.T) {
+	a, f, err := Share(64 << 10)
+	if runtime.GOOS != "linux" {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Fatal(err)
+		}
+		t.Skip("no shared memory on this system")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	defer a.Close()
+	b, err := Shared(f, 64<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(a.At(5000, 3), "abc")
+	if got := string(b.At(5000, 3)); got != "abc" {
+		t.Errorf("the other side sees %q", got)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := f.Truncate(0); err == nil {
+		t.Error("shared memory could be cut")
+	}
+	if _, err := Shared(f, 32<<10); err == nil {
+		t.Error("half of it was taken for the whole")
+	}
+	plain, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if err := plain.Truncate(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Shared(plain, 64<<10); err == nil {
+		t.Error("a file on disk was taken for shared memory")
+	}
+}
+
 // TestGuardLetsOtherPanicsPass: a bug stays a panic.
 func TestGuardLetsOtherPanicsPass(t *testing.T) {
 	defer func() {

@@ -27,7 +27,7 @@ type QueueOptions struct {
 	DepthBytes int64           // most bytes under way at once, so that an urgent transfer soon gets its turn; default 2 MiB
 	MaxWaiting int             // most records that may wait; default 1<<18, beyond: ErrBusy
 	Trace      *trace.Recorder // gets busy periods of both directions, and waits; nil: nothing
-	Clock      clock.Clock     // of QueueStats and Trace; default clock.Real
+	Clock      clock.Clock     // of QueueStats and Trace, and what a blocking store's transfers run on; default clock.Real
 }
 
 func (o *QueueOptions) setDefaults() {
@@ -79,7 +79,7 @@ func NewQueue(s Store, o QueueOptions) *Queue {
 	if r, ok := s.(runner); ok {
 		q.run = r
 	} else {
-		q.run = blocking{s, ctx}
+		q.run = blocking{s, ctx, o.Clock}
 	}
 	q.idle = sync.NewCond(&q.mu)
 	return q

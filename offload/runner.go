@@ -1,6 +1,10 @@
 package offload
 
-import "context"
+import (
+	"context"
+
+	"terrace/internal/clock"
+)
 
 // transfer is what a queue starts as a whole.
 type transfer struct {
@@ -35,6 +39,7 @@ type runner interface {
 type blocking struct {
 	store Store
 	ctx   context.Context
+	clock clock.Clock
 }
 
 // batchBytes is about how much a transfer to such a store moves: small enough that an urgent one soon gets its turn.
@@ -57,13 +62,13 @@ func (b blocking) plan(recs []Record, dir int) (trs []*transfer, err error) {
 
 func (b blocking) launch(trs []*transfer) {
 	for _, tr := range trs {
-		go func() {
+		clock.Go(b.clock, func() {
 			err := b.carry(tr)
 			for tr.again(err) {
 				err = b.carry(tr)
 			}
 			tr.ended(err)
-		}()
+		})
 	}
 }
 

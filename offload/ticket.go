@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"terrace/internal/clock"
 	"terrace/internal/trace"
 )
 
@@ -47,11 +48,11 @@ func (t *Ticket) Wait(ctx context.Context) error {
 	t.urge()
 	start := t.q.opt.Clock.Now()
 	t.watch()
+	clock.Wait(t.q.opt.Clock, t.done, ctx.Done())
 	var err error
-	select {
-	case <-t.done:
+	if t.Ready() {
 		err = t.err
-	case <-ctx.Done():
+	} else {
 		t.Cancel()
 		err = fmt.Errorf("offload: %s did not answer in time: %w", t.q.store.Name(), ctx.Err())
 	}

@@ -31,8 +31,8 @@ func (m BetaMode) String() string { return [...]string{"eq4", "store_forward", "
 
 func (b Balance) known() bool { return b.FC > 0 && b.FS > 0 && b.BC > 0 && b.BS > 0 }
 
-// beta is hot over cold bytes by a mode; BetaFixed has none here and gives NaN.
-func (b Balance) beta(m BetaMode) float64 {
+// Beta is hot over cold bytes by a mode; BetaFixed has none here and gives NaN.
+func (b Balance) Beta(m BetaMode) float64 {
 	switch m {
 	case BetaEq4:
 		return b.BC * b.FC * (b.BS + b.Alpha*b.FS) / (b.BS * b.FS * (b.BC + b.Alpha*b.FC))

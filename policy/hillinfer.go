@@ -301,7 +301,7 @@ func (p *hillinfer) Balanced() Balanced {
 	case p.skew && p.hotPart >= 0:
 		b.Found, b.Share = p.hotPart, p.balance.skewedShare(p.mode, p.hotPart)
 	default:
-		beta := p.balance.beta(p.mode)
+		beta := p.balance.Beta(p.mode)
 		b.Share = beta / (1 + beta)
 	}
 	return b

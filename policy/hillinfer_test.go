@@ -222,7 +222,7 @@ func TestBalance(t *testing.T) {
 		b := Balance{Alpha: r.Float64(), FC: 1e9 * (1 + 20*r.Float64()), FS: 1e9 * (0.2 + 5*r.Float64()),
 			BC: 1e9 * (1 + 30*r.Float64()), BS: 1e9 * (0.5 + 4*r.Float64())}
 		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio} {
-			beta := b.beta(mode)
+			beta := b.Beta(mode)
 			hot := beta / (1 + beta) * 64e9
 			if host, drive := b.Times(mode, hot, 64e9-hot); math.Abs(host-drive) > 1e-9*host {
 				t.Fatalf("%s: host %g s, drive %g s", mode, host, drive)

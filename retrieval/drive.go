@@ -129,10 +129,10 @@ func (h *driveScoring) tell(layer int, scales []float32) *telling {
 		return t
 	}
 	home := h.c.t.seq.Home()
-	go func() {
+	h.c.t.f.begin(func() {
 		defer close(t.done)
 		t.err = h.drive.SetScales(context.Background(), home, layer, scales)
-	}()
+	})
 	return t
 }
 
@@ -145,7 +145,7 @@ func (h *driveScoring) ready(layer, cold int) error {
 		}
 		hl.stored = blocks
 	}
-	<-hl.told.done
+	h.c.t.f.await(hl.told.done)
 	if hl.told.err != nil {
 		return fmt.Errorf("retrieval: %w, scales of layer %d: %w", errScoring, layer, hl.told.err)
 	}
@@ -194,9 +194,9 @@ func (h *driveScoring) end() {
 	}
 	for i := range h.layers {
 		hl := &h.layers[i]
-		hl.abandon()
+		hl.abandon(h.c.t.f)
 		if hl.told != nil {
-			<-hl.told.done
+			h.c.t.f.await(hl.told.done)
 		}
 	}
 	h.abandonMigration()
@@ -208,7 +208,7 @@ func (h *driveScoring) cut(n int) {
 		return
 	}
 	for i := range h.layers {
-		h.layers[i].abandon()
+		h.layers[i].abandon(h.c.t.f)
 	}
 	h.abandonMigration()
 	h.hot.cut(n)

@@ -118,11 +118,11 @@ func (h *driveScoring) move(n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel
 	h.moving.run = x
-	go func() {
+	h.c.t.f.begin(func() {
 		defer close(x.done)
 		defer cancel()
 		x.err = h.carry(ctx, x, shape, home)
-	}()
+	})
 }
 
 // carry does a round's messages.
@@ -156,7 +156,7 @@ func gatheredBytes(s offload.Shape, n int) int {
 func (h *driveScoring) abandonMigration() {
 	if x := h.moving.run; x != nil {
 		x.cancel()
-		<-x.done
+		h.c.t.f.await(x.done)
 		h.c.t.f.o.KV.Refund(x.bytes)
 		h.moving.run = nil
 	}

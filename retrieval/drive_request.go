@@ -45,7 +45,7 @@ func (h *driveScoring) ask(layer int, q []float32) error {
 		}
 		h.send(layer, a, cold)
 		if h.rank.Serial() {
-			<-a.done
+			h.c.t.f.await(a.done)
 		}
 	}
 	h.scoreHot(l, &hl.query, a)
@@ -63,13 +63,13 @@ func (h *driveScoring) send(layer int, a *scoreRequest, limit int) {
 	a.cancel, a.done = cancel, make(chan struct{})
 	home := h.c.t.seq.Home()
 	h.use.Questions++
-	go func() {
+	h.c.t.f.begin(func() {
 		defer close(a.done)
 		defer cancel()
 		span := h.c.t.f.o.Trace.Shared(trace.CSD, "score", layer)
 		a.timing, a.err = h.drive.Score(ctx, home, layer, q, func(b *csdshim.Block) error { return h.merge(a, b) })
 		span.EndBytes(a.blocks)
-	}()
+	})
 }
 
 // merge takes a block of the drive's scores; tokens that are hot are the host's.
@@ -152,7 +152,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 	if a.done == nil {
 		return nil
 	}
-	<-a.done
+	h.c.t.f.await(a.done)
 	h.use.BlockBytes += a.blocks
 	h.use.DriveTokens += a.cold
 	if f := h.c.t.f; a.err == nil {
@@ -162,10 +162,10 @@ func (h *driveScoring) await(a *scoreRequest) error {
 }
 
 // abandon ends a layer's question, whose outcome nobody wants.
-func (l *driveLayer) abandon() {
+func (l *driveLayer) abandon(f *Floor) {
 	if l.open && l.request.done != nil {
 		l.request.cancel()
-		<-l.request.done
+		f.await(l.request.done)
 	}
 	l.open = false
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"terrace/csdshim"
+	"terrace/internal/clock"
 	"terrace/internal/kernels"
 	"terrace/internal/trace"
 	"terrace/kvmanager"
@@ -42,6 +43,7 @@ type Options struct {
 	Pool        *kernels.Pool     // threads to score with between a backend's calls; nil = the caller alone
 	Host        offload.HostRates // this host's throughputs as measured; zero = not measured
 	Trace       *trace.Recorder
+	Clock       clock.Clock // what talks to a drive beside the caller waits on; nil = clock.Real
 }
 
 // Floor is what the texts of one engine share: the cache, the backing store, the threads, and the accounts.
@@ -67,6 +69,12 @@ func NewFloor(o Options) *Floor {
 	f.drive, _ = o.Store.(offload.Scorer)
 	return f
 }
+
+// begin runs what talks to a drive beside the caller.
+func (f *Floor) begin(talk func()) { clock.Go(f.o.Clock, talk) }
+
+// await waits until what begin has run is over.
+func (f *Floor) await(over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
 
 // Tiered reports whether there is a backing store below host memory.
 func (f *Floor) Tiered() bool { return f.o.Store != nil }

@@ -1,6 +1,9 @@
 package retrieval
 
-import "terrace/internal/guard"
+import (
+	"terrace/internal/clock"
+	"terrace/internal/guard"
+)
 
 // overlap takes a drive's answers to the score requests of the next layer while this one is still computed: it decides what
 // that layer reads and begins to fetch it, so that a layer's requests and its fetches both hide behind compute. Between
@@ -36,7 +39,7 @@ func (p *Pass) Overlap(layer int) {
 
 func (o *overlap) start(p *Pass, layer int) {
 	o.stop, o.done, o.err = make(chan struct{}), make(chan struct{}), nil
-	go o.run(p, layer)
+	p.f.begin(func() { o.run(p, layer) })
 }
 
 // run settles the texts' layer one after another, as their answers come.
@@ -48,9 +51,8 @@ func (o *overlap) run(p *Pass, layer int) {
 			if p.Rows[i].Err != nil || !d.asking(layer) {
 				continue
 			}
-			select {
-			case <-d.layers[layer].request.done:
-			case <-o.stop:
+			clock.Wait(p.f.o.Clock, d.layers[layer].request.done, o.stop)
+			if !d.answered(layer) {
 				return nil
 			}
 			p.fail(i, d.c.settle(layer))
@@ -60,12 +62,12 @@ func (o *overlap) run(p *Pass, layer int) {
 }
 
 // join ends what start has begun: an answer that is being taken is, those that have not come are not waited for.
-func (o *overlap) join() error {
+func (o *overlap) join(f *Floor) error {
 	if o.done == nil {
 		return nil
 	}
 	close(o.stop)
-	<-o.done
+	f.await(o.done)
 	o.done = nil
 	return o.err
 }

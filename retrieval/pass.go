@@ -89,7 +89,7 @@ func (p *Pass) fail(i int, err error) {
 // Append stores a layer's new keys [rows, KVHeads·KeyDim] and values [rows, KVHeads·ValueDim]. Nothing is under way behind
 // the layer before afterwards.
 func (p *Pass) Append(layer int, k, v []float32) error {
-	if err := p.f.overlap.join(); err != nil {
+	if err := p.f.overlap.join(p.f); err != nil {
 		return err
 	}
 	j := &p.job
@@ -134,7 +134,7 @@ func (p *Pass) appendOne(_, i int) {
 }
 
 // Join ends what Overlap has begun, where nothing is appended next.
-func (p *Pass) Join() error { return p.f.overlap.join() }
+func (p *Pass) Join() error { return p.f.overlap.join(p.f) }
 
 // Observe shows the policies a layer's queries q [rows, Heads·KeyDim], those of all rows.
 func (p *Pass) Observe(layer int, q []float32) {
@@ -365,7 +365,7 @@ func (r *Rows) certain() int32 {
 
 // Undo takes back what a failed pass has added to a text: all of them where whole is set, else those with an error.
 func (p *Pass) Undo(whole bool) {
-	_ = p.f.overlap.join() // the pass has failed already
+	_ = p.f.overlap.join(p.f) // the pass has failed already
 	for i := range p.Rows {
 		if r := &p.Rows[i]; whole || r.Err != nil {
 			r.undo()

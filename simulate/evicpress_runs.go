@@ -11,7 +11,7 @@ func init() {
 	all := func() map[string]value { return pick("evicpress") }
 	// The bandwidths of Fig. 2 are the paper's own; nothing was fitted.
 	reg := func(id, title string, a axes, run func(*builder) error) {
-		register(&experiment{id: id, title: title, params: all(), axes: a, run: run})
+		register(&experiment{id: id, title: title, params: all(), axes: a, run: run, uses: []string{"policy"}})
 	}
 	register(&experiment{id: "evicpress-fig2", title: "two contexts on two tiers", params: map[string]value{
 		"ctx1_bytes": {Value: 4e9, Unit: "B", Source: "paper"}, "ctx2_bytes": {Value: 8e9, Unit: "B", Source: "paper"}, "fast_bps": {Value: 20e9, Unit: "B/s", Source: "paper"}, "slow_bps": {Value: 2e9, Unit: "B/s", Source: "paper"},

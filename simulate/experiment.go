@@ -15,6 +15,7 @@ type experiment struct {
 	params map[string]value
 	axes   axes
 	on     []string // targets that parameters were fitted on
+	uses   []string // packages of the product that run for it
 	run    func(b *builder) error
 }
 
@@ -85,9 +86,12 @@ func Run(id string, sets []string) (*Result, error) {
 	if err := e.run(b); err != nil {
 		return nil, fmt.Errorf("simulate: %s: %w: %w", id, err, ErrArgument)
 	}
-	out := &Result{ID: id, Rows: b.rows, CalibratedOn: slices.Clone(e.on), Parameters: map[string]Parameter{}}
+	out := &Result{ID: id, Rows: b.rows, CalibratedOn: slices.Clone(e.on), Uses: slices.Clone(e.uses), Parameters: map[string]Parameter{}}
 	if out.CalibratedOn == nil {
 		out.CalibratedOn = []string{}
+	}
+	if out.Uses == nil {
+		out.Uses = []string{}
 	}
 	for name, v := range s.params {
 		p := Parameter(v)

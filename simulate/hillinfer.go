@@ -1,6 +1,10 @@
 package simulate
 
-import "math"
+import (
+	"math"
+
+	"terrace/policy"
+)
 
 // Decode with the KV cache on GPU, host memory and a drive that scores keys (HillInfer), and its baselines. E is evaluation and
 // fetch of one layer, G the GPU's time of it; times here are of all layers of a step. (Sec. 6 of the experiments' list)
@@ -66,7 +70,7 @@ func (h hill) leoam() float64 {
 }
 
 // parts switches off pieces of HillInfer.
-type parts struct{ noStream, noAhead, plainSSD bool }
+type parts struct{ noAhead, plainSSD bool }
 
 // hillinfer scores hot keys on the host and cold ones in the drive at once, fetches the chosen, one layer ahead. Cold keys are
 // scored from low-bit codes in the drive's DRAM as far as they fit (csdshim's keys=ddr), the rest from its flash.
@@ -89,7 +93,7 @@ func (h hill) hillinfer(off parts) float64 {
 		blocks = float64(h.m.layers) * h.p["block_s"]
 	}
 	e := max(host, drive) + blocks
-	if off.noStream { // scores cross and are sorted when all are there
+	if off.plainSSD { // keys cross, and are scored when all are there
 		e = host + drive + 4*blocks
 	}
 	if off.noAhead {
@@ -140,29 +144,21 @@ func hillSpread(p P) (low, high float64) {
 	return low, high
 }
 
-// betaFormula is the ratio of hot to cold KV that balances host and drive: Eq. 4 where both have links of their own, Sec. 5.4's
-// where what the drive sends crosses the host's link too.
-func betaFormula(p P, links string) float64 {
-	a, fc, fs, bc, bs := p["alpha"], p["f_c"], p["f_s"], p["B_c"], p["B_s"]
-	if links == "store_forward" {
-		return fc * (bs*bc + a*bc*fs + a*bs*fs) / (bs * fs * (bc + a*fc))
-	}
-	return bc * fc * (bs + a*fs) / (bs * fs * (bc + a*fc))
+// balance is what host and drive do, as policy hillinfer takes it.
+func balance(p P) policy.Balance {
+	return policy.Balance{Alpha: p["alpha"], FC: p["f_c"], FS: p["f_s"], BC: p["B_c"], BS: p["B_s"]}
 }
 
-// betaStep is a step with the KV cache split at a ratio: the slower of host and drive, or the GPU.
-func betaStep(h hill, beta float64, links string) float64 {
-	p, kv := h.p, h.kv()
-	a := p["alpha"]
-	hot := kv * beta / (1 + beta)
-	if m0 := p["M_0"]; m0 > 0 {
+// betaModes are the formulas of policy hillinfer by the links that are simulated: Eq. 4 where host and drive have links of their own,
+// Sec. 5.4's where what the drive sends crosses the host's link too.
+var betaModes = map[string]policy.BetaMode{"direct": policy.BetaEq4, "store_forward": policy.BetaStoreForward}
+
+// betaStep is a step with the KV cache split at a ratio: the slower of host and drive, by the policy's own model, or the GPU.
+func betaStep(h hill, beta float64, links policy.BetaMode) float64 {
+	hot := h.kv() * beta / (1 + beta)
+	if m0 := h.p["M_0"]; m0 > 0 {
 		hot = min(hot, m0)
 	}
-	cold := kv - hot
-	host := hot/p["f_c"] + a*hot/p["B_c"]
-	drive := cold/p["f_s"] + a*cold/p["B_s"]
-	if links == "store_forward" {
-		drive += a * cold / p["B_c"]
-	}
+	host, drive := balance(h.p).Times(links, hot, h.kv()-hot)
 	return max(h.gpu(), host, drive)
 }

@@ -1,16 +1,29 @@
 package simulate
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 )
 
+// hillUses are the packages of the product that run for an experiment; those of builtUses all run in one step.
+var hillUses = map[string][]string{"hillinfer-fig7": builtUses, "hillinfer-fig9": builtUses, "hillinfer-alpha": builtUses, "hillinfer-built": builtUses, "hillinfer-fig16b": {"policy"}}
+
+// persistence is a parameter of score traces.
+var persistence = value{Value: 0.75, Unit: "fraction", Source: "reading", Note: "of a token's importance from one step to the next (synthetic trace, first-order)"}
+
 func init() {
 	all := func() map[string]value { return pick("hillinfer") }
 	io := []string{"hillinfer-fig3a/transfer-12k", "instinfer-fig14/share-flexgen-0"}
 	reg := func(id, title string, a axes, params map[string]value, run func(*builder) error) {
-		register(&experiment{id: id, title: title, params: params, axes: a, on: io, run: run})
+		register(&experiment{id: id, title: title, params: params, axes: a, on: io, run: run, uses: hillUses[id]})
+	}
+	built := func() map[string]value {
+		p := all()
+		p["persistence"] = persistence
+		return p
 	}
 	contexts := nums(4096, 8192, 16384, 32768)
 	register(&experiment{id: "hillinfer-fig2a", title: "memory over the context", axes: axes{"model": words("Qwen-7B", "Llama-2-13B"), "context": contexts, "batch": nums(8)}, run: hillMemory(true)})
@@ -18,13 +31,13 @@ func init() {
 	reg("hillinfer-fig3a", "transfer of KV from an SSD", axes{"model": words("Qwen-7B"), "context": nums(2048, 4096, 8192, 12288), "share": nums(0.2, 0.3), "batch": nums(8)}, pick("hillinfer", "ssd_bps"), hillTransfer)
 	reg("hillinfer-fig3b", "a layer's timeline with an SSD", axes{"model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, all(), hillTimeline)
 	register(&experiment{id: "hillinfer-fig4", title: "KV that changes its tier under naive placement", params: map[string]value{
-		"persistence": {Value: 0.75, Unit: "fraction", Source: "reading", Note: "of a token's importance from one step to the next (synthetic trace, first-order)"},
+		"persistence": persistence,
 		"prompt":      {Value: 128.0, Unit: "tokens", Source: "paper"}, "steps": {Value: 64.0, Unit: "tokens", Source: "paper"},
 		"gpu_share":     {Value: 0.2, Unit: "fraction", Source: "paper"},
 		"storage_share": {Value: 0.2, Unit: "fraction", Source: "paper"}}, axes: axes{"model": words("OPT-6.7B")}, run: hillMigration})
 	reg("hillinfer-fig5", "rates of scoring and of links", axes{}, all(), hillRates)
-	reg("hillinfer-fig7", "evaluation with and without streaming of score blocks", axes{"block": nums(64, 128, 256, 512, 1024), "model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, all(), hillStreaming)
-	reg("hillinfer-fig9", "a step with SSD, drive, and drive with pipelining", axes{"model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, all(), hillSchedules)
+	reg("hillinfer-fig7", "evaluation with and without streaming of score blocks", axes{"block": nums(64, 128, 256, 512, 1024), "model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, built(), hillStreaming)
+	reg("hillinfer-fig9", "a step with SSD, drive, and drive with pipelining", axes{"model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, built(), hillSchedules)
 	reg("hillinfer-fig12", "latency of every model and data set", axes{"model": words("LongChat-7B", "LLaMA-13B", "Qwen-7B", "OPT-6.7B"), "data": words("LongBench", "PG-19")}, all(), hillFigure12)
 	reg("hillinfer-fig13", "speedup of every model and data set", axes{"model": words("LongChat-7B", "LLaMA-13B", "Qwen-7B", "OPT-6.7B"), "data": words("LongBench", "PG-19")}, all(), hillFigure13)
 	reg("hillinfer-fig14", "latency over the batch", axes{"model": words("OPT-6.7B"), "batch": nums(1, 2, 4, 6, 8, 10), "input": nums(1920), "output": nums(128), "context": nums(2048)}, all(), hillFigure14)
@@ -34,11 +47,17 @@ func init() {
 	beta := all()
 	beta["links"] = links
 	reg("hillinfer-fig16b", "ratio of hot to cold KV", axes{"model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, beta, hillBeta)
-	reg("hillinfer-alpha", "importance rate", axes{"rate": nums(0.05, 0.1, 0.2, 0.3, 0.5), "model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, all(), hillAlpha)
+	reg("hillinfer-built", "HillInfer's decode step on the product's own code, beside the formula", axes{"model": words("OPT-6.7B"), "context": nums(1984), "batch": nums(1, 2, 4, 8, 10)}, built(), hillBuilt)
+	reg("hillinfer-alpha", "importance rate", axes{"rate": nums(0.05, 0.1, 0.2, 0.3, 0.5), "model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, built(), hillAlpha)
 }
 
 // hillCases runs f for every model, context and batch of the axes.
 func (b *builder) hillCases(f func(model string, h hill)) error {
+	return b.hillTry(func(model string, h hill) error { f(model, h); return nil })
+}
+
+// hillTry is hillCases for what may fail.
+func (b *builder) hillTry(f func(model string, h hill) error) error {
 	for _, name := range b.axes.texts("model") {
 		m, err := modelNamed(name)
 		if err != nil {
@@ -46,7 +65,9 @@ func (b *builder) hillCases(f func(model string, h hill)) error {
 		}
 		for _, n := range b.axes.numbers("context") {
 			for _, batch := range b.axes.numbers("batch") {
-				f(name, hill{m: m, p: b.p, batch: batch, context: n})
+				if err := f(name, hill{m: m, p: b.p, batch: batch, context: n}); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -168,25 +189,57 @@ func hillRates(b *builder) error {
 }
 
 func hillStreaming(b *builder) error {
-	return b.hillCases(func(model string, h hill) {
+	return b.hillTry(func(model string, h hill) error {
 		for _, block := range b.axes.numbers("block") {
-			p := b.p.with("block_s", b.p["block_s"]*block/256)
-			on := hill{m: h.m, p: p, batch: h.batch, context: h.context}
 			blocks := math.Ceil(h.context * h.stored() / h.kv() / max(1, block))
 			x := func() map[string]any { return X("block", block, "model", model, "context", h.context) }
-			b.model("streamed", "step_s", "s", x(), on.hillinfer(parts{}))
-			b.model("all at once", "step_s", "s", x(), on.hillinfer(parts{noStream: true}))
+			if err := b.built("streamed", x(), h, fmt.Sprintf("hie=true,block=%d", h.blockTokens(block))); err != nil {
+				return err
+			}
 			b.exact("streamed", "score_bytes", "B", x(), 4*block*blocks*h.batch)
 		}
+		return b.built("all at once", X("model", model, "context", h.context), h, "hie=false")
 	})
 }
 
 func hillSchedules(b *builder) error {
-	return b.hillCases(func(model string, h hill) {
-		for series, off := range map[string]parts{"SSD": {noStream: true, noAhead: true, plainSSD: true}, "CSD": {noAhead: true}, "CSD and pipelining": {}} {
-			b.model(series, "step_s", "s", X("model", model, "context", h.context, "batch", h.batch), h.hillinfer(off))
-		}
+	return b.hillTry(func(model string, h hill) error {
+		x := func() map[string]any { return X("model", model, "context", h.context, "batch", h.batch) }
+		b.model("SSD", "step_s", "s", x(), h.hillinfer(parts{noAhead: true, plainSSD: true}))
+		return errors.Join(b.built("CSD", x(), h, "query=exact"), b.built("CSD and pipelining", x(), h, "query=guess"))
 	})
+}
+
+// built adds the step of HillInfer as it is built: the product's own code, under more arguments of its policy.
+func (b *builder) built(series string, x map[string]any, h hill, args string) error {
+	run, err := h.builtStep(args)
+	if err != nil {
+		return err
+	}
+	for _, v := range []struct {
+		metric, unit string
+		value        float64
+	}{{"step_s", "s", run.step}, {"early_step_s", "s", run.early}, {"hot_share", "fraction", run.hot}, {"read_bytes", "B", run.read}, {"drive_bytes", "B", run.crossed}} {
+		b.model(series, v.metric, v.unit, x, v.value)
+		b.rows[len(b.rows)-1].Code = Shared
+	}
+	return nil
+}
+
+// hillBuilt sets the step as it is built beside the formula, for Fig. 14's and Fig. 12's workloads.
+func hillBuilt(b *builder) error {
+	add := func(model string, h hill) error {
+		x := X("model", model, "context", h.context, "batch", h.batch)
+		b.model("formula", "step_s", "s", x, h.hillinfer(parts{}))
+		return b.built("as built", x, h, "query=guess")
+	}
+	err := b.hillTry(add)
+	for _, w := range workloads {
+		if err == nil && w.data == "LongBench" && w.model != "OPT-6.7B" && !b.set["model"] {
+			err = add(w.model, hill{m: shapes[w.model], p: b.p, batch: w.batch, context: w.n})
+		}
+	}
+	return err
 }
 
 func (b *builder) hillWorkloads(f func(x map[string]any, h hill, n float64)) {
@@ -289,24 +342,28 @@ func hillAblation(b *builder) error {
 
 func hillBeta(b *builder) error {
 	links := b.text("links")
-	if links != "direct" && links != "store_forward" {
+	mode, ok := betaModes[links]
+	if !ok {
 		return errLinks
 	}
-	best := betaFormula(b.p, links)
+	best := balance(b.p).Beta(mode)
 	b.exact(links, "beta_formula", "ratio", X(), best)
 	return b.hillCases(func(model string, h hill) {
 		for i := -16; i <= 16; i++ {
 			beta := best * math.Pow(8, float64(i)/16)
-			b.model(links, "step_s", "s", X("beta", beta, "model", model, "context", h.context, "batch", h.batch), betaStep(h, beta, links))
+			b.model(links, "step_s", "s", X("beta", beta, "model", model, "context", h.context, "batch", h.batch), betaStep(h, beta, mode))
 		}
 	})
 }
 
 func hillAlpha(b *builder) error {
-	return b.hillCases(func(model string, h hill) {
+	return b.hillTry(func(model string, h hill) error {
 		for _, rate := range b.axes.numbers("rate") {
 			h.p = b.p.with("alpha", min(1, rate))
-			b.model("HillInfer", "step_s", "s", X("rate", rate, "model", model, "context", h.context, "batch", h.batch), h.hillinfer(parts{}))
+			if err := b.built("HillInfer", X("rate", rate, "model", model, "context", h.context, "batch", h.batch), h, "query=guess"); err != nil {
+				return err
+			}
 		}
+		return nil
 	})
 }

@@ -10,7 +10,7 @@ func init() {
 	all := func() map[string]value { return pick("instinfer") }
 	batches := nums(4, 8, 16, 32, 64, 128, 256)
 	reg := func(id, title string, a axes, run func(*builder) error) {
-		register(&experiment{id: id, title: title, params: all(), axes: a, on: instOn, run: run})
+		register(&experiment{id: id, title: title, params: all(), axes: a, on: instOn, run: run, uses: []string{"csdshim/nand"}})
 	}
 	register(&experiment{id: "instinfer-kvsize", title: "KV cache in bytes", axes: axes{"model": words("OPT-13B", "OPT-175B"), "context": nums(2048, 4096), "batch": nums(32, 128)}, run: instKVSize})
 	register(&experiment{id: "instinfer-pages", title: "pages that a choice touches", axes: axes{"m": nums(2, 4, 8), "r": nums(16), "d": nums(128), "n": nums(16), "k": nums(128), "s": nums(2048)}, run: instPages})

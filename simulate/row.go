@@ -11,6 +11,10 @@ const (
 	Sensitivity Kind = "sensitivity"
 )
 
+// Shared says of a row that the product's own policy, retrieval, kvmanager, offload and csdshim code ran for it, on one clock of
+// events.
+const Shared = "shared"
+
 // Row is one value.
 type Row struct {
 	Series string         `json:"series"`
@@ -27,6 +31,7 @@ type Row struct {
 	High   *float64       `json:"high,omitempty"`
 	Varied []string       `json:"varied,omitempty"` // the parameters that the band comes from
 	Reason string         `json:"reason,omitempty"` // why a prediction misses
+	Code   string         `json:"code,omitempty"`   // Shared, or empty: a formula of this package
 }
 
 // Result is what an experiment answers.
@@ -34,6 +39,7 @@ type Result struct {
 	ID           string               `json:"id"`
 	Rows         []Row                `json:"rows"`
 	CalibratedOn []string             `json:"calibrated_on"`
+	Uses         []string             `json:"uses"` // packages of the product that ran for it; of rows that are Shared, all of them
 	Parameters   map[string]Parameter `json:"parameters"`
 }
 

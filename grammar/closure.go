@@ -7,10 +7,12 @@ import "slices"
 type closure struct {
 	m       *Machine
 	todo    []move
-	seen    map[move]bool
-	fixed   map[*stacks]*callers
-	called  map[int32]*callers // by the start of the rule
-	threads []thread
+	seen    moves
+	round   uint64
+	called  []*callers // [start of a rule]
+	starts  []int32    // of called
+	callers []*callers // to be used again; those of this closure first
+	used    int
 	waiting []move
 	accepts bool
 }
@@ -21,6 +23,7 @@ type callers struct {
 	frames   []callFrame
 	returned bool // the empty text of the rule has gone back to the callers so far
 	made     *stacks
+	id       uint32
 }
 
 type callFrame struct {
@@ -34,39 +37,163 @@ type move struct {
 	up       *callers
 }
 
+// entry is what empty moves lead to from an instruction with some stacks.
+type entry struct {
+	threads []thread
+	accepts bool
+}
+
+type entryKey struct {
+	pc int32
+	up uint64
+}
+
+// close is the state of what seeds lead to: the union of their entries.
 func (m *Machine) close(seeds []seed) *config {
+	threads, accepts := m.threads[:0], false
+	enter := func(pc int32, up *stacks) {
+		if m.g.code[pc].op == opBytes {
+			threads = append(threads, thread{pc: pc, up: up})
+			return
+		}
+		e := m.entry(pc, up)
+		threads, accepts = append(threads, e.threads...), accepts || e.accepts
+	}
+	for i := range seeds {
+		s := &seeds[i]
+		in := &m.g.code[s.pc]
+		if in.op != opText && in.op != opChars {
+			enter(s.pc, s.up)
+			continue
+		}
+		if s.p == partWhole && in.mayEnd(s.x, s.n) {
+			enter(in.next, s.up)
+		}
+		if s.p != partWhole || in.mayGoOn(s.x, s.n) {
+			threads = append(threads, thread{s.pc, s.x, s.n, s.p, s.up})
+		}
+	}
+	m.threads = threads
+	return m.config(threads, accepts)
+}
+
+// entry follows all empty moves from an instruction, once for each pair.
+func (m *Machine) entry(pc int32, up *stacks) *entry {
+	key := entryKey{pc, up.id}
+	if e, ok := m.entries[key]; ok {
+		return e
+	}
 	w := &m.work
 	if w.m == nil {
-		*w = closure{m: m, seen: map[move]bool{}, fixed: map[*stacks]*callers{}, called: map[int32]*callers{}}
+		*w = closure{m: m, called: make([]*callers, len(m.g.code))}
 	}
-	clear(w.seen)
-	clear(w.fixed)
-	clear(w.called)
-	w.todo, w.waiting, w.threads, w.accepts = w.todo[:0], w.waiting[:0], w.threads[:0], false
-	for _, s := range seeds {
-		w.todo = append(w.todo, move{s.pc, s.x, s.n, s.p, w.before(s.up)})
+	for _, start := range w.starts {
+		w.called[start] = nil
 	}
+	w.round++
+	w.starts, w.used = w.starts[:0], 0
+	w.seen.reset()
+	w.todo, w.waiting, w.accepts = append(w.todo[:0], move{pc: pc, up: w.before(up)}), w.waiting[:0], false
 	for len(w.todo) > 0 {
 		v := w.todo[len(w.todo)-1]
 		w.todo = w.todo[:len(w.todo)-1]
-		if !w.seen[v] {
-			w.seen[v] = true
+		if w.seen.add(v) {
 			w.follow(v)
 		}
 	}
+	e := &entry{accepts: w.accepts, threads: make([]thread, 0, len(w.waiting))}
 	for _, v := range w.waiting {
-		w.threads = append(w.threads, thread{v.pc, v.x, v.n, v.p, w.stacks(v.up)})
+		e.threads = append(e.threads, thread{v.pc, v.x, v.n, v.p, w.stacks(v.up)})
 	}
-	return m.config(w.threads, w.accepts)
+	m.entries[key] = e
+	return e
+}
+
+// mayEnd says whether a text, or characters, may end after a whole one.
+func (in *instr) mayEnd(x, n int32) bool {
+	if in.op == opText {
+		return in.e.dfa.Accepts(x) && int(n) >= in.e.min
+	}
+	return int(n) >= in.e.min && (in.e.names == nil || !in.e.names.forbids(x))
+}
+
+// mayGoOn says whether a further character may begin.
+func (in *instr) mayGoOn(x, n int32) bool {
+	return (in.op == opChars || !in.e.dfa.Ends(x)) && (in.e.max < 0 || int(n) < in.e.max)
 }
 
 func (w *closure) before(s *stacks) *callers {
-	c, ok := w.fixed[s]
-	if !ok {
-		c = &callers{from: s, made: s}
-		w.fixed[s] = c
+	if s.round != w.round {
+		c := w.fresh()
+		c.from, c.made = s, s
+		s.round, s.callers = w.round, c
 	}
+	return s.callers
+}
+
+// fresh is empty callers.
+func (w *closure) fresh() *callers {
+	if w.used == len(w.callers) {
+		w.callers = append(w.callers, &callers{id: uint32(w.used)})
+	}
+	c := w.callers[w.used]
+	*c = callers{frames: c.frames[:0], id: c.id}
+	w.used++
 	return c
+}
+
+// moves is a set.
+type moves struct {
+	slots []moveSlot
+	count int
+	round uint32
+}
+
+type moveSlot struct {
+	move
+	round uint32
+}
+
+func (s *moves) reset() {
+	if s.round++; s.round == 0 {
+		clear(s.slots)
+		s.round = 1
+	}
+	s.count = 0
+}
+
+// add says whether v is new.
+func (s *moves) add(v move) bool {
+	if 2*s.count >= len(s.slots) {
+		s.grow()
+	}
+	at := s.slot(v)
+	if at.round == s.round {
+		return false
+	}
+	*at = moveSlot{v, s.round}
+	s.count++
+	return true
+}
+
+// slot is where v is, or would be.
+func (s *moves) slot(v move) *moveSlot {
+	h := mix(mix(uint64(uint32(v.pc))<<32|uint64(uint32(v.x)), uint64(uint32(v.n))<<32|uint64(v.p)), uint64(v.up.id))
+	for i := h; ; i++ {
+		if at := &s.slots[i&uint64(len(s.slots)-1)]; at.round != s.round || at.move == v {
+			return at
+		}
+	}
+}
+
+func (s *moves) grow() {
+	old := s.slots
+	s.slots = make([]moveSlot, max(64, 2*len(old)))
+	for i := range old {
+		if old[i].round == s.round {
+			*s.slot(old[i].move) = old[i]
+		}
+	}
 }
 
 func (w *closure) follow(v move) {
@@ -74,18 +201,11 @@ func (w *closure) follow(v move) {
 	switch in.op {
 	case opBytes:
 		w.waiting = append(w.waiting, v)
-	case opText:
-		if v.p == partWhole && in.e.dfa.Accepts(v.x) && int(v.n) >= in.e.min {
+	case opText, opChars:
+		if v.p == partWhole && in.mayEnd(v.x, v.n) {
 			w.todo = append(w.todo, move{pc: in.next, up: v.up})
 		}
-		if v.p != partWhole || !in.e.dfa.Ends(v.x) && (in.e.max < 0 || int(v.n) < in.e.max) {
-			w.waiting = append(w.waiting, v)
-		}
-	case opChars:
-		if v.p == partWhole && int(v.n) >= in.e.min && (in.e.names == nil || !in.e.names.forbids(v.x)) {
-			w.todo = append(w.todo, move{pc: in.next, up: v.up})
-		}
-		if v.p != partWhole || in.e.max < 0 || int(v.n) < in.e.max {
+		if v.p != partWhole || in.mayGoOn(v.x, v.n) {
 			w.waiting = append(w.waiting, v)
 		}
 	case opSplit:
@@ -112,10 +232,11 @@ func (w *closure) follow(v move) {
 
 // call reads the rule that starts at an instruction, and goes on at a frame.
 func (w *closure) call(start int32, f callFrame) {
-	c, ok := w.called[start]
-	if !ok {
-		c = &callers{}
+	c := w.called[start]
+	if c == nil {
+		c = w.fresh()
 		w.called[start] = c
+		w.starts = append(w.starts, start)
 		w.todo = append(w.todo, move{pc: start, up: c})
 	}
 	if slices.Contains(c.frames, f) {

@@ -2,7 +2,6 @@ package grammar
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 	"sync"
 )
@@ -12,6 +11,7 @@ const (
 	maxConfigs = 20000
 	maxRows    = 6000 // of transitions, 2 KiB each
 	maxMasks   = 512
+	maxFew     = 8 // transitions of a state that has no row
 )
 
 // thread is one way in which the text so far can be read: it waits at an instruction that reads bytes.
@@ -26,12 +26,20 @@ type thread struct {
 // config is a state of the automaton: all threads of the text so far.
 type config struct {
 	threads []thread
-	accepts bool // the text may end here
-	next    *[256]*config
-	made    int     // the round of the machine that made it
-	free    int32   // characters of a JSON string that any thread takes; -1: none does
-	rest    *config // the other threads
-	split   bool    // free and rest are known
+	accepts bool          // the text may end here
+	next    *[256]*config // nil: few has all that are known, but for those to dead
+	few     []edge
+	first   *[4]uint64 // of a state with many threads: bytes that any may read
+	same    *config    // the next state of the same hash
+	made    int        // the round of the machine that made it
+	free    int32      // characters of a JSON string that any thread takes; -1: none does
+	rest    *config    // the other threads
+	split   bool       // free and rest are known
+}
+
+type edge struct {
+	b  byte
+	to *config
 }
 
 var dead = &config{}
@@ -45,12 +53,15 @@ type Machine struct {
 	round  int
 	rows   int
 	stacks *table
-	known  map[string]*config
+	known  map[uint64]*config // by hash
+	count  int                // of known
 	start  *config
 	masks  masks
 	work   closure
-	key    []byte
 	seeds  []seed
+
+	entries map[entryKey]*entry
+	threads []thread
 }
 
 // NewMachine is a machine that knows nothing yet.
@@ -69,7 +80,8 @@ func (m *Machine) reset() {
 		bottom = m.stacks.bottom
 	}
 	m.stacks = newTable(&m.ids, bottom)
-	m.known = map[string]*config{}
+	m.known, m.count = map[uint64]*config{}, 0
+	m.entries = map[entryKey]*entry{}
 	m.masks.reset()
 	m.start = m.close(append(m.seeds[:0], seed{pc: m.g.start, up: bottom}))
 }
@@ -83,7 +95,7 @@ type seed struct {
 
 // current is c, made again where the machine has been reset since.
 func (m *Machine) current(c *config) *config {
-	if len(m.known) > maxConfigs || m.rows > maxRows {
+	if m.count+len(m.entries) > maxConfigs || m.rows > maxRows {
 		m.reset()
 	}
 	if c.made == m.round || c == dead {
@@ -97,9 +109,9 @@ func (m *Machine) config(threads []thread, accepts bool) *config {
 	if len(threads) == 0 && !accepts {
 		return dead
 	}
-	slices.SortFunc(threads, func(a, b thread) int {
-		return cmp.Or(cmp.Compare(a.pc, b.pc), cmp.Compare(a.x, b.x), cmp.Compare(a.n, b.n), cmp.Compare(a.p, b.p), cmp.Compare(a.up.id, b.up.id))
-	})
+	if len(threads) > 1 {
+		slices.SortFunc(threads, compareThreads)
+	}
 	out := threads[:0]
 	for _, t := range threads {
 		if k := len(out); k > 0 && out[k-1].pc == t.pc && out[k-1].x == t.x && out[k-1].n == t.n && out[k-1].p == t.p {
@@ -108,23 +120,50 @@ func (m *Machine) config(threads []thread, accepts bool) *config {
 		}
 		out = append(out, t)
 	}
-	key := m.key[:0]
-	if accepts {
-		key = append(key, 1)
-	}
-	for _, t := range out {
-		for _, v := range [...]uint32{uint32(t.pc), uint32(t.x), uint32(t.n), uint32(t.p)} {
-			key = binary.LittleEndian.AppendUint32(key, v)
+	hash := hashThreads(out, accepts)
+	same := m.known[hash]
+	for c := same; c != nil; c = c.same {
+		if c.accepts == accepts && slices.Equal(c.threads, out) {
+			return c
 		}
-		key = binary.LittleEndian.AppendUint64(key, t.up.id)
 	}
-	m.key = key
-	if c, ok := m.known[string(key)]; ok {
-		return c
-	}
-	c := &config{threads: slices.Clone(out), accepts: accepts, made: m.round}
-	m.known[string(key)] = c
+	c := &config{threads: slices.Clone(out), accepts: accepts, made: m.round, same: same}
+	m.known[hash] = c
+	m.count++
 	return c
+}
+
+func compareThreads(a, b thread) int {
+	switch {
+	case a.pc != b.pc:
+		return cmp.Compare(a.pc, b.pc)
+	case a.x != b.x:
+		return cmp.Compare(a.x, b.x)
+	case a.n != b.n:
+		return cmp.Compare(a.n, b.n)
+	case a.p != b.p:
+		return cmp.Compare(a.p, b.p)
+	}
+	return cmp.Compare(a.up.id, b.up.id)
+}
+
+func hashThreads(threads []thread, accepts bool) uint64 {
+	h := uint64(len(threads))
+	if accepts {
+		h = ^h
+	}
+	for i := range threads {
+		t := &threads[i]
+		h = mix(h, uint64(uint32(t.pc))<<32|uint64(uint32(t.x)))
+		h = mix(h, uint64(uint32(t.n))<<32|uint64(t.p))
+		h = mix(h, t.up.id)
+	}
+	return h
+}
+
+func mix(h, v uint64) uint64 {
+	h = (h ^ v) * 0x9E3779B97F4A7C15
+	return h ^ h>>29
 }
 
 // step is the state after one more byte.
@@ -133,9 +172,20 @@ func (m *Machine) step(c *config, b byte) *config {
 		if to := c.next[b]; to != nil {
 			return to
 		}
-	} else if m.rows < 2*maxRows && c != dead {
-		c.next = new([256]*config)
-		m.rows++
+	} else {
+		for i := range c.few {
+			if c.few[i].b == b {
+				return c.few[i].to
+			}
+		}
+	}
+	if len(c.threads) > maxFew {
+		if c.first == nil {
+			c.first = m.firstBytes(c)
+		}
+		if c.first[b>>6]>>(b&63)&1 == 0 {
+			return dead
+		}
 	}
 	seeds := m.seeds[:0]
 	for i := range c.threads {
@@ -146,10 +196,41 @@ func (m *Machine) step(c *config, b byte) *config {
 	if len(seeds) > 0 {
 		to = m.close(seeds)
 	}
-	if c.next != nil {
-		c.next[b] = to
-	}
+	m.keep(c, b, to)
 	return to
+}
+
+// keep notes a transition: in a row where there are many.
+func (m *Machine) keep(c *config, b byte, to *config) {
+	switch {
+	case c.next != nil:
+		c.next[b] = to
+	case to == dead || c == dead:
+	case len(c.few) < maxFew:
+		c.few = append(c.few, edge{b, to})
+	case m.rows < 2*maxRows:
+		c.next = new([256]*config)
+		m.rows++
+		for _, e := range c.few {
+			c.next[e.b] = e.to
+		}
+		c.next[b], c.few = to, nil
+	}
+}
+
+// firstBytes are the bytes that some thread may read, and perhaps others.
+func (m *Machine) firstBytes(c *config) *[4]uint64 {
+	var set [4]uint64
+	for i := range c.threads {
+		if in := &m.g.code[c.threads[i].pc]; in.op == opBytes {
+			for k := range set {
+				set[k] |= in.e.set[k]
+			}
+			continue
+		}
+		return &[4]uint64{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
+	}
+	return &set
 }
 
 // read appends what becomes of a thread that reads a byte.

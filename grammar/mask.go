@@ -3,7 +3,6 @@ package grammar
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 
 	"terrace/grammar/automaton"
@@ -11,7 +10,7 @@ import (
 
 const (
 	automatonDead = automaton.Dead
-	unlimited     = int32(math.MaxInt32)
+	unlimited     = automaton.Unlimited
 )
 
 // State is one text under a machine's grammar.
@@ -173,7 +172,7 @@ func (m *Machine) alikeStacks(s *stacks) uint64 {
 // walk sets the bits of the tokens of a trie that c can read.
 func (m *Machine) walk(t *trie, c *config, mask []uint64) {
 	path := m.path(c)
-	for i := int32(0); int(i) < len(t.nodes); {
+	for i := int32(0); int(i) < len(t.nodes)-1; {
 		n := &t.nodes[i]
 		to := m.step(path[n.depth-1], n.b)
 		if to == dead {
@@ -204,7 +203,7 @@ func (m *Machine) walkPlain(c *config, mask []uint64) {
 				mask[i] |= b
 			}
 		} else {
-			t.allowUpTo(0, int32(len(t.nodes)), free, mask)
+			t.allowUpTo(0, int32(len(t.nodes)-1), free, mask)
 		}
 		c = c.rest
 	}
@@ -212,7 +211,7 @@ func (m *Machine) walkPlain(c *config, mask []uint64) {
 		return
 	}
 	path := m.path(c)
-	for i := int32(0); int(i) < len(t.nodes); {
+	for i := int32(0); int(i) < len(t.nodes)-1; {
 		n := &t.nodes[i]
 		to := m.step(path[n.depth-1], n.b)
 		if to == dead {
@@ -225,7 +224,7 @@ func (m *Machine) walkPlain(c *config, mask []uint64) {
 			if free < unlimited-n.runes {
 				most = free + n.runes
 			}
-			t.allowUpTo(i+1, n.end, most, mask)
+			t.allowBelow(i, most, mask)
 			if to = to.rest; len(to.threads) == 0 {
 				i = n.end
 				continue
@@ -238,10 +237,29 @@ func (m *Machine) walkPlain(c *config, mask []uint64) {
 
 // allowUpTo sets the bits of the tokens of some nodes that have at most so many characters.
 func (t *trie) allowUpTo(from, to, runes int32, mask []uint64) {
-	for i := from; i < to; i++ {
-		if n := &t.nodes[i]; n.token >= 0 && n.runes <= runes {
-			t.allow(n, mask)
+	lo, hi := t.nodes[from].token, t.nodes[to].token
+	if runes == unlimited {
+		for _, id := range t.ids[lo:hi] {
+			mask[id>>6] |= 1 << (id & 63)
 		}
+		return
+	}
+	for i := lo; i < hi; i++ {
+		if id := t.ids[i]; t.runes[i] <= runes {
+			mask[id>>6] |= 1 << (id & 63)
+		}
+	}
+}
+
+// allowBelow is allowUpTo of all nodes below one.
+func (t *trie) allowBelow(i, runes int32, mask []uint64) {
+	n := &t.nodes[i]
+	if n.bits < 0 || runes < t.longest {
+		t.allowUpTo(i+1, n.end, runes, mask)
+		return
+	}
+	for k, b := range t.bits[n.bits] {
+		mask[k] |= b
 	}
 }
 
@@ -271,16 +289,13 @@ func (m *Machine) divide(c *config) int32 {
 // takes is how many characters of a string a thread takes whatever they are; -1: not any.
 func (m *Machine) takes(t *thread) int32 {
 	in := &m.g.code[t.pc]
+	if t.p != partWhole || in.op != opChars && (in.op != opText || !in.e.json) {
+		return -1
+	}
 	switch {
-	case t.p != partWhole:
-	case in.op == opText && in.e.json && in.e.dfa.Free(t.x) && in.e.max < 0:
+	case in.e.max < 0 && (in.op == opChars || in.e.dfa.Open(t.x) >= m.v.plain.longest): // names that are forbidden only may not end
 		return unlimited
-	case in.op == opText && in.e.json && in.e.dfa.Free(t.x):
-		return int32(in.e.max) - t.n
-	case in.op == opChars && (in.e.names == nil || t.x == offNames):
-		if in.e.max < 0 {
-			return unlimited
-		}
+	case in.e.max >= 0 && (in.op == opText && in.e.dfa.Free(t.x) || in.op == opChars && (in.e.names == nil || t.x == offNames)):
 		return int32(in.e.max) - t.n
 	}
 	return -1

@@ -18,6 +18,9 @@ type frame struct {
 type stacks struct {
 	frames []frame
 	id     uint64
+
+	round   uint64 // of the closure that callers belong to
+	callers *callers
 }
 
 // table makes stacks unique.
@@ -35,9 +38,17 @@ func newTable(ids *uint64, bottom *stacks) *table {
 
 // set is the set of some frames; those that go on at the same place become one. It takes over the slice.
 func (t *table) set(frames []frame) *stacks {
-	slices.SortFunc(frames, func(a, b frame) int {
-		return cmp.Or(cmp.Compare(a.pc, b.pc), cmp.Compare(a.n, b.n), cmp.Compare(a.up.id, b.up.id))
-	})
+	if len(frames) > 1 {
+		slices.SortFunc(frames, func(a, b frame) int {
+			switch {
+			case a.pc != b.pc:
+				return cmp.Compare(a.pc, b.pc)
+			case a.n != b.n:
+				return cmp.Compare(a.n, b.n)
+			}
+			return cmp.Compare(a.up.id, b.up.id)
+		})
+	}
 	out := frames[:0]
 	for _, f := range frames {
 		if n := len(out); n > 0 && out[n-1].pc == f.pc && out[n-1].n == f.n {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"slices"
 	"unicode/utf8"
+
+	"terrace/grammar/automaton"
 )
 
-// Vocabulary has the tokens as bytes, in two tries: those that are whole characters of JSON strings, and the others.
+// Vocabulary has the tokens as bytes, in two tries: those of whole plain characters, and the others.
 type Vocabulary struct {
 	size     int
 	ends     []int
@@ -18,20 +20,27 @@ type Vocabulary struct {
 	allPlain []uint64
 }
 
-// trie is in depth-first order.
+// trie is in depth-first order. Behind its nodes is one more, whose token is behind the last.
 type trie struct {
-	nodes []trieNode
-	more  [][]int32 // tokens of the same bytes, beyond the first
+	nodes   []trieNode
+	ids     []int32    // tokens in the order of their bytes
+	runes   []int32    // [ids]: characters (of plain tokens)
+	longest int32      // the most of runes
+	bits    [][]uint64 // tokens below nodes with many
 }
 
 type trieNode struct {
 	end   int32 // behind the last node below this one
-	token int32 // -1: none ends here
-	more  int32 // in trie.more; -1: the token is the only one
+	token int32 // in ids: the first that ends here or below
+	below int32 // in ids: the first that ends below
+	bits  int32 // in trie.bits; -1: the tokens below are few
 	depth int32 // bytes, from 1
 	runes int32 // characters of the bytes to here (of plain tokens)
 	b     byte
 }
+
+// manyBelow is from how many tokens below a node on their bits are kept.
+const manyBelow = 512
 
 // NewVocabulary takes the bytes of each token, by id; a token without bytes is never allowed. ends are the tokens that end a
 // text. It keeps the slices.
@@ -52,6 +61,7 @@ func NewVocabulary(tokens [][]byte, ends []int) *Vocabulary {
 		}
 	}
 	v.plain, v.other = newTrie(tokens, plain), newTrie(tokens, other)
+	v.plain.keepBits(len(v.empty()))
 	v.allPlain = v.empty()
 	v.upTo = make([][]uint64, min(chars, 64)+1)
 	for n := range v.upTo {
@@ -82,10 +92,10 @@ func (v *Vocabulary) plainUpTo(n int32) ([]uint64, bool) {
 	return nil, false
 }
 
-// isPlain says whether bytes are whole characters that stand for themselves in a JSON string.
+// isPlain says whether bytes are whole plain characters (automaton.IsPlain).
 func isPlain(b []byte) bool {
-	for _, c := range b {
-		if c < 0x20 || c == '"' || c == '\\' {
+	for _, r := range string(b) {
+		if !automaton.IsPlain(r) {
 			return false
 		}
 	}
@@ -94,18 +104,16 @@ func isPlain(b []byte) bool {
 
 func newTrie(tokens [][]byte, ids []int32) trie {
 	slices.SortFunc(ids, func(a, b int32) int { return bytes.Compare(tokens[a], tokens[b]) })
-	var t trie
+	t := trie{ids: ids, runes: make([]int32, len(ids))}
 	var open []int32 // nodes on the way to the last token
 	var last []byte
-	for _, id := range ids {
+	for at, id := range ids {
 		b := tokens[id]
+		t.runes[at] = int32(utf8.RuneCount(b))
+		t.longest = max(t.longest, t.runes[at])
 		same := 0
 		for same < len(last) && same < len(b) && last[same] == b[same] {
 			same++
-		}
-		if same == len(b) && same == len(last) && len(open) > 0 {
-			t.again(open[len(open)-1], id)
-			continue
 		}
 		for len(open) > same {
 			t.nodes[open[len(open)-1]].end = int32(len(t.nodes))
@@ -113,35 +121,39 @@ func newTrie(tokens [][]byte, ids []int32) trie {
 		}
 		for i := same; i < len(b); i++ {
 			open = append(open, int32(len(t.nodes)))
-			t.nodes = append(t.nodes, trieNode{token: -1, more: -1, depth: int32(i + 1), runes: int32(utf8.RuneCount(b[:i+1])), b: b[i]})
+			t.nodes = append(t.nodes, trieNode{token: int32(at), bits: -1, depth: int32(i + 1), runes: int32(utf8.RuneCount(b[:i+1])), b: b[i]})
 		}
-		t.nodes[open[len(open)-1]].token = id
+		for _, i := range open[same:] {
+			t.nodes[i].below = int32(at)
+		}
+		t.nodes[open[len(open)-1]].below = int32(at + 1)
 		last = b
 	}
 	for _, at := range open {
 		t.nodes[at].end = int32(len(t.nodes))
 	}
+	t.nodes = append(t.nodes, trieNode{token: int32(len(ids))})
 	return t
 }
 
-func (t *trie) again(at, id int32) {
-	n := &t.nodes[at]
-	if n.more < 0 {
-		n.more = int32(len(t.more))
-		t.more = append(t.more, nil)
+// keepBits makes bits, for masks of so many words.
+func (t *trie) keepBits(words int) {
+	for i := range t.nodes[:len(t.nodes)-1] {
+		n := &t.nodes[i]
+		if below := t.ids[n.below:t.nodes[n.end].token]; len(below) >= manyBelow {
+			n.bits = int32(len(t.bits))
+			mask := make([]uint64, words)
+			for _, id := range below {
+				mask[id>>6] |= 1 << (id & 63)
+			}
+			t.bits = append(t.bits, mask)
+		}
 	}
-	t.more[n.more] = append(t.more[n.more], id)
 }
 
 // allow sets the bits of a node's tokens.
 func (t *trie) allow(n *trieNode, mask []uint64) {
-	if n.token < 0 {
-		return
-	}
-	mask[n.token>>6] |= 1 << (n.token & 63)
-	if n.more >= 0 {
-		for _, id := range t.more[n.more] {
-			mask[id>>6] |= 1 << (id & 63)
-		}
+	for _, id := range t.ids[n.token:n.below] {
+		mask[id>>6] |= 1 << (id & 63)
 	}
 }

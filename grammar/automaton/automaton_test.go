@@ -117,3 +117,20 @@ func TestAlgebra(t *testing.T) {
 		t.Error("Any")
 	}
 }
+
+// TestOpen: from a state every text of so many plain code points can go on, and one of one more cannot.
+func TestOpen(t *testing.T) {
+	for pattern, want := range map[string]int32{`^.*$`: Unlimited, `a`: Unlimited, `^.{3,7}$`: 7, `^a`: 0, `^[^"\\\n]{2}x?$`: 2, "^[^\\u0000-\\u001f]*$": Unlimited} {
+		n, err := Parse(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Search(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Open(0); got != want {
+			t.Errorf("%s: %d plain characters can follow the start, want %d", pattern, got, want)
+		}
+	}
+}

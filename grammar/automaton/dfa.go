@@ -2,6 +2,7 @@ package automaton
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 )
@@ -12,6 +13,7 @@ const (
 	maxCells  = 4 << 20 // states × classes
 	MaxRune   = 0x10FFFF
 	Dead      = int32(-1)
+	Unlimited = int32(math.MaxInt32)
 )
 
 // DFA is a deterministic automaton; one without states accepts nothing.
@@ -20,6 +22,8 @@ type DFA struct {
 	next   []int32 // [state × class], Dead where nothing can follow
 	accept []bool  // [state]
 	free   []bool  // [state]: it accepts, and every code point leads back to it
+	open   []int32 // [state]: how many plain code points can follow whatever they are; Unlimited
+	ends   []bool  // [state]: nothing can follow
 	ascii  [128]int16
 }
 
@@ -69,7 +73,22 @@ func (d *DFA) AnyNear(q int32, lo, hi rune, distances []int32, most int32) bool 
 }
 
 // Ends says whether nothing can follow a state.
-func (d *DFA) Ends(q int32) bool { return !d.Any(q, 0, MaxRune) }
+func (d *DFA) Ends(q int32) bool { return d.ends[q] }
+
+// Open is the most code points for which every text of so many plain ones (IsPlain) can go on to one that is accepted.
+func (d *DFA) Open(q int32) int32 { return d.open[q] }
+
+// IsPlain says whether a code point stands for itself in a JSON string and is no end of a line.
+func IsPlain(r rune) bool {
+	for _, x := range plainRunes {
+		if r >= x.Lo && r <= x.Hi {
+			return true
+		}
+	}
+	return false
+}
+
+var plainRunes = []Range{{' ', '!'}, {'#', '['}, {']', 0x2027}, {0x202A, 0xD7FF}, {0xE000, MaxRune}}
 
 // Match says whether a text is accepted.
 func (d *DFA) Match(text string) bool {
@@ -275,6 +294,48 @@ func (d *DFA) index() {
 	d.free = make([]bool, len(d.accept))
 	for q := range d.accept {
 		d.free[q] = d.accept[q] && d.loops(int32(q), d.next[q*k:(q+1)*k])
+	}
+	d.indexOpen()
+}
+
+// indexOpen fills open, the distances to Dead over plain code points, and ends.
+func (d *DFA) indexOpen() {
+	k, n := len(d.cuts), len(d.accept)
+	isPlain := make([]bool, k)
+	for c := range k {
+		hi := rune(MaxRune)
+		if c+1 < k {
+			hi = d.cuts[c+1] - 1
+		}
+		isPlain[c] = slices.ContainsFunc(plainRunes, func(x Range) bool { return d.cuts[c] <= x.Hi && hi >= x.Lo })
+	}
+	d.open, d.ends = make([]int32, n), make([]bool, n)
+	from := make([][]int32, n)
+	var shut []int32
+	for q := range n {
+		d.open[q], d.ends[q] = Unlimited, true
+		last := Dead
+		for c, to := range d.next[q*k : (q+1)*k] {
+			switch {
+			case to == Dead && isPlain[c] && d.open[q] > 0:
+				d.open[q] = 0
+				shut = append(shut, int32(q))
+			case to != Dead && to != last && isPlain[c]:
+				from[to] = append(from[to], int32(q))
+				last = to
+			}
+			d.ends[q] = d.ends[q] && to == Dead
+		}
+	}
+	for len(shut) > 0 { // nearest first
+		q := shut[0]
+		shut = shut[1:]
+		for _, p := range from[q] {
+			if d.open[p] == Unlimited {
+				d.open[p] = d.open[q] + 1
+				shut = append(shut, p)
+			}
+		}
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"terrace/grammar"
 	"terrace/grammar/automaton"
 )
@@ -65,6 +63,8 @@ type emitter struct {
 	space *grammar.Expr
 	comma *grammar.Expr
 	colon *grammar.Expr
+
+	another *grammar.Expr // the comma before a property, and the quote of its name
 }
 
 // prepare makes what all rules share.
@@ -75,6 +75,7 @@ func (e *emitter) prepare() error {
 	}
 	e.space = grammar.Text(d)
 	e.comma, e.colon = grammar.Seq(grammar.Literal(","), e.space), grammar.Seq(grammar.Literal(":"), e.space)
+	e.another = grammar.Seq(e.comma, grammar.Literal(`"`))
 	return nil
 }
 
@@ -152,16 +153,15 @@ func quoted(t texts) *grammar.Expr {
 	return grammar.Seq(grammar.Literal(`"`), content, grammar.Literal(`"`))
 }
 
-// name is a property's name as it is written, and the colon.
+// name is a property's name as it is written behind the first quote, and the colon.
 func (e *emitter) name(name string) (*grammar.Expr, error) {
 	plain := !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(`"\/<>&'`, r) })
 	if plain {
-		text, err := jsontext.AppendQuote(nil, name)
-		return grammar.Seq(grammar.Literal(string(text)), e.colon), err
+		return grammar.Seq(grammar.Literal(name+`"`), e.colon), nil
 	}
 	d, err := automaton.Texts([]string{name})
 	if err != nil {
 		return nil, tooLarge(err)
 	}
-	return grammar.Seq(quoted(texts{d, 0, -1}), e.colon), nil
+	return grammar.Seq(grammar.JSONText(d), grammar.Literal(`"`), e.colon), nil
 }

@@ -16,7 +16,7 @@ func (e *emitter) object(o *object) (*grammar.Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, err := p.rule(objectAt{})
+	first, err := p.next(objectAt{}, grammar.Literal(`"`))
 	if err != nil {
 		return nil, err
 	}
@@ -29,13 +29,13 @@ func (e *emitter) object(o *object) (*grammar.Expr, error) {
 		}
 		e.b.Set(p.rules[at], body)
 	}
-	return grammar.Seq(grammar.Literal("{"), e.space, grammar.Call(first), e.space, grammar.Literal("}")), nil
+	return grammar.Seq(grammar.Literal("{"), e.space, first, e.space, grammar.Literal("}")), nil
 }
 
 // objectAt is how far an object has been written.
 type objectAt struct {
 	prop  int  // the next property
-	begun bool // something is written, so that a comma comes first
+	named bool // a name has begun: its quote is read; otherwise a property has ended
 	count int  // properties so far, as far as counts matter
 	has   uint8
 }
@@ -43,7 +43,7 @@ type objectAt struct {
 type objectPlan struct {
 	e        *emitter
 	o        *object
-	pairs    []*grammar.Expr // [property]
+	pairs    []*grammar.Expr // [property], behind the first quote
 	others   []class         // keys of classes, names left out
 	min, max int             // counts that matter; 0 and -1: none
 	rules    map[objectAt]grammar.Rule
@@ -128,16 +128,38 @@ func (p *objectPlan) then(at objectAt) (*grammar.Expr, error) {
 	return grammar.Call(r), err
 }
 
-// separated is a pair with the comma before it.
-func (p *objectPlan) separated(at objectAt, pair *grammar.Expr) *grammar.Expr {
-	if at.begun {
-		return grammar.Seq(p.e.comma, pair)
+// ends says whether no further property has to come.
+func (p *objectPlan) ends(at objectAt) bool {
+	for _, q := range p.o.props[at.prop:] {
+		if q.required {
+			return false
+		}
 	}
-	return pair
+	return at.count >= p.min && p.missing(at) == 0
+}
+
+func (p *objectPlan) missing(at objectAt) uint8 { return uint8(1<<len(p.o.has)-1) &^ at.has }
+
+// next is the end of the members, or what stands before a name, and that name. All names share one comma, its white space and
+// its quote, so that a state has many threads only within names.
+func (p *objectPlan) next(at objectAt, before *grammar.Expr) (*grammar.Expr, error) {
+	at.named = true
+	name, err := p.then(at)
+	if err != nil {
+		return nil, err
+	}
+	more := grammar.Seq(before, name)
+	if p.ends(at) {
+		return grammar.Alt(grammar.Seq(), more), nil
+	}
+	return more, nil
 }
 
 // body is what may follow.
 func (p *objectPlan) body(at objectAt) (*grammar.Expr, error) {
+	if !at.named {
+		return p.next(at, p.e.another)
+	}
 	if at.prop == len(p.o.props) {
 		return p.tail(at)
 	}
@@ -154,12 +176,12 @@ func (p *objectPlan) body(at objectAt) (*grammar.Expr, error) {
 	}
 	if p.max < 0 || at.count < p.max {
 		take := skip
-		take.begun, take.count = true, at.count+1
+		take.named, take.count = false, at.count+1
 		next, err := p.then(take)
 		if err != nil {
 			return nil, err
 		}
-		alts = append(alts, grammar.Seq(p.separated(at, p.pairs[at.prop]), next))
+		alts = append(alts, grammar.Seq(p.pairs[at.prop], next))
 		for i, h := range p.o.has {
 			if at.has>>i&1 == 0 && h.admits(q.name) {
 				witness := take
@@ -167,11 +189,11 @@ func (p *objectPlan) body(at objectAt) (*grammar.Expr, error) {
 				if next, err = p.then(witness); err != nil {
 					return nil, err
 				}
-				pair, err := p.e.name(q.name)
+				name, err := p.e.name(q.name)
 				if err != nil {
 					return nil, err
 				}
-				alts = append(alts, grammar.Seq(p.separated(at, grammar.Seq(pair, p.e.call(p.e.n.and(q.is, h.is)))), next))
+				alts = append(alts, grammar.Seq(name, p.e.call(p.e.n.and(q.is, h.is)), next))
 			}
 		}
 	}
@@ -190,7 +212,7 @@ func (c *class) admits(name string) bool {
 
 // tail has the properties without a name in the schema. Their names may repeat, so that one of them counts towards a minimum.
 func (p *objectPlan) tail(at objectAt) (*grammar.Expr, error) {
-	var pairs, ends []*grammar.Expr
+	var pairs []*grammar.Expr
 	for _, c := range p.others {
 		pair, err := p.pair(c)
 		if err != nil {
@@ -203,30 +225,25 @@ func (p *objectPlan) tail(at objectAt) (*grammar.Expr, error) {
 	if hi >= 0 {
 		hi -= at.count
 	}
-	missing := uint8(1<<len(p.o.has)-1) &^ at.has
-	if missing != 0 {
+	if p.missing(at) != 0 {
 		return p.witnesses(at, pair, lo, hi)
 	}
-	if lo > 1 {
+	if lo > 1 || hi == 0 {
 		return grammar.Alt(), nil
 	}
-	switch {
-	case at.begun:
-		return grammar.Repeat(grammar.Seq(p.e.comma, pair), lo, hi), nil
-	case lo == 0:
-		ends = append(ends, grammar.Seq())
-	}
-	if hi != 0 && len(pairs) > 0 {
-		ends = append(ends, grammar.Seq(pair, grammar.Repeat(grammar.Seq(p.e.comma, pair), max(lo-1, 0), max(hi-1, min(hi, -1)))))
-	}
-	return grammar.Alt(ends...), nil
+	return grammar.Seq(pair, grammar.Repeat(grammar.Seq(p.e.another, pair), 0, max(hi-1, min(hi, -1)))), nil
 }
 
-// witnesses is tail where one of the others has to satisfy what must exist.
+// witnesses is tail where some of the others have to satisfy what must exist.
 func (p *objectPlan) witnesses(at objectAt, pair *grammar.Expr, lo, hi int) (*grammar.Expr, error) {
 	if lo > 0 || hi >= 0 {
 		return nil, fmt.Errorf("a property that must exist together with counts of properties: %w", grammar.ErrUnsupported)
 	}
+	again, err := p.then(at)
+	if err != nil {
+		return nil, err
+	}
+	alts := []*grammar.Expr{grammar.Seq(pair, p.e.another, again)}
 	for i, h := range p.o.has {
 		if at.has>>i&1 != 0 {
 			continue
@@ -248,15 +265,14 @@ func (p *objectPlan) witnesses(at objectAt, pair *grammar.Expr, lo, hi int) (*gr
 			found = append(found, x)
 		}
 		rest := at
-		rest.begun, rest.has = true, at.has|1<<i
+		rest.named, rest.has = false, at.has|1<<i
 		next, err := p.then(rest)
 		if err != nil {
 			return nil, err
 		}
-		before := grammar.Repeat(grammar.Seq(pair, p.e.comma), 0, -1)
-		return grammar.Seq(p.separated(at, grammar.Seq(before, grammar.Alt(found...))), next), nil
+		alts = append(alts, grammar.Seq(grammar.Alt(found...), next))
 	}
-	return nil, nil
+	return grammar.Alt(alts...), nil
 }
 
 // lasting is an error where the witness w may be undone by one of its class c that has its name and is not what h asks for.
@@ -309,7 +325,7 @@ func (c *class) left() (*automaton.DFA, error) {
 	return keys, tooLargeOrNil(err)
 }
 
-// pair is a property of a class.
+// pair is a property of a class, behind its first quote.
 func (p *objectPlan) pair(c class) (*grammar.Expr, error) {
 	keys, err := c.left()
 	if err != nil {
@@ -319,5 +335,5 @@ func (p *objectPlan) pair(c class) (*grammar.Expr, error) {
 	if keys != nil {
 		name = grammar.JSONText(keys)
 	}
-	return grammar.Seq(grammar.Literal(`"`), name, grammar.Literal(`"`), p.e.colon, p.e.call(c.is)), nil
+	return grammar.Seq(name, grammar.Literal(`"`), p.e.colon, p.e.call(c.is)), nil
 }

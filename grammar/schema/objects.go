@@ -74,27 +74,29 @@ func (n *normaliser) set(o *object, name string, is formula, required bool) {
 
 func (n *normaliser) bothObjects(a, b object) (object, bool, error) {
 	out := object{min: max(a.min, b.min), max: leastMax(a.max, b.max), has: slices.Concat(a.has, b.has)}
-	for _, p := range a.props {
-		q := property{p.name, n.and(p.is, b.of(p.name)), p.required, p.late}
-		if i := b.find(p.name); i >= 0 {
-			q.required, q.late = q.required || b.props[i].required, q.late && b.props[i].late
+	for _, late := range []bool{false, true} { // in each, the order of a before that of b
+		for _, p := range a.props {
+			q := property{p.name, n.and(p.is, b.of(p.name)), p.required, p.late}
+			i := b.find(p.name)
+			if i >= 0 {
+				q.required, q.late = q.required || b.props[i].required, q.late && b.props[i].late
+			}
+			if p.late == late && (q.late || !late) {
+				out.props = append(out.props, q)
+			}
 		}
-		out.props = append(out.props, q)
+		for _, p := range b.props {
+			i := a.find(p.name)
+			switch {
+			case p.late != late || i >= 0 && (late || !a.props[i].late):
+				continue
+			case i < 0:
+				out.props = append(out.props, property{p.name, n.and(a.of(p.name), p.is), p.required, p.late})
+			default: // a has it late
+				out.props = append(out.props, property{p.name, n.and(a.props[i].is, p.is), p.required || a.props[i].required, false})
+			}
+		}
 	}
-	for _, p := range b.props {
-		if a.find(p.name) < 0 {
-			out.props = append(out.props, property{p.name, n.and(a.of(p.name), p.is), p.required, p.late})
-		}
-	}
-	slices.SortStableFunc(out.props, func(p, q property) int {
-		switch {
-		case p.late == q.late:
-			return 0
-		case p.late:
-			return 1
-		}
-		return -1
-	})
 	for _, c := range a.classes {
 		for _, d := range b.classes {
 			keys, err := bothKeys(c.keys, d.keys)

@@ -215,14 +215,20 @@ func TestRepeatedNames(t *testing.T) {
 // TestOrder: properties come in the schema's order, and required ones that it does not describe after them.
 func TestOrder(t *testing.T) {
 	v, _ := vocabulary()
-	g, err := Compile([]byte(`{"required":["z","b"],"type":"object","properties":{"b":{},"a":{}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := grammar.NewMachine(g, v)
-	for text, want := range map[string]bool{`{"b":1,"a":2,"z":3,"more":4}`: true, `{"a":2,"b":1,"z":3}`: false, `{"z":1,"b":2}`: false} {
-		if s := m.Start(); (s.AcceptText([]byte(text)) == nil && s.CanEnd()) != want {
-			t.Errorf("%s: want %v", text, want)
+	for schema, texts := range map[string]map[string]bool{
+		`{"required":["z","b"],"type":"object","properties":{"b":{},"a":{}}}`:                                {`{"b":1,"a":2,"z":3,"more":4}`: true, `{"a":2,"b":1,"z":3}`: false, `{"z":1,"b":2}`: false},
+		`{"required":["b","a"],"properties":{"a":{},"b":{}},"type":"object"}`:                                {`{"a":1,"b":2}`: true, `{"b":1,"a":2}`: false},
+		`{"required":["d","c","b"],"properties":{"c":{}},"allOf":[{"properties":{"b":{}}}],"type":"object"}`: {`{"c":1,"b":2,"d":3}`: true, `{"b":1,"c":2,"d":3}`: false, `{"d":1,"c":2,"b":3}`: false},
+	} {
+		g, err := Compile([]byte(schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := grammar.NewMachine(g, v)
+		for text, want := range texts {
+			if s := m.Start(); (s.AcceptText([]byte(text)) == nil && s.CanEnd()) != want {
+				t.Errorf("%s: %s: want %v", schema, text, want)
+			}
 		}
 	}
 }

@@ -54,7 +54,8 @@ func Text(d *automaton.DFA) *Expr { return &Expr{kind: kindText, dfa: d, max: -1
 // may escape may be escaped.
 func JSONText(d *automaton.DFA) *Expr { return &Expr{kind: kindText, dfa: d, json: true, max: -1} }
 
-// JSONTextBetween is JSONText of min to max code points (max < 0: no limit). The automaton must extend every text (Distances).
+// JSONTextBetween is JSONText of min to max code points (max < 0: no limit). With a min the automaton must extend every text
+// (Distances).
 func JSONTextBetween(d *automaton.DFA, min, max int) *Expr {
 	e := JSONText(d)
 	e.min, e.max = min, max

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"terrace/grammar"
@@ -63,65 +64,92 @@ func (e *emitter) items(a *array) (*grammar.Expr, error) {
 	return next, nil
 }
 
+const maxContains = 4 // in one array: each item is, or is not, one of each
+
 // containing counts the items that have to be contained, place by place.
 func (e *emitter) containing(a *array) (*grammar.Expr, error) {
-	if len(a.contains) > 1 {
-		return nil, fmt.Errorf("more than one contains: %w", grammar.ErrUnsupported)
+	if len(a.contains) > maxContains {
+		return nil, fmt.Errorf("more than %d contains: %w", maxContains, grammar.ErrTooLarge)
 	}
-	c := a.contains[0]
-	places, wanted := max(a.min, len(a.first), 1), c.min
+	p := &containPlan{e: e, a: a, last: max(a.min, len(a.first), 1), rules: map[string]grammar.Rule{}}
 	if a.max >= 0 {
-		places = a.max
+		p.last = a.max
 	}
-	if c.max >= 0 {
-		wanted = c.max
-	}
-	if (places+1)*(wanted+1) > maxStates {
-		return nil, fmt.Errorf("contains with minItems, maxItems, minContains or maxContains: more than %d states: %w", maxStates, grammar.ErrTooLarge)
-	}
-	rules := make([][]grammar.Rule, places+1)
-	for i := range rules {
-		for range wanted + 1 {
-			r, err := e.rule("items")
-			if err != nil {
-				return nil, err
-			}
-			rules[i] = append(rules[i], r)
+	states := p.last + 1
+	for _, c := range a.contains {
+		if states *= max(c.min, c.max) + 1; states > maxStates {
+			return nil, fmt.Errorf("contains with minItems, maxItems, minContains or maxContains: more than %d states: %w", maxStates, grammar.ErrTooLarge)
 		}
 	}
-	for i := range rules {
-		for k := range rules[i] {
-			e.b.Set(rules[i][k], e.place(a, c, rules, i, k))
-		}
-	}
-	return grammar.Call(rules[0][0]), nil
+	return p.then(0, make([]int, len(a.contains)))
 }
 
-// place is what may follow i items of which k are contained.
-func (e *emitter) place(a *array, c contained, rules [][]grammar.Rule, i, k int) *grammar.Expr {
+// containPlan writes arrays with contains: a rule for each number of items and of those that each contains has had.
+type containPlan struct {
+	e     *emitter
+	a     *array
+	last  int // the place that stands for all that follow
+	rules map[string]grammar.Rule
+}
+
+// then is what may follow i items of which found are contained.
+func (p *containPlan) then(i int, found []int) (*grammar.Expr, error) {
+	key := fmt.Sprint(i, found)
+	r, ok := p.rules[key]
+	if ok {
+		return grammar.Call(r), nil
+	}
+	r, err := p.e.rule("items")
+	if err != nil {
+		return nil, err
+	}
+	p.rules[key] = r
+	body, err := p.place(i, found)
+	p.e.b.Set(r, body)
+	return grammar.Call(r), err
+}
+
+func (p *containPlan) place(i int, found []int) (*grammar.Expr, error) {
 	var alts []*grammar.Expr
-	if i >= a.min && k >= c.min {
+	ends := i >= p.a.min
+	for j, c := range p.a.contains {
+		ends = ends && found[j] >= c.min
+	}
+	if ends {
 		alts = append(alts, grammar.Seq())
 	}
-	if a.max >= 0 && i >= a.max {
-		return grammar.Alt(alts...)
+	if p.a.max >= 0 && i >= p.a.max {
+		return grammar.Alt(alts...), nil
 	}
-	add := func(is formula, k int) {
-		item := e.call(is)
-		if i > 0 { // the last place stands for all that follow, so it is not the first but where there is one only
-			item = grammar.Seq(e.comma, item)
+	for set := range 1 << len(found) { // the item is contained in those of the set
+		is, after := p.a.item(i), slices.Clone(found)
+		possible := true
+		for j, c := range p.a.contains {
+			switch {
+			case set>>j&1 == 0 && c.max >= 0:
+				is = p.e.n.and(is, p.e.n.not(c.is))
+			case set>>j&1 == 0: // or is so too, which is not counted
+			case c.max >= 0 && found[j] == c.max:
+				possible = false
+			default:
+				is = p.e.n.and(is, c.is)
+				after[j] = min(found[j]+1, max(c.min, c.max))
+			}
 		}
-		alts = append(alts, grammar.Seq(item, grammar.Call(rules[min(i+1, len(rules)-1)][min(k, len(rules[i])-1)])))
+		if !possible || is == never {
+			continue
+		}
+		item := p.e.call(is)
+		if i > 0 {
+			item = grammar.Seq(p.e.comma, item)
+		}
+		next, err := p.then(min(i+1, p.last), after)
+		if err != nil {
+			return nil, err
+		}
+		alts = append(alts, grammar.Seq(item, next))
 	}
-	is := a.item(i)
-	if c.max < 0 || k < c.max {
-		add(e.n.and(is, c.is), k+1)
-	}
-	if c.max >= 0 {
-		is = e.n.and(is, e.n.not(c.is))
-	}
-	add(is, k)
-	return grammar.Alt(alts...)
+	return grammar.Alt(alts...), nil
 }
 
 // shared are automata that many schemas need.

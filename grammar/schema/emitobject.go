@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"terrace/grammar"
@@ -36,7 +37,8 @@ func (e *emitter) object(o *object) (*grammar.Expr, error) {
 type objectAt struct {
 	prop  int  // the next property
 	named bool // a name has begun: its quote is read; otherwise a property has ended
-	count int  // properties so far, as far as counts matter
+	count int  // named properties so far, as far as counts matter
+	extra int  // others so far, likewise, while something has to exist among them
 	has   uint8
 }
 
@@ -83,7 +85,7 @@ func (e *emitter) objectPlan(o *object) (*objectPlan, error) {
 	if p.max >= len(o.props) && len(p.others) == 0 {
 		p.max = -1
 	}
-	if states := (len(o.props) + 1) * (max(p.min, p.max, 0) + 1); len(o.props) > 0 && states > maxStates {
+	if states := (len(o.props) + 1) * (max(p.min, p.max, 0) + 1); (len(o.props) > 0 || len(o.has) > 0) && states > maxStates {
 		return nil, fmt.Errorf("minProperties or maxProperties of an object with %d named properties: more than %d states: %w", len(o.props), maxStates, grammar.ErrTooLarge)
 	}
 	return p, nil
@@ -109,9 +111,9 @@ func (p *objectPlan) open(names []string) error {
 
 func (p *objectPlan) rule(at objectAt) (grammar.Rule, error) {
 	if p.min == 0 && p.max < 0 {
-		at.count = 0
+		at.count, at.extra = 0, 0
 	} else if p.max < 0 {
-		at.count = min(at.count, p.min)
+		at.count, at.extra = min(at.count, p.min), min(at.extra, 1)
 	}
 	r, ok := p.rules[at]
 	if ok {
@@ -135,7 +137,7 @@ func (p *objectPlan) ends(at objectAt) bool {
 			return false
 		}
 	}
-	return at.count >= p.min && p.missing(at) == 0
+	return at.count+min(at.extra, 1) >= p.min && p.missing(at) == 0
 }
 
 func (p *objectPlan) missing(at objectAt) uint8 { return uint8(1<<len(p.o.has)-1) &^ at.has }
@@ -182,19 +184,26 @@ func (p *objectPlan) body(at objectAt) (*grammar.Expr, error) {
 			return nil, err
 		}
 		alts = append(alts, grammar.Seq(p.pairs[at.prop], next))
-		for i, h := range p.o.has {
-			if at.has>>i&1 == 0 && h.admits(q.name) {
-				witness := take
-				witness.has |= 1 << i
-				if next, err = p.then(witness); err != nil {
-					return nil, err
+		for set := range p.subsets(at) {
+			is, admitted := q.is, true
+			for i, h := range p.o.has {
+				if set>>i&1 != 0 {
+					is, admitted = p.e.n.and(is, h.is), admitted && h.admits(q.name)
 				}
-				name, err := p.e.name(q.name)
-				if err != nil {
-					return nil, err
-				}
-				alts = append(alts, grammar.Seq(name, p.e.call(p.e.n.and(q.is, h.is)), next))
 			}
+			if !admitted {
+				continue
+			}
+			witness := take
+			witness.has |= set
+			if next, err = p.then(witness); err != nil {
+				return nil, err
+			}
+			name, err := p.e.name(q.name)
+			if err != nil {
+				return nil, err
+			}
+			alts = append(alts, grammar.Seq(name, p.e.call(is), next))
 		}
 	}
 	return grammar.Alt(alts...), nil
@@ -221,41 +230,32 @@ func (p *objectPlan) tail(at objectAt) (*grammar.Expr, error) {
 		pairs = append(pairs, pair)
 	}
 	pair := grammar.Alt(pairs...)
-	lo, hi := max(0, p.min-at.count), p.max
+	hi := p.max
 	if hi >= 0 {
-		hi -= at.count
+		hi -= at.count + at.extra
+	}
+	if at.count+1 < p.min || hi == 0 {
+		return grammar.Alt(), nil
 	}
 	if p.missing(at) != 0 {
-		return p.witnesses(at, pair, lo, hi)
-	}
-	if lo > 1 || hi == 0 {
-		return grammar.Alt(), nil
+		return p.witnesses(at, pair)
 	}
 	return grammar.Seq(pair, grammar.Repeat(grammar.Seq(p.e.another, pair), 0, max(hi-1, min(hi, -1)))), nil
 }
 
 // witnesses is tail where some of the others have to satisfy what must exist.
-func (p *objectPlan) witnesses(at objectAt, pair *grammar.Expr, lo, hi int) (*grammar.Expr, error) {
-	if lo > 0 || hi >= 0 {
-		return nil, fmt.Errorf("a property that must exist together with counts of properties: %w", grammar.ErrUnsupported)
-	}
+func (p *objectPlan) witnesses(at objectAt, pair *grammar.Expr) (*grammar.Expr, error) {
+	at.extra++
 	again, err := p.then(at)
 	if err != nil {
 		return nil, err
 	}
 	alts := []*grammar.Expr{grammar.Seq(pair, p.e.another, again)}
-	for i, h := range p.o.has {
-		if at.has>>i&1 != 0 {
-			continue
-		}
+	for set := range p.subsets(at) {
 		var found []*grammar.Expr
 		for _, c := range p.others {
-			keys, err := bothKeys(c.keys, h.keys)
+			w, err := p.witness(c, set)
 			if err != nil {
-				return nil, err
-			}
-			w := class{keys: keys, is: p.e.n.and(c.is, h.is), but: union(c.but, h.but)}
-			if err := p.lasting(w, c, h); err != nil {
 				return nil, err
 			}
 			x, err := p.pair(w)
@@ -265,7 +265,7 @@ func (p *objectPlan) witnesses(at objectAt, pair *grammar.Expr, lo, hi int) (*gr
 			found = append(found, x)
 		}
 		rest := at
-		rest.named, rest.has = false, at.has|1<<i
+		rest.named, rest.has = false, at.has|set
 		next, err := p.then(rest)
 		if err != nil {
 			return nil, err
@@ -273,6 +273,41 @@ func (p *objectPlan) witnesses(at objectAt, pair *grammar.Expr, lo, hi int) (*gr
 		alts = append(alts, grammar.Seq(grammar.Alt(found...), next))
 	}
 	return grammar.Alt(alts...), nil
+}
+
+// subsets are what one property may satisfy of what has to exist and does not yet.
+func (p *objectPlan) subsets(at objectAt) iter.Seq[uint8] {
+	missing := p.missing(at)
+	return func(yield func(uint8) bool) {
+		for set := uint8(1); set <= missing; set++ {
+			if set&^missing == 0 && !yield(set) {
+				return
+			}
+		}
+	}
+}
+
+// witness is what in a class satisfies a set of what has to exist.
+func (p *objectPlan) witness(c class, set uint8) (class, error) {
+	w := c
+	for i, h := range p.o.has {
+		if set>>i&1 == 0 {
+			continue
+		}
+		keys, err := bothKeys(w.keys, h.keys)
+		if err != nil {
+			return w, err
+		}
+		w = class{keys: keys, is: p.e.n.and(w.is, h.is), but: union(w.but, h.but)}
+	}
+	for i, h := range p.o.has {
+		if set>>i&1 != 0 {
+			if err := p.lasting(w, c, h); err != nil {
+				return w, err
+			}
+		}
+	}
+	return w, nil
 }
 
 // lasting is an error where the witness w may be undone by one of its class c that has its name and is not what h asks for.
@@ -323,6 +358,15 @@ func (c *class) left() (*automaton.DFA, error) {
 	}
 	keys, err := automaton.Minus(c.keys, no)
 	return keys, tooLargeOrNil(err)
+}
+
+// keySet is left as an automaton.
+func (c *class) keySet() (*automaton.DFA, error) {
+	if c.keys != nil {
+		return c.left()
+	}
+	all := class{keys: automaton.All(), but: c.but}
+	return all.left()
 }
 
 // pair is a property of a class, behind its first quote.

@@ -191,8 +191,16 @@ func (n *normaliser) divide(o *object, keys *automaton.DFA, is formula) error {
 
 // notObject are the objects outside of o.
 func (n *normaliser) notObject(o object) (out []object, err error) {
-	if len(o.has) > 0 {
-		return nil, fmt.Errorf("a property that must exist under two nots: %w", grammar.ErrUnsupported)
+	for _, h := range o.has { // none exists
+		keys, err := h.keySet()
+		if err != nil {
+			return nil, err
+		}
+		q := allObjects()
+		if err := n.divide(&q, keys, n.not(h.is)); err != nil {
+			return nil, err
+		}
+		out = append(out, q)
 	}
 	add := func(change func(*object)) {
 		p := allObjects()

@@ -42,10 +42,13 @@ func (t texts) and(u texts) (texts, error) {
 		return out, nil
 	}
 	near, extends := out.dfa.Distances()
-	if extends && out.max >= 0 && int(near[0]) > out.max {
+	if out.max >= 0 && int(near[0]) > out.max {
 		return texts{nil, 1, 0}, nil
 	}
-	if extends && out.size() > 500 {
+	if int(near[0]) >= out.min { // no text is shorter
+		out.min = 0
+	}
+	if (extends || out.min == 0) && out.size() > 500 {
 		return out, nil // counted as it is read
 	}
 	return out.whole()

@@ -20,7 +20,7 @@ func newCompare(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
-		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone.",
+		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone. --frontier and --csv are for the suite agreement: closeness to full over bytes moved a token, a panel for each model and length of prompts.",
 		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a --markdown --svg docs/pareto.svg",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -35,16 +35,18 @@ func newCompare(a *app) *cobra.Command {
 	p.StringVar(&f.html, "html", "", "write a page to this file")
 	p.StringVar(&f.title, "title", "KV policies compared", "title of the page, line below the picture")
 	p.StringVar(&f.svg, "svg", "", "write the Pareto fronts to this file, as a picture for a README")
+	p.StringVar(&f.frontier, "frontier", "", "write the divergence from full over the bytes moved a token (suite agreement) to this file, as a picture; several runs make several panels")
+	p.BoolVar(&f.csv, "csv", false, "print what --frontier draws, a line a policy")
 	p.BoolVar(&f.markdown, "markdown", false, "print the table in Markdown")
 	p.BoolVar(&f.json, "json", false, "print one JSON object")
-	cmd.MarkFlagsMutuallyExclusive("json", "markdown")
+	cmd.MarkFlagsMutuallyExclusive("json", "markdown", "csv")
 	return cmd
 }
 
 // compareFlags are those of `infer compare`.
 type compareFlags struct {
-	html, svg, title, against string
-	json, markdown            bool
+	html, svg, frontier, title, against string
+	json, markdown, csv                 bool
 }
 
 func (a *app) compare(dirs []string, f *compareFlags) error {
@@ -69,7 +71,14 @@ func (a *app) compare(dirs []string, f *compareFlags) error {
 			return err
 		}
 	}
+	if f.frontier != "" {
+		if err := a.writeFile(f.frontier, func(w io.Writer) error { return c.WriteFrontier(w, f.title) }); err != nil {
+			return err
+		}
+	}
 	switch {
+	case f.csv:
+		return c.WriteFrontierCSV(a.stdout)
 	case f.json:
 		return c.WriteJSON(a.stdout)
 	case f.markdown:

@@ -123,6 +123,15 @@ func TestEvalAndCompareCommands(t *testing.T) {
 	if code != 0 || !json.Valid([]byte(stdout)) {
 		t.Errorf("compare --json: exit %d", code)
 	}
+	drawn := filepath.Join(t.TempDir(), "f.svg")
+	for _, flags := range [][]string{{"--csv"}, {"--frontier", drawn}} {
+		if code, _, errs = inferWith(t, "", append([]string{"compare", out}, flags...)...); code != exitUsage || !strings.Contains(errs, "suite agreement") {
+			t.Errorf("compare %v of longbench: exit %d %s", flags, code, errs)
+		}
+	}
+	if _, err := os.Stat(drawn); err == nil {
+		t.Error("a picture of nothing was left")
+	}
 }
 
 // A run whose samples all fail ends with an error and keeps them.

@@ -163,6 +163,18 @@ type frontChart struct {
 	XTicks, YTicks        []tick
 	Points                []point
 	Front                 string // SVG path
+	// of frontiers: error bars, lines that join a policy's points, and their names
+	Bars, Lines []stroke
+	Names       []lineName
+}
+
+// stroke is a coloured path.
+type stroke struct{ Class, Path string }
+
+// lineName is a text beside a line's point.
+type lineName struct {
+	X, Y         float64
+	Text, Leader string
 }
 
 // frontsOf are the fronts that a chart shows: one over all series, or one for each family of policies.

@@ -11,6 +11,16 @@ import (
 type scale struct {
 	min, max, from, to float64
 	step               float64
+	log                bool // positions are those of logarithms; ticks at 1, 2 and 5 times powers of ten
+}
+
+// logScale covers [min, max], both above 0: by logarithms, or plainly where fewer than three ticks would fall into it.
+func logScale(min, max, from, to float64) scale {
+	s := scale{min: min, max: max, from: from, to: to, log: true}
+	if len(s.ticks()) < 3 {
+		return niceScale(min, max, from, to, 5)
+	}
+	return s
 }
 
 // niceScale covers [min, max] in about n steps of 1, 2 or 5 times a power of ten.
@@ -36,6 +46,9 @@ func niceScale(min, max, from, to float64, n int) scale {
 
 func (s scale) at(v float64) float64 {
 	v = math.Min(math.Max(v, s.min), s.max)
+	if s.log {
+		return s.from + math.Log(v/s.min)/math.Log(s.max/s.min)*(s.to-s.from)
+	}
 	return s.from + (v-s.min)/(s.max-s.min)*(s.to-s.from)
 }
 
@@ -46,6 +59,9 @@ type tick struct {
 }
 
 func (s scale) ticks() []tick {
+	if s.log {
+		return s.logTicks()
+	}
 	digits := max(0, -int(math.Floor(math.Log10(s.step)+1e-9)))
 	var out []tick
 	for i := 0; ; i++ {
@@ -55,6 +71,18 @@ func (s scale) ticks() []tick {
 		}
 		out = append(out, tick{s.at(v), strconv.FormatFloat(v, 'f', digits, 64)})
 	}
+}
+
+// logTicks are 1, 2 and 5 times powers of ten.
+func (s scale) logTicks() (out []tick) {
+	for power := math.Floor(math.Log10(s.min)); power <= math.Ceil(math.Log10(s.max)); power++ {
+		for _, k := range []float64{1, 2, 5} {
+			if v := k * math.Pow(10, power); v >= s.min*(1-1e-9) && v <= s.max*(1+1e-9) {
+				out = append(out, tick{s.at(v), strconv.FormatFloat(v, 'g', 3, 64)})
+			}
+		}
+	}
+	return out
 }
 
 // shapes of markers, besides colour; points on a circle around the centre unless they are a circle or a cross.

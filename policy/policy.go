@@ -132,6 +132,10 @@ type Sketch struct {
 	Scale SketchScale
 	// SketchProduct: parts of a key, bits of a code, rounds of k-means, and first positions that it leaves out.
 	Parts, Bits, Iters, Sinks int
+	// Sample: of more keys than these, k-means sees so many, evenly spread; 0 = all.
+	Sample int
+	// Balanced: a part of a key has numbers that vary much and numbers that vary little, instead of neighbours.
+	Balanced bool
 	// First tokens whose keys are kept as they are, beside the codes; parts of a value that is coded too, 0 = none is.
 	First, ValueParts, ValueDim int
 	// Clusters: how keys are grouped, for SketchClusters.

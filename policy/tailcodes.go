@@ -10,7 +10,9 @@ import (
 
 // tailcodes reads the best tokens exactly and lets product codes stand for all others (ours). Keys and values are both coded: each
 // vector is cut into parts, and of each part the number of the nearest of 2^bits centroids is kept, which k-means found after the
-// prompt. Keys of the first n_sink tokens, which codes render badly, are kept as they are.
+// prompt among some of its tokens (train). The numbers of a key are shared out to its parts so that the products of their variances
+// are about equal (order=balanced): a number that varies much stands beside one that hardly does, and has the centroids to itself.
+// Keys of the first n_sink tokens, which codes render badly, are kept as they are.
 //
 // A step, per KV head with its group of query heads: ẑ_h(t) = scale·q_h·k̂_t for every cached token t (k̂ the coded key), weights
 // w_h = softmax of ẑ_h over all tokens, S(t) = Σ_h w_h(t). Sinks and the newest tokens are read; the rest of the budget goes to the
@@ -33,11 +35,13 @@ type tailCodes struct {
 	valuePart int // of a value, that a code stands for
 	bits      int
 	iters     int
+	sample    int
 	dense     int
 	keyDim    int
 	width     int // of a value
 	layer     bool
 	tail      bool
+	balanced  bool
 
 	heads []tailHead
 	sums  []float32 // [KVHeads][candidates]
@@ -65,13 +69,15 @@ func init() {
 			Param{Name: "value_part", Default: "8", Doc: "numbers of a value that one code stands for, a divisor of its length"},
 			Param{Name: "bits", Default: "4", Doc: "of a code, 1 to 8: 2^bits centroids a part"},
 			Param{Name: "iters", Default: "10", Doc: "rounds of k-means"},
+			Param{Name: "train", Default: "1k", Doc: "tokens of a longer prompt, evenly spread, that k-means sees; 0: all"},
 			Param{Name: "share", Default: "head", Doc: "whose budget is one: a head, or the layer (tokens go to the heads that attend to more)"},
 			Param{Name: "tail", Default: "codes", Doc: "what stands for tokens that are not read: codes, or none"},
+			Param{Name: "order", Default: "balanced", Doc: "which numbers of a key share a code: balanced (those that vary much with those that vary little), or neighbours"},
 			Param{Name: "dense_layers", Aliases: []string{"skip_layers"}, Default: "0", Doc: "first layers that read everything"}),
 	}, func(a *args) Policy {
 		return &tailCodes{base: a.base(), budget: a.budget(), sinks: a.int("n_sink", 0, maxTokens), recent: a.int("recent", 1, maxTokens),
-			part: a.int("part", 1, 4096), valuePart: a.int("value_part", 1, 4096), bits: a.int("bits", 1, 8), iters: a.int("iters", 0, 1000),
-			layer: a.choice("share", "head", "layer") == 1, tail: a.choice("tail", "codes", "none") == 0, dense: a.int("dense_layers", 0, maxTokens)}
+			part: a.int("part", 1, 4096), valuePart: a.int("value_part", 1, 4096), bits: a.int("bits", 1, 8), iters: a.int("iters", 0, 1000), sample: a.int("train", 0, maxTokens),
+			layer: a.choice("share", "head", "layer") == 1, tail: a.choice("tail", "codes", "none") == 0, balanced: a.choice("order", "balanced", "neighbours") == 0, dense: a.int("dense_layers", 0, maxTokens)}
 	})
 }
 
@@ -88,7 +94,7 @@ func (p *tailCodes) Bind(m Model) error {
 }
 
 func (p *tailCodes) Needs() Needs {
-	s := Sketch{Kind: SketchProduct, Parts: max(p.keyDim/p.part, 1), Bits: p.bits, Iters: p.iters, Sinks: p.sinks, First: p.sinks}
+	s := Sketch{Kind: SketchProduct, Parts: max(p.keyDim/p.part, 1), Bits: p.bits, Iters: p.iters, Sample: p.sample, Balanced: p.balanced, Sinks: p.sinks, First: p.sinks}
 	if p.tail {
 		s.ValueParts, s.ValueDim = max(p.width/p.valuePart, 1), p.width
 	}

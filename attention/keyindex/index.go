@@ -92,7 +92,7 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 			h.groups = &Clusters{need: need.Clusters, dim: dim}
 		case policy.SketchProduct:
 			h.product = NewProduct(dim, need.Parts, need.Bits, need.Iters)
-			h.product.first = need.First
+			h.product.first, h.product.arrange = need.First, need.Balanced
 			if need.ValueParts > 0 {
 				h.values = NewProduct(need.ValueDim, need.ValueParts, need.Bits, need.Iters)
 			}

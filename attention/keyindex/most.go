@@ -73,6 +73,9 @@ func (s *Size) clusters(need *policy.ClusterSketch, dim, tokens int) {
 func (s *Size) product(need *policy.Sketch, dim, tokens int, stored bool) {
 	tile, tiles := codeBytes(need.Parts, need.Bits)*kvpage.Tile, (tokens+kvpage.Tile-1)/kvpage.Tile
 	s.Bytes += int64(4*dim+4*need.Parts)<<need.Bits + int64(4*need.First*dim)
+	if need.Balanced {
+		s.Bytes += int64(4 * dim)
+	}
 	if need.ValueParts > 0 {
 		s.Bytes += int64(4*need.ValueDim+4*need.ValueParts)<<need.Bits + int64(tiles*codeBytes(need.ValueParts, need.Bits)*kvpage.Tile)
 	}

@@ -19,6 +19,9 @@ type Product struct {
 	data                    [][]byte // tiles in memory: those behind the ones in below
 	below                   Stream   // takes every tile but the last; nil = all stay
 	at                      []int32  // where those begin
+	arrange                 bool     // numbers that vary much share a part with ones that vary little
+	order                   []int32  // [dim]: which number of a vector stands at a place of the parts; nil = the same
+	turned                  []float32
 	table                   []float32
 	sums                    []float32 // of weights, by code
 }
@@ -44,10 +47,29 @@ func codeBytes(parts, bits int) int {
 
 // Train finds the centroids of keys [n, dim]; with no more keys than centroids there are none.
 func (p *Product) Train(keys []float32, n int) {
-	p.codebook = codebook{}
-	if n > 1<<p.bits {
-		p.codebook = trainCodebook(keys, n, p.dim, p.parts, 1<<p.bits, p.iters)
+	p.codebook, p.order = codebook{}, nil
+	if n <= 1<<p.bits {
+		return
 	}
+	if p.arrange {
+		p.order = balanced(keys, n, p.dim, p.parts)
+	}
+	p.codebook = trainCodebook(keys, n, p.dim, p.parts, 1<<p.bits, p.iters, p.order)
+}
+
+// arranged are queries [rows, dim] in the order of the parts.
+func (p *Product) arranged(q []float32, rows int) []float32 {
+	if p.order == nil {
+		return q
+	}
+	p.turned = sized(p.turned, rows*p.dim)
+	for i := range rows {
+		row := q[i*p.dim : (i+1)*p.dim]
+		for at, d := range p.order {
+			p.turned[i*p.dim+at] = row[d]
+		}
+	}
+	return p.turned
 }
 
 // Trained reports whether there are centroids.
@@ -117,7 +139,7 @@ func (p *Product) Score(dst, q []float32, rows int) {
 		clear(dst[:rows*p.tokens])
 		return
 	}
-	p.table = p.codebook.tables(p.table, q, rows)
+	p.table = p.codebook.tables(p.table, p.arranged(q, rows), rows)
 	if p.packed {
 		p.table = p.pairs(p.table, rows)
 	}
@@ -232,169 +254,4 @@ func (p *Product) scoreTiles(dst []float32, rows, first int, tiles [][]byte) {
 			}
 		}
 	}
-}
-
-// codebook holds the centroids of the parts of keys.
-type codebook struct {
-	dim, parts, size int
-	round            []float32 // [parts][size][dim/parts]
-	exact            []float64 // the same while they are found; nil afterwards
-	half             []float32 // [parts][size] ‖c‖²/2
-	scratch          codeScratch
-}
-
-type codeScratch struct {
-	panel, dots []float32
-	nearest     []int32
-}
-
-func (b *codebook) bytes() int64 { return 4 * int64(len(b.round)+len(b.half)) }
-
-// width is the length of a part.
-func (b *codebook) width() int { return b.dim / b.parts }
-
-// trainCodebook runs Lloyd's k-means on each part of keys [n, dim]: first centroid j is key ⌊(2j+1)·n/(2·size)⌋; iters rounds
-// of assignment and means; a centroid without keys stays.
-func trainCodebook(keys []float32, n, dim, parts, size, iters int) codebook {
-	b := codebook{dim: dim, parts: parts, size: size, exact: make([]float64, size*dim), round: make([]float32, size*dim), half: make([]float32, size*parts)}
-	w := b.width()
-	sums, counts := make([]float64, size*w), make([]int, size)
-	nearest := make([]int32, n)
-	for m := range parts {
-		exact := b.exact[m*size*w : (m+1)*size*w]
-		for j := range size {
-			for d, x := range keys[(2*j+1)*n/(2*size)*dim+m*w:][:w] {
-				exact[j*w+d] = float64(x)
-			}
-		}
-		b.settle(m)
-		for range iters {
-			b.assign(m, keys, n, nearest)
-			clear(sums)
-			clear(counts)
-			for i, j := range nearest {
-				counts[j]++
-				sum := sums[int(j)*w:][:w]
-				for d, x := range keys[i*dim+m*w:][:w] {
-					sum[d] += float64(x)
-				}
-			}
-			for j, c := range counts {
-				for d := 0; c > 0 && d < w; d++ {
-					exact[j*w+d] = sums[j*w+d] / float64(c)
-				}
-			}
-			b.settle(m)
-		}
-	}
-	b.exact = nil
-	return b
-}
-
-// settle rounds the centroids of a part.
-func (b *codebook) settle(m int) {
-	w := b.width()
-	for j := range b.size {
-		var sum float64
-		for d := range w {
-			x := b.exact[(m*b.size+j)*w+d]
-			b.round[(m*b.size+j)*w+d] = float32(x)
-			sum += x * x
-		}
-		b.half[m*b.size+j] = float32(sum / 2)
-	}
-}
-
-// assign writes the number of the nearest centroid of part m of each key, the lowest where several are. Products in float32
-// leave out all but the near; those are compared in float64 by Σ(x-c)².
-func (b *codebook) assign(m int, keys []float32, n int, nearest []int32) {
-	w, s := b.width(), &b.scratch
-	s.panel, s.dots = sized(s.panel, w*kernels.PanelCols), sized(s.dots, b.size*kernels.PanelCols)
-	most := float32(0)
-	for _, h := range b.half[m*b.size : (m+1)*b.size] {
-		most = max(most, h)
-	}
-	for from := 0; from < n; from += kernels.PanelCols {
-		cols := min(kernels.PanelCols, n-from)
-		clear(s.panel)
-		for i := range cols {
-			for d, x := range keys[(from+i)*b.dim+m*w:][:w] {
-				s.panel[d*kernels.PanelCols+i] = x
-			}
-		}
-		kernels.Gemm(s.dots, kernels.PanelCols, b.round[m*b.size*w:], w, s.panel, w, b.size, nil)
-		for i := range cols {
-			nearest[from+i] = b.nearest(m, keys[(from+i)*b.dim+m*w:][:w], s.dots[i:], most)
-		}
-	}
-}
-
-// nearest is the number of the centroid nearest to x, whose products with them lie at every 64th of dots.
-func (b *codebook) nearest(m int, x, dots []float32, most float32) int32 {
-	half := b.half[m*b.size : (m+1)*b.size]
-	best, at := dots[0]-half[0], 0
-	for j := 1; j < len(half); j++ {
-		if v := dots[j*kernels.PanelCols] - half[j]; v > best {
-			best, at = v, j
-		}
-	}
-	near := best - 2e-5*(kernels.Dot(x, x)+2*most) // what rounding may hide
-	least, w := -1.0, b.width()
-	for j := range half {
-		if !(dots[j*kernels.PanelCols]-half[j] >= near) {
-			continue
-		}
-		sum := b.distance((m*b.size+j)*w, x)
-		if least < 0 || sum < least {
-			least, at = sum, j
-		}
-	}
-	return int32(at)
-}
-
-// distance is Σ(x-c)² for the centroid that begins at a number.
-func (b *codebook) distance(from int, x []float32) (sum float64) {
-	if b.exact == nil {
-		for d, c := range b.round[from:][:len(x)] {
-			e := float64(x[d]) - float64(c)
-			sum += e * e
-		}
-		return sum
-	}
-	for d, c := range b.exact[from:][:len(x)] {
-		e := float64(x[d]) - c
-		sum += e * e
-	}
-	return sum
-}
-
-// encode returns the codes [n, parts] of keys [n, dim].
-func (b *codebook) encode(keys []float32, n int) []byte {
-	codes := make([]byte, n*b.parts)
-	if cap(b.scratch.nearest) < n {
-		b.scratch.nearest = make([]int32, n)
-	}
-	nearest := b.scratch.nearest[:n]
-	for m := range b.parts {
-		b.assign(m, keys, n, nearest)
-		for i, j := range nearest {
-			codes[i*b.parts+m] = byte(j)
-		}
-	}
-	return codes
-}
-
-// tables are the products of queries [rows, dim] with all centroids: [rows][parts][size].
-func (b *codebook) tables(dst, q []float32, rows int) []float32 {
-	w := b.width()
-	dst = sized(dst, rows*b.parts*b.size)
-	for r := range rows {
-		for m := range b.parts {
-			part := q[r*b.dim+m*w:][:w]
-			for j := range b.size {
-				dst[(r*b.parts+m)*b.size+j] = kernels.Dot(part, b.round[(m*b.size+j)*w:][:w])
-			}
-		}
-	}
-	return dst
 }

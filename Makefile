@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals bench-paper clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals bench-paper frontier clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -15,6 +15,11 @@ RIVALS_HOST ?= 75MiB
 PAPER_HOST ?= 185MiB
 PAPER_BATCHES ?= 1 2 4 8 10
 PAPER_ALPHAS ?= 0.05 0.1 0.2 0.3
+DATA ?= ../shared/data/longbench
+RUNS ?= runs/frontier
+FRONTIER_LENGTHS ?= 3500 7500
+FRONTIER_SHARES ?= 5% 10% 20%
+FRONTIER_TASKS ?= narrativeqa,multifieldqa_en,passage_retrieval_en,samsum,repobench-p
 
 # The commit, with + where there are changes; the Go tool stamps it too, but not in every checkout (-buildvcs=false, no git).
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo +)
@@ -87,6 +92,17 @@ bench-paper: build ## HillInfer's operating point: 1,920 + 128 tokens, batch 8, 
 	  --case "h2o_offload:budget=20% $(TIERS)" --case "infinigen:budget=20%,alpha=4 $(TIERS)" --case "infinigen:budget=20%,alpha=4,sketch=storage $(TIERS)" \
 	  --case "infinigen:budget=20%,alpha=20,sketch=storage $(TIERS)" --case "leoam:budget=20% $(TIERS)" --case "leoam:budget=20%,sketch=storage $(TIERS)" --case full
 	for b in $(PAPER_BATCHES); do bin/infer bench -m $(MODEL) -p 0 -n 128 -d 1920 -r 3 --batch $$b --file $(TEXT) --case "full $(TIERS)" --case "hillinfer:alpha=0.2 $(TIERS)" || exit 1; done
+
+FRONTIER_CASES = $(foreach b,$(FRONTIER_SHARES),--policy "tailcodes:budget=$b" --policy "pqcache:budget=$b" --policy "topk:budget=$b,score=int4" \
+  --policy "quest:budget=$b,dense_layers=0" --policy "leoam:budget=$b" --policy "infinigen:budget=$b,alpha=8,dense_layers=0" --policy "sparq:budget=$b" \
+  --policy "hillinfer:alpha=$b,score=int4" --policy "kvswap:budget=$b,query=exact,rank=50%" --policy "oracle:budget=$b")
+frontier: build ## KL from full over bytes moved a token, every selector, 10 rows of DATA, two models and lengths; hours, resumable, in RUNS
+	for m in smollm2:135m/32 gemma3:270m/128; do for n in $(FRONTIER_LENGTHS); do \
+	  bin/infer eval --suite agreement --data $(DATA) --tasks $(FRONTIER_TASKS) --limit 2 --tokens 16 --model $${m%/*} --max-context $$n --out $(RUNS)/$${m%%:*}-$$n \
+	    --policy full $(FRONTIER_CASES) --policy tailcodes:budget=2% --policy tailcodes:budget=5%,part=4 --policy pqcache:budget=10%,subvectors=$${m#*/},bits=4 \
+	    --policy topp:select=topk,score=int4,budget=20%,p=0.85 --policy topp:select=topk,score=int4,budget=20%,p=0.95 \
+	    --policy retroinfer --policy retroinfer:retrieval=10%,estimation=90% || exit 1; done; done
+	bin/infer compare $(RUNS)/*/ --csv --frontier docs/benchmarks/frontier.svg --title "KV policies: closeness to full over bytes moved (make frontier)" > docs/benchmarks/frontier.csv
 
 clean:
 	rm -rf bin

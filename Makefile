@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals bench-paper frontier clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals bench-paper frontier bench-policies clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -16,6 +16,7 @@ PAPER_HOST ?= 185MiB
 PAPER_BATCHES ?= 1 2 4 8 10
 PAPER_ALPHAS ?= 0.05 0.1 0.2 0.3
 DATA ?= ../shared/data/longbench
+ESSAYS ?= ../shared/data/essays
 RUNS ?= runs/frontier
 FRONTIER_LENGTHS ?= 3500 7500
 FRONTIER_SHARES ?= 5% 10% 20%
@@ -103,6 +104,13 @@ frontier: build ## KL from full over bytes moved a token, every selector, 10 row
 	    --policy topp:select=topk,score=int4,budget=20%,p=0.85 --policy topp:select=topk,score=int4,budget=20%,p=0.95 \
 	    --policy retroinfer --policy retroinfer:retrieval=10%,estimation=90% || exit 1; done; done
 	bin/infer compare $(RUNS)/*/ --csv --frontier docs/benchmarks/frontier.svg --title "KV policies: closeness to full over bytes moved (make frontier)" > docs/benchmarks/frontier.csv
+
+POLICY_CASES = --policy full $(foreach b,10% 20%,--policy "tailcodes:budget=$b" --policy "pqcache:budget=$b" --policy "kvswap:budget=$b" --policy "topp:select=topk,budget=$b,p=0.95") \
+  --policy retroinfer --policy kvzip:ratio=0.5 --policy kvzip_plus:ratio=0.5
+bench-policies: build ## RULER at 4k and LongBench at 3,500 tokens under the newer policies, with paired intervals; hours, resumable, beside RUNS
+	bin/infer eval --suite ruler --data $(ESSAYS) --lengths 4k --limit 10 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-ruler
+	bin/infer eval --suite longbench --data $(DATA) --max-context 3500 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-longbench
+	bin/infer compare $(RUNS)-ruler --markdown && bin/infer compare $(RUNS)-longbench --markdown
 
 clean:
 	rm -rf bin

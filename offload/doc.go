@@ -43,7 +43,7 @@
 // all layers at once is faster token-major, and no policy does that within a step. So records lie layer after layer, and extents of 1 MiB keep a layer's groups together. Reading over gaps does not pay: a gap of
 // one record of 12 KiB costs what an operation costs.
 //
-// Where a policy selects whole tokens records lie token by token (SSDOptions.TokenRows), and single tokens are read, near
+// Where a policy selects single tokens records lie token by token (SSDOptions.TokenRows), and single tokens are read, near
 // ones in one operation with what lies between (ssdrows.go). Records are turned on the way, so whole ones cost a copy.
 //
 // Checksums are CRC-32C of each head's page, kept in memory (4 bytes a page, or a token): 9 GB/s, 12 % of a core at full streaming.

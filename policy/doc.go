@@ -9,6 +9,7 @@
 //   - [PromptKeeper]: which tokens stay after the prompt, per layer and KV head (snapkv, knorm, ...)
 //   - [StepDropper]: which tokens go after a decode step (h2o, streaming_llm, decoding:...)
 //   - [Selector]: which tokens this step's query reads (quest, sparq, infinigen, hillinfer, ...)
+//   - [HeadScoring]: what a selector has picked each KV head's tokens by, which decides what stays in memory (infinigen, sparq)
 //   - [Projector]: the columns of an approximate key, fixed after the prompt (infinigen)
 //   - [RowPruner], [BlockSwapper], [StepPruner]: which hidden rows travel on, and which come back (sliminfer, lazyllm)
 //   - [Masker]: which part of the prefill attention is computed (minference, flexprefill)

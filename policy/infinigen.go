@@ -148,6 +148,14 @@ func (p *infinigen) Select(l *Layer, read *Selection) {
 	})
 }
 
+// Ranks implements [HeadScoring]: how far a token lies above the last that a head of the group wants.
+func (p *infinigen) Ranks(kvHead int) []float32 {
+	if kvHead >= len(p.heads) {
+		return nil
+	}
+	return p.heads[kvHead].margin
+}
+
 // longest is the most tokens before the newest position that a KV head has: the same for a layer that is asked about before
 // the newest is cached.
 func (l *Layer) longest() (n int) {
@@ -196,6 +204,7 @@ func (p *infinigen) speculate(l *Layer, g int) {
 // union appends the best count of the tokens before the newest of every head of a group, at most target of them.
 func (s *speculation) union(dst []int32, l *Layer, g, count, target int) []int32 {
 	n, width := l.older(g), l.Tokens(g)
+	s.margin = s.margin[:0]
 	if count <= 0 || n == 0 {
 		return dst
 	}

@@ -298,6 +298,15 @@ type Reader interface {
 	Most(l *Layer) (tokens, run int)
 }
 
+// HeadScoring is a Selector that says what it has picked each KV head's tokens by: what scored close to them is likely to be picked next,
+// and stays in host memory longest.
+type HeadScoring interface {
+	Selector
+	// Ranks is one score a token of a KV head, higher ones rather picked, by the last Select; nil where it had none. It is the policy's
+	// and changes with the next Select. Tokens may be fewer than the layer's.
+	Ranks(kvHead int) []float32
+}
+
 // PromptObserver is a Selector that wants to see each global layer once, after the attention of the prompt's last token and
 // before anything of it is dropped; layers ascend.
 type PromptObserver interface {

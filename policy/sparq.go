@@ -21,9 +21,10 @@ type sparQ struct {
 	stored bool // a copy of the keys is on the tier below host memory
 	dense  int
 
-	magnitude, scores, sum []float32
-	dims                   []int32
-	pick                   picker
+	magnitude, scores []float32
+	sums              [][]float32 // [KVHeads][tokens] estimated attention of the group
+	dims              []int32
+	pick              picker
 }
 
 func init() {
@@ -66,16 +67,20 @@ func (p *sparQ) Select(l *Layer, read *Selection) {
 		n := l.Tokens(g)
 		q := l.queries(g)
 		p.choose(q, l.KeyDim, group)
-		p.scores, p.sum = sized(p.scores, group*n), sized(p.sum, n)
+		if g == len(p.sums) {
+			p.sums = append(p.sums, nil)
+		}
+		sum := sized(p.sums[g], n)
+		p.scores, p.sums[g] = sized(p.scores, group*n), sum
 		l.Scores.Dims(g, p.dims, q, group, p.scores)
-		clear(p.sum)
+		clear(sum)
 		for h := range group {
 			row := p.scores[h*n : (h+1)*n]
 			softmaxRow(row, p.temperature(q[h*l.KeyDim:(h+1)*l.KeyDim]))
-			kernels.Add(p.sum, row)
+			kernels.Add(sum, row)
 		}
 		old := max(n-local, 0)
-		picks := p.pick.best(read.Heads[g], p.sum[:old], target-local, 0)
+		picks := p.pick.best(read.Heads[g], sum[:old], target-local, 0)
 		read.Heads[g] = span(picks, old, n)
 		for h := 0; p.mean && h < group; h++ {
 			var share float32
@@ -85,6 +90,14 @@ func (p *sparQ) Select(l *Layer, read *Selection) {
 			read.Share = append(read.Share, min(share, 1))
 		}
 	}
+}
+
+// Ranks implements [HeadScoring]: the estimated attention of a group.
+func (p *sparQ) Ranks(kvHead int) []float32 {
+	if kvHead >= len(p.sums) {
+		return nil
+	}
+	return p.sums[kvHead]
 }
 
 // choose fills p.dims with the dimensions of the largest summed magnitude.

@@ -160,7 +160,7 @@ func (c *cached) choose(layer int, q []float32) error {
 func (c *cached) settle(layer int) error {
 	sel := c.t.sel
 	sel.picks.Reset(c.t.f.o.Shape.KVHeads)
-	sel.ranks = nil
+	sel.ranks = sel.ranks[:0]
 	if err := c.drive.settle(layer, &sel.picks); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type selector struct {
 	t           *Text
 	layers      []selected
 	picks       policy.Selection
-	ranks       []float32                 // [tokens] what picks were made from, where that is one score a token; nil = it is not
+	ranks       [][]float32               // [1, or KVHeads] [tokens] what picks were made from, where that is one score a token; empty = it is not
 	below       *kvmanager.StoredSketches // full tiles of the index on the backing store; nil = all is in host memory
 	heads       headSelector              // of a policy that decides each KV head by itself
 	tokens      tokenRanking
@@ -177,17 +177,22 @@ func (s *selector) remember(l *selected, q []float32) {
 // ask asks the policy what it reads of a layer that it is shown.
 func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer) error {
 	s.picks.Reset(s.t.f.o.Shape.KVHeads)
-	s.ranks = nil
+	s.ranks = s.ranks[:0]
 	s.below.Begin(shown.Index)
 	defer s.t.decided(time.Now())
 	switch {
 	case len(s.heads.each) > 0:
 		s.heads.ask(l, views, shown)
 	case s.rankTokens(l, shown):
-		s.ranks = s.tokens.scores
+		s.ranks = append(s.ranks, s.tokens.scores)
 	default:
 		shown.Spread, shown.Workers = s.t.f.o.Pool.Run, s.t.f.o.Pool.Threads()
 		s.t.set.Selector.Select(shown, &s.picks)
+		if ranked, ok := s.t.set.Selector.(policy.HeadScoring); ok {
+			for g := range shown.KVHeads {
+				s.ranks = append(s.ranks, ranked.Ranks(g))
+			}
+		}
 	}
 	s.scanned += s.picks.Scanned
 	l.share = append(l.share[:0], s.picks.Share...)

@@ -65,7 +65,7 @@ func New(seq *kvmanager.Sequence, o Options) (*Cache, error) {
 		}
 	}
 	size := c.recordBytes()
-	n := c.gather.init(blocks, o, int(max(o.StagingBytes/int64(size), 4)), size)
+	n := c.gather.init(blocks, &c.geometry, o, int(max(o.StagingBytes/int64(size), 4)))
 	if err := c.slots.charge(int64(n*size) + c.gather.bytes()); err != nil {
 		c.gather.close()
 		return nil, err
@@ -105,8 +105,8 @@ func MostBytes(blocks kvmanager.Blocks, o Options, tokens, read, run int) (fixed
 	g := newGeometry(l, kvHeads, o)
 	perLayer := kvHeads / g.heads
 	records := max(o.StagingBytes/int64(g.recordBytes()), 4)
-	if !o.Pages && !o.ByHead && blocks.Gathers() {
-		records += 4 // two halves of at least one beside at least four groups
+	if !o.Pages && blocks.Gathers() {
+		records += 2 + 2*int64(perLayer) // two halves of at least one record of all KV heads beside at least four groups
 	}
 	granules := (tokens + l.Tokens) / g.granule
 	fixed = records*int64(g.recordBytes()) + 4*int64(granules+granules/8+64)*int64(perLayer*len(o.Layers))
@@ -152,9 +152,9 @@ func (c *Cache) keeps(layer int, index int32) bool {
 func (c *Cache) Step() { c.slots.step++ }
 
 // Begin notes what a layer will read, indices of tokens for each KV head, ascending (of shards that heads share the first
-// head's), and begins to fetch what is not in host memory. scores are those that the selection was made from, one a token,
-// nil where there are none: they decide what gives way to what is fetched, and are not kept.
-func (c *Cache) Begin(layer int, picks [][]int32, scores []float32) error {
+// head's), and begins to fetch what is not in host memory. scores are those that the selection was made from, for each shard one a
+// token, nil where there are none: they decide what gives way to what is fetched, and are not kept.
+func (c *Cache) Begin(layer int, picks [][]int32, scores [][]float32) error {
 	return c.layers[layer].begin(picks, scores)
 }
 

@@ -161,9 +161,17 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 	case "begin":
 		picks := make([][]int32, s.o.KVHeads)
 		for g := range picks {
-			picks[g] = numbers[int32](t, d, "picks")
+			if picks[g] = numbers[int32](t, d, "picks"); d.HasArg(fmt.Sprintf("picks%d", g)) {
+				picks[g] = numbers[int32](t, d, fmt.Sprintf("picks%d", g))
+			}
 		}
-		return s.c.Begin(layer, picks, numbers[float32](t, d, "scores"))
+		scores := make([][]float32, len(s.c.shardsOf(layer)))
+		for i := range scores {
+			if scores[i] = numbers[float32](t, d, "scores"); d.HasArg(fmt.Sprintf("scores%d", i)) {
+				scores[i] = numbers[float32](t, d, fmt.Sprintf("scores%d", i))
+			}
+		}
+		return s.c.Begin(layer, picks, scores)
 	case "finish":
 		if err := s.c.Finish(layer); err != nil {
 			return err

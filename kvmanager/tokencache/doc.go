@@ -1,6 +1,6 @@
 // Package tokencache keeps the hot tokens of a sequence in host memory, one by one, while the sequence's KV lies on a backing store:
 // a decode step that reads a selection of tokens finds most of them there, and the rest is read group by group, or token by
-// token where the tier hands them out so.
+// token where the tier hands them out so: then all KV heads of a token come, and each shard takes its own.
 //
 // What it owns: slots and who is in them, eviction priorities, what is on its way for a step, and the compact views that
 // attention reads. A slot holds a granule: one token's keys and values, or a page where whole pages are kept. Each layer (and

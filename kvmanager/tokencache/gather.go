@@ -1,6 +1,9 @@
 package tokencache
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // askTokens begins to read the next single tokens of a layer, as many as there is room for.
 func (w *selection) askTokens() {
@@ -12,7 +15,7 @@ func (w *selection) askTokens() {
 	if half < 0 {
 		return
 	}
-	record, t := c.stage.size, c.layout.Tokens
+	record, t := c.gather.record, c.layout.Tokens
 	n := min(len(x.tokens)-x.asked, len(c.gather.halves[half])/record*t)
 	x.from, x.half = x.asked, half
 	x.asked += n
@@ -34,14 +37,30 @@ func (w *selection) finishTokens() error {
 	return nil
 }
 
-// takeTokens copies tokens that came to slots where they may stay, else beside them.
+// takeTokens copies what each shard has picked of tokens that came, to slots where they may stay, else beside them.
 func (w *selection) takeTokens(tokens []int32, data []byte) {
-	c, at := w.c, 0
-	picks, s, t := w.picks[0], &c.shardsOf(w.layer)[0], c.layout.Tokens
-	for i, index := range tokens {
-		for picks[at] != index {
-			at++
+	c, shards := w.c, w.c.shardsOf(w.layer)
+	record, size, t := c.gather.record, c.recordBytes(), c.layout.Tokens
+	for shard, picks := range w.picks {
+		s, at := &shards[shard], 0
+		for i, index := range tokens {
+			for at < len(picks) && picks[at] < index {
+				at++
+			}
+			if at == len(picks) {
+				break
+			}
+			if picks[at] != index || s.has(index) {
+				continue // another head's
+			}
+			mine := data[i/t*record+shard*size:][:size]
+			c.out.rows[shard][at] = row{data: w.keep(s, index, mine, i%t, w.priorityOf(shard, at)), place: -1}
 		}
-		c.out.rows[0][at] = row{data: w.keep(s, index, data[i/t*c.stage.size:][:c.stage.size], i%t, w.priorityOf(at)), place: -1}
 	}
+}
+
+// sortTokens puts the tokens that several shards lack in order, each once.
+func (w *selection) sortTokens() {
+	slices.Sort(w.single.tokens)
+	w.single.tokens = slices.Compact(w.single.tokens)
 }

@@ -20,7 +20,7 @@ type selection struct {
 	reads      []groupRead
 	pinned     []pinned
 	single     tokenReads
-	priorities []float32 // of the first shard's picks, where they were made from scores
+	priorities [][]float32 // [shards] of the picks, none where they were not made from scores
 }
 
 type missed struct {
@@ -40,21 +40,23 @@ type pinned struct {
 }
 
 // begin is Cache.Begin of the layer.
-func (w *selection) begin(picks [][]int32, scores []float32) error {
+func (w *selection) begin(picks [][]int32, scores [][]float32) error {
 	c := w.c
 	w.release()
 	w.active, w.asked = true, 0
 	shards := c.shardsOf(w.layer)
 	for len(w.picks) < len(shards) {
-		w.picks = append(w.picks, nil)
+		w.picks, w.priorities = append(w.picks, nil), append(w.priorities, nil)
 	}
 	for i := range w.picks {
-		w.picks[i] = append(w.picks[i][:0], picks[i*c.heads]...)
+		w.picks[i], w.priorities[i] = append(w.picks[i][:0], picks[i*c.heads]...), w.priorities[i][:0]
 	}
-	w.missing, w.reads, w.priorities = w.missing[:0], w.reads[:0], w.priorities[:0]
+	w.missing, w.reads = w.missing[:0], w.reads[:0]
 	w.single = tokenReads{tokens: w.single.tokens[:0]}
-	if len(shards) == 1 && c.granule == 1 {
-		w.weigh(&shards[0], scores)
+	if c.granule == 1 && len(scores) == len(shards) {
+		for i := range shards {
+			w.weigh(i, &shards[i], scores[i])
+		}
 	}
 	for i := range shards {
 		s := &shards[i]
@@ -71,6 +73,9 @@ func (w *selection) begin(picks [][]int32, scores []float32) error {
 			}
 		}
 		s.misses = int(c.stats.Missed - before)
+	}
+	if len(shards) > 1 {
+		w.sortTokens()
 	}
 	c.stats.Groups += int64(len(w.missing))
 	w.ask(c.stage.all / 2)
@@ -103,30 +108,32 @@ func (w *selection) locate(i int, s *shard, index int32) (here bool) {
 		w.pin(group)
 		return true
 	case c.gather.on && c.blocks.Gatherable(w.layer, int(group)):
-		w.single.tokens = append(w.single.tokens, index)
+		if n := len(w.single.tokens); n == 0 || w.single.tokens[n-1] != index { // the newest, which several shards may lack
+			w.single.tokens = append(w.single.tokens, index)
+		}
 	case !slices.Contains(w.missing[max(len(w.missing)-1, 0):], missed{i, group}):
 		w.missing = append(w.missing, missed{i, group})
 	}
 	return false
 }
 
-// weigh takes the scores of a selection into account.
-func (w *selection) weigh(s *shard, scores []float32) {
-	by := scaleOf(scores, w.picks[0])
+// weigh takes the scores of a shard's selection into account.
+func (w *selection) weigh(i int, s *shard, scores []float32) {
+	by := scaleOf(scores, w.picks[i])
 	s.scored = by.scores != nil
 	if !s.scored {
 		return
 	}
 	s.age(&by)
-	for _, index := range w.picks[0] {
-		w.priorities = append(w.priorities, by.of(index))
+	for _, index := range w.picks[i] {
+		w.priorities[i] = append(w.priorities[i], by.of(index))
 	}
 }
 
 // priorityOf is the priority of pick i of a shard.
-func (w *selection) priorityOf(i int) float32 {
-	if i < len(w.priorities) {
-		return w.priorities[i]
+func (w *selection) priorityOf(shard, i int) float32 {
+	if i < len(w.priorities[shard]) {
+		return w.priorities[shard][i]
 	}
 	return float32(w.c.slots.step)
 }
@@ -252,7 +259,7 @@ func (w *selection) take(x missed, data []byte) {
 	from, _ := slices.BinarySearch(picks, x.group*t)
 	for i := from; i < len(picks) && picks[i] < (x.group+1)*t; i++ {
 		if !s.has(picks[i]) {
-			c.out.rows[x.shard][i] = row{data: w.keep(s, picks[i], data, int(picks[i]%t), w.priorityOf(i)), place: -1}
+			c.out.rows[x.shard][i] = row{data: w.keep(s, picks[i], data, int(picks[i]%t), w.priorityOf(x.shard, i)), place: -1}
 		}
 		if c.granule > 1 {
 			break

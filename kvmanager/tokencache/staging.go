@@ -40,21 +40,23 @@ func (g *staging) close() {
 // gathering is where single tokens arrive: two layers' at a time, the one that is computed and the next.
 type gathering struct {
 	on     bool // else whole groups are read
+	record int  // bytes of a record: the pages of all KV heads, also where heads pick by themselves
 	halves [2][]byte
 	used   [2]bool
 }
 
-// init divides the staging of n records where the backing store hands out single tokens; it returns what is left for whole
-// groups.
-func (g *gathering) init(blocks kvmanager.Blocks, o Options, n, recordBytes int) (groups int) {
-	if o.ByHead || o.Pages || !blocks.Gathers() {
+// init divides the staging of n records of a shard where the backing store hands out single tokens; it returns what is left for
+// whole groups.
+func (g *gathering) init(blocks kvmanager.Blocks, geo *geometry, o Options, n int) (groups int) {
+	if o.Pages || !blocks.Gathers() {
 		return n
 	}
 	groups = max(4, n/8)
-	each := max((n-groups)/2, 1)
-	g.on = true
+	shards := geo.kvHeads / geo.heads
+	each := max((n-groups)/(2*shards), 1)
+	g.on, g.record = true, shards*geo.recordBytes()
 	for i := range g.halves {
-		g.halves[i] = offload.AlignedBytes(each * recordBytes)
+		g.halves[i] = offload.AlignedBytes(each * g.record)
 	}
 	return groups
 }

@@ -78,6 +78,9 @@ func (f csdFlags) options() (o csdshim.Options, err error) {
 	if o.Profile, err = csdshim.LoadProfile(f.profile); err != nil {
 		return o, usageErrorf("csd serve: %v", err)
 	}
+	if err := o.Profile.CheckCapacity(o.CapacityBytes); err != nil {
+		return o, usageErrorf("csd serve: --capacity %s: %v", f.capacity, err)
+	}
 	o.NoSync, o.Faults.Seed, o.Attention = f.noSync, f.seed, attend.New()
 	for _, text := range f.faults {
 		rule, err := csdshim.ParseFault(text)

@@ -175,7 +175,9 @@ func (p Profile) geometry(capacityBytes int64) flash.Geometry {
 }
 
 // CheckCapacity reports a capacity that no drive of this profile can have: less than a page, or more than it can number.
-func (p Profile) CheckCapacity(capacityBytes int64) error { return p.geometry(capacityBytes).Validate() }
+func (p Profile) CheckCapacity(capacityBytes int64) error {
+	return p.geometry(capacityBytes).Validate()
+}
 
 // flashTiming is the flash as package nand takes it.
 func (p Profile) flashTiming() nand.Timing {

@@ -18,6 +18,9 @@ import (
 // what is read now is not compressed. Others are refused with ErrOption: their policy's state belongs to one text.
 func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	under, err := s.e.permit(under)
+	if s.arriving != nil {
+		err = errArriving
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -150,6 +150,9 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 	if err := s.Prefill(ctx, r.IDs[g.res.Reused.Tokens:], PrefillHooks{Progress: r.OnPrefill}); err != nil {
 		return nil, err
 	}
+	if dropped == 0 && r.Prefix != nil {
+		g.res.Reused = r.Prefix.Reused()
+	}
 	g.res.Dropped, g.res.Timings.Prefill = dropped, time.Since(begun)
 	g.res.Timings.PrefillTPS = perSecond(len(r.IDs)-g.res.Reused.Tokens, g.res.Timings.Prefill)
 	return g, nil

@@ -13,6 +13,9 @@ import (
 // place where that happens, for prompts in chunks and layer by layer, for decode steps, and for rows that are computed late.
 // After the last layer hidden holds the rows whose logits are wanted; nil = none.
 func (p *pass) runLayer(layer int, do sweep) error {
+	if err := p.arrive(layer); err != nil {
+		return err
+	}
 	q, err := p.project(layer, do) // Project, Append
 	if err != nil || do == keysOnly {
 		return err

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 
 	"terrace/internal/kvpage"
@@ -21,9 +23,12 @@ type PrefixCache interface {
 
 // Prefix is what a PrefixCache has of a prompt, on its way.
 type Prefix interface {
-	// Resume gives an empty session the KV of the prompt's beginning, as far as it is there in time. Text is what it would be
-	// without, bit for bit. After an error the session cannot be used.
+	// Resume gives an empty session the KV of the prompt's beginning, as far as it is there in time; the prompt's rest is read next.
+	// Text is what it would be without, bit for bit. After an error the session cannot be used.
 	Resume(ctx context.Context, s *Session) (Reused, error)
+	// Reused is what the session did not have to compute, once the prompt was read: less than Resume said where KV was lost on
+	// the way.
+	Reused() Reused
 	// Close gives up what was not taken.
 	Close()
 }
@@ -43,14 +48,72 @@ func (e *Engine) SetPrefixCache(c PrefixCache) { e.prefixes = c }
 // PrefixCache is what SetPrefixCache gave; nil = none.
 func (e *Engine) PrefixCache() PrefixCache { return e.prefixes }
 
-// PrefillStored is Prefill of an empty session's prompt through the engine's prefix cache, where there is one.
-func (s *Session) PrefillStored(ctx context.Context, ids []int, salt string, hooks PrefillHooks) (reused Reused, err error) {
-	if c := s.e.prefixes; c != nil {
-		if reused, err = c.Lookup(ctx, ids, s.policy, salt).Resume(ctx, s); err != nil {
-			return reused, err
+// Arrival is KV of a prompt's beginning that comes layer by layer while what follows it is read.
+type Arrival interface {
+	// Layer puts a layer's KV into the session's pages, and waits for it; it does nothing for a layer that is there.
+	Layer(kv *kvmanager.Sequence, layer int) error
+	// Lost is called once after an error of Layer, with the session empty again: it may Adopt what is left.
+	Lost(s *Session) error
+	Close() // the session was closed
+}
+
+// Expect gives an empty session KV of ids that is on its way: the session's rest is read next, the first pass of which waits for
+// each layer. What does not come is computed.
+func (s *Session) Expect(ids []int, a Arrival) {
+	s.tokens = append(s.tokens, ids...)
+	s.text.SetRead(int32(len(ids)))
+	s.noteRead(len(ids), false)
+	s.arriving = a
+}
+
+// arrive waits for a layer of the sessions whose KV is on its way.
+func (p *pass) arrive(layer int) error {
+	for _, s := range p.sessions {
+		if s.arriving == nil {
+			continue
+		}
+		if err := s.arriving.Layer(s.Sequence(), layer); err != nil {
+			return fmt.Errorf("engine: layer %d of stored KV: %w: %w", layer, errLost, err)
+		}
+		if layer == p.e.m.Layers-1 {
+			s.arriving = nil
 		}
 	}
-	return reused, s.Prefill(ctx, ids[reused.Tokens:], hooks)
+	return nil
+}
+
+var (
+	errLost     = errors.New("it was lost on its way") // KV that a session expected does not come
+	errArriving = fmt.Errorf("engine: the session's KV is on its way: its prompt is to be read first: %w", ErrOption)
+)
+
+// recede has the prompt's beginning computed where KV of it was lost on its way: the session has what is left of it, and what is
+// to be read has the rest.
+func (r *PromptReading) recede(err error) error {
+	s, a := r.s, r.s.arriving
+	if a == nil || !errors.Is(err, errLost) {
+		return err
+	}
+	ids := s.tokens
+	if err := s.restart(); err != nil {
+		return err
+	}
+	err = a.Lost(s)
+	r.ids = slices.Concat(ids[len(s.tokens):], r.ids)
+	return err
+}
+
+// PrefillStored is Prefill of an empty session's prompt through the engine's prefix cache, where there is one.
+func (s *Session) PrefillStored(ctx context.Context, ids []int, salt string, hooks PrefillHooks) (reused Reused, err error) {
+	c := s.e.prefixes
+	if c == nil {
+		return reused, s.Prefill(ctx, ids, hooks)
+	}
+	p := c.Lookup(ctx, ids, s.policy, salt)
+	if reused, err = p.Resume(ctx, s); err == nil {
+		err = s.Prefill(ctx, ids[reused.Tokens:], hooks)
+	}
+	return p.Reused(), err
 }
 
 // Adopt gives an empty session KV of ids that was computed before: fill puts it into the session's pages. compressed says that a

@@ -92,7 +92,14 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		}
 		n := s.text.ChunkRows(r.Left(), min(chunk, to-r.read))
 		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.Left(), r.hooks.Each); err != nil {
-			return err
+			all := to == len(r.ids)
+			if err = r.recede(err); err != nil {
+				return err
+			}
+			if all {
+				to = len(r.ids)
+			}
+			continue
 		}
 		if s.chunked != nil {
 			s.chunked()

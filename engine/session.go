@@ -21,6 +21,7 @@ type Session struct {
 	onDevice bool // logits are on the device
 	past     history
 	chunked  func()  // called after each chunk of the prompt (AfterChunks); nil = not
+	arriving Arrival // KV on its way (Expect); nil = all is there
 	revival  revival // of a pruning policy whose active tokens are followed while decoding
 	flops    FLOPs
 	repeats  RepeatUse
@@ -55,6 +56,9 @@ func (e *Engine) session(text *retrieval.Text, under *policy.Spec) (*Session, er
 // Close frees the session's KV.
 func (s *Session) Close() {
 	s.dropLogits()
+	if s.arriving != nil {
+		s.arriving.Close()
+	}
 	s.e.device.forget(s.text)
 	_ = s.text.Free() // what is under way for it belongs to nobody any more
 }
@@ -90,6 +94,9 @@ func (s *Session) room(n int) error {
 		return nil
 	}
 	size, have := e.kv.BytesFor, len(s.tokens)
+	if s.arriving != nil {
+		n, have = have+n, 0
+	}
 	if e.o.WindowOnly && s.text.Plain() {
 		size = func(n int) int64 { return KVBytes(e.m, e.o, n) }
 	}
@@ -114,8 +121,11 @@ func (s *Session) Decode(id int) error {
 // the next Prefill. What a policy dropped cannot come back and what it knows belongs to the whole text, so under a policy
 // the n tokens are read again; so they are where a sliding window has let go of what they read (Options.WindowOnly).
 func (s *Session) Rewind(n int) error {
-	if n >= len(s.tokens) {
+	switch {
+	case n >= len(s.tokens):
 		return nil
+	case s.arriving != nil:
+		return errArriving
 	}
 	s.dropLogits()
 	if s.text.Plain() && n < s.past.fixed() {
@@ -145,7 +155,7 @@ func (s *Session) restart() error {
 	s.dropLogits()
 	s.e.device.forget(s.text)
 	err = s.text.Free()
-	s.text, s.tokens, s.logits, s.revival.stages, s.past.reads = text, nil, s.logits[:0], nil, nil
+	s.text, s.tokens, s.logits, s.revival.stages, s.past.reads, s.arriving = text, nil, s.logits[:0], nil, nil, nil
 	if s.e.floor.Recovers() {
 		return nil // what is lost with the old places was lost before
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -23,26 +22,7 @@ type BalanceUse = retrieval.BalanceUse
 type PoolUse = retrieval.PoolUse
 
 // TierUse is what the tiers have held and moved since the engine was opened, measured.
-type TierUse struct {
-	PeakBytes  map[string]int64 // by tier
-	MovedBytes map[string]int64 // by "from>to"
-	HitRate    *float64         // part of the tokens that passes read that was in host memory; nil without a lower tier
-	Reads      int64            // operations of the lower tier's device
-	Paced      bool             // by a drive that waits as a profile says: times on the wall are modelled
-	Notice     string           // what the host could not give, or empty
-	Scored     ScoreUse         // where a drive scores
-	Balance    *BalanceUse      // how host and drive divide the tokens now; nil where nothing is divided
-	Pools      PoolUse          // where a policy's pools decide what is hot
-	Drives     []DriveUse       // that attend, in the order of the tiers; over the engine's life
-	Replays    int64            // times that texts were read again because the lower tier had lost KV
-
-	TokensRead, TokensFetched int64         // a layer and KV head, asked for by passes; and of them those that were not in host memory
-	ReadBytes                 int64         // from the lower tier
-	ReadBusy                  time.Duration // at least one read of the lower tier under way
-	Stall                     time.Duration // passes stood still for the lower tier
-
-	Compute, Up, Down time.Duration // of the backend's device: programs, transfers from and to host memory
-}
+type TierUse = tier.Use
 
 // TierUse reports the tiers' accounts.
 func (e *Engine) TierUse() TierUse {
@@ -66,7 +46,7 @@ func (e *Engine) TierUse() TierUse {
 	u.Scored, u.Balance, u.Replays = e.floor.Scores(), e.floor.Balance(), e.replays
 	u.Scored.Again, u.Pools = st.Retries, e.floor.Pools()
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
-	u.rate()
+	u.Rate()
 	return u
 }
 
@@ -87,49 +67,6 @@ func (e *Engine) useDrives(u *TierUse) {
 		u.PeakBytes[name], u.Paced = d.PeakBytes, u.Paced || d.Paced
 		u.MovedBytes[string(tier.Host)+">"+name], u.MovedBytes[name+">"+string(tier.Host)] = d.ToDriveBytes, d.ToHostBytes
 	}
-}
-
-// rate works HitRate out.
-func (u *TierUse) rate() {
-	u.HitRate = nil
-	if u.TokensRead > 0 {
-		rate := 1 - float64(u.TokensFetched)/float64(u.TokensRead)
-		u.HitRate = &rate
-	}
-}
-
-// Since is what was used after an earlier report of the same engine; peaks are as they are.
-func (u TierUse) Since(before TierUse) TierUse { return u.sum(before, -1) }
-
-// Plus adds another report of the same engine's; peaks are the later one's.
-func (u TierUse) Plus(more TierUse) TierUse {
-	out := u.sum(more, 1)
-	out.PeakBytes, out.Paced, out.Notice, out.Balance, out.Drives = more.PeakBytes, more.Paced, more.Notice, more.Balance, more.Drives
-	return out
-}
-
-func (u TierUse) sum(x TierUse, sign int64) TierUse {
-	u.MovedBytes = maps.Clone(u.MovedBytes)
-	if u.MovedBytes == nil {
-		u.MovedBytes = map[string]int64{}
-	}
-	for k, n := range x.MovedBytes {
-		u.MovedBytes[k] += sign * n
-	}
-	if u.Pools = u.Pools.Plus(x.Pools); sign < 0 {
-		u.Pools = u.Pools.Minus(x.Pools).Minus(x.Pools)
-	}
-	u.Reads += sign * x.Reads
-	u.TokensRead += sign * x.TokensRead
-	u.TokensFetched += sign * x.TokensFetched
-	u.ReadBytes += sign * x.ReadBytes
-	u.ReadBusy += time.Duration(sign) * x.ReadBusy
-	u.Stall += time.Duration(sign) * x.Stall
-	u.Compute += time.Duration(sign) * x.Compute
-	u.Up += time.Duration(sign) * x.Up
-	u.Down += time.Duration(sign) * x.Down
-	u.rate()
-	return u
 }
 
 // PolicyTime is how long policies have taken to decide, by their names (retrieval.Floor.PolicyTime).

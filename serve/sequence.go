@@ -33,7 +33,7 @@ type sequence struct {
 	session *engine.Session // nil = waits, or was swapped out
 	fresh   bool            // the session has read nothing yet
 	prefix  engine.Prefix   // what a store has of the prompt, on its way
-	reused  engine.Reused   // of the prompt
+	found   engine.Prefix   // the same, once the session has it
 	reading *engine.PromptReading
 	gen     *engine.Generation
 	next    int     // token that the next step reads
@@ -101,14 +101,11 @@ func (q *sequence) begin() (err error) {
 			return err
 		}
 	}
-	if !q.counted {
-		q.reused = reused
-	}
 	var hooks engine.PrefillHooks
 	if q.wantsRows() {
 		q.echo, hooks.Each = make([]Token, len(q.prompt)), q.echoRows
 	}
-	q.fresh, q.prefix = false, nil
+	q.fresh, q.found, q.prefix = false, q.prefix, nil
 	q.reading, err = q.session.BeginPrompt(q.prompt[reused.Tokens:], hooks)
 	return err
 }

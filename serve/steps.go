@@ -82,8 +82,9 @@ func (l *loop) read(parts []schedule.Part) (tokens int) {
 			}
 			return q.reading.Read(q.job.ctx, n)
 		})
-		tokens += before - q.reading.Left()
-		l.ledger.Charge(q.job.r.key, before-q.reading.Left(), 0)
+		n = max(0, before-q.reading.Left()) // more is left where stored KV was lost on its way
+		tokens += n
+		l.ledger.Charge(q.job.r.key, n, 0)
 		switch {
 		case errors.Is(err, context.Canceled) && q.job.ctx.Err() != nil:
 		case err != nil:
@@ -102,7 +103,10 @@ func (l *loop) promptRead(q *sequence) {
 	if !q.counted {
 		q.counted = true
 		if q.choice%max(1, j.r.Choices) == 0 {
-			n, reused := len(q.prompt), q.reused
+			n, reused := len(q.prompt), engine.Reused{}
+			if q.found != nil {
+				reused = q.found.Reused()
+			}
 			j.reply.note(func(u *Usage, t *Timings) {
 				u.Prompt, u.Cached = u.Prompt+n, u.Cached+reused.Tokens
 				t.CacheTier = slower(t.CacheTier, reused.Tier)

@@ -139,6 +139,8 @@ type Prefix struct {
 	whole   bool           // a compressed context: all or nothing
 	context contexts.Key   // of a compressed context
 	fetch   *contexts.Fetch
+	arrival *contexts.Arrival // instead of fetch, where layers are used while others come
+	reused  engine.Reused
 	salt    string
 }
 
@@ -169,8 +171,20 @@ func (c *Cache) Find(ctx context.Context, ids []int, under *policy.Spec, salt st
 		return p
 	}
 	p.keys = contexts.Chain(p.root, ids, c.block)
-	p.fetch = c.store.Fetch(ctx, p.keys[:(len(ids)-1)/c.block])
+	if keys := p.keys[:(len(ids)-1)/c.block]; c.quantised() || c.store.Rule() == contexts.BestEffort {
+		p.fetch = c.store.Fetch(ctx, keys)
+	} else {
+		p.arrival = c.store.Arrive(ctx, keys, c.store.Rule(), len(ids))
+	}
 	return p
+}
+
+// Reused implements engine.Prefix.
+func (p *Prefix) Reused() engine.Reused {
+	if p == nil {
+		return engine.Reused{}
+	}
+	return p.reused
 }
 
 // Keys are the keys of a plain prefix's whole blocks; nil where the store is of no use.
@@ -182,60 +196,75 @@ func (p *Prefix) Close() {
 		p.fetch.Close()
 		p.fetch = nil
 	}
+	if p != nil && p.arrival != nil {
+		p.arrival.Close()
+		p.arrival = nil
+	}
 }
 
 // Resume implements engine.Prefix: it gives an empty session the KV of the beginning of p's text, as far as it was stored and came
 // in time, and has what Prefill computes behind it stored. A prefix that was found for another policy gives nothing. The error is
 // of the session, not of the store: then it cannot be used.
 func (p *Prefix) Resume(ctx context.Context, s *engine.Session) (engine.Reused, error) {
-	if p == nil || p.fetch == nil {
+	if p == nil || p.fetch == nil && p.arrival == nil {
 		return engine.Reused{}, nil
+	}
+	if s.Tokens() > 0 || p.whole || !s.Plain() || s.Policy().String() != p.under.String() {
+		p.Close()
+		return engine.Reused{}, nil
+	}
+	k := &keeping{p: p}
+	s.AfterChunks(func() { k.keep(s) })
+	if p.arrival != nil {
+		return p.expect(ctx, s, k)
 	}
 	defer p.Close()
-	if s.Tokens() > 0 || p.whole || !s.Plain() || s.Policy().String() != p.under.String() {
-		return engine.Reused{}, nil
-	}
 	var used []*contexts.Record
 	for range p.keys {
 		r := p.fetch.Next(ctx, p.c.store.Rule(), len(p.ids))
-		if r == nil || r.Root != p.root || r.Parts != 0 || r.First != len(used)*p.c.block || r.Tokens != p.c.block {
+		if r == nil {
 			break
 		}
 		used = append(used, r)
 	}
-	n, err := p.c.restore(s, p.ids, used, false)
-	if err != nil {
-		return engine.Reused{}, err
+	n, err := p.adopt(s, used, k)
+	if err == nil && n > 0 {
+		p.fetch.Used(n/p.c.block, used[:n/p.c.block])
+		p.reused = engine.Reused{Tokens: n, Tier: p.fetch.Tier()}
 	}
-	k := &keeping{p: p, next: n / p.c.block}
-	s.AfterChunks(func() { k.keep(s) })
-	if n == 0 {
-		return engine.Reused{}, nil
+	return p.reused, err
+}
+
+// adopt gives an empty session the KV of the first of some records; it returns the tokens.
+func (p *Prefix) adopt(s *engine.Session, records []*contexts.Record, k *keeping) (int, error) {
+	for i, r := range records {
+		if !p.continues(r, i) {
+			records = records[:i]
+			break
+		}
 	}
-	p.fetch.Used(n/p.c.block, used[:n/p.c.block])
-	return engine.Reused{Tokens: n, Tier: p.fetch.Tier()}, nil
+	n, err := p.c.restore(s, p.ids, records, false)
+	k.next = n / p.c.block
+	return n, err
+}
+
+// continues reports whether a record is block i of the prefix.
+func (p *Prefix) continues(r *contexts.Record, i int) bool {
+	return r.Root == p.root && r.Parts == 0 && r.First == i*p.c.block && r.Tokens == p.c.block
 }
 
 // restore gives an empty session the records' KV: that of the first tokens of ids, or of all of them where a policy has compressed
 // it. It returns the tokens. Records that do not fit are left out, with all behind them. Where memory does not reach, the session
 // is empty again.
 func (c *Cache) restore(s *engine.Session, ids []int, records []*contexts.Record, compressed bool) (tokens int, err error) {
-	var spans []*restored
-	for _, r := range records {
-		x, err := c.parse(r)
-		if err != nil {
-			break
-		}
-		spans = append(spans, x)
-		tokens = r.First + r.Tokens
-	}
+	spans, tokens := c.parseAll(records)
 	if tokens == 0 {
 		return 0, nil
 	}
 	ok, err := s.Adopt(ids[:tokens], compressed, func(seq *kvmanager.Sequence) error {
 		for layer := range c.e.Model().Layers {
 			for i, x := range spans {
-				main, recent := x.layer(layer)
+				main, recent := x.layer(layer, records[i].Section(1+layer))
 				if i < len(spans)-1 {
 					recent = nil // of the last block alone
 				}
@@ -250,6 +279,18 @@ func (c *Cache) restore(s *engine.Session, ids []int, records []*contexts.Record
 		tokens = 0
 	}
 	return tokens, err
+}
+
+// parseAll takes the directories of records apart, up to the first that does not fit; tokens is what they reach to.
+func (c *Cache) parseAll(records []*contexts.Record) (spans []*restored, tokens int) {
+	for _, r := range records {
+		x, err := c.parse(r)
+		if err != nil {
+			break
+		}
+		spans, tokens = append(spans, x), r.First+r.Tokens
+	}
+	return spans, tokens
 }
 
 // ReadContext returns a session that has read ids under a policy that acts on prompts alone, as Find found them or by computing,

@@ -26,7 +26,13 @@ import (
 // stored opens an ssd store on a file system.
 func stored(t testing.TB, fs vfs.FS, capacity int64) *contexts.Store {
 	t.Helper()
-	s, err := contexts.Open(t.Context(), []contexts.Spec{{Kind: "ssd", Place: "d", CapacityBytes: capacity}}, contexts.Options{FS: fs, Rule: contexts.Rule{Wait: true}})
+	return storedUnder(t, fs, capacity, contexts.Options{Rule: contexts.Rule{Wait: true}})
+}
+
+func storedUnder(t testing.TB, fs vfs.FS, capacity int64, o contexts.Options) *contexts.Store {
+	t.Helper()
+	o.FS = fs
+	s, err := contexts.Open(t.Context(), []contexts.Spec{{Kind: "ssd", Place: "d", CapacityBytes: capacity}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

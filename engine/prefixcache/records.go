@@ -153,19 +153,40 @@ func (c *Cache) slotBytes() int64 {
 	return contexts.RecordBytes(sizes)
 }
 
-// restored is a record's tokens, checked against the engine's shape before anything of them is used.
+// restored is what a record says of its tokens, checked against the engine's shape before anything of them is used.
 type restored struct {
-	main, recent [][]kvmanager.Span // [Layers][KVHeads]; recent[layer] nil = no window
+	c      *Cache
+	heads  []contexts.Head // [Layers · KVHeads]
+	window []bool          // [Layers] it has the end of a quantised cache's window
 }
 
-func (x *restored) layer(layer int) (main, recent []kvmanager.Span) {
-	return x.main[layer], x.recent[layer]
+// spans are how many bytes a head's pages take of its layer's section.
+func (x *restored) spans(h contexts.Head) (main, recent int) {
+	l, rl := x.c.e.Layouts()
+	return pages(len(h.Main), l.Tokens) * l.PageBytes(), pages(len(h.Recent), rl.Tokens) * rl.PageBytes()
 }
 
-// parse takes a record apart. Errors wrap contexts.ErrDamaged.
+// layer are the tokens of a layer's section; recent nil = no window.
+func (x *restored) layer(layer int, section []byte) (main, recent []kvmanager.Span) {
+	g := x.c.e.Model().KVHeads
+	main, recent = make([]kvmanager.Span, g), make([]kvmanager.Span, g)
+	for i := range g {
+		h := x.heads[layer*g+i]
+		n, m := x.spans(h)
+		main[i], recent[i] = kvmanager.Span{Pos: h.Main, Data: section[:n]}, kvmanager.Span{Pos: h.Recent, Data: section[n : n+m]}
+		section = section[n+m:]
+	}
+	if !x.window[layer] {
+		recent = nil
+	}
+	return main, recent
+}
+
+// parse takes a record's directory apart; its other sections have to have their lengths, not their bytes. Errors wrap
+// contexts.ErrDamaged.
 func (c *Cache) parse(r *contexts.Record) (*restored, error) {
 	layers, g := c.e.Model().Layers, c.e.Model().KVHeads
-	l, rl := c.e.Layouts()
+	l, _ := c.e.Layouts()
 	if r.Sections() != layers+1 {
 		return nil, fmt.Errorf("prefixcache: record of %d sections, want %d: %w", r.Sections(), layers+1, contexts.ErrDamaged)
 	}
@@ -173,26 +194,19 @@ func (c *Cache) parse(r *contexts.Record) (*restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &restored{make([][]kvmanager.Span, layers), make([][]kvmanager.Span, layers)}
 	if !c.whole(r, heads) {
 		return nil, fmt.Errorf("prefixcache: a block of tokens %d to %d has others: %w", r.First, r.First+r.Tokens, contexts.ErrDamaged)
 	}
+	x := &restored{c, heads, make([]bool, layers)}
 	for layer := range layers {
-		b, main, recent, window := r.Section(1+layer), make([]kvmanager.Span, g), make([]kvmanager.Span, g), false
-		for i := range g {
-			h := heads[layer*g+i]
-			n, m := pages(len(h.Main), l.Tokens)*l.PageBytes(), pages(len(h.Recent), rl.Tokens)*rl.PageBytes()
-			if n+m > len(b) {
-				return nil, fmt.Errorf("prefixcache: layer %d of a record ends early: %w", layer, contexts.ErrDamaged)
-			}
-			main[i], recent[i] = kvmanager.Span{Pos: h.Main, Data: b[:n]}, kvmanager.Span{Pos: h.Recent, Data: b[n : n+m]}
-			b, window = b[n+m:], window || m > 0
+		bytes := 0
+		for _, h := range heads[layer*g : (layer+1)*g] {
+			n, m := x.spans(h)
+			bytes += n + m
+			x.window[layer] = x.window[layer] || m > 0
 		}
-		if len(b) != 0 || window && !c.quantised() {
-			return nil, fmt.Errorf("prefixcache: layer %d of a record has %d bytes too many: %w", layer, len(b), contexts.ErrDamaged)
-		}
-		if x.main[layer] = main; window {
-			x.recent[layer] = recent
+		if bytes != len(r.Section(1+layer)) || x.window[layer] && !c.quantised() {
+			return nil, fmt.Errorf("prefixcache: layer %d of a record has %d bytes, want %d: %w", layer, len(r.Section(1+layer)), bytes, contexts.ErrDamaged)
 		}
 	}
 	return x, nil

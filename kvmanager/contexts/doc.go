@@ -5,13 +5,14 @@
 // dropped tokens), in all layers and KV heads. Its key is a SHA-256 chain (Chain, ContextKey) over tagged fields: parent, token
 // ids, salt, rooted in a fingerprint of all that shapes the bytes. Nothing that differs in any of them can have the same key.
 //
-// Who owns what. Store: the tiers in order, what is fetched (Fetch) and what is written in the background (Put). A tier: where
+// Who owns what. Store: the tiers in order, what is fetched (Fetch, or Arrive in parts) and what is written in the background (Put). A tier: where
 // records lie. host: memory of this process. ssd: files of preallocated slots, read and written directly. blobs: a server
 // (valkey, s3). Parse and Build: the one byte format of a record, the same on every tier.
 //
 // Guarantees (cited by number in the code):
-//  1. Fetch gives the bytes that were stored under exactly that key, or nothing: magic, version, key, parent, root, place in the
-//     text and the checksum of every section are compared before anything of a record is used.
+//  1. Fetch and Arrive give the bytes that were stored under exactly that key, or nothing: magic, version, key, parent, root, place in the
+//     text and the checksum of every section are compared before anything of a record, of Arrive's before anything of that section is
+//     used.
 //  2. A fetch gives all that was asked for or a prefix of it, never a hole; what is late is not waited for (Rule).
 //  3. A record becomes visible only when all its bytes are on the device: its commit page is written after they were synced. A
 //     process that dies in between leaves a free slot.
@@ -23,7 +24,7 @@
 // is read); writers take turns (a lock file); a process sees what others wrote when it looks again (a generation number).
 //
 // Units: bytes are int64, token counts int, times time.Duration. Record buffers are aligned to 4096 bytes and never change once
-// they are built.
+// they are built; of a record that arrives, a section's once it is there.
 //
 // Concurrency: a Store, its fetches and its tiers may be used by many goroutines at once.
 package contexts

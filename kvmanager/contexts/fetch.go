@@ -156,7 +156,7 @@ func (f *Fetch) Next(ctx context.Context, rule Rule, tokens int) *Record {
 		return f.take(i, got)
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			f.s.late(f, i)
+			f.s.late(i, len(f.keys))
 		}
 		return nil
 	}
@@ -183,13 +183,7 @@ func (f *Fetch) take(i int, got result) *Record {
 func (f *Fetch) Tier() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	name := ""
-	for i, t := range f.s.tiers {
-		if f.from[i] {
-			name = t.kind
-		}
-	}
-	return name
+	return f.s.slowest(f.from)
 }
 
 // Join counts another fetch's tiers as this one's.

@@ -248,6 +248,22 @@ func (s *ssd) read(_ context.Context, key Key) (*Record, error) {
 	return nil, s.lost(p, e, err)
 }
 
+// readPart implements parted.
+func (s *ssd) readPart(_ context.Context, key Key, dst []byte, off int64) (int, error) {
+	p, ok := s.look(key)
+	if !ok {
+		return 0, ErrMiss
+	}
+	s.mu.Lock()
+	e := p.state().entry
+	s.mu.Unlock()
+	if e.Key != key || off >= e.Bytes {
+		return 0, ErrMiss
+	}
+	dst = dst[:min(int64(len(dst)), e.Bytes-off)]
+	return len(dst), vfs.ReadFull(p.seg.file, [][]byte{dst}, p.off()+off)
+}
+
 // lost is the error of a record that could not be read: a miss where somebody has written over it since, or taken its file away.
 // A damaged one's slot is free from now on; one that the device does not give is left alone.
 func (s *ssd) lost(p place, e Entry, err error) error {

@@ -23,6 +23,8 @@ type Options struct {
 	Write    WritePolicy // to which tiers a record goes
 	// QueueBytes is how much may wait to be written; 0 = 256 MiB. What comes while it is full is not stored.
 	QueueBytes int64
+	// PartBytes is how much of a record one read of Arrive takes, a multiple of 4096; 0 = 384 KiB.
+	PartBytes int
 	// Valkey and S3 credentials, from the environment.
 	User, Password       string
 	AccessKey, SecretKey string
@@ -82,6 +84,12 @@ func Open(ctx context.Context, specs []Spec, o Options) (*Store, error) {
 	}
 	if o.QueueBytes == 0 {
 		o.QueueBytes = 256 << 20
+	}
+	if o.PartBytes == 0 {
+		o.PartBytes = partBytes
+	}
+	if o.PartBytes < pageBytes || o.PartBytes%pageBytes != 0 {
+		return nil, fmt.Errorf("contexts: parts of %d bytes, want a multiple of %d: %w", o.PartBytes, pageBytes, ErrSpec)
 	}
 	s := &Store{o: o}
 	var errs []error
@@ -222,8 +230,8 @@ func (s *Store) say(name string, err error) {
 	}
 }
 
-// late says that a record did not come in time.
-func (s *Store) late(f *Fetch, i int) {
+// late says that record i of some did not come in time.
+func (s *Store) late(i, of int) {
 	if s.o.Notice == nil || len(s.tiers) == 0 {
 		return
 	}
@@ -233,8 +241,18 @@ func (s *Store) late(f *Fetch, i int) {
 	m.said["late"] = true
 	m.mu.Unlock()
 	if !said {
-		s.o.Notice(fmt.Sprintf("store %s: record %d of %d did not come in time: the rest is computed", m.name, i+1, len(f.keys)))
+		s.o.Notice(fmt.Sprintf("store %s: record %d of %d did not come in time: the rest is computed", m.name, i+1, of))
 	}
+}
+
+// slowest is the slowest of some tiers; empty = there are none.
+func (s *Store) slowest(of map[int]bool) (name string) {
+	for i, t := range s.tiers {
+		if of[i] {
+			name = t.kind
+		}
+	}
+	return name
 }
 
 // used notes that records were used, and copies them to the tiers before number below.

@@ -1,0 +1,135 @@
+package attend
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"terrace/csdshim"
+	"terrace/internal/kvpage"
+)
+
+// BenchmarkStages prints what a layer's attention in InstInfer's drive takes by its profile, and which stage each microsecond of it belongs
+// to: of the units that work then, the first in the order flash, filter, kernel, argtopk; link is what the link takes, and rest is the command,
+// the link's latency and gaps. No clock of this machine is in it. Shapes: SmolLM2 at 8,000 tokens, OPT-13B at the paper's 2,048.
+func BenchmarkStages(b *testing.B) {
+	for _, x := range []struct{ kvHeads, heads, dim, tokens int }{{3, 9, 64, 8000}, {40, 40, 128, 2048}} {
+		d, s := openBench(b)
+		shape := csdshim.AttendShape{Layers: 1, Heads: x.kvHeads, KeyDim: x.dim, ValueDim: x.dim, ElemBytes: 2, TokenGroup: 4096 / (2 * x.dim), EmbeddingGroup: 2, Elem: kvpage.F16}
+		if err := s.OpenAttended(1, shape); err != nil {
+			b.Fatal(err)
+		}
+		row, r := x.kvHeads*x.dim, rand.New(rand.NewPCG(1, 2))
+		rows := func(n int) []byte {
+			wide, out := make([]float32, n*row), make([]byte, 2*n*row)
+			for i := range wide {
+				wide[i] = float32(r.NormFloat64())
+			}
+			kvpage.PutRow(kvpage.F16, out, wide)
+			return out
+		}
+		at := 0
+		for at < x.tokens {
+			n := min(512, x.tokens-at)
+			if _, _, err := s.Append(context.Background(), &csdshim.Tail{Seq: 1, At: at, Tokens: n, Keys: rows(n), Values: rows(n)}); err != nil {
+				b.Fatal(err)
+			}
+			at += n
+		}
+		for _, sparse := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%dx%d/%d/%s", x.kvHeads, x.dim, x.tokens, map[bool]string{false: "dense", true: "eighth"}[sparse]), func(b *testing.B) {
+				var parts map[string]float64
+				for b.Loop() {
+					m := csdshim.AttendQuery{Traced: true, Scale: 0.1, Tail: csdshim.Tail{Seq: 1, At: at, Tokens: 1, Keys: rows(1), Values: rows(1)}}
+					for range x.heads * x.dim {
+						m.Q = append(m.Q, float32(r.NormFloat64()))
+					}
+					if sparse {
+						m.Dims, m.Best, m.Local = x.dim/8, x.tokens/16, x.tokens/64
+					}
+					timing, got, err := s.Attend(context.Background(), &m)
+					if err != nil {
+						b.Fatal(err)
+					}
+					at++
+					parts = byStage(got.Stages, timing)
+				}
+				for name, us := range parts {
+					b.ReportMetric(us, name+"-us")
+				}
+			})
+		}
+		if err := d.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func openBench(b *testing.B) (*csdshim.Drive, *csdshim.Session) {
+	p, err := csdshim.LoadProfile("instcsd")
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := csdshim.OpenDrive(b.TempDir(), csdshim.Options{Profile: p, CapacityBytes: 512 << 20, NoSync: true, Attention: New()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return d, d.Connect([16]byte{1}, 0)
+}
+
+// byStage gives each moment of a request to one stage, in microseconds; they add up to the whole.
+func byStage(stages []csdshim.Stage, timing csdshim.Timing) map[string]float64 {
+	order := []string{"channel", "filter", "kernel", "argtopk", "link"}
+	names := []string{"flash", "filter", "kernel", "argtopk", "link"}
+	cuts := []uint64{0, timing.TotalNs}
+	for _, s := range stages {
+		cuts = append(cuts, s.From, s.To)
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	parts := map[string]float64{"total": float64(timing.TotalNs) / 1e3, "rest": 0}
+	for i := 1; i < len(cuts); i++ {
+		best := len(order)
+		for _, s := range stages {
+			if s.From <= cuts[i-1] && s.To >= cuts[i] {
+				best = min(best, slices.Index(order, s.Unit.String()))
+			}
+		}
+		name := "rest"
+		if best < len(order) {
+			name = names[best]
+		}
+		parts[name] += float64(cuts[i]-cuts[i-1]) / 1e3
+	}
+	return parts
+}
+
+// TestByStage: each moment has one stage, and nothing is lost.
+func TestByStage(t *testing.T) {
+	d, s := openSession(t, t.TempDir(), "instcsd")
+	defer d.Close()
+	x := newText(kvpage.F16, 4, 16, 600, 3)
+	if err := s.OpenAttended(1, x.shape); err != nil {
+		t.Fatal(err)
+	}
+	tail := x.tail(0, 0, 599)
+	if _, _, err := s.Append(context.Background(), &tail); err != nil {
+		t.Fatal(err)
+	}
+	m := csdshim.AttendQuery{Traced: true, Scale: 0.1, Tail: x.tail(0, 599, 600), Dims: 8, Best: 40, Local: 10, Q: slices.Repeat([]float32{1, -2}, 6*16)}
+	timing, got, err := s.Attend(context.Background(), &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, sum := byStage(got.Stages, timing), 0.0
+	for name, us := range parts {
+		if name != "total" {
+			sum += us
+		}
+	}
+	if total := float64(timing.TotalNs) / 1e3; sum < total-1e-6 || sum > total+1e-6 || parts["flash"] < 35.76 {
+		t.Errorf("%v of %v us: want the whole, and no less flash than a page takes", parts, total)
+	}
+}

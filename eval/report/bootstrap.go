@@ -25,7 +25,8 @@ type paired struct {
 
 // difference is the mean over tasks of b's score less a's, on the samples both have, with the 95 % percentile interval of
 // a paired bootstrap that resamples within tasks (over all samples where some task has only one pair). A failed sample counts
-// 0 in percentages and is left out elsewhere. Perplexities are compared in nats. It is nil with fewer than pairsMin pairs.
+// 0 in percentages and is left out elsewhere. Perplexities are compared in nats,
+// and shown as factors. It is nil with fewer than pairsMin pairs.
 func difference(a, b []eval.Outcome, m eval.Metric) (*Interval, paired) {
 	scale := 1.0
 	if m.Kind == eval.Percent {
@@ -37,7 +38,11 @@ func difference(a, b []eval.Outcome, m eval.Metric) (*Interval, paired) {
 		}
 		return *o.Score, true
 	})
-	return interval(scale, p), p
+	d := interval(scale, p)
+	if d != nil {
+		d.nats = m.Kind == eval.Perplexity
+	}
+	return d, p
 }
 
 // valueDifference is [difference] of a further measure of the samples.

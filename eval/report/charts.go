@@ -22,6 +22,8 @@ type point struct {
 	X, Y               float64
 	Label              string
 	LX, LY             float64 // of the label
+	Bar                string  // SVG path of the error bar
+	low, high          float64 // the bar's ends
 	Leader             string  // SVG path from a label that lies apart
 }
 
@@ -188,11 +190,11 @@ const (
 // frontChart draws one; cost returns false for a series without it.
 func (g *Group) frontChart(title, xLabel string, of frontsOf, cost func(s *Series) (float64, bool)) *frontChart {
 	c := &frontChart{Title: title, XLabel: xLabel, YLabel: unit(g.Metric), Width: chartWidth, Height: 300, Left: 46, Right: chartWidth - 16, Top: 14, Low: 256}
-	var costs, scores []float64
+	var costs, scores, errs []float64
 	var series []*Series
 	for _, s := range g.Series {
 		if v, ok := cost(s); ok && s.Score != nil && v > 0 {
-			costs, scores, series = append(costs, v), append(scores, *s.Score), append(series, s)
+			costs, scores, errs, series = append(costs, v), append(scores, *s.Score), append(errs, s.StdErr), append(series, s)
 		}
 	}
 	if len(series) < 2 {
@@ -205,6 +207,9 @@ func (g *Group) frontChart(title, xLabel string, of frontsOf, cost func(s *Serie
 	}
 	x := niceScale(from, dear+(dear-cheap)*0.04, c.Left, c.Right, 5)
 	low, high := slices.Min(scores), slices.Max(scores)
+	for i, v := range scores { // bars are shown whole, so that nothing smaller than an error looks large
+		low, high = min(low, v-z95*errs[i]), max(high, v+z95*errs[i])
+	}
 	pad := max((high-low)*0.08, 0.2)
 	if high += pad; g.Metric.Kind == eval.Percent {
 		high = min(high, 100)
@@ -214,11 +219,16 @@ func (g *Group) frontChart(title, xLabel string, of frontsOf, cost func(s *Serie
 	styles := g.styles()
 	for i, s := range series {
 		st := styles[s.family]
-		c.Points = append(c.Points, point{X: x.at(costs[i]), Y: y.at(scores[i]), Class: st.class, Label: strconv.Itoa(s.Number),
+		p := point{X: x.at(costs[i]), Y: y.at(scores[i]), Class: st.class, Label: strconv.Itoa(s.Number),
 			Path:  marker(st.shape, x.at(costs[i]), y.at(scores[i]), 5),
-			Title: fmt.Sprintf("%d %s: %s at %s", s.Number, s.Label, number(scores[i]), number(costs[i]))})
+			Title: fmt.Sprintf("%d %s: %s ± %s (95 %%) at %s", s.Number, s.Label, number(scores[i]), number(z95*errs[i]), number(costs[i]))}
+		p.low, p.high = p.Y, p.Y
+		if errs[i] > 0 {
+			p.low, p.high = y.at(scores[i]-z95*errs[i]), y.at(scores[i]+z95*errs[i])
+			p.Bar = fmt.Sprintf("M%.1f %.1fV%.1f", p.X, p.low, p.high)
+		}
+		c.Points = append(c.Points, p)
 	}
-	placeLabels(c.Points, c.Left, c.Right, c.Top, c.Low)
 	families := map[string][]int{}
 	for i, s := range series {
 		name := ""
@@ -227,30 +237,38 @@ func (g *Group) frontChart(title, xLabel string, of frontsOf, cost func(s *Serie
 		}
 		families[name] = append(families[name], i)
 	}
+	var lines []segment
 	for _, name := range slices.Sorted(maps.Keys(families)) {
-		c.Front += c.frontPath(families[name], costs, scores, g.Metric.LessIsBetter())
+		path, steps := c.frontPath(families[name], costs, scores, errs, g.Metric.LessIsBetter())
+		c.Front += path
+		lines = append(lines, steps...)
 	}
+	placeLabels(c.Points, lines, c.Left, c.Right, c.Top, c.Low)
 	return c
 }
 
 // frontPath is the front of some of the points, as steps.
-func (c *frontChart) frontPath(points []int, costs, scores []float64, lessIsBetter bool) string {
+func (c *frontChart) frontPath(points []int, costs, scores, errs []float64, lessIsBetter bool) (string, []segment) {
 	var path strings.Builder
+	var steps []segment
+	x, y := 0.0, 0.0
 	some := func(of []float64) (out []float64) {
 		for _, i := range points {
 			out = append(out, of[i])
 		}
 		return out
 	}
-	for k, i := range front(some(costs), some(scores), lessIsBetter) {
+	for k, i := range front(some(costs), some(scores), some(errs), lessIsBetter) {
 		p := c.Points[points[i]]
 		if k == 0 {
 			fmt.Fprintf(&path, "M%.1f %.1f", p.X, p.Y)
-			continue
+		} else {
+			fmt.Fprintf(&path, "H%.1fV%.1f", p.X, p.Y)
+			steps = append(steps, segment{x, y, p.X, y}, segment{p.X, y, p.X, p.Y})
 		}
-		fmt.Fprintf(&path, "H%.1fV%.1f", p.X, p.Y)
+		x, y = p.X, p.Y
 	}
-	return path.String()
+	return path.String(), steps
 }
 
 // fronts are accuracy over time to the first token and over memory held.

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,6 +71,8 @@ type Interval struct {
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
 	Pairs int     `json:"pairs"` // samples both have
+
+	nats bool // of logarithms of perplexities
 }
 
 // Group is what can be compared: the same suite with the same settings and seed.
@@ -247,8 +250,9 @@ func total(bytes map[string]int64) int64 {
 	return sum
 }
 
-// front returns the indices of points that no other beats: least cost, best score; by rising cost.
-func front(costs, scores []float64, lessIsBetter bool) []int {
+// front returns the indices of points that no other beats: least cost, best score; by rising cost. A dearer point is on it where it is
+// better by more than noise: than z95 times the standard error of the two scores' difference, taken as independent.
+func front(costs, scores, errs []float64, lessIsBetter bool) []int {
 	order := make([]int, len(costs))
 	for i := range order {
 		order[i] = i
@@ -270,7 +274,12 @@ func front(costs, scores []float64, lessIsBetter bool) []int {
 	})
 	var out []int
 	for _, i := range order {
-		if len(out) == 0 || better(scores[i], scores[out[len(out)-1]]) {
+		if len(out) == 0 {
+			out = append(out, i)
+			continue
+		}
+		last := out[len(out)-1]
+		if better(scores[i], scores[last]) && math.Abs(scores[i]-scores[last]) > z95*math.Hypot(errs[i], errs[last]) {
 			out = append(out, i)
 		}
 	}

@@ -27,8 +27,20 @@ var spots = func() []spot {
 	return out
 }()
 
-// placeLabels puts each number where it hits the fewest markers and other numbers; one that lies apart gets a leader.
-func placeLabels(points []point, left, right, top, low float64) {
+// segment is a line across or down, in drawing units.
+type segment struct{ x1, y1, x2, y2 float64 }
+
+// crosses reports whether the segment runs through a number whose centre is (x, y).
+func (s segment) crosses(x, y float64) bool {
+	return min(s.x1, s.x2) < x+labelHalfWidth && max(s.x1, s.x2) > x-labelHalfWidth && min(s.y1, s.y2) < y+labelHalfHeight && max(s.y1, s.y2) > y-labelHalfHeight
+}
+
+// placeLabels puts each number beside its marker, where it hits the fewest markers, other numbers, error bars and lines; one that
+// lies apart gets a leader.
+func placeLabels(points []point, lines []segment, left, right, top, low float64) {
+	for _, p := range points {
+		lines = append(lines, segment{p.X, p.low, p.X, p.high})
+	}
 	for i := range points {
 		p, best, at := &points[i], math.Inf(1), spot{}
 		for _, s := range spots {
@@ -36,6 +48,11 @@ func placeLabels(points []point, left, right, top, low float64) {
 			cost := s.cost
 			if x < left+labelHalfWidth || x > right+8 || y < top || y > low-labelHalfHeight {
 				cost += 20
+			}
+			for _, line := range lines {
+				if line.crosses(x, y) {
+					cost += 2
+				}
 			}
 			for j := range points {
 				q := &points[j]

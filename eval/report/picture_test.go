@@ -109,7 +109,7 @@ func TestLabelsOfACluster(t *testing.T) {
 	for i := range points {
 		points[i] = point{X: 200 + float64(i%3), Y: 150 + float64(i%2)}
 	}
-	placeLabels(points, 46, 384, 14, 256)
+	placeLabels(points, nil, 46, 384, 14, 256)
 	for i, p := range points {
 		for _, q := range points[:i] {
 			if math.Abs(p.LX-q.LX) < 2*labelHalfWidth-1 && math.Abs(p.LY-q.LY) < 2*labelHalfHeight-1 {

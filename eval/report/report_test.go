@@ -84,15 +84,19 @@ func load(t *testing.T, dirs ...string) *Comparison {
 }
 
 func TestFront(t *testing.T) {
-	costs, scores := []float64{3, 1, 2, 2, 4}, []float64{9, 5, 5, 7, 8}
-	if got := front(costs, scores, false); !slices.Equal(got, []int{1, 3, 0}) {
+	costs, scores, none := []float64{3, 1, 2, 2, 4}, []float64{9, 5, 5, 7, 8}, make([]float64, 5)
+	if got := front(costs, scores, none, false); !slices.Equal(got, []int{1, 3, 0}) {
 		t.Errorf("more is better: %v", got)
 	}
-	if got := front(costs, scores, true); !slices.Equal(got, []int{1}) {
+	if got := front(costs, scores, none, true); !slices.Equal(got, []int{1}) {
 		t.Errorf("less is better: %v", got)
 	}
-	if got := front([]float64{1, 1}, []float64{2, 2}, false); len(got) != 1 {
+	if got := front([]float64{1, 1}, []float64{2, 2}, none, false); len(got) != 1 {
 		t.Errorf("equal points: %v", got)
+	}
+	// 7 is 2 better than 5, with an error of 1.96·√2 = 2.8 in the difference: noise. 9 is 4 better: no noise.
+	if got := front(costs, scores, []float64{1, 1, 1, 1, 1}, false); !slices.Equal(got, []int{1, 0}) {
+		t.Errorf("with errors: %v", got)
 	}
 }
 

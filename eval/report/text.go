@@ -60,10 +60,10 @@ func (g *Group) writeText(w io.Writer) error {
 	)
 }
 
-// against heads the column of differences. Those of perplexities are in nats.
+// against heads the column of differences. Those of perplexities are factors, so that the column is in the scores' unit.
 func (g *Group) against() string {
 	if g.Metric.Kind == eval.Perplexity {
-		return "nats against " + g.Against + " (95 %)"
+		return "ppl / that of " + g.Against + " (95 %)"
 	}
 	return "against " + g.Against + " (95 %)"
 }
@@ -129,6 +129,9 @@ func (g *Group) writeDiffs(w io.Writer) error {
 
 // String is the difference with its interval.
 func (d *Interval) String() string {
+	if d.nats {
+		return fmt.Sprintf("×%.3f (×%.3f … ×%.3f)", math.Exp(d.Diff), math.Exp(d.Low), math.Exp(d.High))
+	}
 	format := "%+.2f (%+.2f … %+.2f)"
 	if most := max(math.Abs(d.Low), math.Abs(d.High)); most > 0 && most < 0.1 {
 		format = "%+.4f (%+.4f … %+.4f)"

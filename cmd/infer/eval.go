@@ -283,11 +283,11 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 	if err != nil {
 		return nil, nil, err
 	}
-	m := eval.Model{Name: modelName(l.name), Vocab: l.model.Vocab, Context: o.Context}
+	m := eval.Model{Name: l.nameOfAll(), Vocab: l.model.Vocab, Context: o.Context}
 	if m.Context == 0 {
 		m.Context = l.model.Context
 	}
-	if m.Fingerprint, err = fingerprint(l.path); err != nil {
+	if m.Fingerprint, err = l.fingerprint(); err != nil {
 		l.close()
 		return nil, nil, err
 	}
@@ -346,6 +346,36 @@ func modelName(name string) string {
 		return filepath.Base(filepath.Clean(name))
 	}
 	return name
+}
+
+// nameOfAll is the name that results carry, with those of the adapters.
+func (l *loaded) nameOfAll() string {
+	name := modelName(l.name)
+	for _, a := range l.adapters {
+		name += fmt.Sprintf("+%s", filepath.Base(filepath.Clean(a.Path)))
+		if a.Scale != 1 {
+			name += fmt.Sprintf("=%g", a.Scale)
+		}
+	}
+	return name
+}
+
+// fingerprint identifies the model's files, and the adapters' with their scales.
+func (l *loaded) fingerprint() (string, error) {
+	model, err := fingerprint(l.path)
+	if err != nil || len(l.adapters) == 0 {
+		return model, err
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, model)
+	for _, a := range l.adapters {
+		adapter, err := fingerprint(a.Path)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, adapter, a.Scale)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12]), nil
 }
 
 // identity are the engine's options that change results or times.

@@ -161,7 +161,7 @@ func (r *replayRun) check(f *evalFlags) (err error) {
 
 // options are the run's identity.
 func (r *replayRun) options(f *evalFlags, l *loaded, quality string) (evalrun.Options, error) {
-	print, err := fingerprint(l.path)
+	print, err := l.fingerprint()
 	if err != nil {
 		return evalrun.Options{}, err
 	}

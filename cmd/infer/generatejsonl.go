@@ -115,7 +115,7 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 	if err != nil {
 		return nil, err
 	}
-	model, err := fingerprint(l.path)
+	model, err := l.fingerprint()
 	if err != nil {
 		return nil, err
 	}

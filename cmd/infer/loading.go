@@ -3,10 +3,12 @@ package main
 import (
 	_ "embed" // for the calibration text
 	"errors"
+	"math"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -52,6 +54,7 @@ type loadFlags struct {
 	traceFile     string
 	gpuLayers     string // llama.cpp's, without a meaning here
 	templateFile  string // chat template instead of the model's own
+	loras         []string
 	policy        string // set by openKVEngine
 	windowOnly    bool   // set by openKVEngine: engine.Options.WindowOnly
 }
@@ -84,11 +87,37 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.StringVar(&f.ctv, "cache-type-v", "", "alias of --kv-type v=TYPE")
 	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
 	p.IntVar(&f.pageTokens, "page-tokens", 0, "tokens a KV page holds (default 16)")
+	f.addLora(cmd)
 	p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")
 	p.StringVar(&f.gpuLayers, "n-gpu-layers", "", "accepted for llama.cpp's command lines; --backend says what computes")
 	for _, alias := range []string{"n-gpu-layers", "ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)
 	}
+}
+
+// addLora adds the flag of commands that read weights.
+func (f *loadFlags) addLora(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.loras, "lora", nil, "LoRA adapter that is merged into the weights, FILE[=SCALE] (repeats): a PEFT folder or its safetensors file, or a GGUF file")
+}
+
+// adapters reads the --lora flags. A number behind the last = is the scale.
+func (f *loadFlags) adapters() ([]weights.Adapter, error) {
+	var out []weights.Adapter
+	for _, spec := range f.loras {
+		a := weights.Adapter{Path: spec, Scale: 1}
+		if at := strings.LastIndex(spec, "="); at >= 0 {
+			scale, err := strconv.ParseFloat(spec[at+1:], 64)
+			if err != nil || math.IsNaN(scale) || math.IsInf(scale, 0) {
+				return nil, usageErrorf("--lora %s: want FILE or FILE=SCALE, a number", spec)
+			}
+			a.Path, a.Scale = spec[:at], scale
+		}
+		if a.Path == "" {
+			return nil, usageErrorf("--lora %q: want FILE or FILE=SCALE", spec)
+		}
+		out = append(out, a)
+	}
+	return out, nil
 }
 
 // addTemplate adds the flag of commands that render chats.
@@ -116,6 +145,7 @@ type loaded struct {
 	tok        *tokenizer.Tokenizer // nil where the command needs none
 	engine     *engine.Engine
 	loadTime   time.Duration
+	adapters   []weights.Adapter // merged into the weights
 }
 
 func (l *loaded) close() {
@@ -129,6 +159,10 @@ func (l *loaded) close() {
 
 // openFile resolves the model's name and opens its file.
 func (a *app) openFile(f *loadFlags) (*loaded, error) {
+	adapters, err := f.adapters()
+	if err != nil {
+		return nil, err
+	}
 	name := f.model
 	if f.hfRepo != "" {
 		name = "hf:" + f.hfRepo
@@ -141,7 +175,14 @@ func (a *app) openFile(f *loadFlags) (*loaded, error) {
 	if err != nil {
 		return nil, modelError(err)
 	}
-	return &loaded{name: name, path: got.Path, file: file}, nil
+	l := &loaded{name: name, path: got.Path, file: file, adapters: adapters}
+	if len(adapters) > 0 {
+		if err := file.Adapt(adapters); err != nil {
+			l.close()
+			return nil, modelError(err)
+		}
+	}
+	return l, nil
 }
 
 // open resolves and opens a model with its tokenizer.

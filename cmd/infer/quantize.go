@@ -16,25 +16,28 @@ func init() { register(newQuantize) }
 func newQuantize(a *app) *cobra.Command {
 	var typeName string
 	var force bool
+	load := &loadFlags{}
 	cmd := &cobra.Command{
 		Use:     "quantize SRC DST --type T",
 		Short:   "Write a model as GGUF in another element type",
 		Long:    "Write the GGUF file or Hugging Face folder SRC (a path or a model name) as the GGUF file DST. Matrices get the type, vectors and norms stay F32; rows that are no whole blocks of the type get the next larger type that fits, which is said. The mixes give value and down projections, and the output matrix, more bits in some layers, by llama.cpp's rules without an importance matrix.",
-		Example: "  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type Q4_K_M\n  infer quantize smollm2:135m smollm2-q8.gguf --type Q8_0",
+		Example: "  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type Q4_K_M\n  infer quantize smollm2:135m smollm2-q8.gguf --type Q8_0\n  infer quantize base.gguf merged.gguf --type Q8_0 --lora adapter",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return usageErrorf("quantize needs SRC and DST, got %d arguments", len(args))
 			}
-			return a.quantize(args[0], args[1], typeName, force)
+			load.model = args[0]
+			return a.quantize(load, args[1], typeName, force)
 		},
 	}
 	cmd.Flags().StringVar(&typeName, "type", "", "F32, F16, BF16, Q8_0, Q6_K, Q4_0 or Q4_K, …: one type for all matrices (also Q4_1, Q5_0, Q5_1, Q5_K); Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M: llama.cpp's mixes (required)")
 	cmd.Flags().BoolVar(&force, "force", false, "write over DST where it is there")
+	load.addLora(cmd)
 	return cmd
 }
 
-func (a *app) quantize(src, dst, typeName string, force bool) error {
+func (a *app) quantize(load *loadFlags, dst, typeName string, force bool) error {
 	if typeName == "" {
 		return usageErrorf("quantize needs --type")
 	}
@@ -52,7 +55,7 @@ func (a *app) quantize(src, dst, typeName string, force bool) error {
 	case statErr == nil && !force:
 		return usageErrorf("%s is there already: another name, or --force to write over it", dst)
 	}
-	l, err := a.openFile(&loadFlags{model: src})
+	l, err := a.openFile(load)
 	if err != nil {
 		return err
 	}

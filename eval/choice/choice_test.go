@@ -115,13 +115,13 @@ func TestPrompts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []question{
-		{"The sun is", []string{"hot", "cold"}, 1},
-		{"Ice is", []string{"hot", "cold", "old"}, 2},
-		{"Question: Open a jar\nAnswer:", []string{"Twist", "Eat"}, 1},
-		{"The man fell because", []string{"he slipped.", "it rained."}, 0},
-		{"It rained therefore", []string{"i got wet.", "dry."}, 1},
-		{"P.\nQuestion: H. True or False?\nAnswer:", []string{"True", "False"}, 1},
-		{"P.\nQuestion: H. True or False?\nAnswer:", []string{"True", "False"}, 0},
+		{prompt: "The sun is", choices: []string{"hot", "cold"}, gold: 1},
+		{prompt: "Ice is", choices: []string{"hot", "cold", "old"}, gold: 2},
+		{prompt: "Question: Open a jar\nAnswer:", choices: []string{"Twist", "Eat"}, gold: 1},
+		{prompt: "The man fell because", choices: []string{"he slipped.", "it rained."}, gold: 0},
+		{prompt: "It rained therefore", choices: []string{"i got wet.", "dry."}, gold: 1},
+		{prompt: "P.\nQuestion: H. True or False?\nAnswer:", choices: []string{"True", "False"}, gold: 1},
+		{prompt: "P.\nQuestion: H. True or False?\nAnswer:", choices: []string{"True", "False"}, gold: 0},
 	}
 	if len(s.samples) != len(want) {
 		t.Fatalf("%d samples", len(s.samples))
@@ -248,5 +248,49 @@ func TestSplit(t *testing.T) {
 	}
 	if first([]float64{1, 3, 3}) != 1 {
 		t.Error("the first of equals wins")
+	}
+}
+
+// TestHarnessPrompts: ARC, HellaSwag and MMLU as lm-evaluation-harness writes them (lm_eval/tasks/arc, hellaswag/utils.py, mmlu/default).
+func TestHarnessPrompts(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "arc_easy", "test.jsonl"), `{"question":"What melts?","choices":{"text":["ice","rock"],"label":["1","2"]},"answerKey":"1"}`+"\n")
+	write(t, filepath.Join(dir, "hellaswag", "validation.jsonl"), `{"activity_label":"Baking","ctx_a":"A man [header] bakes [title]bread.","ctx_b":"he THEN","endings":["eats  it [step]now.","runs."," sleeps.","sings."],"label":"2"}
+{"activity_label":"Baking","ctx_a":"A","ctx_b":"","endings":["a","b","c","d"],"label":0}
+`)
+	row := func(subject, q, answer string) string {
+		return `{"question":" ` + q + ` ","subject":"` + subject + `","choices":["w","x","y","z"],"answer":` + answer + "}\n"
+	}
+	write(t, filepath.Join(dir, "mmlu", "test.jsonl"), row("world_religions", "Q1?", "2"))
+	write(t, filepath.Join(dir, "mmlu", "dev.jsonl"), row("anatomy", "D0?", "0")+row("world_religions", "D1?", "1")+row("world_religions", "D2?", `"D"`)+row("world_religions", "D3?", "0"))
+	ask := "\nA. w\nB. x\nC. y\nD. z\nAnswer:"
+	head := "The following are multiple choice questions (with answers) about world religions.\n\n"
+	for _, c := range []struct {
+		task   string
+		shots  int
+		prompt string
+		gold   int
+		first  string
+	}{
+		{"arc_easy", 0, "Question: What melts?\nAnswer:", 0, "ice"},
+		{"hellaswag", 0, "Baking: A man bakes. bread. He then", 2, "eats it now."},
+		{"mmlu", 0, head + "Q1?" + ask, 2, "A"},
+		{"mmlu", 2, head + "D1?" + ask + " B\n\nD2?" + ask + " D\n\nQ1?" + ask, 2, "A"},
+	} {
+		s, err := New(Options{Data: dir, Tasks: []string{c.task}, Shots: c.shots})
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples, _ := s.Samples(context.Background(), nil)
+		q := samples[0].Data.(*question)
+		if q.prompt != c.prompt || q.gold != c.gold || q.choices[0] != c.first {
+			t.Errorf("%s with %d examples: %q, %d, %q", c.task, c.shots, q.prompt, q.gold, q.choices)
+		}
+	}
+	if s, err := New(Options{Data: dir}); err != nil || len(s.o.Tasks) != 3 {
+		t.Errorf("tasks that are there: %v, %v", s, err)
+	}
+	if _, err := New(Options{Data: dir, Tasks: []string{"mmlu"}, Shots: 4}); !errors.Is(err, eval.ErrOption) {
+		t.Errorf("more examples than there are: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,9 @@ type Suite struct {
 
 // New reads the data and builds the prompts.
 func New(o Options) (*Suite, error) {
+	if len(o.Tasks) == 0 {
+		o.Tasks = present(o.Data)
+	}
 	names, err := eval.CheckTasks("choice", TaskNames(), o.Tasks)
 	if err != nil {
 		return nil, err
@@ -55,6 +59,19 @@ func New(o Options) (*Suite, error) {
 	return s, nil
 }
 
+// present are the tasks that have a file or folder of their own; nil where there is none.
+func present(dir string) (names []string) {
+	for _, name := range TaskNames() {
+		for _, end := range []string{"", ".jsonl", ".parquet"} {
+			if _, err := os.Stat(filepath.Join(dir, name+end)); err == nil {
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	return names
+}
+
 // add reads one task.
 func (s *Suite) add(t task) error {
 	questions, path, err := s.load(t, t.splits)
@@ -64,23 +81,33 @@ func (s *Suite) add(t task) error {
 	pool := questions
 	own := true // examples come from the scored file, the question itself left out
 	if s.o.Shots > 0 {
-		if train, other, err := s.load(t, []string{"train"}); err == nil && other != path {
+		train, other, err := s.load(t, []string{orTrain(t.firsts)})
+		if err == nil && other != path {
 			pool, own = train, false
+		} else if t.firsts != "" {
+			return fmt.Errorf("choice: %s takes its examples from the file %s*, which is not there beside %s: %w", t.name, t.firsts, path, eval.ErrOption)
 		}
 	}
 	for i, q := range questions {
 		if s.o.Limit > 0 && i >= s.o.Limit {
 			break
 		}
-		shots, err := s.shots(t, pool, i, own)
+		shots, err := s.shots(t, q, pool, i, own)
 		if err != nil {
 			return err
 		}
-		q.prompt = shots + q.prompt
+		q.prompt = q.head + shots + q.prompt
 		s.samples = append(s.samples, eval.Sample{Task: t.name, ID: strconv.Itoa(i), Data: &q})
 	}
 	s.tasks = append(s.tasks, t)
 	return nil
+}
+
+func orTrain(split string) string {
+	if split == "" {
+		return "train"
+	}
+	return split
 }
 
 // load reads one split's questions.
@@ -113,8 +140,8 @@ func (s *Suite) load(t task, splits []string) ([]question, string, error) {
 	return out, path, nil
 }
 
-// shots are the examples before a question: prompt, blank, right answer, empty line.
-func (s *Suite) shots(t task, pool []question, index int, own bool) (string, error) {
+// shots are the examples before a question, of its group: prompt, blank, right answer, empty line.
+func (s *Suite) shots(t task, asked question, pool []question, index int, own bool) (string, error) {
 	if s.o.Shots == 0 {
 		return "", nil
 	}
@@ -122,11 +149,15 @@ func (s *Suite) shots(t task, pool []question, index int, own bool) (string, err
 	fmt.Fprintf(h, "%s/%d", t.name, index)
 	var b strings.Builder
 	left := s.o.Shots
-	for _, i := range rand.New(rand.NewPCG(s.o.Seed, h.Sum64())).Perm(len(pool)) {
+	order := rand.New(rand.NewPCG(s.o.Seed, h.Sum64())).Perm(len(pool))
+	if t.firsts != "" {
+		slices.Sort(order)
+	}
+	for _, i := range order {
 		if left == 0 {
 			break
 		}
-		if own && i == index {
+		if own && i == index || pool[i].group != asked.group {
 			continue
 		}
 		q := pool[i]

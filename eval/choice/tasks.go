@@ -2,6 +2,7 @@ package choice
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,6 +15,8 @@ type question struct {
 	prompt  string
 	choices []string
 	gold    int
+	head    string // before the examples
+	group   string // examples are of the same one
 }
 
 // task is one dataset.
@@ -21,13 +24,18 @@ type task struct {
 	name   string
 	splits []string // scored, in order of preference
 	parse  func(r record) (question, error)
+	firsts string // examples are the first of this split; "" = drawn from train
 }
 
 var tasks = []task{
-	{"openbookqa", []string{"test", "validation", "dev"}, openBookQA},
-	{"piqa", []string{"validation", "valid", "dev", "test"}, piqa},
-	{"copa", []string{"validation", "val", "dev", "test"}, copa},
-	{"rte", []string{"validation", "val", "dev", "test"}, rte},
+	{"openbookqa", []string{"test", "validation", "dev"}, openBookQA, ""},
+	{"piqa", []string{"validation", "valid", "dev", "test"}, piqa, ""},
+	{"copa", []string{"validation", "val", "dev", "test"}, copa, ""},
+	{"rte", []string{"validation", "val", "dev", "test"}, rte, ""},
+	{"arc_easy", []string{"test", "validation", "dev"}, arc, ""},
+	{"arc_challenge", []string{"test", "validation", "dev"}, arc, ""},
+	{"hellaswag", []string{"validation", "val", "dev"}, hellaSwag, ""},
+	{"mmlu", []string{"test", "validation", "val"}, mmlu, "dev"},
 }
 
 // TaskNames lists the datasets.
@@ -40,7 +48,17 @@ func TaskNames() []string {
 }
 
 // openBookQA reads both the published form (question.stem, choices as objects) and Hugging Face's.
-func openBookQA(r record) (question, error) {
+func openBookQA(r record) (question, error) { return labelled(r, "question_stem") }
+
+// arc is labelled as OpenBookQA is.
+func arc(r record) (question, error) {
+	q, err := labelled(r, "question")
+	q.prompt = "Question: " + q.prompt + "\nAnswer:"
+	return q, err
+}
+
+// labelled reads choices that have labels, of which the answer names one; stem is the field of Hugging Face's form.
+func labelled(r record, stem string) (question, error) {
 	var q question
 	var labels []string
 	var err error
@@ -62,7 +80,7 @@ func openBookQA(r record) (question, error) {
 			q.choices, labels = append(q.choices, t), append(labels, label)
 		}
 	} else {
-		if q.prompt, err = text(r, "question_stem"); err != nil {
+		if q.prompt, err = text(r, stem); err != nil {
 			return q, err
 		}
 		c, _ := r["choices"].(record)
@@ -127,6 +145,61 @@ func piqa(r record) (question, error) {
 	}
 	gold, err := number(r, "label")
 	return question{prompt: "Question: " + goal + "\nAnswer:", choices: []string{a, b}, gold: gold}, err
+}
+
+// brackets are what WikiHow's articles left in HellaSwag.
+var brackets = regexp.MustCompile(`\[.*?\]`)
+
+// hellaSwag is cleaned as the harness does it.
+func hellaSwag(r record) (question, error) {
+	var parts [3]string
+	for i, name := range []string{"activity_label", "ctx_a", "ctx_b"} {
+		part, ok := r[name].(string) // ctx_b may be empty
+		if !ok {
+			return question{}, fmt.Errorf("field %q is no text: %w", name, eval.ErrData)
+		}
+		parts[i] = part
+	}
+	clean := func(s string) string {
+		s = strings.ReplaceAll(strings.TrimSpace(s), " [title]", ". ")
+		return strings.ReplaceAll(brackets.ReplaceAllString(s, ""), "  ", " ")
+	}
+	first, n := utf8.DecodeRuneInString(parts[2])
+	if n > 0 { // the first letter large, the others small
+		parts[2] = string(unicode.ToTitle(first)) + strings.ToLower(parts[2][n:])
+	}
+	q := question{prompt: clean(parts[0] + ": " + parts[1] + " " + parts[2])}
+	for _, ending := range texts(r["endings"]) {
+		q.choices = append(q.choices, clean(ending))
+	}
+	var err error
+	q.gold, err = number(r, "label", "0", "1", "2", "3")
+	return q, err
+}
+
+// mmlu asks for the letter of one of four answers; examples are of the same subject, which a line above them names.
+func mmlu(r record) (question, error) {
+	asked, err := text(r, "question")
+	if err != nil {
+		return question{}, err
+	}
+	q := question{prompt: strings.TrimSpace(asked)}
+	answers := texts(r["choices"])
+	if len(answers) != 4 {
+		return q, fmt.Errorf("%d choices, want 4: %w", len(answers), eval.ErrData)
+	}
+	for i, answer := range answers {
+		letter := string(rune('A' + i))
+		q.prompt += "\n" + letter + ". " + answer
+		q.choices = append(q.choices, letter)
+	}
+	q.prompt += "\nAnswer:"
+	if q.group, err = text(r, "subject"); err != nil {
+		return q, err
+	}
+	q.head = "The following are multiple choice questions (with answers) about " + strings.ReplaceAll(q.group, "_", " ") + ".\n\n"
+	q.gold, err = number(r, "answer", "A", "B", "C", "D")
+	return q, err
 }
 
 // copa drops the premise's full stop and goes on with because or therefore.

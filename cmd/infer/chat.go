@@ -49,7 +49,7 @@ func newChat(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.sample.given(cmd)
-			if err := f.load.takeModel(cmd, args); err != nil {
+			if err := f.load.takeModel(a, cmd, args); err != nil {
 				return err
 			}
 			return a.chat(f)

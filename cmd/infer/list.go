@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +31,7 @@ func newListCommand(a *app) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the models that are here",
-		Long:    "Lists the models in the cache with their size, where they came from and where they lie.",
+		Long:    "Lists the models in the cache with their size, where they came from and where they lie, and the presets (--json: models alone).",
 		Example: "  infer list\n  infer list --json",
 		Args:    exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,7 +60,8 @@ func (a *app) printModels(entries []hub.Entry, asJSON bool) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(rows)
 	}
-	if len(entries) == 0 {
+	presets := a.presets()
+	if len(entries)+len(presets) == 0 {
 		a.notice("no models in %s yet: try 'infer pull %s'", a.home(), hub.Default)
 		return nil
 	}
@@ -66,6 +69,15 @@ func (a *app) printModels(entries []hub.Entry, asJSON bool) error {
 	fmt.Fprintln(w, "NAME\tSIZE\tPULLED\tSOURCE\tPATH")
 	for _, e := range entries {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Name, units.FormatBytes(e.SizeBytes), e.Pulled.Local().Format("2006-01-02"), e.Source, e.Path)
+	}
+	for _, name := range presets {
+		values, ok, err := a.preset(name)
+		st, statErr := os.Stat(a.presetFile(name))
+		if err != nil || !ok || statErr != nil {
+			a.notice("preset %s cannot be used: %v", name, errors.Join(err, statErr))
+			continue
+		}
+		fmt.Fprintf(w, "%s\t-\t%s\tpreset of %s\t%s\n", name, st.ModTime().Format("2006-01-02"), values[fromKey][0], a.presetFile(name))
 	}
 	return w.Flush()
 }

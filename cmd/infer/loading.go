@@ -125,16 +125,17 @@ func (f *loadFlags) addTemplate(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.templateFile, "chat-template", "", "chat template (Jinja) in this file, instead of the model's own")
 }
 
-// takeModel takes the model from the arguments, where there is one; --model beside it is refused.
-func (f *loadFlags) takeModel(cmd *cobra.Command, args []string) error {
+// takeModel takes the model from the arguments, where there is one, or the preset that it names; --model beside it is refused.
+func (f *loadFlags) takeModel(a *app, cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	if given := cmd.Flags().Lookup("model"); given.Changed && !filled(given) && given.Value.String() != args[0] || f.hfRepo != "" {
 		return usageErrorf("two models: %s and %s", args[0], orDefault(f.hfRepo, f.model))
 	}
-	f.model = args[0]
-	return nil
+	model, err := a.usePreset(cmd, args[0])
+	f.model = model
+	return err
 }
 
 // loaded is an opened model with its tokenizer.

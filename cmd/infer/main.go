@@ -115,7 +115,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageErrorf("%s: %v%s (see 'infer %s --help')", cmd.Name(), err, flagHint(cmd, err), cmd.Name())
 	})
-	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error { return a.prepare(cmd) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error { return a.prepare(cmd, args) }
 	for _, build := range builders {
 		root.AddCommand(build(a))
 	}
@@ -185,8 +185,11 @@ func flagNames(cmd *cobra.Command) []string {
 
 // prepare fills the flags that the command line left open, from the environment and then the configuration file, and
 // applies the global ones.
-func (a *app) prepare(cmd *cobra.Command) error {
+func (a *app) prepare(cmd *cobra.Command, args []string) error {
 	if err := fillFlags(cmd, a.configFile); err != nil {
+		return err
+	}
+	if err := a.modelPreset(cmd, args); err != nil {
 		return err
 	}
 	a.noticeUnknown(cmd.Root())

@@ -61,8 +61,13 @@ func (a *app) home() string {
 	return hub.DefaultHome()
 }
 
-// resolveModel gives the local path of a model name, fetching it with a progress bar where it is not here yet.
+// resolveModel gives the local path of a model name, or of the model that a preset is made from, fetching it with a progress bar where it is not here yet.
 func (a *app) resolveModel(ctx context.Context, name string) (hub.Result, error) {
+	if values, ok, err := a.preset(name); err != nil {
+		return hub.Result{}, err
+	} else if ok {
+		name = values[fromKey][0]
+	}
 	h, done, err := a.newHub()
 	if err != nil {
 		return hub.Result{}, err

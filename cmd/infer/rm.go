@@ -12,7 +12,7 @@ func newRmCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm NAME…",
 		Short:   "Delete models from the cache",
-		Long:    "Deletes models and unfinished downloads of them from the cache. Local files and the Hugging Face cache are never touched.",
+		Long:    "Deletes models and unfinished downloads of them from the cache, and presets. Local files and the Hugging Face cache are never touched.",
 		Example: "  infer rm gemma3:270m",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -26,6 +26,13 @@ func newRmCommand(a *app) *cobra.Command {
 				return err
 			}
 			for _, name := range args {
+				if gone, err := a.removePreset(name); err != nil || gone {
+					if err != nil {
+						return err
+					}
+					a.notice("%s: preset removed", name)
+					continue
+				}
 				freed, err := h.Remove(cmd.Context(), name)
 				if err != nil {
 					return hubError(err)

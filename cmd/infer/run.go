@@ -16,7 +16,7 @@ func (a *app) runModel(cmd *cobra.Command, f *generateFlags, args []string) ([]s
 	if len(args) == 0 {
 		return args, nil
 	}
-	if !namesModel(args[0]) {
+	if !a.namesModelOrPreset(args[0]) {
 		hint := hub.DidYouMean(args[0])
 		if len(args) > 1 {
 			return nil, usageErrorf("run takes a model and a prompt, or one prompt in quotes; no model is called %q%s", args[0], hint)
@@ -26,7 +26,7 @@ func (a *app) runModel(cmd *cobra.Command, f *generateFlags, args []string) ([]s
 		}
 		return args, nil
 	}
-	if err := f.load.takeModel(cmd, args[:1]); err != nil {
+	if err := f.load.takeModel(a, cmd, args[:1]); err != nil {
 		return nil, err
 	}
 	if args = args[1:]; len(args) > 1 {

@@ -244,13 +244,13 @@ func (a *app) sayGeneration(f *generateFlags, l *loaded, res *engine.Result, err
 		}
 		return err
 	}
+	if !f.asJSON && !strings.HasSuffix(res.Text, "\n") {
+		fmt.Fprintln(a.stdout)
+	}
 	a.sayUse(l, &f.sample, res)
 	a.noticeLongRope(l, res.PromptTokens, res.PromptTokens+len(res.IDs))
 	if f.asJSON {
 		return a.printGeneration(l, f, res)
-	}
-	if !strings.HasSuffix(res.Text, "\n") {
-		fmt.Fprintln(a.stdout)
 	}
 	if res.Finish == "context" {
 		a.notice("stopped: the context of %d tokens is full (--on-overflow shift goes on)", l.engine.Options().Context)

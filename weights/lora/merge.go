@@ -25,7 +25,7 @@ type delta struct {
 	order func(row int) int // row of B that belongs to a row of the tensor
 }
 
-// Merge gives a model's tensors with the adapters' sums in place of those that they change. It reads no weights: a merged tensor
+// Merge gives a model's tensors with the adapters' sums in place of those that they change; an adapter of scale 0 changes none. It reads no weights: a merged tensor
 // is computed when it is used. Errors wrap ErrAdapter and name the tensor.
 func Merge(meta *gguf.Meta, tensors []*gguf.Tensor, uses []Use) ([]*gguf.Tensor, error) {
 	byName := map[string]*gguf.Tensor{}
@@ -53,6 +53,9 @@ func Merge(meta *gguf.Meta, tensors []*gguf.Tensor, uses []Use) ([]*gguf.Tensor,
 			order, err := rowsOf(meta, arch, t, a.hf)
 			if err != nil {
 				return nil, fmt.Errorf("lora: %s: %w", a.path, err)
+			}
+			if u.Scale == 0 { // the tensor stays as it is, in its own type
+				continue
 			}
 			deltas[t.Name] = append(deltas[t.Name], delta{p, float32(u.Scale * a.scale(p.a.Shape[0])), order})
 		}

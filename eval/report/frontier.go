@@ -259,7 +259,7 @@ func (panel frontierPanel) chart(styles map[string]style) *frontChart {
 	for i := range all {
 		all[i] = i
 	}
-	c.Front = c.frontPath(all, costs, scores, true)
+	c.Front, _ = c.frontPath(all, costs, scores, make([]float64, len(costs)), true) // of the means: their intervals are drawn
 	c.nameLines(order, lines)
 	return c
 }

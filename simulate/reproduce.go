@@ -16,7 +16,24 @@ type Results struct {
 	Experiments []*Result `json:"experiments"`
 }
 
-// Reproduce answers experiments by ID; none means all. Errors wrap ErrArgument.
+// measured is what this project has measured of the papers' experiments, small: rows of data/measured.json, as its published
+// benchmarks have them.
+type measured struct {
+	ID string `json:"id"`
+	Row
+}
+
+//go:embed data/measured.json
+var measuredText []byte
+
+func measuredRows() (list []measured) {
+	if err := json.Unmarshal(measuredText, &list); err != nil {
+		panic("simulate: data/measured.json: " + err.Error())
+	}
+	return list
+}
+
+// Reproduce answers experiments by ID, measured rows behind the modelled ones; none means all. Errors wrap ErrArgument.
 func Reproduce(ids []string) (*Results, error) {
 	if len(ids) == 0 {
 		for _, l := range List() {
@@ -28,6 +45,11 @@ func Reproduce(ids []string) (*Results, error) {
 		r, err := Run(id, nil)
 		if err != nil {
 			return nil, err
+		}
+		for _, m := range measuredRows() {
+			if find(m.ID) == find(id) {
+				r.Rows = append(r.Rows, m.Row)
+			}
 		}
 		out.Experiments = append(out.Experiments, r)
 	}
@@ -42,114 +64,137 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// shown is one experiment on the page.
+// shown is the page.
 type shown struct {
+	Held, Missed []verdict // predictions of values that a paper prints
+	Reported     []verdict // printed values that no bound is asked for
+	Fitted       []verdict
+	Papers       []shownPaper
+	Measured     int
+}
+
+// verdict is one value beside the paper's.
+type verdict struct {
+	Target, Unit, Ours, Paper, Error, Band, Reason string
+}
+
+// shownPaper is the experiments of a paper and the parameters that they share.
+type shownPaper struct {
+	Name        string
+	Experiments []shownExperiment
+	Parameters  []shownParameter
+}
+
+type shownExperiment struct {
 	ID, Title string
 	Charts    []chart
 	Result    *Result
+	Measured  []Row
 }
 
-// chart is the bars of one metric.
-type chart struct {
-	Metric, Unit string
-	Height       int
-	Bars         []bar
-	Left         int // rows that are in results.json only
+// shownParameter is a parameter and the experiments with another value of it than the first that has it.
+type shownParameter struct {
+	Name, Value, In string
+	Parameter
 }
 
-// bar is one row: its length and, where the paper prints a value, where that lies, in units of the chart (500 is the longest).
-type bar struct {
-	Y                int
-	Label, Value     string
-	Width, Paper     float64
-	Low, Spread      float64
-	HasPaper, Banded bool
-	Kind             Kind
-	Reason           string
-}
-
-const (
-	barHeight = 34
-	longest   = 500
-	barsShown = 24
-)
+// paperNames are the papers by the first part of an ID.
+var paperNames = []struct{ prefix, name string }{{"hillinfer", "HillInfer"}, {"instinfer", "InstInfer"}, {"sliminfer", "SlimInfer"}, {"evicpress", "EvicPress"}, {"scale", "Larger than the papers"}}
 
 // WriteHTML writes one page that loads nothing.
 func (r *Results) WriteHTML(w io.Writer) error {
-	var list []shown
-	for _, e := range r.Experiments {
-		list = append(list, shown{ID: e.ID, Title: find(e.ID).title, Charts: charts(e.Rows), Result: e})
-	}
-	return page.Execute(w, list)
-}
-
-// charts are the rows by metric, those that a paper prints first.
-func charts(rows []Row) (out []chart) {
-	var metrics []string
-	by := map[string][]Row{}
-	for _, r := range rows {
-		key := r.Metric + "\x00" + r.Unit
-		if by[key] == nil {
-			metrics = append(metrics, key)
-		}
-		by[key] = append(by[key], r)
-	}
-	for _, key := range metrics {
-		list := by[key]
-		slices.SortStableFunc(list, func(a, b Row) int {
-			switch {
-			case a.Paper != nil && b.Paper == nil:
-				return -1
-			case a.Paper == nil && b.Paper != nil:
-				return 1
+	var s shown
+	for _, p := range paperNames {
+		one := shownPaper{Name: p.name}
+		seen := map[string]int{}
+		for _, e := range r.Experiments {
+			if prefix, _, _ := strings.Cut(e.ID, "-"); prefix != p.prefix {
+				continue
 			}
-			return 0
-		})
-		c := chart{Metric: list[0].Metric, Unit: list[0].Unit}
-		if len(list) > barsShown {
-			c.Left, list = len(list)-barsShown, list[:barsShown]
+			x := shownExperiment{ID: e.ID, Title: find(e.ID).title, Charts: charts(slices.Clone(e.Rows)), Result: e}
+			for _, row := range e.Rows {
+				if row.Source == Measured {
+					x.Measured = append(x.Measured, row)
+					s.Measured++
+				}
+				s.judge(row)
+			}
+			one.Experiments = append(one.Experiments, x)
+			one.add(e, seen)
 		}
-		c.draw(list)
-		out = append(out, c)
+		if len(one.Experiments) > 0 {
+			s.Papers = append(s.Papers, one)
+		}
 	}
-	return out
+	return page.Execute(w, s)
 }
 
-func (c *chart) draw(list []Row) {
-	most := 0.0
-	for _, r := range list {
-		most = max(most, math.Abs(r.Value))
-		if r.Paper != nil {
-			most = max(most, math.Abs(*r.Paper))
-		}
-		if r.High != nil {
-			most = max(most, *r.High)
-		}
-	}
-	at := func(v float64) float64 { return longest * math.Abs(v) / max(most, 1e-300) }
-	for i, r := range list {
-		b := bar{Y: i * barHeight, Label: strings.TrimSpace(r.Series + " " + labelOf(r.X)), Value: fmt.Sprintf("%.4g", r.Value), Width: at(r.Value), Kind: r.Kind, Reason: r.Reason}
-		if r.Paper != nil {
-			b.HasPaper, b.Paper = true, at(*r.Paper)
-			b.Value += fmt.Sprintf(", paper %.4g", *r.Paper)
-		}
-		if r.Low != nil {
-			b.Banded, b.Low, b.Spread = true, at(*r.Low), at(*r.High)-at(*r.Low)
-		}
-		c.Bars = append(c.Bars, b)
-	}
-	c.Height = len(list) * barHeight
+// Total is how many predictions of printed values there are.
+func (s shown) Total() int { return len(s.Held) + len(s.Missed) }
+
+// OwnCode says that the product's code ran a whole step of it.
+func (e shownExperiment) OwnCode() bool {
+	return slices.ContainsFunc(e.Result.Rows, func(r Row) bool { return r.Code == Shared })
 }
 
-func labelOf(x map[string]any) string {
-	var parts []string
-	for k, v := range x {
-		if s, ok := v.(string); ok {
-			parts = append(parts, s)
+// judge sorts a row that a paper prints.
+func (s *shown) judge(r Row) {
+	to, ok := targets()[r.Target]
+	if !ok || r.Paper == nil || r.Kind == ClosedForm {
+		return
+	}
+	v := verdict{Target: r.Target, Unit: r.Unit, Ours: fmt.Sprintf("%.4g", r.Value), Paper: relation(to), Reason: r.Reason}
+	if r.Error != nil && to.Relation != ">" && to.Relation != "<" && to.Relation != "within" {
+		v.Error = fmt.Sprintf("%+.1f %%", 100**r.Error)
+	}
+	if r.Low != nil {
+		v.Band = fmt.Sprintf("%.4g … %.4g, over %s", *r.Low, *r.High, strings.Join(r.Varied, ", "))
+	}
+	switch {
+	case r.Kind == Calibrated:
+		s.Fitted = append(s.Fitted, v)
+	case to.Role == "report":
+		s.Reported = append(s.Reported, v)
+	case to.holds(r):
+		s.Held = append(s.Held, v)
+	default:
+		s.Missed = append(s.Missed, v)
+	}
+}
+
+// relation is what a paper prints.
+func relation(t target) string {
+	switch {
+	case t.Relation == "within" && t.ValueHigh != nil:
+		return fmt.Sprintf("%.4g … %.4g", t.Value, *t.ValueHigh)
+	case t.Relation == ">" || t.Relation == "<":
+		return fmt.Sprintf("%s %.4g", t.Relation, t.Value)
+	}
+	return fmt.Sprintf("%.4g", t.Value)
+}
+
+// add notes an experiment's parameters.
+func (p *shownPaper) add(e *Result, seen map[string]int) {
+	names := make([]string, 0, len(e.Parameters))
+	for n := range e.Parameters {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		v := e.Parameters[n]
+		text := fmt.Sprint(v.Value)
+		if f, ok := v.Value.(float64); ok && math.Abs(f) >= 1e6 {
+			text = fmt.Sprintf("%.4g", f)
+		}
+		if v.Low != nil {
+			text += fmt.Sprintf(" (%.4g … %.4g)", *v.Low, *v.High)
+		}
+		key := n + "\x00" + text
+		if at, ok := seen[key]; ok {
+			p.Parameters[at].In += ", " + e.ID
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s %.4g", k, v))
+		seen[key] = len(p.Parameters)
+		p.Parameters = append(p.Parameters, shownParameter{Name: n, Value: text, In: e.ID, Parameter: v})
 	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
 }

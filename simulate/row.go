@@ -9,11 +9,15 @@ const (
 	Calibrated  Kind = "calibrated"
 	Predicted   Kind = "predicted"
 	Sensitivity Kind = "sensitivity"
+	OfMeasured  Kind = "measured" // in results.json alone
 )
 
 // Shared says of a row that the product's own policy, retrieval, kvmanager, offload and csdshim code ran for it, on one clock of
 // events.
 const Shared = "shared"
+
+// Measured is the Source of a row that was measured; all others are modelled.
+const Measured = "measured"
 
 // Row is one value.
 type Row struct {
@@ -30,7 +34,7 @@ type Row struct {
 	Low    *float64       `json:"low,omitempty"` // of a sensitivity band
 	High   *float64       `json:"high,omitempty"`
 	Varied []string       `json:"varied,omitempty"` // the parameters that the band comes from
-	Reason string         `json:"reason,omitempty"` // why a prediction misses
+	Reason string         `json:"reason,omitempty"` // why a prediction misses; of a measured row, on what it was measured and where that is published
 	Code   string         `json:"code,omitempty"`   // Shared, or empty: a formula of this package
 }
 

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -148,9 +150,36 @@ func TestFleetAccounts(t *testing.T) {
 	}
 }
 
-// TestPage: the page loads nothing, has a chart an experiment, and the JSON has simulate's rows.
+// TestFleetLimits: the store's and the router's demand grow with the servers, and say where each of them ends.
+func TestFleetLimits(t *testing.T) {
+	p := (&settings{params: pick("fleet")}).numbers().with("seed", 1)
+	at := func(n int) map[string]float64 {
+		b := &builder{p: p, settings: &settings{}}
+		b.limits("affinity", X("servers", n), runFleet(p, n, true), float64(n))
+		out := map[string]float64{}
+		for _, r := range b.rows {
+			out[r.Metric] = r.Value
+		}
+		return out
+	}
+	few, many := at(20), at(200)
+	for _, name := range []string{"store_demand", "router_utilisation"} {
+		if many[name] < 5*few[name] {
+			t.Errorf("%s: %v of 20 servers, %v of 200", name, few[name], many[name])
+		}
+	}
+	if r := many["router_utilisation"]; math.Abs(many["servers_of_the_router"]*r/(200*comfortable)-1) > 0.01 {
+		t.Errorf("%v servers a router that 200 take %v of", many["servers_of_the_router"], r)
+	}
+	slow := runFleet(p.with("router_s", 1), 20, true)
+	if fast := runFleet(p, 20, true); slow.ttft <= fast.ttft {
+		t.Errorf("a router of a second a request: %v s to first tokens, before %v", slow.ttft, fast.ttft)
+	}
+}
+
+// TestPage: the page loads nothing, has a chart an experiment, and the JSON has simulate's rows, measured ones behind them.
 func TestPage(t *testing.T) {
-	r, err := Reproduce([]string{"evicpress-fig2", "sliminfer-tab2", "sliminfer-tabF"})
+	r, err := Reproduce([]string{"evicpress-fig2", "sliminfer-tab2", "sliminfer-tabF", "sliminfer-fig5"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +188,32 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := html.String()
-	if strings.Count(text, "<h2>") != 3 || !strings.Contains(text, "<svg") || !strings.Contains(text, "viewport") || strings.Contains(text, "//") || strings.Contains(text, "<script") {
+	if strings.Count(text, "<h3>") != 4 || strings.Count(text, "<svg") < 4 || !strings.Contains(text, "viewport") || strings.Contains(text, "//") || strings.Contains(text, "<script") || strings.Contains(text, "NaN") {
 		t.Errorf("page of %d bytes", len(text))
+	}
+	for _, want := range []string{"measured: SmolLM2-135M", "Parameters of SlimInfer", "sliminfer-tabF/slim-ttft-32k", "chosen after misses had been seen"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	n := 0
+	for _, row := range r.Experiments[3].Rows {
+		if row.Source == Measured {
+			n++
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d measured rows, want 4", n)
+	}
+}
+
+// TestMeasuredRows: each is in the document that it names, under an ID that there is.
+func TestMeasuredRows(t *testing.T) {
+	for _, m := range measuredRows() {
+		_, name, ok := strings.Cut(strings.TrimSuffix(m.Reason, ")"), "(docs/")
+		text, err := os.ReadFile("../docs/" + name)
+		if !ok || err != nil || find(m.ID) == nil || m.Source != Measured || !strings.Contains(string(text), strconv.FormatFloat(m.Value, 'f', -1, 64)) {
+			t.Errorf("%s %s %v: not in %q: %v", m.ID, m.Series, m.Value, name, err)
+		}
 	}
 }

@@ -18,8 +18,8 @@ func newReproduce(a *app) *cobra.Command {
 	var out, ids string
 	cmd := &cobra.Command{
 		Use:     "reproduce --out DIR",
-		Short:   "Write all modelled figures of the papers as one page and one JSON file",
-		Long:    "Runs every experiment of 'infer simulate', or those of --ids, and writes index.html, a page that loads nothing, and results.json with every row. All values are modelled.",
+		Short:   "Write all figures of the papers, modelled and measured, as one page and one JSON file",
+		Long:    "Runs every experiment of 'infer simulate', or those of --ids, and writes index.html, a page that loads nothing, and results.json with every row. Values are modelled at paper scale; rows that are called measured are this project's published benchmarks of small models.",
 		Example: "  infer reproduce --out page\n  infer reproduce --out page --ids instinfer-fig12,sliminfer-tab4",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.reproduce(out, ids) },

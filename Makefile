@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-rivals bench-paper frontier bench-policies clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper frontier bench-policies clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -77,6 +77,14 @@ bench-tiers: build ## TEXT on an SSD tier in folder KV against host memory, and 
 	  --case "hillinfer:alpha=0.1 on host=97MiB ssd=$(KV),1GiB" --case "hillinfer:alpha=0.1,score=int4 on host=75MiB ssd=$(KV),1GiB" \
 	  --case "full on host=44MiB ssd=$(KV),1GiB" --case "infinigen:budget=10%,alpha=20 on host=75MiB ssd=$(KV),1GiB" \
 	  --case "leoam:budget=10% on host=75MiB ssd=$(KV),1GiB" --case "topk:budget=10% on host=75MiB ssd=$(KV),1GiB"
+
+bench-store: build ## TTFT of a second question about a stored context of about 7,000 tokens (of docs/), another process, page cache dropped
+	rm -rf $(KV)-store && mkdir -p $(KV)-store
+	for q in "Who wrote this?" "What is it about?"; do { cat docs/*.md | head -c 21000; printf '\n\n%s' "$$q"; } >$(KV)-store/prompt; sync; \
+	  if [ -w /proc/sys/vm/drop_caches ]; then echo 3 >/proc/sys/vm/drop_caches; else echo "the page cache is not dropped: not root"; fi; \
+	  cat "$$(bin/infer pull $(MODEL) 2>/dev/null)" >/dev/null; \
+	  bin/infer generate -m $(MODEL) --raw --prompt-file $(KV)-store/prompt --store ssd=$(KV)-store,1GiB --max-tokens 1 --temperature 0 --json | \
+	    grep -oE '"(prompt_tokens|cached_tokens|ttft_ms)":[0-9.]+' || exit 1; done
 
 bench-rivals: TIERS = on host=$(RIVALS_HOST) ssd=$(KV),1GiB
 bench-rivals: build ## the systems hillinfer is compared with, what they scan of the keys on the SSD, one host budget for all

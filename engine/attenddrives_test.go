@@ -155,7 +155,9 @@ func TestMiniBatches(t *testing.T) {
 	o := Options{Threads: 2, Policy: "sparf:r=4,k=20"}
 	host, next := small(t, o), fakes.IDs(6, 9)
 	d := newTestDrive(t)
-	d.faults = csdshim.Faults{Rules: []csdshim.Fault{{Kind: csdshim.FaultFail, On: "attend", After: 20, Times: 2}}}
+	// A text is read again once an attend has failed twice. Three texts may have one under way at a time, so among four failures in
+	// a row is a second one of some text's.
+	d.faults = csdshim.Faults{Rules: []csdshim.Fault{{Kind: csdshim.FaultFail, On: "attend", After: 20, Times: 4}}}
 	o.Tiers = testDrives(d.start())
 	e := small(t, o)
 	var sessions []*Session

@@ -3,8 +3,6 @@
 package kernels
 
 import (
-	"unsafe"
-
 	"terrace/internal/kernels/amd64/avx2"
 	"terrace/internal/kernels/amd64/avx512"
 )
@@ -25,6 +23,3 @@ func init() {
 		}
 	})
 }
-
-// asFloats is the first of some 32-bit numbers as the kernels take it.
-func asFloats(x []int32) *float32 { return (*float32)(unsafe.Pointer(&x[0])) }

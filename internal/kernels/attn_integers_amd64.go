@@ -30,11 +30,8 @@ var integersAVX2 = attnIntegers{
 		{avx2.WeighIntegersI8x1, avx2.WeighIntegersI8x2, avx2.WeighIntegersI8x3, avx2.WeighIntegersI8x4}},
 }
 
-const (
-	integerDims  = 512 // sums of so many products of integerMost and 127 stay below 2^31
-	integerTiles = 32  // and of 16 times so many tokens
-	integerGroup = 64  // dimensions of a value that share a scale
-)
+// integerRun is how many tiles' weighted codes are summed in integers: 16 times so many products stay below 2^31.
+const integerRun = 32
 
 // integerScratch is what one call needs.
 type integerScratch struct {
@@ -94,8 +91,8 @@ func (a *attnIntegers) weighTiles(e KVElem, out, p []float32, values [][]byte, m
 	x := integerScratches.Get().(*integerScratch)
 	defer integerScratches.Put(x)
 	size, n, weigh := e.ValueRowBytes(dim), len(masks), a.weigh[e&1][heads-1]
-	for first := 0; first < n; first += integerTiles {
-		last := min(first+integerTiles, n)
+	for first := 0; first < n; first += integerRun {
+		last := min(first+integerRun, n)
 		tiles, mask := values[first:last], masks[first:last]
 		for g := range dim / integerGroup {
 			at, codes, turns := places(e, dim, g, heads)
@@ -164,13 +161,4 @@ func hide(x []float32, masks []uint16) {
 			x[t*TileTokens+bits.TrailingZeros16(m)] = 0
 		}
 	}
-}
-
-// mostTokens reports whether half of the tokens or more are read: integers take whole tiles.
-func mostTokens(masks []uint16) bool {
-	n := 0
-	for _, m := range masks {
-		n += bits.OnesCount16(m)
-	}
-	return 2*n >= TileTokens*len(masks) && n > 0
 }

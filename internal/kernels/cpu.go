@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// isa is a CPU path: a set of instructions that kernels may use. A higher path includes the lower ones, so a kernel
-// without a version for the selected path takes the next lower one.
+// isa is a CPU path: a set of instructions that kernels may use. A higher path includes the lower ones of its architecture,
+// so a kernel without a version for the selected path takes the next lower one.
 type isa uint8
 
 const (
@@ -14,9 +14,12 @@ const (
 	isaAVX2              // AVX2, FMA, F16C
 	isaAVX512            // AVX-512 F, BW, DQ, VL, VNNI
 	isaAMX               // AVX-512 with BF16, and AMX tiles with bf16
+
+	isaNEON    // arm64: NEON, which all have
+	isaDotProd // SDOT (FEAT_DotProd)
 )
 
-var isaNames = [...]string{isaGo: "purego", isaAVX2: "avx2", isaAVX512: "avx512", isaAMX: "amx"}
+var isaNames = [...]string{isaGo: "purego", isaAVX2: "avx2", isaAVX512: "avx512", isaAMX: "amx", isaNEON: "neon", isaDotProd: "dotprod"}
 
 // available and current are set before any init function runs, so onSelect may be used in one.
 var (
@@ -25,7 +28,7 @@ var (
 	listeners []func(isa)
 )
 
-// Select forces the CPU path of all kernels: "purego", "avx2", "avx512" or "amx"; "" or "auto" is the fastest that this
+// Select forces the CPU path of all kernels: "purego", "avx2", "avx512", "amx", "neon" or "dotprod"; "" or "auto" is the fastest that this
 // CPU and build have. The error wraps ErrPath and names what is available. Not safe while kernels run.
 func Select(path string) error {
 	want := available[len(available)-1]

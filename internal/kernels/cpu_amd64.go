@@ -4,13 +4,6 @@ package kernels
 
 import "github.com/klauspost/cpuid/v2"
 
-// onSelect calls f with the selected path now and after every later Select: the way a file of kernels sets its
-// function variables.
-func onSelect(f func(isa)) {
-	listeners = append(listeners, f)
-	f(current)
-}
-
 // detect lists the paths of this CPU in rising order. The AMX path also needs the kernel's leave to use tiles.
 func detect() []isa {
 	paths := []isa{isaGo}

@@ -1,9 +1,9 @@
-// Command _asm writes the assembly of internal/kernels with avo. Every file of kernels registers its units; a unit is
-// one pair of generated files, ../amd64/<isa>/<name>.s and its Go stubs ../amd64/<isa>/<name>.go.
+// Command _asm writes the assembly of internal/kernels, amd64's with avo, arm64's with GNU as (neon_machine.go). Every file
+// of kernels registers its units; a unit is one pair of generated files, ../<arch>/<isa>/<name>.s and its Go stubs beside it.
 //
 //	go generate ./internal/kernels          # writes all units
 //	go -C internal/kernels/_asm run . -check # fails when a generated file differs from what would be written
-//	go -C internal/kernels/_asm run . -only matmul_dot
+//	go -C internal/kernels/_asm run . -arch arm64 -only matmul_dot
 package main
 
 import (
@@ -32,6 +32,7 @@ func register(name, isa string, build func()) { units = append(units, unit{name,
 func main() {
 	one := flag.String("unit", "", "build this `isa/name` in this process (with avo's -out, -stubs and -pkg)")
 	only := flag.String("only", "", "write only units whose name has this `prefix`")
+	arch := flag.String("arch", "amd64,arm64", "write only units of these architectures (arm64 needs "+gnuAssembler+")")
 	check := flag.Bool("check", false, "compare with the files on disk instead of writing them")
 	flag.Parse()
 	for _, u := range units {
@@ -47,7 +48,12 @@ func main() {
 	}
 	stale := 0
 	for _, u := range units {
-		if strings.HasPrefix(u.name, *only) {
+		if strings.Contains(*arch, "amd64") && strings.HasPrefix(u.name, *only) {
+			stale += u.write(*check)
+		}
+	}
+	for _, u := range armUnits {
+		if strings.Contains(*arch, "arm64") && strings.HasPrefix(u.name, *only) {
 			stale += u.write(*check)
 		}
 	}
@@ -72,19 +78,23 @@ func (u unit) write(check bool) (stale int) {
 	for _, f := range files {
 		made, err := os.ReadFile(filepath.Join(temp, f))
 		fatal(err)
-		made = fixHeader(made)
-		path := filepath.Join(folder, f)
-		if check {
-			if had, _ := os.ReadFile(path); !bytes.Equal(had, made) {
-				fmt.Fprintln(os.Stderr, "stale:", path)
-				stale++
-			}
-			continue
-		}
-		fatal(os.MkdirAll(folder, 0o755))
-		fatal(os.WriteFile(path, made, 0o644))
+		stale += put(filepath.Join(folder, f), fixHeader(made), check)
 	}
 	return stale
+}
+
+// put writes a generated file; with check it says instead whether it differs.
+func put(path string, made []byte, check bool) (stale int) {
+	if check {
+		if had, _ := os.ReadFile(path); !bytes.Equal(had, made) {
+			fmt.Fprintln(os.Stderr, "stale:", path)
+			return 1
+		}
+		return 0
+	}
+	fatal(os.MkdirAll(filepath.Dir(path), 0o755))
+	fatal(os.WriteFile(path, made, 0o644))
+	return 0
 }
 
 // fixHeader replaces avo's first line, which holds the command with its temporary paths.

@@ -1,0 +1,68 @@
+//go:build arm64 && !purego
+
+package kernels
+
+import (
+	"terrace/internal/kernels/arm64/dotprod"
+	"terrace/internal/kernels/arm64/neon"
+	"terrace/internal/kernels/quant"
+)
+
+func init() {
+	onSelect(func(path isa) {
+		switch {
+		case path == isaDotProd:
+			simd = &dotProdMachine
+		case path == isaNEON:
+			simd = &neonMachine
+		default:
+			simd = nil
+		}
+	})
+}
+
+var panelsNEON = [64][]panelKernel{
+	quant.F32:  {{4, neon.PanelF32x4}, {2, neon.PanelF32x2}, {1, neon.PanelF32x1}},
+	quant.F16:  {{4, neon.PanelF16x4}, {2, neon.PanelF16x2}, {1, neon.PanelF16x1}},
+	quant.BF16: {{4, neon.PanelBF16x4}, {2, neon.PanelBF16x2}, {1, neon.PanelBF16x1}},
+}
+
+var dotProdMachine = machine{
+	quantize: neon.Quantize,
+	panels:   panelsNEON,
+	tiles: [64]tileKernels{
+		quant.Q4_0:   {[]dotKernel{{4, dotprod.DotQ4_0x4}, {2, dotprod.DotQ4_0x2}, {1, dotprod.DotQ4_0x1}}, neon.UnpackQ4_0},
+		quant.Q4_1:   {[]dotKernel{{4, dotprod.DotQ4_1x4}, {2, dotprod.DotQ4_1x2}, {1, dotprod.DotQ4_1x1}}, neon.UnpackQ4_1},
+		quant.Q5_0:   {[]dotKernel{{4, dotprod.DotQ5_0x4}, {2, dotprod.DotQ5_0x2}, {1, dotprod.DotQ5_0x1}}, neon.UnpackQ5_0},
+		quant.Q5_1:   {[]dotKernel{{4, dotprod.DotQ5_1x4}, {2, dotprod.DotQ5_1x2}, {1, dotprod.DotQ5_1x1}}, neon.UnpackQ5_1},
+		quant.Q8_0:   {[]dotKernel{{4, dotprod.DotQ8_0x4}, {2, dotprod.DotQ8_0x2}, {1, dotprod.DotQ8_0x1}}, neon.UnpackQ8_0},
+		quant.Q2_K:   {[]dotKernel{{4, dotprod.DotQ2_Kx4}, {2, dotprod.DotQ2_Kx2}, {1, dotprod.DotQ2_Kx1}}, neon.UnpackQ2_K},
+		quant.Q3_K:   {[]dotKernel{{4, dotprod.DotQ3_Kx4}, {2, dotprod.DotQ3_Kx2}, {1, dotprod.DotQ3_Kx1}}, neon.UnpackQ3_K},
+		quant.Q4_K:   {[]dotKernel{{4, dotprod.DotQ4_Kx4}, {2, dotprod.DotQ4_Kx2}, {1, dotprod.DotQ4_Kx1}}, neon.UnpackQ4_K},
+		quant.Q5_K:   {[]dotKernel{{4, dotprod.DotQ5_Kx4}, {2, dotprod.DotQ5_Kx2}, {1, dotprod.DotQ5_Kx1}}, neon.UnpackQ5_K},
+		quant.Q6_K:   {[]dotKernel{{4, dotprod.DotQ6_Kx4}, {2, dotprod.DotQ6_Kx2}, {1, dotprod.DotQ6_Kx1}}, neon.UnpackQ6_K},
+		quant.IQ4_NL: {[]dotKernel{{4, dotprod.DotIQ4_NLx4}, {2, dotprod.DotIQ4_NLx2}, {1, dotprod.DotIQ4_NLx1}}, neon.UnpackIQ4_NL},
+		quant.IQ4_XS: {[]dotKernel{{4, dotprod.DotIQ4_XSx4}, {2, dotprod.DotIQ4_XSx2}, {1, dotprod.DotIQ4_XSx1}}, neon.UnpackIQ4_XS},
+		quant.MXFP4:  {[]dotKernel{{4, dotprod.DotMXFP4x4}, {2, dotprod.DotMXFP4x2}, {1, dotprod.DotMXFP4x1}}, neon.UnpackMXFP4},
+	},
+}
+
+var neonMachine = machine{
+	quantize: neon.Quantize,
+	panels:   panelsNEON,
+	tiles: [64]tileKernels{
+		quant.Q4_0:   {[]dotKernel{{2, neon.DotQ4_0x2}, {1, neon.DotQ4_0x1}}, neon.UnpackQ4_0},
+		quant.Q4_1:   {[]dotKernel{{2, neon.DotQ4_1x2}, {1, neon.DotQ4_1x1}}, neon.UnpackQ4_1},
+		quant.Q5_0:   {[]dotKernel{{2, neon.DotQ5_0x2}, {1, neon.DotQ5_0x1}}, neon.UnpackQ5_0},
+		quant.Q5_1:   {[]dotKernel{{2, neon.DotQ5_1x2}, {1, neon.DotQ5_1x1}}, neon.UnpackQ5_1},
+		quant.Q8_0:   {[]dotKernel{{2, neon.DotQ8_0x2}, {1, neon.DotQ8_0x1}}, neon.UnpackQ8_0},
+		quant.Q2_K:   {[]dotKernel{{2, neon.DotQ2_Kx2}, {1, neon.DotQ2_Kx1}}, neon.UnpackQ2_K},
+		quant.Q3_K:   {[]dotKernel{{2, neon.DotQ3_Kx2}, {1, neon.DotQ3_Kx1}}, neon.UnpackQ3_K},
+		quant.Q4_K:   {[]dotKernel{{2, neon.DotQ4_Kx2}, {1, neon.DotQ4_Kx1}}, neon.UnpackQ4_K},
+		quant.Q5_K:   {[]dotKernel{{2, neon.DotQ5_Kx2}, {1, neon.DotQ5_Kx1}}, neon.UnpackQ5_K},
+		quant.Q6_K:   {[]dotKernel{{2, neon.DotQ6_Kx2}, {1, neon.DotQ6_Kx1}}, neon.UnpackQ6_K},
+		quant.IQ4_NL: {[]dotKernel{{2, neon.DotIQ4_NLx2}, {1, neon.DotIQ4_NLx1}}, neon.UnpackIQ4_NL},
+		quant.IQ4_XS: {[]dotKernel{{2, neon.DotIQ4_XSx2}, {1, neon.DotIQ4_XSx1}}, neon.UnpackIQ4_XS},
+		quant.MXFP4:  {[]dotKernel{{2, neon.DotMXFP4x2}, {1, neon.DotMXFP4x1}}, neon.UnpackMXFP4},
+	},
+}

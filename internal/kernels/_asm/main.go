@@ -34,7 +34,12 @@ func main() {
 	only := flag.String("only", "", "write only units whose name has this `prefix`")
 	arch := flag.String("arch", "amd64,arm64", "write only units of these architectures (arm64 needs "+gnuAssembler+")")
 	check := flag.Bool("check", false, "compare with the files on disk instead of writing them")
+	count := flag.Bool("count", false, "print the instructions a multiply-add of the committed matrix kernels")
 	flag.Parse()
+	if *count {
+		countLoops()
+		return
+	}
 	for _, u := range units {
 		if *one == u.isa+"/"+u.name {
 			build.ConstraintExpr("!purego")

@@ -151,6 +151,7 @@ func (s *Server) account(rt route, x *exchange, r *http.Request, code int, took 
 		s.m.prompt.Observe(float64(u.Prompt))
 		s.m.answer.Observe(float64(u.Generated))
 	}
+	s.writeTrace(x, code, took)
 	level := slog.LevelInfo
 	if rt.uncounted {
 		level = slog.LevelDebug

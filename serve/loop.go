@@ -320,12 +320,17 @@ func (l *loop) begin(q *sequence) {
 		if j.began.IsZero() {
 			j.began = time.Now()
 			queued := j.began.Sub(j.r.received)
+			q.span("queue", j.r.received, j.began, "", 0)
 			j.reply.note(func(_ *Usage, t *Timings) { t.Queue = queued })
 			l.m.queue.Observe(queued.Seconds())
 		}
 	}
 	if j.over {
 		return
+	}
+	if !q.away.IsZero() {
+		q.span("swapped out", q.away, time.Now(), "", 0)
+		q.away = time.Time{}
 	}
 	if err := guard.Run(func() error { return q.open(l.e, l.o) }); err != nil {
 		l.trouble(q, err)
@@ -350,6 +355,7 @@ func (l *loop) trouble(q *sequence, err error) {
 
 func (l *loop) swapOut(q *sequence) {
 	l.m.preemptions.Inc()
+	q.away = time.Now()
 	q.swapOut()
 	move(&l.running, &l.swapped, q.id)
 }

@@ -3,6 +3,8 @@ package serve
 import (
 	"context"
 	"sync"
+
+	"terrace/internal/trace"
 )
 
 // Reply is the answer to a Request as it comes. The loop appends to it, one goroutine reads it; appending never waits, and what
@@ -19,6 +21,7 @@ type Reply struct {
 	timings Timings
 	wake    chan struct{}
 	cancel  context.CancelFunc
+	story   *trace.Story // nil = none is wanted
 }
 
 func newReply(r *Request, cancel context.CancelFunc) *Reply {

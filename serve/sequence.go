@@ -48,6 +48,7 @@ type sequence struct {
 	started bool
 	counted bool      // its prompt is in the accounts
 	last    time.Time // of its last token
+	away    time.Time // swapped out since; zero = it is not
 }
 
 // view is what the scheduler knows of it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/internal/trace"
 	"terrace/tokenizer"
 )
 
@@ -28,6 +30,8 @@ type Options struct {
 	ITLTarget time.Duration // wanted between two tokens of a text at most; 0 = twice what a step takes
 	Alias     string        // second set of metric names: llamacpp, or "" for none
 	Log       *slog.Logger  // nil = none
+
+	Traces func(id string) (io.WriteCloser, error) // where a request's timeline goes once it has ended; nil = there are none
 }
 
 func (o *Options) setDefaults() error {
@@ -97,6 +101,9 @@ func (s *Server) Do(ctx context.Context, r *Request) (*Reply, error) {
 	r.key = keyOf(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	j := &job{r: r, ctx: ctx, reply: newReply(r, cancel), left: r.choices()}
+	if s.o.Traces != nil {
+		j.reply.story = trace.NewStory(maxSpans)
+	}
 	if !s.loop.submit(j) {
 		cancel()
 		return nil, errQueue

@@ -26,9 +26,10 @@ func (l *loop) decode(ids []int64) {
 	}
 	began := time.Now()
 	errs := l.decodeBatch(sessions, next)
-	took := time.Since(began)
-	l.m.step.Observe(took.Seconds())
+	ended := time.Now()
+	l.m.step.Observe(ended.Sub(began).Seconds())
 	for i, q := range qs {
+		q.span("decode", began, ended, "texts", len(qs))
 		if errs[i] != nil {
 			l.trouble(q, errs[i])
 			continue
@@ -75,7 +76,7 @@ func (l *loop) read(parts []schedule.Part) (tokens int) {
 		if q.wantsRows() {
 			n = min(n, echoRowsTokens)
 		}
-		before := q.reading.Left()
+		before, began := q.reading.Left(), time.Now()
 		err := guard.Run(func() error {
 			if l.crash != nil {
 				l.crash("prompt")
@@ -83,6 +84,7 @@ func (l *loop) read(parts []schedule.Part) (tokens int) {
 			return q.reading.Read(q.job.ctx, n)
 		})
 		n = max(0, before-q.reading.Left()) // more is left where stored KV was lost on its way
+		q.span("prompt", began, time.Now(), "tokens", n)
 		tokens += n
 		l.ledger.Charge(q.job.r.key, n, 0)
 		switch {
@@ -144,7 +146,7 @@ func (l *loop) echo(q *sequence) {
 
 // advance chooses a sequence's next token and hands out what came of it.
 func (l *loop) advance(q *sequence) {
-	replays := len(q.again) > 0
+	replays, began := len(q.again) > 0, time.Now()
 	var more bool
 	err := guard.Run(func() (err error) {
 		if l.crash != nil {
@@ -153,6 +155,7 @@ func (l *loop) advance(q *sequence) {
 		more, err = q.step(l.e.Options().Context)
 		return err
 	})
+	q.span("sample", began, time.Now(), "", 0)
 	switch {
 	case err != nil:
 		l.fail(q, err)

@@ -52,6 +52,7 @@ type loadFlags struct {
 	chunk         int
 	pageTokens    int
 	traceFile     string
+	serves        bool   // a server: --trace is its own
 	gpuLayers     string // llama.cpp's, without a meaning here
 	templateFile  string // chat template instead of the model's own
 	loras         []string
@@ -88,7 +89,9 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
 	p.IntVar(&f.pageTokens, "page-tokens", 0, "tokens a KV page holds (default 16)")
 	f.addLora(cmd)
-	p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")
+	if !f.serves { // which has a timeline a request
+		p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")
+	}
 	p.StringVar(&f.gpuLayers, "n-gpu-layers", "", "accepted for llama.cpp's command lines; --backend says what computes")
 	for _, alias := range []string{"n-gpu-layers", "ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)

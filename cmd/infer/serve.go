@@ -38,10 +38,11 @@ type serveFlags struct {
 	log          string
 	metricsAlias string
 	embeddings   string
+	traces       traceFolder
 }
 
 func newServe(a *app) *cobra.Command {
-	f := &serveFlags{}
+	f := &serveFlags{load: loadFlags{serves: true}}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve OpenAI's APIs over HTTP",
@@ -67,6 +68,7 @@ func newServe(a *app) *cobra.Command {
 	p.BoolVar(&f.insecure, "insecure", false, "listen at an address of other machines' without keys")
 	p.DurationVar(&f.grace, "grace", 30*time.Second, "how long running requests may take after SIGTERM")
 	p.DurationVar(&f.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: twice what a step takes)")
+	p.StringVar(&f.traces.dir, "trace", "", "write a timeline of each request to this folder, TIME-ID.json for Perfetto; the newest 1,000 of a run are kept")
 	p.StringVar(&f.log, "log", "text", "access log on stderr: text, json or none")
 	p.StringVar(&f.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")
 	return cmd
@@ -145,22 +147,30 @@ func (a *app) serve(f *serveFlags) error {
 	if err := a.useStore(&f.store, l); err != nil {
 		return err
 	}
-	names := f.aliases
-	if len(names) == 0 {
-		names = []string{l.name}
-	}
 	encoders, closeEncoder, err := a.serveEncoder(f)
 	if err != nil {
 		return err
 	}
 	defer closeEncoder()
-	s, err := serve.New(serve.Options{Encoders: encoders, Engine: l.engine, Tokenizer: l.tok, Names: names, ModelPath: l.path, Batch: f.batch, Queue: f.queue,
-		Keys: keys, AnyHost: !local, ITLTarget: f.itl, Alias: f.metricsAlias, Log: log})
+	s, err := f.server(l, serve.Options{Encoders: encoders, Keys: keys, AnyHost: !local, Log: log})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	return a.listen(f, s, listener)
+}
+
+// server is the server on a loaded model.
+func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err error) {
+	o.Engine, o.Tokenizer, o.ModelPath, o.Names = l.engine, l.tok, l.path, f.aliases
+	if len(o.Names) == 0 {
+		o.Names = []string{l.name}
+	}
+	o.Batch, o.Queue, o.ITLTarget, o.Alias = f.batch, f.queue, f.itl, f.metricsAlias
+	if o.Traces, err = f.traces.open(); err != nil {
+		return nil, err
+	}
+	return serve.New(o)
 }
 
 // serveEncoder opens the encoder of /v1/embeddings, nil where none is asked for; close it.

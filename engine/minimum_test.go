@@ -51,6 +51,33 @@ func TestRoomByTiming(t *testing.T) {
 	}
 }
 
+// TestRoomForIndex: the size that a refusal names holds what the tier's index grows by while the prompt is read: the first one is
+// the last one.
+func TestRoomForIndex(t *testing.T) {
+	t.Parallel()
+	prompt := fakes.IDs(1500, 1)
+	read := func(bytes int64) error {
+		o := Options{Threads: 2, ChunkTokens: 32, Context: 2048, Tiers: []tier.Tier{{Kind: tier.Host, Bytes: bytes}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 16 << 20}}}
+		got := 0
+		err := prefillOf(t, small(t, o), prompt, &got)
+		if err != nil && got > 0 {
+			t.Errorf("%d bytes: %d tokens read, then %v", bytes, got, err)
+		}
+		return err
+	}
+	err := read(64 << 10)
+	var least int64
+	if !errors.Is(err, kvmanager.ErrBudget) {
+		t.Fatal(err)
+	}
+	if _, serr := fmt.Sscanf(err.Error()[strings.Index(err.Error(), "at least ")+9:], "%d", &least); serr != nil {
+		t.Fatalf("no size is named: %v", err)
+	}
+	if err := read(least); err != nil {
+		t.Errorf("%d bytes suffice: %v", least, err)
+	}
+}
+
 // onSlow reads a prompt and takes steps over a tier that is slow now and then, by a seed.
 func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed uint64) error {
 	store := kvfakes.New(shape.Layers, shape.KVHeads, shape.Page)

@@ -33,6 +33,8 @@ type encoding interface {
 	share(fork encoding)
 	// bytes is what lies beside the main pages.
 	bytes() int64
+	// growth is how much more than bytes that becomes at most on the way to so many tokens, of which rows come to each layer at once.
+	growth(rows, tokens int) int64
 	free()
 }
 
@@ -48,6 +50,8 @@ func (f floats) incoming(_, n int, more []int) {
 func (f floats) together(_, n int) int { return n }
 
 func (f floats) reserve(int, int) error { return nil }
+
+func (f floats) growth(int, int) int64 { return 0 }
 
 func (f floats) unreserve(int) {}
 

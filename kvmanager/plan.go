@@ -15,7 +15,8 @@ type Extent struct {
 	// nil = none.
 	Cached []bool
 	// Beside is the bytes that will be charged beside the pages on the way to Tokens, or in this step (what a policy scans, a
-	// cache's staging): the plan leaves them free, and a refusal names a size that holds them.
+	// cache's staging): the plan leaves them free, and a refusal names a size that holds them. What a quantized cache keeps in full
+	// precision is counted by the plan itself.
 	Beside int64
 }
 
@@ -82,6 +83,25 @@ func (k *backing) plan(pass []Extent) error {
 			if e.stay(layer) {
 				quota[layer] = int(share * float64(e.blocks(layer)))
 			}
+		}
+	}
+	return nil
+}
+
+// Settle waits for every transfer that is under way. What failed to be read is read again when somebody wants it.
+func (m *Manager) Settle() error {
+	k := m.backing
+	if k == nil {
+		return nil
+	}
+	for len(k.writes) > 0 {
+		if err := k.await(k.writes[0]); err != nil {
+			return err
+		}
+	}
+	for len(k.reads) > 0 {
+		if err := k.awaitUnwanted(k.reads[0]); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -157,10 +177,18 @@ func (k *backing) apart(pass []Extent) int {
 func (k *backing) beside(pass []Extent) int {
 	bytes := int64(0)
 	for _, e := range pass {
-		bytes += e.Beside
+		bytes += e.Beside + e.Seq.enc.growth(e.Rows, max(e.Tokens, e.Seq.longest()+e.Rows))
 	}
 	size := k.m.kinds[mainPages].bytes
 	return int((bytes + size - 1) / size)
+}
+
+// longest is the most tokens of a layer and head.
+func (s *Sequence) longest() (n int) {
+	for i := range s.heads {
+		n = max(n, len(s.heads[i].pos))
+	}
+	return n
 }
 
 // framesFree is how many frames the pass may have, what its sequences hold now included.

@@ -260,6 +260,15 @@ func (e *quantized) bytes() (n int64) {
 	return n
 }
 
+// growth: every window may be a tile short of letting one go, and that of one layer has the new tokens beside.
+func (e *quantized) growth(rows, tokens int) int64 {
+	pages := func(tokens int) int { return (tokens + kvpage.Tile - 1) / kvpage.Tile }
+	most := min(e.window+kvpage.Tile-1, tokens)
+	coming := min(most+rows, tokens)
+	heads := e.m.o.Layers*pages(most) + pages(coming) - pages(most)
+	return max(int64(heads*e.m.o.KVHeads)*e.m.kinds[residualPages].bytes-e.bytes(), 0)
+}
+
 func (e *quantized) free() {
 	for i := range e.windows {
 		e.windows[i].owned.free()

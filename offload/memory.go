@@ -116,6 +116,12 @@ func (m *Memory) Stats() Stats {
 	return m.stats
 }
 
+// IndexBytes is 0: what the records take is what the tier holds.
+func (m *Memory) IndexBytes(int) int64 { return 0 }
+
+// Trim does nothing: no memory is kept.
+func (m *Memory) Trim() {}
+
 // Close forgets everything.
 func (m *Memory) Close() error {
 	m.mu.Lock()

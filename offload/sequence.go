@@ -35,6 +35,20 @@ func (q *sequence) indexBytes() (n int64) {
 	return n
 }
 
+// grown returns s with n numbers or more, the new ones as given. Room is made for roomFor(n), so that IndexBytes can say what an
+// index takes before it is there.
+func grown[T int32 | uint32](s []T, n int, fill T) []T {
+	if n > cap(s) {
+		s = append(make([]T, 0, roomFor(n)), s...)
+	}
+	for len(s) < n {
+		s = append(s, fill)
+	}
+	return s
+}
+
+func roomFor(n int) int { return n + n/8 + 16 }
+
 // extent is where a group's extent is, or -1.
 func (q *sequence) extent(layer, index int) int32 {
 	if index < len(q.extents[layer]) {
@@ -79,9 +93,7 @@ func (s *SSD) allot(recs []Record) error {
 		if q == nil {
 			q = s.newSequence(k.Seq)
 		}
-		for len(q.extents[at.layer]) <= at.index {
-			q.extents[at.layer] = append(q.extents[at.layer], -1)
-		}
+		q.extents[at.layer] = grown(q.extents[at.layer], at.index+1, -1)
 		q.extents[at.layer][at.index] = s.free[len(s.free)-1]
 		s.free = s.free[:len(s.free)-1]
 	}
@@ -91,9 +103,7 @@ func (s *SSD) allot(recs []Record) error {
 // begin marks a record as being written and returns the mark; it is not there until publish. s.mu is held.
 func (s *SSD) begin(q *sequence, k Key) uint32 {
 	l := &q.layers[k.Layer]
-	for len(l.state) <= int(k.Group) {
-		l.state = append(l.state, 0)
-	}
+	l.state = grown(l.state, int(k.Group)+1, 0)
 	if l.state[k.Group] == 0 {
 		q.records++
 		s.stats.UsedBytes += int64(s.place.strideBytes)
@@ -116,9 +126,7 @@ func (s *SSD) publish(q *sequence, k Key, mark uint32, sums []uint32, failed boo
 		return
 	}
 	per := s.sumsPer()
-	for len(l.sums) < (int(k.Group)+1)*per {
-		l.sums = append(l.sums, make([]uint32, per)...)
-	}
+	l.sums = grown(l.sums, (int(k.Group)+1)*per, 0)
 	copy(l.sums[int(k.Group)*per:], sums)
 	l.state[k.Group] = mark | 1
 }

@@ -223,6 +223,24 @@ func (s *SSD) Stats() Stats {
 	return st
 }
 
+// IndexBytes is what sequence.indexBytes comes to at most.
+func (s *SSD) IndexBytes(groups int) int64 {
+	if groups == 0 {
+		return 0
+	}
+	extents := (groups + s.place.groups - 1) / s.place.groups
+	return int64(s.shape.Layers) * 4 * int64(roomFor(extents)+roomFor(groups)+roomFor(groups*s.sumsPer()))
+}
+
+// Trim frees staging that no transfer uses.
+func (s *SSD) Trim() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for kind := range s.stage {
+		s.freeStage(kind)
+	}
+}
+
 // closeWait is how long Close waits for a device that does not answer.
 const closeWait = 10 * time.Second
 

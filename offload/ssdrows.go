@@ -166,10 +166,13 @@ const smallBytes = 16 << 10
 func (s *SSD) stageBytes() [3]int { return [3]int{smallBytes, s.gatherMost(), s.opt.MaxIOBytes} }
 
 // shrink gives idle staging of large operations back: steps that read single tokens have no use for it. s.mu is held.
-func (s *SSD) shrink() {
-	for _, b := range s.stage[2] {
+func (s *SSD) shrink() { s.freeStage(2) }
+
+// freeStage frees idle staging of a size. s.mu is held.
+func (s *SSD) freeStage(kind int) {
+	for _, b := range s.stage[kind] {
 		vfs.FreeAligned(b)
 		s.staged -= int64(len(b))
 	}
-	s.stage[2] = nil
+	s.stage[kind] = nil
 }

@@ -136,10 +136,30 @@ func (f *Floor) Begin(passes ...*Pass) error {
 			} else {
 				r.Text.res.step()
 			}
-			f.extents = append(f.extents, r.Text.res.extent(x))
+			x = r.Text.res.extent(x)
+			x.Beside += f.indexGrowth(int(r.Text.read), r.Text.tokensAfter(&x))
+			f.extents = append(f.extents, x)
 		}
 	}
+	err := f.o.KV.Plan(f.extents)
+	if !errors.Is(err, kvmanager.ErrBudget) {
+		return err
+	}
+	// How much the store has for transfers depends on how they came to overlap: nothing is refused before it has given that back.
+	if err := f.o.KV.Settle(); err != nil {
+		return err
+	}
+	f.o.Store.Trim()
+	if err := f.chargeStore(); err != nil {
+		return err
+	}
 	return f.o.KV.Plan(f.extents)
+}
+
+// indexGrowth is what the store's index of a text takes more when it has grown from some tokens to more: chargeStore will count it.
+func (f *Floor) indexGrowth(from, to int) int64 {
+	t := f.blockTokens()
+	return f.o.Store.IndexBytes((to+t-1)/t) - f.o.Store.IndexBytes((from+t-1)/t)
 }
 
 // chargeStore counts what the backing store holds in host memory (index, checksums, staging) against the budget. It grows

@@ -36,6 +36,8 @@ func newLocalDrive(p csdshim.Profile, shape offload.Shape, codes csdshim.Codes, 
 func (l *localDrive) Name() string               { return "csd" }
 func (l *localDrive) Shape() offload.Shape       { return l.shape }
 func (l *localDrive) Stats() offload.Stats       { return l.stats }
+func (l *localDrive) IndexBytes(int) int64       { return 0 }
+func (l *localDrive) Trim()                      {}
 func (l *localDrive) Scores() csdshim.Codes      { return l.wire.Codes }
 func (l *localDrive) Identity() csdshim.Identity { return l.drive.Identity() }
 func (l *localDrive) Drop(seq uint64) error      { delete(l.open, seq); return l.s.Drop(seq, 0) }

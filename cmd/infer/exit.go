@@ -13,6 +13,7 @@ import (
 	"terrace/engine"
 	"terrace/eval"
 	"terrace/eval/metrics"
+	"terrace/eval/report"
 	"terrace/hub"
 	"terrace/internal/kvpage"
 	"terrace/internal/units"
@@ -72,7 +73,7 @@ func (e checkError) Unwrap() error { return e.err }
 
 // Sentinels of the packages below that mean one of the codes; each package's errors.go documents its own.
 var (
-	usageSentinels = []error{hub.ErrName, policy.ErrUnknown, policy.ErrParam, policy.ErrClash, policy.ErrModel, engine.ErrOption, model.ErrUnknownBackend, model.ErrUnsupported, kvpage.ErrLayout}
+	usageSentinels = []error{hub.ErrName, policy.ErrUnknown, policy.ErrParam, policy.ErrClash, policy.ErrModel, engine.ErrOption, model.ErrUnknownBackend, model.ErrUnsupported, kvpage.ErrLayout, report.ErrNothing}
 	dataSentinels  = []error{
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,

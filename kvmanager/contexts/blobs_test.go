@@ -63,15 +63,6 @@ func fetched(t testing.TB, s *Store, chain []*Record, rule Rule) (n int) {
 	return n
 }
 
-func flushed(t testing.TB, s *Store) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := s.Flush(ctx); err != nil {
-		t.Fatalf("flush: %v", err)
-	}
-}
-
 // oneLine checks that a store said exactly one thing, with a word in it.
 func (n *notices) oneLine(t testing.TB, word string) {
 	t.Helper()

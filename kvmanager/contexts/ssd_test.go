@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"terrace/internal/vfs"
 )
@@ -276,5 +277,14 @@ func TestSSDDamage(t *testing.T) {
 		}
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+func flushed(t testing.TB, s *Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := s.Flush(ctx); err != nil {
+		t.Fatalf("flush: %v", err)
 	}
 }

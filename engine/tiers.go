@@ -149,7 +149,7 @@ func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
 	case tier.SSD:
 		shape, needs := e.shape(), e.policy.Needs()
 		s, err := offload.OpenSSD(shape, offload.SSDOptions{Dir: t.Path, CapacityBytes: t.Bytes, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
-			TokenRows: needs.TokenGranularity && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
+			TokenRows: needs.TokenGranularity && (needs.SharedAcrossHeads || needs.SinglesByHead) && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Path, err)
 		}

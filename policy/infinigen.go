@@ -83,7 +83,7 @@ func (p *infinigen) Bind(m Model) error {
 
 func (p *infinigen) Needs() Needs {
 	return Needs{
-		Queries: p.sample, Query: p.query, Decomposition: true, TokenGranularity: true,
+		Queries: p.sample, Query: p.query, Decomposition: true, TokenGranularity: true, SinglesByHead: true,
 		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.model.KeyDim), Stored: p.stored},
 	}
 }

@@ -70,6 +70,9 @@ type Needs struct {
 	// TokenGranularity: a [Selector]'s picks are single tokens here and there rather than runs, so keys had better lie token by
 	// token.
 	TokenGranularity bool
+	// SinglesByHead: KV heads pick by themselves, by scores ([HeadScoring]) that keep what will be read in memory: then room for single
+	// tokens of all heads is worth it.
+	SinglesByHead bool
 	// SharedAcrossHeads: a [Selector] picks the same tokens for every KV head of a layer.
 	SharedAcrossHeads bool
 	// HostScores: a [TokenScoring] policy's tokens are scored on the host also where a drive could.

@@ -187,6 +187,7 @@ func (n Needs) union(o Needs) Needs {
 	n.ValueMean = n.ValueMean || o.ValueMean
 	n.Decomposition = n.Decomposition || o.Decomposition
 	n.TokenGranularity = n.TokenGranularity || o.TokenGranularity
+	n.SinglesByHead = n.SinglesByHead || o.SinglesByHead
 	n.SharedAcrossHeads = n.SharedAcrossHeads || o.SharedAcrossHeads
 	n.HostScores = n.HostScores || o.HostScores
 	n.Repeat = n.Repeat || o.Repeat

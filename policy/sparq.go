@@ -47,7 +47,7 @@ func init() {
 }
 
 func (p *sparQ) Needs() Needs {
-	return Needs{Sketch: Sketch{Kind: SketchDims, Stored: p.stored}, ValueMean: p.mean, TokenGranularity: p.stored}
+	return Needs{Sketch: Sketch{Kind: SketchDims, Stored: p.stored}, ValueMean: p.mean, TokenGranularity: p.stored, SinglesByHead: p.stored}
 }
 
 // SelectsByHead implements HeadSelector.

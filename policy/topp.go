@@ -80,7 +80,7 @@ func (p *topp) Bind(m Model) error { return bind(p.inner, m) }
 // Needs are the selector's, and keys to estimate with.
 func (p *topp) Needs() Needs {
 	n := p.inner.Needs()
-	n.TokenGranularity, n.SharedAcrossHeads = true, false
+	n.TokenGranularity, n.SharedAcrossHeads, n.SinglesByHead = true, false, false
 	n.Sketch.Listed = ListedInt4
 	if p.exact {
 		n.Sketch.Listed = ListedExact

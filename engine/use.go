@@ -21,6 +21,9 @@ type BalanceUse = retrieval.BalanceUse
 // PoolUse counts the tokens that a policy's pools moved.
 type PoolUse = retrieval.PoolUse
 
+// ReuseUse counts the groups of tokens that a policy asked for on tiers.
+type ReuseUse = retrieval.ReuseUse
+
 // TierUse is what the tiers have held and moved since the engine was opened, measured.
 type TierUse = tier.Use
 
@@ -44,7 +47,7 @@ func (e *Engine) TierUse() TierUse {
 	u.Reads, u.Paced, u.Notice = st.Reads, st.Paced, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
 	u.Scored, u.Balance, u.Replays = e.floor.Scores(), e.floor.Balance(), e.replays
-	u.Scored.Again, u.Pools = st.Retries, e.floor.Pools()
+	u.Scored.Again, u.Pools, u.Reuse = st.Retries, e.floor.Pools(), e.floor.Reuse()
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.Rate()
 	return u

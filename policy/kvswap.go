@@ -23,7 +23,8 @@ type kvswap struct {
 	group  int
 	rank   Budget // of KeyDim, or columns
 	query  QueryKind
-	from   int // first layer that is guessed
+	from   int     // first layer that is guessed
+	reuse  *Budget // tokens that stay in fast memory; nil = the budget
 	dense  int
 
 	model     Model
@@ -47,12 +48,17 @@ func init() {
 			Param{Name: "rank", Default: "100%", Doc: "columns of the copy: a share of a key's length, or a number up to that of all heads"},
 			Param{Name: "query", Default: "guess", Doc: "guess (from the previous layer's input), exact, or prev_step"},
 			Param{Name: "guess_from", Default: "2", Doc: "where query=guess: so many of the first layers are scored with their own query"},
+			Param{Name: "reuse", Doc: "tokens of the last steps' groups that stay in fast memory on tiers, a number or a share; not given: the budget (changes bytes, no result)"},
 			Param{Name: "dense_layers", Aliases: []string{"skip_layers"}, Default: "0", Doc: "first layers that read everything"}),
 	}, func(a *args) Policy {
 		p := &kvswap{base: a.base(), budget: a.budget(), group: a.int("group", 1, 4096), rank: a.share("rank"), query: a.query(),
 			dense: a.int("dense_layers", 0, maxTokens)}
 		if from := a.int("guess_from", 0, maxTokens); p.query == QueryGuess {
 			p.from = from
+		}
+		if a.has("reuse") {
+			reuse := a.share("reuse")
+			p.reuse = &reuse
 		}
 		if p.rank.kind == budgetShare && p.rank.share.Fraction == 0 && p.rank.share.Count < 1 {
 			a.fail("rank", "at least one column", nil)
@@ -84,6 +90,17 @@ func (p *kvswap) columns() int {
 func (p *kvswap) Needs() Needs {
 	return Needs{Query: p.query, QueryFrom: p.from, TokenGranularity: true, SharedAcrossHeads: true, Sketch: Sketch{Kind: SketchJoint, Rank: p.columns()}}
 }
+
+// BufferTokens implements [Buffered].
+func (p *kvswap) BufferTokens(l *Layer) int {
+	if p.reuse != nil {
+		return p.reuse.Of(l, l.N)
+	}
+	return p.budget.Of(l, l.N)
+}
+
+// GroupTokens implements [Grouped].
+func (p *kvswap) GroupTokens() int { return p.group }
 
 func (p *kvswap) denseLayers() int { return p.dense }
 

@@ -18,6 +18,7 @@ type retroinfer struct {
 	sketch     ClusterSketch
 	retrieval  float64
 	estimation float64
+	buffer     int // clusters that stay in fast memory; -1 = as many as fit
 	dense      int
 
 	scores, sum, row []float32
@@ -42,10 +43,15 @@ func init() {
 			{Name: "n_sink", Aliases: []string{"sinks"}, Default: "4", Doc: "first tokens that are always read"},
 			{Name: "recent", Default: "64", Doc: "newest tokens that are always read"},
 			{Name: "update", Default: "1024", Doc: "generated tokens that are grouped together, 8 or more"},
+			{Name: "buffer", Doc: "clusters of a KV head that stay in fast memory on tiers, as tokens of a cluster on average, those read last; not given: as many as fit (changes bytes, no result)"},
 			{Name: "dense_layers", Aliases: []string{"skip_layers"}, Default: "0", Doc: "first layers that read everything"},
 		},
 	}, func(a *args) Policy {
-		return &retroinfer{base: a.base(), retrieval: a.float("retrieval", 0, 1), estimation: a.float("estimation", 0, 1), dense: a.int("dense_layers", 0, maxTokens),
+		buffer := -1
+		if a.has("buffer") {
+			buffer = a.int("buffer", 0, maxTokens)
+		}
+		return &retroinfer{base: a.base(), buffer: buffer, retrieval: a.float("retrieval", 0, 1), estimation: a.float("estimation", 0, 1), dense: a.int("dense_layers", 0, maxTokens),
 			sketch: ClusterSketch{Size: a.int("cluster", 1, 1<<20), Segment: a.int("segment", 1, maxTokens), Iters: a.int("iters", 1, 1000),
 				Sinks: a.int("n_sink", 0, maxTokens), Recent: a.int("recent", 0, maxTokens), Update: a.int("update", 8, maxTokens)}}
 	})
@@ -65,6 +71,14 @@ func (p *retroinfer) Needs() Needs {
 
 // SelectsByHead implements HeadSelector.
 func (p *retroinfer) SelectsByHead() {}
+
+// BufferTokens implements [Buffered]: the clusters', and the steady tokens, which every step reads.
+func (p *retroinfer) BufferTokens(*Layer) int {
+	if p.buffer < 0 {
+		return -1
+	}
+	return p.buffer*p.sketch.Size + p.sketch.Sinks + p.sketch.Recent + p.sketch.Update
+}
 
 func (p *retroinfer) denseLayers() int { return p.dense }
 

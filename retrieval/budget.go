@@ -5,6 +5,7 @@ import (
 
 	"terrace/kvmanager"
 	"terrace/kvmanager/tokencache"
+	"terrace/policy"
 )
 
 // cacheBudget is what a token cache may hold beside the others.
@@ -57,7 +58,21 @@ func (c *cached) share(n int) {
 	if pl := c.t.set.Placer; pl != nil {
 		slots = c.slots(pl.HotTokens(n, c.hotCapacity(n)))
 	}
+	if tokens := c.buffer(n); tokens >= 0 {
+		slots = min(slots, c.slots(tokens))
+	}
 	c.setLimit(slots)
+}
+
+// buffer is how many of n tokens the policy wants to stay in host memory; -1 = as many as fit.
+func (c *cached) buffer(n int) int {
+	b, ok := c.t.set.Selector.(policy.Buffered)
+	if !ok {
+		return -1
+	}
+	l := c.t.sel.probe()
+	l.N, l.KVBytes = n, c.t.f.kvBytesPerToken()
+	return b.BufferTokens(l)
 }
 
 // slots is how many slots of a shard hold a number of tokens.

@@ -179,6 +179,7 @@ func (c *cached) fetch(layer int) error {
 	}
 	c.layers[layer].whole = false
 	l.kept = copyPicks(l.kept, sel.picks.Heads)
+	c.countGroups(layer, l.kept[0])
 	return c.cache.Begin(layer, l.kept, sel.ranks)
 }
 
@@ -263,6 +264,9 @@ func (c *cached) stepped(n int) error {
 				c.cache.Forget(pos) // what was promoted is kept when it is read next
 			}
 		}
+	}
+	if n%limitStep == 0 && c.buffer(n) >= 0 { // a share of a text that has grown
+		c.share(n)
 	}
 	return c.charge()
 }

@@ -55,6 +55,7 @@ type Floor struct {
 	use     ScoreUse
 	balance *BalanceUse
 	pools   PoolUse
+	reuse   ReuseUse
 	timed   driveTiming
 	spent   policyTimes
 	charged int64 // host memory of the store that is counted
@@ -87,6 +88,9 @@ func (f *Floor) Scores() ScoreUse { return f.use }
 
 // Pools are the accounts of tokens that changed place, of all texts.
 func (f *Floor) Pools() PoolUse { return f.pools }
+
+// Reuse are the accounts of groups that were read again or found, of all texts.
+func (f *Floor) Reuse() ReuseUse { return f.reuse }
 
 // Balance is how the text that was divided last is shared by host and drive; nil = none was.
 func (f *Floor) Balance() *BalanceUse { return f.balance }

@@ -133,6 +133,7 @@ type kvJSON struct {
 	Scored     *scoredJSON      `json:"scored,omitempty"`      // where a drive scores
 	Balance    *balanceJSON     `json:"balance,omitempty"`     // where a drive scores
 	Pools      *poolsJSON       `json:"pools,omitempty"`       // where a policy's pools decide what is hot
+	Reuse      *reuseJSON       `json:"reuse,omitempty"`       // of a policy that reads groups of tokens from a tier
 	SecondPass *secondPassJSON  `json:"second_pass,omitempty"` // of a policy that reads the prompt again
 	Replays    int64            `json:"replays,omitempty"`     // times that the text was read again because a tier had lost KV
 }
@@ -194,6 +195,21 @@ func poolsReport(u engine.PoolUse) *poolsJSON {
 		return nil
 	}
 	return &poolsJSON{u.Steps, u.Promoted, u.Demoted, u.PromotedBytes, u.Migrated()}
+}
+
+// reuseJSON says how many groups of tokens a policy asked for on tiers, and where they were, over all layers and steps.
+type reuseJSON struct {
+	Groups     int64 `json:"groups"`      // asked for
+	Found      int64 `json:"found"`       // in the buffer of what was read lately, or still in host memory
+	Read       int64 `json:"read"`        // from the tier below
+	GroupBytes int64 `json:"group_bytes"` // of one read: K and V of a group over all KV heads
+}
+
+func reuseReport(u engine.ReuseUse) *reuseJSON {
+	if u.Asked == 0 {
+		return nil
+	}
+	return &reuseJSON{u.Asked, u.Found, u.Read, u.GroupBytes}
 }
 
 func balanceReport(u *engine.BalanceUse) *balanceJSON {
@@ -260,7 +276,7 @@ func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	k, t := res.KV, e.TierUse()
 	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
 		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.HeldBytes(), TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps),
-		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools), SecondPass: secondPassReport(k.Repeats), Replays: t.Replays}
+		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools), Reuse: reuseReport(t.Reuse), SecondPass: secondPassReport(k.Repeats), Replays: t.Replays}
 }
 
 // noticeTiers says what tiers could not do since before, and what was done instead; it returns what has been used now.

@@ -18,6 +18,7 @@ type Use struct {
 	Scored     retrieval.ScoreUse    // where a drive scores
 	Balance    *retrieval.BalanceUse // how host and drive divide the tokens now; nil where nothing is divided
 	Pools      retrieval.PoolUse     // where a policy's pools decide what is hot
+	Reuse      retrieval.ReuseUse    // where a policy reads groups of tokens
 	Drives     []retrieval.DriveUse  // that attend, in the order of the tiers; over the engine's life
 	Replays    int64                 // times that texts were read again because the lower tier had lost KV
 
@@ -58,6 +59,9 @@ func (u Use) sum(x Use, sign int64) Use {
 	}
 	if u.Pools = u.Pools.Plus(x.Pools); sign < 0 {
 		u.Pools = u.Pools.Minus(x.Pools).Minus(x.Pools)
+	}
+	if u.Reuse = u.Reuse.Plus(x.Reuse); sign < 0 {
+		u.Reuse = u.Reuse.Minus(x.Reuse).Minus(x.Reuse)
 	}
 	u.Reads += sign * x.Reads
 	u.TokensRead += sign * x.TokensRead

@@ -143,6 +143,15 @@ func (c *Cache) SetLimit(slots int) {
 // SetHot says which tokens may be kept, by position; nil = all that are read.
 func (c *Cache) SetHot(hot func(position int32) bool) { c.hot = hot }
 
+// Has reports whether a token of a KV head is in host memory now: in a slot, or in a block that has not left.
+func (c *Cache) Has(layer, kvHead int, index int32) bool {
+	s := &c.shardsOf(layer)[kvHead/c.heads]
+	if granule := int(index) / c.granule; granule < len(s.at) && s.at[granule] >= 0 {
+		return true
+	}
+	return c.blocks.Resident(layer, int(index)/c.layout.Tokens) != nil
+}
+
 // keeps reports whether a token may have a slot.
 func (c *Cache) keeps(layer int, index int32) bool {
 	return c.hot == nil || c.hot(c.blocks.PositionList(layer, 0)[index])

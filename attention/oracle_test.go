@@ -87,10 +87,14 @@ func oracleWeights(p *Params, q []float32, at int32, h int, tokens []oracleToken
 func oracle(p Params, s *Seq) (out []float64, weights [][][]float64) {
 	out = make([]float64, len(s.Pos)*p.Heads*p.ValueDim)
 	group := p.Heads / p.KVHeads
+	var held [][]oracleToken
+	for g := range p.KVHeads {
+		held = append(held, oracleTokens(&s.Views[g]))
+	}
 	for r, at := range s.Pos {
 		var perHead [][]float64
 		for h := range p.Heads {
-			tokens := oracleTokens(&s.Views[h/group])
+			tokens := held[h/group]
 			selected := func(int) bool { return true }
 			if s.Select != nil && s.Select[h/group] != nil {
 				in := map[int]bool{}

@@ -105,13 +105,17 @@ func (c tinyCase) check(t *testing.T, backend string) {
 		return
 	}
 	var ids []int
-	for range c.greedy[0] {
+	n := len(c.greedy[0])
+	if backend != "native" {
+		n = min(n, 6) // gorgonia builds graphs for each step
+	}
+	for range n {
 		ids = append(ids, argMax(s.Logits()))
 		if err := s.Decode(ids[len(ids)-1]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !slices.ContainsFunc(c.greedy, func(want []int) bool { return slices.Equal(ids, want) }) {
+	if !slices.ContainsFunc(c.greedy, func(want []int) bool { return slices.Equal(ids, want[:n]) }) {
 		t.Errorf("greedy ids %v, want %v", ids, c.greedy[0])
 	}
 }

@@ -35,7 +35,7 @@ func TestRoomByTiming(t *testing.T) {
 			for i := range uint64(3) {
 				bytes := least + least*int64(i)/5
 				var outcomes []error
-				for seed := range uint64(5) {
+				for seed := range 3 - i {
 					outcomes = append(outcomes, onSlow(t, name, shape, bytes, 10*i+seed))
 				}
 				for _, err := range outcomes {

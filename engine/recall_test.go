@@ -21,13 +21,13 @@ import (
 func TestRecallRealModel(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("-short: reads 1,000 tokens")
+		t.Skip("-short: reads 600 tokens")
 	}
 	var ids []int
 	for _, id := range golden.Tensors(t, golden.Shared(t, "data", "golden", "smollm2_logits", "perplexity_ids.safetensors"))["ids"].Values {
 		ids = append(ids, int(id))
 	}
-	const prompt, steps = 1000, 16
+	const prompt, steps = 600, 10
 	e := openModel(t, golden.Model(t, "smollm2:135m"), Options{Policy: "hillinfer:alpha=0.9999,guess_from=0", Context: prompt + steps})
 	s, err := e.NewSession(e.Policy())
 	if err != nil {

@@ -21,9 +21,12 @@ type Message struct {
 
 // chatTemplate is a model's own Jinja template. It comes with the model and is
 // not trusted: see chat_limits.go.
-type chatTemplate struct{ source string }
+type chatTemplate struct {
+	source  string
+	timeout time.Duration // of a rendering
+}
 
-func newChatTemplate(source string) *chatTemplate { return &chatTemplate{source} }
+func newChatTemplate(source string) *chatTemplate { return &chatTemplate{source, renderTimeout} }
 
 // HasTemplate reports whether the model came with a chat template.
 func (t *Tokenizer) HasTemplate() bool { return t.template != nil }
@@ -103,9 +106,9 @@ func (t *Tokenizer) EncodeChat(rendered string) ([]int, error) {
 // render runs the template under limits: depth, sizes and time.
 // inputBytes is how much text the values hold, which the output may repeat.
 func (c *chatTemplate) render(inputBytes int, values map[string]any) (string, error) {
-	lim := newLimiter(inputBytes)
+	lim := newLimiter(inputBytes, c.timeout)
 	var out strings.Builder
-	err := guarded(renderTimeout, func() error {
+	err := guarded(c.timeout, func() error {
 		tpl, err := c.parse(lim)
 		if err != nil {
 			return err

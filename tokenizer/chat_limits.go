@@ -35,15 +35,17 @@ type limiter struct {
 	depth    int
 	maxBytes int // of any value and of the output
 	deadline time.Time
-	err      error // the first failure, for good
+	timeout  time.Duration // until the deadline
+	err      error         // the first failure, for good
 }
 
-func newLimiter(inputBytes int) *limiter {
+func newLimiter(inputBytes int, timeout time.Duration) *limiter {
 	maxBytes := renderMaxExtra + 3*inputBytes
 	return &limiter{
 		work:     renderMaxWork + 16*inputBytes,
 		maxBytes: maxBytes,
-		deadline: time.Now().Add(renderTimeout),
+		deadline: time.Now().Add(timeout),
+		timeout:  timeout,
 	}
 }
 
@@ -65,7 +67,7 @@ func (l *limiter) explain(err error) error {
 // step looks at the deadline.
 func (l *limiter) step() error {
 	if l.err == nil && time.Now().After(l.deadline) {
-		return l.fail("no end after %v: time limit", renderTimeout)
+		return l.fail("no end after %v: time limit", l.timeout)
 	}
 	return l.err
 }

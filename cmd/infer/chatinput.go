@@ -44,21 +44,24 @@ func (p *plainInput) close() {}
 
 func (p *plainInput) message(ctx context.Context) (string, error) {
 	return waitFor(ctx, func() (string, error) {
-		text, err := p.line()
+		line, err := p.line()
 		if err != nil {
 			return "", err
 		}
-		for !isWhole(text) {
+		var text strings.Builder // whose String copies nothing
+		text.WriteString(line)
+		for !isWhole(text.String()) {
 			more, err := p.line()
 			if err != nil {
 				break // what there is
 			}
-			if len(text)+len(more) > maxMessageBytes {
+			if text.Len()+len(more) > maxMessageBytes {
 				return "", dataErrorf("chat: a message of standard input is longer than %s, the most that is read of one", units.FormatBytes(maxMessageBytes))
 			}
-			text += "\n" + more
+			text.WriteByte('\n')
+			text.WriteString(more)
 		}
-		return unquote(text), nil
+		return unquote(text.String()), nil
 	})
 }
 

@@ -58,12 +58,19 @@ type Arrival interface {
 }
 
 // Expect gives an empty session KV of ids that is on its way: the session's rest is read next, the first pass of which waits for
-// each layer. What does not come is computed.
-func (s *Session) Expect(ids []int, a Arrival) {
+// each layer. What does not come is computed. compressed says that a policy has dropped some of it (Adopt).
+func (s *Session) Expect(ids []int, compressed bool, a Arrival) {
+	s.took(ids, compressed)
+	s.arriving = a
+}
+
+// took notes that an empty session has KV of ids that was computed before.
+func (s *Session) took(ids []int, compressed bool) {
 	s.tokens = append(s.tokens, ids...)
 	s.text.SetRead(int32(len(ids)))
-	s.noteRead(len(ids), false)
-	s.arriving = a
+	if s.noteRead(len(ids), false); compressed {
+		s.past.reads = []read{{tokens: len(ids), mixed: true}}
+	}
 }
 
 // arrive waits for a layer of the sessions whose KV is on its way.
@@ -126,11 +133,7 @@ func (s *Session) Adopt(ids []int, compressed bool, fill func(*kvmanager.Sequenc
 		}
 		return false, nil
 	}
-	s.tokens = append(s.tokens, ids...)
-	s.text.SetRead(int32(len(ids)))
-	if s.noteRead(len(ids), false); compressed {
-		s.past.reads = []read{{tokens: len(ids), mixed: true}}
-	}
+	s.took(ids, compressed)
 	return true, nil
 }
 

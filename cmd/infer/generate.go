@@ -328,7 +328,8 @@ func (a *app) generateAfter(f *generateFlags, l *loaded, prefix []int, req engin
 		req.Prefix = f.store.find(a, req.IDs, e.Policy())
 		return e.Generate(a.ctx, req)
 	}
-	s, reused, err := prefixcache.ReadContext(a.ctx, e, prefix, e.Policy(), f.store.find(a, prefix, e.Policy()), engine.PrefillHooks{Progress: req.OnPrefill})
+	found := f.store.find(a, prefix, e.Policy())
+	s, _, err := prefixcache.OpenContext(a.ctx, e, prefix, e.Policy(), found, engine.PrefillHooks{Progress: req.OnPrefill})
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +337,7 @@ func (a *app) generateAfter(f *generateFlags, l *loaded, prefix []int, req engin
 	res, err := s.Generate(a.ctx, req)
 	if res != nil {
 		res.PromptTokens += len(prefix)
-		res.Reused = reused
+		res.Reused = found.Reused()
 	}
 	return res, err
 }

@@ -5,12 +5,13 @@ import (
 
 	"terrace/engine"
 	"terrace/kvmanager"
+	"terrace/kvmanager/contexts"
 )
 
 // waiting is a session's KV that comes layer by layer while the prompt's rest is read.
 type waiting struct {
 	p     *Prefix
-	k     *keeping
+	k     *keeping        // nil: a compressed context
 	ctx   context.Context // of Resume: the request's
 	spans []*restored
 	next  int // layer
@@ -39,15 +40,61 @@ func (p *Prefix) expect(ctx context.Context, s *engine.Session, k *keeping) (eng
 	}
 	k.next = len(w.spans)
 	p.reused = engine.Reused{Tokens: n, Tier: p.arrival.Tier()}
-	s.Expect(p.ids[:n], w)
+	s.Expect(p.ids[:n], false, w)
 	return p.reused, nil
 }
 
-// taken is the end of an arrival, of which the blocks of n tokens were used.
+// openWhole opens a session on a compressed context; nil where it is not stored, or not in time. With early its layers may still be on
+// their way.
+func (p *Prefix) openWhole(ctx context.Context, early bool) (*engine.Session, engine.Reused, error) {
+	var records []*contexts.Record
+	there := !early
+	if early {
+		records, there = p.arrival.Begun(ctx)
+	} else {
+		records = p.arrival.Whole(ctx)
+	}
+	if !p.all(records) {
+		return nil, engine.Reused{}, nil
+	}
+	s, err := p.c.e.NewSession(nil)
+	if err != nil {
+		return nil, engine.Reused{}, err
+	}
+	if there {
+		n, err := p.c.restore(s, p.ids, records, true)
+		if n == 0 || err != nil {
+			s.Close()
+			return nil, engine.Reused{}, err
+		}
+		p.taken(n)
+		return s, p.reused, nil
+	}
+	w := &waiting{p: p, ctx: ctx}
+	if w.spans, _ = p.c.parseAll(records); len(w.spans) < len(records) {
+		s.Close()
+		return nil, engine.Reused{}, nil
+	}
+	p.reused = engine.Reused{Tokens: len(p.ids), Tier: p.arrival.Tier()}
+	s.Expect(p.ids, true, w)
+	return s, p.reused, nil
+}
+
+// all reports whether records are those of the whole compressed context.
+func (p *Prefix) all(records []*contexts.Record) bool {
+	for i, r := range records {
+		if !p.fits(r, i, len(records)) {
+			return false
+		}
+	}
+	return len(records) > 0
+}
+
+// taken is the end of an arrival, of which the blocks of n tokens were used, or all of a compressed context.
 func (p *Prefix) taken(n int) {
 	p.reused = engine.Reused{}
 	if n > 0 {
-		p.arrival.Used(n / p.c.block)
+		p.arrival.Used(p.records(n))
 		p.reused = engine.Reused{Tokens: n, Tier: p.arrival.Tier()}
 	}
 	p.Close()
@@ -73,15 +120,57 @@ func (w *waiting) Layer(kv *kvmanager.Sequence, layer int) error {
 		}
 	}
 	if w.next++; w.next == w.p.c.e.Model().Layers {
-		w.p.taken(len(w.spans) * w.p.c.block)
+		w.p.taken(w.tokens())
 	}
 	return nil
 }
 
-// Lost implements engine.Arrival: blocks of the beginning that came wholly are used.
+// tokens are those of the text that the records stand for.
+func (w *waiting) tokens() int {
+	if w.p.whole {
+		return len(w.p.ids)
+	}
+	return len(w.spans) * w.p.c.block
+}
+
+// Lost implements engine.Arrival: blocks of the beginning that came wholly are used. A compressed context of which a part is gone
+// is compressed again, as it was.
 func (w *waiting) Lost(s *engine.Session) error {
+	if w.p.whole {
+		return w.again(s)
+	}
 	n, err := w.p.adopt(s, w.p.arrival.Whole(w.ctx), w.k)
 	w.p.taken(n)
+	return err
+}
+
+// again gives the session its compressed context, computed.
+func (w *waiting) again(s *engine.Session) error {
+	p := w.p
+	if records := p.arrival.Whole(w.ctx); p.all(records) {
+		if n, err := p.c.restore(s, p.ids, records, true); n > 0 || err != nil {
+			p.taken(n)
+			return err
+		}
+	}
+	p.taken(0)
+	f, err := p.c.e.NewSession(p.under)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Prefill(w.ctx, p.ids, engine.PrefillHooks{}); err != nil {
+		return err
+	}
+	records, err := p.c.parts(f, p)
+	if err != nil {
+		return err
+	}
+	p.c.store.Put(records...)
+	n, err := p.c.restore(s, p.ids, records, true)
+	if err == nil && n == 0 {
+		err = kvmanager.ErrBudget
+	}
 	return err
 }
 

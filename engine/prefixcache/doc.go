@@ -14,8 +14,8 @@
 // prompt's pass computed, and only prompts are stored and found (tokens that were decoded are not: another arithmetic class).
 // What was stored under a salt is found under that salt alone. Trouble of the store is its notice, never an error here.
 //
-// KV of a plain prefix may still be on its way when Resume returns: the session's next pass waits for each layer, and where one is lost
-// the session begins again with what is left (engine.Arrival). p.Reused() says afterwards what was not computed.
+// KV may still be on its way when Resume or OpenContext returns: the session's next pass waits for each layer, and where one is lost
+// the session begins again with what is left, or the context is compressed again (engine.Arrival). p.Reused() says afterwards what was not computed.
 //
 // Files: prefixcache.go (keys, finding, resuming, compressed contexts), arrival.go (layers that come while others are used), records.go
 // (KV to records and back), pack.go (records for whoever places contexts).

@@ -167,16 +167,32 @@ func (c *Cache) Find(ctx context.Context, ids []int, under *policy.Spec, salt st
 	if p.whole = !p.under.Lossless(); p.whole {
 		p.context = contexts.ContextKey(p.root, ids)
 		p.keys = []contexts.Key{contexts.PartKey(p.context, 0)}
-		p.fetch = c.store.Fetch(ctx, p.keys)
+		if c.fetches() {
+			p.fetch = c.store.Fetch(ctx, p.keys)
+		} else {
+			p.arrival = c.store.ArriveContext(ctx, p.keys[0], p.others, c.store.Rule(), len(ids))
+		}
 		return p
 	}
 	p.keys = contexts.Chain(p.root, ids, c.block)
-	if keys := p.keys[:(len(ids)-1)/c.block]; c.quantised() || c.store.Rule() == contexts.BestEffort {
+	if keys := p.keys[:(len(ids)-1)/c.block]; c.fetches() {
 		p.fetch = c.store.Fetch(ctx, keys)
 	} else {
 		p.arrival = c.store.Arrive(ctx, keys, c.store.Rule(), len(ids))
 	}
 	return p
+}
+
+// fetches reports whether whole records are read, one after another.
+func (c *Cache) fetches() bool { return c.quantised() || c.store.Rule() == contexts.BestEffort }
+
+// others are the keys of a compressed context's parts behind the first.
+func (p *Prefix) others(parts int) []contexts.Key {
+	var keys []contexts.Key
+	for i := 1; i < min(parts, maxParts+1); i++ {
+		keys = append(keys, contexts.PartKey(p.context, i))
+	}
+	return keys
 }
 
 // Reused implements engine.Prefix.
@@ -296,14 +312,31 @@ func (c *Cache) parseAll(records []*contexts.Record) (spans []*restored, tokens 
 // ReadContext returns a session that has read ids under a policy that acts on prompts alone, as Find found them or by computing,
 // and that goes on without it: what is read next is not compressed (Fork). What was computed is stored as one compressed context.
 func ReadContext(ctx context.Context, e *engine.Engine, ids []int, under *policy.Spec, p *Prefix, hooks engine.PrefillHooks) (*engine.Session, engine.Reused, error) {
-	if p != nil && p.fetch != nil && p.whole && p.under.String() == under.String() {
-		defer p.Close()
-		if s, reused, err := p.resumeWhole(ctx); s != nil || err != nil {
+	return readContext(ctx, e, ids, under, p, hooks, false)
+}
+
+// OpenContext is ReadContext of a session that reads on before it is forked: layers of what was found may still be on their way, and
+// come behind the layers computed. p.Reused() says after that pass what was not computed.
+func OpenContext(ctx context.Context, e *engine.Engine, ids []int, under *policy.Spec, p *Prefix, hooks engine.PrefillHooks) (*engine.Session, engine.Reused, error) {
+	return readContext(ctx, e, ids, under, p, hooks, true)
+}
+
+func readContext(ctx context.Context, e *engine.Engine, ids []int, under *policy.Spec, p *Prefix, hooks engine.PrefillHooks, early bool) (s *engine.Session, reused engine.Reused, err error) {
+	if p != nil && p.whole && p.under.String() == under.String() {
+		switch {
+		case p.fetch != nil:
+			s, reused, err = p.resumeWhole(ctx)
+		case p.arrival != nil:
+			s, reused, err = p.openWhole(ctx, early)
+		}
+		if s == nil || p.fetch != nil {
+			p.Close()
+		}
+		if s != nil || err != nil {
 			return s, reused, err
 		}
 	}
-	s, err := e.NewSession(under)
-	if err != nil {
+	if s, err = e.NewSession(under); err != nil {
 		return nil, engine.Reused{}, err
 	}
 	defer s.Close()
@@ -351,7 +384,16 @@ func (p *Prefix) resumeWhole(ctx context.Context) (*engine.Session, engine.Reuse
 		s.Close()
 		return nil, engine.Reused{}, err
 	}
-	return s, engine.Reused{Tokens: len(p.ids), Tier: p.fetch.Tier()}, nil
+	p.reused = engine.Reused{Tokens: len(p.ids), Tier: p.fetch.Tier()}
+	return s, p.reused, nil
+}
+
+// records is how many of an arrival's records n tokens are.
+func (p *Prefix) records(n int) int {
+	if p.whole {
+		return p.arrival.Records()
+	}
+	return n / p.c.block
 }
 
 // fits reports whether a record is a part of the context.

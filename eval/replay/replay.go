@@ -251,13 +251,14 @@ func (r *replaying) answer(ctx context.Context, c *Context, ids, question []int,
 	if err != nil {
 		return nil, config, nil, err
 	}
-	s, reused, err := prefixcache.ReadContext(ctx, e, ids, under, cx.Find(ctx, ids, under, r.o.Salt), engine.PrefillHooks{})
+	found := cx.Find(ctx, ids, under, r.o.Salt)
+	s, _, err := prefixcache.OpenContext(ctx, e, ids, under, found, engine.PrefillHooks{})
 	if err != nil {
 		return nil, config, nil, err
 	}
 	defer s.Close()
 	if res, err = s.Generate(ctx, r.b.request(question, arrived)); err == nil {
-		res.Reused = reused
+		res.Reused = found.Reused()
 	}
 	return res, config, nil, err
 }

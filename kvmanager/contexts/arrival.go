@@ -12,17 +12,6 @@ import (
 	"terrace/internal/guard"
 )
 
-// parted is a tier whose records can be read in parts.
-type parted interface {
-	// readPart reads a record's bytes from off on into dst, as far as it goes, and returns how many; nothing of them is checked. off
-	// and len(dst) are multiples of 4096. Errors are those of read.
-	readPart(ctx context.Context, key Key, dst []byte, off int64) (int, error)
-}
-
-// partBytes is how much one read of a part takes unless Options.PartBytes says so. Smaller parts let the first layer begin sooner; each read costs about 20 µs of
-// processor time, as long as 384 KiB take at 20 GB/s.
-const partBytes = 384 << 10
-
 // partsAhead is how many parts may be read before anybody waits for them.
 const partsAhead = 4 * fetchAhead
 
@@ -33,7 +22,6 @@ const partsAhead = 4 * fetchAhead
 // Concurrency: one goroutine takes from it.
 type Arrival struct {
 	s      *Store
-	keys   []Key
 	rule   Rule
 	tokens int
 	part   int // bytes
@@ -41,7 +29,9 @@ type Arrival struct {
 	begun  time.Time
 
 	mu      sync.Mutex
-	moved   *sync.Cond // anything below has changed
+	keys    []Key
+	rest    func(parts int) []Key // keys of a compressed context's other parts, until their number is known; nil = it is
+	moved   *sync.Cond            // anything below has changed
 	records []arriving
 	limit   int     // nothing from this record on
 	heads   int     // records whose first part somebody reads or has read
@@ -61,6 +51,7 @@ type arriving struct {
 	r       *Record // once its header was read; raw and sections have their lengths, not their bytes
 	table   []section
 	raw     []byte
+	part    int    // bytes of a part
 	parts   []bool // read; nil = the number is not known
 	claimed int    // parts that somebody reads or has read
 	ready   int    // sections that are there and checked
@@ -73,10 +64,23 @@ func (x *arriving) whole() bool { return x.r == nil || x.ready == len(x.table) }
 // Arrive begins to read the records of keys, in parts, up to the first that is on no tier. rule and tokens (those asked for) say how
 // long it is waited for, from now on. Close it.
 func (s *Store) Arrive(ctx context.Context, keys []Key, rule Rule, tokens int) *Arrival {
-	a := &Arrival{s: s, keys: keys, rule: rule, tokens: tokens, begun: time.Now(), records: make([]arriving, len(keys)), limit: len(keys), from: map[int]bool{}, part: s.o.PartBytes}
+	return s.arrive(ctx, keys, nil, rule, tokens)
+}
+
+// ArriveContext is Arrive for the parts of a compressed context: the first says how many there are, rest gives the keys of the others.
+func (s *Store) ArriveContext(ctx context.Context, first Key, rest func(parts int) []Key, rule Rule, tokens int) *Arrival {
+	return s.arrive(ctx, []Key{first}, rest, rule, tokens)
+}
+
+func (s *Store) arrive(ctx context.Context, keys []Key, rest func(int) []Key, rule Rule, tokens int) *Arrival {
+	a := &Arrival{rest: rest, s: s, keys: keys, rule: rule, tokens: tokens, begun: time.Now(), records: make([]arriving, len(keys)), limit: len(keys), from: map[int]bool{}, part: s.o.PartBytes}
 	a.moved = sync.NewCond(&a.mu)
 	ctx, a.cancel = context.WithCancel(ctx)
-	for range min(fetchWorkers, len(keys)) {
+	workers := fetchWorkers
+	if rest == nil {
+		workers = min(workers, len(keys))
+	}
+	for range workers {
 		go func() {
 			if err := guard.Run(func() error { a.work(ctx); return nil }); err != nil {
 				a.lose(0)
@@ -100,6 +104,12 @@ func (a *Arrival) work(ctx context.Context) {
 			a.more(ctx, i, part)
 		}
 	}
+}
+
+func (a *Arrival) key(i int) Key {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.keys[i]
 }
 
 // claim takes the next part to read; ok is false where none is left.
@@ -161,6 +171,7 @@ func (a *Arrival) begin(ctx context.Context, i int) {
 		a.moved.Broadcast()
 		a.mu.Unlock()
 	}()
+	key := a.key(i)
 	for n, m := range a.s.tiers {
 		if m.resting() {
 			continue
@@ -169,15 +180,13 @@ func (a *Arrival) begin(ctx context.Context, i int) {
 		if !ok {
 			break // it gives whole records
 		}
-		a.mu.Lock()
-		guess := max(a.guess, int64(a.part))
-		a.mu.Unlock()
-		begun, raw := m.slow.begin(), alignedBytes(int(guess))
-		got, err := p.readPart(ctx, a.keys[i], raw[:a.part], 0)
+		part, begun := a.partOf(m), m.slow.begin()
+		raw := a.room(m, key, part)
+		got, err := p.readPart(ctx, key, raw[:min(part, len(raw))], 0)
 		if errors.Is(err, ErrMiss) {
 			continue
 		}
-		if err == nil && a.header(i, n, raw, got) && m.slow.held(ctx, begun, int64(got)) == nil {
+		if err == nil && a.header(i, n, raw, part, got) && m.slow.held(ctx, begun, int64(got)) == nil {
 			a.arrived(ctx, i, 0)
 			return
 		}
@@ -187,12 +196,12 @@ func (a *Arrival) begin(ctx context.Context, i int) {
 }
 
 // header looks at a record's first part, of got bytes in raw; false where it is not one.
-func (a *Arrival) header(i, tier int, raw []byte, got int) bool {
+func (a *Arrival) header(i, tier int, raw []byte, part, got int) bool {
 	if got < pageBytes {
 		return false
 	}
 	m, total, table, err := parseHeader(raw[:pageBytes])
-	if err != nil || m.Key != a.keys[i] || int64(got) != min(total, int64(a.part)) {
+	if err != nil || m.Key != a.key(i) || int64(got) != min(total, int64(part)) {
 		return false
 	}
 	if total != int64(len(raw)) {
@@ -205,7 +214,7 @@ func (a *Arrival) header(i, tier int, raw []byte, got int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := &a.records[i]
-	x.r, x.table, x.raw, x.tier, x.parts = r, table, raw, tier, make([]bool, (total+int64(a.part)-1)/int64(a.part))
+	x.r, x.table, x.raw, x.tier, x.part, x.parts = r, table, raw, tier, part, make([]bool, (total+int64(part)-1)/int64(part))
 	for part := 1; part < len(x.parts); part++ {
 		if part >= len(a.levels) {
 			a.levels = append(a.levels, make([][]int, part+1-len(a.levels))...)
@@ -213,8 +222,21 @@ func (a *Arrival) header(i, tier int, raw []byte, got int) bool {
 		a.levels[part] = append(a.levels[part], i)
 	}
 	a.guess = total
+	a.grow(i, r)
 	a.moved.Broadcast()
 	return true
+}
+
+// grow has the other parts of a compressed context read once the first says how many there are; mu is held.
+func (a *Arrival) grow(i int, r *Record) {
+	if a.rest == nil || i > 0 || a.limit == 0 {
+		return
+	}
+	more := a.rest(r.Parts)
+	a.rest = nil
+	a.keys = append(a.keys, more...)
+	a.records = append(a.records, make([]arriving, len(more))...)
+	a.limit = len(a.keys)
 }
 
 // more reads another part of a record.
@@ -225,10 +247,10 @@ func (a *Arrival) more(ctx context.Context, i, part int) {
 	if x.whole() {
 		return
 	}
-	m, off := a.s.tiers[x.tier], int64(part)*int64(a.part)
-	dst := x.raw[off:min(off+int64(a.part), int64(len(x.raw)))]
+	m, off := a.s.tiers[x.tier], int64(part)*int64(x.part)
+	dst := x.raw[off:min(off+int64(x.part), int64(len(x.raw)))]
 	begun := m.slow.begin()
-	n, err := m.tier.(parted).readPart(ctx, a.keys[i], dst, off)
+	n, err := m.tier.(parted).readPart(ctx, a.key(i), dst, off)
 	if err == nil && n == len(dst) && m.slow.held(ctx, begun, int64(n)) == nil {
 		a.arrived(ctx, i, part)
 		return
@@ -247,7 +269,7 @@ func (a *Arrival) arrived(ctx context.Context, i, part int) {
 	x.parts[part] = true
 	have := int64(len(x.raw))
 	if n := slices.Index(x.parts, false); n >= 0 {
-		have = int64(n) * int64(a.part)
+		have = int64(n) * int64(x.part)
 	}
 	r, table, from := x.r, x.table, x.ready
 	a.mu.Unlock()
@@ -260,7 +282,7 @@ func (a *Arrival) arrived(ctx context.Context, i, part int) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if x.r == r {
+	if x = &a.records[i]; x.r == r {
 		x.ready = max(x.ready, ready)
 		a.from[x.tier] = true
 	}
@@ -282,7 +304,7 @@ func (a *Arrival) damaged(ctx context.Context, i int, r *Record) {
 
 // wholly reads a record as Fetch does; where no tier has it the chain ends before it.
 func (a *Arrival) wholly(ctx context.Context, i int) {
-	r, tier, err := a.s.get(ctx, a.keys[i])
+	r, tier, err := a.s.get(ctx, a.key(i))
 	if err != nil {
 		a.lose(i)
 		return
@@ -291,8 +313,9 @@ func (a *Arrival) wholly(ctx context.Context, i int) {
 	defer a.mu.Unlock()
 	x := &a.records[i]
 	if x.r == nil || x.ready < len(x.table) {
-		*x = arriving{r: r, table: make([]section, len(r.sections)), raw: r.raw, parts: []bool{true}, claimed: max(1, x.claimed), ready: len(r.sections), tier: tier}
+		*x = arriving{r: r, table: make([]section, len(r.sections)), raw: r.raw, part: len(r.raw), parts: []bool{true}, claimed: max(1, x.claimed), ready: len(r.sections), tier: tier}
 		a.from[tier] = true
+		a.grow(i, r)
 	}
 	a.moved.Broadcast()
 }
@@ -340,14 +363,13 @@ func (a *Arrival) Begun(ctx context.Context) (records []*Record, whole bool) {
 	defer a.mu.Unlock()
 	share := 1.0
 	for i := 0; i < a.limit; i++ {
-		x := &a.records[i]
-		err := a.wait(ctx, i+1, share, func() bool { return x.r != nil && x.ready >= min(1, len(x.table)) })
+		err := a.wait(ctx, i+1, share, func() bool { x := &a.records[i]; return x.r != nil && x.ready >= min(1, len(x.table)) })
 		if err != nil && i < a.limit {
 			a.chain = true
 			return a.wholeRecords(ctx), true
 		}
 		if err == nil && i == 0 {
-			share = 1 / float64(len(x.parts))
+			share = 1 / float64(len(a.records[0].parts))
 		}
 	}
 	for i := range a.records[:a.limit] {
@@ -363,14 +385,14 @@ func (a *Arrival) Begun(ctx context.Context) (records []*Record, whole bool) {
 func (a *Arrival) Section(ctx context.Context, i, section int) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	x := &a.records[i]
-	err := a.wait(ctx, i+1, 1, func() bool { return x.r != nil && x.ready > section })
+	err := a.wait(ctx, i+1, 1, func() bool { x := &a.records[i]; return x.r != nil && x.ready > section })
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			a.s.late(i, len(a.keys))
 		}
 		return nil, fmt.Errorf("contexts: record %d of %d: %w", i+1, len(a.keys), err)
 	}
+	x := &a.records[i]
 	if section >= len(x.r.sections) {
 		return nil, fmt.Errorf("contexts: record %d has %d sections: %w", i+1, len(x.r.sections), ErrDamaged)
 	}
@@ -387,15 +409,14 @@ func (a *Arrival) Whole(ctx context.Context) []*Record {
 
 func (a *Arrival) wholeRecords(ctx context.Context) (records []*Record) {
 	for i := 0; i < a.limit; i++ {
-		x := &a.records[i]
-		err := a.wait(ctx, i+1, 1, func() bool { return x.r != nil && x.ready == len(x.table) })
+		err := a.wait(ctx, i+1, 1, func() bool { x := &a.records[i]; return x.r != nil && x.ready == len(x.table) })
 		if err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
 				a.s.late(i, len(a.keys))
 			}
 			break
 		}
-		records = append(records, x.r)
+		records = append(records, a.records[i].r)
 	}
 	return records
 }
@@ -405,6 +426,13 @@ func (a *Arrival) Tier() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.s.slowest(a.from)
+}
+
+// Records is how many records there are, as far as is known.
+func (a *Arrival) Records() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limit
 }
 
 // Used notes that the first n records, all of which have come, were used (Fetch.Used).

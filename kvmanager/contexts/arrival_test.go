@@ -69,6 +69,72 @@ func TestArrive(t *testing.T) {
 	}
 }
 
+// partsOf are the records of a compressed context.
+func partsOf(t testing.TB, n, sizeBytes int) (records []*Record) {
+	t.Helper()
+	context := ContextKey(Root(nil, ""), []int{n})
+	for i := range n {
+		r, err := Build(Meta{Key: PartKey(context, i), Parent: context, Tokens: 9, Part: i, Parts: n}, []int{40, sizeBytes, sizeBytes / 3}, func(s int, dst []byte) ([]byte, error) {
+			for j := len(dst); j < cap(dst); j++ {
+				dst = append(dst, byte(i+s+j))
+			}
+			return dst, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+// TestArriveContext: the first part says how many there are; the first sections come before the last on tiers that are held to a rate,
+// those in memory too.
+func TestArriveContext(t *testing.T) {
+	t.Parallel()
+	host, ssd := Spec{Kind: "host", CapacityBytes: 32 << 20}, Spec{Kind: "ssd", Place: "d", CapacityBytes: 32 << 20}
+	slowHost, slowSSD := host, ssd
+	slowHost.RateBytes, slowSSD.RateBytes = 40<<20, 40<<20
+	for name, specs := range map[string][]Spec{"host": {host}, "slow host": {slowHost}, "ssd": {ssd}, "slow ssd": {slowSSD}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := Open(t.Context(), specs, Options{FS: vfs.NewMem(1 << 30)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			want := partsOf(t, 5, 900<<10)
+			s.Put(want...)
+			flushed(t, s)
+			a := s.ArriveContext(t.Context(), want[0].Key, func(parts int) (keys []Key) {
+				for _, r := range want[1:parts] {
+					keys = append(keys, r.Key)
+				}
+				return keys
+			}, Rule{Wait: true}, 9)
+			defer a.Close()
+			records, whole := a.Begun(t.Context())
+			if len(records) != len(want) || whole || a.Records() != len(want) {
+				t.Fatalf("%d records of %d, whole %v", len(records), len(want), whole)
+			}
+			first := time.Since(a.begun)
+			for section := range 3 {
+				for i := range records {
+					if b, err := a.Section(t.Context(), i, section); err != nil || !bytes.Equal(b, want[i].Section(section)) {
+						t.Fatalf("record %d, section %d: %v", i, section, err)
+					}
+				}
+			}
+			if all := time.Since(a.begun); specs[0].RateBytes > 0 && (all < 140*time.Millisecond || first > all/2) { // 6 MB at 40 MiB/s
+				t.Errorf("the beginnings came in %v, all in %v", first, all)
+			}
+			if n := len(a.Whole(t.Context())); n != len(want) {
+				t.Errorf("%d whole records", n)
+			}
+		})
+	}
+}
+
 // TestArriveLate: where beginnings take more than their share of the time, whole records of the beginning are taken.
 func TestArriveLate(t *testing.T) {
 	t.Parallel()

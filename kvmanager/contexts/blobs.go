@@ -53,7 +53,8 @@ func opContext(ctx context.Context, bytes int64) (context.Context, context.Cance
 type blobs struct {
 	b     blobStore
 	cap   int64
-	fixed bool // nothing gives way to others
+	fixed bool            // nothing gives way to others
+	yield func([]*Record) // has what gives way first; nil = nobody
 
 	mu     sync.Mutex
 	known  map[string]blob
@@ -172,6 +173,7 @@ func (t *blobs) room(ctx context.Context, more int64, keep map[string]bool) erro
 	if free < more {
 		return fmt.Errorf("contexts: %d bytes more: %w", more, ErrFull)
 	}
+	t.handOver(ctx, old[:n])
 	ctx, cancel := opContext(ctx, 0)
 	defer cancel()
 	return t.drop(ctx, old[:n])

@@ -16,6 +16,7 @@ type host struct {
 	at    map[Key]*list.Element // of *hosted
 	order list.List             // least recently used first
 	fixed bool                  // nothing gives way to others
+	yield func([]*Record)       // has what gives way first; nil = nobody
 }
 
 type hosted struct {
@@ -85,13 +86,15 @@ func (h *host) write(_ context.Context, batch []*Record) error {
 		if h.at[r.Key] != nil {
 			continue
 		}
-		for e := h.order.Front(); e != nil && !h.fixed && h.used+r.Bytes() > h.cap; {
-			next := e.Next()
+		var gone []*list.Element
+		room := h.cap - h.used
+		for e := h.order.Front(); e != nil && !h.fixed && room < r.Bytes(); e = e.Next() {
 			if !keep[e.Value.(*hosted).r.Key] {
-				h.drop(e)
+				gone = append(gone, e)
+				room += e.Value.(*hosted).r.Bytes()
 			}
-			e = next
 		}
+		h.give(gone)
 		if h.used+r.Bytes() > h.cap {
 			return ErrFull
 		}
@@ -102,6 +105,20 @@ func (h *host) write(_ context.Context, batch []*Record) error {
 		h.order.MoveToBack(h.at[r.Key])
 	}
 	return nil
+}
+
+// give has elements give way; mu is held.
+func (h *host) give(gone []*list.Element) {
+	if h.yield != nil && len(gone) > 0 {
+		records := make([]*Record, len(gone))
+		for i, e := range gone {
+			records[i] = e.Value.(*hosted).r
+		}
+		h.yield(records)
+	}
+	for _, e := range gone {
+		h.drop(e)
+	}
 }
 
 func (h *host) drop(e *list.Element) {

@@ -29,8 +29,9 @@ type ssd struct {
 	dir    string
 	cap    int64
 	direct bool
-	wait   time.Duration // for the lock
-	fixed  bool          // nothing gives way to others
+	wait   time.Duration   // for the lock
+	fixed  bool            // nothing gives way to others
+	yield  func([]*Record) // has what gives way first; nil = nobody
 
 	writing    sync.Mutex // held by who writes; before mu
 	mu         sync.Mutex // of what follows
@@ -237,15 +238,20 @@ func (s *ssd) read(_ context.Context, key Key) (*Record, error) {
 	if e.Key != key {
 		return nil, ErrMiss
 	}
-	raw := alignedBytes(int(e.Bytes))
-	err := vfs.ReadFull(p.seg.file, [][]byte{raw}, p.off())
-	if err == nil {
-		var r *Record
-		if r, err = Parse(raw); err == nil && r.Key == key {
-			return r, nil
-		}
+	r, err := p.read(e)
+	if err == nil && r.Key == key {
+		return r, nil
 	}
 	return nil, s.lost(p, e, err)
+}
+
+// read reads the record that lies in a slot.
+func (p place) read(e Entry) (*Record, error) {
+	raw := alignedBytes(int(e.Bytes))
+	if err := vfs.ReadFull(p.seg.file, [][]byte{raw}, p.off()); err != nil {
+		return nil, err
+	}
+	return Parse(raw)
 }
 
 // readPart implements parted.

@@ -78,6 +78,7 @@ type plan struct {
 	places  []place
 	blank   []place // of them, those whose commit page has another record
 	kept    map[Key]bool
+	gone    []leaving // records that give way
 }
 
 func (s *ssd) write(ctx context.Context, batch []*Record) error {
@@ -109,6 +110,9 @@ func (p *plan) assign(batch []*Record) error {
 			return err
 		}
 		if st := at.state(); st.present {
+			if !st.broken {
+				p.gone = append(p.gone, leaving{at, st.entry})
+			}
 			delete(p.s.index, st.entry.Key)
 			p.blank = append(p.blank, at)
 		}
@@ -239,6 +243,13 @@ func (s *ssd) grow(slot int64) (*segment, error) {
 
 // delete takes a segment away with all it holds.
 func (s *ssd) delete(g *segment) error {
+	var gone []leaving
+	for i, st := range g.taken {
+		if st.present && !st.broken && !st.unread {
+			gone = append(gone, leaving{place{g, i}, st.entry})
+		}
+	}
+	s.handOver(gone)
 	for i := range g.taken {
 		if at, ok := s.index[g.taken[i].entry.Key]; ok && at.seg == g {
 			delete(s.index, g.taken[i].entry.Key)
@@ -281,6 +292,7 @@ func (p *plan) store() error {
 		return nil
 	}
 	s, zero := p.s, alignedBytes(pageBytes)
+	s.handOver(p.gone)
 	for _, at := range p.blank {
 		if err := vfs.WriteFull(at.seg.file, [][]byte{zero}, at.off()); err != nil {
 			return fmt.Errorf("contexts: %w", err)

@@ -39,15 +39,17 @@ const (
 	WriteOnHit                      // to the fastest; to the others once they were used (HiCache's write-through-selective)
 )
 
-// ParseWrite reads through or on-hit. Errors wrap ErrSpec.
+// ParseWrite reads through, on-hit or back. Errors wrap ErrSpec.
 func ParseWrite(s string) (WritePolicy, error) {
 	switch s {
 	case "", "through":
 		return WriteThrough, nil
 	case "on-hit":
 		return WriteOnHit, nil
+	case "back":
+		return WriteBack, nil
 	}
-	return 0, fmt.Errorf("contexts: %q: want through or on-hit: %w", s, ErrSpec)
+	return 0, fmt.Errorf("contexts: %q: want through, on-hit or back: %w", s, ErrSpec)
 }
 
 // member is a tier of a store with what is known of it.
@@ -110,6 +112,9 @@ func Open(ctx context.Context, specs []Spec, o Options) (*Store, error) {
 			o.Notice("store " + m.name + ": " + notice)
 		}
 		s.tiers = append(s.tiers, m)
+	}
+	if o.Write == WriteBack {
+		s.handDown()
 	}
 	s.queue.open(s)
 	return s, errors.Join(errs...)
@@ -260,7 +265,7 @@ func (s *Store) used(keys []Key, records []*Record, below int) {
 	if s.o.ReadOnly || s.o.Write == WritePlaced {
 		return
 	}
-	if below == 0 && s.o.Write == WriteThrough {
+	if below == 0 && s.o.Write != WriteOnHit {
 		records = nil
 	}
 	s.queue.add(job{touch: keys, records: records, used: true, below: below})
@@ -282,6 +287,9 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.queue.close()
+	if s.o.Write == WriteBack && !s.o.ReadOnly {
+		s.lastDown()
+	}
 	var err error
 	for _, m := range s.tiers {
 		err = errors.Join(err, guard.Run(m.tier.close))

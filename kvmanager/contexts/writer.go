@@ -2,6 +2,7 @@ package contexts
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"terrace/internal/guard"
@@ -111,6 +112,7 @@ func (w *writer) take() (j job, ok bool) {
 // do stores a job's records on the tiers that the write policy names.
 func (w *writer) do(j job) {
 	ctx := context.Background()
+	back := w.s.o.Write == WriteBack && !j.used
 	for i, m := range w.s.tiers {
 		if m.resting() {
 			continue
@@ -127,6 +129,9 @@ func (w *writer) do(j job) {
 		m.mu.Lock()
 		m.peak = max(m.peak, m.bytes())
 		m.mu.Unlock()
+		if back { // what a tier did not take goes to the next
+			j.records = slices.DeleteFunc(slices.Clone(j.records), func(r *Record) bool { return m.has(r.Key) })
+		}
 	}
 }
 
@@ -135,7 +140,7 @@ func (w *writer) wants(i int, j job) bool {
 	if j.used {
 		return i < j.below || w.s.o.Write == WriteOnHit
 	}
-	return i == 0 || w.s.o.Write == WriteThrough
+	return i == 0 || w.s.o.Write == WriteThrough || w.s.o.Write == WriteBack
 }
 
 // flush waits until nothing is left to do.

@@ -18,7 +18,7 @@ func countLoops() {
 		for _, c := range []struct {
 			arch, isa    string
 			rows, passes int
-		}{{"amd64", "avx2", 1, 2}, {"arm64", "neon", 1, 1}, {"arm64", "dotprod", 1, 1}, {"amd64", "avx2", 4, 2}, {"arm64", "neon", 2, 2}, {"arm64", "dotprod", 4, 2}} {
+		}{{"amd64", "avx2", 1, 1}, {"arm64", "neon", 1, 1}, {"arm64", "dotprod", 1, 1}, {"amd64", "avx2", 4, 2}, {"arm64", "neon", 2, 2}, {"arm64", "dotprod", 4, 2}} {
 			n := recordInstructions(c.arch, c.isa, fmt.Sprintf("Dot%sx%d", f.name, c.rows))
 			row += fmt.Sprintf(" %.3f |", float64(n*c.passes)/float64(512*c.rows))
 		}

@@ -42,35 +42,63 @@ func (s *simd) dot(f format, T int) {
 		fmt.Sprintf("%s multiplies a %s tile of 16 rows with %d activation rows; dst rows are strideBytes apart.", name, f.name, T))
 	dst := Load(Param("dst"), GP64())
 	stride := Load(Param("strideBytes"), GP64())
-	for pass := range s.passes() {
-		base := Load(Param("tile"), GP64())
-		act := Load(Param("act"), GP64())
-		left := Load(Param("records"), GP64())
-		s.used = 0
-		d := &dotter{s: s, f: f, T: T, act: act, acc: s.vecs(T)}
-		for _, a := range d.acc {
-			s.zero(a)
+	if s.zmm || T > 2 {
+		for pass := range s.passes() {
+			s.dotPass(f, T, dst, stride, strconv.Itoa(pass), pass)
+			if pass+1 < s.passes() {
+				ADDQ(U8(32), dst)
+			}
 		}
-		d.c = s.newCursor(f, base)
-		if pass == 1 {
-			d.c.rows8()
-			ADDQ(U8(32), dst)
-		}
-		record := d.recordAVX2()
-		if s.zmm {
-			record = d.recordAVX512()
-		}
-		s.eachRecord(d.c, left, strconv.Itoa(pass), func() {
-			record()
-			ADDQ(U32(T*actBytes), act)
-		})
-		s.storeRows(dst, stride, d.acc)
+	} else { // few rows: memory is read once, in rising order
+		s.dotPass(f, T, dst, stride, "0", 0, 1)
 	}
 	VZEROUPPER()
 	RET()
 }
 
-// dotter is the state of one pass.
+// dotPass emits the loop over a tile's records for the weight rows of the halves given; two need dst 32 bytes apart.
+func (s *simd) dotPass(f format, T int, dst, stride reg.Register, label string, halves ...int) {
+	base := Load(Param("tile"), GP64())
+	act := Load(Param("act"), GP64())
+	left := Load(Param("records"), GP64())
+	s.used = 0
+	ds := make([]*dotter, len(halves))
+	for i, half := range halves {
+		d := &dotter{s: s, f: f, T: T, act: act, acc: s.vecs(T)}
+		for _, a := range d.acc {
+			s.zero(a)
+		}
+		if d.c = s.newCursor(f, base, half); i > 0 {
+			d.c.header = ds[0].c.header
+		}
+		ds[i] = d
+	}
+	var record func()
+	switch {
+	case s.zmm:
+		record = ds[0].recordAVX512()
+	case T == 1 && f.scale != "super16":
+		record = s.recordOne(ds)
+	default:
+		record = s.recordAVX2(ds)
+	}
+	var more []*cursor
+	for _, d := range ds[1:] {
+		more = append(more, d.c)
+	}
+	s.eachRecord(ds[0].c, left, label, func() {
+		record()
+		ADDQ(U32(T*actBytes), act)
+	}, more...)
+	for i, d := range ds {
+		if i > 0 {
+			ADDQ(U8(32), dst)
+		}
+		s.storeRows(dst, stride, d.acc)
+	}
+}
+
+// dotter is the state of one pass over 16 weight rows, or 8 on AVX2.
 type dotter struct {
 	s   *simd
 	f   format
@@ -78,6 +106,8 @@ type dotter struct {
 	act reg.Register
 	c   *cursor
 	acc []reg.VecPhysical
+	// integer sums of a row: 16 bits until there is no more room, and 32 bits; AVX2 only
+	short, wide []reg.VecPhysical
 }
 
 func (d *dotter) q(t, g int) Mem   { return Mem{Base: d.act, Disp: actQ(d.T, t, g)} }

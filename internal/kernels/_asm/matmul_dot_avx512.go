@@ -2,7 +2,6 @@ package main
 
 import (
 	. "github.com/mmcloughlin/avo/build"
-	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
 
@@ -23,10 +22,10 @@ func (d *dotter) recordAVX512() func() {
 	return func() {
 		if d.T <= 8 {
 			for at := 0; at < d.f.recordBytes(); at += 64 {
-				PREFETCHT0(Mem{Base: d.c.planes, Disp: at + prefetchAhead})
+				PREFETCHT0(d.c.planes(at + prefetchAhead))
 			}
 		}
-		u.emit(Mem{Base: d.c.planes}, w)
+		u.emit(d.c.planes(0), w)
 		s.emitScales(d.c, sc, t0)
 		switch {
 		case d.f.scale == "super16":

@@ -6,39 +6,30 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// cursor walks a tile: three pointers into the same records, because a pass over 8 of the 16 rows starts 32 bytes into
-// planes, 16 bytes into float16 scales and 8 bytes into byte scales. On AVX-512 the three are one register.
+// cursor walks a tile. A machine of 8 lanes sees rows 0..7 or 8..15 (half 1), which lie 32 bytes into each line of the
+// planes, 16 bytes into float16 scales and 8 bytes into byte scales.
 type cursor struct {
-	f                    format
-	planes, halves, byts reg.Register
-	header               reg.Register // halves pointer at the super-block's header
+	f      format
+	at     reg.Register // the record
+	header reg.Register // the super-block's header
+	half   int
+	supers [2]reg.VecPhysical // super-scales and negated super-minima in registers; nil: read with each record
 }
 
-// newCursor starts at pass p of the tile at base.
-func (s *simd) newCursor(f format, base reg.Register) *cursor {
-	if s.zmm {
-		return &cursor{f: f, planes: base, halves: base, byts: base, header: GP64()}
+func (s *simd) newCursor(f format, base reg.Register, half int) *cursor {
+	c := &cursor{f: f, at: base, half: half}
+	if f.super() {
+		c.header = GP64()
 	}
-	c := &cursor{f: f, planes: base, halves: GP64(), byts: GP64(), header: GP64()}
-	MOVQ(base, c.halves)
-	MOVQ(base, c.byts)
 	return c
 }
 
-// rows8 moves a cursor at a tile's start to rows 8..15.
-func (c *cursor) rows8() {
-	ADDQ(U8(32), c.planes)
-	ADDQ(U8(16), c.halves)
-	ADDQ(U8(8), c.byts)
-}
+func (c *cursor) planes(disp int) Mem { return Mem{Base: c.at, Disp: disp + 32*c.half} }
+func (c *cursor) halves(disp int) Mem { return Mem{Base: c.at, Disp: disp + 16*c.half} }
+func (c *cursor) bytes(disp int) Mem  { return Mem{Base: c.at, Disp: disp + 8*c.half} }
+func (c *cursor) super(disp int) Mem  { return Mem{Base: c.header, Disp: disp + 16*c.half} }
 
-func (c *cursor) advance(n int) {
-	ADDQ(I32(n), c.planes)
-	if c.halves != c.planes {
-		ADDQ(I32(n), c.halves)
-		ADDQ(I32(n), c.byts)
-	}
-}
+func (c *cursor) advance(n int) { ADDQ(I32(n), c.at) }
 
 // scales are the float32 scales of one record: y += d[h]*isum[h]*dx + m[h]*..., h over the record's halves.
 type scales struct{ d, m []reg.VecPhysical }
@@ -72,47 +63,76 @@ func (s *simd) emitScale(c *cursor, h int, d, m, tmp reg.VecPhysical) {
 	at := c.f.planeBytes()
 	switch c.f.scale {
 	case "f16":
-		s.halves(Mem{Base: c.halves, Disp: at}, d)
+		s.halves(c.halves(at), d)
 		if c.f.min {
-			s.halves(Mem{Base: c.halves, Disp: at + 32}, m)
+			s.halves(c.halves(at+32), m)
 		}
 	case "e8":
-		VPMOVZXBD(Mem{Base: c.byts, Disp: at}, d)
+		VPMOVZXBD(c.bytes(at), d)
 		VPSLLD(U8(23), d, d)
 	case "super32":
 		s.superScale(c, at, 0, d, tmp)
 		if c.f.min {
-			s.superScale(c, at+16, 32, m, tmp)
-			s.negate(m)
+			s.superScale(c, at+16, 1, m, tmp)
 		}
 	case "super16":
 		if !c.f.min {
 			s.superScale(c, at+16*h, 0, d, tmp)
 			return
 		}
-		VPMOVZXBD(Mem{Base: c.byts, Disp: at + 16*h}, d)
+		VPMOVZXBD(c.bytes(at+16*h), d)
 		VPSRLD(U8(4), d, m)
 		VPSLLD(U8(28), d, d)
 		VPSRLD(U8(28), d, d)
-		s.halves(Mem{Base: c.header}, tmp)
 		VCVTDQ2PS(d, d)
-		VMULPS(tmp, d, d)
-		s.halves(Mem{Base: c.header, Disp: 32}, tmp)
+		VMULPS(s.super(c, 0, tmp), d, d)
 		VCVTDQ2PS(m, m)
-		VMULPS(tmp, m, m)
+		VMULPS(s.super(c, 1, tmp), m, m)
 	}
 }
 
-// superScale sets dst = float(byte scale) * super-scale.
-func (s *simd) superScale(c *cursor, at, headerAt int, dst, tmp reg.VecPhysical) {
+// superScale sets dst = float(byte scale) * super-scale, or (which 1) super-minimum, negated.
+func (s *simd) superScale(c *cursor, at, which int, dst, tmp reg.VecPhysical) {
 	if c.f.signed {
-		VPMOVSXBD(Mem{Base: c.byts, Disp: at}, dst)
+		VPMOVSXBD(c.bytes(at), dst)
 	} else {
-		VPMOVZXBD(Mem{Base: c.byts, Disp: at}, dst)
+		VPMOVZXBD(c.bytes(at), dst)
 	}
-	s.halves(Mem{Base: c.header, Disp: headerAt}, tmp)
 	VCVTDQ2PS(dst, dst)
-	VMULPS(tmp, dst, dst)
+	VMULPS(s.super(c, which, tmp), dst, dst)
+	if which == 1 && c.supers[1] == nil {
+		s.negate(dst)
+	}
+}
+
+// super is the register with the super-scales (0) or super-minima (1): one that holds them, or tmp, into which they are read.
+func (s *simd) super(c *cursor, which int, tmp reg.VecPhysical) reg.VecPhysical {
+	if r := c.supers[which]; r != nil {
+		return r
+	}
+	s.halves(c.super(32*which), tmp)
+	return tmp
+}
+
+// holdSupers keeps the super-scales in registers, and the super-minima, negated in "super32".
+func (s *simd) holdSupers(c *cursor) {
+	for which := range 2 {
+		if c.f.super() && (which == 0 || c.f.min) {
+			c.supers[which] = s.vec()
+		}
+	}
+}
+
+func (s *simd) loadSupers(c *cursor) {
+	for which, r := range c.supers {
+		if r == nil {
+			continue
+		}
+		s.halves(c.super(32*which), r)
+		if which == 1 && c.f.scale == "super32" {
+			s.negate(r)
+		}
+	}
 }
 
 func (s *simd) negate(r reg.VecPhysical) {
@@ -123,8 +143,9 @@ func (s *simd) negate(r reg.VecPhysical) {
 	}
 }
 
-// eachRecord emits the loop over a tile's records, with the super-blocks' headers; body emits the work on one.
-func (s *simd) eachRecord(c *cursor, left reg.Register, label string, body func()) {
+// eachRecord emits the loop over a tile's records, with the super-blocks' headers; body emits the work on one. More cursors
+// are of other halves of the same tile.
+func (s *simd) eachRecord(c *cursor, left reg.Register, label string, body func(), more ...*cursor) {
 	if !c.f.super() {
 		Label("record" + label)
 		body()
@@ -135,7 +156,10 @@ func (s *simd) eachRecord(c *cursor, left reg.Register, label string, body func(
 	}
 	inner := GP64()
 	Label("super" + label)
-	MOVQ(c.halves, c.header)
+	MOVQ(c.at, c.header)
+	for _, c := range append(more, c) {
+		s.loadSupers(c)
+	}
 	c.advance(c.f.headerBytes())
 	MOVQ(U32(8), inner)
 	Label("record" + label)

@@ -104,9 +104,9 @@ func (s *simd) unpackBF16(f format) {
 	sc := s.scaleRegs(f)
 	values := s.weights(f, sc)
 	u := s.unpacker(f, t[0], t[1])
-	c := s.newCursor(f, base)
+	c := s.newCursor(f, base, 0)
 	s.eachRecord(c, left, "", func() {
-		u.emit(Mem{Base: c.planes}, w)
+		u.emit(c.planes(0), w)
 		s.emitScales(c, sc, t[0])
 		values.prepare()
 		for g, v := range w {

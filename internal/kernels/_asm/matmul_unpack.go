@@ -45,13 +45,12 @@ func (s *simd) unpack(f format) {
 			IMUL3Q(I32(f.recordBytes()), first, first)
 		}
 		ADDQ(first, base)
-		c := s.newCursor(f, base)
+		c := s.newCursor(f, base, pass)
 		if pass == 1 {
-			c.rows8()
 			ADDQ(U8(32), panel)
 		}
 		s.eachRecord(c, left, strconv.Itoa(pass), func() {
-			u.emit(Mem{Base: c.planes}, w)
+			u.emit(c.planes(0), w)
 			s.emitScales(c, sc, t0)
 			values.prepare()
 			for g, v := range w {

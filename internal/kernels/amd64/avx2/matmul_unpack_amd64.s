@@ -13,8 +13,6 @@ TEXT ·UnpackQ4_0(SB), NOSPLIT, $0-32
 	MOVQ   records+24(FP), BX
 	IMUL3Q $+288, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 record0:
 	VMOVDQU     (CX), Y4
@@ -33,7 +31,7 @@ record0:
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VCVTPH2PS   256(DX), Y10
+	VCVTPH2PS   256(CX), Y10
 	VMULPS      dwordsc1000000<>+0(SB), Y10, Y11
 	VPSLLD      $0x18, Y0, Y8
 	VPSRLD      $0x18, Y8, Y8
@@ -189,8 +187,6 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+288, CX
-	ADDQ        $+288, DX
-	ADDQ        $+288, SI
 	DECQ        BX
 	JNZ         record0
 	MOVQ        panel+0(FP), AX
@@ -199,31 +195,26 @@ record0:
 	MOVQ        records+24(FP), BX
 	IMUL3Q      $+288, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 record1:
-	VMOVDQU     (CX), Y4
+	VMOVDQU     32(CX), Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y0
 	VPSRLW      $0x04, Y4, Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU     64(CX), Y5
+	VMOVDQU     96(CX), Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y1
 	VPSRLW      $0x04, Y5, Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU     128(CX), Y6
+	VMOVDQU     160(CX), Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y2
 	VPSRLW      $0x04, Y6, Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU     192(CX), Y7
+	VMOVDQU     224(CX), Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VCVTPH2PS   256(DX), Y10
+	VCVTPH2PS   272(CX), Y10
 	VMULPS      dwordsc1000000<>+0(SB), Y10, Y11
 	VPSLLD      $0x18, Y0, Y8
 	VPSRLD      $0x18, Y8, Y8
@@ -379,8 +370,6 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+288, CX
-	ADDQ        $+288, DX
-	ADDQ        $+288, SI
 	DECQ        BX
 	JNZ         record1
 	VZEROUPPER
@@ -415,8 +404,6 @@ TEXT ·UnpackQ4_1(SB), NOSPLIT, $0-32
 	MOVQ   records+24(FP), BX
 	IMUL3Q $+320, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 record0:
 	VMOVDQU     (CX), Y4
@@ -435,8 +422,8 @@ record0:
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VCVTPH2PS   256(DX), Y10
-	VCVTPH2PS   288(DX), Y11
+	VCVTPH2PS   256(CX), Y10
+	VCVTPH2PS   288(CX), Y11
 	VPSLLD      $0x18, Y0, Y8
 	VPSRLD      $0x18, Y8, Y8
 	VCVTDQ2PS   Y8, Y8
@@ -591,8 +578,6 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+320, CX
-	ADDQ        $+320, DX
-	ADDQ        $+320, SI
 	DECQ        BX
 	JNZ         record0
 	MOVQ        panel+0(FP), AX
@@ -601,32 +586,27 @@ record0:
 	MOVQ        records+24(FP), BX
 	IMUL3Q      $+320, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 record1:
-	VMOVDQU     (CX), Y4
+	VMOVDQU     32(CX), Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y0
 	VPSRLW      $0x04, Y4, Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU     64(CX), Y5
+	VMOVDQU     96(CX), Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y1
 	VPSRLW      $0x04, Y5, Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU     128(CX), Y6
+	VMOVDQU     160(CX), Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y2
 	VPSRLW      $0x04, Y6, Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU     192(CX), Y7
+	VMOVDQU     224(CX), Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VCVTPH2PS   256(DX), Y10
-	VCVTPH2PS   288(DX), Y11
+	VCVTPH2PS   272(CX), Y10
+	VCVTPH2PS   304(CX), Y11
 	VPSLLD      $0x18, Y0, Y8
 	VPSRLD      $0x18, Y8, Y8
 	VCVTDQ2PS   Y8, Y8
@@ -781,8 +761,6 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+320, CX
-	ADDQ        $+320, DX
-	ADDQ        $+320, SI
 	DECQ        BX
 	JNZ         record1
 	VZEROUPPER
@@ -797,8 +775,6 @@ TEXT ·UnpackQ5_0(SB), NOSPLIT, $0-32
 	MOVQ   records+24(FP), BX
 	IMUL3Q $+352, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 record0:
 	VMOVDQU     (CX), Y4
@@ -842,7 +818,7 @@ record0:
 	VPSRLW      $0x03, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VCVTPH2PS   320(DX), Y10
+	VCVTPH2PS   320(CX), Y10
 	VMULPS      dwordsc1800000<>+0(SB), Y10, Y11
 	VPSLLD      $0x18, Y0, Y8
 	VPSRLD      $0x18, Y8, Y8
@@ -998,8 +974,6 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+352, CX
-	ADDQ        $+352, DX
-	ADDQ        $+352, SI
 	DECQ        BX
 	JNZ         record0
 	MOVQ        panel+0(FP), AX
@@ -1008,31 +982,26 @@ record0:
 	MOVQ        records+24(FP), BX
 	IMUL3Q      $+352, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 record1:
-	VMOVDQU     (CX), Y4
+	VMOVDQU     32(CX), Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y0
 	VPSRLW      $0x04, Y4, Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU     64(CX), Y5
+	VMOVDQU     96(CX), Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y1
 	VPSRLW      $0x04, Y5, Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU     128(CX), Y6
+	VMOVDQU     160(CX), Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y2
 	VPSRLW      $0x04, Y6, Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU     192(CX), Y7
+	VMOVDQU     224(CX), Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VMOVDQU     256(CX), Y8
+	VMOVDQU     288(CX), Y8
 	VPSLLW      $0x04, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y0, Y0
@@ -1057,7 +1026,7 @@ record1:
 	VPSRLW      $0x03, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VCVTPH2PS   320(DX), Y10
+	VCVTPH2PS   336(CX), Y10
 	VMULPS      dwordsc1800000<>+0(SB), Y10, Y11
 	VPSLLD      $0x18, Y0, Y8
 	VPSRLD      $0x18, Y8, Y8
@@ -1213,8 +1182,6 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+352, CX
-	ADDQ        $+352, DX
-	ADDQ        $+352, SI
 	DECQ        BX
 	JNZ         record1
 	VZEROUPPER
@@ -1249,8 +1216,6 @@ TEXT ·UnpackQ5_1(SB), NOSPLIT, $0-32
 	MOVQ   records+24(FP), BX
 	IMUL3Q $+384, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 record0:
 	VMOVDQU     (CX), Y4
@@ -1294,8 +1259,8 @@ record0:
 	VPSRLW      $0x03, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VCVTPH2PS   320(DX), Y10
-	VCVTPH2PS   352(DX), Y11
+	VCVTPH2PS   320(CX), Y10
+	VCVTPH2PS   352(CX), Y11
 	VPSLLD      $0x18, Y0, Y8
 	VPSRLD      $0x18, Y8, Y8
 	VCVTDQ2PS   Y8, Y8
@@ -1450,8 +1415,6 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+384, CX
-	ADDQ        $+384, DX
-	ADDQ        $+384, SI
 	DECQ        BX
 	JNZ         record0
 	MOVQ        panel+0(FP), AX
@@ -1460,31 +1423,26 @@ record0:
 	MOVQ        records+24(FP), BX
 	IMUL3Q      $+384, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 record1:
-	VMOVDQU     (CX), Y4
+	VMOVDQU     32(CX), Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y0
 	VPSRLW      $0x04, Y4, Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU     64(CX), Y5
+	VMOVDQU     96(CX), Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y1
 	VPSRLW      $0x04, Y5, Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU     128(CX), Y6
+	VMOVDQU     160(CX), Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y2
 	VPSRLW      $0x04, Y6, Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU     192(CX), Y7
+	VMOVDQU     224(CX), Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VMOVDQU     256(CX), Y8
+	VMOVDQU     288(CX), Y8
 	VPSLLW      $0x04, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y0, Y0
@@ -1509,8 +1467,8 @@ record1:
 	VPSRLW      $0x03, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VCVTPH2PS   320(DX), Y10
-	VCVTPH2PS   352(DX), Y11
+	VCVTPH2PS   336(CX), Y10
+	VCVTPH2PS   368(CX), Y11
 	VPSLLD      $0x18, Y0, Y8
 	VPSRLD      $0x18, Y8, Y8
 	VCVTDQ2PS   Y8, Y8
@@ -1665,8 +1623,6 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+384, CX
-	ADDQ        $+384, DX
-	ADDQ        $+384, SI
 	DECQ        BX
 	JNZ         record1
 	VZEROUPPER
@@ -1681,8 +1637,6 @@ TEXT ·UnpackQ8_0(SB), NOSPLIT, $0-32
 	MOVQ   records+24(FP), BX
 	IMUL3Q $+544, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 record0:
 	VMOVDQU   (CX), Y0
@@ -1693,7 +1647,7 @@ record0:
 	VMOVDQU   320(CX), Y5
 	VMOVDQU   384(CX), Y6
 	VMOVDQU   448(CX), Y7
-	VCVTPH2PS 512(DX), Y10
+	VCVTPH2PS 512(CX), Y10
 	VPSLLD    $0x18, Y0, Y8
 	VPSRAD    $0x18, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -1856,8 +1810,6 @@ record0:
 	VMOVUPS   Y8, 1984(AX)
 	ADDQ      $0x00000800, AX
 	ADDQ      $+544, CX
-	ADDQ      $+544, DX
-	ADDQ      $+544, SI
 	DECQ      BX
 	JNZ       record0
 	MOVQ      panel+0(FP), AX
@@ -1866,23 +1818,18 @@ record0:
 	MOVQ      records+24(FP), BX
 	IMUL3Q    $+544, DX, DX
 	ADDQ      DX, CX
-	MOVQ      CX, DX
-	MOVQ      CX, SI
-	ADDQ      $0x20, CX
-	ADDQ      $0x10, DX
-	ADDQ      $0x08, SI
 	ADDQ      $0x20, AX
 
 record1:
-	VMOVDQU   (CX), Y0
-	VMOVDQU   64(CX), Y1
-	VMOVDQU   128(CX), Y2
-	VMOVDQU   192(CX), Y3
-	VMOVDQU   256(CX), Y4
-	VMOVDQU   320(CX), Y5
-	VMOVDQU   384(CX), Y6
-	VMOVDQU   448(CX), Y7
-	VCVTPH2PS 512(DX), Y10
+	VMOVDQU   32(CX), Y0
+	VMOVDQU   96(CX), Y1
+	VMOVDQU   160(CX), Y2
+	VMOVDQU   224(CX), Y3
+	VMOVDQU   288(CX), Y4
+	VMOVDQU   352(CX), Y5
+	VMOVDQU   416(CX), Y6
+	VMOVDQU   480(CX), Y7
+	VCVTPH2PS 528(CX), Y10
 	VPSLLD    $0x18, Y0, Y8
 	VPSRAD    $0x18, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -2045,8 +1992,6 @@ record1:
 	VMOVUPS   Y8, 1984(AX)
 	ADDQ      $0x00000800, AX
 	ADDQ      $+544, CX
-	ADDQ      $+544, DX
-	ADDQ      $+544, SI
 	DECQ      BX
 	JNZ       record1
 	VZEROUPPER
@@ -2072,15 +2017,11 @@ TEXT ·UnpackQ2_K(SB), NOSPLIT, $0-32
 	SHRQ   $0x03, DX
 	IMUL3Q $+1344, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 super0:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+64, CX
-	ADDQ $+64, DX
-	ADDQ $+64, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record0:
 	VMOVDQU     (CX), Y3
@@ -2099,25 +2040,25 @@ record0:
 	VPAND       bytes03<>+0(SB), Y6, Y6
 	VPSRLW      $0x06, Y7, Y7
 	VPAND       bytes03<>+0(SB), Y7, Y7
-	VPMOVZXBD   128(SI), Y10
+	VPMOVZXBD   128(CX), Y10
 	VPSRLD      $0x04, Y10, Y12
 	VPSLLD      $0x1c, Y10, Y10
 	VPSRLD      $0x1c, Y10, Y10
-	VCVTPH2PS   (DI), Y8
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   (DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VCVTPH2PS   32(DI), Y8
 	VCVTDQ2PS   Y12, Y12
+	VCVTPH2PS   32(DX), Y8
 	VMULPS      Y8, Y12, Y12
-	VPMOVZXBD   144(SI), Y11
+	VPMOVZXBD   144(CX), Y11
 	VPSRLD      $0x04, Y11, Y13
 	VPSLLD      $0x1c, Y11, Y11
 	VPSRLD      $0x1c, Y11, Y11
-	VCVTPH2PS   (DI), Y8
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   (DX), Y8
 	VMULPS      Y8, Y11, Y11
-	VCVTPH2PS   32(DI), Y8
 	VCVTDQ2PS   Y13, Y13
+	VCVTPH2PS   32(DX), Y8
 	VMULPS      Y8, Y13, Y13
 	VPXOR       dwords80000000<>+0(SB), Y12, Y12
 	VPXOR       dwords80000000<>+0(SB), Y13, Y13
@@ -2275,9 +2216,7 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+160, CX
-	ADDQ        $+160, DX
-	ADDQ        $+160, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
 	JNZ         super0
@@ -2288,22 +2227,15 @@ record0:
 	SHRQ        $0x03, DX
 	IMUL3Q      $+1344, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 super1:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+64, CX
-	ADDQ $+64, DX
-	ADDQ $+64, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record1:
-	VMOVDQU     (CX), Y3
+	VMOVDQU     32(CX), Y3
 	VPAND       bytes03<>+0(SB), Y3, Y0
 	VPSRLW      $0x02, Y3, Y1
 	VPAND       bytes03<>+0(SB), Y1, Y1
@@ -2311,7 +2243,7 @@ record1:
 	VPAND       bytes03<>+0(SB), Y2, Y2
 	VPSRLW      $0x06, Y3, Y3
 	VPAND       bytes03<>+0(SB), Y3, Y3
-	VMOVDQU     64(CX), Y7
+	VMOVDQU     96(CX), Y7
 	VPAND       bytes03<>+0(SB), Y7, Y4
 	VPSRLW      $0x02, Y7, Y5
 	VPAND       bytes03<>+0(SB), Y5, Y5
@@ -2319,25 +2251,25 @@ record1:
 	VPAND       bytes03<>+0(SB), Y6, Y6
 	VPSRLW      $0x06, Y7, Y7
 	VPAND       bytes03<>+0(SB), Y7, Y7
-	VPMOVZXBD   128(SI), Y10
+	VPMOVZXBD   136(CX), Y10
 	VPSRLD      $0x04, Y10, Y12
 	VPSLLD      $0x1c, Y10, Y10
 	VPSRLD      $0x1c, Y10, Y10
-	VCVTPH2PS   (DI), Y8
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   16(DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VCVTPH2PS   32(DI), Y8
 	VCVTDQ2PS   Y12, Y12
+	VCVTPH2PS   48(DX), Y8
 	VMULPS      Y8, Y12, Y12
-	VPMOVZXBD   144(SI), Y11
+	VPMOVZXBD   152(CX), Y11
 	VPSRLD      $0x04, Y11, Y13
 	VPSLLD      $0x1c, Y11, Y11
 	VPSRLD      $0x1c, Y11, Y11
-	VCVTPH2PS   (DI), Y8
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   16(DX), Y8
 	VMULPS      Y8, Y11, Y11
-	VCVTPH2PS   32(DI), Y8
 	VCVTDQ2PS   Y13, Y13
+	VCVTPH2PS   48(DX), Y8
 	VMULPS      Y8, Y13, Y13
 	VPXOR       dwords80000000<>+0(SB), Y12, Y12
 	VPXOR       dwords80000000<>+0(SB), Y13, Y13
@@ -2495,9 +2427,7 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+160, CX
-	ADDQ        $+160, DX
-	ADDQ        $+160, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record1
 	SUBQ        $0x08, BX
 	JNZ         super1
@@ -2534,15 +2464,11 @@ TEXT ·UnpackQ3_K(SB), NOSPLIT, $0-32
 	SHRQ   $0x03, DX
 	IMUL3Q $+1824, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 super0:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+32, CX
-	ADDQ $+32, DX
-	ADDQ $+32, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record0:
 	VMOVDQU     (CX), Y3
@@ -2586,13 +2512,13 @@ record0:
 	VPSRLW      $0x05, Y8, Y9
 	VPAND       bytes04<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VPMOVSXBD   192(SI), Y10
-	VCVTPH2PS   (DI), Y8
+	VPMOVSXBD   192(CX), Y10
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   (DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VPMOVSXBD   208(SI), Y11
-	VCVTPH2PS   (DI), Y8
+	VPMOVSXBD   208(CX), Y11
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   (DX), Y8
 	VMULPS      Y8, Y11, Y11
 	VMULPS      dwordsc0800000<>+0(SB), Y10, Y12
 	VMULPS      dwordsc0800000<>+0(SB), Y11, Y13
@@ -2750,9 +2676,7 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+224, CX
-	ADDQ        $+224, DX
-	ADDQ        $+224, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
 	JNZ         super0
@@ -2763,22 +2687,15 @@ record0:
 	SHRQ        $0x03, DX
 	IMUL3Q      $+1824, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 super1:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+32, CX
-	ADDQ $+32, DX
-	ADDQ $+32, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record1:
-	VMOVDQU     (CX), Y3
+	VMOVDQU     32(CX), Y3
 	VPAND       bytes03<>+0(SB), Y3, Y0
 	VPSRLW      $0x02, Y3, Y1
 	VPAND       bytes03<>+0(SB), Y1, Y1
@@ -2786,7 +2703,7 @@ record1:
 	VPAND       bytes03<>+0(SB), Y2, Y2
 	VPSRLW      $0x06, Y3, Y3
 	VPAND       bytes03<>+0(SB), Y3, Y3
-	VMOVDQU     64(CX), Y7
+	VMOVDQU     96(CX), Y7
 	VPAND       bytes03<>+0(SB), Y7, Y4
 	VPSRLW      $0x02, Y7, Y5
 	VPAND       bytes03<>+0(SB), Y5, Y5
@@ -2794,7 +2711,7 @@ record1:
 	VPAND       bytes03<>+0(SB), Y6, Y6
 	VPSRLW      $0x06, Y7, Y7
 	VPAND       bytes03<>+0(SB), Y7, Y7
-	VMOVDQU     128(CX), Y8
+	VMOVDQU     160(CX), Y8
 	VPSLLW      $0x02, Y8, Y9
 	VPAND       bytes04<>+0(SB), Y9, Y9
 	VPOR        Y9, Y0, Y0
@@ -2819,13 +2736,13 @@ record1:
 	VPSRLW      $0x05, Y8, Y9
 	VPAND       bytes04<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VPMOVSXBD   192(SI), Y10
-	VCVTPH2PS   (DI), Y8
+	VPMOVSXBD   200(CX), Y10
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   16(DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VPMOVSXBD   208(SI), Y11
-	VCVTPH2PS   (DI), Y8
+	VPMOVSXBD   216(CX), Y11
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   16(DX), Y8
 	VMULPS      Y8, Y11, Y11
 	VMULPS      dwordsc0800000<>+0(SB), Y10, Y12
 	VMULPS      dwordsc0800000<>+0(SB), Y11, Y13
@@ -2983,9 +2900,7 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+224, CX
-	ADDQ        $+224, DX
-	ADDQ        $+224, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record1
 	SUBQ        $0x08, BX
 	JNZ         super1
@@ -3022,15 +2937,11 @@ TEXT ·UnpackQ4_K(SB), NOSPLIT, $0-32
 	SHRQ   $0x03, DX
 	IMUL3Q $+2368, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 super0:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+64, CX
-	ADDQ $+64, DX
-	ADDQ $+64, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record0:
 	VMOVDQU     (CX), Y4
@@ -3049,13 +2960,13 @@ record0:
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VPMOVZXBD   256(SI), Y10
-	VCVTPH2PS   (DI), Y8
+	VPMOVZXBD   256(CX), Y10
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   (DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VPMOVZXBD   272(SI), Y11
-	VCVTPH2PS   32(DI), Y8
+	VPMOVZXBD   272(CX), Y11
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   32(DX), Y8
 	VMULPS      Y8, Y11, Y11
 	VPXOR       dwords80000000<>+0(SB), Y11, Y11
 	VPSLLD      $0x18, Y0, Y8
@@ -3212,9 +3123,7 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+288, CX
-	ADDQ        $+288, DX
-	ADDQ        $+288, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
 	JNZ         super0
@@ -3225,44 +3134,37 @@ record0:
 	SHRQ        $0x03, DX
 	IMUL3Q      $+2368, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 super1:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+64, CX
-	ADDQ $+64, DX
-	ADDQ $+64, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record1:
-	VMOVDQU     (CX), Y4
+	VMOVDQU     32(CX), Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y0
 	VPSRLW      $0x04, Y4, Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU     64(CX), Y5
+	VMOVDQU     96(CX), Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y1
 	VPSRLW      $0x04, Y5, Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU     128(CX), Y6
+	VMOVDQU     160(CX), Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y2
 	VPSRLW      $0x04, Y6, Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU     192(CX), Y7
+	VMOVDQU     224(CX), Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VPMOVZXBD   256(SI), Y10
-	VCVTPH2PS   (DI), Y8
+	VPMOVZXBD   264(CX), Y10
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   16(DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VPMOVZXBD   272(SI), Y11
-	VCVTPH2PS   32(DI), Y8
+	VPMOVZXBD   280(CX), Y11
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   48(DX), Y8
 	VMULPS      Y8, Y11, Y11
 	VPXOR       dwords80000000<>+0(SB), Y11, Y11
 	VPSLLD      $0x18, Y0, Y8
@@ -3419,9 +3321,7 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+288, CX
-	ADDQ        $+288, DX
-	ADDQ        $+288, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record1
 	SUBQ        $0x08, BX
 	JNZ         super1
@@ -3438,15 +3338,11 @@ TEXT ·UnpackQ5_K(SB), NOSPLIT, $0-32
 	SHRQ   $0x03, DX
 	IMUL3Q $+2880, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 super0:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+64, CX
-	ADDQ $+64, DX
-	ADDQ $+64, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record0:
 	VMOVDQU     (CX), Y4
@@ -3490,13 +3386,13 @@ record0:
 	VPSRLW      $0x03, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VPMOVZXBD   320(SI), Y10
-	VCVTPH2PS   (DI), Y8
+	VPMOVZXBD   320(CX), Y10
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   (DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VPMOVZXBD   336(SI), Y11
-	VCVTPH2PS   32(DI), Y8
+	VPMOVZXBD   336(CX), Y11
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   32(DX), Y8
 	VMULPS      Y8, Y11, Y11
 	VPXOR       dwords80000000<>+0(SB), Y11, Y11
 	VPSLLD      $0x18, Y0, Y8
@@ -3653,9 +3549,7 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+352, CX
-	ADDQ        $+352, DX
-	ADDQ        $+352, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
 	JNZ         super0
@@ -3666,38 +3560,31 @@ record0:
 	SHRQ        $0x03, DX
 	IMUL3Q      $+2880, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 super1:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+64, CX
-	ADDQ $+64, DX
-	ADDQ $+64, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record1:
-	VMOVDQU     (CX), Y4
+	VMOVDQU     32(CX), Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y0
 	VPSRLW      $0x04, Y4, Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU     64(CX), Y5
+	VMOVDQU     96(CX), Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y1
 	VPSRLW      $0x04, Y5, Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU     128(CX), Y6
+	VMOVDQU     160(CX), Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y2
 	VPSRLW      $0x04, Y6, Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU     192(CX), Y7
+	VMOVDQU     224(CX), Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VMOVDQU     256(CX), Y8
+	VMOVDQU     288(CX), Y8
 	VPSLLW      $0x04, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y0, Y0
@@ -3722,13 +3609,13 @@ record1:
 	VPSRLW      $0x03, Y8, Y9
 	VPAND       bytes10<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VPMOVZXBD   320(SI), Y10
-	VCVTPH2PS   (DI), Y8
+	VPMOVZXBD   328(CX), Y10
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   16(DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VPMOVZXBD   336(SI), Y11
-	VCVTPH2PS   32(DI), Y8
+	VPMOVZXBD   344(CX), Y11
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   48(DX), Y8
 	VMULPS      Y8, Y11, Y11
 	VPXOR       dwords80000000<>+0(SB), Y11, Y11
 	VPSLLD      $0x18, Y0, Y8
@@ -3885,9 +3772,7 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+352, CX
-	ADDQ        $+352, DX
-	ADDQ        $+352, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record1
 	SUBQ        $0x08, BX
 	JNZ         super1
@@ -3904,15 +3789,11 @@ TEXT ·UnpackQ6_K(SB), NOSPLIT, $0-32
 	SHRQ   $0x03, DX
 	IMUL3Q $+3360, DX, DX
 	ADDQ   DX, CX
-	MOVQ   CX, DX
-	MOVQ   CX, SI
 
 super0:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+32, CX
-	ADDQ $+32, DX
-	ADDQ $+32, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record0:
 	VMOVDQU     (CX), Y4
@@ -3957,13 +3838,13 @@ record0:
 	VPSRLW      $0x02, Y8, Y9
 	VPAND       bytes30<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VPMOVSXBD   384(SI), Y10
-	VCVTPH2PS   (DI), Y8
+	VPMOVSXBD   384(CX), Y10
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   (DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VPMOVSXBD   400(SI), Y11
-	VCVTPH2PS   (DI), Y8
+	VPMOVSXBD   400(CX), Y11
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   (DX), Y8
 	VMULPS      Y8, Y11, Y11
 	VMULPS      dwordsc2000000<>+0(SB), Y10, Y12
 	VMULPS      dwordsc2000000<>+0(SB), Y11, Y13
@@ -4121,9 +4002,7 @@ record0:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+416, CX
-	ADDQ        $+416, DX
-	ADDQ        $+416, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record0
 	SUBQ        $0x08, BX
 	JNZ         super0
@@ -4134,38 +4013,31 @@ record0:
 	SHRQ        $0x03, DX
 	IMUL3Q      $+3360, DX, DX
 	ADDQ        DX, CX
-	MOVQ        CX, DX
-	MOVQ        CX, SI
-	ADDQ        $0x20, CX
-	ADDQ        $0x10, DX
-	ADDQ        $0x08, SI
 	ADDQ        $0x20, AX
 
 super1:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+32, CX
-	ADDQ $+32, DX
-	ADDQ $+32, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record1:
-	VMOVDQU     (CX), Y4
+	VMOVDQU     32(CX), Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y0
 	VPSRLW      $0x04, Y4, Y4
 	VPAND       bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU     64(CX), Y5
+	VMOVDQU     96(CX), Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y1
 	VPSRLW      $0x04, Y5, Y5
 	VPAND       bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU     128(CX), Y6
+	VMOVDQU     160(CX), Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y2
 	VPSRLW      $0x04, Y6, Y6
 	VPAND       bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU     192(CX), Y7
+	VMOVDQU     224(CX), Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y3
 	VPSRLW      $0x04, Y7, Y7
 	VPAND       bytes0f<>+0(SB), Y7, Y7
-	VMOVDQU     256(CX), Y8
+	VMOVDQU     288(CX), Y8
 	VPSLLW      $0x04, Y8, Y9
 	VPAND       bytes30<>+0(SB), Y9, Y9
 	VPOR        Y9, Y0, Y0
@@ -4178,7 +4050,7 @@ record1:
 	VPSRLW      $0x02, Y8, Y9
 	VPAND       bytes30<>+0(SB), Y9, Y9
 	VPOR        Y9, Y3, Y3
-	VMOVDQU     320(CX), Y8
+	VMOVDQU     352(CX), Y8
 	VPSLLW      $0x04, Y8, Y9
 	VPAND       bytes30<>+0(SB), Y9, Y9
 	VPOR        Y9, Y4, Y4
@@ -4191,13 +4063,13 @@ record1:
 	VPSRLW      $0x02, Y8, Y9
 	VPAND       bytes30<>+0(SB), Y9, Y9
 	VPOR        Y9, Y7, Y7
-	VPMOVSXBD   384(SI), Y10
-	VCVTPH2PS   (DI), Y8
+	VPMOVSXBD   392(CX), Y10
 	VCVTDQ2PS   Y10, Y10
+	VCVTPH2PS   16(DX), Y8
 	VMULPS      Y8, Y10, Y10
-	VPMOVSXBD   400(SI), Y11
-	VCVTPH2PS   (DI), Y8
+	VPMOVSXBD   408(CX), Y11
 	VCVTDQ2PS   Y11, Y11
+	VCVTPH2PS   16(DX), Y8
 	VMULPS      Y8, Y11, Y11
 	VMULPS      dwordsc2000000<>+0(SB), Y10, Y12
 	VMULPS      dwordsc2000000<>+0(SB), Y11, Y13
@@ -4355,9 +4227,7 @@ record1:
 	VMOVUPS     Y8, 1984(AX)
 	ADDQ        $0x00000800, AX
 	ADDQ        $+416, CX
-	ADDQ        $+416, DX
-	ADDQ        $+416, SI
-	DECQ        R8
+	DECQ        SI
 	JNZ         record1
 	SUBQ        $0x08, BX
 	JNZ         super1
@@ -4394,8 +4264,6 @@ TEXT ·UnpackIQ4_NL(SB), NOSPLIT, $0-32
 	VMOVDQU tableIQ4_NL<>+0(SB), Y11
 	IMUL3Q  $+288, DX, DX
 	ADDQ    DX, CX
-	MOVQ    CX, DX
-	MOVQ    CX, SI
 
 record0:
 	VMOVDQU   (CX), Y4
@@ -4422,7 +4290,7 @@ record0:
 	VPSHUFB   Y5, Y11, Y5
 	VPSHUFB   Y6, Y11, Y6
 	VPSHUFB   Y7, Y11, Y7
-	VCVTPH2PS 256(DX), Y10
+	VCVTPH2PS 256(CX), Y10
 	VPSLLD    $0x18, Y0, Y8
 	VPSRAD    $0x18, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -4585,8 +4453,6 @@ record0:
 	VMOVUPS   Y8, 1984(AX)
 	ADDQ      $0x00000800, AX
 	ADDQ      $+288, CX
-	ADDQ      $+288, DX
-	ADDQ      $+288, SI
 	DECQ      BX
 	JNZ       record0
 	MOVQ      panel+0(FP), AX
@@ -4596,27 +4462,22 @@ record0:
 	VMOVDQU   tableIQ4_NL<>+0(SB), Y11
 	IMUL3Q    $+288, DX, DX
 	ADDQ      DX, CX
-	MOVQ      CX, DX
-	MOVQ      CX, SI
-	ADDQ      $0x20, CX
-	ADDQ      $0x10, DX
-	ADDQ      $0x08, SI
 	ADDQ      $0x20, AX
 
 record1:
-	VMOVDQU   (CX), Y4
+	VMOVDQU   32(CX), Y4
 	VPAND     bytes0f<>+0(SB), Y4, Y0
 	VPSRLW    $0x04, Y4, Y4
 	VPAND     bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU   64(CX), Y5
+	VMOVDQU   96(CX), Y5
 	VPAND     bytes0f<>+0(SB), Y5, Y1
 	VPSRLW    $0x04, Y5, Y5
 	VPAND     bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU   128(CX), Y6
+	VMOVDQU   160(CX), Y6
 	VPAND     bytes0f<>+0(SB), Y6, Y2
 	VPSRLW    $0x04, Y6, Y6
 	VPAND     bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU   192(CX), Y7
+	VMOVDQU   224(CX), Y7
 	VPAND     bytes0f<>+0(SB), Y7, Y3
 	VPSRLW    $0x04, Y7, Y7
 	VPAND     bytes0f<>+0(SB), Y7, Y7
@@ -4628,7 +4489,7 @@ record1:
 	VPSHUFB   Y5, Y11, Y5
 	VPSHUFB   Y6, Y11, Y6
 	VPSHUFB   Y7, Y11, Y7
-	VCVTPH2PS 256(DX), Y10
+	VCVTPH2PS 272(CX), Y10
 	VPSLLD    $0x18, Y0, Y8
 	VPSRAD    $0x18, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -4791,8 +4652,6 @@ record1:
 	VMOVUPS   Y8, 1984(AX)
 	ADDQ      $0x00000800, AX
 	ADDQ      $+288, CX
-	ADDQ      $+288, DX
-	ADDQ      $+288, SI
 	DECQ      BX
 	JNZ       record1
 	VZEROUPPER
@@ -4819,15 +4678,11 @@ TEXT ·UnpackIQ4_XS(SB), NOSPLIT, $0-32
 	SHRQ    $0x03, DX
 	IMUL3Q  $+2208, DX, DX
 	ADDQ    DX, CX
-	MOVQ    CX, DX
-	MOVQ    CX, SI
 
 super0:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+32, CX
-	ADDQ $+32, DX
-	ADDQ $+32, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record0:
 	VMOVDQU   (CX), Y4
@@ -4854,9 +4709,9 @@ record0:
 	VPSHUFB   Y5, Y11, Y5
 	VPSHUFB   Y6, Y11, Y6
 	VPSHUFB   Y7, Y11, Y7
-	VPMOVSXBD 256(SI), Y10
-	VCVTPH2PS (DI), Y8
+	VPMOVSXBD 256(CX), Y10
 	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS (DX), Y8
 	VMULPS    Y8, Y10, Y10
 	VPSLLD    $0x18, Y0, Y8
 	VPSRAD    $0x18, Y8, Y8
@@ -5020,9 +4875,7 @@ record0:
 	VMOVUPS   Y8, 1984(AX)
 	ADDQ      $0x00000800, AX
 	ADDQ      $+272, CX
-	ADDQ      $+272, DX
-	ADDQ      $+272, SI
-	DECQ      R8
+	DECQ      SI
 	JNZ       record0
 	SUBQ      $0x08, BX
 	JNZ       super0
@@ -5034,34 +4887,27 @@ record0:
 	SHRQ      $0x03, DX
 	IMUL3Q    $+2208, DX, DX
 	ADDQ      DX, CX
-	MOVQ      CX, DX
-	MOVQ      CX, SI
-	ADDQ      $0x20, CX
-	ADDQ      $0x10, DX
-	ADDQ      $0x08, SI
 	ADDQ      $0x20, AX
 
 super1:
-	MOVQ DX, DI
+	MOVQ CX, DX
 	ADDQ $+32, CX
-	ADDQ $+32, DX
-	ADDQ $+32, SI
-	MOVQ $0x00000008, R8
+	MOVQ $0x00000008, SI
 
 record1:
-	VMOVDQU   (CX), Y4
+	VMOVDQU   32(CX), Y4
 	VPAND     bytes0f<>+0(SB), Y4, Y0
 	VPSRLW    $0x04, Y4, Y4
 	VPAND     bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU   64(CX), Y5
+	VMOVDQU   96(CX), Y5
 	VPAND     bytes0f<>+0(SB), Y5, Y1
 	VPSRLW    $0x04, Y5, Y5
 	VPAND     bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU   128(CX), Y6
+	VMOVDQU   160(CX), Y6
 	VPAND     bytes0f<>+0(SB), Y6, Y2
 	VPSRLW    $0x04, Y6, Y6
 	VPAND     bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU   192(CX), Y7
+	VMOVDQU   224(CX), Y7
 	VPAND     bytes0f<>+0(SB), Y7, Y3
 	VPSRLW    $0x04, Y7, Y7
 	VPAND     bytes0f<>+0(SB), Y7, Y7
@@ -5073,9 +4919,9 @@ record1:
 	VPSHUFB   Y5, Y11, Y5
 	VPSHUFB   Y6, Y11, Y6
 	VPSHUFB   Y7, Y11, Y7
-	VPMOVSXBD 256(SI), Y10
-	VCVTPH2PS (DI), Y8
+	VPMOVSXBD 264(CX), Y10
 	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS 16(DX), Y8
 	VMULPS    Y8, Y10, Y10
 	VPSLLD    $0x18, Y0, Y8
 	VPSRAD    $0x18, Y8, Y8
@@ -5239,9 +5085,7 @@ record1:
 	VMOVUPS   Y8, 1984(AX)
 	ADDQ      $0x00000800, AX
 	ADDQ      $+272, CX
-	ADDQ      $+272, DX
-	ADDQ      $+272, SI
-	DECQ      R8
+	DECQ      SI
 	JNZ       record1
 	SUBQ      $0x08, BX
 	JNZ       super1
@@ -5268,8 +5112,6 @@ TEXT ·UnpackMXFP4(SB), NOSPLIT, $0-32
 	VMOVDQU tableMXFP4<>+0(SB), Y11
 	IMUL3Q  $+272, DX, DX
 	ADDQ    DX, CX
-	MOVQ    CX, DX
-	MOVQ    CX, SI
 
 record0:
 	VMOVDQU   (CX), Y4
@@ -5296,7 +5138,7 @@ record0:
 	VPSHUFB   Y5, Y11, Y5
 	VPSHUFB   Y6, Y11, Y6
 	VPSHUFB   Y7, Y11, Y7
-	VPMOVZXBD 256(SI), Y10
+	VPMOVZXBD 256(CX), Y10
 	VPSLLD    $0x17, Y10, Y10
 	VPSLLD    $0x18, Y0, Y8
 	VPSRAD    $0x18, Y8, Y8
@@ -5460,8 +5302,6 @@ record0:
 	VMOVUPS   Y8, 1984(AX)
 	ADDQ      $0x00000800, AX
 	ADDQ      $+272, CX
-	ADDQ      $+272, DX
-	ADDQ      $+272, SI
 	DECQ      BX
 	JNZ       record0
 	MOVQ      panel+0(FP), AX
@@ -5471,27 +5311,22 @@ record0:
 	VMOVDQU   tableMXFP4<>+0(SB), Y11
 	IMUL3Q    $+272, DX, DX
 	ADDQ      DX, CX
-	MOVQ      CX, DX
-	MOVQ      CX, SI
-	ADDQ      $0x20, CX
-	ADDQ      $0x10, DX
-	ADDQ      $0x08, SI
 	ADDQ      $0x20, AX
 
 record1:
-	VMOVDQU   (CX), Y4
+	VMOVDQU   32(CX), Y4
 	VPAND     bytes0f<>+0(SB), Y4, Y0
 	VPSRLW    $0x04, Y4, Y4
 	VPAND     bytes0f<>+0(SB), Y4, Y4
-	VMOVDQU   64(CX), Y5
+	VMOVDQU   96(CX), Y5
 	VPAND     bytes0f<>+0(SB), Y5, Y1
 	VPSRLW    $0x04, Y5, Y5
 	VPAND     bytes0f<>+0(SB), Y5, Y5
-	VMOVDQU   128(CX), Y6
+	VMOVDQU   160(CX), Y6
 	VPAND     bytes0f<>+0(SB), Y6, Y2
 	VPSRLW    $0x04, Y6, Y6
 	VPAND     bytes0f<>+0(SB), Y6, Y6
-	VMOVDQU   192(CX), Y7
+	VMOVDQU   224(CX), Y7
 	VPAND     bytes0f<>+0(SB), Y7, Y3
 	VPSRLW    $0x04, Y7, Y7
 	VPAND     bytes0f<>+0(SB), Y7, Y7
@@ -5503,7 +5338,7 @@ record1:
 	VPSHUFB   Y5, Y11, Y5
 	VPSHUFB   Y6, Y11, Y6
 	VPSHUFB   Y7, Y11, Y7
-	VPMOVZXBD 256(SI), Y10
+	VPMOVZXBD 264(CX), Y10
 	VPSLLD    $0x17, Y10, Y10
 	VPSLLD    $0x18, Y0, Y8
 	VPSRAD    $0x18, Y8, Y8
@@ -5667,8 +5502,6 @@ record1:
 	VMOVUPS   Y8, 1984(AX)
 	ADDQ      $0x00000800, AX
 	ADDQ      $+272, CX
-	ADDQ      $+272, DX
-	ADDQ      $+272, SI
 	DECQ      BX
 	JNZ       record1
 	VZEROUPPER

@@ -3599,21 +3599,21 @@ record0:
 	VPSRLD           $0x04, Z11, Z13
 	VPSLLD           $0x1c, Z11, Z11
 	VPSRLD           $0x1c, Z11, Z11
-	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
+	VCVTPH2PS        (SI), Z9
 	VMULPS           Z9, Z11, Z11
-	VCVTPH2PS        32(SI), Z9
 	VCVTDQ2PS        Z13, Z13
+	VCVTPH2PS        32(SI), Z9
 	VMULPS           Z9, Z13, Z13
 	VPMOVZXBD        144(CX), Z12
 	VPSRLD           $0x04, Z12, Z14
 	VPSLLD           $0x1c, Z12, Z12
 	VPSRLD           $0x1c, Z12, Z12
-	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        (SI), Z9
 	VMULPS           Z9, Z12, Z12
-	VCVTPH2PS        32(SI), Z9
 	VCVTDQ2PS        Z14, Z14
+	VCVTPH2PS        32(SI), Z9
 	VMULPS           Z9, Z14, Z14
 	VPXORD           Z9, Z9, Z9
 	VPDPBUSD.BCST    (DX), Z1, Z9
@@ -3703,21 +3703,21 @@ record0:
 	VPSRLD           $0x04, Z12, Z14
 	VPSLLD           $0x1c, Z12, Z12
 	VPSRLD           $0x1c, Z12, Z12
-	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        (DI), Z10
 	VMULPS           Z10, Z12, Z12
-	VCVTPH2PS        32(DI), Z10
 	VCVTDQ2PS        Z14, Z14
+	VCVTPH2PS        32(DI), Z10
 	VMULPS           Z10, Z14, Z14
 	VPMOVZXBD        144(DX), Z13
 	VPSRLD           $0x04, Z13, Z15
 	VPSLLD           $0x1c, Z13, Z13
 	VPSRLD           $0x1c, Z13, Z13
-	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z13, Z13
+	VCVTPH2PS        (DI), Z10
 	VMULPS           Z10, Z13, Z13
-	VCVTPH2PS        32(DI), Z10
 	VCVTDQ2PS        Z15, Z15
+	VCVTPH2PS        32(DI), Z10
 	VMULPS           Z10, Z15, Z15
 	VPXORD           Z10, Z10, Z10
 	VPDPBUSD.BCST    (BX), Z2, Z10
@@ -3812,21 +3812,21 @@ record0:
 	VPSRLD           $0x04, Z14, Z16
 	VPSLLD           $0x1c, Z14, Z14
 	VPSRLD           $0x1c, Z14, Z14
-	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z14, Z14
+	VCVTPH2PS        (DI), Z12
 	VMULPS           Z12, Z14, Z14
-	VCVTPH2PS        32(DI), Z12
 	VCVTDQ2PS        Z16, Z16
+	VCVTPH2PS        32(DI), Z12
 	VMULPS           Z12, Z16, Z16
 	VPMOVZXBD        144(DX), Z15
 	VPSRLD           $0x04, Z15, Z17
 	VPSLLD           $0x1c, Z15, Z15
 	VPSRLD           $0x1c, Z15, Z15
-	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z15, Z15
+	VCVTPH2PS        (DI), Z12
 	VMULPS           Z12, Z15, Z15
-	VCVTPH2PS        32(DI), Z12
 	VCVTDQ2PS        Z17, Z17
+	VCVTPH2PS        32(DI), Z12
 	VMULPS           Z12, Z17, Z17
 	VPXORD           Z12, Z12, Z12
 	VPDPBUSD.BCST    (BX), Z4, Z12
@@ -3967,21 +3967,21 @@ record0:
 	VPSRLD           $0x04, Z18, Z20
 	VPSLLD           $0x1c, Z18, Z18
 	VPSRLD           $0x1c, Z18, Z18
-	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z18, Z18
+	VCVTPH2PS        (DI), Z16
 	VMULPS           Z16, Z18, Z18
-	VCVTPH2PS        32(DI), Z16
 	VCVTDQ2PS        Z20, Z20
+	VCVTPH2PS        32(DI), Z16
 	VMULPS           Z16, Z20, Z20
 	VPMOVZXBD        144(DX), Z19
 	VPSRLD           $0x04, Z19, Z21
 	VPSLLD           $0x1c, Z19, Z19
 	VPSRLD           $0x1c, Z19, Z19
-	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z19, Z19
+	VCVTPH2PS        (DI), Z16
 	VMULPS           Z16, Z19, Z19
-	VCVTPH2PS        32(DI), Z16
 	VCVTDQ2PS        Z21, Z21
+	VCVTPH2PS        32(DI), Z16
 	VMULPS           Z16, Z21, Z21
 	VPXORD           Z16, Z16, Z16
 	VPDPBUSD.BCST    (BX), Z8, Z16
@@ -4211,21 +4211,21 @@ record0:
 	VPSRLD           $0x04, Z26, Z28
 	VPSLLD           $0x1c, Z26, Z26
 	VPSRLD           $0x1c, Z26, Z26
-	VCVTPH2PS        (DI), Z24
 	VCVTDQ2PS        Z26, Z26
+	VCVTPH2PS        (DI), Z24
 	VMULPS           Z24, Z26, Z26
-	VCVTPH2PS        32(DI), Z24
 	VCVTDQ2PS        Z28, Z28
+	VCVTPH2PS        32(DI), Z24
 	VMULPS           Z24, Z28, Z28
 	VPMOVZXBD        144(DX), Z27
 	VPSRLD           $0x04, Z27, Z29
 	VPSLLD           $0x1c, Z27, Z27
 	VPSRLD           $0x1c, Z27, Z27
-	VCVTPH2PS        (DI), Z24
 	VCVTDQ2PS        Z27, Z27
+	VCVTPH2PS        (DI), Z24
 	VMULPS           Z24, Z27, Z27
-	VCVTPH2PS        32(DI), Z24
 	VCVTDQ2PS        Z29, Z29
+	VCVTPH2PS        32(DI), Z24
 	VMULPS           Z24, Z29, Z29
 	VPXORD           Z24, Z24, Z24
 	VPDPBUSD.BCST    (BX), Z16, Z24
@@ -4626,12 +4626,12 @@ record0:
 	VPSRLW           $0x05, Z9, Z10
 	VPTERNLOGD       $0xf8, Z14, Z10, Z8
 	VPMOVSXBD        192(CX), Z11
-	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
+	VCVTPH2PS        (SI), Z9
 	VMULPS           Z9, Z11, Z11
 	VPMOVSXBD        208(CX), Z12
-	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        (SI), Z9
 	VMULPS           Z9, Z12, Z12
 	VPSLLD.BCST      $0x02, 44(DX), Z9
 	VPDPBUSD.BCST    (DX), Z1, Z9
@@ -4732,12 +4732,12 @@ record0:
 	VPSRLW           $0x05, Z10, Z11
 	VPTERNLOGD       $0xf8, Z15, Z11, Z9
 	VPMOVSXBD        192(DX), Z12
-	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        (DI), Z10
 	VMULPS           Z10, Z12, Z12
 	VPMOVSXBD        208(DX), Z13
-	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z13, Z13
+	VCVTPH2PS        (DI), Z10
 	VMULPS           Z10, Z13, Z13
 	VPSLLD.BCST      $0x02, 88(BX), Z10
 	VPDPBUSD.BCST    (BX), Z2, Z10
@@ -4839,12 +4839,12 @@ record0:
 	VPSRLW           $0x05, Z12, Z13
 	VPTERNLOGD       $0xf8, Z17, Z13, Z11
 	VPMOVSXBD        192(DX), Z14
-	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z14, Z14
+	VCVTPH2PS        (DI), Z12
 	VMULPS           Z12, Z14, Z14
 	VPMOVSXBD        208(DX), Z15
-	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z15, Z15
+	VCVTPH2PS        (DI), Z12
 	VMULPS           Z12, Z15, Z15
 	VPSLLD.BCST      $0x02, 176(BX), Z12
 	VPDPBUSD.BCST    (BX), Z4, Z12
@@ -4984,12 +4984,12 @@ record0:
 	VPSRLW           $0x05, Z16, Z17
 	VPTERNLOGD       $0xf8, Z21, Z17, Z15
 	VPMOVSXBD        192(DX), Z18
-	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z18, Z18
+	VCVTPH2PS        (DI), Z16
 	VMULPS           Z16, Z18, Z18
 	VPMOVSXBD        208(DX), Z19
-	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z19, Z19
+	VCVTPH2PS        (DI), Z16
 	VMULPS           Z16, Z19, Z19
 	VPSLLD.BCST      $0x02, 352(BX), Z16
 	VPDPBUSD.BCST    (BX), Z8, Z16
@@ -5201,12 +5201,12 @@ record0:
 	VPSRLW           $0x05, Z24, Z25
 	VPTERNLOGD       $0xf8, Z29, Z25, Z23
 	VPMOVSXBD        192(DX), Z26
-	VCVTPH2PS        (DI), Z24
 	VCVTDQ2PS        Z26, Z26
+	VCVTPH2PS        (DI), Z24
 	VMULPS           Z24, Z26, Z26
 	VPMOVSXBD        208(DX), Z27
-	VCVTPH2PS        (DI), Z24
 	VCVTDQ2PS        Z27, Z27
+	VCVTPH2PS        (DI), Z24
 	VMULPS           Z24, Z27, Z27
 	VPSLLD.BCST      $0x02, 704(BX), Z24
 	VPDPBUSD.BCST    (BX), Z16, Z24
@@ -5527,12 +5527,12 @@ record0:
 	VPSRLW           $0x04, Z8, Z8
 	VPANDD           Z13, Z8, Z8
 	VPMOVZXBD        256(CX), Z11
-	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
+	VCVTPH2PS        (SI), Z9
 	VMULPS           Z9, Z11, Z11
 	VPMOVZXBD        272(CX), Z12
-	VCVTPH2PS        32(SI), Z9
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        32(SI), Z9
 	VMULPS           Z9, Z12, Z12
 	VPXORD           dwords80000000<>+0(SB), Z12, Z12
 	VPXORD           Z9, Z9, Z9
@@ -5616,12 +5616,12 @@ record0:
 	VPSRLW           $0x04, Z9, Z9
 	VPANDD           Z14, Z9, Z9
 	VPMOVZXBD        256(DX), Z12
-	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        (DI), Z10
 	VMULPS           Z10, Z12, Z12
 	VPMOVZXBD        272(DX), Z13
-	VCVTPH2PS        32(DI), Z10
 	VCVTDQ2PS        Z13, Z13
+	VCVTPH2PS        32(DI), Z10
 	VMULPS           Z10, Z13, Z13
 	VPXORD           dwords80000000<>+0(SB), Z13, Z13
 	VPXORD           Z10, Z10, Z10
@@ -5704,12 +5704,12 @@ record0:
 	VPSRLW           $0x04, Z11, Z11
 	VPANDD           Z16, Z11, Z11
 	VPMOVZXBD        256(DX), Z14
-	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z14, Z14
+	VCVTPH2PS        (DI), Z12
 	VMULPS           Z12, Z14, Z14
 	VPMOVZXBD        272(DX), Z15
-	VCVTPH2PS        32(DI), Z12
 	VCVTDQ2PS        Z15, Z15
+	VCVTPH2PS        32(DI), Z12
 	VMULPS           Z12, Z15, Z15
 	VPXORD           dwords80000000<>+0(SB), Z15, Z15
 	VPXORD           Z12, Z12, Z12
@@ -5826,12 +5826,12 @@ record0:
 	VPSRLW           $0x04, Z15, Z15
 	VPANDD           Z20, Z15, Z15
 	VPMOVZXBD        256(DX), Z18
-	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z18, Z18
+	VCVTPH2PS        (DI), Z16
 	VMULPS           Z16, Z18, Z18
 	VPMOVZXBD        272(DX), Z19
-	VCVTPH2PS        32(DI), Z16
 	VCVTDQ2PS        Z19, Z19
+	VCVTPH2PS        32(DI), Z16
 	VMULPS           Z16, Z19, Z19
 	VPXORD           dwords80000000<>+0(SB), Z19, Z19
 	VPXORD           Z16, Z16, Z16
@@ -6011,12 +6011,12 @@ record0:
 	VPSRLW           $0x04, Z23, Z23
 	VPANDD           Z28, Z23, Z23
 	VPMOVZXBD        256(DX), Z26
-	VCVTPH2PS        (DI), Z24
 	VCVTDQ2PS        Z26, Z26
+	VCVTPH2PS        (DI), Z24
 	VMULPS           Z24, Z26, Z26
 	VPMOVZXBD        272(DX), Z27
-	VCVTPH2PS        32(DI), Z24
 	VCVTDQ2PS        Z27, Z27
+	VCVTPH2PS        32(DI), Z24
 	VMULPS           Z24, Z27, Z27
 	VPXORD           dwords80000000<>+0(SB), Z27, Z27
 	VPXORD           Z24, Z24, Z24
@@ -6324,12 +6324,12 @@ record0:
 	VPSRLW           $0x03, Z9, Z10
 	VPTERNLOGD       $0xf8, Z14, Z10, Z8
 	VPMOVZXBD        320(CX), Z11
-	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
+	VCVTPH2PS        (SI), Z9
 	VMULPS           Z9, Z11, Z11
 	VPMOVZXBD        336(CX), Z12
-	VCVTPH2PS        32(SI), Z9
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        32(SI), Z9
 	VMULPS           Z9, Z12, Z12
 	VPXORD           dwords80000000<>+0(SB), Z12, Z12
 	VPXORD           Z9, Z9, Z9
@@ -6413,12 +6413,12 @@ record0:
 	VPSRLW           $0x03, Z10, Z11
 	VPTERNLOGD       $0xf8, Z15, Z11, Z9
 	VPMOVZXBD        320(DX), Z12
-	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        (DI), Z10
 	VMULPS           Z10, Z12, Z12
 	VPMOVZXBD        336(DX), Z13
-	VCVTPH2PS        32(DI), Z10
 	VCVTDQ2PS        Z13, Z13
+	VCVTPH2PS        32(DI), Z10
 	VMULPS           Z10, Z13, Z13
 	VPXORD           dwords80000000<>+0(SB), Z13, Z13
 	VPXORD           Z10, Z10, Z10
@@ -6519,12 +6519,12 @@ record0:
 	VPSRLW           $0x03, Z12, Z13
 	VPTERNLOGD       $0xf8, Z17, Z13, Z11
 	VPMOVZXBD        320(DX), Z14
-	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z14, Z14
+	VCVTPH2PS        (DI), Z12
 	VMULPS           Z12, Z14, Z14
 	VPMOVZXBD        336(DX), Z15
-	VCVTPH2PS        32(DI), Z12
 	VCVTDQ2PS        Z15, Z15
+	VCVTPH2PS        32(DI), Z12
 	VMULPS           Z12, Z15, Z15
 	VPXORD           dwords80000000<>+0(SB), Z15, Z15
 	VPXORD           Z12, Z12, Z12
@@ -6659,12 +6659,12 @@ record0:
 	VPSRLW           $0x03, Z16, Z17
 	VPTERNLOGD       $0xf8, Z21, Z17, Z15
 	VPMOVZXBD        320(DX), Z18
-	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z18, Z18
+	VCVTPH2PS        (DI), Z16
 	VMULPS           Z16, Z18, Z18
 	VPMOVZXBD        336(DX), Z19
-	VCVTPH2PS        32(DI), Z16
 	VCVTDQ2PS        Z19, Z19
+	VCVTPH2PS        32(DI), Z16
 	VMULPS           Z16, Z19, Z19
 	VPXORD           dwords80000000<>+0(SB), Z19, Z19
 	VPXORD           Z16, Z16, Z16
@@ -6861,12 +6861,12 @@ record0:
 	VPSRLW           $0x03, Z24, Z25
 	VPTERNLOGD       $0xf8, Z29, Z25, Z23
 	VPMOVZXBD        320(DX), Z26
-	VCVTPH2PS        (DI), Z24
 	VCVTDQ2PS        Z26, Z26
+	VCVTPH2PS        (DI), Z24
 	VMULPS           Z24, Z26, Z26
 	VPMOVZXBD        336(DX), Z27
-	VCVTPH2PS        32(DI), Z24
 	VCVTDQ2PS        Z27, Z27
+	VCVTPH2PS        32(DI), Z24
 	VMULPS           Z24, Z27, Z27
 	VPXORD           dwords80000000<>+0(SB), Z27, Z27
 	VPXORD           Z24, Z24, Z24
@@ -7175,12 +7175,12 @@ record0:
 	VPSRLW           $0x02, Z9, Z10
 	VPTERNLOGD       $0xf8, Z14, Z10, Z8
 	VPMOVSXBD        384(CX), Z11
-	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z11, Z11
+	VCVTPH2PS        (SI), Z9
 	VMULPS           Z9, Z11, Z11
 	VPMOVSXBD        400(CX), Z12
-	VCVTPH2PS        (SI), Z9
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        (SI), Z9
 	VMULPS           Z9, Z12, Z12
 	VPSLLD.BCST      $0x05, 44(DX), Z9
 	VPDPBUSD.BCST    (DX), Z1, Z9
@@ -7284,12 +7284,12 @@ record0:
 	VPSRLW           $0x02, Z10, Z11
 	VPTERNLOGD       $0xf8, Z15, Z11, Z9
 	VPMOVSXBD        384(DX), Z12
-	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z12, Z12
+	VCVTPH2PS        (DI), Z10
 	VMULPS           Z10, Z12, Z12
 	VPMOVSXBD        400(DX), Z13
-	VCVTPH2PS        (DI), Z10
 	VCVTDQ2PS        Z13, Z13
+	VCVTPH2PS        (DI), Z10
 	VMULPS           Z10, Z13, Z13
 	VPSLLD.BCST      $0x05, 88(BX), Z10
 	VPDPBUSD.BCST    (BX), Z2, Z10
@@ -7394,12 +7394,12 @@ record0:
 	VPSRLW           $0x02, Z12, Z13
 	VPTERNLOGD       $0xf8, Z17, Z13, Z11
 	VPMOVSXBD        384(DX), Z14
-	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z14, Z14
+	VCVTPH2PS        (DI), Z12
 	VMULPS           Z12, Z14, Z14
 	VPMOVSXBD        400(DX), Z15
-	VCVTPH2PS        (DI), Z12
 	VCVTDQ2PS        Z15, Z15
+	VCVTPH2PS        (DI), Z12
 	VMULPS           Z12, Z15, Z15
 	VPSLLD.BCST      $0x05, 176(BX), Z12
 	VPDPBUSD.BCST    (BX), Z4, Z12
@@ -7542,12 +7542,12 @@ record0:
 	VPSRLW           $0x02, Z16, Z17
 	VPTERNLOGD       $0xf8, Z21, Z17, Z15
 	VPMOVSXBD        384(DX), Z18
-	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z18, Z18
+	VCVTPH2PS        (DI), Z16
 	VMULPS           Z16, Z18, Z18
 	VPMOVSXBD        400(DX), Z19
-	VCVTPH2PS        (DI), Z16
 	VCVTDQ2PS        Z19, Z19
+	VCVTPH2PS        (DI), Z16
 	VMULPS           Z16, Z19, Z19
 	VPSLLD.BCST      $0x05, 352(BX), Z16
 	VPDPBUSD.BCST    (BX), Z8, Z16
@@ -7759,12 +7759,12 @@ record0:
 	VPSRLW           $0x02, Z24, Z25
 	VPTERNLOGD       $0xf8, Z29, Z25, Z23
 	VPMOVSXBD        384(DX), Z26
-	VCVTPH2PS        (DI), Z24
 	VCVTDQ2PS        Z26, Z26
+	VCVTPH2PS        (DI), Z24
 	VMULPS           Z24, Z26, Z26
 	VPMOVSXBD        400(DX), Z27
-	VCVTPH2PS        (DI), Z24
 	VCVTDQ2PS        Z27, Z27
+	VCVTPH2PS        (DI), Z24
 	VMULPS           Z24, Z27, Z27
 	VPSLLD.BCST      $0x05, 704(BX), Z24
 	VPDPBUSD.BCST    (BX), Z16, Z24
@@ -8812,8 +8812,8 @@ record0:
 	VPSHUFB       Z7, Z13, Z7
 	VPSHUFB       Z8, Z13, Z8
 	VPMOVSXBD     256(CX), Z11
-	VCVTPH2PS     (SI), Z9
 	VCVTDQ2PS     Z11, Z11
+	VCVTPH2PS     (SI), Z9
 	VMULPS        Z9, Z11, Z11
 	VPSLLD.BCST   $0x07, 40(DX), Z9
 	VPDPBUSD.BCST (DX), Z1, Z9
@@ -8904,8 +8904,8 @@ record0:
 	VPSHUFB       Z8, Z14, Z8
 	VPSHUFB       Z9, Z14, Z9
 	VPMOVSXBD     256(DX), Z12
-	VCVTPH2PS     (DI), Z10
 	VCVTDQ2PS     Z12, Z12
+	VCVTPH2PS     (DI), Z10
 	VMULPS        Z10, Z12, Z12
 	VPSLLD.BCST   $0x07, 80(BX), Z10
 	VPSLLD.BCST   $0x07, 84(BX), Z11
@@ -8994,8 +8994,8 @@ record0:
 	VPSHUFB       Z10, Z16, Z10
 	VPSHUFB       Z11, Z16, Z11
 	VPMOVSXBD     256(DX), Z14
-	VCVTPH2PS     (DI), Z12
 	VCVTDQ2PS     Z14, Z14
+	VCVTPH2PS     (DI), Z12
 	VMULPS        Z12, Z14, Z14
 	VPSLLD.BCST   $0x07, 160(BX), Z12
 	VPSLLD.BCST   $0x07, 164(BX), Z13
@@ -9116,8 +9116,8 @@ record0:
 	VPSHUFB       Z14, Z20, Z14
 	VPSHUFB       Z15, Z20, Z15
 	VPMOVSXBD     256(DX), Z18
-	VCVTPH2PS     (DI), Z16
 	VCVTDQ2PS     Z18, Z18
+	VCVTPH2PS     (DI), Z16
 	VMULPS        Z16, Z18, Z18
 	VPSLLD.BCST   $0x07, 320(BX), Z16
 	VPSLLD.BCST   $0x07, 324(BX), Z17
@@ -9297,8 +9297,8 @@ record0:
 	VPSHUFB       Z22, Z28, Z22
 	VPSHUFB       Z23, Z28, Z23
 	VPMOVSXBD     256(DX), Z26
-	VCVTPH2PS     (DI), Z24
 	VCVTDQ2PS     Z26, Z26
+	VCVTPH2PS     (DI), Z24
 	VMULPS        Z24, Z26, Z26
 	VPSLLD.BCST   $0x07, 640(BX), Z24
 	VPSLLD.BCST   $0x07, 644(BX), Z25

@@ -14,6 +14,22 @@ type Model struct {
 	Config
 	Params Params
 	File   *weights.Model
+	// Inputs, if not nil, is shown the rows x [n, w.Cols] that the native backend is about to multiply with w, once where several
+	// parts of one tensor take the same rows; products are then computed one by one. It must not keep x.
+	Inputs func(w *Linear, x []float32) error
+}
+
+// show hands x to Inputs, once a tensor.
+func (m *Model) show(x []float32, products []product) error {
+	for i, p := range products {
+		if i > 0 && p.w.Tensor == products[i-1].w.Tensor {
+			continue
+		}
+		if err := m.Inputs(p.w, x); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // architecture reads one family: its figures first (they are validated before anything is sized by them), then its tensors.

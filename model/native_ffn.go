@@ -50,7 +50,7 @@ var gates = map[Activation]func(dst, gate, up []float32){
 // denseInOne is dense as one job of the pool, where the kernels have it and there are no biases; bit for bit the same.
 func (b *native) denseInOne(ph kernels.Phase, gate, up *Linear, down product, in []float32, n int, norm NormParams) (done bool, err error) {
 	act := gates[b.m.Act]
-	if gate == nil || act == nil {
+	if gate == nil || act == nil || b.m.Inputs != nil {
 		return false, nil
 	}
 	g, bias, err := gate.Matrix()

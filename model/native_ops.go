@@ -56,6 +56,15 @@ func (b *native) matmul(ph kernels.Phase, x []float32, n int, products ...produc
 // matmulNormed is matmul of x after a norm, where there is one; x itself does not change.
 func (b *native) matmulNormed(ph kernels.Phase, x []float32, n int, norm NormParams, products ...product) error {
 	ps, biases := &b.products, &b.biases
+	if b.m.Inputs != nil {
+		var err error
+		if x, err = b.normed(x, n, norm); err != nil {
+			return err
+		}
+		if norm, err = (NormParams{}), b.m.show(x[:n*products[0].w.Cols], products); err != nil {
+			return err
+		}
+	}
 	for i, p := range products {
 		w, bias, err := p.w.Matrix()
 		if err != nil {

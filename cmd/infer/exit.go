@@ -77,7 +77,7 @@ var (
 	dataSentinels  = []error{
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,
-		convert.ErrRange, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
+		convert.ErrRange, convert.ErrImportance, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
 		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, model.ErrFeature, convert.ErrSource, policy.ErrInstance, bert.ErrNotEncoder, bert.ErrModel, bert.ErrToken,
 	}
 	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory, policy.ErrNoRoom, bert.ErrTooLong,

@@ -9,39 +9,45 @@ import (
 
 	"terrace/internal/units"
 	"terrace/weights/convert"
+	"terrace/weights/imatrix"
 )
 
 func init() { register(newQuantize) }
 
 func newQuantize(a *app) *cobra.Command {
-	var typeName string
-	var force bool
-	load := &loadFlags{}
+	f := &quantizeFlags{}
 	cmd := &cobra.Command{
 		Use:     "quantize SRC DST --type T",
 		Short:   "Write a model as GGUF in another element type",
-		Long:    "Write the GGUF file or Hugging Face folder SRC (a path or a model name) as the GGUF file DST. Matrices get the type, vectors and norms stay F32; rows that are no whole blocks of the type get the next larger type that fits, which is said. The mixes give value and down projections, and the output matrix, more bits in some layers, by llama.cpp's rules without an importance matrix.",
-		Example: "  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type Q4_K_M\n  infer quantize smollm2:135m smollm2-q8.gguf --type Q8_0\n  infer quantize base.gguf merged.gguf --type Q8_0 --lora adapter",
+		Long:    "Write the GGUF file or Hugging Face folder SRC (a path or a model name) as the GGUF file DST. Matrices get the type, vectors and norms stay F32; rows that are no whole blocks of the type get the next larger type that fits, which is said. The mixes give value and down projections, and the output matrix, more bits in some layers, by llama.cpp's rules. --imatrix weighs the errors of each column by what it is multiplied with ('infer imatrix' computes that from a text; llama-imatrix's files are read).",
+		Example: "  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type Q4_K_M\n  infer quantize smollm2:135m smollm2-q8.gguf --type Q8_0\n  infer quantize base.gguf merged.gguf --type Q8_0 --lora adapter\n  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type IQ4_XS --imatrix imatrix.gguf",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return usageErrorf("quantize needs SRC and DST, got %d arguments", len(args))
 			}
-			load.model = args[0]
-			return a.quantize(load, args[1], typeName, force)
+			f.load.model = args[0]
+			return a.quantize(f, args[1])
 		},
 	}
-	cmd.Flags().StringVar(&typeName, "type", "", "F32, F16, BF16, Q8_0, Q6_K, Q4_0 or Q4_K, …: one type for all matrices (also Q4_1, Q5_0, Q5_1, Q5_K); Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M: llama.cpp's mixes (required)")
-	cmd.Flags().BoolVar(&force, "force", false, "write over DST where it is there")
-	load.addLora(cmd)
+	cmd.Flags().StringVar(&f.typeName, "type", "", "F32, F16, BF16, Q8_0, Q6_K, Q4_0 or Q4_K, …: one type for all matrices (also Q3_K, Q4_1, Q5_0, Q5_1, Q5_K); Q3_K_S, Q3_K_M, Q3_K_L, IQ4_XS, IQ4_NL, Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M: llama.cpp's mixes (required)")
+	cmd.Flags().StringVar(&f.imatrix, "imatrix", "", "importance matrix: a file of infer imatrix or llama-imatrix")
+	cmd.Flags().BoolVar(&f.force, "force", false, "write over DST where it is there")
+	f.load.addLora(cmd)
 	return cmd
 }
 
-func (a *app) quantize(load *loadFlags, dst, typeName string, force bool) error {
-	if typeName == "" {
+type quantizeFlags struct {
+	load              loadFlags
+	typeName, imatrix string
+	force             bool
+}
+
+func (a *app) quantize(f *quantizeFlags, dst string) error {
+	if f.typeName == "" {
 		return usageErrorf("quantize needs --type")
 	}
-	kind, mix, err := convert.ParseKind(typeName)
+	kind, mix, err := convert.ParseKind(f.typeName)
 	if err != nil {
 		return usageErrorf("--type: %w", err)
 	}
@@ -49,13 +55,16 @@ func (a *app) quantize(load *loadFlags, dst, typeName string, force bool) error 
 		return usageErrorf("--type %s: can be read but not written", kind)
 	}
 	st, statErr := os.Stat(dst)
-	switch {
-	case statErr == nil && !st.Mode().IsRegular():
-		return usageErrorf("%s is there and is no regular file", dst)
-	case statErr == nil && !force:
-		return usageErrorf("%s is there already: another name, or --force to write over it", dst)
+	if err := mayWrite(dst, f.force); err != nil {
+		return err
 	}
-	l, err := a.openFile(load)
+	var importance *imatrix.Matrix
+	if f.imatrix != "" {
+		if importance, err = imatrix.Read(f.imatrix); err != nil {
+			return dataErrorf("--imatrix: %w", err)
+		}
+	}
+	l, err := a.openFile(&f.load)
 	if err != nil {
 		return err
 	}
@@ -65,16 +74,28 @@ func (a *app) quantize(load *loadFlags, dst, typeName string, force bool) error 
 	}
 	start, pb := time.Now(), a.newBar()
 	err = convert.Quantize(a.ctx, l.file, dst, convert.Options{
-		Type:     kind,
-		Mix:      mix,
-		Progress: func(done, total int64) { pb.bytes(filepath.Base(dst), done, total) },
-		Notice:   func(text string) { pb.clear(); a.notice("%s", text) },
+		Type:       kind,
+		Mix:        mix,
+		Importance: importance,
+		Progress:   func(done, total int64) { pb.bytes(filepath.Base(dst), done, total) },
+		Notice:     func(text string) { pb.clear(); a.notice("%s", text) },
 	})
 	pb.clear()
 	if err != nil {
 		return err
 	}
 	return a.reportWritten(dst, start)
+}
+
+// mayWrite refuses a name where something is, unless it is a file that may be written over.
+func mayWrite(path string, force bool) error {
+	switch st, err := os.Stat(path); {
+	case err == nil && !st.Mode().IsRegular():
+		return usageErrorf("%s is there and is no regular file", path)
+	case err == nil && !force:
+		return usageErrorf("%s is there already: another name, or --force to write over it", path)
+	}
+	return nil
 }
 
 // reportWritten says what a file that was written weighs.

@@ -72,7 +72,7 @@ func TestQuantizeExitCodes(t *testing.T) {
 		"synth nothing":   {[]string{"synth"}, exitUsage},
 		"synth arch":      {[]string{"synth", out, "--arch", "banana", "--layers", "1", "--hidden", "64"}, exitUsage},
 		"synth no shape":  {[]string{"synth", out}, exitUsage},
-		"synth type":      {[]string{"synth", out, "--layers", "1", "--hidden", "64", "--type", "IQ4_XS"}, exitUsage},
+		"synth type":      {[]string{"synth", out, "--layers", "1", "--hidden", "64", "--type", "MXFP4"}, exitUsage},
 		"synth unknown":   {[]string{"synth", out, "--layers", "1", "--hidden", "64", "--type", "x"}, exitUsage},
 		"synth a folder":  {[]string{"synth", dir, "--layers", "1", "--hidden", "64"}, exitUsage},
 	} {

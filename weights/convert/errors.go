@@ -9,6 +9,8 @@ var (
 	ErrRange = errors.New("weight is out of range of the element type")
 	// ErrSource is returned where the tokenizer of the source cannot be read.
 	ErrSource = errors.New("cannot read the source")
+	// ErrImportance is returned for an importance matrix that is not this model's.
+	ErrImportance = errors.New("importance matrix of another model")
 	// ErrSpec is returned for a shape of a random model that contradicts itself.
 	ErrSpec = errors.New("bad shape of a random model")
 )

@@ -20,6 +20,13 @@ func fileMeta(src *weights.Model, o Options) (*gguf.Meta, error) {
 	}
 	meta.Set("general.file_type", o.fileType())
 	meta.Set("general.quantization_version", uint32(2))
+	if m := o.Importance; m != nil { // llama-quantize's keys
+		if len(m.Datasets) > 0 {
+			meta.Set("quantize.imatrix.dataset", m.Datasets[0])
+		}
+		meta.Set("quantize.imatrix.entries_count", int32(len(m.Names())))
+		meta.Set("quantize.imatrix.chunks_count", int32(m.Chunks))
+	}
 	if src.Format() != "safetensors" {
 		return meta, nil
 	}

@@ -48,6 +48,11 @@ func testShape(arch string, layers, experts int, tied bool, names map[string]int
 // mixes: theirs follow from llama.cpp's rules, by hand (4 value and 4 down projections in Q5_K; the output in Q6_K).
 func TestMixesOfPublishedFiles(t *testing.T) {
 	want := map[string]map[quant.Type]int{
+		"Q3_K_S": {quant.Q3_K: 225, quant.Q6_K: 1},
+		"Q3_K_M": {quant.Q3_K: 129, quant.Q4_K: 92, quant.Q5_K: 4, quant.Q6_K: 1},
+		"Q3_K_L": {quant.Q3_K: 129, quant.Q5_K: 96, quant.Q6_K: 1},
+		"IQ4_XS": {quant.IQ4_XS: 189, quant.Q5_K: 36, quant.Q6_K: 1},
+		"IQ4_NL": {quant.IQ4_NL: 189, quant.Q5_K: 36, quant.Q6_K: 1},
 		"Q4_K_M": {quant.Q4_K: 193, quant.Q6_K: 33},
 		"Q4_K_S": {quant.Q4_K: 217, quant.Q5_K: 8, quant.Q6_K: 1},
 		"Q5_K_M": {quant.Q5_K: 193, quant.Q6_K: 33},
@@ -100,6 +105,20 @@ func TestMixRules(t *testing.T) {
 		{"q4_k_m", experts, "blk.5.attn_output.weight", 4096, quant.Q5_K},
 		{"q5_k_m", experts, "blk.5.attn_output.weight", 4096, quant.Q5_K},
 		{"q4_k_m", experts, "blk.6.ffn_down_exps.weight", 4096, quant.Q6_K},
+		{"q3_k_m", tied, "blk.0.ffn_down.weight", 4096, quant.Q5_K}, // the first sixteenth: 1 of 16
+		{"q3_k_m", tied, "blk.1.ffn_down.weight", 4096, quant.Q4_K},
+		{"q3_k_m", tied, "blk.1.attn_v.weight", 4096, quant.Q5_K},
+		{"q3_k_m", tied, "blk.2.attn_v.weight", 4096, quant.Q4_K},
+		{"q3_k_m", huge, "blk.2.attn_v.weight", 4096, quant.Q5_K}, // 70B
+		{"q3_k_s", huge, "blk.2.attn_v.weight", 4096, quant.Q5_K},
+		{"q3_k_m", tied, "blk.2.attn_output.weight", 4096, quant.Q4_K},
+		{"q3_k_m", experts, "blk.2.attn_output.weight", 4096, quant.Q5_K},
+		{"q3_k_l", experts, "blk.2.attn_output.weight", 4096, quant.Q3_K},
+		{"q3_k_m", tied, "blk.2.ffn_up.weight", 4096, quant.Q3_K},
+		{"iq4_xs", tied, "blk.2.attn_v.weight", 4096, quant.Q5_K}, // four heads a KV head
+		{"iq4_xs", tied, "blk.1.ffn_down.weight", 4096, quant.Q5_K},
+		{"iq4_xs", tied, "blk.2.ffn_down.weight", 4096, quant.IQ4_XS},
+		{"iq4_xs", experts, "blk.5.attn_output.weight", 4096, quant.Q5_K},
 		{"q4_k_s", tied, "blk.1.ffn_down.weight", 4096, quant.Q5_K},
 		{"q4_k_s", tied, "blk.3.attn_v.weight", 4096, quant.Q5_K},
 		{"q4_k_s", tied, "blk.4.attn_v.weight", 4096, quant.Q4_K},
@@ -108,10 +127,13 @@ func TestMixRules(t *testing.T) {
 			t.Errorf("%s of %s: %s, want %s", c.mix, c.name, got, c.want)
 		}
 	}
-	for _, name := range []string{"Q3_K_M", "q2_k_s"} {
-		if _, _, err := ParseKind(name); !errors.Is(err, ErrType) || !strings.Contains(err.Error(), "not written") {
-			t.Errorf("%s: %v", name, err)
-		}
+	weighted := *tied
+	weighted.weighted = true
+	if got := mix("IQ4_XS").typeOf(&weighted, "blk.0.ffn_down.weight", 4096); got != quant.IQ4_XS {
+		t.Errorf("IQ4_XS under an importance matrix of the first down projection: %s", got)
+	}
+	if _, _, err := ParseKind("q2_k_s"); !errors.Is(err, ErrType) || !strings.Contains(err.Error(), "not written") {
+		t.Errorf("q2_k_s: %v", err)
 	}
 }
 

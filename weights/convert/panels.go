@@ -24,6 +24,33 @@ type job struct {
 
 	rows, cols int
 	src        []byte
+	importance []float32 // [experts, cols] of the job's rows, nil = none
+	perExpert  int       // rows of an expert
+}
+
+// weigh gives the job its share of the tensor's importance [experts, cols]: all, or that of one of its parts.
+func (j *job) weigh(importance []float32, part, parts int) {
+	if importance == nil {
+		return
+	}
+	n := len(importance) / parts
+	j.importance = importance[part*n : (part+1)*n]
+	j.perExpert = j.rows / (n / j.cols)
+}
+
+// quantize makes the blocks of n rows from row first on.
+func (j *job) quantize(p *panel, first, n int) error {
+	if j.importance == nil {
+		return quant.Quantize(j.info.Type, p.blocks, p.values)
+	}
+	size := j.info.Type.RowBytes(j.cols)
+	for i := range n {
+		at := (first + i) / j.perExpert * j.cols
+		if err := quant.QuantizeWeighted(j.info.Type, p.blocks[i*size:(i+1)*size], p.values[i*j.cols:(i+1)*j.cols], j.importance[at:at+j.cols]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newJob treats a vector as a matrix of one value a row where its values are reordered, else as one row.
@@ -123,7 +150,7 @@ func (j *job) convert(p *panel, first, n int) error {
 	}
 	p.values = grown(p.values, n*j.cols)
 	quant.Dequantize(j.t.Type, p.values, src)
-	if err := quant.Quantize(j.info.Type, p.blocks, p.values); err != nil {
+	if err := j.quantize(p, first, n); err != nil {
 		return err
 	}
 	if bad := quant.CheckFinite(j.info.Type, p.blocks); bad >= 0 {

@@ -22,7 +22,7 @@ func stays(name string, shape []int) bool {
 }
 
 // typeFor chooses the type of a tensor: the one asked for, or where its rows are no whole blocks the next larger one that
-// fits, as llama.cpp does (Q4_K and Q5_K by 5 bits in blocks of 32, Q6_K by Q8_0, then F16).
+// fits, as llama.cpp does (Q3_K and IQ4_XS by 4 bits in blocks of 32, Q4_K and Q5_K by 5, Q6_K by Q8_0, then F16).
 func typeFor(want quant.Type, name string, shape []int) quant.Type {
 	if stays(name, shape) {
 		return quant.F32
@@ -30,6 +30,10 @@ func typeFor(want quant.Type, name string, shape []int) quant.Type {
 	cols := shape[len(shape)-1]
 	for cols%want.BlockLen() != 0 {
 		switch want {
+		case quant.Q3_K:
+			want = quant.Q4_0
+		case quant.IQ4_XS:
+			want = quant.IQ4_NL
 		case quant.Q4_K:
 			want = quant.Q5_0
 		case quant.Q5_K:
@@ -48,6 +52,7 @@ func plan(meta *gguf.Meta, tensors []*gguf.Tensor, o Options) []gguf.Info {
 	infos := make([]gguf.Info, len(tensors))
 	fallen, first, fellFrom, requantised := map[quant.Type]int{}, map[quant.Type]string{}, map[quant.Type]quant.Type{}, 0
 	shape := shapeFor(meta, tensors)
+	shape.weighted = o.Importance != nil
 	for i, t := range tensors {
 		want := o.Type
 		if o.Mix.Name != "" {

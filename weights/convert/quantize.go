@@ -16,8 +16,8 @@ import (
 const writeBufferBytes = 1 << 20
 
 // Quantize writes the model src as the GGUF file dst, its matrices in o.Type. dst appears when it is complete; it may be the
-// file that src was opened from. Errors wrap ErrType, ErrRange, weights.ErrNotFinite, weights.ErrFormat, the context's or
-// those of the system.
+// file that src was opened from. Errors wrap ErrType, ErrRange, ErrImportance, weights.ErrNotFinite, weights.ErrFormat, the
+// context's or those of the system.
 func Quantize(ctx context.Context, src *weights.Model, dst string, o Options) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -31,13 +31,18 @@ func Quantize(ctx context.Context, src *weights.Model, dst string, o Options) er
 		return err
 	}
 	infos := plan(src.Meta(), src.Tensors(), o)
+	importance, err := weightsFor(src.Tensors(), infos, o)
+	if err != nil {
+		return err
+	}
 	return create(ctx, dst, meta, infos, o, func(w *writer) error {
 		for i, t := range src.Tensors() {
-			for _, part := range t.Parts() {
+			for at, part := range t.Parts() {
 				j, err := newJob(part, infos[i], orders[i])
 				if err != nil {
 					return fmt.Errorf("convert: %w", err)
 				}
+				j.weigh(importance[i], at, len(t.Parts()))
 				if err := w.run(j.info, j.rows, j.cols, j.convert, j.forget); err != nil {
 					return err
 				}

@@ -213,7 +213,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 		"NaN":             {t.Context(), nan, quant.F16, gguf.ErrNotFinite},
 		"NaN copied":      {t.Context(), nan, quant.F32, gguf.ErrNotFinite},
 		"too large":       {t.Context(), big, quant.F16, ErrRange},
-		"type unwritable": {t.Context(), tinyFile, quant.IQ4_NL, ErrType},
+		"type unwritable": {t.Context(), tinyFile, quant.MXFP4, ErrType},
 		"type unknown":    {t.Context(), tinyFile, 4, ErrType},
 	}
 	for name, c := range cases {

@@ -40,7 +40,7 @@ func TestQuantizeAsLlama(t *testing.T) {
 	_, cols, raw := blocks(t, shared(t, append(folder, "tiny-F32.gguf")...), tensor)
 	src := make([]float32, len(raw)/4)
 	Dequantize(F32, src, raw)
-	for _, kind := range []Type{F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K} {
+	for _, kind := range []Type{F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS} {
 		t.Run(kind.String(), func(t *testing.T) {
 			got, _, theirs := blocks(t, shared(t, append(folder, "tiny-"+kind.String()+".gguf")...), tensor)
 			if got != kind {

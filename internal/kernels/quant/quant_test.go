@@ -14,7 +14,7 @@ import (
 func TestErrorBudget(t *testing.T) {
 	budget := map[Type]float64{
 		F32: 0, F16: 2.2e-4, BF16: 1.8e-3, Q8_0: 0.0062, Q4_0: 0.095, Q4_1: 0.079, Q5_0: 0.048, Q5_1: 0.039,
-		Q4_K: 0.073, Q5_K: 0.037, Q6_K: 0.019,
+		Q3_K: 0.16, Q4_K: 0.073, Q5_K: 0.037, Q6_K: 0.019, IQ4_NL: 0.083, IQ4_XS: 0.083,
 	}
 	src := normals(1 << 16)
 	for _, kind := range Types() {
@@ -243,8 +243,8 @@ func TestTypes(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	if err := Quantize(IQ4_NL, make([]byte, 18), make([]float32, 32)); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("IQ4_NL: %v", err)
+	if err := Quantize(Q2_K, make([]byte, 84), make([]float32, 256)); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("Q2_K: %v", err)
 	}
 	for _, n := range []int{31, 64} {
 		if err := Quantize(Q8_0, make([]byte, 34), make([]float32, n)); !errors.Is(err, ErrLength) {

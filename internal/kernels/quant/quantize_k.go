@@ -14,10 +14,15 @@ func quantizeQ4K(dst []byte, src []float32) {
 	for ; len(src) > 0; dst, src = dst[144:], src[superBlock:] {
 		var levels [superBlock]byte
 		search4.superBlock(dst, src, &levels)
-		for j := 0; j < 8; j += 2 {
-			for l := range 32 {
-				dst[16+j*16+l] = levels[j*32+l] | levels[j*32+32+l]<<4
-			}
+		packLevels4(dst, &levels)
+	}
+}
+
+// packLevels4 puts 256 levels into the nibbles of a Q4_K block.
+func packLevels4(dst []byte, levels *[superBlock]byte) {
+	for j := 0; j < 8; j += 2 {
+		for l := range 32 {
+			dst[16+j*16+l] = levels[j*32+l] | levels[j*32+32+l]<<4
 		}
 	}
 }
@@ -27,14 +32,19 @@ func quantizeQ5K(dst []byte, src []float32) {
 	for ; len(src) > 0; dst, src = dst[176:], src[superBlock:] {
 		var levels [superBlock]byte
 		search5.superBlock(dst, src, &levels)
-		high := dst[16:48]
-		clear(high)
-		for j := 0; j < 8; j += 2 {
-			for l := range 32 {
-				a, b := levels[j*32+l], levels[j*32+32+l]
-				dst[48+j*16+l] = a&15 | b&15<<4
-				high[l] |= a>>4<<j | b>>4<<(j+1)
-			}
+		packLevels5(dst, &levels)
+	}
+}
+
+// packLevels5 puts 256 levels into the fifth bits and nibbles of a Q5_K block.
+func packLevels5(dst []byte, levels *[superBlock]byte) {
+	high := dst[16:48]
+	clear(high)
+	for j := 0; j < 8; j += 2 {
+		for l := range 32 {
+			a, b := levels[j*32+l], levels[j*32+32+l]
+			dst[48+j*16+l] = a&15 | b&15<<4
+			high[l] |= a>>4<<j | b>>4<<(j+1)
 		}
 	}
 }
@@ -51,9 +61,14 @@ func (s search) superBlock(dst []byte, src []float32, levels *[superBlock]byte) 
 	putHalf(dst, finiteOr(maxScale/63, src[:superBlock]))
 	putHalf(dst[2:], maxMin/63)
 	copy(dst[4:16], packed[:])
+	s.levels(dst, src, levels)
+}
+
+// levels computes the levels of 256 values under the scales and minima that dst holds.
+func (s search) levels(dst []byte, src []float32, levels *[superBlock]byte) {
 	d, dmin := half(dst), half(dst[2:])
 	for j := range 8 {
-		sc, m := scaleMin4K(j, packed[:])
+		sc, m := scaleMin4K(j, dst[4:16])
 		scale, minimum := d*float32(sc), dmin*float32(m)
 		if scale == 0 {
 			continue
@@ -73,9 +88,18 @@ func packScaleMins(scales, mins *[8]float32, maxScale, maxMin float32) (out [12]
 	if maxMin > 0 {
 		invMin = 63 / maxMin
 	}
+	var ls, lm [8]byte
 	for j := range 8 {
-		ls := byte(min(63, nearest(invScale*scales[j])))
-		lm := byte(min(63, nearest(invMin*mins[j])))
+		ls[j] = byte(min(63, nearest(invScale*scales[j])))
+		lm[j] = byte(min(63, nearest(invMin*mins[j])))
+	}
+	return pack6(&ls, &lm)
+}
+
+// pack6 puts eight scales and minima of 6 bits into twelve bytes.
+func pack6(scales, mins *[8]byte) (out [12]byte) {
+	for j := range 8 {
+		ls, lm := scales[j], mins[j]
 		if j < 4 {
 			out[j], out[j+4] = ls, lm
 			continue
@@ -204,15 +228,25 @@ func weightedError(x, weights, levels *[32]float32, scale, offset float32) (sum 
 
 // quantizeQ6K quantises super-blocks of 256 to Q6_K: a signed scale for each 16 values, the sixteen of them quantised to 8
 // bits (ggml's quantize_row_q6_K_ref).
-func quantizeQ6K(dst []byte, src []float32) {
+func quantizeQ6K(dst []byte, src []float32) { quantizeQ6KWeighted(dst, src, nil) }
+
+// quantizeQ6KWeighted weighs errors by importance, nil = by x² (ggml's quantize_row_q6_K_impl).
+func quantizeQ6KWeighted(dst []byte, src, importance []float32) {
 	for ; len(src) > 0; dst, src = dst[210:], src[superBlock:] {
 		var scales [16]float32
 		var top float32
 		for j := range scales {
-			scales[j] = searchScale((*[16]float32)(src[j*16:]), 32)
+			if importance == nil {
+				scales[j] = searchScale((*[16]float32)(src[j*16:]), 32)
+			} else {
+				scales[j] = fitSigned(src[j*16:j*16+16], importance[j*16:], nil, 32)
+			}
 			if math.Abs(float64(scales[j])) > math.Abs(float64(top)) {
 				top = scales[j]
 			}
+		}
+		if importance != nil {
+			importance = importance[superBlock:]
 		}
 		clear(dst[:210])
 		putHalf(dst[208:], finiteOr(0, src[:superBlock]))

@@ -37,9 +37,10 @@ type format struct {
 	name       string
 	blockLen   int // values
 	blockBytes int
-	dequantize func(dst []float32, src []byte) // whole blocks
-	quantize   func(dst []byte, src []float32) // whole blocks; nil = cannot be written
-	finite     func(src []byte) int            // first block (element for float types) that is not finite, -1 = none
+	dequantize func(dst []float32, src []byte)             // whole blocks
+	quantize   func(dst []byte, src []float32)             // whole blocks; nil = cannot be written
+	finite     func(src []byte) int                        // first block (element for float types) that is not finite, -1 = none
+	weighted   func(dst []byte, row, importance []float32) // one row; nil = importance has no part in it
 }
 
 // formats is indexed by Type; filled in init because the functions refer to it.
@@ -47,22 +48,22 @@ var formats [40]format
 
 func init() {
 	formats = [40]format{
-		F32:    {"F32", 1, 4, dequantizeF32, quantizeF32, finiteF32},
-		F16:    {"F16", 1, 2, dequantizeF16, quantizeF16, finiteF16},
-		BF16:   {"BF16", 1, 2, dequantizeBF16, quantizeBF16, finiteBF16},
-		Q8_0:   {"Q8_0", 32, 34, dequantizeQ8_0, quantizeQ8_0, scalesAt(34, 0, 1)},
-		Q4_0:   {"Q4_0", 32, 18, dequantizeQ4_0, quantizeQ4_0, scalesAt(18, 0, 1)},
-		Q4_1:   {"Q4_1", 32, 20, dequantizeQ4_1, quantizeQ4_1, scalesAt(20, 0, 2)},
-		Q5_0:   {"Q5_0", 32, 22, dequantizeQ5_0, quantizeQ5_0, scalesAt(22, 0, 1)},
-		Q5_1:   {"Q5_1", 32, 24, dequantizeQ5_1, quantizeQ5_1, scalesAt(24, 0, 2)},
-		Q2_K:   {"Q2_K", superBlock, 84, dequantizeQ2K, nil, scalesAt(84, 80, 2)},
-		Q3_K:   {"Q3_K", superBlock, 110, dequantizeQ3K, nil, scalesAt(110, 108, 1)},
-		Q4_K:   {"Q4_K", superBlock, 144, dequantizeQ4K, quantizeQ4K, scalesAt(144, 0, 2)},
-		Q5_K:   {"Q5_K", superBlock, 176, dequantizeQ5K, quantizeQ5K, scalesAt(176, 0, 2)},
-		Q6_K:   {"Q6_K", superBlock, 210, dequantizeQ6K, quantizeQ6K, scalesAt(210, 208, 1)},
-		IQ4_NL: {"IQ4_NL", 32, 18, dequantizeIQ4NL, nil, scalesAt(18, 0, 1)},
-		IQ4_XS: {"IQ4_XS", superBlock, 136, dequantizeIQ4XS, nil, scalesAt(136, 0, 1)},
-		MXFP4:  {"MXFP4", 32, 17, dequantizeMXFP4, nil, finiteMXFP4},
+		F32:    {"F32", 1, 4, dequantizeF32, quantizeF32, finiteF32, nil},
+		F16:    {"F16", 1, 2, dequantizeF16, quantizeF16, finiteF16, nil},
+		BF16:   {"BF16", 1, 2, dequantizeBF16, quantizeBF16, finiteBF16, nil},
+		Q8_0:   {"Q8_0", 32, 34, dequantizeQ8_0, quantizeQ8_0, scalesAt(34, 0, 1), nil},
+		Q4_0:   {"Q4_0", 32, 18, dequantizeQ4_0, quantizeQ4_0, scalesAt(18, 0, 1), signed4.quantize},
+		Q4_1:   {"Q4_1", 32, 20, dequantizeQ4_1, quantizeQ4_1, scalesAt(20, 0, 2), ranged4.quantize},
+		Q5_0:   {"Q5_0", 32, 22, dequantizeQ5_0, quantizeQ5_0, scalesAt(22, 0, 1), signed5.quantize},
+		Q5_1:   {"Q5_1", 32, 24, dequantizeQ5_1, quantizeQ5_1, scalesAt(24, 0, 2), ranged5.quantize},
+		Q2_K:   {"Q2_K", superBlock, 84, dequantizeQ2K, nil, scalesAt(84, 80, 2), nil},
+		Q3_K:   {"Q3_K", superBlock, 110, dequantizeQ3K, quantizeQ3K, scalesAt(110, 108, 1), quantizeQ3KWeighted},
+		Q4_K:   {"Q4_K", superBlock, 144, dequantizeQ4K, quantizeQ4K, scalesAt(144, 0, 2), quantizeQ4KWeighted},
+		Q5_K:   {"Q5_K", superBlock, 176, dequantizeQ5K, quantizeQ5K, scalesAt(176, 0, 2), quantizeQ5KWeighted},
+		Q6_K:   {"Q6_K", superBlock, 210, dequantizeQ6K, quantizeQ6K, scalesAt(210, 208, 1), quantizeQ6KWeighted},
+		IQ4_NL: {"IQ4_NL", 32, 18, dequantizeIQ4NL, quantizeIQ4NL, scalesAt(18, 0, 1), quantizeIQ4NLWeighted},
+		IQ4_XS: {"IQ4_XS", superBlock, 136, dequantizeIQ4XS, quantizeIQ4XS, scalesAt(136, 0, 1), quantizeIQ4XSWeighted},
+		MXFP4:  {"MXFP4", 32, 17, dequantizeMXFP4, nil, finiteMXFP4, nil},
 	}
 }
 
@@ -152,6 +153,24 @@ func Quantize(t Type, dst []byte, src []float32) error {
 			t, len(src), len(dst), t.BlockLen(), t.RowBytes(len(src)), ErrLength)
 	}
 	formats[t].quantize(dst, src)
+	return nil
+}
+
+// QuantizeWeighted writes one row as blocks of t, its errors weighed by importance: for each column a number ≥ 0, the mean square of
+// what the column is multiplied with (llama.cpp's importance matrix). It searches as ggml's quantisers do; types without a search
+// (F32, F16, BF16, Q8_0) have no use for it, as in ggml. nil = Quantize. Errors wrap ErrUnsupported or ErrLength.
+func QuantizeWeighted(t Type, dst []byte, row, importance []float32) error {
+	if importance == nil || t.Writable() && formats[t].weighted == nil {
+		return Quantize(t, dst, row)
+	}
+	if !t.Writable() {
+		return fmt.Errorf("quant: %s: %w", t, ErrUnsupported)
+	}
+	if len(row)%t.BlockLen() != 0 || len(dst) != t.RowBytes(len(row)) || len(importance) != len(row) {
+		return fmt.Errorf("quant: %s: %d values of %d weights to %d bytes, want as many, in blocks of %d, and %d bytes: %w",
+			t, len(row), len(importance), len(dst), t.BlockLen(), t.RowBytes(len(row)), ErrLength)
+	}
+	formats[t].weighted(dst, row, importance)
 	return nil
 }
 

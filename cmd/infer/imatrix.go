@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"terrace/bench"
+	"terrace/model"
+	"terrace/weights/imatrix"
+)
+
+func init() { register(newImatrix) }
+
+type imatrixFlags struct {
+	load          loadFlags
+	kv            kvFlags
+	file, out     string
+	chunk, chunks int
+	processOutput bool
+	force, asJSON bool
+}
+
+func newImatrix(a *app) *cobra.Command {
+	f := &imatrixFlags{}
+	cmd := &cobra.Command{
+		Use:     "imatrix",
+		Short:   "Which columns of the weights matter for a text, for quantize --imatrix",
+		Long:    "Read a text in chunks and write the mean square of every weight column's input as an importance matrix (GGUF, as llama-imatrix writes it; llama-quantize reads it too). Take a text like those that the model is for, some hundred thousand characters of it, and the model in F16 or BF16 where you can. The perplexity of the text is printed, as llama-imatrix does.",
+		Example: "  infer imatrix -m ./Llama-3.1-8B-Instruct --file calibration.txt --out llama.imatrix.gguf\n  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type IQ4_XS --imatrix llama.imatrix.gguf",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.imatrix(f) },
+	}
+	f.load.addRun(cmd)
+	p := cmd.Flags()
+	p.StringVarP(&f.file, "file", "f", "", "the text, - for standard input (required)")
+	p.StringVarP(&f.out, "out", "o", "imatrix.gguf", "file that is written")
+	p.IntVar(&f.chunk, "chunk", 512, "tokens a chunk")
+	p.IntVar(&f.chunks, "chunks", 0, "chunks to read (0: all)")
+	p.BoolVar(&f.processOutput, "process-output", false, "the head's inputs too (output.weight, where the model has one)")
+	p.BoolVar(&f.force, "force", false, "write over the file where it is there")
+	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (a *app) imatrix(f *imatrixFlags) error {
+	if f.file == "" {
+		return usageErrorf("imatrix needs --file")
+	}
+	if f.load.backend != "native" {
+		return usageErrorf("imatrix runs on the native backend, not on %s", f.load.backend)
+	}
+	if err := mayWrite(f.out, f.force); err != nil {
+		return err
+	}
+	text, err := a.readText(f.file)
+	if err != nil {
+		return err
+	}
+	if !utf8.ValidString(text) {
+		return dataErrorf("%s is not valid UTF-8", f.file)
+	}
+	l, err := a.openKVEngine(&f.load, &f.kv)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	ids, err := l.tok.Encode(text, true, false)
+	if err != nil {
+		return err
+	}
+	collector := imatrix.NewCollector()
+	l.model.Inputs = func(w *model.Linear, x []float32) error {
+		t := w.Tensor
+		if !strings.HasPrefix(t.Name, "blk.") && (t.Name != "output.weight" || !f.processOutput) {
+			return nil
+		}
+		if len(t.Shape) == 3 {
+			return collector.Add(t.Name, w.From/t.Shape[1], t.Shape[0], w.Cols, x)
+		}
+		return collector.Add(t.Name, 0, 1, w.Cols, x)
+	}
+	start, bar := time.Now(), a.newBar()
+	o := bench.PerplexityOptions{Chunk: f.chunk, Limit: f.chunks, BOS: -1, OnChunk: func(done, total int) { bar.count("chunks", done, total) }}
+	if id, ok := l.tok.BOS(); ok && l.tok.AddsBOS() {
+		o.BOS = id
+	}
+	p, err := bench.Perplex(a.ctx, l.engine, ids, o)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	m, err := collector.Matrix([]string{filepath.Base(f.file)}, len(p.Chunks), f.chunk)
+	if err != nil {
+		return err
+	}
+	if err := m.Write(f.out); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return a.printJSON(map[string]any{"out": f.out, "entries": len(m.Names()), "chunks": len(p.Chunks), "tokens": len(p.Chunks) * f.chunk, "ppl": p.PPL})
+	}
+	fmt.Fprintf(a.stdout, "%d tensors over %d tokens, perplexity %.4f\n", len(m.Names()), len(p.Chunks)*f.chunk, p.PPL)
+	return a.reportWritten(f.out, start)
+}

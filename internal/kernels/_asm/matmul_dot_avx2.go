@@ -28,11 +28,23 @@ func (s *simd) recordAVX2(ds []*dotter) func() {
 			d.short = s.vecs(T)
 		}
 	}
-	w, tmp, x := s.vec(), s.vec(), s.vec()
+	w, tmp, x := [2]reg.VecPhysical{s.vec()}, s.vec(), s.vec()
 	table := s.tableAVX2(f)
-	if T == 1 {
+	nibbles := f.bits == 4 && groups == 8
+	steps := groups
+	if nibbles {
+		w[1], steps = s.vec(), 4
+	}
+	if T == 1 || nibbles { // there is room
 		for _, d := range ds {
 			s.holdSupers(d.c)
+		}
+	}
+	multiply := func(d *dotter, g, i int, w reg.VecPhysical) {
+		if signed {
+			d.multiplySigned(g, i == 0, w, tmp, x)
+		} else {
+			d.multiply(g, i, groups, w, x)
 		}
 	}
 	return func() {
@@ -40,19 +52,21 @@ func (s *simd) recordAVX2(ds []*dotter) func() {
 			ds[0].prefetch()
 		}
 		for h := range 8 / groups {
-			for i := range groups {
+			for i := range steps {
 				for _, d := range ds {
-					d.group(h*groups+i, w, tmp, table)
-					if signed {
-						d.multiplySigned(h*groups+i, i == 0, w, tmp, x)
-					} else {
-						d.multiply(h*groups+i, i, groups, w, x)
+					if nibbles { // a plane is loaded once for its two groups
+						d.groupPair(i, w, tmp, table)
+						multiply(d, i, 2*i, w[0])
+						multiply(d, i+4, 2*i+1, w[1])
+						continue
 					}
+					d.group(h*groups+i, w[0], tmp, table)
+					multiply(d, h*groups+i, i, w[0])
 				}
 			}
 			for _, d := range ds {
-				s.emitScale(d.c, h, w, tmp, x)
-				d.finish(h, groups, w, tmp, x)
+				s.emitScale(d.c, h, w[0], tmp, x)
+				d.finish(h, groups, w[0], tmp, x)
 			}
 		}
 	}

@@ -34,11 +34,28 @@ type Row struct {
 	TTFT  []time.Duration
 	Tiers engine.TierUse // what the tiers moved in the repeats; PeakBytes count from the engine's start
 	Took  time.Duration  // all repeats
+
+	// WeightBytes are the bytes of weights that a step of generation reads, and ReadRate the bytes a second at which the same
+	// threads read them without computing, measured after each repeat; 0 and none where the backend does not say.
+	WeightBytes int64
+	ReadRate    []float64
+}
+
+// ReadShare is the median over the repeats of the rate at which steps read weights over that of reading alone: 1 where
+// decoding is as fast as memory, 0 without such a measurement. KV read beside the weights does not count.
+func (r Row) ReadShare() float64 {
+	shares := make([]float64, len(r.ReadRate))
+	for i, rate := range r.ReadRate {
+		shares[i] = r.TPS[i] / float64(r.Batch) * float64(r.WeightBytes) / rate
+	}
+	return median(shares)
 }
 
 // MedianTPS is the row's median tokens a second.
-func (r Row) MedianTPS() float64 {
-	s := slices.Sorted(slices.Values(r.TPS))
+func (r Row) MedianTPS() float64 { return median(r.TPS) }
+
+func median(x []float64) float64 {
+	s := slices.Sorted(slices.Values(x))
 	if len(s) == 0 {
 		return 0
 	}

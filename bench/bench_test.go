@@ -213,3 +213,39 @@ func TestModelChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestReadShare: generation says what steps read of weights and how fast that can be read; prompt processing does not.
+func TestReadShare(t *testing.T) {
+	e := small(t, engine.Options{Threads: 2})
+	for _, generation := range []bool{false, true} {
+		b, err := Open(context.Background(), e, generation, Options{P: 4, N: 4, Repeats: 2, Batch: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := b.Repeat(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := b.Row()
+		b.Close()
+		if !generation {
+			if r.WeightBytes != 0 || len(r.ReadRate) != 0 || r.ReadShare() != 0 {
+				t.Errorf("prompt: %d bytes, rates %v, share %g, want none", r.WeightBytes, r.ReadRate, r.ReadShare())
+			}
+			continue
+		}
+		// q, k, v, o, gate, up and down of 3 layers and the output, rows of 34 bytes a 32 weights; packed rows fill tiles of 16
+		weights := int64(3*(128*128+2*64*128+128*128+3*128*192) + 304*128)
+		if r.WeightBytes < (weights-4*128)*34/32 || r.WeightBytes > weights*34/32 {
+			t.Errorf("%d bytes a step, want %d, or less 4 rows of the output", r.WeightBytes, weights*34/32)
+		}
+		if len(r.ReadRate) != 2 || !(r.ReadShare() > 0) {
+			t.Errorf("rates %v, share %g", r.ReadRate, r.ReadShare())
+		}
+		want := (r.TPS[0]/r.ReadRate[0] + r.TPS[1]/r.ReadRate[1]) / 2 / 2 * float64(r.WeightBytes) // texts of 2 share a step
+		if got := r.ReadShare(); math.Abs(got-want) > 1e-9*want {
+			t.Errorf("share %g, want %g", got, want)
+		}
+	}
+}

@@ -132,7 +132,17 @@ func (b *Run) generation(ctx context.Context) error {
 		return err
 	}
 	b.book(b.o.N*len(batch), took, b.e.TierUse().Since(before))
-	return nil
+	return b.readWeights()
+}
+
+// readWeights measures the limit of the repeat: the same bytes, by the same threads, without arithmetic.
+func (b *Run) readWeights() error {
+	begun := time.Now()
+	bytes, err := b.e.ReadWeights()
+	if took := time.Since(begun); err == nil && bytes > 0 && took > 0 {
+		b.row.WeightBytes, b.row.ReadRate = bytes, append(b.row.ReadRate, float64(bytes)/took.Seconds())
+	}
+	return err
 }
 
 // decode takes N steps with a batch.

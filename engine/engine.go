@@ -120,6 +120,9 @@ func (e *Engine) closeTiers() error {
 	return err
 }
 
+// ReadWeights reads the weights of a decode step without computing and returns their bytes; 0 where the backend has them elsewhere.
+func (e *Engine) ReadWeights() (int64, error) { return e.m.ReadWeights(e.pool) }
+
 // Model is the model the engine runs.
 func (e *Engine) Model() *model.Model { return e.m }
 

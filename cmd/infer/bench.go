@@ -34,7 +34,10 @@ each at depth -d; again for every --policy or --case, on every --backend given.
 A --case is a policy and the tiers that it runs on. Cases and backends are open side by side and take turns, so that each row's ratio, the median
 over the repeats of its speed over the first row's, compares what was measured at the same time. Every case with an SSD tier gets a
 folder of its own in the directory given. --file takes the tokens from a text: what policies read, and so what tiers move, depends on
-it. --continue reads the depth once and lets every repeat of generation go on where the last ended, -n tokens deeper.`,
+it. --continue reads the depth once and lets every repeat of generation go on where the last ended, -n tokens deeper.
+
+Rows of generation on the native backend say how fast steps read the weights, and which part that is of the rate at which the same
+threads read the same bytes alone, measured after each repeat: 100 % is what memory allows. KV is not counted.`,
 		Example: `  infer bench -p 512 -n 64
   infer bench -m gemma3:270m -p 0 -n 32 -d 8000 -r 3 -o json
   infer bench -p 64 -n 8 -r 3 --backend native,gomlx:go

@@ -117,13 +117,29 @@ type benchRow struct {
 	TTFTMS    float64   `json:"ttft_ms"`
 	KV        benchKV   `json:"kv"`
 
-	Device *deviceJSON `json:"device,omitempty"`
+	Device  *deviceJSON  `json:"device,omitempty"`
+	Weights *weightsJSON `json:"weights,omitempty"` // generation on the native backend
 
 	PeakRSSBytes int64  `json:"peak_rss_bytes"` // of the process, all cases so far
 	CPU          string `json:"cpu"`
 	Source       string `json:"source"`
 
 	modelBytes int64 // of the model's files
+}
+
+// weightsJSON is the memory's limit of generation: what a step reads of weights, and how fast the same threads read that alone.
+type weightsJSON struct {
+	StepBytes int64   `json:"step_bytes"`
+	ReadRate  float64 `json:"read_bytes_per_second"` // without computing, median
+	Share     float64 `json:"share"`                 // of that rate, which steps reach; KV read beside the weights does not count
+}
+
+// columns are the rate at which steps read weights and its share of reading alone.
+func (j *weightsJSON) columns() string {
+	if j == nil {
+		return "-\t-\t"
+	}
+	return fmt.Sprintf("%.1f\t%.0f\t", j.Share*j.ReadRate/1e9, 100*j.Share)
 }
 
 // deviceJSON is what the backend's device did in a repeat, on average; its bytes are among those of KV.
@@ -163,6 +179,10 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 	if o.DType != model.Float32 {
 		row.DType = o.DType.String()
 	}
+	if len(r.ReadRate) > 0 {
+		rates := slices.Sorted(slices.Values(r.ReadRate))
+		row.Weights = &weightsJSON{r.WeightBytes, rates[len(rates)/2], r.ReadShare()}
+	}
 	t := r.Tiers
 	if n := time.Duration(len(r.TPS)); n > 0 && t.Compute > 0 {
 		row.Device = &deviceJSON{ms(t.Compute / n), ms(t.Up / n), ms(t.Down / n)}
@@ -200,13 +220,20 @@ func medianRatio(a, b []float64) float64 {
 func (a *app) printBench(rows []benchRow) error {
 	w := tabwriter.NewWriter(a.stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
 	tiered := slices.ContainsFunc(rows, func(r benchRow) bool { return len(r.Tiers) > 0 })
+	limited := slices.ContainsFunc(rows, func(r benchRow) bool { return r.Weights != nil })
 	fmt.Fprint(w, "model\ttest\tbackend\tpolicy\tthreads\tbatch\tt/s (median)\tratio\tttft ms\tpeak MiB\tcpu\t")
+	if limited {
+		fmt.Fprint(w, "weights GB/s\tof read %\t")
+	}
 	if tiered {
 		fmt.Fprint(w, "host peak\thit\tread/token\treads/token\tread GB/s\tread %\tstall %\ttiers\t")
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%.1f\t%.3f\t%.1f\t%.0f\t%s\t", r.Model, r.Test, r.Backend, r.Policy, r.Threads, r.Batch, r.TPSMedian, r.Ratio, r.TTFTMS, float64(r.PeakRSSBytes)/(1<<20), r.CPU)
+		if limited {
+			fmt.Fprint(w, r.Weights.columns())
+		}
 		if tiered {
 			hit := "-"
 			if r.KV.HitRate != nil {

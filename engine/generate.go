@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"terrace/engine/draft"
+	"terrace/engine/stops"
 	"terrace/model"
 )
 
@@ -268,7 +269,7 @@ type Generation struct {
 	r       *Request
 	res     *Result
 	sampler *model.Sampler
-	stops   stopScanner
+	stops   stops.Scanner
 	text    strings.Builder
 	gaps    []time.Duration
 	first   time.Time
@@ -285,7 +286,7 @@ func NewGeneration(r Request) (*Generation, error) {
 	if r.Started.IsZero() {
 		r.Started = time.Now()
 	}
-	g := &Generation{r: &r, res: &Result{PromptTokens: len(r.IDs)}, sampler: model.NewSampler(r.Sampler), stops: stopScanner{stops: r.Stops}}
+	g := &Generation{r: &r, res: &Result{PromptTokens: len(r.IDs)}, sampler: model.NewSampler(r.Sampler), stops: stops.Scanner{Stops: r.Stops}}
 	g.sampler.Bias(r.Bias)
 	return g, nil
 }
@@ -395,8 +396,8 @@ func (g *Generation) Result() *Result {
 	}
 	g.summed = true
 	if g.r.Text != nil && !g.cut {
-		show, _ := g.stops.push(g.r.Text.Flush())
-		_ = g.show(show + g.stops.flush())
+		show, _ := g.stops.Push(g.r.Text.Flush())
+		_ = g.show(show + g.stops.Flush())
 	}
 	g.res.Text = g.text.String()
 	t := &g.res.Timings
@@ -414,10 +415,10 @@ func (g *Generation) emit(id int) (stopped bool, err error) {
 	if g.r.Text == nil {
 		return false, nil
 	}
-	show, stopped := g.stops.push(g.r.Text.Push(id))
+	show, stopped := g.stops.Push(g.r.Text.Push(id))
 	g.cut = stopped
 	if stopped {
-		g.res.Stop = g.stops.met
+		g.res.Stop = g.stops.Met
 	}
 	return stopped, g.show(show)
 }

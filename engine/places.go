@@ -2,13 +2,8 @@ package engine
 
 import "terrace/engine/tier"
 
-// Place is a tier as it is now: what lies there.
-type Place struct {
-	Name          string
-	HeldBytes     int64 // KV in use, and what a policy scans beside it
-	PeakBytes     int64 // most at a time since the engine was opened
-	CapacityBytes int64 // 0 = no limit
-}
+// Place is a tier as it is now.
+type Place = tier.Place
 
 // Places are the tiers, fastest first; host memory is always one of them.
 func (e *Engine) Places() []Place {

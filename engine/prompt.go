@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
+	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/policy"
 	"terrace/retrieval"
@@ -23,7 +24,7 @@ type PrefillHooks struct {
 }
 
 // Prefill reads a prompt in chunks; afterwards Logits holds those of its last token. A prompt that does not fit is
-// ErrContext and changes nothing; a cancelled context stops between chunks. Where a tier loses KV the text is read again,
+// ErrContext and changes nothing; a cancelled context stops between chunks (Read). Where a tier loses KV the text is read again,
 // but not when somebody has seen its logits (hooks.Each). A model file that changed meanwhile is weights.ErrFileChanged.
 func (s *Session) Prefill(ctx context.Context, ids []int, hooks PrefillHooks) error {
 	r, err := s.BeginPrompt(ids, hooks)
@@ -87,6 +88,8 @@ func readsByLayer(set *policy.Set) bool {
 // wholePrompt reads a whole prompt layer by layer: hidden holds a row of every position that is still alive, and each layer
 // takes the rows in blocks, so that activations inside a layer stay as small as in a prefill by chunks.
 //
+// On tiers other prompts go this way in sections (PromptReading.section), of which base and more say where they lie.
+//
 // Memory beside the KV: 4·Hidden bytes a row. A row's results are those of a prefill by chunks, bit for bit, as long as every
 // row stays alive: no row's arithmetic depends on the rows that share its pass.
 type wholePrompt struct {
@@ -96,7 +99,9 @@ type wholePrompt struct {
 	hidden []float32 // [rows, Hidden]
 	pos    []int32   // [rows] positions alive, ascending
 	lens   []int32   // [rows] the prompt's length, as rotary scaling wants it
-	total  int       // positions of the prompt
+	total  int       // positions of the text once the prompt is read
+	base   int       // positions read before
+	more   bool      // rows of the prompt follow these
 	late   bool      // rows that come back while decoding
 	kept   keptRows
 	pass   pass
@@ -129,6 +134,42 @@ func (s *Session) readByLayer(ctx context.Context, ids []int, hooks PrefillHooks
 	return nil
 }
 
+// section reads rows of a prompt layer by layer where KV lies on a tier, as many as have room in host memory between two layers: a
+// layer's KV goes down once and comes back at most once a section instead of once a chunk. 0 = none have, chunks are as good, or
+// some of what is asked for needs chunks. After an error the session is as it was before, or empty if it was.
+func (r *PromptReading) section(ctx context.Context, rows int) (n int, err error) {
+	s, f := r.s, r.s.e.floor
+	if rows <= s.e.o.ChunkTokens || r.narrow || r.hooks.Each != nil || s.chunked != nil || s.arriving != nil || s.e.device.keeper != nil || s.rereads() || readsByLayer(s.text.Policy()) {
+		return 0, nil
+	}
+	w := &wholePrompt{e: s.e, s: s, ctx: ctx, base: len(s.tokens), total: len(s.tokens) + r.Left()}
+	if n = f.HoldRows(s.text, rows, w.total, 4*s.e.m.Hidden); n == 0 {
+		return 0, nil
+	}
+	defer f.DropRows()
+	w.more = n < r.Left()
+	err = guarded(func() error {
+		return w.run(r.ids[r.read:r.read+n], func(done, _ int) {
+			if r.hooks.Progress != nil && done < n {
+				r.hooks.Progress(r.read+done, len(r.ids))
+			}
+		})
+	})
+	if err == nil {
+		s.tokens = append(s.tokens, r.ids[r.read:r.read+n]...)
+		s.text.EndSection(int32(len(s.tokens)))
+		return n, nil
+	}
+	if r.narrow = errors.Is(err, kvmanager.ErrBudget) && (w.base == 0 || s.text.Plain()); r.narrow {
+		n, err = 0, nil // a chunk may still do
+	}
+	if w.base == 0 {
+		return n, errors.Join(err, s.restart())
+	}
+	w.pass.kv.Undo(true)
+	return n, err
+}
+
 func (w *wholePrompt) run(ids []int, progress func(done, total int)) error {
 	err := w.eachLayer(ids, func(layer int) error {
 		err := w.layer(layer)
@@ -139,6 +180,9 @@ func (w *wholePrompt) run(ids []int, progress func(done, total int)) error {
 	})
 	if err != nil {
 		return err
+	}
+	if w.more {
+		return nil
 	}
 	p := w.block(len(w.pos)-1, len(w.pos))
 	out, err := p.logits()
@@ -174,7 +218,7 @@ func (w *wholePrompt) embed(ids []int) error {
 	n := len(ids)
 	w.hidden, w.pos, w.lens = make([]float32, n*w.e.m.Hidden), make([]int32, n), make([]int32, n)
 	for i := range ids {
-		w.pos[i], w.lens[i] = int32(i), int32(n)
+		w.pos[i], w.lens[i] = int32(w.base+i), int32(w.total)
 	}
 	for lo := 0; lo < n; lo += w.e.o.ChunkTokens {
 		p := w.block(lo, min(lo+w.e.o.ChunkTokens, n))
@@ -192,8 +236,8 @@ func (w *wholePrompt) embed(ids []int) error {
 
 // block is a pass of the rows lo to hi-1.
 func (w *wholePrompt) block(lo, hi int) *pass {
-	p, reading := &w.pass, retrieval.Block
-	if hi == len(w.pos) {
+	p, reading, last := &w.pass, retrieval.Block, hi == len(w.pos) && !w.more
+	if last {
 		reading = retrieval.LastBlock
 	}
 	switch {
@@ -208,7 +252,7 @@ func (w *wholePrompt) block(lo, hi int) *pass {
 	p.sessions = append(p.sessions, w.s)
 	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Text: w.s.text, Reading: reading, New: hi - lo, Pos: p.rows.Pos, Len: w.total})
 	p.hidden = w.rows(lo, hi)
-	if hi == len(w.pos) {
+	if last {
 		p.want = 1
 	}
 	return p
@@ -278,8 +322,8 @@ func (w *wholePrompt) layer(layer int) error {
 	}
 	masked := w.kept.mask != nil
 	w.kept = keptRows{}
-	if err == nil {
-		err = w.s.text.EndPrompt(layer, w.total)
+	if err == nil && !w.more {
+		err = w.s.text.EndPrompt(layer, w.total-w.base)
 	}
 	if err == nil && masked { // decoding wants the newest few of the queries, if any
 		w.s.text.KeepQueries(layer, nil, 0)
@@ -296,6 +340,9 @@ func (w *wholePrompt) through(p *pass, layer int, do sweep) error {
 	if to := w.hidden[w.hi*d-len(from) : w.hi*d]; &to[0] != &from[0] {
 		copy(to, from)
 	}
+	if w.e.m.Layer[layer].Window > 0 {
+		p.kv.Release(layer) // what the next rows do not read need not stay
+	}
 	return nil
 }
 
@@ -305,6 +352,8 @@ func (w *wholePrompt) firstAttended(int) int {
 	switch {
 	case w.kept.mask != nil || needs.PromptSums < 0:
 		return 0
+	case w.more:
+		return n - w.lo
 	case set.Keeper == nil && set.Dropper == nil && needs.PromptSums == 0:
 		return max(0, n-1-w.lo)
 	}

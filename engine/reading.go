@@ -11,10 +11,11 @@ import (
 // PromptReading is a prompt that is read in parts, so that steps of other sessions come between them. Between its parts the
 // session must not be used for anything else; one that is given up is closed with its session.
 type PromptReading struct {
-	s     *Session
-	ids   []int
-	hooks PrefillHooks
-	read  int // tokens read so far
+	s      *Session
+	ids    []int
+	hooks  PrefillHooks
+	read   int  // tokens read so far
+	narrow bool // host memory had no room for a section
 }
 
 // BeginPrompt begins to read a prompt; nothing is computed yet. Errors are those of Prefill.
@@ -53,7 +54,7 @@ func (r *PromptReading) LeastTokens() int {
 }
 
 // Read reads so many tokens more, at least LeastTokens. Once none is left the session's Logits are those of the last. A
-// cancelled context stops between chunks.
+// cancelled context stops between chunks, on tiers between a section's blocks: the section is as if not begun.
 func (r *PromptReading) Read(ctx context.Context, tokens int) error {
 	s, to, least := r.s, len(r.ids), max(1, r.LeastTokens())
 	if tokens < r.Left() {
@@ -90,7 +91,15 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := s.text.ChunkRows(r.Left(), min(chunk, to-r.read))
+		n, err := r.section(ctx, to-r.read)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			r.advance(n)
+			continue
+		}
+		n = s.text.ChunkRows(r.Left(), min(chunk, to-r.read))
 		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.Left(), r.hooks.Each); err != nil {
 			all := to == len(r.ids)
 			if err = r.recede(err); err != nil {
@@ -104,12 +113,17 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		if s.chunked != nil {
 			s.chunked()
 		}
-		if r.read += n; r.hooks.Progress != nil {
-			r.hooks.Progress(r.read, len(r.ids))
-		}
+		r.advance(n)
 	}
 	if r.Left() == 0 && s.rereads() {
 		return guarded(func() error { return s.reconstruct(ctx) })
 	}
 	return nil
+}
+
+// advance notes that n tokens more are read.
+func (r *PromptReading) advance(n int) {
+	if r.read += n; r.hooks.Progress != nil {
+		r.hooks.Progress(r.read, len(r.ids))
+	}
 }

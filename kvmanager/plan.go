@@ -3,6 +3,7 @@ package kvmanager
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -86,6 +87,26 @@ func (k *backing) plan(pass []Extent) error {
 		}
 	}
 	return nil
+}
+
+// Spare is how many bytes of the budget are left beside two whole layers of a pass, what the plan leaves free for it, and what is
+// charged by others than token caches: those give way. Negative where it does not fit; math.MaxInt64 without a budget.
+func (m *Manager) Spare(x Extent) int64 {
+	if m.o.BudgetBytes == 0 || m.backing == nil {
+		return math.MaxInt64
+	}
+	pass := []Extent{x}
+	need, _ := m.backing.needs(pass)
+	ring := 0
+	for layer, n := range need {
+		ring = max(ring, n+need[(layer+1)%len(need)])
+	}
+	frames := ring + m.backing.apart(pass) + m.backing.beside(pass)
+	left := m.o.BudgetBytes - m.charged - int64(frames)*m.kinds[mainPages].bytes
+	for _, c := range m.caches {
+		left += c.Bytes()
+	}
+	return left
 }
 
 // Settle waits for every transfer that is under way. What failed to be read is read again when somebody wants it.

@@ -45,7 +45,7 @@ func (c *cached) stagingFor(n int) int64 {
 	bytes := min(8<<20, layer)
 	if b := f.o.BudgetBytes; b > 0 {
 		x := kvmanager.Extent{Tokens: n}
-		spare := b - f.o.KV.Stats().InUseBytes - layer - c.beside(&x)
+		spare := b - (f.o.KV.Stats().InUseBytes - f.rows) - layer - c.beside(&x)
 		bytes = min(bytes, b/32, max(spare/4, 0))
 	}
 	return bytes
@@ -126,7 +126,7 @@ func (c *cached) fill(n int) int {
 	}
 	blocks := (n + f.blockTokens() - 1) / f.blockTokens()
 	ring := int64(2*blocks+f.o.ChunkTokens/8) * int64(f.o.KV.BlockBytes())
-	less := int(ring) / c.cache.Shards() / c.cache.SlotBytes()
+	less := int(ring+f.rows) / c.cache.Shards() / c.cache.SlotBytes()
 	return max(c.capacity(n)-less, 0) * c.cache.GranuleTokens()
 }
 

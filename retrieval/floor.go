@@ -59,6 +59,7 @@ type Floor struct {
 	timed   driveTiming
 	spent   policyTimes
 	charged int64 // host memory of the store that is counted
+	rows    int64 // of a prompt's rows between two layers, counted too
 	caches  int   // token caches open
 	overlap overlap
 	extents []kvmanager.Extent

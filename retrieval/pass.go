@@ -208,7 +208,7 @@ func (p *Pass) Prepare(layer int, guess Guesser) error {
 	next := layer % layers
 	for i := range p.Rows {
 		if r := &p.Rows[i]; r.Err == nil {
-			r.Text.res.prefetch(next, r.Pos[0], r.Reading == Step || r.Reading == LastChunk && next == 0)
+			r.Text.res.prefetch(next, r.Pos[0], r.Reading == Step || (r.Reading == LastChunk || r.Reading == LastBlock) && next == 0)
 		}
 	}
 	if layer < layers {

@@ -75,3 +75,11 @@ func (u Use) sum(x Use, sign int64) Use {
 	u.Rate()
 	return u
 }
+
+// Place is a tier as it is now: what lies there.
+type Place struct {
+	Name          string
+	HeldBytes     int64 // KV in use, and what a policy scans beside it
+	PeakBytes     int64 // most at a time since the engine was opened
+	CapacityBytes int64 // 0 = no limit
+}

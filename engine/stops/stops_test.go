@@ -1,4 +1,4 @@
-package engine
+package stops
 
 import (
 	"strings"
@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestStopScannerAgainstWholeText cuts texts into random pieces: what is shown must be the text up to the first stop
+// TestScannerAgainstWholeText cuts texts into random pieces: what is shown must be the text up to the first stop
 // string, whatever the pieces.
-func TestStopScannerAgainstWholeText(t *testing.T) {
+func TestScannerAgainstWholeText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 0, 30, -1).Draw(t, "text")
 		stops := rapid.SliceOfN(rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 1, 4, -1), 0, 3).Draw(t, "stops")
@@ -26,16 +26,16 @@ func TestStopScannerAgainstWholeText(t *testing.T) {
 				want, stopped = text[:at], true
 			}
 		}
-		s, got, met := stopScanner{stops: stops}, "", false
+		s, got, met := Scanner{Stops: stops}, "", false
 		for _, r := range text {
-			show, stop := s.push(string(r))
+			show, stop := s.Push(string(r))
 			if got += show; stop {
 				met = true
 				break
 			}
 		}
 		if !met {
-			got += s.flush()
+			got += s.Flush()
 		}
 		if got != want || met != stopped {
 			t.Fatalf("stops %q in %q: got %q %v, want %q %v", stops, text, got, met, want, stopped)

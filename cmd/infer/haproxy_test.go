@@ -104,17 +104,10 @@ func TestHAProxy(t *testing.T) {
 	}
 }
 
-// startServer runs infer serve as a process; it returns its address, and what ends it as an operator would.
-func startServer(t *testing.T, model string) (addr string, stop func()) {
+// startServer runs infer serve as a process, with more flags; it returns its address, and what ends it as an operator would.
+func startServer(t *testing.T, model string, more ...string) (addr string, stop func()) {
 	t.Helper()
-	ready := filepath.Join(t.TempDir(), "ready")
-	cmd := processCommand("serve", "--model", model, "--addr", "127.0.0.1:0", "--ready-file", ready, "--threads", "1", "--log", "none", "-q")
-	startProcess(t, cmd)
-	eventually(t, "the server is ready", func() error {
-		text, err := os.ReadFile(ready)
-		addr = strings.TrimSpace(strings.TrimPrefix(string(text), "http://"))
-		return err
-	})
+	addr, cmd := startReplica(t, model, more...)
 	return addr, func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		eventually(t, "the server has ended", func() error {
@@ -125,6 +118,20 @@ func startServer(t *testing.T, model string) (addr string, stop func()) {
 			return errors.Join(conn.Close(), errors.New("it listens"))
 		})
 	}
+}
+
+// startReplica runs infer serve as a process.
+func startReplica(t *testing.T, model string, more ...string) (addr string, cmd *exec.Cmd) {
+	t.Helper()
+	ready := filepath.Join(t.TempDir(), "ready")
+	cmd = processCommand(append([]string{"serve", "--model", model, "--addr", "127.0.0.1:0", "--ready-file", ready, "--threads", "1", "--log", "none", "-q"}, more...)...)
+	startProcess(t, cmd)
+	eventually(t, "the server is ready", func() error {
+		text, err := os.ReadFile(ready)
+		addr = strings.TrimSpace(strings.TrimPrefix(string(text), "http://"))
+		return err
+	})
+	return addr, cmd
 }
 
 // startProcess starts a process that ends with the test.

@@ -2,8 +2,6 @@ package csdshim
 
 import (
 	"context"
-	"runtime"
-	"syscall"
 	"testing"
 
 	"terrace/internal/kvpage"
@@ -87,22 +85,6 @@ func BenchmarkGather(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// processorTime reports what the process's threads computed since a mark: on a machine that others use too, the steadier figure.
-func processorTime(b *testing.B) (report func()) {
-	if runtime.GOOS != "linux" {
-		return func() {}
-	}
-	total := func() int64 {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return u.Utime.Nano() + u.Stime.Nano()
-	}
-	from := total()
-	return func() { b.ReportMetric(float64(total()-from)/float64(b.N), "cpu-ns/op") }
 }
 
 // BenchmarkDrive is the drive's own part, without a socket: reading 8,000 tokens' records in 1 MiB questions, every tenth of the

@@ -11,8 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
-
+	"terrace/internal/replace"
 	"terrace/policy"
 )
 
@@ -104,7 +103,7 @@ func writeDecomposition(path string, d *policy.Decomposition) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("engine: decomposition: %w", err)
 	}
-	if err := renameio.WriteFile(path, append(b, sum[:]...), 0o644); err != nil {
+	if err := replace.WriteFile(path, append(b, sum[:]...), 0o644); err != nil {
 		return fmt.Errorf("engine: decomposition: %w", err)
 	}
 	return nil

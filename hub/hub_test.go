@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"terrace/internal/golden/fifo"
 )
 
 func TestLocalPathComesFirst(t *testing.T) {
@@ -26,9 +28,7 @@ func TestLocalPathComesFirst(t *testing.T) {
 		}
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fifo.Make(t, pipe)
 	if _, err := h.Resolve(t.Context(), pipe); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a pipe is not a model: %v", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
+	"terrace/internal/replace"
 )
 
 // Profile is what `infer profile` measured on this host; HillInfer's balance is computed from it.
@@ -38,7 +38,7 @@ func SaveProfile(path string, p Profile) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("offload: profile: %w", err)
 	}
-	if err := renameio.WriteFile(path, append(b, '\n'), 0o600); err != nil {
+	if err := replace.WriteFile(path, append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("offload: profile: %w", err)
 	}
 	return nil

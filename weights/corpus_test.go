@@ -9,10 +9,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"terrace/internal/golden/fifo"
 	"terrace/weights"
 )
 
@@ -114,7 +114,7 @@ func (c *badCase) prepare(t *testing.T) string {
 		var err error
 		switch target := filepath.Join(dir, m.Path); m.Type {
 		case "fifo":
-			err = syscall.Mkfifo(target, 0o600)
+			fifo.Make(t, target)
 		case "symlink", "link":
 			err = os.Symlink(m.Target, target)
 		default:

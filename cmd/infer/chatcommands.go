@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/reeflective/readline"
 
 	"terrace/internal/nearest"
+	"terrace/internal/replace"
 	"terrace/internal/units"
 	"terrace/tokenizer"
 )
@@ -283,7 +283,7 @@ func (c *conversation) save(name string) error {
 			return fmt.Errorf("/save %s: %w", name, err)
 		}
 	}
-	if err := renameio.WriteFile(path, append(raw, '\n'), 0o600); err != nil {
+	if err := replace.WriteFile(path, append(raw, '\n'), 0o600); err != nil {
 		return fmt.Errorf("/save %s: %w", name, err)
 	}
 	c.a.notice("kept %d messages in %s", len(out.Messages), path)

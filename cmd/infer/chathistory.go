@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
+	"terrace/internal/replace"
 )
 
 const (
@@ -65,7 +65,7 @@ func (h *history) rewrite() error {
 		}
 		b.Write(append(raw, '\n'))
 	}
-	return renameio.WriteFile(h.path, []byte(b.String()), 0o600)
+	return replace.WriteFile(h.path, []byte(b.String()), 0o600)
 }
 
 // Write implements readline.History: it adds a message.

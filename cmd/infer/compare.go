@@ -3,11 +3,11 @@ package main
 import (
 	"io"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"terrace/eval/report"
 	evalrun "terrace/eval/run"
+	"terrace/internal/replace"
 )
 
 func init() {
@@ -89,7 +89,7 @@ func (a *app) compare(dirs []string, f *compareFlags) error {
 
 // writeFile makes a file in one step.
 func (a *app) writeFile(name string, write func(w io.Writer) error) error {
-	out, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o644))
+	out, err := replace.New(name, 0o644)
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,10 @@ package main
 import (
 	"encoding/json"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/internal/replace"
 	"terrace/weights/safetensors"
 )
 
@@ -102,7 +102,7 @@ func writeKept(path string, e *engine.Engine, s *engine.Session) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(path, append(b, '\n'), 0o644)
+	return replace.WriteFile(path, append(b, '\n'), 0o644)
 }
 
 // forcedSteps reads the given ids one a step and writes the logits of each.

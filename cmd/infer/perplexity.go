@@ -9,10 +9,10 @@ import (
 	"os"
 	"unicode/utf8"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"terrace/bench"
+	"terrace/internal/replace"
 )
 
 func init() { register(newPerplexity) }
@@ -107,7 +107,7 @@ func (a *app) perplexity(f *perplexityFlags) error {
 // baseFile holds log-probabilities as float32 rows after a header of magic, vocabulary, chunk and a hash of the ids.
 type baseFile struct {
 	in  *os.File
-	out *renameio.PendingFile
+	out *replace.File
 	w   *bufio.Writer
 	err error
 }
@@ -145,7 +145,7 @@ func openBase(f *perplexityFlags, l *loaded, o *bench.PerplexityOptions) (*baseF
 	if f.saveBase == "" {
 		return b, nil
 	}
-	out, err := renameio.NewPendingFile(f.saveBase)
+	out, err := replace.New(f.saveBase, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("--save-kl-base: %w", err)
 	}

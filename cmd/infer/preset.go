@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"terrace/hub"
+	"terrace/internal/replace"
 )
 
 func init() { register(newCreate) }
@@ -211,7 +211,7 @@ func (a *app) create(cmd *cobra.Command, f *createFlags, name string) error {
 			return err
 		}
 		own := strings.TrimSuffix(path, ".yaml") + ".jinja"
-		if err := renameio.WriteFile(own, []byte(text), 0o644); err != nil {
+		if err := replace.WriteFile(own, []byte(text), 0o644); err != nil {
 			return err
 		}
 		for i := range out {
@@ -224,7 +224,7 @@ func (a *app) create(cmd *cobra.Command, f *createFlags, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(path, text, 0o644); err != nil {
+	if err := replace.WriteFile(path, text, 0o644); err != nil {
 		return err
 	}
 	a.notice("preset %s: %s", name, path)

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"terrace/internal/replace"
 	"terrace/policy"
 	"terrace/serve"
 )
@@ -193,7 +193,7 @@ func (a *app) listen(f *serveFlags, s *serve.Server, listener net.Listener) erro
 	go func() { ended <- h.Serve(listener) }()
 	url := "http://" + listener.Addr().String()
 	if f.readyFile != "" {
-		if err := renameio.WriteFile(f.readyFile, []byte(url+"\n"), 0o644); err != nil {
+		if err := replace.WriteFile(f.readyFile, []byte(url+"\n"), 0o644); err != nil {
 			return fmt.Errorf("--ready-file %s: %w", f.readyFile, err)
 		}
 		defer os.Remove(f.readyFile)

@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 
 	"terrace/eval"
+	"terrace/internal/replace"
 )
 
 const (
@@ -247,7 +247,7 @@ func (f *Folder) replace(name string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	if err := renameio.WriteFile(path, data, 0o644); err != nil {
+	if err := replace.WriteFile(path, data, 0o644); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	return nil

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"terrace/internal/kernels/quant"
 )
 
@@ -146,13 +144,6 @@ func BenchmarkRead(b *testing.B) {
 			}
 		})
 	}
-}
-
-// cpuTime is the seconds of processor time that this process has used.
-func cpuTime() float64 {
-	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
 // BenchmarkPack is what the first token pays: bytes of the ggml form a second on one core.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"terrace/internal/golden/fifo"
 )
 
 // systems are the file systems that one body of tests runs on, each with a folder of its own.
@@ -158,11 +160,9 @@ func TestPreallocateThatDoesNotFit(t *testing.T) {
 }
 
 func TestOpenRefusesWhatIsNotAFile(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Skip(err)
-	}
-	if _, err := (OS{}).OpenFile(fifo, OpenOptions{}); !errors.Is(err, fs.ErrInvalid) {
+	pipe := filepath.Join(t.TempDir(), "fifo")
+	fifo.Make(t, pipe)
+	if _, err := (OS{}).OpenFile(pipe, OpenOptions{}); !errors.Is(err, fs.ErrInvalid) {
 		t.Errorf("a pipe: %v", err)
 	}
 }

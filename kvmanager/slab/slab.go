@@ -10,8 +10,7 @@ package slab
 
 import (
 	"fmt"
-
-	"golang.org/x/sys/unix"
+	"os"
 
 	"terrace/internal/kernels"
 )
@@ -141,7 +140,7 @@ func (s *Pages) Release() {
 					adviseSmallPages(b.data)
 					b.whole = false
 				}
-				_ = unix.Madvise(b.data[lo:hi], unix.MADV_DONTNEED)
+				kernels.GiveBack(b.data[lo:hi])
 			}
 			i = j
 		}
@@ -164,12 +163,12 @@ func (s *Pages) Referenced() int {
 // Close unmaps everything; nothing may use a page after it.
 func (s *Pages) Close() {
 	for _, b := range s.all {
-		_ = unix.Munmap(b.mapping)
+		kernels.Unmap(b.mapping)
 	}
 	s.all, s.free = nil, nil
 }
 
-var systemPageBytes = unix.Getpagesize()
+var systemPageBytes = os.Getpagesize()
 
 // WholeSystemPages is a size in bytes rounded up to whole pages of the system's memory.
 func WholeSystemPages(bytes int) int { return roundUp(bytes, systemPageBytes) }

@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"path/filepath"
 
-	"github.com/google/renameio/v2"
-
+	"terrace/internal/replace"
 	"terrace/weights"
 	"terrace/weights/gguf"
 )
@@ -55,7 +53,7 @@ func Quantize(ctx context.Context, src *weights.Model, dst string, o Options) er
 
 // create writes a file under a temporary name beside dst and renames it when fill has written all tensors.
 func create(ctx context.Context, dst string, meta *gguf.Meta, infos []gguf.Info, o Options, fill func(w *writer) error) error {
-	f, err := renameio.NewPendingFile(dst, renameio.WithTempDir(filepath.Dir(dst)), renameio.WithPermissions(0o644))
+	f, err := replace.New(dst, 0o644)
 	if err != nil {
 		return fmt.Errorf("convert: %w", err)
 	}

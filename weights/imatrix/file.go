@@ -7,12 +7,10 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
 	"terrace/internal/kernels/quant"
+	"terrace/internal/replace"
 	"terrace/weights/gguf"
 )
 
@@ -41,7 +39,7 @@ func (m *Matrix) Write(path string) error {
 		infos = append(infos, gguf.Info{Name: name + sumsSuffix, Type: quant.F32, Shape: sums}, gguf.Info{Name: name + countsSuffix, Type: quant.F32, Shape: counts})
 		data = append(data, e.squares, e.counts)
 	}
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644))
+	f, err := replace.New(path, 0o644)
 	if err != nil {
 		return fmt.Errorf("imatrix: %w", err)
 	}

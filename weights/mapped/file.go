@@ -5,8 +5,6 @@ import (
 	"math"
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // File is a mapped file.
@@ -43,7 +41,7 @@ func fromHandle(path string, f *os.File) (*File, error) {
 	if st.Size() > math.MaxInt {
 		return nil, fmt.Errorf("weights: %s: size %d is more than can be mapped", path, st.Size())
 	}
-	m.mapping, err = unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	m.mapping, err = mapFile(f, int(st.Size()))
 	if err != nil {
 		return nil, fmt.Errorf("weights: %s: mmap: %w", path, err)
 	}
@@ -81,7 +79,7 @@ func (m *File) Close() error {
 		return nil
 	}
 	unremember(m.mapping)
-	err := unix.Munmap(m.mapping)
+	err := unmap(m.mapping)
 	m.mapping, m.data = nil, nil
 	if err != nil {
 		return fmt.Errorf("weights: %s: munmap: %w", m.path, err)

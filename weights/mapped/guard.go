@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // Guard runs fn in the calling goroutine; a fault on a page of an open File, as reading one that was cut since gives it,
@@ -94,5 +92,5 @@ func Forget(b []byte) {
 		return
 	}
 	inner := b[skip:]
-	_ = unix.Madvise(inner[:len(inner)/page*page], unix.MADV_DONTNEED) // advice only; the mapping is shared and read-only
+	forget(inner[:len(inner)/page*page])
 }

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
+	"terrace/internal/replace"
 	"terrace/weights/gguf"
 )
 
@@ -21,7 +19,7 @@ var ErrOrder = errors.New("tensor bytes do not match what was announced")
 // Writer writes a file front to back, so that no tensor needs to be in memory as a whole. The file appears under its name at
 // Close; Abort leaves nothing behind.
 type Writer struct {
-	file *renameio.PendingFile
+	file *replace.File
 	buf  *bufio.Writer
 	left int64
 	err  error
@@ -35,7 +33,7 @@ func Create(path string, tensors []Entry) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %s: %w", path, err)
 	}
-	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644))
+	file, err := replace.New(path, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}

@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper frontier bench-policies clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper frontier bench-policies bench-inst bench-inst-accuracy clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -16,6 +16,7 @@ PAPER_HOST ?= 185MiB
 PAPER_BATCHES ?= 1 2 4 8 10
 PAPER_ALPHAS ?= 0.05 0.1 0.2 0.3
 DATA ?= ../shared/data/longbench
+WIKITEXT ?= ../shared/data/wikitext-2
 ESSAYS ?= ../shared/data/essays
 RUNS ?= runs/frontier
 FRONTIER_LENGTHS ?= 3500 7500
@@ -119,6 +120,28 @@ bench-policies: build ## RULER at 4k and LongBench at 3,500 tokens under the new
 	bin/infer eval --suite ruler --data $(ESSAYS) --lengths 4k --limit 10 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-ruler
 	bin/infer eval --suite longbench --data $(DATA) --max-context 3500 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-longbench
 	bin/infer compare $(RUNS)-ruler --markdown && bin/infer compare $(RUNS)-longbench --markdown
+
+# Compression ratios 1 to 1/16 as in InstInfer's Fig. 11: r = ratio*d and k = ratio*S/2 (sparf's default), other splits of the same bytes, no mean value.
+INST_SPLITS = sparf:r=12,k=3.125% sparf:r=4,k=9.375% sparf:r=6,k=1.5625% sparf:r=2,k=4.6875% sparq:rank=8,budget=6.25%,mean_value=false sparq:rank=4,budget=3.125%,mean_value=false
+INST_CASES = --policy full $(foreach b,100% 50% 25% 12.5% 6.25%,--policy sparf:ratio=$b) --policy sparq:rank=12.5%,budget=6.25% --policy sparq:rank=6.25%,budget=3.125% \
+  $(foreach b,50% 25% 12.5% 6.25%,--policy h2o:budget=$b --policy streaming_llm:budget=$b) $(foreach s,$(INST_SPLITS),--policy $s)
+bench-inst-accuracy: build ## sparf, sparq, h2o and streaming_llm at InstInfer's compression ratios: perplexity, agreement, two LongBench tasks; half an hour of a core, resumable, beside RUNS
+	bin/infer eval --suite perplexity --data $(WIKITEXT) --chunk 1024 --limit 8 --batch 8 --model $(MODEL) $(INST_CASES) --out $(RUNS)-inst-perplexity
+	bin/infer eval --suite agreement --data $(DATA) --limit 1 --tokens 16 --max-context 1200 --model $(MODEL) $(INST_CASES) --out $(RUNS)-inst-agreement
+	bin/infer eval --suite longbench --data $(DATA) --tasks triviaqa,qasper --max-context 3500 --model $(MODEL) $(INST_CASES) --out $(RUNS)-inst-longbench
+	for s in perplexity agreement longbench; do bin/infer compare $(RUNS)-inst-$$s --markdown || exit 1; done
+
+INST_BATCHES ?= 1 4 8 16
+INST_DEPTH ?= 2000
+INST_HOST ?= 44MiB
+INST_DRIVE = csd=unix:$(KV)-inst/s
+bench-inst: build ## attention in InstInfer's drive (modelled, on core 1) beside FlexGen-style streaming from it and from the SSD, batch 1 to 16; drives and stages modelled
+	rm -rf $(KV)-inst && mkdir -p $(KV)-inst
+	bin/infer csd serve --dir $(KV)-inst/d --capacity 8GiB --socket $(KV)-inst/s --profile instcsd --no-sync --core 1 & trap "kill $$!" EXIT; sleep 2; \
+	for b in $(INST_BATCHES); do taskset -c 0 bin/infer bench -m $(MODEL) -t 1 -p 0 -n 8 -r 3 -d $(INST_DEPTH) --batch $$b --continue --file $(TEXT) -o md \
+	  --case "full on host=$(INST_HOST) $(INST_DRIVE)" --case "sparf:ratio=12.5% on $(INST_DRIVE)" --case "sparf:mode=dense on $(INST_DRIVE)" \
+	  --case "full on host=$(INST_HOST) ssd=$(KV),4GiB" --case "sparq:rank=12.5%,budget=6.25%,sketch=storage on host=$(INST_HOST) ssd=$(KV),4GiB" || exit 1; done
+	bin/infer simulate instinfer-built
 
 clean:
 	rm -rf bin

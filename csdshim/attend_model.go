@@ -1,6 +1,7 @@
 package csdshim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -52,41 +53,75 @@ func (m *model) top(at time.Duration, n int, log *stageLog) time.Duration {
 	return end
 }
 
-// sense reads pages, as read, and notes when the last of each channel's is there.
-func (m *model) sense(at time.Duration, pages []uint32, log *stageLog) (end time.Duration) {
-	if log == nil || len(pages) == 0 {
-		return m.read(at, pages)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	ops, last := make([]nand.Op, len(pages)), make([]time.Duration, m.p.NAND.Channels)
-	for i, p := range pages {
-		ops[i] = nand.Op{At: at, Kind: nand.Read, Place: m.place(p)}
-	}
-	end = at
-	for i, done := range m.array.Run(ops) {
-		c := ops[i].Place.Channel
-		last[c], end = max(last[c], done), max(end, done)
-	}
-	for c, done := range last {
-		log.note(wire.UnitNAND, c, at, done)
-	}
-	_, over := m.bus.reserve(at, crossing(len(pages)*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
-	return max(end, over)
+// reading is the pages that one head asks for at a time, and when the last of them has come and is filtered.
+type reading struct {
+	at, done time.Duration
+	pages    []uint32
 }
 
-// filter reserves the filters of the channels that pages come from.
-func (m *model) filter(at time.Duration, pages []uint32, log *stageLog) (end time.Duration) {
+// sense reads what the heads of a layer ask for. All of it waits in the queues of the dies together, as their flash controllers have it; a page
+// that has crossed its channel goes through the channel's filter while others cross.
+func (m *model) sense(heads []reading, log *stageLog) {
+	order := make([]int, len(heads))
+	for i := range heads {
+		order[i], heads[i].done = i, heads[i].at
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(heads[a].at, heads[b].at) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	end = at
-	for _, p := range pages {
-		c := m.place(p).Channel
-		start, over := m.units.filters[c].reserve(at, crossing(m.p.NAND.PageBytes, m.p.Engine.FilterBytesPerS))
-		log.note(wire.UnitFilter, c, start, over)
-		end = max(end, over)
+	var ops []nand.Op
+	var head []int // of each operation
+	for _, i := range order {
+		r := &heads[i]
+		for _, p := range r.pages {
+			ops, head = append(ops, nand.Op{At: r.at, Kind: nand.Read, Place: m.place(p)}), append(head, i)
+		}
+		if len(r.pages) > 0 {
+			_, r.done = m.bus.reserve(r.at, crossing(len(r.pages)*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
+		}
 	}
-	return end
+	done := m.array.Run(ops)
+	m.noteChannels(ops, done, log)
+	come := make([]int, len(ops))
+	for i := range come {
+		come[i] = i
+	}
+	slices.SortStableFunc(come, func(a, b int) int { return cmp.Compare(done[a], done[b]) })
+	each := crossing(m.p.NAND.PageBytes, m.p.Engine.FilterBytesPerS)
+	for _, i := range come {
+		c := ops[i].Place.Channel
+		start, end := m.units.filters[c].reserve(done[i], each)
+		log.note(wire.UnitFilter, c, start, end)
+		heads[head[i]].done = max(heads[head[i]].done, end)
+	}
+}
+
+// noteChannels notes from when to when each channel had pages to bring.
+func (m *model) noteChannels(ops []nand.Op, done []time.Duration, log *stageLog) {
+	if log == nil {
+		return
+	}
+	first, last := make([]time.Duration, m.p.NAND.Channels), make([]time.Duration, m.p.NAND.Channels)
+	for i, o := range ops {
+		c := o.Place.Channel
+		if last[c] == 0 {
+			first[c] = o.At
+		}
+		last[c] = max(last[c], done[i])
+	}
+	for c := range last {
+		log.note(wire.UnitNAND, c, first[c], last[c])
+	}
+}
+
+// byTime are the numbers of readings in the order in which they are done.
+func byTime(heads []reading) []int {
+	order := make([]int, len(heads))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(heads[a].done, heads[b].done) })
+	return order
 }
 
 // kernel reserves the attention kernel that is free first for bytes of keys, and then, not before the values are there, of values.
@@ -108,43 +143,64 @@ func (m *model) kernel(keysAt time.Duration, keys int, valuesAt time.Duration, v
 	return end
 }
 
-// stages charges what a layer's heads read and computed, stage after stage: argtopk, NFC reads, filters, kernel, argtopk, NFC reads of keys and then of values,
-// which load while the kernel multiplies the keys. It returns when the last head is done.
+// stages charges what a layer's heads read and computed, stage after stage: argtopk, NFC reads, filters, kernel, argtopk, NFC reads of keys and
+// of values, which load while the kernel multiplies the keys. It returns when the last head is done.
 func (t *task) stages(r *HeadReader, log *stageLog) (done time.Duration) {
-	m, shape := t.d.model, &r.q.shape
-	scored := make([]time.Duration, len(r.heads))
+	m := t.d.model
 	busy := m.engineBusy()
-	var alone [readStages][]uint32
+	scored := m.score(t.ready, r, log)
+	chosen := make([]reading, 0, 2*len(r.heads)) // keys, then values of each head
 	for h := range r.heads {
-		w := &r.heads[h]
-		at := t.ready
-		if w.products[ReadToScore] > 0 {
-			at = m.top(at, shape.KeyDim, log)
-			pages := slices.Concat(w.pages[ReadToScore][flash.KVEmbeddings], w.pages[ReadToScore][flash.KVKeys])
-			alone[ReadToScore] = append(alone[ReadToScore], pages...)
-			at = m.filter(m.sense(at, pages, log), pages, log)
-			at = m.kernel(at, w.products[ReadToScore]*shape.ElemBytes, 0, 0, log)
-			at = m.top(at, r.n, log)
-		}
-		scored[h] = at
+		pages := &r.heads[h].pages[ReadToAttend]
+		chosen = append(chosen, reading{at: scored[h], pages: pages[flash.KVKeys]}, reading{at: scored[h], pages: pages[flash.KVValues]})
 	}
-	for h := range r.heads {
-		w := &r.heads[h]
-		keys, values := w.pages[ReadToAttend][flash.KVKeys], w.pages[ReadToAttend][flash.KVValues]
-		alone[ReadToAttend] = slices.Concat(alone[ReadToAttend], keys, values)
-		keysAt := m.filter(m.sense(scored[h], keys, log), keys, log)
-		valuesAt := m.filter(m.sense(scored[h], values, log), values, log)
-		half := w.products[ReadToAttend] * shape.ElemBytes / 2
-		done = max(done, m.kernel(keysAt, half, valuesAt, half, log))
+	m.sense(chosen, log)
+	for _, i := range byTime(chosen) {
+		if i%2 == 1 {
+			continue // a head begins with its keys
+		}
+		half := r.heads[i/2].products[ReadToAttend] * r.q.shape.ElemBytes / 2
+		done = max(done, m.kernel(chosen[i].done, half, chosen[i+1].done, half, log))
 	}
 	t.EngineNs += uint64(m.engineBusy() - busy)
-	for _, pages := range alone {
+	t.alone(r)
+	return max(done, t.ready)
+}
+
+// score is the first stage of heads that score: argtopk of the query, columns, kernel, argtopk of the scores. It returns when each head
+// knows its tokens.
+func (m *model) score(ready time.Duration, r *HeadReader, log *stageLog) []time.Duration {
+	scored, columns := make([]time.Duration, len(r.heads)), make([]reading, len(r.heads))
+	for h := range r.heads {
+		scored[h] = ready
+		columns[h].at = ready
+		if w := &r.heads[h]; w.products[ReadToScore] > 0 {
+			columns[h] = reading{at: m.top(ready, r.q.shape.KeyDim, log), pages: slices.Concat(w.pages[ReadToScore][flash.KVEmbeddings], w.pages[ReadToScore][flash.KVKeys])}
+		}
+	}
+	m.sense(columns, log)
+	for _, h := range byTime(columns) {
+		if n := r.heads[h].products[ReadToScore]; n > 0 {
+			scored[h] = m.top(m.kernel(columns[h].done, n*r.q.shape.ElemBytes, 0, 0, log), r.n, log)
+		}
+	}
+	return scored
+}
+
+// alone charges the flash's time for each of the two reads as if nobody else used it.
+func (t *task) alone(r *HeadReader) {
+	for stage := range readStages {
+		var pages []uint32
+		for h := range r.heads {
+			for _, part := range r.heads[h].pages[stage] {
+				pages = append(pages, part...)
+			}
+		}
 		if len(pages) > 0 {
-			t.NANDNs += uint64(m.alone(nand.Read, pages))
+			t.NANDNs += uint64(t.d.model.alone(nand.Read, pages))
 			t.NANDBytes += uint64(len(pages) * t.d.opts.Profile.NAND.PageBytes)
 		}
 	}
-	return max(done, t.ready)
 }
 
 // engineBusy is how long the units of the engine have worked, together.

@@ -29,7 +29,13 @@ type chart struct {
 func charts(rows []Row) (out []chart) {
 	var metrics []string
 	by := map[string][]Row{}
+	if svg := stacked(rows); svg != "" {
+		out = append(out, chart{Metric: "by part", Unit: "s", SVG: svg})
+	}
 	for _, r := range rows {
+		if _, ok := partOf(r); ok {
+			continue
+		}
 		key := r.Metric + "\x00" + r.Unit
 		if by[key] == nil {
 			metrics = append(metrics, key)

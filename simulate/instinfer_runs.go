@@ -1,6 +1,12 @@
 package simulate
 
-import "math"
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"terrace/csdshim"
+)
 
 var instOn = []string{"instinfer-fig14/share-flexgen-0", "instinfer-fig14/share-insti-dense-1", "instinfer-fig12/dense-over-deepspeed", "instinfer-fig12/deepspeed-drop"}
 
@@ -12,6 +18,7 @@ func init() {
 	reg := func(id, title string, a axes, run func(*builder) error) {
 		register(&experiment{id: id, title: title, params: all(), axes: a, on: instOn, run: run, uses: []string{"csdshim/nand"}})
 	}
+	register(&experiment{id: "instinfer-built", title: "a layer's attention on the drive's own code, by stage and over the number of drives", params: all(), axes: axes{"drives": nums(1, 2, 4, 7, 10, 20), "run": nums(1, 16), "context": nums(2048)}, on: instOn, run: instBuilt, uses: instBuiltUses})
 	register(&experiment{id: "instinfer-kvsize", title: "KV cache in bytes", axes: axes{"model": words("OPT-13B", "OPT-175B"), "context": nums(2048, 4096), "batch": nums(32, 128)}, run: instKVSize})
 	register(&experiment{id: "instinfer-pages", title: "pages that a choice touches", axes: axes{"m": nums(2, 4, 8), "r": nums(16), "d": nums(128), "n": nums(16), "k": nums(128), "s": nums(2048)}, run: instPages})
 	reg("instinfer-fig4", "throughput of DeepSpeed and FlexGen over the batch", axes{"batch": batches}, instFigure4)
@@ -292,4 +299,74 @@ func scaleDrives(b *builder) error {
 		}
 	}
 	return nil
+}
+
+// instBuilt is a layer's attention on the drive's own code: by stage on one drive, and over drives that share the heads, with the step
+// that follows from it. Without run nothing makes chosen tokens lie together.
+func instBuilt(b *builder) error {
+	profile, err := csdshim.LoadProfile("instcsd")
+	if err != nil {
+		return err
+	}
+	tokens := int(b.axes.numbers("context")[0])
+	if tokens < 64 || tokens > 4096 {
+		return fmt.Errorf("context=%d: want 64 to 4096", tokens)
+	}
+	for _, run := range b.axes.numbers("run") {
+		single := map[float64]instLayer{}
+		for _, n := range b.axes.numbers("drives") {
+			m := shapes["OPT-13B"]
+			if !(n >= 1 && n <= 20 && n <= float64(m.heads) && run >= 1 && run <= 1024) {
+				return fmt.Errorf("drives=%v run=%v: want 1 to 20, and 1 to 1024", n, run)
+			}
+			d := &instDrives{m: m, tokens: tokens, drives: int(n), run: int(run), profile: profile}
+			err := d.open()
+			for _, ratio := range []float64{0, 0.125} {
+				if err != nil || ratio == 0 && run > 1 {
+					continue
+				}
+				var l instLayer
+				if l, err = d.measure(ratio); err != nil {
+					continue
+				}
+				if n == 1 {
+					single[ratio] = l
+				}
+				b.instLayer(l, single[ratio], ratio, X("drives", n, "run", run))
+			}
+			if err = errors.Join(err, d.close()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// instLayer adds what a layer took.
+func (b *builder) instLayer(l, one instLayer, ratio float64, x map[string]any) {
+	series := map[bool]string{true: "dense", false: "sparf 1/8"}[ratio == 0]
+	add := func(metric, unit string, v float64) {
+		at := map[string]any{}
+		for k, one := range x {
+			at[k] = one
+		}
+		b.model(series, metric, unit, at, v)
+		b.rows[len(b.rows)-1].Code = Shared
+	}
+	add("layer_s", "s", l.first.Seconds())
+	add("more_s", "s", l.more.Seconds())
+	add("pages_read", "count", float64(l.pages))
+	layer := func(l instLayer) float64 { return l.first.Seconds() + (instBuiltBatch-1)*l.more.Seconds() }
+	if one.first > 0 {
+		r := newInst(b.p, instBuiltBatch, 1, ratio)
+		add("attention_speedup", "x", layer(one)/layer(l))
+		layers := float64(r.m.layers)
+		add("speedup", "x", (r.gpu()+layers*layer(one))/(r.gpu()+layers*layer(l)))
+	}
+	if x["drives"] == 1.0 {
+		for name, took := range l.stages {
+			x["stage"] = name
+			add("stage_s", "s", took.Seconds())
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"terrace/simulate"
@@ -17,6 +18,7 @@ func init() { register(newSimulate) }
 func newSimulate(a *app) *cobra.Command {
 	var list, asJSON bool
 	var sets []string
+	var svg string
 	cmd := &cobra.Command{
 		Use:   "simulate [ID]",
 		Short: "Answer a paper's figure or table at paper scale, on a hardware model",
@@ -31,11 +33,12 @@ func newSimulate(a *app) *cobra.Command {
 			if list {
 				return a.listSimulations()
 			}
-			return a.simulate(args[0], sets, asJSON)
+			return a.simulate(args[0], sets, asJSON, svg)
 		},
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "list the experiments")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().StringVar(&svg, "svg", "", "write what a step or layer consists of to this file, as a picture (experiments that name parts or stages)")
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "key=value of a parameter or of x, may repeat; a/b/c runs over several")
 	return cmd
 }
@@ -48,8 +51,14 @@ func (a *app) listSimulations() error {
 	return w.Flush()
 }
 
-func (a *app) simulate(id string, sets []string, asJSON bool) error {
+func (a *app) simulate(id string, sets []string, asJSON bool, svg string) error {
 	r, err := simulate.Run(id, sets)
+	if err == nil && svg != "" {
+		var picture string
+		if picture, err = r.SVG(); err == nil {
+			err = renameio.WriteFile(svg, []byte(picture), 0o644)
+		}
+	}
 	if errors.Is(err, simulate.ErrArgument) {
 		return usageError{err}
 	}

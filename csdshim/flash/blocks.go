@@ -25,6 +25,7 @@ type blocks struct {
 type stream struct {
 	open []uint32 // by lane of the channel; none where it has no block
 	turn int
+	gone int // turns since the last round ended
 	n    int // open blocks
 	most int // that were open at once
 }
@@ -121,7 +122,7 @@ func (b *blocks) newStream(seq uint32, channel int) *stream {
 func (s *stream) pick() uint32 {
 	for {
 		id := s.open[s.turn]
-		s.turn = (s.turn + 1) % len(s.open)
+		s.pass(s.turn)
 		if id != none {
 			return id
 		}
@@ -157,8 +158,17 @@ func (b *blocks) pop(s *stream, channel int) uint32 {
 	s.open[at] = id
 	s.n++
 	s.most = max(s.most, s.n)
-	s.turn = (at + 1) % len(s.open)
+	s.pass(at)
 	return id
+}
+
+// pass gives the turn to the lane behind one. Each round of all lanes begins a lane later than the one before: what repeats in what is written, as a
+// head's pages do after as many as the heads have together, does not come to the same lane each time.
+func (s *stream) pass(at int) {
+	s.turn = (at + 1) % len(s.open)
+	if s.gone++; s.gone == len(s.open) {
+		s.gone, s.turn = 0, (s.turn+1)%len(s.open)
+	}
 }
 
 // fullest is the lane with most free blocks, on the channel if it has any.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/internal/clock"
 )
 
 // warmUp reads every weight once in both phases.
@@ -153,7 +154,8 @@ func (b *Run) decode(ctx context.Context, batch []*engine.Session) (time.Duratio
 		ids[i] = b.ids(i, b.o.N)
 	}
 	step := make([]int, len(batch))
-	begun := time.Now()
+	c := clock.Or(b.e.Options().Machine.Clock)
+	begun := c.Now()
 	for n := range b.o.N {
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -168,7 +170,7 @@ func (b *Run) decode(ctx context.Context, batch []*engine.Session) (time.Duratio
 			return 0, err
 		}
 	}
-	return time.Since(begun), nil
+	return c.Now() - begun, nil
 }
 
 func testName(kind string, n, depth int) string {

@@ -54,13 +54,14 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.kv, err = kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.KVHeads, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow, WindowSet: o.KVWindowSet,
-		Layout: o.layout(m, spec), Backing: e.backing(), Sliding: sliding(m)})
+		Layout: o.layout(m, spec), Backing: e.backing(), Clock: o.Machine.Clock, Sliding: sliding(m)})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.closeTiers())
 	}
 	if e.backend, err = model.OpenBackend(o.Backend, m, e.o.backend()); err != nil {
 		return nil, errors.Join(err, e.kv.Close(), e.closeTiers())
 	}
+	e.backend = o.Machine.Wrapped(e.backend)
 	e.device.init(e)
 	if e.device.keeper == nil && e.o.DeviceKVBytes > 0 {
 		err := fmt.Errorf("engine: backend %s has no device for --tier device: %w", o.Backend, ErrOption)
@@ -82,10 +83,9 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 
 // openFloor puts retrieval on the cache and the tiers.
 func (e *Engine) openFloor() {
-	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace,
+	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock,
 		Shape: retrieval.Shape{Model: policyModel(e.m), Scale: e.m.Scale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
-	o.Shape.KVBytes = e.kvBytesPerToken()
-	o.Shape.Softcap, o.Exact, o.Drives = e.m.AttnSoftcap, e.o.Exact, e.drives
+	o.Shape.KVBytes, o.Shape.Softcap, o.Exact, o.Drives = e.kvBytesPerToken(), e.m.AttnSoftcap, e.o.Exact, e.drives
 	if e.tiers != nil {
 		o.Store = e.tiers.store
 	}
@@ -94,12 +94,8 @@ func (e *Engine) openFloor() {
 
 // policyModel is the part of a model that policies may look at.
 func policyModel(m *model.Model) policy.Model {
-	p := policy.Model{Name: m.Name, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim,
-		Hidden: m.Hidden, Context: m.Context, Window: make([]int, m.Layers)}
-	for i, l := range m.Layer {
-		p.Window[i] = l.Window
-	}
-	return p
+	return policy.Model{Name: m.Name, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim,
+		Hidden: m.Hidden, Context: m.Context, Window: sliding(m)}
 }
 
 // Policy is the one that Options name, for sessions that have none of their own.

@@ -41,6 +41,7 @@ type Options struct {
 	Store         offload.Store     // a lower tier that is open already, the caller's to close; nil = what Tiers names
 	Host          offload.HostRates // this host's throughputs as measured, for policies that balance it with a drive; zero = not measured
 	Trace         *trace.Recorder   // timeline of compute, transfers and waits; nil = none
+	Machine       tier.Machine      // what the engine runs on; zero = this one
 }
 
 // Validate fills defaults and names what is wrong.

@@ -2,7 +2,9 @@ package offload
 
 import (
 	"fmt"
+	"hash/crc32"
 	"math"
+	"runtime"
 	"slices"
 	"time"
 
@@ -22,6 +24,8 @@ type HostRates struct {
 	ByShape map[string]float64 `json:"scan_kv_bytes_per_s_by_shape,omitempty"`
 	// Copy is B_c: bytes copied a second from memory to memory, by one thread.
 	Copy float64 `json:"copy_bytes_per_s"`
+	// Check is how many bytes that were read one thread compares with their checksums in a second.
+	Check float64 `json:"check_bytes_per_s,omitempty"`
 }
 
 // ScanRate is f_c for keys scored in a type: as measured for the shape, else for the shape of the nearest size, else for any.
@@ -62,8 +66,28 @@ func MeasureHost(threads int, each time.Duration) HostRates {
 		}
 		r.Scan[e.String()] = r.ByShape[shapeName(e, scanShapes[0].heads, scanShapes[0].dim)]
 	}
-	r.Copy = copyRate(each)
+	r.Copy, r.Check = copyRate(each), checkRate(each)
 	return r
+}
+
+// checkRate sums the pages of records that no cache holds.
+func checkRate(each time.Duration) float64 {
+	const n, page = 64 << 20, 4 << 10
+	mem := AlignedBytes(n)
+	defer FreeAligned(mem)
+	for i := range mem {
+		mem[i] = byte(i)
+	}
+	c, rounds, sum := clock.Real(), 0, uint32(0)
+	start := c.Now()
+	for rounds == 0 || c.Now()-start < each {
+		for at := 0; at < n; at += page {
+			sum ^= crc32.Checksum(mem[at:at+page], castagnoli)
+		}
+		rounds++
+	}
+	runtime.KeepAlive(sum)
+	return float64(rounds) * n / (c.Now() - start).Seconds()
 }
 
 // scanRate scores all tokens again and again as hillinfer does, one query a layer: the products of each KV head by the kernel

@@ -24,6 +24,8 @@ type StorageRates struct {
 	StreamRead  float64            `json:"stream_read_bytes_per_s"`  // B_s: blocks of 256 KiB one after another
 	StreamWrite float64            `json:"stream_write_bytes_per_s"` //
 	Random      map[string]float64 `json:"random_reads_per_s"`       // by block size in KiB, at depth 32
+	Latency     float64            `json:"read_latency_s,omitempty"` // of 4 KiB, one read at a time
+	Submit      float64            `json:"submit_s,omitempty"`       // what handing one read of 12 KiB to the system takes of the caller's time, others under way
 	Store       []StoreRates       `json:"store"`                    // the SSD store against the raw loop
 }
 
@@ -74,6 +76,9 @@ type rawDevice struct {
 	clock  clock.Clock
 	rnd    *rand.Rand
 	at     int64 // where streaming goes on
+
+	handed    time.Duration // what handing single operations over has taken
+	handovers int64
 }
 
 func openRaw(o MeasureOptions, dir string) (_ *rawDevice, notice string, err error) {
@@ -147,7 +152,10 @@ func (d *rawDevice) loop(ctx context.Context, write, random bool, block, depth i
 		}
 		if failed == nil && ctx.Err() == nil && more {
 			next(op)
+			begun := d.clock.Now()
 			d.engine.Start([]*vfs.IO{op})
+			d.handed += d.clock.Now() - begun
+			d.handovers++
 			running++
 		}
 	}
@@ -184,7 +192,15 @@ func MeasureStorage(ctx context.Context, dir string, o MeasureOptions) (r Storag
 			return r, err
 		}
 		r.Random[fmt.Sprint(kib)] = ops
+		if kib == 12 {
+			r.Submit = d.handed.Seconds() / float64(max(d.handovers, 1))
+		}
+		d.handed, d.handovers = 0, 0
 	}
+	if ops, err = d.loop(ctx, false, true, 4<<10, 1, 0, o.Each); err != nil {
+		return r, err
+	}
+	r.Latency = 1 / ops
 	for _, heads := range []int{3, 8} {
 		dim := 64 * (1 + heads/8)
 		shape := Shape{Layers: 8, KVHeads: heads, GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: dim, ValueDim: dim, Tokens: 16}}

@@ -205,6 +205,7 @@ func (c *cached) finish(layer int, seq *attention.Seq) error {
 		return err
 	}
 	c.t.f.o.Pool.Run(tiles, c.build)
+	c.t.f.gathered(sel, views)
 	seq.Views, seq.Select = views, sel
 	return nil
 }

@@ -105,6 +105,7 @@ func (h *driveScoring) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *scoreR
 			h.pos, h.part = append(h.pos, i), append(h.part, h.scores[slot])
 		}
 	}
+	h.c.t.f.scanned(len(h.pos))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.merger.Add(h.pos, h.part)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"terrace/attention"
 	"terrace/csdshim"
 	"terrace/internal/clock"
 	"terrace/internal/kernels"
@@ -77,6 +78,24 @@ func (f *Floor) begin(talk func()) { clock.Go(f.o.Clock, talk) }
 
 // await waits until what begin has run is over.
 func (f *Floor) await(over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
+
+// scanned tells the clock that a layer's tokens were scored.
+func (f *Floor) scanned(tokens int) {
+	clock.Spend(f.o.Clock, clock.Scan, int64(tokens*f.kvBytesPerToken()/f.o.Shape.Layers))
+}
+
+// gathered tells the clock that the selected tokens of a layer were copied together.
+func (f *Floor) gathered(picks [][]int32, views []attention.View) {
+	n := 0
+	for g := range views {
+		if g < len(picks) && picks[g] != nil {
+			n += len(picks[g])
+		} else {
+			n += views[g].Tokens()
+		}
+	}
+	clock.Spend(f.o.Clock, clock.Gather, int64(n*f.kvBytesPerToken()/(f.o.Shape.Layers*f.o.Shape.KVHeads)))
+}
 
 // Tiered reports whether there is a backing store below host memory.
 func (f *Floor) Tiered() bool { return f.o.Store != nil }

@@ -195,6 +195,7 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 		}
 	}
 	s.scanned += s.picks.Scanned
+	s.t.f.scanned(shown.Tokens(0))
 	l.share = append(l.share[:0], s.picks.Share...)
 	l.beside.LogSum = append(l.beside.LogSum[:0], s.picks.Estimates.LogSum...)
 	l.beside.Values = append(l.beside.Values[:0], s.picks.Estimates.Values...)

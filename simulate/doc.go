@@ -2,7 +2,12 @@
 //
 // What it owns: the experiments by ID, the hardware that they assume (hardware/*.toml: every value with unit, source and, where
 // the papers leave it open, a range), what the papers print (data/targets.json) and the form of the results (Result, Row). What
-// it never does: run a model, read a clock, use a random source that is not seeded, or fit anything on what it predicts.
+// it never does: run a model by itself, use a random source that is not seeded, or fit anything on what it predicts; Timed alone reads the
+// machine's clock.
+//
+// Host is a hardware file of one machine. An engine opened on PaceHost computes real numbers and takes the host's time, by its own
+// code, on a clock of events: `infer bench --predict`. What costs time: the backend's calls, scoring, gathering, handing reads over
+// (clock.Spend), checksums, and the disk; everything else of the product takes none.
 //
 // How a value was reached is its Kind: closed_form (bytes and operations, exact), calibrated (a value that may be fitted),
 // predicted, or sensitivity (predicted, with the band that parameters' ranges give; at most a factor of 2). All are modelled.

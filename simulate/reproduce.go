@@ -1,11 +1,13 @@
 package simulate
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -119,6 +121,7 @@ func (r *Results) WriteHTML(w io.Writer) error {
 				}
 				s.judge(row)
 			}
+			s.judgeOrders(e)
 			one.Experiments = append(one.Experiments, x)
 			one.add(e, seen)
 		}
@@ -160,6 +163,65 @@ func (s *shown) judge(r Row) {
 	default:
 		s.Missed = append(s.Missed, v)
 	}
+}
+
+// judgeOrders sorts what a paper says of several rows: in which order they are, or that they fall along x.
+func (s *shown) judgeOrders(e *Result) {
+	for _, key := range slices.Sorted(maps.Keys(targets())) {
+		to := targets()[key]
+		if find(to.ID) != find(e.ID) || to.Role != "predict" || to.Relation != "order" && to.Relation != "falls" {
+			continue
+		}
+		v := verdict{Target: key, Paper: "rising: " + strings.Join(to.Order, " < ")}
+		rows := to.along(e)
+		least, ok := len(to.Order), true
+		if to.Relation == "falls" {
+			v.Paper, least = "falls along "+to.Along, 4
+			slices.Reverse(rows)
+		}
+		for i, r := range rows {
+			ok = ok && (i == 0 || rows[i-1].Value < r.Value)
+		}
+		if v.Ours = "so"; !ok || len(rows) < least {
+			v.Ours, v.Reason = "not so", "the rows are in the chart"
+			s.Missed = append(s.Missed, v)
+			continue
+		}
+		s.Held = append(s.Held, v)
+	}
+}
+
+// along are the modelled rows that a target is about: of one series by their x, or one of each series in the order given.
+func (t target) along(e *Result) (out []Row) {
+	for _, r := range e.Rows {
+		if r.Source != Measured && r.Metric == t.Metric && t.Relation == "falls" && r.Series == t.Series && contains(r.X, t.X) {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b Row) int {
+		x, _ := number(a.X[t.Along])
+		y, _ := number(b.X[t.Along])
+		return cmp.Compare(x, y)
+	})
+	for _, series := range t.Order {
+		for _, r := range e.Rows {
+			if r.Source != Measured && r.Metric == t.Metric && r.Series == series && contains(r.X, t.X) {
+				out = append(out, r)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// contains says whether x has all of some keys and values.
+func contains(x, some map[string]any) bool {
+	for k, v := range some {
+		if x[k] != v {
+			return false
+		}
+	}
+	return true
 }
 
 // relation is what a paper prints.

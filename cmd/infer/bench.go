@@ -21,6 +21,7 @@ type benchFlags struct {
 	cases    []string
 	text     string
 	format   string
+	predict  bool
 }
 
 func newBench(a *app) *cobra.Command {
@@ -60,6 +61,7 @@ threads read the same bytes alone, measured after each repeat: 100 % is what mem
 	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats: a row each)")
 	p.StringArrayVar(&f.kv.tiers, "tier", nil, tierHelp)
 	p.StringArrayVar(&f.cases, "case", nil, `"POLICY" or "POLICY on TIER TIER…", instead of --policy and --tier (repeats: a row each, measured in turn)`)
+	p.BoolVar(&f.predict, "predict", false, "what each case's steps take, measured and on a model of this host: its disk's rates, and the same policy in memory")
 	p.StringVarP(&f.format, "output", "o", "table", "table, json, jsonl, md or csv (the last two with llama-bench's columns: mean ± standard deviation)")
 	return cmd
 }
@@ -95,6 +97,9 @@ func (a *app) bench(f *benchFlags) (err error) {
 		if err := knownBackend(b); err != nil {
 			return err
 		}
+	}
+	if f.predict {
+		return a.benchPredict(f, kvs)
 	}
 	cases, err := a.openBenchCases(f, kvs)
 	defer func() {

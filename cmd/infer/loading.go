@@ -58,6 +58,7 @@ type loadFlags struct {
 	loras         []string
 	policy        string // set by openKVEngine
 	windowOnly    bool   // set by openKVEngine: engine.Options.WindowOnly
+	adjust        func(*engine.Options)
 }
 
 func (f *loadFlags) add(cmd *cobra.Command) {
@@ -267,6 +268,9 @@ func (a *app) openEngine(f *loadFlags, tiers []tier.Tier) (*loaded, error) {
 	if err := a.addCalibration(&o, l); err != nil {
 		l.close()
 		return nil, err
+	}
+	if f.adjust != nil {
+		f.adjust(&o)
 	}
 	if err = checkMemory(l.name, l.model, o); err == nil {
 		l.engine, err = engine.Open(l.model, o)

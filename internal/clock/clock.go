@@ -22,6 +22,14 @@ var processStart = time.Now()
 // Real is the machine's monotonic clock, which starts with the process: all real clocks show the same time.
 func Real() Clock { return realClock{} }
 
+// Or is a clock, or Real where there is none.
+func Or(c Clock) Clock {
+	if c == nil {
+		return Real()
+	}
+	return c
+}
+
 func (c realClock) Now() time.Duration { return time.Since(processStart) }
 
 func (c realClock) Modelled() bool { return false }

@@ -17,6 +17,9 @@ type Events struct {
 	mu      sync.Mutex
 	now     time.Duration
 	waiting []*waiter // in the order in which they came
+
+	// Cost says what work takes on the host's cores; nil = nothing. Set it before anything runs.
+	Cost func(w Work, n int64)
 }
 
 // waiter is a task that does not run.
@@ -121,6 +124,24 @@ func closed(any []<-chan struct{}) bool {
 		}
 	}
 	return false
+}
+
+// Work is what code that may run on an Events clock does on the host's cores beside calling a backend.
+type Work uint8
+
+// The kinds of work, and what n counts.
+const (
+	Scan   Work = iota // bytes of half-precision keys and values whose keys are scored to choose from, whatever they are scored in
+	Submit             // transfers that are handed to a store
+	Gather             // bytes of keys and values that a token cache copies together
+)
+
+// Spend says that the caller has done some work: on an Events clock that has costs it takes its time there, on any other it has
+// taken it already. The caller holds no lock.
+func Spend(c Clock, w Work, n int64) {
+	if e, ok := c.(*Events); ok && e.Cost != nil && n > 0 {
+		e.Cost(w, n)
+	}
 }
 
 // Go runs f beside the caller: as a task on an Events clock, in a goroutine on any other; nil is Real.

@@ -30,9 +30,15 @@ type Engine interface {
 	Close() error
 }
 
+// Engined is the optional capability of a File to run operations in an engine of its own.
+type Engined interface{ NewEngine(depth int) Engine }
+
 // NewEngine makes an engine for a file: io_uring where the file and the kernel allow it and ring is set, else threads that
 // block in system calls; notice is one line about why not, empty where the wish was granted.
 func NewEngine(f File, depth int, ring bool) (e Engine, notice string) {
+	if own, ok := f.(Engined); ok {
+		return own.NewEngine(depth), ""
+	}
 	if !ring {
 		return newThreads(f, depth), ""
 	}

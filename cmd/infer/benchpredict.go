@@ -1,0 +1,213 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"terrace/bench"
+	"terrace/engine"
+	"terrace/engine/tier"
+	"terrace/internal/units"
+	"terrace/model"
+	"terrace/offload"
+	"terrace/simulate"
+)
+
+// predictedRow is a case as it was measured, and as it was worked out from what the host does in memory and its disk.
+type predictedRow struct {
+	Policy        string        `json:"policy"`
+	Tiers         []string      `json:"tiers"`
+	Batch         int           `json:"batch"`
+	Depth         int           `json:"depth"`
+	MemoryMS      float64       `json:"memory_step_ms"` // the policy's step without tiers, measured
+	MeasuredMS    float64       `json:"measured_step_ms"`
+	AllMS         []float64     `json:"measured_all_ms"`
+	PredictedMS   float64       `json:"predicted_step_ms"`
+	Ratio         float64       `json:"ratio"` // predicted over measured
+	MeasuredKV    benchKV       `json:"measured_kv"`
+	PredictedKV   benchKV       `json:"predicted_kv"`
+	Host          simulate.Host `json:"hardware"`
+	MeasuredFrom  string        `json:"measured_source"`
+	PredictedFrom string        `json:"predicted_source"`
+}
+
+// benchPredict measures each case on tiers and predicts it. A case is three runs one after the other: its policy in memory, with the
+// backend's calls timed; the case; and the case on the hardware model.
+func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
+	if f.o.N == 0 || f.o.D == 0 || !f.o.Continue || len(f.load.backends) != 1 || f.load.backends[0] != "native" {
+		return usageErrorf("--predict: want -n and -d above 0, --continue, and the native backend")
+	}
+	f.o.P = 0
+	rates := offload.MeasureHost(f.load.threads, 100*time.Millisecond)
+	plain, err := a.timedInMemory(f, "full", nil)
+	if err != nil {
+		return err
+	}
+	var rows []predictedRow
+	for _, kv := range kvs {
+		if len(kv.tiers) == 0 {
+			return usageErrorf("--predict: case %s has no tiers", kv.policyName())
+		}
+		row, err := a.predictCase(f, kv, rates, plain)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	return a.printPredicted(f.format, rows)
+}
+
+// inMemory is a policy's step with all KV in host memory.
+type inMemory struct {
+	compute simulate.Compute
+	step    float64 // seconds
+	rest    float64 // of them outside of the backend's calls
+}
+
+// timedInMemory measures a policy without tiers; what plain has outside of the backend's calls is a layer's own.
+func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inMemory, error) {
+	var timed *simulate.Timed
+	var m *model.Model
+	c, _, err := a.runCase(f, kvFlags{policy: policy}, caseHooks{
+		options: func(o *engine.Options) {
+			o.Machine.Wrap = func(b model.Backend) model.Backend { timed = simulate.NewTimed(b); return timed }
+		},
+		opened: func(l *loaded) { m = l.model; timed.Reset() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &inMemory{step: medianStep(c)}
+	var calls float64
+	out.compute, calls = timed.Compute()
+	out.compute.Policy, out.compute.Batch = policy, c.Batch
+	out.rest = max(0, mean(c)-calls)
+	fixed := out.rest
+	if plain != nil {
+		fixed = min(fixed, plain.rest)
+		scanned := float64(c.Batch*(f.o.D+f.o.N*(2+len(c.TPS))/2)) * float64(2*m.Layers*m.KVHeads*(m.KeyDim+m.ValDim))
+		out.compute.Scan = (out.rest - fixed) / scanned
+	}
+	out.compute.Layer = fixed / float64(m.Layers)
+	return out, nil
+}
+
+// predictCase measures and predicts one case.
+func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, plain *inMemory) (row predictedRow, err error) {
+	host := simulate.Host{Cores: processors, Rates: rates}
+	if host.Storage, err = a.storageOf(kv.tiers); err != nil {
+		return row, err
+	}
+	measured, measuredKV, err := a.runCase(f, kv, caseHooks{})
+	if err != nil {
+		return row, err
+	}
+	memory, err := a.timedInMemory(f, kv.policyName(), plain)
+	if err != nil {
+		return row, err
+	}
+	host.Compute = memory.compute
+	paced := simulate.PaceHost(host)
+	predicted, predictedKV, err := a.runCase(f, kv, caseHooks{
+		options: func(o *engine.Options) {
+			o.Machine = tier.Machine{Clock: paced.Clock, Disk: paced.Disk, Wrap: paced.Wrap}
+		},
+		opened:  func(*loaded) { paced.Settle() },
+		closing: paced.Settle,
+	})
+	if err != nil {
+		return row, err
+	}
+	row = predictedRow{Policy: kv.policyName(), Tiers: kv.tiers, Batch: measured.Batch, Depth: f.o.D, MemoryMS: 1e3 * memory.step, MeasuredMS: 1e3 * medianStep(measured),
+		PredictedMS: 1e3 * medianStep(predicted), MeasuredKV: measuredKV, PredictedKV: predictedKV, Host: host, MeasuredFrom: sourceOf(measured), PredictedFrom: "modelled"}
+	for _, tps := range measured.TPS {
+		row.AllMS = append(row.AllMS, 1e3*float64(measured.Batch)/tps)
+	}
+	row.Ratio = row.PredictedMS / row.MeasuredMS
+	return row, nil
+}
+
+// caseHooks are called while a case runs; nil ones are not.
+type caseHooks struct {
+	options func(*engine.Options)
+	opened  func(*loaded) // the depth is read
+	closing func()
+}
+
+// runCase measures a case.
+func (a *app) runCase(f *benchFlags, kv kvFlags, h caseHooks) (row bench.Row, use benchKV, err error) {
+	own := *f
+	own.load.adjust = h.options
+	cases, err := a.openBenchCases(&own, []kvFlags{kv})
+	defer func() {
+		for _, c := range cases {
+			c.close()
+		}
+	}()
+	if err != nil {
+		return row, use, err
+	}
+	if h.closing != nil {
+		defer h.closing()
+	}
+	o := f.o
+	o.Text = cases[0].text
+	b, err := bench.Open(a.ctx, cases[0].l.engine, true, o)
+	if err != nil {
+		return row, use, fmt.Errorf("%s: %w", cases[0].name(), err)
+	}
+	defer b.Close()
+	if h.opened != nil {
+		h.opened(cases[0].l)
+	}
+	for range max(o.Repeats, 1) {
+		if err := b.Repeat(a.ctx); err != nil {
+			return row, use, fmt.Errorf("%s: %w", cases[0].name(), err)
+		}
+	}
+	row = b.Row()
+	return row, cases[0].row(row, row).KV, nil
+}
+
+// storageOf measures the directory that an ssd tier lies in; nil where there is none.
+func (a *app) storageOf(specs []string) (*offload.StorageRates, error) {
+	tiers, err := tierList(specs)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tiers {
+		switch t.Kind {
+		case tier.SSD:
+			r, err := offload.MeasureStorage(a.ctx, t.Path, offload.MeasureOptions{SizeBytes: 64 * units.MiB, Each: 300 * time.Millisecond, Rounds: 1})
+			return &r, err
+		case tier.CSD, tier.Device:
+			return nil, usageErrorf("--predict: tier %s is not modelled: want host=SIZE ssd=DIR,SIZE", t.Kind)
+		}
+	}
+	return nil, usageErrorf("--predict: want an ssd tier, as in host=SIZE ssd=DIR,SIZE")
+}
+
+func medianStep(r bench.Row) float64 { return float64(r.Batch) / r.MedianTPS() }
+
+func mean(r bench.Row) float64 { return r.Took.Seconds() / math.Max(1, float64(len(r.TPS)*r.N)) }
+
+// printPredicted prints rows.
+func (a *app) printPredicted(format string, rows []predictedRow) error {
+	if format == "json" {
+		e := json.NewEncoder(a.stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(rows)
+	}
+	if format != "table" {
+		return usageErrorf("--predict: -o %s: want table or json", format)
+	}
+	w := a.newTable()
+	fmt.Fprintln(w, "case\tbatch\tdepth\tin memory ms\tmeasured ms\tpredicted ms\tratio\tfrom")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s on %s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\t%s\n", r.Policy, strings.Join(r.Tiers, " "), r.Batch, r.Depth, r.MemoryMS, r.MeasuredMS, r.PredictedMS, r.Ratio, r.MeasuredFrom)
+	}
+	return w.Flush()
+}

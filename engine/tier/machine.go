@@ -1,0 +1,22 @@
+package tier
+
+import (
+	"terrace/internal/clock"
+	"terrace/internal/vfs"
+	"terrace/model"
+)
+
+// Machine is what an engine runs on; the zero value is this machine.
+type Machine struct {
+	Clock clock.Clock                       // what transfers and waits run on; nil = clock.Real
+	Disk  vfs.FS                            // file system of an ssd tier; nil = the system's
+	Wrap  func(model.Backend) model.Backend // puts something between the engine and its backend; nil = nothing
+}
+
+// Wrapped is a backend behind Wrap.
+func (m Machine) Wrapped(b model.Backend) model.Backend {
+	if m.Wrap == nil {
+		return b
+	}
+	return m.Wrap(b)
+}

@@ -1,0 +1,268 @@
+package simulate
+
+import (
+	"context"
+	"time"
+
+	"gorgonia.org/tensor"
+
+	"terrace/attention"
+	"terrace/internal/clock"
+	"terrace/internal/kernels"
+	"terrace/model"
+	"terrace/offload"
+)
+
+// Host is a hardware file of one machine: what it does in a second, measured, from which steps on its tiers are predicted
+// (PaceHost). Times are seconds.
+type Host struct {
+	Cores   int                   `json:"cores"`
+	Rates   offload.HostRates     `json:"host"`
+	Storage *offload.StorageRates `json:"storage,omitempty"` // nil = no SSD tier
+	Compute Compute               `json:"compute"`
+}
+
+// Compute is what one decode step takes of a core while all KV is in host memory, by the calls of the backend, for a model, a
+// policy and a batch.
+type Compute struct {
+	Policy  string  `json:"policy"`
+	Batch   int     `json:"batch"`
+	Embed   float64 `json:"embed_s"`   // a call
+	Project float64 `json:"project_s"` // a call
+	Finish  float64 `json:"finish_s"`
+	Logits  float64 `json:"logits_s"`
+	Guess   float64 `json:"guess_s"`
+	Attend  float64 `json:"attend_s"` // for each token and KV head that is read
+	Layer   float64 `json:"layer_s"`  // of a layer, outside of these calls and of Scan
+	Prompt  float64 `json:"prompt_s"` // of reading a prompt, a row and layer, attention and all
+	Scan    float64 `json:"scan_s"`   // for each byte of keys and values whose keys are scored and chosen from
+}
+
+// Timed measures a backend's calls in decode steps.
+type Timed struct {
+	model.Backend
+	clock  clock.Clock
+	spent  Compute // seconds of all calls
+	calls  [5]int  // embed, project, finish, logits, guess
+	tokens int     // attended to, a token and KV head
+
+	prompt float64 // seconds of calls for prompts; Reset leaves it
+	rows   int     // of prompts, in all layers
+}
+
+// NewTimed measures a backend.
+func NewTimed(b model.Backend) *Timed { return &Timed{Backend: b, clock: clock.Real()} }
+
+// Reset forgets what was measured.
+func (b *Timed) Reset() { b.spent, b.calls, b.tokens = Compute{}, [5]int{}, 0 }
+
+// Compute is what a call took on average, Layer and Scan left open; all is what the calls of a step took together.
+func (b *Timed) Compute() (c Compute, all float64) {
+	each := func(sum float64, calls int) float64 { return sum / float64(max(calls, 1)) }
+	s := b.spent
+	c = Compute{Embed: each(s.Embed, b.calls[0]), Project: each(s.Project, b.calls[1]), Finish: each(s.Finish, b.calls[2]), Logits: each(s.Logits, b.calls[3]),
+		Guess: each(s.Guess, b.calls[4]), Attend: each(s.Attend, b.tokens), Prompt: each(b.prompt, b.rows)}
+	return c, each(s.Embed+s.Project+s.Finish+s.Logits+s.Guess+s.Attend, b.calls[3])
+}
+
+// note books what a call of a decode step has taken.
+func (b *Timed) note(p *model.Pass, sum *float64, calls *int, begun time.Duration) {
+	if p.Phase == kernels.Decode {
+		*sum += (b.clock.Now() - begun).Seconds()
+		*calls++
+		return
+	}
+	b.prompt += (b.clock.Now() - begun).Seconds()
+	if sum == &b.spent.Project {
+		b.rows += len(p.Pos)
+	}
+}
+
+// Pool lends the backend's threads.
+func (b *Timed) Pool() *kernels.Pool { return poolOf(b.Backend) }
+
+// Embed implements model.Backend.
+func (b *Timed) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
+	defer b.note(p, &b.spent.Embed, &b.calls[0], b.clock.Now())
+	return b.Backend.Embed(p, ids)
+}
+
+// Project implements model.Backend.
+func (b *Timed) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
+	defer b.note(p, &b.spent.Project, &b.calls[1], b.clock.Now())
+	return b.Backend.Project(p, layer, hidden)
+}
+
+// Attend implements model.Backend.
+func (b *Timed) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
+	calls := 0
+	defer b.note(p, &b.spent.Attend, &calls, b.clock.Now())
+	if p.Phase == kernels.Decode {
+		b.tokens += attended(seqs)
+	}
+	return b.Backend.Attend(p, layer, q, seqs)
+}
+
+// Finish implements model.Backend.
+func (b *Timed) Finish(p *model.Pass, layer int, hidden, att *tensor.Dense) (*tensor.Dense, error) {
+	defer b.note(p, &b.spent.Finish, &b.calls[2], b.clock.Now())
+	return b.Backend.Finish(p, layer, hidden, att)
+}
+
+// Logits implements model.Backend.
+func (b *Timed) Logits(p *model.Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
+	defer b.note(p, &b.spent.Logits, &b.calls[3], b.clock.Now())
+	return b.Backend.Logits(p, hidden)
+}
+
+// GuessQuery implements model.QueryGuesser.
+func (b *Timed) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	defer b.note(p, &b.spent.Guess, &b.calls[4], b.clock.Now())
+	return guessQuery(b.Backend, p, layer, hidden)
+}
+
+// attended is what is read of sequences, a token and KV head.
+func attended(seqs []attention.Seq) (n int) {
+	for i := range seqs {
+		for g := range seqs[i].Views {
+			if sel := seqs[i].Select; g < len(sel) && sel[g] != nil {
+				n += len(sel[g])
+			} else {
+				n += seqs[i].Views[g].Tokens()
+			}
+		}
+	}
+	return n
+}
+
+func poolOf(b model.Backend) *kernels.Pool {
+	if lender, ok := b.(model.PoolLender); ok {
+		return lender.Pool()
+	}
+	return nil
+}
+
+func guessQuery(b model.Backend, p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	if g, ok := b.(model.QueryGuesser); ok {
+		return g.GuessQuery(p, layer, hidden)
+	}
+	return nil, model.ErrUnsupported
+}
+
+// cores are a host's, on a clock of events: who has work takes the one that is free first.
+type cores struct {
+	clock *clock.Events
+	free  []time.Duration
+}
+
+// work returns when a core has done something that takes some seconds.
+func (c *cores) work(seconds float64) {
+	first := 0
+	for i, at := range c.free {
+		if at < c.free[first] {
+			first = i
+		}
+	}
+	end := max(c.clock.Now(), c.free[first]) + modelled(seconds)
+	c.free[first] = end
+	_ = c.clock.Sleep(context.Background(), end-c.clock.Now())
+}
+
+// Paced is a host on a clock of events: an engine that is opened on it (engine.Options.Machine) computes real numbers, so that its policy
+// chooses what it would, and takes the time that the host's rates give.
+type Paced struct {
+	Clock *clock.Events
+	Disk  *Disk
+	host  Host
+	cores cores
+}
+
+// PaceHost returns the host's clock, with its costs, and its disk. The caller is the clock's first task.
+func PaceHost(h Host) *Paced {
+	p := &Paced{Clock: clock.NewEvents(), host: h}
+	p.cores = cores{p.Clock, make([]time.Duration, max(h.Cores, 1))}
+	p.Clock.Cost = p.cost
+	if h.Storage != nil {
+		p.Disk = newDisk(h, &p.cores)
+	}
+	return p
+}
+
+// cost is what work of the code under test takes.
+func (p *Paced) cost(w clock.Work, n int64) {
+	switch each := 0.0; w {
+	case clock.Scan:
+		p.cores.work(float64(n) * p.host.Compute.Scan)
+	case clock.Gather:
+		p.cores.work(float64(n) / p.host.Rates.Copy)
+	case clock.Submit:
+		if p.host.Storage != nil {
+			each = p.host.Storage.Submit
+		}
+		p.cores.work(float64(n) * each)
+	}
+}
+
+// Settle lets what is under way end.
+func (p *Paced) Settle() { _ = p.Clock.Sleep(context.Background(), time.Hour) }
+
+// Wrap makes a backend take the host's time.
+func (p *Paced) Wrap(b model.Backend) model.Backend { return paced{b, p} }
+
+type paced struct {
+	model.Backend
+	p *Paced
+}
+
+func (b paced) take(p *model.Pass, seconds float64) {
+	if p.Phase == kernels.Decode {
+		b.p.cores.work(seconds)
+	}
+}
+
+// prompt takes a layer's time of a prompt's rows.
+func (b paced) prompt(p *model.Pass) {
+	if p.Phase != kernels.Decode {
+		b.p.cores.work(b.p.host.Compute.Prompt * float64(len(p.Pos)))
+	}
+}
+
+// Pool lends the backend's threads.
+func (b paced) Pool() *kernels.Pool { return poolOf(b.Backend) }
+
+// Embed implements model.Backend.
+func (b paced) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
+	b.take(p, b.p.host.Compute.Embed)
+	return b.Backend.Embed(p, ids)
+}
+
+// Project implements model.Backend.
+func (b paced) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
+	b.take(p, b.p.host.Compute.Project+b.p.host.Compute.Layer)
+	return b.Backend.Project(p, layer, hidden)
+}
+
+// Attend implements model.Backend.
+func (b paced) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
+	b.take(p, b.p.host.Compute.Attend*float64(attended(seqs)))
+	return b.Backend.Attend(p, layer, q, seqs)
+}
+
+// Finish implements model.Backend.
+func (b paced) Finish(p *model.Pass, layer int, hidden, att *tensor.Dense) (*tensor.Dense, error) {
+	b.take(p, b.p.host.Compute.Finish)
+	b.prompt(p)
+	return b.Backend.Finish(p, layer, hidden, att)
+}
+
+// Logits implements model.Backend.
+func (b paced) Logits(p *model.Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
+	b.take(p, b.p.host.Compute.Logits)
+	return b.Backend.Logits(p, hidden)
+}
+
+// GuessQuery implements model.QueryGuesser.
+func (b paced) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	b.take(p, b.p.host.Compute.Guess)
+	return guessQuery(b.Backend, p, layer, hidden)
+}

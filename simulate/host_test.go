@@ -1,0 +1,73 @@
+package simulate
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"terrace/internal/vfs"
+	"terrace/offload"
+)
+
+// TestDiskTakesTheDevicesTime: reads take one after another what was fitted at depth, and a latency more; the bytes are those written.
+func TestDiskTakesTheDevicesTime(t *testing.T) {
+	const perOp, perByte, latency = 40e-6, 1e-9, 60e-6
+	rate := func(n float64) float64 { return 1 / (perOp + perByte*n) }
+	h := Host{Cores: 2, Storage: &offload.StorageRates{StreamRead: (256 << 10) * rate(256<<10), Latency: latency + perOp + 4096*perByte,
+		Random: map[string]float64{"4": rate(4 << 10), "12": rate(12 << 10), "64": rate(64 << 10)}}}
+	p := PaceHost(h)
+	f, err := p.Disk.OpenFile("kv", vfs.OpenOptions{Create: true, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, notice := vfs.NewEngine(f, 32, true)
+	if e.Name() != "modelled" || notice != "" || f.Alignment() != 512 {
+		t.Errorf("%s %q, alignment %d", e.Name(), notice, f.Alignment())
+	}
+	var ended []time.Duration
+	op := func(write bool, buf []byte) *vfs.IO {
+		return &vfs.IO{Write: write, Bufs: [][]byte{buf}, Done: func(*vfs.IO) { ended = append(ended, p.Clock.Now()) }}
+	}
+	want, got := make([]byte, 16<<10), make([]byte, 16<<10)
+	for i := range want {
+		want[i] = byte(i)
+	}
+	if err := f.Preallocate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	e.Start([]*vfs.IO{op(true, want)})
+	p.Settle()
+	began := p.Clock.Now()
+	ended = nil
+	e.Start([]*vfs.IO{op(false, got), op(false, got)})
+	p.Settle()
+	for i, at := range ended {
+		if s := float64(i+1)*(perOp+perByte*float64(len(got))) + latency; math.Abs((at-began).Seconds()/s-1) > 0.01 {
+			t.Errorf("read %d ended after %v, want %v s", i, at-began, s)
+		}
+	}
+	if len(ended) != 2 || string(got) != string(want) {
+		t.Errorf("%d reads ended", len(ended))
+	}
+}
+
+// TestCoresAreShared: who has work takes the core that is free first.
+func TestCoresAreShared(t *testing.T) {
+	p := PaceHost(Host{Cores: 2})
+	done := make([]chan struct{}, 3)
+	var at []time.Duration
+	for i := range done {
+		done[i] = make(chan struct{})
+		p.Clock.Go(func() {
+			defer close(done[i])
+			p.cores.work(1)
+			at = append(at, p.Clock.Now())
+		})
+	}
+	for _, d := range done {
+		p.Clock.Wait(d)
+	}
+	if len(at) != 3 || at[0] != time.Second || at[1] != time.Second || at[2] != 2*time.Second {
+		t.Errorf("%v", at)
+	}
+}

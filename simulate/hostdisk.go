@@ -1,0 +1,117 @@
+package simulate
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"terrace/internal/vfs"
+)
+
+// Disk is a file system in memory whose operations take a measured device's time on a clock of events: one after another each
+// takes the device some time and some more a byte, and ends a latency later. What ended is compared with its checksum on a core.
+type Disk struct {
+	*vfs.Mem
+	cores                   *cores
+	perOp, perByte, latency float64 // seconds
+	check                   float64 // seconds a byte
+	free                    time.Duration
+}
+
+// diskBytes is the most that a modelled disk holds.
+const diskBytes = 8 << 30
+
+// newDisk fits the device to a host's random reads: at depth 32 a read of b bytes takes perOp + b·perByte, by least squares; alone a
+// latency more.
+func newDisk(h Host, c *cores) *Disk {
+	d := &Disk{Mem: vfs.NewMem(diskBytes), cores: c}
+	var xs, ys []float64
+	for kib, rate := range h.Storage.Random {
+		if n, err := strconv.ParseFloat(kib, 64); err == nil && rate > 0 {
+			xs, ys = append(xs, n*1024), append(ys, 1/rate)
+		}
+	}
+	if h.Storage.StreamRead > 0 {
+		xs, ys = append(xs, 256<<10), append(ys, (256<<10)/h.Storage.StreamRead)
+	}
+	d.perOp, d.perByte = line(xs, ys)
+	d.latency = max(0, h.Storage.Latency-d.perOp-d.perByte*4096)
+	if h.Rates.Check > 0 {
+		d.check = 1 / h.Rates.Check
+	}
+	return d
+}
+
+// line is the straight line through points that are at least 0, by least squares of relative errors; neither part is below 0.
+func line(xs, ys []float64) (at0, slope float64) {
+	var w, wx, wy, wxx, wxy float64
+	for i, x := range xs {
+		u := 1 / (ys[i] * ys[i])
+		w, wx, wy, wxx, wxy = w+u, wx+u*x, wy+u*ys[i], wxx+u*x*x, wxy+u*x*ys[i]
+	}
+	if det := w*wxx - wx*wx; det > 0 {
+		slope = max(0, (w*wxy-wx*wy)/det)
+	}
+	if w > 0 {
+		at0 = max(0, (wy-slope*wx)/w)
+	}
+	return at0, slope
+}
+
+// OpenFile opens or makes a file, direct where that is asked for.
+func (d *Disk) OpenFile(name string, o vfs.OpenOptions) (vfs.File, error) {
+	direct := o.Direct
+	o.Direct = false
+	f, err := d.Mem.OpenFile(name, o)
+	if err != nil {
+		return nil, err
+	}
+	return diskFile{f, d, direct}, nil
+}
+
+type diskFile struct {
+	vfs.File
+	d      *Disk
+	direct bool
+}
+
+// Alignment is a sector's.
+func (f diskFile) Alignment() int {
+	if f.direct {
+		return 512
+	}
+	return f.File.Alignment()
+}
+
+// NewEngine implements vfs.Engined.
+func (f diskFile) NewEngine(depth int) vfs.Engine { return &diskEngine{f, depth} }
+
+// diskEngine moves the bytes at once and says so when the device would have.
+type diskEngine struct {
+	f     diskFile
+	depth int
+}
+
+func (e *diskEngine) Start(ios []*vfs.IO) {
+	d := e.f.d
+	for _, op := range ios {
+		if op.Write {
+			op.N, op.Err = e.f.WriteVecAt(op.Bufs, op.Off)
+		} else {
+			op.N, op.Err = e.f.ReadVecAt(op.Bufs, op.Off)
+		}
+		now := d.cores.clock.Now()
+		d.free = max(now, d.free) + modelled(d.perOp+d.perByte*float64(op.Bytes()))
+		end := d.free + modelled(d.latency)
+		d.cores.clock.Go(func() {
+			_ = d.cores.clock.Sleep(context.Background(), end-d.cores.clock.Now())
+			d.cores.work(d.check * float64(op.Bytes()))
+			op.Done(op)
+		})
+	}
+}
+
+func (e *diskEngine) Poll()        {}
+func (e *diskEngine) Name() string { return "modelled" }
+func (e *diskEngine) Depth() int   { return e.depth }
+func (e *diskEngine) Close() error { return nil }

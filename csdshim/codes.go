@@ -29,7 +29,7 @@ func (d *Drive) written(q *sequence, layer, group int, stored []byte) {
 		l.groups.Set(group, nil)
 		d.releaseDRAM(int64(size))
 	}
-	if l.scales == nil && q.layout.shape.Codes != CodesHalf {
+	if l.scales == nil && q.layout.shape.Codes.Scaled() {
 		return
 	}
 	var e encoder

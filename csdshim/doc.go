@@ -12,7 +12,7 @@
 // when they are dropped, or when their owner has been away for its lease.
 //
 // Scores. A token's score is an exact integer, Σ query·code over all KV heads, divided by 2^Shift and rounded to half
-// precision (float32 sums in order of KV heads for CodesHalf). That is what policy hillinfer computes on the host, to the
+// precision (float32 sums in order of KV heads for CodesHalf and CodesProduct). That is what policy hillinfer computes on the host, to the
 // bit, so a selection cannot depend on where a token was scored. The drive scores the cold tokens, those that were not
 // promoted; scoring one twice is harmless. Score blocks are 4 bytes a token.
 //

@@ -28,8 +28,8 @@ func (s *Session) SetScales(ctx context.Context, number uint64, layer int, scale
 	if _, err := q.key(layer, 0); err != nil {
 		return Timing{}, err
 	}
-	if shape.Codes == CodesNone || shape.Codes == CodesHalf || len(scales) != shape.KVHeads && len(scales) != shape.Width() {
-		return Timing{}, fmt.Errorf("csdshim: %d scales for %v codes of %d KV heads of %d: want one a head, or one a number: %w", len(scales), shape.Codes, shape.KVHeads, shape.Page.KeyDim, ErrRequest)
+	if err := checkScales(shape, scales); err != nil {
+		return Timing{}, err
 	}
 	t := d.begin(4 * len(scales))
 	pages, err := d.store.Put([]flash.Item{{Key: q.scaleKey(layer), Parts: [][]byte{floatBytes(scales)}}})
@@ -55,6 +55,22 @@ func (s *Session) SetScales(ctx context.Context, number uint64, layer int, scale
 	return t.end(done), nil
 }
 
+// checkScales refuses scales that are not of the shape's codes.
+func checkScales(shape Shape, scales []float32) error {
+	switch {
+	case shape.Codes == CodesProduct && len(scales) == shape.Centroids():
+		return nil
+	case shape.Codes == CodesProduct:
+		return fmt.Errorf("csdshim: %d numbers for the centroids of %d KV heads of %d: want %d: %w", len(scales), shape.KVHeads, shape.Page.KeyDim, shape.Centroids(), ErrRequest)
+	case !shape.Codes.Scaled() || len(scales) != shape.KVHeads && len(scales) != shape.Width():
+		return fmt.Errorf("csdshim: %d scales for %v codes of %d KV heads of %d: want one a head, or one a number: %w", len(scales), shape.Codes, shape.KVHeads, shape.Page.KeyDim, ErrRequest)
+	}
+	if slices.Min(scales) < 0 {
+		return fmt.Errorf("csdshim: a scale of %v: want 0 or more: %w", slices.Min(scales), ErrRequest)
+	}
+	return nil
+}
+
 // scaleKey is where a layer's scales are stored: behind the layers.
 func (q *sequence) scaleKey(layer int) flash.Key {
 	return flash.Key{Seq: q.id, Layer: int32(q.layout.shape.Layers + layer)}
@@ -78,7 +94,7 @@ func (q *sequence) setScales(layer int, scales []float32) (freed int64) {
 
 // scales are a layer's, from flash after a restart. Codes in half precision need none.
 func (d *Drive) scales(q *sequence, layer int) ([]float32, error) {
-	if q.layout.shape.Codes == CodesHalf {
+	if !q.layout.shape.Codes.Scaled() {
 		return nil, nil
 	}
 	q.mu.Lock()
@@ -87,7 +103,11 @@ func (d *Drive) scales(q *sequence, layer int) ([]float32, error) {
 	if scales != nil {
 		return scales, nil
 	}
-	for _, n := range [...]int{q.layout.shape.Width(), q.layout.shape.KVHeads} { // the longer first: a shorter read fits too
+	sizes := []int{q.layout.shape.Width(), q.layout.shape.KVHeads} // the longer first: a shorter read fits too
+	if q.layout.shape.Codes == CodesProduct {
+		sizes = []int{q.layout.shape.Centroids()}
+	}
+	for _, n := range sizes {
 		raw := make([]byte, 4*n)
 		if _, err := d.store.Get([]flash.Request{{Key: q.scaleKey(layer), Dst: raw}}); err == nil {
 			scales = make([]float32, n)
@@ -135,6 +155,10 @@ func (e *encoder) encode(dst, stored []byte, l *layout, scales []float32) {
 			e.read(l.shape.Page.K, stored[l.keyAt(t, h):][:l.keyRow()])
 			if l.shape.Codes == CodesHalf {
 				kvpage.PutK(half, tile, t, e.key[:dim])
+				continue
+			}
+			if l.shape.Codes == CodesProduct {
+				putPairs(tile, t, e.key[:dim], scales[h*each:(h+1)*each])
 				continue
 			}
 			kvpage.Quantise(l.shape.Codes.Elem(), e.codes[:dim], e.key[:dim], scales[h*each:(h+1)*each])

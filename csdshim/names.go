@@ -26,6 +26,8 @@ const (
 	CodesInt8 = wire.CodesInt8
 	CodesInt4 = wire.CodesInt4
 	CodesHalf = wire.CodesHalf
+
+	CodesProduct = wire.CodesProduct
 )
 
 // GroupTokens is the number of tokens of a group.

@@ -21,6 +21,7 @@ type scoring struct {
 	part      []float32
 	sums      []int32
 	floats    []float32
+	tables    []float32 // of product codes
 	positions []int32
 	scores    []float32
 }
@@ -66,7 +67,7 @@ func (s *Session) checkQuery(q *sequence, layer int, query *Query) error {
 		return err
 	}
 	n := len(query.Int8)
-	if shape.Codes == CodesHalf {
+	if shape.Codes.Floats() {
 		n = len(query.Float)
 	}
 	if query.Codes != shape.Codes || n != shape.Width() || query.Shift < 0 || query.Shift > 31 || query.Block < 1 || query.Block > wire.MaxBlockTokens || query.Limit < 0 {
@@ -89,8 +90,15 @@ func (d *Drive) scoreLayer(ctx context.Context, t *task, q *sequence, layer int,
 	}
 	e.tiles = tiles
 	e.prepare(shape, query)
+	if shape.Codes == CodesProduct {
+		centroids, err := d.scales(q, layer)
+		if err != nil {
+			return 0, err
+		}
+		e.pairTables(shape, centroids)
+	}
 	ready := d.flashReady(t, pages)
-	bytesEach := shape.Width() * wire.GroupTokens * shape.Codes.Elem().Bits() / 8
+	bytesEach := shape.ScanBytes()
 	perBlock := (query.Block + wire.GroupTokens - 1) / wire.GroupTokens
 	done := ready
 	e.positions, e.scores = e.positions[:0], e.scores[:0]
@@ -163,7 +171,7 @@ func codeElem(c Codes) kernels.CodeElem {
 // of all of them as one long vector.
 func (e *scoring) prepare(shape Shape, query *Query) {
 	e.query, e.codes = append(e.query[:0], query.Float...), e.codes[:0]
-	if shape.Codes == CodesHalf {
+	if shape.Codes.Floats() {
 		return
 	}
 	dim := shape.Page.KeyDim
@@ -184,9 +192,12 @@ func (e *scoring) block(shape Shape, query *Query, tiles []tile) {
 		e.keys, e.masks = make([][]byte, len(tiles)), make([]uint16, len(tiles))
 	}
 	sums, floats := e.sums[:n], e.floats[:n]
-	if shape.Codes == CodesHalf {
+	switch shape.Codes {
+	case CodesHalf:
 		e.halves(shape, tiles, floats)
-	} else {
+	case CodesProduct:
+		e.pairs(shape, tiles, floats)
+	default:
 		for from := 0; from < len(tiles); {
 			codes, to := adjacent(tiles[from:])
 			to += from

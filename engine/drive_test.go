@@ -88,18 +88,22 @@ func (d *testDrive) tiers(hostBytes int64) []tier.Tier {
 func TestDriveScores(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(400, 1), fakes.IDs(17, 2)
-	for _, args := range []string{"alpha=0.1", "score=int4", "score=fp16,query=exact", "scale=channel,block=64", "query=prev_step,score=int4", "recent_in_selection=true",
+	for _, args := range []string{"alpha=0.1", "score=int4", "score=fp16,query=exact", "score=product", "score=product,query=exact,pools=token,beta_mode=fixed,beta=0.1", "scale=channel,block=64", "query=prev_step,score=int4", "recent_in_selection=true",
 		"dense_layers=1", "beta_mode=fixed,beta=0.1", "beta_mode=fixed,beta=0", "beta_mode=ratio,skew=true",
 		"pools=token,beta_mode=fixed,beta=0.3", "exchange=false,beta_mode=fixed,beta=0.3", "pools=token,beta_mode=fixed,beta=0.1,query=exact,score=fp16"} {
 		t.Run(strings.ReplaceAll(args, ",", " "), func(t *testing.T) {
 			t.Parallel()
 			drive := newTestDrive(t)
-			if strings.Contains(args, "int4") {
+			if strings.Contains(args, "int4") || strings.Contains(args, "product,") {
 				drive.keys = csdshim.KeysNAND
 			}
 			o := Options{Threads: 2, Policy: "hillinfer:guess_from=1," + args, ChunkTokens: 32}
 			want := forced(t, small(t, o), prompt, next)
-			o.Tiers = drive.start().tiers(map[bool]int64{false: 66, true: 80}[strings.Contains(args, "dense")] * 4096)
+			pages := map[bool]int64{false: 66, true: 80}[strings.Contains(args, "dense")]
+			if strings.Contains(args, "product") { // centroids
+				pages += 8
+			}
+			o.Tiers = drive.start().tiers(pages * 4096)
 			e := small(t, o)
 			if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 				t.Errorf("logits differ by %g", d)

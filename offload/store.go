@@ -38,8 +38,8 @@ type Scorer interface {
 	Store
 	// Scores is the type of the codes that the store makes of the keys in order to score them; CodesNone: it cannot score.
 	Scores() csdshim.Codes
-	// SetScales sets the divisors that turn a layer's keys into integer codes: [KVHeads], or [KVHeads][KeyDim]. It comes before
-	// the layer's first Score, except with CodesHalf, which needs none.
+	// SetScales sets the divisors that turn a layer's keys into integer codes, [KVHeads] or [KVHeads][KeyDim], or the centroids of
+	// CodesProduct, [KVHeads][KeyDim/2][16][2]. It comes before the layer's first Score, except with CodesHalf, which needs none.
 	SetScales(ctx context.Context, seq uint64, layer int, scales []float32) error
 	// Score scores the cold tokens of a layer and calls each with one block after another while they arrive; token numbers rise,
 	// and none comes twice. The block's slices are valid during the call only. An error of each ends Score.

@@ -10,6 +10,9 @@ import (
 // exponent, no 1/√d. For integers, Σ_h q_h·k_g(h) = Σ_g (Σ_{h of g} q_h)·k_g, so one vector a KV head is scored; the keys'
 // scales are multiplied into it, and all of it is quantised to 8 bits with one scale. A token's score is then one exact
 // integer Σ q̂·k̂, at most 127·127·KVHeads·KeyDim, the same on host and drive.
+//
+// Product codes (SketchProduct): each two numbers of a key are the nearest of 16 centroids, found by k-means among the prompt's keys;
+// a score is a float32 sum of looked-up products, added in one order wherever it is made.
 type cec struct {
 	kind   SketchKind
 	scale  SketchScale
@@ -24,18 +27,29 @@ type TokenQuery struct {
 	Kind SketchKind
 	// Int8 is the query [KVHeads*KeyDim] for integer keys; the score of a token is Σ Int8·key, an int32.
 	Int8 []int8
-	// Float is the query [KVHeads*KeyDim], rounded to half precision, for SketchHalf; the products are added in float32 in
+	// Float is the query [KVHeads*KeyDim], rounded to half precision, for SketchHalf and SketchProduct; the products are added in float32 in
 	// order of KV head and dimension.
 	Float []float32
 	// Shift is the power of two that scores are divided by before they are rounded to half precision for a score block.
 	Shift int
 }
 
+// floats reports whether scores are sums of floats rather than of integers.
+func (c *cec) floats() bool { return c.kind == SketchHalf || c.kind == SketchProduct }
+
+// sketch is what is scored, of keys of dim numbers.
+func (c *cec) sketch(dim int) Sketch {
+	if c.kind == SketchProduct {
+		return Sketch{Kind: c.kind, Parts: max(dim/2, 1), Bits: 4, Iters: 8, Sample: 1024, Always: true}
+	}
+	return Sketch{Kind: c.kind, Scale: c.scale}
+}
+
 // question fills q for a layer's newest query over KV heads from..to-1.
 func (c *cec) question(l *Layer, from, to int, q *TokenQuery) {
 	q.Kind = c.kind
 	q.Float = c.grouped(l, from, to, q.Float)
-	if c.kind == SketchHalf {
+	if c.floats() {
 		q.Shift = 0
 		for i, v := range q.Float {
 			q.Float[i] = kernels.RoundHalf(v)
@@ -66,7 +80,7 @@ func (c *cec) grouped(l *Layer, from, to int, dst []float32) []float32 {
 
 // applyScales multiplies a query by the scales of a KV head's keys.
 func (c *cec) applyScales(l *Layer, g int, q []float32) {
-	if c.kind == SketchHalf {
+	if c.floats() {
 		return
 	}
 	n := 1
@@ -88,7 +102,7 @@ func (c *cec) sum(l *Layer, from, to int, dst []float32) {
 
 // score fills dst with the scores, by a query over KV heads from..to-1 of d numbers, of the keys that s knows.
 func (c *cec) score(s Scorer, q *TokenQuery, from, to, d int, dst []float32) {
-	if c.kind == SketchHalf {
+	if c.floats() {
 		clear(dst)
 		c.part = sized(c.part, len(dst))
 		for g := from; g < to; g++ {
@@ -114,7 +128,7 @@ func (c *cec) score(s Scorer, q *TokenQuery, from, to, d int, dst []float32) {
 func (c *cec) head(l *Layer, h int, dst []float32) {
 	d, g := l.KeyDim, h/l.Group()
 	c.query.Float = append(c.query.Float[:0], l.Query(h)...)
-	if c.kind == SketchHalf {
+	if c.floats() {
 		l.Scores.Approx(g, c.query.Float[:d], 1, dst)
 		return
 	}

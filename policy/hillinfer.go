@@ -22,6 +22,7 @@ type hillinfer struct {
 	guessFrom int
 	recent    bool
 	dense     int
+	keyDim    int
 	pools     pools
 	balance   Balance
 	mode      BetaMode
@@ -58,7 +59,7 @@ func init() {
 		Phase:   PhaseTiers,
 		Params: []Param{
 			{Name: "alpha", Default: "0.2", Doc: "part of the tokens that is read; 1 reads all"},
-			{Name: "score", Default: "int8", Doc: "precision of the scores: int8, int4 or fp16"},
+			{Name: "score", Default: "int8", Doc: "precision of the scores: int8, int4, fp16, or product (two numbers a 4-bit product code: half of what int4 scans)"},
 			{Name: "scale", Default: "auto", Doc: "scales of low-bit keys: head, channel, or auto (head for int8, channel for int4)"},
 			{Name: "heads", Default: "sum", Doc: "one ranking from all heads (sum, max, softmax) or one a KV head (kv_head)"},
 			{Name: "query", Default: "guess", Doc: "score layer i+1 with its guessed query (guess), its own (exact) or that of the step before (prev_step)"},
@@ -84,7 +85,7 @@ func newHillinfer(a *args) Policy {
 		mode: BetaMode(a.choice("beta_mode", "eq4", "store_forward", "ratio", "fixed")), fixed: a.float("beta", 0, 1e9),
 		skew: a.bool("skew"), blockLen: a.int("block", 16, 65536), hotPart: -1,
 	}
-	p.cec.kind = []SketchKind{SketchInt8, SketchInt4, SketchHalf}[a.choice("score", "int8", "int4", "fp16")]
+	p.cec.kind = []SketchKind{SketchInt8, SketchInt4, SketchHalf, SketchProduct}[a.choice("score", "int8", "int4", "fp16", "product")]
 	p.cec.scale = ScaleHead
 	if from := a.int("guess_from", 0, maxTokens); p.query == QueryGuess {
 		p.guessFrom = from
@@ -105,7 +106,7 @@ func (p *hillinfer) Needs() Needs {
 	if p.alpha >= 1 {
 		return Needs{} // everything is read: nothing is scored
 	}
-	return Needs{Query: p.query, QueryFrom: p.guessFrom, Sketch: Sketch{Kind: p.cec.kind, Scale: p.cec.scale}, TokenGranularity: true, SharedAcrossHeads: p.heads != headKV, HostScores: p.alone}
+	return Needs{Query: p.query, QueryFrom: p.guessFrom, Sketch: p.cec.sketch(p.keyDim), TokenGranularity: true, SharedAcrossHeads: p.heads != headKV, HostScores: p.alone}
 }
 
 // Most implements [Reader].
@@ -116,8 +117,11 @@ func (p *hillinfer) Most(l *Layer) (tokens, run int) {
 	return min(portion(p.alpha, l.N)+1, l.N), 1
 }
 
-// Bind remembers nothing but checks that one ranking can serve the layer.
+// Bind remembers the length of a key and checks that one ranking can serve the layer.
 func (p *hillinfer) Bind(m Model) error {
+	if p.keyDim = m.KeyDim; p.cec.kind == SketchProduct && m.KeyDim%4 != 0 {
+		return fmt.Errorf("policy: hillinfer: score=product of keys of %d numbers: want a multiple of 4: %w", m.KeyDim, ErrModel)
+	}
 	if m.KVHeads*m.KeyDim > 1<<16 {
 		return fmt.Errorf("policy: hillinfer: keys of %d×%d: an integer sum would not fit 32 bits: %w", m.KVHeads, m.KeyDim, ErrModel)
 	}

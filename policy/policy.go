@@ -137,6 +137,8 @@ type Sketch struct {
 	Parts, Bits, Iters, Sinks int
 	// Sample: of more keys than these, k-means sees so many, evenly spread; 0 = all.
 	Sample int
+	// Always: a prompt with no more keys than centroids has codes too.
+	Always bool
 	// Balanced: a part of a key has numbers that vary much and numbers that vary little, instead of neighbours.
 	Balanced bool
 	// First tokens whose keys are kept as they are, beside the codes; parts of a value that is coded too, 0 = none is.

@@ -41,6 +41,7 @@ type driveLayer struct {
 type ScoreUse struct {
 	HostTokens, DriveTokens int64 // whose scores were used; together every ranked token once
 	Questions               int64 // to the drive
+	ScanBytes               int64 // of codes that the drive read for them
 	BlockBytes              int64 // of score blocks that came from it, 4 a token; those of tokens that the host took over meanwhile too
 	Again                   int64 // calls to the drive that were done a second time
 	Refused                 int64 // times that the drive could not score; from then on the host did
@@ -59,6 +60,8 @@ func driveCodes(needs *policy.Needs) csdshim.Codes {
 		return csdshim.CodesInt4
 	case policy.SketchHalf:
 		return csdshim.CodesHalf
+	case policy.SketchProduct:
+		return csdshim.CodesProduct
 	}
 	return csdshim.CodesNone
 }
@@ -89,6 +92,8 @@ func (h *driveScoring) tokenBytes() int {
 	}
 	m := &h.c.t.f.o.Shape
 	switch h.c.t.obs.needs.Sketch.Kind {
+	case policy.SketchProduct:
+		return m.KVHeads * m.KeyDim / 4
 	case policy.SketchInt4:
 		return m.KVHeads * m.KeyDim / 2
 	case policy.SketchInt8:

@@ -2,6 +2,7 @@ package retrieval
 
 import (
 	"terrace/csdshim"
+	"terrace/internal/kvpage"
 	"terrace/offload"
 	"terrace/policy"
 )
@@ -26,14 +27,17 @@ func driveBalance(host offload.HostRates, threads int, id csdshim.Identity, code
 	if codes == csdshim.CodesNone {
 		return policy.Balance{}
 	}
-	elem := codes.Elem()
+	elem, bits := kvpage.I4, codes.Bits() // the host's rate of product codes is not measured: that of 4-bit keys stands for it
+	if codes != csdshim.CodesProduct {
+		elem = codes.Elem()
+	}
 	page, numbers := shape.Page, float64(shape.KVHeads*shape.Page.KeyDim) // of a token's keys in a layer
 	perToken := float64(shape.KVHeads) * float64(page.KeyDim*page.K.Bits()/8+page.VRowBytes())
 	b := policy.Balance{BC: host.Copy, BS: limited(id.LinkBytesPerS, id.NANDBytesPerS)}
 	if host.Threads > 0 { // as if threads scaled; f16 keys and values are 4 bytes a number of the key
 		b.FC = host.ScanRate(elem, shape.KVHeads, page.KeyDim) / 4 / numbers * perToken * float64(threads) / float64(host.Threads)
 	}
-	scan := id.ScanBytesPerS / (numbers * float64(elem.Bits()) / 8)
+	scan := id.ScanBytesPerS / (numbers * float64(bits) / 8)
 	if id.Keys == csdshim.KeysNAND.String() {
 		scan = limited(scan, id.NANDBytesPerS/(numbers*float64(page.K.Bits())/8))
 	}

@@ -56,7 +56,7 @@ func (h *driveScoring) ask(layer int, q []float32) error {
 func (h *driveScoring) send(layer int, a *scoreRequest, limit int) {
 	hl := &h.layers[layer]
 	q := &csdshim.Query{Codes: h.drive.Scores(), Int8: hl.query.Int8, Shift: hl.query.Shift, Block: h.rank.BlockLen(), Limit: limit}
-	if q.Codes == csdshim.CodesHalf {
+	if q.Codes.Floats() {
 		q.Float, q.Int8 = hl.query.Float, nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -155,6 +155,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 	}
 	h.c.t.f.await(a.done)
 	h.use.BlockBytes += a.blocks
+	h.use.ScanBytes += int64(a.timing.ScanBytes)
 	h.use.DriveTokens += a.cold
 	if f := h.c.t.f; a.err == nil {
 		f.timed.add(a.timing, a.blocks/4*int64(f.kvBytesPerToken()/len(h.layers)))

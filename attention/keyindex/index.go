@@ -92,7 +92,7 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 			h.groups = &Clusters{need: need.Clusters, dim: dim}
 		case policy.SketchProduct:
 			h.product = NewProduct(dim, need.Parts, need.Bits, need.Iters)
-			h.product.first, h.product.arrange = need.First, need.Balanced
+			h.product.first, h.product.arrange, h.product.always = need.First, need.Balanced, need.Always
 			if need.ValueParts > 0 {
 				h.values = NewProduct(need.ValueDim, need.ValueParts, need.Bits, need.Iters)
 			}
@@ -117,9 +117,14 @@ func (x *Index) Reset() {
 	}
 }
 
-// Scales are those of small integers that tokens share: one a KV head, or one a channel; none where there are none.
+// Scales are those of small integers that tokens share, one a KV head, or one a channel, or the centroids of product codes; none where
+// there are none.
 func (x *Index) Scales() (all []float32) {
 	for i := range x.heads {
+		if p := x.heads[i].product; p != nil {
+			all = append(all, p.Centroids()...)
+			continue
+		}
 		all = append(all, x.heads[i].fixed.scale...)
 	}
 	return all
@@ -319,6 +324,8 @@ func (h *Head) addKey(i int, key []float32) {
 		if h.columns != nil { // else the cache itself is scanned
 			h.columns.Put(i, key)
 		}
+	case policy.SketchProduct:
+		h.product.PutAt([]int32{int32(i)}, key)
 	case policy.SketchProjected:
 		h.scratch.turned = sized(h.scratch.turned, h.need.Rank)
 		for r := range h.need.Rank {

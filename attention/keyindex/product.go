@@ -19,6 +19,7 @@ type Product struct {
 	data                    [][]byte // tiles in memory: those behind the ones in below
 	below                   Stream   // takes every tile but the last; nil = all stay
 	at                      []int32  // where those begin
+	always                  bool     // fewer keys than centroids have some too
 	arrange                 bool     // numbers that vary much share a part with ones that vary little
 	order                   []int32  // [dim]: which number of a vector stands at a place of the parts; nil = the same
 	turned                  []float32
@@ -48,7 +49,7 @@ func codeBytes(parts, bits int) int {
 // Train finds the centroids of keys [n, dim]; with no more keys than centroids there are none.
 func (p *Product) Train(keys []float32, n int) {
 	p.codebook, p.order = codebook{}, nil
-	if n <= 1<<p.bits {
+	if n <= 1<<p.bits && !p.always || n == 0 {
 		return
 	}
 	if p.arrange {
@@ -102,17 +103,7 @@ func (p *Product) Put(keys []float32, n int) {
 		codes = make([]byte, n*p.parts)
 	}
 	for i := range n {
-		tile, at := p.tile(p.tokens)
-		for m := range p.parts {
-			switch code := codes[i*p.parts+m]; {
-			case !p.packed:
-				tile[m*kvpage.Tile+at] = code
-			case m%2 == 0:
-				tile[m/2*kvpage.Tile+at] = code
-			default:
-				tile[m/2*kvpage.Tile+at] |= code << 4
-			}
-		}
+		p.putCode(p.tokens, codes[i*p.parts:(i+1)*p.parts])
 		if p.tokens < p.first {
 			p.kept = append(p.kept, keys[i*p.dim:(i+1)*p.dim]...)
 		}
@@ -120,7 +111,36 @@ func (p *Product) Put(keys []float32, n int) {
 	}
 }
 
-// tile makes place for token i, one past the last.
+// PutAt makes keys [n, dim] the tokens at[i], in place of what was there; those between that have no key yet have code 0.
+func (p *Product) PutAt(at []int32, keys []float32) {
+	codes := p.codebook.encode(keys, len(at))
+	for i, token := range at {
+		for ; p.tokens <= int(token); p.tokens++ {
+			p.tile(p.tokens)
+		}
+		p.putCode(int(token), codes[i*p.parts:(i+1)*p.parts])
+	}
+}
+
+// putCode writes the codes [parts] of token i, at most one past the last.
+func (p *Product) putCode(i int, codes []byte) {
+	tile, at := p.tile(i)
+	for m, code := range codes {
+		switch {
+		case !p.packed:
+			tile[m*kvpage.Tile+at] = code
+		case m%2 == 0:
+			tile[m/2*kvpage.Tile+at] = code
+		default:
+			tile[m/2*kvpage.Tile+at] |= code << 4
+		}
+	}
+}
+
+// Centroids are [parts][2^bits][dim/parts]; none before Train.
+func (p *Product) Centroids() []float32 { return p.codebook.round }
+
+// tile makes place for token i, one past the last at most.
 func (p *Product) tile(i int) (tile []byte, at int) {
 	if len(p.at)+len(p.data) <= i/kvpage.Tile {
 		if p.below != nil && len(p.data) > 0 {

@@ -247,3 +247,52 @@ func BenchmarkTrain(b *testing.B) {
 		})
 	}
 }
+
+// TestPutAt: codes of tokens that came to places in any order, some twice, are those of keys put one after another.
+func TestPutAt(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	const dim, n = 8, 40
+	keys := make([]float32, n*dim)
+	for i := range keys {
+		keys[i] = float32(rng.NormFloat64())
+	}
+	want, got := NewProduct(dim, dim/2, 4, 3), NewProduct(dim, dim/2, 4, 3)
+	want.Train(keys, n)
+	got.Train(keys, n)
+	want.Put(keys, n)
+	order := rng.Perm(n)
+	for _, i := range append([]int{n - 1, 5}, order...) { // 5 has another's key at first
+		from := i
+		if i == 5 && got.Tokens() == n {
+			from = 6
+		}
+		got.PutAt([]int32{int32(i)}, keys[from*dim:(from+1)*dim])
+	}
+	got.PutAt([]int32{3, 5}, append(append([]float32(nil), keys[3*dim:4*dim]...), keys[5*dim:6*dim]...))
+	if got.Tokens() != n {
+		t.Fatalf("%d tokens, want %d", got.Tokens(), n)
+	}
+	a, b := make([]float32, n), make([]float32, n)
+	want.Score(a, keys[:dim], 1)
+	got.Score(b, keys[:dim], 1)
+	if !slices.Equal(a, b) {
+		t.Errorf("scores %v, want %v", b, a)
+	}
+}
+
+// TestFewKeys: a prompt with fewer keys than centroids has codes where they are wanted always, and they render its keys exactly.
+func TestFewKeys(t *testing.T) {
+	keys := []float32{1, 2, 3, 4, -1, 0.5, 2, 8}
+	p := NewProduct(4, 2, 4, 2)
+	if p.Train(keys, 2); p.Trained() {
+		t.Error("two keys gave 16 centroids")
+	}
+	p.always = true
+	p.Train(keys, 2)
+	p.Put(keys, 2)
+	got := make([]float32, 2)
+	p.Score(got, []float32{1, 10, 100, 1000}, 1)
+	if want := []float32{4321, 8204}; !slices.Equal(got, want) {
+		t.Errorf("scores %v, want %v", got, want)
+	}
+}

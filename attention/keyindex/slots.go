@@ -33,12 +33,25 @@ func (h *Head) refreshSlots(pos []int32, l *policy.Layer, kvHead int) {
 		}
 		keys := h.scratch.keys[:m*h.dim]
 		h.scratch.reader.Keys(h.view, i, i+m, keys)
-		for j := range m {
-			h.addKey(int(h.slots.Slot(i+j)), keys[j*h.dim:(j+1)*h.dim])
-		}
+		h.addSlots(i, m, keys)
 		i += m
 	}
 	h.tokens = n
+}
+
+// addSlots adds m tokens from i on, whose keys are given, under their slots.
+func (h *Head) addSlots(i, m int, keys []float32) {
+	if h.product == nil {
+		for j := range m {
+			h.addKey(int(h.slots.Slot(i+j)), keys[j*h.dim:(j+1)*h.dim])
+		}
+		return
+	}
+	at := make([]int32, m)
+	for j := range at {
+		at[j] = h.slots.Slot(i + j)
+	}
+	h.product.PutAt(at, keys)
 }
 
 // PutRecords adds tokens, by their slots, from gathered records: each holds up to 16 of the tokens in order, and of each KV

@@ -142,6 +142,7 @@ type kvJSON struct {
 type scoredJSON struct {
 	HostTokens  int64 `json:"host_tokens"`
 	DriveTokens int64 `json:"drive_tokens"`
+	ScanBytes   int64 `json:"scan_bytes"`   // of codes that the drive read for them
 	BlockBytes  int64 `json:"block_bytes"`  // of scores that came from the drive
 	SketchBytes int64 `json:"sketch_bytes"` // low-bit keys in host memory
 	SavedBytes  int64 `json:"saved_bytes"`  // those of the tokens that the drive scores
@@ -153,7 +154,7 @@ func scoredReport(u engine.ScoreUse) *scoredJSON {
 	if u == (engine.ScoreUse{}) {
 		return nil
 	}
-	return &scoredJSON{u.HostTokens, u.DriveTokens, u.BlockBytes, u.SketchBytes, u.SavedBytes, u.Again, u.Refused}
+	return &scoredJSON{u.HostTokens, u.DriveTokens, u.ScanBytes, u.BlockBytes, u.SketchBytes, u.SavedBytes, u.Again, u.Refused}
 }
 
 // balanceJSON says how hillinfer divides tokens between host and drive at the end, and by which throughputs.

@@ -193,7 +193,8 @@ func ParseWrite(b []byte) (m Write, err error) {
 // Record is that of the i-th place.
 func (m Write) Record(i int) []byte { return m.Bytes[i*m.RecordBytes:][:m.RecordBytes:m.RecordBytes] }
 
-// Scales are what a layer's keys are divided by to become integer codes: [KVHeads], or [KVHeads][KeyDim].
+// Scales are what a layer's keys are divided by to become integer codes, [KVHeads] or [KVHeads][KeyDim], or the centroids of
+// CodesProduct, [KVHeads][KeyDim/2][16][2].
 type Scales struct {
 	Seq    uint64
 	Layer  int
@@ -209,13 +210,13 @@ func (m Scales) Append(dst []byte) []byte {
 	return e.b
 }
 
-// ParseScales reads the payload of a TypeScales frame. Every scale is a number, 0 or more.
+// ParseScales reads the payload of a TypeScales frame. Every one is a number.
 func ParseScales(b []byte) (m Scales, err error) {
 	d := decoder{b: b}
 	m.Seq, m.Layer = d.u64(), d.index()
 	m.Values = d.float32s()
 	for _, v := range m.Values {
-		d.failed = d.failed || !(v >= 0 && v <= math.MaxFloat32)
+		d.failed = d.failed || !(v >= -math.MaxFloat32 && v <= math.MaxFloat32)
 	}
 	return m, d.end("scales")
 }

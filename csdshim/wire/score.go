@@ -14,11 +14,12 @@ const MaxBlockTokens = 1 << 16
 // Query is what a layer's tokens are scored with.
 //
 // For integer codes a token's score is Σ Int8·code over all KV heads and dimensions, an exact integer, divided by 2^Shift
-// and rounded to half precision. For CodesHalf it is the float32 sum of the products, KV head by KV head.
+// and rounded to half precision. For CodesHalf it is the float32 sum of the products, KV head by KV head, for
+// CodesProduct that of the query's products with the token's centroids: the two of a byte first, then byte by byte.
 type Query struct {
 	Codes Codes     // must be the sequence's
 	Int8  []int8    // [KVHeads*KeyDim], for CodesInt8 and CodesInt4
-	Float []float32 // [KVHeads*KeyDim], for CodesHalf
+	Float []float32 // [KVHeads*KeyDim], for CodesHalf and CodesProduct
 	Shift int       // 0 to 31
 	Block int       // tokens a score block (n), 1 to MaxBlockTokens
 	Limit int       // score only positions below it; 0 = all
@@ -40,7 +41,7 @@ func (m Score) Append(dst []byte) []byte {
 	e.u8(uint8(q.Shift))
 	e.u32(uint32(q.Block))
 	e.u32(uint32(q.Limit))
-	if q.Codes == CodesHalf {
+	if q.Codes.Floats() {
 		e.u32(uint32(len(q.Float)))
 		for _, v := range q.Float {
 			e.u32(math.Float32bits(v))
@@ -61,7 +62,7 @@ func ParseScore(b []byte) (m Score, err error) {
 	q.Codes, q.Shift, q.Block, q.Limit = Codes(d.u8()), int(d.u8()), d.index(), d.index()
 	n := d.index()
 	switch {
-	case q.Codes == CodesHalf:
+	case q.Codes.Floats():
 		if raw := d.take(4 * n); raw != nil {
 			q.Float = make([]float32, n)
 			for i := range q.Float {

@@ -10,27 +10,49 @@ import (
 const GroupTokens = kvpage.Tile
 
 // Codes says what the drive scores a sequence's tokens with: a copy of the keys, a tile of 16 tokens a KV head. Integers lie
-// in kvpage's code tiles (kvpage.PutCode), halves in the key tiles of a page, dimension by dimension.
+// in kvpage's code tiles (kvpage.PutCode), halves in the key tiles of a page, dimension by dimension, product codes [KeyDim/4][16]: a
+// byte has the code of numbers 4m, 4m+1 in its low half, that of 4m+2, 4m+3 in its high one.
 type Codes uint8
 
 // What a drive can score.
 const (
-	CodesNone Codes = iota // nothing: the sequence is stored only
-	CodesInt8              // int8, -127..127
-	CodesInt4              // int4, -7..7
-	CodesHalf              // the keys in IEEE half precision
+	CodesNone    Codes = iota // nothing: the sequence is stored only
+	CodesInt8                 // int8, -127..127
+	CodesInt4                 // int4, -7..7
+	CodesHalf                 // the keys in IEEE half precision
+	CodesProduct              // product codes: of each two numbers of a key the nearest of 16 centroids, 4 bits
 	codesEnd
 )
 
 // String is the name in messages.
 func (c Codes) String() string {
 	if c < codesEnd {
-		return [...]string{"none", "int8", "int4", "fp16"}[c]
+		return [...]string{"none", "int8", "int4", "fp16", "product"}[c]
 	}
 	return fmt.Sprintf("codes(%d)", uint8(c))
 }
 
-// Elem is the element type of a tile of codes; not for CodesNone.
+// Floats reports whether questions are in float32 rather than in int8.
+func (c Codes) Floats() bool { return c == CodesHalf || c == CodesProduct }
+
+// Scaled reports whether nothing can be scored before a layer's scales, or centroids, are known.
+func (c Codes) Scaled() bool { return c != CodesNone && c != CodesHalf }
+
+// Bits is what one number of a key takes in the codes.
+func (c Codes) Bits() int {
+	switch c {
+	case CodesNone:
+		return 0
+	case CodesProduct:
+		return 2
+	}
+	return c.Elem().Bits()
+}
+
+// PairCentroids is how many centroids each two numbers of a key have in CodesProduct.
+const PairCentroids = 16
+
+// Elem is the element type of a tile of codes; not for CodesNone and CodesProduct.
 func (c Codes) Elem() kvpage.Elem {
 	return [...]kvpage.Elem{CodesInt8: kvpage.I8, CodesInt4: kvpage.I4, CodesHalf: kvpage.F16}[c]
 }
@@ -53,6 +75,8 @@ func (s Shape) CodeTileBytes() int {
 		return 0
 	case CodesInt8, CodesInt4:
 		return kvpage.CodeTileBytes(s.Codes.Elem(), s.Page.KeyDim)
+	case CodesProduct: // [KeyDim/4][16], two codes a byte
+		return s.Page.KeyDim / 4 * GroupTokens
 	}
 	return kvpage.Layout{K: s.Codes.Elem(), V: kvpage.F16, KeyDim: s.Page.KeyDim, ValueDim: 1, Tokens: GroupTokens}.KTileBytes()
 }
@@ -64,6 +88,12 @@ func (s Shape) CodeBytes() int { return s.KVHeads * s.CodeTileBytes() }
 func (s Shape) TokenBytes() int {
 	return s.KVHeads * (s.Page.KeyDim*s.Page.K.Bits()/8 + s.Page.VRowBytes())
 }
+
+// ScanBytes is what the drive reads of a group's codes to score it.
+func (s Shape) ScanBytes() int { return s.Width() * GroupTokens * s.Codes.Bits() / 8 }
+
+// Centroids is how many numbers CodesProduct's centroids of a layer are: [KVHeads][KeyDim/2][16][2].
+func (s Shape) Centroids() int { return PairCentroids * s.Width() }
 
 // Width is the length of a query: KVHeads·KeyDim.
 func (s Shape) Width() int { return s.KVHeads * s.Page.KeyDim }
@@ -87,6 +117,8 @@ func (s Shape) Validate() error {
 		return malformed("shape with pages of %d tokens, want %d", s.Page.Tokens, GroupTokens)
 	case s.Codes >= codesEnd:
 		return malformed("shape with %v", s.Codes)
+	case s.Codes == CodesProduct && s.Page.KeyDim%4 != 0:
+		return malformed("shape with %v codes of keys of %d numbers, want a multiple of 4", s.Codes, s.Page.KeyDim)
 	case s.RecordBytes()+s.CodeBytes() > maxPayloadBytes-1024:
 		return malformed("a group of %d bytes does not fit a frame of %d", s.RecordBytes()+s.CodeBytes(), maxPayloadBytes)
 	}

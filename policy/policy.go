@@ -303,20 +303,6 @@ type Reader interface {
 	Most(l *Layer) (tokens, run int)
 }
 
-// Buffered is a Selector that says how many tokens stay in fast memory between steps where KV lies on tiers: those that were read
-// last. It changes which bytes move, never what is read.
-type Buffered interface {
-	Selector
-	// BufferTokens is how many tokens of a KV head stay in a layer that has passed l.N tokens; negative: as many as fit.
-	BufferTokens(l *Layer) int
-}
-
-// Grouped is a Selector that reads groups of tokens, all KV heads together: group j holds the indices from j·GroupTokens() on.
-type Grouped interface {
-	Selector
-	GroupTokens() int
-}
-
 // HeadScoring is a Selector that says what it has picked each KV head's tokens by: what scored close to them is likely to be picked next,
 // and stays in host memory longest.
 type HeadScoring interface {

@@ -57,14 +57,12 @@ type Arrival interface {
 	Close() // the session was closed
 }
 
-// Expect gives an empty session KV of ids that is on its way: the session's rest is read next, the first pass of which waits for
-// each layer. What does not come is computed. compressed says that a policy has dropped some of it (Adopt).
+// Expect is Adopt of KV that is on its way: the session's rest is read next, whose first pass waits for each layer.
 func (s *Session) Expect(ids []int, compressed bool, a Arrival) {
 	s.took(ids, compressed)
 	s.arriving = a
 }
 
-// took notes that an empty session has KV of ids that was computed before.
 func (s *Session) took(ids []int, compressed bool) {
 	s.tokens = append(s.tokens, ids...)
 	s.text.SetRead(int32(len(ids)))
@@ -128,10 +126,10 @@ func (s *Session) PrefillStored(ctx context.Context, ids []int, salt string, hoo
 // false; an error means that it cannot be used any more.
 func (s *Session) Adopt(ids []int, compressed bool, fill func(*kvmanager.Sequence) error) (ok bool, err error) {
 	if trouble := fill(s.Sequence()); trouble != nil {
-		if err := s.restart(); err != nil {
-			return false, errors.Join(trouble, err)
+		if err = s.restart(); err != nil {
+			err = errors.Join(trouble, err)
 		}
-		return false, nil
+		return false, err
 	}
 	s.took(ids, compressed)
 	return true, nil

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"terrace/attention"
 	"terrace/attention/keyindex"
@@ -82,17 +83,12 @@ func (w *wholePrompt) chooseMask(layer int) (*layerMask, error) {
 	l := t.Layer(layer, w.total)
 	l.WeightRows, l.Weights = min(n, t.Needs().Weights), w.lastWeights(layer)
 	l.Spread, l.Workers = w.e.pool.Run, w.e.pool.Threads()
-	m := &layerMask{block: 1}
+	m := &layerMask{}
 	t.Policy().Masker.MaskPrompt(l, &m.Mask)
-	for h := range m.Heads {
-		b := m.Heads[h].Block
-		if b%16 != 0 {
-			return nil, fmt.Errorf("engine: policy %s masks blocks of %d tokens, want a multiple of 16: %w", t.Policy(), b, model.ErrUnsupported)
-		}
-		if b > 0 {
-			m.block = leastMultiple(m.block, b)
-		}
+	if i := slices.IndexFunc(m.Heads, func(h policy.HeadMask) bool { return h.Block%16 != 0 }); i >= 0 {
+		return nil, fmt.Errorf("engine: policy %s masks blocks of %d tokens, want a multiple of 16: %w", t.Policy(), m.Heads[i].Block, model.ErrUnsupported)
 	}
+	m.block = m.Unit()
 	return m, nil
 }
 
@@ -136,13 +132,4 @@ func (m *layerMask) part(w *wholePrompt, lo, hi int) *attention.Sparse {
 		s.Heads[h] = attention.HeadMask(rows.Heads[h])
 	}
 	return s
-}
-
-// leastMultiple is the least common multiple of two positive numbers.
-func leastMultiple(a, b int) int {
-	x, y := a, b
-	for y > 0 {
-		x, y = y, x%y
-	}
-	return a / x * b
 }

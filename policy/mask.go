@@ -108,3 +108,18 @@ func crossings(h *HeadMask, end int) int {
 	}
 	return n
 }
+
+// Unit is the least number of tokens, at least 1, that is a multiple of every head's blocks.
+func (m *Mask) Unit() int {
+	unit := 1
+	for h := range m.Heads {
+		if b := m.Heads[h].Block; b > 0 {
+			x, y := unit, b
+			for y > 0 {
+				x, y = y, x%y
+			}
+			unit = unit / x * b
+		}
+	}
+	return unit
+}

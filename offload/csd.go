@@ -335,19 +335,26 @@ func (c *CSD) Place(ctx context.Context, seq uint64, positions []int32, hot bool
 	})
 }
 
-// forget drops a sequence on the drive.
+// forget drops a sequence on the drive, over a new connection where the last one has ended: a drive that came back may hold it still.
 func (c *CSD) forget(seq uint64) error {
-	c.mu.Lock()
-	client, closed := c.client, c.closed
-	delete(c.opened, seq)
-	c.mu.Unlock()
-	if closed {
-		return fmt.Errorf("offload: csd: %w", ErrClosed)
-	}
-	if err := client.Drop(context.Background(), seq, 0); err != nil {
-		return c.named(err)
-	}
-	return nil
+	ctx := context.Background()
+	return c.again(ctx, func() error {
+		c.mu.Lock()
+		closed := c.closed
+		delete(c.opened, seq)
+		c.mu.Unlock()
+		if closed {
+			return fmt.Errorf("offload: csd: %w", ErrClosed)
+		}
+		client, err := c.connected(ctx)
+		if err != nil {
+			return err
+		}
+		if err := client.Drop(ctx, seq, 0); err != nil {
+			return c.suspect(client, err)
+		}
+		return nil
+	})
 }
 
 // Drop forgets a sequence.

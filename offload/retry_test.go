@@ -254,3 +254,31 @@ func TestScoreGoesOn(t *testing.T) {
 		c.Close()
 	}
 }
+
+// TestDropAfterRestart: a sequence is dropped on a drive that ended and came back in the meantime; of one that stays away the
+// caller is told.
+func TestDropAfterRestart(t *testing.T) {
+	shape := csdShape()
+	for _, back := range []bool{true, false} {
+		drive := newCSDDrive(t)
+		c, err := OpenCSD(t.Context(), drive.socket, shape, CSDOptions{Codes: csdshim.CodesInt8, Clock: clock.NewJumping()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := csdRecord(shape, 1, 0, 0)
+		if err := c.Write(t.Context(), []Record{r}); err != nil {
+			t.Fatal(err)
+		}
+		drive.stop()
+		if back {
+			drive.start()
+		}
+		if err := c.Drop(1); back != (err == nil) || !back && !errors.Is(err, csdshim.ErrLost) {
+			t.Errorf("back %v: %v", back, err)
+		}
+		if err := c.Read(t.Context(), []Record{r}); back && !errors.Is(err, ErrMissing) {
+			t.Errorf("read after it was dropped: %v", err)
+		}
+		_ = c.Close()
+	}
+}

@@ -6,29 +6,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 )
-
-// notices collects what a store says.
-type notices struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (n *notices) add(line string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.lines = append(n.lines, line)
-}
-
-func (n *notices) all() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.lines)
-}
 
 // remote opens a store on a fake server alone.
 func remote(t testing.TB, s *server, capacity int64) (*Store, *notices) {
@@ -61,14 +41,6 @@ func fetched(t testing.TB, s *Store, chain []*Record, rule Rule) (n int) {
 		}
 	}
 	return n
-}
-
-// oneLine checks that a store said exactly one thing, with a word in it.
-func (n *notices) oneLine(t testing.TB, word string) {
-	t.Helper()
-	if got := n.all(); len(got) != 1 || !strings.Contains(got[0], word) {
-		t.Errorf("it said %q, want one line with %q", got, word)
-	}
 }
 
 // TestServers: tiers on valkey and s3 against servers of this process: what is stored comes back, to the byte, or not at all,

@@ -76,7 +76,7 @@ func TestHostScoresWhereThatPays(t *testing.T) {
 		pages      int64
 		host       bool
 	}{
-		{"fast host", "", 1e15, 130, true}, {"slow host", "", 1e7, 130, false}, {"nothing measured", "", 0, 66, false},
+		{"fast host", "", 1e15, 130, true}, {"slow host", "", 1e4, 130, false}, {"nothing measured", "", 0, 66, false},
 		{"no room for all keys", "", 1e15, 60, false}, {"the user wants the drive", ",drive=true", 1e15, 130, false}, {"the user wants the host", ",drive=false", 1e7, 130, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

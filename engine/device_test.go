@@ -177,8 +177,8 @@ func TestDeviceChooses(t *testing.T) {
 					t.Fatal(err)
 				}
 				ids[i] = append(ids[i], id)
-				if got := down() - before; i == 0 && got != int64(e.kvBytesPerToken()+8) {
-					t.Errorf("%s: a step brought %d bytes down, want %d", backend, got, e.kvBytesPerToken()+8)
+				if got := down() - before; i == 0 && got != int64(e.KVBytesPerToken()+8) {
+					t.Errorf("%s: a step brought %d bytes down, want %d", backend, got, e.KVBytesPerToken()+8)
 				}
 			}
 			s.Close()

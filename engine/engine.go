@@ -85,7 +85,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 func (e *Engine) openFloor() {
 	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock,
 		Shape: retrieval.Shape{Model: policyModel(e.m), Scale: e.m.Scale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
-	o.Shape.KVBytes, o.Shape.Softcap, o.Exact, o.Drives = e.kvBytesPerToken(), e.m.AttnSoftcap, e.o.Exact, e.drives
+	o.Shape.KVBytes, o.Shape.Softcap, o.Exact, o.Drives = e.KVBytesPerToken(), e.m.AttnSoftcap, e.o.Exact, e.drives
 	if e.tiers != nil {
 		o.Store = e.tiers.store
 	}
@@ -135,8 +135,8 @@ func (e *Engine) CheckModel() error {
 // Options are the options in force, defaults filled in.
 func (e *Engine) Options() Options { return e.o }
 
-// kvBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.
-func (e *Engine) kvBytesPerToken() int {
+// KVBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.
+func (e *Engine) KVBytesPerToken() int {
 	l := e.kv.Layout()
 	return e.m.Layers * e.m.KVHeads * l.PageBytes() / l.Tokens
 }

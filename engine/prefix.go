@@ -141,6 +141,9 @@ func (s *Session) AfterChunks(f func()) { s.chunked = f }
 // Plain reports whether the session holds all that it has read.
 func (s *Session) Plain() bool { return s.text.Plain() }
 
+// Ranker is the session's policy where its choice can be made smaller later; nil otherwise.
+func (s *Session) Ranker() policy.Ranker { return s.text.Policy().Ranker() }
+
 // Layouts are those of the cache's pages: of all tokens, and of a quantised cache's window.
 func (e *Engine) Layouts() (main, window kvpage.Layout) { return e.kv.Layout(), e.kv.RecentLayout() }
 

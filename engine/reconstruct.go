@@ -54,7 +54,7 @@ func (s *Session) rereads() bool { return s.text.Policy().Rereader != nil }
 func (s *Session) reconstruct(ctx context.Context) error {
 	begun, rereader, n := time.Now(), s.text.Policy().Rereader, len(s.tokens)
 	rereader.BeginRepeats()
-	if ask := rereader.Repeats(n, s.e.kvBytesPerToken()); !ask.None {
+	if ask := rereader.Repeats(n, s.e.KVBytesPerToken()); !ask.None {
 		if err := s.repeatAll(ctx, ask); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ func TestPromptsOnTiersPassByLayer(t *testing.T) {
 	for _, name := range []string{"full", "hillinfer:alpha=0.2,guess_from=1", "h2o:budget=200"} {
 		o := Options{Threads: 1, ChunkTokens: 32, Policy: name}
 		want := forced(t, small(t, o), prompt, next)
-		all := int64(600 * small(t, o).kvBytesPerToken())
+		all := int64(600 * small(t, o).KVBytesPerToken())
 		for sections, rows := range map[int64]int64{1: 600, 3: 256} {
 			o.Store = below(t, o)
 			o.KVBudgetBytes = 4 * rows * 4 * int64(small(t, o).m.Hidden) // of which rows may take a quarter

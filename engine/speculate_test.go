@@ -136,7 +136,7 @@ func TestSpeculationOnTiers(t *testing.T) {
 	if !slices.Equal(got.IDs, plain.IDs) {
 		t.Errorf("%v, want %v", got.IDs, plain.IDs)
 	}
-	if e.KV().PeakBytes >= int64(len(all)*e.kvBytesPerToken()) {
+	if e.KV().PeakBytes >= int64(len(all)*e.KVBytesPerToken()) {
 		t.Error("nothing left host memory")
 	}
 }

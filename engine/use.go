@@ -78,7 +78,7 @@ func (e *Engine) PolicyTime() map[string]time.Duration { return e.floor.PolicyTi
 // KVRoom is how many tokens of full KV have room in host memory, in all and now; 0 in all where there is no limit, or where it
 // is not one of tokens: with a tier below, or where layers with a sliding window keep fewer.
 func (e *Engine) KVRoom() (tokens, free int) {
-	st, each := e.kv.Stats(), int64(e.kvBytesPerToken())
+	st, each := e.kv.Stats(), int64(e.KVBytesPerToken())
 	windows := e.o.WindowOnly && slices.ContainsFunc(sliding(e.m), func(w int) bool { return w > 0 })
 	if st.BudgetBytes == 0 || e.tiers != nil || windows || each == 0 {
 		return 0, 0

@@ -82,6 +82,7 @@ type StoreUse struct {
 	ProfileS   float64          `json:"profile_s"`            // untimed work before and between requests, seconds
 	Reprofiled int              `json:"reprofiled,omitempty"` // contexts that were profiled again
 	Moves      int              `json:"moves"`                // contexts put somewhere
+	Shrunk     int              `json:"shrunk,omitempty"`     // of them, made smaller from what was stored
 	Source     string           `json:"source"`               // measured, or modelled where a tier is held to a rate
 	Trouble    string           `json:"trouble,omitempty"`    // the last of the stores
 }

@@ -11,6 +11,8 @@ var (
 	ErrClash = errors.New("policies cannot be combined")
 	// ErrModel is wrapped where a policy cannot work on the model given (too few layers, no decomposition, ...).
 	ErrModel = errors.New("policy does not fit the model")
+	// ErrRanks is wrapped where ranks that were stored with a context are no order of its tokens.
+	ErrRanks = errors.New("ranks are no order of the tokens")
 	// ErrInstance is wrapped by every error about contexts and tiers to place: a size, a speed, a quality that cannot be.
 	ErrInstance = errors.New("bad placement instance")
 	// ErrNoRoom is wrapped where contexts do not fit the tiers, however they are compressed.

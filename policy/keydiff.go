@@ -13,6 +13,7 @@ type keydiff struct {
 func init() {
 	register(Info{
 		Name:          "keydiff",
+		Ranked:        true,
 		Summary:       "keeps the tokens whose keys are least like the average key",
 		Paper:         "KeyDiff: Key Similarity-Based KV Cache Eviction, arXiv 2504.15364",
 		Phase:         PhasePrompt,

@@ -17,6 +17,7 @@ type knorm struct {
 func init() {
 	register(Info{
 		Name:          "knorm",
+		Ranked:        true,
 		Summary:       "keeps the tokens with the smallest key norm",
 		Paper:         "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression, arXiv 2406.11430",
 		Phase:         PhasePrompt,

@@ -14,6 +14,7 @@ import "fmt"
 // The second pass costs 2 to 3 times the prompt; it is part of the time to the first token, and reported.
 type kvzip struct {
 	base
+	ranked
 	budget  Budget
 	share   kvzipShare
 	sinks   int
@@ -39,6 +40,7 @@ const (
 type zipLayer struct {
 	scores [][]float32 // [KVHeads][tokens], in cache order; nil = the layer was not seen
 	keep   [][]int32
+	ranks  [][]uint32 // of what stays, where ranks are noted
 }
 
 func init() {
@@ -51,6 +53,7 @@ func init() {
 	const paper = "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction, arXiv 2505.23416"
 	register(Info{
 		Name:          "kvzip",
+		Ranked:        true,
 		Summary:       "reads the prompt a second time, keeps what the model needs to repeat it",
 		Paper:         paper,
 		Phase:         PhasePrompt,
@@ -59,6 +62,7 @@ func init() {
 	}, func(a *args) Policy { p := newKVzip(a); p.plus = a.bool("kvzip_plus_normalization"); return p })
 	register(Info{
 		Name:          "kvzip_plus",
+		Ranked:        true,
 		Summary:       "kvzip, with each weight times the size of what it brings to the output",
 		Paper:         paper,
 		Phase:         PhasePrompt,
@@ -118,6 +122,7 @@ func (p *kvzip) ObserveRepeat(l *Layer, r *Repeat) {
 // KeepPrompt keeps what the scores of all layers together say.
 func (p *kvzip) KeepPrompt(l *Layer, keep *Selection) {
 	keep.Reset(l.KVHeads)
+	p.forget(l.Index)
 	if l.Index >= len(p.layers) || p.layers[l.Index].scores == nil || p.budget.Of(l, l.N) >= l.N {
 		keep.All = true
 		return
@@ -128,6 +133,9 @@ func (p *kvzip) KeepPrompt(l *Layer, keep *Selection) {
 	}
 	for g, idx := range p.layers[l.Index].keep {
 		keep.Heads[g] = append(keep.Heads[g], idx...)
+	}
+	if p.noting {
+		p.note(l.Index, p.layers[l.Index].ranks)
 	}
 }
 
@@ -146,7 +154,7 @@ func (p *kvzip) choose(l *Layer) {
 		}
 	}
 	for _, z := range seen {
-		z.keep = make([][]int32, l.KVHeads)
+		z.keep, z.ranks = make([][]int32, l.KVHeads), make([][]uint32, l.KVHeads)
 		for g, row := range z.scores { // sinks are positions, and those that are cached stand first
 			for i := range row {
 				if int(l.Pos[g][i]) >= p.sinks {
@@ -166,7 +174,8 @@ func (p *kvzip) choose(l *Layer) {
 	default:
 		for _, z := range seen {
 			for g, row := range z.scores {
-				z.keep[g] = p.pick.best(nil, row, p.budget.Of(l, l.N), 0)
+				z.keep[g] = p.pick.best(nil, row, p.stay(1, 1, l.N, l.KVBytes), 0)
+				z.ranks[g] = p.rankPicks(z.keep[g], row)
 			}
 		}
 	}
@@ -180,22 +189,40 @@ func (p *kvzip) together(layers []*zipLayer, l *Layer) {
 			flat = append(flat, row...)
 		}
 	}
-	all := len(layers) * l.KVHeads * l.N
-	kept := len(layers) * l.KVHeads * p.budget.Of(l, l.N)
-	if p.budget.Removes() {
-		kept = all - int(float64(all)*p.budget.ratio)
-	}
-	picks, from := p.pick.best(nil, flat, kept, 0), int32(0)
+	picks, from := p.pick.best(nil, flat, p.stay(len(layers), l.KVHeads, l.N, l.KVBytes), 0), int32(0)
+	ranks := p.rankPicks(picks, flat)
 	for _, z := range layers {
 		for g, row := range z.scores {
-			to := from + int32(len(row))
-			for len(picks) > 0 && picks[0] < to {
-				z.keep[g] = append(z.keep[g], picks[0]-from)
-				picks = picks[1:]
+			to, n := from+int32(len(row)), 0
+			for n < len(picks) && picks[n] < to {
+				z.keep[g] = append(z.keep[g], picks[n]-from)
+				n++
+			}
+			if picks = picks[n:]; ranks != nil {
+				z.ranks[g], ranks = ranks[:n:n], ranks[n:]
 			}
 			from = to
 		}
 	}
+}
+
+// rankPicks gives picks of scores their places, where ranks are noted.
+func (p *kvzip) rankPicks(picks []int32, scores []float32) []uint32 {
+	if !p.noting {
+		return nil
+	}
+	return p.rank(picks, func(i int32) uint64 { return scoreKey(scores[i], i) })
+}
+
+func (p *kvzip) shared() rankScope { return [...]rankScope{rankAll, rankLayer, rankHead}[p.share] }
+
+// stay is the budget of all those heads together; of a head alone where each has its own.
+func (p *kvzip) stay(layers, kvHeads, n, kvBytes int) int {
+	all := layers * kvHeads * n
+	if p.share != zipHeadwise && p.budget.Removes() {
+		return all - int(float64(all)*p.budget.ratio)
+	}
+	return layers * kvHeads * p.budget.Tokens(n, kvBytes)
 }
 
 // Repeats says how a [Reconstructor] wants the context to be read a second time.

@@ -32,6 +32,8 @@ type Info struct {
 	Params  []Param  `json:"params,omitempty"`
 	// MayDropNewest: what the prompt ends with has no better chance than other tokens, unless the method is told to keep it.
 	MayDropNewest bool `json:"may_drop_newest,omitempty"`
+	// Ranked: its choice is the beginning of one order, whatever its budget ([Ranker]).
+	Ranked bool `json:"-"`
 	// Wraps is the name of the policy that a wrapper holds when none is given; empty for others.
 	Wraps string `json:"wraps,omitempty"`
 	// Inner is the parameter that names it; empty is press.

@@ -16,6 +16,7 @@ type Scored interface {
 // scored is embedded by policies that are Scored: a budget, and the best of every KV head.
 type scored struct {
 	base
+	ranked
 	budget Budget
 	scores [][]float32
 	kept   Selection
@@ -36,6 +37,7 @@ func (s *scored) Cut(l *Layer, scores [][]float32, target int, keep *Selection) 
 func (s *scored) keepBest(p Scored, l *Layer, keep *Selection) {
 	keep.Reset(l.KVHeads)
 	target := p.Target(l)
+	s.forget(l.Index)
 	if fits(l, target) {
 		keep.All = true
 		return
@@ -43,6 +45,9 @@ func (s *scored) keepBest(p Scored, l *Layer, keep *Selection) {
 	s.scores = heads(s.scores, l)
 	p.Score(l, target, s.scores)
 	p.Cut(l, s.scores, target, keep)
+	if s.noting {
+		s.noteRanks(p, l, keep)
+	}
 }
 
 // fits reports whether no KV head of the layer holds more than target tokens.

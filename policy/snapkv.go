@@ -19,6 +19,7 @@ var snapParams = []Param{
 func init() {
 	register(Info{
 		Name:    "snapkv",
+		Ranked:  true,
 		Summary: "keeps what the last queries of the prompt attend to",
 		Paper:   "SnapKV: LLM Knows What You are Looking for Before Generation, arXiv 2404.14469",
 		Phase:   PhasePrompt,
@@ -81,6 +82,17 @@ func (p *snapKV) Cut(l *Layer, scores [][]float32, target int, keep *Selection) 
 	for g, row := range scores {
 		keep.Heads[g] = span(keep.Heads[g], max(len(row)-target, 0), len(row))
 	}
+}
+
+// rankKey: where not even the window fits its newest tokens stay, so it stands first, from its end; then the highest scores.
+func (p *snapKV) rankKey(row []float32) (key func(i int32) uint64, ok bool) {
+	window := max(len(row)-p.window, 0)
+	return func(i int32) uint64 {
+		if int(i) >= window {
+			return uint64(len(row) - 1 - int(i))
+		}
+		return scoreKey(row[i], i)
+	}, len(row) == 0 || row[len(row)-1] > -infinity && row[len(row)-1] < infinity // the window's score is the highest plus 1
 }
 
 // pool adds weight times the average of kernel neighbours of each element (missing ones count as 0, the divisor stays).

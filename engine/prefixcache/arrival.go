@@ -159,10 +159,11 @@ func (w *waiting) again(s *engine.Session) error {
 		return err
 	}
 	defer f.Close()
+	NoteRanks(f)
 	if err := f.Prefill(w.ctx, p.ids, engine.PrefillHooks{}); err != nil {
 		return err
 	}
-	records, err := p.c.parts(f, p)
+	records, err := p.c.parts(f, p, p.c.ranksOf(f))
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (c *Cache) Pack(s *engine.Session, ids []int, under *policy.Spec, salt stri
 	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(under, salt)}
 	if !under.Lossless() {
 		p.whole, p.context = true, contexts.ContextKey(p.root, ids)
-		return c.parts(s, p)
+		return c.parts(s, p, c.ranksOf(s))
 	}
 	p.keys = contexts.Chain(p.root, ids, c.block)
 	records := make([]*contexts.Record, 0, len(p.keys))
@@ -40,7 +40,7 @@ func (c *Cache) Pack(s *engine.Session, ids []int, under *policy.Spec, salt stri
 // PackedBytes is the most that the records of so many kept tokens take, before they are made.
 func (c *Cache) PackedBytes(tokens int, under *policy.Spec) int64 {
 	if under == nil || under.Lossless() {
-		return int64(tokens/c.block) * c.slotBytes()
+		return int64(tokens/c.block) * c.slotBytes(false)
 	}
-	return int64(max(1, pages(tokens, c.block))) * c.slotBytes()
+	return int64(max(1, pages(tokens, c.block))) * c.slotBytes(under.Ranks())
 }

@@ -340,6 +340,9 @@ func readContext(ctx context.Context, e *engine.Engine, ids []int, under *policy
 		return nil, engine.Reused{}, err
 	}
 	defer s.Close()
+	if p != nil && p.whole {
+		NoteRanks(s)
+	}
 	if err := s.Prefill(ctx, ids, hooks); err != nil {
 		return nil, engine.Reused{}, err
 	}

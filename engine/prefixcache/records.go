@@ -14,8 +14,8 @@ type extent struct {
 	recent   bool
 }
 
-// record makes a record of a session's KV: extents [layer · KVHeads + head].
-func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent) (*contexts.Record, error) {
+// record makes a record of a session's KV: extents [layer · KVHeads + head], ranks of all tokens of those; nil = none.
+func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ranks [][]uint32) (*contexts.Record, error) {
 	l, rl := c.e.Layouts()
 	seq := s.Sequence()
 	heads, g := make([]contexts.Head, 0, len(extents)), c.e.Model().KVHeads
@@ -26,10 +26,16 @@ func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent) (*c
 		if x.recent {
 			h.Recent = pos[seq.MainTokens(i/g, i%g):]
 		}
+		if ranks != nil && ranks[i] != nil {
+			h.Ranks = ranks[i][x.from:x.to]
+		}
 		heads = append(heads, h)
 		sizes[1+i/g] += pages(len(h.Main), l.Tokens)*l.PageBytes() + pages(len(h.Recent), rl.Tokens)*rl.PageBytes()
 	}
 	directory := contexts.AppendDirectory(nil, heads)
+	if ranks != nil {
+		m.Ranks, directory = contexts.RanksVersion, contexts.AppendRanks(directory, heads)
+	}
 	sizes[0] = len(directory)
 	m.Info = c.info
 	return contexts.Build(m, sizes, func(section int, dst []byte) (_ []byte, err error) {
@@ -95,18 +101,19 @@ func (c *Cache) blockRecord(s *engine.Session, p *Prefix, i int) (*contexts.Reco
 	if i > 0 {
 		m.Parent = p.keys[i-1]
 	}
-	return c.record(s, m, extents)
+	return c.record(s, m, extents, nil)
 }
 
 // storeWhole stores all KV of a session, whose prompt a policy has compressed, in parts as large as blocks of a plain prefix.
 func (c *Cache) storeWhole(s *engine.Session, p *Prefix) {
-	records, err := c.parts(s, p)
+	records, err := c.parts(s, p, c.ranksOf(s))
 	if err == nil {
 		c.store.Put(records...)
 	}
 }
 
-func (c *Cache) parts(s *engine.Session, p *Prefix) ([]*contexts.Record, error) {
+// parts are the records of all KV of a session that has read p's text, with their ranks; nil = none.
+func (c *Cache) parts(s *engine.Session, p *Prefix, ranks [][]uint32) ([]*contexts.Record, error) {
 	seq, g, most := s.Sequence(), c.e.Model().KVHeads, 1
 	for i := range c.e.Model().Layers * g {
 		most = max(most, seq.MainTokens(i/g, i%g))
@@ -122,8 +129,8 @@ func (c *Cache) parts(s *engine.Session, p *Prefix) ([]*contexts.Record, error) 
 				extents[i].from, extents[i].to = 0, 0
 			}
 		}
-		m := contexts.Meta{Key: contexts.PartKey(p.context, part), Parent: p.context, Root: p.root, Tokens: len(p.ids), Part: part, Parts: parts, Slot: c.slotBytes()}
-		r, err := c.record(s, m, extents)
+		m := contexts.Meta{Key: contexts.PartKey(p.context, part), Parent: p.context, Root: p.root, Tokens: len(p.ids), Part: part, Parts: parts, Slot: c.slotBytes(ranks != nil)}
+		r, err := c.record(s, m, extents, ranks)
 		if err != nil {
 			return nil, err
 		}
@@ -132,8 +139,8 @@ func (c *Cache) parts(s *engine.Session, p *Prefix) ([]*contexts.Record, error) 
 	return records, nil
 }
 
-// slotBytes is about the size of a block of a plain prefix of floats, so that parts share its slots.
-func (c *Cache) slotBytes() int64 {
+// slotBytes is about the size of a block of a plain prefix of floats, so that parts share its slots; with ranks they have their own.
+func (c *Cache) slotBytes(ranked bool) int64 {
 	if c.quantised() {
 		return 0
 	}
@@ -146,7 +153,14 @@ func (c *Cache) slotBytes() int64 {
 			heads[i].Main[t] = int32(t)
 		}
 	}
-	sizes := []int{len(contexts.AppendDirectory(nil, heads))}
+	directory := contexts.AppendDirectory(nil, heads)
+	if ranked {
+		for i := range heads {
+			heads[i].Ranks = make([]uint32, c.block)
+		}
+		directory = contexts.AppendRanks(directory, heads)
+	}
+	sizes := []int{len(directory)}
 	for range m.Layers {
 		sizes = append(sizes, m.KVHeads*pages(c.block, l.Tokens)*l.PageBytes())
 	}
@@ -190,7 +204,7 @@ func (c *Cache) parse(r *contexts.Record) (*restored, error) {
 	if r.Sections() != layers+1 {
 		return nil, fmt.Errorf("prefixcache: record of %d sections, want %d: %w", r.Sections(), layers+1, contexts.ErrDamaged)
 	}
-	heads, err := contexts.ParseDirectory(r.Section(0), layers*g, max(r.Tokens, c.block+c.e.Options().KVWindow+l.Tokens), r.First+r.Tokens)
+	heads, err := contexts.ParseDirectory(r.Section(0), layers*g, max(r.Tokens, c.block+c.e.Options().KVWindow+l.Tokens), r.First+r.Tokens, r.Ranks)
 	if err != nil {
 		return nil, err
 	}

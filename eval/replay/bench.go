@@ -113,7 +113,7 @@ func (b *Bench) read(ctx context.Context, ids []int, found *prefixcache.Prefix) 
 	return s, nil
 }
 
-// compress reads the rest of a context on base under a configuration. Close it.
+// compress reads the rest of a context on base under a configuration, and notes ranks for records that are made of it. Close it.
 func (b *Bench) compress(ctx context.Context, base *engine.Session, ids []int, c policy.Config) (*engine.Session, error) {
 	under, err := spec(c)
 	if err != nil {
@@ -123,6 +123,7 @@ func (b *Bench) compress(ctx context.Context, base *engine.Session, ids []int, c
 	if err != nil {
 		return nil, err
 	}
+	prefixcache.NoteRanks(s)
 	if err := s.Prefill(ctx, ids[base.Tokens():], engine.PrefillHooks{}); err != nil {
 		s.Close()
 		return nil, err

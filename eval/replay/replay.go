@@ -118,7 +118,7 @@ func (b *Bench) Replay(ctx context.Context, text string, trace []Arrival, all []
 		_, peak := store.Held(i)
 		r.use.StorePeak[t.Kind] += peak
 	}
-	r.use.Moves = sh.moved
+	r.use.Moves, r.use.Shrunk = sh.moved, sh.shrunk
 	return r.use, nil
 }
 

@@ -28,6 +28,7 @@ type shelf struct {
 	items     map[string]*item
 	salt      string
 	moved     int // operations carried out
+	shrunk    int // of them, contexts made smaller from what was stored
 }
 
 // item is a context that the layout knows.
@@ -203,10 +204,14 @@ func (s *shelf) settle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// take gives a context's records in a configuration: those that lie there, or new ones from what was computed, or from the text.
+// take gives a context's records in a configuration: those that lie there, or a part of them, or new ones from what was computed, or
+// from the text.
 func (s *shelf) take(ctx context.Context, it *item, config policy.Config) ([]*contexts.Record, error) {
 	if it.tier >= 0 && it.config == config {
 		return s.store.ReadFrom(ctx, it.tier, it.keys)
+	}
+	if records, err := s.smaller(ctx, it, config); records != nil || err != nil {
+		return records, err
 	}
 	configs := []policy.Config{config}
 	if s.placement.Kind == policy.PlaceImpress {
@@ -238,6 +243,34 @@ func (s *shelf) take(ctx context.Context, it *item, config policy.Config) ([]*co
 		out = append(out, records...)
 	}
 	return out, nil
+}
+
+// smaller makes a context's records in a configuration from those that lie there of a larger share by the same method. They are nil
+// where there are none such, or where those are damaged or were made without ranks.
+func (s *shelf) smaller(ctx context.Context, it *item, config policy.Config) ([]*contexts.Record, error) {
+	if s.placement.Kind == policy.PlaceImpress || it.tier < 0 || config.Method != it.config.Method || config.Keep >= it.config.Keep {
+		return nil, nil
+	}
+	from, err := keptAs(it.config)
+	if err != nil {
+		return nil, err
+	}
+	to, err := keptAs(config)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.store.ReadFrom(ctx, it.tier, it.keys)
+	if err == nil {
+		records, err = s.cx.Shrink(records, it.ids, from, to, s.salt)
+	}
+	switch {
+	case err == nil:
+		s.shrunk++
+		return records, nil
+	case errors.Is(err, contexts.ErrNoRanks) || errors.Is(err, contexts.ErrDamaged) || errors.Is(err, contexts.ErrMiss):
+		return nil, nil
+	}
+	return nil, err
 }
 
 // close forgets everything.

@@ -7,7 +7,12 @@ import (
 
 // Head is what a record has of one layer and KV head: positions of the tokens in the main pages and of those in a quantised
 // cache's window, both ascending.
-type Head struct{ Main, Recent []int32 }
+type Head struct {
+	Main, Recent []int32
+	// Ranks are the places of Main in the order by which a policy chose them from the whole context, 0 the last to go; nil = the policy
+	// dropped nothing here, or they are not known.
+	Ranks []uint32
+}
 
 // AppendDirectory appends a record's first section: for each layer and KV head, in order, u32 main tokens, u32 window tokens, u32
 // runs, and each run of positions as u32 first, u32 length.
@@ -35,8 +40,8 @@ func AppendDirectory(b []byte, heads []Head) []byte {
 }
 
 // ParseDirectory reads one of a record that stands for positions below end, in count layers and KV heads with at most most tokens
-// each. Errors wrap ErrDamaged.
-func ParseDirectory(b []byte, count, most, end int) ([]Head, error) {
+// each, with its ranks (Meta.Ranks). Errors wrap ErrDamaged.
+func ParseDirectory(b []byte, count, most, end int, ranks uint32) ([]Head, error) {
 	bad := func(i int, what string) ([]Head, error) {
 		return nil, fmt.Errorf("contexts: directory, layer and head %d: %s: %w", i, what, ErrDamaged)
 	}
@@ -65,7 +70,10 @@ func ParseDirectory(b []byte, count, most, end int) ([]Head, error) {
 		if len(pos) != main+recent {
 			return bad(i, "positions are missing")
 		}
-		heads = append(heads, Head{pos[:main:main], pos[main:]})
+		heads = append(heads, Head{Main: pos[:main:main], Recent: pos[main:]})
+	}
+	if ranks == RanksVersion {
+		return heads, parseRanks(b, heads, end)
 	}
 	if len(b) != 0 {
 		return bad(count, "bytes are left")

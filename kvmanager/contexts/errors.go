@@ -11,6 +11,8 @@ var (
 	ErrFull = errors.New("store is full")
 	// ErrSpec: a --store flag that says nothing that can be opened.
 	ErrSpec = errors.New("bad store")
+	// ErrNoRanks: records hold no ranks, or none that the smaller choice is a part of: the context is compressed from the whole.
+	ErrNoRanks = errors.New("no ranks to make it smaller by")
 	// ErrReadOnly: the tier cannot be written to.
 	ErrReadOnly = errors.New("read-only")
 )

@@ -27,6 +27,7 @@ type Meta struct {
 	Key, Parent, Root Key
 	First, Tokens     int    // positions of the text that the record stands for: [First, First+Tokens)
 	Part, Parts       int    // of a compressed context; Parts 0 = a block of a plain prefix
+	Ranks             uint32 // version of the ranks behind the directory; 0 = there are none, as in records of older builds
 	Slot              int64  // bytes of the slots that records of this kind share, at least those of the record
 	Info              string // for people: model and policy
 }
@@ -51,7 +52,8 @@ func (r *Record) Sections() int { return len(r.sections) }
 func (r *Record) Section(i int) []byte { return r.sections[i] }
 
 // headerFixed is what a header has before its sections: magic 8; u32 version, header bytes; key, parent, root (32 each); u32
-// first, tokens, part, parts; u64 record bytes, slot bytes; info, zero-padded to 256; u32 sections, u32 0.
+// first, tokens, part, parts; u64 record bytes, slot bytes; info, zero-padded to 256; u32 sections, u32 version
+// of the ranks (0 = none).
 const headerFixed = 8 + 8 + 3*32 + 16 + 16 + maxInfo + 8
 
 // The header is one page, the commit page: the fixed part, u32 length and u32 CRC-32C of each section, SHA-256 over all before
@@ -106,7 +108,7 @@ func (r *Record) seal() {
 	b = le.AppendUint64(le.AppendUint64(b, uint64(len(r.raw))), uint64(r.Slot))
 	b = append(b, make([]byte, maxInfo)...)
 	copy(b[len(b)-maxInfo:], r.Info)
-	b = le.AppendUint32(le.AppendUint32(b, uint32(len(r.sections))), 0)
+	b = le.AppendUint32(le.AppendUint32(b, uint32(len(r.sections))), r.Ranks)
 	for _, s := range r.sections {
 		b = le.AppendUint32(le.AppendUint32(b, uint32(len(s))), crc32.Checksum(s, castagnoli))
 	}
@@ -152,6 +154,9 @@ func parseHeader(b []byte) (m Meta, total int64, sections []section, err error) 
 	m.Part, m.Parts = int(int32(le.Uint32(b[at+8:]))), int(int32(le.Uint32(b[at+12:])))
 	total, m.Slot = int64(le.Uint64(b[at+16:])), int64(le.Uint64(b[at+24:]))
 	m.Info = strings.TrimRight(string(b[at+32:at+32+maxInfo]), "\x00")
+	if m.Ranks = le.Uint32(b[headerFixed-4:]); m.Ranks > RanksVersion || m.Ranks > 0 && m.Parts == 0 {
+		return bad("ranks of version %d in part %d of %d, known is %d", m.Ranks, m.Part, m.Parts, RanksVersion)
+	}
 	if m.First < 0 || m.Tokens < 1 || m.Part < 0 || m.Parts < 0 || m.Parts > 0 && m.Part >= m.Parts || total > maxRecordBytes || m.Slot < total || m.Slot > maxRecordBytes {
 		return bad("numbers out of range")
 	}

@@ -104,13 +104,13 @@ func TestDirectory(t *testing.T) {
 			pos := rapid.SliceOfDistinct(rapid.Int32Range(0, 60), rapid.ID[int32]).Draw(t, "positions")
 			slices.Sort(pos)
 			n := rapid.IntRange(0, len(pos)).Draw(t, "main")
-			heads[i] = Head{pos[:n:n], pos[n:]}
+			heads[i] = Head{Main: pos[:n:n], Recent: pos[n:]}
 			if len(pos) > 0 {
 				end = max(end, int(pos[len(pos)-1])+1)
 			}
 		}
 		b := AppendDirectory(nil, heads)
-		got, err := ParseDirectory(b, len(heads), 64, end)
+		got, err := ParseDirectory(b, len(heads), 64, end, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,17 +121,56 @@ func TestDirectory(t *testing.T) {
 		}
 		at := rapid.IntRange(0, len(b)-1).Draw(t, "at")
 		b[at] ^= byte(1 << rapid.IntRange(0, 7).Draw(t, "bit"))
-		if got, err := ParseDirectory(b, len(heads), 64, end); err == nil {
+		if got, err := ParseDirectory(b, len(heads), 64, end, 0); err == nil {
 			for _, h := range got {
 				if all := slices.Concat(h.Main, h.Recent); !slices.IsSorted(all) || len(all) > 128 || len(all) > 0 && int(all[len(all)-1]) >= end {
 					t.Fatalf("%v", h)
 				}
 			}
 		}
-		if _, err := ParseDirectory(b[:at], len(heads), 64, end); err == nil {
+		if _, err := ParseDirectory(b[:at], len(heads), 64, end, 0); err == nil {
 			t.Fatal("a cut directory is accepted")
 		}
 	})
+}
+
+// TestRanks: ranks come back behind the positions, those of some heads too; cut or turned they are refused or within bounds, and a
+// header with ranks of another version, or of a block of a plain prefix, is damaged.
+func TestRanks(t *testing.T) {
+	heads := []Head{{Main: []int32{0, 2, 3}, Ranks: []uint32{2, 0, 5}}, {Main: []int32{1}}, {Ranks: []uint32{}}}
+	b := AppendRanks(AppendDirectory(nil, heads), heads)
+	got, err := ParseDirectory(b, 3, 8, 4, RanksVersion)
+	if err != nil || !slices.Equal(got[0].Ranks, heads[0].Ranks) || got[1].Ranks != nil || got[2].Ranks == nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if _, err := ParseDirectory(b, 3, 8, 4, 0); !errors.Is(err, ErrDamaged) {
+		t.Errorf("read as one without ranks: %v", err)
+	}
+	for at := range b {
+		if _, err := ParseDirectory(b[:at], 3, 8, 4, RanksVersion); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("cut to %d bytes: %v", at, err)
+		}
+		for bit := range 8 {
+			b[at] ^= 1 << bit
+			if got, err := ParseDirectory(b, 3, 8, 4, RanksVersion); err == nil {
+				for _, h := range got {
+					if h.Ranks != nil && (len(h.Ranks) != len(h.Main) || len(h.Ranks) > 0 && slices.Max(h.Ranks) >= 12) {
+						t.Fatalf("byte %d bit %d: %+v", at, bit, h)
+					}
+				}
+			}
+			b[at] ^= 1 << bit
+		}
+	}
+	for _, m := range []Meta{{Tokens: 4, Parts: 1, Ranks: RanksVersion + 1}, {Tokens: 4, Ranks: RanksVersion}} {
+		r, err := Build(m, []int{0}, func(_ int, dst []byte) ([]byte, error) { return dst, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(r.Raw()); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%+v: %v", m, err)
+		}
+	}
 }
 
 func TestParseSpec(t *testing.T) {

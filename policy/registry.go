@@ -79,9 +79,11 @@ func register(info Info, make func(a *args) Policy) {
 	}
 }
 
+var separators = strings.NewReplacer("_", "", "-", "", " ", "")
+
 // plain is the form that names are compared in: `SnapKVPress`, `snap-kv` and `snapkv` are one.
 func plain(name string) string {
-	name = strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(name))
+	name = separators.Replace(strings.ToLower(name))
 	return strings.TrimSuffix(name, "press")
 }
 

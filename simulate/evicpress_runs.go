@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-func init() {
+func evicRuns(register registrar) {
 	all := func() map[string]value { return pick("evicpress") }
 	// The bandwidths of Fig. 2 are the paper's own; nothing was fitted.
 	reg := func(id, title string, a axes, run func(*builder) error) {

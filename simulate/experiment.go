@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"terrace/internal/nearest"
 )
@@ -19,21 +20,30 @@ type experiment struct {
 	run    func(b *builder) error
 }
 
-var registry = map[string]*experiment{}
+// registrar takes an experiment into the registry.
+type registrar func(*experiment)
 
-func register(e *experiment) {
-	if registry[e.id] != nil {
-		panic("simulate: " + e.id + " twice")
+// registry is every experiment by ID. It is made at first use, because it reads the hardware files, and every start of the binary
+// would pay for that.
+var registry = sync.OnceValue(func() map[string]*experiment {
+	all := map[string]*experiment{}
+	for _, runs := range []func(registrar){hillRuns, instRuns, slimRuns, evicRuns, fleetRuns} {
+		runs(func(e *experiment) {
+			if all[e.id] != nil {
+				panic("simulate: " + e.id + " twice")
+			}
+			all[e.id] = e
+		})
 	}
-	registry[e.id] = e
-}
+	return all
+})
 
 // Listed is an experiment's ID and title.
 type Listed struct{ ID, Title string }
 
 // List is every experiment, by ID.
 func List() (out []Listed) {
-	for id, e := range registry {
+	for id, e := range registry() {
 		out = append(out, Listed{id, e.title})
 	}
 	slices.SortFunc(out, func(a, b Listed) int { return strings.Compare(a.ID, b.ID) })
@@ -42,10 +52,10 @@ func List() (out []Listed) {
 
 // find is the experiment that answers to an ID: its own, or that of one of its figures (a/b/c has a, paper-b and paper-c).
 func find(id string) *experiment {
-	if e := registry[id]; e != nil {
+	if e := registry()[id]; e != nil {
 		return e
 	}
-	for _, e := range registry {
+	for _, e := range registry() {
 		parts := strings.Split(e.id, "/")
 		paper, _, _ := strings.Cut(e.id, "-")
 		for i, part := range parts {

@@ -207,7 +207,7 @@ func (s *server) keep(id int32, capacity int) {
 	s.has[id] = true
 }
 
-func init() {
+func fleetRuns(register registrar) {
 	register(&experiment{id: "scale-servers", title: "1 to 10,000 servers that share a store of contexts, and what store and router they take", params: pick("fleet"), axes: axes{"servers": nums(1, 10, 100, 1000, 10000)}, run: scaleServers})
 }
 

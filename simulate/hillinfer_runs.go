@@ -14,7 +14,7 @@ var hillUses = map[string][]string{"hillinfer-fig7": builtUses, "hillinfer-fig9"
 // persistence is a parameter of score traces.
 var persistence = value{Value: 0.75, Unit: "fraction", Source: "reading", Note: "of a token's importance from one step to the next (synthetic trace, first-order)"}
 
-func init() {
+func hillRuns(register registrar) {
 	all := func() map[string]value { return pick("hillinfer") }
 	io := []string{"hillinfer-fig3a/transfer-12k", "instinfer-fig14/share-flexgen-0"}
 	reg := func(id, title string, a axes, params map[string]value, run func(*builder) error) {

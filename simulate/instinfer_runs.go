@@ -12,7 +12,7 @@ var instOn = []string{"instinfer-fig14/share-flexgen-0", "instinfer-fig14/share-
 
 var instVaried = []string{"token_clustering", "embedding_clustering", "fs_bps", "step_s"}
 
-func init() {
+func instRuns(register registrar) {
 	all := func() map[string]value { return pick("instinfer") }
 	batches := nums(4, 8, 16, 32, 64, 128, 256)
 	reg := func(id, title string, a axes, run func(*builder) error) {

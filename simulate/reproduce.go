@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Results is what `infer reproduce` writes beside its page.
@@ -64,7 +65,7 @@ func (r *Results) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encod
 //go:embed data/page.html
 var pageText string
 
-var page = template.Must(template.New("page").Parse(pageText))
+var page = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(pageText)) })
 
 // shown is the page.
 type shown struct {
@@ -129,7 +130,7 @@ func (r *Results) WriteHTML(w io.Writer) error {
 			s.Papers = append(s.Papers, one)
 		}
 	}
-	return page.Execute(w, s)
+	return page().Execute(w, s)
 }
 
 // Total is how many predictions of printed values there are.

@@ -2,7 +2,7 @@ package simulate
 
 import "math"
 
-func init() {
+func slimRuns(register registrar) {
 	lengths := nums(8192, 16384, 24576, 28672, 32768)
 	llama := func(names ...string) map[string]value {
 		return slimParams("sliminfer-4090", "Llama-3.1-8B", "10/20/30", "8192/4096/2048", names...)

@@ -194,7 +194,7 @@ func (c *Comparison) WriteFrontier(w io.Writer, note string) error {
 		y += chart.Height + pictureGap + 16
 	}
 	d.Height = y - 6
-	if err := picture.ExecuteTemplate(w, "picture", d); err != nil {
+	if err := picture().ExecuteTemplate(w, "picture", d); err != nil {
 		return fmt.Errorf("report: picture: %w", err)
 	}
 	return nil

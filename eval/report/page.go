@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync"
 )
 
 //go:embed page.html
@@ -16,12 +17,17 @@ var pageText string
 //go:embed page.css
 var pageStyle string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"add": func(a, b float64) float64 { return tenth(a + b) },
-	"sub": func(a, b float64) float64 { return tenth(a - b) },
-	"mid": func(a, b float64) float64 { return tenth((a + b) / 2) },
-	"on":  func(class string) string { return "on" + strings.TrimPrefix(class, "h") },
-}).Parse(pageText))
+// page is parsed at first use: not at every start of the binary.
+var page = sync.OnceValue(parsePage)
+
+func parsePage() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"add": func(a, b float64) float64 { return tenth(a + b) },
+		"sub": func(a, b float64) float64 { return tenth(a - b) },
+		"mid": func(a, b float64) float64 { return tenth((a + b) / 2) },
+		"on":  func(class string) string { return "on" + strings.TrimPrefix(class, "h") },
+	}).Parse(pageText))
+}
 
 func tenth(v float64) float64 { return math.Round(v*10) / 10 }
 
@@ -74,7 +80,7 @@ func (c *Comparison) WriteHTML(w io.Writer, title string) error {
 		d.Made = append(d.Made, made{Name: r.Name, Model: o.Model.Name, Version: o.Version, Started: m.Started, Command: commandLine(m.Command),
 			Machine: fmt.Sprintf("%s, %d cores, %s", m.CPU, m.Cores, m.OS), Options: string(options), Complete: r.Results.Complete})
 	}
-	if err := page.Execute(w, d); err != nil {
+	if err := page().Execute(w, d); err != nil {
 		return fmt.Errorf("report: page: %w", err)
 	}
 	return nil

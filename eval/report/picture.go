@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"sync"
 )
 
 //go:embed picture.svg
 var pictureText string
 
-var picture = template.Must(template.Must(page.Clone()).New("picture").Parse(pictureText))
+// picture has the page's templates beside its own. They are parsed again: a template that was executed has no clones.
+var picture = sync.OnceValue(func() *template.Template {
+	return template.Must(parsePage().New("picture").Parse(pictureText))
+})
 
 // pictureData is what the template shows: charts side by side, and below them what the numbers mean.
 type pictureData struct {
@@ -64,7 +68,7 @@ func (g *Group) WritePicture(w io.Writer, note string) error {
 		d.Keys = append(d.Keys, pictureKey{X: x + 16, Y: y + 4, Class: st.class, Path: marker(st.shape, x+6, y, 5), Text: fmt.Sprintf("%d %s", s.Number, brief(s.Label))})
 	}
 	d.Height = keys + float64(rows*keyHeight) + 18
-	if err := picture.ExecuteTemplate(w, "picture", d); err != nil {
+	if err := picture().ExecuteTemplate(w, "picture", d); err != nil {
 		return fmt.Errorf("report: picture: %w", err)
 	}
 	return nil

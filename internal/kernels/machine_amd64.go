@@ -89,6 +89,11 @@ var avx2Machine = machine{
 		quant.F16:  {{4, avx2.PanelF16x4}, {2, avx2.PanelF16x2}, {1, avx2.PanelF16x1}},
 		quant.BF16: {{4, avx2.PanelBF16x4}, {2, avx2.PanelBF16x2}, {1, avx2.PanelBF16x1}},
 	},
+	pack: [64]packKernel{
+		quant.Q4_0: avx2.PackQ4_0, quant.Q4_1: avx2.PackQ4_1, quant.Q5_0: avx2.PackQ5_0, quant.Q5_1: avx2.PackQ5_1,
+		quant.Q8_0: avx2.PackQ8_0, quant.Q4_K: avx2.PackQ4_K, quant.Q5_K: avx2.PackQ5_K, quant.Q6_K: avx2.PackQ6_K,
+		quant.IQ4_NL: avx2.PackQ4_0, quant.F16: avx2.PackHalves, quant.BF16: avx2.PackHalves, quant.F32: avx2.PackWords,
+	},
 }
 
 // amxMachine is avx512Machine with the matrix unit. F32 weights stay in float32: a model keeps them where bf16 is too

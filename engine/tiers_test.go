@@ -38,7 +38,7 @@ var together = []string{"sliminfer:layers=1/2,keep=160/96,block=32,gamma=1+hilli
 func TestTiersChangeNothing(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(400, 1), fakes.IDs(17, 2)
-	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4",
+	names := append(allSpecs(t), "hillinfer:pools=token,beta_mode=fixed,beta=0.3", "hillinfer:heads=kv_head,query=exact", "hillinfer:query=prev_step,score=int4", "hillinfer:score=product",
 		"hillinfer:alpha=1", "hillinfer:guess_from=0", "hillinfer:heads=softmax,guess_from=0", "hillinfer:heads=max,guess_from=0")
 	for _, name := range append(names, together...) {
 		if name == "retroinfer" { // whose tokens that wait for their clusters are more than this text
@@ -58,6 +58,9 @@ func TestTiersChangeNothing(t *testing.T) {
 			}
 			if strings.Contains(name, "+hillinfer") { // the layers that sliminfer prunes are read whole beside the token cache
 				o.KVBudgetBytes = 88 * 4096
+			}
+			if strings.Contains(name, "score=product") { // centroids
+				o.KVBudgetBytes = 84 * 4096
 			}
 			if name == "h2o_offload" { // a layer's keys and those of the next two are in memory together
 				o.KVBudgetBytes = 168 * 4096

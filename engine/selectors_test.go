@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+
+	"terrace/engine/fakes"
+	"terrace/engine/tier"
+)
+
+// TestSelectorsOnEveryTier: what pqcache, topp, retroinfer, kvswap and tailcodes read gives the same logits in host memory, with
+// the KV in a file of an SSD and on a drive (which scores nothing for them), bit for bit, alone and in a batch.
+func TestSelectorsOnEveryTier(t *testing.T) {
+	t.Parallel()
+	prompt, next := fakes.IDs(400, 1), fakes.IDs(9, 2)
+	for policy, pages := range map[string]int64{ // of host memory, less than the text's KV
+		"pqcache:budget=60,bits=4,n_sink=4":                                    90,
+		"topp:select=pqcache,budget=120,bits=4,n_sink=4":                       114,
+		"topp:select=topk,budget=120,estimate=exact":                           90,
+		"kvswap:budget=60":                                                     90,
+		"tailcodes:budget=60,bits=3":                                           100,
+		"retroinfer:cluster=8,update=16,recent=4,retrieval=10%,estimation=50%": 214, // tokens that wait for their clusters are in memory
+	} {
+		t.Run(strings.ReplaceAll(policy, ":", " of "), func(t *testing.T) {
+			t.Parallel()
+			o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
+			want := forced(t, small(t, o), prompt, next)
+			drive := newTestDrive(t).start().tiers(0)[1]
+			for _, kind := range []tier.Kind{tier.SSD, tier.CSD} {
+				at := func(pages int64) []tier.Tier {
+					low := drive
+					if kind == tier.SSD { // a folder has one engine at a time
+						low = tier.Tier{Kind: kind, Path: t.TempDir(), Bytes: 16 << 20}
+					}
+					return []tier.Tier{{Kind: tier.Host, Bytes: pages * 4096}, low}
+				}
+				o.Tiers = at(pages)
+				e := small(t, o)
+				if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
+					t.Errorf("%s: logits differ by %g", kind, d)
+				}
+				if u := e.TierUse(); u.ReadBytes == 0 || u.Scored.DriveTokens != 0 {
+					t.Errorf("%s: %d bytes were read, the drive scored %d tokens", kind, u.ReadBytes, u.Scored.DriveTokens)
+				}
+				o.Tiers = at(pages + 150)
+				if d := fakes.Worst(want, inBatch(t, small(t, o), prompt, next)); d != 0 {
+					t.Errorf("%s, in a batch: logits differ by %g", kind, d)
+				}
+			}
+		})
+	}
+}

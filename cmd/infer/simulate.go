@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"terrace/internal/replace"
 	"terrace/simulate"
 )
 
@@ -56,7 +56,7 @@ func (a *app) simulate(id string, sets []string, asJSON bool, svg string) error 
 	if err == nil && svg != "" {
 		var picture string
 		if picture, err = r.SVG(); err == nil {
-			err = renameio.WriteFile(svg, []byte(picture), 0o644)
+			err = replace.WriteFile(svg, []byte(picture), 0o644)
 		}
 	}
 	if errors.Is(err, simulate.ErrArgument) {

@@ -18,5 +18,6 @@
 // the session begins again with what is left, or the context is compressed again (engine.Arrival). p.Reused() says afterwards what was not computed.
 //
 // Files: prefixcache.go (keys, finding, resuming, compressed contexts), arrival.go (layers that come while others are used), records.go
-// (KV to records and back), pack.go (records for whoever places contexts).
+// (KV to records and back), pack.go (records for whoever places contexts),
+// shrink.go (a compressed context made smaller from its records).
 package prefixcache

@@ -20,6 +20,9 @@
 //     and never a record of the chain that is being written.
 //  5. A tier that is damaged, full, read-only, gone or slow costs one notice and what it held, never an error of the request.
 //
+// A part of a compressed context may have ranks (Meta.Ranks): by them it is made smaller later. That they are an order of the tokens
+// shows when all parts are there, and is for whoever uses them to check.
+//
 // Several processes may use one ssd folder: readers take no lock (guarantee 1 holds against a slot that is written over while it
 // is read); writers take turns (a lock file); a process sees what others wrote when it looks again (a generation number).
 //

@@ -208,7 +208,7 @@ func (s *Session) Logits() []float32 {
 }
 
 // Choose draws the next token; where the sampler is greedy and the logits lie on a device, there. ErrNotFinite where no token
-// can be chosen honestly.
+// can be chosen honestly, weights.ErrFileChanged where that comes of a model file that changed.
 func (s *Session) Choose(sampler *model.Sampler) (int, error) {
 	if s.onDevice && sampler.Greedy() {
 		return s.argmax()
@@ -218,7 +218,7 @@ func (s *Session) Choose(sampler *model.Sampler) (int, error) {
 		return 0, err
 	}
 	if err := CheckFinite(logits); err != nil {
-		return 0, err
+		return 0, s.e.CheckAfter(err)
 	}
 	return sampler.Next(logits, s.tokens), nil
 }
@@ -232,7 +232,7 @@ func (s *Session) argmax() (id int, err error) {
 			return err
 		}
 		if !finite[row] {
-			return fmt.Errorf("engine: %w (%s)", ErrNotFinite, notFiniteHint)
+			return s.e.CheckAfter(fmt.Errorf("engine: %w (%s)", ErrNotFinite, notFiniteHint))
 		}
 		id = int(ids[row])
 		return nil

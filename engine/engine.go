@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -130,6 +131,15 @@ func (e *Engine) CheckModel() error {
 		return nil
 	}
 	return e.m.File.CheckUnchanged()
+}
+
+// CheckAfter is CheckModel after work that ended with err. Weights that were written over may well give logits that are not
+// finite, so ErrNotFinite gives way to weights.ErrFileChanged; other errors stay.
+func (e *Engine) CheckAfter(err error) error {
+	if err == nil || errors.Is(err, ErrNotFinite) {
+		return cmp.Or(e.CheckModel(), err)
+	}
+	return err
 }
 
 // Options are the options in force, defaults filled in.

@@ -67,14 +67,14 @@ func (r *PromptReading) Read(ctx context.Context, tokens int) error {
 			return r.upTo(ctx, to, s.e.o.ChunkTokens)
 		})
 	}
-	if err != nil || r.Left() == 0 {
-		s.chunked = nil
+	if err == nil && r.Left() > 0 {
+		return nil
 	}
-	if err == nil && r.Left() == 0 {
+	s.chunked = nil
+	if err == nil {
 		s.noteRead(len(r.ids), false)
-		err = s.e.CheckModel()
 	}
-	return err
+	return s.e.CheckAfter(err)
 }
 
 // upTo is Read up to a token, in chunks, without a second chance.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -275,16 +276,20 @@ func TestModelWrittenOverWhileGenerating(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, past := filepath.Join(t.TempDir(), "m.gguf"), time.Now().Add(-time.Hour)
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(path, past, past); err != nil {
-		t.Fatal(err)
-	}
-	var errs bytes.Buffer
-	code := run([]string{"generate", "--raw", "--model", path, "-n", "8", "--ignore-eos", "The"}, strings.NewReader(""), overwriter{path, data}, &errs)
-	if code != exitData || !strings.Contains(errs.String(), "changed while in use") {
-		t.Errorf("exit %d, %q", code, errs.String())
+	const header = 16 << 10
+	broken := append(slices.Clone(data[:header]), bytes.Repeat([]byte{0xff}, len(data)-header)...) // all weights NaN
+	for _, over := range [][]byte{data, broken} {
+		path, past := filepath.Join(t.TempDir(), "m.gguf"), time.Now().Add(-time.Hour)
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, past, past); err != nil {
+			t.Fatal(err)
+		}
+		var errs bytes.Buffer
+		code := run([]string{"generate", "--raw", "--model", path, "-n", "8", "--ignore-eos", "The"}, strings.NewReader(""), overwriter{path, over}, &errs)
+		if code != exitData || !strings.Contains(errs.String(), "changed while in use") || strings.Contains(errs.String(), "not finite") {
+			t.Errorf("exit %d, %q", code, errs.String())
+		}
 	}
 }

@@ -78,7 +78,7 @@ func (a *app) kvCommand(f *kvCommandFlags) error {
 		return err
 	}
 	if err := engine.CheckFinite(s.Logits()); err != nil {
-		return err
+		return l.engine.CheckAfter(err)
 	}
 	if err := writeKept(f.out, l.engine, s); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (a *app) forcedSteps(path string, l *loaded, s *engine.Session, ids []int) 
 			return err
 		}
 		if err := writeLogits(w, s.Logits()); err != nil {
-			return err
+			return l.engine.CheckAfter(err)
 		}
 	}
 	if err := l.engine.CheckModel(); err != nil {

@@ -78,7 +78,7 @@ func (a *app) logits(f *logitsFlags) error {
 	}
 	if !f.all {
 		if err := writeLogits(w, s.Logits()); err != nil {
-			return err
+			return l.engine.CheckAfter(err)
 		}
 	}
 	return w.Close()

@@ -224,10 +224,10 @@ func conformSelect(t *testing.T, spec string, set *Set, s *scene, whole bool) *S
 	return &read
 }
 
-// mayDropNewest reports whether a method that a specification names says so.
-func mayDropNewest(spec string) bool {
+// declares reports whether a method that a specification names says so.
+func declares(spec string, says func(Info) bool) bool {
 	for _, word := range strings.FieldsFunc(spec, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
-		if e := registry[plain(word)]; e != nil && e.info.MayDropNewest {
+		if e := registry[plain(word)]; e != nil && says(e.info) {
 			return true
 		}
 	}
@@ -238,16 +238,18 @@ func mayDropNewest(spec string) bool {
 func checkKept(t *testing.T, spec string, set *Set, s *scene, kept [][]int32, whole bool) {
 	t.Helper()
 	total, n := 0, len(s.q)
+	mayDropNewest := declares(spec, func(i Info) bool { return i.MayDropNewest })
+	mayDropSinks := declares(spec, func(i Info) bool { return i.MayDropSinks })
 	for g, idx := range kept {
 		total += len(idx)
 		if len(idx) == 0 {
 			t.Fatalf("%s: head %d keeps nothing", spec, g)
 		}
-		if !mayDropNewest(spec) && int(idx[len(idx)-1]) != n-1 {
+		if !mayDropNewest && int(idx[len(idx)-1]) != n-1 {
 			t.Errorf("%s: head %d loses the newest token", spec, g)
 		}
 		for _, sinks := range []string{"streaming_llm", "expected_attention", "lagkv", "kvzip"} {
-			if strings.Contains(spec, sinks) && !slices.Equal(idx[:4], []int32{0, 1, 2, 3}) {
+			if !mayDropSinks && strings.Contains(spec, sinks) && !slices.Equal(idx[:4], []int32{0, 1, 2, 3}) {
 				t.Errorf("%s: head %d loses a sink: %v", spec, g, idx[:4])
 			}
 		}
@@ -311,7 +313,7 @@ func clonePicks(x [][]int32) [][]int32 {
 func TestNames(t *testing.T) {
 	for _, name := range []string{
 		"SnapKVPress", "StreamingLLMPress", "KnormPress", "KeyDiffPress", "TOVAPress", "ObservedAttentionPress",
-		"PyramidKVPress", "AdaKVPress", "ExpectedAttentionPress", "LagKVPress", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
+		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "ExpectedAttentionPress", "LagKVPress", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
 	} {
 		if _, err := Parse(name); err != nil {
 			t.Error(err)

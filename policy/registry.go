@@ -34,6 +34,8 @@ type Info struct {
 	MayDropNewest bool `json:"may_drop_newest,omitempty"`
 	// Ranked: its choice is the beginning of one order, whatever its budget ([Ranker]).
 	Ranked bool `json:"-"`
+	// MayDropSinks: first tokens that the wrapped policy always keeps have no such right here.
+	MayDropSinks bool `json:"may_drop_sinks,omitempty"`
 	// Wraps is the name of the policy that a wrapper holds when none is given; empty for others.
 	Wraps string `json:"wraps,omitempty"`
 	// Inner is the parameter that names it; empty is press.

@@ -23,6 +23,9 @@ type scored struct {
 	pick   picker
 }
 
+// given is the budget as it was given, none for wrappers.
+func (s *scored) given() Budget { return s.budget }
+
 // Target is the budget of the prompt so far.
 func (s *scored) Target(l *Layer) int { return s.budget.Of(l, l.N) }
 

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -57,22 +56,11 @@ func (a *app) imatrix(f *imatrixFlags) error {
 	if err := mayWrite(f.out, f.force); err != nil {
 		return err
 	}
-	text, err := a.readText(f.file)
-	if err != nil {
-		return err
-	}
-	if !utf8.ValidString(text) {
-		return dataErrorf("%s is not valid UTF-8", f.file)
-	}
-	l, err := a.openKVEngine(&f.load, &f.kv)
+	l, ids, err := a.openForText(f.file, &f.load, &f.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	ids, err := l.tok.Encode(text, true, false)
-	if err != nil {
-		return err
-	}
 	collector := imatrix.NewCollector()
 	l.model.Inputs = func(w *model.Linear, x []float32) error {
 		t := w.Tensor
@@ -85,10 +73,7 @@ func (a *app) imatrix(f *imatrixFlags) error {
 		return collector.Add(t.Name, 0, 1, w.Cols, x)
 	}
 	start, bar := time.Now(), a.newBar()
-	o := bench.PerplexityOptions{Chunk: f.chunk, Limit: f.chunks, BOS: -1, OnChunk: func(done, total int) { bar.count("chunks", done, total) }}
-	if id, ok := l.tok.BOS(); ok && l.tok.AddsBOS() {
-		o.BOS = id
-	}
+	o := perplexityOptions(l, f.chunk, f.chunks, bar)
 	p, err := bench.Perplex(a.ctx, l.engine, ids, o)
 	bar.done()
 	if err != nil {

@@ -54,30 +54,16 @@ func (a *app) perplexity(f *perplexityFlags) error {
 	if f.file == "" {
 		return usageErrorf("perplexity needs --file")
 	}
-	text, err := a.readText(f.file)
-	if err != nil {
-		return err
-	}
-	if !utf8.ValidString(text) {
-		return dataErrorf("%s is not valid UTF-8", f.file)
-	}
-	l, err := a.openKVEngine(&f.load, &f.kv)
+	l, ids, err := a.openForText(f.file, &f.load, &f.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	ids, err := l.tok.Encode(text, true, false)
-	if err != nil {
-		return err
-	}
 	if f.kv.policyName() != "full" {
 		a.notice("chunks are read as prompts, so that policy %s, which works after them, changes nothing ('infer eval --suite perplexity' has it at work)", f.kv.policyName())
 	}
 	bar := a.newBar()
-	o := bench.PerplexityOptions{Chunk: f.chunk, Limit: f.chunks, BOS: -1, OnChunk: func(done, total int) { bar.count("chunks", done, total) }}
-	if id, ok := l.tok.BOS(); ok && l.tok.AddsBOS() {
-		o.BOS = id
-	}
+	o := perplexityOptions(l, f.chunk, f.chunks, bar)
 	base, err := openBase(f, l, &o)
 	if err != nil {
 		return err
@@ -102,6 +88,36 @@ func (a *app) perplexity(f *perplexityFlags) error {
 		fmt.Fprintf(a.stdout, "KL from %s: %.6f nats, same top token %.2f %%\n", f.klBase, p.KL, 100*p.SameTop)
 	}
 	return nil
+}
+
+// openForText opens a model for a text file, - for standard input, and returns the text's tokens.
+func (a *app) openForText(file string, load *loadFlags, kv *kvFlags) (*loaded, []int, error) {
+	text, err := a.readText(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !utf8.ValidString(text) {
+		return nil, nil, dataErrorf("%s is not valid UTF-8", file)
+	}
+	l, err := a.openKVEngine(load, kv)
+	if err != nil {
+		return nil, nil, err
+	}
+	ids, err := l.tok.Encode(text, true, false)
+	if err != nil {
+		l.close()
+		return nil, nil, err
+	}
+	return l, ids, nil
+}
+
+// perplexityOptions are those of reading a text in chunks, at most limit of them (0: all), each of which begins as the tokenizer says.
+func perplexityOptions(l *loaded, chunk, limit int, bar *bar) bench.PerplexityOptions {
+	o := bench.PerplexityOptions{Chunk: chunk, Limit: limit, BOS: -1, OnChunk: func(done, total int) { bar.count("chunks", done, total) }}
+	if id, ok := l.tok.BOS(); ok && l.tok.AddsBOS() {
+		o.BOS = id
+	}
+	return o
 }
 
 // baseFile holds log-probabilities as float32 rows after a header of magic, vocabulary, chunk and a hash of the ids.

@@ -183,8 +183,12 @@ func (s *shown) judgeOrders(e *Result) {
 		for i, r := range rows {
 			ok = ok && (i == 0 || rows[i-1].Value < r.Value)
 		}
-		if v.Ours = "so"; !ok || len(rows) < least {
-			v.Ours, v.Reason = "not so", "the rows are in the chart"
+		values := make([]string, len(rows))
+		for i, r := range rows {
+			values[i] = fmt.Sprintf("%s %.4g", r.Series, r.Value)
+		}
+		if v.Ours = strings.Join(values, ", "); !ok || len(rows) < least {
+			v.Reason = fmt.Sprintf("%d rows of at least %d, which do not all rise", len(rows), least)
 			s.Missed = append(s.Missed, v)
 			continue
 		}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"terrace/csdshim/wire"
-	"terrace/internal/clock"
 	"terrace/internal/vfs/view"
 )
 
@@ -103,10 +102,8 @@ func TestPlaceOfACancelledCall(t *testing.T) {
 	if _, err := c.Fetch(ctx, 1, dst); err != nil || !bytes.Equal(dst[0].Data, g.Data) {
 		t.Errorf("the next call: %v, the bytes that were written: %v", err, bytes.Equal(dst[0].Data, g.Data))
 	}
-	for until := time.Now().Add(5 * time.Second); places() != inFlight; _ = clock.Real().Sleep(t.Context(), time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("%d of %d places are free after all answers", places(), inFlight)
-		}
+	if !eventually(5*time.Second, func() bool { return places() == inFlight }) {
+		t.Fatalf("%d of %d places are free after all answers", places(), inFlight)
 	}
 }
 

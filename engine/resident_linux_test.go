@@ -39,7 +39,7 @@ func TestSnapKVIsResidentlySmall(t *testing.T) {
 		t.Skip("the race detector keeps memory of its own for every page")
 	}
 	if testing.Short() {
-		t.Skip("-short: reads 1,200 tokens twice")
+		t.Skip("-short: reads 2,000 tokens twice")
 	}
 	path := filepath.Join(t.TempDir(), "wide.gguf")
 	if err := convert.Synthesize(t.Context(), path, convert.Spec{Arch: "llama", Layers: 16, Hidden: 128, Heads: 8, KVHeads: 8, HeadDim: 64,
@@ -48,7 +48,7 @@ func TestSnapKVIsResidentlySmall(t *testing.T) {
 	}
 	holds := func(policy string) (bytes, kv int64) {
 		e := openModel(t, path, Options{Policy: policy, KVTypeSet: true, KType: kvpage.F32, VType: kvpage.F32})
-		for _, n := range []int{400, 1200} { // the first makes the code resident that runs
+		for _, n := range []int{600, 2000} { // the first makes the code resident that runs
 			s, err := e.NewSession(e.Policy())
 			if err != nil {
 				t.Fatal(err)

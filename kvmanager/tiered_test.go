@@ -368,7 +368,7 @@ func TestSameShareStays(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_ = clock.Real().Sleep(context.Background(), time.Second) // what is fetched ahead for the next pass is read
+			synctest.Wait() // what is fetched ahead for the next pass is read
 			var now [][]int
 			for layer := range o.Layers {
 				now = append(now, nil)

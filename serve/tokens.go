@@ -10,6 +10,7 @@ func init() {
 			{method: http.MethodPost, path: "/tokenize", serve: s.tokenize},
 			{method: http.MethodPost, path: "/detokenize", serve: s.detokenize},
 			{method: http.MethodPost, path: "/apply-template", serve: s.applyTemplate},
+			{method: http.MethodGet, path: "/tokenizer_info", serve: s.tokenizerInfo},
 		}
 	})
 }
@@ -19,31 +20,52 @@ type tokenPiece struct {
 	Piece string `json:"piece"`
 }
 
-// tokenize answers POST /tokenize, in llama.cpp's shape.
-func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		Model        *string `json:"model"`
-		Content      *string `json:"content"`
-		AddSpecial   bool    `json:"add_special"`
-		ParseSpecial *bool   `json:"parse_special"`
-		WithPieces   bool    `json:"with_pieces"`
+// tokenizeRequest is llama.cpp's (content), or vLLM's (prompt), which lm-evaluation-harness sends.
+type tokenizeRequest struct {
+	Model        *string `json:"model"`
+	Content      *string `json:"content"`
+	AddSpecial   bool    `json:"add_special"`
+	ParseSpecial *bool   `json:"parse_special"`
+	WithPieces   bool    `json:"with_pieces"`
+	Prompt       *string `json:"prompt"`
+	AddTokens    *bool   `json:"add_special_tokens"` // of prompt; true where it is not named
+}
+
+// text is what is to be tokenised, under its field's name.
+func (in *tokenizeRequest) text() (text, field string, special bool, err error) {
+	switch {
+	case in.Content != nil && in.Prompt != nil:
+		return "", "", false, badField("prompt", "content is there too: want one of the two")
+	case in.Prompt != nil:
+		return *in.Prompt, "prompt", in.AddTokens == nil || *in.AddTokens, nil
+	case in.AddTokens != nil:
+		return "", "", false, badField("add_special_tokens", "it goes with prompt; with content it is add_special")
+	case in.Content != nil:
+		return *in.Content, "content", in.AddSpecial, nil
 	}
+	return "", "", false, badField("content", "it is missing")
+}
+
+// tokenize answers POST /tokenize, in the shape of llama.cpp, and of vLLM where the text is called prompt.
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
+	var in tokenizeRequest
 	if err := decode(w, r, &in); err != nil {
 		return err
 	}
 	if _, err := s.served(in.Model); err != nil {
 		return err
 	}
-	if in.Content == nil {
-		return badField("content", "it is missing")
+	text, field, special, err := in.text()
+	if err != nil {
+		return err
 	}
 	var ids []int
-	err := s.busy(r.Context(), func() (err error) {
-		ids, err = s.o.Tokenizer.Encode(*in.Content, in.AddSpecial, in.ParseSpecial == nil || *in.ParseSpecial)
+	err = s.busy(r.Context(), func() (err error) {
+		ids, err = s.o.Tokenizer.Encode(text, special, in.ParseSpecial == nil || *in.ParseSpecial)
 		return err
 	})
 	if err != nil {
-		return badField("content", "%s", oneLine(err))
+		return badField(field, "%s", oneLine(err))
 	}
 	if !in.WithPieces {
 		if ids == nil {
@@ -66,7 +88,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	}{pieces})
 }
 
-// detokenize answers POST /detokenize, in llama.cpp's shape; control tokens are left out.
+// detokenize answers POST /detokenize, in the shapes of llama.cpp (content) and vLLM (prompt); control tokens are left out.
 func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Model  *string `json:"model"`
@@ -90,9 +112,36 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	for _, id := range *in.Tokens {
 		text = append(text, d.Push(id)...)
 	}
+	whole := string(text) + d.Flush()
 	return writeJSON(w, http.StatusOK, struct {
 		Content string `json:"content"`
-	}{string(text) + d.Flush()})
+		Prompt  string `json:"prompt"`
+	}{whole, whole})
+}
+
+// tokenizerInfo answers GET /tokenizer_info, in vLLM's shape: lm-evaluation-harness takes the server's tokenizer where it is there.
+// A token that the model has not is null.
+func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
+	t := s.o.Tokenizer
+	named := func(id int, ok bool) *string {
+		if !ok {
+			return nil
+		}
+		text := t.TokenText(id)
+		return &text
+	}
+	var template *string
+	if source := t.Template(); source != "" {
+		template = &source
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		BOS      *string `json:"bos_token"`
+		EOS      *string `json:"eos_token"`
+		PAD      *string `json:"pad_token"`
+		Template *string `json:"chat_template"`
+		Vocab    int     `json:"vocab_size"`
+		Context  int     `json:"model_max_length"`
+	}{named(t.BOS()), named(t.EOS()), named(t.PAD()), template, t.Size(), s.o.Engine.Options().Context})
 }
 
 // applyTemplate answers POST /apply-template: the prompt of a chat, as text.

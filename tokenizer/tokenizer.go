@@ -283,6 +283,12 @@ func (t *Tokenizer) Size() int { return len(t.vocab.Tokens) }
 // BOS returns the id that starts a text, if the model has one.
 func (t *Tokenizer) BOS() (id int, ok bool) { return t.vocab.BOS, t.vocab.BOS >= 0 }
 
+// EOS returns the id that ends a text, if the model has one.
+func (t *Tokenizer) EOS() (id int, ok bool) { return t.vocab.EOS, t.vocab.EOS >= 0 }
+
+// PAD returns the id that fills rows up, if the model has one.
+func (t *Tokenizer) PAD() (id int, ok bool) { return t.vocab.PAD, t.vocab.PAD >= 0 }
+
 // IsEOG reports whether a generation ends with id.
 func (t *Tokenizer) IsEOG(id int) bool { return t.eog[id] }
 

@@ -5,24 +5,24 @@ import (
 	"errors"
 
 	"terrace/model/bert"
-	"terrace/weights"
 )
 
 // Encoder makes embeddings of texts. Close it.
 type Encoder struct {
-	file *weights.Model
+	file *File
 	enc  *bert.Encoder
 }
 
-// OpenEncoder opens a sentence encoder (BERT, MiniLM) by its name or folder. Of the options Threads and Hub count.
+// OpenEncoder opens a sentence encoder (BERT, MiniLM) by its name or folder. Of the options Threads and Hub count. Errors are
+// OpenFile's; a model that is no encoder is ErrModel too.
 func OpenEncoder(ctx context.Context, name string, o Options) (*Encoder, error) {
-	file, err := openFile(ctx, name, o.Hub)
+	file, err := OpenFile(ctx, name, Options{Hub: o.Hub})
 	if err != nil {
 		return nil, err
 	}
-	enc, err := bert.Open(file, bert.Options{Threads: o.Threads})
+	enc, err := bert.Open(file.weights, bert.Options{Threads: o.Threads})
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, errors.Join(marked{err, ErrModel}, file.Close())
 	}
 	return &Encoder{file, enc}, nil
 }
@@ -41,6 +41,9 @@ func (e *Encoder) Embed(ctx context.Context, texts ...string) ([][]float32, erro
 	}
 	return e.enc.Embed(ids)
 }
+
+// BERT is what computes, the Encoder's to close: ids of texts, cutting them to what it takes.
+func (e *Encoder) BERT() *bert.Encoder { return e.enc }
 
 // Close unmaps the encoder.
 func (e *Encoder) Close() error {

@@ -14,6 +14,8 @@ import (
 var (
 	// ErrNoModel: no model of that name, or it cannot be fetched.
 	ErrNoModel = hub.ErrNotFound
+	// ErrModel: a model's files cannot be read, or are not what they say; sentinels of package weights and those below tell more.
+	ErrModel = errors.New("the model's files cannot be used")
 	// ErrContext: a prompt does not fit the context.
 	ErrContext = engine.ErrContext
 	// ErrMemory: KV does not fit the host memory of Options.Tiers.
@@ -27,3 +29,12 @@ var (
 	// ErrClosed: the model was closed.
 	ErrClosed = errors.New("the model is closed")
 )
+
+// marked is an error that is a sentinel too, whose text it does not repeat.
+type marked struct {
+	error
+	as error
+}
+
+func (m marked) Unwrap() error        { return m.error }
+func (m marked) Is(target error) bool { return target == m.as }

@@ -38,8 +38,7 @@ type Options struct {
 
 // Model is an open model. Close it.
 type Model struct {
-	name   string
-	file   *weights.Model
+	file   *File
 	tok    *tokenizer.Tokenizer
 	engine *engine.Engine
 	server *serve.Server
@@ -52,14 +51,14 @@ type Model struct {
 // Open opens a model by its name (as infer pull takes it: "smollm2:135m", "hf:ORG/REPO", a path of a GGUF file or of a folder
 // with safetensors), which is fetched where it is not here yet. Errors are those of errors.go, and of the model's files.
 func Open(ctx context.Context, name string, o Options) (*Model, error) {
-	m := &Model{name: name, sessions: map[*Session]struct{}{}}
-	if err := m.open(ctx, o); err != nil {
+	m := &Model{sessions: map[*Session]struct{}{}}
+	if err := m.open(ctx, name, o); err != nil {
 		return nil, errors.Join(err, m.release())
 	}
 	return m, nil
 }
 
-func (m *Model) open(ctx context.Context, o Options) error {
+func (m *Model) open(ctx context.Context, name string, o Options) error {
 	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact}
 	for _, text := range o.Tiers {
 		t, err := tier.Parse(text)
@@ -69,14 +68,14 @@ func (m *Model) open(ctx context.Context, o Options) error {
 		eo.Tiers = append(eo.Tiers, t)
 	}
 	var err error
-	if m.file, err = openFile(ctx, m.name, o.Hub); err != nil {
+	if m.file, err = OpenFile(ctx, name, o); err != nil {
 		return err
 	}
-	parts, err := model.Open(m.file)
+	parts, err := model.Open(m.file.weights)
 	if err != nil {
 		return err
 	}
-	if m.tok, err = newTokenizer(m.file); err != nil {
+	if m.tok, err = newTokenizer(m.file.weights); err != nil {
 		return err
 	}
 	if m.engine, err = engine.Open(parts, eo); err != nil {
@@ -84,26 +83,13 @@ func (m *Model) open(ctx context.Context, o Options) error {
 	}
 	so := serve.Options{Engine: m.engine, Tokenizer: m.tok, Names: o.Names, ModelPath: m.file.Path(), Batch: o.Batch, Queue: o.Queue, Keys: o.Keys, AnyHost: o.Hosts, Log: o.Log}
 	if len(so.Names) == 0 {
-		so.Names = []string{m.name}
+		so.Names = []string{name}
 	}
 	if so.Queue == 0 {
 		so.Queue = 64
 	}
 	m.server, err = serve.New(so)
 	return err
-}
-
-// openFile resolves a name and maps the model's file.
-func openFile(ctx context.Context, name string, o hub.Options) (*weights.Model, error) {
-	h, err := hub.New(o)
-	if err != nil {
-		return nil, err
-	}
-	got, err := h.Resolve(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return weights.Open(got.Path)
 }
 
 func newTokenizer(file *weights.Model) (*tokenizer.Tokenizer, error) {
@@ -119,7 +105,7 @@ func newTokenizer(file *weights.Model) (*tokenizer.Tokenizer, error) {
 }
 
 // Name is what the model was opened by.
-func (m *Model) Name() string { return m.name }
+func (m *Model) Name() string { return m.file.name }
 
 // Context is how many tokens a text holds at most, the prompt's included.
 func (m *Model) Context() int { return m.engine.Options().Context }

@@ -192,6 +192,20 @@ func TestErrors(t *testing.T) {
 	if _, err := terrace.Open(t.Context(), filepath.Join(t.TempDir(), "none.gguf"), terrace.Options{}); err == nil {
 		t.Error("a file that is not there was opened")
 	}
+	text := filepath.Join(t.TempDir(), "text.gguf")
+	if err := os.WriteFile(text, []byte("this is no model, though its name says so"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path, _ := tiny()
+	for what, err := range map[string]error{
+		"a text":                 second(terrace.OpenFile(t.Context(), text, terrace.Options{})),
+		"a folder without files": second(terrace.Open(t.Context(), t.TempDir(), terrace.Options{})),
+		"a llama as an encoder":  second(terrace.OpenEncoder(t.Context(), path, terrace.Options{})),
+	} {
+		if !errors.Is(err, terrace.ErrModel) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
@@ -202,3 +216,5 @@ func TestErrors(t *testing.T) {
 		t.Errorf("a closed model: %v", err)
 	}
 }
+
+func second[T any](_ T, err error) error { return err }

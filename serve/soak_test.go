@@ -109,7 +109,7 @@ func TestSoak(t *testing.T) {
 		until(t, "nothing runs or waits", b.stand(0, 0))
 	}
 	run(*soak / 4)
-	goroutines, heap := runtime.NumGoroutine(), heapBytes()
+	goroutines, heap, rss := runtime.NumGoroutine(), heapBytes(), residentKiB()
 	began := time.Now()
 	run(*soak)
 	if n := runtime.NumGoroutine(); n > goroutines+32 {
@@ -125,7 +125,19 @@ func TestSoak(t *testing.T) {
 	if files, err := os.ReadDir("/proc/self/fd"); err == nil && len(files) > 4*streams {
 		t.Errorf("%d files are open", len(files))
 	}
-	t.Logf("%d requests in %v, %d left, %d refused; heap %d to %d KiB", *soak, time.Since(began).Round(time.Millisecond), gone.Load(), refused.Load(), heap>>10, heapBytes()>>10)
+	t.Logf("%d requests in %v; with the %d before, %d left and %d were refused; heap %d to %d KiB, resident %d to %d KiB", *soak,
+		time.Since(began).Round(time.Millisecond), *soak/4, gone.Load(), refused.Load(), heap>>10, heapBytes()>>10, rss, residentKiB())
+}
+
+// residentKiB is this process's resident memory; 0 where the system does not tell.
+func residentKiB() (kib int64) {
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			fmt.Sscan(rest, &kib)
+		}
+	}
+	return kib
 }
 
 func heapBytes() int64 {

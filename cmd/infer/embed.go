@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace"
 	"terrace/model/bert"
-	"terrace/weights"
 )
 
 func init() { register(newEmbed) }
@@ -49,21 +49,16 @@ func newEmbed(a *app) *cobra.Command {
 	return cmd
 }
 
-// openEncoder resolves, opens and checks an encoder; close it with the function returned.
-func (a *app) openEncoder(name string, threads int) (*bert.Encoder, func(), error) {
-	got, err := a.resolveModel(a.ctx, name)
+// openEncoder opens an encoder by its name or that of a preset; close it.
+func (a *app) openEncoder(name string, threads int) (*terrace.Encoder, error) {
+	name, o, done, err := a.modelOptions(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	file, err := weights.Open(got.Path)
-	if err != nil {
-		return nil, nil, modelError(err)
-	}
-	e, err := bert.Open(file, bert.Options{Threads: threads})
-	if err != nil {
-		return nil, nil, errors.Join(modelError(err), file.Close())
-	}
-	return e, func() { e.Close(); file.Close() }, nil
+	o.Threads = threads
+	e, err := terrace.OpenEncoder(a.ctx, name, o)
+	done()
+	return e, openError(err)
 }
 
 func (a *app) embed(f *embedFlags, texts []string) error {
@@ -79,11 +74,12 @@ func (a *app) embed(f *embedFlags, texts []string) error {
 			return err
 		}
 	}
-	e, done, err := a.openEncoder(f.model, f.threads)
+	encoder, err := a.openEncoder(f.model, f.threads)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer encoder.Close()
+	e := encoder.BERT()
 	ids := make([][]int32, len(texts))
 	for i, text := range texts {
 		if !utf8.ValidString(text) {

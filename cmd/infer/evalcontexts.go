@@ -57,9 +57,9 @@ func (a *app) openQuality(f *contextFlags, threads int) (replay.Quality, func(),
 	case "token-f1":
 		return replay.TokenF1{}, func() {}, nil
 	case "auto", "minilm-cosine":
-		e, done, err := a.openEncoder(f.encoder, threads)
+		e, err := a.openEncoder(f.encoder, threads)
 		if err == nil {
-			return replay.Cosine{Encoder: e}, done, nil
+			return replay.Cosine{Encoder: e.BERT()}, func() { e.Close() }, nil
 		}
 		if f.quality != "auto" || a.ctx.Err() != nil {
 			return nil, nil, err

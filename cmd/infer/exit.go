@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"terrace"
 	"terrace/csdshim"
 	"terrace/engine"
 	"terrace/eval"
@@ -63,6 +64,14 @@ func modelError(err error) error {
 		return dataError{err}
 	}
 	return err
+}
+
+// openError is modelError for what package terrace did not open: only of the model's files, hub's errors are hubError's.
+func openError(err error) error {
+	if errors.Is(err, terrace.ErrModel) {
+		return modelError(err)
+	}
+	return hubError(err)
 }
 
 // checkError marks a comparison or verification that did not hold (exit 5).

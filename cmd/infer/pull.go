@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace"
 	"terrace/hub"
 )
 
@@ -63,28 +64,49 @@ func (a *app) home() string {
 
 // resolveModel gives the local path of a model name, or of the model that a preset is made from, fetching it with a progress bar where it is not here yet.
 func (a *app) resolveModel(ctx context.Context, name string) (hub.Result, error) {
-	if values, ok, err := a.preset(name); err != nil {
-		return hub.Result{}, err
-	} else if ok {
-		name = values[fromKey][0]
-	}
-	h, done, err := a.newHub()
+	name, o, done, err := a.modelOptions(name)
 	if err != nil {
 		return hub.Result{}, err
+	}
+	h, err := hub.New(o.Hub)
+	if err != nil {
+		return hub.Result{}, hubError(err)
 	}
 	r, err := h.Resolve(ctx, name)
 	done()
 	return r, hubError(err)
 }
 
-// newHub hands the environment of Hugging Face's tools and the global flags to hub; done ends the progress bar.
+// modelOptions are what every model is opened with, and its name: of a preset that of the model it is made from. done ends the
+// progress bar.
+func (a *app) modelOptions(name string) (model string, o terrace.Options, done func(), err error) {
+	if values, ok, err := a.preset(name); err != nil {
+		return "", o, nil, err
+	} else if ok {
+		name = values[fromKey][0]
+	}
+	o.Hub, done, err = a.hubOptions()
+	return name, o, done, err
+}
+
+// newHub is a hub under the command's settings; done ends the progress bar.
 func (a *app) newHub() (h *hub.Hub, done func(), err error) {
-	offline, err := envBool("HF_HUB_OFFLINE")
+	o, done, err := a.hubOptions()
 	if err != nil {
 		return nil, nil, err
 	}
+	h, err = hub.New(o)
+	return h, done, hubError(err)
+}
+
+// hubOptions hands the environment of Hugging Face's tools and the global flags to hub; done ends the progress bar.
+func (a *app) hubOptions() (o hub.Options, done func(), err error) {
+	offline, err := envBool("HF_HUB_OFFLINE")
+	if err != nil {
+		return o, nil, err
+	}
 	bar := a.newBar()
-	h, err = hub.New(hub.Options{
+	return hub.Options{
 		Home:       a.home(),
 		HFHome:     os.Getenv("HF_HOME"),
 		HFCache:    os.Getenv("HF_HUB_CACHE"),
@@ -93,8 +115,7 @@ func (a *app) newHub() (h *hub.Hub, done func(), err error) {
 		Offline:    offline,
 		Notice:     func(line string) { bar.clear(); a.notice("%s", line) },
 		Progress:   func(p hub.Progress) { bar.bytes(p.Stage+" "+p.Name, p.DoneBytes, p.TotalBytes) },
-	})
-	return h, bar.done, hubError(err)
+	}, bar.done, nil
 }
 
 // envBool reads a switch as Hugging Face's tools do: 1, true, yes and on are on.

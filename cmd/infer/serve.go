@@ -178,11 +178,11 @@ func (a *app) serveEncoder(f *serveFlags) (*serve.Encoders, func(), error) {
 	if f.embeddings == "" {
 		return nil, func() {}, nil
 	}
-	e, done, err := a.openEncoder(f.embeddings, f.load.threads)
+	e, err := a.openEncoder(f.embeddings, f.load.threads)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &serve.Encoders{Encoder: e, Name: f.embeddings}, done, nil
+	return &serve.Encoders{Encoder: e.BERT(), Name: f.embeddings}, func() { e.Close() }, nil
 }
 
 // listen serves until a signal comes, then drains.

@@ -20,8 +20,8 @@ func newCompare(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
-		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone. --frontier and --csv are for the suite agreement: closeness to full over bytes moved a token, a panel for each model and length of prompts.",
-		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a --markdown --svg docs/pareto.svg",
+		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone. --frontier and --csv are for the suite agreement: closeness to full over bytes moved a token, a panel for each model and length of prompts. --lm-eval DIR writes each policy of finished runs as lm-evaluation-harness writes its results: DIR/MODEL__POLICY/results_DATE.json and samples_TASK_DATE.jsonl.",
+		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a --markdown --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("compare needs at least one run folder")
@@ -36,6 +36,7 @@ func newCompare(a *app) *cobra.Command {
 	p.StringVar(&f.title, "title", "KV policies compared", "title of the page, line below the picture")
 	p.StringVar(&f.svg, "svg", "", "write the Pareto fronts to this file, as a picture for a README")
 	p.StringVar(&f.frontier, "frontier", "", "write the divergence from full over the bytes moved a token (suite agreement) to this file, as a picture; several runs make several panels")
+	p.StringVar(&f.lmEval, "lm-eval", "", "write results and samples in the format of lm-evaluation-harness below this folder")
 	p.BoolVar(&f.csv, "csv", false, "print what --frontier draws, a line a policy")
 	p.BoolVar(&f.markdown, "markdown", false, "print the table in Markdown")
 	p.BoolVar(&f.json, "json", false, "print one JSON object")
@@ -45,8 +46,8 @@ func newCompare(a *app) *cobra.Command {
 
 // compareFlags are those of `infer compare`.
 type compareFlags struct {
-	html, svg, frontier, title, against string
-	json, markdown, csv                 bool
+	html, svg, frontier, title, against, lmEval string
+	json, markdown, csv                         bool
 }
 
 func (a *app) compare(dirs []string, f *compareFlags) error {
@@ -76,6 +77,11 @@ func (a *app) compare(dirs []string, f *compareFlags) error {
 			return err
 		}
 	}
+	if f.lmEval != "" {
+		if err := a.writeLMEval(runs, f.lmEval); err != nil {
+			return err
+		}
+	}
 	switch {
 	case f.csv:
 		return c.WriteFrontierCSV(a.stdout)
@@ -85,6 +91,24 @@ func (a *app) compare(dirs []string, f *compareFlags) error {
 		return c.WriteMarkdown(a.stdout)
 	}
 	return c.WriteText(a.stdout)
+}
+
+// writeLMEval writes every policy of the runs as lm-evaluation-harness writes its results.
+func (a *app) writeLMEval(runs []report.Run, dir string) error {
+	list, err := report.LMEvalOf(runs)
+	if err != nil {
+		return err
+	}
+	for _, x := range list {
+		files, err := x.Write(dir)
+		if err != nil {
+			return err
+		}
+		for _, name := range files {
+			a.notice("written: %s", name)
+		}
+	}
+	return nil
 }
 
 // writeFile makes a file in one step.

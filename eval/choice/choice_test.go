@@ -78,14 +78,14 @@ func TestHandComputedScores(t *testing.T) {
 			t.Errorf("row %d: acc %v norm %v, want %v (%s)", i, *o.Score, o.Values["acc_norm"], want[i], o.Row)
 		}
 	}
-	if got := string(evaluate(t, s)[0].Row); got != `{"gold":0,"loglikelihoods":[-2,-3]}` {
+	if got := string(evaluate(t, s)[0].Row); got != `{"gold":0,"greedy":[false,false],"loglikelihoods":[-2,-3]}` {
 		t.Errorf("row %s", got)
 	}
 }
 
 // acc_norm divides by bytes, not characters: "éa" has 3.
 func TestNormIsByBytes(t *testing.T) {
-	o := outcome(eval.Sample{}, "full", &question{choices: []string{"éa", "aa"}, gold: 0}, []float64{-2.7, -2}, 1, letterSession{fakeSession(t)}, 0)
+	o := outcome(eval.Sample{}, "full", &question{choices: []string{"éa", "aa"}, gold: 0}, []float64{-2.7, -2}, []bool{false, false}, 1, letterSession{fakeSession(t)}, 0)
 	if o.Values["acc_norm"] != 1 || *o.Score != 0 {
 		t.Errorf("%+v", o)
 	}

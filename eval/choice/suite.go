@@ -213,16 +213,16 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 	encode, hash := r.Now().Sub(begun), eval.HashPrompt(contexts[0], contexts[1:], conts, q.gold)
 	same := func(a []int) bool { return slices.Equal(a, contexts[0]) }
 	return r.Prompt(ctx, contexts[0], policies, func(i int, session eval.Session, err error) error {
-		lls := make([]float64, len(conts))
+		lls, greedy := make([]float64, len(conts)), make([]bool, len(conts))
 		for c := 0; c < len(conts) && err == nil; c++ {
 			if same(contexts[c]) {
-				lls[c], err = likelihood(ctx, session, conts[c])
+				lls[c], greedy[c], err = likelihood(ctx, session, conts[c])
 				continue
 			}
 			// The prompt's last token merged with this choice: it has a prompt of its own.
 			err = r.Prompt(ctx, contexts[c], policies[i:i+1], func(_ int, other eval.Session, err error) error {
 				if err == nil {
-					lls[c], err = likelihood(ctx, other, conts[c])
+					lls[c], greedy[c], err = likelihood(ctx, other, conts[c])
 				}
 				return err
 			})
@@ -235,23 +235,25 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 			o.PromptHash = hash
 			return emit(o)
 		}
-		o := outcome(sample, policies[i], q, lls, len(contexts[0]), session, encode)
+		o := outcome(sample, policies[i], q, lls, greedy, len(contexts[0]), session, encode)
 		o.PromptHash = hash
 		return emit(o)
 	})
 }
 
-func likelihood(ctx context.Context, s eval.Session, ids []int) (float64, error) {
+// likelihood is a continuation's log-probability, and whether greedy decoding would have given it.
+func likelihood(ctx context.Context, s eval.Session, ids []int) (sum float64, greedy bool, err error) {
 	scores, err := s.Continue(ctx, ids)
-	sum := 0.0
+	greedy = true
 	for _, t := range scores {
 		sum += t.LogProb
+		greedy = greedy && t.Greedy
 	}
-	return sum, err
+	return sum, greedy, err
 }
 
 // outcome scores the likelihoods: acc takes the greatest, acc_norm the greatest per byte of the choice.
-func outcome(sample eval.Sample, policy string, q *question, lls []float64, prompt int, session eval.Session, encode time.Duration) eval.Outcome {
+func outcome(sample eval.Sample, policy string, q *question, lls []float64, greedy []bool, prompt int, session eval.Session, encode time.Duration) eval.Outcome {
 	norm := make([]float64, len(lls))
 	for i, ll := range lls {
 		norm[i] = ll / float64(len(q.choices[i]))
@@ -261,7 +263,7 @@ func outcome(sample eval.Sample, policy string, q *question, lls []float64, prom
 	o := eval.Outcome{Task: sample.Task, ID: sample.ID, Policy: policy, Score: &acc, Pred: q.choices[best], Prompt: prompt,
 		Values: map[string]float64{"acc_norm": hit(bestNorm == q.gold)}}
 	o.Took(encode, session.Cost(), nil)
-	o.Row, _ = json.Marshal(map[string]any{"loglikelihoods": lls, "gold": q.gold}) // numbers and ints: cannot fail
+	o.Row, _ = json.Marshal(map[string]any{"loglikelihoods": lls, "greedy": greedy, "gold": q.gold}) // numbers and truth values: cannot fail
 	return o
 }
 

@@ -1,4 +1,5 @@
-// Package report puts runs side by side: a table for the terminal, JSON, and one self-contained HTML page.
+// Package report puts runs side by side: a table for the terminal, JSON, and one self-contained HTML page;
+// and a run in lm-evaluation-harness's form.
 //
 // It owns the joining of runs into groups of comparable series, paired bootstrap intervals of differences from full,
 // Pareto fronts, and the drawing (inline SVG, no scripts, nothing fetched; palette of Okabe and Ito with shapes and

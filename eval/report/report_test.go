@@ -23,7 +23,7 @@ func makeRun(t *testing.T, suite string, policies []string, tasks []string, n in
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "my-run")
 	o := run.Options{Suite: suite, Policies: policies, Model: eval.Model{Name: "dir/m.gguf"}, Version: "v1", Settings: map[string]any{"limit": n}}
-	f, err := run.Open(dir, o, run.Machine{CPU: "cpu", Cores: 2, Command: []string{"infer", "eval", "--tasks", "a b"}})
+	f, err := run.Open(dir, o, run.Machine{CPU: "cpu", Cores: 2, Started: "2026-11-23T10:00:00Z", Command: []string{"infer", "eval", "--tasks", "a b"}})
 	if err != nil {
 		t.Fatal(err)
 	}

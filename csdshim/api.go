@@ -165,53 +165,34 @@ func (c *Client) Gather(ctx context.Context, seq uint64, layer int, positions []
 // Score has the drive score the cold tokens of a layer that it stores, and calls each with one block after another while
 // they stream in; positions rise. The block is the client's again when each returns. An error of each ends the call.
 func (c *Client) Score(ctx context.Context, seq uint64, layer int, q *Query, each func(*Block) error) (Timing, error) {
-	ctx, cancel := c.limited(ctx)
-	defer cancel()
-	k := &call{kind: wire.TypeScore, scores: make(chan []byte, maxScoreFrames)}
-	id, err := c.start(ctx, k, wire.Score{Seq: seq, Layer: layer, Query: *q}.Append(nil))
-	if err != nil {
-		return Timing{}, c.explain(ctx, "score", err)
-	}
 	limit := q.Limit
 	if limit == 0 {
 		limit = maxPosition + 1
 	}
-	last, block := int32(-1), Block{}
-	take := func(payload []byte) (err error) {
-		last, err = wire.ParseScores(payload, last, limit, &block, each)
+	last, block, refused := int32(-1), Block{}, error(nil)
+	take := func(f scoreFrame) (err error) {
+		if f.outcome || f.question != 0 {
+			return fmt.Errorf("csdshim: an answer to one of several questions, one was asked: %w", ErrFrame)
+		}
+		last, err = wire.ParseScores(f.payload, last, limit, &block, func(b *Block) error {
+			refused = each(b)
+			return refused
+		})
 		return err
 	}
-	for {
-		select {
-		case payload := <-k.scores:
-			if err := take(payload); err != nil {
-				cancel()
-				_, _ = c.wait(ctx, id, k)
-				return Timing{}, fmt.Errorf("csdshim: %s: score: %w", c.socket, err)
-			}
-		case <-k.result:
-			for err == nil && k.err == nil && len(k.scores) > 0 {
-				err = take(<-k.scores)
-			}
-			if err == nil {
-				err = k.err
-			}
-			var t Timing
-			if err == nil {
-				t, _, err = wire.ParseTiming(k.body)
-			}
-			if err != nil {
-				return Timing{}, c.explain(ctx, "score", err)
-			}
-			return t, nil
-		case <-ctx.Done():
-			_, err := c.wait(ctx, id, k)
-			if err == nil {
-				err = ctx.Err()
-			}
-			return Timing{}, c.explain(ctx, "score", err)
-		}
+	k := &call{kind: wire.TypeScore}
+	err := c.stream(ctx, k, wire.Score{Seq: seq, Layer: layer, Query: *q}.Append(nil), take)
+	if refused != nil {
+		return Timing{}, fmt.Errorf("csdshim: %s: score: %w", c.socket, refused)
 	}
+	var t Timing
+	if err == nil {
+		t, _, err = wire.ParseTiming(k.body)
+	}
+	if err != nil {
+		return Timing{}, c.explain(ctx, "score", err)
+	}
+	return t, nil
 }
 
 // Promote tells the drive that the host holds these tokens, in all layers, and scores them itself. What is hot is forgotten

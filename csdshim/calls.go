@@ -17,7 +17,7 @@ type call struct {
 	dst    []byte // Data goes here
 	at     uint32 // not 0: the reply lies in shared memory there, and goes to dst from it
 	got    int
-	scores chan []byte   // payloads of Scores frames
+	scores chan scoreFrame
 	result chan struct{} // closed when payload and err are set
 	body   []byte
 	err    error
@@ -252,9 +252,9 @@ func (c *Client) settle(h wire.Header, k *call, payload []byte) error {
 		c.end(h.ID, nil, remote(f))
 	case k != nil && h.Type == wire.TypeDone:
 		c.end(h.ID, payload, nil)
-	case k != nil && h.Type == wire.TypeScores && k.scores != nil:
+	case k != nil && (h.Type == wire.TypeScores || h.Type == wire.TypeAnswered) && k.scores != nil:
 		select {
-		case k.scores <- payload:
+		case k.scores <- scoreFrame{int(h.At), h.Type == wire.TypeAnswered, payload}:
 		case <-k.gone:
 		}
 	default:

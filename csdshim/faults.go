@@ -143,7 +143,11 @@ func (i *injector) noise(b []byte) {
 
 // before does what a request's fault does before the request; stop says that there is no request any more.
 func (c *conn) before(ctx context.Context, h wire.Header) (stop bool, err error) {
-	f := c.d.faults.pick(h.Type.String(), FaultStall, FaultSlow, FaultDisconnect, FaultShort, FaultGarbage, FaultFlip, FaultTwice, FaultFail)
+	request := h.Type.String()
+	if h.Type == wire.TypeScoreMany {
+		request = wire.TypeScore.String()
+	}
+	f := c.d.faults.pick(request, FaultStall, FaultSlow, FaultDisconnect, FaultShort, FaultGarbage, FaultFlip, FaultTwice, FaultFail)
 	if f == nil {
 		return false, nil
 	}

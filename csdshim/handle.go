@@ -44,6 +44,8 @@ func (c *conn) do(ctx context.Context, h wire.Header, payload []byte) (t Timing,
 		t, err = c.scales(ctx, payload)
 	case wire.TypeScore:
 		t, err = c.scoreRequest(ctx, h.ID, payload)
+	case wire.TypeScoreMany:
+		t, err = c.scoreMany(ctx, h.ID, payload)
 	case wire.TypeFetch:
 		t, err = c.fetch(ctx, h, payload)
 	case wire.TypeGather:
@@ -105,9 +107,29 @@ func (c *conn) scoreRequest(ctx context.Context, id uint64, payload []byte) (Tim
 	out := &blockStream{c: c, id: id, changed: make(chan struct{}, 1), done: make(chan error, 1)}
 	go out.run(ctx)
 	t, err := c.s.Score(ctx, m.Seq, m.Layer, &m.Query, func(b *Block, at time.Duration) error {
-		out.add(b, at)
+		out.add(0, b, at)
 		return nil
 	})
+	if err != nil {
+		cancel()
+		<-out.done
+		return t, err
+	}
+	out.end()
+	return t, <-out.done
+}
+
+// scoreMany answers several questions one after another, as they were asked, and streams all of it. The timing is that of the last.
+func (c *conn) scoreMany(ctx context.Context, id uint64, payload []byte) (Timing, error) {
+	m, err := wire.ParseScoreMany(payload)
+	if err != nil {
+		return Timing{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := &blockStream{c: c, id: id, changed: make(chan struct{}, 1), done: make(chan error, 1)}
+	go out.run(ctx)
+	t, err := c.s.scoreMany(ctx, m.Questions, out)
 	if err != nil {
 		cancel()
 		<-out.done

@@ -49,6 +49,50 @@ func (s *Session) Score(ctx context.Context, number uint64, layer int, query *Qu
 	return t.end(done), nil
 }
 
+// scoreMany answers questions in their order into a stream. All have come with one message, so that their modelled times are those of
+// questions asked one right behind the other; one that fails is answered by why. The error is that of ctx.
+func (s *Session) scoreMany(ctx context.Context, questions []wire.Score, out *blockStream) (last Timing, err error) {
+	tasks := make([]*task, len(questions))
+	for i := range questions {
+		q := &questions[i].Query
+		tasks[i] = s.d.begin(32 + len(q.Int8) + 2*len(q.Float))
+	}
+	var end time.Duration
+	for i := range questions {
+		m, t := &questions[i], tasks[i]
+		done, err := s.scoreOne(ctx, t, m, func(b *Block, at time.Duration) error {
+			out.add(i, b, at)
+			return nil
+		})
+		if ctx.Err() != nil {
+			return Timing{}, ctx.Err()
+		}
+		if err != nil {
+			out.answer(i, t.ready, func() wire.Answered { return wire.Answered{Failed: true, Failure: failure(err)} })
+			continue
+		}
+		end = max(end, done)
+		out.answer(i, done, func() wire.Answered { return wire.Answered{Timing: t.end(done)} })
+	}
+	t := tasks[len(tasks)-1]
+	if err := t.until(ctx, end); err != nil {
+		return Timing{}, err
+	}
+	return Timing{TotalNs: uint64(max(end-t.arrived, 0)), MeasuredNs: uint64(time.Since(t.began))}, nil
+}
+
+// scoreOne is a question of several.
+func (s *Session) scoreOne(ctx context.Context, t *task, m *wire.Score, emit func(*Block, time.Duration) error) (time.Duration, error) {
+	q, err := s.find(m.Seq)
+	if err == nil {
+		err = s.checkQuery(q, m.Layer, &m.Query)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return s.d.scoreAlone(ctx, t, q, m.Layer, &m.Query, emit)
+}
+
 // scoreAlone waits for the engine and scores.
 func (d *Drive) scoreAlone(ctx context.Context, t *task, q *sequence, layer int, query *Query, emit func(*Block, time.Duration) error) (time.Duration, error) {
 	d.engine.Lock()

@@ -9,7 +9,7 @@ import (
 )
 
 // blockStream sends score blocks, each in a frame of its own, when their modelled time has come, while the engine produces
-// more. Frames that are due together leave with one system call: each call costs both sides a wake-up. It holds at most the
+// more, and where several questions came in one message the outcome of each behind its blocks. Frames that are due together leave with one system call: each call costs both sides a wake-up. It holds at most the
 // scores of one request, so that a slow client keeps no one else from the engine.
 type blockStream struct {
 	c       *conn
@@ -24,15 +24,25 @@ type blockStream struct {
 
 // readyBlock is an encoded block and the time at which the host has it.
 type readyBlock struct {
-	bytes []byte
-	at    time.Duration
+	bytes    []byte
+	at       time.Duration
+	question int
+	outcome  func() wire.Answered // not nil: the question's outcome, told when it is sent, and not a block
 }
 
 // slack is how far ahead of its modelled time a block may leave: to wait for less costs more than it shapes.
 const slack = 20 * time.Microsecond
 
-func (s *blockStream) add(b *Block, at time.Duration) {
-	r := readyBlock{wire.AppendBlock(make([]byte, 0, wire.BlockBytes(len(b.Positions))+16), b.Positions, b.Scores), at}
+func (s *blockStream) add(question int, b *Block, at time.Duration) {
+	s.put(readyBlock{bytes: wire.AppendBlock(make([]byte, 0, wire.BlockBytes(len(b.Positions))+16), b.Positions, b.Scores), at: at, question: question})
+}
+
+// answer queues a question's outcome.
+func (s *blockStream) answer(question int, at time.Duration, outcome func() wire.Answered) {
+	s.put(readyBlock{at: at, question: question, outcome: outcome})
+}
+
+func (s *blockStream) put(r readyBlock) {
 	s.mu.Lock()
 	s.queue = append(s.queue, r)
 	s.mu.Unlock()
@@ -103,5 +113,8 @@ func (s *blockStream) send(ctx context.Context, b readyBlock) error {
 			return err
 		}
 	}
-	return s.c.hold(wire.Header{Type: wire.TypeScores, ID: s.id}, b.bytes)
+	if b.outcome != nil {
+		return s.c.hold(wire.Header{Type: wire.TypeAnswered, ID: s.id, At: uint32(b.question)}, b.outcome().Append(nil))
+	}
+	return s.c.hold(wire.Header{Type: wire.TypeScores, ID: s.id, At: uint32(b.question)}, b.bytes)
 }

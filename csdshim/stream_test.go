@@ -66,7 +66,7 @@ func TestBlocksLeaveAsBlocks(t *testing.T) {
 			if h.Type == wire.TypeDone {
 				break
 			}
-			if want := 8 + wire.BlockBytes(min(n, left)); h.Type != wire.TypeScores || len(b) != want {
+			if want := 8 + wire.BlockBytes(min(n, left)); h.Type != wire.TypeScores || h.At != 0 || len(b) != want {
 				t.Fatalf("blocks of %d: %v frame of %d bytes with %d tokens left, want %d", n, h.Type, len(b), left, want)
 			}
 			left -= min(n, left)

@@ -201,3 +201,55 @@ func ranked(args string, layers, prompt, steps int) (sum int64) {
 }
 
 var _ offload.Scorer = (*offload.CSD)(nil)
+
+// TestBatchAsksTogether: the questions of a batch about a layer go to the drive in one message; every text is what it is in memory, also
+// where a message of several, or the answer to it, is damaged or the connection breaks under it.
+func TestBatchAsksTogether(t *testing.T) {
+	t.Parallel()
+	const texts = 3
+	next := fakes.IDs(6, 2)
+	o := Options{Threads: 2, Policy: "hillinfer:alpha=0.1,guess_from=1,beta_mode=fixed,beta=0.1", ChunkTokens: 32}
+	var want [texts][][]float32
+	memory := small(t, o)
+	for i := range want {
+		want[i] = forced(t, memory, fakes.IDs(300, uint64(5+i)), next)
+	}
+	for _, kind := range []csdshim.FaultKind{"", csdshim.FaultShort, csdshim.FaultGarbage, csdshim.FaultFlip, csdshim.FaultDisconnect} {
+		t.Run(string(kind)+" fault", func(t *testing.T) {
+			t.Parallel()
+			o, drive := o, newTestDrive(t)
+			if kind != "" {
+				drive.faults = csdshim.Faults{Rules: []csdshim.Fault{{Kind: kind, On: "score", After: 4, Times: 1}}}
+			}
+			o.Tiers = drive.start().tiers(texts * 80 * 4096)
+			e := small(t, o)
+			var list []*Session
+			for i := range texts {
+				s, err := e.NewSession(e.Policy())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				if err := s.Prefill(t.Context(), fakes.IDs(300, uint64(5+i)), PrefillHooks{}); err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, s)
+			}
+			for step, id := range next {
+				if err := e.DecodeBatch(list, []int{id, id, id}); err != nil {
+					t.Fatal(err)
+				}
+				for i, s := range list {
+					if d := fakes.Worst([][]float32{want[i][step+1]}, [][]float32{s.Logits()}); d != 0 {
+						t.Errorf("text %d, step %d: logits differ by %g", i, step, d)
+					}
+				}
+			}
+			if u := e.TierUse().Scored; u.Questions == 0 || u.Messages*texts != u.Questions {
+				t.Errorf("%d questions of %d texts in %d messages", u.Questions, texts, u.Messages)
+			} else if (kind != "") != (u.Again > 0) {
+				t.Errorf("fault %q: %d calls were done a second time", kind, u.Again)
+			}
+		})
+	}
+}

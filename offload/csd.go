@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -280,40 +279,6 @@ func (c *CSD) SetScales(ctx context.Context, seq uint64, layer int, scales []flo
 		}
 		return nil
 	})
-}
-
-// Score has the drive score the cold tokens of a layer (csdshim.Client.Score). A retry goes on where the first answer ended:
-// positions rise, and a token's score is the same each time. A drive that was restarted in between has forgotten which tokens
-// are hot, and scores those too.
-func (c *CSD) Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query, each func(*csdshim.Block) error) (csdshim.Timing, error) {
-	var t csdshim.Timing
-	var refused error // by each
-	var rest csdshim.Block
-	last := int32(-1)
-	fresh := func(b *csdshim.Block) error {
-		n, _ := slices.BinarySearch(b.Positions, last+1)
-		if n == len(b.Positions) {
-			return nil
-		}
-		last = b.Positions[len(b.Positions)-1]
-		rest.Positions, rest.Scores = b.Positions[n:], b.Scores[n:]
-		refused = each(&rest)
-		return refused
-	}
-	err := c.again(ctx, func() error {
-		if refused != nil {
-			return refused
-		}
-		client, err := c.sequence(ctx, seq)
-		if err != nil {
-			return err
-		}
-		if t, err = client.Score(ctx, seq, layer, q, fresh); err != nil {
-			return c.suspect(client, err)
-		}
-		return nil
-	})
-	return t, err
 }
 
 // Place marks tokens as hot, which the host scores, or as cold, which the drive scores.

@@ -51,6 +51,14 @@ type Scorer interface {
 	Place(ctx context.Context, seq uint64, tokens []int32, hot bool) error
 }
 
+// ManyScorer is a Scorer that takes several questions in one message.
+type ManyScorer interface {
+	Scorer
+	// ScoreMany asks questions as Score does each, in one message: the sequences of a batch ask about a layer at the same time. Every
+	// question's Done is called, once, before it returns; calls of Each and Done are the caller's goroutine's.
+	ScoreMany(ctx context.Context, questions []csdshim.Question)
+}
+
 // Stats are a store's byte accounts since it was opened. Without a prefix bytes are what callers asked for; Device… is what
 // the device moved for that, alignment and gaps between merged records included.
 type Stats struct {

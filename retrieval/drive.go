@@ -41,6 +41,7 @@ type driveLayer struct {
 type ScoreUse struct {
 	HostTokens, DriveTokens int64 // whose scores were used; together every ranked token once
 	Questions               int64 // to the drive
+	Messages                int64 // that they went in: those of a batch's texts about a layer go together
 	ScanBytes               int64 // of codes that the drive read for them
 	BlockBytes              int64 // of score blocks that came from it, 4 a token; those of tokens that the host took over meanwhile too
 	Again                   int64 // calls to the drive that were done a second time

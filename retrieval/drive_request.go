@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"terrace/csdshim"
 	"terrace/internal/trace"
@@ -15,6 +17,7 @@ import (
 // scoreRequest is a request for the scores of a layer's tokens, under way.
 type scoreRequest struct {
 	below  int // tokens that are ranked
+	asked  int // the cold tokens below it are the drive's to score; 0 = none
 	cancel context.CancelFunc
 	done   chan struct{} // nil = the drive was not asked
 	err    error
@@ -29,47 +32,115 @@ type scoreRequest struct {
 	part   []float32
 }
 
-// ask broadcasts a layer's query: the drive begins, and the host scores its part meanwhile.
+// ask readies a layer's query for the drive and for the host; Floor.askAll broadcasts it.
 func (h *driveScoring) ask(layer int, q []float32) error {
 	t, hl := h.c.t, &h.layers[layer]
 	l := t.Layer(layer, 1)
 	l.Queries, l.Rows, l.Scores = q, 1, t.sel.layers[layer].index
 	k, below, _ := h.rank.Wanted(l)
 	a := &hl.request
-	hl.open, a.below, a.done, a.err, a.scored, a.cold, a.blocks = true, below, nil, nil, 0, 0, 0
+	hl.open, a.below, a.done, a.err, a.scored, a.cold, a.blocks, a.asked = true, below, nil, nil, 0, 0, 0, 0
 	h.rank.Question(l, &hl.query)
 	a.merger.Reset(k)
 	if cold := min(h.hot.coldEnd, below); cold > 0 {
 		if err := h.ready(layer, cold); err != nil {
 			return err
 		}
-		h.send(layer, a, cold)
-		if h.rank.Serial() {
-			h.c.t.f.await(a.done)
-		}
+		a.asked = cold
 	}
-	h.scoreHot(l, &hl.query, a)
+	h.c.t.f.asking = append(h.c.t.f.asking, asking{h, layer, q})
 	return nil
 }
 
-// send has the drive score the cold tokens below a limit.
-func (h *driveScoring) send(layer int, a *scoreRequest, limit int) {
+// asking is a text's question about a layer that is ready to be asked.
+type asking struct {
+	h     *driveScoring
+	layer int
+	query []float32
+}
+
+// askAll broadcasts the questions at hand, those to the drive in one message: it begins, and the host scores its part meanwhile.
+func (f *Floor) askAll() {
+	if len(f.asking) == 0 {
+		return
+	}
+	var list []csdshim.Question
+	cancels := make([]*context.CancelFunc, 0, len(f.asking))
+	f.asking = slices.DeleteFunc(f.asking, func(x asking) bool { return !x.h.layers[x.layer].open }) // of a text that has failed since
+	for i := range f.asking {
+		x := &f.asking[i]
+		if a := &x.h.layers[x.layer].request; a.asked > 0 {
+			list = append(list, x.h.question(x.layer, a))
+			cancels = append(cancels, &a.cancel)
+		}
+	}
+	f.send(list, cancels)
+	for i := range f.asking {
+		x := &f.asking[i]
+		t, hl := x.h.c.t, &x.h.layers[x.layer]
+		if hl.request.done != nil && x.h.rank.Serial() {
+			f.await(hl.request.done)
+		}
+		l := t.Layer(x.layer, 1)
+		l.Queries, l.Rows, l.Scores = x.query, 1, t.sel.layers[x.layer].index
+		x.h.scoreHot(l, &hl.query, &hl.request)
+	}
+	f.asking = f.asking[:0]
+}
+
+// send has the drive answer questions, several in one message where it takes that. The message is cancelled when nobody wants an answer of
+// it any more.
+func (f *Floor) send(list []csdshim.Question, cancels []*context.CancelFunc) {
+	many, takes := f.drive.(offload.ManyScorer)
+	if len(list) == 0 {
+		return
+	}
+	f.use.Questions += int64(len(list))
+	if takes && len(list) > 1 {
+		ctx, cancel := context.WithCancel(context.Background())
+		wanted := atomic.Int64{}
+		wanted.Store(int64(len(list)))
+		for _, c := range cancels {
+			*c = func() {
+				if wanted.Add(-1) == 0 {
+					cancel()
+				}
+			}
+		}
+		f.use.Messages++
+		f.begin(func() {
+			defer cancel()
+			many.ScoreMany(ctx, list)
+		})
+		return
+	}
+	f.use.Messages += int64(len(list))
+	for i := range list {
+		ctx, cancel := context.WithCancel(context.Background())
+		*cancels[i] = cancel
+		f.begin(func() {
+			defer cancel()
+			list[i].Done(f.drive.Score(ctx, list[i].Seq, list[i].Layer, list[i].Query, list[i].Each))
+		})
+	}
+}
+
+// question is a layer's, to the drive: for the scores of the cold tokens.
+func (h *driveScoring) question(layer int, a *scoreRequest) csdshim.Question {
 	hl := &h.layers[layer]
-	q := &csdshim.Query{Codes: h.drive.Scores(), Int8: hl.query.Int8, Shift: hl.query.Shift, Block: h.rank.BlockLen(), Limit: limit}
+	q := &csdshim.Query{Codes: h.drive.Scores(), Int8: hl.query.Int8, Shift: hl.query.Shift, Block: h.rank.BlockLen(), Limit: a.asked}
 	if q.Codes.Floats() {
 		q.Float, q.Int8 = hl.query.Float, nil
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	a.cancel, a.done = cancel, make(chan struct{})
-	home := h.c.t.seq.Home()
-	h.use.Questions++
-	h.c.t.f.begin(func() {
-		defer close(a.done)
-		defer cancel()
-		span := h.c.t.f.o.Trace.Shared(trace.CSD, "score", layer)
-		a.timing, a.err = h.drive.Score(ctx, home, layer, q, func(b *csdshim.Block) error { return h.merge(a, b) })
-		span.EndBytes(a.blocks)
-	})
+	a.done = make(chan struct{})
+	span := h.c.t.f.o.Trace.Shared(trace.CSD, "score", layer)
+	return csdshim.Question{Seq: h.c.t.seq.Home(), Layer: layer, Query: q,
+		Each: func(b *csdshim.Block) error { return h.merge(a, b) },
+		Done: func(t csdshim.Timing, err error) {
+			a.timing, a.err = t, err
+			span.EndBytes(a.blocks)
+			close(a.done)
+		}}
 }
 
 // merge takes a block of the drive's scores; tokens that are hot are the host's.

@@ -63,6 +63,7 @@ type Floor struct {
 	rows    int64 // of a prompt's rows between two layers, counted too
 	caches  int   // token caches open
 	overlap overlap
+	asking  []asking // questions of a pass that are ready
 	extents []kvmanager.Extent
 }
 

@@ -177,6 +177,7 @@ func (p *Pass) Select(layer int, q []float32) {
 		}
 		row += n
 	}
+	p.f.askAll()
 }
 
 func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) error {
@@ -220,6 +221,7 @@ func (p *Pass) Prepare(layer int, guess Guesser) error {
 				p.fail(i, r.Text.res.prepare(layer))
 			}
 		}
+		p.f.askAll()
 	}
 	p.f.Yield()
 	return nil

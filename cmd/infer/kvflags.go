@@ -146,6 +146,8 @@ type scoredJSON struct {
 	BlockBytes  int64 `json:"block_bytes"`  // of scores that came from the drive
 	SketchBytes int64 `json:"sketch_bytes"` // low-bit keys in host memory
 	SavedBytes  int64 `json:"saved_bytes"`  // those of the tokens that the drive scores
+	Questions   int64 `json:"questions"`    // to the drive
+	Messages    int64 `json:"messages"`     // that they went in
 	Again       int64 `json:"again"`        // questions that were asked a second time
 	Refused     int64 `json:"refused"`      // times that the drive could not score and the host did from then on
 }
@@ -154,7 +156,7 @@ func scoredReport(u engine.ScoreUse) *scoredJSON {
 	if u == (engine.ScoreUse{}) {
 		return nil
 	}
-	return &scoredJSON{u.HostTokens, u.DriveTokens, u.ScanBytes, u.BlockBytes, u.SketchBytes, u.SavedBytes, u.Again, u.Refused}
+	return &scoredJSON{u.HostTokens, u.DriveTokens, u.ScanBytes, u.BlockBytes, u.SketchBytes, u.SavedBytes, u.Questions, u.Messages, u.Again, u.Refused}
 }
 
 // balanceJSON says how hillinfer divides tokens between host and drive at the end, and by which throughputs.

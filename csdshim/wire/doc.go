@@ -8,6 +8,10 @@
 // id. A request ends with exactly one Done or Error; before it there may be Scores or Data frames. Cancel asks to end a
 // request early; it still ends with Done or Error, or with nothing when it had ended already.
 //
+// Several questions in one message: the sequences of a batch ask about a layer at the same time. ScoreMany carries their questions; they
+// are answered in their order, Header.At saying which a Scores frame is of, and each ends with an Answered of its own, so that one which
+// fails takes no other with it. A request of a single question stays what it was.
+//
 // Replies in shared memory: beside the Hello frame may come the file of memory whose size cannot change (a sealed memfd), of
 // Hello.ShareBytes. Where the drive takes it (Identity.Shares), Header.At of Fetch and Gather may name a place in it: the reply's bytes
 // lie there when Done comes, and no Data frames do. A place is the drive's until it has answered, also where the request was cancelled.

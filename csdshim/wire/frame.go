@@ -7,7 +7,7 @@ import (
 )
 
 // Version of the protocol. Magic and version keep their place in every version, so that a wrong one can be named.
-const Version = 4
+const Version = 5
 
 const (
 	// HeaderBytes is the size of a frame's header.
@@ -47,10 +47,12 @@ const (
 	TypeOpenAttend                 // client: OpenAttend; Done carries nothing more
 	TypeAppend                     // client: Tail; Done carries Attended without an output
 	TypeAttend                     // client: Attend; Done carries Attended
+	TypeScoreMany                  // client: ScoreMany; Scores frames, and an Answered for each question, then Done
+	TypeAnswered                   // drive: Answered; question Header.At of a TypeScoreMany has its outcome, and no Scores follow for it
 	typeEnd
 )
 
-var typeNames = [...]string{"?", "hello", "welcome", "error", "done", "open", "write", "score", "scores", "fetch", "data", "gather", "promote", "demote", "drop", "stats", "cancel", "bye", "scales", "open_attend", "append", "attend"}
+var typeNames = [...]string{"?", "hello", "welcome", "error", "done", "open", "write", "score", "scores", "fetch", "data", "gather", "promote", "demote", "drop", "stats", "cancel", "bye", "scales", "open_attend", "append", "attend", "score_many", "answered"}
 
 // String is the frame's name in messages and statistics.
 func (t Type) String() string {
@@ -68,7 +70,8 @@ type Header struct {
 	Type   Type
 	ID     uint64
 	Length int // bytes of the payload
-	// At is, in TypeData, the place of the payload in the reply; in TypeFetch and TypeGather, where the reply goes in the memory of the
+	// At is, in TypeData, the place of the payload in the reply; in TypeScores and TypeAnswered which question of a TypeScoreMany it is
+	// about, from 0; in TypeFetch and TypeGather, where the reply goes in the memory of the
 	// hello, in units of ShareUnit counted from 1: no Data frames then. 0 = Data frames.
 	At  uint32
 	Sum uint32 // CRC-32C of the payload

@@ -85,6 +85,74 @@ func ParseScore(b []byte) (m Score, err error) {
 	return m, d.end("score")
 }
 
+// MaxQuestions is the most questions of one message.
+const MaxQuestions = 1 << 10
+
+// ScoreMany asks several questions in one message: they are answered one after another, in their order, each as a Score alone would be.
+type ScoreMany struct{ Questions []Score }
+
+// Append adds the message's bytes to dst: u32 number of questions, then each as u32 bytes and a Score's.
+func (m ScoreMany) Append(dst []byte) []byte {
+	le := binary.LittleEndian
+	dst = le.AppendUint32(dst, uint32(len(m.Questions)))
+	for i := range m.Questions {
+		at := len(dst)
+		dst = m.Questions[i].Append(le.AppendUint32(dst, 0))
+		le.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	}
+	return dst
+}
+
+// ParseScoreMany reads the payload of a TypeScoreMany frame.
+func ParseScoreMany(b []byte) (m ScoreMany, err error) {
+	d := decoder{b: b}
+	n := d.index()
+	if n < 1 || n > MaxQuestions {
+		return m, malformed("message of %d questions, want 1 to %d", n, MaxQuestions)
+	}
+	for range n {
+		q, err := ParseScore(d.take(d.index()))
+		if err != nil {
+			return ScoreMany{}, err
+		}
+		m.Questions = append(m.Questions, q)
+	}
+	return m, d.end("questions")
+}
+
+// Answered is the outcome of one question of a ScoreMany: what it took, or why it failed.
+type Answered struct {
+	Timing Timing
+	Failed bool
+	Failure
+}
+
+// Append adds the message's bytes to dst.
+func (m Answered) Append(dst []byte) []byte {
+	if m.Failed {
+		return m.Failure.Append(append(dst, 1))
+	}
+	return m.Timing.Append(append(dst, 0))
+}
+
+// ParseAnswered reads the payload of a TypeAnswered frame.
+func ParseAnswered(b []byte) (m Answered, err error) {
+	d := decoder{b: b}
+	switch failed := d.u8(); {
+	case d.failed || failed > 1:
+		return m, malformed("answer is cut short or out of range")
+	case failed == 1:
+		m.Failed = true
+		m.Failure, err = ParseFailure(d.b)
+		return m, err
+	}
+	m.Timing, d.b, err = ParseTiming(d.b)
+	if err != nil {
+		return m, err
+	}
+	return m, d.end("answer")
+}
+
 // AppendBlock adds a score block to the payload of a Scores frame, u32 base and u32 n before its 4n bytes: positions [n] ascending, none more than 65,535 above the
 // first, and their scores, which half precision holds exactly.
 func AppendBlock(dst []byte, positions []int32, scores []float32) []byte {

@@ -32,6 +32,7 @@ func messages() map[string]struct {
 	write := Write{Seq: 4, RecordBytes: 5, Places: []Place{{1, 2}, {0, 5}}, Bytes: []byte("abcdefghij")}
 	score := Score{Seq: 1, Layer: 2, Query: Query{Codes: CodesInt8, Int8: []int8{1, -2, 3}, Shift: 4, Block: 64, Limit: 1000}}
 	half := Score{Seq: 1, Layer: 2, Query: Query{Codes: CodesHalf, Float: []float32{1, -2.5}, Block: 1}}
+	many := ScoreMany{Questions: []Score{score, half}}
 	scales := Scales{Seq: 4, Layer: 1, Values: []float32{0.5, 0}}
 	attended := AttendShape{Layers: 3, Heads: 2, KeyDim: 64, ValueDim: 32, ElemBytes: 2, TokenGroup: 16, EmbeddingGroup: 4, Elem: kvpage.F16, Fingerprint: [32]byte{3}}
 	openAttend := OpenAttend{Seq: 3, Shape: attended}
@@ -51,6 +52,9 @@ func messages() map[string]struct {
 		"tokens":       {Tokens{3, []int32{5, 6}}, Tokens{3, []int32{5, 6}}.Append(nil), func(b []byte) (any, error) { return ParseTokens(b) }},
 		"drop":         {Drop{3, 4}, Drop{3, 4}.Append(nil), func(b []byte) (any, error) { return ParseDrop(b) }},
 		"score":        {score, score.Append(nil), func(b []byte) (any, error) { return ParseScore(b) }},
+		"questions":    {many, many.Append(nil), func(b []byte) (any, error) { return ParseScoreMany(b) }},
+		"answered":     {Answered{Timing: Timing{QueueNs: 1, LinkBytes: 9}}, Answered{Timing: Timing{QueueNs: 1, LinkBytes: 9}}.Append(nil), func(b []byte) (any, error) { return ParseAnswered(b) }},
+		"answered ill": {Answered{Failed: true, Failure: Failure{2, "full"}}, Answered{Failed: true, Failure: Failure{2, "full"}}.Append(nil), func(b []byte) (any, error) { return ParseAnswered(b) }},
 		"scales":       {scales, scales.Append(nil), func(b []byte) (any, error) { return ParseScales(b) }},
 		"half":         {half, half.Append(nil), func(b []byte) (any, error) { return ParseScore(b) }},
 		"stats":        {stats, stats.Append(nil), func(b []byte) (any, error) { return ParseStats(b) }},

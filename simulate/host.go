@@ -50,8 +50,11 @@ type Timed struct {
 	rows   int     // of prompts, in all layers
 }
 
-// NewTimed measures a backend.
-func NewTimed(b model.Backend) *Timed { return &Timed{Backend: b, clock: clock.Real()} }
+// NewTimed measures a backend by a clock; nil = clock.Real.
+func NewTimed(b model.Backend, c clock.Clock) *Timed { return &Timed{Backend: b, clock: clock.Or(c)} }
+
+// Spent is what the calls of all decode steps took together, in seconds each.
+func (b *Timed) Spent() Compute { return b.spent }
 
 // Reset forgets what was measured.
 func (b *Timed) Reset() { b.spent, b.calls, b.tokens = Compute{}, [5]int{}, 0 }

@@ -25,13 +25,35 @@ type predictedRow struct {
 	MemoryMS      float64       `json:"memory_step_ms"` // the policy's step without tiers, measured
 	MeasuredMS    float64       `json:"measured_step_ms"`
 	AllMS         []float64     `json:"measured_all_ms"`
+	MeasuredIn    stepParts     `json:"measured_parts_ms"`
 	PredictedMS   float64       `json:"predicted_step_ms"`
+	PredictedIn   stepParts     `json:"predicted_parts_ms"`
 	Ratio         float64       `json:"ratio"` // predicted over measured
 	MeasuredKV    benchKV       `json:"measured_kv"`
 	PredictedKV   benchKV       `json:"predicted_kv"`
 	Host          simulate.Host `json:"hardware"`
 	MeasuredFrom  string        `json:"measured_source"`
 	PredictedFrom string        `json:"predicted_source"`
+}
+
+// stepParts are what an average step consists of, in milliseconds, by what the computing thread does.
+type stepParts struct {
+	Project float64 `json:"project"` // embedding too
+	Attend  float64 `json:"attend"`
+	Finish  float64 `json:"finish"`
+	Logits  float64 `json:"logits"`
+	Guess   float64 `json:"guess"`
+	Wait    float64 `json:"wait"` // for the lower tier
+	Rest    float64 `json:"rest"` // policy, cache, handing transfers over, and a drive's answers
+}
+
+// partsOf divides a run's average step.
+func partsOf(t *simulate.Timed, r bench.Row) (p stepParts) {
+	steps := float64(max(1, len(r.TPS)*r.N)) / 1e3
+	s := t.Spent()
+	p = stepParts{Project: (s.Embed + s.Project) / steps, Attend: s.Attend / steps, Finish: s.Finish / steps, Logits: s.Logits / steps, Guess: s.Guess / steps, Wait: r.Tiers.Stall.Seconds() / steps}
+	p.Rest = 1e3*mean(r) - p.Project - p.Attend - p.Finish - p.Logits - p.Guess - p.Wait
+	return p
 }
 
 // benchPredict measures each case on tiers and predicts it. A case is three runs one after the other: its policy in memory, with the
@@ -73,7 +95,7 @@ func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inM
 	var m *model.Model
 	c, _, err := a.runCase(f, kvFlags{policy: policy}, caseHooks{
 		options: func(o *engine.Options) {
-			o.Machine.Wrap = func(b model.Backend) model.Backend { timed = simulate.NewTimed(b); return timed }
+			o.Machine.Wrap = func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }
 		},
 		opened: func(l *loaded) { m = l.model; timed.Reset() },
 	})
@@ -101,7 +123,13 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	if host.Storage, err = a.storageOf(kv.tiers); err != nil {
 		return row, err
 	}
-	measured, measuredKV, err := a.runCase(f, kv, caseHooks{})
+	var real, modelled *simulate.Timed
+	measured, measuredKV, err := a.runCase(f, kv, caseHooks{
+		options: func(o *engine.Options) {
+			o.Machine.Wrap = func(b model.Backend) model.Backend { real = simulate.NewTimed(b, nil); return real }
+		},
+		opened: func(*loaded) { real.Reset() },
+	})
 	if err != nil {
 		return row, err
 	}
@@ -113,9 +141,12 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	paced := simulate.PaceHost(host)
 	predicted, predictedKV, err := a.runCase(f, kv, caseHooks{
 		options: func(o *engine.Options) {
-			o.Machine = tier.Machine{Clock: paced.Clock, Disk: paced.Disk, Wrap: paced.Wrap}
+			o.Machine = tier.Machine{Clock: paced.Clock, Disk: paced.Disk, Wrap: func(b model.Backend) model.Backend {
+				modelled = simulate.NewTimed(paced.Wrap(b), paced.Clock)
+				return modelled
+			}}
 		},
-		opened:  func(*loaded) { paced.Settle() },
+		opened:  func(*loaded) { paced.Settle(); modelled.Reset() },
 		closing: paced.Settle,
 	})
 	if err != nil {
@@ -123,6 +154,7 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	}
 	row = predictedRow{Policy: kv.policyName(), Tiers: kv.tiers, Batch: measured.Batch, Depth: f.o.D, MemoryMS: 1e3 * memory.step, MeasuredMS: 1e3 * medianStep(measured),
 		PredictedMS: 1e3 * medianStep(predicted), MeasuredKV: measuredKV, PredictedKV: predictedKV, Host: host, MeasuredFrom: sourceOf(measured), PredictedFrom: "modelled"}
+	row.MeasuredIn, row.PredictedIn = partsOf(real, measured), partsOf(modelled, predicted)
 	for _, tps := range measured.TPS {
 		row.AllMS = append(row.AllMS, 1e3*float64(measured.Batch)/tps)
 	}

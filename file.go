@@ -2,19 +2,32 @@ package terrace
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"terrace/hub"
+	"terrace/model"
+	"terrace/tokenizer"
 	"terrace/weights"
+	"terrace/weights/vocab"
 )
 
+// Adapter is a LoRA adapter and what its change is multiplied by: 1 = as it was trained, 0 = without effect.
+type Adapter = weights.Adapter
+
 // File is a model's file or folder, open: what Open makes a Model of, for programs that want its parts alone. Close it.
+// Its methods are for one goroutine at a time.
 type File struct {
 	name    string
 	weights *weights.Model
+	model   *model.Model // from Model
 }
 
-// OpenFile resolves a name as Open does, fetching the model where it is not here yet, and maps its file. Errors of the file are
-// ErrModel, those of the name and of fetching are hub's, ErrNoModel among them.
+// OpenFile resolves a name as Open does, fetching the model where it is not here yet, and maps its file. Of the options Adapters
+// and Hub count. Errors of the model's and the adapters' files are ErrModel, those of the name and of fetching are hub's,
+// ErrNoModel among them.
 func OpenFile(ctx context.Context, name string, o Options) (*File, error) {
 	h, err := hub.New(o.Hub)
 	if err != nil {
@@ -28,7 +41,54 @@ func OpenFile(ctx context.Context, name string, o Options) (*File, error) {
 	if f.weights, err = weights.Open(got.Path); err != nil {
 		return nil, marked{err, ErrModel}
 	}
+	if len(o.Adapters) > 0 {
+		if err := f.weights.Adapt(o.Adapters); err != nil {
+			return nil, errors.Join(marked{err, ErrModel}, f.Close())
+		}
+	}
 	return f, nil
+}
+
+// Model is what the file's metadata and tensors describe, the same at every call; it lives as long as the File. Errors are ErrModel.
+func (f *File) Model() (*model.Model, error) {
+	if f.model != nil {
+		return f.model, nil
+	}
+	m, err := model.Open(f.weights)
+	if err != nil {
+		return nil, marked{err, ErrModel}
+	}
+	f.model = m
+	return m, nil
+}
+
+// Tokenizer builds the model's tokenizer with a chat template (Jinja); "" = the model's own. Errors are ErrModel, as they are where
+// Model was called before and its vocabulary has fewer rows than the tokenizer has tokens; a template that is blank or not UTF-8 is
+// ErrOption.
+func (f *File) Tokenizer(template string) (*tokenizer.Tokenizer, error) {
+	dir := ""
+	if f.weights.Format() == "safetensors" {
+		dir = f.Path()
+	}
+	v, err := vocab.FromModel(f.weights.Meta(), dir)
+	if err != nil {
+		return nil, marked{err, ErrModel}
+	}
+	if template != "" {
+		if strings.TrimSpace(template) == "" || !utf8.ValidString(template) {
+			return nil, fmt.Errorf("terrace: a chat template of %d bytes, want text in UTF-8 that is not blank: %w", len(template), ErrOption)
+		}
+		v.ChatTemplate = template
+	}
+	tok, err := tokenizer.New(v)
+	if err != nil {
+		return nil, marked{err, ErrModel}
+	}
+	if f.model != nil && tok.Size() > f.model.Vocab {
+		err := fmt.Errorf("%s: the tokenizer has %d tokens, the model's vocabulary has %d rows", f.Path(), tok.Size(), f.model.Vocab)
+		return nil, marked{marked{err, weights.ErrFormat}, ErrModel}
+	}
+	return tok, nil
 }
 
 // Name is what the file was opened by.

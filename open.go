@@ -11,11 +11,10 @@ import (
 	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/hub"
+	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/serve"
 	"terrace/tokenizer"
-	"terrace/weights"
-	"terrace/weights/vocab"
 )
 
 // Options of Open. The zero value is every default.
@@ -25,6 +24,15 @@ type Options struct {
 	Context int      // tokens of a text at most; 0 = what the model was trained for
 	Threads int      // that compute; 0 = one a CPU
 	Exact   bool     // float32 activations and KV: the slow reference
+
+	Backend  string // what computes: a name of model.Backends; "" = native
+	DType    string // of weights, KV and products on another backend's device: "f32" or "bf16"; "" = f32
+	KVType   string // element types of KV: "f32", "f16", "bf16", "int8", "int4", or "k=TYPE,v=TYPE"; "" = f16, f32 with Exact, DType on other backends
+	KVWindow int    // newest tokens that int8 and int4 KV keeps in f16; 0 = 128, less than 0 = none but those that do not fill a tile of 16 yet
+	KVRotate bool   // outliers of keys are spread by a Hadamard rotation before they are stored
+
+	Adapters []Adapter // LoRA, merged into the weights
+	Template string    // chat template (Jinja); "" = the model's own
 
 	Batch int          // texts that are made at a time; 0 = 8
 	Queue int          // requests of Generate, Chat and Handler that wait beside them; 0 = 64
@@ -58,24 +66,45 @@ func Open(ctx context.Context, name string, o Options) (*Model, error) {
 	return m, nil
 }
 
-func (m *Model) open(ctx context.Context, name string, o Options) error {
-	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact}
+// engine gives the options that are the engine's.
+func (o *Options) engine() (engine.Options, error) {
+	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact, Backend: o.Backend, Rotate: o.KVRotate,
+		KVWindow: max(o.KVWindow, 0), KVWindowSet: o.KVWindow != 0}
+	var err error
+	if o.DType != "" {
+		if eo.DType, err = model.ParseDType(o.DType); err != nil {
+			return eo, fmt.Errorf("terrace: DType: %w", marked{err, ErrOption})
+		}
+	}
+	if o.KVType != "" {
+		if eo.KType, eo.VType, err = kvpage.ParseElems(o.KVType); err != nil {
+			return eo, fmt.Errorf("terrace: KVType %s: %w", o.KVType, marked{err, ErrOption})
+		}
+		eo.KVTypeSet = true
+	}
 	for _, text := range o.Tiers {
 		t, err := tier.Parse(text)
 		if err != nil {
-			return fmt.Errorf("terrace: %w", err)
+			return eo, fmt.Errorf("terrace: %w", err)
 		}
 		eo.Tiers = append(eo.Tiers, t)
 	}
-	var err error
-	if m.file, err = OpenFile(ctx, name, o); err != nil {
-		return err
-	}
-	parts, err := model.Open(m.file.weights)
+	return eo, nil
+}
+
+func (m *Model) open(ctx context.Context, name string, o Options) error {
+	eo, err := o.engine()
 	if err != nil {
 		return err
 	}
-	if m.tok, err = newTokenizer(m.file.weights); err != nil {
+	if m.file, err = OpenFile(ctx, name, o); err != nil {
+		return err
+	}
+	parts, err := m.file.Model()
+	if err != nil {
+		return err
+	}
+	if m.tok, err = m.file.Tokenizer(o.Template); err != nil {
 		return err
 	}
 	if m.engine, err = engine.Open(parts, eo); err != nil {
@@ -90,18 +119,6 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 	}
 	m.server, err = serve.New(so)
 	return err
-}
-
-func newTokenizer(file *weights.Model) (*tokenizer.Tokenizer, error) {
-	dir := ""
-	if file.Format() == "safetensors" {
-		dir = file.Path()
-	}
-	v, err := vocab.FromModel(file.Meta(), dir)
-	if err != nil {
-		return nil, err
-	}
-	return tokenizer.New(v)
 }
 
 // Name is what the model was opened by.

@@ -14,7 +14,9 @@ import (
 
 	"terrace"
 	"terrace/internal/kernels/quant"
+	"terrace/model"
 	"terrace/weights/convert"
+	"terrace/weights/hf/hftest"
 )
 
 // tiny is a random llama of 2 layers with a byte tokenizer, made once a run.
@@ -214,6 +216,68 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err := m.NewSession(""); !errors.Is(err, terrace.ErrClosed) {
 		t.Errorf("a closed model: %v", err)
+	}
+}
+
+// TestSettingsOfOpen: KV types, adapters and a template of the caller's own do what they say, and are refused where they say nothing.
+func TestSettingsOfOpen(t *testing.T) {
+	path, err := tiny()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	name := "base_model.model.model.layers.0.mlp.down_proj.lora_"
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(`{"peft_type": "LORA", "lora_alpha": 64, "r": 4}`), 0o600),
+		hftest.WriteTensors(filepath.Join(dir, "adapter_model.safetensors"), hftest.Shapes{name + "A.weight": {4, 96}, name + "B.weight": {64, 4}})); err != nil {
+		t.Fatal(err)
+	}
+	said := func(o terrace.Options) string {
+		t.Helper()
+		text, err := terrace.Text(open(t, o).Generate(t.Context(), "the water holds the light", terrace.Settings{MaxTokens: 40, IgnoreEnd: true}))
+		if err != nil || text == "" {
+			t.Fatalf("%+v: %q, %v", o, text, err)
+		}
+		return text
+	}
+	plain, coarse := said(terrace.Options{}), said(terrace.Options{KVType: "int4", KVWindow: -1, KVRotate: true})
+	if plain == coarse {
+		t.Error("int4 KV changes nothing")
+	}
+	for what, c := range map[string]struct {
+		o    terrace.Options
+		want string
+	}{
+		"named defaults": {terrace.Options{Backend: "native", DType: "f32", KVType: "f16", KVWindow: 128}, plain},
+		"both sides":     {terrace.Options{KVType: "k=int4,v=int4", KVWindow: -1, KVRotate: true}, coarse},
+		"scale 0":        {terrace.Options{Adapters: []terrace.Adapter{{Path: dir}}}, plain},
+	} {
+		if got := said(c.o); got != c.want {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+	if said(terrace.Options{Adapters: []terrace.Adapter{{Path: dir, Scale: 1}}}) == plain {
+		t.Error("an adapter changes nothing")
+	}
+	hello := []terrace.Message{{Role: "user", Content: "the water holds the light"}}
+	m := open(t, terrace.Options{Template: "<{{ messages[0]['content'] }}>"})
+	text, err := terrace.Text(m.Chat(t.Context(), hello, terrace.Settings{MaxTokens: 8, IgnoreEnd: true}))
+	if err != nil || text == "" {
+		t.Errorf("a template of one's own: %q, %v", text, err)
+	}
+	for what, c := range map[string]struct {
+		o    terrace.Options
+		want error
+	}{
+		"KV type":  {terrace.Options{KVType: "int9"}, terrace.ErrOption},
+		"twice":    {terrace.Options{KVType: "k=f16,k=f32"}, terrace.ErrOption},
+		"type":     {terrace.Options{DType: "f64"}, terrace.ErrOption},
+		"backend":  {terrace.Options{Backend: "abacus"}, model.ErrUnknownBackend},
+		"template": {terrace.Options{Template: " \n"}, terrace.ErrOption},
+		"adapter":  {terrace.Options{Adapters: []terrace.Adapter{{Path: t.TempDir(), Scale: 1}}}, terrace.ErrModel},
+	} {
+		if _, err := terrace.Open(t.Context(), path, c.o); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
 	}
 }
 

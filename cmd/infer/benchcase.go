@@ -168,7 +168,7 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 	o := c.l.engine.Options()
 	row := benchRow{Test: r.Test, Model: c.l.name, NPrompt: r.P, NGen: r.N, Depth: r.Depth, Threads: o.Threads, Backend: o.Backend,
 		Policy: c.kv.policyName(), Tiers: append([]string{}, c.kv.tiers...), Batch: r.Batch, TPSMedian: r.MedianTPS(), TPSAll: r.TPS, Ratio: medianRatio(r.TPS, first.TPS),
-		PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: sourceOf(r), modelBytes: c.l.file.SizeBytes()}
+		PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: sourceOf(r), modelBytes: c.l.file.Weights().SizeBytes()}
 	if len(r.TTFT) > 0 {
 		var sum time.Duration
 		for _, t := range r.TTFT {

@@ -7,7 +7,6 @@ import (
 
 	"terrace/engine"
 	"terrace/internal/units"
-	"terrace/model"
 )
 
 func init() { register(newFit) }
@@ -62,7 +61,7 @@ func (a *app) fit(f *fitFlags) error {
 		return err
 	}
 	defer l.close()
-	if l.model, err = model.Open(l.file); err != nil {
+	if l.model, err = l.file.Model(); err != nil {
 		return err
 	}
 	if err := o.Validate(l.model); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace"
 	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/internal/kvpage"
@@ -26,7 +27,6 @@ import (
 	"terrace/policy"
 	"terrace/tokenizer"
 	"terrace/weights"
-	"terrace/weights/vocab"
 )
 
 // tierGCPercent is how much the heap may grow between collections while KV lies on tiers.
@@ -145,7 +145,7 @@ func (f *loadFlags) takeModel(a *app, cmd *cobra.Command, args []string) error {
 // loaded is an opened model with its tokenizer.
 type loaded struct {
 	name, path string
-	file       *weights.Model
+	file       *terrace.File
 	model      *model.Model
 	tok        *tokenizer.Tokenizer // nil where the command needs none
 	engine     *engine.Engine
@@ -172,22 +172,17 @@ func (a *app) openFile(f *loadFlags) (*loaded, error) {
 	if f.hfRepo != "" {
 		name = "hf:" + f.hfRepo
 	}
-	got, err := a.resolveModel(a.ctx, name)
+	model, o, done, err := a.modelOptions(name)
 	if err != nil {
 		return nil, err
 	}
-	file, err := weights.Open(got.Path)
+	o.Adapters = adapters
+	file, err := terrace.OpenFile(a.ctx, model, o)
+	done()
 	if err != nil {
-		return nil, modelError(err)
+		return nil, openError(err)
 	}
-	l := &loaded{name: name, path: got.Path, file: file, adapters: adapters}
-	if len(adapters) > 0 {
-		if err := file.Adapt(adapters); err != nil {
-			l.close()
-			return nil, modelError(err)
-		}
-	}
-	return l, nil
+	return &loaded{name: name, path: file.Path(), file: file, adapters: adapters}, nil
 }
 
 // open resolves and opens a model with its tokenizer.
@@ -196,7 +191,7 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.model, err = model.Open(l.file); err == nil {
+	if l.model, err = l.file.Model(); err == nil {
 		l.tok, err = a.openTokenizer(l, f.templateFile)
 	}
 	if err != nil {
@@ -208,31 +203,22 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 
 // openTokenizer builds the tokenizer, with the chat template of a file where one is named, and passes its warnings on.
 func (a *app) openTokenizer(l *loaded, templateFile string) (*tokenizer.Tokenizer, error) {
-	dir := ""
-	if l.file.Format() == "safetensors" {
-		dir = l.path
-	}
-	v, err := vocab.FromModel(l.file.Meta(), dir)
-	if err != nil {
-		return nil, modelError(err)
-	}
+	template := ""
 	if templateFile != "" {
-		if v.ChatTemplate, err = a.readText(templateFile); err != nil {
+		var err error
+		if template, err = a.readText(templateFile); err != nil {
 			return nil, err
 		}
-		if strings.TrimSpace(v.ChatTemplate) == "" || !utf8.ValidString(v.ChatTemplate) {
+		if strings.TrimSpace(template) == "" || !utf8.ValidString(template) {
 			return nil, dataErrorf("--chat-template %s: want a template in UTF-8", templateFile)
 		}
 	}
-	tok, err := tokenizer.New(v)
+	tok, err := l.file.Tokenizer(template)
 	if err != nil {
-		return nil, err
+		return nil, modelError(err)
 	}
 	for _, w := range tok.Warnings() {
 		a.notice("%s", w)
-	}
-	if l.model != nil && tok.Size() > l.model.Vocab {
-		return nil, dataErrorf("%s: the tokenizer has %d tokens, the model's vocabulary has %d rows", l.path, tok.Size(), l.model.Vocab)
 	}
 	return tok, nil
 }
@@ -385,8 +371,8 @@ func (f *loadFlags) engineOptions() (engine.Options, error) {
 		spec = "k=" + orDefault(f.ctk, "f16") + ",v=" + orDefault(f.ctv, "f16")
 	}
 	if spec != "" {
-		if o.KType, o.VType, err = parseKVType(spec); err != nil {
-			return o, err
+		if o.KType, o.VType, err = kvpage.ParseElems(spec); err != nil {
+			return o, usageErrorf("--kv-type %s: %v", spec, err)
 		}
 		o.KVTypeSet = true
 	}
@@ -400,33 +386,4 @@ func orDefault(s, def string) string {
 		return def
 	}
 	return s
-}
-
-// parseKVType reads TYPE or k=TYPE,v=TYPE.
-func parseKVType(spec string) (k, v kvpage.Elem, err error) {
-	both, sides := "", map[string]string{}
-	for _, part := range splitList(spec) {
-		side, t, ok := cutSide(part)
-		switch {
-		case !ok:
-			both = part
-		case sides[side] != "":
-			return 0, 0, usageErrorf("--kv-type %s: %q is given twice", spec, side)
-		default:
-			sides[side] = t
-		}
-	}
-	parse := func(side string) (kvpage.Elem, error) {
-		t := orDefault(sides[side], orDefault(both, "f16"))
-		e, err := kvpage.ParseElem(t)
-		if err != nil {
-			return 0, usageErrorf("--kv-type %s: %v", spec, err)
-		}
-		return e, nil
-	}
-	if k, err = parse("k"); err != nil {
-		return 0, 0, err
-	}
-	v, err = parse("v")
-	return k, v, err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -60,21 +59,6 @@ func (a *app) home() string {
 		return a.homeDir
 	}
 	return hub.DefaultHome()
-}
-
-// resolveModel gives the local path of a model name, or of the model that a preset is made from, fetching it with a progress bar where it is not here yet.
-func (a *app) resolveModel(ctx context.Context, name string) (hub.Result, error) {
-	name, o, done, err := a.modelOptions(name)
-	if err != nil {
-		return hub.Result{}, err
-	}
-	h, err := hub.New(o.Hub)
-	if err != nil {
-		return hub.Result{}, hubError(err)
-	}
-	r, err := h.Resolve(ctx, name)
-	done()
-	return r, hubError(err)
 }
 
 // modelOptions are what every model is opened with, and its name: of a preset that of the model it is made from. done ends the

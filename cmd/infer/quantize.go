@@ -73,7 +73,7 @@ func (a *app) quantize(f *quantizeFlags, dst string) error {
 		return usageErrorf("%s is the model that is read: write to another file", dst)
 	}
 	start, pb := time.Now(), a.newBar()
-	err = convert.Quantize(a.ctx, l.file, dst, convert.Options{
+	err = convert.Quantize(a.ctx, l.file.Weights(), dst, convert.Options{
 		Type:       kind,
 		Mix:        mix,
 		Importance: importance,

@@ -12,7 +12,6 @@ import (
 	"terrace/engine"
 	"terrace/internal/kernels/quant"
 	"terrace/internal/units"
-	"terrace/model"
 	"terrace/weights"
 	"terrace/weights/safetensors"
 )
@@ -100,14 +99,14 @@ func (a *app) show(f *showFlags) error {
 	}
 	defer l.close()
 	if f.tensor != "" && f.out != "" {
-		return a.writeRows(f, l.file)
+		return a.writeRows(f, l.file.Weights())
 	}
-	if l.model, err = model.Open(l.file); err != nil {
+	if l.model, err = l.file.Model(); err != nil {
 		return err
 	}
 	if f.verify {
 		bar := a.newBar()
-		err := l.file.Verify(a.ctx, func(done, total int64) { bar.bytes("verify", done, total) })
+		err := l.file.Weights().Verify(a.ctx, func(done, total int64) { bar.bytes("verify", done, total) })
 		bar.done()
 		if errors.Is(err, weights.ErrNotFinite) {
 			return checkError{err}
@@ -132,7 +131,7 @@ func (a *app) show(f *showFlags) error {
 	if f.tensor != "" {
 		info.Tensors = slices.DeleteFunc(info.Tensors, func(t tensorInfo) bool { return t.Name != f.tensor })
 		if len(info.Tensors) == 0 {
-			_, err := l.file.Tensor(f.tensor)
+			_, err := l.file.Weights().Tensor(f.tensor)
 			return err
 		}
 	}
@@ -145,7 +144,7 @@ func (a *app) show(f *showFlags) error {
 // describe sums up an opened model.
 func describe(l *loaded) (modelInfo, error) {
 	m := l.model
-	info := modelInfo{Name: l.name, Path: l.path, Format: l.file.Format(), Architecture: m.Arch, Title: m.Name, SizeBytes: l.file.SizeBytes(),
+	info := modelInfo{Name: l.name, Path: l.path, Format: l.file.Weights().Format(), Architecture: m.Arch, Title: m.Name, SizeBytes: l.file.Weights().SizeBytes(),
 		Layers: m.Layers, Hidden: m.Hidden, Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.KeyDim, Vocab: m.Vocab, Context: m.Context,
 		Experts: m.Experts, KVBytesPerToken: 2 * m.KVElementsPerToken(), Quantisation: map[string]int{}}
 	o := engine.Options{WindowOnly: true}
@@ -157,7 +156,7 @@ func describe(l *loaded) (modelInfo, error) {
 		info.SlidingWindow = max(info.SlidingWindow, c.Window)
 	}
 	var bytes int64
-	for _, t := range l.file.Tensors() {
+	for _, t := range l.file.Weights().Tensors() {
 		n := int64(1)
 		for _, d := range t.Shape {
 			n *= int64(d)

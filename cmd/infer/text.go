@@ -11,20 +11,6 @@ import (
 	"terrace/internal/units"
 )
 
-// splitList splits a comma-separated list; the empty string has no elements.
-func splitList(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, ",")
-}
-
-// cutSide reads "k=TYPE" or "v=TYPE".
-func cutSide(s string) (side, value string, ok bool) {
-	side, value, ok = strings.Cut(s, "=")
-	return side, value, ok && (side == "k" || side == "v")
-}
-
 // Limits of what is read as a prompt or text: what has an end is known beforehand, what may have none is cut off early.
 const (
 	maxFileBytes   = 1 << 30 // of a regular file

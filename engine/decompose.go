@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -18,54 +17,83 @@ import (
 // calibrationTokens is how many tokens of the sample text are read to decompose a model's queries.
 const calibrationTokens = 512
 
-// decompose gives policies the singular vectors of the model's queries: from the cache folder, else by reading the sample text
-// once and decomposing each layer's queries (InfiniGen; algorithms.md 5.3). Cost: one prefill of 512 tokens and an
-// eigendecomposition of dk × dk a KV head.
-func (e *Engine) decompose() error {
-	m := policyModel(e.m)
+// learn gives policies what they need of the model beside the text: the singular vectors of its queries (InfiniGen; algorithms.md
+// 5.3) or of its keys (KVSwap): from the cache folder, else by reading the sample text once. Cost: one prefill of 512 tokens and an
+// eigendecomposition a KV head, dk × dk, or a layer, of all its heads' keys.
+func (e *Engine) learn(n policy.Needs) error {
+	m, shape := policyModel(e.m), e.floor.Shape()
+	if n.Decomposition && shape.Decomposition == nil {
+		d, err := e.learned("queries", policy.NewDecomposition(m))
+		if err != nil {
+			return err
+		}
+		shape.Decomposition = d
+	}
+	if n.KeyBasis && shape.KeyBasis == nil {
+		d, err := e.learned("keys", policy.NewKeyBasis(m))
+		if err != nil {
+			return err
+		}
+		shape.KeyBasis = d
+	}
+	return nil
+}
+
+// learned fills one decomposition, of what it is named after.
+func (e *Engine) learned(of string, d *policy.Decomposition) (*policy.Decomposition, error) {
 	path := ""
 	if e.o.CacheDir != "" {
-		path = filepath.Join(e.o.CacheDir, "queries-"+e.fingerprint()+".svd")
-		d, err := readDecomposition(path, m)
+		path = filepath.Join(e.o.CacheDir, of+"-"+e.fingerprint()+".svd")
+		b, err := os.ReadFile(path)
 		if err == nil {
-			e.floor.SetDecomposition(d)
-			return nil
+			if err = d.UnmarshalBinary(b); err != nil {
+				err = fmt.Errorf("engine: %s: delete it, it is made again: %w", path, err)
+			}
+			return d, err
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return nil, fmt.Errorf("engine: decomposition: %w", err)
 		}
 	}
 	if len(e.o.Calibration) == 0 {
-		return fmt.Errorf("engine: the policy decomposes the model's queries and there is no sample text: %w", ErrOption)
+		return nil, fmt.Errorf("engine: the policy decomposes the model's %s and there is no sample text: %w", of, ErrOption)
 	}
-	d, err := e.sampleQueries(m)
+	if err := e.readSample(d, of == "keys"); err != nil || path == "" {
+		return d, err
+	}
+	b, err := d.MarshalBinary()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = replace.WriteFile(path, b, 0o644)
+	}
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("engine: decomposition: %w", err)
 	}
-	e.floor.SetDecomposition(d)
-	if path == "" {
-		return nil
-	}
-	return writeDecomposition(path, d)
+	return d, nil
 }
 
-// sampleQueries reads the sample text layer by layer and decomposes what each layer asked.
-func (e *Engine) sampleQueries(m policy.Model) (*policy.Decomposition, error) {
-	d := policy.NewDecomposition(m)
+// readSample reads the sample text layer by layer and decomposes what each layer asked, or the keys that it made.
+func (e *Engine) readSample(d *policy.Decomposition, keys bool) error {
 	ids := e.o.Calibration[:min(len(e.o.Calibration), calibrationTokens, e.o.Context)]
 	s, err := e.NewSession(nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.Close()
 	w := &wholePrompt{e: e, s: s, ctx: context.Background(), total: len(ids)}
-	return d, guarded(func() error {
+	return guarded(func() error {
 		return w.eachLayer(ids, func(layer int) error {
 			queries, err := w.projectAll(layer)
 			if err != nil {
 				return err
 			}
-			if err := d.SetLayer(layer, queries, len(ids), e.m.Heads); err != nil {
+			sample, heads := queries, e.m.Heads
+			if keys {
+				sample, heads = s.text.Keys(layer), 1
+			}
+			if err := d.SetLayer(layer, sample, len(sample)/(heads*d.KeyDim), heads); err != nil {
 				return err
 			}
 			w.kept = keptRows{queries: queries, again: true}
@@ -79,50 +107,10 @@ func (e *Engine) sampleQueries(m policy.Model) (*policy.Decomposition, error) {
 func (e *Engine) fingerprint() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s %d %d %d %d %d %d %v %v\n", e.m.Arch, e.m.Name, e.m.Layers, e.m.Hidden, e.m.Heads, e.m.KVHeads, e.m.Vocab, e.m.File.SizeBytes(), e.o.Exact, e.m.Ropes)
-	fmt.Fprint(h, e.o.Rotate)
+	fmt.Fprint(h, e.o.Rotate, e.o.KType, e.o.VType, e.o.KVWindow)
 	if norm, err := e.m.Params.FinalNorm.W.Values(); err == nil {
 		_ = binary.Write(h, binary.LittleEndian, norm)
 	}
 	fmt.Fprint(h, e.o.Calibration)
 	return fmt.Sprintf("%x", h.Sum(nil)[:12])
-}
-
-// svdMagic begins a file of a decomposition; the rest is layers, KV heads and width as uint32, the float32 bases, and the
-// SHA-256 of all before.
-const svdMagic = "TERRSVD1"
-
-func writeDecomposition(path string, d *policy.Decomposition) error {
-	b := []byte(svdMagic)
-	for _, n := range []int{d.Layers, d.KVHeads, d.KeyDim} {
-		b = binary.LittleEndian.AppendUint32(b, uint32(n))
-	}
-	for _, v := range d.Basis {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
-	sum := sha256.Sum256(b)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("engine: decomposition: %w", err)
-	}
-	if err := replace.WriteFile(path, append(b, sum[:]...), 0o644); err != nil {
-		return fmt.Errorf("engine: decomposition: %w", err)
-	}
-	return nil
-}
-
-// readDecomposition reads a file that writeDecomposition made for a model of this shape; anything else is an error that
-// says to delete it.
-func readDecomposition(path string, m policy.Model) (*policy.Decomposition, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("engine: decomposition: %w", err)
-	}
-	d := policy.NewDecomposition(m)
-	head := len(svdMagic) + 12
-	if len(b) != head+4*len(d.Basis)+sha256.Size || string(b[:len(svdMagic)]) != svdMagic || sha256.Sum256(b[:len(b)-sha256.Size]) != [32]byte(b[len(b)-sha256.Size:]) {
-		return nil, fmt.Errorf("engine: decomposition %s is damaged or of another version; delete it, it is made again", path)
-	}
-	for i := range d.Basis {
-		d.Basis[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[head+4*i:]))
-	}
-	return d, d.Fits(m)
 }

@@ -73,11 +73,8 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	}
 	e.backend = model.Traced(e.backend, o.Trace)
 	e.openFloor()
-	if spec.Needs().Decomposition {
-		if err := e.decompose(); err != nil {
-			e.Close()
-			return nil, err
-		}
+	if err := e.learn(spec.Needs()); err != nil {
+		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }

@@ -110,10 +110,5 @@ func (e *Engine) permit(under *policy.Spec) (*policy.Spec, error) {
 	if err := e.Permits(under); err != nil {
 		return nil, err
 	}
-	if under.Needs().Decomposition && e.floor.Decomposition() == nil {
-		if err := e.decompose(); err != nil {
-			return nil, err
-		}
-	}
-	return under, nil
+	return under, e.learn(under.Needs())
 }

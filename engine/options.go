@@ -33,7 +33,7 @@ type Options struct {
 	DType         model.DType       // of weights and KV on a backend's device
 	Context       int               // tokens a session may hold; 0 = what the model was trained for
 	Policy        string            // KV policy, name:key=value,… joined by +; "" = full
-	Calibration   []int             // ids of a sample text, for policies that decompose the model's queries
+	Calibration   []int             // ids of a sample text, for policies that decompose the model's queries or keys
 	Repeat        *RepeatText       // for policies that have the model repeat its prompt; nil = there are no words for that
 	CacheDir      string            // where such a decomposition is kept; "" = computed each time
 	ChunkTokens   int               // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens

@@ -10,6 +10,7 @@ import (
 
 	"terrace/engine/fakes"
 	"terrace/model"
+	"terrace/policy"
 )
 
 // letters turns id n into one letter.
@@ -112,8 +113,53 @@ func TestForkedSessionsPart(t *testing.T) {
 
 // TestDecompositionIsKept: the file is made once, read the second time, and refused when damaged.
 func TestDecompositionIsKept(t *testing.T) {
+	for _, spec := range []string{"infinigen:budget=40", "kvswap:budget=40,calibrate=model"} {
+		decompositionIsKept(t, spec)
+	}
+}
+
+// TestCalibratedOnThePrompt: kvswap with the keys of a sample reads what it reads with the prompt's own, where the sample is the prompt;
+// a session may ask for it of an engine under another policy.
+func TestCalibratedOnThePrompt(t *testing.T) {
+	prompt, next := fakes.IDs(300, 17), fakes.IDs(5, 18)
+	const own = "kvswap:budget=40,rank=6"
+	o := Options{Policy: own, Calibration: prompt}
+	want := forced(t, small(t, o), prompt, next)
+	o.Policy = own + ",calibrate=model"
+	if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
+		t.Errorf("logits differ by %g", d)
+	}
+	e := small(t, Options{Calibration: fakes.IDs(300, 19)})
+	under, err := policy.Parse(o.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.NewSession(under)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Prefill(t.Context(), prompt, PrefillHooks{}); err != nil {
+		t.Fatal(err)
+	}
+	o.Calibration = fakes.IDs(300, 19)
+	for i, row := range forced(t, small(t, o), prompt, next)[1:] {
+		if err := s.Decode(next[i]); err != nil {
+			t.Fatal(err)
+		}
+		if d := fakes.Worst([][]float32{row}, [][]float32{s.Logits()}); d != 0 {
+			t.Errorf("step %d of a session of its own: logits differ by %g", i, d)
+		}
+	}
+	if _, err := Open(e.m, Options{Policy: o.Policy}); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "keys") {
+		t.Errorf("without a sample text: %v", err)
+	}
+}
+
+func decompositionIsKept(t *testing.T, spec string) {
+	t.Helper()
 	dir := t.TempDir()
-	o := Options{Policy: "infinigen:budget=40", Calibration: fakes.IDs(80, 16), CacheDir: dir}
+	o := Options{Policy: spec, Calibration: fakes.IDs(80, 16), CacheDir: dir}
 	prompt, next := fakes.IDs(120, 17), fakes.IDs(5, 18)
 	want := forced(t, small(t, o), prompt, next)
 	files, _ := filepath.Glob(filepath.Join(dir, "*.svd"))

@@ -18,12 +18,13 @@ func TestSelectorsOnEveryTier(t *testing.T) {
 		"topp:select=pqcache,budget=120,bits=4,n_sink=4":                       114,
 		"topp:select=topk,budget=120,estimate=exact":                           90,
 		"kvswap:budget=60":                                                     90,
+		"kvswap:budget=60,rank=6,calibrate=model":                              90,
 		"tailcodes:budget=60,bits=3":                                           100,
 		"retroinfer:cluster=8,update=16,recent=4,retrieval=10%,estimation=50%": 214, // tokens that wait for their clusters are in memory
 	} {
 		t.Run(strings.ReplaceAll(policy, ":", " of "), func(t *testing.T) {
 			t.Parallel()
-			o := Options{Threads: 2, Policy: policy, ChunkTokens: 32}
+			o := Options{Threads: 2, Policy: policy, ChunkTokens: 32, Calibration: fakes.IDs(100, 3)}
 			want := forced(t, small(t, o), prompt, next)
 			drive := newTestDrive(t).start().tiers(0)[1]
 			for _, kind := range []tier.Kind{tier.SSD, tier.CSD} {

@@ -1,13 +1,18 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 
 	"gonum.org/v1/gonum/mat"
 )
 
 // Decomposition is InfiniGen's skewing of a model: per layer and KV head an orthogonal matrix whose rows are directions of
-// the query-key space, by falling joint energy. It is computed once a model and stored by the engine.
+// the query-key space, by falling joint energy. It is computed once a model and stored by the engine. [NewKeyBasis] makes one of
+// the keys of all heads together.
 type Decomposition struct {
 	Layers, KVHeads, KeyDim int
 	// Basis holds [Layers][KVHeads][KeyDim, KeyDim] float32, row-major, one direction a row.
@@ -17,6 +22,15 @@ type Decomposition struct {
 // NewDecomposition makes an empty decomposition of a model's shape.
 func NewDecomposition(m Model) *Decomposition {
 	return &Decomposition{m.Layers, m.KVHeads, m.KeyDim, make([]float32, m.Layers*m.KVHeads*m.KeyDim*m.KeyDim)}
+}
+
+// NewKeyBasis makes an empty decomposition of what a model's KV heads have together: one head a layer, as wide as all of them
+// (KVSwap's calibration on a model).
+func NewKeyBasis(m Model) *Decomposition { return NewDecomposition(m.joint()) }
+
+// joint is the model with the keys of a layer's heads side by side, as those of one.
+func (m Model) joint() Model {
+	return Model{Layers: m.Layers, KVHeads: 1, KeyDim: m.KVHeads * m.KeyDim}
 }
 
 // Head is the basis of one layer and KV head [KeyDim, KeyDim].
@@ -84,4 +98,38 @@ func fillBasis(basis []float32, vectors *mat.Dense, dim int) {
 			basis[c*dim+i] = float32(sign * vectors.At(i, dim-1-c))
 		}
 	}
+}
+
+// decompositionMagic begins the bytes of a decomposition; then come layers, KV heads and width as little-endian uint32, the
+// float32 bases, and the SHA-256 of all before.
+const decompositionMagic = "TERRSVD1"
+
+// MarshalBinary implements [encoding.BinaryMarshaler].
+func (d *Decomposition) MarshalBinary() ([]byte, error) {
+	b := []byte(decompositionMagic)
+	for _, n := range []int{d.Layers, d.KVHeads, d.KeyDim} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	}
+	for _, v := range d.Basis {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...), nil
+}
+
+// UnmarshalBinary implements [encoding.BinaryUnmarshaler] for bytes of a decomposition of d's shape.
+func (d *Decomposition) UnmarshalBinary(b []byte) error {
+	head := len(decompositionMagic) + 12
+	if len(b) != head+4*len(d.Basis)+sha256.Size || string(b[:len(decompositionMagic)]) != decompositionMagic || sha256.Sum256(b[:len(b)-sha256.Size]) != [sha256.Size]byte(b[len(b)-sha256.Size:]) {
+		return errors.New("policy: decomposition: damaged, or of another version or model")
+	}
+	for i, want := range []int{d.Layers, d.KVHeads, d.KeyDim} {
+		if got := binary.LittleEndian.Uint32(b[len(decompositionMagic)+4*i:]); int(got) != want {
+			return fmt.Errorf("policy: decomposition: shape %d of it is %d, want %d", i, got, want)
+		}
+	}
+	for i := range d.Basis {
+		d.Basis[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[head+4*i:]))
+	}
+	return nil
 }

@@ -15,8 +15,8 @@ import (
 // token scores highest, so that storage sees requests `group` times as large. Tokens that do not fill a group yet are in a
 // rolling buffer: always read, on top of the budget.
 //
-// The copy takes rank/(2·KVHeads·KeyDim) of the KV bytes. The singular vectors are those of this prompt, not centred, one
-// symmetric eigenproblem of KVHeads·KeyDim a layer.
+// The copy takes rank/(2·KVHeads·KeyDim) of the KV bytes. The singular vectors are those of this prompt's keys, not centred, one
+// symmetric eigenproblem of KVHeads·KeyDim a layer; or, with calibrate=model, of the keys of a sample text, once a model.
 type kvswap struct {
 	base
 	budget Budget
@@ -26,6 +26,7 @@ type kvswap struct {
 	from   int     // first layer that is guessed
 	reuse  *Budget // tokens that stay in fast memory; nil = the budget
 	dense  int
+	sample bool // the singular vectors are those of the model's sample text
 
 	model     Model
 	matrices  [][]float32 // by layer: [rank, KVHeads·KeyDim]
@@ -46,13 +47,14 @@ func init() {
 		Params: append(budgetParams("400"),
 			Param{Name: "group", Default: "4", Doc: "tokens that are read together; 8 for slower storage"},
 			Param{Name: "rank", Default: "100%", Doc: "columns of the copy: a share of a key's length, or a number up to that of all heads"},
+			Param{Name: "calibrate", Default: "prompt", Doc: "whose keys the columns are made for: this prompt's, or model: those of a sample text, once a model (nothing to wait for after the prompt)"},
 			Param{Name: "query", Default: "guess", Doc: "guess (from the previous layer's input), exact, or prev_step"},
 			Param{Name: "guess_from", Default: "2", Doc: "where query=guess: so many of the first layers are scored with their own query"},
 			Param{Name: "reuse", Doc: "tokens of the last steps' groups that stay in fast memory on tiers, a number or a share; not given: the budget (changes bytes, no result)"},
 			Param{Name: "dense_layers", Aliases: []string{"skip_layers"}, Default: "0", Doc: "first layers that read everything"}),
 	}, func(a *args) Policy {
 		p := &kvswap{base: a.base(), budget: a.budget(), group: a.int("group", 1, 4096), rank: a.share("rank"), query: a.query(),
-			dense: a.int("dense_layers", 0, maxTokens)}
+			sample: a.choice("calibrate", "prompt", "model") == 1, dense: a.int("dense_layers", 0, maxTokens)}
 		if from := a.int("guess_from", 0, maxTokens); p.query == QueryGuess {
 			p.from = from
 		}
@@ -73,7 +75,13 @@ func (p *kvswap) Bind(m Model) error {
 	if p.rank.share.Count > m.KVHeads*m.KeyDim {
 		return fmt.Errorf("policy: kvswap: rank=%s: want at most the %d numbers of the model's %d KV heads: %w", p.rank, m.KVHeads*m.KeyDim, m.KVHeads, ErrModel)
 	}
-	return nil
+	if !p.sample {
+		return nil
+	}
+	if m.KeyBasis == nil {
+		return fmt.Errorf("policy: kvswap: calibrate=model: the decomposition of the model's keys is missing: %w", ErrModel)
+	}
+	return m.KeyBasis.Fits(m.joint())
 }
 
 // columns is the rank; before a model is known, 0.
@@ -88,7 +96,7 @@ func (p *kvswap) columns() int {
 }
 
 func (p *kvswap) Needs() Needs {
-	return Needs{Query: p.query, QueryFrom: p.from, TokenGranularity: true, SharedAcrossHeads: true, Sketch: Sketch{Kind: SketchJoint, Rank: p.columns()}}
+	return Needs{Query: p.query, QueryFrom: p.from, TokenGranularity: true, SharedAcrossHeads: true, KeyBasis: p.sample, Sketch: Sketch{Kind: SketchJoint, Rank: p.columns()}}
 }
 
 // BufferTokens implements [Buffered].
@@ -104,8 +112,18 @@ func (p *kvswap) GroupTokens() int { return p.group }
 
 func (p *kvswap) denseLayers() int { return p.dense }
 
-// Project finds the first right singular vectors of the cached keys of all KV heads: dst [rank, KVHeads·KeyDim].
+// Project gives the first right singular vectors of the cached keys of all KV heads, or of the sample's: dst [rank, KVHeads·KeyDim].
 func (p *kvswap) Project(l *Layer, _ int, dst []float32) {
+	if p.sample {
+		copy(dst, p.model.KeyBasis.Head(l.Index, 0))
+	} else {
+		p.decompose(l, dst)
+	}
+	p.matrices[l.Index] = slices.Clone(dst)
+}
+
+// decompose finds the singular vectors of this text's keys.
+func (p *kvswap) decompose(l *Layer, dst []float32) {
 	width, n := l.KVHeads*l.KeyDim, l.Tokens(0)
 	for g := range l.KVHeads {
 		n = min(n, l.Tokens(g))
@@ -149,7 +167,6 @@ func (p *kvswap) Project(l *Layer, _ int, dst []float32) {
 			}
 		}
 	}
-	p.matrices[l.Index] = slices.Clone(dst)
 }
 
 // Select reads the groups with the best tokens, and the rolling buffer.

@@ -24,6 +24,7 @@ type Model struct {
 	KVBytes       int   // K and V of one token over all layers and KV heads in the cache's element types
 	Context       int   // longest context of the model in tokens, 0 = unknown
 	Decomposition *Decomposition
+	KeyBasis      *Decomposition // of the keys of all heads together ([NewKeyBasis])
 }
 
 // Global reports whether a layer attends to the whole context (no sliding window).
@@ -67,6 +68,8 @@ type Needs struct {
 	ValueMean bool
 	// Decomposition: Model.Decomposition must be filled before Bind.
 	Decomposition bool
+	// KeyBasis: Model.KeyBasis must be filled before Bind.
+	KeyBasis bool
 	// TokenGranularity: a [Selector]'s picks are single tokens here and there rather than runs, so keys had better lie token by
 	// token.
 	TokenGranularity bool
@@ -82,6 +85,9 @@ type Needs struct {
 	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
 	WholePrompt bool
 }
+
+// Sample reports whether something must be learnt of the model from a sample text before Bind.
+func (n *Needs) Sample() bool { return n.Decomposition || n.KeyBasis }
 
 // QueryKind is the query a [Selector] scores with.
 type QueryKind uint8

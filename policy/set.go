@@ -186,6 +186,7 @@ func (n Needs) union(o Needs) Needs {
 	n.Estimates = n.Estimates || o.Estimates
 	n.ValueMean = n.ValueMean || o.ValueMean
 	n.Decomposition = n.Decomposition || o.Decomposition
+	n.KeyBasis = n.KeyBasis || o.KeyBasis
 	n.TokenGranularity = n.TokenGranularity || o.TokenGranularity
 	n.SinglesByHead = n.SinglesByHead || o.SinglesByHead
 	n.SharedAcrossHeads = n.SharedAcrossHeads || o.SharedAcrossHeads
@@ -230,6 +231,9 @@ func (n Needs) names() []string {
 	}
 	if n.Decomposition {
 		out = append(out, "SVD of the model's queries")
+	}
+	if n.KeyBasis {
+		out = append(out, "SVD of the model's keys")
 	}
 	if n.Repeat {
 		out = append(out, "a second pass over the prompt")

@@ -116,11 +116,8 @@ func (f *Floor) Reuse() ReuseUse { return f.reuse }
 // Balance is how the text that was divided last is shared by host and drive; nil = none was.
 func (f *Floor) Balance() *BalanceUse { return f.balance }
 
-// SetDecomposition gives the singular vectors of the model's queries to policies that are made from now on.
-func (f *Floor) SetDecomposition(d *policy.Decomposition) { f.o.Shape.Decomposition = d }
-
-// Decomposition is what SetDecomposition gave; nil = nothing.
-func (f *Floor) Decomposition() *policy.Decomposition { return f.o.Shape.Decomposition }
+// Shape is the model for policies that are made from now on: what they need to know of it beside the text is filled in there.
+func (f *Floor) Shape() *Shape { return &f.o.Shape }
 
 // rope is a layer's.
 func (f *Floor) rope(layer int) Rope {

@@ -240,6 +240,24 @@ func (t *Text) Layer(layer, rows int) *policy.Layer {
 	return &o.view
 }
 
+// Keys are those of a layer's tokens, all KV heads of a token side by side [tokens, KVHeads·KeyDim], where the layer is in host memory:
+// as many tokens as all heads have.
+func (t *Text) Keys(layer int) []float32 {
+	l := t.Layer(layer, 0)
+	n := l.Tokens(0)
+	for g := range l.KVHeads {
+		n = min(n, l.Tokens(g))
+	}
+	head, out := make([]float32, n*l.KeyDim), make([]float32, n*l.KVHeads*l.KeyDim)
+	for g := range l.KVHeads {
+		l.KV.Keys(g, 0, n, head)
+		for i := range n {
+			copy(out[(i*l.KVHeads+g)*l.KeyDim:], head[i*l.KeyDim:(i+1)*l.KeyDim])
+		}
+	}
+	return out
+}
+
 // SetPrompt says how long the prompt is that is about to be read layer by layer.
 func (t *Text) SetPrompt(tokens int) { t.obs.prompt = tokens }
 

@@ -275,7 +275,7 @@ func (a *app) openEngine(f *loadFlags, tiers []tier.Tier) (*loaded, error) {
 	return l, nil
 }
 
-// calibrationText is what a policy that decomposes the model's queries (infinigen) samples them on.
+// calibrationText is what a policy that decomposes the model's queries or keys (infinigen, kvswap:calibrate=model) samples them on.
 //
 //go:embed sample/calibration.txt
 var calibrationText string
@@ -291,7 +291,7 @@ func (a *app) addCalibration(o *engine.Options, l *loaded) error {
 			return err
 		}
 	}
-	if !spec.Needs().Decomposition {
+	if n := spec.Needs(); !n.Sample() {
 		return nil
 	}
 	o.CacheDir = filepath.Join(a.home(), "decompositions")

@@ -70,6 +70,7 @@ type ContextUse struct {
 	Context      string  `json:"context"`
 	Question     string  `json:"question"`
 	QueueMS      float64 `json:"queue_ms"`
+	E2EMS        float64 `json:"e2e_ms"`        // from arrival to the last token
 	CachedTokens int     `json:"cached_tokens"` // of the prompt, not computed
 	CacheTier    string  `json:"cache_tier"`    // the slowest that they came from; "" = none
 	Method       string  `json:"method"`        // how the KV that was used was compressed: none, or a policy
@@ -85,6 +86,29 @@ type StoreUse struct {
 	Shrunk     int              `json:"shrunk,omitempty"`     // of them, made smaller from what was stored
 	Source     string           `json:"source"`               // measured, or modelled where a tier is held to a rate
 	Trouble    string           `json:"trouble,omitempty"`    // the last of the stores
+	// IdleSkipped: arrivals were not waited for, the clock went on to the next.
+	IdleSkipped bool `json:"idle_skipped,omitempty"`
+}
+
+// RateProbe is a trace replayed at one rate of arrivals.
+type RateProbe struct {
+	Speed  float64 `json:"speed"`        // divides the times of arrival; 0: each request came when the last was done
+	QPS    float64 `json:"qps"`          // arrivals a second; at speed 0 what was served a second
+	Score  float64 `json:"score"`        // mean quality, percent
+	TTFT   float64 `json:"ttft_mean_ms"` // from arrival
+	ITL    float64 `json:"itl_mean_ms"`
+	E2E    float64 `json:"e2e_mean_ms"` // from arrival
+	Failed int     `json:"failed"`
+	Met    bool    `json:"met"` // quality and time to the first token
+}
+
+// SustainedRate is the highest rate of arrivals under which a placement keeps a mean quality and a mean time to the first token.
+type SustainedRate struct {
+	Floor     float64     `json:"quality_floor"`     // percent
+	Objective float64     `json:"ttft_objective_ms"` // mean, from arrival
+	QPS       float64     `json:"qps"`               // the highest rate that was tried and kept; 0 = none was
+	Above     float64     `json:"above_qps"`         // the lowest that was tried and not kept; 0 = all were kept
+	Probes    []RateProbe `json:"probes"`            // by rising speed
 }
 
 // Key identifies an outcome within a run.

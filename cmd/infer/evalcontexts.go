@@ -26,13 +26,16 @@ type contextFlags struct {
 	contexts           string
 	placements, stores []string
 	speed              float64
+	skipIdle           bool
+	qpsQuality         float64
+	qpsTTFT            time.Duration
 	maxTokens          int
 	profile            string
 	quality, encoder   string
 }
 
 // contextOnly are the flags that only --suite contexts reads; the other suites refuse them.
-var contextOnly = []string{"contexts", "placement", "speed", "max-tokens", "profile", "quality", "encoder"}
+var contextOnly = []string{"contexts", "placement", "speed", "skip-idle", "qps-ttft", "qps-quality", "max-tokens", "profile", "quality", "encoder"}
 
 func (f *contextFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
@@ -40,6 +43,9 @@ func (f *contextFlags) add(cmd *cobra.Command) {
 	p.StringArrayVar(&f.placements, "placement", nil, "contexts: how kept contexts are placed (repeats): evicpress:alpha=A,methods=M/M,keeps=K/K, lru, fixed:method=M,keep=K, impress or none")
 	p.StringArrayVar(&f.stores, "store", nil, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats); with --suite contexts a placement has its own below it")
 	p.Float64Var(&f.speed, "speed", 1, "contexts: divides the times of arrival; 0: each request comes when the last is done")
+	p.BoolVar(&f.skipIdle, "skip-idle", false, "contexts: arrivals are not waited for: where nobody is served, the clock goes on to the next (times are those of the work, as without)")
+	p.DurationVar(&f.qpsTTFT, "qps-ttft", 0, "contexts: search the highest rate of arrivals that a placement sustains with a mean TTFT of at most this (250ms), each rate a replay of the trace with --skip-idle; 0: not")
+	p.Float64Var(&f.qpsQuality, "qps-quality", 80, "contexts: the mean quality, in percent, that such a rate has to keep")
 	p.IntVar(&f.maxTokens, "max-tokens", 32, "contexts: tokens of an answer at most")
 	p.StringVar(&f.profile, "profile", "", "contexts: qualities that 'infer store profile' measured (default: measured first, untimed)")
 	f.addQuality(cmd)
@@ -131,6 +137,10 @@ func (r *replayRun) check(f *evalFlags) (err error) {
 		return usageErrorf("--suite contexts needs --trace T.jsonl, --contexts C.jsonl, --placement P and --out DIR")
 	case !(c.speed >= 0 && c.speed <= 1e6):
 		return usageErrorf("--speed %g: want 0 (each request comes when the last is done) to 1e6", c.speed)
+	case c.qpsTTFT < 0 || c.qpsTTFT > 24*time.Hour:
+		return usageErrorf("--qps-ttft %v: want 0 (rates are not searched) to 24h", c.qpsTTFT)
+	case !(c.qpsQuality >= 0 && c.qpsQuality <= 100):
+		return usageErrorf("--qps-quality %g: want 0 to 100 percent", c.qpsQuality)
 	case c.maxTokens < 1:
 		return usageErrorf("--max-tokens %d: want 1 or more", c.maxTokens)
 	case f.suite.limit < 0:
@@ -167,6 +177,9 @@ func (r *replayRun) options(f *evalFlags, l *loaded, quality string) (evalrun.Op
 	}
 	settings := map[string]any{"trace": filepath.Base(f.load.traceFile), "contexts": filepath.Base(r.f.contexts), "requests": len(r.trace), "speed": r.f.speed, "max_tokens": r.f.maxTokens,
 		"stores": r.f.stores, "quality": quality, "data": eval.HashPrompt(nil, r.trace, r.all)}
+	if r.f.skipIdle { // runs made before it was an option go on
+		settings["skip_idle"] = true
+	}
 	m := eval.Model{Name: modelName(l.name), Fingerprint: print, Vocab: l.model.Vocab, Context: l.engine.Options().Context, HasChat: l.tok.HasTemplate()}
 	return evalrun.Options{Version: buildLine(), Suite: "contexts", Settings: settings, Policies: r.f.placements, Model: m, Engine: f.identity(), Seed: f.suite.seed}, nil
 }
@@ -192,7 +205,7 @@ func (r *replayRun) run(e *engine.Engine, metric string) error {
 			continue
 		}
 		done := 0
-		use, err := r.one(e, i, whole, profile, func(o eval.Outcome) error {
+		use, err := r.one(e, i, whole, profile, replay.Options{Speed: r.f.speed, SkipIdle: r.f.skipIdle}, func(o eval.Outcome) error {
 			done++
 			bar.count(text, done, len(r.trace))
 			if r.folder.Done(o.Key()) { // a run that was stopped in this placement begins it again, to have its store
@@ -211,6 +224,9 @@ func (r *replayRun) run(e *engine.Engine, metric string) error {
 			return err
 		}
 	}
+	if err := r.sustained(e, replays, whole, profile); err != nil {
+		return err
+	}
 	res, err := replays.Finish(eval.Metric{Name: metric, Kind: eval.Percent}, len(r.trace)*len(r.f.placements))
 	if err != nil {
 		return err
@@ -219,8 +235,35 @@ func (r *replayRun) run(e *engine.Engine, metric string) error {
 	return allFailed(r.folder.Outcomes())
 }
 
+// sustained searches the rate that each placement sustains, where an objective is given.
+func (r *replayRun) sustained(e *engine.Engine, replays *evalrun.Replays, whole replay.References, profile *replay.Profile) error {
+	if r.f.qpsTTFT == 0 {
+		return nil
+	}
+	bar := r.a.newBar()
+	defer bar.done()
+	for i, text := range r.f.placements {
+		found, err := replay.Sustain(r.trace, replay.Objective{Quality: r.f.qpsQuality, TTFT: r.f.qpsTTFT}, func(speed float64) (eval.RateProbe, error) {
+			return replays.Probe(text, speed, func() (eval.RateProbe, error) {
+				var outcomes []eval.Outcome
+				_, err := r.one(e, i, whole, profile, replay.Options{Speed: speed, SkipIdle: true}, func(o eval.Outcome) error {
+					outcomes = append(outcomes, o)
+					bar.count(fmt.Sprintf("%s at %.3g times the arrivals", text, speed), len(outcomes), len(r.trace))
+					return nil
+				})
+				return replay.ProbeOf(outcomes), err
+			})
+		})
+		if err != nil {
+			return err
+		}
+		replays.Sustains(text, found)
+	}
+	return nil
+}
+
 // one replays one placement on empty stores of its own.
-func (r *replayRun) one(e *engine.Engine, i int, whole replay.References, profile *replay.Profile, emit func(eval.Outcome) error) (*eval.StoreUse, error) {
+func (r *replayRun) one(e *engine.Engine, i int, whole replay.References, profile *replay.Profile, how replay.Options, emit func(eval.Outcome) error) (*eval.StoreUse, error) {
 	specs := slices.Clone(r.specs)
 	for j := range specs {
 		if specs[j].Kind != "ssd" {
@@ -253,8 +296,8 @@ func (r *replayRun) one(e *engine.Engine, i int, whole replay.References, profil
 	if why := r.bench.Cache.Unfit(e.Policy()); why != "" && !store.Empty() {
 		return nil, usageErrorf("--suite contexts: %s", why)
 	}
-	salt := fmt.Sprintf("replay %d %d", i, time.Now().UnixNano()) // a shared store has nothing under it
-	return r.bench.Replay(r.a.ctx, r.f.placements[i], r.trace, r.all, whole, profile, store, replay.Options{Speed: r.f.speed, Salt: salt}, emit)
+	how.Salt = fmt.Sprintf("replay %d %d", i, time.Now().UnixNano()) // a shared store has nothing under it
+	return r.bench.Replay(r.a.ctx, r.f.placements[i], r.trace, r.all, whole, profile, store, how, emit)
 }
 
 const qualityFile = "profile.json"
@@ -314,9 +357,17 @@ func (r *replayRun) print(res *evalrun.Results) {
 		if p.Mean != nil {
 			score = *p.Mean
 		}
-		fmt.Fprintf(r.a.stdout, "%-52s quality %6.2f  TTFT mean %7.1f ms, median %7.1f  ITL %6.1f  hits %s\n", p.Policy, score, p.TTFTMean, p.TTFT, p.ITL, hitText(p.Hits))
+		fmt.Fprintf(r.a.stdout, "%-52s quality %6.2f  TTFT mean %7.1f ms, median %7.1f  ITL %6.1f  end %7.1f  hits %s%s\n", p.Policy, score, p.TTFTMean, p.TTFT, p.ITL, p.E2EMean, hitText(p.Hits), rateText(p.Sustained))
 	}
 	r.a.notice("results in %s", r.folder.Path("results.json"))
+}
+
+// rateText is a sustained rate as a line's end.
+func rateText(s *eval.SustainedRate) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("  sustains %.3g requests/s at quality %g, TTFT %g ms", s.QPS, s.Floor, s.Objective)
 }
 
 func hitText(hits map[string]float64) string {

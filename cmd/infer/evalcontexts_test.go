@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,53 @@ func TestEvalContexts(t *testing.T) {
 	}
 }
 
+// TestEvalContextsRate: arrivals are not waited for; the rate sustained is in the results and in compare; a second call with another
+// objective replays no rate that the folder has.
+func TestEvalContextsRate(t *testing.T) {
+	trace, contexts := contextData(t)
+	raw, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	for i := range lines { // two hours
+		lines[i] = strings.Replace(lines[i], `"at_s":0`, fmt.Sprintf(`"at_s":%d`, i*1440), 1)
+	}
+	if err := os.WriteFile(trace, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "run")
+	args := []string{"eval", "-m", tinyModel, "-t", "1", "--suite", "contexts", "--trace", trace, "--contexts", contexts, "--skip-idle", "--max-tokens", "2", "--quality", "token-f1",
+		"--store", "host=4MiB", "--placement", "none", "--placement", "lru", "--out", out, "--qps-quality", "99"}
+	var probes [2]int
+	for i, objective := range []string{"5s", "1us"} {
+		if code, _, errs := inferWith(t, "", append(args, "--qps-ttft", objective)...); code != 0 {
+			t.Fatalf("%d %s", code, errs)
+		}
+		res, _, err := evalrun.Read(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range res.Policies {
+			s := p.Sustained
+			if s == nil || s.Floor != 99 || (s.QPS > 0) != (i == 0) || !p.IdleSkipped || p.E2EMean < p.TTFTMean || len(s.Probes) == 0 {
+				t.Errorf("%s within %s: %+v", p.Policy, objective, s)
+			}
+		}
+		raw, err := os.ReadFile(filepath.Join(out, "probes.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		probes[i] = strings.Count(string(raw), `"speed"`)
+	}
+	if probes[0] < 6 || probes[1] != probes[0] {
+		t.Errorf("%v rates were probed, want none for the second objective", probes)
+	}
+	if code, table, errs := inferWith(t, "", "compare", out, "--against", "none"); code != 0 || !strings.Contains(table, "requests/s") || !strings.Contains(table, "one at a time") {
+		t.Errorf("compare: %d %s %s", code, table, errs)
+	}
+}
+
 func TestEvalContextsRefuses(t *testing.T) {
 	trace, contexts := contextData(t)
 	base := []string{"eval", "-m", tinyModel, "--suite", "contexts", "--trace", trace, "--contexts", contexts, "--out", t.TempDir()}
@@ -87,6 +135,8 @@ func TestEvalContextsRefuses(t *testing.T) {
 		{[]string{"--placement", "lrv"}, exitUsage, "lru"},
 		{[]string{"--placement", "none", "--placement", "none"}, exitUsage, "twice"},
 		{[]string{"--placement", "none", "--speed", "-1"}, exitUsage, "--speed"},
+		{[]string{"--placement", "none", "--qps-ttft", "-1s"}, exitUsage, "--qps-ttft"},
+		{[]string{"--placement", "none", "--qps-quality", "101"}, exitUsage, "--qps-quality"},
 		{[]string{"--placement", "none", "--policy", "full"}, exitUsage, "--policy"},
 		{[]string{"--placement", "none", "--quality", "bleu"}, exitUsage, "bleu"},
 		{[]string{"--placement", "none", "--contexts", trace}, exitData, "line 1"},

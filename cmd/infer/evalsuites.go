@@ -57,7 +57,7 @@ var suites = []struct {
 		"on Hugging Face, a folder a task, DIR/TASK: allenai/openbookqa (main), ybisk/piqa, aps/super_glue (copa, rte), allenai/ai2_arc (ARC-Easy, ARC-Challenge), Rowan/hellaswag, cais/mmlu (all, with its dev split for --shots)", choice.TaskNames},
 	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", "data tasks limit no-chat prompts tokens max-context lengths", (*suiteFlags).agreement,
 		"as that of --prompts", nil},
-	{"contexts", "arrivals (--trace) of questions about --contexts, replayed with a --store under each --placement: quality, TTFT and hits", "limit " + strings.Join(contextOnly, " "), nil,
+	{"contexts", "arrivals (--trace) of questions about --contexts, replayed with a --store under each --placement: quality, TTFT, hits and the rate sustained", "limit " + strings.Join(contextOnly, " "), nil,
 		"a trace and contexts of your own, in JSONL", nil},
 }
 

@@ -47,15 +47,17 @@ type Series struct {
 	Failed int       `json:"failed"`
 	TTFT   float64   `json:"ttft_ms"`
 	// TTFTMean is of replays: requests wait for each other, and a mean has the waiting in it.
-	TTFTMean float64                   `json:"ttft_mean_ms,omitempty"`
-	ITL      float64                   `json:"itl_ms"`
-	KVPeak   map[string]int64          `json:"kv_bytes_peak"`
-	KVMean   map[string]int64          `json:"kv_bytes_mean"`
-	KVHeld   map[string]int64          `json:"kv_bytes_held"`
-	Tasks    map[string]run.TaskResult `json:"tasks"`
-	Groups   map[string]run.Score      `json:"groups,omitempty"` // means over the kinds of tasks
-	Values   map[string]float64        `json:"values,omitempty"` // means over tasks of further measures: kl, same_top, …
-	Length   map[string]run.Score      `json:"length,omitempty"` // means over tasks by length of the sample
+	TTFTMean float64 `json:"ttft_mean_ms,omitempty"`
+	// Replay is what else replays have: end to end, hits by tier, the rate sustained; nil = it is none.
+	Replay *run.ReplayResult         `json:"replay,omitempty"`
+	ITL    float64                   `json:"itl_ms"`
+	KVPeak map[string]int64          `json:"kv_bytes_peak"`
+	KVMean map[string]int64          `json:"kv_bytes_mean"`
+	KVHeld map[string]int64          `json:"kv_bytes_held"`
+	Tasks  map[string]run.TaskResult `json:"tasks"`
+	Groups map[string]run.Score      `json:"groups,omitempty"` // means over the kinds of tasks
+	Values map[string]float64        `json:"values,omitempty"` // means over tasks of further measures: kl, same_top, …
+	Length map[string]run.Score      `json:"length,omitempty"` // means over tasks by length of the sample
 	// ValueDiffs are the differences of Values.
 	ValueDiffs map[string]*Interval `json:"value_diffs,omitempty"`
 
@@ -141,7 +143,7 @@ func newSeries(r *Run, p run.PolicyResult) *Series {
 	s := &Series{Policy: p.Policy, Model: filepath.Base(m.Name), fingerprint: m.Fingerprint, run: r, Run: r.Name, N: p.N, Failed: p.Failed, TTFT: p.TTFT, ITL: p.ITL,
 		KVPeak: p.KVPeak, KVMean: p.KVMean, KVHeld: p.KVHeld, Score: p.Mean, StdErr: p.StdErr, Tasks: map[string]run.TaskResult{}}
 	if p.ReplayResult != nil {
-		s.TTFTMean = p.TTFTMean
+		s.TTFTMean, s.Replay = p.TTFTMean, p.ReplayResult
 	}
 	for _, t := range r.Results.Tasks {
 		if t.Policy == p.Policy {

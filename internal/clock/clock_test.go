@@ -79,3 +79,33 @@ func TestJumpingAdvancesItself(t *testing.T) {
 		t.Error("measured")
 	}
 }
+
+// TestSkippingWaitsForNobody: an hour's sleep takes no time and shows; work shows too, on the machine's clock.
+func TestSkippingWaitsForNobody(t *testing.T) {
+	c, before := NewSkipping(), Real().Now()
+	if err := c.Sleep(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	now, after := c.Now(), Real().Now()
+	if now < before+time.Hour || now > after+time.Hour || after-before > time.Hour/2 {
+		t.Errorf("%v after an hour from %v on, the machine's %v", now, before, after)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Sleep(ended, time.Hour); !errors.Is(err, context.Canceled) || c.Now() > after+2*time.Hour-time.Minute {
+		t.Errorf("asleep under an ended context: %v", err)
+	}
+	stands := c.Now()
+	var worked time.Duration
+	c.Untimed(func() {
+		for begun := Real().Now(); worked < 3*time.Millisecond; worked = Real().Now() - begun {
+			continue
+		}
+	})
+	if d := c.Now() - stands; d < 0 || d >= worked {
+		t.Errorf("work of %v that is not timed took %v", worked, d)
+	}
+	if err := c.Sleep(t.Context(), -time.Hour); err != nil || c.Now() < now || c.Modelled() {
+		t.Error("it went back, or is modelled")
+	}
+}

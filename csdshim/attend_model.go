@@ -28,8 +28,14 @@ func newEngineLines(p Profile) engineLines {
 
 // alone is how long the flash takes for pages when nobody else uses it.
 func (m *model) alone(kind nand.Kind, pages []uint32) time.Duration {
-	idle := &model{p: m.p, array: nand.New(m.p.flashTiming())}
-	return idle.pages(0, kind, pages)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.idle == nil {
+		m.idle = &model{p: m.p, array: nand.New(m.p.flashTiming())}
+	}
+	m.idle.array.Reset()
+	m.idle.bus = line{}
+	return m.idle.pages(0, kind, pages)
 }
 
 // stageLog notes what the units of the drive do for one request; nil notes nothing.
@@ -69,26 +75,28 @@ func (m *model) sense(heads []reading, log *stageLog) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(heads[a].at, heads[b].at) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var ops []nand.Op
-	var head []int // of each operation
+	ops, head := m.ops[:0], m.head[:0]
 	for _, i := range order {
 		r := &heads[i]
 		for _, p := range r.pages {
-			ops, head = append(ops, nand.Op{At: r.at, Kind: nand.Read, Place: m.place(p)}), append(head, i)
+			ops, head = append(ops, nand.Op{At: r.at, Kind: nand.Read, Place: m.place(p)}), append(head, int32(i))
 		}
 		if len(r.pages) > 0 {
 			_, r.done = m.bus.reserve(r.at, crossing(len(r.pages)*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
 		}
 	}
+	m.ops, m.head = ops, head
 	done := m.array.Run(ops)
 	m.noteChannels(ops, done, log)
-	come := make([]int, len(ops))
-	for i := range come {
-		come[i] = i
+	m.come = slices.Grow(m.come[:0], len(ops))[:len(ops)]
+	for i := range m.come {
+		m.come[i] = int32(i)
 	}
-	slices.SortStableFunc(come, func(a, b int) int { return cmp.Compare(done[a], done[b]) })
+	slices.SortFunc(m.come, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(done[a], done[b]), cmp.Compare(a, b))
+	})
 	each := crossing(m.p.NAND.PageBytes, m.p.Engine.FilterBytesPerS)
-	for _, i := range come {
+	for _, i := range m.come {
 		c := ops[i].Place.Channel
 		start, end := m.units.filters[c].reserve(done[i], each)
 		log.note(wire.UnitFilter, c, start, end)

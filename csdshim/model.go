@@ -18,6 +18,10 @@ type model struct {
 	bus, dram, engine line
 	toHost, toDrive   line
 	units             engineLines
+
+	idle       *model    // a second one, whose flash nobody else uses
+	ops        []nand.Op // room, as the next two
+	head, come []int32   // of operations
 }
 
 // line is a resource that serves one after another.
@@ -74,12 +78,12 @@ func (m *model) pages(at time.Duration, kind nand.Kind, pages []uint32) (end tim
 
 // run reserves dies and channels; mu is held.
 func (m *model) run(at time.Duration, kind nand.Kind, pages []uint32) (end time.Duration) {
-	ops := make([]nand.Op, len(pages))
-	for i, p := range pages {
-		ops[i] = nand.Op{At: at, Kind: kind, Place: m.place(p)}
+	m.ops = m.ops[:0]
+	for _, p := range pages {
+		m.ops = append(m.ops, nand.Op{At: at, Kind: kind, Place: m.place(p)})
 	}
 	end = at
-	for _, done := range m.array.Run(ops) {
+	for _, done := range m.array.Run(m.ops) {
 		end = max(end, done)
 	}
 	return end

@@ -90,7 +90,7 @@ func ownFolders(specs []string, i, cases int) (own []string, tiers []tier.Tier, 
 		if t := &tiers[j]; t.Kind == tier.SSD && cases > 1 {
 			t.Path = filepath.Join(t.Path, fmt.Sprintf("bench-%d", i+1))
 			if _, err := os.Stat(t.Path); err == nil {
-				return nil, nil, usageErrorf("--case: %s is in the way", t.Path)
+				return nil, nil, usageErrorf("--case: %s is there already: remove it if it is from a bench that was killed, or name another folder", t.Path)
 			}
 			own[j] = fmt.Sprintf("ssd=%s,%d", t.Path, t.Bytes)
 		}

@@ -14,6 +14,8 @@ type Engine struct {
 	pool  *kernels.Pool
 	pos   []int32 // 0, 1, 2, …
 	score scorer
+	sparF policy.SparF // what pick selects by
+	pick  policy.Selector
 	picks policy.Selection
 	layer policy.Layer
 	data  []byte // keys and values of the tokens attended to, as one page
@@ -89,7 +91,10 @@ func (t *headTask) choose() error {
 	e.score.task = t
 	e.layer = policy.Layer{Layers: 1, Heads: len(t.q) / t.shape.KeyDim, KVHeads: 1, KeyDim: t.shape.KeyDim, ValueDim: t.shape.ValueDim, Scale: t.m.Scale,
 		N: t.n, Pos: [][]int32{e.pos[:t.n]}, Queries: t.q, Rows: 1, Scores: &e.score}
-	policy.SparF{Dims: t.m.Dims, Tokens: t.m.Best, Local: t.m.Local}.Selector().Select(&e.layer, &e.picks)
+	if f := (policy.SparF{Dims: t.m.Dims, Tokens: t.m.Best, Local: t.m.Local}); e.pick == nil || f != e.sparF {
+		e.sparF, e.pick = f, f.Selector()
+	}
+	e.pick.Select(&e.layer, &e.picks)
 	e.score.task = nil
 	return e.score.err
 }

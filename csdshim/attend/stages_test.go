@@ -17,34 +17,14 @@ import (
 // the link's latency and gaps. No clock of this machine is in it. Shapes: SmolLM2 at 8,000 tokens, OPT-13B at the paper's 2,048.
 func BenchmarkStages(b *testing.B) {
 	for _, x := range []struct{ kvHeads, heads, dim, tokens int }{{3, 9, 64, 8000}, {40, 40, 128, 2048}} {
-		d, s := openBench(b)
-		shape := csdshim.AttendShape{Layers: 1, Heads: x.kvHeads, KeyDim: x.dim, ValueDim: x.dim, ElemBytes: 2, TokenGroup: 4096 / (2 * x.dim), EmbeddingGroup: 2, Elem: kvpage.F16}
-		if err := s.OpenAttended(1, shape); err != nil {
-			b.Fatal(err)
-		}
-		row, r := x.kvHeads*x.dim, rand.New(rand.NewPCG(1, 2))
-		rows := func(n int) []byte {
-			wide, out := make([]float32, n*row), make([]byte, 2*n*row)
-			for i := range wide {
-				wide[i] = float32(r.NormFloat64())
-			}
-			kvpage.PutRow(kvpage.F16, out, wide)
-			return out
-		}
-		at := 0
-		for at < x.tokens {
-			n := min(512, x.tokens-at)
-			if _, _, err := s.Append(context.Background(), &csdshim.Tail{Seq: 1, At: at, Tokens: n, Keys: rows(n), Values: rows(n)}); err != nil {
-				b.Fatal(err)
-			}
-			at += n
-		}
+		d, s, row, at := benchText(b, x.kvHeads, x.dim, x.tokens)
+		r := rand.New(rand.NewPCG(1, 2))
 		for _, sparse := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%dx%d/%d/%s", x.kvHeads, x.dim, x.tokens, map[bool]string{false: "dense", true: "eighth"}[sparse]), func(b *testing.B) {
 				var parts map[string]time.Duration
 				var whole time.Duration
 				for b.Loop() {
-					m := csdshim.AttendQuery{Traced: true, Scale: 0.1, Tail: csdshim.Tail{Seq: 1, At: at, Tokens: 1, Keys: rows(1), Values: rows(1)}}
+					m := csdshim.AttendQuery{Traced: true, Scale: 0.1, Tail: csdshim.Tail{Seq: 1, At: at, Tokens: 1, Keys: noise(r, row), Values: noise(r, row)}}
 					for range x.heads * x.dim {
 						m.Q = append(m.Q, float32(r.NormFloat64()))
 					}
@@ -69,6 +49,70 @@ func BenchmarkStages(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkProcess is what the drive's process computes for a layer's attention, beside what the profile gives the drive for it: as long as
+// cpu-us is the smaller, a drive on a core of its own is as fast as its profile.
+func BenchmarkProcess(b *testing.B) {
+	for _, x := range []struct{ kvHeads, heads, dim, tokens int }{{3, 9, 64, 2000}, {3, 9, 64, 8000}, {8, 32, 128, 8000}} {
+		d, s, row, at := benchText(b, x.kvHeads, x.dim, x.tokens)
+		r := rand.New(rand.NewPCG(1, 2))
+		keys, values := noise(r, row), noise(r, row)
+		for _, sparse := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%dx%d/%d/%s", x.kvHeads, x.dim, x.tokens, map[bool]string{false: "dense", true: "eighth"}[sparse]), func(b *testing.B) {
+				m := csdshim.AttendQuery{Scale: 0.1}
+				for range x.heads * x.dim {
+					m.Q = append(m.Q, float32(r.NormFloat64()))
+				}
+				if sparse {
+					m.Dims, m.Best, m.Local = x.dim/8, x.tokens/16, x.tokens/64
+				}
+				var modelled uint64
+				report := processorTime(b)
+				for b.Loop() {
+					m.Tail = csdshim.Tail{Seq: 1, At: at, Tokens: 1, Keys: keys, Values: values}
+					timing, _, err := s.Attend(context.Background(), &m)
+					if err != nil {
+						b.Fatal(err)
+					}
+					at, modelled = at+1, modelled+timing.TotalNs
+				}
+				report()
+				b.ReportMetric(float64(modelled)/float64(b.N)/1e3, "modelled-us")
+			})
+		}
+		if err := d.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchText is a drive that holds one layer of random keys and values; row is the numbers of a token.
+func benchText(b *testing.B, heads, dim, tokens int) (d *csdshim.Drive, s *csdshim.Session, row, at int) {
+	d, s = openBench(b)
+	shape := csdshim.AttendShape{Layers: 1, Heads: heads, KeyDim: dim, ValueDim: dim, ElemBytes: 2, TokenGroup: 4096 / (2 * dim), EmbeddingGroup: 2, Elem: kvpage.F16}
+	if err := s.OpenAttended(1, shape); err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for row = heads * dim; at < tokens; {
+		n := min(512, tokens-at)
+		if _, _, err := s.Append(context.Background(), &csdshim.Tail{Seq: 1, At: at, Tokens: n, Keys: noise(r, n*row), Values: noise(r, n*row)}); err != nil {
+			b.Fatal(err)
+		}
+		at += n
+	}
+	return d, s, row, at
+}
+
+// noise is n random numbers as float16.
+func noise(r *rand.Rand, n int) []byte {
+	wide, out := make([]float32, n), make([]byte, 2*n)
+	for i := range wide {
+		wide[i] = float32(r.NormFloat64())
+	}
+	kvpage.PutRow(kvpage.F16, out, wide)
+	return out
 }
 
 func openBench(b *testing.B) (*csdshim.Drive, *csdshim.Session) {

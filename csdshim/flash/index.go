@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"encoding/binary"
 	"hash/crc32"
 )
 
@@ -56,11 +55,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // pageSum is the checksum of a group's i-th page: key, version and place are part of it, so that another page in its
 // place, or an older one, fails.
 func pageSum(k Key, version uint32, i int, data []byte) uint32 {
-	var b [20]byte
-	for j, v := range [...]uint32{k.Seq, k.packed(), uint32(k.Group), version, uint32(i)} {
-		binary.LittleEndian.PutUint32(b[4*j:], v)
+	sum := ^uint32(0)
+	for _, v := range [...]uint32{k.Seq, k.packed(), uint32(k.Group), version, uint32(i)} {
+		for range 4 { // by the table: bytes given to package crc32 would be allocated, page by page
+			sum, v = castagnoli[byte(sum)^byte(v)]^sum>>8, v>>8
+		}
 	}
-	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, data)
+	return crc32.Update(^sum, castagnoli, data)
 }
 
 type ownerNumber struct {

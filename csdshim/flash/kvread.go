@@ -104,28 +104,28 @@ func (r *kvReads) rows(l *kvLayer, q KVRead) error {
 	if len(q.Dst) != len(q.Index)*row {
 		return fmt.Errorf("csdshim: flash: %d rows into %d bytes, want %d: %w", len(q.Index), len(q.Dst), len(q.Index)*row, ErrGeometry)
 	}
-	last := int32(-1)
 	for i, t := range q.Index {
-		dst := q.Dst[i*row:][:row]
-		switch {
-		case t < 0 || int(t) >= tokens || i > 0 && t <= q.Index[i-1]:
+		if t < 0 || int(t) >= tokens || i > 0 && t <= q.Index[i-1] {
 			return fmt.Errorf("csdshim: flash: layer %d: token %d at place %d, want rising ones below %d: %w", q.Layer, t, i, tokens, ErrNotFound)
-		case int(t) >= l.paged:
-			copy(dst, buffer[((int(t)-l.paged)*k.Heads+q.Head)*row:])
-		default:
-			g := int(t) / k.TokenGroup
-			w, err := r.page(k.tokenKey(r.st.ID, q.Layer, q.Head, q.Part, g), last)
-			if err != nil {
-				return err
-			}
-			last = w
-			if n := len(r.arena.parts) - 1; n >= 0 && int(r.arena.wants[w].last) == n && i > 0 && q.Index[i-1] == t-1 { // neighbours in one piece
-				p := &r.arena.parts[n]
-				p.dst = p.dst[:len(p.dst)+row]
-				continue
-			}
-			r.arena.part(w, (int(t)-g*k.TokenGroup)*row, dst)
 		}
+	}
+	last := int32(-1)
+	for i := 0; i < len(q.Index); { // neighbours of one page in one piece
+		t, g, end := int(q.Index[i]), int(q.Index[i])/k.TokenGroup, i+1
+		for bound := min(int32(g+1)*int32(k.TokenGroup), int32(max(l.paged, t+1))); end < len(q.Index) && q.Index[end] == q.Index[end-1]+1 && q.Index[end] < bound; {
+			end++
+		}
+		dst := q.Dst[i*row : end*row]
+		if i = end; t >= l.paged {
+			copy(dst, buffer[((t-l.paged)*k.Heads+q.Head)*row:])
+			continue
+		}
+		w, err := r.page(k.tokenKey(r.st.ID, q.Layer, q.Head, q.Part, g), last)
+		if err != nil {
+			return err
+		}
+		r.arena.part(w, (t-g*k.TokenGroup)*row, dst)
+		last = w
 	}
 	return nil
 }

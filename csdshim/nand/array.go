@@ -2,6 +2,7 @@ package nand
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -39,6 +40,9 @@ type Array struct {
 	t        Timing
 	channels []channel
 	busy     time.Duration // of all dies
+	run      run
+	by       [][]int32 // operations by channel
+	done     []time.Duration
 }
 
 // channel is what earlier calls have left: when its dies are free, and when pages cross it.
@@ -67,28 +71,47 @@ func (t Timing) At(page int) Place {
 	return Place{Channel: page % c, Die: page / c % d, Plane: page / (c * d) % p, Row: page / (c * d * p)}
 }
 
-// Run reserves the array for operations, in the order in which they wait, and returns when each is done. Arrivals may not
-// fall within a channel.
+// Reset makes the array idle, at time 0.
+func (a *Array) Reset() {
+	for i := range a.channels {
+		clear(a.channels[i].free)
+		a.channels[i].crossed = a.channels[i].crossed[:0]
+	}
+	a.busy = 0
+}
+
+// Run reserves the array for operations, in the order in which they wait, and returns when each is done; the next call overwrites that.
+// Arrivals may not fall within a channel.
 func (a *Array) Run(ops []Op) []time.Duration {
-	done := make([]time.Duration, len(ops))
+	a.done = slices.Grow(a.done[:0], len(ops))[:len(ops)]
 	if a.t.Sense+a.t.Program+a.t.Erase+a.t.Cross == 0 { // not limited
 		for i, o := range ops {
-			done[i] = o.At
+			a.done[i] = o.At
 		}
-		return done
+		return a.done
 	}
-	by := make([][]int, len(a.channels))
+	if a.by == nil {
+		a.by = make([][]int32, len(a.channels))
+	}
+	for c := range a.by {
+		a.by[c] = a.by[c][:0]
+	}
 	for i, o := range ops {
-		by[o.Place.Channel] = append(by[o.Place.Channel], i)
+		a.by[o.Place.Channel] = append(a.by[o.Place.Channel], int32(i))
 	}
-	for c, list := range by {
+	r := &a.run
+	r.gone = slices.Grow(r.gone[:0], len(ops))[:len(ops)]
+	clear(r.gone)
+	for c, list := range a.by {
 		if len(list) > 0 {
-			r := newRun(a, &a.channels[c], ops, list, done)
+			r.rows.reset(len(ops))
+			r.begin(a, &a.channels[c], ops, list, a.done)
 			r.all()
 			r.leave()
 		}
 	}
-	return done
+	r.ops, r.done = nil, nil
+	return a.done
 }
 
 // Check reports the first place outside of the array.
@@ -101,7 +124,11 @@ func (t Timing) Check(p Place) error {
 
 // fit is the first time, not before at, at which a channel is idle for d.
 func (c *channel) fit(at, d time.Duration) time.Duration {
-	for _, s := range c.crossed {
+	i := len(c.crossed)
+	for i > 0 && c.crossed[i-1].to > at { // what is over does not matter, and most is
+		i--
+	}
+	for _, s := range c.crossed[i:] {
 		if at+d <= s.from && at < s.from {
 			break
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// run is one call's operations on one channel, event by event.
+// run is one call's operations on one channel, event by event. Its memory serves the next run.
 type run struct {
 	t    Timing
 	c    *channel
@@ -14,10 +14,13 @@ type run struct {
 	ops  []Op
 	done []time.Duration
 
-	list    []int // operations of the channel in order of arrival
-	arrived int   // of list
-	left    int   // operations that are not done
+	list    []int32 // operations of the channel in order of arrival
+	arrived int     // of list
+	left    int     // operations that are not done
 	dies    []die
+	rows    rowLists      // waiting operations, where there are several planes
+	gone    []bool        // by operation: taken with an older one, still in its queue
+	taken   []int32       // begun at once
 	turn    int           // the die that may start first
 	idle    time.Duration // when this call's last crossing is over
 }
@@ -26,21 +29,30 @@ type run struct {
 type die struct {
 	free    time.Duration // when its cells, and without CacheRead its register, are free
 	waiting [kinds]queue
-	sensed  []int // pages in the cells, not in the register yet
+	sensed  []int32 // pages in the cells, not in the register yet
 	ready   time.Duration
-	pages   []int // in the register, to cross in order
+	pages   []int32 // in the register, to cross in order
 	since   time.Duration
+	room    [2][]int32 // of sensed and pages, by turns
 }
 
 const never = time.Duration(math.MaxInt64)
 
-func newRun(a *Array, c *channel, ops []Op, list []int, done []time.Duration) *run {
-	r := &run{t: a.t, c: c, busy: &a.busy, ops: ops, done: done, list: list, left: len(list), dies: make([]die, a.t.Dies)}
+// begin makes ready for the operations of a list, all of one channel.
+func (r *run) begin(a *Array, c *channel, ops []Op, list []int32, done []time.Duration) {
+	r.t, r.c, r.busy, r.ops, r.done, r.list = a.t, c, &a.busy, ops, done, list
+	r.arrived, r.left, r.turn, r.idle = 0, len(list), 0, 0
+	if len(r.dies) == 0 {
+		r.dies = make([]die, a.t.Dies)
+	}
 	c.forget(ops[list[0]].At)
 	for d := range r.dies {
-		r.dies[d].free = c.free[d]
+		x := &r.dies[d]
+		x.free, x.ready, x.since, x.sensed, x.pages = c.free[d], 0, 0, nil, nil
+		for k := range x.waiting {
+			x.waiting[k].all, x.waiting[k].head = x.waiting[k].all[:0], 0
+		}
 	}
-	return r
 }
 
 // leave hands the channel over to later calls.
@@ -64,9 +76,7 @@ func (r *run) all() {
 
 func (r *run) arrive(now time.Duration) {
 	for r.arrived < len(r.list) && r.ops[r.list[r.arrived]].At <= now {
-		i := r.list[r.arrived]
-		p := r.ops[i].Place
-		r.dies[p.Die].waiting[r.ops[i].Kind].add(i, p, r.t.Planes)
+		r.add(r.list[r.arrived])
 		r.arrived++
 	}
 }
@@ -87,7 +97,7 @@ func (r *run) step(now time.Duration) bool {
 	}
 	for i := range r.dies {
 		d := (r.turn + i) % len(r.dies)
-		if r.begin(&r.dies[d], now, idle) {
+		if r.start(&r.dies[d], now, idle) {
 			r.turn = (d + 1) % len(r.dies)
 			return true
 		}
@@ -140,21 +150,31 @@ func (r *run) cross(d *die, now time.Duration) bool {
 	return true
 }
 
-func (r *run) finish(op int, at time.Duration) {
+func (r *run) finish(op int32, at time.Duration) {
 	r.done[op] = at
 	r.left--
 }
 
-// begin has a die take its next operation.
-func (r *run) begin(d *die, now time.Duration, idle bool) bool {
+// finishAll takes what waits first in a queue; it is done at a time.
+func (r *run) finishAll(q *queue, at time.Duration) {
+	r.taken = r.take(q, r.taken[:0])
+	for _, op := range r.taken {
+		r.finish(op, at)
+	}
+}
+
+// start has a die take its next operation.
+func (r *run) start(d *die, now time.Duration, idle bool) bool {
 	if d.free > now || len(d.sensed) > 0 {
 		return false
 	}
 	if !r.t.CacheRead && len(d.pages) > 0 {
 		return false
 	}
-	if d.waiting[Read].any() {
-		d.sensed = d.waiting[Read].take(r.ops)
+	if q := &d.waiting[Read]; q.any(r.gone) {
+		d.room[0], d.room[1] = d.room[1], d.room[0] // the other one's pages may be crossing
+		d.room[0] = r.take(q, d.room[0][:0])
+		d.sensed = d.room[0]
 		d.ready = now + r.t.Sense
 		d.free = d.ready
 		*r.busy += r.t.Sense
@@ -163,15 +183,13 @@ func (r *run) begin(d *die, now time.Duration, idle bool) bool {
 	if len(d.pages) > 0 || d.since > now {
 		return false
 	}
-	if d.waiting[Program].any() && idle {
+	if d.waiting[Program].any(r.gone) && idle {
 		return r.program(d, now)
 	}
-	if d.waiting[Erase].any() && !d.waiting[Program].any() {
+	if d.waiting[Erase].any(r.gone) && !d.waiting[Program].any(r.gone) {
 		d.free = now + r.t.Erase
 		*r.busy += r.t.Erase
-		for _, i := range d.waiting[Erase].take(r.ops) {
-			r.finish(i, d.free)
-		}
+		r.finishAll(&d.waiting[Erase], d.free)
 		return true
 	}
 	return false
@@ -180,7 +198,7 @@ func (r *run) begin(d *die, now time.Duration, idle bool) bool {
 // program sends pages over the channel and programs them.
 func (r *run) program(d *die, now time.Duration) bool {
 	q := &d.waiting[Program]
-	long := time.Duration(q.width(r.ops)) * r.t.Cross
+	long := time.Duration(r.width(q)) * r.t.Cross
 	if at := r.c.fit(now, long); at != now {
 		r.idle = at
 		return true
@@ -189,9 +207,7 @@ func (r *run) program(d *die, now time.Duration) bool {
 	r.idle = now + long
 	d.free = now + long + r.t.Program
 	*r.busy += long + r.t.Program
-	for _, i := range q.take(r.ops) {
-		r.finish(i, d.free)
-	}
+	r.finishAll(q, d.free)
 	return true
 }
 

@@ -10,7 +10,8 @@
 //	}
 //
 // A Model generates (Generate, Chat), keeps a conversation or a document in a Session, and is an HTTP server (Handler) whose APIs
-// clients of OpenAI know; all of them at the same time, in one batch. An Encoder makes embeddings. Text depends on the model, the
+// clients of OpenAI know; all of them at the same time, in one batch. An Encoder makes embeddings. A File is a model that is open
+// but runs nothing: its parts alone, an Engine for programs that drive sessions themselves, and what fits into memory (Fit). Text depends on the model, the
 // prompt, the Settings and the policy alone: not on threads, on tiers, nor on what else runs (docs/server.md).
 //
 // Concurrency: every method may be called from any goroutine, but those of one Session from one at a time. A loop over an answer

@@ -18,7 +18,7 @@ var (
 	ErrModel = errors.New("the model's files cannot be used")
 	// ErrContext: a prompt does not fit the context.
 	ErrContext = engine.ErrContext
-	// ErrMemory: KV does not fit the host memory of Options.Tiers.
+	// ErrMemory: KV does not fit the host memory of Options.Tiers, or the model does not fit what bounds this process.
 	ErrMemory = kvmanager.ErrBudget
 	// ErrPolicy: a policy is not known. Its parameters have errors of their own, which name them.
 	ErrPolicy = policy.ErrUnknown

@@ -1,12 +1,16 @@
 package terrace_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
 
 	"terrace"
+	"terrace/engine"
 	"terrace/serve"
 )
 
@@ -102,6 +106,87 @@ func ExampleModel_Handler() {
 	server := &http.Server{Addr: "127.0.0.1:8080", Handler: m.Handler()}
 	serve.Limit(server)
 	log.Fatal(server.ListenAndServe())
+}
+
+// An engine is the layer below: whoever drives its sessions sees logits and chooses tokens.
+func ExampleFile_Engine() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	file, err := terrace.OpenFile(ctx, path, terrace.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	e, err := file.Engine(ctx, terrace.Options{Context: 600, Notice: func(line string) { fmt.Println(line) }})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer e.Close()
+	tok, err := file.Tokenizer("")
+	if err != nil {
+		log.Fatal(err)
+	}
+	ids, err := tok.Encode("Once upon a time", true, false)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := e.NewSession(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Prefill(ctx, ids, engine.PrefillHooks{}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Tokens() == len(ids), len(s.Logits()), "logits")
+	// Output:
+	// the context of 600 tokens is longer than the 512 the model was trained for: expect worse text beyond
+	// true 300 logits
+}
+
+// What a model needs is known from its shape.
+func ExampleFile_Fit() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	file, err := terrace.OpenFile(context.Background(), path, terrace.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	fit, err := file.Fit(terrace.Options{}, 1<<30)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(fit.KVBytesPerToken, "bytes a token,", fit.LongestContext, "tokens")
+	// Output: 256 bytes a token, 512 tokens
+}
+
+// A timeline shows what each resource did when, in https://ui.perfetto.dev.
+func ExampleNewTimeline() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	var b bytes.Buffer
+	line := terrace.NewTimeline(&b)
+	ctx := context.Background()
+	m, err := terrace.Open(ctx, path, terrace.Options{Timeline: line})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := terrace.Text(m.Generate(ctx, "Once upon a time", terrace.Settings{MaxTokens: 8, IgnoreEnd: true})); err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(m.Close(), line.Close()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(json.Valid(b.Bytes()), bytes.Contains(b.Bytes(), []byte(`"ph":"X"`)))
+	// Output: true true
 }
 
 // An encoder's embeddings have length 1: their product is the cosine.

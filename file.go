@@ -23,6 +23,9 @@ type File struct {
 	name    string
 	weights *weights.Model
 	model   *model.Model // from Model
+
+	tok      *tokenizer.Tokenizer // from Tokenizer
+	template string               // of tok; "" = the model's own
 }
 
 // OpenFile resolves a name as Open does, fetching the model where it is not here yet, and maps its file. Of the options Adapters
@@ -62,10 +65,25 @@ func (f *File) Model() (*model.Model, error) {
 	return m, nil
 }
 
-// Tokenizer builds the model's tokenizer with a chat template (Jinja); "" = the model's own. Errors are ErrModel, as they are where
-// Model was called before and its vocabulary has fewer rows than the tokenizer has tokens; a template that is blank or not UTF-8 is
-// ErrOption.
+// Tokenizer is the model's tokenizer with a chat template (Jinja), "" = the model's own; with the one it was last called with, it is
+// the same. Errors are ErrModel, as they are where Model was called before and its vocabulary has fewer rows than the tokenizer has
+// tokens; a template that is blank or not UTF-8 is ErrOption.
 func (f *File) Tokenizer(template string) (*tokenizer.Tokenizer, error) {
+	if f.tok == nil || f.template != template {
+		tok, err := f.newTokenizer(template)
+		if err != nil {
+			return nil, err
+		}
+		f.tok, f.template = tok, template
+	}
+	if f.model != nil && f.tok.Size() > f.model.Vocab {
+		err := fmt.Errorf("%s: the tokenizer has %d tokens, the model's vocabulary has %d rows", f.Path(), f.tok.Size(), f.model.Vocab)
+		return nil, marked{marked{err, weights.ErrFormat}, ErrModel}
+	}
+	return f.tok, nil
+}
+
+func (f *File) newTokenizer(template string) (*tokenizer.Tokenizer, error) {
 	dir := ""
 	if f.weights.Format() == "safetensors" {
 		dir = f.Path()
@@ -83,10 +101,6 @@ func (f *File) Tokenizer(template string) (*tokenizer.Tokenizer, error) {
 	tok, err := tokenizer.New(v)
 	if err != nil {
 		return nil, marked{err, ErrModel}
-	}
-	if f.model != nil && tok.Size() > f.model.Vocab {
-		err := fmt.Errorf("%s: the tokenizer has %d tokens, the model's vocabulary has %d rows", f.Path(), tok.Size(), f.model.Vocab)
-		return nil, marked{marked{err, weights.ErrFormat}, ErrModel}
 	}
 	return tok, nil
 }

@@ -3,7 +3,6 @@ package terrace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -11,8 +10,6 @@ import (
 	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/hub"
-	"terrace/internal/kvpage"
-	"terrace/model"
 	"terrace/serve"
 	"terrace/tokenizer"
 )
@@ -31,6 +28,12 @@ type Options struct {
 	KVWindow int    // newest tokens that int8 and int4 KV keeps in f16; 0 = 128, less than 0 = none but those that do not fill a tile of 16 yet
 	KVRotate bool   // outliers of keys are spread by a Hadamard rotation before they are stored
 
+	WindowOnly bool         // of texts without a policy, layers with a sliding window keep only what later tokens read: such texts cannot be forked under a policy
+	Chunk      int          // prompt tokens that are read in one pass; 0 = 512
+	Page       int          // tokens of a page of KV, a multiple of 16; 0 = 16
+	Timeline   *Timeline    // where times of compute, transfers and waits are recorded; nil = nowhere
+	Machine    tier.Machine // what the engine runs on, for simulations; zero = this one
+
 	Adapters []Adapter // LoRA, merged into the weights
 	Template string    // chat template (Jinja); "" = the model's own
 
@@ -41,7 +44,8 @@ type Options struct {
 	Names []string     // of the model, for Handler's clients; none = as given to Open
 	Log   *slog.Logger // of Handler; nil = none
 
-	Hub hub.Options // where models are kept and fetched from
+	Hub    hub.Options       // where models, and what is measured of them, are kept, and where they are fetched from
+	Notice func(line string) // is told what the user should know, in one line; nil = nobody is
 }
 
 // Model is an open model. Close it.
@@ -66,48 +70,23 @@ func Open(ctx context.Context, name string, o Options) (*Model, error) {
 	return m, nil
 }
 
-// engine gives the options that are the engine's.
-func (o *Options) engine() (engine.Options, error) {
-	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact, Backend: o.Backend, Rotate: o.KVRotate,
-		KVWindow: max(o.KVWindow, 0), KVWindowSet: o.KVWindow != 0}
-	var err error
-	if o.DType != "" {
-		if eo.DType, err = model.ParseDType(o.DType); err != nil {
-			return eo, fmt.Errorf("terrace: DType: %w", marked{err, ErrOption})
-		}
-	}
-	if o.KVType != "" {
-		if eo.KType, eo.VType, err = kvpage.ParseElems(o.KVType); err != nil {
-			return eo, fmt.Errorf("terrace: KVType %s: %w", o.KVType, marked{err, ErrOption})
-		}
-		eo.KVTypeSet = true
-	}
-	for _, text := range o.Tiers {
-		t, err := tier.Parse(text)
-		if err != nil {
-			return eo, fmt.Errorf("terrace: %w", err)
-		}
-		eo.Tiers = append(eo.Tiers, t)
-	}
-	return eo, nil
-}
-
-func (m *Model) open(ctx context.Context, name string, o Options) error {
-	eo, err := o.engine()
-	if err != nil {
+func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
+	if _, err = o.engine(); err != nil { // before anything is fetched
 		return err
 	}
 	if m.file, err = OpenFile(ctx, name, o); err != nil {
 		return err
 	}
-	parts, err := m.file.Model()
-	if err != nil {
+	if _, err = m.file.Model(); err != nil {
 		return err
 	}
 	if m.tok, err = m.file.Tokenizer(o.Template); err != nil {
 		return err
 	}
-	if m.engine, err = engine.Open(parts, eo); err != nil {
+	for _, w := range m.tok.Warnings() {
+		o.notice("%s", w)
+	}
+	if m.engine, err = m.file.Engine(ctx, o); err != nil {
 		return err
 	}
 	so := serve.Options{Engine: m.engine, Tokenizer: m.tok, Names: o.Names, ModelPath: m.file.Path(), Batch: o.Batch, Queue: o.Queue, Keys: o.Keys, AnyHost: o.Hosts, Log: o.Log}

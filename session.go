@@ -184,7 +184,7 @@ func (s *Session) step(ctx context.Context, g *generation) (p Piece, more bool, 
 }
 
 // Fork is a session that goes on from here under another policy ("" = the model's), with the text so far shared; policies whose
-// state belongs to one text refuse, by name.
+// state belongs to one text refuse, by name, and so do models with Options.WindowOnly where the other policy drops anything.
 func (s *Session) Fork(under string) (*Session, error) {
 	spec := s.m.engine.Policy()
 	if under != "" {

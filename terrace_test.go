@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"terrace"
+	"terrace/hub"
 	"terrace/internal/kernels/quant"
 	"terrace/model"
 	"terrace/weights/convert"
@@ -282,3 +283,37 @@ func TestSettingsOfOpen(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// TestPoliciesThatRead: policies that have the model read more than the prompt (infinigen a sample text, kvzip its words) do so
+// where they are the model's own, and where an answer or a session of a model without a policy names them.
+func TestPoliciesThatRead(t *testing.T) {
+	home := hub.Options{Home: t.TempDir()}
+	plain := open(t, terrace.Options{Hub: home})
+	settings := terrace.Settings{MaxTokens: 8, IgnoreEnd: true}
+	prompt := strings.Repeat("the water holds the light, ", 6)
+	for _, under := range []string{"infinigen:budget=32,sample=8", "kvzip:ratio=0.5"} {
+		want, err := terrace.Text(open(t, terrace.Options{Hub: home, Policy: under}).Generate(t.Context(), prompt, settings))
+		if err != nil || want == "" {
+			t.Errorf("%s: %q, %v", under, want, err)
+		}
+		own := settings
+		own.Policy = under
+		if got, err := terrace.Text(plain.Generate(t.Context(), prompt, own)); err != nil || got != want {
+			t.Errorf("%s of an answer: %q, %v; want %q", under, got, err, want)
+		}
+		s, err := plain.NewSession(under)
+		if err == nil {
+			err = s.Read(t.Context(), prompt)
+		}
+		if err != nil {
+			t.Errorf("%s of a session: %v", under, err)
+			continue
+		}
+		if got, err := terrace.Text(s.Generate(t.Context(), settings)); err != nil || got != want {
+			t.Errorf("%s of a session: %q, %v; want %q", under, got, err, want)
+		}
+	}
+	if kept, err := filepath.Glob(filepath.Join(home.Home, "decompositions", "*.svd")); err != nil || len(kept) != 1 {
+		t.Errorf("decompositions kept: %v, %v", kept, err)
+	}
+}

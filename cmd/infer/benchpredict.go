@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"terrace/bench"
-	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/internal/units"
 	"terrace/model"
@@ -94,10 +93,8 @@ func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inM
 	var timed *simulate.Timed
 	var m *model.Model
 	c, _, err := a.runCase(f, kvFlags{policy: policy}, caseHooks{
-		options: func(o *engine.Options) {
-			o.Machine.Wrap = func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }
-		},
-		opened: func(l *loaded) { m = l.model; timed.Reset() },
+		machine: tier.Machine{Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }},
+		opened:  func(l *loaded) { m = l.model; timed.Reset() },
 	})
 	if err != nil {
 		return nil, err
@@ -125,10 +122,8 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	}
 	var real, modelled *simulate.Timed
 	measured, measuredKV, err := a.runCase(f, kv, caseHooks{
-		options: func(o *engine.Options) {
-			o.Machine.Wrap = func(b model.Backend) model.Backend { real = simulate.NewTimed(b, nil); return real }
-		},
-		opened: func(*loaded) { real.Reset() },
+		machine: tier.Machine{Wrap: func(b model.Backend) model.Backend { real = simulate.NewTimed(b, nil); return real }},
+		opened:  func(*loaded) { real.Reset() },
 	})
 	if err != nil {
 		return row, err
@@ -140,12 +135,10 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	host.Compute = memory.compute
 	paced := simulate.PaceHost(host)
 	predicted, predictedKV, err := a.runCase(f, kv, caseHooks{
-		options: func(o *engine.Options) {
-			o.Machine = tier.Machine{Clock: paced.Clock, Disk: paced.Disk, Wrap: func(b model.Backend) model.Backend {
-				modelled = simulate.NewTimed(paced.Wrap(b), paced.Clock)
-				return modelled
-			}}
-		},
+		machine: tier.Machine{Clock: paced.Clock, Disk: paced.Disk, Wrap: func(b model.Backend) model.Backend {
+			modelled = simulate.NewTimed(paced.Wrap(b), paced.Clock)
+			return modelled
+		}},
 		opened:  func(*loaded) { paced.Settle(); modelled.Reset() },
 		closing: paced.Settle,
 	})
@@ -162,9 +155,9 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	return row, nil
 }
 
-// caseHooks are called while a case runs; nil ones are not.
+// caseHooks are called while a case runs, on a machine; nil ones are not.
 type caseHooks struct {
-	options func(*engine.Options)
+	machine tier.Machine  // what the case runs on
 	opened  func(*loaded) // the depth is read
 	closing func()
 }
@@ -172,7 +165,7 @@ type caseHooks struct {
 // runCase measures a case.
 func (a *app) runCase(f *benchFlags, kv kvFlags, h caseHooks) (row bench.Row, use benchKV, err error) {
 	own := *f
-	own.load.adjust = h.options
+	own.load.machine = h.machine
 	cases, err := a.openBenchCases(&own, []kvFlags{kv})
 	defer func() {
 		for _, c := range cases {

@@ -14,6 +14,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"terrace"
 	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/eval"
@@ -262,11 +263,12 @@ func expandPolicies(policies, budgets []string) ([]string, error) {
 
 // openRunner opens the model and a runner that opens one engine a policy on it.
 func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loaded, error) {
-	o, err := f.load.engineOptions()
+	o, err := f.load.options()
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.Tiers, err = tierList(f.tiers); err != nil {
+	tiers, err := tierList(f.tiers)
+	if err != nil {
 		return nil, nil, err
 	}
 	f.stores.stores = f.contexts.stores
@@ -288,53 +290,38 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 		l.close()
 		return nil, nil, err
 	}
-	for _, p := range policies { // one engine may serve them all
-		c := o
-		c.Policy = p
-		if err := a.addCalibration(&c, l); err != nil {
-			l.close()
-			return nil, nil, err
-		}
-		if c.CacheDir != "" {
-			o.CacheDir, o.Calibration = c.CacheDir, c.Calibration
-		}
-		if c.Repeat != nil {
-			o.Repeat = c.Repeat
-		}
-	}
 	return local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
 		o := o
-		o.Policy, o.Tiers = spec, foldersOf(o.Tiers, slices.Index(policies, spec), len(policies))
+		o.Policy = spec
+		var err error
+		if o.Tiers, err = makeRoom(foldersOf(f.tiers, tiers, slices.Index(policies, spec), len(policies)), o.Threads); err != nil {
+			return nil, err
+		}
 		return a.evalEngine(f, l, o)
 	}), l, nil
 }
 
 // evalEngine opens an engine on the store that the flags name, which the engines share.
-func (a *app) evalEngine(f *evalFlags, l *loaded, o engine.Options) (*engine.Engine, error) {
-	e, err := engine.Open(l.model, o)
-	if err != nil || len(f.stores.stores) == 0 {
-		return e, err
-	}
+func (a *app) evalEngine(f *evalFlags, l *loaded, o terrace.Options) (*engine.Engine, error) {
 	one := *l
-	one.engine = e
-	if err := a.useStore(&f.stores, &one); err != nil {
-		return nil, errors.Join(err, e.Close())
+	if err := a.startEngine(&one, o); err != nil {
+		return nil, err
 	}
-	return e, nil
+	if err := a.useStore(&f.stores, &one); err != nil {
+		return nil, errors.Join(err, one.engine.Close())
+	}
+	return one.engine, nil
 }
 
 // foldersOf gives the engine of policy i its own folder on the SSD tiers where there are several: they are open together.
-func foldersOf(tiers []tier.Tier, i, policies int) []tier.Tier {
-	if policies < 2 {
-		return tiers
-	}
-	tiers = slices.Clone(tiers)
-	for j := range tiers {
-		if tiers[j].Kind == tier.SSD {
-			tiers[j].Path = filepath.Join(tiers[j].Path, fmt.Sprintf("eval-%d", i+1))
+func foldersOf(specs []string, tiers []tier.Tier, i, policies int) []string {
+	own := slices.Clone(specs)
+	for j, t := range tiers {
+		if t.Kind == tier.SSD && policies > 1 {
+			own[j] = fmt.Sprintf("ssd=%s,%d", filepath.Join(t.Path, fmt.Sprintf("eval-%d", i+1)), t.Bytes)
 		}
 	}
-	return tiers
+	return own
 }
 
 // identity are the engine's options that change results or times.

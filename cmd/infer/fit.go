@@ -45,12 +45,12 @@ func newFit(a *app) *cobra.Command {
 }
 
 func (a *app) fit(f *fitFlags) error {
-	o, err := f.load.engineOptions()
+	f.load.windowOnly = true // as sessions without a policy run
+	o, err := f.load.options()
 	if err != nil {
 		return err
 	}
-	o.WindowOnly = true // as sessions without a policy run
-	memory := availableBytes()
+	memory := int64(0)
 	if f.memory != "" {
 		if memory, err = units.ParseBytes(f.memory); err != nil || memory <= 0 {
 			return usageErrorf("--memory %s: want a size such as 4GiB", f.memory)
@@ -64,17 +64,17 @@ func (a *app) fit(f *fitFlags) error {
 	if l.model, err = l.file.Model(); err != nil {
 		return err
 	}
-	if err := o.Validate(l.model); err != nil {
+	fit, err := l.file.Fit(o, memory)
+	if err != nil {
 		return err
 	}
-	fit := engine.Fit(l.model, o, memory)
 	if f.asJSON {
 		err = a.printJSON(fit)
 	} else {
 		err = a.printFit(l, fit)
 	}
 	if err == nil && fit.LongestContext < 1 {
-		return fmt.Errorf("fit: %s needs %s before the first token, %s given: %w", l.name, units.FormatBytes(fit.WeightsBytes+fit.BuffersBytes), units.FormatBytes(memory), engine.ErrMemory)
+		return fmt.Errorf("fit: %s needs %s before the first token, %s given: %w", l.name, units.FormatBytes(fit.WeightsBytes+fit.BuffersBytes), units.FormatBytes(fit.MemoryBytes), engine.ErrMemory)
 	}
 	return err
 }

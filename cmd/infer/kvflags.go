@@ -104,8 +104,7 @@ func parentThere(dir string) error {
 
 // openKVEngine opens an engine with the flags' policy and tiers.
 func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
-	tiers, err := parseTiers(kv.tiers)
-	if err != nil {
+	if _, err := parseTiers(kv.tiers); err != nil {
 		return nil, err
 	}
 	spec, err := policy.ExpandFiles(kv.policy, os.ReadFile)
@@ -117,7 +116,7 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
 	}
 	load.policy, load.windowOnly = spec, parsed.Lossless() && !kv.positions && !kv.store
-	return a.openEngine(load, tiers)
+	return a.openEngine(load, kv.tiers)
 }
 
 // kvJSON is the KV part of generate's and eval's JSON.

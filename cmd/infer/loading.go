@@ -1,10 +1,7 @@
 package main
 
 import (
-	_ "embed" // for the calibration text
-	"errors"
 	"math"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -23,8 +20,6 @@ import (
 	"terrace/internal/units"
 	"terrace/kvmanager"
 	"terrace/model"
-	"terrace/offload"
-	"terrace/policy"
 	"terrace/tokenizer"
 	"terrace/weights"
 )
@@ -57,8 +52,8 @@ type loadFlags struct {
 	templateFile  string // chat template instead of the model's own
 	loras         []string
 	policy        string // set by openKVEngine
-	windowOnly    bool   // set by openKVEngine: engine.Options.WindowOnly
-	adjust        func(*engine.Options)
+	windowOnly    bool   // set by openKVEngine: terrace.Options.WindowOnly
+	machine       tier.Machine
 }
 
 func (f *loadFlags) add(cmd *cobra.Command) {
@@ -151,6 +146,7 @@ type loaded struct {
 	engine     *engine.Engine
 	loadTime   time.Duration
 	adapters   []weights.Adapter // merged into the weights
+	template   string            // text of --chat-template; "" = the model's own
 }
 
 func (l *loaded) close() {
@@ -192,7 +188,7 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 		return nil, err
 	}
 	if l.model, err = l.file.Model(); err == nil {
-		l.tok, err = a.openTokenizer(l, f.templateFile)
+		err = a.openTokenizer(l, f.templateFile)
 	}
 	if err != nil {
 		l.close()
@@ -202,47 +198,39 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 }
 
 // openTokenizer builds the tokenizer, with the chat template of a file where one is named, and passes its warnings on.
-func (a *app) openTokenizer(l *loaded, templateFile string) (*tokenizer.Tokenizer, error) {
-	template := ""
+func (a *app) openTokenizer(l *loaded, templateFile string) (err error) {
 	if templateFile != "" {
-		var err error
-		if template, err = a.readText(templateFile); err != nil {
-			return nil, err
+		if l.template, err = a.readText(templateFile); err != nil {
+			return err
 		}
-		if strings.TrimSpace(template) == "" || !utf8.ValidString(template) {
-			return nil, dataErrorf("--chat-template %s: want a template in UTF-8", templateFile)
+		if strings.TrimSpace(l.template) == "" || !utf8.ValidString(l.template) {
+			return dataErrorf("--chat-template %s: want a template in UTF-8", templateFile)
 		}
 	}
-	tok, err := l.file.Tokenizer(template)
-	if err != nil {
-		return nil, modelError(err)
+	if l.tok, err = l.file.Tokenizer(l.template); err != nil {
+		return modelError(err)
 	}
-	for _, w := range tok.Warnings() {
+	for _, w := range l.tok.Warnings() {
 		a.notice("%s", w)
 	}
-	return tok, nil
+	return nil
 }
 
 // openEngine opens a model and an engine on it; no tiers means host memory without a cap.
-func (a *app) openEngine(f *loadFlags, tiers []tier.Tier) (*loaded, error) {
+func (a *app) openEngine(f *loadFlags, tiers []string) (*loaded, error) {
 	begun := time.Now()
 	if f.gpuLayers != "" && f.gpuLayers != "0" {
 		a.notice("-ngl %s changes nothing: all layers run on one backend, here %s (--backend; xla:cuda is the GPU's)", f.gpuLayers, f.backend)
 	}
-	o, err := f.engineOptions()
+	o, err := f.options()
 	if err != nil {
 		return nil, err
 	}
-	o.Tiers = tiers
-	talkBeside(tiers, o.Threads)
-	if o.Host, err = a.hostRates(tiers); err != nil {
+	if o.Tiers, err = makeRoom(tiers, o.Threads); err != nil {
 		return nil, err
 	}
-	if o.Trace, err = a.timeline.start(f.traceFile); err != nil {
+	if o.Timeline, err = a.timeline.start(f.traceFile); err != nil {
 		return nil, err
-	}
-	if len(tiers) > 1 { // who caps memory wants garbage collected early; the heap is small beside what lies outside it
-		debug.SetGCPercent(tierGCPercent)
 	}
 	if err := knownBackend(f.backend); err != nil {
 		return nil, err
@@ -251,51 +239,18 @@ func (a *app) openEngine(f *loadFlags, tiers []tier.Tier) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.addCalibration(&o, l); err != nil {
+	if err := a.startEngine(l, o); err != nil {
 		l.close()
 		return nil, err
-	}
-	if f.adjust != nil {
-		f.adjust(&o)
-	}
-	if err = checkMemory(l.name, l.model, o); err == nil {
-		l.engine, err = engine.Open(l.model, o)
-	}
-	if err != nil {
-		l.close()
-		return nil, err
-	}
-	if n := l.engine.TierUse().Notice; n != "" {
-		a.notice("%s", n)
-	}
-	if c := l.engine.Options().Context; c > l.model.Context {
-		a.notice("the context of %d tokens is longer than the %d the model was trained for: expect worse text beyond", c, l.model.Context)
 	}
 	l.loadTime = time.Since(begun)
 	return l, nil
 }
 
-// calibrationText is what a policy that decomposes the model's queries or keys (infinigen, kvswap:calibrate=model) samples them on.
-//
-//go:embed sample/calibration.txt
-var calibrationText string
-
-// addCalibration gives the engine the sample text and a place to keep what is made of it.
-func (a *app) addCalibration(o *engine.Options, l *loaded) error {
-	spec, err := policy.Parse(o.Policy)
-	if err != nil {
-		return err
-	}
-	if spec.Needs().Repeat {
-		if o.Repeat, err = repeatText(l.tok); err != nil {
-			return err
-		}
-	}
-	if n := spec.Needs(); !n.Sample() {
-		return nil
-	}
-	o.CacheDir = filepath.Join(a.home(), "decompositions")
-	o.Calibration, err = l.tok.Encode(calibrationText, true, false)
+// startEngine opens an engine on a model; what should be known of it is a notice.
+func (a *app) startEngine(l *loaded, o terrace.Options) (err error) {
+	o.Hub.Home, o.Template, o.Notice = a.home(), l.template, func(line string) { a.notice("%s", line) }
+	l.engine, err = l.file.Engine(a.ctx, o)
 	return err
 }
 
@@ -320,61 +275,50 @@ var processors = runtime.GOMAXPROCS(0)
 // would not leave, nor its answer be read, before the threads that compute have nothing to do, and nothing would overlap.
 const driveProcs = 2
 
-// talkBeside lets goroutines that talk to a drive run while threads compute: the system shares the cores among them.
-func talkBeside(tiers []tier.Tier, threads int) {
-	if withDrive(tiers) && runtime.GOMAXPROCS(0) < threads+driveProcs {
+// makeRoom has the runtime ready for tiers, which it gives back. Goroutines that talk to a drive run while threads compute: the
+// system shares the cores among them. Who caps memory wants garbage collected early; the heap is small beside what lies outside it.
+func makeRoom(tiers []string, threads int) ([]string, error) {
+	list, err := parseTiers(tiers)
+	if err != nil {
+		return nil, err
+	}
+	drive := slices.ContainsFunc(list, func(t tier.Tier) bool { return t.Kind == tier.CSD })
+	if drive && runtime.GOMAXPROCS(0) < threads+driveProcs {
 		runtime.GOMAXPROCS(threads + driveProcs)
 	}
-}
-
-func withDrive(tiers []tier.Tier) bool {
-	return slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == tier.CSD })
-}
-
-// hostRates is what infer profile measured, where a drive's work is balanced with the host's; zero where it was not run.
-func (a *app) hostRates(tiers []tier.Tier) (offload.HostRates, error) {
-	if !withDrive(tiers) {
-		return offload.HostRates{}, nil
+	if len(list) > 1 {
+		debug.SetGCPercent(tierGCPercent)
 	}
-	p, err := offload.LoadProfile(offload.ProfileFile(a.home()))
-	if errors.Is(err, offload.ErrMissing) || errors.Is(err, offload.ErrShape) {
-		a.notice("%v: as much of the KV is hot as fits", err)
-		return offload.HostRates{}, nil
-	}
-	return p.Host, err
+	return tiers, nil
 }
 
-// engineOptions reads the run flags.
-func (f *loadFlags) engineOptions() (engine.Options, error) {
-	o := engine.Options{Backend: f.backend, Threads: f.threads, Exact: f.exact, ChunkTokens: f.chunk, PageTokens: f.pageTokens, Policy: f.policy,
-		KVWindow: f.kvWindow, KVWindowSet: true, Rotate: f.kvRotate, WindowOnly: f.windowOnly}
-	var err error
-	if o.DType, err = model.ParseDType(f.dtype); err != nil {
+// options reads the run flags.
+func (f *loadFlags) options() (terrace.Options, error) {
+	o := terrace.Options{Backend: f.backend, DType: f.dtype, Threads: orInt(f.threads, processors), Exact: f.exact, Chunk: f.chunk, Page: f.pageTokens, Policy: f.policy,
+		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine}
+	if _, err := model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)
 	}
-	if o.Threads == 0 {
-		o.Threads = processors
-	}
-	n, err := units.ParseCount(orZero(f.context))
-	if err != nil {
+	var err error
+	if o.Context, err = units.ParseCount(orZero(f.context)); err != nil {
 		return o, usageErrorf("--context: %v", err)
 	}
-	o.Context = n
-	if f.kvWindow < 0 {
+	switch {
+	case f.kvWindow < 0:
 		return o, usageErrorf("--kv-window %d: want 0 or more", f.kvWindow)
+	case f.kvWindow == 0:
+		o.KVWindow = -1 // none
 	}
-	spec := f.kvType
 	if f.ctk != "" || f.ctv != "" {
-		if spec != "" {
+		if o.KVType != "" {
 			return o, usageErrorf("--kv-type and --cache-type-k/v exclude each other")
 		}
-		spec = "k=" + orDefault(f.ctk, "f16") + ",v=" + orDefault(f.ctv, "f16")
+		o.KVType = "k=" + orDefault(f.ctk, "f16") + ",v=" + orDefault(f.ctv, "f16")
 	}
-	if spec != "" {
-		if o.KType, o.VType, err = kvpage.ParseElems(spec); err != nil {
-			return o, usageErrorf("--kv-type %s: %v", spec, err)
+	if o.KVType != "" {
+		if _, _, err := kvpage.ParseElems(o.KVType); err != nil {
+			return o, usageErrorf("--kv-type %s: %v", o.KVType, err)
 		}
-		o.KVTypeSet = true
 	}
 	return o, nil
 }

@@ -239,7 +239,7 @@ func (f *createFlags) check() error {
 	if err := f.speculate.check(); err != nil {
 		return err
 	}
-	if _, err := f.load.engineOptions(); err != nil {
+	if _, err := f.load.options(); err != nil {
 		return err
 	}
 	if _, err := f.load.adapters(); err != nil {

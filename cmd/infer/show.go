@@ -120,8 +120,8 @@ func (a *app) show(f *showFlags) error {
 		return err
 	}
 	info.Verified = f.verify
-	if tok, err := a.openTokenizer(l, ""); err == nil {
-		info.ChatTemplate = tok.HasTemplate()
+	if err := a.openTokenizer(l, ""); err == nil {
+		info.ChatTemplate = l.tok.HasTemplate()
 	} else {
 		a.notice("no tokenizer: %v", err)
 	}

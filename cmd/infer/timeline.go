@@ -5,32 +5,31 @@ import (
 	"fmt"
 	"os"
 
-	"terrace/internal/clock"
-	"terrace/internal/trace"
+	"terrace"
 )
 
 // timeline writes what each resource does when (--trace FILE).
 type timeline struct {
 	file *os.File
-	rec  *trace.Recorder
+	line *terrace.Timeline
 }
 
-// start begins the timeline; an empty name gives no recorder. A second call gives the same one.
-func (t *timeline) start(name string) (*trace.Recorder, error) {
-	if name == "" || t.rec != nil {
-		return t.rec, nil
+// start begins the timeline; an empty name gives none. A second call gives the same one.
+func (t *timeline) start(name string) (*terrace.Timeline, error) {
+	if name == "" || t.line != nil {
+		return t.line, nil
 	}
 	f, err := os.Create(name)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
-	t.file, t.rec = f, trace.New(f, clock.Real().Now)
-	return t.rec, nil
+	t.file, t.line = f, terrace.NewTimeline(f)
+	return t.line, nil
 }
 
 func (t *timeline) stop() error {
-	if t.rec == nil {
+	if t.line == nil {
 		return nil
 	}
-	return errors.Join(t.rec.Close(), t.file.Close())
+	return errors.Join(t.line.Close(), t.file.Close())
 }

@@ -56,11 +56,10 @@ func (a *app) tokenize(f *tokenizeFlags) error {
 		return err
 	}
 	defer l.close()
-	tok, err := a.openTokenizer(l, "")
-	if err != nil {
+	if err := a.openTokenizer(l, ""); err != nil {
 		return err
 	}
-	t := tokenizing{tok, f, bufio.NewWriter(a.stdout)}
+	t := tokenizing{l.tok, f, bufio.NewWriter(a.stdout)}
 	if f.jsonl {
 		return t.lines(bufio.NewReader(a.stdin))
 	}

@@ -1,4 +1,4 @@
-package main
+package memlimit
 
 import (
 	"bufio"
@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryLimits are the bounds that the system tells of: what the machine has free, the control groups' limits, ulimit -v.
-func memoryLimits() []memoryLimit {
+// All are the bounds that the system tells of: what the machine has free, the control groups' limits, ulimit -v.
+func All() []Limit {
 	limits := cgroupLimits("/proc/self/cgroup", "/sys/fs/cgroup")
 	if free := availableIn("/proc/meminfo"); free > 0 {
-		limits = append(limits, memoryLimit{what: "this machine", bytes: free, free: free})
+		limits = append(limits, Limit{What: "this machine", Bytes: free, Free: free})
 	}
 	var as unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_AS, &as) == nil && as.Cur < math.MaxInt64 {
-		limits = append(limits, memoryLimit{what: "ulimit -v", bytes: int64(as.Cur), free: int64(as.Cur) - addressSpace(), mapped: true, process: true})
+		limits = append(limits, Limit{What: "ulimit -v", Bytes: int64(as.Cur), Free: int64(as.Cur) - addressSpace(), Mapped: true, Process: true})
 	}
 	return limits
 }
@@ -55,7 +55,7 @@ func addressSpace() int64 {
 
 // cgroupLimits are the memory limits of the control groups that a membership file lists, v1 and v2, those of groups above
 // included; root is where they are mounted.
-func cgroupLimits(membership, root string) (limits []memoryLimit) {
+func cgroupLimits(membership, root string) (limits []Limit) {
 	for _, line := range strings.Split(readSmall(membership), "\n") {
 		parts := strings.SplitN(line, ":", 3)
 		if len(parts) != 3 {
@@ -73,7 +73,7 @@ func cgroupLimits(membership, root string) (limits []memoryLimit) {
 			at := filepath.Join(dir, group)
 			if n, ok := readNumber(filepath.Join(at, limit)); ok && n < 1<<60 {
 				used, _ := readNumber(filepath.Join(at, usage))
-				limits = append(limits, memoryLimit{what: "the control group's limit", bytes: n, free: n - used + statOf(filepath.Join(at, "memory.stat"), cache), process: true})
+				limits = append(limits, Limit{What: "the control group's limit", Bytes: n, Free: n - used + statOf(filepath.Join(at, "memory.stat"), cache), Process: true})
 			}
 			if group == "/" {
 				break

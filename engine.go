@@ -1,0 +1,184 @@
+package terrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"terrace/engine"
+	"terrace/engine/texts"
+	"terrace/engine/tier"
+	"terrace/hub"
+	"terrace/internal/kvpage"
+	"terrace/internal/memlimit"
+	"terrace/internal/units"
+	"terrace/model"
+	"terrace/offload"
+	"terrace/policy"
+	"terrace/tokenizer"
+)
+
+// Engine opens what runs the model, for programs that drive its sessions themselves: infer's commands do. Of the options those of
+// the server (Batch, Queue, Keys, Hosts, Names, Log) and Adapters do not count. Close the engine before the File; several may be
+// open on one File.
+//
+// The engine has what policies need beside a prompt: a sample text, whose queries or keys infinigen and kvswap decompose once a model
+// (the result is kept in Hub.Home), the words of kvzip, and the rates of this host that infer profile measured, where a drive is among the tiers.
+// Where a drive is, let the runtime have two processors more than Threads, so that questions leave while threads compute.
+//
+// ErrMemory says before any work that the buffers and an empty cache do not fit what bounds this process. Other errors are
+// ErrModel, ErrPolicy, ErrOption, those of the backend and of the tiers. ctx is looked at before the engine is opened, not while.
+func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
+	eo, err := o.engine()
+	if err != nil {
+		return nil, err
+	}
+	m, err := f.Model()
+	if err != nil {
+		return nil, err
+	}
+	tok, err := f.Tokenizer(o.Template)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.addTexts(&eo, tok); err != nil {
+		return nil, err
+	}
+	if eo.Host, err = o.hostRates(eo.Tiers); err != nil {
+		return nil, err
+	}
+	if err := f.checkMemory(m, eo); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e, err := engine.Open(m, eo)
+	if err != nil {
+		return nil, err
+	}
+	if n := e.TierUse().Notice; n != "" {
+		o.notice("%s", n)
+	}
+	if c := e.Options().Context; c > m.Context {
+		o.notice("the context of %d tokens is longer than the %d the model was trained for: expect worse text beyond", c, m.Context)
+	}
+	return e, nil
+}
+
+// Fit computes from the model's shape what it needs for Options.Context tokens without a policy, and the longest context that fits
+// so many bytes of memory; 0 = what can be used here without swapping, where the system tells. Errors are ErrModel and ErrOption.
+func (f *File) Fit(o Options, memory int64) (r engine.FitReport, err error) {
+	eo, err := o.engine()
+	if err != nil {
+		return r, err
+	}
+	m, err := f.Model()
+	if err != nil {
+		return r, err
+	}
+	if err := eo.Validate(m); err != nil {
+		return r, err
+	}
+	if memory == 0 {
+		memory = memlimit.Available()
+	}
+	return engine.Fit(m, eo, memory), nil
+}
+
+// notice tells the caller.
+func (o *Options) notice(format string, args ...any) {
+	if o.Notice != nil {
+		o.Notice(fmt.Sprintf(format, args...))
+	}
+}
+
+// engine gives the options that are the engine's, but for what files and the model's tokenizer give.
+func (o *Options) engine() (engine.Options, error) {
+	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact, Backend: o.Backend, Rotate: o.KVRotate,
+		KVWindow: max(o.KVWindow, 0), KVWindowSet: o.KVWindow != 0, WindowOnly: o.WindowOnly, ChunkTokens: o.Chunk, PageTokens: o.Page, Machine: o.Machine,
+		Trace: o.Timeline.recorder()}
+	var err error
+	if o.DType != "" {
+		if eo.DType, err = model.ParseDType(o.DType); err != nil {
+			return eo, fmt.Errorf("terrace: DType: %w", marked{err, ErrOption})
+		}
+	}
+	if o.KVType != "" {
+		if eo.KType, eo.VType, err = kvpage.ParseElems(o.KVType); err != nil {
+			return eo, fmt.Errorf("terrace: KVType %s: %w", o.KVType, marked{err, ErrOption})
+		}
+		eo.KVTypeSet = true
+	}
+	for _, text := range o.Tiers {
+		t, err := tier.Parse(text)
+		if err != nil {
+			return eo, fmt.Errorf("terrace: %w", err)
+		}
+		eo.Tiers = append(eo.Tiers, t)
+	}
+	return eo, nil
+}
+
+// addTexts gives the engine the texts that its own policy and those of single sessions have the model read, and a place to keep
+// what is made of the sample. A template that cannot ask for a prompt again is an error where the engine's own policy needs that;
+// elsewhere a session's policy that does is refused.
+func (o *Options) addTexts(eo *engine.Options, tok *tokenizer.Tokenizer) error {
+	spec, err := policy.Parse(eo.Policy)
+	if err != nil {
+		return err
+	}
+	if eo.Repeat, err = texts.Repeat(tok); err != nil && spec.Needs().Repeat {
+		return err
+	}
+	eo.CacheDir = filepath.Join(o.home(), "decompositions")
+	eo.Calibration, err = texts.Calibration(tok)
+	return err
+}
+
+// home is where models and measurements are kept.
+func (o *Options) home() string {
+	if o.Hub.Home == "" {
+		return hub.DefaultHome()
+	}
+	return o.Hub.Home
+}
+
+// hostRates is what infer profile measured, where a drive's work is balanced with the host's; zero where it was not run.
+func (o *Options) hostRates(tiers []tier.Tier) (offload.HostRates, error) {
+	if !slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == tier.CSD }) {
+		return offload.HostRates{}, nil
+	}
+	p, err := offload.LoadProfile(offload.ProfileFile(o.home()))
+	if errors.Is(err, offload.ErrMissing) || errors.Is(err, offload.ErrShape) {
+		o.notice("%v: as much of the KV is hot as fits", err)
+		return offload.HostRates{}, nil
+	}
+	return p.Host, err
+}
+
+// heapGrowth is the address space that the Go runtime grows by when the heap does.
+const heapGrowth = 64 << 20
+
+// checkMemory refuses a model before any work where what it needs at least, an empty cache included, does not fit what bounds
+// this process. The weights are mapped already: they count where a limit counts mapped files, and are counted as used there.
+func (f *File) checkMemory(m *model.Model, eo engine.Options) error {
+	if err := eo.Validate(m); err != nil {
+		return nil // engine.Open says so
+	}
+	need := engine.Fit(m, eo, 0).BuffersBytes + engine.KVBytes(m, eo, 1)
+	for _, l := range memlimit.All() {
+		want := need
+		if l.Mapped {
+			want += heapGrowth
+		}
+		if l.Process && l.Free < want {
+			err := fmt.Errorf("%s needs %s beside its weights before the first token, %s of %s has %s left: raise it, or take a smaller model or --chunk-tokens: %w",
+				f.name, units.FormatBytes(want), l.What, units.FormatBytes(l.Bytes), units.FormatBytes(max(l.Free, 0)), engine.ErrMemory)
+			return marked{err, ErrMemory}
+		}
+	}
+	return nil
+}

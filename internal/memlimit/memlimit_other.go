@@ -1,0 +1,6 @@
+//go:build !linux
+
+package memlimit
+
+// All are not known on this system.
+func All() []Limit { return nil }

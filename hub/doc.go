@@ -17,6 +17,8 @@
 //  3. At most one process changes a name's files at a time (flock); a killed one leaves only a staging folder, which the
 //     next pull of that name resumes or clears.
 //  4. Nothing outside the cache folder is ever written or removed, whatever a name, a wheel or a server says.
+//  5. After a loss of power only bytes are resumed that something proves: the checksum of the whole file, or, where none is known,
+//     that of the beginning that was synced (every 64 MiB).
 //
 // Concurrency: a Hub is safe for concurrent use, by goroutines and by processes sharing one cache folder.
 package hub

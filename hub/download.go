@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"terrace/internal/replace"
 )
 
 // download is one file on an HTTP server.
@@ -31,7 +33,14 @@ type download struct {
 type partState struct {
 	URL  string `json:"url"`
 	ETag string `json:"etag"`
+	// Bytes and SHA256 are of the beginning that was on the disk for certain, where no checksum of the whole file is known: what lies
+	// behind it may be anything after a loss of power.
+	Bytes  int64  `json:"bytes,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
 }
+
+// checkpointBytes is after how many more a download without a checksum makes sure of what it has; a variable for tests.
+var checkpointBytes = int64(64 << 20)
 
 // maxFileBytes refuses a reply without a sane end: no model file is larger.
 const maxFileBytes = int64(1) << 42
@@ -257,12 +266,15 @@ type part struct {
 	sum   hash.Hash
 
 	resumed bool // some bytes come from an earlier process
+	proven  bool // a checksum of the whole file is known
+	named   bool // it has its final name
 }
 
 // openPart opens or creates dest.part. Bytes of another URL, or with neither a checksum nor an ETag to prove that they
-// belong to the server's file of today, are dropped; kept ones are hashed again.
+// belong to the server's file of today, are dropped; kept ones are hashed again. Where there is no checksum of the whole file,
+// what was not made sure of is dropped too.
 func openPart(d download) (*part, error) {
-	p := &part{path: d.dest + ".part", sum: sha256.New()}
+	p := &part{path: d.dest + ".part", sum: sha256.New(), proven: d.sha256 != ""}
 	if b, err := os.ReadFile(p.path + ".json"); err != nil || json.Unmarshal(b, &p.state) != nil || p.state.URL != d.url {
 		p.state = partState{URL: d.url}
 	}
@@ -271,27 +283,62 @@ func openPart(d download) (*part, error) {
 		return nil, err
 	}
 	p.file = f
-	if p.state.ETag == "" && d.sha256 == "" {
+	if p.state.ETag == "" && !p.proven {
 		return p, p.restart()
 	}
-	if p.size, err = io.Copy(p.sum, f); err != nil {
+	kept := io.Reader(f)
+	if !p.proven {
+		kept = io.LimitReader(f, p.state.Bytes)
+	}
+	if p.size, err = io.Copy(p.sum, kept); err != nil {
 		f.Close()
 		return nil, err
 	}
+	if !p.proven && (p.size != p.state.Bytes || p.digest() != p.state.SHA256) {
+		return p, p.restart()
+	}
 	p.resumed = p.size > 0
-	return p, nil
+	return p, f.Truncate(p.size)
 }
+
+// digest is the checksum of the bytes so far.
+func (p *part) digest() string { return hex.EncodeToString(p.sum.Sum(nil)) }
 
 func (p *part) Write(b []byte) (int, error) {
 	n, err := p.file.Write(b)
 	p.sum.Write(b[:n])
 	p.size += int64(n)
+	if err == nil && p.size-p.state.Bytes >= checkpointBytes {
+		err = p.checkpoint()
+	}
 	return n, err
+}
+
+// checkpoint makes sure of the bytes so far, where nothing else will tell whether they are the server's.
+func (p *part) checkpoint() error {
+	if p.proven || p.state.Bytes == p.size {
+		return nil
+	}
+	if err := p.file.Sync(); err != nil {
+		return err
+	}
+	p.state.Bytes, p.state.SHA256 = p.size, p.digest()
+	return p.keepState()
+}
+
+// keepState writes what resuming needs, in one step.
+func (p *part) keepState() error {
+	b, err := json.Marshal(p.state)
+	if err != nil {
+		return err
+	}
+	return replace.WriteFile(p.path+".json", b, 0o644)
 }
 
 // restart drops the bytes so far.
 func (p *part) restart() error {
 	p.size, p.resumed = 0, false
+	p.state.Bytes, p.state.SHA256 = 0, ""
 	p.sum.Reset()
 	if _, err := p.file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -301,8 +348,11 @@ func (p *part) restart() error {
 
 // close keeps what can be resumed, and nothing where nothing came.
 func (p *part) close() {
-	if p.size == 0 {
+	switch {
+	case p.size == 0:
 		p.remove()
+	case !p.named:
+		_ = p.checkpoint() // without it the next pull begins at the last one
 	}
 	p.file.Close()
 }
@@ -351,11 +401,7 @@ func (p *part) accept(d download, resp *http.Response) (totalBytes int64, err er
 		etag = ""
 	}
 	p.state.ETag = etag
-	b, err := json.Marshal(p.state)
-	if err != nil {
-		return 0, err
-	}
-	return totalBytes, os.WriteFile(p.path+".json", b, 0o644)
+	return totalBytes, p.keepState()
 }
 
 // parseContentRange reads `bytes 5-9/10` and `bytes */10`.
@@ -380,7 +426,7 @@ func parseContentRange(s string) (start, total int64, ok bool) {
 // finish verifies the part and gives it its name. Wrong bytes are removed (invariant 2); errBadPart means that the part is
 // empty again and worth another download.
 func (p *part) finish(d download) (File, error) {
-	sum := hex.EncodeToString(p.sum.Sum(nil))
+	sum := p.digest()
 	if d.sha256 != "" && sum != d.sha256 {
 		if p.resumed {
 			return File{}, errors.Join(errBadPart, p.restart())
@@ -391,6 +437,7 @@ func (p *part) finish(d download) (File, error) {
 	if err := errors.Join(p.file.Sync(), os.Rename(p.path, d.dest)); err != nil {
 		return File{}, err
 	}
+	p.named = true
 	_ = os.Remove(p.path + ".json")
 	return File{Name: filepath.Base(d.dest), SizeBytes: p.size, SHA256: sum}, nil
 }

@@ -5,6 +5,6 @@
 // step), the suite's own prediction files, and a lock. It owns the loop over samples, and how outcomes become results. It
 // never runs models itself (eval.Runner) and never prints.
 //
-// A kill at any moment loses at most the outcomes of the sample in flight: a half-written last line is cut off when the
+// A kill or a loss of power at any moment loses at most the outcomes of the sample in flight: a half-written last line is cut off when the
 // folder is opened. Scores are percent or nats as eval.Metric says; times in JSON are milliseconds, memory bytes.
 package run

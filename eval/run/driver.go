@@ -247,7 +247,7 @@ func (t *Tracker) write() (*Results, error) {
 
 // machine reads machine.json.
 func (f *Folder) machine() (m Machine, err error) {
-	raw, err := os.ReadFile(f.path(machineFile))
+	raw, err := f.disk.ReadFile(f.path(machineFile))
 	if err == nil {
 		err = json.Unmarshal(raw, &m)
 	}
@@ -294,7 +294,7 @@ func Read(dir string) (*Results, []eval.Outcome, error) {
 		return nil, nil, fmt.Errorf("run: %w: %w", ErrFolder, err)
 	}
 	defer file.Close()
-	outcomes, _, err := readSamples(file)
+	outcomes, _, err := readSamples(file, f.path(samplesFile))
 	if n := res.Outcomes; err == nil && n > 0 && n < len(outcomes) {
 		outcomes = outcomes[:n] // a run that goes on has written more since
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/gofrs/flock"
 
 	"terrace/eval"
-	"terrace/internal/replace"
 )
 
 const (
@@ -32,8 +31,9 @@ const maxLineBytes = 64 << 20
 type Folder struct {
 	dir      string
 	options  Options
+	disk     disk
 	lock     *flock.Flock
-	samples  *os.File
+	samples  records
 	size     int64 // bytes of whole lines
 	done     map[eval.Key]bool
 	outcomes []eval.Outcome
@@ -50,10 +50,15 @@ func Open(dir string, o Options, m Machine) (*Folder, error) { return OpenWider(
 // OpenWider is Open, but the run that is there may have fewer policies, and where narrower is not nil a smaller limit: then it
 // becomes the wider one, and keeps its outcomes.
 func OpenWider(dir string, o Options, m Machine, narrower Narrower) (*Folder, error) {
+	return openOn(systemDisk{}, dir, o, m, narrower)
+}
+
+// openOn is OpenWider on a disk; the lock is the system's.
+func openOn(d disk, dir string, o Options, m Machine, narrower Narrower) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
-	f := &Folder{dir: dir, options: o, done: map[eval.Key]bool{}, narrower: narrower}
+	f := &Folder{disk: d, dir: dir, options: o, done: map[eval.Key]bool{}, narrower: narrower}
 	if err := f.acquire(); err != nil {
 		return nil, err
 	}
@@ -95,10 +100,10 @@ func (f *Folder) begin(m Machine) error {
 	if err != nil {
 		return err
 	}
-	have, err := os.ReadFile(f.path(optionsFile))
+	have, err := f.disk.ReadFile(f.path(optionsFile))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if info, err := os.Stat(f.path(samplesFile)); err == nil && info.Size() > 0 {
+		if samples, err := f.disk.ReadFile(f.path(samplesFile)); err == nil && len(samples) > 0 {
 			return fmt.Errorf("run: %s has samples.jsonl but no options.json: %w", f.dir, ErrFolder)
 		}
 		machine, err := json.MarshalIndent(m, "", "  ")
@@ -191,12 +196,12 @@ func Policies(dir string) ([]string, error) {
 
 // openSamples reads samples.jsonl and cuts off a last line that a kill left unfinished.
 func (f *Folder) openSamples() error {
-	file, err := os.OpenFile(f.path(samplesFile), os.O_RDWR|os.O_CREATE, 0o644)
+	file, err := f.disk.Records(f.path(samplesFile))
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	f.samples = file
-	outcomes, size, err := readSamples(file)
+	outcomes, size, err := readSamples(file, f.path(samplesFile))
 	if err != nil {
 		return err
 	}
@@ -215,7 +220,7 @@ func (f *Folder) openSamples() error {
 }
 
 // readSamples reads whole lines; a last line that is unfinished or not JSON (a torn write) is left out of size.
-func readSamples(file *os.File) (outcomes []eval.Outcome, size int64, err error) {
+func readSamples(file io.Reader, name string) (outcomes []eval.Outcome, size int64, err error) {
 	in := bufio.NewReaderSize(file, 1<<20)
 	var bad error
 	for line := 1; ; line++ {
@@ -224,14 +229,14 @@ func readSamples(file *os.File) (outcomes []eval.Outcome, size int64, err error)
 			return outcomes, size, nil
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("run: %s: %w", file.Name(), err)
+			return nil, 0, fmt.Errorf("run: %s: %w", name, err)
 		}
 		if bad != nil {
 			return nil, 0, bad // there is more after the bad line: not a torn write
 		}
 		var o eval.Outcome
 		if err := json.Unmarshal(bytes.TrimSpace(raw), &o); err != nil || o.Task == "" || len(raw) > maxLineBytes {
-			bad = fmt.Errorf("run: %s, line %d is not an outcome: %w", file.Name(), line, ErrFolder)
+			bad = fmt.Errorf("run: %s, line %d is not an outcome: %w", name, line, ErrFolder)
 			continue
 		}
 		outcomes = append(outcomes, o)
@@ -243,11 +248,7 @@ func (f *Folder) path(name string) string { return filepath.Join(f.dir, name) }
 
 // replace writes a file in one step.
 func (f *Folder) replace(name string, data []byte) error {
-	path := f.path(name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("run: %w", err)
-	}
-	if err := replace.WriteFile(path, data, 0o644); err != nil {
+	if err := f.disk.Replace(f.path(name), data); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	return nil

@@ -36,7 +36,11 @@ func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 9)) }
 // answer and 0 for an empty one.
 func TestTasks(t *testing.T) {
 	for _, length := range []int{3000, 9000} {
-		s, err := New(Options{Data: essayFolder(t), Lengths: []int{length}, Samples: 2, Seed: 5})
+		dir := essayFolder(t)
+		if err := os.CopyFS(filepath.Join(dir, "qa"), os.DirFS("testdata/qa")); err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(Options{Data: dir, Lengths: []int{length}, Samples: 2, Seed: 5})
 		if err != nil {
 			t.Fatal(err)
 		}

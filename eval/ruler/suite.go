@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,11 @@ type task struct {
 	max    int                  // largest size; 0 = none
 	essay  bool
 	build  func(rng *rand.Rand, e *essays, size, length int, at []float64) problem
+	corpus *corpus // of a qa task, which its problems are built from instead; read when the suite is made
 }
+
+// isQA reports whether a task asks about documents of a data set.
+func (t *task) isQA() bool { return qaFiles[t.name] != nil }
 
 func needles(name string, t needleTask) task {
 	return task{name: name, tokens: 128, essay: t.haystack == "essay",
@@ -52,7 +57,12 @@ var tasks = []task{
 	{name: "fwe", tokens: 50, step: ten, build: func(rng *rand.Rand, _ *essays, size, length int, _ []float64) problem {
 		return frequentWords(rng, size, length)
 	}},
+	{name: "qa_1", tokens: 32, step: one},
+	{name: "qa_2", tokens: 32, step: one},
 }
+
+// one document: RULER fits by the same, and takes ten off at a time where a sample is too long.
+func one(int) int { return 1 }
 
 // TaskNames lists RULER's tasks.
 func TaskNames() []string {
@@ -65,8 +75,8 @@ func TaskNames() []string {
 
 // Options of both suites.
 type Options struct {
-	Data    string // folder of essays (.txt); needed by tasks with an essay haystack
-	Tasks   []string
+	Data    string    // folder of essays (.txt), which tasks with an essay haystack need, and of SQuAD's and HotpotQA's files for qa_1 and qa_2
+	Tasks   []string  // nil = all, qa_1 and qa_2 only where Data has their files
 	Lengths []int     // tokens, answer included
 	Depths  []float64 // of the grid, percent; nil = RULER proper
 	Samples int       // a task and length, or a cell of the grid; 0 = 1
@@ -112,15 +122,29 @@ func New(o Options) (*Suite, error) {
 	} else if err := s.choose(); err != nil {
 		return nil, err
 	}
-	for _, t := range s.tasks {
+	return s, s.read()
+}
+
+// read reads what the tasks are made of.
+func (s *Suite) read() (err error) {
+	for i := range s.tasks {
+		t := &s.tasks[i]
 		if t.essay && s.essays == nil {
-			var err error
-			if s.essays, err = readEssays(o.Data); err != nil {
-				return nil, err
+			if s.essays, err = readEssays(s.o.Data); err != nil {
+				return err
 			}
 		}
+		if !t.isQA() {
+			continue
+		}
+		if t.corpus, err = readCorpus(s.o.Data, t.name); err != nil {
+			return err
+		}
+		if n := len(t.corpus.questions); n < s.o.Samples {
+			return fmt.Errorf("ruler: %s: its file has %d questions, %d are asked for: %w", t.name, n, s.o.Samples, eval.ErrOption)
+		}
 	}
-	return s, nil
+	return nil
 }
 
 func (s *Suite) choose() error {
@@ -129,11 +153,13 @@ func (s *Suite) choose() error {
 		return err
 	}
 	for _, t := range tasks {
-		for _, n := range names {
-			if t.name == n {
-				s.tasks = append(s.tasks, t)
-			}
+		if !slices.Contains(names, t.name) {
+			continue
 		}
+		if _, err := qaFile(s.o.Data, t.name); len(s.o.Tasks) == 0 && t.isQA() && err != nil {
+			continue
+		}
+		s.tasks = append(s.tasks, t)
 	}
 	return nil
 }
@@ -156,11 +182,19 @@ func (s *Suite) Options() any {
 	if s.essays != nil {
 		m["data_sha256"] = s.essays.digest
 	}
+	for _, t := range s.tasks {
+		if t.corpus != nil {
+			m[t.name+"_sha256"] = t.corpus.digest
+		}
+	}
 	return m
 }
 
-// Metric is string_match_all.
-func (s *Suite) Metric(string) eval.Metric {
+// Metric is string_match_all, of questions string_match_part: one of the answers will do.
+func (s *Suite) Metric(name string) eval.Metric {
+	if qaFiles[name] != nil {
+		return eval.Metric{Name: "string_match_part", Kind: eval.Percent}
+	}
 	return eval.Metric{Name: "string_match_all", Kind: eval.Percent}
 }
 
@@ -249,6 +283,9 @@ func (s *Suite) fit(ctx context.Context, r eval.Runner, t task, length int) (int
 
 // make builds the text of a sample.
 func (s *Suite) make(x *spec) problem {
+	if x.task.corpus != nil {
+		return x.task.corpus.build(s.rng(x), x.index, x.size)
+	}
 	return x.task.build(s.rng(x), s.essays, x.size, x.length, x.depth)
 }
 
@@ -287,9 +324,16 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 		}
 		x.size -= x.task.step(x.length)
 	}
+	if n := len(ids) + x.task.tokens; n > x.length && x.task.isQA() {
+		return fmt.Errorf("ruler: the question's own documents and its answer take %d of %d tokens: %w", n, x.length, eval.ErrTooLong)
+	}
+	match := metrics.MatchAll
+	if x.task.isQA() {
+		match = metrics.MatchPart
+	}
 	q := eval.Question{IDs: ids, Encode: r.Now().Sub(begun), Gen: eval.Generate{MaxTokens: x.task.tokens}}
 	q.Score = func(o *eval.Outcome) error {
-		score := metrics.MatchAll(o.Pred, p.answers)
+		score := match(o.Pred, p.answers)
 		o.Score, o.Labels = &score, map[string]string{"context": strconv.Itoa(x.length)}
 		if x.depth != nil {
 			o.Labels["depth"] = strconv.FormatFloat(x.depth[0], 'f', -1, 64)

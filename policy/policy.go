@@ -86,9 +86,6 @@ type Needs struct {
 	WholePrompt bool
 }
 
-// Sample reports whether something must be learnt of the model from a sample text before Bind.
-func (n *Needs) Sample() bool { return n.Decomposition || n.KeyBasis }
-
 // QueryKind is the query a [Selector] scores with.
 type QueryKind uint8
 

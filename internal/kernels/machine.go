@@ -24,6 +24,7 @@ type groupQuantizer func(act *byte, x *float32, strideBytes uintptr, records int
 type tileKernels struct {
 	dot    []dotKernel
 	unpack func(panel *float32, tile *byte, first, records int)
+	many   manyKernels
 }
 
 type dotKernel struct {

@@ -56,11 +56,11 @@ type matmulScratch struct {
 	row   [panelCols]float32
 	panel [panelCols * tileRows]float32 // [column][row]
 	out   [panelRows * tileRows]float32
-	bf16  []byte // steps of two B tiles
-	gate  [maxGroup * recordCols]float32
-	up    [maxGroup * recordCols]float32
+	gate  [mostMany * recordCols]float32
+	up    [mostMany * recordCols]float32
+	bf16  []byte    // steps of two B tiles
 	rows  []float32 // normalised
-	_     [64]byte
+	_     [80]byte  // apart from the next worker's, and a multiple of a line
 }
 
 func (j *matmulJob) init(p *Pool) {
@@ -214,7 +214,8 @@ func (j *matmulJob) prepareTask(worker, i int) {
 
 // Rows of activations that are multiplied with a tile before the next tile is taken: integer activations of about
 // actChunkBytes stay in the second-level cache while all tiles of a task pass by, and a float panel is used panelRows
-// times.
+// times. Where a panel is spread for them there are leastMany rows or more, which may stream from the third level: a record
+// of 32 columns and 4 rows is 208 bytes for 4096 operations.
 const (
 	actChunkBytes    = 384 << 10
 	matrixChunkBytes = 1 << 20 // CPUs with AMX have 2 MiB
@@ -268,8 +269,12 @@ func (j *matmulJob) chunkEnd(product int) int {
 func (j *matmulJob) nextChunk(product, from int) int {
 	switch j.classes[product] {
 	case classInteger:
+		least := 1
+		if simd.tiles[j.products[product].W.typ].many.spread != nil {
+			least = leastMany
+		}
 		rows, to := 0, from
-		for to < len(j.acts.groups) && (rows == 0 || rows*j.acts.records*actBytes < actChunkBytes) {
+		for to < len(j.acts.groups) && (rows < least || rows*j.acts.records*actBytes < actChunkBytes) {
 			rows += j.acts.groups[to].rows
 			to++
 		}

@@ -49,13 +49,29 @@ func (p *Pool) MatMulGated(ph Phase, x []float32, n int, f *Gated) bool {
 // gatedTask takes pairs of tiles, 32 rows, of Gate and of Up to a record of Down's activations.
 func (j *matmulJob) gatedTask(worker, i int) {
 	t, s, f := &j.tasks[i], &j.scratch[worker], j.gated
-	gate, up := simd.tiles[f.Gate.typ].dot, simd.tiles[f.Up.typ].dot
+	gate, up := &simd.tiles[f.Gate.typ], &simd.tiles[f.Up.typ]
 	for tile := t.first; tile < t.last; tile += 2 {
-		for _, g := range j.acts.groups[t.from:t.to] {
+		from := t.from
+		for n := j.manyGated(gate, up, from, t.to); n > 0; n = j.manyGated(gate, up, from, t.to) {
+			for half := range 2 {
+				j.many(s, gate, f.Gate.tileAt(tile+half), from, n, s.gate[half*tileRows:], recordCols)
+				j.many(s, up, f.Up.tileAt(tile+half), from, n, s.up[half*tileRows:], recordCols)
+			}
+			for _, g := range j.acts.groups[from : from+n] { // on their way while Act computes
+				ownBytes(j.between.span(g, tile/2, tile/2+1))
+			}
+			all := n * manyRows * recordCols
+			f.Act(s.gate[:all], s.gate[:all], s.up[:all])
+			for i, g := range j.acts.groups[from : from+n] {
+				j.between.quantizeRecord(simd, g, tile/2, s.gate[i*manyRows*recordCols:])
+			}
+			from += n
+		}
+		for _, g := range j.acts.groups[from:t.to] {
 			if g.rows < maxGroup {
 				ownBytes(j.between.span(g, tile/2, tile/2+1))
 			}
-			act, gateRun, upRun := j.acts.at(g), kernelFor(gate, g.rows), kernelFor(up, g.rows)
+			act, gateRun, upRun := j.acts.at(g), kernelFor(gate.dot, g.rows), kernelFor(up.dot, g.rows)
 			for half := range 2 {
 				gateRun(&s.gate[half*tileRows], recordCols*4, f.Gate.tileAt(tile+half), act, j.acts.records)
 				upRun(&s.up[half*tileRows], recordCols*4, f.Up.tileAt(tile+half), act, j.acts.records)
@@ -65,4 +81,9 @@ func (j *matmulJob) gatedTask(worker, i int) {
 			j.between.quantizeRecord(simd, g, tile/2, s.gate[:n])
 		}
 	}
+}
+
+// manyGated is manyGroups for both matrices.
+func (j *matmulJob) manyGated(gate, up *tileKernels, from, to int) int {
+	return min(j.manyGroups(gate, from, to), j.manyGroups(up, from, to))
 }

@@ -80,6 +80,28 @@ func TestIntegerKernelsStayInside(t *testing.T) {
 	})
 }
 
+// TestManyRowsKernelsStayInside: nor do spreading and multiplying panels, of whole and of partly filled ones.
+func TestManyRowsKernelsStayInside(t *testing.T) {
+	eachGuard(t, func(t *testing.T, head bool) {
+		for _, typ := range quant.Types() {
+			if simd.tiles[typ].many.spread == nil {
+				continue
+			}
+			counts := []int{1, 3, 8, 9, 17}
+			if typ.BlockLen() == 256 {
+				counts = []int{8, 24}
+			}
+			for _, records := range counts {
+				for _, groups := range []int{1, 2, 5} {
+					if err := manyProduct(t, typ, records, groups, func(size int) []byte { return guarded(t, size, head) }); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	})
+}
+
 // TestPackKernelsEqualPlainGo: bit for bit, and without touching a byte outside the rows or the tile.
 func TestPackKernelsEqualPlainGo(t *testing.T) {
 	eachGuard(t, func(t *testing.T, head bool) {

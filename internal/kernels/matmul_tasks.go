@@ -23,12 +23,17 @@ func (j *matmulJob) computeTask(worker, i int) {
 // integerTask multiplies the packed tiles with the quantised activations.
 func (j *matmulJob) integerTask(t *matmulTask, s *matmulScratch) {
 	q := j.products[t.product]
-	kernels := simd.tiles[q.W.typ].dot
+	kernels := &simd.tiles[q.W.typ]
 	for tile := t.first; tile < t.last; tile++ {
 		w, row0 := q.W.tileAt(tile), tile*tileRows
-		rows := min(tileRows, q.W.rows-row0)
-		for _, g := range j.acts.groups[t.from:t.to] {
-			run := kernelFor(kernels, g.rows)
+		rows, from := min(tileRows, q.W.rows-row0), t.from
+		for n := j.manyGroups(kernels, from, t.to); n > 0; n = j.manyGroups(kernels, from, t.to) {
+			j.many(s, kernels, w, from, n, s.out[:], tileRows)
+			s.scatter(q, j.acts.groups[from].first, n*manyRows, row0, rows)
+			from += n
+		}
+		for _, g := range j.acts.groups[from:t.to] {
+			run := kernelFor(kernels.dot, g.rows)
 			if g.rows < maxGroup {
 				ownRows(q.Dst[g.first*q.W.rows+row0:], g.rows, q.W.rows, rows)
 			}

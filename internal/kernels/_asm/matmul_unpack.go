@@ -38,13 +38,7 @@ func (s *simd) unpack(f format) {
 		sc := s.scaleRegs(f)
 		values := s.weights(f, sc)
 		u := s.unpacker(f, t0, t1)
-		if f.super() { // first is a multiple of 8
-			SHRQ(U8(3), first)
-			IMUL3Q(I32(8*f.recordBytes()+f.headerBytes()), first, first)
-		} else {
-			IMUL3Q(I32(f.recordBytes()), first, first)
-		}
-		ADDQ(first, base)
+		s.skipRecords(f, base, first)
 		c := s.newCursor(f, base, pass)
 		if pass == 1 {
 			ADDQ(U8(32), panel)
@@ -64,6 +58,17 @@ func (s *simd) unpack(f format) {
 	}
 	VZEROUPPER()
 	RET()
+}
+
+// skipRecords moves base, a tile, to record first, which it destroys.
+func (s *simd) skipRecords(f format, base, first reg.Register) {
+	if f.super() { // first is a multiple of 8
+		SHRQ(U8(3), first)
+		IMUL3Q(I32(8*f.recordBytes()+f.headerBytes()), first, first)
+	} else {
+		IMUL3Q(I32(f.recordBytes()), first, first)
+	}
+	ADDQ(first, base)
 }
 
 // weights is how bytes become float32 weights: w = d*u + m, one fused operation. Where the bytes carry a bias, m takes it

@@ -10,8 +10,11 @@ import (
 	"testing"
 
 	"terrace/internal/golden"
+	"terrace/model"
 	_ "terrace/model/gorgonia"
 	"terrace/model/xla"
+	"terrace/weights/hf"
+	"terrace/weights/hf/hftest"
 )
 
 // parityBackends are the backends that must agree with the goldens in float32; a build tag adds those that need cgo. A case
@@ -65,11 +68,51 @@ func tinyGGUF(t *testing.T) (cases []tinyCase) {
 	return cases
 }
 
-// TestBackendsAgree runs every tiny model on every backend, in float32: prefill logits of all positions in two chunks, and
-// the greedy continuation where it is known.
+// made are models of families and forms that have no golden, with the logits of hftest's slow forward pass.
+func made(t *testing.T) (cases []tinyCase) {
+	ids := []int{3, 31, 7, 7, 12, 0, 25, 18, 4, 9, 30, 1, 2, 22, 17, 6, 5, 11, 28, 14, 8, 19, 3, 27, 10, 16}
+	for name, build := range map[string]func() (hftest.Config, hftest.Shapes){
+		"made-qwen": hftest.Qwen,
+		"made-opt":  func() (hftest.Config, hftest.Shapes) { return hftest.OPT(8, true) },
+	} {
+		c, shapes := build()
+		dir := hftest.Folder(t, c, shapes)
+		meta, tensors, closer, err := hf.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow, err := hftest.New(meta, tensors)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := tinyCase{name: name, path: dir, ids: ids, greedy: [][]int{slow.Greedy(ids, 6, true)}}
+		for _, row := range slow.Logits(ids, 0) {
+			for _, x := range row {
+				want.logits = append(want.logits, float32(x))
+			}
+		}
+		if err := closer.Close(); err != nil {
+			t.Fatal(err)
+		}
+		cases = append(cases, want)
+	}
+	return cases
+}
+
+// TestBackendsAgree runs every tiny model, one at least of each architecture, on every backend, in float32: prefill logits of all
+// positions in two chunks, and the greedy continuation where it is known.
 func TestBackendsAgree(t *testing.T) {
 	t.Parallel()
-	cases := append(tinyHF(t), tinyGGUF(t)...)
+	cases := slices.Concat(tinyHF(t), tinyGGUF(t), made(t))
+	seen := map[string]bool{}
+	for _, c := range cases {
+		seen[openModel(t, c.path, Options{}).Model().Arch] = true
+	}
+	for _, arch := range model.Architectures() {
+		if !seen[arch] {
+			t.Errorf("no tiny model is a %s", arch)
+		}
+	}
 	if len(cases) < 30 {
 		t.Errorf("%d tiny models, want at least 30", len(cases))
 	}

@@ -44,7 +44,7 @@ func (q *Question) answer(ctx context.Context, r Runner, session Session, o *Out
 	if err != nil {
 		return err
 	}
-	o.Pred = r.Decode(g.IDs)
+	o.Pred = g.Text
 	o.Took(q.Encode, session.Cost(), g)
 	return q.Score(o)
 }

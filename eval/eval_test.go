@@ -71,6 +71,7 @@ func TestHashPrompt(t *testing.T) {
 	for i, h := range []string{
 		eval.HashPrompt(ids, eval.Generate{MaxTokens: 5}), eval.HashPrompt([]int{1, 2, 4}, eval.Generate{MaxTokens: 5}), eval.HashPrompt(ids[:2], eval.Generate{MaxTokens: 5}),
 		eval.HashPrompt(ids, eval.Generate{MaxTokens: 6}), eval.HashPrompt(ids, eval.Generate{MaxTokens: 5, StopIDs: []int{7}}), eval.HashPrompt(ids, []int{4}), eval.HashPrompt([]int{1, 2, 3, 4}),
+		eval.HashPrompt(ids, eval.Generate{MaxTokens: 5, Stops: []string{"a", "b"}}), eval.HashPrompt(ids, eval.Generate{MaxTokens: 5, Stops: []string{"a b"}}),
 	} {
 		if j, ok := seen[h]; ok || len(h) != 24 {
 			t.Errorf("hash %d is %q, as %d", i, h, j)
@@ -79,5 +80,12 @@ func TestHashPrompt(t *testing.T) {
 	}
 	if eval.HashPrompt(ids, []int{4}, 9) != eval.HashPrompt(append([]int{}, ids...), []int{4}, 9) {
 		t.Error("one prompt, two hashes")
+	}
+	// Runs made before answers could end at texts hashed these three fields.
+	if eval.HashPrompt(ids, eval.Generate{MaxTokens: 5, StopIDs: []int{7}}) != eval.HashPrompt(ids, struct {
+		MaxTokens, MinTokens int
+		StopIDs              []int
+	}{5, 0, []int{7}}) {
+		t.Error("a prompt without stop texts has another hash than before")
 	}
 }

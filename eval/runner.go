@@ -2,6 +2,7 @@ package eval
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 )
@@ -79,11 +80,24 @@ type Generate struct {
 	MaxTokens int
 	MinTokens int   // end tokens are not chosen before this many
 	StopIDs   []int // end tokens besides the model's own
+	// Stops are texts that end the answer, wherever tokens begin: it holds nothing from the first of them on.
+	Stops []string
+}
+
+// String is what a prompt's hash ([HashPrompt]) is made of. Without Stops it is what it was before there were any, so that runs of
+// before compare with those of today.
+func (g Generate) String() string {
+	s := fmt.Sprintf("{%d %d %v", g.MaxTokens, g.MinTokens, g.StopIDs)
+	if len(g.Stops) > 0 {
+		s += fmt.Sprintf(" %q", g.Stops)
+	}
+	return s + "}"
 }
 
 // Generation is a greedy answer.
 type Generation struct {
-	IDs    []int         // without the end token
+	IDs    []int         // without the end token; with the tokens of the stop text that ended it
+	Text   string        // of IDs, up to a stop text
 	First  time.Duration // from the call to the first token
 	Gaps   []time.Duration
 	Finish string // stop or length

@@ -53,8 +53,8 @@ var suites = []struct {
 		"as ruler", nil},
 	{"perplexity", "wikitext-2, pg19 or a text file in --chunk tokens, the policy at work while scoring; KL from full when full is run too, or with --kl", "data tasks limit chunk kl", (*suiteFlags).perplexity,
 		"any text file; wikitext-2-raw-v1 of Salesforce/wikitext, books of deepmind/pg19 on Hugging Face", nil},
-	{"choice", "OpenBookQA, PIQA, COPA, RTE, ARC, HellaSwag, MMLU from their JSONL or Parquet files (--data, --shots)", "data tasks limit shots", (*suiteFlags).choice,
-		"on Hugging Face, a folder a task, DIR/TASK: allenai/openbookqa (main), ybisk/piqa, aps/super_glue (copa, rte), allenai/ai2_arc (ARC-Easy, ARC-Challenge), Rowan/hellaswag, cais/mmlu (all, with its dev split for --shots)", choice.TaskNames},
+	{"choice", "OpenBookQA, PIQA, COPA, RTE, ARC, HellaSwag, MMLU, GSM8K from their JSONL or Parquet files (--data, --shots)", "data tasks limit shots", (*suiteFlags).choice,
+		"on Hugging Face, a folder a task, DIR/TASK: allenai/openbookqa (main), ybisk/piqa, aps/super_glue (copa, rte), allenai/ai2_arc (ARC-Easy, ARC-Challenge), Rowan/hellaswag, cais/mmlu (all, with its dev split for --shots), openai/gsm8k (main, with its train split)", choice.TaskNames},
 	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", "data tasks limit no-chat prompts tokens max-context lengths", (*suiteFlags).agreement,
 		"as that of --prompts", nil},
 	{"contexts", "arrivals (--trace) of questions about --contexts, replayed with a --store under each --placement: quality, TTFT, hits and the rate sustained", "limit " + strings.Join(contextOnly, " "), nil,
@@ -96,7 +96,7 @@ func (f *suiteFlags) add(cmd *cobra.Command) {
 	p.StringSliceVar(&f.lengths, "lengths", []string{"4k"}, "ruler, niah: tokens of a sample, answer included")
 	p.Float64SliceVar(&f.depths, "depths", []float64{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100}, "niah: where the needle stands, percent")
 	p.Lookup("depths").DefValue = "0,10,20,30,40,50,60,70,80,90,100" // pflag prints floats with six digits
-	p.IntVar(&f.shots, "shots", 0, "choice: examples before each question")
+	p.IntVar(&f.shots, "shots", choice.TaskShots, "choice: examples before each question (-1: as lm-evaluation-harness has it: 5 for gsm8k, none for the others)")
 	p.IntVar(&f.chunk, "chunk", 1024, "perplexity: tokens a sample, of which the second half is scored")
 	p.BoolVar(&f.kl, "kl", false, "perplexity: KL divergence from full even when full is not among the policies")
 	p.StringVar(&f.prompts, "prompts", "longbench", "agreement: whose prompts, longbench or ruler")

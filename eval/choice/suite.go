@@ -23,11 +23,14 @@ type Options struct {
 	Data  string
 	Tasks []string
 	Limit int // questions a task; 0 = all
-	Shots int // few-shot examples
+	Shots int // few-shot examples; TaskShots = the harness's number for each task: 5 for gsm8k, none for the others
 	Seed  uint64
 }
 
-// Suite is the multiple-choice tasks.
+// TaskShots leaves the number of examples to the task.
+const TaskShots = -1
+
+// Suite is the harness's tasks.
 type Suite struct {
 	o       Options
 	tasks   []task
@@ -44,7 +47,7 @@ func New(o Options) (*Suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Shots < 0 || o.Shots > 1000 {
+	if o.Shots < TaskShots || o.Shots > 1000 {
 		return nil, fmt.Errorf("choice: %d few-shot examples: %w", o.Shots, eval.ErrOption)
 	}
 	s := &Suite{o: o}
@@ -80,19 +83,20 @@ func (s *Suite) add(t task) error {
 	}
 	pool := questions
 	own := true // examples come from the scored file, the question itself left out
-	if s.o.Shots > 0 {
+	if s.shotsOf(t) > 0 {
 		train, other, err := s.load(t, []string{orTrain(t.firsts)})
 		if err == nil && other != path {
 			pool, own = train, false
-		} else if t.firsts != "" {
-			return fmt.Errorf("choice: %s takes its examples from the file %s*, which is not there beside %s: %w", t.name, t.firsts, path, eval.ErrOption)
+		} else if t.firsts != "" || t.generates != nil {
+			return fmt.Errorf("choice: %s takes its examples from the file %s*, which is not there beside %s: %w", t.name, orTrain(t.firsts), path, eval.ErrOption)
 		}
 	}
+	draw := s.drawOf(t, pool, own)
 	for i, q := range questions {
 		if s.o.Limit > 0 && i >= s.o.Limit {
 			break
 		}
-		shots, err := s.shots(t, q, pool, i, own)
+		shots, err := s.shots(t, pool, draw(q, i))
 		if err != nil {
 			return err
 		}
@@ -140,32 +144,55 @@ func (s *Suite) load(t task, splits []string) ([]question, string, error) {
 	return out, path, nil
 }
 
-// shots are the examples before a question, of its group: prompt, blank, right answer, empty line.
-func (s *Suite) shots(t task, asked question, pool []question, index int, own bool) (string, error) {
-	if s.o.Shots == 0 {
-		return "", nil
+// shotsOf is how many examples a task's questions have.
+func (s *Suite) shotsOf(t task) int {
+	switch {
+	case s.o.Shots != TaskShots:
+		return s.o.Shots
+	case t.generates != nil:
+		return t.generates.shots
 	}
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s/%d", t.name, index)
+	return 0
+}
+
+// drawOf gives what chooses a question's examples, by their places in the pool; questions come in order. own: the question is
+// among them.
+func (s *Suite) drawOf(t task, pool []question, own bool) func(asked question, index int) []int {
+	n := s.shotsOf(t)
+	switch {
+	case n == 0:
+		return func(question, int) []int { return nil }
+	case t.generates != nil:
+		d := newHarnessDraw()
+		return func(question, int) []int { return d.sample(len(pool), min(n, len(pool))) }
+	}
+	return func(asked question, index int) (chosen []int) {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%s/%d", t.name, index)
+		order := rand.New(rand.NewPCG(s.o.Seed, h.Sum64())).Perm(len(pool))
+		if t.firsts != "" {
+			slices.Sort(order)
+		}
+		for _, i := range order {
+			if len(chosen) == n {
+				break
+			}
+			if !(own && i == index) && pool[i].group == asked.group {
+				chosen = append(chosen, i)
+			}
+		}
+		return chosen
+	}
+}
+
+// shots are the examples before a question: each a prompt, a blank, the right answer, an empty line.
+func (s *Suite) shots(t task, pool []question, chosen []int) (string, error) {
+	if n := s.shotsOf(t); len(chosen) < n {
+		return "", fmt.Errorf("choice: %s has %d rows to draw %d examples from: %w", t.name, len(pool), n, eval.ErrOption)
+	}
 	var b strings.Builder
-	left := s.o.Shots
-	order := rand.New(rand.NewPCG(s.o.Seed, h.Sum64())).Perm(len(pool))
-	if t.firsts != "" {
-		slices.Sort(order)
-	}
-	for _, i := range order {
-		if left == 0 {
-			break
-		}
-		if own && i == index || pool[i].group != asked.group {
-			continue
-		}
-		q := pool[i]
-		b.WriteString(q.prompt + " " + q.choices[q.gold] + "\n\n")
-		left--
-	}
-	if left > 0 {
-		return "", fmt.Errorf("choice: %s has %d rows to draw %d examples from: %w", t.name, len(pool), s.o.Shots, eval.ErrOption)
+	for _, i := range chosen {
+		b.WriteString(pool[i].prompt + " " + pool[i].choices[pool[i].gold] + "\n\n")
 	}
 	return b.String(), nil
 }
@@ -175,14 +202,39 @@ func (s *Suite) Name() string { return "choice" }
 
 // Options identify settings and data.
 func (s *Suite) Options() any {
-	return map[string]any{"tasks": s.o.Tasks, "limit": s.o.Limit, "shots": s.o.Shots, "data_sha256": s.digests}
+	m := map[string]any{"tasks": s.o.Tasks, "limit": s.o.Limit, "shots": max(0, s.o.Shots), "data_sha256": s.digests}
+	own := map[string]int{}
+	for _, t := range s.tasks {
+		if n := s.shotsOf(t); n != max(0, s.o.Shots) {
+			own[t.name] = n
+		}
+	}
+	if len(own) > 0 {
+		m["task_shots"] = own
+	}
+	return m
 }
 
 // Samples are the questions.
 func (s *Suite) Samples(context.Context, eval.Runner) ([]eval.Sample, error) { return s.samples, nil }
 
-// Metric is accuracy.
-func (s *Suite) Metric(string) eval.Metric { return eval.Metric{Name: "acc", Kind: eval.Percent} }
+// Metric is accuracy, of a generated answer that of its strict form.
+func (s *Suite) Metric(name string) eval.Metric {
+	if g := generates(name); g != nil {
+		return eval.Metric{Name: g.metric, Kind: eval.Percent}
+	}
+	return eval.Metric{Name: "acc", Kind: eval.Percent}
+}
+
+// generates says how a task's answers are generated; nil = they are choices.
+func generates(name string) *generated {
+	for _, t := range tasks {
+		if t.name == name {
+			return t.generates
+		}
+	}
+	return nil
+}
 
 // split tokenises prompt and choice together and cuts where the prompt alone ends, as the harness does.
 func split(r eval.Runner, prompt, choice string) (context, continuation []int, err error) {
@@ -198,8 +250,12 @@ func split(r eval.Runner, prompt, choice string) (context, continuation []int, e
 	return whole[:n], whole[n:], nil
 }
 
-// Evaluate scores every choice of a question under each policy; choices share the prompt.
+// Evaluate scores every choice of a question under each policy; choices share the prompt. Where the answer is generated, it
+// scores that.
 func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample, policies []string, emit func(eval.Outcome) error) error {
+	if g := generates(sample.Task); g != nil {
+		return s.evaluateGenerated(ctx, r, sample, g, policies, emit)
+	}
 	q := sample.Data.(*question)
 	begun := r.Now()
 	var contexts, conts [][]int

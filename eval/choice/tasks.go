@@ -25,17 +25,20 @@ type task struct {
 	splits []string // scored, in order of preference
 	parse  func(r record) (question, error)
 	firsts string // examples are the first of this split; "" = drawn from train
+	// generates says how the answer is generated and scored; nil = the likeliest choice is.
+	generates *generated
 }
 
 var tasks = []task{
-	{"openbookqa", []string{"test", "validation", "dev"}, openBookQA, ""},
-	{"piqa", []string{"validation", "valid", "dev", "test"}, piqa, ""},
-	{"copa", []string{"validation", "val", "dev", "test"}, copa, ""},
-	{"rte", []string{"validation", "val", "dev", "test"}, rte, ""},
-	{"arc_easy", []string{"test", "validation", "dev"}, arc, ""},
-	{"arc_challenge", []string{"test", "validation", "dev"}, arc, ""},
-	{"hellaswag", []string{"validation", "val", "dev"}, hellaSwag, ""},
-	{"mmlu", []string{"test", "validation", "val"}, mmlu, "dev"},
+	{"openbookqa", []string{"test", "validation", "dev"}, openBookQA, "", nil},
+	{"piqa", []string{"validation", "valid", "dev", "test"}, piqa, "", nil},
+	{"copa", []string{"validation", "val", "dev", "test"}, copa, "", nil},
+	{"rte", []string{"validation", "val", "dev", "test"}, rte, "", nil},
+	{"arc_easy", []string{"test", "validation", "dev"}, arc, "", nil},
+	{"arc_challenge", []string{"test", "validation", "dev"}, arc, "", nil},
+	{"hellaswag", []string{"validation", "val", "dev"}, hellaSwag, "", nil},
+	{"mmlu", []string{"test", "validation", "val"}, mmlu, "dev", nil},
+	{"gsm8k", []string{"test"}, gsm8k, "", &gsm8kAnswers},
 }
 
 // TaskNames lists the datasets.

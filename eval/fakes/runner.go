@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"terrace/engine/stops"
 	"terrace/eval"
 )
 
@@ -142,10 +143,25 @@ func (s *session) Generate(ctx context.Context, o eval.Generate) (*eval.Generati
 		}
 		s.ids = ids
 	}
+	s.cut(g, o.Stops)
 	for i := range max(0, len(g.IDs)-1) {
 		g.Gaps = append(g.Gaps, time.Duration(1+i%3)*time.Millisecond)
 	}
 	return g, nil
+}
+
+// cut ends the answer with the token that completes a stop text, as engines do.
+func (s *session) cut(g *eval.Generation, texts []string) {
+	scan := stops.Scanner{Stops: texts}
+	for i, id := range g.IDs {
+		show, met := scan.Push(s.r.Decode([]int{id}))
+		g.Text += show
+		if met {
+			g.IDs, g.Finish = g.IDs[:i+1], "stop"
+			return
+		}
+	}
+	g.Text += scan.Flush()
 }
 
 func argmax(x []float32) int {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"terrace/engine"
@@ -183,8 +184,12 @@ func (s *engineSession) Cost() eval.Cost {
 
 // Generate implements eval.Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.
 func (s *engineSession) Generate(ctx context.Context, o eval.Generate) (*eval.Generation, error) {
-	g, err := engine.NewGeneration(engine.Request{IDs: s.prompt, MaxTokens: max(0, o.MaxTokens), MinTokens: o.MinTokens,
-		IsEnd: func(id int) bool { return s.r.tok.IsEOG(id) || slices.Contains(o.StopIDs, id) }})
+	r := engine.Request{IDs: s.prompt, MaxTokens: max(0, o.MaxTokens), MinTokens: o.MinTokens,
+		IsEnd: func(id int) bool { return s.r.tok.IsEOG(id) || slices.Contains(o.StopIDs, id) }}
+	if len(o.Stops) > 0 {
+		r.Stops, r.Text = o.Stops, s.r.tok.NewDetokenizer()
+	}
+	g, err := engine.NewGeneration(r)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +197,11 @@ func (s *engineSession) Generate(ctx context.Context, o eval.Generate) (*eval.Ge
 		return nil, err
 	}
 	res := g.Result()
-	return &eval.Generation{IDs: res.IDs, First: res.Timings.TTFT, Gaps: g.Gaps(), Finish: res.Finish}, nil
+	text := s.r.Decode(res.IDs)
+	if res.Stop != "" {
+		text, _, _ = strings.Cut(text, res.Stop)
+	}
+	return &eval.Generation{IDs: res.IDs, Text: text, First: res.Timings.TTFT, Gaps: g.Gaps(), Finish: res.Finish}, nil
 }
 
 // Force implements eval.Session.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -214,6 +215,61 @@ func TestText(t *testing.T) {
 	}
 	if _, ok := r.BOS(); ok && !r.tok.AddsBOS() {
 		t.Error("BOS")
+	}
+}
+
+// TestStops: an answer ends before the first of its stop texts, alone and in a batch, wherever tokens begin; the token that
+// completed it is the last of the ids.
+func TestStops(t *testing.T) {
+	r := open(t)
+	answer := func(ctx context.Context, r eval.Runner, stops []string) (g *eval.Generation, err error) {
+		err = r.Prompt(ctx, promptIDs(40), []string{"full"}, func(_ int, s eval.Session, err error) error {
+			if err == nil {
+				g, err = s.Generate(ctx, eval.Generate{MaxTokens: 40, MinTokens: 40, Stops: stops})
+			}
+			return err
+		})
+		return g, err
+	}
+	whole, err := answer(t.Context(), r, nil)
+	if err != nil || whole.Text != r.Decode(whole.IDs) || whole.Finish != "length" {
+		t.Fatalf("%+v, %v", whole, err)
+	}
+	stop, last := "", 0
+	for i := 8; i+4 < len(whole.IDs) && stop == ""; i++ { // four tokens, less the first byte: whole characters
+		if text := r.Decode(whole.IDs[i : i+4]); !strings.ContainsRune(text, '\uFFFD') && len(text) > 4 && text[0] < 0x80 {
+			stop, last = text[1:], i+4
+		}
+	}
+	at := strings.Index(whole.Text, stop)
+	if stop == "" || at < 0 {
+		t.Fatalf("the tiny model says %q", whole.Text)
+	}
+	var together [2]*eval.Generation
+	err = r.Batch(t.Context(), 2, func(yield func(func(context.Context, eval.Runner) error) bool) {
+		for i := range together {
+			if !yield(func(ctx context.Context, r eval.Runner) (err error) {
+				together[i], err = answer(ctx, r, [][]string{{"never said", stop}, nil}[i])
+				return err
+			}) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := answer(t.Context(), r, []string{stop, "never said"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []*eval.Generation{alone, together[0]} {
+		if g.Text != whole.Text[:at] || g.Finish != "stop" || len(g.IDs) > last || !slices.Equal(g.IDs, whole.IDs[:len(g.IDs)]) || !strings.Contains(r.Decode(g.IDs), stop) {
+			t.Errorf("stopped at %q: %+v, want %q", stop, g, whole.Text[:at])
+		}
+	}
+	if !slices.Equal(together[1].IDs, whole.IDs) {
+		t.Errorf("beside it: %v, want %v", together[1].IDs, whole.IDs)
 	}
 }
 

@@ -99,7 +99,6 @@ func (r *Run) lmEval(policy string, started time.Time) (LMEval, error) {
 	name := o.Model.Name + "/" + policy
 	x := LMEval{Folder: unsafeName.ReplaceAllString(name, "__"), Date: started.Format("2006-01-02T15-04-05"), Samples: map[string][]byte{}}
 	settings, _ := o.Settings.(object)
-	shots, _ := settings["shots"].(float64)
 	limit, limited := settings["limit"].(float64)
 	results, configs, versions, nshot, higher, counts, hashes := object{}, object{}, object{}, object{}, object{}, object{}, object{}
 	for _, t := range r.Results.Tasks {
@@ -112,8 +111,9 @@ func (r *Run) lmEval(policy string, started time.Time) (LMEval, error) {
 		for _, m := range measures(t) {
 			up[strings.Split(m.key, ",")[0]] = !t.Metric.LessIsBetter()
 		}
-		higher[t.Task], versions[t.Task], nshot[t.Task] = up, o.Format, int(shots)
-		configs[t.Task] = object{"task": t.Task, "num_fewshot": int(shots), "metadata": object{"version": o.Format, "suite": o.Suite, "settings": o.Settings}}
+		shots := shotsOf(settings, t.Task)
+		higher[t.Task], versions[t.Task], nshot[t.Task] = up, o.Format, shots
+		configs[t.Task] = object{"task": t.Task, "num_fewshot": shots, "metadata": object{"version": o.Format, "suite": o.Suite, "settings": o.Settings}}
 		count := object{"original": nil, "effective": len(cell)}
 		if !limited || limit == 0 {
 			count["original"] = len(cell)
@@ -139,6 +139,16 @@ func (r *Run) lmEval(policy string, started time.Time) (LMEval, error) {
 		"model_source": "terrace", "model_name": name, "model_name_sanitized": x.Folder,
 	}, "", "  ")
 	return x, err
+}
+
+// shotsOf is how many examples a task's questions had.
+func shotsOf(settings object, task string) int {
+	own, _ := settings["task_shots"].(object)
+	shots, ok := own[task].(float64)
+	if !ok {
+		shots, _ = settings["shots"].(float64)
+	}
+	return int(shots)
 }
 
 // cell is a policy's outcomes of a task, ordered by id: by number where ids are numbers.
@@ -231,9 +241,12 @@ func sampleLines(t run.TaskResult, cell []eval.Outcome) (lines []byte, hash stri
 			}
 		}
 		target := targetOf(row)
-		line := object{"doc_id": id, "doc": row, "target": target, "arguments": object{}, "filter": "none", "doc_hash": digest(string(o.Row)),
+		line := object{"doc_id": id, "doc": row, "target": target, "arguments": object{}, "filter": filterOf(t.Metric.Name), "doc_hash": digest(string(o.Row)),
 			"prompt_hash": o.PromptHash, "target_hash": digest(target)}
 		line["resps"], line["filtered_resps"] = responses(row, o.Pred)
+		if taken, ok := row[strings.ReplaceAll(filterOf(t.Metric.Name), "-", "_")].(string); ok {
+			line["filtered_resps"] = []string{taken}
+		}
 		var names []string
 		for _, m := range measures(t) {
 			name, _, _ := strings.Cut(m.key, ",")
@@ -253,6 +266,14 @@ func sampleLines(t run.TaskResult, cell []eval.Outcome) (lines []byte, hash stri
 		fmt.Fprintf(all, "%s%s%s", line["doc_hash"], o.PromptHash, line["target_hash"])
 	}
 	return b.Bytes(), hex.EncodeToString(all.Sum(nil)), nil
+}
+
+// filterOf is what a metric's name says about the filter before it: "strict-match" of "exact_match,strict-match", else "none".
+func filterOf(metric string) string {
+	if _, filter, ok := strings.Cut(metric, ","); ok {
+		return filter
+	}
+	return "none"
 }
 
 // valueOf is one of an outcome's numbers; null where it failed or has none.

@@ -97,3 +97,37 @@ func TestLMEvalRefuses(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLMEvalOfGenerated: a task of two filters has the harness's keys, its own number of examples, and what the first filter took.
+func TestLMEvalOfGenerated(t *testing.T) {
+	one := 1.0
+	cell := []eval.Outcome{
+		{Task: "gsm8k", ID: "0", Score: &one, Values: map[string]float64{"exact_match,flexible-extract": 1}, Pred: " #### 4", Row: json.RawMessage(`{"answer":"so\n#### 4","strict_match":"4","flexible_extract":"4"}`)},
+		{Task: "gsm8k", ID: "1", Score: new(float64), Values: map[string]float64{"exact_match,flexible-extract": 1}, Pred: " 5", Row: json.RawMessage(`{"answer":"#### 5","strict_match":"[invalid]","flexible_extract":"5"}`)},
+	}
+	task := run.TaskResult{Task: "gsm8k", Metric: eval.Metric{Name: "exact_match,strict-match", Kind: eval.Percent}, Score: run.ScoreOf(eval.Metric{Kind: eval.Percent}, cell),
+		Values: map[string]float64{"exact_match,flexible-extract": 1}}
+	got := scores(task, cell)
+	for key, want := range map[string]float64{"exact_match,strict-match": 0.5, "exact_match_stderr,strict-match": 0.5, "exact_match,flexible-extract": 1, "exact_match_stderr,flexible-extract": 0} {
+		if have, ok := got[key].(float64); !ok || math.Abs(have-want) > 1e-12 {
+			t.Errorf("%s: %v, want %v", key, got[key], want)
+		}
+	}
+	lines, _, err := sampleLines(task, cell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var line struct {
+		Filter, Target string
+		Filtered       []string `json:"filtered_resps"`
+		Strict         float64  `json:"exact_match"`
+	}
+	second := strings.Split(string(lines), "\n")[1]
+	if err := json.Unmarshal([]byte(second), &line); err != nil || line.Filter != "strict-match" || line.Target != "#### 5" || len(line.Filtered) != 1 || line.Filtered[0] != "[invalid]" || line.Strict != 0 {
+		t.Errorf("%v %s", err, second)
+	}
+	settings := object{"shots": 0.0, "task_shots": object{"gsm8k": 5.0}}
+	if shotsOf(settings, "gsm8k") != 5 || shotsOf(settings, "arc_easy") != 0 || shotsOf(object{"shots": 3.0}, "gsm8k") != 3 {
+		t.Error("examples")
+	}
+}

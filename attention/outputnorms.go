@@ -29,3 +29,27 @@ func OutputNorms(w []float32, width int, view *View, from, to int) []float32 {
 	}
 	return out
 }
+
+// outputRows is how many values are projected at a time.
+const outputRows = 64
+
+// OutputSums fills dst [tokens of a view] with ‖W·v‖₁ of each token's value v, W as in OutputNorms (CriticalKV, arXiv 2502.03805).
+func OutputSums(w []float32, width int, view *View, dst []float32) {
+	var reader Reader
+	var sums [outputRows]float64
+	d := view.Layout.ValueDim
+	v := make([]float32, outputRows*d)
+	for from := 0; from < len(dst); from += outputRows {
+		n := min(outputRows, len(dst)-from)
+		reader.Values(view, from, from+n, v)
+		clear(sums[:])
+		for at := 0; at+d <= len(w); at += width {
+			for t := range n {
+				sums[t] += math.Abs(float64(kernels.Dot(w[at:at+d], v[t*d:(t+1)*d])))
+			}
+		}
+		for t := range n {
+			dst[from+t] = float32(sums[t])
+		}
+	}
+}

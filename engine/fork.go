@@ -54,7 +54,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 
 // actsOnPromptOnly reports whether a policy's whole effect is in the pages once the prompt is read.
 func actsOnPromptOnly(set *policy.Set) bool {
-	return set.Keeper != nil && set.Dropper == nil && set.Selector == nil && set.Pruner == nil && set.Masker == nil
+	return (set.Keeper != nil || set.Channels != nil) && set.Dropper == nil && set.Selector == nil && set.Pruner == nil && set.Masker == nil
 }
 
 // PromptOnly reports whether a policy's whole effect is in the pages once the prompt is read: a context that it has compressed

@@ -101,8 +101,8 @@ func (o *Options) checkKV(m *model.Model, spec *policy.Spec) error {
 	if o.Rotate && m.KeyDim&(m.KeyDim-1) != 0 {
 		return fmt.Errorf("engine: heads of %d numbers cannot be rotated, the Hadamard matrix needs a power of two: %w", m.KeyDim, model.ErrUnsupported)
 	}
-	if o.Rotate && spec.Needs().QueryStats {
-		return fmt.Errorf("engine: policy %s looks at queries before their position was added, which the rotation of keys hides: %w", spec, model.ErrUnsupported)
+	if n := spec.Needs(); o.Rotate && (n.QueryStats || n.OwnChannels) {
+		return fmt.Errorf("engine: policy %s needs queries or keys in the model's own channels, which the rotation hides: %w", spec, model.ErrUnsupported)
 	}
 	if (o.KType.Quantised() || o.VType.Quantised()) && spec.DropsEachStep() {
 		return fmt.Errorf("engine: policy %s drops a token at each step, which would quantise the same %v keys and %v values again and again; use f16 KV, or decoding:, which cuts seldom: %w",

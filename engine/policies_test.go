@@ -334,6 +334,7 @@ func TestRefusals(t *testing.T) {
 	for _, o := range []Options{
 		{Policy: "h2o", KVTypeSet: true, KType: kvpage.I8, VType: kvpage.F16},
 		{Policy: "expected_attention", Rotate: true},
+		{Policy: "think", Rotate: true},
 	} {
 		if _, err := Open(m, o); !errors.Is(err, model.ErrUnsupported) {
 			t.Errorf("%+v: %v", o, err)

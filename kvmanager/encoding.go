@@ -20,6 +20,8 @@ type encoding interface {
 	append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32)
 	// keep drops all tokens of a head but those at the given indices, within an edit of the layer store; head.pos follows.
 	keep(layer, kvHead int, keep []int) error
+	// editKeys shows fn the keys of a head, some tokens at a time, and writes back what it makes of them, within an edit.
+	editKeys(layer, kvHead int, fn func(from int, keys []float32)) error
 	// cut drops the tokens of a head from number n on; head.pos follows.
 	cut(layer, kvHead, n int) error
 	// rewrites is the first page of a layer that cutting positions from next on rewrites, if it rewrites any: then the cut is
@@ -66,6 +68,15 @@ func (f floats) keep(layer, kvHead int, keep []int) error {
 		return err
 	}
 	f.s.at(layer, kvHead).compact(f.s.m, keep)
+	return nil
+}
+
+func (f floats) editKeys(layer, kvHead int, fn func(from int, keys []float32)) error {
+	main := &f.s.at(layer, kvHead).main
+	if err := f.s.store.own(layer, kvHead, 0, main.tokens); err != nil {
+		return err
+	}
+	main.editKeys(&f.s.m.kinds[mainPages].layout, 0, fn)
 	return nil
 }
 

@@ -42,6 +42,28 @@ func (p *list) count(l *kvpage.Layout, pos []int32) {
 	}
 }
 
+// editKeys shows fn the keys of each tile and writes them back; the list's first token has the number first for fn. Pages are writable.
+func (p *list) editKeys(l *kvpage.Layout, first int, fn func(from int, keys []float32)) {
+	keys := make([]float32, kvpage.Tile*l.KeyDim)
+	for i := range p.pages {
+		page := &p.pages[i]
+		for slot := 0; slot < page.N; slot += kvpage.Tile {
+			n := min(kvpage.Tile, page.N-slot)
+			for j := range n {
+				kvpage.ReadK(*l, page.Data, slot+j, keys[j*l.KeyDim:(j+1)*l.KeyDim])
+			}
+			fn(first+i*l.Tokens+slot, keys[:n*l.KeyDim])
+			if l.K.Quantised() {
+				kvpage.PutTileK(*l, page.Data, slot/kvpage.Tile, n, keys, l.KeyDim)
+				continue
+			}
+			for j := range n {
+				kvpage.PutK(*l, page.Data, slot+j, keys[j*l.KeyDim:(j+1)*l.KeyDim])
+			}
+		}
+	}
+}
+
 // cut sets the number of tokens after some at the end went; whoever owns the pages takes those that became empty.
 func (p *list) cut(m *Manager, l *kvpage.Layout, n int) {
 	for i := n / l.Tokens; i < len(p.pages); i++ {

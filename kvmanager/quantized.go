@@ -159,6 +159,19 @@ func (e *quantized) keep(layer, kvHead int, keep []int) error {
 	return err
 }
 
+func (e *quantized) editKeys(layer, kvHead int, fn func(from int, keys []float32)) error {
+	h, w := e.s.at(layer, kvHead), e.at(layer, kvHead)
+	if err := e.m.makeRoom(e.s.store.extra(layer, kvHead, 0, h.main.tokens)); err != nil {
+		return fmt.Errorf("kvmanager: changing keys of a quantized cache: %w", err)
+	}
+	if err := errors.Join(e.s.store.own(layer, kvHead, 0, h.main.tokens), w.owned.ownRange(&w.list, 0, w.tokens)); err != nil {
+		return err
+	}
+	h.main.editKeys(&e.m.o.Layout, 0, fn)
+	w.editKeys(&e.m.kinds[residualPages].layout, h.main.tokens, fn)
+	return nil
+}
+
 // resize cuts a window to its first n tokens.
 func (e *quantized) resize(w *window, n int) {
 	w.cut(e.m, &e.m.kinds[residualPages].layout, n)

@@ -147,6 +147,19 @@ func (s *Sequence) Keep(layer, kvHead int, keep []int) error {
 	return errors.Join(s.enc.keep(layer, kvHead, keep), s.store.edited(layer, first))
 }
 
+// EditKeys gives fn the keys [n, KeyDim] of a layer and head, of n tokens from a number on at a time, to change them where they are.
+// Keys of a quantized cache are quantized again, which adds at most half a step of the new scale to each number; values stay bit for
+// bit. Pages that others share are copied first. On ErrBudget nothing has changed.
+func (s *Sequence) EditKeys(layer, kvHead int, fn func(from int, keys []float32)) error {
+	if s.closed {
+		return fmt.Errorf("kvmanager: edit keys: %w", ErrClosed)
+	}
+	if err := s.store.edit(layer, 0); err != nil {
+		return err
+	}
+	return errors.Join(s.enc.editKeys(layer, kvHead, fn), s.store.edited(layer, 0))
+}
+
 // Together is how many of n more tokens (at least 1) may be appended in one pass so that every one of them reads what it would
 // read if they came one at a time: quantized caches keep the newest tokens in full precision.
 func (s *Sequence) Together(n int) int {

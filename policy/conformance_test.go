@@ -117,6 +117,18 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 		checkKept(t, spec, set, s, picks.Heads, whole)
 		s.keep(&picks)
 	}
+	if set.Channels != nil {
+		l := s.shown(set.Channels)
+		before := snapshot(l)
+		set.Channels.ZeroChannels(l, &picks)
+		unchanged(t, spec, before, l)
+		for g, channels := range picks.Heads {
+			if n := len(channels); n == 0 || n >= s.dim || !slices.IsSorted(channels) || len(slices.Compact(slices.Clone(channels))) != n || channels[0] < 0 || int(channels[n-1]) >= s.dim {
+				t.Errorf("%s: head %d loses channels %v of %d", spec, g, channels, s.dim)
+			}
+		}
+		plans = append(plans, clonePicks(picks.Heads))
+	}
 	if set.Projector != nil {
 		project(s, set.Projector)
 	}
@@ -313,7 +325,7 @@ func clonePicks(x [][]int32) [][]int32 {
 func TestNames(t *testing.T) {
 	for _, name := range []string{
 		"SnapKVPress", "StreamingLLMPress", "KnormPress", "KeyDiffPress", "TOVAPress", "ObservedAttentionPress",
-		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "ExpectedAttentionPress", "LagKVPress", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
+		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "CriticalKVPress", "ExpectedAttentionPress", "LagKVPress", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
 	} {
 		if _, err := Parse(name); err != nil {
 			t.Error(err)

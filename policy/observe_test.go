@@ -13,7 +13,8 @@ type scene struct {
 	pre, q, k, v        [][]float32 // [tokens][heads*dim or kvHeads*dim]; q and k after RoPE
 	pos                 [][]int32   // [kvHeads][cached tokens]; nil: every token is cached
 	rope                Rope
-	levels              float64 // of integer keys: 127 or 7
+	out                 [][]float32 // output projection [rows][heads*dim]; nil: one is drawn
+	levels              float64     // of integer keys: 127 or 7
 	perChannel          bool
 }
 
@@ -116,6 +117,7 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 		}
 		return min(want, n)
 	}
+	l.OutputNorms = s.outputNorms
 	l.SumRows = rows(massRows)
 	for h := range s.heads {
 		if l.SumRows == 0 {
@@ -144,6 +146,30 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 		}
 	}
 	return l
+}
+
+// outputNorms is ‖W_O·v‖₁ of every query head and cached token.
+func (s *scene) outputNorms(dst [][]float32) {
+	if s.out == nil {
+		r := rand.New(rand.NewPCG(11, 5))
+		for range 24 {
+			row := make([]float32, s.heads*s.dim)
+			for i := range row {
+				row[i] = float32(r.NormFloat64())
+			}
+			s.out = append(s.out, row)
+		}
+	}
+	for h, row := range dst {
+		g := h / (s.heads / s.kvHeads)
+		for i, p := range s.pos[g] {
+			var sum float64
+			for _, w := range s.out {
+				sum += math.Abs(dot64(w[h*s.dim:(h+1)*s.dim], s.value(g, int(p))))
+			}
+			row[i] = float32(sum)
+		}
+	}
 }
 
 // shown is the layer as a policy's needs ask for it, at the end of the prompt or at a step.

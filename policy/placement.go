@@ -136,10 +136,10 @@ func (p *Placement) set(it item) (err error) {
 	return nil
 }
 
-// compresses reports whether a context can be compressed by the method: it is registered and decides after the prompt.
+// compresses reports whether a context can be compressed by the method: it is registered, decides after the prompt, and takes a budget.
 func compresses(method string) bool {
 	e := registry[plain(method)]
-	return e != nil && e.info.Name == method && e.info.Phase == PhasePrompt
+	return e != nil && e.info.Name == method && e.info.Phase == PhasePrompt && slices.ContainsFunc(e.info.Params, func(p Param) bool { return p.Name == "budget" })
 }
 
 func parseKeep(text string) (float64, bool) {

@@ -56,6 +56,10 @@ type Needs struct {
 	QueryStatsFrom int
 	// Keys and Values: Layer.KV answers for keys, for values.
 	Keys, Values bool
+	// OwnChannels: single channels of keys mean something, so they must be the model's own and not rotated ones.
+	OwnChannels bool
+	// OutputNorms: Layer.OutputNorms answers for what values bring to the layer's output.
+	OutputNorms bool
 	// Query says which query a [Selector] is asked with, from layer QueryFrom on; those before it are asked with their own.
 	Query     QueryKind
 	QueryFrom int
@@ -233,6 +237,10 @@ type Layer struct {
 	// ColumnSums is [Heads][tokens of its KV head]: softmax weights that each cached token got, summed over SumRows queries.
 	ColumnSums [][]float32
 	SumRows    int
+
+	// OutputNorms, where Needs.OutputNorms asks for it, fills dst [Heads][tokens of its KV head] with ‖W_O·v‖₁: the L1 norm of what a
+	// query head adds to the layer's output for each unit of weight on a token. It works them out at each call.
+	OutputNorms func(dst [][]float32)
 
 	// Weights, for a Masker, fills dst [WeightRows*N] with a head's softmax weights of the chunk's newest queries over
 	// positions 0..N-1. It works them out at each call, and several threads may call it at once.
@@ -461,30 +469,4 @@ type Placer interface {
 type Moves struct {
 	Promote []int32 // cold to hot
 	Demote  []int32 // hot to cold
-}
-
-// Selection are indices of cached tokens per KV head, ascending and unique; All stands for every token of every head.
-type Selection struct {
-	All   bool
-	Heads [][]int32
-	// Share, if not empty, is [Heads] (query heads): the part a of the attention that the picks are estimated to hold. The
-	// engine then makes the output a·out + (1-a)·mean of the KV head's values (SparQ).
-	Share []float32
-	// Estimates, where Needs.Estimates says so, stand for tokens that are not read.
-	Estimates Estimates
-	// Scanned is how many bytes the policy itself read to choose and to estimate, beside what the [Scorer] multiplied: of clusters.
-	Scanned int64
-}
-
-// Reset empties the picks for a number of KV heads and keeps the memory.
-func (p *Selection) Reset(kvHeads int) {
-	p.All, p.Share, p.Scanned = false, p.Share[:0], 0
-	p.Estimates.LogSum, p.Estimates.Values = p.Estimates.LogSum[:0], p.Estimates.Values[:0]
-	for len(p.Heads) < kvHeads {
-		p.Heads = append(p.Heads, nil)
-	}
-	p.Heads = p.Heads[:kvHeads]
-	for i := range p.Heads {
-		p.Heads[i] = p.Heads[i][:0]
-	}
 }

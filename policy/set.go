@@ -13,6 +13,7 @@ type Set struct {
 	Parts     []Policy
 	Keeper    PromptKeeper
 	Rereader  Reconstructor // the Keeper again, where it wants a second pass
+	Channels  ChannelPruner
 	Dropper   StepDropper
 	Selector  Selector
 	Projector Projector // the Selector again, where it projects
@@ -30,7 +31,7 @@ func (s *Set) String() string { return s.text }
 
 // Lossless reports whether nothing of the set changes what attention sees: `full`.
 func (s *Set) Lossless() bool {
-	return s.Keeper == nil && s.Dropper == nil && s.Selector == nil && s.Pruner == nil && s.Masker == nil
+	return s.Keeper == nil && s.Channels == nil && s.Dropper == nil && s.Selector == nil && s.Pruner == nil && s.Masker == nil
 }
 
 // Needs unites the needs of all parts. Parts that cannot share one sketch were refused when the set was made.
@@ -52,6 +53,12 @@ func (s *Set) add(p Policy) error {
 		}
 		s.Keeper = k
 		s.Rereader, _ = p.(Reconstructor)
+	}
+	if c, ok := p.(ChannelPruner); ok {
+		if s.Channels != nil {
+			return took("prune channels of the keys", s.Channels)
+		}
+		s.Channels = c
 	}
 	if d, ok := p.(StepDropper); ok {
 		if s.Dropper != nil {
@@ -97,6 +104,9 @@ func (s *Set) check() error {
 	}
 	if r := s.Rereader; r != nil && (s.Pruner != nil || s.Masker != nil || s.Dropper != nil) {
 		return fmt.Errorf("policy: %s reads the whole prompt again, which others of %s do not leave as it is: %w", r.Name(), s.text, ErrClash)
+	}
+	if c := s.Channels; c != nil && (s.Selector != nil || s.Pruner != nil || s.Masker != nil) {
+		return fmt.Errorf("policy: %s changes keys that others of %s choose by or bring back: %w", c.Name(), s.text, ErrClash)
 	}
 	mass, by := 0, ""
 	for _, p := range s.Parts {
@@ -146,6 +156,7 @@ func capabilities(p Policy) []string {
 		}
 	}
 	_, keeps := p.(PromptKeeper)
+	_, channels := p.(ChannelPruner)
 	_, drops := p.(StepDropper)
 	_, selects := p.(Selector)
 	_, prunes := p.(RowPruner)
@@ -154,6 +165,7 @@ func capabilities(p Policy) []string {
 	_, masks := p.(Masker)
 	_, places := p.(Placer)
 	add(keeps, "keep after prompt")
+	add(channels, "zero key channels")
 	add(drops, "drop while decoding")
 	add(selects, "select per query")
 	add(prunes, "prune hidden rows")
@@ -179,6 +191,7 @@ func (n Needs) union(o Needs) Needs {
 		n.QueryStats, n.QueryStatsFrom = true, max(n.QueryStatsFrom, o.QueryStatsFrom)
 	}
 	n.Keys, n.Values = n.Keys || o.Keys, n.Values || o.Values
+	n.OutputNorms, n.OwnChannels = n.OutputNorms || o.OutputNorms, n.OwnChannels || o.OwnChannels
 	n.Query, n.QueryFrom = max(n.Query, o.Query), max(n.QueryFrom, o.QueryFrom)
 	if o.Sketch.Kind != SketchNone {
 		n.Sketch = o.Sketch
@@ -219,6 +232,9 @@ func (n Needs) names() []string {
 	}
 	if n.Values {
 		out = append(out, "values")
+	}
+	if n.OutputNorms {
+		out = append(out, "norms of projected values")
 	}
 	if n.ValueMean {
 		out = append(out, "value mean")

@@ -144,7 +144,20 @@ func (y *toy) observe(t *testing.T, d *datadriven.TestData) {
 		y.l.Pos = append(y.l.Pos, span(nil, 0, y.l.N))
 	}
 	y.l.Prompt = y.l.N
-	y.l.KV, y.l.Scores, y.l.Rope = y, y, noRope{}
+	y.l.KV, y.l.Scores, y.l.Rope, y.l.OutputNorms = y, y, noRope{}, y.outputNorms
+}
+
+// outputNorms is of an output projection that is the identity.
+func (y *toy) outputNorms(dst [][]float32) {
+	for h, row := range dst {
+		g := h / y.l.Group()
+		for i, p := range y.l.Pos[g] {
+			row[i] = 0
+			for _, x := range y.vals[g][p] {
+				row[i] += max(x, -x)
+			}
+		}
+	}
 }
 
 // read takes lines of mass, key, value and query.

@@ -24,9 +24,10 @@ type Rope interface {
 // Shape is the part of a model that retrieval works with.
 type Shape struct {
 	policy.Model
-	Scale   float32              // of q·k before softmax
-	Softcap float32              // scores become Softcap·tanh(score/Softcap); 0 = none
-	Rope    func(layer int) Rope // called once a layer, when a policy asks
+	Scale   float32                            // of q·k before softmax
+	Softcap float32                            // scores become Softcap·tanh(score/Softcap); 0 = none
+	Rope    func(layer int) Rope               // called once a layer, when a policy asks
+	Output  func(layer int) ([]float32, error) // the projection of a layer's output [Hidden, Heads·ValueDim]; nil = not known
 }
 
 // Options of a floor.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"terrace/attention"
 	"terrace/kvmanager"
 	"terrace/policy"
 )
@@ -34,16 +35,51 @@ func (t *Text) EndPrompt(layer, rows int) error {
 	if t.set.Keeper != nil {
 		t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
 		begun := time.Now()
-		t.set.Keeper.KeepPrompt(t.Layer(layer, rows), &t.verdict.picks)
+		l, err := t.weighed(layer, rows)
+		if err != nil {
+			return err
+		}
+		t.set.Keeper.KeepPrompt(l, &t.verdict.picks)
 		t.decided(begun)
 		if err := t.keepPicks(layer, &t.verdict.picks); err != nil {
 			return err
 		}
 	}
+	if err := t.zeroChannels(layer, rows); err != nil {
+		return err
+	}
 	if err := t.res.prompted(layer, rows); err != nil {
 		return err
 	}
 	t.obs.forget(layer)
+	return nil
+}
+
+// zeroChannels has the policy choose channels of a layer's keys, as far as these stay, and sets them to 0.
+func (t *Text) zeroChannels(layer, rows int) error {
+	if t.set.Channels == nil {
+		return nil
+	}
+	t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
+	begun := time.Now()
+	t.set.Channels.ZeroChannels(t.Layer(layer, rows), &t.verdict.picks)
+	t.decided(begun)
+	dim := t.f.o.Shape.KeyDim
+	for g, channels := range t.verdict.picks.Heads {
+		if len(channels) == 0 {
+			continue
+		}
+		err := t.seq.EditKeys(layer, g, func(_ int, keys []float32) {
+			for at := 0; at < len(keys); at += dim {
+				for _, d := range channels {
+					keys[at+int(d)] = 0
+				}
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("retrieval: policy %s: %w", t.set, err)
+		}
+	}
 	return nil
 }
 
@@ -55,10 +91,36 @@ func (t *Text) endStep(layer int) error {
 	}
 	t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
 	begun := time.Now()
-	t.set.Dropper.DropStep(t.Layer(layer, 1), &t.verdict.picks)
+	l, err := t.weighed(layer, 1)
+	if err != nil {
+		return err
+	}
+	t.set.Dropper.DropStep(l, &t.verdict.picks)
 	t.decided(begun)
 	o.layers[layer].sumsAt = 0
 	return t.dropPicks(layer, &t.verdict.picks)
+}
+
+// weighed is Layer with what takes the model's weights, where the policy asks for it.
+func (t *Text) weighed(layer, rows int) (*policy.Layer, error) {
+	l, shape := t.Layer(layer, rows), &t.f.o.Shape
+	if !t.obs.needs.OutputNorms {
+		return l, nil
+	}
+	if shape.Output == nil {
+		return nil, fmt.Errorf("retrieval: policy %s weighs values by the output projection, which is not known here: %w", t.set, policy.ErrModel)
+	}
+	w, err := shape.Output(layer)
+	if err != nil {
+		return nil, fmt.Errorf("retrieval: output projection of layer %d: %w", layer, err)
+	}
+	views, group := t.obs.reader.views, shape.Heads/shape.KVHeads
+	l.OutputNorms = func(dst [][]float32) {
+		t.f.o.Pool.Run(shape.Heads, func(_, h int) {
+			attention.OutputSums(w[h*shape.ValueDim:], shape.Heads*shape.ValueDim, &views[h/group], dst[h])
+		})
+	}
+	return l, nil
 }
 
 // keepPicks keeps what was picked in every head.

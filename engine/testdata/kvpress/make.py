@@ -1,0 +1,128 @@
+"""Makes the goldens of this folder with kvpress 0.5.5 on torch 2.15.0 and transformers 5.2.0, in float32.
+
+usage: python make.py   (pip install kvpress==0.5.5)
+
+model/      a random llama (seed 5; bf16 on disk, so that every reader has the same numbers)
+cases.json  ids: the prompt; forced: tokens read behind it; for each case the policy as Terrace writes it, what kvpress keeps
+            ("layer/head": one bit a position, the first one lowest, as hexadecimal), the key channels that it sets to 0 (likewise) and
+            every fourth logit of the forced steps.
+            full: the logits without a press. Each case is run again in float64 and must keep the same.
+"""
+import json, os
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+import torch, transformers
+transformers.utils.logging.disable_progress_bar()
+from safetensors.torch import save_file
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+import kvpress as kp
+from kvpress.presses.key_rerotation_press import KeyRerotationPress
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+N, STEPS, VOCAB, EVERY = 200, 3, 224, 4
+CONFIG = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+              head_dim=16, rms_norm_eps=1e-5, rope_theta=10000.0, max_position_embeddings=512, hidden_act="silu",
+              tie_word_embeddings=False, bos_token_id=222, eos_token_id=223)
+
+
+def make_model():
+    g = torch.Generator().manual_seed(5)
+    weights = {}
+    for name, p in LlamaForCausalLM(LlamaConfig(**CONFIG)).state_dict().items():
+        std = 0.16 if "q_proj" in name or "k_proj" in name else 0.5 if "embed" in name else 0.12
+        w = 1 + 0.1 * torch.randn(p.shape, generator=g) if "norm" in name else std * torch.randn(p.shape, generator=g)
+        weights[name] = w.bfloat16().contiguous()
+    os.makedirs(f"{HERE}/model", exist_ok=True)
+    save_file(weights, f"{HERE}/model/model.safetensors", metadata={"format": "pt"})
+    with open(f"{HERE}/model/config.json", "w") as f:
+        json.dump(dict(CONFIG, architectures=["LlamaForCausalLM"], model_type="llama", torch_dtype="float32"), f, indent=1)
+        f.write("\n")
+
+
+def load(dtype):
+    return LlamaForCausalLM.from_pretrained(f"{HERE}/model", dtype=dtype, attn_implementation="sdpa").eval()
+
+
+def run(model, ids, forced, press, at=None):
+    """What press keeps, the key channels that it sets to 0, [layers][heads] lists, and the logits of the forced steps from position at on."""
+    layers = model.model.layers
+    for l in layers:
+        l.self_attn.masked_key_indices = None
+    full, cache = DynamicCache(), DynamicCache()
+    with torch.no_grad():
+        model.model(ids, past_key_values=full)
+        if press is None:
+            model.model(ids, past_key_values=cache)
+        else:
+            with press(model):
+                model.model(ids, past_key_values=cache)
+        kept, zero = [], []
+        for i, l in enumerate(layers):
+            all_k, k = full.layers[i].keys[0], cache.layers[i].keys[0]
+            live = [(head != 0).any(0) for head in k]
+            row = [sorted(((k[g][:, None, on] == all_k[g][None, :, on]).all(-1)).int().argmax(-1).tolist()) for g, on in enumerate(live)]
+            zero.append([(~on).nonzero()[:, 0].tolist() for on in live])
+            if l.self_attn.masked_key_indices is not None:
+                _, heads, seq = l.self_attn.masked_key_indices
+                gone = {(int(h), int(s)) for h, s in zip(heads, seq)}
+                row = [[s for s in r if (g, s) not in gone] for g, r in enumerate(row)]
+            kept.append(row)
+        logits, at = [], N if at is None else at
+        for i, t in enumerate(forced):
+            out = model(input_ids=torch.tensor([[t]]), past_key_values=cache, position_ids=torch.tensor([[at + i]]))
+            logits.append(out.logits[0, -1])
+    return kept, zero, logits
+
+
+def mask(positions):
+    return "%x" % sum(1 << p for p in positions)
+
+
+def snap(**o):
+    return kp.SnapKVPress(window_size=16, **o)
+
+
+def expected(ratio):
+    return kp.ExpectedAttentionPress(compression_ratio=ratio, use_vnorm=False)
+
+
+SNAP, EXPECTED = "snapkv,window_size=16", "expected_attention,use_vnorm=false"
+CASES = []
+for ratio in (0.3, 0.55, 0.8):
+    for inner, make in ((SNAP, lambda r: snap(compression_ratio=r)), (EXPECTED, expected), ("keydiff", lambda r: kp.KeyDiffPress(compression_ratio=r)),
+                        ("knorm", lambda r: kp.KnormPress(compression_ratio=r))):
+        CASES.append((f"criticalkv:{inner},ratio={ratio}", lambda make=make, ratio=ratio: kp.CriticalKVPress(make(ratio))))
+        CASES.append((f"criticalkv:{inner},ratio={ratio},adaptive=true", lambda make=make, ratio=ratio: kp.CriticalAdaKVPress(make(ratio))))
+CASES += [
+    (f"criticalkv:{SNAP},ratio=0.6,first_stage_ratio=0.2,epsilon=0.01", lambda: kp.CriticalKVPress(snap(compression_ratio=0.6), epsilon=0.01, first_stage_ratio=0.2)),
+    (f"criticalkv:{SNAP},ratio=0.6,first_stage_ratio=0.2,epsilon=0.01,adaptive=true,alpha_safeguard=0.6",
+     lambda: kp.CriticalAdaKVPress(snap(compression_ratio=0.6), alpha_safeguard=0.6, epsilon=0.01, first_stage_ratio=0.2)),
+]
+for channels, window in ((0.3, 32), (0.5, 8), (0.8, 32)):
+    CASES.append((f"think:key_channel_compression_ratio={channels},window_size={window}",
+                  lambda channels=channels, window=window: kp.ThinKPress(key_channel_compression_ratio=channels, window_size=window)))
+CASES.append((f"{SNAP.replace(',', ':')},ratio=0.5+think:key_channel_compression_ratio=0.4",
+              lambda: kp.ComposedPress([snap(compression_ratio=0.5), kp.ThinKPress(key_channel_compression_ratio=0.4)])))
+
+
+def main():
+    make_model()
+    g = torch.Generator().manual_seed(6)
+    ids = torch.randperm(VOCAB - 2, generator=g)[None, :N]  # each token once: twice the same would tie
+    forced = torch.randint(0, VOCAB - 2, (STEPS,), generator=g).tolist()
+    single, double = load(torch.float32), load(torch.float64)
+    rounded = lambda logits: [[round(float(x), 5) for x in row[::EVERY]] for row in logits]
+    out = {"ids": ids[0].tolist(), "forced": forced, "full": rounded(run(single, ids, forced, None)[2]), "cases": []}
+    for policy, make in CASES:
+        kept, zero, logits = run(single, ids, forced, make())
+        same = (kept, zero) == run(double, ids, forced, make())[:2]
+        print("%-5s %s" % (same, policy), [[len(h) for h in l] for l in kept])
+        if not same:
+            continue  # rounding decides
+        heads = lambda lists: {f"{i}/{j}": mask(h) for i, l in enumerate(lists) for j, h in enumerate(l) if h}
+        out["cases"].append({"policy": policy, "kept": heads(kept), "zero": heads(zero), "logits": rounded(logits)})
+    with open(f"{HERE}/cases.json", "w") as f:
+        f.write("{" + ",\n".join(f'"{k}": {json.dumps(v)}' for k, v in out.items() if k != "cases"))
+        f.write(',\n"cases": [\n' + ",\n".join(json.dumps(c) for c in out["cases"]) + "\n]}\n")
+
+
+main()

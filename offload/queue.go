@@ -234,7 +234,6 @@ func (q *Queue) pump() {
 	q.mu.Unlock()
 	if len(launch) > 0 {
 		q.run.launch(launch)
-		clock.Spend(q.opt.Clock, clock.Submit, int64(len(launch)))
 	}
 }
 

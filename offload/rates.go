@@ -26,6 +26,7 @@ type StorageRates struct {
 	Random      map[string]float64 `json:"random_reads_per_s"`       // by block size in KiB, at depth 32
 	Latency     float64            `json:"read_latency_s,omitempty"` // of 4 KiB, one read at a time
 	Submit      float64            `json:"submit_s,omitempty"`       // what handing one read of 12 KiB to the system takes of the caller's time, others under way
+	SubmitLarge float64            `json:"submit_256k_s,omitempty"`  // likewise, of one of 256 KiB
 	Store       []StoreRates       `json:"store"`                    // the SSD store against the raw loop
 }
 
@@ -165,6 +166,13 @@ func (d *rawDevice) loop(ctx context.Context, write, random bool, block, depth i
 	return float64(ended) / (d.clock.Now() - start).Seconds(), failed
 }
 
+// handing is what handing one operation over has taken since it was asked last, in seconds.
+func (d *rawDevice) handing() float64 {
+	each := d.handed.Seconds() / float64(max(d.handovers, 1))
+	d.handed, d.handovers = 0, 0
+	return each
+}
+
 // MeasureStorage measures a directory's device and the SSD store on it. It writes two files of SizeBytes there and removes
 // them. It takes some seconds.
 func MeasureStorage(ctx context.Context, dir string, o MeasureOptions) (r StorageRates, err error) {
@@ -183,19 +191,20 @@ func MeasureStorage(ctx context.Context, dir string, o MeasureOptions) (r Storag
 		return r, err
 	}
 	r.StreamWrite = ops * rawBlock
+	_ = d.handing() // of writes
 	if ops, err = d.loop(ctx, false, false, rawBlock, 8, 0, o.Each); err != nil {
 		return r, err
 	}
 	r.StreamRead = ops * rawBlock
+	r.SubmitLarge = d.handing()
 	for _, kib := range []int{4, 12, 16, 64} {
 		if ops, err = d.loop(ctx, false, true, kib<<10, rawDepth, 0, o.Each); err != nil {
 			return r, err
 		}
 		r.Random[fmt.Sprint(kib)] = ops
-		if kib == 12 {
-			r.Submit = d.handed.Seconds() / float64(max(d.handovers, 1))
+		if each := d.handing(); kib == 12 {
+			r.Submit = each
 		}
-		d.handed, d.handovers = 0, 0
 	}
 	if ops, err = d.loop(ctx, false, true, 4<<10, 1, 0, o.Each); err != nil {
 		return r, err

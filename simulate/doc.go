@@ -6,8 +6,9 @@
 // machine's clock.
 //
 // Host is a hardware file of one machine. An engine opened on PaceHost computes real numbers and takes the host's time, by its own
-// code, on a clock of events: `infer bench --predict`. What costs time: the backend's calls, scoring, gathering, handing reads over
-// (clock.Spend), checksums, and the disk; everything else of the product takes none.
+// code, on a clock of events: `infer bench --predict`. What costs time: the backend's calls, scoring, gathering (clock.Spend), handing
+// reads over, checksums, and the disk; everything else of the product takes none. A Recording is what real runs took, call by call; Fit works
+// out of it what handing over, moving and taking a read takes, and how much longer calls take beside reads.
 //
 // How a value was reached is its Kind: closed_form (bytes and operations, exact), calibrated (a value that may be fitted),
 // predicted, or sensitivity (predicted, with the band that parameters' ranges give; at most a factor of 2). All are modelled.

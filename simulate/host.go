@@ -19,7 +19,8 @@ type Host struct {
 	Cores   int                   `json:"cores"`
 	Rates   offload.HostRates     `json:"host"`
 	Storage *offload.StorageRates `json:"storage,omitempty"` // nil = no SSD tier
-	Compute Compute               `json:"compute"`
+	Device  *Device               `json:"device,omitempty"`  // nil = as Storage and Rates say
+	Compute Compute               `json:"compute,omitzero"`
 }
 
 // Compute is what one decode step takes of a core while all KV is in host memory, by the calls of the backend, for a model, a
@@ -48,6 +49,8 @@ type Timed struct {
 
 	prompt float64 // seconds of calls for prompts; Reset leaves it
 	rows   int     // of prompts, in all layers
+
+	heard func(kind string, n int, from, to time.Duration) // is told of each call of a decode step; nil = nobody
 }
 
 // NewTimed measures a backend by a clock; nil = clock.Real.
@@ -69,13 +72,17 @@ func (b *Timed) Compute() (c Compute, all float64) {
 }
 
 // note books what a call of a decode step has taken.
-func (b *Timed) note(p *model.Pass, sum *float64, calls *int, begun time.Duration) {
+func (b *Timed) note(p *model.Pass, kind string, n int, sum *float64, calls *int, begun time.Duration) {
+	now := b.clock.Now()
 	if p.Phase == kernels.Decode {
-		*sum += (b.clock.Now() - begun).Seconds()
+		*sum += (now - begun).Seconds()
 		*calls++
+		if b.heard != nil {
+			b.heard(kind, n, begun, now)
+		}
 		return
 	}
-	b.prompt += (b.clock.Now() - begun).Seconds()
+	b.prompt += (now - begun).Seconds()
 	if sum == &b.spent.Project {
 		b.rows += len(p.Pos)
 	}
@@ -86,41 +93,42 @@ func (b *Timed) Pool() *kernels.Pool { return poolOf(b.Backend) }
 
 // Embed implements model.Backend.
 func (b *Timed) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
-	defer b.note(p, &b.spent.Embed, &b.calls[0], b.clock.Now())
+	defer b.note(p, "embed", len(p.Pos), &b.spent.Embed, &b.calls[0], b.clock.Now())
 	return b.Backend.Embed(p, ids)
 }
 
 // Project implements model.Backend.
 func (b *Timed) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
-	defer b.note(p, &b.spent.Project, &b.calls[1], b.clock.Now())
+	defer b.note(p, "project", len(p.Pos), &b.spent.Project, &b.calls[1], b.clock.Now())
 	return b.Backend.Project(p, layer, hidden)
 }
 
 // Attend implements model.Backend.
 func (b *Timed) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
-	calls := 0
-	defer b.note(p, &b.spent.Attend, &calls, b.clock.Now())
+	calls, tokens := 0, 0
 	if p.Phase == kernels.Decode {
-		b.tokens += attended(seqs)
+		tokens = attended(seqs)
+		b.tokens += tokens
 	}
+	defer b.note(p, "attend", tokens, &b.spent.Attend, &calls, b.clock.Now())
 	return b.Backend.Attend(p, layer, q, seqs)
 }
 
 // Finish implements model.Backend.
 func (b *Timed) Finish(p *model.Pass, layer int, hidden, att *tensor.Dense) (*tensor.Dense, error) {
-	defer b.note(p, &b.spent.Finish, &b.calls[2], b.clock.Now())
+	defer b.note(p, "finish", len(p.Pos), &b.spent.Finish, &b.calls[2], b.clock.Now())
 	return b.Backend.Finish(p, layer, hidden, att)
 }
 
 // Logits implements model.Backend.
 func (b *Timed) Logits(p *model.Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
-	defer b.note(p, &b.spent.Logits, &b.calls[3], b.clock.Now())
+	defer b.note(p, "logits", len(p.Pos), &b.spent.Logits, &b.calls[3], b.clock.Now())
 	return b.Backend.Logits(p, hidden)
 }
 
 // GuessQuery implements model.QueryGuesser.
 func (b *Timed) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
-	defer b.note(p, &b.spent.Guess, &b.calls[4], b.clock.Now())
+	defer b.note(p, "guess", len(p.Pos), &b.spent.Guess, &b.calls[4], b.clock.Now())
 	return guessQuery(b.Backend, p, layer, hidden)
 }
 
@@ -193,16 +201,24 @@ func PaceHost(h Host) *Paced {
 
 // cost is what work of the code under test takes.
 func (p *Paced) cost(w clock.Work, n int64) {
-	switch each := 0.0; w {
+	switch w {
 	case clock.Scan:
 		p.cores.work(float64(n) * p.host.Compute.Scan)
 	case clock.Gather:
 		p.cores.work(float64(n) / p.host.Rates.Copy)
-	case clock.Submit:
-		if p.host.Storage != nil {
-			each = p.host.Storage.Submit
+	}
+}
+
+// compute takes a core for a call of the backend, and longer for what the disk delivers meanwhile.
+func (p *Paced) compute(seconds float64) {
+	for seconds > 0 {
+		if p.Disk == nil {
+			p.cores.work(seconds)
+			return
 		}
-		p.cores.work(float64(n) * each)
+		ended, bytes := p.Disk.ended, p.Disk.bytes
+		p.cores.work(seconds)
+		seconds = p.Disk.d.Beside*float64(p.Disk.ended-ended) + p.Disk.d.BesideByte*float64(p.Disk.bytes-bytes)
 	}
 }
 
@@ -219,7 +235,7 @@ type paced struct {
 
 func (b paced) take(p *model.Pass, seconds float64) {
 	if p.Phase == kernels.Decode {
-		b.p.cores.work(seconds)
+		b.p.compute(seconds)
 	}
 }
 

@@ -12,19 +12,30 @@ import (
 // takes the device some time and some more a byte, and ends a latency later. What ended is compared with its checksum on a core.
 type Disk struct {
 	*vfs.Mem
-	cores                   *cores
-	perOp, perByte, latency float64 // seconds
-	check                   float64 // seconds a byte
-	free                    time.Duration
+	cores *cores
+	d     Device
+	free  time.Duration
+	ended int64 // operations, and bytes
+	bytes int64
 }
 
 // diskBytes is the most that a modelled disk holds.
 const diskBytes = 8 << 30
 
-// newDisk fits the device to a host's random reads: at depth 32 a read of b bytes takes perOp + b·perByte, by least squares; alone a
-// latency more.
+// newDisk is a host's: as fitted to recorded runs, else as its rates say.
 func newDisk(h Host, c *cores) *Disk {
 	d := &Disk{Mem: vfs.NewMem(diskBytes), cores: c}
+	if h.Device != nil {
+		d.d = *h.Device
+	} else {
+		d.d = deviceOf(h)
+	}
+	return d
+}
+
+// deviceOf fits a device to a host's random reads: at depth 32 a read of b bytes takes Op + b·Byte, by least squares; alone a latency
+// more.
+func deviceOf(h Host) (d Device) {
 	var xs, ys []float64
 	for kib, rate := range h.Storage.Random {
 		if n, err := strconv.ParseFloat(kib, 64); err == nil && rate > 0 {
@@ -34,10 +45,15 @@ func newDisk(h Host, c *cores) *Disk {
 	if h.Storage.StreamRead > 0 {
 		xs, ys = append(xs, 256<<10), append(ys, (256<<10)/h.Storage.StreamRead)
 	}
-	d.perOp, d.perByte = line(xs, ys)
-	d.latency = max(0, h.Storage.Latency-d.perOp-d.perByte*4096)
+	d.Op, d.Byte = line(xs, ys)
+	d.Latency = max(0, h.Storage.Latency-d.Op-d.Byte*4096)
+	d.Hand = h.Storage.Submit
+	if h.Storage.SubmitLarge > d.Hand && d.Hand > 0 {
+		d.HandByte = (h.Storage.SubmitLarge - d.Hand) / (256<<10 - 12<<10)
+		d.Hand = max(0, d.Hand-d.HandByte*(12<<10))
+	}
 	if h.Rates.Check > 0 {
-		d.check = 1 / h.Rates.Check
+		d.TakeByte = 1 / h.Rates.Check
 	}
 	return d
 }
@@ -100,12 +116,14 @@ func (e *diskEngine) Start(ios []*vfs.IO) {
 		} else {
 			op.N, op.Err = e.f.ReadVecAt(op.Bufs, op.Off)
 		}
-		now := d.cores.clock.Now()
-		d.free = max(now, d.free) + modelled(d.perOp+d.perByte*float64(op.Bytes()))
-		end := d.free + modelled(d.latency)
+		n := float64(op.Bytes())
+		d.cores.work(d.d.Hand + d.d.HandByte*n)
+		d.free = max(d.cores.clock.Now(), d.free) + modelled(d.d.Op+d.d.Byte*n)
+		end := d.free + modelled(d.d.Latency)
 		d.cores.clock.Go(func() {
 			_ = d.cores.clock.Sleep(context.Background(), end-d.cores.clock.Now())
-			d.cores.work(d.check * float64(op.Bytes()))
+			d.ended, d.bytes = d.ended+1, d.bytes+int64(op.Bytes())
+			d.cores.work(d.d.Take + d.d.TakeByte*n)
 			op.Done(op)
 		})
 	}

@@ -1,15 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"time"
 
 	"terrace/bench"
 	"terrace/engine/tier"
+	"terrace/internal/replace"
 	"terrace/internal/units"
+	"terrace/internal/vfs"
 	"terrace/model"
 	"terrace/offload"
 	"terrace/simulate"
@@ -21,17 +26,17 @@ type predictedRow struct {
 	Tiers         []string      `json:"tiers"`
 	Batch         int           `json:"batch"`
 	Depth         int           `json:"depth"`
-	MemoryMS      float64       `json:"memory_step_ms"` // the policy's step without tiers, measured
-	MeasuredMS    float64       `json:"measured_step_ms"`
-	AllMS         []float64     `json:"measured_all_ms"`
-	MeasuredIn    stepParts     `json:"measured_parts_ms"`
+	MemoryMS      float64       `json:"memory_step_ms,omitempty"` // the policy's step without tiers, measured
+	MeasuredMS    float64       `json:"measured_step_ms,omitempty"`
+	AllMS         []float64     `json:"measured_all_ms,omitempty"`
+	MeasuredIn    *stepParts    `json:"measured_parts_ms,omitempty"`
 	PredictedMS   float64       `json:"predicted_step_ms"`
 	PredictedIn   stepParts     `json:"predicted_parts_ms"`
-	Ratio         float64       `json:"ratio"` // predicted over measured
-	MeasuredKV    benchKV       `json:"measured_kv"`
+	Ratio         float64       `json:"ratio,omitempty"` // predicted over measured
+	MeasuredKV    *benchKV      `json:"measured_kv,omitempty"`
 	PredictedKV   benchKV       `json:"predicted_kv"`
 	Host          simulate.Host `json:"hardware"`
-	MeasuredFrom  string        `json:"measured_source"`
+	MeasuredFrom  string        `json:"measured_source,omitempty"`
 	PredictedFrom string        `json:"predicted_source"`
 }
 
@@ -62,8 +67,15 @@ func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
 		return usageErrorf("--predict: want -n and -d above 0, --continue, and the native backend")
 	}
 	f.o.P = 0
+	if f.hardware != "" {
+		return a.benchModelled(f, kvs)
+	}
 	rates := offload.MeasureHost(f.load.threads, 100*time.Millisecond)
-	plain, err := a.timedInMemory(f, "full", nil)
+	var rec *simulate.Recording
+	if f.record != "" {
+		rec = simulate.NewRecording()
+	}
+	plain, err := a.timedInMemory(f, "full", nil, rec)
 	if err != nil {
 		return err
 	}
@@ -72,13 +84,44 @@ func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
 		if len(kv.tiers) == 0 {
 			return usageErrorf("--predict: case %s has no tiers", kv.policyName())
 		}
-		row, err := a.predictCase(f, kv, rates, plain)
+		row, err := a.predictCase(f, kv, rates, plain, rec)
 		if err != nil {
 			return err
 		}
 		rows = append(rows, row)
 	}
+	if rec != nil {
+		var b bytes.Buffer
+		if err := errors.Join(rec.Write(&b), replace.WriteFile(f.record, b.Bytes(), 0o644)); err != nil {
+			return err
+		}
+	}
 	return a.printPredicted(f.format, rows)
+}
+
+// timedRun is a case that was measured.
+type timedRun struct {
+	row   bench.Row
+	kv    benchKV
+	timed *simulate.Timed
+	model *model.Model
+}
+
+// timedCase measures a case, with the calls of its backend timed, and recorded where there is a recording.
+func (a *app) timedCase(f *benchFlags, kv kvFlags, rec *simulate.Recording) (t timedRun, err error) {
+	machine := tier.Machine{Wrap: func(b model.Backend) model.Backend { t.timed = rec.Backend(b); return t.timed }}
+	if rec != nil {
+		machine.Disk = rec.Disk(vfs.OS{})
+	}
+	t.row, t.kv, err = a.runCase(f, kv, caseHooks{
+		machine: machine,
+		opened:  func(l *loaded) { t.model = l.model; t.timed.Reset(); rec.Begin() },
+	})
+	if err == nil {
+		p := partsOf(t.timed, t.row)
+		rec.End(simulate.RecordedRun{Policy: kv.policyName(), Tiers: kv.tiers, Batch: t.row.Batch, Depth: f.o.D, Steps: len(t.row.TPS) * t.row.N, StepS: mean(t.row), OutsideS: p.Rest / 1e3})
+	}
+	return t, err
 }
 
 // inMemory is a policy's step with all KV in host memory.
@@ -89,16 +132,12 @@ type inMemory struct {
 }
 
 // timedInMemory measures a policy without tiers; what plain has outside of the backend's calls is a layer's own.
-func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inMemory, error) {
-	var timed *simulate.Timed
-	var m *model.Model
-	c, _, err := a.runCase(f, kvFlags{policy: policy}, caseHooks{
-		machine: tier.Machine{Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }},
-		opened:  func(l *loaded) { m = l.model; timed.Reset() },
-	})
+func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory, rec *simulate.Recording) (*inMemory, error) {
+	t, err := a.timedCase(f, kvFlags{policy: policy}, rec)
 	if err != nil {
 		return nil, err
 	}
+	c, timed, m := t.row, t.timed, t.model
 	out := &inMemory{step: medianStep(c)}
 	var calls float64
 	out.compute, calls = timed.Compute()
@@ -111,28 +150,48 @@ func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inM
 		out.compute.Scan = (out.rest - fixed) / scanned
 	}
 	out.compute.Layer = fixed / float64(m.Layers)
+	rec.Computed(out.compute)
 	return out, nil
 }
 
 // predictCase measures and predicts one case.
-func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, plain *inMemory) (row predictedRow, err error) {
+func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, plain *inMemory, rec *simulate.Recording) (row predictedRow, err error) {
 	host := simulate.Host{Cores: processors, Rates: rates}
 	if host.Storage, err = a.storageOf(kv.tiers); err != nil {
 		return row, err
 	}
-	var real, modelled *simulate.Timed
-	measured, measuredKV, err := a.runCase(f, kv, caseHooks{
-		machine: tier.Machine{Wrap: func(b model.Backend) model.Backend { real = simulate.NewTimed(b, nil); return real }},
-		opened:  func(*loaded) { real.Reset() },
-	})
+	t, err := a.timedCase(f, kv, rec)
 	if err != nil {
 		return row, err
 	}
-	memory, err := a.timedInMemory(f, kv.policyName(), plain)
+	memory, err := a.timedInMemory(f, kv.policyName(), plain, rec)
 	if err != nil {
 		return row, err
 	}
 	host.Compute = memory.compute
+	if rec != nil {
+		rec.Host.Cores, rec.Host.Rates = host.Cores, host.Rates
+		if rec.Host.Storage == nil {
+			rec.Host.Storage = host.Storage
+		}
+	}
+	measured, real := t.row, t.timed
+	if row, err = a.modelledCase(f, kv, host); err != nil {
+		return row, err
+	}
+	row.MemoryMS, row.MeasuredMS, row.MeasuredKV, row.MeasuredFrom = 1e3*memory.step, 1e3*medianStep(measured), &t.kv, sourceOf(measured)
+	parts := partsOf(real, measured)
+	row.MeasuredIn = &parts
+	for _, tps := range measured.TPS {
+		row.AllMS = append(row.AllMS, 1e3*float64(measured.Batch)/tps)
+	}
+	row.Ratio = row.PredictedMS / row.MeasuredMS
+	return row, nil
+}
+
+// modelledCase is a case on the hardware model alone.
+func (a *app) modelledCase(f *benchFlags, kv kvFlags, host simulate.Host) (row predictedRow, err error) {
+	var modelled *simulate.Timed
 	paced := simulate.PaceHost(host)
 	predicted, predictedKV, err := a.runCase(f, kv, caseHooks{
 		machine: tier.Machine{Clock: paced.Clock, Disk: paced.Disk, Wrap: func(b model.Backend) model.Backend {
@@ -145,14 +204,36 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	if err != nil {
 		return row, err
 	}
-	row = predictedRow{Policy: kv.policyName(), Tiers: kv.tiers, Batch: measured.Batch, Depth: f.o.D, MemoryMS: 1e3 * memory.step, MeasuredMS: 1e3 * medianStep(measured),
-		PredictedMS: 1e3 * medianStep(predicted), MeasuredKV: measuredKV, PredictedKV: predictedKV, Host: host, MeasuredFrom: sourceOf(measured), PredictedFrom: "modelled"}
-	row.MeasuredIn, row.PredictedIn = partsOf(real, measured), partsOf(modelled, predicted)
-	for _, tps := range measured.TPS {
-		row.AllMS = append(row.AllMS, 1e3*float64(measured.Batch)/tps)
+	return predictedRow{Policy: kv.policyName(), Tiers: kv.tiers, Batch: predicted.Batch, Depth: f.o.D, PredictedMS: 1e3 * medianStep(predicted),
+		PredictedIn: partsOf(modelled, predicted), PredictedKV: predictedKV, Host: host, PredictedFrom: "modelled"}, nil
+}
+
+// benchModelled predicts cases for the host of a hardware file, which infer simulate --fit has written; nothing is measured.
+func (a *app) benchModelled(f *benchFlags, kvs []kvFlags) error {
+	if f.record != "" {
+		return usageErrorf("--record-trace records what is measured: --hardware excludes it")
 	}
-	row.Ratio = row.PredictedMS / row.MeasuredMS
-	return row, nil
+	b, err := os.ReadFile(f.hardware)
+	if err != nil {
+		return err
+	}
+	fitted, err := simulate.ReadHardware(b)
+	if err != nil {
+		return usageErrorf("--hardware %s: %v", f.hardware, err)
+	}
+	var rows []predictedRow
+	for _, kv := range kvs {
+		host, ok := fitted.Of(kv.policyName(), max(f.o.Batch, 1))
+		if !ok {
+			return usageErrorf("--hardware %s: nothing about policy %s at batch %d", f.hardware, kv.policyName(), max(f.o.Batch, 1))
+		}
+		row, err := a.modelledCase(f, kv, host)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	return a.printPredicted(f.format, rows)
 }
 
 // caseHooks are called while a case runs, on a machine; nil ones are not.

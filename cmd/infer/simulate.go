@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -19,6 +21,7 @@ func newSimulate(a *app) *cobra.Command {
 	var list, asJSON bool
 	var sets []string
 	var svg string
+	var fit []string
 	cmd := &cobra.Command{
 		Use:   "simulate [ID]",
 		Short: "Answer a paper's figure or table at paper scale, on a hardware model",
@@ -27,8 +30,11 @@ func newSimulate(a *app) *cobra.Command {
 		Example: "  infer simulate --list\n  infer simulate instinfer-fig12\n  infer simulate hillinfer-fig14 --json --set batch=1/10 --set fs_bps=2e9",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if list == (len(args) == 1) {
-				return usageErrorf("simulate: want an ID, or --list")
+			if len(fit) > 0 && !list && len(args) == 0 {
+				return a.fitHardware(fit, asJSON)
+			}
+			if list == (len(args) == 1) || len(fit) > 0 {
+				return usageErrorf("simulate: want an ID, or --list, or --fit FILE")
 			}
 			if list {
 				return a.listSimulations()
@@ -38,6 +44,7 @@ func newSimulate(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "list the experiments")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().StringArrayVar(&fit, "fit", nil, "work out a host's rates from this trace (infer bench --predict --record-trace), may repeat; --json: as a hardware file for infer bench --predict --hardware")
 	cmd.Flags().StringVar(&svg, "svg", "", "write what a step or layer consists of to this file, as a picture (experiments that name parts or stages)")
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "key=value of a parameter or of x, may repeat; a/b/c runs over several")
 	return cmd
@@ -76,6 +83,44 @@ func (a *app) simulate(id string, sets []string, asJSON bool, svg string) error 
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.4g %s\t%s\t%s\n", row.Series, xText(row.X), row.Metric, row.Value, row.Unit, paper, row.Kind)
 	}
+	return w.Flush()
+}
+
+// fitHardware works out a host's rates from recordings.
+func (a *app) fitHardware(names []string, asJSON bool) error {
+	var r *simulate.Recording
+	for _, name := range names {
+		in, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		more, err := simulate.ReadRecording(bufio.NewReader(in))
+		in.Close()
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		case r == nil:
+			r = more
+		default:
+			r.Runs = append(r.Runs, more.Runs...)
+		}
+	}
+	f, err := simulate.Fit(r)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		e := json.NewEncoder(a.stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(f)
+	}
+	w, d := a.newTable(), f.Host.Device
+	fmt.Fprintln(w, "what\tan operation\ta MiB more\tevents\ttook s\tthe fit gives s\terror of one")
+	for i, rates := range [][2]float64{{d.Hand, d.HandByte}, {d.Take, d.TakeByte}, {d.Op, d.Byte}, {d.Beside, d.BesideByte}} {
+		t := f.Terms[i]
+		fmt.Fprintf(w, "%s\t%.1f us\t%.1f us\t%d\t%.3f\t%.3f\t%.0f %%\n", t.Name, 1e6*rates[0], 1e6*(1<<20)*rates[1], t.Events, t.Took, t.Gives, 100*t.Error)
+	}
+	fmt.Fprintf(w, "latency\t%.1f us\n", 1e6*d.Latency)
 	return w.Flush()
 }
 

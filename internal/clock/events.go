@@ -132,7 +132,6 @@ type Work uint8
 // The kinds of work, and what n counts.
 const (
 	Scan   Work = iota // bytes of half-precision keys and values whose keys are scored to choose from, whatever they are scored in
-	Submit             // transfers that are handed to a store
 	Gather             // bytes of keys and values that a token cache copies together
 )
 

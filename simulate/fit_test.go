@@ -1,0 +1,107 @@
+package simulate
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"terrace/internal/vfs"
+	"terrace/offload"
+)
+
+// TestFitFindsTheRates: a host of known rates is recorded, and what Fit makes of the recording's file are these rates.
+func TestFitFindsTheRates(t *testing.T) {
+	want := Device{Hand: 6e-6, HandByte: 0.1e-9, Op: 9e-6, Byte: 0.6e-9, Latency: 70e-6, Take: 4e-6, TakeByte: 0.08e-9, Beside: 3e-6, BesideByte: 0.12e-9}
+	model := want
+	model.Take, model.TakeByte = 0, 0 // taken in Done, below, as the product does
+	const call = 300e-6
+	p := PaceHost(Host{Cores: 2, Storage: &offload.StorageRates{}, Device: &model})
+	r := &Recording{clock: p.Clock, Host: Host{Cores: 2, Storage: &offload.StorageRates{}, Rates: offload.HostRates{Copy: 1}}}
+	f, err := r.Disk(p.Disk).OpenFile("kv", vfs.OpenOptions{Create: true, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := vfs.NewEngine(f, 32, true)
+	calls := func(n int) {
+		for range n {
+			begun := p.Clock.Now()
+			p.compute(call)
+			r.add("finish", 1, 0, begun, p.Clock.Now())
+		}
+	}
+	buf := make([]byte, 256<<10)
+	if err := f.Preallocate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	reads := func(n, size int) {
+		for range n {
+			e.Start([]*vfs.IO{{Bufs: [][]byte{buf[:size]}, Done: func(*vfs.IO) { p.cores.work(want.Take + want.TakeByte*float64(size)) }}})
+		}
+	}
+	r.Begin()
+	calls(8)
+	r.End(RecordedRun{Policy: "full", Batch: 1})
+	r.Computed(Compute{Policy: "full", Batch: 1, Finish: call})
+	r.Begin()
+	for i := range 60 {
+		reads(1+i%5, 4096<<(i%7))
+		calls(2)
+		p.Settle()
+	}
+	r.End(RecordedRun{Policy: "full", Tiers: []string{"ssd=kv,1MiB"}, Batch: 1})
+	var file bytes.Buffer
+	if err := r.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	back, err := ReadRecording(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Fit(back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := *got.Host.Device
+	for _, c := range []struct {
+		name      string
+		got, want float64
+	}{{"hand", d.Hand, want.Hand}, {"a byte", d.HandByte, want.HandByte}, {"operation", d.Op, want.Op}, {"a byte", d.Byte, want.Byte}, {"latency", d.Latency, want.Latency},
+		{"take", d.Take, want.Take}, {"a byte", d.TakeByte, want.TakeByte}, {"beside", d.Beside, want.Beside}, {"a byte", d.BesideByte, want.BesideByte}} {
+		if math.Abs(c.got/c.want-1) > 0.1 {
+			t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
+		}
+	}
+	if h, ok := got.Of("full", 1); !ok || h.Compute.Finish != call || h.Device.Op != d.Op {
+		t.Errorf("%+v", h)
+	}
+	if _, ok := got.Of("full", 2); ok {
+		t.Error("a batch that was not recorded")
+	}
+}
+
+// TestRecordingsAreRefused: what is no recording, or has nothing to fit, is an error that says where.
+func TestRecordingsAreRefused(t *testing.T) {
+	const host = `{"cores":2,"host":{"threads":1,"scan_kv_bytes_per_s":null,"copy_bytes_per_s":1}}` + "\n"
+	for text, want := range map[string]string{
+		"":                                 "line 1",
+		host + `{"k":"read","at_ns":0}`:    "line 2",
+		host + `{"policy":"full","odd":1}`: "odd",
+		host + `{"policy":"full"}` + "\n" + `{"k":"read","at_ns":1,"ns":-1}`: "below 0",
+	} {
+		if _, err := ReadRecording(strings.NewReader(text)); !errors.Is(err, ErrRecording) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	r, err := ReadRecording(strings.NewReader(host + `{"policy":"full"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Fit(r); !errors.Is(err, ErrRecording) {
+		t.Errorf("%v", err)
+	}
+	if _, err := ReadHardware([]byte(`{"hardware":{"cores":2}}`)); err == nil {
+		t.Error("a hardware file without rates")
+	}
+}

@@ -1,0 +1,188 @@
+package simulate
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"terrace/internal/clock"
+	"terrace/internal/vfs"
+	"terrace/model"
+)
+
+// Event is one call that a recorded run has made, on the clock of its recording.
+type Event struct {
+	// Kind is a call of the backend in a decode step (embed, project, attend, finish, logits, guess), handing operations to the
+	// device (hand), an operation from then until it was taken (read, write), or taking what has ended: checksums, and what follows (take).
+	Kind  string        `json:"k"`
+	At    time.Duration `json:"at_ns"`
+	Took  time.Duration `json:"ns"`
+	N     int           `json:"n,omitempty"` // rows; tokens and KV heads attended to; operations
+	Bytes int64         `json:"b,omitempty"` // moved by the device
+}
+
+// RecordedRun is one case of a recording.
+type RecordedRun struct {
+	Policy   string   `json:"policy"`
+	Tiers    []string `json:"tiers"` // none: all in memory
+	Batch    int      `json:"batch"`
+	Depth    int      `json:"depth"`
+	Steps    int      `json:"steps"`
+	StepS    float64  `json:"step_s"`            // on average
+	OutsideS float64  `json:"outside_s"`         // of it, outside of the backend's calls and of waiting for the tier
+	Compute  *Compute `json:"compute,omitempty"` // of a run in memory
+	Events   []Event  `json:"-"`
+}
+
+// Recording is what runs took, call by call: Fit works out a host's rates from it. Its file has a line for the host, in JSON, then a line a
+// run, and behind each the run's events, a line each. It may be used by several goroutines.
+type Recording struct {
+	Host  Host // as far as it was measured before the runs
+	Runs  []RecordedRun
+	clock clock.Clock
+
+	mu     sync.Mutex
+	on     bool
+	events []Event
+}
+
+// maxEvents bounds a run's events.
+const maxEvents = 4 << 20
+
+// NewRecording is an empty one, by the machine's clock.
+func NewRecording() *Recording { return &Recording{clock: clock.Real()} }
+
+// Begin starts a run: what was recorded since End is forgotten.
+func (r *Recording) Begin() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.on, r.events = true, nil
+}
+
+// End ends a run.
+func (r *Recording) End(run RecordedRun) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.on = false
+	run.Events = r.events
+	r.events = nil
+	r.Runs = append(r.Runs, run)
+}
+
+// Computed says what the last run's steps take, which was in memory.
+func (r *Recording) Computed(c Compute) {
+	if r != nil {
+		r.Runs[len(r.Runs)-1].Compute = &c
+	}
+}
+
+func (r *Recording) add(kind string, n int, bytes int64, from, to time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.on && len(r.events) < maxEvents {
+		r.events = append(r.events, Event{kind, from, to - from, n, bytes})
+	}
+}
+
+// Backend records a backend's calls in decode steps, which Timed adds up.
+func (r *Recording) Backend(b model.Backend) *Timed {
+	t := NewTimed(b, nil)
+	if r != nil {
+		t.heard = func(kind string, n int, from, to time.Duration) { r.add(kind, n, 0, from, to) }
+	}
+	return t
+}
+
+// Disk records what is moved to and from a file system's files.
+func (r *Recording) Disk(fs vfs.FS) vfs.FS {
+	if r == nil {
+		return fs
+	}
+	return recordedFS{fs, r}
+}
+
+type recordedFS struct {
+	vfs.FS
+	r *Recording
+}
+
+// OpenFile implements vfs.FS.
+func (d recordedFS) OpenFile(name string, o vfs.OpenOptions) (vfs.File, error) {
+	f, err := d.FS.OpenFile(name, o)
+	if err != nil {
+		return nil, err
+	}
+	return recordedFile{f, d.r}, nil
+}
+
+type recordedFile struct {
+	vfs.File
+	r *Recording
+}
+
+// NewEngine implements vfs.Engined.
+func (f recordedFile) NewEngine(depth int) vfs.Engine {
+	e, _ := vfs.NewEngine(f.File, depth, true)
+	return recordedEngine{e, f.r}
+}
+
+type recordedEngine struct {
+	vfs.Engine
+	r *Recording
+}
+
+// Start implements vfs.Engine.
+func (e recordedEngine) Start(ios []*vfs.IO) {
+	begun, bytes := e.r.clock.Now(), int64(0)
+	for _, op := range ios {
+		bytes += int64(op.Bytes())
+		e.listen(op, begun)
+	}
+	n := len(ios) // the engine owns the list from here on
+	e.Engine.Start(ios)
+	e.r.add("hand", n, bytes, begun, e.r.clock.Now())
+}
+
+// listen records when an operation is taken, and what that takes.
+func (e recordedEngine) listen(op *vfs.IO, begun time.Duration) {
+	done, kind, bytes := op.Done, "read", int64(op.Bytes())
+	if op.Write {
+		kind = "write"
+	}
+	op.Done = func(op *vfs.IO) {
+		op.Done = done // whoever starts it again records it again
+		ended := e.r.clock.Now()
+		done(op)
+		e.r.add(kind, 1, bytes, begun, ended)
+		e.r.add("take", 1, bytes, ended, e.r.clock.Now())
+	}
+}
+
+// Write writes the recording's file.
+func (r *Recording) Write(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	e := json.NewEncoder(out)
+	if err := e.Encode(&r.Host); err != nil {
+		return fmt.Errorf("simulate: recording: %w", err)
+	}
+	for i := range r.Runs {
+		if err := e.Encode(&r.Runs[i]); err != nil {
+			return fmt.Errorf("simulate: recording: %w", err)
+		}
+		for j := range r.Runs[i].Events {
+			if err := e.Encode(&r.Runs[i].Events[j]); err != nil {
+				return fmt.Errorf("simulate: recording: %w", err)
+			}
+		}
+	}
+	return out.Flush()
+}

@@ -18,6 +18,7 @@ type workspace struct {
 	decode                                                               []decodeTask
 	groups                                                               []decodeGroup
 	order                                                                []int32 // tasks of decode as they are run
+	claim, threads                                                       int     // how many of them a worker takes at once
 	partials                                                             []float32
 	used                                                                 int       // numbers of partials in use
 	weights                                                              []float32 // kept for ColumnSums
@@ -37,14 +38,17 @@ type workspace struct {
 
 // worker is the scratch of one thread.
 type worker struct {
-	list  list
-	pick  pick
-	slots []slot // tiles of a mask
-	mask  sparseMask
-	walk  blockWalk
-	pos   [blockTokens]int32
-	row   [blockTokens]float32 // weights of one row, or sums of a block
-	bytes []byte               // one tile expanded from a quantised type, or with dead slots cleared
+	list   list
+	near   int      // the task of decode whose keys have been asked for
+	next   [][]byte // tiles of keys
+	packed int      // the first head whose queries are in q: [row, KV head] times the group's size, plus the head in the group
+	pick   pick
+	slots  []slot // tiles of a mask
+	mask   sparseMask
+	walk   blockWalk
+	pos    [blockTokens]int32
+	row    [blockTokens]float32 // weights of one row, or sums of a block
+	bytes  []byte               // one tile expanded from a quantised type, or with dead slots cleared
 
 	q, s, out      []float32 // packed queries, scores, unnormalised outputs
 	m, l, corr     []float32 // of the online softmax, a row
@@ -101,6 +105,7 @@ func Attend(pool *kernels.Pool, ph kernels.Phase, p Params, seqs []Seq) {
 func (k *worker) forget() {
 	clear(k.list.keys[:cap(k.list.keys)])
 	clear(k.list.values[:cap(k.list.values)])
+	clear(k.next[:cap(k.next)])
 	clear(k.slots[:cap(k.slots)])
 	clear(k.pick.rows[:cap(k.pick.rows)])
 	clear(k.pick.valueRows[:cap(k.pick.valueRows)])

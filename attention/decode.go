@@ -67,9 +67,12 @@ func (w *workspace) attendDecode(pool *kernels.Pool) {
 		k := &w.workers[i]
 		k.q = grow(k.q, kernels.GroupHeads*w.p.KeyDim)
 		k.s = grow(k.s, kernels.GroupHeads*tileTokens*maxChunk)
+		k.near, k.packed = -1, -1
 	}
 	w.orderDecode()
-	pool.RunBy(len(w.decode)/(decodeClaims*pool.Threads()), len(w.decode), w.runDecode)
+	w.threads = pool.Threads()
+	w.claim = max(1, len(w.decode)/(decodeClaims*w.threads))
+	pool.RunBy(w.claim, len(w.decode), w.runDecode)
 	if kept > 0 {
 		pool.Run(w.p.KVHeads*len(w.seqs), w.runDecodeMass)
 	}
@@ -158,15 +161,16 @@ func (w *workspace) decodeChunk(worker, i int) {
 	clear(partial)
 	l := &k.list
 	w.fillList(k, t, d)
-	for _, value := range l.values[:min(len(l.values), fetchTiles)] {
-		kernels.Fetch(value)
-	}
+	w.fetch(k, i)
 	tokens := tileTokens * len(l.masks)
 	for h0 := 0; h0 < w.group(); h0 += kernels.GroupHeads {
 		heads := min(kernels.GroupHeads, w.group()-h0)
 		q := w.seqs[d.seq].Q[(d.row*p.Heads+d.g*w.group()+h0)*p.KeyDim:]
 		kq, s := k.q[:heads*p.KeyDim], k.s[:heads*tokens]
-		kernels.PackQuery(kq, q, heads, p.KeyDim, p.Scale)
+		if packed := t.group*w.group() + h0; packed != k.packed {
+			kernels.PackQuery(kq, q, heads, p.KeyDim, p.Scale)
+			k.packed = packed
+		}
 		l.score(k, s, kq, heads, p.KeyDim)
 		if p.Softcap > 0 {
 			kernels.Softcap(s, p.Softcap)
@@ -177,7 +181,11 @@ func (w *workspace) decodeChunk(worker, i int) {
 			top[h0+h] = kernels.Max(row)
 			sum[h0+h] = expSum(row, top[h0+h])
 		}
-		kernels.WeighTiles(l.elemV, out[h0*p.ValueDim:], s, l.values, l.masks, heads, p.ValueDim)
+		var next [][]byte
+		if h0 == 0 {
+			next = w.nextKeys(k, i)
+		}
+		kernels.WeighTilesThen(l.elemV, out[h0*p.ValueDim:], s, l.values, l.masks, heads, p.ValueDim, next)
 		if t.weights >= 0 {
 			copy(w.weights[t.weights+h0*tokens:], s)
 		}
@@ -185,6 +193,63 @@ func (w *workspace) decodeChunk(worker, i int) {
 	if d.left.last() {
 		w.merge(d)
 	}
+}
+
+// fetch asks for what task i needs soon and no kernel has asked for. Integers take quantised tiles so fast that keys, values and
+// the next task's keys are asked for while others are multiplied; other kernels ask for the tiles ahead of them by themselves.
+func (w *workspace) fetch(k *worker, i int) {
+	l := &k.list
+	keys, values := l.integers()
+	if keys && k.near != i {
+		fetchAll(l.keys)
+	}
+	switch {
+	case !values:
+		fetchAll(l.values[:min(len(l.values), fetchTiles)])
+	case !keys:
+		fetchAll(l.values)
+	}
+}
+
+// integers says which of keys and values are multiplied as integers.
+func (l *list) integers() (keys, values bool) {
+	has := kernels.HasIntegerKV()
+	return has && l.elemK.Quantised(), has && l.elemV.Quantised()
+}
+
+func fetchAll(tiles [][]byte) {
+	for _, t := range tiles {
+		kernels.Fetch(t)
+	}
+}
+
+// nextKeys lists the tiles of keys of the task that this worker is likely to run after the i-th, if that reads whole tiles: the one
+// behind it or, at the end of a claim, the first of the claim that is taken when every thread has taken one more.
+func (w *workspace) nextKeys(k *worker, i int) [][]byte {
+	k.next = k.next[:0]
+	if i++; i%w.claim == 0 {
+		i += w.claim * (w.threads - 1)
+	}
+	keys, values := k.list.integers()
+	if i >= len(w.order) || !keys || !values {
+		return nil
+	}
+	t := &w.decode[w.order[i]]
+	d := &w.groups[t.group]
+	if d.selected {
+		return nil
+	}
+	p := w.seqs[d.seq].Views[d.g].parts()[t.part]
+	per, size := p.layout.Tiles(), p.layout.KTileBytes()
+	for tile := t.from - p.first; tile < t.to-p.first; tile++ {
+		data, at := p.pages[tile/per].Data, tile%per*size
+		if at+size > len(data) {
+			return k.next
+		}
+		k.next = append(k.next, data[at:at+size])
+	}
+	k.near = i
+	return k.next
 }
 
 // expSum is kernels.ExpSum for a row that may have no token at all.

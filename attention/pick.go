@@ -190,7 +190,7 @@ func (c *pick) turnRows(l *list, layout *kvpage.Layout) {
 // score writes the scores of the listed tiles, compact where tokens were chosen: s [heads][16·len(masks)].
 func (l *list) score(k *worker, s, q []float32, heads, dim int) {
 	if len(l.spread) == 0 {
-		kernels.ScoreTiles(l.elemK, s, q, l.keys, l.masks, heads, dim)
+		kernels.ScoreTilesThen(l.elemK, s, q, l.keys, l.masks, heads, dim, l.values)
 		return
 	}
 	width := tileTokens * len(l.spread)

@@ -25,8 +25,8 @@ const (
 
 // attnOps are the attention kernels of the selected path.
 type attnOps struct {
-	score        func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int)
-	weigh        func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int)
+	score        func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, next [][]byte)
+	weigh        func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, next [][]byte)
 	expandKeys   func(e KVElem, dst, keys []byte, dim int)
 	expandValues func(e KVElem, dst, values []byte, dim int)
 	expSum       func(x []float32, m float32) float32
@@ -51,7 +51,13 @@ type bf16Ops struct {
 }
 
 var plainAttn = attnOps{
-	score: ref.Score, weigh: ref.Weigh, expandKeys: ref.ExpandKeys, expandValues: ref.ExpandValues, expSum: ref.ExpSum, packKeys: ref.PackKeys, packValues: ref.PackValues,
+	score: func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, _ [][]byte) {
+		ref.Score(e, s, q, keys, masks, heads, dim)
+	},
+	weigh: func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, _ [][]byte) {
+		ref.Weigh(e, out, p, values, masks, heads, dim)
+	},
+	expandKeys: ref.ExpandKeys, expandValues: ref.ExpandValues, expSum: ref.ExpSum, packKeys: ref.PackKeys, packValues: ref.PackValues,
 	gemm: ref.Gemm, softmaxBlock: ref.SoftmaxBlock, columnSums: ref.ColumnSums,
 }
 
@@ -60,10 +66,16 @@ var attn = plainAttn
 // ScoreTiles writes q·k to s [heads][16·tiles], heads <= GroupHeads, for tiles of 16 keys; q is [dim][heads] (PackQuery).
 // Tokens whose mask bit is 0 score -Inf, whatever their bytes are.
 func ScoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
+	ScoreTilesThen(e, s, q, keys, masks, heads, dim, nil)
+}
+
+// ScoreTilesThen is ScoreTiles that asks memory for the tiles next, where HasIntegerKV and e is quantised: while it computes a
+// tile, for as many bytes of one of them, in place of keys further on, which should be near. A hint that changes no result.
+func ScoreTilesThen(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, next [][]byte) {
 	wantLen("ScoreTiles", heads*TileTokens*len(masks), len(s))
 	wantLen("ScoreTiles", heads*dim, len(q))
 	wantLen("ScoreTiles", len(masks), len(keys))
-	attn.score(e, s, q, keys, masks, heads, dim)
+	attn.score(e, s, q, keys, masks, heads, dim, next)
 }
 
 // PackQuery writes scale·q, q [heads][dim], as [dim][heads].
@@ -79,10 +91,15 @@ func PackQuery(dst, q []float32, heads, dim int, scale float32) {
 // WeighTiles adds p·v to out [heads][dim], heads <= GroupHeads, for tiles of values [16][dim]; p is [heads][16·tiles].
 // Tokens whose mask bit is 0 are not read.
 func WeighTiles(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
+	WeighTilesThen(e, out, p, values, masks, heads, dim, nil)
+}
+
+// WeighTilesThen is WeighTiles that asks for the tiles next as ScoreTilesThen does, in place of values further on.
+func WeighTilesThen(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, next [][]byte) {
 	wantLen("WeighTiles", heads*TileTokens*len(masks), len(p))
 	wantLen("WeighTiles", heads*dim, len(out))
 	wantLen("WeighTiles", len(masks), len(values))
-	attn.weigh(e, out, p, values, masks, heads, dim)
+	attn.weigh(e, out, p, values, masks, heads, dim, next)
 }
 
 // ExpSum replaces x by e^(x-m) and returns the sum; e^x is within 2 ulp.

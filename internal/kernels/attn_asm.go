@@ -32,10 +32,10 @@ type attnASM struct {
 
 // integerTiles is decode attention over int8 and int4 pages in integers (HasIntegerKV).
 type integerTiles interface {
-	// scoreTiles is ScoreTiles of quantised tiles; dim is a multiple of 16 up to integerDims.
-	scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int)
-	// weighTiles is WeighTiles of quantised tiles; dim is a multiple of integerGroup.
-	weighTiles(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int)
+	// scoreTiles is ScoreTilesThen of quantised tiles; dim is a multiple of 16 up to integerDims.
+	scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, next [][]byte)
+	// weighTiles is WeighTilesThen of quantised tiles; dim is a multiple of integerGroup.
+	weighTiles(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, next [][]byte)
 }
 
 const (
@@ -53,9 +53,9 @@ func (a attnASM) ops() attnOps {
 }
 
 func (a *attnASM) decode(o *attnOps) {
-	o.score = func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
+	o.score = func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, next [][]byte) {
 		if a.integers != nil && e.Quantised() && dim%16 == 0 && dim <= integerDims && mostTokens(masks) {
-			a.integers.scoreTiles(e, s, q, keys, masks, heads, dim)
+			a.integers.scoreTiles(e, s, q, keys, masks, heads, dim, next)
 			return
 		}
 		f := a.score[e][heads-1]
@@ -74,9 +74,9 @@ func (a *attnASM) decode(o *attnOps) {
 		}
 		f(s, q, keys, masks, dim, ahead(e.KeyTileBytes(dim)))
 	}
-	o.weigh = func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
+	o.weigh = func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, next [][]byte) {
 		if a.integers != nil && e.Quantised() && dim%integerGroup == 0 && mostTokens(masks) {
-			a.integers.weighTiles(e, out, p, values, masks, heads, dim)
+			a.integers.weighTiles(e, out, p, values, masks, heads, dim, next)
 			return
 		}
 		f := a.weigh[e][heads-1]

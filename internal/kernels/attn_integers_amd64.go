@@ -12,20 +12,20 @@ import (
 
 // attnIntegers is decode attention over int8 and int4 pages in integers (HasIntegerKV).
 type attnIntegers struct {
-	factors [2][GroupHeads]func(factors *float32, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-	score   [2][GroupHeads]func(s, q []float32, factors *float32, keys [][]byte, masks []uint16, dim, ahead int)
-	weigh   [2][GroupHeads]func(out *float32, outBytes int, p *int16, unit, offset *float32, values [][]byte, size, from int)
+	factors [2][GroupHeads]func(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+	score   [2][GroupHeads]func(s, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+	weigh   [2][GroupHeads]func(out *float32, outBytes int, p *int16, unit, offset *float32, values [][]byte, size, from int, next [][]byte, part int)
 }
 
 // At index type&1: int4, int8.
 var integersAVX2 = attnIntegers{
-	factors: [2][GroupHeads]func(*float32, []float32, [][]byte, []uint16, int, int){
+	factors: [2][GroupHeads]func(*float32, []float32, [][]byte, []uint16, int){
 		{avx2.QueryFactorsI4x1, avx2.QueryFactorsI4x2, avx2.QueryFactorsI4x3, avx2.QueryFactorsI4x4},
 		{avx2.QueryFactorsI8x1, avx2.QueryFactorsI8x2, avx2.QueryFactorsI8x3, avx2.QueryFactorsI8x4}},
-	score: [2][GroupHeads]func([]float32, []float32, *float32, [][]byte, []uint16, int, int){
+	score: [2][GroupHeads]func([]float32, []float32, *float32, [][]byte, []uint16, int, [][]byte){
 		{avx2.ScoreIntegersI4x1, avx2.ScoreIntegersI4x2, avx2.ScoreIntegersI4x3, avx2.ScoreIntegersI4x4},
 		{avx2.ScoreIntegersI8x1, avx2.ScoreIntegersI8x2, avx2.ScoreIntegersI8x3, avx2.ScoreIntegersI8x4}},
-	weigh: [2][GroupHeads]func(*float32, int, *int16, *float32, *float32, [][]byte, int, int){
+	weigh: [2][GroupHeads]func(*float32, int, *int16, *float32, *float32, [][]byte, int, int, [][]byte, int){
 		{avx2.WeighIntegersI4x1, avx2.WeighIntegersI4x2, avx2.WeighIntegersI4x3, avx2.WeighIntegersI4x4},
 		{avx2.WeighIntegersI8x1, avx2.WeighIntegersI8x2, avx2.WeighIntegersI8x3, avx2.WeighIntegersI8x4}},
 }
@@ -63,20 +63,23 @@ func (x *integerScratch) factors(h int, most float32) {
 	}
 }
 
-// scoreTiles is ScoreTiles of quantised tiles; dim is a multiple of 16 up to integerDims.
-func (a *attnIntegers) scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
+// scoreTiles is ScoreTilesThen of quantised tiles; dim is a multiple of 16 up to integerDims.
+func (a *attnIntegers) scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, next [][]byte) {
 	x := integerScratches.Get().(*integerScratch)
 	defer integerScratches.Put(x)
 	queries, factors := room(&x.queries, heads*dim), room(&x.ofTiles, 3*GroupHeads*len(masks))
 	for h := range heads {
-		to := queries[h*dim:][:dim]
-		for d, at := 0, h; d < len(to); d, at = d+1, at+heads {
-			to[d] = q[at]
+		to, from := queries[h*dim:][:dim], q[h:]
+		for d := 0; d+3 < len(to); d += 4 { // dim is a multiple of 16
+			four, at := to[d:][:4], from[d*heads:][:3*heads+1]
+			four[0], four[1], four[2], four[3] = at[0], at[heads], at[2*heads], at[3*heads]
 		}
 	}
-	distance := ahead(e.KeyTileBytes(dim))
-	a.factors[e&1][heads-1](&factors[0], queries, keys, masks, dim, distance)
-	a.score[e&1][heads-1](s, queries, &factors[0], keys, masks, dim, distance)
+	if len(next) == 0 {
+		next = keys[min(len(keys), ahead(e.KeyTileBytes(dim))):]
+	}
+	a.factors[e&1][heads-1](&factors[0], queries, keys, masks, dim)
+	a.score[e&1][heads-1](s, queries, &factors[0], keys, masks, dim, next)
 	for t, m := range masks {
 		for m := ^m; m != 0; m &= m - 1 {
 			for h := range heads {
@@ -86,23 +89,20 @@ func (a *attnIntegers) scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks
 	}
 }
 
-// weighTiles is WeighTiles of quantised tiles; dim is a multiple of integerGroup.
-func (a *attnIntegers) weighTiles(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
+// weighTiles is WeighTilesThen of quantised tiles; dim is a multiple of integerGroup.
+func (a *attnIntegers) weighTiles(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, next [][]byte) {
 	x := integerScratches.Get().(*integerScratch)
 	defer integerScratches.Put(x)
 	size, n, weigh := e.ValueRowBytes(dim), len(masks), a.weigh[e&1][heads-1]
 	for first := 0; first < n; first += integerRun {
 		last := min(first+integerRun, n)
-		tiles, mask := values[first:last], masks[first:last]
+		tiles, mask, wanted, part := values[first:last], masks[first:last], next[min(first, len(next)):], 0
 		for g := range dim / integerGroup {
 			at, codes, turns := places(e, dim, g, heads)
-			distance := 0 // the first group's turn fetches those of all
-			if g == 0 {
-				distance = ahead(TileTokens * size)
-			}
-			x.roundWeights(e, p[first*TileTokens:], n*TileTokens, tiles, mask, heads, size, at, distance)
+			x.roundWeights(e, p[first*TileTokens:], n*TileTokens, tiles, mask, heads, size, at)
 			for _, t := range turns {
-				weigh(&out[g*integerGroup+t.dim], 4*dim, &x.rounded[0], &x.unit[0], &x.offset[0], tiles, size, codes+t.code)
+				weigh(&out[g*integerGroup+t.dim], 4*dim, &x.rounded[0], &x.unit[0], &x.offset[0], tiles, size, codes+t.code, wanted, part)
+				part += e.KeyTileBytes(integerGroup) / len(turns)
 			}
 		}
 	}
@@ -133,17 +133,17 @@ func places(e KVElem, dim, g, heads int) (scale, codes int, t []turn16) {
 
 // roundWeights fills rounded [heads][16·tiles], unit and offset for the group of dimensions whose scales lie at a byte of each
 // token; heads' weights p are stride apart. Tiles that are ahead are fetched.
-func (x *integerScratch) roundWeights(e KVElem, p []float32, stride int, tiles [][]byte, masks []uint16, heads, size, at, ahead int) {
+func (x *integerScratch) roundWeights(e KVElem, p []float32, stride int, tiles [][]byte, masks []uint16, heads, size, at int) {
 	tokens := TileTokens * len(masks)
 	rounded, scales := room(&x.rounded, heads*tokens), room(&x.scales, tokens)
 	var minima *float32
 	if e == KVI4 {
 		m := room(&x.minima, tokens)
 		minima = &m[0]
-		avx2.ValueScalesMinima(&scales[0], minima, tiles, masks, size, at, ahead)
+		avx2.ValueScalesMinima(&scales[0], minima, tiles, masks, size, at)
 		hide(m, masks)
 	} else {
-		avx2.ValueScales(&scales[0], nil, tiles, masks, size, at, ahead)
+		avx2.ValueScales(&scales[0], nil, tiles, masks, size, at)
 	}
 	hide(scales, masks)
 	for h := range heads {

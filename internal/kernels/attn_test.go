@@ -80,14 +80,14 @@ func decodeKernels(rnd *rand.Rand, t tiles, heads, dim int, get func(n int) []fl
 	PackQuery(packed, q, heads, dim, 0.5)
 	s, want := get(heads*TileTokens*n), make([]float32, heads*TileTokens*n)
 	ref.Score(t.e, want, packed, t.keys, t.masks, heads, dim)
-	ScoreTiles(t.e, s, packed, t.keys, t.masks, heads, dim)
+	ScoreTilesThen(t.e, s, packed, t.keys, t.masks, heads, dim, t.values[:n/2])
 	if err := nearly(s, want, 4e-6+t.roundedScores(packed, want, heads, dim)); err != nil {
 		return fmt.Errorf("score: %w", err)
 	}
 	p, out := normals(rnd, get(heads*TileTokens*n)), normals(rnd, get(heads*dim))
 	wantOut := append([]float32(nil), out...)
 	ref.Weigh(t.e, wantOut, p, t.values, t.masks, heads, dim)
-	WeighTiles(t.e, out, p, t.values, t.masks, heads, dim)
+	WeighTilesThen(t.e, out, p, t.values, t.masks, heads, dim, t.keys[:n/2])
 	if err := nearly(out, wantOut, 4e-6+t.roundedWeights(p, wantOut, heads, dim)); err != nil {
 		return fmt.Errorf("weigh: %w", err)
 	}

@@ -35,6 +35,56 @@ func init() {
 	})
 }
 
+// lister steps through a list of tiles and, where it fetches, through one of tiles that are wanted later.
+type lister struct {
+	data, fetch            reg.GPVirtual
+	list, left, next, more Mem // on the stack: where the lists stand, and how many are left
+}
+
+// newLister takes the parameter of a list and leaves its length, which masks has too, in a register; what it fetches is next.
+func newLister(param string, count reg.Register, fetches bool) *lister {
+	l := &lister{data: GP64(), list: AllocLocal(8), left: AllocLocal(8)}
+	tmp := Load(Param(param).Base(), GP64())
+	MOVQ(tmp, l.list)
+	Load(Param("masks").Len(), count)
+	MOVQ(count, l.left)
+	if fetches {
+		l.fetches()
+	}
+	return l
+}
+
+func (l *lister) fetches() {
+	l.fetch, l.next, l.more = GP64(), AllocLocal(8), AllocLocal(8)
+	tmp := Load(Param("next").Base(), GP64())
+	MOVQ(tmp, l.next)
+	Load(Param("next").Len(), tmp)
+	MOVQ(tmp, l.more)
+}
+
+// step loads the address of the current tile.
+func (l *lister) step() {
+	list := GP64()
+	MOVQ(l.list, list)
+	MOVQ(at(list, 0), l.data)
+	if l.fetch != nil {
+		l.stepNext(list)
+	}
+	ADDQ(U8(24), list)
+	MOVQ(list, l.list)
+}
+
+// stepNext loads the address of the tile to fetch, once there is none more the current one, which list points to.
+func (l *lister) stepNext(list reg.Register) {
+	next := GP64()
+	MOVQ(l.next, next)
+	ADDQ(U8(24), l.next)
+	CMPQ(l.more, U8(0))
+	CMOVQLE(list, next)
+	MOVQ(at(next, 0), l.fetch)
+	DECQ(l.more)
+}
+
 // filled is a register with a 32-bit number in every lane.
 func (f *flavour) filled(value uint32) reg.VecPhysical {
 	r, tmp := f.vec(), GP32()
@@ -56,11 +106,11 @@ func (f *flavour) queryFactors(e element, heads int) {
 	if int4 {
 		offset = ", and the sum of q·minimum in offset's place"
 	}
-	f.begin(fmt.Sprintf("QueryFactors%sx%d", e.name, heads), "func(factors *float32, q []float32, keys [][]byte, masks []uint16, dim, ahead int)",
+	f.begin(fmt.Sprintf("QueryFactors%sx%d", e.name, heads), "func(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)",
 		fmt.Sprintf("QueryFactors%sx%d writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within %d, what "+
 			"sums of its products are multiplied by afterwards, NaN where a q·scale is not finite%s. q is [%d][dim], dim a multiple of 16.", e.name, heads, integerMost, offset, heads))
 	dst, count := Load(Param("factors"), GP64()), GP64()
-	w := newWalker("keys", count)
+	w := newLister("keys", count, false)
 	q, stride, stride3 := Load(Param("q").Base(), GP64()), GP64(), GP64()
 	Load(Param("dim"), stride)
 	SHLQ(U8(2), stride)
@@ -88,7 +138,6 @@ func (f *flavour) queryFactors(e element, heads int) {
 		LEAQ(Mem{Base: w.data, Index: left, Scale: 2}, minima)
 	}
 	Label("dims")
-	PREFETCHT0(Mem{Base: w.data, Index: w.ahead, Scale: 1})
 	VCVTPH2PS(at(w.data, 0), scale[0])
 	VCVTPH2PS(at(w.data, 16), scale[1])
 	for h := range heads {
@@ -99,7 +148,6 @@ func (f *flavour) queryFactors(e element, heads int) {
 		}
 	}
 	if int4 {
-		PREFETCHT0(Mem{Base: minima, Index: w.ahead, Scale: 1})
 		VCVTPH2PS(at(minima, 0), scale[0])
 		VCVTPH2PS(at(minima, 16), scale[1])
 		for h := range heads {
@@ -156,139 +204,6 @@ func (f *flavour) foldHeads(r, tmp []reg.VecPhysical, op func(a, b, to reg.Regis
 	return first.AsX().(reg.VecPhysical)
 }
 
-// valueScales collects the float16 scales of 16 tokens a tile, and int4's minima behind them.
-func (f *flavour) valueScales(bytes int) {
-	name, doc := "ValueScales", "ValueScales writes the float16 numbers at byte from of each token's value, tokens size bytes apart, to scales [16·tiles], and fetches the tile that is so many ahead, if ahead is not 0."
-	if bytes == 4 {
-		name, doc = "ValueScalesMinima", "ValueScalesMinima is ValueScales; the numbers behind those go to minima [16·tiles]."
-	}
-	f.begin(name, "func(scales, minima *float32, values [][]byte, masks []uint16, size, from, ahead int)", doc)
-	dst := []reg.Register{Load(Param("scales"), GP64()), Load(Param("minima"), GP64())}[:bytes/2]
-	count := GP64()
-	w := newWalker("values", count)
-	size, from, left := Load(Param("size"), GP64()), GP64(), GP64()
-	x, apart := f.vecs(3), f.vec()
-	if bytes == 4 {
-		VMOVDQU(apartWords(), apart.AsX())
-	}
-	Label("tile")
-	w.step()
-	Load(Param("ahead"), left)
-	TESTQ(left, left)
-	JZ(LabelRef("gather"))
-	MOVQ(size, left)
-	SHLQ(U8(4), left)
-	Load(Param("from"), from)
-	LEAQ(Mem{Base: w.data, Index: w.ahead, Scale: 1}, from)
-	Label("line")
-	PREFETCHT1(at(from, 0))
-	ADDQ(U8(64), from)
-	SUBQ(U8(64), left)
-	JG(LabelRef("line"))
-	Label("gather")
-	Load(Param("from"), from)
-	ADDQ(from, w.data)
-	for half := range 2 {
-		if bytes == 2 {
-			for j := range 8 {
-				VPINSRW(U8(j), at(w.data, 0), x[0].AsX(), x[0].AsX())
-				ADDQ(size, w.data)
-			}
-		} else {
-			for i := range 2 {
-				VMOVD(at(w.data, 0), x[i].AsX())
-				ADDQ(size, w.data)
-				for j := 1; j < 4; j++ {
-					VPINSRD(U8(j), at(w.data, 0), x[i].AsX(), x[i].AsX())
-					ADDQ(size, w.data)
-				}
-				VPSHUFB(apart.AsX(), x[i].AsX(), x[i].AsX()) // four scales, four minima
-			}
-			VPUNPCKHQDQ(x[1].AsX(), x[0].AsX(), x[2].AsX())
-			VPUNPCKLQDQ(x[1].AsX(), x[0].AsX(), x[0].AsX())
-			VCVTPH2PS(x[2].AsX(), x[2])
-			VMOVUPS(x[2], at(dst[1], 32*half))
-		}
-		VCVTPH2PS(x[0].AsX(), x[0])
-		VMOVUPS(x[0], at(dst[0], 32*half))
-	}
-	for _, d := range dst {
-		ADDQ(U8(64), d)
-	}
-	DECQ(w.left)
-	JNZ(LabelRef("tile"))
-	f.end()
-}
-
-var apartWord *Mem
-
-// apartWords takes the even 16-bit numbers of a register of 128 bits, then the odd ones.
-func apartWords() Mem {
-	if apartWord == nil {
-		m := GLOBL("apart", RODATA|NOPTR)
-		for i := range 8 {
-			for b := range 2 {
-				DATA(2*i+b, U8(4*(i%4)+2*(i/4)+b))
-			}
-		}
-		apartWord = &m
-	}
-	return *apartWord
-}
-
-func (f *flavour) largestWeight() {
-	f.begin("LargestWeight", "func(p, scales, minima *float32, tokens int) (most, sum float32)",
-		"LargestWeight returns the largest magnitude of p·scale and, where minima is not nil, the sum of p·minimum; tokens is a multiple of 16.")
-	p, scales, minima, n := Load(Param("p"), GP64()), Load(Param("scales"), GP64()), Load(Param("minima"), GP64()), Load(Param("tokens"), GP64())
-	sign, most, sum, x := f.filled(magnitude), f.vec(), f.vec(), f.vec()
-	f.zero(most)
-	f.zero(sum)
-	Label("tile")
-	VMOVUPS(at(p, 0), x)
-	TESTQ(minima, minima)
-	JZ(LabelRef("product"))
-	VFMADD231PS(at(minima, 0), x, sum)
-	ADDQ(U8(32), minima)
-	Label("product")
-	VMULPS(at(scales, 0), x, x)
-	VANDPS(sign, x, x)
-	VPMAXUD(x, most, most) // magnitudes are ordered as integers, NaN last
-	ADDQ(U8(32), p)
-	ADDQ(U8(32), scales)
-	SUBQ(U8(8), n)
-	JNZ(LabelRef("tile"))
-	f.lanesSum(sum, x)
-	f.fold(most, x, func() { VPMAXUD(x, most, most) })
-	Store(most.AsX(), Return("most"))
-	Store(sum.AsX(), Return("sum"))
-	f.end()
-}
-
-func (f *flavour) roundWeights() {
-	f.begin("RoundWeights", "func(dst *int16, p, scales *float32, factor float32, tokens int)",
-		"RoundWeights writes p·scale·factor to the nearest integer; tokens is a multiple of 16.")
-	dst, p, scales, n := Load(Param("dst"), GP64()), Load(Param("p"), GP64()), Load(Param("scales"), GP64()), Load(Param("tokens"), GP64())
-	factor, x := f.vec(), f.vecs(2)
-	addr, err := Param("factor").Resolve()
-	if err != nil {
-		panic(err)
-	}
-	VBROADCASTSS(addr.Addr, factor)
-	Label("tile")
-	for i, r := range x {
-		VMOVUPS(at(p, 32*i), r)
-		VMULPS(at(scales, 32*i), r, r)
-		VMULPS(factor, r, r)
-	}
-	f.storeRounded(x, at(dst, 0))
-	ADDQ(U8(32), dst)
-	ADDQ(U8(64), p)
-	ADDQ(U8(64), scales)
-	SUBQ(U8(16), n)
-	JNZ(LabelRef("tile"))
-	f.end()
-}
-
 // storeRounded writes 16 numbers as 16-bit integers.
 func (f *flavour) storeRounded(x []reg.VecPhysical, to Mem) {
 	VCVTPS2DQ(x[0], x[0])
@@ -303,7 +218,7 @@ type integerScorer struct {
 	f                                       *flavour
 	e                                       element
 	heads                                   int
-	w                                       walker
+	w                                       *lister
 	q, stride, stride3, codes, factor, left reg.Register
 	acc                                     [][]reg.VecPhysical
 	x, y, order                             reg.VecPhysical
@@ -315,13 +230,13 @@ type integerScorer struct {
 // interleaved as 16-bit numbers, which costs a product and a sum a head and 8 tokens. A byte of int4 holds two tokens: the sum of the
 // bytes less 16 times that of the high halves is that of the low ones.
 func (f *flavour) scoreIntegers(e element, heads int) {
-	f.begin(fmt.Sprintf("ScoreIntegers%sx%d", e.name, heads), "func(s, q []float32, factors *float32, keys [][]byte, masks []uint16, dim, ahead int)",
+	f.begin(fmt.Sprintf("ScoreIntegers%sx%d", e.name, heads), "func(s, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)",
 		fmt.Sprintf("ScoreIntegers%sx%d writes q·k to s [%d][16·tiles] for quantised tiles of 16 tokens, at least one; q is [%d][dim], factors are those of "+
-			"QueryFactors%sx%d. masks give the number of tiles alone. dim is a multiple of 16.", e.name, heads, heads, heads, e.name, heads))
+			"QueryFactors%sx%d. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.", e.name, heads, heads, heads, e.name, heads))
 	c := integerScorer{f: f, e: e, heads: heads, q: GP64(), stride: GP64(), stride3: GP64(), codes: GP64(), factor: GP64(), left: GP64(),
 		factors: AllocLocal(32 * heads), rounded: AllocLocal(32 * heads)}
 	count := GP64()
-	c.w = newWalker("keys", count)
+	c.w = newLister("keys", count, true)
 	s, stride, place := AllocLocal(8), AllocLocal(8), GP64()
 	SHLQ(U8(6), count)
 	MOVQ(count, stride)
@@ -396,8 +311,9 @@ func (c *integerScorer) multiply() {
 	Label("dims")
 	bytes := 16 * 2 * c.e.bits
 	for line := 0; line < bytes; line += 64 {
-		PREFETCHT1(Mem{Base: c.codes, Index: c.w.ahead, Scale: 1, Disp: line})
+		PREFETCHT1(at(c.w.fetch, line))
 	}
+	ADDQ(U32(bytes), c.w.fetch)
 	VCVTPH2PS(at(c.w.data, 0), c.pair[0])
 	VCVTPH2PS(at(c.w.data, 16), c.pair[1])
 	for h := range c.heads {
@@ -434,7 +350,11 @@ func (c *integerScorer) multiply() {
 	ADDQ(U32(bytes), c.codes)
 	SUBQ(U8(16), c.left)
 	JNZ(LabelRef("dims"))
+	PREFETCHT1(at(c.w.fetch, c.e.scaleBytes()-1))
 }
+
+// scaleBytes is what the scales of 64 dimensions of 16 tokens' values take.
+func (e element) scaleBytes() int { return 16 * 16 / e.bits }
 
 // store writes the tile's scores of every head; heads are left bytes apart.
 func (c *integerScorer) store(to reg.Register) {
@@ -474,127 +394,4 @@ func (f *flavour) unweave(a []reg.VecPhysical, tmp reg.VecPhysical) {
 	VPERM2I128(U8(0x20), a[1], a[0], tmp)
 	VPERM2I128(U8(0x31), a[1], a[0], a[1])
 	VMOVDQA(tmp, a[0])
-}
-
-// weighIntegers: the codes of 2 tokens are interleaved as 16-bit numbers, which costs a product and a sum a head and 8 dimensions.
-// Sums stay in integers over all tiles. Three heads' sums of 32 dimensions fit the registers; four heads take 16 a call.
-func (f *flavour) weighIntegers(e element, heads int) {
-	dims := weighedDims(heads)
-	f.begin(fmt.Sprintf("WeighIntegers%sx%d", e.name, heads), "func(out *float32, outBytes int, p *int16, unit, offset *float32, values [][]byte, size, from int)",
-		fmt.Sprintf("WeighIntegers%sx%d adds unit·(p·codes) + offset to %s dimensions of %d rows of out, outBytes apart. p is [%d][16·tiles], below 2^15; tiles, "+
-			"1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.", e.name, heads, dimsOf(e, dims), heads, heads))
-	stride, stride3, v0, t, p := GP64(), GP64(), GP64(), GP64(), GP64()
-	Load(Param("p"), p)
-	list, left, size, from := Load(Param("values").Base(), GP64()), Load(Param("values").Len(), GP64()), Load(Param("size"), GP64()), Load(Param("from"), GP64())
-	MOVQ(left, stride)
-	SHLQ(U8(5), stride)
-	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
-	var acc [][]reg.VecPhysical
-	for range heads {
-		acc = append(acc, f.vecs(dims/8))
-		for _, a := range acc[len(acc)-1] {
-			f.zero(a)
-		}
-	}
-	pair, x, y := f.vecs(2), f.vec(), f.vec()
-	products := func(first, turn int) { // of the sums from the first on
-		for h, a := range acc {
-			m := row(p, stride, h, 4*turn)
-			if h == 3 {
-				m = Mem{Base: p, Index: stride3, Scale: 1, Disp: 4 * turn}
-			}
-			VPBROADCASTD(m, x)
-			for i := range 2 {
-				VPMADDWD(x, pair[i], y)
-				VPADDD(y, a[first+i], a[first+i])
-			}
-		}
-	}
-	Label("tile")
-	MOVQ(at(list, 0), v0)
-	ADDQ(from, v0)
-	MOVQ(U32(4), t)
-	Label("pairs")
-	for turn := range 2 {
-		next := func(disp int) Mem { return Mem{Base: v0, Index: size, Scale: 1, Disp: disp} }
-		switch {
-		case e.name == "I8":
-			for d := 0; d < dims; d += 16 {
-				VPMOVSXBW(at(v0, d), x)
-				VPMOVSXBW(next(d), y)
-				VPUNPCKLWD(y, x, pair[0])
-				VPUNPCKHWD(y, x, pair[1])
-				products(d/8, turn)
-			}
-		case dims == 16: // 8 bytes
-			VMOVQ(at(v0, 0), x.AsX())
-			VMOVQ(next(0), y.AsX())
-			VPUNPCKLBW(y.AsX(), x.AsX(), x.AsX())
-			VPMOVZXBW(x.AsX(), pair[0])
-			VPSRLW(U8(4), pair[0], pair[1])
-			products(0, turn)
-		default:
-			VPMOVZXBW(at(v0, 0), x)
-			VPMOVZXBW(next(0), y)
-			VPUNPCKLWD(y, x, pair[0])
-			VPUNPCKHWD(y, x, pair[1])
-			products(0, turn)
-			VPSRLW(U8(4), pair[0], pair[0])
-			VPSRLW(U8(4), pair[1], pair[1])
-			products(2, turn)
-		}
-		LEAQ(Mem{Base: v0, Index: size, Scale: 2}, v0)
-	}
-	ADDQ(U8(8), p)
-	DECQ(t)
-	JNZ(LabelRef("pairs"))
-	ADDQ(U8(24), list)
-	DECQ(left)
-	JNZ(LabelRef("tile"))
-	out, unit, offset, outBytes := Load(Param("out"), GP64()), Load(Param("unit"), GP64()), Load(Param("offset"), GP64()), Load(Param("outBytes"), GP64())
-	for h, a := range acc {
-		switch {
-		case e.name == "I8":
-			for i := 0; i < len(a); i += 2 {
-				f.unweave(a[i:i+2], x)
-			}
-		case dims == 16:
-			f.halves(e, a, x)
-		default:
-			f.unweave(a[:2], x)
-			f.unweave(a[2:], x)
-			f.halves(e, []reg.VecPhysical{a[0], a[2]}, x)
-			f.halves(e, []reg.VecPhysical{a[1], a[3]}, x)
-		}
-		VBROADCASTSS(at(unit, 4*h), x)
-		VBROADCASTSS(at(offset, 4*h), y)
-		for i, r := range a {
-			to := at(out, 32*i)
-			if e.name == "I4" && dims == 16 {
-				to = at(out, 64*i)
-			}
-			VCVTDQ2PS(r, r)
-			VFMADD213PS(y, x, r)
-			VADDPS(to, r, r)
-			VMOVUPS(r, to)
-		}
-		ADDQ(outBytes, out)
-	}
-	f.end()
-}
-
-// weighedDims is how many dimensions one call of weighIntegers takes.
-func weighedDims(heads int) int {
-	if heads == 4 {
-		return 16
-	}
-	return 32
-}
-
-// dimsOf says which dimensions one call of weighIntegers takes.
-func dimsOf(e element, dims int) string {
-	if e.name == "I4" && dims == 16 {
-		return "8 and, 16 further on, 8 more"
-	}
-	return fmt.Sprint(dims)
 }

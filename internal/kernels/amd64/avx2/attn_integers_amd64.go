@@ -5,34 +5,34 @@
 package avx2
 
 // QueryFactorsI8x1 writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within 32767, what sums of its products are multiplied by afterwards, NaN where a q·scale is not finite. q is [1][dim], dim a multiple of 16.
-func QueryFactorsI8x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func QueryFactorsI8x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 
 // QueryFactorsI8x2 writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within 32767, what sums of its products are multiplied by afterwards, NaN where a q·scale is not finite. q is [2][dim], dim a multiple of 16.
-func QueryFactorsI8x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func QueryFactorsI8x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 
 // QueryFactorsI8x3 writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within 32767, what sums of its products are multiplied by afterwards, NaN where a q·scale is not finite. q is [3][dim], dim a multiple of 16.
-func QueryFactorsI8x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func QueryFactorsI8x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 
 // QueryFactorsI8x4 writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within 32767, what sums of its products are multiplied by afterwards, NaN where a q·scale is not finite. q is [4][dim], dim a multiple of 16.
-func QueryFactorsI8x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func QueryFactorsI8x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 
 // QueryFactorsI4x1 writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within 32767, what sums of its products are multiplied by afterwards, NaN where a q·scale is not finite, and the sum of q·minimum in offset's place. q is [1][dim], dim a multiple of 16.
-func QueryFactorsI4x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func QueryFactorsI4x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 
 // QueryFactorsI4x2 writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within 32767, what sums of its products are multiplied by afterwards, NaN where a q·scale is not finite, and the sum of q·minimum in offset's place. q is [2][dim], dim a multiple of 16.
-func QueryFactorsI4x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func QueryFactorsI4x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 
 // QueryFactorsI4x3 writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within 32767, what sums of its products are multiplied by afterwards, NaN where a q·scale is not finite, and the sum of q·minimum in offset's place. q is [3][dim], dim a multiple of 16.
-func QueryFactorsI4x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func QueryFactorsI4x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 
 // QueryFactorsI4x4 writes for each tile, at least one, [3][4] numbers a tile: of head h what q·scale is multiplied by to stay within 32767, what sums of its products are multiplied by afterwards, NaN where a q·scale is not finite, and the sum of q·minimum in offset's place. q is [4][dim], dim a multiple of 16.
-func QueryFactorsI4x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func QueryFactorsI4x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 
-// ValueScales writes the float16 numbers at byte from of each token's value, tokens size bytes apart, to scales [16·tiles], and fetches the tile that is so many ahead, if ahead is not 0.
-func ValueScales(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
+// ValueScales writes the float16 numbers at byte from of each token's value, tokens size bytes apart, to scales [16·tiles].
+func ValueScales(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int)
 
 // ValueScalesMinima is ValueScales; the numbers behind those go to minima [16·tiles].
-func ValueScalesMinima(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
+func ValueScalesMinima(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int)
 
 // LargestWeight returns the largest magnitude of p·scale and, where minima is not nil, the sum of p·minimum; tokens is a multiple of 16.
 func LargestWeight(p *float32, scales *float32, minima *float32, tokens int) (most float32, sum float32)
@@ -40,50 +40,50 @@ func LargestWeight(p *float32, scales *float32, minima *float32, tokens int) (mo
 // RoundWeights writes p·scale·factor to the nearest integer; tokens is a multiple of 16.
 func RoundWeights(dst *int16, p *float32, scales *float32, factor float32, tokens int)
 
-// ScoreIntegersI8x1 writes q·k to s [1][16·tiles] for quantised tiles of 16 tokens, at least one; q is [1][dim], factors are those of QueryFactorsI8x1. masks give the number of tiles alone. dim is a multiple of 16.
-func ScoreIntegersI8x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// ScoreIntegersI8x1 writes q·k to s [1][16·tiles] for quantised tiles of 16 tokens, at least one; q is [1][dim], factors are those of QueryFactorsI8x1. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.
+func ScoreIntegersI8x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// ScoreIntegersI8x2 writes q·k to s [2][16·tiles] for quantised tiles of 16 tokens, at least one; q is [2][dim], factors are those of QueryFactorsI8x2. masks give the number of tiles alone. dim is a multiple of 16.
-func ScoreIntegersI8x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// ScoreIntegersI8x2 writes q·k to s [2][16·tiles] for quantised tiles of 16 tokens, at least one; q is [2][dim], factors are those of QueryFactorsI8x2. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.
+func ScoreIntegersI8x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// ScoreIntegersI8x3 writes q·k to s [3][16·tiles] for quantised tiles of 16 tokens, at least one; q is [3][dim], factors are those of QueryFactorsI8x3. masks give the number of tiles alone. dim is a multiple of 16.
-func ScoreIntegersI8x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// ScoreIntegersI8x3 writes q·k to s [3][16·tiles] for quantised tiles of 16 tokens, at least one; q is [3][dim], factors are those of QueryFactorsI8x3. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.
+func ScoreIntegersI8x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// ScoreIntegersI8x4 writes q·k to s [4][16·tiles] for quantised tiles of 16 tokens, at least one; q is [4][dim], factors are those of QueryFactorsI8x4. masks give the number of tiles alone. dim is a multiple of 16.
-func ScoreIntegersI8x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// ScoreIntegersI8x4 writes q·k to s [4][16·tiles] for quantised tiles of 16 tokens, at least one; q is [4][dim], factors are those of QueryFactorsI8x4. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.
+func ScoreIntegersI8x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighIntegersI8x1 adds unit·(p·codes) + offset to 32 dimensions of 1 rows of out, outBytes apart. p is [1][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.
-func WeighIntegersI8x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// WeighIntegersI8x1 adds unit·(p·codes) + offset to 32 dimensions of 1 rows of out, outBytes apart. p is [1][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from. While it computes a tile, 9 lines of one of next are fetched, from byte part on.
+func WeighIntegersI8x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
 
-// WeighIntegersI8x2 adds unit·(p·codes) + offset to 32 dimensions of 2 rows of out, outBytes apart. p is [2][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.
-func WeighIntegersI8x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// WeighIntegersI8x2 adds unit·(p·codes) + offset to 32 dimensions of 2 rows of out, outBytes apart. p is [2][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from. While it computes a tile, 9 lines of one of next are fetched, from byte part on.
+func WeighIntegersI8x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
 
-// WeighIntegersI8x3 adds unit·(p·codes) + offset to 32 dimensions of 3 rows of out, outBytes apart. p is [3][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.
-func WeighIntegersI8x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// WeighIntegersI8x3 adds unit·(p·codes) + offset to 32 dimensions of 3 rows of out, outBytes apart. p is [3][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from. While it computes a tile, 9 lines of one of next are fetched, from byte part on.
+func WeighIntegersI8x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
 
-// WeighIntegersI8x4 adds unit·(p·codes) + offset to 16 dimensions of 4 rows of out, outBytes apart. p is [4][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.
-func WeighIntegersI8x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// WeighIntegersI8x4 adds unit·(p·codes) + offset to 16 dimensions of 4 rows of out, outBytes apart. p is [4][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from. While it computes a tile, 4 lines of one of next are fetched, from byte part on.
+func WeighIntegersI8x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
 
-// ScoreIntegersI4x1 writes q·k to s [1][16·tiles] for quantised tiles of 16 tokens, at least one; q is [1][dim], factors are those of QueryFactorsI4x1. masks give the number of tiles alone. dim is a multiple of 16.
-func ScoreIntegersI4x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// ScoreIntegersI4x1 writes q·k to s [1][16·tiles] for quantised tiles of 16 tokens, at least one; q is [1][dim], factors are those of QueryFactorsI4x1. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.
+func ScoreIntegersI4x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// ScoreIntegersI4x2 writes q·k to s [2][16·tiles] for quantised tiles of 16 tokens, at least one; q is [2][dim], factors are those of QueryFactorsI4x2. masks give the number of tiles alone. dim is a multiple of 16.
-func ScoreIntegersI4x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// ScoreIntegersI4x2 writes q·k to s [2][16·tiles] for quantised tiles of 16 tokens, at least one; q is [2][dim], factors are those of QueryFactorsI4x2. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.
+func ScoreIntegersI4x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// ScoreIntegersI4x3 writes q·k to s [3][16·tiles] for quantised tiles of 16 tokens, at least one; q is [3][dim], factors are those of QueryFactorsI4x3. masks give the number of tiles alone. dim is a multiple of 16.
-func ScoreIntegersI4x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// ScoreIntegersI4x3 writes q·k to s [3][16·tiles] for quantised tiles of 16 tokens, at least one; q is [3][dim], factors are those of QueryFactorsI4x3. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.
+func ScoreIntegersI4x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// ScoreIntegersI4x4 writes q·k to s [4][16·tiles] for quantised tiles of 16 tokens, at least one; q is [4][dim], factors are those of QueryFactorsI4x4. masks give the number of tiles alone. dim is a multiple of 16.
-func ScoreIntegersI4x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// ScoreIntegersI4x4 writes q·k to s [4][16·tiles] for quantised tiles of 16 tokens, at least one; q is [4][dim], factors are those of QueryFactorsI4x4. masks give the number of tiles alone. dim is a multiple of 16. While it computes a tile, the bytes of one of next are fetched.
+func ScoreIntegersI4x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighIntegersI4x1 adds unit·(p·codes) + offset to 32 dimensions of 1 rows of out, outBytes apart. p is [1][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.
-func WeighIntegersI4x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// WeighIntegersI4x1 adds unit·(p·codes) + offset to 32 dimensions of 1 rows of out, outBytes apart. p is [1][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from. While it computes a tile, 6 lines of one of next are fetched, from byte part on.
+func WeighIntegersI4x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
 
-// WeighIntegersI4x2 adds unit·(p·codes) + offset to 32 dimensions of 2 rows of out, outBytes apart. p is [2][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.
-func WeighIntegersI4x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// WeighIntegersI4x2 adds unit·(p·codes) + offset to 32 dimensions of 2 rows of out, outBytes apart. p is [2][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from. While it computes a tile, 6 lines of one of next are fetched, from byte part on.
+func WeighIntegersI4x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
 
-// WeighIntegersI4x3 adds unit·(p·codes) + offset to 32 dimensions of 3 rows of out, outBytes apart. p is [3][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.
-func WeighIntegersI4x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// WeighIntegersI4x3 adds unit·(p·codes) + offset to 32 dimensions of 3 rows of out, outBytes apart. p is [3][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from. While it computes a tile, 6 lines of one of next are fetched, from byte part on.
+func WeighIntegersI4x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
 
-// WeighIntegersI4x4 adds unit·(p·codes) + offset to 8 and, 16 further on, 8 more dimensions of 4 rows of out, outBytes apart. p is [4][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from.
-func WeighIntegersI4x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
+// WeighIntegersI4x4 adds unit·(p·codes) + offset to 8 and, 16 further on, 8 more dimensions of 4 rows of out, outBytes apart. p is [4][16·tiles], below 2^15; tiles, 1 to 32, have 16 tokens, size bytes apart, whose codes begin at byte from. While it computes a tile, 3 lines of one of next are fetched, from byte part on.
+func WeighIntegersI4x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)

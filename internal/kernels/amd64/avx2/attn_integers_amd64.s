@@ -4,15 +4,15 @@
 
 #include "textflag.h"
 
-// func QueryFactorsI8x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·QueryFactorsI8x1(SB), NOSPLIT, $16-96
+// func QueryFactorsI8x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·QueryFactorsI8x1(SB), NOSPLIT, $16-88
 	MOVQ         factors+0(FP), AX
 	MOVQ         keys_base+32(FP), CX
 	MOVQ         CX, (SP)
 	MOVQ         masks_len+64(FP), CX
 	MOVQ         CX, 8(SP)
-	MOVQ         q_base+8(FP), BX
+	MOVQ         q_base+8(FP), DX
 	MOVQ         dim+80(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (CX)(CX*2), CX
@@ -21,34 +21,26 @@ TEXT ·QueryFactorsI8x1(SB), NOSPLIT, $16-96
 	VPBROADCASTD X6, Y6
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), CX
-	MOVQ    ahead+88(FP), DI
-	LEAQ    (DI)(DI*2), DX
-	LEAQ    (SI)(DX*8), DX
-	CMPQ    DI, 8(SP)
-	CMOVQGE SI, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, SI
-	MOVQ    SI, (SP)
-	VPXOR   Y0, Y0, Y0
-	MOVQ    BX, DI
-	MOVQ    dim+80(FP), SI
+	MOVQ  (SP), BX
+	MOVQ  (BX), CX
+	ADDQ  $0x18, BX
+	MOVQ  BX, (SP)
+	VPXOR Y0, Y0, Y0
+	MOVQ  DX, SI
+	MOVQ  dim+80(FP), BX
 
 dims:
-	PREFETCHT0   (CX)(DX*1)
 	VCVTPH2PS    (CX), Y2
 	VCVTPH2PS    16(CX), Y3
-	VMULPS       (DI), Y2, Y4
+	VMULPS       (SI), Y2, Y4
 	VANDPS       Y6, Y4, Y4
 	VPMAXUD      Y4, Y0, Y0
-	VMULPS       32(DI), Y3, Y5
+	VMULPS       32(SI), Y3, Y5
 	VANDPS       Y6, Y5, Y5
 	VPMAXUD      Y5, Y0, Y0
 	ADDQ         $0x20, CX
-	ADDQ         $0x40, DI
-	SUBQ         $0x10, SI
+	ADDQ         $0x40, SI
+	SUBQ         $0x10, BX
 	JNZ          dims
 	VEXTRACTI128 $0x01, Y0, X4
 	VPMAXUD      X4, X0, X0
@@ -82,58 +74,50 @@ GLOBL float46fffe00<>(SB), RODATA|NOPTR, $4
 DATA float38000100<>+0(SB)/4, $0x38000100
 GLOBL float38000100<>(SB), RODATA|NOPTR, $4
 
-// func QueryFactorsI8x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·QueryFactorsI8x2(SB), NOSPLIT, $16-96
+// func QueryFactorsI8x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·QueryFactorsI8x2(SB), NOSPLIT, $16-88
 	MOVQ         factors+0(FP), AX
 	MOVQ         keys_base+32(FP), CX
 	MOVQ         CX, (SP)
 	MOVQ         masks_len+64(FP), CX
 	MOVQ         CX, 8(SP)
-	MOVQ         q_base+8(FP), BX
-	MOVQ         dim+80(FP), SI
-	SHLQ         $0x02, SI
-	LEAQ         (SI)(SI*2), CX
+	MOVQ         q_base+8(FP), DX
+	MOVQ         dim+80(FP), BX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), CX
 	MOVL         $0x7fffffff, CX
 	VMOVD        CX, X8
 	VPBROADCASTD X8, Y8
 
 tile:
-	MOVQ    (SP), DI
-	MOVQ    (DI), CX
-	MOVQ    ahead+88(FP), R8
-	LEAQ    (R8)(R8*2), DX
-	LEAQ    (DI)(DX*8), DX
-	CMPQ    R8, 8(SP)
-	CMOVQGE DI, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, DI
-	MOVQ    DI, (SP)
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y1, Y1, Y1
-	MOVQ    BX, R8
-	MOVQ    dim+80(FP), DI
+	MOVQ  (SP), SI
+	MOVQ  (SI), CX
+	ADDQ  $0x18, SI
+	MOVQ  SI, (SP)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  DX, DI
+	MOVQ  dim+80(FP), SI
 
 dims:
-	PREFETCHT0   (CX)(DX*1)
 	VCVTPH2PS    (CX), Y4
 	VCVTPH2PS    16(CX), Y5
-	VMULPS       (R8), Y4, Y6
+	VMULPS       (DI), Y4, Y6
 	VANDPS       Y8, Y6, Y6
 	VPMAXUD      Y6, Y0, Y0
-	VMULPS       32(R8), Y5, Y7
+	VMULPS       32(DI), Y5, Y7
 	VANDPS       Y8, Y7, Y7
 	VPMAXUD      Y7, Y0, Y0
-	VMULPS       (R8)(SI*1), Y4, Y6
+	VMULPS       (DI)(BX*1), Y4, Y6
 	VANDPS       Y8, Y6, Y6
 	VPMAXUD      Y6, Y1, Y1
-	VMULPS       32(R8)(SI*1), Y5, Y7
+	VMULPS       32(DI)(BX*1), Y5, Y7
 	VANDPS       Y8, Y7, Y7
 	VPMAXUD      Y7, Y1, Y1
 	ADDQ         $0x20, CX
-	ADDQ         $0x40, R8
-	SUBQ         $0x10, DI
+	ADDQ         $0x40, DI
+	SUBQ         $0x10, SI
 	JNZ          dims
 	VEXTRACTI128 $0x01, Y0, X6
 	VPMAXUD      X6, X0, X0
@@ -160,65 +144,57 @@ dims:
 	VZEROUPPER
 	RET
 
-// func QueryFactorsI8x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·QueryFactorsI8x3(SB), NOSPLIT, $16-96
+// func QueryFactorsI8x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·QueryFactorsI8x3(SB), NOSPLIT, $16-88
 	MOVQ         factors+0(FP), AX
 	MOVQ         keys_base+32(FP), CX
 	MOVQ         CX, (SP)
 	MOVQ         masks_len+64(FP), CX
 	MOVQ         CX, 8(SP)
-	MOVQ         q_base+8(FP), BX
-	MOVQ         dim+80(FP), SI
-	SHLQ         $0x02, SI
-	LEAQ         (SI)(SI*2), CX
+	MOVQ         q_base+8(FP), DX
+	MOVQ         dim+80(FP), BX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), CX
 	MOVL         $0x7fffffff, CX
 	VMOVD        CX, X10
 	VPBROADCASTD X10, Y10
 
 tile:
-	MOVQ    (SP), DI
-	MOVQ    (DI), CX
-	MOVQ    ahead+88(FP), R8
-	LEAQ    (R8)(R8*2), DX
-	LEAQ    (DI)(DX*8), DX
-	CMPQ    R8, 8(SP)
-	CMOVQGE DI, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, DI
-	MOVQ    DI, (SP)
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y1, Y1, Y1
-	VPXOR   Y2, Y2, Y2
-	MOVQ    BX, R8
-	MOVQ    dim+80(FP), DI
+	MOVQ  (SP), SI
+	MOVQ  (SI), CX
+	ADDQ  $0x18, SI
+	MOVQ  SI, (SP)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  DX, DI
+	MOVQ  dim+80(FP), SI
 
 dims:
-	PREFETCHT0   (CX)(DX*1)
 	VCVTPH2PS    (CX), Y6
 	VCVTPH2PS    16(CX), Y7
-	VMULPS       (R8), Y6, Y8
+	VMULPS       (DI), Y6, Y8
 	VANDPS       Y10, Y8, Y8
 	VPMAXUD      Y8, Y0, Y0
-	VMULPS       32(R8), Y7, Y9
+	VMULPS       32(DI), Y7, Y9
 	VANDPS       Y10, Y9, Y9
 	VPMAXUD      Y9, Y0, Y0
-	VMULPS       (R8)(SI*1), Y6, Y8
+	VMULPS       (DI)(BX*1), Y6, Y8
 	VANDPS       Y10, Y8, Y8
 	VPMAXUD      Y8, Y1, Y1
-	VMULPS       32(R8)(SI*1), Y7, Y9
+	VMULPS       32(DI)(BX*1), Y7, Y9
 	VANDPS       Y10, Y9, Y9
 	VPMAXUD      Y9, Y1, Y1
-	VMULPS       (R8)(SI*2), Y6, Y8
+	VMULPS       (DI)(BX*2), Y6, Y8
 	VANDPS       Y10, Y8, Y8
 	VPMAXUD      Y8, Y2, Y2
-	VMULPS       32(R8)(SI*2), Y7, Y9
+	VMULPS       32(DI)(BX*2), Y7, Y9
 	VANDPS       Y10, Y9, Y9
 	VPMAXUD      Y9, Y2, Y2
 	ADDQ         $0x20, CX
-	ADDQ         $0x40, R8
-	SUBQ         $0x10, DI
+	ADDQ         $0x40, DI
+	SUBQ         $0x10, SI
 	JNZ          dims
 	VEXTRACTI128 $0x01, Y0, X8
 	VPMAXUD      X8, X0, X0
@@ -250,72 +226,64 @@ dims:
 	VZEROUPPER
 	RET
 
-// func QueryFactorsI8x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·QueryFactorsI8x4(SB), NOSPLIT, $16-96
+// func QueryFactorsI8x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·QueryFactorsI8x4(SB), NOSPLIT, $16-88
 	MOVQ         factors+0(FP), AX
 	MOVQ         keys_base+32(FP), CX
 	MOVQ         CX, (SP)
 	MOVQ         masks_len+64(FP), CX
 	MOVQ         CX, 8(SP)
-	MOVQ         q_base+8(FP), BX
-	MOVQ         dim+80(FP), SI
-	SHLQ         $0x02, SI
-	LEAQ         (SI)(SI*2), DI
+	MOVQ         q_base+8(FP), DX
+	MOVQ         dim+80(FP), BX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), SI
 	MOVL         $0x7fffffff, CX
 	VMOVD        CX, X12
 	VPBROADCASTD X12, Y12
 
 tile:
-	MOVQ    (SP), R8
-	MOVQ    (R8), CX
-	MOVQ    ahead+88(FP), R9
-	LEAQ    (R9)(R9*2), DX
-	LEAQ    (R8)(DX*8), DX
-	CMPQ    R9, 8(SP)
-	CMOVQGE R8, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, R8
-	MOVQ    R8, (SP)
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y1, Y1, Y1
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y3, Y3, Y3
-	MOVQ    BX, R9
-	MOVQ    dim+80(FP), R8
+	MOVQ  (SP), DI
+	MOVQ  (DI), CX
+	ADDQ  $0x18, DI
+	MOVQ  DI, (SP)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	MOVQ  DX, R8
+	MOVQ  dim+80(FP), DI
 
 dims:
-	PREFETCHT0   (CX)(DX*1)
 	VCVTPH2PS    (CX), Y8
 	VCVTPH2PS    16(CX), Y9
-	VMULPS       (R9), Y8, Y10
+	VMULPS       (R8), Y8, Y10
 	VANDPS       Y12, Y10, Y10
 	VPMAXUD      Y10, Y0, Y0
-	VMULPS       32(R9), Y9, Y11
+	VMULPS       32(R8), Y9, Y11
 	VANDPS       Y12, Y11, Y11
 	VPMAXUD      Y11, Y0, Y0
-	VMULPS       (R9)(SI*1), Y8, Y10
+	VMULPS       (R8)(BX*1), Y8, Y10
 	VANDPS       Y12, Y10, Y10
 	VPMAXUD      Y10, Y1, Y1
-	VMULPS       32(R9)(SI*1), Y9, Y11
+	VMULPS       32(R8)(BX*1), Y9, Y11
 	VANDPS       Y12, Y11, Y11
 	VPMAXUD      Y11, Y1, Y1
-	VMULPS       (R9)(SI*2), Y8, Y10
+	VMULPS       (R8)(BX*2), Y8, Y10
 	VANDPS       Y12, Y10, Y10
 	VPMAXUD      Y10, Y2, Y2
-	VMULPS       32(R9)(SI*2), Y9, Y11
+	VMULPS       32(R8)(BX*2), Y9, Y11
 	VANDPS       Y12, Y11, Y11
 	VPMAXUD      Y11, Y2, Y2
-	VMULPS       (R9)(DI*1), Y8, Y10
+	VMULPS       (R8)(SI*1), Y8, Y10
 	VANDPS       Y12, Y10, Y10
 	VPMAXUD      Y10, Y3, Y3
-	VMULPS       32(R9)(DI*1), Y9, Y11
+	VMULPS       32(R8)(SI*1), Y9, Y11
 	VANDPS       Y12, Y11, Y11
 	VPMAXUD      Y11, Y3, Y3
 	ADDQ         $0x20, CX
-	ADDQ         $0x40, R9
-	SUBQ         $0x10, R8
+	ADDQ         $0x40, R8
+	SUBQ         $0x10, DI
 	JNZ          dims
 	VEXTRACTI128 $0x01, Y0, X10
 	VPMAXUD      X10, X0, X0
@@ -349,15 +317,15 @@ dims:
 	VZEROUPPER
 	RET
 
-// func QueryFactorsI4x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·QueryFactorsI4x1(SB), NOSPLIT, $16-96
+// func QueryFactorsI4x1(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·QueryFactorsI4x1(SB), NOSPLIT, $16-88
 	MOVQ         factors+0(FP), AX
 	MOVQ         keys_base+32(FP), CX
 	MOVQ         CX, (SP)
 	MOVQ         masks_len+64(FP), CX
 	MOVQ         CX, 8(SP)
-	MOVQ         q_base+8(FP), BX
+	MOVQ         q_base+8(FP), DX
 	MOVQ         dim+80(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (CX)(CX*2), CX
@@ -366,42 +334,33 @@ TEXT ·QueryFactorsI4x1(SB), NOSPLIT, $16-96
 	VPBROADCASTD X6, Y6
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), CX
-	MOVQ    ahead+88(FP), DI
-	LEAQ    (DI)(DI*2), DX
-	LEAQ    (SI)(DX*8), DX
-	CMPQ    DI, 8(SP)
-	CMOVQGE SI, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, SI
-	MOVQ    SI, (SP)
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y1, Y1, Y1
-	MOVQ    BX, DI
-	MOVQ    dim+80(FP), SI
-	LEAQ    (CX)(SI*2), R8
+	MOVQ  (SP), BX
+	MOVQ  (BX), CX
+	ADDQ  $0x18, BX
+	MOVQ  BX, (SP)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  DX, SI
+	MOVQ  dim+80(FP), BX
+	LEAQ  (CX)(BX*2), DI
 
 dims:
-	PREFETCHT0   (CX)(DX*1)
 	VCVTPH2PS    (CX), Y2
 	VCVTPH2PS    16(CX), Y3
-	VMULPS       (DI), Y2, Y4
+	VMULPS       (SI), Y2, Y4
 	VANDPS       Y6, Y4, Y4
 	VPMAXUD      Y4, Y0, Y0
-	VMULPS       32(DI), Y3, Y5
+	VMULPS       32(SI), Y3, Y5
 	VANDPS       Y6, Y5, Y5
 	VPMAXUD      Y5, Y0, Y0
-	PREFETCHT0   (R8)(DX*1)
-	VCVTPH2PS    (R8), Y2
-	VCVTPH2PS    16(R8), Y3
-	VFMADD231PS  (DI), Y2, Y1
-	VFMADD231PS  32(DI), Y3, Y1
-	ADDQ         $0x20, R8
+	VCVTPH2PS    (DI), Y2
+	VCVTPH2PS    16(DI), Y3
+	VFMADD231PS  (SI), Y2, Y1
+	VFMADD231PS  32(SI), Y3, Y1
+	ADDQ         $0x20, DI
 	ADDQ         $0x20, CX
-	ADDQ         $0x40, DI
-	SUBQ         $0x10, SI
+	ADDQ         $0x40, SI
+	SUBQ         $0x10, BX
 	JNZ          dims
 	VEXTRACTI128 $0x01, Y0, X4
 	VPMAXUD      X4, X0, X0
@@ -435,69 +394,60 @@ dims:
 	VZEROUPPER
 	RET
 
-// func QueryFactorsI4x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·QueryFactorsI4x2(SB), NOSPLIT, $16-96
+// func QueryFactorsI4x2(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·QueryFactorsI4x2(SB), NOSPLIT, $16-88
 	MOVQ         factors+0(FP), AX
 	MOVQ         keys_base+32(FP), CX
 	MOVQ         CX, (SP)
 	MOVQ         masks_len+64(FP), CX
 	MOVQ         CX, 8(SP)
-	MOVQ         q_base+8(FP), BX
-	MOVQ         dim+80(FP), SI
-	SHLQ         $0x02, SI
-	LEAQ         (SI)(SI*2), CX
+	MOVQ         q_base+8(FP), DX
+	MOVQ         dim+80(FP), BX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), CX
 	MOVL         $0x7fffffff, CX
 	VMOVD        CX, X8
 	VPBROADCASTD X8, Y8
 
 tile:
-	MOVQ    (SP), DI
-	MOVQ    (DI), CX
-	MOVQ    ahead+88(FP), R8
-	LEAQ    (R8)(R8*2), DX
-	LEAQ    (DI)(DX*8), DX
-	CMPQ    R8, 8(SP)
-	CMOVQGE DI, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, DI
-	MOVQ    DI, (SP)
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y1, Y1, Y1
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y3, Y3, Y3
-	MOVQ    BX, R8
-	MOVQ    dim+80(FP), DI
-	LEAQ    (CX)(DI*2), R9
+	MOVQ  (SP), SI
+	MOVQ  (SI), CX
+	ADDQ  $0x18, SI
+	MOVQ  SI, (SP)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	MOVQ  DX, DI
+	MOVQ  dim+80(FP), SI
+	LEAQ  (CX)(SI*2), R8
 
 dims:
-	PREFETCHT0   (CX)(DX*1)
 	VCVTPH2PS    (CX), Y4
 	VCVTPH2PS    16(CX), Y5
-	VMULPS       (R8), Y4, Y6
+	VMULPS       (DI), Y4, Y6
 	VANDPS       Y8, Y6, Y6
 	VPMAXUD      Y6, Y0, Y0
-	VMULPS       32(R8), Y5, Y7
+	VMULPS       32(DI), Y5, Y7
 	VANDPS       Y8, Y7, Y7
 	VPMAXUD      Y7, Y0, Y0
-	VMULPS       (R8)(SI*1), Y4, Y6
+	VMULPS       (DI)(BX*1), Y4, Y6
 	VANDPS       Y8, Y6, Y6
 	VPMAXUD      Y6, Y1, Y1
-	VMULPS       32(R8)(SI*1), Y5, Y7
+	VMULPS       32(DI)(BX*1), Y5, Y7
 	VANDPS       Y8, Y7, Y7
 	VPMAXUD      Y7, Y1, Y1
-	PREFETCHT0   (R9)(DX*1)
-	VCVTPH2PS    (R9), Y4
-	VCVTPH2PS    16(R9), Y5
-	VFMADD231PS  (R8), Y4, Y2
-	VFMADD231PS  32(R8), Y5, Y2
-	VFMADD231PS  (R8)(SI*1), Y4, Y3
-	VFMADD231PS  32(R8)(SI*1), Y5, Y3
-	ADDQ         $0x20, R9
+	VCVTPH2PS    (R8), Y4
+	VCVTPH2PS    16(R8), Y5
+	VFMADD231PS  (DI), Y4, Y2
+	VFMADD231PS  32(DI), Y5, Y2
+	VFMADD231PS  (DI)(BX*1), Y4, Y3
+	VFMADD231PS  32(DI)(BX*1), Y5, Y3
+	ADDQ         $0x20, R8
 	ADDQ         $0x20, CX
-	ADDQ         $0x40, R8
-	SUBQ         $0x10, DI
+	ADDQ         $0x40, DI
+	SUBQ         $0x10, SI
 	JNZ          dims
 	VEXTRACTI128 $0x01, Y0, X6
 	VPMAXUD      X6, X0, X0
@@ -535,79 +485,70 @@ dims:
 	VZEROUPPER
 	RET
 
-// func QueryFactorsI4x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·QueryFactorsI4x3(SB), NOSPLIT, $16-96
+// func QueryFactorsI4x3(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·QueryFactorsI4x3(SB), NOSPLIT, $16-88
 	MOVQ         factors+0(FP), AX
 	MOVQ         keys_base+32(FP), CX
 	MOVQ         CX, (SP)
 	MOVQ         masks_len+64(FP), CX
 	MOVQ         CX, 8(SP)
-	MOVQ         q_base+8(FP), BX
-	MOVQ         dim+80(FP), SI
-	SHLQ         $0x02, SI
-	LEAQ         (SI)(SI*2), CX
+	MOVQ         q_base+8(FP), DX
+	MOVQ         dim+80(FP), BX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), CX
 	MOVL         $0x7fffffff, CX
 	VMOVD        CX, X10
 	VPBROADCASTD X10, Y10
 
 tile:
-	MOVQ    (SP), DI
-	MOVQ    (DI), CX
-	MOVQ    ahead+88(FP), R8
-	LEAQ    (R8)(R8*2), DX
-	LEAQ    (DI)(DX*8), DX
-	CMPQ    R8, 8(SP)
-	CMOVQGE DI, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, DI
-	MOVQ    DI, (SP)
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y1, Y1, Y1
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y3, Y3, Y3
-	VPXOR   Y4, Y4, Y4
-	VPXOR   Y5, Y5, Y5
-	MOVQ    BX, R8
-	MOVQ    dim+80(FP), DI
-	LEAQ    (CX)(DI*2), R9
+	MOVQ  (SP), SI
+	MOVQ  (SI), CX
+	ADDQ  $0x18, SI
+	MOVQ  SI, (SP)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	MOVQ  DX, DI
+	MOVQ  dim+80(FP), SI
+	LEAQ  (CX)(SI*2), R8
 
 dims:
-	PREFETCHT0   (CX)(DX*1)
 	VCVTPH2PS    (CX), Y6
 	VCVTPH2PS    16(CX), Y7
-	VMULPS       (R8), Y6, Y8
+	VMULPS       (DI), Y6, Y8
 	VANDPS       Y10, Y8, Y8
 	VPMAXUD      Y8, Y0, Y0
-	VMULPS       32(R8), Y7, Y9
+	VMULPS       32(DI), Y7, Y9
 	VANDPS       Y10, Y9, Y9
 	VPMAXUD      Y9, Y0, Y0
-	VMULPS       (R8)(SI*1), Y6, Y8
+	VMULPS       (DI)(BX*1), Y6, Y8
 	VANDPS       Y10, Y8, Y8
 	VPMAXUD      Y8, Y1, Y1
-	VMULPS       32(R8)(SI*1), Y7, Y9
+	VMULPS       32(DI)(BX*1), Y7, Y9
 	VANDPS       Y10, Y9, Y9
 	VPMAXUD      Y9, Y1, Y1
-	VMULPS       (R8)(SI*2), Y6, Y8
+	VMULPS       (DI)(BX*2), Y6, Y8
 	VANDPS       Y10, Y8, Y8
 	VPMAXUD      Y8, Y2, Y2
-	VMULPS       32(R8)(SI*2), Y7, Y9
+	VMULPS       32(DI)(BX*2), Y7, Y9
 	VANDPS       Y10, Y9, Y9
 	VPMAXUD      Y9, Y2, Y2
-	PREFETCHT0   (R9)(DX*1)
-	VCVTPH2PS    (R9), Y6
-	VCVTPH2PS    16(R9), Y7
-	VFMADD231PS  (R8), Y6, Y3
-	VFMADD231PS  32(R8), Y7, Y3
-	VFMADD231PS  (R8)(SI*1), Y6, Y4
-	VFMADD231PS  32(R8)(SI*1), Y7, Y4
-	VFMADD231PS  (R8)(SI*2), Y6, Y5
-	VFMADD231PS  32(R8)(SI*2), Y7, Y5
-	ADDQ         $0x20, R9
+	VCVTPH2PS    (R8), Y6
+	VCVTPH2PS    16(R8), Y7
+	VFMADD231PS  (DI), Y6, Y3
+	VFMADD231PS  32(DI), Y7, Y3
+	VFMADD231PS  (DI)(BX*1), Y6, Y4
+	VFMADD231PS  32(DI)(BX*1), Y7, Y4
+	VFMADD231PS  (DI)(BX*2), Y6, Y5
+	VFMADD231PS  32(DI)(BX*2), Y7, Y5
+	ADDQ         $0x20, R8
 	ADDQ         $0x20, CX
-	ADDQ         $0x40, R8
-	SUBQ         $0x10, DI
+	ADDQ         $0x40, DI
+	SUBQ         $0x10, SI
 	JNZ          dims
 	VEXTRACTI128 $0x01, Y0, X8
 	VPMAXUD      X8, X0, X0
@@ -655,89 +596,80 @@ dims:
 	VZEROUPPER
 	RET
 
-// func QueryFactorsI4x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·QueryFactorsI4x4(SB), NOSPLIT, $16-96
+// func QueryFactorsI4x4(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·QueryFactorsI4x4(SB), NOSPLIT, $16-88
 	MOVQ         factors+0(FP), AX
 	MOVQ         keys_base+32(FP), CX
 	MOVQ         CX, (SP)
 	MOVQ         masks_len+64(FP), CX
 	MOVQ         CX, 8(SP)
-	MOVQ         q_base+8(FP), BX
-	MOVQ         dim+80(FP), SI
-	SHLQ         $0x02, SI
-	LEAQ         (SI)(SI*2), DI
+	MOVQ         q_base+8(FP), DX
+	MOVQ         dim+80(FP), BX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), SI
 	MOVL         $0x7fffffff, CX
 	VMOVD        CX, X12
 	VPBROADCASTD X12, Y12
 
 tile:
-	MOVQ    (SP), R8
-	MOVQ    (R8), CX
-	MOVQ    ahead+88(FP), R9
-	LEAQ    (R9)(R9*2), DX
-	LEAQ    (R8)(DX*8), DX
-	CMPQ    R9, 8(SP)
-	CMOVQGE R8, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, R8
-	MOVQ    R8, (SP)
-	VPXOR   Y0, Y0, Y0
-	VPXOR   Y1, Y1, Y1
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y3, Y3, Y3
-	VPXOR   Y4, Y4, Y4
-	VPXOR   Y5, Y5, Y5
-	VPXOR   Y6, Y6, Y6
-	VPXOR   Y7, Y7, Y7
-	MOVQ    BX, R9
-	MOVQ    dim+80(FP), R8
-	LEAQ    (CX)(R8*2), R10
+	MOVQ  (SP), DI
+	MOVQ  (DI), CX
+	ADDQ  $0x18, DI
+	MOVQ  DI, (SP)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  DX, R8
+	MOVQ  dim+80(FP), DI
+	LEAQ  (CX)(DI*2), R9
 
 dims:
-	PREFETCHT0   (CX)(DX*1)
 	VCVTPH2PS    (CX), Y8
 	VCVTPH2PS    16(CX), Y9
-	VMULPS       (R9), Y8, Y10
+	VMULPS       (R8), Y8, Y10
 	VANDPS       Y12, Y10, Y10
 	VPMAXUD      Y10, Y0, Y0
-	VMULPS       32(R9), Y9, Y11
+	VMULPS       32(R8), Y9, Y11
 	VANDPS       Y12, Y11, Y11
 	VPMAXUD      Y11, Y0, Y0
-	VMULPS       (R9)(SI*1), Y8, Y10
+	VMULPS       (R8)(BX*1), Y8, Y10
 	VANDPS       Y12, Y10, Y10
 	VPMAXUD      Y10, Y1, Y1
-	VMULPS       32(R9)(SI*1), Y9, Y11
+	VMULPS       32(R8)(BX*1), Y9, Y11
 	VANDPS       Y12, Y11, Y11
 	VPMAXUD      Y11, Y1, Y1
-	VMULPS       (R9)(SI*2), Y8, Y10
+	VMULPS       (R8)(BX*2), Y8, Y10
 	VANDPS       Y12, Y10, Y10
 	VPMAXUD      Y10, Y2, Y2
-	VMULPS       32(R9)(SI*2), Y9, Y11
+	VMULPS       32(R8)(BX*2), Y9, Y11
 	VANDPS       Y12, Y11, Y11
 	VPMAXUD      Y11, Y2, Y2
-	VMULPS       (R9)(DI*1), Y8, Y10
+	VMULPS       (R8)(SI*1), Y8, Y10
 	VANDPS       Y12, Y10, Y10
 	VPMAXUD      Y10, Y3, Y3
-	VMULPS       32(R9)(DI*1), Y9, Y11
+	VMULPS       32(R8)(SI*1), Y9, Y11
 	VANDPS       Y12, Y11, Y11
 	VPMAXUD      Y11, Y3, Y3
-	PREFETCHT0   (R10)(DX*1)
-	VCVTPH2PS    (R10), Y8
-	VCVTPH2PS    16(R10), Y9
-	VFMADD231PS  (R9), Y8, Y4
-	VFMADD231PS  32(R9), Y9, Y4
-	VFMADD231PS  (R9)(SI*1), Y8, Y5
-	VFMADD231PS  32(R9)(SI*1), Y9, Y5
-	VFMADD231PS  (R9)(SI*2), Y8, Y6
-	VFMADD231PS  32(R9)(SI*2), Y9, Y6
-	VFMADD231PS  (R9)(DI*1), Y8, Y7
-	VFMADD231PS  32(R9)(DI*1), Y9, Y7
-	ADDQ         $0x20, R10
+	VCVTPH2PS    (R9), Y8
+	VCVTPH2PS    16(R9), Y9
+	VFMADD231PS  (R8), Y8, Y4
+	VFMADD231PS  32(R8), Y9, Y4
+	VFMADD231PS  (R8)(BX*1), Y8, Y5
+	VFMADD231PS  32(R8)(BX*1), Y9, Y5
+	VFMADD231PS  (R8)(BX*2), Y8, Y6
+	VFMADD231PS  32(R8)(BX*2), Y9, Y6
+	VFMADD231PS  (R8)(SI*1), Y8, Y7
+	VFMADD231PS  32(R8)(SI*1), Y9, Y7
+	ADDQ         $0x20, R9
 	ADDQ         $0x20, CX
-	ADDQ         $0x40, R9
-	SUBQ         $0x10, R8
+	ADDQ         $0x40, R8
+	SUBQ         $0x10, DI
 	JNZ          dims
 	VEXTRACTI128 $0x01, Y0, X10
 	VPMAXUD      X10, X0, X0
@@ -789,80 +721,58 @@ dims:
 	VZEROUPPER
 	RET
 
-// func ValueScales(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, CMOV, F16C, MMX+
-TEXT ·ValueScales(SB), NOSPLIT, $16-88
+// func ValueScales(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int)
+// Requires: AVX, F16C
+TEXT ·ValueScales(SB), NOSPLIT, $16-80
 	MOVQ scales+0(FP), AX
 	MOVQ minima+8(FP), CX
 	MOVQ values_base+16(FP), CX
 	MOVQ CX, (SP)
 	MOVQ masks_len+48(FP), CX
 	MOVQ CX, 8(SP)
-	MOVQ size+64(FP), BX
+	MOVQ size+64(FP), DX
 
 tile:
-	MOVQ    (SP), SI
-	MOVQ    (SI), CX
-	MOVQ    ahead+80(FP), DI
-	LEAQ    (DI)(DI*2), DX
-	LEAQ    (SI)(DX*8), DX
-	CMPQ    DI, 8(SP)
-	CMOVQGE SI, DX
-	MOVQ    (DX), DX
-	SUBQ    CX, DX
-	ADDQ    $0x18, SI
-	MOVQ    SI, (SP)
-	MOVQ    ahead+80(FP), DI
-	TESTQ   DI, DI
-	JZ      gather
-	MOVQ    BX, DI
-	SHLQ    $0x04, DI
-	MOVQ    from+72(FP), SI
-	LEAQ    (CX)(DX*1), SI
-
-line:
-	PREFETCHT1 (SI)
-	ADDQ       $0x40, SI
-	SUBQ       $0x40, DI
-	JG         line
-
-gather:
-	MOVQ      from+72(FP), SI
-	ADDQ      SI, CX
+	MOVQ      (SP), BX
+	MOVQ      (BX), CX
+	ADDQ      $0x18, BX
+	MOVQ      BX, (SP)
+	MOVQ      from+72(FP), BX
+	ADDQ      BX, CX
 	VPINSRW   $0x00, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x01, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x02, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x03, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x04, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x05, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x06, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x07, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VCVTPH2PS X0, Y0
 	VMOVUPS   Y0, (AX)
 	VPINSRW   $0x00, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x01, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x02, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x03, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x04, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x05, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x06, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VPINSRW   $0x07, (CX), X0, X0
-	ADDQ      BX, CX
+	ADDQ      DX, CX
 	VCVTPH2PS X0, Y0
 	VMOVUPS   Y0, 32(AX)
 	ADDQ      $0x40, AX
@@ -871,64 +781,42 @@ gather:
 	VZEROUPPER
 	RET
 
-// func ValueScalesMinima(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int, ahead int)
-// Requires: AVX, CMOV, F16C, MMX+
-TEXT ·ValueScalesMinima(SB), NOSPLIT, $16-88
+// func ValueScalesMinima(scales *float32, minima *float32, values [][]byte, masks []uint16, size int, from int)
+// Requires: AVX, F16C
+TEXT ·ValueScalesMinima(SB), NOSPLIT, $16-80
 	MOVQ    scales+0(FP), AX
 	MOVQ    minima+8(FP), CX
 	MOVQ    values_base+16(FP), DX
 	MOVQ    DX, (SP)
 	MOVQ    masks_len+48(FP), DX
 	MOVQ    DX, 8(SP)
-	MOVQ    size+64(FP), SI
+	MOVQ    size+64(FP), BX
 	VMOVDQU apart<>+0(SB), X3
 
 tile:
-	MOVQ    (SP), DI
-	MOVQ    (DI), DX
-	MOVQ    ahead+80(FP), R8
-	LEAQ    (R8)(R8*2), BX
-	LEAQ    (DI)(BX*8), BX
-	CMPQ    R8, 8(SP)
-	CMOVQGE DI, BX
-	MOVQ    (BX), BX
-	SUBQ    DX, BX
-	ADDQ    $0x18, DI
-	MOVQ    DI, (SP)
-	MOVQ    ahead+80(FP), R8
-	TESTQ   R8, R8
-	JZ      gather
-	MOVQ    SI, R8
-	SHLQ    $0x04, R8
-	MOVQ    from+72(FP), DI
-	LEAQ    (DX)(BX*1), DI
-
-line:
-	PREFETCHT1 (DI)
-	ADDQ       $0x40, DI
-	SUBQ       $0x40, R8
-	JG         line
-
-gather:
-	MOVQ        from+72(FP), DI
-	ADDQ        DI, DX
+	MOVQ        (SP), SI
+	MOVQ        (SI), DX
+	ADDQ        $0x18, SI
+	MOVQ        SI, (SP)
+	MOVQ        from+72(FP), SI
+	ADDQ        SI, DX
 	VMOVD       (DX), X0
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x01, (DX), X0, X0
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x02, (DX), X0, X0
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x03, (DX), X0, X0
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPSHUFB     X3, X0, X0
 	VMOVD       (DX), X1
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x01, (DX), X1, X1
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x02, (DX), X1, X1
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x03, (DX), X1, X1
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPSHUFB     X3, X1, X1
 	VPUNPCKHQDQ X1, X0, X2
 	VPUNPCKLQDQ X1, X0, X0
@@ -937,22 +825,22 @@ gather:
 	VCVTPH2PS   X0, Y0
 	VMOVUPS     Y0, (AX)
 	VMOVD       (DX), X0
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x01, (DX), X0, X0
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x02, (DX), X0, X0
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x03, (DX), X0, X0
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPSHUFB     X3, X0, X0
 	VMOVD       (DX), X1
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x01, (DX), X1, X1
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x02, (DX), X1, X1
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPINSRD     $0x03, (DX), X1, X1
-	ADDQ        SI, DX
+	ADDQ        BX, DX
 	VPSHUFB     X3, X1, X1
 	VPUNPCKHQDQ X1, X0, X2
 	VPUNPCKLQDQ X1, X0, X0
@@ -1059,29 +947,32 @@ tile:
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI8x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI8x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, CMOV, F16C, MMX+
-TEXT ·ScoreIntegersI8x1(SB), NOSPLIT, $96-120
+TEXT ·ScoreIntegersI8x1(SB), NOSPLIT, $112-136
 	MOVQ keys_base+56(FP), AX
 	MOVQ AX, 64(SP)
 	MOVQ masks_len+88(FP), AX
 	MOVQ AX, 72(SP)
+	MOVQ next_base+112(FP), CX
+	MOVQ CX, 80(SP)
+	MOVQ next_len+120(FP), CX
+	MOVQ CX, 88(SP)
 	SHLQ $0x06, AX
-	MOVQ AX, 88(SP)
+	MOVQ AX, 104(SP)
 	MOVQ s_base+0(FP), AX
-	MOVQ AX, 80(SP)
+	MOVQ AX, 96(SP)
 	MOVQ factors+48(FP), BX
 
 tile:
 	MOVQ         64(SP), AX
 	MOVQ         (AX), DI
-	MOVQ         ahead+112(FP), DX
-	LEAQ         (DX)(DX*2), CX
-	LEAQ         (AX)(CX*8), CX
-	CMPQ         DX, 72(SP)
-	CMOVQGE      AX, CX
+	MOVQ         80(SP), CX
+	ADDQ         $0x18, 80(SP)
+	CMPQ         88(SP), $0x00
+	CMOVQLE      AX, CX
 	MOVQ         (CX), R8
-	SUBQ         DI, R8
+	DECQ         88(SP)
 	ADDQ         $0x18, AX
 	MOVQ         AX, 64(SP)
 	VPXOR        Y0, Y0, Y0
@@ -1096,10 +987,11 @@ tile:
 	LEAQ         (CX)(CX*2), CX
 
 dims:
-	PREFETCHT1   (DX)(R8*1)
-	PREFETCHT1   64(DX)(R8*1)
-	PREFETCHT1   128(DX)(R8*1)
-	PREFETCHT1   192(DX)(R8*1)
+	PREFETCHT1   (R8)
+	PREFETCHT1   64(R8)
+	PREFETCHT1   128(R8)
+	PREFETCHT1   192(R8)
+	ADDQ         $0x00000100, R8
 	VCVTPH2PS    (DI), Y2
 	VCVTPH2PS    16(DI), Y3
 	VMULPS       (AX), Y2, Y4
@@ -1187,8 +1079,9 @@ dims:
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x10, SI
 	JNZ          dims
-	MOVQ         80(SP), AX
-	MOVQ         88(SP), SI
+	PREFETCHT1   31(R8)
+	MOVQ         96(SP), AX
+	MOVQ         104(SP), SI
 	VPERM2I128   $0x20, Y1, Y0, Y4
 	VPERM2I128   $0x31, Y1, Y0, Y1
 	VMOVDQA      Y4, Y0
@@ -1199,38 +1092,41 @@ dims:
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y5, Y1, Y1
 	VMOVUPS      Y1, 32(AX)
-	MOVQ         80(SP), AX
+	MOVQ         96(SP), AX
 	ADDQ         $0x40, AX
-	MOVQ         AX, 80(SP)
+	MOVQ         AX, 96(SP)
 	ADDQ         $0x30, BX
 	DECQ         72(SP)
 	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI8x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI8x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, CMOV, F16C, MMX+
-TEXT ·ScoreIntegersI8x2(SB), NOSPLIT, $160-120
+TEXT ·ScoreIntegersI8x2(SB), NOSPLIT, $176-136
 	MOVQ keys_base+56(FP), AX
 	MOVQ AX, 128(SP)
 	MOVQ masks_len+88(FP), AX
 	MOVQ AX, 136(SP)
+	MOVQ next_base+112(FP), CX
+	MOVQ CX, 144(SP)
+	MOVQ next_len+120(FP), CX
+	MOVQ CX, 152(SP)
 	SHLQ $0x06, AX
-	MOVQ AX, 152(SP)
+	MOVQ AX, 168(SP)
 	MOVQ s_base+0(FP), AX
-	MOVQ AX, 144(SP)
+	MOVQ AX, 160(SP)
 	MOVQ factors+48(FP), SI
 
 tile:
 	MOVQ         128(SP), AX
 	MOVQ         (AX), R8
-	MOVQ         ahead+112(FP), DX
-	LEAQ         (DX)(DX*2), CX
-	LEAQ         (AX)(CX*8), CX
-	CMPQ         DX, 136(SP)
-	CMOVQGE      AX, CX
+	MOVQ         144(SP), CX
+	ADDQ         $0x18, 144(SP)
+	CMPQ         152(SP), $0x00
+	CMOVQLE      AX, CX
 	MOVQ         (CX), R9
-	SUBQ         R8, R9
+	DECQ         152(SP)
 	ADDQ         $0x18, AX
 	MOVQ         AX, 128(SP)
 	VPXOR        Y0, Y0, Y0
@@ -1249,10 +1145,11 @@ tile:
 	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1   (BX)(R9*1)
-	PREFETCHT1   64(BX)(R9*1)
-	PREFETCHT1   128(BX)(R9*1)
-	PREFETCHT1   192(BX)(R9*1)
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	PREFETCHT1   128(R9)
+	PREFETCHT1   192(R9)
+	ADDQ         $0x00000100, R9
 	VCVTPH2PS    (R8), Y4
 	VCVTPH2PS    16(R8), Y5
 	VMULPS       (AX), Y4, Y6
@@ -1388,8 +1285,9 @@ dims:
 	ADDQ         $0x00000100, BX
 	SUBQ         $0x10, DI
 	JNZ          dims
-	MOVQ         144(SP), AX
-	MOVQ         152(SP), DI
+	PREFETCHT1   31(R9)
+	MOVQ         160(SP), AX
+	MOVQ         168(SP), DI
 	VPERM2I128   $0x20, Y1, Y0, Y6
 	VPERM2I128   $0x31, Y1, Y0, Y1
 	VMOVDQA      Y6, Y0
@@ -1411,38 +1309,41 @@ dims:
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       Y7, Y3, Y3
 	VMOVUPS      Y3, 32(AX)
-	MOVQ         144(SP), AX
+	MOVQ         160(SP), AX
 	ADDQ         $0x40, AX
-	MOVQ         AX, 144(SP)
+	MOVQ         AX, 160(SP)
 	ADDQ         $0x30, SI
 	DECQ         136(SP)
 	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI8x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI8x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, CMOV, F16C, MMX+
-TEXT ·ScoreIntegersI8x3(SB), NOSPLIT, $224-120
+TEXT ·ScoreIntegersI8x3(SB), NOSPLIT, $240-136
 	MOVQ keys_base+56(FP), AX
 	MOVQ AX, 192(SP)
 	MOVQ masks_len+88(FP), AX
 	MOVQ AX, 200(SP)
+	MOVQ next_base+112(FP), CX
+	MOVQ CX, 208(SP)
+	MOVQ next_len+120(FP), CX
+	MOVQ CX, 216(SP)
 	SHLQ $0x06, AX
-	MOVQ AX, 216(SP)
+	MOVQ AX, 232(SP)
 	MOVQ s_base+0(FP), AX
-	MOVQ AX, 208(SP)
+	MOVQ AX, 224(SP)
 	MOVQ factors+48(FP), SI
 
 tile:
 	MOVQ         192(SP), AX
 	MOVQ         (AX), R8
-	MOVQ         ahead+112(FP), DX
-	LEAQ         (DX)(DX*2), CX
-	LEAQ         (AX)(CX*8), CX
-	CMPQ         DX, 200(SP)
-	CMOVQGE      AX, CX
+	MOVQ         208(SP), CX
+	ADDQ         $0x18, 208(SP)
+	CMPQ         216(SP), $0x00
+	CMOVQLE      AX, CX
 	MOVQ         (CX), R9
-	SUBQ         R8, R9
+	DECQ         216(SP)
 	ADDQ         $0x18, AX
 	MOVQ         AX, 192(SP)
 	VPXOR        Y0, Y0, Y0
@@ -1465,10 +1366,11 @@ tile:
 	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1   (BX)(R9*1)
-	PREFETCHT1   64(BX)(R9*1)
-	PREFETCHT1   128(BX)(R9*1)
-	PREFETCHT1   192(BX)(R9*1)
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	PREFETCHT1   128(R9)
+	PREFETCHT1   192(R9)
+	ADDQ         $0x00000100, R9
 	VCVTPH2PS    (R8), Y6
 	VCVTPH2PS    16(R8), Y7
 	VMULPS       (AX), Y6, Y8
@@ -1652,8 +1554,9 @@ dims:
 	ADDQ         $0x00000100, BX
 	SUBQ         $0x10, DI
 	JNZ          dims
-	MOVQ         208(SP), AX
-	MOVQ         216(SP), DI
+	PREFETCHT1   31(R9)
+	MOVQ         224(SP), AX
+	MOVQ         232(SP), DI
 	VPERM2I128   $0x20, Y1, Y0, Y8
 	VPERM2I128   $0x31, Y1, Y0, Y1
 	VMOVDQA      Y8, Y0
@@ -1686,38 +1589,41 @@ dims:
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       Y9, Y5, Y5
 	VMOVUPS      Y5, 32(AX)
-	MOVQ         208(SP), AX
+	MOVQ         224(SP), AX
 	ADDQ         $0x40, AX
-	MOVQ         AX, 208(SP)
+	MOVQ         AX, 224(SP)
 	ADDQ         $0x30, SI
 	DECQ         200(SP)
 	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI8x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI8x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, CMOV, F16C, MMX+
-TEXT ·ScoreIntegersI8x4(SB), NOSPLIT, $288-120
+TEXT ·ScoreIntegersI8x4(SB), NOSPLIT, $304-136
 	MOVQ keys_base+56(FP), AX
 	MOVQ AX, 256(SP)
 	MOVQ masks_len+88(FP), AX
 	MOVQ AX, 264(SP)
+	MOVQ next_base+112(FP), CX
+	MOVQ CX, 272(SP)
+	MOVQ next_len+120(FP), CX
+	MOVQ CX, 280(SP)
 	SHLQ $0x06, AX
-	MOVQ AX, 280(SP)
+	MOVQ AX, 296(SP)
 	MOVQ s_base+0(FP), AX
-	MOVQ AX, 272(SP)
+	MOVQ AX, 288(SP)
 	MOVQ factors+48(FP), SI
 
 tile:
 	MOVQ         256(SP), AX
 	MOVQ         (AX), R8
-	MOVQ         ahead+112(FP), DX
-	LEAQ         (DX)(DX*2), CX
-	LEAQ         (AX)(CX*8), CX
-	CMPQ         DX, 264(SP)
-	CMOVQGE      AX, CX
+	MOVQ         272(SP), CX
+	ADDQ         $0x18, 272(SP)
+	CMPQ         280(SP), $0x00
+	CMOVQLE      AX, CX
 	MOVQ         (CX), R9
-	SUBQ         R8, R9
+	DECQ         280(SP)
 	ADDQ         $0x18, AX
 	MOVQ         AX, 256(SP)
 	VPXOR        Y0, Y0, Y0
@@ -1744,10 +1650,11 @@ tile:
 	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1   (BX)(R9*1)
-	PREFETCHT1   64(BX)(R9*1)
-	PREFETCHT1   128(BX)(R9*1)
-	PREFETCHT1   192(BX)(R9*1)
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	PREFETCHT1   128(R9)
+	PREFETCHT1   192(R9)
+	ADDQ         $0x00000100, R9
 	VCVTPH2PS    (R8), Y8
 	VCVTPH2PS    16(R8), Y9
 	VMULPS       (AX), Y8, Y10
@@ -1979,8 +1886,9 @@ dims:
 	ADDQ         $0x00000100, BX
 	SUBQ         $0x10, DI
 	JNZ          dims
-	MOVQ         272(SP), AX
-	MOVQ         280(SP), DI
+	PREFETCHT1   31(R9)
+	MOVQ         288(SP), AX
+	MOVQ         296(SP), DI
 	VPERM2I128   $0x20, Y1, Y0, Y10
 	VPERM2I128   $0x31, Y1, Y0, Y1
 	VMOVDQA      Y10, Y0
@@ -2024,18 +1932,18 @@ dims:
 	VCVTDQ2PS    Y7, Y7
 	VMULPS       Y11, Y7, Y7
 	VMOVUPS      Y7, 32(AX)
-	MOVQ         272(SP), AX
+	MOVQ         288(SP), AX
 	ADDQ         $0x40, AX
-	MOVQ         AX, 272(SP)
+	MOVQ         AX, 288(SP)
 	ADDQ         $0x30, SI
 	DECQ         264(SP)
 	JNZ          tile
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI8x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·WeighIntegersI8x1(SB), NOSPLIT, $0-80
+// func WeighIntegersI8x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·WeighIntegersI8x1(SB), NOSPLIT, $16-112
 	MOVQ  p+16(FP), CX
 	MOVQ  values_base+40(FP), DX
 	MOVQ  values_len+48(FP), BX
@@ -2044,17 +1952,33 @@ TEXT ·WeighIntegersI8x1(SB), NOSPLIT, $0-80
 	MOVQ  BX, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), AX
+	MOVQ  next_base+80(FP), AX
+	MOVQ  AX, (SP)
+	MOVQ  next_len+88(FP), AX
+	MOVQ  AX, 8(SP)
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 
 tile:
-	MOVQ (DX), AX
-	ADDQ DI, AX
-	MOVQ $0x00000004, R8
+	MOVQ       (DX), AX
+	ADDQ       DI, AX
+	MOVQ       (SP), R8
+	ADDQ       $0x18, (SP)
+	CMPQ       8(SP), $0x00
+	CMOVQLE    DX, R8
+	MOVQ       (R8), R9
+	DECQ       8(SP)
+	MOVQ       part+104(FP), R8
+	ADDQ       R8, R9
+	PREFETCHT1 512(R9)
+	MOVQ       $0x00000004, R8
 
 pairs:
+	PREFETCHT1   (R9)
+	PREFETCHT1   64(R9)
+	ADDQ         $0x00000080, R9
 	VPMOVSXBW    (AX), Y6
 	VPMOVSXBW    (AX)(SI*1), Y7
 	VPUNPCKLWD   Y7, Y6, Y4
@@ -2131,9 +2055,9 @@ pairs:
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI8x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·WeighIntegersI8x2(SB), NOSPLIT, $0-80
+// func WeighIntegersI8x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·WeighIntegersI8x2(SB), NOSPLIT, $16-112
 	MOVQ  p+16(FP), DX
 	MOVQ  values_base+40(FP), BX
 	MOVQ  values_len+48(FP), SI
@@ -2142,6 +2066,10 @@ TEXT ·WeighIntegersI8x2(SB), NOSPLIT, $0-80
 	MOVQ  SI, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), CX
+	MOVQ  next_base+80(FP), CX
+	MOVQ  CX, (SP)
+	MOVQ  next_len+88(FP), CX
+	MOVQ  CX, 8(SP)
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -2152,11 +2080,23 @@ TEXT ·WeighIntegersI8x2(SB), NOSPLIT, $0-80
 	VPXOR Y7, Y7, Y7
 
 tile:
-	MOVQ (BX), CX
-	ADDQ R8, CX
-	MOVQ $0x00000004, R9
+	MOVQ       (BX), CX
+	ADDQ       R8, CX
+	MOVQ       (SP), R9
+	ADDQ       $0x18, (SP)
+	CMPQ       8(SP), $0x00
+	CMOVQLE    BX, R9
+	MOVQ       (R9), R10
+	DECQ       8(SP)
+	MOVQ       part+104(FP), R9
+	ADDQ       R9, R10
+	PREFETCHT1 512(R10)
+	MOVQ       $0x00000004, R9
 
 pairs:
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         $0x00000080, R10
 	VPMOVSXBW    (CX), Y10
 	VPMOVSXBW    (CX)(DI*1), Y11
 	VPUNPCKLWD   Y11, Y10, Y8
@@ -2278,9 +2218,9 @@ pairs:
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI8x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·WeighIntegersI8x3(SB), NOSPLIT, $0-80
+// func WeighIntegersI8x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·WeighIntegersI8x3(SB), NOSPLIT, $16-112
 	MOVQ  p+16(FP), DX
 	MOVQ  values_base+40(FP), BX
 	MOVQ  values_len+48(FP), SI
@@ -2289,6 +2229,10 @@ TEXT ·WeighIntegersI8x3(SB), NOSPLIT, $0-80
 	MOVQ  SI, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), CX
+	MOVQ  next_base+80(FP), CX
+	MOVQ  CX, (SP)
+	MOVQ  next_len+88(FP), CX
+	MOVQ  CX, 8(SP)
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -2303,11 +2247,23 @@ TEXT ·WeighIntegersI8x3(SB), NOSPLIT, $0-80
 	VPXOR Y11, Y11, Y11
 
 tile:
-	MOVQ (BX), CX
-	ADDQ R8, CX
-	MOVQ $0x00000004, R9
+	MOVQ       (BX), CX
+	ADDQ       R8, CX
+	MOVQ       (SP), R9
+	ADDQ       $0x18, (SP)
+	CMPQ       8(SP), $0x00
+	CMOVQLE    BX, R9
+	MOVQ       (R9), R10
+	DECQ       8(SP)
+	MOVQ       part+104(FP), R9
+	ADDQ       R9, R10
+	PREFETCHT1 512(R10)
+	MOVQ       $0x00000004, R9
 
 pairs:
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         $0x00000080, R10
 	VPMOVSXBW    (CX), Y14
 	VPMOVSXBW    (CX)(DI*1), Y15
 	VPUNPCKLWD   Y15, Y14, Y12
@@ -2474,9 +2430,9 @@ pairs:
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI8x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·WeighIntegersI8x4(SB), NOSPLIT, $0-80
+// func WeighIntegersI8x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·WeighIntegersI8x4(SB), NOSPLIT, $16-112
 	MOVQ  p+16(FP), SI
 	MOVQ  values_base+40(FP), DI
 	MOVQ  values_len+48(FP), R8
@@ -2485,6 +2441,10 @@ TEXT ·WeighIntegersI8x4(SB), NOSPLIT, $0-80
 	MOVQ  R8, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), CX
+	MOVQ  next_base+80(FP), DX
+	MOVQ  DX, (SP)
+	MOVQ  next_len+88(FP), DX
+	MOVQ  DX, 8(SP)
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -2495,11 +2455,21 @@ TEXT ·WeighIntegersI8x4(SB), NOSPLIT, $0-80
 	VPXOR Y7, Y7, Y7
 
 tile:
-	MOVQ (DI), DX
-	ADDQ R10, DX
-	MOVQ $0x00000004, BX
+	MOVQ    (DI), DX
+	ADDQ    R10, DX
+	MOVQ    (SP), BX
+	ADDQ    $0x18, (SP)
+	CMPQ    8(SP), $0x00
+	CMOVQLE DI, BX
+	MOVQ    (BX), R11
+	DECQ    8(SP)
+	MOVQ    part+104(FP), BX
+	ADDQ    BX, R11
+	MOVQ    $0x00000004, BX
 
 pairs:
+	PREFETCHT1   (R11)
+	ADDQ         $0x00000040, R11
 	VPMOVSXBW    (DX), Y10
 	VPMOVSXBW    (DX)(R9*1), Y11
 	VPUNPCKLWD   Y11, Y10, Y8
@@ -2619,30 +2589,33 @@ pairs:
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI4x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI4x1(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreIntegersI4x1(SB), NOSPLIT, $96-120
+TEXT ·ScoreIntegersI4x1(SB), NOSPLIT, $112-136
 	MOVQ    keys_base+56(FP), AX
 	MOVQ    AX, 64(SP)
 	MOVQ    masks_len+88(FP), AX
 	MOVQ    AX, 72(SP)
+	MOVQ    next_base+112(FP), CX
+	MOVQ    CX, 80(SP)
+	MOVQ    next_len+120(FP), CX
+	MOVQ    CX, 88(SP)
 	SHLQ    $0x06, AX
-	MOVQ    AX, 88(SP)
+	MOVQ    AX, 104(SP)
 	MOVQ    s_base+0(FP), AX
-	MOVQ    AX, 80(SP)
+	MOVQ    AX, 96(SP)
 	MOVQ    factors+48(FP), BX
 	VMOVDQU interleave<>+0(SB), Y6
 
 tile:
 	MOVQ         64(SP), AX
 	MOVQ         (AX), DI
-	MOVQ         ahead+112(FP), DX
-	LEAQ         (DX)(DX*2), CX
-	LEAQ         (AX)(CX*8), CX
-	CMPQ         DX, 72(SP)
-	CMOVQGE      AX, CX
+	MOVQ         80(SP), CX
+	ADDQ         $0x18, 80(SP)
+	CMPQ         88(SP), $0x00
+	CMOVQLE      AX, CX
 	MOVQ         (CX), R8
-	SUBQ         DI, R8
+	DECQ         88(SP)
 	ADDQ         $0x18, AX
 	MOVQ         AX, 64(SP)
 	VPXOR        Y0, Y0, Y0
@@ -2658,8 +2631,9 @@ tile:
 	LEAQ         (CX)(CX*2), CX
 
 dims:
-	PREFETCHT1     (DX)(R8*1)
-	PREFETCHT1     64(DX)(R8*1)
+	PREFETCHT1     (R8)
+	PREFETCHT1     64(R8)
+	ADDQ           $0x00000080, R8
 	VCVTPH2PS      (DI), Y2
 	VCVTPH2PS      16(DI), Y3
 	VMULPS         (AX), Y2, Y4
@@ -2739,8 +2713,9 @@ dims:
 	ADDQ           $0x00000080, DX
 	SUBQ           $0x10, SI
 	JNZ            dims
-	MOVQ           80(SP), AX
-	MOVQ           88(SP), SI
+	PREFETCHT1     63(R8)
+	MOVQ           96(SP), AX
+	MOVQ           104(SP), SI
 	VPSLLD         $0x04, Y1, Y4
 	VPSUBD         Y4, Y0, Y0
 	VBROADCASTSS   16(BX), Y5
@@ -2752,9 +2727,9 @@ dims:
 	VBROADCASTSS   32(BX), Y4
 	VFMADD213PS    Y4, Y5, Y1
 	VMOVUPS        Y1, 32(AX)
-	MOVQ           80(SP), AX
+	MOVQ           96(SP), AX
 	ADDQ           $0x40, AX
-	MOVQ           AX, 80(SP)
+	MOVQ           AX, 96(SP)
 	ADDQ           $0x30, BX
 	DECQ           72(SP)
 	JNZ            tile
@@ -2795,30 +2770,33 @@ DATA interleave<>+30(SB)/1, $0x0f
 DATA interleave<>+31(SB)/1, $0x80
 GLOBL interleave<>(SB), RODATA|NOPTR, $32
 
-// func ScoreIntegersI4x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI4x2(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreIntegersI4x2(SB), NOSPLIT, $160-120
+TEXT ·ScoreIntegersI4x2(SB), NOSPLIT, $176-136
 	MOVQ    keys_base+56(FP), AX
 	MOVQ    AX, 128(SP)
 	MOVQ    masks_len+88(FP), AX
 	MOVQ    AX, 136(SP)
+	MOVQ    next_base+112(FP), CX
+	MOVQ    CX, 144(SP)
+	MOVQ    next_len+120(FP), CX
+	MOVQ    CX, 152(SP)
 	SHLQ    $0x06, AX
-	MOVQ    AX, 152(SP)
+	MOVQ    AX, 168(SP)
 	MOVQ    s_base+0(FP), AX
-	MOVQ    AX, 144(SP)
+	MOVQ    AX, 160(SP)
 	MOVQ    factors+48(FP), SI
 	VMOVDQU interleave<>+0(SB), Y8
 
 tile:
 	MOVQ         128(SP), AX
 	MOVQ         (AX), R8
-	MOVQ         ahead+112(FP), DX
-	LEAQ         (DX)(DX*2), CX
-	LEAQ         (AX)(CX*8), CX
-	CMPQ         DX, 136(SP)
-	CMOVQGE      AX, CX
+	MOVQ         144(SP), CX
+	ADDQ         $0x18, 144(SP)
+	CMPQ         152(SP), $0x00
+	CMOVQLE      AX, CX
 	MOVQ         (CX), R9
-	SUBQ         R8, R9
+	DECQ         152(SP)
 	ADDQ         $0x18, AX
 	MOVQ         AX, 128(SP)
 	VPXOR        Y0, Y0, Y0
@@ -2838,8 +2816,9 @@ tile:
 	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1     (BX)(R9*1)
-	PREFETCHT1     64(BX)(R9*1)
+	PREFETCHT1     (R9)
+	PREFETCHT1     64(R9)
+	ADDQ           $0x00000080, R9
 	VCVTPH2PS      (R8), Y4
 	VCVTPH2PS      16(R8), Y5
 	VMULPS         (AX), Y4, Y6
@@ -2967,8 +2946,9 @@ dims:
 	ADDQ           $0x00000080, BX
 	SUBQ           $0x10, DI
 	JNZ            dims
-	MOVQ           144(SP), AX
-	MOVQ           152(SP), DI
+	PREFETCHT1     63(R9)
+	MOVQ           160(SP), AX
+	MOVQ           168(SP), DI
 	VPSLLD         $0x04, Y1, Y6
 	VPSUBD         Y6, Y0, Y0
 	VBROADCASTSS   16(SI), Y7
@@ -2992,39 +2972,42 @@ dims:
 	VBROADCASTSS   36(SI), Y6
 	VFMADD213PS    Y6, Y7, Y3
 	VMOVUPS        Y3, 32(AX)
-	MOVQ           144(SP), AX
+	MOVQ           160(SP), AX
 	ADDQ           $0x40, AX
-	MOVQ           AX, 144(SP)
+	MOVQ           AX, 160(SP)
 	ADDQ           $0x30, SI
 	DECQ           136(SP)
 	JNZ            tile
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI4x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI4x3(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreIntegersI4x3(SB), NOSPLIT, $224-120
+TEXT ·ScoreIntegersI4x3(SB), NOSPLIT, $240-136
 	MOVQ    keys_base+56(FP), AX
 	MOVQ    AX, 192(SP)
 	MOVQ    masks_len+88(FP), AX
 	MOVQ    AX, 200(SP)
+	MOVQ    next_base+112(FP), CX
+	MOVQ    CX, 208(SP)
+	MOVQ    next_len+120(FP), CX
+	MOVQ    CX, 216(SP)
 	SHLQ    $0x06, AX
-	MOVQ    AX, 216(SP)
+	MOVQ    AX, 232(SP)
 	MOVQ    s_base+0(FP), AX
-	MOVQ    AX, 208(SP)
+	MOVQ    AX, 224(SP)
 	MOVQ    factors+48(FP), SI
 	VMOVDQU interleave<>+0(SB), Y10
 
 tile:
 	MOVQ         192(SP), AX
 	MOVQ         (AX), R8
-	MOVQ         ahead+112(FP), DX
-	LEAQ         (DX)(DX*2), CX
-	LEAQ         (AX)(CX*8), CX
-	CMPQ         DX, 200(SP)
-	CMOVQGE      AX, CX
+	MOVQ         208(SP), CX
+	ADDQ         $0x18, 208(SP)
+	CMPQ         216(SP), $0x00
+	CMOVQLE      AX, CX
 	MOVQ         (CX), R9
-	SUBQ         R8, R9
+	DECQ         216(SP)
 	ADDQ         $0x18, AX
 	MOVQ         AX, 192(SP)
 	VPXOR        Y0, Y0, Y0
@@ -3048,8 +3031,9 @@ tile:
 	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1     (BX)(R9*1)
-	PREFETCHT1     64(BX)(R9*1)
+	PREFETCHT1     (R9)
+	PREFETCHT1     64(R9)
+	ADDQ           $0x00000080, R9
 	VCVTPH2PS      (R8), Y6
 	VCVTPH2PS      16(R8), Y7
 	VMULPS         (AX), Y6, Y8
@@ -3225,8 +3209,9 @@ dims:
 	ADDQ           $0x00000080, BX
 	SUBQ           $0x10, DI
 	JNZ            dims
-	MOVQ           208(SP), AX
-	MOVQ           216(SP), DI
+	PREFETCHT1     63(R9)
+	MOVQ           224(SP), AX
+	MOVQ           232(SP), DI
 	VPSLLD         $0x04, Y1, Y8
 	VPSUBD         Y8, Y0, Y0
 	VBROADCASTSS   16(SI), Y9
@@ -3262,39 +3247,42 @@ dims:
 	VBROADCASTSS   40(SI), Y8
 	VFMADD213PS    Y8, Y9, Y5
 	VMOVUPS        Y5, 32(AX)
-	MOVQ           208(SP), AX
+	MOVQ           224(SP), AX
 	ADDQ           $0x40, AX
-	MOVQ           AX, 208(SP)
+	MOVQ           AX, 224(SP)
 	ADDQ           $0x30, SI
 	DECQ           200(SP)
 	JNZ            tile
 	VZEROUPPER
 	RET
 
-// func ScoreIntegersI4x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreIntegersI4x4(s []float32, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
-TEXT ·ScoreIntegersI4x4(SB), NOSPLIT, $288-120
+TEXT ·ScoreIntegersI4x4(SB), NOSPLIT, $304-136
 	MOVQ    keys_base+56(FP), AX
 	MOVQ    AX, 256(SP)
 	MOVQ    masks_len+88(FP), AX
 	MOVQ    AX, 264(SP)
+	MOVQ    next_base+112(FP), CX
+	MOVQ    CX, 272(SP)
+	MOVQ    next_len+120(FP), CX
+	MOVQ    CX, 280(SP)
 	SHLQ    $0x06, AX
-	MOVQ    AX, 280(SP)
+	MOVQ    AX, 296(SP)
 	MOVQ    s_base+0(FP), AX
-	MOVQ    AX, 272(SP)
+	MOVQ    AX, 288(SP)
 	MOVQ    factors+48(FP), SI
 	VMOVDQU interleave<>+0(SB), Y12
 
 tile:
 	MOVQ         256(SP), AX
 	MOVQ         (AX), R8
-	MOVQ         ahead+112(FP), DX
-	LEAQ         (DX)(DX*2), CX
-	LEAQ         (AX)(CX*8), CX
-	CMPQ         DX, 264(SP)
-	CMOVQGE      AX, CX
+	MOVQ         272(SP), CX
+	ADDQ         $0x18, 272(SP)
+	CMPQ         280(SP), $0x00
+	CMOVQLE      AX, CX
 	MOVQ         (CX), R9
-	SUBQ         R8, R9
+	DECQ         280(SP)
 	ADDQ         $0x18, AX
 	MOVQ         AX, 256(SP)
 	VPXOR        Y0, Y0, Y0
@@ -3322,8 +3310,9 @@ tile:
 	LEAQ         (CX)(CX*2), DX
 
 dims:
-	PREFETCHT1     (BX)(R9*1)
-	PREFETCHT1     64(BX)(R9*1)
+	PREFETCHT1     (R9)
+	PREFETCHT1     64(R9)
+	ADDQ           $0x00000080, R9
 	VCVTPH2PS      (R8), Y8
 	VCVTPH2PS      16(R8), Y9
 	VMULPS         (AX), Y8, Y10
@@ -3547,8 +3536,9 @@ dims:
 	ADDQ           $0x00000080, BX
 	SUBQ           $0x10, DI
 	JNZ            dims
-	MOVQ           272(SP), AX
-	MOVQ           280(SP), DI
+	PREFETCHT1     63(R9)
+	MOVQ           288(SP), AX
+	MOVQ           296(SP), DI
 	VPSLLD         $0x04, Y1, Y10
 	VPSUBD         Y10, Y0, Y0
 	VBROADCASTSS   16(SI), Y11
@@ -3596,18 +3586,18 @@ dims:
 	VBROADCASTSS   44(SI), Y10
 	VFMADD213PS    Y10, Y11, Y7
 	VMOVUPS        Y7, 32(AX)
-	MOVQ           272(SP), AX
+	MOVQ           288(SP), AX
 	ADDQ           $0x40, AX
-	MOVQ           AX, 272(SP)
+	MOVQ           AX, 288(SP)
 	ADDQ           $0x30, SI
 	DECQ           264(SP)
 	JNZ            tile
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI4x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·WeighIntegersI4x1(SB), NOSPLIT, $0-80
+// func WeighIntegersI4x1(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·WeighIntegersI4x1(SB), NOSPLIT, $16-112
 	MOVQ  p+16(FP), CX
 	MOVQ  values_base+40(FP), DX
 	MOVQ  values_len+48(FP), BX
@@ -3616,17 +3606,33 @@ TEXT ·WeighIntegersI4x1(SB), NOSPLIT, $0-80
 	MOVQ  BX, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), AX
+	MOVQ  next_base+80(FP), AX
+	MOVQ  AX, (SP)
+	MOVQ  next_len+88(FP), AX
+	MOVQ  AX, 8(SP)
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 
 tile:
-	MOVQ (DX), AX
-	ADDQ DI, AX
-	MOVQ $0x00000004, R8
+	MOVQ       (DX), AX
+	ADDQ       DI, AX
+	MOVQ       (SP), R8
+	ADDQ       $0x18, (SP)
+	CMPQ       8(SP), $0x00
+	CMOVQLE    DX, R8
+	MOVQ       (R8), R9
+	DECQ       8(SP)
+	MOVQ       part+104(FP), R8
+	ADDQ       R8, R9
+	PREFETCHT1 256(R9)
+	PREFETCHT1 320(R9)
+	MOVQ       $0x00000004, R8
 
 pairs:
+	PREFETCHT1   (R9)
+	ADDQ         $0x00000040, R9
 	VPMOVZXBW    (AX), Y6
 	VPMOVZXBW    (AX)(SI*1), Y7
 	VPUNPCKLWD   Y7, Y6, Y4
@@ -3703,9 +3709,9 @@ pairs:
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI4x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·WeighIntegersI4x2(SB), NOSPLIT, $0-80
+// func WeighIntegersI4x2(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·WeighIntegersI4x2(SB), NOSPLIT, $16-112
 	MOVQ  p+16(FP), DX
 	MOVQ  values_base+40(FP), BX
 	MOVQ  values_len+48(FP), SI
@@ -3714,6 +3720,10 @@ TEXT ·WeighIntegersI4x2(SB), NOSPLIT, $0-80
 	MOVQ  SI, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), CX
+	MOVQ  next_base+80(FP), CX
+	MOVQ  CX, (SP)
+	MOVQ  next_len+88(FP), CX
+	MOVQ  CX, 8(SP)
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -3724,11 +3734,23 @@ TEXT ·WeighIntegersI4x2(SB), NOSPLIT, $0-80
 	VPXOR Y7, Y7, Y7
 
 tile:
-	MOVQ (BX), CX
-	ADDQ R8, CX
-	MOVQ $0x00000004, R9
+	MOVQ       (BX), CX
+	ADDQ       R8, CX
+	MOVQ       (SP), R9
+	ADDQ       $0x18, (SP)
+	CMPQ       8(SP), $0x00
+	CMOVQLE    BX, R9
+	MOVQ       (R9), R10
+	DECQ       8(SP)
+	MOVQ       part+104(FP), R9
+	ADDQ       R9, R10
+	PREFETCHT1 256(R10)
+	PREFETCHT1 320(R10)
+	MOVQ       $0x00000004, R9
 
 pairs:
+	PREFETCHT1   (R10)
+	ADDQ         $0x00000040, R10
 	VPMOVZXBW    (CX), Y10
 	VPMOVZXBW    (CX)(DI*1), Y11
 	VPUNPCKLWD   Y11, Y10, Y8
@@ -3854,9 +3876,9 @@ pairs:
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI4x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·WeighIntegersI4x3(SB), NOSPLIT, $0-80
+// func WeighIntegersI4x3(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·WeighIntegersI4x3(SB), NOSPLIT, $16-112
 	MOVQ  p+16(FP), DX
 	MOVQ  values_base+40(FP), BX
 	MOVQ  values_len+48(FP), SI
@@ -3865,6 +3887,10 @@ TEXT ·WeighIntegersI4x3(SB), NOSPLIT, $0-80
 	MOVQ  SI, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), CX
+	MOVQ  next_base+80(FP), CX
+	MOVQ  CX, (SP)
+	MOVQ  next_len+88(FP), CX
+	MOVQ  CX, 8(SP)
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -3879,11 +3905,23 @@ TEXT ·WeighIntegersI4x3(SB), NOSPLIT, $0-80
 	VPXOR Y11, Y11, Y11
 
 tile:
-	MOVQ (BX), CX
-	ADDQ R8, CX
-	MOVQ $0x00000004, R9
+	MOVQ       (BX), CX
+	ADDQ       R8, CX
+	MOVQ       (SP), R9
+	ADDQ       $0x18, (SP)
+	CMPQ       8(SP), $0x00
+	CMOVQLE    BX, R9
+	MOVQ       (R9), R10
+	DECQ       8(SP)
+	MOVQ       part+104(FP), R9
+	ADDQ       R9, R10
+	PREFETCHT1 256(R10)
+	PREFETCHT1 320(R10)
+	MOVQ       $0x00000004, R9
 
 pairs:
+	PREFETCHT1   (R10)
+	ADDQ         $0x00000040, R10
 	VPMOVZXBW    (CX), Y14
 	VPMOVZXBW    (CX)(DI*1), Y15
 	VPUNPCKLWD   Y15, Y14, Y12
@@ -4058,9 +4096,9 @@ pairs:
 	VZEROUPPER
 	RET
 
-// func WeighIntegersI4x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·WeighIntegersI4x4(SB), NOSPLIT, $0-80
+// func WeighIntegersI4x4(out *float32, outBytes int, p *int16, unit *float32, offset *float32, values [][]byte, size int, from int, next [][]byte, part int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·WeighIntegersI4x4(SB), NOSPLIT, $16-112
 	MOVQ  p+16(FP), SI
 	MOVQ  values_base+40(FP), DI
 	MOVQ  values_len+48(FP), R8
@@ -4069,6 +4107,10 @@ TEXT ·WeighIntegersI4x4(SB), NOSPLIT, $0-80
 	MOVQ  R8, AX
 	SHLQ  $0x05, AX
 	LEAQ  (AX)(AX*2), CX
+	MOVQ  next_base+80(FP), DX
+	MOVQ  DX, (SP)
+	MOVQ  next_len+88(FP), DX
+	MOVQ  DX, 8(SP)
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -4079,9 +4121,20 @@ TEXT ·WeighIntegersI4x4(SB), NOSPLIT, $0-80
 	VPXOR Y7, Y7, Y7
 
 tile:
-	MOVQ (DI), DX
-	ADDQ R10, DX
-	MOVQ $0x00000004, BX
+	MOVQ       (DI), DX
+	ADDQ       R10, DX
+	MOVQ       (SP), BX
+	ADDQ       $0x18, (SP)
+	CMPQ       8(SP), $0x00
+	CMOVQLE    DI, BX
+	MOVQ       (BX), R11
+	DECQ       8(SP)
+	MOVQ       part+104(FP), BX
+	ADDQ       BX, R11
+	PREFETCHT1 (R11)
+	PREFETCHT1 64(R11)
+	PREFETCHT1 128(R11)
+	MOVQ       $0x00000004, BX
 
 pairs:
 	VMOVQ        (DX), X10

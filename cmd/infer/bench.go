@@ -40,7 +40,9 @@ folder of its own in the directory given. --file takes the tokens from a text: w
 it. --continue reads the depth once and lets every repeat of generation go on where the last ended, -n tokens deeper.
 
 Rows of generation on the native backend say how fast steps read the weights, and which part that is of the rate at which the same
-threads read the same bytes alone, measured after each repeat: 100 % is what memory allows. KV is not counted.`,
+threads read the same bytes alone, measured after each repeat: 100 % is what memory allows. KV is not counted.
+
+Each repeat is a line on stderr while the bench runs (not with --quiet); rows of md, csv and jsonl are printed as soon as they are final.`,
 		Example: `  infer bench -p 512 -n 64
   infer bench -m gemma3:270m -p 0 -n 32 -d 8000 -r 3 -o json
   infer bench -p 64 -n 8 -r 3 --backend native,gomlx:go
@@ -114,22 +116,21 @@ func (a *app) bench(f *benchFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	var rows []benchRow
+	out := a.benchPrinter(f.format)
 	for _, generation := range []bool{false, true} {
 		if !generation && f.o.P == 0 && f.o.N > 0 || generation && f.o.N == 0 {
 			continue
 		}
-		more, err := a.measureCases(cases, generation, f.o)
-		if err != nil {
+		if err := a.measureCases(cases, generation, f.o, out.row); err != nil {
 			return err
 		}
-		rows = append(rows, more...)
 	}
-	return a.printBenchAs(f.format, rows)
+	return out.end()
 }
 
-// measureCases measures a row of each case, in turn.
-func (a *app) measureCases(cases []*benchCase, generation bool, o bench.Options) ([]benchRow, error) {
+// measureCases measures a row of each case, in turn, and hands each over as soon as its last repeat is done. Each repeat is a line on
+// stderr where there are several.
+func (a *app) measureCases(cases []*benchCase, generation bool, o bench.Options, done func(benchRow) error) error {
 	open := make([]*bench.Run, 0, len(cases))
 	defer func() {
 		for _, b := range open {
@@ -140,22 +141,29 @@ func (a *app) measureCases(cases []*benchCase, generation bool, o bench.Options)
 		o.Text = c.text
 		b, err := bench.Open(a.ctx, c.l.engine, generation, o)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name(), err)
+			return fmt.Errorf("%s: %w", c.name(), err)
 		}
 		open = append(open, b)
 	}
-	for range max(o.Repeats, 1) {
+	rounds := max(o.Repeats, 1)
+	for round := range rounds {
 		for i, b := range open {
 			if err := b.Repeat(a.ctx); err != nil {
-				return nil, fmt.Errorf("%s: %w", cases[i].name(), err)
+				return fmt.Errorf("%s: %w", cases[i].name(), err)
+			}
+			r := b.Row()
+			if rounds*len(open) > 1 {
+				a.notice("%s, round %d of %d: %.2f t/s with %s", r.Test, round+1, rounds, r.TPS[round], cases[i].title())
+			}
+			if round+1 < rounds {
+				continue
+			}
+			if err := done(cases[i].row(r, open[0].Row())); err != nil {
+				return err
 			}
 		}
 	}
-	rows := make([]benchRow, 0, len(cases))
-	for i, b := range open {
-		rows = append(rows, cases[i].row(b.Row(), open[0].Row()))
-	}
-	return rows, nil
+	return nil
 }
 
 // noArgs refuses positional arguments.

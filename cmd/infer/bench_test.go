@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"terrace/csdshim"
@@ -58,6 +60,53 @@ func TestBenchCases(t *testing.T) {
 	for name, more := range map[string][]string{"policy too": {"--case", "full", "--policy", "h2o"}, "bad tier": {"--case", "full on ssd=x"}, "bad policy": {"--case", "nope"}} {
 		if code, _, stderr := inferWith(t, "", append([]string{"bench", "-m", tinyModel}, more...)...); code != 2 {
 			t.Errorf("%s: exit %d, %s", name, code, stderr)
+		}
+	}
+}
+
+// lines notes what is written, in the order in which it is, each with the name of its stream.
+type lines struct {
+	stream string
+	all    *[]string
+}
+
+func (l lines) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		if n := len(*l.all); n > 0 && !strings.HasSuffix((*l.all)[n-1], "\n") {
+			(*l.all)[n-1] += line
+		} else {
+			*l.all = append(*l.all, l.stream+line)
+		}
+	}
+	return len(b), nil
+}
+
+// TestBenchPrintsAsItGoes: a repeat of a case is a line on stderr when it is done, and a row follows the last of its case at once where
+// the format permits; --quiet leaves the rows.
+func TestBenchPrintsAsItGoes(t *testing.T) {
+	model := synthModel(t)
+	for format, want := range map[string]string{
+		"md": "2tg 2tg 2tg 1|.model 1|.--- 1|./ 2tg 1|./", "csv": "2tg 2tg 2tg 1model, 1/ 2tg 1/", "jsonl": "2tg 2tg 2tg 1{ 2tg 1{",
+		"json": "2tg 2tg 2tg 2tg 1[", "table": "2tg 2tg 2tg 2tg 1 1 1",
+	} {
+		for _, quiet := range []bool{false, true} {
+			args, expect := []string{"bench", "-m", model, "-p", "0", "-n", "2", "-d", "8", "-r", "2", "-t", "1", "-o", format, "--policy", "full", "--policy", "streaming_llm:budget=8"}, strings.Fields(want)
+			if quiet {
+				args, expect = append(args, "--quiet"), slices.DeleteFunc(expect, func(s string) bool { return s[0] == '2' })
+			}
+			var got []string
+			if code := run(args, strings.NewReader(""), lines{"1", &got}, lines{"2", &got}); code != 0 {
+				t.Fatalf("%s: exit %d: %q", format, code, got)
+			}
+			for i, line := range got {
+				prefix := expect[min(i, len(expect)-1)]
+				if len(got) != len(expect) || !strings.HasPrefix(strings.ReplaceAll(strings.Replace(line, "2infer: ", "2", 1), "| ", "|."), prefix) {
+					t.Fatalf("%s, quiet %v: line %d begins otherwise than %q of %q:\n%s", format, quiet, i, prefix, expect, strings.Join(got, ""))
+				}
+			}
+			if !quiet && !(strings.Contains(got[0], "round 1 of 2") && strings.Contains(got[0], "with full") && strings.Contains(got[1], "with streaming_llm:budget=8")) {
+				t.Errorf("%s: %q", format, got[:2])
+			}
 		}
 	}
 }

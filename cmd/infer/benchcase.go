@@ -39,6 +39,14 @@ func (c *benchCase) name() string {
 	return c.kv.policyName() + " on " + strings.Join(c.kv.tiers, " ")
 }
 
+// title is the case's name, and its backend where that is not native.
+func (c *benchCase) title() string {
+	if b := c.l.engine.Options().Backend; b != "native" {
+		return c.name() + ", " + b
+	}
+	return c.name()
+}
+
 // openBenchCases opens every case. On an error those opened are to be closed too. A bench may go deeper than the model was
 // trained for: it is about time.
 func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, err error) {

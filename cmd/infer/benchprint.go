@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -32,74 +33,96 @@ var benchColumns = []struct {
 	}},
 }
 
-// printBenchAs prints rows in one of benchFormats.
-func (a *app) printBenchAs(format string, rows []benchRow) error {
+// benchPrinter prints rows in one of benchFormats: row is called with each as soon as it is final, end after the last. A table's columns
+// depend on all rows, and json is one array: these two print at the end.
+type benchPrinter struct {
+	row func(benchRow) error
+	end func() error
+}
+
+func (a *app) benchPrinter(format string) benchPrinter {
+	nothing := func() error { return nil }
 	switch format {
-	case "json":
-		return a.printJSON(rows)
 	case "jsonl":
-		for _, r := range rows {
-			if err := a.printJSON(r); err != nil {
-				return err
-			}
-		}
-		return nil
+		return benchPrinter{func(r benchRow) error { return a.printJSON(r) }, nothing}
 	case "md":
-		return a.printBenchTable(rows)
+		return a.benchMarkdown()
 	case "csv":
-		return a.printBenchCSV(rows)
+		return a.benchCSV()
 	}
-	return a.printBench(rows)
+	var rows []benchRow
+	keep := func(r benchRow) error {
+		rows = append(rows, r)
+		return nil
+	}
+	if format == "json" {
+		return benchPrinter{keep, func() error { return a.printJSON(rows) }}
+	}
+	return benchPrinter{keep, func() error { return a.printBench(rows) }}
 }
 
-// printBenchTable prints a Markdown table.
-func (a *app) printBenchTable(rows []benchRow) error {
-	head, rule := "|", "|"
-	for _, c := range benchColumns {
-		head += " " + c.name + " |"
-		rule += " --- |"
-	}
-	fmt.Fprintf(a.stdout, "%s\n%s\n", head, rule)
-	for i := range rows {
-		line := "|"
+// benchMarkdown prints a Markdown table.
+func (a *app) benchMarkdown() benchPrinter {
+	begun := false
+	begin := func() error {
+		if begun {
+			return nil
+		}
+		begun = true
+		head, rule := "|", "|"
 		for _, c := range benchColumns {
-			line += " " + strings.ReplaceAll(c.of(&rows[i]), "|", "\\|") + " |"
+			head += " " + c.name + " |"
+			rule += " --- |"
 		}
-		if _, err := fmt.Fprintln(a.stdout, line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// printBenchCSV prints speed and spread in columns of their own.
-func (a *app) printBenchCSV(rows []benchRow) error {
-	w := csv.NewWriter(a.stdout)
-	var head []string
-	last := len(benchColumns) - 1
-	for _, c := range benchColumns[:last] {
-		head = append(head, c.name)
-	}
-	if err := w.Write(append(head, "n_prompt", "n_gen", "depth", "avg_ts", "stddev_ts", "median_ts", "ttft_ms")); err != nil {
+		_, err := fmt.Fprintf(a.stdout, "%s\n%s\n", head, rule)
 		return err
 	}
-	for i := range rows {
-		r := &rows[i]
+	return benchPrinter{end: begin, row: func(r benchRow) error {
+		line := "|"
+		for _, c := range benchColumns {
+			line += " " + strings.ReplaceAll(c.of(&r), "|", "\\|") + " |"
+		}
+		if err := begin(); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(a.stdout, line)
+		return err
+	}}
+}
+
+// benchCSV prints speed and spread in columns of their own.
+func (a *app) benchCSV() benchPrinter {
+	w, begun, last := csv.NewWriter(a.stdout), false, len(benchColumns)-1
+	begin := func() error {
+		if begun {
+			return nil
+		}
+		begun = true
+		var head []string
+		for _, c := range benchColumns[:last] {
+			head = append(head, c.name)
+		}
+		return w.Write(append(head, "n_prompt", "n_gen", "depth", "avg_ts", "stddev_ts", "median_ts", "ttft_ms"))
+	}
+	flush := func(err error) error {
+		w.Flush()
+		return errors.Join(err, w.Error())
+	}
+	return benchPrinter{end: func() error { return flush(begin()) }, row: func(r benchRow) error {
 		var line []string
 		for _, c := range benchColumns[:last] {
-			line = append(line, c.of(r))
+			line = append(line, c.of(&r))
 		}
 		mean, spread := meanSpread(r.TPSAll)
 		line = append(line, fmt.Sprint(r.NPrompt), fmt.Sprint(r.NGen), fmt.Sprint(r.Depth))
 		for _, x := range []float64{mean, spread, r.TPSMedian, r.TTFTMS} {
 			line = append(line, fmt.Sprintf("%.3f", x))
 		}
-		if err := w.Write(line); err != nil {
+		if err := begin(); err != nil {
 			return err
 		}
-	}
-	w.Flush()
-	return w.Error()
+		return flush(w.Write(line))
+	}}
 }
 
 // meanSpread is the mean and the sample's standard deviation (0 of one).

@@ -26,8 +26,8 @@ type conn struct {
 
 	writeMu  sync.Mutex
 	broken   bool
-	held     []byte               // frames that go out with the next one
-	sabotage map[uint64]FaultKind // requests whose reply goes wrong, in tests
+	held     []byte                // frames that go out with the next one
+	sabotage map[uint64]*sabotaged // requests whose reply goes wrong, in tests
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // requests in progress by id

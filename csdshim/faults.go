@@ -21,11 +21,11 @@ type FaultKind string
 const (
 	FaultStall      FaultKind = "stall"      // no answer, for as long as For says; 0 = ever
 	FaultSlow       FaultKind = "slow"       // the request waits For before it begins
-	FaultDisconnect FaultKind = "disconnect" // the connection ends in the middle of the reply's first frame
-	FaultShort      FaultKind = "short"      // the reply's first frame has fewer bytes than its header says
-	FaultGarbage    FaultKind = "garbage"    // random bytes instead of a reply
-	FaultFlip       FaultKind = "flip"       // a bit of the reply's first payload is flipped
-	FaultTwice      FaultKind = "twice"      // the reply's frames are sent twice
+	FaultDisconnect FaultKind = "disconnect" // the connection ends in the middle of a frame of the reply
+	FaultShort      FaultKind = "short"      // a frame of the reply has fewer bytes than its header says
+	FaultGarbage    FaultKind = "garbage"    // random bytes instead of a frame of the reply
+	FaultFlip       FaultKind = "flip"       // a bit of a frame's payload is flipped
+	FaultTwice      FaultKind = "twice"      // the reply's frames are sent twice, from one on
 	FaultFail       FaultKind = "fail"       // the request fails
 	FaultVersion    FaultKind = "version"    // the drive greets in another version
 	FaultCorrupt    FaultKind = "corrupt"    // a bit of a page that was just written is flipped on flash
@@ -40,6 +40,7 @@ type Fault struct {
 	After  int
 	Chance float64 // 0 means 1
 	Times  int     // at most so often; 0 = always
+	Frames int     // of a reply that goes wrong, the first so many are sent as they are
 	For    time.Duration
 }
 
@@ -49,7 +50,7 @@ type Faults struct {
 	Rules []Fault
 }
 
-// ParseFault reads a rule: "stall:on=score,after=10,chance=0.5,times=1,for=2s".
+// ParseFault reads a rule: "stall:on=score,after=10,chance=0.5,times=1,for=2s", "disconnect:on=score,frames=3".
 func ParseFault(text string) (Fault, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	f := Fault{Kind: FaultKind(kind)}
@@ -66,6 +67,8 @@ func ParseFault(text string) (Fault, error) {
 			f.After, err = strconv.Atoi(value)
 		case "times":
 			f.Times, err = strconv.Atoi(value)
+		case "frames":
+			f.Frames, err = strconv.Atoi(value)
 		case "chance":
 			f.Chance, err = strconv.ParseFloat(value, 64)
 		case "for":
@@ -165,17 +168,28 @@ func (c *conn) before(ctx context.Context, h wire.Header) (stop bool, err error)
 		return false, fmt.Errorf("csdshim: %v: injected failure: %w", h.Type, ErrDrive)
 	}
 	c.writeMu.Lock()
-	c.sabotage[h.ID] = f.Kind
+	c.sabotage[h.ID] = &sabotaged{f.Kind, f.Frames}
 	c.writeMu.Unlock()
 	return false, nil
 }
 
+// sabotaged is a reply that goes wrong.
+type sabotaged struct {
+	kind  FaultKind
+	spare int // frames that are sent as they are
+}
+
 // mangle sends a frame of a request that goes wrong; false where the frame is to be sent as it is. writeMu is held.
 func (c *conn) mangle(h wire.Header, payload []byte) (done bool, err error) {
-	kind, ok := c.sabotage[h.ID]
+	s, ok := c.sabotage[h.ID]
 	if !ok {
 		return false, nil
 	}
+	if s.spare > 0 {
+		s.spare--
+		return false, nil
+	}
+	kind := s.kind
 	h.Length, h.Sum = len(payload), wire.Checksum(0, payload)
 	frame := append(h.Append(nil), payload...)
 	again := kind == FaultTwice

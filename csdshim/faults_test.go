@@ -294,11 +294,11 @@ func TestCancel(t *testing.T) {
 }
 
 func TestParseFault(t *testing.T) {
-	got, err := ParseFault("stall:on=score,after=10,chance=0.5,times=1,for=2s")
-	if err != nil || got != (Fault{FaultStall, "score", 10, 0.5, 1, 2 * time.Second}) {
+	got, err := ParseFault("stall:on=score,after=10,chance=0.5,times=1,frames=3,for=2s")
+	if err != nil || got != (Fault{FaultStall, "score", 10, 0.5, 1, 3, 2 * time.Second}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "explode", "stall:on", "stall:after=x", "stall:for=1", "stall:what=1"} {
+	for _, bad := range []string{"", "explode", "stall:on", "stall:after=x", "short:frames=x", "stall:for=1", "stall:what=1"} {
 		if _, err := ParseFault(bad); bad != "stall:on" && !errors.Is(err, ErrRequest) {
 			t.Errorf("%q: %v", bad, err)
 		}

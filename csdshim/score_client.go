@@ -117,7 +117,7 @@ func (c *Client) stream(ctx context.Context, k *call, payload []byte, take func(
 				return err
 			}
 		case <-k.result:
-			for err == nil && k.err == nil && len(k.scores) > 0 {
+			for err == nil && len(k.scores) > 0 { // what came before the end stands, whatever the end is
 				err = take(<-k.scores)
 			}
 			if err == nil {

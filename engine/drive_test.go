@@ -131,20 +131,28 @@ func TestDriveScores(t *testing.T) {
 	}
 }
 
-// TestPartsSwitchOffAlone: without HIE, BKP, APP or the drive's scores, each alone and all together, the logits are those of
+// TestPartsSwitchOffAlone: without HIE, BKP, APP, CEC or the drive's scores, each alone and the first three together, the logits are those of
 // hillinfer in memory, bit for bit, on a drive and on storage that cannot score; each switch changes its own part and no other:
-// how many score blocks come, which tokens are hot and whether they move, how the tokens are divided.
+// how many score blocks come, which tokens are hot and whether they move, how the tokens are divided, how many bytes a score reads (and
+// with them what is chosen).
 func TestPartsSwitchOffAlone(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(400, 1), fakes.IDs(17, 2)
 	const base = "hillinfer:guess_from=1,alpha=0.1,block=16"
 	want := forced(t, small(t, Options{Threads: 2, Policy: base}), prompt, next)
+	half := forced(t, small(t, Options{Threads: 2, Policy: base + ",score=fp16"}), prompt, next)
+	if fakes.Worst(want, half) == 0 {
+		t.Error("scores in 8 bits choose what those in half precision do, in every step: this text shows nothing of CEC")
+	}
 	type outcome struct {
 		TierUse
 		blocks, scored uint64
 	}
 	on := func(args string) outcome {
-		drive := newTestDrive(t)
+		drive, want := newTestDrive(t), want
+		if strings.Contains(args, "score=fp16") {
+			want = half
+		}
 		o := Options{Threads: 2, Policy: base + args, ChunkTokens: 32, Tiers: drive.start().tiers(80 * 4096)}
 		e := small(t, o)
 		if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
@@ -152,6 +160,9 @@ func TestPartsSwitchOffAlone(t *testing.T) {
 		}
 		u := outcome{TierUse: e.TierUse(), blocks: drive.drive.Stats().ScoreBlocks, scored: drive.drive.Stats().TokensScored}
 		o.Tiers, o.KVBudgetBytes = nil, 76*4096
+		if strings.Contains(args, "score=fp16") {
+			o.KVBudgetBytes = 96 * 4096 // the keys in half precision too
+		}
 		o.Store = below(t, o)
 		if d := fakes.Worst(want, forced(t, small(t, o), prompt, next)); d != 0 {
 			t.Errorf("%q on storage: logits differ by %g", args, d)
@@ -174,6 +185,10 @@ func TestPartsSwitchOffAlone(t *testing.T) {
 	}
 	if u := on(",drive=false"); u.scored != 0 || u.Scored.Questions != 0 || u.Pools.Steps != 0 {
 		t.Errorf("without the drive's scores: %+v", u.Scored)
+	}
+	if u := on(",score=fp16"); !near(u.blocks*whole.scored, whole.blocks*u.scored) || u.Scored.Questions != whole.Scored.Questions || u.Pools.Steps != 0 ||
+		!near(uint64(u.Scored.ScanBytes)*whole.scored, 2*uint64(whole.Scored.ScanBytes)*u.scored) {
+		t.Errorf("without CEC: %d tokens in %d blocks, %+v; with it %d in %d, %+v", u.scored, u.blocks, u.Scored, whole.scored, whole.blocks, whole.Scored)
 	}
 	paper := on(",pools=paper,beta_mode=fixed,beta=0.3")
 	if u := paper.Pools; u.Steps != int64(len(next)) || u.Promoted == 0 || u.Demoted < u.Promoted || u.PromotedBytes != u.Promoted*3*256 || u.Tokens != 17*400+17*18/2 {
@@ -203,7 +218,7 @@ func ranked(args string, layers, prompt, steps int) (sum int64) {
 var _ offload.Scorer = (*offload.CSD)(nil)
 
 // TestBatchAsksTogether: the questions of a batch about a layer go to the drive in one message; every text is what it is in memory, also
-// where a message of several, or the answer to it, is damaged or the connection breaks under it.
+// where a message of several, or the answer to it, is damaged or the connection breaks under it, before the first answer or behind it.
 func TestBatchAsksTogether(t *testing.T) {
 	t.Parallel()
 	const texts = 3
@@ -214,12 +229,15 @@ func TestBatchAsksTogether(t *testing.T) {
 	for i := range want {
 		want[i] = forced(t, memory, fakes.IDs(300, uint64(5+i)), next)
 	}
-	for _, kind := range []csdshim.FaultKind{"", csdshim.FaultShort, csdshim.FaultGarbage, csdshim.FaultFlip, csdshim.FaultDisconnect} {
-		t.Run(string(kind)+" fault", func(t *testing.T) {
+	for name, fault := range map[string]csdshim.Fault{"none": {}, "short": {Kind: csdshim.FaultShort}, "garbage": {Kind: csdshim.FaultGarbage}, "flip": {Kind: csdshim.FaultFlip},
+		"disconnect": {Kind: csdshim.FaultDisconnect}, "all fail": {Kind: csdshim.FaultFail}, "flip between answers": {Kind: csdshim.FaultFlip, Frames: 4},
+		"dies between answers": {Kind: csdshim.FaultDisconnect, Frames: 4}} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o, drive := o, newTestDrive(t)
+			o, drive, kind := o, newTestDrive(t), fault.Kind
 			if kind != "" {
-				drive.faults = csdshim.Faults{Rules: []csdshim.Fault{{Kind: kind, On: "score", After: 4, Times: 1}}}
+				fault.On, fault.After, fault.Times = "score", 4, 1
+				drive.faults = csdshim.Faults{Rules: []csdshim.Fault{fault}}
 			}
 			o.Tiers = drive.start().tiers(texts * 80 * 4096)
 			e := small(t, o)

@@ -57,7 +57,7 @@ func newCSDServe(a *app) *cobra.Command {
 	fl.StringVar(&f.keys, "keys", "ddr", "where scoring reads the key codes: ddr (the drive's memory, as far as they fit) or nand")
 	fl.IntVar(&f.core, "core", -1, "keep the drive on this CPU core; -1 lets it run on any")
 	fl.BoolVar(&f.noSync, "no-sync", false, "acknowledge writes before they are on the disk: they survive the drive's death, not the machine's")
-	fl.StringArrayVar(&f.faults, "fault", nil, "for tests, something to do wrong, may repeat: stall:on=score,after=10,times=1,for=2s; kinds are stall, slow, disconnect, short, garbage, flip, twice, fail, version, corrupt")
+	fl.StringArrayVar(&f.faults, "fault", nil, "for tests, something to do wrong, may repeat: stall:on=score,after=10,times=1,for=2s, or disconnect:on=score,frames=3; kinds are stall, slow, disconnect, short, garbage, flip, twice, fail, version, corrupt")
 	fl.Uint64Var(&f.seed, "fault-seed", 1, "seed of --fault")
 	return cmd
 }

@@ -46,7 +46,7 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 	if err := o.addTexts(&eo, tok); err != nil {
 		return nil, err
 	}
-	if eo.Host, err = o.hostRates(eo.Tiers); err != nil {
+	if eo.Host, eo.Tiers, err = o.measured(eo.Tiers); err != nil {
 		return nil, err
 	}
 	if err := f.checkMemory(m, eo); err != nil {
@@ -146,17 +146,33 @@ func (o *Options) home() string {
 	return o.Hub.Home
 }
 
-// hostRates is what infer profile measured, where a drive's work is balanced with the host's; zero where it was not run.
-func (o *Options) hostRates(tiers []tier.Tier) (offload.HostRates, error) {
-	if !slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == tier.CSD }) {
-		return offload.HostRates{}, nil
+// measured is what infer profile found: the host's rates, where a drive's work is balanced with the host's, and tiers with what their storage
+// reads (offload.StorageRates.GapBytes); tiers as they are where it was not run.
+func (o *Options) measured(tiers []tier.Tier) (host offload.HostRates, own []tier.Tier, err error) {
+	of := func(kind tier.Kind) bool {
+		return slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == kind })
+	}
+	drive := of(tier.CSD)
+	if !drive && !of(tier.SSD) {
+		return host, tiers, nil
 	}
 	p, err := offload.LoadProfile(offload.ProfileFile(o.home()))
 	if errors.Is(err, offload.ErrMissing) || errors.Is(err, offload.ErrShape) {
-		o.notice("%v: as much of the KV is hot as fits", err)
-		return offload.HostRates{}, nil
+		if drive {
+			o.notice("%v: as much of the KV is hot as fits", err)
+		}
+		return host, tiers, nil
 	}
-	return p.Host, err
+	own = slices.Clone(tiers)
+	for i := range own {
+		if rates := p.StorageOf(own[i].Path); rates != nil && own[i].Kind == tier.SSD {
+			own[i].GapBytes = rates.GapBytes()
+		}
+	}
+	if drive {
+		host = p.Host
+	}
+	return host, own, err
 }
 
 // heapGrowth is the address space that the Go runtime grows by when the heap does.

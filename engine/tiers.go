@@ -148,7 +148,7 @@ func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
 	switch t.Kind {
 	case tier.SSD:
 		shape, needs := e.shape(), e.policy.Needs()
-		s, err := offload.OpenSSD(shape, offload.SSDOptions{FS: e.o.Machine.Disk, Dir: t.Path, CapacityBytes: t.Bytes, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
+		s, err := offload.OpenSSD(shape, offload.SSDOptions{FS: e.o.Machine.Disk, Dir: t.Path, CapacityBytes: t.Bytes, GapBytes: t.GapBytes, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
 			TokenRows: needs.TokenGranularity && (needs.SharedAcrossHeads || needs.SinglesByHead) && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Path, err)

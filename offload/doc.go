@@ -40,8 +40,9 @@
 //	10 %, the same in all layers, one call    31 ms     15-26 ms    24 ms     22 ms
 //
 // A small record makes token-major cost an operation a record, where layer-major streams; only fetching the same groups in
-// all layers at once is faster token-major, and no policy does that within a step. So records lie layer after layer, and extents of 1 MiB keep a layer's groups together. Reading over gaps does not pay: a gap of
-// one record of 12 KiB costs what an operation costs.
+// all layers at once is faster token-major, and no policy does that within a step. So records lie layer after layer, and extents of 1 MiB keep a layer's groups together. Reading over gaps between
+// whole records does not pay: a gap of one record of 12 KiB costs the device what an operation costs it. Between single tokens it does, while
+// cores are busy with other things: what an operation costs them counts too (StorageRates.GapBytes; 37 KiB on the disk of 2026-11-23).
 //
 // Where a policy selects single tokens records lie token by token (SSDOptions.TokenRows), and single tokens are read, near
 // ones in one operation with what lies between (ssdrows.go). Records are turned on the way, so whole ones cost a copy.

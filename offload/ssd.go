@@ -29,6 +29,7 @@ type SSDOptions struct {
 	ExtentGroups  int // groups of a layer that lie together; default: about 1 MiB, less in a small file
 	MaxIOBytes    int // of one operation; default 256 KiB
 	MergeGapBytes int // records this near are read in one operation, the gap between them too; default 8 KiB, -1: none
+	GapBytes      int // the same of single tokens, as measured (StorageRates.GapBytes); default 32 KiB
 }
 
 func (o *SSDOptions) setDefaults() error {
@@ -52,6 +53,9 @@ func (o *SSDOptions) setDefaults() error {
 		o.MergeGapBytes = 0
 	case o.MergeGapBytes == 0:
 		o.MergeGapBytes = 8 << 10
+	}
+	if o.GapBytes <= 0 {
+		o.GapBytes = gatherGapBytes
 	}
 	return nil
 }

@@ -101,8 +101,10 @@ func (s *SSD) rowSums(g *segment, data []byte) {
 	}
 }
 
-// gatherGapBytes is what may lie between two tokens that are read in one operation, and gatherBytes how much one reads at most:
-// an operation costs about what 40 KiB more cost. Replayed picks of SmolLM2 at 8,000 tokens (wikitext-2, a quarter in memory),
+// gatherGapBytes is what may lie between two tokens that are read in one operation where nothing was measured (SSDOptions.GapBytes), and
+// gatherBytes how much one reads at most: an operation costs about what 40 KiB more cost, most of it time of the cores that compute. At
+// HillInfer's operating point (batch 8, alpha=0.2, docs/benchmarks/tiers.md) gaps of 12 KiB gave 24.1 tokens/s, of 32 KiB 31.6, of 64 KiB in
+// operations of 128 KiB 32.1, of 256 KiB 23.7 (one run each). Replayed picks of SmolLM2 at 8,000 tokens (wikitext-2, a quarter in memory),
 // reads and MiB a step: 469 and 1.1 with gaps of 4 KiB and 16 KiB at most, 389 and 1.7 with gaps of 12, 250 and 3.8 with these.
 const (
 	gatherGapBytes = 32 << 10
@@ -129,7 +131,7 @@ func (s *SSD) planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*
 		return nil, err
 	}
 	s.shrink()
-	return s.merge(segs, 0, gatherGapBytes, s.gatherMost()), nil
+	return s.merge(segs, 0, s.opt.GapBytes, s.gatherMost()), nil
 }
 
 // gatherMost is how much one operation reads at most of single tokens.
@@ -137,7 +139,7 @@ func (s *SSD) gatherMost() int { return max(smallBytes, min(gatherBytes, s.opt.M
 
 // runs cuts tokens into segments: those of a group with small gaps between them.
 func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment {
-	per, sums := int32(s.shape.GroupTokens), make([]uint32, len(tokens)*s.shape.GroupTokens)
+	per, gap, sums := int32(s.shape.GroupTokens), s.opt.GapBytes, make([]uint32, len(tokens)*s.shape.GroupTokens)
 	recs, segs := make([]Record, 0, len(tokens)), make([]segment, 0, len(tokens))
 	for i := 0; i < len(tokens); {
 		first := int(tokens[i]%per) * s.rows.bytes
@@ -146,7 +148,7 @@ func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment 
 		for ; j < len(tokens) && tokens[j]/per == tokens[i]/per; j++ {
 			next := int(tokens[j]%per) * s.rows.bytes
 			end := roundUp(next+s.rows.bytes, s.align)
-			if from := next / s.align * s.align; from >= hi && (from-hi > gatherGapBytes || end-lo > s.gatherMost()) {
+			if from := next / s.align * s.align; from >= hi && (from-hi > gap || end-lo > s.gatherMost()) {
 				break
 			}
 			hi = end

@@ -132,3 +132,55 @@ func TestSSDRowsRead(t *testing.T) {
 		t.Errorf("rows of quantised pages: %v", err)
 	}
 }
+
+// TestGatherPlanIsCheapest: by a device that reads GapBytes in the time of an operation, single tokens are read in the division into
+// operations that takes the least time of all that there are; each token comes in one of them. Every subset of ten tokens is tried.
+func TestGatherPlanIsCheapest(t *testing.T) {
+	shape := testShape()
+	places := []int32{0, 1, 3, 9, 10, 16, 31, 48, 50, 79} // of rows of 768 bytes: all within one operation of 64 KiB
+	for _, gap := range []int{512, 4 << 10, 13000, 40 << 10} {
+		s := openSSD(t, shape, SSDOptions{Dir: "/d", FS: vfs.NewMem(64 << 20), CapacityBytes: 32 << 20, TokenRows: true, GapBytes: gap})
+		var recs []Record
+		for g := range int32(5) {
+			recs = append(recs, fill(record(shape, 1, 2, g), 0))
+		}
+		if err := s.Write(t.Context(), recs); err != nil {
+			t.Fatal(err)
+		}
+		sector := func(n int) int { return n / 512 * 512 }
+		for set := 1; set < 1<<len(places); set++ {
+			var tokens []int32
+			for i, p := range places {
+				if set>>i&1 != 0 {
+					tokens = append(tokens, p)
+				}
+			}
+			trs, err := s.planTokens(1, 2, tokens, make([]byte, (len(tokens)+15)/16*shape.RecordBytes()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cost, read := 0, 0
+			for _, tr := range trs {
+				cost += gap + int(tr.device)
+				for i := range tr.job.segs {
+					read += len(tr.job.segs[i].tokens)
+				}
+				s.abandon(tr)
+			}
+			least := 1 << 30
+			for cuts := range 1 << (len(tokens) - 1) { // bit i: a new operation begins behind token i
+				sum, first := 0, 0
+				for i := range tokens {
+					if i == len(tokens)-1 || cuts>>i&1 != 0 {
+						sum += gap + sector(int(tokens[i]+1)*768+511) - sector(int(tokens[first])*768)
+						first = i + 1
+					}
+				}
+				least = min(least, sum)
+			}
+			if cost != least || read != len(tokens) {
+				t.Fatalf("tokens %v, %d bytes an operation: %d operations cost %d, the cheapest division %d; %d tokens are read", tokens, gap, len(trs), cost, least, read)
+			}
+		}
+	}
+}

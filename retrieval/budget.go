@@ -37,12 +37,20 @@ func (c *cached) openCache(n int) error {
 	return nil
 }
 
-// stagingFor is what may be on its way of n tokens: no more than a layer has, a 32nd of the budget, and a quarter of what the
-// budget has beyond the least that the text needs, which counts none but the smallest staging.
+// stagingFor is what may be on its way of n tokens: no more than a layer has, or where single tokens are read than a step reads of one (so
+// that half of that may be under way for each of two layers: most of it is hot as a rule), a 32nd of the budget, and a quarter of what
+// the budget has beyond the least that the text needs, which counts none but the smallest staging.
 func (c *cached) stagingFor(n int) int64 {
 	f := c.t.f
 	layer := int64(n * f.kvBytesPerToken() / len(c.layers))
 	bytes := min(8<<20, layer)
+	if blocks, err := c.t.seq.Blocks(); err == nil && c.t.obs.needs.TokenGranularity && blocks.Gathers() {
+		read, _, _ := c.most(n)
+		if !c.t.obs.needs.SharedAcrossHeads {
+			read *= f.o.Shape.KVHeads // each picks its own, and all heads of a token come
+		}
+		bytes = min(bytes, layer*int64(read)/int64(n)*8/7) // an eighth is for whole groups
+	}
 	if b := f.o.BudgetBytes; b > 0 {
 		x := kvmanager.Extent{Tokens: n}
 		spare := b - (f.o.KV.Stats().InUseBytes - f.rows) - layer - c.beside(&x)
@@ -114,7 +122,7 @@ func (c *cached) capacity(n int) int {
 	}
 	left -= c.t.sel.below.MostBytes() + c.cache.FixedBytes() + int64(layers+8)*int64(f.o.KV.BlockBytes()) // staging, the newest tokens
 	left -= int64(4 * n / c.cache.GranuleTokens() * c.cache.Shards())                                     // tables
-	left -= int64(n) / 4 * int64(f.kvBytesPerToken()/layers)                                              // a step's selection
+	left -= max(int64(n)/4*int64(f.kvBytesPerToken()/layers)-c.cache.ScratchBytes(), 0)                   // a step's selection, where it is not in FixedBytes yet
 	return int(max(left, 0)) / c.cache.Shards() / (c.cache.SlotBytes() + c.drive.tokenBytes())
 }
 

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"terrace/internal/vfs"
@@ -33,19 +32,9 @@ func newDisk(h Host, c *cores) *Disk {
 	return d
 }
 
-// deviceOf fits a device to a host's random reads: at depth 32 a read of b bytes takes Op + b·Byte, by least squares; alone a latency
-// more.
+// deviceOf takes a device's rates from a host's reads (offload.StorageRates.ReadCost); alone a read takes a latency more.
 func deviceOf(h Host) (d Device) {
-	var xs, ys []float64
-	for kib, rate := range h.Storage.Random {
-		if n, err := strconv.ParseFloat(kib, 64); err == nil && rate > 0 {
-			xs, ys = append(xs, n*1024), append(ys, 1/rate)
-		}
-	}
-	if h.Storage.StreamRead > 0 {
-		xs, ys = append(xs, 256<<10), append(ys, (256<<10)/h.Storage.StreamRead)
-	}
-	d.Op, d.Byte = line(xs, ys)
+	d.Op, d.Byte = h.Storage.ReadCost()
 	d.Latency = max(0, h.Storage.Latency-d.Op-d.Byte*4096)
 	d.Hand = h.Storage.Submit
 	if h.Storage.SubmitLarge > d.Hand && d.Hand > 0 {
@@ -56,22 +45,6 @@ func deviceOf(h Host) (d Device) {
 		d.TakeByte = 1 / h.Rates.Check
 	}
 	return d
-}
-
-// line is the straight line through points that are at least 0, by least squares of relative errors; neither part is below 0.
-func line(xs, ys []float64) (at0, slope float64) {
-	var w, wx, wy, wxx, wxy float64
-	for i, x := range xs {
-		u := 1 / (ys[i] * ys[i])
-		w, wx, wy, wxx, wxy = w+u, wx+u*x, wy+u*ys[i], wxx+u*x*x, wxy+u*x*ys[i]
-	}
-	if det := w*wxx - wx*wx; det > 0 {
-		slope = max(0, (w*wxy-wx*wy)/det)
-	}
-	if w > 0 {
-		at0 = max(0, (wy-slope*wx)/w)
-	}
-	return at0, slope
 }
 
 // OpenFile opens or makes a file, direct where that is asked for.

@@ -29,6 +29,8 @@ type Tier struct {
 	Kind  Kind
 	Path  string // directory of an SSD, socket of a drive
 	Bytes int64  // capacity; 0 = a drive's own
+
+	GapBytes int // of an SSD: how much it reads in the time of one more operation, as measured (offload.StorageRates.GapBytes); 0 = not measured
 }
 
 // Parse reads device=SIZE, host=SIZE, ssd=DIR,SIZE or csd=unix:SOCKET.

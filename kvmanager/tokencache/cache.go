@@ -97,6 +97,9 @@ func (c *Cache) FixedBytes() int64 {
 	return n
 }
 
+// ScratchBytes is what of FixedBytes steps have needed so far to lay out what they read.
+func (c *Cache) ScratchBytes() int64 { return int64(cap(c.out.loose) + len(c.out.data)) }
+
 // MostBytes is what a cache with options o holds at most beside its slots: fixed (staging, tables) for a sequence of tokens, and
 // scratch for steps that read that many of each KV head, in runs that begin at multiples of run.
 func MostBytes(blocks kvmanager.Blocks, o Options, tokens, read, run int) (fixed, scratch int64) {

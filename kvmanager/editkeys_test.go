@@ -29,6 +29,33 @@ func doubled(keys []float32, dim int) {
 	}
 }
 
+// checkMove moves the tokens of a fork's head to other positions.
+func checkMove(t *testing.T, s *Sequence, dim int) {
+	t.Helper()
+	f, err := s.Fork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Free()
+	old := slices.Clone(s.PositionList(0, 1))
+	if err := f.MoveKeys(0, 1, 1000, func(_ int, keys []float32) { doubled(keys, dim) }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(s.PositionList(0, 1), old) {
+		t.Error("positions changed that were not moved")
+	}
+	view := f.Views(0)[1]
+	var shown []int32
+	for _, p := range append(slices.Clone(view.Pages), view.Recent...) {
+		shown = append(shown, p.Pos[:p.N]...)
+	}
+	for i, p := range f.PositionList(0, 1) {
+		if int(p) != 1000+i || shown[i] != p {
+			t.Fatalf("token %d is at %d, its page says %d", i, p, shown[i])
+		}
+	}
+}
+
 // checkEdit edits the keys of a fork's head 1: they are as fn made them, within a step of a quantized scale; its values, its other
 // head and all of the sequence that it was forked from stay bit for bit, and pages have new versions.
 func checkEdit(t *testing.T, s *Sequence, dim int, step float64) {
@@ -82,6 +109,7 @@ func TestEditKeys(t *testing.T) {
 				s := open(t, o).NewSequence()
 				add(t, o, s, newReference(o), upTo(70), 0)
 				checkEdit(t, s, o.Layout.KeyDim, 0)
+				checkMove(t, s, o.Layout.KeyDim)
 				s.Free()
 			})
 		}
@@ -91,6 +119,7 @@ func TestEditKeys(t *testing.T) {
 		s := open(t, o).NewSequence()
 		filled(t, o, s, 200, 50)
 		checkEdit(t, s, o.Layout.KeyDim, 0.05)
+		checkMove(t, s, o.Layout.KeyDim)
 		s.Free()
 		if err := s.EditKeys(0, 0, nil); err == nil {
 			t.Error("keys of a closed sequence were edited")
@@ -103,6 +132,7 @@ func TestEditKeys(t *testing.T) {
 			s := m.NewSequence()
 			grow(t, o, s, newReference(o), upTo(70), 0)
 			checkEdit(t, s, o.Layout.KeyDim, 0)
+			checkMove(t, s, o.Layout.KeyDim)
 			s.Free()
 		})
 	})

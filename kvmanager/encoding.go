@@ -22,6 +22,8 @@ type encoding interface {
 	keep(layer, kvHead int, keep []int) error
 	// editKeys shows fn the keys of a head, some tokens at a time, and writes back what it makes of them, within an edit.
 	editKeys(layer, kvHead int, fn func(from int, keys []float32)) error
+	// renumber gives what lies beside a head's main pages, which are its own, the positions from first on.
+	renumber(layer, kvHead int, first int32)
 	// cut drops the tokens of a head from number n on; head.pos follows.
 	cut(layer, kvHead, n int) error
 	// rewrites is the first page of a layer that cutting positions from next on rewrites, if it rewrites any: then the cut is
@@ -79,6 +81,8 @@ func (f floats) editKeys(layer, kvHead int, fn func(from int, keys []float32)) e
 	main.editKeys(&f.s.m.kinds[mainPages].layout, 0, fn)
 	return nil
 }
+
+func (f floats) renumber(int, int, int32) {}
 
 func (f floats) cut(layer, kvHead, n int) error {
 	h := f.s.at(layer, kvHead)

@@ -64,6 +64,16 @@ func (p *list) editKeys(l *kvpage.Layout, first int, fn func(from int, keys []fl
 	}
 }
 
+// renumber gives the tokens the positions from first on. Pages are writable.
+func (p *list) renumber(first int32) {
+	for i := range p.pages {
+		for j := range p.pages[i].N {
+			p.pages[i].Pos[j] = first
+			first++
+		}
+	}
+}
+
 // cut sets the number of tokens after some at the end went; whoever owns the pages takes those that became empty.
 func (p *list) cut(m *Manager, l *kvpage.Layout, n int) {
 	for i := n / l.Tokens; i < len(p.pages); i++ {

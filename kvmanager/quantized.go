@@ -172,6 +172,8 @@ func (e *quantized) editKeys(layer, kvHead int, fn func(from int, keys []float32
 	return nil
 }
 
+func (e *quantized) renumber(layer, kvHead int, first int32) { e.at(layer, kvHead).renumber(first) }
+
 // resize cuts a window to its first n tokens.
 func (e *quantized) resize(w *window, n int) {
 	w.cut(e.m, &e.m.kinds[residualPages].layout, n)

@@ -160,6 +160,20 @@ func (s *Sequence) EditKeys(layer, kvHead int, fn func(from int, keys []float32)
 	return errors.Join(s.enc.editKeys(layer, kvHead, fn), s.store.edited(layer, 0))
 }
 
+// MoveKeys is EditKeys of tokens that then have the positions first, first+1, and so on.
+func (s *Sequence) MoveKeys(layer, kvHead int, first int32, fn func(from int, keys []float32)) error {
+	if err := s.EditKeys(layer, kvHead, fn); err != nil {
+		return err
+	}
+	h := s.at(layer, kvHead)
+	for i := range h.pos {
+		h.pos[i] = first + int32(i)
+	}
+	h.main.renumber(first)
+	s.enc.renumber(layer, kvHead, first+int32(h.main.tokens))
+	return nil
+}
+
 // Together is how many of n more tokens (at least 1) may be appended in one pass so that every one of them reads what it would
 // read if they came one at a time: quantized caches keep the newest tokens in full precision.
 func (s *Sequence) Together(n int) int {

@@ -14,7 +14,7 @@ type adaKV struct {
 func init() {
 	register(Info{
 		Name:          "adakv",
-		Summary:       "shares the budget of a layer among its heads by score; wraps snapkv or another scorer",
+		Summary:       "shares the budget of a layer among its heads by score; wraps a scorer",
 		Paper:         "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation, arXiv 2407.11550",
 		Phase:         PhaseWrapper,
 		MayDropNewest: true,

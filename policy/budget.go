@@ -72,6 +72,11 @@ func tokensBudget(n int) Budget {
 // Removes reports whether the budget was given as a ratio to remove (of the prompt, once) and not as what is kept.
 func (b Budget) Removes() bool { return b.kind == budgetRatio }
 
+// proportional reports whether the budget is a part of the text, and not a number of tokens or bytes.
+func (b Budget) proportional() bool {
+	return b.kind == budgetRatio || b.kind == budgetShare && b.share.Fraction > 0
+}
+
 // Float is the budget of n tokens before rounding; kvBytes is [Layer].KVBytes.
 func (b Budget) Float(n, kvBytes int) float64 {
 	switch b.kind {

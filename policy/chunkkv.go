@@ -16,7 +16,7 @@ type chunkKV struct {
 func init() {
 	register(Info{
 		Name:          "chunkkv",
-		Summary:       "keeps whole chunks of neighbouring tokens by their mean score; wraps snapkv or another scorer",
+		Summary:       "keeps whole chunks of neighbouring tokens by their mean score; wraps a scorer",
 		Paper:         "ChunkKV: Semantic-Preserving KV Cache Compression for Efficient Long-Context LLM Inference, arXiv 2502.00299",
 		Phase:         PhaseWrapper,
 		MayDropNewest: true,
@@ -46,7 +46,7 @@ func (p *chunkKV) Target(l *Layer) int {
 func (p *chunkKV) share() (Budget, bool) {
 	if s, ok := p.inner.(interface{ given() Budget }); ok {
 		b := s.given()
-		return b, b.kind == budgetRatio || b.kind == budgetShare && b.share.Fraction > 0
+		return b, b.proportional()
 	}
 	return Budget{}, false
 }

@@ -7,6 +7,7 @@
 // A method is a [Policy] with one or more capabilities, small interfaces found by type assertion:
 //
 //   - [PromptKeeper]: which tokens stay after the prompt, per layer and KV head (snapkv, knorm, ...)
+//   - [KeyMover]: a keeper whose tokens then stand side by side (finch)
 //   - [ChannelPruner]: which channels of the prompt's keys become 0 (think)
 //   - [StepDropper]: which tokens go after a decode step (h2o, streaming_llm, decoding:...)
 //   - [Selector]: which tokens this step's query reads (quest, sparq, infinigen, hillinfer, ...)

@@ -20,7 +20,7 @@ type weighing struct {
 func init() {
 	register(Info{
 		Name:    "h2o_offload",
-		Summary: "reads the tokens with the most attention so far and the newest; weighs all of them at every step, drops none",
+		Summary: "h2o that drops nothing: weighs all tokens at every step, reads the heaviest and the newest",
 		Paper:   "H2O, arXiv 2306.14048, with offload as HillInfer describes it",
 		Phase:   PhaseRead,
 		Params:  heavyParams("newest tokens that are always read: a share of the budget, or tokens"),

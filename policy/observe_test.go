@@ -135,6 +135,15 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 		}
 		l.ColumnSums = append(l.ColumnSums, mass)
 	}
+	for h := range l.ColumnSums {
+		var weights []float32
+		for t := n - l.SumRows; t < n; t++ {
+			for _, w := range s.weights(h, t) {
+				weights = append(weights, float32(w))
+			}
+		}
+		l.PromptRows = append(l.PromptRows, weights)
+	}
 	l.Rows = max(rows(queryRows), 1)
 	for _, q := range s.q[n-l.Rows:] {
 		l.Queries = append(l.Queries, q...)

@@ -19,7 +19,7 @@ func init() {
 	register(Info{
 		Name:    "per_layer",
 		Aliases: []string{"PerLayerCompressionPress"},
-		Summary: "gives each layer its own budget; wraps snapkv or another scorer",
+		Summary: "gives each layer its own budget; wraps a scorer",
 		Phase:   PhaseWrapper,
 		Wraps:   "snapkv",
 		Params: []Param{
@@ -83,7 +83,7 @@ func ExpandFiles(text string, read func(path string) ([]byte, error)) (string, e
 		}
 		content, err := read(path)
 		if err != nil {
-			return "", fmt.Errorf("policy: budgets of %s: %w", path, err)
+			return "", fmt.Errorf("policy: values of %s: %w", path, err)
 		}
 		b.WriteString(strings.Join(strings.Fields(string(content)), "/"))
 		text = after

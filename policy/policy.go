@@ -43,6 +43,8 @@ type Needs struct {
 	// PromptSums: for [PromptKeeper], [PromptObserver] and the start of [StepDropper], softmax weights summed per head and key
 	// over the newest PromptSums queries of the prompt (AllRows: over all); 0 = none.
 	PromptSums int
+	// PromptRows: the weights of PromptSums (not AllRows) row by row too, in Layer.PromptRows.
+	PromptRows bool
 	// StepSums: softmax weights of each decode step's query, summed over the newest StepSums queries; 0 = none.
 	// With 1 the step's own weights are meant, which attention has computed anyway.
 	StepSums int
@@ -237,6 +239,8 @@ type Layer struct {
 	// ColumnSums is [Heads][tokens of its KV head]: softmax weights that each cached token got, summed over SumRows queries.
 	ColumnSums [][]float32
 	SumRows    int
+	// PromptRows is [Heads][SumRows, tokens of its KV head]: the weights of each of those queries, oldest first.
+	PromptRows [][]float32
 
 	// OutputNorms, where Needs.OutputNorms asks for it, fills dst [Heads][tokens of its KV head] with ‖W_O·v‖₁: the L1 norm of what a
 	// query head adds to the layer's output for each unit of weight on a token. It works them out at each call.

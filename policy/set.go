@@ -108,6 +108,9 @@ func (s *Set) check() error {
 	if c := s.Channels; c != nil && (s.Selector != nil || s.Pruner != nil || s.Masker != nil) {
 		return fmt.Errorf("policy: %s changes keys that others of %s choose by or bring back: %w", c.Name(), s.text, ErrClash)
 	}
+	if m, ok := s.Keeper.(KeyMover); ok && m.ClosesGaps() && (s.Selector != nil || s.Pruner != nil || s.Masker != nil) {
+		return fmt.Errorf("policy: %s moves keys that others of %s choose by or bring back: %w", m.Name(), s.text, ErrClash)
+	}
 	mass, by := 0, ""
 	for _, p := range s.Parts {
 		n := p.Needs().PromptSums
@@ -184,6 +187,7 @@ func (n Needs) union(o Needs) Needs {
 		return max(a, b)
 	}
 	n.PromptSums = rows(n.PromptSums, o.PromptSums)
+	n.PromptRows = n.PromptRows || o.PromptRows
 	n.StepSums = rows(n.StepSums, o.StepSums)
 	n.Queries = rows(n.Queries, o.Queries)
 	n.Weights = rows(n.Weights, o.Weights)

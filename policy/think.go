@@ -20,7 +20,7 @@ type think struct {
 func init() {
 	register(Info{
 		Name:    "think",
-		Summary: "sets to 0 the key channels that the prompt's last queries hardly use; pages keep their size",
+		Summary: "sets to 0 key channels that the prompt's last queries hardly use",
 		Paper:   "ThinK: Thinner Key Cache by Query-Driven Pruning, arXiv 2407.21018",
 		Phase:   PhasePrompt,
 		Params: []Param{

@@ -44,6 +44,11 @@ func (t *Text) EndPrompt(layer, rows int) error {
 		if err := t.keepPicks(layer, &t.verdict.picks); err != nil {
 			return err
 		}
+		if m, ok := t.set.Keeper.(policy.KeyMover); ok && m.ClosesGaps() {
+			if err := t.closeGaps(layer, t.obs.prompt); err != nil {
+				return err
+			}
+		}
 	}
 	if err := t.zeroChannels(layer, rows); err != nil {
 		return err
@@ -52,6 +57,29 @@ func (t *Text) EndPrompt(layer, rows int) error {
 		return err
 	}
 	t.obs.forget(layer)
+	return nil
+}
+
+// closeGaps moves the tokens of each KV head of a layer to the positions before end, in their order.
+func (t *Text) closeGaps(layer, end int) error {
+	rope, dim := t.f.rope(layer), t.f.o.Shape.KeyDim
+	for g := range t.f.o.Shape.KVHeads {
+		old := t.seq.PositionList(layer, g)
+		first := end - len(old)
+		if len(old) == 0 || int(old[0]) == first {
+			continue // there are none
+		}
+		err := t.seq.MoveKeys(layer, g, int32(first), func(from int, keys []float32) {
+			for i := 0; i < len(keys)/dim; i++ {
+				key := keys[i*dim : (i+1)*dim]
+				rope.Unrotate(key, int(old[from+i]))
+				rope.Rotate(key, first+from+i)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("retrieval: policy %s: %w", t.set, err)
+		}
+	}
 	return nil
 }
 

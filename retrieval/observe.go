@@ -43,7 +43,8 @@ type observer struct {
 type observed struct {
 	sums     [][]float32 // [Heads][tokens] attention column sums over sumRows queries
 	sumRows  int
-	sumsAt   int // tokens at the decode step that was last added; 0 = none since the prompt or the last drop
+	rowsOf   [][]float32 // [Heads][sumRows, tokens], where the policy wants the rows
+	sumsAt   int         // tokens at the decode step that was last added; 0 = none since the prompt or the last drop
 	out      attention.ColumnSums
 	queries  []float32 // [rows, Heads·KeyDim] of the newest tokens, oldest first
 	rows     int
@@ -202,8 +203,21 @@ func (t *Text) Sums(layer, rows, n int, reading Reading) *attention.ColumnSums {
 	default:
 		l.out.FromRow = max(0, rows-o.needs.PromptSums)
 		l.sumRows = min(rows, o.needs.PromptSums)
+		l.out.Rows = l.rowWeights(o)
 	}
 	return &l.out
+}
+
+// rowWeights is room for the weights of each row that counts; nil where the policy does not want them.
+func (l *observed) rowWeights(o *observer) [][]float32 {
+	if !o.needs.PromptRows {
+		return nil
+	}
+	l.rowsOf = make([][]float32, len(l.sums))
+	for h := range l.rowsOf {
+		l.rowsOf[h] = make([]float32, l.sumRows*len(l.sums[h]))
+	}
+	return l.rowsOf
 }
 
 // group is the number of query heads that share a KV head.
@@ -212,6 +226,7 @@ func (o *observer) group() int { return o.t.f.o.Shape.Heads / o.t.f.o.Shape.KVHe
 // forget frees what only the end of the prompt needed.
 func (o *observer) forget(layer int) {
 	l, set := &o.layers[layer], o.t.set
+	l.rowsOf = nil
 	if set.Dropper == nil {
 		l.rowStats = nil
 	}
@@ -236,7 +251,7 @@ func (t *Text) Layer(layer, rows int) *policy.Layer {
 	o.reader.views = t.seq.Views(layer)
 	o.view = policy.Layer{Index: layer, Layers: shape.Layers, Heads: shape.Heads, KVHeads: shape.KVHeads, KeyDim: shape.KeyDim, ValueDim: shape.ValueDim,
 		Scale: shape.Scale, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
-		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, ColumnSums: l.sums, SumRows: l.sumRows}
+		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, ColumnSums: l.sums, SumRows: l.sumRows, PromptRows: l.rowsOf}
 	return &o.view
 }
 

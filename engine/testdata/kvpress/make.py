@@ -10,14 +10,17 @@ cases.json  ids: the prompt; forced: tokens read behind it; for each case the po
 """
 import json, os
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-import torch, transformers
+import numpy as np, torch, transformers
 transformers.utils.logging.disable_progress_bar()
 from safetensors.torch import save_file
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 import kvpress as kp
-from kvpress.presses.key_rerotation_press import KeyRerotationPress
+
+torch.set_num_threads(1)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+QUESTION, DELIMITER = 24, 223  # finch: tokens behind the delimiter
+PATTERN = [[0.93, 0.02], [0.41, 0.4], [-0.1, 1.2]]  # duo_attention: one number a layer and KV head, clipped to 0 … 1
 N, STEPS, VOCAB, EVERY = 200, 3, 224, 4
 CONFIG = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
               head_dim=16, rms_norm_eps=1e-5, rope_theta=10000.0, max_position_embeddings=512, hidden_act="silu",
@@ -48,16 +51,26 @@ def run(model, ids, forced, press, at=None):
     for l in layers:
         l.self_attn.masked_key_indices = None
     full, cache = DynamicCache(), DynamicCache()
+    finch = isinstance(press, kp.FinchPress)
+    asked = ids
+    if finch:  # the question stands behind a token that is taken out again
+        asked = torch.cat([ids[:, :-QUESTION], torch.tensor([[DELIMITER]]), ids[:, -QUESTION:]], 1)
+        press.delimiter_token_id = DELIMITER
     with torch.no_grad():
         model.model(ids, past_key_values=full)
         if press is None:
             model.model(ids, past_key_values=cache)
         else:
             with press(model):
-                model.model(ids, past_key_values=cache)
+                model.model(asked, past_key_values=cache)
         kept, zero = [], []
         for i, l in enumerate(layers):
             all_k, k = full.layers[i].keys[0], cache.layers[i].keys[0]
+            if finch and press.rerotate_keys:  # counted from 0 there, up to the prompt's end here: what was kept a case without it says
+                kept.append([list(range(N - k.shape[1], N))] * 2)
+                zero.append([[], []])
+                at = k.shape[1]
+                continue
             live = [(head != 0).any(0) for head in k]
             row = [sorted(((k[g][:, None, on] == all_k[g][None, :, on]).all(-1)).int().argmax(-1).tolist()) for g, on in enumerate(live)]
             zero.append([(~on).nonzero()[:, 0].tolist() for on in live])
@@ -71,6 +84,16 @@ def run(model, ids, forced, press, at=None):
             out = model(input_ids=torch.tensor([[t]]), past_key_values=cache, position_ids=torch.tensor([[at + i]]))
             logits.append(out.logits[0, -1])
     return kept, zero, logits
+
+
+def finch(ratio, **o):
+    return kp.FinchPress(compression_ratio=ratio, **o)
+
+
+def duo(ratio, sink, recent):
+    press = kp.DuoAttentionPress(head_compression_ratio=ratio)
+    press.load_attention_pattern = lambda model: (sink, recent, np.clip(np.array(PATTERN), 0, 1))
+    return press
 
 
 def mask(positions):
@@ -102,6 +125,13 @@ for channels, window in ((0.3, 32), (0.5, 8), (0.8, 32)):
                   lambda channels=channels, window=window: kp.ThinKPress(key_channel_compression_ratio=channels, window_size=window)))
 CASES.append((f"{SNAP.replace(',', ':')},ratio=0.5+think:key_channel_compression_ratio=0.4",
               lambda: kp.ComposedPress([snap(compression_ratio=0.5), kp.ThinKPress(key_channel_compression_ratio=0.4)])))
+for ratio, more in ((0.4, {}), (0.8, {}), (0.5, {"normalize_scores": False}), (0.5, {"chunk_length": 50})):
+    for rerotate in (False, True):
+        o = dict(more, rerotate_keys=rerotate)
+        CASES.append((f"finch:window_size={QUESTION},ratio={ratio}," + ",".join(f"{k}={str(v).lower()}" for k, v in o.items()), lambda ratio=ratio, o=o: finch(ratio, **o)))
+for ratio, sink, recent in ((0.5, 4, 32), (0.34, 16, 64), (1, 8, 50), (0.5, 100, 100)):
+    CASES.append((f"duo_attention:pattern={'/'.join(str(x) for row in PATTERN for x in row)},head_compression_ratio={ratio},sink_size={sink},recent_size={recent}",
+                  lambda ratio=ratio, sink=sink, recent=recent: duo(ratio, sink, recent)))
 
 
 def main():

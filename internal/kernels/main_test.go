@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"unsafe"
 )
 
 // TestMain lets TERRACE_CPU force the path of benchmarks and of tests that do not walk over all paths.
@@ -13,4 +14,8 @@ func TestMain(m *testing.M) {
 		os.Exit(2)
 	}
 	os.Exit(m.Run())
+}
+
+func floatsOf(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }

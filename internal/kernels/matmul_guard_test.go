@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -34,10 +33,6 @@ func guarded(t *testing.T, size int, head bool) []byte {
 		return b[page : page+size]
 	}
 	return b[page+body-size : page+body]
-}
-
-func floatsOf(b []byte) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
 
 // eachGuard runs body with buffers against the page behind them and against the page before them.

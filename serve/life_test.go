@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/kvmanager"
 	"terrace/model"
 )
 
@@ -139,6 +140,44 @@ func TestGraceIsOver(t *testing.T) {
 	rest, _ := io.ReadAll(answer)
 	if !strings.Contains(string(rest), "overloaded_error") || strings.Contains(string(rest), "[DONE]") {
 		t.Errorf("the stream ends with %q", rest[max(0, len(rest)-200):])
+	}
+}
+
+// TestShortInABatch: where one of a batch has no memory and others got their step, the youngest leaves with its token, and texts are
+// what they are alone.
+func TestShortInABatch(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 400}, Options{Batch: 4, Queue: 16})
+	calls := 0
+	b.loop.batch = func(sessions []*engine.Session, ids []int) error {
+		if calls++; calls%5 != 0 || len(sessions) < 2 {
+			return b.loop.e.DecodeBatch(sessions, ids)
+		}
+		short := &engine.BatchError{Errors: make([]error, len(sessions))}
+		short.Errors[0] = kvmanager.ErrBudget
+		if err := b.loop.e.DecodeBatch(sessions[1:], ids[1:]); err != nil {
+			return err
+		}
+		return short
+	}
+	var wg sync.WaitGroup
+	var wants [6]string
+	prompt := func(i int) string { return fmt.Sprintf("the text of request %d", i) }
+	for i := range wants {
+		wants[i] = b.want("full", prompt(i), 60, model.SamplerOptions{Temperature: 0.7, TopP: 1, TopPSet: true, Seed: uint64(i)})
+	}
+	for i, want := range wants {
+		wg.Go(func() {
+			status, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": 60, "temperature": 0.7, "seed": %d}`, jsonText(prompt(i)), i))
+			if status != 200 {
+				t.Errorf("request %d: %d %s", i, status, out)
+			} else if have := textOf(t, out); have != want {
+				t.Errorf("request %d: %q, want %q", i, have, want)
+			}
+		})
+	}
+	wg.Wait()
+	if n := valueIn(t, b, "terrace_num_preemptions_total"); n == 0 {
+		t.Error("nothing was swapped out: the test sees nothing")
 	}
 }
 

@@ -28,7 +28,8 @@ type loop struct {
 	e     *engine.Engine
 	o     *Options
 	m     *metrics
-	crash func(step string) // tests let a step panic here; nil = no
+	crash func(step string)                                 // tests let a step panic here; nil = no
+	batch func(sessions []*engine.Session, ids []int) error // engine.DecodeBatch; tests let some fail
 
 	waiting, running, swapped []*sequence
 	ids                       int64
@@ -53,7 +54,7 @@ type loop struct {
 }
 
 func newLoop(o *Options, m *metrics) *loop {
-	return &loop{e: o.Engine, o: o, m: m, pace: schedule.Pace{Target: o.ITLTarget}, ledger: schedule.Ledger{}, active: map[string]int{}, decided: map[string]time.Duration{},
+	return &loop{e: o.Engine, o: o, m: m, batch: o.Engine.DecodeBatch, pace: schedule.Pace{Target: o.ITLTarget}, ledger: schedule.Ledger{}, active: map[string]int{}, decided: map[string]time.Duration{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 }
 

@@ -29,19 +29,21 @@ func (l *loop) decode(ids []int64) {
 	ended := time.Now()
 	l.m.step.Observe(ended.Sub(began).Seconds())
 	for i, q := range qs {
-		q.span("decode", began, ended, "texts", len(qs))
-		if errs[i] != nil {
-			l.trouble(q, errs[i])
-			continue
+		if q.span("decode", began, ended, "texts", len(qs)); errs[i] == nil {
+			l.advance(q)
 		}
-		l.advance(q)
+	}
+	for i, q := range qs { // after all that have their token: who is youngest leaves with it
+		if errs[i] != nil && q.session != nil && !q.job.over {
+			l.trouble(q, errs[i])
+		}
 	}
 }
 
-// decodeBatch is DecodeBatch with an error for each; where the whole batch failed by a bug each is tried alone.
+// decodeBatch is engine.DecodeBatch with an error for each; where the whole batch failed by a bug each is tried alone.
 func (l *loop) decodeBatch(sessions []*engine.Session, ids []int) []error {
 	errs := make([]error, len(sessions))
-	err := guard.Run(func() error { return l.e.DecodeBatch(sessions, ids) })
+	err := guard.Run(func() error { return l.batch(sessions, ids) })
 	if err == nil {
 		return errs
 	}

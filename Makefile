@@ -133,7 +133,7 @@ bench-inst-accuracy: build ## sparf, sparq, h2o and streaming_llm at InstInfer's
 
 INST_BATCHES ?= 1 4 8 16
 INST_DEPTH ?= 2000
-INST_HOST ?= $$((12+6*b))MiB
+INST_HOST ?= $$((8+11*b))MiB
 INST_DRIVE = csd=unix:$(KV)-inst/s
 bench-inst: build ## attention in InstInfer's drive (modelled, on core 1) beside FlexGen-style streaming from it and from the SSD, batch 1 to 16; drives and stages modelled
 	rm -rf $(KV)-inst && mkdir -p $(KV)-inst

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"terrace/internal/cputime"
 	"terrace/internal/kvpage"
 )
 
@@ -135,4 +136,10 @@ func BenchmarkDrive(b *testing.B) {
 			}
 		})
 	}
+}
+
+// processorTime reports what the process's threads computed since a mark.
+func processorTime(b *testing.B) (report func()) {
+	from := cputime.Used()
+	return func() { b.ReportMetric(float64(cputime.Used()-from)/float64(b.N), "cpu-ns/op") }
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"gonum.org/v1/gonum/mat"
 )
 
 // Device is what moving bytes to and from an SSD takes, in seconds: an operation so much, and so much more a byte.
@@ -123,46 +125,37 @@ func (q *equations) solve(unknowns int) []float64 {
 	return make([]float64, unknowns)
 }
 
-// least solves the normal equations of some unknowns, by elimination; NaN where they do not decide one.
+// least is the least sum of squares for some unknowns, by gonum's Cholesky decomposition of the normal equations, columns scaled to
+// length 1; NaN for an unknown that no event has, else for the last one where the events do not tell the unknowns apart.
 func (q *equations) least(in []int) []float64 {
-	n := len(in)
-	a := make([][]float64, n)
-	scale := make([]float64, n)
-	for i := range a {
+	out, scale := make([]float64, len(in)), make([]float64, len(in))
+	for i := range in {
 		for k := range q.x {
-			scale[i] += q.x[k][in[i]] * q.x[k][in[i]]
+			scale[i] = math.Hypot(scale[i], q.x[k][in[i]])
 		}
-		scale[i] = math.Sqrt(scale[i])
-	}
-	for i := range a {
-		a[i] = make([]float64, n+1)
-		for k := range q.x {
-			x := q.x[k][in[i]] / scale[i]
-			for j := range n {
-				a[i][j] += x * q.x[k][in[j]] / scale[j]
-			}
-			a[i][n] += x * q.y[k]
-		}
-	}
-	for i := range n {
-		for r := range n {
-			if r == i {
-				continue
-			}
-			f := a[r][i] / a[i][i]
-			if math.Abs(a[i][i]) < 1e-9 {
-				f = math.NaN()
-			}
-			for c := range a[r] {
-				a[r][c] -= f * a[i][c]
-			}
-		}
-	}
-	out := make([]float64, n)
-	for i := range out {
-		if out[i] = a[i][n] / a[i][i] / scale[i]; n == 1 && scale[i] == 0 {
+		if scale[i] == 0 {
 			out[i] = math.NaN()
+			return out
 		}
+	}
+	normal, right := mat.NewSymDense(len(in), nil), mat.NewVecDense(len(in), nil)
+	for k := range q.x {
+		for i := range in {
+			x := q.x[k][in[i]] / scale[i]
+			right.SetVec(i, right.AtVec(i)+x*q.y[k])
+			for j := i; j < len(in); j++ {
+				normal.SetSym(i, j, normal.At(i, j)+x*q.x[k][in[j]]/scale[j])
+			}
+		}
+	}
+	var cholesky mat.Cholesky
+	var v mat.VecDense
+	if !cholesky.Factorize(normal) || cholesky.SolveVecTo(&v, right) != nil {
+		out[len(in)-1] = math.NaN()
+		return out
+	}
+	for i := range out {
+		out[i] = v.AtVec(i) / scale[i]
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package simulate
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ func TestFitFindsTheRates(t *testing.T) {
 	model.Take, model.TakeByte = 0, 0 // taken in Done, below, as the product does
 	const call = 300e-6
 	p := PaceHost(Host{Cores: 2, Storage: &offload.StorageRates{}, Device: &model})
-	r := &Recording{clock: p.Clock, Host: Host{Cores: 2, Storage: &offload.StorageRates{}, Rates: offload.HostRates{Copy: 1}}}
+	r := &Recording{clock: p.Clock, limit: maxEvents, Host: Host{Cores: 2, Storage: &offload.StorageRates{}, Rates: offload.HostRates{Copy: 1}}}
 	f, err := r.Disk(p.Disk).OpenFile("kv", vfs.OpenOptions{Create: true, Direct: true})
 	if err != nil {
 		t.Fatal(err)
@@ -103,5 +104,45 @@ func TestRecordingsAreRefused(t *testing.T) {
 	}
 	if _, err := ReadHardware([]byte(`{"hardware":{"cores":2}}`)); err == nil {
 		t.Error("a hardware file without rates")
+	}
+}
+
+// TestRecordingIsWhole: a recording that left events out is not written.
+func TestRecordingIsWhole(t *testing.T) {
+	r := NewRecording()
+	r.limit = 3
+	for n := range 4 {
+		r.Begin()
+		for range n + 1 {
+			r.add("hand", 1, 1, 0, 1)
+		}
+		r.End(RecordedRun{})
+		if err := r.Write(io.Discard); errors.Is(err, ErrRecording) != (n == 3) {
+			t.Errorf("%d events: %v", n+1, err)
+		}
+	}
+}
+
+// TestLeast: what no event has is 0, what cannot be told apart is one of both, and nothing is below 0.
+func TestLeast(t *testing.T) {
+	for name, c := range map[string]struct {
+		y    []float64
+		x    [][]float64
+		want []float64
+	}{
+		"exact":      {[]float64{5, 8, 7}, [][]float64{{1, 2}, {2, 3}, {3, 2}}, []float64{1, 2}},
+		"absent":     {[]float64{2, 4}, [][]float64{{1, 0}, {2, 0}}, []float64{2, 0}},
+		"same":       {[]float64{2, 4}, [][]float64{{1, 2}, {2, 4}}, []float64{2, 0}},
+		"negative":   {[]float64{1, 1}, [][]float64{{1, 1}, {1, 2}}, []float64{1, 0}},
+		"below 0":    {[]float64{3, 1, -1}, [][]float64{{1, 0}, {1, 1}, {1, 2}}, []float64{1, 0}},
+		"few events": {[]float64{2}, [][]float64{{1, 1}}, []float64{2, 0}},
+		"none":       {nil, nil, []float64{0, 0}},
+	} {
+		q := equations{c.x, c.y}
+		for i, got := range q.solve(2) {
+			if math.Abs(got-c.want[i]) > 1e-9 {
+				t.Errorf("%s: unknown %d is %g, want %v", name, i, got, c.want)
+			}
+		}
 	}
 }

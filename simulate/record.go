@@ -46,14 +46,16 @@ type Recording struct {
 
 	mu     sync.Mutex
 	on     bool
+	limit  int  // of a run's events
+	cut    bool // events were left out
 	events []Event
 }
 
-// maxEvents bounds a run's events.
+// maxEvents bounds a run's events; Write refuses a recording of which more were left out.
 const maxEvents = 4 << 20
 
 // NewRecording is an empty one, by the machine's clock.
-func NewRecording() *Recording { return &Recording{clock: clock.Real()} }
+func NewRecording() *Recording { return &Recording{clock: clock.Real(), limit: maxEvents} }
 
 // Begin starts a run: what was recorded since End is forgotten.
 func (r *Recording) Begin() {
@@ -88,7 +90,11 @@ func (r *Recording) Computed(c Compute) {
 func (r *Recording) add(kind string, n int, bytes int64, from, to time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.on && len(r.events) < maxEvents {
+	switch {
+	case !r.on:
+	case len(r.events) == r.limit:
+		r.cut = true
+	default:
 		r.events = append(r.events, Event{kind, from, to - from, n, bytes})
 	}
 }
@@ -167,8 +173,11 @@ func (e recordedEngine) listen(op *vfs.IO, begun time.Duration) {
 	}
 }
 
-// Write writes the recording's file.
+// Write writes the recording's file. ErrRecording where a run had more events than a recording holds.
 func (r *Recording) Write(w io.Writer) error {
+	if r.cut {
+		return fmt.Errorf("%w: a run has more than %d events: take fewer tokens or repeats", ErrRecording, r.limit)
+	}
 	out := bufio.NewWriter(w)
 	e := json.NewEncoder(out)
 	if err := e.Encode(&r.Host); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"terrace/csdshim"
+	"terrace/internal/cputime"
 	"terrace/internal/kvpage"
 )
 
@@ -68,7 +69,7 @@ func BenchmarkProcess(b *testing.B) {
 					m.Dims, m.Best, m.Local = x.dim/8, x.tokens/16, x.tokens/64
 				}
 				var modelled uint64
-				report := processorTime(b)
+				used := cputime.Used()
 				for b.Loop() {
 					m.Tail = csdshim.Tail{Seq: 1, At: at, Tokens: 1, Keys: keys, Values: values}
 					timing, _, err := s.Attend(context.Background(), &m)
@@ -77,7 +78,7 @@ func BenchmarkProcess(b *testing.B) {
 					}
 					at, modelled = at+1, modelled+timing.TotalNs
 				}
-				report()
+				b.ReportMetric(float64(cputime.Used()-used)/float64(b.N), "cpu-ns/op")
 				b.ReportMetric(float64(modelled)/float64(b.N)/1e3, "modelled-us")
 			})
 		}

@@ -28,10 +28,14 @@ func (c *Jumping) Sleep(ctx context.Context, d time.Duration) error {
 	if err := ctx.Err(); err != nil || d <= 0 {
 		return err
 	}
+	c.move(d)
+	return nil
+}
+
+func (c *Jumping) move(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now += d
-	return nil
 }
 
 // Modelled is true.

@@ -73,7 +73,6 @@ func (c *Client) Fetch(ctx context.Context, seq uint64, groups []Group) (Timing,
 	}
 	record := shape.RecordBytes()
 	var calls []pending
-	var replies [][]byte
 	for _, part := range cut(groups, c.o.FrameBytes/record) {
 		m := wire.Fetch{Seq: seq}
 		for _, g := range part {
@@ -82,28 +81,15 @@ func (c *Client) Fetch(ctx context.Context, seq uint64, groups []Group) (Timing,
 			}
 			m.Places = append(m.Places, wire.Place{Layer: int32(g.Layer), Group: int32(g.Index)})
 		}
-		dst := joined(part)
-		if dst == nil {
-			dst = make([]byte, len(part)*record)
-			replies = append(replies, dst)
-		} else {
-			replies = append(replies, nil)
+		k := &call{kind: wire.TypeFetch, dst: joined(part)}
+		if k.dst == nil {
+			room := borrow(len(part) * record)
+			defer giveBack(room)
+			k.dst, k.groups = *room, part
 		}
-		calls = append(calls, pending{call: &call{kind: wire.TypeFetch, dst: dst}, parts: [][]byte{m.Append(nil)}})
+		calls = append(calls, pending{call: k, parts: [][]byte{m.Append(nil)}})
 	}
-	t, err := c.all(ctx, "fetch", calls)
-	if err != nil {
-		return t, err
-	}
-	for i, part := range cut(groups, c.o.FrameBytes/record) {
-		if replies[i] == nil {
-			continue
-		}
-		for j, g := range part {
-			copy(g.Data, replies[i][j*record:])
-		}
-	}
-	return t, nil
+	return c.all(ctx, "fetch", calls)
 }
 
 // joined is the groups' Data as one slice where they lie one after another, so that nothing is copied; else nil.

@@ -14,8 +14,9 @@ import (
 // call is a request in progress, seen from the client.
 type call struct {
 	kind   wire.Type
-	dst    []byte // Data goes here
-	at     uint32 // not 0: the reply lies in shared memory there, and goes to dst from it
+	dst    []byte  // Data goes here
+	groups []Group // not nil: where Data goes in the end, one record after another; dst is borrowed
+	at     uint32  // not 0: the reply lies in shared memory there, and goes to dst from it
 	got    int
 	scores chan scoreFrame
 	result chan struct{} // closed when payload and err are set
@@ -104,12 +105,21 @@ const fillGrace = 250 * time.Millisecond
 
 // received takes a reply out of shared memory and frees its place.
 func (c *Client) received(k *call) (body []byte, err error) {
+	from := k.dst
 	if k.at != 0 {
-		if k.err == nil {
-			c.shared.read(k.at, k.dst)
-			k.got = len(k.dst)
+		defer c.shared.leave(k.at, true)
+		if k.err != nil {
+			return k.body, k.err
 		}
-		c.shared.leave(k.at, true)
+		from, k.got = c.shared.bytes(k.at, len(k.dst)), len(k.dst)
+		if k.groups == nil {
+			copy(k.dst, from)
+		}
+	}
+	if k.err == nil {
+		for _, g := range k.groups {
+			from = from[copy(g.Data, from):]
+		}
 	}
 	return k.body, k.err
 }

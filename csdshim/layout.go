@@ -2,6 +2,7 @@ package csdshim
 
 import (
 	"terrace/csdshim/wire"
+	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 )
 
@@ -64,9 +65,19 @@ func (l *layout) unpack(record, stored []byte) {
 		return
 	}
 	page := l.shape.Page.PageBytes()
-	for t := range wire.GroupTokens {
-		for h := range l.shape.KVHeads {
-			l.place(record[h*page:(h+1)*page], t, stored[l.keyAt(t, h):], stored[l.valueAt(t, h):])
+	var keys [wire.GroupTokens][]byte
+	for h := range l.shape.KVHeads {
+		dst := record[h*page : (h+1)*page]
+		for t := range wire.GroupTokens {
+			keys[t] = stored[l.keyAt(t, h):][:l.keyRow()]
+			copy(dst[l.keyBytes+t*l.valueRow():], stored[l.valueAt(t, h):][:l.valueRow()])
+		}
+		if !l.shape.Page.TokenMajor {
+			kernels.TurnKeys(kernels.KVElem(l.shape.Page.K), dst[:l.keyBytes], keys[:], l.shape.Page.KeyDim)
+			continue
+		}
+		for t, row := range keys {
+			l.copyKey(row, dst, t, true)
 		}
 	}
 }

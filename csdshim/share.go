@@ -49,8 +49,8 @@ func (s *slots) take(n int) (at uint32) {
 // offset is the place's first byte.
 func offset(at uint32) int64 { return int64(at-1) * wire.ShareUnit }
 
-// read copies a reply out of its place.
-func (s *slots) read(at uint32, dst []byte) { copy(dst, s.view.At(offset(at), len(dst))) }
+// bytes are a reply's in its place.
+func (s *slots) bytes(at uint32, n int) []byte { return s.view.At(offset(at), n) }
 
 // leave ends the use of a place here. The drive may still write to it, unless it has answered: then it is free.
 func (s *slots) leave(at uint32, answered bool) {

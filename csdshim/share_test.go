@@ -130,8 +130,7 @@ func TestSlots(t *testing.T) {
 	}
 	s.leave(a, true)
 	s.close()
-	got := make([]byte, 3)
-	if s.read(b, got); string(got) != "abc" || s.view == nil {
+	if got := s.bytes(b, 3); string(got) != "abc" || s.view == nil {
 		t.Errorf("read %q from memory that is given back while it is read", got)
 	}
 	if s.leave(b, true); s.view != nil || s.take(1) != 0 {

@@ -79,7 +79,7 @@ func NewQueue(s Store, o QueueOptions) *Queue {
 	if r, ok := s.(runner); ok {
 		q.run = r
 	} else {
-		q.run = blocking{s, ctx, o.Clock}
+		q.run = blocking{s, ctx, o.Clock, min(batchBytes, o.DepthBytes/2)}
 	}
 	q.idle = sync.NewCond(&q.mu)
 	return q

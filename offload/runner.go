@@ -40,15 +40,17 @@ type blocking struct {
 	store Store
 	ctx   context.Context
 	clock clock.Clock
+	bytes int64 // about how much a transfer moves
 }
 
-// batchBytes is about how much a transfer to such a store moves: small enough that an urgent one soon gets its turn.
+// batchBytes is about how much a transfer to such a store moves at most: small enough that an urgent one soon gets its turn. Where little
+// may be under way it is less, so that the store works on one while another is taken from it.
 const batchBytes = 256 << 10
 
 func (b blocking) plan(recs []Record, dir int) (trs []*transfer, err error) {
 	for len(recs) > 0 {
 		tr := &transfer{dir: dir, bytes: int64(len(recs[0].Data)), records: 1}
-		for tr.records < len(recs) && tr.bytes+int64(len(recs[tr.records].Data)) <= batchBytes {
+		for tr.records < len(recs) && tr.bytes+int64(len(recs[tr.records].Data)) <= b.bytes {
 			tr.bytes += int64(len(recs[tr.records].Data))
 			tr.records++
 		}

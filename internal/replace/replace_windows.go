@@ -13,8 +13,13 @@ type File struct {
 	done bool
 }
 
-// New begins a file that will replace the one at path. It lies in the same folder until then; permissions are the folder's.
+// New begins a file that will replace the one at path. It lies in the same folder until then; permissions are the folder's. What
+// processes that were killed have left there of the same file is removed; one that is open, as a living process has it, is not to be
+// removed on Windows.
 func New(path string, _ os.FileMode) (*File, error) {
+	for _, name := range begun(path, 6) { // of 10 digits at most
+		_ = os.Remove(name)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"*")
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"terrace/engine"
+	"terrace/engine/filters"
 	"terrace/engine/texts"
 	"terrace/engine/tier"
 	"terrace/hub"
@@ -133,9 +134,27 @@ func (o *Options) addTexts(eo *engine.Options, tok *tokenizer.Tokenizer) error {
 	if eo.Repeat, err = texts.Repeat(tok); err != nil && spec.Needs().Repeat {
 		return err
 	}
+	if err = o.addFilters(eo, spec); err != nil {
+		return err
+	}
 	eo.CacheDir = filepath.Join(o.home(), "decompositions")
 	eo.Calibration, err = texts.Calibration(tok)
 	return err
+}
+
+// addFilters reads the files of filters that policies may name. What a request names is not among them unless the options do: whoever
+// asks a server chooses no file of its machine.
+func (o *Options) addFilters(eo *engine.Options, spec *policy.Spec) (err error) {
+	eo.Filters = map[string]*policy.Filters{}
+	for _, path := range append([]string{spec.Needs().Filters}, o.Filters...) {
+		if path == "" {
+			continue
+		}
+		if eo.Filters[path], err = filters.Read(path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // home is where models and measurements are kept.

@@ -34,6 +34,7 @@ type Options struct {
 	Timeline   *Timeline    // where times of compute, transfers and waits are recorded; nil = nowhere
 	Machine    tier.Machine // what the engine runs on, for simulations; zero = this one
 
+	Filters  []string  // files of q-filters that policies of sessions and requests may name (qfilter:filters=@FILE), beside those that Policy names
 	Adapters []Adapter // LoRA, merged into the weights
 	Template string    // chat template (Jinja); "" = the model's own
 

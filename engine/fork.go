@@ -60,7 +60,7 @@ func actsOnPromptOnly(set *policy.Set) bool {
 // PromptOnly reports whether a policy's whole effect is in the pages once the prompt is read: a context that it has compressed
 // can be stored, and shared by questions that it does not compress.
 func (e *Engine) PromptOnly(under *policy.Spec) bool {
-	set, err := under.New(policyModel(e.m))
+	set, err := under.New(e.floor.Shape().Model)
 	return err == nil && actsOnPromptOnly(set)
 }
 

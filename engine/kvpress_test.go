@@ -11,6 +11,12 @@ import (
 	"testing"
 
 	"terrace/attention"
+	"terrace/engine/filters"
+	"terrace/internal/kernels/quant"
+	"terrace/model"
+	"terrace/policy"
+	"terrace/weights"
+	"terrace/weights/convert"
 )
 
 // kvpressCases are what testdata/kvpress/make.py has kvpress do on a random llama.
@@ -39,9 +45,14 @@ func TestKVPress(t *testing.T) {
 		t.Fatalf("no cases: %v", err)
 	}
 	m := openFile(t, filepath.Join("testdata", "kvpress", "model"))
+	const file = "testdata/kvpress/filters/model.safetensors"
+	f, err := filters.Read(filepath.FromSlash(file))
+	if err != nil {
+		t.Fatal(err)
+	}
 	heads, moved := 0, 0
 	for _, c := range all.Cases {
-		e, err := Open(m, Options{Exact: true, Threads: 1, Policy: c.Policy})
+		e, err := Open(m, Options{Exact: true, Threads: 1, Policy: c.Policy, Filters: map[string]*policy.Filters{file: f}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,6 +95,77 @@ func TestKVPress(t *testing.T) {
 		t.Errorf("the logits of %d of %d steps differ from those of the whole cache: the cases show too little", moved, steps)
 	}
 	t.Logf("%d cases: %d selections of a layer and KV head compared", len(all.Cases), heads)
+}
+
+// TestQFilterOnGGUF: a GGUF file of the same model, where the numbers of a key that rotate together are neighbours, keeps the same.
+func TestQFilterOnGGUF(t *testing.T) {
+	t.Parallel()
+	const file = "testdata/kvpress/filters/model.safetensors"
+	f, err := filters.Read(filepath.FromSlash(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		b, err := os.ReadFile(filepath.Join("testdata", "kvpress", "model", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	words := map[string]int{} // GGUF files have a vocabulary
+	for id := range 224 {
+		words[string(rune(0x100+id))] = id
+	}
+	vocab, err := json.Marshal(map[string]any{"model": map[string]any{"type": "BPE", "vocab": words, "merges": []string{}}, "pre_tokenizer": map[string]any{"type": "ByteLevel"}, "decoder": map[string]any{"type": "ByteLevel"}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "tokenizer.json"), vocab, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := weights.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	if err := convert.Quantize(t.Context(), folder, path, convert.Options{Type: quant.F32}); err != nil {
+		t.Fatal(err)
+	}
+	var kept [2][]int32
+	ids := make([]int, 100) // each another
+	for i := range ids {
+		ids[i] = (37*i + 5) % 221
+	}
+	for i, m := range []*model.Model{openFile(t, folder.Path()), openFile(t, path)} {
+		if interlaced := i == 1; m.Ropes[0].Interlaced != interlaced {
+			t.Fatalf("model %d: pairs are neighbours: %v", i, !interlaced)
+		}
+		e, err := Open(m, Options{Exact: true, Threads: 1, Policy: "qfilter:filters=@" + file, Filters: map[string]*policy.Filters{file: f}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		s, err := e.NewSession(e.Policy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Prefill(t.Context(), ids, PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		for layer := range m.Layers {
+			for g := range m.KVHeads {
+				kept[i] = append(kept[i], s.Positions(layer, g)...)
+			}
+		}
+	}
+	if !slices.Equal(kept[0], kept[1]) || len(kept[0]) != 50*6 {
+		t.Errorf("the folder keeps %v, the GGUF file %v", kept[0], kept[1])
+	}
 }
 
 // bits are the numbers of the bits set in a hexadecimal number.

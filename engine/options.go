@@ -18,30 +18,31 @@ const DefaultChunkTokens = 512
 
 // Options of an engine; the zero value is the default path.
 type Options struct {
-	Backend       string            // "" = native
-	Threads       int               // 0 = one a CPU
-	Exact         bool              // float32 activations and KV: the reference path
-	KType, VType  kvpage.Elem       // element types of the cache; see KVTypeSet
-	KVTypeSet     bool              // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
-	PageTokens    int               // tokens a page; 0 = 16
-	KVWindow      int               // newest tokens that quantised KV keeps in f16; see KVWindowSet
-	KVWindowSet   bool              // KVWindow was chosen, so 0 keeps none but those that do not fill a tile of 16 yet; otherwise 0 = 128
-	Rotate        bool              // turn queries and keys by a Hadamard matrix before keys are stored
-	KVBudgetBytes int64             // hard limit of the cache in host memory; 0 = none
-	WindowOnly    bool              // sessions without a policy keep of layers with a sliding window only what later rows read; Rewind reads again
-	DeviceKVBytes int64             // KV that a backend with a device of its own may hold there; 0 = no limit
-	DType         model.DType       // of weights and KV on a backend's device
-	Context       int               // tokens a session may hold; 0 = what the model was trained for
-	Policy        string            // KV policy, name:key=value,… joined by +; "" = full
-	Calibration   []int             // ids of a sample text, for policies that decompose the model's queries or keys
-	Repeat        *RepeatText       // for policies that have the model repeat its prompt; nil = there are no words for that
-	CacheDir      string            // where such a decomposition is kept; "" = computed each time
-	ChunkTokens   int               // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
-	Tiers         []tier.Tier       // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
-	Store         offload.Store     // a lower tier that is open already, the caller's to close; nil = what Tiers names
-	Host          offload.HostRates // this host's throughputs as measured, for policies that balance it with a drive; zero = not measured
-	Trace         *trace.Recorder   // timeline of compute, transfers and waits; nil = none
-	Machine       tier.Machine      // what the engine runs on; zero = this one
+	Backend       string                     // "" = native
+	Threads       int                        // 0 = one a CPU
+	Exact         bool                       // float32 activations and KV: the reference path
+	KType, VType  kvpage.Elem                // element types of the cache; see KVTypeSet
+	KVTypeSet     bool                       // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
+	PageTokens    int                        // tokens a page; 0 = 16
+	KVWindow      int                        // newest tokens that quantised KV keeps in f16; see KVWindowSet
+	KVWindowSet   bool                       // KVWindow was chosen, so 0 keeps none but those that do not fill a tile of 16 yet; otherwise 0 = 128
+	Rotate        bool                       // turn queries and keys by a Hadamard matrix before keys are stored
+	KVBudgetBytes int64                      // hard limit of the cache in host memory; 0 = none
+	WindowOnly    bool                       // sessions without a policy keep of layers with a sliding window only what later rows read; Rewind reads again
+	DeviceKVBytes int64                      // KV that a backend with a device of its own may hold there; 0 = no limit
+	DType         model.DType                // of weights and KV on a backend's device
+	Context       int                        // tokens a session may hold; 0 = what the model was trained for
+	Policy        string                     // KV policy, name:key=value,… joined by +; "" = full
+	Calibration   []int                      // ids of a sample text, for policies that decompose the model's queries or keys
+	Repeat        *RepeatText                // for policies that have the model repeat its prompt; nil = there are no words for that
+	Filters       map[string]*policy.Filters // that policies may name (policy.Model.Filters)
+	CacheDir      string                     // where such a decomposition is kept; "" = computed each time
+	ChunkTokens   int                        // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
+	Tiers         []tier.Tier                // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
+	Store         offload.Store              // a lower tier that is open already, the caller's to close; nil = what Tiers names
+	Host          offload.HostRates          // this host's throughputs as measured, for policies that balance it with a drive; zero = not measured
+	Trace         *trace.Recorder            // timeline of compute, transfers and waits; nil = none
+	Machine       tier.Machine               // what the engine runs on; zero = this one
 }
 
 // Validate fills defaults and names what is wrong.

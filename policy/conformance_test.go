@@ -325,7 +325,7 @@ func clonePicks(x [][]int32) [][]int32 {
 func TestNames(t *testing.T) {
 	for _, name := range []string{
 		"SnapKVPress", "StreamingLLMPress", "KnormPress", "KeyDiffPress", "TOVAPress", "ObservedAttentionPress",
-		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "CriticalKVPress", "ThinKPress", "FinchPress", "DuoAttentionPress:pattern=0.5", "ExpectedAttentionPress", "LagKVPress", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
+		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "CriticalKVPress", "ThinKPress", "FinchPress", "DuoAttentionPress:pattern=0.5", "QFilterPress:filters=1", "ExpectedAttentionPress", "LagKVPress", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
 	} {
 		if _, err := Parse(name); err != nil {
 			t.Error(err)

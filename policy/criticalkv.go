@@ -30,7 +30,7 @@ type criticalKV struct {
 func init() {
 	register(Info{
 		Name:          "criticalkv",
-		Summary:       "half of the budget by score, half by score times what the value adds to the output; wraps a scorer",
+		Summary:       "half by score, half by score times what the value adds to the output; wraps a scorer",
 		Paper:         "Identify Critical KV Cache in LLM Inference from an Output Perturbation Perspective, arXiv 2502.03805",
 		Phase:         PhaseWrapper,
 		MayDropNewest: true,

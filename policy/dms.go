@@ -29,7 +29,7 @@ type loneScorer interface {
 func init() {
 	register(Info{
 		Name:    "dms",
-		Summary: "drops what a scorer gives less than a threshold, behind a window of the newest tokens; wraps a scorer",
+		Summary: "drops what a scorer gives less than a threshold, behind the newest tokens; wraps a scorer",
 		Paper:   "Inference-Time Hyper-Scaling with KV Cache Compression, arXiv 2506.05345",
 		Phase:   PhaseWrapper,
 		Wraps:   "knorm",

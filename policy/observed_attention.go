@@ -10,7 +10,7 @@ type observedAttention struct{ scored }
 func init() {
 	register(Info{
 		Name:          "observed_attention",
-		Summary:       "keeps the tokens that got the most attention over the whole prompt, per query that saw them",
+		Summary:       "keeps what got most attention over the whole prompt, per query that saw it",
 		Paper:         "H2O: Heavy-Hitter Oracle, arXiv 2306.14048",
 		Phase:         PhasePrompt,
 		MayDropNewest: true,

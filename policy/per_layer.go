@@ -66,8 +66,8 @@ func (p *perLayer) Cut(l *Layer, scores [][]float32, target int, keep *Selection
 	p.inner.Cut(l, scores, target, keep)
 }
 
-// ExpandFiles replaces every value `@PATH` of a specification by the content of the file, lines joined with /. The
-// reading is the caller's: this package touches no file.
+// ExpandFiles replaces every value `@PATH` of a specification by the content of the file, lines joined with /; names of files that are
+// no text ([FilterFile]) stay as they are. The reading is the caller's: this package touches no file.
 func ExpandFiles(text string, read func(path string) ([]byte, error)) (string, error) {
 	var b strings.Builder
 	for {
@@ -80,6 +80,11 @@ func ExpandFiles(text string, read func(path string) ([]byte, error)) (string, e
 		path, after := text[at+2:], ""
 		if end := strings.IndexAny(path, ",+"); end >= 0 {
 			path, after = path[:end], path[end:]
+		}
+		if strings.HasSuffix(path, FilterFile) {
+			b.WriteString("@" + path)
+			text = after
+			continue
 		}
 		content, err := read(path)
 		if err != nil {

@@ -24,7 +24,9 @@ type Model struct {
 	KVBytes       int   // K and V of one token over all layers and KV heads in the cache's element types
 	Context       int   // longest context of the model in tokens, 0 = unknown
 	Decomposition *Decomposition
-	KeyBasis      *Decomposition // of the keys of all heads together ([NewKeyBasis])
+	KeyBasis      *Decomposition      // of the keys of all heads together ([NewKeyBasis])
+	Interlaced    bool                // the numbers of a head that rotate together are neighbours, not half a head apart
+	Filters       map[string]*Filters // by the file's name, as policies write it ([Needs].Filters)
 }
 
 // Global reports whether a layer attends to the whole context (no sliding window).
@@ -76,6 +78,8 @@ type Needs struct {
 	Decomposition bool
 	// KeyBasis: Model.KeyBasis must be filled before Bind.
 	KeyBasis bool
+	// Filters names the file whose filters Model.Filters must hold before Bind; empty = none.
+	Filters string
 	// TokenGranularity: a [Selector]'s picks are single tokens here and there rather than runs, so keys had better lie token by
 	// token.
 	TokenGranularity bool

@@ -31,7 +31,7 @@ type retroinfer struct {
 func init() {
 	register(Info{
 		Name:    "retroinfer",
-		Summary: "reads the tokens of the best clusters of keys, estimates the next best by their centroids and value sums",
+		Summary: "reads the best clusters of keys, estimates the next best by centroids and value sums",
 		Paper:   "RetroInfer: A Vector-Storage Approach for Scalable Long-Context LLM Inference, arXiv 2505.02922",
 		Phase:   PhaseRead,
 		Params: []Param{

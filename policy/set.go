@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -204,6 +205,7 @@ func (n Needs) union(o Needs) Needs {
 	n.ValueMean = n.ValueMean || o.ValueMean
 	n.Decomposition = n.Decomposition || o.Decomposition
 	n.KeyBasis = n.KeyBasis || o.KeyBasis
+	n.Filters = cmp.Or(n.Filters, o.Filters)
 	n.TokenGranularity = n.TokenGranularity || o.TokenGranularity
 	n.SinglesByHead = n.SinglesByHead || o.SinglesByHead
 	n.SharedAcrossHeads = n.SharedAcrossHeads || o.SharedAcrossHeads
@@ -254,6 +256,9 @@ func (n Needs) names() []string {
 	}
 	if n.KeyBasis {
 		out = append(out, "SVD of the model's keys")
+	}
+	if n.Filters != "" {
+		out = append(out, "filters trained for the model")
 	}
 	if n.Repeat {
 		out = append(out, "a second pass over the prompt")

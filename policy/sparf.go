@@ -25,7 +25,7 @@ type sparF struct {
 func init() {
 	register(Info{
 		Name:    "sparf",
-		Summary: "sparq in pages, as a drive computes it: reads the query's largest dimensions, then the best tokens; the mean value for the rest",
+		Summary: "sparq in pages, as a drive computes it: reads the query's largest dimensions, then the best tokens",
 		Paper:   "InstInfer: In-Storage Attention Offloading for Cost-Effective Long-Context LLM Inference, arXiv 2409.04992",
 		Phase:   PhaseRead,
 		Params: []Param{

@@ -60,7 +60,7 @@ type tailHead struct {
 func init() {
 	register(Info{
 		Name:    "tailcodes",
-		Summary: "scans 4-bit product codes, reads the best tokens, and attends to all others through codes of their keys and values",
+		Summary: "scans 4-bit product codes, reads the best tokens, attends to others through codes of keys and values",
 		Phase:   PhaseRead,
 		Params: append(budgetParams("10%"),
 			Param{Name: "n_sink", Aliases: []string{"sinks"}, Default: "4", Doc: "first tokens that are always read, have no part in the centroids, and whose keys are kept as they are"},

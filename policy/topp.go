@@ -38,7 +38,7 @@ func init() {
 	register(Info{
 		Name:    "topp",
 		Aliases: []string{"twilight"},
-		Summary: "reads of what a selector picks only as many tokens as hold a share of the attention; wraps a selector",
+		Summary: "reads of what a selector picks as many tokens as hold a share of the attention; wraps a selector",
 		Paper:   "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p Pruning, arXiv 2502.02770",
 		Phase:   PhaseWrapper,
 		Wraps:   "quest",

@@ -249,6 +249,10 @@ func expandPolicies(policies, budgets []string) ([]string, error) {
 			}
 		}
 		for _, s := range specs {
+			s, err := policy.ExpandFiles(s, os.ReadFile)
+			if err != nil {
+				return nil, usageErrorf("--policy %s: %v", p, err)
+			}
 			if _, err := policy.Parse(s); err != nil {
 				return nil, usageErrorf("--policy %s: %v", s, err)
 			}
@@ -290,15 +294,26 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 		l.close()
 		return nil, nil, err
 	}
+	named := filtersOf(policies)
 	return local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
 		o := o
-		o.Policy = spec
+		o.Policy, o.Filters = spec, named
 		var err error
 		if o.Tiers, err = makeRoom(foldersOf(f.tiers, tiers, slices.Index(policies, spec), len(policies)), o.Threads); err != nil {
 			return nil, err
 		}
 		return a.evalEngine(f, l, o)
 	}), l, nil
+}
+
+// filtersOf lists the files of filters that policies name: engines that are opened for one hold prompts that others share.
+func filtersOf(policies []string) (files []string) {
+	for _, p := range policies {
+		if spec, err := policy.Parse(p); err == nil {
+			files = append(files, spec.Needs().Filters)
+		}
+	}
+	return files
 }
 
 // evalEngine opens an engine on the store that the flags name, which the engines share.

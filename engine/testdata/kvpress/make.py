@@ -2,6 +2,7 @@
 
 usage: python make.py   (pip install kvpress==0.5.5)
 
+filters/    random filters for qfilter (seed 7), as kvpress's own class saves them
 model/      a random llama (seed 5; bf16 on disk, so that every reader has the same numbers)
 cases.json  ids: the prompt; forced: tokens read behind it; for each case the policy as Terrace writes it, what kvpress keeps
             ("layer/head": one bit a position, the first one lowest, as hexadecimal), the key channels that it sets to 0 (likewise) and
@@ -9,16 +10,19 @@ cases.json  ids: the prompt; forced: tokens read behind it; for each case the po
             full: the logits without a press. Each case is run again in float64 and must keep the same.
 """
 import json, os
+from pathlib import Path
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 import numpy as np, torch, transformers
 transformers.utils.logging.disable_progress_bar()
 from safetensors.torch import save_file
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 import kvpress as kp
+from kvpress.presses.qfilter_press import QFilters
 
 torch.set_num_threads(1)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+FILTERS = "testdata/kvpress/filters/model.safetensors"  # as the test names it
 QUESTION, DELIMITER = 24, 223  # finch: tokens behind the delimiter
 PATTERN = [[0.93, 0.02], [0.41, 0.4], [-0.1, 1.2]]  # duo_attention: one number a layer and KV head, clipped to 0 … 1
 N, STEPS, VOCAB, EVERY = 200, 3, 224, 4
@@ -96,6 +100,19 @@ def duo(ratio, sink, recent):
     return press
 
 
+def make_filters():
+    torch.manual_seed(7)
+    os.makedirs(f"{HERE}/filters", exist_ok=True)
+    QFilters(CONFIG["num_hidden_layers"], CONFIG["num_key_value_heads"], CONFIG["head_dim"])._save_pretrained(Path(f"{HERE}/filters"))
+
+
+def qfilter(ratio):
+    press = kp.QFilterPress(compression_ratio=ratio)
+    press.load_q_filters = lambda name: QFilters.from_pretrained(f"{HERE}/filters", num_layers=CONFIG["num_hidden_layers"],
+                                                                num_kv_heads=CONFIG["num_key_value_heads"], kv_head_dim=CONFIG["head_dim"]).q_filters
+    return press
+
+
 def mask(positions):
     return "%x" % sum(1 << p for p in positions)
 
@@ -132,10 +149,14 @@ for ratio, more in ((0.4, {}), (0.8, {}), (0.5, {"normalize_scores": False}), (0
 for ratio, sink, recent in ((0.5, 4, 32), (0.34, 16, 64), (1, 8, 50), (0.5, 100, 100)):
     CASES.append((f"duo_attention:pattern={'/'.join(str(x) for row in PATTERN for x in row)},head_compression_ratio={ratio},sink_size={sink},recent_size={recent}",
                   lambda ratio=ratio, sink=sink, recent=recent: duo(ratio, sink, recent)))
+for ratio in (0.25, 0.5, 0.85):
+    CASES.append((f"qfilter:filters=@{FILTERS},ratio={ratio}", lambda ratio=ratio: qfilter(ratio)))
+CASES.append((f"adakv:qfilter,filters=@{FILTERS},ratio=0.6", lambda: kp.AdaKVPress(qfilter(0.6))))
 
 
 def main():
     make_model()
+    make_filters()
     g = torch.Generator().manual_seed(6)
     ids = torch.randperm(VOCAB - 2, generator=g)[None, :N]  # each token once: twice the same would tie
     forced = torch.randint(0, VOCAB - 2, (STEPS,), generator=g).tolist()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -29,14 +30,14 @@ type tokenizeFlags struct {
 func newTokenize(a *app) *cobra.Command {
 	f := &tokenizeFlags{}
 	cmd := &cobra.Command{
-		Use:   "tokenize",
+		Use:   "tokenize [TEXT]",
 		Short: "Text to token ids, and back",
-		Long: "Reads text on standard input and prints the model's token ids as a JSON array; with --ids reads such an array and prints the text. " +
+		Long: "Prints the token ids that the model has for a text, as a JSON array; with --ids the text of such an array. Either is the argument, or all of standard input. " +
 			"With --jsonl each line is one case: {\"text\", \"add_special\", \"parse_special\"} gives {\"ids\": [...]}, and {\"ids\": [...]} gives {\"text\"}; " +
 			"bytes that are not UTF-8 travel as \"text_hex\". A case that does not say follows --add-special and --parse-special.",
-		Example: "  echo -n 'Hello world' | infer tokenize\n  echo '[19556, 905]' | infer tokenize --ids\n  infer tokenize --jsonl < cases.jsonl",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.tokenize(f) },
+		Example: "  infer tokenize 'Hello world'\n  infer tokenize < page.txt\n  echo '[19556, 905]' | infer tokenize --ids\n  infer tokenize --jsonl < cases.jsonl",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.tokenize(f, args) },
 	}
 	f.load.add(cmd)
 	p := cmd.Flags()
@@ -47,7 +48,13 @@ func newTokenize(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) tokenize(f *tokenizeFlags) error {
+func (a *app) tokenize(f *tokenizeFlags, args []string) error {
+	if len(args) > 1 {
+		return usageErrorf("tokenize takes one text, got %d: put it in quotes", len(args))
+	}
+	if f.jsonl && len(args) > 0 {
+		return usageErrorf("tokenize: --jsonl reads its cases on standard input and takes no text (%q given)", args[0])
+	}
 	if f.ids && f.jsonl {
 		return usageErrorf("tokenize: --ids and --jsonl exclude each other: a --jsonl case with ids is decoded")
 	}
@@ -63,11 +70,14 @@ func (a *app) tokenize(f *tokenizeFlags) error {
 	if f.jsonl {
 		return t.lines(bufio.NewReader(a.stdin))
 	}
-	text, err := readBounded(a.stdin, "standard input")
-	if err != nil {
-		return err
+	from, text := "the argument", strings.Join(args, "")
+	if len(args) == 0 {
+		from = "standard input"
+		if text, err = readBounded(a.stdin, from); err != nil {
+			return err
+		}
 	}
-	if err := t.whole(text); err != nil {
+	if err := t.whole(from, text); err != nil {
 		return err
 	}
 	return t.out.Flush()
@@ -80,16 +90,16 @@ type tokenizing struct {
 	out *bufio.Writer
 }
 
-// whole converts all of standard input as one text or one array.
-func (t tokenizing) whole(text string) error {
+// whole converts all that came from somewhere as one text or one array.
+func (t tokenizing) whole(from, text string) error {
 	if t.f.ids {
 		var ids tokenIDs
 		if err := json.Unmarshal([]byte(text), &ids); err != nil {
-			return dataErrorf("standard input: want token ids as a JSON array such as [1, 2, 3]: %v", err)
+			return dataErrorf("%s: want token ids as a JSON array such as [1, 2, 3]: %v", from, err)
 		}
 		text, err := t.decode(ids)
 		if err != nil {
-			return dataErrorf("standard input: %v", err)
+			return dataErrorf("%s: %v", from, err)
 		}
 		_, err = t.out.WriteString(text)
 		return err

@@ -49,6 +49,9 @@ func TestTokenizeCommand(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &ids); code != 0 || err != nil || !reflect.DeepEqual(ids, r.IDs) {
 			t.Errorf("%q: exit %d, %v, %q %q", r.Text, code, err, out, errs)
 		}
+		if code, given, errs := runTokenize("", "--model", model, "--", r.Text); code != 0 || given != out {
+			t.Errorf("%q as an argument: exit %d, %q %q", r.Text, code, given, errs)
+		}
 		if code, back, errs := runTokenize(out, "--model", model, "--ids"); code != 0 || back != r.Text {
 			t.Errorf("back: exit %d, %q %q", code, back, errs)
 		}
@@ -70,7 +73,9 @@ func TestTokenizeErrors(t *testing.T) {
 		want  string
 	}{
 		{"", []string{"--ids", "--jsonl"}, exitUsage, "exclude each other"},
-		{"", []string{"extra"}, exitUsage, ""},
+		{"", []string{"two", "texts"}, exitUsage, "in quotes"},
+		{"", []string{"--jsonl", "a text"}, exitUsage, "takes no text"},
+		{"", []string{"--ids", "--model", model, "nonsense"}, exitData, "the argument"},
 		{"nonsense", []string{"--ids", "--model", model}, exitData, "JSON array"},
 		{"[320]", []string{"--ids", "--model", model}, exitData, "out of range"},
 		{"[-1]", []string{"--ids", "--model", model}, exitData, "out of range"},

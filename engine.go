@@ -9,6 +9,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/filters"
+	"terrace/engine/fit"
 	"terrace/engine/texts"
 	"terrace/engine/tier"
 	"terrace/hub"
@@ -71,7 +72,7 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 
 // Fit computes from the model's shape what it needs for Options.Context tokens without a policy, and the longest context that fits
 // so many bytes of memory; 0 = what can be used here without swapping, where the system tells. Errors are ErrModel and ErrOption.
-func (f *File) Fit(o Options, memory int64) (r engine.FitReport, err error) {
+func (f *File) Fit(o Options, memory int64) (r fit.Report, err error) {
 	eo, err := o.engine()
 	if err != nil {
 		return r, err
@@ -86,7 +87,7 @@ func (f *File) Fit(o Options, memory int64) (r engine.FitReport, err error) {
 	if memory == 0 {
 		memory = memlimit.Available()
 	}
-	return engine.Fit(m, eo, memory), nil
+	return fit.Of(m, eo, memory), nil
 }
 
 // notice tells the caller.
@@ -203,7 +204,7 @@ func (f *File) checkMemory(m *model.Model, eo engine.Options) error {
 	if err := eo.Validate(m); err != nil {
 		return nil // engine.Open says so
 	}
-	need := engine.Fit(m, eo, 0).BuffersBytes + engine.KVBytes(m, eo, 1)
+	need := fit.Of(m, eo, 0).BuffersBytes + engine.KVBytes(m, eo, 1)
 	for _, l := range memlimit.All() {
 		want := need
 		if l.Mapped {

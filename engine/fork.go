@@ -48,7 +48,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.tokens, f.logits, f.past = slices.Clone(s.tokens), slices.Clone(logits), s.past.forked(len(s.tokens), runs.Lossless() && !compressed, compressed)
+	f.tokens, f.logits, f.past = slices.Clone(s.tokens), slices.Clone(logits), s.past.Forked(len(s.tokens), runs.Lossless() && !compressed, compressed)
 	return f, nil
 }
 

@@ -79,7 +79,7 @@ func TestBatchErrorsAreTheSessionsOwn(t *testing.T) {
 	if batch := (*BatchError)(nil); errors.As(err, &batch) || !errors.Is(err, ErrContext) {
 		t.Errorf("one reason: %v", err)
 	}
-	sessions[0].past.lost, sessions[0].past.reads[0].mixed = true, true
+	sessions[0].past.Lost, sessions[0].past.Reads[0].Mixed = true, true
 	err = e.DecodeBatch(sessions, []int{7, 7})
 	batch := (*BatchError)(nil)
 	if !errors.As(err, &batch) || !errors.Is(batch.Errors[0], ErrTier) || errors.Is(batch.Errors[0], ErrContext) || !errors.Is(batch.Errors[1], ErrContext) {

@@ -70,7 +70,7 @@ func runTogether(t *testing.T, e *Engine, passes ...*pass) (out [][][]float32) {
 				s.tokens = append(s.tokens, int(id))
 			}
 			from += n
-			s.noteRead(n, p.kv.Rows[j].Reading == retrieval.Step)
+			s.past.Note(n, p.kv.Rows[j].Reading == retrieval.Step)
 		}
 	}
 	return out

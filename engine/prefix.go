@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"terrace/engine/past"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/policy"
@@ -66,8 +67,8 @@ func (s *Session) Expect(ids []int, compressed bool, a Arrival) {
 func (s *Session) took(ids []int, compressed bool) {
 	s.tokens = append(s.tokens, ids...)
 	s.text.SetRead(int32(len(ids)))
-	if s.noteRead(len(ids), false); compressed {
-		s.past.reads = []read{{tokens: len(ids), mixed: true}}
+	if s.past.Note(len(ids), false); compressed {
+		s.past.Reads = []past.Read{{Tokens: len(ids), Mixed: true}}
 	}
 }
 

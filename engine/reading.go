@@ -72,7 +72,7 @@ func (r *PromptReading) Read(ctx context.Context, tokens int) error {
 	}
 	s.chunked = nil
 	if err == nil {
-		s.noteRead(len(r.ids), false)
+		s.past.Note(len(r.ids), false)
 	}
 	return s.e.CheckAfter(err)
 }

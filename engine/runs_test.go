@@ -182,15 +182,8 @@ func decompositionIsKept(t *testing.T, spec string) {
 	}
 }
 
-func TestFitAndAccessors(t *testing.T) {
+func TestAccessors(t *testing.T) {
 	e := small(t, Options{})
-	r := Fit(e.Model(), e.Options(), 1<<30)
-	if l := e.kv.Layout(); r.KVBytesPerToken != int64(3*2*l.PageBytes()/16) || r.LongestContext != 2048 || r.WeightsBytes <= 0 {
-		t.Errorf("%+v", r)
-	}
-	if r := Fit(e.Model(), e.Options(), 1); r.LongestContext != 0 {
-		t.Errorf("%+v in one byte", r)
-	}
 	for _, o := range []Options{{Threads: -1}, {Threads: 4096}, {Context: -1}, {ChunkTokens: -1}, {Exact: true, KVTypeSet: true, KType: 1, VType: 1}} {
 		if _, err := Open(e.m, o); !errors.Is(err, ErrOption) {
 			t.Errorf("%+v: %v", o, err)

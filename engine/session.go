@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"terrace/engine/past"
 	"terrace/internal/units"
 	"terrace/kvmanager"
 	"terrace/policy"
@@ -19,7 +20,7 @@ type Session struct {
 	tokens   []int        // every id read so far
 	logits   []float32
 	onDevice bool // logits are on the device
-	past     history
+	past     past.History
 	chunked  func()  // called after each chunk of the prompt (AfterChunks); nil = not
 	arriving Arrival // KV on its way (Expect); nil = all is there
 	revival  revival // of a pruning policy whose active tokens are followed while decoding
@@ -128,13 +129,13 @@ func (s *Session) Rewind(n int) error {
 		return errArriving
 	}
 	s.dropLogits()
-	if s.text.Plain() && n < s.past.fixed() {
-		return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed before it was forked: %w", n, s.past.fixed(), ErrOption)
+	if s.text.Plain() && n < s.past.Fixed() {
+		return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed before it was forked: %w", n, s.past.Fixed(), ErrOption)
 	}
 	if s.text.Plain() {
 		if err := s.text.Truncate(int32(n)); !errors.Is(err, kvmanager.ErrSlid) {
 			s.tokens, s.logits = s.tokens[:n], s.logits[:0]
-			s.past.cut(n)
+			s.past.Cut(n)
 			return err
 		}
 	}
@@ -148,14 +149,14 @@ func (s *Session) Rewind(n int) error {
 // restart empties the session; its policy starts from nothing, in new places on the tiers: what these have of the old ones
 // may be damaged, or told to a drive.
 func (s *Session) restart() error {
-	text, err := s.e.floor.NewText(retrieval.TextOptions{Policy: s.policy, HostScores: s.past.hostScores})
+	text, err := s.e.floor.NewText(retrieval.TextOptions{Policy: s.policy, HostScores: s.past.HostScores})
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
 	s.dropLogits()
 	s.e.device.forget(s.text)
 	err = s.text.Free()
-	s.text, s.tokens, s.logits, s.revival.stages, s.past.reads, s.arriving = text, nil, s.logits[:0], nil, nil, nil
+	s.text, s.tokens, s.logits, s.revival.stages, s.past.Reads, s.arriving = text, nil, s.logits[:0], nil, nil, nil
 	if s.e.floor.Recovers() {
 		return nil // what is lost with the old places was lost before
 	}

@@ -126,7 +126,7 @@ func (p *speculator) advance(id int) {
 	s, v := p.s, p.s.e.m.Vocab
 	s.tokens = append(s.tokens, id)
 	s.logits = append(s.logits[:0], p.logits[p.row*v:(p.row+1)*v]...)
-	s.noteRead(1, true)
+	s.past.Note(1, true)
 }
 
 // settle takes back what was read of guesses that were not chosen.

@@ -25,7 +25,7 @@ func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 	failed, all := stillFailed(failed), len(failed) == len(sessions)
 	for _, s := range sessions {
 		if len(failed) == 0 || !hasFailed(failed, s) {
-			s.noteRead(1, true)
+			s.past.Note(1, true)
 		}
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/fit"
 	"terrace/internal/units"
 )
 
@@ -79,12 +80,12 @@ func (a *app) fit(f *fitFlags) error {
 	return err
 }
 
-func (a *app) printFit(l *loaded, fit engine.FitReport) error {
+func (a *app) printFit(l *loaded, r fit.Report) error {
 	w := a.newTable()
-	fmt.Fprintf(w, "weights\t%s (mapped from the file)\n", units.FormatBytes(fit.WeightsBytes))
-	fmt.Fprintf(w, "buffers\t%s (estimate: activations of a pass, unpacked weight panels)\n", units.FormatBytes(fit.BuffersBytes))
-	fmt.Fprintf(w, "KV cache\t%s a token, %s for the context of %d\n", units.FormatBytes(fit.KVBytesPerToken), units.FormatBytes(fit.KVBytesAtContext), fit.ContextTokens)
-	fmt.Fprintf(w, "memory\t%s\n", units.FormatBytes(fit.MemoryBytes))
-	fmt.Fprintf(w, "longest context\t%d tokens (the model was trained for %d)\n", fit.LongestContext, l.model.Context)
+	fmt.Fprintf(w, "weights\t%s (mapped from the file)\n", units.FormatBytes(r.WeightsBytes))
+	fmt.Fprintf(w, "buffers\t%s (estimate: activations of a pass, unpacked weight panels)\n", units.FormatBytes(r.BuffersBytes))
+	fmt.Fprintf(w, "KV cache\t%s a token, %s for the context of %d\n", units.FormatBytes(r.KVBytesPerToken), units.FormatBytes(r.KVBytesAtContext), r.ContextTokens)
+	fmt.Fprintf(w, "memory\t%s\n", units.FormatBytes(r.MemoryBytes))
+	fmt.Fprintf(w, "longest context\t%d tokens (the model was trained for %d)\n", r.LongestContext, l.model.Context)
 	return w.Flush()
 }

@@ -1,0 +1,43 @@
+// Package fit computes what a model needs, and what of it fits into an amount of memory, from its shape: nothing is opened or
+// measured.
+package fit
+
+import (
+	"sort"
+
+	"terrace/engine"
+	"terrace/model"
+)
+
+// Report is what a model needs and what fits into an amount of memory.
+type Report struct {
+	WeightsBytes     int64 `json:"weights_bytes"`
+	BuffersBytes     int64 `json:"buffers_bytes"`       // estimate
+	KVBytesPerToken  int64 `json:"kv_bytes_per_token"`  // where every layer keeps it
+	KVBytesAtContext int64 `json:"kv_bytes_at_context"` // of a text of ContextTokens, at most (engine.KVBytes)
+	ContextTokens    int   `json:"context_tokens"`      // Options.Context
+	MemoryBytes      int64 `json:"memory_bytes"`
+	LongestContext   int   `json:"longest_context_tokens"` // at most what the model was trained for
+}
+
+// packedPanelBytes is the room that unpacked weight panels take in the caches of the workers.
+const packedPanelBytes = 8 << 20
+
+// Of computes what of the model fits: weights are mapped whole, activations are those of one prefill chunk, KV pages are
+// whole. Validate must have filled o.
+func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
+	width := 4 * (2*m.Hidden + 2*m.Heads*m.KeyDim + m.KVHeads*(m.KeyDim+m.ValDim) + m.Heads*m.ValDim)
+	for i := range m.Params.Layers {
+		if up := m.Params.Layers[i].Up; up != nil {
+			width = max(width, 4*(3*m.Hidden+2*m.Heads*m.KeyDim+2*up.Rows))
+		}
+	}
+	r := Report{WeightsBytes: m.File.SizeBytes(), MemoryBytes: memoryBytes, BuffersBytes: int64(o.ChunkTokens)*int64(width) + int64(4*m.Vocab) + packedPanelBytes, ContextTokens: o.Context}
+	l := o.PlainLayout(m)
+	r.KVBytesPerToken = int64(m.Layers) * int64(m.KVHeads) * int64(l.PageBytes()) / int64(l.Tokens)
+	r.KVBytesAtContext = engine.KVBytes(m, o, o.Context)
+	free := memoryBytes - r.WeightsBytes - r.BuffersBytes
+	pages := sort.Search(m.Context/l.Tokens+1, func(pages int) bool { return engine.KVBytes(m, o, (pages+1)*l.Tokens) > free })
+	r.LongestContext = min(pages*l.Tokens, m.Context)
+	return r
+}

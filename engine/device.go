@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
+	"terrace/internal/kernels"
 	"terrace/model"
 	"terrace/retrieval"
 )
@@ -245,11 +246,7 @@ const notFiniteHint = "a weight or the arithmetic is broken; 'infer show --verif
 
 // CheckFinite refuses logits from which no token can be chosen honestly: ErrNotFinite.
 func CheckFinite(logits []float32) error {
-	var sum float32
-	for _, v := range logits {
-		sum += v * 0 // NaN and Inf times 0 are NaN
-	}
-	if sum != 0 {
+	if !kernels.Finite(logits) {
 		return fmt.Errorf("engine: %w (%s)", ErrNotFinite, notFiniteHint)
 	}
 	return nil

@@ -23,6 +23,7 @@ type Engine struct {
 	full     *policy.Spec
 	backend  model.Backend
 	pool     *kernels.Pool // the backend's threads, for work between its calls; nil = it lends none
+	mixes    bool          // prompts and steps may share a pass (Advance)
 	kv       *kvmanager.Manager
 	tiers    *tiers           // below host memory; nil = none
 	drives   offload.Attender // that attend; nil = none
@@ -70,6 +71,9 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	}
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
+	}
+	if mixer, ok := e.backend.(model.Mixer); ok {
+		e.mixes = mixer.Mixes() && e.tiers == nil && e.drives == nil
 	}
 	e.backend = model.Traced(e.backend, o.Trace)
 	e.openFloor()

@@ -109,6 +109,9 @@ func (p *pass) lastLayer(layer int, q *tensor.Dense) *tensor.Dense {
 	}
 	rows, from := len(p.rows.Pos), 0
 	switch {
+	case p.shared:
+		p.lastOfEach(&q)
+		return q
 	case p.watch != nil:
 	case p.source != nil:
 		from = p.source.firstAttended(layer)
@@ -123,6 +126,17 @@ func (p *pass) lastLayer(layer int, q *tensor.Dense) *tensor.Dense {
 	return lastRows(q, rows-from)
 }
 
+// lastOfEach leaves the last row of each session; those of prompts that go on are dropped by trim.
+func (p *pass) lastOfEach(rows ...**tensor.Dense) {
+	stay, at := make([]int, 0, len(p.kv.Rows)), 0
+	for i := range p.kv.Rows {
+		r := &p.kv.Rows[i]
+		at += len(r.Pos)
+		stay, r.Pos = append(stay, at-1), r.Pos[len(r.Pos)-1:]
+	}
+	p.only(stay, rows...)
+}
+
 // trim cuts the pass to its last n rows: of a prompt's; a step's go on.
 func (p *pass) trim(n int) {
 	cut := len(p.rows.Pos) - n
@@ -131,7 +145,11 @@ func (p *pass) trim(n int) {
 	}
 	p.hidden = lastRows(p.hidden, n)
 	p.rows.Pos, p.rows.Len = p.rows.Pos[cut:], p.rows.Len[cut:]
-	p.kv.Rows[0].Pos = p.rows.Pos // only a prompt has rows to cut, and it is alone
+	for i := range p.kv.Rows {
+		r := &p.kv.Rows[i]
+		n := min(cut, len(r.Pos))
+		r.Pos, cut = r.Pos[n:], cut-n
+	}
 }
 
 // prepare readies the next layer while this one is computed: retrieval chooses and reads ahead, a device uploads.

@@ -27,6 +27,7 @@ type pass struct {
 	failed   []sessionError // sessions that left on the way
 	guess    retrieval.Guesser
 	watch    watcher // looks at a layer's queries before its attention; nil = nobody does
+	shared   bool    // parts of prompts, those that end last, and steps behind them (Engine.Advance): logits are wanted of all but parts that end nothing
 }
 
 // watcher sees a layer's queries q [rows, Heads·KeyDim] and the views that they are about to attend to.
@@ -55,7 +56,7 @@ const (
 
 // open empties the pass.
 func (p *pass) open(e *Engine, phase kernels.Phase) {
-	p.e, p.hidden, p.source, p.want = e, nil, nil, 0
+	p.e, p.hidden, p.source, p.want, p.shared = e, nil, nil, 0, false
 	p.sessions, p.ids, p.failed = p.sessions[:0], p.ids[:0], p.failed[:0]
 	p.rows = model.Pass{Phase: phase, Pos: p.rows.Pos[:0], Len: p.rows.Len[:0]}
 	p.kv.Open(e.floor)
@@ -82,6 +83,25 @@ func (p *pass) seal() {
 		r := &p.kv.Rows[i]
 		r.Pos = p.rows.Pos[at : at+r.New]
 		at += r.New
+	}
+	p.count()
+}
+
+// count notes how many of the last rows are steps, and of a shared pass how many sessions' logits are wanted.
+func (p *pass) count() {
+	p.rows.Steps = 0
+	wanted := 0
+	for i := range p.kv.Rows {
+		r := &p.kv.Rows[i]
+		if r.Reading == retrieval.Step {
+			p.rows.Steps += len(r.Pos)
+		}
+		if r.Reading != retrieval.Chunk {
+			wanted++
+		}
+	}
+	if p.shared {
+		p.want = wanted
 	}
 }
 
@@ -175,18 +195,24 @@ func (p *pass) leave(rows ...**tensor.Dense) {
 		return
 	}
 	p.kv.Rows, p.sessions = p.kv.Rows[:kept], p.sessions[:kept]
+	p.only(stay, rows...)
+	p.want = min(p.want, len(stay))
+	p.count()
+}
+
+// only leaves rows by their numbers, also in the tensors given: of each session as many as its Pos has.
+func (p *pass) only(stay []int, rows ...**tensor.Dense) {
 	for _, t := range rows {
 		*t = pickRows(*t, stay)
 	}
 	if p.hidden != nil {
 		p.hidden = pickRows(p.hidden, stay)
 	}
-	p.want = min(p.want, len(stay))
 	for i, from := range stay {
 		p.rows.Pos[i], p.rows.Len[i] = p.rows.Pos[from], p.rows.Len[from]
 	}
 	p.rows.Pos, p.rows.Len = p.rows.Pos[:len(stay)], p.rows.Len[:len(stay)]
-	at = 0
+	at := 0
 	for i := range p.kv.Rows {
 		n := len(p.kv.Rows[i].Pos)
 		p.kv.Rows[i].Pos = p.rows.Pos[at : at+n]

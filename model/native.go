@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/tensor"
 
@@ -135,8 +136,30 @@ func (b *native) Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Se
 	if at != n {
 		return nil, fmt.Errorf("model: sequences hold %d rows, the pass has %d", at, n)
 	}
-	attention.Attend(b.pool, p.Phase, AttentionParams(&m.Config, layer), seqs)
+	prompts, params := len(seqs), AttentionParams(&m.Config, layer)
+	for left := p.Steps; left > 0 && p.Phase == kernels.Prefill; left -= len(seqs[prompts].Pos) {
+		prompts--
+	}
+	if prompts > 0 {
+		attention.Attend(b.pool, p.Phase, params, seqs[:prompts])
+	}
+	if prompts < len(seqs) {
+		attention.Attend(b.pool, kernels.Decode, params, seqs[prompts:])
+	}
 	return out, nil
+}
+
+// Mixes implements Mixer: in the way are CPUs whose matrix unit computes prompts.
+func (b *native) Mixes() bool {
+	for i := range b.m.Params.Layers {
+		l := &b.m.Params.Layers[i]
+		for _, w := range slices.Concat([]*Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router}, l.ExpertGate, l.ExpertUp, l.ExpertDown) {
+			if !w.Absent() && !kernels.PhasesAlike(w.Tensor.Type, w.Cols) {
+				return false
+			}
+		}
+	}
+	return b.m.Params.EmbedIn.Absent() || kernels.PhasesAlike(b.m.Params.EmbedIn.Tensor.Type, b.m.Params.EmbedIn.Cols)
 }
 
 // AttentionParams are the attention figures of one layer.

@@ -266,11 +266,13 @@ func (l *loop) step() bool {
 	}
 	s := schedule.State{Waiting: views(l.waiting), Running: views(l.running), Swapped: views(l.swapped), Slots: l.o.Batch, Room: room, Free: free,
 		Page: l.e.PageTokens(), Ledger: l.ledger}
-	decoding := false
+	decoding := 0
 	for _, r := range s.Running {
-		decoding = decoding || r.Unread == 0
+		if r.Unread == 0 {
+			decoding++
+		}
 	}
-	s.Budget = l.pace.Budget(decoding)
+	s.Budget = l.pace.Budget(decoding, min(l.o.Batch, len(s.Running)+len(s.Waiting)+len(s.Swapped))-decoding)
 	next := schedule.Next(s)
 	for _, id := range next.Refuse {
 		q := lookup(l.waiting, id)
@@ -292,15 +294,10 @@ func (l *loop) step() bool {
 	for _, id := range next.Admit {
 		l.begin(move(&l.waiting, &l.running, id))
 	}
-	began := time.Now()
-	l.decode(next.Decode)
-	decoded := time.Since(began)
-	began = time.Now()
-	tokens := l.read(next.Prompt)
-	if len(next.Decode) == 0 {
-		decoded = 0
+	if !l.together(next.Decode, next.Prompt) {
+		l.decode(next.Decode)
+		l.read(next.Prompt)
 	}
-	l.pace.Note(decoded, time.Since(began), tokens)
 	l.sweep()
 	return len(next.Refuse)+len(next.Full)+len(next.Swap)+len(next.Resume)+len(next.Admit)+len(next.Decode)+len(next.Prompt) > 0
 }

@@ -67,7 +67,7 @@ func newMetrics() *metrics {
 	m.ttft = histogram("terrace_time_to_first_token_seconds", "From a request's arrival to the first token of a choice.", secondsBuckets)
 	m.itl = histogram("terrace_inter_token_latency_seconds", "Between two tokens of a choice.", secondsBuckets)
 	m.queue = histogram("terrace_request_queue_time_seconds", "From a request's arrival to its first work.", secondsBuckets)
-	m.step = histogram("terrace_decode_step_seconds", "A decode step of all that decode.", secondsBuckets)
+	m.step = histogram("terrace_decode_step_seconds", "A decode step of all that decode, with the parts of prompts in its pass.", secondsBuckets)
 	m.duration = histogram("terrace_e2e_request_latency_seconds", "From a generating request's arrival to its end.", secondsBuckets)
 	m.prompt = histogram("terrace_request_prompt_tokens", "Prompt tokens of a request.", tokensBuckets)
 	m.answer = histogram("terrace_request_generation_tokens", "Generated tokens of a request.", tokensBuckets)

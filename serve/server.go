@@ -27,7 +27,7 @@ type Options struct {
 	Queue     int           // requests that wait beside them
 	Keys      []string      // one of which each request needs; none = no keys
 	AnyHost   bool          // any Host is served; otherwise only names of this machine's loopback
-	ITLTarget time.Duration // wanted between two tokens of a text at most; 0 = twice what a step takes
+	ITLTarget time.Duration // wanted between two tokens of a text at most; 0 = as schedule.Pace says
 	Alias     string        // second set of metric names: llamacpp, or "" for none
 	Log       *slog.Logger  // nil = none
 

@@ -13,31 +13,105 @@ import (
 
 // decode takes a step of each.
 func (l *loop) decode(ids []int64) {
-	var qs []*sequence
-	var sessions []*engine.Session
-	var next []int
-	for _, id := range ids {
-		if q := lookup(l.running, id); q != nil && q.session != nil && q.reading == nil && !q.fresh && !q.job.over {
-			qs, sessions, next = append(qs, q), append(sessions, q.session), append(next, q.next)
-		}
-	}
+	qs, sessions, next := l.decoding(ids)
 	if len(qs) == 0 {
 		return
 	}
 	began := time.Now()
 	errs := l.decodeBatch(sessions, next)
-	ended := time.Now()
+	l.stepped(qs, errs, began, time.Now())
+	l.troubles(qs, errs)
+	l.pace.Note(len(ids), 0, time.Since(began))
+}
+
+// decoding are the sequences of which a step is taken, their sessions, and the token that each reads.
+func (l *loop) decoding(ids []int64) (qs []*sequence, sessions []*engine.Session, next []int) {
+	for _, id := range ids {
+		if q := lookup(l.running, id); q != nil && q.session != nil && q.reading == nil && !q.fresh && !q.job.over {
+			qs, sessions, next = append(qs, q), append(sessions, q.session), append(next, q.next)
+		}
+	}
+	return qs, sessions, next
+}
+
+// stepped hands out what came of a step.
+func (l *loop) stepped(qs []*sequence, errs []error, began, ended time.Time) {
 	l.m.step.Observe(ended.Sub(began).Seconds())
 	for i, q := range qs {
 		if q.span("decode", began, ended, "texts", len(qs)); errs[i] == nil {
 			l.advance(q)
 		}
 	}
-	for i, q := range qs { // after all that have their token: who is youngest leaves with it
+}
+
+// troubles comes after all that have what the pass gave them: who is youngest leaves with it.
+func (l *loop) troubles(qs []*sequence, errs []error) {
+	for i, q := range qs {
 		if errs[i] != nil && q.session != nil && !q.job.over {
 			l.trouble(q, errs[i])
 		}
 	}
+}
+
+// together takes steps and parts of prompts in one pass, in which each weight is read once for all. false = they do not all share
+// one, or it failed for all: nothing has been done yet.
+func (l *loop) together(ids []int64, parts []schedule.Part) bool {
+	qs, sessions, next := l.decoding(ids)
+	if len(qs) == 0 || len(parts) == 0 || slices.ContainsFunc(sessions, func(s *engine.Session) bool { return !s.Rides() }) {
+		return false
+	}
+	var rs []*sequence
+	var riding []engine.Part
+	var left []int
+	for _, p := range parts {
+		q := l.reader(p)
+		if q == nil || !q.reading.Rides() {
+			return false
+		}
+		rs, riding = append(rs, q), append(riding, engine.Part{Reading: q.reading, Tokens: p.Tokens})
+		left = append(left, q.reading.Left())
+	}
+	began := time.Now()
+	var errs []error
+	err := guard.Run(func() error {
+		if l.crash != nil {
+			l.crash("prompt")
+		}
+		errs = l.e.Advance(sessions, next, riding)
+		return nil
+	})
+	if err != nil || !slices.Contains(errs, nil) {
+		return false // each alone says whose fault it is
+	}
+	tokens, ended := 0, time.Now()
+	l.stepped(qs, errs, began, ended)
+	for i, q := range rs {
+		if errs[len(qs)+i] == nil {
+			n := left[i] - q.reading.Left()
+			tokens += n
+			l.charge(q, n, began, ended)
+			l.partRead(q)
+		}
+	}
+	l.troubles(qs, errs)
+	l.troubles(rs, errs[len(qs):])
+	l.pace.Note(len(ids), tokens, time.Since(began))
+	return true
+}
+
+// reader is the sequence whose prompt a part is of, with its reading begun; nil where there is nothing to read.
+func (l *loop) reader(p schedule.Part) *sequence {
+	q := lookup(l.running, p.ID)
+	if q == nil || q.session == nil || q.job.over {
+		return nil
+	}
+	if q.fresh {
+		if err := guard.Run(q.begin); err != nil {
+			l.trouble(q, err)
+			return nil
+		}
+	}
+	return q
 }
 
 // decodeBatch is engine.DecodeBatch with an error for each; where the whole batch failed by a bug each is tried alone.
@@ -61,18 +135,13 @@ func (l *loop) decodeBatch(sessions []*engine.Session, ids []int) []error {
 	return errs
 }
 
-// read takes parts of prompts in; it returns how many tokens.
-func (l *loop) read(parts []schedule.Part) (tokens int) {
+// read takes parts of prompts in, one after the other.
+func (l *loop) read(parts []schedule.Part) {
+	tokens, started := 0, time.Now()
 	for _, p := range parts {
-		q := lookup(l.running, p.ID)
-		if q == nil || q.session == nil || q.job.over {
+		q := l.reader(p)
+		if q == nil {
 			continue
-		}
-		if q.fresh {
-			if err := guard.Run(q.begin); err != nil {
-				l.trouble(q, err)
-				continue
-			}
 		}
 		n := p.Tokens
 		if q.wantsRows() {
@@ -86,19 +155,31 @@ func (l *loop) read(parts []schedule.Part) (tokens int) {
 			return q.reading.Read(q.job.ctx, n)
 		})
 		n = max(0, before-q.reading.Left()) // more is left where stored KV was lost on its way
-		q.span("prompt", began, time.Now(), "tokens", n)
 		tokens += n
-		l.ledger.Charge(q.job.r.key, n, 0)
+		l.charge(q, n, began, time.Now())
 		switch {
 		case errors.Is(err, context.Canceled) && q.job.ctx.Err() != nil:
 		case err != nil:
 			l.trouble(q, err)
-		case q.reading.Left() == 0:
-			q.reading = nil
-			l.promptRead(q)
+		default:
+			l.partRead(q)
 		}
 	}
-	return tokens
+	l.pace.Note(0, tokens, time.Since(started))
+}
+
+// charge notes that n tokens of a prompt were read.
+func (l *loop) charge(q *sequence, n int, began, ended time.Time) {
+	q.span("prompt", began, ended, "tokens", n)
+	l.ledger.Charge(q.job.r.key, n, 0)
+}
+
+// partRead looks whether a prompt is at its end.
+func (l *loop) partRead(q *sequence) {
+	if q.reading.Left() == 0 {
+		q.reading = nil
+		l.promptRead(q)
+	}
 }
 
 // promptRead is the end of a prompt.

@@ -67,7 +67,7 @@ func newServe(a *app) *cobra.Command {
 	p.StringVar(&f.keyFile, "api-key-file", "", "file of API keys, one a line; each request needs one of them")
 	p.BoolVar(&f.insecure, "insecure", false, "listen at an address of other machines' without keys")
 	p.DurationVar(&f.grace, "grace", 30*time.Second, "how long running requests may take after SIGTERM")
-	p.DurationVar(&f.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: twice what a step takes)")
+	p.DurationVar(&f.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: a prompt may add three quarters of what a step takes)")
 	p.StringVar(&f.traces.dir, "trace", "", "write a timeline of each request to this folder, TIME-ID.json for Perfetto; the newest 1,000 of a run are kept")
 	p.StringVar(&f.log, "log", "text", "access log on stderr: text, json or none")
 	p.StringVar(&f.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")

@@ -19,7 +19,7 @@ type Request struct {
 type State struct {
 	Waiting, Running, Swapped []Request
 	Slots                     int    // requests that may run at a time
-	Budget                    int    // prompt tokens for this step
+	Budget                    int    // prompt tokens for this step; 0 = none
 	Room                      int    // tokens that KV has room for in all; 0 = no limit
 	Free                      int    // of them not taken
 	Page                      int    // tokens that room is given out in
@@ -164,9 +164,15 @@ func (p *planner) admit() {
 	}
 }
 
+// wholePages is from how many pages on a part ends with one: what that leaves of a small budget would be much of it.
+const wholePages = 4
+
 // prompts hands the budget out, to the key that has used least first. A part that cannot be smaller than the budget comes first
 // or not at all.
 func (p *planner) prompts() {
+	if p.Budget == 0 {
+		return
+	}
 	reading := slices.DeleteFunc(slices.Clone(p.Running), func(r Request) bool { return r.Unread == 0 })
 	slices.SortStableFunc(reading, func(a, b Request) int {
 		return cmp.Or(cmp.Compare(p.Ledger[a.Key], p.Ledger[b.Key]), cmp.Compare(a.ID, b.ID))
@@ -174,7 +180,7 @@ func (p *planner) prompts() {
 	left := p.Budget
 	for _, r := range reading {
 		n, least := min(r.Unread, left), min(r.Least, r.Unread)
-		if n < r.Unread && n > p.Page {
+		if n < r.Unread && n >= wholePages*p.Page {
 			n -= n % p.Page
 		}
 		if n < least && len(p.step.Prompt) == 0 {

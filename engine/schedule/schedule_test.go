@@ -152,15 +152,17 @@ func TestEverybodyEnds(t *testing.T) {
 		if rounds > 100000 {
 			t.Fatalf("no end: %d wait, %d run, %d are swapped out", len(waiting), len(running), len(swapped))
 		}
-		free, decoding := room, false
+		free, decoding := room, 0
 		for _, l := range running {
 			free -= pages(l.Held)
-			decoding = decoding || l.Unread == 0
+			if l.Unread == 0 {
+				decoding++
+			}
 		}
 		if free < 0 {
 			t.Fatalf("%d tokens more than there is room for", -free)
 		}
-		s := Next(State{Waiting: list(waiting), Running: list(running), Swapped: list(swapped), Slots: slots, Budget: pace.Budget(decoding), Room: room, Free: free, Page: page, Ledger: ledger})
+		s := Next(State{Waiting: list(waiting), Running: list(running), Swapped: list(swapped), Slots: slots, Budget: pace.Budget(decoding, min(slots, len(running)+len(waiting)+len(swapped))-decoding), Room: room, Free: free, Page: page, Ledger: ledger})
 		if len(s.Refuse)+len(s.Full) > 0 {
 			t.Fatalf("refused %v, full %v", s.Refuse, s.Full)
 		}
@@ -198,7 +200,7 @@ func TestEverybodyEnds(t *testing.T) {
 		if took = time.Duration(read) * token; decode > 0 && decode+took > pace.Target+page*token {
 			t.Fatalf("a step of %v, want at most %v", decode+took, pace.Target)
 		}
-		pace.Note(decode, took, read)
+		pace.Note(len(s.Decode), read, decode+took)
 		if now += decode + took; decode+took == 0 && len(s.Admit)+len(s.Resume)+len(s.Swap) == 0 {
 			t.Fatalf("nothing happens: %d wait, %d run, %d are swapped out", len(waiting), len(running), len(swapped))
 		}
@@ -226,5 +228,44 @@ func TestLedgerGivesNoCredit(t *testing.T) {
 	l.Join("b", map[string]int{"b": 3, "a": 1})
 	if l["b"] != 300 {
 		t.Errorf("an active key was lifted to %g", l["b"])
+	}
+}
+
+// TestPaceFollowsTheTexts: a prompt that is read beside texts lets their tokens come at least half as often, but for its least part,
+// however many texts there are; more prompts share the time of as many; a target bounds it.
+func TestPaceFollowsTheTexts(t *testing.T) {
+	const base, row = 4 * time.Millisecond, 2 * time.Millisecond
+	cost := func(texts, tokens int) time.Duration {
+		return base + time.Duration(texts)*row + time.Duration(tokens)*row*2/3
+	}
+	for _, target := range []time.Duration{0, 60 * time.Millisecond} {
+		for _, prompts := range []int{1, 4} {
+			p := Pace{Target: target}
+			p.Note(0, 512, cost(0, 512))
+			plain, tokens := 0, 0
+			for step := range 4000 {
+				texts := []int{2, 8, 24, 9, 10, 11}[step/500%6]
+				n := p.Budget(texts, prompts)
+				took := cost(texts, n)
+				bound := max(cost(texts, 0)*time.Duration(1+prompts), cost(texts, leastBudget))
+				if target > 0 {
+					bound = max(target, cost(texts, rowsTogether)) + row
+				}
+				if took > bound {
+					t.Fatalf("target %v, %d prompts, step %d of %d texts: %d tokens take %v, want %v at most", target, prompts, step, texts, n, took, bound)
+				}
+				if n == 0 {
+					plain++
+				}
+				p.Note(texts, n, took)
+				tokens += n
+			}
+			if plain < 4000/stepsBetween-4 || plain > 4000/stepsBetween+20 {
+				t.Errorf("target %v, %d prompts: %d of 4000 steps without prompts", target, prompts, plain)
+			}
+			if tokens < 4000*rowsTogether*2 {
+				t.Errorf("target %v, %d prompts: %d tokens were read", target, prompts, tokens)
+			}
+		}
 	}
 }

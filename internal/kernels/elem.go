@@ -165,3 +165,15 @@ func checkRope(x []float32, heads, d, rot int, cos, sin []float32) {
 			heads, d, rot, len(x), len(cos), len(sin)))
 	}
 }
+
+// Finite reports whether no number of x is NaN or infinite.
+func Finite(x []float32) bool {
+	var a, b, c, d float32 // of zeros, and NaN where x is not finite; four, so that no addition waits for the one before
+	for ; len(x) >= 4; x = x[4:] {
+		a, b, c, d = a+x[0]*0, b+x[1]*0, c+x[2]*0, d+x[3]*0
+	}
+	for _, v := range x {
+		a += v * 0
+	}
+	return a+b+c+d == 0
+}

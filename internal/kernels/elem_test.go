@@ -289,3 +289,24 @@ func BenchmarkActivation(b *testing.B) {
 		}
 	}
 }
+
+func TestFinite(t *testing.T) {
+	for n := range 12 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(math.Pow(-10, float64(i*3)))
+		}
+		if !Finite(x) {
+			t.Errorf("%v is finite", x)
+		}
+		for i := range x {
+			for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+				have := x[i]
+				if x[i] = float32(v); Finite(x) {
+					t.Errorf("%v is not finite", x)
+				}
+				x[i] = have
+			}
+		}
+	}
+}

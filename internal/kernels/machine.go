@@ -1,5 +1,7 @@
 package kernels
 
+import "terrace/internal/kernels/quant"
+
 // machine is the set of matmul kernels of one CPU path. Kernels come in versions for T rows of activations, all with
 // the same arithmetic for a row; lists are in falling order of T and end with 1.
 type machine struct {
@@ -52,6 +54,13 @@ const (
 	classInteger              // quantised weights as they are, int8 activations
 	classMatrix               // bf16 tiles
 )
+
+// PhasesAlike reports whether matrices of a type and so many columns have one arithmetic in the phases Prefill and Decode, on the
+// path in use.
+func PhasesAlike(t quant.Type, cols int) bool {
+	w := &Matrix{typ: t, cols: cols}
+	return classOf(Prefill, w) == classOf(Decode, w)
+}
 
 // classOf chooses the arithmetic from the path, the phase and the matrix, and from nothing else (invariant 1).
 func classOf(ph Phase, w *Matrix) class {

@@ -41,25 +41,47 @@ func finiteWords(src []byte, elemBytes int, mask, low, signs uint64) int {
 
 // scalesAt returns the test of a block type that has n f16 numbers (1 or 2) at an offset in each block.
 func scalesAt(blockBytes, offset, n int) func(src []byte) int {
-	mask, low := uint32(0x7fff), uint32(0x0400)
 	if n == 2 {
-		mask, low = 0x7fff7fff, 0x04000400
+		return func(src []byte) int { return finitePairs(src, blockBytes, offset) }
 	}
-	return func(src []byte) int {
-		block := 0
-		for at := offset; at+2*n <= len(src); at, block = at+blockBytes, block+1 {
-			var w uint32
-			if n == 2 {
-				w = binary.LittleEndian.Uint32(src[at:])
-			} else {
-				w = uint32(binary.LittleEndian.Uint16(src[at:]))
-			}
-			if (w&mask+low)&0x80008000 != 0 {
-				return block
-			}
+	return func(src []byte) int { return finiteSingles(src, blockBytes, offset) }
+}
+
+// finitePairs returns the first block whose two f16 numbers at an offset are not both finite, -1 if there is none; four blocks at once
+// until one is bad. (Functions of their own: what is written inside a package's variables is compiled without inlining.)
+func finitePairs(src []byte, blockBytes, offset int) int {
+	const mask, low, signs = 0x7fff7fff, 0x04000400, 0x80008000
+	word := func(at int) uint32 { return binary.LittleEndian.Uint32(src[at:])&mask + low }
+	at := offset
+	for ; at+3*blockBytes+4 <= len(src); at += 4 * blockBytes {
+		if (word(at)|word(at+blockBytes)|word(at+2*blockBytes)|word(at+3*blockBytes))&signs != 0 {
+			break
 		}
-		return -1
 	}
+	for ; at+4 <= len(src); at += blockBytes {
+		if word(at)&signs != 0 {
+			return at / blockBytes
+		}
+	}
+	return -1
+}
+
+// finiteSingles is finitePairs for one number a block.
+func finiteSingles(src []byte, blockBytes, offset int) int {
+	const mask, low, sign = 0x7fff, 0x0400, 0x8000
+	word := func(at int) uint32 { return uint32(binary.LittleEndian.Uint16(src[at:]))&mask + low }
+	at := offset
+	for ; at+3*blockBytes+2 <= len(src); at += 4 * blockBytes {
+		if (word(at)|word(at+blockBytes)|word(at+2*blockBytes)|word(at+3*blockBytes))&sign != 0 {
+			break
+		}
+	}
+	for ; at+2 <= len(src); at += blockBytes {
+		if word(at)&sign != 0 {
+			return at / blockBytes
+		}
+	}
+	return -1
 }
 
 func finiteMXFP4(src []byte) int {

@@ -125,11 +125,11 @@ func TestCheckFiniteScales(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
 	for kind, offsets := range scales {
-		b := make([]byte, 5*kind.BlockBytes())
+		b := make([]byte, 11*kind.BlockBytes())
 		for i := range b {
 			b[i] = byte(rng.Uint32())
 		}
-		for block := range 5 {
+		for block := range 11 {
 			for _, at := range offsets {
 				binary.LittleEndian.PutUint16(b[block*kind.BlockBytes()+at:], 0xfbff)
 			}
@@ -137,7 +137,7 @@ func TestCheckFiniteScales(t *testing.T) {
 		if got := CheckFinite(kind, b); got != -1 {
 			t.Errorf("%s: random levels with finite scales: %d", kind, got)
 		}
-		for block := range 5 {
+		for block := range 11 {
 			for _, at := range offsets {
 				for _, bits := range []uint16{0x7c00, 0xfc00, 0x7e00, 0xffff} {
 					p := b[block*kind.BlockBytes()+at:]

@@ -10,6 +10,7 @@ import (
 	"terrace/csdshim"
 	"terrace/engine/fakes"
 	"terrace/engine/tier"
+	"terrace/internal/clock"
 )
 
 // testDrives are the tiers of drives that attend.
@@ -95,7 +96,7 @@ func TestDriveThatAttendsIsLost(t *testing.T) {
 	want := forced(t, small(t, o), prompt, next)
 	a, b := newTestDrive(t).start(), newTestDrive(t)
 	b.faults = csdshim.Faults{Rules: []csdshim.Fault{{Kind: csdshim.FaultCorrupt, After: 3, Times: 1}, {Kind: csdshim.FaultDisconnect, On: "attend", After: 9, Times: 2}}}
-	o.Tiers = testDrives(a, b.start())
+	o.Tiers, o.Machine.Clock = testDrives(a, b.start()), clock.NewJumping() // the waits between dials
 	e := small(t, o)
 	s, err := e.NewSession(e.Policy())
 	if err != nil {

@@ -11,9 +11,11 @@ import (
 
 	"terrace/csdshim"
 	"terrace/engine/fakes"
+	"terrace/internal/clock"
 	"terrace/internal/vfs"
 	"terrace/offload"
 	"terrace/policy"
+	"terrace/retrieval"
 )
 
 // attempt is forced that may fail.
@@ -224,7 +226,7 @@ func TestFaultyDrive(t *testing.T) {
 					drive := newTestDrive(t)
 					drive.faults = csdshim.Faults{Seed: uint64(i), Rules: []csdshim.Fault{{Kind: kind, On: on, After: 3, Times: 1, For: time.Millisecond}}}
 					o := o
-					o.Tiers = drive.start().tiers(tight(policy))
+					o.Store, o.KVBudgetBytes = impatient(t, o, drive.start()), tight(policy)
 					got, err := attempt(t, small(t, o), prompt, next)
 					sound(t, "faulty drive", want, got, err)
 					if survives && err != nil {
@@ -234,6 +236,22 @@ func TestFaultyDrive(t *testing.T) {
 			}
 		}
 	}
+}
+
+// impatient is a drive's store for an engine of these options, to which a drive counts as stalled after a second, not after ten.
+func impatient(t testing.TB, o Options, d *testDrive) offload.Store {
+	t.Helper()
+	e := small(t, o)
+	store, err := retrieval.OpenDrive(t.Context(), d.socket, e.shape(), e.policy.Needs(), offload.CSDOptions{Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
 }
 
 // TestDriveRestarts: a drive that ends and comes back while a text is generated costs nothing but time, where its folder is
@@ -249,6 +267,9 @@ func TestDriveRestarts(t *testing.T) {
 				t.Parallel()
 				o, drive := o, newTestDrive(t)
 				o.Tiers = drive.start().tiers(tight(policy))
+				if fate == "gone" {
+					o.Machine.Clock = clock.NewJumping() // the waits between dials
+				}
 				e := small(t, o)
 				s, err := e.NewSession(e.Policy())
 				if err != nil {

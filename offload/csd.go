@@ -18,6 +18,8 @@ type CSDOptions struct {
 	Codes csdshim.Codes
 	// Clock is what the waits between dials are measured on; default clock.Real.
 	Clock clock.Clock
+	// Timeout is what a call may take before the drive counts as stalled; default csdshim.ClientOptions's.
+	Timeout time.Duration
 }
 
 // CSD is a Store on a computational storage drive in another process. Besides storing, the drive scores keys (Score) and
@@ -67,7 +69,7 @@ func (c *CSD) dial(ctx context.Context) error {
 	if c.o.Clock == nil {
 		c.o.Clock = clock.Real()
 	}
-	client, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{})
+	client, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{Timeout: c.o.Timeout})
 	if err != nil {
 		return fmt.Errorf("offload: %w", err)
 	}

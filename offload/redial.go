@@ -21,7 +21,7 @@ const (
 // there still.
 func (c *CSD) redial(ctx context.Context) error {
 	c.connection().Abandon()
-	client, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{Owner: c.owner})
+	client, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{Owner: c.owner, Timeout: c.o.Timeout})
 	if err != nil {
 		return fmt.Errorf("offload: %w", err)
 	}

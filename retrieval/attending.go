@@ -43,8 +43,8 @@ type sending struct {
 type DriveUse = offload.DriveUse
 
 // OpenDrives connects to drives that attend, for texts under policies that they compute (policy.DriveAttention).
-func OpenDrives(ctx context.Context, sockets []string, shape offload.AttendShape, t *trace.Recorder) (offload.Attender, error) {
-	d, err := offload.OpenDrives(ctx, sockets, shape, offload.DrivesOptions{Trace: t})
+func OpenDrives(ctx context.Context, sockets []string, shape offload.AttendShape, o offload.DrivesOptions) (offload.Attender, error) {
+	d, err := offload.OpenDrives(ctx, sockets, shape, o)
 	if err != nil {
 		return nil, err
 	}

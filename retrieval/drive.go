@@ -224,11 +224,11 @@ func (h *driveScoring) cut(n int) {
 const DriveGroupTokens = csdshim.GroupTokens
 
 // OpenDrive connects to a drive for texts under policies with these needs: it scores keys where the policy ranks tokens by
-// what it can compute.
-func OpenDrive(ctx context.Context, socket string, record offload.Shape, needs policy.Needs) (offload.Store, error) {
-	codes := csdshim.CodesNone
+// what it can compute, whatever codes the options name.
+func OpenDrive(ctx context.Context, socket string, record offload.Shape, needs policy.Needs, o offload.CSDOptions) (offload.Store, error) {
+	o.Codes = csdshim.CodesNone
 	if !quantised(record.Page) {
-		codes = driveCodes(&needs)
+		o.Codes = driveCodes(&needs)
 	}
-	return offload.OpenCSD(ctx, socket, record, offload.CSDOptions{Codes: codes})
+	return offload.OpenCSD(ctx, socket, record, o)
 }

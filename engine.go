@@ -23,7 +23,7 @@ import (
 )
 
 // Engine opens what runs the model, for programs that drive its sessions themselves: infer's commands do. Of the options those of
-// the server (Batch, Queue, Keys, Hosts, Names, Log) and Adapters do not count. Close the engine before the File; several may be
+// the server (Queue, Keys, Hosts, Names, Log) and Adapters do not count; Batch says how many texts share the tiers' memory, 0 = 1. Close the engine before the File; several may be
 // open on one File.
 //
 // The engine has what policies need beside a prompt: a sample text, whose queries or keys infinigen and kvswap decompose once a model
@@ -101,7 +101,7 @@ func (o *Options) notice(format string, args ...any) {
 func (o *Options) engine() (engine.Options, error) {
 	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact, Backend: o.Backend, Rotate: o.KVRotate,
 		KVWindow: max(o.KVWindow, 0), KVWindowSet: o.KVWindow != 0, WindowOnly: o.WindowOnly, ChunkTokens: o.Chunk, PageTokens: o.Page, Machine: o.Machine,
-		Trace: o.Timeline.recorder()}
+		Trace: o.Timeline.recorder(), Batch: o.Batch}
 	var err error
 	if o.DType != "" {
 		if eo.DType, err = model.ParseDType(o.DType); err != nil {

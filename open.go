@@ -1,6 +1,7 @@
 package terrace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -87,6 +88,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 	for _, w := range m.tok.Warnings() {
 		o.notice("%s", w)
 	}
+	o.Batch = cmp.Or(o.Batch, serve.DefaultBatch)
 	if m.engine, err = m.file.Engine(ctx, o); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 
 // openFloor puts retrieval on the cache and the tiers.
 func (e *Engine) openFloor() {
-	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock,
+	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Texts: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock,
 		Shape: retrieval.Shape{Model: policyModel(e.m), Scale: e.m.Scale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
 	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.Params.Layers[layer].O.Values() }
 	o.Shape.Filters = e.o.Filters

@@ -42,6 +42,7 @@ type Options struct {
 	Store         offload.Store              // a lower tier that is open already, the caller's to close; nil = what Tiers names
 	Host          offload.HostRates          // this host's throughputs as measured, for policies that balance it with a drive; zero = not measured
 	Trace         *trace.Recorder            // timeline of compute, transfers and waits; nil = none
+	Batch         int                        // texts that are expected to decode together and share KVBudgetBytes; 0 = 1
 	Machine       tier.Machine               // what the engine runs on; zero = this one
 }
 

@@ -39,6 +39,7 @@ type Options struct {
 	Drives      offload.Attender  // hold and attend to texts whose policy they compute, beside no store; nil = none
 	Exact       bool              // drives attend in the Exact class
 	BudgetBytes int64             // of KV in host memory; 0 = none
+	Texts       int               // that are expected to share it; 0 = 1
 	WindowOnly  bool              // texts without a policy keep of layers with a sliding window only what later rows read
 	ChunkTokens int               // prompt rows that a pass takes at most
 	Threads     int               // that compute

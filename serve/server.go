@@ -16,6 +16,9 @@ import (
 	"terrace/tokenizer"
 )
 
+// DefaultBatch is Options.Batch where nothing is said.
+const DefaultBatch = 8
+
 // Options of a server; Engine, Tokenizer and Names are needed.
 type Options struct {
 	Engine    *engine.Engine // the server's alone from New to Close; the caller closes it
@@ -23,7 +26,7 @@ type Options struct {
 	Names     []string      // of the model; the first is what requests without one get
 	ModelPath string        // for /props
 	Encoders  *Encoders     // of /v1/embeddings, the caller's to close; nil = none
-	Batch     int           // choices that run at a time; 0 = 8
+	Batch     int           // choices that run at a time; 0 = DefaultBatch
 	Queue     int           // requests that wait beside them
 	Keys      []string      // one of which each request needs; none = no keys
 	AnyHost   bool          // any Host is served; otherwise only names of this machine's loopback
@@ -36,7 +39,7 @@ type Options struct {
 
 func (o *Options) setDefaults() error {
 	if o.Batch == 0 {
-		o.Batch = 8
+		o.Batch = DefaultBatch
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

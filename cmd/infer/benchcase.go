@@ -63,7 +63,7 @@ func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, 
 	for i := range n {
 		load, kv := f.load, kvs[i%len(kvs)]
 		c := &benchCase{kv: kv}
-		load.backend = f.load.backends[i/len(kvs)]
+		load.backend, load.texts = f.load.backends[i/len(kvs)], f.o.Batch
 		if load.context == "" || load.context == "0" {
 			load.context = fmt.Sprint(max(f.o.Tokens(), 64))
 		}

@@ -65,7 +65,7 @@ func (a *app) generateRows(f *generateFlags, seeded bool, limits *grammar.Gramma
 	if _, err := f.store.specs(); err != nil {
 		return err
 	}
-	f.kv.store = true // rows may name policies of their own
+	f.kv.store, f.load.texts = true, f.rows.batch // rows may name policies of their own
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err

@@ -54,6 +54,7 @@ type loadFlags struct {
 	policy        string // set by openKVEngine
 	windowOnly    bool   // set by openKVEngine: terrace.Options.WindowOnly
 	machine       tier.Machine
+	texts         int // that are decoded together; 0 = one
 }
 
 func (f *loadFlags) add(cmd *cobra.Command) {
@@ -294,7 +295,7 @@ func makeRoom(tiers []string, threads int) ([]string, error) {
 
 // options reads the run flags.
 func (f *loadFlags) options() (terrace.Options, error) {
-	o := terrace.Options{Backend: f.backend, DType: f.dtype, Threads: orInt(f.threads, processors), Exact: f.exact, Chunk: f.chunk, Page: f.pageTokens, Policy: f.policy,
+	o := terrace.Options{Backend: f.backend, DType: f.dtype, Threads: orInt(f.threads, processors), Exact: f.exact, Chunk: f.chunk, Page: f.pageTokens, Policy: f.policy, Batch: f.texts,
 		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine}
 	if _, err := model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)

@@ -138,6 +138,7 @@ func (a *app) serve(f *serveFlags) error {
 		return fmt.Errorf("--addr %s: %w", f.addr, err)
 	}
 	defer listener.Close()
+	f.load.texts = f.batch
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err

@@ -331,6 +331,11 @@ func TestNames(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for text, want := range map[string]string{"QFilterPress": "qfilter", "duo-attention:pattern=1": "duo_attention", "snapkv": "snapkv", "none": "full"} {
+		if name, err := Canonical(text); name != want || err != nil {
+			t.Errorf("%s: %q, %v", text, name, err)
+		}
+	}
 	_, err := Parse("snap")
 	for _, name := range Names() {
 		if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), name) {

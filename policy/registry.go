@@ -198,11 +198,30 @@ func splitItems(name, text string) ([]item, error) {
 	return items, nil
 }
 
-// newTerm looks the name up, gives each item to the policy or to the one it wraps, and checks the values.
-func newTerm(name string, items []item) (*term, error) {
+// Canonical is the registered name of the method that a specification begins with, whose parameters are not looked at. Errors wrap
+// [ErrUnknown].
+func Canonical(text string) (string, error) {
+	name, _, _ := strings.Cut(strings.TrimSpace(text), ":")
+	e, err := lookUp(name)
+	if err != nil {
+		return "", err
+	}
+	return e.info.Name, nil
+}
+
+func lookUp(name string) (*entry, error) {
 	e := registry[plain(name)]
 	if e == nil {
 		return nil, fmt.Errorf("policy: %q%s: known are %s: %w", name, nearest.Hint(name, slices.Concat(Names(), aliases())), strings.Join(Names(), ", "), ErrUnknown)
+	}
+	return e, nil
+}
+
+// newTerm looks the name up, gives each item to the policy or to the one it wraps, and checks the values.
+func newTerm(name string, items []item) (*term, error) {
+	e, err := lookUp(name)
+	if err != nil {
+		return nil, err
 	}
 	a := &args{info: e.info, given: map[string]string{}}
 	var rest []item

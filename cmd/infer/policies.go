@@ -29,11 +29,11 @@ func newPolicies(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			infos := policy.Infos()
 			if len(args) == 1 {
-				spec, err := policy.Parse(args[0])
+				name, err := policy.Canonical(args[0])
 				if err != nil {
 					return usageErrorf("%v", err)
 				}
-				infos = oneInfo(infos, spec.Name())
+				infos = oneInfo(infos, name)
 			}
 			switch {
 			case asJSON:

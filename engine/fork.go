@@ -96,6 +96,13 @@ func (e *Engine) Permits(under *policy.Spec) error {
 	if err := e.o.checkKV(e.m, under); err != nil {
 		return err
 	}
+	if n := under.Needs(); !n.Decomposition && !n.KeyBasis { // which are made where a session begins
+		m := policyModel(e.m)
+		m.Filters = e.o.Filters
+		if _, err := under.New(m); err != nil {
+			return err
+		}
+	}
 	return e.tiers.permit(under, e.policy)
 }
 

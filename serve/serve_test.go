@@ -250,6 +250,8 @@ func TestRefusals(t *testing.T) {
 		{"/v1/completions", `{"prompt": "a", "temperature": "hot"}`, 400, "temperature"},
 		{"/v1/completions", `{"prompt": "a", "top_p": 7}`, 400, "top_p"},
 		{"/v1/completions", `{"prompt": "a", "kv_policy": "nonsense"}`, 400, "kv_policy"},
+		{"/v1/completions", `{"prompt": "a", "kv_policy": "duo_attention:pattern=0.1/0.2/0.3"}`, 400, "3 numbers"},
+		{"/v1/completions", `{"prompt": "a", "kv_policy": "qfilter:filters=@/etc/some.safetensors"}`, 400, "no request's"},
 		{"/v1/completions", `{"prompt": "a", "stop": ["a", 1]}`, 400, "stop"},
 		{"/v1/completions", `{"prompt": [1, 999]}`, 400, "999"},
 		{"/v1/completions", `{"prompt": [1, -1]}`, 400, "-1"},

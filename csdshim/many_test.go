@@ -16,7 +16,9 @@ type outcome struct {
 }
 
 // ask asks one question a sequence about layer 1, in one message, and checks every score and the order of the tokens.
-func ask(t *testing.T, c *Client, w *cache, seqs []uint64, layer int) []outcome {
+func ask(t *testing.T, c interface {
+	ScoreMany(context.Context, []Question)
+}, w *cache, seqs []uint64, layer int) []outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // where a frame is short nothing else tells
 	defer cancel()
@@ -155,4 +157,38 @@ func TestManyRefusedAlone(t *testing.T) {
 	if o := ask(t, c, w, []uint64{2, 1}, 1); o[0].err != nil || o[1].err != nil || o[1].tokens != 192 {
 		t.Errorf("afterwards: %+v", o)
 	}
+}
+
+// TestSessionAsksMany: asked in process, each question of several hears what one at the drive's socket does, and of its own failure alone.
+func TestSessionAsksMany(t *testing.T) {
+	const tokens = 192
+	d := openDrive(t, t.TempDir(), nil)
+	client := dial(t, serve(t, d), ClientOptions{})
+	w := newCache(smallShape(CodesInt8, true), 3)
+	write(t, client, w, 1, tokens/GroupTokens)
+	copied(t, client, w, 2)
+	s := d.Connect(client.Owner(), 0)
+	defer s.Disconnect()
+	for i, o := range ask(t, s, w, []uint64{1, 9, 2}, 1) {
+		if want := []int{tokens, 0, tokens}[i]; o.done != 1 || o.tokens != want || errors.Is(o.err, ErrNotFound) != (i == 1) || (o.err == nil) != (i != 1) {
+			t.Errorf("question %d: %+v, want %d tokens", i, o, want)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	said, enough := make([]error, 2), errors.New("enough")
+	q := &Query{Codes: CodesInt8, Int8: bytesOf(w.shape.Width()), Block: 64, Shift: 5}
+	for name, x := range map[string]struct {
+		ctx  context.Context
+		want error
+	}{"nobody wants it": {ended, context.Canceled}, "the asker has had enough": {t.Context(), enough}} {
+		var list []Question
+		for i := range said {
+			list = append(list, Question{Seq: 1, Layer: 1, Query: q, Each: func(*Block) error { return enough }, Done: func(_ Timing, err error) { said[i] = err }})
+		}
+		if s.ScoreMany(x.ctx, list); !errors.Is(said[0], x.want) || !errors.Is(said[1], x.want) {
+			t.Errorf("%s: %v", name, said)
+		}
+	}
+	s.ScoreMany(t.Context(), nil)
 }

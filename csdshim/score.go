@@ -49,15 +49,34 @@ func (s *Session) Score(ctx context.Context, number uint64, layer int, query *Qu
 	return t.end(done), nil
 }
 
-// scoreMany answers questions in their order into a stream. All have come with one message, so that their modelled times are those of
-// questions asked one right behind the other; one that fails is answered by why. The error is that of ctx.
-func (s *Session) scoreMany(ctx context.Context, questions []wire.Score, out *blockStream) (last Timing, err error) {
+// answers takes what several questions are answered with, in their order, each with the modelled time at which the host has it. A
+// block's slices are the drive's again when add returns.
+type answers interface {
+	add(question int, b *Block, at time.Duration)
+	answer(question int, at time.Duration, outcome func() wire.Answered)
+}
+
+// scoreMany answers questions in their order and waits until the host has all of it. The timing is that of the last.
+func (s *Session) scoreMany(ctx context.Context, questions []wire.Score, out answers) (last Timing, err error) {
+	t, end, err := s.answerMany(ctx, questions, out)
+	if err == nil {
+		err = t.until(ctx, end)
+	}
+	if err != nil {
+		return Timing{}, err
+	}
+	return Timing{TotalNs: uint64(max(end-t.arrived, 0)), MeasuredNs: uint64(time.Since(t.began))}, nil
+}
+
+// answerMany answers questions in their order. All have come with one message, so that their modelled times are those of
+// questions asked one right behind the other; one that fails is answered by why. It returns the last one's account, and when the host has
+// the last answer. The error is that of ctx.
+func (s *Session) answerMany(ctx context.Context, questions []wire.Score, out answers) (last *task, end time.Duration, err error) {
 	tasks := make([]*task, len(questions))
 	for i := range questions {
 		q := &questions[i].Query
 		tasks[i] = s.d.begin(32 + len(q.Int8) + 2*len(q.Float))
 	}
-	var end time.Duration
 	for i := range questions {
 		m, t := &questions[i], tasks[i]
 		done, err := s.scoreOne(ctx, t, m, func(b *Block, at time.Duration) error {
@@ -65,7 +84,7 @@ func (s *Session) scoreMany(ctx context.Context, questions []wire.Score, out *bl
 			return nil
 		})
 		if ctx.Err() != nil {
-			return Timing{}, ctx.Err()
+			return nil, 0, ctx.Err()
 		}
 		if err != nil {
 			out.answer(i, t.ready, func() wire.Answered { return wire.Answered{Failed: true, Failure: failure(err)} })
@@ -74,11 +93,66 @@ func (s *Session) scoreMany(ctx context.Context, questions []wire.Score, out *bl
 		end = max(end, done)
 		out.answer(i, done, func() wire.Answered { return wire.Answered{Timing: t.end(done)} })
 	}
-	t := tasks[len(tasks)-1]
-	if err := t.until(ctx, end); err != nil {
-		return Timing{}, err
+	return tasks[len(tasks)-1], end, nil
+}
+
+// told are the answers to questions that were asked in this process.
+type told []toldAnswer
+
+// toldAnswer is a block, or the question's outcome.
+type toldAnswer struct {
+	question int
+	at       time.Duration
+	block    Block
+	outcome  func() wire.Answered
+}
+
+func (l *told) add(question int, b *Block, at time.Duration) {
+	*l = append(*l, toldAnswer{question: question, at: at, block: Block{Positions: slices.Clone(b.Positions), Scores: slices.Clone(b.Scores)}})
+}
+
+func (l *told) answer(question int, at time.Duration, outcome func() wire.Answered) {
+	*l = append(*l, toldAnswer{question: question, at: at, outcome: outcome})
+}
+
+// ScoreMany answers several questions that have come in one message, as Client.ScoreMany asks them: each hears of its blocks and of its
+// outcome in the caller's goroutine, when the drive's clock has come to their modelled times.
+func (s *Session) ScoreMany(ctx context.Context, questions []Question) {
+	list, asks, heard := make([]wire.Score, len(questions)), make([]asked, len(questions)), told{}
+	for i, q := range questions {
+		list[i], asks[i] = wire.Score{Seq: q.Seq, Layer: q.Layer, Query: *q.Query}, asked{Question: q}
 	}
-	return Timing{TotalNs: uint64(max(end-t.arrived, 0)), MeasuredNs: uint64(time.Since(t.began))}, nil
+	if len(list) == 0 {
+		return
+	}
+	last, _, err := s.answerMany(ctx, list, &heard)
+	for i := 0; err == nil && i < len(heard); i++ {
+		if err = last.until(ctx, heard[i].at); err == nil {
+			asks[heard[i].question].hear(&heard[i])
+		}
+	}
+	for i := range asks {
+		asks[i].end(Timing{}, err)
+	}
+}
+
+// hear hands a question what it is answered.
+func (a *asked) hear(x *toldAnswer) {
+	switch {
+	case x.outcome == nil:
+		if a.err == nil {
+			a.err = a.Each(&x.block)
+		}
+		return
+	case a.err != nil:
+		a.end(Timing{}, fmt.Errorf("csdshim: score: %w", a.err))
+		return
+	}
+	if m := x.outcome(); m.Failed {
+		a.end(Timing{}, fmt.Errorf("csdshim: score: %w", remote(m.Failure)))
+	} else {
+		a.end(m.Timing, nil)
+	}
 }
 
 // scoreOne is a question of several.

@@ -97,7 +97,8 @@ func (e *Engine) openDrives(sockets []string) error {
 		return fmt.Errorf("engine: drives attend to %v keys and %v values of backend %s: want f32, f16 or bf16 for both, and the native backend: %w", o.KType, o.VType, o.Backend, ErrOption)
 	}
 	drives, err := retrieval.OpenDrives(context.Background(), sockets, offload.AttendShape{Layers: e.m.Layers, Heads: e.m.Heads, KVHeads: e.m.KVHeads,
-		KeyDim: e.m.KeyDim, ValueDim: e.m.ValDim, Elem: o.KType, Fingerprint: fingerprint(e.m)}, offload.DrivesOptions{Clock: o.Machine.Clock, Trace: o.Trace})
+		KeyDim: e.m.KeyDim, ValueDim: e.m.ValDim, Elem: o.KType, Fingerprint: fingerprint(e.m)},
+		offload.DrivesOptions{Clock: o.Machine.Clock, Dial: o.Machine.Dial, Trace: o.Trace})
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
@@ -158,7 +159,7 @@ func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
 		if n := e.shape().GroupTokens; n != retrieval.DriveGroupTokens {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Path, n, retrieval.DriveGroupTokens, ErrOption)
 		}
-		s, err := retrieval.OpenDrive(context.Background(), t.Path, e.shape(), e.policy.Needs(), offload.CSDOptions{Clock: e.o.Machine.Clock})
+		s, err := retrieval.OpenDrive(context.Background(), t.Path, e.shape(), e.policy.Needs(), offload.CSDOptions{Clock: e.o.Machine.Clock, Dial: e.o.Machine.Dial})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: %w", t.Path, err)
 		}

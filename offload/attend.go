@@ -72,6 +72,7 @@ type DriveUse struct {
 // Heads that do not divide evenly go to the first drives.
 type Drives struct {
 	shape  AttendShape
+	clock  clock.Clock
 	drives []*attendDrive
 }
 
@@ -92,8 +93,9 @@ type attendDrive struct {
 
 // DrivesOptions of OpenDrives.
 type DrivesOptions struct {
-	Clock clock.Clock // waits between dials; nil = clock.Real
+	Clock clock.Clock // what drives are waited for on; nil = clock.Real
 	Trace *trace.Recorder
+	Dial  Dial // how drives are reached
 }
 
 // OpenDrives dials drives at Unix sockets. ErrShape where there are more drives than KV heads, csdshim.ErrUnsupported where one
@@ -102,12 +104,12 @@ func OpenDrives(ctx context.Context, sockets []string, shape AttendShape, o Driv
 	if len(sockets) > shape.KVHeads {
 		return nil, fmt.Errorf("offload: %d drives for %d KV heads, want at most one a head: %w", len(sockets), shape.KVHeads, ErrShape)
 	}
-	d := &Drives{shape: shape}
+	d := &Drives{shape: shape, clock: clock.Or(o.Clock)}
 	first := 0
 	for i, socket := range sockets {
 		n := (shape.KVHeads - first + len(sockets) - i - 1) / (len(sockets) - i)
 		a := &attendDrive{shape: shape, number: i, trace: o.Trace, first: first, end: first + n, shapes: map[uint64]csdshim.AttendShape{}, held: map[uint64]int64{}, use: DriveUse{Socket: socket, KVHeads: n}}
-		a.csd = &CSD{socket: socket, o: CSDOptions{Clock: o.Clock}, opened: map[uint64]bool{}, stored: map[Key]struct{}{}, open: a.open}
+		a.csd = &CSD{socket: socket, o: CSDOptions{Clock: o.Clock, Dial: o.Dial}, opened: map[uint64]bool{}, stored: map[Key]struct{}{}, open: a.open}
 		first += n
 		err := a.csd.dial(ctx)
 		if err == nil {
@@ -126,7 +128,7 @@ func OpenDrives(ctx context.Context, sockets []string, shape AttendShape, o Driv
 }
 
 // open opens a sequence on a connection.
-func (a *attendDrive) open(ctx context.Context, client *csdshim.Client, seq uint64) error {
+func (a *attendDrive) open(ctx context.Context, client Link, seq uint64) error {
 	a.mu.Lock()
 	shape, ok := a.shapes[seq]
 	a.mu.Unlock()
@@ -171,13 +173,19 @@ func (a *attendDrive) lie(g Groups) csdshim.AttendShape {
 
 // each does something for all drives at the same time; the first error in their order counts.
 func (d *Drives) each(do func(a *attendDrive) error) error {
-	errs := make([]error, len(d.drives))
-	var wg sync.WaitGroup
+	errs, over := make([]error, len(d.drives)), make([]chan struct{}, len(d.drives))
 	for i, a := range d.drives[1:] {
-		wg.Go(func() { errs[i+1] = do(a) })
+		done := make(chan struct{})
+		over[i+1] = done
+		clock.Go(d.clock, func() {
+			defer close(done)
+			errs[i+1] = do(a)
+		})
 	}
 	errs[0] = do(d.drives[0])
-	wg.Wait()
+	for _, done := range over[1:] {
+		clock.Wait(d.clock, done, nil)
+	}
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -226,7 +234,7 @@ func (d *Drives) Append(ctx context.Context, seq uint64, layer, at, tokens int, 
 	})
 }
 
-func (a *attendDrive) sequence(ctx context.Context, seq uint64) (*csdshim.Client, csdshim.AttendShape, error) {
+func (a *attendDrive) sequence(ctx context.Context, seq uint64) (Link, csdshim.AttendShape, error) {
 	client, err := a.csd.sequence(ctx, seq)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -248,23 +256,24 @@ func (a *attendDrive) count(t csdshim.Timing, work csdshim.Work, seq uint64, kv,
 
 // Attending is a step under way.
 type Attending struct {
-	done chan struct{}
-	err  error
+	clock clock.Clock
+	done  chan struct{}
+	err   error
 }
 
 // Wait returns when the step's Out is filled, or why it is not.
 func (a *Attending) Wait() error {
-	<-a.done
+	clock.Wait(a.clock, a.done, nil)
 	return a.err
 }
 
 // Attend implements Attender.
 func (d *Drives) Attend(ctx context.Context, s *AttendStep) *Attending {
-	t := &Attending{done: make(chan struct{})}
-	go func() {
+	t := &Attending{clock: d.clock, done: make(chan struct{})}
+	clock.Go(d.clock, func() {
 		defer close(t.done)
 		t.err = d.each(func(a *attendDrive) error { return a.attend(ctx, s) })
-	}()
+	})
 	return t
 }
 

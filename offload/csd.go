@@ -20,6 +20,7 @@ type CSDOptions struct {
 	Clock clock.Clock
 	// Timeout is what a call may take before the drive counts as stalled; default csdshim.ClientOptions's.
 	Timeout time.Duration
+	Dial    Dial // how drives are reached
 }
 
 // CSD is a Store on a computational storage drive in another process. Besides storing, the drive scores keys (Score) and
@@ -29,12 +30,12 @@ type CSD struct {
 	shape  Shape
 	wire   csdshim.Shape
 	socket string
-	open   func(ctx context.Context, client *csdshim.Client, seq uint64) error // a sequence on a connection
-	owner  [16]byte                                                            // the same for all connections
+	open   func(ctx context.Context, client Link, seq uint64) error // a sequence on a connection
+	owner  [16]byte                                                 // the same for all connections
 	o      CSDOptions
 
 	mu     sync.Mutex
-	client *csdshim.Client
+	client Link
 	opened map[uint64]bool
 	stored map[Key]struct{}
 	stats  Stats
@@ -55,7 +56,7 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 	}
 	c := &CSD{shape: shape, socket: socket, o: o, opened: map[uint64]bool{}, stored: map[Key]struct{}{},
 		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: o.Codes, Fingerprint: shape.Fingerprint}}
-	c.open = func(ctx context.Context, client *csdshim.Client, seq uint64) error {
+	c.open = func(ctx context.Context, client Link, seq uint64) error {
 		return client.OpenSequence(ctx, seq, c.wire)
 	}
 	if err := c.dial(ctx); err != nil {
@@ -69,7 +70,7 @@ func (c *CSD) dial(ctx context.Context) error {
 	if c.o.Clock == nil {
 		c.o.Clock = clock.Real()
 	}
-	client, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{Timeout: c.o.Timeout})
+	client, err := c.o.Dial.dial(ctx, c.socket, csdshim.ClientOptions{Timeout: c.o.Timeout})
 	if err != nil {
 		return fmt.Errorf("offload: %w", err)
 	}
@@ -110,14 +111,14 @@ func (c *CSD) RoundTrip(ctx context.Context) (time.Duration, error) {
 func (c *CSD) Identity() csdshim.Identity { return c.connection().Identity() }
 
 // connection is the one in use, which may have ended.
-func (c *CSD) connection() *csdshim.Client {
+func (c *CSD) connection() Link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.client
 }
 
 // sequence is the client, with the sequence open on it.
-func (c *CSD) sequence(ctx context.Context, seq uint64) (*csdshim.Client, error) {
+func (c *CSD) sequence(ctx context.Context, seq uint64) (Link, error) {
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()

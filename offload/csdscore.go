@@ -89,7 +89,7 @@ func (c *CSD) ScoreMany(ctx context.Context, questions []csdshim.Question) {
 }
 
 // all is the client, with the sequences of all questions open on it. The error is the first sequence's that could not be opened.
-func (c *CSD) all(ctx context.Context, questions []csdshim.Question) (client *csdshim.Client, err error) {
+func (c *CSD) all(ctx context.Context, questions []csdshim.Question) (client Link, err error) {
 	for i, q := range questions {
 		now, err := c.sequence(ctx, q.Seq)
 		if err != nil {

@@ -149,6 +149,7 @@ func (q *Queue) Gather(p Priority, seq uint64, layer int, tokens []int32, dst []
 		t.finish(err)
 		return t
 	}
+	clock.Spend(q.opt.Clock, clock.Ask, int64(len(tokens)))
 	n := 0
 	for _, tr := range trs {
 		tr.t = t
@@ -174,6 +175,9 @@ func (q *Queue) start(p Priority, recs []Record, dir int) *Ticket {
 	}
 	for _, tr := range trs {
 		tr.t = t
+	}
+	if dir == 0 {
+		clock.Spend(q.opt.Clock, clock.Ask, int64(len(recs)))
 	}
 	q.enqueue(t, trs, len(recs))
 	return t

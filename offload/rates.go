@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -27,7 +28,10 @@ type StorageRates struct {
 	Latency     float64            `json:"read_latency_s,omitempty"` // of 4 KiB, one read at a time
 	Submit      float64            `json:"submit_s,omitempty"`       // what handing one read of 12 KiB to the system takes of the caller's time, others under way
 	SubmitLarge float64            `json:"submit_256k_s,omitempty"`  // likewise, of one of 256 KiB
-	Store       []StoreRates       `json:"store"`                    // the SSD store against the raw loop
+	SubmitBy    map[string]float64 `json:"submit_s_by_kib,omitempty"`
+	Polled      float64            `json:"polled_latency_s,omitempty"` // as Latency, where who waits polls and nobody is woken
+	Poll        float64            `json:"poll_s,omitempty"`           // of asking once what has ended
+	Store       []StoreRates       `json:"store"`                      // the SSD store against the raw loop
 }
 
 // StoreRates compare the store with a raw loop on the same device, as medians of pairs run in turn.
@@ -48,6 +52,7 @@ type MeasureOptions struct {
 	Rounds    int           // pairs; default 5
 	NoDirect  bool
 	NoRing    bool
+	NoStore   bool // the device alone, not the store on it
 }
 
 func (o *MeasureOptions) setDefaults() {
@@ -166,6 +171,35 @@ func (d *rawDevice) loop(ctx context.Context, write, random bool, block, depth i
 	return float64(ended) / (d.clock.Now() - start).Seconds(), failed
 }
 
+// polling reads blocks of 4 KiB, one at a time, and asks for each until it has come: what a read takes so, and what asking once takes.
+func (d *rawDevice) polling(ctx context.Context, each time.Duration) (read, poll float64, err error) {
+	const block = 4 << 10
+	n, asked, waited := 0, 0, time.Duration(0)
+	start := d.clock.Now()
+	for n == 0 || d.clock.Now()-start < each && ctx.Err() == nil {
+		op := &vfs.IO{Off: d.rnd.Int64N(d.size/block) * block, Bufs: [][]byte{d.arena[:block]}, Done: func(op *vfs.IO) { d.done <- op }}
+		d.engine.Start([]*vfs.IO{op})
+		handed := d.clock.Now()
+		for ended := false; !ended; asked++ {
+			d.engine.Poll()
+			if asked%256 == 255 { // as Ticket.Wait does: what has been woken runs
+				runtime.Gosched()
+			}
+			select {
+			case op = <-d.done:
+				ended = true
+			default:
+			}
+		}
+		if op.Err != nil {
+			return 0, 0, fmt.Errorf("offload: measuring %s: %w", d.path, op.Err)
+		}
+		waited += d.clock.Now() - handed
+		n++
+	}
+	return (d.clock.Now() - start).Seconds() / float64(n), waited.Seconds() / float64(asked), ctx.Err()
+}
+
 // handing is what handing one operation over has taken since it was asked last, in seconds.
 func (d *rawDevice) handing() float64 {
 	each := d.handed.Seconds() / float64(max(d.handovers, 1))
@@ -185,7 +219,7 @@ func MeasureStorage(ctx context.Context, dir string, o MeasureOptions) (r Storag
 		return r, fmt.Errorf("offload: measuring %s: %w", dir, err)
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	r = StorageRates{Dir: dir, Engine: d.engine.Name(), Direct: d.file.Alignment() > 1, Notice: notice, Random: map[string]float64{}}
+	r = StorageRates{Dir: dir, Engine: d.engine.Name(), Direct: d.file.Alignment() > 1, Notice: notice, Random: map[string]float64{}, SubmitBy: map[string]float64{}}
 	ops, err := d.loop(ctx, true, false, rawBlock, 8, d.size/rawBlock, 0) // every block is written once before it is read
 	if err != nil {
 		return r, err
@@ -201,15 +235,19 @@ func MeasureStorage(ctx context.Context, dir string, o MeasureOptions) (r Storag
 		if ops, err = d.loop(ctx, false, true, kib<<10, rawDepth, 0, o.Each); err != nil {
 			return r, err
 		}
-		r.Random[fmt.Sprint(kib)] = ops
-		if each := d.handing(); kib == 12 {
-			r.Submit = each
-		}
+		r.Random[fmt.Sprint(kib)], r.SubmitBy[fmt.Sprint(kib)] = ops, d.handing()
 	}
+	r.Submit = r.SubmitBy["12"]
 	if ops, err = d.loop(ctx, false, true, 4<<10, 1, 0, o.Each); err != nil {
 		return r, err
 	}
 	r.Latency = 1 / ops
+	if r.Polled, r.Poll, err = d.polling(ctx, o.Each/4); err != nil {
+		return r, err
+	}
+	if o.NoStore {
+		return r, nil
+	}
 	for _, heads := range []int{3, 8} {
 		dim := 64 * (1 + heads/8)
 		shape := Shape{Layers: 8, KVHeads: heads, GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: dim, ValueDim: dim, Tokens: 16}}

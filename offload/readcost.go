@@ -9,26 +9,70 @@ import (
 // ReadCost is what a read takes of the device while others are under way: operation + bytes·perByte seconds, the straight line through what
 // was measured (random reads at depth 32, blocks that stream), by least squares of relative errors; neither is below 0.
 func (r *StorageRates) ReadCost() (operation, perByte float64) {
-	var w, wx, wy, wxx, wxy float64
-	point := func(x, y float64) {
-		u := 1 / (y * y)
-		w, wx, wy, wxx, wxy = w+u, wx+u*x, wy+u*y, wxx+u*x*x, wxy+u*x*y
-	}
+	var l line
 	for kib, rate := range r.Random {
 		if n, err := strconv.ParseFloat(kib, 64); err == nil && rate > 0 {
-			point(n*1024, 1/rate)
+			l.point(n*1024, 1/rate)
 		}
 	}
 	if r.StreamRead > 0 {
-		point(rawBlock, rawBlock/r.StreamRead)
+		l.point(rawBlock, rawBlock/r.StreamRead)
 	}
-	if det := w*wxx - wx*wx; det > 0 {
-		perByte = max(0, (w*wxy-wx*wy)/det)
+	return l.through()
+}
+
+// Middle is the median of each figure over several measurements of a directory's device.
+func Middle(list ...*StorageRates) *StorageRates {
+	m := *list[0]
+	of := func(get func(*StorageRates) float64) float64 {
+		x := make([]float64, len(list))
+		for i, r := range list {
+			x[i] = get(r)
+		}
+		return median(x)
 	}
-	if w > 0 {
-		operation = max(0, (wy-perByte*wx)/w)
+	m.StreamRead, m.StreamWrite = of(func(r *StorageRates) float64 { return r.StreamRead }), of(func(r *StorageRates) float64 { return r.StreamWrite })
+	m.Latency, m.Polled = of(func(r *StorageRates) float64 { return r.Latency }), of(func(r *StorageRates) float64 { return r.Polled })
+	m.Poll, m.Submit = of(func(r *StorageRates) float64 { return r.Poll }), of(func(r *StorageRates) float64 { return r.Submit })
+	m.SubmitLarge = of(func(r *StorageRates) float64 { return r.SubmitLarge })
+	m.Random, m.SubmitBy = map[string]float64{}, map[string]float64{}
+	for kib := range list[0].Random {
+		m.Random[kib], m.SubmitBy[kib] = of(func(r *StorageRates) float64 { return r.Random[kib] }), of(func(r *StorageRates) float64 { return r.SubmitBy[kib] })
 	}
-	return operation, perByte
+	return &m
+}
+
+// HandCost is what handing a read over takes of the caller's time, likewise; 0 where it was not measured.
+func (r *StorageRates) HandCost() (operation, perByte float64) {
+	var l line
+	for kib, s := range r.SubmitBy {
+		if n, err := strconv.ParseFloat(kib, 64); err == nil && s > 0 {
+			l.point(n*1024, s)
+		}
+	}
+	if r.SubmitLarge > 0 {
+		l.point(rawBlock, r.SubmitLarge)
+	}
+	return l.through()
+}
+
+// line is sums over points, for the straight line of the least squares of relative errors.
+type line struct{ w, x, y, xx, xy float64 }
+
+func (l *line) point(x, y float64) {
+	u := 1 / (y * y)
+	l.w, l.x, l.y, l.xx, l.xy = l.w+u, l.x+u*x, l.y+u*y, l.xx+u*x*x, l.xy+u*x*y
+}
+
+// through is the line's value at 0 and its slope, neither below 0.
+func (l *line) through() (at0, slope float64) {
+	if det := l.w*l.xx - l.x*l.x; det > 0 {
+		slope = max(0, (l.w*l.xy-l.x*l.y)/det)
+	}
+	if l.w > 0 {
+		at0 = max(0, (l.y-slope*l.x)/l.w)
+	}
+	return at0, slope
 }
 
 // GapBytes is how many bytes are read in the time that one more operation takes: where less lies between two tokens that are wanted, it is

@@ -21,7 +21,7 @@ const (
 // there still.
 func (c *CSD) redial(ctx context.Context) error {
 	c.connection().Abandon()
-	client, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{Owner: c.owner, Timeout: c.o.Timeout})
+	client, err := c.o.Dial.dial(ctx, c.socket, csdshim.ClientOptions{Owner: c.owner, Timeout: c.o.Timeout})
 	if err != nil {
 		return fmt.Errorf("offload: %w", err)
 	}
@@ -37,7 +37,7 @@ func (c *CSD) redial(ctx context.Context) error {
 
 // connected is a client whose connection has not ended: where it has, a new one, dialled for redialFor. After that was
 // in vain each call dials once.
-func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
+func (c *CSD) connected(ctx context.Context) (Link, error) {
 	client := c.connection()
 	if client.Err() == nil {
 		return client, nil
@@ -77,7 +77,7 @@ func (c *CSD) connected(ctx context.Context) (*csdshim.Client, error) {
 
 // suspect ends the connection to a drive that did not answer in time, or that could not be written to, so that the next call
 // dials: the client itself notices the latter only when it reads.
-func (c *CSD) suspect(client *csdshim.Client, err error) error {
+func (c *CSD) suspect(client Link, err error) error {
 	if errors.Is(err, csdshim.ErrTimeout) || errors.Is(err, csdshim.ErrLost) {
 		client.Abandon()
 	}

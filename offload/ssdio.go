@@ -6,6 +6,7 @@ import (
 	"io"
 	"syscall"
 
+	"terrace/internal/clock"
 	"terrace/internal/vfs"
 )
 
@@ -96,6 +97,7 @@ func (s *SSD) vector(j *ssdJob) {
 func (s *SSD) done(op *vfs.IO) {
 	j := op.Owner.(*ssdJob)
 	err := s.check(j)
+	clock.Spend(j.tr.t.q.opt.Clock, clock.Take, j.tr.device)
 	if j.tr.again(err) {
 		s.mu.Lock()
 		s.begun(j)

@@ -28,8 +28,14 @@ type attending struct {
 	keys, values []byte    // of the rows of a pass, [rows][KVHeads][dim] as stored
 	steps        []offload.AttendStep
 	out          []float32 // [rows, Heads·ValueDim]
-	asked        chan error
+	asked        *asked
 	read         int // tokens that the last step attended to
+}
+
+// asked is a question about a layer that is under way.
+type asked struct {
+	done chan struct{}
+	err  error
 }
 
 // sending is a layer of a prompt that goes down.
@@ -111,11 +117,11 @@ func (a *attending) prompted(layer, rows int) error {
 		return fmt.Errorf("retrieval: a layer of the prompt on its way to the drives: %w", err)
 	}
 	a.down = s
-	go func() {
+	a.t.f.begin(func() {
 		defer close(s.done)
 		defer a.t.f.o.Trace.Layer(trace.Write, "prompt to drives", layer).End()
 		s.err = guard.Run(func() error { return a.drives.Append(context.Background(), a.home, layer, 0, n, keys, values) })
-	}()
+	})
 	return nil
 }
 
@@ -124,7 +130,7 @@ func (a *attending) sent() error {
 	if a.down == nil {
 		return nil
 	}
-	<-a.down.done
+	a.t.f.await(a.down.done)
 	err := a.down.err
 	a.t.f.o.KV.Refund(a.down.bytes)
 	a.down = nil
@@ -197,10 +203,12 @@ func (a *attending) ask(layer int, q []float32, r *Rows) error {
 	if n := a.steps[0].SparF.Tokens; n > 0 {
 		a.read = n
 	}
-	a.asked = make(chan error, 1)
-	go func(asked chan error) {
+	question := &asked{done: make(chan struct{})}
+	a.asked = question
+	f.begin(func() {
+		defer close(question.done)
 		defer f.o.Trace.Layer(trace.Read, "attend on drives", layer).End()
-		asked <- guard.Run(func() error {
+		question.err = guard.Run(func() error {
 			for i := range a.steps {
 				if err := a.drives.Attend(context.Background(), &a.steps[i]).Wait(); err != nil {
 					return fmt.Errorf("retrieval: attention of layer %d on the drives: %w", layer, err)
@@ -208,7 +216,7 @@ func (a *attending) ask(layer int, q []float32, r *Rows) error {
 			}
 			return nil
 		})
-	}(a.asked)
+	})
 	return nil
 }
 
@@ -217,9 +225,10 @@ func (a *attending) answered() error {
 	if a.asked == nil {
 		return nil
 	}
-	err := <-a.asked
+	question := a.asked
 	a.asked = nil
-	return err
+	a.t.f.await(question.done)
+	return question.err
 }
 
 // cut gives the text up: the drives may have some layers' newest tokens, and do not take them back.

@@ -2,13 +2,16 @@
 //
 // What it owns: the experiments by ID, the hardware that they assume (hardware/*.toml: every value with unit, source and, where
 // the papers leave it open, a range), what the papers print (data/targets.json) and the form of the results (Result, Row). What
-// it never does: run a model by itself, use a random source that is not seeded, or fit anything on what it predicts; Timed alone reads the
-// machine's clock.
+// it never does: run a model by itself, use a random source that is not seeded, or fit anything on what it predicts; Timed, FreeDisk and
+// MeasureDrive alone read the machine's clock.
 //
 // Host is a hardware file of one machine. An engine opened on PaceHost computes real numbers and takes the host's time, by its own
-// code, on a clock of events: `infer bench --predict`. What costs time: the backend's calls, scoring, gathering (clock.Spend), handing
-// reads over, checksums, and the disk; everything else of the product takes none. A Recording is what real runs took, call by call; Fit works
-// out of it what handing over, moving and taking a read takes, and how much longer calls take beside reads.
+// code, on a clock of events: `infer bench --predict`. What costs time: the backend's calls, scoring, gathering, asking a tier for records and
+// taking what has come (clock.Spend), handing reads over, polling, waking, and the device. An SSD's reads go through the product's own engine
+// (vfs.NewRingEngine on a modelled ring), so who hands over and who takes is decided by the same code; a drive is csdshim's, reached by
+// the product's own store (offload.Link). Everything else of the product takes no time. Calibrate takes what asking and taking costs from a run on
+// a FreeDisk, at another depth. A Recording is what real runs took, call by call; Fit works out of it what handing over, moving and taking a
+// read takes, and how much longer calls take beside reads.
 //
 // How a value was reached is its Kind: closed_form (bytes and operations, exact), calibrated (a value that may be fitted),
 // predicted, or sensitivity (predicted, with the band that parameters' ranges give; at most a factor of 2). All are modelled.

@@ -107,6 +107,19 @@ func (l *localDrive) Score(ctx context.Context, seq uint64, layer int, q *csdshi
 	return t, err
 }
 
+// ScoreMany asks several questions in one message.
+func (l *localDrive) ScoreMany(ctx context.Context, questions []csdshim.Question) {
+	for i := range questions {
+		if err := l.sequence(questions[i].Seq); err != nil {
+			for j := range questions {
+				questions[j].Done(csdshim.Timing{}, err)
+			}
+			return
+		}
+	}
+	l.s.ScoreMany(ctx, questions)
+}
+
 func (l *localDrive) Gather(ctx context.Context, seq uint64, layer int, tokens []int32, dst []byte) (csdshim.Timing, error) {
 	t, err := l.s.Gather(ctx, seq, layer, tokens, dst)
 	l.stats.Reads++

@@ -21,6 +21,8 @@ type Device struct {
 	Op         float64 `json:"op_s"` // of the device, one after another
 	Byte       float64 `json:"op_s_per_byte"`
 	Latency    float64 `json:"latency_s"` // after that
+	Wake       float64 `json:"wake_s"`    // and where nobody polls for it, until somebody has been woken
+	Poll       float64 `json:"poll_s"`    // asking once what has ended
 	Take       float64 `json:"take_s"`    // of the core that takes it: checksum, copy, and what is told of it
 	TakeByte   float64 `json:"take_s_per_byte"`
 	Beside     float64 `json:"beside_s"` // that a call of the backend takes longer for an operation that ends while it runs
@@ -213,6 +215,11 @@ func Fit(r *Recording) (*Fitted, error) {
 		}
 		f.Terms = append(f.Terms, x.q.term(x.name, v))
 	}
+	if r.Host.Storage != nil {
+		rates := deviceOf(r.Host)
+		d.Poll, d.Wake = rates.Poll, rates.Wake
+		d.Latency = max(0, d.Latency-d.Wake) // as it was seen from the host
+	}
 	f.Host.Device = d
 	for i := range r.Runs {
 		if c := r.Runs[i].Compute; c != nil {
@@ -291,11 +298,11 @@ func (run *RecordedRun) host(hand, take *equations) {
 // forever is later than anything.
 const forever = time.Duration(math.MaxInt64)
 
-// together are operations that were taken one right after another.
-const together = 20 * time.Microsecond
+// together are operations that were taken one right behind another.
+const together = time.Microsecond
 
 // device collects what the device took: of operations that were taken together, from when the first had been handed over, or those
-// before had ended.
+// before had been taken, until the first of them was: the others had ended too.
 func (run *RecordedRun) device(q *equations, handing []float64) {
 	var moved []*Event
 	for i := range run.Events {
@@ -304,12 +311,18 @@ func (run *RecordedRun) device(q *equations, handing []float64) {
 		}
 	}
 	slices.SortStableFunc(moved, func(a, b *Event) int { return int(a.end() - b.end()) })
+	took := map[time.Duration]time.Duration{} // taking what had ended at some time
+	for i := range run.Events {
+		if e := &run.Events[i]; e.Kind == "take" {
+			took[e.At] = e.Took
+		}
+	}
 	before := time.Duration(-1)
 	for i := 0; i < len(moved); {
-		first, last, bytes, writes := forever, moved[i].end(), int64(0), 0
+		first, taken, last, bytes, writes := forever, moved[i].end(), moved[i].end(), int64(0), 0
 		n := i
 		for ; n < len(moved) && moved[n].end()-last <= together; n++ {
-			first, last = min(first, moved[n].At+modelled(handing[0]+handing[1]*float64(moved[n].Bytes))), moved[n].end()
+			first, last = min(first, moved[n].At+modelled(handing[0]+handing[1]*float64(moved[n].Bytes))), moved[n].end()+took[moved[n].end()]
 			bytes += moved[n].Bytes
 			if moved[n].Kind == "write" {
 				writes++
@@ -320,9 +333,9 @@ func (run *RecordedRun) device(q *equations, handing []float64) {
 			began, alone = first, 1
 		}
 		if writes == 0 && before >= 0 {
-			q.add((last - began).Seconds(), float64(n-i), float64(bytes), alone)
+			q.add((taken - began).Seconds(), float64(n-i), float64(bytes), alone)
 		}
-		before, i = last, n
+		before, i = taken, n
 	}
 }
 
@@ -358,8 +371,8 @@ func ReadHardware(b []byte) (*Fitted, error) {
 	if err := d.Decode(f); err != nil {
 		return nil, fmt.Errorf("simulate: hardware file: %w", err)
 	}
-	if f.Host.Storage == nil || f.Host.Cores < 1 || f.Host.Rates.Copy <= 0 {
-		return nil, fmt.Errorf("simulate: hardware file: %d cores, storage %v, %v bytes copied a second: want all three", f.Host.Cores, f.Host.Storage != nil, f.Host.Rates.Copy)
+	if f.Host.Storage == nil && f.Host.Drive == nil || f.Host.Cores < 1 || f.Host.Rates.Copy <= 0 {
+		return nil, fmt.Errorf("simulate: hardware file: %d cores, storage %v, drive %v, %v bytes copied a second: want cores, a rate, and storage or a drive", f.Host.Cores, f.Host.Storage != nil, f.Host.Drive != nil, f.Host.Rates.Copy)
 	}
 	return f, nil
 }

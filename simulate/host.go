@@ -20,6 +20,8 @@ type Host struct {
 	Rates   offload.HostRates     `json:"host"`
 	Storage *offload.StorageRates `json:"storage,omitempty"` // nil = no SSD tier
 	Device  *Device               `json:"device,omitempty"`  // nil = as Storage and Rates say
+	Drive   *Drive                `json:"drive,omitempty"`   // nil = no csd tier
+	Beside  float64               `json:"beside_share"`      // that a call of the backend takes longer while another core checks and copies; 0 = nothing
 	Compute Compute               `json:"compute,omitzero"`
 }
 
@@ -37,6 +39,8 @@ type Compute struct {
 	Layer   float64 `json:"layer_s"`  // of a layer, outside of these calls and of Scan
 	Prompt  float64 `json:"prompt_s"` // of reading a prompt, a row and layer, attention and all
 	Scan    float64 `json:"scan_s"`   // for each byte of keys and values whose keys are scored and chosen from
+	Ask     float64 `json:"ask_s"`    // for each record or single token that the tier below is asked for: planning it, and putting it where it is read
+	Take    float64 `json:"take_s"`   // for each operation of a device that is taken, beside its checksums
 }
 
 // Timed measures a backend's calls in decode steps.
@@ -186,6 +190,8 @@ type Paced struct {
 	Disk  *Disk
 	host  Host
 	cores cores
+
+	served float64 // seconds of a core that a drive's process and talking to it have taken
 }
 
 // PaceHost returns the host's clock, with its costs, and its disk. The caller is the clock's first task.
@@ -206,19 +212,27 @@ func (p *Paced) cost(w clock.Work, n int64) {
 		p.cores.work(float64(n) * p.host.Compute.Scan)
 	case clock.Gather:
 		p.cores.work(float64(n) / p.host.Rates.Copy)
+	case clock.Ask:
+		p.cores.work(float64(n) * p.host.Compute.Ask)
+	case clock.Take:
+		if p.Disk != nil {
+			p.cores.work(p.Disk.d.Take + p.Disk.d.TakeByte*float64(n))
+		}
 	}
 }
 
-// compute takes a core for a call of the backend, and longer for what the disk delivers meanwhile.
+// compute takes a core for a call of the backend, and longer for what the disk delivers, or a drive's process does, meanwhile.
 func (p *Paced) compute(seconds float64) {
 	for seconds > 0 {
-		if p.Disk == nil {
-			p.cores.work(seconds)
-			return
+		ended, bytes, served := int64(0), int64(0), p.served
+		if p.Disk != nil {
+			ended, bytes = p.Disk.ended, p.Disk.bytes
 		}
-		ended, bytes := p.Disk.ended, p.Disk.bytes
 		p.cores.work(seconds)
-		seconds = p.Disk.d.Beside*float64(p.Disk.ended-ended) + p.Disk.d.BesideByte*float64(p.Disk.bytes-bytes)
+		seconds = p.host.Beside * (p.served - served)
+		if p.Disk != nil {
+			seconds += p.Disk.d.Beside*float64(p.Disk.ended-ended) + p.Disk.d.BesideByte*float64(p.Disk.bytes-bytes)
+		}
 	}
 }
 

@@ -5,16 +5,18 @@ import (
 	"time"
 
 	"terrace/internal/vfs"
+	"terrace/internal/vfs/uring"
 )
 
 // Disk is a file system in memory whose operations take a measured device's time on a clock of events: one after another each
-// takes the device some time and some more a byte, and ends a latency later. What ended is compared with its checksum on a core.
+// takes the device some time and some more a byte, and ends a latency later. The product's own engine drives it (vfs.NewRingEngine): who
+// starts operations hands them over, who polls takes what has ended, and a task of its own takes the rest.
 type Disk struct {
 	*vfs.Mem
 	cores *cores
 	d     Device
 	free  time.Duration
-	ended int64 // operations, and bytes
+	ended int64 // operations that were taken, and bytes
 	bytes int64
 }
 
@@ -32,18 +34,25 @@ func newDisk(h Host, c *cores) *Disk {
 	return d
 }
 
-// deviceOf takes a device's rates from a host's reads (offload.StorageRates.ReadCost); alone a read takes a latency more.
+// deviceOf takes a device's rates from a host's reads (offload.StorageRates.ReadCost); alone a read takes a latency more, and where nobody
+// polls somebody is woken.
 func deviceOf(h Host) (d Device) {
-	d.Op, d.Byte = h.Storage.ReadCost()
-	d.Latency = max(0, h.Storage.Latency-d.Op-d.Byte*4096)
-	d.Hand = h.Storage.Submit
-	if h.Storage.SubmitLarge > d.Hand && d.Hand > 0 {
-		d.HandByte = (h.Storage.SubmitLarge - d.Hand) / (256<<10 - 12<<10)
-		d.Hand = max(0, d.Hand-d.HandByte*(12<<10))
+	s := h.Storage
+	d.Op, d.Byte = s.ReadCost()
+	d.Hand, d.HandByte = s.HandCost()
+	if d.Hand == 0 && d.HandByte == 0 {
+		d.Hand = s.Submit
 	}
+	alone := s.Latency
+	if s.Polled > 0 {
+		alone, d.Wake, d.Poll = s.Polled, max(0, s.Latency-s.Polled), s.Poll
+	}
+	d.Latency = max(0, alone-d.Op-d.Byte*4096-d.Hand)
 	if h.Rates.Check > 0 {
 		d.TakeByte = 1 / h.Rates.Check
 	}
+	d.Take = h.Compute.Take
+	d.Beside, d.BesideByte = h.Beside*(d.Hand+d.Take), h.Beside*(d.HandByte+d.TakeByte)
 	return d
 }
 
@@ -73,36 +82,135 @@ func (f diskFile) Alignment() int {
 }
 
 // NewEngine implements vfs.Engined.
-func (f diskFile) NewEngine(depth int) vfs.Engine { return &diskEngine{f, depth} }
-
-// diskEngine moves the bytes at once and says so when the device would have.
-type diskEngine struct {
-	f     diskFile
-	depth int
+func (f diskFile) NewEngine(depth int) vfs.Engine {
+	r := &diskRing{f: f, depth: depth}
+	c := f.d.cores.clock
+	return vfs.NewRingEngine(r, 0, depth, vfs.RingOptions{Name: "modelled", Go: c.Go, Wait: func(over <-chan struct{}) { c.Wait(over) }, Took: r.took})
 }
 
-func (e *diskEngine) Start(ios []*vfs.IO) {
-	d := e.f.d
-	for _, op := range ios {
-		if op.Write {
-			op.N, op.Err = e.f.WriteVecAt(op.Bufs, op.Off)
-		} else {
-			op.N, op.Err = e.f.ReadVecAt(op.Bufs, op.Off)
+// diskRing moves the bytes at once and says so when the device would have. Its calls take their time in took.
+type diskRing struct {
+	f      diskFile
+	depth  int
+	under  []landing // not reaped, in the order in which they end
+	owed   float64   // seconds of a core for calls since took
+	asked  bool      // what has ended, and nothing had
+	woken  bool
+	change context.CancelFunc // somebody waits in AwaitSome: what he waits for has changed
+}
+
+// landing is an operation that the device is done with at some time.
+type landing struct {
+	at     time.Duration
+	result uring.Result
+	bytes  int
+}
+
+// Depth implements vfs.Ring.
+func (r *diskRing) Depth() int { return r.depth }
+
+// Submit implements vfs.Ring.
+func (r *diskRing) Submit(reqs []uring.Request) (int, error) {
+	d := r.f.d
+	for i := range reqs {
+		q := &reqs[i]
+		l := landing{result: uring.Result{Tag: q.Tag}}
+		for _, b := range q.Bufs {
+			l.bytes += len(b)
 		}
-		n := float64(op.Bytes())
-		d.cores.work(d.d.Hand + d.d.HandByte*n)
-		d.free = max(d.cores.clock.Now(), d.free) + modelled(d.d.Op+d.d.Byte*n)
-		end := d.free + modelled(d.d.Latency)
-		d.cores.clock.Go(func() {
-			_ = d.cores.clock.Sleep(context.Background(), end-d.cores.clock.Now())
-			d.ended, d.bytes = d.ended+1, d.bytes+int64(op.Bytes())
-			d.cores.work(d.d.Take + d.d.TakeByte*n)
-			op.Done(op)
-		})
+		if q.Write {
+			l.result.N, l.result.Err = r.f.WriteVecAt(q.Bufs, q.Off)
+		} else {
+			l.result.N, l.result.Err = r.f.ReadVecAt(q.Bufs, q.Off)
+		}
+		n := float64(l.bytes)
+		r.owed += d.d.Hand + d.d.HandByte*n
+		d.free = max(d.cores.clock.Now()+modelled(r.owed), d.free) + modelled(d.d.Op+d.d.Byte*n)
+		l.at = d.free + modelled(d.d.Latency)
+		r.under = append(r.under, l)
+	}
+	r.changed()
+	return len(reqs), nil
+}
+
+// Reap implements vfs.Ring.
+func (r *diskRing) Reap(out []uring.Result) []uring.Result {
+	n := r.landed()
+	for _, l := range r.under[:n] {
+		out = append(out, l.result)
+		r.f.d.ended, r.f.d.bytes = r.f.d.ended+1, r.f.d.bytes+int64(l.bytes)
+	}
+	r.under = append(r.under[:0], r.under[n:]...)
+	r.asked = n == 0
+	return out
+}
+
+// landed is how many operations have ended.
+func (r *diskRing) landed() (n int) {
+	for now := r.f.d.cores.clock.Now(); n < len(r.under) && r.under[n].at <= now; n++ {
+		continue
+	}
+	return n
+}
+
+// took takes the time of the calls since it was called last.
+func (r *diskRing) took() {
+	owed, d := r.owed, r.f.d
+	r.owed = 0
+	if r.asked {
+		r.asked = false
+		_ = d.cores.clock.Sleep(context.Background(), modelled(d.d.Poll)) // on a core that does nothing else meanwhile
+	}
+	if owed > 0 {
+		d.cores.work(owed)
 	}
 }
 
-func (e *diskEngine) Poll()        {}
-func (e *diskEngine) Name() string { return "modelled" }
-func (e *diskEngine) Depth() int   { return e.depth }
-func (e *diskEngine) Close() error { return nil }
+func (r *diskRing) changed() {
+	if r.change != nil {
+		r.change()
+	}
+}
+
+// AwaitSome implements vfs.Ring.
+func (r *diskRing) AwaitSome(n int, most time.Duration) error {
+	c := r.f.d.cores.clock
+	began := c.Now()
+	for n = max(n, 1); !r.woken && r.landed() < n; {
+		until := time.Duration(-1)
+		if len(r.under) >= n {
+			until = r.under[n-1].at
+		}
+		if n > 1 {
+			if until < 0 || began+most < until {
+				until = began + most
+			}
+			if until <= c.Now() {
+				break
+			}
+		}
+		changes, cancel := context.WithCancel(context.Background())
+		r.change = cancel
+		if until < 0 {
+			c.Wait(changes.Done())
+		} else {
+			_ = c.Sleep(changes, until-c.Now()) // ends early where something has changed
+		}
+		cancel()
+		r.change = nil
+	}
+	if !r.woken {
+		_ = c.Sleep(context.Background(), modelled(r.f.d.d.Wake))
+	}
+	return nil
+}
+
+// Wake implements vfs.Ring.
+func (r *diskRing) Wake() error {
+	r.woken = true
+	r.changed()
+	return nil
+}
+
+// Close implements vfs.Ring.
+func (r *diskRing) Close() error { return nil }

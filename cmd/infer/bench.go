@@ -65,7 +65,7 @@ Each repeat is a line on stderr while the bench runs (not with --quiet); rows of
 	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats: a row each)")
 	p.StringArrayVar(&f.kv.tiers, "tier", nil, tierHelp)
 	p.StringArrayVar(&f.cases, "case", nil, `"POLICY" or "POLICY on TIER TIER…", instead of --policy and --tier (repeats: a row each, measured in turn)`)
-	p.BoolVar(&f.predict, "predict", false, "what each case's steps take, measured and on a model of this host: its disk's rates, and the same policy in memory")
+	p.BoolVar(&f.predict, "predict", false, "what each case's steps take, measured and on a model of this host: the rates of its disk or drive, the same policy in memory, and at another depth without a device")
 	p.StringVar(&f.record, "record-trace", "", "with --predict: write what the measured runs took, call by call, to this file (infer simulate --fit)")
 	p.StringVar(&f.hardware, "hardware", "", "with --predict: predict for the host of this file (infer simulate --fit) and measure nothing")
 	p.StringVarP(&f.format, "output", "o", "table", "table, json, jsonl, md or csv (the last two with llama-bench's columns: mean ± standard deviation)")

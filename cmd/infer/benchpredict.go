@@ -8,13 +8,10 @@ import (
 	"math"
 	"os"
 	"strings"
-	"time"
 
 	"terrace/bench"
 	"terrace/engine/tier"
 	"terrace/internal/replace"
-	"terrace/internal/units"
-	"terrace/internal/vfs"
 	"terrace/model"
 	"terrace/offload"
 	"terrace/simulate"
@@ -70,12 +67,15 @@ func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
 	if f.hardware != "" {
 		return a.benchModelled(f, kvs)
 	}
-	rates := offload.MeasureHost(f.load.threads, 100*time.Millisecond)
+	rates := offload.MeasureHost(f.load.threads, hostEach)
 	var rec *simulate.Recording
 	if f.record != "" {
 		rec = simulate.NewRecording()
 	}
 	plain, err := a.timedInMemory(f, "full", nil, rec)
+	if err == nil {
+		plain.beside, err = a.measureBeside(f)
+	}
 	if err != nil {
 		return err
 	}
@@ -99,105 +99,19 @@ func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
 	return a.printPredicted(f.format, rows)
 }
 
-// timedRun is a case that was measured.
-type timedRun struct {
-	row   bench.Row
-	kv    benchKV
-	timed *simulate.Timed
-	model *model.Model
-}
-
-// timedCase measures a case, with the calls of its backend timed, and recorded where there is a recording.
-func (a *app) timedCase(f *benchFlags, kv kvFlags, rec *simulate.Recording) (t timedRun, err error) {
-	machine := tier.Machine{Wrap: func(b model.Backend) model.Backend { t.timed = rec.Backend(b); return t.timed }}
-	if rec != nil {
-		machine.Disk = rec.Disk(vfs.OS{})
-	}
-	t.row, t.kv, err = a.runCase(f, kv, caseHooks{
-		machine: machine,
-		opened:  func(l *loaded) { t.model = l.model; t.timed.Reset(); rec.Begin() },
-	})
-	if err == nil {
-		p := partsOf(t.timed, t.row)
-		rec.End(simulate.RecordedRun{Policy: kv.policyName(), Tiers: kv.tiers, Batch: t.row.Batch, Depth: f.o.D, Steps: len(t.row.TPS) * t.row.N, StepS: mean(t.row), OutsideS: p.Rest / 1e3})
-	}
-	return t, err
-}
-
-// inMemory is a policy's step with all KV in host memory.
-type inMemory struct {
-	compute simulate.Compute
-	step    float64 // seconds
-	rest    float64 // of them outside of the backend's calls
-}
-
-// timedInMemory measures a policy without tiers; what plain has outside of the backend's calls is a layer's own.
-func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory, rec *simulate.Recording) (*inMemory, error) {
-	t, err := a.timedCase(f, kvFlags{policy: policy}, rec)
-	if err != nil {
-		return nil, err
-	}
-	c, timed, m := t.row, t.timed, t.model
-	out := &inMemory{step: medianStep(c)}
-	var calls float64
-	out.compute, calls = timed.Compute()
-	out.compute.Policy, out.compute.Batch = policy, c.Batch
-	out.rest = max(0, mean(c)-calls)
-	fixed := out.rest
-	if plain != nil {
-		fixed = min(fixed, plain.rest)
-		scanned := float64(c.Batch*(f.o.D+f.o.N*(2+len(c.TPS))/2)) * float64(2*m.Layers*m.KVHeads*(m.KeyDim+m.ValDim))
-		out.compute.Scan = (out.rest - fixed) / scanned
-	}
-	out.compute.Layer = fixed / float64(m.Layers)
-	rec.Computed(out.compute)
-	return out, nil
-}
-
-// predictCase measures and predicts one case.
-func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, plain *inMemory, rec *simulate.Recording) (row predictedRow, err error) {
-	host := simulate.Host{Cores: processors, Rates: rates}
-	if host.Storage, err = a.storageOf(kv.tiers); err != nil {
-		return row, err
-	}
-	t, err := a.timedCase(f, kv, rec)
-	if err != nil {
-		return row, err
-	}
-	memory, err := a.timedInMemory(f, kv.policyName(), plain, rec)
-	if err != nil {
-		return row, err
-	}
-	host.Compute = memory.compute
-	if rec != nil {
-		rec.Host.Cores, rec.Host.Rates = host.Cores, host.Rates
-		if rec.Host.Storage == nil {
-			rec.Host.Storage = host.Storage
-		}
-	}
-	measured, real := t.row, t.timed
-	if row, err = a.modelledCase(f, kv, host); err != nil {
-		return row, err
-	}
-	row.MemoryMS, row.MeasuredMS, row.MeasuredKV, row.MeasuredFrom = 1e3*memory.step, 1e3*medianStep(measured), &t.kv, sourceOf(measured)
-	parts := partsOf(real, measured)
-	row.MeasuredIn = &parts
-	for _, tps := range measured.TPS {
-		row.AllMS = append(row.AllMS, 1e3*float64(measured.Batch)/tps)
-	}
-	row.Ratio = row.PredictedMS / row.MeasuredMS
-	return row, nil
-}
-
 // modelledCase is a case on the hardware model alone.
 func (a *app) modelledCase(f *benchFlags, kv kvFlags, host simulate.Host) (row predictedRow, err error) {
 	var modelled *simulate.Timed
 	paced := simulate.PaceHost(host)
+	machine := tier.Machine{Clock: paced.Clock, Dial: paced.Dial, Wrap: func(b model.Backend) model.Backend {
+		modelled = simulate.NewTimed(paced.Wrap(b), paced.Clock)
+		return modelled
+	}}
+	if paced.Disk != nil {
+		machine.Disk = paced.Disk
+	}
 	predicted, predictedKV, err := a.runCase(f, kv, caseHooks{
-		machine: tier.Machine{Clock: paced.Clock, Disk: paced.Disk, Wrap: func(b model.Backend) model.Backend {
-			modelled = simulate.NewTimed(paced.Wrap(b), paced.Clock)
-			return modelled
-		}},
+		machine: machine,
 		opened:  func(*loaded) { paced.Settle(); modelled.Reset() },
 		closing: paced.Settle,
 	})
@@ -238,9 +152,10 @@ func (a *app) benchModelled(f *benchFlags, kvs []kvFlags) error {
 
 // caseHooks are called while a case runs, on a machine; nil ones are not.
 type caseHooks struct {
-	machine tier.Machine  // what the case runs on
-	opened  func(*loaded) // the depth is read
-	closing func()
+	machine  tier.Machine  // what the case runs on
+	opened   func(*loaded) // the depth is read
+	measured func()
+	closing  func()
 }
 
 // runCase measures a case.
@@ -274,26 +189,11 @@ func (a *app) runCase(f *benchFlags, kv kvFlags, h caseHooks) (row bench.Row, us
 			return row, use, fmt.Errorf("%s: %w", cases[0].name(), err)
 		}
 	}
+	if h.measured != nil {
+		h.measured()
+	}
 	row = b.Row()
 	return row, cases[0].row(row, row).KV, nil
-}
-
-// storageOf measures the directory that an ssd tier lies in; nil where there is none.
-func (a *app) storageOf(specs []string) (*offload.StorageRates, error) {
-	tiers, err := tierList(specs)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range tiers {
-		switch t.Kind {
-		case tier.SSD:
-			r, err := offload.MeasureStorage(a.ctx, t.Path, offload.MeasureOptions{SizeBytes: 64 * units.MiB, Each: 300 * time.Millisecond, Rounds: 1})
-			return &r, err
-		case tier.CSD, tier.Device:
-			return nil, usageErrorf("--predict: tier %s is not modelled: want host=SIZE ssd=DIR,SIZE", t.Kind)
-		}
-	}
-	return nil, usageErrorf("--predict: want an ssd tier, as in host=SIZE ssd=DIR,SIZE")
 }
 
 func medianStep(r bench.Row) float64 { return float64(r.Batch) / r.MedianTPS() }

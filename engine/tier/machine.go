@@ -4,6 +4,7 @@ import (
 	"terrace/internal/clock"
 	"terrace/internal/vfs"
 	"terrace/model"
+	"terrace/offload"
 )
 
 // Machine is what an engine runs on; the zero value is this machine.
@@ -11,6 +12,7 @@ type Machine struct {
 	Clock clock.Clock                       // what transfers and waits run on; nil = clock.Real
 	Disk  vfs.FS                            // file system of an ssd tier; nil = the system's
 	Wrap  func(model.Backend) model.Backend // puts something between the engine and its backend; nil = nothing
+	Dial  offload.Dial                      // how drives of csd tiers are reached; nil = by their sockets
 }
 
 // Wrapped is a backend behind Wrap.

@@ -133,13 +133,21 @@ type Work uint8
 const (
 	Scan   Work = iota // bytes of half-precision keys and values whose keys are scored to choose from, whatever they are scored in
 	Gather             // bytes of keys and values that a token cache copies together
+	Ask                // records, or single tokens, that a backing store is asked for in one read
+	Take               // bytes of one operation of a device that have come: they are compared with their checksums and put in place
+	Works              // how many kinds there are
 )
 
 // Spend says that the caller has done some work: on an Events clock that has costs it takes its time there, on any other it has
 // taken it already. The caller holds no lock.
 func Spend(c Clock, w Work, n int64) {
-	if e, ok := c.(*Events); ok && e.Cost != nil && n > 0 {
-		e.Cost(w, n)
+	switch c := c.(type) {
+	case *Events:
+		if c.Cost != nil && n > 0 {
+			c.Cost(w, n)
+		}
+	case *Metered:
+		c.spent(w, n)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // nothing about what hangs, so on these it never does.
 func WithTimeout(ctx context.Context, c Clock, d time.Duration) (context.Context, context.CancelFunc) {
 	switch c.(type) {
-	case realClock, *Skipping: // whose time a hanging call takes
+	case realClock, *Skipping, *Metered: // whose time a hanging call takes
 		return context.WithTimeout(ctx, d)
 	case *Jumping, *Events:
 		return context.WithCancel(ctx)

@@ -10,13 +10,32 @@ import (
 	"terrace/internal/vfs/uring"
 )
 
-// ringEngine drives a file through io_uring. Whoever starts operations submits them itself, in one system call; whoever
+// Ring is what operations are submitted to and reaped from: the kernel's (uring.Ring says what each call does), or a model's.
+type Ring interface {
+	Depth() int
+	Submit(reqs []uring.Request) (taken int, err error)
+	Reap(out []uring.Result) []uring.Result
+	AwaitSome(n int, most time.Duration) error
+	Wake() error
+	Close() error
+}
+
+// RingOptions say on whose time an engine of a ring runs; zero values mean the machine's.
+type RingOptions struct {
+	Name string                     // of the engine; default "io_uring"
+	Go   func(f func())             // runs the engine's own goroutine
+	Wait func(over <-chan struct{}) // waits until a channel is closed
+	Took func()                     // is called behind calls of the ring, by who made them, when no lock is held
+}
+
+// ringEngine drives a file through a ring. Whoever starts operations submits them itself, in one system call; whoever
 // polls reaps what has ended; a goroutine of its own sleeps in the kernel and reaps the rest.
 type ringEngine struct {
-	fd     int
-	ring   *uring.Ring
-	depth  int
-	reaper sync.WaitGroup
+	fd    int
+	ring  Ring
+	depth int
+	o     RingOptions
+	over  chan struct{} // the goroutine has ended
 
 	mu       sync.Mutex
 	ios      []*IO // under way, by tag
@@ -30,18 +49,35 @@ type ringEngine struct {
 	results []uring.Result
 }
 
-func newRing(fd, depth int) (*ringEngine, error) {
+func newRing(fd, depth int) (Engine, error) {
 	r, err := uring.Open(depth)
 	if err != nil {
 		return nil, err
 	}
-	e := &ringEngine{fd: fd, ring: r, depth: min(max(depth, 1), r.Depth())}
+	return NewRingEngine(r, fd, depth, RingOptions{}), nil
+}
+
+// NewRingEngine makes an engine for a file on a ring that is the engine's from here on.
+func NewRingEngine(r Ring, fd, depth int, o RingOptions) Engine {
+	if o.Name == "" {
+		o.Name = "io_uring"
+	}
+	if o.Go == nil {
+		o.Go = func(f func()) { go f() }
+	}
+	if o.Wait == nil {
+		o.Wait = func(over <-chan struct{}) { <-over }
+	}
+	if o.Took == nil {
+		o.Took = func() {}
+	}
+	e := &ringEngine{fd: fd, ring: r, depth: min(max(depth, 1), r.Depth()), o: o, over: make(chan struct{})}
 	e.ios = make([]*IO, e.depth)
 	for i := range e.ios {
 		e.free = append(e.free, uint64(i))
 	}
-	e.reaper.Go(e.reap)
-	return e, nil
+	o.Go(e.reap)
+	return e
 }
 
 // Start submits what fits and keeps the rest.
@@ -56,6 +92,7 @@ func (e *ringEngine) Start(ios []*IO) {
 		}
 	}
 	e.mu.Unlock()
+	e.o.Took()
 	for _, op := range failed {
 		op.Done(op)
 	}
@@ -96,6 +133,7 @@ func (e *ringEngine) Poll() {
 			done = e.collect()
 		}
 		e.reaping.Unlock()
+		e.o.Took()
 		for _, op := range done {
 			op.Done(op)
 		}
@@ -132,6 +170,7 @@ func (e *ringEngine) collect() (done []*IO) {
 
 // reap is the engine's own goroutine.
 func (e *ringEngine) reap() {
+	defer close(e.over)
 	for !e.ended() { // asked before each wait: what was collected last may have been the wake-up
 		err := e.ring.AwaitSome(e.patience(), reapEach)
 		if e.ended() {
@@ -140,6 +179,7 @@ func (e *ringEngine) reap() {
 		e.reaping.Lock()
 		done := e.collect()
 		e.reaping.Unlock()
+		e.o.Took()
 		if err != nil {
 			done = append(done, e.giveUp(err)...)
 		}
@@ -201,8 +241,8 @@ func (e *ringEngine) giveUp(err error) (failed []*IO) {
 	return failed
 }
 
-// Name is "io_uring".
-func (e *ringEngine) Name() string { return "io_uring" }
+// Name is "io_uring", or a model's.
+func (e *ringEngine) Name() string { return e.o.Name }
 
 // Depth is the number of operations under way at most.
 func (e *ringEngine) Depth() int { return e.depth }
@@ -216,7 +256,7 @@ func (e *ringEngine) Close() error {
 	err := e.ring.Wake()
 	e.reaping.Unlock()
 	if err == nil {
-		e.reaper.Wait()
+		e.o.Wait(e.over)
 		err = e.ring.Close()
 	}
 	if err != nil {

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"terrace/internal/clock"
+)
+
+// predictedArgs are those of a small model's prediction, and rows what it prints.
+func predictedArgs(t *testing.T) (args []string, rows func(more ...string) []predictedRow) {
+	t.Helper()
+	before := [2]time.Duration{hostEach, diskEach}
+	hostEach, diskEach = 2*time.Millisecond, 4*time.Millisecond
+	t.Cleanup(func() { hostEach, diskEach = before[0], before[1] })
+	dir := t.TempDir()
+	text, small := filepath.Join(dir, "text"), filepath.Join(dir, "small.gguf")
+	if err := os.WriteFile(text, []byte("the quick brown fox jumps over the lazy dog and back again"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := inferWith(t, "", "synth", small, "--layers", "6", "--hidden", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "32", "--vocab", "300", "--type", "F32"); code != 0 {
+		t.Fatal(stderr)
+	}
+	args = []string{"bench", "--predict", "-m", small, "-n", "3", "-r", "1", "-t", "1", "--continue", "--file", text, "-o", "json"}
+	return args, func(more ...string) (list []predictedRow) {
+		t.Helper()
+		code, stdout, stderr := inferWith(t, "", append(args, more...)...)
+		if err := json.Unmarshal([]byte(stdout), &list); code != 0 || err != nil {
+			t.Fatalf("exit %d, %v: %s", code, err, stderr)
+		}
+		return list
+	}
+}
+
+// TestBenchPredict: a case on an SSD is measured and worked out, a fit to its recording is a hardware file, and that predicts another depth,
+// measuring nothing and the same twice.
+func TestBenchPredict(t *testing.T) {
+	args, rows := predictedArgs(t)
+	dir := t.TempDir()
+	trace, hardware, on := filepath.Join(dir, "trace"), filepath.Join(dir, "hardware"), fmt.Sprintf("full on host=1200KiB ssd=%s/kv,16MiB", dir)
+	measured := rows("-d", "1000", "--record-trace", trace, "--case", on)
+	if r := measured[0]; len(measured) != 1 || r.MeasuredMS <= 0 || r.PredictedMS <= 0 || r.PredictedFrom != "modelled" || r.MeasuredFrom != "measured" || r.MeasuredKV.Reads == 0 || r.Depth != 1000 {
+		t.Errorf("%+v", measured)
+	} else if got, want := r.PredictedKV.BytesToken, r.MeasuredKV.BytesToken; got < 0.9*want || got > 1.1*want {
+		t.Errorf("by the model a token moves %.0f bytes, really %.0f", got, want)
+	}
+	code, table, stderr := inferWith(t, "", "simulate", "--fit", trace)
+	if code != 0 || !strings.Contains(table, "handing over") || !strings.Contains(table, "latency") {
+		t.Errorf("exit %d: %s%s", code, table, stderr)
+	}
+	code, fitted, stderr := inferWith(t, "", "simulate", "--fit", trace, "--json")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	if err := os.WriteFile(hardware, []byte(fitted), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := []string{"-d", "1200", "--hardware", hardware, "--case", on}
+	first, again := rows(other...), rows(other...)
+	if len(first) != 1 || first[0].PredictedMS <= 0 || first[0].MeasuredMS != 0 || first[0].PredictedMS != again[0].PredictedMS {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	for name, x := range map[string]struct {
+		code int
+		args []string
+	}{
+		"both ways":      {2, append(args, append(other, "--record-trace", trace)...)},
+		"not that one":   {2, append(args, "-d", "1000", "--hardware", hardware, "--case", "quest on "+strings.TrimPrefix(on, "full on "))},
+		"no hardware":    {2, append(args, "-d", "1000", "--hardware", trace, "--case", on)},
+		"no file":        {1, append(args, "-d", "1000", "--hardware", filepath.Join(dir, "none"), "--case", on)},
+		"in memory":      {2, append(args, "-d", "1000", "--case", "full")},
+		"a device":       {2, append(args, "-d", "1000", "--case", "full on device=1MiB host=1MiB")},
+		"no recording":   {1, []string{"simulate", "--fit", hardware}},
+		"a fit of an id": {2, []string{"simulate", "--fit", trace, "hillinfer-fig14"}},
+	} {
+		if code, _, stderr := inferWith(t, "", x.args...); code != x.code || strings.Count(stderr, "\n") < 1 {
+			t.Errorf("%s: exit %d, want %d: %s", name, code, x.code, stderr)
+		}
+	}
+}
+
+// TestBenchPredictDrives: cases on a drive that attends and on one that stores are measured and worked out.
+func TestBenchPredictDrives(t *testing.T) {
+	_, rows := predictedArgs(t)
+	socket := serveDrive(t, "instcsd", clock.Real())
+	attends, stores := "sparf:ratio=0.125 on csd=unix:"+socket, "full on host=1200KiB csd=unix:"+socket
+	list := rows("-d", "1000", "--case", attends, "--case", stores)
+	for _, r := range list {
+		if r.MeasuredMS <= 0 || r.PredictedMS <= 0 || r.Host.Drive == nil || r.Host.Drive.Message <= 0 || r.Host.Storage != nil {
+			t.Errorf("%+v", r)
+		}
+		if got, want := r.PredictedKV.BytesToken, r.MeasuredKV.BytesToken; got != want {
+			t.Errorf("%s: by the model a token moves %.0f bytes, really %.0f", r.Policy, got, want)
+		}
+	}
+	if len(list) != 2 || list[0].Host.Drive.Attend+list[0].Host.Drive.AttendToken <= 0 || list[1].Host.Drive.FetchByte <= 0 {
+		t.Errorf("%+v", list)
+	}
+}

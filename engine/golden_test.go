@@ -38,10 +38,16 @@ func openFile(t testing.TB, path string) *model.Model {
 
 func openModel(t testing.TB, path string, o Options) *Engine {
 	t.Helper()
+	return openOn(t, openFile(t, path), o)
+}
+
+// openOn opens an engine until the test ends, and checks its accounts then.
+func openOn(t testing.TB, m *model.Model, o Options) *Engine {
+	t.Helper()
 	if o.Repeat == nil { // ids stand for words
 		o.Repeat = &RepeatText{Prefix: []int{1}, First: []int{2, 3, 4}, Next: []int{5, 6}, Suffix: []int{7}}
 	}
-	e, err := Open(openFile(t, path), o)
+	e, err := Open(m, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,9 +86,8 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 // openFloor puts retrieval on the cache and the tiers.
 func (e *Engine) openFloor() {
 	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Texts: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock,
-		Shape: retrieval.Shape{Model: policyModel(e.m), Scale: e.m.Scale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
+		Shape: retrieval.Shape{Model: e.policyModel(), Scale: e.m.Scale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
 	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.Params.Layers[layer].O.Values() }
-	o.Shape.Filters = e.o.Filters
 	o.Shape.KVBytes, o.Shape.Softcap, o.Exact, o.Drives = e.KVBytesPerToken(), e.m.AttnSoftcap, e.o.Exact, e.drives
 	if e.tiers != nil {
 		o.Store = e.tiers.store
@@ -97,9 +96,9 @@ func (e *Engine) openFloor() {
 }
 
 // policyModel is the part of a model that policies may look at.
-func policyModel(m *model.Model) policy.Model {
-	return policy.Model{Name: m.Name, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim,
-		Hidden: m.Hidden, Context: m.Context, Window: sliding(m), Interlaced: len(m.Ropes) > 0 && m.Ropes[0].Interlaced}
+func (e *Engine) policyModel() policy.Model {
+	return policy.Model{Name: e.m.Name, Layers: e.m.Layers, Heads: e.m.Heads, KVHeads: e.m.KVHeads, KeyDim: e.m.KeyDim, ValueDim: e.m.ValDim,
+		Hidden: e.m.Hidden, Context: e.m.Context, Window: sliding(e.m), Interlaced: len(e.m.Ropes) > 0 && e.m.Ropes[0].Interlaced, Filters: e.o.Filters}
 }
 
 // Policy is the one that Options name, for sessions that have none of their own.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -93,17 +94,11 @@ func (e *Engine) Permits(under *policy.Spec) error {
 	if under == nil || under.String() == e.policy.String() {
 		return nil
 	}
-	if err := e.o.checkKV(e.m, under); err != nil {
-		return err
+	err := e.o.checkKV(e.m, under)
+	if n := under.Needs(); err == nil && !n.Decomposition && !n.KeyBasis { // which are made where a session begins
+		_, err = under.New(e.policyModel())
 	}
-	if n := under.Needs(); !n.Decomposition && !n.KeyBasis { // which are made where a session begins
-		m := policyModel(e.m)
-		m.Filters = e.o.Filters
-		if _, err := under.New(m); err != nil {
-			return err
-		}
-	}
-	return e.tiers.permit(under, e.policy)
+	return cmp.Or(err, e.tiers.permit(under, e.policy))
 }
 
 // permit is a session's policy, nil meaning full attention, if the engine's options permit it.

@@ -62,7 +62,7 @@ func TestRecallRealModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w.set, err = spec.New(policyModel(e.m)); err != nil {
+		if w.set, err = spec.New(e.policyModel()); err != nil {
 			t.Fatal(err)
 		}
 		for layer := range e.m.Layers { // scales are the prompt's

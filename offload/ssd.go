@@ -86,6 +86,7 @@ type SSD struct {
 	free   []int32     // extents, the next one last
 	pins   int         // segments under way, of all sequences
 	stage  [3][][]byte // free staging, of stageBytes
+	huge   hugeStage   // of operations of single tokens
 	staged int64       // bytes of staging in existence
 	stats  Stats
 	closed bool
@@ -243,6 +244,7 @@ func (s *SSD) Trim() {
 	for kind := range s.stage {
 		s.freeStage(kind)
 	}
+	s.staged -= s.huge.drop()
 }
 
 // closeWait is how long Close waits for a device that does not answer.
@@ -277,6 +279,7 @@ func (s *SSD) Close() error {
 	for _, b := range slices.Concat(s.stage[0], s.stage[1], s.stage[2], [][]byte{s.zeros}) {
 		vfs.FreeAligned(b)
 	}
+	s.huge.drop()
 	s.stage, s.zeros, s.staged, s.seqs, s.free = [3][][]byte{}, nil, 0, nil, nil
 	s.stats.UsedBytes = 0
 	if err != nil {

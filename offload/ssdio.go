@@ -17,7 +17,7 @@ func (s *SSD) launch(trs []*transfer) {
 	for _, tr := range trs {
 		j := tr.job
 		if j.bytes > 0 {
-			j.stage = s.takeStage(j.bytes)
+			j.stage, j.huge = s.takeStage(j.bytes)
 		}
 		s.vector(j)
 		s.begun(j)
@@ -38,8 +38,21 @@ func (s *SSD) begun(j *ssdJob) {
 	}
 }
 
-// takeStage gives staging memory of at least n bytes. A queue bounds how much there is by what it has under way. s.mu is held.
-func (s *SSD) takeStage(n int) []byte {
+// takeStage gives staging memory of at least n bytes, where it can of s.huge. A queue bounds how much there is by what it has under way.
+// s.mu is held.
+func (s *SSD) takeStage(n int) (stage []byte, huge bool) {
+	if most := s.gatherMost(); s.rows.bytes > 0 && n <= most && most == gatherBytes {
+		piece, made := s.huge.take(most)
+		s.staged += made
+		if piece != nil {
+			return piece, true
+		}
+	}
+	return s.takeSmall(n), false
+}
+
+// takeSmall is takeStage from memory of a size's own. s.mu is held.
+func (s *SSD) takeSmall(n int) []byte {
 	for kind, size := range s.stageBytes() {
 		if n > size {
 			continue
@@ -125,10 +138,13 @@ func (s *SSD) done(op *vfs.IO) {
 
 // settle gives a job's staging memory back. s.mu is held.
 func (s *SSD) settle(j *ssdJob) {
-	if j.stage != nil {
+	switch {
+	case j.huge:
+		s.huge.free = append(s.huge.free, j.stage[:cap(j.stage)])
+	case j.stage != nil:
 		s.giveStage(j.stage)
-		j.stage = nil
 	}
+	j.stage, j.huge = nil, false
 	j.io.Bufs = nil
 }
 

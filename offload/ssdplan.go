@@ -14,6 +14,7 @@ type ssdJob struct {
 	segs  []segment
 	stage []byte // for gaps and for records whose memory is not aligned, while under way
 	bytes int    // of stage
+	huge  bool   // stage is of SSD.huge
 	tr    *transfer
 }
 

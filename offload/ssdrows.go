@@ -56,8 +56,12 @@ func (s *SSD) pack(dst, data []byte) {
 
 // unpackRow puts heads first to first+n-1 of a row in their places in a record, or a part of one, of those heads.
 func (s *SSD) unpackRow(data, row []byte, token, first int) {
-	row = row[first*(s.rows.key+s.rows.value):]
-	s.pieces(data, token, func(piece []byte) { row = row[copy(piece, row):] })
+	k, v, size, valuesAt := s.rows.key, s.rows.value, s.shape.HeadBytes(), s.shape.Page.KBytes()
+	row = row[first*(k+v):]
+	for ; len(data) >= size; data, row = data[size:], row[k+v:] { // as pieces does
+		copy(data[token*k:(token+1)*k], row[:k])
+		copy(data[valuesAt+token*v:][:v], row[k:k+v])
+	}
 }
 
 // unpack takes a segment's tokens out of the bytes that were read from its place on; ErrCorrupt where a row is not what was
@@ -104,8 +108,7 @@ func (s *SSD) rowSums(g *segment, data []byte) {
 // gatherGapBytes is what may lie between two tokens that are read in one operation where nothing was measured (SSDOptions.GapBytes), and
 // gatherBytes how much one reads at most: an operation costs about what 40 KiB more cost, most of it time of the cores that compute. At
 // HillInfer's operating point (batch 8, alpha=0.2, docs/benchmarks/tiers.md) gaps of 12 KiB gave 24.1 tokens/s, of 32 KiB 31.6, of 64 KiB in
-// operations of 128 KiB 32.1, of 256 KiB 23.7 (one run each). Replayed picks of SmolLM2 at 8,000 tokens (wikitext-2, a quarter in memory),
-// reads and MiB a step: 469 and 1.1 with gaps of 4 KiB and 16 KiB at most, 389 and 1.7 with gaps of 12, 250 and 3.8 with these.
+// operations of 128 KiB 32.1, of 256 KiB 23.7 (one run each).
 const (
 	gatherGapBytes = 32 << 10
 	gatherBytes    = 64 << 10

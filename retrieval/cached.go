@@ -22,7 +22,7 @@ type cached struct {
 	weighed *WeighUse // nil = nothing was to be decided
 
 	scratch []tokencache.Scratch
-	build   func(worker, i int)
+	tiles   int // of what finish has picked together, to be laid out
 }
 
 // cachedLayer is a layer's state.
@@ -54,7 +54,6 @@ func newCached(t *Text, hostScores bool) *cached {
 		c.layers[layer].selects = t.Acts(layer)
 	}
 	c.drive = newDriveScoring(c, hostScores)
-	c.build = func(worker, i int) { c.cache.Build(i, &c.scratch[worker]) }
 	return c
 }
 
@@ -142,18 +141,22 @@ func (c *cached) prepare(layer int) error {
 
 // choose asks the policy for a layer and begins to fetch; where a drive scores, it is asked, and settle does the rest.
 func (c *cached) choose(layer int, q []float32) error {
-	sel := c.t.sel
-	l := &sel.layers[layer]
 	c.layers[layer].prepared = true
 	if c.drive.serves(layer) {
 		return c.drive.ask(layer, q)
 	}
-	shown := c.t.Layer(layer, 1)
-	shown.Queries, shown.Rows, shown.Scores = q, 1, l.index
-	if err := sel.ask(l, c.t.obs.reader.views, shown); err != nil {
+	if err := c.rank(layer, q); err != nil {
 		return err
 	}
 	return c.fetch(layer)
+}
+
+// rank asks the policy for a layer.
+func (c *cached) rank(layer int, q []float32) error {
+	l, shown := &c.t.sel.layers[layer], c.t.Layer(layer, 1)
+	c.layers[layer].prepared = true
+	shown.Queries, shown.Rows, shown.Scores = q, 1, l.index
+	return c.t.sel.ask(l, c.t.obs.reader.views, shown)
 }
 
 // settle decides on a layer with the drive's answer and begins to fetch.
@@ -183,7 +186,12 @@ func (c *cached) fetch(layer int) error {
 	return c.cache.Begin(layer, l.kept, sel.ranks)
 }
 
-// finish makes the views of a layer's selection, the newest token in them.
+// arrived reports whether what was picked of a layer is in host memory.
+func (c *cached) arrived(layer int) bool {
+	return !c.serves(layer) || c.layers[layer].whole || !c.drive.asking(layer) && c.cache.Arrived(layer)
+}
+
+// finish plans the views of a layer's selection, the newest token in them: tiles of them are to be laid out before they are read.
 func (c *cached) finish(layer int, seq *attention.Seq) error {
 	if !c.serves(layer) {
 		return nil
@@ -204,7 +212,7 @@ func (c *cached) finish(layer int, seq *attention.Seq) error {
 	if err != nil {
 		return err
 	}
-	c.t.f.o.Pool.Run(tiles, c.build)
+	c.tiles = tiles
 	c.t.f.gathered(sel, views)
 	seq.Views, seq.Select = views, sel
 	return nil

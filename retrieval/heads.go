@@ -45,7 +45,7 @@ func (h *headSelector) init(s *selector, spec *policy.Spec) error {
 
 // ask fills the selector's picks.
 func (h *headSelector) ask(l *selected, views []attention.View, shown *policy.Layer) {
-	shape, pool := &h.s.t.f.o.Shape, h.s.t.f.o.Pool
+	shape, pool := &h.s.t.f.o.Shape, h.s.t.pool()
 	group := shape.Heads / shape.KVHeads
 	width := group * shape.KeyDim
 	h.on = l

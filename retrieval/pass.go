@@ -24,6 +24,7 @@ type Pass struct {
 	f    *Floor
 	seqs []attention.Seq
 	job  appendJob
+	all  together
 }
 
 // appendJob is the append in progress.
@@ -44,6 +45,7 @@ func (p *Pass) Open(f *Floor) {
 	if p.job.run == nil {
 		p.job.run = p.appendOne
 	}
+	p.all.init(p)
 }
 
 // Failed reports whether a text has an error.
@@ -216,11 +218,7 @@ func (p *Pass) Prepare(layer int, guess Guesser) error {
 		if err := p.guess(layer, guess); err != nil {
 			return err
 		}
-		for i := range p.Rows {
-			if r := &p.Rows[i]; r.Err == nil && r.Reading == Step {
-				p.fail(i, r.Text.res.prepare(layer))
-			}
-		}
+		p.all.prepare(layer)
 		p.f.askAll()
 	}
 	p.f.Yield()
@@ -276,15 +274,23 @@ func (p *Pass) Fetch(layer int) []attention.Seq {
 			continue
 		}
 		t, seq := r.Text, &p.seqs[i]
+		c, _ := t.res.(*cached)
+		if c != nil && !c.arrived(layer) {
+			p.all.build() // while the rest is on its way
+		}
 		if err := t.res.finish(layer, seq); err != nil {
 			p.fail(i, err)
 			continue
+		}
+		if c != nil {
+			p.all.add(c)
 		}
 		t.sel.wantNorm(layer, seq)
 		if t.set.Stepper == nil || t.Prunes(layer) {
 			seq.ColumnSums = t.Sums(layer, 1, int(t.read)+1, Step)
 		}
 	}
+	p.all.build()
 	return p.seqs
 }
 

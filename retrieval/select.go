@@ -186,7 +186,7 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 	case s.rankTokens(l, shown):
 		s.ranks = append(s.ranks, s.tokens.scores)
 	default:
-		shown.Spread, shown.Workers = s.t.f.o.Pool.Run, s.t.f.o.Pool.Threads()
+		shown.Spread, shown.Workers = s.t.pool().Run, s.t.pool().Threads()
 		s.t.set.Selector.Select(shown, &s.picks)
 		if ranked, ok := s.t.set.Selector.(policy.HeadScoring); ok {
 			for g := range shown.KVHeads {
@@ -247,7 +247,7 @@ func (s *selector) rankTokens(l *selected, shown *policy.Layer) bool {
 		return false
 	}
 	r.scores = sized(r.scores, shown.Tokens(0))
-	r.scan.Score(l.index, &r.query, shown.KeyDim, r.scores, s.t.f.o.Pool)
+	r.scan.Score(l.index, &r.query, shown.KeyDim, r.scores, s.t.pool())
 	ranking.Choose(shown, r.scores, &s.picks)
 	return true
 }
@@ -261,6 +261,9 @@ func (s *selector) prompted(layer, rows int) error {
 // flushTokens is how many tokens are added to an index before what is full of it is stored below.
 const flushTokens = 1024
 
+// fewTokens are added to an index sooner than the other threads would have begun.
+const fewTokens = 4
+
 // refresh brings a layer's index, and the sums of values, in line with the cache, a task a KV head.
 func (s *selector) refresh(l *selected, views []attention.View, shown *policy.Layer) error {
 	if l.index == nil {
@@ -271,13 +274,11 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 	if s.below != nil {
 		s.task.most = first.Tokens() + flushTokens
 	}
-	if s.t.set.Projector != nil && first.Tokens() == 0 {
-		for g := range views { // the policy's Project is not for several threads
-			s.refreshHead(0, g)
-		}
-	} else {
-		s.t.f.o.Pool.Run(len(views), s.refreshHead)
+	pool := s.t.pool()
+	if s.t.set.Projector != nil && first.Tokens() == 0 || len(shown.Pos[0])-first.Tokens() <= fewTokens {
+		pool = nil // the policy's Project is not for several threads, and a step's token not worth waking them
 	}
+	pool.Run(len(views), s.refreshHead)
 	l.index.RefreshJoint(views, shown, s.t.set.Projector)
 	if s.below == nil {
 		return nil

@@ -23,6 +23,7 @@ type Text struct {
 	res  residency
 
 	verdict verdict
+	apart   bool          // another thread works for another text meanwhile
 	spent   *atomic.Int64 // by the policy, in nanoseconds
 
 	stepReads, stepTokens int64 // by decode attention: layers and KV heads, and tokens in them

@@ -25,10 +25,9 @@ func (x *Index) CanScan() bool { return x.heads[0].codes != nil }
 func (t *TokenScan) Score(x *Index, q *policy.TokenQuery, dim int, dst []float32, pool *kernels.Pool) {
 	if t.run == nil {
 		t.run = t.chunk
-		t.sums = make([][]int32, pool.Threads())
-		for i := range t.sums {
-			t.sums[i] = make([]int32, 2*ChunkTokens)
-		}
+	}
+	for len(t.sums) < pool.Threads() {
+		t.sums = append(t.sums, make([]int32, 2*ChunkTokens))
 	}
 	t.of, t.dst, t.shift = x, dst, q.Shift
 	t.layOut(q.Int8, dim)

@@ -202,6 +202,16 @@ func (w *selection) finish() error {
 	return nil
 }
 
+func (w *selection) arrived() bool {
+	for _, r := range w.reads {
+		if !r.t.Ready() {
+			return false
+		}
+	}
+	x := &w.single
+	return w.asked == len(w.missing) && x.asked == len(x.tokens) && (x.t == nil || x.t.Ready())
+}
+
 func (w *selection) noStaging() error {
 	return fmt.Errorf("tokencache: layer %d: no staging is free: %w", w.layer, kvmanager.ErrBudget)
 }

@@ -70,7 +70,8 @@ func (p plainKeys) Values(int, int, int, []float32) { panic("a mask is chosen fr
 
 // maskSpecs leave out much of a short prompt.
 var maskSpecs = []string{"minference:vertical=2000,slash=6000,first=4,newest=8,min_slash=12", "minference:vertical=2000,slash=6000,first=4,newest=8,min_slash=12,pattern=search",
-	"flexprefill:block=16,min_budget=16,gamma=0.3", "flexprefill:block=32,min_budget=32,gamma=0.5,tau=9"}
+	"flexprefill:block=16,min_budget=16,gamma=0.3", "flexprefill:block=32,min_budget=32,gamma=0.5,tau=9",
+	"minference:vertical=2000,slash=6000,first=4,newest=8,min_slash=12,pattern=a_shape", "minference:vertical=8000,slash=8000,first=4,newest=8,min_slash=12,pattern=block_sparse"}
 
 // TestMasksMatchPlainLoops: the engine's prompt under a mask ends in the logits of loops that look at the visible pairs only.
 func TestMasksMatchPlainLoops(t *testing.T) {

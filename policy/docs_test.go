@@ -133,5 +133,8 @@ func parameterRow(i Info) []string {
 	for _, a := range i.Aliases {
 		names = append(names, fmt.Sprintf("`%s` = `%s`", a, i.Name))
 	}
+	for _, s := range i.Systems {
+		names = append(names, fmt.Sprintf("`%s` = `%s`", s.Name, s.Spec(i.Name)))
+	}
 	return []string{"`" + i.Name + "`", strings.Join(params, " "), strings.Join(names, ", ")}
 }

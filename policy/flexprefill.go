@@ -1,10 +1,6 @@
 package policy
 
-import (
-	"math"
-
-	"terrace/internal/kernels"
-)
+import "math"
 
 // flexPrefill decides per head and prompt which blocks of the prefill attention to compute (Lai et al. 2025, arXiv
 // 2502.20766; algorithms.md 5.8). The last block of queries is the sample: its weights, summed per key block, are compared
@@ -14,14 +10,11 @@ import (
 // weight each. At least min_budget tokens of keys, the first block of keys and the blocks on the diagonal are always computed.
 type flexPrefill struct {
 	base
+	blockMeans
 	gamma, tau float64
-	block      int
 	minBudget  int
 
-	meanQ, meanK []float32 // [blocks, Heads*KeyDim], [blocks, KVHeads*KeyDim]
-	buf          []float32
-	rows, cols   int // query blocks of the chunk, key blocks
-	workers      []flexWorker
+	workers []flexWorker
 }
 
 // flexWorker is the scratch of one thread.
@@ -50,7 +43,7 @@ func init() {
 	}, func(a *args) Policy {
 		return &flexPrefill{
 			base: a.base(), gamma: a.float("gamma", 0, 1), tau: a.float("tau", 0, 10),
-			minBudget: a.int("min_budget", 0, maxTokens), block: a.int("block", 1, 1<<16),
+			minBudget: a.int("min_budget", 0, maxTokens), blockMeans: blockMeans{block: a.int("block", 1, 1<<16)},
 		}
 	})
 }
@@ -66,7 +59,6 @@ func (p *flexPrefill) MaskPrompt(l *Layer, m *Mask) {
 	if l.N <= max(p.minBudget, p.block) {
 		return // all of it is the least that is computed
 	}
-	p.rows, p.cols = blocksOf(l.Rows, p.block), blocksOf(l.N, p.block)
 	p.means(l)
 	p.workers = sized(p.workers, max(l.Workers, 1))
 	l.each(l.Heads, func(worker, h int) { p.maskHead(&p.workers[worker], l, m, h) })
@@ -82,32 +74,6 @@ func (p *flexPrefill) maskHead(w *flexWorker, l *Layer, m *Mask, h int) {
 		p.lines(w, m.FirstRow/p.block)
 	}
 	p.fill(w, m, &m.Heads[h])
-}
-
-// means fills the mean query of each block of the chunk and the mean key of each block of positions.
-func (p *flexPrefill) means(l *Layer) {
-	width := l.Heads * l.KeyDim
-	p.meanQ = sized(p.meanQ, p.rows*width)
-	clear(p.meanQ)
-	for r := range l.Rows {
-		b := r / p.block
-		scale := 1 / float32(min(p.block, l.Rows-b*p.block))
-		for i, v := range l.Queries[r*width : (r+1)*width] {
-			p.meanQ[b*width+i] += v * scale
-		}
-	}
-	width = l.KVHeads * l.KeyDim
-	p.meanK = sized(p.meanK, p.cols*width)
-	clear(p.meanK)
-	for g := range l.KVHeads {
-		eachKey(l, g, &p.buf, func(i int, key []float32) {
-			b := int(l.Pos[g][i]) / p.block
-			scale := 1 / float32(min(p.block, l.N-b*p.block))
-			for d, v := range key {
-				p.meanK[b*width+g*l.KeyDim+d] += v * scale
-			}
-		})
-	}
 }
 
 // sample fills truth with the last queries' weight per key block, diagonals per block distance, guess from the means.
@@ -144,13 +110,6 @@ func total(x []float32) float32 {
 		a += v
 	}
 	return a + b + (c + d)
-}
-
-// product is mean query · mean key of a query block of the chunk and a key block.
-func (p *flexPrefill) product(l *Layer, h, row, col int) float32 {
-	d, g := l.KeyDim, h/l.Group()
-	q := p.meanQ[(row*l.Heads+h)*d : (row*l.Heads+h+1)*d]
-	return kernels.Dot(q, p.meanK[(col*l.KVHeads+g)*d:(col*l.KVHeads+g+1)*d])
 }
 
 // divergence is the root of the Jensen-Shannon divergence (natural logarithm) of truth and guess.

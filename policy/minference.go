@@ -11,12 +11,15 @@ import (
 //
 // The public sizes are for long prompts: below 32k tokens both are scaled by n/32k, to no fewer than 30 and 50. The authors'
 // per-head sizes of two models are shipped (minference_tables.txt) and used on models of their shapes; `pattern=search` looks
-// for the best split of the same cost per head instead: the one that holds most of the last queries' weight.
+// for the best split of the same cost per head instead: the one that holds most of the last queries' weight. Other shapes of heads:
+// minference_shapes.go.
 type minference struct {
 	base
+	blockMeans
 	vertical, slash           int
 	first, newest, leastSlash int
 	pattern                   string
+	allShapes                 bool          // pattern=search
 	table                     [][]lineSizes // [layers][heads]; nil = vertical and slash everywhere
 
 	workers []minferenceWorker
@@ -25,7 +28,8 @@ type minference struct {
 // minferenceWorker is the scratch of one thread.
 type minferenceWorker struct {
 	weights, columns, diagonals []float32
-	v, s                        []int32
+	products                    []float32 // of a query block's mean with those of key blocks
+	v, s, blocks                []int32
 	pick                        picker
 }
 
@@ -46,14 +50,16 @@ func init() {
 			{Name: "first", Default: "30", Doc: "first columns that are always computed; no fewer columns than this"},
 			{Name: "newest", Default: "100", Doc: "newest diagonals that are always computed, as far as the slash size goes"},
 			{Name: "min_slash", Default: "50", Doc: "no fewer diagonals than this"},
-			{Name: "pattern", Default: "auto", Doc: "whose sizes: fixed (vertical and slash for every head), search (the best split of their sum per head), llama-3.1-8b or qwen-2.5-7b (the authors' sizes per head); auto: the authors' where the model has that shape and no size is given, otherwise fixed"},
+			{Name: "pattern", Default: "auto", Doc: "whose sizes: fixed (vertical and slash for every head), search (the best split of their sum per head), a_shape (the first `vertical` columns and the newest `slash` diagonals), block_sparse (the best blocks of 64 keys by their means, as many as cost the same), llama-3.1-8b or qwen-2.5-7b (the authors' sizes per head); auto: the authors' where the model has that shape and no size is given, otherwise fixed"},
+			{Name: "shapes", Default: "lines", Doc: "what pattern=search tries for a head: lines (columns and diagonals), or all (a_shape and block_sparse of the same cost too)"},
 		},
 	}, func(a *args) Policy {
 		p := &minference{
 			base: a.base(), vertical: a.int("vertical", 1, maxTokens), slash: a.int("slash", 1, maxTokens),
 			first: a.int("first", 1, maxTokens), newest: a.int("newest", 1, maxTokens), leastSlash: a.int("min_slash", 1, maxTokens),
+			blockMeans: blockMeans{block: minferenceBlock}, allShapes: a.choice("shapes", "lines", "all") == 1,
 		}
-		patterns := []string{"auto", "fixed", "search"}
+		patterns := []string{"auto", "fixed", "search", "a_shape", "block_sparse"}
 		for _, t := range minferenceTables() {
 			patterns = append(patterns, t.name)
 		}
@@ -62,9 +68,12 @@ func init() {
 		if a.has("vertical") || a.has("slash") {
 			if i == 0 {
 				p.pattern = "fixed"
-			} else if i > 2 {
-				a.fail("pattern", "fixed or search where sizes are given", nil)
+			} else if i > 4 {
+				a.fail("pattern", "fixed, search, a_shape or block_sparse where sizes are given", nil)
 			}
+		}
+		if p.allShapes && p.pattern != "search" {
+			a.fail("shapes", "pattern=search beside all", nil)
 		}
 		return p
 	})
@@ -83,11 +92,23 @@ func (p *minference) Bind(m Model) error {
 	return nil
 }
 
-func (p *minference) Needs() Needs { return Needs{Weights: minferenceRows} }
+func (p *minference) Needs() Needs {
+	n := Needs{Weights: minferenceRows}
+	if p.usesMeans() {
+		n.Queries, n.Keys = AllRows, true
+	}
+	return n
+}
+
+// usesMeans says that heads may be block-sparse.
+func (p *minference) usesMeans() bool { return p.allShapes || p.pattern == "block_sparse" }
 
 // MaskPrompt chooses columns and diagonals for each head.
 func (p *minference) MaskPrompt(l *Layer, m *Mask) {
 	m.Reset(l)
+	if p.usesMeans() {
+		p.means(l)
+	}
 	p.workers = sized(p.workers, max(l.Workers, 1))
 	l.each(l.Heads, func(worker, h int) { p.maskHead(&p.workers[worker], l, h, &m.Heads[h]) })
 }
@@ -101,14 +122,28 @@ func (p *minference) maskHead(w *minferenceWorker, l *Layer, h int, head *HeadMa
 		size = p.table[l.Index][h]
 	}
 	v, s := p.sizes(l.N, size.vertical, size.slash)
-	if p.pattern == "search" {
-		v, s = p.best(w, l, v+s)
+	kind := shapeLines
+	switch p.pattern {
+	case "search":
+		kind, v, s = p.bestShape(w, l, h, v+s)
+	case "a_shape":
+		kind = shapeA
+	case "block_sparse":
+		kind, v, s = shapeBlocks, blocksFor(v+s), 0
 	}
-	if v >= l.N || s >= l.N {
+	if v >= l.N || s >= l.N || kind == shapeBlocks && v >= p.cols {
 		return // dense
 	}
 	head.Dense = false
-	p.choose(w, v, s)
+	switch kind {
+	case shapeBlocks:
+		p.fillBlocks(w, l, h, v, head)
+		return
+	case shapeA:
+		w.aShape(l.N, v, s)
+	default:
+		p.choose(w, v, s)
+	}
 	head.Vertical = append(head.Vertical, w.v...)
 	head.Slash = append(head.Slash, w.s...)
 }

@@ -42,10 +42,22 @@ type Info struct {
 	Inner string `json:"inner,omitempty"`
 	// Example holds the parameters that must be given; empty where the defaults will do.
 	Example string `json:"example,omitempty"`
+	// Systems are names of the field for a system that is this method with some parameters, beside tiers; Parse takes them.
+	Systems []System `json:"systems,omitempty"`
 	// Can and Sees name the capabilities and the needs with default parameters; filled by the registry.
 	Can  []string `json:"can,omitempty"`
 	Sees []string `json:"needs,omitempty"`
 }
+
+// System is what others call a method with parameters.
+type System struct {
+	Name   string `json:"name"`
+	Params string `json:"params,omitempty"` // those that are given where the user gives none
+	Doc    string `json:"doc"`
+}
+
+// Spec is the specification that a system's name stands for.
+func (s System) Spec(method string) string { return strings.TrimSuffix(method+":"+s.Params, ":") }
 
 // innerKey is the parameter by which a wrapper names what it wraps.
 func (i Info) innerKey() string {
@@ -70,6 +82,9 @@ type entry struct {
 
 var registry = map[string]*entry{}
 
+// systems are the parameters of the names in Info.Systems.
+var systems = map[string]string{}
+
 // register adds a method; called from the init of its file. A name or alias that is taken is a bug.
 func register(info Info, make func(a *args) Policy) {
 	e := &entry{info, make}
@@ -78,6 +93,12 @@ func register(info Info, make func(a *args) Policy) {
 			panic("policy: registered twice: " + name)
 		}
 		registry[plain(name)] = e
+	}
+	for _, s := range info.Systems {
+		if registry[plain(s.Name)] != nil {
+			panic("policy: registered twice: " + s.Name)
+		}
+		registry[plain(s.Name)], systems[plain(s.Name)] = e, s.Params
 	}
 }
 
@@ -107,6 +128,9 @@ func aliases() []string {
 	for key, e := range registry {
 		if key == plain(e.info.Name) {
 			out = append(out, e.info.Aliases...)
+			for _, s := range e.info.Systems {
+				out = append(out, s.Name)
+			}
 		}
 	}
 	sort.Strings(out)
@@ -248,6 +272,11 @@ func newTerm(name string, items []item) (*term, error) {
 			rest = append(rest, it)
 		default:
 			return nil, unknownKey(e, it.key)
+		}
+	}
+	for it := range strings.SplitSeq(systems[plain(name)], ",") {
+		if key, value, ok := strings.Cut(it, "="); ok && !a.has(key) {
+			a.given[key], a.order = value, append(a.order, key)
 		}
 	}
 	if inner != "" {

@@ -67,3 +67,31 @@ func TestBudget(t *testing.T) {
 		return out.String()
 	})
 }
+
+// TestSystems: a system's name is the method with its parameters, which the user's own go before.
+func TestSystems(t *testing.T) {
+	for text, want := range map[string]string{
+		"flexgen": "full", "DeepSpeed": "full", "flexgen_sparq": "sparq:sketch=storage", "flexgen-sparq:budget=10%": "sparq:budget=10%,sketch=storage",
+		"flexgen_sparq:sketch=memory": "sparq:sketch=memory", "insti_dense": "sparf:mode=dense",
+	} {
+		spec, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		same, err := Parse(want)
+		if err != nil || spec.String() != same.String() {
+			t.Errorf("%s is %s, want %s (%v)", text, spec, want, err)
+		}
+	}
+	if _, err := Parse("flexgen:budget=10%"); !errors.Is(err, ErrParam) {
+		t.Errorf("full has no budget under another name either: %v", err)
+	}
+	for _, i := range Infos() {
+		for _, s := range i.Systems {
+			if s.Doc == "" {
+				t.Errorf("%s: nothing is said of it", s.Name)
+			}
+		}
+	}
+}

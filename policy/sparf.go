@@ -28,6 +28,7 @@ func init() {
 		Summary: "sparq in pages, as a drive computes it: reads the query's largest dimensions, then the best tokens",
 		Paper:   "InstInfer: In-Storage Attention Offloading for Cost-Effective Long-Context LLM Inference, arXiv 2409.04992",
 		Phase:   PhaseRead,
+		Systems: []System{{Name: "insti_dense", Params: "mode=dense", Doc: "InstI-Dense, on tier csd: the drive attends to everything"}},
 		Params: []Param{
 			{Name: "ratio", Aliases: []string{"keep"}, Default: "12.5%", Doc: "bytes read over all bytes (the paper's compression ratio): r, k and l follow from it"},
 			{Name: "r", Aliases: []string{"rank"}, Doc: "dimensions of the key that are read: a number or a share; ratio of them unless given"},

@@ -33,6 +33,7 @@ func init() {
 		Summary: "estimates attention from the query's largest dimensions, reads the best tokens, adds the mean value for the rest",
 		Paper:   "SparQ Attention: Bandwidth-Efficient LLM Inference, arXiv 2312.04985",
 		Phase:   PhaseRead,
+		Systems: []System{{Name: "flexgen_sparq", Params: "sketch=storage", Doc: "FlexGen with SparQ, on tiers host and ssd: a second copy of the keys is streamed, the chosen tokens are fetched"}},
 		Params: append(budgetParams("6.25%"),
 			Param{Name: "rank", Aliases: []string{"r"}, Default: "12.5%", Doc: "dimensions of the key that are read: a share of them or a number"},
 			Param{Name: "local", Aliases: []string{"l"}, Default: "25%", Doc: "newest tokens that are always read: a share of the budget or a number"},

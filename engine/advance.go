@@ -25,16 +25,12 @@ func (e *Engine) Advance(sessions []*Session, ids []int, parts []Part) []error {
 	p, errs, at := &e.pass, make([]error, len(sessions)+len(parts)), map[*Session]int{}
 	p.open(e, e.phase(true))
 	p.shared = true
-	for _, last := range [...]bool{false, true} { // whose logits are wanted comes behind
+	for _, reading := range [...]retrieval.Reading{retrieval.Chunk, retrieval.LastChunk} { // whose logits are wanted comes behind
 		for i, part := range parts {
 			r := part.Reading
 			n := min(max(part.Tokens, r.LeastTokens()), r.Left(), e.o.ChunkTokens)
-			if (n == r.Left()) != last {
+			if (n == r.Left()) != (reading == retrieval.LastChunk) {
 				continue
-			}
-			reading := retrieval.Chunk
-			if last {
-				reading = retrieval.LastChunk
 			}
 			p.add(r.s, reading, r.ids[r.read:r.read+n], len(r.s.tokens)+r.Left())
 			at[r.s] = len(sessions) + i
@@ -76,11 +72,10 @@ func (e *Engine) Advance(sessions []*Session, ids []int, parts []Part) []error {
 
 // took notes that a shared pass has read n tokens more.
 func (r *PromptReading) took(n int) error {
-	s := r.s
-	s.tokens = append(s.tokens, r.ids[r.read:r.read+n]...)
+	r.s.tokens = append(r.s.tokens, r.ids[r.read:r.read+n]...)
 	if r.advance(n); r.Left() > 0 {
 		return nil
 	}
-	s.past.Note(len(r.ids), false)
-	return s.e.CheckModel()
+	r.s.past.Note(len(r.ids), false)
+	return r.s.e.CheckModel()
 }

@@ -72,9 +72,8 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}
-	if mixer, ok := e.backend.(model.Mixer); ok {
-		e.mixes = mixer.Mixes() && e.tiers == nil && e.drives == nil
-	}
+	mixer, ok := e.backend.(model.Mixer)
+	e.mixes = ok && mixer.Mixes() && e.tiers == nil && e.drives == nil
 	e.backend = model.Traced(e.backend, o.Trace)
 	e.openFloor()
 	if err := e.learn(spec.Needs()); err != nil {

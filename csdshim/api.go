@@ -73,6 +73,7 @@ func (c *Client) Fetch(ctx context.Context, seq uint64, groups []Group) (Timing,
 	}
 	record := shape.RecordBytes()
 	var calls []pending
+	var rooms []*[]byte
 	for _, part := range cut(groups, c.o.FrameBytes/record) {
 		m := wire.Fetch{Seq: seq}
 		for _, g := range part {
@@ -84,12 +85,17 @@ func (c *Client) Fetch(ctx context.Context, seq uint64, groups []Group) (Timing,
 		k := &call{kind: wire.TypeFetch, dst: joined(part)}
 		if k.dst == nil {
 			room := borrow(len(part) * record)
-			defer giveBack(room)
-			k.dst, k.groups = *room, part
+			rooms, k.dst, k.groups = append(rooms, room), *room, part
 		}
 		calls = append(calls, pending{call: k, parts: [][]byte{m.Append(nil)}})
 	}
-	return c.all(ctx, "fetch", calls)
+	t, err := c.all(ctx, "fetch", calls)
+	if err == nil { // else the reader of a connection that is being lost may still write there
+		for _, room := range rooms {
+			giveBack(room)
+		}
+	}
+	return t, err
 }
 
 // joined is the groups' Data as one slice where they lie one after another, so that nothing is copied; else nil.

@@ -21,7 +21,7 @@ func (l *loop) decode(ids []int64) {
 	errs := l.decodeBatch(sessions, next)
 	l.stepped(qs, errs, began, time.Now())
 	l.troubles(qs, errs)
-	l.pace.Note(len(ids), 0, time.Since(began))
+	l.pace.Note(len(qs), 0, time.Since(began))
 }
 
 // decoding are the sequences of which a step is taken, their sessions, and the token that each reads.
@@ -95,7 +95,7 @@ func (l *loop) together(ids []int64, parts []schedule.Part) bool {
 	}
 	l.troubles(qs, errs)
 	l.troubles(rs, errs[len(qs):])
-	l.pace.Note(len(ids), tokens, time.Since(began))
+	l.pace.Note(len(qs), tokens, time.Since(began))
 	return true
 }
 

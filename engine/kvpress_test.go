@@ -144,11 +144,7 @@ func TestQFilterOnGGUF(t *testing.T) {
 		if interlaced := i == 1; m.Ropes[0].Interlaced != interlaced {
 			t.Fatalf("model %d: pairs are neighbours: %v", i, !interlaced)
 		}
-		e, err := Open(m, Options{Exact: true, Threads: 1, Policy: "qfilter:filters=@" + file, Filters: map[string]*policy.Filters{file: f}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.Close()
+		e := openOn(t, m, Options{Exact: true, Threads: 1, Policy: "qfilter:filters=@" + file, Filters: map[string]*policy.Filters{file: f}})
 		s, err := e.NewSession(e.Policy())
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,9 @@ func TestCalibrate(t *testing.T) {
 	if math.Abs(h.Compute.Ask/0.7e-6-1) > 1e-6 || math.Abs(h.Compute.Take/4e-6-1) > 1e-6 {
 		t.Errorf("asking %g s, taking %g s", h.Compute.Ask, h.Compute.Take)
 	}
-	h.Calibrate(HostWork{Outside: 1})
+	if h.Calibrate(HostWork{Outside: 1}); math.Abs(h.Compute.Ask/0.7e-6-1) > 1e-6 || math.Abs(h.Compute.Take/4e-6-1) > 1e-6 {
+		t.Errorf("a run that asked for nothing says that asking takes %g s, taking %g s", h.Compute.Ask, h.Compute.Take)
+	}
 	w.Outside = 0
 	if h.Calibrate(w); h.Compute.Ask != 0 {
 		t.Errorf("less time than the rates say: asking %g s", h.Compute.Ask)

@@ -39,9 +39,10 @@ type workspace struct {
 // worker is the scratch of one thread.
 type worker struct {
 	list   list
-	near   int      // the task of decode whose keys have been asked for
-	next   [][]byte // tiles of keys
-	packed int      // the first head whose queries are in q: [row, KV head] times the group's size, plus the head in the group
+	near   int             // the task of decode whose keys have been asked for
+	next   [][]byte        // tiles of keys
+	listed listed          // what decode's list holds; seq -1 = nothing to be used again
+	packed [packedRows]int // the first head whose queries are in a part of q: [row, KV head] times the group's size, plus the head in the group
 	pick   pick
 	slots  []slot // tiles of a mask
 	mask   sparseMask

@@ -88,6 +88,39 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
+// BenchmarkRows reads the KV of all layers for the rows of one text that a guessed continuation takes (--speculate).
+func BenchmarkRows(b *testing.B) {
+	const depth = 2500
+	m := benchModels[0]
+	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8} {
+		layers := make([][]View, m.layers)
+		for i := range layers {
+			layers[i] = benchViews(m.p, e, depth, 16)
+		}
+		for _, rows := range []int{1, 2, 3, 4, 8, 16} {
+			b.Run(fmt.Sprintf("%v/%d", e, rows), func(b *testing.B) {
+				pool := kernels.NewPool(2)
+				defer pool.Close()
+				seqs := []Seq{{Q: make([]float32, rows*m.p.Heads*m.p.KeyDim), Out: make([]float32, rows*m.p.Heads*m.p.ValueDim)}}
+				for i := range seqs[0].Q {
+					seqs[0].Q[i] = float32(i%7) / 7
+				}
+				for r := range rows {
+					seqs[0].Pos = append(seqs[0].Pos, int32(depth-rows+r))
+				}
+				b.ReportAllocs()
+				best := fastest(b, func() {
+					for l := range layers {
+						seqs[0].Views = layers[l]
+						Attend(pool, kernels.Decode, m.p, seqs)
+					}
+				})
+				b.ReportMetric(float64(best.Microseconds())/1e3, "best-ms")
+			})
+		}
+	}
+}
+
 // BenchmarkSelected attends to 1,024 of 8,000 tokens of every layer, single ones and whole tiles, in both key orders.
 func BenchmarkSelected(b *testing.B) {
 	const depth, budget = 8000, 1024

@@ -44,6 +44,9 @@ func chunkTiles(tiles int) int {
 // fetchTiles of a task's values are asked for before its keys are scored; later ones by the kernel, as it goes.
 const fetchTiles = 3
 
+// packedRows of a sequence keep their packed queries while a worker goes from row to row.
+const packedRows = 16
+
 // decodeClaims a thread even out the end of a step.
 const decodeClaims = 6
 
@@ -65,9 +68,12 @@ func (w *workspace) attendDecode(pool *kernels.Pool) {
 	w.weights = grow(w.weights, kept)
 	for i := range w.workers {
 		k := &w.workers[i]
-		k.q = grow(k.q, kernels.GroupHeads*w.p.KeyDim)
+		k.q = grow(k.q, packedRows*kernels.GroupHeads*w.p.KeyDim)
 		k.s = grow(k.s, kernels.GroupHeads*tileTokens*maxChunk)
-		k.near, k.packed = -1, -1
+		k.near, k.listed = -1, listed{seq: -1}
+		for j := range k.packed {
+			k.packed[j] = -1
+		}
 	}
 	w.orderDecode()
 	w.threads = pool.Threads()
@@ -141,8 +147,19 @@ func (w *workspace) cut(d *decodeGroup, part, from, to, step, kept int, keep boo
 func (w *workspace) partialLen() int { return w.statLen() + w.group()*w.p.ValueDim }
 func (w *workspace) statLen() int    { return (2*w.group() + 15) &^ 15 }
 
-// fillList lists the tiles of a task.
-func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup) {
+// listed is the range of tiles that a worker's list holds.
+type listed struct{ seq, g, part, from, to int }
+
+// fillList lists the tiles of a task, last saying whether it is its row's last: all others see all tokens of their tiles where there
+// is no window, so that rows of one sequence share their lists.
+func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup, last bool) {
+	now := listed{d.seq, d.g, t.part, t.from, t.to}
+	if last || d.selected || w.p.Window > 0 {
+		now.seq = -1
+	} else if now == k.listed {
+		return
+	}
+	k.listed = now
 	if d.selected {
 		w.pickTiles(k, t, d)
 		return
@@ -154,23 +171,19 @@ func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup) {
 
 // decodeChunk computes the partial results of the i-th task to be run; the last task of a group merges.
 func (w *workspace) decodeChunk(worker, i int) {
-	t, k, p := &w.decode[w.order[i]], &w.workers[worker], &w.p
+	at, k, p := int(w.order[i]), &w.workers[worker], &w.p
+	t := &w.decode[at]
 	d := &w.groups[t.group]
 	partial := w.partials[t.partial:][:w.partialLen()]
 	top, sum, out := partial[:w.group()], partial[w.group():2*w.group()], partial[w.statLen():]
 	clear(partial)
 	l := &k.list
-	w.fillList(k, t, d)
+	w.fillList(k, t, d, at == d.first+d.count-1)
 	w.fetch(k, i)
 	tokens := tileTokens * len(l.masks)
 	for h0 := 0; h0 < w.group(); h0 += kernels.GroupHeads {
 		heads := min(kernels.GroupHeads, w.group()-h0)
-		q := w.seqs[d.seq].Q[(d.row*p.Heads+d.g*w.group()+h0)*p.KeyDim:]
-		kq, s := k.q[:heads*p.KeyDim], k.s[:heads*tokens]
-		if packed := t.group*w.group() + h0; packed != k.packed {
-			kernels.PackQuery(kq, q, heads, p.KeyDim, p.Scale)
-			k.packed = packed
-		}
+		kq, s := w.packedQuery(k, t, d, h0, heads), k.s[:heads*tokens]
 		l.score(k, s, kq, heads, p.KeyDim)
 		if p.Softcap > 0 {
 			kernels.Softcap(s, p.Softcap)
@@ -193,6 +206,17 @@ func (w *workspace) decodeChunk(worker, i int) {
 	if d.left.last() {
 		w.merge(d)
 	}
+}
+
+// packedQuery are the queries of a row's heads from h0 of the group on, as the kernels take them.
+func (w *workspace) packedQuery(k *worker, t *decodeTask, d *decodeGroup, h0, heads int) []float32 {
+	dim, name, slot := w.p.KeyDim, t.group*w.group()+h0, d.row%packedRows
+	kq := k.q[slot*kernels.GroupHeads*dim:][:heads*dim]
+	if k.packed[slot] != name {
+		kernels.PackQuery(kq, w.seqs[d.seq].Q[(d.row*w.p.Heads+d.g*w.group()+h0)*dim:], heads, dim, w.p.Scale)
+		k.packed[slot] = name
+	}
+	return kq
 }
 
 // fetch asks for what task i needs soon and no kernel has asked for. Integers take quantised tiles so fast that keys, values and

@@ -41,7 +41,7 @@ var attnAVX512 = attnASM{
 		{avx512.WeighBF16x1, avx512.WeighBF16x2, avx512.WeighBF16x3, avx512.WeighBF16x4},
 		{avx512.WeighI8x1, avx512.WeighI8x2, avx512.WeighI8x3, avx512.WeighI8x4},
 		{avx512.WeighI4x1, avx512.WeighI4x2, avx512.WeighI4x3, avx512.WeighI4x4}},
-	integers:     &integersAVX2,
+	integers:     &integersAVX512,
 	packKeys:     [3]func(*float32, *byte, int){avx512.PackKeysF32, avx512.PackKeysF16, avx512.PackKeysBF16},
 	packValues:   [3]func(*float32, *byte, int, int){avx512.PackValuesF32, avx512.PackValuesF16, avx512.PackValuesBF16},
 	expandKeys:   [2]func(*byte, *byte, int){avx512.ExpandKeysI4, avx512.ExpandKeysI8},

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"terrace/internal/kernels/amd64/avx2"
+	"terrace/internal/kernels/amd64/avx512"
 )
 
 // attnIntegers is decode attention over int8 and int4 pages in integers (HasIntegerKV).
@@ -15,6 +16,8 @@ type attnIntegers struct {
 	factors [2][GroupHeads]func(factors *float32, q []float32, keys [][]byte, masks []uint16, dim int)
 	score   [2][GroupHeads]func(s, q []float32, factors *float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 	weigh   [2][GroupHeads]func(out *float32, outBytes int, p *int16, unit, offset *float32, values [][]byte, size, from int, next [][]byte, part int)
+	round   func(dst *int16, p, scales *float32, factor float32, tokens int)
+	whole   bool // weigh takes a whole group of dimensions, of any heads
 }
 
 // At index type&1: int4, int8.
@@ -28,6 +31,21 @@ var integersAVX2 = attnIntegers{
 	weigh: [2][GroupHeads]func(*float32, int, *int16, *float32, *float32, [][]byte, int, int, [][]byte, int){
 		{avx2.WeighIntegersI4x1, avx2.WeighIntegersI4x2, avx2.WeighIntegersI4x3, avx2.WeighIntegersI4x4},
 		{avx2.WeighIntegersI8x1, avx2.WeighIntegersI8x2, avx2.WeighIntegersI8x3, avx2.WeighIntegersI8x4}},
+	round: avx2.RoundWeights,
+}
+
+var integersAVX512 = attnIntegers{
+	factors: [2][GroupHeads]func(*float32, []float32, [][]byte, []uint16, int){
+		{avx512.QueryFactorsI4x1, avx512.QueryFactorsI4x2, avx512.QueryFactorsI4x3, avx512.QueryFactorsI4x4},
+		{avx512.QueryFactorsI8x1, avx512.QueryFactorsI8x2, avx512.QueryFactorsI8x3, avx512.QueryFactorsI8x4}},
+	score: [2][GroupHeads]func([]float32, []float32, *float32, [][]byte, []uint16, int, [][]byte){
+		{avx512.ScoreIntegersI4x1, avx512.ScoreIntegersI4x2, avx512.ScoreIntegersI4x3, avx512.ScoreIntegersI4x4},
+		{avx512.ScoreIntegersI8x1, avx512.ScoreIntegersI8x2, avx512.ScoreIntegersI8x3, avx512.ScoreIntegersI8x4}},
+	weigh: [2][GroupHeads]func(*float32, int, *int16, *float32, *float32, [][]byte, int, int, [][]byte, int){
+		{avx512.WeighIntegersI4x1, avx512.WeighIntegersI4x2, avx512.WeighIntegersI4x3, avx512.WeighIntegersI4x4},
+		{avx512.WeighIntegersI8x1, avx512.WeighIntegersI8x2, avx512.WeighIntegersI8x3, avx512.WeighIntegersI8x4}},
+	round: avx512.RoundWeights,
+	whole: true,
 }
 
 // integerRun is how many tiles' weighted codes are summed in integers: 16 times so many products stay below 2^31.
@@ -98,8 +116,8 @@ func (a *attnIntegers) weighTiles(e KVElem, out, p []float32, values [][]byte, m
 		last := min(first+integerRun, n)
 		tiles, mask, wanted, part := values[first:last], masks[first:last], next[min(first, len(next)):], 0
 		for g := range dim / integerGroup {
-			at, codes, turns := places(e, dim, g, heads)
-			x.roundWeights(e, p[first*TileTokens:], n*TileTokens, tiles, mask, heads, size, at)
+			at, codes, turns := a.places(e, dim, g, heads)
+			a.roundWeights(x, e, p[first*TileTokens:], n*TileTokens, tiles, mask, heads, size, at)
 			for _, t := range turns {
 				weigh(&out[g*integerGroup+t.dim], 4*dim, &x.rounded[0], &x.unit[0], &x.offset[0], tiles, size, codes+t.code, wanted, part)
 				part += e.KeyTileBytes(integerGroup) / len(turns)
@@ -111,17 +129,20 @@ func (a *attnIntegers) weighTiles(e KVElem, out, p []float32, values [][]byte, m
 // turn16 is what one call of the assembly takes of a group: from a dimension on, whose codes begin at a byte.
 type turn16 struct{ dim, code int }
 
-// Of up to three heads, 32 dimensions a turn; of four, 16.
+// On AVX2, of up to three heads, 32 dimensions a turn; of four, 16.
 var (
+	wholeTurn  = []turn16{{0, 0}}
 	turns      = [2][]turn16{{{0, 0}, {32, 16}}, {{0, 0}, {32, 32}}}
 	turnsOfAll = [2][]turn16{{{0, 0}, {8, 8}, {32, 16}, {40, 24}}, // int4: low halves, and 16 dimensions further on the high ones
 		{{0, 0}, {16, 16}, {32, 32}, {48, 48}}}
 )
 
 // places are where a group's scale and codes lie in a token's value.
-func places(e KVElem, dim, g, heads int) (scale, codes int, t []turn16) {
-	t = turns[e&1]
-	if heads == GroupHeads {
+func (a *attnIntegers) places(e KVElem, dim, g, heads int) (scale, codes int, t []turn16) {
+	switch t = turns[e&1]; {
+	case a.whole:
+		t = wholeTurn
+	case heads == GroupHeads:
 		t = turnsOfAll[e&1]
 	}
 	groups := dim / integerGroup
@@ -133,7 +154,7 @@ func places(e KVElem, dim, g, heads int) (scale, codes int, t []turn16) {
 
 // roundWeights fills rounded [heads][16·tiles], unit and offset for the group of dimensions whose scales lie at a byte of each
 // token; heads' weights p are stride apart. Tiles that are ahead are fetched.
-func (x *integerScratch) roundWeights(e KVElem, p []float32, stride int, tiles [][]byte, masks []uint16, heads, size, at int) {
+func (a *attnIntegers) roundWeights(x *integerScratch, e KVElem, p []float32, stride int, tiles [][]byte, masks []uint16, heads, size, at int) {
 	tokens := TileTokens * len(masks)
 	rounded, scales := room(&x.rounded, heads*tokens), room(&x.scales, tokens)
 	var minima *float32
@@ -150,7 +171,7 @@ func (x *integerScratch) roundWeights(e KVElem, p []float32, stride int, tiles [
 		most, sum := avx2.LargestWeight(&p[h*stride], &scales[0], minima, tokens)
 		x.factors(h, most)
 		x.offset[h] = sum
-		avx2.RoundWeights(&rounded[h*tokens], &p[h*stride], &scales[0], x.factor, tokens)
+		a.round(&rounded[h*tokens], &p[h*stride], &scales[0], x.factor, tokens)
 	}
 }
 

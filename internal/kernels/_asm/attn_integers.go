@@ -138,21 +138,22 @@ func (f *flavour) queryFactors(e element, heads int) {
 		LEAQ(Mem{Base: w.data, Index: left, Scale: 2}, minima)
 	}
 	Label("dims")
-	VCVTPH2PS(at(w.data, 0), scale[0])
-	VCVTPH2PS(at(w.data, 16), scale[1])
+	for i := range 64 / f.bytes() {
+		VCVTPH2PS(at(w.data, i*f.bytes()/2), scale[i])
+	}
 	for h := range heads {
-		for i := range 2 {
-			VMULPS(head(h, 32*i, from), scale[i], x[i])
+		for i := range 64 / f.bytes() {
+			VMULPS(head(h, i*f.bytes(), from), scale[i], x[i])
 			VANDPS(sign, x[i], x[i])
 			VPMAXUD(x[i], most[h], most[h]) // magnitudes are ordered as integers, NaN last
 		}
 	}
-	if int4 {
-		VCVTPH2PS(at(minima, 0), scale[0])
-		VCVTPH2PS(at(minima, 16), scale[1])
+	if int4 { // in 8 lanes on every path: sums depend on their number
+		VCVTPH2PS(at(minima, 0), scale[0].AsY())
+		VCVTPH2PS(at(minima, 16), scale[1].AsY())
 		for h := range heads {
 			for i := range 2 {
-				VFMADD231PS(head(h, 32*i, from), scale[i], sums[h])
+				VFMADD231PS(head(h, 32*i, from), scale[i].AsY(), sums[h].AsY())
 			}
 		}
 		ADDQ(U8(32), minima)
@@ -161,6 +162,12 @@ func (f *flavour) queryFactors(e element, heads int) {
 	ADDQ(U8(64), from)
 	SUBQ(U8(16), left)
 	JNZ(LabelRef("dims"))
+	if f.wide() {
+		for _, r := range most {
+			VEXTRACTI64X4(U8(1), r, x[0].AsY())
+			VPMAXUD(x[0].AsY(), r.AsY(), r.AsY())
+		}
+	}
 	m := f.foldHeads(most, x, func(a, b, to reg.Register) { VPMAXUD(a, b, to) })
 	// Zeros and denormals are as good as least: the sums are multiplied by it again.
 	VBROADCASTSS(floatConst(1e-30), x[0].AsX())
@@ -184,7 +191,7 @@ func (f *flavour) queryFactors(e element, heads int) {
 // foldHeads folds the lanes of one register a head to one number a head, in one register whose numbers behind are undefined.
 func (f *flavour) foldHeads(r, tmp []reg.VecPhysical, op func(a, b, to reg.Register)) reg.VecPhysical {
 	for _, x := range r {
-		VEXTRACTI128(U8(1), x, tmp[0].AsX())
+		VEXTRACTI128(U8(1), x.AsY(), tmp[0].AsX())
 		op(tmp[0].AsX(), x.AsX(), x.AsX())
 	}
 	pair := func(a, b reg.VecPhysical) {
@@ -207,6 +214,10 @@ func (f *flavour) foldHeads(r, tmp []reg.VecPhysical, op func(a, b, to reg.Regis
 // storeRounded writes 16 numbers as 16-bit integers.
 func (f *flavour) storeRounded(x []reg.VecPhysical, to Mem) {
 	VCVTPS2DQ(x[0], x[0])
+	if f.wide() {
+		VPMOVSDW(x[0], to)
+		return
+	}
 	VCVTPS2DQ(x[1], x[1])
 	VPACKSSDW(x[1], x[0], x[0]) // by 128-bit lanes
 	VPERMQ(U8(0xd8), x[0], x[0])

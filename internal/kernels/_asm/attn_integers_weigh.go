@@ -107,7 +107,7 @@ func (f *flavour) roundWeights() {
 	f.begin("RoundWeights", "func(dst *int16, p, scales *float32, factor float32, tokens int)",
 		"RoundWeights writes p·scale·factor to the nearest integer; tokens is a multiple of 16.")
 	dst, p, scales, n := Load(Param("dst"), GP64()), Load(Param("p"), GP64()), Load(Param("scales"), GP64()), Load(Param("tokens"), GP64())
-	factor, x := f.vec(), f.vecs(2)
+	factor, x := f.vec(), f.vecs(64/f.bytes())
 	addr, err := Param("factor").Resolve()
 	if err != nil {
 		panic(err)
@@ -115,8 +115,8 @@ func (f *flavour) roundWeights() {
 	VBROADCASTSS(addr.Addr, factor)
 	Label("tile")
 	for i, r := range x {
-		VMOVUPS(at(p, 32*i), r)
-		VMULPS(at(scales, 32*i), r, r)
+		VMOVUPS(at(p, i*f.bytes()), r)
+		VMULPS(at(scales, i*f.bytes()), r, r)
 		VMULPS(factor, r, r)
 	}
 	f.storeRounded(x, at(dst, 0))

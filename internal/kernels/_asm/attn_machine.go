@@ -161,7 +161,7 @@ type element struct {
 
 var elements = []element{{"F32", 4, 32}, {"F16", 2, 16}, {"BF16", 2, 16}}
 
-// quantisedElements have float32 kernels for AVX-512, for tiles of few tokens, and kernels in integers for AVX2.
+// quantisedElements have float32 kernels for AVX-512, for tiles of few tokens, and kernels in integers for both.
 var quantisedElements = []element{{"I8", 0, 8}, {"I4", 0, 4}}
 
 func (e element) quantised() bool { return e.size == 0 }

@@ -50,6 +50,18 @@ func (l *stageLog) note(unit wire.Unit, lane int, from, to time.Duration) {
 	}
 }
 
+// period notes that a channel had pages to bring. A head may ask for what it chose while others' columns still cross: that is one period.
+func (l *stageLog) period(channel int, from, to time.Duration) {
+	at, until := uint64(max(0, from-l.arrived)), uint64(max(0, to-l.arrived))
+	for i := range l.list {
+		if s := &l.list[i]; s.Unit == wire.UnitNAND && s.Lane == uint8(channel) && at <= s.To && s.From <= until && to > from {
+			s.From, s.To = min(s.From, at), max(s.To, until)
+			return
+		}
+	}
+	l.note(wire.UnitNAND, channel, from, to)
+}
+
 // top reserves the argtopk unit for a list of n numbers.
 func (m *model) top(at time.Duration, n int, log *stageLog) time.Duration {
 	m.mu.Lock()
@@ -118,7 +130,7 @@ func (m *model) noteChannels(ops []nand.Op, done []time.Duration, log *stageLog)
 		last[c] = max(last[c], done[i])
 	}
 	for c := range last {
-		log.note(wire.UnitNAND, c, first[c], last[c])
+		log.period(c, first[c], last[c])
 	}
 }
 

@@ -37,6 +37,7 @@ func (g *greeting) Read(p []byte) (n int, err error) {
 	}
 	oob := make([]byte, unix.CmsgSpace(4))
 	n, oobn, _, _, err := u.ReadMsgUnix(p, oob)
+	n = max(n, 0) // -1 with an error, which no io.Reader may say
 	if errors.Is(err, io.EOF) {
 		err = io.EOF
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -193,5 +194,31 @@ func TestHostileShares(t *testing.T) {
 				t.Errorf("%s: place %d: %v, %v", x.name, at, f, err)
 			}
 		}
+	}
+}
+
+// TestGreetingIsAReader: a greeting that ends with an error reads no negative count, at which bufio panics: in a drive that is stopped while a client
+// has not said hello yet.
+func TestGreetingIsAReader(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	drive, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer drive.Close()
+	if err := drive.SetReadDeadline(time.Now().Add(5 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := (&greeting{c: drive}).Read(make([]byte, 16)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }

@@ -271,8 +271,13 @@ func TestAttend(t *testing.T) {
 func checkStages(t *testing.T, m *csdshim.AttendQuery, got *csdshim.Attended, timing csdshim.Timing) {
 	t.Helper()
 	seen := map[string]bool{}
-	for _, s := range got.Stages {
+	for i, s := range got.Stages {
 		seen[s.Unit.String()] = true
+		for _, o := range got.Stages[:i] {
+			if o.Unit == s.Unit && o.Lane == s.Lane && s.From < o.To && o.From < s.To {
+				t.Errorf("%v %d works from %d to %d ns and from %d to %d", s.Unit, s.Lane, o.From, o.To, s.From, s.To)
+			}
+		}
 		if s.To > timing.TotalNs {
 			t.Errorf("%v %d works until %d of %d ns", s.Unit, s.Lane, s.To, timing.TotalNs)
 		}

@@ -1,6 +1,6 @@
 // Package trace records what each resource does when, as a timeline that Perfetto and chrome://tracing open.
 //
-// It owns Recorder: spans on one row a resource (Row), byte counters, the JSON they are written as, and each row's busy
+// It owns Recorder: spans on one row a resource (Row), or on a line for each of its units, byte counters, the JSON they are written as, and each row's busy
 // time and bytes; Story, the spans of one request of a server. It never knows what is computed or moved, opens no file and
 // prints nothing.
 //

@@ -41,6 +41,7 @@ const bufferedEvents = 2048
 
 type event struct {
 	row        Row
+	lane       int32  // of Lane, from 1; 0: the row itself
 	layer      int32  // -1: none
 	name, by   string // by: the backend that did it; empty = not said
 	start, end time.Duration
@@ -60,6 +61,7 @@ type Recorder struct {
 	bytes  [rows]int64
 	spans  [rows]int64
 	shared [rows]period
+	lanes  map[string]int32
 	line   []byte
 }
 
@@ -74,8 +76,7 @@ func New(w io.Writer, now func() time.Duration) *Recorder {
 	r := &Recorder{now: now, w: bufio.NewWriterSize(w, 64<<10), buf: make([]event, 0, bufferedEvents)}
 	r.puts(`{"displayTimeUnit":"ms","traceEvents":[` + "\n" + `{"ph":"M","pid":1,"name":"process_name","args":{"name":"terrace"}}`)
 	for i, name := range rowNames {
-		r.puts(fmt.Sprintf(",\n"+`{"ph":"M","pid":1,"tid":%d,"name":"thread_name","args":{"name":%q}}`, i+1, name))
-		r.puts(fmt.Sprintf(",\n"+`{"ph":"M","pid":1,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}}`, i+1, i))
+		r.nameLine(i+1, name, i)
 	}
 	return r
 }
@@ -142,7 +143,7 @@ func (s Span) EndBytes(n int64) {
 	case s.shared:
 		s.r.endShared(s.row, n)
 	default:
-		s.r.add(event{s.row, s.layer, s.name, s.by, s.start, s.r.now(), n})
+		s.r.add(event{row: s.row, layer: s.layer, name: s.name, by: s.by, start: s.start, end: s.r.now(), bytes: n})
 	}
 }
 
@@ -163,8 +164,40 @@ func (r *Recorder) endShared(row Row, bytes int64) {
 // Add records a span whose times are known.
 func (r *Recorder) Add(row Row, name string, start, end time.Duration, bytes int64) {
 	if r != nil {
-		r.add(event{row, -1, name, "", start, end, bytes})
+		r.add(event{row: row, layer: -1, name: name, start: start, end: end, bytes: bytes})
 	}
+}
+
+// Lane records a span of one of a row's units, a flash channel say, whose times are known. Each unit has a line of its own, under
+// its name, below the rows, so that units which work at once do not overlap; the row's totals count all of them.
+func (r *Recorder) Lane(row Row, unit string, place int, name string, layer int, start, end time.Duration) {
+	if r == nil {
+		return
+	}
+	r.add(event{row: row, lane: r.lane(unit, place), layer: int32(layer), name: name, start: start, end: end})
+}
+
+// lane is the number of a unit's line, which begins when it is first asked for.
+func (r *Recorder) lane(unit string, place int) int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, known := r.lanes[unit]
+	if known || r.closed {
+		return n
+	}
+	if r.lanes == nil {
+		r.lanes = map[string]int32{}
+	}
+	n = int32(len(r.lanes)) + 1
+	r.lanes[unit] = n
+	r.nameLine(int(rows)+int(n), unit, int(rows)+place)
+	return n
+}
+
+// nameLine names a line of the timeline and gives it its place.
+func (r *Recorder) nameLine(tid int, name string, place int) {
+	r.puts(fmt.Sprintf(",\n"+`{"ph":"M","pid":1,"tid":%d,"name":"thread_name","args":{"name":%q}}`, tid, name))
+	r.puts(fmt.Sprintf(",\n"+`{"ph":"M","pid":1,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}}`, tid, place))
 }
 
 func (r *Recorder) add(e event) {
@@ -234,7 +267,11 @@ func (r *Recorder) write() {
 	for i := range r.buf {
 		e := &r.buf[i]
 		b := append(r.line[:0], ",\n"+`{"ph":"X","pid":1,"tid":`...)
-		b = strconv.AppendInt(b, int64(e.row)+1, 10)
+		tid := int64(e.row) + 1
+		if e.lane > 0 {
+			tid = int64(rows) + int64(e.lane)
+		}
+		b = strconv.AppendInt(b, tid, 10)
 		b = append(b, `,"name":`...)
 		b = quote(b, e.name, e.layer)
 		b = append(b, `,"ts":`...)

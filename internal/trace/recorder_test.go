@@ -161,3 +161,41 @@ func TestSharedSpansAreOne(t *testing.T) {
 		t.Errorf("spans %q, want %q", got, want)
 	}
 }
+
+func TestUnitsHaveLinesOfTheirOwn(t *testing.T) {
+	var out bytes.Buffer
+	r := New(&out, func() time.Duration { return 0 })
+	r.Lane(DriveNAND, "drive 0 channel 1", 1, "layer", 3, 0, 5*time.Microsecond)
+	r.Lane(DriveNAND, "drive 0 channel 0", 0, "layer", 3, time.Microsecond, 7*time.Microsecond)
+	r.Lane(DriveNAND, "drive 0 channel 1", 1, "layer", 4, 5*time.Microsecond, 6*time.Microsecond)
+	if got := r.Totals(DriveNAND); got != (Totals{Busy: 12 * time.Microsecond, Spans: 3}) {
+		t.Errorf("totals %+v", got)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var tl timeline
+	if err := json.Unmarshal(out.Bytes(), &tl); err != nil {
+		t.Fatal(err)
+	}
+	lines, places := map[int]string{}, map[string]int{}
+	var got []string
+	for _, e := range tl.TraceEvents {
+		if name, ok := e.Args["name"].(string); ok && e.Name == "thread_name" {
+			lines[e.Tid] = name
+		}
+		if place, ok := e.Args["sort_index"].(float64); ok {
+			places[lines[e.Tid]] = int(place)
+		}
+		if e.Ph == "X" {
+			got = append(got, fmt.Sprint(lines[e.Tid], ": ", e.Name, " ", e.Ts, " ", e.Dur))
+		}
+	}
+	want := []string{"drive 0 channel 1: layer 3 0 5", "drive 0 channel 0: layer 3 1 6", "drive 0 channel 1: layer 4 5 1"}
+	if !slices.Equal(got, want) || len(lines) != int(rows)+2 {
+		t.Errorf("spans %q, want %q; lines %v", got, want, lines)
+	}
+	if !(places["drive engine (modelled)"] < places["drive 0 channel 0"] && places["drive 0 channel 0"] < places["drive 0 channel 1"]) {
+		t.Errorf("places %v", places)
+	}
+}

@@ -4,12 +4,17 @@ package serve
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/packages/respjson"
+	"github.com/anthropics/anthropic-sdk-go/shared"
 
 	"terrace/engine"
 	"terrace/model"
@@ -103,6 +108,117 @@ func TestAnthropicClientTools(t *testing.T) {
 	for name, m := range map[string]anthropic.Message{"whole": *whole, "streamed": streamed(t, c, p, seed)} {
 		if len(m.Content) != 1 || m.Content[0].Name != "weather" || m.Content[0].ID == "" || !isWeather(string(m.Content[0].Input)) || m.StopReason != "tool_use" {
 			t.Errorf("%s: %+v", name, m)
+		}
+	}
+}
+
+// Of Anthropic's published types: what of their members may be null, and what of ours stands beside them.
+var (
+	anthropicNulls = []string{"container", "diagnostics", "stop_details", "stop_reason", "stop_sequence", "citations", "cache_creation", "inference_geo", "output_tokens_details", "server_tool_use", "service_tier", "speed"}
+	anthropicOurs  = []string{"timings", "token_ids", "prompt_token_ids"}
+)
+
+// unlike lists where a value that Anthropic's client has read departs from its published type: members that are missing, null, of
+// another type or another constant, and such as the type has not.
+func unlike(at string, v reflect.Value) (faults []string) {
+	if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct {
+		for i := range v.Len() {
+			faults = append(faults, unlike(fmt.Sprintf("%s[%d]", at, i), v.Index(i))...)
+		}
+		return faults
+	}
+	if v.Kind() != reflect.Struct {
+		return nil
+	}
+	if as := v.MethodByName("AsAny"); as.IsValid() {
+		variant := as.Call(nil)[0]
+		if variant.IsNil() {
+			return []string{at + ": of no published type"}
+		}
+		return unlike(at, variant.Elem())
+	}
+	meta := v.FieldByName("JSON")
+	if !meta.IsValid() {
+		return nil
+	}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		field := meta.FieldByName(f.Name)
+		if name == "" || name == "-" || !field.IsValid() {
+			continue
+		}
+		constant := f.Tag.Get("default")
+		required := constant != "" || options == "required" || f.Tag.Get("api") == "required"
+		have, path := field.Interface().(respjson.Field), at+"."+name
+		switch raw := have.Raw(); {
+		case raw == "" && required:
+			faults = append(faults, path+" is missing")
+		case raw == "null" && !slices.Contains(anthropicNulls, name):
+			faults = append(faults, path+" is null")
+		case raw != "" && raw != "null" && !have.Valid():
+			faults = append(faults, path+" is "+raw)
+		case constant != "" && raw != `"`+constant+`"`:
+			faults = append(faults, path+" is "+raw+", want "+constant)
+		case raw != "" && raw != "null":
+			faults = append(faults, unlike(path, v.Field(i))...)
+		}
+	}
+	if extra := meta.FieldByName("ExtraFields"); extra.IsValid() {
+		for _, key := range extra.MapKeys() {
+			if !slices.Contains(anthropicOurs, key.String()) {
+				faults = append(faults, at+"."+key.String()+" is not published")
+			}
+		}
+	}
+	return faults
+}
+
+// TestAnthropicPublished: replies, events, counts and errors have all members of the types that Anthropic's client is generated
+// with from the published document, and no others but ours.
+func TestAnthropicPublished(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 512}, Options{})
+	holds := func(what, text string, into interface{ UnmarshalJSON([]byte) error }) {
+		t.Helper()
+		if err := into.UnmarshalJSON([]byte(text)); err != nil {
+			t.Errorf("%s: %s: %v", what, text, err)
+		}
+		for _, fault := range unlike(what, reflect.ValueOf(into).Elem()) {
+			t.Errorf("%s: %s", fault, text)
+		}
+	}
+	text := `{"messages":[{"role":"user","content":"hello"}],"max_tokens":20`
+	tool := `{"messages":[{"role":"user","content":"a"}],"max_tokens":300,"seed":7,"tools":[{"name":"weather","input_schema":` + weatherTool + `}],"tool_choice":{"type":"any"}`
+	seen := map[string]int{}
+	for _, body := range []string{text, text + `,"return_token_ids":true`, text + `,"stop_sequences":["e"]`, tool} {
+		status, out := b.post("/v1/messages", body+"}")
+		if status != http.StatusOK {
+			t.Fatal(status, out)
+		}
+		holds("message", out, &anthropic.Message{})
+		_, out = b.post("/v1/messages", body+`,"stream":true}`)
+		for _, frame := range framesOf(out) {
+			var e anthropic.MessageStreamEventUnion
+			holds("event", frame, &e)
+			seen[e.Type]++
+		}
+	}
+	if len(seen) != 6 || seen["message_start"] != 4 || seen["message_stop"] != 4 {
+		t.Errorf("events %v, want all six kinds", seen)
+	}
+	_, out := b.post("/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"hello"}]}`)
+	holds("count", out, &anthropic.MessageTokensCount{})
+	_, out = b.post("/v1/messages", `{"max_tokens":1}`)
+	holds("error", out, &shared.ErrorResponse{})
+
+	var broken anthropic.Message // the test tells what is wrong
+	if err := broken.UnmarshalJSON([]byte(`{"id":null,"type":"massage","role":"assistant","model":"m","content":[{"type":"text","text":"a"}],"more":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	faults := strings.Join(unlike("m", reflect.ValueOf(broken)), "\n")
+	for _, want := range []string{"m.id is null", `m.type is "massage"`, "m.usage is missing", "m.content[0].citations is missing", "m.more is not published"} {
+		if !strings.Contains(faults, want) {
+			t.Errorf("%q is not told: %s", want, faults)
 		}
 	}
 }

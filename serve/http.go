@@ -26,6 +26,7 @@ const (
 	maxDepth       = 128      // of JSON
 	headerTimeout  = 10 * time.Second
 	bodyTimeout    = 30 * time.Second
+	restTimeout    = time.Second      // of what is left of a body once it is answered
 	writeTimeout   = 30 * time.Second // of a part of an answer that the client does not take
 	idleTimeout    = 2 * time.Minute  // of a connection between requests
 )
@@ -120,6 +121,9 @@ func (s *Server) answer(rt route) http.Handler {
 				x.Header().Set("WWW-Authenticate", "Bearer")
 			}
 			rt.fail(x, e)
+		}
+		if r.ContentLength != 0 { // net/http reads on what is left of a body, which may come a byte at a time
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout))
 		}
 		s.account(rt, x, r, code, time.Since(began))
 	})

@@ -7,6 +7,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// absent is null: what the API has and answers of this server have not.
+type absent = *struct{}
+
 type anthropicReply struct {
 	ID           string         `json:"id"`
 	Type         string         `json:"type"`
@@ -15,6 +18,9 @@ type anthropicReply struct {
 	Content      []anthropicOut `json:"content"`
 	StopReason   *string        `json:"stop_reason"`
 	StopSequence *string        `json:"stop_sequence"`
+	StopDetails  absent         `json:"stop_details"`
+	Container    absent         `json:"container"`
+	Diagnostics  absent         `json:"diagnostics"`
 	Usage        anthropicUsage `json:"usage"`
 	ToolProblem  string         `json:"tool_call_error,omitzero"` // why a text that began like a call is none
 	Timings      *timingsJSON   `json:"timings,omitzero"`
@@ -24,18 +30,31 @@ type anthropicReply struct {
 
 // anthropicOut is a block of an answer: text, or a call.
 type anthropicOut struct {
-	Type  string         `json:"type"`
-	Text  *string        `json:"text,omitzero"`
-	ID    string         `json:"id,omitzero"`
-	Name  string         `json:"name,omitzero"`
-	Input jsontext.Value `json:"input,omitzero"`
+	Type      string         `json:"type"`
+	Text      *string        `json:"text,omitzero"`
+	Citations jsontext.Value `json:"citations,omitzero"` // null, of a text
+	ID        string         `json:"id,omitzero"`
+	Name      string         `json:"name,omitzero"`
+	Input     jsontext.Value `json:"input,omitzero"`
+	Caller    jsontext.Value `json:"caller,omitzero"`
+}
+
+// anthropicCount is what a stream's end says of tokens.
+type anthropicCount struct {
+	Input   int    `json:"input_tokens"`
+	Created int    `json:"cache_creation_input_tokens"`
+	Read    int    `json:"cache_read_input_tokens"`
+	Output  int    `json:"output_tokens"`
+	Details absent `json:"output_tokens_details"`
+	Tools   absent `json:"server_tool_use"`
 }
 
 type anthropicUsage struct {
-	Input   int `json:"input_tokens"`
-	Created int `json:"cache_creation_input_tokens"`
-	Read    int `json:"cache_read_input_tokens"`
-	Output  int `json:"output_tokens"`
+	anthropicCount
+	Creation absent `json:"cache_creation"`
+	Place    absent `json:"inference_geo"`
+	Tier     absent `json:"service_tier"`
+	Speed    absent `json:"speed"`
 }
 
 type anthropicError struct {
@@ -44,10 +63,12 @@ type anthropicError struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	} `json:"error"`
+	RequestID string `json:"request_id"`
 }
 
-func newAnthropicError(e *Error) (j anthropicError) {
-	j.Type, j.Error.Type, j.Error.Message = "error", e.kind(), e.Message
+// newAnthropicError is an error as w's client is told of it.
+func newAnthropicError(w http.ResponseWriter, e *Error) (j anthropicError) {
+	j.Type, j.Error.Type, j.Error.Message, j.RequestID = "error", e.kind(), e.Message, w.Header().Get("Request-Id")
 	switch e.Status {
 	case http.StatusRequestEntityTooLarge:
 		j.Error.Type = "request_too_large"
@@ -58,7 +79,7 @@ func newAnthropicError(e *Error) (j anthropicError) {
 }
 
 func writeAnthropicError(w http.ResponseWriter, e *Error) {
-	_ = writeJSON(w, e.Status, newAnthropicError(e))
+	_ = writeJSON(w, e.Status, newAnthropicError(w, e))
 }
 
 // messageWriter turns events into Anthropic's JSON.
@@ -72,10 +93,12 @@ type messageWriter struct {
 	open    bool // a block of text
 }
 
-func textBlock(text string) anthropicOut { return anthropicOut{Type: "text", Text: &text} }
+func textBlock(text string) anthropicOut {
+	return anthropicOut{Type: "text", Text: &text, Citations: jsontext.Value("null")}
+}
 
 func useBlock(c toolCall, input string) anthropicOut {
-	return anthropicOut{Type: "tool_use", ID: "toolu_" + strings.TrimPrefix(c.ID, "call_"), Name: c.Name, Input: jsontext.Value(input)}
+	return anthropicOut{Type: "tool_use", ID: "toolu_" + strings.TrimPrefix(c.ID, "call_"), Name: c.Name, Input: jsontext.Value(input), Caller: jsontext.Value(`{"type":"direct"}`)}
 }
 
 func (o *messageWriter) usage() anthropicUsage {
@@ -84,7 +107,7 @@ func (o *messageWriter) usage() anthropicUsage {
 	if n == 0 {
 		n = len(o.reply.Prompts[0]) // it is still being read
 	}
-	return anthropicUsage{Input: n - u.Cached, Read: u.Cached, Output: u.Generated}
+	return anthropicUsage{anthropicCount: anthropicCount{Input: n - u.Cached, Read: u.Cached, Output: u.Generated}}
 }
 
 // end notes why the answer ended.
@@ -126,7 +149,7 @@ type messageEvent struct {
 	Index   *int            `json:"index,omitzero"`
 	Block   *anthropicOut   `json:"content_block,omitzero"`
 	Delta   *messageDelta   `json:"delta,omitzero"`
-	Usage   *anthropicUsage `json:"usage,omitzero"`
+	Usage   *anthropicCount `json:"usage,omitzero"`
 	Timings *timingsJSON    `json:"timings,omitzero"`
 	IDs     []int           `json:"token_ids,omitzero"`
 }
@@ -137,6 +160,8 @@ type messageDelta struct {
 	PartialJSON  *string        `json:"partial_json,omitzero"`
 	StopReason   *string        `json:"stop_reason,omitzero"`
 	StopSequence jsontext.Value `json:"stop_sequence,omitzero"`
+	StopDetails  jsontext.Value `json:"stop_details,omitzero"`
+	Container    jsontext.Value `json:"container,omitzero"`
 	ToolProblem  string         `json:"tool_call_error,omitzero"`
 }
 
@@ -177,7 +202,7 @@ func (o *messageWriter) stream(s *stream) error {
 		return o.last(send, problem)
 	})
 	if err != nil && s.begun && s.r.Context().Err() == nil {
-		if sent := s.send("error", newAnthropicError(asError(err))); sent != nil {
+		if sent := s.send("error", newAnthropicError(s.w, asError(err))); sent != nil {
 			return sent
 		}
 	}
@@ -219,11 +244,12 @@ func (o *messageWriter) call(send func(messageEvent) error, c toolCall) error {
 
 // last sends why the answer ended, and what it took.
 func (o *messageWriter) last(send func(messageEvent) error, problem string) error {
-	stop := jsontext.Value("null")
+	null := jsontext.Value("null")
+	stop := null
 	if o.message.StopSequence != nil {
 		stop = jsontext.Value(quote(*o.message.StopSequence))
 	}
-	if err := send(messageEvent{Type: "message_delta", Delta: &messageDelta{StopReason: o.message.StopReason, StopSequence: stop, ToolProblem: problem}, Usage: &o.message.Usage}); err != nil {
+	if err := send(messageEvent{Type: "message_delta", Delta: &messageDelta{StopReason: o.message.StopReason, StopSequence: stop, StopDetails: null, Container: null, ToolProblem: problem}, Usage: &o.message.Usage.anthropicCount}); err != nil {
 		return err
 	}
 	e := messageEvent{Type: "message_stop", Timings: newTimings(o.reply)}

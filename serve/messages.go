@@ -67,7 +67,9 @@ type anthropicBlock struct {
 	ID        string           `json:"id"`            // of tool_use
 	Name      string           `json:"name"`
 	Input     jsontext.Value   `json:"input"`
-	ToolUseID string           `json:"tool_use_id"` // of tool_result
+	Caller    jsontext.Value   `json:"caller"`       // of no effect
+	Toolset   jsontext.Value   `json:"toolset_name"` // of no effect
+	ToolUseID string           `json:"tool_use_id"`  // of tool_result
 	Content   anthropicContent `json:"content"`
 	IsError   *bool            `json:"is_error"`
 }

@@ -2,19 +2,28 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"terrace/internal/trace"
 )
 
+// maxUnreadBytes is how far a client may be behind its stream, beside what kernels hold: who is further has left.
+const maxUnreadBytes = 1 << 20
+
+// errBehind is what such a client is told if it reads on.
+var errBehind = errors.Join(errGone, &Error{Status: statusGone, Code: "too_slow", Message: "more than 1 MiB of the answer was made and not read"})
+
 // Reply is the answer to a Request as it comes. The loop appends to it, one goroutine reads it; appending never waits, and what
-// is not read yet is bounded by the context's tokens.
+// is not read yet is bounded by the context's tokens, of a stream to a client by maxUnreadBytes.
 type Reply struct {
 	Prompts [][]int // as in the Request
 
 	mu      sync.Mutex
 	events  []Event
-	ended   int // choices
+	unread  int  // bytes of events, about
+	bounded bool // by maxUnreadBytes; set before the loop knows the request
+	ended   int  // choices
 	choices int
 	err     error
 	usage   Usage
@@ -33,7 +42,7 @@ func newReply(r *Request, cancel context.CancelFunc) *Reply {
 func (p *Reply) Next(ctx context.Context) (events []Event, done bool, err error) {
 	for {
 		p.mu.Lock()
-		events, p.events = p.events, nil
+		events, p.events, p.unread = p.events, nil, 0
 		done, err = p.ended == p.choices, p.err
 		p.mu.Unlock()
 		if err != nil {
@@ -95,6 +104,10 @@ func (p *Reply) Timings() Timings {
 func (p *Reply) add(e Event, account func(u *Usage, t *Timings)) {
 	p.mu.Lock()
 	p.events = append(p.events, e)
+	if p.unread += e.bytes(); p.bounded && p.unread > maxUnreadBytes && p.err == nil {
+		p.events, p.err = nil, errBehind
+		p.cancel()
+	}
 	if e.Finish != "" {
 		p.ended++
 	}

@@ -75,6 +75,22 @@ type Event struct {
 	Stop   string  // the stop string that ended it, if one did
 }
 
+// bytes is about what an event takes until it is read; 0 for a prompt's echo, which its Request bounds.
+func (e *Event) bytes() int {
+	if e.Echo {
+		return 0
+	}
+	const event, token, top = 120, 72, 32 // without texts
+	n := event + len(e.Text)
+	for _, t := range e.Tokens {
+		n += token + len(t.Text)
+		for _, o := range t.Top {
+			n += top + len(o.Text)
+		}
+	}
+	return n
+}
+
 // Finish says why a choice ended.
 type Finish string
 

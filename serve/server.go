@@ -104,6 +104,7 @@ func (s *Server) Do(ctx context.Context, r *Request) (*Reply, error) {
 	r.key = keyOf(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	j := &job{r: r, ctx: ctx, reply: newReply(r, cancel), left: r.choices()}
+	j.reply.bounded = r.StreamText && exchangeOf(ctx) != nil
 	if s.o.Traces != nil {
 		j.reply.story = trace.NewStory(maxSpans)
 	}

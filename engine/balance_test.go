@@ -22,9 +22,11 @@ func TestDriveBalance(t *testing.T) {
 		keys     csdshim.KeyPlace
 		host, by float64 // GB of KV a second that the host scores by its figures above, and the drive by smartssd.toml, by hand
 	}{
-		{"query=guess", csdshim.KeysDDR, 3, 4 * 19.2}, // a code is a quarter of a token's KV
+		{"beta_mode=overlap", csdshim.KeysDDR, 3, 4 * 19.2},            // a code is a quarter of a token's KV
+		{"beta_mode=overlap,score=int4", csdshim.KeysNAND, 4, 2 * 3.2}, // half of a token's KV comes from the flash
+		{"query=guess", csdshim.KeysDDR, 3, 4 * 19.2},
 		{"skew=true", csdshim.KeysDDR, 3, 4 * 19.2},
-		{"score=int4", csdshim.KeysNAND, 4, 2 * 3.2}, // half of a token's KV comes from the flash
+		{"score=int4", csdshim.KeysNAND, 4, 2 * 3.2},
 		{"beta_mode=store_forward", csdshim.KeysDDR, 3, 4 * 19.2},
 		{"beta_mode=store_forward,skew=true", csdshim.KeysNAND, 3, 2 * 3.2},
 		{"beta_mode=ratio,score=fp16,skew=true", csdshim.KeysDDR, 1, 2 * 19.2},
@@ -53,7 +55,7 @@ func TestDriveBalance(t *testing.T) {
 			if want := balancedShare(c.args, u.Found, c.host, c.by, 5, 3.2); !u.Known() || math.Abs(u.Share-want) > 1e-6 {
 				t.Errorf("%g of the tokens hot, want %g: by %+v", u.Share, want, u.Balance)
 			}
-			if skewed := u.Found >= 0; skewed != strings.Contains(c.args, "skew=true") || u.Found > 1 {
+			if skewed := u.Found >= 0; skewed != (strings.Contains(c.args, "skew=true") || strings.Contains(c.args, "overlap")) || u.Found > 1 {
 				t.Errorf("corrected by a share of %g", u.Found)
 			}
 			if hot := int(math.Round(u.Share * float64(u.Tokens))); u.HotTokens != min(hot, u.Capacity) || u.HostTokens > u.HotTokens+e.kv.Layout().Tokens {
@@ -128,6 +130,8 @@ func balancedShare(args string, found, fc, fs, bc, bs float64) float64 {
 		}
 		host, drive := fromHot/bc, fromCold/bs
 		switch {
+		case strings.Contains(args, "overlap"): // delivery and scores at the same time
+			return max(host, hot/fc) > max(drive, (1-hot)/fs)
 		case strings.Contains(args, "ratio"):
 			host, drive = 0, 0
 		case strings.Contains(args, "store_forward"):

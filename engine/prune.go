@@ -42,7 +42,9 @@ func (w *wholePrompt) pruneLayer(layer int) error {
 		return err
 	}
 	w.kept.attended, w.kept.again = outputs, true
-	w.leave(layer, keep)
+	if err := w.leave(layer, keep); err != nil {
+		return err
+	}
 	w.cut(keep)
 	return w.blocks(0, func(p *pass) error { return w.through(p, layer, afterKeys) })
 }
@@ -90,23 +92,26 @@ func (w *wholePrompt) cut(keep []int) {
 }
 
 // leave keeps what leaves at a pruning layer that is followed: rows not among keep.
-func (w *wholePrompt) leave(layer int, keep []int) {
+func (w *wholePrompt) leave(layer int, keep []int) error {
 	st, d := w.s.revival.stage(layer), w.e.m.Hidden
 	if st == nil {
-		return
+		return nil
 	}
 	if keep == nil {
 		st.active = slices.Clone(w.pos)
-		return
+		return nil
 	}
-	st.rows = make([]float32, 0, (len(w.pos)-len(keep))*d)
-	at := 0
+	var gone []int
 	for i, pos := range w.pos {
-		if at < len(keep) && keep[at] == i {
+		if at := len(st.active); at < len(keep) && keep[at] == i {
 			st.active = append(st.active, pos)
-			at++
-			continue
+		} else {
+			gone = append(gone, i)
 		}
-		st.rowPos, st.rows = append(st.rowPos, pos), append(st.rows, w.hidden[i*d:(i+1)*d]...)
 	}
+	err := st.left.Keep(len(gone), func(i int) (int32, []float32) { return w.pos[gone[i]], w.hidden[gone[i]*d : (gone[i]+1)*d] })
+	if err != nil {
+		return fmt.Errorf("engine: policy %s: %w", w.s.text.Policy(), err)
+	}
+	return nil
 }

@@ -58,9 +58,7 @@ func values(t *testing.T, l *model.Linear) [][]float64 {
 func times(w [][]float64, x []float64) []float64 {
 	out := make([]float64, len(w))
 	for r, row := range w {
-		for i, a := range row {
-			out[r] += a * x[i]
-		}
+		out[r] = inner(row, x)
 	}
 	return out
 }

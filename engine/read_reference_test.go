@@ -98,8 +98,9 @@ func (r *readReference) products(layer, h int, q []float64, at []int) (out []flo
 }
 
 func inner(a, b []float64) (s float64) {
-	for i := range a {
-		s += a[i] * b[i]
+	b = b[:len(a)]
+	for i, x := range a {
+		s += x * b[i]
 	}
 	return s
 }

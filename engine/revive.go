@@ -2,40 +2,42 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
+	"terrace/engine/waiting"
 	"terrace/policy"
 	"terrace/retrieval"
 )
 
 // pruneStage is what a session remembers of one pruning layer, to follow its active tokens while decoding: the inputs of the
-// pruning layer of the rows that left there (SlimInfer's and LazyLLM's auxiliary cache: 4·Hidden bytes a row of host memory),
-// and which positions' KV exists in the layers after it. A wanted token without KV goes through those layers once, from its
+// pruning layer of the rows that left there (SlimInfer's and LazyLLM's auxiliary cache), and which positions' KV exists in the layers after it. A wanted token without KV goes through those layers once, from its
 // stored row on (it is recomputed); then its KV is cached as any other's.
 //
 // A recomputed row attends to what is active then, in the pruning layer as in the later ones.
 type pruneStage struct {
-	layer, until int       // the pruning layer; the next one, or the last layer: its keys are the stage's last
-	prompt       int32     // tokens of the prompt; later ones are never pruned
-	rowPos       []int32   // ascending
-	rows         []float32 // [len(rowPos), Hidden]
-	active       []int32   // prompt positions, of a policy that follows tokens
+	layer, until int           // the pruning layer; the next one, or the last layer: its keys are the stage's last
+	prompt       int32         // tokens of the prompt; later ones are never pruned
+	left         *waiting.Rows // as they reached the layer
+	active       []int32       // prompt positions, of a policy that follows tokens
 	swap         policy.Swap
 	keep         policy.Rows
 }
 
 // SwapUse counts what following the prompt's active tokens cost a session.
 type SwapUse struct {
-	Steps       int   // pruning layers and decode steps looked at
-	Swaps       int   // of them, those that changed the active set
-	Loaded      int   // blocks (SlimInfer) or tokens (LazyLLM) that became active
-	Revived     int   // tokens recomputed from their stored rows
-	AuxBytes    int64 // stored rows now
-	ParkedBytes int64 // bytes of inactive pages, out of the attention's sight now
+	Steps       int           // pruning layers and decode steps looked at
+	Swaps       int           // of them, those that changed the active set
+	Loaded      int           // blocks (SlimInfer) or tokens (LazyLLM) that became active
+	Revived     int           // tokens recomputed from their stored rows
+	AuxBytes    int64         // stored rows now
+	ParkedBytes int64         // bytes of inactive pages, out of the attention's sight now
+	Waited      time.Duration // for inactive tokens on their way to the tier below or back
 }
 
 // revival follows the active tokens of a session's pruned prompt while decoding, and recomputes what has no KV yet.
@@ -58,7 +60,7 @@ func (r *revival) stage(layer int) *pruneStage {
 
 // open prepares the stages at the beginning of a prompt.
 func (r *revival) open(prompt int) {
-	r.stages = r.stages[:0]
+	r.drop()
 	set := r.s.text.Policy()
 	if !set.Follows() {
 		return
@@ -69,42 +71,16 @@ func (r *revival) open(prompt int) {
 		if i+1 < len(layers) {
 			until = layers[i+1]
 		}
-		r.stages = append(r.stages, &pruneStage{layer: layer, until: until, prompt: int32(prompt)})
+		r.stages = append(r.stages, &pruneStage{layer: layer, until: until, prompt: int32(prompt), left: waiting.New(r.s.e.kv, r.s.e.m.Hidden)})
 	}
 }
 
-// store keeps rows that leave, by position; rows of other positions may be there.
-func (st *pruneStage) store(pos []int32, rows []float32, d int) {
-	for i, p := range pos {
-		row := rows[i*d : (i+1)*d]
-		at, found := slices.BinarySearch(st.rowPos, p)
-		if !found {
-			st.rowPos = slices.Insert(st.rowPos, at, p)
-			st.rows = slices.Insert(st.rows, at*d, row...)
-		}
+// drop forgets the stages, with what they hold.
+func (r *revival) drop() {
+	for _, st := range r.stages {
+		st.left.Free()
 	}
-}
-
-// take moves the stored rows of the wanted positions out; those without one are not in the result.
-func (st *pruneStage) take(want []int32, d int) (pos []int32, rows []float32) {
-	left, kept := 0, 0
-	for i, p := range st.rowPos {
-		for left < len(want) && want[left] < p {
-			left++
-		}
-		if left < len(want) && want[left] == p {
-			pos, rows = append(pos, p), append(rows, st.rows[i*d:(i+1)*d]...)
-			continue
-		}
-		copy(st.rows[kept*d:(kept+1)*d], st.rows[i*d:(i+1)*d])
-		st.rowPos[kept] = p
-		kept++
-	}
-	st.rowPos, st.rows = st.rowPos[:kept], st.rows[:kept*d]
-	if cap(st.rows) > 2*len(st.rows)+d {
-		st.rows = slices.Clone(st.rows)
-	}
-	return pos, rows
+	r.stages = nil
 }
 
 // follow runs after the attention of a decode step's pruning layer: the policy says what is active in the layers after it,
@@ -130,7 +106,7 @@ func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) 
 
 // swapBlocks follows SlimInfer's active blocks: those that leave become inactive, those that come are activated or computed.
 func (r *revival) swapBlocks(st *pruneStage) error {
-	set, seq := r.s.text.Policy(), r.s.text.Seq()
+	set := r.s.text.Policy()
 	set.Swapper.SwapBlocks(r.s.text.Layer(st.layer, 1), &st.swap)
 	if err := r.s.text.Release(st.layer); err != nil {
 		return err
@@ -142,27 +118,14 @@ func (r *revival) swapBlocks(st *pruneStage) error {
 	r.use.Swaps++
 	r.use.Loaded += len(st.swap.Load)
 	size := int32(set.Swapper.BlockTokens())
-	for layer := st.layer + 1; layer <= st.until; layer++ {
-		for _, b := range st.swap.Offload {
-			if err := seq.Deactivate(layer, b*size, (b+1)*size); err != nil {
-				return fmt.Errorf("engine: policy %s: %w", set, err)
-			}
-		}
-		for _, b := range st.swap.Load {
-			if !seq.Inactive(layer, b*size) {
-				continue
-			}
-			if err := seq.Activate(layer, b*size); err != nil {
-				return fmt.Errorf("engine: policy %s: %w", set, err)
-			}
-		}
-		r.s.text.RebuildIndex(layer)
-	}
 	var want []int32
 	for _, b := range st.swap.Load {
 		for p := b * size; p < (b+1)*size; p++ {
 			want = append(want, p)
 		}
+	}
+	if err := r.move(st, size); err != nil {
+		return err
 	}
 	if err := r.recompute(st, want); err != nil {
 		return err
@@ -171,11 +134,42 @@ func (r *revival) swapBlocks(st *pruneStage) error {
 	return nil
 }
 
+// move makes blocks of the stage's layers inactive and active. On tiers the former go down and the latter come up while the layers
+// compute, each of which waits for what it reads; a policy that waits stands still for both here.
+func (r *revival) move(st *pruneStage, size int32) (err error) {
+	text, seq := r.s.text, r.s.text.Seq()
+	for layer := st.layer + 1; layer <= st.until && err == nil; layer++ {
+		for _, b := range st.swap.Offload {
+			err = errors.Join(err, seq.Deactivate(layer, b*size, (b+1)*size))
+		}
+	}
+	waits := text.Policy().Swapper.Waits()
+	if waits && err == nil {
+		err = text.AwaitSwaps()
+	}
+	for layer := st.layer + 1; layer <= st.until && err == nil; layer++ {
+		for _, b := range st.swap.Load {
+			if seq.Inactive(layer, b*size) {
+				err = errors.Join(err, seq.Activate(layer, b*size))
+			}
+		}
+		text.Bring(layer)
+		text.RebuildIndex(layer)
+	}
+	if waits && err == nil {
+		err = text.AwaitSwaps()
+	}
+	if err != nil {
+		return fmt.Errorf("engine: policy %s: %w", text.Policy(), err)
+	}
+	return nil
+}
+
 // recompute takes the stored rows of the wanted positions through the stage's layers, and their keys and values into the
 // cache.
 func (r *revival) recompute(st *pruneStage, want []int32) error {
 	e := r.s.e
-	pos, rows := st.take(want, e.m.Hidden)
+	pos, rows := st.left.Take(want)
 	if len(pos) == 0 {
 		return nil
 	}
@@ -197,18 +191,20 @@ func (r *revival) recompute(st *pruneStage, want []int32) error {
 			return err
 		}
 	}
-	if next := r.stage(st.until); next != nil {
-		next.store(pos, w.hidden, e.m.Hidden) // they reached the next pruning layer, and wait there
+	var next *waiting.Rows
+	if st := r.stage(st.until); st != nil {
+		next = st.left // they reached the next pruning layer, and wait there
 	}
+	st.left.PassOn(next, pos, w.hidden)
 	return nil
 }
 
 // usage is what following has cost, with what is stored now.
 func (r *revival) usage() SwapUse {
 	u := r.use
-	u.ParkedBytes = r.s.text.Seq().InactiveBytes()
+	u.ParkedBytes, u.Waited = r.s.text.Seq().InactiveBytes(), r.s.text.Seq().SwapWait()
 	for _, st := range r.stages {
-		u.AuxBytes += int64(4 * len(st.rows))
+		u.AuxBytes += st.left.Bytes()
 	}
 	return u
 }

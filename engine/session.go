@@ -61,6 +61,7 @@ func (s *Session) Close() {
 		s.arriving.Close()
 	}
 	s.e.device.forget(s.text)
+	s.revival.drop()
 	_ = s.text.Free() // what is under way for it belongs to nobody any more
 }
 
@@ -155,8 +156,9 @@ func (s *Session) restart() error {
 	}
 	s.dropLogits()
 	s.e.device.forget(s.text)
+	s.revival.drop()
 	err = s.text.Free()
-	s.text, s.tokens, s.logits, s.revival.stages, s.past.Reads, s.arriving = text, nil, s.logits[:0], nil, nil, nil
+	s.text, s.tokens, s.logits, s.past.Reads, s.arriving = text, nil, s.logits[:0], nil, nil
 	if s.e.floor.Recovers() {
 		return nil // what is lost with the old places was lost before
 	}

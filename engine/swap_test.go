@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"terrace/engine/fakes"
 	"terrace/internal/kvpage"
+	"terrace/kvmanager"
 	"terrace/model"
 )
 
@@ -235,7 +237,9 @@ func showsActive(s *Session, layer int, want []int) error {
 func TestFollowingDoesNotDependOnTheMachine(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(300, 80), fakes.IDs(12, 81)
-	for _, spec := range []string{"sliminfer:layers=1/2,keep=128/96,block=32,gamma=1", "lazyllm:layers=1/2", "sliminfer:layers=1,keep=128,block=32,gamma=1+quest:budget=48"} {
+	const block, row = 4096, 4 * 128 // host memory holds pages, and rows that may come back
+	for spec, host := range map[string]int64{"sliminfer:layers=1/2,keep=128/96,block=32,gamma=1": 32*block + 224*row, "lazyllm:layers=1/2": 36*block + 225*row,
+		"sliminfer:layers=1,keep=128,block=32,gamma=1+quest:budget=48": 44*block + 192*row} {
 		e := small(t, Options{Threads: 1, Policy: spec})
 		want := forced(t, e, prompt, next)
 		for _, o := range []Options{{ChunkTokens: 48, PageTokens: 32}, {Threads: 2}} {
@@ -247,7 +251,7 @@ func TestFollowingDoesNotDependOnTheMachine(t *testing.T) {
 		if d := fakes.Worst(want, inBatch(t, e, prompt, next)); d != 0 {
 			t.Errorf("%s in a batch: logits differ by %g", spec, d)
 		}
-		o := Options{Threads: 2, Policy: spec, ChunkTokens: 32, KVBudgetBytes: 44 * 4096}
+		o := Options{Threads: 2, Policy: spec, ChunkTokens: 32, KVBudgetBytes: host}
 		o.Store = below(t, o)
 		tiered := small(t, o)
 		if d := fakes.Worst(want, forced(t, tiered, prompt, next)); d != 0 {
@@ -289,8 +293,12 @@ func TestRowsThatMayComeBackAreHeld(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if u := s.KVUse(); revive == "aux" && (u.Swaps.ParkedBytes == 0 || u.HeldBytes() != e.KV().InUseBytes+u.Swaps.AuxBytes) {
-			t.Errorf("%d bytes are held, %d are in the cache, %+v", u.HeldBytes(), e.KV().InUseBytes, u.Swaps)
+		if u := s.KVUse(); revive == "aux" && (u.Swaps.ParkedBytes == 0 || u.HeldBytes() != e.KV().InUseBytes) {
+			t.Errorf("%d bytes are held, %d are charged to host memory, %+v", u.HeldBytes(), e.KV().InUseBytes, u.Swaps)
+		}
+		s.Close()
+		if n := e.KV().InUseBytes; n != 0 {
+			t.Errorf("%d bytes are charged when no text is left", n)
 		}
 	}
 	if got, want := held["aux"]-held["none"], int64(4*left*128); got != want {
@@ -306,6 +314,27 @@ func revived(spec, how string) string {
 		}
 	}
 	return spec + ",revive=" + how
+}
+
+// TestRowsThatMayComeBackNeedRoom: a budget in host memory that has room for the pages and not for the rows is refused, with the
+// way out; with it the prompt is read.
+func TestRowsThatMayComeBackNeedRoom(t *testing.T) {
+	spec := "sliminfer:layers=1,keep=64,block=16"
+	for revive, fits := range map[string]bool{"aux": false, "none": true} {
+		e := small(t, Options{Policy: revived(spec, revive), KVBudgetBytes: 400 * 2 * 2 * 2 * 32 * 3 / 2})
+		s, err := e.NewSession(e.Policy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Prefill(t.Context(), fakes.IDs(400, 1), PrefillHooks{})
+		if fits && err != nil || !fits && (!errors.Is(err, kvmanager.ErrBudget) || !strings.Contains(err.Error(), "revive=none")) {
+			t.Errorf("revive=%s: %v", revive, err)
+		}
+		s.Close()
+		if n := e.KV().InUseBytes; n != 0 {
+			t.Errorf("revive=%s: %d bytes are charged when no text is left", revive, n)
+		}
+	}
 }
 
 // TestFollowingRefusals: what cannot come back is refused with the reason.

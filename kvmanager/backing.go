@@ -20,7 +20,11 @@ type backing struct {
 // await waits for a transfer and takes its blocks back. Blocks of a failed read have no bytes, those of a failed write are
 // still to be stored.
 func (k *backing) await(t *transfer) error {
+	begun := k.m.o.Clock.Now()
 	err := k.m.Await(t.t, len(t.blocks))
+	if t.swap != nil {
+		t.swap.swapWait += k.m.o.Clock.Now() - begun
+	}
 	if errors.Is(err, ErrStalled) {
 		return err
 	}

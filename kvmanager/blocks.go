@@ -35,6 +35,7 @@ type transfer struct {
 	t      *offload.Ticket
 	blocks []*block
 	write  bool
+	swap   *Sequence // whose tokens come or go as a whole (Deactivate, Bring); nil = those of no swap
 }
 
 // leaving reports whether a block has no reason to stay in memory.

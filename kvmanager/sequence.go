@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"terrace/attention"
 )
@@ -20,6 +21,7 @@ type Sequence struct {
 	store    layerStore
 	enc      encoding
 	inactive map[inactiveKey]*inactivePages // pages out of every view
+	swapWait time.Duration                  // SwapWait
 	slid     int32                          // the lowest position that Truncate can cut at, but for 0
 	closed   bool
 }

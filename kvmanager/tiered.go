@@ -354,6 +354,7 @@ func (t *tiered) detach(layer int, first []int, n int) (detached, error) {
 		}
 	}
 	err := t.k.store(t.home, dirty)
+	t.swapping(dirty)
 	t.k.sweep(d.blocks)
 	return d, err
 }

@@ -303,8 +303,11 @@ func (a *attendDrive) attend(ctx context.Context, s *AttendStep) error {
 	return nil
 }
 
-// show puts what the drive's units did for a layer, by the model of the drive, on the timeline.
+// show puts what the drive's units did for a layer, by the model of the drive, on the timeline, a line for each unit.
 func (a *attendDrive) show(layer int, began time.Duration, stages []csdshim.Stage) {
+	if a.trace == nil {
+		return
+	}
 	for _, s := range stages {
 		row := trace.DriveEngine
 		switch s.Unit {
@@ -313,8 +316,8 @@ func (a *attendDrive) show(layer int, began time.Duration, stages []csdshim.Stag
 		case csdshim.UnitNAND:
 			row = trace.DriveNAND
 		}
-		name := fmt.Sprintf("drive %d %v %d, layer %d", a.number, s.Unit, s.Lane, layer)
-		a.trace.Add(row, name, began+time.Duration(s.From), began+time.Duration(s.To), 0)
+		unit := fmt.Sprintf("drive %d %v %d (modelled)", a.number, s.Unit, s.Lane)
+		a.trace.Lane(row, unit, a.number<<16|int(s.Unit)<<8|int(s.Lane), "layer", layer, began+time.Duration(s.From), began+time.Duration(s.To))
 	}
 }
 

@@ -25,9 +25,14 @@ const (
 	BetaRatio
 	// BetaFixed is given by the user.
 	BetaFixed
+	// BetaOverlap balances the longer of scoring and delivery, max(M_c/f_c, αM_c/B_c) = max(M_s/f_s, αM_s/B_s): the pipeline as it is built
+	// scores a layer while the one before is delivered (ours, not the paper's).
+	BetaOverlap
 )
 
-func (m BetaMode) String() string { return [...]string{"eq4", "store_forward", "ratio", "fixed"}[m] }
+func (m BetaMode) String() string {
+	return [...]string{"eq4", "store_forward", "ratio", "fixed", "overlap"}[m]
+}
 
 func (b Balance) known() bool { return b.FC > 0 && b.FS > 0 && b.BC > 0 && b.BS > 0 }
 
@@ -40,6 +45,8 @@ func (b Balance) Beta(m BetaMode) float64 {
 		return b.FC * (b.BS*b.BC + b.Alpha*b.BC*b.FS + b.Alpha*b.BS*b.FS) / (b.BS * b.FS * (b.BC + b.Alpha*b.FC))
 	case BetaRatio:
 		return b.FC / b.FS
+	case BetaOverlap:
+		return max(1/b.FS, b.Alpha/b.BS) / max(1/b.FC, b.Alpha/b.BC)
 	}
 	return math.NaN()
 }
@@ -51,8 +58,11 @@ func (b Balance) Times(m BetaMode, hotBytes, coldBytes float64) (host, drive flo
 		host += b.Alpha * hotBytes / b.BC
 		drive += b.Alpha * coldBytes / b.BS
 	}
-	if m == BetaStoreForward {
+	switch m {
+	case BetaStoreForward:
 		drive += b.Alpha * coldBytes / b.BC
+	case BetaOverlap:
+		host, drive = max(host, b.Alpha*hotBytes/b.BC), max(drive, b.Alpha*coldBytes/b.BS)
 	}
 	return host, drive
 }
@@ -61,10 +71,20 @@ func (b Balance) Times(m BetaMode, hotBytes, coldBytes float64) (host, drive flo
 // pools' sizes: a mode's balance with hαM/B_c instead of αM_c/B_c and (1-h)αM instead of αM_s, solved for M_c/M and kept within
 // 0 and 1. BetaFixed has none and gives NaN.
 func (b Balance) skewedShare(m BetaMode, h float64) float64 {
-	if m == BetaFixed {
-		return math.NaN()
-	}
 	host, drive := b.skewedTimes(m, h, 1)
+	switch m {
+	case BetaFixed:
+		return math.NaN()
+	case BetaOverlap:
+		switch scored := 1 / (b.FC + b.FS); { // both, of their parts
+		case max(host, drive) <= scored:
+			return b.FC * scored
+		case drive > host:
+			return min(b.FC*drive, 1)
+		default:
+			return max(1-b.FS*host, 0)
+		}
+	}
 	share := (1/b.FS + drive - host) / (1/b.FC + 1/b.FS)
 	return min(max(share, 0), 1)
 }
@@ -100,5 +120,8 @@ func (b Balanced) Times(totalBytes float64) (host, drive float64) {
 		return b.Balance.Times(b.Mode, hot, totalBytes-hot)
 	}
 	host, drive = b.skewedTimes(b.Mode, b.Found, totalBytes)
+	if b.Mode == BetaOverlap {
+		return max(host, hot/b.FC), max(drive, (totalBytes-hot)/b.FS)
+	}
 	return host + hot/b.FC, drive + (totalBytes-hot)/b.FS
 }

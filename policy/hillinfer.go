@@ -70,7 +70,7 @@ func init() {
 			{Name: "exchange", Default: "true", Doc: "hot and cold tokens change places by how often they are needed; false: hot are the newest (what BKP brings)"},
 			{Name: "drive", Default: "auto", Doc: "true: a drive that can scores the cold tokens; false: the host scores all (what the drive's scoring brings); auto: the drive, but the host where it is measured to be sooner done alone and has room for all low-bit keys"},
 			{Name: "hie", Default: "true", Doc: "the drive's scores stream in while the host scores its own; false: they come as one, and the host scores after them (what the streamed evaluation brings)"},
-			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: eq4, store_forward, ratio, or fixed (with beta)"},
+			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: the paper's eq4, store_forward or ratio, overlap (our own: the longer of scoring and delivery, which run at the same time), or fixed (with beta)"},
 			{Name: "beta", Default: "1", Doc: "hot over cold bytes where beta_mode=fixed"},
 			{Name: "skew", Default: "false", Doc: "correct the balance by the share of the selection that was found hot"},
 			{Name: "block", Aliases: []string{"n"}, Default: "256", Doc: "tokens of a streamed score block (4 bytes a token)"},
@@ -82,7 +82,7 @@ func newHillinfer(a *args) Policy {
 	p := &hillinfer{
 		base: a.base(), alpha: a.float("alpha", 1e-6, 1), heads: headRule(a.choice("heads", "sum", "kv_head", "max", "softmax")),
 		query: a.query(), recent: a.bool("recent_in_selection"), dense: a.int("dense_layers", 0, maxTokens),
-		mode: BetaMode(a.choice("beta_mode", "eq4", "store_forward", "ratio", "fixed")), fixed: a.float("beta", 0, 1e9),
+		mode: BetaMode(a.choice("beta_mode", "eq4", "store_forward", "ratio", "fixed", "overlap")), fixed: a.float("beta", 0, 1e9),
 		skew: a.bool("skew"), blockLen: a.int("block", 16, 65536), hotPart: -1,
 	}
 	p.cec.kind = []SketchKind{SketchInt8, SketchInt4, SketchHalf, SketchProduct}[a.choice("score", "int8", "int4", "fp16", "product")]
@@ -302,7 +302,7 @@ func (p *hillinfer) Balanced() Balanced {
 		b.Share = p.fixed / (1 + p.fixed)
 	case !p.balance.known():
 		b.Share = 1 // nothing measured: whatever fits
-	case p.skew && p.hotPart >= 0:
+	case (p.skew || p.mode == BetaOverlap) && p.hotPart >= 0:
 		b.Found, b.Share = p.hotPart, p.balance.skewedShare(p.mode, p.hotPart)
 	default:
 		beta := p.balance.Beta(p.mode)

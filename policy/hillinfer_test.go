@@ -221,7 +221,7 @@ func TestBalance(t *testing.T) {
 	for range 1000 {
 		b := Balance{Alpha: r.Float64(), FC: 1e9 * (1 + 20*r.Float64()), FS: 1e9 * (0.2 + 5*r.Float64()),
 			BC: 1e9 * (1 + 30*r.Float64()), BS: 1e9 * (0.5 + 4*r.Float64())}
-		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio} {
+		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio, BetaOverlap} {
 			beta := b.Beta(mode)
 			hot := beta / (1 + beta) * 64e9
 			if host, drive := b.Times(mode, hot, 64e9-hot); math.Abs(host-drive) > 1e-9*host {
@@ -229,7 +229,7 @@ func TestBalance(t *testing.T) {
 			}
 		}
 		h := r.Float64()
-		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio} {
+		for _, mode := range []BetaMode{BetaEq4, BetaStoreForward, BetaRatio, BetaOverlap} {
 			if share := b.skewedShare(mode, h); share > 0 && share < 1 {
 				u := Balanced{Balance: b, Mode: mode, Found: h, Share: share}
 				if host, drive := u.Times(64e9); math.Abs(host-drive) > 1e-9*host || mode == BetaRatio && host != share*64e9/b.FC {

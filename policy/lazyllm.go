@@ -42,6 +42,15 @@ func (p *lazyLLM) Revives() Revive { return p.revive }
 // PruneLayers lists the 0-based pruning layers.
 func (p *lazyLLM) PruneLayers() []int { return p.layers }
 
+// Leaving follows the shares from layer to layer.
+func (p *lazyLLM) Leaving(n, kvBytes int) int {
+	stay := n
+	for _, b := range p.budgets {
+		stay = min(stay, b.Tokens(stay, kvBytes))
+	}
+	return n - stay
+}
+
 // target is how many of n tokens stay at a pruning layer; with fewer than all, the scores are cleared.
 func (p *lazyLLM) target(l *Layer, n int, keep *Rows) int {
 	keep.All, keep.Pos = false, keep.Pos[:0]

@@ -391,6 +391,8 @@ type RowPruner interface {
 	// KeepRows gets one pruning layer during the prompt; alive holds the positions of the rows that reached it. keep gets
 	// the positions that go on, ascending.
 	KeepRows(l *Layer, alive []int32, keep *Rows)
+	// Leaving is how many rows of a prompt of n tokens leave in all, at most; kvBytes are those of a token.
+	Leaving(n, kvBytes int) int
 }
 
 // Revive says whether what a RowPruner pruned may come back while decoding.
@@ -427,6 +429,8 @@ type BlockSwapper interface {
 	SwapBlocks(l *Layer, s *Swap)
 	// BlockTokens is the block size in tokens.
 	BlockTokens() int
+	// Waits says that a swap's transfers are waited for at once; otherwise a block is waited for where a layer reads it.
+	Waits() bool
 	// Revives says whether the engine is to ask at all.
 	Revives() Revive
 }

@@ -81,13 +81,19 @@ func (p *plainPools) rate(i int) float64 {
 	return float64(p.tokens[i].hits) / float64(max(p.tokens[i].alive, 1))
 }
 
-// step counts a step's selection and returns what is hot then: the window, R by rate, the tokens that were hot by rate.
-func (p *plainPools) step(picks []int32, target int) (promoted, demoted []int32) {
+// step counts a step's selections, one a layer, and returns what is hot then: the window, R by rate, the tokens that were hot by
+// rate. A hit is to be in T_imp of at least half of the layers.
+func (p *plainPools) step(layers [][]int32, target int) (promoted, demoted []int32) {
 	for i := range p.tokens {
-		p.tokens[i].alive++
-	}
-	for _, i := range picks {
-		p.tokens[i].hits++
+		in := 0
+		for _, picks := range layers {
+			if slices.Contains(picks, int32(i)) {
+				in++
+			}
+		}
+		if p.tokens[i].alive++; in > 0 && in >= len(layers)-in {
+			p.tokens[i].hits++
+		}
 	}
 	n := len(p.tokens)
 	share := int(math.Ceil(p.alpha*float64(n) - 1e-9))
@@ -123,7 +129,7 @@ func (p *plainPools) step(picks []int32, target int) (promoted, demoted []int32)
 
 // TestPoolsMatchTheirDescription: moves and pools are those of the paper's rules written down again; as many tokens are hot as
 // the split says, so that what is promoted and what is demoted are equal in number but for the newest token; the table is 2
-// bytes a token.
+// bytes a token. Models have one to four layers.
 func TestPoolsMatchTheirDescription(t *testing.T) {
 	moved := 0
 	for seed := range uint64(20) {
@@ -138,16 +144,18 @@ func TestPoolsMatchTheirDescription(t *testing.T) {
 		for step := range 60 {
 			n++
 			want.tokens = append(want.tokens, plainToken{hot: true, alive: -1}) // its first step is the one that follows
-			var picks []int32
-			for i := range n - 1 {
-				if r.IntN(8) == 0 || i%17 == (int(seed)+step/20)%17 {
-					picks = append(picks, int32(i))
+			layers := make([][]int32, 1+seed%4)
+			for layer := range layers {
+				for i := range n - 1 {
+					if r.IntN(8) == 0 || i%17 == (int(seed)+step/20)%17 && r.IntN(4) > 0 {
+						layers[layer] = append(layers[layer], int32(i))
+					}
 				}
+				p.vote(span(nil, 0, n), layers[layer])
 			}
-			p.vote(span(nil, 0, n), picks)
-			p.count(1)
+			p.count(len(layers))
 			target := n * 2 / 5
-			promoted, demoted := want.step(picks, target)
+			promoted, demoted := want.step(layers, target)
 			p.move(n, target, &m)
 			if !slices.Equal(m.Promote, promoted) || !slices.Equal(m.Demote, demoted) {
 				t.Fatalf("seed %d, step %d: promotes %v and demotes %v, want %v and %v", seed, step, m.Promote, m.Demote, promoted, demoted)

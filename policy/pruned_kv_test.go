@@ -152,3 +152,22 @@ func TestSlimInferBudget(t *testing.T) {
 		}
 	}
 }
+
+// TestLeaving: as many rows leave as is said before.
+func TestLeaving(t *testing.T) {
+	for _, spec := range []string{"sliminfer:layers=2/5/9,keep=112/64/48,block=16,unit=4", "sliminfer:layers=2/5,keep=50%/25%,block=16", "sliminfer:layers=2,keep=64k", "lazyllm:layers=3/6/8,keep=50%/40%/60%"} {
+		for n := 40; n < 300; n += 37 {
+			s := randomScene(uint64(n), n, 4, 2, 16)
+			s.layers = 12
+			p := mustSet(t, spec, s).Pruner
+			alive := span(nil, 0, n)
+			for _, layer := range p.PruneLayers() {
+				s.pos = [][]int32{alive, alive}
+				alive = pruned(s, p, layer, alive)
+			}
+			if got, want := p.Leaving(n, 1), n-len(alive); got != want {
+				t.Errorf("%s: %d of %d rows leave, said %d", spec, want, n, got)
+			}
+		}
+	}
+}

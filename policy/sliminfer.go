@@ -22,6 +22,7 @@ type slimInfer struct {
 	gamma  float64
 	scorer slimScorer
 	revive Revive
+	waits  bool // async=false
 
 	stages map[int]*slimStage // by layer
 	query  []float32
@@ -60,11 +61,12 @@ func init() {
 			Param{Name: "window", Aliases: []string{"w"}, Default: "4", Doc: "newest queries that are averaged"},
 			Param{Name: "scorer", Default: "unit", Doc: "a block's score: unit (its best unit's), avg (its mean key's) or max (its element-wise largest key's)"},
 			Param{Name: "gamma", Default: "0.9", Doc: "while decoding, swap where wanted and active blocks overlap by less"},
+			Param{Name: "async", Default: "true", Doc: "blocks that come and go between tiers move while layers compute, and are waited for where they are read; false: at once"},
 			reviveParam),
 	}, func(a *args) Policy {
 		p := &slimInfer{
 			base: a.base(), blocks: newBlocks(a), window: a.int("window", 1, 4096), gamma: a.float("gamma", 0, 1),
-			scorer: slimScorer(a.choice("scorer", "unit", "avg", "max")), revive: reviveOf(a),
+			scorer: slimScorer(a.choice("scorer", "unit", "avg", "max")), revive: reviveOf(a), waits: !a.bool("async"),
 			stages: map[int]*slimStage{},
 		}
 		p.size, p.unit = a.int("block", 1, 1<<20), a.int("unit", 1, 1<<20)
@@ -89,6 +91,9 @@ func (p *slimInfer) PruneLayers() []int { return p.layers }
 // BlockTokens is the block size.
 func (p *slimInfer) BlockTokens() int { return p.size }
 
+// Waits says that swaps are not to overlap compute.
+func (p *slimInfer) Waits() bool { return p.waits }
+
 // Revives says whether blocks that were pruned may become active again.
 func (p *slimInfer) Revives() Revive { return p.revive }
 
@@ -106,6 +111,16 @@ func (p *slimInfer) KeepRows(l *Layer, alive []int32, keep *Rows) {
 			keep.Pos = append(keep.Pos, pos)
 		}
 	}
+}
+
+// Leaving is what no block of the smallest budget holds.
+func (p *slimInfer) Leaving(n, kvBytes int) int {
+	stay := n
+	for _, layer := range p.layers {
+		blocks := p.blockBudget(&Layer{Index: layer, N: n, KVBytes: kvBytes})
+		stay = min(stay, (min(blocks, n)-1)*p.size+(n-1)%p.size+1)
+	}
+	return n - stay
 }
 
 // stage starts a pruning layer: representatives of every block that reached it.

@@ -58,6 +58,15 @@ func (c *cached) beside(x *kvmanager.Extent) (n int64) {
 	return n + max(fixed+scratch-have, 0)
 }
 
+// waiting is the bytes of a prompt's hidden rows that leave on the way and are kept, at most: whoever keeps them charges them.
+func (r *Rows) waiting() int64 {
+	t := r.Text
+	if !r.Reading.byLayer() || !t.set.Follows() {
+		return 0
+	}
+	return int64(t.set.Pruner.Leaving(r.Len, t.f.kvBytesPerToken())) * int64(4*t.f.o.Shape.Hidden)
+}
+
 // most is how many tokens of a KV head a step reads from the cache at most, in runs of how many, and whether it reads a layer
 // whole beside that.
 func (c *cached) most(tokens int) (read, run int, whole bool) {

@@ -1,6 +1,7 @@
 package retrieval
 
 import (
+	"math"
 	"testing"
 
 	"terrace/csdshim"
@@ -31,5 +32,31 @@ func TestDriveBalanceRates(t *testing.T) {
 	}
 	if b := driveBalance(host, 2, csdshim.Identity{Keys: "ddr"}, csdshim.CodesInt8, l); b.FS != 0 || b.BS != 0 {
 		t.Errorf("a drive without limits: %+v", b)
+	}
+}
+
+// TestDriveTiming: a drive's rate is the bytes of a message's questions by the time of the last: each is timed from the message's arrival.
+func TestDriveTiming(t *testing.T) {
+	const bytes, one = 1 << 20, 250_000 // of a question, and nanoseconds that it takes
+	for _, texts := range []int{1, 2, 8} {
+		var d driveTiming
+		for range timedQuestions {
+			var m driveMessage
+			for i := range texts { // the drive's own account, or the time on the wall where that is longer
+				took := csdshim.Timing{TotalNs: uint64(one * (i + 1)), MeasuredNs: uint64(one*(i+1)) / 2}
+				if i%2 == 1 {
+					took.TotalNs, took.MeasuredNs = took.MeasuredNs, took.TotalNs
+				}
+				d.add(&m, took, bytes)
+			}
+		}
+		if got, want := d.rate(), float64(bytes)/(one/1e9); math.Abs(got/want-1) > 1e-9 {
+			t.Errorf("%d questions a message: %g bytes a second, want %g", texts, got, want)
+		}
+	}
+	var early driveTiming
+	early.add(&driveMessage{}, csdshim.Timing{TotalNs: one}, bytes)
+	if early.rate() != 0 {
+		t.Errorf("a rate after one question: %g", early.rate())
 	}
 }

@@ -18,13 +18,21 @@ type driveTiming struct {
 // timedQuestions is from how many questions on a drive's own timing counts more than its profile.
 const timedQuestions = 32
 
-// add counts a question. What lies far back counts less and less.
-func (d *driveTiming) add(t csdshim.Timing, bytes int64) {
+// driveMessage is a message to a drive, of one question or of several.
+type driveMessage struct {
+	seconds float64 // since it arrived, that are counted
+}
+
+// add counts a question. The drive answers those of a message one after another and times each from the message's arrival: the message
+// took what the last of them did. What lies far back counts less and less.
+func (d *driveTiming) add(m *driveMessage, t csdshim.Timing, bytes int64) {
 	if d.questions++; d.bytes > 1<<40 {
 		d.bytes, d.seconds = d.bytes/2, d.seconds/2
 	}
+	took := float64(max(t.MeasuredNs, t.TotalNs)) / 1e9
 	d.bytes += float64(bytes)
-	d.seconds += float64(max(t.MeasuredNs, t.TotalNs)) / 1e9
+	d.seconds += max(took-m.seconds, 0)
+	m.seconds = max(m.seconds, took)
 }
 
 // rate is f_s, bytes of KV scored a second; 0 = not known yet.

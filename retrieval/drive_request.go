@@ -28,6 +28,7 @@ type scoreRequest struct {
 	cold   int64 // of them, the drive's
 	blocks int64 // bytes of score blocks
 	timing csdshim.Timing
+	sent   *driveMessage
 	pos    []int32 // scratch
 	part   []float32
 }
@@ -65,16 +66,16 @@ func (f *Floor) askAll() {
 		return
 	}
 	var list []csdshim.Question
-	cancels := make([]*context.CancelFunc, 0, len(f.asking))
+	asked := make([]*scoreRequest, 0, len(f.asking))
 	f.asking = slices.DeleteFunc(f.asking, func(x asking) bool { return !x.h.layers[x.layer].open }) // of a text that has failed since
 	for i := range f.asking {
 		x := &f.asking[i]
 		if a := &x.h.layers[x.layer].request; a.asked > 0 {
 			list = append(list, x.h.question(x.layer, a))
-			cancels = append(cancels, &a.cancel)
+			asked = append(asked, a)
 		}
 	}
-	f.send(list, cancels)
+	f.send(list, asked)
 	for i := range f.asking {
 		x := &f.asking[i]
 		t, hl := x.h.c.t, &x.h.layers[x.layer]
@@ -90,7 +91,7 @@ func (f *Floor) askAll() {
 
 // send has the drive answer questions, several in one message where it takes that. The message is cancelled when nobody wants an answer of
 // it any more.
-func (f *Floor) send(list []csdshim.Question, cancels []*context.CancelFunc) {
+func (f *Floor) send(list []csdshim.Question, asked []*scoreRequest) {
 	many, takes := f.drive.(offload.ManyScorer)
 	if len(list) == 0 {
 		return
@@ -98,10 +99,11 @@ func (f *Floor) send(list []csdshim.Question, cancels []*context.CancelFunc) {
 	f.use.Questions += int64(len(list))
 	if takes && len(list) > 1 {
 		ctx, cancel := context.WithCancel(context.Background())
-		wanted := atomic.Int64{}
+		wanted, sent := atomic.Int64{}, &driveMessage{}
 		wanted.Store(int64(len(list)))
-		for _, c := range cancels {
-			*c = func() {
+		for _, a := range asked {
+			a.sent = sent
+			a.cancel = func() {
 				if wanted.Add(-1) == 0 {
 					cancel()
 				}
@@ -117,7 +119,7 @@ func (f *Floor) send(list []csdshim.Question, cancels []*context.CancelFunc) {
 	f.use.Messages += int64(len(list))
 	for i := range list {
 		ctx, cancel := context.WithCancel(context.Background())
-		*cancels[i] = cancel
+		asked[i].cancel, asked[i].sent = cancel, &driveMessage{}
 		f.begin(func() {
 			defer cancel()
 			list[i].Done(f.drive.Score(ctx, list[i].Seq, list[i].Layer, list[i].Query, list[i].Each))
@@ -229,7 +231,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 	h.use.ScanBytes += int64(a.timing.ScanBytes)
 	h.use.DriveTokens += a.cold
 	if f := h.c.t.f; a.err == nil {
-		f.timed.add(a.timing, a.blocks/4*int64(f.kvBytesPerToken()/len(h.layers)))
+		f.timed.add(a.sent, a.timing, a.blocks/4*int64(f.kvBytesPerToken()/len(h.layers)))
 	}
 	return a.err
 }

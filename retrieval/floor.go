@@ -161,7 +161,7 @@ func (f *Floor) Begin(passes ...*Pass) error {
 				r.Text.res.step()
 			}
 			x = r.Text.res.extent(x)
-			x.Beside += f.indexGrowth(int(r.Text.read), r.Text.tokensAfter(&x))
+			x.Beside += f.indexGrowth(int(r.Text.read), r.Text.tokensAfter(&x)) + r.waiting()
 			f.extents = append(f.extents, x)
 		}
 	}

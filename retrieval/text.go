@@ -158,6 +158,12 @@ func (t *Text) SetRead(n int32) { t.read = n }
 // Prefetch begins to bring a layer into host memory for a row at the next position.
 func (t *Text) Prefetch(layer int) { t.res.prefetch(layer, t.read, false) }
 
+// Bring begins to read what came back of a layer and is to stay in host memory (kvmanager.Sequence.Bring).
+func (t *Text) Bring(layer int) { t.seq.Bring(layer, t.lowest(layer, t.read)) }
+
+// AwaitSwaps waits for tokens that come and go as a whole.
+func (t *Text) AwaitSwaps() error { return t.f.storeError(t.seq.AwaitSwaps()) }
+
 // Home is the number under which the backing store keeps the text.
 func (t *Text) Home() uint64 { return t.seq.Home() }
 

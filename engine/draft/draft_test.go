@@ -20,14 +20,40 @@ func TestNGram(t *testing.T) {
 		for _, d := range []*NGram{g, fresh} {
 			kind := d.Look(text)
 			got, _ := d.Draft(nil, 6)
-			if kind == Kinds-1 {
+			if kind >= 0 && d.long > ngramMost { // it went on
 				continue
 			}
 			want, length := searched(text, 6)
-			if length == 0 != (kind < 0) || kind >= 0 && (kind != length-ngramLeast || !slices.Equal(got, want)) {
-				t.Fatalf("after %v: kind %d guesses %v, want length %d and %v", text, kind, got, length, want)
+			if length == 0 != (kind < 0) || kind >= 0 && (d.long != length || !slices.Equal(got, want)) {
+				t.Fatalf("after %v: kind %d, length %d guesses %v, want length %d and %v", text, kind, d.long, got, length, want)
 			}
 		}
+	}
+}
+
+// TestNGramGoesOn: a guess that comes true token by token, read ahead or not, is trusted more from kind to kind, and a wrong one not.
+func TestNGramGoesOn(t *testing.T) {
+	var text, kinds []int
+	for i := range 40 {
+		text = append(text, 100+i)
+	}
+	g := NewNGram()
+	for i := range 20 {
+		text = append(text, 110+i)
+		kinds = append(kinds, g.Look(text))
+	}
+	if want := []int{-1, 0, 1, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5}; !slices.Equal(kinds, want) {
+		t.Errorf("kinds %v, want %v", kinds, want)
+	}
+	if got := g.Look(append(text, 7, 110, 111)); got != 0 {
+		t.Errorf("after a wrong token: kind %d, want 0", got)
+	}
+	p := NewPace()
+	for range 10 {
+		p.Judged(0, 1, 0)
+	}
+	if short, long := p.Length(0, Most), p.Length(Kinds-1, Most); short != 0 || long < 3 {
+		t.Errorf("where short matches are wrong: %d guesses after one, %d after a long one", short, long)
 	}
 }
 

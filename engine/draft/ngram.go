@@ -8,13 +8,25 @@ type NGram struct {
 	noted  int
 	from   int // where the guess begins
 	next   int // where the guess would go on if it was right so far; -1 = there is none
+	long   int // tokens that the guess's place has in common with the end of the text
 }
 
-// Lengths of what is looked up. A kind of guess is the length that matched, or Kinds-1 where the last guess goes on.
+// Lengths of what is looked up.
 const (
 	ngramLeast = 2
 	ngramMost  = 5
 )
+
+// ngramKinds are the least lengths of each kind of guess: of what matched and of what then came as guessed, read ahead or not.
+var ngramKinds = [Kinds]int{ngramLeast, 3, 4, 6, 9, 16}
+
+func (g *NGram) kind() int {
+	k := 0
+	for k+1 < Kinds && ngramKinds[k+1] <= g.long {
+		k++
+	}
+	return k
+}
 
 // NewNGram returns a drafter that knows no text yet.
 func NewNGram() *NGram {
@@ -47,13 +59,14 @@ func (g *NGram) Look(tokens []int) int {
 	if g.next >= 0 && grown > 0 && g.goesOn(grown) {
 		g.from = g.next + grown
 		g.next = g.from
-		return Kinds - 1
+		g.long += grown
+		return g.kind()
 	}
 	g.next = -1
 	for n := min(ngramMost, len(tokens)); n >= ngramLeast; n-- {
 		if at, ok := g.last[n][hashOf(tokens[len(tokens)-n:])]; ok {
-			g.from, g.next = int(at), int(at)
-			return n - ngramLeast
+			g.from, g.next, g.long = int(at), int(at), n
+			return g.kind()
 		}
 	}
 	return -1

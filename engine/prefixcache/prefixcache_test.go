@@ -1,6 +1,7 @@
 package prefixcache
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -109,6 +110,80 @@ func TestResume(t *testing.T) {
 				t.Errorf("under a salt: %v", reused)
 			}
 		})
+	}
+}
+
+// TestHostileRecords: records whose key and checksums are right, and whose content is no prompt's, are not used: the text's logits are those
+// of a prompt that was computed, to the bit, and blocks before them are found.
+func TestHostileRecords(t *testing.T) {
+	t.Parallel()
+	prompt, next := fakes.IDs(300, 3), fakes.IDs(2, 4)
+	o := engine.Options{Threads: 1}
+	want := forced(t, small(t, o), prompt, next)
+	none := contexts.AppendDirectory(nil, make([]contexts.Head, 64))
+	for name, damage := range map[string]func(s [][]byte) [][]byte{
+		"as it was":          func(s [][]byte) [][]byte { return s },
+		"no section":         func([][]byte) [][]byte { return nil },
+		"a layer less":       func(s [][]byte) [][]byte { return s[:len(s)-1] },
+		"a layer more":       func(s [][]byte) [][]byte { return append(s, s[1]) },
+		"a layer cut":        func(s [][]byte) [][]byte { s[1] = s[1][:len(s[1])-1]; return s },
+		"a layer longer":     func(s [][]byte) [][]byte { s[1] = append(slices.Clone(s[1]), 0); return s },
+		"layers without KV":  func(s [][]byte) [][]byte { s[1], s[2] = nil, nil; return s },
+		"no directory":       func(s [][]byte) [][]byte { s[0] = nil; return s },
+		"an empty directory": func(s [][]byte) [][]byte { s[0] = none[:min(len(none), len(s[0]))]; return s },
+		"4 billion tokens":   func(s [][]byte) [][]byte { s[0] = slices.Clone(s[0]); copy(s[0], "\xff\xff\xff\xff"); return s },
+		"4 billion runs":     func(s [][]byte) [][]byte { s[0] = slices.Clone(s[0]); copy(s[0][8:], "\xff\xff\xff\xff"); return s },
+		"the block before": func(s [][]byte) [][]byte {
+			s[0] = slices.Clone(s[0])
+			binary.LittleEndian.PutUint32(s[0][12:], 0)
+			return s
+		},
+		"bytes behind it":     func(s [][]byte) [][]byte { s[0] = append(slices.Clone(s[0]), 1, 2, 3); return s },
+		"directory of no end": func(s [][]byte) [][]byte { s[0] = bytes.Repeat([]byte{1}, 1<<16); return s },
+	} {
+		fs := vfs.NewMem(1 << 30)
+		resumed(t, fs, small, o, prompt, nil, "")
+		e, store := small(t, o), storedUnder(t, fs, 64<<20, contexts.Options{Rule: contexts.Rule{Wait: true}, Write: contexts.WritePlaced})
+		cache, err := Use(e, store, "small")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := cache.Find(t.Context(), prompt, nil, "")
+		keys := found.Keys()[1:2]
+		found.Close()
+		records, err := store.ReadFrom(t.Context(), 0, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sections [][]byte
+		for i := range records[0].Sections() {
+			sections = append(sections, records[0].Section(i))
+		}
+		sections = damage(sections)
+		var sizes []int
+		for _, s := range sections {
+			sizes = append(sizes, len(s))
+		}
+		bad, err := contexts.Build(records[0].Meta, sizes, func(i int, dst []byte) ([]byte, error) { return append(dst, sections[i]...), nil })
+		if err == nil {
+			err = errors.Join(store.Drop(t.Context(), 0, keys), store.PutOn(t.Context(), 0, []*contexts.Record{bad}), store.Close())
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		tokens := 64
+		if name == "as it was" {
+			tokens = 256
+		}
+		reused, got := resumed(t, fs, small, o, prompt, next, "")
+		if reused.Tokens != tokens {
+			t.Errorf("%s: %v, want %d", name, reused, tokens)
+		}
+		for i := range want {
+			if !slices.Equal(got[i], want[i]) {
+				t.Errorf("%s: step %d: logits differ by %g", name, i, fakes.Worst(got[i:i+1], want[i:i+1]))
+			}
+		}
 	}
 }
 
@@ -235,6 +310,7 @@ func numericsSum(t *testing.T) string {
 // numericsSums are the first bytes of SHA-256 over KV and logits of a small model: numerics, kernels, sum.
 const numericsSums = `
 1 avx2 f1dfd6dea03eb724
+1 avx512 5bc81b90654ef210
 1 purego bc562e1a20673bab
 `
 

@@ -2,8 +2,11 @@ package contexts
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"testing"
 
@@ -58,6 +61,90 @@ func TestRecordBits(t *testing.T) {
 			t.Fatalf("a record cut to %d bytes is accepted", n)
 		}
 	}
+}
+
+// resealed gives bytes the magic, version and checksums of a record, as whoever writes to a store on purpose can.
+func resealed(raw []byte) []byte {
+	b := slices.Clone(raw)
+	if len(b) < pageBytes {
+		return b
+	}
+	le := binary.LittleEndian
+	copy(b, formatMagic)
+	le.PutUint32(b[8:], formatVersion)
+	le.PutUint32(b[12:], pageBytes)
+	n := min(int(le.Uint32(b[headerFixed-8:])), maxSections)
+	le.PutUint32(b[headerFixed-8:], uint32(n))
+	for i, at := 0, pageBytes; i < n; i++ {
+		size := int(le.Uint32(b[headerFixed+8*i:]))
+		if size > len(b)-at {
+			break
+		}
+		le.PutUint32(b[headerFixed+8*i+4:], crc32.Checksum(b[at:at+size], castagnoli))
+		at += roundUp(size)
+	}
+	sum := sha256.Sum256(b[:headerFixed+8*n])
+	copy(b[headerFixed+8*n:], sum[:])
+	return b
+}
+
+// FuzzParse: bytes of anybody are refused as damaged, or are a record whose sections lie in it and whose directory stays within its
+// text; with checksums that are right too.
+func FuzzParse(f *testing.F) {
+	heads := []Head{{Main: []int32{0, 2, 3}, Ranks: []uint32{2, 0, 5}}, {Main: []int32{1}, Recent: []int32{2}}}
+	for _, m := range []Meta{{Tokens: 4, Info: "model"}, {Tokens: 4, Part: 1, Parts: 2, Ranks: RanksVersion}} {
+		own := slices.Clone(heads)
+		if m.Ranks > 0 {
+			own[1].Recent = nil
+		}
+		directory := AppendDirectory(nil, own)
+		if m.Ranks > 0 {
+			directory = AppendRanks(directory, own)
+		}
+		r, err := Build(m, []int{len(directory), 40}, func(i int, dst []byte) ([]byte, error) {
+			return append(dst, [][]byte{directory, make([]byte, 40)}[i]...), nil
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(r.Raw())
+		f.Add(r.Raw()[:pageBytes])
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, b := range [][]byte{raw, resealed(raw)} {
+			r, err := Parse(b)
+			if err != nil {
+				if !errors.Is(err, ErrDamaged) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			n := int64(pageBytes)
+			for i := range r.Sections() {
+				n += int64(roundUp(len(r.Section(i))))
+			}
+			if n != int64(len(b)) || r.Slot < n || r.First < 0 || r.Tokens < 1 || r.Parts > 0 && r.Part >= r.Parts {
+				t.Fatalf("%+v of %d bytes, sections make %d", r.Meta, len(b), n)
+			}
+			if r.Sections() == 0 {
+				continue
+			}
+			end := r.First + r.Tokens
+			got, err := ParseDirectory(r.Section(0), len(heads), 64, end, r.Ranks)
+			if err != nil && !errors.Is(err, ErrDamaged) {
+				t.Fatal(err)
+			}
+			if err != nil {
+				continue
+			}
+			for _, h := range got {
+				all := slices.Concat(h.Main, h.Recent)
+				if len(all) > 128 || !slices.IsSorted(all) || len(all) > 0 && (all[0] < 0 || int(all[len(all)-1]) >= end) || h.Ranks != nil && len(h.Ranks) != len(h.Main) {
+					t.Fatalf("%+v of a text of %d tokens", h, end)
+				}
+			}
+		}
+	})
 }
 
 // TestKeys: keys are those that are documented, and no two of different texts, roots or salts are equal.

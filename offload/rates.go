@@ -182,7 +182,7 @@ func (d *rawDevice) polling(ctx context.Context, each time.Duration) (read, poll
 		handed := d.clock.Now()
 		for ended := false; !ended; asked++ {
 			d.engine.Poll()
-			if asked%256 == 255 { // as Ticket.Wait does: what has been woken runs
+			if asked%16 == 15 { // as Ticket.watch does: what has been woken runs
 				runtime.Gosched()
 			}
 			select {

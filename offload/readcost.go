@@ -21,27 +21,6 @@ func (r *StorageRates) ReadCost() (operation, perByte float64) {
 	return l.through()
 }
 
-// Middle is the median of each figure over several measurements of a directory's device.
-func Middle(list ...*StorageRates) *StorageRates {
-	m := *list[0]
-	of := func(get func(*StorageRates) float64) float64 {
-		x := make([]float64, len(list))
-		for i, r := range list {
-			x[i] = get(r)
-		}
-		return median(x)
-	}
-	m.StreamRead, m.StreamWrite = of(func(r *StorageRates) float64 { return r.StreamRead }), of(func(r *StorageRates) float64 { return r.StreamWrite })
-	m.Latency, m.Polled = of(func(r *StorageRates) float64 { return r.Latency }), of(func(r *StorageRates) float64 { return r.Polled })
-	m.Poll, m.Submit = of(func(r *StorageRates) float64 { return r.Poll }), of(func(r *StorageRates) float64 { return r.Submit })
-	m.SubmitLarge = of(func(r *StorageRates) float64 { return r.SubmitLarge })
-	m.Random, m.SubmitBy = map[string]float64{}, map[string]float64{}
-	for kib := range list[0].Random {
-		m.Random[kib], m.SubmitBy[kib] = of(func(r *StorageRates) float64 { return r.Random[kib] }), of(func(r *StorageRates) float64 { return r.SubmitBy[kib] })
-	}
-	return &m
-}
-
 // HandCost is what handing a read over takes of the caller's time, likewise; 0 where it was not measured.
 func (r *StorageRates) HandCost() (operation, perByte float64) {
 	var l line

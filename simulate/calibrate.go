@@ -1,12 +1,6 @@
 package simulate
 
-import (
-	"hash/crc32"
-	"sync"
-	"sync/atomic"
-
-	"terrace/internal/clock"
-)
+import "terrace/internal/clock"
 
 // HostWork is what a run on a FreeDisk has taken and done, all its steps together: Calibrate takes the host's rates from it.
 type HostWork struct {
@@ -34,32 +28,4 @@ func (h *Host) Calibrate(w HostWork) {
 		}
 		c.Take = max(0, taking) / float64(w.Free.Ops)
 	}
-}
-
-// MeasureBeside is by which share something takes longer while another core checks and copies what no cache holds, as it does with what
-// has come from a device. step does it once more and returns its seconds.
-func MeasureBeside(step func() (float64, error)) (share float64, err error) {
-	alone, err := step()
-	if err != nil {
-		return 0, err
-	}
-	var stop atomic.Bool
-	var over sync.WaitGroup
-	over.Go(func() {
-		const page = 4 << 10
-		from, to, sum := make([]byte, 64<<20), make([]byte, page), uint32(0)
-		table := crc32.MakeTable(crc32.Castagnoli)
-		for at := 0; !stop.Load(); at = (at + page) % len(from) {
-			sum ^= crc32.Checksum(from[at:at+page], table)
-			copy(to, from[at:at+page])
-		}
-		to[0] = byte(sum)
-	})
-	beside, err := step()
-	stop.Store(true)
-	over.Wait()
-	if err != nil || alone <= 0 {
-		return 0, err
-	}
-	return max(0, beside/alone-1), nil
 }

@@ -57,16 +57,6 @@ func TestFreeDisk(t *testing.T) {
 	}
 }
 
-// TestBeside: what takes twice as long beside other work has a share of 1, what takes less 0.
-func TestBeside(t *testing.T) {
-	for _, c := range []struct{ alone, beside, want float64 }{{1, 2, 1}, {2, 1, 0}, {0, 1, 0}} {
-		took := []float64{c.alone, c.beside}
-		if share, err := MeasureBeside(func() (float64, error) { s := took[0]; took = took[1:]; return s, nil }); err != nil || share != c.want {
-			t.Errorf("%+v: %v %v", c, share, err)
-		}
-	}
-}
-
 // TestWhoPollsTakes: who polls takes what has ended at once; where nobody does the engine's own task takes it, all together, once it was
 // woken.
 func TestWhoPollsTakes(t *testing.T) {

@@ -9,9 +9,9 @@
 // code, on a clock of events: `infer bench --predict`. What costs time: the backend's calls, scoring, gathering, asking a tier for records and
 // taking what has come (clock.Spend), handing reads over, polling, waking, and the device. An SSD's reads go through the product's own engine
 // (vfs.NewRingEngine on a modelled ring), so who hands over and who takes is decided by the same code; a drive is csdshim's, reached by
-// the product's own store (offload.Link). Everything else of the product takes no time. Calibrate takes what asking and taking costs from a run on
-// a FreeDisk, at another depth. A Recording is what real runs took, call by call; Fit works out of it what handing over, moving and taking a
-// read takes, and how much longer calls take beside reads.
+// the product's own store (offload.Link). Everything else of the product takes no time. Calibrate takes what asking costs from a run on
+// a FreeDisk, at another depth. A Recording is what real runs took, call by call; Learn, and Fit for a file, work out of it what calls take beside a
+// tier's traffic, handing over, moving and taking a read, and what a drive's process takes to fetch and to attend.
 //
 // How a value was reached is its Kind: closed_form (bytes and operations, exact), calibrated (a value that may be fitted),
 // predicted, or sensitivity (predicted, with the band that parameters' ranges give; at most a factor of 2). All are modelled.

@@ -33,14 +33,20 @@ func newLocalDrive(p csdshim.Profile, shape offload.Shape, codes csdshim.Codes, 
 		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: codes, Fingerprint: shape.Fingerprint}}, nil
 }
 
-func (l *localDrive) Name() string               { return "csd" }
-func (l *localDrive) Shape() offload.Shape       { return l.shape }
-func (l *localDrive) Stats() offload.Stats       { return l.stats }
-func (l *localDrive) IndexBytes(int) int64       { return 0 }
-func (l *localDrive) Trim()                      {}
-func (l *localDrive) Scores() csdshim.Codes      { return l.wire.Codes }
-func (l *localDrive) Identity() csdshim.Identity { return l.drive.Identity() }
-func (l *localDrive) Drop(seq uint64) error      { delete(l.open, seq); return l.s.Drop(seq, 0) }
+func (l *localDrive) Name() string          { return "csd" }
+func (l *localDrive) Shape() offload.Shape  { return l.shape }
+func (l *localDrive) Stats() offload.Stats  { return l.stats }
+func (l *localDrive) IndexBytes(int) int64  { return 0 }
+func (l *localDrive) Trim()                 {}
+func (l *localDrive) Scores() csdshim.Codes { return l.wire.Codes }
+func (l *localDrive) Drop(seq uint64) error { delete(l.open, seq); return l.s.Drop(seq, 0) }
+
+// Identity says that the drive takes its profile's time: it runs on its host's clock.
+func (l *localDrive) Identity() csdshim.Identity {
+	id := l.drive.Identity()
+	id.Clock = "real"
+	return id
+}
 
 func (l *localDrive) Close() error {
 	l.s.Disconnect()
@@ -104,6 +110,7 @@ func (l *localDrive) Score(ctx context.Context, seq uint64, layer int, q *csdshi
 	for i := 0; err == nil && i < len(blocks); i++ {
 		err = each(&blocks[i])
 	}
+	t.MeasuredNs = 0
 	return t, err
 }
 
@@ -115,6 +122,11 @@ func (l *localDrive) ScoreMany(ctx context.Context, questions []csdshim.Question
 				questions[j].Done(csdshim.Timing{}, err)
 			}
 			return
+		}
+		done := questions[i].Done
+		questions[i].Done = func(t csdshim.Timing, err error) {
+			t.MeasuredNs = 0 // what this process takes is no part of the model
+			done(t, err)
 		}
 	}
 	l.s.ScoreMany(ctx, questions)

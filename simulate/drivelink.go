@@ -19,9 +19,10 @@ type Drive struct {
 	CapacityBytes int64   `json:"capacity_bytes"`
 	Message       float64 `json:"message_s"` // an empty question and its answer
 
-	Fetch       float64 `json:"fetch_s"` // reading records in one message, alone
+	Fetch       float64 `json:"fetch_s"` // reading records, or tokens, in one message: of the drive's process, one after another
 	FetchByte   float64 `json:"fetch_s_per_byte"`
-	Attend      float64 `json:"attend_s"` // attention of a layer and sequence, alone
+	FetchAlone  float64 `json:"fetch_latency_s"` // after that
+	Attend      float64 `json:"attend_s"`        // attention of a layer and sequence, one after another
 	AttendToken float64 `json:"attend_s_per_token"`
 }
 
@@ -58,15 +59,24 @@ type driveLink struct {
 	closed bool
 }
 
-// took takes what a call that began at some time takes longer than the drive's model has it, of a core.
-func (l *driveLink) took(began time.Duration, seconds float64) {
-	if late := began + modelled(seconds) - l.p.Clock.Now(); late > 0 {
-		l.p.served += late.Seconds()
-		l.p.cores.work(late.Seconds())
-	}
+// serves has the drive's process do what takes some seconds, behind what it was asked before, and says when it will be done.
+func (l *driveLink) serves(seconds float64) time.Duration {
+	l.p.drive = max(l.p.drive, l.p.Clock.Now()) + modelled(seconds)
+	return l.p.drive
 }
 
-func (l *driveLink) message() { l.took(l.p.Clock.Now(), l.p.host.Drive.Message) }
+// until waits for a time, where the drive's model has not taken that long.
+func (l *driveLink) until(at time.Duration) {
+	_ = l.p.Clock.Sleep(context.Background(), at-l.p.Clock.Now())
+}
+
+func (l *driveLink) message() { l.until(l.serves(l.p.host.Drive.Message)) }
+
+// fetches has the process fetch some bytes.
+func (l *driveLink) fetches(bytes int) time.Duration {
+	d := l.p.host.Drive
+	return l.serves(d.Fetch+d.FetchByte*float64(bytes)) + modelled(d.FetchAlone)
+}
 
 func (l *driveLink) Identity() csdshim.Identity { return l.drive.Identity() }
 func (l *driveLink) Owner() [16]byte            { return [16]byte{1} }
@@ -110,20 +120,21 @@ func (l *driveLink) WriteGroups(ctx context.Context, seq uint64, groups []csdshi
 
 // Fetch implements offload.Link.
 func (l *driveLink) Fetch(ctx context.Context, seq uint64, groups []csdshim.Group) (csdshim.Timing, error) {
-	began, bytes := l.p.Clock.Now(), 0
-	t, err := l.Read(ctx, seq, groups)
+	bytes := 0
 	for i := range groups {
 		bytes += len(groups[i].Data)
 	}
-	l.took(began, l.p.host.Drive.Fetch+l.p.host.Drive.FetchByte*float64(bytes))
+	done := l.fetches(bytes)
+	t, err := l.Read(ctx, seq, groups)
+	l.until(done)
 	return t, err
 }
 
 // Gather implements offload.Link.
 func (l *driveLink) Gather(ctx context.Context, seq uint64, layer int, positions []int32, dst []byte) (csdshim.Timing, error) {
-	began := l.p.Clock.Now()
+	done := l.fetches(len(dst))
 	t, err := l.Session.Gather(ctx, seq, layer, positions, dst)
-	l.took(began, l.p.host.Drive.Fetch+l.p.host.Drive.FetchByte*float64(t.LinkBytes))
+	l.until(done)
 	return t, err
 }
 
@@ -177,8 +188,8 @@ func (l *driveLink) Append(ctx context.Context, _ *csdshim.AttendShape, m *csdsh
 
 // Attend implements offload.Link.
 func (l *driveLink) Attend(ctx context.Context, _ *csdshim.AttendShape, m *csdshim.AttendQuery) (csdshim.Timing, csdshim.Attended, error) {
-	began := l.p.Clock.Now()
+	done := l.serves(l.p.host.Drive.Attend + l.p.host.Drive.AttendToken*float64(m.Tail.At+1))
 	t, out, err := l.Session.Attend(ctx, m)
-	l.took(began, l.p.host.Drive.Attend+l.p.host.Drive.AttendToken*float64(m.Tail.At+1))
+	l.until(done)
 	return t, out, err
 }

@@ -14,8 +14,8 @@ import (
 	"terrace/policy"
 )
 
-// MeasureDrive asks the drive at a socket what it is, and times what a policy's decode steps ask of it: attention over some hundred random tokens
-// of each layer where it attends, records elsewhere. ErrArgument for a drive that does not take its profile's time, or
+// MeasureDrive asks the drive at a socket what it is, and times an empty question; for a policy that attends on drives, attention over some
+// hundred random tokens of each layer too. What fetching takes is learnt from runs (Host.Learn). ErrArgument for a drive that does not take its profile's time, or
 // whose profile is not one of those built in.
 func MeasureDrive(ctx context.Context, socket string, m *model.Model, spec *policy.Spec) (*Drive, error) {
 	client, err := csdshim.Dial(ctx, socket, csdshim.ClientOptions{})
@@ -34,7 +34,7 @@ func MeasureDrive(ctx context.Context, socket string, m *model.Model, spec *poli
 	if spec.AttendsOnDrives() {
 		return d, d.measureAttention(ctx, socket, m, spec)
 	}
-	return d, d.measureFetches(ctx, socket, m)
+	return d, nil
 }
 
 // timed is the median of how long something takes, in seconds. Between two times a few MiB are read, as a layer's weights are: what the
@@ -58,44 +58,6 @@ func timed(times int, do func() error) (float64, error) {
 
 // measureTimes is how often each call is timed.
 const measureTimes = 60
-
-func (d *Drive) measureFetches(ctx context.Context, socket string, m *model.Model) (err error) {
-	page := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: csdshim.GroupTokens}
-	shape := offload.Shape{Layers: m.Layers, KVHeads: m.KVHeads, Page: page, GroupTokens: csdshim.GroupTokens}
-	store, err := offload.OpenCSD(ctx, socket, shape, offload.CSDOptions{})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if failed := store.Close(); err == nil {
-			err = failed
-		}
-	}()
-	const groups = 32
-	recs, size := make([][]offload.Record, m.Layers), shape.RecordBytes()
-	data := make([]byte, m.Layers*groups*size)
-	for layer := range recs {
-		for i := range groups {
-			at := (layer*groups + i) * size
-			recs[layer] = append(recs[layer], offload.Record{Key: offload.Key{Seq: 1, Layer: int32(layer), Group: int32(i)}, Data: data[at : at+size]})
-		}
-		if err := store.Write(ctx, recs[layer]); err != nil {
-			return err
-		}
-	}
-	var q equations
-	for _, n := range []int{1, 4, 16, groups} {
-		layer := 0
-		took, err := timed(measureTimes, func() error { layer++; return store.Read(ctx, recs[layer%m.Layers][:n]) })
-		if err != nil {
-			return err
-		}
-		q.add(took, 1, float64(n*size))
-	}
-	v := q.solve(2)
-	d.Fetch, d.FetchByte = v[0], v[1]
-	return nil
-}
 
 func (d *Drive) measureAttention(ctx context.Context, socket string, m *model.Model, spec *policy.Spec) (err error) {
 	set, err := spec.New(policy.Model{Name: m.Arch, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim, Hidden: m.Hidden, Context: m.Context})

@@ -8,54 +8,49 @@ import (
 	"io"
 	"math"
 	"slices"
-	"sort"
-	"time"
 
 	"gonum.org/v1/gonum/mat"
 )
 
 // Device is what moving bytes to and from an SSD takes, in seconds: an operation so much, and so much more a byte.
 type Device struct {
-	Hand       float64 `json:"hand_s"` // of the core that hands it over
-	HandByte   float64 `json:"hand_s_per_byte"`
-	Op         float64 `json:"op_s"` // of the device, one after another
-	Byte       float64 `json:"op_s_per_byte"`
-	Latency    float64 `json:"latency_s"` // after that
-	Wake       float64 `json:"wake_s"`    // and where nobody polls for it, until somebody has been woken
-	Poll       float64 `json:"poll_s"`    // asking once what has ended
-	Take       float64 `json:"take_s"`    // of the core that takes it: checksum, copy, and what is told of it
-	TakeByte   float64 `json:"take_s_per_byte"`
-	Beside     float64 `json:"beside_s"` // that a call of the backend takes longer for an operation that ends while it runs
-	BesideByte float64 `json:"beside_s_per_byte"`
+	Hand     float64 `json:"hand_s"` // of the core that hands it over
+	HandByte float64 `json:"hand_s_per_byte"`
+	Op       float64 `json:"op_s"` // of the device, one after another
+	Byte     float64 `json:"op_s_per_byte"`
+	Latency  float64 `json:"latency_s"` // after that
+	Wake     float64 `json:"wake_s"`    // and where nobody polls for it, until somebody has been woken
+	Poll     float64 `json:"poll_s"`    // asking once what has ended
+	Take     float64 `json:"take_s"`    // of the core that takes it: checksum, copy, and what is told of it
+	TakeByte float64 `json:"take_s_per_byte"`
 }
 
-// Fitted is a hardware file that Fit has worked out: the host as measured and fitted, what policies' steps take in memory, and how
-// good the fit is.
+// Fitted is a hardware file that Fit has worked out: the host under each policy and batch, and how good the fits are.
 type Fitted struct {
-	Host    Host      `json:"hardware"` // Compute is empty
-	Compute []Compute `json:"compute"`  // by policy and batch
-	Terms   []Term    `json:"fit"`
+	Hosts []Host `json:"hosts"` // Compute says whose
+	Terms []Term `json:"fit"`
 }
 
 // Of is the host under a policy and a batch; false where the file has none.
 func (f *Fitted) Of(policy string, batch int) (Host, bool) {
-	h := f.Host
-	for _, c := range f.Compute {
-		if c.Policy == policy && c.Batch == batch {
-			h.Compute = c
+	for _, h := range f.Hosts {
+		if h.Compute.Policy == policy && h.Compute.Batch == batch {
 			return h, true
 		}
 	}
-	return h, false
+	return Host{}, false
 }
 
 // Term is one of the fit's equations: how many events went in, how many seconds they took, and how many the fit gives them.
 type Term struct {
+	Policy string  `json:"policy"`
 	Name   string  `json:"name"`
 	Events int     `json:"events"`
 	Took   float64 `json:"took_s"`
 	Gives  float64 `json:"gives_s"`
 	Error  float64 `json:"error"` // root of the mean square of an event's error, over the mean of what an event took
+
+	Each, More float64 `json:"-"` // what an event takes, and what it takes more a byte or token, in seconds
 }
 
 // ErrRecording wraps errors of a recording that cannot be read or fitted.
@@ -65,16 +60,15 @@ var ErrRecording = errors.New("simulate: recording")
 func ReadRecording(in io.Reader) (*Recording, error) {
 	r, d := NewRecording(), json.NewDecoder(in)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&r.Host); err != nil {
-		return nil, fmt.Errorf("%w: line 1: %w", ErrRecording, err)
-	}
-	for n := 2; ; n++ {
+	for n := 1; ; n++ {
 		var line struct {
 			*RecordedRun
 			*Event
 		}
 		err := d.Decode(&line)
 		switch {
+		case errors.Is(err, io.EOF) && n == 1:
+			return nil, fmt.Errorf("%w: line 1: nothing there", ErrRecording)
 		case errors.Is(err, io.EOF):
 			return r, nil
 		case err != nil:
@@ -164,7 +158,7 @@ func (q *equations) least(in []int) []float64 {
 
 // term says how well a solution explains the equations.
 func (q *equations) term(name string, solution []float64) Term {
-	t := Term{Name: name, Events: len(q.y)}
+	t := Term{Name: name, Events: len(q.y), Each: solution[0], More: solution[1]}
 	squares := 0.0
 	for i, y := range q.y {
 		gives := 0.0
@@ -179,189 +173,34 @@ func (q *equations) term(name string, solution []float64) Term {
 	return t
 }
 
-// Fit works a host's rates out of a recording: what handing over, moving and taking an operation costs, and how much longer the
-// backend's calls take while operations end, against the same policy and batch in memory, which has to be in the recording too.
+// Fit works hosts' rates out of a recording, one for each policy and batch of which it has runs on a tier.
 func Fit(r *Recording) (*Fitted, error) {
-	var hand, take, device, beside equations
-	memory := r.inMemory()
+	f := &Fitted{}
 	for i := range r.Runs {
-		run := &r.Runs[i]
-		if len(run.Tiers) == 0 {
+		host := r.Runs[i].Host
+		if host == nil {
 			continue
 		}
-		slices.SortStableFunc(run.Events, func(a, b Event) int { return int(a.At - b.At) })
-		run.host(&hand, &take)
-		run.beside(&beside, memory)
-	}
-	handing := hand.solve(2)
-	for i := range r.Runs {
-		if run := &r.Runs[i]; len(run.Tiers) > 0 {
-			run.device(&device, handing)
+		if _, known := f.Of(host.Compute.Policy, host.Compute.Batch); known {
+			continue
 		}
-	}
-	if len(device.y) == 0 {
-		return nil, fmt.Errorf("%w: no read of a device in %d runs: want a case on an ssd tier", ErrRecording, len(r.Runs))
-	}
-	f, d := &Fitted{Host: r.Host}, &Device{}
-	for _, x := range []struct {
-		name string
-		q    *equations
-		to   []*float64
-	}{{"handing over", &hand, []*float64{&d.Hand, &d.HandByte}}, {"taking", &take, []*float64{&d.Take, &d.TakeByte}},
-		{"device", &device, []*float64{&d.Op, &d.Byte, &d.Latency}}, {"calls beside operations", &beside, []*float64{&d.Beside, &d.BesideByte}}} {
-		v := x.q.solve(len(x.to))
-		for i, to := range x.to {
-			*to = v[i]
+		var runs []*RecordedRun
+		for j := range r.Runs {
+			if run := &r.Runs[j]; run.Policy == host.Compute.Policy && run.Batch == host.Compute.Batch && len(run.Tiers) > 0 {
+				runs = append(runs, run)
+			}
 		}
-		f.Terms = append(f.Terms, x.q.term(x.name, v))
-	}
-	if r.Host.Storage != nil {
-		rates := deviceOf(r.Host)
-		d.Poll, d.Wake = rates.Poll, rates.Wake
-		d.Latency = max(0, d.Latency-d.Wake) // as it was seen from the host
-	}
-	f.Host.Device = d
-	for i := range r.Runs {
-		if c := r.Runs[i].Compute; c != nil {
-			f.Compute = append(f.Compute, *c)
+		h := *host
+		terms, err := h.Learn(runs...)
+		if err != nil {
+			return nil, err
 		}
+		f.Hosts, f.Terms = append(f.Hosts, h), append(f.Terms, terms...)
+	}
+	if len(f.Hosts) == 0 {
+		return nil, fmt.Errorf("%w: no run with a host in %d runs: want a case on a tier", ErrRecording, len(r.Runs))
 	}
 	return f, nil
-}
-
-// backendCalls are the kinds of events that are calls of the backend.
-var backendCalls = []string{"embed", "project", "attend", "finish", "logits", "guess"}
-
-// call names what is comparable in a run on tiers and in one in memory.
-func (run *RecordedRun) call(e *Event) string {
-	return fmt.Sprint(e.Kind, " ", run.Batch, " ", run.Policy)
-}
-
-// units are what a call's time is in proportion to.
-func (e *Event) units() float64 {
-	if e.Kind == "attend" {
-		return float64(e.N)
-	}
-	return 1
-}
-
-// inMemory is what a unit of a call takes in memory, in seconds.
-func (r *Recording) inMemory() map[string]float64 {
-	took, units := map[string]float64{}, map[string]float64{}
-	for i := range r.Runs {
-		run := &r.Runs[i]
-		if len(run.Tiers) > 0 {
-			continue
-		}
-		for j := range run.Events {
-			if e := &run.Events[j]; slices.Contains(backendCalls, e.Kind) {
-				took[run.call(e)] += e.Took.Seconds()
-				units[run.call(e)] += e.units()
-			}
-		}
-	}
-	for k := range took {
-		took[k] /= max(1, units[k])
-	}
-	return took
-}
-
-func (e *Event) end() time.Duration { return e.At + e.Took }
-
-// host collects what handing over and taking took; what was handed over while something was taken is not counted twice.
-func (run *RecordedRun) host(hand, take *equations) {
-	var under []*Event // taken
-	own := map[*Event]time.Duration{}
-	for i := range run.Events {
-		e := &run.Events[i]
-		switch e.Kind {
-		case "take":
-			under = append(under, e)
-		case "hand":
-			hand.add(e.Took.Seconds(), float64(e.N), float64(e.Bytes))
-			under = slices.DeleteFunc(under, func(t *Event) bool { return t.end() < e.At })
-			for j := len(under) - 1; j >= 0; j-- {
-				if under[j].end() >= e.end() {
-					own[under[j]] += e.Took
-					break
-				}
-			}
-		}
-	}
-	for i := range run.Events {
-		if e := &run.Events[i]; e.Kind == "take" {
-			take.add((e.Took - own[e]).Seconds(), 1, float64(e.Bytes))
-		}
-	}
-}
-
-// forever is later than anything.
-const forever = time.Duration(math.MaxInt64)
-
-// together are operations that were taken one right behind another.
-const together = time.Microsecond
-
-// device collects what the device took: of operations that were taken together, from when the first had been handed over, or those
-// before had been taken, until the first of them was: the others had ended too.
-func (run *RecordedRun) device(q *equations, handing []float64) {
-	var moved []*Event
-	for i := range run.Events {
-		if e := &run.Events[i]; e.Kind == "read" || e.Kind == "write" {
-			moved = append(moved, e)
-		}
-	}
-	slices.SortStableFunc(moved, func(a, b *Event) int { return int(a.end() - b.end()) })
-	took := map[time.Duration]time.Duration{} // taking what had ended at some time
-	for i := range run.Events {
-		if e := &run.Events[i]; e.Kind == "take" {
-			took[e.At] = e.Took
-		}
-	}
-	before := time.Duration(-1)
-	for i := 0; i < len(moved); {
-		first, taken, last, bytes, writes := forever, moved[i].end(), moved[i].end(), int64(0), 0
-		n := i
-		for ; n < len(moved) && moved[n].end()-last <= together; n++ {
-			first, last = min(first, moved[n].At+modelled(handing[0]+handing[1]*float64(moved[n].Bytes))), moved[n].end()+took[moved[n].end()]
-			bytes += moved[n].Bytes
-			if moved[n].Kind == "write" {
-				writes++
-			}
-		}
-		began, alone := before, 0.0
-		if first >= before {
-			began, alone = first, 1
-		}
-		if writes == 0 && before >= 0 {
-			q.add((taken - began).Seconds(), float64(n-i), float64(bytes), alone)
-		}
-		before, i = taken, n
-	}
-}
-
-// beside collects how much longer calls took than in memory, and what ended meanwhile.
-func (run *RecordedRun) beside(q *equations, memory map[string]float64) {
-	var ends []*Event
-	for i := range run.Events {
-		if e := &run.Events[i]; e.Kind == "read" || e.Kind == "write" {
-			ends = append(ends, e)
-		}
-	}
-	slices.SortStableFunc(ends, func(a, b *Event) int { return int(a.end() - b.end()) })
-	bytes := make([]int64, len(ends)+1)
-	for i, e := range ends {
-		bytes[i+1] = bytes[i] + e.Bytes
-	}
-	at := func(t time.Duration) int {
-		return sort.Search(len(ends), func(i int) bool { return ends[i].end() > t })
-	}
-	for i := range run.Events {
-		e := &run.Events[i]
-		if each, ok := memory[run.call(e)]; ok && slices.Contains(backendCalls, e.Kind) {
-			from, to := at(e.At), at(e.end())
-			q.add(e.Took.Seconds()-each*e.units(), float64(to-from), float64(bytes[to]-bytes[from]))
-		}
-	}
 }
 
 // ReadHardware reads the JSON of a Fitted.
@@ -371,8 +210,13 @@ func ReadHardware(b []byte) (*Fitted, error) {
 	if err := d.Decode(f); err != nil {
 		return nil, fmt.Errorf("simulate: hardware file: %w", err)
 	}
-	if f.Host.Storage == nil && f.Host.Drive == nil || f.Host.Cores < 1 || f.Host.Rates.Copy <= 0 {
-		return nil, fmt.Errorf("simulate: hardware file: %d cores, storage %v, drive %v, %v bytes copied a second: want cores, a rate, and storage or a drive", f.Host.Cores, f.Host.Storage != nil, f.Host.Drive != nil, f.Host.Rates.Copy)
+	for _, h := range f.Hosts {
+		if h.Storage == nil && h.Drive == nil || h.Cores < 1 || h.Rates.Copy <= 0 {
+			return nil, fmt.Errorf("simulate: hardware file: policy %s: %d cores, storage %v, drive %v, %v bytes copied a second: want cores, a rate, and storage or a drive", h.Compute.Policy, h.Cores, h.Storage != nil, h.Drive != nil, h.Rates.Copy)
+		}
+	}
+	if len(f.Hosts) == 0 {
+		return nil, errors.New("simulate: hardware file: no host")
 	}
 	return f, nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"terrace/internal/vfs"
 	"terrace/offload"
@@ -14,12 +15,13 @@ import (
 
 // TestFitFindsTheRates: a host of known rates is recorded, and what Fit makes of the recording's file are these rates.
 func TestFitFindsTheRates(t *testing.T) {
-	want := Device{Hand: 6e-6, HandByte: 0.1e-9, Op: 9e-6, Byte: 0.6e-9, Latency: 70e-6, Take: 4e-6, TakeByte: 0.08e-9, Beside: 3e-6, BesideByte: 0.12e-9}
+	want := Device{Hand: 6e-6, HandByte: 0.1e-9, Op: 9e-6, Byte: 0.6e-9, Latency: 70e-6, Take: 4e-6, TakeByte: 0.08e-9, Wake: 5e-6, Poll: 1e-7}
 	model := want
 	model.Take, model.TakeByte = 0, 0 // taken in Done, below, as the product does
 	const call = 300e-6
 	p := PaceHost(Host{Cores: 2, Storage: &offload.StorageRates{}, Device: &model})
-	r := &Recording{clock: p.Clock, limit: maxEvents, Host: Host{Cores: 2, Storage: &offload.StorageRates{}, Rates: offload.HostRates{Copy: 1}}}
+	r := &Recording{clock: p.Clock, limit: maxEvents}
+	host := Host{Cores: 2, Storage: &offload.StorageRates{Latency: 105e-6, Polled: 100e-6, Poll: 1e-7}, Rates: offload.HostRates{Copy: 1}, Compute: Compute{Policy: "full", Batch: 1, Finish: 1, Ask: 2e-6}}
 	f, err := r.Disk(p.Disk).OpenFile("kv", vfs.OpenOptions{Create: true, Direct: true})
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +30,7 @@ func TestFitFindsTheRates(t *testing.T) {
 	calls := func(n int) {
 		for range n {
 			begun := p.Clock.Now()
-			p.compute(call)
+			p.cores.work(call)
 			r.add("finish", 1, 0, begun, p.Clock.Now())
 		}
 	}
@@ -42,16 +44,18 @@ func TestFitFindsTheRates(t *testing.T) {
 		}
 	}
 	r.Begin()
-	calls(8)
-	r.End(RecordedRun{Policy: "full", Batch: 1})
-	r.Computed(Compute{Policy: "full", Batch: 1, Finish: call})
-	r.Begin()
 	for i := range 60 {
 		reads(1+i%4, 4096<<(i%5)) // few enough bytes for all of them to be taken together
 		calls(2)
 		p.Settle()
 	}
-	r.End(RecordedRun{Policy: "full", Tiers: []string{"ssd=kv,1MiB"}, Batch: 1})
+	for i := range 40 {
+		reads(1, 4096<<(i%5))
+		for began := p.Clock.Now(); p.Clock.Now() < began+2*time.Millisecond; { // who polls is not woken
+			e.Poll()
+		}
+	}
+	r.End(RecordedRun{Policy: "full", Tiers: []string{"ssd=kv,1MiB"}, Batch: 1, Host: &host})
 	var file bytes.Buffer
 	if err := r.Write(&file); err != nil {
 		t.Fatal(err)
@@ -64,17 +68,18 @@ func TestFitFindsTheRates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := *got.Host.Device
+	h, ok := got.Of("full", 1)
+	d := *h.Device
 	for _, c := range []struct {
 		name      string
 		got, want float64
 	}{{"hand", d.Hand, want.Hand}, {"a byte", d.HandByte, want.HandByte}, {"operation", d.Op, want.Op}, {"a byte", d.Byte, want.Byte}, {"latency", d.Latency, want.Latency},
-		{"take", d.Take, want.Take}, {"a byte", d.TakeByte, want.TakeByte}, {"beside", d.Beside, want.Beside}, {"a byte", d.BesideByte, want.BesideByte}} {
+		{"take", d.Take, want.Take}, {"a byte", d.TakeByte, want.TakeByte}, {"waking", d.Wake, want.Wake}} {
 		if math.Abs(c.got/c.want-1) > 0.1 {
 			t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
 		}
 	}
-	if h, ok := got.Of("full", 1); !ok || h.Compute.Finish != call || h.Device.Op != d.Op {
+	if !ok || math.Abs(h.Compute.Finish/call-1) > 1e-9 || h.Compute.Ask != 2e-6 {
 		t.Errorf("%+v", h)
 	}
 	if _, ok := got.Of("full", 2); ok {
@@ -84,18 +89,17 @@ func TestFitFindsTheRates(t *testing.T) {
 
 // TestRecordingsAreRefused: what is no recording, or has nothing to fit, is an error that says where.
 func TestRecordingsAreRefused(t *testing.T) {
-	const host = `{"cores":2,"host":{"threads":1,"scan_kv_bytes_per_s":null,"copy_bytes_per_s":1}}` + "\n"
 	for text, want := range map[string]string{
-		"":                                 "line 1",
-		host + `{"k":"read","at_ns":0}`:    "line 2",
-		host + `{"policy":"full","odd":1}`: "odd",
-		host + `{"policy":"full"}` + "\n" + `{"k":"read","at_ns":1,"ns":-1}`: "below 0",
+		"":                          "line 1",
+		`{"k":"read","at_ns":0}`:    "line 1",
+		`{"policy":"full","odd":1}`: "odd",
+		`{"policy":"full"}` + "\n" + `{"k":"read","at_ns":1,"ns":-1}`: "below 0",
 	} {
 		if _, err := ReadRecording(strings.NewReader(text)); !errors.Is(err, ErrRecording) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	r, err := ReadRecording(strings.NewReader(host + `{"policy":"full"}`))
+	r, err := ReadRecording(strings.NewReader(`{"policy":"full"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,5 +148,52 @@ func TestLeast(t *testing.T) {
 				t.Errorf("%s: unknown %d is %g, want %v", name, i, got, c.want)
 			}
 		}
+	}
+}
+
+// TestLearnsADrivesProcess: from fetches that were under way together, and from its attention, what a drive's process takes; what is left of the
+// host's own time is a layer's. The modelled drive then takes as long.
+func TestLearnsADrivesProcess(t *testing.T) {
+	const op, perByte, alone, answer, layer = 100e-6, 0.5e-9, 40e-6, 900e-6, 20e-6
+	run := &RecordedRun{Policy: "full", Tiers: []string{"csd=unix:s"}, Batch: 1, Steps: 2}
+	now, waited := time.Duration(0), 0.0
+	add := func(kind string, n int, bytes int64, from, to time.Duration) {
+		run.Events = append(run.Events, Event{Kind: kind, At: from, Took: to - from, N: n, Bytes: bytes})
+	}
+	for i := range 30 {
+		begun, free := now, now
+		for j := range 1 + i%3 { // asked for at once, done one after another
+			bytes := int64(50000 * (1 + (i+j)%4))
+			free += modelled(op + perByte*float64(bytes))
+			add("fetch", 4, bytes, begun, free+modelled(alone))
+		}
+		now = free + modelled(alone) + time.Millisecond
+		add("project", 1, 0, now, now+modelled(300e-6))
+		add("attend", 500, 0, now, now+modelled(500*40e-9))
+		add("answer", 1000+i, 0, now, now+modelled(answer))
+		waited += answer
+		now += 2 * time.Millisecond
+	}
+	run.OutsideS = (waited + 30*layer) / 2
+	h := Host{Cores: 2, Drive: &Drive{Profile: "instcsd", Attend: 200e-6, AttendToken: 0.25e-6}, Compute: Compute{Policy: "full", Batch: 1}}
+	terms, err := h.Learn(run)
+	if err != nil || len(terms) != 2 {
+		t.Fatalf("%+v, %v", terms, err)
+	}
+	d := h.Drive
+	for _, c := range []struct {
+		name      string
+		got, want float64
+	}{{"fetch", d.Fetch, op}, {"a byte", d.FetchByte, perByte}, {"latency", d.FetchAlone, alone}, {"answer", d.Attend + 1015*d.AttendToken, answer},
+		{"layer", h.Compute.Layer, layer}, {"project", h.Compute.Project, 300e-6}, {"attend", h.Compute.Attend, 40e-9}} {
+		if math.Abs(c.got/c.want-1) > 0.02 {
+			t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
+		}
+	}
+	if d.AttendToken*800 > d.Attend*1.001 || d.AttendToken*800 < d.Attend*0.999 {
+		t.Errorf("the share of a token changed: %g and %g", d.Attend, d.AttendToken)
+	}
+	if _, err := h.Learn(&RecordedRun{}); !errors.Is(err, ErrRecording) {
+		t.Errorf("nothing to learn from: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package simulate
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"terrace/csdshim"
 	"terrace/offload"
@@ -45,9 +46,14 @@ func (h hill) builtStep(args string) (pipeRun, error) {
 // pipe is the miniature.
 func (h hill) pipe(args string) (*pipe, error) {
 	texts := min(2, h.batch)
-	real := h.m.kvLayer() * h.batch / texts * h.folded() // of a token in a layer, of all that it stands for
+	real := h.m.kvLayer() * h.batch / texts * h.folded()          // of a token in a layer, of all that it stands for
+	for _, of := range []string{"pools=paper", "beta_mode=eq4"} { // the paper's, unless others are asked for
+		if name, _, _ := strings.Cut(of, "="); !strings.Contains(args, name+"=") {
+			args += "," + of
+		}
+	}
 	d := &pipe{
-		policy: fmt.Sprintf("hillinfer:alpha=%v,drive=true,pools=paper,guess_from=1,%s", h.p["alpha"], args),
+		policy: fmt.Sprintf("hillinfer:alpha=%v,drive=true,guess_from=1,%s", h.p["alpha"], args),
 		tokens: int(h.context / h.folded()), texts: int(texts), scale: real / pipeToken, host: h.p["host_share"], compute: h, trace: newSynthetic(h.p),
 	}
 	if m0 := h.p["M_0"]; m0 > 0 {

@@ -21,12 +21,11 @@ type Host struct {
 	Storage *offload.StorageRates `json:"storage,omitempty"` // nil = no SSD tier
 	Device  *Device               `json:"device,omitempty"`  // nil = as Storage and Rates say
 	Drive   *Drive                `json:"drive,omitempty"`   // nil = no csd tier
-	Beside  float64               `json:"beside_share"`      // that a call of the backend takes longer while another core checks and copies; 0 = nothing
 	Compute Compute               `json:"compute,omitzero"`
 }
 
-// Compute is what one decode step takes of a core while all KV is in host memory, by the calls of the backend, for a model, a
-// policy and a batch.
+// Compute is what one decode step takes of a core, by the calls of the backend, for a model, a policy and a batch: while all KV is in host
+// memory, or beside a tier's traffic (Learn).
 type Compute struct {
 	Policy  string  `json:"policy"`
 	Batch   int     `json:"batch"`
@@ -190,8 +189,7 @@ type Paced struct {
 	Disk  *Disk
 	host  Host
 	cores cores
-
-	served float64 // seconds of a core that a drive's process and talking to it have taken
+	drive time.Duration // when a drive's process will have done what it was asked
 }
 
 // PaceHost returns the host's clock, with its costs, and its disk. The caller is the clock's first task.
@@ -221,21 +219,6 @@ func (p *Paced) cost(w clock.Work, n int64) {
 	}
 }
 
-// compute takes a core for a call of the backend, and longer for what the disk delivers, or a drive's process does, meanwhile.
-func (p *Paced) compute(seconds float64) {
-	for seconds > 0 {
-		ended, bytes, served := int64(0), int64(0), p.served
-		if p.Disk != nil {
-			ended, bytes = p.Disk.ended, p.Disk.bytes
-		}
-		p.cores.work(seconds)
-		seconds = p.host.Beside * (p.served - served)
-		if p.Disk != nil {
-			seconds += p.Disk.d.Beside*float64(p.Disk.ended-ended) + p.Disk.d.BesideByte*float64(p.Disk.bytes-bytes)
-		}
-	}
-}
-
 // Settle lets what is under way end.
 func (p *Paced) Settle() { _ = p.Clock.Sleep(context.Background(), time.Hour) }
 
@@ -249,7 +232,7 @@ type paced struct {
 
 func (b paced) take(p *model.Pass, seconds float64) {
 	if p.Phase == kernels.Decode {
-		b.p.compute(seconds)
+		b.p.cores.work(seconds)
 	}
 }
 

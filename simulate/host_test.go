@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"terrace/internal/vfs"
+	"terrace/internal/vfs/uring"
 	"terrace/offload"
 )
 
@@ -72,5 +73,39 @@ func TestCoresAreShared(t *testing.T) {
 	}
 	if len(at) != 3 || at[0] != time.Second || at[1] != time.Second || at[2] != 2*time.Second {
 		t.Errorf("%v", at)
+	}
+}
+
+// TestWhoWaitsCountsWhatOthersTook: who waits for three operations goes on when the third has ended, although somebody else has taken two.
+func TestWhoWaitsCountsWhatOthersTook(t *testing.T) {
+	const op, latency = 40e-6, 60e-6
+	p := PaceHost(Host{Cores: 2, Storage: &offload.StorageRates{}, Device: &Device{Op: op, Latency: latency}})
+	f, err := p.Disk.OpenFile("kv", vfs.OpenOptions{Create: true, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &diskRing{f: f.(diskFile), depth: 8}
+	requests := make([]uring.Request, 3)
+	for i := range requests {
+		requests[i] = uring.Request{Tag: uint64(i), Bufs: [][]byte{make([]byte, 512)}}
+	}
+	if n, err := r.Submit(requests); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	woken, done := time.Duration(0), make(chan struct{})
+	p.Clock.Go(func() {
+		defer close(done)
+		if err := r.AwaitSome(3, time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		woken = p.Clock.Now()
+	})
+	_ = p.Clock.Sleep(t.Context(), modelled(2*op+latency))
+	if got := r.Reap(nil); len(got) != 2 {
+		t.Errorf("%d had ended", len(got))
+	}
+	p.Clock.Wait(done)
+	if want := modelled(3*op + latency); woken != want {
+		t.Errorf("woken after %v, want %v", woken, want)
 	}
 }

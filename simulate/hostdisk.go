@@ -16,8 +16,6 @@ type Disk struct {
 	cores *cores
 	d     Device
 	free  time.Duration
-	ended int64 // operations that were taken, and bytes
-	bytes int64
 }
 
 // diskBytes is the most that a modelled disk holds.
@@ -52,7 +50,6 @@ func deviceOf(h Host) (d Device) {
 		d.TakeByte = 1 / h.Rates.Check
 	}
 	d.Take = h.Compute.Take
-	d.Beside, d.BesideByte = h.Beside*(d.Hand+d.Take), h.Beside*(d.HandByte+d.TakeByte)
 	return d
 }
 
@@ -93,6 +90,7 @@ type diskRing struct {
 	f      diskFile
 	depth  int
 	under  []landing // not reaped, in the order in which they end
+	reaped int       // operations, so far
 	owed   float64   // seconds of a core for calls since took
 	asked  bool      // what has ended, and nothing had
 	woken  bool
@@ -138,9 +136,8 @@ func (r *diskRing) Reap(out []uring.Result) []uring.Result {
 	n := r.landed()
 	for _, l := range r.under[:n] {
 		out = append(out, l.result)
-		r.f.d.ended, r.f.d.bytes = r.f.d.ended+1, r.f.d.bytes+int64(l.bytes)
 	}
-	r.under = append(r.under[:0], r.under[n:]...)
+	r.under, r.reaped = append(r.under[:0], r.under[n:]...), r.reaped+n
 	r.asked = n == 0
 	return out
 }
@@ -172,14 +169,14 @@ func (r *diskRing) changed() {
 	}
 }
 
-// AwaitSome implements vfs.Ring.
+// AwaitSome implements vfs.Ring. As the kernel does it counts what has ended since it was called, whoever has reaped it.
 func (r *diskRing) AwaitSome(n int, most time.Duration) error {
 	c := r.f.d.cores.clock
-	began := c.Now()
-	for n = max(n, 1); !r.woken && r.landed() < n; {
+	began, all := c.Now(), r.reaped+max(n, 1)
+	for !r.woken && r.reaped+r.landed() < all {
 		until := time.Duration(-1)
-		if len(r.under) >= n {
-			until = r.under[n-1].at
+		if more := all - r.reaped; len(r.under) >= more {
+			until = r.under[more-1].at
 		}
 		if n > 1 {
 			if until < 0 || began+most < until {

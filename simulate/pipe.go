@@ -47,6 +47,7 @@ type pipeRun struct {
 	step      float64 // seconds, of all layers of the real model
 	early     float64 // likewise, right behind the prompt
 	hot       float64 // share of the tokens that the host holds and scores
+	share     float64 // of them that the policy's balance wants hot, whether or not they fit
 	read      float64 // bytes of chosen keys and values a step, of all layers
 	crossed   float64 // of them, and of tokens that changed place, what came from the drive
 	questions float64 // to the drive, a step
@@ -152,6 +153,9 @@ func (s *pipeState) decode(spec *policy.Spec, layers int) (out pipeRun, err erro
 		}
 	}
 	use := s.floor.Scores()
+	if u := s.floor.Balance(); u != nil {
+		out.share = u.Share
+	}
 	out.step = s.spent(layers) / pipeTimed
 	real := float64(layers) / pipeLayers / pipeTimed // layers and one step of all that was counted
 	out.read = s.read * real

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"terrace/internal/clock"
@@ -16,12 +17,15 @@ import (
 // Event is one call that a recorded run has made, on the clock of its recording.
 type Event struct {
 	// Kind is a call of the backend in a decode step (embed, project, attend, finish, logits, guess), handing operations to the
-	// device (hand), an operation from then until it was taken (read, write), or taking what has ended: checksums, and what follows (take).
+	// device (hand), an operation from then until it was taken (read, write), or taking what was read: checksums, and what follows (take);
+	// of a drive, fetching records or tokens (fetch), and its attention in a layer (answer).
 	Kind  string        `json:"k"`
 	At    time.Duration `json:"at_ns"`
 	Took  time.Duration `json:"ns"`
-	N     int           `json:"n,omitempty"` // rows; tokens and KV heads attended to; operations
-	Bytes int64         `json:"b,omitempty"` // moved by the device
+	N     int           `json:"n,omitempty"` // rows; tokens and KV heads attended to; operations; records fetched; tokens that a drive attended over
+	Bytes int64         `json:"b,omitempty"` // moved by the device, or fetched from a drive
+
+	Polled bool `json:"p,omitempty"` // of a read or write: whoever took it asked for it, and was not woken
 }
 
 // RecordedRun is one case of a recording.
@@ -31,16 +35,15 @@ type RecordedRun struct {
 	Batch    int      `json:"batch"`
 	Depth    int      `json:"depth"`
 	Steps    int      `json:"steps"`
-	StepS    float64  `json:"step_s"`            // on average
-	OutsideS float64  `json:"outside_s"`         // of it, outside of the backend's calls and of waiting for the tier
-	Compute  *Compute `json:"compute,omitempty"` // of a run in memory
+	StepS    float64  `json:"step_s"`             // on average
+	OutsideS float64  `json:"outside_s"`          // of it, outside of the backend's calls and of waiting for the tier
+	Host     *Host    `json:"hardware,omitempty"` // as far as it was measured without recording: what Learn leaves alone
 	Events   []Event  `json:"-"`
 }
 
-// Recording is what runs took, call by call: Fit works out a host's rates from it. Its file has a line for the host, in JSON, then a line a
-// run, and behind each the run's events, a line each. It may be used by several goroutines.
+// Recording is what runs took, call by call: Fit works out a host's rates from it. Its file has a line a
+// run, in JSON, and behind each the run's events, a line each. It may be used by several goroutines.
 type Recording struct {
-	Host  Host // as far as it was measured before the runs
 	Runs  []RecordedRun
 	clock clock.Clock
 
@@ -80,14 +83,21 @@ func (r *Recording) End(run RecordedRun) {
 	r.Runs = append(r.Runs, run)
 }
 
-// Computed says what the last run's steps take, which was in memory.
-func (r *Recording) Computed(c Compute) {
-	if r != nil {
-		r.Runs[len(r.Runs)-1].Compute = &c
+// Add takes the runs of other recordings over.
+func (r *Recording) Add(runs ...*RecordedRun) {
+	if r == nil {
+		return
+	}
+	for _, run := range runs {
+		r.Runs = append(r.Runs, *run)
 	}
 }
 
 func (r *Recording) add(kind string, n int, bytes int64, from, to time.Duration) {
+	r.note(Event{Kind: kind, At: from, Took: to - from, N: n, Bytes: bytes})
+}
+
+func (r *Recording) note(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -95,7 +105,7 @@ func (r *Recording) add(kind string, n int, bytes int64, from, to time.Duration)
 	case len(r.events) == r.limit:
 		r.cut = true
 	default:
-		r.events = append(r.events, Event{kind, from, to - from, n, bytes})
+		r.events = append(r.events, e)
 	}
 }
 
@@ -138,16 +148,24 @@ type recordedFile struct {
 // NewEngine implements vfs.Engined.
 func (f recordedFile) NewEngine(depth int) vfs.Engine {
 	e, _ := vfs.NewEngine(f.File, depth, true)
-	return recordedEngine{e, f.r}
+	return &recordedEngine{Engine: e, r: f.r}
 }
 
 type recordedEngine struct {
 	vfs.Engine
-	r *Recording
+	r    *Recording
+	asks atomic.Int32 // callers of Poll
+}
+
+// Poll implements vfs.Engine.
+func (e *recordedEngine) Poll() {
+	e.asks.Add(1)
+	defer e.asks.Add(-1)
+	e.Engine.Poll()
 }
 
 // Start implements vfs.Engine.
-func (e recordedEngine) Start(ios []*vfs.IO) {
+func (e *recordedEngine) Start(ios []*vfs.IO) {
 	begun, bytes := e.r.clock.Now(), int64(0)
 	for _, op := range ios {
 		bytes += int64(op.Bytes())
@@ -159,17 +177,19 @@ func (e recordedEngine) Start(ios []*vfs.IO) {
 }
 
 // listen records when an operation is taken, and what that takes.
-func (e recordedEngine) listen(op *vfs.IO, begun time.Duration) {
+func (e *recordedEngine) listen(op *vfs.IO, begun time.Duration) {
 	done, kind, bytes := op.Done, "read", int64(op.Bytes())
 	if op.Write {
 		kind = "write"
 	}
 	op.Done = func(op *vfs.IO) {
 		op.Done = done // whoever starts it again records it again
-		ended := e.r.clock.Now()
+		ended, polled := e.r.clock.Now(), e.asks.Load() > 0
 		done(op)
-		e.r.add(kind, 1, bytes, begun, ended)
-		e.r.add("take", 1, bytes, ended, e.r.clock.Now())
+		e.r.note(Event{Kind: kind, At: begun, Took: ended - begun, N: 1, Bytes: bytes, Polled: polled})
+		if !op.Write {
+			e.r.add("take", 1, bytes, ended, e.r.clock.Now())
+		}
 	}
 }
 
@@ -180,9 +200,6 @@ func (r *Recording) Write(w io.Writer) error {
 	}
 	out := bufio.NewWriter(w)
 	e := json.NewEncoder(out)
-	if err := e.Encode(&r.Host); err != nil {
-		return fmt.Errorf("simulate: recording: %w", err)
-	}
 	for i := range r.Runs {
 		if err := e.Encode(&r.Runs[i]); err != nil {
 			return fmt.Errorf("simulate: recording: %w", err)

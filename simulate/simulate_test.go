@@ -112,10 +112,15 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestBetaMinimum: the split's minimum lies where the formula of the links says.
+// TestBetaMinimum: the split's minimum, and the policy's formula, lie where both paths take as long by the paper's equations,
+// solved here. (TestBetaMinimumOfThePipeline sweeps the pipeline itself.)
 func TestBetaMinimum(t *testing.T) {
-	for _, links := range []string{"direct", "store_forward"} {
-		r, err := Run("hillinfer-fig16b", []string{"links=" + links, "gpu_flops=1e21", "gpu_mem_bps=1e21", "f_c=12e9", "f_s=6e9"})
+	const alpha, fc, fs, bc, bs = 0.2, 12e9, 6e9, 25e9, 3.2e9
+	for links, want := range map[string]float64{
+		"direct":        (1/fs + alpha/bs) / (1/fc + alpha/bc),
+		"store_forward": (1/fs + alpha/bs + alpha/bc) / (1/fc + alpha/bc), // what is cold crosses both links
+	} {
+		r, err := Run("hillinfer-fig16b", []string{"links=" + links, "gpu_flops=1e21", "gpu_mem_bps=1e21", "f_c=12e9", "f_s=6e9", "B_c=25e9", "B_s=3.2e9", "alpha=0.2"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,8 +133,8 @@ func TestBetaMinimum(t *testing.T) {
 				best, at = row.Value, row.X["beta"].(float64)
 			}
 		}
-		if math.Abs(at/formula-1) > 0.2 {
-			t.Errorf("%s: minimum at %v, formula %v", links, at, formula)
+		if math.Abs(at/want-1) > 0.07 || math.Abs(formula/want-1) > 1e-9 { // the sweep's ratios are 14 % apart
+			t.Errorf("%s: minimum at %v, formula %v, want %v", links, at, formula, want)
 		}
 	}
 }

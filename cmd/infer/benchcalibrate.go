@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"terrace/bench"
@@ -18,29 +20,82 @@ import (
 // What bench --predict measures before it predicts, and for how long each of the host's and of the disk's rates is measured.
 var hostEach, diskEach = 100 * time.Millisecond, 250 * time.Millisecond
 
-// timedRun is a case that was measured.
-type timedRun struct {
-	row   bench.Row
-	kv    benchKV
-	timed *simulate.Timed
-	model *model.Model
+// openRun is a case that is open and has read its depth.
+type openRun struct {
+	*bench.Run
+	cases []*benchCase
+	kv    kvFlags
+	depth int
 }
 
-// timedCase measures a case, with the calls of its backend timed, and recorded where there is a recording.
-func (a *app) timedCase(f *benchFlags, kv kvFlags, rec *simulate.Recording) (t timedRun, err error) {
-	machine := tier.Machine{Wrap: func(b model.Backend) model.Backend { t.timed = rec.Backend(b); return t.timed }}
-	if rec != nil {
-		machine.Disk = rec.Disk(vfs.OS{})
+// openRun opens a case on a machine and reads its depth.
+func (a *app) openRun(f *benchFlags, kv kvFlags, machine tier.Machine) (r *openRun, err error) {
+	own := *f
+	own.load.machine = machine
+	r = &openRun{kv: kv, depth: f.o.D}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if r.cases, err = a.openBenchCases(&own, []kvFlags{kv}); err != nil {
+		return nil, err
 	}
-	t.row, t.kv, err = a.runCase(f, kv, caseHooks{
-		machine: machine,
-		opened:  func(l *loaded) { t.model = l.model; t.timed.Reset(); rec.Begin() },
-	})
-	if err == nil {
-		p := partsOf(t.timed, t.row)
-		rec.End(simulate.RecordedRun{Policy: kv.policyName(), Tiers: kv.tiers, Batch: t.row.Batch, Depth: f.o.D, Steps: len(t.row.TPS) * t.row.N, StepS: mean(t.row), OutsideS: p.Rest / 1e3})
+	o := f.o
+	o.Text = r.cases[0].text
+	if r.Run, err = bench.Open(a.ctx, r.cases[0].l.engine, true, o); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.cases[0].name(), err)
 	}
-	return t, err
+	return r, nil
+}
+
+// close ends the run; what it has measured stays.
+func (r *openRun) close() {
+	if r.Run != nil {
+		r.Run.Close()
+	}
+	for _, c := range r.cases {
+		c.close()
+	}
+	r.Run, r.cases = nil, nil
+}
+
+// repeat measures once more.
+func (a *app) repeat(r *openRun) error {
+	if err := r.Repeat(a.ctx); err != nil {
+		return fmt.Errorf("%s: %w", r.cases[0].name(), err)
+	}
+	return nil
+}
+
+// kvUse is what the tiers did.
+func (r *openRun) kvUse() benchKV { return r.cases[0].row(r.Row(), r.Row()).KV }
+
+// timedRun is a run that is recorded, call by call.
+type timedRun struct {
+	*openRun
+	timed *simulate.Timed
+	rec   *simulate.Recording
+}
+
+// openTimed opens a case and records it from then on.
+func (a *app) openTimed(f *benchFlags, kv kvFlags) (t *timedRun, err error) {
+	t = &timedRun{rec: simulate.NewRecording()}
+	machine := tier.Machine{Disk: t.rec.Disk(vfs.OS{}), Dial: t.rec.Dial(nil), Wrap: func(b model.Backend) model.Backend { t.timed = t.rec.Backend(b); return t.timed }}
+	if t.openRun, err = a.openRun(f, kv, machine); err != nil {
+		return nil, err
+	}
+	t.timed.Reset()
+	t.rec.Begin()
+	return t, nil
+}
+
+// end is what was recorded.
+func (t *timedRun) end() *simulate.RecordedRun {
+	row := t.Row()
+	p := partsOf(t.timed, row)
+	t.rec.End(simulate.RecordedRun{Policy: t.kv.policyName(), Tiers: t.kv.tiers, Batch: row.Batch, Depth: t.depth, Steps: len(row.TPS) * row.N, StepS: mean(row), OutsideS: p.Rest / 1e3})
+	return &t.rec.Runs[0]
 }
 
 // inMemory is a policy's step with all KV in host memory.
@@ -48,16 +103,23 @@ type inMemory struct {
 	compute simulate.Compute
 	step    float64 // seconds
 	rest    float64 // of them outside of the backend's calls
-	beside  float64 // simulate.Host.Beside
 }
 
 // timedInMemory measures a policy without tiers; what plain has outside of the backend's calls is a layer's own.
-func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory, rec *simulate.Recording) (*inMemory, error) {
-	t, err := a.timedCase(f, kvFlags{policy: policy}, rec)
+func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inMemory, error) {
+	var timed *simulate.Timed
+	r, err := a.openRun(f, kvFlags{policy: policy}, tier.Machine{Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }})
 	if err != nil {
 		return nil, err
 	}
-	c, timed, m := t.row, t.timed, t.model
+	defer r.close()
+	timed.Reset()
+	for range max(f.o.Repeats, 1) {
+		if err := a.repeat(r); err != nil {
+			return nil, err
+		}
+	}
+	c, m := r.Row(), r.cases[0].l.model
 	out := &inMemory{step: medianStep(c)}
 	var calls float64
 	out.compute, calls = timed.Compute()
@@ -73,70 +135,87 @@ func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory, rec *
 	return out, nil
 }
 
-// shallow is the depth at which calls are timed beside other work: weights are nearly all that they read.
-const shallow = 64
-
-// measureBeside measures how much longer the backend's calls take beside work of another core.
-func (a *app) measureBeside(f *benchFlags) (float64, error) {
-	own := *f
-	own.o.D, own.o.Repeats, own.o.Batch = shallow, 2, 1
-	return simulate.MeasureBeside(func() (float64, error) {
-		t, err := a.timedCase(&own, kvFlags{policy: "full"}, nil)
-		if err != nil {
-			return 0, err
-		}
-		_, calls := t.timed.Compute()
-		return calls, nil
-	})
-}
-
-// calibrateShare is how much of a case's depth, and of its host memory, the run has that says what the host does for its tiers.
+// calibrateShare is how much of a case's depth, and of its host memory, the runs have from which rates are learnt.
 const calibrateShare = 0.75
 
-// calibrate takes from a run of the policy at another depth, on a disk that is none, what calls of the backend take and what the host does
-// for its tiers.
-func (a *app) calibrate(f *benchFlags, kv kvFlags, host *simulate.Host) error {
-	own, less := *f, kvFlags{policy: kv.policy}
-	own.o.D, own.o.Repeats = int(calibrateShare*float64(f.o.D)), 2
+// smaller is a case at calibrateShare, with a folder of its own on an SSD.
+func smaller(f *benchFlags, kv kvFlags) (own benchFlags, less kvFlags, made []string, err error) {
+	own, less = *f, kvFlags{policy: kv.policy}
+	own.o.D, own.o.Repeats = int(calibrateShare*float64(f.o.D)), max(f.o.Repeats, 1)+1
 	tiers, err := tierList(kv.tiers)
-	if err != nil {
-		return err
-	}
 	for i, t := range tiers {
 		spec := kv.tiers[i]
-		if t.Kind == tier.Host {
+		switch t.Kind {
+		case tier.Host:
 			spec = fmt.Sprintf("host=%d", int64(calibrateShare*float64(t.Bytes)))
+		case tier.SSD:
+			made = append(made, filepath.Join(t.Path, "calibration"))
+			spec = fmt.Sprintf("ssd=%s,%d", made[0], t.Bytes)
 		}
 		less.tiers = append(less.tiers, spec)
 	}
+	return own, less, made, err
+}
+
+// inTurns measures a case, and in turns with it the smaller one from which the host's rates on its tier are learnt: a device, and a machine
+// that is shared, are not the same at all times.
+func (a *app) inTurns(f *benchFlags, kv kvFlags) (whole, part *timedRun, err error) {
+	own, less, made, err := smaller(f, kv)
+	if err != nil {
+		return nil, nil, err
+	}
+	if whole, err = a.openTimed(f, kv); err != nil {
+		return nil, nil, err
+	}
+	if part, err = a.openTimed(&own, less); err != nil {
+		whole.close()
+		return nil, nil, err
+	}
+	part.cases[0].made = made
+	err = a.repeat(part.openRun)
+	for range max(f.o.Repeats, 1) {
+		if err == nil {
+			err = errors.Join(a.repeat(whole.openRun), a.repeat(part.openRun))
+		}
+	}
+	if err != nil {
+		whole.close()
+		part.close()
+	}
+	return whole, part, err
+}
+
+// asking takes from a run of the smaller case, on a disk that is none, what asking the tier for a record costs the host.
+func (a *app) asking(f *benchFlags, kv kvFlags, host *simulate.Host) error {
+	own, less, _, err := smaller(f, kv)
+	if err != nil {
+		return err
+	}
+	own.o.Repeats = 2
 	var timed *simulate.Timed
-	work, metered, free := simulate.HostWork{}, clock.NewMetered(), simulate.NewFreeDisk()
-	row, _, err := a.runCase(&own, less, caseHooks{
-		machine: tier.Machine{Clock: metered, Disk: free, Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }},
-		opened: func(l *loaded) {
-			timed.Reset()
-			_, _ = metered.Spent(), free.Used()
-			work.Layers = float64(l.model.Layers)
-		},
-		measured: func() { work.Work, work.Free = metered.Spent(), free.Used() },
-	})
+	metered, free := clock.NewMetered(), simulate.NewFreeDisk()
+	r, err := a.openRun(&own, less, tier.Machine{Clock: metered, Disk: free, Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }})
 	if err != nil {
 		return fmt.Errorf("calibrating %s: %w", kv.policyName(), err)
 	}
+	defer r.close()
+	timed.Reset()
+	_, _ = metered.Spent(), free.Used()
+	for range own.o.Repeats {
+		if err := a.repeat(r); err != nil {
+			return err
+		}
+	}
+	row := r.Row()
 	steps := float64(len(row.TPS) * row.N)
-	calls, all := timed.Compute()
-	before := host.Compute
-	calls.Policy, calls.Batch, calls.Layer, calls.Scan, calls.Prompt = before.Policy, before.Batch, before.Layer, before.Scan, before.Prompt
-	host.Compute = calls
-	work.Layers *= steps
-	work.Outside = row.Took.Seconds() - all*steps
-	host.Calibrate(work)
+	_, all := timed.Compute()
+	host.Calibrate(simulate.HostWork{Outside: row.Took.Seconds() - all*steps, Layers: steps * float64(r.cases[0].l.model.Layers), Work: metered.Spent(), Free: free.Used()})
 	return nil
 }
 
 // predictCase measures and predicts one case.
 func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, plain *inMemory, rec *simulate.Recording) (row predictedRow, err error) {
-	host := simulate.Host{Cores: processors, Rates: rates, Beside: plain.beside}
+	host := simulate.Host{Cores: processors, Rates: rates}
 	ssd, socket, err := lowerTier(kv.tiers)
 	if err != nil {
 		return row, err
@@ -144,46 +223,40 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	if host.Storage, err = a.storageOf(ssd); err != nil {
 		return row, err
 	}
-	t, err := a.timedCase(f, kv, rec)
+	whole, part, err := a.inTurns(f, kv)
 	if err != nil {
 		return row, err
 	}
-	after, err := a.storageOf(ssd)
-	if err != nil {
-		return row, err
-	}
-	memory, err := a.timedInMemory(f, kv.policyName(), plain, rec)
+	m, measured, use, learnt, seen := whole.cases[0].l.model, whole.Row(), whole.kvUse(), part.end(), whole.end()
+	whole.close()
+	part.close()
+	memory, err := a.timedInMemory(f, kv.policyName(), plain)
 	if err != nil {
 		return row, err
 	}
 	host.Compute = memory.compute
 	if ssd != "" {
-		later, err := a.storageOf(ssd)
-		if err != nil {
-			return row, err
-		}
-		host.Storage = offload.Middle(host.Storage, after, later) // of a device that is not the same at all times
-		if err := a.calibrate(f, kv, &host); err != nil {
-			return row, err
-		}
-	} else if host.Drive, err = a.driveOf(socket, kv, t.model); err != nil {
+		err = a.asking(f, kv, &host)
+	} else {
+		host.Drive, err = a.driveOf(socket, kv, m)
+	}
+	if err != nil {
 		return row, err
 	}
-	rec.Computed(host.Compute)
-	if rec != nil {
-		rec.Host.Cores, rec.Host.Rates, rec.Host.Beside, rec.Host.Drive = host.Cores, host.Rates, host.Beside, host.Drive
-		if rec.Host.Storage == nil {
-			rec.Host.Storage = host.Storage
-		}
+	before := host
+	learnt.Host, seen.Host = &before, &before
+	rec.Add(learnt, seen)
+	if _, err := host.Learn(learnt); err != nil {
+		return row, err
 	}
 	if row, err = a.modelledCase(f, kv, host); err != nil {
 		return row, err
 	}
-	row.MemoryMS, row.MeasuredMS, row.MeasuredKV, row.MeasuredFrom = 1e3*memory.step, 1e3*medianStep(t.row), &t.kv, sourceOf(t.row)
-	parts := partsOf(t.timed, t.row)
+	row.MemoryMS, row.MeasuredMS, row.MeasuredKV, row.MeasuredFrom = 1e3*memory.step, 1e3*medianStep(measured), &use, sourceOf(measured)
+	parts := partsOf(whole.timed, measured)
 	row.MeasuredIn = &parts
-	for _, tps := range t.row.TPS {
-		row.AllMS = append(row.AllMS, 1e3*float64(t.row.Batch)/tps)
+	for _, tps := range measured.TPS {
+		row.AllMS = append(row.AllMS, 1e3*float64(measured.Batch)/tps)
 	}
 	row.Ratio = row.PredictedMS / row.MeasuredMS
 	return row, nil

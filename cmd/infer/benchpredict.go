@@ -57,8 +57,8 @@ func partsOf(t *simulate.Timed, r bench.Row) (p stepParts) {
 	return p
 }
 
-// benchPredict measures each case on tiers and predicts it. A case is three runs one after the other: its policy in memory, with the
-// backend's calls timed; the case; and the case on the hardware model.
+// benchPredict measures each case on tiers and predicts it: the case, in turns with a smaller one from which rates are learnt; its policy in
+// memory; what asking costs; and the case on the hardware model.
 func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
 	if f.o.N == 0 || f.o.D == 0 || !f.o.Continue || len(f.load.backends) != 1 || f.load.backends[0] != "native" {
 		return usageErrorf("--predict: want -n and -d above 0, --continue, and the native backend")
@@ -72,10 +72,7 @@ func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
 	if f.record != "" {
 		rec = simulate.NewRecording()
 	}
-	plain, err := a.timedInMemory(f, "full", nil, rec)
-	if err == nil {
-		plain.beside, err = a.measureBeside(f)
-	}
+	plain, err := a.timedInMemory(f, "full", nil)
 	if err != nil {
 		return err
 	}
@@ -110,14 +107,20 @@ func (a *app) modelledCase(f *benchFlags, kv kvFlags, host simulate.Host) (row p
 	if paced.Disk != nil {
 		machine.Disk = paced.Disk
 	}
-	predicted, predictedKV, err := a.runCase(f, kv, caseHooks{
-		machine: machine,
-		opened:  func(*loaded) { paced.Settle(); modelled.Reset() },
-		closing: paced.Settle,
-	})
+	r, err := a.openRun(f, kv, machine)
 	if err != nil {
 		return row, err
 	}
+	defer r.close()
+	defer paced.Settle()
+	paced.Settle()
+	modelled.Reset()
+	for range max(f.o.Repeats, 1) {
+		if err := a.repeat(r); err != nil {
+			return row, err
+		}
+	}
+	predicted, predictedKV := r.Row(), r.kvUse()
 	return predictedRow{Policy: kv.policyName(), Tiers: kv.tiers, Batch: predicted.Batch, Depth: f.o.D, PredictedMS: 1e3 * medianStep(predicted),
 		PredictedIn: partsOf(modelled, predicted), PredictedKV: predictedKV, Host: host, PredictedFrom: "modelled"}, nil
 }
@@ -141,6 +144,9 @@ func (a *app) benchModelled(f *benchFlags, kvs []kvFlags) error {
 		if !ok {
 			return usageErrorf("--hardware %s: nothing about policy %s at batch %d", f.hardware, kv.policyName(), max(f.o.Batch, 1))
 		}
+		if lacks := lacking(host, kv.tiers); lacks != "" {
+			return usageErrorf("--hardware %s: nothing about a tier %s of policy %s: record a run on one (--record-trace) and fit it (infer simulate --fit)", f.hardware, lacks, kv.policyName())
+		}
 		row, err := a.modelledCase(f, kv, host)
 		if err != nil {
 			return err
@@ -150,50 +156,15 @@ func (a *app) benchModelled(f *benchFlags, kvs []kvFlags) error {
 	return a.printPredicted(f.format, rows)
 }
 
-// caseHooks are called while a case runs, on a machine; nil ones are not.
-type caseHooks struct {
-	machine  tier.Machine  // what the case runs on
-	opened   func(*loaded) // the depth is read
-	measured func()
-	closing  func()
-}
-
-// runCase measures a case.
-func (a *app) runCase(f *benchFlags, kv kvFlags, h caseHooks) (row bench.Row, use benchKV, err error) {
-	own := *f
-	own.load.machine = h.machine
-	cases, err := a.openBenchCases(&own, []kvFlags{kv})
-	defer func() {
-		for _, c := range cases {
-			c.close()
-		}
-	}()
-	if err != nil {
-		return row, use, err
-	}
-	if h.closing != nil {
-		defer h.closing()
-	}
-	o := f.o
-	o.Text = cases[0].text
-	b, err := bench.Open(a.ctx, cases[0].l.engine, true, o)
-	if err != nil {
-		return row, use, fmt.Errorf("%s: %w", cases[0].name(), err)
-	}
-	defer b.Close()
-	if h.opened != nil {
-		h.opened(cases[0].l)
-	}
-	for range max(o.Repeats, 1) {
-		if err := b.Repeat(a.ctx); err != nil {
-			return row, use, fmt.Errorf("%s: %w", cases[0].name(), err)
+// lacking is the first kind of tier that a host knows nothing of; empty = it knows all.
+func lacking(host simulate.Host, tiers []string) string {
+	for _, t := range tiers {
+		kind, _, _ := strings.Cut(t, "=")
+		if kind == "csd" && host.Drive == nil || kind == "ssd" && host.Storage == nil {
+			return kind + "="
 		}
 	}
-	if h.measured != nil {
-		h.measured()
-	}
-	row = b.Row()
-	return row, cases[0].row(row, row).KV, nil
+	return ""
 }
 
 func medianStep(r bench.Row) float64 { return float64(r.Batch) / r.MedianTPS() }
@@ -213,7 +184,11 @@ func (a *app) printPredicted(format string, rows []predictedRow) error {
 	w := a.newTable()
 	fmt.Fprintln(w, "case\tbatch\tdepth\tin memory ms\tmeasured ms\tpredicted ms\tratio\tfrom")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s on %s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\t%s\n", r.Policy, strings.Join(r.Tiers, " "), r.Batch, r.Depth, r.MemoryMS, r.MeasuredMS, r.PredictedMS, r.Ratio, r.MeasuredFrom)
+		memory, measured, ratio := fmt.Sprintf("%.1f", r.MemoryMS), fmt.Sprintf("%.1f", r.MeasuredMS), fmt.Sprintf("%.2f", r.Ratio)
+		if r.MeasuredMS == 0 { // of a hardware file alone
+			memory, measured, ratio = "-", "-", "-"
+		}
+		fmt.Fprintf(w, "%s on %s\t%d\t%d\t%s\t%s\t%.1f\t%s\t%s\n", r.Policy, strings.Join(r.Tiers, " "), r.Batch, r.Depth, memory, measured, r.PredictedMS, ratio, r.MeasuredFrom)
 	}
 	return w.Flush()
 }

@@ -74,6 +74,7 @@ func TestBenchPredict(t *testing.T) {
 	}{
 		"both ways":      {2, append(args, append(other, "--record-trace", trace)...)},
 		"not that one":   {2, append(args, "-d", "1000", "--hardware", hardware, "--case", "quest on "+strings.TrimPrefix(on, "full on "))},
+		"no such tier":   {2, append(args, "-d", "1000", "--hardware", hardware, "--case", "full on csd=unix:"+filepath.Join(dir, "s"))},
 		"no hardware":    {2, append(args, "-d", "1000", "--hardware", trace, "--case", on)},
 		"no file":        {1, append(args, "-d", "1000", "--hardware", filepath.Join(dir, "none"), "--case", on)},
 		"in memory":      {2, append(args, "-d", "1000", "--case", "full")},

@@ -191,8 +191,7 @@ func (r *replayRun) run(e *engine.Engine, metric string) error {
 		return err
 	}
 	bar := r.a.newBar()
-	r.a.notice("answers from the whole KV of %d requests, untimed", len(r.trace))
-	whole, err := r.bench.References(r.a.ctx, r.trace, r.all)
+	whole, err := r.references()
 	if err != nil {
 		return err
 	}
@@ -300,7 +299,27 @@ func (r *replayRun) one(e *engine.Engine, i int, whole replay.References, profil
 	return r.bench.Replay(r.a.ctx, r.f.placements[i], r.trace, r.all, whole, profile, store, how, emit)
 }
 
-const qualityFile = "profile.json"
+const (
+	qualityFile    = "profile.json"
+	referencesFile = "references.json"
+)
+
+// references are the answers that quality is measured against: kept from before (the folder is of one model, trace and length of answers),
+// or made now.
+func (r *replayRun) references() (whole replay.References, err error) {
+	if raw, err := os.ReadFile(r.folder.Path(referencesFile)); err == nil && json.Unmarshal(raw, &whole) == nil && whole.Cover(r.trace) {
+		return whole, nil
+	}
+	r.a.notice("answers from the whole KV of %d requests, untimed", len(r.trace))
+	if whole, err = r.bench.References(r.a.ctx, r.trace, r.all); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(whole)
+	if err != nil {
+		return nil, err
+	}
+	return whole, r.folder.WriteFile(referencesFile, append(raw, '\n'))
+}
 
 // profiled is the quality of every configuration that a placement chooses from: given, kept from before, or measured now.
 func (r *replayRun) profiled(e *engine.Engine) (*replay.Profile, error) {

@@ -37,8 +37,9 @@ func TestEvalContexts(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	args := []string{"eval", "-m", tinyModel, "-t", "1", "--suite", "contexts", "--trace", trace, "--contexts", contexts, "--speed", "0", "--max-tokens", "4", "--quality", "token-f1",
 		"--store", "host=4MiB", "--store", "ssd=" + filepath.Join(t.TempDir(), "kv") + ",64MiB", "--placement", "none", "--placement", "lru", "--placement", "evicpress:alpha=0.1,methods=knorm,keeps=0.5", "--out", out}
-	for range 2 {
-		if code, _, errs := inferWith(t, "", args...); code != 0 {
+	for run := range 2 {
+		code, _, errs := inferWith(t, "", args...)
+		if code != 0 || strings.Contains(errs, "answers from the whole KV") != (run == 0) {
 			t.Fatalf("%d %s", code, errs)
 		}
 	}
@@ -51,8 +52,11 @@ func TestEvalContexts(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if lru := res.Policies[1]; lru.Hits["none"] != 1.0/3 || lru.StorePeak["host"] <= 0 || *lru.Mean != 100 {
+	if lru := res.Policies[1]; lru.Hits["none"] != 1.0/3 || lru.StorePeak["host"] <= 0 || *lru.Mean != 100 || len(lru.Configs) != 1 || lru.Configs["none 1"] != 1 {
 		t.Errorf("lru: %+v", lru.ReplayResult)
+	}
+	if e := res.Policies[2]; e.Configs["none 1"]+e.Configs["knorm 0.5"] != 1 || len(res.Policies[0].Configs) != 0 {
+		t.Errorf("evicpress: %+v, none: %+v", e.ReplayResult, res.Policies[0].ReplayResult)
 	}
 	raw, err := os.ReadFile(filepath.Join(out, "samples.jsonl"))
 	if err != nil {
@@ -67,7 +71,7 @@ func TestEvalContexts(t *testing.T) {
 			t.Errorf("samples.jsonl has no %s: %v", key, line)
 		}
 	}
-	if code, table, errs := inferWith(t, "", "compare", out, "--against", "none", "--html", filepath.Join(out, "c.html")); code != 0 || !strings.Contains(table, "evicpress") {
+	if code, table, errs := inferWith(t, "", "compare", out, "--against", "none", "--html", filepath.Join(out, "c.html")); code != 0 || !strings.Contains(table, "evicpress") || strings.Contains(table, "knorm 0.5  put  profiled again") != (res.Policies[2].Configs["knorm 0.5"] > 0) {
 		t.Errorf("compare: %d %s %s", code, table, errs)
 	}
 	if page, err := os.ReadFile(filepath.Join(out, "c.html")); err != nil || !strings.Contains(string(page), "mean TTFT, seconds") {

@@ -265,13 +265,15 @@ type swapsJSON struct {
 	Revived     int   `json:"revived_tokens"` // computed late, from their stored rows
 	AuxBytes    int64 `json:"aux_bytes"`      // stored rows
 	ParkedBytes int64 `json:"parked_bytes"`   // pages that no step reads now
+
+	WaitedMS float64 `json:"waited_ms"` // for such pages on their way to the tier below and back
 }
 
 func swapsReport(u engine.SwapUse) *swapsJSON {
 	if u.Steps == 0 && u.AuxBytes == 0 {
 		return nil
 	}
-	return &swapsJSON{Steps: u.Steps, Swaps: u.Swaps, Loaded: u.Loaded, Revived: u.Revived, AuxBytes: u.AuxBytes, ParkedBytes: u.ParkedBytes}
+	return &swapsJSON{Steps: u.Steps, Swaps: u.Swaps, Loaded: u.Loaded, Revived: u.Revived, AuxBytes: u.AuxBytes, ParkedBytes: u.ParkedBytes, WaitedMS: ms(u.Waited)}
 }
 
 func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
@@ -302,15 +304,19 @@ func (a *app) noticeBalance(e *engine.Engine) {
 
 // balanceSource says what a balance was computed from.
 func balanceSource(u *engine.BalanceUse) string {
+	drive := "modelled"
+	if u.Timed {
+		drive = "timed"
+	}
 	switch {
 	case u.Mode == policy.BetaFixed:
 		return "choice"
 	case !u.Known():
 		return "room, for want of throughputs (infer profile)"
 	case u.Found >= 0:
-		return fmt.Sprintf("the host's measured and the drive's modelled throughputs, %.1f %% of the selection found hot", 100*u.Found)
+		return fmt.Sprintf("the host's measured and the drive's %s throughputs, %.1f %% of the selection found hot", drive, 100*u.Found)
 	}
-	return "the host's measured and the drive's modelled throughputs"
+	return "the host's measured and the drive's " + drive + " throughputs"
 }
 
 // noticeKV says what a session holds: tokens, their share of what was read, and bytes.

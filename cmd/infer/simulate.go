@@ -114,13 +114,20 @@ func (a *app) fitHardware(names []string, asJSON bool) error {
 		e.SetIndent("", "  ")
 		return e.Encode(f)
 	}
-	w, d := a.newTable(), f.Host.Device
-	fmt.Fprintln(w, "what\tan operation\ta MiB more\tevents\ttook s\tthe fit gives s\terror of one")
-	for i, rates := range [][2]float64{{d.Hand, d.HandByte}, {d.Take, d.TakeByte}, {d.Op, d.Byte}, {d.Beside, d.BesideByte}} {
-		t := f.Terms[i]
-		fmt.Fprintf(w, "%s\t%.1f us\t%.1f us\t%d\t%.3f\t%.3f\t%.0f %%\n", t.Name, 1e6*rates[0], 1e6*(1<<20)*rates[1], t.Events, t.Took, t.Gives, 100*t.Error)
+	w := a.newTable()
+	fmt.Fprintln(w, "policy\twhat\tan event\ta MiB or 1,000 tokens more\tevents\ttook s\tthe fit gives s\terror of one")
+	for _, t := range f.Terms {
+		more := 1e6 * (1 << 20) * t.More
+		if t.Name == simulate.Answering {
+			more = 1e6 * 1000 * t.More
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.1f us\t%.1f us\t%d\t%.3f\t%.3f\t%.0f %%\n", t.Policy, t.Name, 1e6*t.Each, more, t.Events, t.Took, t.Gives, 100*t.Error)
 	}
-	fmt.Fprintf(w, "latency\t%.1f us\n", 1e6*d.Latency)
+	for _, h := range f.Hosts {
+		if d := h.Device; d != nil {
+			fmt.Fprintf(w, "%s\tlatency\t%.1f us\n%s\twaking\t%.1f us\n", h.Compute.Policy, 1e6*d.Latency, h.Compute.Policy, 1e6*d.Wake)
+		}
+	}
 	return w.Flush()
 }
 

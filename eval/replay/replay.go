@@ -1,7 +1,9 @@
 package replay
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -45,6 +47,46 @@ type asked struct{ context, question string }
 
 // References are answers from the whole KV, by context and question.
 type References map[asked]string
+
+// reference is an answer as it is kept.
+type reference struct {
+	Context  string `json:"context"`
+	Question string `json:"question"`
+	Answer   string `json:"answer"`
+}
+
+// MarshalJSON writes a list of {context, question, answer}.
+func (r References) MarshalJSON() ([]byte, error) {
+	out := make([]reference, 0, len(r))
+	for key, answer := range r {
+		out = append(out, reference{key.context, key.question, answer})
+	}
+	slices.SortFunc(out, func(a, b reference) int {
+		return cmp.Or(cmp.Compare(a.Context, b.Context), cmp.Compare(a.Question, b.Question))
+	})
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (r *References) UnmarshalJSON(data []byte) error {
+	var list []reference
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	*r = References{}
+	for _, x := range list {
+		(*r)[asked{x.Context, x.Question}] = x.Answer
+	}
+	return nil
+}
+
+// Cover reports whether every question of a trace has an answer.
+func (r References) Cover(trace []Arrival) bool {
+	return !slices.ContainsFunc(trace, func(a Arrival) bool {
+		_, ok := r[asked{a.Context, a.Question}]
+		return !ok
+	})
+}
 
 // References answers every question of a trace from the whole KV, untimed; each context is read once.
 func (b *Bench) References(ctx context.Context, trace []Arrival, contexts []Context) (References, error) {

@@ -73,6 +73,58 @@ func (g *Group) writeReplays(w io.Writer) error {
 	return t.Flush()
 }
 
+// configsOf are how the contexts that a group's replays found were compressed: the whole first, then by method and share kept; nil where
+// all were whole.
+func (g *Group) configsOf() (out []string) {
+	for _, s := range g.Series {
+		if s.Replay == nil {
+			continue
+		}
+		for config := range s.Replay.Configs {
+			if !slices.Contains(out, config) {
+				out = append(out, config)
+			}
+		}
+	}
+	slices.Sort(out)
+	if i := slices.Index(out, wholeConfig); i >= 0 {
+		out = slices.Insert(slices.Delete(out, i, i+1), 0, wholeConfig)
+	}
+	if len(out) == 1 && out[0] == wholeConfig {
+		return nil
+	}
+	return out
+}
+
+// wholeConfig is a context from which nothing was dropped.
+const wholeConfig = "none 1"
+
+// writeConfigs prints how the contexts that were found were compressed, and what a placement did while nobody waited.
+func (g *Group) writeConfigs(w io.Writer) error {
+	configs := g.configsOf()
+	if len(configs) == 0 {
+		return nil
+	}
+	fmt.Fprint(w, "\nreplays: contexts that were found, by method and share kept, contexts put somewhere and profiled again, and series number:\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\t"+strings.Join(configs, "\t")+"\tput\tprofiled again\t")
+	for _, s := range g.Series {
+		if s.Replay == nil || len(s.Replay.Configs) == 0 {
+			continue
+		}
+		fmt.Fprintf(t, "%d\t", s.Number)
+		for _, config := range configs {
+			fmt.Fprintf(t, "%.0f%%\t", 100*s.Replay.Configs[config])
+		}
+		put, again := "-", "-"
+		if use := s.Replay.StoreUse; use != nil {
+			put, again = fmt.Sprint(use.Moves), fmt.Sprint(use.Reprofiled)
+		}
+		fmt.Fprintf(t, "%s\t%s\t\n", put, again)
+	}
+	return t.Flush()
+}
+
 // writeRates prints every rate that was tried: quality and times as the arrivals come faster.
 func (g *Group) writeRates(w io.Writer) error {
 	if _, rates := g.replays(); !rates {

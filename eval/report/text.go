@@ -53,6 +53,7 @@ func (g *Group) writeText(w io.Writer) error {
 	}
 	return errors.Join(
 		g.writeReplays(w),
+		g.writeConfigs(w),
 		g.writeRates(w),
 		g.writeScores(w, "by kind of task", g.Kinds, func(s *Series, kind string) (float64, bool) { m, ok := s.Groups[kind]; return m.Score, ok }),
 		g.writeScores(w, "by length of sample", g.Lengths, func(s *Series, l string) (float64, bool) { m, ok := s.Length[l]; return m.Score, ok }),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"terrace/eval"
 )
@@ -21,6 +22,8 @@ type ReplayResult struct {
 	E2E      float64            `json:"e2e_ms"` // median, from arrival to the last token
 	E2EMean  float64            `json:"e2e_mean_ms"`
 	Hits     map[string]float64 `json:"hits"` // share of the requests by the slowest tier used; "none" where all was computed
+	// Configs are how the contexts that were found were compressed: shares of those requests, by method and share kept ("keydiff 0.5", "none 1").
+	Configs map[string]float64 `json:"configs"`
 	*eval.StoreUse
 	Sustained *eval.SustainedRate `json:"qps_at_quality,omitempty"` // nil = not searched
 }
@@ -103,8 +106,8 @@ func (r *Replays) Finish(metric eval.Metric, total int) (*Results, error) {
 	res.QualityMetric = metric.Name
 	for i := range res.Policies {
 		p := &res.Policies[i]
-		p.ReplayResult = &ReplayResult{Hits: map[string]float64{}, StoreUse: r.uses[p.Policy], Sustained: r.sustained[p.Policy]}
-		n, sum, ends := 0, 0.0, 0.0
+		p.ReplayResult = &ReplayResult{Hits: map[string]float64{}, Configs: map[string]float64{}, StoreUse: r.uses[p.Policy], Sustained: r.sustained[p.Policy]}
+		n, found, sum, ends := 0, 0, 0.0, 0.0
 		var own []eval.Outcome
 		for _, o := range r.f.outcomes {
 			if o.Policy != p.Policy || o.ContextUse == nil {
@@ -117,13 +120,18 @@ func (r *Replays) Finish(metric eval.Metric, total int) (*Results, error) {
 			if o.CacheTier == "" {
 				p.Hits["none"]++
 			} else {
+				found++
 				p.Hits[o.CacheTier]++
+				p.Configs[o.Method+" "+strconv.FormatFloat(o.Keep, 'g', -1, 64)]++
 			}
 		}
 		p.TTFTMean, p.E2EMean = sum/float64(max(1, n)), ends/float64(max(1, n))
 		p.E2E = median(own, func(o eval.Outcome) float64 { return o.E2EMS })
 		for tier := range p.Hits {
 			p.Hits[tier] /= float64(n)
+		}
+		for config := range p.Configs {
+			p.Configs[config] /= float64(found)
 		}
 	}
 	raw, err := res.encode()

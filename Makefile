@@ -137,7 +137,7 @@ INST_HOST ?= $$((8+11*b))MiB
 INST_DRIVE = csd=unix:$(KV)-inst/s
 bench-inst: build ## attention in InstInfer's drive (modelled, on core 1) beside FlexGen-style streaming from it and from the SSD, batch 1 to 16; drives and stages modelled
 	rm -rf $(KV)-inst && mkdir -p $(KV)-inst
-	bin/infer csd serve --dir $(KV)-inst/d --capacity 8GiB --socket $(KV)-inst/s --profile instcsd --no-sync --core 1 & trap "kill $$!" EXIT; sleep 2; \
+	bin/infer csd serve --dir $(KV)-inst/d --capacity 32GiB --socket $(KV)-inst/s --profile instcsd --no-sync --core 1 & trap "kill $$!" EXIT; sleep 2; \
 	for b in $(INST_BATCHES); do taskset -c 0 bin/infer bench -m $(MODEL) -t 1 -p 0 -n 8 -r 3 -d $(INST_DEPTH) --batch $$b --continue --file $(TEXT) -o md \
 	  --case "full on host=$(INST_HOST) $(INST_DRIVE)" --case "sparf:ratio=12.5% on $(INST_DRIVE)" --case "sparf:mode=dense on $(INST_DRIVE)" \
 	  --case "full on host=$(INST_HOST) ssd=$(KV),4GiB" --case "sparq:rank=12.5%,budget=6.25%,sketch=storage on host=$(INST_HOST) ssd=$(KV),4GiB" || exit 1; done

@@ -69,7 +69,7 @@ func (e *Engine) PromptOnly(under *policy.Spec) bool {
 // if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 	n := spec.Needs()
-	if e.floor.Tiered() || n.PromptSums == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+	if e.floor.Tiered() || n.PromptSums == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WatchQueries || n.WholePrompt {
 		return 0, false
 	}
 	for _, r := range e.m.Ropes {

@@ -417,7 +417,7 @@ func TestReadingMatchesPlainLoops(t *testing.T) {
 			"topk:budget=25":                                                             topkReads(25, 127),
 			"topk:budget=25,score=int4":                                                  topkReads(25, 7),
 			"infinigen:budget=30,alpha=0.4,partial=0.25,sample=20,dense_layers=1":        infinigenReads(sampled, asked, 30, 8, 20, 0.4),
-			"infinigen:budget=30,alpha=0.4,partial=0.25,sample=1000000,dense_layers=1":   infinigenReads(sampled, asked, 30, 8, 1000000, 0.4), // all of the prompt
+			"infinigen:budget=30,alpha=0.4,partial=0.25,dense_layers=1":                  infinigenReads(sampled, asked, 30, 8, 1000000, 0.4), // all of the prompt
 			"infinigen:budget=30,alpha=9,partial=1,sample=20,dense_layers=1,query=guess": infinigenReads(sampled, asked, 30, 32, 20, 9),
 		} {
 			t.Run(spec, func(t *testing.T) {

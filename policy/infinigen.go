@@ -10,7 +10,7 @@ import (
 // infinigen speculates which tokens the next layer will read while this one computes (Lee et al. 2024, arXiv 2406.19707;
 // algorithms.md 5.3). Queries and keys are turned, per KV head, by an orthogonal matrix (the singular vectors of sampled
 // queries, computed once a model) that gathers their energy in few columns; after the prompt the `partial` share of
-// columns with the largest Σ|q| is chosen, and only those of the turned keys are kept as a sketch. At a step the guessed
+// columns with the largest Σ|q|, over all of its queries (sample=N: the newest N), is chosen, and only those of the turned keys are kept as a sketch. At a step the guessed
 // query scores the sketch; the tokens with a score within alpha of their head's best are counted, on average over all heads
 // of the layer, and each head reads that many of its own best.
 //
@@ -31,6 +31,8 @@ type infinigen struct {
 
 	model  Model
 	layers []projection
+	energy []float32   // [Layers, Heads, KeyDim] Σ|q| over the prompt, of all columns; with sample=N none
+	turned [][]float32 // [KVHeads] scratch
 	heads  []speculation
 	pick   picker
 }
@@ -56,13 +58,13 @@ func init() {
 		Params: append(budgetParams("20%"),
 			Param{Name: "alpha", Default: "4", Doc: "a token is wanted if its score is within alpha of the best"},
 			Param{Name: "partial", Aliases: []string{"partial_weight_ratio"}, Default: "0.2", Doc: "share of the columns that is kept as the sketch"},
-			Param{Name: "sample", Default: "64", Doc: "newest queries of the prompt that choose the columns"},
+			Param{Name: "sample", Default: "0", Doc: "newest queries of the prompt that choose the columns; 0: all"},
 			Param{Name: "dense_layers", Default: "2", Doc: "first layers that read everything"},
 			Param{Name: "query", Default: "guess", Doc: "guess (from the previous layer's input), exact, or prev_step"}, sketchParam),
 	}, func(a *args) Policy {
 		return &infinigen{
 			base: a.base(), budget: a.budget(), alpha: a.float("alpha", 0, 1e6), partial: a.float("partial", 1e-6, 1),
-			sample: a.int("sample", 1, maxTokens), dense: a.int("dense_layers", 0, maxTokens), query: a.query(),
+			sample: a.int("sample", 0, maxTokens), dense: a.int("dense_layers", 0, maxTokens), query: a.query(),
 			stored: a.stored(),
 		}
 	})
@@ -78,12 +80,15 @@ func (p *infinigen) Bind(m Model) error {
 	}
 	p.model = m
 	p.layers = make([]projection, m.Layers)
+	if p.sample == 0 {
+		p.energy, p.turned = make([]float32, m.Layers*m.Heads*m.KeyDim), make([][]float32, m.KVHeads)
+	}
 	return m.Decomposition.Fits(m)
 }
 
 func (p *infinigen) Needs() Needs {
 	return Needs{
-		Queries: p.sample, Query: p.query, Decomposition: true, TokenGranularity: true, SinglesByHead: true,
+		Queries: p.sample, WatchQueries: p.sample == 0, Query: p.query, Decomposition: true, TokenGranularity: true, SinglesByHead: true,
 		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.model.KeyDim), Stored: p.stored},
 	}
 }
@@ -101,11 +106,79 @@ func (p *infinigen) rank(dim int) int {
 	return max(int(math.Round(p.partial*float64(dim))), min(1, dim))
 }
 
-// Project chooses the columns of a KV head by the sum of the sampled queries' magnitudes.
+// WatchPrompt adds up how much of each column the queries have: KeyDim multiplications for each of their numbers.
+func (p *infinigen) WatchPrompt(l *Layer, first int, q []float32, rows int) {
+	if p.energy == nil {
+		return
+	}
+	l.each(l.KVHeads, func(_, g int) {
+		if first == 0 {
+			for h := g * l.Group(); h < (g+1)*l.Group(); h++ {
+				clear(p.columns(l.Index, h))
+			}
+		}
+		p.turned[g] = p.addEnergy(l, g, q, rows, p.turned[g])
+	})
+}
+
+// columns is the energy of a query head's columns.
+func (p *infinigen) columns(layer, head int) []float32 {
+	d := p.model.KeyDim
+	return p.energy[(layer*p.model.Heads+head)*d:][:d]
+}
+
+// addEnergy adds Σ|q·c| over rows of queries [rows, Heads·KeyDim] to the energy of the columns c of the query heads of a KV head:
+// row by row in order, so that how a prompt is cut changes no bit. It returns its scratch.
+func (p *infinigen) addEnergy(l *Layer, g int, q []float32, rows int, scratch []float32) []float32 {
+	const panel = 64 // columns that kernels.Gemm multiplies at once
+	d, group := l.KeyDim, l.Group()
+	basis := p.model.Decomposition.Head(l.Index, g)
+	scratch = sized(scratch, panel*(d+rows))
+	packed, out := scratch[:panel*d], scratch[panel*d:]
+	for at := 0; at < d; at += panel {
+		wide := min(panel, d-at)
+		clear(packed)
+		for c := range wide {
+			for i, x := range basis[(at+c)*d : (at+c+1)*d] {
+				packed[i*panel+c] = x
+			}
+		}
+		for h := g * group; h < (g+1)*group; h++ {
+			kernels.Gemm(out, panel, q[h*d:], l.Heads*d, packed, d, rows, nil)
+			energy := p.columns(l.Index, h)[at : at+wide]
+			for r := range rows {
+				for c, x := range out[r*panel:][:len(energy)] {
+					energy[c] += math.Float32frombits(math.Float32bits(x) &^ (1 << 31))
+				}
+			}
+		}
+	}
+	return scratch
+}
+
+// Project chooses the columns of a KV head by the sum of the queries' magnitudes.
 func (p *infinigen) Project(l *Layer, kvHead int, dst []float32) {
-	d, rank, group := l.KeyDim, p.rank(l.KeyDim), l.Group()
-	basis := p.model.Decomposition.Head(l.Index, kvHead)
-	energy := make([]float32, d)
+	d, rank := l.KeyDim, p.rank(l.KeyDim)
+	basis, energy := p.model.Decomposition.Head(l.Index, kvHead), p.newest(l, kvHead)
+	for i, c := range p.pick.best(nil, energy, rank, 0) {
+		copy(dst[i*d:(i+1)*d], basis[int(c)*d:int(c+1)*d])
+	}
+	if p.layers[l.Index] == nil {
+		p.layers[l.Index] = make(projection, l.KVHeads)
+	}
+	p.layers[l.Index][kvHead] = append([]float32(nil), dst[:rank*d]...)
+}
+
+// newest is the energy of a KV head's columns: of all queries, or of the newest.
+func (p *infinigen) newest(l *Layer, kvHead int) []float32 {
+	d, group := l.KeyDim, l.Group()
+	basis, energy := p.model.Decomposition.Head(l.Index, kvHead), make([]float32, d)
+	if p.energy != nil {
+		for h := kvHead * group; h < (kvHead+1)*group; h++ {
+			kernels.Add(energy, p.columns(l.Index, h))
+		}
+		return energy
+	}
 	for r := max(l.Rows-p.sample, 0); r < l.Rows; r++ {
 		for h := kvHead * group; h < (kvHead+1)*group; h++ {
 			q := l.Queries[(r*l.Heads+h)*d : (r*l.Heads+h+1)*d]
@@ -114,13 +187,7 @@ func (p *infinigen) Project(l *Layer, kvHead int, dst []float32) {
 			}
 		}
 	}
-	for i, c := range p.pick.best(nil, energy, rank, 0) {
-		copy(dst[i*d:(i+1)*d], basis[int(c)*d:int(c+1)*d])
-	}
-	if p.layers[l.Index] == nil {
-		p.layers[l.Index] = make(projection, l.KVHeads)
-	}
-	p.layers[l.Index][kvHead] = append([]float32(nil), dst[:rank*d]...)
+	return energy
 }
 
 // Select counts the wanted tokens over all heads, then gives each head that many.

@@ -112,6 +112,9 @@ func (p *kvswap) GroupTokens() int { return p.group }
 
 func (p *kvswap) denseLayers() int { return p.dense }
 
+// WatchPrompt implements [Projector]: it needs no queries.
+func (p *kvswap) WatchPrompt(*Layer, int, []float32, int) {}
+
 // Project gives the first right singular vectors of the cached keys of all KV heads, or of the sample's: dst [rank, KVHeads·KeyDim].
 func (p *kvswap) Project(l *Layer, _ int, dst []float32) {
 	if p.sample {

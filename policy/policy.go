@@ -52,6 +52,8 @@ type Needs struct {
 	StepSums int
 	// Queries after RoPE of the newest tokens, this many rows (AllRows: of the whole prompt or chunk); 0 = none.
 	Queries int
+	// WatchQueries: a [Projector] is shown all queries of the prompt as they come; none is kept for it.
+	WatchQueries bool
 	// Weights: for a [Masker], the softmax weights of the chunk's newest queries, row by row; 0 = none.
 	Weights int
 	// QueryStats: mean and covariance of the prompt's queries before RoPE.
@@ -381,6 +383,9 @@ type Projector interface {
 	// Project fills dst [Rank, KeyDim], one row a column of the sketch; the engine stores dst·k for each token and KV
 	// head, and Scores.Approx takes queries of Rank columns.
 	Project(l *Layer, kvHead int, dst []float32)
+	// WatchPrompt shows rows of a prompt's queries after RoPE, [rows, Heads·KeyDim], of tokens from position first on, where
+	// Needs.WatchQueries asks for them: every row once and in order; 0 begins a prompt anew. l has no queries of its own.
+	WatchPrompt(l *Layer, first int, q []float32, rows int)
 }
 
 // RowPruner decides which prompt tokens' hidden states leave the residual stream.

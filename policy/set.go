@@ -192,6 +192,7 @@ func (n Needs) union(o Needs) Needs {
 	n.StepSums = rows(n.StepSums, o.StepSums)
 	n.Queries = rows(n.Queries, o.Queries)
 	n.Weights = rows(n.Weights, o.Weights)
+	n.WatchQueries = n.WatchQueries || o.WatchQueries
 	if o.QueryStats {
 		n.QueryStats, n.QueryStatsFrom = true, max(n.QueryStatsFrom, o.QueryStatsFrom)
 	}
@@ -230,6 +231,9 @@ func (n Needs) names() []string {
 	rows(n.StepSums, "decode queries' attention mass")
 	rows(n.Queries, "queries")
 	rows(n.Weights, "queries' attention weights before attending")
+	if n.WatchQueries {
+		out = append(out, "queries as they pass")
+	}
 	if n.QueryStats {
 		out = append(out, "query mean and covariance")
 	}

@@ -100,6 +100,11 @@ func (p *toppProjecting) Project(l *Layer, kvHead int, dst []float32) {
 	p.inner.(Projector).Project(l, kvHead, dst)
 }
 
+// WatchPrompt implements Projector.
+func (p *toppProjecting) WatchPrompt(l *Layer, first int, q []float32, rows int) {
+	p.inner.(Projector).WatchPrompt(l, first, q, rows)
+}
+
 // Most implements [Reader].
 func (p *topp) Most(l *Layer) (tokens, run int) {
 	if r, ok := p.inner.(Reader); ok {

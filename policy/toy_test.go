@@ -79,6 +79,12 @@ func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
 		y.l.Queries = nil
 		y.read(t, d.Input)
 		y.l.Rows = len(y.l.Queries) / (y.l.Heads * y.l.KeyDim)
+		if y.set.Needs().WatchQueries { // in two parts
+			q, width := y.l.Queries, y.l.Heads*y.l.KeyDim
+			y.l.Queries = nil
+			y.set.Projector.WatchPrompt(&y.l, 0, q, 1)
+			y.set.Projector.WatchPrompt(&y.l, 1, q[width:], y.l.Rows-1)
+		}
 		y.matrix = make([]float32, y.set.Needs().Sketch.Rank*y.l.KeyDim)
 		y.set.Projector.Project(&y.l, 0, y.matrix)
 		return fmt.Sprintln("columns", y.matrix)

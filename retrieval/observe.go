@@ -103,6 +103,16 @@ func (t *Text) Observe(layer int, q []float32, pos []int32) {
 	if t.Acts(layer) {
 		t.obs.queries(layer, q, len(pos))
 		t.ObserveStats(layer, q, pos)
+		t.obs.watch(layer, q, pos)
+	}
+}
+
+// watch shows the rows to a policy that adds something up over all of them.
+func (o *observer) watch(layer int, q []float32, pos []int32) {
+	if o.needs.WatchQueries && o.t.set.Projector != nil {
+		l := o.t.Layer(layer, len(pos))
+		l.Spread, l.Workers = o.t.pool().Run, o.t.pool().Threads()
+		o.t.set.Projector.WatchPrompt(l, int(pos[0]), q, len(pos))
 	}
 }
 

@@ -35,7 +35,9 @@ type blockWalk struct {
 	rows   []int32 // positions of the task's rows, ascending
 	listed bool    // walk k.slots instead of the view
 
-	at, end   int // next tile and end of the tiles
+	gapAt     int // tiles of the view up to the end of its first part's tokens
+	gap       int // tiles without a token between them and its second part: not counted, so that blocks are the same for every page size
+	at, end   int // next tile and end of the tiles, of those that count
 	first     int // first tile that a row sees: what its block has before it is not looked at, a tier may have its bytes
 	number    int // of the block
 	slots     [blockTiles]slot
@@ -48,7 +50,32 @@ func (b *blockWalk) begin(seq, g int, rows []int32) {
 	s := &b.w.seqs[seq]
 	b.v, b.rows = &s.Views[g], rows
 	from, to := b.v.tileRange(span{b.w.p.sees(rows[0]).low, rows[len(rows)-1]})
+	b.gapAt, b.gap = b.v.gap()
+	if from >= b.gapAt {
+		from -= b.gap
+	}
+	if to > b.gapAt {
+		to -= b.gap
+	}
 	b.at, b.end, b.first = from/blockTiles*blockTiles, to, from
+}
+
+// gap is where the first part's last page has no more tokens, and how many tiles are left there before the second part.
+func (v *View) gap() (at, tiles int) {
+	per, n := v.Layout.Tiles(), len(v.Pages)
+	if n == 0 || len(v.Recent) == 0 {
+		return n * per, 0
+	}
+	tiles = per - (v.Pages[n-1].N+tileTokens-1)/tileTokens
+	return n*per - tiles, tiles
+}
+
+// tile is the view's number of a tile that counts.
+func (b *blockWalk) tile(i int) int {
+	if i < b.gapAt {
+		return i
+	}
+	return i + b.gap
 }
 
 // next takes the next block that some row sees; false at the end.
@@ -74,7 +101,7 @@ func (b *blockWalk) take(from int) bool {
 		case !b.listed && from+i < b.first:
 			*s = slot{}
 		case !b.listed:
-			*s = b.v.slot(from + i)
+			*s = b.v.slot(b.tile(from + i))
 		case from+i < len(b.k.slots):
 			*s = b.k.slots[from+i]
 		default:

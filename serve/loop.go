@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -299,6 +300,7 @@ func (l *loop) step() bool {
 		l.read(next.Prompt)
 	}
 	l.sweep()
+	runtime.Gosched() // readers of streams go on now, not when the kernels' threads are preempted
 	return len(next.Refuse)+len(next.Full)+len(next.Swap)+len(next.Resume)+len(next.Admit)+len(next.Decode)+len(next.Prompt) > 0
 }
 

@@ -99,12 +99,27 @@ func (r *Reader) Keys(v *View, from, to int, dst []float32) {
 		}
 		panel, n := r.Panel(v, i, to)
 		rows := dst[(i-from)*dim:]
-		for d := range dim {
-			for j, x := range panel[d*panelTokens:][:n] {
-				rows[j*dim+d] = x
-			}
-		}
+		turnPanel(rows, panel, dim, n)
 		i += n
+	}
+}
+
+// turnPanel writes the n columns of a panel [dim][64] as rows [n][dim], four dimensions at a time: a row's cache line is then written
+// a quarter as often, and one check of bounds serves four numbers.
+func turnPanel(rows, panel []float32, dim, n int) {
+	d := 0
+	for ; d+4 <= dim; d += 4 {
+		c0, c1 := panel[d*panelTokens:][:n], panel[(d+1)*panelTokens:][:n]
+		c2, c3 := panel[(d+2)*panelTokens:][:n], panel[(d+3)*panelTokens:][:n]
+		for j, x := range c0 {
+			row := rows[j*dim+d:][:4:4]
+			row[0], row[1], row[2], row[3] = x, c1[j], c2[j], c3[j]
+		}
+	}
+	for ; d < dim; d++ {
+		for j, x := range panel[d*panelTokens:][:n] {
+			rows[j*dim+d] = x
+		}
 	}
 }
 

@@ -31,21 +31,23 @@ func (l *Linear) Absent() bool { return l == nil || l.Tensor == nil }
 
 // Matrix returns the weight for the native kernels and the bias ([Rows] or nil), reading and checking them once.
 func (l *Linear) Matrix() (*kernels.Matrix, []float32, error) {
-	l.once.Do(func() {
-		data, err := l.Bytes()
-		if err != nil {
-			l.err = err
-			return
-		}
-		if l.matrix, l.err = kernels.NewMatrix(l.Tensor.Type, l.Rows, l.Cols, data); l.err != nil {
-			l.err = fmt.Errorf("model: tensor %q: %w", l.Tensor.Name, l.err)
-			return
-		}
-		// Kernels that pack the rows into tiles need the mapped bytes no longer: their pages leave resident memory.
-		l.matrix.OnPacked(mapped.Forget)
-		l.bias, l.err = l.BiasValues()
-	})
+	l.once.Do(func() { l.err = mapped.Guard(l.read) })
 	return l.matrix, l.bias, l.err
+}
+
+// read is the first use.
+func (l *Linear) read() error {
+	data, err := l.Bytes()
+	if err != nil {
+		return err
+	}
+	if l.matrix, err = kernels.NewMatrix(l.Tensor.Type, l.Rows, l.Cols, data); err != nil {
+		return fmt.Errorf("model: tensor %q: %w", l.Tensor.Name, err)
+	}
+	// Kernels that pack the rows into tiles need the mapped bytes no longer: their pages leave resident memory.
+	l.matrix.OnPacked(mapped.Forget)
+	l.bias, err = l.BiasValues()
+	return err
 }
 
 // Bytes returns the quantised rows.

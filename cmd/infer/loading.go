@@ -27,6 +27,10 @@ import (
 // tierGCPercent is how much the heap may grow between collections while KV lies on tiers.
 const tierGCPercent = 20
 
+// loadGCPercent is how much the heap may grow between collections while a model is opened: most of what is allocated then stays, so
+// that the collections of a small heap that grows find nothing.
+const loadGCPercent = 400
+
 // defaultModel is what runs when no model is named.
 const defaultModel = "smollm2:135m"
 
@@ -148,11 +152,15 @@ type loaded struct {
 	loadTime   time.Duration
 	adapters   []weights.Adapter // merged into the weights
 	template   string            // text of --chat-template; "" = the model's own
+	ahead      func()            // ends reading weights before they are asked for; nil = that was not begun
 }
 
 func (l *loaded) close() {
 	if l.engine != nil {
 		l.engine.Close()
+	}
+	if l.ahead != nil {
+		l.ahead()
 	}
 	if l.file != nil {
 		l.file.Close()
@@ -184,11 +192,15 @@ func (a *app) openFile(f *loadFlags) (*loaded, error) {
 
 // open resolves and opens a model with its tokenizer.
 func (a *app) open(f *loadFlags) (*loaded, error) {
+	defer collectLess()()
 	l, err := a.openFile(f)
 	if err != nil {
 		return nil, err
 	}
 	if l.model, err = l.file.Model(); err == nil {
+		if f.backend == "native" && orInt(f.threads, processors) > 1 {
+			l.ahead = l.model.ReadAhead()
+		}
 		err = a.openTokenizer(l, f.templateFile)
 	}
 	if err != nil {
@@ -196,6 +208,17 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// collectLess has the garbage collector wait longer until the function that it returns is called; where memory is short, or the
+// collector is off, it changes nothing.
+func collectLess() (end func()) {
+	before := debug.SetGCPercent(loadGCPercent)
+	if before < 100 || before >= loadGCPercent {
+		debug.SetGCPercent(before)
+		return func() {}
+	}
+	return func() { debug.SetGCPercent(before) }
 }
 
 // openTokenizer builds the tokenizer, with the chat template of a file where one is named, and passes its warnings on.

@@ -90,8 +90,12 @@ func TestBFloat16HalvesTheDevice(t *testing.T) {
 	}
 }
 
-// TestBFloat16RealModel wants the likeliest token after SmolLM2's golden prompts in bf16, and the reference's top logits within
-// a bound. The pure Go backend takes 10 s for one prompt: it has TestBFloat16's tiny models, and a real one only where the
+// bf16Logits bounds how far logits in bf16 are from float32's, as a share of the largest: 30 layers whose hidden rows are rounded to 8
+// bits several times each. XLA on a CPU with AMX, which multiplies in bf16, comes to 0.017.
+const bf16Logits = 0.025
+
+// TestBFloat16RealModel wants the reference's top logits within a bound after SmolLM2's golden prompts in bf16, and its likeliest token
+// where that leads the next by more than the rounding of both (one prompt's margin is 0.047, less than AMX's difference). The pure Go backend takes 10 s for one prompt: it has TestBFloat16's tiny models, and a real one only where the
 // suite of XLA runs.
 func TestBFloat16RealModel(t *testing.T) {
 	if testing.Short() {
@@ -119,7 +123,10 @@ func TestBFloat16RealModel(t *testing.T) {
 				largest = max(largest, math.Abs(float64(want[i])))
 			}
 			t.Logf("%s, prompt %d: logits differ by %.2g of the largest, margin %.2g", backend, r.Index, worst/largest, r.Margin[0])
-			if top := argMax(got); top != int(ids[0]) {
+			if worst > bf16Logits*largest {
+				t.Errorf("%s, prompt %d: logits differ by %.2g of the largest, want %g at most", backend, r.Index, worst/largest, bf16Logits)
+			}
+			if top := argMax(got); top != int(ids[0]) && float64(r.Margin[0]) > 2*worst {
 				t.Errorf("%s, prompt %d: token %d, want %d", backend, r.Index, top, int(ids[0]))
 			}
 		}

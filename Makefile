@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper frontier bench-policies bench-inst bench-inst-accuracy clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper frontier bench-policies bench-inst bench-inst-accuracy slim-search clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -120,6 +120,17 @@ bench-policies: build ## RULER at 4k and LongBench at 3,500 tokens under the new
 	bin/infer eval --suite ruler --data $(ESSAYS) --lengths 4k --limit 10 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-ruler
 	bin/infer eval --suite longbench --data $(DATA) --max-context 3500 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-longbench
 	bin/infer compare $(RUNS)-ruler --markdown && bin/infer compare $(RUNS)-longbench --markdown
+
+SLIM_TASKS ?= narrativeqa,multifieldqa_en,hotpotqa,gov_report,passage_retrieval_en,samsum
+SLIM_LAYERS = 6/9/19 6/12/18 6/15/24 9/12/19 9/19/28
+SLIM_KEEPS = 50%/25%/12.5% 40%/20%/10% 25%/12.5%/6.25%
+slim-search: build ## a search for sliminfer's layers and shares on each task's first row of DATA; then preset=early on each second row, which it has not seen
+	mkdir -p $(RUNS)-slim/first $(RUNS)-slim/second
+	for t in $$(echo $(SLIM_TASKS) | tr , ' '); do sed -n 1p $(DATA)/$$t.jsonl > $(RUNS)-slim/first/$$t.jsonl; sed -n 2p $(DATA)/$$t.jsonl > $(RUNS)-slim/second/$$t.jsonl; done
+	bin/infer eval --suite agreement --data $(RUNS)-slim/first --tasks $(SLIM_TASKS) --tokens 24 --max-context 3000 --model $(MODEL) --out $(RUNS)-slim/search --policy full --policy sliminfer \
+	  $(foreach l,$(SLIM_LAYERS),$(foreach k,$(SLIM_KEEPS),--policy sliminfer:layers=$l,keep=$k))
+	bin/infer eval --suite agreement --data $(RUNS)-slim/second --tasks $(SLIM_TASKS) --tokens 24 --max-context 3000 --model $(MODEL) --out $(RUNS)-slim/held-out --policy full --policy sliminfer --policy sliminfer:preset=early
+	bin/infer compare $(RUNS)-slim/search --against sliminfer --markdown && bin/infer compare $(RUNS)-slim/held-out --against sliminfer --markdown
 
 # Compression ratios 1 to 1/16 as in InstInfer's Fig. 11: r = ratio*d and k = ratio*S/2 (sparf's default), other splits of the same bytes, no mean value.
 INST_SPLITS = sparf:r=12,k=3.125% sparf:r=4,k=9.375% sparf:r=6,k=1.5625% sparf:r=2,k=4.6875% sparq:rank=8,budget=6.25%,mean_value=false sparq:rank=4,budget=3.125%,mean_value=false

@@ -56,7 +56,7 @@ func TestTiersChangeNothing(t *testing.T) {
 			if strings.HasPrefix(name, "topp") && !strings.Contains(name, "exact") { // 4-bit keys beside the selector's
 				o.KVBudgetBytes = 100 * 4096
 			}
-			if strings.Contains(name, "+hillinfer") { // the layers that sliminfer prunes are read whole beside the token cache
+			if strings.Contains(name, "+hillinfer") { // all that sliminfer leaves is streamed: no token cache beside it
 				o.KVBudgetBytes = 88 * 4096
 			}
 			if strings.Contains(name, "score=product") { // centroids

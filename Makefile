@@ -121,7 +121,7 @@ bench-policies: build ## RULER at 4k and LongBench at 3,500 tokens under the new
 	bin/infer eval --suite longbench --data $(DATA) --max-context 3500 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-longbench
 	bin/infer compare $(RUNS)-ruler --markdown && bin/infer compare $(RUNS)-longbench --markdown
 
-SLIM_TASKS ?= narrativeqa,multifieldqa_en,hotpotqa,gov_report,passage_retrieval_en,samsum
+SLIM_TASKS ?= narrativeqa,qasper,multifieldqa_en,hotpotqa,2wikimqa,gov_report,qmsum,triviaqa,samsum,passage_retrieval_en,lcc,repobench-p
 SLIM_LAYERS = 6/9/19 6/12/18 6/15/24 9/12/19 9/19/28
 SLIM_KEEPS = 50%/25%/12.5% 40%/20%/10% 25%/12.5%/6.25%
 slim-search: build ## a search for sliminfer's layers and shares on each task's first row of DATA; then preset=early on each second row, which it has not seen

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"terrace/model"
 	"terrace/policy"
@@ -14,7 +15,7 @@ import (
 // it.
 //
 // A session under full attention can go on under any policy, which sees only what comes now: the caller must leave it the
-// last OwnRows tokens of the prompt. A session whose policy acted on its prompt alone (it keeps tokens after the prompt, and
+// last OwnRows tokens of the prompt, and have let a policy that watches do so (Watch). A session whose policy acted on its prompt alone (it keeps tokens after the prompt, and
 // does nothing while decoding) can go on under the same policy or under full attention: the context was compressed once, and
 // what is read now is not compressed. Others are refused with ErrOption: their policy's state belongs to one text.
 func (s *Session) Fork(under *policy.Spec) (*Session, error) {
@@ -65,11 +66,33 @@ func (e *Engine) PromptOnly(under *policy.Spec) bool {
 	return err == nil && actsOnPromptOnly(set)
 }
 
+// Watches reports whether a policy must watch the rows that are read for it (Watch).
+func (e *Engine) Watches(spec *policy.Spec) bool { return spec.Needs().WatchQueries }
+
+// Watch shows a policy the queries of all rows that an empty session under full attention reads from now on, so that one Fork can
+// go on under the policy as if it had read them itself. ErrOption: the session is not empty, or under another policy.
+func (s *Session) Watch(under *policy.Spec) error {
+	under, err := s.e.permit(under)
+	if err == nil && (len(s.tokens) > 0 || !s.text.Plain()) {
+		err = fmt.Errorf("engine: policy %s is to watch a session of %d tokens under policy %s, want an empty one under full: %w", under, len(s.tokens), s.policy, ErrOption)
+	}
+	if err != nil {
+		return err
+	}
+	return s.text.Watch(under)
+}
+
+// WatchTime is how long a policy has watched the session, and how long all have that do.
+func (s *Session) WatchTime(under *policy.Spec) (own, all time.Duration) {
+	return s.text.WatchTime(under)
+}
+
 // OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all, or
 // if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
+// A policy that Watches must have watched the tokens before them.
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 	n := spec.Needs()
-	if e.floor.Tiered() || n.PromptSums == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WatchQueries || n.WholePrompt {
+	if e.floor.Tiered() || n.PromptSums == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
 		return 0, false
 	}
 	for _, r := range e.m.Ropes {

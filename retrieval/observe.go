@@ -103,16 +103,19 @@ func (t *Text) Observe(layer int, q []float32, pos []int32) {
 	if t.Acts(layer) {
 		t.obs.queries(layer, q, len(pos))
 		t.ObserveStats(layer, q, pos)
-		t.obs.watch(layer, q, pos)
+		if t.obs.needs.WatchQueries {
+			t.obs.watch(t.set, layer, q, pos)
+		}
+		t.show(layer, q, pos)
 	}
 }
 
-// watch shows the rows to a policy that adds something up over all of them.
-func (o *observer) watch(layer int, q []float32, pos []int32) {
-	if o.needs.WatchQueries && o.t.set.Projector != nil {
+// watch shows the rows to policies that add something up over all of them.
+func (o *observer) watch(set *policy.Set, layer int, q []float32, pos []int32) {
+	if set.Projector != nil {
 		l := o.t.Layer(layer, len(pos))
 		l.Spread, l.Workers = o.t.pool().Run, o.t.pool().Threads()
-		o.t.set.Projector.WatchPrompt(l, int(pos[0]), q, len(pos))
+		set.Projector.WatchPrompt(l, int(pos[0]), q, len(pos))
 	}
 }
 

@@ -61,7 +61,7 @@ func (p *Pass) Failed() bool {
 // Asks reports whether a policy looks at what the rows ask and read.
 func (p *Pass) Asks() bool {
 	for i := range p.Rows {
-		if !p.Rows[i].Text.Plain() {
+		if t := p.Rows[i].Text; !t.Plain() || len(t.watchers) > 0 {
 			return true
 		}
 	}

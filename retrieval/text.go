@@ -22,6 +22,8 @@ type Text struct {
 	sel  *selector // nil = a step reads everything
 	res  residency
 
+	watchers []*watcher // of the prompt's queries, for forks
+
 	verdict verdict
 	apart   bool          // another thread works for another text meanwhile
 	spent   *atomic.Int64 // by the policy, in nanoseconds
@@ -37,14 +39,17 @@ type TextOptions struct {
 }
 
 // NewText returns an empty text.
-func (f *Floor) NewText(o TextOptions) (*Text, error) { return f.newText(f.o.KV.NewSequence(), 0, o) }
+func (f *Floor) NewText(o TextOptions) (*Text, error) {
+	return f.newText(f.o.KV.NewSequence(), 0, nil, o)
+}
 
-// newText takes the sequence over, which holds read positions.
-func (f *Floor) newText(seq *kvmanager.Sequence, read int32, o TextOptions) (*Text, error) {
-	set, err := o.Policy.New(f.o.Shape.Model)
-	if err != nil {
-		seq.Free()
-		return nil, fmt.Errorf("retrieval: %w", err)
+// newText takes the sequence over, which holds read positions. A set that is nil is made anew.
+func (f *Floor) newText(seq *kvmanager.Sequence, read int32, set *policy.Set, o TextOptions) (_ *Text, err error) {
+	if set == nil {
+		if set, err = o.Policy.New(f.o.Shape.Model); err != nil {
+			seq.Free()
+			return nil, fmt.Errorf("retrieval: %w", err)
+		}
 	}
 	t := &Text{f: f, seq: seq, set: set, read: read, spent: f.spent.of(set)}
 	t.obs.init(t)
@@ -62,13 +67,17 @@ func (f *Floor) newText(seq *kvmanager.Sequence, read int32, o TextOptions) (*Te
 	return t, nil
 }
 
-// Fork returns a text that shares the KV so far and goes on under a policy that has seen nothing of it.
+// Fork returns a text that shares the KV so far and goes on under a policy that has seen nothing of it, or its queries (Watch).
 func (t *Text) Fork(o TextOptions) (*Text, error) {
+	set, err := t.taken(o.Policy)
+	if err != nil {
+		return nil, err
+	}
 	seq, err := t.seq.Fork()
 	if err != nil {
 		return nil, err
 	}
-	return t.f.newText(seq, t.read, o)
+	return t.f.newText(seq, t.read, set, o)
 }
 
 // Free gives back the KV and what is kept beside it. What is under way for the text belongs to nobody any more.

@@ -46,7 +46,7 @@ func openPath(t *testing.T, path string) *Runner {
 		t.Fatal(err)
 	}
 	r := New(eval.Model{Name: "tiny", Vocab: m.Vocab, Context: m.Context}, tok, func(p string) (*engine.Engine, error) {
-		return engine.Open(m, engine.Options{Policy: p, Threads: 2})
+		return engine.Open(m, engine.Options{Policy: p, Threads: 2, Calibration: promptIDs(64)})
 	})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -65,7 +65,8 @@ func promptIDs(n int) []int {
 	return ids
 }
 
-var policies = []string{"full", "streaming_llm:budget=0.5", "snapkv:budget=0.5,window=8", "h2o:budget=0.5", "knorm:budget=0.5", "quest:budget=0.5"}
+var policies = []string{"full", "streaming_llm:budget=0.5", "snapkv:budget=0.5,window=8", "h2o:budget=0.5", "knorm:budget=0.5", "quest:budget=0.5", "infinigen:budget=0.2,alpha=8,dense_layers=0",
+	"topp:select=infinigen,budget=0.4,p=0.9", "infinigen:budget=0.2,alpha=8,dense_layers=0"}
 
 // What Continue says is what Generate does and what Force's logits give, under every policy; afterwards the session stands
 // where it stood.
@@ -163,7 +164,7 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := planShared(e, policies, 90)
-	if p.common != 82 || p.specs[3] != nil || p.specs[0] == nil || p.specs[2] == nil {
+	if p.common != 82 || p.specs[3] != nil || p.specs[0] == nil || p.specs[2] == nil || p.specs[6] == nil {
 		t.Errorf("%+v", p)
 	}
 	for name, few := range map[string][]string{"one policy": {"full"}, "only h2o besides": {"h2o", "full"}} {

@@ -15,7 +15,8 @@ type plan struct {
 	common int            // tokens read once
 }
 
-// planShared finds the policies that may share all but the last tokens of a prompt. Fewer than two share nothing.
+// planShared finds the policies that may share all but the last tokens of a prompt. Fewer than two share nothing. What a store has of
+// a prompt is not read again, so nothing can be watched there.
 func planShared(e *engine.Engine, policies []string, promptTokens int) plan {
 	p := plan{specs: make([]*policy.Spec, len(policies))}
 	own, sharing := 1, 0
@@ -24,7 +25,7 @@ func planShared(e *engine.Engine, policies []string, promptTokens int) plan {
 		if err != nil {
 			continue // it fails alone, when its turn comes
 		}
-		if rows, ok := e.OwnRows(spec); ok && rows < promptTokens {
+		if rows, ok := e.OwnRows(spec); ok && rows < promptTokens && !(e.Watches(spec) && e.PrefixCache() != nil) {
 			p.specs[i], own = spec, max(own, rows)
 			sharing++
 		}
@@ -43,12 +44,17 @@ type base struct {
 	took time.Duration
 }
 
-// readBase reads the common part once, under no policy.
-func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int) (*base, error) {
+// readBase reads the common part once, under no policy; those that watch do so.
+func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int, specs []*policy.Spec) (*base, error) {
 	begun := time.Now()
 	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		return nil, err
+	}
+	for i, spec := range specs {
+		if spec != nil && e.Watches(spec) && s.Watch(spec) != nil {
+			specs[i] = nil // it fails alone, when its turn comes
+		}
 	}
 	if _, err := s.PrefillStored(ctx, ids, "", engine.PrefillHooks{}); err != nil {
 		s.Close()
@@ -70,7 +76,8 @@ func (r *Runner) promptOn(ctx context.Context, b *base, ids []int, spec *policy.
 		s.Close()
 		return nil, err
 	}
-	es.prefill = b.took + time.Since(begun)
+	own, all := b.s.WatchTime(spec)
+	es.prefill = b.took - all + own + time.Since(begun)
 	es.note()
 	return es, nil
 }
@@ -84,7 +91,7 @@ func (r *Runner) Prompt(ctx context.Context, ids []int, policies []string, use f
 	p := planShared(full, policies, len(ids))
 	var b *base
 	if p.common > 0 {
-		if b, err = r.readBase(ctx, full, ids[:p.common]); err != nil {
+		if b, err = r.readBase(ctx, full, ids[:p.common], p.specs); err != nil {
 			return err
 		}
 		defer b.s.Close()

@@ -20,7 +20,7 @@ func init() { register(newMan) }
 // addCompletions has the shell complete names that are known here.
 func addCompletions(root *cobra.Command) {
 	for _, c := range root.Commands() {
-		for flag, names := range map[string]func() []string{"model": modelNames, "policy": policy.Names, "backend": model.Backends, "cpu": func() []string { return []string{"auto", "amx", "avx512", "avx2", "dotprod", "neon", "purego"} },
+		for flag, names := range map[string]func() []string{"model": modelNames, "policy": policy.Names, "backend": model.Backends, "cpu": func() []string { return []string{"auto", "amx", "avx512", "avx2", "i8mm", "dotprod", "neon", "purego"} },
 			"suite": suiteNames, "tasks": taskNames, "type": convert.Writable, "kv-type": func() []string { return []string{"f32", "f16", "bf16", "int8", "int4"} }} {
 			if c.Flags().Lookup(flag) == nil {
 				continue

@@ -108,7 +108,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	p := root.PersistentFlags()
 	p.StringVar(&a.homeDir, "home", "", "folder of models and profiles (default: the XDG cache folder)")
-	p.StringVar(&a.cpuPath, "cpu", "", "kernels to use: auto, amx, avx512, avx2, dotprod, neon or purego (default auto)")
+	p.StringVar(&a.cpuPath, "cpu", "", "kernels to use: auto, amx, avx512, avx2, i8mm, dotprod, neon or purego (default auto)")
 	p.StringVar(&a.configFile, "config", "", "YAML file of flag values, one key a flag (default: terrace/config.yaml in the XDG configuration folder, where it is)")
 	p.BoolVarP(&a.quiet, "quiet", "q", false, "no notices and no progress bars on stderr")
 	a.profiles.addFlags(p)

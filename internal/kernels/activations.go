@@ -4,7 +4,8 @@ package kernels
 const actBytes = recordCols + 5*4
 
 // activations are rows quantised for the integer kernels, in groups of rows that a kernel takes together. A group of T
-// rows is a row of records of 32 columns, each T*32 int8 values (row by row), then T times each of
+// rows is a row of records of 32 columns, each T*32 int8 values (row by row; for SMMLA 8 columns of each row at a time, by
+// its own quantize), then T times each of
 //
 //	dx   float32  max|x|/127, the scale of the 32 values
 //	dxs  float32  dx times the sum of the int8 values (what minima multiply)

@@ -17,9 +17,10 @@ const (
 
 	isaNEON    // arm64: NEON, which all have
 	isaDotProd // SDOT (FEAT_DotProd)
+	isaI8MM    // SMMLA (FEAT_I8MM)
 )
 
-var isaNames = [...]string{isaGo: "purego", isaAVX2: "avx2", isaAVX512: "avx512", isaAMX: "amx", isaNEON: "neon", isaDotProd: "dotprod"}
+var isaNames = [...]string{isaGo: "purego", isaAVX2: "avx2", isaAVX512: "avx512", isaAMX: "amx", isaNEON: "neon", isaDotProd: "dotprod", isaI8MM: "i8mm"}
 
 // available and current are set before any init function runs, so onSelect may be used in one.
 var (
@@ -28,8 +29,8 @@ var (
 	listeners []func(isa)
 )
 
-// Select forces the CPU path of all kernels: "purego", "avx2", "avx512", "amx", "neon" or "dotprod"; "" or "auto" is the fastest that this
-// CPU and build have. The error wraps ErrPath and names what is available. Not safe while kernels run.
+// Select forces the CPU path of all kernels: "purego", "avx2", "avx512", "amx", "neon", "dotprod" or "i8mm"; "" or "auto" is the
+// fastest that this CPU and build have. The error wraps ErrPath and names what is available. Not safe while kernels run.
 func Select(path string) error {
 	want := available[len(available)-1]
 	if path != "" && path != "auto" {

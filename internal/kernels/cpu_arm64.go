@@ -9,6 +9,9 @@ func detect() []isa {
 	paths := []isa{isaGo, isaNEON}
 	if cpu.ARM64.HasASIMDDP {
 		paths = append(paths, isaDotProd)
+		if cpu.ARM64.HasI8MM {
+			paths = append(paths, isaI8MM)
+		}
 	}
 	return paths
 }

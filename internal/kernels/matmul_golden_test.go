@@ -11,8 +11,8 @@ import (
 )
 
 // integerResults are hashes of the bits that the integer arithmetic gives for one product of each type. Its sums are exact
-// and the float32 operations on them are the same in the same order, so that AVX2, AVX-512, NEON and SDOT agree. AVX-512
-// joins the halves of a record first where they have scales of their own, and is left out there.
+// and the float32 operations on them are the same in the same order, so that AVX2, AVX-512, NEON, SDOT and SMMLA agree.
+// AVX-512 joins the halves of a record first where they have scales of their own, and is left out there.
 var integerResults = map[quant.Type]uint64{
 	quant.Q4_0:   0xd70db004e3d76e06,
 	quant.Q4_1:   0x9e175a8a68f1cbcc,

@@ -5,15 +5,21 @@ import "fmt"
 func init() {
 	registerARM("matmul_dot", "neon", func(f *armFile) {
 		for _, w := range formats {
-			f.dot(w, 1, 4, false)
-			f.dot(w, 2, 2, false)
+			f.dot(w, 1, 4, "neon")
+			f.dot(w, 2, 2, "neon")
 		}
 	})
 	registerARM("matmul_dot", "dotprod", func(f *armFile) {
 		for _, w := range formats {
-			f.dot(w, 1, 4, true)
-			f.dot(w, 2, 4, true)
-			f.dot(w, 4, 2, true)
+			f.dot(w, 1, 4, "dotprod")
+			f.dot(w, 2, 4, "dotprod")
+			f.dot(w, 4, 2, "dotprod")
+		}
+	})
+	registerARM("matmul_dot", "i8mm", func(f *armFile) { // one row is SDOT's
+		for _, w := range formats {
+			f.dot(w, 2, 4, "i8mm")
+			f.dot(w, 4, 2, "i8mm")
 		}
 	})
 }
@@ -22,6 +28,7 @@ func init() {
 // operations, so that its results are those of AVX2 and AVX-512 bit for bit. V vectors of 4 weight rows are taken at a time,
 // 4/V passes a tile. A vector of weights is 4 rows by 4 columns, a group, and meets the group's 4 activations of a row:
 //
+//	i8mm     SMMLA, 1 operation for 32 multiply-adds, of two rows of weights by two of activations (neon_mmla.go)
 //	dotprod  SDOT by element, 1 operation for 16 multiply-adds
 //	neon     SMLAL and SMLAL2 of a broadcast group into 16 bits, widened once a record (twice of 6 bits, where two groups
 //	         of signed bytes are all that 16 bits hold: each second group)
@@ -30,13 +37,14 @@ type armDotter struct {
 	f    format
 	T, V int
 	sdot bool
+	mmla bool
 
 	tile                   string // unmoved
 	planes, halfs, byts    string // where the record's planes, float16 scales and byte scales of the pass lie
 	act, left, inner, head string
 
 	sums  [][]int // float32 results, [T][V]
-	ints  [][]int // integer sums; without dot products [T][2V], of rows 0 and 1, 2 and 3
+	ints  [][]int // integer sums; without dot products [T][2V], of rows 0 and 1, 2 and 3; with mmla [T/2][2V]
 	low   int     // mask of the low bits
 	extra int     // mask of the bits of the second plane
 	table int
@@ -46,11 +54,11 @@ type armDotter struct {
 	bits    []int // second plane
 }
 
-func (f *armFile) dot(w format, T, V int, sdot bool) {
+func (f *armFile) dot(w format, T, V int, isa string) {
 	name := fmt.Sprintf("Dot%sx%d", w.name, T)
 	a := f.function(name, "func(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)",
 		fmt.Sprintf("%s multiplies a %s tile of 16 rows with %d activation rows; dst rows are strideBytes apart.", name, w.name, T))
-	d := &armDotter{armFunction: a, f: w, T: T, V: V, sdot: sdot, tile: a.arg("tile")}
+	d := &armDotter{armFunction: a, f: w, T: T, V: V, sdot: isa == "dotprod", mmla: isa == "i8mm", tile: a.arg("tile")}
 	d.registers()
 	dst, stride := a.arg("dst"), a.arg("strideBytes")
 	pass := a.g()
@@ -69,25 +77,15 @@ func (f *armFile) dot(w format, T, V int, sdot bool) {
 	for _, row := range d.sums {
 		a.zero(row)
 	}
-	if w.super() {
-		a.label("super")
-		a.i("mov %s, %s", d.head, d.halfs)
-		d.advance(w.headerBytes())
-		a.i("mov %s, #8", d.inner)
-	}
-	a.label("record")
-	d.record()
-	d.advance(w.recordBytes())
-	a.i("add %s, %s, #%d", d.act, d.act, T*actBytes)
-	if w.super() {
-		a.i("subs %s, %s, #1", d.inner, d.inner)
-		a.i("b.ne @record")
-		a.i("subs %s, %s, #8", d.left, d.left)
-		a.i("b.ne @super")
-	} else {
-		a.i("subs %s, %s, #1", d.left, d.left)
-		a.i("b.ne @record")
-	}
+	d.eachRecord(func() {
+		if d.mmla {
+			d.recordOfPairs()
+		} else {
+			d.record()
+		}
+		d.advance(w.recordBytes())
+		a.i("add %s, %s, #%d", d.act, d.act, T*actBytes)
+	})
 	at := a.g()
 	a.i("mov %s, %s", at, dst)
 	for t, row := range d.sums {
@@ -104,6 +102,27 @@ func (f *armFile) dot(w format, T, V int, sdot bool) {
 	}
 }
 
+// eachRecord is the loop over the records left of all columns; body moves on from one to the next.
+func (d *armDotter) eachRecord(body func()) {
+	if d.f.super() {
+		d.label("super")
+		d.i("mov %s, %s", d.head, d.halfs)
+		d.advance(d.f.headerBytes())
+		d.i("mov %s, #8", d.inner)
+	}
+	d.label("record")
+	body()
+	if d.f.super() {
+		d.i("subs %s, %s, #1", d.inner, d.inner)
+		d.i("b.ne @record")
+		d.i("subs %s, %s, #8", d.left, d.left)
+		d.i("b.ne @super")
+	} else {
+		d.i("subs %s, %s, #1", d.left, d.left)
+		d.i("b.ne @record")
+	}
+}
+
 func (d *armDotter) registers() {
 	a := d.armFunction
 	d.act, d.left, d.inner, d.head = a.g(), a.g(), a.g(), a.g()
@@ -112,13 +131,14 @@ func (d *armDotter) registers() {
 	if d.V < 4 {
 		d.halfs, d.byts = a.g(), a.g()
 	}
-	for range d.T {
+	for t := range d.T {
 		d.sums = append(d.sums, a.vs(d.V))
-		n := d.V
-		if !d.sdot {
-			n *= 2
+		switch {
+		case d.sdot:
+			d.ints = append(d.ints, a.vs(d.V))
+		case !d.mmla || t%2 == 0:
+			d.ints = append(d.ints, a.vs(2*d.V))
 		}
-		d.ints = append(d.ints, a.vs(n))
 	}
 	mask := func(low, extra byte) {
 		d.low = a.v()
@@ -385,8 +405,9 @@ func (d *armDotter) unpack(groups []int, v int, w []int) {
 }
 
 // insert moves bit from of every byte of the second plane to bit to of w; the mask says how many.
-func (d *armDotter) insert(from, to, v, w, tmp int) {
-	src := d.bits[v]
+func (d *armDotter) insert(from, to, v, w, tmp int) { d.insertFrom(d.bits[v], from, to, w, tmp) }
+
+func (d *armDotter) insertFrom(src, from, to, w, tmp int) {
 	switch {
 	case from > to:
 		d.i("ushr v%d.16b, v%d.16b, #%d", tmp, src, from-to)

@@ -7,7 +7,7 @@ func (d *armDotter) finish(h int) {
 	if d.f.min && !d.super16() {
 		wanted = append(wanted, fieldDXSum)
 	}
-	negatives := d.biased() && !d.sdot || d.f.min && d.super16()
+	negatives := d.biased() && !d.sdot && !d.mmla || d.f.min && d.super16()
 	if negatives {
 		wanted = append(wanted, d.negative(h))
 	}
@@ -57,6 +57,9 @@ func (d *armDotter) finish(h int) {
 func (d *armDotter) reduce(h, t, v, tmp int, field func(field, t int) (int, int)) int {
 	if d.sdot {
 		return d.ints[t][v]
+	}
+	if d.mmla {
+		return d.rowOfPair(t, v, tmp)
 	}
 	a, b := d.ints[t][2*v], d.ints[t][2*v+1]
 	if !d.pairs() {

@@ -4,7 +4,7 @@ import "fmt"
 
 func init() {
 	registerARM("matmul_float", "neon", func(f *armFile) {
-		f.quantize()
+		f.quantize("Quantize", false)
 		for _, e := range elements {
 			for _, T := range []int{1, 2, 4} {
 				f.panel(e, T)
@@ -16,14 +16,22 @@ func init() {
 	})
 }
 
-// quantize is matmul_quantize.go's, number for number.
-func (f *armFile) quantize() {
-	a := f.function("Quantize", "func(act *byte, rows int, row int, x *float32, records int)",
-		"Quantize writes activation row `row` of the `rows` that share the records at act, from 32*records floats.")
+// quantize is matmul_quantize.go's, number for number. In pairs, for SMMLA, a record's int8 numbers lie 8 columns at a time,
+// those of each row: of two neighbouring rows they are an operand.
+func (f *armFile) quantize(name string, pairs bool) {
+	doc := name + " writes activation row `row` of the `rows` that share the records at act, from 32*records floats"
+	if pairs {
+		doc += ", of each 8 columns row after row"
+	}
+	a := f.function(name, "func(act *byte, rows int, row int, x *float32, records int)", doc+".")
 	act, rows, row, x, left := a.arg("act"), a.arg("rows"), a.arg("row"), a.arg("x"), a.arg("records")
 	q, field, step, off := a.g(), a.g(), a.g(), a.g()
 	off3, off4 := a.g(), a.g()
-	a.i("add %s, %s, %s, lsl #5", q, act, row)
+	if pairs {
+		a.i("add %s, %s, %s, lsl #3", q, act, row)
+	} else {
+		a.i("add %s, %s, %s, lsl #5", q, act, row)
+	}
 	a.i("add %s, %s, %s, lsl #5", field, act, rows)
 	a.i("add %s, %s, %s, lsl #2", field, field, row)
 	a.i("mov %s, #%d", step, actBytes)
@@ -76,7 +84,13 @@ func (f *armFile) quantize() {
 		a.i("sqxtn v%d.8b, v%d.8h", v[i], v[i])
 		a.i("sqxtn2 v%d.16b, v%d.8h", v[i], v[i+2])
 	}
-	a.i("stp q%d, q%d, [%s]", v[0], v[4], q)
+	if pairs {
+		for i := range 4 { // moves q by 32 bytes a row
+			a.i("st1 {v%d.d}[%d], [%s], %s", v[i/2*4], i%2, q, off2)
+		}
+	} else {
+		a.i("stp q%d, q%d, [%s]", v[0], v[4], q)
+	}
 	a.i("add v%d.2s, v%d.2s, v%d.2s", t[0], t[2], t[3])
 	a.i("str s%d, [%s]", scale, field)
 	a.i("str s%d, [%s, %s]", t[0], field, off2)
@@ -86,7 +100,12 @@ func (f *armFile) quantize() {
 	a.i("scvtf s%d, s%d", t[0], t[0])
 	a.i("fmul s%d, s%d, s%d", t[0], t[0], scale)
 	a.i("str s%d, [%s, %s]", t[0], field, off)
-	a.i("add %s, %s, %s", q, q, step)
+	if pairs {
+		a.i("add %s, %s, %s", q, q, off4)
+		a.i("add %s, %s, %s", q, q, off)
+	} else {
+		a.i("add %s, %s, %s", q, q, step)
+	}
 	a.i("add %s, %s, %s", field, field, step)
 	a.i("subs %s, %s, #1", left, left)
 	a.i("b.ne @record")
@@ -151,17 +170,10 @@ func (f *armFile) panel(e element, T int) {
 func (f *armFile) unpackTile(w format) {
 	a := f.function("Unpack"+w.name, "func(panel *float32, tile *byte, first, records int)",
 		"Unpack"+w.name+" writes columns 32*first.. of records*32 columns of a "+w.name+" tile as float32 [column][16 rows].")
-	first := a.arg("first")
 	d := &armDotter{armFunction: a, f: w, T: 0, V: 2, sdot: true, tile: a.arg("tile")}
 	d.registers()
 	panel, pass, to := a.arg("panel"), a.g(), a.g()
-	bytes := w.recordBytes()
-	if w.super() {
-		bytes = 8*bytes + w.headerBytes()
-		a.i("lsr %s, %s, #3", first, first)
-	}
-	a.i("mov x17, #%d", bytes)
-	a.i("madd %s, %s, x17, %s", d.tile, first, d.tile)
+	d.skip(a.arg("first"))
 	a.i("mov %s, #0", pass)
 	a.label("pass")
 	a.i("add %s, %s, %s", d.byts, d.tile, pass)
@@ -169,48 +181,34 @@ func (f *armFile) unpackTile(w format) {
 	a.i("add %s, %s, %s, lsl #2", d.planes, d.tile, pass)
 	a.i("add %s, %s, %s, lsl #2", to, panel, pass)
 	a.i("mov %s, %s", d.left, a.arg("records"))
-	if w.super() {
-		a.label("super")
-		a.i("mov %s, %s", d.head, d.halfs)
-		d.advance(w.headerBytes())
-		a.i("mov %s, #8", d.inner)
-	}
-	a.label("record")
-	halves := 1
-	if d.super16() {
-		halves = 2
-	}
-	for h := range halves {
-		a.vectors = d.scratch
-		scale, offset, tmp := a.vs(2), a.vs(2), a.v()
-		d.loadBits(h)
-		minimum := []int(nil)
-		if w.min {
-			minimum = offset
+	d.eachRecord(func() {
+		halves := 1
+		if d.super16() {
+			halves = 2
 		}
-		a.scalesAt(w, d.halfs, d.byts, d.head, h, 0, scale, minimum, tmp)
-		d.offsets(scale, offset, tmp)
-		u := a.vs(2)
-		for _, groups := range d.steps(h) {
-			for v := range 2 {
-				d.unpack(groups, v, u)
-				for i, g := range groups {
-					d.columns(g, v, u[i], scale[v], offset[v], tmp, to)
+		for h := range halves {
+			a.vectors = d.scratch
+			scale, offset, tmp := a.vs(2), a.vs(2), a.v()
+			d.loadBits(h)
+			minimum := []int(nil)
+			if w.min {
+				minimum = offset
+			}
+			a.scalesAt(w, d.halfs, d.byts, d.head, h, 0, scale, minimum, tmp)
+			d.offsets(scale, offset, tmp)
+			u := a.vs(2)
+			for _, groups := range d.steps(h) {
+				for v := range 2 {
+					d.unpack(groups, v, u)
+					for i, g := range groups {
+						d.columns(g, v, u[i], scale[v], offset[v], tmp, to)
+					}
 				}
 			}
 		}
-	}
-	d.advance(w.recordBytes())
-	a.i("add %s, %s, #2048", to, to)
-	if w.super() {
-		a.i("subs %s, %s, #1", d.inner, d.inner)
-		a.i("b.ne @record")
-		a.i("subs %s, %s, #8", d.left, d.left)
-		a.i("b.ne @super")
-	} else {
-		a.i("subs %s, %s, #1", d.left, d.left)
-		a.i("b.ne @record")
-	}
+		d.advance(w.recordBytes())
+		a.i("add %s, %s, #2048", to, to)
+	})
 	a.i("add %s, %s, #8", pass, pass)
 	a.i("cmp %s, #16", pass)
 	a.i("b.ne @pass")

@@ -107,6 +107,9 @@ func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) 
 // swapBlocks follows SlimInfer's active blocks: those that leave become inactive, those that come are activated or computed.
 func (r *revival) swapBlocks(st *pruneStage) error {
 	set := r.s.text.Policy()
+	if err := r.s.text.ShowFresh(st.layer); err != nil {
+		return err
+	}
 	set.Swapper.SwapBlocks(r.s.text.Layer(st.layer, 1), &st.swap)
 	if err := r.s.text.Release(st.layer); err != nil {
 		return err
@@ -124,10 +127,11 @@ func (r *revival) swapBlocks(st *pruneStage) error {
 			want = append(want, p)
 		}
 	}
+	swapping := r.s.text.BeginSwap(st.layer+1, st.until)
 	if err := r.move(st, size); err != nil {
 		return err
 	}
-	if err := r.recompute(st, want); err != nil {
+	if err := r.recompute(st, want, swapping); err != nil {
 		return err
 	}
 	r.s.text.Prefetch(st.layer + 1) // on tiers: under this layer's feed-forward network and the next queries
@@ -154,7 +158,6 @@ func (r *revival) move(st *pruneStage, size int32) (err error) {
 			}
 		}
 		text.Bring(layer)
-		text.RebuildIndex(layer)
 	}
 	if waits && err == nil {
 		err = text.AwaitSwaps()
@@ -166,11 +169,16 @@ func (r *revival) move(st *pruneStage, size int32) (err error) {
 }
 
 // recompute takes the stored rows of the wanted positions through the stage's layers, and their keys and values into the
-// cache.
-func (r *revival) recompute(st *pruneStage, want []int32) error {
+// cache. What is kept beside the layers follows, where blocks came and went.
+func (r *revival) recompute(st *pruneStage, want []int32, swapping *retrieval.Swapping) error {
 	e := r.s.e
 	pos, rows := st.left.Take(want)
 	if len(pos) == 0 {
+		for layer := st.layer + 1; layer <= st.until && swapping != nil; layer++ {
+			if err := swapping.Layer(layer, nil); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	r.use.Revived += len(pos)
@@ -183,6 +191,11 @@ func (r *revival) recompute(st *pruneStage, want []int32) error {
 		}
 		if layer < st.until {
 			if err := w.blocks(0, func(p *pass) error { return w.through(p, layer, afterKeys) }); err != nil {
+				return err
+			}
+		}
+		if layer > st.layer && swapping != nil {
+			if err := swapping.Layer(layer, pos); err != nil {
 				return err
 			}
 		}
@@ -232,7 +245,7 @@ func (r *revival) followTokens(st *pruneStage) error {
 		r.use.Loaded += came
 	}
 	st.active = append(st.active[:0], next...)
-	return r.recompute(st, st.active)
+	return r.recompute(st, st.active, nil)
 }
 
 // alive is the prompt's positions that this step read in a pruning layer: all that it holds, or what the stage before made

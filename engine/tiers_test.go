@@ -56,7 +56,7 @@ func TestTiersChangeNothing(t *testing.T) {
 			if strings.HasPrefix(name, "topp") && !strings.Contains(name, "exact") { // 4-bit keys beside the selector's
 				o.KVBudgetBytes = 100 * 4096
 			}
-			if strings.Contains(name, "+hillinfer") { // all that sliminfer leaves is streamed: no token cache beside it
+			if strings.Contains(name, "+hillinfer") { // a layer of the prompt beside what follows blocks that come and go
 				o.KVBudgetBytes = 88 * 4096
 			}
 			if strings.Contains(name, "score=product") { // centroids

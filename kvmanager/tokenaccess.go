@@ -81,7 +81,20 @@ func (b Blocks) Gatherable(layer, i int) bool {
 	return x.home == b.t.home && x.move == nil
 }
 
-// Gather begins to read single tokens of a layer, by rising index, one after another into ⌈n/Tokens⌉ records. Their blocks
+// Mixed reports whether blocks of a layer came and went in the middle: then the order of its tokens is not that of their records.
+func (b Blocks) Mixed(layer int) bool { return b.t.layers[layer].mixed }
+
+// Stored is the number under which the backing store has a token of a layer (group·Tokens + place), given by index; every block but
+// the last is full.
+func (b Blocks) Stored(layer int, index int32) int32 {
+	lb, t := &b.t.layers[layer], int32(b.t.tokens())
+	if !lb.mixed {
+		return index
+	}
+	return lb.blocks[index/t].group*t + index%t
+}
+
+// Gather begins to read single tokens of a layer, by rising number (Stored), one after another into ⌈n/Tokens⌉ records. Their blocks
 // are Gatherable.
 func (b Blocks) Gather(layer int, tokens []int32, dst []byte) *offload.Ticket {
 	return b.t.k.queue.Gather(offload.Prefetch, b.t.home.seq, layer, tokens, dst)

@@ -123,7 +123,7 @@ func (c *cached) capacity(n int) int {
 	left -= c.t.sel.below.MostBytes() + c.cache.FixedBytes() + int64(layers+8)*int64(f.o.KV.BlockBytes()) // staging, the newest tokens
 	left -= int64(4 * n / c.cache.GranuleTokens() * c.cache.Shards())                                     // tables
 	left -= max(int64(n)/4*int64(f.kvBytesPerToken()/layers)-c.cache.ScratchBytes(), 0)                   // a step's selection, where it is not in FixedBytes yet
-	return int(max(left, 0)) / c.cache.Shards() / (c.cache.SlotBytes() + c.drive.tokenBytes())
+	return c.slotsOf(int(max(left-c.late(n), 0)), c.cache.SlotBytes()+c.drive.tokenBytes(), n)
 }
 
 // fill is how many tokens of a layer can be kept while the prompt's other layers are still read whole.

@@ -15,6 +15,7 @@ type cached struct {
 	streamed
 	cache  *tokencache.Cache // nil until the prompt's end
 	layers []cachedLayer
+	fresh  []int32 // [Layers] the first position that was computed late and that a policy has not seen; -1 = none
 	moves  policy.Moves
 	drive  *driveScoring // the drive scores what is cold; nil = the host scores all
 	budget cacheBudget
@@ -35,7 +36,7 @@ type cachedLayer struct {
 // cacheable reports whether a policy's selections can be read from a token cache.
 func (t *Text) cacheable() bool {
 	n := &t.obs.needs
-	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil || quantised(t.f.o.KV.Layout()) {
+	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil && !t.cachesPruned() || quantised(t.f.o.KV.Layout()) {
 		return false
 	}
 	if n.Sketch.Listed == policy.ListedExact {
@@ -52,6 +53,7 @@ func newCached(t *Text, hostScores bool) *cached {
 	c := &cached{streamed: streamed{resident{t}}, layers: make([]cachedLayer, t.f.o.Shape.Layers), scratch: make([]tokencache.Scratch, t.f.o.Threads)}
 	for layer := range c.layers {
 		c.layers[layer].selects = t.Acts(layer)
+		c.fresh = append(c.fresh, -1)
 	}
 	c.drive = newDriveScoring(c, hostScores)
 	return c
@@ -66,7 +68,9 @@ func (c *cached) extent(x kvmanager.Extent) kvmanager.Extent {
 	for layer, l := range c.layers {
 		x.Cached[layer] = l.selects && !(decode && l.whole)
 	}
-	x.Beside = c.beside(&x)
+	if x.Beside = c.beside(&x); x.Tokens == 0 {
+		x.Beside += c.late(int(c.t.read))
+	}
 	return x
 }
 
@@ -112,7 +116,7 @@ func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
 	sel, shown := c.t.sel, c.t.Layer(layer, 1)
 	l := &sel.layers[layer]
 	if c.drive.serves(layer) {
-		sel.refreshHot(l, seq.Views, shown, &c.drive.hot)
+		sel.refreshHot(l, seq.Views, shown, c.drive.layers[layer].hot)
 	} else if err := sel.refresh(l, seq.Views, shown); err != nil {
 		return err
 	}
@@ -128,7 +132,7 @@ func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
 // prepare selects with a query that is known before the layer's own.
 func (c *cached) prepare(layer int) error {
 	kind := c.t.obs.needs.QueryOf(layer)
-	if !c.serves(layer) || kind == policy.QueryExact {
+	if !c.serves(layer) || kind == policy.QueryExact || c.t.afterSwaps(layer) {
 		return nil
 	}
 	q := c.t.sel.layers[layer].query(kind, nil)
@@ -249,6 +253,9 @@ func (c *cached) prompted(layer, rows int) error {
 		if err := c.charge(); err != nil {
 			return err
 		}
+	}
+	if c.t.set.Pruner != nil { // the layers to come have fewer tokens, and what they lack is for the others
+		c.share(int(c.t.read) + rows)
 	}
 	c.t.f.o.KV.Release() // what left memory makes room for the cache
 	return c.cache.Absorb(layer, int32(n-min(n, c.fill(n))))

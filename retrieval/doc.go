@@ -20,6 +20,9 @@
 //	Attended(i, out)  the policy's decisions after attention; the layer's pages may leave host memory
 //	Overlap(i+1)      take the drive's answers while the rest of layer i is computed
 //
+// Where blocks of a prompt come and go under the attention of a layer (policy.BlockSwapper), BeginSwap and Swapping.Layer bring the
+// index, the token cache and the drive's part of the layers behind it in line; the next layer is then chosen in Select.
+//
 // Floor.Begin plans the memory of the passes of a step, Pass.End and Pass.Undo close one.
 //
 // Units and shapes: queries are float32 [rows, Heads·KeyDim] after rotary embedding, attention output [rows, Heads·ValueDim];

@@ -3,6 +3,7 @@ package retrieval
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"terrace/csdshim"
 	"terrace/offload"
@@ -17,7 +18,7 @@ type driveScoring struct {
 	c      *cached
 	drive  offload.Scorer
 	rank   policy.TokenScoring
-	hot    hotTokens
+	hot    *hotTokens // the same in every layer; nil = each layer has its own, because a pruned prompt has other tokens in each
 	layers []driveLayer
 	scores []float32 // of the hot tokens, by slot
 	pos    []int32   // of them, and their scores, as they are merged
@@ -29,6 +30,7 @@ type driveScoring struct {
 
 // driveLayer is what is known and under way of a layer.
 type driveLayer struct {
+	hot     *hotTokens
 	told    *telling // its scales
 	stored  int      // blocks that the drive is known to have
 	all     bool     // the policy reads the layer whole: nothing of it is scored
@@ -75,13 +77,23 @@ func newDriveScoring(c *cached, hostScores bool) *driveScoring {
 	if t.f.drive == nil || hostScores || !ranks || t.set.Keeper != nil || t.set.Placer == nil || codes == csdshim.CodesNone || t.f.drive.Scores() != codes {
 		return nil
 	}
+	if t.set.Pruner != nil && t.set.Placer.WholeTokens() {
+		return nil // a token is hot in all layers or in none, and not all layers have it
+	}
 	probe := t.sel.probe()
 	if !rank.Question(probe, &policy.TokenQuery{}) {
 		return nil
 	}
 	h := &driveScoring{c: c, drive: t.f.drive, rank: rank, layers: make([]driveLayer, t.f.o.Shape.Layers), use: &t.f.use}
+	if t.set.Pruner == nil {
+		h.hot = &hotTokens{}
+	}
 	for probe.Index = range h.layers {
-		_, _, h.layers[probe.Index].all = rank.Wanted(probe)
+		hl := &h.layers[probe.Index]
+		_, _, hl.all = rank.Wanted(probe)
+		if hl.hot = h.hot; hl.hot == nil {
+			hl.hot = &hotTokens{}
+		}
 	}
 	return h
 }
@@ -113,10 +125,11 @@ func (h *driveScoring) serves(layer int) bool { return h != nil && !h.layers[lay
 func (h *driveScoring) prompted(layer, n, hot int) {
 	t := h.c.t
 	complete := n / t.f.blockTokens() * t.f.blockTokens() // the drive has complete blocks
-	h.hot.extend(n, min(n-hot, complete))
+	hl := &h.layers[layer]
+	hl.hot.extend(n, min(n-hot, complete))
 	shown, l := t.Layer(layer, 1), &t.sel.layers[layer]
-	t.sel.refreshHot(l, t.obs.reader.views, shown, &h.hot)
-	if hl := &h.layers[layer]; hl.told == nil {
+	t.sel.refreshHot(l, t.obs.reader.views, shown, hl.hot)
+	if hl.told == nil {
 		hl.told = h.tell(layer, l.index.Scales())
 	}
 }
@@ -160,9 +173,42 @@ func (h *driveScoring) ready(layer, cold int) error {
 
 // step begins a decode step that brings the session to n tokens: the newest is hot.
 func (h *driveScoring) step(n int) {
-	if h != nil {
-		h.hot.hold(n - 1)
+	if h == nil {
+		return
 	}
+	for layer := range h.each {
+		h.layers[layer].hot.hold(h.tokens(layer, n-1))
+	}
+}
+
+// each calls do with the layers whose hot tokens are counted apart: the first alone where all have the same.
+func (h *driveScoring) each(do func(layer int) bool) {
+	if h.hot != nil {
+		do(0)
+		return
+	}
+	for layer := range h.layers {
+		if h.serves(layer) && h.c.layers[layer].selects && !do(layer) {
+			return
+		}
+	}
+}
+
+// tokens is how many of a text's n tokens a layer has.
+func (h *driveScoring) tokens(layer, n int) int {
+	if h.hot != nil {
+		return n
+	}
+	return h.c.t.seq.Tokens(layer, 0)
+}
+
+// held is how many tokens the host scores of a layer, on average.
+func (h *driveScoring) held() int {
+	n, layers := 0, 0
+	for layer := range h.each {
+		n, layers = n+h.layers[layer].hot.held, layers+1
+	}
+	return n / max(layers, 1)
 }
 
 // stepped ends one: as many tokens stay hot as the policy wants of n, at most capacity.
@@ -172,9 +218,12 @@ func (h *driveScoring) stepped(n, capacity int, m *policy.Moves) {
 		h.migrate(n, m)
 		return
 	}
-	target, complete := placer.HotTokens(n, capacity), n/t*t
-	for i := h.hot.coldEnd; h.hot.held > target && i < complete; i++ {
-		h.hot.release(i)
+	for layer := range h.each {
+		hot, n := h.layers[layer].hot, h.tokens(layer, n)
+		target, complete := placer.HotTokens(n, min(capacity, n)), n/t*t
+		for i := hot.coldEnd; hot.held > target && i < complete; i++ {
+			hot.release(i)
+		}
 	}
 }
 
@@ -183,14 +232,13 @@ func (h *driveScoring) count(sketchBytes int64) {
 	if h == nil {
 		return
 	}
-	cold := len(h.hot.of) - h.hot.held
-	selecting := 0
-	for _, l := range h.c.layers {
-		if l.selects {
-			selecting++
+	cold := 0
+	for layer, l := range h.c.layers {
+		if hot := h.layers[layer].hot; l.selects {
+			cold += len(hot.of) - hot.held
 		}
 	}
-	h.use.SketchBytes, h.use.SavedBytes = sketchBytes, int64(cold)*int64(h.tokenBytes())*int64(selecting)
+	h.use.SketchBytes, h.use.SavedBytes = sketchBytes, int64(cold)*int64(h.tokenBytes())
 }
 
 // end waits for what is under way; its outcome belongs to nobody.
@@ -217,7 +265,13 @@ func (h *driveScoring) cut(n int) {
 		h.layers[i].abandon(h.c.t.f)
 	}
 	h.abandonMigration()
-	h.hot.cut(n)
+	for layer := range h.each {
+		at := n
+		if h.hot == nil {
+			at, _ = slices.BinarySearch(h.c.t.seq.PositionList(layer, 0), int32(n))
+		}
+		h.layers[layer].hot.cut(at)
+	}
 }
 
 // DriveGroupTokens is the number of tokens of a record that a drive takes.

@@ -82,7 +82,7 @@ func (c *cached) rebalance(n int) {
 	pl, capacity := c.t.set.Placer, c.hotCapacity(n)
 	b, timed := c.drive.rates()
 	pl.SetBalance(b)
-	u := &BalanceUse{Balanced: pl.Balanced(), Tokens: n, HotTokens: pl.HotTokens(n, capacity), Capacity: capacity, HostTokens: c.drive.hot.held, Timed: timed, Weighed: c.weighed}
+	u := &BalanceUse{Balanced: pl.Balanced(), Tokens: n, HotTokens: pl.HotTokens(n, capacity), Capacity: capacity, HostTokens: c.drive.held(), Timed: timed, Weighed: c.weighed}
 	if slots := c.slots(u.HotTokens); slots < c.budget.limit-limitStep || slots > c.budget.limit+limitStep {
 		c.setLimit(slots)
 	}

@@ -18,6 +18,7 @@ import (
 type scoreRequest struct {
 	below  int // tokens that are ranked
 	asked  int // the cold tokens below it are the drive's to score; 0 = none
+	order  recordOrder
 	cancel context.CancelFunc
 	done   chan struct{} // nil = the drive was not asked
 	err    error
@@ -43,11 +44,15 @@ func (h *driveScoring) ask(layer int, q []float32) error {
 	hl.open, a.below, a.done, a.err, a.scored, a.cold, a.blocks, a.asked = true, below, nil, nil, 0, 0, 0, 0
 	h.rank.Question(l, &hl.query)
 	a.merger.Reset(k)
-	if cold := min(h.hot.coldEnd, below); cold > 0 {
+	if cold := min(hl.hot.coldEnd, below); cold > 0 {
 		if err := h.ready(layer, cold); err != nil {
 			return err
 		}
-		a.asked = cold
+		if a.asked = cold; t.set.Pruner != nil {
+			if err := a.order.of(t, layer, cold); err != nil {
+				return err
+			}
+		}
 	}
 	h.c.t.f.asking = append(h.c.t.f.asking, asking{h, layer, q})
 	return nil
@@ -130,14 +135,14 @@ func (f *Floor) send(list []csdshim.Question, asked []*scoreRequest) {
 // question is a layer's, to the drive: for the scores of the cold tokens.
 func (h *driveScoring) question(layer int, a *scoreRequest) csdshim.Question {
 	hl := &h.layers[layer]
-	q := &csdshim.Query{Codes: h.drive.Scores(), Int8: hl.query.Int8, Shift: hl.query.Shift, Block: h.rank.BlockLen(), Limit: a.asked}
+	q := &csdshim.Query{Codes: h.drive.Scores(), Int8: hl.query.Int8, Shift: hl.query.Shift, Block: h.rank.BlockLen(), Limit: a.order.limit(a.asked)}
 	if q.Codes.Floats() {
 		q.Float, q.Int8 = hl.query.Float, nil
 	}
 	a.done = make(chan struct{})
 	span := h.c.t.f.o.Trace.Shared(trace.CSD, "score", layer)
 	return csdshim.Question{Seq: h.c.t.seq.Home(), Layer: layer, Query: q,
-		Each: func(b *csdshim.Block) error { return h.merge(a, b) },
+		Each: func(b *csdshim.Block) error { return h.merge(hl.hot, a, b) },
 		Done: func(t csdshim.Timing, err error) {
 			a.timing, a.err = t, err
 			span.EndBytes(a.blocks)
@@ -146,10 +151,10 @@ func (h *driveScoring) question(layer int, a *scoreRequest) csdshim.Question {
 }
 
 // merge takes a block of the drive's scores; tokens that are hot are the host's.
-func (h *driveScoring) merge(a *scoreRequest, b *csdshim.Block) error {
+func (h *driveScoring) merge(hot *hotTokens, a *scoreRequest, b *csdshim.Block) error {
 	a.pos, a.part = a.pos[:0], a.part[:0]
-	for i, at := range b.Positions {
-		if h.hot.Slot(int(at)) < 0 {
+	for i, stored := range b.Positions {
+		if at := a.order.token(stored); at >= 0 && int(at) < a.asked && hot.Slot(int(at)) < 0 {
 			a.pos, a.part = append(a.pos, at), append(a.part, b.Scores[i])
 		}
 	}
@@ -165,7 +170,8 @@ func (h *driveScoring) merge(a *scoreRequest, b *csdshim.Block) error {
 // scoreHot scores the tokens that the host holds keys of.
 func (h *driveScoring) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *scoreRequest) {
 	defer h.c.t.f.o.Trace.Layer(trace.Score, "hot", l.Index).End()
-	n := len(h.hot.index)
+	hot := h.layers[l.Index].hot
+	n := len(hot.index)
 	h.scores = sized(h.scores, n)
 	if sel := h.c.t.sel; sel.layers[l.Index].index.CanScan() {
 		sel.tokens.scan.Score(sel.layers[l.Index].index, q, l.KeyDim, h.scores, h.c.t.f.o.Pool)
@@ -173,7 +179,7 @@ func (h *driveScoring) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *scoreR
 		h.rank.Score(l, q, h.scores)
 	}
 	h.pos, h.part = h.pos[:0], h.part[:0]
-	for slot, i := range h.hot.index {
+	for slot, i := range hot.index {
 		if i >= 0 && int(i) < a.below {
 			h.pos, h.part = append(h.pos, i), append(h.part, h.scores[slot])
 		}

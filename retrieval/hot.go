@@ -67,6 +67,41 @@ func (h *hotTokens) release(i int) {
 	h.coldEnd = max(h.coldEnd, i+1)
 }
 
+// rename has the tokens whose positions were was be those whose positions are pos: they keep their slots, who was not there has none.
+// What is held of tokens behind them stays behind them.
+func (h *hotTokens) rename(pos, was []int32) {
+	of, behind := make([]int32, 0, len(pos)+1), h.of[min(len(was), len(h.of)):]
+	at := 0
+	for i, p := range was[:min(len(was), len(h.of))] {
+		for ; at < len(pos) && pos[at] < p; at++ {
+			of = append(of, -1)
+		}
+		switch s := h.of[i]; {
+		case at < len(pos) && pos[at] == p:
+			of = append(of, s)
+			at++
+		case s >= 0:
+			h.free = append(h.free, s)
+			h.held--
+		}
+	}
+	for ; at < len(pos); at++ {
+		of = append(of, -1)
+	}
+	h.of = append(of, behind...)
+	for s := range h.index {
+		h.index[s] = -1
+	}
+	h.coldEnd = 0
+	for i, s := range h.of {
+		if s >= 0 {
+			h.index[s] = int32(i)
+			continue
+		}
+		h.coldEnd = i + 1
+	}
+}
+
 // cut forgets the tokens from n on.
 func (h *hotTokens) cut(n int) {
 	for i := n; i < len(h.of); i++ {

@@ -322,12 +322,6 @@ func (p *Pass) Attended(layer int, out []float32) {
 	}
 }
 
-// swaps reports whether the policy chooses blocks by a layer's keys after a decode step's attention; who asks it releases the
-// layer (Text.Release).
-func (t *Text) swaps(layer int) bool {
-	return t.set.Swapper != nil && t.set.Follows() && t.Prunes(layer)
-}
-
 // Release lets go of a layer's pages.
 func (t *Text) Release(layer int) error { return t.res.release(layer) }
 

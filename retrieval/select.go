@@ -298,6 +298,9 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 func (s *selector) newIndex(layer int, views []attention.View) *keyindex.Index {
 	shape := &s.t.f.o.Shape
 	x := keyindex.New(s.t.obs.needs.Sketch, shape.KVHeads, shape.KeyDim)
+	if s.t.indexFollows() {
+		x.FollowTokens()
+	}
 	for g := range shape.KVHeads {
 		x.Head(g).SetMoving(s.t.f.Tiered())
 		if s.below != nil {
@@ -324,13 +327,6 @@ func (s *selector) refreshHot(l *selected, views []attention.View, shown *policy
 	}
 	s.task = refreshTask{index: l.index, views: views, layer: shown}
 	s.t.f.o.Pool.Run(len(views), s.refreshHead)
-}
-
-// RebuildIndex makes what a selecting policy scans of a layer be built again: tokens changed in its middle.
-func (t *Text) RebuildIndex(layer int) {
-	if t.sel != nil && t.sel.layers[layer].index != nil {
-		t.sel.layers[layer].index.Reset()
-	}
 }
 
 // query is what a policy scores with: the guessed one, the last step's, or where these are not known the step's own.

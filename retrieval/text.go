@@ -164,8 +164,8 @@ func (t *Text) Prunes(layer int) bool {
 // SetRead says how many positions have been read of a text whose prompt passed layer by layer.
 func (t *Text) SetRead(n int32) { t.read = n }
 
-// Prefetch begins to bring a layer into host memory for a row at the next position.
-func (t *Text) Prefetch(layer int) { t.res.prefetch(layer, t.read, false) }
+// Prefetch begins to bring a layer into host memory that a decode step reads whole.
+func (t *Text) Prefetch(layer int) { t.res.prefetch(layer, t.read, true) }
 
 // Bring begins to read what came back of a layer and is to stay in host memory (kvmanager.Sequence.Bring).
 func (t *Text) Bring(layer int) { t.seq.Bring(layer, t.lowest(layer, t.read)) }

@@ -70,7 +70,7 @@ func (r *Rows) ahead(layer int) *cached {
 		return nil
 	}
 	kind := c.t.obs.needs.QueryOf(layer)
-	if kind == policy.QueryExact || c.t.sel.layers[layer].query(kind, nil) == nil {
+	if kind == policy.QueryExact || c.t.sel.layers[layer].query(kind, nil) == nil || c.t.afterSwaps(layer) {
 		return nil
 	}
 	return c

@@ -53,16 +53,38 @@ func (c *Codes) Reset() {
 
 // Put writes the integers of token i (at most one past the last): -127..127 for int8, -7..7 for int4.
 func (c *Codes) Put(i int, codes []int8) {
+	c.extend(i)
+	kvpage.PutCode(c.elem, c.tile(i), i%kvpage.Tile, codes)
+	c.tokens = max(c.tokens, i+1)
+}
+
+// Get is the integers of token i.
+func (c *Codes) Get(i int, codes []int8) { kvpage.ReadCode(c.elem, c.tile(i), i%kvpage.Tile, codes) }
+
+// tile is the tile of token i, which is there.
+func (c *Codes) tile(i int) []byte {
 	size := kvpage.CodeTileBytes(c.elem, c.dim)
-	at, tile := i/ChunkTokens, i%ChunkTokens/kvpage.Tile
+	at := i % ChunkTokens / kvpage.Tile * size
+	return c.chunks[i/ChunkTokens][at : at+size]
+}
+
+// putTile writes a whole tile of tokens from i on, the next ones.
+func (c *Codes) putTile(i int, tile []byte) {
+	c.extend(i)
+	copy(c.tile(i), tile)
+	c.tokens = i + kvpage.Tile
+}
+
+// extend makes place for token i's tile.
+func (c *Codes) extend(i int) {
+	size := kvpage.CodeTileBytes(c.elem, c.dim)
+	at := i / ChunkTokens
 	if at == len(c.chunks) {
 		c.chunks = append(c.chunks, nil)
 	}
-	if need := (tile + 1) * size; len(c.chunks[at]) < need {
+	if need := (i%ChunkTokens/kvpage.Tile + 1) * size; len(c.chunks[at]) < need {
 		c.chunks[at] = extend(c.chunks[at], need, ChunkTokens/kvpage.Tile*size)
 	}
-	kvpage.PutCode(c.elem, c.chunks[at][tile*size:(tile+1)*size], i%kvpage.Tile, codes)
-	c.tokens = max(c.tokens, i+1)
 }
 
 // PutScale gives token i, which Put wrote, a scale of its own.

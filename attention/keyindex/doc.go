@@ -15,7 +15,7 @@
 // Invariants:
 //  1. A score depends on the query and the key alone, never on the thread, the chunk, or on where a tile is kept.
 //  2. A head's index holds the first Tokens tokens of the view it was refreshed with; where tokens have left the view it is
-//     built again from the view.
+//     built again from the view, or follows them (FollowTokens).
 //  3. Scales that are fixed by the prompt do not change while the text grows: later keys saturate.
 //
 // Bytes scanned a token and KV head: dim·2 (half), dim (int8), dim/2 (int4), rank·2 (projected), 4·dim/block (bounds),

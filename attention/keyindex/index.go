@@ -32,9 +32,10 @@ type Head struct {
 	bounds    []*Bounds
 	product   *Product
 	groups    *Clusters
-	values    *Product // of values, beside product; nil = they are not coded
-	rounded   *Rounded // of single tokens, beside the sketch
-	readBytes int64    // to score with
+	values    *Product  // of values, beside product; nil = they are not coded
+	rounded   *Rounded  // of single tokens, beside the sketch
+	followed  *followed // of tokens that leave and come back; nil = where tokens have left it is built again
+	readBytes int64     // to score with
 	fixed     fixed
 	tiles     Tiles
 	scan      scan
@@ -158,7 +159,7 @@ func (x *Index) Bytes() (n int64) {
 		if h.rounded != nil {
 			n += h.rounded.Bytes()
 		}
-		n += int64(4 * len(h.fixed.scale))
+		n += int64(4*len(h.fixed.scale)) + h.followed.bytes()
 	}
 	return n
 }
@@ -168,23 +169,6 @@ func (h *Head) Tokens() int { return h.tokens }
 
 // SetMoving says that pages may lie elsewhere at each Refresh.
 func (h *Head) SetMoving(moving bool) { h.moving = moving }
-
-// KeepBelow has a head that holds nothing yet hand what is full to a stream; exact keys are copied there in
-// their own type.
-func (h *Head) KeepBelow(t Stream, keys kvpage.Elem) {
-	if h.need.Kind == policy.SketchExact || h.need.Kind == policy.SketchDims {
-		h.columns = NewColumns(keys, h.dim)
-	}
-	if h.columns != nil {
-		h.columns.KeepBelow(t)
-	}
-	for _, b := range h.bounds {
-		b.KeepBelow(t)
-	}
-	if h.product != nil {
-		h.product.KeepBelow(t)
-	}
-}
 
 // scansCache reports whether the cache itself is scanned.
 func (h *Head) scansCache() bool {
@@ -199,7 +183,9 @@ func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.La
 		h.refreshSlots(pos, l, kvHead)
 		return
 	}
-	if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
+	if h.followed != nil && h.tokens > 0 {
+		h.follow(pos, l.Prompt)
+	} else if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
 		h.reset()
 	}
 	if h.scansCache() {
@@ -221,10 +207,14 @@ func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.La
 	if h.tokens > 0 {
 		h.last = pos[h.tokens-1]
 	}
+	if h.followed != nil {
+		h.followed.pos = append(h.followed.pos, pos[len(h.followed.pos):h.tokens]...)
+	}
 }
 
 func (h *Head) reset() {
 	h.tokens, h.fixed.scale = 0, h.fixed.scale[:0]
+	h.followed.forget()
 	if h.columns != nil {
 		h.columns.Reset()
 	}

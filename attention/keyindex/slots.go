@@ -13,6 +13,14 @@ func (x *Index) HoldSlots(s Slots) {
 	}
 }
 
+// MovedTokens says that an index that holds slots is of n tokens now: some have left, others have come that have no slot. Who has
+// one keeps it.
+func (x *Index) MovedTokens(n int) {
+	for i := range x.heads {
+		x.heads[i].tokens = n
+	}
+}
+
 // refreshSlots is refresh of a head that holds keys of some tokens only, under their slots.
 func (h *Head) refreshSlots(pos []int32, l *policy.Layer, kvHead int) {
 	n := len(pos)

@@ -59,6 +59,17 @@ func PutCode(e Elem, tile []byte, slot int, codes []int8) {
 	}
 }
 
+// ReadCode is what PutCode wrote to a slot of a code tile.
+func ReadCode(e Elem, tile []byte, slot int, codes []int8) {
+	for d := range codes {
+		if e == I8 {
+			codes[d] = int8(tile[(d/4*Tile+slot)*4+d%4])
+			continue
+		}
+		codes[d] = int8(tile[(d/8*Tile+slot)*4+d%4]>>(d%8/4*4)&15) - 8
+	}
+}
+
 func code(codes []int8, d int) int8 {
 	if d < len(codes) {
 		return codes[d]

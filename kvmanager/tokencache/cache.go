@@ -3,6 +3,7 @@ package tokencache
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"terrace/attention"
 	"terrace/kvmanager"
@@ -256,21 +257,35 @@ func (c *Cache) Insert(layer int, tokens []int32, data []byte) {
 	}
 }
 
-// Forget drops a token (its slots in every shard), by index in the sequence's token order.
-func (c *Cache) Forget(index int32) {
-	for i := range c.shards {
-		c.shards[i].forget(index / int32(c.granule))
-	}
+// Forget drops a token (its slots in every shard), by position.
+func (c *Cache) Forget(position int32) {
+	c.eachShard(func(s *shard, pos []int32) {
+		if i, there := slices.BinarySearch(pos, position); there {
+			s.forget(int32(i / c.granule))
+		}
+	})
 }
 
-// Cut forgets what lies from an index on: those tokens are gone.
-func (c *Cache) Cut(index int32) {
-	for i := range c.shards {
-		s := &c.shards[i]
-		for g := (index + int32(c.granule) - 1) / int32(c.granule); int(g) < len(s.at); g++ {
-			s.forget(g)
+// Cut forgets the tokens whose position is not below next: they are gone, or about to go.
+func (c *Cache) Cut(next int32) {
+	c.eachShard(func(s *shard, pos []int32) {
+		index, _ := slices.BinarySearch(pos, next)
+		for g := (index + c.granule - 1) / c.granule; g < len(s.at); g++ {
+			s.forget(int32(g))
 		}
-		s.absorbed = min(s.absorbed, int(index)/c.layout.Tokens)
+		s.absorbed = min(s.absorbed, index/c.layout.Tokens)
+	})
+}
+
+// eachShard calls do with every shard and the positions of its tokens.
+func (c *Cache) eachShard(do func(s *shard, pos []int32)) {
+	for layer := range c.layers {
+		if !c.Serves(layer) {
+			continue
+		}
+		for i := range c.shardsOf(layer) {
+			do(&c.shardsOf(layer)[i], c.blocks.PositionList(layer, i*c.heads))
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,7 @@ import (
 //	begin layer=L picks=(i, j, ...) [scores=(...)]   the same picks for every head
 //	finish layer=L           waits, builds the views, compares
 //	done layer=L | forget token=I | cut token=I | limit slots=S | reclaim | wait | free
+//	leave layer=L from=P to=P | back layer=L from=P   tokens at positions from P on become inactive, or active again
 //	broken reads=N           the next N reads fail
 func TestCache(t *testing.T) {
 	files, err := filepath.Glob("testdata/*")
@@ -185,6 +187,12 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 		s.c.Cut(token)
 		s.next = int(token)
 		return s.seq.Truncate(token)
+	case "leave", "back":
+		was, from := slices.Clone(s.seq.PositionList(layer, 0)), int32(number(t, d, "from", 0))
+		if d.Cmd == "back" {
+			return errors.Join(s.seq.Activate(layer, from), s.c.Follow(layer, was))
+		}
+		return errors.Join(s.seq.Deactivate(layer, from, int32(number(t, d, "to", 0))), s.c.Follow(layer, was))
 	case "limit":
 		s.c.SetLimit(number(t, d, "slots", 0))
 	case "reclaim":
@@ -298,7 +306,7 @@ func (s *scenario) compare(t *testing.T, layer int) error {
 		if sel != nil {
 			chosen = sel[g]
 		}
-		if s.lookAt(t, layer, g, &views[g], picks, chosen); len(picks) == 0 || picks[len(picks)-1] != int32(s.next-1) {
+		if s.lookAt(t, layer, g, &views[g], picks, chosen); len(picks) == 0 || int(picks[len(picks)-1]) != s.seq.Tokens(layer, g)-1 {
 			t.Errorf("head %d: the newest token is not read", g)
 		}
 	}
@@ -308,8 +316,8 @@ func (s *scenario) compare(t *testing.T, layer int) error {
 func (s *scenario) lookAt(t *testing.T, layer, g int, view *attention.View, picks, chosen []int32) {
 	l := view.Layout
 	k, v := make([]float32, l.KeyDim), make([]float32, l.ValueDim)
-	for i, token := range picks {
-		at := i
+	for i, index := range picks {
+		at, token := i, s.seq.PositionList(layer, g)[index]
 		if chosen != nil {
 			at = int(chosen[i])
 		}

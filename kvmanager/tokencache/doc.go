@@ -10,7 +10,8 @@
 // What it never does: decide what a step reads, or what may be kept beyond SetHot and SetLimit. Policies do, above it.
 //
 // A step of a layer: Begin (what will be read; begins to fetch), Finish (waits), Views and Build (lays the tokens out),
-// attention, Done. Absorb takes newly complete blocks in, Insert tokens that came another way.
+// attention, Done. Absorb takes newly complete blocks in, Insert tokens that came another way. Follow gives tokens their new names
+// where blocks came and went in the middle.
 //
 // Units: tokens are named by their index in the sequence's token order; a granule is index / GranuleTokens(). Sizes are
 // bytes.

@@ -1,6 +1,7 @@
 package tokencache
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -20,7 +21,11 @@ func (w *selection) askTokens() {
 	x.from, x.half = x.asked, half
 	x.asked += n
 	c.gather.used[half] = true
-	x.t = c.blocks.Gather(w.layer, x.tokens[x.from:x.asked], c.gather.halves[half][:(n+t-1)/t*record])
+	x.records = x.records[:0]
+	for _, index := range x.tokens[x.from:x.asked] {
+		x.records = append(x.records, c.blocks.Stored(w.layer, index))
+	}
+	x.t = c.blocks.Gather(w.layer, x.records, c.gather.halves[half][:(n+t-1)/t*record])
 }
 
 // finishTokens waits for the single tokens of a layer and takes them.
@@ -42,15 +47,10 @@ func (w *selection) takeTokens(tokens []int32, data []byte) {
 	c, shards := w.c, w.c.shardsOf(w.layer)
 	record, size, t := c.gather.record, c.recordBytes(), c.layout.Tokens
 	for shard, picks := range w.picks {
-		s, at := &shards[shard], 0
+		s := &shards[shard]
 		for i, index := range tokens {
-			for at < len(picks) && picks[at] < index {
-				at++
-			}
-			if at == len(picks) {
-				break
-			}
-			if picks[at] != index || s.has(index) {
+			at, here := slices.BinarySearch(picks, index)
+			if !here || s.has(index) {
 				continue // another head's
 			}
 			mine := data[i/t*record+shard*size:][:size]
@@ -59,8 +59,16 @@ func (w *selection) takeTokens(tokens []int32, data []byte) {
 	}
 }
 
-// sortTokens puts the tokens that several shards lack in order, each once.
+// sortTokens puts the tokens that are still to be read one by one in the order in which the backing store has them, each once.
 func (w *selection) sortTokens() {
-	slices.Sort(w.single.tokens)
-	w.single.tokens = slices.Compact(w.single.tokens)
+	begun := w.single.tokens[:w.single.asked]
+	tokens, blocks := w.single.tokens[w.single.asked:], w.c.blocks
+	if len(w.c.shardsOf(w.layer)) > 1 {
+		slices.Sort(tokens)
+		tokens = slices.Compact(tokens)
+	}
+	if blocks.Mixed(w.layer) {
+		slices.SortFunc(tokens, func(a, b int32) int { return cmp.Compare(blocks.Stored(w.layer, a), blocks.Stored(w.layer, b)) })
+	}
+	w.single.tokens = append(begun, tokens...)
 }

@@ -52,7 +52,7 @@ func (w *selection) begin(picks [][]int32, scores [][]float32) error {
 		w.picks[i], w.priorities[i] = append(w.picks[i][:0], picks[i*c.heads]...), w.priorities[i][:0]
 	}
 	w.missing, w.reads = w.missing[:0], w.reads[:0]
-	w.single = tokenReads{tokens: w.single.tokens[:0]}
+	w.single = tokenReads{tokens: w.single.tokens[:0], records: w.single.records[:0]}
 	if c.granule == 1 && len(scores) == len(shards) {
 		for i := range shards {
 			w.weigh(i, &shards[i], scores[i])
@@ -74,9 +74,7 @@ func (w *selection) begin(picks [][]int32, scores [][]float32) error {
 		}
 		s.misses = int(c.stats.Missed - before)
 	}
-	if len(shards) > 1 {
-		w.sortTokens()
-	}
+	w.sortTokens()
 	c.stats.Groups += int64(len(w.missing))
 	w.ask(c.stage.all / 2)
 	w.askTokens()
@@ -233,6 +231,7 @@ func (w *selection) addNewest() error {
 			w.locate(i, &shards[i], newest)
 		}
 	}
+	w.sortTokens()
 	return nil
 }
 

@@ -85,11 +85,12 @@ func (g *gathering) close() {
 
 // tokenReads is the single tokens that one layer's selection lacks.
 type tokenReads struct {
-	tokens []int32
-	asked  int // of them that are being read or were
-	from   int // first of those being read
-	t      *offload.Ticket
-	half   int
+	tokens  []int32
+	records []int32 // as the backing store numbers those that are being read
+	asked   int     // of them that are being read or were
+	from    int     // first of those being read
+	t       *offload.Ticket
+	half    int
 }
 
 // end waits for a read. The memory of one that stalls is not used again (invariant 4).

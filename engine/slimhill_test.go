@@ -27,7 +27,7 @@ var slimHill = []string{
 // cold. The pool finds a part of what is read; host and drive score every active token once; what is left of the text is nothing.
 func TestBlocksComeAndGoInThePool(t *testing.T) {
 	t.Parallel()
-	prompt, next := fakes.IDs(400, 1), fakes.IDs(40, 2)
+	prompt, next := fakes.IDs(400, 1), fakes.IDs(24, 2)
 	for _, spec := range slimHill {
 		t.Run(strings.ReplaceAll(spec, "/", "-"), func(t *testing.T) {
 			t.Parallel()

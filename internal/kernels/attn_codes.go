@@ -103,6 +103,10 @@ func (e CodeElem) bias(q []int8, rows, dim int) *[GroupHeads]int32 {
 		offset = 8
 	}
 	b := biases.Get().(*[GroupHeads]int32)
+	if offset == 0 {
+		*b = [GroupHeads]int32{}
+		return b
+	}
 	for r := range rows {
 		var sum int32
 		for _, c := range q[r*n : (r+1)*n] {

@@ -517,6 +517,30 @@ TEXT ·CopyRows(SB), NOSPLIT, $0-40
 	MOVQ  size+32(FP), BX
 	TESTQ DX, DX
 	JZ    done
+	TESTQ $0x0000007f, BX
+	JNZ   row
+
+whole:
+	MOVQ (CX), SI
+	MOVQ BX, DI
+
+block:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	ADDQ    $0x00000080, SI
+	ADDQ    $0x00000080, AX
+	SUBQ    $0x00000080, DI
+	JNZ     block
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNZ     whole
+	JMP     done
 
 row:
 	MOVQ (CX), SI

@@ -811,6 +811,26 @@ TEXT ·CopyRows(SB), NOSPLIT, $0-40
 	MOVQ  size+32(FP), BX
 	TESTQ DX, DX
 	JZ    done
+	TESTQ $0x0000007f, BX
+	JNZ   row
+
+whole:
+	MOVQ (CX), SI
+	MOVQ BX, DI
+
+block:
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    $0x00000080, SI
+	ADDQ    $0x00000080, AX
+	SUBQ    $0x00000080, DI
+	JNZ     block
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNZ     whole
+	JMP     done
 
 row:
 	MOVQ (CX), SI

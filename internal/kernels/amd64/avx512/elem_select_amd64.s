@@ -16,7 +16,7 @@ TEXT ·AtLeast(SB), NOSPLIT, $0-40
 loop:
 	VMOVUPS       (CX), Z1
 	VCMPPS        $0x0d, Z0, Z1, K1
-	VCOMPRESSPS.Z Z1, K1, Z1
+	VPCOMPRESSD.Z Z1, K1, Z1
 	VMOVUPS       Z1, (AX)
 	KMOVW         K1, SI
 	POPCNTL       SI, SI
@@ -42,7 +42,7 @@ TEXT ·Below(SB), NOSPLIT, $0-40
 loop:
 	VMOVUPS       (CX), Z1
 	VCMPPS        $0x01, Z0, Z1, K1
-	VCOMPRESSPS.Z Z1, K1, Z1
+	VPCOMPRESSD.Z Z1, K1, Z1
 	VMOVUPS       Z1, (AX)
 	KMOVW         K1, SI
 	POPCNTL       SI, SI
@@ -74,11 +74,11 @@ loop:
 	VMOVUPS       (CX), Z3
 	VCMPPS        $0x0d, Z0, Z3, K1
 	VPCOMPRESSD.Z Z1, K1, Z3
-	VMOVDQU32     Z3, (AX)
+	VMOVUPS       Z3, (AX)
+	VPADDD        Z2, Z1, Z1
 	KMOVW         K1, BX
 	POPCNTL       BX, BX
 	LEAQ          (AX)(BX*4), AX
-	VPADDD        Z2, Z1, Z1
 	ADDQ          $0x40, CX
 	DECQ          DX
 	JNZ           loop

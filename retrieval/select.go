@@ -7,6 +7,7 @@ import (
 
 	"terrace/attention"
 	"terrace/attention/keyindex"
+	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/policy"
@@ -26,6 +27,7 @@ type selector struct {
 	task        refreshTask
 	charged     int64               // of the index in host memory, on tiers
 	scanned     int64               // bytes that the policy read of clusters, by itself
+	huge        *kernels.Huge       // of all layers' indexes; nil on tiers, where the budget counts every byte
 	refreshHead func(worker, g int) // built once, so that a step allocates nothing
 }
 
@@ -64,6 +66,9 @@ func newSelector(t *Text, spec *policy.Spec) (*selector, error) {
 	if err := s.heads.init(s, spec); err != nil {
 		return nil, err
 	}
+	if !t.f.Tiered() {
+		s.huge = kernels.NewHuge()
+	}
 	if s.storable() {
 		s.below = t.f.o.KV.NewStoredSketches()
 	}
@@ -84,6 +89,8 @@ func (s *selector) free() error {
 	}
 	err := s.below.Free()
 	s.below = nil
+	s.huge.Free()
+	s.huge = nil
 	return err
 }
 
@@ -301,6 +308,7 @@ func (s *selector) newIndex(layer int, views []attention.View) *keyindex.Index {
 	if s.t.indexFollows() {
 		x.FollowTokens()
 	}
+	x.UseHuge(s.huge)
 	for g := range shape.KVHeads {
 		x.Head(g).SetMoving(s.t.f.Tiered())
 		if s.below != nil {

@@ -18,8 +18,9 @@ type Codes struct {
 	dim    int
 	tokens int
 	chunks [][]byte
-	scales []float32 // [16·tiles]; empty where tokens have none of their own
-	sums   []int32   // scratch
+	scales []float32     // [16·tiles]; empty where tokens have none of their own
+	sums   []int32       // scratch
+	huge   *kernels.Huge // of whole chunks; nil = the heap
 }
 
 // NewCodes returns an empty copy in I8 or I4 for keys of dim numbers.
@@ -30,6 +31,16 @@ func (c *Codes) kernel() kernels.CodeElem {
 		return kernels.Codes4
 	}
 	return kernels.Codes8
+}
+
+// UseHuge has whole chunks of 8-bit and 4-bit keys lie in huge pages: a scan reads them from end to end at each step, and with
+// pages of 4 KiB would walk the system's page table 16 times a chunk. It is called before the first Refresh.
+func (x *Index) UseHuge(h *kernels.Huge) {
+	for i := range x.heads {
+		if c := x.heads[i].codes; c != nil {
+			c.huge = h
+		}
+	}
 }
 
 // Tokens is the number of tokens.
@@ -83,7 +94,7 @@ func (c *Codes) extend(i int) {
 		c.chunks = append(c.chunks, nil)
 	}
 	if need := (i%ChunkTokens/kvpage.Tile + 1) * size; len(c.chunks[at]) < need {
-		c.chunks[at] = extend(c.chunks[at], need, ChunkTokens/kvpage.Tile*size)
+		c.chunks[at] = c.longer(c.chunks[at], need, ChunkTokens/kvpage.Tile*size)
 	}
 }
 
@@ -95,12 +106,18 @@ func (c *Codes) PutScale(i int, scale float32) {
 	c.scales[i] = scale
 }
 
-// extend makes a chunk longer, twice as long where it has to move, up to most.
-func extend(chunk []byte, need, most int) []byte {
+// longer makes a chunk longer, twice as long where it has to move, up to most.
+func (c *Codes) longer(chunk []byte, need, most int) []byte {
 	if cap(chunk) >= need {
 		return chunk[:need]
 	}
-	longer := make([]byte, need, min(most, max(2*cap(chunk), need)))
+	size := min(most, max(2*cap(chunk), need))
+	if size == most && c.huge != nil {
+		longer := c.huge.Take(most)
+		copy(longer, chunk)
+		return longer[:need]
+	}
+	longer := make([]byte, need, size)
 	copy(longer, chunk)
 	return longer
 }

@@ -86,13 +86,18 @@ func (w *workspace) pickTiles(k *worker, t *decodeTask, d *decodeGroup) {
 	chosen := d.ofPart(t.part)
 	chosen = chosen[t.from*tileTokens : min(t.to*tileTokens, len(chosen))]
 	l := &k.list
-	l.gather(&p, bases, chosen)
 	k.pick.plan(t, d)
+	if p.layout.TokenMajor && apart(chosen) {
+		k.pick.pickApart(l, &p, bases, chosen)
+		return
+	}
+	l.gather(&p, bases, chosen)
 	if l.whole(k.pick.masks, len(chosen)) {
 		l.masks = append(l.masks[:0], k.pick.masks...)
 		l.turn(&k.pick, p.layout)
 		return
 	}
+	k.pick.listRows(l, p.layout)
 	k.pick.copyRows(l, p.layout)
 	if p.layout.TokenMajor {
 		k.pick.turnRows(l, p.layout)
@@ -151,13 +156,10 @@ func (c *pick) turnTile(layout *kvpage.Layout, dst, tile []byte) {
 	kernels.TurnKeys(kernels.KVElem(layout.K), dst, c.tile, layout.KeyDim)
 }
 
-// copyRows copies the keys, where they lie token by token, and the values of the chosen tokens.
-func (c *pick) copyRows(l *list, layout *kvpage.Layout) {
+// listRows notes where the keys, if they lie token by token, and the values of the chosen tokens of listed tiles lie.
+func (c *pick) listRows(l *list, layout *kvpage.Layout) {
 	c.rows, c.valueRows = c.rows[:0], c.valueRows[:0]
-	k, v := 0, layout.VRowBytes()
-	if layout.TokenMajor {
-		k = layout.KTileBytes() / tileTokens
-	}
+	k, v := c.keyRowBytes(layout), layout.VRowBytes()
 	for i, mask := range l.masks {
 		keys, values := l.keys[i], l.values[i][:tileTokens*v]
 		for ; mask != 0; mask &= mask - 1 {
@@ -165,6 +167,19 @@ func (c *pick) copyRows(l *list, layout *kvpage.Layout) {
 			c.rows, c.valueRows = append(c.rows, &keys[j*k]), append(c.valueRows, &values[j*v])
 		}
 	}
+}
+
+// keyRowBytes is the size of a key that lies in one piece; 0 where keys do not.
+func (c *pick) keyRowBytes(layout *kvpage.Layout) int {
+	if !layout.TokenMajor {
+		return 0
+	}
+	return layout.KTileBytes() / tileTokens
+}
+
+// copyRows copies the keys, where they lie token by token, and the values of the chosen tokens.
+func (c *pick) copyRows(l *list, layout *kvpage.Layout) {
+	k, v := c.keyRowBytes(layout), layout.VRowBytes()
 	c.values = grow(c.values, len(c.masks)*tileTokens*v)
 	if k > 0 {
 		c.copied = grow(c.copied, len(c.masks)*tileTokens*k)

@@ -199,12 +199,7 @@ func (l *list) gather(p *part, bases []int32, chosen []int32) int {
 	for i < len(chosen) && chosen[i] < end {
 		at := chosen[i]
 		if page+1 < len(p.pages) && at >= bases[page+1] {
-			// Where no page has holes, this is the one.
-			if guess := page + int(at-bases[page])/p.layout.Tokens; guess < len(p.pages) && bases[guess] <= at && at < bases[guess+1] {
-				page = guess
-			} else {
-				page += sort.Search(len(p.pages)-page-1, func(j int) bool { return bases[page+1+j] > at })
-			}
+			page = p.pageOf(bases, page, at)
 		}
 		in := int(at-bases[page]) / tileTokens
 		first := bases[page] + int32(in*tileTokens)

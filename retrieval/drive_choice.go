@@ -55,6 +55,13 @@ type WeighUse struct {
 // Host says that the host scores alone.
 func (w WeighUse) Host() bool { return w.Room && w.Alone <= w.Together }
 
+// Weigh is what a layer's scores take, layer bytes of KV, by a split's rates: of the host alone, and of host and drive together where a
+// question to the drive takes roundTrip seconds beside its scoring.
+func Weigh(b policy.Balanced, layer, roundTrip float64) WeighUse {
+	hot := b.Share * layer
+	return WeighUse{Alone: layer / b.FC, Together: max(hot/b.FC, roundTrip+(layer-hot)/b.FS), RoundTrip: roundTrip}
+}
+
 // weigh decides at the end of a prompt of n tokens whether the drive scores; the text does not depend on it.
 func (c *cached) weigh(n int) {
 	h, f := c.drive, c.t.f
@@ -70,18 +77,16 @@ func (c *cached) weigh(n int) {
 		return
 	}
 	c.t.set.Placer.SetBalance(b)
-	layer := float64(n * f.kvBytesPerToken() / len(c.layers))
-	hot := c.t.set.Placer.Balanced().Share * layer
-	w := &WeighUse{Alone: layer / b.FC, Together: max(hot/b.FC, (layer-hot)/b.FS), Room: c.holdsIndex(n)}
+	trip := time.Duration(0)
 	if !timed { // a rate that was timed has it
-		trip, err := drive.RoundTrip(context.Background())
-		if err != nil {
+		var err error
+		if trip, err = drive.RoundTrip(context.Background()); err != nil {
 			return // who asks the drive next says so
 		}
-		w.RoundTrip = trip.Seconds()
-		w.Together = max(hot/b.FC, w.RoundTrip+(layer-hot)/b.FS)
 	}
-	c.weighed = w
+	w := Weigh(c.t.set.Placer.Balanced(), float64(n*f.kvBytesPerToken()/len(c.layers)), trip.Seconds())
+	w.Room = c.holdsIndex(n)
+	c.weighed = &w
 	if w.Host() {
 		c.t.set.Placer.SetBalance(policy.Balance{}) // as much is hot as fits
 		c.drive = nil

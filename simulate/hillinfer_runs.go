@@ -9,7 +9,7 @@ import (
 )
 
 // hillUses are the packages of the product that run for an experiment; those of builtUses all run in one step.
-var hillUses = map[string][]string{"hillinfer-fig7": builtUses, "hillinfer-fig9": builtUses, "hillinfer-alpha": builtUses, "hillinfer-built": builtUses, "hillinfer-fig16b": {"policy"}}
+var hillUses = map[string][]string{"hillinfer-fig7": builtUses, "hillinfer-fig9": builtUses, "hillinfer-alpha": builtUses, "hillinfer-built": builtUses, "hillinfer-beta": builtUses, "hillinfer-crossover": {"policy", "retrieval"}, "hillinfer-fig16b": {"policy"}}
 
 // persistence is a parameter of score traces.
 var persistence = value{Value: 0.75, Unit: "fraction", Source: "reading", Note: "of a token's importance from one step to the next (synthetic trace, first-order)"}
@@ -48,6 +48,14 @@ func hillRuns(register registrar) {
 	beta["links"] = links
 	reg("hillinfer-fig16b", "ratio of hot to cold KV", axes{"model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, beta, hillBeta)
 	reg("hillinfer-built", "HillInfer's decode step on the product's own code, beside the formula", axes{"model": words("OPT-6.7B"), "context": nums(1984), "batch": nums(1, 2, 4, 8, 10)}, built(), hillBuilt)
+	var rates []string
+	for _, c := range balanceCases {
+		rates = append(rates, c.name)
+	}
+	reg("hillinfer-beta", "the step over the ratio of hot to cold KV on the product's own code, beside the ratio that the policy chooses", axes{"rates": words(rates...), "model": words("OPT-6.7B"), "context": nums(1984), "batch": nums(4)}, built(), hillSweep)
+	crossing := all()
+	crossing["round_trip_s"] = value{Value: 31.5e-6, Unit: "s", Source: "reading", Note: "of a question: profile smartssd's command and two messages"}
+	reg("hillinfer-crossover", "from how many tokens on the drive's scoring pays, by the product's own choice", axes{"f_c": nums(15e9, 30.27e9, 60e9, 120e9), "keys": words("ddr", "nand"), "model": words("Llama-3.1-8B"), "context": nums(16000, 32000), "batch": nums(1)}, crossing, hillCrossover)
 	reg("hillinfer-alpha", "importance rate", axes{"rate": nums(0.05, 0.1, 0.2, 0.3, 0.5), "model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, built(), hillAlpha)
 }
 

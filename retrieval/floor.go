@@ -47,6 +47,10 @@ type Options struct {
 	Host        offload.HostRates // this host's throughputs as measured; zero = not measured
 	Trace       *trace.Recorder
 	Clock       clock.Clock // what talks to a drive beside the caller waits on; nil = clock.Real
+
+	// Scored hears the scores that a TokenScoring policy ranks a layer's cached tokens by, where the host makes all of them; nil = nobody
+	// listens. Texts that are ranked together call it at once.
+	Scored func(layer int, scores []float32)
 }
 
 // Floor is what the texts of one engine share: the cache, the backing store, the threads, and the accounts.

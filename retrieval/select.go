@@ -255,6 +255,9 @@ func (s *selector) rankTokens(l *selected, shown *policy.Layer) bool {
 	}
 	r.scores = sized(r.scores, shown.Tokens(0))
 	r.scan.Score(l.index, &r.query, shown.KeyDim, r.scores, s.t.pool())
+	if s.t.f.o.Scored != nil {
+		s.t.f.o.Scored(shown.Index, r.scores)
+	}
 	ranking.Choose(shown, r.scores, &s.picks)
 	return true
 }

@@ -15,8 +15,9 @@ import (
 type builder struct {
 	id string
 	*settings
-	p    P
-	rows []Row
+	p        P
+	rows     []Row
+	recorded *ScoreTrace // that parameter trace names; nil = none
 }
 
 // target is a value that a paper prints.

@@ -23,8 +23,13 @@
 // hillinfer-fig16b, are package policy's. The rest, the rows of HillInfer that papers print included, is a hardware model: rates and
 // latencies (Sec. 6 of the experiments' list), whose layer times are the maximum of operations and bytes.
 //
-// What the built step says that the formula does not: it agrees with the formula within 4 % where the drive's DRAM holds the codes
-// of every key (OPT-6.7B at batch 4 to 10, TestBuiltStepAgreesWithTheFormula; 1.2 and 1.5 times its time at 2 and 1, by latencies), and takes 1.7 and 3.4 times as long where it does not (LLaMA-13B; Qwen-7B, 8
+// Score traces decide what is read and what of it is hot: synthetic ones (scores.go), fitted to recorded ones of a real model by moments of
+// the scores (FitScores; HitRates and Turnovers show what both give), or a recorded one itself (ScoreTrace, parameter trace).
+//
+// What the built step says that the formula does not: where the drive's DRAM holds the codes of every key it agrees with the formula within 10 %
+// on a trace of as many hits as that takes for given (OPT-6.7B at batch 4 and 10, TestBuiltStepAgreesWithTheFormula), is shorter where more is
+// hot (0.78 of it on the fitted trace), because the host scores and delivers at once, longer at batch 1 and 2, by latencies; and takes
+// 1.6 and 2.9 times as long where it does not (LLaMA-13B; Qwen-7B, 8
 // sequences of 8,192: 8.6 GB of codes, 4 GB of DRAM): the drive caches codes of hot tokens too, which it never scores, and a
 // group whose codes are not cached is read whole, values included; and a layer's fetch waits in the drive behind the scoring of the
 // next layer, which was asked for first.

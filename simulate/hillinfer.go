@@ -14,6 +14,7 @@ type hill struct {
 	p       P
 	batch   float64
 	context float64
+	scores  *ScoreTrace // recorded; nil = synthetic
 }
 
 // kv is the whole KV cache; stored the part below host memory.

@@ -3,6 +3,7 @@ package simulate
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -10,9 +11,6 @@ import (
 
 // hillUses are the packages of the product that run for an experiment; those of builtUses all run in one step.
 var hillUses = map[string][]string{"hillinfer-fig7": builtUses, "hillinfer-fig9": builtUses, "hillinfer-alpha": builtUses, "hillinfer-built": builtUses, "hillinfer-beta": builtUses, "hillinfer-crossover": {"policy", "retrieval"}, "hillinfer-fig16b": {"policy"}}
-
-// persistence is a parameter of score traces.
-var persistence = value{Value: 0.75, Unit: "fraction", Source: "reading", Note: "of a token's importance from one step to the next (synthetic trace, first-order)"}
 
 func hillRuns(register registrar) {
 	all := func() map[string]value { return pick("hillinfer") }
@@ -22,7 +20,8 @@ func hillRuns(register registrar) {
 	}
 	built := func() map[string]value {
 		p := all()
-		p["persistence"] = persistence
+		maps.Copy(p, traceParams())
+		p["trace"] = value{Value: syntheticTrace, Unit: "text", Source: "measured", Note: "what tokens are worth at each step: synthetic, by the parameters fitted to recorded traces, or a recorded one's file (infer bench --record-trace)"}
 		return p
 	}
 	contexts := nums(4096, 8192, 16384, 32768)
@@ -30,11 +29,13 @@ func hillRuns(register registrar) {
 	register(&experiment{id: "hillinfer-fig2b", title: "memory over the batch", axes: axes{"model": words("Qwen-7B", "Llama-2-13B"), "context": nums(4096), "batch": nums(1, 4, 8, 16)}, run: hillMemory(false)})
 	reg("hillinfer-fig3a", "transfer of KV from an SSD", axes{"model": words("Qwen-7B"), "context": nums(2048, 4096, 8192, 12288), "share": nums(0.2, 0.3), "batch": nums(8)}, pick("hillinfer", "ssd_bps"), hillTransfer)
 	reg("hillinfer-fig3b", "a layer's timeline with an SSD", axes{"model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, all(), hillTimeline)
-	register(&experiment{id: "hillinfer-fig4", title: "KV that changes its tier under naive placement", params: map[string]value{
-		"persistence": persistence,
-		"prompt":      {Value: 128.0, Unit: "tokens", Source: "paper"}, "steps": {Value: 64.0, Unit: "tokens", Source: "paper"},
-		"gpu_share":     {Value: 0.2, Unit: "fraction", Source: "paper"},
-		"storage_share": {Value: 0.2, Unit: "fraction", Source: "paper"}}, axes: axes{"model": words("OPT-6.7B")}, run: hillMigration})
+	placed := traceParams()
+	maps.Copy(placed, map[string]value{
+		"prompt": {Value: 128.0, Unit: "tokens", Source: "paper"}, "steps": {Value: 64.0, Unit: "tokens", Source: "paper"},
+		"gpu_share": {Value: 0.2, Unit: "fraction", Source: "paper"}, "storage_share": {Value: 0.2, Unit: "fraction", Source: "paper"}})
+	delete(placed, "level_shared") // of one layer
+	delete(placed, "rest_shared")
+	register(&experiment{id: "hillinfer-fig4", title: "KV that changes its tier under naive placement", params: placed, axes: axes{"model": words("OPT-6.7B")}, run: hillMigration})
 	reg("hillinfer-fig5", "rates of scoring and of links", axes{}, all(), hillRates)
 	reg("hillinfer-fig7", "evaluation with and without streaming of score blocks", axes{"block": nums(64, 128, 256, 512, 1024), "model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, built(), hillStreaming)
 	reg("hillinfer-fig9", "a step with SSD, drive, and drive with pipelining", axes{"model": words("Qwen-7B"), "context": nums(8192), "batch": nums(8)}, built(), hillSchedules)
@@ -66,6 +67,11 @@ func (b *builder) hillCases(f func(model string, h hill)) error {
 
 // hillTry is hillCases for what may fail.
 func (b *builder) hillTry(f func(model string, h hill) error) error {
+	recorded, err := b.scoreTrace()
+	b.recorded = recorded
+	if err != nil {
+		return err
+	}
 	for _, name := range b.axes.texts("model") {
 		m, err := modelNamed(name)
 		if err != nil {
@@ -73,7 +79,7 @@ func (b *builder) hillTry(f func(model string, h hill) error) error {
 		}
 		for _, n := range b.axes.numbers("context") {
 			for _, batch := range b.axes.numbers("batch") {
-				if err := f(name, hill{m: m, p: b.p, batch: batch, context: n}); err != nil {
+				if err := f(name, hill{m: m, p: b.p, batch: batch, context: n, scores: recorded}); err != nil {
 					return err
 				}
 			}
@@ -129,25 +135,25 @@ func hillTimeline(b *builder) error {
 	})
 }
 
-// hillMigration replays a synthetic trace: every token's importance is a first-order process around a level of its own, skewed
-// over tokens; after each step the ranking places a fifth on the GPU, the last fifth on storage; it counts tokens that cross
-// between storage and the rest, or the GPU and the rest.
+// hillMigration replays a synthetic trace of one layer: after each step the ranking places a fifth on the GPU, the last fifth on
+// storage; it counts tokens that cross between storage and the rest, or the GPU and the rest.
 func hillMigration(b *builder) error {
-	rng := rand.New(rand.NewPCG(uint64(b.p["seed"]), 4))
+	rng, m := rand.New(rand.NewPCG(uint64(b.p["seed"]), 4)), scoreModelOf(b.p)
 	n, steps := int(min(1e5, max(10, b.p["prompt"]))), int(min(1e4, max(1, b.p["steps"])))
-	level, noise := make([]float64, 0, n+steps), make([]float64, n)
+	level, rest := make([]float64, 0, n+steps), make([]float64, 0, n+steps)
 	for range n {
-		level = append(level, rng.ExpFloat64()*0.5)
+		level, rest = append(level, m.level*exponential(rng)), append(rest, rng.NormFloat64())
 	}
-	keep := min(0.999, b.p["persistence"])
 	var class []int
 	moved, count := 0.0, 0.0
 	for range steps {
-		level, noise = append(level, rng.ExpFloat64()*0.5), append(noise, 0)
-		for t := range noise {
-			noise[t] = keep*noise[t] + math.Sqrt(1-keep*keep)*rng.NormFloat64()
+		level, rest = append(level, m.level*exponential(rng)), append(rest, rng.NormFloat64())
+		worth := make([]float64, len(rest))
+		for t := range rest {
+			rest[t] = m.persistence*rest[t] + math.Sqrt(1-m.persistence*m.persistence)*rng.NormFloat64()
+			worth[t] = level[t] + rest[t] + m.recent(float64(len(rest)-t))
 		}
-		next := placeByRank(level, noise, b.p["gpu_share"], b.p["storage_share"])
+		next := placeByRank(worth, b.p["gpu_share"], b.p["storage_share"])
 		for t, c := range class {
 			if next[t] != c {
 				moved++
@@ -157,17 +163,18 @@ func hillMigration(b *builder) error {
 		class = next
 	}
 	share := 100 * moved / max(1, count)
-	b.paper("hillinfer-fig4/migrated", opts{reason: "a synthetic trace; how long tokens stay important is our reading"}, func(P) float64 { return share })
+	b.paper("hillinfer-fig4/migrated", opts{reason: "a synthetic trace, fitted to SmolLM2; what OPT-6.7B's tokens are worth is not known"}, func(P) float64 { return share })
 	return nil
 }
 
-func placeByRank(level, noise []float64, gpu, storage float64) []int {
-	order := make([]int, len(noise))
+// placeByRank is where tokens go by what they are worth: 0 the GPU, 1 host memory, 2 storage.
+func placeByRank(worth []float64, gpu, storage float64) []int {
+	order := make([]int, len(worth))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		if x, y := level[a]+noise[a], level[b]+noise[b]; x != y {
+		if x, y := worth[a], worth[b]; x != y {
 			if x > y {
 				return -1
 			}
@@ -175,7 +182,7 @@ func placeByRank(level, noise []float64, gpu, storage float64) []int {
 		}
 		return a - b
 	})
-	class := make([]int, len(noise))
+	class := make([]int, len(worth))
 	for rank, t := range order {
 		switch r := float64(rank) / float64(len(order)); {
 		case r < gpu:
@@ -244,7 +251,7 @@ func hillBuilt(b *builder) error {
 	err := b.hillTry(add)
 	for _, w := range workloads {
 		if err == nil && w.data == "LongBench" && w.model != "OPT-6.7B" && !b.set["model"] {
-			err = add(w.model, hill{m: shapes[w.model], p: b.p, batch: w.batch, context: w.n})
+			err = add(w.model, hill{m: shapes[w.model], p: b.p, batch: w.batch, context: w.n, scores: b.recorded})
 		}
 	}
 	return err

@@ -43,8 +43,17 @@ func (h hill) builtStep(args string) (pipeRun, error) {
 	return d.run(h.m.layers)
 }
 
-// pipe is the miniature.
+// pipe is the miniature on the experiment's trace.
 func (h hill) pipe(args string) (*pipe, error) {
+	trace, err := h.trace(int(h.context / h.folded()))
+	if err != nil {
+		return nil, err
+	}
+	return h.pipeOn(trace, args)
+}
+
+// pipeOn is the miniature on a trace.
+func (h hill) pipeOn(trace scores, args string) (*pipe, error) {
 	texts := min(2, h.batch)
 	real := h.m.kvLayer() * h.batch / texts * h.folded()          // of a token in a layer, of all that it stands for
 	for _, of := range []string{"pools=paper", "beta_mode=eq4"} { // the paper's, unless others are asked for
@@ -54,7 +63,7 @@ func (h hill) pipe(args string) (*pipe, error) {
 	}
 	d := &pipe{
 		policy: fmt.Sprintf("hillinfer:alpha=%v,drive=true,guess_from=1,%s", h.p["alpha"], args),
-		tokens: int(h.context / h.folded()), texts: int(texts), scale: real / pipeToken, host: h.p["host_share"], compute: h, trace: newSynthetic(h.p),
+		tokens: int(h.context / h.folded()), texts: int(texts), scale: real / pipeToken, host: h.p["host_share"], compute: h, trace: trace,
 	}
 	if m0 := h.p["M_0"]; m0 > 0 {
 		d.host = min(1, m0/h.kv())

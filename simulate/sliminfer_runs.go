@@ -1,6 +1,9 @@
 package simulate
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 func slimRuns(register registrar) {
 	lengths := nums(8192, 16384, 24576, 28672, 32768)
@@ -205,8 +208,7 @@ func slimTableF(b *builder) error {
 	if err != nil {
 		return err
 	}
-	o := opts{reason: "beyond 8k the paper's pruned prompts take about 0.6 s a thousand pruned tokens, and its decode steps up to 1 s, more than their operations and bytes; what they do then it does not say"}
-	e := o
+	var o, e opts
 	e.varied = []string{"select_s", "pcie_bps", "swap_share"}
 	for _, n := range b.axes.numbers("input") {
 		k := thousands(n)
@@ -221,8 +223,26 @@ func slimTableF(b *builder) error {
 		}
 		b.paper("sliminfer-tabF/full-ttft-"+k, o, func(p P) float64 { t, _ := slimFull(m, p, n); return t })
 		b.paper("sliminfer-tabF/full-e2e-"+k, o, func(p P) float64 { _, t := slimFull(m, p, n); return t })
+		e.reason = slimOrinReason(m, s, b.p, n, false)
 		b.paper("sliminfer-tabF/slim-ttft-"+k, e, func(p P) float64 { t, _ := slimPruned(m, s, p, n, 0.9, false); return t })
+		e.reason = slimOrinReason(m, s, b.p, n, true)
 		b.paper("sliminfer-tabF/slim-e2e-"+k, e, func(p P) float64 { _, t := slimPruned(m, s, p, n, 0.9, false); return t })
 	}
 	return nil
+}
+
+// slimOrinReason says of a length of Table F where the paper's pruned column is above the model: in the prompt, in a decode step, or both.
+func slimOrinReason(m shape, s schedule, p P, n float64, e2e bool) string {
+	k := thousands(n)
+	ttft, paper := targets()["sliminfer-tabF/slim-ttft-"+k].Value, targets()["sliminfer-tabF/slim-e2e-"+k].Value
+	first, all := slimPruned(m, s, p, n, 0.9, false)
+	prompt := fmt.Sprintf("the prompt of %s takes %.1f s in the paper and %.1f by its operations: %.2f s for each 1,000 of the %.0f tokens pruned first", k, ttft, first, (ttft-first)/max(1, (n-s.keep[0])/1000), max(0, n-s.keep[0]))
+	if n <= s.keep[0] {
+		prompt = fmt.Sprintf("at %s the first stage prunes nothing, and the prompt takes %.1f s in the paper, %.1f by its operations: %.1f s more", k, ttft, first, ttft-first)
+	}
+	if !e2e {
+		return prompt + "; open: what pruned rows cost when they are set aside (the revive rule)"
+	}
+	return fmt.Sprintf("%s; and its 15 steps take %.2f s each, %.2f in the model (%.1f s of the %.1f missing); open: how many blocks a step swaps, and at which rate",
+		prompt, (paper-ttft)/slimSteps, (all-first)/slimSteps, paper-ttft-(all-first), paper-all)
 }

@@ -24,6 +24,8 @@ type benchFlags struct {
 	predict  bool
 	record   string
 	hardware string
+
+	traceLayers int
 }
 
 func newBench(a *app) *cobra.Command {
@@ -66,7 +68,8 @@ Each repeat is a line on stderr while the bench runs (not with --quiet); rows of
 	p.StringArrayVar(&f.kv.tiers, "tier", nil, tierHelp)
 	p.StringArrayVar(&f.cases, "case", nil, `"POLICY" or "POLICY on TIER TIER…", instead of --policy and --tier (repeats: a row each, measured in turn)`)
 	p.BoolVar(&f.predict, "predict", false, "what each case's steps take, measured and on a model of this host: the rates of its disk or drive, the same policy in memory, and at another depth without a device")
-	p.StringVar(&f.record, "record-trace", "", "with --predict: write what the measured runs took, call by call, to this file (infer simulate --fit)")
+	p.StringVar(&f.record, "record-trace", "", "write to this file, for infer simulate --fit: with --predict what the measured runs took, call by call; without it what tokens are worth to a policy at each of -n steps behind -d tokens, and measure nothing")
+	p.IntVar(&f.traceLayers, "trace-layers", 0, "with --record-trace, without --predict: so many layers, evenly spaced (0: all)")
 	p.StringVar(&f.hardware, "hardware", "", "with --predict: predict for the host of this file (infer simulate --fit) and measure nothing")
 	p.StringVarP(&f.format, "output", "o", "table", "table, json, jsonl, md or csv (the last two with llama-bench's columns: mean ± standard deviation)")
 	return cmd
@@ -104,8 +107,11 @@ func (a *app) bench(f *benchFlags) (err error) {
 			return err
 		}
 	}
-	if f.predict {
+	switch {
+	case f.predict:
 		return a.benchPredict(f, kvs)
+	case f.record != "":
+		return a.recordScores(f, kvs)
 	}
 	cases, err := a.openBenchCases(f, kvs)
 	defer func() {

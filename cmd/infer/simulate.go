@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -27,11 +26,11 @@ func newSimulate(a *app) *cobra.Command {
 		Short: "Answer a paper's figure or table at paper scale, on a hardware model",
 		Long: "Works out one experiment of the four papers with the hardware that they assume; nothing is measured. Every row says how its value was reached (closed_form, calibrated, predicted, or sensitivity with a band), what the paper prints, and how far it is off. " +
 			"Parameters, and the values that x runs over, can be set.",
-		Example: "  infer simulate --list\n  infer simulate instinfer-fig12\n  infer simulate hillinfer-fig14 --json --set batch=1/10 --set fs_bps=2e9",
+		Example: "  infer simulate --list\n  infer simulate instinfer-fig12\n  infer simulate hillinfer-fig14 --json --set batch=1/10 --set fs_bps=2e9\n  infer simulate hillinfer-built --set trace=scores.trace",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(fit) > 0 && !list && len(args) == 0 {
-				return a.fitHardware(fit, asJSON)
+				return a.fitFiles(fit, asJSON)
 			}
 			if list == (len(args) == 1) || len(fit) > 0 {
 				return usageErrorf("simulate: want an ID, or --list, or --fit FILE")
@@ -44,7 +43,7 @@ func newSimulate(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "list the experiments")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().StringArrayVar(&fit, "fit", nil, "work out a host's rates from this trace (infer bench --predict --record-trace), may repeat; --json: as a hardware file for infer bench --predict --hardware")
+	cmd.Flags().StringArrayVar(&fit, "fit", nil, "fit this file of infer bench --record-trace, may repeat: a host's rates to recorded calls (--predict; --json: as a hardware file for infer bench --predict --hardware), synthetic score traces to recorded scores, and show what both give")
 	cmd.Flags().StringVar(&svg, "svg", "", "write what a step or layer consists of to this file, as a picture (experiments that name parts or stages)")
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "key=value of a parameter or of x, may repeat; a/b/c runs over several")
 	return cmd
@@ -86,19 +85,38 @@ func (a *app) simulate(id string, sets []string, asJSON bool, svg string) error 
 	return w.Flush()
 }
 
+// fitFiles fits recordings: a host's rates to those of calls, synthetic score traces to those of scores.
+func (a *app) fitFiles(names []string, asJSON bool) error {
+	ofScores := 0
+	for _, name := range names {
+		err := readFrom(name, func(in *bufio.Reader) error {
+			if simulate.IsScoreTrace(in) {
+				ofScores++
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	switch ofScores {
+	case 0:
+		return a.fitHardware(names, asJSON)
+	case len(names):
+		return a.fitScores(names, asJSON)
+	}
+	return usageErrorf("simulate: --fit of score traces and of recorded calls together: want one kind")
+}
+
 // fitHardware works out a host's rates from recordings.
 func (a *app) fitHardware(names []string, asJSON bool) error {
 	var r *simulate.Recording
 	for _, name := range names {
-		in, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		more, err := simulate.ReadRecording(bufio.NewReader(in))
-		in.Close()
+		var more *simulate.Recording
+		err := readFrom(name, func(in *bufio.Reader) (err error) { more, err = simulate.ReadRecording(in); return err })
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s: %w", name, err)
+			return err
 		case r == nil:
 			r = more
 		default:

@@ -29,6 +29,7 @@ func TestDriveBalance(t *testing.T) {
 		{"score=int4", csdshim.KeysNAND, 4, 2 * 3.2},
 		{"beta_mode=store_forward", csdshim.KeysDDR, 3, 4 * 19.2},
 		{"beta_mode=store_forward,skew=true", csdshim.KeysNAND, 3, 2 * 3.2},
+		{"beta_mode=ratio", csdshim.KeysNAND, 3, 2 * 3.2},
 		{"beta_mode=ratio,score=fp16,skew=true", csdshim.KeysDDR, 1, 2 * 19.2},
 		{"beta_mode=fixed,beta=0.25", csdshim.KeysDDR, 3, 4 * 19.2},
 	} {

@@ -39,12 +39,12 @@ func TestRecallRealModel(t *testing.T) {
 	}
 	ways := []struct {
 		name, spec string
-		least      float64 // 0.02 below what was measured
+		least      float64 // 0.02 below what was measured; keys in half precision are those of the cache, and bfloat16 would find 0.9981
 		hit, all   int
 		set        *policy.Set
 		layers     []*keyindex.Index
 	}{
-		{name: "fp16", spec: "hillinfer:alpha=0.1,score=fp16,query=exact", least: 0.99},
+		{name: "fp16", spec: "hillinfer:alpha=0.1,score=fp16,query=exact", least: 0.9988},
 		{name: "int8", spec: "hillinfer:alpha=0.1,score=int8,query=exact", least: 0.97},
 		{name: "int4", spec: "hillinfer:alpha=0.1,score=int4,query=exact", least: 0.90},
 		{name: "int8, guessed query", spec: "hillinfer:alpha=0.1,score=int8", least: 0.9},

@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper frontier bench-policies bench-inst bench-inst-accuracy slim-search clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper frontier bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -103,23 +103,36 @@ bench-paper: build ## HillInfer's operating point: 1,920 + 128 tokens, batch 8, 
 	  --case "infinigen:budget=20%,alpha=20,sketch=storage $(TIERS)" --case "leoam:budget=20% $(TIERS)" --case "leoam:budget=20%,sketch=storage $(TIERS)" --case full
 	for b in $(PAPER_BATCHES); do bin/infer bench -m $(MODEL) -p 0 -n 128 -d 1920 -r 3 --batch $$b --file $(TEXT) --case "full $(TIERS)" --case "hillinfer:alpha=0.2 $(TIERS)" || exit 1; done
 
+FRONTIER_FEWEST = tailcodes:budget=1%,part=8,value_part=16 tailcodes:budget=2%,part=8,value_part=16 tailcodes:budget=2%,part=4,value_part=16 pqcache:budget=2% leoam:budget=2%
 FRONTIER_CASES = $(foreach b,$(FRONTIER_SHARES),--policy "tailcodes:budget=$b" --policy "pqcache:budget=$b" --policy "topk:budget=$b,score=int4" \
   --policy "quest:budget=$b,dense_layers=0" --policy "leoam:budget=$b" --policy "infinigen:budget=$b,alpha=8,dense_layers=0" --policy "sparq:budget=$b" \
   --policy "hillinfer:alpha=$b,score=int4" --policy "kvswap:budget=$b,query=exact,rank=50%" --policy "oracle:budget=$b")
 frontier: build ## KL from full over bytes moved a token, every selector, 10 rows of DATA, two models and lengths; hours, resumable, in RUNS
 	for m in smollm2:135m/32 gemma3:270m/128; do for n in $(FRONTIER_LENGTHS); do \
 	  bin/infer eval --suite agreement --data $(DATA) --tasks $(FRONTIER_TASKS) --limit 2 --tokens 16 --model $${m%/*} --max-context $$n --out $(RUNS)/$${m%%:*}-$$n \
-	    --policy full $(FRONTIER_CASES) --policy tailcodes:budget=2% --policy tailcodes:budget=5%,part=4 --policy pqcache:budget=10%,subvectors=$${m#*/},bits=4 \
+	    --policy full $(FRONTIER_CASES) --policy tailcodes:budget=2% --policy tailcodes:budget=5%,part=4 \
+	    $(foreach c,$(FRONTIER_FEWEST),--policy $c) --policy pqcache:budget=10%,subvectors=$${m#*/},bits=4 \
 	    --policy topp:select=topk,score=int4,budget=20%,p=0.85 --policy topp:select=topk,score=int4,budget=20%,p=0.95 \
 	    --policy retroinfer --policy retroinfer:retrieval=10%,estimation=90% || exit 1; done; done
 	bin/infer compare $(RUNS)/*/ --csv --frontier docs/benchmarks/frontier.svg --title "KV policies: closeness to full over bytes moved (make frontier)" > docs/benchmarks/frontier.csv
 
-POLICY_CASES = --policy full $(foreach b,10% 20%,--policy "tailcodes:budget=$b" --policy "pqcache:budget=$b" --policy "kvswap:budget=$b" --policy "topp:select=topk,budget=$b,p=0.95") \
-  --policy retroinfer --policy kvzip:ratio=0.5 --policy kvzip_plus:ratio=0.5
-bench-policies: build ## RULER at 4k and LongBench at 3,500 tokens under the newer policies, with paired intervals; hours, resumable, beside RUNS
-	bin/infer eval --suite ruler --data $(ESSAYS) --lengths 4k --limit 10 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-ruler
-	bin/infer eval --suite longbench --data $(DATA) --max-context 3500 --model $(MODEL) $(POLICY_CASES) --out $(RUNS)-longbench
-	bin/infer compare $(RUNS)-ruler --markdown && bin/infer compare $(RUNS)-longbench --markdown
+# Of the papers that tiers.md compares, and of the newer policies; a fifth is read or kept where a policy does not say otherwise itself.
+LONGBENCH_POLICIES = hillinfer:alpha=0.1 hillinfer:alpha=0.2 infinigen:budget=20%,alpha=8 leoam:budget=20% sparq quest:budget=20% h2o:budget=20% \
+  snapkv:budget=20% tova:budget=20% streaming_llm:budget=20% sliminfer
+NEWER_POLICIES = tailcodes:budget=10% pqcache:budget=20% kvswap:budget=20% topp:select=topk,budget=20%,p=0.95 retroinfer kvzip:budget=50% kvzip_plus:budget=50% \
+  dms:press=snapkv,threshold=5e-5
+LONGBENCH_CASES = --policy full $(foreach c,$(LONGBENCH_POLICIES),--policy $c)
+POLICY_CASES = $(foreach c,$(NEWER_POLICIES),--policy $c)
+LONGBENCH_LIMIT ?= 0
+RULER_LIMIT ?= 10
+bench-longbench: build ## LongBench at 3,500 tokens (newer policies too) and 7,500, with paired intervals; hours, resumable, beside RUNS; fewer rows a task with LONGBENCH_LIMIT
+	bin/infer eval --suite longbench --data $(DATA) --max-context 3500 --limit $(LONGBENCH_LIMIT) --batch 8 --model $(MODEL) $(LONGBENCH_CASES) $(POLICY_CASES) --out $(RUNS)-longbench-3500
+	bin/infer eval --suite longbench --data $(DATA) --max-context 7500 --limit $(LONGBENCH_LIMIT) --batch 8 --model $(MODEL) $(LONGBENCH_CASES) --out $(RUNS)-longbench-7500
+	for n in 3500 7500; do bin/infer compare $(RUNS)-longbench-$$n --markdown || exit 1; done
+
+bench-policies: build ## RULER at 4k under the newer policies, with paired intervals; an hour, resumable, beside RUNS (LongBench: bench-longbench)
+	bin/infer eval --suite ruler --data $(ESSAYS) --lengths 4k --limit $(RULER_LIMIT) --batch 4 --model $(MODEL) --policy full $(POLICY_CASES) --policy hillinfer:alpha=0.1 --policy quest:budget=20% --out $(RUNS)-ruler
+	bin/infer compare $(RUNS)-ruler --markdown
 
 SLIM_TASKS ?= narrativeqa,qasper,multifieldqa_en,hotpotqa,2wikimqa,gov_report,qmsum,triviaqa,samsum,passage_retrieval_en,lcc,repobench-p
 SLIM_LAYERS = 6/9/19 6/12/18 6/15/24 9/12/19 9/19/28

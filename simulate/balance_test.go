@@ -7,6 +7,7 @@ import "testing"
 // profile smartssd and the paper's host no ratio matters. It chooses by f_s of the drive's own timing, with no other knowledge of the
 // pipeline; the paper's formula, which adds scoring and delivery that run at the same time, chooses farther from it.
 func TestBetaMinimumOfThePipeline(t *testing.T) {
+	t.Parallel()
 	for i, c := range balanceCases {
 		if testing.Short() && i%2 == 0 {
 			continue

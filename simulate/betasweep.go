@@ -71,8 +71,8 @@ type betaStepAt struct {
 	run  pipeRun
 }
 
-// beta is the ratio that a run's policy wants.
-func (r pipeRun) beta() float64 { return r.share / (1 - r.share) }
+// beta is the ratio that a run's policy wants, at most that of a text of which a token is cold: all hot is no ratio.
+func (r pipeRun) beta() float64 { return min(r.share/(1-r.share), pipeTokens) }
 
 func (h hill) sweepBeta() (out betaSweep, err error) {
 	if out.chosen, err = h.builtStep("pools=layer,beta_mode=overlap"); err != nil {

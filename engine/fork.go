@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"terrace/model"
 	"terrace/policy"
@@ -28,7 +27,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	}
 	set, started := s.text.Policy(), len(s.tokens) > 0
 	compressed := started && !s.text.Plain()
-	if compressed && (!actsOnPromptOnly(set) || !under.Lossless() && under.String() != s.policy.String()) {
+	if compressed && (!set.PromptOnly() || !under.Lossless() && under.String() != s.policy.String()) {
 		return nil, fmt.Errorf("engine: fork of a session under policy %s to %s: the policy's state belongs to one text: %w", s.policy, under, ErrOption)
 	}
 	if started && s.e.o.WindowOnly && !under.Lossless() {
@@ -54,53 +53,30 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	return f, nil
 }
 
-// actsOnPromptOnly reports whether a policy's whole effect is in the pages once the prompt is read.
-func actsOnPromptOnly(set *policy.Set) bool {
-	return (set.Keeper != nil || set.Channels != nil) && set.Dropper == nil && set.Selector == nil && set.Pruner == nil && set.Masker == nil
-}
-
 // PromptOnly reports whether a policy's whole effect is in the pages once the prompt is read: a context that it has compressed
 // can be stored, and shared by questions that it does not compress.
 func (e *Engine) PromptOnly(under *policy.Spec) bool {
 	set, err := under.New(e.floor.Shape().Model)
-	return err == nil && actsOnPromptOnly(set)
+	return err == nil && set.PromptOnly()
 }
 
-// Watches reports whether a policy must watch the rows that are read for it (Watch).
-func (e *Engine) Watches(spec *policy.Spec) bool { return spec.Needs().WatchQueries }
-
-// Watch shows a policy the queries of all rows that an empty session under full attention reads from now on, so that one Fork can
-// go on under the policy as if it had read them itself. ErrOption: the session is not empty, or under another policy.
+// Watch shows a policy the queries of all rows that an empty session under full reads: one Fork goes on under it as if it had read them.
 func (s *Session) Watch(under *policy.Spec) error {
 	under, err := s.e.permit(under)
-	if err == nil && (len(s.tokens) > 0 || !s.text.Plain()) {
-		err = fmt.Errorf("engine: policy %s is to watch a session of %d tokens under policy %s, want an empty one under full: %w", under, len(s.tokens), s.policy, ErrOption)
-	}
 	if err != nil {
 		return err
 	}
 	return s.text.Watch(under)
 }
 
-// WatchTime is how long a policy has watched the session, and how long all have that do.
-func (s *Session) WatchTime(under *policy.Spec) (own, all time.Duration) {
-	return s.text.WatchTime(under)
-}
-
 // OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all, or
 // if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
-// A policy that Watches must have watched the tokens before them.
+// A policy with WatchQueries must have watched those before (Watch).
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
-	n := spec.Needs()
-	if e.floor.Tiered() || n.PromptSums == policy.AllRows || n.Queries == policy.AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+	if e.floor.Tiered() || slices.ContainsFunc(e.m.Ropes, model.Rope.ByLength) {
 		return 0, false
 	}
-	for _, r := range e.m.Ropes {
-		if r.LongFreq != nil || r.DynamicBase > 0 {
-			return 0, false // positions are rotated by the length of the prompt's passes
-		}
-	}
-	return max(1, n.PromptSums, n.Queries), true
+	return spec.Needs().OwnRows()
 }
 
 // checkPolicy refuses policies that need what nothing here gives.

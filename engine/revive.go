@@ -174,12 +174,7 @@ func (r *revival) recompute(st *pruneStage, want []int32, swapping *retrieval.Sw
 	e := r.s.e
 	pos, rows := st.left.Take(want)
 	if len(pos) == 0 {
-		for layer := st.layer + 1; layer <= st.until && swapping != nil; layer++ {
-			if err := swapping.Layer(layer, nil); err != nil {
-				return err
-			}
-		}
-		return nil
+		return swapping.Layers(st.layer+1, st.until)
 	}
 	r.use.Revived += len(pos)
 	w := &wholePrompt{e: e, s: r.s, ctx: context.Background(), late: true, hidden: rows, pos: pos, lens: slices.Repeat([]int32{st.prompt}, len(pos)), total: int(st.prompt)}
@@ -194,10 +189,8 @@ func (r *revival) recompute(st *pruneStage, want []int32, swapping *retrieval.Sw
 				return err
 			}
 		}
-		if layer > st.layer && swapping != nil {
-			if err := swapping.Layer(layer, pos); err != nil {
-				return err
-			}
+		if err := swapping.Layer(layer, pos); err != nil {
+			return err
 		}
 		w.pass.kv.Release(layer)
 		if err := w.pass.quit(); err != nil {

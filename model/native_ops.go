@@ -247,7 +247,7 @@ func (m *Model) turning(x []float32, heads int, norm []float32) turning {
 // table returns the rotary table of a row: one for all lengths, but where the angles depend on the sequence's length.
 func (b *native) table(index int, p *Pass, row int) *ropeTable {
 	rope := &b.m.Ropes[index]
-	if !rope.dependsOnLength() {
+	if !rope.ByLength() {
 		return &b.rope[index]
 	}
 	length := int(p.Pos[row]) + 1

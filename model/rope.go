@@ -73,8 +73,8 @@ func (c *Config) LongRopeAt() int {
 	return 0
 }
 
-// dependsOnLength reports whether the angles of a token depend on how long its sequence is.
-func (r *Rope) dependsOnLength() bool { return r.LongFreq != nil || r.DynamicBase > 0 }
+// ByLength reports whether positions are rotated by the length of the pass that they come in.
+func (r Rope) ByLength() bool { return r.LongFreq != nil || r.DynamicBase > 0 }
 
 // ropeTable holds cos and sin of every position asked for so far, [position][Dim/2], for one Rope and frequency set.
 type ropeTable struct {

@@ -148,6 +148,11 @@ func (s *Set) dropsTokens() bool {
 	return s.Keeper != nil || s.Dropper != nil || s.Stepper != nil && s.Selector != nil
 }
 
+// PromptOnly reports whether the policies' whole effect is in the pages once the prompt is read.
+func (s *Set) PromptOnly() bool {
+	return (s.Keeper != nil || s.Channels != nil) && s.Dropper == nil && s.Selector == nil && s.Pruner == nil && s.Masker == nil
+}
+
 // Follows reports whether the prompt's active tokens are followed while decoding: pruned ones may come back.
 func (s *Set) Follows() bool { return s.revive() != ReviveNone && !s.dropsTokens() }
 
@@ -178,6 +183,15 @@ func capabilities(p Policy) []string {
 	add(masks, "mask prefill")
 	add(places, "place in tiers")
 	return out
+}
+
+// OwnRows is how many of a prompt's last rows a policy must see itself, where others were read before it came, 1 at least; ok is
+// false where it must see all. Queries that it watches (WatchQueries) are not among them.
+func (n Needs) OwnRows() (rows int, ok bool) {
+	if n.PromptSums == AllRows || n.Queries == AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+		return 0, false
+	}
+	return max(1, n.PromptSums, n.Queries), true
 }
 
 func (n Needs) union(o Needs) Needs {

@@ -55,9 +55,23 @@ func (t *Text) BeginSwap(first, last int) *Swapping {
 	return x
 }
 
+// Layers is Layer for layers of which nothing was computed.
+func (x *Swapping) Layers(from, to int) error {
+	for layer := from; layer <= to; layer++ {
+		if err := x.Layer(layer, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Layer brings what is kept beside a layer's pages in line with what it shows now, once all of it has come and gone. fresh are the
 // positions, ascending, whose keys and values were computed: they are in memory afterwards, until the layer is released.
+// Layers before those that swap, and a nil Swapping, have nothing to follow.
 func (x *Swapping) Layer(layer int, fresh []int32) error {
+	if x == nil || layer < x.first {
+		return nil
+	}
 	t := x.t
 	was := x.was[layer-x.first]
 	if t.sel == nil || !t.Acts(layer) || slices.Equal(was, t.seq.PositionList(layer, 0)) {

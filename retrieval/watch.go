@@ -2,7 +2,6 @@ package retrieval
 
 import (
 	"fmt"
-	"time"
 
 	"terrace/policy"
 )
@@ -12,14 +11,13 @@ type watcher struct {
 	spec string
 	set  *policy.Set // nil once a fork has taken it
 	seen int         // rows of the text, from the first on
-	took time.Duration
 }
 
 // Watch shows a policy the queries of all rows of the prompt that the text reads from now on ([policy.Needs].WatchQueries); a Fork
 // under it goes on with what it has seen. The text must be empty. One fork takes what one call began.
 func (t *Text) Watch(under *policy.Spec) error {
-	if t.read > 0 {
-		return fmt.Errorf("retrieval: policy %s is to watch a text of which %d tokens are read, want an empty one", under, t.read)
+	if t.read > 0 || !t.Plain() {
+		return fmt.Errorf("retrieval: policy %s is to watch a text of %d tokens under policy %s, want an empty one under full", under, t.read, t.set)
 	}
 	set, err := under.New(t.f.o.Shape.Model)
 	if err != nil {
@@ -37,9 +35,7 @@ func (t *Text) show(layer int, q []float32, pos []int32) {
 		}
 		if int(pos[0]) == w.seen || int(pos[0])+len(pos) == w.seen { // the first layer that policies act on, and those after it
 			w.seen = int(pos[0]) + len(pos)
-			begun := time.Now()
 			t.obs.watch(w.set, layer, q, pos)
-			w.took += time.Since(begun)
 		}
 	}
 }
@@ -58,15 +54,4 @@ func (t *Text) taken(under *policy.Spec) (*policy.Set, error) {
 		return set, nil
 	}
 	return nil, nil
-}
-
-// WatchTime is how long the policy under has watched the text, and how long all have.
-func (t *Text) WatchTime(under *policy.Spec) (own, all time.Duration) {
-	for _, w := range t.watchers {
-		all += w.took
-		if own == 0 && w.spec == under.String() {
-			own = w.took
-		}
-	}
-	return own, all
 }

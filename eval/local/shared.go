@@ -25,7 +25,7 @@ func planShared(e *engine.Engine, policies []string, promptTokens int) plan {
 		if err != nil {
 			continue // it fails alone, when its turn comes
 		}
-		if rows, ok := e.OwnRows(spec); ok && rows < promptTokens && !(e.Watches(spec) && e.PrefixCache() != nil) {
+		if rows, ok := e.OwnRows(spec); ok && rows < promptTokens && !(spec.Needs().WatchQueries && e.PrefixCache() != nil) {
 			p.specs[i], own = spec, max(own, rows)
 			sharing++
 		}
@@ -52,7 +52,7 @@ func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int, spec
 		return nil, err
 	}
 	for i, spec := range specs {
-		if spec != nil && e.Watches(spec) && s.Watch(spec) != nil {
+		if spec != nil && spec.Needs().WatchQueries && s.Watch(spec) != nil {
 			specs[i] = nil // it fails alone, when its turn comes
 		}
 	}
@@ -64,7 +64,7 @@ func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int, spec
 }
 
 // promptOn reads the rest of a prompt under a policy, on what was read already. The time is that of both parts: what the
-// policy would have taken alone.
+// policy would have taken alone, and what others took to watch.
 func (r *Runner) promptOn(ctx context.Context, b *base, ids []int, spec *policy.Spec, name string) (*engineSession, error) {
 	begun := time.Now()
 	s, err := b.s.Fork(spec)
@@ -76,8 +76,7 @@ func (r *Runner) promptOn(ctx context.Context, b *base, ids []int, spec *policy.
 		s.Close()
 		return nil, err
 	}
-	own, all := b.s.WatchTime(spec)
-	es.prefill = b.took - all + own + time.Since(begun)
+	es.prefill = b.took + time.Since(begun)
 	es.note()
 	return es, nil
 }

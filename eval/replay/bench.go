@@ -88,7 +88,7 @@ func (b *Bench) shared(ids []int, configs []policy.Config) int {
 			continue // compress says what is wrong
 		}
 		rows, ok := b.Engine.OwnRows(under)
-		if !ok || b.Engine.Watches(under) {
+		if !ok || under.Needs().WatchQueries {
 			rows = len(ids) // it has to see all
 		}
 		own = max(own, rows)

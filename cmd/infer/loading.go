@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -29,6 +30,10 @@ const tierGCPercent = 20
 // loadGCPercent is how much the heap may grow between collections while a model is opened: most of what is allocated then stays, so
 // that the collections of a small heap that grows find nothing.
 const loadGCPercent = 400
+
+// loadHeapBytes is what the heap grows by at once before the first model is opened: more than the tokenizer and the tensors' names of
+// SmolLM2 (21 MB) or Gemma 3 take.
+const loadHeapBytes = 64 << 20
 
 // defaultModel is what runs when no model is named.
 const defaultModel = "smollm2:135m"
@@ -209,14 +214,18 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 	return l, nil
 }
 
-// collectLess has the garbage collector wait longer until the function that it returns is called; where memory is short, or the
-// collector is off, it changes nothing.
+// heapGrown is of the heap that the first model is opened with.
+var heapGrown sync.Once
+
+// collectLess has the garbage collector wait longer until the function that it returns is called, and grows the heap first; where memory
+// is short, or the collector is off, it changes nothing.
 func collectLess() (end func()) {
 	before := debug.SetGCPercent(loadGCPercent)
 	if before < 100 || before >= loadGCPercent {
 		debug.SetGCPercent(before)
 		return func() {}
 	}
+	heapGrown.Do(func() { growHeap(loadHeapBytes) })
 	return func() { debug.SetGCPercent(before) }
 }
 

@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper frontier bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper bench-drive frontier bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -102,6 +102,21 @@ bench-paper: build ## HillInfer's operating point: 1,920 + 128 tokens, batch 8, 
 	  --case "h2o_offload:budget=20% $(TIERS)" --case "infinigen:budget=20%,alpha=4 $(TIERS)" --case "infinigen:budget=20%,alpha=4,sketch=storage $(TIERS)" \
 	  --case "infinigen:budget=20%,alpha=20,sketch=storage $(TIERS)" --case "leoam:budget=20% $(TIERS)" --case "leoam:budget=20%,sketch=storage $(TIERS)" --case full
 	for b in $(PAPER_BATCHES); do bin/infer bench -m $(MODEL) -p 0 -n 128 -d 1920 -r 3 --batch $$b --file $(TEXT) --case "full $(TIERS)" --case "hillinfer:alpha=0.2 $(TIERS)" || exit 1; done
+
+# The shape of the papers' larger models in 8 layers of random weights: 8 KV heads of 128. Every case reads the prompt for itself, on one core.
+DRIVE_DEPTH ?= 16000
+DRIVE_HOST ?= 260MiB
+DRIVE_ARGS ?= -n 8 -r 3
+DRIVE_DDR ?= full hillinfer:alpha=0.1 hillinfer:alpha=0.1,drive=true hillinfer:alpha=0.1,drive=false leoam:budget=10%,sketch=storage
+DRIVE_NAND ?= full hillinfer:alpha=0.1 hillinfer:alpha=0.1,drive=true
+DRIVE_SOCKET = $(abspath $(KV))/drive.sock
+bench-drive: build ## a drive paced as a SmartSSD on core 1, the host on core 0: TEXT at DRIVE_DEPTH tokens in DRIVE_HOST, keys in the drive's memory, then on flash
+	mkdir -p $(KV) && { test -f $(KV)/drive.gguf || bin/infer synth $(KV)/drive.gguf --layers 8 --hidden 1024 --heads 8 --kv-heads 8 --ffn 1024 --context 40960; }
+	run() { keys=$$1; shift; for c; do shift; set -- "$$@" --case "$$c on host=$(DRIVE_HOST) csd=unix:$(DRIVE_SOCKET)"; done; rm -rf $(KV)/drive; \
+	  bin/infer csd serve --profile smartssd --clock real --core 1 --no-sync --keys $$keys --dir $(KV)/drive --socket $(DRIVE_SOCKET) & drive=$$!; \
+	  trap "kill $$drive" EXIT; while ! test -S $(DRIVE_SOCKET); do kill -0 $$drive || exit 1; sleep 0.1; done; echo "keys=$$keys"; \
+	  taskset -c 0 bin/infer bench -m $(KV)/drive.gguf -t 1 -p 0 -d $(DRIVE_DEPTH) $(DRIVE_ARGS) --continue --file $(TEXT) -o jsonl "$$@"; }; \
+	(run ddr $(DRIVE_DDR)) && (run nand $(DRIVE_NAND))
 
 FRONTIER_FEWEST = tailcodes:budget=1%,part=8,value_part=16 tailcodes:budget=2%,part=8,value_part=16 tailcodes:budget=2%,part=4,value_part=16 pqcache:budget=2% leoam:budget=2%
 FRONTIER_CASES = $(foreach b,$(FRONTIER_SHARES),--policy "tailcodes:budget=$b" --policy "pqcache:budget=$b" --policy "topk:budget=$b,score=int4" \

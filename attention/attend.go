@@ -18,6 +18,7 @@ type workspace struct {
 	decode                                                               []decodeTask
 	groups                                                               []decodeGroup
 	order                                                                []int32 // tasks of decode as they are run
+	units                                                                []int32 // where in order the units begin that are run as one, and its end
 	claim, threads                                                       int     // how many of them a worker takes at once
 	partials                                                             []float32
 	used                                                                 int       // numbers of partials in use
@@ -39,10 +40,11 @@ type workspace struct {
 // worker is the scratch of one thread.
 type worker struct {
 	list   list
-	near   int             // the task of decode whose keys have been asked for
+	near   int             // the unit of decode whose keys have been asked for
 	next   [][]byte        // tiles of keys
 	listed listed          // what decode's list holds; seq -1 = nothing to be used again
 	packed [packedRows]int // the first head whose queries are in a part of q: [row, KV head] times the group's size, plus the head in the group
+	rows   rows
 	pick   pick
 	slots  []slot // tiles of a mask
 	mask   sparseMask
@@ -53,6 +55,7 @@ type worker struct {
 
 	q, s, out      []float32 // packed queries, scores, unnormalised outputs
 	m, l, corr     []float32 // of the online softmax, a row
+	factors        []float64 // of the tasks of a merge
 	kept           keptWeights
 	key, value     []float32 // panels
 	q16, p16       []uint16
@@ -62,7 +65,7 @@ type worker struct {
 
 var workspaces = sync.Pool{New: func() any {
 	w := &workspace{}
-	w.runDecode, w.runDecodeMass = w.decodeChunk, w.decodeMass
+	w.runDecode, w.runDecodeMass = w.decodeUnit, w.decodeMass
 	w.runPrefill, w.runMass = w.prefillBlock, w.massBlock
 	w.runPrepare, w.runSparse = w.prepareSparse, w.sparseBlock
 	return w
@@ -107,6 +110,9 @@ func (k *worker) forget() {
 	clear(k.list.keys[:cap(k.list.keys)])
 	clear(k.list.values[:cap(k.list.values)])
 	clear(k.next[:cap(k.next)])
+	clear(k.rows.soon[:cap(k.rows.soon)])
+	clear(k.rows.tail.keys[:cap(k.rows.tail.keys)])
+	clear(k.rows.tail.values[:cap(k.rows.tail.values)])
 	clear(k.slots[:cap(k.slots)])
 	clear(k.pick.rows[:cap(k.pick.rows)])
 	clear(k.pick.valueRows[:cap(k.pick.valueRows)])

@@ -70,15 +70,17 @@ func (w *workspace) attendDecode(pool *kernels.Pool) {
 		k := &w.workers[i]
 		k.q = grow(k.q, packedRows*kernels.GroupHeads*w.p.KeyDim)
 		k.s = grow(k.s, kernels.GroupHeads*tileTokens*maxChunk)
-		k.near, k.listed = -1, listed{seq: -1}
+		k.near, k.listed, k.rows.of = -1, listed{seq: -1}, -1
 		for j := range k.packed {
 			k.packed[j] = -1
 		}
 	}
 	w.orderDecode()
 	w.threads = pool.Threads()
-	w.claim = max(1, len(w.decode)/(decodeClaims*w.threads))
-	pool.RunBy(w.claim, len(w.decode), w.runDecode)
+	w.uniteRows(w.threads)
+	units := len(w.units) - 1
+	w.claim = max(1, units/(decodeClaims*w.threads))
+	pool.RunBy(w.claim, units, w.runDecode)
 	if kept > 0 {
 		pool.Run(w.p.KVHeads*len(w.seqs), w.runDecodeMass)
 	}
@@ -169,10 +171,20 @@ func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup, last bool
 	k.list.turn(&k.pick, p.layout)
 }
 
-// decodeChunk computes the partial results of the i-th task to be run; the last task of a group merges.
-func (w *workspace) decodeChunk(worker, i int) {
-	at, k, p := int(w.order[i]), &w.workers[worker], &w.p
-	t := &w.decode[at]
+// decodeUnit computes the partial results of the i-th unit of tasks to be run.
+func (w *workspace) decodeUnit(worker, i int) {
+	k, tasks := &w.workers[worker], w.unit(i)
+	if len(tasks) > 1 && w.decodeRows(k, i, tasks) {
+		return
+	}
+	for _, at := range tasks {
+		w.decodeTask(k, i, int(at))
+	}
+}
+
+// decodeTask computes the partial results of one task, of unit i; the last task of a group merges.
+func (w *workspace) decodeTask(k *worker, i, at int) {
+	t, p := &w.decode[at], &w.p
 	d := &w.groups[t.group]
 	partial := w.partials[t.partial:][:w.partialLen()]
 	top, sum, out := partial[:w.group()], partial[w.group():2*w.group()], partial[w.statLen():]
@@ -195,7 +207,7 @@ func (w *workspace) decodeChunk(worker, i int) {
 			sum[h0+h] = expSum(row, top[h0+h])
 		}
 		var next [][]byte
-		if h0 == 0 {
+		if keys, values := l.integers(); h0 == 0 && keys && values {
 			next = w.nextKeys(k, i)
 		}
 		kernels.WeighTilesThen(l.elemV, out[h0*p.ValueDim:], s, l.values, l.masks, heads, p.ValueDim, next)
@@ -204,7 +216,7 @@ func (w *workspace) decodeChunk(worker, i int) {
 		}
 	}
 	if d.left.last() {
-		w.merge(d)
+		w.merge(k, d)
 	}
 }
 
@@ -219,7 +231,7 @@ func (w *workspace) packedQuery(k *worker, t *decodeTask, d *decodeGroup, h0, he
 	return kq
 }
 
-// fetch asks for what task i needs soon and no kernel has asked for. Integers take quantised tiles so fast that keys, values and
+// fetch asks for what a task of unit i needs soon and no kernel has asked for. Integers take quantised tiles so fast that keys, values and
 // the next task's keys are asked for while others are multiplied; other kernels ask for the tiles ahead of them by themselves.
 func (w *workspace) fetch(k *worker, i int) {
 	l := &k.list
@@ -247,18 +259,17 @@ func fetchAll(tiles [][]byte) {
 	}
 }
 
-// nextKeys lists the tiles of keys of the task that this worker is likely to run after the i-th, if that reads whole tiles: the one
+// nextKeys lists the tiles of keys of the unit that this worker is likely to run after the i-th, if that reads whole tiles: the one
 // behind it or, at the end of a claim, the first of the claim that is taken when every thread has taken one more.
 func (w *workspace) nextKeys(k *worker, i int) [][]byte {
 	k.next = k.next[:0]
 	if i++; i%w.claim == 0 {
 		i += w.claim * (w.threads - 1)
 	}
-	keys, values := k.list.integers()
-	if i >= len(w.order) || !keys || !values {
+	if i >= len(w.units)-1 {
 		return nil
 	}
-	t := &w.decode[w.order[i]]
+	t := &w.decode[w.unit(i)[0]]
 	d := &w.groups[t.group]
 	if d.selected {
 		return nil
@@ -286,12 +297,13 @@ func expSum(row []float32, top float32) float32 {
 }
 
 // merge joins the partial results of a group in their order and writes the outputs.
-func (w *workspace) merge(d *decodeGroup) {
+func (w *workspace) merge(k *worker, d *decodeGroup) {
 	group, dim := w.group(), w.p.ValueDim
 	tasks := w.decode[d.first : d.first+d.count]
 	for h := range group {
 		out := w.outOf(d, h)[:dim]
-		top, total := w.totals(d, h)
+		k.factors = grow(k.factors, len(tasks))
+		top, total := w.totals(d, h, k.factors)
 		clear(out)
 		w.seqs[d.seq].Norm.set(d.row*w.p.Heads+d.g*group+h, top, total)
 		if total == 0 {
@@ -300,15 +312,15 @@ func (w *workspace) merge(d *decodeGroup) {
 		for i := range tasks {
 			partial := w.partials[tasks[i].partial:][:w.partialLen()]
 			if partial[group+h] != 0 {
-				f := math.Exp(float64(partial[h]-top)) / total
-				kernels.Axpy(out, float32(f), partial[w.statLen()+h*dim:][:dim])
+				kernels.Axpy(out, float32(k.factors[i]/total), partial[w.statLen()+h*dim:][:dim])
 			}
 		}
 	}
 }
 
-// totals are the largest score of a head over all its tasks and the sum of the weights relative to it, sink included.
-func (w *workspace) totals(d *decodeGroup, h int) (top float32, total float64) {
+// totals are the largest score of a head over all its tasks and the sum of the weights relative to it, sink included; factors, where not
+// nil, are what each task's sums are multiplied by.
+func (w *workspace) totals(d *decodeGroup, h int, factors []float64) (top float32, total float64) {
 	group := w.group()
 	tasks := w.decode[d.first : d.first+d.count]
 	top = float32(math.Inf(-1))
@@ -326,7 +338,11 @@ func (w *workspace) totals(d *decodeGroup, h int) (top float32, total float64) {
 	}
 	for i := range tasks {
 		partial := w.partials[tasks[i].partial:]
-		total += float64(partial[group+h]) * math.Exp(float64(partial[h]-top))
+		f := math.Exp(float64(partial[h] - top))
+		total += float64(partial[group+h]) * f
+		if factors != nil {
+			factors[i] = f
+		}
 	}
 	return top, total
 }
@@ -334,7 +350,7 @@ func (w *workspace) totals(d *decodeGroup, h int) (top float32, total float64) {
 func (w *workspace) mergeEmpty(d *decodeGroup) {
 	for h := range w.group() {
 		clear(w.outOf(d, h)[:w.p.ValueDim])
-		top, total := w.totals(d, h)
+		top, total := w.totals(d, h, nil)
 		w.seqs[d.seq].Norm.set(d.row*w.p.Heads+d.g*w.group()+h, top, total)
 	}
 }
@@ -371,7 +387,7 @@ func (w *workspace) decodeMass(worker, i int) {
 				tokens = tileTokens * len(l.masks)
 			}
 			for h := range w.group() {
-				top, total := w.totals(d, h)
+				top, total := w.totals(d, h, nil)
 				partial := w.partials[t.partial:]
 				if total == 0 || partial[w.group()+h] == 0 {
 					continue

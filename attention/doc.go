@@ -20,7 +20,7 @@
 //     either key order; of quantised keys, over the same codes and scales (Decode) or their float32 values (else).
 //
 // Budget, SmolLM2-135M (30 layers, 9/3 heads of 64) at 8,000 tokens, float16 pages: a decode step reads 184 MB of K and V
-// once (all heads of a group share each load) and multiplies 2·2·9·64·8000·30 = 0.55 GFLOP, so it is bound by memory;
+// once (all heads of a group share each load, on AVX2 those of several rows of a text too) and multiplies 2·2·9·64·8000·30 = 0.55 GFLOP, so it is bound by memory;
 // prefill of all 8,000 multiplies 2.2 TFLOP and 8.6e9 exponentials, so it is bound by the product kernels: 6-row register
 // tiles of float32 (AVX2, AVX-512), bf16 pairs (AVX512_BF16, twice the rate of float32 on Zen 4) or AMX tiles. Column sums
 // of weights keep what the softmax left, 2 bytes a row, head and token of a task (6 MB at 8,000 tokens, in L3), and multiply

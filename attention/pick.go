@@ -205,7 +205,11 @@ func (c *pick) turnRows(l *list, layout *kvpage.Layout) {
 // score writes the scores of the listed tiles, compact where tokens were chosen: s [heads][16·len(masks)].
 func (l *list) score(k *worker, s, q []float32, heads, dim int) {
 	if len(l.spread) == 0 {
-		kernels.ScoreTilesThen(l.elemK, s, q, l.keys, l.masks, heads, dim, l.values)
+		var next [][]byte // floats: keys further on
+		if l.elemK.Quantised() {
+			next = l.values
+		}
+		kernels.ScoreTilesThen(l.elemK, s, q, l.keys, l.masks, heads, dim, next)
 		return
 	}
 	width := tileTokens * len(l.spread)

@@ -1,6 +1,10 @@
 package kernels
 
-import "terrace/internal/kernels/ref"
+import (
+	"fmt"
+
+	"terrace/internal/kernels/ref"
+)
 
 // KVElem is the number type of a page's payload, in the order of kvpage.Elem, whose byte formats these kernels read.
 type KVElem = ref.KVElem
@@ -20,8 +24,18 @@ const (
 	TileTokens  = 16
 	PanelCols   = 64
 	BlockTokens = 128
-	GroupHeads  = 4 // most heads that share one pass over the keys or values
+	GroupHeads  = 4 // heads that can share one pass over the keys or values of any type; see MostHeads
+	mostHeads   = 6
 )
+
+// MostHeads is how many heads ScoreTiles and WeighTiles take at most of a type on the selected path, GroupHeads at least. A head's
+// results do not depend on how many are taken.
+func MostHeads(e KVElem) int {
+	if e.Quantised() {
+		return GroupHeads
+	}
+	return max(GroupHeads, attn.heads)
+}
 
 // attnOps are the attention kernels of the selected path.
 type attnOps struct {
@@ -37,6 +51,7 @@ type attnOps struct {
 	columnSums   func(p, w []float32, stride int, sums []float32)
 	bf16         *bf16Ops // nil where the CPU has no bf16 products
 	integers     bool     // HasIntegerKV
+	heads        int      // MostHeads of float types; 0 = GroupHeads
 }
 
 // bf16Ops are the same on pairs of bf16, two to a step of k.
@@ -63,15 +78,17 @@ var plainAttn = attnOps{
 
 var attn = plainAttn
 
-// ScoreTiles writes q·k to s [heads][16·tiles], heads <= GroupHeads, for tiles of 16 keys; q is [dim][heads] (PackQuery).
+// ScoreTiles writes q·k to s [heads][16·tiles], heads <= MostHeads(e), for tiles of 16 keys; q is [dim][heads] (PackQuery).
 // Tokens whose mask bit is 0 score -Inf, whatever their bytes are.
 func ScoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int) {
 	ScoreTilesThen(e, s, q, keys, masks, heads, dim, nil)
 }
 
-// ScoreTilesThen is ScoreTiles that asks memory for the tiles next, where HasIntegerKV and e is quantised: while it computes a
-// tile, for as many bytes of one of them, in place of keys further on, which should be near. A hint that changes no result.
+// ScoreTilesThen is ScoreTiles that asks memory for the tiles next: while it computes a tile, for as many bytes of one of them, in
+// place of keys further on, which should be near. Some paths ask for nothing. A hint that
+// changes no result.
 func ScoreTilesThen(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, next [][]byte) {
+	wantHeads("ScoreTiles", e, heads)
 	wantLen("ScoreTiles", heads*TileTokens*len(masks), len(s))
 	wantLen("ScoreTiles", heads*dim, len(q))
 	wantLen("ScoreTiles", len(masks), len(keys))
@@ -88,7 +105,7 @@ func PackQuery(dst, q []float32, heads, dim int, scale float32) {
 	}
 }
 
-// WeighTiles adds p·v to out [heads][dim], heads <= GroupHeads, for tiles of values [16][dim]; p is [heads][16·tiles].
+// WeighTiles adds p·v to out [heads][dim], heads <= MostHeads(e), for tiles of values [16][dim]; p is [heads][16·tiles].
 // Tokens whose mask bit is 0 are not read.
 func WeighTiles(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int) {
 	WeighTilesThen(e, out, p, values, masks, heads, dim, nil)
@@ -96,10 +113,17 @@ func WeighTiles(e KVElem, out, p []float32, values [][]byte, masks []uint16, hea
 
 // WeighTilesThen is WeighTiles that asks for the tiles next as ScoreTilesThen does, in place of values further on.
 func WeighTilesThen(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, next [][]byte) {
+	wantHeads("WeighTiles", e, heads)
 	wantLen("WeighTiles", heads*TileTokens*len(masks), len(p))
 	wantLen("WeighTiles", heads*dim, len(out))
 	wantLen("WeighTiles", len(masks), len(values))
 	attn.weigh(e, out, p, values, masks, heads, dim, next)
+}
+
+func wantHeads(op string, e KVElem, heads int) {
+	if most := MostHeads(e); heads > most {
+		panic(fmt.Sprintf("kernels: %s: %d heads, want up to %d", op, heads, most))
+	}
 }
 
 // ExpSum replaces x by e^(x-m) and returns the sum; e^x is within 2 ulp.

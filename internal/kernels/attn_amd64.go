@@ -29,13 +29,13 @@ func init() {
 }
 
 var attnAVX512 = attnASM{
-	score: [5][GroupHeads]scoreFunc{
+	score: [5][mostHeads]scoreFunc{
 		{avx512.ScoreF32x1, avx512.ScoreF32x2, avx512.ScoreF32x3, avx512.ScoreF32x4},
 		{avx512.ScoreF16x1, avx512.ScoreF16x2, avx512.ScoreF16x3, avx512.ScoreF16x4},
 		{avx512.ScoreBF16x1, avx512.ScoreBF16x2, avx512.ScoreBF16x3, avx512.ScoreBF16x4},
 		{avx512.ScoreI8x1, avx512.ScoreI8x2, avx512.ScoreI8x3, avx512.ScoreI8x4},
 		{avx512.ScoreI4x1, avx512.ScoreI4x2, avx512.ScoreI4x3, avx512.ScoreI4x4}},
-	weigh: [5][GroupHeads]weighFunc{
+	weigh: [5][mostHeads]weighFunc{
 		{avx512.WeighF32x1, avx512.WeighF32x2, avx512.WeighF32x3, avx512.WeighF32x4},
 		{avx512.WeighF16x1, avx512.WeighF16x2, avx512.WeighF16x3, avx512.WeighF16x4},
 		{avx512.WeighBF16x1, avx512.WeighBF16x2, avx512.WeighBF16x3, avx512.WeighBF16x4},
@@ -53,14 +53,14 @@ var attnAVX512 = attnASM{
 }.ops()
 
 var attnAVX2 = attnASM{
-	score: [5][GroupHeads]scoreFunc{
-		{avx2.ScoreF32x1, avx2.ScoreF32x2, avx2.ScoreF32x3, avx2.ScoreF32x4},
-		{avx2.ScoreF16x1, avx2.ScoreF16x2, avx2.ScoreF16x3, avx2.ScoreF16x4},
-		{avx2.ScoreBF16x1, avx2.ScoreBF16x2, avx2.ScoreBF16x3, avx2.ScoreBF16x4}},
-	weigh: [5][GroupHeads]weighFunc{
-		{avx2.WeighF32x1, avx2.WeighF32x2, avx2.WeighF32x3, avx2.WeighF32x4},
-		{avx2.WeighF16x1, avx2.WeighF16x2, avx2.WeighF16x3, avx2.WeighF16x4},
-		{avx2.WeighBF16x1, avx2.WeighBF16x2, avx2.WeighBF16x3, avx2.WeighBF16x4}},
+	score: [5][mostHeads]scoreFunc{
+		{avx2.ScoreF32x1, avx2.ScoreF32x2, avx2.ScoreF32x3, avx2.ScoreF32x4, avx2.ScoreF32x5, avx2.ScoreF32x6},
+		{avx2.ScoreF16x1, avx2.ScoreF16x2, avx2.ScoreF16x3, avx2.ScoreF16x4, avx2.ScoreF16x5, avx2.ScoreF16x6},
+		{avx2.ScoreBF16x1, avx2.ScoreBF16x2, avx2.ScoreBF16x3, avx2.ScoreBF16x4, avx2.ScoreBF16x5, avx2.ScoreBF16x6}},
+	weigh: [5][mostHeads]weighFunc{
+		{avx2.WeighF32x1, avx2.WeighF32x2, avx2.WeighF32x3, avx2.WeighF32x4, avx2.WeighF32x5, avx2.WeighF32x6},
+		{avx2.WeighF16x1, avx2.WeighF16x2, avx2.WeighF16x3, avx2.WeighF16x4, avx2.WeighF16x5, avx2.WeighF16x6},
+		{avx2.WeighBF16x1, avx2.WeighBF16x2, avx2.WeighBF16x3, avx2.WeighBF16x4, avx2.WeighBF16x5, avx2.WeighBF16x6}},
 	integers:     &integersAVX2,
 	packKeys:     [3]func(*float32, *byte, int){avx2.PackKeysF32, avx2.PackKeysF16, avx2.PackKeysBF16},
 	packValues:   [3]func(*float32, *byte, int, int){avx2.PackValuesF32, avx2.PackValuesF16, avx2.PackValuesBF16},

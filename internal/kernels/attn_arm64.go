@@ -14,11 +14,11 @@ func init() {
 }
 
 var attnNEON = attnASM{
-	score: [5][GroupHeads]scoreFunc{
+	score: [5][mostHeads]scoreFunc{
 		{neon.ScoreF32x1, neon.ScoreF32x2, neon.ScoreF32x3, neon.ScoreF32x4},
 		{neon.ScoreF16x1, neon.ScoreF16x2, neon.ScoreF16x3, neon.ScoreF16x4},
 		{neon.ScoreBF16x1, neon.ScoreBF16x2, neon.ScoreBF16x3, neon.ScoreBF16x4}},
-	weigh: [5][GroupHeads]weighFunc{
+	weigh: [5][mostHeads]weighFunc{
 		{neon.WeighF32x1, neon.WeighF32x2, neon.WeighF32x3, neon.WeighF32x4},
 		{neon.WeighF16x1, neon.WeighF16x2, neon.WeighF16x3, neon.WeighF16x4},
 		{neon.WeighBF16x1, neon.WeighBF16x2, neon.WeighBF16x3, neon.WeighBF16x4}},

@@ -10,14 +10,14 @@ import (
 )
 
 type (
-	scoreFunc func(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-	weighFunc func(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+	scoreFunc func(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+	weighFunc func(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 )
 
 // attnASM is one path's assembly, by element type and heads.
 type attnASM struct {
-	score      [5][GroupHeads]scoreFunc
-	weigh      [5][GroupHeads]weighFunc
+	score      [5][mostHeads]scoreFunc // of quantised types, and where one is nil of all, up to GroupHeads
+	weigh      [5][mostHeads]weighFunc
 	packKeys   [3]func(dst *float32, tile *byte, dim int)
 	packValues [3]func(dst *float32, tile *byte, dim, panelBytes int)
 	integers   integerTiles // of quantised pages; nil = none
@@ -46,7 +46,10 @@ const (
 // ops adapts the assembly to slices and falls back to plain Go for shapes that it has no text for.
 func (a attnASM) ops() attnOps {
 	o := plainAttn
-	o.integers = a.integers != nil
+	o.integers, o.heads = a.integers != nil, GroupHeads
+	if a.score[KVF16][mostHeads-1] != nil {
+		o.heads = mostHeads
+	}
 	a.decode(&o)
 	a.block(&o)
 	return o
@@ -72,7 +75,7 @@ func (a *attnASM) decode(o *attnOps) {
 			defer queries.Put(scratch)
 			q = turn(scratch, q, heads, dim)
 		}
-		f(s, q, keys, masks, dim, ahead(e.KeyTileBytes(dim)))
+		f(s, q, keys, masks, dim, after(keys, next, e.KeyTileBytes(dim)))
 	}
 	o.weigh = func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, next [][]byte) {
 		if a.integers != nil && e.Quantised() && dim%integerGroup == 0 && mostTokens(masks) {
@@ -88,7 +91,7 @@ func (a *attnASM) decode(o *attnOps) {
 			ref.Weigh(e, out, p, values, masks, heads, dim)
 			return
 		}
-		f(out, p, values, masks, dim, ahead(TileTokens*e.ValueRowBytes(dim)))
+		f(out, p, values, masks, dim, after(values, next, TileTokens*e.ValueRowBytes(dim)))
 	}
 	o.expandKeys = func(e KVElem, dst, keys []byte, dim int) {
 		f := a.expandKeys[e&1] // KVI8, KVI4 = 3, 4
@@ -162,7 +165,7 @@ func (a *attnASM) scoreExpanded(e KVElem, s, q []float32, keys [][]byte, masks [
 	tile := x.fit(dim)
 	for t := range masks {
 		a.expandKeys[e&1](&tile[0], &keys[t][0], dim)
-		a.score[KVF32][heads-1](x.s[:heads*TileTokens], q, x.tile[:], masks[t:t+1], dim, 1)
+		a.score[KVF32][heads-1](x.s[:heads*TileTokens], q, x.tile[:], masks[t:t+1], dim, nil)
 		for h := range heads {
 			copy(s[(h*len(masks)+t)*TileTokens:][:TileTokens], x.s[h*TileTokens:])
 		}
@@ -179,7 +182,7 @@ func (a *attnASM) weighExpanded(e KVElem, out, p []float32, values [][]byte, mas
 		for h := range heads {
 			copy(x.s[h*TileTokens:][:TileTokens], p[(h*len(masks)+t)*TileTokens:])
 		}
-		a.weigh[KVF32][heads-1](out, x.s[:heads*TileTokens], x.tile[:], masks[t:t+1], dim, 1)
+		a.weigh[KVF32][heads-1](out, x.s[:heads*TileTokens], x.tile[:], masks[t:t+1], dim, nil)
 	}
 }
 
@@ -206,6 +209,14 @@ func turn(scratch *[]float32, q []float32, heads, dim int) []float32 {
 // instead is slower (Zen 4, one thread, f16: 12 against 15 GB/s; f32: 10 against 16), as each line then holds one of
 // L1's few miss buffers all the way.
 func ahead(tileBytes int) int { return max(1, 6144/tileBytes) }
+
+// after is what a kernel asks for while it computes tiles: next or, if that is empty, those ahead.
+func after(tiles, next [][]byte, tileBytes int) [][]byte {
+	if len(next) > 0 {
+		return next
+	}
+	return tiles[min(len(tiles), ahead(tileBytes)):]
+}
 
 func index(b bool) int {
 	if b {

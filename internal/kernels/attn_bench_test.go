@@ -6,32 +6,34 @@ import (
 	"testing"
 )
 
-// BenchmarkDecodeKernels multiplies 32 cached tiles of 64 dimensions with 3 heads: what a core computes when memory is no
+// BenchmarkDecodeKernels multiplies 32 cached tiles of 64 dimensions with 3 heads, and with as many as go at once: what a core computes when memory is no
 // limit. Bytes are those of the pages.
 func BenchmarkDecodeKernels(b *testing.B) {
-	const dim, heads, n = 64, 3, 32
+	const dim, n = 64, 32
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for e := KVF32; e <= KVI4; e++ {
 		t := newTiles(rnd, e, n, dim, heapBytes)
 		for i := range t.masks {
 			t.masks[i] = 0xffff
 		}
-		q, s, out := normals(rnd, heap(heads*dim)), normals(rnd, heap(heads*TileTokens*n)), heap(heads*dim)
-		b.Run(fmt.Sprintf("score/%d", e), func(b *testing.B) {
-			b.SetBytes(int64(n * e.KeyTileBytes(dim)))
-			b.ReportAllocs()
-			for b.Loop() {
-				ScoreTiles(e, s, q, t.keys, t.masks, heads, dim)
-			}
-		})
-		clear(s)
-		b.Run(fmt.Sprintf("weigh/%d", e), func(b *testing.B) {
-			b.SetBytes(int64(n * TileTokens * e.ValueRowBytes(dim)))
-			b.ReportAllocs()
-			for b.Loop() {
-				WeighTiles(e, out, s, t.values, t.masks, heads, dim)
-			}
-		})
+		for _, heads := range []int{3, MostHeads(e)} {
+			q, s, out := normals(rnd, heap(heads*dim)), normals(rnd, heap(heads*TileTokens*n)), heap(heads*dim)
+			b.Run(fmt.Sprintf("score/%d/heads=%d", e, heads), func(b *testing.B) {
+				b.SetBytes(int64(n * e.KeyTileBytes(dim)))
+				b.ReportAllocs()
+				for b.Loop() {
+					ScoreTiles(e, s, q, t.keys, t.masks, heads, dim)
+				}
+			})
+			clear(s)
+			b.Run(fmt.Sprintf("weigh/%d/heads=%d", e, heads), func(b *testing.B) {
+				b.SetBytes(int64(n * TileTokens * e.ValueRowBytes(dim)))
+				b.ReportAllocs()
+				for b.Loop() {
+					WeighTiles(e, out, s, t.values, t.masks, heads, dim)
+				}
+			})
+		}
 	}
 }
 

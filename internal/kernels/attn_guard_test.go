@@ -27,8 +27,10 @@ func TestAttentionKernelsStayInside(t *testing.T) {
 		}
 		for e := KVF32; e <= KVI4; e++ {
 			for _, dim := range []int{64, 96} {
-				if err := decodeKernels(rnd, newTiles(rnd, e, 3, dim, getBytes), 3, dim, get); err != nil {
-					t.Fatal(err)
+				for _, heads := range []int{3, MostHeads(e)} {
+					if err := decodeKernels(rnd, newTiles(rnd, e, 3, dim, getBytes), heads, dim, get); err != nil {
+						t.Fatal(err)
+					}
 				}
 				for _, rows := range []int{1, 7} {
 					if err := blockKernels(rnd, e, dim, rows, get, getBytes); err != nil {

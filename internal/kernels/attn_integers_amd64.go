@@ -93,11 +93,8 @@ func (a *attnIntegers) scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks
 			four[0], four[1], four[2], four[3] = at[0], at[heads], at[2*heads], at[3*heads]
 		}
 	}
-	if len(next) == 0 {
-		next = keys[min(len(keys), ahead(e.KeyTileBytes(dim))):]
-	}
 	a.factors[e&1][heads-1](&factors[0], queries, keys, masks, dim)
-	a.score[e&1][heads-1](s, queries, &factors[0], keys, masks, dim, next)
+	a.score[e&1][heads-1](s, queries, &factors[0], keys, masks, dim, after(keys, next, e.KeyTileBytes(dim)))
 	for t, m := range masks {
 		for m := ^m; m != 0; m &= m - 1 {
 			for h := range heads {

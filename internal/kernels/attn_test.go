@@ -161,10 +161,40 @@ func TestDecodeKernels(t *testing.T) {
 				if e == KVI4 && dim%32 != 0 {
 					continue
 				}
-				for heads := 1; heads <= GroupHeads; heads++ {
+				for heads := 1; heads <= MostHeads(e); heads++ {
 					for _, n := range []int{0, 1, 2, 7} {
 						if err := decodeKernels(rnd, newTiles(rnd, e, n, dim, heapBytes), heads, dim, heap); err != nil {
 							t.Fatalf("type %d, dim %d, heads %d, %d tiles: %v", e, dim, heads, n, err)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestHeadsAreAlone: a head's scores and sums do not depend on how many heads share the pass, bit for bit.
+func TestHeadsAreAlone(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(2, 1))
+		for e := KVF32; e <= KVI4; e++ {
+			for _, dim := range []int{64, 96} {
+				heads, tiles := MostHeads(e), newTiles(rnd, e, 7, dim, heapBytes)
+				tokens := TileTokens * len(tiles.masks)
+				q, p := normals(rnd, heap(heads*dim)), normals(rnd, heap(heads*tokens))
+				run := func(first, n int) (s, out []float32) {
+					packed, s, out := heap(n*dim), heap(n*tokens), heap(n*dim)
+					PackQuery(packed, q[first*dim:], n, dim, 0.5)
+					ScoreTiles(e, s, packed, tiles.keys, tiles.masks, n, dim)
+					WeighTiles(e, out, p[first*tokens:][:n*tokens], tiles.values, tiles.masks, n, dim)
+					return s, out
+				}
+				scores, sums := run(0, heads)
+				for n := 1; n < heads; n++ {
+					for first := range heads - n + 1 {
+						s, out := run(first, n)
+						if !slices.Equal(s, scores[first*tokens:][:n*tokens]) || !slices.Equal(out, sums[first*dim:][:n*dim]) {
+							t.Fatalf("type %d, dim %d: heads %d to %d alone differ from them among %d", e, dim, first, first+n-1, heads)
 						}
 					}
 				}

@@ -13,10 +13,10 @@ func init() {
 		f := make()
 		register("attn_decode", f.isa, func() {
 			for _, e := range elements {
-				for heads := 1; heads <= 4; heads++ {
+				for heads := 1; heads <= f.decodeHeads(); heads++ {
 					f.score(e, heads)
 				}
-				for heads := 1; heads <= 4; heads++ {
+				for heads := 1; heads <= f.decodeHeads(); heads++ {
 					f.weigh(e, heads)
 				}
 			}
@@ -24,44 +24,57 @@ func init() {
 	}
 }
 
-// walker steps through a slice of slices and knows how far ahead of the current one the slice lies that is to be
-// fetched into the cache meanwhile.
+// decodeHeads is the most heads a pass: on AVX2 two sums of each of six, two registers of the tile and a factor are 15 of 16 registers,
+// and 12 products a step keep both multipliers busy for the 4 cycles that a sum takes. AVX-512's have not been written.
+func (f *flavour) decodeHeads() int {
+	if f.wide() {
+		return 4
+	}
+	return 6
+}
+
+// walker steps through a slice of slices, and through one of those that are to be fetched into the cache meanwhile: it knows how far
+// from the current one the latter lies.
 type walker struct {
-	data, ahead reg.GPVirtual
-	list, left  Mem // on the stack: where the list stands, and how many are left
+	data, ahead            reg.GPVirtual
+	list, left, next, more Mem // on the stack: where the lists stand, and how many are left
 }
 
 // newWalker takes the list's parameter and leaves the count in a register.
 func newWalker(param string, count reg.Register) walker {
-	w := walker{GP64(), GP64(), AllocLocal(8), AllocLocal(8)}
+	w := walker{GP64(), GP64(), AllocLocal(8), AllocLocal(8), AllocLocal(8), AllocLocal(8)}
 	tmp := Load(Param(param).Base(), GP64())
 	MOVQ(tmp, w.list)
+	Load(Param("next").Base(), tmp)
+	MOVQ(tmp, w.next)
+	Load(Param("next").Len(), tmp)
+	MOVQ(tmp, w.more)
 	Load(Param("masks").Len(), count)
 	MOVQ(count, w.left)
 	return w
 }
 
-// step loads the address of the current slice and the distance to the one to fetch, 0 at the end of the list.
+// step loads the address of the current slice and the distance to the one to fetch, 0 once there is none more.
 func (w walker) step() {
-	list, next, distance := GP64(), GP64(), GP64()
+	list, next := GP64(), GP64()
 	MOVQ(w.list, list)
 	MOVQ(at(list, 0), w.data)
-	Load(Param("ahead"), distance)
-	LEAQ(Mem{Base: distance, Index: distance, Scale: 2}, next)
-	LEAQ(Mem{Base: list, Index: next, Scale: 8}, next)
-	CMPQ(distance, w.left)
-	CMOVQGE(list, next)
+	MOVQ(w.next, next)
+	ADDQ(U8(24), w.next)
+	CMPQ(w.more, U8(0))
+	CMOVQLE(list, next)
 	MOVQ(at(next, 0), w.ahead)
 	SUBQ(w.data, w.ahead)
+	DECQ(w.more)
 	ADDQ(U8(24), list)
 	MOVQ(list, w.list)
 }
 
 // score emits q·k of all tokens of a list of tiles for a group of heads.
 func (f *flavour) score(e element, heads int) {
-	f.begin(fmt.Sprintf("Score%sx%d", e.name, heads), "func(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)",
+	f.begin(fmt.Sprintf("Score%sx%d", e.name, heads), "func(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)",
 		fmt.Sprintf("Score%sx%d writes q·k to s [%d][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][%d]. "+
-			"Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.", e.name, heads, heads, heads))
+			"Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4. While it computes a tile, one of next is fetched.", e.name, heads, heads, heads))
 	s := Load(Param("s").Base(), GP64())
 	q := Load(Param("q").Base(), GP64())
 	masks := Load(Param("masks").Base(), GP64())
@@ -69,12 +82,9 @@ func (f *flavour) score(e element, heads int) {
 	w := newWalker("keys", stride)
 	SHLQ(U8(6), stride)
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
-	low := f.constant(float32(negInf))
-	var bits []reg.VecPhysical
-	if !f.wide() {
-		bits = f.vecs(2)
-		VMOVDQU(laneBits(0), bits[0])
-		VMOVDQU(laneBits(8), bits[1])
+	var low reg.VecPhysical
+	if f.wide() {
+		low = f.constant(float32(negInf))
 	}
 	// Two sums a head: two of the unrolled dimensions (AVX-512) or the two halves of the tile (AVX2).
 	var acc [][]reg.VecPhysical
@@ -118,7 +128,7 @@ func (f *flavour) score(e element, heads int) {
 	ADDQ(U8(16*heads), qd)
 	SUBQ(U8(4), d)
 	JNZ(LabelRef("dims"))
-	f.storeScores(s, stride, stride3, masks, acc, low, bits, k, tmp)
+	f.storeScores(s, stride, stride3, masks, acc, low, k, tmp)
 	ADDQ(U8(64), s)
 	ADDQ(U8(2), masks)
 	DECQ(w.left)
@@ -127,14 +137,10 @@ func (f *flavour) score(e element, heads int) {
 	f.end()
 }
 
-// storeScores writes the tile's scores of every head, -Inf where the mask has no bit.
-func (f *flavour) storeScores(s, stride, stride3, masks reg.Register, acc [][]reg.VecPhysical, low reg.VecPhysical, bits, k []reg.VecPhysical, tmp reg.VecPhysical) {
-	head := func(h, disp int) Mem {
-		if h == 3 {
-			return Mem{Base: s, Index: stride3, Scale: 1, Disp: disp}
-		}
-		return row(s, stride, h, disp)
-	}
+// storeScores writes the tile's scores of every head, -Inf where the mask has no bit; k and tmp are clobbered on AVX2.
+func (f *flavour) storeScores(s, stride, stride3, masks reg.Register, acc [][]reg.VecPhysical, low reg.VecPhysical, k []reg.VecPhysical, tmp reg.VecPhysical) {
+	sixth := sixthHead(len(acc), s, stride, stride3, nil)
+	head := func(h, disp int) Mem { return headAt(s, stride, stride3, sixth, h, disp) }
 	if f.wide() {
 		KMOVW(at(masks, 0), reg.K1)
 		for h, a := range acc {
@@ -146,12 +152,13 @@ func (f *flavour) storeScores(s, stride, stride3, masks reg.Register, acc [][]re
 	}
 	VPBROADCASTW(at(masks, 0), tmp)
 	for half := range 2 {
-		VPAND(bits[half], tmp, k[half])
-		VPCMPEQD(bits[half], k[half], k[half])
+		VPAND(laneBits(8*half), tmp, k[half])
+		VPCMPEQD(laneBits(8*half), k[half], k[half])
 	}
+	VBROADCASTSS(floatConst(float32(negInf)), tmp)
 	for h, a := range acc {
 		for half := range 2 {
-			VBLENDVPS(k[half], a[half], low, a[half])
+			VBLENDVPS(k[half], a[half], tmp, a[half])
 			VMOVUPS(a[half], head(h, 32*half))
 		}
 	}
@@ -159,9 +166,9 @@ func (f *flavour) storeScores(s, stride, stride3, masks reg.Register, acc [][]re
 
 // weigh emits out += p·v over a list of tiles for a group of heads.
 func (f *flavour) weigh(e element, heads int) {
-	f.begin(fmt.Sprintf("Weigh%sx%d", e.name, heads), "func(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)",
+	f.begin(fmt.Sprintf("Weigh%sx%d", e.name, heads), "func(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)",
 		fmt.Sprintf("Weigh%sx%d adds p·v to out [%d][dim] for tiles of 16 tokens, [16][dim] each; p is [%d][16·tiles]. "+
-			"Tokens whose mask bit is 0 are not read. dim is a multiple of 16.", e.name, heads, heads, heads))
+			"Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.", e.name, heads, heads, heads))
 	w := weigher{
 		e: e, heads: heads, out: Load(Param("out").Base(), GP64()), p: Load(Param("p").Base(), GP64()),
 		masks: Load(Param("masks").Base(), GP64()), stride: GP64(), dimBytes: GP64(), dims: AllocLocal(8), size: AllocLocal(8),
@@ -171,7 +178,7 @@ func (f *flavour) weigh(e element, heads int) {
 	Load(Param("dim"), w.dimBytes)
 	SHLQ(U8(2), w.dimBytes)
 	SHLQ(U8(6), w.stride)
-	if heads == 4 {
+	if heads >= 4 {
 		w.stride3, w.dimBytes3 = GP64(), GP64()
 		LEAQ(Mem{Base: w.stride, Index: w.stride, Scale: 2}, w.stride3)
 		LEAQ(Mem{Base: w.dimBytes, Index: w.dimBytes, Scale: 2}, w.dimBytes3)
@@ -216,12 +223,30 @@ type weigher struct {
 	code, scales        reg.GPVirtual // of quantised types: where the chunk's codes and scales lie in a row
 }
 
-// head is the address of head h in an array of rows.
-func (w *weigher) head(base, stride, stride3 reg.Register, h, disp int) Mem {
-	if h == 3 {
+// headAt is the address of head h in an array of rows: stride3 is three times the stride, sixth the address of head 5.
+func headAt(base, stride, stride3, sixth reg.Register, h, disp int) Mem {
+	switch h {
+	case 3:
 		return Mem{Base: base, Index: stride3, Scale: 1, Disp: disp}
+	case 4:
+		return Mem{Base: base, Index: stride, Scale: 4, Disp: disp}
+	case 5:
+		return at(sixth, disp)
 	}
 	return row(base, stride, h, disp)
+}
+
+// sixthHead leaves the address of head 5, where there is one, in a register: free, or a new one.
+func sixthHead(heads int, base, stride, stride3, free reg.Register) reg.Register {
+	if heads < 6 {
+		return nil
+	}
+	if free == nil {
+		free = GP64()
+	}
+	LEAQ(Mem{Base: base, Index: stride, Scale: 2}, free)
+	ADDQ(stride3, free)
+	return free
 }
 
 // weighChunk adds the tile's tokens to dims dimensions of out, as long as that many are left, and moves out and the
@@ -236,10 +261,14 @@ func (f *flavour) weighChunk(w weigher, dims int) {
 	}
 	v, tmp := f.vecs(n), f.vec()
 	v0, pt, t := GP64(), GP64(), GP64()
+	var sixth reg.Register // head 5 of pt
+	if w.heads > 5 {
+		sixth = GP64()
+	}
 	token := func() {
 		f.widenValue(w, v0, v)
 		for h := range w.heads {
-			VBROADCASTSS(w.head(pt, w.stride, w.stride3, h, 0), tmp)
+			VBROADCASTSS(headAt(pt, w.stride, w.stride3, sixth, h, 0), tmp)
 			for i := range n {
 				VFMADD231PS(tmp, v[i], acc[h][i])
 			}
@@ -249,15 +278,17 @@ func (f *flavour) weighChunk(w weigher, dims int) {
 	Label(label("chunk"))
 	CMPQ(w.dims, U8(dims))
 	JLT(LabelRef(label("end")))
+	sixthHead(w.heads, w.out, w.dimBytes, w.dimBytes3, t)
 	for h := range w.heads {
 		for i := range n {
-			VMOVUPS(w.head(w.out, w.dimBytes, w.dimBytes3, h, i*f.bytes()), acc[h][i])
+			VMOVUPS(headAt(w.out, w.dimBytes, w.dimBytes3, t, h, i*f.bytes()), acc[h][i])
 		}
 	}
 	CMPW(at(w.masks, 0), I8(-1))
 	JNE(LabelRef(label("sparse")))
 	MOVQ(w.data, v0)
 	MOVQ(w.p, pt)
+	sixthHead(w.heads, pt, w.stride, w.stride3, sixth)
 	MOVQ(U32(16), t)
 	Label(label("dense"))
 	for line := 0; line < dims*w.e.bits/8; line += 64 {
@@ -266,15 +297,19 @@ func (f *flavour) weighChunk(w weigher, dims int) {
 	token()
 	ADDQ(w.size, v0)
 	ADDQ(U8(4), pt)
+	if sixth != nil {
+		ADDQ(U8(4), sixth)
+	}
 	DECQ(t)
 	JNZ(LabelRef(label("dense")))
 	JMP(LabelRef(label("store")))
-	w.sparse(label, v0, pt, t, token)
+	w.sparse(label, v0, pt, t, sixth, token)
 
 	Label(label("store"))
+	sixthHead(w.heads, w.out, w.dimBytes, w.dimBytes3, t)
 	for h := range w.heads {
 		for i := range n {
-			VMOVUPS(acc[h][i], w.head(w.out, w.dimBytes, w.dimBytes3, h, i*f.bytes()))
+			VMOVUPS(acc[h][i], headAt(w.out, w.dimBytes, w.dimBytes3, t, h, i*f.bytes()))
 		}
 	}
 	ADDQ(U32(4*dims), w.out)
@@ -326,7 +361,7 @@ func (w *weigher) rowSize() {
 }
 
 // sparse visits the tokens whose mask bit is set.
-func (w *weigher) sparse(label func(string) string, v0, pt, t reg.GPVirtual, token func()) {
+func (w *weigher) sparse(label func(string) string, v0, pt, t reg.GPVirtual, sixth reg.Register, token func()) {
 	mask := GP64()
 	Label(label("sparse"))
 	MOVWQZX(at(w.masks, 0), mask)
@@ -337,6 +372,7 @@ func (w *weigher) sparse(label func(string) string, v0, pt, t reg.GPVirtual, tok
 	LEAQ(at(mask, -1), v0)
 	ANDQ(v0, mask)
 	LEAQ(Mem{Base: w.p, Index: t, Scale: 4}, pt)
+	sixthHead(w.heads, pt, w.stride, w.stride3, sixth)
 	IMULQ(w.size, t)
 	LEAQ(Mem{Base: w.data, Index: t, Scale: 1}, v0)
 	token()

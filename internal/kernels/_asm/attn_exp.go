@@ -24,7 +24,13 @@ type exponential struct {
 const (
 	ln2High = 0.693359375
 	ln2Low  = -2.12194440e-4
+	log2OfE = 1.44269504088896341
+	expLow  = -104 // arguments of the exact one are moved to between these
+	expHigh = 89
 )
+
+// expCoefficients are the exact one's, highest first.
+var expCoefficients = []float32{0.001381460187117703, 0.008368715219300773, 0.0416683878878481, 0.16666520645341695, 0.4999999344870054, 1, 1}
 
 func (f *flavour) newExponential(exact bool) *exponential {
 	x := &exponential{f: f, exact: exact}
@@ -35,10 +41,10 @@ func (f *flavour) newExponential(exact bool) *exponential {
 		}
 		return x
 	}
-	x.low, x.high = f.constant(-104), f.constant(89)
-	x.log2e = f.operand(1.44269504088896341)
+	x.low, x.high = f.constant(expLow), f.constant(expHigh)
+	x.log2e = f.operand(log2OfE)
 	x.ln2 = []Op{f.operand(ln2High), f.operand(ln2Low)}
-	for _, c := range []float32{0.001381460187117703, 0.008368715219300773, 0.0416683878878481, 0.16666520645341695, 0.4999999344870054, 1, 1} {
+	for _, c := range expCoefficients {
 		x.coefficients = append(x.coefficients, f.operand(c))
 	}
 	return x
@@ -79,6 +85,34 @@ func (x *exponential) apply(v reg.VecPhysical, t []reg.VecPhysical) {
 	} else {
 		f.scale(n, p, v, n, t[2])
 	}
+}
+
+// exponentials writes e^v to p as apply does on AVX2, for several registers by turns; n is clobbered, v too.
+func exponentials(v, n, p []reg.VecPhysical) {
+	each := func(do func(v, n, p reg.VecPhysical)) {
+		for i := range v {
+			do(v[i], n[i], p[i])
+		}
+	}
+	each(func(v, n, p reg.VecPhysical) { VMOVUPS(vectorConst(expLow), n); VMAXPS(v, n, v) })
+	each(func(v, n, p reg.VecPhysical) { VMOVUPS(vectorConst(expHigh), n); VMINPS(v, n, v) })
+	each(func(v, n, p reg.VecPhysical) { VMULPS(vectorConst(log2OfE), v, n) })
+	each(func(v, n, p reg.VecPhysical) { VROUNDPS(U8(8), n, n) })
+	each(func(v, n, p reg.VecPhysical) { VFNMADD231PS(vectorConst(ln2High), n, v) })
+	each(func(v, n, p reg.VecPhysical) { VFNMADD231PS(vectorConst(ln2Low), n, v) })
+	each(func(v, n, p reg.VecPhysical) { VMOVUPS(vectorConst(expCoefficients[0]), p) })
+	for _, c := range expCoefficients[1:] {
+		each(func(v, n, p reg.VecPhysical) { VFMADD213PS(vectorConst(c), v, p) })
+	}
+	each(func(v, n, p reg.VecPhysical) { VCVTPS2DQ(n, n) })
+	each(func(v, n, p reg.VecPhysical) { VPSRAD(U8(1), n, v) })
+	each(func(v, n, p reg.VecPhysical) { VPSUBD(v, n, n) })
+	each(func(v, n, p reg.VecPhysical) { VPSLLD(U8(23), n, n) })
+	each(func(v, n, p reg.VecPhysical) { VPADDD(vectorConst(1), n, n) })
+	each(func(v, n, p reg.VecPhysical) { VPSLLD(U8(23), v, v) })
+	each(func(v, n, p reg.VecPhysical) { VPADDD(vectorConst(1), v, v) })
+	each(func(v, n, p reg.VecPhysical) { VMULPS(n, p, p) })
+	each(func(v, n, p reg.VecPhysical) { VMULPS(v, p, p) })
 }
 
 // lanesMax leaves the largest lane of v in all lanes.

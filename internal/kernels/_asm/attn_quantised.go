@@ -47,7 +47,7 @@ func (f *flavour) lowNibbles() reg.VecPhysical {
 // scoreQuantised: the tile's scales are multiplied into the queries once (scratch behind them), int4's minima into what
 // the sums start from; then a code costs one conversion for all heads.
 func (f *flavour) scoreQuantised(e element, heads int) {
-	f.begin(fmt.Sprintf("Score%sx%d", e.name, heads), "func(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)",
+	f.begin(fmt.Sprintf("Score%sx%d", e.name, heads), "func(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)",
 		fmt.Sprintf("Score%sx%d writes q·k to s [%d][16·tiles] for quantised tiles of 16 tokens. q is [%d][dim], followed by as "+
 			"much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.", e.name, heads, heads, heads))
 	s, q := Load(Param("s").Base(), GP64()), Load(Param("q").Base(), GP64())
@@ -98,7 +98,7 @@ func (f *flavour) scoreQuantised(e element, heads int) {
 	ADDQ(U8(16), qd)
 	SUBQ(U8(4), d)
 	JNZ(LabelRef("dims"))
-	f.storeScores(s, stride, stride3, masks, acc, low, nil, k, tmp)
+	f.storeScores(s, stride, stride3, masks, acc, low, k, tmp)
 	ADDQ(U8(64), s)
 	ADDQ(U8(2), masks)
 	DECQ(w.left)

@@ -22,7 +22,7 @@ func init() {
 // score is attn_decode.go's with AVX2's order of sums: one a token, in the order of dimensions.
 func (f *armFile) score(e element, heads int) {
 	name := fmt.Sprintf("Score%sx%d", e.name, heads)
-	a := f.function(name, "func(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)",
+	a := f.function(name, "func(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)",
 		fmt.Sprintf("%s writes q·k to s [%d][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][%d]. "+
 			"Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.", name, heads, heads))
 	s, keys, masks, tiles := a.arg("s"), a.arg("keys"), a.arg("masks"), a.arg("masks.len")
@@ -103,7 +103,7 @@ type armWeigher struct {
 // weigh is attn_decode.go's: every number of out takes the tokens in order.
 func (f *armFile) weigh(e element, heads int) {
 	name := fmt.Sprintf("Weigh%sx%d", e.name, heads)
-	a := f.function(name, "func(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)",
+	a := f.function(name, "func(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)",
 		fmt.Sprintf("%s adds p·v to out [%d][dim] for tiles of 16 tokens, [16][dim] each; p is [%d][16·tiles]. "+
 			"Tokens whose mask bit is 0 are not read. dim is a multiple of 16.", name, heads, heads))
 	w := &armWeigher{armFunction: a, e: e, heads: heads, data: a.g(), out: a.g(), left: a.g(), row: a.g(), mask: a.g(), p: a.g(), v: a.g(), bit: a.g()}

@@ -1126,78 +1126,216 @@ done:
 TEXT ·ExpSum(SB), NOSPLIT, $0-36
 	MOVQ         x_base+0(FP), AX
 	MOVQ         x_len+8(FP), CX
-	VBROADCASTSS floatc2d00000<>+0(SB), Y0
-	VBROADCASTSS float42b20000<>+0(SB), Y1
-	VBROADCASTSS m+24(FP), Y2
-	VPXOR        Y6, Y6, Y6
-	VPXOR        Y7, Y7, Y7
+	VBROADCASTSS m+24(FP), Y0
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
 
 loop:
-	SUBQ         $0x10, CX
-	JL           done
-	VMOVUPS      (AX), Y8
-	VSUBPS       Y2, Y8, Y8
-	VMAXPS       Y8, Y0, Y8
-	VMINPS       Y8, Y1, Y8
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y8
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y8
-	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
-	VCVTPS2DQ    Y3, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
+	SUBQ         $0x20, CX
+	JL           rest
+	VMOVUPS      (AX), Y3
+	VMOVUPS      32(AX), Y4
+	VMOVUPS      64(AX), Y5
+	VMOVUPS      96(AX), Y6
+	VSUBPS       Y0, Y3, Y3
+	VSUBPS       Y0, Y4, Y4
+	VSUBPS       Y0, Y5, Y5
+	VSUBPS       Y0, Y6, Y6
+	VMOVUPS      vfloatc2d00000<>+0(SB), Y7
+	VMAXPS       Y3, Y7, Y3
+	VMOVUPS      vfloatc2d00000<>+0(SB), Y8
+	VMAXPS       Y4, Y8, Y4
+	VMOVUPS      vfloatc2d00000<>+0(SB), Y9
+	VMAXPS       Y5, Y9, Y5
+	VMOVUPS      vfloatc2d00000<>+0(SB), Y10
+	VMAXPS       Y6, Y10, Y6
+	VMOVUPS      vfloat42b20000<>+0(SB), Y7
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      vfloat42b20000<>+0(SB), Y8
+	VMINPS       Y4, Y8, Y4
+	VMOVUPS      vfloat42b20000<>+0(SB), Y9
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      vfloat42b20000<>+0(SB), Y10
+	VMINPS       Y6, Y10, Y6
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y3, Y7
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y4, Y8
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y5, Y9
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y6, Y10
+	VROUNDPS     $0x08, Y7, Y7
+	VROUNDPS     $0x08, Y8, Y8
+	VROUNDPS     $0x08, Y9, Y9
+	VROUNDPS     $0x08, Y10, Y10
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y7, Y3
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y8, Y4
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y9, Y5
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y10, Y6
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y7, Y3
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y8, Y4
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y9, Y5
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y10, Y6
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y11
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y12
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y13
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y14
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y5, Y13
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y6, Y14
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y5, Y13
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y6, Y14
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y5, Y13
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y6, Y14
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y5, Y13
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y6, Y14
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y13
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y14
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y13
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y14
+	VCVTPS2DQ    Y7, Y7
+	VCVTPS2DQ    Y8, Y8
+	VCVTPS2DQ    Y9, Y9
+	VCVTPS2DQ    Y10, Y10
+	VPSRAD       $0x01, Y7, Y3
+	VPSRAD       $0x01, Y8, Y4
+	VPSRAD       $0x01, Y9, Y5
+	VPSRAD       $0x01, Y10, Y6
+	VPSUBD       Y3, Y7, Y7
+	VPSUBD       Y4, Y8, Y8
+	VPSUBD       Y5, Y9, Y9
+	VPSUBD       Y6, Y10, Y10
+	VPSLLD       $0x17, Y7, Y7
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y9, Y9
+	VPSLLD       $0x17, Y10, Y10
+	VPADDD       vfloat3f800000<>+0(SB), Y7, Y7
+	VPADDD       vfloat3f800000<>+0(SB), Y8, Y8
+	VPADDD       vfloat3f800000<>+0(SB), Y9, Y9
+	VPADDD       vfloat3f800000<>+0(SB), Y10, Y10
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y4, Y4
 	VPSLLD       $0x17, Y5, Y5
-	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y8
-	VMULPS       Y5, Y8, Y8
-	VADDPS       Y8, Y6, Y6
-	VMOVUPS      Y8, (AX)
-	VMOVUPS      32(AX), Y9
-	VSUBPS       Y2, Y9, Y9
-	VMAXPS       Y9, Y0, Y9
-	VMINPS       Y9, Y1, Y9
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y3, Y9
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y3, Y9
-	VMOVUPS      vfloat3ab5121d<>+0(SB), Y4
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
-	VCVTPS2DQ    Y3, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y6, Y6
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
-	VPSLLD       $0x17, Y5, Y5
+	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y9
-	VMULPS       Y5, Y9, Y9
-	VADDPS       Y9, Y7, Y7
-	VMOVUPS      Y9, 32(AX)
-	ADDQ         $0x40, AX
+	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
+	VMULPS       Y7, Y11, Y11
+	VMULPS       Y8, Y12, Y12
+	VMULPS       Y9, Y13, Y13
+	VMULPS       Y10, Y14, Y14
+	VMULPS       Y3, Y11, Y11
+	VMULPS       Y4, Y12, Y12
+	VMULPS       Y5, Y13, Y13
+	VMULPS       Y6, Y14, Y14
+	VADDPS       Y11, Y1, Y1
+	VMOVUPS      Y11, (AX)
+	VADDPS       Y12, Y2, Y2
+	VMOVUPS      Y12, 32(AX)
+	VADDPS       Y13, Y1, Y1
+	VMOVUPS      Y13, 64(AX)
+	VADDPS       Y14, Y2, Y2
+	VMOVUPS      Y14, 96(AX)
+	SUBQ         $-128, AX
 	JMP          loop
 
+rest:
+	ADDQ         $0x20, CX
+	JZ           done
+	VMOVUPS      (AX), Y3
+	VMOVUPS      32(AX), Y4
+	VSUBPS       Y0, Y3, Y3
+	VSUBPS       Y0, Y4, Y4
+	VMOVUPS      vfloatc2d00000<>+0(SB), Y7
+	VMAXPS       Y3, Y7, Y3
+	VMOVUPS      vfloatc2d00000<>+0(SB), Y8
+	VMAXPS       Y4, Y8, Y4
+	VMOVUPS      vfloat42b20000<>+0(SB), Y7
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      vfloat42b20000<>+0(SB), Y8
+	VMINPS       Y4, Y8, Y4
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y3, Y7
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y4, Y8
+	VROUNDPS     $0x08, Y7, Y7
+	VROUNDPS     $0x08, Y8, Y8
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y7, Y3
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y8, Y4
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y7, Y3
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y8, Y4
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y11
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y12
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y4, Y12
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y11
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y4, Y12
+	VCVTPS2DQ    Y7, Y7
+	VCVTPS2DQ    Y8, Y8
+	VPSRAD       $0x01, Y7, Y3
+	VPSRAD       $0x01, Y8, Y4
+	VPSUBD       Y3, Y7, Y7
+	VPSUBD       Y4, Y8, Y8
+	VPSLLD       $0x17, Y7, Y7
+	VPSLLD       $0x17, Y8, Y8
+	VPADDD       vfloat3f800000<>+0(SB), Y7, Y7
+	VPADDD       vfloat3f800000<>+0(SB), Y8, Y8
+	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
+	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
+	VMULPS       Y7, Y11, Y11
+	VMULPS       Y8, Y12, Y12
+	VMULPS       Y3, Y11, Y11
+	VMULPS       Y4, Y12, Y12
+	VADDPS       Y11, Y1, Y1
+	VMOVUPS      Y11, (AX)
+	VADDPS       Y12, Y2, Y2
+	VMOVUPS      Y12, 32(AX)
+
 done:
-	VADDPS     Y7, Y6, Y6
-	VPERM2F128 $0x01, Y6, Y6, Y3
-	VADDPS     Y3, Y6, Y6
-	VPERMILPS  $0x4e, Y6, Y3
-	VADDPS     Y3, Y6, Y6
-	VPERMILPS  $0xb1, Y6, Y3
-	VADDPS     Y3, Y6, Y6
-	MOVSS      X6, ret+32(FP)
+	VADDPS     Y2, Y1, Y1
+	VPERM2F128 $0x01, Y1, Y1, Y0
+	VADDPS     Y0, Y1, Y1
+	VPERMILPS  $0x4e, Y1, Y0
+	VADDPS     Y0, Y1, Y1
+	VPERMILPS  $0xb1, Y1, Y0
+	VADDPS     Y0, Y1, Y1
+	MOVSS      X1, ret+32(FP)
 	VZEROUPPER
 	RET
+
+DATA vfloatc2d00000<>+0(SB)/4, $0xc2d00000
+DATA vfloatc2d00000<>+4(SB)/4, $0xc2d00000
+DATA vfloatc2d00000<>+8(SB)/4, $0xc2d00000
+DATA vfloatc2d00000<>+12(SB)/4, $0xc2d00000
+DATA vfloatc2d00000<>+16(SB)/4, $0xc2d00000
+DATA vfloatc2d00000<>+20(SB)/4, $0xc2d00000
+DATA vfloatc2d00000<>+24(SB)/4, $0xc2d00000
+DATA vfloatc2d00000<>+28(SB)/4, $0xc2d00000
+GLOBL vfloatc2d00000<>(SB), RODATA|NOPTR, $32
+
+DATA vfloat42b20000<>+0(SB)/4, $0x42b20000
+DATA vfloat42b20000<>+4(SB)/4, $0x42b20000
+DATA vfloat42b20000<>+8(SB)/4, $0x42b20000
+DATA vfloat42b20000<>+12(SB)/4, $0x42b20000
+DATA vfloat42b20000<>+16(SB)/4, $0x42b20000
+DATA vfloat42b20000<>+20(SB)/4, $0x42b20000
+DATA vfloat42b20000<>+24(SB)/4, $0x42b20000
+DATA vfloat42b20000<>+28(SB)/4, $0x42b20000
+GLOBL vfloat42b20000<>(SB), RODATA|NOPTR, $32

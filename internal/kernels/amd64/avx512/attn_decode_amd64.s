@@ -4,14 +4,18 @@
 
 #include "textflag.h"
 
-// func ScoreF32x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreF32x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF32x1(SB), NOSPLIT, $16-112
+TEXT ·ScoreF32x1(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -23,13 +27,13 @@ TEXT ·ScoreF32x1(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), BX
 	MOVQ    (BX), DI
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 8(SP)
-	CMOVQGE BX, SI
+	MOVQ    16(SP), SI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE BX, SI
 	MOVQ    (SI), R8
 	SUBQ    DI, R8
+	DECQ    24(SP)
 	ADDQ    $0x18, BX
 	MOVQ    BX, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -70,14 +74,18 @@ done:
 DATA floatff800000<>+0(SB)/4, $0xff800000
 GLOBL floatff800000<>(SB), RODATA|NOPTR, $4
 
-// func ScoreF32x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreF32x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF32x2(SB), NOSPLIT, $16-112
+TEXT ·ScoreF32x2(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -89,13 +97,13 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R8
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R9, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R9
 	SUBQ    R8, R9
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -142,14 +150,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreF32x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreF32x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF32x3(SB), NOSPLIT, $16-112
+TEXT ·ScoreF32x3(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -161,13 +173,13 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R8
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R9, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R9
 	SUBQ    R8, R9
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -223,14 +235,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreF32x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreF32x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF32x4(SB), NOSPLIT, $16-112
+TEXT ·ScoreF32x4(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -242,13 +258,13 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), DI
 	MOVQ    (DI), R9
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (DI)(R8*8), R8
-	CMPQ    R10, 8(SP)
-	CMOVQGE DI, R8
+	MOVQ    16(SP), R8
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE DI, R8
 	MOVQ    (R8), R10
 	SUBQ    R9, R10
+	DECQ    24(SP)
 	ADDQ    $0x18, DI
 	MOVQ    DI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -313,14 +329,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighF32x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF32x1(SB), NOSPLIT, $32-112
+TEXT ·WeighF32x1(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -335,13 +355,13 @@ TEXT ·WeighF32x1(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R8
 	MOVQ    (R8), BX
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (R8)(DI*8), DI
-	CMPQ    R9, 24(SP)
-	CMOVQGE R8, DI
+	MOVQ    32(SP), DI
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R8, DI
 	MOVQ    (DI), DI
 	SUBQ    BX, DI
+	DECQ    40(SP)
 	ADDQ    $0x18, R8
 	MOVQ    R8, 16(SP)
 	MOVQ    dim+96(FP), R8
@@ -470,14 +490,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighF32x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF32x2(SB), NOSPLIT, $32-112
+TEXT ·WeighF32x2(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -492,13 +516,13 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -651,14 +675,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighF32x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF32x3(SB), NOSPLIT, $32-112
+TEXT ·WeighF32x3(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -673,13 +701,13 @@ TEXT ·WeighF32x3(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -856,14 +884,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighF32x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighF32x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF32x4(SB), NOSPLIT, $32-112
+TEXT ·WeighF32x4(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -880,13 +912,13 @@ TEXT ·WeighF32x4(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R11
 	MOVQ    (R11), DI
-	MOVQ    ahead+104(FP), R12
-	LEAQ    (R12)(R12*2), R8
-	LEAQ    (R11)(R8*8), R8
-	CMPQ    R12, 24(SP)
-	CMOVQGE R11, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R11, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R11
 	MOVQ    R11, 16(SP)
 	MOVQ    dim+96(FP), R11
@@ -1087,14 +1119,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF16x1(SB), NOSPLIT, $16-112
+TEXT ·ScoreF16x1(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -1106,13 +1142,13 @@ TEXT ·ScoreF16x1(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), BX
 	MOVQ    (BX), DI
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 8(SP)
-	CMOVQGE BX, SI
+	MOVQ    16(SP), SI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE BX, SI
 	MOVQ    (SI), R8
 	SUBQ    DI, R8
+	DECQ    24(SP)
 	ADDQ    $0x18, BX
 	MOVQ    BX, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -1148,14 +1184,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF16x2(SB), NOSPLIT, $16-112
+TEXT ·ScoreF16x2(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -1167,13 +1207,13 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R8
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R9, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R9
 	SUBQ    R8, R9
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -1218,14 +1258,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF16x3(SB), NOSPLIT, $16-112
+TEXT ·ScoreF16x3(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -1237,13 +1281,13 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R8
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R9, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R9
 	SUBQ    R8, R9
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -1297,14 +1341,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreF16x4(SB), NOSPLIT, $16-112
+TEXT ·ScoreF16x4(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -1316,13 +1364,13 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), DI
 	MOVQ    (DI), R9
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (DI)(R8*8), R8
-	CMPQ    R10, 8(SP)
-	CMOVQGE DI, R8
+	MOVQ    16(SP), R8
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE DI, R8
 	MOVQ    (R8), R10
 	SUBQ    R9, R10
+	DECQ    24(SP)
 	ADDQ    $0x18, DI
 	MOVQ    DI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -1385,14 +1433,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF16x1(SB), NOSPLIT, $32-112
+TEXT ·WeighF16x1(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -1407,13 +1459,13 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R8
 	MOVQ    (R8), BX
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (R8)(DI*8), DI
-	CMPQ    R9, 24(SP)
-	CMOVQGE R8, DI
+	MOVQ    32(SP), DI
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R8, DI
 	MOVQ    (DI), DI
 	SUBQ    BX, DI
+	DECQ    40(SP)
 	ADDQ    $0x18, R8
 	MOVQ    R8, 16(SP)
 	MOVQ    dim+96(FP), R8
@@ -1540,14 +1592,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF16x2(SB), NOSPLIT, $32-112
+TEXT ·WeighF16x2(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -1562,13 +1618,13 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -1719,14 +1775,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF16x3(SB), NOSPLIT, $32-112
+TEXT ·WeighF16x3(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -1741,13 +1801,13 @@ TEXT ·WeighF16x3(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -1922,14 +1982,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighF16x4(SB), NOSPLIT, $32-112
+TEXT ·WeighF16x4(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -1946,13 +2010,13 @@ TEXT ·WeighF16x4(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R11
 	MOVQ    (R11), DI
-	MOVQ    ahead+104(FP), R12
-	LEAQ    (R12)(R12*2), R8
-	LEAQ    (R11)(R8*8), R8
-	CMPQ    R12, 24(SP)
-	CMOVQGE R11, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R11, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R11
 	MOVQ    R11, 16(SP)
 	MOVQ    dim+96(FP), R11
@@ -2151,14 +2215,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreBF16x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreBF16x1(SB), NOSPLIT, $16-112
+TEXT ·ScoreBF16x1(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -2170,13 +2238,13 @@ TEXT ·ScoreBF16x1(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), BX
 	MOVQ    (BX), DI
-	MOVQ    ahead+104(FP), R8
-	LEAQ    (R8)(R8*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R8, 8(SP)
-	CMOVQGE BX, SI
+	MOVQ    16(SP), SI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE BX, SI
 	MOVQ    (SI), R8
 	SUBQ    DI, R8
+	DECQ    24(SP)
 	ADDQ    $0x18, BX
 	MOVQ    BX, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -2216,14 +2284,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreBF16x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreBF16x2(SB), NOSPLIT, $16-112
+TEXT ·ScoreBF16x2(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -2235,13 +2307,13 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R8
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R9, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R9
 	SUBQ    R8, R9
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -2290,14 +2362,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreBF16x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreBF16x3(SB), NOSPLIT, $16-112
+TEXT ·ScoreBF16x3(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -2309,13 +2385,13 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R8
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R9, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R9
 	SUBQ    R8, R9
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -2373,14 +2449,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreBF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreBF16x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreBF16x4(SB), NOSPLIT, $16-112
+TEXT ·ScoreBF16x4(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -2392,13 +2472,13 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), DI
 	MOVQ    (DI), R9
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (DI)(R8*8), R8
-	CMPQ    R10, 8(SP)
-	CMOVQGE DI, R8
+	MOVQ    16(SP), R8
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE DI, R8
 	MOVQ    (R8), R10
 	SUBQ    R9, R10
+	DECQ    24(SP)
 	ADDQ    $0x18, DI
 	MOVQ    DI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -2465,14 +2545,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighBF16x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighBF16x1(SB), NOSPLIT, $32-112
+TEXT ·WeighBF16x1(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -2487,13 +2571,13 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R8
 	MOVQ    (R8), BX
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (R8)(DI*8), DI
-	CMPQ    R9, 24(SP)
-	CMOVQGE R8, DI
+	MOVQ    32(SP), DI
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R8, DI
 	MOVQ    (DI), DI
 	SUBQ    BX, DI
+	DECQ    40(SP)
 	ADDQ    $0x18, R8
 	MOVQ    R8, 16(SP)
 	MOVQ    dim+96(FP), R8
@@ -2630,14 +2714,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighBF16x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighBF16x2(SB), NOSPLIT, $32-112
+TEXT ·WeighBF16x2(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -2652,13 +2740,13 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -2819,14 +2907,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighBF16x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighBF16x3(SB), NOSPLIT, $32-112
+TEXT ·WeighBF16x3(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -2841,13 +2933,13 @@ TEXT ·WeighBF16x3(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -3032,14 +3124,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighBF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighBF16x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighBF16x4(SB), NOSPLIT, $32-112
+TEXT ·WeighBF16x4(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -3056,13 +3152,13 @@ TEXT ·WeighBF16x4(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R11
 	MOVQ    (R11), DI
-	MOVQ    ahead+104(FP), R12
-	LEAQ    (R12)(R12*2), R8
-	LEAQ    (R11)(R8*8), R8
-	CMPQ    R12, 24(SP)
-	CMOVQGE R11, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R11, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R11
 	MOVQ    R11, 16(SP)
 	MOVQ    dim+96(FP), R11

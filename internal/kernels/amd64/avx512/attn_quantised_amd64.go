@@ -5,28 +5,28 @@
 package avx512
 
 // ScoreI8x1 writes q·k to s [1][16·tiles] for quantised tiles of 16 tokens. q is [1][dim], followed by as much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.
-func ScoreI8x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func ScoreI8x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreI8x2 writes q·k to s [2][16·tiles] for quantised tiles of 16 tokens. q is [2][dim], followed by as much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.
-func ScoreI8x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func ScoreI8x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreI8x3 writes q·k to s [3][16·tiles] for quantised tiles of 16 tokens. q is [3][dim], followed by as much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.
-func ScoreI8x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func ScoreI8x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreI8x4 writes q·k to s [4][16·tiles] for quantised tiles of 16 tokens. q is [4][dim], followed by as much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.
-func ScoreI8x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func ScoreI8x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighI8x1 adds p·v to out [1][dim] for tiles of 16 tokens, [16][dim] each; p is [1][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
-func WeighI8x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// WeighI8x1 adds p·v to out [1][dim] for tiles of 16 tokens, [16][dim] each; p is [1][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.
+func WeighI8x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighI8x2 adds p·v to out [2][dim] for tiles of 16 tokens, [16][dim] each; p is [2][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
-func WeighI8x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// WeighI8x2 adds p·v to out [2][dim] for tiles of 16 tokens, [16][dim] each; p is [2][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.
+func WeighI8x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighI8x3 adds p·v to out [3][dim] for tiles of 16 tokens, [16][dim] each; p is [3][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
-func WeighI8x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// WeighI8x3 adds p·v to out [3][dim] for tiles of 16 tokens, [16][dim] each; p is [3][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.
+func WeighI8x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighI8x4 adds p·v to out [4][dim] for tiles of 16 tokens, [16][dim] each; p is [4][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
-func WeighI8x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// WeighI8x4 adds p·v to out [4][dim] for tiles of 16 tokens, [16][dim] each; p is [4][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.
+func WeighI8x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ExpandKeysI8 writes a quantised tile of keys as float32 [dim][16]; dim is a multiple of 4.
 func ExpandKeysI8(dst *byte, tile *byte, dim int)
@@ -35,28 +35,28 @@ func ExpandKeysI8(dst *byte, tile *byte, dim int)
 func ExpandValuesI8(dst *byte, tile *byte, dim int)
 
 // ScoreI4x1 writes q·k to s [1][16·tiles] for quantised tiles of 16 tokens. q is [1][dim], followed by as much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.
-func ScoreI4x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func ScoreI4x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreI4x2 writes q·k to s [2][16·tiles] for quantised tiles of 16 tokens. q is [2][dim], followed by as much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.
-func ScoreI4x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func ScoreI4x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreI4x3 writes q·k to s [3][16·tiles] for quantised tiles of 16 tokens. q is [3][dim], followed by as much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.
-func ScoreI4x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func ScoreI4x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreI4x4 writes q·k to s [4][16·tiles] for quantised tiles of 16 tokens. q is [4][dim], followed by as much scratch. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 16.
-func ScoreI4x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+func ScoreI4x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighI4x1 adds p·v to out [1][dim] for tiles of 16 tokens, [16][dim] each; p is [1][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
-func WeighI4x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// WeighI4x1 adds p·v to out [1][dim] for tiles of 16 tokens, [16][dim] each; p is [1][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.
+func WeighI4x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighI4x2 adds p·v to out [2][dim] for tiles of 16 tokens, [16][dim] each; p is [2][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
-func WeighI4x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// WeighI4x2 adds p·v to out [2][dim] for tiles of 16 tokens, [16][dim] each; p is [2][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.
+func WeighI4x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighI4x3 adds p·v to out [3][dim] for tiles of 16 tokens, [16][dim] each; p is [3][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
-func WeighI4x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// WeighI4x3 adds p·v to out [3][dim] for tiles of 16 tokens, [16][dim] each; p is [3][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.
+func WeighI4x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
-// WeighI4x4 adds p·v to out [4][dim] for tiles of 16 tokens, [16][dim] each; p is [4][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
-func WeighI4x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// WeighI4x4 adds p·v to out [4][dim] for tiles of 16 tokens, [16][dim] each; p is [4][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16. While it computes a tile, one of next is fetched.
+func WeighI4x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ExpandKeysI4 writes a quantised tile of keys as float32 [dim][16]; dim is a multiple of 4.
 func ExpandKeysI4(dst *byte, tile *byte, dim int)

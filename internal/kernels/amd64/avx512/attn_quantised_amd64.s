@@ -4,14 +4,18 @@
 
 #include "textflag.h"
 
-// func ScoreI8x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreI8x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreI8x1(SB), NOSPLIT, $16-112
+TEXT ·ScoreI8x1(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -26,13 +30,13 @@ TEXT ·ScoreI8x1(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), BX
 	MOVQ    (BX), R8
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R9, 8(SP)
-	CMOVQGE BX, SI
+	MOVQ    16(SP), SI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE BX, SI
 	MOVQ    (SI), R9
 	SUBQ    R8, R9
+	DECQ    24(SP)
 	ADDQ    $0x18, BX
 	MOVQ    BX, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -93,14 +97,18 @@ done:
 DATA floatff800000<>+0(SB)/4, $0xff800000
 GLOBL floatff800000<>(SB), RODATA|NOPTR, $4
 
-// func ScoreI8x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreI8x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreI8x2(SB), NOSPLIT, $16-112
+TEXT ·ScoreI8x2(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -115,13 +123,13 @@ TEXT ·ScoreI8x2(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R9
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R10, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R10
 	SUBQ    R9, R10
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -191,14 +199,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreI8x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreI8x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreI8x3(SB), NOSPLIT, $16-112
+TEXT ·ScoreI8x3(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -213,13 +225,13 @@ TEXT ·ScoreI8x3(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R9
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R10, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R10
 	SUBQ    R9, R10
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -301,14 +313,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreI8x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreI8x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreI8x4(SB), NOSPLIT, $16-112
+TEXT ·ScoreI8x4(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -323,13 +339,13 @@ TEXT ·ScoreI8x4(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), DI
 	MOVQ    (DI), R11
-	MOVQ    ahead+104(FP), R12
-	LEAQ    (R12)(R12*2), R8
-	LEAQ    (DI)(R8*8), R8
-	CMPQ    R12, 8(SP)
-	CMOVQGE DI, R8
+	MOVQ    16(SP), R8
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE DI, R8
 	MOVQ    (R8), R12
 	SUBQ    R11, R12
+	DECQ    24(SP)
 	ADDQ    $0x18, DI
 	MOVQ    DI, (SP)
 	VPXORD  Z1, Z1, Z1
@@ -423,14 +439,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighI8x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighI8x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighI8x1(SB), NOSPLIT, $32-112
+TEXT ·WeighI8x1(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -447,13 +467,13 @@ TEXT ·WeighI8x1(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R8
 	MOVQ    (R8), BX
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (R8)(DI*8), DI
-	CMPQ    R9, 24(SP)
-	CMOVQGE R8, DI
+	MOVQ    32(SP), DI
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R8, DI
 	MOVQ    (DI), DI
 	SUBQ    BX, DI
+	DECQ    40(SP)
 	ADDQ    $0x18, R8
 	MOVQ    R8, 16(SP)
 	MOVQ    dim+96(FP), R8
@@ -612,14 +632,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighI8x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighI8x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighI8x2(SB), NOSPLIT, $32-112
+TEXT ·WeighI8x2(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -636,13 +660,13 @@ TEXT ·WeighI8x2(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -825,14 +849,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighI8x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighI8x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighI8x3(SB), NOSPLIT, $32-112
+TEXT ·WeighI8x3(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -849,13 +877,13 @@ TEXT ·WeighI8x3(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -1062,14 +1090,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighI8x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighI8x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighI8x4(SB), NOSPLIT, $32-112
+TEXT ·WeighI8x4(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -1088,13 +1120,13 @@ TEXT ·WeighI8x4(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -1439,14 +1471,18 @@ end32:
 	VZEROUPPER
 	RET
 
-// func ScoreI4x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreI4x1(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreI4x1(SB), NOSPLIT, $16-112
+TEXT ·ScoreI4x1(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -1462,13 +1498,13 @@ TEXT ·ScoreI4x1(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), BX
 	MOVQ    (BX), R8
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), SI
-	LEAQ    (BX)(SI*8), SI
-	CMPQ    R9, 8(SP)
-	CMOVQGE BX, SI
+	MOVQ    16(SP), SI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE BX, SI
 	MOVQ    (SI), R9
 	SUBQ    R8, R9
+	DECQ    24(SP)
 	ADDQ    $0x18, BX
 	MOVQ    BX, (SP)
 	VPXORD  Z2, Z2, Z2
@@ -1546,14 +1582,18 @@ done:
 DATA nibble<>+0(SB)/4, $0x0000000f
 GLOBL nibble<>(SB), RODATA|NOPTR, $4
 
-// func ScoreI4x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreI4x2(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreI4x2(SB), NOSPLIT, $16-112
+TEXT ·ScoreI4x2(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -1569,13 +1609,13 @@ TEXT ·ScoreI4x2(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R9
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R10, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R10
 	SUBQ    R9, R10
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z2, Z2, Z2
@@ -1671,14 +1711,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreI4x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreI4x3(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreI4x3(SB), NOSPLIT, $16-112
+TEXT ·ScoreI4x3(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -1694,13 +1738,13 @@ TEXT ·ScoreI4x3(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), SI
 	MOVQ    (SI), R9
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), DI
-	LEAQ    (SI)(DI*8), DI
-	CMPQ    R10, 8(SP)
-	CMOVQGE SI, DI
+	MOVQ    16(SP), DI
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE SI, DI
 	MOVQ    (DI), R10
 	SUBQ    R9, R10
+	DECQ    24(SP)
 	ADDQ    $0x18, SI
 	MOVQ    SI, (SP)
 	VPXORD  Z2, Z2, Z2
@@ -1817,14 +1861,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func ScoreI4x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, ahead int)
+// func ScoreI4x4(s []float32, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·ScoreI4x4(SB), NOSPLIT, $16-112
+TEXT ·ScoreI4x4(SB), NOSPLIT, $32-128
 	MOVQ         s_base+0(FP), AX
 	MOVQ         q_base+24(FP), CX
 	MOVQ         masks_base+72(FP), DX
 	MOVQ         keys_base+48(FP), BX
 	MOVQ         BX, (SP)
+	MOVQ         next_base+104(FP), BX
+	MOVQ         BX, 16(SP)
+	MOVQ         next_len+112(FP), BX
+	MOVQ         BX, 24(SP)
 	MOVQ         masks_len+80(FP), BX
 	MOVQ         BX, 8(SP)
 	SHLQ         $0x06, BX
@@ -1840,13 +1888,13 @@ TEXT ·ScoreI4x4(SB), NOSPLIT, $16-112
 tile:
 	MOVQ    (SP), DI
 	MOVQ    (DI), R11
-	MOVQ    ahead+104(FP), R12
-	LEAQ    (R12)(R12*2), R8
-	LEAQ    (DI)(R8*8), R8
-	CMPQ    R12, 8(SP)
-	CMOVQGE DI, R8
+	MOVQ    16(SP), R8
+	ADDQ    $0x18, 16(SP)
+	CMPQ    24(SP), $0x00
+	CMOVQLE DI, R8
 	MOVQ    (R8), R12
 	SUBQ    R11, R12
+	DECQ    24(SP)
 	ADDQ    $0x18, DI
 	MOVQ    DI, (SP)
 	VPXORD  Z2, Z2, Z2
@@ -1984,14 +2032,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighI4x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighI4x1(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighI4x1(SB), NOSPLIT, $32-112
+TEXT ·WeighI4x1(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -2009,13 +2061,13 @@ TEXT ·WeighI4x1(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R8
 	MOVQ    (R8), BX
-	MOVQ    ahead+104(FP), R9
-	LEAQ    (R9)(R9*2), DI
-	LEAQ    (R8)(DI*8), DI
-	CMPQ    R9, 24(SP)
-	CMOVQGE R8, DI
+	MOVQ    32(SP), DI
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R8, DI
 	MOVQ    (DI), DI
 	SUBQ    BX, DI
+	DECQ    40(SP)
 	ADDQ    $0x18, R8
 	MOVQ    R8, 16(SP)
 	MOVQ    dim+96(FP), R8
@@ -2203,14 +2255,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighI4x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighI4x2(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighI4x2(SB), NOSPLIT, $32-112
+TEXT ·WeighI4x2(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -2228,13 +2284,13 @@ TEXT ·WeighI4x2(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -2450,14 +2506,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighI4x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighI4x3(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighI4x3(SB), NOSPLIT, $32-112
+TEXT ·WeighI4x3(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -2475,13 +2535,13 @@ TEXT ·WeighI4x3(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9
@@ -2725,14 +2785,18 @@ done:
 	VZEROUPPER
 	RET
 
-// func WeighI4x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, ahead int)
+// func WeighI4x4(out []float32, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 // Requires: AVX, AVX2, AVX512F, BMI, CMOV, MMX+
-TEXT ·WeighI4x4(SB), NOSPLIT, $32-112
+TEXT ·WeighI4x4(SB), NOSPLIT, $48-128
 	MOVQ out_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
 	MOVQ masks_base+72(FP), DX
 	MOVQ values_base+48(FP), BX
 	MOVQ BX, 16(SP)
+	MOVQ next_base+104(FP), BX
+	MOVQ BX, 32(SP)
+	MOVQ next_len+112(FP), BX
+	MOVQ BX, 40(SP)
 	MOVQ masks_len+80(FP), BX
 	MOVQ BX, 24(SP)
 	MOVQ dim+96(FP), SI
@@ -2752,13 +2816,13 @@ TEXT ·WeighI4x4(SB), NOSPLIT, $32-112
 tile:
 	MOVQ    16(SP), R9
 	MOVQ    (R9), DI
-	MOVQ    ahead+104(FP), R10
-	LEAQ    (R10)(R10*2), R8
-	LEAQ    (R9)(R8*8), R8
-	CMPQ    R10, 24(SP)
-	CMOVQGE R9, R8
+	MOVQ    32(SP), R8
+	ADDQ    $0x18, 32(SP)
+	CMPQ    40(SP), $0x00
+	CMOVQLE R9, R8
 	MOVQ    (R8), R8
 	SUBQ    DI, R8
+	DECQ    40(SP)
 	ADDQ    $0x18, R9
 	MOVQ    R9, 16(SP)
 	MOVQ    dim+96(FP), R9

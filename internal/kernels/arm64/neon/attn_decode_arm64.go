@@ -7,122 +7,122 @@ package neon
 // ScoreF32x1 writes q·k to s [1][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][1]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreF32x1(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreF32x1(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreF32x2 writes q·k to s [2][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][2]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreF32x2(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreF32x2(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreF32x3 writes q·k to s [3][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][3]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreF32x3(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreF32x3(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreF32x4 writes q·k to s [4][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][4]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreF32x4(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreF32x4(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighF32x1 adds p·v to out [1][dim] for tiles of 16 tokens, [16][dim] each; p is [1][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighF32x1(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighF32x1(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighF32x2 adds p·v to out [2][dim] for tiles of 16 tokens, [16][dim] each; p is [2][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighF32x2(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighF32x2(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighF32x3 adds p·v to out [3][dim] for tiles of 16 tokens, [16][dim] each; p is [3][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighF32x3(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighF32x3(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighF32x4 adds p·v to out [4][dim] for tiles of 16 tokens, [16][dim] each; p is [4][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighF32x4(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighF32x4(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreF16x1 writes q·k to s [1][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][1]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreF16x1(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreF16x1(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreF16x2 writes q·k to s [2][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][2]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreF16x2(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreF16x2(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreF16x3 writes q·k to s [3][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][3]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreF16x3(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreF16x3(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreF16x4 writes q·k to s [4][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][4]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreF16x4(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreF16x4(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighF16x1 adds p·v to out [1][dim] for tiles of 16 tokens, [16][dim] each; p is [1][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighF16x1(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighF16x1(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighF16x2 adds p·v to out [2][dim] for tiles of 16 tokens, [16][dim] each; p is [2][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighF16x2(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighF16x2(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighF16x3 adds p·v to out [3][dim] for tiles of 16 tokens, [16][dim] each; p is [3][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighF16x3(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighF16x3(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighF16x4 adds p·v to out [4][dim] for tiles of 16 tokens, [16][dim] each; p is [4][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighF16x4(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighF16x4(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreBF16x1 writes q·k to s [1][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][1]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreBF16x1(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreBF16x1(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreBF16x2 writes q·k to s [2][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][2]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreBF16x2(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreBF16x2(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreBF16x3 writes q·k to s [3][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][3]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreBF16x3(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreBF16x3(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ScoreBF16x4 writes q·k to s [4][16·tiles] for tiles of 16 tokens, [dim][16] each; q is [dim][4]. Tokens whose mask bit is 0 score -Inf. dim is a multiple of 4.
 //
 //go:noescape
-func ScoreBF16x4(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
+func ScoreBF16x4(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighBF16x1 adds p·v to out [1][dim] for tiles of 16 tokens, [16][dim] each; p is [1][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighBF16x1(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighBF16x1(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighBF16x2 adds p·v to out [2][dim] for tiles of 16 tokens, [16][dim] each; p is [2][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighBF16x2(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighBF16x2(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighBF16x3 adds p·v to out [3][dim] for tiles of 16 tokens, [16][dim] each; p is [3][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighBF16x3(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighBF16x3(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // WeighBF16x4 adds p·v to out [4][dim] for tiles of 16 tokens, [16][dim] each; p is [4][16·tiles]. Tokens whose mask bit is 0 are not read. dim is a multiple of 16.
 //
 //go:noescape
-func WeighBF16x4(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
+func WeighBF16x4(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
 
 // ExpandKeysI8 writes a tile of keys as float32 [dim][16].
 //

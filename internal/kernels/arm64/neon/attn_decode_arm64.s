@@ -4,8 +4,8 @@
 
 #include "textflag.h"
 
-// func ScoreF32x1(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreF32x1(SB), NOSPLIT, $0-112
+// func ScoreF32x1(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreF32x1(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -15,8 +15,9 @@ TEXT ·ScoreF32x1(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -30,40 +31,40 @@ TEXT ·ScoreF32x1(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb4000667 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
 	WORD $0x4f000408 // movi v8.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0x3cc105ad // ldr q13, [x13], #16
-	WORD $0xacc12989 // ldp q9, q10, [x12], #32
-	WORD $0xacc1318b // ldp q11, q12, [x12], #32
+	WORD $0x3cc105cd // ldr q13, [x14], #16
+	WORD $0xacc129a9 // ldp q9, q10, [x13], #32
+	WORD $0xacc131ab // ldp q11, q12, [x13], #32
 	WORD $0x4f8d1125 // fmla v5.4s, v9.4s, v13.s[0]
 	WORD $0x4f8d1146 // fmla v6.4s, v10.4s, v13.s[0]
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
 	WORD $0x4f8d1188 // fmla v8.4s, v12.4s, v13.s[0]
-	WORD $0xacc12989 // ldp q9, q10, [x12], #32
-	WORD $0xacc1318b // ldp q11, q12, [x12], #32
+	WORD $0xacc129a9 // ldp q9, q10, [x13], #32
+	WORD $0xacc131ab // ldp q11, q12, [x13], #32
 	WORD $0x4fad1125 // fmla v5.4s, v9.4s, v13.s[1]
 	WORD $0x4fad1146 // fmla v6.4s, v10.4s, v13.s[1]
 	WORD $0x4fad1167 // fmla v7.4s, v11.4s, v13.s[1]
 	WORD $0x4fad1188 // fmla v8.4s, v12.4s, v13.s[1]
-	WORD $0xacc12989 // ldp q9, q10, [x12], #32
-	WORD $0xacc1318b // ldp q11, q12, [x12], #32
+	WORD $0xacc129a9 // ldp q9, q10, [x13], #32
+	WORD $0xacc131ab // ldp q11, q12, [x13], #32
 	WORD $0x4f8d1925 // fmla v5.4s, v9.4s, v13.s[2]
 	WORD $0x4f8d1946 // fmla v6.4s, v10.4s, v13.s[2]
 	WORD $0x4f8d1967 // fmla v7.4s, v11.4s, v13.s[2]
 	WORD $0x4f8d1988 // fmla v8.4s, v12.4s, v13.s[2]
-	WORD $0xacc12989 // ldp q9, q10, [x12], #32
-	WORD $0xacc1318b // ldp q11, q12, [x12], #32
+	WORD $0xacc129a9 // ldp q9, q10, [x13], #32
+	WORD $0xacc131ab // ldp q11, q12, [x13], #32
 	WORD $0x4fad1925 // fmla v5.4s, v9.4s, v13.s[3]
 	WORD $0x4fad1946 // fmla v6.4s, v10.4s, v13.s[3]
 	WORD $0x4fad1967 // fmla v7.4s, v11.4s, v13.s[3]
 	WORD $0x4fad1988 // fmla v8.4s, v12.4s, v13.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fffcc1 // b.ne dims
 	WORD $0x4ddfc4cd // ld1r {v13.8h}, [x6], #2
 	WORD $0x2f10a5ad // ushll v13.4s, v13.4h, #0
@@ -71,21 +72,21 @@ TEXT ·ScoreF32x1(SB), NOSPLIT, $0-112
 	WORD $0x4ea28daa // cmtst v10.4s, v13.4s, v2.4s
 	WORD $0x4ea38dab // cmtst v11.4s, v13.4s, v3.4s
 	WORD $0x4ea48dac // cmtst v12.4s, v13.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ee91c05 // bif v5.16b, v0.16b, v9.16b
 	WORD $0x6eea1c06 // bif v6.16b, v0.16b, v10.16b
 	WORD $0x6eeb1c07 // bif v7.16b, v0.16b, v11.16b
 	WORD $0x6eec1c08 // bif v8.16b, v0.16b, v12.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff9e1 // b.ne tile
 	// done:
 	RET
 
-// func ScoreF32x2(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
+// func ScoreF32x2(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreF32x2(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -95,8 +96,9 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -110,7 +112,7 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb40009c7 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -119,12 +121,12 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f00040a // movi v10.4s, #0
 	WORD $0x4f00040b // movi v11.4s, #0
 	WORD $0x4f00040c // movi v12.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc149b1 // ldp q17, q18, [x13], #32
-	WORD $0xacc1398d // ldp q13, q14, [x12], #32
-	WORD $0xacc1418f // ldp q15, q16, [x12], #32
+	WORD $0xacc149d1 // ldp q17, q18, [x14], #32
+	WORD $0xacc139ad // ldp q13, q14, [x13], #32
+	WORD $0xacc141af // ldp q15, q16, [x13], #32
 	WORD $0x4f9111a5 // fmla v5.4s, v13.4s, v17.s[0]
 	WORD $0x4f9111c6 // fmla v6.4s, v14.4s, v17.s[0]
 	WORD $0x4f9111e7 // fmla v7.4s, v15.4s, v17.s[0]
@@ -133,8 +135,8 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb111ca // fmla v10.4s, v14.4s, v17.s[1]
 	WORD $0x4fb111eb // fmla v11.4s, v15.4s, v17.s[1]
 	WORD $0x4fb1120c // fmla v12.4s, v16.4s, v17.s[1]
-	WORD $0xacc1398d // ldp q13, q14, [x12], #32
-	WORD $0xacc1418f // ldp q15, q16, [x12], #32
+	WORD $0xacc139ad // ldp q13, q14, [x13], #32
+	WORD $0xacc141af // ldp q15, q16, [x13], #32
 	WORD $0x4f9119a5 // fmla v5.4s, v13.4s, v17.s[2]
 	WORD $0x4f9119c6 // fmla v6.4s, v14.4s, v17.s[2]
 	WORD $0x4f9119e7 // fmla v7.4s, v15.4s, v17.s[2]
@@ -143,8 +145,8 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb119ca // fmla v10.4s, v14.4s, v17.s[3]
 	WORD $0x4fb119eb // fmla v11.4s, v15.4s, v17.s[3]
 	WORD $0x4fb11a0c // fmla v12.4s, v16.4s, v17.s[3]
-	WORD $0xacc1398d // ldp q13, q14, [x12], #32
-	WORD $0xacc1418f // ldp q15, q16, [x12], #32
+	WORD $0xacc139ad // ldp q13, q14, [x13], #32
+	WORD $0xacc141af // ldp q15, q16, [x13], #32
 	WORD $0x4f9211a5 // fmla v5.4s, v13.4s, v18.s[0]
 	WORD $0x4f9211c6 // fmla v6.4s, v14.4s, v18.s[0]
 	WORD $0x4f9211e7 // fmla v7.4s, v15.4s, v18.s[0]
@@ -153,8 +155,8 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb211ca // fmla v10.4s, v14.4s, v18.s[1]
 	WORD $0x4fb211eb // fmla v11.4s, v15.4s, v18.s[1]
 	WORD $0x4fb2120c // fmla v12.4s, v16.4s, v18.s[1]
-	WORD $0xacc1398d // ldp q13, q14, [x12], #32
-	WORD $0xacc1418f // ldp q15, q16, [x12], #32
+	WORD $0xacc139ad // ldp q13, q14, [x13], #32
+	WORD $0xacc141af // ldp q15, q16, [x13], #32
 	WORD $0x4f9219a5 // fmla v5.4s, v13.4s, v18.s[2]
 	WORD $0x4f9219c6 // fmla v6.4s, v14.4s, v18.s[2]
 	WORD $0x4f9219e7 // fmla v7.4s, v15.4s, v18.s[2]
@@ -163,7 +165,7 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb219ca // fmla v10.4s, v14.4s, v18.s[3]
 	WORD $0x4fb219eb // fmla v11.4s, v15.4s, v18.s[3]
 	WORD $0x4fb21a0c // fmla v12.4s, v16.4s, v18.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fffac1 // b.ne dims
 	WORD $0x4ddfc4d1 // ld1r {v17.8h}, [x6], #2
 	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
@@ -171,28 +173,28 @@ TEXT ·ScoreF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4ea28e2e // cmtst v14.4s, v17.4s, v2.4s
 	WORD $0x4ea38e2f // cmtst v15.4s, v17.4s, v3.4s
 	WORD $0x4ea48e30 // cmtst v16.4s, v17.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6eed1c05 // bif v5.16b, v0.16b, v13.16b
 	WORD $0x6eee1c06 // bif v6.16b, v0.16b, v14.16b
 	WORD $0x6eef1c07 // bif v7.16b, v0.16b, v15.16b
 	WORD $0x6ef01c08 // bif v8.16b, v0.16b, v16.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6eed1c09 // bif v9.16b, v0.16b, v13.16b
 	WORD $0x6eee1c0a // bif v10.16b, v0.16b, v14.16b
 	WORD $0x6eef1c0b // bif v11.16b, v0.16b, v15.16b
 	WORD $0x6ef01c0c // bif v12.16b, v0.16b, v16.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff681 // b.ne tile
 	// done:
 	RET
 
-// func ScoreF32x3(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
+// func ScoreF32x3(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreF32x3(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -202,8 +204,9 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -217,7 +220,7 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb4000d47 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -230,13 +233,13 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4f00040e // movi v14.4s, #0
 	WORD $0x4f00040f // movi v15.4s, #0
 	WORD $0x4f000410 // movi v16.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc159b5 // ldp q21, q22, [x13], #32
-	WORD $0x3cc105b7 // ldr q23, [x13], #16
-	WORD $0xacc14991 // ldp q17, q18, [x12], #32
-	WORD $0xacc15193 // ldp q19, q20, [x12], #32
+	WORD $0xacc159d5 // ldp q21, q22, [x14], #32
+	WORD $0x3cc105d7 // ldr q23, [x14], #16
+	WORD $0xacc149b1 // ldp q17, q18, [x13], #32
+	WORD $0xacc151b3 // ldp q19, q20, [x13], #32
 	WORD $0x4f951225 // fmla v5.4s, v17.4s, v21.s[0]
 	WORD $0x4f951246 // fmla v6.4s, v18.4s, v21.s[0]
 	WORD $0x4f951267 // fmla v7.4s, v19.4s, v21.s[0]
@@ -249,8 +252,8 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4f951a4e // fmla v14.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6f // fmla v15.4s, v19.4s, v21.s[2]
 	WORD $0x4f951a90 // fmla v16.4s, v20.4s, v21.s[2]
-	WORD $0xacc14991 // ldp q17, q18, [x12], #32
-	WORD $0xacc15193 // ldp q19, q20, [x12], #32
+	WORD $0xacc149b1 // ldp q17, q18, [x13], #32
+	WORD $0xacc151b3 // ldp q19, q20, [x13], #32
 	WORD $0x4fb51a25 // fmla v5.4s, v17.4s, v21.s[3]
 	WORD $0x4fb51a46 // fmla v6.4s, v18.4s, v21.s[3]
 	WORD $0x4fb51a67 // fmla v7.4s, v19.4s, v21.s[3]
@@ -263,8 +266,8 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb6124e // fmla v14.4s, v18.4s, v22.s[1]
 	WORD $0x4fb6126f // fmla v15.4s, v19.4s, v22.s[1]
 	WORD $0x4fb61290 // fmla v16.4s, v20.4s, v22.s[1]
-	WORD $0xacc14991 // ldp q17, q18, [x12], #32
-	WORD $0xacc15193 // ldp q19, q20, [x12], #32
+	WORD $0xacc149b1 // ldp q17, q18, [x13], #32
+	WORD $0xacc151b3 // ldp q19, q20, [x13], #32
 	WORD $0x4f961a25 // fmla v5.4s, v17.4s, v22.s[2]
 	WORD $0x4f961a46 // fmla v6.4s, v18.4s, v22.s[2]
 	WORD $0x4f961a67 // fmla v7.4s, v19.4s, v22.s[2]
@@ -277,8 +280,8 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4f97124e // fmla v14.4s, v18.4s, v23.s[0]
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
 	WORD $0x4f971290 // fmla v16.4s, v20.4s, v23.s[0]
-	WORD $0xacc14991 // ldp q17, q18, [x12], #32
-	WORD $0xacc15193 // ldp q19, q20, [x12], #32
+	WORD $0xacc149b1 // ldp q17, q18, [x13], #32
+	WORD $0xacc151b3 // ldp q19, q20, [x13], #32
 	WORD $0x4fb71225 // fmla v5.4s, v17.4s, v23.s[1]
 	WORD $0x4fb71246 // fmla v6.4s, v18.4s, v23.s[1]
 	WORD $0x4fb71267 // fmla v7.4s, v19.4s, v23.s[1]
@@ -291,7 +294,7 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb71a4e // fmla v14.4s, v18.4s, v23.s[3]
 	WORD $0x4fb71a6f // fmla v15.4s, v19.4s, v23.s[3]
 	WORD $0x4fb71a90 // fmla v16.4s, v20.4s, v23.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fff8a1 // b.ne dims
 	WORD $0x4ddfc4d5 // ld1r {v21.8h}, [x6], #2
 	WORD $0x2f10a6b5 // ushll v21.4s, v21.4h, #0
@@ -299,35 +302,35 @@ TEXT ·ScoreF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4ea28eb2 // cmtst v18.4s, v21.4s, v2.4s
 	WORD $0x4ea38eb3 // cmtst v19.4s, v21.4s, v3.4s
 	WORD $0x4ea48eb4 // cmtst v20.4s, v21.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ef11c05 // bif v5.16b, v0.16b, v17.16b
 	WORD $0x6ef21c06 // bif v6.16b, v0.16b, v18.16b
 	WORD $0x6ef31c07 // bif v7.16b, v0.16b, v19.16b
 	WORD $0x6ef41c08 // bif v8.16b, v0.16b, v20.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef11c09 // bif v9.16b, v0.16b, v17.16b
 	WORD $0x6ef21c0a // bif v10.16b, v0.16b, v18.16b
 	WORD $0x6ef31c0b // bif v11.16b, v0.16b, v19.16b
 	WORD $0x6ef41c0c // bif v12.16b, v0.16b, v20.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef11c0d // bif v13.16b, v0.16b, v17.16b
 	WORD $0x6ef21c0e // bif v14.16b, v0.16b, v18.16b
 	WORD $0x6ef31c0f // bif v15.16b, v0.16b, v19.16b
 	WORD $0x6ef41c10 // bif v16.16b, v0.16b, v20.16b
-	WORD $0xad00396d // stp q13, q14, [x11, #0]
-	WORD $0xad01416f // stp q15, q16, [x11, #32]
+	WORD $0xad00398d // stp q13, q14, [x12, #0]
+	WORD $0xad01418f // stp q15, q16, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff301 // b.ne tile
 	// done:
 	RET
 
-// func ScoreF32x4(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
+// func ScoreF32x4(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreF32x4(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -337,8 +340,9 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -352,7 +356,7 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb40010a7 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -369,13 +373,13 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4f000412 // movi v18.4s, #0
 	WORD $0x4f000413 // movi v19.4s, #0
 	WORD $0x4f000414 // movi v20.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc169b9 // ldp q25, q26, [x13], #32
-	WORD $0xacc171bb // ldp q27, q28, [x13], #32
-	WORD $0xacc15995 // ldp q21, q22, [x12], #32
-	WORD $0xacc16197 // ldp q23, q24, [x12], #32
+	WORD $0xacc169d9 // ldp q25, q26, [x14], #32
+	WORD $0xacc171db // ldp q27, q28, [x14], #32
+	WORD $0xacc159b5 // ldp q21, q22, [x13], #32
+	WORD $0xacc161b7 // ldp q23, q24, [x13], #32
 	WORD $0x4f9912a5 // fmla v5.4s, v21.4s, v25.s[0]
 	WORD $0x4f9912c6 // fmla v6.4s, v22.4s, v25.s[0]
 	WORD $0x4f9912e7 // fmla v7.4s, v23.4s, v25.s[0]
@@ -392,8 +396,8 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb91ad2 // fmla v18.4s, v22.4s, v25.s[3]
 	WORD $0x4fb91af3 // fmla v19.4s, v23.4s, v25.s[3]
 	WORD $0x4fb91b14 // fmla v20.4s, v24.4s, v25.s[3]
-	WORD $0xacc15995 // ldp q21, q22, [x12], #32
-	WORD $0xacc16197 // ldp q23, q24, [x12], #32
+	WORD $0xacc159b5 // ldp q21, q22, [x13], #32
+	WORD $0xacc161b7 // ldp q23, q24, [x13], #32
 	WORD $0x4f9a12a5 // fmla v5.4s, v21.4s, v26.s[0]
 	WORD $0x4f9a12c6 // fmla v6.4s, v22.4s, v26.s[0]
 	WORD $0x4f9a12e7 // fmla v7.4s, v23.4s, v26.s[0]
@@ -410,8 +414,8 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4fba1ad2 // fmla v18.4s, v22.4s, v26.s[3]
 	WORD $0x4fba1af3 // fmla v19.4s, v23.4s, v26.s[3]
 	WORD $0x4fba1b14 // fmla v20.4s, v24.4s, v26.s[3]
-	WORD $0xacc15995 // ldp q21, q22, [x12], #32
-	WORD $0xacc16197 // ldp q23, q24, [x12], #32
+	WORD $0xacc159b5 // ldp q21, q22, [x13], #32
+	WORD $0xacc161b7 // ldp q23, q24, [x13], #32
 	WORD $0x4f9b12a5 // fmla v5.4s, v21.4s, v27.s[0]
 	WORD $0x4f9b12c6 // fmla v6.4s, v22.4s, v27.s[0]
 	WORD $0x4f9b12e7 // fmla v7.4s, v23.4s, v27.s[0]
@@ -428,8 +432,8 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4fbb1ad2 // fmla v18.4s, v22.4s, v27.s[3]
 	WORD $0x4fbb1af3 // fmla v19.4s, v23.4s, v27.s[3]
 	WORD $0x4fbb1b14 // fmla v20.4s, v24.4s, v27.s[3]
-	WORD $0xacc15995 // ldp q21, q22, [x12], #32
-	WORD $0xacc16197 // ldp q23, q24, [x12], #32
+	WORD $0xacc159b5 // ldp q21, q22, [x13], #32
+	WORD $0xacc161b7 // ldp q23, q24, [x13], #32
 	WORD $0x4f9c12a5 // fmla v5.4s, v21.4s, v28.s[0]
 	WORD $0x4f9c12c6 // fmla v6.4s, v22.4s, v28.s[0]
 	WORD $0x4f9c12e7 // fmla v7.4s, v23.4s, v28.s[0]
@@ -446,7 +450,7 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4fbc1ad2 // fmla v18.4s, v22.4s, v28.s[3]
 	WORD $0x4fbc1af3 // fmla v19.4s, v23.4s, v28.s[3]
 	WORD $0x4fbc1b14 // fmla v20.4s, v24.4s, v28.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fff6a1 // b.ne dims
 	WORD $0x4ddfc4d9 // ld1r {v25.8h}, [x6], #2
 	WORD $0x2f10a739 // ushll v25.4s, v25.4h, #0
@@ -454,42 +458,42 @@ TEXT ·ScoreF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4ea28f36 // cmtst v22.4s, v25.4s, v2.4s
 	WORD $0x4ea38f37 // cmtst v23.4s, v25.4s, v3.4s
 	WORD $0x4ea48f38 // cmtst v24.4s, v25.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ef51c05 // bif v5.16b, v0.16b, v21.16b
 	WORD $0x6ef61c06 // bif v6.16b, v0.16b, v22.16b
 	WORD $0x6ef71c07 // bif v7.16b, v0.16b, v23.16b
 	WORD $0x6ef81c08 // bif v8.16b, v0.16b, v24.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c09 // bif v9.16b, v0.16b, v21.16b
 	WORD $0x6ef61c0a // bif v10.16b, v0.16b, v22.16b
 	WORD $0x6ef71c0b // bif v11.16b, v0.16b, v23.16b
 	WORD $0x6ef81c0c // bif v12.16b, v0.16b, v24.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c0d // bif v13.16b, v0.16b, v21.16b
 	WORD $0x6ef61c0e // bif v14.16b, v0.16b, v22.16b
 	WORD $0x6ef71c0f // bif v15.16b, v0.16b, v23.16b
 	WORD $0x6ef81c10 // bif v16.16b, v0.16b, v24.16b
-	WORD $0xad00396d // stp q13, q14, [x11, #0]
-	WORD $0xad01416f // stp q15, q16, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad00398d // stp q13, q14, [x12, #0]
+	WORD $0xad01418f // stp q15, q16, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c11 // bif v17.16b, v0.16b, v21.16b
 	WORD $0x6ef61c12 // bif v18.16b, v0.16b, v22.16b
 	WORD $0x6ef71c13 // bif v19.16b, v0.16b, v23.16b
 	WORD $0x6ef81c14 // bif v20.16b, v0.16b, v24.16b
-	WORD $0xad004971 // stp q17, q18, [x11, #0]
-	WORD $0xad015173 // stp q19, q20, [x11, #32]
+	WORD $0xad004991 // stp q17, q18, [x12, #0]
+	WORD $0xad015193 // stp q19, q20, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54ffefa1 // b.ne tile
 	// done:
 	RET
 
-// func WeighF32x1(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighF32x1(SB), NOSPLIT, $0-112
+// func WeighF32x1(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighF32x1(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -499,262 +503,263 @@ TEXT ·WeighF32x1(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ef505 // lsl x5, x8, #2
 	WORD $0xb4001ec7 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk64:
-	WORD $0xf101019f // cmp x12, #64
+	WORD $0xf10101bf // cmp x13, #64
 	WORD $0x5400152b // b.lt end64
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xad421604 // ldp q4, q5, [x16, #64]
-	WORD $0xad431e06 // ldp q6, q7, [x16, #96]
-	WORD $0xad442608 // ldp q8, q9, [x16, #128]
-	WORD $0xad452e0a // ldp q10, q11, [x16, #160]
-	WORD $0xad46360c // ldp q12, q13, [x16, #192]
-	WORD $0xad473e0e // ldp q14, q15, [x16, #224]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xad421664 // ldp q4, q5, [x19, #64]
+	WORD $0xad431e66 // ldp q6, q7, [x19, #96]
+	WORD $0xad442668 // ldp q8, q9, [x19, #128]
+	WORD $0xad452e6a // ldp q10, q11, [x19, #160]
+	WORD $0xad46366c // ldp q12, q13, [x19, #192]
+	WORD $0xad473e6e // ldp q14, q15, [x19, #224]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000dc1 // b.ne sparse64
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense64:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941200 // fmla v0.4s, v16.4s, v20.s[0]
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
 	WORD $0x4f941263 // fmla v3.4s, v19.4s, v20.s[0]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4f941204 // fmla v4.4s, v16.4s, v20.s[0]
 	WORD $0x4f941225 // fmla v5.4s, v17.4s, v20.s[0]
 	WORD $0x4f941246 // fmla v6.4s, v18.4s, v20.s[0]
 	WORD $0x4f941267 // fmla v7.4s, v19.4s, v20.s[0]
-	WORD $0xad444610 // ldp q16, q17, [x16, #128]
-	WORD $0xad454e12 // ldp q18, q19, [x16, #160]
+	WORD $0xad444670 // ldp q16, q17, [x19, #128]
+	WORD $0xad454e72 // ldp q18, q19, [x19, #160]
 	WORD $0x4f941208 // fmla v8.4s, v16.4s, v20.s[0]
 	WORD $0x4f941229 // fmla v9.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124a // fmla v10.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126b // fmla v11.4s, v19.4s, v20.s[0]
-	WORD $0xad464610 // ldp q16, q17, [x16, #192]
-	WORD $0xad474e12 // ldp q18, q19, [x16, #224]
+	WORD $0xad464670 // ldp q16, q17, [x19, #192]
+	WORD $0xad474e72 // ldp q18, q19, [x19, #224]
 	WORD $0x4f94120c // fmla v12.4s, v16.4s, v20.s[0]
 	WORD $0x4f94122d // fmla v13.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124e // fmla v14.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126f // fmla v15.4s, v19.4s, v20.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4fb41200 // fmla v0.4s, v16.4s, v20.s[1]
 	WORD $0x4fb41221 // fmla v1.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41242 // fmla v2.4s, v18.4s, v20.s[1]
 	WORD $0x4fb41263 // fmla v3.4s, v19.4s, v20.s[1]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4fb41204 // fmla v4.4s, v16.4s, v20.s[1]
 	WORD $0x4fb41225 // fmla v5.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41246 // fmla v6.4s, v18.4s, v20.s[1]
 	WORD $0x4fb41267 // fmla v7.4s, v19.4s, v20.s[1]
-	WORD $0xad444610 // ldp q16, q17, [x16, #128]
-	WORD $0xad454e12 // ldp q18, q19, [x16, #160]
+	WORD $0xad444670 // ldp q16, q17, [x19, #128]
+	WORD $0xad454e72 // ldp q18, q19, [x19, #160]
 	WORD $0x4fb41208 // fmla v8.4s, v16.4s, v20.s[1]
 	WORD $0x4fb41229 // fmla v9.4s, v17.4s, v20.s[1]
 	WORD $0x4fb4124a // fmla v10.4s, v18.4s, v20.s[1]
 	WORD $0x4fb4126b // fmla v11.4s, v19.4s, v20.s[1]
-	WORD $0xad464610 // ldp q16, q17, [x16, #192]
-	WORD $0xad474e12 // ldp q18, q19, [x16, #224]
+	WORD $0xad464670 // ldp q16, q17, [x19, #192]
+	WORD $0xad474e72 // ldp q18, q19, [x19, #224]
 	WORD $0x4fb4120c // fmla v12.4s, v16.4s, v20.s[1]
 	WORD $0x4fb4122d // fmla v13.4s, v17.4s, v20.s[1]
 	WORD $0x4fb4124e // fmla v14.4s, v18.4s, v20.s[1]
 	WORD $0x4fb4126f // fmla v15.4s, v19.4s, v20.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941a00 // fmla v0.4s, v16.4s, v20.s[2]
 	WORD $0x4f941a21 // fmla v1.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a42 // fmla v2.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a63 // fmla v3.4s, v19.4s, v20.s[2]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4f941a04 // fmla v4.4s, v16.4s, v20.s[2]
 	WORD $0x4f941a25 // fmla v5.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a46 // fmla v6.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a67 // fmla v7.4s, v19.4s, v20.s[2]
-	WORD $0xad444610 // ldp q16, q17, [x16, #128]
-	WORD $0xad454e12 // ldp q18, q19, [x16, #160]
+	WORD $0xad444670 // ldp q16, q17, [x19, #128]
+	WORD $0xad454e72 // ldp q18, q19, [x19, #160]
 	WORD $0x4f941a08 // fmla v8.4s, v16.4s, v20.s[2]
 	WORD $0x4f941a29 // fmla v9.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a4a // fmla v10.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a6b // fmla v11.4s, v19.4s, v20.s[2]
-	WORD $0xad464610 // ldp q16, q17, [x16, #192]
-	WORD $0xad474e12 // ldp q18, q19, [x16, #224]
+	WORD $0xad464670 // ldp q16, q17, [x19, #192]
+	WORD $0xad474e72 // ldp q18, q19, [x19, #224]
 	WORD $0x4f941a0c // fmla v12.4s, v16.4s, v20.s[2]
 	WORD $0x4f941a2d // fmla v13.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a4e // fmla v14.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a6f // fmla v15.4s, v19.4s, v20.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4fb41a00 // fmla v0.4s, v16.4s, v20.s[3]
 	WORD $0x4fb41a21 // fmla v1.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a42 // fmla v2.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a63 // fmla v3.4s, v19.4s, v20.s[3]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4fb41a04 // fmla v4.4s, v16.4s, v20.s[3]
 	WORD $0x4fb41a25 // fmla v5.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a46 // fmla v6.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a67 // fmla v7.4s, v19.4s, v20.s[3]
-	WORD $0xad444610 // ldp q16, q17, [x16, #128]
-	WORD $0xad454e12 // ldp q18, q19, [x16, #160]
+	WORD $0xad444670 // ldp q16, q17, [x19, #128]
+	WORD $0xad454e72 // ldp q18, q19, [x19, #160]
 	WORD $0x4fb41a08 // fmla v8.4s, v16.4s, v20.s[3]
 	WORD $0x4fb41a29 // fmla v9.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a4a // fmla v10.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a6b // fmla v11.4s, v19.4s, v20.s[3]
-	WORD $0xad464610 // ldp q16, q17, [x16, #192]
-	WORD $0xad474e12 // ldp q18, q19, [x16, #224]
+	WORD $0xad464670 // ldp q16, q17, [x19, #192]
+	WORD $0xad474e72 // ldp q18, q19, [x19, #224]
 	WORD $0x4fb41a0c // fmla v12.4s, v16.4s, v20.s[3]
 	WORD $0x4fb41a2d // fmla v13.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a4e // fmla v14.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a6f // fmla v15.4s, v19.4s, v20.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff301 // b.ne dense64
 	WORD $0x14000022 // b store64
 	// sparse64:
-	WORD $0xb4000433 // cbz x19, store64
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0xb4000434 // cbz x20, store64
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941200 // fmla v0.4s, v16.4s, v20.s[0]
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
 	WORD $0x4f941263 // fmla v3.4s, v19.4s, v20.s[0]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4f941204 // fmla v4.4s, v16.4s, v20.s[0]
 	WORD $0x4f941225 // fmla v5.4s, v17.4s, v20.s[0]
 	WORD $0x4f941246 // fmla v6.4s, v18.4s, v20.s[0]
 	WORD $0x4f941267 // fmla v7.4s, v19.4s, v20.s[0]
-	WORD $0xad444610 // ldp q16, q17, [x16, #128]
-	WORD $0xad454e12 // ldp q18, q19, [x16, #160]
+	WORD $0xad444670 // ldp q16, q17, [x19, #128]
+	WORD $0xad454e72 // ldp q18, q19, [x19, #160]
 	WORD $0x4f941208 // fmla v8.4s, v16.4s, v20.s[0]
 	WORD $0x4f941229 // fmla v9.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124a // fmla v10.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126b // fmla v11.4s, v19.4s, v20.s[0]
-	WORD $0xad464610 // ldp q16, q17, [x16, #192]
-	WORD $0xad474e12 // ldp q18, q19, [x16, #224]
+	WORD $0xad464670 // ldp q16, q17, [x19, #192]
+	WORD $0xad474e72 // ldp q18, q19, [x19, #224]
 	WORD $0x4f94120c // fmla v12.4s, v16.4s, v20.s[0]
 	WORD $0x4f94122d // fmla v13.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124e // fmla v14.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126f // fmla v15.4s, v19.4s, v20.s[0]
 	WORD $0x17ffffe0 // b sparse64
 	// store64:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0xad021604 // stp q4, q5, [x16, #64]
-	WORD $0xad031e06 // stp q6, q7, [x16, #96]
-	WORD $0xad042608 // stp q8, q9, [x16, #128]
-	WORD $0xad052e0a // stp q10, q11, [x16, #160]
-	WORD $0xad06360c // stp q12, q13, [x16, #192]
-	WORD $0xad073e0e // stp q14, q15, [x16, #224]
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0xad021664 // stp q4, q5, [x19, #64]
+	WORD $0xad031e66 // stp q6, q7, [x19, #96]
+	WORD $0xad042668 // stp q8, q9, [x19, #128]
+	WORD $0xad052e6a // stp q10, q11, [x19, #160]
+	WORD $0xad06366c // stp q12, q13, [x19, #192]
+	WORD $0xad073e6e // stp q14, q15, [x19, #224]
+	WORD $0x9104018c // add x12, x12, #256
 	WORD $0x9104016b // add x11, x11, #256
-	WORD $0x9104014a // add x10, x10, #256
-	WORD $0xd101018c // sub x12, x12, #64
+	WORD $0xd10101ad // sub x13, x13, #64
 	WORD $0x17ffff57 // b chunk64
 	// end64:
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x5400086b // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x540004c1 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001a8 // ldr q8, [x13]
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001c8 // ldr q8, [x14]
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
 	WORD $0x4f881080 // fmla v0.4s, v4.4s, v8.s[0]
 	WORD $0x4f8810a1 // fmla v1.4s, v5.4s, v8.s[0]
 	WORD $0x4f8810c2 // fmla v2.4s, v6.4s, v8.s[0]
 	WORD $0x4f8810e3 // fmla v3.4s, v7.4s, v8.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
 	WORD $0x4fa81080 // fmla v0.4s, v4.4s, v8.s[1]
 	WORD $0x4fa810a1 // fmla v1.4s, v5.4s, v8.s[1]
 	WORD $0x4fa810c2 // fmla v2.4s, v6.4s, v8.s[1]
 	WORD $0x4fa810e3 // fmla v3.4s, v7.4s, v8.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
 	WORD $0x4f881880 // fmla v0.4s, v4.4s, v8.s[2]
 	WORD $0x4f8818a1 // fmla v1.4s, v5.4s, v8.s[2]
 	WORD $0x4f8818c2 // fmla v2.4s, v6.4s, v8.s[2]
 	WORD $0x4f8818e3 // fmla v3.4s, v7.4s, v8.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
 	WORD $0x4fa81880 // fmla v0.4s, v4.4s, v8.s[3]
 	WORD $0x4fa818a1 // fmla v1.4s, v5.4s, v8.s[3]
 	WORD $0x4fa818c2 // fmla v2.4s, v6.4s, v8.s[3]
 	WORD $0x4fa818e3 // fmla v3.4s, v7.4s, v8.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fffc01 // b.ne dense16
 	WORD $0x14000010 // b store16
 	// sparse16:
-	WORD $0xb40001f3 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001a8 // ldr s8, [x13]
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
+	WORD $0xb40001f4 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001c8 // ldr s8, [x14]
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
 	WORD $0x4f881080 // fmla v0.4s, v4.4s, v8.s[0]
 	WORD $0x4f8810a1 // fmla v1.4s, v5.4s, v8.s[0]
 	WORD $0x4f8810c2 // fmla v2.4s, v6.4s, v8.s[0]
 	WORD $0x4f8810e3 // fmla v3.4s, v7.4s, v8.s[0]
 	WORD $0x17fffff2 // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
 	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9101014a // add x10, x10, #64
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffffbd // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -763,8 +768,8 @@ TEXT ·WeighF32x1(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighF32x2(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
+// func WeighF32x2(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighF32x2(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -774,43 +779,44 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ef505 // lsl x5, x8, #2
 	WORD $0xb40020c7 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk32:
-	WORD $0xf100819f // cmp x12, #32
+	WORD $0xf10081bf // cmp x13, #32
 	WORD $0x5400136b // b.lt end32
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xad421604 // ldp q4, q5, [x16, #64]
-	WORD $0xad431e06 // ldp q6, q7, [x16, #96]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0xad42360c // ldp q12, q13, [x16, #64]
-	WORD $0xad433e0e // ldp q14, q15, [x16, #96]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xad421664 // ldp q4, q5, [x19, #64]
+	WORD $0xad431e66 // ldp q6, q7, [x19, #96]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0xad42366c // ldp q12, q13, [x19, #64]
+	WORD $0xad433e6e // ldp q14, q15, [x19, #96]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000c01 // b.ne sparse32
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense32:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d5 // ldr q21, [x14]
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941200 // fmla v0.4s, v16.4s, v20.s[0]
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
@@ -819,8 +825,8 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951229 // fmla v9.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124a // fmla v10.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126b // fmla v11.4s, v19.4s, v21.s[0]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4f941204 // fmla v4.4s, v16.4s, v20.s[0]
 	WORD $0x4f941225 // fmla v5.4s, v17.4s, v20.s[0]
 	WORD $0x4f941246 // fmla v6.4s, v18.4s, v20.s[0]
@@ -829,9 +835,9 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f95122d // fmla v13.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124e // fmla v14.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126f // fmla v15.4s, v19.4s, v21.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4fb41200 // fmla v0.4s, v16.4s, v20.s[1]
 	WORD $0x4fb41221 // fmla v1.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41242 // fmla v2.4s, v18.4s, v20.s[1]
@@ -840,8 +846,8 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51229 // fmla v9.4s, v17.4s, v21.s[1]
 	WORD $0x4fb5124a // fmla v10.4s, v18.4s, v21.s[1]
 	WORD $0x4fb5126b // fmla v11.4s, v19.4s, v21.s[1]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4fb41204 // fmla v4.4s, v16.4s, v20.s[1]
 	WORD $0x4fb41225 // fmla v5.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41246 // fmla v6.4s, v18.4s, v20.s[1]
@@ -850,9 +856,9 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb5122d // fmla v13.4s, v17.4s, v21.s[1]
 	WORD $0x4fb5124e // fmla v14.4s, v18.4s, v21.s[1]
 	WORD $0x4fb5126f // fmla v15.4s, v19.4s, v21.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941a00 // fmla v0.4s, v16.4s, v20.s[2]
 	WORD $0x4f941a21 // fmla v1.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a42 // fmla v2.4s, v18.4s, v20.s[2]
@@ -861,8 +867,8 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951a29 // fmla v9.4s, v17.4s, v21.s[2]
 	WORD $0x4f951a4a // fmla v10.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6b // fmla v11.4s, v19.4s, v21.s[2]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4f941a04 // fmla v4.4s, v16.4s, v20.s[2]
 	WORD $0x4f941a25 // fmla v5.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a46 // fmla v6.4s, v18.4s, v20.s[2]
@@ -871,9 +877,9 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951a2d // fmla v13.4s, v17.4s, v21.s[2]
 	WORD $0x4f951a4e // fmla v14.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6f // fmla v15.4s, v19.4s, v21.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4fb41a00 // fmla v0.4s, v16.4s, v20.s[3]
 	WORD $0x4fb41a21 // fmla v1.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a42 // fmla v2.4s, v18.4s, v20.s[3]
@@ -882,8 +888,8 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51a29 // fmla v9.4s, v17.4s, v21.s[3]
 	WORD $0x4fb51a4a // fmla v10.4s, v18.4s, v21.s[3]
 	WORD $0x4fb51a6b // fmla v11.4s, v19.4s, v21.s[3]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4fb41a04 // fmla v4.4s, v16.4s, v20.s[3]
 	WORD $0x4fb41a25 // fmla v5.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a46 // fmla v6.4s, v18.4s, v20.s[3]
@@ -892,24 +898,24 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51a2d // fmla v13.4s, v17.4s, v21.s[3]
 	WORD $0x4fb51a4e // fmla v14.4s, v18.4s, v21.s[3]
 	WORD $0x4fb51a6f // fmla v15.4s, v19.4s, v21.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff4c1 // b.ne dense32
 	WORD $0x14000020 // b store32
 	// sparse32:
-	WORD $0xb40003f3 // cbz x19, store32
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b5 // ldr s21, [x13]
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0xb40003f4 // cbz x20, store32
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d5 // ldr s21, [x14]
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941200 // fmla v0.4s, v16.4s, v20.s[0]
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
@@ -918,8 +924,8 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951229 // fmla v9.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124a // fmla v10.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126b // fmla v11.4s, v19.4s, v21.s[0]
-	WORD $0xad424610 // ldp q16, q17, [x16, #64]
-	WORD $0xad434e12 // ldp q18, q19, [x16, #96]
+	WORD $0xad424670 // ldp q16, q17, [x19, #64]
+	WORD $0xad434e72 // ldp q18, q19, [x19, #96]
 	WORD $0x4f941204 // fmla v4.4s, v16.4s, v20.s[0]
 	WORD $0x4f941225 // fmla v5.4s, v17.4s, v20.s[0]
 	WORD $0x4f941246 // fmla v6.4s, v18.4s, v20.s[0]
@@ -930,44 +936,44 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f95126f // fmla v15.4s, v19.4s, v21.s[0]
 	WORD $0x17ffffe2 // b sparse32
 	// store32:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0xad021604 // stp q4, q5, [x16, #64]
-	WORD $0xad031e06 // stp q6, q7, [x16, #96]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
-	WORD $0xad02360c // stp q12, q13, [x16, #64]
-	WORD $0xad033e0e // stp q14, q15, [x16, #96]
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0xad021664 // stp q4, q5, [x19, #64]
+	WORD $0xad031e66 // stp q6, q7, [x19, #96]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0xad02366c // stp q12, q13, [x19, #64]
+	WORD $0xad033e6e // stp q14, q15, [x19, #96]
+	WORD $0x9102018c // add x12, x12, #128
 	WORD $0x9102016b // add x11, x11, #128
-	WORD $0x9102014a // add x10, x10, #128
-	WORD $0xd100818c // sub x12, x12, #32
+	WORD $0xd10081ad // sub x13, x13, #32
 	WORD $0x17ffff65 // b chunk32
 	// end32:
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x54000c2b // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000701 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001ac // ldr q12, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001ad // ldr q13, [x13]
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001cc // ldr q12, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001cd // ldr q13, [x14]
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
 	WORD $0x4f8c1100 // fmla v0.4s, v8.4s, v12.s[0]
 	WORD $0x4f8c1121 // fmla v1.4s, v9.4s, v12.s[0]
 	WORD $0x4f8c1142 // fmla v2.4s, v10.4s, v12.s[0]
@@ -976,9 +982,9 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1125 // fmla v5.4s, v9.4s, v13.s[0]
 	WORD $0x4f8d1146 // fmla v6.4s, v10.4s, v13.s[0]
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
 	WORD $0x4fac1100 // fmla v0.4s, v8.4s, v12.s[1]
 	WORD $0x4fac1121 // fmla v1.4s, v9.4s, v12.s[1]
 	WORD $0x4fac1142 // fmla v2.4s, v10.4s, v12.s[1]
@@ -987,9 +993,9 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fad1125 // fmla v5.4s, v9.4s, v13.s[1]
 	WORD $0x4fad1146 // fmla v6.4s, v10.4s, v13.s[1]
 	WORD $0x4fad1167 // fmla v7.4s, v11.4s, v13.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
 	WORD $0x4f8c1900 // fmla v0.4s, v8.4s, v12.s[2]
 	WORD $0x4f8c1921 // fmla v1.4s, v9.4s, v12.s[2]
 	WORD $0x4f8c1942 // fmla v2.4s, v10.4s, v12.s[2]
@@ -998,9 +1004,9 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1925 // fmla v5.4s, v9.4s, v13.s[2]
 	WORD $0x4f8d1946 // fmla v6.4s, v10.4s, v13.s[2]
 	WORD $0x4f8d1967 // fmla v7.4s, v11.4s, v13.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
 	WORD $0x4fac1900 // fmla v0.4s, v8.4s, v12.s[3]
 	WORD $0x4fac1921 // fmla v1.4s, v9.4s, v12.s[3]
 	WORD $0x4fac1942 // fmla v2.4s, v10.4s, v12.s[3]
@@ -1009,24 +1015,24 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4fad1925 // fmla v5.4s, v9.4s, v13.s[3]
 	WORD $0x4fad1946 // fmla v6.4s, v10.4s, v13.s[3]
 	WORD $0x4fad1967 // fmla v7.4s, v11.4s, v13.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff9c1 // b.ne dense16
 	WORD $0x14000016 // b store16
 	// sparse16:
-	WORD $0xb40002b3 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001ac // ldr s12, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001ad // ldr s13, [x13]
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
+	WORD $0xb40002b4 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001cc // ldr s12, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001cd // ldr s13, [x14]
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
 	WORD $0x4f8c1100 // fmla v0.4s, v8.4s, v12.s[0]
 	WORD $0x4f8c1121 // fmla v1.4s, v9.4s, v12.s[0]
 	WORD $0x4f8c1142 // fmla v2.4s, v10.4s, v12.s[0]
@@ -1037,15 +1043,15 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
 	WORD $0x17ffffec // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
 	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9101014a // add x10, x10, #64
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff9f // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -1054,8 +1060,8 @@ TEXT ·WeighF32x2(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighF32x3(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighF32x3(SB), NOSPLIT, $0-112
+// func WeighF32x3(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighF32x3(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -1065,44 +1071,45 @@ TEXT ·WeighF32x3(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ef505 // lsl x5, x8, #2
 	WORD $0xb4001107 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x54000feb // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000941 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b0 // ldr q16, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b1 // ldr q17, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b2 // ldr q18, [x13]
-	WORD $0xad40360c // ldp q12, q13, [x16, #0]
-	WORD $0xad413e0e // ldp q14, q15, [x16, #32]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d0 // ldr q16, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d2 // ldr q18, [x14]
+	WORD $0xad40366c // ldp q12, q13, [x19, #0]
+	WORD $0xad413e6e // ldp q14, q15, [x19, #32]
 	WORD $0x4f901180 // fmla v0.4s, v12.4s, v16.s[0]
 	WORD $0x4f9011a1 // fmla v1.4s, v13.4s, v16.s[0]
 	WORD $0x4f9011c2 // fmla v2.4s, v14.4s, v16.s[0]
@@ -1115,9 +1122,9 @@ TEXT ·WeighF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9211a9 // fmla v9.4s, v13.4s, v18.s[0]
 	WORD $0x4f9211ca // fmla v10.4s, v14.4s, v18.s[0]
 	WORD $0x4f9211eb // fmla v11.4s, v15.4s, v18.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad40360c // ldp q12, q13, [x16, #0]
-	WORD $0xad413e0e // ldp q14, q15, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad40366c // ldp q12, q13, [x19, #0]
+	WORD $0xad413e6e // ldp q14, q15, [x19, #32]
 	WORD $0x4fb01180 // fmla v0.4s, v12.4s, v16.s[1]
 	WORD $0x4fb011a1 // fmla v1.4s, v13.4s, v16.s[1]
 	WORD $0x4fb011c2 // fmla v2.4s, v14.4s, v16.s[1]
@@ -1130,9 +1137,9 @@ TEXT ·WeighF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb211a9 // fmla v9.4s, v13.4s, v18.s[1]
 	WORD $0x4fb211ca // fmla v10.4s, v14.4s, v18.s[1]
 	WORD $0x4fb211eb // fmla v11.4s, v15.4s, v18.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad40360c // ldp q12, q13, [x16, #0]
-	WORD $0xad413e0e // ldp q14, q15, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad40366c // ldp q12, q13, [x19, #0]
+	WORD $0xad413e6e // ldp q14, q15, [x19, #32]
 	WORD $0x4f901980 // fmla v0.4s, v12.4s, v16.s[2]
 	WORD $0x4f9019a1 // fmla v1.4s, v13.4s, v16.s[2]
 	WORD $0x4f9019c2 // fmla v2.4s, v14.4s, v16.s[2]
@@ -1145,9 +1152,9 @@ TEXT ·WeighF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9219a9 // fmla v9.4s, v13.4s, v18.s[2]
 	WORD $0x4f9219ca // fmla v10.4s, v14.4s, v18.s[2]
 	WORD $0x4f9219eb // fmla v11.4s, v15.4s, v18.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad40360c // ldp q12, q13, [x16, #0]
-	WORD $0xad413e0e // ldp q14, q15, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad40366c // ldp q12, q13, [x19, #0]
+	WORD $0xad413e6e // ldp q14, q15, [x19, #32]
 	WORD $0x4fb01980 // fmla v0.4s, v12.4s, v16.s[3]
 	WORD $0x4fb019a1 // fmla v1.4s, v13.4s, v16.s[3]
 	WORD $0x4fb019c2 // fmla v2.4s, v14.4s, v16.s[3]
@@ -1160,26 +1167,26 @@ TEXT ·WeighF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb219a9 // fmla v9.4s, v13.4s, v18.s[3]
 	WORD $0x4fb219ca // fmla v10.4s, v14.4s, v18.s[3]
 	WORD $0x4fb219eb // fmla v11.4s, v15.4s, v18.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff781 // b.ne dense16
 	WORD $0x1400001c // b store16
 	// sparse16:
-	WORD $0xb4000373 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b0 // ldr s16, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b1 // ldr s17, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b2 // ldr s18, [x13]
-	WORD $0xad40360c // ldp q12, q13, [x16, #0]
-	WORD $0xad413e0e // ldp q14, q15, [x16, #32]
+	WORD $0xb4000374 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d0 // ldr s16, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d1 // ldr s17, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d2 // ldr s18, [x14]
+	WORD $0xad40366c // ldp q12, q13, [x19, #0]
+	WORD $0xad413e6e // ldp q14, q15, [x19, #32]
 	WORD $0x4f901180 // fmla v0.4s, v12.4s, v16.s[0]
 	WORD $0x4f9011a1 // fmla v1.4s, v13.4s, v16.s[0]
 	WORD $0x4f9011c2 // fmla v2.4s, v14.4s, v16.s[0]
@@ -1194,18 +1201,18 @@ TEXT ·WeighF32x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9211eb // fmla v11.4s, v15.4s, v18.s[0]
 	WORD $0x17ffffe6 // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
 	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9101014a // add x10, x10, #64
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff81 // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -1214,8 +1221,8 @@ TEXT ·WeighF32x3(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighF32x4(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighF32x4(SB), NOSPLIT, $0-112
+// func WeighF32x4(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighF32x4(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -1225,49 +1232,50 @@ TEXT ·WeighF32x4(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ef505 // lsl x5, x8, #2
 	WORD $0xb40014c7 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x540013ab // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad40360c // ldp q12, q13, [x16, #0]
-	WORD $0xad413e0e // ldp q14, q15, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad40366c // ldp q12, q13, [x19, #0]
+	WORD $0xad413e6e // ldp q14, q15, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000b81 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b6 // ldr q22, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b7 // ldr q23, [x13]
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d5 // ldr q21, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d6 // ldr q22, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d7 // ldr q23, [x14]
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941200 // fmla v0.4s, v16.4s, v20.s[0]
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
@@ -1284,9 +1292,9 @@ TEXT ·WeighF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4f97122d // fmla v13.4s, v17.4s, v23.s[0]
 	WORD $0x4f97124e // fmla v14.4s, v18.4s, v23.s[0]
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4fb41200 // fmla v0.4s, v16.4s, v20.s[1]
 	WORD $0x4fb41221 // fmla v1.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41242 // fmla v2.4s, v18.4s, v20.s[1]
@@ -1303,9 +1311,9 @@ TEXT ·WeighF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb7122d // fmla v13.4s, v17.4s, v23.s[1]
 	WORD $0x4fb7124e // fmla v14.4s, v18.4s, v23.s[1]
 	WORD $0x4fb7126f // fmla v15.4s, v19.4s, v23.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941a00 // fmla v0.4s, v16.4s, v20.s[2]
 	WORD $0x4f941a21 // fmla v1.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a42 // fmla v2.4s, v18.4s, v20.s[2]
@@ -1322,9 +1330,9 @@ TEXT ·WeighF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4f971a2d // fmla v13.4s, v17.4s, v23.s[2]
 	WORD $0x4f971a4e // fmla v14.4s, v18.4s, v23.s[2]
 	WORD $0x4f971a6f // fmla v15.4s, v19.4s, v23.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4fb41a00 // fmla v0.4s, v16.4s, v20.s[3]
 	WORD $0x4fb41a21 // fmla v1.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a42 // fmla v2.4s, v18.4s, v20.s[3]
@@ -1341,28 +1349,28 @@ TEXT ·WeighF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb71a2d // fmla v13.4s, v17.4s, v23.s[3]
 	WORD $0x4fb71a4e // fmla v14.4s, v18.4s, v23.s[3]
 	WORD $0x4fb71a6f // fmla v15.4s, v19.4s, v23.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff541 // b.ne dense16
 	WORD $0x14000022 // b store16
 	// sparse16:
-	WORD $0xb4000433 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b5 // ldr s21, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b6 // ldr s22, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b7 // ldr s23, [x13]
-	WORD $0xad404610 // ldp q16, q17, [x16, #0]
-	WORD $0xad414e12 // ldp q18, q19, [x16, #32]
+	WORD $0xb4000434 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d5 // ldr s21, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d6 // ldr s22, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d7 // ldr s23, [x14]
+	WORD $0xad404670 // ldp q16, q17, [x19, #0]
+	WORD $0xad414e72 // ldp q18, q19, [x19, #32]
 	WORD $0x4f941200 // fmla v0.4s, v16.4s, v20.s[0]
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
@@ -1381,21 +1389,21 @@ TEXT ·WeighF32x4(SB), NOSPLIT, $0-112
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
 	WORD $0x17ffffe0 // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad00360c // stp q12, q13, [x16, #0]
-	WORD $0xad013e0e // stp q14, q15, [x16, #32]
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad00366c // stp q12, q13, [x19, #0]
+	WORD $0xad013e6e // stp q14, q15, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
 	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9101014a // add x10, x10, #64
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff63 // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -1404,8 +1412,8 @@ TEXT ·WeighF32x4(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func ScoreF16x1(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreF16x1(SB), NOSPLIT, $0-112
+// func ScoreF16x1(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreF16x1(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -1415,8 +1423,9 @@ TEXT ·ScoreF16x1(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -1430,16 +1439,16 @@ TEXT ·ScoreF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb40007e7 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
 	WORD $0x4f000408 // movi v8.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0x3cc105ad // ldr q13, [x13], #16
-	WORD $0xacc12d89 // ldp q9, q11, [x12], #32
+	WORD $0x3cc105cd // ldr q13, [x14], #16
+	WORD $0xacc12da9 // ldp q9, q11, [x13], #32
 	WORD $0x4e21792a // fcvtl2 v10.4s, v9.8h
 	WORD $0x0e217929 // fcvtl v9.4s, v9.4h
 	WORD $0x4e21796c // fcvtl2 v12.4s, v11.8h
@@ -1448,7 +1457,7 @@ TEXT ·ScoreF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1146 // fmla v6.4s, v10.4s, v13.s[0]
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
 	WORD $0x4f8d1188 // fmla v8.4s, v12.4s, v13.s[0]
-	WORD $0xacc12d89 // ldp q9, q11, [x12], #32
+	WORD $0xacc12da9 // ldp q9, q11, [x13], #32
 	WORD $0x4e21792a // fcvtl2 v10.4s, v9.8h
 	WORD $0x0e217929 // fcvtl v9.4s, v9.4h
 	WORD $0x4e21796c // fcvtl2 v12.4s, v11.8h
@@ -1457,7 +1466,7 @@ TEXT ·ScoreF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fad1146 // fmla v6.4s, v10.4s, v13.s[1]
 	WORD $0x4fad1167 // fmla v7.4s, v11.4s, v13.s[1]
 	WORD $0x4fad1188 // fmla v8.4s, v12.4s, v13.s[1]
-	WORD $0xacc12d89 // ldp q9, q11, [x12], #32
+	WORD $0xacc12da9 // ldp q9, q11, [x13], #32
 	WORD $0x4e21792a // fcvtl2 v10.4s, v9.8h
 	WORD $0x0e217929 // fcvtl v9.4s, v9.4h
 	WORD $0x4e21796c // fcvtl2 v12.4s, v11.8h
@@ -1466,7 +1475,7 @@ TEXT ·ScoreF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1946 // fmla v6.4s, v10.4s, v13.s[2]
 	WORD $0x4f8d1967 // fmla v7.4s, v11.4s, v13.s[2]
 	WORD $0x4f8d1988 // fmla v8.4s, v12.4s, v13.s[2]
-	WORD $0xacc12d89 // ldp q9, q11, [x12], #32
+	WORD $0xacc12da9 // ldp q9, q11, [x13], #32
 	WORD $0x4e21792a // fcvtl2 v10.4s, v9.8h
 	WORD $0x0e217929 // fcvtl v9.4s, v9.4h
 	WORD $0x4e21796c // fcvtl2 v12.4s, v11.8h
@@ -1475,7 +1484,7 @@ TEXT ·ScoreF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fad1946 // fmla v6.4s, v10.4s, v13.s[3]
 	WORD $0x4fad1967 // fmla v7.4s, v11.4s, v13.s[3]
 	WORD $0x4fad1988 // fmla v8.4s, v12.4s, v13.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fffb41 // b.ne dims
 	WORD $0x4ddfc4cd // ld1r {v13.8h}, [x6], #2
 	WORD $0x2f10a5ad // ushll v13.4s, v13.4h, #0
@@ -1483,21 +1492,21 @@ TEXT ·ScoreF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4ea28daa // cmtst v10.4s, v13.4s, v2.4s
 	WORD $0x4ea38dab // cmtst v11.4s, v13.4s, v3.4s
 	WORD $0x4ea48dac // cmtst v12.4s, v13.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ee91c05 // bif v5.16b, v0.16b, v9.16b
 	WORD $0x6eea1c06 // bif v6.16b, v0.16b, v10.16b
 	WORD $0x6eeb1c07 // bif v7.16b, v0.16b, v11.16b
 	WORD $0x6eec1c08 // bif v8.16b, v0.16b, v12.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff861 // b.ne tile
 	// done:
 	RET
 
-// func ScoreF16x2(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
+// func ScoreF16x2(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreF16x2(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -1507,8 +1516,9 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -1522,7 +1532,7 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb4000b47 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -1531,11 +1541,11 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f00040a // movi v10.4s, #0
 	WORD $0x4f00040b // movi v11.4s, #0
 	WORD $0x4f00040c // movi v12.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc149b1 // ldp q17, q18, [x13], #32
-	WORD $0xacc13d8d // ldp q13, q15, [x12], #32
+	WORD $0xacc149d1 // ldp q17, q18, [x14], #32
+	WORD $0xacc13dad // ldp q13, q15, [x13], #32
 	WORD $0x4e2179ae // fcvtl2 v14.4s, v13.8h
 	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
 	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
@@ -1548,7 +1558,7 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb111ca // fmla v10.4s, v14.4s, v17.s[1]
 	WORD $0x4fb111eb // fmla v11.4s, v15.4s, v17.s[1]
 	WORD $0x4fb1120c // fmla v12.4s, v16.4s, v17.s[1]
-	WORD $0xacc13d8d // ldp q13, q15, [x12], #32
+	WORD $0xacc13dad // ldp q13, q15, [x13], #32
 	WORD $0x4e2179ae // fcvtl2 v14.4s, v13.8h
 	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
 	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
@@ -1561,7 +1571,7 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb119ca // fmla v10.4s, v14.4s, v17.s[3]
 	WORD $0x4fb119eb // fmla v11.4s, v15.4s, v17.s[3]
 	WORD $0x4fb11a0c // fmla v12.4s, v16.4s, v17.s[3]
-	WORD $0xacc13d8d // ldp q13, q15, [x12], #32
+	WORD $0xacc13dad // ldp q13, q15, [x13], #32
 	WORD $0x4e2179ae // fcvtl2 v14.4s, v13.8h
 	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
 	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
@@ -1574,7 +1584,7 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb211ca // fmla v10.4s, v14.4s, v18.s[1]
 	WORD $0x4fb211eb // fmla v11.4s, v15.4s, v18.s[1]
 	WORD $0x4fb2120c // fmla v12.4s, v16.4s, v18.s[1]
-	WORD $0xacc13d8d // ldp q13, q15, [x12], #32
+	WORD $0xacc13dad // ldp q13, q15, [x13], #32
 	WORD $0x4e2179ae // fcvtl2 v14.4s, v13.8h
 	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
 	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
@@ -1587,7 +1597,7 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb219ca // fmla v10.4s, v14.4s, v18.s[3]
 	WORD $0x4fb219eb // fmla v11.4s, v15.4s, v18.s[3]
 	WORD $0x4fb21a0c // fmla v12.4s, v16.4s, v18.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fff941 // b.ne dims
 	WORD $0x4ddfc4d1 // ld1r {v17.8h}, [x6], #2
 	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
@@ -1595,28 +1605,28 @@ TEXT ·ScoreF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4ea28e2e // cmtst v14.4s, v17.4s, v2.4s
 	WORD $0x4ea38e2f // cmtst v15.4s, v17.4s, v3.4s
 	WORD $0x4ea48e30 // cmtst v16.4s, v17.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6eed1c05 // bif v5.16b, v0.16b, v13.16b
 	WORD $0x6eee1c06 // bif v6.16b, v0.16b, v14.16b
 	WORD $0x6eef1c07 // bif v7.16b, v0.16b, v15.16b
 	WORD $0x6ef01c08 // bif v8.16b, v0.16b, v16.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6eed1c09 // bif v9.16b, v0.16b, v13.16b
 	WORD $0x6eee1c0a // bif v10.16b, v0.16b, v14.16b
 	WORD $0x6eef1c0b // bif v11.16b, v0.16b, v15.16b
 	WORD $0x6ef01c0c // bif v12.16b, v0.16b, v16.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff501 // b.ne tile
 	// done:
 	RET
 
-// func ScoreF16x3(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
+// func ScoreF16x3(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreF16x3(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -1626,8 +1636,9 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -1641,7 +1652,7 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb4000ec7 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -1654,12 +1665,12 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f00040e // movi v14.4s, #0
 	WORD $0x4f00040f // movi v15.4s, #0
 	WORD $0x4f000410 // movi v16.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc159b5 // ldp q21, q22, [x13], #32
-	WORD $0x3cc105b7 // ldr q23, [x13], #16
-	WORD $0xacc14d91 // ldp q17, q19, [x12], #32
+	WORD $0xacc159d5 // ldp q21, q22, [x14], #32
+	WORD $0x3cc105d7 // ldr q23, [x14], #16
+	WORD $0xacc14db1 // ldp q17, q19, [x13], #32
 	WORD $0x4e217a32 // fcvtl2 v18.4s, v17.8h
 	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
 	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
@@ -1676,7 +1687,7 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f951a4e // fmla v14.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6f // fmla v15.4s, v19.4s, v21.s[2]
 	WORD $0x4f951a90 // fmla v16.4s, v20.4s, v21.s[2]
-	WORD $0xacc14d91 // ldp q17, q19, [x12], #32
+	WORD $0xacc14db1 // ldp q17, q19, [x13], #32
 	WORD $0x4e217a32 // fcvtl2 v18.4s, v17.8h
 	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
 	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
@@ -1693,7 +1704,7 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb6124e // fmla v14.4s, v18.4s, v22.s[1]
 	WORD $0x4fb6126f // fmla v15.4s, v19.4s, v22.s[1]
 	WORD $0x4fb61290 // fmla v16.4s, v20.4s, v22.s[1]
-	WORD $0xacc14d91 // ldp q17, q19, [x12], #32
+	WORD $0xacc14db1 // ldp q17, q19, [x13], #32
 	WORD $0x4e217a32 // fcvtl2 v18.4s, v17.8h
 	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
 	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
@@ -1710,7 +1721,7 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f97124e // fmla v14.4s, v18.4s, v23.s[0]
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
 	WORD $0x4f971290 // fmla v16.4s, v20.4s, v23.s[0]
-	WORD $0xacc14d91 // ldp q17, q19, [x12], #32
+	WORD $0xacc14db1 // ldp q17, q19, [x13], #32
 	WORD $0x4e217a32 // fcvtl2 v18.4s, v17.8h
 	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
 	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
@@ -1727,7 +1738,7 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb71a4e // fmla v14.4s, v18.4s, v23.s[3]
 	WORD $0x4fb71a6f // fmla v15.4s, v19.4s, v23.s[3]
 	WORD $0x4fb71a90 // fmla v16.4s, v20.4s, v23.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fff721 // b.ne dims
 	WORD $0x4ddfc4d5 // ld1r {v21.8h}, [x6], #2
 	WORD $0x2f10a6b5 // ushll v21.4s, v21.4h, #0
@@ -1735,35 +1746,35 @@ TEXT ·ScoreF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4ea28eb2 // cmtst v18.4s, v21.4s, v2.4s
 	WORD $0x4ea38eb3 // cmtst v19.4s, v21.4s, v3.4s
 	WORD $0x4ea48eb4 // cmtst v20.4s, v21.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ef11c05 // bif v5.16b, v0.16b, v17.16b
 	WORD $0x6ef21c06 // bif v6.16b, v0.16b, v18.16b
 	WORD $0x6ef31c07 // bif v7.16b, v0.16b, v19.16b
 	WORD $0x6ef41c08 // bif v8.16b, v0.16b, v20.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef11c09 // bif v9.16b, v0.16b, v17.16b
 	WORD $0x6ef21c0a // bif v10.16b, v0.16b, v18.16b
 	WORD $0x6ef31c0b // bif v11.16b, v0.16b, v19.16b
 	WORD $0x6ef41c0c // bif v12.16b, v0.16b, v20.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef11c0d // bif v13.16b, v0.16b, v17.16b
 	WORD $0x6ef21c0e // bif v14.16b, v0.16b, v18.16b
 	WORD $0x6ef31c0f // bif v15.16b, v0.16b, v19.16b
 	WORD $0x6ef41c10 // bif v16.16b, v0.16b, v20.16b
-	WORD $0xad00396d // stp q13, q14, [x11, #0]
-	WORD $0xad01416f // stp q15, q16, [x11, #32]
+	WORD $0xad00398d // stp q13, q14, [x12, #0]
+	WORD $0xad01418f // stp q15, q16, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff181 // b.ne tile
 	// done:
 	RET
 
-// func ScoreF16x4(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
+// func ScoreF16x4(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreF16x4(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -1773,8 +1784,9 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -1788,7 +1800,7 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb4001227 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -1805,12 +1817,12 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f000412 // movi v18.4s, #0
 	WORD $0x4f000413 // movi v19.4s, #0
 	WORD $0x4f000414 // movi v20.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc169b9 // ldp q25, q26, [x13], #32
-	WORD $0xacc171bb // ldp q27, q28, [x13], #32
-	WORD $0xacc15d95 // ldp q21, q23, [x12], #32
+	WORD $0xacc169d9 // ldp q25, q26, [x14], #32
+	WORD $0xacc171db // ldp q27, q28, [x14], #32
+	WORD $0xacc15db5 // ldp q21, q23, [x13], #32
 	WORD $0x4e217ab6 // fcvtl2 v22.4s, v21.8h
 	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
 	WORD $0x4e217af8 // fcvtl2 v24.4s, v23.8h
@@ -1831,7 +1843,7 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb91ad2 // fmla v18.4s, v22.4s, v25.s[3]
 	WORD $0x4fb91af3 // fmla v19.4s, v23.4s, v25.s[3]
 	WORD $0x4fb91b14 // fmla v20.4s, v24.4s, v25.s[3]
-	WORD $0xacc15d95 // ldp q21, q23, [x12], #32
+	WORD $0xacc15db5 // ldp q21, q23, [x13], #32
 	WORD $0x4e217ab6 // fcvtl2 v22.4s, v21.8h
 	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
 	WORD $0x4e217af8 // fcvtl2 v24.4s, v23.8h
@@ -1852,7 +1864,7 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fba1ad2 // fmla v18.4s, v22.4s, v26.s[3]
 	WORD $0x4fba1af3 // fmla v19.4s, v23.4s, v26.s[3]
 	WORD $0x4fba1b14 // fmla v20.4s, v24.4s, v26.s[3]
-	WORD $0xacc15d95 // ldp q21, q23, [x12], #32
+	WORD $0xacc15db5 // ldp q21, q23, [x13], #32
 	WORD $0x4e217ab6 // fcvtl2 v22.4s, v21.8h
 	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
 	WORD $0x4e217af8 // fcvtl2 v24.4s, v23.8h
@@ -1873,7 +1885,7 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fbb1ad2 // fmla v18.4s, v22.4s, v27.s[3]
 	WORD $0x4fbb1af3 // fmla v19.4s, v23.4s, v27.s[3]
 	WORD $0x4fbb1b14 // fmla v20.4s, v24.4s, v27.s[3]
-	WORD $0xacc15d95 // ldp q21, q23, [x12], #32
+	WORD $0xacc15db5 // ldp q21, q23, [x13], #32
 	WORD $0x4e217ab6 // fcvtl2 v22.4s, v21.8h
 	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
 	WORD $0x4e217af8 // fcvtl2 v24.4s, v23.8h
@@ -1894,7 +1906,7 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fbc1ad2 // fmla v18.4s, v22.4s, v28.s[3]
 	WORD $0x4fbc1af3 // fmla v19.4s, v23.4s, v28.s[3]
 	WORD $0x4fbc1b14 // fmla v20.4s, v24.4s, v28.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fff521 // b.ne dims
 	WORD $0x4ddfc4d9 // ld1r {v25.8h}, [x6], #2
 	WORD $0x2f10a739 // ushll v25.4s, v25.4h, #0
@@ -1902,42 +1914,42 @@ TEXT ·ScoreF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4ea28f36 // cmtst v22.4s, v25.4s, v2.4s
 	WORD $0x4ea38f37 // cmtst v23.4s, v25.4s, v3.4s
 	WORD $0x4ea48f38 // cmtst v24.4s, v25.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ef51c05 // bif v5.16b, v0.16b, v21.16b
 	WORD $0x6ef61c06 // bif v6.16b, v0.16b, v22.16b
 	WORD $0x6ef71c07 // bif v7.16b, v0.16b, v23.16b
 	WORD $0x6ef81c08 // bif v8.16b, v0.16b, v24.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c09 // bif v9.16b, v0.16b, v21.16b
 	WORD $0x6ef61c0a // bif v10.16b, v0.16b, v22.16b
 	WORD $0x6ef71c0b // bif v11.16b, v0.16b, v23.16b
 	WORD $0x6ef81c0c // bif v12.16b, v0.16b, v24.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c0d // bif v13.16b, v0.16b, v21.16b
 	WORD $0x6ef61c0e // bif v14.16b, v0.16b, v22.16b
 	WORD $0x6ef71c0f // bif v15.16b, v0.16b, v23.16b
 	WORD $0x6ef81c10 // bif v16.16b, v0.16b, v24.16b
-	WORD $0xad00396d // stp q13, q14, [x11, #0]
-	WORD $0xad01416f // stp q15, q16, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad00398d // stp q13, q14, [x12, #0]
+	WORD $0xad01418f // stp q15, q16, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c11 // bif v17.16b, v0.16b, v21.16b
 	WORD $0x6ef61c12 // bif v18.16b, v0.16b, v22.16b
 	WORD $0x6ef71c13 // bif v19.16b, v0.16b, v23.16b
 	WORD $0x6ef81c14 // bif v20.16b, v0.16b, v24.16b
-	WORD $0xad004971 // stp q17, q18, [x11, #0]
-	WORD $0xad015173 // stp q19, q20, [x11, #32]
+	WORD $0xad004991 // stp q17, q18, [x12, #0]
+	WORD $0xad015193 // stp q19, q20, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54ffee21 // b.ne tile
 	// done:
 	RET
 
-// func WeighF16x1(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
+// func WeighF16x1(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighF16x1(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -1947,39 +1959,40 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ff905 // lsl x5, x8, #1
 	WORD $0xb4002827 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk64:
-	WORD $0xf101019f // cmp x12, #64
+	WORD $0xf10101bf // cmp x13, #64
 	WORD $0x54001cab // b.lt end64
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xad421604 // ldp q4, q5, [x16, #64]
-	WORD $0xad431e06 // ldp q6, q7, [x16, #96]
-	WORD $0xad442608 // ldp q8, q9, [x16, #128]
-	WORD $0xad452e0a // ldp q10, q11, [x16, #160]
-	WORD $0xad46360c // ldp q12, q13, [x16, #192]
-	WORD $0xad473e0e // ldp q14, q15, [x16, #224]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xad421664 // ldp q4, q5, [x19, #64]
+	WORD $0xad431e66 // ldp q6, q7, [x19, #96]
+	WORD $0xad442668 // ldp q8, q9, [x19, #128]
+	WORD $0xad452e6a // ldp q10, q11, [x19, #160]
+	WORD $0xad46366c // ldp q12, q13, [x19, #192]
+	WORD $0xad473e6e // ldp q14, q15, [x19, #224]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x540013c1 // b.ne sparse64
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense64:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -1988,7 +2001,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
 	WORD $0x4f941263 // fmla v3.4s, v19.4s, v20.s[0]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -1997,7 +2010,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941225 // fmla v5.4s, v17.4s, v20.s[0]
 	WORD $0x4f941246 // fmla v6.4s, v18.4s, v20.s[0]
 	WORD $0x4f941267 // fmla v7.4s, v19.4s, v20.s[0]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2006,7 +2019,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941229 // fmla v9.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124a // fmla v10.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126b // fmla v11.4s, v19.4s, v20.s[0]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2015,8 +2028,8 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f94122d // fmla v13.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124e // fmla v14.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126f // fmla v15.4s, v19.4s, v20.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2025,7 +2038,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41221 // fmla v1.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41242 // fmla v2.4s, v18.4s, v20.s[1]
 	WORD $0x4fb41263 // fmla v3.4s, v19.4s, v20.s[1]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2034,7 +2047,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41225 // fmla v5.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41246 // fmla v6.4s, v18.4s, v20.s[1]
 	WORD $0x4fb41267 // fmla v7.4s, v19.4s, v20.s[1]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2043,7 +2056,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41229 // fmla v9.4s, v17.4s, v20.s[1]
 	WORD $0x4fb4124a // fmla v10.4s, v18.4s, v20.s[1]
 	WORD $0x4fb4126b // fmla v11.4s, v19.4s, v20.s[1]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2052,8 +2065,8 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb4122d // fmla v13.4s, v17.4s, v20.s[1]
 	WORD $0x4fb4124e // fmla v14.4s, v18.4s, v20.s[1]
 	WORD $0x4fb4126f // fmla v15.4s, v19.4s, v20.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2062,7 +2075,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941a21 // fmla v1.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a42 // fmla v2.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a63 // fmla v3.4s, v19.4s, v20.s[2]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2071,7 +2084,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941a25 // fmla v5.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a46 // fmla v6.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a67 // fmla v7.4s, v19.4s, v20.s[2]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2080,7 +2093,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941a29 // fmla v9.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a4a // fmla v10.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a6b // fmla v11.4s, v19.4s, v20.s[2]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2089,8 +2102,8 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941a2d // fmla v13.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a4e // fmla v14.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a6f // fmla v15.4s, v19.4s, v20.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2099,7 +2112,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41a21 // fmla v1.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a42 // fmla v2.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a63 // fmla v3.4s, v19.4s, v20.s[3]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2108,7 +2121,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41a25 // fmla v5.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a46 // fmla v6.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a67 // fmla v7.4s, v19.4s, v20.s[3]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2117,7 +2130,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41a29 // fmla v9.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a4a // fmla v10.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a6b // fmla v11.4s, v19.4s, v20.s[3]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2126,21 +2139,21 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41a2d // fmla v13.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a4e // fmla v14.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a6f // fmla v15.4s, v19.4s, v20.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54ffed01 // b.ne dense64
 	WORD $0x1400002e // b store64
 	// sparse64:
-	WORD $0xb40005b3 // cbz x19, store64
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xb40005b4 // cbz x20, store64
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2149,7 +2162,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
 	WORD $0x4f941263 // fmla v3.4s, v19.4s, v20.s[0]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2158,7 +2171,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941225 // fmla v5.4s, v17.4s, v20.s[0]
 	WORD $0x4f941246 // fmla v6.4s, v18.4s, v20.s[0]
 	WORD $0x4f941267 // fmla v7.4s, v19.4s, v20.s[0]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2167,7 +2180,7 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941229 // fmla v9.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124a // fmla v10.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126b // fmla v11.4s, v19.4s, v20.s[0]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2178,37 +2191,37 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f94126f // fmla v15.4s, v19.4s, v20.s[0]
 	WORD $0x17ffffd4 // b sparse64
 	// store64:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0xad021604 // stp q4, q5, [x16, #64]
-	WORD $0xad031e06 // stp q6, q7, [x16, #96]
-	WORD $0xad042608 // stp q8, q9, [x16, #128]
-	WORD $0xad052e0a // stp q10, q11, [x16, #160]
-	WORD $0xad06360c // stp q12, q13, [x16, #192]
-	WORD $0xad073e0e // stp q14, q15, [x16, #224]
-	WORD $0x9104016b // add x11, x11, #256
-	WORD $0x9102014a // add x10, x10, #128
-	WORD $0xd101018c // sub x12, x12, #64
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0xad021664 // stp q4, q5, [x19, #64]
+	WORD $0xad031e66 // stp q6, q7, [x19, #96]
+	WORD $0xad042668 // stp q8, q9, [x19, #128]
+	WORD $0xad052e6a // stp q10, q11, [x19, #160]
+	WORD $0xad06366c // stp q12, q13, [x19, #192]
+	WORD $0xad073e6e // stp q14, q15, [x19, #224]
+	WORD $0x9104018c // add x12, x12, #256
+	WORD $0x9102016b // add x11, x11, #128
+	WORD $0xd10101ad // sub x13, x13, #64
 	WORD $0x17ffff1b // b chunk64
 	// end64:
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x54000a4b // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000641 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001a8 // ldr q8, [x13]
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001c8 // ldr q8, [x14]
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x4e217885 // fcvtl2 v5.4s, v4.8h
 	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
 	WORD $0x4e2178c7 // fcvtl2 v7.4s, v6.8h
@@ -2217,8 +2230,8 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8810a1 // fmla v1.4s, v5.4s, v8.s[0]
 	WORD $0x4f8810c2 // fmla v2.4s, v6.4s, v8.s[0]
 	WORD $0x4f8810e3 // fmla v3.4s, v7.4s, v8.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x4e217885 // fcvtl2 v5.4s, v4.8h
 	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
 	WORD $0x4e2178c7 // fcvtl2 v7.4s, v6.8h
@@ -2227,8 +2240,8 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fa810a1 // fmla v1.4s, v5.4s, v8.s[1]
 	WORD $0x4fa810c2 // fmla v2.4s, v6.4s, v8.s[1]
 	WORD $0x4fa810e3 // fmla v3.4s, v7.4s, v8.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x4e217885 // fcvtl2 v5.4s, v4.8h
 	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
 	WORD $0x4e2178c7 // fcvtl2 v7.4s, v6.8h
@@ -2237,8 +2250,8 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8818a1 // fmla v1.4s, v5.4s, v8.s[2]
 	WORD $0x4f8818c2 // fmla v2.4s, v6.4s, v8.s[2]
 	WORD $0x4f8818e3 // fmla v3.4s, v7.4s, v8.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x4e217885 // fcvtl2 v5.4s, v4.8h
 	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
 	WORD $0x4e2178c7 // fcvtl2 v7.4s, v6.8h
@@ -2247,21 +2260,21 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fa818a1 // fmla v1.4s, v5.4s, v8.s[3]
 	WORD $0x4fa818c2 // fmla v2.4s, v6.4s, v8.s[3]
 	WORD $0x4fa818e3 // fmla v3.4s, v7.4s, v8.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fffa81 // b.ne dense16
 	WORD $0x14000013 // b store16
 	// sparse16:
-	WORD $0xb4000253 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001a8 // ldr s8, [x13]
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0xb4000254 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001c8 // ldr s8, [x14]
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x4e217885 // fcvtl2 v5.4s, v4.8h
 	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
 	WORD $0x4e2178c7 // fcvtl2 v7.4s, v6.8h
@@ -2272,12 +2285,12 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8810e3 // fmla v3.4s, v7.4s, v8.s[0]
 	WORD $0x17ffffef // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9100814a // add x10, x10, #32
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffffae // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -2286,8 +2299,8 @@ TEXT ·WeighF16x1(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighF16x2(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
+// func WeighF16x2(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighF16x2(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -2297,42 +2310,43 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ff905 // lsl x5, x8, #1
 	WORD $0xb4002667 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk32:
-	WORD $0xf100819f // cmp x12, #32
+	WORD $0xf10081bf // cmp x13, #32
 	WORD $0x5400172b // b.lt end32
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xad421604 // ldp q4, q5, [x16, #64]
-	WORD $0xad431e06 // ldp q6, q7, [x16, #96]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0xad42360c // ldp q12, q13, [x16, #64]
-	WORD $0xad433e0e // ldp q14, q15, [x16, #96]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xad421664 // ldp q4, q5, [x19, #64]
+	WORD $0xad431e66 // ldp q6, q7, [x19, #96]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0xad42366c // ldp q12, q13, [x19, #64]
+	WORD $0xad433e6e // ldp q14, q15, [x19, #96]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000f01 // b.ne sparse32
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense32:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d5 // ldr q21, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2345,7 +2359,7 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951229 // fmla v9.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124a // fmla v10.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126b // fmla v11.4s, v19.4s, v21.s[0]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2358,8 +2372,8 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f95122d // fmla v13.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124e // fmla v14.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126f // fmla v15.4s, v19.4s, v21.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2372,7 +2386,7 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51229 // fmla v9.4s, v17.4s, v21.s[1]
 	WORD $0x4fb5124a // fmla v10.4s, v18.4s, v21.s[1]
 	WORD $0x4fb5126b // fmla v11.4s, v19.4s, v21.s[1]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2385,8 +2399,8 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb5122d // fmla v13.4s, v17.4s, v21.s[1]
 	WORD $0x4fb5124e // fmla v14.4s, v18.4s, v21.s[1]
 	WORD $0x4fb5126f // fmla v15.4s, v19.4s, v21.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2399,7 +2413,7 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951a29 // fmla v9.4s, v17.4s, v21.s[2]
 	WORD $0x4f951a4a // fmla v10.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6b // fmla v11.4s, v19.4s, v21.s[2]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2412,8 +2426,8 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951a2d // fmla v13.4s, v17.4s, v21.s[2]
 	WORD $0x4f951a4e // fmla v14.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6f // fmla v15.4s, v19.4s, v21.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2426,7 +2440,7 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51a29 // fmla v9.4s, v17.4s, v21.s[3]
 	WORD $0x4fb51a4a // fmla v10.4s, v18.4s, v21.s[3]
 	WORD $0x4fb51a6b // fmla v11.4s, v19.4s, v21.s[3]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2439,23 +2453,23 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51a2d // fmla v13.4s, v17.4s, v21.s[3]
 	WORD $0x4fb51a4e // fmla v14.4s, v18.4s, v21.s[3]
 	WORD $0x4fb51a6f // fmla v15.4s, v19.4s, v21.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff1c1 // b.ne dense32
 	WORD $0x14000026 // b store32
 	// sparse32:
-	WORD $0xb40004b3 // cbz x19, store32
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b5 // ldr s21, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xb40004b4 // cbz x20, store32
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d5 // ldr s21, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2468,7 +2482,7 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951229 // fmla v9.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124a // fmla v10.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126b // fmla v11.4s, v19.4s, v21.s[0]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2483,43 +2497,43 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f95126f // fmla v15.4s, v19.4s, v21.s[0]
 	WORD $0x17ffffdc // b sparse32
 	// store32:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0xad021604 // stp q4, q5, [x16, #64]
-	WORD $0xad031e06 // stp q6, q7, [x16, #96]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
-	WORD $0xad02360c // stp q12, q13, [x16, #64]
-	WORD $0xad033e0e // stp q14, q15, [x16, #96]
-	WORD $0x9102016b // add x11, x11, #128
-	WORD $0x9101014a // add x10, x10, #64
-	WORD $0xd100818c // sub x12, x12, #32
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0xad021664 // stp q4, q5, [x19, #64]
+	WORD $0xad031e66 // stp q6, q7, [x19, #96]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0xad02366c // stp q12, q13, [x19, #64]
+	WORD $0xad033e6e // stp q14, q15, [x19, #96]
+	WORD $0x9102018c // add x12, x12, #128
+	WORD $0x9101016b // add x11, x11, #64
+	WORD $0xd10081ad // sub x13, x13, #32
 	WORD $0x17ffff47 // b chunk32
 	// end32:
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x54000e0b // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000881 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001ac // ldr q12, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001ad // ldr q13, [x13]
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001cc // ldr q12, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001cd // ldr q13, [x14]
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x4e217909 // fcvtl2 v9.4s, v8.8h
 	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
 	WORD $0x4e21794b // fcvtl2 v11.4s, v10.8h
@@ -2532,8 +2546,8 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1125 // fmla v5.4s, v9.4s, v13.s[0]
 	WORD $0x4f8d1146 // fmla v6.4s, v10.4s, v13.s[0]
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x4e217909 // fcvtl2 v9.4s, v8.8h
 	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
 	WORD $0x4e21794b // fcvtl2 v11.4s, v10.8h
@@ -2546,8 +2560,8 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fad1125 // fmla v5.4s, v9.4s, v13.s[1]
 	WORD $0x4fad1146 // fmla v6.4s, v10.4s, v13.s[1]
 	WORD $0x4fad1167 // fmla v7.4s, v11.4s, v13.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x4e217909 // fcvtl2 v9.4s, v8.8h
 	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
 	WORD $0x4e21794b // fcvtl2 v11.4s, v10.8h
@@ -2560,8 +2574,8 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1925 // fmla v5.4s, v9.4s, v13.s[2]
 	WORD $0x4f8d1946 // fmla v6.4s, v10.4s, v13.s[2]
 	WORD $0x4f8d1967 // fmla v7.4s, v11.4s, v13.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x4e217909 // fcvtl2 v9.4s, v8.8h
 	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
 	WORD $0x4e21794b // fcvtl2 v11.4s, v10.8h
@@ -2574,23 +2588,23 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fad1925 // fmla v5.4s, v9.4s, v13.s[3]
 	WORD $0x4fad1946 // fmla v6.4s, v10.4s, v13.s[3]
 	WORD $0x4fad1967 // fmla v7.4s, v11.4s, v13.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff841 // b.ne dense16
 	WORD $0x14000019 // b store16
 	// sparse16:
-	WORD $0xb4000313 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001ac // ldr s12, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001ad // ldr s13, [x13]
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0xb4000314 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001cc // ldr s12, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001cd // ldr s13, [x14]
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x4e217909 // fcvtl2 v9.4s, v8.8h
 	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
 	WORD $0x4e21794b // fcvtl2 v11.4s, v10.8h
@@ -2605,15 +2619,15 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
 	WORD $0x17ffffe9 // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
-	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9100814a // add x10, x10, #32
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff90 // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -2622,8 +2636,8 @@ TEXT ·WeighF16x2(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighF16x3(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighF16x3(SB), NOSPLIT, $0-112
+// func WeighF16x3(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighF16x3(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -2633,43 +2647,44 @@ TEXT ·WeighF16x3(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ff905 // lsl x5, x8, #1
 	WORD $0xb40012e7 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x540011cb // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000ac1 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b0 // ldr q16, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b1 // ldr q17, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b2 // ldr q18, [x13]
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d0 // ldr q16, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d2 // ldr q18, [x14]
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x4e21798d // fcvtl2 v13.4s, v12.8h
 	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
 	WORD $0x4e2179cf // fcvtl2 v15.4s, v14.8h
@@ -2686,8 +2701,8 @@ TEXT ·WeighF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9211a9 // fmla v9.4s, v13.4s, v18.s[0]
 	WORD $0x4f9211ca // fmla v10.4s, v14.4s, v18.s[0]
 	WORD $0x4f9211eb // fmla v11.4s, v15.4s, v18.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x4e21798d // fcvtl2 v13.4s, v12.8h
 	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
 	WORD $0x4e2179cf // fcvtl2 v15.4s, v14.8h
@@ -2704,8 +2719,8 @@ TEXT ·WeighF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb211a9 // fmla v9.4s, v13.4s, v18.s[1]
 	WORD $0x4fb211ca // fmla v10.4s, v14.4s, v18.s[1]
 	WORD $0x4fb211eb // fmla v11.4s, v15.4s, v18.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x4e21798d // fcvtl2 v13.4s, v12.8h
 	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
 	WORD $0x4e2179cf // fcvtl2 v15.4s, v14.8h
@@ -2722,8 +2737,8 @@ TEXT ·WeighF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9219a9 // fmla v9.4s, v13.4s, v18.s[2]
 	WORD $0x4f9219ca // fmla v10.4s, v14.4s, v18.s[2]
 	WORD $0x4f9219eb // fmla v11.4s, v15.4s, v18.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x4e21798d // fcvtl2 v13.4s, v12.8h
 	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
 	WORD $0x4e2179cf // fcvtl2 v15.4s, v14.8h
@@ -2740,25 +2755,25 @@ TEXT ·WeighF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb219a9 // fmla v9.4s, v13.4s, v18.s[3]
 	WORD $0x4fb219ca // fmla v10.4s, v14.4s, v18.s[3]
 	WORD $0x4fb219eb // fmla v11.4s, v15.4s, v18.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff601 // b.ne dense16
 	WORD $0x1400001f // b store16
 	// sparse16:
-	WORD $0xb40003d3 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b0 // ldr s16, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b1 // ldr s17, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b2 // ldr s18, [x13]
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0xb40003d4 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d0 // ldr s16, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d1 // ldr s17, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d2 // ldr s18, [x14]
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x4e21798d // fcvtl2 v13.4s, v12.8h
 	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
 	WORD $0x4e2179cf // fcvtl2 v15.4s, v14.8h
@@ -2777,18 +2792,18 @@ TEXT ·WeighF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9211eb // fmla v11.4s, v15.4s, v18.s[0]
 	WORD $0x17ffffe3 // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
-	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9100814a // add x10, x10, #32
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff72 // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -2797,8 +2812,8 @@ TEXT ·WeighF16x3(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighF16x4(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighF16x4(SB), NOSPLIT, $0-112
+// func WeighF16x4(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighF16x4(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -2808,48 +2823,49 @@ TEXT ·WeighF16x4(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ff905 // lsl x5, x8, #1
 	WORD $0xb40016a7 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x5400158b // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad40360c // ldp q12, q13, [x16, #0]
-	WORD $0xad413e0e // ldp q14, q15, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad40366c // ldp q12, q13, [x19, #0]
+	WORD $0xad413e6e // ldp q14, q15, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000d01 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b6 // ldr q22, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b7 // ldr q23, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d5 // ldr q21, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d6 // ldr q22, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d7 // ldr q23, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2870,8 +2886,8 @@ TEXT ·WeighF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f97122d // fmla v13.4s, v17.4s, v23.s[0]
 	WORD $0x4f97124e // fmla v14.4s, v18.4s, v23.s[0]
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2892,8 +2908,8 @@ TEXT ·WeighF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb7122d // fmla v13.4s, v17.4s, v23.s[1]
 	WORD $0x4fb7124e // fmla v14.4s, v18.4s, v23.s[1]
 	WORD $0x4fb7126f // fmla v15.4s, v19.4s, v23.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2914,8 +2930,8 @@ TEXT ·WeighF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f971a2d // fmla v13.4s, v17.4s, v23.s[2]
 	WORD $0x4f971a4e // fmla v14.4s, v18.4s, v23.s[2]
 	WORD $0x4f971a6f // fmla v15.4s, v19.4s, v23.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2936,27 +2952,27 @@ TEXT ·WeighF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb71a2d // fmla v13.4s, v17.4s, v23.s[3]
 	WORD $0x4fb71a4e // fmla v14.4s, v18.4s, v23.s[3]
 	WORD $0x4fb71a6f // fmla v15.4s, v19.4s, v23.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff3c1 // b.ne dense16
 	WORD $0x14000025 // b store16
 	// sparse16:
-	WORD $0xb4000493 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b5 // ldr s21, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b6 // ldr s22, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b7 // ldr s23, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xb4000494 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d5 // ldr s21, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d6 // ldr s22, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d7 // ldr s23, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
@@ -2979,21 +2995,21 @@ TEXT ·WeighF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
 	WORD $0x17ffffdd // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad00360c // stp q12, q13, [x16, #0]
-	WORD $0xad013e0e // stp q14, q15, [x16, #32]
-	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9100814a // add x10, x10, #32
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad00366c // stp q12, q13, [x19, #0]
+	WORD $0xad013e6e // stp q14, q15, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff54 // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -3002,8 +3018,8 @@ TEXT ·WeighF16x4(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func ScoreBF16x1(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-112
+// func ScoreBF16x1(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -3013,8 +3029,9 @@ TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -3028,16 +3045,16 @@ TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb40007e7 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
 	WORD $0x4f000408 // movi v8.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0x3cc105ad // ldr q13, [x13], #16
-	WORD $0xacc12d89 // ldp q9, q11, [x12], #32
+	WORD $0x3cc105cd // ldr q13, [x14], #16
+	WORD $0xacc12da9 // ldp q9, q11, [x13], #32
 	WORD $0x6e61392a // shll2 v10.4s, v9.8h, #16
 	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
 	WORD $0x6e61396c // shll2 v12.4s, v11.8h, #16
@@ -3046,7 +3063,7 @@ TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1146 // fmla v6.4s, v10.4s, v13.s[0]
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
 	WORD $0x4f8d1188 // fmla v8.4s, v12.4s, v13.s[0]
-	WORD $0xacc12d89 // ldp q9, q11, [x12], #32
+	WORD $0xacc12da9 // ldp q9, q11, [x13], #32
 	WORD $0x6e61392a // shll2 v10.4s, v9.8h, #16
 	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
 	WORD $0x6e61396c // shll2 v12.4s, v11.8h, #16
@@ -3055,7 +3072,7 @@ TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fad1146 // fmla v6.4s, v10.4s, v13.s[1]
 	WORD $0x4fad1167 // fmla v7.4s, v11.4s, v13.s[1]
 	WORD $0x4fad1188 // fmla v8.4s, v12.4s, v13.s[1]
-	WORD $0xacc12d89 // ldp q9, q11, [x12], #32
+	WORD $0xacc12da9 // ldp q9, q11, [x13], #32
 	WORD $0x6e61392a // shll2 v10.4s, v9.8h, #16
 	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
 	WORD $0x6e61396c // shll2 v12.4s, v11.8h, #16
@@ -3064,7 +3081,7 @@ TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1946 // fmla v6.4s, v10.4s, v13.s[2]
 	WORD $0x4f8d1967 // fmla v7.4s, v11.4s, v13.s[2]
 	WORD $0x4f8d1988 // fmla v8.4s, v12.4s, v13.s[2]
-	WORD $0xacc12d89 // ldp q9, q11, [x12], #32
+	WORD $0xacc12da9 // ldp q9, q11, [x13], #32
 	WORD $0x6e61392a // shll2 v10.4s, v9.8h, #16
 	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
 	WORD $0x6e61396c // shll2 v12.4s, v11.8h, #16
@@ -3073,7 +3090,7 @@ TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fad1946 // fmla v6.4s, v10.4s, v13.s[3]
 	WORD $0x4fad1967 // fmla v7.4s, v11.4s, v13.s[3]
 	WORD $0x4fad1988 // fmla v8.4s, v12.4s, v13.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fffb41 // b.ne dims
 	WORD $0x4ddfc4cd // ld1r {v13.8h}, [x6], #2
 	WORD $0x2f10a5ad // ushll v13.4s, v13.4h, #0
@@ -3081,21 +3098,21 @@ TEXT ·ScoreBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4ea28daa // cmtst v10.4s, v13.4s, v2.4s
 	WORD $0x4ea38dab // cmtst v11.4s, v13.4s, v3.4s
 	WORD $0x4ea48dac // cmtst v12.4s, v13.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ee91c05 // bif v5.16b, v0.16b, v9.16b
 	WORD $0x6eea1c06 // bif v6.16b, v0.16b, v10.16b
 	WORD $0x6eeb1c07 // bif v7.16b, v0.16b, v11.16b
 	WORD $0x6eec1c08 // bif v8.16b, v0.16b, v12.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff861 // b.ne tile
 	// done:
 	RET
 
-// func ScoreBF16x2(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
+// func ScoreBF16x2(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -3105,8 +3122,9 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -3120,7 +3138,7 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb4000b47 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -3129,11 +3147,11 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f00040a // movi v10.4s, #0
 	WORD $0x4f00040b // movi v11.4s, #0
 	WORD $0x4f00040c // movi v12.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc149b1 // ldp q17, q18, [x13], #32
-	WORD $0xacc13d8d // ldp q13, q15, [x12], #32
+	WORD $0xacc149d1 // ldp q17, q18, [x14], #32
+	WORD $0xacc13dad // ldp q13, q15, [x13], #32
 	WORD $0x6e6139ae // shll2 v14.4s, v13.8h, #16
 	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
 	WORD $0x6e6139f0 // shll2 v16.4s, v15.8h, #16
@@ -3146,7 +3164,7 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb111ca // fmla v10.4s, v14.4s, v17.s[1]
 	WORD $0x4fb111eb // fmla v11.4s, v15.4s, v17.s[1]
 	WORD $0x4fb1120c // fmla v12.4s, v16.4s, v17.s[1]
-	WORD $0xacc13d8d // ldp q13, q15, [x12], #32
+	WORD $0xacc13dad // ldp q13, q15, [x13], #32
 	WORD $0x6e6139ae // shll2 v14.4s, v13.8h, #16
 	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
 	WORD $0x6e6139f0 // shll2 v16.4s, v15.8h, #16
@@ -3159,7 +3177,7 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb119ca // fmla v10.4s, v14.4s, v17.s[3]
 	WORD $0x4fb119eb // fmla v11.4s, v15.4s, v17.s[3]
 	WORD $0x4fb11a0c // fmla v12.4s, v16.4s, v17.s[3]
-	WORD $0xacc13d8d // ldp q13, q15, [x12], #32
+	WORD $0xacc13dad // ldp q13, q15, [x13], #32
 	WORD $0x6e6139ae // shll2 v14.4s, v13.8h, #16
 	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
 	WORD $0x6e6139f0 // shll2 v16.4s, v15.8h, #16
@@ -3172,7 +3190,7 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb211ca // fmla v10.4s, v14.4s, v18.s[1]
 	WORD $0x4fb211eb // fmla v11.4s, v15.4s, v18.s[1]
 	WORD $0x4fb2120c // fmla v12.4s, v16.4s, v18.s[1]
-	WORD $0xacc13d8d // ldp q13, q15, [x12], #32
+	WORD $0xacc13dad // ldp q13, q15, [x13], #32
 	WORD $0x6e6139ae // shll2 v14.4s, v13.8h, #16
 	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
 	WORD $0x6e6139f0 // shll2 v16.4s, v15.8h, #16
@@ -3185,7 +3203,7 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb219ca // fmla v10.4s, v14.4s, v18.s[3]
 	WORD $0x4fb219eb // fmla v11.4s, v15.4s, v18.s[3]
 	WORD $0x4fb21a0c // fmla v12.4s, v16.4s, v18.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fff941 // b.ne dims
 	WORD $0x4ddfc4d1 // ld1r {v17.8h}, [x6], #2
 	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
@@ -3193,28 +3211,28 @@ TEXT ·ScoreBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4ea28e2e // cmtst v14.4s, v17.4s, v2.4s
 	WORD $0x4ea38e2f // cmtst v15.4s, v17.4s, v3.4s
 	WORD $0x4ea48e30 // cmtst v16.4s, v17.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6eed1c05 // bif v5.16b, v0.16b, v13.16b
 	WORD $0x6eee1c06 // bif v6.16b, v0.16b, v14.16b
 	WORD $0x6eef1c07 // bif v7.16b, v0.16b, v15.16b
 	WORD $0x6ef01c08 // bif v8.16b, v0.16b, v16.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6eed1c09 // bif v9.16b, v0.16b, v13.16b
 	WORD $0x6eee1c0a // bif v10.16b, v0.16b, v14.16b
 	WORD $0x6eef1c0b // bif v11.16b, v0.16b, v15.16b
 	WORD $0x6ef01c0c // bif v12.16b, v0.16b, v16.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff501 // b.ne tile
 	// done:
 	RET
 
-// func ScoreBF16x3(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
+// func ScoreBF16x3(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -3224,8 +3242,9 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -3239,7 +3258,7 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb4000ec7 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -3252,12 +3271,12 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f00040e // movi v14.4s, #0
 	WORD $0x4f00040f // movi v15.4s, #0
 	WORD $0x4f000410 // movi v16.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc159b5 // ldp q21, q22, [x13], #32
-	WORD $0x3cc105b7 // ldr q23, [x13], #16
-	WORD $0xacc14d91 // ldp q17, q19, [x12], #32
+	WORD $0xacc159d5 // ldp q21, q22, [x14], #32
+	WORD $0x3cc105d7 // ldr q23, [x14], #16
+	WORD $0xacc14db1 // ldp q17, q19, [x13], #32
 	WORD $0x6e613a32 // shll2 v18.4s, v17.8h, #16
 	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
 	WORD $0x6e613a74 // shll2 v20.4s, v19.8h, #16
@@ -3274,7 +3293,7 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f951a4e // fmla v14.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6f // fmla v15.4s, v19.4s, v21.s[2]
 	WORD $0x4f951a90 // fmla v16.4s, v20.4s, v21.s[2]
-	WORD $0xacc14d91 // ldp q17, q19, [x12], #32
+	WORD $0xacc14db1 // ldp q17, q19, [x13], #32
 	WORD $0x6e613a32 // shll2 v18.4s, v17.8h, #16
 	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
 	WORD $0x6e613a74 // shll2 v20.4s, v19.8h, #16
@@ -3291,7 +3310,7 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb6124e // fmla v14.4s, v18.4s, v22.s[1]
 	WORD $0x4fb6126f // fmla v15.4s, v19.4s, v22.s[1]
 	WORD $0x4fb61290 // fmla v16.4s, v20.4s, v22.s[1]
-	WORD $0xacc14d91 // ldp q17, q19, [x12], #32
+	WORD $0xacc14db1 // ldp q17, q19, [x13], #32
 	WORD $0x6e613a32 // shll2 v18.4s, v17.8h, #16
 	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
 	WORD $0x6e613a74 // shll2 v20.4s, v19.8h, #16
@@ -3308,7 +3327,7 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f97124e // fmla v14.4s, v18.4s, v23.s[0]
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
 	WORD $0x4f971290 // fmla v16.4s, v20.4s, v23.s[0]
-	WORD $0xacc14d91 // ldp q17, q19, [x12], #32
+	WORD $0xacc14db1 // ldp q17, q19, [x13], #32
 	WORD $0x6e613a32 // shll2 v18.4s, v17.8h, #16
 	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
 	WORD $0x6e613a74 // shll2 v20.4s, v19.8h, #16
@@ -3325,7 +3344,7 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb71a4e // fmla v14.4s, v18.4s, v23.s[3]
 	WORD $0x4fb71a6f // fmla v15.4s, v19.4s, v23.s[3]
 	WORD $0x4fb71a90 // fmla v16.4s, v20.4s, v23.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fff721 // b.ne dims
 	WORD $0x4ddfc4d5 // ld1r {v21.8h}, [x6], #2
 	WORD $0x2f10a6b5 // ushll v21.4s, v21.4h, #0
@@ -3333,35 +3352,35 @@ TEXT ·ScoreBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4ea28eb2 // cmtst v18.4s, v21.4s, v2.4s
 	WORD $0x4ea38eb3 // cmtst v19.4s, v21.4s, v3.4s
 	WORD $0x4ea48eb4 // cmtst v20.4s, v21.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ef11c05 // bif v5.16b, v0.16b, v17.16b
 	WORD $0x6ef21c06 // bif v6.16b, v0.16b, v18.16b
 	WORD $0x6ef31c07 // bif v7.16b, v0.16b, v19.16b
 	WORD $0x6ef41c08 // bif v8.16b, v0.16b, v20.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef11c09 // bif v9.16b, v0.16b, v17.16b
 	WORD $0x6ef21c0a // bif v10.16b, v0.16b, v18.16b
 	WORD $0x6ef31c0b // bif v11.16b, v0.16b, v19.16b
 	WORD $0x6ef41c0c // bif v12.16b, v0.16b, v20.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef11c0d // bif v13.16b, v0.16b, v17.16b
 	WORD $0x6ef21c0e // bif v14.16b, v0.16b, v18.16b
 	WORD $0x6ef31c0f // bif v15.16b, v0.16b, v19.16b
 	WORD $0x6ef41c10 // bif v16.16b, v0.16b, v20.16b
-	WORD $0xad00396d // stp q13, q14, [x11, #0]
-	WORD $0xad01416f // stp q15, q16, [x11, #32]
+	WORD $0xad00398d // stp q13, q14, [x12, #0]
+	WORD $0xad01418f // stp q15, q16, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54fff181 // b.ne tile
 	// done:
 	RET
 
-// func ScoreBF16x4(s, q []float32, keys [][]byte, masks []uint16, dim, ahead int)
-TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
+// func ScoreBF16x4(s, q []float32, keys [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-128
 	MOVD s_base+0(FP), R0
 	MOVD s_len+8(FP), R1
 	MOVD q_base+24(FP), R2
@@ -3371,8 +3390,9 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
-	WORD $0xd37ae4ea // lsl x10, x7, #6
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
+	WORD $0xd37ae4eb // lsl x11, x7, #6
 	WORD $0x52800011 // movz w17, #0x0
 	WORD $0x72bff011 // movk w17, #0xff80, lsl #16
 	WORD $0x4e040e20 // dup v0.4s, w17
@@ -3386,7 +3406,7 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f2c5424 // shl v4.4s, v1.4s, #12
 	WORD $0xb4001227 // cbz x7, done
 	// tile:
-	WORD $0xf841848c // ldr x12, [x4], #24
+	WORD $0xf841848d // ldr x13, [x4], #24
 	WORD $0x4f000405 // movi v5.4s, #0
 	WORD $0x4f000406 // movi v6.4s, #0
 	WORD $0x4f000407 // movi v7.4s, #0
@@ -3403,12 +3423,12 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f000412 // movi v18.4s, #0
 	WORD $0x4f000413 // movi v19.4s, #0
 	WORD $0x4f000414 // movi v20.4s, #0
-	WORD $0xaa0203ed // mov x13, x2
-	WORD $0xaa0803ee // mov x14, x8
+	WORD $0xaa0203ee // mov x14, x2
+	WORD $0xaa0803ef // mov x15, x8
 	// dims:
-	WORD $0xacc169b9 // ldp q25, q26, [x13], #32
-	WORD $0xacc171bb // ldp q27, q28, [x13], #32
-	WORD $0xacc15d95 // ldp q21, q23, [x12], #32
+	WORD $0xacc169d9 // ldp q25, q26, [x14], #32
+	WORD $0xacc171db // ldp q27, q28, [x14], #32
+	WORD $0xacc15db5 // ldp q21, q23, [x13], #32
 	WORD $0x6e613ab6 // shll2 v22.4s, v21.8h, #16
 	WORD $0x2e613ab5 // shll v21.4s, v21.4h, #16
 	WORD $0x6e613af8 // shll2 v24.4s, v23.8h, #16
@@ -3429,7 +3449,7 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb91ad2 // fmla v18.4s, v22.4s, v25.s[3]
 	WORD $0x4fb91af3 // fmla v19.4s, v23.4s, v25.s[3]
 	WORD $0x4fb91b14 // fmla v20.4s, v24.4s, v25.s[3]
-	WORD $0xacc15d95 // ldp q21, q23, [x12], #32
+	WORD $0xacc15db5 // ldp q21, q23, [x13], #32
 	WORD $0x6e613ab6 // shll2 v22.4s, v21.8h, #16
 	WORD $0x2e613ab5 // shll v21.4s, v21.4h, #16
 	WORD $0x6e613af8 // shll2 v24.4s, v23.8h, #16
@@ -3450,7 +3470,7 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fba1ad2 // fmla v18.4s, v22.4s, v26.s[3]
 	WORD $0x4fba1af3 // fmla v19.4s, v23.4s, v26.s[3]
 	WORD $0x4fba1b14 // fmla v20.4s, v24.4s, v26.s[3]
-	WORD $0xacc15d95 // ldp q21, q23, [x12], #32
+	WORD $0xacc15db5 // ldp q21, q23, [x13], #32
 	WORD $0x6e613ab6 // shll2 v22.4s, v21.8h, #16
 	WORD $0x2e613ab5 // shll v21.4s, v21.4h, #16
 	WORD $0x6e613af8 // shll2 v24.4s, v23.8h, #16
@@ -3471,7 +3491,7 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fbb1ad2 // fmla v18.4s, v22.4s, v27.s[3]
 	WORD $0x4fbb1af3 // fmla v19.4s, v23.4s, v27.s[3]
 	WORD $0x4fbb1b14 // fmla v20.4s, v24.4s, v27.s[3]
-	WORD $0xacc15d95 // ldp q21, q23, [x12], #32
+	WORD $0xacc15db5 // ldp q21, q23, [x13], #32
 	WORD $0x6e613ab6 // shll2 v22.4s, v21.8h, #16
 	WORD $0x2e613ab5 // shll v21.4s, v21.4h, #16
 	WORD $0x6e613af8 // shll2 v24.4s, v23.8h, #16
@@ -3492,7 +3512,7 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fbc1ad2 // fmla v18.4s, v22.4s, v28.s[3]
 	WORD $0x4fbc1af3 // fmla v19.4s, v23.4s, v28.s[3]
 	WORD $0x4fbc1b14 // fmla v20.4s, v24.4s, v28.s[3]
-	WORD $0xf10011ce // subs x14, x14, #4
+	WORD $0xf10011ef // subs x15, x15, #4
 	WORD $0x54fff521 // b.ne dims
 	WORD $0x4ddfc4d9 // ld1r {v25.8h}, [x6], #2
 	WORD $0x2f10a739 // ushll v25.4s, v25.4h, #0
@@ -3500,42 +3520,42 @@ TEXT ·ScoreBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4ea28f36 // cmtst v22.4s, v25.4s, v2.4s
 	WORD $0x4ea38f37 // cmtst v23.4s, v25.4s, v3.4s
 	WORD $0x4ea48f38 // cmtst v24.4s, v25.4s, v4.4s
-	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xaa0003ec // mov x12, x0
 	WORD $0x6ef51c05 // bif v5.16b, v0.16b, v21.16b
 	WORD $0x6ef61c06 // bif v6.16b, v0.16b, v22.16b
 	WORD $0x6ef71c07 // bif v7.16b, v0.16b, v23.16b
 	WORD $0x6ef81c08 // bif v8.16b, v0.16b, v24.16b
-	WORD $0xad001965 // stp q5, q6, [x11, #0]
-	WORD $0xad012167 // stp q7, q8, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad001985 // stp q5, q6, [x12, #0]
+	WORD $0xad012187 // stp q7, q8, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c09 // bif v9.16b, v0.16b, v21.16b
 	WORD $0x6ef61c0a // bif v10.16b, v0.16b, v22.16b
 	WORD $0x6ef71c0b // bif v11.16b, v0.16b, v23.16b
 	WORD $0x6ef81c0c // bif v12.16b, v0.16b, v24.16b
-	WORD $0xad002969 // stp q9, q10, [x11, #0]
-	WORD $0xad01316b // stp q11, q12, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad002989 // stp q9, q10, [x12, #0]
+	WORD $0xad01318b // stp q11, q12, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c0d // bif v13.16b, v0.16b, v21.16b
 	WORD $0x6ef61c0e // bif v14.16b, v0.16b, v22.16b
 	WORD $0x6ef71c0f // bif v15.16b, v0.16b, v23.16b
 	WORD $0x6ef81c10 // bif v16.16b, v0.16b, v24.16b
-	WORD $0xad00396d // stp q13, q14, [x11, #0]
-	WORD $0xad01416f // stp q15, q16, [x11, #32]
-	WORD $0x8b0a016b // add x11, x11, x10
+	WORD $0xad00398d // stp q13, q14, [x12, #0]
+	WORD $0xad01418f // stp q15, q16, [x12, #32]
+	WORD $0x8b0b018c // add x12, x12, x11
 	WORD $0x6ef51c11 // bif v17.16b, v0.16b, v21.16b
 	WORD $0x6ef61c12 // bif v18.16b, v0.16b, v22.16b
 	WORD $0x6ef71c13 // bif v19.16b, v0.16b, v23.16b
 	WORD $0x6ef81c14 // bif v20.16b, v0.16b, v24.16b
-	WORD $0xad004971 // stp q17, q18, [x11, #0]
-	WORD $0xad015173 // stp q19, q20, [x11, #32]
+	WORD $0xad004991 // stp q17, q18, [x12, #0]
+	WORD $0xad015193 // stp q19, q20, [x12, #32]
 	WORD $0x91010000 // add x0, x0, #64
 	WORD $0xf10004e7 // subs x7, x7, #1
 	WORD $0x54ffee21 // b.ne tile
 	// done:
 	RET
 
-// func WeighBF16x1(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
+// func WeighBF16x1(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighBF16x1(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -3545,39 +3565,40 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ff905 // lsl x5, x8, #1
 	WORD $0xb4002827 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk64:
-	WORD $0xf101019f // cmp x12, #64
+	WORD $0xf10101bf // cmp x13, #64
 	WORD $0x54001cab // b.lt end64
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xad421604 // ldp q4, q5, [x16, #64]
-	WORD $0xad431e06 // ldp q6, q7, [x16, #96]
-	WORD $0xad442608 // ldp q8, q9, [x16, #128]
-	WORD $0xad452e0a // ldp q10, q11, [x16, #160]
-	WORD $0xad46360c // ldp q12, q13, [x16, #192]
-	WORD $0xad473e0e // ldp q14, q15, [x16, #224]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xad421664 // ldp q4, q5, [x19, #64]
+	WORD $0xad431e66 // ldp q6, q7, [x19, #96]
+	WORD $0xad442668 // ldp q8, q9, [x19, #128]
+	WORD $0xad452e6a // ldp q10, q11, [x19, #160]
+	WORD $0xad46366c // ldp q12, q13, [x19, #192]
+	WORD $0xad473e6e // ldp q14, q15, [x19, #224]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x540013c1 // b.ne sparse64
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense64:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3586,7 +3607,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
 	WORD $0x4f941263 // fmla v3.4s, v19.4s, v20.s[0]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3595,7 +3616,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941225 // fmla v5.4s, v17.4s, v20.s[0]
 	WORD $0x4f941246 // fmla v6.4s, v18.4s, v20.s[0]
 	WORD $0x4f941267 // fmla v7.4s, v19.4s, v20.s[0]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3604,7 +3625,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941229 // fmla v9.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124a // fmla v10.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126b // fmla v11.4s, v19.4s, v20.s[0]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3613,8 +3634,8 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f94122d // fmla v13.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124e // fmla v14.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126f // fmla v15.4s, v19.4s, v20.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3623,7 +3644,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41221 // fmla v1.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41242 // fmla v2.4s, v18.4s, v20.s[1]
 	WORD $0x4fb41263 // fmla v3.4s, v19.4s, v20.s[1]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3632,7 +3653,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41225 // fmla v5.4s, v17.4s, v20.s[1]
 	WORD $0x4fb41246 // fmla v6.4s, v18.4s, v20.s[1]
 	WORD $0x4fb41267 // fmla v7.4s, v19.4s, v20.s[1]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3641,7 +3662,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41229 // fmla v9.4s, v17.4s, v20.s[1]
 	WORD $0x4fb4124a // fmla v10.4s, v18.4s, v20.s[1]
 	WORD $0x4fb4126b // fmla v11.4s, v19.4s, v20.s[1]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3650,8 +3671,8 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb4122d // fmla v13.4s, v17.4s, v20.s[1]
 	WORD $0x4fb4124e // fmla v14.4s, v18.4s, v20.s[1]
 	WORD $0x4fb4126f // fmla v15.4s, v19.4s, v20.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3660,7 +3681,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941a21 // fmla v1.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a42 // fmla v2.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a63 // fmla v3.4s, v19.4s, v20.s[2]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3669,7 +3690,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941a25 // fmla v5.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a46 // fmla v6.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a67 // fmla v7.4s, v19.4s, v20.s[2]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3678,7 +3699,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941a29 // fmla v9.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a4a // fmla v10.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a6b // fmla v11.4s, v19.4s, v20.s[2]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3687,8 +3708,8 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941a2d // fmla v13.4s, v17.4s, v20.s[2]
 	WORD $0x4f941a4e // fmla v14.4s, v18.4s, v20.s[2]
 	WORD $0x4f941a6f // fmla v15.4s, v19.4s, v20.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3697,7 +3718,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41a21 // fmla v1.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a42 // fmla v2.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a63 // fmla v3.4s, v19.4s, v20.s[3]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3706,7 +3727,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41a25 // fmla v5.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a46 // fmla v6.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a67 // fmla v7.4s, v19.4s, v20.s[3]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3715,7 +3736,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41a29 // fmla v9.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a4a // fmla v10.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a6b // fmla v11.4s, v19.4s, v20.s[3]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3724,21 +3745,21 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fb41a2d // fmla v13.4s, v17.4s, v20.s[3]
 	WORD $0x4fb41a4e // fmla v14.4s, v18.4s, v20.s[3]
 	WORD $0x4fb41a6f // fmla v15.4s, v19.4s, v20.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54ffed01 // b.ne dense64
 	WORD $0x1400002e // b store64
 	// sparse64:
-	WORD $0xb40005b3 // cbz x19, store64
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xb40005b4 // cbz x20, store64
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3747,7 +3768,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941221 // fmla v1.4s, v17.4s, v20.s[0]
 	WORD $0x4f941242 // fmla v2.4s, v18.4s, v20.s[0]
 	WORD $0x4f941263 // fmla v3.4s, v19.4s, v20.s[0]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3756,7 +3777,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941225 // fmla v5.4s, v17.4s, v20.s[0]
 	WORD $0x4f941246 // fmla v6.4s, v18.4s, v20.s[0]
 	WORD $0x4f941267 // fmla v7.4s, v19.4s, v20.s[0]
-	WORD $0xad424a10 // ldp q16, q18, [x16, #64]
+	WORD $0xad424a70 // ldp q16, q18, [x19, #64]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3765,7 +3786,7 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f941229 // fmla v9.4s, v17.4s, v20.s[0]
 	WORD $0x4f94124a // fmla v10.4s, v18.4s, v20.s[0]
 	WORD $0x4f94126b // fmla v11.4s, v19.4s, v20.s[0]
-	WORD $0xad434a10 // ldp q16, q18, [x16, #96]
+	WORD $0xad434a70 // ldp q16, q18, [x19, #96]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3776,37 +3797,37 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f94126f // fmla v15.4s, v19.4s, v20.s[0]
 	WORD $0x17ffffd4 // b sparse64
 	// store64:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0xad021604 // stp q4, q5, [x16, #64]
-	WORD $0xad031e06 // stp q6, q7, [x16, #96]
-	WORD $0xad042608 // stp q8, q9, [x16, #128]
-	WORD $0xad052e0a // stp q10, q11, [x16, #160]
-	WORD $0xad06360c // stp q12, q13, [x16, #192]
-	WORD $0xad073e0e // stp q14, q15, [x16, #224]
-	WORD $0x9104016b // add x11, x11, #256
-	WORD $0x9102014a // add x10, x10, #128
-	WORD $0xd101018c // sub x12, x12, #64
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0xad021664 // stp q4, q5, [x19, #64]
+	WORD $0xad031e66 // stp q6, q7, [x19, #96]
+	WORD $0xad042668 // stp q8, q9, [x19, #128]
+	WORD $0xad052e6a // stp q10, q11, [x19, #160]
+	WORD $0xad06366c // stp q12, q13, [x19, #192]
+	WORD $0xad073e6e // stp q14, q15, [x19, #224]
+	WORD $0x9104018c // add x12, x12, #256
+	WORD $0x9102016b // add x11, x11, #128
+	WORD $0xd10101ad // sub x13, x13, #64
 	WORD $0x17ffff1b // b chunk64
 	// end64:
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x54000a4b // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000641 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001a8 // ldr q8, [x13]
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001c8 // ldr q8, [x14]
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x6e613885 // shll2 v5.4s, v4.8h, #16
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x6e6138c7 // shll2 v7.4s, v6.8h, #16
@@ -3815,8 +3836,8 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8810a1 // fmla v1.4s, v5.4s, v8.s[0]
 	WORD $0x4f8810c2 // fmla v2.4s, v6.4s, v8.s[0]
 	WORD $0x4f8810e3 // fmla v3.4s, v7.4s, v8.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x6e613885 // shll2 v5.4s, v4.8h, #16
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x6e6138c7 // shll2 v7.4s, v6.8h, #16
@@ -3825,8 +3846,8 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fa810a1 // fmla v1.4s, v5.4s, v8.s[1]
 	WORD $0x4fa810c2 // fmla v2.4s, v6.4s, v8.s[1]
 	WORD $0x4fa810e3 // fmla v3.4s, v7.4s, v8.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x6e613885 // shll2 v5.4s, v4.8h, #16
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x6e6138c7 // shll2 v7.4s, v6.8h, #16
@@ -3835,8 +3856,8 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8818a1 // fmla v1.4s, v5.4s, v8.s[2]
 	WORD $0x4f8818c2 // fmla v2.4s, v6.4s, v8.s[2]
 	WORD $0x4f8818e3 // fmla v3.4s, v7.4s, v8.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x6e613885 // shll2 v5.4s, v4.8h, #16
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x6e6138c7 // shll2 v7.4s, v6.8h, #16
@@ -3845,21 +3866,21 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4fa818a1 // fmla v1.4s, v5.4s, v8.s[3]
 	WORD $0x4fa818c2 // fmla v2.4s, v6.4s, v8.s[3]
 	WORD $0x4fa818e3 // fmla v3.4s, v7.4s, v8.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fffa81 // b.ne dense16
 	WORD $0x14000013 // b store16
 	// sparse16:
-	WORD $0xb4000253 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001a8 // ldr s8, [x13]
-	WORD $0xad401a04 // ldp q4, q6, [x16, #0]
+	WORD $0xb4000254 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001c8 // ldr s8, [x14]
+	WORD $0xad401a64 // ldp q4, q6, [x19, #0]
 	WORD $0x6e613885 // shll2 v5.4s, v4.8h, #16
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x6e6138c7 // shll2 v7.4s, v6.8h, #16
@@ -3870,12 +3891,12 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	WORD $0x4f8810e3 // fmla v3.4s, v7.4s, v8.s[0]
 	WORD $0x17ffffef // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9100814a // add x10, x10, #32
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffffae // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -3884,8 +3905,8 @@ TEXT ·WeighBF16x1(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighBF16x2(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
+// func WeighBF16x2(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighBF16x2(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -3895,42 +3916,43 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ff905 // lsl x5, x8, #1
 	WORD $0xb4002667 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk32:
-	WORD $0xf100819f // cmp x12, #32
+	WORD $0xf10081bf // cmp x13, #32
 	WORD $0x5400172b // b.lt end32
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0xad421604 // ldp q4, q5, [x16, #64]
-	WORD $0xad431e06 // ldp q6, q7, [x16, #96]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0xad42360c // ldp q12, q13, [x16, #64]
-	WORD $0xad433e0e // ldp q14, q15, [x16, #96]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0xad421664 // ldp q4, q5, [x19, #64]
+	WORD $0xad431e66 // ldp q6, q7, [x19, #96]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0xad42366c // ldp q12, q13, [x19, #64]
+	WORD $0xad433e6e // ldp q14, q15, [x19, #96]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000f01 // b.ne sparse32
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense32:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d5 // ldr q21, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3943,7 +3965,7 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951229 // fmla v9.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124a // fmla v10.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126b // fmla v11.4s, v19.4s, v21.s[0]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3956,8 +3978,8 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f95122d // fmla v13.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124e // fmla v14.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126f // fmla v15.4s, v19.4s, v21.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3970,7 +3992,7 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51229 // fmla v9.4s, v17.4s, v21.s[1]
 	WORD $0x4fb5124a // fmla v10.4s, v18.4s, v21.s[1]
 	WORD $0x4fb5126b // fmla v11.4s, v19.4s, v21.s[1]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3983,8 +4005,8 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb5122d // fmla v13.4s, v17.4s, v21.s[1]
 	WORD $0x4fb5124e // fmla v14.4s, v18.4s, v21.s[1]
 	WORD $0x4fb5126f // fmla v15.4s, v19.4s, v21.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -3997,7 +4019,7 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951a29 // fmla v9.4s, v17.4s, v21.s[2]
 	WORD $0x4f951a4a // fmla v10.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6b // fmla v11.4s, v19.4s, v21.s[2]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4010,8 +4032,8 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951a2d // fmla v13.4s, v17.4s, v21.s[2]
 	WORD $0x4f951a4e // fmla v14.4s, v18.4s, v21.s[2]
 	WORD $0x4f951a6f // fmla v15.4s, v19.4s, v21.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4024,7 +4046,7 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51a29 // fmla v9.4s, v17.4s, v21.s[3]
 	WORD $0x4fb51a4a // fmla v10.4s, v18.4s, v21.s[3]
 	WORD $0x4fb51a6b // fmla v11.4s, v19.4s, v21.s[3]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4037,23 +4059,23 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fb51a2d // fmla v13.4s, v17.4s, v21.s[3]
 	WORD $0x4fb51a4e // fmla v14.4s, v18.4s, v21.s[3]
 	WORD $0x4fb51a6f // fmla v15.4s, v19.4s, v21.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff1c1 // b.ne dense32
 	WORD $0x14000026 // b store32
 	// sparse32:
-	WORD $0xb40004b3 // cbz x19, store32
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b5 // ldr s21, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xb40004b4 // cbz x20, store32
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d5 // ldr s21, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4066,7 +4088,7 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f951229 // fmla v9.4s, v17.4s, v21.s[0]
 	WORD $0x4f95124a // fmla v10.4s, v18.4s, v21.s[0]
 	WORD $0x4f95126b // fmla v11.4s, v19.4s, v21.s[0]
-	WORD $0xad414a10 // ldp q16, q18, [x16, #32]
+	WORD $0xad414a70 // ldp q16, q18, [x19, #32]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4081,43 +4103,43 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f95126f // fmla v15.4s, v19.4s, v21.s[0]
 	WORD $0x17ffffdc // b sparse32
 	// store32:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0xad021604 // stp q4, q5, [x16, #64]
-	WORD $0xad031e06 // stp q6, q7, [x16, #96]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
-	WORD $0xad02360c // stp q12, q13, [x16, #64]
-	WORD $0xad033e0e // stp q14, q15, [x16, #96]
-	WORD $0x9102016b // add x11, x11, #128
-	WORD $0x9101014a // add x10, x10, #64
-	WORD $0xd100818c // sub x12, x12, #32
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0xad021664 // stp q4, q5, [x19, #64]
+	WORD $0xad031e66 // stp q6, q7, [x19, #96]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0xad02366c // stp q12, q13, [x19, #64]
+	WORD $0xad033e6e // stp q14, q15, [x19, #96]
+	WORD $0x9102018c // add x12, x12, #128
+	WORD $0x9101016b // add x11, x11, #64
+	WORD $0xd10081ad // sub x13, x13, #32
 	WORD $0x17ffff47 // b chunk32
 	// end32:
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x54000e0b // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000881 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001ac // ldr q12, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001ad // ldr q13, [x13]
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001cc // ldr q12, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001cd // ldr q13, [x14]
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x6e613909 // shll2 v9.4s, v8.8h, #16
 	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
 	WORD $0x6e61394b // shll2 v11.4s, v10.8h, #16
@@ -4130,8 +4152,8 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1125 // fmla v5.4s, v9.4s, v13.s[0]
 	WORD $0x4f8d1146 // fmla v6.4s, v10.4s, v13.s[0]
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x6e613909 // shll2 v9.4s, v8.8h, #16
 	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
 	WORD $0x6e61394b // shll2 v11.4s, v10.8h, #16
@@ -4144,8 +4166,8 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fad1125 // fmla v5.4s, v9.4s, v13.s[1]
 	WORD $0x4fad1146 // fmla v6.4s, v10.4s, v13.s[1]
 	WORD $0x4fad1167 // fmla v7.4s, v11.4s, v13.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x6e613909 // shll2 v9.4s, v8.8h, #16
 	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
 	WORD $0x6e61394b // shll2 v11.4s, v10.8h, #16
@@ -4158,8 +4180,8 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1925 // fmla v5.4s, v9.4s, v13.s[2]
 	WORD $0x4f8d1946 // fmla v6.4s, v10.4s, v13.s[2]
 	WORD $0x4f8d1967 // fmla v7.4s, v11.4s, v13.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x6e613909 // shll2 v9.4s, v8.8h, #16
 	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
 	WORD $0x6e61394b // shll2 v11.4s, v10.8h, #16
@@ -4172,23 +4194,23 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4fad1925 // fmla v5.4s, v9.4s, v13.s[3]
 	WORD $0x4fad1946 // fmla v6.4s, v10.4s, v13.s[3]
 	WORD $0x4fad1967 // fmla v7.4s, v11.4s, v13.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff841 // b.ne dense16
 	WORD $0x14000019 // b store16
 	// sparse16:
-	WORD $0xb4000313 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001ac // ldr s12, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001ad // ldr s13, [x13]
-	WORD $0xad402a08 // ldp q8, q10, [x16, #0]
+	WORD $0xb4000314 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001cc // ldr s12, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001cd // ldr s13, [x14]
+	WORD $0xad402a68 // ldp q8, q10, [x19, #0]
 	WORD $0x6e613909 // shll2 v9.4s, v8.8h, #16
 	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
 	WORD $0x6e61394b // shll2 v11.4s, v10.8h, #16
@@ -4203,15 +4225,15 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	WORD $0x4f8d1167 // fmla v7.4s, v11.4s, v13.s[0]
 	WORD $0x17ffffe9 // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
-	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9100814a // add x10, x10, #32
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff90 // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -4220,8 +4242,8 @@ TEXT ·WeighBF16x2(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighBF16x3(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighBF16x3(SB), NOSPLIT, $0-112
+// func WeighBF16x3(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighBF16x3(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -4231,43 +4253,44 @@ TEXT ·WeighBF16x3(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ff905 // lsl x5, x8, #1
 	WORD $0xb40012e7 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x540011cb // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000ac1 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b0 // ldr q16, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b1 // ldr q17, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b2 // ldr q18, [x13]
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d0 // ldr q16, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d2 // ldr q18, [x14]
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x6e61398d // shll2 v13.4s, v12.8h, #16
 	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
 	WORD $0x6e6139cf // shll2 v15.4s, v14.8h, #16
@@ -4284,8 +4307,8 @@ TEXT ·WeighBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9211a9 // fmla v9.4s, v13.4s, v18.s[0]
 	WORD $0x4f9211ca // fmla v10.4s, v14.4s, v18.s[0]
 	WORD $0x4f9211eb // fmla v11.4s, v15.4s, v18.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x6e61398d // shll2 v13.4s, v12.8h, #16
 	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
 	WORD $0x6e6139cf // shll2 v15.4s, v14.8h, #16
@@ -4302,8 +4325,8 @@ TEXT ·WeighBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb211a9 // fmla v9.4s, v13.4s, v18.s[1]
 	WORD $0x4fb211ca // fmla v10.4s, v14.4s, v18.s[1]
 	WORD $0x4fb211eb // fmla v11.4s, v15.4s, v18.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x6e61398d // shll2 v13.4s, v12.8h, #16
 	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
 	WORD $0x6e6139cf // shll2 v15.4s, v14.8h, #16
@@ -4320,8 +4343,8 @@ TEXT ·WeighBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9219a9 // fmla v9.4s, v13.4s, v18.s[2]
 	WORD $0x4f9219ca // fmla v10.4s, v14.4s, v18.s[2]
 	WORD $0x4f9219eb // fmla v11.4s, v15.4s, v18.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x6e61398d // shll2 v13.4s, v12.8h, #16
 	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
 	WORD $0x6e6139cf // shll2 v15.4s, v14.8h, #16
@@ -4338,25 +4361,25 @@ TEXT ·WeighBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4fb219a9 // fmla v9.4s, v13.4s, v18.s[3]
 	WORD $0x4fb219ca // fmla v10.4s, v14.4s, v18.s[3]
 	WORD $0x4fb219eb // fmla v11.4s, v15.4s, v18.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff601 // b.ne dense16
 	WORD $0x1400001f // b store16
 	// sparse16:
-	WORD $0xb40003d3 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b0 // ldr s16, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b1 // ldr s17, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b2 // ldr s18, [x13]
-	WORD $0xad403a0c // ldp q12, q14, [x16, #0]
+	WORD $0xb40003d4 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d0 // ldr s16, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d1 // ldr s17, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d2 // ldr s18, [x14]
+	WORD $0xad403a6c // ldp q12, q14, [x19, #0]
 	WORD $0x6e61398d // shll2 v13.4s, v12.8h, #16
 	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
 	WORD $0x6e6139cf // shll2 v15.4s, v14.8h, #16
@@ -4375,18 +4398,18 @@ TEXT ·WeighBF16x3(SB), NOSPLIT, $0-112
 	WORD $0x4f9211eb // fmla v11.4s, v15.4s, v18.s[0]
 	WORD $0x17ffffe3 // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
-	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9100814a // add x10, x10, #32
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff72 // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64
@@ -4395,8 +4418,8 @@ TEXT ·WeighBF16x3(SB), NOSPLIT, $0-112
 	// done:
 	RET
 
-// func WeighBF16x4(out, p []float32, values [][]byte, masks []uint16, dim, ahead int)
-TEXT ·WeighBF16x4(SB), NOSPLIT, $0-112
+// func WeighBF16x4(out, p []float32, values [][]byte, masks []uint16, dim int, next [][]byte)
+TEXT ·WeighBF16x4(SB), NOSPLIT, $0-128
 	MOVD out_base+0(FP), R0
 	MOVD out_len+8(FP), R1
 	MOVD p_base+24(FP), R2
@@ -4406,48 +4429,49 @@ TEXT ·WeighBF16x4(SB), NOSPLIT, $0-112
 	MOVD masks_base+72(FP), R6
 	MOVD masks_len+80(FP), R7
 	MOVD dim+96(FP), R8
-	MOVD ahead+104(FP), R9
+	MOVD next_base+104(FP), R9
+	MOVD next_len+112(FP), R10
 	WORD $0xd37ae4e1 // lsl x1, x7, #6
 	WORD $0xd37ef503 // lsl x3, x8, #2
 	WORD $0xd37ff905 // lsl x5, x8, #1
 	WORD $0xb40016a7 // cbz x7, done
 	// tile:
-	WORD $0xf841848a // ldr x10, [x4], #24
-	WORD $0x784024ce // ldrh w14, [x6], #2
-	WORD $0xaa0003eb // mov x11, x0
-	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xf841848b // ldr x11, [x4], #24
+	WORD $0x784024cf // ldrh w15, [x6], #2
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xaa0803ed // mov x13, x8
 	// chunk16:
-	WORD $0xf100419f // cmp x12, #16
+	WORD $0xf10041bf // cmp x13, #16
 	WORD $0x5400158b // b.lt end16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad400600 // ldp q0, q1, [x16, #0]
-	WORD $0xad410e02 // ldp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad401604 // ldp q4, q5, [x16, #0]
-	WORD $0xad411e06 // ldp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad402608 // ldp q8, q9, [x16, #0]
-	WORD $0xad412e0a // ldp q10, q11, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad40360c // ldp q12, q13, [x16, #0]
-	WORD $0xad413e0e // ldp q14, q15, [x16, #32]
-	WORD $0xaa0e03f3 // mov x19, x14
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad400660 // ldp q0, q1, [x19, #0]
+	WORD $0xad410e62 // ldp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad401664 // ldp q4, q5, [x19, #0]
+	WORD $0xad411e66 // ldp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad402668 // ldp q8, q9, [x19, #0]
+	WORD $0xad412e6a // ldp q10, q11, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad40366c // ldp q12, q13, [x19, #0]
+	WORD $0xad413e6e // ldp q14, q15, [x19, #32]
+	WORD $0xaa0f03f4 // mov x20, x15
 	WORD $0x529ffff1 // mov w17, #0xffff
-	WORD $0x6b1101df // cmp w14, w17
+	WORD $0x6b1101ff // cmp w15, w17
 	WORD $0x54000d01 // b.ne sparse16
-	WORD $0xaa0a03f0 // mov x16, x10
-	WORD $0xaa0203ef // mov x15, x2
-	WORD $0xd2800093 // mov x19, #4
+	WORD $0xaa0b03f3 // mov x19, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xd2800094 // mov x20, #4
 	// dense16:
-	WORD $0xaa0f03ed // mov x13, x15
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b6 // ldr q22, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0x3dc001b7 // ldr q23, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xaa1003ee // mov x14, x16
+	WORD $0x3dc001d4 // ldr q20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d5 // ldr q21, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d6 // ldr q22, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0x3dc001d7 // ldr q23, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4468,8 +4492,8 @@ TEXT ·WeighBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f97122d // fmla v13.4s, v17.4s, v23.s[0]
 	WORD $0x4f97124e // fmla v14.4s, v18.4s, v23.s[0]
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4490,8 +4514,8 @@ TEXT ·WeighBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb7122d // fmla v13.4s, v17.4s, v23.s[1]
 	WORD $0x4fb7124e // fmla v14.4s, v18.4s, v23.s[1]
 	WORD $0x4fb7126f // fmla v15.4s, v19.4s, v23.s[1]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4512,8 +4536,8 @@ TEXT ·WeighBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f971a2d // fmla v13.4s, v17.4s, v23.s[2]
 	WORD $0x4f971a4e // fmla v14.4s, v18.4s, v23.s[2]
 	WORD $0x4f971a6f // fmla v15.4s, v19.4s, v23.s[2]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4534,27 +4558,27 @@ TEXT ·WeighBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4fb71a2d // fmla v13.4s, v17.4s, v23.s[3]
 	WORD $0x4fb71a4e // fmla v14.4s, v18.4s, v23.s[3]
 	WORD $0x4fb71a6f // fmla v15.4s, v19.4s, v23.s[3]
-	WORD $0x8b050210 // add x16, x16, x5
-	WORD $0x910041ef // add x15, x15, #16
-	WORD $0xf1000673 // subs x19, x19, #1
+	WORD $0x8b050273 // add x19, x19, x5
+	WORD $0x91004210 // add x16, x16, #16
+	WORD $0xf1000694 // subs x20, x20, #1
 	WORD $0x54fff3c1 // b.ne dense16
 	WORD $0x14000025 // b store16
 	// sparse16:
-	WORD $0xb4000493 // cbz x19, store16
-	WORD $0xdac0026f // rbit x15, x19
-	WORD $0xdac011ef // clz x15, x15
-	WORD $0xd1000670 // sub x16, x19, #1
-	WORD $0x8a100273 // and x19, x19, x16
-	WORD $0x9b0529f0 // madd x16, x15, x5, x10
-	WORD $0x8b0f084d // add x13, x2, x15, lsl #2
-	WORD $0xbd4001b4 // ldr s20, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b5 // ldr s21, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b6 // ldr s22, [x13]
-	WORD $0x8b0101ad // add x13, x13, x1
-	WORD $0xbd4001b7 // ldr s23, [x13]
-	WORD $0xad404a10 // ldp q16, q18, [x16, #0]
+	WORD $0xb4000494 // cbz x20, store16
+	WORD $0xdac00290 // rbit x16, x20
+	WORD $0xdac01210 // clz x16, x16
+	WORD $0xd1000693 // sub x19, x20, #1
+	WORD $0x8a130294 // and x20, x20, x19
+	WORD $0x9b052e13 // madd x19, x16, x5, x11
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xbd4001d4 // ldr s20, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d5 // ldr s21, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d6 // ldr s22, [x14]
+	WORD $0x8b0101ce // add x14, x14, x1
+	WORD $0xbd4001d7 // ldr s23, [x14]
+	WORD $0xad404a70 // ldp q16, q18, [x19, #0]
 	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
 	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
 	WORD $0x6e613a53 // shll2 v19.4s, v18.8h, #16
@@ -4577,21 +4601,21 @@ TEXT ·WeighBF16x4(SB), NOSPLIT, $0-112
 	WORD $0x4f97126f // fmla v15.4s, v19.4s, v23.s[0]
 	WORD $0x17ffffdd // b sparse16
 	// store16:
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xad000600 // stp q0, q1, [x16, #0]
-	WORD $0xad010e02 // stp q2, q3, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad001604 // stp q4, q5, [x16, #0]
-	WORD $0xad011e06 // stp q6, q7, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad002608 // stp q8, q9, [x16, #0]
-	WORD $0xad012e0a // stp q10, q11, [x16, #32]
-	WORD $0x8b030210 // add x16, x16, x3
-	WORD $0xad00360c // stp q12, q13, [x16, #0]
-	WORD $0xad013e0e // stp q14, q15, [x16, #32]
-	WORD $0x9101016b // add x11, x11, #64
-	WORD $0x9100814a // add x10, x10, #32
-	WORD $0xd100418c // sub x12, x12, #16
+	WORD $0xaa0c03f3 // mov x19, x12
+	WORD $0xad000660 // stp q0, q1, [x19, #0]
+	WORD $0xad010e62 // stp q2, q3, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad001664 // stp q4, q5, [x19, #0]
+	WORD $0xad011e66 // stp q6, q7, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad002668 // stp q8, q9, [x19, #0]
+	WORD $0xad012e6a // stp q10, q11, [x19, #32]
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xad00366c // stp q12, q13, [x19, #0]
+	WORD $0xad013e6e // stp q14, q15, [x19, #32]
+	WORD $0x9101018c // add x12, x12, #64
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd10041ad // sub x13, x13, #16
 	WORD $0x17ffff54 // b chunk16
 	// end16:
 	WORD $0x91010042 // add x2, x2, #64

@@ -161,7 +161,7 @@ func (e *encoder) encode(dst, stored []byte, l *layout, scales []float32) {
 				putPairs(tile, t, e.key[:dim], scales[h*each:(h+1)*each])
 				continue
 			}
-			kvpage.Quantise(l.shape.Codes.Elem(), e.codes[:dim], e.key[:dim], scales[h*each:(h+1)*each])
+			kernels.Quantise(e.codes[:dim], e.key[:dim], scales[h*each:(h+1)*each], kvpage.MostCode(l.shape.Codes.Elem()))
 			kvpage.PutCode(l.shape.Codes.Elem(), tile, t, e.codes[:dim])
 		}
 	}

@@ -3,6 +3,7 @@ package keyindex
 import (
 	"slices"
 
+	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 	"terrace/policy"
 )
@@ -91,7 +92,7 @@ func (h *Head) follow(pos []int32, prompt int) {
 		default:
 			h.scratch.keys = sized(h.scratch.keys, h.dim)
 			h.scratch.reader.Keys(h.view, i, i+1, h.scratch.keys)
-			kvpage.Quantise(h.elem(), one, h.scratch.keys, h.fixed.scale)
+			kernels.Quantise(one, h.scratch.keys, h.fixed.scale, kvpage.MostCode(h.elem()))
 		}
 		codes.Put(i, one)
 		next.pos = append(next.pos, p)

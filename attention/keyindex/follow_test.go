@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 	"terrace/policy"
 )
@@ -40,7 +41,7 @@ func TestFollowedTokensKeepTheirCodes(t *testing.T) {
 			}
 			for i, p := range pos {
 				if h.codes.Get(i, got); all[p] == nil {
-					kvpage.Quantise(h.elem(), want, rows[i], scale)
+					kernels.Quantise(want, rows[i], scale, kvpage.MostCode(h.elem()))
 					all[p] = slices.Clone(want)
 				}
 				if !slices.Equal(got, all[p]) {

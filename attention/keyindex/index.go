@@ -337,11 +337,11 @@ func (h *Head) elem() kvpage.Elem {
 func (h *Head) quantise(key []float32) (scale float32) {
 	elem := h.elem()
 	if h.need.Scale != policy.ScaleToken {
-		kvpage.Quantise(elem, h.scratch.code, key, h.fixed.scale)
+		kernels.Quantise(h.scratch.code, key, h.fixed.scale, kvpage.MostCode(elem))
 		return 0
 	}
 	scale = kernels.MaxAbs(key) / kvpage.MostCode(elem)
-	kvpage.Quantise(elem, h.scratch.code, key, []float32{scale})
+	kernels.Quantise(h.scratch.code, key, []float32{scale}, kvpage.MostCode(elem))
 	return scale
 }
 

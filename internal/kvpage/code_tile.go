@@ -1,6 +1,6 @@
 package kvpage
 
-import "math"
+import "encoding/binary"
 
 // A code tile holds 16 vectors of small integers, such as a policy's low-bit copy of keys, so that four of them fill a
 // 32-bit lane of a vector register: [groups][16][4] bytes. Bytes of I8 tiles are one dimension each, -127..127, four to a
@@ -18,7 +18,7 @@ func codeGroups(e Elem, dim int) int {
 // CodeTileBytes is the size of a code tile of I8 or I4.
 func CodeTileBytes(e Elem, dim int) int { return codeGroups(e, dim) * 4 * Tile }
 
-// MostCode is the largest magnitude of the integers that Quantise makes for I8 or I4.
+// MostCode is the largest magnitude of the integers that kernels.Quantise makes for I8 or I4.
 func MostCode(e Elem) float32 {
 	if e == I4 {
 		return 7
@@ -26,27 +26,14 @@ func MostCode(e Elem) float32 {
 	return 127
 }
 
-// Quantise writes x divided by its scales as integers, halves to even, saturating at MostCode: codes are the same wherever
-// they are made. There is one scale, or one a number; where it is 0 so is the code.
-func Quantise(e Elem, codes []int8, x, scale []float32) {
-	const rounder = 12582912 // 1.5·2^23: its sums' low bits are the nearest integer
-	most, one := MostCode(e), len(scale) == 1
-	s := scale[0]
-	for d, v := range x {
-		if !one {
-			s = scale[d]
-		}
-		c := float32(0)
-		if s > 0 {
-			c = max(-most, min(most, v/s))
-		}
-		n := int32(math.Float32bits(c+rounder)) - int32(math.Float32bits(rounder))
-		codes[d] = int8(max(-127, min(127, n))) // NaN has no place
-	}
-}
-
 // PutCode writes a vector to a slot of a code tile.
 func PutCode(e Elem, tile []byte, slot int, codes []int8) {
+	if n := len(codes); e == I8 && n%4 == 0 {
+		for at := slot * 4; len(codes) > 0; at, codes = at+4*Tile, codes[4:] {
+			binary.LittleEndian.PutUint32(tile[at:], uint32(uint8(codes[0]))|uint32(uint8(codes[1]))<<8|uint32(uint8(codes[2]))<<16|uint32(uint8(codes[3]))<<24)
+		}
+		return
+	}
 	for g := range codeGroups(e, len(codes)) {
 		at := tile[(g*Tile+slot)*4:][:4]
 		for j := range at {

@@ -116,7 +116,7 @@ bench-drive: build ## a drive paced as a SmartSSD on core 1, the host on core 0:
 	  bin/infer csd serve --profile smartssd --clock real --core 1 --no-sync --keys $$keys --dir $(KV)/drive --socket $(DRIVE_SOCKET) & drive=$$!; \
 	  trap "kill $$drive" EXIT; while ! test -S $(DRIVE_SOCKET); do kill -0 $$drive || exit 1; sleep 0.1; done; echo "keys=$$keys"; \
 	  taskset -c 0 bin/infer bench -m $(KV)/drive.gguf -t 1 -p 0 -d $(DRIVE_DEPTH) $(DRIVE_ARGS) --continue --file $(TEXT) -o jsonl "$$@"; }; \
-	(run ddr $(DRIVE_DDR)) && (run nand $(DRIVE_NAND))
+	{ test -z '$(DRIVE_DDR)' || (run ddr $(DRIVE_DDR)); } && { test -z '$(DRIVE_NAND)' || (run nand $(DRIVE_NAND)); }
 
 FRONTIER_FEWEST = tailcodes:budget=1%,part=8,value_part=16 tailcodes:budget=2%,part=8,value_part=16 tailcodes:budget=2%,part=4,value_part=16 pqcache:budget=2% leoam:budget=2%
 FRONTIER_CASES = $(foreach b,$(FRONTIER_SHARES),--policy "tailcodes:budget=$b" --policy "pqcache:budget=$b" --policy "topk:budget=$b,score=int4" \

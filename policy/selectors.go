@@ -17,7 +17,6 @@ type chooser struct {
 	group  groupRule
 
 	scores []float32 // [group][tokens or blocks]
-	merged []float32
 	picked []int32
 	pick   picker
 }
@@ -93,30 +92,52 @@ func (l *Layer) scale() float32 {
 	return float32(1 / math.Sqrt(float64(l.KeyDim)))
 }
 
+// Lender is a [Scorer] whose approximate scores need not be copied.
+type Lender interface {
+	// Lend is Approx, in rows stride numbers apart that are the caller's to change until it asks again; nil where nothing is lent.
+	Lend(kvHead int, q []float32, rows int) (scores []float32, stride int)
+}
+
+// approx are the scores of the newest queries of one group with what is scanned of n tokens' keys, in rows stride numbers apart.
+func (c *chooser) approx(l *Layer, g, n int) (scores []float32, stride int) {
+	if lender, ok := l.Scores.(Lender); ok {
+		if scores, stride := lender.Lend(g, l.queries(g), l.Group()); scores != nil {
+			return scores, stride
+		}
+	}
+	c.scores = sized(c.scores, l.Group()*n)
+	l.Scores.Approx(g, l.queries(g), l.Group(), c.scores)
+	return c.scores, n
+}
+
 // merge makes one score a token (or block) of c.scores [group][n] by the group rule; scale matters to softmax only.
 func (c *chooser) merge(group, n int, scale float32) []float32 {
+	return c.mergeRows(c.scores, n, group, n, scale)
+}
+
+// mergeRows is merge of rows stride numbers apart. It changes them: the first becomes the result.
+func (c *chooser) mergeRows(scores []float32, stride, group, n int, scale float32) []float32 {
+	merged := scores[:n]
 	if group == 1 {
-		return c.scores[:n]
+		return merged
 	}
-	c.merged = sized(c.merged, n)
 	if c.group == groupSoftmax {
-		softmaxRow(c.scores[:n], scale)
+		softmaxRow(merged, scale)
 	}
-	copy(c.merged, c.scores[:n])
 	for h := 1; h < group; h++ {
-		row := c.scores[h*n : (h+1)*n]
+		row := scores[h*stride:][:n]
 		switch c.group {
 		case groupMax:
 			for i, s := range row {
-				c.merged[i] = max(c.merged[i], s)
+				merged[i] = max(merged[i], s)
 			}
 			continue
 		case groupSoftmax:
 			softmaxRow(row, scale)
 		}
-		kernels.Add(c.merged, row)
+		kernels.Add(merged, row)
 	}
-	return c.merged
+	return merged
 }
 
 // choose appends the best target of scores with sinks and recents (at least the newest) forced in.

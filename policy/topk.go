@@ -41,8 +41,7 @@ func (p *topK) Select(l *Layer, read *Selection) {
 	}
 	for g := range read.Heads {
 		n := l.Tokens(g)
-		p.scores = sized(p.scores, l.Group()*n)
-		l.Scores.Approx(g, l.queries(g), l.Group(), p.scores)
-		read.Heads[g] = p.choose(read.Heads[g], p.merge(l.Group(), n, l.scale()), target)
+		scores, stride := p.approx(l, g, n)
+		read.Heads[g] = p.choose(read.Heads[g], p.mergeRows(scores, stride, l.Group(), n, l.scale()), target)
 	}
 }

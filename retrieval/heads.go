@@ -2,6 +2,7 @@ package retrieval
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"terrace/attention"
 	"terrace/policy"
@@ -23,10 +24,13 @@ type headChoice struct {
 	layer    policy.Layer
 	reader   rowReader
 	picks    policy.Selection
+	waits    atomic.Int32 // scan tasks that must be done before it decides: its index, and leave where there is such a task
 }
 
-// scanTask is one chunk of a KV head's index; the head's last chunk decides.
+// scanTask is one chunk of a KV head's index, or leave to decide.
 type scanTask struct{ head, chunk int }
+
+const leave = -1
 
 func (h *headSelector) init(s *selector, spec *policy.Spec) error {
 	h.s, h.selectHead, h.scanHead = s, h.selectOne, h.scanOne
@@ -58,7 +62,7 @@ func (h *headSelector) ask(l *selected, views []attention.View, shown *policy.La
 		c.layer.Queries, c.layer.Rows = shown.Queries[g*width:(g+1)*width], 1
 		c.picks.Reset(1)
 	}
-	if tasks := h.scanTasks(); tasks > 0 {
+	if tasks := h.scanTasks(pool.Threads()); tasks > 0 {
 		pool.Run(tasks, h.scanHead)
 	} else {
 		pool.Run(len(h.each), h.selectHead)
@@ -89,8 +93,10 @@ func (h *headSelector) unite(layer int) {
 	}
 }
 
-// scanTasks lists the chunks to scan before the heads decide; none where a head does not ask for a scan.
-func (h *headSelector) scanTasks() int {
+// scanTasks lists the chunks to scan before the heads decide; none where a head does not ask for a scan. To decide is one thread's
+// work, so a head gets leave to do so only once as many heads as there are threads are scanned, itself among them: else the last
+// would decide alone, and other threads look on.
+func (h *headSelector) scanTasks(threads int) int {
 	h.scans = h.scans[:0]
 	for g := range h.each {
 		c := &h.each[g]
@@ -101,13 +107,21 @@ func (h *headSelector) scanTasks() int {
 		for chunk := range h.on.index.Head(g).Begin(c.layer.Queries, c.layer.Heads) {
 			h.scans = append(h.scans, scanTask{g, chunk})
 		}
+		if g >= threads-1 {
+			h.scans = append(h.scans, scanTask{g - threads + 1, leave})
+		}
+		c.waits.Store(2)
+	}
+	for g := max(0, len(h.each)-threads+1); g < len(h.each); g++ {
+		h.scans = append(h.scans, scanTask{g, leave})
 	}
 	return len(h.scans)
 }
 
+// scanOne runs a task; whoever does the last that a head waits for decides for it.
 func (h *headSelector) scanOne(worker, i int) {
 	t := h.scans[i]
-	if h.on.index.Head(t.head).Chunk(t.chunk) {
+	if done := t.chunk == leave || h.on.index.Head(t.head).Chunk(t.chunk); done && h.each[t.head].waits.Add(-1) == 0 {
 		h.selectOne(worker, t.head)
 	}
 }

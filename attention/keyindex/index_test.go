@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"terrace/internal/kvpage"
@@ -144,6 +145,7 @@ func (k *keyed) check(h *Head, need policy.Sketch) {
 			limit = 6 // keys after the prompt saturate
 		}
 		limit += k.settled()
+		k.checkLent(h, q, rows, dst)
 	}
 	for r := range rows {
 		for i := range n {
@@ -151,6 +153,22 @@ func (k *keyed) check(h *Head, need policy.Sketch) {
 				k.t.Fatalf("product of query %d with token %d of %d is off by %g", r, i, n, e)
 			}
 		}
+	}
+}
+
+// checkLent compares lent scores with Approx's, also after the borrower has changed them.
+func (k *keyed) checkLent(h *Head, q []float32, rows int, want []float32) {
+	k.t.Helper()
+	n, again := len(want)/rows, make([]float32, len(want))
+	scores, stride := h.Lend(0, q, rows)
+	for r := range rows {
+		if scores != nil && !slices.Equal(scores[r*stride:][:n], want[r*n:][:n]) {
+			k.t.Fatalf("scores of query %d differ when they are lent", r)
+		}
+	}
+	clear(scores)
+	if h.Approx(0, q, rows, again); !slices.Equal(again, want) {
+		k.t.Fatal("scores differ after lent ones were changed")
 	}
 }
 

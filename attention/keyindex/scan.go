@@ -36,8 +36,17 @@ func (h *Head) ask(q []float32, rows int) {
 // scanChunk scores one chunk.
 func (h *Head) scanChunk(chunk int) { h.codes.Score(h.scan.scores, h.scan.q, h.scan.unit, chunk) }
 
-// scanned writes the scores of queries [rows, dim] to dst [rows][tokens]: those that were computed ahead, or new ones.
+// scanned writes the scores of queries [rows, dim] to dst [rows][tokens].
 func (h *Head) scanned(q []float32, rows int, dst []float32) {
+	scores, stride := h.scores(q, rows)
+	n := h.codes.Tokens()
+	for r := range rows {
+		copy(dst[r*n:(r+1)*n], scores[r*stride:])
+	}
+}
+
+// scores are those of queries [rows, dim], [rows][stride]: computed ahead, or new ones.
+func (h *Head) scores(q []float32, rows int) (scores []float32, stride int) {
 	s := &h.scan
 	if s.of != &q[0] || s.rows != rows {
 		h.ask(q, rows)
@@ -45,10 +54,18 @@ func (h *Head) scanned(q []float32, rows int, dst []float32) {
 			h.scanChunk(c)
 		}
 	}
-	n, stride := h.codes.Tokens(), h.codes.Stride()
-	for r := range rows {
-		copy(dst[r*n:(r+1)*n], s.scores[r*stride:])
+	return s.scores, h.codes.Stride()
+}
+
+// Lend implements policy.Lender for codes.
+func (h *Head) Lend(_ int, q []float32, rows int) (scores []float32, stride int) {
+	if h.codes == nil || h.product != nil {
+		return nil, 0
 	}
+	h.countApprox()
+	scores, stride = h.scores(q, rows)
+	h.scan.of = nil // no longer scores once the caller has changed them
+	return scores, stride
 }
 
 // Begin prepares a scan for queries [rows, dim] that Approx will be asked with; its chunks may be scored by any threads, each

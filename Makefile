@@ -112,6 +112,8 @@ DRIVE_NAND ?= full hillinfer:alpha=0.1 hillinfer:alpha=0.1,drive=true
 DRIVE_SOCKET = $(abspath $(KV))/drive.sock
 bench-drive: build ## a drive paced as a SmartSSD on core 1, the host on core 0: TEXT at DRIVE_DEPTH tokens in DRIVE_HOST, keys in the drive's memory, then on flash
 	mkdir -p $(KV) && { test -f $(KV)/drive.gguf || bin/infer synth $(KV)/drive.gguf --layers 8 --hidden 1024 --heads 8 --kv-heads 8 --ffn 1024 --context 40960; }
+	taskset -c 0 bin/infer profile -t 1
+	taskset -c 0 bin/infer profile -t 1
 	run() { keys=$$1; shift; for c; do shift; set -- "$$@" --case "$$c on host=$(DRIVE_HOST) csd=unix:$(DRIVE_SOCKET)"; done; rm -rf $(KV)/drive; \
 	  bin/infer csd serve --profile smartssd --clock real --core 1 --no-sync --keys $$keys --dir $(KV)/drive --socket $(DRIVE_SOCKET) & drive=$$!; \
 	  trap "kill $$drive" EXIT; while ! test -S $(DRIVE_SOCKET); do kill -0 $$drive || exit 1; sleep 0.1; done; echo "keys=$$keys"; \

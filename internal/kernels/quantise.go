@@ -1,15 +1,11 @@
 package kernels
 
-import (
-	"math"
-
-	"terrace/internal/kernels/ref"
-)
+import "terrace/internal/kernels/ref"
 
 // quantiseOps are the selected path's; nil where there is no assembly.
 type quantiseOps struct {
-	one  func(dst *int8, x *float32, scale float32, n int, most uint32)
-	each func(dst *int8, x, scale *float32, n int, most uint32)
+	one  func(dst *int8, x *float32, scale float32, n int, most float32)
+	each func(dst *int8, x, scale *float32, n int, most float32)
 }
 
 var quantising quantiseOps
@@ -26,10 +22,10 @@ func Quantise(codes []int8, x, scale []float32, most float32) {
 	case n == 0 || quantising.one == nil:
 		n = 0
 	case len(scale) > 1:
-		quantising.each(&codes[0], &x[0], &scale[0], n, math.Float32bits(most))
+		quantising.each(&codes[0], &x[0], &scale[0], n, most)
 		scale = scale[n:]
 	case scale[0] > 0:
-		quantising.one(&codes[0], &x[0], scale[0], n, math.Float32bits(most))
+		quantising.one(&codes[0], &x[0], scale[0], n, most)
 	default:
 		n = 0
 	}

@@ -12,13 +12,13 @@ func init() {
 	f := flavours[1]()
 	register("elem_codes", f.isa, func() {
 		magnitude, gather := ConstData("magnitude", U32(1<<31-1)), []Mem{lowBytes(0), lowBytes(4)}
-		f.codes("CodesOne", "func(dst *int8, x *float32, scale float32, n int, most uint32)", "CodesOne rounds x/scale.", false, magnitude, gather)
-		f.codes("CodesEach", "func(dst *int8, x, scale *float32, n int, most uint32)", "CodesEach rounds x by a scale each, 0 where that is not above 0.", true, magnitude, gather)
+		f.codes("CodesOne", "func(dst *int8, x *float32, scale float32, n int, most float32)", "CodesOne rounds x/scale.", false, magnitude, gather)
+		f.codes("CodesEach", "func(dst *int8, x, scale *float32, n int, most float32)", "CodesEach rounds x by a scale each, 0 where that is not above 0.", true, magnitude, gather)
 	})
 }
 
 func (f *flavour) codes(name, signature, doc string, each bool, bits Mem, gather []Mem) {
-	f.begin(name, signature, doc+" Codes are cut to the number whose bits are most; n is a multiple of 16 and not 0.")
+	f.begin(name, signature, doc+" Codes are cut to most; n is a multiple of 16 and not 0.")
 	dst, x, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
 	var scales reg.Register
 	var scale reg.VecPhysical
@@ -27,12 +27,7 @@ func (f *flavour) codes(name, signature, doc string, each bool, bits Mem, gather
 	} else {
 		scale = f.broadcastParam("scale")
 	}
-	most, magnitude, rounder, zero := f.vec(), f.vec(), f.vec(), f.vec()
-	m, err := Param("most").Resolve()
-	if err != nil {
-		panic(err)
-	}
-	VPBROADCASTD(m.Addr, most)
+	most, magnitude, rounder, zero := f.broadcastParam("most"), f.vec(), f.vec(), f.vec()
 	VBROADCASTSS(bits, magnitude)
 	VBROADCASTSS(floatConst(12582912), rounder)
 	f.zero(zero)

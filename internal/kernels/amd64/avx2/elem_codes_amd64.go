@@ -4,8 +4,8 @@
 
 package avx2
 
-// CodesOne rounds x/scale. Codes are cut to the number whose bits are most; n is a multiple of 16 and not 0.
-func CodesOne(dst *int8, x *float32, scale float32, n int, most uint32)
+// CodesOne rounds x/scale. Codes are cut to most; n is a multiple of 16 and not 0.
+func CodesOne(dst *int8, x *float32, scale float32, n int, most float32)
 
-// CodesEach rounds x by a scale each, 0 where that is not above 0. Codes are cut to the number whose bits are most; n is a multiple of 16 and not 0.
-func CodesEach(dst *int8, x *float32, scale *float32, n int, most uint32)
+// CodesEach rounds x by a scale each, 0 where that is not above 0. Codes are cut to most; n is a multiple of 16 and not 0.
+func CodesEach(dst *int8, x *float32, scale *float32, n int, most float32)

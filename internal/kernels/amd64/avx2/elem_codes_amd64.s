@@ -75,14 +75,14 @@ DATA lowBytes4<>+30(SB)/1, $0x80
 DATA lowBytes4<>+31(SB)/1, $0x80
 GLOBL lowBytes4<>(SB), RODATA|NOPTR, $32
 
-// func CodesOne(dst *int8, x *float32, scale float32, n int, most uint32)
+// func CodesOne(dst *int8, x *float32, scale float32, n int, most float32)
 // Requires: AVX, AVX2
 TEXT ·CodesOne(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+24(FP), DX
 	VBROADCASTSS scale+16(FP), Y0
-	VPBROADCASTD most+32(FP), Y1
+	VBROADCASTSS most+32(FP), Y1
 	VBROADCASTSS magnitude<>+0(SB), Y2
 	VBROADCASTSS float4b400000<>+0(SB), Y3
 	VPXOR        Y4, Y4, Y4
@@ -118,14 +118,14 @@ loop:
 DATA float4b400000<>+0(SB)/4, $0x4b400000
 GLOBL float4b400000<>(SB), RODATA|NOPTR, $4
 
-// func CodesEach(dst *int8, x *float32, scale *float32, n int, most uint32)
+// func CodesEach(dst *int8, x *float32, scale *float32, n int, most float32)
 // Requires: AVX, AVX2
 TEXT ·CodesEach(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+24(FP), DX
 	MOVQ         scale+16(FP), BX
-	VPBROADCASTD most+32(FP), Y0
+	VBROADCASTSS most+32(FP), Y0
 	VBROADCASTSS magnitude<>+0(SB), Y1
 	VBROADCASTSS float4b400000<>+0(SB), Y2
 	VPXOR        Y3, Y3, Y3

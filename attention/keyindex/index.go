@@ -59,6 +59,7 @@ type headScratch struct {
 	keys   []float32
 	values []float32
 	code   []int8
+	scale  [1]float32 // of code, where it is the token's own
 	sums   []float32
 	turned []float32
 	listed []float32
@@ -341,7 +342,8 @@ func (h *Head) quantise(key []float32) (scale float32) {
 		return 0
 	}
 	scale = kernels.MaxAbs(key) / kvpage.MostCode(elem)
-	kernels.Quantise(h.scratch.code, key, []float32{scale}, kvpage.MostCode(elem))
+	h.scratch.scale[0] = scale
+	kernels.Quantise(h.scratch.code, key, h.scratch.scale[:], kvpage.MostCode(elem))
 	return scale
 }
 

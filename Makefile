@@ -106,13 +106,12 @@ bench-paper: build ## HillInfer's operating point: 1,920 + 128 tokens, batch 8, 
 # The shape of the papers' larger models in 8 layers of random weights: 8 KV heads of 128. Every case reads the prompt for itself, on one core.
 DRIVE_DEPTH ?= 16000
 DRIVE_HOST ?= 260MiB
-DRIVE_ARGS ?= -n 8 -r 3
+DRIVE_ARGS ?= -n 8 -r 4
 DRIVE_DDR ?= full hillinfer:alpha=0.1 hillinfer:alpha=0.1,drive=true hillinfer:alpha=0.1,drive=false leoam:budget=10%,sketch=storage
-DRIVE_NAND ?= full hillinfer:alpha=0.1 hillinfer:alpha=0.1,drive=true
+DRIVE_NAND ?= full hillinfer:alpha=0.1 hillinfer:alpha=0.1,drive=true hillinfer:alpha=0.1,drive=false
 DRIVE_SOCKET = $(abspath $(KV))/drive.sock
 bench-drive: build ## a drive paced as a SmartSSD on core 1, the host on core 0: TEXT at DRIVE_DEPTH tokens in DRIVE_HOST, keys in the drive's memory, then on flash
 	mkdir -p $(KV) && { test -f $(KV)/drive.gguf || bin/infer synth $(KV)/drive.gguf --layers 8 --hidden 1024 --heads 8 --kv-heads 8 --ffn 1024 --context 40960; }
-	taskset -c 0 bin/infer profile -t 1
 	taskset -c 0 bin/infer profile -t 1
 	run() { keys=$$1; shift; for c; do shift; set -- "$$@" --case "$$c on host=$(DRIVE_HOST) csd=unix:$(DRIVE_SOCKET)"; done; rm -rf $(KV)/drive; \
 	  bin/infer csd serve --profile smartssd --clock real --core 1 --no-sync --keys $$keys --dir $(KV)/drive --socket $(DRIVE_SOCKET) & drive=$$!; \

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"terrace/attention"
@@ -81,6 +82,9 @@ func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	return nil
 }
 
+// apartTokens is from how many tokens on AppendLater's heads are written at the same time.
+const apartTokens = 256
+
 // AppendLater is Append of keys and values that are still on their way: the tokens are there, and fill writes their bytes, once,
 // from any goroutine. Until it has returned nothing may read the bytes of these tokens, or change the layer.
 func (s *Sequence) AppendLater(layer int, pos []int32) (fill func(k, v []float32), err error) {
@@ -98,10 +102,19 @@ func (s *Sequence) AppendLater(layer int, pos []int32) (fill func(k, v []float32
 		h.pos = append(h.pos, pos...)
 	}
 	return func(k, v []float32) {
+		var heads sync.WaitGroup
 		for g := range o.KVHeads {
-			s.at(layer, g).main.write(&o.Layout, first[g], n, k[g*o.Layout.KeyDim:], o.KVHeads*o.Layout.KeyDim,
-				v[g*o.Layout.ValueDim:], o.KVHeads*o.Layout.ValueDim)
+			write := func() {
+				s.at(layer, g).main.write(&o.Layout, first[g], n, k[g*o.Layout.KeyDim:], o.KVHeads*o.Layout.KeyDim,
+					v[g*o.Layout.ValueDim:], o.KVHeads*o.Layout.ValueDim)
+			}
+			if n < apartTokens {
+				write()
+			} else {
+				heads.Go(write)
+			}
 		}
+		heads.Wait()
 	}, nil
 }
 

@@ -15,11 +15,12 @@ func (a *app) joinPolicies(dir string, policies []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	joins := all != nil
 	for _, p := range policies {
 		if slices.Contains(all, p) {
 			continue
 		}
-		if all != nil {
+		if joins {
 			a.notice("%s: policy %s joins the run", dir, p)
 		}
 		all = append(all, p)

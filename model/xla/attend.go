@@ -84,6 +84,9 @@ func (a *attending) sequence(s *attention.Seq, at int) error {
 		return err
 	}
 	defer keys.free()
+	if before, ok := a.flashes(s, keys); ok {
+		return a.flash(keys, before)
+	}
 	block := roundUp(len(s.Pos), 1)
 	for block > 1 && block*a.params.Heads*keys.slots() > b.maxScores {
 		block /= 2

@@ -37,6 +37,7 @@ type backend struct {
 	mirrors   map[mirrorKey]*mirror
 	rising    map[mirrorKey]*rise
 	maxScores int   // of one run of attention
+	flash     bool  // the device has attention of its own
 	kvBudget  int64 // bytes of keys and values on the device; 0 = no limit
 	passes    int64 // since the start
 
@@ -64,11 +65,11 @@ func newBackend(name string, m *model.Model, o model.BackendOptions, c compute.B
 		return nil, fmt.Errorf("xla: %s: the device does not know %v: %w", name, o.DType, model.ErrUnsupported)
 	}
 	d := &device{name: name, compute: c, programs: map[string]*graph.Graph{}, trace: o.Trace}
-	scores := cacheScores
-	if name == "xla:cuda" {
+	scores, gpu := cacheScores, name == "xla:cuda"
+	if gpu {
 		scores = gpuScores
 	}
-	return &backend{name: name, maxScores: scores, m: m, device: d, dtype: o.DType, weights: newWeights(d, o.DType == model.BFloat16), rotary: model.NewRotaryRows(&m.Config),
+	return &backend{name: name, maxScores: scores, flash: gpu && c.Capabilities().Operations[compute.OpTypeFusedScaledDotProductAttention], m: m, device: d, dtype: o.DType, weights: newWeights(d, o.DType == model.BFloat16), rotary: model.NewRotaryRows(&m.Config),
 		mirrors: map[mirrorKey]*mirror{}, rising: map[mirrorKey]*rise{}, kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
 }
 
@@ -139,7 +140,7 @@ func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 		c.ints(c.padded(rows, 0), c.bucket)
 	}
 	c.norm(m.Params.EmbedNorm)
-	return c.one("embed", b.embed, &b.embedded)
+	return c.wide("embed", b.embed, m.Hidden, &b.embedded)
 }
 
 // embed is the program of Embed.
@@ -215,7 +216,7 @@ func (b *backend) Logits(_ *model.Pass, hidden *tensor.Dense) (*tensor.Dense, er
 	c.norm(m.Params.FinalNorm)
 	c.linear(m.Params.EmbedOut)
 	c.linear(m.Params.Output)
-	return c.one("logits", func(in *params) []node {
+	return c.wide("logits", func(in *params) []node {
 		x := in.next()
 		x = in.norm(&m.Config, x, m.NoFinal)
 		if m.Params.EmbedOut.Absent() {
@@ -224,5 +225,5 @@ func (b *backend) Logits(_ *model.Pass, hidden *tensor.Dense) (*tensor.Dense, er
 			x = in.linear(x)
 		}
 		return []node{softcap(factor(in.linear(x), m.LogitScale), m.LogitSoftcap)}
-	}, &b.logits)
+	}, m.Params.Output.Rows, &b.logits)
 }

@@ -86,7 +86,14 @@ func (b *backend) write(layer int, old *block, slots, start int, add *source) er
 		c.add(o, nil)
 	}
 	c.scalars(start, add.at)
-	got, err := c.run(fmt.Sprintf("write slots=%d flat=%v rows=%d", slots, add.flat, add.rows), func(in *params) []node {
+	run := func(stage string, build func(*params) []node) ([]operand, error) {
+		if !add.flat || add.rows > lateRows {
+			return c.run(stage, build)
+		}
+		return c.later(stage, build, shapes.Make(b.storedType(), m.KVHeads, slots, m.KeyDim), shapes.Make(b.storedType(), m.KVHeads, slots, m.ValDim),
+			shapes.Make(dtypes.Int32, m.KVHeads, slots))
+	}
+	got, err := run(fmt.Sprintf("write slots=%d flat=%v rows=%d", slots, add.flat, add.rows), func(in *params) []node {
 		held := [3]node{in.next(), in.next(), in.next()}
 		rows := [3]node{in.next(), in.next(), in.next()}
 		scalars := in.next()

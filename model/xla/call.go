@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 	"gorgonia.org/tensor"
 
@@ -109,11 +111,20 @@ func (c *call) run(stage string, build func(*params) []*graph.Node) ([]operand, 
 	if c.err != nil {
 		return nil, c.err
 	}
-	g, err := c.b.device.program(stage, c.operands, build)
-	if err != nil {
-		return nil, err
+	p, _ := later(stage, c.operands, build)
+	out, err := c.b.device.run(p, c.layer)
+	p.release()
+	return out, err
+}
+
+// later leaves the program to the one that needs its results, which have the given shapes.
+func (c *call) later(stage string, build func(*params) []*graph.Node, of ...shapes.Shape) ([]operand, error) {
+	defer c.free()
+	if c.err != nil {
+		return nil, c.err
 	}
-	return c.b.device.run(g, c.layer, c.operands)
+	_, out := later(stage, c.operands, build, of...)
+	return out, nil
 }
 
 // into runs the program and puts its results into slots, their first n rows counting.
@@ -139,6 +150,18 @@ func (c *call) one(stage string, build func(*params) []*graph.Node, s *slot) (*t
 		return nil, err
 	}
 	return out[0], nil
+}
+
+// wide is one for a float32 result of so many columns; in a pass of few rows the program waits for who needs it.
+func (c *call) wide(stage string, build func(*params) []*graph.Node, cols int, s *slot) (*tensor.Dense, error) {
+	if c.bucket > lateRows {
+		return c.one(stage, build, s)
+	}
+	got, err := c.later(stage, build, shapes.Make(dtypes.Float32, c.bucket, cols))
+	if err != nil {
+		return nil, err
+	}
+	return s.put(c.b.device, got[0], c.n), nil
 }
 
 // padded is a list of integers filled up to the bucket.

@@ -2,12 +2,11 @@ package xla
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/compute/dtypes/bfloat16"
 	"github.com/gomlx/gomlx/core/graph"
 
 	"terrace/internal/trace"
@@ -17,6 +16,7 @@ import (
 type Counts struct {
 	Programs      int   // programs compiled
 	Runs          int   // programs run
+	Flashes       int   // of them with the device's own attention
 	WeightBytes   int64 // weights uploaded, each once
 	UploadBytes   int64 // activations, positions, keys and values uploaded
 	KVBytes       int64 // keys and values on the device now
@@ -34,7 +34,8 @@ type device struct {
 	programs map[string]*graph.Graph
 	trace    *trace.Recorder
 
-	upward, downward sync.Mutex // one transfer at a time in each direction
+	upward, downward sync.Mutex          // one transfer at a time in each direction
+	halves           []bfloat16.BFloat16 // what comes down before it is float32; under downward
 
 	mu     sync.Mutex // of what transfers of several goroutines change of the counts
 	counts Counts
@@ -47,17 +48,6 @@ func (d *device) account(change func(*Counts)) {
 	change(&d.counts)
 }
 
-// operand is one argument of a program: a buffer on the device, or absent.
-type operand struct {
-	buffer compute.Buffer
-	shape  shapes.Shape
-}
-
-func (o operand) absent() bool { return o.buffer == nil }
-
-// bytes of the values.
-func (o operand) bytes() int64 { return int64(o.shape.Size() * o.shape.DType.Size()) }
-
 // params hands a program's parameters out in the order of its operands; absent ones are nil.
 type params struct {
 	nodes []*graph.Node
@@ -69,70 +59,6 @@ func (p *params) next() *graph.Node {
 	return p.nodes[p.at-1]
 }
 
-// program returns the compiled program of a key and its operands' shapes, building it at the first use.
-func (d *device) program(stage string, operands []operand, build func(*params) []*graph.Node) (g *graph.Graph, err error) {
-	key := stage
-	for _, o := range operands {
-		if o.absent() {
-			key += " -"
-		} else {
-			key += " " + o.shape.String()
-		}
-	}
-	if g := d.programs[key]; g != nil {
-		return g, nil
-	}
-	defer recovered(&err, "program "+key)
-	defer d.trace.Span(trace.Compute, "compile "+word(stage)).By(d.name).End()
-	g = graph.NewGraph(d.compute, stage)
-	p := &params{nodes: make([]*graph.Node, len(operands))}
-	for i, o := range operands {
-		if !o.absent() {
-			p.nodes[i] = graph.Parameter(g, fmt.Sprintf("p%d", i), o.shape)
-		}
-	}
-	if err := g.Compile(build(p)...); err != nil {
-		return nil, fmt.Errorf("xla: program %s: %w", key, err)
-	}
-	d.programs[key] = g
-	d.counts.Programs++
-	return g, nil
-}
-
-// word is the first word of a program's name.
-func word(stage string) string {
-	first, _, _ := strings.Cut(stage, " ")
-	return first
-}
-
-// run executes a program for a layer (-1: none); its results stay on the device and are the caller's to free. It returns when
-// the device is done.
-func (d *device) run(g *graph.Graph, layer int, operands []operand) (out []operand, err error) {
-	defer recovered(&err, "program "+g.Name())
-	buffers := make([]compute.Buffer, 0, len(operands))
-	for _, o := range operands {
-		if !o.absent() {
-			buffers = append(buffers, o.buffer)
-		}
-	}
-	d.counts.Runs++
-	span := d.trace.Layer(trace.Device, word(g.Name()), layer).By(d.name)
-	begun := time.Now()
-	results := g.RunWithBuffers(buffers, make([]bool, len(buffers)), 0)
-	d.counts.RunTime += time.Since(begun)
-	span.End()
-	out = make([]operand, len(results))
-	for i, t := range results {
-		shape := t.Shape()
-		buffer, err := t.DonateBuffer(d.compute, 0)
-		if err != nil {
-			return nil, fmt.Errorf("xla: program %s: result %d: %w", g.Name(), i, err)
-		}
-		out[i] = operand{buffer, shape}
-	}
-	return out, nil
-}
-
 // recovered turns a panic of gomlx, which reports mistakes so, into an error.
 func recovered(err *error, what string) {
 	if r := recover(); r != nil {
@@ -142,14 +68,6 @@ func recovered(err *error, what string) {
 			*err = fmt.Errorf("xla: %s: %v", what, r)
 		}
 	}
-}
-
-// free gives a buffer back; an absent one is nothing.
-func (o *operand) free() {
-	if !o.absent() {
-		_ = o.buffer.Finalize()
-	}
-	*o = operand{}
 }
 
 func (d *device) close() {

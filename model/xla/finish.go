@@ -31,9 +31,9 @@ func (b *backend) Finish(_ *model.Pass, layer int, hidden, attended *tensor.Dens
 		}
 	}
 	c.norm(l.PostFFNNorm)
-	return c.one(fmt.Sprintf("finish moe=%v", moe), func(in *params) []node {
+	return c.wide(fmt.Sprintf("finish moe=%v", moe), func(in *params) []node {
 		return []node{b.finish(in, moe)}
-	}, &b.hidden)
+	}, hidden.Shape()[1], &b.hidden)
 }
 
 // finish is the program of Finish.

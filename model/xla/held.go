@@ -14,10 +14,13 @@ type held struct {
 	wrote   bool
 }
 
-// Fetch implements model.Remote.
+// Fetch implements model.Remote. What waits to be computed is computed first, by the caller of a pass alone.
 func (h *held) Fetch() error {
 	if h.fetched || h.on.absent() {
 		return nil
+	}
+	if err := h.d.force(h.on); err != nil {
+		return err
 	}
 	h.fetched = true
 	return h.d.read(h.host, h.on)

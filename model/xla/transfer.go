@@ -2,7 +2,9 @@ package xla
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
@@ -24,7 +26,7 @@ func upload[T number](d *device, what string, layer int, flat []T, dims ...int) 
 	if shape.Size() != len(flat) {
 		return operand{}, fmt.Errorf("xla: %d values for shape %v", len(flat), dims)
 	}
-	o := operand{shape: shape}
+	var o operand
 	d.upward.Lock()
 	defer d.upward.Unlock()
 	span, begun := d.trace.Layer(trace.Up, what, layer).By(d.name), time.Now()
@@ -32,10 +34,11 @@ func upload[T number](d *device, what string, layer int, flat []T, dims ...int) 
 		d.account(func(c *Counts) { c.UpTime += time.Since(begun) })
 		span.EndBytes(o.bytes())
 	}()
-	var err error
-	if o.buffer, err = d.compute.BufferFromFlatData(0, flat, shape); err != nil {
+	buffer, err := d.compute.BufferFromFlatData(0, flat, shape)
+	if err != nil {
 		return operand{}, fmt.Errorf("xla: upload of %v: %w", dims, err)
 	}
+	o = owned(buffer, shape)
 	return o, nil
 }
 
@@ -49,10 +52,27 @@ func uploadCounted[T number](d *device, what string, layer int, x []T, dims ...i
 // rounded is x in bfloat16, to nearest with ties to even.
 func rounded(x []float32) []bfloat16.BFloat16 {
 	out := make([]bfloat16.BFloat16, len(x))
-	for i, f := range x {
-		out[i] = bfloat16.FromFloat32(f)
-	}
+	apart(len(x), func(from, to int) {
+		for i, f := range x[from:to] {
+			out[from+i] = bfloat16.FromFloat32(f)
+		}
+	})
 	return out
+}
+
+// apart runs do over parts of n numbers, several at a time where there are many.
+func apart(n int, do func(from, to int)) {
+	const part = 1 << 18
+	if n <= part {
+		do(0, n)
+		return
+	}
+	var all sync.WaitGroup
+	size := max(part, (n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < n; from += size {
+		all.Go(func() { do(from, min(from+size, n)) })
+	}
+	all.Wait()
 }
 
 // reading begins the account of a read of n values of a buffer; the function ends it.
@@ -84,13 +104,18 @@ func (d *device) readInts(o operand) ([]int32, error) {
 func (d *device) read(dst []float32, o operand) error {
 	defer d.reading(len(dst), o)()
 	if o.shape.DType == dtypes.BFloat16 {
-		flat, err := flatten[bfloat16.BFloat16](d, o, nil)
+		if n := o.shape.Size(); cap(d.halves) < n {
+			d.halves = make([]bfloat16.BFloat16, n)
+		}
+		flat, err := flatten(d, o, d.halves[:o.shape.Size()])
 		if err != nil {
 			return err
 		}
-		for i := range dst {
-			dst[i] = flat[i].Float32()
-		}
+		apart(len(dst), func(from, to int) {
+			for i, x := range flat[from:to] {
+				dst[from+i] = x.Float32()
+			}
+		})
 		return nil
 	}
 	flat, err := flatten(d, o, dst)
@@ -103,7 +128,7 @@ func (d *device) read(dst []float32, o operand) error {
 // flatten is a buffer's values: the device's own where the host sees them, else a copy, in into where it has their number.
 func flatten[T number](d *device, o operand, into []T) ([]T, error) {
 	if d.compute.HasSharedBuffers() {
-		flat, err := o.buffer.Data()
+		flat, err := o.r.buffer.Data()
 		if err != nil {
 			return nil, fmt.Errorf("xla: reading %v: %w", o.shape, err)
 		}
@@ -112,7 +137,7 @@ func flatten[T number](d *device, o operand, into []T) ([]T, error) {
 	if len(into) != o.shape.Size() {
 		into = make([]T, o.shape.Size())
 	}
-	if err := o.buffer.ToFlatData(into); err != nil {
+	if err := o.r.buffer.ToFlatData(into); err != nil {
 		return nil, fmt.Errorf("xla: reading %v: %w", o.shape, err)
 	}
 	return into, nil

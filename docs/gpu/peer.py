@@ -65,10 +65,13 @@ def stall(row):
 
 def summary(folder):
     for path in sorted(glob.glob(os.path.join(folder, "*-torch.json"))):
-        peer, ours = load(path), load(path.replace("-torch.json", ".json"))[0]
+        try:
+            peer, ours = load(path), load(path.replace("-torch.json", ".json"))[0]
+        except ValueError:
+            continue  # one of the two was ended; measure says so
         print(f"{os.path.basename(path)[:-11]}: {ours['tps_median']:.1f} t/s, torch {peer['tps_median']:.1f}, ratio {ours['tps_median'] / peer['tps_median']:.3f}")
     for path in sorted(glob.glob(os.path.join(folder, "*-offload.json")) + glob.glob(os.path.join(folder, "*-ttft.json"))):
-        for row in load(path):
+        for row in load(path) if os.path.getsize(path) else []:
             moved = row["kv"]["bytes_moved"]
             print(f"{os.path.basename(path)[:-5]}: {row['policy']} on {' '.join(row['tiers']) or 'all'}: {row['tps_median']:.2f} t/s, x {row['ratio']:.3f}, "
                   f"ttft {row['ttft_ms']:.0f} ms, device idle {stall(row):.0%}, up {moved.get('host>device', 0)}, down {moved.get('device>host', 0)} bytes")

@@ -140,7 +140,7 @@ func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 		c.ints(c.padded(rows, 0), c.bucket)
 	}
 	c.norm(m.Params.EmbedNorm)
-	return c.wide("embed", b.embed, m.Hidden, &b.embedded)
+	return c.lateOne("embed", b.embed, m.Hidden, &b.embedded)
 }
 
 // embed is the program of Embed.
@@ -216,7 +216,7 @@ func (b *backend) Logits(_ *model.Pass, hidden *tensor.Dense) (*tensor.Dense, er
 	c.norm(m.Params.FinalNorm)
 	c.linear(m.Params.EmbedOut)
 	c.linear(m.Params.Output)
-	return c.wide("logits", func(in *params) []node {
+	return c.lateOne("logits", func(in *params) []node {
 		x := in.next()
 		x = in.norm(&m.Config, x, m.NoFinal)
 		if m.Params.EmbedOut.Absent() {

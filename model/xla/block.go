@@ -74,7 +74,7 @@ func (b *backend) empty(layer, slots int) (block, error) {
 }
 
 // write replaces a block by one of the given slots that holds the same, and the source's rows from slot start on. A source
-// that is all of the new block becomes it.
+// that is all of the new block becomes it. Rows of the pass are written by the program that reads the block next.
 func (b *backend) write(layer int, old *block, slots, start int, add *source) error {
 	m := b.m
 	if old.absent() && !add.flat && add.k.shape.Dim(1) == slots {
@@ -87,7 +87,7 @@ func (b *backend) write(layer int, old *block, slots, start int, add *source) er
 	}
 	c.scalars(start, add.at)
 	run := func(stage string, build func(*params) []node) ([]operand, error) {
-		if !add.flat || add.rows > lateRows {
+		if !add.flat {
 			return c.run(stage, build)
 		}
 		return c.later(stage, build, shapes.Make(b.storedType(), m.KVHeads, slots, m.KeyDim), shapes.Make(b.storedType(), m.KVHeads, slots, m.ValDim),

@@ -152,11 +152,8 @@ func (c *call) one(stage string, build func(*params) []*graph.Node, s *slot) (*t
 	return out[0], nil
 }
 
-// wide is one for a float32 result of so many columns; in a pass of few rows the program waits for who needs it.
-func (c *call) wide(stage string, build func(*params) []*graph.Node, cols int, s *slot) (*tensor.Dense, error) {
-	if c.bucket > lateRows {
-		return c.one(stage, build, s)
-	}
+// lateOne is one for a float32 result of so many columns, whose program waits for who needs it.
+func (c *call) lateOne(stage string, build func(*params) []*graph.Node, cols int, s *slot) (*tensor.Dense, error) {
 	got, err := c.later(stage, build, shapes.Make(dtypes.Float32, c.bucket, cols))
 	if err != nil {
 		return nil, err

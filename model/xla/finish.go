@@ -31,7 +31,7 @@ func (b *backend) Finish(_ *model.Pass, layer int, hidden, attended *tensor.Dens
 		}
 	}
 	c.norm(l.PostFFNNorm)
-	return c.wide(fmt.Sprintf("finish moe=%v", moe), func(in *params) []node {
+	return c.lateOne(fmt.Sprintf("finish moe=%v", moe), func(in *params) []node {
 		return []node{b.finish(in, moe)}
 	}, hidden.Shape()[1], &b.hidden)
 }
@@ -87,15 +87,24 @@ func route(m *model.Config, share node) node {
 	n, experts := share.Shape().Dim(0), share.Shape().Dim(1)
 	mine := graph.BroadcastToDims(graph.ExpandAxes(share, 2), n, experts, experts)
 	other := graph.BroadcastToDims(graph.ExpandAxes(share, 1), n, experts, experts)
-	first := make([][]float32, experts) // 1 where the other expert has the lower number
+	// 1 where the other expert has the lower number, and where it is another one: a device may round the two copies of a share
+	// differently, so that one is before itself (seen on CUDA).
+	first, others := make([][]float32, experts), make([][]float32, experts)
 	for e := range first {
-		first[e] = make([]float32, experts)
-		for o := range e {
-			first[e][o] = 1
+		first[e], others[e] = make([]float32, experts), make([]float32, experts)
+		for o := range experts {
+			if o < e {
+				first[e][o] = 1
+			}
+			if o != e {
+				others[e][o] = 1
+			}
 		}
 	}
-	ties := graph.Mul(asFloat(graph.Equal(other, mine)), graph.ExpandLeftToRank(graph.Const(share.Graph(), first), 3))
-	before := graph.ReduceSum(graph.Add(asFloat(graph.GreaterThan(other, mine)), ties), 2)
+	where := func(condition node, pairs [][]float32) node {
+		return graph.Mul(asFloat(condition), graph.ExpandLeftToRank(graph.Const(share.Graph(), pairs), 3))
+	}
+	before := graph.ReduceSum(graph.Add(where(graph.GreaterThan(other, mine), others), where(graph.Equal(other, mine), first)), 2)
 	share = graph.Mul(share, asFloat(graph.LessThan(before, graph.Scalar(share.Graph(), before.DType(), m.TopK))))
 	if m.NormTopK {
 		share = graph.Div(share, graph.ExpandAxes(graph.ReduceSum(share, 1), 1))

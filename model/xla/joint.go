@@ -14,10 +14,6 @@ import (
 	"terrace/internal/trace"
 )
 
-// lateRows is the most rows of a pass whose small programs wait for the one that needs their results: the launch of a program costs
-// more than a step's norms and products then do.
-const lateRows = 64
-
 // result is a value on the device, or what a program that waits will give. Its owner and every program that waits for it hold it;
 // who lets go of it last frees it.
 type result struct {
@@ -56,7 +52,8 @@ func (o *operand) free() {
 	*o = operand{}
 }
 
-// pending is a program that has not run: it runs as a part of the first one that needs a result of it.
+// pending is a program that has not run: it runs as a part of the first one that needs a result of it, since launching a program
+// costs more than a step's norms and products do.
 type pending struct {
 	stage    string
 	operands []operand // held until it has run

@@ -27,7 +27,7 @@ func TestAppendEqualsPages(t *testing.T) {
 					}
 					k, v := maker{Rand: rnd}.floats(n*(dim+5), 3), maker{Rand: rnd}.floats(n*(dim+2), 3)
 					if e < kvpage.I8 {
-						for i, x := range []float64{math.Inf(1), math.Inf(-1), 1e-8, -1e-41, 65519, 65520, 1e38, 0} {
+						for i, x := range []float64{math.Inf(1), math.Inf(-1), math.NaN(), 1e-8, -1e-41, 65519, 65520, 1e38, 0} {
 							k[(i*7)%len(k)], v[(i*5)%len(v)] = float32(x), float32(x)
 						}
 					}

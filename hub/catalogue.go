@@ -152,13 +152,13 @@ var catalogue = []Model{
 	},
 	{
 		Name:   "plugin:xla-cuda",
-		About:  "XLA's CUDA 13 plugin (PJRT) for the xla:cuda backend, linux/amd64; a download of 119 MiB",
+		About:  "XLA's CUDA 13 plugin (PJRT) for the xla:cuda backend, linux/amd64; a download of 128 MiB",
 		Notice: cudaNotice,
 		Plugin: true,
 		sources: []source{&pipSource{
 			as:     "pjrt_c_api_cuda_plugin.so",
-			sha256: "4443b8c89bd43923dcb895efc95058c65682de1724ec5a66854a96d4731e4228", sizeBytes: 401479448,
-			parts: []pipPart{{pkg: "jax-cuda13-pjrt", version: "0.10.2", member: "jax_plugins/xla_cuda13/xla_cuda_plugin.so", wheelBytes: 124395292}},
+			sha256: "43d3efd6fd43d8a5d9aa67176e830d81e4ad5fc19fda4ad09cdcc4aebd9f3920", sizeBytes: 411465856,
+			parts: []pipPart{{pkg: "jax-cuda13-pjrt", version: "0.11.2", member: "jax_plugins/xla_cuda13/xla_cuda_plugin.so", wheelBytes: 134162640}},
 		}},
 	},
 }

@@ -13,7 +13,7 @@ import (
 func TestPlugins(t *testing.T) {
 	members := map[string][2]string{
 		"plugin:xla-cpu":  {"fastatomstruct-xla-cpu-2026.6.23.whl", "fastatomstruct_xla_cpu/libpjrt_cpu.so"},
-		"plugin:xla-cuda": {"jax-cuda13-pjrt-0.10.2.whl", "jax_plugins/xla_cuda13/xla_cuda_plugin.so"},
+		"plugin:xla-cuda": {"jax-cuda13-pjrt-0.11.2.whl", "jax_plugins/xla_cuda13/xla_cuda_plugin.so"},
 	}
 	found := 0
 	for _, m := range Catalogue() {

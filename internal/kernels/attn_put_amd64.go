@@ -13,6 +13,9 @@ func init() {
 		if path >= isaAVX2 {
 			turnKeys = [2]func(*byte, [][]byte, int){avx2.TurnKeys2, avx2.TurnKeys4}
 			copyRows = avx2.CopyRows
+			put.keys = [3]func(*byte, *float32, int, int){avx2.PutKeysF32, avx2.PutKeysF16, avx2.PutKeysBF16}
+			put.key = [3]func(*byte, *float32, int){avx2.PutKeyF32, avx2.PutKeyF16, avx2.PutKeyBF16}
+			put.value = [3]func(*byte, *float32, int){avx2.PutValueF32, avx2.PutValueF16, avx2.PutValueBF16}
 		}
 		if path >= isaAVX512 {
 			turnKeys = [2]func(*byte, [][]byte, int){avx512.TurnKeys2, avx512.TurnKeys4}

@@ -10,14 +10,16 @@ import (
 
 // Writing pages: 16 rows of keys are turned into a tile, rows of values are narrowed.
 func init() {
-	f := flavours[0]()
-	register("attn_put", f.isa, func() {
-		for _, e := range elements {
-			f.putKeys(e)
-			f.putKey(e)
-			f.putValue(e)
-		}
-	})
+	for _, make := range flavours {
+		f := make()
+		register("attn_put", f.isa, func() {
+			for _, e := range elements {
+				f.putKeys(e)
+				f.putKey(e)
+				f.putValue(e)
+			}
+		})
+	}
 }
 
 // laneNumbers is 0, 1, ... 15.
@@ -36,26 +38,40 @@ var lanes16 *Mem
 
 // narrower holds the constants of rounding to bf16 with integers.
 type narrower struct {
+	f                *flavour
 	e                element
 	half, one, quiet reg.VecPhysical
-	t                reg.VecPhysical
+	t, u             reg.VecPhysical
 }
 
 func (f *flavour) newNarrower(e element) *narrower {
-	n := &narrower{e: e}
+	n := &narrower{f: f, e: e}
 	if e.name != "BF16" {
 		return n
 	}
 	n.half, n.one, n.quiet, n.t = f.vec(), f.vec(), f.vec(), f.vec()
+	if !f.wide() {
+		n.u = f.vec()
+	}
 	tmp := GP32()
 	for i, c := range []uint32{0x7fff, 1, 0x400000} {
 		MOVL(U32(c), tmp)
-		VPBROADCASTD(tmp, []reg.VecPhysical{n.half, n.one, n.quiet}[i])
+		f.spread(tmp, []reg.VecPhysical{n.half, n.one, n.quiet}[i])
 	}
 	return n
 }
 
-// store rounds v to the type, to nearest with ties to even, and writes 16 numbers.
+// spread writes a number of 32 bits to all lanes.
+func (f *flavour) spread(x reg.GPVirtual, v reg.VecPhysical) {
+	if f.wide() {
+		VPBROADCASTD(x, v)
+		return
+	}
+	VMOVD(x, v.AsX())
+	VPBROADCASTD(v.AsX(), v)
+}
+
+// store rounds v to the type, to nearest with ties to even, and writes its numbers.
 func (n *narrower) store(v reg.VecPhysical, m Mem) {
 	switch n.e.name {
 	case "F32":
@@ -63,6 +79,10 @@ func (n *narrower) store(v reg.VecPhysical, m Mem) {
 	case "F16":
 		VCVTPS2PH(U8(0), v, m)
 	case "BF16":
+		if !n.f.wide() {
+			n.storeBF16(v, m)
+			return
+		}
 		VCMPPS(U8(3), v, v, reg.K2)
 		VPSRLD(U8(16), v, n.t)
 		VPANDD(n.one, n.t, n.t)
@@ -74,18 +94,47 @@ func (n *narrower) store(v reg.VecPhysical, m Mem) {
 	}
 }
 
+// storeBF16 is store without masks and without a narrowing move.
+func (n *narrower) storeBF16(v reg.VecPhysical, m Mem) {
+	VPSRLD(U8(16), v, n.t)
+	VPAND(n.one, n.t, n.t)
+	VPADDD(n.half, n.t, n.t)
+	VPADDD(v, n.t, n.t)
+	VCMPPS(U8(3), v, v, n.u)
+	VPOR(n.quiet, v, v)
+	VBLENDVPS(n.u, v, n.t, n.t)
+	VPSRLD(U8(16), n.t, n.t)
+	VPACKUSDW(n.t, n.t, n.t)
+	VPERMQ(U8(0x08), n.t, n.t)
+	VMOVDQU(n.t.AsX(), m)
+}
+
 func (f *flavour) putKeys(e element) {
 	f.begin("PutKeys"+e.name, "func(tile *byte, k *float32, strideBytes, dim int)",
 		fmt.Sprintf("PutKeys%s turns 16 rows of keys, strideBytes apart, into a tile [dim][16].", e.name))
 	tile, k, stride, dim := Load(Param("tile"), GP64()), Load(Param("k"), GP64()), Load(Param("strideBytes"), GP64()), Load(Param("dim"), GP64())
-	index, v := f.vec(), f.vecs(2)
+	parts := 16 / f.lanes
+	index, v := f.vecs(parts), f.vec()
 	n := f.newNarrower(e)
-	VPBROADCASTD(stride.(reg.GPVirtual).As32(), index)
-	VPMULLD(laneNumbers(), index, index)
+	for i, x := range index {
+		f.spread(stride.(reg.GPVirtual).As32().(reg.GPVirtual), x)
+		VPMULLD(laneNumbers().Offset(i*f.bytes()), x, x)
+	}
+	var mask reg.VecPhysical
+	if !f.wide() {
+		mask = f.vec()
+	}
 	Label("loop")
-	KXNORW(reg.K1, reg.K1, reg.K1)
-	VGATHERDPS(Mem{Base: k, Index: index, Scale: 1}, reg.K1, v[0])
-	n.store(v[0], at(tile, 0))
+	for i, x := range index {
+		if f.wide() {
+			KXNORW(reg.K1, reg.K1, reg.K1)
+			VGATHERDPS(Mem{Base: k, Index: x, Scale: 1}, reg.K1, v)
+		} else {
+			VPCMPEQD(mask, mask, mask)
+			VGATHERDPS(mask, Mem{Base: k, Index: x, Scale: 1}, v)
+		}
+		n.store(v, at(tile, i*f.lanes*e.size))
+	}
 	ADDQ(U8(4), k)
 	ADDQ(U8(16*e.size), tile)
 	DECQ(dim)
@@ -110,8 +159,10 @@ func (f *flavour) putKey(e element) {
 	SUBQ(U8(64/step), left)
 	JG(LabelRef("ask"))
 	Label("loop")
-	VMOVUPS(at(k, 0), v)
-	n.store(v, row)
+	for i := range 16 / f.lanes {
+		VMOVUPS(at(k, i*f.bytes()), v)
+		n.store(v, row.Offset(i*f.lanes*e.size))
+	}
 	for i := range 16 {
 		number := GP32()
 		if from := row.Offset(i * e.size); e.size == 4 {
@@ -136,8 +187,10 @@ func (f *flavour) putValue(e element) {
 	v := f.vec()
 	n := f.newNarrower(e)
 	Label("loop")
-	VMOVUPS(at(src, 0), v)
-	n.store(v, at(row, 0))
+	for i := range 16 / f.lanes {
+		VMOVUPS(at(src, i*f.bytes()), v)
+		n.store(v, at(row, i*f.lanes*e.size))
+	}
 	ADDQ(U8(64), src)
 	ADDQ(U8(16*e.size), row)
 	SUBQ(U8(16), dim)

@@ -226,11 +226,11 @@ TEXT ·PutKeysBF16(SB), NOSPLIT, $0-32
 	MOVQ         strideBytes+16(FP), DX
 	MOVQ         dim+24(FP), BX
 	MOVL         $0x00007fff, SI
-	VPBROADCASTD SI, Z3
+	VPBROADCASTD SI, Z2
 	MOVL         $0x00000001, SI
-	VPBROADCASTD SI, Z4
+	VPBROADCASTD SI, Z3
 	MOVL         $0x00400000, SI
-	VPBROADCASTD SI, Z5
+	VPBROADCASTD SI, Z4
 	VPBROADCASTD DX, Z0
 	VPMULLD      laneNumbers<>+0(SB), Z0, Z0
 
@@ -238,13 +238,13 @@ loop:
 	KXNORW     K1, K1, K1
 	VGATHERDPS (CX)(Z0*1), K1, Z1
 	VCMPPS     $0x03, Z1, Z1, K2
-	VPSRLD     $0x10, Z1, Z6
-	VPANDD     Z4, Z6, Z6
-	VPADDD     Z3, Z6, Z6
-	VPADDD     Z1, Z6, Z6
-	VPORD      Z5, Z1, K2, Z6
-	VPSRLD     $0x10, Z6, Z6
-	VPMOVDW    Z6, (AX)
+	VPSRLD     $0x10, Z1, Z5
+	VPANDD     Z3, Z5, Z5
+	VPADDD     Z2, Z5, Z5
+	VPADDD     Z1, Z5, Z5
+	VPORD      Z4, Z1, K2, Z5
+	VPSRLD     $0x10, Z5, Z5
+	VPMOVDW    Z5, (AX)
 	ADDQ       $0x04, CX
 	ADDQ       $0x20, AX
 	DECQ       BX

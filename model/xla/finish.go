@@ -87,8 +87,8 @@ func route(m *model.Config, share node) node {
 	n, experts := share.Shape().Dim(0), share.Shape().Dim(1)
 	mine := graph.BroadcastToDims(graph.ExpandAxes(share, 2), n, experts, experts)
 	other := graph.BroadcastToDims(graph.ExpandAxes(share, 1), n, experts, experts)
-	// 1 where the other expert has the lower number, and where it is another one: a device may round the two copies of a share
-	// differently, so that one is before itself (seen on CUDA).
+	// 1 where the other expert has the lower number, and where it is another one: a device may compute the two copies of a share in
+	// different orders, and no expert may then be before itself.
 	first, others := make([][]float32, experts), make([][]float32, experts)
 	for e := range first {
 		first[e], others[e] = make([]float32, experts), make([]float32, experts)

@@ -5,6 +5,7 @@ package kernels
 import (
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 )
 
 // TestAttentionKernelsStayInside: pages, scores and panels may end or begin at unreadable memory.
@@ -16,6 +17,19 @@ func TestAttentionKernelsStayInside(t *testing.T) {
 		for _, dim := range []int{8, 24, 64, 72} {
 			if !turned(rnd, KVF16, dim, getBytes) || !turned(rnd, KVF32, dim, getBytes) {
 				t.Fatalf("dim %d: turned tile differs", dim)
+			}
+		}
+		for e := KVF32; e <= KVBF16; e++ {
+			for _, dim := range []int{16, 20, 80} {
+				PutKeys(e, getBytes(e.KeyTileBytes(dim)), get(16*dim), dim, dim)
+				PutKey(e, getBytes(e.KeyTileBytes(dim)), 15, get(dim), dim)
+				PutValue(e, getBytes(e.ValueRowBytes(dim)), get(dim), dim)
+			}
+		}
+		for _, n := range []int{16, 20, 64} {
+			codes := getBytes(n)
+			for _, scales := range []int{1, n} {
+				Quantise(unsafe.Slice((*int8)(unsafe.Pointer(&codes[0])), n), get(n), ones(get(scales)), 127)
 			}
 		}
 		for _, e := range []CodeElem{Codes8, Codes4} {
@@ -40,4 +54,11 @@ func TestAttentionKernelsStayInside(t *testing.T) {
 			}
 		}
 	})
+}
+
+func ones(x []float32) []float32 {
+	for i := range x {
+		x[i] = 1
+	}
+	return x
 }

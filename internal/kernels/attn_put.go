@@ -16,9 +16,9 @@ type putOps struct {
 var put putOps
 
 // PutKeys turns 16 rows of keys, row r at k[r*stride:], into a tile of a float type, rounding to nearest with ties to
-// even. It says whether the selected path has it; if not, nothing is written.
+// even. It says whether the selected path has it, for dim a multiple of 4; if not, nothing is written.
 func PutKeys(e KVElem, tile []byte, k []float32, stride, dim int) bool {
-	if e.Quantised() || put.keys[e] == nil {
+	if e.Quantised() || put.keys[e] == nil || dim%4 != 0 {
 		return false
 	}
 	wantLen("PutKeys", e.KeyTileBytes(dim), len(tile))

@@ -5,6 +5,11 @@
 // weights, uploaded at their first use; and mirrors, device copies of the keys and values that views show. Layers of one
 // structure share programs: weights are arguments.
 //
+// Launching a program costs more than a step's norms, products and copies do. A call whose result nobody reads yet leaves a pending
+// program, which runs as a part of the one that needs it (joint.go): of a layer's step, writing the new token's keys and values with its attention,
+// and the rest of the layer with the projections of the next. Values on the device are counted by who needs them. Prompts in bf16 go through
+// a device's own attention where it has one (flash.go).
+//
 // What the calls hand to each other stays on the device: a returned tensor is read back when somebody asks for its values
 // (model.Float32s), and goes up again only if they were written. A mirror follows its views by the versions of their pages:
 // new rows are appended from Project's results, changed ones go up again, from the first one on. New tokens go to a small

@@ -36,14 +36,10 @@ type kvDownload struct {
 	err  error
 }
 
-// downloadsLater reports whether the pass leaves the download of keys and values to another goroutine: a prompt's, and a step's
-// whose policy reads none of them on the host.
+// downloadsLater reports whether another goroutine downloads keys and values: a prompt's, and a step's that no policy reads.
 func (p *pass) downloadsLater() bool {
-	e := p.e
-	if e.device.keeper == nil || p.source != nil || len(p.sessions) != 1 || e.o.Rotate || !e.kv.DefersAppend() {
-		return false
-	}
-	return p.kv.Rows[0].Reading.Prompt() || !p.kv.Asks() && !p.sessions[0].text.Selects()
+	return p.e.device.keeper != nil && p.source == nil && len(p.sessions) == 1 && !p.e.o.Rotate && p.e.kv.DefersAppend() &&
+		(p.kv.Rows[0].Reading.Prompt() || !p.kv.Asks() && !p.sessions[0].text.Selects())
 }
 
 // download takes a layer's new tokens into the cache; their bytes follow.

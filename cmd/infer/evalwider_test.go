@@ -24,8 +24,8 @@ func TestEvalWider(t *testing.T) {
 	if code, errs := run(dir, "--policy", few, "--limit", "5"); code != 0 || !strings.Contains(errs, "policy "+few+" joins the run") {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
-	if code, errs := run(once, "--policy", "full", "--policy", few, "--limit", "5"); code != 0 {
-		t.Fatal(errs)
+	if code, errs := run(once, "--policy", "full", "--policy", few, "--limit", "5"); code != 0 || strings.Contains(errs, "joins the run") {
+		t.Fatalf("a new folder: exit %d: %s", code, errs)
 	}
 	if got, want := answers(t, dir), answers(t, once); len(want) != 10 || !slices.Equal(got, want) {
 		t.Errorf("wider: %d outcomes\n%s\nat once: %d\n%s", len(got), strings.Join(got, "\n"), len(want), strings.Join(want, "\n"))

@@ -23,11 +23,16 @@ func (a *attending) flashes(s *attention.Seq, k *keys) (before int, ok bool) {
 	if !b.flash || b.dtype != model.BFloat16 || n < flashRows || n != len(a.p.Pos) || before < 0 || k.m == nil || !k.tail.absent() || s.Select != nil || s.ColumnSums != nil {
 		return 0, false
 	}
-	if p.Softcap > 0 || p.Sinks != nil || p.Window > 0 && p.Window < k.total[0] || p.Scale == 0 || p.KeyDim != p.ValueDim || p.KeyDim%8 != 0 || p.KeyDim > 128 {
+	if p.Softcap > 0 || p.Sinks != nil || p.Scale == 0 || p.KeyDim != p.ValueDim || p.KeyDim%8 != 0 || p.KeyDim > 128 {
 		return 0, false
 	}
 	if before+a.bucket > k.large.slots() {
 		return 0, false
+	}
+	for i := 1; i < n; i++ {
+		if s.Pos[i] <= s.Pos[i-1] {
+			return 0, false
+		}
 	}
 	pos := make([]int32, n)
 	for g := range s.Views {
@@ -35,11 +40,11 @@ func (a *attending) flashes(s *attention.Seq, k *keys) (before int, ok bool) {
 		if k.total[g] != before+n || before > 0 && positionOf(v, before-1) >= s.Pos[0] {
 			return 0, false
 		}
-		if positions(pos, v, before); !slices.Equal(pos, s.Pos) {
+		if positions(pos, v, before); !slices.Equal(pos, s.Pos) || p.Window > 0 && int(s.Pos[n-1]-positionOf(v, 0)) >= p.Window {
 			return 0, false
 		}
 	}
-	return before, slices.IsSorted(s.Pos)
+	return before, true
 }
 
 // flash computes all rows of a prompt: causally among themselves, and over the earlier tokens, of which a bucket is read with the

@@ -223,7 +223,7 @@ func (d *device) run(p *pending, layer int) (out []operand, err error) {
 	}
 	for _, part := range j.parts {
 		for i := range part.results {
-			part.results[i].r.settle(values[i].r)
+			part.results[i].r.take(values[i].r)
 		}
 		values = values[len(part.results):]
 		part.release()
@@ -231,8 +231,8 @@ func (d *device) run(p *pending, layer int) (out []operand, err error) {
 	return values, nil
 }
 
-// settle takes over the value of a result that has been computed; nobody may want it any more.
-func (r *result) settle(v *result) {
+// take makes a computed value the result's; if nobody wants it any more it is freed.
+func (r *result) take(v *result) {
 	r.buffer, r.from = v.buffer, nil
 	if r.uses == 0 {
 		_ = r.buffer.Finalize()

@@ -56,19 +56,9 @@ func (f *flavour) newNarrower(e element) *narrower {
 	tmp := GP32()
 	for i, c := range []uint32{0x7fff, 1, 0x400000} {
 		MOVL(U32(c), tmp)
-		f.spread(tmp, []reg.VecPhysical{n.half, n.one, n.quiet}[i])
+		f.broadcast32(tmp, []reg.VecPhysical{n.half, n.one, n.quiet}[i])
 	}
 	return n
-}
-
-// spread writes a number of 32 bits to all lanes.
-func (f *flavour) spread(x reg.GPVirtual, v reg.VecPhysical) {
-	if f.wide() {
-		VPBROADCASTD(x, v)
-		return
-	}
-	VMOVD(x, v.AsX())
-	VPBROADCASTD(v.AsX(), v)
 }
 
 // store rounds v to the type, to nearest with ties to even, and writes its numbers.
@@ -117,7 +107,7 @@ func (f *flavour) putKeys(e element) {
 	index, v := f.vecs(parts), f.vec()
 	n := f.newNarrower(e)
 	for i, x := range index {
-		f.spread(stride.(reg.GPVirtual).As32().(reg.GPVirtual), x)
+		f.broadcast32(stride.(reg.GPVirtual).As32(), x)
 		VPMULLD(laneNumbers().Offset(i*f.bytes()), x, x)
 	}
 	var mask reg.VecPhysical

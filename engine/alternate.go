@@ -115,7 +115,7 @@ func (p *pass) fromDrives(layer int) *tensor.Dense {
 		return nil
 	}
 	p.kv.Attended(layer, out)
-	return tensor.New(tensor.WithShape(len(p.rows.Pos), p.e.m.Heads*p.e.m.ValDim), tensor.WithBacking(out))
+	return tensor.New(tensor.WithShape(len(p.rows.Pos), p.e.attendedWidth(layer)), tensor.WithBacking(out))
 }
 
 // end closes the mini-batch; err is of both. It returns the sessions that failed.

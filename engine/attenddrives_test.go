@@ -61,10 +61,10 @@ func checkDriveUse(t *testing.T, e *Engine, drives, prompt, steps int) {
 	for _, d := range u.Drives {
 		down, up = down+d.ToDriveBytes, up+d.ToHostBytes
 	}
-	kv := int64(m.KVHeads * (m.KeyDim + m.ValDim) * e.o.KType.Bits() / 8)
+	kv := int64(m.Layer[0].KVHeads * (m.Layer[0].KeyDim + m.Layer[0].ValDim) * e.o.KType.Bits() / 8)
 	for _, tokens := range []int{prompt, prompt, 97} { // alone, and two texts in a batch
-		wantDown += int64(m.Layers) * (int64(tokens+steps)*kv + int64(steps*4*m.Heads*m.KeyDim))
-		wantUp += int64(m.Layers * steps * 4 * m.Heads * m.ValDim)
+		wantDown += int64(m.Layers) * (int64(tokens+steps)*kv + int64(steps*4*m.Layer[0].Heads*m.Layer[0].KeyDim))
+		wantUp += int64(m.Layers * steps * 4 * m.Layer[0].Heads * m.Layer[0].ValDim)
 	}
 	if down != wantDown || up != wantUp {
 		t.Errorf("%d bytes down and %d up, want %d and %d", down, up, wantDown, wantUp)

@@ -40,7 +40,7 @@ func opened(t testing.TB, e *Engine, spec string, prompt []int) *Session {
 // heldBy are the positions of each layer and KV head.
 func heldBy(s *Session) (out [][]int32) {
 	for layer := range s.e.m.Layers {
-		for g := range s.e.m.KVHeads {
+		for g := range s.e.m.Layer[0].KVHeads {
 			out = append(out, slices.Clone(s.text.Seq().PositionList(layer, g)))
 		}
 	}

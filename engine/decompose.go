@@ -89,7 +89,7 @@ func (e *Engine) readSample(d *policy.Decomposition, keys bool) error {
 			if err != nil {
 				return err
 			}
-			sample, heads := queries, e.m.Heads
+			sample, heads := queries, e.m.Layer[layer].Heads
 			if keys {
 				sample, heads = s.text.Keys(layer), 1
 			}
@@ -106,7 +106,7 @@ func (e *Engine) readSample(d *policy.Decomposition, keys bool) error {
 // fingerprint names the model by its description, size and the head of its file.
 func (e *Engine) fingerprint() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s %s %d %d %d %d %d %d %v %v\n", e.m.Arch, e.m.Name, e.m.Layers, e.m.Hidden, e.m.Heads, e.m.KVHeads, e.m.Vocab, e.m.File.SizeBytes(), e.o.Exact, e.m.Ropes)
+	fmt.Fprintf(h, "%s %s %d %d %v %d %d %v %v\n", e.m.Arch, e.m.Name, e.m.Layers, e.m.Hidden, e.cache, e.m.Vocab, e.m.File.SizeBytes(), e.o.Exact, e.m.Ropes)
 	fmt.Fprint(h, e.o.Rotate, e.o.KType, e.o.VType, e.o.KVWindow)
 	if norm, err := e.m.Params.FinalNorm.W.Values(); err == nil {
 		_ = binary.Write(h, binary.LittleEndian, norm)

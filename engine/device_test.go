@@ -116,7 +116,7 @@ func TestDeviceUploadsTheTokenOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			after := e.backend.(xla.Counter).Counts()
-			up, want := after.UploadBytes-before.UploadBytes, int64(4*(2+2)+4*e.m.KeyDim) // key dim = 2 · dim/2
+			up, want := after.UploadBytes-before.UploadBytes, int64(4*(2+2)+4*e.m.Layer[0].KeyDim) // key dim = 2 · dim/2
 			if up != want {
 				t.Fatalf("%s: step %d uploaded %d bytes, want %d", backend, i, up, want)
 			}

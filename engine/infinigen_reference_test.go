@@ -59,24 +59,24 @@ func infinigenReads(calibration, prompt [][][]float64, budget, rank, sample int,
 		if chosen == nil {
 			for l := range m.Layers {
 				var heads [][][]float64
-				for kv := range m.KVHeads {
+				for kv := range m.Layer[0].KVHeads {
 					heads = append(heads, r.columns(calibration[l], prompt[l], kv, rank, sample))
 				}
 				chosen = append(chosen, heads)
 			}
 		}
 		guess := times(values(t, m.Params.Layers[layer].Q), r.norm(t, r.input[layer-1], m.Params.Layers[layer].AttnNorm))
-		r.turn(layer, guess, m.Heads, r.n-1)
+		r.turn(layer, guess, m.Layer[0].Heads, r.n-1)
 		var scores [][]float64 // [head][older token]
-		wanted := m.Heads
-		for h := range m.Heads {
+		wanted := m.Layer[0].Heads
+		for h := range m.Layer[0].Heads {
 			var row []float64
 			for p := range r.n - 1 {
 				var s float64
-				for _, c := range chosen[layer][h/m.Group()] {
-					s += inner(c, r.head(guess, h)) * inner(c, r.key(layer, h/m.Group(), p))
+				for _, c := range chosen[layer][h/m.Layer[0].Group()] {
+					s += inner(c, r.head(guess, h)) * inner(c, r.key(layer, h/m.Layer[0].Group(), p))
 				}
-				row = append(row, s/math.Sqrt(float64(m.KeyDim)))
+				row = append(row, s/math.Sqrt(float64(m.Layer[0].KeyDim)))
 			}
 			scores = append(scores, row)
 			for _, s := range row {
@@ -86,12 +86,12 @@ func infinigenReads(calibration, prompt [][][]float64, budget, rank, sample int,
 				}
 			}
 		}
-		count := min(wanted/m.Heads, budget)
+		count := min(wanted/m.Layer[0].Heads, budget)
 		above, any, scale := make([]float64, r.n-1), map[int]bool{}, 0.0
 		for i := range above {
 			above[i] = math.Inf(-1)
 		}
-		for _, row := range scores[g*m.Group() : (g+1)*m.Group()] {
+		for _, row := range scores[g*m.Layer[0].Group() : (g+1)*m.Layer[0].Group()] {
 			last := math.Inf(1)
 			for _, i := range r.best(row, count-1) {
 				any[i] = true
@@ -110,7 +110,7 @@ func infinigenReads(calibration, prompt [][][]float64, budget, rank, sample int,
 func (r *readReference) columns(calibration, prompt [][]float64, g, rank, sample int) (out [][]float64) {
 	var asked [][]float64
 	for _, q := range calibration {
-		for h := g * r.m.Group(); h < (g+1)*r.m.Group(); h++ {
+		for h := g * r.m.Layer[0].Group(); h < (g+1)*r.m.Layer[0].Group(); h++ {
 			asked = append(asked, r.head(q, h))
 		}
 	}
@@ -118,7 +118,7 @@ func (r *readReference) columns(calibration, prompt [][]float64, g, rank, sample
 	energy := make([]float64, len(basis))
 	for c, row := range basis {
 		for _, q := range prompt[max(len(prompt)-sample, 0):] {
-			for h := g * r.m.Group(); h < (g+1)*r.m.Group(); h++ {
+			for h := g * r.m.Layer[0].Group(); h < (g+1)*r.m.Layer[0].Group(); h++ {
 				energy[c] += math.Abs(inner(row, r.head(q, h)))
 			}
 		}

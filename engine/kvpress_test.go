@@ -64,7 +64,7 @@ func TestKVPress(t *testing.T) {
 			t.Fatal(err)
 		}
 		for layer := range m.Layers {
-			for g := range m.KVHeads {
+			for g := range m.Layer[0].KVHeads {
 				want := bits(t, c.Kept[fmt.Sprintf("%d/%d", layer, g)])
 				if got := s.Positions(layer, g); !slices.Equal(got, want) {
 					t.Errorf("%s: layer %d, head %d keeps %v, want %v", c.Policy, layer, g, got, want)
@@ -154,7 +154,7 @@ func TestQFilterOnGGUF(t *testing.T) {
 			t.Fatal(err)
 		}
 		for layer := range m.Layers {
-			for g := range m.KVHeads {
+			for g := range m.Layer[0].KVHeads {
 				kept[i] = append(kept[i], s.Positions(layer, g)...)
 			}
 		}
@@ -185,7 +185,7 @@ func bits(t *testing.T, hex string) (out []int32) {
 // zeroChannels are the channels that no key of a layer and KV head has.
 func zeroChannels(s *Session, layer, g int) (out []int32) {
 	var r attention.Reader
-	view, dim := s.Sequence().Views(layer)[g], s.e.m.KeyDim
+	view, dim := s.Sequence().Views(layer)[g], s.e.m.Layer[0].KeyDim
 	keys := make([]float32, view.Tokens()*dim)
 	r.Keys(&view, 0, view.Tokens(), keys)
 	for d := range dim {

@@ -55,7 +55,7 @@ func (p *pass) read(layer int, q *tensor.Dense) (*tensor.Dense, error) {
 // project makes the rows' queries, and stores their keys and values unless these are in the cache already.
 func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	if p.source != nil && do == afterKeys {
-		if q := p.source.queries(); q != nil {
+		if q := p.source.queries(layer); q != nil {
 			return q, nil
 		}
 	}
@@ -67,8 +67,8 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	}
 	e.floor.Yield()
 	if e.o.Rotate {
-		kernels.Rotate(model.WritableFloat32s(q), e.m.KeyDim)
-		kernels.Rotate(model.WritableFloat32s(k), e.m.KeyDim)
+		kernels.Rotate(model.WritableFloat32s(q), e.m.Layer[layer].KeyDim)
+		kernels.Rotate(model.WritableFloat32s(k), e.m.Layer[layer].KeyDim)
 	}
 	for i, s := range p.sessions {
 		s.flops.Projected(e.m, layer, len(p.kv.Rows[i].Pos))
@@ -191,7 +191,7 @@ func (p *pass) fetch(layer int, rows ...**tensor.Dense) ([]attention.Seq, error)
 // attend is the rows' attention over what was fetched; the policies look at its weights afterwards.
 func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
 	if p.source != nil {
-		if done := p.source.attended(); done != nil {
+		if done := p.source.attended(layer); done != nil {
 			return done, nil
 		}
 	}

@@ -52,7 +52,7 @@ func (w *wholePrompt) maskLayer(layer int) error {
 
 // projectAll caches the keys and values of all rows of a layer and returns their queries.
 func (w *wholePrompt) projectAll(layer int) ([]float32, error) {
-	queries := make([]float32, 0, len(w.pos)*w.e.m.Heads*w.e.m.KeyDim)
+	queries := make([]float32, 0, len(w.pos)*w.e.queryWidth(layer))
 	err := w.blocks(0, func(p *pass) error {
 		q, err := p.project(layer, keysOnly)
 		if err == nil {
@@ -71,7 +71,7 @@ func (w *wholePrompt) denseSums(layer int) error {
 		return nil
 	}
 	return w.oneBlock(n-min(n, few), n, func(p *pass) error {
-		_, err := p.read(layer, w.queries())
+		_, err := p.read(layer, w.queries(layer))
 		return err
 	})
 }
@@ -94,24 +94,24 @@ func (w *wholePrompt) chooseMask(layer int) (*layerMask, error) {
 
 // lastWeights gives a head's softmax weights of the newest Needs.Weights queries over the whole prompt, [rows, n].
 func (w *wholePrompt) lastWeights(layer int) func(head int, dst []float32) {
-	m, n, queries := w.e.m, len(w.pos), w.kept.queries
-	rows, dim := min(n, w.s.text.Needs().Weights), m.KeyDim
+	a, n, queries := &w.e.m.Layer[layer].Attention, len(w.pos), w.kept.queries
+	rows, dim := min(n, w.s.text.Needs().Weights), a.KeyDim
 	views := w.s.text.Seq().Views(layer)
-	w.s.flops.Choosing += 2 * int64(m.Heads*dim) * int64(rows) * int64(n)
+	w.s.flops.Choosing += 2 * int64(a.Heads*dim) * int64(rows) * int64(n)
 	return func(head int, dst []float32) {
 		q := make([]float32, rows*dim)
 		for i := range rows {
-			copy(q[i*dim:(i+1)*dim], queries[((n-rows+i)*m.Heads+head)*dim:])
+			copy(q[i*dim:(i+1)*dim], queries[((n-rows+i)*a.Heads+head)*dim:])
 		}
-		kernels.Scale(q, m.Scale())
+		kernels.Scale(q, a.ScoreScale())
 		var tiles keyindex.Tiles
-		tiles.Refresh(&views[head/m.Group()], true)
+		tiles.Refresh(&views[head/a.Group()], true)
 		tiles.Dot(nil, dst, q, rows, dim, n)
 		for i := range rows {
 			seen := n - rows + i + 1
 			row := dst[i*n : i*n+seen]
-			if m.AttnSoftcap > 0 {
-				kernels.Softcap(row, m.AttnSoftcap)
+			if a.Softcap > 0 {
+				kernels.Softcap(row, a.Softcap)
 			}
 			kernels.Softmax(row)
 			clear(dst[i*n+seen : (i+1)*n])
@@ -120,7 +120,7 @@ func (w *wholePrompt) lastWeights(layer int) func(head int, dst []float32) {
 }
 
 // part is the mask of the prompt's rows lo to hi-1, as attention takes it; its pairs are counted.
-func (m *layerMask) part(w *wholePrompt, lo, hi int) *attention.Sparse {
+func (m *layerMask) part(w *wholePrompt, layer, lo, hi int) *attention.Sparse {
 	rows := policy.Mask{FirstRow: lo, Rows: hi - lo, Keys: m.Keys, Heads: make([]policy.HeadMask, len(m.Heads))}
 	s := &attention.Sparse{Heads: make([]attention.HeadMask, len(m.Heads))}
 	for h := range m.Heads {
@@ -128,7 +128,7 @@ func (m *layerMask) part(w *wholePrompt, lo, hi int) *attention.Sparse {
 		if b := m.Heads[h].Block; b > 0 {
 			rows.Heads[h].Start = m.Heads[h].Start[lo/b : (hi+b-1)/b+1]
 		}
-		w.s.flops.Pairs(w.e.m, 1, rows.Pairs(h))
+		w.s.flops.Pairs(w.e.m, layer, 1, rows.Pairs(h))
 		s.Heads[h] = attention.HeadMask(rows.Heads[h])
 	}
 	return s

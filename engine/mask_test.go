@@ -18,14 +18,14 @@ func maskReference(t *testing.T, m *model.Model, spec string, ids []int) []float
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := parsed.New(policy.Model{Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim})
+	set, err := parsed.New(policy.Model{Layers: m.Layers, Heads: m.Layer[0].Heads, KVHeads: m.Layer[0].KVHeads, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := plain{m: m}
 	p.mask = func(layer int, q, k [][]float64) func(head, query, key int) bool {
 		n := len(q)
-		l := &policy.Layer{Index: layer, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim, N: n, Prompt: n, Rows: n}
+		l := &policy.Layer{Index: layer, Layers: m.Layers, Heads: m.Layer[0].Heads, KVHeads: m.Layer[0].KVHeads, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim, N: n, Prompt: n, Rows: n}
 		l.WeightRows = min(n, set.Needs().Weights)
 		positions := make([]int32, n)
 		for i := range n {
@@ -34,7 +34,7 @@ func maskReference(t *testing.T, m *model.Model, spec string, ids []int) []float
 				l.Queries = append(l.Queries, float32(x))
 			}
 		}
-		l.Pos = slices.Repeat([][]int32{positions}, m.KVHeads)
+		l.Pos = slices.Repeat([][]int32{positions}, m.Layer[0].KVHeads)
 		l.KV = plainKeys{m: m, k: k}
 		l.Weights = func(h int, rows []float32) {
 			clear(rows)
@@ -60,8 +60,8 @@ type plainKeys struct {
 
 func (p plainKeys) Keys(kvHead, from, to int, dst []float32) {
 	for i := from; i < to; i++ {
-		for d := range p.m.KeyDim {
-			dst[(i-from)*p.m.KeyDim+d] = float32(p.k[i][kvHead*p.m.KeyDim+d])
+		for d := range p.m.Layer[0].KeyDim {
+			dst[(i-from)*p.m.Layer[0].KeyDim+d] = float32(p.k[i][kvHead*p.m.Layer[0].KeyDim+d])
 		}
 	}
 }

@@ -94,14 +94,16 @@ func (o *Options) backend() model.BackendOptions {
 
 // layout is the cache's: keys lie token by token where the policy picks single ones, unless they share scales.
 func (o *Options) layout(m *model.Model, spec *policy.Spec) kvpage.Layout {
-	return kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.KeyDim, ValueDim: m.ValDim, Tokens: o.PageTokens,
+	return kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim, Tokens: o.PageTokens,
 		TokenMajor: spec.Needs().TokenGranularity && !o.KType.Quantised()}
 }
 
 // checkKV refuses, before anything is read, what would fail or mislead in the middle.
 func (o *Options) checkKV(m *model.Model, spec *policy.Spec) error {
-	if o.Rotate && m.KeyDim&(m.KeyDim-1) != 0 {
-		return fmt.Errorf("engine: heads of %d numbers cannot be rotated, the Hadamard matrix needs a power of two: %w", m.KeyDim, model.ErrUnsupported)
+	for i := range m.Layer {
+		if dim := m.Layer[i].KeyDim; o.Rotate && dim&(dim-1) != 0 {
+			return fmt.Errorf("engine: heads of %d numbers cannot be rotated, the Hadamard matrix needs a power of two: %w", dim, model.ErrUnsupported)
+		}
 	}
 	if n := spec.Needs(); o.Rotate && (n.QueryStats || n.OwnChannels) {
 		return fmt.Errorf("engine: policy %s needs queries or keys in the model's own channels, which the rotation hides: %w", spec, model.ErrUnsupported)

@@ -36,9 +36,9 @@ type watcher func(layer int, p *pass, q *tensor.Dense, views []attention.View) e
 // rowSource is what a block of a prompt that passes layer by layer has from elsewhere.
 type rowSource interface {
 	// queries are the rows' if they were projected before; nil = project them.
-	queries() *tensor.Dense
+	queries(layer int) *tensor.Dense
 	// attended is the rows' attention output [rows, Heads·ValueDim] if it was computed before; nil = attend.
-	attended() *tensor.Dense
+	attended(layer int) *tensor.Dense
 	// firstAttended is the first row of the block whose attention somebody looks at in the last layer.
 	firstAttended(layer int) int
 	// restrict changes what the rows attend to.
@@ -278,7 +278,7 @@ func (p *pass) guessQueries(layer int) ([]float32, error) {
 	}
 	q := floats(t)
 	if p.e.o.Rotate {
-		kernels.Rotate(q, p.e.m.KeyDim)
+		kernels.Rotate(q, p.e.m.Layer[layer].KeyDim)
 	}
 	return q, nil
 }

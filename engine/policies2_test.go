@@ -67,11 +67,11 @@ func TestPolicies2(t *testing.T) {
 func checkMask(t *testing.T, s *Session, mask []int) {
 	t.Helper()
 	m := s.e.Model()
-	n := len(mask) / (m.Layers * m.KVHeads)
+	n := len(mask) / (m.Layers * m.Layer[0].KVHeads)
 	for layer := range m.Layers {
-		for g := range m.KVHeads {
+		for g := range m.Layer[0].KVHeads {
 			var want []int32
-			for i, kept := range mask[(layer*m.KVHeads+g)*n:][:n] {
+			for i, kept := range mask[(layer*m.Layer[0].KVHeads+g)*n:][:n] {
 				if kept == 1 {
 					want = append(want, int32(i))
 				}

@@ -88,8 +88,8 @@ func notKept(t *testing.T, key string, s *Session, mask []int, scores []float32,
 	t.Helper()
 	m := s.e.m
 	for layer := range m.Layers {
-		for g := range m.KVHeads {
-			at, kept, cut := (layer*m.KVHeads+g)*n, 0, math.Inf(1)
+		for g := range m.Layer[0].KVHeads {
+			at, kept, cut := (layer*m.Layer[0].KVHeads+g)*n, 0, math.Inf(1)
 			for p := range n {
 				if mask[at+p] != 0 {
 					kept, cut = kept+1, min(cut, float64(scores[at+p]))

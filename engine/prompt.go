@@ -265,13 +265,13 @@ func (w *wholePrompt) rows(lo, hi int) *tensor.Dense {
 }
 
 // queries implements rowSource.
-func (w *wholePrompt) queries() *tensor.Dense {
-	return w.part(w.kept.queries, w.e.m.Heads*w.e.m.KeyDim)
+func (w *wholePrompt) queries(layer int) *tensor.Dense {
+	return w.part(w.kept.queries, w.e.queryWidth(layer))
 }
 
 // attended implements rowSource.
-func (w *wholePrompt) attended() *tensor.Dense {
-	return w.part(w.kept.attended, w.e.m.Heads*w.e.m.ValDim)
+func (w *wholePrompt) attended(layer int) *tensor.Dense {
+	return w.part(w.kept.attended, w.e.attendedWidth(layer))
 }
 
 // part is the block's rows of what was kept; nil = nothing was.
@@ -285,7 +285,7 @@ func (w *wholePrompt) part(x []float32, width int) *tensor.Dense {
 // restrict implements rowSource.
 func (w *wholePrompt) restrict(layer int, seq *attention.Seq) {
 	if w.kept.mask != nil {
-		seq.Sparse, seq.ColumnSums = w.kept.mask.part(w, w.lo, w.hi), nil
+		seq.Sparse, seq.ColumnSums = w.kept.mask.part(w, layer, w.lo, w.hi), nil
 	}
 }
 

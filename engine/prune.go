@@ -17,7 +17,7 @@ func (w *wholePrompt) pruneLayer(layer int) error {
 	var outputs []float32 // of every row, where somebody looks at all their weights
 	first := n            // row whose attention somebody looks at before the choice
 	if w.s.text.Policy().Keeper != nil || needs.PromptSums == policy.AllRows {
-		outputs, first = make([]float32, 0, n*w.e.m.Heads*w.e.m.ValDim), 0
+		outputs, first = make([]float32, 0, n*w.e.attendedWidth(layer)), 0
 	} else if needs.PromptSums > 0 {
 		first = n - needs.PromptSums
 	}
@@ -45,7 +45,7 @@ func (w *wholePrompt) pruneLayer(layer int) error {
 	if err := w.leave(layer, keep); err != nil {
 		return err
 	}
-	w.cut(keep)
+	w.cut(layer, keep)
 	return w.blocks(0, func(p *pass) error { return w.through(p, layer, afterKeys) })
 }
 
@@ -73,11 +73,11 @@ func (w *wholePrompt) survivors(layer int) ([]int, error) {
 }
 
 // cut makes the surviving rows the rows.
-func (w *wholePrompt) cut(keep []int) {
+func (w *wholePrompt) cut(layer int, keep []int) {
 	if keep == nil {
 		return
 	}
-	d, width := w.e.m.Hidden, w.e.m.Heads*w.e.m.ValDim
+	d, width := w.e.m.Hidden, w.e.attendedWidth(layer)
 	for to, from := range keep {
 		copy(w.hidden[to*d:(to+1)*d], w.hidden[from*d:(from+1)*d])
 		w.pos[to] = w.pos[from]

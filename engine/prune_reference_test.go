@@ -85,7 +85,7 @@ func (p *plain) norm(t *testing.T, x []float64, n model.NormParams) []float64 {
 func (p *plain) turn(layer int, x []float64, heads, pos int) {
 	rope := p.m.Ropes[p.m.Layer[layer].Rope]
 	for h := range heads {
-		head := x[h*p.m.KeyDim:]
+		head := x[h*p.m.Layer[0].KeyDim:]
 		for i, f := range rope.InvFreq {
 			s, c := math.Sincos(float64(float32(pos) * f))
 			a, b := head[2*i], head[2*i+1]
@@ -126,8 +126,8 @@ func (p *plain) layer(t *testing.T, layer int) {
 	for i, x := range p.hidden {
 		n := p.norm(t, x, l.AttnNorm)
 		q, k, v = append(q, times(wq, n)), append(k, times(wk, n)), append(v, times(wv, n))
-		p.turn(layer, q[i], m.Heads, p.pos[i])
-		p.turn(layer, k[i], m.KVHeads, p.pos[i])
+		p.turn(layer, q[i], m.Layer[0].Heads, p.pos[i])
+		p.turn(layer, k[i], m.Layer[0].KVHeads, p.pos[i])
 	}
 	p.held, p.queries = append(p.held, slices.Clone(p.pos)), append(p.queries, q)
 	p.inputs, p.kv = append(p.inputs, map[int][]float64{}), append(p.kv, map[int][2][]float64{})
@@ -140,12 +140,12 @@ func (p *plain) layer(t *testing.T, layer int) {
 		sees = p.mask(layer, q, k)
 	}
 	for i := range p.hidden {
-		out := make([]float64, m.Heads*m.ValDim)
-		for h := range m.Heads {
+		out := make([]float64, m.Layer[0].Heads*m.Layer[0].ValDim)
+		for h := range m.Layer[0].Heads {
 			w := p.weights(q[i], k[:i+1], h, sees)
 			for j, a := range w {
-				for d := range m.ValDim {
-					out[h*m.ValDim+d] += a * v[j][h/m.Group()*m.ValDim+d]
+				for d := range m.Layer[0].ValDim {
+					out[h*m.Layer[0].ValDim+d] += a * v[j][h/m.Layer[0].Group()*m.Layer[0].ValDim+d]
 				}
 			}
 			if i == len(p.hidden)-1 {
@@ -188,8 +188,8 @@ func (p *plain) keys(t *testing.T, layer, pos int, x []float64) []float64 {
 	l := &p.m.Params.Layers[layer]
 	n := p.norm(t, x, l.AttnNorm)
 	q, k, v := times(values(t, l.Q), n), times(values(t, l.K), n), times(values(t, l.V), n)
-	p.turn(layer, q, p.m.Heads, pos)
-	p.turn(layer, k, p.m.KVHeads, pos)
+	p.turn(layer, q, p.m.Layer[0].Heads, pos)
+	p.turn(layer, k, p.m.Layer[0].KVHeads, pos)
 	p.inputs[layer][pos], p.kv[layer][pos] = slices.Clone(x), [2][]float64{k, v}
 	return q
 }
@@ -205,11 +205,11 @@ func (p *plain) row(t *testing.T, layer, pos int, x, q []float64, to []int) {
 			k, at = append(k, p.kv[layer][j][0]), append(at, j)
 		}
 	}
-	out := make([]float64, m.Heads*m.ValDim)
-	for h := range m.Heads {
+	out := make([]float64, m.Layer[0].Heads*m.Layer[0].ValDim)
+	for h := range m.Layer[0].Heads {
 		for j, a := range p.weights(q, k, h, nil) {
-			for d := range m.ValDim {
-				out[h*m.ValDim+d] += a * p.kv[layer][at[j]][1][h/m.Group()*m.ValDim+d]
+			for d := range m.Layer[0].ValDim {
+				out[h*m.Layer[0].ValDim+d] += a * p.kv[layer][at[j]][1][h/m.Layer[0].Group()*m.Layer[0].ValDim+d]
 			}
 		}
 	}
@@ -221,7 +221,7 @@ func (p *plain) row(t *testing.T, layer, pos int, x, q []float64, to []int) {
 
 // weights is softmax of one head's scores with the keys given, those that it sees.
 func (p *plain) weights(q []float64, k [][]float64, h int, sees func(head, query, key int) bool) []float64 {
-	d, g := p.m.KeyDim, h/p.m.Group()
+	d, g := p.m.Layer[0].KeyDim, h/p.m.Layer[0].Group()
 	out, sum := make([]float64, len(k)), 0.0
 	for j := range k {
 		for i := range d {
@@ -259,19 +259,19 @@ func slimReference(m *model.Model, keep map[int]int, block, unit, window int) fu
 				continue
 			}
 			var r float64
-			for h := range m.Heads {
-				for d := range m.KeyDim {
+			for h := range m.Layer[0].Heads {
+				for d := range m.Layer[0].KeyDim {
 					var mean, query float64
 					n := 0
 					for j := range pos {
 						if pos[j]/unit == pos[i]/unit {
-							mean, n = mean+k[j][h/m.Group()*m.KeyDim+d], n+1
+							mean, n = mean+k[j][h/m.Layer[0].Group()*m.Layer[0].KeyDim+d], n+1
 						}
 					}
 					for j := len(q) - window; j < len(q); j++ {
-						query += q[j][h*m.KeyDim+d] / float64(window)
+						query += q[j][h*m.Layer[0].KeyDim+d] / float64(window)
 					}
-					r += mean / float64(n) * query / float64(m.Heads)
+					r += mean / float64(n) * query / float64(m.Layer[0].Heads)
 				}
 			}
 			if old, ok := scores[b]; !ok || r > old {
@@ -305,7 +305,7 @@ func lazyReference(m *model.Model, layers []int, share float64) func(int, []int,
 			return all
 		}
 		score := func(i int) (s float64) {
-			for h := range m.Heads {
+			for h := range m.Layer[0].Heads {
 				s += w[h][i]
 			}
 			return s
@@ -336,7 +336,7 @@ func TestPruningMatchesPlainLoops(t *testing.T) {
 				logits := want.run(t, ids)
 				s := prefilled(t, small(t, Options{Exact: true, Policy: spec, ChunkTokens: 32}), ids)
 				for layer := range want.held {
-					for g := range e.m.KVHeads {
+					for g := range e.m.Layer[0].KVHeads {
 						var got []int
 						for _, p := range s.text.Seq().PositionList(layer, g) {
 							got = append(got, int(p))

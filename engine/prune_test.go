@@ -82,7 +82,7 @@ func TestPruningWork(t *testing.T) {
 	for _, p := range alive {
 		late += int(p) + 1
 	}
-	pair := 2 * m.Heads * (m.KeyDim + m.ValDim)
+	pair := 2 * m.Layer[0].Heads * (m.Layer[0].KeyDim + m.Layer[0].ValDim)
 	want := FLOPs{
 		Matrices:  int64(2 * (n*(qkv+rest) + n*qkv + kept*(qkv+rest) + kept*qkv + rest)), // layer 0; layer 1, survivors' queries twice; layer 2
 		Attention: int64(pair * (causal(n) + late + kept)),

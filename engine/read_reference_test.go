@@ -37,13 +37,13 @@ func (r *readReference) step(id int) []float64 {
 		l := &m.Params.Layers[layer]
 		r.input = append(r.input, slices.Clone(x))
 		q := r.keys(t, layer, pos, x)
-		out := make([]float64, m.Heads*m.ValDim)
-		for g := range m.KVHeads {
+		out := make([]float64, m.Layer[0].Heads*m.Layer[0].ValDim)
+		for g := range m.Layer[0].KVHeads {
 			read, share := r.pick(r, layer, g, q)
-			for h := g * m.Group(); h < (g+1)*m.Group(); h++ {
-				r.attend(layer, h, q, read, out[h*m.ValDim:(h+1)*m.ValDim])
+			for h := g * m.Layer[0].Group(); h < (g+1)*m.Layer[0].Group(); h++ {
+				r.attend(layer, h, q, read, out[h*m.Layer[0].ValDim:(h+1)*m.Layer[0].ValDim])
 				if share != nil {
-					r.addMean(layer, g, share[h-g*m.Group()], out[h*m.ValDim:(h+1)*m.ValDim])
+					r.addMean(layer, g, share[h-g*m.Layer[0].Group()], out[h*m.Layer[0].ValDim:(h+1)*m.Layer[0].ValDim])
 				}
 			}
 		}
@@ -59,7 +59,7 @@ func (r *readReference) attend(layer, h int, q []float64, read []int, out []floa
 	w := softmaxOf(r.products(layer, h, q, read))
 	for i, p := range read {
 		for d := range out {
-			out[d] += w[i] * r.value(layer, h/r.m.Group(), p)[d]
+			out[d] += w[i] * r.value(layer, h/r.m.Layer[0].Group(), p)[d]
 		}
 	}
 	if r.seen != nil {
@@ -78,21 +78,21 @@ func (r *readReference) addMean(layer, g int, share float64, out []float64) {
 }
 
 func (r *readReference) key(layer, g, pos int) []float64 {
-	return r.kv[layer][pos][0][g*r.m.KeyDim : (g+1)*r.m.KeyDim]
+	return r.kv[layer][pos][0][g*r.m.Layer[0].KeyDim : (g+1)*r.m.Layer[0].KeyDim]
 }
 
 func (r *readReference) value(layer, g, pos int) []float64 {
-	return r.kv[layer][pos][1][g*r.m.ValDim : (g+1)*r.m.ValDim]
+	return r.kv[layer][pos][1][g*r.m.Layer[0].ValDim : (g+1)*r.m.Layer[0].ValDim]
 }
 
 func (r *readReference) head(q []float64, h int) []float64 {
-	return q[h*r.m.KeyDim : (h+1)*r.m.KeyDim]
+	return q[h*r.m.Layer[0].KeyDim : (h+1)*r.m.Layer[0].KeyDim]
 }
 
 // products are q·k/√d of one head with some positions.
 func (r *readReference) products(layer, h int, q []float64, at []int) (out []float64) {
 	for _, p := range at {
-		out = append(out, inner(r.head(q, h), r.key(layer, h/r.m.Group(), p))/math.Sqrt(float64(r.m.KeyDim)))
+		out = append(out, inner(r.head(q, h), r.key(layer, h/r.m.Layer[0].Group(), p))/math.Sqrt(float64(r.m.Layer[0].KeyDim)))
 	}
 	return out
 }
@@ -145,7 +145,7 @@ func (r *readReference) blocks(chosen []int, size int) (out []int) {
 
 // bounds are Σ over dimensions of the largest q·k of a block, for each block, by query head of the group.
 func (r *readReference) bounds(layer, g, size int, q []float64) (out [][]float64) {
-	for h := g * r.m.Group(); h < (g+1)*r.m.Group(); h++ {
+	for h := g * r.m.Layer[0].Group(); h < (g+1)*r.m.Layer[0].Group(); h++ {
 		var row []float64
 		for from := 0; from < r.n; from += size {
 			var sum float64
@@ -197,7 +197,7 @@ func leoamReads(budget, fine, coarse int, flat float64) func(*readReference, int
 		opened := append(r.best(upper[:last], 2*budget/coarse-1), last)
 		scaled := slices.Clone(upper)
 		for i := range scaled {
-			scaled[i] /= math.Sqrt(float64(r.m.KeyDim))
+			scaled[i] /= math.Sqrt(float64(r.m.Layer[0].KeyDim))
 		}
 		var held float64
 		for i, w := range softmaxOf(scaled) {
@@ -224,8 +224,8 @@ func leoamReads(budget, fine, coarse int, flat float64) func(*readReference, int
 // sparqReads: steps 1 and 4 to 7 of algorithms.md 2.2, the mean value for the rest.
 func sparqReads(budget, rank, local int) func(*readReference, int, int, []float64) ([]int, []float64) {
 	return func(r *readReference, layer, g int, q []float64) ([]int, []float64) {
-		magnitude := make([]float64, r.m.KeyDim)
-		for h := g * r.m.Group(); h < (g+1)*r.m.Group(); h++ {
+		magnitude := make([]float64, r.m.Layer[0].KeyDim)
+		for h := g * r.m.Layer[0].Group(); h < (g+1)*r.m.Layer[0].Group(); h++ {
 			for d, x := range r.head(q, h) {
 				magnitude[d] += math.Abs(x)
 			}
@@ -233,7 +233,7 @@ func sparqReads(budget, rank, local int) func(*readReference, int, int, []float6
 		dims := r.best(magnitude, rank)
 		total := make([]float64, r.n)
 		var estimates [][]float64
-		for h := g * r.m.Group(); h < (g+1)*r.m.Group(); h++ {
+		for h := g * r.m.Layer[0].Group(); h < (g+1)*r.m.Layer[0].Group(); h++ {
 			var part, whole float64
 			for d, x := range r.head(q, h) {
 				whole += math.Abs(x)
@@ -247,7 +247,7 @@ func sparqReads(budget, rank, local int) func(*readReference, int, int, []float6
 				for _, d := range dims {
 					s += r.head(q, h)[d] * r.key(layer, g, p)[d]
 				}
-				scores = append(scores, s/math.Sqrt(float64(r.m.KeyDim)*part/whole))
+				scores = append(scores, s/math.Sqrt(float64(r.m.Layer[0].KeyDim)*part/whole))
 			}
 			estimates = append(estimates, softmaxOf(scores))
 			for i, w := range estimates[len(estimates)-1] {
@@ -281,10 +281,10 @@ func topkReads(budget int, top float64) func(*readReference, int, int, []float64
 	}
 	return func(r *readReference, layer, g int, q []float64) ([]int, []float64) {
 		total := make([]float64, r.n)
-		for h := g * r.m.Group(); h < (g+1)*r.m.Group(); h++ {
+		for h := g * r.m.Layer[0].Group(); h < (g+1)*r.m.Layer[0].Group(); h++ {
 			var scores []float64
 			for p := range r.n {
-				scores = append(scores, inner(rounded(r.head(q, h), 127), rounded(r.key(layer, g, p), top))/math.Sqrt(float64(r.m.KeyDim)))
+				scores = append(scores, inner(rounded(r.head(q, h), 127), rounded(r.key(layer, g, p), top))/math.Sqrt(float64(r.m.Layer[0].KeyDim)))
 			}
 			for i, w := range softmaxOf(scores) {
 				total[i] += w
@@ -306,10 +306,10 @@ type h2oReference struct {
 func (o *h2oReference) prompt(r *readReference) func(int, []int, [][]float64, [][]float64, [][]float64) []int {
 	return func(layer int, pos []int, q, k [][]float64, _ [][]float64) []int {
 		m := r.m
-		o.held, o.sum = append(o.held, make([][]int, m.KVHeads)), append(o.sum, make([]map[int]float64, m.KVHeads))
-		for g := range m.KVHeads {
+		o.held, o.sum = append(o.held, make([][]int, m.Layer[0].KVHeads)), append(o.sum, make([]map[int]float64, m.Layer[0].KVHeads))
+		for g := range m.Layer[0].KVHeads {
 			sum := map[int]float64{}
-			for h := g * m.Group(); h < (g+1)*m.Group(); h++ {
+			for h := g * m.Layer[0].Group(); h < (g+1)*m.Layer[0].Group(); h++ {
 				for i := range q {
 					for p, w := range r.weights(q[i], k[:i+1], h, nil) {
 						sum[p] += w
@@ -348,13 +348,13 @@ func (o *h2oReference) cut(r *readReference, layer, g int) {
 
 func (o *h2oReference) reads(r *readReference, layer, g int, _ []float64) ([]int, []float64) {
 	o.held[layer][g] = append(o.held[layer][g], r.n-1)
-	o.wait = r.m.Group()
+	o.wait = r.m.Layer[0].Group()
 	return slices.Clone(o.held[layer][g]), nil
 }
 
 func (o *h2oReference) see(r *readReference) func(layer, h int, read []int, w []float64) {
 	return func(layer, h int, read []int, w []float64) {
-		g := h / r.m.Group()
+		g := h / r.m.Layer[0].Group()
 		for i, p := range read {
 			o.sum[layer][g][p] += w[i]
 		}
@@ -384,7 +384,7 @@ func (o *offloadReference) prompt(r *readReference) func(int, []int, [][]float64
 // reads weighs all tokens, the newest too, adds that to their sums, and reads the heaviest and the newest.
 func (o *offloadReference) reads(r *readReference, layer, g int, q []float64) ([]int, []float64) {
 	sum, total := o.sum[layer][g], []float64{}
-	for h := g * r.m.Group(); h < (g+1)*r.m.Group(); h++ {
+	for h := g * r.m.Layer[0].Group(); h < (g+1)*r.m.Layer[0].Group(); h++ {
 		for p, w := range softmaxOf(r.products(layer, h, q, rowsOf(r.n))) {
 			sum[p] += w
 		}

@@ -66,7 +66,7 @@ func TestRecallRealModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		for layer := range e.m.Layers { // scales are the prompt's
-			w.layers = append(w.layers, keyindex.New(w.set.Needs().Sketch, e.m.KVHeads, e.m.KeyDim))
+			w.layers = append(w.layers, keyindex.New(w.set.Needs().Sketch, e.m.Layer[0].KVHeads, e.m.Layer[0].KeyDim))
 			refresh(w.layers[layer], s.text.Layer(layer, 0), s.text.Seq().Views(layer))
 		}
 	}
@@ -90,7 +90,7 @@ func TestRecallRealModel(t *testing.T) {
 				l.Queries = previous[layer]
 			}
 			var picks policy.Selection
-			picks.Reset(e.m.KVHeads)
+			picks.Reset(e.m.Layer[0].KVHeads)
 			w.set.Selector.Select(l, &picks)
 			if step == 0 || layer == 0 {
 				continue // nothing to guess from, no step before

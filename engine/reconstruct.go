@@ -12,6 +12,7 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kernels"
+	"terrace/model"
 	"terrace/policy"
 	"terrace/retrieval"
 )
@@ -148,8 +149,8 @@ func (w *reread) watch(layer int, p *pass, q *tensor.Dense, views []attention.Vi
 			return err
 		}
 	}
-	m := e.m
-	params := attention.Params{Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim, Scale: m.Scale(), Softcap: m.AttnSoftcap}
+	params := model.AttentionParams(&e.m.Config, layer)
+	params.Window = 0
 	for g := range views {
 		pos := seq.PositionList(layer, g)
 		own, _ := slices.BinarySearch(pos, w.begins)
@@ -165,13 +166,13 @@ func (w *reread) watch(layer int, p *pass, q *tensor.Dense, views []attention.Vi
 
 // begin is an empty observation of a layer.
 func (w *reread) begin(layer int) *policy.Repeat {
-	m, r := w.s.e.m, &policy.Repeat{}
-	for g := range m.KVHeads {
+	a, r := &w.s.e.m.Layer[layer].Attention, &policy.Repeat{}
+	for g := range a.KVHeads {
 		pos := w.s.text.Seq().PositionList(layer, g)
 		from, _ := slices.BinarySearch(pos, w.from)
 		to, _ := slices.BinarySearch(pos, w.to)
 		r.From, r.To = append(r.From, from), append(r.To, to)
-		for range m.Group() {
+		for range a.Group() {
 			r.Weights = append(r.Weights, make([]float32, to-from))
 		}
 	}
@@ -198,10 +199,11 @@ func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
 	if err != nil {
 		return err
 	}
-	r.Norms = make([][]float32, m.Heads)
-	w.s.e.pool.Run(m.Heads, func(_, h int) {
-		g := h / m.Group()
-		r.Norms[h] = attention.OutputNorms(values[h*m.ValDim:], m.Heads*m.ValDim, &views[g], r.From[g], r.To[g])
+	a := &m.Layer[layer].Attention
+	r.Norms = make([][]float32, a.Heads)
+	w.s.e.pool.Run(a.Heads, func(_, h int) {
+		g := h / a.Group()
+		r.Norms[h] = attention.OutputNorms(values[h*a.ValDim:], a.Heads*a.ValDim, &views[g], r.From[g], r.To[g])
 	})
 	return nil
 }

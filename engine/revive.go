@@ -272,7 +272,7 @@ func (r *revival) readActive(layer int, reading retrieval.Reading, seq *attentio
 		r.selection = append(r.selection, nil)
 	}
 	if r.selection[layer] == nil {
-		r.selection[layer] = make([][]int32, r.s.e.m.KVHeads)
+		r.selection[layer] = make([][]int32, r.s.e.m.Layer[layer].KVHeads)
 	}
 	kept := r.selection[layer]
 	for g := range kept {

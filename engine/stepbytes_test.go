@@ -44,8 +44,8 @@ func TestStepBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, u := &e.Model().Config, s.KVUse()
-		heads := m.Layers * m.KVHeads
-		kv, scan := float64(heads*c.read*2*(m.KeyDim+m.ValDim)), float64(heads*c.scan(m.KeyDim))
+		heads := m.Layers * m.Layer[0].KVHeads
+		kv, scan := float64(heads*c.read*2*(m.Layer[0].KeyDim+m.Layer[0].ValDim)), float64(heads*c.scan(m.Layer[0].KeyDim))
 		if off := math.Abs(u.StepKV-kv) > 0; off && !(c.approximate && u.StepKV < kv && u.StepKV > kv/3) || u.StepScanned != scan {
 			t.Errorf("%s: reads %g bytes of KV and scans %g, want %g and %g", c.spec, u.StepKV, u.StepScanned, kv, scan)
 		}

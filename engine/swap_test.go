@@ -122,7 +122,7 @@ func (f *followed) follow(layer, generated int, q []float64) {
 	for _, at := range all {
 		k = append(k, f.kv[layer][at][0])
 	}
-	for h := range f.m.Heads {
+	for h := range f.m.Layer[0].Heads {
 		w = append(w, f.weights(q, k, h, nil)[:len(pos)])
 	}
 	f.active[layer] = f.choose(layer, pos, f.recent[layer], k[:len(pos)], w, f.active[layer])
@@ -218,7 +218,7 @@ func TestFollowingMatchesPlainLoops(t *testing.T) {
 
 // showsActive checks what a layer's views hold: the wanted positions (under LazyLLM among others, which are not read).
 func showsActive(s *Session, layer int, want []int) error {
-	for g := range s.e.m.KVHeads {
+	for g := range s.e.m.Layer[0].KVHeads {
 		var got []int
 		for _, p := range s.text.Seq().PositionList(layer, g) {
 			if s.text.Policy().Swapper != nil || slices.Contains(want, int(p)) {

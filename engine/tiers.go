@@ -96,8 +96,8 @@ func (e *Engine) openDrives(sockets []string) error {
 	if o.KType != o.VType || o.KType.Quantised() || o.Backend != "native" {
 		return fmt.Errorf("engine: drives attend to %v keys and %v values of backend %s: want f32, f16 or bf16 for both, and the native backend: %w", o.KType, o.VType, o.Backend, ErrOption)
 	}
-	drives, err := retrieval.OpenDrives(context.Background(), sockets, offload.AttendShape{Layers: e.m.Layers, Heads: e.m.Heads, KVHeads: e.m.KVHeads,
-		KeyDim: e.m.KeyDim, ValueDim: e.m.ValDim, Elem: o.KType, Fingerprint: fingerprint(e.m)},
+	drives, err := retrieval.OpenDrives(context.Background(), sockets, offload.AttendShape{Layers: e.m.Layers, Heads: e.m.Layer[0].Heads, KVHeads: e.m.Layer[0].KVHeads,
+		KeyDim: e.m.Layer[0].KeyDim, ValueDim: e.m.Layer[0].ValDim, Elem: o.KType, Fingerprint: fingerprint(e.m)},
 		offload.DrivesOptions{Clock: o.Machine.Clock, Dial: o.Machine.Dial, Trace: o.Trace})
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
@@ -112,7 +112,7 @@ func (e *Engine) shape() offload.Shape {
 	if l.Tokens == 0 {
 		l.Tokens = kvmanager.DefaultPageTokens
 	}
-	return offload.Shape{Layers: e.m.Layers, KVHeads: e.m.KVHeads, Page: l, GroupTokens: l.Tokens, Fingerprint: fingerprint(e.m)}
+	return offload.Shape{Layers: e.m.Layers, KVHeads: e.m.Layer[0].KVHeads, Page: l, GroupTokens: l.Tokens, Fingerprint: fingerprint(e.m)}
 }
 
 // close ends what is under way and closes the store.
@@ -170,7 +170,7 @@ func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
 
 // fingerprint tells models apart whose KV must not be taken for each other's.
 func fingerprint(m *model.Model) [32]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%s %d %d %d %d %d %d %d", m.Arch, m.Layers, m.Hidden, m.Heads, m.KVHeads, m.KeyDim, m.ValDim, m.Vocab))
+	return sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v %d", m.Arch, m.Layers, m.Hidden, m.Cache(), m.Vocab))
 }
 
 // permit refuses a session's policy that the tiers cannot serve: how KV lies below host memory, and what a drive makes of it,

@@ -109,22 +109,22 @@ func (u KVUse) HeldBytes() int64 {
 
 // KVUse reports what the session holds now.
 func (s *Session) KVUse() KVUse {
-	m, seq := s.e.m, s.text.Seq()
+	seq, lists := s.text.Seq(), s.e.cache.KVHeads()
 	u := KVUse{Bytes: seq.Bytes(), SketchBytes: s.text.SketchBytes(), Swaps: s.revival.usage(), Repeats: s.repeats}
 	held := 0
-	for layer := range m.Layers {
-		for g := range m.KVHeads {
+	for layer := range s.e.cache {
+		for g := range s.e.cache[layer].KV.Heads {
 			held += s.text.Held(layer, g)
 		}
 	}
-	u.Tokens = float64(held) / float64(m.Layers*m.KVHeads)
+	u.Tokens = float64(held) / float64(lists)
 	if n := s.text.Read(); n > 0 {
 		u.Fraction = u.Tokens / float64(n)
 	}
 	if tokens, reads := s.text.StepReads(); reads > 0 {
 		u.TokensRead = float64(tokens) / float64(reads)
 		kv, scanned := s.text.StepBytes()
-		steps := float64(reads) / float64(m.Layers*m.KVHeads)
+		steps := float64(reads) / float64(lists)
 		u.StepKV, u.StepScanned = float64(kv)/steps, float64(scanned)/steps
 	}
 	return u
@@ -139,9 +139,9 @@ func (s *Session) FLOPs() FLOPs { return s.flops }
 // attending counts what a pass asks of a layer: the pairs of its rows with what the layer holds, or with what was selected of
 // it.
 func attending(w *FLOPs, m *model.Model, layer int, seq *attention.Seq, kv *kvmanager.Sequence) {
-	for g := range m.KVHeads {
+	for g := range m.Layer[layer].KVHeads {
 		if seq.Select != nil && seq.Select[g] != nil {
-			w.Pairs(m, m.Group(), len(seq.Pos)*len(seq.Select[g]))
+			w.Pairs(m, layer, m.Layer[layer].Group(), len(seq.Pos)*len(seq.Select[g]))
 			continue
 		}
 		w.Attended(m, layer, seq.Pos, kv.PositionList(layer, g))

@@ -14,11 +14,13 @@ const gemma2BigLayers = 46
 
 func gemma2Config(r *reader) *Config {
 	c := gemmaConfig(r)
-	if c.Layers == gemma2BigLayers && c.Heads > 0 {
-		c.AttnScale = float32(1 / math.Sqrt(float64(c.Hidden/c.Heads)))
+	scale := float32(0)
+	if c.Layers == gemma2BigLayers {
+		scale = float32(1 / math.Sqrt(float64(c.Hidden/c.Layer[0].Heads)))
 	}
-	c.AttnScale = r.floatOr("attention.scale", c.AttnScale)
-	c.AttnSoftcap = r.floatOr("attn_logit_softcapping", 50)
+	r.attentionScale(c, scale)
+	softcap := r.floatOr("attn_logit_softcapping", 50)
+	c.EachAttention(func(a *Attention) { a.Softcap = softcap })
 	c.LogitSoftcap = r.floatOr("final_logit_softcapping", 30)
 	r.windows(c, 2, 4096)
 	return c

@@ -18,7 +18,7 @@ func gemma3Config(r *reader) *Config {
 	r.activation(c, GELUTanh)
 	// The factor is rounded to bf16 where the weights are; f32 models use it as it is, and so do we.
 	c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
-	c.AttnScale = r.floatOr("attention.scale", 0)
+	r.attentionScale(c, 0)
 	c.LogitSoftcap = r.floatOr("final_logit_softcapping", 0)
 	r.rope(c)
 	window := r.intOr("attention.sliding_window", 0)
@@ -30,7 +30,7 @@ func gemma3Config(r *reader) *Config {
 	c.Ropes = append(c.Ropes, local)
 	for i, sliding := range r.slidingPattern(c.Layers, 6) {
 		if sliding {
-			c.Layer[i] = LayerConfig{Window: window, Rope: 1}
+			c.Layer[i].Window, c.Layer[i].Rope = window, 1
 		}
 	}
 	return c
@@ -64,7 +64,7 @@ func gemma3Params(r *reader, c *Config) *Params {
 	p := decoderParams(r, c)
 	for i := range p.Layers {
 		n, l := fmt.Sprintf("blk.%d.", i), &p.Layers[i]
-		l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", c.KeyDim), r.norm(n+"attn_k_norm", c.KeyDim)
+		l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", c.Layer[i].KeyDim), r.norm(n+"attn_k_norm", c.Layer[i].KeyDim)
 		l.PostAttnNorm = r.norm(n+"post_attention_norm", c.Hidden)
 		l.PostFFNNorm = r.norm(n+"post_ffw_norm", c.Hidden)
 		if r.faults != nil {

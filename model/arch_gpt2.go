@@ -10,7 +10,7 @@ func gpt2Config(r *reader) *Config {
 	r.layerEps(c)
 	r.activation(c, GELUTanh)
 	c.Gated = false
-	c.AttnScale = r.floatOr("attention.scale", 0)
+	r.attentionScale(c, 0)
 	if r.boolKeyOr("terrace.attention.layer_scale", false) {
 		r.fail("scale_attn_by_inverse_layer_idx: %w", ErrFeature)
 	}
@@ -20,8 +20,8 @@ func gpt2Config(r *reader) *Config {
 func gpt2Params(r *reader, c *Config) *Params {
 	p := outerParams(r, c)
 	p.Positions = r.linear("position_embd", c.Context, c.Hidden)
-	return eachLayer(r, p, func(_ int, n string) LayerParams {
-		l := fusedLayer(r, c, n)
+	return eachLayer(r, p, func(i int, n string) LayerParams {
+		l := fusedLayer(r, c, i, n)
 		r.feedForward(c, &l, n, false)
 		return l
 	})

@@ -11,7 +11,7 @@ func graniteConfig(r *reader) *Config {
 	r.activation(c, SiLU)
 	r.rope(c)
 	c.EmbedScale = r.floatOr("embedding_scale", 0)
-	c.AttnScale = r.floatOr("attention.scale", 0)
+	r.attentionScale(c, 0)
 	c.ResidualScale = r.floatOr("residual_scale", 0)
 	if s := r.floatOr("logit_scale", 0); s != 0 {
 		c.LogitScale = 1 / s // the file's figure divides

@@ -11,8 +11,8 @@ func llamaConfig(r *reader) *Config {
 	r.rmsEps(c)
 	r.activation(c, SiLU)
 	r.rope(c)
-	if len(c.Ropes) > 0 && c.Ropes[0].Dim != c.KeyDim { // llama.cpp refuses it too
-		r.fail("metadata %q is %d, want the head width %d: %s rotates whole heads: %w", r.key("rope.dimension_count"), c.Ropes[0].Dim, c.KeyDim, r.arch, ErrFeature)
+	if len(c.Ropes) > 0 && c.Ropes[0].Dim != c.Layer[0].KeyDim { // llama.cpp refuses it too
+		r.fail("metadata %q is %d, want the head width %d: %s rotates whole heads: %w", r.key("rope.dimension_count"), c.Ropes[0].Dim, c.Layer[0].KeyDim, r.arch, ErrFeature)
 	}
 	r.windows(c, 0, 0) // Mistral
 	r.mixture(c)

@@ -22,8 +22,8 @@ func phi3Config(r *reader) *Config {
 
 func phi3Params(r *reader, c *Config) *Params {
 	width := r.perLayer("feed_forward_length", c.Layers)
-	return eachLayer(r, outerParams(r, c), func(_ int, n string) LayerParams {
-		l := fusedLayer(r, c, n)
+	return eachLayer(r, outerParams(r, c), func(i int, n string) LayerParams {
+		l := fusedLayer(r, c, i, n)
 		l.Gate, l.Up = r.part(n+"ffn_up", 2*width, 0, width, c.Hidden), r.part(n+"ffn_up", 2*width, width, width, c.Hidden)
 		l.Down = r.linear(n+"ffn_down", c.Hidden, width)
 		return l

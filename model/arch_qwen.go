@@ -16,8 +16,8 @@ func qwenConfig(r *reader) *Config {
 
 func qwenParams(r *reader, c *Config) *Params {
 	both := r.perLayer("feed_forward_length", c.Layers)
-	return eachLayer(r, outerParams(r, c), func(_ int, n string) LayerParams {
-		l := fusedLayer(r, c, n)
+	return eachLayer(r, outerParams(r, c), func(i int, n string) LayerParams {
+		l := fusedLayer(r, c, i, n)
 		l.Gate, l.Up = r.linear(n+"ffn_gate", both/2, c.Hidden), r.linear(n+"ffn_up", both/2, c.Hidden)
 		l.Down = r.linear(n+"ffn_down", c.Hidden, both/2)
 		return l

@@ -22,7 +22,6 @@ type runner struct {
 	t      *testing.T
 	m      *model.Model
 	b      model.Backend
-	layout kvpage.Layout
 	views  [][]attention.View // [layer][KV head]
 	tokens int
 	phase  kernels.Phase // Exact unless a test says else
@@ -51,24 +50,24 @@ func newRunner(t *testing.T, dir string) *runner {
 
 // pages empties the cache and sets how many tokens a page holds.
 func (r *runner) pages(tokens int) {
-	r.layout = kvpage.Layout{KeyDim: r.m.KeyDim, ValueDim: r.m.ValDim, Tokens: tokens}
 	r.views = make([][]attention.View, r.m.Layers)
 	for l := range r.views {
-		r.views[l] = make([]attention.View, r.m.KVHeads)
+		a := &r.m.Layer[l]
+		r.views[l] = make([]attention.View, a.KVHeads)
 		for g := range r.views[l] {
-			r.views[l][g].Layout = r.layout
+			r.views[l][g].Layout = kvpage.Layout{KeyDim: a.KeyDim, ValueDim: a.ValDim, Tokens: tokens}
 		}
 	}
 }
 
 // store appends one token's key and value to the pages of a layer and head.
 func (r *runner) store(v *attention.View, pos int32, key, val []float32) {
-	if n := len(v.Pages); n == 0 || v.Pages[n-1].N == r.layout.Tokens {
-		v.Pages = append(v.Pages, attention.Page{Data: make([]byte, r.layout.PageBytes())})
+	if n := len(v.Pages); n == 0 || v.Pages[n-1].N == v.Layout.Tokens {
+		v.Pages = append(v.Pages, attention.Page{Data: make([]byte, v.Layout.PageBytes())})
 	}
 	p := &v.Pages[len(v.Pages)-1]
-	kvpage.PutK(r.layout, p.Data, p.N, key)
-	kvpage.PutV(r.layout, p.Data, p.N, val)
+	kvpage.PutK(v.Layout, p.Data, p.N, key)
+	kvpage.PutV(v.Layout, p.Data, p.N, val)
 	p.Pos, p.N = append(p.Pos, pos), p.N+1
 }
 
@@ -95,9 +94,10 @@ func (r *runner) pass(ids []int, length int) [][]float32 {
 		must(err)
 		kd, vd := model.Float32s(k), model.Float32s(v)
 		for i := range ids {
-			for g := range r.m.KVHeads {
-				at := i*r.m.KVHeads + g
-				r.store(&r.views[l][g], p.Pos[i], kd[at*r.m.KeyDim:][:r.m.KeyDim], vd[at*r.m.ValDim:][:r.m.ValDim])
+			a := &r.m.Layer[l]
+			for g := range a.KVHeads {
+				at := i*a.KVHeads + g
+				r.store(&r.views[l][g], p.Pos[i], kd[at*a.KeyDim:][:a.KeyDim], vd[at*a.ValDim:][:a.ValDim])
 			}
 		}
 		out, err := r.b.Attend(p, l, q, []attention.Seq{{Pos: p.Pos, Views: r.views[l]}})

@@ -9,16 +9,16 @@ func decoderConfig(r *reader) *Config {
 		Layers: r.int("block_count"), Hidden: r.int("embedding_length"),
 		Context: r.int("context_length"), Act: SiLU, Gated: true,
 	}
-	c.Heads = r.perLayer("attention.head_count", c.Layers)
-	c.KVHeads = r.perLayerOr("attention.head_count_kv", c.Layers, c.Heads)
+	heads := r.perLayer("attention.head_count", c.Layers)
+	all := Attention{Heads: heads, KVHeads: r.perLayerOr("attention.head_count_kv", c.Layers, heads)}
 	if causal := "attention.causal"; !r.boolOr(causal, true) {
 		r.fail("metadata %q is false (an encoder, whose tokens see those after them): %w", r.key(causal), ErrFeature)
 	}
-	if c.Heads < 1 || c.Hidden < 1 {
-		r.fail("metadata %q is %d and %q is %d, want 1 or more: %w", r.key("attention.head_count"), c.Heads, r.key("embedding_length"), c.Hidden, ErrConfig)
+	if heads < 1 || c.Hidden < 1 {
+		r.fail("metadata %q is %d and %q is %d, want 1 or more: %w", r.key("attention.head_count"), heads, r.key("embedding_length"), c.Hidden, ErrConfig)
 	} else {
-		c.KeyDim = r.intOr("attention.key_length", c.Hidden/c.Heads)
-		c.ValDim = r.intOr("attention.value_length", c.Hidden/c.Heads)
+		all.KeyDim = r.intOr("attention.key_length", c.Hidden/heads)
+		all.ValDim = r.intOr("attention.value_length", c.Hidden/heads)
 	}
 	if c.Layers < 1 || c.Layers > maxLayers {
 		r.fail("metadata %q (layers) is %d, want 1 to %d: %w", r.key("block_count"), c.Layers, maxLayers, ErrConfig)
@@ -32,6 +32,9 @@ func decoderConfig(r *reader) *Config {
 	}
 	r.checkVocab(c.Vocab)
 	c.Layer = make([]LayerConfig, c.Layers)
+	for i := range c.Layer {
+		c.Layer[i].Attention, c.Layer[i].Owner = all, i
+	}
 	return c
 }
 
@@ -58,6 +61,12 @@ func (r *reader) rmsEps(c *Config) {
 }
 func (r *reader) layerEps(c *Config) {
 	c.Norm, c.NormEps = LayerNorm, r.float("attention.layer_norm_epsilon")
+}
+
+// attentionScale sets the factor on q·k of all layers: the file's, else def; 0 = 1/√dk.
+func (r *reader) attentionScale(c *Config, def float32) {
+	scale := r.floatOr("attention.scale", def)
+	c.EachAttention(func(a *Attention) { a.Scale = scale })
 }
 
 // decoderParams names the tensors of the usual decoder: separate q, k, v; optional biases and q/k norms; dense or MoE FFN.
@@ -99,13 +108,13 @@ func (r *reader) tied() bool {
 }
 
 func decoderLayer(r *reader, c *Config, i int) LayerParams {
-	n := fmt.Sprintf("blk.%d.", i)
+	n, a := fmt.Sprintf("blk.%d.", i), &c.Layer[i]
 	l := LayerParams{
 		AttnNorm: r.norm(n+"attn_norm", c.Hidden),
-		Q:        r.linear(n+"attn_q", c.Heads*c.KeyDim, c.Hidden),
-		K:        r.linear(n+"attn_k", c.KVHeads*c.KeyDim, c.Hidden),
-		V:        r.linear(n+"attn_v", c.KVHeads*c.ValDim, c.Hidden),
-		O:        r.linear(n+"attn_output", c.Hidden, c.Heads*c.ValDim),
+		Q:        r.linear(n+"attn_q", a.Heads*a.KeyDim, c.Hidden),
+		K:        r.linear(n+"attn_k", a.KVHeads*a.KeyDim, c.Hidden),
+		V:        r.linear(n+"attn_v", a.KVHeads*a.ValDim, c.Hidden),
+		O:        r.linear(n+"attn_output", c.Hidden, a.Heads*a.ValDim),
 		FFNNorm:  r.norm(n+"ffn_norm", c.Hidden),
 	}
 	r.feedForward(c, &l, n, c.Layer[i].MoE)

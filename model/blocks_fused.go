@@ -3,17 +3,18 @@ package model
 import "fmt"
 
 // fusedQKV are the parts of a tensor that holds q, k and v rows one after the other.
-func fusedQKV(r *reader, c *Config, n string) (q, k, v *Linear) {
-	dq, dk, dv := c.Heads*c.KeyDim, c.KVHeads*c.KeyDim, c.KVHeads*c.ValDim
+func fusedQKV(r *reader, c *Config, i int, n string) (q, k, v *Linear) {
+	a := &c.Layer[i]
+	dq, dk, dv := a.Heads*a.KeyDim, a.KVHeads*a.KeyDim, a.KVHeads*a.ValDim
 	total := dq + dk + dv
 	return r.part(n+"attn_qkv", total, 0, dq, c.Hidden), r.part(n+"attn_qkv", total, dq, dk, c.Hidden), r.part(n+"attn_qkv", total, dq+dk, dv, c.Hidden)
 }
 
 // fusedLayer is a layer with fused q|k|v; its feed-forward weights are the caller's.
-func fusedLayer(r *reader, c *Config, n string) LayerParams {
+func fusedLayer(r *reader, c *Config, i int, n string) LayerParams {
 	l := LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), FFNNorm: r.norm(n+"ffn_norm", c.Hidden),
-		O: r.linear(n+"attn_output", c.Hidden, c.Heads*c.ValDim)}
-	l.Q, l.K, l.V = fusedQKV(r, c, n)
+		O: r.linear(n+"attn_output", c.Hidden, c.Layer[i].Heads*c.Layer[i].ValDim)}
+	l.Q, l.K, l.V = fusedQKV(r, c, i, n)
 	return l
 }
 
@@ -32,7 +33,7 @@ func eachLayer(r *reader, p *Params, fill func(i int, n string) LayerParams) *Pa
 func qkNorms(r *reader, c *Config, p *Params) *Params {
 	return eachLayer(r, p, func(i int, n string) LayerParams {
 		l := p.Layers[i]
-		l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", c.KeyDim), r.norm(n+"attn_k_norm", c.KeyDim)
+		l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", c.Layer[i].KeyDim), r.norm(n+"attn_k_norm", c.Layer[i].KeyDim)
 		return l
 	})
 }

@@ -55,12 +55,12 @@ func (w *FLOPs) Attended(m *Model, layer int, rows, keys []int32) {
 		}
 		pairs += high - low
 	}
-	w.Pairs(m, m.Group(), pairs)
+	w.Pairs(m, layer, m.Layer[layer].Group(), pairs)
 }
 
-// Pairs counts query-key pairs of some query heads.
-func (w *FLOPs) Pairs(m *Model, heads, pairs int) {
-	w.Attention += 2 * int64(heads) * int64(m.KeyDim+m.ValDim) * int64(pairs)
+// Pairs counts query-key pairs of some query heads of a layer.
+func (w *FLOPs) Pairs(m *Model, layer, heads, pairs int) {
+	w.Attention += 2 * int64(heads) * int64(m.Layer[layer].KeyDim+m.Layer[layer].ValDim) * int64(pairs)
 }
 
 // Headed counts n rows through the output matrix.

@@ -106,15 +106,15 @@ func (b *native) addPositions(p *Pass, x []float32) error {
 
 // Project implements Backend.
 func (b *native) Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
-	m, l := b.m, &b.m.Params.Layers[layer]
+	m, a, l := b.m, &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
 	x, norm := floats(hidden), l.AttnNorm
 	if m.PostNorm {
 		norm = NormParams{}
 	}
-	q = b.ws.dense(&b.ws.q, n, m.Heads*m.KeyDim)
-	k = b.ws.dense(&b.ws.k, n, m.KVHeads*m.KeyDim)
-	v = b.ws.dense(&b.ws.v, n, m.KVHeads*m.ValDim)
+	q = b.ws.dense(&b.ws.q, n, a.Heads*a.KeyDim)
+	k = b.ws.dense(&b.ws.k, n, a.KVHeads*a.KeyDim)
+	v = b.ws.dense(&b.ws.v, n, a.KVHeads*a.ValDim)
 	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: floats(q)}, product{w: l.K, dst: floats(k)}, product{w: l.V, dst: floats(v)}); err != nil {
 		return nil, nil, nil, err
 	}
@@ -123,20 +123,20 @@ func (b *native) Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *ten
 
 // Attend implements Backend.
 func (b *native) Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
-	m := b.m
+	a := &b.m.Layer[layer].Attention
 	n := q.Shape()[0]
-	out := b.ws.dense(&b.ws.attended, n, m.Heads*m.ValDim)
+	out := b.ws.dense(&b.ws.attended, n, a.Heads*a.ValDim)
 	x, y, at := floats(q), floats(out), 0
 	for i := range seqs {
 		s := &seqs[i]
 		rows := len(s.Pos)
-		s.Q, s.Out = x[at*m.Heads*m.KeyDim:(at+rows)*m.Heads*m.KeyDim], y[at*m.Heads*m.ValDim:(at+rows)*m.Heads*m.ValDim]
+		s.Q, s.Out = x[at*a.Heads*a.KeyDim:(at+rows)*a.Heads*a.KeyDim], y[at*a.Heads*a.ValDim:(at+rows)*a.Heads*a.ValDim]
 		at += rows
 	}
 	if at != n {
 		return nil, fmt.Errorf("model: sequences hold %d rows, the pass has %d", at, n)
 	}
-	prompts, params := len(seqs), AttentionParams(&m.Config, layer)
+	prompts, params := len(seqs), AttentionParams(&b.m.Config, layer)
 	for left := p.Steps; left > 0 && p.Phase == kernels.Prefill; left -= len(seqs[prompts].Pos) {
 		prompts--
 	}
@@ -164,8 +164,9 @@ func (b *native) Mixes() bool {
 
 // AttentionParams are the attention figures of one layer.
 func AttentionParams(c *Config, layer int) attention.Params {
-	return attention.Params{Heads: c.Heads, KVHeads: c.KVHeads, KeyDim: c.KeyDim, ValueDim: c.ValDim,
-		Scale: c.Scale(), Softcap: c.AttnSoftcap, Window: c.Layer[layer].Window}
+	a := &c.Layer[layer].Attention
+	return attention.Params{Heads: a.Heads, KVHeads: a.KVHeads, KeyDim: a.KeyDim, ValueDim: a.ValDim,
+		Scale: a.ScoreScale(), Softcap: a.Softcap, Window: a.Window}
 }
 
 // Finish implements Backend.
@@ -271,7 +272,7 @@ func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.D
 			return nil, err
 		}
 	}
-	q := b.ws.dense(&b.ws.guess, n, m.Heads*m.KeyDim)
+	q := b.ws.dense(&b.ws.guess, n, m.Layer[layer].Heads*m.Layer[layer].KeyDim)
 	if err := b.matmul(p.Phase, normed, n, product{w: l.Q, dst: floats(q)}); err != nil {
 		return nil, err
 	}

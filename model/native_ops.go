@@ -222,11 +222,12 @@ func (b *native) turn(p *Pass, layer int, q []float32, qNorm NormParams, k []flo
 	if qw == nil && kw == nil && index < 0 && !m.LogN {
 		return nil
 	}
-	t.turnings = append(t.turnings[:0], m.turning(q, m.Heads, qw))
+	a := &m.Layer[layer].Attention
+	t.turnings = append(t.turnings[:0], turningOf(q, a.Heads, a.KeyDim, qw))
 	if k != nil {
-		t.turnings = append(t.turnings, m.turning(k, m.KVHeads, kw))
+		t.turnings = append(t.turnings, turningOf(k, a.KVHeads, a.KeyDim, kw))
 	}
-	t.rows, t.dim, t.pos, t.eps = len(p.Pos), m.KeyDim, p.Pos, m.NormEps
+	t.rows, t.dim, t.pos, t.eps = len(p.Pos), a.KeyDim, p.Pos, m.NormEps
 	t.tables = t.tables[:0]
 	if index >= 0 {
 		t.rot, t.interlaced = m.Ropes[index].Dim, m.Ropes[index].Interlaced
@@ -240,8 +241,8 @@ func (b *native) turn(p *Pass, layer int, q []float32, qNorm NormParams, k []flo
 	return nil
 }
 
-func (m *Model) turning(x []float32, heads int, norm []float32) turning {
-	return turning{x: x, heads: heads, norm: norm, wholeRow: len(norm) == heads*m.KeyDim && heads > 1}
+func turningOf(x []float32, heads, dim int, norm []float32) turning {
+	return turning{x: x, heads: heads, norm: norm, wholeRow: len(norm) == heads*dim && heads > 1}
 }
 
 // table returns the rotary table of a row: one for all lengths, but where the angles depend on the sequence's length.

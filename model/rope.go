@@ -112,13 +112,17 @@ func (t *ropeTable) grow(n int) {
 
 // rope reads the rotary embedding of all layers into c.Ropes[0].
 func (r *reader) rope(c *Config) {
+	if len(c.Layer) == 0 {
+		return // refused already
+	}
+	width := c.Layer[0].KeyDim
 	rope := Rope{
-		Dim:        r.intOr("rope.dimension_count", c.KeyDim),
+		Dim:        r.intOr("rope.dimension_count", width),
 		Interlaced: r.stringOr("terrace.rope.layout", ropeLayouts[r.arch]) == "norm",
 	}
 	base := float64(r.floatOr("rope.freq_base", 10000))
-	if rope.Dim < 2 || rope.Dim > c.KeyDim || rope.Dim%2 != 0 {
-		r.fail("metadata %q is %d, want an even number up to the head width %d: %w", r.key("rope.dimension_count"), rope.Dim, c.KeyDim, ErrConfig)
+	if rope.Dim < 2 || rope.Dim > width || rope.Dim%2 != 0 {
+		r.fail("metadata %q is %d, want an even number up to the head width %d: %w", r.key("rope.dimension_count"), rope.Dim, width, ErrConfig)
 		return
 	}
 	if !(base >= 1 && base <= 1e12) {
@@ -150,7 +154,7 @@ func (c *Config) NewRotator(layer int) *Rotator {
 	}
 	r := &c.Ropes[index]
 	amp := orOne(r.Amplitude)
-	return &Rotator{table: ropeTable{rope: r}, dim: c.KeyDim, interlaced: r.Interlaced, inverse: 1 / (amp * amp)}
+	return &Rotator{table: ropeTable{rope: r}, dim: c.Layer[layer].KeyDim, interlaced: r.Interlaced, inverse: 1 / (amp * amp)}
 }
 
 // Rotate turns x [dk] in place to a position.

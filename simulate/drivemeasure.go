@@ -60,12 +60,12 @@ func timed(times int, do func() error) (float64, error) {
 const measureTimes = 60
 
 func (d *Drive) measureAttention(ctx context.Context, socket string, m *model.Model, spec *policy.Spec) (err error) {
-	set, err := spec.New(policy.Model{Name: m.Arch, Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim, Hidden: m.Hidden, Context: m.Context})
+	set, err := spec.New(policy.Model{Name: m.Arch, Layers: m.Layers, Heads: m.Layer[0].Heads, KVHeads: m.Layer[0].KVHeads, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim, Hidden: m.Hidden, Context: m.Context})
 	if err != nil {
 		return err
 	}
 	chooses := set.Selector.(policy.DriveAttention)
-	drives, err := offload.OpenDrives(ctx, []string{socket}, offload.AttendShape{Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValDim, Elem: kvpage.F16}, offload.DrivesOptions{})
+	drives, err := offload.OpenDrives(ctx, []string{socket}, offload.AttendShape{Layers: m.Layers, Heads: m.Layer[0].Heads, KVHeads: m.Layer[0].KVHeads, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim, Elem: kvpage.F16}, offload.DrivesOptions{})
 	if err != nil {
 		return err
 	}
@@ -76,12 +76,12 @@ func (d *Drive) measureAttention(ctx context.Context, socket string, m *model.Mo
 	}()
 	dims, tokens := chooses.Groups()
 	const most = 1024
-	if err := drives.Open(ctx, 1, offload.Groups{Dims: dims, Tokens: tokens, Expected: most, Columns: chooses.Attention(m.KeyDim, 1<<30).Dims > 0}); err != nil {
+	if err := drives.Open(ctx, 1, offload.Groups{Dims: dims, Tokens: tokens, Expected: most, Columns: chooses.Attention(m.Layer[0].KeyDim, 1<<30).Dims > 0}); err != nil {
 		return err
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	rows := func(n, dim int) []byte {
-		x, out := make([]float32, n*m.KVHeads*dim), make([]byte, 2*n*m.KVHeads*dim)
+		x, out := make([]float32, n*m.Layer[0].KVHeads*dim), make([]byte, 2*n*m.Layer[0].KVHeads*dim)
 		for i := range x {
 			x[i] = float32(rng.NormFloat64())
 		}
@@ -89,12 +89,12 @@ func (d *Drive) measureAttention(ctx context.Context, socket string, m *model.Mo
 		return out
 	}
 	ask := attending{ctx: ctx, drives: drives, chooses: chooses, m: m, held: make([]int, m.Layers), rows: rows}
-	for i := range m.Heads * m.KeyDim {
+	for i := range m.Layer[0].Heads * m.Layer[0].KeyDim {
 		ask.q = append(ask.q, float32(rng.NormFloat64())/8*float32(1+i%3))
 	}
 	var q equations
 	for _, n := range []int{most / 4, most / 2, most} {
-		keys, values := rows(n, m.KeyDim), rows(n, m.ValDim)
+		keys, values := rows(n, m.Layer[0].KeyDim), rows(n, m.Layer[0].ValDim)
 		for layer, at := range ask.held {
 			if err := drives.Append(ctx, 1, layer, at, n-at, keys[:(n-at)*len(keys)/n], values[:(n-at)*len(values)/n]); err != nil {
 				return err
@@ -128,7 +128,7 @@ func (a *attending) next() error {
 	a.layer = (a.layer + 1) % a.m.Layers
 	at := a.held[a.layer]
 	a.held[a.layer]++
-	s := offload.AttendStep{Seq: 1, Layer: a.layer, At: at, Keys: a.rows(1, a.m.KeyDim), Values: a.rows(1, a.m.ValDim), Q: a.q, Scale: 1, Out: make([]float32, a.m.Heads*a.m.ValDim),
-		SparF: a.chooses.Attention(a.m.KeyDim, at+1)}
+	s := offload.AttendStep{Seq: 1, Layer: a.layer, At: at, Keys: a.rows(1, a.m.Layer[0].KeyDim), Values: a.rows(1, a.m.Layer[0].ValDim), Q: a.q, Scale: 1, Out: make([]float32, a.m.Layer[0].Heads*a.m.Layer[0].ValDim),
+		SparF: a.chooses.Attention(a.m.Layer[0].KeyDim, at+1)}
 	return a.drives.Attend(a.ctx, &s).Wait()
 }

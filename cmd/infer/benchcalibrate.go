@@ -128,7 +128,7 @@ func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inM
 	fixed := out.rest
 	if plain != nil {
 		fixed = min(fixed, plain.rest)
-		scanned := float64(c.Batch*(f.o.D+f.o.N*(2+len(c.TPS))/2)) * float64(2*m.Layers*m.KVHeads*(m.KeyDim+m.ValDim))
+		scanned := float64(c.Batch*(f.o.D+f.o.N*(2+len(c.TPS))/2)) * float64(2*m.Cache().Numbers())
 		out.compute.Scan = (out.rest - fixed) / scanned
 	}
 	out.compute.Layer = fixed / float64(m.Layers)

@@ -94,7 +94,7 @@ func (a *app) kvCommand(f *kvCommandFlags) error {
 func writeKept(path string, e *engine.Engine, s *engine.Session) error {
 	layers := make([]keptLayer, e.Model().Layers)
 	for i := range layers {
-		for g := range e.Model().KVHeads {
+		for g := range e.Cache()[i].KV.Heads {
 			layers[i].Heads = append(layers[i].Heads, append([]int32{}, s.Positions(i, g)...))
 		}
 	}

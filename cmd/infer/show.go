@@ -144,9 +144,10 @@ func (a *app) show(f *showFlags) error {
 // describe sums up an opened model.
 func describe(l *loaded) (modelInfo, error) {
 	m := l.model
+	heads, kv, _ := m.Cache().Same()
 	info := modelInfo{Name: l.name, Path: l.path, Format: l.file.Weights().Format(), Architecture: m.Arch, Title: m.Name, SizeBytes: l.file.Weights().SizeBytes(),
-		Layers: m.Layers, Hidden: m.Hidden, Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.KeyDim, Vocab: m.Vocab, Context: m.Context,
-		Experts: m.Experts, KVBytesPerToken: 2 * m.KVElementsPerToken(), Quantisation: map[string]int{}}
+		Layers: m.Layers, Hidden: m.Hidden, Heads: heads, KVHeads: kv.Heads, HeadDim: kv.KeyDim, Vocab: m.Vocab, Context: m.Context,
+		Experts: m.Experts, KVBytesPerToken: 2 * m.Cache().Numbers(), Quantisation: map[string]int{}}
 	o := engine.Options{WindowOnly: true}
 	if err := o.Validate(m); err != nil {
 		return info, err

@@ -26,15 +26,17 @@ const packedPanelBytes = 8 << 20
 // Of computes what of the model fits: weights are mapped whole, activations are those of one prefill chunk, KV pages are
 // whole. Validate must have filled o.
 func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
-	width := 4 * (2*m.Hidden + 2*m.Heads*m.KeyDim + m.KVHeads*(m.KeyDim+m.ValDim) + m.Heads*m.ValDim)
+	width := 0
 	for i := range m.Params.Layers {
+		a := &m.Layer[i]
+		width = max(width, 4*(2*m.Hidden+2*a.Heads*a.KeyDim+a.KVHeads*(a.KeyDim+a.ValDim)+a.Heads*a.ValDim))
 		if up := m.Params.Layers[i].Up; up != nil {
-			width = max(width, 4*(3*m.Hidden+2*m.Heads*m.KeyDim+2*up.Rows))
+			width = max(width, 4*(3*m.Hidden+2*a.Heads*a.KeyDim+2*up.Rows))
 		}
 	}
 	r := Report{WeightsBytes: m.File.SizeBytes(), MemoryBytes: memoryBytes, BuffersBytes: int64(o.ChunkTokens)*int64(width) + int64(4*m.Vocab) + packedPanelBytes, ContextTokens: o.Context}
-	l := o.PlainLayout(m)
-	r.KVBytesPerToken = int64(m.Layers) * int64(m.KVHeads) * int64(l.PageBytes()) / int64(l.Tokens)
+	l := o.PlainLayout()
+	r.KVBytesPerToken = int64(engine.TokenBytes(m.Cache(), l))
 	r.KVBytesAtContext = engine.KVBytes(m, o, o.Context)
 	free := memoryBytes - r.WeightsBytes - r.BuffersBytes
 	pages := sort.Search(m.Context/l.Tokens+1, func(pages int) bool { return engine.KVBytes(m, o, (pages+1)*l.Tokens) > free })

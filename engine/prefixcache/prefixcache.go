@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"terrace/engine"
+	"terrace/internal/cacheshape"
 	"terrace/internal/kernels"
 	"terrace/kvmanager"
 	"terrace/kvmanager/contexts"
@@ -27,14 +28,25 @@ type Cache struct {
 	full   *policy.Spec
 	fields []contexts.Field
 	info   string
+	shape  cacheshape.Model
+	lists  []list // of the tokens of a text, in the order of records
+	first  []int  // each layer's first list, [layers+1]
 	block  int    // tokens of a block
 	unfit  string // why KV of this engine cannot be kept; empty = it can
 }
 
+// list is the tokens of a layer and KV head.
+type list struct{ layer, head int }
+
 // Use gives an engine a store, which stays the caller's; name is what people call the model. It reads all weights once, for the
 // fingerprint. An engine has one store at most.
 func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
-	c := &Cache{e: e, store: store, info: name, unfit: unfit(e)}
+	c := &Cache{e: e, store: store, info: name, unfit: unfit(e), shape: e.Cache(), first: e.Cache().HeadsBefore()}
+	for layer := range c.shape {
+		for head := range c.shape[layer].KV.Heads {
+			c.lists = append(c.lists, list{layer, head})
+		}
+	}
 	l, _ := e.Layouts()
 	c.block = (blockTokens + l.Tokens - 1) / l.Tokens * l.Tokens
 	if c.quantised() {
@@ -100,15 +112,14 @@ func (c *Cache) fingerprint() error {
 	if err != nil {
 		return err
 	}
-	o, m := c.e.Options(), c.e.Model()
+	o := c.e.Options()
 	layout, _ := c.e.Layouts()
 	add := func(name string, value any) {
 		c.fields = append(c.fields, contexts.Field{Name: name, Value: fmt.Sprint(value)})
 	}
 	add("numerics", numerics)
 	add("weights", fmt.Sprintf("%x", digest))
-	add("layers", m.Layers)
-	add("kv heads", m.KVHeads)
+	add("layers", c.shape)
 	add("layout", layout.String())
 	add("backend", o.Backend)
 	add("kernels", runtime.GOARCH+" "+kernels.Path())

@@ -293,7 +293,7 @@ func numericsSum(t *testing.T) string {
 	}
 	h := sha256.New()
 	for layer := range e.Model().Layers {
-		for g := range e.Model().KVHeads {
+		for g := range e.Model().Layer[0].KVHeads {
 			data, _, err := s.Sequence().AppendMain(nil, layer, g, 0, 128)
 			if err != nil {
 				t.Fatal(err)

@@ -14,23 +14,25 @@ type extent struct {
 	recent   bool
 }
 
-// record makes a record of a session's KV: extents [layer · KVHeads + head], ranks of all tokens of those; nil = none.
+// record makes a record of a session's KV: extents [Cache.lists], ranks of all tokens of those; nil = none.
 func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ranks [][]uint32) (*contexts.Record, error) {
 	l, rl := c.e.Layouts()
 	seq := s.Sequence()
-	heads, g := make([]contexts.Head, 0, len(extents)), c.e.Model().KVHeads
-	sizes := make([]int, 1+c.e.Model().Layers)
+	heads := make([]contexts.Head, 0, len(extents))
+	sizes := make([]int, 1+len(c.shape))
 	for i, x := range extents {
-		pos := seq.PositionList(i/g, i%g)
+		at := c.lists[i]
+		l, rl := l.Of(c.shape[at.layer].KV), rl.Of(c.shape[at.layer].KV)
+		pos := seq.PositionList(at.layer, at.head)
 		h := contexts.Head{Main: pos[x.from:x.to]}
 		if x.recent {
-			h.Recent = pos[seq.MainTokens(i/g, i%g):]
+			h.Recent = pos[seq.MainTokens(at.layer, at.head):]
 		}
 		if ranks != nil && ranks[i] != nil {
 			h.Ranks = ranks[i][x.from:x.to]
 		}
 		heads = append(heads, h)
-		sizes[1+i/g] += pages(len(h.Main), l.Tokens)*l.PageBytes() + pages(len(h.Recent), rl.Tokens)*rl.PageBytes()
+		sizes[1+at.layer] += pages(len(h.Main), l.Tokens)*l.PageBytes() + pages(len(h.Recent), rl.Tokens)*rl.PageBytes()
 	}
 	directory := contexts.AppendDirectory(nil, heads)
 	if ranks != nil {
@@ -42,8 +44,8 @@ func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ran
 		if section == 0 {
 			return append(dst, directory...), nil
 		}
-		for kvHead := range g {
-			x := extents[(section-1)*g+kvHead]
+		for kvHead := range c.shape[section-1].KV.Heads {
+			x := extents[c.first[section-1]+kvHead]
 			if dst, _, err = seq.AppendMain(dst, section-1, kvHead, x.from, x.to); err != nil {
 				return nil, err
 			}
@@ -90,12 +92,11 @@ func (k *keeping) keep(s *engine.Session) {
 func (c *Cache) blockRecord(s *engine.Session, p *Prefix, i int) (*contexts.Record, error) {
 	from, to := i*c.block, (i+1)*c.block
 	m := contexts.Meta{Key: p.keys[i], Parent: p.root, Root: p.root, First: from, Tokens: c.block}
-	g := c.e.Model().KVHeads
-	extents := make([]extent, c.e.Model().Layers*g)
-	for j := range extents {
+	extents := make([]extent, len(c.lists))
+	for j, at := range c.lists {
 		extents[j] = extent{from: from, to: to}
 		if c.quantised() {
-			extents[j] = extent{c.e.MainTokens(from), s.Sequence().MainTokens(j/g, j%g), true}
+			extents[j] = extent{c.e.MainTokens(from), s.Sequence().MainTokens(at.layer, at.head), true}
 		}
 	}
 	if i > 0 {
@@ -114,16 +115,16 @@ func (c *Cache) storeWhole(s *engine.Session, p *Prefix) {
 
 // parts are the records of all KV of a session that has read p's text, with their ranks; nil = none.
 func (c *Cache) parts(s *engine.Session, p *Prefix, ranks [][]uint32) ([]*contexts.Record, error) {
-	seq, g, most := s.Sequence(), c.e.Model().KVHeads, 1
-	for i := range c.e.Model().Layers * g {
-		most = max(most, seq.MainTokens(i/g, i%g))
+	seq, most := s.Sequence(), 1
+	for _, at := range c.lists {
+		most = max(most, seq.MainTokens(at.layer, at.head))
 	}
 	parts := pages(most, c.block)
 	var records []*contexts.Record
 	for part := range parts {
-		extents := make([]extent, c.e.Model().Layers*g)
-		for i := range extents {
-			n := seq.MainTokens(i/g, i%g)
+		extents := make([]extent, len(c.lists))
+		for i, at := range c.lists {
+			n := seq.MainTokens(at.layer, at.head)
 			extents[i] = extent{min(part*c.block, pages(n, c.block)*c.block, n), min((part+1)*c.block, n), part == parts-1}
 			if extents[i].from >= n { // a page's first token, and nothing behind it
 				extents[i].from, extents[i].to = 0, 0
@@ -145,8 +146,7 @@ func (c *Cache) slotBytes(ranked bool) int64 {
 		return 0
 	}
 	l, _ := c.e.Layouts()
-	m := c.e.Model()
-	heads := make([]contexts.Head, m.Layers*m.KVHeads)
+	heads := make([]contexts.Head, len(c.lists))
 	for i := range heads {
 		heads[i].Main = make([]int32, c.block)
 		for t := range heads[i].Main {
@@ -161,8 +161,8 @@ func (c *Cache) slotBytes(ranked bool) int64 {
 		directory = contexts.AppendRanks(directory, heads)
 	}
 	sizes := []int{len(directory)}
-	for range m.Layers {
-		sizes = append(sizes, m.KVHeads*pages(c.block, l.Tokens)*l.PageBytes())
+	for i := range c.shape {
+		sizes = append(sizes, c.shape[i].KV.Heads*pages(c.block, l.Tokens)*l.Of(c.shape[i].KV).PageBytes())
 	}
 	return contexts.RecordBytes(sizes)
 }
@@ -170,23 +170,24 @@ func (c *Cache) slotBytes(ranked bool) int64 {
 // restored is what a record says of its tokens, checked against the engine's shape before anything of them is used.
 type restored struct {
 	c      *Cache
-	heads  []contexts.Head // [Layers · KVHeads]
+	heads  []contexts.Head // [Cache.lists]
 	window []bool          // [Layers] it has the end of a quantised cache's window
 }
 
 // spans are how many bytes a head's pages take of its layer's section.
-func (x *restored) spans(h contexts.Head) (main, recent int) {
+func (x *restored) spans(layer int, h contexts.Head) (main, recent int) {
 	l, rl := x.c.e.Layouts()
+	l, rl = l.Of(x.c.shape[layer].KV), rl.Of(x.c.shape[layer].KV)
 	return pages(len(h.Main), l.Tokens) * l.PageBytes(), pages(len(h.Recent), rl.Tokens) * rl.PageBytes()
 }
 
 // layer are the tokens of a layer's section; recent nil = no window.
 func (x *restored) layer(layer int, section []byte) (main, recent []kvmanager.Span) {
-	g := x.c.e.Model().KVHeads
+	g := x.c.shape[layer].KV.Heads
 	main, recent = make([]kvmanager.Span, g), make([]kvmanager.Span, g)
 	for i := range g {
-		h := x.heads[layer*g+i]
-		n, m := x.spans(h)
+		h := x.heads[x.c.first[layer]+i]
+		n, m := x.spans(layer, h)
 		main[i], recent[i] = kvmanager.Span{Pos: h.Main, Data: section[:n]}, kvmanager.Span{Pos: h.Recent, Data: section[n : n+m]}
 		section = section[n+m:]
 	}
@@ -199,12 +200,12 @@ func (x *restored) layer(layer int, section []byte) (main, recent []kvmanager.Sp
 // parse takes a record's directory apart; its other sections have to have their lengths, not their bytes. Errors wrap
 // contexts.ErrDamaged.
 func (c *Cache) parse(r *contexts.Record) (*restored, error) {
-	layers, g := c.e.Model().Layers, c.e.Model().KVHeads
+	layers := len(c.shape)
 	l, _ := c.e.Layouts()
 	if r.Sections() != layers+1 {
 		return nil, fmt.Errorf("prefixcache: record of %d sections, want %d: %w", r.Sections(), layers+1, contexts.ErrDamaged)
 	}
-	heads, err := contexts.ParseDirectory(r.Section(0), layers*g, max(r.Tokens, c.block+c.e.Options().KVWindow+l.Tokens), r.First+r.Tokens, r.Ranks)
+	heads, err := contexts.ParseDirectory(r.Section(0), len(c.lists), max(r.Tokens, c.block+c.e.Options().KVWindow+l.Tokens), r.First+r.Tokens, r.Ranks)
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +215,8 @@ func (c *Cache) parse(r *contexts.Record) (*restored, error) {
 	x := &restored{c, heads, make([]bool, layers)}
 	for layer := range layers {
 		bytes := 0
-		for _, h := range heads[layer*g : (layer+1)*g] {
-			n, m := x.spans(h)
+		for _, h := range heads[c.first[layer]:c.first[layer+1]] {
+			n, m := x.spans(layer, h)
 			bytes += n + m
 			x.window[layer] = x.window[layer] || m > 0
 		}

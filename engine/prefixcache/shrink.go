@@ -18,20 +18,19 @@ func NoteRanks(s *engine.Session) {
 	}
 }
 
-// ranksOf are the ranks of a session's tokens [layer · KVHeads + head], nil where a layer was not chosen from; all nil where they are
+// ranksOf are the ranks of a session's tokens [Cache.lists], nil where a layer was not chosen from; all nil where they are
 // not known, or where KV has other bytes once its neighbours go (int8, int4).
 func (c *Cache) ranksOf(s *engine.Session) [][]uint32 {
 	r, known := s.Ranker(), false
 	if r == nil || c.quantised() {
 		return nil
 	}
-	g := c.e.Model().KVHeads
-	ranks := make([][]uint32, c.e.Model().Layers*g)
-	for i := range ranks {
-		if ranks[i] = r.Ranks(i/g, i%g); ranks[i] == nil {
+	ranks := make([][]uint32, len(c.lists))
+	for i, at := range c.lists {
+		if ranks[i] = r.Ranks(at.layer, at.head); ranks[i] == nil {
 			continue
 		}
-		if known = true; len(ranks[i]) != s.Sequence().MainTokens(i/g, i%g) {
+		if known = true; len(ranks[i]) != s.Sequence().MainTokens(at.layer, at.head) {
 			return nil // more was read since
 		}
 	}
@@ -93,18 +92,17 @@ func (c *Cache) compressed(ids []int, under *policy.Spec, salt string) *Prefix {
 
 // joined are the ranks of a context's parts, one behind another: [layer][KVHeads][tokens], nil where a layer was not chosen from.
 func (c *Cache) joined(records []*contexts.Record, spans []*restored) ([][][]uint32, error) {
-	g := c.e.Model().KVHeads
-	ranks := make([][][]uint32, c.e.Model().Layers)
+	ranks := make([][][]uint32, len(c.shape))
 	for i, x := range spans {
 		if records[i].Ranks == 0 {
 			return nil, fmt.Errorf("prefixcache: record %d of %d (%s): %w", i+1, len(records), records[i].Info, contexts.ErrNoRanks)
 		}
 		for at, h := range x.heads {
-			layer, head := at/g, at%g
+			layer, head := c.lists[at].layer, c.lists[at].head
 			if i == 0 && head == 0 {
-				ranks[layer] = make([][]uint32, g)
+				ranks[layer] = make([][]uint32, c.shape[layer].KV.Heads)
 			}
-			if first := spans[0].heads[layer*g].Ranks; (h.Ranks == nil) != (first == nil) {
+			if first := spans[0].heads[c.first[layer]].Ranks; (h.Ranks == nil) != (first == nil) {
 				return nil, fmt.Errorf("prefixcache: layer %d of record %d is ranked in part: %w", layer, i+1, contexts.ErrDamaged)
 			}
 			if h.Ranks != nil {
@@ -118,7 +116,7 @@ func (c *Cache) joined(records []*contexts.Record, spans []*restored) ([][][]uin
 	return ranks, nil
 }
 
-// keepRanked drops what does not stay, and returns the ranks of what does: [layer · KVHeads + head].
+// keepRanked drops what does not stay, and returns the ranks of what does: [Cache.lists].
 func (c *Cache) keepRanked(s *engine.Session, ranks [][][]uint32, keep [][][]int) ([][]uint32, error) {
 	var left [][]uint32
 	for layer, heads := range keep {

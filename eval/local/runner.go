@@ -169,16 +169,16 @@ func (s *engineSession) Logits() []float32 { return s.s.Logits() }
 
 // Cost implements eval.Session.
 func (s *engineSession) Cost() eval.Cost {
-	m, seq := s.e.Model(), s.s.Sequence()
+	cache, seq := s.e.Cache(), s.s.Sequence()
 	kept := 0
-	for l := range m.Layers {
-		for h := range m.KVHeads {
+	for l := range cache {
+		for h := range cache[l].KV.Heads {
 			kept += seq.Tokens(l, h)
 		}
 	}
 	use := s.s.KVUse()
 	beside := use.HeldBytes() - use.Bytes
-	return eval.Cost{StepKV: use.StepKV, StepScanned: use.StepScanned, Prefill: s.prefill, Shared: s.base > 0, Kept: float64(kept) / float64(m.Layers*m.KVHeads),
+	return eval.Cost{StepKV: use.StepKV, StepScanned: use.StepScanned, Prefill: s.prefill, Shared: s.base > 0, Kept: float64(kept) / float64(cache.KVHeads()),
 		KVBytes: map[string]int64{"host": s.peak() + beside}, KVHeld: map[string]int64{"host": s.held + beside}}
 }
 

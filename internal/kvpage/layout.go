@@ -1,6 +1,10 @@
 package kvpage
 
-import "fmt"
+import (
+	"fmt"
+
+	"terrace/internal/cacheshape"
+)
 
 // Tile is the number of tokens of a K tile and of a quantisation group of keys.
 const Tile = 16
@@ -18,6 +22,12 @@ type Layout struct {
 	Tokens           int // slots a page, a multiple of 16
 	// TokenMajor lays keys of a float type token by token, [Tokens][KeyDim], for readers that want single tokens.
 	TokenMajor bool
+}
+
+// Of is the layout of a layer's pages: the same types and slots, and the layer's widths.
+func (l Layout) Of(kv cacheshape.KV) Layout {
+	l.KeyDim, l.ValueDim = kv.KeyDim, kv.ValueDim
+	return l
 }
 
 // Validate reports the first number out of range, wrapping ErrLayout.

@@ -19,10 +19,9 @@ const hiddenScore = -1e30
 
 // Attend implements model.Backend: one graph for each sequence, KV head and block of rows.
 func (b *backend) Attend(_ *model.Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
-	m := b.m
 	n := q.Shape()[0]
-	p := model.AttentionParams(&m.Config, layer)
-	out, at := make([]float32, n*m.Heads*m.ValDim), 0
+	p := model.AttentionParams(&b.m.Config, layer)
+	out, at := make([]float32, n*p.Heads*p.ValueDim), 0
 	for i := range seqs {
 		s := &seqs[i]
 		if s.Norm != nil {
@@ -32,7 +31,7 @@ func (b *backend) Attend(_ *model.Pass, layer int, q *tensor.Dense, seqs []atten
 		if at+rows > n {
 			return nil, fmt.Errorf("gorgonia: sequences hold more than the pass's %d rows", n)
 		}
-		s.Q, s.Out = floats(q)[at*m.Heads*m.KeyDim:(at+rows)*m.Heads*m.KeyDim], out[at*m.Heads*m.ValDim:(at+rows)*m.Heads*m.ValDim]
+		s.Q, s.Out = floats(q)[at*p.Heads*p.KeyDim:(at+rows)*p.Heads*p.KeyDim], out[at*p.Heads*p.ValueDim:(at+rows)*p.Heads*p.ValueDim]
 		at += rows
 		if s.ColumnSums != nil {
 			for _, row := range s.ColumnSums.Rows {
@@ -48,7 +47,7 @@ func (b *backend) Attend(_ *model.Pass, layer int, q *tensor.Dense, seqs []atten
 	if at != n {
 		return nil, fmt.Errorf("gorgonia: sequences hold %d rows, the pass has %d", at, n)
 	}
-	return matrix(n, m.Heads*m.ValDim, out), nil
+	return matrix(n, p.Heads*p.ValueDim, out), nil
 }
 
 // tokens are the keys and values that the queries of one KV head may see.

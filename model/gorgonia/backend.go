@@ -95,12 +95,12 @@ func row(dst []float32, l *model.Linear, i int) error {
 
 // Project implements model.Backend.
 func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
-	m, l := b.m, &b.m.Params.Layers[layer]
+	a, l := &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	s := b.sheet()
 	x := s.attentionInput(s.in(hidden), l)
 	out, err := s.run(
-		s.turn(p, layer, s.linear(x, l.Q), m.Heads, l.QNorm, true),
-		s.turn(p, layer, s.linear(x, l.K), m.KVHeads, l.KNorm, false),
+		s.turn(p, layer, s.linear(x, l.Q), a.Heads, l.QNorm, true),
+		s.turn(p, layer, s.linear(x, l.K), a.KVHeads, l.KNorm, false),
 		s.linear(x, l.V))
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("gorgonia: layer %d: %w", layer, err)
@@ -113,7 +113,7 @@ func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*t
 	l := &b.m.Params.Layers[layer]
 	s := b.sheet()
 	x := s.attentionInput(s.in(hidden), l)
-	return s.run1(s.turn(p, layer, s.linear(x, l.Q), b.m.Heads, l.QNorm, true))
+	return s.run1(s.turn(p, layer, s.linear(x, l.Q), b.m.Layer[layer].Heads, l.QNorm, true))
 }
 
 // Finish implements model.Backend.

@@ -53,7 +53,7 @@ func TestSoftmax(t *testing.T) {
 
 // TestAttendLargeScores attends with scores of several hundreds, as models with large keys have them.
 func TestAttendLargeScores(t *testing.T) {
-	m := &model.Model{Config: model.Config{Heads: 1, KVHeads: 1, KeyDim: 2, ValDim: 1, Layer: make([]model.LayerConfig, 1)}}
+	m := &model.Model{Config: model.Config{Layer: []model.LayerConfig{{Attention: model.Attention{Heads: 1, KVHeads: 1, KeyDim: 2, ValDim: 1}}}}}
 	b := &backend{m: m, weights: newWeights()}
 	l := kvpage.Layout{KeyDim: 2, ValueDim: 1, Tokens: 16}
 	page := attention.Page{Data: make([]byte, l.PageBytes()), Pos: []int32{0, 1}, N: 2}
@@ -110,7 +110,7 @@ func TestRoute(t *testing.T) {
 // TestLogN checks that queries of a model with LogN grow with the logarithm of the position beyond the trained length, and
 // keys do not.
 func TestLogN(t *testing.T) {
-	m := &model.Model{Config: model.Config{KeyDim: 2, Layer: []model.LayerConfig{{Rope: -1}}, LogN: true, LogNAt: 8}}
+	m := &model.Model{Config: model.Config{Layer: []model.LayerConfig{{Attention: model.Attention{KeyDim: 2, Rope: -1}}}, LogN: true, LogNAt: 8}}
 	b := &backend{m: m, weights: newWeights(), rotary: model.NewRotaryRows(&m.Config)}
 	p := &model.Pass{Pos: []int32{3, 63}}
 	for _, query := range []bool{true, false} {

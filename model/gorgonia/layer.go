@@ -57,12 +57,12 @@ func (s *sheet) softcap(x node, limit float32) node {
 
 // turn applies the per-head norm, the rotation and, for queries of a model that has it, the growth with the position.
 func (s *sheet) turn(p *model.Pass, layer int, x node, heads int, norm model.NormParams, query bool) node {
-	m, n := s.b.m, len(p.Pos)
-	width := heads * m.KeyDim
+	m, n, dim := s.b.m, len(p.Pos), s.b.m.Layer[layer].KeyDim
+	width := heads * dim
 	if w := s.vector(norm.W); w != nil {
 		whole := w.Shape()[1] == width && heads > 1
 		if !whole {
-			x = s.reshape(x, n*heads, m.KeyDim)
+			x = s.reshape(x, n*heads, dim)
 		}
 		x = s.byRow(gorgonia.BroadcastHadamardProd, s.unitRows(x), w)
 		if !whole {
@@ -75,17 +75,17 @@ func (s *sheet) turn(p *model.Pass, layer int, x node, heads int, norm model.Nor
 		return x
 	}
 	cos, sin := s.b.angles(p, layer, heads, growth)
-	x = s.reshape(x, n*heads, m.KeyDim)
+	x = s.reshape(x, n*heads, dim)
 	turned := s.times(x, s.in(cos))
 	if rope != nil {
-		turned = s.add(turned, s.times(s.matmul(x, s.in(quarterTurn(rope, m.KeyDim))), s.in(sin)))
+		turned = s.add(turned, s.times(s.matmul(x, s.in(quarterTurn(rope, dim))), s.in(sin)))
 	}
 	return s.reshape(turned, n, width)
 }
 
 // angles are the factors of x and of its quarter turn, [n·heads, dk] each; dimensions that do not turn have 1 and 0.
 func (b *backend) angles(p *model.Pass, layer, heads int, growth bool) (cos, sin *tensor.Dense) {
-	dim, rope := b.m.KeyDim, b.rotary.Layer(layer)
+	dim, rope := b.m.Layer[layer].KeyDim, b.rotary.Layer(layer)
 	c, s := make([]float32, len(p.Pos)*heads*dim), make([]float32, len(p.Pos)*heads*dim)
 	row := make([]float32, 2*dim)
 	for r, pos := range p.Pos {

@@ -163,7 +163,7 @@ func (b *backend) embed(in *params) []node {
 
 // Project implements model.Backend.
 func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
-	m, l := b.m, &b.m.Params.Layers[layer]
+	m, a, l := b.m, &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	b.turn = 1 - b.turn
 	b.projectedLayer = -1
 	c := b.call(layer, len(p.Pos))
@@ -175,13 +175,13 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 	}
 	c.norm(l.QNorm)
 	c.norm(l.KNorm)
-	out, err := c.into(fmt.Sprintf("project interlaced=%v", interlaced), func(in *params) []node {
+	out, err := c.into(fmt.Sprintf("project interlaced=%v %s", interlaced, heads(a)), func(in *params) []node {
 		x := in.next()
 		x = in.norm(&m.Config, x, m.PostNorm)
 		cos, sin := in.next(), in.next()
 		q, k, v := in.linear(x), in.linear(x), in.linear(x)
-		q, k = in.headNorm(&m.Config, q, m.Heads), in.headNorm(&m.Config, k, m.KVHeads)
-		return []node{turn(q, m.Heads, m.KeyDim, interlaced, cos, sin), b.stored(turn(k, m.KVHeads, m.KeyDim, interlaced, cos, sin)), b.stored(v)}
+		q, k = in.headNorm(&m.Config, q, a.Heads, a.KeyDim), in.headNorm(&m.Config, k, a.KVHeads, a.KeyDim)
+		return []node{turn(q, a.Heads, a.KeyDim, interlaced, cos, sin), b.stored(turn(k, a.KVHeads, a.KeyDim, interlaced, cos, sin)), b.stored(v)}
 	}, &b.q, &b.k[b.turn], &b.v[b.turn])
 	if err != nil {
 		return nil, nil, nil, err
@@ -190,21 +190,26 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 	return out[0], out[1], out[2], nil
 }
 
+// heads tells apart the programs of layers that differ.
+func heads(a *model.Attention) string {
+	return fmt.Sprintf("heads=%d/%d of %d/%d", a.Heads, a.KVHeads, a.KeyDim, a.ValDim)
+}
+
 // GuessQuery implements model.QueryGuesser.
 func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
-	m, l := b.m, &b.m.Params.Layers[layer]
+	m, a, l := b.m, &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	c := b.call(layer, len(p.Pos))
 	c.rows(hidden)
 	c.norm(l.AttnNorm)
 	interlaced := c.angles(p, layer)
 	c.linear(l.Q)
 	c.norm(l.QNorm)
-	return c.one(fmt.Sprintf("guess interlaced=%v", interlaced), func(in *params) []node {
+	return c.one(fmt.Sprintf("guess interlaced=%v %s", interlaced, heads(a)), func(in *params) []node {
 		x := in.next()
 		x = in.norm(&m.Config, x, m.PostNorm)
 		cos, sin := in.next(), in.next()
 		q := in.linear(x)
-		return []node{turn(in.headNorm(&m.Config, q, m.Heads), m.Heads, m.KeyDim, interlaced, cos, sin)}
+		return []node{turn(in.headNorm(&m.Config, q, a.Heads, a.KeyDim), a.Heads, a.KeyDim, interlaced, cos, sin)}
 	}, &b.guessed)
 }
 

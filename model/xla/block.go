@@ -32,10 +32,10 @@ func (b *block) free() {
 	b.pos.free()
 }
 
-// bytes of a block of so many slots.
-func (b *backend) blockBytes(slots int) int64 {
-	m := b.m
-	return int64(m.KVHeads) * int64(slots) * int64(b.storedType().Size()*(m.KeyDim+m.ValDim)+4)
+// blockBytes is the size of a layer's block of so many slots.
+func (b *backend) blockBytes(layer, slots int) int64 {
+	a := &b.m.Layer[layer].Attention
+	return int64(a.KVHeads) * int64(slots) * int64(b.storedType().Size()*(a.KeyDim+a.ValDim)+4)
 }
 
 // source is rows on their way into a block: [G, R, d] with positions [G, R], or (flat) rows [N, G·d] of a pass with
@@ -58,14 +58,14 @@ func (s *source) free() {
 
 // empty makes a block without tokens.
 func (b *backend) empty(layer, slots int) (block, error) {
-	m := b.m
+	a := &b.m.Layer[layer].Attention
 	c := b.call(layer, 1)
 	c.scalars(0) // a program has at least one operand
-	got, err := c.run(fmt.Sprint("empty slots=", slots), func(in *params) []node {
+	got, err := c.run(fmt.Sprintf("empty slots=%d %s", slots, heads(a)), func(in *params) []node {
 		g := in.next().Graph()
-		pos := graph.AddScalar(graph.Zeros(g, shapes.Make(dtypes.Int32, m.KVHeads, slots)), float64(noKey))
-		return []node{graph.Zeros(g, shapes.Make(b.storedType(), m.KVHeads, slots, m.KeyDim)),
-			graph.Zeros(g, shapes.Make(b.storedType(), m.KVHeads, slots, m.ValDim)), pos}
+		pos := graph.AddScalar(graph.Zeros(g, shapes.Make(dtypes.Int32, a.KVHeads, slots)), float64(noKey))
+		return []node{graph.Zeros(g, shapes.Make(b.storedType(), a.KVHeads, slots, a.KeyDim)),
+			graph.Zeros(g, shapes.Make(b.storedType(), a.KVHeads, slots, a.ValDim)), pos}
 	})
 	if err != nil {
 		return block{}, err
@@ -76,7 +76,7 @@ func (b *backend) empty(layer, slots int) (block, error) {
 // write replaces a block by one of the given slots that holds the same, and the source's rows from slot start on. A source
 // that is all of the new block becomes it. Rows of the pass are written by the program that reads the block next.
 func (b *backend) write(layer int, old *block, slots, start int, add *source) error {
-	m := b.m
+	a := &b.m.Layer[layer].Attention
 	if old.absent() && !add.flat && add.k.shape.Dim(1) == slots {
 		*old, *add = block{add.k, add.v, add.pos}, source{}
 		return nil
@@ -90,19 +90,19 @@ func (b *backend) write(layer int, old *block, slots, start int, add *source) er
 		if !add.flat {
 			return c.run(stage, build)
 		}
-		return c.later(stage, build, shapes.Make(b.storedType(), m.KVHeads, slots, m.KeyDim), shapes.Make(b.storedType(), m.KVHeads, slots, m.ValDim),
-			shapes.Make(dtypes.Int32, m.KVHeads, slots))
+		return c.later(stage, build, shapes.Make(b.storedType(), a.KVHeads, slots, a.KeyDim), shapes.Make(b.storedType(), a.KVHeads, slots, a.ValDim),
+			shapes.Make(dtypes.Int32, a.KVHeads, slots))
 	}
-	got, err := run(fmt.Sprintf("write slots=%d flat=%v rows=%d", slots, add.flat, add.rows), func(in *params) []node {
+	got, err := run(fmt.Sprintf("write slots=%d flat=%v rows=%d %s", slots, add.flat, add.rows, heads(a)), func(in *params) []node {
 		held := [3]node{in.next(), in.next(), in.next()}
 		rows := [3]node{in.next(), in.next(), in.next()}
 		scalars := in.next()
 		from := element(scalars, 0)
 		if add.flat {
 			at := element(scalars, 1)
-			rows[0] = byHead(rows[0], at, add.rows, m.KVHeads, m.KeyDim)
-			rows[1] = byHead(rows[1], at, add.rows, m.KVHeads, m.ValDim)
-			rows[2] = keyPositions(rows[2], at, add.rows, m.KVHeads)
+			rows[0] = byHead(rows[0], at, add.rows, a.KVHeads, a.KeyDim)
+			rows[1] = byHead(rows[1], at, add.rows, a.KVHeads, a.ValDim)
+			rows[2] = keyPositions(rows[2], at, add.rows, a.KVHeads)
 		}
 		out := make([]node, 3)
 		for i := range out {

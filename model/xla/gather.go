@@ -8,15 +8,16 @@ import (
 // to a bucket of tokens.
 type gathered struct {
 	bucket int
+	dk, dv int
 	k      []float32 // [G, bucket, dk]
 	v      []float32 // [G, bucket, dv]
 	pos    []int32   // [G, bucket], noKey where there is none
 }
 
-func (b *backend) newGathered(bucket int) *gathered {
-	m := b.m
-	t := &gathered{bucket: bucket, k: make([]float32, m.KVHeads*bucket*m.KeyDim), v: make([]float32, m.KVHeads*bucket*m.ValDim),
-		pos: make([]int32, m.KVHeads*bucket)}
+func (b *backend) newGathered(layer, bucket int) *gathered {
+	a := &b.m.Layer[layer].Attention
+	t := &gathered{bucket: bucket, k: make([]float32, a.KVHeads*bucket*a.KeyDim), v: make([]float32, a.KVHeads*bucket*a.ValDim),
+		pos: make([]int32, a.KVHeads*bucket), dk: a.KeyDim, dv: a.ValDim}
 	for i := range t.pos {
 		t.pos[i] = noKey
 	}
@@ -24,11 +25,11 @@ func (b *backend) newGathered(bucket int) *gathered {
 }
 
 // gatherPicks reads the chosen tokens of each view; all of them where picks are nil.
-func (b *backend) gatherPicks(views []attention.View, picks [][]int32, bucket int) *gathered {
-	t := b.newGathered(bucket)
+func (b *backend) gatherPicks(layer int, views []attention.View, picks [][]int32, bucket int) *gathered {
+	t := b.newGathered(layer, bucket)
 	for g := range views {
 		if picks == nil || picks[g] == nil {
-			b.readRun(&b.reader, t, g, 0, &views[g], 0, views[g].Tokens())
+			t.readRun(&b.reader, g, 0, &views[g], 0, views[g].Tokens())
 			continue
 		}
 		for at, list := 0, picks[g]; at < len(list); {
@@ -36,7 +37,7 @@ func (b *backend) gatherPicks(views []attention.View, picks [][]int32, bucket in
 			for end < len(list) && list[end] == list[end-1]+1 {
 				end++
 			}
-			b.readRun(&b.reader, t, g, at, &views[g], int(list[at]), int(list[end-1])+1)
+			t.readRun(&b.reader, g, at, &views[g], int(list[at]), int(list[end-1])+1)
 			at = end
 		}
 	}
@@ -44,8 +45,8 @@ func (b *backend) gatherPicks(views []attention.View, picks [][]int32, bucket in
 }
 
 // readRun reads the tokens from..to-1 of a view into a head's slots from slot on.
-func (b *backend) readRun(r *attention.Reader, t *gathered, g, slot int, v *attention.View, from, to int) {
-	dk, dv := b.m.KeyDim, b.m.ValDim
+func (t *gathered) readRun(r *attention.Reader, g, slot int, v *attention.View, from, to int) {
+	dk, dv := t.dk, t.dv
 	r.Keys(v, from, to, t.k[(g*t.bucket+slot)*dk:(g*t.bucket+slot+to-from)*dk])
 	r.Values(v, from, to, t.v[(g*t.bucket+slot)*dv:(g*t.bucket+slot+to-from)*dv])
 	positions(t.pos[g*t.bucket+slot:][:to-from], v, from)

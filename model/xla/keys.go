@@ -90,7 +90,7 @@ func (b *backend) stays(layer int, s *attention.Seq) bool {
 	for g := range s.Views {
 		most = max(most, s.Views[g].Tokens())
 	}
-	return b.room(3 * b.blockBytes(tokenBucket(most)))
+	return b.room(3 * b.blockBytes(layer, tokenBucket(most)))
 }
 
 // upload takes the picked tokens to the device for this call.
@@ -114,7 +114,7 @@ func (k *keys) upload(s *attention.Seq) error {
 		}
 		most = max(most, n)
 	}
-	up, err := b.uploadRows(k.layer, b.gatherPicks(s.Views, s.Select, tokenBucket(most)))
+	up, err := b.uploadRows(k.layer, b.gatherPicks(k.layer, s.Views, s.Select, tokenBucket(most)))
 	k.own = []operand{up.k, up.v, up.pos}
 	k.large = block{up.k, up.v, up.pos}
 	return err

@@ -170,10 +170,10 @@ func (b *backend) newRows(layer int, s *attention.Seq, fresh, at int) (source, e
 	if err := await(s); err != nil {
 		return source{}, err
 	}
-	t := b.newGathered(roundUp(fresh, 1))
+	t := b.newGathered(layer, roundUp(fresh, 1))
 	for g := range s.Views {
 		n := s.Views[g].Tokens()
-		b.readRun(&b.reader, t, g, 0, &s.Views[g], n-fresh, n)
+		t.readRun(&b.reader, g, 0, &s.Views[g], n-fresh, n)
 	}
 	return b.uploadRows(layer, t)
 }
@@ -210,10 +210,10 @@ func (b *backend) projected(layer int, s *attention.Seq, fresh, at int) (from in
 
 // uploadRows uploads what was gathered of a layer.
 func (b *backend) uploadRows(layer int, t *gathered) (up source, err error) {
-	m := b.m
-	if up.k, err = b.uploadStored(layer, t.k, m.KVHeads, t.bucket, m.KeyDim); err == nil {
-		if up.v, err = b.uploadStored(layer, t.v, m.KVHeads, t.bucket, m.ValDim); err == nil {
-			up.pos, err = uploadCounted(b.device, "kv", layer, t.pos, m.KVHeads, t.bucket)
+	heads := b.m.Layer[layer].KVHeads
+	if up.k, err = b.uploadStored(layer, t.k, heads, t.bucket, t.dk); err == nil {
+		if up.v, err = b.uploadStored(layer, t.v, heads, t.bucket, t.dv); err == nil {
+			up.pos, err = uploadCounted(b.device, "kv", layer, t.pos, heads, t.bucket)
 		}
 	}
 	if err != nil {
@@ -254,10 +254,10 @@ func (b *backend) reload(m *mirror, s *attention.Seq, from int) error {
 	m.tail.free()
 	m.tailed = 0
 	rows := tokenBucket(max(most, had) - from) // slots of tokens that are gone are overwritten
-	t := b.newGathered(rows)
+	t := b.newGathered(m.layer, rows)
 	for g := range views {
 		if n := views[g].Tokens(); n > from {
-			b.readRun(&b.reader, t, g, 0, &views[g], from, n)
+			t.readRun(&b.reader, g, 0, &views[g], from, n)
 		}
 	}
 	up, err := b.uploadRows(m.layer, t)
@@ -274,7 +274,7 @@ func (b *backend) reload(m *mirror, s *attention.Seq, from int) error {
 // settle decides whether a mirror stays: beside those that stay there must be room for two more of its size, which are
 // streamed through, one while the other is computed with.
 func (b *backend) settle(key mirrorKey, m *mirror) error {
-	counts, need := &b.device.counts, b.blockBytes(m.large.slots()+m.tail.slots())
+	counts, need := &b.device.counts, b.blockBytes(m.layer, m.large.slots()+m.tail.slots())
 	counts.KVBytes += need - m.bytes
 	m.bytes = need
 	for !b.room(2*need) && b.forgetOldest(m, b.passes-1) {

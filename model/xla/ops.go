@@ -97,8 +97,8 @@ func activate(act model.Activation, x node) node {
 // half is x/2·(1 + y).
 func half(x, y node) node { return graph.Mul(graph.MulScalar(x, 0.5), graph.AddScalar(y, 1)) }
 
-// headNorm is the norm of each head, or of the whole row where the weight is as wide; x is [n, heads·dk].
-func (p *params) headNorm(c *model.Config, x node, heads int) node {
+// headNorm is the norm of each head, or of the whole row where the weight is as wide; x is [n, heads·dim].
+func (p *params) headNorm(c *model.Config, x node, heads, dim int) node {
 	w, _ := p.next(), p.next()
 	if w == nil {
 		return x
@@ -107,7 +107,7 @@ func (p *params) headNorm(c *model.Config, x node, heads int) node {
 	if w.Shape().Size() == width && heads > 1 {
 		return graph.Mul(unitRows(x, c.NormEps), graph.ExpandLeftToRank(w, 2))
 	}
-	x = graph.Mul(unitRows(graph.Reshape(x, rows, heads, c.KeyDim), c.NormEps), graph.ExpandLeftToRank(w, 3))
+	x = graph.Mul(unitRows(graph.Reshape(x, rows, heads, dim), c.NormEps), graph.ExpandLeftToRank(w, 3))
 	return graph.Reshape(x, rows, width)
 }
 

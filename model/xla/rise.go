@@ -23,7 +23,7 @@ func (b *backend) RaiseKV(layer int, views []attention.View) {
 	for g := range views {
 		most = max(most, views[g].Tokens())
 	}
-	need := b.blockBytes(tokenBucket(most))
+	need := b.blockBytes(layer, tokenBucket(most))
 	reserve, before := need, mirrorKey{key.cache, layer - 1}
 	if b.mirrors[before] != nil || b.rising[before] != nil {
 		reserve = 0 // it is there
@@ -53,9 +53,9 @@ func (b *backend) RaiseKV(layer int, views []attention.View) {
 func (b *backend) lift(m *mirror, views []attention.View, slots int) (err error) {
 	defer recovered(&err, "upload of keys and values")
 	var reader attention.Reader
-	t := b.newGathered(slots)
+	t := b.newGathered(m.layer, slots)
 	for g := range views {
-		b.readRun(&reader, t, g, 0, &views[g], 0, views[g].Tokens())
+		t.readRun(&reader, g, 0, &views[g], 0, views[g].Tokens())
 	}
 	up, err := b.uploadRows(m.layer, t)
 	m.large = block{up.k, up.v, up.pos}

@@ -41,7 +41,7 @@ func testBackend(t *testing.T, c model.Config) *backend {
 }
 
 // headsConfig has four query heads over two KV heads of two dimensions.
-var headsConfig = model.Config{Heads: 4, KVHeads: 2, KeyDim: 2, ValDim: 2, AttnScale: 0.5, Layer: []model.LayerConfig{{Window: 6}}}
+var headsConfig = model.Config{Layer: []model.LayerConfig{{Attention: model.Attention{Heads: 4, KVHeads: 2, KeyDim: 2, ValDim: 2, Scale: 0.5, Window: 6}}}}
 
 // seq is a sequence of queries at positions over pages whose keys and values encode head and position; the second head's
 // view has lost a token.

@@ -159,9 +159,6 @@ func (e *Engine) KVBytesPerToken() int {
 // KV are the byte accounts of the cache.
 func (e *Engine) KV() kvmanager.Stats { return e.kv.Stats() }
 
-// ResetKVPeak starts a new measurement of KV().PeakBytes from what is in use now.
-func (e *Engine) ResetKVPeak() { e.kv.ResetPeak() }
-
 // phase is the arithmetic class of a pass.
 func (e *Engine) phase(prefill bool) kernels.Phase {
 	switch {

@@ -1,6 +1,10 @@
 package engine
 
-import "terrace/engine/tier"
+import (
+	"fmt"
+
+	"terrace/engine/tier"
+)
 
 // Place is a tier as it is now.
 type Place = tier.Place
@@ -18,5 +22,29 @@ func (e *Engine) Places() []Place {
 		st := e.tiers.store.Stats()
 		list = append(list, Place{Name: e.tiers.store.Name(), HeldBytes: st.UsedBytes, PeakBytes: st.PeakBytes, CapacityBytes: st.CapacityBytes})
 	}
+	if e.drives != nil {
+		for i, d := range e.drives.Use() {
+			list = append(list, Place{Name: driveName(i, len(e.o.sockets())), HeldBytes: d.HeldBytes, PeakBytes: d.PeakBytes})
+		}
+	}
 	return list
+}
+
+// driveName is the tier's name of drive i of several that attend.
+func driveName(i, drives int) string {
+	if drives == 1 {
+		return string(tier.CSD)
+	}
+	return fmt.Sprint(tier.CSD, i)
+}
+
+// ResetKVPeak starts a new measurement of the tiers' PeakBytes from what is in use now. A device's goes on.
+func (e *Engine) ResetKVPeak() {
+	e.kv.ResetPeak()
+	if e.tiers != nil {
+		e.tiers.store.ResetPeak()
+	}
+	if e.drives != nil {
+		e.drives.ResetPeak()
+	}
 }

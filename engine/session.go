@@ -102,7 +102,7 @@ func (s *Session) room(n int) error {
 	if e.o.WindowOnly && s.text.Plain() {
 		size = func(n int) int64 { return KVBytes(e.m, e.o, n) }
 	}
-	more, used := size(have+n)-size(have), e.kv.Stats().InUseBytes
+	more, used := size(have+n)-size(have)+s.text.IndexBytes(have+n)-s.text.IndexBytes(have), e.kv.Stats().InUseBytes
 	if e.kv.Room(more) == nil {
 		return nil
 	}

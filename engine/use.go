@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -63,10 +62,7 @@ func (e *Engine) useDrives(u *TierUse) {
 	}
 	u.Drives, u.Replays = e.drives.Use(), e.replays
 	for i, d := range u.Drives {
-		name := string(tier.CSD)
-		if len(u.Drives) > 1 {
-			name = fmt.Sprint(name, i)
-		}
+		name := driveName(i, len(u.Drives))
 		u.PeakBytes[name], u.Paced = d.PeakBytes, u.Paced || d.Paced
 		u.MovedBytes[string(tier.Host)+">"+name], u.MovedBytes[name+">"+string(tier.Host)] = d.ToDriveBytes, d.ToHostBytes
 	}

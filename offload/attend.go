@@ -27,6 +27,8 @@ type Attender interface {
 	Drop(seq uint64) error
 	// Use is what each drive has done so far.
 	Use() []DriveUse
+	// ResetPeak begins each drive's PeakBytes again from what it holds now.
+	ResetPeak()
 	Close() error
 }
 
@@ -64,7 +66,7 @@ type DriveUse struct {
 	ToDriveBytes, ToHostBytes int64 // payloads: keys, values and queries; outputs
 	Work                      csdshim.Work
 	LinkNs, NANDNs, EngineNs  uint64 // modelled
-	PeakBytes                 int64  // keys and values held
+	HeldBytes, PeakBytes      int64  // keys and values held now; most at a time
 	Paced                     bool   // its times on the wall are those of the profile that it mimics
 }
 
@@ -254,6 +256,15 @@ func (a *attendDrive) count(t csdshim.Timing, work csdshim.Work, seq uint64, kv,
 	u.PeakBytes = max(u.PeakBytes, a.bytes)
 }
 
+// ResetPeak implements Attender.
+func (d *Drives) ResetPeak() {
+	for _, a := range d.drives {
+		a.mu.Lock()
+		a.use.PeakBytes = a.bytes
+		a.mu.Unlock()
+	}
+}
+
 // Attending is a step under way.
 type Attending struct {
 	clock clock.Clock
@@ -337,7 +348,9 @@ func (d *Drives) Drop(seq uint64) error {
 func (d *Drives) Use() (all []DriveUse) {
 	for _, a := range d.drives {
 		a.mu.Lock()
-		all = append(all, a.use)
+		u := a.use
+		u.HeldBytes = a.bytes
+		all = append(all, u)
 		a.mu.Unlock()
 	}
 	return all

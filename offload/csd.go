@@ -356,6 +356,13 @@ const keyBytes = 24
 // Trim does nothing: no memory is kept for later transfers.
 func (c *CSD) Trim() {}
 
+// ResetPeak implements Store.
+func (c *CSD) ResetPeak() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.PeakBytes = c.stats.UsedBytes
+}
+
 // IndexBytes is a key for each group.
 func (c *CSD) IndexBytes(groups int) int64 { return int64(c.shape.Layers*groups) * keyBytes }
 

@@ -122,6 +122,13 @@ func (m *Memory) IndexBytes(int) int64 { return 0 }
 // Trim does nothing: no memory is kept.
 func (m *Memory) Trim() {}
 
+// ResetPeak implements Store.
+func (m *Memory) ResetPeak() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stats.PeakBytes = m.stats.UsedBytes
+}
+
 // Close forgets everything.
 func (m *Memory) Close() error {
 	m.mu.Lock()

@@ -237,6 +237,13 @@ func (s *SSD) IndexBytes(groups int) int64 {
 	return int64(s.shape.Layers) * 4 * int64(roomFor(extents)+roomFor(groups)+roomFor(groups*s.sumsPer()))
 }
 
+// ResetPeak implements Store.
+func (s *SSD) ResetPeak() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.PeakBytes = s.stats.UsedBytes
+}
+
 // Trim frees staging that no transfer uses.
 func (s *SSD) Trim() {
 	s.mu.Lock()

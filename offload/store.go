@@ -23,6 +23,8 @@ type Store interface {
 	Drop(seq uint64) error
 	// Stats are the counts so far.
 	Stats() Stats
+	// ResetPeak begins Stats.PeakBytes again from what is in use now.
+	ResetPeak()
 	// IndexBytes is the most that a sequence adds to Stats.HostBytes when so many groups of every layer are stored; 0 for none.
 	IndexBytes(groups int) int64
 	// Trim gives back memory of Stats.HostBytes that is kept for later transfers.

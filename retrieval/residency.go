@@ -64,10 +64,8 @@ func (r resident) finish(int, *attention.Seq) error           { return nil }
 func (r resident) caches(int) bool                            { return false }
 func (r resident) attended(int) error                         { return nil }
 func (r resident) release(int) error                          { return nil }
-func (r resident) stepped(int) error                          { return nil }
 func (r resident) cut(int32) error                            { return nil }
 func (r resident) settling() *driveScoring                    { return nil }
-func (r resident) free() error                                { return nil }
 
 func (r resident) begin(layer int, q []float32, seq *attention.Seq) error {
 	if r.t.sel == nil || !r.t.Acts(layer) {
@@ -80,7 +78,17 @@ func (r resident) prompted(layer, rows int) error {
 	if r.t.sel == nil {
 		return nil
 	}
-	return r.t.sel.prompted(layer, rows)
+	if err := r.t.sel.prompted(layer, rows); err != nil {
+		return err
+	}
+	return r.t.sel.charge()
+}
+
+func (r resident) stepped(int) error { return r.t.sel.charge() }
+
+func (r resident) free() error {
+	r.t.sel.refund()
+	return nil
 }
 
 // streamed has the pages of a few layers in host memory at a time.
@@ -93,20 +101,6 @@ func (r streamed) whole(layer int, pos int32) error {
 func (r streamed) extent(x kvmanager.Extent) kvmanager.Extent {
 	x.Beside = r.t.sel.beside(r.t.tokensAfter(&x))
 	return x
-}
-
-func (r streamed) prompted(layer, rows int) error {
-	if err := r.resident.prompted(layer, rows); err != nil {
-		return err
-	}
-	return r.t.sel.charge()
-}
-
-func (r streamed) stepped(int) error { return r.t.sel.charge() }
-
-func (r streamed) free() error {
-	r.t.sel.refund()
-	return nil
 }
 
 func (r streamed) open(layer int, pos int32) error { return r.whole(layer, pos) }

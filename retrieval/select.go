@@ -25,7 +25,7 @@ type selector struct {
 	tokens      tokenRanking
 	means       valueMeans
 	task        refreshTask
-	charged     int64               // of the index in host memory, on tiers
+	charged     int64               // of the index in host memory
 	scanned     int64               // bytes that the policy read of clusters, by itself
 	huge        *kernels.Huge       // of all layers' indexes; nil on tiers, where the budget counts every byte
 	refreshHead func(worker, g int) // built once, so that a step allocates nothing

@@ -117,6 +117,14 @@ func (t *Text) Truncate(n int32) error {
 // SketchBytes is the memory of what the policy scans instead of the keys.
 func (t *Text) SketchBytes() int64 { return t.sel.indexBytes() }
 
+// IndexBytes is the most that what the policy scans takes in host memory once n tokens were read.
+func (t *Text) IndexBytes(n int) int64 {
+	if t.sel == nil {
+		return 0
+	}
+	return t.sel.beside(n) + t.sel.charged
+}
+
 // StepReads are the tokens that decode attention read, and of how many layers and KV heads.
 func (t *Text) StepReads() (tokens, headsRead int64) { return t.stepTokens, t.stepReads }
 

@@ -38,6 +38,7 @@ func (l *localDrive) Shape() offload.Shape  { return l.shape }
 func (l *localDrive) Stats() offload.Stats  { return l.stats }
 func (l *localDrive) IndexBytes(int) int64  { return 0 }
 func (l *localDrive) Trim()                 {}
+func (l *localDrive) ResetPeak()            { l.stats.PeakBytes = l.stats.UsedBytes }
 func (l *localDrive) Scores() csdshim.Codes { return l.wire.Codes }
 func (l *localDrive) Drop(seq uint64) error { delete(l.open, seq); return l.s.Drop(seq, 0) }
 

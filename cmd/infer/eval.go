@@ -295,7 +295,7 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 		return nil, nil, err
 	}
 	named := filtersOf(policies)
-	return local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
+	r := local.New(m, l.tok, func(spec string) (*engine.Engine, error) {
 		o := o
 		o.Policy, o.Filters = spec, named
 		var err error
@@ -303,7 +303,11 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 			return nil, err
 		}
 		return a.evalEngine(f, l, o)
-	}), l, nil
+	})
+	if slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == tier.SSD || t.Kind == tier.CSD }) {
+		r.OnTiers()
+	}
+	return r, l, nil
 }
 
 // filtersOf lists the files of filters that policies name: engines that are opened for one hold prompts that others share.
@@ -328,11 +332,12 @@ func (a *app) evalEngine(f *evalFlags, l *loaded, o terrace.Options) (*engine.En
 	return one.engine, nil
 }
 
-// foldersOf gives the engine of policy i its own folder on the SSD tiers where there are several: they are open together.
+// foldersOf gives the engine of policy i its own folder on the SSD tiers where several may be open together: those of the run's
+// policies, and full (-1) where a suite compares with it and it is none of them.
 func foldersOf(specs []string, tiers []tier.Tier, i, policies int) []string {
 	own := slices.Clone(specs)
 	for j, t := range tiers {
-		if t.Kind == tier.SSD && policies > 1 {
+		if t.Kind == tier.SSD && (policies > 1 || i < 0) {
 			own[j] = fmt.Sprintf("ssd=%s,%d", filepath.Join(t.Path, fmt.Sprintf("eval-%d", i+1)), t.Bytes)
 		}
 	}

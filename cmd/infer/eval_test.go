@@ -51,26 +51,6 @@ func evalData(t *testing.T) string {
 	return dir
 }
 
-// TestEvalOnTiers: several policies on one SSD tier, each in a folder of its own, answer as without.
-func TestEvalOnTiers(t *testing.T) {
-	dir, data := t.TempDir(), evalData(t)
-	for i, tiers := range [][]string{nil, {"--tier", "host=1MiB", "--tier", "ssd=" + filepath.Join(dir, "kv") + ",8MiB"}} {
-		args := append([]string{"eval", "-m", tinyModel, "--suite", "longbench", "--tasks", "lcc", "--data", data, "--max-context", "30", "--policy", "full",
-			"--policy", "hillinfer:alpha=0.3", "--policy", "quest:budget=16", "--out", filepath.Join(dir, string(rune('a'+i))), "-t", "1"}, tiers...)
-		if code, stdout, errs := inferWith(t, "", args...); code != 0 || strings.Contains(stdout, "failed") {
-			t.Fatalf("%v: exit %d\n%s%s", tiers, code, stdout, errs)
-		}
-	}
-	for _, model := range []string{"tiny.gguf", "tiny.gguf@hillinfer-alpha=0.3", "tiny.gguf@quest-budget=16"} {
-		file := filepath.Join("pred", model, "lcc.jsonl")
-		want, err := os.ReadFile(filepath.Join(dir, "a", file))
-		got, gerr := os.ReadFile(filepath.Join(dir, "b", file))
-		if err != nil || gerr != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s on tiers: %v %v %s, want %s", model, err, gerr, got, want)
-		}
-	}
-}
-
 // A run, its resumption, refusal of other options, and a comparison, end to end on a tiny model.
 func TestEvalAndCompareCommands(t *testing.T) {
 	data, out := evalData(t), filepath.Join(t.TempDir(), "run")

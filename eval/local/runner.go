@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"terrace/engine"
+	"terrace/engine/tier"
 	"terrace/eval"
 	"terrace/model"
 	"terrace/tokenizer"
@@ -22,6 +24,7 @@ type Runner struct {
 	open  func(policy string) (*engine.Engine, error)
 	// engines by policy, kept open for the next sample
 	engines map[string]*engine.Engine
+	onTiers bool  // OnTiers
 	work    *work // that this Runner belongs to, of a batch; nil = it decodes alone
 }
 
@@ -29,6 +32,13 @@ type Runner struct {
 func New(m eval.Model, tok *tokenizer.Tokenizer, open func(policy string) (*engine.Engine, error)) *Runner {
 	m.HasChat = tok.HasTemplate()
 	return &Runner{model: m, tok: tok, open: open, engines: map[string]*engine.Engine{}}
+}
+
+// OnTiers says that engines have KV below host memory: each policy reads its prompts itself, in the places that its engine has there, and
+// no engine is opened that no policy asked for.
+func (r *Runner) OnTiers() *Runner {
+	r.onTiers = true
+	return r
 }
 
 // Close gives the engines back.
@@ -129,25 +139,44 @@ type engineSession struct {
 	policy  string
 	prompt  []int
 	prefill time.Duration
-	base    int64 // KV bytes of the part of the prompt that was read for several policies; 0 = it was read for this one
-	reading int64 // most KV bytes while the prompt was read, those of other sessions left out
-	held    int64 // most KV bytes since the prompt was read
+	base    int64            // KV bytes of the part of the prompt that was read for several policies; 0 = it was read for this one
+	reading int64            // most KV bytes while the prompt was read, those of other sessions left out
+	held    int64            // most KV bytes since the prompt was read
+	below   map[string]int64 // most bytes of each tier since the prompt was read; nil = all KV lies in host memory
 }
 
 // note keeps the most KV of the session once the policy has acted on the prompt.
-func (s *engineSession) note() { s.held = max(s.held, s.s.Sequence().Bytes()) }
+func (s *engineSession) note() {
+	if s.held = max(s.held, s.s.Sequence().Bytes()); !s.r.onTiers {
+		return
+	}
+	if s.below == nil {
+		s.below = map[string]int64{}
+	}
+	for _, p := range s.e.Places() {
+		s.below[p.Name] = max(s.below[p.Name], p.HeldBytes)
+	}
+}
 
-// peak is the most KV bytes at any moment. Where the prompt was shared it is what the policy would have taken alone, up
-// to the pages of the last rows: the shared part, or what it held later. The engine's own peak would count both. So it would
-// the other samples of a batch: there the peak is the session's own, without what a step drops again and without forks.
-func (s *engineSession) peak() int64 {
+// bytes are the most KV bytes by tier, at any moment and since the prompt was read. On lower tiers one sample runs at a time, and
+// shares no prompt: what the tiers hold is its own. So is the engine's peak in host memory, which counts all that the session takes
+// beside its pages. Where the prompt was shared the peak is what the policy would have taken alone, up to the pages of the last
+// rows: the shared part, or what it held later. The engine's own would count both, and the other samples of a batch: there the
+// peak is the session's own, without what a step drops again and without forks.
+func (s *engineSession) bytes() (peak, held map[string]int64) {
+	if s.below != nil {
+		return s.e.TierUse().PeakBytes, maps.Clone(s.below)
+	}
+	use := s.s.KVUse()
+	beside := use.HeldBytes() - use.Bytes
+	most := s.e.KV().PeakBytes
 	switch {
 	case s.base > 0:
-		return max(s.base, s.held)
+		most = max(s.base, s.held) + beside
 	case s.r.work != nil:
-		return max(s.reading, s.held)
+		most = max(s.reading, s.held) + beside
 	}
-	return s.e.KV().PeakBytes
+	return map[string]int64{string(tier.Host): most}, map[string]int64{string(tier.Host): s.held + beside}
 }
 
 // decode reads one more token, in a batch together with the tokens of other samples.
@@ -169,17 +198,10 @@ func (s *engineSession) Logits() []float32 { return s.s.Logits() }
 
 // Cost implements eval.Session.
 func (s *engineSession) Cost() eval.Cost {
-	cache, seq := s.e.Cache(), s.s.Sequence()
-	kept := 0
-	for l := range cache {
-		for h := range cache[l].KV.Heads {
-			kept += seq.Tokens(l, h)
-		}
-	}
 	use := s.s.KVUse()
-	beside := use.HeldBytes() - use.Bytes
-	return eval.Cost{StepKV: use.StepKV, StepScanned: use.StepScanned, Prefill: s.prefill, Shared: s.base > 0, Kept: float64(kept) / float64(cache.KVHeads()),
-		KVBytes: map[string]int64{"host": s.peak() + beside}, KVHeld: map[string]int64{"host": s.held + beside}}
+	peak, most := s.bytes()
+	return eval.Cost{StepKV: use.StepKV, StepScanned: use.StepScanned, Prefill: s.prefill, Shared: s.base > 0, Kept: use.Tokens,
+		KVBytes: peak, KVHeld: most}
 }
 
 // Generate implements eval.Session: greedy, with end tokens held off for the first MinTokens as transformers' min_length does.

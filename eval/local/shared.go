@@ -83,11 +83,15 @@ func (r *Runner) promptOn(ctx context.Context, b *base, ids []int, spec *policy.
 
 // Prompt implements eval.Runner.
 func (r *Runner) Prompt(ctx context.Context, ids []int, policies []string, use func(int, eval.Session, error) error) error {
-	full, err := r.engine("full")
-	if err != nil {
-		return err
+	p := plan{specs: make([]*policy.Spec, len(policies))}
+	var full *engine.Engine
+	var err error
+	if !r.onTiers {
+		if full, err = r.engine("full"); err != nil {
+			return err
+		}
+		p = planShared(full, policies, len(ids))
 	}
-	p := planShared(full, policies, len(ids))
 	var b *base
 	if p.common > 0 {
 		if b, err = r.readBase(ctx, full, ids[:p.common], p.specs); err != nil {

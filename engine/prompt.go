@@ -102,6 +102,7 @@ type wholePrompt struct {
 	total  int       // positions of the text once the prompt is read
 	base   int       // positions read before
 	more   bool      // rows of the prompt follow these
+	rest   int       // how many
 	late   bool      // rows that come back while decoding
 	kept   keptRows
 	pass   pass
@@ -142,12 +143,13 @@ func (r *PromptReading) section(ctx context.Context, rows int) (n int, err error
 	if rows <= s.e.o.ChunkTokens || r.narrow || r.hooks.Each != nil || s.chunked != nil || s.arriving != nil || s.e.device.keeper != nil || s.rereads() || readsByLayer(s.text.Policy()) {
 		return 0, nil
 	}
-	w := &wholePrompt{e: s.e, s: s, ctx: ctx, base: len(s.tokens), total: len(s.tokens) + r.Left()}
+	w := &wholePrompt{e: s.e, s: s, ctx: ctx, base: len(s.tokens), total: len(s.tokens) + r.unread()}
 	if n = f.HoldRows(s.text, rows, w.total, 4*s.e.m.Hidden); n == 0 {
 		return 0, nil
 	}
 	defer f.DropRows()
-	w.more = n < r.Left()
+	w.rest = r.unread() - n
+	w.more = w.rest > 0
 	err = guarded(func() error {
 		return w.run(r.ids[r.read:r.read+n], func(done, _ int) {
 			if r.hooks.Progress != nil && done < n {
@@ -293,7 +295,7 @@ func (w *wholePrompt) restrict(layer int, seq *attention.Seq) {
 func (w *wholePrompt) blocks(from int, fn func(p *pass) error) error {
 	n := len(w.pos)
 	for lo := from; lo < n; {
-		hi := lo + w.s.text.ChunkRows(n-lo, w.e.o.ChunkTokens)
+		hi := min(n, lo+w.s.text.ChunkRows(n-lo+w.rest, w.e.o.ChunkTokens))
 		if err := w.oneBlock(lo, hi, fn); err != nil {
 			return err
 		}

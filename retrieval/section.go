@@ -18,11 +18,10 @@ func (f *Floor) HoldRows(t *Text, rows, total, rowBytes int) (n int) {
 		x.Beside += f.indexGrowth(int(t.read), total)
 		n = int(min(int64(rows), b/rowsShare/int64(rowBytes), max(0, f.o.KV.Spare(x))/int64(rowBytes)))
 	}
-	// Where a section ends a chunk would: the rows that a policy sees in one stay together.
-	if last := max(1, t.obs.needs.PromptSums); n < rows {
-		if n -= n % f.o.ChunkTokens; rows-n < last {
-			n -= f.o.ChunkTokens
-		}
+	// Where a section ends a chunk would (ChunkRows): the rows that a policy sees in one stay together.
+	if left := total - int(t.read); n < left {
+		n = max(0, min(n, left-max(1, t.obs.needs.PromptSums)))
+		n -= n % f.o.ChunkTokens
 	}
 	bytes := int64(n) * int64(rowBytes)
 	if n <= f.o.ChunkTokens || f.o.KV.Charge(bytes) != nil {

@@ -41,6 +41,7 @@ func (e *Engine) alternate(sessions []*Session, ids []int) (failed []sessionErro
 	for i := range m {
 		failed = append(failed, m[i].end(err, sessions, ids)...)
 	}
+	spoil(failed)
 	return failed
 }
 

@@ -27,6 +27,7 @@ type pass struct {
 	failed   []sessionError // sessions that left on the way
 	guess    retrieval.Guesser
 	watch    watcher // looks at a layer's queries before its attention; nil = nobody does
+	begun    bool    // memory was planned: from then on a failure leaves policies with what they saw
 	shared   bool    // parts of prompts, those that end last, and steps behind them (Engine.Advance): logits are wanted of all but parts that end nothing
 }
 
@@ -56,7 +57,7 @@ const (
 
 // open empties the pass.
 func (p *pass) open(e *Engine, phase kernels.Phase) {
-	p.e, p.hidden, p.source, p.want, p.shared = e, nil, nil, 0, false
+	p.e, p.hidden, p.source, p.want, p.shared, p.begun = e, nil, nil, 0, false, false
 	p.sessions, p.ids, p.failed = p.sessions[:0], p.ids[:0], p.failed[:0]
 	p.rows = model.Pass{Phase: phase, Pos: p.rows.Pos[:0], Len: p.rows.Len[:0]}
 	p.kv.Open(e.floor)
@@ -141,6 +142,7 @@ func (e *Engine) runLayers(passes []*pass) (err error) {
 		return err
 	}
 	for _, p := range passes {
+		p.begun = true
 		if p.hidden, err = e.backend.Embed(&p.rows, p.ids); err != nil {
 			return err
 		}

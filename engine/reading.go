@@ -16,6 +16,7 @@ type PromptReading struct {
 	hooks  PrefillHooks
 	read   int  // tokens read so far
 	narrow bool // host memory had no room for a section
+	second bool // the policy has had its second look at the prompt
 }
 
 // BeginPrompt begins to read a prompt; nothing is computed yet. Errors are those of Prefill.
@@ -36,8 +37,15 @@ func (s *Session) newReading(ids []int, hooks PrefillHooks) (*PromptReading, err
 	return &PromptReading{s: s, ids: ids, hooks: hooks}, nil
 }
 
-// Left is how many tokens are not read yet.
-func (r *PromptReading) Left() int { return len(r.ids) - r.read }
+// Left is how many tokens are not read yet; where the policy's second look at the prompt is still to come it is 1 at least.
+func (r *PromptReading) Left() int {
+	if left := r.unread(); left > 0 || r.second || !r.s.rereads() {
+		return left
+	}
+	return 1
+}
+
+func (r *PromptReading) unread() int { return len(r.ids) - r.read }
 
 // LeastTokens is the smallest part that is read at once: where the cuts change bits, under a policy that adds up something over
 // the prompt's rows and where KV is quantised behind a window, the chunks are those of Prefill; where a prompt passes layer by
@@ -54,8 +62,16 @@ func (r *PromptReading) LeastTokens() int {
 }
 
 // Read reads so many tokens more, at least LeastTokens. Once none is left the session's Logits are those of the last. A
-// cancelled context stops between chunks, on tiers between a section's blocks: the section is as if not begun.
+// cancelled context stops between chunks, on tiers between a section's blocks: the section is as if not begun. After another
+// error, such as kvmanager.ErrBudget, Read may be called again: a text under a policy is then read from its beginning, since the
+// policy has seen, and dropped, what the failed part had of it.
 func (r *PromptReading) Read(ctx context.Context, tokens int) error {
+	if r.s.past.Lost {
+		if err := r.s.found(); err != nil {
+			return err
+		}
+		r.read, r.second = 0, false
+	}
 	s, to, least := r.s, len(r.ids), max(1, r.LeastTokens())
 	if tokens < r.Left() {
 		to = r.read + min(max(tokens-tokens%least, least), r.Left())
@@ -79,7 +95,7 @@ func (r *PromptReading) Read(ctx context.Context, tokens int) error {
 
 // upTo is Read up to a token, in chunks, without a second chance.
 func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
-	s, total := r.s, len(r.s.tokens)+r.Left()
+	s, total := r.s, len(r.s.tokens)+r.unread()
 	if (readsByLayer(s.text.Policy()) || s.text.OnDrives() && r.hooks.Each == nil) && len(s.tokens) == 0 {
 		err := s.readByLayer(ctx, r.ids, r.hooks)
 		if err == nil {
@@ -93,17 +109,17 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		}
 		n, err := r.section(ctx, to-r.read)
 		if err != nil {
-			return err
+			return r.spoilt(err)
 		}
 		if n > 0 {
 			r.advance(n)
 			continue
 		}
-		n = s.text.ChunkRows(r.Left(), min(chunk, to-r.read))
-		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.Left(), r.hooks.Each); err != nil {
+		n = s.text.ChunkRows(r.unread(), min(chunk, to-r.read))
+		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.unread(), r.hooks.Each); err != nil {
 			all := to == len(r.ids)
 			if err = r.recede(err); err != nil {
-				return err
+				return r.spoilt(err)
 			}
 			if all {
 				to = len(r.ids)
@@ -115,10 +131,30 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		}
 		r.advance(n)
 	}
-	if r.Left() == 0 && s.rereads() {
-		return guarded(func() error { return s.reconstruct(ctx) })
+	if r.unread() == 0 && s.rereads() && !r.second {
+		dropping := false
+		if err := guarded(func() error { return s.reconstruct(ctx, &dropping) }); err != nil {
+			if dropping {
+				err = r.spoilt(err)
+			}
+			return err
+		}
+		r.second = true
 	}
 	return nil
+}
+
+// spoilt has the prompt read from its beginning after a part that failed with err, where a policy has acted on it.
+func (r *PromptReading) spoilt(err error) error {
+	s := r.s
+	if s.text.Plain() {
+		return err
+	}
+	r.read, s.past.Lost = 0, true
+	if s.past.Tokens() > 0 || !s.past.Repeatable() {
+		return err // what came before the prompt is read again when it is needed
+	}
+	return errors.Join(err, s.replay())
 }
 
 // advance notes that n tokens more are read.

@@ -51,8 +51,8 @@ type repeatSum struct{ r *policy.Repeat }
 // rereads reports whether a prompt is read a second time before its policy decides.
 func (s *Session) rereads() bool { return s.text.Policy().Rereader != nil }
 
-// reconstruct has the policy look at the prompt a second time, and decide.
-func (s *Session) reconstruct(ctx context.Context) error {
+// reconstruct has the policy look at the prompt a second time, and decide. Until dropping is set nothing has changed.
+func (s *Session) reconstruct(ctx context.Context, dropping *bool) error {
 	begun, rereader, n := time.Now(), s.text.Policy().Rereader, len(s.tokens)
 	rereader.BeginRepeats()
 	if ask := rereader.Repeats(n, s.e.KVBytesPerToken()); !ask.None {
@@ -61,7 +61,7 @@ func (s *Session) reconstruct(ctx context.Context) error {
 		}
 	}
 	s.repeats.Time += time.Since(begun)
-	return s.endReread()
+	return s.endReread(dropping)
 }
 
 // repeatAll reads chunk after chunk again.
@@ -209,7 +209,7 @@ func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
 }
 
 // endReread has the policy decide what stays of each layer.
-func (s *Session) endReread() error {
+func (s *Session) endReread(dropping *bool) error {
 	n := len(s.tokens)
 	p := &s.e.pass
 	p.open(s.e, s.e.phase(true))
@@ -217,6 +217,7 @@ func (s *Session) endReread() error {
 	if err := s.e.floor.Begin(&p.kv); err != nil {
 		return err
 	}
+	*dropping = true
 	for layer := range s.e.m.Layers {
 		if err := s.text.EndReread(layer); err != nil {
 			return err

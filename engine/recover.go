@@ -63,7 +63,7 @@ func (s *Session) found() error {
 		return nil
 	}
 	if !s.past.Repeatable() {
-		return fmt.Errorf("engine: %w: the text was begun under another policy and cannot be read again", ErrTier)
+		return fmt.Errorf("engine: %w: KV of the text was lost; it was begun under another policy and cannot be read again", ErrTier)
 	}
 	return s.replay()
 }

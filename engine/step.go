@@ -61,11 +61,13 @@ func (e *Engine) step(sessions []*Session, ids []int, failed []sessionError) []s
 	logits, err := e.run(p)
 	if err != nil {
 		for _, s := range p.sessions {
-			failed = append(failed, sessionError{s, err})
+			p.failed = append(p.failed, sessionError{s, err})
 		}
-		return append(failed, p.failed...)
+		p.sessions = p.sessions[:0]
 	}
-	failed = append(failed, p.failed...)
+	if failed = append(failed, p.failed...); p.begun {
+		spoil(p.failed)
+	}
 	if len(p.sessions) == 0 {
 		return failed
 	}
@@ -79,6 +81,14 @@ func (e *Engine) step(sessions []*Session, ids []int, failed []sessionError) []s
 	}
 	e.pool.Run(len(p.sessions), k.run)
 	return failed
+}
+
+// spoil notes that a step failed after policies had seen some of it: they may have dropped what does not come back with it, and so
+// the text is read again before it is used.
+func spoil(failed []sessionError) {
+	for _, f := range failed {
+		f.s.past.Lost = f.s.past.Lost || !f.s.text.Plain()
+	}
 }
 
 // keeping is what a decode step leaves to its sessions.

@@ -82,6 +82,16 @@ func (e *Engine) KVRoom() (tokens, free int) {
 	return int(st.BudgetBytes / each), int(max(0, st.BudgetBytes-st.InUseBytes) / each)
 }
 
+// KVTokens is what full KV of a text of n tokens takes, in the measure of KVRoom: whole pages, and more than n where KV is quantised
+// behind a window.
+func (e *Engine) KVTokens(n int) int {
+	each := int64(e.KVBytesPerToken())
+	if each == 0 {
+		return 0
+	}
+	return int(e.kv.BytesFor(n) / each)
+}
+
 // PageTokens is how many tokens a page of the cache holds.
 func (e *Engine) PageTokens() int { return e.kv.Layout().Tokens }
 

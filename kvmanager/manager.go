@@ -171,6 +171,15 @@ func (m *Manager) BytesFor(tokens int) int64 {
 	return n * int64(m.o.Layers) * int64(m.o.KVHeads)
 }
 
+// Arriving is what n tokens that are appended at once take more while they arrive, at most: quantised ones fill their layer's window
+// before tiles leave it.
+func (m *Manager) Arriving(n int) int64 {
+	if !m.o.Layout.K.Quantised() && !m.o.Layout.V.Quantised() {
+		return 0
+	}
+	return int64((n+kvpage.Tile-1)/kvpage.Tile+1) * m.kinds[residualPages].bytes * int64(m.o.KVHeads)
+}
+
 // stamp is a version that no page content had before (invariant 5).
 func (m *Manager) stamp() uint64 {
 	m.version++

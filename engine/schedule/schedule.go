@@ -12,7 +12,9 @@ type Request struct {
 	Unread int    // tokens of its prompt that are not read yet
 	Least  int    // fewest tokens of the prompt that can be read at once; 0 = any number
 	Held   int    // tokens that its KV takes now, or took when it was swapped out
-	Most   int    // tokens that its KV will take at least once it ends
+	Most   int    // tokens' worth of room that its KV will take at least once it ends
+	Extra  int    // tokens' worth of room that its KV takes beside its tokens
+	Stuck  bool   // it had no room beside others, none of whom has left since
 }
 
 // State is what there is to decide about.
@@ -72,7 +74,7 @@ func (p *planner) growth(r Request) int { return p.pages(r.Held+1) - p.pages(r.H
 
 func (p *planner) refuse() {
 	p.Waiting = slices.DeleteFunc(bySeniority(p.Waiting), func(r Request) bool {
-		never := p.Room > 0 && p.pages(r.Most) > p.Room
+		never := p.Room > 0 && r.Most > p.Room
 		if never {
 			p.step.Refuse = append(p.step.Refuse, r.ID)
 		}
@@ -101,8 +103,11 @@ func (p *planner) makeRoom() {
 }
 
 // short reports whether there is no room for a step of each that decodes, or for the next part of the oldest prompt where
-// nobody decodes.
+// nobody decodes and others run.
 func (p *planner) short() bool {
+	if len(p.Running) == 1 && p.Running[0].Unread > 0 {
+		return false
+	}
 	need, decoding := 0, false
 	for _, r := range p.Running {
 		if r.Unread == 0 {
@@ -115,20 +120,26 @@ func (p *planner) short() bool {
 	return need > p.Free
 }
 
-// fits reports whether there is a slot, and room for a text and one token more beside what those that run will take soon: the
-// rest of their prompts, and a page each, so that nobody is swapped out at once again.
-func (p *planner) fits(tokens int) bool {
+// fits reports whether there is a slot, and room for a text of r of so many tokens and one token more beside what those that run
+// will take soon: the rest of their prompts, and a page each, so that nobody is swapped out at once again.
+func (p *planner) fits(r Request, tokens int) bool {
+	if len(p.Running) == 0 || len(p.Running) >= p.Slots {
+		return len(p.Running) < p.Slots
+	}
 	soon := 0
 	for _, r := range p.Running {
 		soon += p.pages(r.Held+r.Unread) - p.pages(r.Held) + p.Page
+		if r.Unread > 0 {
+			soon += r.Extra
+		}
 	}
-	return len(p.Running) < p.Slots && (p.Room == 0 || p.pages(tokens+1) <= p.Free-soon)
+	return p.Room == 0 || p.pages(tokens+1)+r.Extra <= p.Free-soon
 }
 
 // resume brings swapped requests back, the oldest first; none in the step that swapped one out.
 func (p *planner) resume() {
 	for _, r := range bySeniority(p.Swapped) {
-		if len(p.step.Swap) > 0 || !p.fits(r.Held) {
+		if len(p.step.Swap) > 0 || r.Stuck && len(p.Running) > 0 || !p.fits(r, r.Held) {
 			return
 		}
 		p.step.Resume = append(p.step.Resume, r.ID)
@@ -154,7 +165,7 @@ func (p *planner) admit() {
 			}
 		}
 		r := p.Waiting[at]
-		if !p.fits(r.Unread) {
+		if !p.fits(r, r.Unread) {
 			return
 		}
 		used[r.Key] += float64(r.Unread)
@@ -186,7 +197,7 @@ func (p *planner) prompts() {
 		if n < least && len(p.step.Prompt) == 0 {
 			n = least
 		}
-		if room := p.Free + p.pages(r.Held) - r.Held; p.Room > 0 && n > room {
+		if room := p.Free + p.pages(r.Held) - r.Held; p.Room > 0 && n > room && len(p.Running) > 1 {
 			n = room
 		}
 		if n < max(least, 1) {

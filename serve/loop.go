@@ -37,6 +37,8 @@ type loop struct {
 	pace                      schedule.Pace
 	ledger                    schedule.Ledger
 	watch                     watch
+	left                      int64          // choices that had begun and have ended
+	freed                     bool           // in this step somebody has given room back
 	active                    map[string]int // choices by key
 	placed                    time.Time
 	decided                   map[string]time.Duration // by policies, as the metrics have it
@@ -165,7 +167,7 @@ func (l *loop) take() {
 }
 
 func (l *loop) newSequence(j *job, choice int) *sequence {
-	q := &sequence{id: l.ids, job: j, choice: choice, prompt: j.r.Prompts[choice/max(1, j.r.Choices)], vocab: l.e.Model().Vocab,
+	q := &sequence{id: l.ids, job: j, choice: choice, prompt: j.r.Prompts[choice/max(1, j.r.Choices)], vocab: l.e.Model().Vocab, waits: -1,
 		pieces: &tap{Detokenizer: l.o.Tokenizer.NewDetokenizer()}, under: j.r.Policy}
 	if q.under == nil {
 		q.under = l.e.Policy()
@@ -211,6 +213,7 @@ func (l *loop) leave(q *sequence) {
 	l.mu.Lock()
 	if q.started {
 		l.slots--
+		l.left, l.freed = l.left+1, true
 	} else {
 		l.queue--
 	}
@@ -256,12 +259,12 @@ func (l *loop) fail(q *sequence, err error) {
 
 // step decides and acts; false where nothing could be done.
 func (l *loop) step() bool {
+	l.freed = false
 	room, free := l.e.KVRoom()
-	context := l.e.Options().Context
 	views := func(list []*sequence) []schedule.Request {
 		out := make([]schedule.Request, len(list))
 		for i, q := range list {
-			out[i] = q.view(context)
+			out[i] = q.view(l.e, l.left)
 		}
 		return out
 	}
@@ -282,9 +285,10 @@ func (l *loop) step() bool {
 		l.fail(q, e)
 	}
 	for _, id := range next.Full {
-		q := lookup(l.running, id)
-		q.gen.End("context")
-		l.publish(q, false)
+		l.mine(lookup(l.running, id), func(q *sequence) {
+			q.gen.End("context")
+			l.publish(q, false)
+		})
 	}
 	for _, id := range next.Swap {
 		l.swapOut(lookup(l.running, id))
@@ -337,27 +341,55 @@ func (l *loop) begin(q *sequence) {
 	}
 }
 
-// trouble is an error of a sequence: where memory is short somebody leaves it to the others, else the request fails.
-func (l *loop) trouble(q *sequence, err error) {
-	short := errors.Is(err, kvmanager.ErrBudget) || errors.Is(err, offload.ErrFull) || errors.Is(err, engine.ErrMemory)
-	if !short || len(l.running) < 2 {
+// mine does something for a sequence; a panic on the way is the end of its request alone.
+func (l *loop) mine(q *sequence, f func(q *sequence)) {
+	if err := guard.Run(func() error { f(q); return nil }); err != nil {
 		l.fail(q, err)
-		return
 	}
-	youngest := q
+}
+
+// short reports whether an error is want of room.
+func short(err error) bool {
+	return errors.Is(err, kvmanager.ErrBudget) || errors.Is(err, offload.ErrFull) || errors.Is(err, engine.ErrMemory)
+}
+
+// trouble is an error of a sequence: where memory is short somebody leaves it to the others, and comes back when one of them has
+// left; else the request fails.
+func (l *loop) trouble(q *sequence, err error) {
+	youngest, others := q, 0
 	for _, r := range l.running {
-		if r.id > youngest.id && !r.job.over {
+		if r == q {
+			continue
+		}
+		if r.job.over { // it leaves at the end of the step
+			l.freed = true
+			continue
+		}
+		if others++; r.id > youngest.id {
 			youngest = r
 		}
 	}
-	l.swapOut(youngest)
+	switch {
+	case !short(err) || others == 0 && !l.freed:
+		l.fail(q, err)
+	case q.session == nil: // it has to begin again
+		l.swapOut(q)
+	case others > 0:
+		youngest.waits = l.left
+		l.swapOut(youngest)
+	} // else there is more room in the next step, without those who have just left
 }
 
 func (l *loop) swapOut(q *sequence) {
 	l.m.preemptions.Inc()
-	q.away = time.Now()
-	q.swapOut()
+	q.away, l.freed = time.Now(), true
 	move(&l.running, &l.swapped, q.id)
+	l.mine(q, func(q *sequence) {
+		if l.crash != nil {
+			l.crash("swap")
+		}
+		q.swapOut()
+	})
 }
 
 func lookup(list []*sequence, id int64) *sequence {

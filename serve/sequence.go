@@ -49,13 +49,15 @@ type sequence struct {
 	counted bool      // its prompt is in the accounts
 	last    time.Time // of its last token
 	away    time.Time // swapped out since; zero = it is not
+	waits   int64     // loop.left when it was swapped out for want of room beside others; it runs again when one has left. -1 = it was not
 }
 
-// view is what the scheduler knows of it.
-func (q *sequence) view(context int) schedule.Request {
-	v := schedule.Request{ID: q.id, Key: q.job.r.key, Unread: len(q.prompt), Most: min(len(q.prompt)+max(q.job.r.MaxTokens, 1), context)}
-	if !q.under.Lossless() {
-		v.Most = 0 // a policy keeps fewer
+// view is what the scheduler knows of it, where so many choices have left the loop.
+func (q *sequence) view(e *engine.Engine, left int64) schedule.Request {
+	read := len(q.prompt)
+	v := schedule.Request{Stuck: q.waits == left, ID: q.id, Key: q.job.r.key, Unread: read, Extra: max(0, e.KVTokens(read+1)-read-e.PageTokens())}
+	if q.under.Lossless() { // else a policy keeps fewer
+		v.Most = e.KVTokens(min(read+max(q.job.r.MaxTokens, 1)-1, e.Options().Context)) // the last token is not read
 	}
 	switch {
 	case q.reading != nil:
@@ -94,21 +96,28 @@ func (q *sequence) open(e *engine.Engine, o *Options) (err error) {
 	return err
 }
 
-// begin takes what the store has of the prompt, and begins to read the rest.
-func (q *sequence) begin() (err error) {
-	var reused engine.Reused
-	if q.prefix != nil {
-		if reused, err = q.prefix.Resume(q.job.ctx, q.session); err != nil {
+// begin takes what the store has of the prompt, and begins to read the rest. After an error it may be called again, unless the
+// session had to be closed: then it is nil.
+func (q *sequence) begin() error {
+	if p := q.prefix; p != nil {
+		q.prefix, q.found = nil, p
+		if _, err := p.Resume(q.job.ctx, q.session); err != nil {
+			q.close()
 			return err
 		}
 	}
 	var hooks engine.PrefillHooks
 	if q.wantsRows() {
-		q.echo, hooks.Each = make([]Token, len(q.prompt)), q.echoRows
+		hooks.Each = q.echoRows
 	}
-	q.fresh, q.found, q.prefix = false, q.prefix, nil
-	q.reading, err = q.session.BeginPrompt(q.prompt[reused.Tokens:], hooks)
-	return err
+	reading, err := q.session.BeginPrompt(q.prompt[q.session.Tokens():], hooks)
+	if err != nil {
+		return err
+	}
+	if q.reading, q.fresh = reading, false; hooks.Each != nil {
+		q.echo = make([]Token, len(q.prompt))
+	}
+	return nil
 }
 
 // wantsRows reports whether the logits of the whole prompt are wanted.
@@ -121,8 +130,9 @@ func (q *sequence) close() {
 		q.prefix = nil
 	}
 	if q.session != nil {
-		q.session.Close()
-		q.session, q.reading = nil, nil
+		s := q.session
+		q.session, q.reading, q.fresh = nil, nil, false
+		s.Close()
 	}
 }
 
@@ -172,6 +182,9 @@ func (q *sequence) event(more bool) Event {
 
 // swapOut gives the session back; the text is read again as it was read, when the sequence runs again.
 func (q *sequence) swapOut() {
+	if !q.counted {
+		q.found = nil
+	}
 	if q.session != nil && q.reading == nil && !q.fresh {
 		q.again = slices.Concat(q.session.IDs()[len(q.prompt):], []int{q.next}, q.again)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"terrace/engine"
 	"terrace/internal/trace"
+	"terrace/kvmanager"
 	"terrace/tokenizer"
 )
 
@@ -66,10 +67,18 @@ type Server struct {
 	constraints
 }
 
-// New starts the loop that owns the engine.
+// usefulTokens is the shortest text that a server must have room for: what a chat's template puts around a question, and an answer.
+const usefulTokens = 64
+
+// New starts the loop that owns the engine. Where the engine's tiers have no room for a useful text the error wraps kvmanager.ErrBudget.
 func New(o Options) (*Server, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
+	}
+	if n, err := o.Engine.LongestText(); err != nil {
+		return nil, fmt.Errorf("serve: what the tiers hold: %w", err)
+	} else if want := min(usefulTokens, o.Engine.Options().Context); n < want {
+		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer; a larger host=SIZE would do, or a tier below (ssd=DIR,SIZE), or KV in fewer bits: %w", n, want, kvmanager.ErrBudget)
 	}
 	s := &Server{o: o, m: newMetrics(), started: time.Now(), work: make(chan struct{}, max(2, o.Engine.Options().Threads))}
 	s.loop = newLoop(&s.o, s.m)

@@ -44,28 +44,41 @@ func (l *loop) stepped(qs []*sequence, errs []error, began, ended time.Time) {
 	}
 }
 
-// troubles comes after all that have what the pass gave them: who is youngest leaves with it.
+// troubles comes after all that have what the pass gave them: who is youngest leaves with it. Of several that had no room one
+// leaves at a time, since what it held may be enough for the others.
 func (l *loop) troubles(qs []*sequence, errs []error) {
+	gave := false
 	for i, q := range qs {
-		if errs[i] != nil && q.session != nil && !q.job.over {
-			l.trouble(q, errs[i])
+		if errs[i] == nil || q.session == nil || q.job.over || gave && short(errs[i]) {
+			continue
 		}
+		gave = gave || short(errs[i])
+		l.trouble(q, errs[i])
 	}
 }
 
 // together takes steps and parts of prompts in one pass, in which each weight is read once for all. false = they do not all share
 // one, or it failed for all: nothing has been done yet.
 func (l *loop) together(ids []int64, parts []schedule.Part) bool {
+	if len(ids) == 0 || len(parts) == 0 {
+		return false
+	}
+	for _, p := range parts {
+		if l.reader(p) == nil {
+			return false
+		}
+	}
+	// Only now: who begins to read may have swapped others out.
 	qs, sessions, next := l.decoding(ids)
-	if len(qs) == 0 || len(parts) == 0 || slices.ContainsFunc(sessions, func(s *engine.Session) bool { return !s.Rides() }) {
+	if len(qs) == 0 || slices.ContainsFunc(sessions, func(s *engine.Session) bool { return !s.Rides() }) {
 		return false
 	}
 	var rs []*sequence
 	var riding []engine.Part
 	var left []int
 	for _, p := range parts {
-		q := l.reader(p)
-		if q == nil || !q.reading.Rides() {
+		q := lookup(l.running, p.ID)
+		if q == nil || q.reading == nil || !q.reading.Rides() {
 			return false
 		}
 		rs, riding = append(rs, q), append(riding, engine.Part{Reading: q.reading, Tokens: p.Tokens})
@@ -93,8 +106,7 @@ func (l *loop) together(ids []int64, parts []schedule.Part) bool {
 			l.partRead(q)
 		}
 	}
-	l.troubles(qs, errs)
-	l.troubles(rs, errs[len(qs):])
+	l.troubles(slices.Concat(qs, rs), errs)
 	l.pace.Note(len(qs), tokens, time.Since(began))
 	return true
 }
@@ -110,6 +122,9 @@ func (l *loop) reader(p schedule.Part) *sequence {
 			l.trouble(q, err)
 			return nil
 		}
+	}
+	if q.reading == nil {
+		return nil
 	}
 	return q
 }
@@ -176,10 +191,12 @@ func (l *loop) charge(q *sequence, n int, began, ended time.Time) {
 
 // partRead looks whether a prompt is at its end.
 func (l *loop) partRead(q *sequence) {
-	if q.reading.Left() == 0 {
-		q.reading = nil
-		l.promptRead(q)
-	}
+	l.mine(q, func(q *sequence) {
+		if q.reading.Left() == 0 {
+			q.reading = nil
+			l.promptRead(q)
+		}
+	})
 }
 
 // promptRead is the end of a prompt.
@@ -243,12 +260,15 @@ func (l *loop) advance(q *sequence) {
 	case err != nil:
 		l.fail(q, err)
 	case !replays:
-		l.publish(q, more)
+		l.mine(q, func(q *sequence) { l.publish(q, more) })
 	}
 }
 
 // publish hands out what a step made.
 func (l *loop) publish(q *sequence, more bool) {
+	if l.crash != nil {
+		l.crash("publish")
+	}
 	j, made := q.job, len(q.tokens)-q.told
 	now := time.Now()
 	if made > 0 {

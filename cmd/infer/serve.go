@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace/engine"
 	"terrace/internal/replace"
 	"terrace/policy"
 	"terrace/serve"
@@ -158,7 +159,28 @@ func (a *app) serve(f *serveFlags) error {
 		return err
 	}
 	defer s.Close()
+	if err := a.noticeRoom(l.engine); err != nil {
+		return err
+	}
 	return a.listen(f, s, listener)
+}
+
+// noticeRoom says what the tiers hold, where that is bounded.
+func (a *app) noticeRoom(e *engine.Engine) error {
+	o := e.Options()
+	if o.KVBudgetBytes == 0 {
+		return nil
+	}
+	n, err := e.LongestText()
+	if err != nil {
+		return err
+	}
+	less := ""
+	if n < o.Context {
+		less = fmt.Sprintf(", less than the context of %d", o.Context)
+	}
+	a.notice("the memory given for KV holds a text of %d tokens%s; texts that run together share it", n, less)
+	return nil
 }
 
 // server is the server on a loaded model.

@@ -1,16 +1,12 @@
 package tokenizer
 
 import (
+	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
-	"github.com/nikolalohinski/gonja/v2/config"
-	"github.com/nikolalohinski/gonja/v2/exec"
-	"github.com/nikolalohinski/gonja/v2/nodes"
-	"github.com/nikolalohinski/gonja/v2/parser"
-	"github.com/nikolalohinski/gonja/v2/tokens"
+	"terrace/internal/jinja"
 )
 
 // Message is one turn of a conversation.
@@ -19,14 +15,34 @@ type Message struct {
 	Content string
 }
 
-// chatTemplate is a model's own Jinja template. It comes with the model and is
-// not trusted: see chat_limits.go.
+// Conversation is what a chat template is rendered with, as JSON: objects keep the order of their members.
+type Conversation struct {
+	Messages []byte // an array of objects, in the form that Hugging Face's templates expect
+	Tools    []byte // an array of tools; nil = none
+	// Variables is an object whose members become variables of the template (documents, chat_template_kwargs); nil = none.
+	Variables           []byte
+	AddGenerationPrompt bool // the text ends with the head of an assistant's turn
+	// ContinueFinal ends the text with the content of the last message, so that the model goes on with it.
+	ContinueFinal bool
+}
+
+// Limits of one rendering: a template is a program that came with a model.
+const (
+	renderMaxExtra = 1 << 20 // bytes of output beyond four times the conversation's
+	renderMaxWork  = 1 << 26 // steps, and bytes that they handle, beyond 64 times the conversation's
+	renderTimeout  = 2 * time.Second
+)
+
+// chatTemplate is a model's own Jinja template.
 type chatTemplate struct {
 	source  string
 	timeout time.Duration // of a rendering
+	now     func() time.Time
 }
 
-func newChatTemplate(source string) *chatTemplate { return &chatTemplate{source, renderTimeout} }
+func newChatTemplate(source string) *chatTemplate {
+	return &chatTemplate{source: source, timeout: renderTimeout}
+}
 
 // HasTemplate reports whether the model came with a chat template.
 func (t *Tokenizer) HasTemplate() bool { return t.template != nil }
@@ -39,197 +55,139 @@ func (t *Tokenizer) Template() string {
 	return t.template.source
 }
 
-// RenderChat writes a conversation as the model expects it, with the model's
-// own template as Hugging Face renders it (trim_blocks, lstrip_blocks). The
-// result holds control tokens as text: encode it with parseSpecial, and without
-// addSpecial when it starts with BOS. It returns ErrNoTemplate when there is no
-// template; anything the template does that cannot be parsed or run, an
-// exception it raises, or a limit it runs into is an error that wraps
-// ErrTemplate. No other template is ever used instead.
-//
-// gonja does not tell none from undefined: "x is none" holds for both, and
-// neither writes anything, where jinja2 writes None for the first.
+// RenderChat writes a conversation of plain turns as the model expects it: see Render.
 func (t *Tokenizer) RenderChat(messages []Message, addGenerationPrompt bool) (string, error) {
 	return t.RenderTools(messages, "", addGenerationPrompt)
 }
 
-// RenderTools is RenderChat for a conversation with tools: the template sees the JSON array as the variable tools. "" = none.
+// RenderTools is RenderChat for a conversation with tools, a JSON array. "" = none.
 func (t *Tokenizer) RenderTools(messages []Message, tools string, addGenerationPrompt bool) (string, error) {
+	list := &jinja.List{}
+	size := 4 * len(tools)
+	for _, m := range messages {
+		list.Items = append(list.Items, jinja.NewDict().Set("role", m.Role).Set("content", m.Content))
+		size += len(m.Role) + len(m.Content)
+	}
+	return t.render(list, &Conversation{Tools: []byte(tools), AddGenerationPrompt: addGenerationPrompt}, size)
+}
+
+// Render writes a conversation with the model's own template, as Hugging Face's apply_chat_template does. The result
+// holds control tokens as text: encode it with parseSpecial, and without addSpecial when it starts with BOS. It returns
+// ErrNoTemplate when there is no template; what a template refuses, does wrong or takes too long for is an error that
+// wraps ErrTemplate. No other template is ever used instead.
+func (t *Tokenizer) Render(c *Conversation) (string, error) {
+	v, err := jinja.FromJSON(c.Messages)
+	if err != nil {
+		return "", fmt.Errorf("tokenizer: messages: %w", err)
+	}
+	list, ok := v.(*jinja.List)
+	if !ok {
+		return "", errors.New("tokenizer: messages: want an array")
+	}
+	return t.render(list, c, len(c.Messages)+4*len(c.Tools)+4*len(c.Variables))
+}
+
+func (t *Tokenizer) render(messages *jinja.List, c *Conversation, size int) (string, error) {
 	if t.template == nil {
 		return "", fmt.Errorf("tokenizer: %w", ErrNoTemplate)
 	}
-	list := make([]any, len(messages))
-	bytes := 0
-	for i, m := range messages {
-		list[i] = &exec.Dict{Pairs: []*exec.Pair{
-			{Key: exec.AsValue("role"), Value: exec.AsValue(m.Role)},
-			{Key: exec.AsValue("content"), Value: exec.AsValue(m.Content)},
-		}}
-		bytes += len(m.Role) + len(m.Content)
-	}
-	special := func(id int) string {
-		if id < 0 {
-			return ""
+	vars := jinja.NewDict().Set("messages", messages).Set("add_generation_prompt", c.AddGenerationPrompt)
+	for name, id := range map[string]int{"bos_token": t.vocab.BOS, "eos_token": t.vocab.EOS, "unk_token": t.vocab.UNK, "pad_token": t.vocab.PAD} {
+		text := ""
+		if id >= 0 {
+			text = t.vocab.Tokens[id]
 		}
-		return t.vocab.Tokens[id]
+		vars.Set(name, text)
 	}
-	values := map[string]any{
-		"messages":              list,
-		"add_generation_prompt": addGenerationPrompt,
-		"bos_token":             special(t.vocab.BOS),
-		"eos_token":             special(t.vocab.EOS),
-		"unk_token":             special(t.vocab.UNK),
-		"pad_token":             special(t.vocab.PAD),
-	}
-	if tools != "" {
-		v, err := templateJSON([]byte(tools))
+	for name, data := range map[string][]byte{"tools": c.Tools, "documents": nil} {
+		vars.Set(name, nil)
+		if len(data) == 0 {
+			continue
+		}
+		v, err := jinja.FromJSON(data)
 		if err != nil {
-			return "", fmt.Errorf("tokenizer: tools: %w", err)
+			return "", fmt.Errorf("tokenizer: %s: %w", name, err)
 		}
-		values["tools"] = v
-		bytes += 4 * len(tools) // a template may indent them
+		vars.Set(name, v)
 	}
-	return t.template.render(bytes, values)
+	if len(c.Variables) > 0 {
+		v, err := jinja.FromJSON(c.Variables)
+		more, ok := v.(*jinja.Dict)
+		if err != nil || !ok {
+			return "", errors.New("tokenizer: template variables: want a JSON object")
+		}
+		vars.Update(more)
+	}
+	text, err := t.template.render(vars, size)
+	if err != nil || !c.ContinueFinal {
+		return text, err
+	}
+	return continued(text, messages)
 }
 
-// EncodeChat encodes what RenderChat wrote: control tokens are recognised, BOS
-// comes first when the model wants it and the template has not put it there,
-// and nothing follows the text.
+// render runs the template under limits; size is how many bytes the variables hold.
+func (c *chatTemplate) render(vars *jinja.Dict, size int) (string, error) {
+	tpl, err := jinja.Parse(c.source)
+	if err != nil {
+		return "", fmt.Errorf("tokenizer: %w: %w", ErrTemplate, err)
+	}
+	limits := jinja.Limits{Output: renderMaxExtra + 4*size, Work: renderMaxWork + 64*size, Time: c.timeout, Now: c.now}
+	text, err := tpl.Render(vars, limits)
+	// Some templates cannot run where tools is None, as transformers passes it: they ask whether it is defined.
+	if v, ok := vars.Get("tools"); err != nil && ok && v == nil && !errors.Is(err, jinja.ErrLimit) && !isRaised(err) {
+		vars.Delete("tools")
+		if again, errAgain := tpl.Render(vars, limits); errAgain == nil || isRaised(errAgain) {
+			text, err = again, errAgain
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("tokenizer: %w: %w", ErrTemplate, err)
+	}
+	return text, nil
+}
+
+func isRaised(err error) bool {
+	var raised *jinja.Raised
+	return errors.As(err, &raised)
+}
+
+// continued cuts a rendering behind the content of the last message, as continue_final_message of transformers does.
+func continued(text string, messages *jinja.List) (string, error) {
+	var last string
+	if n := len(messages.Items); n > 0 {
+		if m, ok := messages.Items[n-1].(*jinja.Dict); ok {
+			switch v, _ := m.Get("content"); v := v.(type) {
+			case string:
+				last = v
+			case *jinja.List:
+				for _, part := range v.Items {
+					if d, ok := part.(*jinja.Dict); ok {
+						if s, ok := d.Get("text"); ok {
+							last, _ = s.(string)
+						}
+					}
+				}
+			}
+		}
+	}
+	final := strings.TrimSpace(last)
+	at := strings.LastIndex(text, final)
+	if final == "" || at < 0 {
+		return "", fmt.Errorf("tokenizer: %w: the last message has no content in the rendered chat that could be continued", ErrTemplate)
+	}
+	end := at + len(final)
+	if whole := strings.TrimLeft(last, " \t\r\n"); strings.HasPrefix(text[at:], whole) {
+		end = at + len(whole)
+	}
+	return text[:end], nil
+}
+
+// EncodeChat encodes what Render wrote: control tokens are recognised, BOS comes first when the model wants it and the
+// template has not put it there, and nothing follows the text.
 func (t *Tokenizer) EncodeChat(rendered string) ([]int, error) {
 	ids, err := t.Encode(rendered, false, true)
 	if err != nil || !t.AddsBOS() || len(ids) > 0 && ids[0] == t.vocab.BOS {
 		return ids, err
 	}
 	return append([]int{t.vocab.BOS}, ids...), nil
-}
-
-// render runs the template under limits: depth, sizes and time.
-// inputBytes is how much text the values hold, which the output may repeat.
-func (c *chatTemplate) render(inputBytes int, values map[string]any) (string, error) {
-	lim := newLimiter(inputBytes, c.timeout)
-	var out strings.Builder
-	err := guarded(c.timeout, func() error {
-		tpl, err := c.parse(lim)
-		if err != nil {
-			return err
-		}
-		if err := tpl.Execute(&cappedWriter{lim: lim, out: &out}, exec.NewContext(values)); err != nil {
-			return lim.explain(err)
-		}
-		return lim.err
-	})
-	if err != nil {
-		return "", err
-	}
-	return out.String(), nil
-}
-
-// guarded runs f and turns a panic or the passing of the deadline into an
-// error. Past the deadline f goes on until the limiter, which watches the same
-// clock, stops it.
-func guarded(limit time.Duration, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				done <- fmt.Errorf("tokenizer: %w: %.200v", ErrTemplate, p)
-			}
-		}()
-		err := f()
-		if err != nil {
-			err = fmt.Errorf("tokenizer: %w: %s", ErrTemplate, shorten(err.Error()))
-		}
-		done <- err
-	}()
-	timer := time.NewTimer(limit + limit/2)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
-		return fmt.Errorf("tokenizer: %w: no end after %v: time limit", ErrTemplate, limit)
-	}
-}
-
-// shorten keeps the two ends of an error text: gonja repeats the whole
-// template in it, and the cause stands last.
-func shorten(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	const side = 160
-	if len(s) <= 2*side+5 {
-		return s
-	}
-	return strings.ToValidUTF8(s[:side], "") + " … " + strings.ToValidUTF8(s[len(s)-side:], "")
-}
-
-// parse compiles the template with control structures, filters and functions
-// that lim bounds.
-func (c *chatTemplate) parse(lim *limiter) (*exec.Template, error) {
-	if err := checkSource(c.source); err != nil {
-		return nil, err
-	}
-	cfg := config.New()
-	cfg.TrimBlocks = true
-	g := &guard{lim: lim, seen: map[any]nodes.Expression{}}
-	env, loader := g.environment(), sourceLoader("")
-	tpl, err := exec.NewTemplate("chat template", cfg, loader, env)
-	if err != nil {
-		return nil, err
-	}
-	list, err := lex(c.source, cfg)
-	if err != nil {
-		return nil, err
-	}
-	root, err := parser.NewParser("chat template", tokens.NewStream(list), cfg, loader, env.ControlStructures).Parse()
-	if err != nil {
-		return nil, fmt.Errorf("syntax: %w", err)
-	}
-	if err := g.protect(reflect.ValueOf(root), 0); err != nil {
-		return nil, err
-	}
-	root.Nodes = g.withToll(root.Nodes)
-	*tpl.Root() = *root
-	return tpl, nil
-}
-
-// lex returns the template's tokens with conditional expressions in the form
-// that gonja's parser reads.
-func lex(source string, cfg *config.Config) ([]*tokens.Token, error) {
-	source = strings.ReplaceAll(source, "\r\n", "\n")
-	var list []*tokens.Token
-	stream := tokens.LexAll(source, cfg)
-	for !stream.End() {
-		list = append(list, stream.Next())
-	}
-	if stream.IsError() {
-		return nil, fmt.Errorf("syntax: %s", stream.Current().Val)
-	}
-	stripLines(list, source)
-	list, err := inlineConditions(list)
-	if err != nil {
-		return nil, err
-	}
-	return append(list, stream.Current()), nil // the end mark
-}
-
-// stripLines is lstrip_blocks: white space between the start of a line and a
-// block or comment goes, unless the tag says "+". (gonja's own option also
-// strips where the tag does not stand first on its line.)
-func stripLines(list []*tokens.Token, source string) {
-	for i, t := range list {
-		if t.Type != tokens.Data || i+1 == len(list) {
-			continue
-		}
-		next := list[i+1]
-		if next.Type != tokens.BlockBegin && next.Type != tokens.CommentBegin || strings.HasSuffix(next.Val, "+") {
-			continue
-		}
-		line := strings.LastIndexByte(t.Val, '\n') + 1
-		if line == 0 && t.Pos > 0 && source[min(t.Pos, len(source))-1] != '\n' {
-			continue
-		}
-		if strings.TrimLeft(t.Val[line:], " \t") == "" {
-			t.Val = t.Val[:line]
-		}
-	}
 }

@@ -3,8 +3,8 @@ package tokenizer
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +26,7 @@ func TestTemplateLimits(t *testing.T) {
 		"doubling string":  {`{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}`, "limit"},
 		"doubling plus":    {`{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}`, "limit"},
 		"doubling list":    {`{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}`, "limit"},
-		"nesting list":     {`{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}`, "limit"},
+		"nesting list":     {`{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}`, "limit"},
 		"self reference":   {`{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}`, "limit"},
 		"repeat":           {`{{ 'x' * 1000000000000 }}`, "limit"},
 		"repeat negative":  {`{{ 'x' * -5 }}ok{{ 1 // 0 }}`, "zero"},
@@ -42,7 +42,7 @@ func TestTemplateLimits(t *testing.T) {
 		"long sum of text": {`{% set a = 'x' * 1000000 %}{{ a` + strings.Repeat(" ~ a", 400) + ` }}`, "limit"},
 		"list of text":     {`{% set a = 'x' * 1000000 %}{{ [a` + strings.Repeat(",a", 20000) + `] }}`, "limit"},
 		"list with text":   {`{% set a = 'x' * 1000000 %}{% set b = [a` + strings.Repeat(",a", 20000) + `] ~ 'x' %}`, "limit"},
-		"comparisons":      {`{% set a = range(60000) %}{% if a is eq(a)` + strings.Repeat(" and a is eq(a)", 400) + ` %}{% endif %}`, "limit"},
+		"comparisons":      {`{% set a = range(60000)|list %}{% set b = range(60000)|list %}{% if a is eq(b)` + strings.Repeat(" and a is eq(b)", 400) + ` %}{% endif %}`, ""},
 		"slices":           {`{% set a = range(60000) %}{{ a` + strings.Repeat("[0:]", 400) + ` }}`, ""},
 		"output":           {`{% for i in range(90000) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }}{% endfor %}`, "limit"},
 		"data":             {`{% set a %}{% for i in range(90000) %}` + strings.Repeat("x", 1000) + `{% endfor %}{% endset %}`, "limit"},
@@ -51,20 +51,20 @@ func TestTemplateLimits(t *testing.T) {
 		"join":             {`{% set a = 'a' * 1000000 %}{{ range(90000)|join(a) }}`, "limit"},
 		"append itself":    {`{% set a = [1] %}{% set b = a.append(a) %}{{ a == a }}{{ a }}`, ""},
 		"squares":          {`{% set a = range(60000) %}{{ a|select('in', a)|list|length }}`, "limit"},
-		"center":           {`{{ 'a'|center(1000000000) }}`, "center"},
-		"format":           {`{{ 'a'.ljust(1000000000) }}`, "ljust"},
+		"center":           {`{{ 'a'|center(1000000000) }}`, "limit"},
+		"format":           {`{{ 'a'.ljust(1000000000) }}`, "limit"},
 		"brackets":         {`{{ ` + strings.Repeat("(", 30000) + `1` + strings.Repeat(")", 30000) + ` }}`, "limit"},
-		"nots":             {`{{ ` + strings.Repeat("not ", 15000) + `1 }}`, "syntax"},
+		"nots":             {`{{ ` + strings.Repeat("not ", 15000) + `1 }}`, "limit"},
 		"sums":             {`{{ ` + strings.Repeat("1 + ", 15000) + `1 }}`, "limit"},
-		"size":             {strings.Repeat("x", 70000), "limit"},
+		"size":             {strings.Repeat("x", 270000), "limit"},
 		"syntax":           {`{% for m in messages %}{{ m.content }`, "syntax"},
 		"unknown tag":      {`{% frobnicate %}`, "frobnicate"},
 		"include":          {`{% include '/etc/passwd' %}`, "include"},
 		"unknown filter":   {`{{ 1|frobnicate }}`, "frobnicate"},
 		"unknown function": {`{{ frobnicate(1) }}`, "frobnicate"},
 		"raise":            {`{{ raise_exception('roles must alternate') }}`, "roles must alternate"},
-		"recursive":        {`{% for x in messages recursive %}{{ loop(messages) }}{% endfor %}`, "recursive"},
-		"adding none":      {`{{ 'a' + none }}`, "operator +"},
+		"recursive":        {`{% for x in messages recursive %}{{ loop(messages) }}{% endfor %}`, "limit"},
+		"adding none":      {`{{ 'a' + none }}`, "concatenate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
@@ -94,7 +94,7 @@ func TestTemplateLimits(t *testing.T) {
 func many(n int, line string) string {
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, line, i)
+		b.WriteString(strings.ReplaceAll(line, "%d", strconv.Itoa(i)))
 	}
 	return b.String()
 }
@@ -122,8 +122,7 @@ type chatCase struct {
 }
 
 func TestChatGolden(t *testing.T) {
-	now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-	t.Cleanup(func() { now = time.Now })
+	now := func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 	data, err := os.ReadFile("testdata/chat/cases.json")
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +140,11 @@ func TestChatGolden(t *testing.T) {
 				}
 				c.Source = string(source)
 			}
-			got, err := chatTokenizer(t, c.Source).RenderChat(c.Messages, c.Add)
+			tok := chatTokenizer(t, c.Source)
+			if tok.template != nil {
+				tok.template.now = now
+			}
+			got, err := tok.RenderChat(c.Messages, c.Add)
 			switch {
 			case c.Error != "":
 				if !errors.Is(err, ErrTemplate) {
@@ -153,5 +156,55 @@ func TestChatGolden(t *testing.T) {
 				t.Errorf("\n got %q\nwant %q", got, c.Want)
 			}
 		})
+	}
+}
+
+// TestRender: what a conversation holds beside role and content reaches the template, in its order.
+func TestRender(t *testing.T) {
+	source := "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}{{ think }}{{ tools is none }}{% if add_generation_prompt %}<a>{% endif %}"
+	c := &Conversation{
+		Messages:            []byte(`[{"role":"user","content":"hi"},{"role":"assistant","content":"","tool_calls":[{"function":{"arguments":{"z":1,"a":[true,null,1.50,10000000000000000000000]}}}]}]`),
+		Variables:           []byte(`{"think":false}`),
+		AddGenerationPrompt: true,
+	}
+	want := `<user>hi<assistant>{"z": 1, "a": [true, null, 1.5, 10000000000000000000000]}FalseTrue<a>`
+	if got, err := chatTokenizer(t, source).Render(c); err != nil || got != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	for _, bad := range []*Conversation{{Messages: []byte(`{}`)}, {Messages: []byte(`[`)}, {Messages: []byte(`[]`), Tools: []byte(`[`)}, {Messages: []byte(`[]`), Variables: []byte(`[]`)}} {
+		if got, err := chatTokenizer(t, source).Render(bad); err == nil {
+			t.Errorf("%s, %s, %s: rendered as %q", bad.Messages, bad.Tools, bad.Variables, got)
+		}
+	}
+}
+
+// TestContinueFinal: the text ends where the last message's content ends, with the blanks that the template leaves.
+func TestContinueFinal(t *testing.T) {
+	keep, trim := "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}", "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</s>{% endfor %}"
+	for _, c := range []struct{ source, content, want string }{
+		{keep, "It is ", "<user>It is</s><assistant>It is "},
+		{trim, " It is ", "<user>It is</s><assistant>It is"},
+		{keep, "  ", ""},
+		{"{{ messages[0].content }}", "gone", ""},
+	} {
+		got, err := chatTokenizer(t, c.source).Render(&Conversation{Messages: []byte(`[{"role":"user","content":"It is"},{"role":"assistant","content":"` + c.content + `"}]`), ContinueFinal: true})
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q: %q, %v; want %q", c.content, got, err, c.want)
+		}
+	}
+}
+
+// TestToolsNone: tools is None where none are given, and undefined for a template that cannot run with None.
+func TestToolsNone(t *testing.T) {
+	for source, want := range map[string]string{
+		"{{ tools }}": "None",
+		"{% if tools is defined %}{% for t in tools %}{% endfor %}{% endif %}ok":                   "ok",
+		"{% if tools is none %}{{ raise_exception('no tools') }}{% endif %}":                       "",
+		"{% if tools is defined %}{{ 1 + none }}{% else %}{{ raise_exception('why') }}{% endif %}": "",
+	} {
+		got, err := chatTokenizer(t, source).RenderChat([]Message{{"user", "hi"}}, true)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v; want %q", source, got, err, want)
+		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // lower layer, and itself; families of one layer (siblings) never import each other. A folder may have its layer here before
 // it exists; its row in ARCHITECTURE.md comes with it.
 var layers = map[string]int{
-	"internal/trace": 0, "internal/guard": 0, "internal/clock": 0, "internal/units": 0, "internal/nearest": 0, "internal/vfs": 0, "internal/replace": 0,
+	"internal/trace": 0, "internal/guard": 0, "internal/clock": 0, "internal/units": 0, "internal/jinja": 0, "internal/nearest": 0, "internal/vfs": 0, "internal/replace": 0,
 	"internal/memlimit": 0, "internal/cputime": 0, "internal/cacheshape": 0,
 	"internal/kernels": 1, "internal/kvpage": 1, "tokenizer": 1,
 	"weights": 2, "hub": 2, "policy": 2, "csdshim": 2, "grammar": 2,

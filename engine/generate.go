@@ -47,9 +47,9 @@ type Text interface {
 
 // Constraint says which tokens may come next in one text; grammar.State is one. Logits stay the model's own.
 type Constraint interface {
-	Mask() []uint64      // ids that may come next, a bit each; end tokens where the text may end
-	Accept(id int) error // a token that was chosen and ends nothing
-	Ended() bool         // the text is complete, and nothing can follow
+	Mask() ([]uint64, error) // ids that may come next, a bit each; end tokens where the text may end
+	Accept(id int) error     // a token that was chosen and ends nothing
+	Ended() bool             // the text is complete, and nothing can follow
 }
 
 // Request is one generation.
@@ -319,7 +319,9 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 		g.End("stop")
 		return 0, false, nil
 	}
-	g.bar()
+	if err := g.bar(); err != nil {
+		return 0, false, err
+	}
 	if id, err = next.Choose(g.sampler); err != nil {
 		return 0, false, err
 	}
@@ -349,17 +351,22 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 
 // bar has the sampler leave out end tokens while the text is shorter than asked for, and what the constraint forbids. A
 // constrained text that ignores end tokens goes on until it is complete.
-func (g *Generation) bar() {
+func (g *Generation) bar() error {
 	short := !g.r.IgnoreEOS && len(g.res.IDs) < g.r.MinTokens
 	if g.r.Constrain != nil {
-		g.sampler.Allow(g.r.Constrain.Mask())
+		mask, err := g.r.Constrain.Mask()
+		if err != nil {
+			return fmt.Errorf("engine: token %d of the text: %w", len(g.res.IDs)+1, err)
+		}
+		g.sampler.Allow(mask)
 		short = short || g.r.IgnoreEOS
 	}
 	if short {
 		g.sampler.Bar(g.r.IsEnd)
-		return
+		return nil
 	}
 	g.sampler.Bar(nil)
+	return nil
 }
 
 // constrain tells the constraint which token came; complete says that nothing can follow it.

@@ -48,16 +48,28 @@ type entryKey struct {
 	up uint64
 }
 
+// apart is how many seeds have their entries looked up one by one; more are followed together, since the rules that they are about to
+// read are mostly the same.
+const apart = 8
+
 // close is the state of what seeds lead to: the union of their entries.
 func (m *Machine) close(seeds []seed) *config {
 	threads, accepts := m.threads[:0], false
+	w, together := &m.work, false
+	if len(seeds) > apart {
+		together = true
+		w.open(m)
+	}
 	enter := func(pc int32, up *stacks) {
-		if m.g.code[pc].op == opBytes {
+		switch {
+		case m.g.code[pc].op == opBytes:
 			threads = append(threads, thread{pc: pc, up: up})
-			return
+		case together:
+			w.todo = append(w.todo, move{pc: pc, up: w.before(up)})
+		default:
+			e := m.entry(pc, up)
+			threads, accepts = append(threads, e.threads...), accepts || e.accepts
 		}
-		e := m.entry(pc, up)
-		threads, accepts = append(threads, e.threads...), accepts || e.accepts
 	}
 	for i := range seeds {
 		s := &seeds[i]
@@ -73,6 +85,9 @@ func (m *Machine) close(seeds []seed) *config {
 			threads = append(threads, thread{s.pc, s.x, s.n, s.p, s.up})
 		}
 	}
+	if together {
+		threads, accepts = w.run(threads)
+	}
 	m.threads = threads
 	return m.config(threads, accepts)
 }
@@ -84,6 +99,17 @@ func (m *Machine) entry(pc int32, up *stacks) *entry {
 		return e
 	}
 	w := &m.work
+	w.open(m)
+	w.todo = append(w.todo, move{pc: pc, up: w.before(up)})
+	e := &entry{}
+	e.threads, e.accepts = w.run(nil)
+	m.spend(0, configBytes+threadBytes*len(e.threads))
+	m.entries[key] = e
+	return e
+}
+
+// open begins a closure.
+func (w *closure) open(m *Machine) {
 	if w.m == nil {
 		*w = closure{m: m, called: make([]*callers, len(m.g.code))}
 	}
@@ -93,20 +119,23 @@ func (m *Machine) entry(pc int32, up *stacks) *entry {
 	w.round++
 	w.starts, w.used = w.starts[:0], 0
 	w.seen.reset()
-	w.todo, w.waiting, w.accepts = append(w.todo[:0], move{pc: pc, up: w.before(up)}), w.waiting[:0], false
+	w.todo, w.waiting, w.accepts = w.todo[:0], w.waiting[:0], false
+}
+
+// run follows what there is to follow, and adds the threads that wait for bytes then.
+func (w *closure) run(threads []thread) ([]thread, bool) {
 	for len(w.todo) > 0 {
 		v := w.todo[len(w.todo)-1]
 		w.todo = w.todo[:len(w.todo)-1]
 		if w.seen.add(v) {
+			w.m.spend(1, 0)
 			w.follow(v)
 		}
 	}
-	e := &entry{accepts: w.accepts, threads: make([]thread, 0, len(w.waiting))}
 	for _, v := range w.waiting {
-		e.threads = append(e.threads, thread{v.pc, v.x, v.n, v.p, w.stacks(v.up)})
+		threads = append(threads, thread{v.pc, v.x, v.n, v.p, w.stacks(v.up)})
 	}
-	m.entries[key] = e
-	return e
+	return threads, w.accepts
 }
 
 // mayEnd says whether a text, or characters, may end after a whole one.
@@ -239,6 +268,7 @@ func (w *closure) call(start int32, f callFrame) {
 		w.starts = append(w.starts, start)
 		w.todo = append(w.todo, move{pc: start, up: c})
 	}
+	w.m.spend(1+len(c.frames)/8, 0)
 	if slices.Contains(c.frames, f) {
 		return
 	}

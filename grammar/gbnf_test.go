@@ -131,7 +131,7 @@ func TestRandomGrammars(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s%v", text, err)
 		}
-		m := NewMachine(g, v)
+		m := machineOf(t, g, v)
 		for range 150 {
 			word := make([]byte, rng.IntN(8))
 			for i := range word {
@@ -149,11 +149,29 @@ func TestRandomGrammars(t *testing.T) {
 	}
 }
 
+func machineOf(t *testing.T, g *Grammar, v *Vocabulary) *Machine {
+	t.Helper()
+	m, err := NewMachine(g, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func maskOf(t *testing.T, s *State) []uint64 {
+	t.Helper()
+	mask, err := s.Mask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mask
+}
+
 // walk draws allowed tokens until the text ends, and checks each mask against reading bytes.
 func walk(t *testing.T, rng *rand.Rand, m *Machine, v *Vocabulary, valid func(string) bool, name string) {
 	s, word := m.Start(), ""
 	for range 200 {
-		mask := s.Mask()
+		mask := maskOf(t, s)
 		var can []int
 		for id := range v.Size() - 1 {
 			f := s.Fork()
@@ -205,7 +223,7 @@ func TestGBNF(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.grammar, err)
 		}
-		m := NewMachine(g, bytesVocabulary())
+		m := machineOf(t, g, bytesVocabulary())
 		for _, s := range c.yes {
 			if st := m.Start(); st.AcceptText([]byte(s)) != nil || !st.CanEnd() {
 				t.Errorf("%s refuses %q", c.grammar, s)
@@ -236,7 +254,7 @@ func TestHostileGrammars(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := NewMachine(g, bytesVocabulary())
+		m := machineOf(t, g, bytesVocabulary())
 		s := m.Start()
 		for i := range 300 {
 			if err := s.AcceptText([]byte("x")); err != nil {
@@ -246,6 +264,6 @@ func TestHostileGrammars(t *testing.T) {
 				t.Fatalf("%s: %d threads after %d bytes", text, n, i)
 			}
 		}
-		s.Mask()
+		maskOf(t, s)
 	}
 }

@@ -62,24 +62,35 @@ type Machine struct {
 
 	entries map[entryKey]*entry
 	threads []thread
+
+	left  int  // work that the call in progress may take
+	bytes int  // kept of states
+	stale bool // a bound was reached in the midst of something
 }
 
-// NewMachine is a machine that knows nothing yet.
-func NewMachine(g *Grammar, v *Vocabulary) *Machine {
+// NewMachine is a machine that knows nothing yet but which tokens may come first: a grammar that is too large for the bounds is
+// ErrTooLarge here already, in most cases.
+func NewMachine(g *Grammar, v *Vocabulary) (*Machine, error) {
 	m := &Machine{g: g, v: v}
-	m.reset()
-	return m
+	err := m.bounded(func() {
+		m.reset()
+		m.mask(m.start)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // reset forgets all states and masks; those that texts still hold go on working.
 func (m *Machine) reset() {
 	m.round++
-	m.rows = 0
+	m.rows, m.bytes = 0, 0
 	bottom := &stacks{}
 	if m.stacks != nil {
 		bottom = m.stacks.bottom
 	}
-	m.stacks = newTable(&m.ids, bottom)
+	m.stacks = newTable(&m.ids, bottom, m.spend)
 	m.known, m.count = map[uint64]*config{}, 0
 	m.entries = map[entryKey]*entry{}
 	m.masks.reset()
@@ -95,7 +106,7 @@ type seed struct {
 
 // current is c, made again where the machine has been reset since.
 func (m *Machine) current(c *config) *config {
-	if m.count+len(m.entries) > maxConfigs || m.rows > maxRows {
+	if m.count+len(m.entries) > maxConfigs || m.rows > maxRows || m.bytes > maxBytes {
 		m.reset()
 	}
 	if c.made == m.round || c == dead {
@@ -127,6 +138,7 @@ func (m *Machine) config(threads []thread, accepts bool) *config {
 			return c
 		}
 	}
+	m.spend(len(out), configBytes+threadBytes*len(out))
 	c := &config{threads: slices.Clone(out), accepts: accepts, made: m.round, same: same}
 	m.known[hash] = c
 	m.count++
@@ -187,6 +199,7 @@ func (m *Machine) step(c *config, b byte) *config {
 			return dead
 		}
 	}
+	m.spend(1+len(c.threads), 0)
 	seeds := m.seeds[:0]
 	for i := range c.threads {
 		seeds = m.read(seeds, &c.threads[i], b)
@@ -211,6 +224,7 @@ func (m *Machine) keep(c *config, b byte, to *config) {
 	case m.rows < 2*maxRows:
 		c.next = new([256]*config)
 		m.rows++
+		m.bytes += rowBytes
 		for _, e := range c.few {
 			c.next[e.b] = e.to
 		}

@@ -53,23 +53,32 @@ func (s *State) AcceptText(text []byte) error {
 	return s.read(text)
 }
 
-func (s *State) read(text []byte) error {
-	c := s.m.current(s.c)
-	for i, b := range text {
-		if c = s.m.step(c, b); c == dead {
-			return fmt.Errorf("grammar: byte %d of %.40q: %w", i, text, ErrForbidden)
+func (s *State) read(text []byte) (err error) {
+	if over := s.m.bounded(func() {
+		c := s.m.current(s.c)
+		for i, b := range text {
+			if c = s.m.step(c, b); c == dead {
+				err = fmt.Errorf("grammar: byte %d of %.40q: %w", i, text, ErrForbidden)
+				return
+			}
 		}
+		s.c = c
+	}); over != nil {
+		return over
 	}
-	s.c = c
-	return nil
+	return err
 }
 
-// Mask is which tokens may come next, a bit an id; tokens that end a text where it may end. It is shared: do not change it.
-func (s *State) Mask() []uint64 {
+// Mask is which tokens may come next, a bit an id; tokens that end a text where it may end. It is shared: do not change it. ErrTooLarge
+// where finding it takes more than the bounds.
+func (s *State) Mask() (mask []uint64, err error) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	s.c = s.m.current(s.c)
-	return s.m.mask(s.c)
+	err = s.m.bounded(func() {
+		s.c = s.m.current(s.c)
+		mask = s.m.mask(s.c)
+	})
+	return mask, err
 }
 
 // masks are kept by what a state can do within one token.

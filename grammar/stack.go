@@ -30,10 +30,11 @@ type table struct {
 	bottom *stacks
 	ids    *uint64 // over all tables of a machine
 	key    []byte
+	spend  func(work, bytes int) // Machine.spend
 }
 
-func newTable(ids *uint64, bottom *stacks) *table {
-	return &table{known: map[string]*stacks{}, unions: map[[2]uint64]*stacks{}, bottom: bottom, ids: ids}
+func newTable(ids *uint64, bottom *stacks, spend func(work, bytes int)) *table {
+	return &table{known: map[string]*stacks{}, unions: map[[2]uint64]*stacks{}, bottom: bottom, ids: ids, spend: spend}
 }
 
 // set is the set of some frames; those that go on at the same place become one. It takes over the slice.
@@ -67,6 +68,7 @@ func (t *table) set(frames []frame) *stacks {
 	if s, ok := t.known[string(key)]; ok {
 		return s
 	}
+	t.spend(len(out), stackBytes+2*frameBytes*len(out))
 	*t.ids++
 	s := &stacks{frames: slices.Clone(out), id: *t.ids}
 	t.known[string(key)] = s
@@ -85,6 +87,7 @@ func (t *table) union(a, b *stacks) *stacks {
 	if s, ok := t.unions[key]; ok {
 		return s
 	}
+	t.spend(1+len(a.frames)+len(b.frames), frameBytes)
 	frames := slices.Concat(a.frames, b.frames)
 	if a == t.bottom || b == t.bottom {
 		frames = append(frames, frame{pc: endPC, up: t.bottom})

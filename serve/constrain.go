@@ -40,7 +40,9 @@ func (s *Server) machine(ctx context.Context, field, key string, compile func() 
 			return constraintError(field, err)
 		}
 		c.once.Do(func() { c.words = grammar.NewVocabulary(s.o.Tokenizer.Pieces()) })
-		m = grammar.NewMachine(g, c.words)
+		if m, err = grammar.NewMachine(g, c.words); err != nil {
+			return constraintError(field, err)
+		}
 		return nil
 	})
 	if err != nil {

@@ -75,9 +75,13 @@ func readConstraint(file string) ([]byte, error) {
 }
 
 // constraint is what a text under g may be; nil where g is.
-func constraint(g *grammar.Grammar, tok *tokenizer.Tokenizer) engine.Constraint {
+func constraint(g *grammar.Grammar, tok *tokenizer.Tokenizer) (engine.Constraint, error) {
 	if g == nil {
-		return nil
+		return nil, nil
 	}
-	return grammar.NewMachine(g, grammar.NewVocabulary(tok.Pieces())).Start()
+	m, err := grammar.NewMachine(g, grammar.NewVocabulary(tok.Pieces()))
+	if err != nil {
+		return nil, err
+	}
+	return m.Start(), nil
 }

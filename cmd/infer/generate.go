@@ -216,7 +216,10 @@ func (a *app) generate(f *generateFlags, args []string) error {
 			return err
 		}
 	}
-	req.IDs, req.IsEnd, req.Text, req.Constrain = ids, l.tok.IsEOG, l.tok.NewDetokenizer(), constraint(limits, l.tok)
+	if req.Constrain, err = constraint(limits, l.tok); err != nil {
+		return err
+	}
+	req.IDs, req.IsEnd, req.Text = ids, l.tok.IsEOG, l.tok.NewDetokenizer()
 	f.watchLogprobs(l, &req)
 	a.noticeCut(l, &req)
 	if !f.asJSON {

@@ -125,7 +125,9 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 	}
 	d := serve.Request{MaxTokens: req.MaxTokens, Sampler: req.Sampler, Stops: req.Stops, IgnoreEOS: req.IgnoreEOS, Logprobs: f.logprobs, Policy: spec}
 	if limits != nil {
-		d.Machine = grammar.NewMachine(limits, grammar.NewVocabulary(l.tok.Pieces()))
+		if d.Machine, err = grammar.NewMachine(limits, grammar.NewVocabulary(l.tok.Pieces())); err != nil {
+			return nil, err
+		}
 	}
 	settings := req.Sampler
 	if !seeded {

@@ -197,58 +197,6 @@ func (b *builder) useful() []bool {
 	return live
 }
 
-// partition numbers the classes of equal states (Moore's refinement) in the order of their first member.
-func (b *builder) partition(keep []bool) []int32 {
-	n, k := len(b.accept), len(b.cuts)
-	part := make([]int32, n)
-	for q := range n {
-		if b.accept[q] {
-			part[q] = 1
-		}
-	}
-	exact := n*k > 1<<18 // a large automaton stays as it is: refinement costs a pass for each of its depth
-	count := 0
-	for !exact {
-		ids := map[string]int32{}
-		next := make([]int32, n)
-		key := make([]byte, 0, 4*(k+1))
-		for q := range n {
-			if !keep[q] {
-				continue
-			}
-			key = appendInt(key[:0], part[q])
-			for _, to := range b.row(int32(q)) {
-				if to != Dead && !keep[to] {
-					to = Dead
-				}
-				if to != Dead {
-					to = part[to]
-				}
-				key = appendInt(key, to)
-			}
-			id, ok := ids[string(key)]
-			if !ok {
-				id = int32(len(ids))
-				ids[string(key)] = id
-			}
-			next[q] = id
-		}
-		part = next
-		if len(ids) == count {
-			return part
-		}
-		count = len(ids)
-	}
-	id := int32(0)
-	for q := range n {
-		if keep[q] {
-			part[q] = id
-			id++
-		}
-	}
-	return part
-}
-
 func appendInt(b []byte, v int32) []byte {
 	return append(b, byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
 }

@@ -41,7 +41,7 @@ func wordsVocabulary() (*grammar.Vocabulary, [][]byte) {
 // checkMask compares a mask with what reading each token says.
 func checkMask(t *testing.T, s *grammar.State, tokens [][]byte, name, text string) {
 	t.Helper()
-	mask := s.Mask()
+	mask := maskOf(t, s)
 	for id, b := range tokens {
 		f := s.Fork()
 		if got, want := mask[id>>6]>>(id&63)&1 != 0, f.AcceptText(b) == nil; got != want {
@@ -59,16 +59,16 @@ func TestMaskIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := grammar.NewMachine(g, v)
+		m := machineOf(t, g, v)
 		for round := range 2 {
 			if round == 1 {
-				m = grammar.NewMachine(g, v)
+				m = machineOf(t, g, v)
 			}
 			s, text := m.Start(), ""
 			for range 10 {
 				checkMask(t, s, tokens, c, text)
 				var can []int
-				mask := s.Mask()
+				mask := maskOf(t, s)
 				for id := range tokens {
 					if mask[id>>6]>>(id&63)&1 != 0 && (id < 300 || rng.IntN(20) == 0) {
 						can = append(can, id)
@@ -96,7 +96,7 @@ func FuzzMask(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		machines[i] = grammar.NewMachine(g, v)
+		machines[i] = machineOf(f, g, v)
 	}
 	f.Add(0, `{"name": "a`)
 	f.Add(1, "{\n  \"wor")

@@ -128,7 +128,7 @@ func (r *maskBench) file(b *testing.B, name string) {
 	if took > 20*time.Millisecond {
 		r.say("slow compile: %s: %v", name, took)
 	}
-	m, right := grammar.NewMachine(g, r.words), true
+	m, right := machineOf(b, g, r.words), true
 	for i, test := range file.Tests {
 		switch got := r.document(b, m, name, spaced(b, test.Data)); {
 		case got && !test.Valid:
@@ -161,7 +161,10 @@ func (r *maskBench) document(b *testing.B, m *grammar.Machine, name, text string
 	s, done := m.Start(), 0
 	for i, id := range ids {
 		at := cpu()
-		mask := s.Mask()
+		mask, err := s.Mask()
+		if err != nil {
+			b.Fatal(err)
+		}
 		took := cpu() - at
 		if i == 0 {
 			r.first = append(r.first, took)

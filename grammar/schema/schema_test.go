@@ -123,7 +123,7 @@ func TestAgainstValidator(t *testing.T) {
 		if err != nil || c.docs == nil { // without documents: it only has to be small enough
 			continue
 		}
-		m, valid := grammar.NewMachine(g, v), oracle(t, c.schema)
+		m, valid := machineOf(t, g, v), oracle(t, c.schema)
 		for _, doc := range c.docs {
 			var wide bytes.Buffer
 			if err := json.Indent(&wide, []byte(doc), "", "  "); err != nil {
@@ -145,6 +145,24 @@ func TestAgainstValidator(t *testing.T) {
 	}
 }
 
+func machineOf(t testing.TB, g *grammar.Grammar, v *grammar.Vocabulary) *grammar.Machine {
+	t.Helper()
+	m, err := grammar.NewMachine(g, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func maskOf(t testing.TB, s *grammar.State) []uint64 {
+	t.Helper()
+	mask, err := s.Mask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mask
+}
+
 // walk draws tokens that the masks allow, mostly such as end things; "" where it did not end.
 func walk(t *testing.T, rng *rand.Rand, m *grammar.Machine, tokens [][]byte, name string) string {
 	s, text := m.Start(), ""
@@ -152,7 +170,7 @@ func walk(t *testing.T, rng *rand.Rand, m *grammar.Machine, tokens [][]byte, nam
 		if s.CanEnd() && (s.Ended() || rng.IntN(3) == 0) {
 			return text
 		}
-		mask := s.Mask()
+		mask := maskOf(t, s)
 		var can, ends []int
 		for id, b := range tokens {
 			ok := mask[id>>6]>>(id&63)&1 != 0
@@ -206,7 +224,7 @@ func TestRepeatedNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := grammar.NewMachine(g, v)
+		m := machineOf(t, g, v)
 		for doc, want := range docs {
 			if s := m.Start(); (s.AcceptText([]byte(doc)) == nil && s.CanEnd()) != want {
 				t.Errorf("%s: %s: want %v", text, doc, want)
@@ -230,7 +248,7 @@ func TestOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := grammar.NewMachine(g, v)
+		m := machineOf(t, g, v)
 		for text, want := range texts {
 			if s := m.Start(); (s.AcceptText([]byte(text)) == nil && s.CanEnd()) != want {
 				t.Errorf("%s: %s: want %v", schema, text, want)

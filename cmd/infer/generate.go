@@ -15,6 +15,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
+	"terrace/grammar"
 	"terrace/model"
 	"terrace/serve/offline"
 	"terrace/tokenizer"
@@ -216,11 +217,9 @@ func (a *app) generate(f *generateFlags, args []string) error {
 			return err
 		}
 	}
-	if req.Constrain, err = constraint(limits, l.tok); err != nil {
+	if err := f.watch(l, limits, ids, &req); err != nil {
 		return err
 	}
-	req.IDs, req.IsEnd, req.Text = ids, l.tok.IsEOG, l.tok.NewDetokenizer()
-	f.watchLogprobs(l, &req)
 	a.noticeCut(l, &req)
 	if !f.asJSON {
 		req.OnText = func(piece string) error {
@@ -272,6 +271,14 @@ func (a *app) promptBar() func(done, total int) {
 			bar.done()
 		}
 	}
+}
+
+// watch says how the text is written and where it ends, and has it kept to its limits.
+func (f *generateFlags) watch(l *loaded, limits *grammar.Grammar, ids []int, req *engine.Request) (err error) {
+	req.IDs, req.IsEnd, req.Text = ids, l.tok.IsEOG, l.tok.NewDetokenizer()
+	f.watchLogprobs(l, req)
+	req.Constrain, err = constraint(limits, l.tok)
+	return err
 }
 
 // noticeCut says that fewer tokens are generated than were asked for, because the context holds no more.

@@ -30,7 +30,7 @@ func Append(l kvpage.Layout, page []byte, slot, n int, k []float32, kStride int,
 		}
 		r++
 	}
-	for r := range n {
+	for r := 0; r < n && !l.ValueInKey; r++ {
 		if !kernels.PutValue(kernels.KVElem(l.V), l.VRow(page, slot+r), v[r*vStride:], l.ValueDim) {
 			kvpage.PutV(l, page, slot+r, v[r*vStride:])
 		}

@@ -21,7 +21,7 @@ type slot struct {
 func (s *slot) keys() []byte { return s.layout.KTile(s.page.Data, s.in) }
 func (s *slot) values() []byte {
 	n := tileTokens * s.layout.VRowBytes()
-	return s.page.Data[s.layout.KBytes()+s.in*n:][:n]
+	return s.page.Data[s.layout.ValuesAt()+s.in*n:][:n]
 }
 func (s *slot) pos() []int32 {
 	return s.page.Pos[s.in*tileTokens : min(s.page.N, (s.in+1)*tileTokens)]

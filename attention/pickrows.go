@@ -27,7 +27,7 @@ func (c *pick) pickApart(l *list, p *part, bases, chosen []int32) {
 // findRows notes where the keys and values of the chosen tokens lie, view-order numbers in rising order, in a part whose pages' bases
 // start at bases[0].
 func (c *pick) findRows(p *part, bases, chosen []int32) {
-	keyBytes, valueBytes, values := p.layout.KTileBytes()/kvpage.Tile, p.layout.VRowBytes(), p.layout.KBytes()
+	keyBytes, valueBytes, values := p.layout.KTileBytes()/kvpage.Tile, p.layout.VRowBytes(), p.layout.ValuesAt()
 	c.rows, c.valueRows = grow(c.rows, len(chosen)), grow(c.valueRows, len(chosen))
 	rows, valueRows := c.rows[:len(chosen)], c.valueRows[:len(chosen)]
 	page, first, end, data := 0, bases[0], bases[1], p.pages[0].Data

@@ -116,7 +116,7 @@ type list struct {
 func (l *list) reset(p *part) {
 	l.elemK, l.elemV = kernels.KVElem(p.layout.K), kernels.KVElem(p.layout.V)
 	l.keys, l.values, l.masks, l.tile, l.spread = l.keys[:0], l.values[:0], l.masks[:0], l.tile[:0], l.spread[:0]
-	l.keyBytes, l.valueBytes, l.valueFrom = p.layout.KTileBytes(), tileTokens*p.layout.VRowBytes(), p.layout.KBytes()
+	l.keyBytes, l.valueBytes, l.valueFrom = p.layout.KTileBytes(), tileTokens*p.layout.VRowBytes(), p.layout.ValuesAt()
 }
 
 func (l *list) add(data []byte, tile, inPage int, mask uint16) {

@@ -13,6 +13,7 @@ import (
 
 	"terrace/attention/keyindex"
 	"terrace/csdshim"
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/policy"
 )
@@ -61,7 +62,7 @@ func TestSelectionEqualsTheHosts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				set, err := spec.New(policy.Model{Layers: 1, Heads: selHeads, KVHeads: selKVHeads, KeyDim: selDim, ValueDim: selDim})
+				set, err := spec.New(policy.Model{Layers: cacheshape.Equal(1, selHeads, cacheshape.KV{Heads: selKVHeads, KeyDim: selDim, ValueDim: selDim})})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -59,7 +59,7 @@ func TestDriveBalance(t *testing.T) {
 			if skewed := u.Found >= 0; skewed != (strings.Contains(c.args, "skew=true") || strings.Contains(c.args, "overlap")) || u.Found > 1 {
 				t.Errorf("corrected by a share of %g", u.Found)
 			}
-			if hot := int(math.Round(u.Share * float64(u.Tokens))); u.HotTokens != min(hot, u.Capacity) || u.HostTokens > u.HotTokens+e.kv.Layout().Tokens {
+			if hot := int(math.Round(u.Share * float64(u.Tokens))); u.HotTokens != min(hot, u.Capacity) || u.HostTokens > u.HotTokens+e.kv.Format().Tokens {
 				t.Errorf("%d of %d tokens are to be hot, %d are, %d fit, want %d", u.HotTokens, u.Tokens, u.HostTokens, u.Capacity, hot)
 			}
 		})

@@ -89,18 +89,26 @@ func (e *Engine) readSample(d *policy.Decomposition, keys bool) error {
 			if err != nil {
 				return err
 			}
+			if !e.cache.Keeps(layer) {
+				return w.again(layer, queries)
+			}
 			sample, heads := queries, e.m.Layer[layer].Heads
 			if keys {
 				sample, heads = s.text.Keys(layer), 1
 			}
-			if err := d.SetLayer(layer, sample, len(sample)/(heads*d.KeyDim), heads); err != nil {
+			if err := d.SetLayer(layer, sample, len(sample)/(heads*d.Dim(layer)), heads); err != nil {
 				return err
 			}
-			w.kept = keptRows{queries: queries, again: true}
-			defer func() { w.kept = keptRows{} }()
-			return w.blocks(0, func(p *pass) error { return w.through(p, layer, afterKeys) })
+			return w.again(layer, queries)
 		})
 	})
+}
+
+// again takes the rows through a layer whose queries are there and whose keys are cached.
+func (w *wholePrompt) again(layer int, queries []float32) error {
+	w.kept = keptRows{queries: queries, again: true}
+	defer func() { w.kept = keptRows{} }()
+	return w.blocks(0, func(p *pass) error { return w.through(p, layer, afterKeys) })
 }
 
 // fingerprint names the model by its description, size and the head of its file.

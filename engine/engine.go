@@ -43,9 +43,6 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := o.Validate(m); err != nil {
 		return nil, err
 	}
-	if _, _, same := m.Cache().Same(); !same {
-		return nil, fmt.Errorf("engine: layers whose heads or widths differ: %w", model.ErrUnsupported)
-	}
 	spec, err := policy.Parse(o.Policy)
 	if err != nil {
 		return nil, err
@@ -60,8 +57,8 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := e.openTiers(); err != nil {
 		return nil, err
 	}
-	e.kv, err = kvmanager.New(kvmanager.Options{Layers: m.Layers, KVHeads: m.Layer[0].KVHeads, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow, WindowSet: o.KVWindowSet,
-		Layout: o.layout(m, spec), Backing: e.backing(), Clock: o.Machine.Clock, Sliding: sliding(m)})
+	e.kv, err = kvmanager.New(kvmanager.Options{Layers: e.cache, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow, WindowSet: o.KVWindowSet,
+		Layout: o.format(spec), Backing: e.backing(), Clock: o.Machine.Clock})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.closeTiers())
 	}
@@ -90,9 +87,13 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 // openFloor puts retrieval on the cache and the tiers.
 func (e *Engine) openFloor() {
 	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Texts: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock, Scored: e.o.Machine.Scored,
-		Shape: retrieval.Shape{Model: e.policyModel(), Scale: e.m.Layer[0].ScoreScale(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
+		Shape: retrieval.Shape{Model: e.policyModel(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
 	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.Params.Layers[layer].O.Values() }
-	o.Shape.KVBytes, o.Shape.Softcap, o.Exact, o.Drives = e.KVBytesPerToken(), e.m.Layer[0].Softcap, e.o.Exact, e.drives
+	o.Shape.KVBytes, o.Exact, o.Drives = e.KVBytesPerToken(), e.o.Exact, e.drives
+	for i := range e.m.Layer {
+		a := &e.m.Layer[i]
+		o.Shape.Scores = append(o.Shape.Scores, retrieval.Score{Scale: a.ScoreScale(), Softcap: a.Softcap})
+	}
 	if e.tiers != nil {
 		o.Store = e.tiers.store
 	}
@@ -101,8 +102,7 @@ func (e *Engine) openFloor() {
 
 // policyModel is the part of a model that policies may look at.
 func (e *Engine) policyModel() policy.Model {
-	return policy.Model{Name: e.m.Name, Layers: e.m.Layers, Heads: e.m.Layer[0].Heads, KVHeads: e.m.Layer[0].KVHeads, KeyDim: e.m.Layer[0].KeyDim, ValueDim: e.m.Layer[0].ValDim,
-		Hidden: e.m.Hidden, Context: e.m.Context, Window: sliding(e.m), Interlaced: len(e.m.Ropes) > 0 && e.m.Ropes[0].Interlaced, Filters: e.o.Filters}
+	return policy.Model{Name: e.m.Name, Layers: e.cache, Hidden: e.m.Hidden, Context: e.m.Context, Interlaced: len(e.m.Ropes) > 0 && e.m.Ropes[0].Interlaced, Filters: e.o.Filters}
 }
 
 // Policy is the one that Options name, for sessions that have none of their own.
@@ -153,7 +153,7 @@ func (e *Engine) Options() Options { return e.o }
 
 // KVBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.
 func (e *Engine) KVBytesPerToken() int {
-	return TokenBytes(e.cache, e.kv.Layout())
+	return TokenBytes(e.cache, e.kv.Format())
 }
 
 // KV are the byte accounts of the cache.

@@ -37,8 +37,10 @@ func (p *pass) runLayer(layer int, do sweep) error {
 // read decides what the rows read of a layer, waits for it, and attends to it; the next layer is prepared meanwhile.
 func (p *pass) read(layer int, q *tensor.Dense) (*tensor.Dense, error) {
 	p.kv.Select(layer, p.policyFloats(q))
-	if err := p.prepare(layer + 1); err != nil {
-		return nil, err
+	if p.e.cache.Keeps(layer) {
+		if err := p.prepare(layer + 1); err != nil {
+			return nil, err
+		}
 	}
 	seqs, err := p.fetch(layer, &q)
 	if err != nil {
@@ -68,13 +70,15 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	e.floor.Yield()
 	if e.o.Rotate {
 		kernels.Rotate(model.WritableFloat32s(q), e.m.Layer[layer].KeyDim)
-		kernels.Rotate(model.WritableFloat32s(k), e.m.Layer[layer].KeyDim)
+		if k != nil {
+			kernels.Rotate(model.WritableFloat32s(k), e.m.Layer[layer].KeyDim)
+		}
 	}
 	for i, s := range p.sessions {
 		s.flops.Projected(e.m, layer, len(p.kv.Rows[i].Pos))
 	}
-	if do == afterKeys {
-		return q, nil
+	if do == afterKeys || !e.cache.Keeps(layer) {
+		return q, p.quit(&q)
 	}
 	if err := p.append(layer, k, v); err != nil {
 		return nil, err
@@ -89,6 +93,9 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 func (p *pass) append(layer int, k, v *tensor.Dense) error {
 	if p.downloadsLater() {
 		return p.e.device.download(p, layer, k, v)
+	}
+	if v == nil { // latent: the value is the key
+		return p.kv.Append(layer, floats(k), nil)
 	}
 	return p.kv.Append(layer, floats(k), floats(v))
 }
@@ -152,7 +159,7 @@ func (p *pass) trim(n int) {
 	}
 }
 
-// prepare readies the next layer while this one is computed: retrieval chooses and reads ahead, a device uploads.
+// prepare readies the next layer, behind one that keeps keys and values, while this one is computed: retrieval chooses and reads ahead, a device uploads.
 func (p *pass) prepare(next int) error {
 	if err := p.kv.Prepare(next, p.guess); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"terrace/engine/fakes"
+	"terrace/internal/cacheshape"
 	"terrace/model"
 	"terrace/policy"
 )
@@ -18,7 +19,7 @@ func maskReference(t *testing.T, m *model.Model, spec string, ids []int) []float
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := parsed.New(policy.Model{Layers: m.Layers, Heads: m.Layer[0].Heads, KVHeads: m.Layer[0].KVHeads, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim})
+	set, err := parsed.New(policy.Model{Layers: cacheshape.Equal(m.Layers, m.Layer[0].Heads, cacheshape.KV{Heads: m.Layer[0].KVHeads, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim})})
 	if err != nil {
 		t.Fatal(err)
 	}

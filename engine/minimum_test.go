@@ -80,7 +80,7 @@ func TestRoomForIndex(t *testing.T) {
 
 // onSlow reads a prompt and takes steps over a tier that is slow now and then, by a seed.
 func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed uint64) error {
-	store := kvfakes.New(shape.Layers, shape.KVHeads, shape.Page)
+	store := kvfakes.New(shape.Layers, shape.Page)
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 3))
 	store.Delay = func(bool, []offload.Record) time.Duration {

@@ -92,10 +92,10 @@ func (o *Options) backend() model.BackendOptions {
 	return model.BackendOptions{Threads: o.Threads, DeviceKVBytes: o.DeviceKVBytes, DType: o.DType, Trace: o.Trace}
 }
 
-// layout is the cache's: keys lie token by token where the policy picks single ones, unless they share scales.
-func (o *Options) layout(m *model.Model, spec *policy.Spec) kvpage.Layout {
-	return kvpage.Layout{K: o.KType, V: o.VType, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim, Tokens: o.PageTokens,
-		TokenMajor: spec.Needs().TokenGranularity && !o.KType.Quantised()}
+// format is the layout of the cache's pages but for the widths, which are each layer's: keys lie token by token where the policy picks
+// single ones, unless they share scales.
+func (o *Options) format(spec *policy.Spec) kvpage.Layout {
+	return kvpage.Layout{K: o.KType, V: o.VType, Tokens: o.PageTokens, TokenMajor: spec.Needs().TokenGranularity && !o.KType.Quantised()}
 }
 
 // checkKV refuses, before anything is read, what would fail or mislead in the middle.

@@ -146,7 +146,7 @@ func (s *Session) Plain() bool { return s.text.Plain() }
 func (s *Session) Ranker() policy.Ranker { return s.text.Policy().Ranker() }
 
 // Layouts are those of the cache's pages: of all tokens, and of a quantised cache's window.
-func (e *Engine) Layouts() (main, window kvpage.Layout) { return e.kv.Layout(), e.kv.RecentLayout() }
+func (e *Engine) Layouts() (main, window kvpage.Layout) { return e.kv.Format(), e.kv.RecentFormat() }
 
 // MainTokens is how many of a text's first tokens lie outside the window of a quantised cache once n were read.
 func (e *Engine) MainTokens(n int) int { return e.kv.MainOf(n) }

@@ -51,7 +51,7 @@ func (r *PromptReading) unread() int { return len(r.ids) - r.read }
 // the prompt's rows and where KV is quantised behind a window, the chunks are those of Prefill; where a prompt passes layer by
 // layer it is all of it.
 func (r *PromptReading) LeastTokens() int {
-	needs, l, left := r.s.text.Needs(), r.s.e.kv.Layout(), r.Left()
+	needs, l, left := r.s.text.Needs(), r.s.e.kv.Format(), r.Left()
 	switch {
 	case readsByLayer(r.s.text.Policy()) || r.s.text.OnDrives() && r.hooks.Each == nil || needs.WholePrompt:
 		return left

@@ -78,7 +78,7 @@ func TestTokensFromStorage(t *testing.T) {
 		}
 		st := e.tiers.store.Stats()
 		fetched = e.kv.Stats().TokensFetched - fetched // in each KV head
-		l := e.kv.Layout()
+		l := e.kv.Layout(0)
 		if asked := st.ReadBytes - before.ReadBytes; fetched == 0 || asked != fetched*int64(l.PageBytes()/l.Tokens) {
 			t.Errorf("%s: %d bytes for %d tokens in heads", name, asked, fetched)
 		}

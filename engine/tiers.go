@@ -96,8 +96,12 @@ func (e *Engine) openDrives(sockets []string) error {
 	if o.KType != o.VType || o.KType.Quantised() || o.Backend != "native" {
 		return fmt.Errorf("engine: drives attend to %v keys and %v values of backend %s: want f32, f16 or bf16 for both, and the native backend: %w", o.KType, o.VType, o.Backend, ErrOption)
 	}
-	drives, err := retrieval.OpenDrives(context.Background(), sockets, offload.AttendShape{Layers: e.m.Layers, Heads: e.m.Layer[0].Heads, KVHeads: e.m.Layer[0].KVHeads,
-		KeyDim: e.m.Layer[0].KeyDim, ValueDim: e.m.Layer[0].ValDim, Elem: o.KType, Fingerprint: fingerprint(e.m)},
+	heads, kv, same := e.cache.Same()
+	if !same || kv.ValueInKey {
+		return fmt.Errorf("engine: drives attend to layers of one shape, and this model's layers differ, share keys, keep latent ones, or keep none: %w", model.ErrUnsupported)
+	}
+	drives, err := retrieval.OpenDrives(context.Background(), sockets, offload.AttendShape{Layers: len(e.cache), Heads: heads, KVHeads: kv.Heads,
+		KeyDim: kv.KeyDim, ValueDim: kv.ValueDim, Elem: o.KType, Fingerprint: fingerprint(e.m)},
 		offload.DrivesOptions{Clock: o.Machine.Clock, Dial: o.Machine.Dial, Trace: o.Trace})
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
@@ -108,11 +112,11 @@ func (e *Engine) openDrives(sockets []string) error {
 
 // shape is what the lower tier's records are.
 func (e *Engine) shape() offload.Shape {
-	l := e.o.layout(e.m, e.policy)
+	l := e.o.format(e.policy)
 	if l.Tokens == 0 {
 		l.Tokens = kvmanager.DefaultPageTokens
 	}
-	return offload.Shape{Layers: e.m.Layers, KVHeads: e.m.Layer[0].KVHeads, Page: l, GroupTokens: l.Tokens, Fingerprint: fingerprint(e.m)}
+	return offload.Shape{Layers: e.cache, Page: l, GroupTokens: l.Tokens, Fingerprint: fingerprint(e.m)}
 }
 
 // close ends what is under way and closes the store.
@@ -133,15 +137,6 @@ func (e *Engine) backing() *offload.Queue {
 		return nil
 	}
 	return e.tiers.queue
-}
-
-// sliding is each layer's window.
-func sliding(m *model.Model) []int {
-	out := make([]int, m.Layers)
-	for i, l := range m.Layer {
-		out[i] = l.Window
-	}
-	return out
 }
 
 // openStore opens a tier below host memory. A drive scores keys where the policy ranks tokens by what it can compute.

@@ -6,6 +6,7 @@ import (
 
 	"terrace/attention"
 	"terrace/engine/tier"
+	"terrace/internal/cacheshape"
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/retrieval"
@@ -75,7 +76,7 @@ func (e *Engine) PolicyTime() map[string]time.Duration { return e.floor.PolicyTi
 // is not one of tokens: with a tier below, or where layers with a sliding window keep fewer.
 func (e *Engine) KVRoom() (tokens, free int) {
 	st, each := e.kv.Stats(), int64(e.KVBytesPerToken())
-	windows := e.o.WindowOnly && slices.ContainsFunc(sliding(e.m), func(w int) bool { return w > 0 })
+	windows := e.o.WindowOnly && slices.ContainsFunc(e.cache, func(l cacheshape.Layer) bool { return l.KV.Window > 0 })
 	if st.BudgetBytes == 0 || e.tiers != nil || windows || each == 0 {
 		return 0, 0
 	}
@@ -93,7 +94,7 @@ func (e *Engine) KVTokens(n int) int {
 }
 
 // PageTokens is how many tokens a page of the cache holds.
-func (e *Engine) PageTokens() int { return e.kv.Layout().Tokens }
+func (e *Engine) PageTokens() int { return e.kv.Format().Tokens }
 
 // KVUse is what a session holds and reads of its KV, measured.
 type KVUse struct {
@@ -130,7 +131,7 @@ func (s *Session) KVUse() KVUse {
 	if tokens, reads := s.text.StepReads(); reads > 0 {
 		u.TokensRead = float64(tokens) / float64(reads)
 		kv, scanned := s.text.StepBytes()
-		steps := float64(reads) / float64(lists)
+		steps := float64(reads) / float64(s.e.cache.HeadsRead())
 		u.StepKV, u.StepScanned = float64(kv)/steps, float64(scanned)/steps
 	}
 	return u

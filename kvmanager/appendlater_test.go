@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 )
 
@@ -15,7 +16,7 @@ func TestAppendLater(t *testing.T) {
 	const layers, heads, dk, dv = 2, 2, 8, 4
 	for _, tokenMajor := range []bool{false, true} {
 		l := kvpage.Layout{K: kvpage.F32, V: kvpage.BF16, KeyDim: dk, ValueDim: dv, Tokens: 16, TokenMajor: tokenMajor}
-		m, err := New(Options{Layers: layers, KVHeads: heads, Layout: l})
+		m, err := New(Options{Layers: cacheshape.Equal(layers, heads, cacheshape.KV{Heads: heads, KeyDim: l.KeyDim, ValueDim: l.ValueDim}), Layout: l})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,23 +65,25 @@ func (k *backing) vacate(b *block) {
 		return
 	}
 	b.data = nil
-	k.m.drop(mainPages, b.frame)
+	k.m.drop(k.class(b), b.frame)
 }
 
 // newBlock returns an empty block in memory with one reference.
 func (k *backing) newBlock(layer, group int) (*block, error) {
-	o := &k.m.o
-	b := &block{refs: 1, dirty: true, layer: int32(layer), group: int32(group), pos: make([]int32, o.KVHeads*o.Layout.Tokens)}
+	b := &block{refs: 1, dirty: true, layer: int32(layer), group: int32(group), pos: make([]int32, k.m.heads(layer)*k.m.o.Layout.Tokens)}
 	return b, k.occupy(b)
 }
 
+// class is where a block's frame comes from.
+func (k *backing) class(b *block) *pageClass { return k.m.layers[b.layer].classes[mainPages] }
+
 // occupy gives a block a frame of undefined bytes.
 func (k *backing) occupy(b *block) error {
-	p, err := k.m.take(mainPages)
+	p, err := k.m.take(k.class(b))
 	if err != nil {
 		return err
 	}
-	b.frame, b.data = p, k.m.kinds[mainPages].pages.Data(p)
+	b.frame, b.data = p, k.class(b).pages.Data(p)
 	return nil
 }
 

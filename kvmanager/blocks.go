@@ -55,7 +55,7 @@ func (b *block) key() offload.Key {
 }
 
 func (b *block) record(m *Manager) offload.Record {
-	n := m.o.KVHeads * m.o.Layout.PageBytes()
+	n := m.layers[b.layer].recordBytes()
 	return offload.Record{Key: b.key(), Data: b.data[:n:n]}
 }
 
@@ -64,7 +64,7 @@ func (b *block) page(m *Manager, kvHead int) []byte {
 	if b.data == nil {
 		return nil
 	}
-	n := m.o.Layout.PageBytes()
+	n := m.main(int(b.layer)).PageBytes()
 	return b.data[kvHead*n : (kvHead+1)*n : (kvHead+1)*n]
 }
 

@@ -9,7 +9,7 @@ import (
 // encoding is how a sequence takes new tokens into its main pages and lets others go: floats at once and bit for bit, quantized
 // tokens tile by tile, behind a window in full precision. It is chosen with the cache's layout.
 type encoding interface {
-	// incoming sets [KVHeads] to how many tokens the main pages of a layer get when n more come.
+	// incoming sets, a KV head, to how many tokens the main pages of a layer get when n more come.
 	incoming(layer, n int, more []int)
 	// together is how many of n more tokens of a layer may come at once, with main pages as they were if each came alone.
 	together(layer, n int) int
@@ -61,7 +61,7 @@ func (f floats) unreserve(int) {}
 
 func (f floats) append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
 	h := f.s.at(layer, kvHead)
-	h.main.append(&f.s.m.kinds[mainPages].layout, k, kStride, v, vStride, pos)
+	h.main.append(f.s.m.main(layer), k, kStride, v, vStride, pos)
 	h.pos = append(h.pos, pos...)
 }
 
@@ -69,7 +69,7 @@ func (f floats) keep(layer, kvHead int, keep []int) error {
 	if err := f.s.store.own(layer, kvHead, same(keep), len(keep)); err != nil {
 		return err
 	}
-	f.s.at(layer, kvHead).compact(f.s.m, keep)
+	f.s.at(layer, kvHead).compact(f.s.m, f.s.m.main(layer), keep)
 	return nil
 }
 
@@ -78,7 +78,7 @@ func (f floats) editKeys(layer, kvHead int, fn func(from int, keys []float32)) e
 	if err := f.s.store.own(layer, kvHead, 0, main.tokens); err != nil {
 		return err
 	}
-	main.editKeys(&f.s.m.kinds[mainPages].layout, 0, fn)
+	main.editKeys(f.s.m.main(layer), 0, fn)
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (f floats) renumber(int, int, int32) {}
 
 func (f floats) cut(layer, kvHead, n int) error {
 	h := f.s.at(layer, kvHead)
-	h.main.cut(f.s.m, &f.s.m.kinds[mainPages].layout, n)
+	h.main.cut(f.s.m, f.s.m.main(layer), n)
 	h.pos = h.pos[:n]
 	return nil
 }

@@ -20,7 +20,7 @@ func (t *tiered) firstBlock(layer int, low int32) int {
 		return 0
 	}
 	first := len(t.layers[layer].blocks)
-	for g := range t.s.m.o.KVHeads {
+	for g := range t.s.m.heads(layer) {
 		first = min(first, firstAtLeast(t.s.at(layer, g).pos, low)/t.tokens())
 	}
 	return first
@@ -41,7 +41,7 @@ func (t *tiered) hold(layer int, must bool) error {
 	defer func() { k.fetch(priority, missing) }()
 	for _, b := range lb.blocks[lb.from:] {
 		if b.data == nil { // also where an earlier read of it failed
-			if !must && k.m.Room(k.m.kinds[mainPages].bytes) != nil {
+			if !must && k.m.Room(k.class(b).bytes) != nil {
 				if some, err := k.reclaimIdle(); !some || err != nil {
 					k.m.note(err)
 					return nil
@@ -90,7 +90,7 @@ func (t *tiered) gather(layer int, low int32) error {
 // show points the pages of a layer at their bytes, or at nothing where a block may leave memory.
 func (t *tiered) show(layer, from int, visible bool) {
 	lb := &t.layers[layer]
-	for g := range t.s.m.o.KVHeads {
+	for g := range t.s.m.heads(layer) {
 		p := t.main(layer, g).pages
 		for i := from; i < len(p); i++ {
 			if visible || lb.blocks[i].writable > 0 {

@@ -28,7 +28,7 @@ func (s *Sequence) Deactivate(layer int, from, to int32) error {
 	if s.inactive[key] != nil {
 		return fmt.Errorf("kvmanager: positions %d to %d of layer %d are inactive already: %w", from, to-1, layer, ErrPlan)
 	}
-	first, n, pos := make([]int, s.m.o.KVHeads), 0, []int32(nil)
+	first, n, pos := make([]int, s.m.heads(layer)), 0, []int32(nil)
 	for g := range first {
 		lo, hi := s.at(layer, g).between(from, to)
 		if g == 0 {
@@ -72,7 +72,7 @@ func (s *Sequence) Activate(layer int, from int32) error {
 
 // place puts pages i to j-1 of those that are in no list, with these positions, to their place.
 func (s *Sequence) place(layer int, d detached, i, j int, pos []int32) {
-	first := make([]int, s.m.o.KVHeads)
+	first := make([]int, s.m.heads(layer))
 	for g := range first {
 		first[g] = firstAtLeast(s.at(layer, g).pos, pos[0]) / s.m.o.Layout.Tokens
 	}
@@ -91,10 +91,13 @@ func (s *Sequence) Insert(layer int, k, v []float32, pos []int32) error {
 	if s.closed {
 		return fmt.Errorf("kvmanager: insert: %w", ErrClosed)
 	}
+	if s.m.main(layer).ValueInKey {
+		v = k
+	}
 	if !s.enc.movesTokens() {
 		return fmt.Errorf("kvmanager: insert into a quantized cache: %w", ErrPlan)
 	}
-	for g := range s.m.o.KVHeads { // all heads have room, or none is touched
+	for g := range s.m.heads(layer) { // all heads have room, or none is touched
 		h := s.at(layer, g)
 		for _, at := range pos {
 			if _, found := slices.BinarySearch(h.pos, at); found {
@@ -110,7 +113,7 @@ func (s *Sequence) Insert(layer int, k, v []float32, pos []int32) error {
 
 // insertTokens is Insert where later tokens move up.
 func (s *Sequence) insertTokens(layer int, k, v []float32, pos []int32) error {
-	l, heads, page := &s.m.o.Layout, s.m.o.KVHeads, math.MaxInt // first page that changes
+	l, heads, page := s.m.main(layer), s.m.heads(layer), math.MaxInt // first page that changes
 	for g := range heads {
 		page = min(page, firstAtLeast(s.at(layer, g).pos, pos[0])/l.Tokens)
 	}
@@ -127,7 +130,7 @@ func (s *Sequence) insertTokens(layer int, k, v []float32, pos []int32) error {
 				return err
 			}
 		}
-		h.merge(s.m, k[g*l.KeyDim:], v[g*l.ValueDim:], heads, pos)
+		h.merge(s.m, l, k[g*l.KeyDim:], v[g*l.ValueDim:], heads, pos)
 	}
 	s.store.appended(layer, page)
 	return nil
@@ -149,7 +152,7 @@ func (s *Sequence) wholePages(layer int, pos []int32) bool {
 
 // splits reports whether tokens of positions from to to would go into a page of some head, or around a token.
 func (s *Sequence) splits(layer int, from, to int32) bool {
-	for g := range s.m.o.KVHeads {
+	for g := range s.m.heads(layer) {
 		h := s.at(layer, g)
 		at := firstAtLeast(h.pos, from+1)
 		if at%s.m.o.Layout.Tokens != 0 || at < len(h.pos) && h.pos[at] <= to {
@@ -161,7 +164,7 @@ func (s *Sequence) splits(layer int, from, to int32) bool {
 
 // insertPages writes the tokens to pages of their own and puts these between the others.
 func (s *Sequence) insertPages(layer int, k, v []float32, pos []int32) error {
-	l, heads := &s.m.o.Layout, s.m.o.KVHeads
+	l, heads := s.m.main(layer), s.m.heads(layer)
 	n := len(pos) / l.Tokens
 	d, err := s.store.fresh(layer, n)
 	if err != nil {

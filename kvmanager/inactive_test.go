@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"terrace/attention"
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 )
 
@@ -17,7 +18,7 @@ func TestInactiveAndInsert(t *testing.T) {
 	for _, elem := range []kvpage.Elem{kvpage.F16, kvpage.F32} {
 		for seed := range uint64(4) {
 			rng := rand.New(rand.NewPCG(seed, 1))
-			m, err := New(Options{Layers: 2, KVHeads: heads, Layout: kvpage.Layout{K: elem, V: elem, KeyDim: dim, ValueDim: dim, Tokens: 16}})
+			m, err := New(Options{Layers: cacheshape.Equal(2, heads, cacheshape.KV{Heads: heads, KeyDim: dim, ValueDim: dim}), Layout: kvpage.Layout{K: elem, V: elem, KeyDim: dim, ValueDim: dim, Tokens: 16}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +65,7 @@ func TestInactiveAndInsert(t *testing.T) {
 			must(s.Insert(1, a, b, singles))
 			must(s.Deactivate(1, 64, 96))
 			must(s.Deactivate(1, 0, 32))
-			if got := s.InactiveBytes(); got != 2*2*heads*int64(m.Layout().PageBytes()) {
+			if got := s.InactiveBytes(); got != 2*2*heads*int64(m.Layout(0).PageBytes()) {
 				t.Errorf("%d bytes inactive", got)
 			}
 			if slices.Contains(s.PositionList(1, 0), 70) {
@@ -94,12 +95,12 @@ func TestInactiveAndInsert(t *testing.T) {
 func sameTokens(t *testing.T, m *Manager, a, b *Sequence, n int) {
 	t.Helper()
 	var r attention.Reader
-	for g := range m.o.KVHeads {
+	for g := range m.o.Layers[0].KV.Heads {
 		if !slices.Equal(a.PositionList(1, g), b.PositionList(1, g)) {
 			t.Fatalf("head %d: %v", g, b.PositionList(1, g))
 		}
 		va, vb := a.Views(1)[g], b.Views(1)[g]
-		l := m.Layout()
+		l := m.Layout(0)
 		x, y := make([]float32, l.KeyDim), make([]float32, l.KeyDim)
 		for i := range n {
 			r.Keys(&va, i, i+1, x)

@@ -128,8 +128,8 @@ func runOf(keep []int, limit int) int {
 
 // compact moves the kept tokens of a cache of floats together, bit for bit; the pages from the first that changes on are
 // writable.
-func (h *head) compact(m *Manager, keep []int) {
-	p, l := &h.main, &m.kinds[mainPages].layout
+func (h *head) compact(m *Manager, l *kvpage.Layout, keep []int) {
+	p := &h.main
 	for to := same(keep); to < len(keep); {
 		from := keep[to]
 		src, dst := &p.pages[from/l.Tokens], &p.pages[to/l.Tokens]
@@ -147,8 +147,8 @@ func (h *head) compact(m *Manager, keep []int) {
 
 // merge moves the tokens behind new ones up, from the last on, into room that was reserved; the pages from the first that
 // changes on are writable. kvHeads is the stride of k and v in heads.
-func (h *head) merge(m *Manager, k, v []float32, kvHeads int, pos []int32) {
-	l, p := &m.kinds[mainPages].layout, &h.main
+func (h *head) merge(m *Manager, l *kvpage.Layout, k, v []float32, kvHeads int, pos []int32) {
+	p := &h.main
 	old, n := len(h.pos), len(h.pos)+len(pos)
 	h.pos = slices.Grow(h.pos, len(pos))[:n]
 	for i := old / l.Tokens; i < len(p.pages); i++ {

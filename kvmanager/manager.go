@@ -3,6 +3,7 @@ package kvmanager
 import (
 	"fmt"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager/slab"
@@ -11,9 +12,9 @@ import (
 
 // Options are the shape and limits of a cache.
 type Options struct {
-	Layers, KVHeads int
-	Layout          kvpage.Layout // of one page; Tokens 0 = 16
-	BudgetBytes     int64         // hard limit on pages in use; 0 = none
+	Layers      cacheshape.Model
+	Layout      kvpage.Layout // of pages, but for the widths, which are each layer's; Tokens 0 = 16
+	BudgetBytes int64         // hard limit on pages in use; 0 = none
 	// Window is how many of the newest tokens a quantized cache keeps in f16 (KIVI's residual); see WindowSet. Tokens
 	// leave it 16 at a time, so that each tile of keys gets its scales from 16 neighbours.
 	Window int
@@ -24,8 +25,6 @@ type Options struct {
 	Backing *offload.Queue
 	// Clock is whose time transfers have to end in; nil = clock.Real.
 	Clock clock.Clock
-	// Sliding is each layer's sliding window in tokens, 0 = it reads all; nil = all layers do. Plan and Slide look at it.
-	Sliding []int
 }
 
 // DefaultPageTokens is how many tokens a page holds where nobody chose.
@@ -41,17 +40,13 @@ const (
 	kinds
 )
 
-// pageKind is pages of one kind in host memory.
-type pageKind struct {
-	layout kvpage.Layout
-	pages  slab.Pages
-	bytes  int64 // of a page, or of a block's frame
-}
-
 // Manager hands out pages under a byte budget and accounts for every one.
 type Manager struct {
 	o        Options
-	kinds    [kinds]pageKind
+	layers   []layerPages
+	first    []int        // each layer's first list of tokens among those of all, [layers+1]
+	classes  []*pageClass // one a size
+	unit     int64        // bytes that every block's frame is a multiple of: what plans count in
 	codec    codec
 	backing  *backing                   // nil = everything stays in host memory
 	newStore func(*Sequence) layerStore // of a new sequence
@@ -79,10 +74,7 @@ func New(o Options) (*Manager, error) {
 	if o.Layout.Tokens == 0 {
 		o.Layout.Tokens = DefaultPageTokens
 	}
-	if o.Layers < 1 || o.KVHeads < 1 {
-		return nil, fmt.Errorf("kvmanager: %d layers of %d KV heads, want at least one of each", o.Layers, o.KVHeads)
-	}
-	if err := o.Layout.Validate(); err != nil {
+	if err := o.Layers.Validate(); err != nil {
 		return nil, fmt.Errorf("kvmanager: %w", err)
 	}
 	if o.BudgetBytes < 0 {
@@ -98,20 +90,17 @@ func New(o Options) (*Manager, error) {
 		o.Clock = clock.Real()
 	}
 	m := &Manager{o: o, codec: floatCodec{}}
-	if o.Layout.K.Quantised() || o.Layout.V.Quantised() {
-		m.codec = newQuantizer(m)
-	}
-	l := o.Layout
-	frame, tokens := l.PageBytes(), l.Tokens
 	m.newStore = func(s *Sequence) layerStore { return newPaged(s) }
 	if o.Backing != nil {
 		m.backing = &backing{m: m, queue: o.Backing}
 		m.newStore = func(s *Sequence) layerStore { return newTiered(s, m.backing) }
-		frame, tokens = roundUp(o.KVHeads*frame, frameAlign), 0 // a frame's positions belong to its block
 	}
-	tile := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: l.KeyDim, ValueDim: l.ValueDim, Tokens: kvpage.Tile}
-	m.kinds[mainPages] = pageKind{l, slab.New(frame, tokens), int64(frame)}
-	m.kinds[residualPages] = pageKind{tile, slab.New(tile.PageBytes(), tile.Tokens), int64(tile.PageBytes())}
+	if err := m.layOut(); err != nil {
+		return nil, err
+	}
+	if o.Layout.K.Quantised() || o.Layout.V.Quantised() {
+		m.codec = newQuantizer(m)
+	}
 	return m, nil
 }
 
@@ -134,11 +123,23 @@ func (m *Manager) NewHome() uint64 {
 // Backing is the queue of the backing store; nil = there is none.
 func (m *Manager) Backing() *offload.Queue { return m.o.Backing }
 
-// Layout is the page layout of the cache.
-func (m *Manager) Layout() kvpage.Layout { return m.o.Layout }
+// Shape is what each layer keeps.
+func (m *Manager) Shape() cacheshape.Model { return m.o.Layers }
 
-// BlockBytes is what a block (a page's tokens of one layer, all KV heads) takes in host memory.
-func (m *Manager) BlockBytes() int { return int(m.kinds[mainPages].bytes) }
+// Format is the layout of the cache's pages but for the widths, which are each layer's (Layout).
+func (m *Manager) Format() kvpage.Layout { return m.o.Layout }
+
+// Layout is the layout of the pages that a layer reads.
+func (m *Manager) Layout(layer int) kvpage.Layout { return *m.main(m.o.Layers.Owner(layer)) }
+
+// BlockBytes is what a block (a page's tokens of one layer, all KV heads) takes in host memory, of the layer whose blocks are largest.
+func (m *Manager) BlockBytes() int {
+	n := int64(0)
+	for i := range m.layers {
+		n = max(n, m.layers[i].blockBytes())
+	}
+	return int(n)
+}
 
 // Stats are the byte accounts of a cache.
 type Stats struct {
@@ -164,11 +165,13 @@ func (m *Manager) ResetPeak() { m.peak = m.inUse }
 func (m *Manager) BytesFor(tokens int) int64 {
 	main, residual := m.codec.split(tokens)
 	var n int64
-	for kind, count := range [kinds]int{main, residual} {
-		l := m.kinds[kind].layout
-		n += int64((count+l.Tokens-1)/l.Tokens) * int64(l.PageBytes())
+	for i := range m.layers {
+		for kind, count := range [kinds]int{main, residual} {
+			l := &m.layers[i].layouts[kind]
+			n += int64(m.layers[i].heads) * int64((count+l.Tokens-1)/l.Tokens) * int64(l.PageBytes())
+		}
 	}
-	return n * int64(m.o.Layers) * int64(m.o.KVHeads)
+	return n
 }
 
 // Arriving is what n tokens that are appended at once take more while they arrive, at most: quantised ones fill their layer's window
@@ -177,7 +180,13 @@ func (m *Manager) Arriving(n int) int64 {
 	if !m.o.Layout.K.Quantised() && !m.o.Layout.V.Quantised() {
 		return 0
 	}
-	return int64((n+kvpage.Tile-1)/kvpage.Tile+1) * m.kinds[residualPages].bytes * int64(m.o.KVHeads)
+	most := int64(0) // of a page in every head of a layer
+	for i := range m.layers {
+		if l := &m.layers[i]; l.heads > 0 {
+			most = max(most, int64(l.heads)*l.classes[residualPages].bytes)
+		}
+	}
+	return int64((n+kvpage.Tile-1)/kvpage.Tile+1) * most
 }
 
 // stamp is a version that no page content had before (invariant 5).
@@ -196,25 +205,24 @@ func (m *Manager) Room(more int64) error {
 
 // take hands out one page with one reference (invariant 2). With a backing store other blocks leave memory where there is no
 // room.
-func (m *Manager) take(kind int) (slab.Ref, error) {
-	size := m.kinds[kind].bytes
-	if err := m.makeRoom(size); err != nil {
+func (m *Manager) take(of *pageClass) (slab.Ref, error) {
+	if err := m.makeRoom(of.bytes); err != nil {
 		return slab.Ref{}, err
 	}
-	p, err := m.kinds[kind].pages.Take()
+	p, err := of.pages.Take()
 	if err != nil {
 		return slab.Ref{}, err
 	}
-	m.inUse += size
+	m.inUse += of.bytes
 	m.allocated++
 	m.peak = max(m.peak, m.inUse)
 	return p, nil
 }
 
 // drop gives back one reference.
-func (m *Manager) drop(kind int, p slab.Ref) {
-	if m.kinds[kind].pages.Drop(p) {
-		m.inUse -= m.kinds[kind].bytes
+func (m *Manager) drop(of *pageClass, p slab.Ref) {
+	if of.pages.Drop(p) {
+		m.inUse -= of.bytes
 		m.freed++
 	}
 }
@@ -228,16 +236,16 @@ func (m *Manager) note(err error) {
 
 // Release gives the memory of freed pages back to the system; called after an eviction that freed much.
 func (m *Manager) Release() {
-	for kind := range m.kinds {
-		m.kinds[kind].pages.Release()
+	for _, of := range m.classes {
+		of.pages.Release()
 	}
 }
 
 // Close unmaps all memory. Sequences that are still open are an error: somebody forgot to free them.
 func (m *Manager) Close() error {
 	n := m.sequences
-	for kind := range m.kinds {
-		m.kinds[kind].pages.Close()
+	for _, of := range m.classes {
+		of.pages.Close()
 	}
 	if n != 0 {
 		return fmt.Errorf("kvmanager: %d sequences were never freed", n)
@@ -248,10 +256,10 @@ func (m *Manager) Close() error {
 // Check verifies invariants 1 and 2; tests call it after every scenario.
 func (m *Manager) Check() error {
 	refs, want := 0, int64(0)
-	for kind := range m.kinds {
-		n := m.kinds[kind].pages.Referenced()
+	for _, of := range m.classes {
+		n := of.pages.Referenced()
 		refs += n
-		want += int64(n) * m.kinds[kind].bytes
+		want += int64(n) * of.bytes
 	}
 	if want += m.charged; want != m.inUse {
 		return fmt.Errorf("kvmanager: %d pages referenced and %d bytes beside them are %d bytes, accounted %d", refs, m.charged, want, m.inUse)

@@ -8,13 +8,26 @@ import (
 
 	"pgregory.net/rapid"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 )
 
+// equal gives options equal layers.
+func equal(o *Options, layers, heads, keyDim, valueDim int) {
+	o.Layout.KeyDim, o.Layout.ValueDim = keyDim, valueDim
+	o.Layers = cacheshape.Equal(layers, heads, cacheshape.KV{Heads: heads, KeyDim: keyDim, ValueDim: valueDim})
+}
+
+// slide gives layers windows.
+func slide(o *Options, windows []int) {
+	for layer, w := range windows {
+		o.Layers[layer].KV.Window = w
+	}
+}
+
 // shape is a small cache: 2 layers, 3 KV heads of width 4 and 6.
 func shape(elem kvpage.Elem, budget int64) Options {
-	return Options{Layers: 2, KVHeads: 3, BudgetBytes: budget,
-		Layout: kvpage.Layout{K: elem, V: elem, KeyDim: 4, ValueDim: 6, Tokens: 16}}
+	return Options{Layers: cacheshape.Equal(2, 3, cacheshape.KV{Heads: 3, KeyDim: 4, ValueDim: 6}), BudgetBytes: budget, Layout: kvpage.Layout{K: elem, V: elem, KeyDim: 4, ValueDim: 6, Tokens: 16}}
 }
 
 func open(t testing.TB, o Options) *Manager {
@@ -43,12 +56,12 @@ func kvOf(id, layer, head, dim, d int) float32 {
 func rows(o Options, layer int, ids []int) (k, v []float32) {
 	l := o.Layout
 	for _, id := range ids {
-		for h := range o.KVHeads {
+		for h := range o.Layers[0].KV.Heads {
 			for d := range l.KeyDim {
 				k = append(k, kvOf(id, layer, h, l.KeyDim, d))
 			}
 		}
-		for h := range o.KVHeads {
+		for h := range o.Layers[0].KV.Heads {
 			for d := range l.ValueDim {
 				v = append(v, -kvOf(id, layer, h, l.ValueDim, d))
 			}
@@ -61,7 +74,7 @@ func rows(o Options, layer int, ids []int) (k, v []float32) {
 type reference struct{ ids, pos [][]int }
 
 func newReference(o Options) *reference {
-	n := o.Layers * o.KVHeads
+	n := len(o.Layers) * o.Layers[0].KV.Heads
 	return &reference{make([][]int, n), make([][]int, n)}
 }
 
@@ -92,7 +105,7 @@ func holdsLayer(t fataler, o Options, s *Sequence, want *reference, layer int) {
 	l := o.Layout
 	k, v := make([]float32, l.KeyDim), make([]float32, l.ValueDim)
 	for h, view := range s.Views(layer) {
-		ids, pos := want.ids[layer*o.KVHeads+h], want.pos[layer*o.KVHeads+h]
+		ids, pos := want.ids[layer*o.Layers[0].KV.Heads+h], want.pos[layer*o.Layers[0].KV.Heads+h]
 		if view.Tokens() != len(ids) || s.Tokens(layer, h) != len(ids) || len(s.PositionList(layer, h)) != len(ids) {
 			t.Fatalf("layer %d head %d: %d tokens, want %d", layer, h, view.Tokens(), len(ids))
 		}
@@ -129,8 +142,8 @@ func add(t fataler, o Options, s *Sequence, want *reference, ids []int, next int
 		if err := s.Append(layer, k, v, pos); err != nil {
 			t.Fatalf("append: %v", err)
 		}
-		for h := range o.KVHeads {
-			at := layer*o.KVHeads + h
+		for h := range o.Layers[0].KV.Heads {
+			at := layer*o.Layers[0].KV.Heads + h
 			want.ids[at] = append(want.ids[at], ids...)
 			for i := range ids {
 				want.pos[at] = append(want.pos[at], next+i)
@@ -145,7 +158,7 @@ func keep(t fataler, o Options, s *Sequence, want *reference, layer, h int, idx 
 	if err := s.Keep(layer, h, idx); err != nil {
 		t.Fatalf("keep: %v", err)
 	}
-	at := layer*o.KVHeads + h
+	at := layer*o.Layers[0].KV.Heads + h
 	var ids, pos []int
 	for _, i := range idx {
 		ids, pos = append(ids, want.ids[at][i]), append(pos, want.pos[at][i])
@@ -158,7 +171,7 @@ func TestAppendKeepAcrossPages(t *testing.T) {
 		o := shape(elem, 0)
 		o.Layout.TokenMajor = i > 1
 		if elem == kvpage.F16 {
-			o.Layout.KeyDim, o.Layout.ValueDim = 4, 4 // values that f16 holds exactly
+			equal(&o, len(o.Layers), o.Layers[0].KV.Heads, 4, 4) // values that f16 holds exactly
 		}
 		m := open(t, o)
 		s, want := m.NewSequence(), newReference(o)
@@ -172,7 +185,7 @@ func TestAppendKeepAcrossPages(t *testing.T) {
 		keep(t, o, s, want, 1, 2, []int{0, 1, 17, 33, 34, 69})
 		keep(t, o, s, want, 0, 0, nil)
 		holds(t, o, s, want)
-		if got := s.Bytes(); got != int64((5*4+1)*m.Layout().PageBytes()) {
+		if got := s.Bytes(); got != int64((5*4+1)*m.Layout(0).PageBytes()) {
 			t.Errorf("%d bytes after eviction, want 4 whole heads of 5 pages and one page", got)
 		}
 		add(t, o, s, want, []int{3}, 70)
@@ -218,7 +231,7 @@ func TestForkCopiesOnWrite(t *testing.T) {
 func TestBudgetIsHardAndLeavesNothingBehind(t *testing.T) {
 	o := shape(kvpage.F32, 0)
 	probe := open(t, o)
-	o.BudgetBytes = probe.BytesFor(16) + 2*int64(probe.Layout().PageBytes())
+	o.BudgetBytes = probe.BytesFor(16) + 2*int64(probe.Layout(0).PageBytes())
 	m := open(t, o)
 	s, want := m.NewSequence(), newReference(o)
 	add(t, o, s, want, []int{1, 2, 3}, 0)
@@ -254,9 +267,10 @@ func TestBadPlansChangeNothing(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for _, o := range []Options{{Layers: 0, KVHeads: 1}, {Layers: 1, KVHeads: 0}, {Layers: 1, KVHeads: 1},
-		{Layers: 1, KVHeads: 1, BudgetBytes: -1, Layout: kvpage.Layout{KeyDim: 4, ValueDim: 4}},
-		{Layers: 1, KVHeads: 1, Layout: kvpage.Layout{K: kvpage.I8, KeyDim: 4, ValueDim: 4, TokenMajor: true}}} {
+	one := cacheshape.Equal(1, 1, cacheshape.KV{Heads: 1, KeyDim: 4, ValueDim: 4})
+	for _, o := range []Options{{}, {Layers: cacheshape.Equal(1, 1, cacheshape.KV{})}, {Layers: cacheshape.Equal(1, 1, cacheshape.KV{Heads: 1})},
+		{Layers: one, BudgetBytes: -1}, {Layers: one, Layout: kvpage.Layout{K: kvpage.I8, TokenMajor: true}},
+		{Layers: cacheshape.Equal(1, 1, cacheshape.KV{Heads: 1, KeyDim: 4, ValueDim: 4, ValueInKey: true}), Layout: kvpage.Layout{K: kvpage.I8, V: kvpage.I8}}} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
@@ -334,7 +348,7 @@ func TestAgainstReference(t *testing.T) {
 }
 
 func BenchmarkAppendToken(b *testing.B) {
-	o := Options{Layers: 30, KVHeads: 3, Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
+	o := Options{Layers: cacheshape.Equal(30, 3, cacheshape.KV{Heads: 3, KeyDim: 64, ValueDim: 64}), Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
 	m, err := New(o)
 	if err != nil {
 		b.Fatal(err)
@@ -365,7 +379,7 @@ func BenchmarkAppendToken(b *testing.B) {
 // layer and head (SmolLM2's 30 and 3).
 func BenchmarkDropOne(b *testing.B) {
 	const held = 1765
-	o := Options{Layers: 30, KVHeads: 3, Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
+	o := Options{Layers: cacheshape.Equal(30, 3, cacheshape.KV{Heads: 3, KeyDim: 64, ValueDim: 64}), Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
 	m, err := New(o)
 	if err != nil {
 		b.Fatal(err)

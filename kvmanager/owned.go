@@ -10,14 +10,13 @@ import (
 // ownedPages is references to the pages of one list: page i of the list is refs[i].
 type ownedPages struct {
 	m    *Manager
-	kind int
+	of   *pageClass
 	refs []slab.Ref
 }
 
 // page is what attention reads of page i, with n tokens in it.
 func (o *ownedPages) page(r slab.Ref, n int) attention.Page {
-	pages := &o.m.kinds[o.kind].pages
-	return attention.Page{Data: pages.Data(r), Pos: pages.Positions(r), N: n, Version: o.m.stamp()}
+	return attention.Page{Data: o.of.pages.Data(r), Pos: o.of.pages.Positions(r), N: n, Version: o.m.stamp()}
 }
 
 // reserve gives a list room for n more tokens, in pages that nobody else has.
@@ -25,15 +24,14 @@ func (o *ownedPages) reserve(p *list, n int) error {
 	if n == 0 {
 		return nil
 	}
-	kind := &o.m.kinds[o.kind]
-	t := kind.layout.Tokens
-	if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < t && kind.pages.Shared(o.refs[last]) {
+	t := o.of.tokens
+	if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < t && o.of.pages.Shared(o.refs[last]) {
 		if err := o.own(p, last); err != nil { // invariant 3
 			return err
 		}
 	}
 	for len(p.pages)*t-p.tokens < n {
-		r, err := o.m.take(o.kind)
+		r, err := o.m.take(o.of)
 		if err != nil {
 			return err
 		}
@@ -47,14 +45,14 @@ func (o *ownedPages) reserve(p *list, n int) error {
 func (o *ownedPages) unreserve(p *list) {
 	n := len(p.pages)
 	for ; n > 0 && p.pages[n-1].N == 0; n-- {
-		o.m.drop(o.kind, o.refs[n-1])
+		o.m.drop(o.of, o.refs[n-1])
 	}
 	o.refs, p.pages = o.refs[:n], p.pages[:n]
 }
 
 // own replaces a shared page by a copy (invariant 3).
 func (o *ownedPages) own(p *list, i int) error {
-	r, err := o.m.take(o.kind)
+	r, err := o.m.take(o.of)
 	if err != nil {
 		return err
 	}
@@ -62,14 +60,14 @@ func (o *ownedPages) own(p *list, i int) error {
 	p.pages[i] = o.page(r, old.N)
 	copy(p.pages[i].Data, old.Data)
 	copy(p.pages[i].Pos, old.Pos)
-	o.m.drop(o.kind, o.refs[i])
+	o.m.drop(o.of, o.refs[i])
 	o.refs[i] = r
 	return nil
 }
 
 // ownRange makes the pages that hold the tokens first to end-1 writable and gives them new versions.
 func (o *ownedPages) ownRange(p *list, first, end int) error {
-	t := o.m.kinds[o.kind].layout.Tokens
+	t := o.of.tokens
 	for i := first / t; i*t < end; i++ {
 		if o.shared(i) {
 			if err := o.own(p, i); err != nil {
@@ -83,23 +81,23 @@ func (o *ownedPages) ownRange(p *list, first, end int) error {
 }
 
 // shared reports whether page i belongs to others as well.
-func (o *ownedPages) shared(i int) bool { return o.m.kinds[o.kind].pages.Shared(o.refs[i]) }
+func (o *ownedPages) shared(i int) bool { return o.of.pages.Shared(o.refs[i]) }
 
 // bytes is what the pages hold, shared ones included.
-func (o *ownedPages) bytes() int64 { return int64(len(o.refs)) * o.m.kinds[o.kind].bytes }
+func (o *ownedPages) bytes() int64 { return int64(len(o.refs)) * o.of.bytes }
 
 // fork is references of another sequence's to the same pages.
 func (o *ownedPages) fork() ownedPages {
 	for _, r := range o.refs {
-		o.m.kinds[o.kind].pages.Ref(r)
+		o.of.pages.Ref(r)
 	}
-	return ownedPages{m: o.m, kind: o.kind, refs: slices.Clone(o.refs)}
+	return ownedPages{m: o.m, of: o.of, refs: slices.Clone(o.refs)}
 }
 
 // free gives every page back.
 func (o *ownedPages) free() {
 	for _, r := range o.refs {
-		o.m.drop(o.kind, r)
+		o.m.drop(o.of, r)
 	}
 	o.refs = nil
 }

@@ -9,19 +9,21 @@ import (
 // paged is a layer store in host memory: pages of one layer and KV head each, so that dropping tokens of one head frees memory.
 type paged struct {
 	s     *Sequence
-	pages []ownedPages // [Layers·KVHeads]
+	pages []ownedPages // as Sequence.heads
 }
 
 func newPaged(s *Sequence) *paged {
 	p := &paged{s: s, pages: make([]ownedPages, len(s.heads))}
-	for i := range p.pages {
-		p.pages[i] = ownedPages{m: s.m, kind: mainPages}
+	for layer := range s.m.layers {
+		for i := s.m.first[layer]; i < s.m.first[layer+1]; i++ {
+			p.pages[i] = ownedPages{m: s.m, of: s.m.layers[layer].classes[mainPages]}
+		}
 	}
 	return p
 }
 
 func (p *paged) at(layer, kvHead int) *ownedPages {
-	return &p.pages[layer*p.s.m.o.KVHeads+kvHead]
+	return &p.pages[p.s.m.first[layer]+kvHead]
 }
 
 func (p *paged) reserve(layer int, more []int) error {
@@ -34,7 +36,7 @@ func (p *paged) reserve(layer int, more []int) error {
 }
 
 func (p *paged) unreserve(layer int) error {
-	for g := range p.s.m.o.KVHeads {
+	for g := range p.s.m.heads(layer) {
 		p.at(layer, g).unreserve(&p.s.at(layer, g).main)
 	}
 	return nil
@@ -52,24 +54,23 @@ func (p *paged) edited(layer, _ int) error { return p.unreserve(layer) }
 
 func (p *paged) extra(layer, kvHead, from, to int) (n int64) {
 	o := p.at(layer, kvHead)
-	kind := &o.m.kinds[o.kind]
-	t := kind.layout.Tokens
+	t := o.of.tokens
 	for i := range o.refs {
 		switch shared := o.shared(i); {
 		case i*t >= to && !shared:
-			n -= kind.bytes
+			n -= o.of.bytes
 		case i*t < to && (i+1)*t > from && shared:
-			n += kind.bytes
+			n += o.of.bytes
 		}
 	}
 	return n
 }
 
 func (p *paged) drop(layer, n, _ int) int {
-	for g := range p.s.m.o.KVHeads {
+	for g := range p.s.m.heads(layer) {
 		o := p.at(layer, g)
 		for _, r := range o.refs[:n] {
-			o.m.drop(o.kind, r)
+			o.m.drop(o.of, r)
 		}
 		o.refs = slices.Delete(o.refs, 0, n)
 	}
@@ -114,10 +115,10 @@ type detachedPages struct {
 }
 
 func (p *paged) newDetached(layer int) *detachedPages {
-	n := p.s.m.o.KVHeads
+	n := p.s.m.heads(layer)
 	d := &detachedPages{of: p, layer: layer, lists: make([][]attention.Page, n), owned: make([]ownedPages, n)}
 	for g := range d.owned {
-		d.owned[g] = ownedPages{m: p.s.m, kind: mainPages}
+		d.owned[g] = ownedPages{m: p.s.m, of: p.s.m.layers[layer].classes[mainPages]}
 	}
 	return d
 }

@@ -30,6 +30,29 @@ func (e Extent) whole(layer int) bool { return e.Tokens > 0 || e.stay(layer) }
 // stay reports whether what was read of a layer may stay in memory.
 func (e Extent) stay(layer int) bool { return e.Cached == nil || !e.Cached[layer] }
 
+// ring is the memory of two layers that are read one after the other, where they take most: the one that is computed with and the one
+// that is on its way, and beside them those before that a later layer reads again.
+func (k *backing) ring(need []int) int {
+	ring, shape := 0, k.m.o.Layers
+	for layer := shape.Next(-1); layer >= 0; layer = shape.Next(layer) {
+		next := shape.Next(layer)
+		if next < 0 {
+			next = shape.Next(-1)
+		}
+		n := need[layer]
+		if next != layer {
+			n += need[next]
+		}
+		for before := shape.Next(-1); before < layer; before = shape.Next(before) {
+			if before != next && shape.LastReader(before) >= layer {
+				n += need[before]
+			}
+		}
+		ring = max(ring, n)
+	}
+	return ring
+}
+
 // Plan decides before a pass what stays in host memory and what is streamed. A pass reads the layers in turn, so of every
 // layer the same share stays, its first blocks, and the rest goes through a ring of two layers: one that is computed with
 // and one that is on its way. ErrBudget, with the numbers, where not even one layer fits.
@@ -50,25 +73,21 @@ func (m *Manager) Plan(pass []Extent) error {
 func (k *backing) plan(pass []Extent) error {
 	m := k.m
 	need, stay := k.needs(pass)
-	var sum, ring, most int
+	sum, most, ring := 0, 0, k.ring(need)
 	for layer, n := range need {
 		sum += stay[layer]
 		most = max(most, n)
-		if m.o.Layers > 1 {
-			ring = max(ring, n+need[(layer+1)%m.o.Layers])
-		}
 	}
-	ring = max(ring, most)
 	apart := k.apart(pass)
 	left := apart + k.beside(pass)
-	have := k.framesFree(pass) - left
+	have := k.unitsFree(pass) - left
 	if have < sum {
 		if err := k.clearOthers(pass); err != nil {
 			return err
 		}
-		have = k.framesFree(pass) - left
+		have = k.unitsFree(pass) - left
 	}
-	for want := max(ring, sum); have < want && m.cachesYield(); have = k.framesFree(pass) - left {
+	for want := max(ring, sum); have < want && m.cachesYield(); have = k.unitsFree(pass) - left {
 	}
 	if have < most {
 		return k.tooSmall(most, apart, have+apart)
@@ -97,12 +116,8 @@ func (m *Manager) Spare(x Extent) int64 {
 	}
 	pass := []Extent{x}
 	need, _ := m.backing.needs(pass)
-	ring := 0
-	for layer, n := range need {
-		ring = max(ring, n+need[(layer+1)%len(need)])
-	}
-	frames := ring + m.backing.apart(pass) + m.backing.beside(pass)
-	left := m.o.BudgetBytes - m.charged - int64(frames)*m.kinds[mainPages].bytes
+	units := m.backing.ring(need) + m.backing.apart(pass) + m.backing.beside(pass)
+	left := m.o.BudgetBytes - m.charged - int64(units)*m.unit
 	for _, c := range m.caches {
 		left += c.Bytes()
 	}
@@ -130,18 +145,18 @@ func (m *Manager) Settle() error {
 
 // tooSmall says what a pass needs and what there is.
 func (k *backing) tooSmall(most, apart, have int) error {
-	size, budget := k.m.kinds[mainPages].bytes, k.m.o.BudgetBytes
+	size, budget := k.m.unit, k.m.o.BudgetBytes
 	need, beside := int64(most+apart)*size, budget-int64(have)*size
 	return fmt.Errorf("kvmanager: this pass needs at least %d bytes of host memory (%d for one layer, %d for tokens that are being written, %d for what lies beside), the budget is %d: %w",
 		need+beside, int64(most)*size, int64(apart)*size, beside, budget, ErrBudget)
 }
 
-// needs is the number of blocks that the pass reads of each layer, and of them those that may stay.
+// needs is the units of memory of the blocks that the pass reads of each layer, and of them those that may stay.
 func (k *backing) needs(pass []Extent) (need, stay []int) {
-	need, stay = make([]int, k.m.o.Layers), make([]int, k.m.o.Layers)
+	need, stay = make([]int, len(k.m.layers)), make([]int, len(k.m.layers))
 	for _, e := range pass {
 		for layer := range need {
-			n := e.blocks(layer)
+			n := e.blocks(layer) * k.m.units(layer)
 			if e.whole(layer) {
 				need[layer] += n
 			}
@@ -156,6 +171,9 @@ func (k *backing) needs(pass []Extent) (need, stay []int) {
 // blocks is how many blocks of a layer the pass reads.
 func (e Extent) blocks(layer int) int {
 	m := e.Seq.m
+	if m.heads(layer) == 0 {
+		return 0
+	}
 	t := m.o.Layout.Tokens
 	n := max(e.Tokens, e.Seq.most(layer)+e.Rows)
 	if w := m.sliding(layer); w > 0 {
@@ -167,41 +185,43 @@ func (e Extent) blocks(layer int) int {
 // most is the largest number of tokens in main pages of a layer's heads.
 func (s *Sequence) most(layer int) int {
 	n := 0
-	for g := range s.m.o.KVHeads {
+	for g := range s.m.heads(layer) {
 		n = max(n, s.at(layer, g).main.tokens)
 	}
 	return n
 }
 
+// sliding is the window of what a layer keeps, in tokens; 0 = all is read.
 func (m *Manager) sliding(layer int) int {
-	if m.o.Sliding == nil {
-		return 0
-	}
-	return m.o.Sliding[layer]
+	return m.o.Layers[layer].KV.Window
 }
 
-// apart is the number of frames for what is not read layer by layer: blocks with room in every layer, and what is on its
+// apart is the units of memory for what is not read layer by layer: blocks with room in every layer, and what is on its
 // way to the backing store while the next layer computes.
 func (k *backing) apart(pass []Extent) int {
-	t, n := k.m.o.Layout.Tokens, 0
+	t, n, most := k.m.o.Layout.Tokens, 0, 0
+	for layer := range k.m.layers {
+		most = max(most, k.m.units(layer))
+	}
 	for _, e := range pass {
-		n += k.m.o.Layers + 2*((e.Rows+t-1)/t) + 2
+		n += most * (2*((e.Rows+t-1)/t) + 2)
 		layers := e.tiers().layers
 		for layer := range layers {
-			n += max(0, layers[layer].withRoom()-1)
+			if k.m.heads(layer) > 0 {
+				n += k.m.units(layer) * max(1, layers[layer].withRoom())
+			}
 		}
 	}
 	return n
 }
 
-// beside is the number of frames that make room for what will be charged.
+// beside is the units of memory that make room for what will be charged.
 func (k *backing) beside(pass []Extent) int {
 	bytes := int64(0)
 	for _, e := range pass {
 		bytes += e.Beside + e.Seq.enc.growth(e.Rows, max(e.Tokens, e.Seq.longest()+e.Rows))
 	}
-	size := k.m.kinds[mainPages].bytes
-	return int((bytes + size - 1) / size)
+	return int((bytes + k.m.unit - 1) / k.m.unit)
 }
 
 // longest is the most tokens of a layer and head.
@@ -212,8 +232,8 @@ func (s *Sequence) longest() (n int) {
 	return n
 }
 
-// framesFree is how many frames the pass may have, what its sequences hold now included.
-func (k *backing) framesFree(pass []Extent) int {
+// unitsFree is how many units of memory the pass may have, what its sequences hold now included.
+func (k *backing) unitsFree(pass []Extent) int {
 	m := k.m
 	if m.o.BudgetBytes == 0 {
 		return 1 << 40 // no limit
@@ -223,12 +243,12 @@ func (k *backing) framesFree(pass []Extent) int {
 		for _, lb := range e.tiers().layers {
 			for _, b := range lb.blocks {
 				if b.data != nil {
-					mine++
+					mine += k.m.units(int(b.layer))
 				}
 			}
 		}
 	}
-	return int((m.o.BudgetBytes-m.inUse)/m.kinds[mainPages].bytes) + mine
+	return int((m.o.BudgetBytes-m.inUse)/m.unit) + mine
 }
 
 // clearOthers lets the blocks of sequences that are not in the pass leave memory, those too that are on their way.

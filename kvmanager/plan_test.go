@@ -42,10 +42,11 @@ func onePass(t fataler, o Options, s *Sequence, want *reference, next, rows, tot
 		return err
 	}
 	low := func(layer int) int32 {
-		if o.Sliding == nil || o.Sliding[layer] == 0 {
+		w := o.Layers[layer].KV.Window
+		if w == 0 {
 			return 0
 		}
-		return int32(max(next-o.Sliding[layer]+1, 0))
+		return int32(max(next-w+1, 0))
 	}
 	for layer := range o.Layers {
 		if err := addLayer(t, o, s, want, layer, next, rows); err != nil {
@@ -54,7 +55,7 @@ func onePass(t fataler, o Options, s *Sequence, want *reference, next, rows, tot
 		if err := s.Acquire(layer, low(layer)); err != nil {
 			return fmt.Errorf("%w: %w", errAccepted, err)
 		}
-		after := (layer + 1) % o.Layers
+		after := (layer + 1) % len(o.Layers)
 		s.Prefetch(after, low(after))
 		if low(layer) == 0 {
 			holdsLayer(t, o, s, want, layer)
@@ -77,8 +78,8 @@ func addLayer(t fataler, o Options, s *Sequence, want *reference, layer, next, n
 	if err := s.Append(layer, k, v, pos); err != nil {
 		return err
 	}
-	for h := range o.KVHeads {
-		at := layer*o.KVHeads + h
+	for h := range o.Layers[0].KV.Heads {
+		at := layer*o.Layers[0].KV.Heads + h
 		want.ids[at] = append(want.ids[at], ids...)
 		want.pos[at] = append(want.pos[at], ids...)
 	}
@@ -98,7 +99,7 @@ func planAccepts(t *testing.T) {
 		least := 0
 		for blocks := c.least + 3; blocks > c.least-3; blocks-- {
 			o := shape(kvpage.F32, 0)
-			o.Layers = c.layers
+			equal(&o, c.layers, o.Layers[0].KV.Heads, o.Layout.KeyDim, o.Layout.ValueDim)
 			o, d := onTiers(t, o, blocks)
 			m := open(t, o)
 			s := m.NewSequence()
@@ -146,9 +147,10 @@ func TestAnnouncedMinimumSuffices(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := shape(c.elem, 0)
 				if c.elem == kvpage.F16 {
-					o.Layout.KeyDim, o.Layout.ValueDim = 4, 4
+					equal(&o, len(o.Layers), o.Layers[0].KV.Heads, 4, 4)
 				}
-				o.Layers, o.Sliding = c.layers, c.sliding
+				equal(&o, c.layers, o.Layers[0].KV.Heads, o.Layout.KeyDim, o.Layout.ValueDim)
+				slide(&o, c.sliding)
 				try := func(bytes int64, seed uint64) error {
 					o, d := onTiers(t, o, 1)
 					o.BudgetBytes = bytes
@@ -239,10 +241,10 @@ func TestRoomOnItsWay(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := m.Charge(8 * m.kinds[mainPages].bytes); err != nil { // beside 2 blocks with room of each text
+			if err := m.Charge(8 * m.layers[0].blockBytes()); err != nil { // beside 2 blocks with room of each text
 				t.Errorf("transfers of %v: memory beside the pages: %v", delay, err)
 			} else {
-				m.Refund(8 * m.kinds[mainPages].bytes)
+				m.Refund(8 * m.layers[0].blockBytes())
 			}
 			for layer := range o.Layers {
 				a.Prefetch(layer, 0)

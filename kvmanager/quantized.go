@@ -18,14 +18,20 @@ type quantizer struct {
 }
 
 func newQuantizer(m *Manager) *quantizer {
-	l := &m.o.Layout
-	return &quantizer{m: m, window: m.o.Window, k: make([]float32, kvpage.Tile*l.KeyDim), v: make([]float32, kvpage.Tile*l.ValueDim)}
+	q := &quantizer{m: m, window: m.o.Window}
+	for i := range m.layers {
+		l := m.main(i)
+		q.k, q.v = grown(q.k, kvpage.Tile*l.KeyDim), grown(q.v, kvpage.Tile*l.ValueDim)
+	}
+	return q
 }
 
 func (q *quantizer) encode(s *Sequence) encoding {
 	e := &quantized{quantizer: q, s: s, windows: make([]window, len(s.heads))}
-	for i := range e.windows {
-		e.windows[i].owned = ownedPages{m: q.m, kind: residualPages}
+	for layer := range q.m.layers {
+		for i := q.m.first[layer]; i < q.m.first[layer+1]; i++ {
+			e.windows[i].owned = ownedPages{m: q.m, of: q.m.layers[layer].classes[residualPages]}
+		}
 	}
 	return e
 }
@@ -44,7 +50,7 @@ func (q *quantizer) leaving(had, n int) int {
 type quantized struct {
 	*quantizer
 	s       *Sequence
-	windows []window // [Layers·KVHeads]
+	windows []window // as Sequence.heads
 }
 
 // window is the newest tokens of one layer and KV head in full precision: f16, a tile a page.
@@ -60,7 +66,7 @@ type batch struct {
 }
 
 func (e *quantized) at(layer, kvHead int) *window {
-	return &e.windows[layer*e.m.o.KVHeads+kvHead]
+	return &e.windows[e.m.first[layer]+kvHead]
 }
 
 func (e *quantized) incoming(layer, n int, more []int) {
@@ -72,7 +78,7 @@ func (e *quantized) incoming(layer, n int, more []int) {
 // together stops before the token that would push the next tile out of the window: the tokens before it read that tile in full
 // precision.
 func (e *quantized) together(layer, n int) int {
-	for g := range e.m.o.KVHeads {
+	for g := range e.m.heads(layer) {
 		had := e.at(layer, g).tokens
 		for n > 1 && e.leaving(had, n) != e.leaving(had, 1) {
 			n--
@@ -82,7 +88,7 @@ func (e *quantized) together(layer, n int) int {
 }
 
 func (e *quantized) reserve(layer, n int) error {
-	for g := range e.m.o.KVHeads {
+	for g := range e.m.heads(layer) {
 		w := e.at(layer, g)
 		if err := w.owned.reserve(&w.list, n); err != nil {
 			return err
@@ -92,7 +98,7 @@ func (e *quantized) reserve(layer, n int) error {
 }
 
 func (e *quantized) unreserve(layer int) {
-	for g := range e.m.o.KVHeads {
+	for g := range e.m.heads(layer) {
 		w := e.at(layer, g)
 		w.owned.unreserve(&w.list)
 	}
@@ -101,16 +107,16 @@ func (e *quantized) unreserve(layer int) {
 // append takes tokens into the window and quantizes its oldest tiles until it is less than a tile larger than it should be.
 func (e *quantized) append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
 	w, h := e.at(layer, kvHead), e.s.at(layer, kvHead)
-	w.append(&e.m.kinds[residualPages].layout, k, kStride, v, vStride, pos)
+	w.append(e.m.recent(layer), k, kStride, v, vStride, pos)
 	h.pos = append(h.pos, pos...)
 	if n := e.leaving(w.tokens, 0); n > 0 {
-		e.quantize(w, &h.main, n)
+		e.quantize(layer, w, &h.main, n)
 	}
 }
 
 // quantize moves the oldest n tokens of a window, whole tiles, to main pages that were reserved.
-func (e *quantized) quantize(w *window, main *list, n int) {
-	l, dk, dv := e.m.kinds[residualPages].layout, e.m.o.Layout.KeyDim, e.m.o.Layout.ValueDim
+func (e *quantized) quantize(layer int, w *window, main *list, n int) {
+	l, dk, dv := *e.m.recent(layer), e.m.main(layer).KeyDim, e.m.main(layer).ValueDim
 	pages := n / kvpage.Tile
 	for i := range pages {
 		p := &w.pages[i]
@@ -118,8 +124,8 @@ func (e *quantized) quantize(w *window, main *list, n int) {
 			kvpage.ReadK(l, p.Data, j, e.k[j*dk:(j+1)*dk])
 			kvpage.ReadV(l, p.Data, j, e.v[j*dv:(j+1)*dv])
 		}
-		main.append(&e.m.o.Layout, e.k, dk, e.v, dv, p.Pos[:kvpage.Tile])
-		e.m.drop(residualPages, w.owned.refs[i])
+		main.append(e.m.main(layer), e.k, dk, e.v, dv, p.Pos[:kvpage.Tile])
+		e.m.drop(w.owned.of, w.owned.refs[i])
 	}
 	w.owned.refs = w.owned.refs[:copy(w.owned.refs, w.owned.refs[pages:])]
 	w.pages = w.pages[:copy(w.pages, w.pages[pages:])]
@@ -129,7 +135,7 @@ func (e *quantized) quantize(w *window, main *list, n int) {
 // keep leaves tiles before the first dropped token as they are; later quantized tokens form new tiles, their values moved bit
 // for bit; what does not fill a tile goes back to the front of the window.
 func (e *quantized) keep(layer, kvHead int, keep []int) error {
-	m, h, w, l := e.m, e.s.at(layer, kvHead), e.at(layer, kvHead), &e.m.o.Layout
+	m, h, w, l := e.m, e.s.at(layer, kvHead), e.at(layer, kvHead), e.m.main(layer)
 	stay := 0 // kept tokens that were quantized
 	for stay < len(keep) && keep[stay] < h.main.tokens {
 		stay++
@@ -139,8 +145,8 @@ func (e *quantized) keep(layer, kvHead int, keep []int) error {
 	if err := e.fits(layer, kvHead, len(keep)-whole, first, whole); err != nil {
 		return err
 	}
-	view := attention.View{Layout: *l, Pages: h.main.pages, RecentLayout: m.kinds[residualPages].layout, Recent: w.pages}
-	late := e.read(&view, keep[whole:], h.pos)
+	view := attention.View{Layout: *l, Pages: h.main.pages, RecentLayout: *m.recent(layer), Recent: w.pages}
+	late := e.read(layer, &view, keep[whole:], h.pos)
 	for i, x := range keep {
 		h.pos[i] = h.pos[x]
 	}
@@ -148,14 +154,14 @@ func (e *quantized) keep(layer, kvHead int, keep []int) error {
 	if err := e.s.store.own(layer, kvHead, first, whole); err != nil {
 		return err
 	}
-	e.retile(&h.main, keep[first:whole], first)
+	e.retile(layer, &h.main, keep[first:whole], first)
 	h.main.cut(m, l, whole)
 	err := e.s.store.unreserve(layer) // what leaves makes room for the window
-	e.resize(w, 0)
+	e.resize(layer, w, 0)
 	if rerr := w.owned.reserve(&w.list, len(late.pos)); rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	w.append(&m.kinds[residualPages].layout, late.k, l.KeyDim, late.v, l.ValueDim, late.pos)
+	w.append(m.recent(layer), late.k, l.KeyDim, late.v, l.ValueDim, late.pos)
 	return err
 }
 
@@ -167,22 +173,22 @@ func (e *quantized) editKeys(layer, kvHead int, fn func(from int, keys []float32
 	if err := errors.Join(e.s.store.own(layer, kvHead, 0, h.main.tokens), w.owned.ownRange(&w.list, 0, w.tokens)); err != nil {
 		return err
 	}
-	h.main.editKeys(&e.m.o.Layout, 0, fn)
-	w.editKeys(&e.m.kinds[residualPages].layout, h.main.tokens, fn)
+	h.main.editKeys(e.m.main(layer), 0, fn)
+	w.editKeys(e.m.recent(layer), h.main.tokens, fn)
 	return nil
 }
 
 func (e *quantized) renumber(layer, kvHead int, first int32) { e.at(layer, kvHead).renumber(first) }
 
 // resize cuts a window to its first n tokens.
-func (e *quantized) resize(w *window, n int) {
-	w.cut(e.m, &e.m.kinds[residualPages].layout, n)
+func (e *quantized) resize(layer int, w *window, n int) {
+	w.cut(e.m, e.m.recent(layer), n)
 	w.owned.unreserve(&w.list)
 }
 
 // fits checks that a window of late tokens, and copies of shared main pages of the tokens first to whole-1, fit the budget.
 func (e *quantized) fits(layer, kvHead, late, first, whole int) error {
-	w, size := e.at(layer, kvHead), e.m.kinds[residualPages].bytes
+	w, size := e.at(layer, kvHead), e.at(layer, kvHead).owned.of.bytes
 	more := int64((late+kvpage.Tile-1)/kvpage.Tile)*size + e.s.store.extra(layer, kvHead, first, whole)
 	for i := range w.owned.refs {
 		if !w.owned.shared(i) {
@@ -196,8 +202,8 @@ func (e *quantized) fits(layer, kvHead, late, first, whole int) error {
 }
 
 // read takes the tokens at the given indices of a view.
-func (e *quantized) read(v *attention.View, index []int, pos []int32) batch {
-	dk, dv := e.m.o.Layout.KeyDim, e.m.o.Layout.ValueDim
+func (e *quantized) read(layer int, v *attention.View, index []int, pos []int32) batch {
+	dk, dv := e.m.main(layer).KeyDim, e.m.main(layer).ValueDim
 	r := batch{k: make([]float32, len(index)*dk), v: make([]float32, len(index)*dv), pos: make([]int32, len(index))}
 	for i, x := range index {
 		e.bulk.Keys(v, x, x+1, r.k[i*dk:(i+1)*dk])
@@ -208,8 +214,8 @@ func (e *quantized) read(v *attention.View, index []int, pos []int32) batch {
 }
 
 // retile writes the quantized tokens at the given indices, whole tiles of them, to the places from first on.
-func (e *quantized) retile(p *list, keep []int, first int) {
-	l := e.m.o.Layout
+func (e *quantized) retile(layer int, p *list, keep []int, first int) {
+	l := *e.m.main(layer)
 	view := attention.View{Layout: l, Pages: p.pages}
 	values := make([]byte, 0, kvpage.Tile*l.VRowBytes())
 	pos := make([]int32, kvpage.Tile)
@@ -233,7 +239,7 @@ func (e *quantized) retile(p *list, keep []int, first int) {
 func (e *quantized) cut(layer, kvHead, n int) error {
 	h := e.s.at(layer, kvHead)
 	if n >= h.main.tokens {
-		e.resize(e.at(layer, kvHead), n-h.main.tokens)
+		e.resize(layer, e.at(layer, kvHead), n-h.main.tokens)
 		h.pos = h.pos[:n]
 		return nil
 	}
@@ -246,7 +252,7 @@ func (e *quantized) cut(layer, kvHead, n int) error {
 
 // rewrites: a cut within the main pages moves what does not fill a tile back into the window.
 func (e *quantized) rewrites(layer int, next int32) (first int, ok bool) {
-	for g := range e.m.o.KVHeads {
+	for g := range e.m.heads(layer) {
 		h := e.s.at(layer, g)
 		if n := firstAtLeast(h.pos, next); n < h.main.tokens && (!ok || n < first) {
 			first, ok = n, true
@@ -258,7 +264,7 @@ func (e *quantized) rewrites(layer int, next int32) (first int, ok bool) {
 func (e *quantized) movesTokens() bool { return false }
 
 func (e *quantized) show(layer, kvHead int, v *attention.View) {
-	v.RecentLayout, v.Recent = e.m.kinds[residualPages].layout, e.at(layer, kvHead).pages
+	v.RecentLayout, v.Recent = *e.m.recent(layer), e.at(layer, kvHead).pages
 }
 
 func (e *quantized) share(fork encoding) {
@@ -280,8 +286,14 @@ func (e *quantized) growth(rows, tokens int) int64 {
 	pages := func(tokens int) int { return (tokens + kvpage.Tile - 1) / kvpage.Tile }
 	most := min(e.window+kvpage.Tile-1, tokens)
 	coming := min(most+rows, tokens)
-	heads := e.m.o.Layers*pages(most) + pages(coming) - pages(most)
-	return max(int64(heads*e.m.o.KVHeads)*e.m.kinds[residualPages].bytes-e.bytes(), 0)
+	all, widest := int64(0), int64(0) // of a page in every head of every layer, and of one layer
+	for i := range e.m.layers {
+		if l := &e.m.layers[i]; l.heads > 0 {
+			n := int64(l.heads) * l.classes[residualPages].bytes
+			all, widest = all+n, max(widest, n)
+		}
+	}
+	return max(all*int64(pages(most))+widest*int64(pages(coming)-pages(most))-e.bytes(), 0)
 }
 
 func (e *quantized) free() {
@@ -289,4 +301,12 @@ func (e *quantized) free() {
 		e.windows[i].owned.free()
 		e.windows[i].list = list{}
 	}
+}
+
+// grown is b with room for n numbers.
+func grown(b []float32, n int) []float32 {
+	if len(b) < n {
+		return make([]float32, n)
+	}
+	return b
 }

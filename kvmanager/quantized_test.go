@@ -8,19 +8,20 @@ import (
 	"testing"
 
 	"terrace/attention"
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 )
 
 // quantizedShape is a small cache of 8-bit keys and 4-bit values behind a window of 32 tokens.
 func quantizedShape(tokens int) Options {
-	return Options{Layers: 1, KVHeads: 2, Window: 32, Layout: kvpage.Layout{K: kvpage.I8, V: kvpage.I4, KeyDim: 16, ValueDim: 32, Tokens: tokens}}
+	return Options{Layers: cacheshape.Equal(1, 2, cacheshape.KV{Heads: 2, KeyDim: 16, ValueDim: 32}), Window: 32, Layout: kvpage.Layout{K: kvpage.I8, V: kvpage.I4, KeyDim: 16, ValueDim: 32, Tokens: tokens}}
 }
 
 // filled appends n random tokens in steps and returns them.
 func filled(t *testing.T, o Options, s *Sequence, n, step int) (k, v []float32) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(n), 1))
-	kw, vw := o.KVHeads*o.Layout.KeyDim, o.KVHeads*o.Layout.ValueDim
+	kw, vw := o.Layers[0].KV.Heads*o.Layout.KeyDim, o.Layers[0].KV.Heads*o.Layout.ValueDim
 	for range n * kw {
 		k = append(k, float32(rng.NormFloat64()))
 	}
@@ -65,12 +66,12 @@ func near(t *testing.T, o Options, s *Sequence, g int, ids []int, k, v []float32
 			limitK, limitV = max(0.004, stepK-0.03), 0.6
 		}
 		for d := range dk {
-			if e := math.Abs(float64(keys[i*dk+d] - k[(id*o.KVHeads+g)*dk+d])); e > limitK {
+			if e := math.Abs(float64(keys[i*dk+d] - k[(id*o.Layers[0].KV.Heads+g)*dk+d])); e > limitK {
 				t.Fatalf("token %d of %d: key off by %v", i, len(ids), e)
 			}
 		}
 		for d := range dv {
-			if e := math.Abs(float64(values[i*dv+d] - v[(id*o.KVHeads+g)*dv+d])); e > limitV {
+			if e := math.Abs(float64(values[i*dv+d] - v[(id*o.Layers[0].KV.Heads+g)*dv+d])); e > limitV {
 				t.Fatalf("token %d: value off by %v", i, e)
 			}
 		}
@@ -143,7 +144,7 @@ func TestQuantizedBudgetLeavesNothingBehind(t *testing.T) {
 	s := m.NewSequence()
 	k, v := filled(t, o, s, 96, 8)
 	before := m.Stats().InUseBytes
-	kw, vw := o.KVHeads*o.Layout.KeyDim, o.KVHeads*o.Layout.ValueDim
+	kw, vw := o.Layers[0].KV.Heads*o.Layout.KeyDim, o.Layers[0].KV.Heads*o.Layout.ValueDim
 	pos := make([]int32, 40)
 	for i := range pos {
 		pos[i] = int32(96 + i)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 )
 
@@ -33,7 +34,7 @@ func TestDroppedPagesAreNotResident(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector keeps memory of its own for every page")
 	}
-	o := Options{Layers: 8, KVHeads: 3, Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
+	o := Options{Layers: cacheshape.Equal(8, 3, cacheshape.KV{Heads: 3, KeyDim: 64, ValueDim: 64}), Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
 	m := open(t, o)
 	const n, step = 8000, 400
 	k, v := make([]float32, step*3*64), make([]float32, step*3*64)
@@ -66,7 +67,7 @@ func TestDroppedPagesAreNotResident(t *testing.T) {
 		keep = append(keep, i)
 	}
 	for layer := range o.Layers {
-		for g := range o.KVHeads {
+		for g := range o.Layers[0].KV.Heads {
 			if err := s.Keep(layer, g, keep); err != nil {
 				t.Fatal(err)
 			}

@@ -170,7 +170,7 @@ func (k *backing) awaitUnwanted(t *transfer) error {
 // find returns a block for which yes is true, and a sequence that holds it: layer by layer back from the one released last,
 // last blocks first.
 func (k *backing) find(yes func(b *block) bool) (*tiered, *block) {
-	layers := k.m.o.Layers
+	layers := len(k.m.layers)
 	for back := range layers {
 		layer := (k.cursor - back + layers) % layers
 		for _, s := range k.sequences {

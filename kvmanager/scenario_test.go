@@ -121,7 +121,7 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 	q := s.seqs[name]
 	switch d.Cmd {
 	case "new":
-		s.seqs[name] = &scenarioSeq{s.m.NewSequence(), newReference(s.o), make([]int, s.o.Layers)}
+		s.seqs[name] = &scenarioSeq{s.m.NewSequence(), newReference(s.o), make([]int, len(s.o.Layers))}
 	case "fork":
 		f, err := q.s.Fork()
 		s.seqs[d.CmdArgs[1].Key] = &scenarioSeq{f, q.want.clone(), slices.Clone(q.next)}
@@ -145,7 +145,7 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 	case "keep":
 		head, i, j := number(t, d, "head", 0), 0, 0
 		d.ScanArgs(t, "drop", &i, &j)
-		at := layer*s.o.KVHeads + head
+		at := layer*s.o.Layers[0].KV.Heads + head
 		keep := slices.Delete(upTo(q.s.Tokens(layer, head)), i, j)
 		if err := q.s.Keep(layer, head, keep); err != nil {
 			return err
@@ -186,7 +186,9 @@ func (s *scenario) open(t *testing.T, d *datadriven.TestData) {
 	s.close(t)
 	*s = scenario{o: shape(kvpage.F32, 0), seqs: map[string]*scenarioSeq{}}
 	if d.HasArg("quantized") {
-		s.o.Layout, s.o.Window = quantizedShape(16).Layout, 32
+		layers, layout := len(s.o.Layers), quantizedShape(16).Layout
+		s.o.Layout, s.o.Window = layout, 32
+		equal(&s.o, layers, s.o.Layers[0].KV.Heads, layout.KeyDim, layout.ValueDim)
 	}
 	if blocks := number(t, d, "blocks", 0); blocks > 0 {
 		s.o, s.store = onTiers(t, s.o, blocks)
@@ -203,8 +205,8 @@ func (s *scenario) deactivate(t *testing.T, d *datadriven.TestData, q *scenarioS
 	if err := q.s.Deactivate(layer, int32(from), int32(to)); err != nil {
 		return err
 	}
-	for g := range s.o.KVHeads {
-		at := layer*s.o.KVHeads + g
+	for g := range s.o.Layers[0].KV.Heads {
+		at := layer*s.o.Layers[0].KV.Heads + g
 		i, _ := slices.BinarySearch(q.want.pos[at], from)
 		j, _ := slices.BinarySearch(q.want.pos[at], to)
 		q.want.ids[at], q.want.pos[at] = slices.Delete(q.want.ids[at], i, j), slices.Delete(q.want.pos[at], i, j)
@@ -219,8 +221,8 @@ func (s *scenario) activate(t *testing.T, d *datadriven.TestData, q *scenarioSeq
 	if err := q.s.Activate(layer, int32(from)); err != nil {
 		return err
 	}
-	for g := range s.o.KVHeads {
-		at := layer*s.o.KVHeads + g
+	for g := range s.o.Layers[0].KV.Heads {
+		at := layer*s.o.Layers[0].KV.Heads + g
 		for _, pos := range p.pos {
 			i, _ := slices.BinarySearch(q.want.pos[at], int(pos))
 			q.want.ids[at], q.want.pos[at] = slices.Insert(q.want.ids[at], i, int(pos)), slices.Insert(q.want.pos[at], i, int(pos))

@@ -16,9 +16,9 @@ import (
 type Sequence struct {
 	m        *Manager
 	id       uint64 // no other sequence of the manager has or had it; from 1
-	heads    []head // [Layers·KVHeads]
+	heads    []head // of all layers, [Manager.first]
 	views    []attention.View
-	more     []int // scratch, [KVHeads]
+	more     []int // scratch, a KV head
 	store    layerStore
 	enc      encoding
 	inactive map[inactiveKey]*inactivePages // pages out of every view
@@ -31,8 +31,8 @@ type Sequence struct {
 func (m *Manager) NewSequence() *Sequence {
 	m.sequences++
 	m.opened++
-	n := m.o.Layers * m.o.KVHeads
-	s := &Sequence{m: m, id: m.opened, heads: make([]head, n), views: make([]attention.View, n), more: make([]int, m.o.KVHeads)}
+	n := m.first[len(m.layers)]
+	s := &Sequence{m: m, id: m.opened, heads: make([]head, n), views: make([]attention.View, n)}
 	s.store, s.enc = m.newStore(s), m.codec.encode(s)
 	return s
 }
@@ -40,22 +40,34 @@ func (m *Manager) NewSequence() *Sequence {
 // ID names the sequence among all of its manager, as views do (attention.View.Cache).
 func (s *Sequence) ID() uint64 { return s.id }
 
-// at returns the tokens of a layer and head.
-func (s *Sequence) at(layer, kvHead int) *head { return &s.heads[layer*s.m.o.KVHeads+kvHead] }
+// at returns the tokens of a head of a layer that keeps some.
+func (s *Sequence) at(layer, kvHead int) *head { return &s.heads[s.m.first[layer]+kvHead] }
 
-// Tokens is the number of tokens that a layer and head hold.
-func (s *Sequence) Tokens(layer, kvHead int) int { return len(s.at(layer, kvHead).pos) }
+// read returns the tokens that a layer reads: of a head of its own, or of its owner's.
+func (s *Sequence) read(layer, kvHead int) *head { return s.at(s.m.o.Layers.Owner(layer), kvHead) }
 
-// PositionList is the positions that a layer and head hold, in token order; it is the sequence's own and holds until the
+// counts is scratch for a number of each KV head of a layer.
+func (s *Sequence) counts(layer int) []int {
+	n := s.m.heads(layer)
+	if cap(s.more) < n {
+		s.more = make([]int, n)
+	}
+	return s.more[:n]
+}
+
+// Tokens is the number of tokens that a layer and head read.
+func (s *Sequence) Tokens(layer, kvHead int) int { return len(s.read(layer, kvHead).pos) }
+
+// PositionList is the positions that a layer and head read, in token order; it is the sequence's own and holds until the
 // sequence changes.
-func (s *Sequence) PositionList(layer, kvHead int) []int32 { return s.at(layer, kvHead).pos }
+func (s *Sequence) PositionList(layer, kvHead int) []int32 { return s.read(layer, kvHead).pos }
 
-// Views are the layer's KV, one view a head, valid until the sequence changes.
+// Views are the KV that a layer reads, its own or its owner's, one view a head, valid until the sequence changes.
 func (s *Sequence) Views(layer int) []attention.View {
-	g := s.m.o.KVHeads
-	out := s.views[layer*g : (layer+1)*g]
+	layer = s.m.o.Layers.Owner(layer)
+	out := s.views[s.m.first[layer]:s.m.first[layer+1]]
 	for i := range out {
-		out[i] = attention.View{Layout: s.m.o.Layout, Pages: s.at(layer, i).main.pages, Cache: s.id}
+		out[i] = attention.View{Layout: *s.m.main(layer), Pages: s.at(layer, i).main.pages, Cache: s.id}
 		s.enc.show(layer, i, &out[i])
 	}
 	return out
@@ -64,7 +76,8 @@ func (s *Sequence) Views(layer int) []attention.View {
 // Bytes is what the sequence's pages hold, shared ones included.
 func (s *Sequence) Bytes() int64 { return s.store.bytes() + s.enc.bytes() }
 
-// Append adds n tokens to a layer: k [n, G·dk] (rotated), v [n, G·dv], their positions ascending past what is there.
+// Append adds n tokens to a layer: k [n, G·dk] (rotated), v [n, G·dv] (not looked at where values lie in their keys), their positions
+// ascending past what is there.
 // On ErrBudget nothing has changed.
 func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	if s.closed {
@@ -73,10 +86,13 @@ func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	if err := s.reserve(layer, len(pos)); err != nil {
 		return err
 	}
-	o, first := &s.m.o, math.MaxInt
-	for g := range o.KVHeads {
-		first = min(first, s.at(layer, g).main.tokens/o.Layout.Tokens)
-		s.enc.append(layer, g, k[g*o.Layout.KeyDim:], o.KVHeads*o.Layout.KeyDim, v[g*o.Layout.ValueDim:], o.KVHeads*o.Layout.ValueDim, pos)
+	l, heads, first := s.m.main(layer), s.m.heads(layer), math.MaxInt
+	if l.ValueInKey {
+		v = k
+	}
+	for g := range heads {
+		first = min(first, s.at(layer, g).main.tokens/l.Tokens)
+		s.enc.append(layer, g, k[g*l.KeyDim:], heads*l.KeyDim, v[g*l.ValueDim:], heads*l.ValueDim, pos)
 	}
 	s.store.appended(layer, first)
 	return nil
@@ -94,19 +110,21 @@ func (s *Sequence) AppendLater(layer int, pos []int32) (fill func(k, v []float32
 	if err := s.reserve(layer, len(pos)); err != nil {
 		return nil, err
 	}
-	o, n, first := &s.m.o, len(pos), make([]int, s.m.o.KVHeads)
-	for g := range o.KVHeads {
+	l, kvHeads, n, first := s.m.main(layer), s.m.heads(layer), len(pos), make([]int, s.m.heads(layer))
+	for g := range kvHeads {
 		h := s.at(layer, g)
 		first[g] = h.main.tokens
-		h.main.count(&o.Layout, pos)
+		h.main.count(l, pos)
 		h.pos = append(h.pos, pos...)
 	}
 	return func(k, v []float32) {
+		if l.ValueInKey {
+			v = k
+		}
 		var heads sync.WaitGroup
-		for g := range o.KVHeads {
+		for g := range kvHeads {
 			write := func() {
-				s.at(layer, g).main.write(&o.Layout, first[g], n, k[g*o.Layout.KeyDim:], o.KVHeads*o.Layout.KeyDim,
-					v[g*o.Layout.ValueDim:], o.KVHeads*o.Layout.ValueDim)
+				s.at(layer, g).main.write(l, first[g], n, k[g*l.KeyDim:], kvHeads*l.KeyDim, v[g*l.ValueDim:], kvHeads*l.ValueDim)
 			}
 			if n < apartTokens {
 				write()
@@ -131,8 +149,9 @@ func (s *Sequence) Reserve(layer, n int) (apart bool, err error) {
 func (s *Sequence) reserve(layer, n int) error {
 	err := s.enc.reserve(layer, n)
 	if err == nil {
-		s.enc.incoming(layer, n, s.more)
-		err = s.store.reserve(layer, s.more)
+		more := s.counts(layer)
+		s.enc.incoming(layer, n, more)
+		err = s.store.reserve(layer, more)
 	}
 	if err != nil {
 		s.enc.unreserve(layer)
@@ -192,7 +211,7 @@ func (s *Sequence) MoveKeys(layer, kvHead int, first int32, fn func(from int, ke
 // Together is how many of n more tokens (at least 1) may be appended in one pass so that every one of them reads what it would
 // read if they came one at a time: quantized caches keep the newest tokens in full precision.
 func (s *Sequence) Together(n int) int {
-	for layer := range s.m.o.Layers {
+	for layer := range s.m.layers {
 		n = s.enc.together(layer, n)
 	}
 	return n
@@ -209,7 +228,7 @@ func (s *Sequence) Truncate(next int32) error {
 	}
 	s.dropInactive(next)
 	err := s.releaseAll()
-	for layer := range s.m.o.Layers {
+	for layer := range s.m.layers {
 		err = errors.Join(err, s.truncateLayer(layer, next))
 	}
 	return err
@@ -223,7 +242,7 @@ func (s *Sequence) truncateLayer(layer int, next int32) error {
 		}
 	}
 	var err error
-	for g := 0; g < s.m.o.KVHeads && err == nil; g++ {
+	for g := 0; g < s.m.heads(layer) && err == nil; g++ {
 		if n := firstAtLeast(s.at(layer, g).pos, next); n < len(s.at(layer, g).pos) {
 			err = s.enc.cut(layer, g, n)
 		}
@@ -295,7 +314,7 @@ func (s *Sequence) Release(layer int) error {
 // releaseAll lets go of every layer, where a pass was given up.
 func (s *Sequence) releaseAll() error {
 	var err error
-	for layer := range s.m.o.Layers {
+	for layer := range s.m.layers {
 		err = errors.Join(err, s.store.release(layer))
 	}
 	return err

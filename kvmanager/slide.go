@@ -8,14 +8,15 @@ import (
 	"terrace/internal/kernels"
 )
 
-// Slide frees the pages of layers with a sliding window (Options.Sliding) that no row from position next on reads: those that
+// Slide frees the pages of layers with a sliding window that no row from position next on reads: those that
 // lie wholly before its window, as far as they fill blocks of attention. What is read stays as it is, to the bit. Afterwards Truncate to a position below next may be
 // refused (ErrSlid). Nothing may be on its way into these layers (AppendLater), and token indices are those of what is left.
 func (s *Sequence) Slide(next int32) {
 	if s.closed {
 		return
 	}
-	for layer, window := range s.m.o.Sliding {
+	for layer := range s.m.layers {
+		window := s.m.sliding(layer)
 		if low := next - int32(window) + 1; window > 0 && low > 0 {
 			s.slideLayer(layer, low, int32(window))
 		}
@@ -41,7 +42,7 @@ func SlidingTokens(window, rows, pageTokens int) int {
 
 // slideLayer frees the pages of a layer whose tokens all lie before a position, in every head.
 func (s *Sequence) slideLayer(layer int, low, window int32) {
-	t, heads, tokens := s.m.o.Layout.Tokens, s.m.o.KVHeads, math.MaxInt
+	t, heads, tokens := s.m.o.Layout.Tokens, s.m.heads(layer), math.MaxInt
 	for g := range heads {
 		h := s.at(layer, g)
 		tokens = min(tokens, firstAtLeast(h.pos, low), h.main.tokens)

@@ -8,17 +8,19 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 )
 
 // slide is what is left once no row from next on reads more: whole blocks go.
 func (r *reference) slide(o Options, next int) {
-	for layer, w := range o.Sliding {
+	for layer := range o.Layers {
+		w := o.Layers[layer].KV.Window
 		if w == 0 {
 			continue
 		}
-		for g := range o.KVHeads {
-			at := layer*o.KVHeads + g
+		for g := range o.Layers[0].KV.Heads {
+			at := layer*o.Layers[0].KV.Heads + g
 			n, _ := slices.BinarySearch(r.pos[at], next-w+1)
 			n -= n % slideTokens(o.Layout.Tokens)
 			r.ids[at], r.pos[at] = r.ids[at][n:], r.pos[at][n:]
@@ -30,7 +32,7 @@ func (r *reference) slide(o Options, next int) {
 func (r *reference) reads(o Options, next int) bool {
 	for i, pos := range r.pos {
 		low := 0
-		if w := o.Sliding[i/o.KVHeads]; w > 0 {
+		if w := o.Layers[i/o.Layers[0].KV.Heads].KV.Window; w > 0 {
 			low = max(next-w+1, 0)
 		}
 		if low < next && (len(pos) == 0 || pos[0] > low) {
@@ -54,7 +56,8 @@ func TestSlide(t *testing.T) {
 
 func slides(t *testing.T, tiers bool, rng *rand.Rand) {
 	o := shape(kvpage.F32, 0)
-	o.Layers, o.Sliding = 3, []int{20, 0, 50}
+	equal(&o, 3, o.Layers[0].KV.Heads, o.Layout.KeyDim, o.Layout.ValueDim)
+	slide(&o, []int{20, 0, 50})
 	o.Layout.TokenMajor = rng.IntN(2) == 0
 	if tiers {
 		o, _ = onTiers(t, o, 500)
@@ -164,10 +167,10 @@ func held(o Options, s *Sequence, want *reference) *reference {
 // TestSlideBytes: a text of 32 KiB tokens in Gemma 3 270M's shape (18 layers, every sixth reads all, windows of 512) holds the
 // windows and those layers alone.
 func TestSlideBytes(t *testing.T) {
-	o := Options{Layers: 18, KVHeads: 1, Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 256, ValueDim: 256, Tokens: 16}, Sliding: make([]int, 18)}
-	for layer := range o.Sliding {
+	o := Options{Layers: cacheshape.Equal(18, 1, cacheshape.KV{Heads: 1, KeyDim: 256, ValueDim: 256}), Layout: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 256, ValueDim: 256, Tokens: 16}}
+	for layer := range o.Layers {
 		if layer%6 != 5 {
-			o.Sliding[layer] = 512
+			o.Layers[layer].KV.Window = 512
 		}
 	}
 	m := open(t, o)

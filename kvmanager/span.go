@@ -21,13 +21,16 @@ func (m *Manager) MainOf(tokens int) int {
 	return main
 }
 
-// RecentLayout is the layout of the pages that AppendRecent copies: a quantized cache's window.
-func (m *Manager) RecentLayout() kvpage.Layout { return m.kinds[residualPages].layout }
+// RecentFormat is the layout of the pages that AppendRecent copies (a quantized cache's window) but for the widths, which are each
+// layer's.
+func (m *Manager) RecentFormat() kvpage.Layout {
+	return kvpage.Layout{K: kvpage.F16, V: kvpage.F16, Tokens: kvpage.Tile}
+}
 
 // AppendMain appends the pages of the main tokens from to to-1 of a layer and KV head to data and returns their positions, which
 // are the sequence's own. from is a page's first token, and so is to, unless it is the end. The layer must be readable (Acquire).
 func (s *Sequence) AppendMain(data []byte, layer, kvHead, from, to int) ([]byte, []int32, error) {
-	h, l := s.at(layer, kvHead), &s.m.o.Layout
+	h, l := s.at(layer, kvHead), s.m.main(layer)
 	if s.closed || from < 0 || to < from || to > h.main.tokens || from%l.Tokens != 0 || to%l.Tokens != 0 && to != h.main.tokens {
 		return data, nil, fmt.Errorf("kvmanager: tokens %d to %d of layer %d head %d, which has %d in pages of %d: %w", from, to, layer, kvHead, h.main.tokens, l.Tokens, ErrPlan)
 	}
@@ -61,31 +64,32 @@ func (s *Sequence) Restore(layer int, main, recent []Span) error {
 	if s.closed {
 		return fmt.Errorf("kvmanager: restore: %w", ErrClosed)
 	}
-	o := &s.m.o
-	if len(main) != o.KVHeads || recent != nil && len(recent) != o.KVHeads {
-		return fmt.Errorf("kvmanager: restore of %d heads, want %d: %w", len(main), o.KVHeads, ErrPlan)
+	l, heads := s.m.main(layer), s.m.heads(layer)
+	if len(main) != heads || recent != nil && len(recent) != heads {
+		return fmt.Errorf("kvmanager: restore of %d heads, want %d: %w", len(main), heads, ErrPlan)
 	}
+	more := s.counts(layer)
 	first := 1 << 30
 	for g := range main {
 		h := s.at(layer, g)
-		if s.more[g] = 0; len(main[g].Pos)+len(main[g].Data) == 0 {
+		if more[g] = 0; len(main[g].Pos)+len(main[g].Data) == 0 {
 			continue
 		}
-		if h.main.tokens%o.Layout.Tokens != 0 || len(h.pos) != h.main.tokens || !follows(h.pos, main[g].Pos) || len(main[g].Data) != pagesOf(len(main[g].Pos), o.Layout.Tokens)*o.Layout.PageBytes() {
+		if h.main.tokens%l.Tokens != 0 || len(h.pos) != h.main.tokens || !follows(h.pos, main[g].Pos) || len(main[g].Data) != pagesOf(len(main[g].Pos), l.Tokens)*l.PageBytes() {
 			return fmt.Errorf("kvmanager: restore of %d tokens in %d bytes behind %d of layer %d head %d: %w", len(main[g].Pos), len(main[g].Data), len(h.pos), layer, g, ErrPlan)
 		}
-		s.more[g] = len(main[g].Pos)
-		first = min(first, h.main.tokens/o.Layout.Tokens)
+		more[g] = len(main[g].Pos)
+		first = min(first, h.main.tokens/l.Tokens)
 	}
-	if err := s.store.reserve(layer, s.more); err != nil {
+	if err := s.store.reserve(layer, more); err != nil {
 		return err
 	}
 	for g := range main {
 		h := s.at(layer, g)
-		if s.more[g] == 0 {
+		if more[g] == 0 {
 			continue
 		}
-		h.main.restore(&o.Layout, main[g])
+		h.main.restore(l, main[g])
 		h.pos = append(h.pos, main[g].Pos...)
 	}
 	s.store.appended(layer, first)
@@ -97,7 +101,7 @@ func (s *Sequence) Restore(layer int, main, recent []Span) error {
 
 // restoreRecent fills the windows of a quantized cache.
 func (s *Sequence) restoreRecent(layer int, recent []Span) error {
-	l := s.m.RecentLayout()
+	l := *s.m.recent(layer)
 	for g, span := range recent {
 		if len(span.Pos) == 0 {
 			continue

@@ -18,14 +18,12 @@ import (
 //
 // It is used by one goroutine, but KV heads of a layer may be scored at the same time.
 type StoredSketches struct {
-	m           *Manager
-	home        uint64
-	pageBytes   int
-	recordBytes int
-	layers      []storedLayer
-	scratch     []tileScratch // [KVHeads]
-	wrote       bool
-	charged     int64
+	m       *Manager
+	home    uint64
+	layers  []storedLayer
+	scratch []tileScratch // a KV head, of the layer that has most
+	wrote   bool
+	charged int64
 
 	mu     sync.Mutex // of what follows
 	bufs   [1 + layersAhead]streamBuffer
@@ -43,6 +41,7 @@ type storedLayer struct {
 	s       *StoredSketches
 	layer   int
 	heads   []TileStream
+	page    int    // bytes of a piece of one head
 	records int    // on the tier
 	wanted  bool   // the last step scored it
 	next    int    // the layer that was scored after it
@@ -75,10 +74,13 @@ type streamBuffer struct {
 
 // NewStoredSketches returns an empty one; there must be a lower tier. Free gives it back.
 func (m *Manager) NewStoredSketches() *StoredSketches {
-	s := &StoredSketches{m: m, home: m.NewHome(), pageBytes: m.o.Layout.PageBytes(), layers: make([]storedLayer, m.o.Layers), scratch: make([]tileScratch, m.o.KVHeads)}
-	s.recordBytes = m.o.KVHeads * s.pageBytes
+	s := &StoredSketches{m: m, home: m.NewHome(), layers: make([]storedLayer, len(m.layers))}
 	for i := range s.layers {
-		s.layers[i] = storedLayer{s: s, layer: i, heads: make([]TileStream, m.o.KVHeads), wanted: true, next: (i + 1) % len(s.layers)}
+		heads := m.heads(i)
+		s.layers[i] = storedLayer{s: s, layer: i, heads: make([]TileStream, heads), page: m.main(i).PageBytes(), wanted: heads > 0, next: (i + 1) % len(s.layers)}
+		if heads > len(s.scratch) {
+			s.scratch = make([]tileScratch, heads)
+		}
 		for g := range s.layers[i].heads {
 			s.layers[i].heads[g] = TileStream{of: &s.layers[i], head: g}
 		}
@@ -98,8 +100,10 @@ func (s *StoredSketches) MostBytes() int64 {
 		return 0
 	}
 	n := s.fixedBytes()
-	for g := range s.scratch { // a tail is less than a page and two tiles, in memory of twice its size at most
-		n += 2 * int64(len(s.layers)*(s.pageBytes+2*s.scratch[g].tileBytes))
+	for i := range s.layers {
+		for g := range s.layers[i].heads { // a tail is less than a page and two tiles, in memory of twice its size at most
+			n += 2 * int64(s.layers[i].page+2*s.scratch[g].tileBytes)
+		}
 	}
 	return n
 }
@@ -109,12 +113,19 @@ func (s *StoredSketches) MostBytesOf(below int64, tile int) int64 {
 	if s == nil {
 		return 0
 	}
-	records, heads := below/int64(s.pageBytes)+1, int64(len(s.scratch))
-	arenas := int64(len(s.bufs)) * (records + records/8 + 1) * int64(s.recordBytes)
+	arena, tails := int64(0), int64(0)
+	for i := range s.layers {
+		l := &s.layers[i]
+		if len(l.heads) == 0 {
+			continue
+		}
+		records := below/int64(l.page) + 1
+		arena = max(arena, (records+records/8+1)*int64(l.recordBytes()))
+		tails += 2 * int64(len(l.heads)*(l.page+2*tile))
+	}
 	tiles := min(mostTiles, below/int64(max(tile, 1))+1) // that are read at a time
 	scratch := tiles * int64(tile+2*24)
-	tail := 2 * int64(s.pageBytes+2*tile)
-	return arenas + heads*(scratch+int64(len(s.layers))*tail)
+	return int64(len(s.bufs))*arena + int64(len(s.scratch))*scratch + tails
 }
 
 // mostTiles is how many tiles are read at a time (keyindex's storedTiles).
@@ -169,7 +180,7 @@ func (s *StoredSketches) Flush(layer int) error {
 		return err
 	}
 	for i := range s.bufs {
-		if err := s.grow(&s.bufs[i], l.records); err != nil {
+		if err := s.grow(&s.bufs[i], l, l.records); err != nil {
 			return err
 		}
 	}
@@ -178,18 +189,21 @@ func (s *StoredSketches) Flush(layer int) error {
 
 // full is how many records every head has a piece for.
 func (l *storedLayer) full() int {
+	if len(l.heads) == 0 {
+		return 0
+	}
 	n := len(l.heads[0].tail)
 	for g := range l.heads {
 		n = min(n, len(l.heads[g].tail))
 	}
-	return n / l.s.pageBytes
+	return n / l.page
 }
 
 // write stores a layer's next n records, from the buffer that was read last, which is not needed any more, and waits for it:
 // they are few, but for a prompt's, which are large.
 func (s *StoredSketches) write(l *storedLayer, n int) error {
 	b := &s.bufs[s.last]
-	if err := s.grow(b, n); err != nil {
+	if err := s.grow(b, l, n); err != nil {
 		return err
 	}
 	if err := s.await(b); err != nil {
@@ -198,9 +212,9 @@ func (s *StoredSketches) write(l *storedLayer, n int) error {
 	b.layer, b.records = -1, 0
 	recs := make([]offload.Record, n)
 	for i := range recs {
-		recs[i] = s.record(l, l.records+i, b.record(s, i))
+		recs[i] = s.record(l, l.records+i, b.record(l, i))
 		for g := range l.heads {
-			copy(recs[i].Data[g*s.pageBytes:], l.heads[g].tail[i*s.pageBytes:(i+1)*s.pageBytes])
+			copy(recs[i].Data[g*l.page:], l.heads[g].tail[i*l.page:(i+1)*l.page])
 		}
 	}
 	s.wrote, b.t = true, s.m.Backing().Write(offload.WriteBack, recs)
@@ -209,14 +223,18 @@ func (s *StoredSketches) write(l *storedLayer, n int) error {
 	}
 	l.records += n
 	for g := range l.heads { // into less memory: after a prompt little is left
-		l.heads[g].tail = append([]byte(nil), l.heads[g].tail[n*s.pageBytes:]...)
+		l.heads[g].tail = append([]byte(nil), l.heads[g].tail[n*l.page:]...)
 	}
 	return nil
 }
 
-// record is a buffer's memory of one record.
-func (b *streamBuffer) record(s *StoredSketches, i int) []byte {
-	return b.arena[i*s.recordBytes : (i+1)*s.recordBytes : (i+1)*s.recordBytes]
+// recordBytes is the size of a layer's records.
+func (l *storedLayer) recordBytes() int { return len(l.heads) * l.page }
+
+// record is a buffer's memory of one record of a layer.
+func (b *streamBuffer) record(l *storedLayer, i int) []byte {
+	n := l.recordBytes()
+	return b.arena[i*n : (i+1)*n : (i+1)*n]
 }
 
 func (s *StoredSketches) record(l *storedLayer, i int, data []byte) offload.Record {

@@ -69,7 +69,7 @@ func TestStoredSketches(t *testing.T) {
 			t.Run(fmt.Sprint(elem, "/rows", rows), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := shape(kvpage.F16, 0)
-					o.Layers = 5
+					equal(&o, 5, o.Layers[0].KV.Heads, o.Layout.KeyDim, o.Layout.ValueDim)
 					o, d := onTiers(t, o, 20000)
 					m, err := New(o)
 					if err != nil {
@@ -77,9 +77,9 @@ func TestStoredSketches(t *testing.T) {
 					}
 					s := m.NewStoredSketches()
 					rng := rand.New(rand.NewPCG(uint64(rows), uint64(elem)))
-					all := make([][]*pairs, o.Layers)
+					all := make([][]*pairs, len(o.Layers))
 					for layer := range all {
-						for g := range o.KVHeads {
+						for g := range o.Layers[0].KV.Heads {
 							all[layer] = append(all[layer], newPairs(s.Stream(layer, g), elem, rows))
 						}
 					}
@@ -139,7 +139,7 @@ func TestStoredSketchesFail(t *testing.T) {
 		}
 		s, rng, bad := m.NewStoredSketches(), rand.New(rand.NewPCG(1, 1)), errors.New("bad")
 		var heads []*pairs
-		for g := range o.KVHeads {
+		for g := range o.Layers[0].KV.Heads {
 			heads = append(heads, newPairs(s.Stream(0, g), kvpage.F16, 32))
 			for range 900 {
 				heads[g].add(rng)

@@ -80,13 +80,13 @@ func (s *StoredSketches) ask(b *streamBuffer, l *storedLayer) error {
 	if err := s.await(b); err != nil { // it was asked before the last records were written
 		return fmt.Errorf("kvmanager: sketches of layer %d: %w", l.layer, err)
 	}
-	if err := s.grow(b, l.records); err != nil {
+	if err := s.grow(b, l, l.records); err != nil {
 		return err
 	}
 	b.layer = l.layer
 	recs := make([]offload.Record, 0, l.records-b.records)
 	for i := b.records; i < l.records; i++ {
-		recs = append(recs, s.record(l, i, b.record(s, i)))
+		recs = append(recs, s.record(l, i, b.record(l, i)))
 	}
 	b.records, b.t = l.records, s.m.Backing().Read(offload.Prefetch, recs)
 	return nil
@@ -108,15 +108,15 @@ func (s *StoredSketches) await(b *streamBuffer) error {
 	return err
 }
 
-// grow makes a buffer hold that many records, and some more.
-func (s *StoredSketches) grow(b *streamBuffer, records int) error {
-	if len(b.arena) >= records*s.recordBytes {
+// grow makes a buffer hold that many records of a layer, and some more.
+func (s *StoredSketches) grow(b *streamBuffer, l *storedLayer, records int) error {
+	if len(b.arena) >= records*l.recordBytes() {
 		return nil
 	}
 	if err := s.await(b); err != nil {
 		return fmt.Errorf("kvmanager: sketches read ahead: %w", err)
 	}
-	size := (records + records/8 + 1) * s.recordBytes
+	size := (records + records/8 + 1) * l.recordBytes()
 	more := int64(size - len(b.arena))
 	if err := s.m.Charge(more); err != nil {
 		return fmt.Errorf("kvmanager: a layer's sketches from the lower tier: %w", err)
@@ -124,16 +124,24 @@ func (s *StoredSketches) grow(b *streamBuffer, records int) error {
 	s.charged += more
 	arena := offload.AlignedBytes(size)
 	if b.arena != nil {
-		copy(arena, b.arena[:b.records*s.recordBytes])
+		copy(arena, b.arena[:s.held(b)])
 		offload.FreeAligned(b.arena)
 	}
 	b.arena = arena
 	return nil
 }
 
+// held is the bytes of the records that are in a buffer.
+func (s *StoredSketches) held(b *streamBuffer) int {
+	if b.layer < 0 {
+		return 0
+	}
+	return b.records * s.layers[b.layer].recordBytes()
+}
+
 // Append implements keyindex.Stream: it takes a tile and returns where it begins.
 func (t *TileStream) Append(tile []byte) int32 {
-	at := t.of.records*t.of.s.pageBytes + len(t.tail)
+	at := t.of.records*t.of.page + len(t.tail)
 	t.tail = append(t.tail, tile...)
 	x := &t.of.s.scratch[t.head]
 	x.tileBytes = max(x.tileBytes, len(tile))
@@ -171,10 +179,10 @@ func (t *TileStream) Tiles(at []int32, n, size int) [][]byte {
 
 // piece is at most n bytes from one on, as far as they lie together.
 func (t *TileStream) piece(at, n int) []byte {
-	l, size := t.of, t.of.s.pageBytes
+	l, size := t.of, t.of.page
 	if page := at / size; page < l.records {
 		n = min(n, size-at%size)
-		at = page*l.s.recordBytes + t.head*size + at%size
+		at = page*l.recordBytes() + t.head*size + at%size
 		return l.data[at : at+n : at+n]
 	}
 	at -= l.records * size

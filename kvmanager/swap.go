@@ -44,7 +44,7 @@ func (t *tiered) bring(layer, from int) {
 		if b.data != nil {
 			continue
 		}
-		if k.m.Room(k.m.kinds[mainPages].bytes) != nil || k.occupy(b) != nil {
+		if k.m.Room(k.class(b).bytes) != nil || k.occupy(b) != nil {
 			break
 		}
 		b.resident = true

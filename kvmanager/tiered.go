@@ -30,7 +30,7 @@ type layerBlocks struct {
 }
 
 func newTiered(s *Sequence, k *backing) *tiered {
-	n := s.m.o.Layers
+	n := len(s.m.layers)
 	t := &tiered{s: s, k: k, layers: make([]layerBlocks, n), quota: make([]int, n), home: k.newHome()}
 	k.sequences = append(k.sequences, t)
 	return t
@@ -138,7 +138,7 @@ func (t *tiered) ownBlock(layer, i int) error {
 			b.writable++
 		}
 	}
-	for g := range k.m.o.KVHeads {
+	for g := range k.m.heads(layer) {
 		if p := t.main(layer, g).pages; i < len(p) {
 			p[i] = b.view(k.m, g, p[i].N)
 		}
@@ -154,7 +154,7 @@ func (t *tiered) mark(layer int) {
 	}
 	clear(lb.writable)
 	lb.writable = lb.writable[:0]
-	for g := range t.s.m.o.KVHeads {
+	for g := range t.s.m.heads(layer) {
 		p := t.main(layer, g).pages
 		for i := len(p) - 1; i >= 0 && p[i].N < t.tokens(); i-- {
 			lb.blocks[i].writable++
@@ -177,7 +177,7 @@ func (lb *layerBlocks) withRoom() int {
 // unreserve gives back the pages that hold no token, and the blocks that no head reaches any more.
 func (t *tiered) unreserve(layer int) error {
 	lb, most := &t.layers[layer], 0
-	for g := range t.s.m.o.KVHeads {
+	for g := range t.s.m.heads(layer) {
 		p := t.main(layer, g)
 		n := len(p.pages)
 		for n > 0 && p.pages[n-1].N == 0 {
@@ -279,7 +279,7 @@ func (t *tiered) truncated(layer int) error {
 
 func (t *tiered) bytes() (n int64) {
 	for i := range t.layers {
-		n += int64(len(t.layers[i].blocks)) * t.s.m.kinds[mainPages].bytes
+		n += int64(len(t.layers[i].blocks)) * t.s.m.layers[i].blockBytes()
 	}
 	return n
 }
@@ -360,7 +360,7 @@ func (t *tiered) detach(layer int, first []int, n int) (detached, error) {
 }
 
 func (t *tiered) fresh(layer, n int) (detached, error) {
-	d := &detachedBlocks{of: t, layer: layer, lists: make([][]attention.Page, t.s.m.o.KVHeads)}
+	d := &detachedBlocks{of: t, layer: layer, lists: make([][]attention.Page, t.s.m.heads(layer))}
 	group := t.layers[layer].group()
 	for i := range n {
 		b, err := t.k.newBlock(layer, group+i)
@@ -396,7 +396,7 @@ func (d *detachedBlocks) attach(i, j int, first []int) {
 func (d *detachedBlocks) bytes() (n int64) {
 	for _, b := range d.blocks {
 		if b.data != nil {
-			n += d.of.s.m.kinds[mainPages].bytes
+			n += d.of.k.class(b).bytes
 		}
 	}
 	return n

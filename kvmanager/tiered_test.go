@@ -22,9 +22,9 @@ func onTiers(t interface {
 	fataler
 	Cleanup(func())
 }, o Options, blocks int) (Options, *fakes.Store) {
-	store := fakes.New(o.Layers, o.KVHeads, o.Layout)
+	store := fakes.New(o.Layers, o.Layout)
 	o.Backing = offload.NewQueue(store, offload.QueueOptions{})
-	o.BudgetBytes = int64(blocks) * int64(roundUp(o.KVHeads*o.Layout.PageBytes(), frameAlign))
+	o.BudgetBytes = int64(blocks) * int64(roundUp(o.Layers[0].KV.Heads*o.Layout.PageBytes(), frameAlign))
 	t.Cleanup(func() {
 		if err := o.Backing.Close(); err != nil {
 			t.Fatalf("%v", err)
@@ -63,7 +63,7 @@ func walk(t fataler, o Options, s *Sequence, want *reference, rng *rand.Rand, se
 			t.Fatalf("acquire: %v", err)
 		}
 		if rng.IntN(2) == 0 {
-			s.Prefetch((layer+1)%o.Layers, 0)
+			s.Prefetch((layer+1)%len(o.Layers), 0)
 		}
 		holdsLayer(t, o, s, want, layer)
 		seen.checkLayer(t, o, s, layer)
@@ -175,7 +175,7 @@ func TestTiersAgainstReference(t *testing.T) {
 func TestTiersStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := shape(kvpage.F32, 0)
-		o.Layers = 6
+		equal(&o, 6, o.Layers[0].KV.Heads, o.Layout.KeyDim, o.Layout.ValueDim)
 		o, d := onTiers(t, o, 100)
 		m := open(t, o)
 		s, want := m.NewSequence(), newReference(o)
@@ -225,7 +225,7 @@ func TestTiersApart(t *testing.T) {
 		var want int
 		for i, heads := range []int{1, 3, 8} {
 			o := shape(kvpage.F32, 0)
-			o.KVHeads = heads
+			equal(&o, len(o.Layers), heads, o.Layout.KeyDim, o.Layout.ValueDim)
 			o, _ = onTiers(t, o, 40)
 			m := open(t, o)
 			s := m.NewSequence()
@@ -269,7 +269,7 @@ func TestTiersFaults(t *testing.T) {
 				err := m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}})
 				if err == nil {
 					add(t, o, s, want, ids, next)
-					for layer := 0; layer < o.Layers && err == nil; layer++ {
+					for layer := 0; layer < len(o.Layers) && err == nil; layer++ {
 						if err = s.Acquire(layer, 0); err == nil {
 							holdsLayer(t, o, s, want, layer)
 							err = s.Release(layer)
@@ -325,7 +325,7 @@ func TestWritesThatFailAtOnce(t *testing.T) {
 						pos[i] = int32(next + i)
 					}
 					err = m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}})
-					for layer := 0; layer < o.Layers && err == nil; layer++ {
+					for layer := 0; layer < len(o.Layers) && err == nil; layer++ {
 						k, v := rows(o, layer, make([]int, 25))
 						err = s.Append(layer, k, v, pos)
 					}
@@ -345,7 +345,7 @@ func TestWritesThatFailAtOnce(t *testing.T) {
 func TestSameShareStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := shape(kvpage.F32, 0)
-		o.Layers = 4
+		equal(&o, 4, o.Layers[0].KV.Heads, o.Layout.KeyDim, o.Layout.ValueDim)
 		o, d := onTiers(t, o, 56)
 		m := open(t, o)
 		s, want := m.NewSequence(), newReference(o)
@@ -363,7 +363,7 @@ func TestSameShareStays(t *testing.T) {
 				if err := s.Acquire(layer, 0); err != nil {
 					t.Fatal(err)
 				}
-				s.Prefetch((layer+1)%o.Layers, 0)
+				s.Prefetch((layer+1)%len(o.Layers), 0)
 				if err := s.Release(layer); err != nil {
 					t.Fatal(err)
 				}
@@ -413,7 +413,7 @@ func TestStall(t *testing.T) {
 		if err := s.Acquire(0, 0); !errors.Is(err, ErrStalled) || time.Since(start) != stallTimeout {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
-		if n := m.Stats().InUseBytes - before; n != 2*m.kinds[mainPages].bytes {
+		if n := m.Stats().InUseBytes - before; n != 2*m.layers[0].blockBytes() {
 			t.Errorf("%d bytes more in use, want the two frames that are read", n)
 		}
 		_ = clock.Real().Sleep(context.Background(), 2*time.Hour)

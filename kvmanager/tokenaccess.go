@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"terrace/attention"
+	"terrace/internal/cacheshape"
 	"terrace/offload"
 )
 
@@ -23,8 +24,8 @@ func (s *Sequence) Blocks() (Blocks, error) {
 // Manager is the sequence's.
 func (b Blocks) Manager() *Manager { return b.t.s.m }
 
-// Shape is the number of layers and KV heads.
-func (b Blocks) Shape() (layers, kvHeads int) { return b.t.s.m.o.Layers, b.t.s.m.o.KVHeads }
+// Shape is what each layer keeps.
+func (b Blocks) Shape() cacheshape.Model { return b.t.s.m.o.Layers }
 
 // Count is the number of a layer's blocks.
 func (b Blocks) Count(layer int) int { return len(b.t.layers[layer].blocks) }

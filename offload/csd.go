@@ -54,8 +54,12 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 	if shape.GroupTokens != csdshim.GroupTokens || shape.Page.Tokens != csdshim.GroupTokens {
 		return nil, fmt.Errorf("offload: csd: groups of %d tokens in pages of %d, a drive takes %d in pages of %d: %w", shape.GroupTokens, shape.Page.Tokens, csdshim.GroupTokens, csdshim.GroupTokens, ErrShape)
 	}
+	_, kv, same := shape.Layers.Same()
+	if !same || kv.ValueInKey {
+		return nil, fmt.Errorf("offload: csd: a drive scores keys of one shape in all layers, and this model's layers differ, share keys, keep latent ones, or keep none: %w", ErrShape)
+	}
 	c := &CSD{shape: shape, socket: socket, o: o, opened: map[uint64]bool{}, stored: map[Key]struct{}{},
-		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: o.Codes, Fingerprint: shape.Fingerprint}}
+		wire: csdshim.Shape{Layers: len(shape.Layers), KVHeads: kv.Heads, Page: shape.Page.Of(kv), Codes: o.Codes, Fingerprint: shape.Fingerprint}}
 	c.open = func(ctx context.Context, client Link, seq uint64) error {
 		return client.OpenSequence(ctx, seq, c.wire)
 	}
@@ -188,11 +192,11 @@ func (c *CSD) wrote(recs []Record) {
 	for _, r := range recs {
 		c.stored[r.Key] = struct{}{}
 	}
-	n := int64(len(recs)) * int64(c.shape.RecordBytes())
+	n := int64(len(recs)) * int64(c.wire.RecordBytes())
 	c.stats.Writes++
 	c.stats.WrittenBytes += n
 	c.stats.DeviceWriteBytes += n
-	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes())
+	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.wire.RecordBytes())
 	c.stats.PeakBytes = max(c.stats.PeakBytes, c.stats.UsedBytes)
 }
 
@@ -226,18 +230,18 @@ func (c *CSD) Read(ctx context.Context, recs []Record) error {
 		for i, r := range recs {
 			groups[i] = csdshim.Group{Layer: int(r.Key.Layer), Index: int(r.Key.Group), Data: r.Data}
 			if r.Part != (Part{}) {
-				groups[i].Data = make([]byte, c.shape.RecordBytes())
+				groups[i].Data = make([]byte, c.wire.RecordBytes())
 			}
 			asked += int64(len(r.Data))
 		}
 		_, err = client.Fetch(ctx, seq, groups)
-		c.read(asked, int64(len(recs)*c.shape.RecordBytes()), errors.Is(err, csdshim.ErrCorrupt))
+		c.read(asked, int64(len(recs)*c.wire.RecordBytes()), errors.Is(err, csdshim.ErrCorrupt))
 		if err != nil {
 			return c.suspect(client, err)
 		}
 		for i, r := range recs {
 			if r.Part != (Part{}) {
-				from, size := c.shape.span(r.Part)
+				from, size := c.shape.span(int(r.Key.Layer), r.Part)
 				copy(r.Data, groups[i].Data[from:from+size])
 			}
 		}
@@ -337,7 +341,7 @@ func (c *CSD) Drop(seq uint64) error {
 			delete(c.stored, k)
 		}
 	}
-	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.shape.RecordBytes())
+	c.stats.UsedBytes = int64(len(c.stored)) * int64(c.wire.RecordBytes())
 	return nil
 }
 
@@ -364,7 +368,7 @@ func (c *CSD) ResetPeak() {
 }
 
 // IndexBytes is a key for each group.
-func (c *CSD) IndexBytes(groups int) int64 { return int64(c.shape.Layers*groups) * keyBytes }
+func (c *CSD) IndexBytes(groups int) int64 { return int64(len(c.shape.Layers)*groups) * keyBytes }
 
 // Close drops what this owner stored and ends the connection.
 func (c *CSD) Close() error {

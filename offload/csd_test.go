@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 )
@@ -63,18 +64,18 @@ func (d *csdDrive) stop() {
 }
 
 func csdShape() Shape {
-	return Shape{Layers: 2, KVHeads: 2, GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 32, ValueDim: 32, Tokens: 16}}
+	return Shape{Layers: cacheshape.Equal(2, 2, cacheshape.KV{Heads: 2, KeyDim: 32, ValueDim: 32}), GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 32, ValueDim: 32, Tokens: 16}}
 }
 
 func csdRecord(s Shape, seq uint64, layer, group int32) Record {
-	b := make([]byte, s.RecordBytes())
+	b := make([]byte, s.RecordBytes(int(layer)))
 	for i := range b {
 		b[i] = byte(int(seq)*31 + int(layer)*7 + int(group)*13 + i)
 	}
-	key := make([]float32, s.Page.KeyDim) // of every token
+	key := make([]float32, s.PageOf(0).KeyDim) // of every token
 	key[0] = float32(group) / 4
-	for i := range s.KVHeads * s.GroupTokens {
-		kvpage.PutK(s.Page, b[i/s.GroupTokens*s.HeadBytes():][:s.HeadBytes()], i%s.GroupTokens, key)
+	for i := range s.KVHeads(0) * s.GroupTokens {
+		kvpage.PutK(s.PageOf(0), b[i/s.GroupTokens*s.HeadBytes(0):][:s.HeadBytes(0)], i%s.GroupTokens, key)
 	}
 	return Record{Key: Key{Seq: seq, Layer: layer, Group: group}, Data: b}
 }
@@ -94,7 +95,7 @@ func TestCSDStore(t *testing.T) {
 	if err := c.Write(ctx, recs); err != nil {
 		t.Fatal(err)
 	}
-	if st := c.Stats(); st.UsedBytes < int64(10*shape.RecordBytes()) || st.WrittenBytes != int64(10*shape.RecordBytes()) {
+	if st := c.Stats(); st.UsedBytes < int64(10*shape.RecordBytes(0)) || st.WrittenBytes != int64(10*shape.RecordBytes(0)) {
 		t.Errorf("stats %+v", st)
 	}
 	if err := c.SetScales(ctx, 0, 1, []float32{0.25, 0.25}); err != nil {

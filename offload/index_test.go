@@ -16,9 +16,9 @@ func TestIndexBytes(t *testing.T) {
 		shape := oddShape()
 		s := openSSD(t, shape, SSDOptions{Dir: "/d", FS: vfs.NewMem(64 << 20), CapacityBytes: 24 << 20, ExtentGroups: 1 + rng.IntN(8)})
 		groups := 1 + rng.IntN(300)
-		data := make([]byte, shape.RecordBytes())
-		for _, i := range rng.Perm(groups * shape.Layers) {
-			if err := s.Write(context.Background(), []Record{{Key: Key{Seq: 1, Layer: int32(i % shape.Layers), Group: int32(i / shape.Layers)}, Data: data}}); err != nil {
+		data := make([]byte, shape.RecordBytes(0))
+		for _, i := range rng.Perm(groups * len(shape.Layers)) {
+			if err := s.Write(context.Background(), []Record{{Key: Key{Seq: 1, Layer: int32(i % len(shape.Layers)), Group: int32(i / len(shape.Layers))}, Data: data}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -48,19 +48,19 @@ func (m *Memory) Write(ctx context.Context, recs []Record) error {
 	if err := m.usable(ctx, recs, true); err != nil {
 		return err
 	}
-	fresh := map[Key]bool{}
+	fresh, need := map[Key]bool{}, int64(0)
 	for _, r := range recs {
-		if m.recs[r.Key] == nil {
+		if m.recs[r.Key] == nil && !fresh[r.Key] {
 			fresh[r.Key] = true
+			need += int64(len(r.Data))
 		}
 	}
-	need := int64(len(fresh)) * int64(m.shape.RecordBytes())
 	if c := m.stats.CapacityBytes; c > 0 && m.stats.UsedBytes+need > c {
 		return fmt.Errorf("offload: %s: %d bytes more, %d of %d in use: %w", m.name, need, m.stats.UsedBytes, c, ErrFull)
 	}
 	for _, r := range recs {
 		if m.recs[r.Key] == nil {
-			m.recs[r.Key] = make([]byte, m.shape.RecordBytes())
+			m.recs[r.Key] = make([]byte, len(r.Data))
 		}
 		copy(m.recs[r.Key], r.Data)
 		m.stats.Writes++
@@ -84,7 +84,7 @@ func (m *Memory) Read(ctx context.Context, recs []Record) error {
 		if data == nil {
 			return fmt.Errorf("offload: %s: %v: %w", m.name, r.Key, ErrMissing)
 		}
-		from, size := m.shape.span(r.Part)
+		from, size := m.shape.span(int(r.Key.Layer), r.Part)
 		copy(r.Data, data[from:from+size])
 		m.stats.Reads++
 		m.stats.ReadBytes += int64(size)
@@ -100,10 +100,10 @@ func (m *Memory) Drop(seq uint64) error {
 	if m.closed {
 		return fmt.Errorf("offload: %s: %w", m.name, ErrClosed)
 	}
-	for k := range m.recs {
+	for k, data := range m.recs {
 		if k.Seq == seq {
 			delete(m.recs, k)
-			m.stats.UsedBytes -= int64(m.shape.RecordBytes())
+			m.stats.UsedBytes -= int64(len(data))
 		}
 	}
 	return nil

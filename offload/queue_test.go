@@ -10,12 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 )
 
 // testShape is 4 layers of 3 heads of 4 KiB: SmolLM2's record of 12 KiB.
 func testShape() Shape {
-	return Shape{Layers: 4, KVHeads: 3, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16, TokenMajor: true}, GroupTokens: 16}
+	return Shape{Layers: cacheshape.Equal(4, 3, cacheshape.KV{Heads: 3, KeyDim: 64, ValueDim: 64}), Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16, TokenMajor: true}, GroupTokens: 16}
 }
 
 // fill gives a record's bytes a content that depends on its key and a version.
@@ -32,7 +33,7 @@ func fill(r Record, version uint64) Record {
 
 // record returns a record with memory of its own.
 func record(s Shape, seq uint64, layer, group int32) Record {
-	return Record{Key: Key{seq, layer, group}, Data: make([]byte, s.RecordBytes())}
+	return Record{Key: Key{seq, layer, group}, Data: make([]byte, s.RecordBytes(int(layer)))}
 }
 
 func TestQueueMovesEverything(t *testing.T) {
@@ -65,7 +66,7 @@ func TestQueueMovesEverything(t *testing.T) {
 		}
 	}
 	s := q.Stats()
-	if want := int64(len(recs) * shape.RecordBytes()); s.Bytes != [2]int64{want, want} || s.MaxDepth < 1 || s.MaxDepth > 32 {
+	if want := int64(len(recs) * shape.RecordBytes(0)); s.Bytes != [2]int64{want, want} || s.MaxDepth < 1 || s.MaxDepth > 32 {
 		t.Errorf("stats %+v", s)
 	}
 	if err := q.Read(Demand, []Record{record(shape, 8, 0, 0)}).Wait(ctx); !errors.Is(err, ErrMissing) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
@@ -250,7 +251,7 @@ func MeasureStorage(ctx context.Context, dir string, o MeasureOptions) (r Storag
 	}
 	for _, heads := range []int{3, 8} {
 		dim := 64 * (1 + heads/8)
-		shape := Shape{Layers: 8, KVHeads: heads, GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: dim, ValueDim: dim, Tokens: 16}}
+		shape := Shape{Layers: cacheshape.Equal(8, heads, cacheshape.KV{Heads: heads, KeyDim: dim, ValueDim: dim}), GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, Tokens: 16}}
 		s, err := measureStore(ctx, dir, d, shape, o)
 		if err != nil {
 			return r, err
@@ -276,8 +277,9 @@ func measureStore(ctx context.Context, dir string, d *rawDevice, shape Shape, o 
 		return nil, err
 	}
 	b := &storeBench{s: s, q: NewQueue(s, QueueOptions{}), shape: shape, rnd: rand.New(rand.NewPCG(2, 2))}
-	b.groups = int(o.SizeBytes*3/4/int64(shape.Layers*s.place.strideBytes)) / s.place.groups * s.place.groups
-	b.mem = AlignedBytes(2 * b.groups * shape.RecordBytes())
+	place := s.place.layers[0]
+	b.groups = int(o.SizeBytes*3/4/int64(len(shape.Layers)*place.strideBytes)) / place.groups * place.groups
+	b.mem = AlignedBytes(2 * b.groups * shape.RecordBytes(0))
 	defer func() {
 		err = errors.Join(err, b.q.Close(), s.Close())
 		FreeAligned(b.mem)
@@ -300,7 +302,7 @@ func measureStore(ctx context.Context, dir string, d *rawDevice, shape Shape, o 
 // records are a layer's groups in order, or one in so many of them at random, in the half of the memory that the layer's
 // number gives.
 func (b *storeBench) records(layer, oneIn int) (recs []Record) {
-	size := b.shape.RecordBytes()
+	size := b.shape.RecordBytes(0)
 	mem := b.mem[layer%2*b.groups*size:]
 	groups := b.rnd.Perm(b.groups)[:b.groups/oneIn]
 	if oneIn == 1 {
@@ -315,10 +317,10 @@ func (b *storeBench) records(layer, oneIn int) (recs []Record) {
 
 // pairs runs the raw loop and the store in turn.
 func (b *storeBench) pairs(ctx context.Context, d *rawDevice, access string, o MeasureOptions) (StoreRates, error) {
-	r := StoreRates{RecordBytes: b.shape.RecordBytes(), Access: access}
+	r := StoreRates{RecordBytes: b.shape.RecordBytes(0), Access: access}
 	oneIn, block, depth := 1, rawBlock, 8
 	if access == "scatter" {
-		oneIn, block, depth = 10, b.s.place.strideBytes, rawDepth
+		oneIn, block, depth = 10, b.s.place.layers[0].strideBytes, rawDepth
 	}
 	var ratios, stores, raws []float64
 	before := b.s.Stats()
@@ -342,7 +344,7 @@ func (b *storeBench) pairs(ctx context.Context, d *rawDevice, access string, o M
 
 // read goes through the layers for at least a time, the next one under way while one is waited for, and returns bytes a second.
 func (b *storeBench) read(ctx context.Context, oneIn int, each time.Duration) (float64, error) {
-	layers := make([][]Record, b.shape.Layers)
+	layers := make([][]Record, len(b.shape.Layers))
 	for i := range layers {
 		layers[i] = b.records(i, oneIn)
 	}
@@ -357,7 +359,7 @@ func (b *storeBench) read(ctx context.Context, oneIn int, each time.Duration) (f
 			}
 		}
 		ahead = t
-		n += int64(len(layers[i%len(layers)]) * b.shape.RecordBytes())
+		n += int64(len(layers[i%len(layers)]) * b.shape.RecordBytes(0))
 	}
 	err := ahead.Wait(ctx)
 	return float64(n) / (c.Now() - start).Seconds(), err

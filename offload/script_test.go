@@ -192,7 +192,7 @@ func (s *queueScript) run(t *testing.T, d *datadriven.TestData) string {
 		s.tickets[name] = s.q.Read(p, asked(t, d, 0))
 	case "gather":
 		tokens := numbers(t, d, "tokens")
-		s.tickets[name] = s.q.Gather(p, 1, number(t, d, "layer", 0), tokens, make([]byte, (len(tokens)+15)/16*testShape().RecordBytes()))
+		s.tickets[name] = s.q.Gather(p, 1, number(t, d, "layer", 0), tokens, make([]byte, (len(tokens)+15)/16*testShape().RecordBytes(0)))
 	case "wait":
 		patience := time.Hour
 		if text := word(d, "for"); text != "" {
@@ -295,12 +295,12 @@ func (s *ssdScript) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		for i := range recs {
 			recs[i].Part = part
-			from, size := testShape().span(part)
+			from, size := testShape().span(0, part)
 			recs[i].Data = recs[i].Data[from : from+size]
 		}
 		err := s.q.Read(Demand, recs).Wait(ctx)
 		for _, r := range recs {
-			from, size := testShape().span(part)
+			from, size := testShape().span(0, part)
 			if err == nil && !bytes.Equal(r.Data, s.record(r.Key)[from:from+size]) {
 				d.Fatalf(t, "%v: other bytes than were written", r.Key)
 			}
@@ -308,7 +308,7 @@ func (s *ssdScript) run(t *testing.T, d *datadriven.TestData) string {
 		s.print("%s", outcome(err))
 	case "gather":
 		tokens, layer := numbers(t, d, "tokens"), number(t, d, "layer", 0)
-		dst := make([]byte, (len(tokens)+15)/16*testShape().RecordBytes())
+		dst := make([]byte, (len(tokens)+15)/16*testShape().RecordBytes(0))
 		err := s.q.Gather(Prefetch, 1, layer, tokens, dst).Wait(ctx)
 		if err == nil {
 			s.checkTokens(t, d, layer, tokens, dst)
@@ -342,9 +342,9 @@ func (s *ssdScript) checkTokens(t *testing.T, d *datadriven.TestData, layer int,
 	shape := testShape()
 	for i, token := range tokens {
 		whole := s.record(Key{1, int32(layer), token / 16})
-		for h := range shape.KVHeads {
-			want, got := whole[h*shape.HeadBytes():][:shape.HeadBytes()], dst[i/16*shape.RecordBytes()+h*shape.HeadBytes():][:shape.HeadBytes()]
-			if !bytes.Equal(shape.Page.KRow(got, i%16), shape.Page.KRow(want, int(token)%16)) || !bytes.Equal(shape.Page.VRow(got, i%16), shape.Page.VRow(want, int(token)%16)) {
+		for h := range shape.KVHeads(0) {
+			want, got := whole[h*shape.HeadBytes(0):][:shape.HeadBytes(0)], dst[i/16*shape.RecordBytes(0)+h*shape.HeadBytes(0):][:shape.HeadBytes(0)]
+			if !bytes.Equal(shape.PageOf(0).KRow(got, i%16), shape.PageOf(0).KRow(want, int(token)%16)) || !bytes.Equal(shape.PageOf(0).VRow(got, i%16), shape.PageOf(0).VRow(want, int(token)%16)) {
 				d.Fatalf(t, "token %d of layer %d, head %d: other bytes than were written", token, layer, h)
 			}
 		}

@@ -10,7 +10,7 @@ type sequence struct {
 	pins    int    // segments under way
 	writes  uint32 // writes so far, for states
 	dead    bool   // dropped: extents are freed when pins is 0
-	records int    // placed
+	placed  int64  // bytes of the places of its records
 }
 
 // layerIndex is the state and the checksums of one layer's records.
@@ -20,7 +20,7 @@ type layerIndex struct {
 }
 
 func (s *SSD) newSequence(id uint64) *sequence {
-	q := &sequence{id: id, extents: make([][]int32, s.shape.Layers), layers: make([]layerIndex, s.shape.Layers)}
+	q := &sequence{id: id, extents: make([][]int32, len(s.shape.Layers)), layers: make([]layerIndex, len(s.shape.Layers))}
 	s.seqs[id] = q
 	return q
 }
@@ -73,7 +73,7 @@ func (s *SSD) allot(recs []Record) error {
 	missing := map[slot]bool{}
 	for i := range recs {
 		k := recs[i].Key
-		at := slot{k.Seq, int(k.Layer), int(k.Group) / s.place.groups}
+		at := slot{k.Seq, int(k.Layer), s.place.index(k)}
 		if q := s.seqs[k.Seq]; q == nil || q.extent(at.layer, at.index) < 0 {
 			missing[at] = true
 		}
@@ -84,7 +84,7 @@ func (s *SSD) allot(recs []Record) error {
 	}
 	for i := range recs { // in the order of the records, so that neighbours in time are neighbours on the device
 		k := recs[i].Key
-		at := slot{k.Seq, int(k.Layer), int(k.Group) / s.place.groups}
+		at := slot{k.Seq, int(k.Layer), s.place.index(k)}
 		if !missing[at] {
 			continue
 		}
@@ -105,8 +105,9 @@ func (s *SSD) begin(q *sequence, k Key) uint32 {
 	l := &q.layers[k.Layer]
 	l.state = grown(l.state, int(k.Group)+1, 0)
 	if l.state[k.Group] == 0 {
-		q.records++
-		s.stats.UsedBytes += int64(s.place.strideBytes)
+		size := int64(s.place.layers[k.Layer].strideBytes)
+		q.placed += size
+		s.stats.UsedBytes += size
 		s.stats.PeakBytes = max(s.stats.PeakBytes, s.stats.UsedBytes)
 	}
 	q.writes++
@@ -122,20 +123,21 @@ func (s *SSD) publish(q *sequence, k Key, mark uint32, sums []uint32, failed boo
 	}
 	l := &q.layers[k.Layer]
 	if failed {
-		s.forget(q, l, int(k.Group))
+		s.forget(q, l, k)
 		return
 	}
-	per := s.sumsPer()
+	per := s.sumsPer(int(k.Layer))
 	l.sums = grown(l.sums, (int(k.Group)+1)*per, 0)
 	copy(l.sums[int(k.Group)*per:], sums)
 	l.state[k.Group] = mark | 1
 }
 
-func (s *SSD) forget(q *sequence, l *layerIndex, group int) {
-	if l.state[group] != 0 {
-		l.state[group] = 0
-		q.records--
-		s.stats.UsedBytes -= int64(s.place.strideBytes)
+func (s *SSD) forget(q *sequence, l *layerIndex, k Key) {
+	if l.state[k.Group] != 0 {
+		l.state[k.Group] = 0
+		size := int64(s.place.layers[k.Layer].strideBytes)
+		q.placed -= size
+		s.stats.UsedBytes -= size
 	}
 }
 
@@ -174,8 +176,8 @@ func (s *SSD) Drop(seq uint64) error {
 	if q == nil {
 		return nil
 	}
-	s.stats.UsedBytes -= int64(q.records) * int64(s.place.strideBytes)
-	q.dead, q.records, q.layers = true, 0, nil
+	s.stats.UsedBytes -= q.placed
+	q.dead, q.placed, q.layers = true, 0, nil
 	delete(s.seqs, seq)
 	if q.pins == 0 {
 		s.release(q)

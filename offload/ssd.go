@@ -72,7 +72,8 @@ type SSD struct {
 	opt    SSDOptions
 	shape  Shape
 	place  placement
-	rows   rows
+	rows   []rows // [layers] zero where records lie as they are in memory
+	byRow  bool   // records lie token by token
 	lock   io.Closer
 	file   vfs.File
 	engine vfs.Engine
@@ -145,6 +146,7 @@ func (s *SSD) openFile() (err error) {
 	s.place, err = newPlacement(s.shape, s.opt, s.align)
 	if err == nil {
 		s.rows, err = newRows(s.shape, s.opt)
+		s.byRow = s.opt.TokenRows
 	}
 	if err == nil {
 		err = s.reserve(path)
@@ -160,7 +162,7 @@ func (s *SSD) openFile() (err error) {
 		s.free[i] = int32(s.place.extents - 1 - i)
 	}
 	s.stats.CapacityBytes = s.opt.CapacityBytes
-	s.zeros = vfs.AlignedBytes(max(s.place.strideBytes, s.align))
+	s.zeros = vfs.AlignedBytes(max(s.place.mostStride(), s.align))
 	return nil
 }
 
@@ -233,8 +235,14 @@ func (s *SSD) IndexBytes(groups int) int64 {
 	if groups == 0 {
 		return 0
 	}
-	extents := (groups + s.place.groups - 1) / s.place.groups
-	return int64(s.shape.Layers) * 4 * int64(roomFor(extents)+roomFor(groups)+roomFor(groups*s.sumsPer()))
+	n := int64(0)
+	for layer, place := range s.place.layers {
+		if place.groups > 0 {
+			extents := (groups + place.groups - 1) / place.groups
+			n += 4 * int64(roomFor(extents)+roomFor(groups)+roomFor(groups*s.sumsPer(layer)))
+		}
+	}
+	return n
 }
 
 // ResetPeak implements Store.

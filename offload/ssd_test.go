@@ -8,9 +8,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
 )
@@ -30,7 +33,16 @@ func ssdKinds(t *testing.T) map[string]SSDOptions {
 
 // oddShape has records that no device likes: 1 head of 2208 bytes with int8, of which 2 make a record of 4416.
 func oddShape() Shape {
-	return Shape{Layers: 4, KVHeads: 2, Page: kvpage.Layout{K: kvpage.I8, V: kvpage.I8, KeyDim: 64, ValueDim: 64, Tokens: 16}, GroupTokens: 16}
+	return Shape{Layers: cacheshape.Equal(4, 2, cacheshape.KV{Heads: 2, KeyDim: 64, ValueDim: 64}), Page: kvpage.Layout{K: kvpage.I8, V: kvpage.I8, KeyDim: 64, ValueDim: 64, Tokens: 16}, GroupTokens: 16}
+}
+
+// mixedShape has layers of other heads and widths, one that keeps nothing, and one whose values are its keys.
+func mixedShape() Shape {
+	s := testShape()
+	s.Layers[1] = cacheshape.Layer{}
+	s.Layers[2] = cacheshape.Layer{Heads: 4, KV: cacheshape.KV{Heads: 4, KeyDim: 32, ValueDim: 48}, Owner: 2}
+	s.Layers[3] = cacheshape.Layer{Heads: 4, KV: cacheshape.KV{Heads: 1, KeyDim: 40, ValueDim: 40, ValueInKey: true}, Owner: 3}
+	return s
 }
 
 func openSSD(t *testing.T, shape Shape, o SSDOptions) *SSD {
@@ -69,22 +81,22 @@ func checkSSD(t *testing.T, s *SSD) {
 	if len(seen) != len(s.free) {
 		t.Errorf("%d of %d free extents are others", len(seen), len(s.free))
 	}
-	records := 0
+	used := int64(0)
 	for id, q := range s.seqs {
-		n := 0
-		for _, l := range q.layers {
+		placed := int64(0)
+		for layer, l := range q.layers {
 			for _, st := range l.state {
 				if st&1 == 1 {
-					n++
+					placed += int64(s.place.layers[layer].strideBytes)
 				} else if st != 0 {
 					t.Errorf("sequence %d: a record in state %d", id, st)
 				}
 			}
 		}
-		if n != q.records || q.pins != 0 {
-			t.Errorf("sequence %d: %d records there, %d counted, %d pins", id, n, q.records, q.pins)
+		if placed != q.placed || q.pins != 0 {
+			t.Errorf("sequence %d: %d bytes there, %d counted, %d pins", id, placed, q.placed, q.pins)
 		}
-		records += n
+		used += placed
 		for layer := range q.extents {
 			for _, e := range q.extents[layer] {
 				if owner, twice := seen[e]; twice && e >= 0 {
@@ -99,15 +111,15 @@ func checkSSD(t *testing.T, s *SSD) {
 	if len(seen) != s.place.extents {
 		t.Errorf("%d of %d extents found", len(seen), s.place.extents)
 	}
-	if want := int64(records) * int64(s.place.strideBytes); s.stats.UsedBytes != want || s.pins != 0 || s.stats.PeakBytes > s.stats.CapacityBytes {
-		t.Errorf("used %d, want %d; peak %d of %d; %d pins", s.stats.UsedBytes, want, s.stats.PeakBytes, s.stats.CapacityBytes, s.pins)
+	if s.stats.UsedBytes != used || s.pins != 0 || s.stats.PeakBytes > s.stats.CapacityBytes {
+		t.Errorf("used %d, want %d; peak %d of %d; %d pins", s.stats.UsedBytes, used, s.stats.PeakBytes, s.stats.CapacityBytes, s.pins)
 	}
 }
 
 // TestSSDAgainstModel does random writes, reads of all kinds and drops on a store and on a map.
 func TestSSDAgainstModel(t *testing.T) {
 	for name, o := range ssdKinds(t) {
-		for shapeName, shape := range map[string]Shape{"12 KiB": testShape(), "odd": oddShape()} {
+		for shapeName, shape := range map[string]Shape{"12 KiB": testShape(), "odd": oddShape(), "mixed": mixedShape()} {
 			t.Run(name+"/"+shapeName, func(t *testing.T) {
 				s, err := OpenSSD(shape, o)
 				if err != nil {
@@ -160,6 +172,7 @@ func (m *model) write(seq uint64) {
 	shape := m.s.Shape()
 	first, n := m.rnd.Int32N(30), 1+m.rnd.Int32N(20)
 	layers := []int32{0, 1, 2, 3}
+	layers = slices.DeleteFunc(layers, func(layer int32) bool { return !shape.Layers.Keeps(int(layer)) })
 	if m.rnd.IntN(2) == 0 {
 		layers = layers[:1]
 	}
@@ -184,8 +197,8 @@ func (m *model) read() {
 		if m.rnd.IntN(3) == 0 {
 			r := aligned(shape, m.rnd, k.Seq, k.Layer, k.Group)
 			if m.rnd.IntN(2) == 0 {
-				r.Part = Part{m.rnd.Int32N(int32(shape.KVHeads)), 1}
-				r.Data = r.Data[:shape.HeadBytes()]
+				r.Part = Part{m.rnd.Int32N(int32(shape.KVHeads(int(k.Layer)))), 1}
+				r.Data = r.Data[:shape.HeadBytes(int(k.Layer))]
 			}
 			recs = append(recs, r)
 		}
@@ -195,7 +208,7 @@ func (m *model) read() {
 	}
 	for _, r := range recs {
 		want := fill(record(shape, r.Key.Seq, r.Key.Layer, r.Key.Group), m.want[r.Key]).Data
-		from, size := shape.span(r.Part)
+		from, size := shape.span(int(r.Key.Layer), r.Part)
 		if !bytes.Equal(r.Data, want[from:from+size]) {
 			m.t.Fatalf("%v %v reads back as something else", r.Key, r.Part)
 		}
@@ -208,10 +221,10 @@ func (m *model) read() {
 
 // aligned returns a record with memory of its own: aligned, or, now and then, not.
 func aligned(s Shape, rnd *rand.Rand, seq uint64, layer, group int32) Record {
-	r := Record{Key: Key{seq, layer, group}, Data: AlignedBytes(s.RecordBytes())}
+	r := Record{Key: Key{seq, layer, group}, Data: AlignedBytes(s.RecordBytes(int(layer)))}
 	if rnd.IntN(4) == 0 {
 		FreeAligned(r.Data)
-		r.Data = make([]byte, s.RecordBytes()+1)[1:]
+		r.Data = make([]byte, s.RecordBytes(int(layer))+1)[1:]
 	}
 	return r
 }
@@ -342,7 +355,9 @@ func TestSSDTwiceInOneDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	shape, err := describe(b[:headerBytes])
-	if err != nil || shape != testShape() {
+	want := testShape()
+	want.Page.KeyDim, want.Page.ValueDim = 0, 0 // the layers have them
+	if err != nil || !reflect.DeepEqual(shape, want) {
 		t.Errorf("the header says %+v, %v", shape, err)
 	}
 	b[20] ^= 1

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
 )
@@ -16,7 +17,7 @@ import (
 const (
 	headerBytes   = 4096
 	headerMagic   = "TERRACEKV"
-	headerVersion = 1
+	headerVersion = 2
 	tokenMajor    = 1 << 31
 	tokenRows     = 1 << 30
 )
@@ -24,22 +25,24 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // header says what a file holds, little-endian: magic, zero-padded to 16; u32 version, layers, KV heads, group tokens, K type, V
-// type, key dimensions, value dimensions, page tokens (the top bit: keys token by token; the next: records lie token by token), record stride, 1, extent groups; 32 bytes fingerprint; then
-// the layout's text, zero-padded to 128; u32 CRC-32C over all before it.
+// type, key dimensions, value dimensions (of the first layer that has records, as its KV heads are), page tokens (the top bit: keys token by
+// token; the next: records lie token by token), the largest record's stride, 1, its groups in an extent; 32 bytes fingerprint, of the layers
+// too; then the layout's text, zero-padded to 128; u32 CRC-32C over all before it.
 func (s *SSD) header() []byte {
 	b := make([]byte, headerBytes)
 	copy(b, headerMagic)
-	p := s.shape.Page
+	first := s.shape.Layers.Next(-1)
+	p, stride := s.shape.PageOf(first), s.place.mostStride()
 	pageTokens := p.Tokens
 	if p.TokenMajor {
 		pageTokens |= tokenMajor
 	}
-	if s.rows.bytes > 0 {
+	if s.byRow {
 		pageTokens |= tokenRows
 	}
 	at := 16
-	for _, v := range [...]int{headerVersion, s.shape.Layers, s.shape.KVHeads, s.shape.GroupTokens, int(p.K), int(p.V), p.KeyDim, p.ValueDim, pageTokens,
-		s.place.strideBytes, 1, s.place.groups} {
+	for _, v := range [...]int{headerVersion, len(s.shape.Layers), s.shape.KVHeads(first), s.shape.GroupTokens, int(p.K), int(p.V), p.KeyDim, p.ValueDim, pageTokens,
+		stride, 1, int(s.place.extentBytes / int64(stride))} {
 		binary.LittleEndian.PutUint32(b[at:], uint32(v))
 		at += 4
 	}
@@ -113,7 +116,8 @@ func describe(b []byte) (Shape, error) {
 	if v(0) != headerVersion {
 		return Shape{}, fmt.Errorf("offload: ssd: header version %d, want %d: %w", v(0), headerVersion, ErrShape)
 	}
-	s := Shape{Layers: v(1), KVHeads: v(2), GroupTokens: v(3), Page: kvpage.Layout{K: kvpage.Elem(v(4)), V: kvpage.Elem(v(5)), KeyDim: v(6), ValueDim: v(7), Tokens: v(8) &^ tokenMajor, TokenMajor: v(8)&tokenMajor != 0}}
+	kv := cacheshape.KV{Heads: v(2), KeyDim: v(6), ValueDim: v(7)}
+	s := Shape{Layers: cacheshape.Equal(min(v(1), 1<<16), kv.Heads, kv), GroupTokens: v(3), Page: kvpage.Layout{K: kvpage.Elem(v(4)), V: kvpage.Elem(v(5)), Tokens: v(8) &^ tokenMajor, TokenMajor: v(8)&tokenMajor != 0}}
 	copy(s.Fingerprint[:], b[16+12*4:])
 	return s, s.Validate()
 }

@@ -41,7 +41,7 @@ func (s *SSD) begun(j *ssdJob) {
 // takeStage gives staging memory of at least n bytes, where it can of s.huge. A queue bounds how much there is by what it has under way.
 // s.mu is held.
 func (s *SSD) takeStage(n int) (stage []byte, huge bool) {
-	if most := s.gatherMost(); s.rows.bytes > 0 && n <= most && most == gatherBytes {
+	if most := s.gatherMost(); s.byRow && n <= most && most == gatherBytes {
 		piece, made := s.huge.take(most)
 		s.staged += made
 		if piece != nil {
@@ -95,8 +95,8 @@ func (s *SSD) vector(j *ssdJob) {
 		if !g.direct {
 			b, stage = stage[:g.size:g.size], stage[g.size:]
 			switch {
-			case j.io.Write && s.rows.bytes > 0:
-				s.pack(b, g.rec.Data)
+			case j.io.Write && s.byRow:
+				s.pack(int(g.rec.Key.Layer), b, g.rec.Data)
 			case j.io.Write:
 				clear(b[copy(b, g.rec.Data):])
 			}
@@ -187,7 +187,7 @@ func (s *SSD) check(j *ssdJob) error {
 		at = g.off + int64(g.size)
 		var err error
 		switch {
-		case s.rows.bytes > 0:
+		case s.byRow:
 			err = s.unpack(g, stage[:g.size])
 		case g.direct:
 			err = s.verify(g)

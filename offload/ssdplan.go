@@ -40,11 +40,15 @@ const maxSegments = 128
 // abandoned.
 func (s *SSD) plan(recs []Record, dir int) ([]*transfer, error) {
 	segs := make([]segment, len(recs))
-	per := s.sumsPer()
-	sums := make([]uint32, len(recs)*per)
+	per := 0
 	for i := range recs {
+		per += s.sumsPer(int(recs[i].Key.Layer))
+	}
+	sums := make([]uint32, per)
+	for i := range recs {
+		n := s.sumsPer(int(recs[i].Key.Layer))
 		segs[i] = s.segment(&recs[i])
-		segs[i].sums = sums[i*per : (i+1)*per : (i+1)*per]
+		segs[i].sums, sums = sums[:n:n], sums[n:]
 		if dir == 1 {
 			s.checksums(&segs[i], recs[i].Data)
 		}
@@ -81,10 +85,11 @@ func (s *SSD) locateAll(segs []segment, dir int) error {
 
 // segment works out a record's aligned share of its place, relative to its beginning.
 func (s *SSD) segment(r *Record) segment {
-	if s.rows.bytes > 0 {
-		return segment{rec: r, size: roundUp(s.shape.RecordBytes(), s.align)}
+	layer := int(r.Key.Layer)
+	if s.byRow {
+		return segment{rec: r, size: roundUp(s.shape.RecordBytes(layer), s.align)}
 	}
-	from, size := s.shape.span(r.Part)
+	from, size := s.shape.span(layer, r.Part)
 	lo := from / s.align * s.align
 	hi := roundUp(from+size, s.align)
 	return segment{rec: r, off: int64(lo), size: hi - lo, skip: from - lo,
@@ -98,17 +103,17 @@ func (s *SSD) locate(g *segment, dir int) error {
 	if dir == 0 && (q == nil || q.state(k)&1 == 0) {
 		return fmt.Errorf("offload: ssd %s: %v: %w", s.opt.Dir, k, ErrMissing)
 	}
-	g.off += s.place.offset(q.extent(int(k.Layer), int(k.Group)/s.place.groups), int(k.Group))
+	g.off += s.place.offset(q.extent(int(k.Layer), s.place.index(k)), k)
 	g.seq = q
 	if dir == 1 {
 		g.mark = s.begin(q, k)
 	} else {
 		g.mark = q.state(k)
-		first, n := s.headsOf(g.rec.Part)
-		if s.rows.bytes > 0 {
+		first, n := s.headsOf(int(k.Layer), g.rec.Part)
+		if s.byRow {
 			first, n = 0, s.shape.GroupTokens
 		}
-		at := int(k.Group)*s.sumsPer() + first
+		at := int(k.Group)*s.sumsPer(int(k.Layer)) + first
 		g.sums = g.sums[:copy(g.sums, q.layers[k.Layer].sums[at:at+n])]
 	}
 	q.pins++
@@ -116,23 +121,22 @@ func (s *SSD) locate(g *segment, dir int) error {
 	return nil
 }
 
-func (s *SSD) headsOf(p Part) (first, n int) {
+func (s *SSD) headsOf(layer int, p Part) (first, n int) {
 	if p.N == 0 {
-		return 0, s.shape.KVHeads
+		return 0, s.shape.KVHeads(layer)
 	}
 	return int(p.First), int(p.N)
 }
 
 // merge cuts sorted segments into jobs of at most maxBytes, reading over gaps of at most gapBytes.
 func (s *SSD) merge(segs []segment, dir, gapBytes, maxBytes int) (trs []*transfer) {
-	padding := int64(s.place.strideBytes - roundUp(s.shape.RecordBytes(), s.align))
-	gap := max(padding, int64(gapBytes))
 	for len(segs) > 0 {
 		first := segs[0].off
 		end := first + int64(segs[0].size)
 		n := 1
 		for ; n < len(segs) && n < maxSegments; n++ {
-			next := &segs[n]
+			next, padding := &segs[n], s.padding(int(segs[n-1].rec.Key.Layer))
+			gap := max(padding, int64(gapBytes))
 			between := next.off - end
 			if between < 0 || between > gap || dir == 1 && between != 0 && between != padding || next.off+int64(next.size)-first > int64(maxBytes) {
 				break
@@ -159,21 +163,26 @@ func (s *SSD) merge(segs []segment, dir, gapBytes, maxBytes int) (trs []*transfe
 	return trs
 }
 
+// padding is what lies between two records of a layer.
+func (s *SSD) padding(layer int) int64 {
+	return int64(s.place.layers[layer].strideBytes - roundUp(s.shape.RecordBytes(layer), s.align))
+}
+
 // askedBytes is what a segment's caller gets of it.
 func (s *SSD) askedBytes(g *segment) int64 {
 	if g.tokens != nil {
-		return int64(len(g.tokens) * s.rows.bytes)
+		return int64(len(g.tokens) * s.rows[g.rec.Key.Layer].bytes)
 	}
 	return int64(len(g.rec.Data))
 }
 
 // checksums computes the CRC of each page of a record, or of each row.
 func (s *SSD) checksums(g *segment, data []byte) {
-	if s.rows.bytes > 0 {
+	if s.byRow {
 		s.rowSums(g, data)
 		return
 	}
-	size := s.shape.HeadBytes()
+	size := s.shape.HeadBytes(int(g.rec.Key.Layer))
 	for h := range len(data) / size {
 		g.sums[h] = crc32.Checksum(data[h*size:(h+1)*size], castagnoli)
 	}
@@ -181,7 +190,7 @@ func (s *SSD) checksums(g *segment, data []byte) {
 
 // verify reports the first page of a record's part whose checksum is wrong.
 func (s *SSD) verify(g *segment) error {
-	size := s.shape.HeadBytes()
+	size := s.shape.HeadBytes(int(g.rec.Key.Layer))
 	for h, want := range g.sums {
 		if got := crc32.Checksum(g.rec.Data[h*size:(h+1)*size], castagnoli); got != want {
 			return fmt.Errorf("offload: ssd %s: %v head %d: checksum %08x, want %08x: %w", s.opt.Dir, g.rec.Key, int(g.rec.Part.First)+h, got, want, ErrCorrupt)

@@ -14,49 +14,59 @@ type rows struct {
 	key, value int // of it, those of one KV head
 }
 
-func newRows(s Shape, o SSDOptions) (rows, error) {
+func newRows(s Shape, o SSDOptions) ([]rows, error) {
+	all := make([]rows, len(s.Layers))
 	if !o.TokenRows {
-		return rows{}, nil
+		return all, nil
 	}
 	p := s.Page
 	if !p.TokenMajor || p.K.Quantised() || p.V.Quantised() || s.GroupTokens != p.Tokens {
-		return rows{}, fmt.Errorf("offload: ssd %s: rows of single tokens from records of %v, %d tokens: want one page a head and keys of a float type, token by token: %w",
+		return nil, fmt.Errorf("offload: ssd %s: rows of single tokens from records of %v, %d tokens: want one page a head and keys of a float type, token by token: %w",
 			o.Dir, p, s.GroupTokens, ErrShape)
 	}
-	r := rows{key: p.KBytes() / p.Tokens, value: p.VRowBytes()}
-	r.bytes = s.KVHeads * (r.key + r.value)
-	return r, nil
+	for layer := range all {
+		if !s.Layers.Keeps(layer) {
+			continue
+		}
+		l, r := s.PageOf(layer), &all[layer]
+		r.key, r.value = l.KBytes()/l.Tokens, l.VBytes()/l.Tokens
+		r.bytes = s.KVHeads(layer) * (r.key + r.value)
+	}
+	return all, nil
 }
 
-// sumsPer is the number of checksums of a record: one a KV head, or one a token.
-func (s *SSD) sumsPer() int {
-	if s.rows.bytes > 0 {
+// sumsPer is the number of checksums of a layer's record: one a KV head, or one a token.
+func (s *SSD) sumsPer(layer int) int {
+	if s.byRow {
 		return s.shape.GroupTokens
 	}
-	return s.shape.KVHeads
+	return s.shape.KVHeads(layer)
 }
 
-// pieces calls each with the key and the value of every KV head of a token in a record as it lies in memory.
-func (s *SSD) pieces(data []byte, token int, each func(piece []byte)) {
-	l, size := s.shape.Page, s.shape.HeadBytes()
+// pieces calls each with the key and the value of every KV head of a token in a layer's record as it lies in memory.
+func (s *SSD) pieces(layer int, data []byte, token int, each func(piece []byte)) {
+	l, size := s.shape.PageOf(layer), s.shape.HeadBytes(layer)
 	for h := range len(data) / size {
 		page := data[h*size : (h+1)*size]
 		each(l.KRow(page, token))
-		each(l.VRow(page, token))
+		if !l.ValueInKey {
+			each(l.VRow(page, token))
+		}
 	}
 }
 
-// pack lays a record out as rows.
-func (s *SSD) pack(dst, data []byte) {
+// pack lays a layer's record out as rows.
+func (s *SSD) pack(layer int, dst, data []byte) {
 	for token := range s.shape.GroupTokens {
-		s.pieces(data, token, func(piece []byte) { dst = dst[copy(dst, piece):] })
+		s.pieces(layer, data, token, func(piece []byte) { dst = dst[copy(dst, piece):] })
 	}
 	clear(dst)
 }
 
 // unpackRow puts heads first to first+n-1 of a row in their places in a record, or a part of one, of those heads.
-func (s *SSD) unpackRow(data, row []byte, token, first int) {
-	k, v, size, valuesAt := s.rows.key, s.rows.value, s.shape.HeadBytes(), s.shape.Page.KBytes()
+func (s *SSD) unpackRow(layer int, data, row []byte, token, first int) {
+	r, l := &s.rows[layer], s.shape.PageOf(layer)
+	k, v, size, valuesAt := r.key, r.value, s.shape.HeadBytes(layer), l.KBytes()
 	row = row[first*(k+v):]
 	for ; len(data) >= size; data, row = data[size:], row[k+v:] { // as pieces does
 		copy(data[token*k:(token+1)*k], row[:k])
@@ -67,25 +77,27 @@ func (s *SSD) unpackRow(data, row []byte, token, first int) {
 // unpack takes a segment's tokens out of the bytes that were read from its place on; ErrCorrupt where a row is not what was
 // written.
 func (s *SSD) unpack(g *segment, stage []byte) error {
+	layer := int(g.rec.Key.Layer)
+	rowBytes := s.rows[layer].bytes
 	if g.tokens != nil {
 		per := s.shape.GroupTokens
 		for i, token := range g.tokens {
-			row := stage[int(token)%per*s.rows.bytes-g.from:][:s.rows.bytes]
+			row := stage[int(token)%per*rowBytes-g.from:][:rowBytes]
 			if err := s.checkRow(g, row, int(token)%per); err != nil {
 				return err
 			}
 			at := g.at + i
-			s.unpackRow(g.rec.Data[at/per*s.shape.RecordBytes():][:s.shape.RecordBytes()], row, at%per, 0)
+			s.unpackRow(layer, g.rec.Data[at/per*s.shape.RecordBytes(layer):][:s.shape.RecordBytes(layer)], row, at%per, 0)
 		}
 		return nil
 	}
-	first, _ := s.headsOf(g.rec.Part)
+	first, _ := s.headsOf(layer, g.rec.Part)
 	for token := range s.shape.GroupTokens {
-		row := stage[token*s.rows.bytes:][:s.rows.bytes]
+		row := stage[token*rowBytes:][:rowBytes]
 		if err := s.checkRow(g, row, token); err != nil {
 			return err
 		}
-		s.unpackRow(g.rec.Data, row, token, first)
+		s.unpackRow(layer, g.rec.Data, row, token, first)
 	}
 	return nil
 }
@@ -101,7 +113,7 @@ func (s *SSD) checkRow(g *segment, row []byte, token int) error {
 func (s *SSD) rowSums(g *segment, data []byte) {
 	for token := range g.sums {
 		g.sums[token] = 0
-		s.pieces(data, token, func(piece []byte) { g.sums[token] = crc32.Update(g.sums[token], castagnoli, piece) })
+		s.pieces(int(g.rec.Key.Layer), data, token, func(piece []byte) { g.sums[token] = crc32.Update(g.sums[token], castagnoli, piece) })
 	}
 }
 
@@ -115,13 +127,13 @@ const (
 )
 
 // gathers reports whether single tokens can be read.
-func (s *SSD) gathers() bool { return s.rows.bytes > 0 }
+func (s *SSD) gathers() bool { return s.byRow }
 
 // planTokens is plan of single tokens of a layer of a sequence, given by rising index (group·GroupTokens + place): they go to
 // dst one after another in ⌈n/GroupTokens⌉ records, as if they were the only ones.
 func (s *SSD) planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*transfer, error) {
-	per, size := s.shape.GroupTokens, s.shape.RecordBytes()
-	if len(dst) != (len(tokens)+per-1)/per*size || layer < 0 || layer >= s.shape.Layers || !s.gathers() {
+	per := s.shape.GroupTokens
+	if layer < 0 || layer >= len(s.shape.Layers) || !s.gathers() || len(dst) != (len(tokens)+per-1)/per*s.shape.RecordBytes(layer) {
 		return nil, fmt.Errorf("offload: ssd %s: %d tokens of layer %d into %d bytes: %w", s.opt.Dir, len(tokens), layer, len(dst), ErrShape)
 	}
 	segs := s.runs(seq, layer, tokens, dst)
@@ -143,14 +155,15 @@ func (s *SSD) gatherMost() int { return max(smallBytes, min(gatherBytes, s.opt.M
 // runs cuts tokens into segments: those of a group with small gaps between them.
 func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment {
 	per, gap, sums := int32(s.shape.GroupTokens), s.opt.GapBytes, make([]uint32, len(tokens)*s.shape.GroupTokens)
+	rowBytes := s.rows[layer].bytes
 	recs, segs := make([]Record, 0, len(tokens)), make([]segment, 0, len(tokens))
 	for i := 0; i < len(tokens); {
-		first := int(tokens[i]%per) * s.rows.bytes
+		first := int(tokens[i]%per) * rowBytes
 		lo := first / s.align * s.align
-		hi, j := roundUp(first+s.rows.bytes, s.align), i+1
+		hi, j := roundUp(first+rowBytes, s.align), i+1
 		for ; j < len(tokens) && tokens[j]/per == tokens[i]/per; j++ {
-			next := int(tokens[j]%per) * s.rows.bytes
-			end := roundUp(next+s.rows.bytes, s.align)
+			next := int(tokens[j]%per) * rowBytes
+			end := roundUp(next+rowBytes, s.align)
 			if from := next / s.align * s.align; from >= hi && (from-hi > gap || end-lo > s.gatherMost()) {
 				break
 			}

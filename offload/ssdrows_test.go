@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/vfs"
 )
 
@@ -33,23 +34,25 @@ func (m *model) gather(q *Queue) {
 		if len(tokens) == 0 {
 			continue
 		}
-		dst := make([]byte, (len(tokens)+int(per)-1)/int(per)*shape.RecordBytes())
+		layer := int(at.Layer)
+		record1, head := shape.RecordBytes(layer), shape.HeadBytes(layer)
+		dst := make([]byte, (len(tokens)+int(per)-1)/int(per)*record1)
 		if err := q.Gather(Prefetch, at.Seq, int(at.Layer), tokens, dst).Wait(context.Background()); err != nil {
 			m.t.Fatal(err)
 		}
 		for i, token := range tokens {
 			key := Key{at.Seq, at.Layer, token / per}
 			want := fill(record(shape, at.Seq, at.Layer, key.Group), m.want[key]).Data
-			got := dst[i/int(per)*shape.RecordBytes():][:shape.RecordBytes()]
-			for h := range shape.KVHeads {
-				a, b, l := want[h*shape.HeadBytes():], got[h*shape.HeadBytes():], shape.Page
+			got := dst[i/int(per)*record1:][:record1]
+			for h := range shape.KVHeads(layer) {
+				a, b, l := want[h*head:], got[h*head:], shape.PageOf(layer)
 				if !bytes.Equal(l.KRow(a, int(token%per)), l.KRow(b, i%int(per))) || !bytes.Equal(l.VRow(a, int(token%per)), l.VRow(b, i%int(per))) {
 					m.t.Fatalf("%v token %d head %d reads back as something else", key, token%per, h)
 				}
 			}
 		}
 	}
-	if err := q.Gather(Demand, 9, 0, []int32{0}, make([]byte, shape.RecordBytes())).Wait(context.Background()); !errors.Is(err, ErrMissing) {
+	if err := q.Gather(Demand, 9, 0, []int32{0}, make([]byte, shape.RecordBytes(0))).Wait(context.Background()); !errors.Is(err, ErrMissing) {
 		m.t.Fatalf("a token that is not there: %v", err)
 	}
 }
@@ -57,11 +60,11 @@ func (m *model) gather(q *Queue) {
 // TestSSDRows does random writes, whole and partial reads, drops and reads of single tokens on records that lie token by token.
 func TestSSDRows(t *testing.T) {
 	wide, odd := testShape(), testShape()
-	wide.KVHeads, wide.Page.KeyDim, wide.Page.ValueDim = 5, 192, 320 // rows of 5 KiB, records of 80
-	odd.KVHeads, odd.Page.KeyDim, odd.Page.ValueDim = 1, 20, 12      // rows of 64 bytes, records of 1 KiB
+	wide.Layers = cacheshape.Equal(4, 5, cacheshape.KV{Heads: 5, KeyDim: 192, ValueDim: 320}) // rows of 5 KiB, records of 80
+	odd.Layers = cacheshape.Equal(4, 1, cacheshape.KV{Heads: 1, KeyDim: 20, ValueDim: 12})    // rows of 64 bytes, records of 1 KiB
 	for name, o := range ssdKinds(t) {
 		o.TokenRows = true
-		for shapeName, shape := range map[string]Shape{"12 KiB": testShape(), "80 KiB": wide, "1 KiB": odd} {
+		for shapeName, shape := range map[string]Shape{"12 KiB": testShape(), "80 KiB": wide, "1 KiB": odd, "mixed": mixedShape()} {
 			t.Run(name+"/"+shapeName, func(t *testing.T) {
 				if shapeName == "80 KiB" {
 					o.CapacityBytes *= 2
@@ -97,7 +100,7 @@ func TestSSDRowsRead(t *testing.T) {
 	}
 	read := func(tokens ...int32) (ops, asked, device int64, err error) {
 		before := s.Stats()
-		err = s.own.Gather(Demand, 1, 2, tokens, make([]byte, (len(tokens)+15)/16*shape.RecordBytes())).Wait(ctx)
+		err = s.own.Gather(Demand, 1, 2, tokens, make([]byte, (len(tokens)+15)/16*shape.RecordBytes(0))).Wait(ctx)
 		after := s.Stats()
 		return after.Reads - before.Reads, after.ReadBytes - before.ReadBytes, after.DeviceReadBytes - before.DeviceReadBytes, err
 	}
@@ -155,7 +158,7 @@ func TestGatherPlanIsCheapest(t *testing.T) {
 					tokens = append(tokens, p)
 				}
 			}
-			trs, err := s.planTokens(1, 2, tokens, make([]byte, (len(tokens)+15)/16*shape.RecordBytes()))
+			trs, err := s.planTokens(1, 2, tokens, make([]byte, (len(tokens)+15)/16*shape.RecordBytes(0)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // wide is a layer of SmolLM2's shape at depth 8000 whose scorer answers at once, so that only the policy is timed.
@@ -99,7 +101,7 @@ func benchSet(b *testing.B, spec string, l *Layer) *Set {
 	if err != nil {
 		b.Fatal(err)
 	}
-	set, err := s.New(Model{Layers: l.Layers, Heads: l.Heads, KVHeads: l.KVHeads, KeyDim: l.KeyDim, ValueDim: l.ValueDim})
+	set, err := s.New(Model{Layers: cacheshape.Equal(l.Layers, l.Heads, cacheshape.KV{Heads: l.KVHeads, KeyDim: l.KeyDim, ValueDim: l.ValueDim})})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -114,7 +116,7 @@ func TestSelectAllocates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, err := s.New(Model{Layers: 30, Heads: 9, KVHeads: 3, KeyDim: 64})
+		set, err := s.New(Model{Layers: cacheshape.Equal(30, 9, cacheshape.KV{Heads: 3, KeyDim: 64})})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // TestConformance holds every registered method, and every method under every wrapper, to the package's invariants.
@@ -78,7 +80,7 @@ func conformRun(t *testing.T, spec string, seed uint64, whole bool) [][][]int32 
 	s := randomScene(seed, 280, 4, 2, 16)
 	s.fill()
 	s.index, s.layers = 2, 4
-	d := NewDecomposition(Model{Layers: 4, KVHeads: 2, KeyDim: 16})
+	d := NewDecomposition(Model{Layers: cacheshape.Equal(4, 2, cacheshape.KV{Heads: 2, KeyDim: 16})})
 	if err := d.SetLayer(2, slices.Concat(s.q...), 280, 4); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ type duoAttention struct {
 	threshold    float64 // NaN = by ratio
 	sink, recent int
 	streams      []bool // [Layers·KVHeads]
+	first        []int  // where each layer begins in streams
 }
 
 // duoDecoder goes on while decoding: streaming heads keep sinks and newest at each step, as the paper has it.
@@ -70,13 +71,14 @@ func newDuoAttention(a *args) Policy {
 
 // Bind divides the model's heads; a pattern of another model is refused.
 func (p *duoAttention) Bind(m Model) error {
-	n := m.Layers * m.KVHeads
+	n := m.Layers.KVHeads()
+	p.first = m.Layers.HeadsBefore()
 	alphas := p.alphas
 	if len(alphas) == 1 {
 		alphas = slices.Repeat(alphas, n)
 	}
 	if len(alphas) != n {
-		return fmt.Errorf("policy: duo_attention: pattern has %d numbers, a model of %d layers with %d KV heads wants %d: %w", len(alphas), m.Layers, m.KVHeads, n, ErrModel)
+		return fmt.Errorf("policy: duo_attention: pattern has %d numbers, the KV heads of the model's %d layers want %d: %w", len(alphas), len(m.Layers), n, ErrModel)
 	}
 	p.streams = make([]bool, n)
 	if !math.IsNaN(p.threshold) {
@@ -100,7 +102,7 @@ func (p *duoAttention) Needs() Needs { return Needs{} }
 
 // streaming reports whether a head of a layer streams.
 func (p *duoAttention) streaming(l *Layer, kvHead int) bool {
-	return p.streams[l.Index*l.KVHeads+kvHead]
+	return p.streams[p.first[l.Index]+kvHead]
 }
 
 // KeepPrompt keeps sinks and newest tokens in streaming heads, all in others.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // alphas are a pattern of 4 layers with 2 KV heads.
@@ -52,7 +54,7 @@ func TestDuoAttentionRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := spec.New(Model{Layers: 4, KVHeads: 2}); !errors.Is(err, ErrModel) {
+	if _, err := spec.New(Model{Layers: cacheshape.Equal(4, 2, cacheshape.KV{Heads: 2})}); !errors.Is(err, ErrModel) {
 		t.Errorf("a pattern of another model: %v", err)
 	}
 	if _, err := ExpandFiles("duo_attention:pattern=@missing.tsv", func(string) ([]byte, error) { return nil, errors.New("no such file") }); err == nil || !strings.Contains(err.Error(), "missing.tsv") {

@@ -119,11 +119,19 @@ func (p *hillinfer) Most(l *Layer) (tokens, run int) {
 
 // Bind remembers the length of a key and checks that one ranking can serve the layer.
 func (p *hillinfer) Bind(m Model) error {
-	if p.keyDim = m.KeyDim; p.cec.kind == SketchProduct && m.KeyDim%4 != 0 {
-		return fmt.Errorf("policy: hillinfer: score=product of keys of %d numbers: want a multiple of 4: %w", m.KeyDim, ErrModel)
+	if p.cec.kind == SketchProduct {
+		kv, err := m.one(p.Name())
+		if err != nil {
+			return err
+		}
+		if p.keyDim = kv.KeyDim; kv.KeyDim%4 != 0 {
+			return fmt.Errorf("policy: hillinfer: score=product of keys of %d numbers: want a multiple of 4: %w", kv.KeyDim, ErrModel)
+		}
 	}
-	if m.KVHeads*m.KeyDim > 1<<16 {
-		return fmt.Errorf("policy: hillinfer: keys of %d×%d: an integer sum would not fit 32 bits: %w", m.KVHeads, m.KeyDim, ErrModel)
+	for i := range m.Layers {
+		if kv := m.Layers[i].KV; m.Acts(i) && kv.Heads*kv.KeyDim > 1<<16 {
+			return fmt.Errorf("policy: hillinfer: keys of %d×%d: an integer sum would not fit 32 bits: %w", kv.Heads, kv.KeyDim, ErrModel)
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kernels"
 )
 
@@ -30,8 +31,9 @@ type infinigen struct {
 	stored  bool
 
 	model  Model
+	kv     cacheshape.KV // of the layers that it acts on
 	layers []projection
-	energy []float32   // [Layers, Heads, KeyDim] Σ|q| over the prompt, of all columns; with sample=N none
+	energy [][]float32 // [Layers, Heads, KeyDim] Σ|q| over the prompt, of all columns; with sample=N none
 	turned [][]float32 // [KVHeads] scratch
 	heads  []speculation
 	pick   picker
@@ -78,10 +80,19 @@ func (p *infinigen) Bind(m Model) error {
 	if m.Decomposition == nil {
 		return fmt.Errorf("policy: infinigen: the model's decomposition is missing: %w", ErrModel)
 	}
-	p.model = m
-	p.layers = make([]projection, m.Layers)
+	kv, err := m.one(p.Name())
+	if err != nil {
+		return err
+	}
+	p.model, p.kv = m, kv
+	p.layers = make([]projection, len(m.Layers))
 	if p.sample == 0 {
-		p.energy, p.turned = make([]float32, m.Layers*m.Heads*m.KeyDim), make([][]float32, m.KVHeads)
+		p.energy, p.turned = make([][]float32, len(m.Layers)), make([][]float32, kv.Heads)
+		for i := range m.Layers {
+			if m.Acts(i) {
+				p.energy[i] = make([]float32, m.Layers[i].Heads*kv.KeyDim)
+			}
+		}
 	}
 	return m.Decomposition.Fits(m)
 }
@@ -89,7 +100,7 @@ func (p *infinigen) Bind(m Model) error {
 func (p *infinigen) Needs() Needs {
 	return Needs{
 		Queries: p.sample, WatchQueries: p.sample == 0, Query: p.query, Decomposition: true, TokenGranularity: true, SinglesByHead: true,
-		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.model.KeyDim), Stored: p.stored},
+		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.kv.KeyDim), Stored: p.stored},
 	}
 }
 
@@ -123,8 +134,8 @@ func (p *infinigen) WatchPrompt(l *Layer, first int, q []float32, rows int) {
 
 // columns is the energy of a query head's columns.
 func (p *infinigen) columns(layer, head int) []float32 {
-	d := p.model.KeyDim
-	return p.energy[(layer*p.model.Heads+head)*d:][:d]
+	d := p.kv.KeyDim
+	return p.energy[layer][head*d:][:d]
 }
 
 // addEnergy adds Σ|q·c| over rows of queries [rows, Heads·KeyDim] to the energy of the columns c of the query heads of a KV head:

@@ -6,6 +6,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kernels"
 )
 
@@ -29,7 +30,8 @@ type kvswap struct {
 	sample bool // the singular vectors are those of the model's sample text
 
 	model     Model
-	matrices  [][]float32 // by layer: [rank, KVHeads·KeyDim]
+	kv        cacheshape.KV // of the layers that it acts on
+	matrices  [][]float32   // by layer: [rank, KVHeads·KeyDim]
 	u, mean   []float32
 	scores    []float32
 	best      []float32
@@ -71,9 +73,13 @@ func init() {
 
 // Bind sizes the copy.
 func (p *kvswap) Bind(m Model) error {
-	p.model, p.matrices = m, make([][]float32, m.Layers)
-	if p.rank.share.Count > m.KVHeads*m.KeyDim {
-		return fmt.Errorf("policy: kvswap: rank=%s: want at most the %d numbers of the model's %d KV heads: %w", p.rank, m.KVHeads*m.KeyDim, m.KVHeads, ErrModel)
+	kv, err := m.one(p.Name())
+	if err != nil {
+		return err
+	}
+	p.model, p.kv, p.matrices = m, kv, make([][]float32, len(m.Layers))
+	if p.rank.share.Count > kv.Heads*kv.KeyDim {
+		return fmt.Errorf("policy: kvswap: rank=%s: want at most the %d numbers of the model's %d KV heads: %w", p.rank, kv.Heads*kv.KeyDim, kv.Heads, ErrModel)
 	}
 	if !p.sample {
 		return nil
@@ -81,16 +87,16 @@ func (p *kvswap) Bind(m Model) error {
 	if m.KeyBasis == nil {
 		return fmt.Errorf("policy: kvswap: calibrate=model: the decomposition of the model's keys is missing: %w", ErrModel)
 	}
-	return m.KeyBasis.Fits(m.joint())
+	return m.KeyBasis.fits(NewKeyBasis(m))
 }
 
 // columns is the rank; before a model is known, 0.
 func (p *kvswap) columns() int {
-	if p.model.KeyDim == 0 {
+	if p.kv.KeyDim == 0 {
 		return 0
 	}
 	if p.rank.share.Fraction > 0 {
-		return p.rank.Tokens(p.model.KeyDim, 1)
+		return p.rank.Tokens(p.kv.KeyDim, 1)
 	}
 	return p.rank.share.Count
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
+
+	"terrace/internal/cacheshape"
 )
 
 // jointKeys are a scene's keys, all heads of a token side by side.
@@ -23,9 +25,9 @@ func jointKeys(s *scene) (out []float32) {
 // keyBasis decomposes the keys of a scene in its layer.
 func keyBasis(t *testing.T, s *scene) *Decomposition {
 	t.Helper()
-	d := NewKeyBasis(Model{Layers: s.layers, KVHeads: s.kvHeads, KeyDim: s.dim})
+	d := NewKeyBasis(Model{Layers: cacheshape.Equal(s.layers, s.kvHeads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim})})
 	keys := jointKeys(s)
-	if err := d.SetLayer(s.index, keys, len(keys)/d.KeyDim, 1); err != nil {
+	if err := d.SetLayer(s.index, keys, len(keys)/d.Dim(s.index), 1); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -70,7 +72,7 @@ func swapped(t *testing.T, s *scene, params string, basis *Decomposition) [][]in
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := spec.New(Model{Layers: s.layers, Heads: s.heads, KVHeads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim, KeyBasis: basis})
+	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), KeyBasis: basis})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func TestKVSwapNeedsItsBasis(t *testing.T) {
 	if n := spec.Needs(); !n.KeyBasis || n.Decomposition {
 		t.Errorf("needs %+v", n)
 	}
-	m := Model{Layers: 2, Heads: 4, KVHeads: 2, KeyDim: 8, ValueDim: 8}
+	m := Model{Layers: cacheshape.Equal(2, 4, cacheshape.KV{Heads: 2, KeyDim: 8, ValueDim: 8})}
 	wrong := m
 	wrong.KeyBasis = NewDecomposition(m) // of the heads by themselves
 	for _, m := range []Model{m, wrong} {
@@ -131,7 +133,7 @@ func TestDecompositionBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Model{Layers: 3, KVHeads: 2, KeyDim: 8}
+	m := Model{Layers: cacheshape.Equal(3, 2, cacheshape.KV{Heads: 2, KeyDim: 8})}
 	back := NewKeyBasis(m)
 	if err := back.UnmarshalBinary(b); err != nil || !slices.Equal(back.Basis, d.Basis) {
 		t.Fatalf("%v", err)
@@ -143,7 +145,7 @@ func TestDecompositionBytes(t *testing.T) {
 		}
 	}
 	// as many numbers in another shape
-	if NewDecomposition(Model{Layers: 12, KVHeads: 1, KeyDim: 8}).UnmarshalBinary(b) == nil || NewKeyBasis(m).UnmarshalBinary(b[:len(b)-4]) == nil {
+	if NewDecomposition(Model{Layers: cacheshape.Equal(12, 1, cacheshape.KV{Heads: 1, KeyDim: 8})}).UnmarshalBinary(b) == nil || NewKeyBasis(m).UnmarshalBinary(b[:len(b)-4]) == nil {
 		t.Error("another shape, or a part of it, is taken")
 	}
 }

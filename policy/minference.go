@@ -84,7 +84,7 @@ func (p *minference) Bind(m Model) error {
 	for _, t := range minferenceTables() {
 		switch {
 		case p.pattern == t.name && !t.fits(m):
-			return fmt.Errorf("policy: minference: pattern=%s is for %d layers of %d heads, the model has %d of %d: %w", t.name, len(t.sizes), len(t.sizes[0]), m.Layers, m.Heads, ErrModel)
+			return fmt.Errorf("policy: minference: pattern=%s is for %d layers of %d heads, the model has %d of %d: %w", t.name, len(t.sizes), len(t.sizes[0]), len(m.Layers), m.Layers[0].Heads, ErrModel)
 		case p.pattern == t.name, p.pattern == "auto" && t.fits(m) && presetOf(m).paper:
 			p.table = t.sizes
 		}

@@ -21,7 +21,8 @@ type lineTable struct {
 
 // fits reports whether a model has the table's layers and heads.
 func (t *lineTable) fits(m Model) bool {
-	return len(t.sizes) == m.Layers && len(t.sizes[0]) == m.Heads
+	heads, _, same := m.Layers.Same()
+	return same && len(t.sizes) == len(m.Layers) && len(t.sizes[0]) == heads
 }
 
 // minferenceTables reads the embedded tables.

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // TestMInferenceTables: the shipped tables have the counts of algorithms.md 5.7.
@@ -41,8 +43,8 @@ func TestMInferenceTables(t *testing.T) {
 
 // TestMInferencePattern: which sizes a head gets, and what is refused.
 func TestMInferencePattern(t *testing.T) {
-	llama := Model{Layers: 32, Heads: 32, KVHeads: 8, KeyDim: 128, ValueDim: 128, Hidden: 4096}
-	other := Model{Layers: 32, Heads: 32, KVHeads: 4, KeyDim: 64, ValueDim: 64, Hidden: 2048}
+	llama := Model{Layers: cacheshape.Equal(32, 32, cacheshape.KV{Heads: 8, KeyDim: 128, ValueDim: 128}), Hidden: 4096}
+	other := Model{Layers: cacheshape.Equal(32, 32, cacheshape.KV{Heads: 4, KeyDim: 64, ValueDim: 64}), Hidden: 2048}
 	for _, c := range []struct {
 		spec       string
 		m          Model
@@ -72,7 +74,7 @@ func TestMInferencePattern(t *testing.T) {
 			continue
 		}
 		const n = 8 << 10
-		l := &Layer{Layers: c.m.Layers, Heads: 32, KVHeads: c.m.KVHeads, KeyDim: c.m.KeyDim, N: n, Prompt: n, Rows: n, WeightRows: 1,
+		l := &Layer{Layers: len(c.m.Layers), Heads: 32, KVHeads: c.m.Layers[0].KV.Heads, KeyDim: c.m.Layers[0].KV.KeyDim, N: n, Prompt: n, Rows: n, WeightRows: 1,
 			Weights: func(_ int, dst []float32) {
 				for i := range dst {
 					dst[i] = float32(math.Mod(float64(i)*0.618, 1))

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // TestParity compares every press of the shared golden data with ours: scores within 1e-6 + 1e-4·|score|, and the kept
@@ -35,7 +37,7 @@ func TestParity(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			set, err := spec.New(Model{Layers: 4, Heads: 4, KVHeads: 2, KeyDim: 32, ValueDim: 32})
+			set, err := spec.New(Model{Layers: cacheshape.Equal(4, 4, cacheshape.KV{Heads: 2, KeyDim: 32, ValueDim: 32})})
 			if err != nil {
 				t.Fatal(err)
 			}

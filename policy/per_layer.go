@@ -37,8 +37,8 @@ func init() {
 
 // Bind refuses a list that is not as long as the model is deep.
 func (p *perLayer) Bind(m Model) error {
-	if n := len(p.budgets); n > 0 && n != m.Layers {
-		return fmt.Errorf("policy: per_layer: %d budgets for a model of %d layers: want one a layer: %w", n, m.Layers, ErrModel)
+	if n := len(p.budgets); n > 0 && n != len(m.Layers) {
+		return fmt.Errorf("policy: per_layer: %d budgets for a model of %d layers: want one a layer: %w", n, len(m.Layers), ErrModel)
 	}
 	return bind(p.inner, m)
 }

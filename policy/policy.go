@@ -1,5 +1,7 @@
 package policy
 
+import "terrace/internal/cacheshape"
+
 // Policy is the core of every method: a name and parameters that parse back. What it can do is found by type assertion
 // to the capabilities below.
 type Policy interface {
@@ -14,23 +16,15 @@ type Policy interface {
 // Model is the part of a model's configuration that policies may look at.
 type Model struct {
 	Name          string // as the user knows it, for methods with a table of known models; may be empty
-	Layers        int
-	Heads         int // query heads of a layer
-	KVHeads       int
-	KeyDim        int // per head
-	ValueDim      int
+	Layers        cacheshape.Model
 	Hidden        int
-	Window        []int // per layer: sliding window in tokens, 0 = global; nil = all global
-	KVBytes       int   // K and V of one token over all layers and KV heads in the cache's element types
-	Context       int   // longest context of the model in tokens, 0 = unknown
+	KVBytes       int // K and V of one token over all layers and KV heads in the cache's element types
+	Context       int // longest context of the model in tokens, 0 = unknown
 	Decomposition *Decomposition
 	KeyBasis      *Decomposition      // of the keys of all heads together ([NewKeyBasis])
 	Interlaced    bool                // the numbers of a head that rotate together are neighbours, not half a head apart
 	Filters       map[string]*Filters // by the file's name, as policies write it ([Needs].Filters)
 }
-
-// Global reports whether a layer attends to the whole context (no sliding window).
-func (m Model) Global(layer int) bool { return layer >= len(m.Window) || m.Window[layer] == 0 }
 
 // Binder is a policy that has to know the model before it can work; Bind is called once, before any observation.
 type Binder interface {

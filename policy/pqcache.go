@@ -51,8 +51,10 @@ func init() {
 
 // Bind refuses parts that do not divide a key.
 func (p *pqcache) Bind(m Model) error {
-	if m.KeyDim%p.parts != 0 {
-		return fmt.Errorf("policy: pqcache: subvectors=%d: want a divisor of the model's %d numbers a key: %w", p.parts, m.KeyDim, ErrModel)
+	for i := range m.Layers {
+		if dim := m.Layers[i].KV.KeyDim; m.Acts(i) && dim%p.parts != 0 {
+			return fmt.Errorf("policy: pqcache: subvectors=%d: want a divisor of the model's %d numbers a key: %w", p.parts, dim, ErrModel)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sort"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // weighted adds the newest rows' attention weights, as a Masker sees them.
@@ -164,7 +166,7 @@ func blockSet(pos []int32, size int32) []int32 {
 // TestSlimInferMemory checks algorithms.md 7.1: the KV of Llama 3.1 8B's shape, alive after each pruning layer, is the
 // paper's Table 2 to 0.01 GiB.
 func TestSlimInferMemory(t *testing.T) {
-	m := Model{Layers: 32, Heads: 32, KVHeads: 8, KeyDim: 128, ValueDim: 128, Hidden: 4096}
+	m := Model{Layers: cacheshape.Equal(32, 32, cacheshape.KV{Heads: 8, KeyDim: 128, ValueDim: 128}), Hidden: 4096}
 	spec, err := Parse("sliminfer")
 	if err != nil {
 		t.Fatal(err)
@@ -177,8 +179,8 @@ func TestSlimInferMemory(t *testing.T) {
 	for i, want := range []float64{0.80, 1.11, 1.42, 1.58, 1.73} {
 		n := []int{8, 16, 24, 28, 32}[i] << 10
 		alive, bytes := n, 0
-		for layer := range m.Layers {
-			bytes += alive * m.KVHeads * (m.KeyDim + m.ValueDim) * 2
+		for layer := range len(m.Layers) {
+			bytes += alive * m.Layers[0].KV.Numbers() * 2
 			if slices.Contains(p.PruneLayers(), layer) {
 				alive = min(alive, p.blockBudget(&Layer{Index: layer, N: n})*64)
 			}
@@ -418,13 +420,16 @@ func TestPrefillCoversAll(t *testing.T) {
 
 // TestPruneLayers settles layers and budgets on shapes of models.
 func TestPruneLayers(t *testing.T) {
-	llama := Model{Layers: 32, Heads: 32, KVHeads: 8, KeyDim: 128, Hidden: 4096}
-	gemma := Model{Layers: 18, Heads: 4, KVHeads: 1, KeyDim: 256, Hidden: 640, Window: make([]int, 18)}
-	for i := range gemma.Window {
+	llama := Model{Layers: cacheshape.Equal(32, 32, cacheshape.KV{Heads: 8, KeyDim: 128}), Hidden: 4096}
+	gemma := Model{Layers: cacheshape.Equal(18, 4, cacheshape.KV{Heads: 1, KeyDim: 256}), Hidden: 640}
+	for i := range gemma.Layers {
 		if (i+1)%6 != 0 {
-			gemma.Window[i] = 512
+			gemma.Layers[i].KV.Window = 512
 		}
 	}
+	recurrent := Model{Layers: slices.Clone(llama.Layers), Hidden: 4096}
+	recurrent.Layers[20] = cacheshape.Layer{State: cacheshape.State{Bytes: 64}}
+	recurrent.Layers[15] = cacheshape.Layer{State: cacheshape.State{Bytes: 64}}
 	for _, c := range []struct {
 		spec string
 		m    Model
@@ -432,11 +437,14 @@ func TestPruneLayers(t *testing.T) {
 	}{
 		{"sliminfer", llama, "[9 19 29]"},
 		{"lazyllm", llama, "[9 19 29]"},
-		{"sliminfer", Model{Layers: 28, KVHeads: 4, Hidden: 3584}, "[8 17 25]"},
-		{"sliminfer", Model{Layers: 30, KVHeads: 3, Hidden: 576}, "[8 18 27]"},
+		{"sliminfer", Model{Layers: cacheshape.Equal(28, 4, cacheshape.KV{Heads: 4}), Hidden: 3584}, "[8 17 25]"},
+		{"sliminfer", Model{Layers: cacheshape.Equal(30, 3, cacheshape.KV{Heads: 3}), Hidden: 576}, "[8 18 27]"},
 		{"sliminfer", gemma, "[5 11]"},
 		{"sliminfer:layers=6/12,keep=4k/2k", gemma, "[5 11]"},
 		{"sliminfer:layers=7,keep=4k", gemma, "error"},
+		{"sliminfer:layers=10,keep=4k", recurrent, "error"},
+		{"sliminfer:layers=22,keep=4k", recurrent, "[21]"},
+		{"sliminfer", recurrent, "error"},
 		{"sliminfer:layers=33,keep=4k", llama, "error"},
 		{"sliminfer:layers=10/32,keep=8k/4k", llama, "[9]"}, // nothing lies behind the last layer
 		{"sliminfer:layers=32,keep=4k", llama, "[]"},
@@ -451,7 +459,7 @@ func TestPruneLayers(t *testing.T) {
 			}
 		}
 		if got != c.want {
-			t.Errorf("%s on %d layers: %s, want %s", c.spec, c.m.Layers, got, c.want)
+			t.Errorf("%s on %d layers: %s, want %s", c.spec, len(c.m.Layers), got, c.want)
 		}
 	}
 }

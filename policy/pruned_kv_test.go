@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/golden"
 )
 
@@ -29,13 +30,13 @@ func alivePerLayer(t *testing.T, spec string, m Model, n int) []int {
 		t.Fatal(err)
 	}
 	alive := span(nil, 0, n)
-	out := make([]int, m.Layers)
-	for layer := range m.Layers {
+	out := make([]int, len(m.Layers))
+	for layer := range len(m.Layers) {
 		out[layer] = len(alive)
 		if !slices.Contains(set.Pruner.PruneLayers(), layer) {
 			continue
 		}
-		l := &Layer{Index: layer, Layers: m.Layers, Heads: 1, KVHeads: 1, KeyDim: 1, ValueDim: 1, N: n, Prompt: n, Pos: [][]int32{alive},
+		l := &Layer{Index: layer, Layers: len(m.Layers), Heads: 1, KVHeads: 1, KeyDim: 1, ValueDim: 1, N: n, Prompt: n, Pos: [][]int32{alive},
 			KV: noKeys{}, Queries: make([]float32, 4), Rows: 4}
 		var rows Rows
 		set.Pruner.KeepRows(l, alive, &rows)
@@ -60,7 +61,7 @@ func TestSlimInferKVBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	llama := Model{Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, KeyDim: 128, ValueDim: 128}
+	llama := Model{Layers: cacheshape.Equal(32, 32, cacheshape.KV{Heads: 8, KeyDim: 128, ValueDim: 128}), Hidden: 4096}
 	cells := 0
 	for _, row := range rows[1:] {
 		n, err := strconv.Atoi(row[3])
@@ -71,7 +72,7 @@ func TestSlimInferKVBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		full := gib(llama, slices.Repeat([]int{n}, llama.Layers))
+		full := gib(llama, slices.Repeat([]int{n}, len(llama.Layers)))
 		slim := gib(llama, alivePerLayer(t, "sliminfer", llama, n))
 		got, limit := full, 0.0051
 		switch row[1] {
@@ -88,7 +89,7 @@ func TestSlimInferKVBytes(t *testing.T) {
 	if cells != 15 {
 		t.Errorf("%d cells of Table 2, want 15", cells)
 	}
-	qwen := Model{Layers: 28, Hidden: 3584, Heads: 28, KVHeads: 4, KeyDim: 128, ValueDim: 128}
+	qwen := Model{Layers: cacheshape.Equal(28, 28, cacheshape.KV{Heads: 4, KeyDim: 128, ValueDim: 128}), Hidden: 3584}
 	for _, n := range []int{8 << 10, 16 << 10, 32 << 10} {
 		want := slices.Concat(slices.Repeat([]int{n}, 9), slices.Repeat([]int{min(n, 12<<10)}, 9), slices.Repeat([]int{min(n, 6<<10)}, 8), slices.Repeat([]int{min(n, 4<<10)}, 2))
 		if got := alivePerLayer(t, "sliminfer", qwen, n); !slices.Equal(got, want) {
@@ -99,14 +100,13 @@ func TestSlimInferKVBytes(t *testing.T) {
 
 // TestSlimInferPresets: the layers and budgets that stand for other models, and those of preset=early.
 func TestSlimInferPresets(t *testing.T) {
-	window := make([]int, 18)
-	for i := range window {
+	deep := Model{Layers: cacheshape.Equal(30, 9, cacheshape.KV{Heads: 3}), Hidden: 576}
+	sliding := Model{Layers: cacheshape.Equal(18, 4, cacheshape.KV{Heads: 1}), Hidden: 640}
+	for i := range sliding.Layers {
 		if (i+1)%6 != 0 {
-			window[i] = 512
+			sliding.Layers[i].KV.Window = 512
 		}
 	}
-	deep := Model{Layers: 30, Hidden: 576, Heads: 9, KVHeads: 3}
-	sliding := Model{Layers: 18, Hidden: 640, Heads: 4, KVHeads: 1, Window: window}
 	for _, c := range []struct {
 		spec  string
 		m     Model
@@ -114,11 +114,11 @@ func TestSlimInferPresets(t *testing.T) {
 	}{
 		{"sliminfer", deep, map[int]int{0: 6400, 9: 1600, 19: 768, 28: 384}},
 		{"sliminfer:preset=early", deep, map[int]int{0: 6400, 6: 3200, 9: 1600, 19: 768}},
-		{"sliminfer:preset=early", Model{Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8}, map[int]int{0: 6400, 3: 3200, 5: 1600, 10: 768}},
+		{"sliminfer:preset=early", Model{Layers: cacheshape.Equal(16, 32, cacheshape.KV{Heads: 8}), Hidden: 2048}, map[int]int{0: 6400, 3: 3200, 5: 1600, 10: 768}},
 		{"sliminfer", sliding, map[int]int{0: 6400, 6: 1600, 12: 768}},
 		{"sliminfer:preset=early", sliding, map[int]int{0: 6400, 6: 3200, 12: 768}},
 	} {
-		want := make([]int, c.m.Layers)
+		want := make([]int, len(c.m.Layers))
 		for i := range want {
 			if n, ok := c.after[i]; ok {
 				want[i] = n
@@ -127,7 +127,7 @@ func TestSlimInferPresets(t *testing.T) {
 			}
 		}
 		if got := alivePerLayer(t, c.spec, c.m, 6400); !slices.Equal(got, want) {
-			t.Errorf("%s of %d layers keeps %v, want %v", c.spec, c.m.Layers, got, want)
+			t.Errorf("%s of %d layers keeps %v, want %v", c.spec, len(c.m.Layers), got, want)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func gib(m Model, tokens []int) float64 {
 	for _, n := range tokens {
 		sum += n
 	}
-	return float64(sum) * float64(m.KVHeads*(m.KeyDim+m.ValueDim)*2) / (1 << 30)
+	return float64(sum) * float64(m.Layers[0].KV.Heads*(m.Layers[0].KV.KeyDim+m.Layers[0].KV.ValueDim)*2) / (1 << 30)
 }
 
 // TestSlimInferBudget: as many blocks go on as fit the budget whole beside a last block that may be short.

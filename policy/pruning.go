@@ -63,18 +63,31 @@ func (b *blocks) bind(name string, m Model) error {
 	}
 	b.layers = slices.Clone(b.layers)
 	for i, l := range b.layers {
-		if l > m.Layers {
-			return fmt.Errorf("policy: %s: pruning layer %d of a model with %d layers: %w", name, l, m.Layers, ErrModel)
+		if l > len(m.Layers) {
+			return fmt.Errorf("policy: %s: pruning layer %d of a model with %d layers: %w", name, l, len(m.Layers), ErrModel)
 		}
-		if !m.Global(l - 1) {
-			return fmt.Errorf("policy: %s: layer %d has a sliding window of %d: want a layer that attends to everything: %w", name, l, m.Window[l-1], ErrModel)
+		if !m.Acts(l - 1) {
+			return fmt.Errorf("policy: %s: layer %d does not read all keys of its own (it has a window, shares keys, or keeps none): want a layer that attends to everything: %w", name, l, ErrModel)
+		}
+		if state := stateBehind(m, l-1); state >= 0 {
+			return fmt.Errorf("policy: %s: layer %d keeps state of every row in order, and rows that leave at layer %d would be missing from it: %w", name, state+1, l, ErrModel)
 		}
 		b.layers[i] = l - 1
 	}
-	if last := len(b.layers) - 1; last >= 0 && b.layers[last] == m.Layers-1 {
+	if last := len(b.layers) - 1; last >= 0 && b.layers[last] == len(m.Layers)-1 {
 		b.layers, b.budgets = b.layers[:last], b.budgets[:last] // no layer lies behind it: nothing is there to be left out
 	}
 	return nil
+}
+
+// stateBehind is the first layer behind one that keeps state; -1 where none does.
+func stateBehind(m Model, layer int) int {
+	for i := layer + 1; i < len(m.Layers); i++ {
+		if m.Layers[i].State.Bytes > 0 {
+			return i
+		}
+	}
+	return -1
 }
 
 // pruning is a preset of 1-based layers and budgets.
@@ -92,10 +105,11 @@ func presetOf(m Model) pruning {
 		}
 		return out
 	}
+	_, kv, _ := m.Layers.Same()
 	switch {
-	case m.Layers == 32 && m.Hidden == 4096 && m.KVHeads == 8: // Llama 3.1 8B
+	case len(m.Layers) == 32 && m.Hidden == 4096 && kv.Heads == 8: // Llama 3.1 8B
 		return pruning{[]int{10, 20, 30}, counts(8, 4, 2), true}
-	case m.Layers == 28 && m.Hidden == 3584 && m.KVHeads == 4: // Qwen 2.5 7B
+	case len(m.Layers) == 28 && m.Hidden == 3584 && kv.Heads == 4: // Qwen 2.5 7B
 		return pruning{[]int{9, 18, 26}, counts(12, 6, 4), true}
 	}
 	return spread(m, []float64{10. / 32, 20. / 32, 30. / 32}, []string{"25%", "12.5%", "6.25%"})
@@ -104,11 +118,11 @@ func presetOf(m Model) pruning {
 // spread gives shares of the prompt at depths of a model, or at the next global layers behind them.
 func spread(m Model, depths []float64, shares []string) (p pruning) {
 	for i, share := range shares {
-		layer := max(int(depths[i]*float64(m.Layers)+0.5), 1)
-		for layer < m.Layers && !m.Global(layer-1) { // scores are taken at global layers only
+		layer := max(int(depths[i]*float64(len(m.Layers))+0.5), 1)
+		for layer < len(m.Layers) && !m.Acts(layer-1) { // scores are taken at layers that read all keys
 			layer++
 		}
-		if layer < m.Layers && (len(p.layers) == 0 || layer > p.layers[len(p.layers)-1]) {
+		if layer < len(m.Layers) && (len(p.layers) == 0 || layer > p.layers[len(p.layers)-1]) {
 			budget, err := parseBudget(share)
 			if err != nil {
 				panic("policy: preset: " + err.Error())

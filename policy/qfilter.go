@@ -21,6 +21,7 @@ type qfilter struct {
 	file    string    // whose filters Model.Filters has; "" = values are given
 	values  []float32 // [Layers, KVHeads, KeyDim], or one number for all
 	filters []float32 // [Layers, KVHeads, KeyDim] in the order of the model's keys
+	first   []int     // where each layer's begin
 	buf     []float32
 }
 
@@ -64,14 +65,23 @@ func newQFilter(a *args) Policy {
 
 // Bind takes the model's filters; those of another model are refused.
 func (p *qfilter) Bind(m Model) error {
-	n, values := m.Layers*m.KVHeads*m.KeyDim, p.values
+	n, values := 0, p.values
+	p.first = make([]int, len(m.Layers))
+	for i := range m.Layers {
+		p.first[i] = n
+		n += m.Layers[i].KV.Heads * m.Layers[i].KV.KeyDim
+	}
+	_, kv, same := m.Layers.Same()
 	if p.file != "" {
 		f := m.Filters[p.file]
 		if f == nil {
 			return fmt.Errorf("policy: qfilter: filters=@%s was not read: an engine reads what its own policy names, no request's: %w", p.file, ErrModel)
 		}
-		if f.Layers != m.Layers || f.KVHeads != m.KVHeads || f.KeyDim != m.KeyDim || len(f.Values) != n {
-			return fmt.Errorf("policy: qfilter: %s has filters of %d layers, %d KV heads of %d: want %d, %d of %d: %w", p.file, f.Layers, f.KVHeads, f.KeyDim, m.Layers, m.KVHeads, m.KeyDim, ErrModel)
+		if !same {
+			return fmt.Errorf("policy: qfilter: %s has filters of one shape, and the model's layers differ: %w", p.file, ErrModel)
+		}
+		if f.Layers != len(m.Layers) || f.KVHeads != kv.Heads || f.KeyDim != kv.KeyDim || len(f.Values) != n {
+			return fmt.Errorf("policy: qfilter: %s has filters of %d layers, %d KV heads of %d: want %d, %d of %d: %w", p.file, f.Layers, f.KVHeads, f.KeyDim, len(m.Layers), kv.Heads, kv.KeyDim, ErrModel)
 		}
 		values = f.Values
 	}
@@ -79,10 +89,15 @@ func (p *qfilter) Bind(m Model) error {
 		values = slices.Repeat(values, n)
 	}
 	if len(values) != n {
-		return fmt.Errorf("policy: qfilter: filters has %d numbers, a model of %d layers with %d KV heads of %d wants %d: %w", len(values), m.Layers, m.KVHeads, m.KeyDim, n, ErrModel)
+		return fmt.Errorf("policy: qfilter: filters has %d numbers, the keys of the model's %d layers want %d: %w", len(values), len(m.Layers), n, ErrModel)
 	}
 	if p.filters = values; m.Interlaced {
-		p.filters = interlaced(values, m.KeyDim)
+		p.filters = slices.Clone(values)
+		for i := range m.Layers {
+			if kv := m.Layers[i].KV; kv.Heads > 0 {
+				copy(p.filters[p.first[i]:], interlaced(values[p.first[i]:][:kv.Heads*kv.KeyDim], kv.KeyDim))
+			}
+		}
 	}
 	return nil
 }
@@ -104,7 +119,7 @@ func (p *qfilter) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep)
 
 // filter is that of a layer's KV head [KeyDim].
 func (p *qfilter) filter(l *Layer, kvHead int) []float32 {
-	return p.filters[(l.Index*l.KVHeads+kvHead)*l.KeyDim:][:l.KeyDim]
+	return p.filters[p.first[l.Index]+kvHead*l.KeyDim:][:l.KeyDim]
 }
 
 // Score is -filter·k.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // TestQFilter: the tokens with the largest -filter·k stay, by a filter of the layer and KV head, whether filters come from a file or as
@@ -20,7 +22,7 @@ func TestQFilter(t *testing.T) {
 	for i := range f.Values {
 		f.Values[i] = float32(r.NormFloat64())
 	}
-	m := Model{Layers: 4, Heads: 4, KVHeads: 2, KeyDim: 16, ValueDim: 16, Filters: map[string]*Filters{"a.safetensors": f}}
+	m := Model{Layers: cacheshape.Equal(4, 4, cacheshape.KV{Heads: 2, KeyDim: 16, ValueDim: 16}), Filters: map[string]*Filters{"a.safetensors": f}}
 	spec, err := Parse("QFilterPress:filters=@a.safetensors,compression_ratio=0.75")
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +72,7 @@ func TestQFilterRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want a bad parameter", spec, err)
 		}
 	}
-	m := Model{Layers: 4, KVHeads: 2, KeyDim: 16, Filters: map[string]*Filters{"other.safetensors": {Layers: 4, KVHeads: 1, KeyDim: 32, Values: make([]float32, 128)}}}
+	m := Model{Layers: cacheshape.Equal(4, 2, cacheshape.KV{Heads: 2, KeyDim: 16}), Filters: map[string]*Filters{"other.safetensors": {Layers: 4, KVHeads: 1, KeyDim: 32, Values: make([]float32, 128)}}}
 	for text, names := range map[string]string{"qfilter:filters=1/2/3": "3 numbers", "qfilter:filters=@missing.safetensors": "missing.safetensors", "qfilter:filters=@other.safetensors": "1 KV heads of 32"} {
 		spec, err := Parse(text)
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sort"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // The references below are written from the papers' descriptions (algorithms.md), with full attention and sorting, and
@@ -292,7 +294,7 @@ func TestSelectorsAgainstReferences(t *testing.T) {
 		for seed := range uint64(5) {
 			s := randomScene(seed+100*uint64(i), sh.n, sh.heads, sh.kvHeads, sh.dim)
 			s.index = 3
-			d := NewDecomposition(Model{Layers: 4, KVHeads: sh.kvHeads, KeyDim: sh.dim})
+			d := NewDecomposition(Model{Layers: cacheshape.Equal(4, sh.kvHeads, cacheshape.KV{Heads: sh.kvHeads, KeyDim: sh.dim})})
 			if err := d.SetLayer(3, slices.Concat(s.q...), sh.n, sh.heads); err != nil {
 				t.Fatal(err)
 			}
@@ -324,7 +326,7 @@ func TestSelectorsAgainstReferences(t *testing.T) {
 // TestDecomposition checks the basis: orthonormal, by falling energy, and a product through all columns is the product.
 func TestDecomposition(t *testing.T) {
 	s := randomScene(3, 200, 4, 2, 16)
-	d := NewDecomposition(Model{Layers: 1, KVHeads: 2, KeyDim: 16})
+	d := NewDecomposition(Model{Layers: cacheshape.Equal(1, 2, cacheshape.KV{Heads: 2, KeyDim: 16})})
 	if err := d.SetLayer(0, slices.Concat(s.q...), 200, 4); err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +436,7 @@ func mustSetWith(t *testing.T, text string, s *scene, d *Decomposition) *Set {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := spec.New(Model{Layers: s.layers, Heads: s.heads, KVHeads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim, Decomposition: d})
+	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), Decomposition: d})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,10 +59,11 @@ func init() {
 
 // Bind remembers the length of a value, which clusters hold too.
 func (p *retroinfer) Bind(m Model) error {
-	if p.sketch.ValueDim = m.ValueDim; m.ValueDim < 1 {
-		return fmt.Errorf("policy: retroinfer: values of %d numbers: %w", m.ValueDim, ErrModel)
+	kv, err := m.one(p.Name())
+	if p.sketch.ValueDim = kv.ValueDim; err == nil && kv.ValueDim < 1 {
+		return fmt.Errorf("policy: retroinfer: values of %d numbers: %w", kv.ValueDim, ErrModel)
 	}
-	return nil
+	return err
 }
 
 func (p *retroinfer) Needs() Needs {

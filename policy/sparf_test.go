@@ -4,6 +4,8 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // TestSparFIsSparQ checks that both read the same tokens and the same share at equal r, k and l, that a drive told r, k and l does
@@ -30,7 +32,7 @@ func TestSparFIsSparQ(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, err := spec.New(Model{Layers: 1, Heads: 4, KVHeads: 2, KeyDim: 16, ValueDim: 16})
+		set, err := spec.New(Model{Layers: cacheshape.Equal(1, 4, cacheshape.KV{Heads: 2, KeyDim: 16, ValueDim: 16})})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"terrace/internal/cacheshape"
 )
 
 // TestSwitchesTurnOnePart: each of hillinfer's switches changes what whoever runs it sees of its own part, and nothing of the others':
@@ -16,7 +18,7 @@ func TestSwitchesTurnOnePart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, err := spec.New(Model{Layers: 4, Heads: 4, KVHeads: 2, KeyDim: 32, ValueDim: 32})
+		set, err := spec.New(Model{Layers: cacheshape.Equal(4, 4, cacheshape.KV{Heads: 2, KeyDim: 32, ValueDim: 32})})
 		if err != nil {
 			t.Fatal(err)
 		}

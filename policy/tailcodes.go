@@ -83,13 +83,17 @@ func init() {
 
 // Bind refuses parts that do not divide a key or a value.
 func (p *tailCodes) Bind(m Model) error {
-	if m.KeyDim%p.part != 0 {
-		return fmt.Errorf("policy: tailcodes: part=%d: want a divisor of the model's %d numbers a key: %w", p.part, m.KeyDim, ErrModel)
+	kv, err := m.one(p.Name())
+	if err != nil {
+		return err
 	}
-	if p.tail && (m.ValueDim < 1 || m.ValueDim%p.valuePart != 0) {
-		return fmt.Errorf("policy: tailcodes: value_part=%d: want a divisor of the model's %d numbers a value: %w", p.valuePart, m.ValueDim, ErrModel)
+	if kv.KeyDim%p.part != 0 {
+		return fmt.Errorf("policy: tailcodes: part=%d: want a divisor of the model's %d numbers a key: %w", p.part, kv.KeyDim, ErrModel)
 	}
-	p.keyDim, p.width = m.KeyDim, m.ValueDim
+	if p.tail && (kv.ValueDim < 1 || kv.ValueDim%p.valuePart != 0) {
+		return fmt.Errorf("policy: tailcodes: value_part=%d: want a divisor of the model's %d numbers a value: %w", p.valuePart, kv.ValueDim, ErrModel)
+	}
+	p.keyDim, p.width = kv.KeyDim, kv.ValueDim
 	return nil
 }
 

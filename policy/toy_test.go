@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"terrace/internal/cacheshape"
 )
 
 // TestPolicies runs testdata/methods/NAME: what each method does, in a few lines of text.
@@ -107,10 +109,10 @@ func (y *toy) bind(spec string) error {
 	if err != nil {
 		return err
 	}
-	m := Model{Layers: y.l.Layers, Heads: y.l.Heads, KVHeads: y.l.KVHeads, KeyDim: y.l.KeyDim, ValueDim: y.l.ValueDim}
+	m := Model{Layers: cacheshape.Equal(y.l.Layers, y.l.Heads, cacheshape.KV{Heads: y.l.KVHeads, KeyDim: y.l.KeyDim, ValueDim: y.l.ValueDim})}
 	m.Decomposition = NewDecomposition(m) // the identity: columns are dimensions
 	for i := range m.Decomposition.Basis {
-		if at := i % (m.KeyDim * m.KeyDim); at/m.KeyDim == at%m.KeyDim {
+		if at := i % (m.Layers[0].KV.KeyDim * m.Layers[0].KV.KeyDim); at/m.Layers[0].KV.KeyDim == at%m.Layers[0].KV.KeyDim {
 			m.Decomposition.Basis[i] = 1
 		}
 	}

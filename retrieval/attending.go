@@ -89,7 +89,7 @@ func (a *attending) start(expected int) error {
 		return a.lost
 	}
 	dims, tokens := a.policy.Groups()
-	columns := a.policy.Attention(a.t.f.o.Shape.KeyDim, 1<<30).Dims > 0
+	columns := a.policy.Attention(a.t.f.o.Shape.kv(0).KeyDim, 1<<30).Dims > 0
 	a.opened = true
 	return a.drives.Open(context.Background(), a.home, offload.Groups{Dims: dims, Tokens: tokens, Expected: expected, Columns: columns})
 }
@@ -107,7 +107,7 @@ func (a *attending) prompted(layer, rows int) error {
 		return err
 	}
 	keys, values := a.encoded(layer, n)
-	for g := range a.t.f.o.Shape.KVHeads {
+	for g := range a.t.f.o.Shape.kv(layer).Heads {
 		if err := a.t.seq.Keep(layer, g, nil); err != nil {
 			return fmt.Errorf("retrieval: %w", err)
 		}
@@ -139,10 +139,10 @@ func (a *attending) sent() error {
 
 // encoded is a layer's keys and values token by token, as stored.
 func (a *attending) encoded(layer, n int) (keys, values []byte) {
-	shape, l, e := &a.t.f.o.Shape, a.t.f.o.KV.Layout(), a.elem()
-	keyRow, valueRow := shape.KeyDim*e.Bits()/8, shape.ValueDim*e.Bits()/8
-	keys, values = make([]byte, n*shape.KVHeads*keyRow), make([]byte, n*shape.KVHeads*valueRow)
-	x := make([]float32, shape.KeyDim)
+	kv, l, e := a.t.f.o.Shape.kv(layer), a.t.f.o.KV.Layout(layer), a.elem()
+	keyRow, valueRow := kv.KeyDim*e.Bits()/8, kv.ValueDim*e.Bits()/8
+	keys, values = make([]byte, n*kv.Heads*keyRow), make([]byte, n*kv.Heads*valueRow)
+	x := make([]float32, kv.KeyDim)
 	for g, v := range a.t.seq.Views(layer) {
 		at := g
 		for _, p := range v.Pages {
@@ -150,7 +150,7 @@ func (a *attending) encoded(layer, n int) (keys, values []byte) {
 				kvpage.ReadK(l, p.Data, slot, x)
 				kvpage.PutRow(e, keys[at*keyRow:(at+1)*keyRow], x)
 				copy(values[at*valueRow:(at+1)*valueRow], l.VRow(p.Data, slot))
-				at += shape.KVHeads
+				at += kv.Heads
 			}
 		}
 	}
@@ -158,7 +158,7 @@ func (a *attending) encoded(layer, n int) (keys, values []byte) {
 }
 
 // elem is the type of keys and values, which drives have alike.
-func (a *attending) elem() kvpage.Elem { return a.t.f.o.KV.Layout().K }
+func (a *attending) elem() kvpage.Elem { return a.t.f.o.KV.Format().K }
 
 // append keeps a layer's new keys [rows, KVHeads·KeyDim] and values until they go down with their queries.
 func (a *attending) append(k, v []float32) error {
@@ -188,14 +188,14 @@ func (a *attending) ask(layer int, q []float32, r *Rows) error {
 		return err
 	}
 	keyBytes, valueBytes := len(a.keys)/rows, len(a.values)/rows
-	width, out := shape.Heads*shape.KeyDim, shape.Heads*shape.ValueDim
+	score, width, out := shape.Scores[layer], shape.queryWidth(layer), shape.outWidth(layer)
 	a.q = append(a.q[:0], q...)
 	a.out, a.steps = sized(a.out, rows*out), a.steps[:0]
 	for i := range rows {
 		s := offload.AttendStep{Seq: a.home, Layer: layer, At: int(r.Pos[i]), Keys: a.keys[i*keyBytes : (i+1)*keyBytes], Values: a.values[i*valueBytes : (i+1)*valueBytes],
-			Q: a.q[i*width : (i+1)*width], Exact: f.o.Exact, Scale: shape.Scale, Softcap: shape.Softcap, Window: a.t.obs.window(layer), Out: a.out[i*out : (i+1)*out]}
+			Q: a.q[i*width : (i+1)*width], Exact: f.o.Exact, Scale: score.Scale, Softcap: score.Softcap, Window: a.t.obs.window(layer), Out: a.out[i*out : (i+1)*out]}
 		if r.Reading == Step && s.Window == 0 {
-			s.SparF = a.policy.Attention(shape.KeyDim, s.At+1)
+			s.SparF = a.policy.Attention(shape.kv(layer).KeyDim, s.At+1)
 		}
 		a.steps = append(a.steps, s)
 	}

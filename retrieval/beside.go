@@ -23,16 +23,19 @@ func (s *selector) beside(n int) int64 {
 	if s == nil {
 		return 0
 	}
-	shape, layers := &s.t.f.o.Shape, 0
+	shape, sketch, elem := &s.t.f.o.Shape, s.t.obs.needs.Sketch, s.t.f.o.KV.Format().K
+	var bytes, below int64
+	tile := 0
 	for layer := range shape.Layers {
-		if s.t.Acts(layer) {
-			layers++
+		if !s.t.Acts(layer) {
+			continue
 		}
+		kv := shape.kv(layer)
+		size := keyindex.MostSize(sketch, kv.KeyDim, n, s.below != nil, elem)
+		bytes += size.Bytes*int64(kv.Heads) + keyindex.MostJoint(sketch, kv.Heads, kv.KeyDim, n, elem)
+		below, tile = max(below, size.Below), max(tile, size.Tile)
 	}
-	size := keyindex.MostSize(s.t.obs.needs.Sketch, shape.KeyDim, n, s.below != nil, s.t.f.o.KV.Layout().K)
-	joint := keyindex.MostJoint(s.t.obs.needs.Sketch, shape.KVHeads, shape.KeyDim, n, s.t.f.o.KV.Layout().K)
-	index := max((size.Bytes*int64(shape.KVHeads)+joint)*int64(layers)-s.charged, 0)
-	return index + max(s.below.MostBytesOf(size.Below, size.Tile)-s.below.Charged(), 0)
+	return max(bytes-s.charged, 0) + max(s.below.MostBytesOf(below, tile)-s.below.Charged(), 0)
 }
 
 // beside is the bytes that a pass, or the prompt that it is part of with its first steps, charges beside pages: the index, the
@@ -53,7 +56,7 @@ func (c *cached) beside(x *kvmanager.Extent) (n int64) {
 	read, run, whole := c.most(tokens)
 	fixed, scratch := tokencache.MostBytes(blocks, c.cacheOptions(tokens), tokens, read, run)
 	if !whole && x.Tokens > 0 {
-		scratch = max(scratch-int64(tokens*c.t.f.kvBytesPerToken()/len(c.layers)), 0)
+		scratch = max(scratch-c.t.f.mostBytes(tokens), 0)
 	}
 	return n + max(fixed+scratch-have, 0)
 }
@@ -70,7 +73,7 @@ func (r *Rows) waiting() int64 {
 // most is how many tokens of a KV head a step reads from the cache at most, in runs of how many, and whether it reads a layer
 // whole beside that.
 func (c *cached) most(tokens int) (read, run int, whole bool) {
-	l := c.t.sel.probe()
+	l := c.t.sel.probe(c.firstSelecting())
 	l.N, l.Prompt, l.KVBytes = tokens, tokens, c.t.f.kvBytesPerToken()
 	reader, ok := c.t.set.Selector.(policy.Reader)
 	if !ok {
@@ -78,6 +81,9 @@ func (c *cached) most(tokens int) (read, run int, whole bool) {
 	}
 	run = 1
 	for layer := range c.layers {
+		if !c.t.f.o.Shape.Layers.Keeps(layer) {
+			continue
+		}
 		l.Index = layer
 		n, step := reader.Most(l)
 		if !c.layers[layer].selects || n >= tokens {

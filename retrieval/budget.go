@@ -42,12 +42,12 @@ func (c *cached) openCache(n int) error {
 // the budget has beyond the least that the text needs, which counts none but the smallest staging.
 func (c *cached) stagingFor(n int) int64 {
 	f := c.t.f
-	layer := int64(n * f.kvBytesPerToken() / len(c.layers))
+	layer := f.mostBytes(n)
 	bytes := min(8<<20, layer)
 	if blocks, err := c.t.seq.Blocks(); err == nil && c.t.obs.needs.TokenGranularity && blocks.Gathers() {
 		read, _, _ := c.most(n)
 		if !c.t.obs.needs.SharedAcrossHeads {
-			read *= f.o.Shape.KVHeads // each picks its own, and all heads of a token come
+			read *= c.mostHeads() // each picks its own, and all heads of a token come
 		}
 		bytes = min(bytes, layer*int64(read)/int64(n)*8/7) // an eighth is for whole groups
 	}
@@ -78,7 +78,7 @@ func (c *cached) buffer(n int) int {
 	if !ok {
 		return -1
 	}
-	l := c.t.sel.probe()
+	l := c.t.sel.probe(c.firstSelecting())
 	l.N, l.KVBytes = n, c.t.f.kvBytesPerToken()
 	return b.BufferTokens(l)
 }
@@ -86,6 +86,27 @@ func (c *cached) buffer(n int) int {
 // slots is how many slots of a shard hold a number of tokens.
 func (c *cached) slots(tokens int) int {
 	return (tokens + c.cache.GranuleTokens() - 1) / c.cache.GranuleTokens()
+}
+
+// firstSelecting is the first layer that the policy selects in; the first that keeps keys where there is none.
+func (c *cached) firstSelecting() int {
+	for layer := range c.layers {
+		if c.layers[layer].selects {
+			return layer
+		}
+	}
+	return max(c.t.f.o.Shape.Layers.Next(-1), 0)
+}
+
+// mostHeads is the most KV heads of a layer that the policy selects in.
+func (c *cached) mostHeads() int {
+	n := 1
+	for layer := range c.layers {
+		if c.layers[layer].selects {
+			n = max(n, c.t.f.o.Shape.kv(layer).Heads)
+		}
+	}
+	return n
 }
 
 // setLimit sets how many slots a shard may have.
@@ -115,14 +136,14 @@ func (c *cached) capacity(n int) int {
 			indexed++
 		}
 	}
-	layers := len(c.layers)
+	layers := f.o.Shape.Layers.Keepers()
 	left := (f.o.BudgetBytes - f.charged) / int64(max(f.caches, 1))
 	if c.drive == nil {
 		left -= c.t.sel.charged * int64(selecting) / int64(max(indexed, 1)) // the indexes of all layers
 	}
 	left -= c.t.sel.below.MostBytes() + c.cache.FixedBytes() + int64(layers+8)*int64(f.o.KV.BlockBytes()) // staging, the newest tokens
 	left -= int64(4 * n / c.cache.GranuleTokens() * c.cache.Shards())                                     // tables
-	left -= max(int64(n)/4*int64(f.kvBytesPerToken()/layers)-c.cache.ScratchBytes(), 0)                   // a step's selection, where it is not in FixedBytes yet
+	left -= max(int64(n)/4*f.mostBytes(1)-c.cache.ScratchBytes(), 0)                                      // a step's selection, where it is not in FixedBytes yet
 	return c.slotsOf(int(max(left-c.late(n), 0)), c.cache.SlotBytes()+c.drive.tokenBytes(), n)
 }
 

@@ -36,7 +36,7 @@ type cachedLayer struct {
 // cacheable reports whether a policy's selections can be read from a token cache.
 func (t *Text) cacheable() bool {
 	n := &t.obs.needs
-	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil && !t.cachesPruned() || quantised(t.f.o.KV.Layout()) {
+	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil && !t.cachesPruned() || quantised(t.f.o.KV.Format()) {
 		return false
 	}
 	if n.Sketch.Listed == policy.ListedExact {
@@ -50,7 +50,7 @@ func (t *Text) cacheable() bool {
 }
 
 func newCached(t *Text, hostScores bool) *cached {
-	c := &cached{streamed: streamed{resident{t}}, layers: make([]cachedLayer, t.f.o.Shape.Layers), scratch: make([]tokencache.Scratch, t.f.o.Threads)}
+	c := &cached{streamed: streamed{resident{t}}, layers: make([]cachedLayer, len(t.f.o.Shape.Layers)), scratch: make([]tokencache.Scratch, t.f.o.Threads)}
 	for layer := range c.layers {
 		c.layers[layer].selects = t.Acts(layer)
 		c.fresh = append(c.fresh, -1)
@@ -110,8 +110,12 @@ func (c *cached) prefetch(layer int, pos int32, step bool) {
 
 // begin brings the layer's index up to date and selects, unless that was prepared.
 func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
-	if !c.serves(layer) {
+	owner := c.t.f.o.Shape.owner(layer)
+	switch {
+	case !c.serves(owner):
 		return c.streamed.begin(layer, q, seq)
+	case owner != layer:
+		return c.again(owner)
 	}
 	sel, shown := c.t.sel, c.t.Layer(layer, 1)
 	l := &sel.layers[layer]
@@ -127,6 +131,14 @@ func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
 	}
 	sel.remember(l, q)
 	return nil
+}
+
+// again reads once more what was chosen of a layer whose keys and values another reads too.
+func (c *cached) again(owner int) error {
+	if c.layers[owner].whole {
+		return nil
+	}
+	return c.cache.Begin(owner, c.t.sel.layers[owner].kept, nil)
 }
 
 // prepare selects with a query that is known before the layer's own.
@@ -166,7 +178,7 @@ func (c *cached) rank(layer int, q []float32) error {
 // settle decides on a layer with the drive's answer and begins to fetch.
 func (c *cached) settle(layer int) error {
 	sel := c.t.sel
-	sel.picks.Reset(c.t.f.o.Shape.KVHeads)
+	sel.picks.Reset(c.t.f.o.Shape.kv(layer).Heads)
 	sel.ranks = sel.ranks[:0]
 	if err := c.drive.settle(layer, &sel.picks); err != nil {
 		return err
@@ -217,7 +229,7 @@ func (c *cached) finish(layer int, seq *attention.Seq) error {
 		return err
 	}
 	c.tiles = tiles
-	c.t.f.gathered(sel, views)
+	c.t.f.gathered(layer, sel, views)
 	seq.Views, seq.Select = views, sel
 	return nil
 }

@@ -80,11 +80,11 @@ func newDriveScoring(c *cached, hostScores bool) *driveScoring {
 	if t.set.Pruner != nil && t.set.Placer.WholeTokens() {
 		return nil // a token is hot in all layers or in none, and not all layers have it
 	}
-	probe := t.sel.probe()
+	probe := t.sel.probe(c.firstSelecting())
 	if !rank.Question(probe, &policy.TokenQuery{}) {
 		return nil
 	}
-	h := &driveScoring{c: c, drive: t.f.drive, rank: rank, layers: make([]driveLayer, t.f.o.Shape.Layers), use: &t.f.use}
+	h := &driveScoring{c: c, drive: t.f.drive, rank: rank, layers: make([]driveLayer, len(t.f.o.Shape.Layers)), use: &t.f.use}
 	if t.set.Pruner == nil {
 		h.hot = &hotTokens{}
 	}
@@ -103,16 +103,16 @@ func (h *driveScoring) tokenBytes() int {
 	if h == nil {
 		return 0
 	}
-	m := &h.c.t.f.o.Shape
+	kv := h.c.t.f.o.Shape.kv(h.c.firstSelecting()) // a drive takes layers of one shape
 	switch h.c.t.obs.needs.Sketch.Kind {
 	case policy.SketchProduct:
-		return m.KVHeads * m.KeyDim / 4
+		return kv.Heads * kv.KeyDim / 4
 	case policy.SketchInt4:
-		return m.KVHeads * m.KeyDim / 2
+		return kv.Heads * kv.KeyDim / 2
 	case policy.SketchInt8:
-		return m.KVHeads * m.KeyDim
+		return kv.Heads * kv.KeyDim
 	}
-	return 2 * m.KVHeads * m.KeyDim
+	return 2 * kv.Heads * kv.KeyDim
 }
 
 // asking reports whether a layer's scores are under way.

@@ -31,11 +31,12 @@ func driveBalance(host offload.HostRates, threads int, id csdshim.Identity, code
 	if codes != csdshim.CodesProduct {
 		elem = codes.Elem()
 	}
-	page, numbers := shape.Page, float64(shape.KVHeads*shape.Page.KeyDim) // of a token's keys in a layer
-	perToken := float64(shape.KVHeads) * float64(page.KeyDim*page.K.Bits()/8+page.VRowBytes())
+	heads, page := shape.KVHeads(0), shape.PageOf(0) // a drive takes layers of one shape
+	numbers := float64(heads * page.KeyDim)          // of a token's keys in a layer
+	perToken := float64(heads) * float64(page.KeyDim*page.K.Bits()/8+page.VRowBytes())
 	b := policy.Balance{BC: host.Copy, BS: limited(id.LinkBytesPerS, id.NANDBytesPerS)}
 	if host.Threads > 0 { // as if threads scaled; f16 keys and values are 4 bytes a number of the key
-		b.FC = host.ScanRate(elem, shape.KVHeads, page.KeyDim) / 4 / numbers * perToken * float64(threads) / float64(host.Threads)
+		b.FC = host.ScanRate(elem, heads, page.KeyDim) / 4 / numbers * perToken * float64(threads) / float64(host.Threads)
 	}
 	scan := id.ScanBytesPerS / (numbers * float64(bits) / 8)
 	if id.Keys == csdshim.KeysNAND.String() {

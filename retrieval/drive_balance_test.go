@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/offload"
 	"terrace/policy"
@@ -12,7 +13,7 @@ import (
 
 // TestDriveBalanceRates computes a balance by hand.
 func TestDriveBalanceRates(t *testing.T) {
-	l := offload.Shape{Layers: 3, KVHeads: 3, GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
+	l := offload.Shape{Layers: cacheshape.Equal(3, 3, cacheshape.KV{Heads: 3, KeyDim: 64, ValueDim: 64}), GroupTokens: 16, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 64, ValueDim: 64, Tokens: 16}}
 	id := csdshim.Identity{Keys: "ddr", LinkBytesPerS: 3e9, NANDBytesPerS: 6e9, ScanBytesPerS: 20e9}
 	host := offload.HostRates{Threads: 4, Scan: map[string]float64{"int8": 40e9, "int4": 50e9}, Copy: 8e9}
 	for _, c := range []struct {

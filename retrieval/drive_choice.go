@@ -84,7 +84,7 @@ func (c *cached) weigh(n int) {
 			return // who asks the drive next says so
 		}
 	}
-	w := Weigh(c.t.set.Placer.Balanced(), float64(n*f.kvBytesPerToken()/len(c.layers)), trip.Seconds())
+	w := Weigh(c.t.set.Placer.Balanced(), float64(f.mostBytes(n)), trip.Seconds())
 	w.Room = c.holdsIndex(n)
 	c.weighed = &w
 	if w.Host() {
@@ -101,11 +101,11 @@ func (c *cached) holdsIndex(n int) bool {
 	if f.o.BudgetBytes == 0 {
 		return true
 	}
-	l := c.t.sel.probe()
+	l := c.t.sel.probe(c.firstSelecting())
 	l.N, l.Prompt = n, n
 	read, _, _ := c.most(n)
-	layer := int64(n * f.kvBytesPerToken() / len(c.layers))
-	need := c.t.sel.beside(n) + layer + int64(len(c.layers)+8)*int64(f.o.KV.BlockBytes()) + int64(read*f.kvBytesPerToken()) + f.o.BudgetBytes/32
+	layer := f.mostBytes(n)
+	need := c.t.sel.beside(n) + layer + int64(f.o.Shape.Layers.Keepers()+8)*int64(f.o.KV.BlockBytes()) + int64(read*f.kvBytesPerToken()) + f.o.BudgetBytes/32
 	share := (f.o.BudgetBytes - f.charged) / int64(f.caches+1)
 	if f.o.Texts > f.caches+1 { // the first to come leave the others theirs
 		share = f.o.BudgetBytes / int64(f.o.Texts)

@@ -70,7 +70,7 @@ func (h *driveScoring) moved(x *migrationRound) {
 	h.moving.took = append(h.moving.took, x.promote...)
 	for at, layer := range x.layers {
 		shape := h.c.t.f.o.Record
-		h.c.t.sel.layers[layer].index.PutRecords(x.promote, x.data[at], shape.Page, shape.HeadBytes())
+		h.c.t.sel.layers[layer].index.PutRecords(x.promote, x.data[at], shape.PageOf(layer), shape.HeadBytes(layer))
 		h.c.cache.Insert(layer, x.promote, x.data[at])
 	}
 }
@@ -111,7 +111,10 @@ func (h *driveScoring) move(n int) {
 		}
 	}
 	shape, home := h.c.t.f.o.Record, h.c.t.seq.Home()
-	x.bytes = int64(len(x.layers) * gatheredBytes(shape, len(x.promote)))
+	x.bytes = 0
+	for _, layer := range x.layers {
+		x.bytes += int64(gatheredBytes(shape, layer, len(x.promote)))
+	}
 	if h.c.t.f.o.KV.Charge(x.bytes) != nil {
 		return // no room: another time, if they are wanted still
 	}
@@ -128,7 +131,7 @@ func (h *driveScoring) move(n int) {
 // carry does a round's messages.
 func (h *driveScoring) carry(ctx context.Context, x *migrationRound, shape offload.Shape, home uint64) error {
 	for _, layer := range x.layers {
-		data := make([]byte, gatheredBytes(shape, len(x.promote)))
+		data := make([]byte, gatheredBytes(shape, layer, len(x.promote)))
 		if len(x.promote) > 0 {
 			if _, err := h.drive.Gather(ctx, home, layer, x.promote, data); err != nil {
 				return err
@@ -147,9 +150,9 @@ func (h *driveScoring) carry(ctx context.Context, x *migrationRound, shape offlo
 	return nil
 }
 
-// gatheredBytes is the size of n tokens as gathered records.
-func gatheredBytes(s offload.Shape, n int) int {
-	return (n + csdshim.GroupTokens - 1) / csdshim.GroupTokens * s.RecordBytes()
+// gatheredBytes is the size of n tokens of a layer as gathered records.
+func gatheredBytes(s offload.Shape, layer, n int) int {
+	return (n + csdshim.GroupTokens - 1) / csdshim.GroupTokens * s.RecordBytes(layer)
 }
 
 // abandonMigration ends a round whose outcome nobody wants.

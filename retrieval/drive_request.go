@@ -184,7 +184,7 @@ func (h *driveScoring) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *scoreR
 			h.pos, h.part = append(h.pos, i), append(h.part, h.scores[slot])
 		}
 	}
-	h.c.t.f.scanned(len(h.pos))
+	h.c.t.f.scanned(l.Index, len(h.pos))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.merger.Add(h.pos, h.part)
@@ -237,7 +237,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 	h.use.ScanBytes += int64(a.timing.ScanBytes)
 	h.use.DriveTokens += a.cold
 	if f := h.c.t.f; a.err == nil {
-		f.timed.add(a.sent, a.timing, a.blocks/4*int64(f.kvBytesPerToken()/len(h.layers)))
+		f.timed.add(a.sent, a.timing, a.blocks/4*f.mostBytes(1))
 	}
 	return a.err
 }

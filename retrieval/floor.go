@@ -6,6 +6,7 @@ import (
 
 	"terrace/attention"
 	"terrace/csdshim"
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kernels"
 	"terrace/internal/trace"
@@ -24,11 +25,28 @@ type Rope interface {
 // Shape is the part of a model that retrieval works with.
 type Shape struct {
 	policy.Model
-	Scale   float32                            // of q·k before softmax
-	Softcap float32                            // scores become Softcap·tanh(score/Softcap); 0 = none
-	Rope    func(layer int) Rope               // called once a layer, when a policy asks
-	Output  func(layer int) ([]float32, error) // the projection of a layer's output [Hidden, Heads·ValueDim]; nil = not known
+	Scores []Score                            // of each layer
+	Rope   func(layer int) Rope               // called once a layer, when a policy asks
+	Output func(layer int) ([]float32, error) // the projection of a layer's output [Hidden, Heads·ValueDim]; nil = not known
 }
+
+// Score is how a layer's attention makes scores of q·k.
+type Score struct {
+	Scale   float32 // of q·k before softmax
+	Softcap float32 // scores become Softcap·tanh(score/Softcap); 0 = none
+}
+
+// kv is the keys and values that a layer reads.
+func (s *Shape) kv(layer int) cacheshape.KV { return s.Layers.KV(layer) }
+
+// owner is the layer whose keys and values a layer reads.
+func (s *Shape) owner(layer int) int { return s.Layers.Owner(layer) }
+
+// queryWidth is the numbers of a row's queries in a layer.
+func (s *Shape) queryWidth(layer int) int { return s.Layers[layer].Heads * s.kv(layer).KeyDim }
+
+// outWidth is the numbers of a row's attention in a layer.
+func (s *Shape) outWidth(layer int) int { return s.Layers[layer].Heads * s.kv(layer).ValueDim }
 
 // Options of a floor.
 type Options struct {
@@ -75,7 +93,7 @@ type Floor struct {
 
 // NewFloor returns the floor of an engine; whoever made cache and store closes them.
 func NewFloor(o Options) *Floor {
-	f := &Floor{o: o, ropes: make([]Rope, o.Shape.Layers), spent: policyTimes{}}
+	f := &Floor{o: o, ropes: make([]Rope, len(o.Shape.Layers)), spent: policyTimes{}}
 	f.drive, _ = o.Store.(offload.Scorer)
 	return f
 }
@@ -87,12 +105,12 @@ func (f *Floor) begin(talk func()) { clock.Go(f.o.Clock, talk) }
 func (f *Floor) await(over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
 
 // scanned tells the clock that a layer's tokens were scored.
-func (f *Floor) scanned(tokens int) {
-	clock.Spend(f.o.Clock, clock.Scan, int64(tokens*f.kvBytesPerToken()/f.o.Shape.Layers))
+func (f *Floor) scanned(layer, tokens int) {
+	clock.Spend(f.o.Clock, clock.Scan, f.layerBytes(layer, tokens))
 }
 
 // gathered tells the clock that the selected tokens of a layer were copied together.
-func (f *Floor) gathered(picks [][]int32, views []attention.View) {
+func (f *Floor) gathered(layer int, picks [][]int32, views []attention.View) {
 	n := 0
 	for g := range views {
 		if g < len(picks) && picks[g] != nil {
@@ -101,7 +119,7 @@ func (f *Floor) gathered(picks [][]int32, views []attention.View) {
 			n += views[g].Tokens()
 		}
 	}
-	clock.Spend(f.o.Clock, clock.Gather, int64(n*f.kvBytesPerToken()/(f.o.Shape.Layers*f.o.Shape.KVHeads)))
+	clock.Spend(f.o.Clock, clock.Gather, f.layerBytes(layer, n)/int64(f.o.Shape.kv(layer).Heads))
 }
 
 // Tiered reports whether there is a backing store below host memory.
@@ -136,8 +154,25 @@ func (f *Floor) rope(layer int) Rope {
 // kvBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.
 func (f *Floor) kvBytesPerToken() int { return f.o.Shape.KVBytes }
 
+// layerBytes is what tokens take in the pages of a layer, rounded down.
+func (f *Floor) layerBytes(layer, tokens int) int64 {
+	l := f.o.KV.Layout(layer)
+	return int64(tokens) * int64(f.o.Shape.kv(layer).Heads*l.PageBytes()/l.Tokens)
+}
+
+// mostBytes is layerBytes of the layer whose tokens take most.
+func (f *Floor) mostBytes(tokens int) int64 {
+	most := int64(0)
+	for layer := range f.o.Shape.Layers {
+		if f.o.Shape.Layers.Keeps(layer) {
+			most = max(most, f.layerBytes(layer, tokens))
+		}
+	}
+	return most
+}
+
 // blockTokens is the number of tokens of what the backing store keeps as one record.
-func (f *Floor) blockTokens() int { return f.o.KV.Layout().Tokens }
+func (f *Floor) blockTokens() int { return f.o.KV.Format().Tokens }
 
 // Yield lets what talks to a drive run between two pieces of work, where it shares a core with those who compute.
 func (f *Floor) Yield() {

@@ -11,7 +11,8 @@ import (
 // headSelector asks a separate instance of a policy for each KV head, at the same time (policy.HeadSelector).
 type headSelector struct {
 	s     *selector
-	each  []headChoice // empty = the policy decides all heads of a layer together
+	each  []headChoice // empty = the policy decides all heads of a layer together; else as many as the layer with most heads has
+	heads []headChoice // of them, those of the layer in progress
 	scans []scanTask
 	on    *selected // the layer in progress
 
@@ -37,7 +38,13 @@ func (h *headSelector) init(s *selector, spec *policy.Spec) error {
 	if _, ok := s.t.set.Selector.(policy.HeadSelector); !ok {
 		return nil
 	}
-	for range s.t.f.o.Shape.KVHeads {
+	most := 0
+	for layer := range s.t.f.o.Shape.Layers {
+		if s.t.Acts(layer) {
+			most = max(most, s.t.f.o.Shape.kv(layer).Heads)
+		}
+	}
+	for range most {
 		set, err := spec.New(s.t.f.o.Shape.Model)
 		if err != nil {
 			return fmt.Errorf("retrieval: %w", err)
@@ -49,12 +56,11 @@ func (h *headSelector) init(s *selector, spec *policy.Spec) error {
 
 // ask fills the selector's picks.
 func (h *headSelector) ask(l *selected, views []attention.View, shown *policy.Layer) {
-	shape, pool := &h.s.t.f.o.Shape, h.s.t.pool()
-	group := shape.Heads / shape.KVHeads
-	width := group * shape.KeyDim
-	h.on = l
-	for g := range h.each {
-		c := &h.each[g]
+	pool, group := h.s.t.pool(), shown.Group()
+	width := group * shown.KeyDim
+	h.on, h.heads = l, h.each[:len(views)]
+	for g := range h.heads {
+		c := &h.heads[g]
 		c.layer = *shown
 		c.reader.views = views[g : g+1]
 		c.layer.KV, c.layer.Scores = &c.reader, l.index.Head(g)
@@ -65,7 +71,7 @@ func (h *headSelector) ask(l *selected, views []attention.View, shown *policy.La
 	if tasks := h.scanTasks(pool.Threads()); tasks > 0 {
 		pool.Run(tasks, h.scanHead)
 	} else {
-		pool.Run(len(h.each), h.selectHead)
+		pool.Run(len(h.heads), h.selectHead)
 	}
 	h.unite(shown.Index)
 }
@@ -74,10 +80,10 @@ func (h *headSelector) ask(l *selected, views []attention.View, shown *policy.La
 func (h *headSelector) unite(layer int) {
 	picks := &h.s.picks
 	picks.All = true
-	for g := range h.each {
+	for g := range h.heads {
 		picks.All = picks.All && h.each[g].picks.All
 	}
-	for g := range h.each {
+	for g := range h.heads {
 		p := &h.each[g].picks
 		picks.Share = append(picks.Share, p.Share...)
 		picks.Scanned += p.Scanned
@@ -98,7 +104,7 @@ func (h *headSelector) unite(layer int) {
 // would decide alone, and other threads look on.
 func (h *headSelector) scanTasks(threads int) int {
 	h.scans = h.scans[:0]
-	for g := range h.each {
+	for g := range h.heads {
 		c := &h.each[g]
 		scanner, ok := c.selector.(policy.Scanner)
 		if !ok || !scanner.Scans(&c.layer) {
@@ -112,7 +118,7 @@ func (h *headSelector) scanTasks(threads int) int {
 		}
 		c.waits.Store(2)
 	}
-	for g := max(0, len(h.each)-threads+1); g < len(h.each); g++ {
+	for g := max(0, len(h.heads)-threads+1); g < len(h.heads); g++ {
 		h.scans = append(h.scans, scanTask{g, leave})
 	}
 	return len(h.scans)

@@ -33,7 +33,7 @@ func (t *Text) EndPrompt(layer, rows int) error {
 		}
 	}
 	if t.set.Keeper != nil {
-		t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
+		t.verdict.picks.Reset(t.f.o.Shape.kv(layer).Heads)
 		begun := time.Now()
 		l, err := t.weighed(layer, rows)
 		if err != nil {
@@ -62,8 +62,8 @@ func (t *Text) EndPrompt(layer, rows int) error {
 
 // closeGaps moves the tokens of each KV head of a layer to the positions before end, in their order.
 func (t *Text) closeGaps(layer, end int) error {
-	rope, dim := t.f.rope(layer), t.f.o.Shape.KeyDim
-	for g := range t.f.o.Shape.KVHeads {
+	rope, dim := t.f.rope(layer), t.f.o.Shape.kv(layer).KeyDim
+	for g := range t.f.o.Shape.kv(layer).Heads {
 		old := t.seq.PositionList(layer, g)
 		first := end - len(old)
 		if len(old) == 0 || int(old[0]) == first {
@@ -88,11 +88,11 @@ func (t *Text) zeroChannels(layer, rows int) error {
 	if t.set.Channels == nil {
 		return nil
 	}
-	t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
+	t.verdict.picks.Reset(t.f.o.Shape.kv(layer).Heads)
 	begun := time.Now()
 	t.set.Channels.ZeroChannels(t.Layer(layer, rows), &t.verdict.picks)
 	t.decided(begun)
-	dim := t.f.o.Shape.KeyDim
+	dim := t.f.o.Shape.kv(layer).KeyDim
 	for g, channels := range t.verdict.picks.Heads {
 		if len(channels) == 0 {
 			continue
@@ -117,7 +117,7 @@ func (t *Text) endStep(layer int) error {
 	if t.set.Dropper == nil || !t.Acts(layer) || o.scheduler != nil && !o.scheduler.Due(int(t.read)+1, o.prompt) {
 		return nil
 	}
-	t.verdict.picks.Reset(t.f.o.Shape.KVHeads)
+	t.verdict.picks.Reset(t.f.o.Shape.kv(layer).Heads)
 	begun := time.Now()
 	l, err := t.weighed(layer, 1)
 	if err != nil {
@@ -142,10 +142,10 @@ func (t *Text) weighed(layer, rows int) (*policy.Layer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("retrieval: output projection of layer %d: %w", layer, err)
 	}
-	views, group := t.obs.reader.views, shape.Heads/shape.KVHeads
+	views, group, heads, dim := t.obs.reader.views, shape.Layers.Group(layer), shape.Layers[layer].Heads, shape.kv(layer).ValueDim
 	l.OutputNorms = func(dst [][]float32) {
-		t.f.o.Pool.Run(shape.Heads, func(_, h int) {
-			attention.OutputSums(w[h*shape.ValueDim:], shape.Heads*shape.ValueDim, &views[h/group], dst[h])
+		t.f.o.Pool.Run(heads, func(_, h int) {
+			attention.OutputSums(w[h*dim:], heads*dim, &views[h/group], dst[h])
 		})
 	}
 	return l, nil

@@ -17,11 +17,11 @@ type valueMean struct {
 }
 
 func (v *valueMeans) init(shape *Shape) {
-	v.shape, v.layers = shape, make([][]valueMean, shape.Layers)
+	v.shape, v.layers = shape, make([][]valueMean, len(shape.Layers))
 	for i := range v.layers {
-		v.layers[i] = make([]valueMean, shape.KVHeads)
+		v.layers[i] = make([]valueMean, shape.Layers[i].KV.Heads)
 		for g := range v.layers[i] {
-			v.layers[i][g].sum, v.layers[i][g].row = make([]float32, shape.ValueDim), make([]float32, shape.ValueDim)
+			v.layers[i][g].sum, v.layers[i][g].row = make([]float32, shape.Layers[i].KV.ValueDim), make([]float32, shape.Layers[i].KV.ValueDim)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func (v *valueMeans) follow(layer, g int, view *attention.View) {
 // mix makes a step's attention output [Heads·ValueDim] of a layer a·out + (1-a)·mean of all values, where the policy gave
 // shares a.
 func (v *valueMeans) mix(layer int, share, out []float32) {
-	dv, group := v.shape.ValueDim, v.shape.Heads/v.shape.KVHeads
+	dv, group := v.shape.kv(layer).ValueDim, v.shape.Layers.Group(layer)
 	for h, a := range share {
 		m := &v.layers[layer][h/group]
 		attention.MixMean(out[h*dv:(h+1)*dv], a, m.sum, m.tokens)

@@ -52,7 +52,7 @@ type observed struct {
 }
 
 func (o *observer) init(t *Text) {
-	*o = observer{t: t, needs: t.set.Needs(), layers: make([]observed, t.f.o.Shape.Layers)}
+	*o = observer{t: t, needs: t.set.Needs(), layers: make([]observed, len(t.f.o.Shape.Layers))}
 	if t.set.Stepper != nil && !t.set.Follows() && t.set.Dropper == nil {
 		o.needs.StepSums = 0
 	}
@@ -61,14 +61,12 @@ func (o *observer) init(t *Text) {
 
 // window is a layer's, in tokens; 0 = global.
 func (o *observer) window(layer int) int {
-	if w := o.t.f.o.Shape.Window; layer < len(w) {
-		return w[layer]
-	}
-	return 0
+	return o.t.f.o.Shape.kv(layer).Window
 }
 
-// Acts reports whether policies act on a layer: those with a sliding window are left alone.
-func (t *Text) Acts(layer int) bool { return t.obs.window(layer) == 0 }
+// Acts reports whether policies act on a layer: those with a sliding window, that share the keys of another, or that keep none are left
+// alone.
+func (t *Text) Acts(layer int) bool { return t.f.o.Shape.Acts(layer) }
 
 // ChunkRows is how many of the left rows of a prompt the next pass takes, size at most: the policy sees the last rows in one.
 func (t *Text) ChunkRows(left, size int) int {
@@ -121,7 +119,7 @@ func (o *observer) watch(set *policy.Set, layer int, q []float32, pos []int32) {
 
 // queries keeps the newest rows.
 func (o *observer) queries(layer int, q []float32, rows int) {
-	want, width := o.needs.Queries, o.width()
+	want, width := o.needs.Queries, o.width(layer)
 	if want == 0 {
 		return
 	}
@@ -134,13 +132,13 @@ func (o *observer) queries(layer int, q []float32, rows int) {
 	}
 }
 
-// width is the length of a row of queries.
-func (o *observer) width() int { return o.t.f.o.Shape.Heads * o.t.f.o.Shape.KeyDim }
+// width is the length of a row of a layer's queries.
+func (o *observer) width(layer int) int { return o.t.f.o.Shape.queryWidth(layer) }
 
 // KeepQueries replaces what is kept of a layer's queries by rows that the caller holds; nil = the newest that the policy has
 // asked for, of those that it holds now.
 func (t *Text) KeepQueries(layer int, q []float32, rows int) {
-	l, width := &t.obs.layers[layer], t.obs.width()
+	l, width := &t.obs.layers[layer], t.obs.width(layer)
 	if q != nil {
 		l.queries, l.rows = q, rows
 		return
@@ -160,11 +158,11 @@ func (t *Text) ObserveStats(layer int, q []float32, pos []int32) {
 	if !o.needs.QueryStats {
 		return
 	}
-	shape, l := &t.f.o.Shape, &o.layers[layer]
+	l, heads, dim := &o.layers[layer], t.f.o.Shape.Layers[layer].Heads, t.f.o.Shape.kv(layer).KeyDim
 	if l.rowStats == nil {
-		l.rowStats = policy.NewQueryStats(shape.Heads, shape.KeyDim)
+		l.rowStats = policy.NewQueryStats(heads, dim)
 	}
-	width, dim, rope := o.width(), shape.KeyDim, t.f.rope(layer)
+	width, rope := o.width(layer), t.f.rope(layer)
 	o.unrotated = sized(o.unrotated, statRows*width)
 	n := 0
 	for i, p := range pos {
@@ -173,7 +171,7 @@ func (t *Text) ObserveStats(layer int, q []float32, pos []int32) {
 		}
 		row := o.unrotated[n*width : (n+1)*width]
 		copy(row, q[i*width:(i+1)*width])
-		for h := range shape.Heads {
+		for h := range heads {
 			rope.Unrotate(row[h*dim:(h+1)*dim], int(p))
 		}
 		if n++; n == statRows {
@@ -193,11 +191,11 @@ func (t *Text) Sums(layer, rows, n int, reading Reading) *attention.ColumnSums {
 	}
 	l := &o.layers[layer]
 	if l.sums == nil {
-		l.sums = make([][]float32, t.f.o.Shape.Heads)
+		l.sums = make([][]float32, t.f.o.Shape.Layers[layer].Heads)
 	}
 	fresh := reading == Step && (o.needs.StepSums == 1 || l.sumsAt != n-1)
 	for h := range l.sums {
-		tokens := t.seq.Tokens(layer, h/o.group())
+		tokens := t.seq.Tokens(layer, h/o.group(layer))
 		if fresh {
 			l.sums[h] = l.sums[h][:0]
 		}
@@ -234,7 +232,7 @@ func (l *observed) rowWeights(o *observer) [][]float32 {
 }
 
 // group is the number of query heads that share a KV head.
-func (o *observer) group() int { return o.t.f.o.Shape.Heads / o.t.f.o.Shape.KVHeads }
+func (o *observer) group(layer int) int { return o.t.f.o.Shape.Layers.Group(layer) }
 
 // forget frees what only the end of the prompt needed.
 func (o *observer) forget(layer int) {
@@ -257,13 +255,14 @@ func (o *observer) forget(layer int) {
 // Layer shows the policy a layer of the text to which a pass of rows adds; it holds until the next call.
 func (t *Text) Layer(layer, rows int) *policy.Layer {
 	o, shape, l := &t.obs, &t.f.o.Shape, &t.obs.layers[layer]
+	kv, score := shape.kv(layer), shape.Scores[layer]
 	o.pos = o.pos[:0]
-	for g := range shape.KVHeads {
+	for g := range kv.Heads {
 		o.pos = append(o.pos, t.seq.PositionList(layer, g))
 	}
 	o.reader.views = t.seq.Views(layer)
-	o.view = policy.Layer{Index: layer, Layers: shape.Layers, Heads: shape.Heads, KVHeads: shape.KVHeads, KeyDim: shape.KeyDim, ValueDim: shape.ValueDim,
-		Scale: shape.Scale, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
+	o.view = policy.Layer{Index: layer, Layers: len(shape.Layers), Heads: shape.Layers[layer].Heads, KVHeads: kv.Heads, KeyDim: kv.KeyDim, ValueDim: kv.ValueDim,
+		Scale: score.Scale, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
 		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, ColumnSums: l.sums, SumRows: l.sumRows, PromptRows: l.rowsOf}
 	return &o.view
 }

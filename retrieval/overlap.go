@@ -18,7 +18,7 @@ type overlap struct {
 func (p *Pass) Overlap(layer int) {
 	p.f.Yield()
 	defer p.f.Yield()
-	if layer >= p.f.o.Shape.Layers {
+	if layer >= len(p.f.o.Shape.Layers) {
 		return
 	}
 	waiting := false

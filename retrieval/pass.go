@@ -88,7 +88,8 @@ func (p *Pass) fail(i int, err error) {
 	}
 }
 
-// Append stores a layer's new keys [rows, KVHeads·KeyDim] and values [rows, KVHeads·ValueDim]. Nothing is under way behind
+// Append stores a layer's new keys [rows, KVHeads·KeyDim] and values [rows, KVHeads·ValueDim] (nil where values lie in their keys), of a
+// layer that keeps some. Nothing is under way behind
 // the layer before afterwards.
 func (p *Pass) Append(layer int, k, v []float32) error {
 	if err := p.f.overlap.join(p.f); err != nil {
@@ -121,9 +122,13 @@ func (p *Pass) appendOne(_, i int) {
 	if r.Err != nil {
 		return
 	}
-	kw, vw := shape.KVHeads*shape.KeyDim, shape.KVHeads*shape.ValueDim
+	kv := shape.kv(j.layer)
+	kw, vw := kv.Heads*kv.KeyDim, kv.Heads*kv.ValueDim
 	lo, hi := j.first[i], j.first[i]+len(r.Pos)
-	k, v := j.k[lo*kw:hi*kw], j.v[lo*vw:hi*vw]
+	k, v := j.k[lo*kw:hi*kw], j.v
+	if !kv.ValueInKey {
+		v = v[lo*vw : hi*vw]
+	}
 	if a := r.takes(); a != nil {
 		p.fail(i, a.append(k, v))
 		return
@@ -140,7 +145,7 @@ func (p *Pass) Join() error { return p.f.overlap.join(p.f) }
 
 // Observe shows the policies a layer's queries q [rows, Heads·KeyDim], those of all rows.
 func (p *Pass) Observe(layer int, q []float32) {
-	width, row := p.queryWidth(), 0
+	width, row := p.f.o.Shape.queryWidth(layer), 0
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		n := len(r.Pos)
@@ -159,12 +164,10 @@ func (t *Text) follows(layer int) bool {
 	return t.Prunes(layer)
 }
 
-func (p *Pass) queryWidth() int { return p.f.o.Shape.Heads * p.f.o.Shape.KeyDim }
-
 // Select decides what the rows read of a layer: the selecting policy's choice in decode steps, everything else as it is. q
 // [rows, Heads·KeyDim] are the rows' queries, or nil where no policy asks (Asks). Pages that are read whole are in host memory afterwards.
 func (p *Pass) Select(layer int, q []float32) {
-	width, row := p.queryWidth(), 0
+	width, row := p.f.o.Shape.queryWidth(layer), 0
 	p.seqs = p.seqs[:0]
 	for i := range p.Rows {
 		r := &p.Rows[i]
@@ -188,14 +191,14 @@ func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) er
 	}
 	t, n := r.Text, len(r.Pos)
 	if r.Reading.Prompt() {
-		if err := t.res.whole(layer, r.Pos[0]); err != nil {
+		if err := t.res.whole(p.f.o.Shape.owner(layer), r.Pos[0]); err != nil {
 			return err
 		}
 		seq.Views = t.seq.Views(layer)
 		seq.ColumnSums = t.Sums(layer, n, int(t.read)+n, r.Reading)
 		return nil
 	}
-	if err := t.res.open(layer, r.Pos[0]); err != nil {
+	if err := t.res.open(p.f.o.Shape.owner(layer), r.Pos[0]); err != nil {
 		return err
 	}
 	seq.Views = t.seq.Views(layer)
@@ -203,18 +206,26 @@ func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) er
 	return t.res.begin(layer, q, seq)
 }
 
-// Prepare readies the next layer while this one is still to be attended to: its query is guessed, what it reads is chosen
-// where that can be known, and what is not in host memory begins to be read. layer may be one past the last: the first layer
-// of the next pass.
+// Prepare readies the next layer that keeps keys and values, from a layer on, while the one before is still to be attended to: its query
+// is guessed, what it reads is chosen where that can be known, and what is not in host memory begins to be read. Behind the last
+// one it is the first of the next pass.
 func (p *Pass) Prepare(layer int, guess Guesser) error {
-	layers := p.f.o.Shape.Layers
-	next := layer % layers
+	shape := p.f.o.Shape.Layers
+	layer = shape.Next(layer - 1)
+	first := shape.Next(-1)
+	if first < 0 {
+		return nil // no layer keeps any
+	}
+	next := layer
+	if layer < 0 {
+		next = first
+	}
 	for i := range p.Rows {
 		if r := &p.Rows[i]; r.Err == nil {
-			r.Text.res.prefetch(next, r.Pos[0], r.Reading == Step || (r.Reading == LastChunk || r.Reading == LastBlock) && next == 0)
+			r.Text.res.prefetch(next, r.Pos[0], r.Reading == Step || (r.Reading == LastChunk || r.Reading == LastBlock) && next == first)
 		}
 	}
-	if layer < layers {
+	if layer >= 0 {
 		if err := p.guess(layer, guess); err != nil {
 			return err
 		}
@@ -228,7 +239,7 @@ func (p *Pass) Prepare(layer int, guess Guesser) error {
 // guess stores a layer's query for the texts whose policy wants it.
 func (p *Pass) guess(layer int, guess Guesser) error {
 	var q []float32
-	width, row := p.queryWidth(), 0
+	width, row := p.f.o.Shape.queryWidth(layer), 0
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		if r.Reading == Step && r.Text.wantsGuess(layer) {
@@ -273,12 +284,12 @@ func (p *Pass) Fetch(layer int) []attention.Seq {
 		if r.Err != nil || r.Reading.Prompt() {
 			continue
 		}
-		t, seq := r.Text, &p.seqs[i]
+		t, seq, owner := r.Text, &p.seqs[i], p.f.o.Shape.owner(layer)
 		c, _ := t.res.(*cached)
-		if c != nil && !c.arrived(layer) {
+		if c != nil && !c.arrived(owner) {
 			p.all.build() // while the rest is on its way
 		}
-		if err := t.res.finish(layer, seq); err != nil {
+		if err := t.res.finish(owner, seq); err != nil {
 			p.fail(i, err)
 			continue
 		}
@@ -297,7 +308,7 @@ func (p *Pass) Fetch(layer int) []attention.Seq {
 // Attended follows a layer's attention, whose output out [rows, Heads·ValueDim] it may change: the policies decide what
 // stays, and pages may leave host memory.
 func (p *Pass) Attended(layer int, out []float32) {
-	width, row := p.f.o.Shape.Heads*p.f.o.Shape.ValueDim, 0
+	width, row := p.f.o.Shape.outWidth(layer), 0
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		t, n := r.Text, len(r.Pos)
@@ -311,25 +322,38 @@ func (p *Pass) Attended(layer int, out []float32) {
 				}
 				p.fail(i, t.endStep(layer))
 				if r.Err == nil {
-					p.fail(i, t.res.attended(layer))
+					p.fail(i, t.res.attended(p.f.o.Shape.owner(layer)))
 				}
 			}
 		}
 		row += n
 		if r.Err == nil && !r.Reading.byLayer() && !(r.Reading == Step && t.swaps(layer)) {
-			p.fail(i, t.res.release(layer))
+			p.fail(i, t.Release(layer))
 		}
 	}
 }
 
-// Release lets go of a layer's pages.
-func (t *Text) Release(layer int) error { return t.res.release(layer) }
+// Release lets go of the pages that a layer has read, unless a later one reads them too.
+func (t *Text) Release(layer int) error {
+	layers := t.f.o.Shape.Layers
+	owner := layers.Owner(layer)
+	if owner < 0 || layers.LastReader(owner) != layer {
+		return nil
+	}
+	return t.res.release(owner)
+}
 
-// Release lets go of a layer's pages.
+// Release lets go of the pages that a layer of a prompt has read, unless a later one reads them too; of a layer with a sliding window in
+// any case: its next rows do not read all of them.
 func (p *Pass) Release(layer int) {
+	layers := p.f.o.Shape.Layers
+	owner := layers.Owner(layer)
+	if owner < 0 || layers.LastReader(owner) != layer && layers[owner].KV.Window == 0 {
+		return
+	}
 	for i := range p.Rows {
 		if r := &p.Rows[i]; r.Err == nil {
-			p.fail(i, r.Text.res.release(layer))
+			p.fail(i, r.Text.res.release(owner))
 		}
 	}
 }

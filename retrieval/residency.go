@@ -16,7 +16,8 @@ type residency interface {
 	// it does not read single tokens.
 	whole(layer int, pos int32) error
 	open(layer int, pos int32) error
-	// begin lets the policy select in a layer for a decode step; q is the step's query.
+	// begin lets the policy select in a layer for a decode step; q is the step's query. A layer that reads another's keys and values
+	// reads what was selected there.
 	begin(layer int, q []float32, seq *attention.Seq) error
 	// prefetch begins to bring all of a layer into host memory; step says that a decode step reads it next.
 	prefetch(layer int, pos int32, step bool)
@@ -68,7 +69,12 @@ func (r resident) cut(int32) error                            { return nil }
 func (r resident) settling() *driveScoring                    { return nil }
 
 func (r resident) begin(layer int, q []float32, seq *attention.Seq) error {
-	if r.t.sel == nil || !r.t.Acts(layer) {
+	owner := r.t.f.o.Shape.owner(layer)
+	switch {
+	case r.t.sel == nil || !r.t.Acts(owner):
+		return nil
+	case owner != layer:
+		r.t.sel.again(owner, seq)
 		return nil
 	}
 	return r.t.sel.choose(layer, q, seq)

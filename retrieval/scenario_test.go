@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"terrace/attention"
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
@@ -76,8 +77,8 @@ func (fixedRope) Rotate([]float32, int)   {}
 func (fixedRope) Unrotate([]float32, int) {}
 
 func scenarioShape() Shape {
-	return Shape{Model: policy.Model{Name: "none", Layers: 3, Heads: 4, KVHeads: 2, KeyDim: 32, ValueDim: 32, Hidden: 128, Context: 4096, Window: make([]int, 3)},
-		Scale: 0.18, Rope: func(int) Rope { return fixedRope{} }}
+	return Shape{Model: policy.Model{Name: "none", Layers: cacheshape.Equal(3, 4, cacheshape.KV{Heads: 2, KeyDim: 32, ValueDim: 32}), Hidden: 128, Context: 4096},
+		Scores: slices.Repeat([]Score{{Scale: 0.18}}, 3), Rope: func(int) Rope { return fixedRope{} }}
 }
 
 // openScenario makes a floor for a policy; blocks of host memory, 0 = all is resident.
@@ -85,21 +86,22 @@ func openScenario(t *testing.T, spec *policy.Spec, blocks int) *scenario {
 	t.Helper()
 	s := &scenario{texts: map[string]*scenarioText{}, pool: kernels.NewPool(1)}
 	shape := scenarioShape()
-	layout := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: shape.KeyDim, ValueDim: shape.ValueDim, Tokens: 16, TokenMajor: spec.Needs().TokenGranularity}
-	ko := kvmanager.Options{Layers: shape.Layers, KVHeads: shape.KVHeads, Layout: layout}
+	layout := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, Tokens: 16, TokenMajor: spec.Needs().TokenGranularity}
+	block := shape.kv(0).Heads * layout.Of(shape.kv(0)).PageBytes()
+	ko := kvmanager.Options{Layers: shape.Layers, Layout: layout}
 	o := Options{ChunkTokens: 64, Threads: 1}
 	if blocks > 0 {
-		s.store = fakes.New(shape.Layers, shape.KVHeads, layout)
+		s.store = fakes.New(shape.Layers, layout)
 		s.queue = offload.NewQueue(s.store, offload.QueueOptions{})
-		ko.Backing, ko.BudgetBytes = s.queue, int64(blocks)*int64(shape.KVHeads*layout.PageBytes())
+		ko.Backing, ko.BudgetBytes = s.queue, int64(blocks)*int64(block)
 		o.Store, o.BudgetBytes = s.store, ko.BudgetBytes
-		o.Record = offload.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: layout, GroupTokens: 16}
+		o.Record = offload.Shape{Layers: shape.Layers, Page: layout, GroupTokens: 16}
 	}
 	m, err := kvmanager.New(ko)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shape.KVBytes = shape.Layers * shape.KVHeads * layout.PageBytes() / 16
+	shape.KVBytes = len(shape.Layers) * block / 16
 	o.KV, o.Shape = m, shape
 	s.floor = NewFloor(o)
 	return s
@@ -176,14 +178,15 @@ func (s *scenario) layers(p *Pass, phase kernels.Phase) error {
 		x.seen, x.picks, x.out = nil, nil, nil
 	}
 	for layer := range m.Layers {
-		q := s.rows(p, ofQueries, layer, m.Heads*m.KeyDim)
-		if err := p.Append(layer, s.rows(p, ofKeys, layer, m.KVHeads*m.KeyDim), s.rows(p, ofValues, layer, m.KVHeads*m.ValueDim)); err != nil {
+		heads, kv, width := m.Layers[layer].Heads, m.kv(layer), m.queryWidth(layer)
+		q := s.rows(p, ofQueries, layer, width)
+		if err := p.Append(layer, s.rows(p, ofKeys, layer, kv.Heads*kv.KeyDim), s.rows(p, ofValues, layer, kv.Heads*kv.ValueDim)); err != nil {
 			return err
 		}
 		synctest.Wait()
 		p.Observe(layer, q)
 		p.Select(layer, q)
-		guess := func(layer int) ([]float32, error) { return s.rows(p, ofQueries, layer, m.Heads*m.KeyDim), nil }
+		guess := func(layer int) ([]float32, error) { return s.rows(p, ofQueries, layer, m.queryWidth(layer)), nil }
 		if err := p.Prepare(layer+1, guess); err != nil {
 			return err
 		}
@@ -196,14 +199,14 @@ func (s *scenario) layers(p *Pass, phase kernels.Phase) error {
 				return r.Err
 			}
 			n := len(r.Pos)
-			seqs[i].Q, seqs[i].Out = q[row*m.Heads*m.KeyDim:][:n*m.Heads*m.KeyDim], out[row*m.Heads*m.ValueDim:][:n*m.Heads*m.ValueDim]
+			seqs[i].Q, seqs[i].Out = q[row*width:][:n*width], out[row*m.outWidth(layer):][:n*m.outWidth(layer)]
 			if r.Reading == Step {
 				r.Text.CountReads(layer, &seqs[i])
 				s.of(r.Text).read(layer, &seqs[i])
 			}
 			row += n
 		}
-		attention.Attend(s.pool, phase, attention.Params{Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValueDim, Scale: m.Scale}, seqs)
+		attention.Attend(s.pool, phase, attention.Params{Heads: heads, KVHeads: kv.Heads, KeyDim: kv.KeyDim, ValueDim: kv.ValueDim, Scale: m.Scores[layer].Scale}, seqs)
 		p.Attended(layer, out)
 		for i := range p.Rows {
 			x := s.of(p.Rows[i].Text)

@@ -37,6 +37,7 @@ type selected struct {
 	guess    []float32 // this layer's query as guessed from the layer before
 	previous []float32 // this layer's query one step ago
 	kept     [][]int32 // what was selected, by KV head
+	all      bool      // everything was
 	beside   policy.Estimates
 	norm     *attention.Norm // of the attention that beside is mixed with
 	share    []float32       // [Heads] part of the attention that it holds, where the policy says so
@@ -58,7 +59,7 @@ type refreshTask struct {
 }
 
 func newSelector(t *Text, spec *policy.Spec) (*selector, error) {
-	s := &selector{t: t, layers: make([]selected, t.f.o.Shape.Layers)}
+	s := &selector{t: t, layers: make([]selected, len(t.f.o.Shape.Layers))}
 	s.refreshHead = s.refreshOne
 	if t.obs.needs.ValueMean {
 		s.means.init(&t.f.o.Shape)
@@ -79,7 +80,7 @@ func newSelector(t *Text, spec *policy.Spec) (*selector, error) {
 func (s *selector) storable() bool {
 	n, set := &s.t.obs.needs, s.t.set
 	return s.t.f.Tiered() && n.Sketch.Stored && set.Dropper == nil && set.Pruner == nil &&
-		(n.Sketch.Kind != policy.SketchExact && n.Sketch.Kind != policy.SketchDims || !s.t.f.o.KV.Layout().K.Quantised())
+		(n.Sketch.Kind != policy.SketchExact && n.Sketch.Kind != policy.SketchDims || !s.t.f.o.KV.Format().K.Quantised())
 }
 
 // free gives back what is kept on the backing store; nil has nothing.
@@ -159,7 +160,7 @@ func (s *selector) choose(layer int, q []float32, seq *attention.Seq) error {
 		return err
 	}
 	s.remember(l, q)
-	if s.picks.All {
+	if l.all = s.picks.All; l.all {
 		return nil
 	}
 	// Attention of all texts of a pass comes after every choice: the picks must outlive the next one's.
@@ -174,6 +175,13 @@ func (s *selector) choose(layer int, q []float32, seq *attention.Seq) error {
 	return nil
 }
 
+// again restricts the attention of a layer that reads another's keys and values to what was chosen there.
+func (s *selector) again(owner int, seq *attention.Seq) {
+	if l := &s.layers[owner]; !l.all {
+		seq.Select = l.kept
+	}
+}
+
 // remember keeps a step's query for policies that score with the last step's.
 func (s *selector) remember(l *selected, q []float32) {
 	if s.t.obs.needs.Query == policy.QueryPrevious {
@@ -183,7 +191,7 @@ func (s *selector) remember(l *selected, q []float32) {
 
 // ask asks the policy what it reads of a layer that it is shown.
 func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer) error {
-	s.picks.Reset(s.t.f.o.Shape.KVHeads)
+	s.picks.Reset(shown.KVHeads)
 	s.ranks = s.ranks[:0]
 	s.below.Begin(shown.Index)
 	defer s.t.decided(time.Now())
@@ -202,7 +210,7 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 		}
 	}
 	s.scanned += s.picks.Scanned
-	s.t.f.scanned(shown.Tokens(0))
+	s.t.f.scanned(shown.Index, shown.Tokens(0))
 	l.share = append(l.share[:0], s.picks.Share...)
 	l.beside.LogSum = append(l.beside.LogSum[:0], s.picks.Estimates.LogSum...)
 	l.beside.Values = append(l.beside.Values[:0], s.picks.Estimates.Values...)
@@ -231,7 +239,7 @@ func (s *selector) mix(layer int, out []float32) {
 		s.means.mix(layer, l.share, out)
 		l.share = l.share[:0]
 	}
-	dim := s.t.f.o.Shape.ValueDim
+	dim := s.t.f.o.Shape.kv(layer).ValueDim
 	for h, estimated := range l.beside.LogSum {
 		part := float32(1 / (1 + math.Exp(float64(estimated)-float64(l.norm.LogSum[h])))) // of what was read
 		row := out[h*dim : (h+1)*dim]
@@ -306,13 +314,13 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 
 // newIndex is an empty one for a layer.
 func (s *selector) newIndex(layer int, views []attention.View) *keyindex.Index {
-	shape := &s.t.f.o.Shape
-	x := keyindex.New(s.t.obs.needs.Sketch, shape.KVHeads, shape.KeyDim)
+	kv := s.t.f.o.Shape.kv(layer)
+	x := keyindex.New(s.t.obs.needs.Sketch, kv.Heads, kv.KeyDim)
 	if s.t.indexFollows() {
 		x.FollowTokens()
 	}
 	x.UseHuge(s.huge)
-	for g := range shape.KVHeads {
+	for g := range kv.Heads {
 		x.Head(g).SetMoving(s.t.f.Tiered())
 		if s.below != nil {
 			x.Head(g).KeepBelow(s.below.Stream(layer, g), views[g].Layout.K)
@@ -333,7 +341,7 @@ func (s *selector) refreshOne(_, g int) {
 // The scales are those of the whole prompt.
 func (s *selector) refreshHot(l *selected, views []attention.View, shown *policy.Layer, hot *hotTokens) {
 	if l.index == nil {
-		l.index = keyindex.New(s.t.obs.needs.Sketch, s.t.f.o.Shape.KVHeads, s.t.f.o.Shape.KeyDim)
+		l.index = keyindex.New(s.t.obs.needs.Sketch, shown.KVHeads, shown.KeyDim)
 		l.index.HoldSlots(hot)
 	}
 	s.task = refreshTask{index: l.index, views: views, layer: shown}
@@ -366,11 +374,12 @@ func copyPicks(dst, src [][]int32) [][]int32 {
 	return dst[:len(src)]
 }
 
-// probe is a layer without tokens, to ask a policy whether a drive may score.
-func (s *selector) probe() *policy.Layer {
+// probe is a layer without tokens, to ask a policy what it would do there.
+func (s *selector) probe(layer int) *policy.Layer {
 	m := &s.t.f.o.Shape
-	return &policy.Layer{Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, KeyDim: m.KeyDim, ValueDim: m.ValueDim, Rows: 1,
-		Queries: make([]float32, m.Heads*m.KeyDim), Pos: make([][]int32, m.KVHeads), Scores: keyindex.New(s.t.obs.needs.Sketch, m.KVHeads, m.KeyDim)}
+	heads, kv := m.Layers[layer].Heads, m.kv(layer)
+	return &policy.Layer{Index: layer, Layers: len(m.Layers), Heads: heads, KVHeads: kv.Heads, KeyDim: kv.KeyDim, ValueDim: kv.ValueDim, Rows: 1,
+		Queries: make([]float32, heads*kv.KeyDim), Pos: make([][]int32, kv.Heads), Scores: keyindex.New(s.t.obs.needs.Sketch, kv.Heads, kv.KeyDim)}
 }
 
 // quantised reports whether a layout's pages hold integers.

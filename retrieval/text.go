@@ -140,7 +140,7 @@ func (t *Text) CountReads(layer int, seq *attention.Seq) {
 		if a := t.onDrives(); a != nil {
 			n = a.read
 		}
-		if t.res.caches(layer) {
+		if t.res.caches(t.f.o.Shape.owner(layer)) {
 			n = seq.Views[g].Tokens()
 		}
 		if w := t.obs.window(layer); w > 0 {
@@ -151,7 +151,7 @@ func (t *Text) CountReads(layer int, seq *attention.Seq) {
 		}
 		t.stepTokens += int64(n * len(seq.Pos))
 		layout := &seq.Views[g].Layout
-		t.stepBytes += int64(n*len(seq.Pos)) * int64(layout.KTileBytes()/kvpage.Tile+layout.VRowBytes())
+		t.stepBytes += int64(n*len(seq.Pos)) * int64(layout.KTileBytes()/kvpage.Tile+layout.VBytes()/layout.Tokens)
 		t.stepReads += int64(len(seq.Pos))
 	}
 }

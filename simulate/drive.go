@@ -30,7 +30,7 @@ func newLocalDrive(p csdshim.Profile, shape offload.Shape, codes csdshim.Codes, 
 		return nil, err
 	}
 	return &localDrive{drive: d, s: d.Connect([16]byte{1}, 0), shape: shape, open: map[uint64]bool{},
-		wire: csdshim.Shape{Layers: shape.Layers, KVHeads: shape.KVHeads, Page: shape.Page, Codes: codes, Fingerprint: shape.Fingerprint}}, nil
+		wire: csdshim.Shape{Layers: len(shape.Layers), KVHeads: shape.KVHeads(0), Page: shape.PageOf(0), Codes: codes, Fingerprint: shape.Fingerprint}}, nil
 }
 
 func (l *localDrive) Name() string          { return "csd" }
@@ -79,7 +79,7 @@ func (l *localDrive) Write(ctx context.Context, recs []offload.Record) error {
 		_, err = l.s.Write(ctx, seq, list)
 	}
 	l.stats.Writes++
-	l.stats.WrittenBytes += int64(len(recs) * l.shape.RecordBytes())
+	l.stats.WrittenBytes += int64(len(recs) * l.shape.RecordBytes(0))
 	return err
 }
 
@@ -89,7 +89,7 @@ func (l *localDrive) Read(ctx context.Context, recs []offload.Record) error {
 		_, err = l.s.Read(ctx, seq, list)
 	}
 	l.stats.Reads++
-	l.stats.ReadBytes += int64(len(recs) * l.shape.RecordBytes())
+	l.stats.ReadBytes += int64(len(recs) * l.shape.RecordBytes(0))
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"terrace/csdshim"
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/offload"
@@ -60,7 +61,7 @@ func timed(times int, do func() error) (float64, error) {
 const measureTimes = 60
 
 func (d *Drive) measureAttention(ctx context.Context, socket string, m *model.Model, spec *policy.Spec) (err error) {
-	set, err := spec.New(policy.Model{Name: m.Arch, Layers: m.Layers, Heads: m.Layer[0].Heads, KVHeads: m.Layer[0].KVHeads, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim, Hidden: m.Hidden, Context: m.Context})
+	set, err := spec.New(policy.Model{Name: m.Arch, Layers: cacheshape.Equal(m.Layers, m.Layer[0].Heads, cacheshape.KV{Heads: m.Layer[0].KVHeads, KeyDim: m.Layer[0].KeyDim, ValueDim: m.Layer[0].ValDim}), Hidden: m.Hidden, Context: m.Context})
 	if err != nil {
 		return err
 	}

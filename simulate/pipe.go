@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"terrace/csdshim"
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
@@ -85,7 +87,8 @@ func (d *pipe) run(layers int) (out pipeRun, err error) {
 	}
 	s := &pipeState{pipe: d, clock: clock.NewEvents()}
 	page := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: pipeDim, ValueDim: pipeDim, Tokens: csdshim.GroupTokens, TokenMajor: spec.Needs().TokenGranularity}
-	record := offload.Shape{Layers: pipeLayers, KVHeads: 1, Page: page, GroupTokens: csdshim.GroupTokens}
+	shape := cacheshape.Equal(pipeLayers, 1, cacheshape.KV{Heads: 1, KeyDim: pipeDim, ValueDim: pipeDim})
+	record := offload.Shape{Layers: shape, Page: page, GroupTokens: csdshim.GroupTokens}
 	all := int64((d.tokens + pipeSteps + csdshim.GroupTokens) * d.texts * pipeLayers * pipeToken)
 	store, err := newLocalDrive(d.profile, record, csdshim.CodesInt8, all*3/2, s.clock)
 	if err != nil {
@@ -94,12 +97,12 @@ func (d *pipe) run(layers int) (out pipeRun, err error) {
 	s.drive = store.drive
 	queue := offload.NewQueue(store, offload.QueueOptions{Clock: s.clock, DepthBytes: math.MaxInt64, MaxWaiting: 1 << 24})
 	budget := d.budget(all)
-	kv, err := kvmanager.New(kvmanager.Options{Layers: pipeLayers, KVHeads: 1, Layout: page, BudgetBytes: budget, Backing: queue, Clock: s.clock})
+	kv, err := kvmanager.New(kvmanager.Options{Layers: shape, Layout: page, BudgetBytes: budget, Backing: queue, Clock: s.clock})
 	if err != nil {
 		return out, err
 	}
-	model := policy.Model{Name: "miniature", Layers: pipeLayers, Heads: 1, KVHeads: 1, KeyDim: pipeDim, ValueDim: pipeDim, Hidden: pipeDim, Context: 1 << 20, KVBytes: pipeLayers * pipeToken}
-	s.floor = retrieval.NewFloor(retrieval.Options{Shape: retrieval.Shape{Model: model, Scale: 1, Rope: func(int) retrieval.Rope { return still{} }}, KV: kv, Store: store, Record: record,
+	model := policy.Model{Name: "miniature", Layers: shape, Hidden: pipeDim, Context: 1 << 20, KVBytes: pipeLayers * pipeToken}
+	s.floor = retrieval.NewFloor(retrieval.Options{Shape: retrieval.Shape{Model: model, Scores: slices.Repeat([]retrieval.Score{{Scale: 1}}, pipeLayers), Rope: func(int) retrieval.Rope { return still{} }}, KV: kv, Store: store, Record: record,
 		BudgetBytes: budget, ChunkTokens: d.chunk(), Threads: 1, Host: d.hosts, Clock: s.clock})
 	out, err = s.decode(spec, layers)
 	for _, t := range s.live {

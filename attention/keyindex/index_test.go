@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/policy"
@@ -24,7 +25,7 @@ type keyed struct {
 
 func newKeyed(t *testing.T, elem kvpage.Elem, tokens int, byToken bool) *keyed {
 	dim := 32
-	m, err := kvmanager.New(kvmanager.Options{Layers: 1, KVHeads: 1, Window: 20, Layout: kvpage.Layout{K: elem, V: elem, KeyDim: dim, ValueDim: dim, Tokens: tokens, TokenMajor: byToken}})
+	m, err := kvmanager.New(kvmanager.Options{Layers: cacheshape.Equal(1, 1, cacheshape.KV{Heads: 1, KeyDim: dim, ValueDim: dim}), Window: 20, Layout: kvpage.Layout{K: elem, V: elem, KeyDim: dim, ValueDim: dim, Tokens: tokens, TokenMajor: byToken}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func (k *keyed) checkLent(h *Head, q []float32, rows int, want []float32) {
 
 // settled is what products lose when a key leaves the window of a quantised cache after the sketch has seen it.
 func (k *keyed) settled() float64 {
-	if k.m.Layout().K.Quantised() {
+	if k.m.Layout(0).K.Quantised() {
 		return 0.25
 	}
 	return 0

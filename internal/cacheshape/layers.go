@@ -71,6 +71,15 @@ func (m Model) KVHeads() int {
 	return n
 }
 
+// HeadsRead is the KV heads that all layers together read, a shared one as often as it is read.
+func (m Model) HeadsRead() int {
+	n := 0
+	for i := range m {
+		n += m.KV(i).Heads
+	}
+	return n
+}
+
 // HeadsBefore is the KV heads that the layers before each one keep, and of all at the end: where a layer's lists begin among
 // those of all layers, [len+1].
 func (m Model) HeadsBefore() []int {

@@ -26,7 +26,7 @@ func TestWhoReadsWhat(t *testing.T) {
 	if m.KV(3) != m[2].KV || m.Group(3) != 1 || m.Group(2) != 2 || m.Owner(1) != -1 || m.KV(1) != (KV{}) || m.Group(5) != 0 {
 		t.Error("a layer that shares reads other keys than its owner's, or one without KV reads some")
 	}
-	if m.Keepers() != 3 || m.KVHeads() != 7 || m.Recurrent() != 1 || m.StateBytes() != 100 {
+	if m.Keepers() != 3 || m.KVHeads() != 7 || m.HeadsRead() != 11 || m.Recurrent() != 1 || m.StateBytes() != 100 {
 		t.Errorf("%d keepers, %d heads, state in %d of %d bytes", m.Keepers(), m.KVHeads(), m.Recurrent(), m.StateBytes())
 	}
 	if got := m.Numbers(); got != 2*64+4*128+40 {

@@ -22,11 +22,16 @@ type Layout struct {
 	Tokens           int // slots a page, a multiple of 16
 	// TokenMajor lays keys of a float type token by token, [Tokens][KeyDim], for readers that want single tokens.
 	TokenMajor bool
+	// ValueInKey says that a token's value is its key (latent attention): pages have no values of their own. Keys lie token by token.
+	ValueInKey bool
 }
 
 // Of is the layout of a layer's pages: the same types and slots, and the layer's widths.
 func (l Layout) Of(kv cacheshape.KV) Layout {
 	l.KeyDim, l.ValueDim = kv.KeyDim, kv.ValueDim
+	if kv.ValueInKey {
+		l.ValueInKey, l.TokenMajor = true, true
+	}
 	return l
 }
 
@@ -39,6 +44,8 @@ func (l Layout) Validate() error {
 		return fmt.Errorf("kvpage: layout %v: dimensions %d/%d, want 1 to %d: %w", l, l.KeyDim, l.ValueDim, maxDim, ErrLayout)
 	case l.Tokens < Tile || l.Tokens > maxTokens || l.Tokens%Tile != 0:
 		return fmt.Errorf("kvpage: layout %v: %d tokens a page, want a multiple of %d up to %d: %w", l, l.Tokens, Tile, maxTokens, ErrLayout)
+	case l.ValueInKey && (l.K.Quantised() || l.V != l.K || l.KeyDim != l.ValueDim || !l.TokenMajor):
+		return fmt.Errorf("kvpage: layout %v: latent keys that are values too: want one float type for both: %w", l, ErrLayout)
 	case l.TokenMajor && l.K.Quantised():
 		return fmt.Errorf("kvpage: layout %v: keys that share scales over a tile cannot lie token by token: %w", l, ErrLayout)
 	case l.V == I4 && l.ValueDim%32 != 0:
@@ -52,6 +59,9 @@ func (l Layout) String() string {
 	order := ""
 	if l.TokenMajor {
 		order = " by token"
+	}
+	if l.ValueInKey {
+		return fmt.Sprintf("k=%v%s latent %d x%d", l.K, order, l.KeyDim, l.Tokens)
 	}
 	return fmt.Sprintf("k=%v%s v=%v %d/%d x%d", l.K, order, l.V, l.KeyDim, l.ValueDim, l.Tokens)
 }
@@ -88,11 +98,24 @@ func (l Layout) valueGroups() int { return (l.ValueDim + valueGroup - 1) / value
 // KBytes is the size of the K payload of a page.
 func (l Layout) KBytes() int { return l.Tiles() * l.KTileBytes() }
 
-// vBytes is the size of the V payload of a page.
-func (l Layout) vBytes() int { return l.Tokens * l.VRowBytes() }
+// VBytes is the size of the V payload of a page; 0 where values are keys.
+func (l Layout) VBytes() int {
+	if l.ValueInKey {
+		return 0
+	}
+	return l.Tokens * l.VRowBytes()
+}
+
+// ValuesAt is where the values begin in a page: behind the keys, or where they begin if they are them.
+func (l Layout) ValuesAt() int {
+	if l.ValueInKey {
+		return 0
+	}
+	return l.KBytes()
+}
 
 // PageBytes is the size of a page in memory: K payload, then V payload.
-func (l Layout) PageBytes() int { return l.KBytes() + l.vBytes() }
+func (l Layout) PageBytes() int { return l.KBytes() + l.VBytes() }
 
 // KTile is the part of a page that holds the keys of tokens [16t, 16t+16): [KeyDim][16], scales before it, or
 // [16][KeyDim] where TokenMajor.
@@ -118,6 +141,6 @@ func (l Layout) keyAt(slot, d int) int {
 // VRow is the part of a page that holds the value of the token in a slot.
 func (l Layout) VRow(page []byte, slot int) []byte {
 	n := l.VRowBytes()
-	from := l.KBytes() + slot*n
+	from := l.ValuesAt() + slot*n
 	return page[from : from+n : from+n]
 }

@@ -68,7 +68,9 @@ func Append(l Layout, page []byte, slot, n int, k []float32, kStride int, v []fl
 		if !l.K.Quantised() {
 			PutK(l, page, slot+r, k[r*kStride:])
 		}
-		PutV(l, page, slot+r, v[r*vStride:])
+		if !l.ValueInKey {
+			PutV(l, page, slot+r, v[r*vStride:])
+		}
 	}
 }
 
@@ -115,7 +117,9 @@ func (l Layout) MoveFrom(dst []byte, dstSlot int, srcLayout Layout, src []byte, 
 		return false
 	}
 	l.moveKey(dst, dstSlot, srcLayout, src, srcSlot)
-	copy(l.VRow(dst, dstSlot), srcLayout.VRow(src, srcSlot))
+	if !l.ValueInKey {
+		copy(l.VRow(dst, dstSlot), srcLayout.VRow(src, srcSlot))
+	}
 	return true
 }
 
@@ -154,6 +158,9 @@ func MoveRun(l Layout, dst []byte, dstSlot int, src []byte, srcSlot, n int) bool
 			copy(to[i:i+bytes], from[j:j+bytes])
 			i, j = i+step, j+step
 		}
+	}
+	if l.ValueInKey {
+		return true
 	}
 	row := l.VRowBytes()
 	copy(dst[l.KBytes()+dstSlot*row:][:n*row], src[l.KBytes()+srcSlot*row:][:n*row])

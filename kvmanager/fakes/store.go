@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/offload"
 )
@@ -40,8 +41,8 @@ type io struct {
 }
 
 // New returns an empty store of any size for a cache of that shape.
-func New(layers, kvHeads int, page kvpage.Layout) *Store {
-	m, err := offload.NewMemory("fake", offload.Shape{Layers: layers, KVHeads: kvHeads, Page: page, GroupTokens: page.Tokens}, 0)
+func New(layers cacheshape.Model, page kvpage.Layout) *Store {
+	m, err := offload.NewMemory("fake", offload.Shape{Layers: layers, Page: page, GroupTokens: page.Tokens}, 0)
 	if err != nil {
 		panic(err) // a mistake of the test
 	}

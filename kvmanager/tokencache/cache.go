@@ -20,18 +20,20 @@ type Options struct {
 
 // Cache is the hot tokens of one sequence.
 type Cache struct {
-	blocks kvmanager.Blocks
-	o      Options
-	geometry
-	first  []int // [Layers] shard, -1 = not served
-	shards []shard
-	slots  slots
-	hot    func(position int32) bool // which tokens may be kept; nil = all
-	stage  staging
-	gather gathering
-	layers []selection // [Layers] this step's
-	out    views
-	stats  Stats
+	blocks  kvmanager.Blocks
+	o       Options
+	granule int         // tokens of a slot
+	tokens  int         // of a page
+	of      []*geometry // [Layers] nil = not served
+	first   []int       // [Layers] shard, -1 = not served
+	shards  []shard
+	slots   slots
+	hot     func(position int32) bool // which tokens may be kept; nil = all
+	stage   staging
+	gather  gathering
+	layers  []selection // [Layers] this step's
+	out     views
+	stats   Stats
 }
 
 // Stats count what steps picked.
@@ -49,24 +51,32 @@ func New(seq *kvmanager.Sequence, o Options) (*Cache, error) {
 		return nil, err
 	}
 	m := blocks.Manager()
-	if !o.Pages && !m.Layout().TokenMajor {
-		return nil, fmt.Errorf("tokencache: single tokens of %v, whose keys lie in tiles: %w", m.Layout(), kvmanager.ErrUnsupported)
+	if l := m.Format(); !o.Pages && !l.TokenMajor {
+		return nil, fmt.Errorf("tokencache: single tokens of %v, whose keys lie in tiles: %w", l, kvmanager.ErrUnsupported)
 	}
-	layers, kvHeads := blocks.Shape()
-	c := &Cache{blocks: blocks, o: o, geometry: newGeometry(m.Layout(), kvHeads, o), first: make([]int, layers), layers: make([]selection, layers)}
-	c.slots.init(&c.geometry, m)
+	if len(o.Layers) == 0 {
+		return nil, fmt.Errorf("tokencache: no layer to serve: %w", kvmanager.ErrUnsupported)
+	}
+	layers := len(blocks.Shape())
+	c := &Cache{blocks: blocks, o: o, tokens: m.Format().Tokens, first: make([]int, layers), of: make([]*geometry, layers), layers: make([]selection, layers)}
+	c.granule = granuleOf(m.Format(), o)
+	c.slots.m = m
 	for i := range c.first {
 		c.first[i] = -1
 		c.layers[i] = selection{c: c, layer: i}
 	}
-	for _, layer := range o.Layers {
+	all := geometries(blocks, o)
+	for i, layer := range o.Layers {
+		g := all[i]
+		c.of[layer], c.layers[layer].g = g, g
 		c.first[layer] = len(c.shards)
-		for range kvHeads / c.heads {
-			c.shards = append(c.shards, shard{of: &c.slots})
+		for range g.shards() {
+			c.shards = append(c.shards, shard{of: c.slots.pool(g)})
 		}
 	}
-	size := c.recordBytes()
-	n := c.gather.init(blocks, &c.geometry, o, int(max(o.StagingBytes/int64(size), 4)))
+	big := largest(all)
+	size := big.recordBytes()
+	n := c.gather.init(blocks, big, o, int(max(o.StagingBytes/int64(size), 4)))
 	if err := c.slots.charge(int64(n*size) + c.gather.bytes()); err != nil {
 		c.gather.close()
 		return nil, err
@@ -93,7 +103,7 @@ func (c *Cache) Bytes() int64 { return c.slots.charged }
 func (c *Cache) FixedBytes() int64 {
 	n := c.slots.charged
 	for i := range c.shards {
-		n -= int64(len(c.shards[i].chunks)) * c.slots.chunkBytes()
+		n -= int64(len(c.shards[i].chunks)) * c.shards[i].of.chunkBytes()
 	}
 	return n
 }
@@ -104,28 +114,38 @@ func (c *Cache) ScratchBytes() int64 { return int64(cap(c.out.loose) + len(c.out
 // MostBytes is what a cache with options o holds at most beside its slots: fixed (staging, tables) for a sequence of tokens, and
 // scratch for steps that read that many of each KV head, in runs that begin at multiples of run.
 func MostBytes(blocks kvmanager.Blocks, o Options, tokens, read, run int) (fixed, scratch int64) {
-	l := blocks.Manager().Layout()
-	_, kvHeads := blocks.Shape()
-	g := newGeometry(l, kvHeads, o)
-	perLayer := kvHeads / g.heads
-	records := max(o.StagingBytes/int64(g.recordBytes()), 4)
+	all := geometries(blocks, o)
+	if len(all) == 0 {
+		return 0, 0
+	}
+	big, shards, loose, views := largest(all), 0, 0, 0
+	granules := (tokens + big.layout.Tokens) / big.granule
+	for _, g := range all {
+		shards += g.shards()
+		picks := read
+		if o.Pages {
+			picks = min((read+run-1)/run*g.granulesOf(run)+1, granules)
+		} else {
+			views = max(views, g.kvHeads*((read+g.layout.Tokens-1)/g.layout.Tokens)*g.pageBytes)
+		}
+		loose = max(loose, g.shards()*picks*g.slotBytes)
+	}
+	records := max(o.StagingBytes/int64(big.recordBytes()), 4)
 	if !o.Pages && blocks.Gathers() {
-		records += 2 + 2*int64(perLayer) // two halves of at least one record of all KV heads beside at least four groups
+		records += 2 + 2*int64(big.shards()) // two halves of at least one record of all KV heads beside at least four groups
 	}
-	granules := (tokens + l.Tokens) / g.granule
-	fixed = records*int64(g.recordBytes()) + 4*int64(granules+granules/8+64)*int64(perLayer*len(o.Layers))
-	picks, views := read, 0
-	if o.Pages {
-		picks = min((read+run-1)/run*g.granulesOf(run)+1, granules)
-	} else {
-		views = kvHeads * ((read + l.Tokens - 1) / l.Tokens) * l.PageBytes()
-	}
-	loose := perLayer * picks * g.slotBytes
+	fixed = records*int64(big.recordBytes()) + 4*int64(granules+granules/8+64)*int64(shards)
 	return fixed, int64(loose+loose/8) + int64(views+views/8)
 }
 
-// SlotBytes is the memory of a slot and what is noted of it.
-func (c *Cache) SlotBytes() int { return c.slotBytes + slotIndexBytes }
+// SlotBytes is the memory of a slot and what is noted of it, on average over the shards, rounded up.
+func (c *Cache) SlotBytes() int {
+	n := 0
+	for i := range c.shards {
+		n += c.shards[i].of.g.slotBytes
+	}
+	return (n+len(c.shards)-1)/max(len(c.shards), 1) + slotIndexBytes
+}
 
 // Shards is the number of shards.
 func (c *Cache) Shards() int { return len(c.shards) }
@@ -141,7 +161,7 @@ func (c *Cache) SetLimit(slots int) {
 			s.dropChunk()
 		}
 	}
-	c.slots.mem.Release()
+	c.slots.releaseMemory()
 }
 
 // SetHot says which tokens may be kept, by position; nil = all that are read.
@@ -149,11 +169,11 @@ func (c *Cache) SetHot(hot func(position int32) bool) { c.hot = hot }
 
 // Has reports whether a token of a KV head is in host memory now: in a slot, or in a block that has not left.
 func (c *Cache) Has(layer, kvHead int, index int32) bool {
-	s := &c.shardsOf(layer)[kvHead/c.heads]
+	s := &c.shardsOf(layer)[kvHead/c.of[layer].heads]
 	if granule := int(index) / c.granule; granule < len(s.at) && s.at[granule] >= 0 {
 		return true
 	}
-	return c.blocks.Resident(layer, int(index)/c.layout.Tokens) != nil
+	return c.blocks.Resident(layer, int(index)/c.tokens) != nil
 }
 
 // keeps reports whether a token may have a slot.
@@ -191,7 +211,7 @@ func (c *Cache) Views(layer int) (views []attention.View, sel [][]int32, tiles i
 
 // Build makes piece i of the views that were laid out: keys are turned into tiles, values copied, all heads of a token
 // together, since they lie together.
-func (c *Cache) Build(i int, scratch *Scratch) { c.out.build(&c.geometry, i, scratch) }
+func (c *Cache) Build(i int, scratch *Scratch) { c.out.build(i, scratch) }
 
 // Done lets go of a layer's selection, once its attention is computed.
 func (c *Cache) Done(layer int) { c.layers[layer].release() }
@@ -208,13 +228,13 @@ func (c *Cache) Abandon() error {
 // shardsOf returns the shards of a layer.
 func (c *Cache) shardsOf(layer int) []shard {
 	at := c.first[layer]
-	return c.shards[at : at+c.kvHeads/c.heads]
+	return c.shards[at : at+c.of[layer].shards()]
 }
 
 // Absorb takes the tokens of a layer's newly complete blocks into the cache: the newest are hot. first says from which index
 // on, for a prompt whose older tokens are not to be kept.
 func (c *Cache) Absorb(layer int, first int32) error {
-	blocks, t := c.blocks.Count(layer), c.layout.Tokens
+	blocks, t, g := c.blocks.Count(layer), c.tokens, c.of[layer]
 	shards := c.shardsOf(layer)
 	for i := range shards {
 		s := &shards[i]
@@ -226,14 +246,14 @@ func (c *Cache) Absorb(layer int, first int32) error {
 			if data == nil || (s.absorbed+1)*t <= int(first) {
 				continue
 			}
-			data = data[i*c.recordBytes():][:c.recordBytes()]
+			data = data[i*g.recordBytes():][:g.recordBytes()]
 			for place := 0; place < t; place += c.granule {
 				index := int32(s.absorbed*t + place)
 				if index < first && c.granule == 1 || s.has(index) || !c.keeps(layer, index) {
 					continue
 				}
 				if slot := s.place(index/int32(c.granule), s.freshPriority()); slot >= 0 {
-					c.copyGranule(s.slot(slot), data, place)
+					g.copyGranule(s.slot(slot), data, place)
 				}
 			}
 		}
@@ -246,13 +266,13 @@ func (c *Cache) Insert(layer int, tokens []int32, data []byte) {
 	if !c.Serves(layer) || c.o.ByHead || c.o.Pages {
 		return
 	}
-	s, t := &c.shardsOf(layer)[0], c.layout.Tokens
+	s, t, g := &c.shardsOf(layer)[0], c.tokens, c.of[layer]
 	for i, index := range tokens {
 		if int(index) >= len(s.at) || s.at[index] >= 0 {
 			continue
 		}
 		if slot := s.place(index, s.freshPriority()); slot >= 0 {
-			c.copyGranule(s.slot(slot), data[i/t*c.stage.size:][:c.stage.size], i%t)
+			g.copyGranule(s.slot(slot), data[i/t*g.recordBytes():][:g.recordBytes()], i%t)
 		}
 	}
 }
@@ -273,7 +293,7 @@ func (c *Cache) Cut(next int32) {
 		for g := (index + c.granule - 1) / c.granule; g < len(s.at); g++ {
 			s.forget(int32(g))
 		}
-		s.absorbed = min(s.absorbed, index/c.layout.Tokens)
+		s.absorbed = min(s.absorbed, index/c.tokens)
 	})
 }
 
@@ -284,7 +304,7 @@ func (c *Cache) eachShard(do func(s *shard, pos []int32)) {
 			continue
 		}
 		for i := range c.shardsOf(layer) {
-			do(&c.shardsOf(layer)[i], c.blocks.PositionList(layer, i*c.heads))
+			do(&c.shardsOf(layer)[i], c.blocks.PositionList(layer, i*c.of[layer].heads))
 		}
 	}
 }
@@ -307,7 +327,7 @@ func (c *Cache) Reclaim() bool {
 	}
 	c.slots.limit = min(c.slots.limit, max(len(most.owner)-chunkSlots, 0))
 	most.dropChunk()
-	c.slots.mem.Release()
+	c.slots.releaseMemory()
 	return true
 }
 
@@ -322,7 +342,7 @@ func (c *Cache) Free() error {
 			c.shards[i].dropChunk()
 		}
 	}
-	c.slots.mem.Close()
+	c.slots.close()
 	c.stage.close()
 	c.gather.close()
 	c.out.close()

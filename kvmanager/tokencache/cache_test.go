@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"terrace/attention"
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
@@ -161,7 +162,7 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 	case "append":
 		return s.append(number(t, d, "n", 1))
 	case "begin":
-		picks := make([][]int32, s.o.KVHeads)
+		picks := make([][]int32, s.o.Layers[0].KV.Heads)
 		for g := range picks {
 			if picks[g] = numbers[int32](t, d, "picks"); d.HasArg(fmt.Sprintf("picks%d", g)) {
 				picks[g] = numbers[int32](t, d, fmt.Sprintf("picks%d", g))
@@ -220,8 +221,8 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 
 func (s *scenario) open(t *testing.T, d *datadriven.TestData) {
 	l := kvpage.Layout{K: kvpage.F32, V: kvpage.F32, KeyDim: 4, ValueDim: 6, Tokens: 16, TokenMajor: true}
-	o := kvmanager.Options{Layers: number(t, d, "layers", 1), KVHeads: number(t, d, "heads", 2), Layout: l}
-	*s = scenario{store: fakes.New(o.Layers, o.KVHeads, l), shown: map[int]string{}}
+	o := kvmanager.Options{Layers: cacheshape.Equal(number(t, d, "layers", 1), number(t, d, "heads", 2), cacheshape.KV{Heads: number(t, d, "heads", 2), KeyDim: l.KeyDim, ValueDim: l.ValueDim}), Layout: l}
+	*s = scenario{store: fakes.New(o.Layers, l), shown: map[int]string{}}
 	o.Backing = offload.NewQueue(s.store, offload.QueueOptions{})
 	o.BudgetBytes = int64(number(t, d, "blocks", 100)) * 4096
 	t.Cleanup(func() { _ = o.Backing.Close() })
@@ -251,7 +252,7 @@ func (s *scenario) open(t *testing.T, d *datadriven.TestData) {
 
 // plan begins a pass that reads no layer whole: what has been written leaves memory.
 func (s *scenario) plan() error {
-	cached := make([]bool, s.o.Layers)
+	cached := make([]bool, len(s.o.Layers))
 	for layer := range cached {
 		cached[layer] = true
 	}
@@ -266,10 +267,10 @@ func (s *scenario) append(n int) error {
 		var pos []int32
 		for i := s.next; i < s.next+n; i++ {
 			pos = append(pos, int32(i))
-			for x := range s.o.KVHeads * l.KeyDim {
+			for x := range s.o.Layers[0].KV.Heads * l.KeyDim {
 				k = append(k, number32(i, layer, x/l.KeyDim, x%l.KeyDim))
 			}
-			for x := range s.o.KVHeads * l.ValueDim {
+			for x := range s.o.Layers[0].KV.Heads * l.ValueDim {
 				v = append(v, -number32(i, layer, x/l.ValueDim, x%l.ValueDim))
 			}
 		}
@@ -297,11 +298,11 @@ func (s *scenario) compare(t *testing.T, layer int) error {
 	for i := range tiles {
 		s.c.Build(i, &scratch)
 	}
-	if len(views) != s.o.KVHeads {
-		t.Fatalf("%d views, want %d", len(views), s.o.KVHeads)
+	if len(views) != s.o.Layers[0].KV.Heads {
+		t.Fatalf("%d views, want %d", len(views), s.o.Layers[0].KV.Heads)
 	}
 	for g := range views {
-		picks := s.c.layers[layer].picks[g/s.c.heads]
+		picks := s.c.layers[layer].picks[g/s.c.of[layer].heads]
 		var chosen []int32
 		if sel != nil {
 			chosen = sel[g]
@@ -356,8 +357,9 @@ func (s *scenario) close(t *testing.T) {
 // TestRefused: what a cache cannot keep is refused by name.
 func TestRefused(t *testing.T) {
 	for name, l := range map[string]kvpage.Layout{"keys in tiles": {K: kvpage.F32, V: kvpage.F32, KeyDim: 4, ValueDim: 4, Tokens: 16}, "quantized": {K: kvpage.I8, V: kvpage.I8, KeyDim: 16, ValueDim: 16, Tokens: 16}} {
-		q := offload.NewQueue(fakes.New(1, 1, l), offload.QueueOptions{})
-		m, err := kvmanager.New(kvmanager.Options{Layers: 1, KVHeads: 1, Layout: l, Backing: q})
+		layers := cacheshape.Equal(1, 1, cacheshape.KV{Heads: 1, KeyDim: l.KeyDim, ValueDim: l.ValueDim})
+		q := offload.NewQueue(fakes.New(layers, l), offload.QueueOptions{})
+		m, err := kvmanager.New(kvmanager.Options{Layers: layers, Layout: l, Backing: q})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +372,7 @@ func TestRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	m, err := kvmanager.New(kvmanager.Options{Layers: 1, KVHeads: 1, Layout: kvpage.Layout{K: kvpage.F32, V: kvpage.F32, KeyDim: 4, ValueDim: 4, TokenMajor: true}})
+	m, err := kvmanager.New(kvmanager.Options{Layers: cacheshape.Equal(1, 1, cacheshape.KV{Heads: 1, KeyDim: 4, ValueDim: 4}), Layout: kvpage.Layout{K: kvpage.F32, V: kvpage.F32, KeyDim: 4, ValueDim: 4, TokenMajor: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ func (c *Cache) Follow(layer int, was []int32) error {
 	if slices.Equal(pos, was) {
 		return nil
 	}
-	blocks, t := c.blocks.Count(layer), c.layout.Tokens
+	blocks, t := c.blocks.Count(layer), c.tokens
 	if err := s.cover(blocks * t); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (c *Cache) Follow(layer int, was []int32) error {
 		for place := 0; data != nil && place < t; place++ {
 			if index := int32(first + place); c.keeps(layer, index) {
 				if slot := s.place(index, s.freshPriority()); slot >= 0 {
-					c.copyGranule(s.slot(slot), data, place)
+					c.of[layer].copyGranule(s.slot(slot), data, place)
 				}
 			}
 		}

@@ -16,7 +16,7 @@ func (w *selection) askTokens() {
 	if half < 0 {
 		return
 	}
-	record, t := c.gather.record, c.layout.Tokens
+	record, t := w.g.shards()*w.g.recordBytes(), c.tokens
 	n := min(len(x.tokens)-x.asked, len(c.gather.halves[half])/record*t)
 	x.from, x.half = x.asked, half
 	x.asked += n
@@ -45,7 +45,7 @@ func (w *selection) finishTokens() error {
 // takeTokens copies what each shard has picked of tokens that came, to slots where they may stay, else beside them.
 func (w *selection) takeTokens(tokens []int32, data []byte) {
 	c, shards := w.c, w.c.shardsOf(w.layer)
-	record, size, t := c.gather.record, c.recordBytes(), c.layout.Tokens
+	record, size, t := w.g.shards()*w.g.recordBytes(), w.g.recordBytes(), c.tokens
 	for shard, picks := range w.picks {
 		s := &shards[shard]
 		for i, index := range tokens {

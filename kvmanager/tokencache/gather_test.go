@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
@@ -19,12 +20,12 @@ import (
 func TestGatherByHead(t *testing.T) {
 	l := kvpage.Layout{K: kvpage.F32, V: kvpage.F32, KeyDim: 4, ValueDim: 6, Tokens: 16, TokenMajor: true}
 	const layers, heads, tokens = 2, 3, 20 * 16
-	shape := offload.Shape{Layers: layers, KVHeads: heads, GroupTokens: 16, Page: l}
+	shape := offload.Shape{Layers: cacheshape.Equal(layers, heads, cacheshape.KV{Heads: heads, KeyDim: l.KeyDim, ValueDim: l.ValueDim}), GroupTokens: 16, Page: l}
 	store, err := offload.OpenSSD(shape, offload.SSDOptions{Dir: "/kv", CapacityBytes: 8 << 20, FS: vfs.NewMem(32 << 20), NoDirect: true, TokenRows: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := kvmanager.Options{Layers: layers, KVHeads: heads, Layout: l, BudgetBytes: 1 << 20, Backing: offload.NewQueue(store, offload.QueueOptions{})}
+	o := kvmanager.Options{Layers: cacheshape.Equal(layers, heads, cacheshape.KV{Heads: heads, KeyDim: l.KeyDim, ValueDim: l.ValueDim}), Layout: l, BudgetBytes: 1 << 20, Backing: offload.NewQueue(store, offload.QueueOptions{})}
 	defer func() { _ = o.Backing.Close() }()
 	m, err := kvmanager.New(o)
 	if err != nil {

@@ -1,6 +1,9 @@
 package tokencache
 
-import "terrace/internal/kvpage"
+import (
+	"terrace/internal/kvpage"
+	"terrace/kvmanager"
+)
 
 // geometry is what slots and records look like.
 type geometry struct {
@@ -15,15 +18,54 @@ type geometry struct {
 	valuesAt  int // where values begin in a page
 }
 
+// granuleOf is the tokens of a slot.
+func granuleOf(l kvpage.Layout, o Options) int {
+	if o.Pages {
+		return l.Tokens
+	}
+	return 1
+}
+
+// geometries are those of the layers that a cache serves, in the order of Options.Layers; layers that are alike share one.
+func geometries(blocks kvmanager.Blocks, o Options) []*geometry {
+	m, shape := blocks.Manager(), blocks.Shape()
+	all := make([]*geometry, len(o.Layers))
+	for i, layer := range o.Layers {
+		g := newGeometry(m.Layout(layer), shape[layer].KV.Heads, o)
+		for _, other := range all[:i] {
+			if *other == g {
+				all[i] = other
+			}
+		}
+		if all[i] == nil {
+			all[i] = &g
+		}
+	}
+	return all
+}
+
+// largest is the geometry whose records of all KV heads take most.
+func largest(all []*geometry) *geometry {
+	big := all[0]
+	for _, g := range all {
+		if g.shards()*g.recordBytes() > big.shards()*big.recordBytes() {
+			big = g
+		}
+	}
+	return big
+}
+
+// shards is how many shards a layer has.
+func (g *geometry) shards() int { return g.kvHeads / g.heads }
+
 func newGeometry(l kvpage.Layout, kvHeads int, o Options) geometry {
-	g := geometry{layout: l, kvHeads: kvHeads, heads: kvHeads, granule: 1, keyBytes: l.KTileBytes() / kvpage.Tile, pageBytes: l.PageBytes(), valuesAt: l.KBytes()}
+	g := geometry{layout: l, kvHeads: kvHeads, heads: kvHeads, granule: granuleOf(l, o), keyBytes: l.KTileBytes() / kvpage.Tile, pageBytes: l.PageBytes(), valuesAt: l.ValuesAt()}
 	if o.ByHead {
 		g.heads = 1
 	}
-	g.rowBytes = g.keyBytes + l.VRowBytes()
+	g.rowBytes = g.keyBytes + l.VBytes()/l.Tokens
 	g.slotBytes = g.heads * g.rowBytes
 	if o.Pages {
-		g.granule = l.Tokens
 		g.slotBytes = g.heads * g.pageBytes
 	}
 	return g
@@ -54,7 +96,9 @@ func (g *geometry) copyGranule(dst, data []byte, place int) {
 		page := data[h*g.pageBytes : (h+1)*g.pageBytes]
 		row := dst[h*g.rowBytes : (h+1)*g.rowBytes]
 		copy(row[:k], g.layout.KRow(page, place))
-		copy(row[k:], g.layout.VRow(page, place))
+		if !g.layout.ValueInKey {
+			copy(row[k:], g.layout.VRow(page, place))
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func TestVictims(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
-		s := &shard{of: &slots{step: 7}}
+		s := &shard{of: &pool{slots: &slots{step: 7}}}
 		var want []float32
 		for range rng.IntN(90) {
 			granule, lastUse, priority := int32(rng.IntN(9)-1), uint32(5+rng.IntN(3)), float32(rng.IntN(30))

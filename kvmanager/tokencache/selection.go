@@ -12,6 +12,7 @@ import (
 // selection is what one layer's step reads, and what it has set going.
 type selection struct {
 	c          *Cache
+	g          *geometry // nil = the layer is not served
 	layer      int
 	active     bool
 	picks      [][]int32 // [shards] indices of tokens
@@ -49,7 +50,7 @@ func (w *selection) begin(picks [][]int32, scores [][]float32) error {
 		w.picks, w.priorities = append(w.picks, nil), append(w.priorities, nil)
 	}
 	for i := range w.picks {
-		w.picks[i], w.priorities[i] = append(w.picks[i][:0], picks[i*c.heads]...), w.priorities[i][:0]
+		w.picks[i], w.priorities[i] = append(w.picks[i][:0], picks[i*w.g.heads]...), w.priorities[i][:0]
 	}
 	w.missing, w.reads = w.missing[:0], w.reads[:0]
 	w.single = tokenReads{tokens: w.single.tokens[:0], records: w.single.records[:0]}
@@ -60,7 +61,7 @@ func (w *selection) begin(picks [][]int32, scores [][]float32) error {
 	}
 	for i := range shards {
 		s := &shards[i]
-		if err := s.cover((c.blocks.Count(w.layer) + 1) * c.layout.Tokens / c.granule); err != nil { // the newest token may begin a block after this
+		if err := s.cover((c.blocks.Count(w.layer) + 1) * c.tokens / c.granule); err != nil { // the newest token may begin a block after this
 			return err
 		}
 		s.forgetVictims()
@@ -84,7 +85,7 @@ func (w *selection) begin(picks [][]int32, scores [][]float32) error {
 // want counts a pick and locates it.
 func (w *selection) want(i int, s *shard, index int32) {
 	c := w.c
-	tokens := c.granule * c.heads
+	tokens := c.granule * w.g.heads
 	c.stats.Picked++
 	c.blocks.CountTokens(tokens, 0)
 	if !w.locate(i, s, index) {
@@ -96,7 +97,7 @@ func (w *selection) want(i int, s *shard, index int32) {
 // locate makes sure that a pick is at hand once everything is read: it keeps it where it lies in host memory, or notes that it is
 // to be read, which is false.
 func (w *selection) locate(i int, s *shard, index int32) (here bool) {
-	c, group := w.c, index/int32(w.c.layout.Tokens)
+	c, group := w.c, index/int32(w.c.tokens)
 	if slot := s.at[index/int32(c.granule)]; slot >= 0 {
 		s.used(slot)
 		return true
@@ -155,7 +156,7 @@ func (w *selection) ask(leave int) {
 	for _, x := range w.missing[r.from:r.to] {
 		i := c.stage.take()
 		r.buffers = append(r.buffers, i)
-		rec := c.blocks.Record(w.layer, int(x.group), c.stage.buffer(i))
+		rec := c.blocks.Record(w.layer, int(x.group), c.stage.buffer(i)[:w.g.recordBytes():w.g.recordBytes()])
 		if c.o.ByHead {
 			rec.Part = offload.Part{First: int32(x.shard), N: 1}
 		}
@@ -219,7 +220,7 @@ func (w *selection) noStaging() error {
 func (w *selection) addNewest() error {
 	shards := w.c.shardsOf(w.layer)
 	for i := range w.picks {
-		newest := int32(len(w.c.blocks.PositionList(w.layer, i*w.c.heads)) - 1)
+		newest := int32(len(w.c.blocks.PositionList(w.layer, i*w.g.heads)) - 1)
 		if n := len(w.picks[i]); n > 0 && w.picks[i][n-1] >= newest {
 			continue
 		}
@@ -227,7 +228,7 @@ func (w *selection) addNewest() error {
 			return err
 		}
 		w.picks[i] = append(w.picks[i], newest)
-		if g := (missed{i, newest / int32(w.c.layout.Tokens)}); !slices.Contains(w.missing, g) {
+		if g := (missed{i, newest / int32(w.c.tokens)}); !slices.Contains(w.missing, g) {
 			w.locate(i, &shards[i], newest)
 		}
 	}
@@ -244,7 +245,7 @@ func (w *selection) sizeRows() error {
 	if c.o.Pages {
 		n = len(w.missing)
 	}
-	if need := n * c.slotBytes; need > cap(o.loose) {
+	if need := n * w.g.slotBytes; need > cap(o.loose) {
 		if err := c.slots.charge(int64(need + need/8 - cap(o.loose))); err != nil {
 			return err
 		}
@@ -263,7 +264,7 @@ func (w *selection) sizeRows() error {
 
 // take copies the picked tokens of a group that was read: to slots where they may stay, else beside them.
 func (w *selection) take(x missed, data []byte) {
-	c, t := w.c, int32(w.c.layout.Tokens)
+	c, t := w.c, int32(w.c.tokens)
 	s, picks := &c.shardsOf(w.layer)[x.shard], w.picks[x.shard]
 	from, _ := slices.BinarySearch(picks, x.group*t)
 	for i := from; i < len(picks) && picks[i] < (x.group+1)*t; i++ {
@@ -288,16 +289,16 @@ func (w *selection) keep(s *shard, index int32, data []byte, place int, priority
 	}
 	if dst == nil {
 		n := len(c.out.loose)
-		c.out.loose = c.out.loose[:n+c.slotBytes]
-		dst = c.out.loose[n : n+c.slotBytes : n+c.slotBytes]
+		c.out.loose = c.out.loose[:n+w.g.slotBytes]
+		dst = c.out.loose[n : n+w.g.slotBytes : n+w.g.slotBytes]
 	}
-	c.copyGranule(dst, data, place)
+	w.g.copyGranule(dst, data, place)
 	return dst
 }
 
 // list fills the rows of what was in host memory: in slots, or in blocks.
 func (w *selection) list() {
-	c, t, size := w.c, int32(w.c.layout.Tokens), w.c.recordBytes()
+	c, t, size := w.c, int32(w.c.tokens), w.g.recordBytes()
 	shards := c.shardsOf(w.layer)
 	for i, picks := range w.picks {
 		s, rows := &shards[i], c.out.rows[i]

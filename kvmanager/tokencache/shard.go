@@ -15,16 +15,43 @@ const slotIndexBytes = 16
 
 // slots is what all shards of a cache share: memory, its account, the limit and the step.
 type slots struct {
-	g       *geometry
 	m       *kvmanager.Manager
-	mem     slab.Pages // the shards' chunks
+	pools   []*pool
 	charged int64
 	limit   int // slots a shard may have
 	step    uint32
 }
 
-func (p *slots) init(g *geometry, m *kvmanager.Manager) {
-	p.g, p.m, p.mem = g, m, slab.New(slab.WholeSystemPages(chunkSlots*g.slotBytes), 0)
+// pool is the memory of shards whose slots have one size.
+type pool struct {
+	*slots
+	g   *geometry
+	mem slab.Pages // the shards' chunks
+}
+
+// pool is that of a geometry.
+func (p *slots) pool(g *geometry) *pool {
+	for _, x := range p.pools {
+		if x.g == g {
+			return x
+		}
+	}
+	x := &pool{slots: p, g: g, mem: slab.New(slab.WholeSystemPages(chunkSlots*g.slotBytes), 0)}
+	p.pools = append(p.pools, x)
+	return x
+}
+
+// releaseMemory gives the memory of free chunks back to the system.
+func (p *slots) releaseMemory() {
+	for _, x := range p.pools {
+		x.mem.Release()
+	}
+}
+
+func (p *slots) close() {
+	for _, x := range p.pools {
+		x.mem.Close()
+	}
 }
 
 // charge counts memory of the cache against the manager's budget.
@@ -42,11 +69,11 @@ func (p *slots) refund(bytes int64) {
 }
 
 // chunkBytes is the memory of a chunk of slots and what is noted of them.
-func (p *slots) chunkBytes() int64 { return int64(p.mem.PageBytes()) + slotIndexBytes*chunkSlots }
+func (p *pool) chunkBytes() int64 { return int64(p.mem.PageBytes()) + slotIndexBytes*chunkSlots }
 
 // shard is the cache of one layer (and KV head).
 type shard struct {
-	of       *slots
+	of       *pool
 	chunks   []slab.Ref
 	bytes    [][]byte  // their memory
 	at       []int32   // [granules] slot, or -1

@@ -40,7 +40,7 @@ func (g *staging) close() {
 // gathering is where single tokens arrive: two layers' at a time, the one that is computed and the next.
 type gathering struct {
 	on     bool // else whole groups are read
-	record int  // bytes of a record: the pages of all KV heads, also where heads pick by themselves
+	record int  // bytes of the largest layer's record: the pages of all KV heads, also where heads pick by themselves
 	halves [2][]byte
 	used   [2]bool
 }

@@ -19,6 +19,7 @@ type views struct {
 	views []attention.View
 	sel   [][]int32
 	tiles []tile
+	g     *geometry // of the layer that was laid out
 }
 
 func (o *views) close() {
@@ -43,13 +44,13 @@ type Scratch struct {
 
 // tokenViews is Cache.Views where single tokens are kept.
 func (w *selection) tokenViews() (views []attention.View, tiles int, err error) {
-	c, o, l := w.c, &w.c.out, w.c.layout
-	o.views, o.tiles, o.pages = o.views[:0], o.tiles[:0], o.pages[:0]
+	c, o, l, heads := w.c, &w.c.out, w.g.layout, w.g.heads
+	o.views, o.tiles, o.pages, o.g = o.views[:0], o.tiles[:0], o.pages[:0], w.g
 	n := 0
-	for h := range c.kvHeads {
-		n += (len(w.picks[h/c.heads]) + l.Tokens - 1) / l.Tokens
+	for h := range w.g.kvHeads {
+		n += (len(w.picks[h/heads]) + l.Tokens - 1) / l.Tokens
 	}
-	l.TokenMajor = false
+	l.TokenMajor = l.ValueInKey
 	size := l.PageBytes()
 	if err := w.sizeViews(n * size); err != nil {
 		return nil, 0, err
@@ -57,8 +58,8 @@ func (w *selection) tokenViews() (views []attention.View, tiles int, err error) 
 	o.pos = slices.Grow(o.pos[:0], n*l.Tokens)[:n*l.Tokens]
 	o.pages = slices.Grow(o.pages, n)[:n]
 	at := 0
-	for h := range c.kvHeads {
-		picks, pos, first := w.picks[h/c.heads], c.blocks.PositionList(w.layer, h), at
+	for h := range w.g.kvHeads {
+		picks, pos, first := w.picks[h/heads], c.blocks.PositionList(w.layer, h), at
 		stride := (len(picks) + l.Tokens - 1) / l.Tokens
 		for from := 0; from < len(picks); from += l.Tokens {
 			m := min(l.Tokens, len(picks)-from)
@@ -67,8 +68,8 @@ func (w *selection) tokenViews() (views []attention.View, tiles int, err error) 
 			for i, index := range picks[from : from+m] {
 				page.Pos[i] = pos[index]
 			}
-			if h%c.heads == 0 {
-				o.tiles = append(o.tiles, tile{shard: h / c.heads, from: from, n: m, first: at, stride: stride})
+			if h%heads == 0 {
+				o.tiles = append(o.tiles, tile{shard: h / heads, from: from, n: m, first: at, stride: stride})
 			}
 			at++
 		}
@@ -94,16 +95,24 @@ func (w *selection) sizeViews(need int) error {
 }
 
 // build is Cache.Build.
-func (o *views) build(g *geometry, i int, scratch *Scratch) {
-	t, l := &o.tiles[i], g.layout
+func (o *views) build(i int, scratch *Scratch) {
+	t, g := &o.tiles[i], o.g
+	l := g.layout
 	rows := o.rows[t.shard][t.from : t.from+t.n]
-	l.TokenMajor = false
+	l.TokenMajor = l.ValueInKey
 	valueBytes := g.rowBytes - g.keyBytes
 	scratch.touch(rows)
 	for first := 0; first < t.n; first += kvpage.Tile {
 		n := min(kvpage.Tile, t.n-first)
 		for head := range g.heads {
 			page := o.pages[t.first+head*t.stride].Data
+			if l.ValueInKey {
+				for j := range n {
+					k, _ := g.starts(&rows[first+j], head)
+					copy(l.KRow(page, first+j), rows[first+j].data[k:k+g.keyBytes])
+				}
+				continue
+			}
 			for j := range n {
 				r := &rows[first+j]
 				k, v := g.starts(r, head)
@@ -135,25 +144,25 @@ func (s *Scratch) touch(rows []row) {
 
 // pageViews is Cache.Views where whole pages are kept: the pages that the picks lie in, and which of their tokens were picked.
 func (w *selection) pageViews() (views []attention.View, sel [][]int32) {
-	c, o, l := w.c, &w.c.out, w.c.layout
+	c, o, l, heads := w.c, &w.c.out, w.g.layout, w.g.heads
 	o.views, o.pages = o.views[:0], o.pages[:0]
 	t, size := int32(l.Tokens), l.PageBytes()
-	for len(o.sel) < c.kvHeads {
+	for len(o.sel) < w.g.kvHeads {
 		o.sel = append(o.sel, nil)
 	}
 	total := 0
-	for h := range c.kvHeads {
-		total += len(w.picks[h/c.heads])
+	for h := range w.g.kvHeads {
+		total += len(w.picks[h/heads])
 	}
 	o.pages = slices.Grow(o.pages, total)
-	for h := range c.kvHeads {
-		shard, first := h/c.heads, len(o.pages)
+	for h := range w.g.kvHeads {
+		shard, first := h/heads, len(o.pages)
 		picks, rows := w.picks[shard], c.out.rows[shard]
 		o.sel[h] = o.sel[h][:0]
 		for j, index := range picks {
 			if j == 0 || picks[j-1]/t != index/t {
 				page := c.blocks.Page(w.layer, h, int(index/t))
-				page.Data = rows[j].data[h%c.heads*size : (h%c.heads+1)*size]
+				page.Data = rows[j].data[h%heads*size : (h%heads+1)*size]
 				page.Version = 0
 				o.pages = append(o.pages, page)
 			}
@@ -161,5 +170,5 @@ func (w *selection) pageViews() (views []attention.View, sel [][]int32) {
 		}
 		o.views = append(o.views, attention.View{Layout: l, Pages: o.pages[first:len(o.pages):len(o.pages)]})
 	}
-	return o.views, o.sel
+	return o.views, o.sel[:w.g.kvHeads]
 }

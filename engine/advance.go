@@ -10,12 +10,14 @@ type Part struct {
 
 // Rides reports whether the session's steps may share a pass with prompts of others (Advance): the backend computes rows of both
 // alike, no policy acts on the text, and its KV is all in host memory.
-func (s *Session) Rides() bool {
+func (s *Session) Rides() bool { return s.rides() && !s.Turns(1) }
+
+func (s *Session) rides() bool {
 	return s.e.mixes && s.text.Plain() && s.arriving == nil && s.chunked == nil && !s.past.Lost
 }
 
 // Rides reports whether the prompt's next part may share a pass with steps of others.
-func (r *PromptReading) Rides() bool { return r.hooks.Each == nil && r.s.Rides() }
+func (r *PromptReading) Rides() bool { return r.hooks.Each == nil && r.s.rides() }
 
 // Advance reads one token in each of several sessions, and parts of the prompts of others beside them, in one pass: each weight is
 // read and unpacked once for all rows. All must ride, and none may be given twice. What each computes is what DecodeBatch and Read

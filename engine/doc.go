@@ -5,7 +5,7 @@
 // that are guessed and read ahead; draft guesses them), prefix.go (KV from before; prefixcache has it), fork.go, decompose.go (what a policy wants to
 // know of the model), fit.go, use.go (accounts), prune.go and mask.go (what a prompt leaves out), layer.go (the seven verbs of a
 // layer), revive.go (what was pruned comes back), reading.go (prompts in parts), prompt.go (in chunks and layer by layer),
-// reconstruct.go (a prompt is read a second time), session.go (one text), step.go (a token of each of a batch), recover.go (a text that a tier has lost is read again), device.go (a backend with memory
+// reconstruct.go (a prompt is read a second time), session.go (one text), step.go (a token of each of a batch), recover.go (a text that a tier has lost is read again), longrope.go (one whose length changes its rotary frequencies), device.go (a backend with memory
 // of its own), pass.go (rows that share a step), engine.go, tiers.go, options.go, errors.go. A newcomer reads session.go, pass.go and layer.go first.
 //
 // A pass is a value: rows of any sessions in one arithmetic. runLayer takes it through a layer: Project (backend), Append,

@@ -87,7 +87,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 // openFloor puts retrieval on the cache and the tiers.
 func (e *Engine) openFloor() {
 	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Texts: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock, Scored: e.o.Machine.Scored,
-		Shape: retrieval.Shape{Model: e.policyModel(), Rope: func(layer int) retrieval.Rope { return e.m.NewRotator(layer) }}}
+		Shape: retrieval.Shape{Model: e.policyModel(), Rope: func(layer int, long bool) retrieval.Rope { return e.m.NewRotator(layer, long) }}}
 	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.Params.Layers[layer].O.Values() }
 	o.Shape.KVBytes, o.Exact, o.Drives = e.KVBytesPerToken(), e.o.Exact, e.drives
 	for i := range e.m.Layer {

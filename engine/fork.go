@@ -49,6 +49,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.setLong(s.long)
 	f.tokens, f.logits, f.past = slices.Clone(s.tokens), slices.Clone(logits), s.past.Forked(len(s.tokens), runs.Lossless() && !compressed, compressed)
 	return f, nil
 }

@@ -68,10 +68,11 @@ func (p *pass) open(e *Engine, phase kernels.Phase) {
 
 // add appends a session's rows: ids at the positions after what it has read, on the way to a length of tokens.
 func (p *pass) add(s *Session, reading retrieval.Reading, ids []int, length int) {
+	turned := int32(s.turnLength(length))
 	for i, id := range ids {
 		p.ids = append(p.ids, int32(id))
 		p.rows.Pos = append(p.rows.Pos, s.text.Read()+int32(i))
-		p.rows.Len = append(p.rows.Len, int32(length))
+		p.rows.Len = append(p.rows.Len, turned)
 	}
 	p.sessions = append(p.sessions, s)
 	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Text: s.text, Reading: reading, New: len(ids), Len: length})

@@ -219,8 +219,9 @@ func (w *wholePrompt) eachLayer(ids []int, through func(layer int) error) error 
 func (w *wholePrompt) embed(ids []int) error {
 	n := len(ids)
 	w.hidden, w.pos, w.lens = make([]float32, n*w.e.m.Hidden), make([]int32, n), make([]int32, n)
+	turned := int32(w.s.turnLength(w.total))
 	for i := range ids {
-		w.pos[i], w.lens[i] = int32(w.base+i), int32(w.total)
+		w.pos[i], w.lens[i] = int32(w.base+i), turned
 	}
 	for lo := 0; lo < n; lo += w.e.o.ChunkTokens {
 		p := w.block(lo, min(lo+w.e.o.ChunkTokens, n))

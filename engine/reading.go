@@ -21,7 +21,10 @@ type PromptReading struct {
 
 // BeginPrompt begins to read a prompt; nothing is computed yet. Errors are those of Prefill.
 func (s *Session) BeginPrompt(ids []int, hooks PrefillHooks) (*PromptReading, error) {
-	if err := s.found(); err != nil {
+	if err := s.fits(len(ids)); err != nil {
+		return nil, err
+	}
+	if err := s.ready(len(ids)); err != nil {
 		return nil, err
 	}
 	return s.newReading(ids, hooks)

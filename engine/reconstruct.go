@@ -103,6 +103,7 @@ func (s *Session) repeatChunk(ctx context.Context, ids []int, ask policy.Repeats
 		return err
 	}
 	defer fork.Close()
+	fork.setLong(s.long)
 	fork.tokens = slices.Clone(s.tokens)
 	w := &reread{s: s, fork: fork, ask: ask, from: a, to: b, begins: int32(len(s.tokens)), layers: make([]repeatSum, s.e.m.Layers), outputs: map[int][]float32{}}
 	for first := 0; first < len(ids); first += s.e.o.ChunkTokens {

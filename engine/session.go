@@ -20,6 +20,8 @@ type Session struct {
 	tokens   []int        // every id read so far
 	logits   []float32
 	onDevice bool // logits are on the device
+	long     bool // what was read was turned as of a long text (longrope.go)
+	reach    int  // tokens that the text had before it began to be read again, and one (ReadAgain)
 	past     past.History
 	chunked  func()  // called after each chunk of the prompt (AfterChunks); nil = not
 	arriving Arrival // KV on its way (Expect); nil = all is there
@@ -130,6 +132,7 @@ func (s *Session) Rewind(n int) error {
 		return errArriving
 	}
 	s.dropLogits()
+	s.reach = 0
 	if s.text.Plain() && n < s.past.Fixed() {
 		return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed before it was forked: %w", n, s.past.Fixed(), ErrOption)
 	}
@@ -154,11 +157,12 @@ func (s *Session) restart() error {
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
+	text.SetLong(s.long)
 	s.dropLogits()
 	s.e.device.forget(s.text)
 	s.revival.drop()
 	err = s.text.Free()
-	s.text, s.tokens, s.logits, s.past.Reads, s.arriving = text, nil, s.logits[:0], nil, nil
+	s.text, s.tokens, s.logits, s.past.Reads, s.arriving, s.reach = text, nil, s.logits[:0], nil, nil, 0
 	if s.e.floor.Recovers() {
 		return nil // what is lost with the old places was lost before
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -110,6 +109,9 @@ func (p *speculator) guess(id, left int) (guesses []int, kind int, err error) {
 	s := p.s
 	text := append(s.tokens, id)
 	most := min(left-1, draft.Most, s.e.o.Context-len(text))
+	if at := s.e.m.LongRopeAt(); len(text) <= at {
+		most = min(most, at-len(text)) // a pass is turned by one set of frequencies
+	}
 	if kind = p.drafter.Look(text); kind < 0 || most <= 0 {
 		return nil, kind, nil
 	}
@@ -145,14 +147,17 @@ func (p *speculator) settle() error {
 // readAhead reads tokens in one pass of the decode arithmetic and returns the logits [len(ids), V] after each, which hold until
 // the engine's next pass. The session counts none of them as read: its KV is ahead of it. After an error it is as before.
 func (s *Session) readAhead(ids []int) ([]float32, error) {
-	if err := errors.Join(s.found(), s.fits(len(ids))); err != nil {
+	if err := s.fits(len(ids)); err != nil {
+		return nil, err
+	}
+	if err := s.ready(len(ids)); err != nil {
 		return nil, err
 	}
 	e, p := s.e, &s.e.pass
 	p.open(e, e.phase(false))
 	p.add(s, retrieval.Step, ids, len(s.tokens)+1)
 	for i := range ids { // as if each came alone
-		p.rows.Len[i] = int32(len(s.tokens) + 1 + i)
+		p.rows.Len[i] = int32(s.turnLength(len(s.tokens) + 1 + i))
 	}
 	p.want = len(ids)
 	logits, err := e.run(p)

@@ -13,7 +13,11 @@ import (
 func (e *Engine) DecodeBatch(sessions []*Session, ids []int) error {
 	var failed []sessionError
 	for _, s := range sessions {
-		if err := s.found(); err != nil {
+		err := s.found()
+		if err == nil && s.fits(1) == nil { // else step says so
+			err = s.ready(1)
+		}
+		if err != nil {
 			failed = append(failed, sessionError{s, err})
 		}
 	}

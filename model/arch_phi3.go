@@ -2,11 +2,9 @@ package model
 
 // Phi-3 and Phi-4 (text): the llama decoder with q, k, v fused and gate, up fused; the long-context versions scale each
 // frequency by a factor of its own (longrope), of which there are two sets: one for sequences within the original context,
-// one beyond. Which set a row gets follows from the length of its sequence: all rows of a prompt that is longer than the
-// original context get the long set, as in Hugging Face. A session that passes the original context while it generates keeps
-// its keys as they were rotated and gives the long set to the rows from there on; Hugging Face computes the whole sequence
-// again at that point, and llama.cpp takes the set for the whole run from the context it was given. Config.LongRopeAt is the
-// length, and commands say so where a session crosses it.
+// one beyond. Which set a row gets follows from the length of its sequence (Pass.Len): all rows of a text that is longer than the
+// original context get the long set, as in Hugging Face; engines read a text again where it comes to be longer. (llama.cpp takes the
+// set for the whole run from the context it was given.) Config.LongRopeAt is the length.
 func init() {
 	registerArchitecture(architecture{config: phi3Config, params: phi3Params}, "phi3")
 }

@@ -146,15 +146,18 @@ type Rotator struct {
 	inverse    float32 // 1/amplitude²
 }
 
-// NewRotator returns the rotation of a layer, nil where the layer has none.
-func (c *Config) NewRotator(layer int) *Rotator {
+// NewRotator returns the rotation of a layer in texts up to LongRopeAt, or in longer ones; nil where the layer has none.
+func (c *Config) NewRotator(layer int, long bool) *Rotator {
 	index := c.Layer[layer].Rope
 	if len(c.Ropes) == 0 || index < 0 {
 		return nil
 	}
 	r := &c.Ropes[index]
-	amp := orOne(r.Amplitude)
-	return &Rotator{table: ropeTable{rope: r}, dim: c.Layer[layer].KeyDim, interlaced: r.Interlaced, inverse: 1 / (amp * amp)}
+	amp, length := orOne(r.Amplitude), 0
+	if long && r.LongFreq != nil {
+		length = r.LongAt + 1
+	}
+	return &Rotator{table: ropeTable{rope: r, length: length}, dim: c.Layer[layer].KeyDim, interlaced: r.Interlaced, inverse: 1 / (amp * amp)}
 }
 
 // Rotate turns x [dk] in place to a position.

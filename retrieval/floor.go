@@ -26,7 +26,7 @@ type Rope interface {
 type Shape struct {
 	policy.Model
 	Scores []Score                            // of each layer
-	Rope   func(layer int) Rope               // called once a layer, when a policy asks
+	Rope   func(layer int, long bool) Rope    // of texts up to the length where a model changes its frequencies, or of longer ones; asked once each
 	Output func(layer int) ([]float32, error) // the projection of a layer's output [Hidden, Heads·ValueDim]; nil = not known
 }
 
@@ -75,7 +75,7 @@ type Options struct {
 type Floor struct {
 	o     Options
 	drive offload.Scorer // the store, where it scores keys; nil = the host scores
-	ropes []Rope
+	ropes [2][]Rope      // of short texts and long ones, by layer
 
 	use     ScoreUse
 	balance *BalanceUse
@@ -93,7 +93,7 @@ type Floor struct {
 
 // NewFloor returns the floor of an engine; whoever made cache and store closes them.
 func NewFloor(o Options) *Floor {
-	f := &Floor{o: o, ropes: make([]Rope, len(o.Shape.Layers)), spent: policyTimes{}}
+	f := &Floor{o: o, ropes: [2][]Rope{make([]Rope, len(o.Shape.Layers)), make([]Rope, len(o.Shape.Layers))}, spent: policyTimes{}}
 	f.drive, _ = o.Store.(offload.Scorer)
 	return f
 }
@@ -143,12 +143,16 @@ func (f *Floor) Balance() *BalanceUse { return f.balance }
 // Shape is the model for policies that are made from now on: what they need to know of it beside the text is filled in there.
 func (f *Floor) Shape() *Shape { return &f.o.Shape }
 
-// rope is a layer's.
-func (f *Floor) rope(layer int) Rope {
-	if f.ropes[layer] == nil {
-		f.ropes[layer] = f.o.Shape.Rope(layer)
+// rope is a layer's, in a text that is long or not (Text.SetLong).
+func (f *Floor) rope(layer int, long bool) Rope {
+	ropes := f.ropes[0]
+	if long {
+		ropes = f.ropes[1]
 	}
-	return f.ropes[layer]
+	if ropes[layer] == nil {
+		ropes[layer] = f.o.Shape.Rope(layer, long)
+	}
+	return ropes[layer]
 }
 
 // kvBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.

@@ -62,7 +62,7 @@ func (t *Text) EndPrompt(layer, rows int) error {
 
 // closeGaps moves the tokens of each KV head of a layer to the positions before end, in their order.
 func (t *Text) closeGaps(layer, end int) error {
-	rope, dim := t.f.rope(layer), t.f.o.Shape.kv(layer).KeyDim
+	rope, dim := t.f.rope(layer, t.long), t.f.o.Shape.kv(layer).KeyDim
 	for g := range t.f.o.Shape.kv(layer).Heads {
 		old := t.seq.PositionList(layer, g)
 		first := end - len(old)

@@ -78,7 +78,7 @@ func (fixedRope) Unrotate([]float32, int) {}
 
 func scenarioShape() Shape {
 	return Shape{Model: policy.Model{Name: "none", Layers: cacheshape.Equal(3, 4, cacheshape.KV{Heads: 2, KeyDim: 32, ValueDim: 32}), Hidden: 128, Context: 4096},
-		Scores: slices.Repeat([]Score{{Scale: 0.18}}, 3), Rope: func(int) Rope { return fixedRope{} }}
+		Scores: slices.Repeat([]Score{{Scale: 0.18}}, 3), Rope: func(int, bool) Rope { return fixedRope{} }}
 }
 
 // openScenario makes a floor for a policy; blocks of host memory, 0 = all is resident.

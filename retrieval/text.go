@@ -18,6 +18,7 @@ type Text struct {
 	seq  *kvmanager.Sequence
 	set  *policy.Set // of this text alone
 	read int32       // positions read so far
+	long bool        // SetLong
 	obs  observer
 	sel  *selector // nil = a step reads everything
 	res  residency
@@ -101,6 +102,9 @@ func (t *Text) Read() int32 { return t.read }
 
 // Plain reports whether no policy acts on the text.
 func (t *Text) Plain() bool { return t.set.Lossless() }
+
+// SetLong says whether the text's positions are turned as those of a text beyond the length where the model changes its frequencies.
+func (t *Text) SetLong(long bool) { t.long = long }
 
 // Selects reports whether decode steps read only a part.
 func (t *Text) Selects() bool { return t.sel != nil }

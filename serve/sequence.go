@@ -38,6 +38,7 @@ type sequence struct {
 	gen     *engine.Generation
 	next    int     // token that the next step reads
 	again   []int   // of a text that was swapped out: generated tokens that are still to be read again
+	behind  []int   // generated tokens that the reading in progress has behind the prompt (turn)
 	piece   string  // text that has become certain since the last event
 	tokens  []Token // since the last event
 	told    int     // of tokens, in the accounts
@@ -120,6 +121,19 @@ func (q *sequence) begin() error {
 	return nil
 }
 
+// turn begins to read the text again, in parts, where its next token brings it to a length at which the model turns all positions anew.
+func (q *sequence) turn() error {
+	made := q.session.IDs()[len(q.prompt):]
+	reading, steps, err := q.session.ReadAgain()
+	if err != nil {
+		q.again = slices.Concat(made, []int{q.next}, q.again)
+		q.close()
+		return err
+	}
+	q.reading, q.behind, q.again = reading, made[:len(made)-len(steps)], slices.Concat(steps, []int{q.next}, q.again)
+	return nil
+}
+
 // wantsRows reports whether the logits of the whole prompt are wanted.
 func (q *sequence) wantsRows() bool { return q.top != nil && q.job.r.Echo && !q.counted }
 
@@ -185,7 +199,10 @@ func (q *sequence) swapOut() {
 	if !q.counted {
 		q.found = nil
 	}
-	if q.session != nil && q.reading == nil && !q.fresh {
+	switch {
+	case q.reading != nil:
+		q.again, q.behind = slices.Concat(q.behind, q.again), nil
+	case q.session != nil && !q.fresh:
 		q.again = slices.Concat(q.session.IDs()[len(q.prompt):], []int{q.next}, q.again)
 	}
 	q.close()

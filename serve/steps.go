@@ -28,6 +28,12 @@ func (l *loop) decode(ids []int64) {
 func (l *loop) decoding(ids []int64) (qs []*sequence, sessions []*engine.Session, next []int) {
 	for _, id := range ids {
 		if q := lookup(l.running, id); q != nil && q.session != nil && q.reading == nil && !q.fresh && !q.job.over {
+			if q.session.Turns(1) {
+				if err := guard.Run(q.turn); err != nil {
+					l.trouble(q, err)
+				}
+				continue
+			}
 			qs, sessions, next = append(qs, q), append(sessions, q.session), append(next, q.next)
 		}
 	}
@@ -193,7 +199,7 @@ func (l *loop) charge(q *sequence, n int, began, ended time.Time) {
 func (l *loop) partRead(q *sequence) {
 	l.mine(q, func(q *sequence) {
 		if q.reading.Left() == 0 {
-			q.reading = nil
+			q.reading, q.behind = nil, nil
 			l.promptRead(q)
 		}
 	})

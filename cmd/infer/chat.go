@@ -76,7 +76,6 @@ type conversation struct {
 	msgs     []tokenizer.Message
 	tiers    engine.TierUse // after the last turn
 	terminal bool           // somebody types
-	begun    int            // tokens of the conversation at the last answer's beginning
 	retries  uint64         // answers to the last message that were thrown away
 	stops    stops
 }
@@ -194,7 +193,6 @@ func (c *conversation) turn(text string) error {
 	if res != nil {
 		fmt.Fprintln(c.a.stdout)
 		c.tiers = c.a.noticeTiers(c.l.engine, c.tiers)
-		c.a.noticeLongRope(c.l, c.begun, c.session.Tokens())
 		c.msgs = append(c.msgs, tokenizer.Message{Role: "user", Content: text}, tokenizer.Message{Role: "assistant", Content: res.Text})
 		c.sayWhyEnded(res)
 	}
@@ -273,7 +271,6 @@ func (c *conversation) answer(ctx context.Context, text string) (*engine.Result,
 	if most := c.l.engine.Options().Context; len(ids) > most { // before the session forgets anything for it
 		return nil, fmt.Errorf("the conversation with this message has %d tokens, the context holds %d: %w", len(ids), most, engine.ErrContext)
 	}
-	c.begun = len(ids)
 	have := c.session.IDs()
 	n := 0
 	for n < len(have) && n < len(ids)-1 && have[n] == ids[n] {

@@ -250,7 +250,6 @@ func (a *app) sayGeneration(f *generateFlags, l *loaded, res *engine.Result, err
 		fmt.Fprintln(a.stdout)
 	}
 	a.sayUse(l, &f.sample, res)
-	a.noticeLongRope(l, res.PromptTokens, res.PromptTokens+len(res.IDs))
 	if f.asJSON {
 		return a.printGeneration(l, f, res)
 	}
@@ -350,14 +349,6 @@ func (a *app) generateAfter(f *generateFlags, l *loaded, prefix []int, req engin
 		res.Reused = found.Reused()
 	}
 	return res, err
-}
-
-// noticeLongRope says that a session which began with some tokens in one prompt has passed the length at which the model's
-// rotary frequencies change (model/arch_phi3.go).
-func (a *app) noticeLongRope(l *loaded, begun, tokens int) {
-	if at := l.model.LongRopeAt(); at > 0 && begun <= at && tokens > at {
-		a.notice("past %d tokens this model turns keys at other speeds (longrope): those before keep the first, where Hugging Face reads the whole text again; a prompt that is longer from the start has one speed throughout", at)
-	}
 }
 
 // generation is what generate --json prints.

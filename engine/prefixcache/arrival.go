@@ -40,6 +40,7 @@ func (p *Prefix) expect(ctx context.Context, s *engine.Session, k *keeping) (eng
 	}
 	k.next = len(w.spans)
 	p.reused = engine.Reused{Tokens: n, Tier: p.arrival.Tier()}
+	s.OfLength(len(p.ids))
 	s.Expect(p.ids[:n], false, w)
 	return p.reused, nil
 }
@@ -76,6 +77,7 @@ func (p *Prefix) openWhole(ctx context.Context, early bool) (*engine.Session, en
 		return nil, engine.Reused{}, nil
 	}
 	p.reused = engine.Reused{Tokens: len(p.ids), Tier: p.arrival.Tier()}
+	s.OfLength(len(p.ids))
 	s.Expect(p.ids, true, w)
 	return s, p.reused, nil
 }

@@ -20,7 +20,7 @@ func (c *Cache) Pack(s *engine.Session, ids []int, under *policy.Spec, salt stri
 	if s.Tokens() < len(ids) || c.quantised() {
 		return nil, fmt.Errorf("prefixcache: pack of %d tokens of a session that has read %d (KV in float types only): %w", len(ids), s.Tokens(), engine.ErrOption)
 	}
-	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(under, salt)}
+	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(len(ids), under, salt)}
 	if !under.Lossless() {
 		p.whole, p.context = true, contexts.ContextKey(p.root, ids)
 		return c.parts(s, p, c.ranksOf(s))

@@ -80,8 +80,8 @@ func (c *Cache) Unfit(under *policy.Spec) string {
 func unfit(e *engine.Engine) string {
 	m, o := e.Model(), e.Options()
 	for _, r := range m.Ropes {
-		if r.LongFreq != nil || r.DynamicBase > 0 {
-			return "the model turns keys by the length of the whole prompt"
+		if r.DynamicBase > 0 {
+			return "the model turns keys by the exact length of the text (dynamic NTK)"
 		}
 	}
 	l, _ := e.Layouts()
@@ -135,9 +135,13 @@ func (c *Cache) fingerprint() error {
 	return nil
 }
 
-// root is the root of the keys of what is read under a policy and a salt.
-func (c *Cache) root(under *policy.Spec, salt string) contexts.Key {
-	return contexts.Root(append(c.fields[:len(c.fields):len(c.fields)], contexts.Field{Name: "policy", Value: under.String()}), salt)
+// root is the root of the keys of what is read of a prompt of so many tokens under a policy and a salt.
+func (c *Cache) root(tokens int, under *policy.Spec, salt string) contexts.Key {
+	fields := append(c.fields[:len(c.fields):len(c.fields)], contexts.Field{Name: "policy", Value: under.String()})
+	if at := c.e.Model().LongRopeAt(); at > 0 {
+		fields = append(fields, contexts.Field{Name: "long rope", Value: fmt.Sprint(tokens > at)}) // all of a prompt is turned by its length
+	}
+	return contexts.Root(fields, salt)
 }
 
 // Prefix is what a store has of a prompt, on its way.
@@ -174,7 +178,7 @@ func (c *Cache) Find(ctx context.Context, ids []int, under *policy.Spec, salt st
 	if c.Unfit(p.under) != "" || len(ids) == 0 {
 		return p
 	}
-	p.root = c.root(p.under, salt)
+	p.root = c.root(len(ids), p.under, salt)
 	if p.whole = !p.under.Lossless(); p.whole {
 		p.context = contexts.ContextKey(p.root, ids)
 		p.keys = []contexts.Key{contexts.PartKey(p.context, 0)}
@@ -288,6 +292,7 @@ func (c *Cache) restore(s *engine.Session, ids []int, records []*contexts.Record
 	if tokens == 0 {
 		return 0, nil
 	}
+	s.OfLength(len(ids))
 	ok, err := s.Adopt(ids[:tokens], compressed, func(seq *kvmanager.Sequence) error {
 		for layer := range c.e.Model().Layers {
 			for i, x := range spans {

@@ -206,6 +206,34 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
+// TestLongRope: of a model that turns all positions by the length of the text, what was stored of a text of one length is not found by one
+// of the other; behind what is found a text goes on beyond that length as it does computed.
+func TestLongRope(t *testing.T) {
+	t.Parallel()
+	open := func(t testing.TB, o engine.Options) *engine.Engine {
+		e := small(t, o)
+		m := e.Model()
+		m.Ropes = slices.Clone(m.Ropes)
+		r := &m.Ropes[0]
+		r.LongAt, r.LongFreq = 160, slices.Clone(r.InvFreq)
+		for i := range r.LongFreq {
+			r.LongFreq[i] /= float32(2 + i)
+		}
+		return e
+	}
+	fs, text := vfs.NewMem(1<<30), fakes.IDs(190, 3)
+	for i, c := range []struct{ prompt, steps, reused int }{{150, 0, 0}, {180, 3, 0}, {180, 3, 128}, {190, 0, 128}, {150, 15, 128}} {
+		next := fakes.IDs(c.steps, 8)
+		reused, got := resumed(t, fs, open, engine.Options{Threads: 1}, text[:c.prompt], next, "")
+		if reused.Tokens != c.reused {
+			t.Errorf("%d: %v of %d tokens, want %d", i, reused, c.prompt, c.reused)
+		}
+		if d := fakes.Worst(got, forced(t, open(t, engine.Options{Threads: 1}), text[:c.prompt], next)); d != 0 {
+			t.Errorf("%d: logits differ by %g", i, d)
+		}
+	}
+}
+
 // TestCompressedContext: a context that a policy compressed comes back with all its positions: many questions share it, and each
 // has the logits that it has behind a context compressed just now.
 func TestCompressedContext(t *testing.T) {

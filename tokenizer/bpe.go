@@ -109,6 +109,7 @@ func (m *bpeModel) encode(sc *scratch, word string, out []int32) []int32 {
 		syms = slices.DeleteFunc(syms, func(id int32) bool { return id < 0 })
 	}
 	sc.syms = syms
+	sc.merger.step = sc.limits.step
 	from := len(out)
 	for _, id := range sc.merger.merge(m.pairs, syms) {
 		if id < 0 {

@@ -62,13 +62,45 @@ func (t *Tokenizer) RenderChat(messages []Message, addGenerationPrompt bool) (st
 
 // RenderTools is RenderChat for a conversation with tools, a JSON array. "" = none.
 func (t *Tokenizer) RenderTools(messages []Message, tools string, addGenerationPrompt bool) (string, error) {
-	list := &jinja.List{}
-	size := 4 * len(tools)
+	list, size := t.messages(messages, tools)
+	return t.render(list, &Conversation{Tools: []byte(tools), AddGenerationPrompt: addGenerationPrompt}, size, "")
+}
+
+// RenderPlain is RenderTools for turns that others than the assistant have written, and tools: control tokens in their words are plain
+// text, as Mark says to EncodeWith. Those of the template and of the assistant's own turns stay what they are.
+func (t *Tokenizer) RenderPlain(messages []Message, tools string, addGenerationPrompt bool) (text string, mark Mark, err error) {
+	list, size := t.messages(messages, tools)
+	words := []string{tools}
+	for _, m := range messages {
+		words = append(words, m.Content)
+	}
+	if mark, err = t.newMark(words); err != nil {
+		return "", "", err
+	}
+	text, err = t.render(list, &Conversation{Tools: []byte(tools), AddGenerationPrompt: addGenerationPrompt}, size, mark)
+	if mark != "" {
+		text = strings.ReplaceAll(text, mark.escaped(), string(mark))
+	}
+	return text, mark, err
+}
+
+// EncodeMessages is RenderPlain and its ids, without tools and without a BOS that the template does not write.
+func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool) ([]int, error) {
+	text, mark, err := t.RenderPlain(messages, "", addGenerationPrompt)
+	if err != nil {
+		return nil, err
+	}
+	return t.EncodeWith(text, EncodeOptions{ParseSpecial: true, Mark: mark})
+}
+
+// messages are values of a template, and how many bytes they and the tools hold.
+func (t *Tokenizer) messages(messages []Message, tools string) (*jinja.List, int) {
+	list, size := &jinja.List{}, 4*len(tools)
 	for _, m := range messages {
 		list.Items = append(list.Items, jinja.NewDict().Set("role", m.Role).Set("content", m.Content))
 		size += len(m.Role) + len(m.Content)
 	}
-	return t.render(list, &Conversation{Tools: []byte(tools), AddGenerationPrompt: addGenerationPrompt}, size)
+	return list, size
 }
 
 // Render writes a conversation with the model's own template, as Hugging Face's apply_chat_template does. The result
@@ -84,12 +116,26 @@ func (t *Tokenizer) Render(c *Conversation) (string, error) {
 	if !ok {
 		return "", errors.New("tokenizer: messages: want an array")
 	}
-	return t.render(list, c, len(c.Messages)+4*len(c.Tools)+4*len(c.Variables))
+	return t.render(list, c, len(c.Messages)+4*len(c.Tools)+4*len(c.Variables), "")
 }
 
-func (t *Tokenizer) render(messages *jinja.List, c *Conversation, size int) (string, error) {
+// render: mark is put before control tokens in words that the assistant has not written; "" = it is not.
+func (t *Tokenizer) render(messages *jinja.List, c *Conversation, size int, mark Mark) (string, error) {
 	if t.template == nil {
 		return "", fmt.Errorf("tokenizer: %w", ErrNoTemplate)
+	}
+	plain := func(v any) any {
+		if mark == "" {
+			return v
+		}
+		return jinja.MapStrings(v, func(s string) string { return t.marked(s, mark) })
+	}
+	for _, m := range messages.Items {
+		if d, ok := m.(*jinja.Dict); ok {
+			if role, _ := d.Get("role"); role != "assistant" {
+				plain(d)
+			}
+		}
 	}
 	vars := jinja.NewDict().Set("messages", messages).Set("add_generation_prompt", c.AddGenerationPrompt)
 	for name, id := range map[string]int{"bos_token": t.vocab.BOS, "eos_token": t.vocab.EOS, "unk_token": t.vocab.UNK, "pad_token": t.vocab.PAD} {
@@ -108,7 +154,7 @@ func (t *Tokenizer) render(messages *jinja.List, c *Conversation, size int) (str
 		if err != nil {
 			return "", fmt.Errorf("tokenizer: %s: %w", name, err)
 		}
-		vars.Set(name, v)
+		vars.Set(name, plain(v))
 	}
 	if len(c.Variables) > 0 {
 		v, err := jinja.FromJSON(c.Variables)

@@ -18,6 +18,9 @@ var (
 	// token and the vocabulary has no way to say so.
 	ErrEncode = errors.New("cannot encode")
 
+	// ErrTooMany is wrapped when a text has more tokens than were asked for.
+	ErrTooMany = errors.New("too many tokens")
+
 	// ErrNoTemplate is returned by RenderChat when the model has no chat
 	// template.
 	ErrNoTemplate = errors.New("the model has no chat template")

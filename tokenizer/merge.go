@@ -14,6 +14,7 @@ type merger struct {
 	next  []int32
 	prev  []int32
 	heap  pairHeap
+	step  func() // called for each merge of a long word
 }
 
 // merge joins syms in place and returns what remains. Negative symbols never
@@ -75,6 +76,7 @@ func (m *merger) mergeLong(pairs *pairTable, syms []int32) []int32 {
 		}
 	}
 	for len(m.heap) > 0 {
+		m.step()
 		top := m.heap.pop()
 		at := int32(uint32(top.order))
 		right := m.next[at]

@@ -16,7 +16,15 @@ type Normalizer struct {
 	// takesStart reports whether the start of text vanishes: what is left does
 	// not stand at the start of the text. nil: it never does.
 	takesStart func(text string) bool
+	// shrinks is how many bytes of text a byte of what comes out stands for at most; 0 = any number.
+	shrinks int
 }
+
+// Unicode's composed characters take no less than a quarter of the bytes of their parts; ASCII a quarter of its compatible letters'.
+const (
+	shrinksComposed   = 4
+	shrinksCompatible = 16
+)
 
 // normalizeAll applies a list of normalizers; first is kept only if none takes
 // the start of the text.
@@ -29,28 +37,32 @@ func normalizeAll(list []Normalizer, text string, first bool) (string, bool) {
 }
 
 // NFC is Unicode's canonical composition.
-func NFC() Normalizer { return Normalizer{normalize: unicodeForm(norm.NFC)} }
+func NFC() Normalizer { return Normalizer{normalize: unicodeForm(norm.NFC), shrinks: shrinksComposed} }
 
 // NFD is canonical decomposition.
-func NFD() Normalizer { return Normalizer{normalize: unicodeForm(norm.NFD)} }
+func NFD() Normalizer { return Normalizer{normalize: unicodeForm(norm.NFD), shrinks: shrinksComposed} }
 
 // NFKC is compatibility composition.
-func NFKC() Normalizer { return Normalizer{normalize: unicodeForm(norm.NFKC)} }
+func NFKC() Normalizer {
+	return Normalizer{normalize: unicodeForm(norm.NFKC), shrinks: shrinksCompatible}
+}
 
 // NFKD is compatibility decomposition.
-func NFKD() Normalizer { return Normalizer{normalize: unicodeForm(norm.NFKD)} }
+func NFKD() Normalizer {
+	return Normalizer{normalize: unicodeForm(norm.NFKD), shrinks: shrinksCompatible}
+}
 
 // Lowercase maps every letter to lower case, each by itself: a sigma that ends
 // a word stays σ, and İ, alone among all letters, becomes two characters.
 func Lowercase() Normalizer {
-	return Normalizer{normalize: func(text string) string {
+	return Normalizer{shrinks: 3, normalize: func(text string) string {
 		return strings.ToLower(strings.ReplaceAll(text, "İ", "i\u0307"))
 	}}
 }
 
 // Prepend puts prefix before a text that is not empty.
 func Prepend(prefix string) Normalizer {
-	return Normalizer{normalize: func(text string) string {
+	return Normalizer{shrinks: 1, normalize: func(text string) string {
 		if text == "" {
 			return ""
 		}
@@ -60,7 +72,12 @@ func Prepend(prefix string) Normalizer {
 
 // Replace replaces a string wherever it is.
 func Replace(old, with string) Normalizer {
+	shrinks := 0
+	if with != "" {
+		shrinks = max(1, (len(old)+len(with)-1)/len(with))
+	}
 	return Normalizer{
+		shrinks:    shrinks,
 		normalize:  func(text string) string { return strings.ReplaceAll(text, old, with) },
 		takesStart: func(text string) bool { return with == "" && old != "" && strings.HasPrefix(text, old) },
 	}

@@ -1,6 +1,9 @@
 package tokenizer
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // specials finds added tokens in text: at every position the longest token
 // that starts there wins, as in Hugging Face's matcher. (llama.cpp takes the
@@ -89,6 +92,11 @@ func aloneAt(text string, i, end int) bool {
 // split calls plain for the stretches of text between added tokens and token
 // for each of those, in order.
 func (s *specials) split(text string, plain func(text string) error, token func(id int32)) error {
+	return s.splitMarked(text, "", plain, token)
+}
+
+// splitMarked is split where no added token is found at a mark; plain is called with the marks that there are. "" = there are none.
+func (s *specials) splitMarked(text string, mark Mark, plain func(text string) error, token func(id int32)) error {
 	from := 0
 	if s.empty {
 		if text == "" {
@@ -97,6 +105,12 @@ func (s *specials) split(text string, plain func(text string) error, token func(
 		return plain(text)
 	}
 	for i := 0; i < len(text); {
+		if mark != "" && strings.HasPrefix(text[i:], string(mark)) {
+			i += len(mark)
+			_, n := utf8.DecodeRuneInString(text[i:])
+			i += n
+			continue
+		}
 		if !s.first[text[i]] {
 			i++
 			continue

@@ -70,6 +70,7 @@ func (m *spmModel) encode(sc *scratch, text string, out []int32) []int32 {
 	}
 	w.heap.init()
 	for len(w.heap) > 0 {
+		sc.limits.step()
 		m.merge(w, text, w.heap.pop())
 	}
 	for i := int32(0); i >= 0; i = w.next[i] {

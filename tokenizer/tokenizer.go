@@ -26,6 +26,7 @@ type Tokenizer struct {
 	pool     sync.Pool
 	template *chatTemplate
 	warnings []Warning
+	covers   int // bytes of text that a token stands for at most; 0 = any number
 }
 
 // scratch is the working memory of one Encode call.
@@ -35,6 +36,7 @@ type scratch struct {
 	unigram unigramScratch
 	syms    []int32
 	ids     []int32
+	limits  limits
 }
 
 // maxTextBytes bounds one text: symbol positions are 32-bit.
@@ -60,6 +62,7 @@ func New(v Vocab) (*Tokenizer, error) {
 		return nil, err
 	}
 	t.buildSpecials()
+	t.covers = t.mostBytes()
 	t.decoding = t.vocab.decoding()
 	t.eog = t.vocab.endIDs(t.ids)
 	if v.ChatTemplate != "" {
@@ -129,20 +132,39 @@ func (t *Tokenizer) buildSpecials() {
 // read as llama.cpp reads it: U+FFFD for a stray byte (byte-level BPE) or the
 // bytes themselves (SentencePiece). An error wraps ErrEncode.
 func (t *Tokenizer) Encode(text string, addSpecial, parseSpecial bool) ([]int, error) {
+	return t.EncodeWith(text, EncodeOptions{AddSpecial: addSpecial, ParseSpecial: parseSpecial})
+}
+
+// EncodeWith is Encode under limits.
+func (t *Tokenizer) EncodeWith(text string, o EncodeOptions) (ids []int, err error) {
 	if len(text) > maxTextBytes {
 		return nil, fmt.Errorf("tokenizer: text of %d bytes, at most %d: %w", len(text), maxTextBytes, ErrEncode)
 	}
+	if err := t.fits(len(text), o.Most); err != nil {
+		return nil, err
+	}
 	sc := t.pool.Get().(*scratch)
-	defer t.pool.Put(sc)
-	prefix, suffix := t.around(addSpecial)
+	sc.limits = limits{most: o.Most, covers: t.covers, pause: o.Pause}
+	defer func() {
+		if len(text) > keptTextBytes {
+			*sc = scratch{} // one huge text must not stay in memory
+		}
+		sc.limits = limits{}
+		t.pool.Put(sc)
+	}()
+	defer stopped(&err)
+	prefix, suffix := t.around(o.AddSpecial)
 	sc.ids = append(sc.ids[:0], prefix...)
 	special := t.user
-	if parseSpecial {
+	if o.ParseSpecial {
 		special = t.all
 	}
 	first, afterToken := true, true
-	err := special.split(text,
+	err = special.splitMarked(text, o.Mark,
 		func(plain string) error {
+			if o.Mark != "" {
+				plain = strings.ReplaceAll(plain, string(o.Mark), "")
+			}
 			err := t.encodePlain(sc, plain, first, afterToken)
 			first, afterToken = false, false
 			return err
@@ -155,12 +177,12 @@ func (t *Tokenizer) Encode(text string, addSpecial, parseSpecial bool) ([]int, e
 		return nil, err
 	}
 	sc.ids = append(sc.ids, suffix...)
-	ids := make([]int, len(sc.ids))
+	if o.Most > 0 && len(sc.ids) > o.Most {
+		return nil, tooMany(o.Most)
+	}
+	ids = make([]int, len(sc.ids))
 	for i, id := range sc.ids {
 		ids[i] = int(id)
-	}
-	if cap(sc.ids) > 1<<20 {
-		*sc = scratch{} // one huge text must not stay in memory
 	}
 	return ids, nil
 }
@@ -240,6 +262,7 @@ func (t *Tokenizer) encodeWord(sc *scratch, word string) {
 	if word == "" {
 		return
 	}
+	sc.limits.word(len(sc.ids), len(word))
 	if len(word) > cacheWordMaxBytes {
 		if t.bpe != nil && t.bpe.cuts != nil {
 			t.bpe.cuts.split(word, func(piece string) { t.encodePiece(sc, piece) })

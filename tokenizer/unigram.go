@@ -109,6 +109,7 @@ func (m *unigramModel) encode(sc *scratch, text string, out []int32) []int32 {
 	best[0].score = 0
 	for i := 0; i < len(text); {
 		_, size := utf8.DecodeRuneInString(text[i:])
+		sc.limits.step()
 		m.extend(best, text, i, size)
 		i += size
 	}

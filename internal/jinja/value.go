@@ -84,6 +84,24 @@ func (d *Dict) Update(more *Dict) {
 	}
 }
 
+// MapStrings replaces the strings inside lists and dicts, their keys left out, by what f makes of them, and returns v, which is
+// changed where it is no string itself.
+func MapStrings(v any, f func(string) string) any {
+	switch v := v.(type) {
+	case string:
+		return f(v)
+	case *List:
+		for i, x := range v.Items {
+			v.Items[i] = MapStrings(x, f)
+		}
+	case *Dict:
+		for i, x := range v.values {
+			v.values[i] = MapStrings(x, f)
+		}
+	}
+	return v
+}
+
 // Copy is a dict with the same entries.
 func (d *Dict) Copy() *Dict {
 	c := NewDict()

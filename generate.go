@@ -77,11 +77,7 @@ func (m *Model) Chat(ctx context.Context, messages []Message, s Settings) iter.S
 }
 
 func (m *Model) encodeChat(messages []Message) ([]int, error) {
-	text, err := m.tok.RenderChat(messages, true)
-	if err != nil {
-		return nil, err
-	}
-	return m.tok.Encode(text, false, true)
+	return m.tok.EncodeMessages(messages, true)
 }
 
 // answer hands a request to the server's loop, which makes all answers in one batch.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -163,14 +164,12 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = s.busy(r.Context(), func() error {
-		ids, err := s.encodeChat(tools.conversation(messages))
-		req.Prompts = [][]int{ids}
-		return err
-	})
+	turns, list := tools.conversation(messages)
+	ids, err := s.encodeChat(r.Context(), turns, list)
 	if err != nil {
 		return err
 	}
+	req.Prompts = [][]int{ids}
 	reply, err := s.begin(w, r, req)
 	if err != nil {
 		return err
@@ -267,20 +266,44 @@ func (f *chatRequest) messages(format callFormat) ([]tokenizer.Message, error) {
 	return list, nil
 }
 
-// encodeChat renders the model's template, with tools as JSON where there are any, and tokenises as infer generate does.
-func (s *Server) encodeChat(messages []tokenizer.Message, tools string) ([]int, error) {
-	text, err := s.o.Tokenizer.RenderTools(messages, tools, true)
-	if errors.Is(err, tokenizer.ErrNoTemplate) {
-		return nil, badRequest("the model has no chat template; /v1/completions continues text")
-	}
+// encodeChat renders the model's template, with tools as JSON where there are any, and tokenises as infer generate does. What others
+// than the assistant have written is plain text, whatever control tokens it names (Options.SpecialInContent).
+func (s *Server) encodeChat(ctx context.Context, messages []tokenizer.Message, tools string) ([]int, error) {
+	text, mark, err := s.render(ctx, messages, tools, true)
 	if err != nil {
-		return nil, badField("messages", "%s", oneLine(err))
+		return nil, err
 	}
-	ids, err := s.o.Tokenizer.Encode(text, false, true)
-	if err != nil {
-		return nil, badField("messages", "%s", oneLine(err))
+	return s.encodePrompt(ctx, "messages", text, tokenizer.EncodeOptions{ParseSpecial: true, Mark: mark})
+}
+
+// render is a conversation as the model's template writes it. One that is too long for the context whatever the template makes of it is
+// refused before.
+func (s *Server) render(ctx context.Context, messages []tokenizer.Message, tools string, generates bool) (text string, mark tokenizer.Mark, err error) {
+	window, bytes := s.o.Engine.Options().Context, 0
+	if len(messages) > window {
+		return "", "", badField("messages", "%d messages, more than the %d tokens of this server's context", len(messages), window)
 	}
-	return ids, nil
+	for _, m := range messages {
+		bytes += len(m.Content)
+	}
+	if most := s.o.Tokenizer.MostBytes(countedContexts * window); most > 0 && bytes > most {
+		return "", "", s.tooLong(countedContexts * window)
+	}
+	err = s.busy(ctx, func() (err error) {
+		if s.o.SpecialInContent {
+			text, err = s.o.Tokenizer.RenderTools(messages, tools, generates)
+		} else {
+			text, mark, err = s.o.Tokenizer.RenderPlain(messages, tools, generates)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, tokenizer.ErrNoTemplate):
+		return "", "", badRequest("the model has no chat template; /v1/completions continues text")
+	case err != nil && ctx.Err() == nil:
+		return "", "", badField("messages", "%s", oneLine(err))
+	}
+	return text, mark, err
 }
 
 // chatWriter turns events into JSON.

@@ -1,12 +1,15 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/tokenizer"
 )
 
 func init() {
@@ -69,7 +72,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := first(in.apply(s, req), in.constrain(r.Context(), s, req)); err != nil {
 		return err
 	}
-	if err := s.busy(r.Context(), func() (err error) { req.Prompts, err = s.prompts(in.Prompt); return err }); err != nil {
+	if req.Prompts, err = s.prompts(r.Context(), in.Prompt); err != nil {
 		return err
 	}
 	reply, err := s.begin(w, r, req)
@@ -115,7 +118,7 @@ func (f *completionRequest) apply(s *Server, r *Request) error {
 }
 
 // prompts reads a prompt: text, token ids, or a list of either.
-func (s *Server) prompts(v jsontext.Value) ([][]int, error) {
+func (s *Server) prompts(ctx context.Context, v jsontext.Value) ([][]int, error) {
 	texts, many, err := promptList(v)
 	if err != nil {
 		return nil, err
@@ -124,9 +127,9 @@ func (s *Server) prompts(v jsontext.Value) ([][]int, error) {
 		return nil, badField("prompt", "%d prompts, want 1 to %d", n, maxPrompts)
 	}
 	for _, t := range texts {
-		ids, err := s.o.Tokenizer.Encode(t, true, true)
+		ids, err := s.encodePrompt(ctx, "prompt", t, tokenizer.EncodeOptions{AddSpecial: true, ParseSpecial: true})
 		if err != nil {
-			return nil, badField("prompt", "%s", oneLine(err))
+			return nil, err
 		}
 		many = append(many, ids)
 	}

@@ -44,6 +44,7 @@ var (
 	errInternal = &Error{Status: http.StatusInternalServerError, Code: "internal_error", Message: "internal error"}
 	errKey      = &Error{Status: http.StatusUnauthorized, Code: "invalid_api_key", Message: "no valid API key was given"}
 	errHost     = &Error{Status: http.StatusForbidden, Code: "host_not_allowed", Message: "this Host is not served"}
+	errOrigin   = &Error{Status: http.StatusForbidden, Code: "origin_not_allowed", Message: "pages of this origin are not served; --cors ORIGIN lets them"}
 	errNoRoute  = &Error{Status: http.StatusNotFound, Code: "not_found", Message: "there is no such route"}
 	errMethod   = &Error{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed", Message: "this route does not take this method"}
 )
@@ -51,9 +52,28 @@ var (
 // asError is what a client is told of an error: its own, or that something went wrong here, without internals.
 func asError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
-		return e
+		return e.shortened()
 	}
 	return errInternal
+}
+
+// maxMessageBytes is the most that a client is told: not the megabytes that it sent.
+const maxMessageBytes = 1 << 10
+
+// shortened is the error with the two ends of a long message: the field stands first, the cause last.
+func (e *Error) shortened() *Error {
+	cut := func(s string, most int) string {
+		if len(s) <= most {
+			return s
+		}
+		return strings.ToValidUTF8(s[:most/2], "") + " … " + strings.ToValidUTF8(s[len(s)-most/2:], "")
+	}
+	if len(e.Message) <= maxMessageBytes && len(e.Param) <= maxMessageBytes {
+		return e
+	}
+	short := *e
+	short.Message, short.Param = cut(e.Message, maxMessageBytes), cut(e.Param, maxMessageBytes/4)
+	return &short
 }
 
 // kind is OpenAI's type of an error.

@@ -204,8 +204,8 @@ var tooLarge = &Error{Status: http.StatusRequestEntityTooLarge, Code: "body_too_
 
 // keyGiven is the digest of the key that a request has, "" if it is none of ours. All keys are compared, in constant time.
 func (s *Server) keyGiven(r *http.Request) string {
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, given, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if given = strings.TrimLeft(given, " "); !strings.EqualFold(scheme, "Bearer") {
 		given = r.Header.Get("X-Api-Key")
 	}
 	sum, found := sha256.Sum256([]byte(given)), 0

@@ -229,11 +229,8 @@ func (f *messagesPrompt) encode(s *Server, r *http.Request, tools *toolUse) (ids
 	if err != nil {
 		return nil, err
 	}
-	err = s.busy(r.Context(), func() error {
-		ids, err = s.encodeChat(tools.conversation(messages))
-		return err
-	})
-	return ids, err
+	turns, list := tools.conversation(messages)
+	return s.encodeChat(r.Context(), turns, list)
 }
 
 // countTokens answers POST /v1/messages/count_tokens.

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -231,17 +230,6 @@ func (s *Server) served(name *string) (string, error) {
 		}
 	}
 	return "", &Error{Status: http.StatusNotFound, Param: "model", Code: "model_not_found", Message: fmt.Sprintf("model: there is no model %.80q; GET /v1/models lists what is served", *name)}
-}
-
-// busy runs what takes processor time before a request is queued, a few at a time.
-func (s *Server) busy(ctx context.Context, f func() error) error {
-	select {
-	case s.work <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-s.work }()
-	return f()
 }
 
 type openAIUsage struct {

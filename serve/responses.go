@@ -266,14 +266,12 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = s.busy(r.Context(), func() error {
-		ids, err := s.encodeChat(tools.conversation(messages))
-		req.Prompts = [][]int{ids}
-		return err
-	})
+	turns, list := tools.conversation(messages)
+	ids, err := s.encodeChat(r.Context(), turns, list)
 	if err != nil {
 		return err
 	}
+	req.Prompts = [][]int{ids}
 	reply, err := s.begin(w, r, req)
 	if err != nil {
 		return err

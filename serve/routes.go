@@ -48,5 +48,5 @@ func (s *Server) newHandler() http.Handler {
 		}}))
 	}
 	mux.Handle("/", s.answer(route{label: "other", fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errNoRoute }}))
-	return s.guardHost(mux)
+	return s.guardHost(s.guardOrigin(mux))
 }

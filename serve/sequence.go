@@ -60,6 +60,9 @@ func (q *sequence) view(e *engine.Engine, left int64) schedule.Request {
 	if q.under.Lossless() { // else a policy keeps fewer
 		v.Most = e.KVTokens(min(read+max(q.job.r.MaxTokens, 1)-1, e.Options().Context)) // the last token is not read
 	}
+	if q.wantsRows() {
+		v.Part = echoRowsTokens
+	}
 	switch {
 	case q.reading != nil:
 		v.Held, v.Unread, v.Least = q.session.Tokens(), q.reading.Left(), q.reading.LeastTokens()

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"terrace/engine"
+	"terrace/engine/tier"
 	"terrace/internal/kernels/quant"
 	"terrace/model"
 	"terrace/tokenizer"
@@ -285,13 +286,23 @@ func TestRefusals(t *testing.T) {
 
 // TestPanicFailsOneRequest: a bug while one request is served is a 500 for it; the others go on.
 func TestPanicFailsOneRequest(t *testing.T) {
-	b := newBench(t, engine.Options{Context: 400}, Options{Batch: 4, Queue: 16})
+	for _, where := range []string{"step", "publish", "swap"} {
+		t.Run(where, func(t *testing.T) { panicsIn(t, where) })
+	}
+}
+
+func panicsIn(t *testing.T, where string) {
+	room := engine.Options{Context: 400}
+	if where == "swap" { // for two texts
+		room.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: 64 * 256}}
+	}
+	b := newBench(t, room, Options{Batch: 4, Queue: 16})
 	steps := 0
 	b.loop.crash = func(what string) {
-		if what != "step" {
+		if what != where {
 			return
 		}
-		if steps++; steps == 7 {
+		if steps++; steps == 7 || where == "swap" && steps == 1 {
 			panic("a test")
 		}
 	}
@@ -300,7 +311,7 @@ func TestPanicFailsOneRequest(t *testing.T) {
 	codes := map[int]int{}
 	for i := range 8 {
 		wg.Go(func() {
-			status, _ := b.post("/v1/completions", fmt.Sprintf(`{"prompt": "request %d", "max_tokens": 8, "ignore_eos": true}`, i))
+			status, _ := b.post("/v1/completions", fmt.Sprintf(`{"prompt": "request %d", "max_tokens": 30, "ignore_eos": true}`, i))
 			mu.Lock()
 			codes[status]++
 			mu.Unlock()

@@ -22,18 +22,20 @@ const DefaultBatch = 8
 
 // Options of a server; Engine, Tokenizer and Names are needed.
 type Options struct {
-	Engine    *engine.Engine // the server's alone from New to Close; the caller closes it
-	Tokenizer *tokenizer.Tokenizer
-	Names     []string      // of the model; the first is what requests without one get
-	ModelPath string        // for /props
-	Encoders  *Encoders     // of /v1/embeddings, the caller's to close; nil = none
-	Batch     int           // choices that run at a time; 0 = DefaultBatch
-	Queue     int           // requests that wait beside them
-	Keys      []string      // one of which each request needs; none = no keys
-	AnyHost   bool          // any Host is served; otherwise only names of this machine's loopback
-	ITLTarget time.Duration // wanted between two tokens of a text at most; 0 = as schedule.Pace says
-	Alias     string        // second set of metric names: llamacpp, or "" for none
-	Log       *slog.Logger  // nil = none
+	Engine           *engine.Engine // the server's alone from New to Close; the caller closes it
+	Tokenizer        *tokenizer.Tokenizer
+	Names            []string      // of the model; the first is what requests without one get
+	ModelPath        string        // for /props
+	Encoders         *Encoders     // of /v1/embeddings, the caller's to close; nil = none
+	Batch            int           // choices that run at a time; 0 = DefaultBatch
+	Queue            int           // requests that wait beside them
+	Keys             []string      // one of which each request needs; none = no keys
+	AnyHost          bool          // any Host is served; otherwise only names of this machine's loopback
+	ITLTarget        time.Duration // wanted between two tokens of a text at most; 0 = as schedule.Pace says
+	Origins          []string      // of web pages that may ask beside the server's own and those of localhost; "*" is any
+	SpecialInContent bool          // control tokens written in messages are what they name, not text
+	Alias            string        // second set of metric names: llamacpp, or "" for none
+	Log              *slog.Logger  // nil = none
 
 	Traces func(id string) (io.WriteCloser, error) // where a request's timeline goes once it has ended; nil = there are none
 }
@@ -62,7 +64,8 @@ type Server struct {
 	loop     *loop
 	handler  http.Handler
 	started  time.Time
-	work     chan struct{} // tokens of those who tokenise or render templates
+	encoding *turns // of texts that are tokenised
+	working  *turns // of templates that are rendered and grammars that are compiled
 	draining atomic.Bool
 	constraints
 }
@@ -80,7 +83,7 @@ func New(o Options) (*Server, error) {
 	} else if want := min(usefulTokens, o.Engine.Options().Context); n < want {
 		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer; a larger host=SIZE would do, or a tier below (ssd=DIR,SIZE), or KV in fewer bits: %w", n, want, kvmanager.ErrBudget)
 	}
-	s := &Server{o: o, m: newMetrics(), started: time.Now(), work: make(chan struct{}, max(2, o.Engine.Options().Threads))}
+	s := &Server{o: o, m: newMetrics(), started: time.Now(), encoding: newTurns(max(2, o.Engine.Options().Threads)), working: newTurns(max(2, o.Engine.Options().Threads/2))}
 	s.loop = newLoop(&s.o, s.m)
 	if err := s.m.alias(o.Alias); err != nil {
 		return nil, err

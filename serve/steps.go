@@ -165,9 +165,6 @@ func (l *loop) read(parts []schedule.Part) {
 			continue
 		}
 		n := p.Tokens
-		if q.wantsRows() {
-			n = min(n, echoRowsTokens)
-		}
 		before, began := q.reading.Left(), time.Now()
 		err := guard.Run(func() error {
 			if l.crash != nil {

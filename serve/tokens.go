@@ -2,6 +2,9 @@ package serve
 
 import (
 	"net/http"
+	"strings"
+
+	"terrace/tokenizer"
 )
 
 func init() {
@@ -59,13 +62,9 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var ids []int
-	err = s.busy(r.Context(), func() (err error) {
-		ids, err = s.o.Tokenizer.Encode(text, special, in.ParseSpecial == nil || *in.ParseSpecial)
-		return err
-	})
+	ids, err := s.encode(r.Context(), field, text, tokenizer.EncodeOptions{AddSpecial: special, ParseSpecial: in.ParseSpecial == nil || *in.ParseSpecial})
 	if err != nil {
-		return badField(field, "%s", oneLine(err))
+		return err
 	}
 	if !in.WithPieces {
 		if ids == nil {
@@ -167,13 +166,12 @@ func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	messages, list := tools.conversation(messages)
-	var prompt string
-	err = s.busy(r.Context(), func() (err error) {
-		prompt, err = s.o.Tokenizer.RenderTools(messages, list, in.AddGenerate == nil || *in.AddGenerate)
-		return err
-	})
+	prompt, mark, err := s.render(r.Context(), messages, list, in.AddGenerate == nil || *in.AddGenerate)
 	if err != nil {
-		return badField("messages", "%s", oneLine(err))
+		return err
+	}
+	if mark != "" {
+		prompt = strings.ReplaceAll(prompt, string(mark), "")
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Prompt string `json:"prompt"`

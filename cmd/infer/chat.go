@@ -260,11 +260,7 @@ func (c *conversation) sayHowToLeave() {
 // answer reads the message and generates; nil where it did not come to that.
 func (c *conversation) answer(ctx context.Context, text string) (*engine.Result, error) {
 	msgs := append(c.msgs[:len(c.msgs):len(c.msgs)], tokenizer.Message{Role: "user", Content: text})
-	rendered, err := c.l.tok.RenderChat(msgs, true)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := c.l.tok.Encode(rendered, false, true)
+	ids, err := c.l.tok.EncodeMessages(msgs, true)
 	if err != nil {
 		return nil, err
 	}

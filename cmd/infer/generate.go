@@ -295,14 +295,14 @@ func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string, first boo
 		if f.system != "" {
 			msgs = append(msgs, tokenizer.Message{Role: "system", Content: f.system})
 		}
-		text, err := l.tok.RenderChat(append(msgs, tokenizer.Message{Role: "user", Content: prompt}), true)
+		ids, err := l.tok.EncodeMessages(append(msgs, tokenizer.Message{Role: "user", Content: prompt}), true)
 		if errors.Is(err, tokenizer.ErrNoTemplate) {
 			return nil, usageErrorf("--chat: %s has no chat template", l.name)
 		}
 		if err != nil {
 			return nil, dataErrorf("%s: %w (--raw runs without the template)", l.name, err)
 		}
-		return l.tok.Encode(text, false, true)
+		return ids, nil
 	}
 	if !f.raw {
 		a.notice("%s has no chat template: the prompt is continued as it is", l.name)

@@ -161,11 +161,7 @@ func (a *app) encodeRow(f *generateFlags, l *loaded, r *offline.Row) ([]int, err
 		}
 		msgs = append(msgs, tokenizer.Message{Role: "user", Content: *r.Prompt})
 	}
-	text, err := l.tok.RenderChat(msgs, true)
-	if err != nil {
-		return nil, err
-	}
-	return l.tok.Encode(text, false, true)
+	return l.tok.EncodeMessages(msgs, true)
 }
 
 // watchLogprobs notes the log probabilities of what is generated, for --logprobs of one answer.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -38,6 +38,8 @@ type serveFlags struct {
 	itl          time.Duration
 	log          string
 	metricsAlias string
+	special      bool
+	origins      []string
 	embeddings   string
 	traces       traceFolder
 }
@@ -71,6 +73,8 @@ func newServe(a *app) *cobra.Command {
 	p.DurationVar(&f.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: a prompt may add three quarters of what a step takes)")
 	p.StringVar(&f.traces.dir, "trace", "", "write a timeline of each request to this folder, TIME-ID.json for Perfetto; the newest 1,000 of a run are kept")
 	p.StringVar(&f.log, "log", "text", "access log on stderr: text, json or none")
+	p.StringArrayVar(&f.origins, "cors", nil, "origin of web pages that may use the server beside its own and those of localhost, such as https://chat.example (repeats; * is any)")
+	p.BoolVar(&f.special, "special-in-content", false, "control tokens that clients write in messages (<|im_end|>) are what they name; otherwise they are plain text in all turns but the assistant's")
 	p.StringVar(&f.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")
 	return cmd
 }
@@ -116,7 +120,7 @@ func (a *app) serve(f *serveFlags) error {
 	}
 	var keys []string
 	if f.keyFile != "" {
-		if keys, err = readKeys(f.keyFile); err != nil {
+		if keys, err = a.readKeys(f.keyFile); err != nil {
 			return err
 		}
 	}
@@ -189,7 +193,7 @@ func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err er
 	if len(o.Names) == 0 {
 		o.Names = []string{l.name}
 	}
-	o.Batch, o.Queue, o.ITLTarget, o.Alias = f.batch, f.queue, f.itl, f.metricsAlias
+	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Origins = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.origins
 	if o.Traces, err = f.traces.open(); err != nil {
 		return nil, err
 	}
@@ -260,24 +264,32 @@ func onLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// maxKeyBytes is the most that a line of a key file may have.
+const maxKeyBytes = 64 << 10
+
 // readKeys reads API keys, one a line; empty lines and those that begin with # are none.
-func readKeys(path string) ([]string, error) {
+func (a *app) readKeys(path string) ([]string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, dataErrorf("--api-key-file: %v", err)
 	}
 	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+		a.notice("WARNING: --api-key-file %s can be read by others (mode %04o): chmod 600 %s", path, info.Mode().Perm(), path)
+	}
 	text, err := readBounded(file, path)
 	if err != nil {
 		return nil, err
 	}
 	var keys []string
-	for scan := bufio.NewScanner(strings.NewReader(text)); scan.Scan(); {
-		key := strings.TrimSpace(scan.Text())
+	number := 0
+	for line := range strings.SplitSeq(strings.TrimPrefix(text, "\uFEFF"), "\n") { // an editor's byte order mark is no part of a key
+		number++
+		key := strings.TrimSpace(line)
 		switch {
 		case key == "" || key[0] == '#':
-		case len(key) < 8:
-			return nil, dataErrorf("--api-key-file %s: a key of %d characters, want 8 or more", path, len(key))
+		case len(key) < 8 || len(key) > maxKeyBytes:
+			return nil, dataErrorf("--api-key-file %s: line %d: a key of %d characters, want 8 to %d", path, number, len(key), maxKeyBytes)
 		default:
 			keys = append(keys, key)
 		}

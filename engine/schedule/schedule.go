@@ -11,6 +11,7 @@ type Request struct {
 	Key    string // whose it is
 	Unread int    // tokens of its prompt that are not read yet
 	Least  int    // fewest tokens of the prompt that can be read at once; 0 = any number
+	Part   int    // most tokens of the prompt that are read at once; 0 = any number
 	Held   int    // tokens that its KV takes now, or took when it was swapped out
 	Most   int    // tokens' worth of room that its KV will take at least once it ends
 	Extra  int    // tokens' worth of room that its KV takes beside its tokens
@@ -191,6 +192,9 @@ func (p *planner) prompts() {
 	left := p.Budget
 	for _, r := range reading {
 		n, least := min(r.Unread, left), min(r.Least, r.Unread)
+		if r.Part > 0 {
+			n = min(n, r.Part)
+		}
 		if n < r.Unread && n >= wholePages*p.Page {
 			n -= n % p.Page
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestNext reads states as text: a line a request, "waiting|running|swapped ID key=K unread=N held=N most=N least=N extra=N stuck=1".
+// TestNext reads states as text: a line a request, "waiting|running|swapped ID key=K unread=N held=N most=N least=N part=N extra=N stuck=1".
 func TestNext(t *testing.T) {
 	datadriven.RunTest(t, "testdata/next", func(t *testing.T, d *datadriven.TestData) string {
 		s := State{Slots: 8, Budget: 64, Page: 16, Ledger: Ledger{}}
@@ -50,6 +50,8 @@ func TestNext(t *testing.T) {
 					r.Most = n
 				case "least":
 					r.Least = n
+				case "part":
+					r.Part = n
 				case "extra":
 					r.Extra = n
 				case "stuck":

@@ -38,19 +38,19 @@ func MaxWeights(pool *kernels.Pool, p Params, view *View, g int, r Repetition, d
 				for seen < width && r.OwnPos[seen-(r.Sinks+r.To-r.From)] <= r.Pos[first+i] {
 					seen++
 				}
-				r.raise(dst[head], row[:seen], first+i, p)
+				r.raise(dst[head], row[:seen], first+i, head, p)
 			}
 		}
 	})
 }
 
 // raise takes a row of raw products into the largest weights.
-func (r *Repetition) raise(dst, row []float32, i int, p Params) {
+func (r *Repetition) raise(dst, row []float32, i, head int, p Params) {
 	kernels.Scale(row, p.Scale)
 	if p.Softcap > 0 {
 		kernels.Softcap(row, p.Softcap)
 	}
-	kernels.Softmax(row)
+	p.Softmax(row, head)
 	scale := float32(1)
 	if r.RowScale != nil {
 		scale = r.RowScale[i]

@@ -81,7 +81,11 @@ func (w *wholePrompt) chooseMask(layer int) (*layerMask, error) {
 	t, n := w.s.text, len(w.pos)
 	t.KeepQueries(layer, w.kept.queries, n)
 	l := t.Layer(layer, w.total)
-	l.WeightRows, l.Weights = min(n, t.Needs().Weights), w.lastWeights(layer)
+	weights, err := w.lastWeights(layer)
+	if err != nil {
+		return nil, err
+	}
+	l.WeightRows, l.Weights = min(n, t.Needs().Weights), weights
 	l.Spread, l.Workers = w.e.pool.Run, w.e.pool.Threads()
 	m := &layerMask{}
 	t.Policy().Masker.MaskPrompt(l, &m.Mask)
@@ -93,7 +97,11 @@ func (w *wholePrompt) chooseMask(layer int) (*layerMask, error) {
 }
 
 // lastWeights gives a head's softmax weights of the newest Needs.Weights queries over the whole prompt, [rows, n].
-func (w *wholePrompt) lastWeights(layer int) func(head int, dst []float32) {
+func (w *wholePrompt) lastWeights(layer int) (func(head int, dst []float32), error) {
+	params, err := w.e.m.AttentionParams(layer)
+	if err != nil {
+		return nil, err
+	}
 	a, n, queries := &w.e.m.Layer[layer].Attention, len(w.pos), w.kept.queries
 	rows, dim := min(n, w.s.text.Needs().Weights), a.KeyDim
 	views := w.s.text.Seq().Views(layer)
@@ -113,10 +121,10 @@ func (w *wholePrompt) lastWeights(layer int) func(head int, dst []float32) {
 			if a.Softcap > 0 {
 				kernels.Softcap(row, a.Softcap)
 			}
-			kernels.Softmax(row)
+			params.Softmax(row, head)
 			clear(dst[i*n+seen : (i+1)*n])
 		}
-	}
+	}, nil
 }
 
 // part is the mask of the prompt's rows lo to hi-1, as attention takes it; its pairs are counted.

@@ -12,7 +12,6 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kernels"
-	"terrace/model"
 	"terrace/policy"
 	"terrace/retrieval"
 )
@@ -150,7 +149,10 @@ func (w *reread) watch(layer int, p *pass, q *tensor.Dense, views []attention.Vi
 			return err
 		}
 	}
-	params := model.AttentionParams(&e.m.Config, layer)
+	params, err := e.m.AttentionParams(layer)
+	if err != nil {
+		return err
+	}
 	params.Window = 0
 	for g := range views {
 		pos := seq.PositionList(layer, g)

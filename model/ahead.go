@@ -42,7 +42,7 @@ func (m *Model) readAhead(stop *atomic.Bool) {
 	}
 	for i := range m.Params.Layers {
 		l := &m.Params.Layers[i]
-		if !read(l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down) {
+		if !read(l.linears()...) {
 			return
 		}
 	}

@@ -48,6 +48,7 @@ type Config struct {
 	ResidualScale float32 // multiplies each block's output before the sum (Granite); 0 = 1
 	LogitSoftcap  float32 // the same on logits; 0 = none
 	LogitScale    float32 // multiplies the logits; 0 = 1
+	LatentEps     float32 // of the norms of latent queries and keys; 0 = 1e-6
 
 	Ropes  []Rope        // distinct rotary tables; layers refer to them by index
 	Layer  []LayerConfig // one a layer

@@ -16,15 +16,33 @@ func (w FLOPs) Total() int64 { return w.Matrices + w.Attention + w.Head + w.Choo
 // Projected counts n rows through q, k and v.
 func (w *FLOPs) Projected(m *Model, layer, n int) {
 	l := &m.Params.Layers[layer]
-	w.Matrices += 2 * int64(n) * (elements(l.Q) + elements(l.K) + elements(l.V))
+	size := elements(l.Q) + elements(l.K) + elements(l.V) + elements(l.QueryDown) + elements(l.KeyDown)
+	for _, up := range l.KeyUp {
+		size += elements(up)
+	}
+	w.Matrices += 2 * int64(n) * size
+}
+
+// Mixed counts n rows through the products of a recurrent mixer; its own arithmetic is not counted.
+func (w *FLOPs) Mixed(m *Model, layer, n int) {
+	r := &m.Params.Layers[layer].Recurrent
+	size := elements(r.ZDown) + elements(r.Z) + elements(r.ADown) + elements(r.A) + elements(r.B) + elements(r.Out)
+	for _, in := range r.In {
+		size += elements(in)
+	}
+	w.Matrices += 2 * int64(n) * size
 }
 
 // Finished counts n rows through the output projection and the feed-forward network.
 func (w *FLOPs) Finished(m *Model, layer, n int) {
 	l := &m.Params.Layers[layer]
-	size := elements(l.O) + elements(l.Gate) + elements(l.Up) + elements(l.Down)
+	out := elements(l.O) + elements(l.OutGate)
+	for _, up := range l.ValueUp {
+		out += elements(up)
+	}
+	size := out + elements(l.Gate) + elements(l.Up) + elements(l.Down)
 	if m.Layer[layer].MoE {
-		size = elements(l.O) + elements(l.Router)
+		size = out + elements(l.Router)
 		for _, expert := range [][]*Linear{l.ExpertGate, l.ExpertUp, l.ExpertDown} {
 			if len(expert) > 0 {
 				size += int64(m.TopK) * elements(expert[0])

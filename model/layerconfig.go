@@ -1,16 +1,20 @@
 package model
 
 import (
-	"fmt"
 	"math"
 
 	"terrace/internal/cacheshape"
 )
 
-// LayerConfig is what one layer does with its rows: a mixer, which lets a row see others, and a feed-forward network.
+// LayerConfig is what one layer does with its rows: a mixer, which lets a row see others, and a feed-forward network. A recurrent mixer
+// beside attention works on the same norm, and their outputs are added.
 type LayerConfig struct {
-	Attention
-	MoE bool // the feed-forward network is a mixture of experts
+	Attention            // Heads 0 = the layer does not attend
+	Delta     *DeltaNet  // nil = none
+	SSM       *Mamba2    // nil = none
+	Conv      *ShortConv // nil = none
+	MoE       bool       // the feed-forward network is a mixture of experts
+	NoFFN     bool       // there is none
 }
 
 // Attention is the mixer that reads keys and values of other tokens. Its figures are the layer's own: layers may differ.
@@ -25,6 +29,27 @@ type Attention struct {
 
 	Scale   float32 // multiplies q·k; 0 = 1/√dk
 	Softcap float32 // cap·tanh(s/cap) on scores; 0 = none
+	Gate    GateKind
+	Latent  *Latent // keys and values are a latent vector; nil = they are not
+}
+
+// GateKind is what multiplies the output of attention, by head or by number: a function of LayerParams.OutGate · norm(hidden).
+type GateKind uint8
+
+const (
+	NoGate GateKind = iota
+	SigmoidGate
+	SoftplusGate
+)
+
+// Latent is attention whose keys and values are made of one vector a token (MLA). The projections of keys and values are taken into the
+// query and the output, so that what is cached is the latent itself, normed, with the rotated part behind it: one KV head of
+// Rank+Rope numbers, whose value is its key. The layer's KVHeads is 1, KeyDim and ValDim are Rank+Rope.
+type Latent struct {
+	Rank  int // numbers of the latent that keys and values are made of
+	Nope  int // numbers of a query head that meet the latent through LayerParams.KeyUp
+	Rope  int // numbers that rotate, in every query head and once in the key
+	Value int // numbers of a value head, made of the latent by LayerParams.ValueUp
 }
 
 // Group is the number of query heads that share a key/value head.
@@ -43,52 +68,34 @@ func (c *Config) Cache() cacheshape.Model {
 	m := make(cacheshape.Model, len(c.Layer))
 	for i := range c.Layer {
 		m[i] = c.Layer[i].cache(i)
+		if a := &c.Layer[i].Attention; a.Heads > 0 && a.Owner < i {
+			keepFor(&m[a.Owner].KV, a.Window)
+		}
 	}
 	return m
 }
 
 func (l *LayerConfig) cache(layer int) cacheshape.Layer {
-	shape := cacheshape.Layer{Heads: l.Heads, Owner: l.Owner}
+	shape := cacheshape.Layer{Heads: l.Heads, Owner: l.Owner, State: cacheshape.State{Bytes: 4 * l.stateFloats()}}
 	if l.Heads > 0 && l.Owner == layer {
-		shape.KV = cacheshape.KV{Heads: l.KVHeads, KeyDim: l.KeyDim, ValueDim: l.ValDim, Window: l.Window}
+		shape.KV = cacheshape.KV{Heads: l.KVHeads, KeyDim: l.KeyDim, ValueDim: l.ValDim, Window: l.Window, ValueInKey: l.Latent != nil}
 	}
 	return shape
 }
+
+// keepFor widens the window of what a layer keeps to what a later layer reads of it.
+func keepFor(kv *cacheshape.KV, window int) {
+	if kv.Window > 0 && (window == 0 || window > kv.Window) {
+		kv.Window = window
+	}
+}
+
+// Recurs reports whether a layer has a mixer that keeps state.
+func (l *LayerConfig) Recurs() bool { return l.Delta != nil || l.SSM != nil || l.Conv != nil }
 
 // EachAttention changes the attention of every layer, for architectures whose layers have a figure in common.
 func (c *Config) EachAttention(set func(a *Attention)) {
 	for i := range c.Layer {
 		set(&c.Layer[i].Attention)
 	}
-}
-
-// validateLayer checks the figures of one layer.
-func (c *Config) validateLayer(i int) error {
-	l := &c.Layer[i]
-	for _, f := range []struct {
-		name      string
-		v, lo, hi int
-	}{{"attention.head_count", l.Heads, 1, maxHeads}, {"attention.head_count_kv", l.KVHeads, 1, maxHeads},
-		{"attention.key_length", l.KeyDim, 1, maxHeadDim}, {"attention.value_length", l.ValDim, 1, maxHeadDim}} {
-		if f.v < f.lo || f.v > f.hi {
-			return fmt.Errorf("model: %s is %d in layer %d, want %d to %d: %w", f.name, f.v, i, f.lo, f.hi, ErrConfig)
-		}
-	}
-	if l.Heads%l.KVHeads != 0 {
-		return fmt.Errorf("model: attention.head_count %d is not a multiple of head_count_kv %d in layer %d: %w", l.Heads, l.KVHeads, i, ErrConfig)
-	}
-	if l.Rope >= 0 && l.Rope < len(c.Ropes) {
-		if err := c.Ropes[l.Rope].validate(l.KeyDim); err != nil {
-			return err
-		}
-	}
-	for _, f := range []struct {
-		name string
-		v    float32
-	}{{"attention.scale", l.Scale}, {"attn_logit_softcapping", l.Softcap}} {
-		if math.IsNaN(float64(f.v)) || math.IsInf(float64(f.v), 0) {
-			return fmt.Errorf("model: %s is %v in layer %d: %w", f.name, f.v, i, ErrConfig)
-		}
-	}
-	return nil
 }

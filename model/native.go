@@ -106,19 +106,33 @@ func (b *native) addPositions(p *Pass, x []float32) error {
 
 // Project implements Backend.
 func (b *native) Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
-	m, a, l := b.m, &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
+	a, l := &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
-	x, norm := floats(hidden), l.AttnNorm
-	if m.PostNorm {
-		norm = NormParams{}
+	x, norm := floats(hidden), b.inputNorm(l)
+	if a.Latent != nil {
+		return b.projectLatent(p, layer, x, n, norm)
 	}
 	q = b.ws.dense(&b.ws.q, n, a.Heads*a.KeyDim)
+	if a.Owner != layer {
+		if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: floats(q)}); err != nil {
+			return nil, nil, nil, err
+		}
+		return q, nil, nil, b.turn(p, layer, floats(q), l.QNorm, nil, NormParams{})
+	}
 	k = b.ws.dense(&b.ws.k, n, a.KVHeads*a.KeyDim)
 	v = b.ws.dense(&b.ws.v, n, a.KVHeads*a.ValDim)
 	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: floats(q)}, product{w: l.K, dst: floats(k)}, product{w: l.V, dst: floats(v)}); err != nil {
 		return nil, nil, nil, err
 	}
 	return q, k, v, b.turn(p, layer, floats(q), l.QNorm, floats(k), l.KNorm)
+}
+
+// inputNorm is the norm before a layer's mixers.
+func (b *native) inputNorm(l *LayerParams) NormParams {
+	if b.m.PostNorm {
+		return NormParams{}
+	}
+	return l.AttnNorm
 }
 
 // Attend implements Backend.
@@ -136,7 +150,11 @@ func (b *native) Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Se
 	if at != n {
 		return nil, fmt.Errorf("model: sequences hold %d rows, the pass has %d", at, n)
 	}
-	prompts, params := len(seqs), AttentionParams(&b.m.Config, layer)
+	params, err := b.m.AttentionParams(layer)
+	if err != nil {
+		return nil, err
+	}
+	prompts := len(seqs)
 	for left := p.Steps; left > 0 && p.Phase == kernels.Prefill; left -= len(seqs[prompts].Pos) {
 		prompts--
 	}
@@ -153,7 +171,7 @@ func (b *native) Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Se
 func (b *native) Mixes() bool {
 	for i := range b.m.Params.Layers {
 		l := &b.m.Params.Layers[i]
-		for _, w := range slices.Concat([]*Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router}, l.ExpertGate, l.ExpertUp, l.ExpertDown) {
+		for _, w := range slices.Concat(l.linears(), []*Linear{l.Router}, l.ExpertGate, l.ExpertUp, l.ExpertDown) {
 			if !w.Absent() && !kernels.PhasesAlike(w.Tensor.Type, w.Cols) {
 				return false
 			}
@@ -163,10 +181,11 @@ func (b *native) Mixes() bool {
 }
 
 // AttentionParams are the attention figures of one layer.
-func AttentionParams(c *Config, layer int) attention.Params {
-	a := &c.Layer[layer].Attention
+func (m *Model) AttentionParams(layer int) (attention.Params, error) {
+	a := &m.Layer[layer].Attention
+	sinks, err := m.Params.Layers[layer].Sinks.Values()
 	return attention.Params{Heads: a.Heads, KVHeads: a.KVHeads, KeyDim: a.KeyDim, ValueDim: a.ValDim,
-		Scale: a.ScoreScale(), Softcap: a.Softcap, Window: a.Window}
+		Scale: a.ScoreScale(), Softcap: a.Softcap, Window: a.Window, Sinks: sinks}, err
 }
 
 // Finish implements Backend.
@@ -174,24 +193,19 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
 	x := floats(hidden)
-	block := b.blockOut(x, n, l.PostAttnNorm)
-	block.w = l.O
-	if err := b.matmul(p.Phase, floats(attended), n, block); err != nil {
-		return nil, err
-	}
-	if err := b.addBlock(x, block, n, l.PostAttnNorm); err != nil {
-		return nil, err
-	}
-	if m.PostNorm {
-		if err := b.norm(x, x, n, m.Hidden, l.AttnNorm); err != nil {
+	if attended != nil {
+		if err := b.finishMixer(p, layer, x, n, attended); err != nil {
 			return nil, err
 		}
+	}
+	if m.Layer[layer].NoFFN {
+		return hidden, nil
 	}
 	norm := l.FFNNorm
 	if m.PostNorm {
 		norm = NormParams{}
 	}
-	block = b.blockOut(x, n, l.PostFFNNorm)
+	block := b.blockOut(x, n, l.PostFFNNorm)
 	if err := b.feedForward(p.Phase, l, layer, block, x, n, norm); err != nil {
 		return nil, err
 	}
@@ -204,6 +218,30 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 		}
 	}
 	return hidden, nil
+}
+
+// finishMixer adds what a layer's mixer gave, gated and projected, to the residual stream x.
+func (b *native) finishMixer(p *Pass, layer int, x []float32, n int, mixed *tensor.Dense) error {
+	m, a, l := b.m, &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
+	y, err := floats(mixed), error(nil)
+	if a.Latent != nil {
+		y, err = b.latentValues(p, layer, y, n)
+	}
+	if err == nil && a.Gate != NoGate {
+		y, err = b.gateOutput(p, layer, x, y, n)
+	}
+	if err != nil {
+		return err
+	}
+	block := b.blockOut(x, n, l.PostAttnNorm)
+	block.w = l.O
+	if err := b.matmul(p.Phase, y, n, block); err != nil {
+		return err
+	}
+	if err := b.addBlock(x, block, n, l.PostAttnNorm); err != nil || !m.PostNorm {
+		return err
+	}
+	return b.norm(x, x, n, m.Hidden, l.AttnNorm)
 }
 
 // blockOut is where a block's last product goes: straight into the residual stream x, unless something comes between.
@@ -265,6 +303,10 @@ func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
+	if m.Layer[layer].Latent != nil {
+		q := b.ws.dense(&b.ws.guess, n, m.Layer[layer].Heads*m.Layer[layer].KeyDim)
+		return q, b.latentQuery(p, layer, floats(hidden), n, b.inputNorm(l), floats(q))
+	}
 	normed := floats(hidden)
 	if !m.PostNorm {
 		normed = b.ws.floats(&b.ws.guessNormed, n*m.Hidden)

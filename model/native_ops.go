@@ -17,9 +17,11 @@ type slot struct {
 
 // scratch holds the activations of a pass; steady-state decoding allocates nothing.
 type scratch struct {
-	hidden, normed, q, k, v, attended, block, logits slot
-	gate, up, row, guess, guessNormed, router        slot
-	narrow                                           slot // rows of narrower embeddings
+	hidden, normed, q, k, v, attended, block, logits   slot
+	gate, up, row, guess, guessNormed, router          slot
+	narrow                                             slot // rows of narrower embeddings
+	latent, keyLatent, queries, heads, values, outGate slot // of latent attention, and of gates
+	mixed, mixIn, mixGate, mixA, mixB                  slot // of recurrent mixers
 }
 
 // floats returns n elements of a slot.

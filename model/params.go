@@ -19,6 +19,9 @@ type Linear struct {
 	Cols   int
 	Bias   *weights.Tensor // [Rows from BiasFrom], nil = none
 	BFrom  int
+	// Run and Step take rows apart that lie interleaved: runs of Run rows, one every Step rows of the tensor from From on. 0 = all lie
+	// together.
+	Run, Step int
 
 	once   sync.Once
 	matrix *kernels.Matrix
@@ -50,13 +53,20 @@ func (l *Linear) read() error {
 	return err
 }
 
-// Bytes returns the quantised rows.
+// Bytes returns the quantised rows: where they lie, or together where they do not.
 func (l *Linear) Bytes() ([]byte, error) {
 	data, err := l.Tensor.Bytes()
 	if err != nil {
 		return nil, err
 	}
 	row := l.Tensor.Type.RowBytes(l.Cols)
+	if l.Run > 0 {
+		out := make([]byte, 0, l.Rows*row)
+		for at := l.From; len(out) < l.Rows*row; at += l.Step {
+			out = append(out, data[at*row:(at+l.Run)*row]...)
+		}
+		return out, nil
+	}
 	return data[l.From*row : (l.From+l.Rows)*row : (l.From+l.Rows)*row], nil
 }
 
@@ -79,6 +89,13 @@ func (l *Linear) BiasValues() ([]float32, error) {
 	all, err := tensorValues(l.Bias)
 	if err != nil {
 		return nil, err
+	}
+	if l.Run > 0 {
+		var out []float32
+		for at := l.BFrom; len(out) < l.Rows; at += l.Step {
+			out = append(out, all[at:at+l.Run]...)
+		}
+		return out, nil
 	}
 	return all[l.BFrom : l.BFrom+l.Rows], nil
 }
@@ -125,11 +142,25 @@ type LayerParams struct {
 	AttnNorm, PostAttnNorm NormParams
 	Q, K, V, O             *Linear
 	QNorm, KNorm           NormParams // per-head norm of q and k, [dk] or [H·dk]
+	Sinks                  *Vector    // [H] a score without value that joins each head's softmax
+	OutGate                *Linear    // [H] or [H·dv]: what Attention.Gate is of
+	QueryDown, KeyDown     *Linear    // latent attention: to q's latent (nil = none) and to [latent | rotating key]
+	QueryNorm, KeyNorm     NormParams // of the two latents
+	KeyUp, ValueUp         []*Linear  // a query head: [Rank, Nope] and [Value, Rank]
+	Recurrent              RecurrentParams
 	FFNNorm, PostFFNNorm   NormParams
 	Gate, Up, Down         *Linear
 	Router                 *Linear // [experts, D]
 	ExpertGate, ExpertUp   []*Linear
 	ExpertDown             []*Linear
+}
+
+// linears are the layer's weights but for the experts', in the order of a pass.
+func (l *LayerParams) linears() []*Linear {
+	all := append([]*Linear{l.QueryDown, l.KeyDown, l.Q, l.K, l.V, l.OutGate}, l.Recurrent.In...)
+	all = append(all, l.Recurrent.ZDown, l.Recurrent.Z, l.Recurrent.ADown, l.Recurrent.A, l.Recurrent.B, l.Recurrent.Out)
+	all = append(append(all, l.KeyUp...), l.ValueUp...)
+	return append(all, l.O, l.Gate, l.Up, l.Down)
 }
 
 // Params are all weights of a model.

@@ -23,7 +23,7 @@ func (m *Model) ReadWeights(pool *kernels.Pool) (bytes int64, err error) {
 	}
 	for i := range m.Params.Layers {
 		l := &m.Params.Layers[i]
-		add(l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down)
+		add(l.linears()...)
 	}
 	add(m.Params.EmbedIn, m.Params.EmbedOut, m.Params.Output)
 	if err != nil {

@@ -20,7 +20,10 @@ const hiddenScore = -1e30
 // Attend implements model.Backend: one graph for each sequence, KV head and block of rows.
 func (b *backend) Attend(_ *model.Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
 	n := q.Shape()[0]
-	p := model.AttentionParams(&b.m.Config, layer)
+	p, err := b.m.AttentionParams(layer)
+	if err != nil {
+		return nil, err
+	}
 	out, at := make([]float32, n*p.Heads*p.ValueDim), 0
 	for i := range seqs {
 		s := &seqs[i]

@@ -21,6 +21,9 @@ type backend struct {
 
 // newBackend builds the reference backend of a model; it reads weights at their first use. Threads are not used.
 func newBackend(m *model.Model, _ model.BackendOptions) (model.Backend, error) {
+	if err := m.OnlyPlain("gorgonia"); err != nil {
+		return nil, fmt.Errorf("gorgonia: %w", err)
+	}
 	return &backend{m: m, weights: newWeights(), rotary: model.NewRotaryRows(&m.Config)}, nil
 }
 

@@ -53,7 +53,7 @@ func TestSoftmax(t *testing.T) {
 
 // TestAttendLargeScores attends with scores of several hundreds, as models with large keys have them.
 func TestAttendLargeScores(t *testing.T) {
-	m := &model.Model{Config: model.Config{Layer: []model.LayerConfig{{Attention: model.Attention{Heads: 1, KVHeads: 1, KeyDim: 2, ValDim: 1}}}}}
+	m := &model.Model{Config: model.Config{Layer: []model.LayerConfig{{Attention: model.Attention{Heads: 1, KVHeads: 1, KeyDim: 2, ValDim: 1}}}}, Params: model.Params{Layers: make([]model.LayerParams, 1)}}
 	b := &backend{m: m, weights: newWeights()}
 	l := kvpage.Layout{KeyDim: 2, ValueDim: 1, Tokens: 16}
 	page := attention.Page{Data: make([]byte, l.PageBytes()), Pos: []int32{0, 1}, N: 2}

@@ -24,7 +24,11 @@ const (
 func (b *backend) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
 	m := b.m
 	n := q.Shape()[0]
-	a := &attending{b: b, p: p, params: model.AttentionParams(&m.Config, layer), layer: layer, q: q, bucket: roundUp(n, 1)}
+	params, err := m.AttentionParams(layer)
+	if err != nil {
+		return nil, err
+	}
+	a := &attending{b: b, p: p, params: params, layer: layer, q: q, bucket: roundUp(n, 1)}
 	defer a.free()
 	at := 0
 	for i := range seqs {

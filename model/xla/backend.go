@@ -60,6 +60,10 @@ func newBackend(name string, m *model.Model, o model.BackendOptions, c compute.B
 		c.Finalize()
 		return nil, fmt.Errorf("xla: %s: queries that grow with the position (LogN): %w", name, model.ErrUnsupported)
 	}
+	if err := m.OnlyPlain(name); err != nil {
+		c.Finalize()
+		return nil, fmt.Errorf("xla: %w", err)
+	}
 	if half := dtypes.BFloat16; o.DType == model.BFloat16 && !c.Capabilities().DTypes[half] {
 		c.Finalize()
 		return nil, fmt.Errorf("xla: %s: the device does not know %v: %w", name, o.DType, model.ErrUnsupported)

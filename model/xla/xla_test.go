@@ -32,7 +32,7 @@ func testBackend(t *testing.T, c model.Config) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newBackend("gomlx:go", &model.Model{Config: c}, model.BackendOptions{}, d)
+	b, err := newBackend("gomlx:go", &model.Model{Config: c, Params: model.Params{Layers: make([]model.LayerParams, len(c.Layer))}}, model.BackendOptions{}, d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,17 +10,19 @@ import (
 // SamplerOptions choose the next token from logits. The zero value is greedy. Filters run in llama.cpp's order: penalties,
 // top-k, top-p, min-p, temperature, draw.
 type SamplerOptions struct {
-	Temperature      float64 // 0 = greedy
-	TopK             int     // keep the k most likely; 0 = all
-	TopP             float64 // keep the smallest set with this probability, at least the likeliest; 1 = all; see TopPSet
-	TopPSet          bool    // TopP was chosen, so 0 keeps the likeliest alone; otherwise 0 = all
-	MinP             float64 // drop what is less likely than this share of the likeliest; 0 = nothing
-	RepeatPenalty    float64 // divides positive and multiplies negative logits of recent tokens; 0 or 1 = none
-	FrequencyPenalty float64 // subtracted once an occurrence
-	PresencePenalty  float64 // subtracted once for a token that occurred
-	PenaltyLast      int     // tokens looked back at by the penalties; -1 = all; see PenaltyLastSet
-	PenaltyLastSet   bool    // PenaltyLast was chosen, so 0 looks at none; otherwise 0 = 64
-	Seed             uint64  // same seed, same draws
+	Temperature    float64 // 0 = greedy
+	TopK           int     // keep the k most likely; 0 or -1 = all
+	TopP           float64 // keep the smallest set with this probability, at least the likeliest; 1 = all; see TopPSet
+	TopPSet        bool    // TopP was chosen, so 0 keeps the likeliest alone; otherwise 0 = all
+	MinP           float64 // drop what is less likely than this share of the likeliest; 0 = nothing
+	RepeatPenalty  float64 // llama.cpp's: divides positive and multiplies negative logits of the last tokens, the prompt's too; 0 or 1 = none
+	PenaltyLast    int     // how many tokens RepeatPenalty looks back at; -1 = all; see PenaltyLastSet
+	PenaltyLastSet bool    // PenaltyLast was chosen, so 0 looks at none; otherwise 0 = 64
+	// RepetitionPenalty is that of Hugging Face (Keskar et al. 2019, arXiv:1909.05858): the same of all tokens, the prompt's too; 0 or 1 = none.
+	RepetitionPenalty float64
+	FrequencyPenalty  float64 // OpenAI's: subtracted for each time that a token was generated
+	PresencePenalty   float64 // OpenAI's: subtracted once for a token that was generated
+	Seed              uint64  // same seed, same draws
 }
 
 // Validate names every option out of range.
@@ -33,10 +35,11 @@ func (o SamplerOptions) Validate() error {
 	}
 	finite := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 	check(finite(o.Temperature) && o.Temperature >= 0, "temperature %g: want 0 or more", o.Temperature)
-	check(o.TopK >= 0, "top-k %d: want 0 (off) or more", o.TopK)
+	check(o.TopK >= -1, "top-k %d: want 0 or -1 (off), or more", o.TopK)
 	check(o.TopP >= 0 && o.TopP <= 1, "top-p %g: want 0 to 1", o.TopP)
 	check(o.MinP >= 0 && o.MinP <= 1, "min-p %g: want 0 to 1", o.MinP)
 	check(finite(o.RepeatPenalty) && o.RepeatPenalty >= 0, "repeat-penalty %g: want 0 or more", o.RepeatPenalty)
+	check(finite(o.RepetitionPenalty) && o.RepetitionPenalty >= 0, "repetition-penalty %g: want 0 or more", o.RepetitionPenalty)
 	check(finite(o.FrequencyPenalty), "frequency-penalty %g", o.FrequencyPenalty)
 	check(finite(o.PresencePenalty), "presence-penalty %g", o.PresencePenalty)
 	check(o.PenaltyLast >= -1, "repeat-last-n %d: want -1 (all) or more", o.PenaltyLast)
@@ -48,8 +51,11 @@ type Sampler struct {
 	o       SamplerOptions
 	rng     *rand.Rand
 	order   []candidate
-	ranking ranking // of the last token, in order's memory
-	count   map[int]int
+	ranking ranking           // of the last token, in order's memory
+	count   map[int]int       // of the last tokens, for RepeatPenalty
+	made    map[int]int       // how often each token was chosen
+	seen    map[int]bool      // ids of the text so far, for RepetitionPenalty
+	looked  int               // tokens of the text that are in seen
 	barred  func(id int) bool // nil = none
 	bias    map[int]float32
 	mask    []uint64 // ids that may be chosen, a bit each; nil = all
@@ -65,7 +71,7 @@ func NewSampler(o SamplerOptions) *Sampler {
 	if o.PenaltyLast == 0 && !o.PenaltyLastSet {
 		o.PenaltyLast = 64
 	}
-	return &Sampler{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x7465727261636500)), count: map[int]int{}}
+	return &Sampler{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x7465727261636500)), count: map[int]int{}, made: map[int]int{}, seen: map[int]bool{}}
 }
 
 // Bar keeps ids from being chosen until it is called again; nil = none. Where every id is barred Next returns -1.
@@ -92,14 +98,28 @@ func (s *Sampler) Greedy() bool {
 
 // penalises reports whether the text so far changes logits.
 func (o *SamplerOptions) penalises() bool {
-	if o.PenaltyLast == 0 && o.PenaltyLastSet {
-		return false
-	}
-	return o.RepeatPenalty != 0 && o.RepeatPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
+	return o.repeats() || o.repetition() || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
 }
 
-// Next chooses from logits [V]; history is the text so far (prompt and generated ids). Penalties change logits in place.
+func (o *SamplerOptions) repeats() bool {
+	return o.RepeatPenalty != 0 && o.RepeatPenalty != 1 && (o.PenaltyLast != 0 || !o.PenaltyLastSet)
+}
+
+func (o *SamplerOptions) repetition() bool {
+	return o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1
+}
+
+// Next chooses from logits [V]; history is the text so far (prompt and generated ids). Penalties change logits in place. What Next has
+// chosen is what was generated.
 func (s *Sampler) Next(logits []float32, history []int) int {
+	id := s.choose(logits, history)
+	if id >= 0 && (s.o.FrequencyPenalty != 0 || s.o.PresencePenalty != 0) {
+		s.made[id]++
+	}
+	return id
+}
+
+func (s *Sampler) choose(logits []float32, history []int) int {
 	for id, add := range s.bias {
 		if id >= 0 && id < len(logits) {
 			logits[id] += add
@@ -135,30 +155,49 @@ func (s *Sampler) argMax(logits []float32) int {
 
 func (s *Sampler) penalise(logits []float32, history []int) {
 	o := s.o
-	if !o.penalises() {
-		return
-	}
-	repeat := o.RepeatPenalty != 0 && o.RepeatPenalty != 1
-	if n := o.PenaltyLast; n > 0 && len(history) > n {
-		history = history[len(history)-n:]
-	}
-	clear(s.count)
-	for _, id := range history {
-		s.count[id]++
-	}
-	for id, n := range s.count {
-		if id < 0 || id >= len(logits) {
-			continue
+	if o.repeats() {
+		last := history
+		if n := o.PenaltyLast; n > 0 && len(last) > n {
+			last = last[len(last)-n:]
 		}
-		v := float64(logits[id])
-		if repeat {
-			if v > 0 {
-				v /= o.RepeatPenalty
-			} else {
-				v *= o.RepeatPenalty
+		clear(s.count)
+		for _, id := range last {
+			if s.count[id]++; s.count[id] == 1 {
+				dampen(logits, id, o.RepeatPenalty)
 			}
 		}
-		logits[id] = float32(v - float64(n)*o.FrequencyPenalty - o.PresencePenalty)
+	}
+	if o.repetition() {
+		if len(history) < s.looked { // the text was shifted
+			clear(s.seen)
+			s.looked = 0
+		}
+		for ; s.looked < len(history); s.looked++ {
+			s.seen[history[s.looked]] = true
+		}
+		for id := range s.seen {
+			dampen(logits, id, o.RepetitionPenalty)
+		}
+	}
+	if o.FrequencyPenalty == 0 && o.PresencePenalty == 0 {
+		return
+	}
+	for id, n := range s.made {
+		if id < len(logits) {
+			logits[id] = float32(float64(logits[id]) - float64(n)*o.FrequencyPenalty - o.PresencePenalty)
+		}
+	}
+}
+
+// dampen makes a token less likely where penalty is more than 1.
+func dampen(logits []float32, id int, penalty float64) {
+	if id < 0 || id >= len(logits) {
+		return
+	}
+	if v := float64(logits[id]); v > 0 {
+		logits[id] = float32(v / penalty)
+	} else {
+		logits[id] = float32(v * penalty)
 	}
 }
 

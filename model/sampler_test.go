@@ -126,23 +126,58 @@ func TestDrawsFollowTheDistributionAndTheSeed(t *testing.T) {
 }
 
 func TestPenalties(t *testing.T) {
-	logits := []float32{2, -2, 1, 5}
-	s := NewSampler(SamplerOptions{RepeatPenalty: 2, FrequencyPenalty: 0.5, PresencePenalty: 0.25, PenaltyLast: 3})
-	s.Next(logits, []int{3, 0, 0, 1}) // 3 is out of reach of the last three
-	want := []float32{2.0/2 - 2*0.5 - 0.25, -2*2 - 0.5 - 0.25, 1, 5}
-	if !slices.Equal(logits, want) {
-		t.Errorf("%v, want %v", logits, want)
+	for name, c := range map[string]struct {
+		o    SamplerOptions
+		want []float32 // after 3 was generated twice behind the prompt 3 0 0 1
+	}{
+		"repeat":     {SamplerOptions{RepeatPenalty: 2, PenaltyLast: 3}, []float32{2, -4, 1, 2.5}}, // 0 is out of reach of the last three
+		"repetition": {SamplerOptions{RepetitionPenalty: 2}, []float32{1, -4, 1, 2.5}},
+		"frequency":  {SamplerOptions{FrequencyPenalty: 0.5}, []float32{2, -2, 1, 5 - 2*0.5}},
+		"presence":   {SamplerOptions{PresencePenalty: 0.25}, []float32{2, -2, 1, 5 - 0.25}},
+		"look back":  {SamplerOptions{PresencePenalty: 0.25, FrequencyPenalty: 0.5, PenaltyLastSet: true}, []float32{2, -2, 1, 5 - 2*0.5 - 0.25}},
+		"all":        {SamplerOptions{RepeatPenalty: 2, RepetitionPenalty: 2, PresencePenalty: 0.25, FrequencyPenalty: 0.5, PenaltyLast: 3}, []float32{1, -8, 1, 1.25 - 2*0.5 - 0.25}},
+	} {
+		s, history := NewSampler(c.o), []int{3, 0, 0, 1}
+		for range 2 {
+			id := s.Next([]float32{0, 0, 0, 9}, history)
+			history = append(history, id)
+		}
+		logits := []float32{2, -2, 1, 5}
+		if s.Next(logits, history); !slices.Equal(logits, c.want) {
+			t.Errorf("%s: %v, want %v", name, logits, c.want)
+		}
+	}
+}
+
+// TestPenaltyOfAll: what was generated long ago counts, the prompt does not; a text that was shifted is looked at again.
+func TestPenaltyOfAll(t *testing.T) {
+	s, history := NewSampler(SamplerOptions{FrequencyPenalty: 0.01}), []int{0, 0, 0}
+	for i := range 200 {
+		id := s.Next([]float32{1, 0}, history)
+		if want := max(0, i-99) % 2; id != want && i < 100 {
+			t.Fatalf("token %d: %d, want %d", i, id, want)
+		}
+		history = append(history, id)
+	}
+	if s.made[0] < 145 || s.made[1] < 45 {
+		t.Errorf("generated %v", s.made)
+	}
+	hf := NewSampler(SamplerOptions{RepetitionPenalty: 2})
+	hf.Next([]float32{1, 1, 1}, []int{0, 1, 1, 1})
+	logits := []float32{4, 4, 4}
+	if hf.Next(logits, []int{2, 1}); !slices.Equal(logits, []float32{4, 2, 2}) {
+		t.Errorf("after a shift: %v", logits)
 	}
 }
 
 func TestSamplerOptionsAreChecked(t *testing.T) {
-	for _, o := range []SamplerOptions{{Temperature: -1}, {Temperature: math.NaN()}, {TopK: -1}, {TopP: 1.5}, {MinP: -0.1},
+	for _, o := range []SamplerOptions{{Temperature: -1}, {Temperature: math.NaN()}, {TopK: -2}, {RepetitionPenalty: -1}, {TopP: 1.5}, {MinP: -0.1},
 		{RepeatPenalty: -1}, {FrequencyPenalty: math.Inf(1)}, {PresencePenalty: math.NaN()}, {PenaltyLast: -2}} {
 		if o.Validate() == nil {
 			t.Errorf("%+v was taken", o)
 		}
 	}
-	if err := (SamplerOptions{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, PenaltyLast: -1}).Validate(); err != nil {
+	if err := (SamplerOptions{Temperature: 0.8, TopK: -1, TopP: 0.95, MinP: 0.05, PenaltyLast: -1}).Validate(); err != nil {
 		t.Error(err)
 	}
 }

@@ -327,9 +327,9 @@ func (o *chatWriter) choice(e Event) chatChoice {
 	if o.req.Logprobs >= 0 {
 		c.Logprobs = &chatLogprobs{Content: []chatLogprob{}}
 		for _, t := range e.Tokens {
-			l := chatLogprob{Token: t.Text, Logprob: t.Logprob, Bytes: bytesOf(t.Text), Top: []chatTop{}}
+			l := chatLogprob{Token: t.Name, Logprob: t.Logprob, Bytes: numbers(t.Own), Top: []chatTop{}}
 			for _, x := range t.Top {
-				l.Top = append(l.Top, chatTop{Shown(x.Text), x.Logprob, bytesOf(x.Text)})
+				l.Top = append(l.Top, chatTop{x.Name, x.Logprob, numbers(x.Own)})
 			}
 			c.Logprobs.Content = append(c.Logprobs.Content, l)
 		}
@@ -337,10 +337,11 @@ func (o *chatWriter) choice(e Event) chatChoice {
 	return c
 }
 
-func bytesOf(s string) []int {
-	out := make([]int, len(s))
-	for i := range len(s) {
-		out[i] = int(s[i])
+// numbers are bytes as OpenAI writes them; those of a control token are none.
+func numbers(b []byte) []int {
+	out := make([]int, len(b))
+	for i, c := range b {
+		out[i] = int(c)
 	}
 	return out
 }

@@ -81,6 +81,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer reply.Close()
 	out := completionWriter{in: &in, req: req, reply: reply, base: completion{ID: "cmpl-" + newID(), Object: "text_completion", Created: time.Now().Unix(), Model: name}, offset: make([]int, req.choices())}
+	s.beginOffsets(&out)
 	if req.StreamText {
 		return out.stream(&stream{w: w, r: r})
 	}
@@ -205,10 +206,29 @@ func tokenIDs(tokens []Token) []int {
 	return ids
 }
 
+// beginOffsets has text_offset count from the beginning of the prompt, as with echo.
+func (s *Server) beginOffsets(o *completionWriter) {
+	if o.req.Logprobs < 0 || o.req.Echo {
+		return
+	}
+	texts, _, _ := promptList(o.in.Prompt)
+	for choice := range o.offset {
+		i := choice / max(1, o.req.Choices)
+		if i < len(texts) {
+			o.offset[choice] = utf8.RuneCountInString(texts[i])
+			continue
+		}
+		d := s.o.Tokenizer.NewStartDetokenizer()
+		for _, id := range o.req.Prompts[i] {
+			o.offset[choice] += utf8.RuneCountInString(d.Push(id))
+		}
+	}
+}
+
 func (o *completionWriter) logprobs(e Event) *completionLogprobs {
 	l := &completionLogprobs{Tokens: []string{}, TokenLogprobs: []*float32{}, TopLogprobs: []map[string]float32{}, TextOffset: []int{}}
 	for _, t := range e.Tokens {
-		l.Tokens = append(l.Tokens, t.Text)
+		l.Tokens = append(l.Tokens, t.Name)
 		l.TextOffset = append(l.TextOffset, o.offset[e.Choice])
 		o.offset[e.Choice] += utf8.RuneCountInString(t.Text)
 		if t.None {
@@ -218,11 +238,11 @@ func (o *completionWriter) logprobs(e Event) *completionLogprobs {
 		l.TokenLogprobs = append(l.TokenLogprobs, &t.Logprob)
 		top := map[string]float32{}
 		for i := len(t.Top) - 1; i >= 0; i-- { // tokens of one text: the likeliest counts
-			top[Shown(t.Top[i].Text)] = t.Top[i].Logprob
+			top[t.Top[i].Name] = t.Top[i].Logprob
 		}
 		if o.req.Logprobs > 0 {
-			if have, ok := top[t.Text]; !ok || have < t.Logprob {
-				top[t.Text] = t.Logprob
+			if have, ok := top[t.Name]; !ok || have < t.Logprob {
+				top[t.Name] = t.Logprob
 			}
 		}
 		l.TopLogprobs = append(l.TopLogprobs, top)

@@ -2,10 +2,7 @@ package serve
 
 import (
 	"container/heap"
-	"fmt"
 	"math"
-	"strings"
-	"unicode/utf8"
 
 	"terrace/tokenizer"
 )
@@ -44,24 +41,16 @@ func (k *Ranker) logprob(id int) float32 {
 // Fill gives a token its log probability in the row, and the likeliest of the row.
 func (k *Ranker) Fill(t *Token) {
 	t.Logprob = k.logprob(t.ID)
+	k.Name(t)
 	for _, id := range k.best {
-		t.Top = append(t.Top, TopToken{ID: id, Text: k.tok.Decode([]int{id}, false), Logprob: k.logprob(id)})
+		x := TopToken{ID: id, Logprob: k.logprob(id)}
+		x.Name, x.Own = k.tok.TokenView(id)
+		t.Top = append(t.Top, x)
 	}
 }
 
-// Shown is a token's text as JSON can hold it: bytes that make no character are written as OpenAI does, bytes:\xe6\x97, so that
-// different tokens stay different.
-func Shown(text string) string {
-	if utf8.ValidString(text) {
-		return text
-	}
-	var b strings.Builder
-	b.WriteString("bytes:")
-	for i := range len(text) {
-		fmt.Fprintf(&b, `\x%02x`, text[i])
-	}
-	return b.String()
-}
+// Name says how a token is shown.
+func (k *Ranker) Name(t *Token) { t.Name, t.Own = k.tok.TokenView(t.ID) }
 
 // likeliest are the n ids with the largest logits, the largest first, the lower id first among equals.
 func (k *Ranker) likeliest() []int {

@@ -268,10 +268,10 @@ func (f *messagesRequest) apply(r *Request) error {
 	if f.MaxTokens == nil {
 		return badField("max_tokens", "it is needed")
 	}
-	if f.Seed != nil && *f.Seed < 0 {
-		return badField("seed", "%d, want 0 or more", *f.Seed)
+	if err := seed(f.Seed, &r.Sampler.Seed); err != nil {
+		return err
 	}
-	r.Sampler.Seed, r.StreamText = seed(f.Seed), is(f.Stream)
+	r.StreamText = is(f.Stream)
 	if f.StopSequences != nil {
 		r.Stops = *f.StopSequences
 	}

@@ -18,9 +18,8 @@ const (
 	maxChoices     = 8
 	maxPrompts     = 64
 	maxLogprobs    = 20
-	maxStops       = 4
+	maxStops       = 128
 	maxStopBytes   = 1024
-	maxBias        = 300
 	maxTemperature = 2
 )
 
@@ -31,7 +30,8 @@ type ownFields struct {
 	IgnoreEOS      *bool    `json:"ignore_eos"`
 	MinP           *float64 `json:"min_p"`
 	TopK           *int     `json:"top_k"`
-	RepeatPenalty  *float64 `json:"repeat_penalty"`
+	RepeatPenalty  *float64 `json:"repeat_penalty"`     // of the last 64 tokens, as llama.cpp has it
+	Repetition     *float64 `json:"repetition_penalty"` // of all tokens, as Hugging Face has it
 	ReturnTokenIDs *bool    `json:"return_token_ids"`
 	NProbs         *int     `json:"n_probs"`
 }
@@ -55,8 +55,9 @@ func (f *ownFields) apply(r *Request) error {
 	r.Sampler.TopP, r.Sampler.TopPSet = 1, true
 	return first(
 		number("min_p", f.MinP, 0, 1, &r.Sampler.MinP),
-		whole("top_k", f.TopK, 0, 1<<30, &r.Sampler.TopK),
+		whole("top_k", f.TopK, -1, 1<<30, &r.Sampler.TopK),
 		number("repeat_penalty", f.RepeatPenalty, 0.01, 10, &r.Sampler.RepeatPenalty),
+		number("repetition_penalty", f.Repetition, 0.01, 10, &r.Sampler.RepetitionPenalty),
 		whole("n_probs", f.NProbs, 0, maxLogprobs, &r.Logprobs),
 	)
 }
@@ -127,13 +128,12 @@ func (f *openAIFields) apply(s *Server, r *Request) error {
 	if err := f.ownFields.apply(r); err != nil {
 		return err
 	}
-	r.Sampler.Seed = seed(f.Seed)
 	r.StreamText = is(f.Stream)
 	if f.StreamOptions != nil && !r.StreamText {
 		return badField("stream_options", "only with stream")
 	}
-	if f.Seed != nil && *f.Seed < 0 {
-		return badField("seed", "%d, want 0 or more", *f.Seed)
+	if err := seed(f.Seed, &r.Sampler.Seed); err != nil {
+		return err
 	}
 	if f.Stop != nil {
 		r.Stops = *f.Stop
@@ -150,9 +150,6 @@ func (f *openAIFields) apply(s *Server, r *Request) error {
 }
 
 func (f *openAIFields) bias(s *Server, r *Request) error {
-	if len(f.LogitBias) > maxBias {
-		return badField("logit_bias", "%d tokens, want at most %d", len(f.LogitBias), maxBias)
-	}
 	for k, v := range f.LogitBias {
 		id, err := strconv.Atoi(k)
 		if err != nil || id < 0 || id >= s.o.Engine.Model().Vocab {
@@ -180,12 +177,17 @@ func maxTokens(name string, v *int, into *int) error {
 
 func is(b *bool) bool { return b != nil && *b }
 
-// seed is the one given, else a random one.
-func seed(v *int64) uint64 {
-	if v == nil {
-		return rand.Uint64() >> 1
+// seed is the one given; a random one where none is, or -1.
+func seed(v *int64, into *uint64) error {
+	switch {
+	case v == nil || *v == -1:
+		*into = rand.Uint64() >> 1
+	case *v < 0:
+		return badField("seed", "%d, want 0 or more, or -1 for a random one", *v)
+	default:
+		*into = uint64(*v)
 	}
-	return uint64(*v)
+	return nil
 }
 
 func number(name string, v *float64, least, most float64, into *float64) error {

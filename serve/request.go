@@ -52,7 +52,9 @@ func (r *Request) choices() int { return len(r.Prompts) * max(1, r.Choices) }
 // Token is one token of a choice.
 type Token struct {
 	ID      int
-	Text    string  // as far as it is whole characters with those before; "" for control tokens
+	Text    string // as far as it is whole characters with those before; "" for control tokens
+	Name    string // set with Logprob, as Own: tokenizer.TokenView
+	Own     []byte
 	Logprob float32 // the model's own, of the natural logarithm; set where Request.Logprobs is 0 or more and it has one
 	None    bool    // the token has no logprob: it is a text's first
 	Top     []TopToken
@@ -61,7 +63,8 @@ type Token struct {
 // TopToken is one of the likeliest tokens at a place.
 type TopToken struct {
 	ID      int
-	Text    string
+	Name    string // tokenizer.TokenView, as Own
+	Own     []byte
 	Logprob float32
 }
 
@@ -80,12 +83,12 @@ func (e *Event) bytes() int {
 	if e.Echo {
 		return 0
 	}
-	const event, token, top = 120, 72, 32 // without texts
+	const event, token, top = 120, 112, 56 // without texts
 	n := event + len(e.Text)
 	for _, t := range e.Tokens {
-		n += token + len(t.Text)
+		n += token + len(t.Text) + len(t.Name) + len(t.Own)
 		for _, o := range t.Top {
-			n += top + len(o.Text)
+			n += top + len(o.Name) + len(o.Own)
 		}
 	}
 	return n

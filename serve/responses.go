@@ -98,8 +98,6 @@ func (f *responsesRequest) refused() error {
 		return badField("max_tool_calls", "no tools run here")
 	case f.StreamOptions != nil && !is(f.Stream):
 		return badField("stream_options", "only with stream")
-	case f.Seed != nil && *f.Seed < 0:
-		return badField("seed", "%d, want 0 or more", *f.Seed)
 	}
 	return nil
 }
@@ -114,7 +112,10 @@ func (f *responsesRequest) apply(r *Request) error {
 	if err := f.ownFields.apply(r); err != nil {
 		return err
 	}
-	r.Sampler.Seed, r.StreamText = seed(f.Seed), is(f.Stream)
+	if err := seed(f.Seed, &r.Sampler.Seed); err != nil {
+		return err
+	}
+	r.StreamText = is(f.Stream)
 	return first(whole("max_output_tokens", f.MaxOutputTokens, 1, 1<<30, &r.MaxTokens), number("temperature", f.Temperature, 0, maxTemperature, &r.Sampler.Temperature),
 		number("top_p", f.TopP, 0, 1, &r.Sampler.TopP))
 }

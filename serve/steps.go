@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"terrace/engine"
 	"terrace/engine/schedule"
@@ -237,7 +238,11 @@ func (l *loop) echo(q *sequence) {
 	}
 	d, text := l.o.Tokenizer.NewStartDetokenizer(), ""
 	for i, id := range q.prompt {
-		q.echo[i].ID, q.echo[i].Text = id, d.Push(id)
+		t := &q.echo[i]
+		t.ID, t.Text = id, d.Push(id)
+		if t.Name, t.Own = l.o.Tokenizer.TokenView(id); t.Text != "" && utf8.Valid(t.Own) {
+			t.Name = t.Text // without the blank that a model puts before a text
+		}
 		text += q.echo[i].Text
 	}
 	rest := d.Flush()

@@ -55,7 +55,11 @@ func TestTurns(t *testing.T) {
 	if want := []string{"b2", "a0", "a1"}; !slices.Equal(have, want) {
 		t.Errorf("%v, want %v", have, want)
 	}
-	until(t, "all are gone", func() bool { ts.mu.Lock(); defer ts.mu.Unlock(); return ts.free == 1 && len(ts.here) == 0 && len(ts.used) == 0 })
+	until(t, "all are gone", func() bool {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		return ts.free == 1 && len(ts.here) == 0 && len(ts.used) == 0
+	})
 	w, err := ts.take(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -78,6 +79,28 @@ func (t *Tokenizer) Pieces() (pieces [][]byte, ends []int) {
 		}
 	}
 	return pieces, ends
+}
+
+// TokenView is how a token is shown: its own bytes, whatever stands before it, and a name. The name is its text; that of a control token,
+// which has no bytes, as the vocabulary writes it; bytes that make no character are written as OpenAI does, bytes:\xe6\x97.
+func (t *Tokenizer) TokenView(id int) (name string, own []byte) {
+	own = t.appendPiece(nil, id, false)
+	switch {
+	case len(own) == 0:
+		name = t.TokenText(id)
+		if name == "" {
+			name = fmt.Sprintf("token:%d", id)
+		}
+		return strings.ToValidUTF8(name, "\uFFFD"), nil
+	case utf8.Valid(own):
+		return string(own), own
+	}
+	var b strings.Builder
+	b.WriteString("bytes:")
+	for _, c := range own {
+		fmt.Fprintf(&b, `\x%02x`, c)
+	}
+	return b.String(), own
 }
 
 // appendByteAlphabet appends the bytes of a byte-level token; one with a rune

@@ -146,17 +146,14 @@ func integer(at func(f *sampleFlags) *int) (func(f *sampleFlags, value string) e
 
 var settings = func() []setting {
 	list := []setting{{name: "temperature", want: "a number"}, {name: "top-p", want: "a number"}, {name: "min-p", want: "a number"}, {name: "repeat-penalty", want: "a number"},
-		{name: "top-k", want: "a whole number"}, {name: "max-tokens", want: "a whole number"}, {name: "seed", want: "a whole number of 0 or more"}}
+		{name: "top-k", want: "a whole number"}, {name: "max-tokens", want: "a whole number"}, {name: "seed", want: "a whole number of 0 or more, or -1 for a random one"}}
 	list[0].set, list[0].get = float(func(f *sampleFlags) *float64 { return &f.o.Temperature })
 	list[1].set, list[1].get = float(func(f *sampleFlags) *float64 { return &f.o.TopP })
 	list[2].set, list[2].get = float(func(f *sampleFlags) *float64 { return &f.o.MinP })
 	list[3].set, list[3].get = float(func(f *sampleFlags) *float64 { return &f.o.RepeatPenalty })
 	list[4].set, list[4].get = integer(func(f *sampleFlags) *int { return &f.o.TopK })
 	list[5].set, list[5].get = integer(func(f *sampleFlags) *int { return &f.maxTokens })
-	list[6].set = func(f *sampleFlags, value string) (err error) {
-		f.o.Seed, err = strconv.ParseUint(value, 10, 64)
-		return err
-	}
+	list[6].set = func(f *sampleFlags, value string) error { return (*seedValue)(&f.o.Seed).Set(value) }
 	list[6].get = func(f *sampleFlags) any { return f.o.Seed }
 	return list
 }()

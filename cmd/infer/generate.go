@@ -40,14 +40,15 @@ func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	p.IntVar(&f.maxTokens, "n-predict", maxTokens, "alias of --max-tokens")
 	p.Float64Var(&f.o.Temperature, "temperature", 0.8, "0 is greedy")
 	p.Float64Var(&f.o.Temperature, "temp", 0.8, "alias of --temperature")
-	p.IntVar(&f.o.TopK, "top-k", 40, "draw from the k likeliest tokens (0: all)")
+	p.IntVar(&f.o.TopK, "top-k", 40, "draw from the k likeliest tokens (0 or -1: all)")
 	p.Float64Var(&f.o.TopP, "top-p", 0.95, "draw from the smallest set with this probability (0: the likeliest token only, 1: all)")
 	p.Float64Var(&f.o.MinP, "min-p", 0.05, "drop tokens less likely than this share of the likeliest (0: none)")
-	p.Float64Var(&f.o.RepeatPenalty, "repeat-penalty", 1, "penalty on recent tokens (1: none)")
-	p.Float64Var(&f.o.FrequencyPenalty, "frequency-penalty", 0, "penalty for each time a token occurred")
-	p.Float64Var(&f.o.PresencePenalty, "presence-penalty", 0, "penalty for tokens that occurred")
-	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens the penalties look back at (0: none, -1: all)")
-	p.Uint64VarP(&f.o.Seed, "seed", "s", 0, "seed of the sampler: the same seed gives the same text (default: a random one, which --verbose and --json show)")
+	p.Float64Var(&f.o.RepeatPenalty, "repeat-penalty", 1, "penalty on the last --repeat-last-n tokens, the prompt's too, as llama.cpp has it (1: none)")
+	p.Float64Var(&f.o.RepetitionPenalty, "repetition-penalty", 1, "penalty on all tokens, the prompt's too, as Hugging Face has it (1: none)")
+	p.Float64Var(&f.o.FrequencyPenalty, "frequency-penalty", 0, "penalty for each time a token was generated")
+	p.Float64Var(&f.o.PresencePenalty, "presence-penalty", 0, "penalty for tokens that were generated")
+	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens --repeat-penalty looks back at (0: none, -1: all)")
+	p.VarP((*seedValue)(&f.o.Seed), "seed", "s", "seed of the sampler: the same seed gives the same text (default or -1: a random one, which --verbose and --json show)")
 	p.BoolVar(&f.verbose, "verbose", false, "say on stderr what it took: rates, KV, the seed; errors name the package and kind they come from")
 	p.StringArrayVar(&f.stops, "stop", nil, "end the text before this string (repeats)")
 	p.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on past end-of-text tokens")
@@ -73,8 +74,8 @@ func (f *sampleFlags) request() (engine.Request, error) {
 	if err := f.o.Validate(); err != nil {
 		return engine.Request{}, usageErrorf("%v", err)
 	}
-	if f.o.RepeatPenalty == 0 {
-		return engine.Request{}, usageErrorf("repeat-penalty 0: want more than 0 (1: none)")
+	if f.o.RepeatPenalty == 0 || f.o.RepetitionPenalty == 0 {
+		return engine.Request{}, usageErrorf("repeat-penalty %g, repetition-penalty %g: want more than 0 (1: none)", f.o.RepeatPenalty, f.o.RepetitionPenalty)
 	}
 	if f.maxTokens < -1 {
 		return engine.Request{}, usageErrorf("--max-tokens %d: want -1 (until the context is full) or more", f.maxTokens)

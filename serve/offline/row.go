@@ -40,9 +40,10 @@ type Row struct {
 	TopP             *float64 `json:"top_p"`
 	MinP             *float64 `json:"min_p"`
 	RepeatPenalty    *float64 `json:"repeat_penalty"`
+	Repetition       *float64 `json:"repetition_penalty"`
 	FrequencyPenalty *float64 `json:"frequency_penalty"`
 	PresencePenalty  *float64 `json:"presence_penalty"`
-	Seed             *uint64  `json:"seed"`
+	Seed             *int64   `json:"seed"` // -1: a random one
 	Stop             []string `json:"stop"`
 	IgnoreEOS        *bool    `json:"ignore_eos"`
 	Policy           *string  `json:"policy"`
@@ -119,12 +120,17 @@ func (r *Row) request(d *serve.Request) (*serve.Request, error) {
 	set(&o.TopP, r.TopP)
 	set(&o.MinP, r.MinP)
 	set(&o.RepeatPenalty, r.RepeatPenalty)
+	set(&o.RepetitionPenalty, r.Repetition)
 	set(&o.FrequencyPenalty, r.FrequencyPenalty)
 	set(&o.PresencePenalty, r.PresencePenalty)
-	set(&o.Seed, r.Seed)
+	if r.Seed != nil && *r.Seed >= 0 {
+		o.Seed = uint64(*r.Seed)
+	}
 	set(&q.IgnoreEOS, r.IgnoreEOS)
 	set(&q.Logprobs, r.Logprobs)
 	switch {
+	case r.Seed != nil && *r.Seed < -1:
+		return nil, fmt.Errorf("seed %d, want 0 or more, or -1 for a random one", *r.Seed)
 	case q.MaxTokens < -1:
 		return nil, fmt.Errorf("max_tokens %d, want -1 or more", q.MaxTokens)
 	case q.Logprobs < -1 || q.Logprobs > MaxLogprobs:

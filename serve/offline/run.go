@@ -156,7 +156,7 @@ func (r *runner) ask(ctx context.Context, row *Row, a *Answer) error {
 	if err != nil {
 		return err
 	}
-	if row.Seed == nil && !r.o.Seeded {
+	if row.Seed == nil && !r.o.Seeded || row.Seed != nil && *row.Seed < 0 {
 		q.Sampler.Seed = uint64(rand.Uint32())
 	}
 	ids, err := r.o.Prompt(row)
@@ -192,9 +192,9 @@ func (r *runner) ask(ctx context.Context, row *Row, a *Answer) error {
 
 // NewLogprob is a token as it is shown.
 func NewLogprob(t serve.Token) Logprob {
-	l := Logprob{ID: t.ID, Token: serve.Shown(t.Text), Logprob: t.Logprob}
+	l := Logprob{ID: t.ID, Token: t.Name, Logprob: t.Logprob}
 	for _, x := range t.Top {
-		l.Top = append(l.Top, Logprob{ID: x.ID, Token: serve.Shown(x.Text), Logprob: x.Logprob})
+		l.Top = append(l.Top, Logprob{ID: x.ID, Token: x.Name, Logprob: x.Logprob})
 	}
 	return l
 }

@@ -1,16 +1,13 @@
 package serve
 
 import (
-	"context"
-	"errors"
+	"bytes"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"terrace/tokenizer"
 )
 
 func init() {
@@ -23,14 +20,15 @@ type chatRequest struct {
 	openAIFields
 	constraintFields
 	toolFields
-	Messages            []chatMessage     `json:"messages"`
-	MaxCompletionTokens *int              `json:"max_completion_tokens"`
-	Logprobs            *bool             `json:"logprobs"`
-	TopLogprobs         *int              `json:"top_logprobs"`
-	Metadata            map[string]string `json:"metadata"` // of no effect, as the next three
-	Store               *bool             `json:"store"`
-	ServiceTier         *string           `json:"service_tier"`
-	SafetyIdentifier    *string           `json:"safety_identifier"`
+	templateFields
+	Messages            []withRaw[chatMessage] `json:"messages"`
+	MaxCompletionTokens *int                   `json:"max_completion_tokens"`
+	Logprobs            *bool                  `json:"logprobs"`
+	TopLogprobs         *int                   `json:"top_logprobs"`
+	Metadata            map[string]string      `json:"metadata"` // of no effect, as the next three
+	Store               *bool                  `json:"store"`
+	ServiceTier         *string                `json:"service_tier"`
+	SafetyIdentifier    *string                `json:"safety_identifier"`
 }
 
 type chatMessage struct {
@@ -38,6 +36,11 @@ type chatMessage struct {
 	Content *chatContent `json:"content"`
 	Name    *string      `json:"name"`
 	Refusal *string      `json:"refusal"`
+
+	ReasoningContent *string        `json:"reasoning_content"` // the thought of an earlier answer
+	Reasoning        *string        `json:"reasoning"`         // the same
+	Annotations      jsontext.Value `json:"annotations"`       // of no effect, as the next
+	Audio            jsontext.Value `json:"audio"`
 	toolMessageFields
 }
 
@@ -160,12 +163,11 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err := tools.constrain(r.Context(), s, req); err != nil {
 		return err
 	}
-	messages, err := in.messages(tools.format)
+	talk, err := in.conversation(tools)
 	if err != nil {
 		return err
 	}
-	turns, list := tools.conversation(messages)
-	ids, err := s.encodeChat(r.Context(), turns, list)
+	ids, err := s.encodeChat(r.Context(), talk)
 	if err != nil {
 		return err
 	}
@@ -232,78 +234,66 @@ func (f *chatRequest) apply(s *Server, r *Request) error {
 	return nil
 }
 
-// messages are those of the request as the template takes them.
-func (f *chatRequest) messages(format callFormat) ([]tokenizer.Message, error) {
+// conversation is the messages as the template takes them.
+func (f *chatRequest) conversation(tools *toolUse) (*conversation, error) {
 	if len(f.Messages) == 0 {
 		return nil, badField("messages", "want at least one")
 	}
-	list := make([]tokenizer.Message, len(f.Messages))
-	for i, m := range f.Messages {
-		switch m.Role {
-		case "developer":
-			m.Role = "system"
-		case "system", "user", "assistant", "tool":
-		case "":
-			return nil, badField("messages", "message %d has no role", i)
-		default:
-			return nil, badField("messages", "message %d: role %.20q is not known", i, m.Role)
+	c := &conversation{tools: tools, fields: &f.templateFields}
+	for i := range f.Messages {
+		t, err := f.Messages[i].value.turn(i, f.Messages[i].raw)
+		if err != nil {
+			return nil, err
 		}
-		if m.Content == nil && m.Role != "assistant" {
-			return nil, badField("messages", "message %d has no content", i)
-		}
-		list[i].Role = m.Role
-		if m.Content != nil {
-			list[i].Content = string(*m.Content)
-		}
-		if len(m.ToolCalls) > 0 {
-			text, err := m.text(i, format)
+		c.turns = append(c.turns, t)
+	}
+	return c, c.fields.check()
+}
+
+// turn is a message as the template takes it: without members that are null, the content as one text, reasoning_content
+// also as thinking.
+func (m *chatMessage) turn(i int, raw jsontext.Value) (*chatTurn, error) {
+	switch m.Role {
+	case "developer", "system", "user", "assistant", "tool":
+	case "":
+		return nil, badField("messages", "message %d has no role", i)
+	default:
+		return nil, badField("messages", "message %d: role %.20q is not known", i, m.Role)
+	}
+	if m.Content == nil && m.Role != "assistant" {
+		return nil, badField("messages", "message %d has no content", i)
+	}
+	t := &chatTurn{}
+	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	_, _ = d.ReadToken()
+	for d.PeekKind() != '}' {
+		name, _ := d.ReadToken()
+		key := name.String()
+		v, err := d.ReadValue()
+		switch {
+		case err != nil:
+			return nil, badField("messages", "message %d is not valid", i)
+		case v.Kind() == 'n':
+		case key == "tool_calls":
+			calls, err := m.calls(i)
 			if err != nil {
 				return nil, err
 			}
-			list[i].Content = strings.TrimLeft(list[i].Content+"\n"+text, "\n")
+			if len(calls) > 0 {
+				t.call(calls...)
+			}
+		case key == "content":
+			t.set(key, quote(string(*m.Content)))
+		case key == "reasoning", key == "reasoning_content":
+			t.set("reasoning_content", string(v))
+		default:
+			t.set(key, string(v))
 		}
 	}
-	return list, nil
-}
-
-// encodeChat renders the model's template, with tools as JSON where there are any, and tokenises as infer generate does. What others
-// than the assistant have written is plain text, whatever control tokens it names (Options.SpecialInContent).
-func (s *Server) encodeChat(ctx context.Context, messages []tokenizer.Message, tools string) ([]int, error) {
-	text, mark, err := s.render(ctx, messages, tools, true)
-	if err != nil {
-		return nil, err
+	if thought := t.text("reasoning_content"); thought != "" {
+		t.set("thinking", quote(thought))
 	}
-	return s.encodePrompt(ctx, "messages", text, tokenizer.EncodeOptions{ParseSpecial: true, Mark: mark})
-}
-
-// render is a conversation as the model's template writes it. One that is too long for the context whatever the template makes of it is
-// refused before.
-func (s *Server) render(ctx context.Context, messages []tokenizer.Message, tools string, generates bool) (text string, mark tokenizer.Mark, err error) {
-	window, bytes := s.o.Engine.Options().Context, 0
-	if len(messages) > window {
-		return "", "", badField("messages", "%d messages, more than the %d tokens of this server's context", len(messages), window)
-	}
-	for _, m := range messages {
-		bytes += len(m.Content)
-	}
-	if most := s.o.Tokenizer.MostBytes(countedContexts * window); most > 0 && bytes > most {
-		return "", "", s.tooLong(countedContexts * window)
-	}
-	err = s.busy(ctx, func() (err error) {
-		if s.o.SpecialInContent {
-			text, err = s.o.Tokenizer.RenderTools(messages, tools, generates)
-		} else {
-			text, mark, err = s.o.Tokenizer.RenderPlain(messages, tools, generates)
-		}
-		return err
-	})
-	switch {
-	case errors.Is(err, tokenizer.ErrNoTemplate):
-		return "", "", badRequest("the model has no chat template; /v1/completions continues text")
-	case err != nil && ctx.Err() == nil:
-		return "", "", badField("messages", "%s", oneLine(err))
-	}
-	return text, mark, err
+	return t, nil
 }
 
 // chatWriter turns events into JSON.

@@ -7,9 +7,9 @@ import (
 
 // toolFields are those of a chat with tools, as OpenAI writes them.
 type toolFields struct {
-	Tools             []chatTool     `json:"tools"`
-	ToolChoice        jsontext.Value `json:"tool_choice"`
-	ParallelToolCalls *bool          `json:"parallel_tool_calls"` // of no effect: the model decides
+	Tools             []withRaw[chatTool] `json:"tools"`
+	ToolChoice        jsontext.Value      `json:"tool_choice"`
+	ParallelToolCalls *bool               `json:"parallel_tool_calls"` // of no effect: the model decides
 }
 
 type chatTool struct {
@@ -45,11 +45,14 @@ type toolFunctionJSON struct {
 // use reads the fields.
 func (f *toolFields) use(s *Server) (*toolUse, error) {
 	var tools []tool
-	for i, t := range f.Tools {
+	for i, in := range f.Tools {
+		t := in.value
 		if t.Type != "function" || t.Function == nil {
 			return nil, badField("tools", "tool %d: want type function and a function", i)
 		}
-		tools = append(tools, newTool(t.Function.Name, t.Function.Description, t.Function.Parameters))
+		one := newTool(t.Function.Name, t.Function.Description, t.Function.Parameters)
+		one.raw = in.raw
+		tools = append(tools, one)
 	}
 	choice, err := f.choice()
 	if err != nil {
@@ -97,16 +100,16 @@ func (f *toolFields) choice() (string, error) {
 	return "=" + named.Function.Name, nil
 }
 
-// text is a message's calls as the model writes them.
-func (f *toolMessageFields) text(i int, format callFormat) (string, error) {
+// calls are those of message i.
+func (f *toolMessageFields) calls(i int) ([]toolCall, error) {
 	var calls []toolCall
 	for _, c := range f.ToolCalls {
 		if c.Type != "function" || c.Function.Name == "" || jsontext.Value(c.Function.Arguments).Kind() != '{' || !jsontext.Value(c.Function.Arguments).IsValid() {
-			return "", badField("messages", "message %d: tool_calls: want type function, a name, and arguments that are a JSON object in a string", i)
+			return nil, badField("messages", "message %d: tool_calls: want type function, a name, and arguments that are a JSON object in a string", i)
 		}
 		calls = append(calls, toolCall{c.ID, c.Function.Name, c.Function.Arguments})
 	}
-	return format.write(calls), nil
+	return calls, nil
 }
 
 // toolCalls are calls in OpenAI's shape; those of chunks are numbered.

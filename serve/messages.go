@@ -7,8 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"terrace/tokenizer"
 )
 
 func init() {
@@ -167,36 +165,36 @@ func (f *messagesPrompt) use(s *Server) (*toolUse, error) {
 }
 
 // conversation is the messages as the template takes them.
-func (f *messagesPrompt) conversation(format callFormat) (list []tokenizer.Message, err error) {
+func (f *messagesPrompt) conversation(tools *toolUse) (*conversation, error) {
 	if f.Thinking != nil && f.Thinking.Type != "disabled" {
 		return nil, badField("thinking", "type %.20q: this server does not separate thinking", f.Thinking.Type)
 	}
 	if len(f.Messages) == 0 {
 		return nil, badField("messages", "want at least one")
 	}
+	c := &conversation{tools: tools, fields: &templateFields{}}
 	if f.System != nil && *f.System != "" {
-		list = append(list, tokenizer.Message{Role: "system", Content: string(*f.System)})
+		c.turns = append(c.turns, newTurn("system", string(*f.System)))
 	}
 	for i, m := range f.Messages {
 		if m.Role != "user" && m.Role != "assistant" {
 			return nil, badField("messages", "message %d: role %.20q: want user or assistant", i, m.Role)
 		}
-		turn, err := m.turn(i, format)
-		if err != nil {
+		if err := m.add(c, i); err != nil {
 			return nil, err
 		}
-		list = append(list, turn...)
 	}
 	if f.Messages[len(f.Messages)-1].Role == "assistant" {
 		return nil, badField("messages", "the last one is the assistant's: an answer that has begun is not continued here")
 	}
-	return list, nil
+	return c, nil
 }
 
-// turn is one message: results of tools are messages of their own, before its text.
-func (m *anthropicMessage) turn(i int, format callFormat) (list []tokenizer.Message, err error) {
+// add puts a message into the conversation: results of tools are turns of their own, before its text.
+func (m *anthropicMessage) add(c *conversation, i int) error {
 	var text strings.Builder
 	var calls []toolCall
+	results := false
 	for _, b := range m.Content {
 		switch {
 		case b.Type == "text":
@@ -206,31 +204,45 @@ func (m *anthropicMessage) turn(i int, format callFormat) (list []tokenizer.Mess
 		case b.Type == "tool_result" && m.Role == "user" && b.ToolUseID != "":
 			result, err := b.Content.text("messages")
 			if err != nil {
-				return nil, err
+				return err
 			}
-			list = append(list, tokenizer.Message{Role: "tool", Content: result})
+			results = true
+			c.turns = append(c.turns, c.result(b.ToolUseID, result))
 		default:
-			return nil, badField("messages", "message %d: a block of type %s is not whole, or not where it belongs", i, b.Type)
+			return badField("messages", "message %d: a block of type %s is not whole, or not where it belongs", i, b.Type)
 		}
 	}
-	content := text.String()
+	if text.Len() == 0 && results {
+		return nil
+	}
+	t := newTurn(m.Role, text.String())
 	if calls != nil {
-		content = strings.TrimLeft(content+"\n"+format.write(calls), "\n")
+		t.call(calls...)
 	}
-	if content != "" || len(list) == 0 {
-		list = append(list, tokenizer.Message{Role: m.Role, Content: content})
+	c.turns = append(c.turns, t)
+	return nil
+}
+
+// result is what a tool answered to a call, with the name that the call gave.
+func (c *conversation) result(id, content string) *chatTurn {
+	t := (&chatTurn{}).set("role", `"tool"`).set("tool_call_id", quote(id))
+	for _, before := range c.turns {
+		for _, call := range before.calls {
+			if call.ID == id {
+				t.set("name", quote(call.Name))
+			}
+		}
 	}
-	return list, nil
+	return t.set("content", quote(content))
 }
 
 // encode is the prompt as token ids.
 func (f *messagesPrompt) encode(s *Server, r *http.Request, tools *toolUse) (ids []int, err error) {
-	messages, err := f.conversation(tools.format)
+	talk, err := f.conversation(tools)
 	if err != nil {
 		return nil, err
 	}
-	turns, list := tools.conversation(messages)
-	return s.encodeChat(r.Context(), turns, list)
+	return s.encodeChat(r.Context(), talk)
 }
 
 // countTokens answers POST /v1/messages/count_tokens.

@@ -7,8 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"terrace/tokenizer"
 )
 
 func init() {
@@ -190,13 +188,15 @@ func (c *itemContent) UnmarshalJSON(b []byte) error {
 }
 
 // conversation is the input as the template takes it.
-func (f *responsesRequest) conversation(format callFormat) (list []tokenizer.Message, err error) {
+func (f *responsesRequest) conversation(tools *toolUse) (*conversation, error) {
+	c := &conversation{tools: tools, fields: &templateFields{}}
 	if f.Instructions != nil && *f.Instructions != "" {
-		list = append(list, tokenizer.Message{Role: "system", Content: *f.Instructions})
+		c.turns = append(c.turns, newTurn("system", *f.Instructions))
 	}
 	var text string
 	if json.Unmarshal(f.Input, &text) == nil && f.Input.Kind() == '"' {
-		return append(list, tokenizer.Message{Role: "user", Content: text}), nil
+		c.turns = append(c.turns, newTurn("user", text))
+		return c, nil
 	}
 	var items []responseItem
 	if f.Input.Kind() != '[' {
@@ -208,33 +208,37 @@ func (f *responsesRequest) conversation(format callFormat) (list []tokenizer.Mes
 	if len(items) == 0 {
 		return nil, badField("input", "want at least one item")
 	}
-	for i, item := range items {
-		m, err := item.message(i, format)
-		if err != nil {
+	for i := range items {
+		if err := items[i].add(c, i); err != nil {
 			return nil, err
 		}
-		list = append(list, m)
 	}
-	return list, nil
+	return c, nil
 }
 
-func (item *responseItem) message(i int, format callFormat) (m tokenizer.Message, err error) {
+// add puts an item into the conversation: calls join the assistant's turn before them.
+func (item *responseItem) add(c *conversation, i int) error {
 	switch {
 	case (item.Type == "" || item.Type == "message") && item.Content != nil:
-		m = tokenizer.Message{Role: item.Role, Content: string(*item.Content)}
-		if m.Role == "developer" {
-			m.Role = "system"
+		if r := item.Role; r != "system" && r != "developer" && r != "user" && r != "assistant" {
+			return badField("input", "item %d: role %.20q is not known", i, item.Role)
 		}
-		if m.Role != "system" && m.Role != "user" && m.Role != "assistant" {
-			return m, badField("input", "item %d: role %.20q is not known", i, item.Role)
-		}
-		return m, nil
+		c.turns = append(c.turns, newTurn(item.Role, string(*item.Content)))
 	case item.Type == "function_call" && item.Name != "" && jsontext.Value(item.Arguments).Kind() == '{' && jsontext.Value(item.Arguments).IsValid():
-		return tokenizer.Message{Role: "assistant", Content: format.write([]toolCall{{item.CallID, item.Name, item.Arguments}})}, nil
+		last := &chatTurn{}
+		if n := len(c.turns); n > 0 && c.turns[n-1].text("role") == "assistant" {
+			last = c.turns[n-1]
+		} else {
+			last.set("role", `"assistant"`)
+			c.turns = append(c.turns, last)
+		}
+		last.call(toolCall{item.CallID, item.Name, item.Arguments})
 	case item.Type == "function_call_output" && item.Output != nil:
-		return tokenizer.Message{Role: "tool", Content: string(*item.Output)}, nil
+		c.turns = append(c.turns, c.result(item.CallID, string(*item.Output)))
+	default:
+		return badField("input", "item %d of type %.30q is not whole, or not known: want message, function_call or function_call_output", i, item.Type)
 	}
-	return m, badField("input", "item %d of type %.30q is not whole, or not known: want message, function_call or function_call_output", i, item.Type)
+	return nil
 }
 
 // responses answers POST /v1/responses.
@@ -263,12 +267,11 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err := first((&constraintFields{Grammar: in.Grammar}).constrain(r.Context(), s, req), tools.constrain(r.Context(), s, req)); err != nil {
 		return err
 	}
-	messages, err := in.conversation(tools.format)
+	talk, err := in.conversation(tools)
 	if err != nil {
 		return err
 	}
-	turns, list := tools.conversation(messages)
-	ids, err := s.encodeChat(r.Context(), turns, list)
+	ids, err := s.encodeChat(r.Context(), talk)
 	if err != nil {
 		return err
 	}

@@ -147,9 +147,9 @@ func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		toolFields
-		Model       *string       `json:"model"`
-		Messages    []chatMessage `json:"messages"`
-		AddGenerate *bool         `json:"add_generation_prompt"`
+		templateFields
+		Model    *string                `json:"model"`
+		Messages []withRaw[chatMessage] `json:"messages"`
 	}
 	if err := decode(w, r, &in); err != nil {
 		return err
@@ -161,12 +161,11 @@ func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	messages, err := (&chatRequest{Messages: in.Messages}).messages(tools.format)
+	talk, err := (&chatRequest{Messages: in.Messages, templateFields: in.templateFields}).conversation(tools)
 	if err != nil {
 		return err
 	}
-	messages, list := tools.conversation(messages)
-	prompt, mark, err := s.render(r.Context(), messages, list, in.AddGenerate == nil || *in.AddGenerate)
+	prompt, mark, err := s.render(r.Context(), talk)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -10,7 +11,6 @@ import (
 
 	"terrace/grammar"
 	"terrace/grammar/schema"
-	"terrace/tokenizer"
 )
 
 // tool is a function that the model may call.
@@ -18,6 +18,7 @@ type tool struct {
 	Name        string
 	Description string
 	Parameters  jsontext.Value // a JSON schema; nil = any object
+	raw         jsontext.Value // as the client wrote it in OpenAI's form; nil = in another
 }
 
 // toolUse is which tools a request has, and whether they are to be called.
@@ -41,7 +42,7 @@ type callFormat struct {
 
 // callFormatOf reads the template: Hermes' and Qwen's tags, Llama's "parameters", else plain JSON.
 func callFormatOf(template string) callFormat {
-	f := callFormat{arguments: "arguments", native: strings.Contains(template, "tools")}
+	f := callFormat{arguments: "arguments", native: strings.Contains(template, "tools") || strings.Contains(template, "tool_calls")}
 	switch {
 	case strings.Contains(template, "<tool_call>"):
 		f.open, f.close = "<tool_call>\n", "\n</tool_call>"
@@ -203,27 +204,25 @@ func (f callFormat) write(calls []toolCall) string {
 	return b.String()
 }
 
-// list is the tools as OpenAI and templates write them.
-func (u *toolUse) list() string {
+// list is the tools as OpenAI and templates write them; whole adds what the client left out.
+func (u *toolUse) list(whole bool) jsontext.Value {
 	var all []string
 	for _, t := range u.tools {
+		if t.raw != nil && (!whole || len(t.Parameters) > 0 && t.Description != "") {
+			all = append(all, string(t.raw))
+			continue
+		}
 		parameters := `{"type": "object", "properties": {}}`
 		if len(t.Parameters) > 0 {
 			parameters = string(t.Parameters)
 		}
 		all = append(all, fmt.Sprintf(`{"type": "function", "function": {"name": %s, "description": %s, "parameters": %s}}`, quote(t.Name), quote(t.Description), parameters))
 	}
-	return "[" + strings.Join(all, ", ") + "]"
+	return jsontext.Value("[" + strings.Join(all, ", ") + "]")
 }
 
-// conversation puts the tools into messages: as the template's variable, where it knows tools, else in the system message.
-func (u *toolUse) conversation(messages []tokenizer.Message) (out []tokenizer.Message, list string) {
-	switch {
-	case !u.active():
-		return messages, ""
-	case u.format.native:
-		return messages, u.list()
-	}
+// instructions show the tools to a model whose template knows none.
+func (u *toolUse) instructions() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "You can call functions. To call one, answer with nothing but\n%s{\"name\": NAME, %q: {…}}%s\nThe functions, with JSON schemas of their arguments:", u.format.open, u.format.arguments, u.format.close)
 	for _, t := range u.tools {
@@ -235,11 +234,32 @@ func (u *toolUse) conversation(messages []tokenizer.Message) (out []tokenizer.Me
 			b.WriteString("\n  " + compact(t.Parameters))
 		}
 	}
-	if len(messages) > 0 && messages[0].Role == "system" {
-		messages[0].Content += "\n\n" + b.String()
-		return messages, ""
+	return b.String()
+}
+
+// inSystem adds the instructions to the system message.
+func (u *toolUse) inSystem(turns []*chatTurn) []*chatTurn {
+	if len(turns) > 0 && turns[0].text("role") == "system" {
+		first := *turns[0]
+		first.members = slices.Clone(first.members)
+		first.set("content", quote(first.text("content")+"\n\n"+u.instructions()))
+		return append([]*chatTurn{&first}, turns[1:]...)
 	}
-	return append([]tokenizer.Message{{Role: "system", Content: b.String()}}, messages...), ""
+	return append([]*chatTurn{newTurn("system", u.instructions())}, turns...)
+}
+
+// inUser adds the instructions to the first message of the user, for templates without system messages.
+func (u *toolUse) inUser(turns []*chatTurn) []*chatTurn {
+	turns = slices.Clone(turns)
+	for i, t := range turns {
+		if t.text("role") == "user" {
+			first := *t
+			first.members = slices.Clone(first.members)
+			turns[i] = first.set("content", quote(u.instructions()+"\n\n"+t.text("content")))
+			break
+		}
+	}
+	return turns
 }
 
 // gate holds back the text of one choice while it may become a call. It is used where tools are active.

@@ -84,6 +84,29 @@ func (t *Tokenizer) RenderPlain(messages []Message, tools string, addGenerationP
 	return text, mark, err
 }
 
+// RenderMarked is Render where control tokens are plain text in what others than the assistant have written, as Mark says to EncodeWith.
+func (t *Tokenizer) RenderMarked(c *Conversation) (text string, mark Mark, err error) {
+	list, err := c.list()
+	if err != nil {
+		return "", "", err
+	}
+	words := []string{string(c.Tools)}
+	for _, m := range list.Items {
+		jinja.MapStrings(m, func(s string) string {
+			words = append(words, s)
+			return s
+		})
+	}
+	if mark, err = t.newMark(words); err != nil {
+		return "", "", err
+	}
+	text, err = t.render(list, c, c.size(), mark)
+	if mark != "" {
+		text = strings.ReplaceAll(text, mark.escaped(), string(mark))
+	}
+	return text, mark, err
+}
+
 // EncodeMessages is RenderPlain and its ids, without tools and without a BOS that the template does not write.
 func (t *Tokenizer) EncodeMessages(messages []Message, addGenerationPrompt bool) ([]int, error) {
 	text, mark, err := t.RenderPlain(messages, "", addGenerationPrompt)
@@ -108,15 +131,26 @@ func (t *Tokenizer) messages(messages []Message, tools string) (*jinja.List, int
 // ErrNoTemplate when there is no template; what a template refuses, does wrong or takes too long for is an error that
 // wraps ErrTemplate. No other template is ever used instead.
 func (t *Tokenizer) Render(c *Conversation) (string, error) {
+	list, err := c.list()
+	if err != nil {
+		return "", err
+	}
+	return t.render(list, c, c.size(), "")
+}
+
+// size is how many bytes a template may repeat; it may indent tools and variables.
+func (c *Conversation) size() int { return len(c.Messages) + 4*len(c.Tools) + 4*len(c.Variables) }
+
+func (c *Conversation) list() (*jinja.List, error) {
 	v, err := jinja.FromJSON(c.Messages)
 	if err != nil {
-		return "", fmt.Errorf("tokenizer: messages: %w", err)
+		return nil, fmt.Errorf("tokenizer: messages: %w", err)
 	}
 	list, ok := v.(*jinja.List)
 	if !ok {
-		return "", errors.New("tokenizer: messages: want an array")
+		return nil, errors.New("tokenizer: messages: want an array")
 	}
-	return t.render(list, c, len(c.Messages)+4*len(c.Tools)+4*len(c.Variables), "")
+	return list, nil
 }
 
 // render: mark is put before control tokens in words that the assistant has not written; "" = it is not.

@@ -5,8 +5,9 @@
 // no clock but that of strftime_now, no environment. A template comes with a model and is not trusted: every step of a
 // rendering is charged to a Limits account, and what a template does wrong is an error, never a panic.
 //
-// Differences to jinja2, all of them on purpose: list.append is allowed (published templates use it); integers have 64
-// bits; a slice of a literal that has none is always an error; include, import, extends, block and the filters that make HTML or random choices are refused by name.
+// Differences to jinja2, all of them on purpose: append, extend, insert and pop of lists are allowed (published templates
+// use them); a slice of a literal that has none is always an error; include, import, extends, block and the filters that
+// make HTML or random choices are refused by name.
 //
 // A Template is immutable and may render in several goroutines. Values are Python's: nil (None), bool, int64, float64,
 // string, *List, *Dict; FromJSON makes them.

@@ -104,11 +104,11 @@ var listFilters = map[string]filterDef{
 			slices.Reverse(list)
 			return r.made(string(list))
 		}
-		if l, ok := v.(*List); ok && l.kind == kindGenerator {
-			v = r.newList(slices.Clone(r.iterate(v)))
-		}
 		items := slices.Clone(r.iterate(v))
 		slices.Reverse(items)
+		if l, ok := v.(*List); ok && l.kind == kindGenerator { // which Python cannot reverse: jinja2 makes a list of it
+			return r.newList(items)
+		}
 		return r.generator(func() []any { return items })
 	}},
 	"sort": {0, []string{"reverse", "case_sensitive", "attribute"}, func(r *run, v any, a *bound) any {

@@ -227,6 +227,9 @@ func (l *lexer) one(rest string, open *[]string) error {
 		return l.text(rest)
 	case r >= '0' && r <= '9':
 		n, float := numberLength(rest)
+		if last := len(l.list) - 1; l.list[last].kind == tokOp && l.list[last].text == "." { // l.0.1 are two indices
+			n, float = len(rest)-len(strings.TrimLeft(rest, "0123456789")), false
+		}
 		kind := tokInt
 		if float {
 			kind = tokFloat

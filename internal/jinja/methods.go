@@ -322,12 +322,15 @@ func init() {
 		"upper": each(upper), "lower": each(lower), "casefold": each(func(s string) string { return cases.Fold().String(s) }),
 		"title": each(titled), "capitalize": each(capitalized),
 		"swapcase": each(func(s string) string {
-			return strings.Map(func(c rune) rune {
+			var b strings.Builder
+			for _, c := range s {
 				if unicode.IsUpper(c) {
-					return unicode.ToLower(c)
+					b.WriteString(lower(string(c)))
+				} else {
+					b.WriteString(upper(string(c)))
 				}
-				return unicode.ToUpper(c)
-			}, s)
+			}
+			return b.String()
 		}),
 		"strip": strip(true, true), "lstrip": strip(true, false), "rstrip": strip(false, true),
 		"startswith": affix(strings.HasPrefix), "endswith": affix(strings.HasSuffix),
@@ -414,62 +417,4 @@ func (r *run) join(sep string, items []any, of func(i int, v any) string) string
 		b.WriteString(t)
 	}
 	return r.made(b.String())
-}
-
-func (r *run) view(name string, items []any) *List {
-	l := r.newList(items)
-	l.kind, l.name = kindView, name
-	return l
-}
-
-func (d *Dict) pairs() []any {
-	items := make([]any, d.Len())
-	for i, k := range d.keys {
-		items[i] = newTuple(k, d.values[i])
-	}
-	return items
-}
-
-var dictMethods = map[string]func(r *run, d *Dict, args []any, list []named) any{
-	"items":  func(r *run, d *Dict, _ []any, _ []named) any { return r.view("dict_items", d.pairs()) },
-	"keys":   func(r *run, d *Dict, _ []any, _ []named) any { return r.view("dict_keys", slices.Clone(d.keys)) },
-	"values": func(r *run, d *Dict, _ []any, _ []named) any { return r.view("dict_values", slices.Clone(d.values)) },
-	"copy":   func(r *run, d *Dict, _ []any, _ []named) any { r.charge(32 * d.Len()); return d.Copy() },
-	"get": func(_ *run, d *Dict, args []any, list []named) any {
-		a := bind("dict.get()", args, list, 1, "key", "default")
-		if v, ok := d.Get(a.values[0]); ok {
-			return v
-		}
-		return a.or(1, nil)
-	},
-}
-
-var listMethods = map[string]func(r *run, l *List, args []any, list []named) any{
-	"append": func(r *run, l *List, args []any, list []named) any {
-		a := bind("list.append()", args, list, 1, "object")
-		r.fits(16 * len(l.Items))
-		r.charge(16)
-		l.Items = append(l.Items, a.values[0])
-		return nil
-	},
-	"copy": func(r *run, l *List, _ []any, _ []named) any { return r.newList(slices.Clone(l.Items)) },
-	"count": func(r *run, l *List, args []any, list []named) any {
-		a, n := bind("list.count()", args, list, 1, "value"), int64(0)
-		for _, v := range l.Items {
-			if r.equal(v, a.values[0]) {
-				n++
-			}
-		}
-		return n
-	},
-	"index": func(r *run, l *List, args []any, list []named) any {
-		a := bind("list.index()", args, list, 1, "value")
-		for i, v := range l.Items {
-			if r.equal(v, a.values[0]) {
-				return int64(i)
-			}
-		}
-		throw("%s is not in list", r.repr(a.values[0]))
-		return nil
-	},
 }

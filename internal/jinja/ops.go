@@ -29,6 +29,9 @@ func (r *run) binary(op string, a, b any) any {
 	if okA && okB {
 		return r.integers(op, x, y)
 	}
+	if v, ok := r.bigs(op, a, b); ok {
+		return v
+	}
 	f, okA := number(a)
 	g, okB := number(b)
 	if !okA || !okB {
@@ -100,56 +103,36 @@ func (r *run) sequenceOp(op string, a, b any) (any, bool) {
 	return nil, false
 }
 
+// integers computes with 64 bits where the result has no more.
 func (r *run) integers(op string, x, y int64) any {
-	overflow := func(bad bool) {
-		if bad {
-			throw("operator %s: the result has more than 64 bits", op)
-		}
-	}
 	switch op {
 	case "+":
-		overflow(x > 0 && y > math.MaxInt64-x || x < 0 && y < math.MinInt64-x)
-		return x + y
+		if z := x + y; (z > x) == (y > 0) {
+			return z
+		}
 	case "-":
-		overflow(y < 0 && x > math.MaxInt64+y || y > 0 && x < math.MinInt64+y)
-		return x - y
+		if z := x - y; (z < x) == (y > 0) {
+			return z
+		}
 	case "*":
-		overflow(x != 0 && (x*y/x != y || x == -1 && y == math.MinInt64))
-		return x * y
+		if max(x, -x) < 1<<31 && max(y, -y) < 1<<31 {
+			return x * y
+		}
 	case "/":
 		if y == 0 {
 			throw("division by zero")
 		}
 		return float64(x) / float64(y)
-	case "//", "%":
-		if y == 0 {
-			throw("integer division or modulo by zero")
-		}
-		q, m := x/y, x%y
-		if m != 0 && (m < 0) != (y < 0) {
-			q, m = q-1, m+y
-		}
-		if op == "%" {
-			return m
-		}
-		return q
-	}
-	if y < 0 {
-		if x == 0 {
-			throw("0.0 cannot be raised to a negative power")
-		}
-		return math.Pow(float64(x), float64(y))
-	}
-	power := int64(1)
-	for range y {
-		r.charge(1)
-		overflow(power != 0 && x != 0 && power*x/x != power)
-		power *= x
-		if power == 0 || x == 1 {
-			break
+	case "**":
+		if y < 0 {
+			if x == 0 {
+				throw("0.0 cannot be raised to a negative power")
+			}
+			return math.Pow(float64(x), float64(y))
 		}
 	}
-	return power
+	v, _ := r.bigs(op, x, y)
+	return v
 }
 
 func floats(op string, x, y float64) any {
@@ -173,21 +156,38 @@ func floats(op string, x, y float64) any {
 	if y == 0 {
 		throw("float division by zero")
 	}
-	switch op {
-	case "/":
+	if op == "/" {
 		return x / y
-	case "//":
-		return math.Floor(x / y)
 	}
 	m := math.Mod(x, y)
-	if m != 0 && (m < 0) != (y < 0) {
-		m += y
+	q := (x - m) / y
+	switch {
+	case m == 0:
+		m = math.Copysign(0, y)
+	case (m < 0) != (y < 0):
+		m, q = m+y, q-1
 	}
-	return m
+	if op == "%" {
+		return m
+	}
+	if q == 0 {
+		return math.Copysign(0, x/y)
+	}
+	if f := math.Floor(q); q-f <= 0.5 {
+		return f
+	}
+	return math.Floor(q) + 1
 }
 
 func (r *run) unary(op string, v any) any {
 	r.needs(v)
+	if b, ok := v.(bigInt); ok {
+		if op == "-" {
+			v, _ := r.bigs("-", int64(0), b)
+			return v
+		}
+		return b
+	}
 	if n, ok := integer(v); ok {
 		if op == "-" {
 			return -n
@@ -241,6 +241,11 @@ func (r *run) equal(a, b any) bool {
 				return i == j
 			}
 		}
+		if big, isBig := a.(bigInt); ok && isBig {
+			if other, isBig := b.(bigInt); isBig {
+				return big == other
+			}
+		}
 		return ok && x == y
 	}
 	switch x := a.(type) {
@@ -251,8 +256,6 @@ func (r *run) equal(a, b any) bool {
 		t, ok := text(b)
 		r.charge(min(len(s), len(t)) / 16)
 		return ok && s == t
-	case bigInt:
-		return a == b
 	case *undefined:
 		_, ok := b.(*undefined)
 		return ok
@@ -302,6 +305,11 @@ func (r *run) nested(f func() bool) bool {
 // order is -1, 0 or 1, or 2 where one is not a number; false where the two have no order.
 func (r *run) order(a, b any) (int, bool) {
 	r.charge(1)
+	if x, ok := asBig(a); ok {
+		if y, ok := asBig(b); ok {
+			return x.Cmp(y), true
+		}
+	}
 	if x, ok := number(a); ok {
 		y, ok := number(b)
 		switch {

@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"math/big"
 	"slices"
 	"strconv"
 )
@@ -181,11 +182,11 @@ func (p *parser) primary() expr {
 		}
 		return &constExpr{text}
 	case tokInt:
-		n, err := strconv.ParseInt(t.text, 0, 64)
-		if err != nil {
-			p.fail("the number %s is too large", t.text)
+		n, ok := new(big.Int).SetString(t.text, 0)
+		if !ok || len(t.text) > 4000 {
+			p.fail("%s is no number", t.text)
 		}
-		return &constExpr{n}
+		return &constExpr{fromBig(n)}
 	case tokFloat:
 		x, err := strconv.ParseFloat(t.text, 64)
 		if err != nil {

@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math"
+	"math/big"
 	"slices"
 	"strings"
 )
@@ -159,8 +160,6 @@ type (
 	undefined struct{ what string }
 	// markup is text that |safe marked: "+" escapes what it is joined with.
 	markup string
-	// bigInt is an integer beyond 64 bits, as JSON wrote it.
-	bigInt string
 	// rangeValue is range(start, stop, step).
 	rangeValue struct{ start, stop, step int64 }
 	// namespaceValue is what namespace() makes: the only thing whose attributes a template sets.
@@ -289,6 +288,10 @@ func number(v any) (float64, bool) {
 		return float64(v), true
 	case float64:
 		return v, true
+	case bigInt:
+		n, _ := asBig(v)
+		x, _ := new(big.Float).SetInt(n).Float64()
+		return x, true
 	}
 	return 0, false
 }

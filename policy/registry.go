@@ -179,7 +179,11 @@ func Parse(text string) (*Spec, error) {
 	s := &Spec{}
 	for part := range strings.SplitSeq(text, "+") {
 		name, rest, _ := strings.Cut(strings.TrimSpace(part), ":")
-		items, err := splitItems(name, rest)
+		e, err := lookUp(name)
+		if err != nil {
+			return nil, err
+		}
+		items, err := splitItems(e.info.Name, rest)
 		if err != nil {
 			return nil, err
 		}
@@ -241,6 +245,9 @@ func lookUp(name string) (*entry, error) {
 	return e, nil
 }
 
+// wrapsMost is how many policies may be wrapped in one another.
+const wrapsMost = 8
+
 // newTerm looks the name up, gives each item to the policy or to the one it wraps, and checks the values.
 func newTerm(name string, items []item) (*term, error) {
 	e, err := lookUp(name)
@@ -257,7 +264,12 @@ func newTerm(name string, items []item) (*term, error) {
 			return nil, fmt.Errorf("policy: %s: %q: want key=value: %w", e.info.Name, it.value, ErrParam)
 		case e.info.Wraps != "" && (it.key == positional || it.key == "press" || it.key == e.info.Inner || it.key == "policy" || it.key == "base_press"):
 			first, deeper, ok := strings.Cut(it.value, "/")
-			inner = first
+			if inner = strings.TrimSpace(first); inner == "" || ok && strings.TrimSpace(deeper) == "" {
+				return nil, fmt.Errorf("policy: %s: %q names no policy to wrap: want one, as in %s:%s: %w", e.info.Name, it.value, e.info.Name, e.info.Wraps, ErrParam)
+			}
+			if strings.Count(deeper, "/") > wrapsMost-2 {
+				return nil, fmt.Errorf("policy: %s wraps more than %d policies in one another: %w", e.info.Name, wrapsMost, ErrParam)
+			}
 			if ok {
 				rest = append(rest, item{"press", deeper})
 			}

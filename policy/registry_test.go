@@ -44,6 +44,31 @@ func TestGrammar(t *testing.T) {
 	})
 }
 
+// FuzzParse: whatever is given for a specification is one that parses back and builds, or an error of one line that wraps a sentinel.
+func FuzzParse(f *testing.F) {
+	for _, name := range Names() {
+		f.Add(registry[plain(name)].info.Spec())
+	}
+	for _, spec := range []string{"adakv:criticalkv/", "adakv:/snapkv", "decoding:/", "topp:adakv/", "chunkkv:criticalkv/,ratio=0.4", "adakv:criticalkv/snapkv,ratio=0.5", "decoding:knorm:target_size=1k",
+		"adakv:/", "adakv:press=", "adakv: / ", "h2o+quest", "+", ":", "adakv:" + strings.Repeat("adakv/", 100) + "knorm", "h2o:budget=-1", "snapkv:budget=NaN"} {
+		f.Add(spec)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		spec, err := Parse(text)
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") || !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrParam) && !errors.Is(err, ErrClash) && !errors.Is(err, ErrModel) {
+				t.Errorf("%q: %v", text, err)
+			}
+			return
+		}
+		again, err := Parse(spec.String())
+		if err != nil || again.String() != spec.String() {
+			t.Errorf("%q: canonical form %q does not parse back: %v", text, spec, err)
+		}
+		spec.Needs()
+	})
+}
+
 // TestBudget gives the tokens that a budget keeps of a context (testdata/budget).
 func TestBudget(t *testing.T) {
 	datadriven.RunTest(t, "testdata/budget", func(t *testing.T, d *datadriven.TestData) string {

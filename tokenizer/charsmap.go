@@ -67,7 +67,7 @@ func (c *charsmap) longest(s string) (replacement string, size int) {
 	return replacement, size
 }
 
-func (c *charsmap) normalize(s string) string {
+func (c *charsmap) normalize(s string, most int) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		replacement, n := c.longest(s[i:])
@@ -75,8 +75,11 @@ func (c *charsmap) normalize(s string) string {
 			_, n = utf8.DecodeRuneInString(s[i:])
 			replacement = s[i : i+n]
 		}
+		if b.Len()+len(replacement) > most {
+			return "", false
+		}
 		b.WriteString(replacement)
 		i += n
 	}
-	return b.String()
+	return b.String(), true
 }

@@ -131,7 +131,7 @@ func TestNormalizers(t *testing.T) {
 		{"strip", Strip(true, false), "  x ", "x "}, {"strip right", Strip(false, true), "  x ", "  x"},
 		{"accents", StripAccents(), "e\u0301", "e"},
 	} {
-		if got := c.n.normalize(c.text); got != c.want {
+		if got, _ := c.n.normalize(c.text, 1000); got != c.want {
 			t.Errorf("%s: %q: got %q, want %q", c.name, c.text, got, c.want)
 		}
 	}
@@ -167,18 +167,53 @@ func buildCharsmap(t *testing.T, rules map[byte]string) []byte {
 	return append(blob, texts...)
 }
 
+// made is what a normalizer makes of a short text.
+func made(n Normalizer, text string) string {
+	out, _ := n.normalize(text, 1000)
+	return out
+}
+
+// TestNormalizedMost: rules that make too much of a text are an error that names the bound, before the memory is asked for, also where they
+// work on the vocabulary's own tokens; what a charsmap may do to a text is bounded alike.
+func TestNormalizedMost(t *testing.T) {
+	long := strings.Repeat("a", 100)
+	regex, err := ReplaceRegex("a", long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapped, err := Precompiled(buildCharsmap(t, map[byte]string{'a': long}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range map[string]Normalizer{"replace": Replace("a", long), "every place": Replace("", long), "regex": regex, "charsmap": mapped, "prepend": Prepend(strings.Repeat(long, 1000))} {
+		v := none(ModelBPE)
+		v.Tokens, v.Types, v.Pre = []string{"a", "b"}, []TokenType{1, 1}, "gpt-2"
+		v.Normalize = []Normalizer{n, n, n, n, n, n, n, n}
+		if _, err := mustNew(t, v).Encode("aaaa bbbb "+long, false, false); !errors.Is(err, ErrEncode) || !strings.Contains(err.Error(), "7296 bytes of 110") {
+			t.Errorf("%s: %v", name, err)
+		}
+		v.Types, v.Match = []TokenType{1, TypeUserDefined}, map[int]Match{1: {Normalized: true}}
+		if v.Tokens[1] = "ba"; name == "prepend" {
+			continue
+		}
+		if _, err := New(v); !errors.Is(err, ErrEncode) || !strings.Contains(err.Error(), "added token 1") {
+			t.Errorf("%s, of an added token: %v", name, err)
+		}
+	}
+}
+
 func TestCharsmap(t *testing.T) {
 	blob := buildCharsmap(t, map[byte]string{'\t': " ", 'X': "xyz", 'q': ""})
 	n, err := Precompiled(blob)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := n.normalize("aX\tbqé\x00"), "axyz bé\x00"; got != want {
+	if got, want := made(n, "aX\tbqé\x00"), "axyz bé\x00"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for cut := range len(blob) { // a truncated or cut table must not crash
 		if n, err := Precompiled(blob[:cut]); err == nil {
-			n.normalize("aX\tbq")
+			made(n, "aX\tbq")
 		}
 	}
 	v := none(ModelUnigram)

@@ -123,9 +123,15 @@ func (p pipelineSplitter) cut(w *pieceWords) error {
 				plain = loosen(plain)
 			}
 			if t.unigram != nil && t.vocab.Split == nil {
-				plain = t.unigram.normalize(plain, afterToken)
+				var err error
+				if plain, err = t.unigram.normalize(plain, afterToken); err != nil {
+					return err
+				}
 			}
-			plain, start := normalizeAll(t.vocab.Normalize, plain, first)
+			plain, start, err := normalizeAll(t.vocab.Normalize, plain, first)
+			if err != nil {
+				return err
+			}
 			return t.late.split(plain,
 				func(plain string) error { defer func() { start = false }(); return t.stages.split(plain, start, w.add) },
 				func(id int32) { start = false; w.addToken(t)(id) })

@@ -61,7 +61,9 @@ func New(v Vocab) (*Tokenizer, error) {
 	if err := t.buildModel(); err != nil {
 		return nil, err
 	}
-	t.buildSpecials()
+	if err := t.buildSpecials(); err != nil {
+		return nil, err
+	}
 	t.covers = t.mostBytes()
 	t.decoding = t.vocab.decoding()
 	t.eog = t.vocab.endIDs(t.ids)
@@ -106,7 +108,7 @@ func (t *Tokenizer) buildModel() (err error) {
 	return err
 }
 
-func (t *Tokenizer) buildSpecials() {
+func (t *Tokenizer) buildSpecials() error {
 	v := &t.vocab
 	late := func(id int) bool { return v.Match[id].Normalized }
 	user := func(id int) bool { return v.typeOf(id) == TypeUserDefined }
@@ -120,10 +122,14 @@ func (t *Tokenizer) buildSpecials() {
 	if len(v.Normalize) > 0 && len(v.Match) > 0 {
 		normal = make([]string, len(v.Tokens))
 		for id := range v.Match {
-			normal[id], _ = normalizeAll(v.Normalize, v.Tokens[id], false)
+			var err error
+			if normal[id], _, err = normalizeAll(v.Normalize, v.Tokens[id], false); err != nil {
+				return fmt.Errorf("tokenizer: added token %d: %w", id, err)
+			}
 		}
 	}
 	t.late = newSpecials(normal, v.Match, func(id int) bool { return special(id) && late(id) })
+	return nil
 }
 
 // Encode returns the ids of text. addSpecial adds what the model puts around a
@@ -213,7 +219,7 @@ func (t *Tokenizer) around(addSpecial bool) (prefix, suffix []int32) {
 // encodePlain appends the ids of text that holds no added token (of those
 // matched before normalising). first: it starts the whole text; afterToken: it
 // starts the text or follows an added token.
-func (t *Tokenizer) encodePlain(sc *scratch, text string, first, afterToken bool) error {
+func (t *Tokenizer) encodePlain(sc *scratch, text string, first, afterToken bool) (err error) {
 	if t.spm != nil {
 		t.encodeSPM(sc, text, afterToken)
 		return nil
@@ -222,9 +228,13 @@ func (t *Tokenizer) encodePlain(sc *scratch, text string, first, afterToken bool
 		text = loosen(text)
 	}
 	if t.unigram != nil && t.vocab.Split == nil {
-		text = t.unigram.normalize(text, afterToken)
+		if text, err = t.unigram.normalize(text, afterToken); err != nil {
+			return err
+		}
 	}
-	text, first = normalizeAll(t.vocab.Normalize, text, first)
+	if text, first, err = normalizeAll(t.vocab.Normalize, text, first); err != nil {
+		return err
+	}
 	if t.late.empty {
 		return t.encodeWords(sc, text, first)
 	}

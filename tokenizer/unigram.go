@@ -69,10 +69,14 @@ func newUnigram(v *Vocab) (*unigramModel, error) {
 }
 
 // normalize applies SentencePiece's own steps: the character map, extra
-// spaces, the space prefix and the written space.
-func (m *unigramModel) normalize(text string, afterToken bool) string {
+// spaces, the space prefix and the written space. Errors wrap ErrEncode.
+func (m *unigramModel) normalize(text string, afterToken bool) (string, error) {
 	if m.charmap != nil {
-		text = m.charmap.normalize(text)
+		mapped, ok := m.charmap.normalize(text, normalizedMost(len(text)))
+		if !ok {
+			return "", tooLong(len(text))
+		}
+		text = mapped
 	}
 	if m.vocab.RemoveExtraSpaces {
 		text = joinSpaces(text)
@@ -80,7 +84,7 @@ func (m *unigramModel) normalize(text string, afterToken bool) string {
 	if m.vocab.AddSpacePrefix && afterToken && text != "" {
 		text = " " + text
 	}
-	return strings.ReplaceAll(text, " ", space)
+	return strings.ReplaceAll(text, " ", space), nil
 }
 
 // joinSpaces trims spaces and leaves one of every run.

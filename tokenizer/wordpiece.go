@@ -101,7 +101,7 @@ func (w *WordPiece) clean(text string) string {
 	}
 	text = b.String()
 	if !w.v.KeepAccents {
-		text = NFD().normalize(text)
+		text = decomposed(text)
 		text = strings.Map(func(r rune) rune {
 			if unicode.Is(unicode.Mn, r) {
 				return -1
@@ -110,7 +110,7 @@ func (w *WordPiece) clean(text string) string {
 		}, text)
 	}
 	if !w.v.Cased {
-		text = Lowercase().normalize(text)
+		text = lower(text)
 	}
 	return text
 }

@@ -29,22 +29,21 @@ type openRun struct {
 }
 
 // openRun opens a case on a machine and reads its depth.
-func (a *app) openRun(f *benchFlags, kv kvFlags, machine tier.Machine) (r *openRun, err error) {
+func (a *app) openRun(f *benchFlags, kv kvFlags, machine tier.Machine) (*openRun, error) {
 	own := *f
 	own.load.machine = machine
-	r = &openRun{kv: kv, depth: f.o.D}
-	defer func() {
-		if err != nil {
-			r.close()
-		}
-	}()
+	var err error
+	r := &openRun{kv: kv, depth: f.o.D}
 	if r.cases, err = a.openBenchCases(&own, []kvFlags{kv}); err != nil {
+		r.close()
 		return nil, err
 	}
 	o := f.o
 	o.Text = r.cases[0].text
 	if r.Run, err = bench.Open(a.ctx, r.cases[0].l.engine, true, o); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.cases[0].name(), err)
+		err = fmt.Errorf("%s: %w", r.cases[0].name(), err)
+		r.close()
+		return nil, err
 	}
 	return r, nil
 }

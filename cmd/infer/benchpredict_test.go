@@ -88,6 +88,27 @@ func TestBenchPredict(t *testing.T) {
 	}
 }
 
+// TestBenchPredictFails: a run that fails ends with its reason, in one line.
+func TestBenchPredictFails(t *testing.T) {
+	_, _ = predictedArgs(t) // which measures this host for a moment alone
+	dir := t.TempDir()
+	for on, c := range map[string]struct {
+		code int
+		want string
+		args []string
+	}{
+		"full on host=1MiB ssd=" + dir + ",8MiB":                          {exitMemory, "the context holds 16", []string{"-c", "16"}},
+		"full on host=1KiB ssd=" + dir + ",8MiB":                          {exitMemory, "host memory", nil},
+		"full on host=1MiB ssd=" + filepath.Join(dir, "a", "b") + ",8MiB": {exitUsage, "make it first", nil},
+		"quest:budget=0 on host=1MiB ssd=" + dir + ",8MiB":                {exitUsage, "budget", nil},
+	} {
+		args := append([]string{"bench", "--predict", "--continue", "-m", tinyModel, "-p", "0", "-n", "2", "-d", "64", "-r", "1", "-t", "1", "--case", on}, c.args...)
+		if code, _, errs := inferWith(t, "", args...); code != c.code || !strings.Contains(errs, c.want) || strings.Contains(errs, "internal") || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit %d, want %d and %q in one line: %q", on, code, c.code, c.want, errs)
+		}
+	}
+}
+
 // TestBenchPredictDrives: cases on a drive that attends and on one that stores are measured and worked out.
 func TestBenchPredictDrives(t *testing.T) {
 	_, rows := predictedArgs(t)

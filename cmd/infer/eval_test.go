@@ -130,6 +130,20 @@ func TestEvalAllFail(t *testing.T) {
 	}
 }
 
+// TestPerplexityPolicies: a policy that would change nothing is refused by name; those that are full are not.
+func TestPerplexityPolicies(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("a b c ", 30)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for policy, want := range map[string]int{"full": 0, "flexgen": 0, "streaming_llm:budget=20%": exitUsage, "sliminfer": exitUsage, "quest": exitUsage} {
+		code, _, errs := inferWith(t, "", "perplexity", "-m", tinyModel, "--file", text, "--chunk", "32", "--policy", policy)
+		if code != want || want != 0 && !strings.Contains(errs, "--policy "+policy) {
+			t.Errorf("--policy %s: exit %d, want %d: %s", policy, code, want, errs)
+		}
+	}
+}
+
 func TestEvalUsage(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "r")
 	for name, x := range map[string]struct {

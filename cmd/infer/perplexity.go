@@ -13,6 +13,7 @@ import (
 
 	"terrace/bench"
 	"terrace/internal/replace"
+	"terrace/policy"
 )
 
 func init() { register(newPerplexity) }
@@ -59,9 +60,6 @@ func (a *app) perplexity(f *perplexityFlags) error {
 		return err
 	}
 	defer l.close()
-	if f.kv.policyName() != "full" {
-		a.notice("chunks are read as prompts, so that policy %s, which works after them, changes nothing ('infer eval --suite perplexity' has it at work)", f.kv.policyName())
-	}
 	bar := a.newBar()
 	o := perplexityOptions(l, f.chunk, f.chunks, bar)
 	base, err := openBase(f, l, &o)
@@ -90,8 +88,11 @@ func (a *app) perplexity(f *perplexityFlags) error {
 	return nil
 }
 
-// openForText opens a model for a text file, - for standard input, and returns the text's tokens.
+// openForText opens a model for a text file, - for standard input, and returns the text's tokens. Policies that change something are refused.
 func (a *app) openForText(file string, load *loadFlags, kv *kvFlags) (*loaded, []int, error) {
+	if p, err := policy.Parse(kv.policyName()); err == nil && !p.Lossless() {
+		return nil, nil, usageErrorf("--policy %s: the text is read as prompts, which it works after: the numbers would be those of full ('infer eval --suite perplexity --policy %s' has it at work)", p, p)
+	}
 	text, err := a.readText(file)
 	if err != nil {
 		return nil, nil, err

@@ -61,7 +61,7 @@ func evaluate(t *testing.T, s *Suite) []eval.Outcome {
 	return out
 }
 
-// By hand: choices "b" (-2, -2 a byte) and "aaa" (-3, -1 a byte): acc takes b, acc_norm takes aaa.
+// By hand: choices "b" (-2, -2 a character) and "aaa" (-3, -1 a character): acc takes b, acc_norm takes aaa.
 func TestHandComputedScores(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "piqa.jsonl"), `{"goal":"Go","sol1":"b","sol2":"aaa","label":0}
@@ -83,11 +83,25 @@ func TestHandComputedScores(t *testing.T) {
 	}
 }
 
-// acc_norm divides by bytes, not characters: "éa" has 3.
-func TestNormIsByBytes(t *testing.T) {
+// acc_norm divides by characters, not bytes: "éa" has 2.
+func TestNormIsByCharacters(t *testing.T) {
 	o := outcome(eval.Sample{}, "full", &question{choices: []string{"éa", "aa"}, gold: 0}, []float64{-2.7, -2}, []bool{false, false}, 1, letterSession{fakeSession(t)}, 0)
+	if o.Values["acc_norm"] != 0 || *o.Score != 0 {
+		t.Errorf("%+v", o)
+	}
+	o = outcome(eval.Sample{}, "full", &question{choices: []string{"éa", "a"}, gold: 0}, []float64{-1.9, -1}, []bool{false, false}, 1, letterSession{fakeSession(t)}, 0)
 	if o.Values["acc_norm"] != 1 || *o.Score != 0 {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestSplitBlanks: blanks at a prompt's end belong to what follows.
+func TestSplitBlanks(t *testing.T) {
+	for prompt, want := range map[string][2]string{"Go": {"Go", " on"}, "Go ": {"Go", "  on"}, "Go\n\u00a0\x1f": {"Go", "\n\u00a0\x1f on"}, "Go\u200b": {"Go\u200b", " on"}} {
+		a, b, err := split(&fakes.Runner{}, prompt, "on")
+		if got := [2]string{(&fakes.Runner{}).Decode(a), (&fakes.Runner{}).Decode(b)}; err != nil || got != want {
+			t.Errorf("%q: %q %v, want %q", prompt, got, err, want)
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package choice scores tasks of lm-evaluation-harness as it does: multiple choice, where the answer is the one whose text is the
-// most likely continuation of the prompt (acc), or the most likely per byte (acc_norm), and GSM8K, whose answer is generated.
+// most likely continuation of the prompt (acc), or the most likely per character (acc_norm), and GSM8K, whose answer is generated.
 //
 // It owns the harness's prompts for OpenBookQA, PIQA, COPA, RTE, ARC, HellaSwag, MMLU and GSM8K, the split of context and
 // continuation tokens, few-shot examples, and reading the datasets' own JSONL or Parquet files. Examples of MMLU are the first of

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"terrace/eval"
 )
@@ -236,19 +238,22 @@ func generates(name string) *generated {
 	return nil
 }
 
-// split tokenises prompt and choice together and cuts where the prompt alone ends, as the harness does.
+// split tokenises prompt and choice together and cuts where the prompt alone ends, as the harness does: blanks at its end belong to what follows.
 func split(r eval.Runner, prompt, choice string) (context, continuation []int, err error) {
 	whole, err := r.Encode(prompt + " " + choice)
 	if err != nil {
 		return nil, nil, err
 	}
-	alone, err := r.Encode(prompt)
+	alone, err := r.Encode(strings.TrimRightFunc(prompt, blank))
 	if err != nil {
 		return nil, nil, err
 	}
 	n := min(len(alone), len(whole)-1)
 	return whole[:n], whole[n:], nil
 }
+
+// blank reports whether Python's rstrip takes a character away: Unicode's white space and four separators of ASCII.
+func blank(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
 // Evaluate scores every choice of a question under each policy; choices share the prompt. Where the answer is generated, it
 // scores that.
@@ -308,11 +313,11 @@ func likelihood(ctx context.Context, s eval.Session, ids []int) (sum float64, gr
 	return sum, greedy, err
 }
 
-// outcome scores the likelihoods: acc takes the greatest, acc_norm the greatest per byte of the choice.
+// outcome scores the likelihoods: acc takes the greatest, acc_norm the greatest per character of the choice.
 func outcome(sample eval.Sample, policy string, q *question, lls []float64, greedy []bool, prompt int, session eval.Session, encode time.Duration) eval.Outcome {
 	norm := make([]float64, len(lls))
 	for i, ll := range lls {
-		norm[i] = ll / float64(len(q.choices[i]))
+		norm[i] = ll / float64(utf8.RuneCountInString(q.choices[i]))
 	}
 	best, bestNorm := first(lls), first(norm)
 	acc := hit(best == q.gold)

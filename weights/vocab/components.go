@@ -319,6 +319,9 @@ func (o object) pairID(name string, v *tokenizer.Vocab) (int, error) {
 	return id, err
 }
 
+// aroundMost is how many tokens may stand before a text, and behind it.
+const aroundMost = 1024
+
 func templateProcessing(v *tokenizer.Vocab, o object) error {
 	single, err := o.list("single")
 	if err != nil {
@@ -358,7 +361,9 @@ func templateProcessing(v *tokenizer.Vocab, o object) error {
 				return bad("%s: id %d of %.40q is out of range", o.where, id, name)
 			}
 		}
-		*dst = append(*dst, ids...)
+		if *dst = append(*dst, ids...); len(*dst) > aroundMost {
+			return bad("%s: more than %d tokens stand beside the text", o.where, aroundMost)
+		}
 	}
 	return nil
 }

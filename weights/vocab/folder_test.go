@@ -126,6 +126,7 @@ func TestBadJSON(t *testing.T) {
 		`"type": "Prepend"`:                     `"type": "Nmt"`,
 		`"type": "ByteFallback"`:                `"type": "WordPiece"`,
 		`"type": "TemplateProcessing"`:          `"type": "Other"`,
+		`"ids": [1], "tokens"`:                  `"ids": [1` + strings.Repeat(", 1", 1024) + `], "tokens"`,
 		`"ids": [1]`:                            `"ids": [100]`,
 		`"unk_token": "<unk>"`:                  `"unk_token": "<nope>"`,
 		`"pre_tokenizer": null`:                 `"pre_tokenizer": 5`,

@@ -21,6 +21,23 @@ func Compile(schema []byte) (*grammar.Grammar, error) { return CompileBetween(""
 
 // CompileBetween is Compile of texts that stand between two others.
 func CompileBetween(before string, schema []byte, after string) (*grammar.Grammar, error) {
+	var b grammar.Builder
+	value, err := Embed(&b, schema)
+	if err != nil {
+		return nil, err
+	}
+	whole := b.Rule("text")
+	b.Set(whole, grammar.Seq(grammar.Literal(before), value, grammar.Literal(after)))
+	g, err := b.Compile(whole)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	return g, nil
+}
+
+// Embed adds rules to a grammar that is being built, and returns the JSON texts that satisfy a schema as a part of it. Errors
+// are Compile's; a schema that nothing can satisfy shows when the grammar is compiled.
+func Embed(b *grammar.Builder, schema []byte) (*grammar.Expr, error) {
 	root, err := parse(schema)
 	if err != nil {
 		return nil, err
@@ -28,7 +45,7 @@ func CompileBetween(before string, schema []byte, after string) (*grammar.Gramma
 	if root.kind != '{' && root.kind != 't' && root.kind != 'f' {
 		return nil, fmt.Errorf("schema: want an object or a boolean: %w", grammar.ErrSyntax)
 	}
-	e := &emitter{n: newNormaliser(root), rules: map[formula]grammar.Rule{}}
+	e := &emitter{n: newNormaliser(root), b: b, rules: map[formula]grammar.Rule{}}
 	if err := e.prepare(); err != nil {
 		return nil, err
 	}
@@ -42,13 +59,7 @@ func CompileBetween(before string, schema []byte, after string) (*grammar.Gramma
 		}
 		e.b.Set(e.rules[f], body)
 	}
-	whole := e.b.Rule("text")
-	e.b.Set(whole, grammar.Seq(grammar.Literal(before), grammar.Call(top), grammar.Literal(after)))
-	g, err := e.b.Compile(whole)
-	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	return g, nil
+	return grammar.Call(top), nil
 }
 
 // Object is the grammar of any JSON object.
@@ -56,7 +67,7 @@ func Object() (*grammar.Grammar, error) { return Compile([]byte(`{"type":"object
 
 type emitter struct {
 	n     *normaliser
-	b     grammar.Builder
+	b     *grammar.Builder
 	rules map[formula]grammar.Rule
 	todo  []formula
 	count int

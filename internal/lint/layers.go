@@ -16,7 +16,7 @@ var layers = map[string]int{
 	"internal/memlimit": 0, "internal/cputime": 0, "internal/cacheshape": 0,
 	"internal/kernels": 1, "internal/kvpage": 1, "tokenizer": 1,
 	"weights": 2, "hub": 2, "policy": 2, "csdshim": 2, "grammar": 2,
-	"attention": 3, "offload": 3,
+	"attention": 3, "offload": 3, "serve/answer": 3,
 	"model": 4, "kvmanager": 4, "csdshim/attend": 4,
 	"model/xla": 5, "model/gorgonia": 5, "retrieval": 5,
 	"engine": 6,

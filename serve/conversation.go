@@ -167,15 +167,14 @@ func (s *Server) render(ctx context.Context, c *conversation) (text string, mark
 
 // fits refuses what is longer than any prompt.
 func (s *Server) fits(c *conversation) error {
-	window, bytes := s.o.Engine.Options().Context, 0
+	window, least := s.o.Engine.Options().Context, 0
 	if len(c.turns) > window {
 		return badField("messages", "%d messages, more than the %d tokens of this server's context", len(c.turns), window)
 	}
 	for _, m := range c.turns {
-		bytes += len(m.text("content"))
-	}
-	if most := s.o.Tokenizer.MostBytes(countedContexts * window); most > 0 && bytes > most {
-		return s.tooLong(countedContexts * window)
+		if least += s.o.Tokenizer.AtLeast(m.text("content")); least > countedContexts*window { // a template may cut some
+			return s.tooLong(countedContexts * window)
+		}
 	}
 	return nil
 }

@@ -12,8 +12,21 @@ import (
 // countedContexts is up to how many contexts a prompt's tokens are counted: a longer one is refused as soon as that is known.
 const countedContexts = 4
 
+// largeTextBytes is from how many bytes on texts are tokenised largeTexts at a time.
+const (
+	largeTextBytes = 64 << 10
+	largeTexts     = 2
+)
+
 // encode tokenises a text in a turn that gives way to others. Errors blame a field.
 func (s *Server) encode(ctx context.Context, field, text string, o tokenizer.EncodeOptions) (ids []int, err error) {
+	if len(text) > largeTextBytes { // its working memory is many times as much, and stays while it gives way
+		t, err := s.large.take(ctx, keyOf(ctx))
+		if err != nil {
+			return nil, err
+		}
+		defer t.end()
+	}
 	t, err := s.encoding.take(ctx, keyOf(ctx))
 	if err != nil {
 		return nil, err
@@ -34,7 +47,7 @@ func (s *Server) encode(ctx context.Context, field, text string, o tokenizer.Enc
 // encodePrompt is encode of a prompt: one that is too long for the context by its bytes alone is refused without tokenising it.
 func (s *Server) encodePrompt(ctx context.Context, field, text string, o tokenizer.EncodeOptions) ([]int, error) {
 	window := s.o.Engine.Options().Context
-	if most := s.o.Tokenizer.MostBytes(window); most > 0 && len(text) > most {
+	if s.o.Tokenizer.AtLeast(text) > window {
 		return nil, s.tooLong(window)
 	}
 	o.Most = countedContexts * window

@@ -65,6 +65,7 @@ type Server struct {
 	handler  http.Handler
 	started  time.Time
 	encoding *turns // of texts that are tokenised
+	large    *turns // of those that are large, from their beginning to their end
 	working  *turns // of templates that are rendered and grammars that are compiled
 	draining atomic.Bool
 	constraints
@@ -83,7 +84,7 @@ func New(o Options) (*Server, error) {
 	} else if want := min(usefulTokens, o.Engine.Options().Context); n < want {
 		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer; a larger host=SIZE would do, or a tier below (ssd=DIR,SIZE), or KV in fewer bits: %w", n, want, kvmanager.ErrBudget)
 	}
-	s := &Server{o: o, m: newMetrics(), started: time.Now(), encoding: newTurns(max(2, o.Engine.Options().Threads)), working: newTurns(max(2, o.Engine.Options().Threads/2))}
+	s := &Server{o: o, m: newMetrics(), started: time.Now(), encoding: newTurns(max(2, o.Engine.Options().Threads)), large: newTurns(largeTexts), working: newTurns(max(2, o.Engine.Options().Threads/2))}
 	s.loop = newLoop(&s.o, s.m)
 	if err := s.m.alias(o.Alias); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -24,6 +25,7 @@ const (
 // limits of the encoding in progress.
 type limits struct {
 	most, covers int
+	whole        bool // each byte is in a token
 	pause        func() error
 	left         int // until the next pause, in bytes; a step counts as pauseBytes / pauseSteps
 }
@@ -49,7 +51,7 @@ func tooMany(most int) error {
 func (l *limits) word(ids, bytes int) {
 	if l.most > 0 {
 		least := 0
-		if l.covers > 0 {
+		if l.covers > 0 && l.whole {
 			least = (bytes + l.covers - 1) / l.covers
 		}
 		if ids+least > l.most {
@@ -75,17 +77,22 @@ func (l *limits) spend(bytes int) {
 	}
 }
 
-// fits refuses a text of so many bytes that has more than most tokens whatever it says.
-func (t *Tokenizer) fits(bytes, most int) error {
-	if most > 0 && t.covers > 0 && bytes/t.covers > most {
-		return tooMany(most)
+// AtLeast is how many tokens a text has at least, by its bytes; 0 where nothing can be said: what the model drops before it splits a
+// text, or says of several characters by one unknown token, has no bound. It takes a millisecond a megabyte or two.
+func (t *Tokenizer) AtLeast(text string) int {
+	if t.covers == 0 {
+		return 0
 	}
-	return nil
+	n := len(text)
+	if t.bpe != nil && !t.vocab.RawText && t.bpe.unknown < 0 {
+		for b, id := range t.bpe.bytes {
+			if id < 0 { // it is left out
+				n -= strings.Count(text, string([]byte{byte(b)}))
+			}
+		}
+	}
+	return n / t.covers
 }
-
-// MostBytes is how many bytes a text of so many tokens has at most; 0 = any number: what the model drops before it splits a text, or
-// says of several characters by one unknown token, has no bound.
-func (t *Tokenizer) MostBytes(tokens int) int { return t.covers * (tokens + 1) }
 
 // mostBytes is how many bytes of text a token stands for at most; 0 = any number.
 func (t *Tokenizer) mostBytes() int {
@@ -104,7 +111,7 @@ func (t *Tokenizer) mostBytes() int {
 	}
 	switch {
 	case t.bpe != nil:
-		if v.FuseUnknown || t.bpe.unknown < 0 && slices.Contains(t.bpe.bytes[:], -1) || v.Split != nil && drops(v.Split) {
+		if v.FuseUnknown || v.RawText && t.bpe.unknown < 0 && slices.Contains(t.bpe.bytes[:], -1) || v.Split != nil && drops(v.Split) {
 			return 0
 		}
 	case t.spm != nil:

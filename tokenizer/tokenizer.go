@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -146,11 +147,11 @@ func (t *Tokenizer) EncodeWith(text string, o EncodeOptions) (ids []int, err err
 	if len(text) > maxTextBytes {
 		return nil, fmt.Errorf("tokenizer: text of %d bytes, at most %d: %w", len(text), maxTextBytes, ErrEncode)
 	}
-	if err := t.fits(len(text), o.Most); err != nil {
-		return nil, err
+	if o.Most > 0 && t.AtLeast(text) > o.Most {
+		return nil, tooMany(o.Most)
 	}
 	sc := t.pool.Get().(*scratch)
-	sc.limits = limits{most: o.Most, covers: t.covers, pause: o.Pause}
+	sc.limits = limits{most: o.Most, covers: t.covers, pause: o.Pause, whole: t.bpe == nil || t.vocab.RawText || t.bpe.unknown >= 0 || !slices.Contains(t.bpe.bytes[:], -1)}
 	defer func() {
 		if len(text) > keptTextBytes {
 			*sc = scratch{} // one huge text must not stay in memory

@@ -125,6 +125,8 @@ func safetensorsSet(files []remoteFile) []remoteFile {
 		return append(chosen, shards...)
 	case single != nil:
 		return append(chosen, *single)
+	case len(shards) > 0:
+		return append(chosen, shards...)
 	}
 	return nil
 }

@@ -32,8 +32,8 @@ type WordPiece struct {
 	longest             int // bytes of the longest token
 }
 
-// maxWordRunes is BERT's limit: a longer word is unknown as a whole.
-const maxWordRunes = 100
+// MaxWordRunes is BERT's limit: a longer word is unknown as a whole.
+const MaxWordRunes = 100
 
 // NewWordPiece checks the vocabulary. Errors wrap ErrVocab.
 func NewWordPiece(v WordPieceVocab) (*WordPiece, error) {
@@ -141,7 +141,7 @@ func (w *WordPiece) words(ids []int32, text string) []int32 {
 
 // pieces appends a word's longest pieces from its start; a word that cannot be cut to its end is unknown as a whole.
 func (w *WordPiece) pieces(ids []int32, word string) []int32 {
-	if utf8.RuneCountInString(word) > maxWordRunes {
+	if utf8.RuneCountInString(word) > MaxWordRunes {
 		return append(ids, w.unknown)
 	}
 	before := len(ids)

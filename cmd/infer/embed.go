@@ -34,7 +34,7 @@ func newEmbed(a *app) *cobra.Command {
 		Use:     "embed [TEXT ...]",
 		Aliases: []string{"embedding"},
 		Short:   "Texts to vectors: the sentence embeddings of an encoder",
-		Long: "Computes a vector of length 1 for each text with a BERT encoder (a folder with config.json, vocab.txt and safetensors); the cosine of two texts is the product of their vectors. " +
+		Long: "Computes a vector of length 1 for each text with a BERT encoder (a folder with config.json, vocab.txt or tokenizer.json, and safetensors); the cosine of two texts is the product of their vectors. " +
 			"Texts are the arguments, or the lines of a file or of standard input. Each vector is printed as one line of numbers.",
 		Example: "  infer embed \"a cat sits on the mat\" \"a kitten on a rug\" --cosine\n  infer embed --file sentences.txt --json",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.embed(f, args) },

@@ -158,9 +158,6 @@ func TestDecodeKernels(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, 1))
 		for e := KVF32; e <= KVI4; e++ {
 			for _, dim := range []int{16, 32, 64, 80, 96, 128, 160, 256, 36, 20} {
-				if e == KVI4 && dim%32 != 0 {
-					continue
-				}
 				for heads := 1; heads <= MostHeads(e); heads++ {
 					for _, n := range []int{0, 1, 2, 7} {
 						if err := decodeKernels(rnd, newTiles(rnd, e, n, dim, heapBytes), heads, dim, heap); err != nil {
@@ -330,9 +327,6 @@ func TestBlockKernels(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(2, 1))
 		for e := KVF32; e <= KVI4; e++ {
 			for _, dim := range []int{32, 64, 96, 256, 80, 36} {
-				if e == KVI4 && dim%32 != 0 {
-					continue
-				}
 				for _, rows := range []int{1, 2, 3, 4, 5, 6, 7, 13} {
 					if err := blockKernels(rnd, e, dim, rows, heap, heapBytes); err != nil {
 						t.Fatalf("type %d, dim %d, %d rows: %v", e, dim, rows, err)
@@ -436,9 +430,6 @@ func FuzzAttentionKernels(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, elem, heads, dims, n uint8) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		e, h, dim, count := KVElem(elem%5), 1+int(heads%GroupHeads), 4*(1+int(dims%80)), int(n%20)
-		if e == KVI4 {
-			dim = (dim + 31) &^ 31
-		}
 		defer Select("")
 		for _, path := range Available() {
 			if err := Select(path); err != nil {

@@ -48,8 +48,6 @@ func (l Layout) Validate() error {
 		return fmt.Errorf("kvpage: layout %v: latent keys that are values too: want one float type for both: %w", l, ErrLayout)
 	case l.TokenMajor && l.K.Quantised():
 		return fmt.Errorf("kvpage: layout %v: keys that share scales over a tile cannot lie token by token: %w", l, ErrLayout)
-	case l.V == I4 && l.ValueDim%32 != 0:
-		return fmt.Errorf("kvpage: layout %v: int4 values of %d dimensions, want a multiple of 32: %w", l, l.ValueDim, ErrLayout)
 	}
 	return nil
 }
@@ -83,14 +81,14 @@ func (l Layout) KTileBytes() int {
 
 // VRowBytes is the size of one token's value, scales included.
 func (l Layout) VRowBytes() int {
-	n := l.ValueDim * l.V.Bits() / 8
-	switch l.V {
+	switch n := l.ValueDim; l.V {
 	case I8:
-		n += l.valueGroups() * 2
-	case I4:
-		n += l.valueGroups() * 4
+		return n + l.valueGroups()*2
+	case I4: // whole 32 dimensions in 16 bytes; of fewer at the end the first 16 have a byte each
+		return n/32*16 + min(n%32, 16) + l.valueGroups()*4
+	default:
+		return n * l.V.Bits() / 8
 	}
-	return n
 }
 
 func (l Layout) valueGroups() int { return (l.ValueDim + valueGroup - 1) / valueGroup }

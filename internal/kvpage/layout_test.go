@@ -22,6 +22,8 @@ func TestLayoutSizes(t *testing.T) {
 		{Layout{I8, I8, 64, 64, 16, false, false}, 9, 8.25, 1152, 66},
 		{Layout{I4, I4, 64, 64, 32, false, false}, 6, 4.5, 768, 36},
 		{Layout{I8, I4, 128, 96, 16, false, false}, 9, 4.0 + 64.0/96, 2304, 56},
+		{Layout{I4, I4, 40, 40, 16, false, false}, 6, 5.6, 480, 28},
+		{Layout{I4, I4, 80, 80, 16, false, false}, 6, 5.6, 960, 56},
 	} {
 		if err := c.l.Validate(); err != nil {
 			t.Errorf("%v: %v", c.l, err)
@@ -63,7 +65,7 @@ func TestLayoutRefuses(t *testing.T) {
 	for _, change := range []func(l *Layout){
 		func(l *Layout) { l.K = 5 }, func(l *Layout) { l.V = 9 }, func(l *Layout) { l.KeyDim = 0 },
 		func(l *Layout) { l.ValueDim = -1 }, func(l *Layout) { l.KeyDim = 1 << 20 }, func(l *Layout) { l.Tokens = 0 },
-		func(l *Layout) { l.Tokens = 24 }, func(l *Layout) { l.Tokens = 1 << 20 }, func(l *Layout) { l.V, l.ValueDim = I4, 40 },
+		func(l *Layout) { l.Tokens = 24 }, func(l *Layout) { l.Tokens = 1 << 20 },
 		func(l *Layout) { l.K, l.TokenMajor = I8, true }, func(l *Layout) { l.K, l.TokenMajor = I4, true },
 	} {
 		l := good

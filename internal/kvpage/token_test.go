@@ -15,7 +15,7 @@ func layouts() []Layout {
 	var out []Layout
 	for _, k := range []Elem{F32, F16, BF16, I8, I4} {
 		for _, v := range []Elem{F32, F16, BF16, I8, I4} {
-			out = append(out, Layout{K: k, V: v, KeyDim: 64, ValueDim: 96, Tokens: 32}, Layout{K: k, V: v, KeyDim: 7, ValueDim: 32, Tokens: 16})
+			out = append(out, Layout{K: k, V: v, KeyDim: 64, ValueDim: 96, Tokens: 32}, Layout{K: k, V: v, KeyDim: 7, ValueDim: 32, Tokens: 16}, Layout{K: k, V: v, KeyDim: 40, ValueDim: 43, Tokens: 16})
 			if !k.Quantised() {
 				out = append(out, Layout{K: k, V: v, KeyDim: 64, ValueDim: 32, Tokens: 32, TokenMajor: true})
 			}

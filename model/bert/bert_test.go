@@ -3,6 +3,7 @@ package bert
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -119,6 +120,68 @@ func TestRefused(t *testing.T) {
 	cut := e.Cut(long)
 	if len(cut) != e.MaxTokens || cut[len(cut)-1] != long[len(long)-1] || len(long) != 202 {
 		t.Errorf("%d ids cut to %d, last %d", len(long), len(cut), cut[len(cut)-1])
+	}
+}
+
+// TestNeighbours: folders as transformers 5 and sentence-transformers 5 save them, against what these compute.
+func TestNeighbours(t *testing.T) {
+	var want []struct {
+		Text      string
+		IDs       []int32
+		Mean, CLS []float32
+	}
+	data, err := os.ReadFile(golden.Shared(t, "data", "cases", "bert_v5", "golden.json"))
+	if err != nil || json.Unmarshal(data, &want) != nil {
+		t.Fatal(err)
+	}
+	var means, firsts []row
+	for _, r := range want {
+		means, firsts = append(means, row{r.Text, r.IDs, r.Mean}), append(firsts, row{r.Text, r.IDs, r.CLS})
+	}
+	agree(t, open(t, golden.Shared(t, "data", "cases", "bert_v5"), 1), means)
+	for pooling, rows := range map[string][]row{"mean": means, "cls": firsts, "sideways": nil} {
+		dir := filepath.Join(t.TempDir(), "m")
+		if err := os.CopyFS(dir, os.DirFS(golden.Shared(t, "data", "cases", "bert_pooling"))); err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, "1_Pooling/config.json", fmt.Sprintf(`{"embedding_dimension": 8, "pooling_mode": %q}`, pooling))
+		if rows != nil {
+			agree(t, open(t, dir, 1), rows)
+		} else if _, err := weights.Open(dir); err == nil || !strings.Contains(err.Error(), pooling) {
+			t.Errorf("pooling %s: %v", pooling, err)
+		}
+	}
+}
+
+// TestTokenizerJSON: what a tokenizer.json asks of a WordPiece tokenizer that is not done is refused by name.
+func TestTokenizerJSON(t *testing.T) {
+	src := golden.Shared(t, "data", "cases", "bert_v5")
+	text, err := os.ReadFile(filepath.Join(src, "tokenizer.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for change, want := range map[[2]string]string{
+		{`"WordPiece"`, `"BPE"`}: "BPE", {`"##"`, `"@@"`}: "@@", {`"max_input_chars_per_word": 100`, `"max_input_chars_per_word": 50`}: "max_input_chars_per_word",
+		{`"clean_text": true`, `"clean_text": false`}: "clean_text", {`"BertPreTokenizer"`, `"Whitespace"`}: "Whitespace", {`"BertNormalizer"`, `"NFC"`}: "NFC",
+		{`"[PAD]": 0`, `"[PAD]": 500`}: "500", {`"[PAD]": 0`, `"[PAD]": 1`}: "[UNK]", {`"lstrip": false`, `"lstrip": true`}: "lstrip",
+	} {
+		dir := filepath.Join(t.TempDir(), "m")
+		if err := os.CopyFS(dir, os.DirFS(src)); err != nil {
+			t.Fatal(err)
+		}
+		edited := strings.ReplaceAll(string(text), change[0], change[1])
+		if edited == string(text) {
+			edited = strings.ReplaceAll(strings.ReplaceAll(string(text), `":`, `": `), change[0], change[1])
+		}
+		write(t, dir, "tokenizer.json", edited)
+		file, err := weights.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(file, Options{Threads: 1}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want an error that names %s", change, err, want)
+		}
+		file.Close()
 	}
 }
 

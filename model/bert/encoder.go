@@ -63,7 +63,7 @@ func Open(file *weights.Model, o Options) (*Encoder, error) {
 		return nil, fmt.Errorf("bert: %s: architecture %q, want %q: %w", file.Path(), arch, Arch, ErrNotEncoder)
 	}
 	if file.Format() != "safetensors" {
-		return nil, fmt.Errorf("bert: %s: a %s file: only folders with config.json, vocab.txt and safetensors are read: %w", file.Path(), file.Format(), ErrModel)
+		return nil, fmt.Errorf("bert: %s: a %s file: only folders with config.json, vocab.txt or tokenizer.json, and safetensors are read: %w", file.Path(), file.Format(), ErrModel)
 	}
 	e := &Encoder{}
 	if err := e.readConfig(file); err != nil {

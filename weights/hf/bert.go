@@ -37,23 +37,39 @@ func bertFigures(v *view) {
 func (v *view) sentence() {
 	pooling := poolMean
 	if c, ok := v.beside("1_Pooling/config.json"); ok {
-		mean, cls := c.boolOr("pooling_mode_mean_tokens", false), c.boolOr("pooling_mode_cls_token", false)
-		if pooling = poolMean; cls && !mean {
-			pooling = poolCLS
-		}
-		for _, other := range []string{"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"} {
-			if c.boolOr(other, false) {
-				c.wrong(other, "false (mean and cls are known)")
+		if c.has("pooling_mode") { // one word, of sentence-transformers 5
+			switch c.stringOr("pooling_mode", "") {
+			case "mean":
+			case "cls":
+				pooling = poolCLS
+			default:
+				c.wrong("pooling_mode", "mean or cls")
 			}
-		}
-		if mean == cls {
-			c.wrong("pooling_mode_mean_tokens", "one pooling, mean or cls")
+		} else {
+			pooling = poolingOf(c)
 		}
 	}
 	v.setInt("pooling_type", pooling)
 	if c, ok := v.beside("sentence_bert_config.json"); ok && c.has("max_seq_length") {
 		v.setOurs("max_tokens", uint32(c.int("max_seq_length", 3, v.context)))
 	}
+}
+
+// poolingOf reads a truth value for each pooling.
+func poolingOf(c fields) int {
+	mean, cls := c.boolOr("pooling_mode_mean_tokens", false), c.boolOr("pooling_mode_cls_token", false)
+	for _, other := range []string{"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"} {
+		if c.boolOr(other, false) {
+			c.wrong(other, "false (mean and cls are known)")
+		}
+	}
+	if mean == cls {
+		c.wrong("pooling_mode_mean_tokens", "one pooling, mean or cls")
+	}
+	if cls && !mean {
+		return poolCLS
+	}
+	return poolMean
 }
 
 // beside reads another object of the folder, where it is there.

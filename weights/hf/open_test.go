@@ -296,6 +296,66 @@ func TestSharded(t *testing.T) {
 	}
 }
 
+// TestShardsOfNeighbours: copies of a tensor are one where they are equal, byte for byte; what the index leaves out is in the shards; a whole
+// numbered set needs no index.
+func TestShardsOfNeighbours(t *testing.T) {
+	dir := hftest.Folder(t, tiny, tinyTensors())
+	if err := os.Remove(filepath.Join(dir, "model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	parts, weightMap := []hftest.Shapes{{}, {}}, map[string]string{}
+	file := func(i int) string { return fmt.Sprintf("model-%05d-of-00002.safetensors", i+1) }
+	for i, name := range tinyTensors().Names() {
+		parts[i%2][name] = tinyTensors()[name]
+		if name != "model.norm.weight" {
+			weightMap[name] = file(i % 2)
+		}
+	}
+	put := func(i int) {
+		t.Helper()
+		if err := hftest.WriteTensors(filepath.Join(dir, file(i)), parts[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(0)
+	put(1)
+	index := filepath.Join(dir, "model.safetensors.index.json")
+	text, _ := json.Marshal(map[string]any{"weight_map": weightMap})
+	whole := func(what string) {
+		t.Helper()
+		meta, list, err := open(t, dir)
+		if err != nil || len(list) != len(tinyTensors()) {
+			t.Errorf("%s: %d tensors, %v, error %v", what, len(list), meta, err)
+		}
+	}
+	whole("no index")
+	write(t, index, text)
+	whole("a tensor that the index leaves out")
+	parts[0] = tinyTensors()
+	put(0)
+	raw, err := os.ReadFile(filepath.Join(dir, file(0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, file(1)), raw)
+	whole("all tensors in both shards")
+	changed := slices.Clone(raw)
+	changed[len(changed)-1] ^= 1
+	write(t, filepath.Join(dir, file(1)), changed)
+	if _, _, err := open(t, dir); !errors.Is(err, hf.ErrConfig) || !strings.Contains(err.Error(), "is another than in") {
+		t.Errorf("two copies that differ: %v", err)
+	}
+	os.Remove(index)
+	os.Remove(filepath.Join(dir, file(1)))
+	if _, _, err := open(t, dir); !errors.Is(err, hf.ErrNoWeights) || !strings.Contains(err.Error(), "number 2 is missing") {
+		t.Errorf("half a set: %v", err)
+	}
+	write(t, filepath.Join(dir, "other-00001-of-00001.safetensors"), raw)
+	if _, _, err := open(t, dir); !errors.Is(err, hf.ErrNoWeights) || !strings.Contains(err.Error(), "two sets") {
+		t.Errorf("two sets: %v", err)
+	}
+}
+
 // TestHubCache opens a folder of links as Hugging Face's own cache has it.
 func TestHubCache(t *testing.T) {
 	real := hftest.Folder(t, tiny, tinyTensors())

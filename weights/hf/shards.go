@@ -1,16 +1,20 @@
 package hf
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"terrace/weights/gguf"
+	"terrace/weights/mapped"
 	"terrace/weights/safetensors"
 )
 
@@ -30,7 +34,7 @@ type shards struct {
 	dtypes  map[string]string // of tensors that cannot be weights
 }
 
-// openShards opens model.safetensors or, where there is none, all files that the index names.
+// openShards opens model.safetensors or, where there is none, all files that the index names; without an index those of one numbered set.
 func openShards(dir string) (*shards, error) {
 	s := &shards{tensors: map[string]*gguf.Tensor{}, origin: map[string]string{}, dtypes: map[string]string{}}
 	if err := s.open(dir); err != nil {
@@ -46,7 +50,7 @@ func (s *shards) open(dir string) error {
 	}
 	s.path = filepath.Join(dir, indexName)
 	if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
-		return noWeights(dir)
+		return s.openNumbered(dir)
 	}
 	return s.openIndexed(dir)
 }
@@ -79,13 +83,81 @@ func (s *shards) openFile(dir, name string) error {
 	s.files = append(s.files, f)
 	for _, e := range f.Entries() {
 		if before, dup := s.origin[e.Name]; dup {
-			return fmt.Errorf("hf: %s: duplicate tensor %q, %s has it too: %w", path, e.Name, before, ErrConfig)
+			if !s.copies(f, e, before) {
+				return fmt.Errorf("hf: %s: tensor %q is another than in %s: %w", path, e.Name, before, ErrConfig)
+			}
+			continue // which of them is read makes no difference
 		}
 		s.origin[e.Name], s.dtypes[e.Name] = path, e.DType
 	}
 	for _, t := range f.Tensors() {
-		s.tensors[t.Name] = t
+		if s.tensors[t.Name] == nil {
+			s.tensors[t.Name] = t
+		}
 		delete(s.dtypes, t.Name)
+	}
+	return nil
+}
+
+// copies reports whether a tensor of a file is, byte for byte, the one of the same name that an earlier file has.
+func (s *shards) copies(f *safetensors.File, e safetensors.Entry, before string) bool {
+	for _, other := range s.files {
+		if other.Path() != before {
+			continue
+		}
+		was, ok := other.Entry(e.Name)
+		if !ok || was.DType != e.DType || !slices.Equal(was.Shape, e.Shape) {
+			return false
+		}
+		same := false
+		err := mapped.Guard(func() error {
+			same = bytes.Equal(other.Bytes(e.Name), f.Bytes(e.Name))
+			return nil
+		})
+		return err == nil && same
+	}
+	return false
+}
+
+// numbered is a file of a set: model-00001-of-00002.safetensors.
+var numbered = regexp.MustCompile(`^(.+)-([0-9]{5})-of-([0-9]{5})\.safetensors$`)
+
+// openNumbered opens the files of a folder without an index, where they are one whole set.
+func (s *shards) openNumbered(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("hf: %s: %w", dir, err)
+	}
+	var names []string
+	set, total := "", 0
+	for _, e := range entries {
+		m := numbered.FindStringSubmatch(e.Name())
+		if m == nil {
+			continue
+		}
+		if this := m[1] + "-of-" + m[3]; set == "" {
+			set, s.path = this, filepath.Join(dir, e.Name())
+			total, _ = strconv.Atoi(m[3]) // five digits
+		} else if this != set {
+			return fmt.Errorf("hf: %s: %w: %s is not there, and files of two sets are: %s and %s", dir, ErrNoWeights, indexName, filepath.Base(s.path), e.Name())
+		}
+		names = append(names, e.Name())
+	}
+	if len(names) == 0 {
+		return noWeights(dir)
+	}
+	for i := range total {
+		if want := fmt.Sprintf("-%05d-of-", i+1); !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, want) }) {
+			return fmt.Errorf("hf: %s: %w: %s is not there, and of %d numbered files number %d is missing", dir, ErrNoWeights, indexName, total, i+1)
+		}
+	}
+	if len(names) != total {
+		return fmt.Errorf("hf: %s: %w: %s is not there, and there are %d numbered files of %d", dir, ErrNoWeights, indexName, len(names), total)
+	}
+	for _, name := range names {
+		if err := s.openFile(dir, name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -113,11 +185,22 @@ func (s *shards) openIndexed(dir string) error {
 			}
 			opened[name] = true
 		}
-		if s.origin[tensor] != filepath.Join(dir, name) {
+		if !s.in(tensor, filepath.Join(dir, name)) {
 			return fmt.Errorf("hf: index %s: weight_map: tensor %q is missing from shard %q: %w", s.path, tensor, name, ErrMissingTensor)
 		}
 	}
 	return nil
+}
+
+// in reports whether an open file has a tensor.
+func (s *shards) in(tensor, path string) bool {
+	for _, f := range s.files {
+		if f.Path() == path {
+			_, ok := f.Entry(tensor)
+			return ok
+		}
+	}
+	return false
 }
 
 // inside returns the path of a file of the folder. The name must be local and end in .safetensors; a link must lead to

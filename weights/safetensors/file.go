@@ -56,6 +56,15 @@ func (f *File) Path() string { return f.mapping.Path() }
 // Entries lists all tensors in the order of the header.
 func (f *File) Entries() []Entry { return f.entries }
 
+// Entry is the tensor of a name.
+func (f *File) Entry(name string) (e Entry, ok bool) {
+	i, ok := f.byName[name]
+	if ok {
+		e = f.entries[i]
+	}
+	return e, ok
+}
+
 // Tensors lists the tensors that can be weights: F32, F16 and BF16 of at least one dimension, in the order of the header.
 func (f *File) Tensors() []*gguf.Tensor { return f.tensors }
 

@@ -53,6 +53,12 @@ func (f folder) read(name string, maxBytes int64) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
+// has reports whether a file is there.
+func (f folder) has(name string) bool {
+	_, err := os.Stat(filepath.Join(f.dir, name))
+	return err == nil
+}
+
 // object reads a JSON file of settings; an absent one is an empty object.
 func (f folder) object(name string) (object, error) {
 	data, err := f.read(name, maxConfigBytes)

@@ -17,17 +17,34 @@ const maxWordPieceBytes = 64 << 20
 // wordPieceNames are BERT's special tokens and what they are called where a folder does not say otherwise.
 var wordPieceNames = [][2]string{{"unk_token", "[UNK]"}, {"cls_token", "[CLS]"}, {"sep_token", "[SEP]"}, {"pad_token", "[PAD]"}, {"mask_token", "[MASK]"}}
 
-// WordPiece reads the vocabulary of a BERT folder: vocab.txt, one token a line, and tokenizer_config.json. Errors wrap
-// tokenizer.ErrVocab or tokenizer.ErrUnsupported.
+// wholeClasses are the classes of tokenizers that are what tokenizer.json says.
+var wholeClasses = []string{"TokenizersBackend", "PreTrainedTokenizerFast"}
+
+// WordPiece reads the vocabulary of a BERT folder: vocab.txt, one token a line, or without one tokenizer.json; and tokenizer_config.json.
+// Errors wrap tokenizer.ErrVocab or tokenizer.ErrUnsupported.
 func WordPiece(dir string) (v tokenizer.WordPieceVocab, err error) {
 	f := folder{dir}
+	config, err := f.object("tokenizer_config.json")
+	if err != nil {
+		return v, fmt.Errorf("vocab: %s: %w", dir, err)
+	}
+	whole, err := f.read("tokenizer.json", maxTokenizerBytes)
+	if err != nil {
+		return v, err
+	}
+	if class, err := config.text("tokenizer_class"); err == nil && whole != nil && (!f.has("vocab.txt") || slices.Contains(wholeClasses, class)) {
+		if err := wordPieceJSON(&v, whole, config); err != nil {
+			return tokenizer.WordPieceVocab{}, fmt.Errorf("vocab: %s: %w", dir, err)
+		}
+		return v, nil
+	}
 	path := filepath.Join(dir, "vocab.txt")
 	data, err := f.read("vocab.txt", maxWordPieceBytes)
 	if err != nil {
 		return v, err
 	}
 	if data == nil {
-		return v, fmt.Errorf("vocab: %s is missing: it lists a BERT model's tokens, one a line: %w", path, tokenizer.ErrVocab)
+		return v, fmt.Errorf("vocab: %s is missing, and so is tokenizer.json: one of them lists a BERT model's tokens: %w", path, tokenizer.ErrVocab)
 	}
 	if !utf8.Valid(data) {
 		return v, fmt.Errorf("vocab: %s is not UTF-8: %w", path, tokenizer.ErrVocab)
@@ -35,10 +52,6 @@ func WordPiece(dir string) (v tokenizer.WordPieceVocab, err error) {
 	data = bytes.TrimSuffix(data, []byte("\n"))
 	for line := range strings.SplitSeq(string(data), "\n") {
 		v.Tokens = append(v.Tokens, strings.TrimSuffix(line, "\r"))
-	}
-	config, err := f.object("tokenizer_config.json")
-	if err != nil {
-		return v, fmt.Errorf("vocab: %s: %w", dir, err)
 	}
 	if err := wordPieceSettings(&v, config); err != nil {
 		return v, fmt.Errorf("vocab: %s: %w", dir, err)

@@ -32,7 +32,7 @@ func (e KVElem) KeyTileBytes(dim int) int {
 // ValueRowBytes is the size of one value.
 func (e KVElem) ValueRowBytes(dim int) int {
 	groups := (dim + valueGroup - 1) / valueGroup
-	return [...]int{4 * dim, 2 * dim, 2 * dim, dim + 2*groups, dim/2 + 4*groups}[e]
+	return [...]int{4 * dim, 2 * dim, 2 * dim, dim + 2*groups, dim/32*16 + min(dim%32, 16) + 4*groups}[e]
 }
 
 func half(b []byte, i int) float32 { return fromF16(binary.LittleEndian.Uint16(b[2*i:])) }

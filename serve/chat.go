@@ -231,7 +231,7 @@ func (f *chatRequest) apply(s *Server, r *Request) error {
 	if r.MaxTokens == 0 {
 		return badField("max_tokens", "0, want 1 or more")
 	}
-	return nil
+	return s.turnsFit(len(f.Messages)) // before each is looked at
 }
 
 // conversation is the messages as the template takes them.

@@ -165,11 +165,19 @@ func (s *Server) render(ctx context.Context, c *conversation) (text string, mark
 	return text, mark, err
 }
 
+// turnsFit refuses more turns than a prompt has tokens.
+func (s *Server) turnsFit(n int) error {
+	if window := s.o.Engine.Options().Context; n > window {
+		return badField("messages", "%d messages, more than the %d tokens of this server's context", n, window)
+	}
+	return nil
+}
+
 // fits refuses what is longer than any prompt.
 func (s *Server) fits(c *conversation) error {
 	window, least := s.o.Engine.Options().Context, 0
-	if len(c.turns) > window {
-		return badField("messages", "%d messages, more than the %d tokens of this server's context", len(c.turns), window)
+	if err := s.turnsFit(len(c.turns)); err != nil {
+		return err
 	}
 	for _, m := range c.turns {
 		if least += s.o.Tokenizer.AtLeast(m.text("content")); least > countedContexts*window { // a template may cut some

@@ -238,6 +238,9 @@ func (c *conversation) result(id, content string) *chatTurn {
 
 // encode is the prompt as token ids.
 func (f *messagesPrompt) encode(s *Server, r *http.Request, tools *toolUse) (ids []int, err error) {
+	if err := s.turnsFit(len(f.Messages)); err != nil {
+		return nil, err
+	}
 	talk, err := f.conversation(tools)
 	if err != nil {
 		return nil, err

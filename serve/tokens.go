@@ -161,6 +161,9 @@ func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.turnsFit(len(in.Messages)); err != nil {
+		return err
+	}
 	talk, err := (&chatRequest{Messages: in.Messages, templateFields: in.templateFields}).conversation(tools)
 	if err != nil {
 		return err

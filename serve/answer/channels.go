@@ -121,8 +121,8 @@ func (c *channels) body(p *parser, h header, stops []string) {
 }
 
 func (c *channels) thought(p *parser, stops []string) {
-	p.beginThought()
+	p.beginThought(&p.form.Thoughts[0])
 	m := p.r.scan(newMarks(stops...), p.thinking)
-	p.thought.space = nil
+	p.endThought()
 	c.after(p, m)
 }

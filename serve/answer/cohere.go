@@ -4,7 +4,7 @@ package answer
 // thought, the answer between marks. Command R and R+: Action: and a block of JSON.
 var (
 	cohereFamily = family{
-		name: "cohere", uses: holds("<|START_ACTION|>"),
+		name: "cohere", models: "Command R7B, Command A, North", uses: holds("<|START_ACTION|>"),
 		example: "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"x\": 1}}\n]<|END_ACTION|>",
 		form: Form{
 			Thoughts: []ThoughtMarks{{Open: "<|START_THINKING|>", Close: "<|END_THINKING|>", Closing: "<|END_THINKING|>", Anywhere: true}},
@@ -19,7 +19,7 @@ var (
 		},
 	}
 	commandFamily = family{
-		name:    "command-r",
+		name: "command-r", models: "Command R, R+",
 		uses:    func(t string) bool { return holds("Action:")(t) && holds("tool_name")(t) },
 		example: "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"x\": 1}\n    }\n]```",
 		form: Form{calls: []caller{&objectCalls{

@@ -7,7 +7,7 @@ import "strings"
 // has the same with another word.
 var (
 	deepseekFamily = family{
-		name: "deepseek", uses: holds("<｜tool▁call▁begin｜>", "<｜tool▁calls▁begin｜>"),
+		name: "deepseek", models: "DeepSeek V3, R1 and its distilled ones, V3.1", uses: holds("<｜tool▁call▁begin｜>", "<｜tool▁calls▁begin｜>"),
 		example: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"x\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
 		form:    Form{calls: []caller{deepseekNamed("")}},
 		variant: func(template string, f *Form) {
@@ -16,8 +16,8 @@ var (
 			}
 		},
 	}
-	dsmlFamily = dsml("dsml", "｜DSML｜")
-	gcmlFamily = dsml("gcml", "｜GCML｜")
+	dsmlFamily = dsml("dsml", "DeepSeek V3.2, V4", "｜DSML｜")
+	gcmlFamily = dsml("gcml", "GigaChat 3.5", "｜GCML｜")
 )
 
 // deepseekNamed is a form whose calls are written with a kind, or without.
@@ -46,7 +46,7 @@ func deepseekNamed(kind string) *namedCalls {
 	}
 }
 
-func dsml(name, word string) family {
+func dsml(name, models, word string) family {
 	call := &parameterCalls{
 		sections: []string{"<" + word + "tool_calls>", "<" + word + "function_calls>"},
 		open:     "<" + word + `invoke name="`, nameStop: `"`, nameEnd: ">", nameWritten: `">`,
@@ -62,7 +62,7 @@ func dsml(name, word string) family {
 		},
 	}
 	return family{
-		name: name, uses: holds(word),
+		name: name, models: models, uses: holds(word),
 		example: "<" + word + "tool_calls>\n<" + word + "invoke name=\"f\">\n<" + word + "parameter name=\"x\" string=\"false\">1</" + word + "parameter>\n</" + word + "invoke>\n</" + word + "tool_calls>",
 		form:    Form{calls: []caller{call}},
 		variant: func(template string, f *Form) {

@@ -19,6 +19,9 @@ func (f Form) Grammar(tools []Tool, promptTail string) (*grammar.Grammar, error)
 	var b grammar.Builder
 	w := &writer{b: &b}
 	var calls []*grammar.Expr
+	if f.prompted != "" && strings.HasSuffix(promptTail, f.prompted) {
+		w.prompted = f.prompted
+	}
 	for i := range tools {
 		calls = append(calls, f.calls[0].write(w, &tools[i]))
 	}
@@ -49,8 +52,9 @@ func (f Form) lead(w *writer, promptTail string) *grammar.Expr {
 
 // writer builds the grammar of forced calls; its first error stays.
 type writer struct {
-	b   *grammar.Builder
-	err error
+	b        *grammar.Builder
+	err      error
+	prompted string // the beginning of a call that the prompt has written
 }
 
 func (w *writer) embed(t *Tool, text string) *grammar.Expr {

@@ -11,9 +11,10 @@ type Form struct {
 	Thoughts []ThoughtMarks // the first is what the model is taught to write
 	Ends     []string       // marks that end a turn, which the template writes
 
-	calls   []caller // the first is what a forced call is written by
-	dropped []string // marks that say nothing: of channels and turns
-	layout  layout   // nil: thoughts, text and calls follow each other
+	calls    []caller // the first is what a forced call is written by
+	dropped  []string // marks that say nothing: of channels and turns
+	layout   layout   // nil: thoughts, text and calls follow each other
+	prompted string   // the beginning of marks that prompts have written
 }
 
 // layout reads an answer whose parts have headers.
@@ -25,6 +26,7 @@ type layout interface {
 // family is a row of the table of forms.
 type family struct {
 	name    string
+	models  string // who writes it
 	uses    func(template string) bool
 	example string // a call of f with x = 1, as it is written
 	form    Form   // Thoughts nil: as the template writes them
@@ -51,6 +53,7 @@ func (row *family) of(template string) Form {
 	if f.Thoughts == nil {
 		f.Thoughts = thoughtsOf(template)
 	}
+	f.dropped = slices.DeleteFunc(slices.Clone(f.dropped), func(m string) bool { return !isControl(m) && m != ">>>all\n" && !strings.Contains(template, m) })
 	for _, end := range turnEnds {
 		if strings.Contains(template, end) {
 			f.Ends = append(f.Ends, end)
@@ -59,8 +62,9 @@ func (row *family) of(template string) Form {
 	return f
 }
 
-// Row is a form for documents: its name, a call of a function f with x = 1, and the marks of its thoughts if it has its own.
-type Row struct{ Name, Call, Thought string }
+// Row is a form for documents: its name, models that write it, a call of a function f with x = 1, and the marks of its thoughts,
+// if they belong to it.
+type Row struct{ Name, Models, Call, Thought string }
 
 // Table is all forms, in the order in which FormOf looks for them.
 func Table() (rows []Row) {
@@ -69,13 +73,17 @@ func Table() (rows []Row) {
 		if len(f.form.Thoughts) > 0 {
 			thought = f.form.Thoughts[0].Open + "…" + f.form.Thoughts[0].Close
 		}
-		rows = append(rows, Row{f.name, f.example, thought})
+		rows = append(rows, Row{f.name, f.models, f.example, thought})
 	}
 	return rows
 }
 
-// Marks are the texts that have a meaning in the form, each once. A server gives the text of tokens that are or hold one of
-// them to the parser, although they may be control tokens.
+// Keeps says whether a parser needs the text of a control token, because it is, holds, or is part of one of the form's marks.
+func (f Form) Keeps(token string) bool {
+	return token != "" && slices.ContainsFunc(f.Marks(), func(m string) bool { return strings.Contains(m, token) || strings.Contains(token, m) })
+}
+
+// Marks are the texts that have a meaning in the form, each once.
 func (f Form) Marks() []string {
 	all := slices.Concat(f.dropped, f.Ends)
 	for _, t := range f.Thoughts {

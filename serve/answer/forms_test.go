@@ -78,8 +78,9 @@ func TestForms(t *testing.T) {
 		{"]<]minimax[>[</mm:think>", "", "</mm:think>]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<o>]<]minimax[>[<n>1.5]<]minimax[>[</n>]<]minimax[>[</o>]<]minimax[>[<l>]<]minimax[>[<item>3]<]minimax[>[</item>]<]minimax[>[</l>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>", `thought "" text "" f({"o": {"n": 1.5}, "l": ["3"]})`},
 		{"<tool_calls>", "", "<tool_calls>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_calls>", `thought "" text "" f({"x": 1}) get_time({})`},
 		// Lists
-		{"<tool_calls>", "", "<think>\nSo.\n</think>\n<answer>Yes.</answer>\n<tool_calls>[{\"name\": \"f\", \"arguments\": {\"x\": 1}}]</tool_calls>", `thought "So." text "Yes." f({"x": 1})`},
-		{"<tool_calls>[BEGIN FINAL RESPONSE]", "Here are my reasoning steps:\n", "So.\n[BEGIN FINAL RESPONSE]\nYes.\n[END FINAL RESPONSE]", `thought "So." text "Yes."`},
+		{"<tool_calls><answer></answer>", "", "<think>\nSo.\n</think>\n<answer>Yes.</answer>\n<tool_calls>[{\"name\": \"f\", \"arguments\": {\"x\": 1}}]</tool_calls>", `thought "So." text "Yes." f({"x": 1})`},
+		{"<tool_calls><answer></answer>", "", "<answer>Write <answer> first.</answer>", `thought "" text "Write <answer> first."`},
+		{"<tool_calls>[BEGIN FINAL RESPONSE][END FINAL RESPONSE]", "Here are my reasoning steps:\n", "So.\n[BEGIN FINAL RESPONSE]\nYes.\n[END FINAL RESPONSE]", `thought "So." text "Yes."`},
 		{"<|tool_call|>", "", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"x\": 1}}]", `thought "" text "" f({"x": 1})`},
 		{"<|tool_call|><|/tool_call|>", "", "<|tool_call|>{\"name\": \"f\", \"arguments\": {\"x\": 1}}<|/tool_call|>", `thought "" text "" f({"x": 1})`},
 		{"<TOOLCALL>", "", "Yes.<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"x\": 1}}]</TOOLCALL>", `thought "" text "Yes." f({"x": 1})`},
@@ -93,6 +94,9 @@ func TestForms(t *testing.T) {
 		// The rest
 		{"<tool_call><use_mcp_tool>", "", "Yes.\n<use_mcp_tool>\n<server_name>s</server_name>\n<tool_name>f</tool_name>\n<arguments>\n{\"x\": 1}\n</arguments>\n</use_mcp_tool>", `thought "" text "Yes." f({"x": 1})`},
 		{"<function=", "", "<function=f>{\"x\": 1}</function><function=get_time>{}</function>", `thought "" text "" f({"x": 1}) get_time({})`},
+		{">>>all", ">>>", "f\n{\"x\": 1}", `thought "" text "" f({"x": 1})`},
+		{">>>all", ">>>", "all\nThat is all\nof it.>>> print()", `thought "" text "That is all\nof it.>>> print()"`},
+		{"<seed:tool_call></seed:think>", "<seed:think><seed:cot_budget_reflect>", "None.</seed:cot_budget_reflect></seed:think>Yes.", `thought "None." text "Yes."`},
 		{">>>all", ">>>", "all\nYes.>>>f\n{\"x\": 1}", `thought "" text "Yes." f({"x": 1})`},
 		{"<|tool_call:begin|>", "<|begin|>assistant", "<|think|>So.<|end|><|begin|>assistant<|content|>Yes.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a<|tool_call:name|>f<|tool_call:args|>{\"x\": 1}<|tool_call:end|><|end|>", `thought "So." text "Yes." f({"x": 1})`},
 		{"<atem:invoke<|eom|><|eot|>", "<|start|>assistant", " to=self<|message|>So.<|eom|><|start|>assistant to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n<atem:parameter name=\"x\">1</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eom|>", `thought "So." text "" f({"x": 1})`},

@@ -4,7 +4,7 @@ package answer
 // has the same between other marks.
 var (
 	gemmaFamily = family{
-		name: "gemma4", uses: holds("<|tool_call>"),
+		name: "gemma4", models: "Gemma 4", uses: holds("<|tool_call>"),
 		example: "<|tool_call>call:f{x:1}<tool_call|>",
 		form: Form{
 			Thoughts: []ThoughtMarks{{Open: "<|channel>thought", Close: "<channel|>", Closing: "\n<channel|>", Anywhere: true}},
@@ -13,7 +13,7 @@ var (
 		},
 	}
 	functionGemmaFamily = family{
-		name: "functiongemma", uses: holds("<start_function_call>"),
+		name: "functiongemma", models: "FunctionGemma", uses: holds("<start_function_call>"),
 		example: "<start_function_call>call:f{x:1}<end_function_call>",
 		form:    Form{calls: []caller{&gemmaCalls{open: "<start_function_call>", close: "<end_function_call>", quote: "<escape>"}}},
 	}

@@ -5,7 +5,7 @@ import "terrace/grammar"
 // gpt-oss's harmony: messages in the channels analysis (thought), commentary (calls, and text before them) and final, as
 // openai/harmony's docs/format.md defines them. The recipient functions.NAME makes a message a call.
 var harmonyFamily = family{
-	name:    "harmony",
+	name: "harmony", models: "gpt-oss",
 	uses:    func(t string) bool { return holds("<|channel|>")(t) && holds("<|message|>")(t) },
 	example: "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\": 1}<|call|>",
 	form: Form{

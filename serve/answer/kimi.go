@@ -6,7 +6,7 @@ import "strings"
 // of <|open|>TAG KEY="…"<|sep|> and <|close|>TAG<|sep|>, with the kind of each argument.
 var (
 	kimiFamily = family{
-		name: "kimi-k2", uses: holds("<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"),
+		name: "kimi-k2", models: "Kimi K2, K2 Thinking", uses: holds("<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"),
 		example: "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"x\": 1}<|tool_call_end|><|tool_calls_section_end|>",
 		form: Form{calls: []caller{&namedCalls{
 			sections: []string{"<|tool_calls_section_begin|>"},
@@ -28,7 +28,7 @@ var (
 		}}},
 	}
 	kimi3Family = family{
-		name:    "kimi-k3",
+		name: "kimi-k3", models: "Kimi K3",
 		uses:    func(t string) bool { return holds("'<|open|>'")(t) && holds("<|sep|>")(t) },
 		example: "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"x\" type=\"number\"<|sep|>1<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
 		form: Form{

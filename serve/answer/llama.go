@@ -6,7 +6,7 @@ import "strings"
 // NAME.call(query="…"). Llama 4 writes a list of Python's calls, FireFunction and Phi functools[…].
 var (
 	llamaFamily = family{
-		name: "llama3",
+		name: "llama3", models: "Llama 3.1 to 3.3",
 		uses: func(t string) bool {
 			return strings.Contains(t, "<|python_tag|>") || holds("<|start_header_id|>")(t) && holds(`"parameters"`)(t)
 		},
@@ -17,7 +17,7 @@ var (
 		}},
 	}
 	llama4Family = family{
-		name: "llama4", uses: holds("<|python_start|>"),
+		name: "llama4", models: "Llama 4", uses: holds("<|python_start|>"),
 		example: "[f(x=1)]",
 		form: Form{calls: []caller{
 			&pythonCalls{list: true},
@@ -26,7 +26,7 @@ var (
 		}},
 	}
 	functoolsFamily = family{
-		name: "functools", uses: holds("functools["),
+		name: "functools", models: "FireFunction 2", uses: holds("functools["),
 		example: "functools[{\"name\": \"f\", \"arguments\": {\"x\": 1}}]",
 		form:    Form{calls: []caller{&objectCalls{open: []string{"functools"}, name: "name", arguments: "arguments", list: true}}},
 	}

@@ -3,7 +3,7 @@ package answer
 // MiroThinker's form: <use_mcp_tool> with the tool's server, its name, and its arguments as JSON. Its template writes Hermes'
 // form into histories.
 var mcpFamily = family{
-	name: "mcp", uses: holds("<use_mcp_tool>"),
+	name: "mcp", models: "MiroThinker", uses: holds("<use_mcp_tool>"),
 	example: "<use_mcp_tool>\n<server_name>S</server_name>\n<tool_name>f</tool_name>\n<arguments>\n{\"x\": 1}\n</arguments>\n</use_mcp_tool>",
 	form: Form{calls: []caller{
 		&namedCalls{

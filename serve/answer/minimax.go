@@ -4,7 +4,7 @@ package answer
 // argument is a tag of its own name, nested as deep as its value (nested.go). M1 writes objects between <tool_calls>.
 var (
 	minimax2Family = family{
-		name: "minimax-m2", uses: holds("<minimax:tool_call>"),
+		name: "minimax-m2", models: "MiniMax M2", uses: holds("<minimax:tool_call>"),
 		example: "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"x\">1</parameter>\n</invoke>\n</minimax:tool_call>",
 		form: Form{calls: []caller{&parameterCalls{
 			sections: []string{"<minimax:tool_call>"},
@@ -16,7 +16,7 @@ var (
 		}}},
 	}
 	minimax3Family = family{
-		name: "minimax-m3", uses: holds("]<]minimax[>["),
+		name: "minimax-m3", models: "MiniMax M3", uses: holds("]<]minimax[>["),
 		example: "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<x>1]<]minimax[>[</x>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
 		form:    Form{calls: []caller{&nestedCalls{mark: "]<]minimax[>["}}},
 	}

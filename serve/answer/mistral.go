@@ -21,7 +21,7 @@ var (
 		inner:  []string{"[ARGS]", "[CALL_ID]"},
 	}
 	mistralFamily = family{
-		name: "mistral", uses: holds("[TOOL_CALLS]"),
+		name: "mistral", models: "Nemo, Mistral Small, Ministral, Magistral (list); Devstral, Small 3.2 and later (name)", uses: holds("[TOOL_CALLS]"),
 		example: "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": 1}}] or [TOOL_CALLS]f[ARGS]{\"x\": 1}",
 		form:    Form{calls: []caller{mistralList, mistralNamed}},
 		variant: func(template string, f *Form) {

@@ -2,7 +2,7 @@ package answer
 
 // Muse Glimmer's ATEM: messages to=self (thoughts), to=user (the answer) and to=TOOL, whose text is a block of calls.
 var museFamily = family{
-	name: "atem", uses: holds("<atem:invoke"),
+	name: "atem", models: "Muse Glimmer", uses: holds("<atem:invoke"),
 	example: " to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n<atem:parameter name=\"x\">1</atem:parameter>\n</atem:invoke>\n</atem:function_calls>",
 	form: Form{
 		Thoughts: []ThoughtMarks{{

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"slices"
+	"strings"
 
 	"terrace/grammar"
 )
@@ -41,5 +42,5 @@ func (f *namedCalls) read(p *parser, opener string) bool {
 }
 
 func (f *namedCalls) write(w *writer, t *Tool) *grammar.Expr {
-	return grammar.Seq(grammar.Literal(f.before(t.Name)), w.arguments(t), grammar.Literal(f.after))
+	return grammar.Seq(grammar.Literal(strings.TrimPrefix(f.before(t.Name), w.prompted)), w.arguments(t), grammar.Literal(f.after))
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"strings"
 )
 
 // Parser reads one answer. It is not for use by several goroutines at once.
@@ -11,6 +12,7 @@ type Parser struct {
 	next func() ([]Event, bool)
 	stop func()
 	in   *input
+	p    *parser
 }
 
 // input is the piece that the parser has not read yet.
@@ -32,6 +34,8 @@ type parser struct {
 	marked          bool // a mark has been read since the last text of the answer
 	broken          bool // a call broke its form: its closing mark may still follow
 	known           [2]*marks
+	inside          *ThoughtMarks // the thought that is being read
+	awaited         string        // the tag that ends the one which the answer began with
 }
 
 // side is the text of the answer, or of the thoughts.
@@ -46,7 +50,7 @@ type side struct {
 func (f Form) Parser(tools []Tool, promptTail string) *Parser {
 	in := &input{}
 	p := &parser{form: f, tools: slices.Clone(tools), answer: side{kind: Text}, thought: side{kind: Thought}}
-	outer := &Parser{in: in}
+	outer := &Parser{in: in, p: p}
 	outer.next, outer.stop = iter.Pull(func(yield func([]Event) bool) {
 		p.r = reader{keep: -1, more: func() ([]byte, bool) {
 			for len(in.piece) == 0 && !in.ended {
@@ -86,6 +90,15 @@ func (p *Parser) End() []Event {
 	return all
 }
 
+// CloseThought is the text that ends the thought that the text so far is in; "" outside of thoughts. Where a budget of thinking
+// is used up, a server has the model read it as if it had written it, and pushes it.
+func (p *Parser) CloseThought() string {
+	if p.p.inside == nil {
+		return ""
+	}
+	return p.p.inside.Closing
+}
+
 // read reads the whole answer.
 func (p *parser) read(promptTail string) {
 	if p.form.layout != nil {
@@ -95,8 +108,24 @@ func (p *parser) read(promptTail string) {
 	if t := p.form.insideThought(promptTail); t != nil {
 		p.think(t)
 	}
+	if open := p.form.prompted; open != "" && strings.HasSuffix(promptTail, open) {
+		p.prompt(open)
+	}
 	p.content(nil)
 	p.answer.end(p)
+}
+
+// prompt goes on behind a mark that the prompt has begun.
+func (p *parser) prompt(open string) {
+	for _, m := range p.form.dropped {
+		if strings.HasPrefix(m, open) && p.r.take(m[len(open):]) {
+			p.mark()
+			return
+		}
+	}
+	if len(p.tools) > 0 {
+		p.calling(open)
+	}
 }
 
 // content reads the answer until one of some marks, which it returns, or to the end.
@@ -112,7 +141,9 @@ func (p *parser) content(stops []string) string {
 		case t != nil && m == t.Open && (t.Anywhere || p.fresh()):
 			p.mark()
 			p.think(t)
-		case t != nil && m == t.Close && (t.Anywhere || p.fresh()), slices.Contains(p.form.dropped, m):
+		case t != nil && m == t.Close && (t.Anywhere || p.fresh()):
+			p.mark()
+		case slices.Contains(p.form.dropped, m) && p.drops(m):
 			p.mark()
 		case p.broken && slices.Contains(p.closers(), m):
 			p.mark()
@@ -125,6 +156,20 @@ func (p *parser) content(stops []string) string {
 			}
 		}
 	}
+}
+
+// drops says whether a mark that says nothing is no text: one that is no control token only around the answer.
+func (p *parser) drops(m string) bool {
+	switch {
+	case isControl(m), p.last():
+	case m == p.awaited:
+		p.awaited = ""
+	case p.fresh() && strings.HasPrefix(m, "<"):
+		p.awaited = "</" + m[1:]
+	default:
+		return false
+	}
+	return true
 }
 
 // marks are those to look for. A parser has one list of stops, or none.
@@ -214,34 +259,40 @@ func (p *parser) bare() bool {
 
 // think reads a thought.
 func (p *parser) think(t *ThoughtMarks) {
-	p.beginThought()
+	p.beginThought(t)
 	if p.r.take(t.Open) { // the prompt has opened it, and the model too
 		p.r.space()
 	}
-	all := []string{t.Close}
+	all := slices.Clone(p.form.dropped)
 	if len(p.tools) > 0 {
 		for _, c := range p.form.calls {
-			all = append(all, slices.DeleteFunc(slices.Clone(c.openers()), func(m string) bool { return !isControl(m) })...)
+			all = append(all, c.openers()...)
 		}
 	}
-	to := newMarks(all...)
-	for m := p.r.scan(to, p.thinking); m != "" && m != t.Close; m = p.r.scan(to, p.thinking) {
-		if p.calling(m) { // whoever calls has finished thinking
+	to := newMarks(append(slices.DeleteFunc(all, func(m string) bool { return !isControl(m) }), t.Close)...)
+	for {
+		m := p.r.scan(to, p.thinking)
+		if m == "" || m == t.Close || p.calling(m) { // whoever calls has finished thinking
 			break
 		}
-		p.thinking([]byte(m))
+		if !slices.Contains(p.form.dropped, m) {
+			p.thinking([]byte(m))
+		}
 	}
-	p.thought.space = nil
+	p.endThought()
 	p.mark()
 }
 
 // beginThought goes to a thought's text. Two thoughts stand on lines of their own.
-func (p *parser) beginThought() {
+func (p *parser) beginThought(t *ThoughtMarks) {
+	p.inside = t
 	p.r.space()
 	if p.thought.wrote {
 		p.thought.space = []byte("\n")
 	}
 }
+
+func (p *parser) endThought() { p.inside, p.thought.space = nil, nil }
 
 // text is more of the answer.
 func (p *parser) text(text []byte) { p.answer.add(p, text) }

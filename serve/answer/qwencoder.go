@@ -11,7 +11,7 @@ var (
 		lines: true, before: "<tool_call>\n", after: "\n</tool_call>", gap: "\n",
 	}
 	qwenCoderFamily = family{
-		name: "qwen3-coder",
+		name: "qwen3-coder", models: "Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5",
 		uses: func(t string) bool {
 			return holds("<tool_call>")(t) && holds("<function=")(t) && holds("<parameter=")(t)
 		},
@@ -19,12 +19,12 @@ var (
 		form:    Form{calls: []caller{&qwenCoderCalls, hermesCalls}},
 	}
 	seedFamily = family{
-		name: "seed", uses: holds("<seed:tool_call>"),
+		name: "seed", models: "Seed-OSS", uses: holds("<seed:tool_call>"),
 		example: "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n</function>\n</seed:tool_call>",
 		form:    Form{dropped: []string{"<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"}, calls: []caller{seedCalls()}},
 	}
 	stepFamily = family{
-		name: "step3", uses: holds("<steptml:invoke"),
+		name: "step3", models: "Step 3", uses: holds("<steptml:invoke"),
 		example: "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"f\"><steptml:parameter name=\"x\">1</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>",
 		form: Form{calls: []caller{&parameterCalls{
 			sections: []string{"<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>", "<｜tool_call_begin｜>function<｜tool_sep｜>"},

@@ -2,7 +2,7 @@ package answer
 
 // Solar Open's form: messages whose kind is a mark, <|think|>, <|content|> or <|tool_calls|>.
 var solarFamily = family{
-	name: "solar", uses: holds("<|tool_call:begin|>"),
+	name: "solar", models: "Solar Open", uses: holds("<|tool_call:begin|>"),
 	example: "<|tool_calls|><|tool_call:begin|>ID<|tool_call:name|>f<|tool_call:args|>{\"x\": 1}<|tool_call:end|>",
 	form: Form{
 		Thoughts: []ThoughtMarks{{

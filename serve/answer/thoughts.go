@@ -59,6 +59,9 @@ func (f Form) thoughtOf(mark string) *ThoughtMarks {
 // insideThought is the thought that a prompt ends in; nil where it opens none.
 func (f Form) insideThought(promptTail string) *ThoughtMarks {
 	tail := strings.TrimRight(promptTail, " \n\t\r")
+	for _, m := range f.dropped { // Seed's prompts end a budget of none with a mark behind the thought's
+		tail = strings.TrimSuffix(tail, m)
+	}
 	i := slices.IndexFunc(f.Thoughts, func(t ThoughtMarks) bool { return strings.HasSuffix(tail, strings.TrimRight(t.Open, "\n")) })
 	if i < 0 {
 		return nil
@@ -66,18 +69,13 @@ func (f Form) insideThought(promptTail string) *ThoughtMarks {
 	return &f.Thoughts[i]
 }
 
-// CloseThought is the text that ends a thought, where its budget is used up; "" where the form has none.
-func (f Form) CloseThought() string {
-	if len(f.Thoughts) == 0 {
-		return ""
-	}
-	return f.Thoughts[0].Closing
-}
+// CloseThought is the text that ends a thought as the model is taught to write it, where its budget is used up.
+func (f Form) CloseThought() string { return f.Thoughts[0].Closing }
 
 // InsideThought says whether an answer to a prompt, of which tail is the end, begins inside a thought.
 func (f Form) InsideThought(promptTail string) bool { return f.insideThought(promptTail) != nil }
 
-// isControl says whether a mark looks like a control token, which a model does not write in a thought about it.
+// isControl says whether a mark looks like a control token, which a model does not write as a text about it.
 func isControl(mark string) bool {
-	return strings.ContainsAny(mark, "|｜") || strings.HasPrefix(mark, "[TOOL")
+	return strings.ContainsAny(mark, "|｜") || strings.Contains(mark, "<SPECIAL_") || strings.Contains(mark, "seed:") || strings.HasPrefix(mark, "[TOOL")
 }

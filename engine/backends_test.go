@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"terrace/model"
 	_ "terrace/model/gorgonia"
 	"terrace/model/xla"
+	"terrace/weights"
 	"terrace/weights/hf"
 	"terrace/weights/hf/hftest"
 )
@@ -68,6 +70,28 @@ func tinyGGUF(t *testing.T) (cases []tinyCase) {
 	return cases
 }
 
+// families are the twins in GGUF of the models whose layers differ, of the architectures that are known here.
+func families(t *testing.T) (cases []tinyCase) {
+	files, err := filepath.Glob(filepath.Join(golden.Shared(t, "data", "golden", "families"), "*", "model.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		file, err := weights.Open(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = model.Open(file)
+		file.Close()
+		if errors.Is(err, model.ErrUnknownArchitecture) {
+			continue
+		}
+		g := golden.Tensors(t, filepath.Join(filepath.Dir(f), "golden.safetensors"))
+		cases = append(cases, tinyCase{"family-" + filepath.Base(filepath.Dir(f)), f, g["input_ids"].Ints(), g["logits"].Floats(), [][]int{g["greedy_ids"].Ints(), g["greedy_ids_cached"].Ints()}})
+	}
+	return cases
+}
+
 // made are models of families and forms that have no golden, with the logits of hftest's slow forward pass.
 func made(t *testing.T) (cases []tinyCase) {
 	ids := []int{3, 31, 7, 7, 12, 0, 25, 18, 4, 9, 30, 1, 2, 22, 17, 6, 5, 11, 28, 14, 8, 19, 3, 27, 10, 16}
@@ -103,7 +127,7 @@ func made(t *testing.T) (cases []tinyCase) {
 // positions in two chunks, and the greedy continuation where it is known.
 func TestBackendsAgree(t *testing.T) {
 	t.Parallel()
-	cases := slices.Concat(tinyHF(t), tinyGGUF(t), made(t))
+	cases := slices.Concat(tinyHF(t), tinyGGUF(t), made(t), families(t))
 	seen := map[string]bool{}
 	for _, c := range cases {
 		seen[openModel(t, c.path, Options{}).Model().Arch] = true
@@ -127,6 +151,14 @@ func TestBackendsAgree(t *testing.T) {
 }
 
 func (c tinyCase) check(t *testing.T, backend string) {
+	if m := openFile(t, c.path); backend != "native" {
+		if err := m.OnlyPlain(backend); err != nil {
+			if _, refused := Open(m, Options{Backend: backend, Exact: true}); !errors.Is(refused, model.ErrUnsupported) || !strings.Contains(refused.Error(), err.Error()) {
+				t.Errorf("%v, want it to be refused: %v", refused, err)
+			}
+			return
+		}
+	}
 	e := openModel(t, c.path, Options{Backend: backend, Exact: true, ChunkTokens: 24})
 	s, err := e.NewSession(e.Policy())
 	if err != nil {

@@ -85,6 +85,9 @@ func (e *Engine) readSample(d *policy.Decomposition, keys bool) error {
 	w := &wholePrompt{e: e, s: s, ctx: context.Background(), total: len(ids)}
 	return guarded(func() error {
 		return w.eachLayer(ids, func(layer int) error {
+			if !e.cache.Reads(layer) {
+				return w.blocks(0, func(p *pass) error { return w.through(p, layer, wholeLayer) })
+			}
 			queries, err := w.projectAll(layer)
 			if err != nil {
 				return err

@@ -24,8 +24,9 @@ type Engine struct {
 	policy   *policy.Spec // of sessions that name none of their own (Policy)
 	full     *policy.Spec
 	backend  model.Backend
-	pool     *kernels.Pool // the backend's threads, for work between its calls; nil = it lends none
-	mixes    bool          // prompts and steps may share a pass (Advance)
+	pool     *kernels.Pool   // the backend's threads, for work between its calls; nil = it lends none
+	mixes    bool            // prompts and steps may share a pass (Advance)
+	recurs   model.Recurrent // the backend, if it has recurrent layers
 	kv       *kvmanager.Manager
 	tiers    *tiers           // below host memory; nil = none
 	drives   offload.Attender // that attend; nil = none
@@ -74,6 +75,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if lender, ok := e.backend.(model.PoolLender); ok {
 		e.pool = lender.Pool()
 	}
+	e.recurs, _ = e.backend.(model.Recurrent)
 	mixer, ok := e.backend.(model.Mixer)
 	e.mixes = ok && mixer.Mixes() && e.tiers == nil && e.drives == nil
 	e.backend = model.Traced(e.backend, o.Trace)

@@ -16,9 +16,17 @@ func (p *pass) runLayer(layer int, do sweep) error {
 	if err := p.arrive(layer); err != nil {
 		return err
 	}
+	if !p.e.cache.Reads(layer) {
+		return p.runMixer(layer)
+	}
 	q, err := p.project(layer, do) // Project, Append
 	if err != nil || do == keysOnly {
 		return err
+	}
+	if p.e.m.Layer[layer].Recurs() {
+		if _, err := p.mix(layer); err != nil { // beside attention
+			return err
+		}
 	}
 	if q = p.lastLayer(layer, q); q == nil {
 		p.kv.Release(layer)
@@ -243,7 +251,9 @@ func (p *pass) finish(layer int, attended *tensor.Dense) error {
 			p.hidden = nil
 			return nil
 		}
-		attended = lastRows(attended, p.want)
+		if attended != nil {
+			attended = lastRows(attended, p.want)
+		}
 		p.trim(p.want)
 	}
 	for i, s := range p.sessions {

@@ -101,6 +101,9 @@ func (o *Options) format(spec *policy.Spec) kvpage.Layout {
 // checkKV refuses, before anything is read, what would fail or mislead in the middle.
 func (o *Options) checkKV(m *model.Model, spec *policy.Spec) error {
 	for i := range m.Layer {
+		if m.Layer[i].Latent != nil && (o.Rotate || o.KType != o.VType || o.KType.Quantised()) {
+			return fmt.Errorf("engine: layer %d keeps latent keys, which are its values too: want f32, f16 or bf16 for both, not turned by a matrix: %w", i, model.ErrUnsupported)
+		}
 		if dim := m.Layer[i].KeyDim; o.Rotate && dim&(dim-1) != 0 {
 			return fmt.Errorf("engine: heads of %d numbers cannot be rotated, the Hadamard matrix needs a power of two: %w", dim, model.ErrUnsupported)
 		}

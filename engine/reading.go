@@ -162,6 +162,7 @@ func (r *PromptReading) spoilt(err error) error {
 
 // advance notes that n tokens more are read.
 func (r *PromptReading) advance(n int) {
+	r.s.saveStates()
 	if r.read += n; r.hooks.Progress != nil {
 		r.hooks.Progress(r.read, len(r.ids))
 	}

@@ -137,9 +137,8 @@ func (s *Session) Rewind(n int) error {
 		return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed before it was forked: %w", n, s.past.Fixed(), ErrOption)
 	}
 	if s.text.Plain() {
-		if err := s.text.Truncate(int32(n)); !errors.Is(err, kvmanager.ErrSlid) {
-			s.tokens, s.logits = s.tokens[:n], s.logits[:0]
-			s.past.Cut(n)
+		at := int(s.Sequence().StateBefore(int32(n)))
+		if err := s.goBack(at, n); !errors.Is(err, kvmanager.ErrSlid) {
 			return err
 		}
 	}

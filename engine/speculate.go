@@ -141,7 +141,7 @@ func (p *speculator) settle() error {
 		return nil
 	}
 	p.ahead = nil
-	return p.s.text.Truncate(int32(len(p.s.tokens)))
+	return p.s.backTo(len(p.s.tokens))
 }
 
 // readAhead reads tokens in one pass of the decode arithmetic and returns the logits [len(ids), V] after each, which hold until

@@ -124,7 +124,7 @@ func (s *Session) KVUse() KVUse {
 			held += s.text.Held(layer, g)
 		}
 	}
-	u.Tokens = float64(held) / float64(lists)
+	u.Tokens = float64(held) / float64(max(lists, 1)) // a model without attention holds none
 	if n := s.text.Read(); n > 0 {
 		u.Fraction = u.Tokens / float64(n)
 	}

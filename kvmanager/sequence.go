@@ -24,6 +24,7 @@ type Sequence struct {
 	inactive map[inactiveKey]*inactivePages // pages out of every view
 	swapWait time.Duration                  // SwapWait
 	slid     int32                          // the lowest position that Truncate can cut at, but for 0
+	states   states
 	closed   bool
 }
 
@@ -218,16 +219,17 @@ func (s *Sequence) Together(n int) int {
 }
 
 // Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted). ErrSlid where rows
-// that follow would read tokens that Slide has freed: then nothing has changed.
+// that follow would read tokens that Slide has freed, ErrPlan where the state of recurrent layers is not known there (StateBefore): then
+// nothing has changed.
 func (s *Sequence) Truncate(next int32) error {
-	if err := s.reaches(next); err != nil {
+	if err := errors.Join(s.reaches(next), s.checkCut(next)); err != nil {
 		return err
 	}
 	if next == 0 {
 		s.slid = 0
 	}
 	s.dropInactive(next)
-	err := s.releaseAll()
+	err := errors.Join(s.cutStates(next), s.releaseAll())
 	for layer := range s.m.layers {
 		err = errors.Join(err, s.truncateLayer(layer, next))
 	}
@@ -270,7 +272,11 @@ func (s *Sequence) Fork() (*Sequence, error) {
 		f.heads[i] = head{main: s.heads[i].main.clone(), pos: slices.Clone(s.heads[i].pos)}
 	}
 	s.enc.share(f.enc)
-	return f, s.store.share(f.store)
+	if err := errors.Join(s.store.share(f.store), s.forkStates(f)); err != nil {
+		f.Free()
+		return nil, err
+	}
+	return f, nil
 }
 
 // Free gives back every page. A second call does nothing.
@@ -280,6 +286,7 @@ func (s *Sequence) Free() {
 	}
 	s.closed = true
 	s.dropInactive(0)
+	s.freeStates()
 	s.enc.free()
 	s.store.free()
 	clear(s.heads)

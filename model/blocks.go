@@ -2,13 +2,37 @@ package model
 
 import "fmt"
 
-// decoderConfig reads the figures that every architecture shares; the architecture's file adds what is its own.
-func decoderConfig(r *reader) *Config {
-	c := &Config{
+// outerConfig begins a Config with the figures that belong to no layer.
+func outerConfig(r *reader) *Config {
+	return &Config{
 		Arch: r.arch, Name: r.stringOr("general.name", ""),
 		Layers: r.int("block_count"), Hidden: r.int("embedding_length"),
 		Context: r.int("context_length"), Act: SiLU, Gated: true,
 	}
+}
+
+// layers makes room for the layers, none of which has a mixer yet, once the figures that size them are known to be good.
+func (r *reader) layers(c *Config) {
+	if c.Layers < 1 || c.Layers > maxLayers {
+		r.fail("metadata %q (layers) is %d, want 1 to %d: %w", r.key("block_count"), c.Layers, maxLayers, ErrConfig)
+	}
+	if r.faults != nil {
+		c.Layers = 0 // nothing is sized by a figure that was refused
+		return
+	}
+	if embed := r.tensorNamed("token_embd.weight"); embed != nil && len(embed.Shape) == 2 {
+		c.Vocab = embed.Shape[0]
+	}
+	r.checkVocab(c.Vocab)
+	c.Layer = make([]LayerConfig, c.Layers)
+	for i := range c.Layer {
+		c.Layer[i].Owner, c.Layer[i].Rope = i, -1
+	}
+}
+
+// decoderConfig reads the figures of a decoder whose layers attend alike; the architecture's file adds what is its own.
+func decoderConfig(r *reader) *Config {
+	c := outerConfig(r)
 	heads := r.perLayer("attention.head_count", c.Layers)
 	all := Attention{Heads: heads, KVHeads: r.perLayerOr("attention.head_count_kv", c.Layers, heads)}
 	if causal := "attention.causal"; !r.boolOr(causal, true) {
@@ -20,18 +44,7 @@ func decoderConfig(r *reader) *Config {
 		all.KeyDim = r.intOr("attention.key_length", c.Hidden/heads)
 		all.ValDim = r.intOr("attention.value_length", c.Hidden/heads)
 	}
-	if c.Layers < 1 || c.Layers > maxLayers {
-		r.fail("metadata %q (layers) is %d, want 1 to %d: %w", r.key("block_count"), c.Layers, maxLayers, ErrConfig)
-	}
-	if r.faults != nil {
-		c.Layers = 0 // nothing is sized by a figure that was refused
-		return c
-	}
-	if embed := r.tensorNamed("token_embd.weight"); embed != nil && len(embed.Shape) == 2 {
-		c.Vocab = embed.Shape[0]
-	}
-	r.checkVocab(c.Vocab)
-	c.Layer = make([]LayerConfig, c.Layers)
+	r.layers(c)
 	for i := range c.Layer {
 		c.Layer[i].Attention, c.Layer[i].Owner = all, i
 	}

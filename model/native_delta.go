@@ -103,6 +103,7 @@ func (t *deltaTask) head(h int) {
 	delta := make([]float32, dv)
 	for i := range t.states {
 		s := t.states[i].State[state : state+dk*dv]
+		copy(s, t.states[i].From[state:state+dk*dv])
 		for range t.states[i].Rows {
 			in, g := t.in[row*t.stride:], d.keyHead(h)
 			q, k, v := in[g*dk:][:dk], in[keys+g*dk:][:dk], in[2*keys+h*dv:][:dv]

@@ -15,7 +15,7 @@ func (b *native) Mix(p *Pass, layer int, hidden *tensor.Dense, states []StateRow
 	n, rows := hidden.Shape()[0], 0
 	for i := range states {
 		rows += states[i].Rows
-		if len(states[i].State) != c.stateFloats() {
+		if len(states[i].State) != c.stateFloats() || len(states[i].From) != c.stateFloats() {
 			return nil, fmt.Errorf("model: state of %d numbers for layer %d, want %d", len(states[i].State), layer, c.stateFloats())
 		}
 	}
@@ -136,6 +136,9 @@ func (b *native) convolveAll(x []float32, stride, channels, kernel int, r *Recur
 	b.pool.Run(tasks, func(_, i int) {
 		from, to, row := i*convChannels, min((i+1)*convChannels, channels), 0
 		for s := range states {
+			for j := range kernel - 1 {
+				copy(states[s].State[j*channels+from:j*channels+to], states[s].From[j*channels+from:j*channels+to])
+			}
 			convolve(x[row*stride:], states[s].Rows, stride, channels, from, to, kernel, w, bias, states[s].State[:(kernel-1)*channels])
 			row += states[s].Rows
 		}

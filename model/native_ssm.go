@@ -57,6 +57,7 @@ func (t *ssmTask) head(h int) {
 	row := 0
 	for i := range t.states {
 		state := t.states[i].State[first : first+s.HeadDim*s.State]
+		copy(state, t.states[i].From[first:first+s.HeadDim*s.State])
 		for range t.states[i].Rows {
 			in := t.in[row*t.stride:]
 			u := in[inner+h*s.HeadDim:][:s.HeadDim]

@@ -72,7 +72,8 @@ type Recurrent interface {
 // StateRows is one sequence's rows of a pass, and its state of a layer, which Mix changes.
 type StateRows struct {
 	Rows  int
-	State []float32 // zeros before the first token
+	From  []float32 // before the first row: zeros before the first token
+	State []float32 // after the last one; it may be From
 }
 
 // channels are the inputs of a DeltaNet's convolution.

@@ -112,10 +112,13 @@ func (t *ropeTable) grow(n int) {
 
 // rope reads the rotary embedding of all layers into c.Ropes[0].
 func (r *reader) rope(c *Config) {
-	if len(c.Layer) == 0 {
-		return // refused already
+	width := 0
+	for i := range c.Layer {
+		width = max(width, c.Layer[i].KeyDim)
 	}
-	width := c.Layer[0].KeyDim
+	if width == 0 {
+		return // refused already, or nothing attends
+	}
 	rope := Rope{
 		Dim:        r.intOr("rope.dimension_count", width),
 		Interlaced: r.stringOr("terrace.rope.layout", ropeLayouts[r.arch]) == "norm",

@@ -154,10 +154,11 @@ func (p *kvzip) choose(l *Layer) {
 		}
 	}
 	for _, z := range seen {
-		z.keep, z.ranks = make([][]int32, l.KVHeads), make([][]uint32, l.KVHeads)
-		for g, row := range z.scores { // sinks are positions, and those that are cached stand first
+		z.keep, z.ranks = make([][]int32, len(z.scores)), make([][]uint32, len(z.scores))
+		for g, row := range z.scores { // sinks are positions, and those that are cached stand first, in layers of any number of heads
+			pos := l.Pos[min(g, len(l.Pos)-1)]
 			for i := range row {
-				if int(l.Pos[g][i]) >= p.sinks {
+				if int(pos[i]) >= p.sinks {
 					break
 				}
 				row[i] = top + 1
@@ -174,7 +175,7 @@ func (p *kvzip) choose(l *Layer) {
 	default:
 		for _, z := range seen {
 			for g, row := range z.scores {
-				z.keep[g] = p.pick.best(nil, row, p.stay(1, 1, l.N, l.KVBytes), 0)
+				z.keep[g] = p.pick.best(nil, row, p.stay(1, l.N, l.KVBytes), 0)
 				z.ranks[g] = p.rankPicks(z.keep[g], row)
 			}
 		}
@@ -184,12 +185,14 @@ func (p *kvzip) choose(l *Layer) {
 // together cuts some layers to their budget, whichever head a token belongs to.
 func (p *kvzip) together(layers []*zipLayer, l *Layer) {
 	var flat []float32
+	heads := 0
 	for _, z := range layers {
+		heads += len(z.scores)
 		for _, row := range z.scores {
 			flat = append(flat, row...)
 		}
 	}
-	picks, from := p.pick.best(nil, flat, p.stay(len(layers), l.KVHeads, l.N, l.KVBytes), 0), int32(0)
+	picks, from := p.pick.best(nil, flat, p.stay(heads, l.N, l.KVBytes), 0), int32(0)
 	ranks := p.rankPicks(picks, flat)
 	for _, z := range layers {
 		for g, row := range z.scores {
@@ -216,13 +219,13 @@ func (p *kvzip) rankPicks(picks []int32, scores []float32) []uint32 {
 
 func (p *kvzip) shared() rankScope { return [...]rankScope{rankAll, rankLayer, rankHead}[p.share] }
 
-// stay is the budget of all those heads together; of a head alone where each has its own.
-func (p *kvzip) stay(layers, kvHeads, n, kvBytes int) int {
-	all := layers * kvHeads * n
+// stay is the budget of some heads of all layers together; of a head alone where each has its own.
+func (p *kvzip) stay(heads, n, kvBytes int) int {
+	all := heads * n
 	if p.share != zipHeadwise && p.budget.Removes() {
 		return all - int(float64(all)*p.budget.ratio)
 	}
-	return layers * kvHeads * p.budget.Tokens(n, kvBytes)
+	return heads * p.budget.Tokens(n, kvBytes)
 }
 
 // Repeats says how a [Reconstructor] wants the context to be read a second time.

@@ -15,8 +15,8 @@ type Ranker interface {
 	// Ranks are the places of the tokens of a layer and KV head that KeepPrompt kept last, in cache order; 0 is the last to go. nil:
 	// all tokens stayed, or nothing was noted. They are the policy's own.
 	Ranks(layer, kvHead int) []uint32
-	// stay is how many tokens of an order stay: that of some layers with so many KV heads, for a prompt of n tokens.
-	stay(layers, kvHeads, n, kvBytes int) int
+	// stay is how many tokens of an order stay: that of so many KV heads, of whatever layers, for a prompt of n tokens.
+	stay(heads, n, kvBytes int) int
 	// shared says which tokens have one order.
 	shared() rankScope
 }
@@ -49,7 +49,7 @@ func (s *Spec) Ranks() bool {
 	if err != nil || set.Ranker() == nil {
 		return false
 	}
-	return set.Ranker().stay(1, 1, long, wide) < long
+	return set.Ranker().stay(1, long, wide) < long
 }
 
 // Shrinks refuses, with [ErrParam], a specification whose choice is not the beginning of s's: another method, or another parameter than
@@ -90,9 +90,8 @@ func ShrinkRanks(from, to *Spec, ranks [][][]uint32, n, kvBytes int) (keep [][][
 	if len(acted) == 0 {
 		return nil, fmt.Errorf("policy: nothing that %s keeps is ranked: %w", from, ErrRanks)
 	}
-	choose := func(layers, kvHeads int, orders [][]uint32, to [][]int) error {
-		most := r.stay(layers, kvHeads, n, kvBytes)
-		return cutRanks(orders, most, to)
+	choose := func(orders [][]uint32, to [][]int) error {
+		return cutRanks(orders, r.stay(len(orders), n, kvBytes), to)
 	}
 	var all [][]uint32
 	var places [][]int
@@ -101,12 +100,12 @@ func ShrinkRanks(from, to *Spec, ranks [][][]uint32, n, kvBytes int) (keep [][][
 		switch r.shared() {
 		case rankHead:
 			for g := range heads {
-				if err := choose(1, 1, heads[g:g+1], keep[layer][g:g+1]); err != nil {
+				if err := choose(heads[g:g+1], keep[layer][g:g+1]); err != nil {
 					return nil, err
 				}
 			}
 		case rankLayer:
-			if err := choose(1, len(heads), heads, keep[layer]); err != nil {
+			if err := choose(heads, keep[layer]); err != nil {
 				return nil, err
 			}
 		default:
@@ -116,7 +115,7 @@ func ShrinkRanks(from, to *Spec, ranks [][][]uint32, n, kvBytes int) (keep [][][
 	if r.shared() != rankAll {
 		return keep, nil
 	}
-	if err := choose(len(acted), len(all)/len(acted), all, places); err != nil {
+	if err := choose(all, places); err != nil {
 		return nil, err
 	}
 	for _, layer := range acted {
@@ -234,4 +233,4 @@ func (r *ranked) spoil() { r.noting, r.layers = false, nil }
 
 func (s *scored) shared() rankScope { return rankHead }
 
-func (s *scored) stay(_, _, n, kvBytes int) int { return s.budget.Tokens(n, kvBytes) }
+func (s *scored) stay(_, n, kvBytes int) int { return s.budget.Tokens(n, kvBytes) }

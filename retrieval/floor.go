@@ -187,6 +187,15 @@ func (f *Floor) Yield() {
 
 // Begin plans what stays in host memory while the passes of one step run, and begins the decode steps among them.
 func (f *Floor) Begin(passes ...*Pass) error {
+	if f.o.KV.StateBytes() > 0 {
+		for _, p := range passes {
+			for i := range p.Rows {
+				if err := p.Rows[i].Text.seq.ReserveStates(); err != nil {
+					return fmt.Errorf("retrieval: %w", err)
+				}
+			}
+		}
+	}
 	if !f.Tiered() {
 		return nil
 	}

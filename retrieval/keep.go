@@ -16,12 +16,13 @@ type verdict struct {
 }
 
 // EndPrompt has the policy decide what stays of a layer that the whole prompt has passed, and prepares what decode steps
-// need: the index, and the token cache. rows are those of the prompt that the text does not count as read yet.
+// need: the index, and the token cache. rows are those of the prompt that the text does not count as read yet. Keys that several layers
+// read are decided on behind the last of them, by what was seen where they are kept: until then all of them read all.
 func (t *Text) EndPrompt(layer, rows int) error {
 	if a := t.onDrives(); a != nil {
 		return a.prompted(layer, rows)
 	}
-	if !t.Acts(layer) {
+	if layer = t.ends(layer); layer < 0 || !t.Acts(layer) {
 		return nil
 	}
 	t.obs.prompt = int(t.read) + rows
@@ -58,6 +59,17 @@ func (t *Text) EndPrompt(layer, rows int) error {
 	}
 	t.obs.forget(layer)
 	return nil
+}
+
+// ends is the layer whose keys and values no layer behind one reads any more in a pass, of those that this one reads; -1 = a later one
+// reads them, or it reads none.
+func (t *Text) ends(layer int) int {
+	layers := t.f.o.Shape.Layers
+	owner := layers.Owner(layer)
+	if owner < 0 || layers.LastReader(owner) != layer {
+		return -1
+	}
+	return owner
 }
 
 // closeGaps moves the tokens of each KV head of a layer to the positions before end, in their order.
@@ -114,7 +126,7 @@ func (t *Text) zeroChannels(layer, rows int) error {
 // endStep has a dropping policy decide after a layer's attention, at the steps that it acts at.
 func (t *Text) endStep(layer int) error {
 	o := &t.obs
-	if t.set.Dropper == nil || !t.Acts(layer) || o.scheduler != nil && !o.scheduler.Due(int(t.read)+1, o.prompt) {
+	if layer = t.ends(layer); layer < 0 || t.set.Dropper == nil || !t.Acts(layer) || o.scheduler != nil && !o.scheduler.Due(int(t.read)+1, o.prompt) {
 		return nil
 	}
 	t.verdict.picks.Reset(t.f.o.Shape.kv(layer).Heads)
@@ -197,11 +209,15 @@ func (t *Text) dropPicks(layer int, picks *policy.Selection) error {
 // EndReread is EndPrompt of a layer of a prompt that has been read, and whose policy had a second look at it (policy.Reconstructor).
 // Floor.Begin has planned for the text.
 func (t *Text) EndReread(layer int) error {
-	if err := t.res.whole(layer, 0); err != nil {
+	owner := t.ends(layer)
+	if owner < 0 {
+		return nil
+	}
+	if err := t.res.whole(owner, 0); err != nil {
 		return err
 	}
 	if err := t.EndPrompt(layer, 0); err != nil {
 		return err
 	}
-	return t.res.release(layer)
+	return t.res.release(owner)
 }

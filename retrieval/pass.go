@@ -335,12 +335,10 @@ func (p *Pass) Attended(layer int, out []float32) {
 
 // Release lets go of the pages that a layer has read, unless a later one reads them too.
 func (t *Text) Release(layer int) error {
-	layers := t.f.o.Shape.Layers
-	owner := layers.Owner(layer)
-	if owner < 0 || layers.LastReader(owner) != layer {
-		return nil
+	if owner := t.ends(layer); owner >= 0 {
+		return t.res.release(owner)
 	}
-	return t.res.release(owner)
+	return nil
 }
 
 // Release lets go of the pages that a layer of a prompt has read, unless a later one reads them too; of a layer with a sliding window in
@@ -372,6 +370,7 @@ func (p *Pass) End() {
 			}
 		}
 		r.Text.read += int32(r.New)
+		r.Text.seq.CommitStates(r.Text.read)
 		if p.f.o.WindowOnly && r.Text.Plain() {
 			r.Text.seq.Slide(r.certain())
 		}

@@ -40,6 +40,7 @@ func (f *Floor) DropRows() {
 // EndSection says that the text is read up to n, after rows of its prompt that passed layer by layer.
 func (t *Text) EndSection(n int32) {
 	t.read = n
+	t.seq.CommitStates(n)
 	if t.f.o.WindowOnly && t.Plain() {
 		t.seq.Slide(n)
 	}

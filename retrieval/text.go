@@ -174,7 +174,10 @@ func (t *Text) Prunes(layer int) bool {
 }
 
 // SetRead says how many positions have been read of a text whose prompt passed layer by layer.
-func (t *Text) SetRead(n int32) { t.read = n }
+func (t *Text) SetRead(n int32) {
+	t.read = n
+	t.seq.CommitStates(n)
+}
 
 // Prefetch begins to bring a layer into host memory that a decode step reads whole.
 func (t *Text) Prefetch(layer int) { t.res.prefetch(layer, t.read, true) }

@@ -73,6 +73,18 @@ func (h *History) Cut(n int) {
 	}
 }
 
+// Part is how the tokens from one to before another were read.
+func (h *History) Part(from, to int) (reads []Read) {
+	at := 0
+	for _, r := range h.Reads {
+		lo, hi := max(at, from), min(at+r.Tokens, to)
+		if at += r.Tokens; lo < hi {
+			reads = append(reads, Read{Tokens: hi - lo, Steps: r.Steps})
+		}
+	}
+	return reads
+}
+
 // Tokens is how many tokens are noted; a prompt that failed is not.
 func (h *History) Tokens() (n int) {
 	for _, r := range h.Reads {

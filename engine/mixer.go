@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"gorgonia.org/tensor"
+
+	"terrace/model"
+)
+
+// runMixer takes the pass's rows through a layer that does not attend: Mix, where it has a recurrent mixer, and Finish.
+func (p *pass) runMixer(layer int) error {
+	var mixed *tensor.Dense
+	if p.e.m.Layer[layer].Recurs() {
+		var err error
+		if mixed, err = p.mix(layer); err != nil {
+			return err
+		}
+	}
+	if layer == p.e.m.Layers-1 {
+		switch {
+		case p.shared && mixed != nil:
+			p.lastOfEach(&mixed)
+		case p.shared:
+			p.lastOfEach()
+		case p.want == 0:
+			p.hidden = nil
+			return p.quit()
+		}
+	}
+	if err := p.quit(following(&mixed)...); err != nil {
+		return err
+	}
+	return p.finish(layer, mixed)
+}
+
+// following lists tensors that follow the pass's rows, without those that there are not.
+func following(t **tensor.Dense) []**tensor.Dense {
+	if *t == nil {
+		return nil
+	}
+	return []**tensor.Dense{t}
+}
+
+// mix moves the sessions' states of a layer on by the pass's rows. It returns the mixer's output, nil where it was added to the rows.
+func (p *pass) mix(layer int) (*tensor.Dense, error) {
+	states := make([]model.StateRows, len(p.sessions))
+	for i, s := range p.sessions {
+		from, to, err := s.text.Seq().State(layer)
+		if err != nil {
+			return nil, err
+		}
+		states[i] = model.StateRows{Rows: len(p.kv.Rows[i].Pos), From: from, State: to}
+		s.flops.Mixed(p.e.m, layer, states[i].Rows)
+	}
+	p.e.floor.Yield()
+	return p.e.recurs.Mix(&p.rows, layer, p.hidden, states)
+}

@@ -1,0 +1,50 @@
+package model
+
+// Qwen 3.5 (text): three gated DeltaNet layers to one of attention, whose output is gated, with a norm on each head of q and k and a
+// rotation of a part of it. The published multimodal positions (mrope) are the plain ones on text. GGUF files have the value heads in an
+// order in which head j uses key head j mod the key heads; norms have their 1 added.
+func init() {
+	registerArchitecture(architecture{config: qwen35Config, params: qwen35Params}, "qwen35")
+}
+
+func qwen35Config(r *reader) *Config {
+	c := decoderConfig(r)
+	r.rmsEps(c)
+	r.activation(c, SiLU)
+	r.rope(c)
+	delta := r.deltaFigures()
+	delta.Modulo = r.stringOr("terrace.delta.order", "modulo") == "modulo"
+	for i, recurs := range r.recurrentLayers(c.Layers) {
+		if l := &c.Layer[i]; recurs {
+			l.Attention, l.Delta = Attention{Owner: i, Rope: -1}, delta
+		} else {
+			l.Gate = SigmoidGate
+		}
+	}
+	return c
+}
+
+func qwen35Params(r *reader, c *Config) *Params {
+	return eachLayer(r, outerParams(r, c), func(i int, n string) LayerParams {
+		l := gatedDeltaLayer(r, c, i, n)
+		r.feedForward(c, &l, n, c.Layer[i].MoE)
+		return l
+	})
+}
+
+// gatedDeltaLayer is a layer of the family without its feed-forward weights; post_attention_norm is the norm before these.
+func gatedDeltaLayer(r *reader, c *Config, i int, n string) LayerParams {
+	l := LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), FFNNorm: r.norm(n+"post_attention_norm", c.Hidden)}
+	a := &c.Layer[i].Attention
+	if d := c.Layer[i].Delta; d != nil {
+		l.Recurrent = deltaParams(r, c, d, n)
+		l.O = r.linear(n+"ssm_out", c.Hidden, d.ValueHeads*d.ValueDim)
+		return l
+	}
+	l.Q = r.taken(n+"attn_q", a.Heads, 2*a.KeyDim, 0, a.KeyDim, c.Hidden)
+	l.OutGate = r.taken(n+"attn_q", a.Heads, 2*a.KeyDim, a.KeyDim, a.KeyDim, c.Hidden)
+	l.K, l.V = r.linear(n+"attn_k", a.KVHeads*a.KeyDim, c.Hidden), r.linear(n+"attn_v", a.KVHeads*a.ValDim, c.Hidden)
+	l.O = r.linear(n+"attn_output", c.Hidden, a.Heads*a.ValDim)
+	l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", a.KeyDim), r.norm(n+"attn_k_norm", a.KeyDim)
+	return l
+}

@@ -20,7 +20,7 @@ var (
 	}
 	commandFamily = family{
 		name: "command-r", models: "Command R, R+",
-		uses:    func(t string) bool { return holds("Action:")(t) && holds("tool_name")(t) },
+		uses:    func(t string) bool { return holds("Action:")(t) && holds(`"tool_name"`)(t) },
 		example: "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"x\": 1}\n    }\n]```",
 		form: Form{calls: []caller{&objectCalls{
 			open: []string{"Action:"}, fence: []string{"```json", "```"}, close: []string{"```"},

@@ -124,7 +124,7 @@ func holds(texts ...string) func(string) bool {
 // families are the forms that templates show by their marks, those first whose marks hold others'.
 var families = []family{
 	harmonyFamily, museFamily, solarFamily, kimi3Family, kimiFamily, cohereFamily, commandFamily, gemmaFamily, functionGemmaFamily,
-	dsmlFamily, gcmlFamily, deepseekFamily, minimax3Family, minimax2Family, glmFamily, stepFamily, qwenCoderFamily, seedFamily,
+	dsmlFamily, gcmlFamily, deepseekFamily, minimax3Family, minimax2Family, glmFamily, stepFamily, seedFamily, qwenCoderFamily,
 	functionaryFamily, functionary2Family, mistralFamily, lfmFamily, graniteFamily, nemotronFamily, apertusFamily, internFamily,
 	toolCallsFamily, mcpFamily, olmoFamily, llama4Family, functoolsFamily, gigachatFamily, hermesFamily, llamaFamily,
 }

@@ -72,7 +72,7 @@ func TestForms(t *testing.T) {
 		// Cohere
 		{"<|START_ACTION|>", "", "<|START_THINKING|>So.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"x\": 1}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"get_time\", \"parameters\": {}}\n]<|END_ACTION|>", `thought "So." text "" f({"x": 1}) get_time({})`},
 		{"<|START_ACTION|>", "", "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", `thought "" text "Yes."`},
-		{"Action: tool_name", "", "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"x\": 1}\n    }\n]```", `thought "" text "" f({"x": 1})`},
+		{"Action: \"tool_name\"", "", "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"x\": 1}\n    }\n]```", `thought "" text "" f({"x": 1})`},
 		// MiniMax
 		{"<minimax:tool_call>", "<think>\n", "So.\n</think>\n\nYes.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"x\">1</parameter>\n<parameter name=\"s\">a\nb</parameter>\n</invoke>\n</minimax:tool_call>", `thought "So." text "Yes." f({"x": 1, "s": "a\nb"})`},
 		{"]<]minimax[>[</mm:think>", "", "</mm:think>]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<o>]<]minimax[>[<n>1.5]<]minimax[>[</n>]<]minimax[>[</o>]<]minimax[>[<l>]<]minimax[>[<item>3]<]minimax[>[</item>]<]minimax[>[</l>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>", `thought "" text "" f({"o": {"n": 1.5}, "l": ["3"]})`},

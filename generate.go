@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +67,26 @@ func (s *Settings) most() (int, error) {
 	return s.MaxTokens, nil
 }
 
+// check refuses settings out of range; errors wrap ErrOption.
+func (s *Settings) check() error {
+	if err := s.sampler().Validate(); err != nil {
+		return fmt.Errorf("terrace: %w: %w", err, ErrOption)
+	}
+	if slices.Contains(s.Stop, "") {
+		return fmt.Errorf("terrace: an empty stop: want a text that ends the answer: %w", ErrOption)
+	}
+	return nil
+}
+
+// parsePolicy reads a specification; errors wrap ErrOption beside package policy's own.
+func parsePolicy(text string) (*policy.Spec, error) {
+	spec, err := policy.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("terrace: %w: %w", err, ErrOption)
+	}
+	return spec, nil
+}
+
 // Generate continues a text, without a chat template. The loop's error is the last thing it sees.
 func (m *Model) Generate(ctx context.Context, prompt string, s Settings) iter.Seq2[Piece, error] {
 	return m.answer(ctx, s, func() ([]int, error) { return m.tok.Encode(prompt, true, true) })
@@ -76,7 +97,18 @@ func (m *Model) Chat(ctx context.Context, messages []Message, s Settings) iter.S
 	return m.answer(ctx, s, func() ([]int, error) { return m.encodeChat(messages) })
 }
 
+// roles are those that templates know.
+var roles = []string{"system", "developer", "user", "assistant", "tool"}
+
 func (m *Model) encodeChat(messages []Message) ([]int, error) {
+	if len(messages) == 0 {
+		return nil, fmt.Errorf("terrace: a chat of no messages: %w", ErrOption)
+	}
+	for i, x := range messages {
+		if !slices.Contains(roles, x.Role) {
+			return nil, fmt.Errorf("terrace: message %d has role %q: want %s: %w", i, x.Role, strings.Join(roles, ", "), ErrOption)
+		}
+	}
 	return m.tok.EncodeMessages(messages, true)
 }
 
@@ -114,9 +146,12 @@ func (m *Model) request(s Settings, prompt func() ([]int, error)) (*serve.Reques
 	if err != nil {
 		return nil, err
 	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
 	r := &serve.Request{MaxTokens: most, Sampler: s.sampler(), Stops: s.Stop, IgnoreEOS: s.IgnoreEnd, Logprobs: -1, StreamText: true}
 	if s.Policy != "" {
-		if r.Policy, err = policy.Parse(s.Policy); err != nil {
+		if r.Policy, err = parsePolicy(s.Policy); err != nil {
 			return nil, err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"terrace/engine"
-	"terrace/policy"
 )
 
 // Session is a text that stays in the KV cache, under a policy of its own: what is read once is asked about many times, and what
@@ -32,7 +31,7 @@ func (m *Model) NewSession(under string) (*Session, error) {
 	spec := m.engine.Policy()
 	if under != "" {
 		var err error
-		if spec, err = policy.Parse(under); err != nil {
+		if spec, err = parsePolicy(under); err != nil {
 			return nil, err
 		}
 	}
@@ -129,6 +128,9 @@ func (s *Session) begin(ctx context.Context, o *Settings) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	if o.Policy != "" {
 		return nil, fmt.Errorf("terrace: policy %s: a session has its own, from NewSession: %w", o.Policy, ErrOption)
 	}
@@ -138,8 +140,18 @@ func (s *Session) begin(ctx context.Context, o *Settings) (*generation, error) {
 	if err := s.read(ctx, nil); err != nil {
 		return nil, err
 	}
+	var ids []int
+	if err := s.m.call(func(*engine.Engine) error {
+		if s.s == nil {
+			return ErrClosed
+		}
+		ids = s.s.IDs()
+		return nil
+	}); err != nil {
+		return nil, err
+	}
 	g := &generation{}
-	r := engine.Request{IDs: s.s.IDs(), MaxTokens: most, Sampler: o.sampler(), Stops: o.Stop, IgnoreEOS: o.IgnoreEnd, IsEnd: s.m.tok.IsEOG, Text: s.m.tok.NewDetokenizer(),
+	r := engine.Request{IDs: ids, MaxTokens: most, Sampler: o.sampler(), Stops: o.Stop, IgnoreEOS: o.IgnoreEnd, IsEnd: s.m.tok.IsEOG, Text: s.m.tok.NewDetokenizer(),
 		OnText: func(piece string) error { g.text += piece; return nil }}
 	g.Generation, err = engine.NewGeneration(r)
 	return g, err
@@ -189,7 +201,7 @@ func (s *Session) Fork(under string) (*Session, error) {
 	spec := s.m.engine.Policy()
 	if under != "" {
 		var err error
-		if spec, err = policy.Parse(under); err != nil {
+		if spec, err = parsePolicy(under); err != nil {
 			return nil, err
 		}
 	}

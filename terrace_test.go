@@ -160,6 +160,14 @@ func TestSessionGoesOn(t *testing.T) {
 	if err := s.Read(t.Context(), "x"); !errors.Is(err, terrace.ErrClosed) {
 		t.Errorf("a closed session: %v", err)
 	}
+	if _, err := terrace.Text(s.Generate(t.Context(), terrace.Settings{})); !errors.Is(err, terrace.ErrClosed) {
+		t.Errorf("an answer of a closed session: %v", err)
+	}
+	if other, err := m.NewSession(""); err != nil {
+		t.Error(err)
+	} else if _, err := terrace.Text(other.Generate(t.Context(), terrace.Settings{TopP: 5})); !errors.Is(err, terrace.ErrOption) {
+		t.Errorf("a share of 5: %v", err)
+	}
 }
 
 // TestErrors: what is wrong is said by a sentinel.
@@ -173,10 +181,22 @@ func TestErrors(t *testing.T) {
 		"policy":  {terrace.Settings{Policy: "nosuch"}, "x", terrace.ErrPolicy},
 		"context": {terrace.Settings{}, strings.Repeat("x", 5000), terrace.ErrContext},
 		"tokens":  {terrace.Settings{MaxTokens: -1}, "x", terrace.ErrOption},
+		"cold":    {terrace.Settings{Temperature: -1}, "x", terrace.ErrOption},
+		"share":   {terrace.Settings{TopP: 5}, "x", terrace.ErrOption},
+		"budget":  {terrace.Settings{Policy: "snapkv:budget=-3"}, "x", terrace.ErrOption},
+		"stop":    {terrace.Settings{Stop: []string{"a", ""}}, "x", terrace.ErrOption},
 	} {
 		if _, err := terrace.Text(m.Generate(t.Context(), c.prompt, c.settings)); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+	for _, bad := range [][]terrace.Message{nil, {{Role: "usr", Content: "x"}}} {
+		if _, err := terrace.Text(m.Chat(t.Context(), bad, terrace.Settings{})); !errors.Is(err, terrace.ErrOption) {
+			t.Errorf("messages %v: %v", bad, err)
+		}
+	}
+	if _, err := m.NewSession("snapkv:budget=-3"); !errors.Is(err, terrace.ErrOption) {
+		t.Errorf("a session's budget below 0: %v", err)
 	}
 	if _, err := terrace.Text(m.Chat(t.Context(), []terrace.Message{{Role: "user", Content: "x"}}, terrace.Settings{})); !errors.Is(err, terrace.ErrNoTemplate) {
 		t.Errorf("no template: %v", err)

@@ -156,8 +156,13 @@ func (p Profile) validate() error {
 		"engine.scan_bytes_per_s": p.Engine.ScanBytesPerS, "engine.command_us": p.Engine.CommandUs,
 		"engine.argtopk_per_s": p.Engine.ArgTopKPerS, "engine.filter_bytes_per_s": p.Engine.FilterBytesPerS, "engine.kernel_bytes_per_s": p.Engine.KernelBytesPerS,
 	} {
-		if !(v >= 0) || v > 1e18 {
-			errs = append(errs, fmt.Errorf("%s is %v, want 0 to 1e18", name, v))
+		switch least, most := 1.0, 1e18; {
+		case strings.HasSuffix(name, "_us"): // up to a quarter of an hour
+			if most = 1e9; !(v >= 0) || v > most {
+				errs = append(errs, fmt.Errorf("%s is %v, want 0 to %g", name, v, most))
+			}
+		case v != 0 && !(v >= least) || v > most: // slower than a byte a second nothing is
+			errs = append(errs, fmt.Errorf("%s is %v, want 0 (no limit), or %g to %g", name, v, least, most))
 		}
 	}
 	if p.Engine.Kernels < 0 || p.Engine.Kernels > 64 {

@@ -56,6 +56,9 @@ func LoadProfile(path string) (p Profile, err error) {
 	if err := json.Unmarshal(b, &p); err != nil {
 		return p, fmt.Errorf("offload: profile %s: %w: %w", path, err, ErrShape)
 	}
+	if err := CheckRates(b); err != nil {
+		return p, fmt.Errorf("offload: profile %s: %w: %w", path, err, ErrShape)
+	}
 	if p.Version != profileVersion || !(p.Host.Copy > 0) {
 		return p, fmt.Errorf("offload: profile %s: version %d, want %d, with rates: %w", path, p.Version, profileVersion, ErrShape)
 	}

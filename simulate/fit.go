@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
+
+	"terrace/offload"
 )
 
 // Device is what moving bytes to and from an SSD takes, in seconds: an operation so much, and so much more a byte.
@@ -208,6 +210,9 @@ func ReadHardware(b []byte) (*Fitted, error) {
 	d, f := json.NewDecoder(bytes.NewReader(b)), &Fitted{}
 	d.DisallowUnknownFields()
 	if err := d.Decode(f); err != nil {
+		return nil, fmt.Errorf("simulate: hardware file: %w", err)
+	}
+	if err := offload.CheckRates(b); err != nil {
 		return nil, fmt.Errorf("simulate: hardware file: %w", err)
 	}
 	for _, h := range f.Hosts {

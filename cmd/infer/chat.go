@@ -118,8 +118,8 @@ func (a *app) chat(f *chatFlags) error {
 		return err
 	}
 	defer in.close()
+	c.stops.say = c.sayHowToLeave
 	if c.terminal {
-		c.stops.say = c.sayHowToLeave
 		defer a.interrupts.take(c.stops.take)()
 		a.notice("%s, a context of %d tokens, policy %s. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", modelName(l.name), l.engine.Options().Context, f.kv.policyName())
 	}
@@ -128,20 +128,17 @@ func (a *app) chat(f *chatFlags) error {
 
 // talk answers message after message.
 func (c *conversation) talk(in chatInput) error {
-	warned := false // Ctrl-C was pressed at the prompt just now
 	for {
 		text, err := in.message(c.a.ctx)
 		switch {
-		case errors.Is(err, errInterrupted) && warned, errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, errInterrupted) && !c.stops.take():
 			return nil
 		case errors.Is(err, errInterrupted):
-			warned = true
-			c.sayHowToLeave()
 			continue
 		case err != nil:
 			return err
 		}
-		warned = false
+		c.stops.during(nil) // Ctrl-C begins again
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
@@ -214,8 +211,8 @@ func (c *conversation) turn(text string) error {
 }
 
 // stops is what Ctrl-C does in a conversation on a terminal: it ends the answer, the second time the program; between answers
-// the first one says so. The line editor reads Ctrl-C itself, so that here only those come that the terminal turned into a
-// signal: while an answer is made, just before and just after.
+// the first one says so and the second leaves, whether the line editor reads them or the terminal turns them into signals (while an
+// answer is made, and before the editor is back).
 type stops struct {
 	mu     sync.Mutex
 	answer context.CancelFunc // of the answer under way; nil = none
@@ -287,7 +284,7 @@ func (c *conversation) answer(ctx context.Context, text string) (*engine.Result,
 		req.Prefix = c.f.store.find(c.a, ids, c.session.Policy())
 	}
 	req.OnText = func(piece string) error {
-		_, err := io.WriteString(c.a.stdout, piece)
+		_, err := io.WriteString(c.a.stdout, visible(piece, "\n\t"))
 		return err
 	}
 	return c.session.Generate(ctx, req)

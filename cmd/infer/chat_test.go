@@ -205,6 +205,7 @@ func TestChatOnATerminal(t *testing.T) {
 	s.wait("of KV in host memory")
 	s.press(ctrlC)
 	s.wait("Ctrl-C again")
+	s.wait(">>> ") // the editor is there: before, Ctrl-C would be a signal, and leave with 130
 	s.press(ctrlC)
 	if code := s.exit(); code != 0 {
 		t.Errorf("exit %d", code)

@@ -58,7 +58,7 @@ func (t *table) Flush() error {
 	if err := t.Writer.Flush(); err != nil {
 		return err
 	}
-	text := t.rows.String()
+	text := visible(t.rows.String(), "\n")
 	if t.width > 0 {
 		text = fold(text, t.width)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -223,10 +222,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 	}
 	a.noticeCut(l, &req)
 	if !f.asJSON {
-		req.OnText = func(piece string) error {
-			_, err := io.WriteString(a.stdout, piece)
-			return err
-		}
+		req.OnText = a.modelText
 	}
 	req.OnPrefill = a.promptBar()
 	res, err := a.generateAfter(f, l, prefix, req)

@@ -84,7 +84,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 		if slices.Contains(args, "--verbose") || os.Getenv("TERRACE_DEBUG") != "" {
 			say = oneLine
 		}
-		fmt.Fprintf(stderr, "infer: %s\n", say(err))
+		fmt.Fprintf(stderr, "infer: %s\n", visible(say(err), "\n\t"))
 		if crash := (*engine.Crash)(nil); errors.As(err, &crash) && os.Getenv("TERRACE_DEBUG") != "" {
 			stderr.Write(crash.Stack)
 		}
@@ -206,7 +206,7 @@ func (a *app) prepare(cmd *cobra.Command, args []string) error {
 // notice prints one line about something the user should know, on stderr.
 func (a *app) notice(format string, args ...any) {
 	if !a.quiet {
-		fmt.Fprintf(a.stderr, "infer: "+format+"\n", args...)
+		fmt.Fprintf(a.stderr, "infer: %s\n", visible(fmt.Sprintf(format, args...), "\n\t"))
 	}
 }
 

@@ -176,6 +176,11 @@ func describe(l *loaded) (modelInfo, error) {
 func (a *app) printInfo(i modelInfo) error {
 	w := a.newTable()
 	row := func(name, format string, args ...any) {
+		for i := range args {
+			if text, ok := args[i].(string); ok {
+				args[i] = visible(text, "") // a file's own texts make no rows
+			}
+		}
 		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
 	}
 	row("model", "%s", i.Name)

@@ -59,6 +59,9 @@ func (s *valkeyStore) get(ctx context.Context, name string, most int64) (b []byt
 		b, err = s.c.Do(ctx, cmd).AsBytes()
 		return err
 	})
+	if said, ok := valkey.IsValkeyErr(err); ok && strings.HasPrefix(said.Error(), "WRONGTYPE") {
+		return nil, ErrMiss // somebody else's: one record less, the server is well
+	}
 	if valkey.IsValkeyNil(err) || err == nil && len(b) == 0 {
 		return nil, ErrMiss
 	}

@@ -109,8 +109,8 @@ func (c *channels) body(p *parser, h header, stops []string) {
 	case c.jsonCalls && name != "" && len(p.tools) > 0:
 		p.r.space()
 		if t := p.tool(name); t != nil && p.jsonArguments(t) {
-			p.mark()
-			c.after(p, p.r.scan(newMarks(stops...), drop))
+			p.mark() // what follows the arguments is text
+			c.after(p, p.content(stops))
 			return
 		}
 	case c.thinks(h.channel, h.to):

@@ -64,6 +64,7 @@ func TestForms(t *testing.T) {
 		// Harmony, as docs/format.md of openai/harmony has it
 		{harmony, "<|start|>assistant", "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\": 1}<|call|>", `thought "So." text "I look." f({"x": 1})`},
 		{harmony, "<|start|>assistant", "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>", `thought "One.\nTwo." text "Yes."`},
+		{harmony, "<|start|>assistant", "<|channel|>commentary to=functions.f<|message|>{\"x\": 1!} or so<|call|>", `thought "" text "!} or so" f({"x": 1) problem: the call breaks its form`},
 		{harmony, "<|start|>assistant", "Plain text.", `thought "" text "Plain text."`},
 		{harmony, "<|start|>assistant", "<|channel|>commentary to=functions.g<|message|>{\"y\": 1}<|call|>", `thought "" text "{\"y\": 1}" problem: call of "g", a tool that was not given`},
 		// Gemma

@@ -23,12 +23,12 @@ func TokenBytes(cache cacheshape.Model, l kvpage.Layout) int {
 	return bytes / l.Tokens
 }
 
-// KVBytes is the memory of the pages of one text of n tokens without a policy, at most: with Options.WindowOnly, of layers with a
+// KVBytes is the memory of the pages and the state of one text of n tokens without a policy, at most: with Options.WindowOnly, of layers with a
 // sliding window only what later rows read and the pass in progress. Backends that keep copies of KV on a device ignore WindowOnly,
 // so it counts for none but native. Validate must have filled o.
 func KVBytes(m *model.Model, o Options, n int) int64 {
-	l, bytes := o.PlainLayout(), int64(0)
 	cache := m.Cache()
+	l, bytes := o.PlainLayout(), 2*cache.StateBytes() // the one that a pass writes, beside it
 	for i := range cache {
 		if !cache.Keeps(i) {
 			continue

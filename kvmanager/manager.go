@@ -161,10 +161,13 @@ func (m *Manager) Stats() Stats {
 // ResetPeak starts a new measurement of PeakBytes from what is in use now.
 func (m *Manager) ResetPeak() { m.peak = m.inUse }
 
-// BytesFor is the page bytes that a sequence of that many tokens holds in every layer and head.
+// BytesFor is the bytes that a sequence of that many tokens holds: pages in every layer and head, and state.
 func (m *Manager) BytesFor(tokens int) int64 {
 	main, residual := m.codec.split(tokens)
 	var n int64
+	if tokens > 0 {
+		n = 2 * m.StateBytes()
+	}
 	for i := range m.layers {
 		for kind, count := range [kinds]int{main, residual} {
 			l := &m.layers[i].layouts[kind]

@@ -2,6 +2,7 @@ package model
 
 import (
 	"math"
+	"strings"
 
 	"terrace/internal/cacheshape"
 )
@@ -98,4 +99,28 @@ func (c *Config) EachAttention(set func(a *Attention)) {
 	for i := range c.Layer {
 		set(&c.Layer[i].Attention)
 	}
+}
+
+// Kind names what a layer's mixers are: "attention", "latent attention", "gated DeltaNet", "Mamba-2", "short convolution", two of them side by
+// side with a + between, or "feed-forward".
+func (l *LayerConfig) Kind() string {
+	var kinds []string
+	switch {
+	case l.Latent != nil:
+		kinds = append(kinds, "latent attention")
+	case l.Heads > 0:
+		kinds = append(kinds, "attention")
+	}
+	switch {
+	case l.Delta != nil:
+		kinds = append(kinds, "gated DeltaNet")
+	case l.SSM != nil:
+		kinds = append(kinds, "Mamba-2")
+	case l.Conv != nil:
+		kinds = append(kinds, "short convolution")
+	}
+	if len(kinds) == 0 {
+		return "feed-forward"
+	}
+	return strings.Join(kinds, " + ")
 }

@@ -85,6 +85,9 @@ func (a *app) printFit(l *loaded, r fit.Report) error {
 	fmt.Fprintf(w, "weights\t%s (mapped from the file)\n", units.FormatBytes(r.WeightsBytes))
 	fmt.Fprintf(w, "buffers\t%s (estimate: activations of a pass, unpacked weight panels)\n", units.FormatBytes(r.BuffersBytes))
 	fmt.Fprintf(w, "KV cache\t%s a token, %s for the context of %d\n", units.FormatBytes(r.KVBytesPerToken), units.FormatBytes(r.KVBytesAtContext), r.ContextTokens)
+	if r.StateBytes > 0 {
+		fmt.Fprintf(w, "state\t%s a text beside its KV, whatever its length\n", units.FormatBytes(r.StateBytes))
+	}
 	fmt.Fprintf(w, "memory\t%s\n", units.FormatBytes(r.MemoryBytes))
 	fmt.Fprintf(w, "longest context\t%d tokens (the model was trained for %d)\n", r.LongestContext, l.model.Context)
 	return w.Flush()

@@ -68,9 +68,10 @@ type modelInfo struct {
 	Title            string         `json:"title,omitempty"`
 	Parameters       int64          `json:"parameters"`
 	SizeBytes        int64          `json:"size_bytes"`
-	Layers           int            `json:"layers"`
+	LayerCount       int            `json:"layer_count"`
+	Layers           []layerInfo    `json:"layers"`
 	Hidden           int            `json:"hidden"`
-	Heads            int            `json:"heads"`
+	Heads            int            `json:"heads"` // of the layer that has most, as KV heads and width are
 	KVHeads          int            `json:"kv_heads"`
 	HeadDim          int            `json:"head_dim"`
 	Vocab            int            `json:"vocab"`
@@ -78,8 +79,9 @@ type modelInfo struct {
 	SlidingWindow    int            `json:"sliding_window,omitempty"`
 	Experts          int            `json:"experts,omitempty"`
 	KVBytesPerToken  int            `json:"kv_bytes_per_token"`
-	KVBytesAtContext int64          `json:"kv_bytes_at_context"` // of a text of Context tokens, at most: layers with a sliding window keep what later tokens read
-	Quantisation     map[string]int `json:"quantisation"`        // tensors of each type
+	StateBytes       int64          `json:"state_bytes,omitempty"` // that a text takes beside keys and values, whatever its length
+	KVBytesAtContext int64          `json:"kv_bytes_at_context"`   // of a text of Context tokens, at most: layers with a sliding window keep what later tokens read
+	Quantisation     map[string]int `json:"quantisation"`          // tensors of each type
 	BitsPerWeight    float64        `json:"bits_per_weight"`
 	ChatTemplate     bool           `json:"chat_template"`
 	Tensors          []tensorInfo   `json:"tensors,omitempty"`
@@ -144,13 +146,15 @@ func (a *app) show(f *showFlags) error {
 // describe sums up an opened model.
 func describe(l *loaded) (modelInfo, error) {
 	m := l.model
-	heads, kv, _ := m.Cache().Same()
 	info := modelInfo{Name: l.name, Path: l.path, Format: l.file.Weights().Format(), Architecture: m.Arch, Title: m.Name, SizeBytes: l.file.Weights().SizeBytes(),
-		Layers: m.Layers, Hidden: m.Hidden, Heads: heads, KVHeads: kv.Heads, HeadDim: kv.KeyDim, Vocab: m.Vocab, Context: m.Context,
+		LayerCount: m.Layers, Layers: layersOf(m), Hidden: m.Hidden, StateBytes: m.Cache().StateBytes(), Vocab: m.Vocab, Context: m.Context,
 		Experts: m.Experts, KVBytesPerToken: 2 * m.Cache().Numbers(), Quantisation: map[string]int{}}
 	o := engine.Options{WindowOnly: true}
 	if err := o.Validate(m); err != nil {
 		return info, err
+	}
+	for _, x := range info.Layers {
+		info.Heads, info.KVHeads, info.HeadDim = max(info.Heads, x.Heads), max(info.KVHeads, x.KVHeads), max(info.HeadDim, x.KeyWidth)
 	}
 	info.KVBytesAtContext = engine.KVBytes(m, o, m.Context)
 	for _, c := range m.Layer {
@@ -192,7 +196,14 @@ func (a *app) printInfo(i modelInfo) error {
 	row("quantisation", "%s", quantMix(i.Quantisation))
 	row("architecture", "%s", i.Architecture)
 	row("parameters", "%.1f M", float64(i.Parameters)/1e6)
-	row("layers", "%d of hidden %d, %d heads, %d KV heads of %d", i.Layers, i.Hidden, i.Heads, i.KVHeads, i.HeadDim)
+	if kinds := layerKinds(i.Layers); len(kinds) == 1 {
+		row("layers", "%d of hidden %d, %s", i.LayerCount, i.Hidden, kinds[0].text)
+	} else {
+		row("layers", "%d of hidden %d", i.LayerCount, i.Hidden)
+		for _, k := range kinds {
+			row("", "%d × %s", k.count, k.text)
+		}
+	}
 	if i.Experts > 0 {
 		row("experts", "%d", i.Experts)
 	}
@@ -201,6 +212,9 @@ func (a *app) printInfo(i modelInfo) error {
 		row("sliding window", "%d tokens in some layers", i.SlidingWindow)
 	}
 	row("context", "%d tokens", i.Context)
+	if i.StateBytes > 0 {
+		row("state", "%s a text, whatever its length", units.FormatBytes(i.StateBytes))
+	}
 	row("KV cache", "%s a token in f16, %s for the whole context", units.FormatBytes(int64(i.KVBytesPerToken)), units.FormatBytes(i.KVBytesAtContext))
 	row("chat template", "%v", i.ChatTemplate)
 	if i.Verified {

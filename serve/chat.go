@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/serve/answer"
 )
 
 func init() {
@@ -102,14 +104,16 @@ type chatReply struct {
 	Content *string `json:"content"`
 	Refusal *string `json:"refusal"`
 
+	Reasoning   string         `json:"reasoning_content,omitzero"` // what the model thought before
 	ToolCalls   []toolCallJSON `json:"tool_calls,omitzero"`
-	ToolProblem string         `json:"tool_call_error,omitempty"` // why a text that began like a call is none
+	ToolProblem string         `json:"tool_call_error,omitempty"` // what is wrong with a call, or why a text that began like one is none
 }
 
 type chatDelta struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitzero"`
 
+	Reasoning   *string        `json:"reasoning_content,omitzero"`
 	ToolCalls   []toolCallJSON `json:"tool_calls,omitzero"`
 	ToolProblem string         `json:"tool_call_error,omitempty"`
 }
@@ -160,9 +164,6 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := tools.constrain(r.Context(), s, req); err != nil {
-		return err
-	}
 	talk, err := in.conversation(tools)
 	if err != nil {
 		return err
@@ -171,13 +172,16 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req.Prompts = [][]int{ids}
+	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
+		return err
+	}
+	req.Prompts, req.shown = [][]int{ids}, s.constraints.marked.shown
 	reply, err := s.begin(w, r, req)
 	if err != nil {
 		return err
 	}
 	defer reply.Close()
-	out := chatWriter{tools: tools, in: &in, req: req, reply: reply, base: chatCompletion{ID: "chatcmpl-" + newID(), Object: "chat.completion", Created: time.Now().Unix(), Model: name}}
+	out := chatWriter{parser: func() *answer.Parser { return s.parser(talk) }, in: &in, req: req, reply: reply, base: chatCompletion{ID: "chatcmpl-" + newID(), Object: "chat.completion", Created: time.Now().Unix(), Model: name}}
 	if req.StreamText {
 		out.base.Object = "chat.completion.chunk"
 		return out.stream(&stream{w: w, r: r})
@@ -189,11 +193,14 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	c := out.base
 	for _, e := range events {
 		x := out.choice(e)
-		g := tools.gate()
-		text, calls, problem := g.push(e.Text, true)
-		x.Message = &chatReply{Role: "assistant", Content: &text, ToolCalls: toolCalls(calls, false), ToolProblem: problem}
+		p := partsOf(out.parser(), e.Text)
+		text, calls := p.text(answer.Text), p.calls()
+		x.Message = &chatReply{Role: "assistant", Content: &text, Reasoning: p.text(answer.Thought), ToolCalls: toolCalls(calls), ToolProblem: p.problem}
 		if calls != nil {
-			x.Message.Content, x.FinishReason = nil, x.called()
+			x.FinishReason = x.called()
+			if text == "" {
+				x.Message.Content = nil
+			}
 		}
 		c.Choices = append(c.Choices, x)
 	}
@@ -290,19 +297,16 @@ func (m *chatMessage) turn(i int, raw jsontext.Value) (*chatTurn, error) {
 			t.set(key, string(v))
 		}
 	}
-	if thought := t.text("reasoning_content"); thought != "" {
-		t.set("thinking", quote(thought))
-	}
-	return t, nil
+	return t.think(t.text("reasoning_content")), nil
 }
 
 // chatWriter turns events into JSON.
 type chatWriter struct {
-	tools *toolUse
-	in    *chatRequest
-	req   *Request
-	reply *Reply
-	base  chatCompletion
+	parser func() *answer.Parser
+	in     *chatRequest
+	req    *Request
+	reply  *Reply
+	base   chatCompletion
 }
 
 // choice is what whole answers and chunks have in common.
@@ -336,13 +340,36 @@ func numbers(b []byte) []int {
 	return out
 }
 
+// newChatDelta is a part of an answer as a chunk has it; nil where it has none.
+func newChatDelta(e answer.Event) *chatDelta {
+	call := func(c toolCallJSON) *chatDelta {
+		c.Index = &e.Index
+		return &chatDelta{ToolCalls: []toolCallJSON{c}}
+	}
+	switch e.Kind {
+	case answer.Thought:
+		return &chatDelta{Reasoning: &e.Text}
+	case answer.Text:
+		if e.Text != "" {
+			return &chatDelta{Content: &e.Text}
+		}
+	case answer.CallStart:
+		return call(toolCallJSON{ID: "call_" + newID(), Type: "function", Function: toolFunctionJSON{Name: e.Name}})
+	case answer.CallArguments:
+		return call(toolCallJSON{Function: toolFunctionJSON{Arguments: e.Text}})
+	case answer.Problem:
+		return &chatDelta{ToolProblem: e.Text}
+	}
+	return nil
+}
+
 // stream sends chunks as they come; a choice's first has the role alone.
 func (o *chatWriter) stream(s *stream) error {
 	usage := o.in.StreamOptions != nil && is(o.in.StreamOptions.IncludeUsage)
 	begun, left := make([]bool, o.req.choices()), o.req.choices()
-	gates := make([]gate, o.req.choices())
-	for i := range gates {
-		gates[i] = o.tools.gate()
+	parsers, called := make([]*answer.Parser, o.req.choices()), make([]bool, o.req.choices())
+	for i := range parsers {
+		parsers[i] = o.parser()
 	}
 	chunk := func(c chatChoice) error {
 		out := o.base
@@ -365,21 +392,35 @@ func (o *chatWriter) stream(s *stream) error {
 				return err
 			}
 		}
-		var calls []toolCall
-		var problem string
-		e.Text, calls, problem = gates[e.Choice].push(e.Text, e.Finish != "")
-		if e.Text == "" && e.Finish == "" && o.req.Logprobs < 0 && !is(o.in.ReturnTokenIDs) {
-			return nil
+		events := parsers[e.Choice].Push(e.Text)
+		if e.Finish != "" {
+			events = append(events, parsers[e.Choice].End()...)
 		}
-		c := o.choice(e)
-		c.Delta = &chatDelta{ToolCalls: toolCalls(calls, true), ToolProblem: problem}
-		if calls != nil {
-			c.FinishReason = c.called()
+		if len(events) == 0 && (len(e.Tokens) > 0 && (o.req.Logprobs >= 0 || is(o.in.ReturnTokenIDs)) || e.Finish != "") {
+			events = []answer.Event{{Kind: answer.Text}} // a chunk of tokens whose text comes later
 		}
-		if e.Text != "" {
-			c.Delta.Content = &e.Text
+		for i, x := range events {
+			c := chatChoice{Index: e.Choice}
+			if i == 0 {
+				c = o.choice(Event{Choice: e.Choice, Tokens: e.Tokens}) // what an event says of tokens goes with its first part
+			}
+			called[e.Choice] = called[e.Choice] || x.Kind == answer.CallStart
+			if i == len(events)-1 && e.Finish != "" {
+				c.FinishReason = &e.Finish
+				if called[e.Choice] {
+					c.FinishReason = c.called()
+				}
+			}
+			if c.Delta = newChatDelta(x); c.Delta == nil && c.FinishReason == nil && i > 0 {
+				continue
+			} else if c.Delta == nil {
+				c.Delta = &chatDelta{}
+			}
+			if err := chunk(c); err != nil {
+				return err
+			}
 		}
-		return chunk(c)
+		return nil
 	})
 	if err != nil {
 		return s.fail(err)

@@ -32,13 +32,13 @@ type toolMessageFields struct {
 
 type toolCallJSON struct {
 	Index    *int             `json:"index,omitempty"` // in chunks
-	ID       string           `json:"id"`
-	Type     string           `json:"type"`
+	ID       string           `json:"id,omitempty"`    // not in the chunks after the first, as the next
+	Type     string           `json:"type,omitempty"`
 	Function toolFunctionJSON `json:"function"`
 }
 
 type toolFunctionJSON struct {
-	Name      string `json:"name"`
+	Name      string `json:"name,omitempty"`
 	Arguments string `json:"arguments"`
 }
 
@@ -112,14 +112,10 @@ func (f *toolMessageFields) calls(i int) ([]toolCall, error) {
 	return calls, nil
 }
 
-// toolCalls are calls in OpenAI's shape; those of chunks are numbered.
-func toolCalls(calls []toolCall, chunk bool) (out []toolCallJSON) {
-	for i, c := range calls {
-		j := toolCallJSON{ID: c.ID, Type: "function", Function: toolFunctionJSON{c.Name, c.Arguments}}
-		if chunk {
-			j.Index = &i
-		}
-		out = append(out, j)
+// toolCalls are calls in OpenAI's shape.
+func toolCalls(calls []toolCall) (out []toolCallJSON) {
+	for _, c := range calls {
+		out = append(out, toolCallJSON{ID: c.ID, Type: "function", Function: toolFunctionJSON{c.Name, c.Arguments}})
 	}
 	return out
 }

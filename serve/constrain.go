@@ -11,6 +11,7 @@ import (
 
 	"terrace/grammar"
 	"terrace/grammar/schema"
+	"terrace/tokenizer"
 )
 
 // maxMachines is how many constraints are kept; each has masks of its own, up to about 30 MB.
@@ -19,14 +20,30 @@ const maxMachines = 12
 // constraints keeps what texts were constrained to, the latest last, so that equal requests share masks.
 type constraints struct {
 	mu       sync.Mutex
-	once     sync.Once
-	words    *grammar.Vocabulary
+	words    words // as texts are read
+	marked   words // as answers of a model's own form are: with the control tokens that are its marks
 	machines map[string]*grammar.Machine
 	order    []string
 }
 
 // machine is the one of a key; compile makes its grammar where it is new. Errors blame a field.
-func (s *Server) machine(ctx context.Context, field, key string, compile func() (*grammar.Grammar, error)) (m *grammar.Machine, err error) {
+func (s *Server) machine(ctx context.Context, field, key string, compile func() (*grammar.Grammar, error)) (*grammar.Machine, error) {
+	return s.machineOver(ctx, &s.constraints.words, field, key, compile)
+}
+
+// words are a vocabulary that is made when it is first needed.
+type words struct {
+	once  sync.Once
+	shown map[int]bool // control tokens that are written by their text
+	words *grammar.Vocabulary
+}
+
+func (w *words) of(t *tokenizer.Tokenizer) *grammar.Vocabulary {
+	w.once.Do(func() { w.words = grammar.NewVocabulary(t.Pieces(w.shown)) })
+	return w.words
+}
+
+func (s *Server) machineOver(ctx context.Context, over *words, field, key string, compile func() (*grammar.Grammar, error)) (m *grammar.Machine, err error) {
 	c := &s.constraints
 	c.mu.Lock()
 	m, ok := c.machines[key]
@@ -39,8 +56,7 @@ func (s *Server) machine(ctx context.Context, field, key string, compile func() 
 		if err != nil {
 			return constraintError(field, err)
 		}
-		c.once.Do(func() { c.words = grammar.NewVocabulary(s.o.Tokenizer.Pieces()) })
-		if m, err = grammar.NewMachine(g, c.words); err != nil {
+		if m, err = grammar.NewMachine(g, over.of(s.o.Tokenizer)); err != nil {
 			return constraintError(field, err)
 		}
 		return nil

@@ -139,30 +139,6 @@ func TestStreamsOfText(t *testing.T) {
 	}
 }
 
-// TestParseCalls: a call that does not parse is text, and the reason is said.
-func TestParseCalls(t *testing.T) {
-	for _, template := range []string{"", "tools <tool_call>"} {
-		u := &toolUse{tools: []tool{{Name: "f"}}, choice: "auto", format: callFormatOf(template)}
-		if calls, problem := u.parse(u.format.write([]toolCall{{"", "f", `{"a":1}`}, {"", "f", `{}`}})); len(calls) != 2 || calls[0].Arguments != `{"a":1}` || problem != "" {
-			t.Errorf("%q: %v %q", template, calls, problem)
-		}
-		for text, why := range map[string]string{`{"name":"f","arguments":{`: "no whole JSON", `{"name":"g","arguments":{}}`: "not given", `{"x":1}`: "no call", `{"name":"f","arguments":3}`: "no object", "Hello {": "", "": ""} {
-			g := u.gate()
-			show, calls, problem := g.push(text, true)
-			if show != text || calls != nil || !strings.Contains(problem, why) || (why == "") != (problem == "") {
-				t.Errorf("%q: %q %v %q, want %q", text, show, calls, problem, why)
-			}
-		}
-		g := u.gate()
-		if a, _, _ := g.push(" {\"na", false); a != "" {
-			t.Errorf("shown before it is known: %q", a)
-		}
-		if a, _, _ := g.push("x", false); template != "" && a != "" {
-			t.Errorf("shown: %q", a)
-		}
-	}
-}
-
 // TestConstraintsRefused: what cannot be kept is 400 and names its field.
 func TestConstraintsRefused(t *testing.T) {
 	b := newBench(t, engine.Options{Context: 128}, Options{})

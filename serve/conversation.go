@@ -42,6 +42,14 @@ func (t *chatTurn) set(name, value string) *chatTurn {
 	return t
 }
 
+// think adds what the assistant thought before it answered; templates know it by two names.
+func (t *chatTurn) think(thought string) *chatTurn {
+	if thought != "" {
+		t.set("reasoning_content", quote(thought)).set("thinking", quote(thought))
+	}
+	return t
+}
+
 // text is a member that is a string; "" where it is not there.
 func (t *chatTurn) text(name string) (s string) {
 	for _, m := range t.members {
@@ -76,6 +84,7 @@ type conversation struct {
 	turns  []*chatTurn
 	tools  *toolUse
 	fields *templateFields
+	tail   string // the end of the rendered prompt, once it is rendered
 }
 
 // templateFields are those of a chat that only its template reads.
@@ -327,7 +336,20 @@ func (s *Server) encodeChat(ctx context.Context, c *conversation) ([]int, error)
 	if err != nil {
 		return nil, err
 	}
+	c.tail = tailOf(text)
+	if mark != "" {
+		c.tail = strings.ReplaceAll(c.tail, string(mark), "")
+	}
 	return s.encodePrompt(ctx, "messages", text, tokenizer.EncodeOptions{ParseSpecial: true, Mark: mark})
+}
+
+// tailOf is as much of a prompt's end as says whether it has begun a thought.
+func tailOf(text string) string {
+	const most = 512
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[len(text)-most:], "")
 }
 
 // withRaw is a value beside the JSON that it was read from.

@@ -168,7 +168,7 @@ func (l *loop) take() {
 
 func (l *loop) newSequence(j *job, choice int) *sequence {
 	q := &sequence{id: l.ids, job: j, choice: choice, prompt: j.r.Prompts[choice/max(1, j.r.Choices)], vocab: l.e.Model().Vocab, waits: -1,
-		pieces: &tap{Detokenizer: l.o.Tokenizer.NewDetokenizer()}, under: j.r.Policy}
+		pieces: &tap{Detokenizer: l.o.Tokenizer.NewDetokenizer().Show(j.r.shown)}, under: j.r.Policy}
 	if q.under == nil {
 		q.under = l.e.Policy()
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/serve/answer"
 )
 
 // absent is null: what the API has and answers of this server have not.
@@ -28,11 +30,13 @@ type anthropicReply struct {
 	PromptIDs    []int          `json:"prompt_token_ids,omitzero"`
 }
 
-// anthropicOut is a block of an answer: text, or a call.
+// anthropicOut is a block of an answer: text, a thought, or a call.
 type anthropicOut struct {
 	Type      string         `json:"type"`
 	Text      *string        `json:"text,omitzero"`
 	Citations jsontext.Value `json:"citations,omitzero"` // null, of a text
+	Thinking  *string        `json:"thinking,omitzero"`
+	Signature *string        `json:"signature,omitzero"`
 	ID        string         `json:"id,omitzero"`
 	Name      string         `json:"name,omitzero"`
 	Input     jsontext.Value `json:"input,omitzero"`
@@ -86,16 +90,25 @@ func writeAnthropicError(w http.ResponseWriter, e *Error) {
 type messageWriter struct {
 	message anthropicReply
 	reply   *Reply
-	gate    gate
+	parser  *answer.Parser
 	ids     bool // token ids are wanted
 	tokens  []Token
-	block   int  // the one that is open, or the next
-	open    bool // a block of text
+	block   int         // the one that is open, or the next
+	open    answer.Kind // of the block that is open, if one is
+	isOpen  bool
+	called  bool
 }
 
 func textBlock(text string) anthropicOut {
 	return anthropicOut{Type: "text", Text: &text, Citations: jsontext.Value("null")}
 }
+
+// thinkingBlock has a signature that means nothing here: clients send it back with the block.
+func thinkingBlock(text, signature string) anthropicOut {
+	return anthropicOut{Type: "thinking", Thinking: &text, Signature: &signature}
+}
+
+const thinkingSignature = "terrace"
 
 func useBlock(c toolCall, input string) anthropicOut {
 	return anthropicOut{Type: "tool_use", ID: "toolu_" + strings.TrimPrefix(c.ID, "call_"), Name: c.Name, Input: jsontext.Value(input), Caller: jsontext.Value(`{"type":"direct"}`)}
@@ -111,12 +124,12 @@ func (o *messageWriter) usage() anthropicUsage {
 }
 
 // end notes why the answer ended.
-func (o *messageWriter) end(e Event, calls []toolCall) {
+func (o *messageWriter) end(e Event) {
 	reason := "end_turn"
 	switch {
 	case e.Finish == FinishLength:
 		reason = "max_tokens"
-	case calls != nil:
+	case o.called:
 		reason = "tool_use"
 	case e.Stop != "":
 		reason = "stop_sequence"
@@ -127,15 +140,23 @@ func (o *messageWriter) end(e Event, calls []toolCall) {
 
 // whole is an answer that is not streamed.
 func (o *messageWriter) whole(e Event) anthropicReply {
-	text, calls, problem := o.gate.push(e.Text, true)
-	if text != "" || calls == nil {
-		o.message.Content = append(o.message.Content, textBlock(text))
+	all := partsOf(o.parser, e.Text)
+	for _, p := range all.list {
+		switch p.kind {
+		case answer.Thought:
+			o.message.Content = append(o.message.Content, thinkingBlock(p.text, thinkingSignature))
+		case answer.Text:
+			o.message.Content = append(o.message.Content, textBlock(p.text))
+		case answer.CallStart:
+			o.called = true
+			o.message.Content = append(o.message.Content, useBlock(p.call, p.call.Arguments))
+		}
 	}
-	for _, c := range calls {
-		o.message.Content = append(o.message.Content, useBlock(c, c.Arguments))
+	if len(all.list) == 0 {
+		o.message.Content = append(o.message.Content, textBlock(""))
 	}
-	o.end(e, calls)
-	o.message.ToolProblem, o.message.Timings = problem, newTimings(o.reply)
+	o.end(e)
+	o.message.ToolProblem, o.message.Timings = all.problem, newTimings(o.reply)
 	if o.ids {
 		o.message.TokenIDs, o.message.PromptIDs = tokenIDs(e.Tokens), o.reply.Prompts[0]
 	}
@@ -157,6 +178,8 @@ type messageEvent struct {
 type messageDelta struct {
 	Type         string         `json:"type,omitzero"`
 	Text         *string        `json:"text,omitzero"`
+	Thinking     *string        `json:"thinking,omitzero"`
+	Signature    *string        `json:"signature,omitzero"`
 	PartialJSON  *string        `json:"partial_json,omitzero"`
 	StopReason   *string        `json:"stop_reason,omitzero"`
 	StopSequence jsontext.Value `json:"stop_sequence,omitzero"`
@@ -186,19 +209,30 @@ func (o *messageWriter) stream(s *stream) error {
 			return err
 		}
 		o.tokens = append(o.tokens, e.Tokens...)
-		text, calls, problem := o.gate.push(e.Text, e.Finish != "")
-		if err := o.text(send, text, e.Finish != "" && calls == nil); err != nil {
-			return err
+		events := o.parser.Push(e.Text)
+		if e.Finish != "" {
+			events = append(events, o.parser.End()...)
 		}
-		for _, c := range calls {
-			if err := o.call(send, c); err != nil {
+		problem := ""
+		for _, x := range events {
+			if x.Kind == answer.Problem {
+				problem = x.Text
+			} else if err := o.part(send, x); err != nil {
 				return err
 			}
 		}
 		if e.Finish == "" {
 			return nil
 		}
-		o.end(e, calls)
+		if o.block == 0 && !o.isOpen { // an answer has a block at least
+			if err := o.begin(send, answer.Text, textBlock("")); err != nil {
+				return err
+			}
+		}
+		if err := o.close(send); err != nil {
+			return err
+		}
+		o.end(e)
 		return o.last(send, problem)
 	})
 	if err != nil && s.begun && s.r.Context().Err() == nil {
@@ -209,37 +243,63 @@ func (o *messageWriter) stream(s *stream) error {
 	return err
 }
 
-// text sends more of the block of text; the end closes it, and opens it before where the answer has no other.
-func (o *messageWriter) text(send func(messageEvent) error, text string, end bool) error {
-	if !o.open && (text != "" || end) {
-		o.open = true
-		block := textBlock("")
-		if err := send(messageEvent{Type: "content_block_start", Index: &o.block, Block: &block}); err != nil {
+// part sends one part of the answer; a block ends where a part of another kind begins.
+func (o *messageWriter) part(send func(messageEvent) error, e answer.Event) error {
+	delta := messageDelta{}
+	block := anthropicOut{}
+	switch e.Kind {
+	case answer.Thought:
+		block, delta = thinkingBlock("", ""), messageDelta{Type: "thinking_delta", Thinking: &e.Text}
+	case answer.Text:
+		block, delta = textBlock(""), messageDelta{Type: "text_delta", Text: &e.Text}
+	case answer.CallStart:
+		o.called = true
+		if err := o.close(send); err != nil {
+			return err
+		}
+		return o.begin(send, answer.CallStart, useBlock(toolCall{ID: newID(), Name: e.Name}, "{}"))
+	case answer.CallArguments:
+		delta = messageDelta{Type: "input_json_delta", PartialJSON: &e.Text}
+	case answer.CallEnd:
+		return o.close(send)
+	}
+	if e.Kind != answer.CallArguments && (!o.isOpen || o.open != e.Kind) {
+		if err := o.close(send); err != nil {
+			return err
+		}
+		if err := o.begin(send, e.Kind, block); err != nil {
 			return err
 		}
 	}
-	if text != "" {
-		if err := send(messageEvent{Type: "content_block_delta", Index: &o.block, Delta: &messageDelta{Type: "text_delta", Text: &text}}); err != nil {
-			return err
-		}
-	}
-	if !end || !o.open {
-		return nil
-	}
-	o.open = false
-	return send(messageEvent{Type: "content_block_stop", Index: &o.block})
+	return send(messageEvent{Type: "content_block_delta", Index: o.index(), Delta: &delta})
 }
 
-func (o *messageWriter) call(send func(messageEvent) error, c toolCall) error {
-	block, index := useBlock(c, "{}"), o.block
+// index is the number of the block that is open, as an event has it.
+func (o *messageWriter) index() *int {
+	i := o.block
+	return &i
+}
+
+func (o *messageWriter) begin(send func(messageEvent) error, kind answer.Kind, block anthropicOut) error {
+	o.open, o.isOpen = kind, true
+	return send(messageEvent{Type: "content_block_start", Index: o.index(), Block: &block})
+}
+
+// close ends the block that is open, if one is.
+func (o *messageWriter) close(send func(messageEvent) error) error {
+	if !o.isOpen {
+		return nil
+	}
+	if o.open == answer.Thought {
+		signature := thinkingSignature
+		if err := send(messageEvent{Type: "content_block_delta", Index: o.index(), Delta: &messageDelta{Type: "signature_delta", Signature: &signature}}); err != nil {
+			return err
+		}
+	}
+	o.isOpen = false
+	err := send(messageEvent{Type: "content_block_stop", Index: o.index()})
 	o.block++
-	if err := send(messageEvent{Type: "content_block_start", Index: &index, Block: &block}); err != nil {
-		return err
-	}
-	if err := send(messageEvent{Type: "content_block_delta", Index: &index, Delta: &messageDelta{Type: "input_json_delta", PartialJSON: &c.Arguments}}); err != nil {
-		return err
-	}
-	return send(messageEvent{Type: "content_block_stop", Index: &index})
+	return err
 }
 
 // last sends why the answer ended, and what it took.

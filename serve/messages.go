@@ -45,8 +45,24 @@ type messagesRequest struct {
 	ServiceTier *string `json:"service_tier"` // of no effect
 }
 
+// anthropicThinking says whether the model is to think before it answers.
 type anthropicThinking struct {
-	Type string `json:"type"`
+	Type    string  `json:"type"`
+	Budget  *int    `json:"budget_tokens"` // a hint here
+	Display *string `json:"display"`       // of no effect
+}
+
+// apply tells the template.
+func (t *anthropicThinking) apply(f *templateFields) error {
+	if t == nil {
+		return nil
+	}
+	on := t.Type != "disabled"
+	if on && t.Type != "enabled" && t.Type != "adaptive" {
+		return badField("thinking", "type %.20q: want enabled, adaptive or disabled", t.Type)
+	}
+	f.EnableThinking = &on
+	return nil
 }
 
 type anthropicMessage struct {
@@ -60,6 +76,9 @@ type anthropicContent []anthropicBlock
 type anthropicBlock struct {
 	Type      string           `json:"type"`
 	Text      string           `json:"text"`
+	Thinking  string           `json:"thinking"`  // of an earlier answer
+	Signature string           `json:"signature"` // of that, of no effect, as the data of redacted_thinking
+	Data      string           `json:"data"`
 	Cache     jsontext.Value   `json:"cache_control"` // of no effect
 	Citations jsontext.Value   `json:"citations"`     // of no effect
 	ID        string           `json:"id"`            // of tool_use
@@ -86,7 +105,9 @@ func (c *anthropicContent) UnmarshalJSON(b []byte) error {
 		return badField("messages", "content: want text or a list of blocks")
 	}
 	for _, k := range kinds {
-		if k.Type != "text" && k.Type != "tool_use" && k.Type != "tool_result" {
+		switch k.Type {
+		case "text", "tool_use", "tool_result", "thinking", "redacted_thinking":
+		default:
 			return badField("messages", "content: a block of type %.20q: this model reads text only", k.Type)
 		}
 	}
@@ -166,13 +187,13 @@ func (f *messagesPrompt) use(s *Server) (*toolUse, error) {
 
 // conversation is the messages as the template takes them.
 func (f *messagesPrompt) conversation(tools *toolUse) (*conversation, error) {
-	if f.Thinking != nil && f.Thinking.Type != "disabled" {
-		return nil, badField("thinking", "type %.20q: this server does not separate thinking", f.Thinking.Type)
-	}
 	if len(f.Messages) == 0 {
 		return nil, badField("messages", "want at least one")
 	}
 	c := &conversation{tools: tools, fields: &templateFields{}}
+	if err := f.Thinking.apply(c.fields); err != nil {
+		return nil, err
+	}
 	if f.System != nil && *f.System != "" {
 		c.turns = append(c.turns, newTurn("system", string(*f.System)))
 	}
@@ -192,13 +213,16 @@ func (f *messagesPrompt) conversation(tools *toolUse) (*conversation, error) {
 
 // add puts a message into the conversation: results of tools are turns of their own, before its text.
 func (m *anthropicMessage) add(c *conversation, i int) error {
-	var text strings.Builder
+	var text, thought strings.Builder
 	var calls []toolCall
 	results := false
 	for _, b := range m.Content {
 		switch {
 		case b.Type == "text":
 			text.WriteString(b.Text)
+		case b.Type == "thinking" && m.Role == "assistant":
+			thought.WriteString(b.Thinking)
+		case b.Type == "redacted_thinking" && m.Role == "assistant":
 		case b.Type == "tool_use" && m.Role == "assistant" && b.Name != "" && b.Input.Kind() == '{':
 			calls = append(calls, toolCall{b.ID, b.Name, string(b.Input)})
 		case b.Type == "tool_result" && m.Role == "user" && b.ToolUseID != "":
@@ -215,7 +239,7 @@ func (m *anthropicMessage) add(c *conversation, i int) error {
 	if text.Len() == 0 && results {
 		return nil
 	}
-	t := newTurn(m.Role, text.String())
+	t := newTurn(m.Role, text.String()).think(thought.String())
 	if calls != nil {
 		t.call(calls...)
 	}
@@ -236,18 +260,6 @@ func (c *conversation) result(id, content string) *chatTurn {
 	return t.set("content", quote(content))
 }
 
-// encode is the prompt as token ids.
-func (f *messagesPrompt) encode(s *Server, r *http.Request, tools *toolUse) (ids []int, err error) {
-	if err := s.turnsFit(len(f.Messages)); err != nil {
-		return nil, err
-	}
-	talk, err := f.conversation(tools)
-	if err != nil {
-		return nil, err
-	}
-	return s.encodeChat(r.Context(), talk)
-}
-
 // countTokens answers POST /v1/messages/count_tokens.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) error {
 	var in messagesPrompt
@@ -261,7 +273,14 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ids, err := in.encode(s, r, tools)
+	if err := s.turnsFit(len(in.Messages)); err != nil {
+		return err
+	}
+	talk, err := in.conversation(tools)
+	if err != nil {
+		return err
+	}
+	ids, err := s.encodeChat(r.Context(), talk)
 	if err != nil {
 		return err
 	}
@@ -312,20 +331,27 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := tools.constrain(r.Context(), s, req); err != nil {
+	if err := s.turnsFit(len(in.Messages)); err != nil {
 		return err
 	}
-	ids, err := in.encode(s, r, tools)
+	talk, err := in.conversation(tools)
 	if err != nil {
 		return err
 	}
-	req.Prompts = [][]int{ids}
+	ids, err := s.encodeChat(r.Context(), talk)
+	if err != nil {
+		return err
+	}
+	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
+		return err
+	}
+	req.Prompts, req.shown = [][]int{ids}, s.constraints.marked.shown
 	reply, err := s.begin(w, r, req)
 	if err != nil {
 		return err
 	}
 	defer reply.Close()
-	out := messageWriter{reply: reply, gate: tools.gate(), ids: is(in.ReturnTokenIDs)}
+	out := messageWriter{reply: reply, parser: s.parser(talk), ids: is(in.ReturnTokenIDs)}
 	out.message = anthropicReply{ID: "msg_" + newID(), Type: "message", Role: "assistant", Model: name, Content: []anthropicOut{}}
 	if req.StreamText {
 		return out.stream(&stream{w: w, r: r})

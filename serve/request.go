@@ -25,8 +25,9 @@ type Request struct {
 	Machine    *grammar.Machine // what each text must be; nil = anything
 	StreamText bool             // events are wanted as they come; otherwise they may be joined
 
-	key      string    // whose request it is; "" = no keys are asked for
-	received time.Time // for times from the client's view
+	shown    map[int]bool // control tokens whose text the answer's reader needs; nil = none
+	key      string       // whose request it is; "" = no keys are asked for
+	received time.Time    // for times from the client's view
 }
 
 // salt is what prefixes are stored under: those of one API key and one CacheSalt share them.

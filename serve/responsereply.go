@@ -5,6 +5,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/serve/answer"
 )
 
 // response is an answer in OpenAI's shape; pointers without a value are null where its document has null, else left out.
@@ -70,7 +72,7 @@ type responseUsage struct {
 	Total int `json:"total_tokens"`
 }
 
-// responseOut is an item of the answer: a message, or a call.
+// responseOut is an item of the answer: a message, a thought, or a call.
 type responseOut struct {
 	Type      string          `json:"type"`
 	ID        string          `json:"id"`
@@ -80,13 +82,14 @@ type responseOut struct {
 	CallID    string          `json:"call_id,omitzero"`
 	Name      string          `json:"name,omitzero"`
 	Arguments *string         `json:"arguments,omitzero"`
+	Summary   *[]responsePart `json:"summary,omitzero"` // of a thought, always none
 }
 
 type responsePart struct {
 	Type        string   `json:"type"`
 	Text        string   `json:"text"`
-	Annotations []string `json:"annotations"` // always none
-	Logprobs    []string `json:"logprobs"`    // always none
+	Annotations []string `json:"annotations,omitzero"` // of a text, always none, as the next
+	Logprobs    []string `json:"logprobs,omitzero"`
 }
 
 func outputText(text string) responsePart {
@@ -122,42 +125,58 @@ func (f *responsesRequest) response(model string, tools *toolUse) response {
 
 // responseWriter turns events into the answer.
 type responseWriter struct {
-	base    response
-	reply   *Reply
-	gate    gate
-	ids     bool
-	tokens  []Token
-	number  int // of the next event
-	message responseOut
-	text    string // of the message so far
-	open    bool   // it is being sent
+	base   response
+	reply  *Reply
+	parser *answer.Parser
+	ids    bool
+	tokens []Token
+	number int // of the next event
+
+	item responseOut // the one that is being sent
+	kind answer.Kind // of it
+	open bool
+	text string // of it so far, or its arguments
 }
 
-func (o *responseWriter) newMessage(status string, parts ...responsePart) responseOut {
-	if o.message.ID == "" {
-		o.message = responseOut{Type: "message", ID: "msg_" + newID(), Role: "assistant"}
+// newItem is an item of a kind before anything of it is known.
+func newItem(kind answer.Kind, name string) responseOut {
+	switch kind {
+	case answer.Thought:
+		return responseOut{Type: "reasoning", ID: "rs_" + newID(), Summary: &[]responsePart{}}
+	case answer.CallStart:
+		id := newID()
+		return responseOut{Type: "function_call", ID: "fc_" + id, CallID: "call_" + id, Name: name}
 	}
-	if parts == nil {
-		parts = []responsePart{}
+	return responseOut{Type: "message", ID: "msg_" + newID(), Role: "assistant"}
+}
+
+// with is an item with its text or arguments.
+func (m responseOut) with(status, text string) responseOut {
+	m.Status = status
+	switch m.Type {
+	case "reasoning":
+		m.Content = &[]responsePart{{Type: "reasoning_text", Text: text}}
+	case "function_call":
+		m.Arguments = &text
+	default:
+		m.Content = &[]responsePart{outputText(text)}
 	}
-	m := o.message
-	m.Status, m.Content = status, &parts
 	return m
 }
 
-func callItem(c toolCall, status, arguments string) responseOut {
-	return responseOut{Type: "function_call", ID: "fc_" + c.ID[len("call_"):], Status: status, CallID: c.ID, Name: c.Name, Arguments: &arguments}
-}
-
-// items puts what was made into the answer.
-func (o *responseWriter) items(text string, calls []toolCall, problem string) {
-	if calls == nil {
-		o.base.Output = append(o.base.Output, o.newMessage("completed", outputText(text)))
+// whole puts an answer that is not streamed into its place.
+func (o *responseWriter) whole(all *parts) {
+	for _, p := range all.list {
+		text := p.text
+		if p.kind == answer.CallStart {
+			text = p.call.Arguments
+		}
+		o.base.Output = append(o.base.Output, newItem(p.kind, p.call.Name).with("completed", text))
 	}
-	for _, c := range calls {
-		o.base.Output = append(o.base.Output, callItem(c, "completed", c.Arguments))
+	if len(all.list) == 0 {
+		o.base.Output = append(o.base.Output, newItem(answer.Text, "").with("completed", ""))
 	}
-	o.base.ToolProblem = problem
+	o.base.ToolProblem = all.problem
 }
 
 // end notes how the answer ended.
@@ -217,19 +236,30 @@ func (o *responseWriter) stream(s *stream) error {
 			}
 		}
 		o.tokens = append(o.tokens, e.Tokens...)
-		text, calls, problem := o.gate.push(e.Text, e.Finish != "")
-		if err := o.sendText(send, text, e.Finish != "" && calls == nil, e.Finish); err != nil {
-			return err
+		events := o.parser.Push(e.Text)
+		if e.Finish != "" {
+			events = append(events, o.parser.End()...)
 		}
-		for i, c := range calls {
-			if err := o.sendCall(send, i, c); err != nil {
+		for _, x := range events {
+			if err := o.part(send, x); err != nil {
 				return err
 			}
 		}
 		if e.Finish == "" {
 			return nil
 		}
-		o.items(o.text, calls, problem)
+		if len(o.base.Output) == 0 && !o.open { // an answer has an item at least
+			if err := o.begin(send, answer.Text, ""); err != nil {
+				return err
+			}
+		}
+		status := "completed"
+		if e.Finish == FinishLength {
+			status = "incomplete"
+		}
+		if err := o.close(send, status); err != nil {
+			return err
+		}
 		o.end(e)
 		return send(responseEvent{Type: "response." + o.base.Status, Response: &o.base, Timings: o.base.Timings})
 	})
@@ -242,49 +272,98 @@ func (o *responseWriter) stream(s *stream) error {
 	return err
 }
 
-// sendText sends more of the message; the end closes it, and opens it before where nothing was sent.
-func (o *responseWriter) sendText(send func(responseEvent) error, text string, end bool, finish Finish) error {
-	at := 0
-	var events []responseEvent
-	if !o.open && (text != "" || end) {
-		o.open = true
-		m, p := o.newMessage("in_progress"), outputText("")
-		events = append(events, responseEvent{Type: "response.output_item.added", OutputIndex: &at, Item: &m},
-			responseEvent{Type: "response.content_part.added", OutputIndex: &at, ContentIndex: &at, ItemID: m.ID, Part: &p})
-	}
-	if text != "" {
-		o.text += text
-		events = append(events, responseEvent{Type: "response.output_text.delta", OutputIndex: &at, ContentIndex: &at, ItemID: o.message.ID, Delta: &text, Logprobs: none})
-	}
-	if end {
-		whole, p, status := o.text, outputText(o.text), "completed"
-		if finish == FinishLength {
-			status = "incomplete"
-		}
-		m := o.newMessage(status, p)
-		events = append(events, responseEvent{Type: "response.output_text.done", OutputIndex: &at, ContentIndex: &at, ItemID: m.ID, Text: &whole, Logprobs: none},
-			responseEvent{Type: "response.content_part.done", OutputIndex: &at, ContentIndex: &at, ItemID: m.ID, Part: &p},
-			responseEvent{Type: "response.output_item.done", OutputIndex: &at, Item: &m})
-	}
-	for _, e := range events {
-		if err := send(e); err != nil {
+// part sends one part of the answer; an item ends where a part of another kind begins.
+func (o *responseWriter) part(send func(responseEvent) error, e answer.Event) error {
+	switch e.Kind {
+	case answer.Problem:
+		o.base.ToolProblem = e.Text
+		return nil
+	case answer.CallEnd:
+		return o.close(send, "completed")
+	case answer.CallStart:
+		if err := o.close(send, "completed"); err != nil {
 			return err
 		}
+		return o.begin(send, answer.CallStart, e.Name)
+	case answer.Thought, answer.Text:
+		if !o.open || o.kind != e.Kind {
+			if err := o.close(send, "completed"); err != nil {
+				return err
+			}
+			if err := o.begin(send, e.Kind, ""); err != nil {
+				return err
+			}
+		}
 	}
-	return nil
+	o.text += e.Text
+	delta := responseEvent{Type: o.deltas() + ".delta", OutputIndex: o.at(), ItemID: o.item.ID, Delta: &e.Text}
+	if o.kind != answer.CallStart {
+		delta.ContentIndex = new(int)
+	}
+	if o.kind == answer.Text {
+		delta.Logprobs = none
+	}
+	return send(delta)
 }
 
-func (o *responseWriter) sendCall(send func(responseEvent) error, at int, c toolCall) error {
-	begun, done := callItem(c, "in_progress", ""), callItem(c, "completed", c.Arguments)
-	for _, e := range []responseEvent{
-		{Type: "response.output_item.added", OutputIndex: &at, Item: &begun},
-		{Type: "response.function_call_arguments.delta", OutputIndex: &at, ItemID: done.ID, Delta: &c.Arguments},
-		{Type: "response.function_call_arguments.done", OutputIndex: &at, ItemID: done.ID, Name: c.Name, Arguments: &c.Arguments},
-		{Type: "response.output_item.done", OutputIndex: &at, Item: &done},
-	} {
-		if err := send(e); err != nil {
+// deltas is what the events of the open item's text are called.
+func (o *responseWriter) deltas() string {
+	switch o.kind {
+	case answer.Thought:
+		return "response.reasoning_text"
+	case answer.CallStart:
+		return "response.function_call_arguments"
+	}
+	return "response.output_text"
+}
+
+// at is the place of the open item.
+func (o *responseWriter) at() *int {
+	n := len(o.base.Output)
+	return &n
+}
+
+func (o *responseWriter) begin(send func(responseEvent) error, kind answer.Kind, name string) error {
+	o.item, o.kind, o.open, o.text = newItem(kind, name), kind, true, ""
+	m := o.item.with("in_progress", "")
+	if kind != answer.CallStart {
+		m.Content = &[]responsePart{}
+	}
+	if err := send(responseEvent{Type: "response.output_item.added", OutputIndex: o.at(), Item: &m}); err != nil || kind != answer.Text {
+		return err
+	}
+	p := outputText("")
+	return send(responseEvent{Type: "response.content_part.added", OutputIndex: o.at(), ContentIndex: new(int), ItemID: m.ID, Part: &p})
+}
+
+// close ends the item that is open, if one is, and puts it into the answer.
+func (o *responseWriter) close(send func(responseEvent) error, status string) error {
+	if !o.open {
+		return nil
+	}
+	o.open = false
+	text, m := o.text, o.item.with(status, o.text)
+	done := responseEvent{Type: o.deltas() + ".done", OutputIndex: o.at(), ItemID: m.ID}
+	switch o.kind {
+	case answer.CallStart:
+		done.Name, done.Arguments = m.Name, &text
+	case answer.Thought:
+		done.ContentIndex, done.Text = new(int), &text
+	default:
+		done.ContentIndex, done.Text, done.Logprobs = new(int), &text, none
+	}
+	if err := send(done); err != nil {
+		return err
+	}
+	if o.kind == answer.Text {
+		p := outputText(text)
+		if err := send(responseEvent{Type: "response.content_part.done", OutputIndex: o.at(), ContentIndex: new(int), ItemID: m.ID, Part: &p}); err != nil {
 			return err
 		}
 	}
+	if err := send(responseEvent{Type: "response.output_item.done", OutputIndex: o.at(), Item: &m}); err != nil {
+		return err
+	}
+	o.base.Output = append(o.base.Output, m)
 	return nil
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,11 +43,17 @@ type responsesRequest struct {
 	Previous          *string           `json:"previous_response_id"`
 	Conversation      jsontext.Value    `json:"conversation"`
 	Prompt            jsontext.Value    `json:"prompt"`
-	Reasoning         jsontext.Value    `json:"reasoning"`
+	Reasoning         *responsesThought `json:"reasoning"`
 	Include           []string          `json:"include"`
 	Truncation        *string           `json:"truncation"`
 	TopLogprobs       *int              `json:"top_logprobs"`
 	MaxToolCalls      *int              `json:"max_tool_calls"`
+}
+
+type responsesThought struct {
+	Effort  *string `json:"effort"`
+	Summary *string `json:"summary"` // of no effect, as the next: thoughts are sent as they are
+	Old     *string `json:"generate_summary"`
 }
 
 type responsesText struct {
@@ -84,10 +91,8 @@ func (f *responsesRequest) refused() error {
 		return badField("background", "answers are not made in the background here")
 	case given(f.Prompt):
 		return badField("prompt", "there are no stored prompts here")
-	case given(f.Reasoning):
-		return badField("reasoning", "this server does not separate reasoning")
-	case len(f.Include) > 0:
-		return badField("include", "%.40q: answers have no more than they have", f.Include[0])
+	case slices.ContainsFunc(f.Include, func(s string) bool { return s != "reasoning.encrypted_content" }):
+		return badField("include", "%.200q: answers have no more than they have", f.Include)
 	case f.Truncation != nil && *f.Truncation != "disabled":
 		return badField("truncation", "%.20q: want disabled; nothing is cut", *f.Truncation)
 	case f.TopLogprobs != nil && *f.TopLogprobs != 0, f.NProbs != nil && *f.NProbs != 0:
@@ -157,6 +162,8 @@ type responseItem struct {
 	Name      string         `json:"name"`
 	Arguments string         `json:"arguments"`
 	Output    *itemContent   `json:"output"`
+	Summary   *itemContent   `json:"summary"`           // of a thought, as its content
+	Encrypted *string        `json:"encrypted_content"` // of no effect
 }
 
 // itemContent is text, or parts of it.
@@ -178,7 +185,7 @@ func (c *itemContent) UnmarshalJSON(b []byte) error {
 	}
 	var all strings.Builder
 	for _, p := range parts {
-		if p.Text == nil || p.Type != "input_text" && p.Type != "output_text" && p.Type != "text" {
+		if p.Text == nil || !slices.Contains([]string{"input_text", "output_text", "text", "reasoning_text", "summary_text"}, p.Type) {
 			return badField("input", "content: a part of type %.20q: this model reads text only", p.Type)
 		}
 		all.WriteString(*p.Text)
@@ -190,6 +197,12 @@ func (c *itemContent) UnmarshalJSON(b []byte) error {
 // conversation is the input as the template takes it.
 func (f *responsesRequest) conversation(tools *toolUse) (*conversation, error) {
 	c := &conversation{tools: tools, fields: &templateFields{}}
+	if f.Reasoning != nil {
+		c.fields.ReasoningEffort = f.Reasoning.Effort
+		if err := c.fields.check(); err != nil {
+			return nil, err
+		}
+	}
 	if f.Instructions != nil && *f.Instructions != "" {
 		c.turns = append(c.turns, newTurn("system", *f.Instructions))
 	}
@@ -223,20 +236,38 @@ func (item *responseItem) add(c *conversation, i int) error {
 		if r := item.Role; r != "system" && r != "developer" && r != "user" && r != "assistant" {
 			return badField("input", "item %d: role %.20q is not known", i, item.Role)
 		}
+		if last := c.assistant(); item.Role == "assistant" && last != nil && last.text("content") == "" && len(last.calls) == 0 {
+			last.set("content", quote(string(*item.Content))) // the answer to the thought before it
+			return nil
+		}
 		c.turns = append(c.turns, newTurn(item.Role, string(*item.Content)))
+	case item.Type == "reasoning":
+		thought := item.Content
+		if thought == nil || *thought == "" {
+			thought = item.Summary
+		}
+		if thought != nil && *thought != "" {
+			c.turns = append(c.turns, (&chatTurn{}).set("role", `"assistant"`).think(string(*thought)))
+		}
 	case item.Type == "function_call" && item.Name != "" && jsontext.Value(item.Arguments).Kind() == '{' && jsontext.Value(item.Arguments).IsValid():
-		last := &chatTurn{}
-		if n := len(c.turns); n > 0 && c.turns[n-1].text("role") == "assistant" {
-			last = c.turns[n-1]
-		} else {
-			last.set("role", `"assistant"`)
+		last := c.assistant()
+		if last == nil {
+			last = (&chatTurn{}).set("role", `"assistant"`)
 			c.turns = append(c.turns, last)
 		}
 		last.call(toolCall{item.CallID, item.Name, item.Arguments})
 	case item.Type == "function_call_output" && item.Output != nil:
 		c.turns = append(c.turns, c.result(item.CallID, string(*item.Output)))
 	default:
-		return badField("input", "item %d of type %.30q is not whole, or not known: want message, function_call or function_call_output", i, item.Type)
+		return badField("input", "item %d of type %.30q is not whole, or not known: want message, reasoning, function_call or function_call_output", i, item.Type)
+	}
+	return nil
+}
+
+// assistant is the last turn, if it is the assistant's.
+func (c *conversation) assistant() *chatTurn {
+	if n := len(c.turns); n > 0 && c.turns[n-1].text("role") == "assistant" {
+		return c.turns[n-1]
 	}
 	return nil
 }
@@ -264,7 +295,7 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if err := first((&constraintFields{Grammar: in.Grammar}).constrain(r.Context(), s, req), tools.constrain(r.Context(), s, req)); err != nil {
+	if err := (&constraintFields{Grammar: in.Grammar}).constrain(r.Context(), s, req); err != nil {
 		return err
 	}
 	talk, err := in.conversation(tools)
@@ -275,13 +306,16 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req.Prompts = [][]int{ids}
+	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
+		return err
+	}
+	req.Prompts, req.shown = [][]int{ids}, s.constraints.marked.shown
 	reply, err := s.begin(w, r, req)
 	if err != nil {
 		return err
 	}
 	defer reply.Close()
-	out := responseWriter{reply: reply, gate: tools.gate(), base: in.response(name, tools), ids: is(in.ReturnTokenIDs)}
+	out := responseWriter{reply: reply, parser: s.parser(talk), base: in.response(name, tools), ids: is(in.ReturnTokenIDs)}
 	if req.StreamText {
 		return out.stream(&stream{w: w, r: r})
 	}
@@ -289,8 +323,7 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	text, calls, problem := out.gate.push(events[0].Text, true)
-	out.items(text, calls, problem)
+	out.whole(partsOf(out.parser, events[0].Text))
 	out.tokens = events[0].Tokens
 	out.end(events[0])
 	return writeJSON(w, http.StatusOK, out.base)

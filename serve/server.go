@@ -14,6 +14,7 @@ import (
 	"terrace/engine"
 	"terrace/internal/trace"
 	"terrace/kvmanager"
+	"terrace/serve/answer"
 	"terrace/tokenizer"
 )
 
@@ -33,6 +34,7 @@ type Options struct {
 	AnyHost          bool          // any Host is served; otherwise only names of this machine's loopback
 	ITLTarget        time.Duration // wanted between two tokens of a text at most; 0 = as schedule.Pace says
 	Origins          []string      // of web pages that may ask beside the server's own and those of localhost; "*" is any
+	Reasoning        string        // ReasoningAuto or ReasoningNone; "" = auto
 	SpecialInContent bool          // control tokens written in messages are what they name, not text
 	Alias            string        // second set of metric names: llamacpp, or "" for none
 	Log              *slog.Logger  // nil = none
@@ -40,7 +42,16 @@ type Options struct {
 	Traces func(id string) (io.WriteCloser, error) // where a request's timeline goes once it has ended; nil = there are none
 }
 
+// What becomes of what a model thinks before it answers.
+const (
+	ReasoningAuto = "auto" // it is separated from the answer, by the marks of the model's template
+	ReasoningNone = "none" // it is part of the answer's text, with its marks
+)
+
 func (o *Options) setDefaults() error {
+	if o.Reasoning == "" {
+		o.Reasoning = ReasoningAuto
+	}
 	if o.Batch == 0 {
 		o.Batch = DefaultBatch
 	}
@@ -51,6 +62,9 @@ func (o *Options) setDefaults() error {
 	if o.Engine == nil || o.Tokenizer == nil || len(o.Names) == 0 {
 		errs = append(errs, errors.New("serve: engine, tokenizer and a model name are needed"))
 	}
+	if o.Reasoning != ReasoningAuto && o.Reasoning != ReasoningNone {
+		errs = append(errs, fmt.Errorf("serve: reasoning %q: want %s or %s", o.Reasoning, ReasoningAuto, ReasoningNone))
+	}
 	if o.Batch < 1 || o.Queue < 0 || o.ITLTarget < 0 {
 		errs = append(errs, fmt.Errorf("serve: batch %d, queue %d, target %v: want 1 or more, 0 or more, 0 or more", o.Batch, o.Queue, o.ITLTarget))
 	}
@@ -59,6 +73,7 @@ func (o *Options) setDefaults() error {
 
 // Server serves one engine. Its methods may be called from any goroutine.
 type Server struct {
+	form     answer.Form // how the model writes answers, by its template
 	o        Options
 	m        *metrics
 	loop     *loop
@@ -84,7 +99,8 @@ func New(o Options) (*Server, error) {
 	} else if want := min(usefulTokens, o.Engine.Options().Context); n < want {
 		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer; a larger host=SIZE would do, or a tier below (ssd=DIR,SIZE), or KV in fewer bits: %w", n, want, kvmanager.ErrBudget)
 	}
-	s := &Server{o: o, m: newMetrics(), started: time.Now(), encoding: newTurns(max(2, o.Engine.Options().Threads)), large: newTurns(largeTexts), working: newTurns(max(2, o.Engine.Options().Threads/2))}
+	s := &Server{o: o, form: answer.FormOf(o.Tokenizer.Template()), m: newMetrics(), started: time.Now(), encoding: newTurns(max(2, o.Engine.Options().Threads)), large: newTurns(largeTexts), working: newTurns(max(2, o.Engine.Options().Threads/2))}
+	s.constraints.marked.shown = o.Tokenizer.ControlTokens(s.form.Keeps)
 	s.loop = newLoop(&s.o, s.m)
 	if err := s.m.alias(o.Alias); err != nil {
 		return nil, err

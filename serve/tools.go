@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"terrace/grammar"
-	"terrace/grammar/schema"
+	"terrace/serve/answer"
 )
 
 // tool is a function that the model may call.
@@ -24,8 +23,9 @@ type tool struct {
 // toolUse is which tools a request has, and whether they are to be called.
 type toolUse struct {
 	tools  []tool
-	choice string // none, auto, required, or "=" and a name
-	format callFormat
+	choice string      // none, auto, required, or "=" and a name
+	format callFormat  // how calls are shown to a template that knows none
+	form   answer.Form // how the model writes an answer
 }
 
 // toolCall is a call of a tool, as the model wrote it.
@@ -59,7 +59,7 @@ const (
 
 // newToolUse checks tools and a choice; field names the tools, and their choice is field + "_choice" but for the s.
 func (s *Server) newToolUse(tools []tool, choice string) (*toolUse, error) {
-	u := &toolUse{tools: tools, choice: choice, format: callFormatOf(s.o.Tokenizer.Template())}
+	u := &toolUse{tools: tools, choice: choice, format: callFormatOf(s.o.Tokenizer.Template()), form: s.form}
 	if len(tools) > maxTools {
 		return nil, badField("tools", "%d tools, want at most %d", len(tools), maxTools)
 	}
@@ -89,107 +89,26 @@ func (u *toolUse) active() bool { return len(u.tools) > 0 && u.choice != "none" 
 // forced says whether it has to be one.
 func (u *toolUse) forced() bool { return u.active() && u.choice != "auto" }
 
-// constrain has a forced answer be a valid call.
-func (u *toolUse) constrain(ctx context.Context, s *Server, r *Request) (err error) {
+// constrain has a forced answer be a valid call, in the model's own form; tail is the end of the prompt.
+func (u *toolUse) constrain(ctx context.Context, s *Server, r *Request, tail string) (err error) {
 	if !u.forced() {
 		return nil
 	}
 	if r.Machine != nil {
 		return badField("tool_choice", "one that forces a call does not go with another constraint")
 	}
-	text := u.schema()
-	key := "call " + u.format.open + text
-	r.Machine, err = s.machine(ctx, "tools", key, func() (*grammar.Grammar, error) {
-		return schema.CompileBetween(u.format.open, []byte(text), u.format.close)
-	})
+	tools := u.answers(u.choice)
+	var key strings.Builder
+	fmt.Fprintf(&key, "call %q %q", u.form.Name, tail)
+	for _, t := range tools {
+		fmt.Fprintf(&key, " %q %q", t.Name, t.Schema)
+	}
+	over := &s.constraints.words
+	if len(s.constraints.marked.shown) > 0 {
+		over = &s.constraints.marked
+	}
+	r.Machine, err = s.machineOver(ctx, over, "tools", key.String(), func() (*grammar.Grammar, error) { return u.form.Grammar(tools, tail) })
 	return err
-}
-
-// schema is that of one call. A tool's own references stay inside its parameters, which get an identifier.
-func (u *toolUse) schema() string {
-	var calls []string
-	for i, t := range u.tools {
-		if u.choice != "required" && u.choice != "="+t.Name {
-			continue
-		}
-		parameters := `{"type":"object"}`
-		if len(t.Parameters) > 0 {
-			parameters = compact(t.Parameters)
-			if strings.Contains(parameters, `"$ref"`) && !strings.Contains(parameters, `"$id"`) {
-				parameters = fmt.Sprintf(`{"$id":"tool:/%d",%s`, i, parameters[1:])
-			}
-			parameters = `{"allOf":[` + parameters + `],"type":"object"}`
-		}
-		calls = append(calls, fmt.Sprintf(`{"type":"object","properties":{"name":{"const":%s},%q:%s},"required":["name",%q],"additionalProperties":false}`,
-			quote(t.Name), u.format.arguments, parameters, u.format.arguments))
-	}
-	return `{"anyOf":[` + strings.Join(calls, ",") + `]}`
-}
-
-// mayCall says whether a text may become a call.
-func (u *toolUse) mayCall(text string) bool {
-	text = strings.TrimLeft(text, " \n\t")
-	open := strings.TrimRight(u.format.open, "\n")
-	if text == "" || text[0] == '{' {
-		return true
-	}
-	return open != "" && (strings.HasPrefix(open, text) || strings.HasPrefix(text, open))
-}
-
-// parse finds the calls that a text is made of; where it is not, problem says why, if it began like one.
-func (u *toolUse) parse(text string) (calls []toolCall, problem string) {
-	rest := strings.TrimSpace(text)
-	open, end := strings.TrimSpace(u.format.open), strings.TrimSpace(u.format.close)
-	if !u.mayCall(rest) || rest == "" {
-		return nil, ""
-	}
-	for rest != "" {
-		tagged := open != "" && strings.HasPrefix(rest, open)
-		if tagged {
-			rest = strings.TrimSpace(rest[len(open):])
-		}
-		d := jsontext.NewDecoder(strings.NewReader(rest))
-		value, err := d.ReadValue()
-		if err != nil {
-			return nil, "the call is no whole JSON value"
-		}
-		rest = strings.TrimSpace(rest[d.InputOffset():])
-		if tagged {
-			rest = strings.TrimSpace(strings.TrimPrefix(rest, end))
-		}
-		c, problem := u.call(value)
-		if problem != "" {
-			return nil, problem
-		}
-		calls = append(calls, c)
-	}
-	return calls, ""
-}
-
-func (u *toolUse) call(value jsontext.Value) (toolCall, string) {
-	var in struct {
-		Name       string         `json:"name"`
-		Arguments  jsontext.Value `json:"arguments"`
-		Parameters jsontext.Value `json:"parameters"`
-	}
-	if json.Unmarshal(value, &in) != nil || in.Name == "" {
-		return toolCall{}, "the text is JSON, but no call of a tool"
-	}
-	if in.Arguments == nil {
-		in.Arguments = in.Parameters
-	}
-	if in.Arguments == nil {
-		in.Arguments = jsontext.Value("{}")
-	}
-	if in.Arguments.Kind() != '{' {
-		return toolCall{}, "the arguments of the call are no object"
-	}
-	for _, t := range u.tools {
-		if t.Name == in.Name {
-			return toolCall{"call_" + newID(), in.Name, string(in.Arguments)}, ""
-		}
-	}
-	return toolCall{}, "the call is of a tool that was not given"
 }
 
 // write is calls as the model would have written them.
@@ -260,37 +179,4 @@ func (u *toolUse) inUser(turns []*chatTurn) []*chatTurn {
 		}
 	}
 	return turns
-}
-
-// gate holds back the text of one choice while it may become a call. It is used where tools are active.
-type gate struct {
-	use  *toolUse
-	held string
-	text bool // it is no call
-}
-
-// push adds text and returns what can be shown; at the end also the calls that the text was.
-func (g *gate) push(text string, end bool) (show string, calls []toolCall, problem string) {
-	if g.use == nil || g.text {
-		return text, nil, ""
-	}
-	g.held += text
-	if g.use.mayCall(g.held) {
-		if !end {
-			return "", nil, ""
-		}
-		if calls, problem = g.use.parse(g.held); calls != nil {
-			return "", calls, ""
-		}
-	}
-	g.text = true
-	return g.held, nil, problem
-}
-
-// gate is a new one; its text is shown as it comes where no tools are active.
-func (u *toolUse) gate() gate {
-	if u == nil || !u.active() {
-		return gate{}
-	}
-	return gate{use: u}
 }

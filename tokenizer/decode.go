@@ -69,11 +69,11 @@ func (t *Tokenizer) appendPiece(buf []byte, id int, withSpecial bool) []byte {
 	return append(buf, text...)
 }
 
-// Pieces are the bytes that each token adds to generated text, none for control tokens, and the ids that end it.
-func (t *Tokenizer) Pieces() (pieces [][]byte, ends []int) {
+// Pieces are the bytes that each token adds to generated text, none for control tokens that shown does not hold, and the ids that end it.
+func (t *Tokenizer) Pieces(shown map[int]bool) (pieces [][]byte, ends []int) {
 	pieces = make([][]byte, t.Size())
 	for id := range pieces {
-		pieces[id] = t.appendPiece(nil, id, false)
+		pieces[id] = t.appendPiece(nil, id, shown[id])
 		if t.IsEOG(id) {
 			ends = append(ends, id)
 		}
@@ -175,6 +175,7 @@ func stripSpaces(buf []byte, from, n int) []byte {
 type Detokenizer struct {
 	start       textStart
 	withSpecial bool
+	shown       map[int]bool // control tokens that are written all the same
 	pending     []byte // the start of a character
 }
 
@@ -182,13 +183,30 @@ type Detokenizer struct {
 // text follows a prompt its leading space stays.
 func (t *Tokenizer) NewDetokenizer() *Detokenizer { return &Detokenizer{start: textStart{t: t}} }
 
+// Show has the detokenizer write the text of some control tokens too; it returns d.
+func (d *Detokenizer) Show(ids map[int]bool) *Detokenizer {
+	d.shown = ids
+	return d
+}
+
+// ControlTokens are the ids of control tokens whose text is wanted and that end nothing.
+func (t *Tokenizer) ControlTokens(wanted func(text string) bool) map[int]bool {
+	ids := map[int]bool{}
+	for id, text := range t.vocab.Tokens {
+		if t.vocab.typeOf(id) == TypeControl && !t.IsEOG(id) && wanted(text) {
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
 // NewStartDetokenizer is NewDetokenizer for a text of its own, as Decode writes it.
 func (t *Tokenizer) NewStartDetokenizer() *Detokenizer { return &Detokenizer{start: t.newStart()} }
 
 // Push adds a token and returns the characters that are complete now. Bytes
 // that can be part of no character come out as U+FFFD.
 func (d *Detokenizer) Push(id int) string {
-	d.pending = d.start.append(d.pending, id, d.withSpecial)
+	d.pending = d.start.append(d.pending, id, d.withSpecial || d.shown[id])
 	n := wholePrefix(d.pending)
 	text := strings.ToValidUTF8(string(d.pending[:n]), "\uFFFD")
 	d.pending = append(d.pending[:0], d.pending[n:]...)

@@ -79,7 +79,7 @@ func constraint(g *grammar.Grammar, tok *tokenizer.Tokenizer) (engine.Constraint
 	if g == nil {
 		return nil, nil
 	}
-	m, err := grammar.NewMachine(g, grammar.NewVocabulary(tok.Pieces()))
+	m, err := grammar.NewMachine(g, grammar.NewVocabulary(tok.Pieces(nil)))
 	if err != nil {
 		return nil, err
 	}

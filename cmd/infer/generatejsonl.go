@@ -125,7 +125,7 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 	}
 	d := serve.Request{MaxTokens: req.MaxTokens, Sampler: req.Sampler, Stops: req.Stops, IgnoreEOS: req.IgnoreEOS, Logprobs: f.logprobs, Policy: spec}
 	if limits != nil {
-		if d.Machine, err = grammar.NewMachine(limits, grammar.NewVocabulary(l.tok.Pieces())); err != nil {
+		if d.Machine, err = grammar.NewMachine(limits, grammar.NewVocabulary(l.tok.Pieces(nil))); err != nil {
 			return nil, err
 		}
 	}

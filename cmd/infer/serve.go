@@ -38,6 +38,7 @@ type serveFlags struct {
 	itl          time.Duration
 	log          string
 	metricsAlias string
+	reasoning    string
 	special      bool
 	origins      []string
 	embeddings   string
@@ -74,6 +75,7 @@ func newServe(a *app) *cobra.Command {
 	p.StringVar(&f.traces.dir, "trace", "", "write a timeline of each request to this folder, TIME-ID.json for Perfetto; the newest 1,000 of a run are kept")
 	p.StringVar(&f.log, "log", "text", "access log on stderr: text, json or none")
 	p.StringArrayVar(&f.origins, "cors", nil, "origin of web pages that may use the server beside its own and those of localhost, such as https://chat.example (repeats; * is any)")
+	p.StringVar(&f.reasoning, "reasoning", serve.ReasoningAuto, "what a model thinks before it answers: auto (reasoning_content, thinking blocks, reasoning items) or none (part of the text, with its marks)")
 	p.BoolVar(&f.special, "special-in-content", false, "control tokens that clients write in messages (<|im_end|>) are what they name; otherwise they are plain text in all turns but the assistant's")
 	p.StringVar(&f.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")
 	return cmd
@@ -100,19 +102,30 @@ func (f *serveFlags) place() error {
 	return usageErrorf("--placement %s: a server keeps prompts whole, so that its texts are those without a store: want lru or none; 'infer eval --suite contexts' runs %s", f.placement, p.Kind)
 }
 
-func (a *app) serve(f *serveFlags) error {
-	host, _, err := net.SplitHostPort(f.addr)
-	if err != nil {
-		return usageErrorf("--addr %s: %v", f.addr, err)
-	}
+// check refuses numbers and words out of range.
+func (f *serveFlags) check() error {
 	if f.batch < 1 || f.batch > 1024 || f.queue < 0 || f.queue > 1<<20 {
 		return usageErrorf("--batch %d --queue %d: want 1 to 1024, 0 to %d", f.batch, f.queue, 1<<20)
 	}
 	if f.grace < 0 || f.itl < 0 {
 		return usageErrorf("--grace %v --itl-target %v: want 0 or more", f.grace, f.itl)
 	}
+	if f.reasoning != serve.ReasoningAuto && f.reasoning != serve.ReasoningNone {
+		return usageErrorf("--reasoning %s: want %s or %s", f.reasoning, serve.ReasoningAuto, serve.ReasoningNone)
+	}
 	if f.metricsAlias != "" && f.metricsAlias != "llamacpp" {
 		return usageErrorf("--metrics-alias %s: want llamacpp", f.metricsAlias)
+	}
+	return nil
+}
+
+func (a *app) serve(f *serveFlags) error {
+	host, _, err := net.SplitHostPort(f.addr)
+	if err != nil {
+		return usageErrorf("--addr %s: %v", f.addr, err)
+	}
+	if err := f.check(); err != nil {
+		return err
 	}
 	log, err := f.logger(a)
 	if err != nil {
@@ -193,7 +206,7 @@ func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err er
 	if len(o.Names) == 0 {
 		o.Names = []string{l.name}
 	}
-	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Origins = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.origins
+	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Origins, o.Reasoning = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.origins, f.reasoning
 	if o.Traces, err = f.traces.open(); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func BenchmarkMaskBench(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := &maskBench{tok: tok, words: grammar.NewVocabulary(tok.Pieces()), count: map[string]int{}}
+	r := &maskBench{tok: tok, words: grammar.NewVocabulary(tok.Pieces(nil)), count: map[string]int{}}
 	step := 7
 	if s := os.Getenv("MASKBENCH_STEP"); s != "" {
 		if _, err := fmt.Sscan(s, &step); err != nil {

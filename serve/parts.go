@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"slices"
+	"strings"
+
+	"terrace/serve/answer"
+)
+
+// part is a piece of a whole answer: a thought, text, or a call.
+type part struct {
+	kind answer.Kind // Thought, Text or CallStart
+	text string
+	call toolCall
+}
+
+// parts are an answer's pieces, in the order in which the model wrote them.
+type parts struct {
+	list    []part
+	problem string // what is wrong with a call; "" = nothing
+}
+
+// partsOf splits the text of a whole answer.
+func partsOf(p *answer.Parser, text string) *parts {
+	all := &parts{}
+	for _, e := range append(p.Push(text), p.End()...) {
+		all.add(e)
+	}
+	return all
+}
+
+func (p *parts) add(e answer.Event) {
+	switch e.Kind {
+	case answer.Thought, answer.Text:
+		if n := len(p.list); n == 0 || p.list[n-1].kind != e.Kind {
+			p.list = append(p.list, part{kind: e.Kind})
+		}
+		p.list[len(p.list)-1].text += e.Text
+	case answer.CallStart:
+		p.list = append(p.list, part{kind: answer.CallStart, call: toolCall{ID: "call_" + newID(), Name: e.Name}})
+	case answer.CallArguments:
+		p.list[len(p.list)-1].call.Arguments += e.Text
+	case answer.Problem:
+		p.problem = e.Text
+	}
+}
+
+// text is all of the answer's text, or of its thoughts, without the white space around it.
+func (p *parts) text(kind answer.Kind) string {
+	var b strings.Builder
+	for _, x := range p.list {
+		if x.kind == kind {
+			b.WriteString(x.text)
+		}
+	}
+	return b.String()
+}
+
+// calls are the answer's calls.
+func (p *parts) calls() (calls []toolCall) {
+	for _, x := range p.list {
+		if x.kind == answer.CallStart {
+			calls = append(calls, x.call)
+		}
+	}
+	return calls
+}
+
+// parser reads one answer to a conversation. Where nothing is to be separated, all of it is text.
+func (s *Server) parser(c *conversation) *answer.Parser {
+	var tools []answer.Tool
+	if c.tools.active() {
+		tools = c.tools.answers("")
+	}
+	form := c.tools.form
+	if s.o.Reasoning == ReasoningNone {
+		form.Thoughts = nil
+	}
+	return form.Parser(tools, c.tail)
+}
+
+// answers are the tools as package answer knows them: those that choice lets be called, "" is all.
+func (u *toolUse) answers(choice string) (list []answer.Tool) {
+	for _, t := range u.tools {
+		if choice == "" || choice == "required" || choice == "="+t.Name {
+			list = append(list, answer.Tool{Name: t.Name, Schema: slices.Clone(t.Parameters)})
+		}
+	}
+	return list
+}

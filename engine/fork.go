@@ -50,6 +50,9 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 		return nil, err
 	}
 	f.setLong(s.long)
+	if compressed {
+		f.Sequence().PinStates()
+	}
 	f.tokens, f.logits, f.past = slices.Clone(s.tokens), slices.Clone(logits), s.past.Forked(len(s.tokens), runs.Lossless() && !compressed, compressed)
 	return f, nil
 }

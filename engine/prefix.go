@@ -69,7 +69,9 @@ func (s *Session) took(ids []int, compressed bool) {
 	s.text.SetRead(int32(len(ids)))
 	if s.past.Note(len(ids), false); compressed {
 		s.past.Reads = []past.Read{{Tokens: len(ids), Mixed: true}}
+		s.Sequence().PinStates()
 	}
+	s.saveStates()
 }
 
 // arrive waits for a layer of the sessions whose KV is on its way.
@@ -136,8 +138,9 @@ func (s *Session) Adopt(ids []int, compressed bool, fill func(*kvmanager.Sequenc
 	return true, nil
 }
 
-// AfterChunks has f called after each chunk of the prompt that is read next, until its end.
-func (s *Session) AfterChunks(f func()) { s.chunked = f }
+// AfterChunks has f called after each chunk of the prompt that is read next, until its end. Chunks end at multiples of border among
+// others; 0 = anywhere.
+func (s *Session) AfterChunks(border int, f func()) { s.border, s.chunked = border, f }
 
 // Plain reports whether the session holds all that it has read.
 func (s *Session) Plain() bool { return s.text.Plain() }

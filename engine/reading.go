@@ -118,7 +118,11 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 			r.advance(n)
 			continue
 		}
-		n = s.text.ChunkRows(r.unread(), min(chunk, to-r.read))
+		rows := min(chunk, to-r.read)
+		if s.chunked != nil && s.border > 0 {
+			rows = min(rows, s.border-len(s.tokens)%s.border)
+		}
+		n = s.text.ChunkRows(r.unread(), rows)
 		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.unread(), r.hooks.Each); err != nil {
 			all := to == len(r.ids)
 			if err = r.recede(err); err != nil {

@@ -24,6 +24,7 @@ type Session struct {
 	reach    int  // tokens that the text had before it began to be read again, and one (ReadAgain)
 	past     past.History
 	chunked  func()  // called after each chunk of the prompt (AfterChunks); nil = not
+	border   int     // chunks of that prompt end at multiples of it; 0 = anywhere
 	arriving Arrival // KV on its way (Expect); nil = all is there
 	revival  revival // of a pruning policy whose active tokens are followed while decoding
 	flops    FLOPs
@@ -138,6 +139,9 @@ func (s *Session) Rewind(n int) error {
 	}
 	if s.text.Plain() {
 		at := int(s.Sequence().StateBefore(int32(n)))
+		if at < s.past.Fixed() {
+			return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed, where the state of recurrent layers is not known: %w", n, s.past.Fixed(), ErrOption)
+		}
 		if err := s.goBack(at, n); !errors.Is(err, kvmanager.ErrSlid) {
 			return err
 		}

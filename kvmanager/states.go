@@ -12,6 +12,7 @@ type states struct {
 	now, other stateCopy
 	pending    []bool // [layers] the pass in progress has written the layer's part of other; nil = there is no such pass
 	saved      []*stateCopy
+	pin        int32 // what is saved of these first tokens stays; 0 = nothing does
 }
 
 // stateCopy is the state of all layers after some tokens; data nil = unknown, but after none: zeros.
@@ -112,13 +113,19 @@ func (s *Sequence) SaveStates() {
 		return
 	}
 	if len(x.saved) == MostSavedStates {
-		s.dropSaved(0)
+		s.dropSaved(slices.IndexFunc(x.saved, func(c *stateCopy) bool { return c.at != x.pin }))
 	}
 	if s.m.Room(size) != nil || s.m.Charge(size) != nil {
 		return
 	}
 	x.saved = append(x.saved, &stateCopy{at: x.now.at, data: slices.Clone(x.now.data), users: 1})
 	slices.SortFunc(x.saved, func(a, b *stateCopy) int { return int(a.at - b.at) })
+}
+
+// PinStates is SaveStates of a state that stays while the text does: the text is never taken back to before it.
+func (s *Sequence) PinStates() {
+	s.SaveStates()
+	s.states.pin = s.states.now.at
 }
 
 // dropSaved forgets a saved state.
@@ -177,7 +184,7 @@ func (s *Sequence) forkStates(f *Sequence) error {
 	}
 	f.states.now.at = s.states.now.at
 	copy(f.states.now.data, s.states.now.data)
-	f.states.saved = slices.Clone(s.states.saved)
+	f.states.saved, f.states.pin = slices.Clone(s.states.saved), s.states.pin
 	for _, c := range f.states.saved {
 		c.users++
 	}
@@ -195,8 +202,15 @@ func (s *Sequence) freeStates() {
 	s.states = states{}
 }
 
-// AppendState appends the state after the tokens that are read to data, as RestoreState takes it.
-func (s *Sequence) AppendState(data []byte) []byte { return appendFloats(data, s.states.now.data) }
+// AppendState appends the state after so many tokens to data, as RestoreState takes it; false where it is not known.
+func (s *Sequence) AppendState(data []byte, tokens int32) ([]byte, bool) {
+	for _, c := range s.states.known() {
+		if c.at == tokens {
+			return appendFloats(data, c.data), true
+		}
+	}
+	return data, s.m.StateBytes() == 0
+}
 
 // RestoreState gives an empty sequence the state after tokens; ErrPlan where it is another model's.
 func (s *Sequence) RestoreState(tokens int32, data []byte) error {
@@ -210,6 +224,3 @@ func (s *Sequence) RestoreState(tokens int32, data []byte) error {
 	s.states.now.at, s.states.other.at = tokens, -1
 	return nil
 }
-
-// StatePosition is how many tokens the state has seen.
-func (s *Sequence) StatePosition() int32 { return s.states.now.at }

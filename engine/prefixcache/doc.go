@@ -14,6 +14,10 @@
 // prompt's pass computed, and only prompts are stored and found (tokens that were decoded are not: another arithmetic class).
 // What was stored under a salt is found under that salt alone. Trouble of the store is its notice, never an error here.
 //
+// A model with recurrent layers has the state of each block's end in the block's record: blocks are chunks there (AfterChunks lets
+// chunks end where blocks do), whole records come one after another, and what was found ends with a state. A compressed context has the
+// state in its last part.
+//
 // KV may still be on its way when Resume or OpenContext returns: the session's next pass waits for each layer, and where one is lost
 // the session begins again with what is left, or the context is compressed again (engine.Arrival). p.Reused() says afterwards what was not computed.
 //

@@ -31,6 +31,7 @@ type Cache struct {
 	shape  cacheshape.Model
 	lists  []list // of the tokens of a text, in the order of records
 	first  []int  // each layer's first list, [layers+1]
+	state  int    // bytes of the state of recurrent layers, which a block has of its end; 0 = there are none
 	block  int    // tokens of a block
 	unfit  string // why KV of this engine cannot be kept; empty = it can
 }
@@ -48,9 +49,14 @@ func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
 		}
 	}
 	l, _ := e.Layouts()
+	c.state = int(c.shape.StateBytes())
 	c.block = (blockTokens + l.Tokens - 1) / l.Tokens * l.Tokens
-	if c.quantised() {
-		c.block = e.Options().ChunkTokens // a row's arithmetic looks at the window, which moves by chunks
+	switch chunk := e.Options().ChunkTokens; {
+	case c.quantised():
+		c.block = chunk // a row's arithmetic looks at the window, which moves by chunks
+	case c.state > 0:
+		for c.block = chunk; c.block%l.Tokens != 0; c.block += chunk { // a state is that of a chunk's end
+		}
 	}
 	var err error
 	if c.full, err = policy.Parse("full"); err != nil {
@@ -198,8 +204,16 @@ func (c *Cache) Find(ctx context.Context, ids []int, under *policy.Spec, salt st
 	return p
 }
 
+// border is where the chunks of a prompt have to end for blocks to be made of it.
+func (c *Cache) border() int {
+	if c.state == 0 {
+		return 0
+	}
+	return c.block
+}
+
 // fetches reports whether whole records are read, one after another.
-func (c *Cache) fetches() bool { return c.quantised() || c.store.Rule() == contexts.BestEffort }
+func (c *Cache) fetches() bool { return c.quantised() || c.state > 0 || c.store.Rule() == contexts.BestEffort }
 
 // others are the keys of a compressed context's parts behind the first.
 func (p *Prefix) others(parts int) []contexts.Key {
@@ -245,7 +259,7 @@ func (p *Prefix) Resume(ctx context.Context, s *engine.Session) (engine.Reused, 
 		return engine.Reused{}, nil
 	}
 	k := &keeping{p: p}
-	s.AfterChunks(func() { k.keep(s) })
+	s.AfterChunks(p.c.border(), func() { k.keep(s) })
 	if p.arrival != nil {
 		return p.expect(ctx, s, k)
 	}
@@ -289,7 +303,7 @@ func (p *Prefix) continues(r *contexts.Record, i int) bool {
 // is empty again.
 func (c *Cache) restore(s *engine.Session, ids []int, records []*contexts.Record, compressed bool) (tokens int, err error) {
 	spans, tokens := c.parseAll(records)
-	if tokens == 0 {
+	if tokens == 0 || compressed && len(spans) < len(records) {
 		return 0, nil
 	}
 	s.OfLength(len(ids))
@@ -305,7 +319,10 @@ func (c *Cache) restore(s *engine.Session, ids []int, records []*contexts.Record
 				}
 			}
 		}
-		return nil
+		if c.state == 0 {
+			return nil
+		}
+		return seq.RestoreState(int32(tokens), records[len(spans)-1].Section(1+len(c.shape)))
 	})
 	if !ok {
 		tokens = 0

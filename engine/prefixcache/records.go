@@ -19,7 +19,7 @@ func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ran
 	l, rl := c.e.Layouts()
 	seq := s.Sequence()
 	heads := make([]contexts.Head, 0, len(extents))
-	sizes := make([]int, 1+len(c.shape))
+	sizes := make([]int, c.sections())
 	for i, x := range extents {
 		at := c.lists[i]
 		l, rl := l.Of(c.shape[at.layer].KV), rl.Of(c.shape[at.layer].KV)
@@ -39,10 +39,23 @@ func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ran
 		m.Ranks, directory = contexts.RanksVersion, contexts.AppendRanks(directory, heads)
 	}
 	sizes[0] = len(directory)
+	if c.state > 0 {
+		sizes[1+len(c.shape)] = c.stateOf(m)
+	}
 	m.Info = c.info
 	return contexts.Build(m, sizes, func(section int, dst []byte) (_ []byte, err error) {
 		if section == 0 {
 			return append(dst, directory...), nil
+		}
+		if section > len(c.shape) {
+			if c.stateOf(m) == 0 {
+				return dst, nil
+			}
+			dst, known := seq.AppendState(dst, int32(m.First+m.Tokens))
+			if !known {
+				return nil, fmt.Errorf("prefixcache: the state of recurrent layers after %d tokens is not known: %w", m.First+m.Tokens, engine.ErrOption)
+			}
+			return dst, nil
 		}
 		for kvHead := range c.shape[section-1].KV.Heads {
 			x := extents[c.first[section-1]+kvHead]
@@ -57,6 +70,22 @@ func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ran
 		}
 		return dst, nil
 	})
+}
+
+// sections is how many a record has: the directory, one a layer, and the state of recurrent layers where the model has such.
+func (c *Cache) sections() int {
+	if c.state > 0 {
+		return 2 + len(c.shape)
+	}
+	return 1 + len(c.shape)
+}
+
+// stateOf is how many bytes of state a record has: each block that of its end, a compressed context its last part.
+func (c *Cache) stateOf(m contexts.Meta) int {
+	if m.Parts > 0 && m.Part < m.Parts-1 {
+		return 0
+	}
+	return c.state
 }
 
 func pages(tokens, pageTokens int) int { return (tokens + pageTokens - 1) / pageTokens }
@@ -130,7 +159,8 @@ func (c *Cache) parts(s *engine.Session, p *Prefix, ranks [][]uint32) ([]*contex
 				extents[i].from, extents[i].to = 0, 0
 			}
 		}
-		m := contexts.Meta{Key: contexts.PartKey(p.context, part), Parent: p.context, Root: p.root, Tokens: len(p.ids), Part: part, Parts: parts, Slot: c.slotBytes(ranks != nil)}
+		m := contexts.Meta{Key: contexts.PartKey(p.context, part), Parent: p.context, Root: p.root, Tokens: len(p.ids), Part: part, Parts: parts}
+		m.Slot = c.slotBytes(ranks != nil, c.stateOf(m))
 		r, err := c.record(s, m, extents, ranks)
 		if err != nil {
 			return nil, err
@@ -140,8 +170,9 @@ func (c *Cache) parts(s *engine.Session, p *Prefix, ranks [][]uint32) ([]*contex
 	return records, nil
 }
 
-// slotBytes is about the size of a block of a plain prefix of floats, so that parts share its slots; with ranks they have their own.
-func (c *Cache) slotBytes(ranked bool) int64 {
+// slotBytes is about the size of a block of a plain prefix of floats, so that parts share its slots; with ranks, and without the
+// state of recurrent layers where there is some, they have their own.
+func (c *Cache) slotBytes(ranked bool, state int) int64 {
 	if c.quantised() {
 		return 0
 	}
@@ -163,6 +194,9 @@ func (c *Cache) slotBytes(ranked bool) int64 {
 	sizes := []int{len(directory)}
 	for i := range c.shape {
 		sizes = append(sizes, c.shape[i].KV.Heads*pages(c.block, l.Tokens)*l.Of(c.shape[i].KV).PageBytes())
+	}
+	if c.state > 0 {
+		sizes = append(sizes, state)
 	}
 	return contexts.RecordBytes(sizes)
 }
@@ -202,8 +236,11 @@ func (x *restored) layer(layer int, section []byte) (main, recent []kvmanager.Sp
 func (c *Cache) parse(r *contexts.Record) (*restored, error) {
 	layers := len(c.shape)
 	l, _ := c.e.Layouts()
-	if r.Sections() != layers+1 {
-		return nil, fmt.Errorf("prefixcache: record of %d sections, want %d: %w", r.Sections(), layers+1, contexts.ErrDamaged)
+	if r.Sections() != c.sections() {
+		return nil, fmt.Errorf("prefixcache: record of %d sections, want %d: %w", r.Sections(), c.sections(), contexts.ErrDamaged)
+	}
+	if c.state > 0 && len(r.Section(1+layers)) != c.stateOf(r.Meta) {
+		return nil, fmt.Errorf("prefixcache: record with %d bytes of state, want %d: %w", len(r.Section(1+layers)), c.stateOf(r.Meta), contexts.ErrDamaged)
 	}
 	heads, err := contexts.ParseDirectory(r.Section(0), len(c.lists), max(r.Tokens, c.block+c.e.Options().KVWindow+l.Tokens), r.First+r.Tokens, r.Ranks)
 	if err != nil {

@@ -45,7 +45,7 @@ func (r *Record) Bytes() int64 { return int64(len(r.raw)) }
 // Raw is the record as it is stored; nobody changes it.
 func (r *Record) Raw() []byte { return r.raw }
 
-// Sections is how many there are: the directory, then one a layer.
+// Sections is how many there are: the directory, one a layer, then the state of recurrent layers where the model has such.
 func (r *Record) Sections() int { return len(r.sections) }
 
 // Section is one of them.

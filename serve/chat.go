@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,10 +28,9 @@ type chatRequest struct {
 	MaxCompletionTokens *int                   `json:"max_completion_tokens"`
 	Logprobs            *bool                  `json:"logprobs"`
 	TopLogprobs         *int                   `json:"top_logprobs"`
-	Metadata            map[string]string      `json:"metadata"` // of no effect, as the next three
-	Store               *bool                  `json:"store"`
-	ServiceTier         *string                `json:"service_tier"`
-	SafetyIdentifier    *string                `json:"safety_identifier"`
+	Thought             *chatThought           `json:"reasoning"`   // OpenRouter's
+	Thinking            *anthropicThinking     `json:"thinking"`    // of GLM, DeepSeek and Kimi
+	RandomSeed          *int64                 `json:"random_seed"` // Mistral's name of seed
 }
 
 type chatMessage struct {
@@ -43,6 +43,17 @@ type chatMessage struct {
 	Reasoning        *string        `json:"reasoning"`         // the same
 	Annotations      jsontext.Value `json:"annotations"`       // of no effect, as the next
 	Audio            jsontext.Value `json:"audio"`
+	Parsed           jsontext.Value `json:"parsed"` // of no effect, as the next six
+	Cache            jsontext.Value `json:"cache_control"`
+	Details          jsontext.Value `json:"reasoning_details"`
+	Signature        jsontext.Value `json:"reasoning_signature"`
+	Blocks           jsontext.Value `json:"thinking_blocks"`
+	Specific         jsontext.Value `json:"provider_specific_fields"`
+	ID               jsontext.Value `json:"id"`
+	FunctionCall     jsontext.Value `json:"function_call"` // null alone
+	Images           jsontext.Value `json:"images"`        // null or none
+	Prefix           *bool          `json:"prefix"`        // the answer has begun with this message, as DeepSeek and Mistral have it
+	Partial          *bool          `json:"partial"`       // the same, as Kimi and Qwen have it
 	toolMessageFields
 }
 
@@ -149,7 +160,7 @@ type chatTop struct {
 func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	received := time.Now()
 	var in chatRequest
-	if err := decode(w, r, &in); err != nil {
+	if err := decodeHinted(w, r, &in, &in.hintFields, chatHints, samplerHints, thoughtHints, accountHints); err != nil {
 		return err
 	}
 	name, err := s.served(in.Model)
@@ -157,10 +168,13 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req := &Request{MaxTokens: -1, received: received}
+	if in.Seed == nil {
+		in.Seed = in.RandomSeed
+	}
 	if err := first(in.apply(s, req), in.constrain(r.Context(), s, req)); err != nil {
 		return err
 	}
-	tools, err := in.use(s)
+	tools, err := in.use(r.Context(), s)
 	if err != nil {
 		return err
 	}
@@ -216,9 +230,6 @@ func (f *chatRequest) apply(s *Server, r *Request) error {
 	if err := f.openAIFields.apply(s, r); err != nil {
 		return err
 	}
-	if is(f.Store) {
-		return badField("store", "nothing is stored here")
-	}
 	top := 0
 	if err := whole("top_logprobs", f.TopLogprobs, 0, maxLogprobs, &top); err != nil {
 		return err
@@ -229,7 +240,7 @@ func (f *chatRequest) apply(s *Server, r *Request) error {
 	case is(f.Logprobs):
 		r.Logprobs = top
 	}
-	if f.MaxTokens != nil && f.MaxCompletionTokens != nil {
+	if f.MaxTokens != nil && f.MaxCompletionTokens != nil && *f.MaxTokens != *f.MaxCompletionTokens {
 		return badField("max_tokens", "not beside max_completion_tokens")
 	}
 	if err := first(maxTokens("max_tokens", f.MaxTokens, &r.MaxTokens), maxTokens("max_completion_tokens", f.MaxCompletionTokens, &r.MaxTokens)); err != nil {
@@ -247,12 +258,21 @@ func (f *chatRequest) conversation(tools *toolUse) (*conversation, error) {
 		return nil, badField("messages", "want at least one")
 	}
 	c := &conversation{tools: tools, fields: &f.templateFields}
+	if err := first(f.Thought.apply(c.fields), f.Thinking.apply(c.fields)); err != nil {
+		return nil, err
+	}
 	for i := range f.Messages {
 		t, err := f.Messages[i].value.turn(i, f.Messages[i].raw)
 		if err != nil {
 			return nil, err
 		}
 		c.turns = append(c.turns, t)
+	}
+	if last := &f.Messages[len(f.Messages)-1].value; last.Role == "assistant" && (is(last.Prefix) || is(last.Partial)) {
+		c.fields.ContinueFinal = last.Prefix
+		if last.Prefix == nil {
+			c.fields.ContinueFinal = last.Partial
+		}
 	}
 	return c, c.fields.check()
 }
@@ -270,6 +290,12 @@ func (m *chatMessage) turn(i int, raw jsontext.Value) (*chatTurn, error) {
 	if m.Content == nil && m.Role != "assistant" {
 		return nil, badField("messages", "message %d has no content", i)
 	}
+	if k := m.FunctionCall.Kind(); len(m.FunctionCall) > 0 && k != 'n' {
+		return nil, badField("messages", "message %d: function_call: want tool_calls", i)
+	}
+	if len(m.Images) > 0 && m.Images.Kind() != 'n' && compact(m.Images) != "[]" {
+		return nil, badField("messages", "message %d: images: this model reads text only", i)
+	}
 	t := &chatTurn{}
 	d := jsontext.NewDecoder(bytes.NewReader(raw))
 	_, _ = d.ReadToken()
@@ -280,7 +306,7 @@ func (m *chatMessage) turn(i int, raw jsontext.Value) (*chatTurn, error) {
 		switch {
 		case err != nil:
 			return nil, badField("messages", "message %d is not valid", i)
-		case v.Kind() == 'n':
+		case v.Kind() == 'n', slices.Contains(messageHints, key):
 		case key == "tool_calls":
 			calls, err := m.calls(i)
 			if err != nil {
@@ -288,6 +314,10 @@ func (m *chatMessage) turn(i int, raw jsontext.Value) (*chatTurn, error) {
 			}
 			if len(calls) > 0 {
 				t.call(calls...)
+			}
+		case key == "refusal":
+			if m.Content == nil {
+				t.set("content", string(v))
 			}
 		case key == "content":
 			t.set(key, quote(string(*m.Content)))
@@ -298,6 +328,35 @@ func (m *chatMessage) turn(i int, raw jsontext.Value) (*chatTurn, error) {
 		}
 	}
 	return t.think(t.text("reasoning_content")), nil
+}
+
+// messageHints are members of a message that no template reads.
+var messageHints = []string{"annotations", "audio", "parsed", "cache_control", "reasoning_details", "reasoning_signature", "thinking_blocks", "provider_specific_fields", "id", "function_call", "images", "prefix", "partial"}
+
+// chatThought is how OpenRouter asks for thoughts.
+type chatThought struct {
+	Effort  *string `json:"effort"`
+	Enabled *bool   `json:"enabled"`
+	Most    *int    `json:"max_tokens"` // of no effect, as the next
+	Summary *string `json:"summary"`
+	Exclude *bool   `json:"exclude"`
+}
+
+// apply tells the template.
+func (t *chatThought) apply(f *templateFields) error {
+	if t == nil {
+		return nil
+	}
+	if is(t.Exclude) {
+		return badField("reasoning", "exclude: thoughts are not left out; clients may pass over reasoning_content")
+	}
+	if t.Effort != nil && f.ReasoningEffort == nil {
+		f.ReasoningEffort = t.Effort
+	}
+	if t.Enabled != nil && f.EnableThinking == nil {
+		f.EnableThinking = t.Enabled
+	}
+	return nil
 }
 
 // chatWriter turns events into JSON.

@@ -61,7 +61,7 @@ type completionLogprobs struct {
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	received := time.Now()
 	var in completionRequest
-	if err := decode(w, r, &in); err != nil {
+	if err := decodeHinted(w, r, &in, &in.hintFields, completionHints, samplerHints, accountHints); err != nil {
 		return err
 	}
 	name, err := s.served(in.Model)

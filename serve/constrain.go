@@ -94,12 +94,6 @@ func (s *Server) schemaMachine(ctx context.Context, field string, text []byte) (
 	return s.machine(ctx, field, "schema "+string(text), func() (*grammar.Grammar, error) { return schema.Compile(text) })
 }
 
-// constraintFields say what a text may be.
-type constraintFields struct {
-	ResponseFormat *responseFormat `json:"response_format"`
-	Grammar        *string         `json:"grammar"`
-}
-
 // responseFormat is text, any JSON object, or the JSON of a schema.
 type responseFormat struct {
 	Type       string         `json:"type"`
@@ -112,23 +106,6 @@ type namedSchema struct {
 	Description *string        `json:"description"`
 	Strict      *bool          `json:"strict"` // of no effect: every schema is kept to
 	Schema      jsontext.Value `json:"schema"`
-}
-
-// constrain fills a request in. What cannot be kept is refused, never left out.
-func (f *constraintFields) constrain(ctx context.Context, s *Server, r *Request) (err error) {
-	if f.ResponseFormat != nil {
-		if r.Machine, err = s.formatMachine(ctx, "response_format", f.ResponseFormat); err != nil {
-			return err
-		}
-	}
-	if f.Grammar == nil {
-		return nil
-	}
-	if r.Machine != nil {
-		return badField("grammar", "not beside response_format")
-	}
-	r.Machine, err = s.machine(ctx, "grammar", "grammar "+*f.Grammar, func() (*grammar.Grammar, error) { return grammar.GBNF(*f.Grammar) })
-	return err
 }
 
 // formatMachine is what a response format constrains to; nil = nothing.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,7 +27,7 @@ func rendered(s *Server, body string) (string, error) {
 	if err := decodeJSON([]byte(body), &in); err != nil {
 		return "", err
 	}
-	tools, err := in.use(s)
+	tools, err := in.use(context.Background(), s)
 	if err != nil {
 		return "", err
 	}

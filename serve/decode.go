@@ -72,6 +72,21 @@ func decodeJSONField(v jsontext.Value, field string, into any) error {
 	return nil
 }
 
+// decodeTool is decode of tool i of a request.
+func decodeTool(v jsontext.Value, i int, into any) error {
+	err := decodeJSONField(v, "tools", into)
+	if wrong := (*Error)(nil); errors.As(err, &wrong) && strings.HasPrefix(wrong.Message, "tools: ") {
+		return wrong.at(i)
+	}
+	return err
+}
+
+// at has an error of a list blame one of its values.
+func (e *Error) at(i int) *Error {
+	place := e.Param + "[" + strconv.Itoa(i) + "]"
+	return &Error{Status: e.Status, Param: place, Message: place + "." + strings.TrimPrefix(e.Message, e.Param+": ")}
+}
+
 // deeper reports whether brackets are nested deeper than limit; it takes no memory.
 func deeper(b []byte, limit int) bool {
 	depth, quoted := 0, false

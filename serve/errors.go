@@ -60,14 +60,16 @@ func asError(err error) *Error {
 // maxMessageBytes is the most that a client is told: not the megabytes that it sent.
 const maxMessageBytes = 1 << 10
 
+// cut leaves the middle of a long text out.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most/2], "") + " … " + strings.ToValidUTF8(s[len(s)-most/2:], "")
+}
+
 // shortened is the error with the two ends of a long message: the field stands first, the cause last.
 func (e *Error) shortened() *Error {
-	cut := func(s string, most int) string {
-		if len(s) <= most {
-			return s
-		}
-		return strings.ToValidUTF8(s[:most/2], "") + " … " + strings.ToValidUTF8(s[len(s)-most/2:], "")
-	}
 	if len(e.Message) <= maxMessageBytes && len(e.Param) <= maxMessageBytes {
 		return e
 	}

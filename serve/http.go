@@ -39,11 +39,12 @@ var errGone = errors.New("serve: the client has left")
 // exchange is one HTTP request while it is answered.
 type exchange struct {
 	http.ResponseWriter
-	id     string // of the request, in logs and headers
-	key    string // digest of the key; "" = none
-	status int    // 0 = nothing sent yet
-	bytes  int64
-	reply  *Reply // of a generating request
+	id      string // of the request, in logs and headers
+	key     string // digest of the key; "" = none
+	status  int    // 0 = nothing sent yet
+	bytes   int64
+	reply   *Reply   // of a generating request
+	ignored []string // what was left out of it
 }
 
 type exchangeKey struct{}
@@ -154,6 +155,9 @@ func (s *Server) account(rt route, x *exchange, r *http.Request, code int, took 
 		s.m.duration.Observe(took.Seconds())
 		s.m.prompt.Observe(float64(u.Prompt))
 		s.m.answer.Observe(float64(u.Generated))
+	}
+	if len(x.ignored) > 0 {
+		attrs = append(attrs, slog.String("ignored", strings.Join(x.ignored, ", ")))
 	}
 	s.writeTrace(x, code, took)
 	level := slog.LevelInfo

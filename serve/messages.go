@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -23,10 +25,19 @@ type messagesPrompt struct {
 	Model      *string            `json:"model"`
 	Messages   []anthropicMessage `json:"messages"`
 	System     *anthropicText     `json:"system"`
-	Tools      []anthropicTool    `json:"tools"`
+	Tools      []jsontext.Value   `json:"tools"`
 	ToolChoice *anthropicChoice   `json:"tool_choice"`
 	Thinking   *anthropicThinking `json:"thinking"`
-	Cache      jsontext.Value     `json:"cache_control"` // of no effect: prefixes are found without
+	Output     *anthropicOutput   `json:"output_config"`
+	Format     *textFormat        `json:"output_format"` // the same as output_config's
+	hintFields
+}
+
+// anthropicOutput is how an answer is to be.
+type anthropicOutput struct {
+	Effort *string        `json:"effort"`
+	Format *textFormat    `json:"format"`
+	Budget jsontext.Value `json:"task_budget"` // of no effect
 }
 
 type messagesRequest struct {
@@ -39,10 +50,6 @@ type messagesRequest struct {
 	TopP          *float64  `json:"top_p"`
 	StopSequences *stopList `json:"stop_sequences"`
 	Seed          *int64    `json:"seed"`
-	Metadata      *struct {
-		UserID *string `json:"user_id"`
-	} `json:"metadata"` // of no effect
-	ServiceTier *string `json:"service_tier"` // of no effect
 }
 
 // anthropicThinking says whether the model is to think before it answers.
@@ -113,6 +120,9 @@ func (c *anthropicContent) UnmarshalJSON(b []byte) error {
 	}
 	var blocks []anthropicBlock
 	if err := json.Unmarshal(b, &blocks, json.RejectUnknownMembers(true)); err != nil {
+		if inner := (*Error)(nil); errors.As(err, &inner) {
+			return inner
+		}
 		return badField("messages", "content: a block has a field that is not known, or of a wrong type")
 	}
 	*c = blocks
@@ -151,7 +161,11 @@ type anthropicTool struct {
 	Description *string        `json:"description"`
 	InputSchema jsontext.Value `json:"input_schema"`
 	Cache       jsontext.Value `json:"cache_control"` // of no effect
-	Strict      *bool          `json:"strict"`        // of no effect: a forced call satisfies its schema
+	Strict      *bool          `json:"strict"`        // of no effect: a forced call satisfies its schema; as the next four
+	Eager       *bool          `json:"eager_input_streaming"`
+	Defer       *bool          `json:"defer_loading"`
+	Callers     jsontext.Value `json:"allowed_callers"`
+	Examples    jsontext.Value `json:"input_examples"`
 }
 
 type anthropicChoice struct {
@@ -161,11 +175,17 @@ type anthropicChoice struct {
 }
 
 // use reads the tools.
-func (f *messagesPrompt) use(s *Server) (*toolUse, error) {
+func (f *messagesPrompt) use(ctx context.Context, s *Server) (*toolUse, error) {
 	var tools []tool
-	for i, t := range f.Tools {
-		if t.Type != nil && *t.Type != "custom" {
-			return nil, badField("tools", "tool %d: type %.20q: want custom", i, *t.Type)
+	var out []string
+	for i, in := range f.Tools {
+		if kind, err := toolType(i, in); err == nil && kind != "custom" {
+			out = append(out, kind)
+			continue
+		}
+		var t anthropicTool
+		if err := decodeTool(in, i, &t); err != nil {
+			return nil, err
 		}
 		tools = append(tools, newTool(t.Name, t.Description, t.InputSchema))
 	}
@@ -181,6 +201,9 @@ func (f *messagesPrompt) use(s *Server) (*toolUse, error) {
 		default:
 			return nil, badField("tool_choice", "want type auto, any, none, or tool with a name")
 		}
+	}
+	if err := offered(ctx, tools, out, choice); err != nil {
+		return nil, err
 	}
 	return s.newToolUse(tools, choice)
 }
@@ -198,6 +221,14 @@ func (f *messagesPrompt) conversation(tools *toolUse) (*conversation, error) {
 		c.turns = append(c.turns, newTurn("system", string(*f.System)))
 	}
 	for i, m := range f.Messages {
+		if m.Role == "system" { // a later instruction
+			text, err := m.Content.text("messages")
+			if err != nil {
+				return nil, err
+			}
+			c.turns = append(c.turns, newTurn("system", text))
+			continue
+		}
 		if m.Role != "user" && m.Role != "assistant" {
 			return nil, badField("messages", "message %d: role %.20q: want user or assistant", i, m.Role)
 		}
@@ -206,9 +237,13 @@ func (f *messagesPrompt) conversation(tools *toolUse) (*conversation, error) {
 		}
 	}
 	if f.Messages[len(f.Messages)-1].Role == "assistant" {
-		return nil, badField("messages", "the last one is the assistant's: an answer that has begun is not continued here")
+		goes := true // the answer has begun
+		c.fields.ContinueFinal = &goes
 	}
-	return c, nil
+	if f.Output != nil {
+		c.fields.ReasoningEffort = f.Output.Effort
+	}
+	return c, c.fields.check()
 }
 
 // add puts a message into the conversation: results of tools are turns of their own, before its text.
@@ -263,13 +298,13 @@ func (c *conversation) result(id, content string) *chatTurn {
 // countTokens answers POST /v1/messages/count_tokens.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) error {
 	var in messagesPrompt
-	if err := decode(w, r, &in); err != nil {
+	if err := decodeHinted(w, r, &in, &in.hintFields, messagesHints, samplerHints, thoughtHints, accountHints); err != nil {
 		return err
 	}
 	if _, err := s.served(in.Model); err != nil {
 		return err
 	}
-	tools, err := in.use(s)
+	tools, err := in.use(r.Context(), s)
 	if err != nil {
 		return err
 	}
@@ -313,21 +348,40 @@ func (f *messagesRequest) apply(r *Request) error {
 		number("top_p", f.TopP, 0, 1, &r.Sampler.TopP), f.StopSequences.check("stop_sequences"))
 }
 
+// format has output_config's be response_format.
+func (f *messagesRequest) format() error {
+	t, field := f.Format, "output_format"
+	if f.Output != nil && f.Output.Format != nil {
+		t, field = f.Output.Format, "output_config"
+	}
+	if t == nil {
+		return nil
+	}
+	if t.Type != "json_schema" || f.ResponseFormat != nil {
+		return badField(field, "format: type %.20q: want json_schema, and no response_format", t.Type)
+	}
+	f.ResponseFormat = &responseFormat{Type: t.Type, JSONSchema: &namedSchema{Schema: t.Schema}}
+	return nil
+}
+
 // messages answers POST /v1/messages.
 func (s *Server) messages(w http.ResponseWriter, r *http.Request) error {
 	req := &Request{received: time.Now()}
 	var in messagesRequest
-	if err := decode(w, r, &in); err != nil {
+	if err := decodeHinted(w, r, &in, &in.hintFields, messagesHints, samplerHints, thoughtHints, accountHints); err != nil {
 		return err
 	}
 	name, err := s.served(in.Model)
 	if err != nil {
 		return err
 	}
-	if err := first(in.apply(req), in.constrain(r.Context(), s, req)); err != nil {
+	if err := first(in.apply(req), in.format()); err != nil {
 		return err
 	}
-	tools, err := in.use(s)
+	if err := in.constrain(r.Context(), s, req); err != nil {
+		return err
+	}
+	tools, err := in.use(r.Context(), s)
 	if err != nil {
 		return err
 	}

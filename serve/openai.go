@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -77,13 +79,13 @@ type openAIFields struct {
 	PresencePenalty  *float64           `json:"presence_penalty"`
 	FrequencyPenalty *float64           `json:"frequency_penalty"`
 	LogitBias        map[string]float64 `json:"logit_bias"`
-	User             *string            `json:"user"`             // of no effect
-	PromptCacheKey   *string            `json:"prompt_cache_key"` // prefixes are found without
+	hintFields
 }
 
 type streamOptions struct {
 	IncludeUsage       *bool `json:"include_usage"`
-	IncludeObfuscation *bool `json:"include_obfuscation"` // of no effect
+	IncludeObfuscation *bool `json:"include_obfuscation"`    // of no effect, as the next
+	Continuous         *bool `json:"continuous_usage_stats"` // vLLM's
 }
 
 // stopList is a string or a list of strings.
@@ -129,9 +131,6 @@ func (f *openAIFields) apply(s *Server, r *Request) error {
 		return err
 	}
 	r.StreamText = is(f.Stream)
-	if f.StreamOptions != nil && !r.StreamText {
-		return badField("stream_options", "only with stream")
-	}
 	if err := seed(f.Seed, &r.Sampler.Seed); err != nil {
 		return err
 	}
@@ -226,12 +225,30 @@ func (s *Server) served(name *string) (string, error) {
 	if name == nil {
 		return s.o.Names[0], nil
 	}
-	for _, n := range s.o.Names {
-		if n == *name {
-			return n, nil
-		}
+	if slices.ContainsFunc(s.o.Names, func(n string) bool { return n == *name }) || slices.ContainsFunc(s.o.Patterns, func(p string) bool { return matches(p, *name) }) {
+		return cut(*name, maxNameBytes), nil
 	}
 	return "", &Error{Status: http.StatusNotFound, Param: "model", Code: "model_not_found", Message: fmt.Sprintf("model: there is no model %.80q; GET /v1/models lists what is served", *name)}
+}
+
+// maxNameBytes is as much of a model's name as an answer repeats.
+const maxNameBytes = 256
+
+// matches reports whether a name is one of a pattern's, in which * is any text.
+func matches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == name
+	}
+	rest, ok := strings.CutPrefix(name, parts[0])
+	last := parts[len(parts)-1]
+	for _, part := range parts[1 : len(parts)-1] {
+		i := strings.Index(rest, part)
+		if ok = ok && i >= 0; ok {
+			rest = rest[i+len(part):]
+		}
+	}
+	return ok && strings.HasSuffix(rest, last)
 }
 
 type openAIUsage struct {

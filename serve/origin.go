@@ -24,7 +24,7 @@ func (s *Server) guardOrigin(next http.Handler) http.Handler {
 			return
 		case origin != "":
 			w.Header().Set("Access-Control-Allow-Origin", origin)
-			w.Header().Set("Access-Control-Expose-Headers", "Request-Id, Retry-After, X-Request-Id")
+			w.Header().Set("Access-Control-Expose-Headers", "Request-Id, Retry-After, Terrace-Ignored, X-Request-Id")
 			w.Header().Add("Vary", "Origin")
 		}
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && origin != "" {

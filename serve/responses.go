@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ func init() {
 // responsesRequest is one of OpenAI's Responses, without what needs a memory here.
 type responsesRequest struct {
 	ownFields
+	hintFields
 	Model             *string           `json:"model"`
 	Input             jsontext.Value    `json:"input"`
 	Instructions      *string           `json:"instructions"`
@@ -29,16 +31,12 @@ type responsesRequest struct {
 	Seed              *int64            `json:"seed"`
 	Text              *responsesText    `json:"text"`
 	Grammar           *string           `json:"grammar"`
-	Tools             []responsesTool   `json:"tools"`
+	Tools             []jsontext.Value  `json:"tools"`
 	ToolChoice        jsontext.Value    `json:"tool_choice"`
-	ParallelToolCalls *bool             `json:"parallel_tool_calls"` // of no effect, as the next six
+	ParallelToolCalls *bool             `json:"parallel_tool_calls"` // of no effect, as the next three
 	Metadata          map[string]string `json:"metadata"`
 	User              *string           `json:"user"`
-	ServiceTier       *string           `json:"service_tier"`
-	SafetyIdentifier  *string           `json:"safety_identifier"`
-	PromptCacheKey    *string           `json:"prompt_cache_key"`
 	StreamOptions     *streamOptions    `json:"stream_options"`
-	Store             *bool             `json:"store"`
 	Background        *bool             `json:"background"`
 	Previous          *string           `json:"previous_response_id"`
 	Conversation      jsontext.Value    `json:"conversation"`
@@ -47,7 +45,6 @@ type responsesRequest struct {
 	Include           []string          `json:"include"`
 	Truncation        *string           `json:"truncation"`
 	TopLogprobs       *int              `json:"top_logprobs"`
-	MaxToolCalls      *int              `json:"max_tool_calls"`
 }
 
 type responsesThought struct {
@@ -75,35 +72,36 @@ type responsesTool struct {
 	Description *string        `json:"description"`
 	Parameters  jsontext.Value `json:"parameters"`
 	Strict      *bool          `json:"strict"`
+
+	Defer  *bool          `json:"defer_loading"` // of no effect, as the next two
+	Output jsontext.Value `json:"output_schema"`
+	Allow  jsontext.Value `json:"allowed_callers"`
 }
 
 // refused names what this server does not do; nil = nothing of it is asked for.
 func (f *responsesRequest) refused() error {
 	given := func(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
 	switch {
-	case f.Previous != nil:
+	case f.Previous != nil && *f.Previous != "":
 		return badField("previous_response_id", "nothing is stored here: send the whole conversation as input")
 	case given(f.Conversation):
 		return badField("conversation", "nothing is stored here: send the whole conversation as input")
-	case is(f.Store):
-		return badField("store", "nothing is stored here")
 	case is(f.Background):
 		return badField("background", "answers are not made in the background here")
 	case given(f.Prompt):
 		return badField("prompt", "there are no stored prompts here")
-	case slices.ContainsFunc(f.Include, func(s string) bool { return s != "reasoning.encrypted_content" }):
+	case slices.ContainsFunc(f.Include, func(s string) bool { return !slices.Contains(included, s) }):
 		return badField("include", "%.200q: answers have no more than they have", f.Include)
-	case f.Truncation != nil && *f.Truncation != "disabled":
-		return badField("truncation", "%.20q: want disabled; nothing is cut", *f.Truncation)
+	case f.Truncation != nil && *f.Truncation != "disabled" && *f.Truncation != "auto": // what does not fit is refused, not cut
+		return badField("truncation", "%.20q: want disabled or auto", *f.Truncation)
 	case f.TopLogprobs != nil && *f.TopLogprobs != 0, f.NProbs != nil && *f.NProbs != 0:
 		return badField("top_logprobs", "answers of this API have no place for it; /v1/chat/completions has")
-	case f.MaxToolCalls != nil:
-		return badField("max_tool_calls", "no tools run here")
-	case f.StreamOptions != nil && !is(f.Stream):
-		return badField("stream_options", "only with stream")
 	}
 	return nil
 }
+
+// included are what answers may be asked to include: more of tools that do not run here, or of images.
+var included = []string{"reasoning.encrypted_content", "web_search_call.results", "web_search_call.action.sources", "file_search_call.results", "code_interpreter_call.outputs", "computer_call_output.output.image_url", "message.input_image.image_url"}
 
 // apply fills a request in.
 func (f *responsesRequest) apply(r *Request) error {
@@ -135,19 +133,25 @@ func (f *responsesRequest) format() *responseFormat {
 	return &responseFormat{Type: t.Type, Schema: t.Schema}
 }
 
-func (f *responsesRequest) use(s *Server) (*toolUse, error) {
+func (f *responsesRequest) use(ctx context.Context, s *Server) (*toolUse, error) {
 	var tools []tool
-	for i, t := range f.Tools {
-		if t.Type != "function" {
-			return nil, badField("tools", "tool %d: type %.20q: want function; nothing else runs here", i, t.Type)
+	var out []string
+	for i, in := range f.Tools {
+		kind, err := toolType(i, in)
+		if err != nil {
+			return nil, err
+		}
+		if kind != "function" {
+			out = append(out, kind)
+			continue
+		}
+		var t responsesTool
+		if err := decodeTool(in, i, &t); err != nil {
+			return nil, err
 		}
 		tools = append(tools, newTool(t.Name, t.Description, t.Parameters))
 	}
-	choice, err := (&toolFields{ToolChoice: f.ToolChoice}).choice()
-	if err != nil {
-		return nil, err
-	}
-	return s.newToolUse(tools, choice)
+	return s.choose(ctx, tools, out, f.ToolChoice)
 }
 
 // responseItem is one of the input: a message, a call, or its result.
@@ -164,6 +168,10 @@ type responseItem struct {
 	Output    *itemContent   `json:"output"`
 	Summary   *itemContent   `json:"summary"`           // of a thought, as its content
 	Encrypted *string        `json:"encrypted_content"` // of no effect
+	Input     string         `json:"input"`             // of a custom tool's call
+	Namespace *string        `json:"namespace"`         // of no effect, as the next two
+	Caller    jsontext.Value `json:"caller"`
+	Metadata  jsontext.Value `json:"internal_chat_message_metadata_passthrough"`
 }
 
 // itemContent is text, or parts of it.
@@ -249,14 +257,13 @@ func (item *responseItem) add(c *conversation, i int) error {
 		if thought != nil && *thought != "" {
 			c.turns = append(c.turns, (&chatTurn{}).set("role", `"assistant"`).think(string(*thought)))
 		}
+	case item.Type == "custom_tool_call" && item.Name != "":
+		c.answerer().call(toolCall{item.CallID, item.Name, `{"input":` + quote(item.Input) + "}"})
+	case item.Type == "function_call" && strings.TrimSpace(item.Arguments) == "" && item.Name != "":
+		c.answerer().call(toolCall{item.CallID, item.Name, "{}"})
 	case item.Type == "function_call" && item.Name != "" && jsontext.Value(item.Arguments).Kind() == '{' && jsontext.Value(item.Arguments).IsValid():
-		last := c.assistant()
-		if last == nil {
-			last = (&chatTurn{}).set("role", `"assistant"`)
-			c.turns = append(c.turns, last)
-		}
-		last.call(toolCall{item.CallID, item.Name, item.Arguments})
-	case item.Type == "function_call_output" && item.Output != nil:
+		c.answerer().call(toolCall{item.CallID, item.Name, item.Arguments})
+	case (item.Type == "function_call_output" || item.Type == "custom_tool_call_output") && item.Output != nil:
 		c.turns = append(c.turns, c.result(item.CallID, string(*item.Output)))
 	default:
 		return badField("input", "item %d of type %.30q is not whole, or not known: want message, reasoning, function_call or function_call_output", i, item.Type)
@@ -272,11 +279,21 @@ func (c *conversation) assistant() *chatTurn {
 	return nil
 }
 
+// answerer is the last turn, the assistant's: a new one where it is somebody else's.
+func (c *conversation) answerer() *chatTurn {
+	last := c.assistant()
+	if last == nil {
+		last = (&chatTurn{}).set("role", `"assistant"`)
+		c.turns = append(c.turns, last)
+	}
+	return last
+}
+
 // responses answers POST /v1/responses.
 func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	req := &Request{received: time.Now()}
 	var in responsesRequest
-	if err := decode(w, r, &in); err != nil {
+	if err := decodeHinted(w, r, &in, &in.hintFields, responsesHints, samplerHints, thoughtHints, accountHints); err != nil {
 		return err
 	}
 	name, err := s.served(in.Model)
@@ -286,7 +303,7 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err := in.apply(req); err != nil {
 		return err
 	}
-	tools, err := in.use(s)
+	tools, err := in.use(r.Context(), s)
 	if err != nil {
 		return err
 	}

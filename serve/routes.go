@@ -3,6 +3,7 @@ package serve
 import (
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // route is one path (http.ServeMux's patterns; the page is "/{$}") of one method. serve answers it; an error that it returns is written by fail, unless the answer has begun.
@@ -48,5 +49,29 @@ func (s *Server) newHandler() http.Handler {
 		}}))
 	}
 	mux.Handle("/", s.answer(route{label: "other", fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errNoRoute }}))
-	return s.guardHost(s.guardOrigin(mux))
+	return s.guardHost(s.guardOrigin(shortPaths(mux)))
+}
+
+// shortPaths are those that clients send with a base URL of their own making: a slash at the end, or no /v1 where the rest says enough.
+func shortPaths(next http.Handler) http.Handler {
+	short := []string{"/chat/completions", "/models", "/responses", "/messages", "/messages/count_tokens", "/embeddings", "/rerank", "/health"}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path
+		if len(path) > 1 {
+			path = strings.TrimSuffix(path, "/")
+		}
+		switch {
+		case path == "/v1/health":
+			path = "/health"
+		case path != "/health" && slices.Contains(short, path):
+			path = "/v1" + path
+		}
+		if path != r.URL.Path {
+			u := *r.URL
+			u.Path, u.RawPath = path, ""
+			r = r.WithContext(r.Context())
+			r.URL = &u
+		}
+		next.ServeHTTP(w, r)
+	})
 }

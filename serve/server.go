@@ -26,6 +26,7 @@ type Options struct {
 	Engine           *engine.Engine // the server's alone from New to Close; the caller closes it
 	Tokenizer        *tokenizer.Tokenizer
 	Names            []string      // of the model; the first is what requests without one get
+	Patterns         []string      // names that are answered besides, in which * is any text
 	ModelPath        string        // for /props
 	Encoders         *Encoders     // of /v1/embeddings, the caller's to close; nil = none
 	Batch            int           // choices that run at a time; 0 = DefaultBatch

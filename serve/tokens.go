@@ -157,7 +157,7 @@ func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.served(in.Model); err != nil {
 		return err
 	}
-	tools, err := in.use(s)
+	tools, err := in.use(r.Context(), s)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func newServe(a *app) *cobra.Command {
 	p.StringVar(&f.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down) or none")
 	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
 	p.StringVar(&f.readyFile, "ready-file", "", "write the base URL here once requests can be served")
-	p.StringArrayVar(&f.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says)")
+	p.StringArrayVar(&f.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says); one with * is a pattern of names that are answered besides, such as claude-* or *")
 	p.StringVar(&f.embeddings, "embeddings", "", "an encoder for /v1/embeddings too, such as minilm:l6")
 	p.IntVar(&f.batch, "batch", 8, "texts that are made at a time")
 	p.IntVar(&f.queue, "queue", 64, "requests that wait beside them; more are answered 429")
@@ -202,7 +202,14 @@ func (a *app) noticeRoom(e *engine.Engine) error {
 
 // server is the server on a loaded model.
 func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err error) {
-	o.Engine, o.Tokenizer, o.ModelPath, o.Names = l.engine, l.tok, l.path, f.aliases
+	o.Engine, o.Tokenizer, o.ModelPath = l.engine, l.tok, l.path
+	for _, name := range f.aliases {
+		if strings.Contains(name, "*") {
+			o.Patterns = append(o.Patterns, name)
+			continue
+		}
+		o.Names = append(o.Names, name)
+	}
 	if len(o.Names) == 0 {
 		o.Names = []string{l.name}
 	}

@@ -11,6 +11,8 @@ import (
 	"terrace/engine/fakes"
 	"terrace/engine/tier"
 	"terrace/internal/clock"
+	"terrace/model"
+	"terrace/weights"
 )
 
 // testDrives are the tiers of drives that attend.
@@ -191,5 +193,26 @@ func TestMiniBatches(t *testing.T) {
 	}
 	if e.TierUse().Replays == 0 {
 		t.Error("no text was read again: nothing has failed")
+	}
+}
+
+// TestDrivesThatCannotAttend: models whose layers differ, or whose heads have sinks, are refused by name before a drive is asked.
+func TestDrivesThatCannotAttend(t *testing.T) {
+	t.Parallel()
+	file, err := weights.Open(fakes.Small(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	sinks, err := model.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sinks.Params.Layers[1].Sinks = sinks.Params.Layers[1].AttnNorm.W
+	for want, m := range map[string]*model.Model{"scores of sinks": sinks, "layers differ": fakes.Mixed(3)} {
+		_, err := Open(m, Options{Threads: 1, Policy: "sparf:mode=dense", Tiers: []tier.Tier{{Kind: tier.CSD, Path: "none"}}})
+		if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

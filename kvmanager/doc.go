@@ -10,6 +10,11 @@
 // tokens are written. floats are written at once; quantized ones wait in a window in full precision (the residual) until
 // they fill a tile. Manager: the budget, its account, and who gives memory back. backing: transfers under way.
 //
+// Layers may differ (cacheshape): each has its own page size, a layer without KV has no pages, and one that reads an earlier layer's KV
+// reads the owner's. Beside KV a sequence has the state of recurrent layers (states.go): two copies, of which State hands out one to
+// read and one to write, CommitStates turns them about, and Truncate goes back to a state that is known (StateBefore). They are charged
+// to the budget, stay in host memory, and are copied by Fork.
+//
 // Invariants (cited by number in the code, checked by Manager.Check):
 //  1. every page of a slab is either free or referenced; references equal the sequences' page lists that hold it.
 //  2. bytes in use = pages referenced × page bytes + what is charged, and never exceed the budget.

@@ -5,6 +5,12 @@
 // (native here, gorgonia and XLA elsewhere) interprets the same description. Shapes: n rows (tokens of one pass), D hidden,
 // H query heads, G key/value heads, dk and dv their widths, V vocabulary; activations are row-major float32.
 //
+// Layers are described one by one (LayerConfig): attention (heads, widths, window, sinks, gate, whose KV is read, latent), or a recurrent
+// mixer (Delta, SSM, Conv), or neither; Cache is what they keep. Mixers are data too: a backend that runs recurrent ones implements
+// Recurrent, others refuse such models by name (Config.OnlyPlain). A recurrent mixer's state is float32 and the caller's: Mix reads one
+// copy and writes another. Rows go through it one after another in every phase, so state does not depend on how rows were cut into
+// passes.
+//
 // The package never owns KV memory (attention reads views that the caller hands in), knows no policy and does no I/O of
 // its own beyond reading weights through package weights.
 //

@@ -20,7 +20,8 @@
 // returned as they are. The caller may then drop the sequence and store it again.
 //
 // Units and shapes: a record (Key) is one group of Shape.GroupTokens tokens in one layer of one sequence: the pages of all KV
-// heads one after another, each kvpage.Layout.PageBytes(), as attention reads them. Sizes are bytes, times durations.
+// heads one after another, each kvpage.Layout.PageBytes(), as attention reads them. Layers may differ in it, and those without KV have
+// no records. Sizes are bytes, times durations.
 //
 // Invariants (cited by number in the code):
 //  1. a record is readable only after its write has ended well; what is read is what was written under exactly that key,

@@ -25,7 +25,10 @@
 //
 // Floor.Begin plans the memory of the passes of a step, Pass.End and Pass.Undo close one.
 //
-// Units and shapes: queries are float32 [rows, Heads·KeyDim] after rotary embedding, attention output [rows, Heads·ValueDim];
+// A layer that reads an earlier layer's KV calls Select, Fetch and Attended alone: it reads what its owner chose, and the owner's
+// tokens leave, or are let go of, behind the last reader. Layers without KV are not called at all; Prepare goes to the next with some.
+//
+// Units and shapes: queries are float32 [rows, Heads·KeyDim] of their layer after rotary embedding, attention output [rows, Heads·ValueDim];
 // positions are int32; bytes are int64; rates are bytes a second.
 //
 // Invariants:

@@ -213,7 +213,9 @@ func (c *Cache) border() int {
 }
 
 // fetches reports whether whole records are read, one after another.
-func (c *Cache) fetches() bool { return c.quantised() || c.state > 0 || c.store.Rule() == contexts.BestEffort }
+func (c *Cache) fetches() bool {
+	return c.quantised() || c.state > 0 || c.store.Rule() == contexts.BestEffort
+}
 
 // others are the keys of a compressed context's parts behind the first.
 func (p *Prefix) others(parts int) []contexts.Key {

@@ -156,7 +156,7 @@ type listed struct{ seq, g, part, from, to int }
 // is no window, so that rows of one sequence share their lists.
 func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup, last bool) {
 	now := listed{d.seq, d.g, t.part, t.from, t.to}
-	if last || d.selected || w.p.Window > 0 {
+	if last || d.selected || w.p.Window > 0 || w.p.Chunk > 0 {
 		now.seq = -1
 	} else if now == k.listed {
 		return

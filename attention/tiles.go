@@ -41,6 +41,9 @@ func (p *Params) sees(at int32) span {
 	if p.Window > 0 && int(at)-p.Window+1 > math.MinInt32 {
 		s.low = at - int32(p.Window) + 1
 	}
+	if p.Chunk > 0 {
+		s.low = max(s.low, at-at%int32(p.Chunk))
+	}
 	return s
 }
 

@@ -46,6 +46,7 @@ type Params struct {
 	Scale            float32   // of q·k
 	Softcap          float32   // scores become Softcap·tanh(score/Softcap); 0 = none
 	Window           int       // key visible iff posQ - posK < Window; 0 = no window
+	Chunk            int       // key visible iff posQ / Chunk = posK / Chunk; 0 = no chunks
 	Sinks            []float32 // [Heads] scores of a sink without value that joins each softmax; nil = none
 }
 

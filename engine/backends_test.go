@@ -70,14 +70,25 @@ func tinyGGUF(t *testing.T) (cases []tinyCase) {
 	return cases
 }
 
-// families are the twins in GGUF of the models whose layers differ, of the architectures that are known here.
+// families are the models whose layers differ, as folders and as their twins in GGUF, of the architectures that are known here.
 func families(t *testing.T) (cases []tinyCase) {
-	files, err := filepath.Glob(filepath.Join(golden.Shared(t, "data", "golden", "families"), "*", "model.gguf"))
+	root := golden.Shared(t, "data", "golden", "families")
+	files, err := filepath.Glob(filepath.Join(root, "*", "model.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	configs, err := filepath.Glob(filepath.Join(root, "*", "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range configs {
+		files = append(files, filepath.Dir(f))
+	}
 	for _, f := range files {
 		file, err := weights.Open(f)
+		if errors.Is(err, hf.ErrUnknownArchitecture) || errors.Is(err, hf.ErrQuantized) {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,8 +97,9 @@ func families(t *testing.T) (cases []tinyCase) {
 		if errors.Is(err, model.ErrUnknownArchitecture) {
 			continue
 		}
-		g := golden.Tensors(t, filepath.Join(filepath.Dir(f), "golden.safetensors"))
-		cases = append(cases, tinyCase{"family-" + filepath.Base(filepath.Dir(f)), f, g["input_ids"].Ints(), g["logits"].Floats(), [][]int{g["greedy_ids"].Ints(), g["greedy_ids_cached"].Ints()}})
+		dir := strings.TrimSuffix(f, string(filepath.Separator)+"model.gguf")
+		g := golden.Tensors(t, filepath.Join(dir, "golden.safetensors"))
+		cases = append(cases, tinyCase{"family-" + filepath.Base(dir) + filepath.Ext(f), f, g["input_ids"].Ints(), g["logits"].Floats(), [][]int{g["greedy_ids"].Ints(), g["greedy_ids_cached"].Ints()}})
 	}
 	return cases
 }

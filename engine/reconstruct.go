@@ -153,7 +153,7 @@ func (w *reread) watch(layer int, p *pass, q *tensor.Dense, views []attention.Vi
 	if err != nil {
 		return err
 	}
-	params.Window = 0
+	params.Window, params.Chunk = 0, 0
 	for g := range views {
 		pos := seq.PositionList(layer, g)
 		own, _ := slices.BinarySearch(pos, w.begins)

@@ -13,20 +13,20 @@ func optConfig(r *reader) *Config {
 	r.layerEps(c)
 	r.activation(c, ReLU)
 	c.Gated = false
-	c.PosOffset = r.intKeyOr("terrace.position_offset", 2)
+	c.PosOffset = r.intKeyOr("terrace.position_offset", 2, math.MaxInt16)
 	c.PostNorm = r.boolKeyOr("terrace.norm_after", false)
 	c.NoFinal = r.boolKeyOr("terrace.no_final_norm", false)
 	return c
 }
 
-// intKeyOr reads an optional small count under a key that is not of the architecture.
-func (r *reader) intKeyOr(key string, def int) int {
+// intKeyOr reads an optional count, at most hi, under a key that is not of the architecture.
+func (r *reader) intKeyOr(key string, def, hi int) int {
 	if !r.meta.Has(key) {
 		return def
 	}
 	v, err := r.meta.Int(key)
-	if err != nil || v < 0 || v > math.MaxInt16 {
-		r.fail("metadata %q is %d (%v), want 0 to %d: %w", key, v, err, math.MaxInt16, ErrConfig)
+	if err != nil || v < 0 || v > hi {
+		r.fail("metadata %q is %d (%v), want 0 to %d: %w", key, v, err, hi, ErrConfig)
 		return def
 	}
 	return v
@@ -43,7 +43,7 @@ func optOuter(r *reader, c *Config) *Params {
 	if !r.file.Has("project_in.weight") {
 		return outerParams(r, c)
 	}
-	width := r.intKeyOr("terrace.embedding_in_length", c.Hidden)
+	width := r.intKeyOr("terrace.embedding_in_length", c.Hidden, maxHidden)
 	narrow := *c
 	narrow.Hidden = width
 	narrow.NoFinal = true

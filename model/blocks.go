@@ -6,7 +6,7 @@ import "fmt"
 func outerConfig(r *reader) *Config {
 	return &Config{
 		Arch: r.arch, Name: r.stringOr("general.name", ""),
-		Layers: r.int("block_count"), Hidden: r.int("embedding_length"),
+		Layers: r.int("block_count") - r.unread, Hidden: r.int("embedding_length"),
 		Context: r.int("context_length"), Act: SiLU, Gated: true,
 	}
 }
@@ -120,38 +120,37 @@ func (r *reader) tied() bool {
 	return err == nil && v
 }
 
-func decoderLayer(r *reader, c *Config, i int) LayerParams {
-	n, a := fmt.Sprintf("blk.%d.", i), &c.Layer[i]
-	l := LayerParams{
-		AttnNorm: r.norm(n+"attn_norm", c.Hidden),
-		Q:        r.linear(n+"attn_q", a.Heads*a.KeyDim, c.Hidden),
-		K:        r.linear(n+"attn_k", a.KVHeads*a.KeyDim, c.Hidden),
-		V:        r.linear(n+"attn_v", a.KVHeads*a.ValDim, c.Hidden),
-		O:        r.linear(n+"attn_output", c.Hidden, a.Heads*a.ValDim),
-		FFNNorm:  r.norm(n+"ffn_norm", c.Hidden),
+// attentionLayer are the projections of q, k, v and of the output, without any norm.
+func attentionLayer(r *reader, c *Config, i int, n string) LayerParams {
+	a := &c.Layer[i]
+	return LayerParams{
+		Q: r.linear(n+"attn_q", a.Heads*a.KeyDim, c.Hidden),
+		K: r.linear(n+"attn_k", a.KVHeads*a.KeyDim, c.Hidden),
+		V: r.linear(n+"attn_v", a.KVHeads*a.ValDim, c.Hidden),
+		O: r.linear(n+"attn_output", c.Hidden, a.Heads*a.ValDim),
 	}
-	r.feedForward(c, &l, n, c.Layer[i].MoE)
-	return l
 }
 
-// feedForward fills the gated, plain or MoE feed-forward weights of a layer; widths come from the metadata.
-func (r *reader) feedForward(c *Config, l *LayerParams, n string, moe bool) {
-	if moe {
-		if router := n + "ffn_gate_inp.weight"; !r.file.Has(router) {
-			r.fail("metadata %q is %d experts, but tensor %q is missing: %w", r.key("expert_count"), c.Experts, router, ErrConfig)
-			return
-		}
-		width := r.intOr("expert_feed_forward_length", r.perLayerOr("feed_forward_length", c.Layers, 0))
-		l.Router = r.linear(n+"ffn_gate_inp", c.Experts, c.Hidden)
-		l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, c.Hidden)
-		l.ExpertUp = r.experts(n+"ffn_up_exps", c.Experts, width, c.Hidden)
-		l.ExpertDown = r.experts(n+"ffn_down_exps", c.Experts, c.Hidden, width)
-		return
-	}
-	width := r.perLayer("feed_forward_length", c.Layers)
-	if c.Gated {
-		l.Gate = r.linear(n+"ffn_gate", width, c.Hidden)
-	}
-	l.Up = r.linear(n+"ffn_up", width, c.Hidden)
-	l.Down = r.linear(n+"ffn_down", c.Hidden, width)
+// headNorms adds the norms on each head of q and k.
+func (r *reader) headNorms(c *Config, l *LayerParams, i int, n string) {
+	l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", c.Layer[i].KeyDim), r.norm(n+"attn_k_norm", c.Layer[i].KeyDim)
+}
+
+// wideNorms adds norms of all heads of q and of k at once.
+func (r *reader) wideNorms(c *Config, l *LayerParams, i int, n string) {
+	a := &c.Layer[i]
+	l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", a.Heads*a.KeyDim), r.norm(n+"attn_k_norm", a.KVHeads*a.KeyDim)
+}
+
+// sinks adds the score of each head that joins its softmax.
+func (r *reader) sinks(c *Config, l *LayerParams, i int, n string) {
+	l.Sinks = r.vector(n+"attn_sinks.weight", c.Layer[i].Heads)
+}
+
+func decoderLayer(r *reader, c *Config, i int) LayerParams {
+	n := fmt.Sprintf("blk.%d.", i)
+	l := attentionLayer(r, c, i, n)
+	l.AttnNorm, l.FFNNorm = r.norm(n+"attn_norm", c.Hidden), r.norm(n+"ffn_norm", c.Hidden)
+	r.feedForward(c, &l, n, c.Layer[i].MoE)
+	return l
 }

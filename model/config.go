@@ -22,6 +22,8 @@ const (
 	GELUTanh                   // the tanh form
 	GELU                       // the erf form
 	ReLU
+	ClampedSwiGLU // g·σ(α·g)·(u+1) of g ≤ limit and |u| ≤ limit: Config.Clamp
+	XIELU         // LayerConfig.Curve
 )
 
 // Config describes a decoder-only transformer completely enough for any backend to run it with a Params.
@@ -42,7 +44,11 @@ type Config struct {
 	Experts   int  // experts a MoE layer has; 0 = dense everywhere
 	TopK      int  // experts used a token
 	NormTopK  bool // weights of the used experts are normalised to sum 1
-	PosOffset int  // learned positions: row of position 0 (OPT: 2)
+	Router    Router
+	Shared    int   // width of the network that every token uses beside the experts of a layer; 0 = none
+	Clamp     Clamp // of ClampedSwiGLU
+	Parallel  bool  // attention and feed-forward network read the same norm, and both are added
+	PosOffset int   // learned positions: row of position 0 (OPT: 2)
 
 	EmbedScale    float32 // multiplies the embedding (Gemma √D); 0 = 1
 	ResidualScale float32 // multiplies each block's output before the sum (Granite); 0 = 1
@@ -65,6 +71,7 @@ const (
 	maxVocab   = 1 << 24
 	maxContext = 1 << 31
 	maxExperts = 1 << 12
+	maxFFN     = 1 << 20
 )
 
 // validate checks every figure that later code divides by, allocates with or indexes by, and names all that are wrong.
@@ -85,6 +92,13 @@ func (c *Config) validate() error {
 	}
 	if !(c.NormEps > 0 && c.NormEps < 1) {
 		errs = append(errs, fmt.Errorf("model: layer_norm epsilon (eps) is %g, want above 0 and below 1: %w", c.NormEps, ErrConfig))
+	}
+	if c.Experts > 0 {
+		errs = append(errs, c.validateRouter())
+	}
+	in("expert_shared_feed_forward_length", c.Shared, 0, maxFFN)
+	if c.Act == ClampedSwiGLU && !(c.Gated && c.Clamp.finite()) {
+		errs = append(errs, fmt.Errorf("model: the clamped activation has alpha %g and limit %g, want finite numbers, the limit above 0: %w", c.Clamp.Alpha, c.Clamp.Limit, ErrConfig))
 	}
 	if c.Experts > 0 && (c.TopK < 1 || c.TopK > c.Experts) {
 		errs = append(errs, fmt.Errorf("model: expert_used_count is %d of %d experts: %w", c.TopK, c.Experts, ErrConfig))

@@ -16,6 +16,7 @@ type LayerConfig struct {
 	Conv      *ShortConv // nil = none
 	MoE       bool       // the feed-forward network is a mixture of experts
 	NoFFN     bool       // there is none
+	Curve     Curve      // of XIELU
 }
 
 // Attention is the mixer that reads keys and values of other tokens. Its figures are the layer's own: layers may differ.
@@ -32,6 +33,11 @@ type Attention struct {
 	Softcap float32 // cap·tanh(s/cap) on scores; 0 = none
 	Gate    GateKind
 	Latent  *Latent // keys and values are a latent vector; nil = they are not
+
+	Chunk         int         // keys of the query's own chunk of so many tokens are visible, none before it; 0 = no chunks
+	Temperature   Temperature // of queries, by position
+	NormAfterRope bool        // the norms of q and k come after the rotation
+	HeadNorms     bool        // the norms of q and k have weights for each head of its own
 }
 
 // GateKind is what multiplies the output of attention, by head or by number: a function of LayerParams.OutGate · norm(hidden).
@@ -53,6 +59,26 @@ type Latent struct {
 	Value int // numbers of a value head, made of the latent by LayerParams.ValueUp
 }
 
+// Temperature scales a query at position p by 1 + Scale·ln(1 + ⌊(p+From)/Every⌋); Scale 0 = none.
+type Temperature struct {
+	Scale float32
+	Every int
+	From  int
+}
+
+// at is the factor at a position.
+func (t *Temperature) at(pos int) float32 {
+	return float32(1 + float64(t.Scale)*math.Log1p(float64((pos+t.From)/t.Every)))
+}
+
+// reach is how many tokens a layer looks back at most; 0 = all.
+func (a *Attention) reach() int {
+	if a.Chunk > 0 && (a.Window == 0 || a.Chunk < a.Window) {
+		return a.Chunk
+	}
+	return a.Window
+}
+
 // Group is the number of query heads that share a key/value head.
 func (a *Attention) Group() int { return a.Heads / a.KVHeads }
 
@@ -70,7 +96,7 @@ func (c *Config) Cache() cacheshape.Model {
 	for i := range c.Layer {
 		m[i] = c.Layer[i].cache(i)
 		if a := &c.Layer[i].Attention; a.Heads > 0 && a.Owner < i {
-			keepFor(&m[a.Owner].KV, a.Window)
+			keepFor(&m[a.Owner].KV, a.reach())
 		}
 	}
 	return m
@@ -79,7 +105,7 @@ func (c *Config) Cache() cacheshape.Model {
 func (l *LayerConfig) cache(layer int) cacheshape.Layer {
 	shape := cacheshape.Layer{Heads: l.Heads, Owner: l.Owner, State: cacheshape.State{Bytes: 4 * l.stateFloats()}}
 	if l.Heads > 0 && l.Owner == layer {
-		shape.KV = cacheshape.KV{Heads: l.KVHeads, KeyDim: l.KeyDim, ValueDim: l.ValDim, Window: l.Window, ValueInKey: l.Latent != nil}
+		shape.KV = cacheshape.KV{Heads: l.KVHeads, KeyDim: l.KeyDim, ValueDim: l.ValDim, Window: l.reach(), ValueInKey: l.Latent != nil}
 	}
 	return shape
 }

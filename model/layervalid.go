@@ -24,6 +24,9 @@ func (c *Config) validateLayer(i int) error {
 	if l.Heads == 0 && len(figures) == 0 && l.NoFFN {
 		return fmt.Errorf("model: layer %d has no mixer and no feed-forward network: %w", i, ErrConfig)
 	}
+	if c.Act == XIELU && !l.Curve.finite() {
+		return fmt.Errorf("model: xielu figures %v of layer %d, want finite numbers: %w", l.Curve, i, ErrConfig)
+	}
 	if err := inRange(i, figures); err != nil {
 		return err
 	}
@@ -43,7 +46,8 @@ func inRange(layer int, figures []figure) error {
 func (c *Config) validateAttention(i int) error {
 	l := &c.Layer[i]
 	err := inRange(i, []figure{{"attention.head_count", l.Heads, 1, maxHeads}, {"attention.head_count_kv", l.KVHeads, 1, maxHeads},
-		{"attention.key_length", l.KeyDim, 1, maxHeadDim}, {"attention.value_length", l.ValDim, 1, maxHeadDim}, {"attention.sliding_window", l.Window, 0, math.MaxInt32}})
+		{"attention.key_length", l.KeyDim, 1, maxHeadDim}, {"attention.value_length", l.ValDim, 1, maxHeadDim}, {"attention.sliding_window", l.Window, 0, math.MaxInt32},
+		{"attention.chunk_size", l.Chunk, 0, math.MaxInt32}})
 	if err != nil {
 		return err
 	}
@@ -74,10 +78,13 @@ func (c *Config) validateAttention(i int) error {
 	for _, f := range []struct {
 		name string
 		v    float32
-	}{{"attention.scale", l.Scale}, {"attn_logit_softcapping", l.Softcap}} {
+	}{{"attention.scale", l.Scale}, {"attn_logit_softcapping", l.Softcap}, {"attention.temperature_scale", l.Temperature.Scale}} {
 		if math.IsNaN(float64(f.v)) || math.IsInf(float64(f.v), 0) {
 			return fmt.Errorf("model: %s is %v in layer %d: %w", f.name, f.v, i, ErrConfig)
 		}
+	}
+	if t := &l.Temperature; t.Scale != 0 && (t.Every < 1 || t.Every > maxContext) {
+		return fmt.Errorf("model: attention.temperature_length is %d in layer %d, want 1 to %d: %w", t.Every, i, maxContext, ErrConfig)
 	}
 	return nil
 }

@@ -171,7 +171,7 @@ func (b *native) Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Se
 func (b *native) Mixes() bool {
 	for i := range b.m.Params.Layers {
 		l := &b.m.Params.Layers[i]
-		for _, w := range slices.Concat(l.linears(), []*Linear{l.Router}, l.ExpertGate, l.ExpertUp, l.ExpertDown) {
+		for _, w := range slices.Concat(l.linears(), []*Linear{l.Router, l.SharedGate, l.SharedUp, l.SharedDown, l.SharedRouter}, l.ExpertGate, l.ExpertUp, l.ExpertDown) {
 			if !w.Absent() && !kernels.PhasesAlike(w.Tensor.Type, w.Cols) {
 				return false
 			}
@@ -185,7 +185,7 @@ func (m *Model) AttentionParams(layer int) (attention.Params, error) {
 	a := &m.Layer[layer].Attention
 	sinks, err := m.Params.Layers[layer].Sinks.Values()
 	return attention.Params{Heads: a.Heads, KVHeads: a.KVHeads, KeyDim: a.KeyDim, ValueDim: a.ValDim,
-		Scale: a.ScoreScale(), Softcap: a.Softcap, Window: a.Window, Sinks: sinks}, err
+		Scale: a.ScoreScale(), Softcap: a.Softcap, Window: a.Window, Chunk: a.Chunk, Sinks: sinks}, err
 }
 
 // Finish implements Backend.
@@ -193,6 +193,9 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
 	x := floats(hidden)
+	if m.Parallel {
+		return hidden, b.finishParallel(p, layer, x, n, attended)
+	}
 	if attended != nil {
 		if err := b.finishMixer(p, layer, x, n, attended); err != nil {
 			return nil, err
@@ -218,6 +221,19 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 		}
 	}
 	return hidden, nil
+}
+
+// finishParallel adds the outputs of a layer's attention and feed-forward network to the residual stream x that both read.
+func (b *native) finishParallel(p *Pass, layer int, x []float32, n int, attended *tensor.Dense) error {
+	l := &b.m.Params.Layers[layer]
+	beside := product{dst: b.ws.floats(&b.ws.beside, n*b.m.Hidden)}
+	if err := b.feedForward(p.Phase, l, layer, beside, x, n, l.FFNNorm); err != nil {
+		return err
+	}
+	if err := b.finishMixer(p, layer, x, n, attended); err != nil {
+		return err
+	}
+	return b.addBlock(x, beside, n, l.PostFFNNorm)
 }
 
 // finishMixer adds what a layer's mixer gave, gated and projected, to the residual stream x.

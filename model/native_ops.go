@@ -19,6 +19,7 @@ type slot struct {
 type scratch struct {
 	hidden, normed, q, k, v, attended, block, logits   slot
 	gate, up, row, guess, guessNormed, router          slot
+	beside, shared, sharedGate                         slot // of networks beside attention and beside experts
 	narrow                                             slot // rows of narrower embeddings
 	latent, keyLatent, queries, heads, values, outGate slot // of latent attention, and of gates
 	mixed, mixIn, mixGate, mixA, mixB                  slot // of recurrent mixers
@@ -106,6 +107,7 @@ type rowTask struct {
 	normRows        func(worker, i int)
 
 	turnings       []turning
+	normLast       bool         // after the rotation
 	tables         []*ropeTable // one a row
 	pos            []int32
 	dim            int
@@ -113,6 +115,8 @@ type rowTask struct {
 	rot            int
 	turnRows       func(worker, i int)
 	act            Activation
+	clamp          Clamp
+	curve          Curve
 	gate, up       []float32
 	activationRows func(worker, i int)
 	scale          float32
@@ -159,7 +163,7 @@ func (t *rowTask) init(b *native) {
 	t.activationRows = func(_, i int) {
 		lo := i * t.perTask * t.width
 		hi := min(lo+t.perTask*t.width, t.rows*t.width)
-		activate(t.act, t.dst[lo:hi], t.gate, t.up[lo:hi], lo, hi)
+		t.activate(lo, hi)
 	}
 }
 
@@ -204,6 +208,8 @@ type turning struct {
 	heads    int
 	norm     []float32 // nil = none
 	wholeRow bool      // the norm is that of the row, not of a head
+	each     bool      // the heads have weights of their own
+	heat     *Temperature
 }
 
 // turn applies the per-head norm (where the model has one) and the rotation to the rows of q and, where there are any, of k.
@@ -221,15 +227,18 @@ func (b *native) turn(p *Pass, layer int, q []float32, qNorm NormParams, k []flo
 	if len(m.Ropes) == 0 || index < 0 {
 		index = -1
 	}
-	if qw == nil && kw == nil && index < 0 && !m.LogN {
+	a := &m.Layer[layer].Attention
+	if qw == nil && kw == nil && index < 0 && !m.LogN && a.Temperature.Scale == 0 {
 		return nil
 	}
-	a := &m.Layer[layer].Attention
-	t.turnings = append(t.turnings[:0], turningOf(q, a.Heads, a.KeyDim, qw))
-	if k != nil {
-		t.turnings = append(t.turnings, turningOf(k, a.KVHeads, a.KeyDim, kw))
+	t.turnings = append(t.turnings[:0], turningOf(a, q, a.Heads, qw))
+	if a.Temperature.Scale != 0 {
+		t.turnings[0].heat = &a.Temperature
 	}
-	t.rows, t.dim, t.pos, t.eps = len(p.Pos), a.KeyDim, p.Pos, m.NormEps
+	if k != nil {
+		t.turnings = append(t.turnings, turningOf(a, k, a.KVHeads, kw))
+	}
+	t.rows, t.dim, t.pos, t.eps, t.kind, t.normLast = len(p.Pos), a.KeyDim, p.Pos, m.NormEps, m.Norm, a.NormAfterRope
 	t.tables = t.tables[:0]
 	if index >= 0 {
 		t.rot, t.interlaced = m.Ropes[index].Dim, m.Ropes[index].Interlaced
@@ -243,8 +252,9 @@ func (b *native) turn(p *Pass, layer int, q []float32, qNorm NormParams, k []flo
 	return nil
 }
 
-func turningOf(x []float32, heads, dim int, norm []float32) turning {
-	return turning{x: x, heads: heads, norm: norm, wholeRow: len(norm) == heads*dim && heads > 1}
+func turningOf(a *Attention, x []float32, heads int, norm []float32) turning {
+	wide := len(norm) == heads*a.KeyDim && heads > 1
+	return turning{x: x, heads: heads, norm: norm, wholeRow: wide && !a.HeadNorms, each: wide && a.HeadNorms}
 }
 
 // table returns the rotary table of a row: one for all lengths, but where the angles depend on the sequence's length.
@@ -276,48 +286,40 @@ func (b *native) table(index int, p *Pass, row int) *ropeTable {
 func (t *rowTask) turnRow(u *turning, r int) {
 	width := u.heads * t.dim
 	x := u.x[r*width : (r+1)*width]
-	switch {
-	case u.wholeRow:
-		kernels.RMSNorm(x, x, u.norm, t.eps)
-	case u.norm != nil:
-		for h := range u.heads {
-			kernels.RMSNorm(x[h*t.dim:(h+1)*t.dim], x[h*t.dim:(h+1)*t.dim], u.norm, t.eps)
+	if u.norm != nil && !t.normLast {
+		t.normHeads(u, x)
+	}
+	if len(t.tables) > 0 {
+		cos, sin := t.tables[r].row(int(t.pos[r]))
+		if t.interlaced {
+			kernels.RopeNorm(x, u.heads, t.dim, t.rot, cos, sin)
+		} else {
+			kernels.RopeNeox(x, u.heads, t.dim, t.rot, cos, sin)
 		}
 	}
-	if len(t.tables) == 0 {
-		return
+	if u.norm != nil && t.normLast {
+		t.normHeads(u, x)
 	}
-	cos, sin := t.tables[r].row(int(t.pos[r]))
-	if t.interlaced {
-		kernels.RopeNorm(x, u.heads, t.dim, t.rot, cos, sin)
-	} else {
-		kernels.RopeNeox(x, u.heads, t.dim, t.rot, cos, sin)
+	if u.heat != nil {
+		kernels.Scale(x, u.heat.at(int(t.pos[r])))
 	}
 }
 
-// activate writes act(gate)·up (gated) or act(up) (dst is up) to dst; lo and hi are the range of the flat arrays.
-func activate(act Activation, dst, gate, up []float32, lo, hi int) {
-	if gate == nil {
-		switch act {
-		case GELUTanh:
-			kernels.Gelu(dst)
-		case GELU:
-			kernels.GeluErf(dst)
-		case ReLU:
-			kernels.ReLU(dst)
-		}
-		return
+// normHeads is the norm of one row of queries or keys.
+func (t *rowTask) normHeads(u *turning, x []float32) {
+	width := t.dim
+	if u.wholeRow {
+		width = len(x)
 	}
-	g := gate[lo:hi]
-	switch act {
-	case SiLU:
-		kernels.SiluMul(dst, g, up)
-	case GELUTanh:
-		kernels.GeluMul(dst, g, up)
-	case GELU:
-		kernels.GeluErfMul(dst, g, up)
-	case ReLU:
-		kernels.ReLU(g)
-		kernels.Mul(dst, g)
+	for at := 0; at < len(x); at += width {
+		w, part := u.norm, x[at:at+width]
+		if u.each {
+			w = u.norm[at : at+width]
+		}
+		if t.kind == LayerNorm {
+			kernels.LayerNorm(part, part, w, nil, t.eps)
+		} else {
+			kernels.RMSNorm(part, part, w, t.eps)
+		}
 	}
 }

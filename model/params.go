@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"terrace/internal/kernels"
@@ -134,6 +135,13 @@ func tensorValues(t *weights.Tensor) ([]float32, error) {
 	return out, nil
 }
 
+// onesVector is n ones: the weight of a norm that has none.
+func onesVector(n int) *Vector {
+	v := &Vector{Tensor: &weights.Tensor{Name: "ones", Shape: []int{n}}, values: slices.Repeat([]float32{1}, n)}
+	v.once.Do(func() {})
+	return v
+}
+
 // NormParams is the weight of one normalisation, with a bias for LayerNorm; absent = no such norm in this model.
 type NormParams struct{ W, B *Vector }
 
@@ -141,7 +149,7 @@ type NormParams struct{ W, B *Vector }
 type LayerParams struct {
 	AttnNorm, PostAttnNorm NormParams
 	Q, K, V, O             *Linear
-	QNorm, KNorm           NormParams // per-head norm of q and k, [dk] or [H·dk]
+	QNorm, KNorm           NormParams // per-head norm of q and k, [dk], or [H·dk] of all heads at once or of each its own (HeadNorms)
 	Sinks                  *Vector    // [H] a score without value that joins each head's softmax
 	OutGate                *Linear    // [H] or [H·dv]: what Attention.Gate is of
 	QueryDown, KeyDown     *Linear    // latent attention: to q's latent (nil = none) and to [latent | rotating key]
@@ -151,6 +159,10 @@ type LayerParams struct {
 	FFNNorm, PostFFNNorm   NormParams
 	Gate, Up, Down         *Linear
 	Router                 *Linear // [experts, D]
+	RouterBias             *Vector // [experts] added to scores to choose by (Router.Bias)
+	SharedGate, SharedUp   *Linear // the network that every token uses beside the experts
+	SharedDown             *Linear
+	SharedRouter           *Linear // [1, D]: its output times the sigmoid of this; nil = times 1
 	ExpertGate, ExpertUp   []*Linear
 	ExpertDown             []*Linear
 }

@@ -16,6 +16,10 @@ type reader struct {
 	meta   *weights.Meta
 	arch   string
 	faults []error
+	// exactRamp says that YaRN's ramp is not rounded to whole dimensions where the file does not say.
+	exactRamp bool
+	// unread is how many of the file's layers, its last, are no part of the decoder.
+	unread int
 }
 
 func (r *reader) fail(format string, args ...any) {
@@ -170,6 +174,15 @@ func (r *reader) part(prefix string, total, from, rows, cols int) *Linear {
 	return l
 }
 
+// row is a weight of one row [cols], which files also have as [1, cols].
+func (r *reader) row(prefix string, cols int) *Linear {
+	v := r.vector(prefix+".weight", cols)
+	if v == nil {
+		return nil
+	}
+	return &Linear{Tensor: v.Tensor, Rows: 1, Cols: cols}
+}
+
 // optionalLinear is linear for a weight that some models do not have.
 func (r *reader) optionalLinear(prefix string, rows, cols int) *Linear {
 	if !r.file.Has(prefix + ".weight") {
@@ -178,7 +191,7 @@ func (r *reader) optionalLinear(prefix string, rows, cols int) *Linear {
 	return r.linear(prefix, rows, cols)
 }
 
-// experts are the slices of a stacked weight [count, rows, cols].
+// experts are the slices of a stacked weight [count, rows, cols], with the bias [count, rows] where the file has one.
 func (r *reader) experts(prefix string, count, rows, cols int) []*Linear {
 	t := r.tensor(prefix+".weight", count, rows, cols)
 	if t == nil {
@@ -187,6 +200,13 @@ func (r *reader) experts(prefix string, count, rows, cols int) []*Linear {
 	out := make([]*Linear, count)
 	for e := range out {
 		out[e] = &Linear{Tensor: t, From: e * rows, Rows: rows, Cols: cols}
+	}
+	if r.file.Has(prefix + ".bias") {
+		if bias := r.tensor(prefix+".bias", count, rows); bias != nil {
+			for e := range out {
+				out[e].Bias, out[e].BFrom = bias, e*rows
+			}
+		}
 	}
 	return out
 }

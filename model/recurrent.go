@@ -144,29 +144,3 @@ func (l *LayerConfig) validateRecurrent(i int) error {
 	}
 	return nil
 }
-
-// OnlyPlain refuses models with layers that none but the native backend computes, for backends that have plain attention alone; it names
-// the first.
-func (c *Config) OnlyPlain(backend string) error {
-	for i := range c.Layer {
-		l, what := &c.Layer[i], ""
-		switch {
-		case l.Recurs():
-			what = "a recurrent mixer"
-		case l.Heads == 0:
-			what = "no attention"
-		case l.Latent != nil:
-			what = "latent keys"
-		case l.Owner != i:
-			what = "the keys of an earlier layer"
-		case l.Gate != NoGate:
-			what = "a gate on its attention"
-		case l.NoFFN:
-			what = "no feed-forward network"
-		default:
-			continue
-		}
-		return fmt.Errorf("model: backend %s computes plain attention in every layer, layer %d of %s has %s: %w", backend, i, c.Arch, what, ErrUnsupported)
-	}
-	return nil
-}

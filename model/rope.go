@@ -137,8 +137,71 @@ func (r *reader) rope(c *Config) {
 	c.Ropes = []Rope{rope}
 }
 
+// slidingRope gives the layers that have a window a rotary embedding of their own: without scaling, with a base and a width of its own where
+// the file has them.
+func (r *reader) slidingRope(c *Config) {
+	if r.faults != nil || len(c.Ropes) == 0 {
+		return
+	}
+	full := &c.Ropes[0]
+	local := Rope{Dim: r.intOr("rope.dimension_count_swa", full.Dim), Interlaced: full.Interlaced}
+	base := float64(r.floatOr("rope.freq_base_swa", r.floatOr("rope.freq_base", 10000)))
+	if local.Dim < 2 || local.Dim > maxHeadDim || local.Dim%2 != 0 {
+		r.fail("metadata %q is %d, want an even number up to the head width: %w", r.key("rope.dimension_count_swa"), local.Dim, ErrConfig)
+		return
+	}
+	if !(base >= 1 && base <= 1e12) {
+		r.fail("metadata %q is %g, want 1 to 1e12: %w", r.key("rope.freq_base_swa"), base, ErrConfig)
+		return
+	}
+	local.InvFreq = invFreq(base, local.Dim)
+	c.Ropes = append(c.Ropes, local)
+	for i := range c.Layer {
+		if l := &c.Layer[i]; l.Window > 0 && l.Rope == 0 {
+			l.Rope = 1
+		}
+	}
+}
+
+// layerBases gives layers the bases of the file's list (terrace.rope.bases, 0 = the layer does not rotate), where it has one, without
+// scaling.
+func (r *reader) layerBases(c *Config) {
+	const key = "terrace.rope.bases"
+	if !r.meta.Has(key) || r.faults != nil || len(c.Ropes) == 0 {
+		return
+	}
+	bases, err := r.meta.Floats(key)
+	if err == nil && len(bases) != c.Layers {
+		err = fmt.Errorf("metadata %q has %d entries for %d layers", key, len(bases), c.Layers)
+	}
+	if err != nil {
+		r.fail("%w: %w", err, ErrConfig)
+		return
+	}
+	plain, at := c.Ropes[0], map[float32]int{}
+	c.Ropes = nil
+	for i, base := range bases {
+		if base == 0 {
+			c.Layer[i].Rope = -1
+			continue
+		}
+		if !(base >= 1 && base <= 1e12) {
+			r.fail("metadata %q is %g in layer %d, want 0 or 1 to 1e12: %w", key, base, i, ErrConfig)
+			return
+		}
+		if _, known := at[base]; !known {
+			at[base] = len(c.Ropes)
+			c.Ropes = append(c.Ropes, Rope{Dim: plain.Dim, Interlaced: plain.Interlaced, InvFreq: invFreq(float64(base), plain.Dim)})
+		}
+		c.Layer[i].Rope = at[base]
+	}
+}
+
 // ropeLayouts tells in which order GGUF files of an architecture keep the rotating pairs; what is not here is "neox".
-var ropeLayouts = map[string]string{"llama": "norm", "granite": "norm", "smollm3": "norm"}
+var ropeLayouts = map[string]string{
+	"llama": "norm", "granite": "norm", "smollm3": "norm", "mistral3": "norm", "glm4": "norm", "ernie4_5": "norm", "ernie4_5-moe": "norm",
+	"cohere2": "norm", "granitemoe": "norm", "granite_swa": "norm", "llama4": "norm",
+}
 
 // Rotator applies one layer's rotary embedding to single vectors of a head, for policies that look at queries before and
 // after it. It is for one goroutine.

@@ -104,7 +104,7 @@ func (r *reader) yarn(rope *Rope, base float64, c *Config) {
 		return float64(rope.Dim) * math.Log(orig/(turns*2*math.Pi)) / (2 * math.Log(base))
 	}
 	low, high := edge("rope.scaling.yarn_beta_fast", 32), edge("rope.scaling.yarn_beta_slow", 1)
-	if r.boolKeyOr("terrace.rope.scaling.truncate", true) {
+	if r.boolKeyOr("terrace.rope.scaling.truncate", !r.exactRamp) {
 		low, high = math.Floor(low), math.Ceil(high)
 	}
 	low, high = max(low, 0), min(high, float64(rope.Dim-1))
@@ -124,6 +124,14 @@ func (r *reader) yarn(rope *Rope, base float64, c *Config) {
 		rope.Amplitude = r.floatKey("terrace.rope.scaling.attention_factor")
 	}
 	r.checkAmplitude(rope)
+}
+
+// yarnScale is the amplitude that YaRN gives to scores for a factor: 0.1·m·ln(factor) + 1.
+func yarnScale(factor, m float32) float32 {
+	if factor <= 1 {
+		return 1
+	}
+	return float32(0.1*float64(m)*math.Log(float64(factor))) + 1
 }
 
 // longrope divides each frequency by its own factor; beyond the original context another set of factors holds.
@@ -174,6 +182,14 @@ func (r *reader) floatKey(key string) float32 {
 		r.fail("%w: %w", err, ErrConfig)
 	}
 	return float32(v)
+}
+
+// floatKeyOr is floatKey of an optional number.
+func (r *reader) floatKeyOr(key string, def float32) float32 {
+	if !r.meta.Has(key) {
+		return def
+	}
+	return r.floatKey(key)
 }
 
 // boolKeyOr reads an optional truth under a key that is not of the architecture.

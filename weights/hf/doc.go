@@ -11,7 +11,7 @@
 //   - one-dimensional tensors (norm weights, biases) are widened to F32, as GGUF files have them; Gemma's norm weights get
 //     their +1 there;
 //   - GPT-2's Conv1D weights are transposed to [out, in];
-//   - the experts of a layer are stacked to [experts, rows, cols];
+//   - the experts of a layer are stacked to [experts, rows, cols]; packed ones are taken apart, and MXFP4 blocks written in GGUF's order;
 //   - rope_freqs.weight (llama3 scaling) and rope_factors_{long,short}.weight (longrope) are computed from the config.
 //
 // What GGUF cannot say is a key of ours:
@@ -23,6 +23,12 @@
 //	terrace.rope.scaling.attention_factor   yarn's final factor on cos and sin
 //	terrace.rope.scaling.truncate     false: yarn's correction range is not rounded
 //	terrace.activation                silu, gelu_tanh, gelu or relu, where it is not the architecture's own
+//	terrace.rope.bases                float list, the base of each layer's rotation, 0 = none (granite_swa)
+//	terrace.swiglu.{alpha,limit}      of a clamped SwiGLU (gpt-oss)
+//	terrace.router.{jitter,least,softcap,on_input}  of routers: sparse mixer's jitter (phimoe), least sum of weights (ernie4_5-moe), cap on
+//	                                  logits, weights on what goes in (laguna)
+//	terrace.attention.{chunk,chunked,norm,temperature_scale,temperature_length}  chunks and the layers that have them, norms of q and k without
+//	                                  weight, temperature of the layers that do not rotate (llama4)
 //	terrace.tie_word_embeddings       the head is the embedding; output.weight is then absent
 //	terrace.moe.layers                int list, 1 = mixture of experts, where dense layers are mixed in (qwen3moe)
 //	terrace.attention.layer_scale     true: scores of layer i are divided by i+1 (GPT-2)

@@ -75,6 +75,9 @@ func (v *view) refuseQuantized() {
 	if !ok {
 		return
 	}
+	if q.stringOr("quant_method", "") == "mxfp4" && v.cfg.stringOr("model_type", "") == "gpt_oss" {
+		return // its tensors say themselves how they are stored
+	}
 	v.faults.add("%s: quantization_config with quant_method %q: %w (use the original model, or a GGUF file)", v.cfg.where, q.stringOr("quant_method", "unnamed"), ErrQuantized)
 }
 

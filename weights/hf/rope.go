@@ -28,6 +28,9 @@ func (v *view) ropeParameters(layerType string) fields {
 	return p
 }
 
+// partlyRotating are the architectures that can rotate a part of each head, with the part of a config that does not say.
+var partlyRotating = map[string]float64{"phi3": 1, "glm4": 0.5, "glm4moe": 0.5, "minimax-m2": 1, "stablelm": 0.25, "laguna": 1}
+
 // rotary reads the rotary embedding of a layer type. The base is, in this order, the parameters' rope_theta, the config's
 // key thetaKey, the family's default.
 func (v *view) rotary(layerType, thetaKey string, defTheta float64) rotary {
@@ -36,9 +39,16 @@ func (v *view) rotary(layerType, thetaKey string, defTheta float64) rotary {
 	r.theta = p.floatOr("rope_theta", r.theta, 1, maxTheta)
 	r.method = p.stringOr("rope_type", p.stringOr("type", "default"))
 	const partial = "partial_rotary_factor"
-	part := v.cfg.floatOr(partial, 1, 1e-3, 1)
+	def, partly := partlyRotating[v.arch]
+	if !partly {
+		def = 1
+	}
+	part := v.cfg.floatOr(partial, def, 1e-3, 1)
 	part = p.floatOr(partial, part, 1e-3, 1)
-	if part != 1 && v.arch != "phi3" {
+	if dims := "rotary_dim"; partly && v.cfg.has(dims) && !v.cfg.has(partial) && !p.has(partial) {
+		part = float64(v.cfg.int(dims, 1, v.headDim)) / float64(v.headDim)
+	}
+	if part != 1 && !partly {
 		v.faults.add("%s: %s is %g, but models of type %s rotate whole heads: %w", v.cfg.where, partial, part, v.cfg.stringOr("model_type", v.arch), ErrConfig)
 	}
 	r.dim = int(float64(v.headDim) * part)

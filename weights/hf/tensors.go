@@ -96,6 +96,19 @@ func (v *view) vector(name, hfName string, layer, n int, plus float32) {
 	}))
 }
 
+const f32 = quant.F32
+
+// floatsOf reads a small tensor as float32.
+func floatsOf(t *gguf.Tensor) ([]float32, error) {
+	raw, err := t.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	x := make([]float32, len(raw)/t.Type.BlockBytes())
+	quant.Dequantize(t.Type, x, raw)
+	return x, nil
+}
+
 // values presents a vector that was computed from the config.
 func (v *view) values(name string, x []float32) {
 	v.add(gguf.NewTensor(name, quant.F32, []int{len(x)}, func() ([]byte, error) { return floatBytes(x), nil }))
@@ -172,7 +185,7 @@ func (v *view) eachLayer(stem string, fn func(i int, name, hfName string)) {
 			return
 		}
 	}
-	if name := v.files.beyond(v.prefix+stem, v.layers); name != "" {
+	if name := v.files.beyond(v.prefix+stem, v.layers+v.spare); name != "" {
 		v.faults.add("%s: tensor %q lies beyond the %d layers that %s says (num_hidden_layers): %w", filepath.Base(v.files.path), name, v.layers, v.cfg.where, ErrConfig)
 	}
 }

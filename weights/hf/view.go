@@ -31,6 +31,7 @@ type view struct {
 	arch    string // GGUF architecture name
 	prefix  string // what stands before the tensor names of this checkpoint
 	layers  int
+	spare   int // layers of the checkpoint behind these that are no part of the decoder (guesses of further tokens)
 	hidden  int // D
 	heads   int // H
 	kvHeads int // G

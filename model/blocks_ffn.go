@@ -1,0 +1,94 @@
+package model
+
+// feedForward fills the gated, plain or MoE feed-forward weights of a layer; widths come from the metadata.
+func (r *reader) feedForward(c *Config, l *LayerParams, n string, moe bool) {
+	if moe {
+		r.expertWeights(c, l, n)
+		return
+	}
+	width := r.perLayer("feed_forward_length", c.Layers)
+	if c.Gated {
+		l.Gate = r.linear(n+"ffn_gate", width, c.Hidden)
+	}
+	l.Up = r.linear(n+"ffn_up", width, c.Hidden)
+	l.Down = r.linear(n+"ffn_down", c.Hidden, width)
+}
+
+// expertWeights fills the router of a layer, its experts and the network beside them.
+func (r *reader) expertWeights(c *Config, l *LayerParams, n string) {
+	if router := n + "ffn_gate_inp.weight"; !r.file.Has(router) {
+		r.fail("metadata %q is %d experts, but tensor %q is missing: %w", r.key("expert_count"), c.Experts, router, ErrConfig)
+		return
+	}
+	width := r.expertWidth(c)
+	l.Router = r.linear(n+"ffn_gate_inp", c.Experts, c.Hidden)
+	if c.Router.Bias {
+		l.RouterBias = r.vector(n+"exp_probs_b.bias", c.Experts)
+	}
+	if c.Gated {
+		l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, c.Hidden)
+	}
+	l.ExpertUp = r.experts(n+"ffn_up_exps", c.Experts, width, c.Hidden)
+	l.ExpertDown = r.experts(n+"ffn_down_exps", c.Experts, c.Hidden, width)
+	if c.Shared > 0 {
+		if c.Gated {
+			l.SharedGate = r.linear(n+"ffn_gate_shexp", c.Shared, c.Hidden)
+		}
+		l.SharedUp, l.SharedDown = r.linear(n+"ffn_up_shexp", c.Shared, c.Hidden), r.linear(n+"ffn_down_shexp", c.Hidden, c.Shared)
+	}
+}
+
+// expertWidth is the inner width of an expert.
+func (r *reader) expertWidth(c *Config) int {
+	if width := r.intOr("expert_feed_forward_length", 0); width > 0 { // 0 in files of architectures without a width of its own
+		return width
+	}
+	return r.perLayerOr("feed_forward_length", c.Layers, 0)
+}
+
+// sharedWidth is the width of the network beside the experts: the file's, or that of so many experts.
+func (r *reader) sharedWidth(c *Config) int {
+	if width := r.intOr("expert_shared_feed_forward_length", 0); width > 0 {
+		return width
+	}
+	count := r.intOr("expert_shared_count", 0)
+	if count < 0 || count > maxExperts {
+		r.fail("metadata %q is %d, want 0 to %d: %w", r.key("expert_shared_count"), count, maxExperts, ErrConfig)
+		return 0
+	}
+	return count * r.expertWidth(c)
+}
+
+// gatingFunctions are the values of GGUF's expert_gating_func.
+var gatingFunctions = map[int]RouterScore{1: SoftmaxRouter, 2: SigmoidRouter}
+
+// router reads how experts are chosen and weighed, and which layers have none; own is the architecture's way where the file does not say.
+func (r *reader) router(c *Config, own RouterScore, normalised bool) {
+	r.mixture(c)
+	if c.Experts == 0 {
+		return
+	}
+	x, key := &c.Router, "expert_gating_func"
+	x.Score = own
+	if r.meta.Has(r.key(key)) {
+		score, ok := gatingFunctions[r.int(key)]
+		if !ok {
+			r.fail("metadata %q is %d, want 1 (softmax) or 2 (sigmoid): %w", r.key(key), r.int(key), ErrConfig)
+		}
+		x.Score = score
+	}
+	c.NormTopK = r.boolOr("expert_weights_norm", normalised)
+	x.Scale = r.floatOr("expert_weights_scale", 0)
+	if groups := r.intOr("expert_group_count", 0); groups > 1 {
+		x.Groups, x.GroupsUsed, x.GroupBest = groups, r.intOr("expert_group_used_count", groups), 2
+	}
+	c.Shared = r.sharedWidth(c)
+	dense := r.intOr("leading_dense_block_count", 0)
+	if dense < 0 || dense > c.Layers {
+		r.fail("metadata %q is %d, want 0 to %d: %w", r.key("leading_dense_block_count"), dense, c.Layers, ErrConfig)
+	}
+	moe := r.flagsOr("terrace.moe.layers", c.Layers, true)
+	for i := range c.Layer {
+		c.Layer[i].MoE = i >= dense && moe[i]
+	}
+}

@@ -1,0 +1,88 @@
+package model
+
+import (
+	"slices"
+
+	"terrace/internal/kernels"
+)
+
+// moeScratch groups rows by expert.
+type moeScratch struct {
+	in, out []float32
+	rows    [][]int   // rows of each expert
+	share   []float32 // [n, experts] weight of an expert for a row, 0 = not used
+	scores  []float64 // of one row's experts, to choose by
+	weights []float64 // of one row's experts, before they are normalised
+	order   []int
+}
+
+// mixture routes each row to its experts (Router) and adds their outputs by weight, and what the shared network gives. Rows of one
+// expert are computed together; a row's sum runs over experts in order, so that it does not depend on the other rows.
+func (b *native) mixture(ph kernels.Phase, l *LayerParams, out product, in []float32, n int) error {
+	m, s := b.m, &b.gather
+	logits := b.ws.floats(&b.ws.router, n*m.Experts)
+	if err := b.matmul(ph, in, n, product{w: l.Router, dst: logits}); err != nil {
+		return err
+	}
+	bias, err := l.RouterBias.Values()
+	if err != nil {
+		return err
+	}
+	s.route(&m.Config, logits, bias, n)
+	if !out.add {
+		clear(out.dst[:n*m.Hidden])
+	}
+	for e := range m.Experts {
+		rows := s.rows[e]
+		if len(rows) == 0 {
+			continue
+		}
+		s.in = slices.Grow(s.in[:0], len(rows)*m.Hidden)[:len(rows)*m.Hidden]
+		s.out = slices.Grow(s.out[:0], len(rows)*m.Hidden)[:len(rows)*m.Hidden]
+		for i, r := range rows {
+			row := s.in[i*m.Hidden : (i+1)*m.Hidden]
+			copy(row, in[r*m.Hidden:(r+1)*m.Hidden])
+			if m.Router.OnInput {
+				kernels.Scale(row, s.share[r*m.Experts+e])
+			}
+		}
+		var gate *Linear
+		if len(l.ExpertGate) > 0 {
+			gate = l.ExpertGate[e]
+		}
+		if err := b.dense(ph, gate, l.ExpertUp[e], product{w: l.ExpertDown[e], dst: s.out}, s.in, len(rows), NormParams{}); err != nil {
+			return err
+		}
+		for i, r := range rows {
+			share := s.share[r*m.Experts+e]
+			if m.Router.OnInput {
+				share = 1
+			}
+			kernels.Axpy(out.dst[r*m.Hidden:(r+1)*m.Hidden], share, s.out[i*m.Hidden:(i+1)*m.Hidden])
+		}
+	}
+	return b.sharedExpert(ph, l, out.dst, in, n)
+}
+
+// sharedExpert adds to dst what the network beside the experts makes of the rows of in.
+func (b *native) sharedExpert(ph kernels.Phase, l *LayerParams, dst, in []float32, n int) error {
+	if l.SharedUp.Absent() {
+		return nil
+	}
+	if l.SharedRouter.Absent() {
+		return b.dense(ph, l.SharedGate, l.SharedUp, product{w: l.SharedDown, dst: dst, add: true}, in, n, NormParams{})
+	}
+	width := b.m.Hidden
+	gates := b.ws.floats(&b.ws.sharedGate, n)
+	if err := b.matmul(ph, in, n, product{w: l.SharedRouter, dst: gates}); err != nil {
+		return err
+	}
+	y := b.ws.floats(&b.ws.shared, n*width)
+	if err := b.dense(ph, l.SharedGate, l.SharedUp, product{w: l.SharedDown, dst: y}, in, n, NormParams{}); err != nil {
+		return err
+	}
+	for r, g := range gates {
+		kernels.Axpy(dst[r*width:(r+1)*width], sigmoid(g), y[r*width:(r+1)*width])
+	}
+	return nil
+}

@@ -52,7 +52,8 @@ type messagesRequest struct {
 	Seed          *int64    `json:"seed"`
 }
 
-// anthropicThinking says whether the model is to think before it answers.
+// anthropicThinking says whether the model may think before it answers: whether it does is the template's default, which
+// chat_template_kwargs of a chat changes.
 type anthropicThinking struct {
 	Type    string  `json:"type"`
 	Budget  *int    `json:"budget_tokens"` // a hint here
@@ -64,12 +65,14 @@ func (t *anthropicThinking) apply(f *templateFields) error {
 	if t == nil {
 		return nil
 	}
-	on := t.Type != "disabled"
-	if on && t.Type != "enabled" && t.Type != "adaptive" {
-		return badField("thinking", "type %.20q: want enabled, adaptive or disabled", t.Type)
+	switch t.Type {
+	case "enabled", "adaptive":
+		return nil
+	case "disabled":
+		f.EnableThinking = new(bool)
+		return nil
 	}
-	f.EnableThinking = &on
-	return nil
+	return badField("thinking", "type %.20q: want enabled, adaptive or disabled", t.Type)
 }
 
 type anthropicMessage struct {

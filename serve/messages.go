@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,6 +133,10 @@ func (c *anthropicContent) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// billingLine begins a block that Claude Code writes for its own service: it changes with each request, so that no prompt would
+// begin as another did.
+const billingLine = "x-anthropic-billing-header:"
+
 // anthropicText is text, or blocks of it.
 type anthropicText string
 
@@ -141,6 +146,7 @@ func (t *anthropicText) UnmarshalJSON(b []byte) error {
 	if err := c.UnmarshalJSON(b); err != nil {
 		return badField("system", "want text or a list of text blocks")
 	}
+	c = slices.DeleteFunc(c, func(b anthropicBlock) bool { return strings.HasPrefix(b.Text, billingLine) })
 	text, err := c.text("system")
 	*t = anthropicText(text)
 	return err

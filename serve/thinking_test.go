@@ -112,3 +112,15 @@ func gather(t *testing.T, body string, stream bool) (thought, said, call string)
 	}
 	return
 }
+
+// TestBillingLine: the block that Claude Code changes with each request is not part of the prompt.
+func TestBillingLine(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 512}, Options{})
+	count := func(system string) any {
+		_, body := b.post("/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"a"}],"system":`+system+`}`)
+		return dig(t, body, "input_tokens")
+	}
+	if with, without := count(`[{"type":"text","text":"x-anthropic-billing-header: cch=1a;"},{"type":"text","text":"s"}]`), count(`"s"`); with != without {
+		t.Errorf("%v tokens with the line, %v without", with, without)
+	}
+}

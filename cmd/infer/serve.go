@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/internal/memlimit"
 	"terrace/internal/replace"
 	"terrace/policy"
 	"terrace/serve"
@@ -46,7 +48,10 @@ type serveFlags struct {
 }
 
 func newServe(a *app) *cobra.Command {
-	f := &serveFlags{load: loadFlags{serves: true}}
+	return newServeOf(a, &serveFlags{load: loadFlags{serves: true}})
+}
+
+func newServeOf(a *app, f *serveFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve OpenAI's APIs over HTTP",
@@ -54,12 +59,16 @@ func newServe(a *app) *cobra.Command {
 			"The address is this machine's own unless --api-key-file or --insecure is given. SIGTERM refuses new requests, waits for those that run up to --grace, then ends with 143; a second signal ends at once. See docs/server.md.",
 		Example: "  infer serve --model smollm2:135m --addr 127.0.0.1:8080\n  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'",
 		Args:    cobra.NoArgs,
-		RunE:    func(*cobra.Command, []string) error { return a.serve(f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.ownStore(cmd)
+			return a.serve(f)
+		},
 	}
 	f.load.addRun(cmd)
 	f.load.addTemplate(cmd)
 	f.kv.add(cmd)
-	f.store.addStores(cmd)
+	f.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))
+	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier and --placement none"
 	p := cmd.Flags()
 	p.StringVar(&f.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down) or none")
 	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
@@ -79,6 +88,21 @@ func newServe(a *app) *cobra.Command {
 	p.BoolVar(&f.special, "special-in-content", false, "control tokens that clients write in messages (<|im_end|>) are what they name; otherwise they are plain text in all turns but the assistant's")
 	p.StringVar(&f.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")
 	return cmd
+}
+
+// defaultStore is how many bytes of prompts a server keeps in memory where nothing is said: a sixteenth of the memory that is free, in
+// whole steps of 64 MiB, 64 MiB to 4 GiB.
+func defaultStore(free int64) int64 {
+	const step = 64 << 20
+	return min(max(free/16/step*step, step), 4<<30)
+}
+
+// ownStore reads --store none, and drops the default where it has no place.
+func (f *serveFlags) ownStore(cmd *cobra.Command) {
+	given := cmd.Flags().Changed("store")
+	if given && slices.Equal(f.store.stores, []string{"none"}) || !given && (len(f.kv.tiers) > 0 || f.placement == "none") {
+		f.store.stores = nil
+	}
 }
 
 // place reads --store and --placement. Placements that compress change texts, and the server promises that a store never does.

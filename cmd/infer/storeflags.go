@@ -26,8 +26,9 @@ func (f *storeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.salt, "cache-salt", "", "what is stored under a salt is found under that salt only")
 }
 
-func (f *storeFlags) addStores(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.stores, "store", nil, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats)")
+// addStores adds --store with the stores that hold where none is given.
+func (f *storeFlags) addStores(cmd *cobra.Command, unless ...string) {
+	cmd.Flags().StringArrayVar(&f.stores, "store", unless, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats)")
 	cmd.Flags().StringVar(&f.fetch, "store-fetch", "deadline", "how long a store is waited for before the rest is computed: best-effort, deadline (2s and 1s more for each 1k tokens) or wait")
 	cmd.Flags().StringVar(&f.write, "store-write", "through", "what goes to the stores after the first: through (all), on-hit (what was used) or back (what gives way on the one before, and the rest at the end)")
 }

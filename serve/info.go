@@ -2,6 +2,7 @@ package serve
 
 import (
 	"net/http"
+	"time"
 
 	"terrace/policy"
 )
@@ -35,6 +36,10 @@ type modelJSON struct {
 	Created int64     `json:"created"`
 	OwnedBy string    `json:"owned_by"`
 	Meta    modelMeta `json:"meta"`
+
+	Type      string `json:"type"` // Anthropic's, as the next two
+	Name      string `json:"display_name"`
+	CreatedAt string `json:"created_at"`
 }
 
 type modelMeta struct {
@@ -45,12 +50,17 @@ type modelMeta struct {
 
 func (s *Server) describe(name string) modelJSON {
 	m := s.o.Engine.Model()
-	return modelJSON{name, "model", s.started.Unix(), "terrace", modelMeta{m.Vocab, m.Context, m.Hidden}}
+	return s.listed(name, modelMeta{m.Vocab, m.Context, m.Hidden})
 }
 
 func (s *Server) describeEncoder() modelJSON {
 	e := s.o.Encoders
-	return modelJSON{e.Name, "model", s.started.Unix(), "terrace", modelMeta{e.Encoder.Vocab, e.Encoder.MaxTokens, e.Encoder.Hidden}}
+	return s.listed(e.Name, modelMeta{e.Encoder.Vocab, e.Encoder.MaxTokens, e.Encoder.Hidden})
+}
+
+// listed is a model in the shapes of OpenAI and Anthropic at once.
+func (s *Server) listed(name string, meta modelMeta) modelJSON {
+	return modelJSON{name, "model", s.started.Unix(), "terrace", meta, "model", name, s.started.UTC().Format(time.RFC3339)}
 }
 
 // models answers GET /v1/models.
@@ -65,7 +75,10 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, struct {
 		Object string      `json:"object"`
 		Data   []modelJSON `json:"data"`
-	}{"list", list})
+		More   bool        `json:"has_more"` // Anthropic's, as the next two
+		First  string      `json:"first_id"`
+		Last   string      `json:"last_id"`
+	}{"list", list, false, list[0].ID, list[len(list)-1].ID})
 }
 
 // model answers GET /v1/models/ID.
@@ -87,6 +100,12 @@ func (s *Server) policyOf(r *Request) *policy.Spec {
 		return r.Policy
 	}
 	return s.o.Engine.Policy()
+}
+
+// reads is what a model reads beside text.
+type reads struct {
+	Vision bool `json:"vision"`
+	Audio  bool `json:"audio"`
 }
 
 // props answers GET /props, in llama.cpp's shape.
@@ -113,6 +132,7 @@ func (s *Server) props(w http.ResponseWriter, _ *http.Request) error {
 		Policy    string   `json:"kv_policy"`
 		Policies  []string `json:"kv_policies"`
 		BuildInfo string   `json:"build_info"`
+		Reads     reads    `json:"modalities"`
 	}{settings{Context: s.o.Engine.Options().Context, Temperature: 1, TopP: 1, MaxTokens: -1}, s.o.Batch, s.o.Names[0], s.o.ModelPath, s.o.Tokenizer.Template(), bos,
-		s.o.Engine.Policy().String(), policy.Names(), "terrace"})
+		s.o.Engine.Policy().String(), policy.Names(), "terrace", reads{}})
 }

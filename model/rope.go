@@ -124,8 +124,8 @@ func (r *reader) rope(c *Config) {
 		Interlaced: r.stringOr("terrace.rope.layout", ropeLayouts[r.arch]) == "norm",
 	}
 	base := float64(r.floatOr("rope.freq_base", 10000))
-	if rope.Dim < 2 || rope.Dim > width || rope.Dim%2 != 0 {
-		r.fail("metadata %q is %d, want an even number up to the head width %d: %w", r.key("rope.dimension_count"), rope.Dim, width, ErrConfig)
+	if rope.Dim < 2 || rope.Dim > min(width, maxHeadDim) || rope.Dim%2 != 0 {
+		r.fail("metadata %q is %d, want an even number up to the head width %d: %w", r.key("rope.dimension_count"), rope.Dim, min(width, maxHeadDim), ErrConfig)
 		return
 	}
 	if !(base >= 1 && base <= 1e12) {

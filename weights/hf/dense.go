@@ -74,7 +74,7 @@ func exaone4Figures(v *view) {
 	const key = "sliding_window_pattern"
 	pattern, isText := v.cfg.values[key].(string) // LLLG
 	if !isText {
-		v.windowLayers(butEach(v.cfg.intOr(key, 4, 1, maxLayers)))
+		v.windowLayers(butEach(v.cfg.period(key, 4, maxLayers)))
 		return
 	}
 	if pattern == "" || strings.Trim(pattern, "LG") != "" {
@@ -190,6 +190,14 @@ func graniteSWAFigures(v *view) {
 			v.refuseUnless(b == 0 || b >= 1, "%s has %g, want 0 or 1 and more", key, b)
 		}
 		v.setOurs("rope.bases", bases)
+		rotates := make([]int32, len(bases))
+		for i, b := range bases {
+			if b > 0 {
+				rotates[i] = 1
+				v.setFloat("rope.freq_base", float64(b))
+			}
+		}
+		v.set("attention.rope_pattern", rotates)
 	}
 }
 

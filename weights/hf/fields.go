@@ -84,6 +84,9 @@ func (f fields) intOr(key string, def, lo, hi int) int {
 	return f.int(key, lo, hi)
 }
 
+// period reads an optional integer in [1, hi] that later code divides by: 1 after a fault.
+func (f fields) period(key string, def, hi int) int { return max(1, f.intOr(key, def, 1, hi)) }
+
 // intUnless reads an integer in [1, hi] that is required unless there is a default above 0.
 func (f fields) intUnless(key string, def, hi int) int {
 	if def > 0 {

@@ -91,7 +91,7 @@ func gemma3Figures(v *view) {
 	v.setFloat("rope.freq_base_swa", local.theta)
 	gemmaAttention(v)
 	v.softcap("final_logit_softcapping", 0) // on scores it has no effect in Gemma 3
-	gemmaPattern(v, v.cfg.intOr("sliding_window_pattern", 6, 1, maxLayers))
+	gemmaPattern(v, v.cfg.period("sliding_window_pattern", 6, maxLayers))
 }
 
 func gemmaTensors(v *view) {

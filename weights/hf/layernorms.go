@@ -41,7 +41,7 @@ func cohere2Figures(v *view) {
 	v.setFloat("logit_scale", v.cfg.floatOr("logit_scale", 0.0625, 1e-6, 1e6))
 	v.refuseUnless(!v.cfg.boolOr("use_qk_norm", false), "use_qk_norm is not supported")
 	v.window(4096)
-	v.windowLayers(butEach(v.cfg.intOr("sliding_window_pattern", 4, 1, maxLayers)))
+	v.windowLayers(butEach(v.cfg.period("sliding_window_pattern", 4, maxLayers)))
 }
 
 func cohere2Tensors(v *view) {

@@ -95,7 +95,7 @@ func smollm3Figures(v *view) {
 func smollm3Rotates(v *view) []int32 {
 	rotates := make([]int32, v.layers)
 	if !v.cfg.has("no_rope_layers") {
-		interval := v.cfg.intOr("no_rope_layer_interval", 4, 1, maxLayers)
+		interval := v.cfg.period("no_rope_layer_interval", 4, maxLayers)
 		for i := range rotates {
 			if (i+1)%interval != 0 {
 				rotates[i] = 1

@@ -62,7 +62,7 @@ func (v *view) llama4Rotates() []int32 {
 
 // llama4Mixes publishes which layers have experts: moe_layers, else each interleave_moe_layer_step-th.
 func (v *view) llama4Mixes() {
-	step := v.cfg.intOr("interleave_moe_layer_step", 1, 1, maxLayers)
+	step := v.cfg.period("interleave_moe_layer_step", 1, maxLayers)
 	mixes := make([]bool, v.layers)
 	for i := range mixes {
 		mixes[i] = (i+1)%step == 0

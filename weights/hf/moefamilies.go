@@ -110,7 +110,7 @@ func ernieMoeFigures(v *view) {
 	v.setInt("expert_shared_count", v.cfg.intOr("moe_num_shared_experts", 2, 0, maxExperts))
 	v.setOurs("router.least", float32(v.cfg.floatOr("moe_norm_min", 1e-12, 0, 1e6)))
 	first, last := v.cfg.intOr("moe_layer_start_index", 1, 0, maxLayers), v.cfg.intOr("moe_layer_end_index", -1, -1, maxLayers)
-	step := v.cfg.intOr("moe_layer_interval", 1, 1, maxLayers)
+	step := v.cfg.period("moe_layer_interval", 1, maxLayers)
 	if last < 0 {
 		last = v.layers - 1
 	}

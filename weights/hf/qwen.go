@@ -110,7 +110,7 @@ func qwen3MoeFigures(v *view) {
 
 // moeLayers publishes which layers are mixtures, where dense ones are mixed in.
 func (v *view) moeLayers() {
-	step := v.cfg.intOr("decoder_sparse_step", 1, 1, maxLayers)
+	step := v.cfg.period("decoder_sparse_step", 1, maxLayers)
 	list := make([]int32, v.layers)
 	dense := 0
 	for i := range list {

@@ -3,6 +3,9 @@ package hf
 // windowLayers publishes which layers slide: those that layer_types says, else those that def says.
 func (v *view) windowLayers(def func(i int) bool) {
 	sliding := v.layerTypes()
+	if len(v.faults.list) > 0 || sliding == nil && def == nil {
+		return
+	}
 	if sliding == nil {
 		sliding = make([]bool, v.layers)
 		for i := range sliding {

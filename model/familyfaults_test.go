@@ -1,0 +1,225 @@
+package model_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"terrace/model"
+	"terrace/weights"
+	"terrace/weights/gguf"
+	"terrace/weights/hf"
+)
+
+// refused reports what is wrong with an error about a changed file: it must be of a known kind (a command prints it on one line).
+func refused(err error) string {
+	kinds := []error{model.ErrConfig, model.ErrFeature, model.ErrUnknownArchitecture, weights.ErrFormat, weights.ErrMissingTensor, hf.ErrConfig, hf.ErrShape, hf.ErrMissingTensor}
+	if !slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
+		return "of no known kind"
+	}
+	return ""
+}
+
+// withConfig is a golden's folder with another config.json.
+func withConfig(t *testing.T, dir string, config map[string]any) string {
+	t.Helper()
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	data, err := os.ReadFile(filepath.Join(dir, "model.safetensors"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(to, "model.safetensors"), data, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(to, "config.json"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func readConfig(t *testing.T, dir string) (config map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// TestFamilyConfigs: a config with one key absurd is refused in one line that names the key.
+func TestFamilyConfigs(t *testing.T) {
+	root := shared(t, "data", "golden", "families")
+	for _, c := range []struct {
+		family, key string
+		value       any
+		want        string
+	}{
+		{"gpt_oss", "num_local_experts", 0, "num_local_experts"},
+		{"gpt_oss", "num_experts_per_tok", 99, "num_experts_per_tok"},
+		{"gpt_oss", "layer_types", []string{"full_attention"}, "layer_types"},
+		{"gpt_oss", "layer_types", []string{"full_attention", "cube", "full_attention", "full_attention"}, "layer_types[1]"},
+		{"gpt_oss", "swiglu_limit", 0, "swiglu_limit"},
+		{"gpt_oss", "swiglu_alpha", "x", "swiglu_alpha"},
+		{"gpt_oss", "sliding_window", -1, "sliding_window"},
+		{"gpt_oss", "num_key_value_heads", 3, "num_key_value_heads"},
+		{"gpt_oss", "intermediate_size", 13, "gate_up_proj"},
+		{"gpt_oss_mxfp4", "intermediate_size", 33, "_blocks"},
+		{"gpt_oss_mxfp4", "hidden_size", 96, "embed_tokens"},
+		{"gpt_oss_mxfp4", "quantization_config", map[string]any{"quant_method": "cube"}, "cube"},
+		{"ministral3", "rope_parameters", map[string]any{"rope_type": "yarn", "factor": 4, "llama_4_scaling_beta": -1}, "llama_4_scaling_beta"},
+		{"ministral3", "rope_parameters", map[string]any{"rope_type": "yarn", "factor": 0}, "factor"},
+		{"olmo3", "rope_parameters", map[string]any{"sliding_attention": map[string]any{"rope_type": "yarn", "factor": 2}, "full_attention": map[string]any{"rope_type": "default"}}, "rope_type"},
+		{"exaone4", "sliding_window_pattern", "LLLL?", ""},
+		{"glm4", "rope_parameters", map[string]any{"partial_rotary_factor": 0}, "partial_rotary_factor"},
+		{"glm4_moe", "first_k_dense_replace", 3, "first_k_dense_replace"},
+		{"glm4_moe", "n_group", 4, "expert_group_count"},
+		{"glm4_moe", "topk_group", 0, "topk_group"},
+		{"glm4_moe", "n_routed_experts", 5, "mlp.gate.weight"},
+		{"glm4_moe", "n_shared_experts", 2, "shared_experts"},
+		{"glm4_moe", "routed_scaling_factor", "x", "routed_scaling_factor"},
+		{"qwen2_moe", "shared_expert_intermediate_size", 21, "shared_expert"},
+		{"qwen2_moe", "moe_intermediate_size", 0, "moe_intermediate_size"},
+		{"ernie4_5_moe", "moe_layer_interval", 0, "moe_layer_interval"},
+		{"ernie4_5_moe", "moe_k", 7, "moe_k"},
+		{"granite_swa", "layer_rope_theta", []float64{0, 1e4}, "layer_rope_theta"},
+		{"granite_swa", "layer_rope_theta", []float64{0.5, 1e4, 1e4, 1e4}, "layer_rope_theta"},
+		{"granitemoe", "num_local_experts", 4, "router"},
+		{"minimax_m2", "rope_parameters", map[string]any{"partial_rotary_factor": 2}, "partial_rotary_factor"},
+		{"minimax_m2", "scoring_func", "softmax", "scoring_func"},
+		{"mellum", "mlp_layer_types", []string{"sparse"}, "mlp_layer_types"},
+		{"mellum", "mlp_layer_types", []string{"sparse", "cube", "sparse", "sparse"}, "mlp_layer_types[1]"},
+		{"laguna", "num_attention_heads_per_layer", []int{4, 8, 8}, "num_attention_heads_per_layer"},
+		{"laguna", "num_attention_heads_per_layer", []int{4, 8, 7, 8}, "num_attention_heads_per_layer[2]"},
+		{"laguna", "num_attention_heads_per_layer", []int{4, 8, 6, 8}, "q_proj"},
+		{"laguna", "moe_router_logit_softcapping", -1, "moe_router_logit_softcapping"},
+		{"apertus", "hidden_act", "silu", "hidden_act"},
+		{"starcoder2", "norm_epsilon", 0, "norm_epsilon"},
+		{"stablelm", "qk_layernorm", true, "q_layernorm"},
+		{"cohere2", "logit_scale", "x", "logit_scale"},
+		{"llama4", "attention_chunk_size", 0, "attention_chunk_size"},
+		{"llama4", "no_rope_layers", []int{1, 2, 1, 0}, "no_rope_layers"},
+		{"llama4", "layer_types", []string{"linear_attention", "full_attention", "full_attention", "full_attention"}, "layer_types[0]"},
+		{"llama4", "floor_scale", 0, "floor_scale"},
+		{"llama4", "moe_layers", []int{-1}, "moe_layers"},
+		{"phimoe", "router_jitter_noise", 2, "router_jitter_noise"},
+	} {
+		dir := filepath.Join(root, c.family)
+		config := readConfig(t, dir)
+		config[c.key] = c.value
+		err := openFile(withConfig(t, dir, config))
+		if c.want == "" && err == nil { // the key says nothing beside one that says it better
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %s %v: error %v, want one with %q in it", c.family, c.key, c.value, err, c.want)
+		} else if what := refused(err); what != "" {
+			t.Errorf("%s: %s %v: error %v is %s", c.family, c.key, c.value, err, what)
+		}
+	}
+}
+
+// absurd are values that no key has in a good file, but those that a key does not care for.
+var absurd = []any{-1, 0, 1 << 40, "cube", []int{}, []int{7}, map[string]any{}, true}
+
+// TestFamilyConfigsNeverPanic changes each key of each family's config to each absurd value: what is refused is refused in one line.
+func TestFamilyConfigsNeverPanic(t *testing.T) {
+	root := shared(t, "data", "golden", "families")
+	for _, family := range families {
+		t.Run(family, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(root, family)
+			config := readConfig(t, dir)
+			text, nested := config["text_config"].(map[string]any)
+			if !nested {
+				text = config
+			}
+			to := withConfig(t, dir, config)
+			for _, key := range slices.Sorted(maps.Keys(text)) {
+				if key == "quantization_config" {
+					continue
+				}
+				good := text[key]
+				for _, value := range absurd {
+					text[key] = value
+					changed, err := json.Marshal(config)
+					if err == nil {
+						err = os.WriteFile(filepath.Join(to, "config.json"), changed, 0o600)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := openFile(to); err != nil {
+						if what := refused(err); what != "" {
+							t.Errorf("%s %v: error %v is %s", key, value, err, what)
+						}
+					}
+				}
+				text[key] = good
+			}
+		})
+	}
+}
+
+// TestFamilyMetadata is the same for the keys of GGUF files.
+func TestFamilyMetadata(t *testing.T) {
+	root := shared(t, "data", "golden", "families")
+	for _, family := range families {
+		path := filepath.Join(root, family, "model.gguf")
+		if _, err := os.Stat(path); err != nil {
+			continue // no GGUF form
+		}
+		t.Run(family, func(t *testing.T) {
+			t.Parallel()
+			f, err := gguf.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			src := source{f.Meta(), f.Tensors()}
+			arch, err := src.meta.String("general.architecture")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range src.meta.Keys() {
+				if !strings.HasPrefix(key, arch+".") {
+					continue
+				}
+				for _, value := range []any{int32(-1), uint32(0), uint64(1) << 40, "cube", []int32{7}, float32(-3)} {
+					err := openFile(src.with(map[string]any{key: value}, "").write(t))
+					if err != nil {
+						if what := refused(err); what != "" {
+							t.Errorf("%s %v: error %v is %s", key, value, err, what)
+						}
+						continue
+					}
+					if s := fmt.Sprint(value); s == "cube" && !strings.HasSuffix(key, "vocab_size") && mustKnow(key) {
+						t.Errorf("%s %v is taken", key, value)
+					}
+				}
+			}
+		})
+	}
+}
+
+// mustKnow reports whether a key is one that every architecture reads.
+func mustKnow(key string) bool {
+	for _, known := range []string{"block_count", "embedding_length", "context_length", "head_count", "head_count_kv", "expert_count", "expert_used_count", "sliding_window", "freq_base", "dimension_count"} {
+		if strings.HasSuffix(key, "."+known) {
+			return true
+		}
+	}
+	return false
+}

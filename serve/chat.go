@@ -451,10 +451,7 @@ func (o *chatWriter) stream(s *stream) error {
 				return err
 			}
 		}
-		events := parsers[e.Choice].Push(e.Text)
-		if e.Finish != "" {
-			events = append(events, parsers[e.Choice].End()...)
-		}
+		events := chunksOf(parsers[e.Choice], e)
 		if len(events) == 0 && (len(e.Tokens) > 0 && (o.req.Logprobs >= 0 || is(o.in.ReturnTokenIDs)) || e.Finish != "") {
 			events = []answer.Event{{Kind: answer.Text}} // a chunk of tokens whose text comes later
 		}

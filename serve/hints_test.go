@@ -127,3 +127,29 @@ func TestPatterns(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeatLast: how far repeat_penalty looks back changes the text, 64 being what is done anyway.
+func TestRepeatLast(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 400}, Options{Queue: 4})
+	text := func(fields string) string {
+		t.Helper()
+		status, _, out := b.sendRaw("/v1/completions", `{"prompt": "a b", "max_tokens": 60, "temperature": 0, "ignore_eos": true`+fields+`}`)
+		if status != 200 {
+			t.Fatalf("%s: %d %s", fields, status, out)
+		}
+		return between(out, `"text":"`, `","logprobs"`)
+	}
+	plain, whole := text(""), text(`, "repeat_penalty": 3`)
+	if plain == whole || text(`, "repeat_penalty": 3, "repeat_last_n": 64`) != whole || text(`, "repeat_penalty": 3, "repeat_last_n": 0`) != plain || text(`, "repeat_penalty": 3, "repeat_last_n": 2`) == whole {
+		t.Errorf("%q, %q", plain, whole)
+	}
+}
+
+// TestLastChunk: the finish reason comes alone.
+func TestLastChunk(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 400}, Options{Queue: 4})
+	_, _, out := b.sendRaw("/v1/chat/completions", `{"messages": [{"role": "user", "content": "a"}], "max_tokens": 12, "temperature": 0, "ignore_eos": true, "stream": true}`)
+	if strings.Count(out, `"finish_reason":"length"`) != 1 || !strings.Contains(out, `"delta":{},"logprobs":null,"finish_reason":"length"`) {
+		t.Error(out)
+	}
+}

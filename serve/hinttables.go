@@ -8,7 +8,7 @@ var samplerHints = hints{
 	// of beams alone
 	"use_beam_search": only("false"), "length_penalty": ignored("0"), "early_stopping": ignored(`t"`), "num_beams": only("1"), "best_of": only("1"), "penalty_alpha": only("0"),
 	// samplers that are off
-	"typical_p": only("1"), "typical": only("1"), "top_n_sigma": only("0", "-1"), "xtc_probability": only("0"), "xtc_threshold": only0(), "repeat_last_n": only("64"), "min_tokens": only("0"), "stop_token_ids": only("[]"),
+	"typical_p": only("1"), "typical": only("1"), "top_n_sigma": only("0", "-1"), "xtc_probability": only("0"), "xtc_threshold": only0(), "min_tokens": only("0"), "stop_token_ids": only("[]"),
 	"dry_multiplier": only("0"), "dry_base": only0(), "dry_allowed_length": only0(), "dry_penalty_last_n": only0(), "dry_sequence_breakers": ignored(`["`),
 	"tfs_z": only("1"), "tfs": only("1"), "top_a": only("0"), "epsilon_cutoff": only("0"), "eta_cutoff": only("0"), "smoothing_factor": only("0"), "smoothing_curve": only("1"),
 	"dynatemp_range": only("0"), "dynatemp_exponent": only("1"), "dynamic_temperature": only("false"), "dynatemp_low": only("1"), "dynatemp_high": only("1"), "temperature_last": only("false"),

@@ -82,6 +82,7 @@ type ollamaOptions struct {
 	TopK        *int      `json:"top_k"`
 	MinP        *float64  `json:"min_p"`
 	Repeat      *float64  `json:"repeat_penalty"`
+	RepeatLast  *int      `json:"repeat_last_n"`
 	hintFields
 }
 
@@ -116,7 +117,7 @@ func (f *ollamaCommon) request(ctx context.Context, s *Server) (r *Request, t *t
 }
 
 func (o *ollamaOptions) apply(r *Request) error {
-	own := ownFields{TopK: o.TopK, MinP: o.MinP, RepeatPenalty: o.Repeat}
+	own := ownFields{TopK: o.TopK, MinP: o.MinP, RepeatPenalty: o.Repeat, RepeatLast: o.RepeatLast}
 	r.Sampler.Temperature = 1
 	if err := first(own.apply(r), seed(o.Seed, &r.Sampler.Seed)); err != nil {
 		return err

@@ -34,6 +34,7 @@ type ownFields struct {
 	TopK           *int     `json:"top_k"`
 	RepeatPenalty  *float64 `json:"repeat_penalty"`     // of the last 64 tokens, as llama.cpp has it
 	Repetition     *float64 `json:"repetition_penalty"` // of all tokens, as Hugging Face has it
+	RepeatLast     *int     `json:"repeat_last_n"`      // tokens that repeat_penalty looks back at; -1 = all
 	ReturnTokenIDs *bool    `json:"return_token_ids"`
 	NProbs         *int     `json:"n_probs"`
 }
@@ -54,12 +55,13 @@ func (f *ownFields) apply(r *Request) error {
 		r.CacheSalt = *f.CacheSalt
 	}
 	r.IgnoreEOS = is(f.IgnoreEOS)
-	r.Sampler.TopP, r.Sampler.TopPSet = 1, true
+	r.Sampler.TopP, r.Sampler.TopPSet, r.Sampler.PenaltyLastSet = 1, true, f.RepeatLast != nil
 	return first(
 		number("min_p", f.MinP, 0, 1, &r.Sampler.MinP),
 		whole("top_k", f.TopK, -1, 1<<30, &r.Sampler.TopK),
 		number("repeat_penalty", f.RepeatPenalty, 0.01, 10, &r.Sampler.RepeatPenalty),
 		number("repetition_penalty", f.Repetition, 0.01, 10, &r.Sampler.RepetitionPenalty),
+		whole("repeat_last_n", f.RepeatLast, -1, 1<<30, &r.Sampler.PenaltyLast),
 		whole("n_probs", f.NProbs, 0, maxLogprobs, &r.Logprobs),
 	)
 }

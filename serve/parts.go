@@ -88,3 +88,15 @@ func (u *toolUse) answers(choice string) (list []answer.Tool) {
 	}
 	return list
 }
+
+// chunksOf are the parts of an event; the finish reason stands in one of its own.
+func chunksOf(p *answer.Parser, e Event) []answer.Event {
+	events := p.Push(e.Text)
+	if e.Finish == "" {
+		return events
+	}
+	if events = append(events, p.End()...); len(events) > 0 {
+		events = append(events, answer.Event{Kind: answer.Text})
+	}
+	return events
+}

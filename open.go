@@ -88,6 +88,9 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 	for _, w := range m.tok.Warnings() {
 		o.notice("%s", w)
 	}
+	for _, line := range m.file.Weights().Notices() {
+		o.notice("%s", line)
+	}
 	o.Batch = cmp.Or(o.Batch, serve.DefaultBatch)
 	if m.engine, err = m.file.Engine(ctx, o); err != nil {
 		return err

@@ -209,7 +209,12 @@ func TestDrivesThatCannotAttend(t *testing.T) {
 		t.Fatal(err)
 	}
 	sinks.Params.Layers[1].Sinks = sinks.Params.Layers[1].AttnNorm.W
-	for want, m := range map[string]*model.Model{"scores of sinks": sinks, "layers differ": fakes.Mixed(3)} {
+	chunks, err := model.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunks.EachAttention(func(a *model.Attention) { a.Chunk = 8 })
+	for want, m := range map[string]*model.Model{"scores of sinks": sinks, "without the chunks": chunks, "layers differ": fakes.Mixed(3)} {
 		_, err := Open(m, Options{Threads: 1, Policy: "sparf:mode=dense", Tiers: []tier.Tier{{Kind: tier.CSD, Path: "none"}}})
 		if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

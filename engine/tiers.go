@@ -103,6 +103,9 @@ func (e *Engine) openDrives(sockets []string) error {
 	if slices.ContainsFunc(e.m.Params.Layers, func(l model.LayerParams) bool { return !l.Sinks.Absent() }) {
 		return fmt.Errorf("engine: drives attend without the scores of sinks that this model's heads have: %w", model.ErrUnsupported)
 	}
+	if slices.ContainsFunc(e.m.Layer, func(l model.LayerConfig) bool { return l.Chunk > 0 }) {
+		return fmt.Errorf("engine: drives attend without the chunks that this model's layers have: %w", model.ErrUnsupported)
+	}
 	drives, err := retrieval.OpenDrives(context.Background(), sockets, offload.AttendShape{Layers: len(e.cache), Heads: heads, KVHeads: kv.Heads,
 		KeyDim: kv.KeyDim, ValueDim: kv.ValueDim, Elem: o.KType, Fingerprint: fingerprint(e.m)},
 		offload.DrivesOptions{Clock: o.Machine.Clock, Dial: o.Machine.Dial, Trace: o.Trace})

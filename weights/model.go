@@ -25,11 +25,15 @@ type Model struct {
 	byName  map[string]*Tensor
 	size    int64
 	closers []io.Closer
+	notices []string
 	checks  []func() error // one a file: is it still the one that was opened?
 }
 
 // Path is the name the model was opened by.
 func (m *Model) Path() string { return m.path }
+
+// Notices are what a user should know of the file, a line each.
+func (m *Model) Notices() []string { return m.notices }
 
 // Format is "gguf" or "safetensors".
 func (m *Model) Format() string { return m.format }

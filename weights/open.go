@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"terrace/weights/gguf"
 	"terrace/weights/hf"
@@ -66,6 +67,11 @@ func (m *Model) openFolder() error {
 	}
 	m.meta, m.tensors = meta, tensors
 	m.closers = append(m.closers, closer)
+	if parts, ok := closer.(interface{ Unread() []string }); ok {
+		if names := parts.Unread(); len(names) > 0 {
+			m.notices = append(m.notices, fmt.Sprintf("%s: images and sound are not read (%s), the text model is used", m.path, strings.Join(names, ", ")))
+		}
+	}
 	files, err := os.ReadDir(m.path)
 	if err != nil {
 		return fmt.Errorf("weights: %w", err)

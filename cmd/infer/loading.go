@@ -245,6 +245,9 @@ func (a *app) openTokenizer(l *loaded, templateFile string) (err error) {
 	for _, w := range l.tok.Warnings() {
 		a.notice("%s", w)
 	}
+	for _, line := range l.file.Weights().Notices() {
+		a.notice("%s", line)
+	}
 	return nil
 }
 

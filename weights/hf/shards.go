@@ -288,3 +288,17 @@ func (s *shards) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// otherParts are the first words of tensors of a multimodal checkpoint that are no part of its text model.
+var otherParts = regexp.MustCompile(`(^|\.)(vision_tower|vision_model|visual|multi_modal_projector|embed_vision|audio_tower|embed_audio)\.`)
+
+// Unread names the parts of the checkpoint that hold images or sound and are not read, sorted.
+func (s *shards) Unread() []string {
+	parts := map[string]bool{}
+	for name := range s.origin {
+		if m := otherParts.FindStringSubmatch(name); m != nil {
+			parts[m[2]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(parts))
+}

@@ -126,10 +126,8 @@ func TestLongRopeWays(t *testing.T) {
 			if err := e.DecodeBatch([]*Session{o, s}, []int{id, id}); err != nil {
 				t.Fatal(err)
 			}
-			want := short
-			if i >= begun {
-				want = beyond[i-begun:]
-			} else {
+			want := beyond[max(i-begun, 0):]
+			if i < begun {
 				want = short[i+1:]
 			}
 			equal(fmt.Sprint("step ", i), [][]float32{s.Logits(), o.Logits()}, [][]float32{want[0], alone[i+1]})

@@ -51,16 +51,6 @@ func only(values ...string) hint {
 // refused takes null alone.
 func refused(jsontext.Value) asked { return asked{want: "none; it is not done here"} }
 
-// hintOr is one hint where it does not refuse, else the other.
-func hintOr(a, b hint) hint {
-	return func(v jsontext.Value) asked {
-		if x := a(v); x.want == "" {
-			return x
-		}
-		return b(v)
-	}
-}
-
 // sameValue compares JSON without white space; numbers by their value.
 func sameValue(a, b string) bool {
 	x, errX := strconv.ParseFloat(a, 64)

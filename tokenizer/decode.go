@@ -176,7 +176,7 @@ type Detokenizer struct {
 	start       textStart
 	withSpecial bool
 	shown       map[int]bool // control tokens that are written all the same
-	pending     []byte // the start of a character
+	pending     []byte       // the start of a character
 }
 
 // NewDetokenizer is for generated text: control tokens vanish, and since the

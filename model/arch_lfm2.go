@@ -1,9 +1,9 @@
 package model
 
 // LFM2: gated short convolutions, and attention with norms on each head of q and k in the layers whose head_count_kv is not 0. The final
-// norm is token_embd_norm.
+// norm is token_embd_norm. The mixture has experts behind its first layers, chosen by sigmoids with a bias.
 func init() {
-	registerArchitecture(architecture{config: lfm2Config, params: lfm2Params}, "lfm2")
+	registerArchitecture(architecture{config: lfm2Config, params: lfm2Params}, "lfm2", "lfm2moe")
 }
 
 func lfm2Config(r *reader) *Config {
@@ -26,6 +26,8 @@ func lfm2Config(r *reader) *Config {
 		l.Attention = Attention{Heads: heads, KVHeads: kv, KeyDim: r.intOr("attention.key_length", dim), ValDim: r.intOr("attention.value_length", dim), Owner: i}
 	}
 	r.rope(c)
+	r.router(c, SigmoidRouter, true)
+	c.Router.Bias = c.Experts > 0 && r.anyLayerHas(c, "exp_probs_b.bias")
 	return c
 }
 
@@ -38,8 +40,9 @@ func lfm2Params(r *reader, c *Config) *Params {
 		var l LayerParams
 		if conv := c.Layer[i].Conv; conv != nil {
 			l = LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), FFNNorm: r.norm(n+"ffn_norm", c.Hidden), O: r.linear(n+"shortconv.out_proj", c.Hidden, conv.Width)}
-			l.Recurrent = RecurrentParams{In: []*Linear{r.linear(n+"shortconv.in_proj", 3*conv.Width, c.Hidden)}, Conv: []*Vector{r.vector(n+"shortconv.conv.weight", conv.Width*conv.Kernel)}}
-			r.feedForward(c, &l, n, false)
+			l.Recurrent = RecurrentParams{In: []*Linear{r.linear(n+"shortconv.in_proj", 3*conv.Width, c.Hidden)}, Conv: []*Vector{r.vector(n+"shortconv.conv.weight", conv.Width*conv.Kernel)},
+				ConvBias: r.optionalVector(n+"shortconv.conv.bias", conv.Width)}
+			r.feedForward(c, &l, n, c.Layer[i].MoE)
 			return l
 		}
 		l = decoderLayer(r, c, i)

@@ -1,19 +1,25 @@
 package model
 
-// Qwen 3.5 (text): three gated DeltaNet layers to one of attention, whose output is gated, with a norm on each head of q and k and a
-// rotation of a part of it. The published multimodal positions (mrope) are the plain ones on text. GGUF files have the value heads in an
-// order in which head j uses key head j mod the key heads; norms have their 1 added.
+// Qwen3-Next, and Qwen 3.5 (text) with its mixture: three gated DeltaNet layers to one of attention, whose output is gated, with a norm on each head of q and k and a
+// rotation of a part of it. The published multimodal positions (mrope) are the plain ones on text. GGUF files of Qwen 3.5 have the value heads
+// in an order in which head j uses key head j mod the key heads; norms have their 1 added. Layers with experts have a network beside them whose
+// output is weighed by a sigmoid of its own.
 func init() {
-	registerArchitecture(architecture{config: qwen35Config, params: qwen35Params}, "qwen35")
+	registerArchitecture(architecture{config: qwen35Config, params: qwen35Params}, "qwen35", "qwen35moe", "qwen3next")
 }
 
 func qwen35Config(r *reader) *Config {
+	r.unread = r.intOr("nextn_predict_layers", 0)
 	c := decoderConfig(r)
 	r.rmsEps(c)
 	r.activation(c, SiLU)
 	r.rope(c)
+	order := "modulo"
+	if r.arch == "qwen3next" {
+		order = "grouped"
+	}
 	delta := r.deltaFigures()
-	delta.Modulo = r.stringOr("terrace.delta.order", "modulo") == "modulo"
+	delta.Modulo = r.stringOr("terrace.delta.order", order) == "modulo"
 	for i, recurs := range r.recurrentLayers(c.Layers) {
 		if l := &c.Layer[i]; recurs {
 			l.Attention, l.Delta = Attention{Owner: i, Rope: -1}, delta
@@ -21,6 +27,7 @@ func qwen35Config(r *reader) *Config {
 			l.Gate = SigmoidGate
 		}
 	}
+	r.router(c, SoftmaxRouter, true)
 	return c
 }
 
@@ -28,6 +35,9 @@ func qwen35Params(r *reader, c *Config) *Params {
 	return eachLayer(r, outerParams(r, c), func(i int, n string) LayerParams {
 		l := gatedDeltaLayer(r, c, i, n)
 		r.feedForward(c, &l, n, c.Layer[i].MoE)
+		if c.Layer[i].MoE && c.Shared > 0 {
+			l.SharedRouter = r.row(n+"ffn_gate_inp_shexp", c.Hidden)
+		}
 		return l
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gorgonia.org/tensor"
+
 	"terrace/attention"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
@@ -23,6 +25,7 @@ type runner struct {
 	m      *model.Model
 	b      model.Backend
 	views  [][]attention.View // [layer][KV head]
+	states [][]float32        // [layer], of those that recur
 	tokens int
 	phase  kernels.Phase // Exact unless a test says else
 }
@@ -50,9 +53,14 @@ func newRunner(t *testing.T, dir string) *runner {
 
 // pages empties the cache and sets how many tokens a page holds.
 func (r *runner) pages(tokens int) {
-	r.views = make([][]attention.View, r.m.Layers)
+	r.views, r.states = make([][]attention.View, r.m.Layers), make([][]float32, r.m.Layers)
+	shapes := r.m.Cache()
 	for l := range r.views {
 		a := &r.m.Layer[l]
+		r.states[l] = make([]float32, shapes[l].State.Bytes/4)
+		if a.Owner < l {
+			continue // reads what that layer keeps
+		}
 		r.views[l] = make([]attention.View, a.KVHeads)
 		for g := range r.views[l] {
 			r.views[l][g].Layout = kvpage.Layout{KeyDim: a.KeyDim, ValueDim: a.ValDim, Tokens: tokens}
@@ -90,17 +98,36 @@ func (r *runner) pass(ids []int, length int) [][]float32 {
 	hidden, err := r.b.Embed(p, ids32)
 	must(err)
 	for l := range r.m.Layers {
+		a := &r.m.Layer[l]
+		mix := func() (out *tensor.Dense) {
+			if a.Recurs() {
+				out, err = r.b.(model.Recurrent).Mix(p, l, hidden, []model.StateRows{{Rows: len(ids), From: r.states[l], State: r.states[l]}})
+				must(err)
+			}
+			return out
+		}
+		if a.Heads == 0 {
+			hidden, err = r.b.Finish(p, l, hidden, mix())
+			must(err)
+			continue
+		}
 		q, k, v, err := r.b.Project(p, l, hidden)
 		must(err)
-		kd, vd := model.Float32s(k), model.Float32s(v)
+		mix() // beside attention, added to the rows
+		var kd, vd []float32
+		if k != nil {
+			kd, vd = model.Float32s(k), model.Float32s(k)
+		}
+		if v != nil {
+			vd = model.Float32s(v)
+		}
 		for i := range ids {
-			a := &r.m.Layer[l]
-			for g := range a.KVHeads {
+			for g := range r.views[l] {
 				at := i*a.KVHeads + g
 				r.store(&r.views[l][g], p.Pos[i], kd[at*a.KeyDim:][:a.KeyDim], vd[at*a.ValDim:][:a.ValDim])
 			}
 		}
-		out, err := r.b.Attend(p, l, q, []attention.Seq{{Pos: p.Pos, Views: r.views[l]}})
+		out, err := r.b.Attend(p, l, q, []attention.Seq{{Pos: p.Pos, Views: r.views[a.Owner]}})
 		must(err)
 		hidden, err = r.b.Finish(p, l, hidden, out)
 		must(err)

@@ -1,5 +1,7 @@
 package model
 
+import "fmt"
+
 // feedForward fills the gated, plain or MoE feed-forward weights of a layer; widths come from the metadata.
 func (r *reader) feedForward(c *Config, l *LayerParams, n string, moe bool) {
 	if moe {
@@ -91,4 +93,14 @@ func (r *reader) router(c *Config, own RouterScore, normalised bool) {
 	for i := range c.Layer {
 		c.Layer[i].MoE = i >= dense && moe[i]
 	}
+}
+
+// anyLayerHas reports whether a layer has a tensor of that name.
+func (r *reader) anyLayerHas(c *Config, name string) bool {
+	for i := range c.Layer {
+		if r.file.Has(fmt.Sprintf("blk.%d.%s", i, name)) {
+			return true
+		}
+	}
+	return false
 }

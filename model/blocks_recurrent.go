@@ -86,11 +86,15 @@ func (r *reader) taken(prefix string, heads, of, first, run, cols int) *Linear {
 // deltaParams are the weights of a gated DeltaNet layer: q, k and v in one, as GGUF has them.
 func deltaParams(r *reader, c *Config, d *DeltaNet, n string) RecurrentParams {
 	values := d.ValueHeads * d.ValueDim
+	var a, b *Linear
+	if each := d.ValueHeads / max(d.KeyHeads, 1); r.file.Has(n + "ssm_ba.weight") { // of each key head b, then a
+		b, a = r.taken(n+"ssm_ba", d.KeyHeads, 2*each, 0, each, c.Hidden), r.taken(n+"ssm_ba", d.KeyHeads, 2*each, each, each, c.Hidden)
+	} else {
+		a, b = r.linear(n+"ssm_alpha", d.ValueHeads, c.Hidden), r.linear(n+"ssm_beta", d.ValueHeads, c.Hidden)
+	}
 	return RecurrentParams{
-		In:   []*Linear{r.linear(n+"attn_qkv", d.channels(), c.Hidden)},
-		Z:    r.linear(n+"attn_gate", values, c.Hidden),
-		A:    r.linear(n+"ssm_alpha", d.ValueHeads, c.Hidden),
-		B:    r.linear(n+"ssm_beta", d.ValueHeads, c.Hidden),
+		In: []*Linear{r.linear(n+"attn_qkv", d.channels(), c.Hidden)},
+		Z:  r.linear(n+"attn_gate", values, c.Hidden), A: a, B: b,
 		Conv: []*Vector{r.vector(n+"ssm_conv1d.weight", d.channels()*d.Kernel)}, Decay: r.vector(n+"ssm_a", d.ValueHeads),
 		DTBias: r.vector(n+"ssm_dt.bias", d.ValueHeads), Norm: r.vector(n+"ssm_norm.weight", d.ValueDim),
 	}
@@ -104,6 +108,7 @@ func (r *reader) ssmFigures() *Mamba2 {
 			r.fail("metadata %q is %d, want a multiple of %d heads: %w", r.key("ssm.inner_size"), inner, s.Heads, ErrConfig)
 		}
 	}
+	s.DTMin, s.DTMax = r.floatKeyOr("terrace.ssm.dt_min", 0), r.floatKeyOr("terrace.ssm.dt_max", 0)
 	return s
 }
 

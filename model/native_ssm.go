@@ -63,6 +63,9 @@ func (t *ssmTask) head(h int) {
 			u := in[inner+h*s.HeadDim:][:s.HeadDim]
 			bRow, cRow := in[2*inner+group*s.State:][:s.State], in[2*inner+(s.Groups+group)*s.State:][:s.State]
 			dt := max(softplus(in[inner+s.channels()+h]+t.dt[h]), s.DTMin)
+			if s.DTMax > 0 {
+				dt = min(dt, s.DTMax)
+			}
 			kernels.Scale(state, float32(math.Exp(float64(dt*t.decay[h]))))
 			out := t.out[row*inner+h*s.HeadDim:][:s.HeadDim]
 			for j, x := range u {

@@ -78,6 +78,9 @@ func (b *native) latentQuery(p *Pass, layer int, x []float32, n int, norm NormPa
 			copy(to, out[r*rank:(r+1)*rank])
 			copy(to[rank:], q[r*width+h*(nope+rope)+nope:][:rope])
 			b.rotate(p, layer, r, to[rank:])
+			if t := &a.Temperature; t.Scale != 0 {
+				kernels.Scale(to, t.at(int(p.Pos[r])))
+			}
 		}
 	}
 	return nil

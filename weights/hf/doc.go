@@ -25,6 +25,7 @@
 //	terrace.activation                silu, gelu_tanh, gelu or relu, where it is not the architecture's own
 //	terrace.rope.bases                float list, the base of each layer's rotation, 0 = none (granite_swa)
 //	terrace.swiglu.{alpha,limit}      of a clamped SwiGLU (gpt-oss)
+//	terrace.router.group_best         best experts whose scores make that of their group, where it is not the architecture's own (mistral4)
 //	terrace.router.{jitter,least,softcap,on_input}  of routers: sparse mixer's jitter (phimoe), least sum of weights (ernie4_5-moe), cap on
 //	                                  logits, weights on what goes in (laguna)
 //	terrace.attention.{chunk,chunked,norm,temperature_scale,temperature_length}  chunks and the layers that have them, norms of q and k without

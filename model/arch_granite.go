@@ -10,11 +10,16 @@ func graniteConfig(r *reader) *Config {
 	r.rmsEps(c)
 	r.activation(c, SiLU)
 	r.rope(c)
+	r.graniteScales(c)
+	return c
+}
+
+// graniteScales reads the four multipliers.
+func (r *reader) graniteScales(c *Config) {
 	c.EmbedScale = r.floatOr("embedding_scale", 0)
 	r.attentionScale(c, 0)
 	c.ResidualScale = r.floatOr("residual_scale", 0)
 	if s := r.floatOr("logit_scale", 0); s != 0 {
 		c.LogitScale = 1 / s // the file's figure divides
 	}
-	return c
 }

@@ -98,9 +98,12 @@ func (r *reader) router(c *Config, own RouterScore, normalised bool) {
 // anyLayerHas reports whether a layer has a tensor of that name.
 func (r *reader) anyLayerHas(c *Config, name string) bool {
 	for i := range c.Layer {
-		if r.file.Has(fmt.Sprintf("blk.%d.%s", i, name)) {
+		if r.file.Has(layerTensor(i, name)) {
 			return true
 		}
 	}
 	return false
 }
+
+// layerTensor is the name of a tensor of a layer.
+func layerTensor(i int, name string) string { return fmt.Sprintf("blk.%d.%s", i, name) }

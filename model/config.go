@@ -24,6 +24,7 @@ const (
 	ReLU
 	ClampedSwiGLU // g·σ(α·g)·(u+1) of g ≤ limit and |u| ≤ limit: Config.Clamp
 	XIELU         // LayerConfig.Curve
+	SquaredReLU
 )
 
 // Config describes a decoder-only transformer completely enough for any backend to run it with a Params.

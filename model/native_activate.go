@@ -43,6 +43,11 @@ func (t *rowTask) activate(lo, hi int) {
 			kernels.GeluErf(dst)
 		case ReLU:
 			kernels.ReLU(dst)
+		case SquaredReLU:
+			for i, x := range dst {
+				x = max(x, 0)
+				dst[i] = x * x
+			}
 		case XIELU:
 			for i, x := range dst {
 				dst[i] = t.curve.at(x)

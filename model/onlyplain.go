@@ -25,6 +25,8 @@ func (m *Model) beyondPlain() string {
 		return "a feed-forward network beside attention"
 	case m.Act == ClampedSwiGLU:
 		return "a clamped activation"
+	case m.Act == SquaredReLU:
+		return "squared ReLU"
 	case m.Act == XIELU:
 		return "xIELU"
 	case !m.Router.plain():

@@ -31,6 +31,7 @@
 //	terrace.attention.{chunk,chunked,norm,temperature_scale,temperature_length}  chunks and the layers that have them, norms of q and k without
 //	                                  weight, temperature of the layers that do not rotate (llama4)
 //	terrace.delta.order               grouped: value head j of gated DeltaNet uses key head ⌊j·keys/values⌋ (qwen35, whose GGUF files have "modulo")
+//	terrace.kda.heads                 heads of DeltaNet layers, where attention has others (kimi_linear)
 //	terrace.ssm.{dt_min,dt_max}       bounds of Mamba-2's step
 //	terrace.tie_word_embeddings       the head is the embedding; output.weight is then absent
 //	terrace.moe.layers                int list, 1 = mixture of experts, where dense layers are mixed in (qwen3moe)

@@ -125,6 +125,8 @@ func TestFamilyConfigs(t *testing.T) {
 		{"kimi_linear", "linear_num_heads", 3, "q_proj"},
 		{"nemotron_h", "layers_block_type", []string{"mamba", "cube"}, "layers_block_type"},
 		{"nemotron_h_moe", "moe_latent_size", 8, "moe_latent_size"},
+		{"falcon_h1", "ssm_multipliers", []int{1, 1}, "ssm_multipliers"},
+		{"falcon_h1", "mamba_d_ssm", 50, "mamba_n_heads"},
 		{"mistral4", "v_head_dim", 0, "v_head_dim"},
 		{"qwen3_5", "layer_types", []string{"conv", "linear_attention", "linear_attention", "full_attention"}, "layer_types[0]"},
 		{"qwen3_5", "linear_num_value_heads", 3, "linear_num_value_heads"},

@@ -12,6 +12,7 @@
 //     their +1 there;
 //   - GPT-2's Conv1D weights are transposed to [out, in];
 //   - the experts of a layer are stacked to [experts, rows, cols]; packed ones are taken apart, and MXFP4 blocks written in GGUF's order;
+//   - projections of Falcon-H1 are multiplied by their factors, in F32; decays are −e^A_log, latent keys' projections are turned a head;
 //   - rope_freqs.weight (llama3 scaling) and rope_factors_{long,short}.weight (longrope) are computed from the config.
 //
 // What GGUF cannot say is a key of ours:
@@ -31,6 +32,7 @@
 //	terrace.attention.{chunk,chunked,norm,temperature_scale,temperature_length}  chunks and the layers that have them, norms of q and k without
 //	                                  weight, temperature of the layers that do not rotate (llama4)
 //	terrace.delta.order               grouped: value head j of gated DeltaNet uses key head ⌊j·keys/values⌋ (qwen35, whose GGUF files have "modulo")
+//	terrace.ssm.norm_before_gate      the norm of a Mamba-2 mixer stands before its gate (falcon_h1)
 //	terrace.kda.heads                 heads of DeltaNet layers, where attention has others (kimi_linear)
 //	terrace.ssm.{dt_min,dt_max}       bounds of Mamba-2's step
 //	terrace.tie_word_embeddings       the head is the embedding; output.weight is then absent

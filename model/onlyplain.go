@@ -67,7 +67,7 @@ func (l *LayerConfig) beyondPlain(layer int) string {
 
 func (l *LayerParams) beyondPlain() string {
 	switch {
-	case l.AttnNorm.W.Absent() || l.FFNNorm.W.Absent():
+	case l.AttnNorm.W.Absent() && !l.PostAttnNorm.W.Absent(), l.FFNNorm.W.Absent() && !l.PostFFNNorm.W.Absent():
 		return "no norm before a block"
 	case !l.Sinks.Absent():
 		return "attention sinks"

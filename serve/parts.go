@@ -45,7 +45,7 @@ func (p *parts) add(e answer.Event) {
 	}
 }
 
-// text is all of the answer's text, or of its thoughts, without the white space around it.
+// text is all of the answer's text, or of its thoughts.
 func (p *parts) text(kind answer.Kind) string {
 	var b strings.Builder
 	for _, x := range p.list {

@@ -7,6 +7,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"terrace/engine"
+	"terrace/grammar"
+	"terrace/serve/answer"
 )
 
 // emits is a grammar of one text.
@@ -111,6 +113,23 @@ func gather(t *testing.T, body string, stream bool) (thought, said, call string)
 		}
 	}
 	return
+}
+
+// TestForcedCallsShare: equal tools behind other prompts are one constraint; a prompt that has begun a thought has another.
+func TestForcedCallsShare(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 512}, Options{})
+	u := &toolUse{tools: []tool{{Name: "f"}}, choice: "required", form: answer.FormOf("{{ '<tool_call>' }}{{ '</think>' }}")}
+	made := map[*grammar.Machine]bool{}
+	for _, tail := range []string{"one", "two", "<think>\n"} {
+		var r Request
+		if err := u.constrain(t.Context(), b.Server, &r, tail); err != nil {
+			t.Fatal(err)
+		}
+		made[r.Machine] = true
+	}
+	if len(made) != 2 {
+		t.Errorf("%d constraints, want 2", len(made))
+	}
 }
 
 // TestBillingLine: the block that Claude Code changes with each request is not part of the prompt.

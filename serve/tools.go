@@ -99,7 +99,7 @@ func (u *toolUse) constrain(ctx context.Context, s *Server, r *Request, tail str
 	}
 	tools := u.answers(u.choice)
 	var key strings.Builder
-	fmt.Fprintf(&key, "call %q %q", u.form.Name, tail)
+	fmt.Fprintf(&key, "call %q %q", u.form.Name, u.form.Begun(tail))
 	for _, t := range tools {
 		fmt.Fprintf(&key, " %q %q", t.Name, t.Schema)
 	}

@@ -38,6 +38,19 @@ func (f Form) Grammar(tools []Tool, promptTail string) (*grammar.Grammar, error)
 	return g, nil
 }
 
+// Begun is all that Grammar reads of a prompt's tail: the mark of the thought, or the beginning of the call, that it ends in; "" for
+// none. Prompts that have begun the same have one grammar.
+func (f Form) Begun(promptTail string) string {
+	begun := ""
+	if f.prompted != "" && strings.HasSuffix(promptTail, f.prompted) {
+		begun = f.prompted
+	}
+	if t := f.insideThought(promptTail); t != nil {
+		begun += t.Open
+	}
+	return begun
+}
+
 // lead is what comes before a forced call.
 func (f Form) lead(w *writer, promptTail string) *grammar.Expr {
 	if t := f.insideThought(promptTail); t != nil {

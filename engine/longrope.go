@@ -67,7 +67,7 @@ func (s *Session) mayTurn() error {
 	case s.arriving != nil:
 		return errArriving
 	case !s.past.Repeatable():
-		return fmt.Errorf("engine: the text passes %d tokens, where this model turns all positions anew (longrope), and its beginning was compressed or begun under another policy and cannot be read again; give the whole text as one prompt: %w",
+		return fmt.Errorf("engine: the text passes %d tokens, where this model turns all positions again (longrope), and its beginning was compressed or begun under another policy and cannot be read again; give the whole text as one prompt: %w",
 			s.e.m.LongRopeAt(), ErrOption)
 	}
 	return nil

@@ -21,7 +21,7 @@ const (
 // tooMuch is thrown where a call reaches a bound, and caught by bounded.
 type tooMuch struct{ err error }
 
-// bounded runs f, which takes no more than the bounds. After one was reached the machine begins anew at the next call.
+// bounded runs f, which takes no more than the bounds. After one was reached the machine begins again at the next call.
 func (m *Machine) bounded(f func()) (err error) {
 	m.left = maxWork
 	defer func() {

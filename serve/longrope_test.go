@@ -21,7 +21,7 @@ func turnsAt(e *engine.Engine, tokens int) {
 	}
 }
 
-// TestLongRope: texts of a batch that pass the length where the model turns all positions anew are read again in parts, and are what they are
+// TestLongRope: texts of a batch that pass the length where the model turns all positions again are read again in parts, and are what they are
 // alone: with room for all, and where memory has room for two of them.
 func TestLongRope(t *testing.T) {
 	const each = 2 * 32 * 2 * 2 // K and V, f16, one head of 32, 2 layers

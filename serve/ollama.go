@@ -22,7 +22,7 @@ func init() {
 	})
 }
 
-// ollamaCommon is what /api/chat and /api/generate have in common; source: Ollama's docs/api.md.
+// ollamaCommon is what /api/chat and /api/generate have in common; source: Ollama's API documentation.
 type ollamaCommon struct {
 	Model   *string        `json:"model"`
 	Stream  *bool          `json:"stream"` // true where it is not named

@@ -124,7 +124,7 @@ func (q *sequence) begin() error {
 	return nil
 }
 
-// turn begins to read the text again, in parts, where its next token brings it to a length at which the model turns all positions anew.
+// turn begins to read the text again, in parts, where its next token brings it to a length at which the model turns all positions again.
 func (q *sequence) turn() error {
 	made := q.session.IDs()[len(q.prompt):]
 	reading, steps, err := q.session.ReadAgain()

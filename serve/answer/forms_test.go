@@ -61,7 +61,7 @@ func TestForms(t *testing.T) {
 		// Kimi
 		{kimi, "", "<think>So.</think>Yes.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"x\": 1}<|tool_call_end|><|tool_calls_section_end|>", `thought "So." text "Yes." f({"x": 1})`},
 		{"'<|open|>'<|sep|>", "<|open|>think<|sep|>", "So.<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|><|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"x\" type=\"number\"<|sep|>1<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|>", `thought "So." text "Yes." f({"x": 1})`},
-		// Harmony, as docs/format.md of openai/harmony has it
+		// Harmony, as openai/harmony's description of the format has it
 		{harmony, "<|start|>assistant", "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\": 1}<|call|>", `thought "So." text "I look." f({"x": 1})`},
 		{harmony, "<|start|>assistant", "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>", `thought "One.\nTwo." text "Yes."`},
 		{harmony, "<|start|>assistant", "<|channel|>commentary to=functions.f<|message|>{\"x\": 1!} or so<|call|>", `thought "" text "!} or so" f({"x": 1) problem: the call breaks its form`},

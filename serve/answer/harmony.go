@@ -3,7 +3,7 @@ package answer
 import "terrace/grammar"
 
 // gpt-oss's harmony: messages in the channels analysis (thought), commentary (calls, and text before them) and final, as
-// openai/harmony's docs/format.md defines them. The recipient functions.NAME makes a message a call.
+// openai/harmony's description of the format defines them. The recipient functions.NAME makes a message a call.
 var harmonyFamily = family{
 	name: "harmony", models: "gpt-oss",
 	uses:    func(t string) bool { return holds("<|channel|>")(t) && holds("<|message|>")(t) },

@@ -133,6 +133,9 @@ func (f *openAIFields) apply(s *Server, r *Request) error {
 		return err
 	}
 	r.StreamText = is(f.Stream)
+	if f.StreamOptions != nil && !r.StreamText {
+		return badField("stream_options", "only with stream")
+	}
 	if err := seed(f.Seed, &r.Sampler.Seed); err != nil {
 		return err
 	}

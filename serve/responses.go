@@ -96,6 +96,8 @@ func (f *responsesRequest) refused() error {
 		return badField("truncation", "%.20q: want disabled or auto", *f.Truncation)
 	case f.TopLogprobs != nil && *f.TopLogprobs != 0, f.NProbs != nil && *f.NProbs != 0:
 		return badField("top_logprobs", "answers of this API have no place for it; /v1/chat/completions has")
+	case f.StreamOptions != nil && !is(f.Stream):
+		return badField("stream_options", "only with stream")
 	}
 	return nil
 }

@@ -267,6 +267,8 @@ func TestRefusals(t *testing.T) {
 		{"/v1/completions", `{"prompt": "a", "prompt": "b"}`, 400, "prompt"},
 		{"/v1/completions", `{"prompt": "a", "n": 9}`, 400, "n"},
 		{"/v1/completions", `{"prompt": "a", "stream_options": {"what": true}, "stream": true}`, 400, "stream_options.what"},
+		{"/v1/completions", `{"prompt": "a", "stream_options": {"include_usage": true}}`, 400, "stream_options"},
+		{"/v1/responses", `{"input": "a", "stream_options": {"include_obfuscation": false}}`, 400, "stream_options"},
 		{"/v1/completions", `{"prompt": ` + jsonText(strings.Repeat("x", 70)) + `}`, 400, "64"},
 		{"/v1/completions", `{"prompt": "a", "model": "none"}`, 404, "model"},
 		{"/v1/completions", `{`, 400, "JSON"},

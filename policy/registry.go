@@ -267,7 +267,7 @@ func newTerm(name string, items []item) (*term, error) {
 			if inner = strings.TrimSpace(first); inner == "" || ok && strings.TrimSpace(deeper) == "" {
 				return nil, fmt.Errorf("policy: %s: %q names no policy to wrap: want one, as in %s:%s: %w", e.info.Name, it.value, e.info.Name, e.info.Wraps, ErrParam)
 			}
-			if strings.Count(deeper, "/") > wrapsMost-2 {
+			if strings.Count(deeper, "/") > wrapsMost { // what follows recurses once a name
 				return nil, fmt.Errorf("policy: %s wraps more than %d policies in one another: %w", e.info.Name, wrapsMost, ErrParam)
 			}
 			if ok {
@@ -299,10 +299,22 @@ func newTerm(name string, items []item) (*term, error) {
 		a.inner = t
 	}
 	t := &term{e, a}
+	if t.depth() > wrapsMost {
+		return nil, fmt.Errorf("policy: %s wraps more than %d policies in one another: %w", e.info.Name, wrapsMost, ErrParam)
+	}
 	if t.build(); len(a.errs) > 0 {
 		return nil, a.errs[0]
 	}
 	return t, nil
+}
+
+// depth is how many policies are wrapped in one another, this one among them.
+func (t *term) depth() int {
+	n := 1
+	for in := t.args.inner; in != nil; in = in.args.inner {
+		n++
+	}
+	return n
 }
 
 func unknownKey(e *entry, key string) error {

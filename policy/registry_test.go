@@ -50,7 +50,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(registry[plain(name)].info.Spec())
 	}
 	for _, spec := range []string{"adakv:criticalkv/", "adakv:/snapkv", "decoding:/", "topp:adakv/", "chunkkv:criticalkv/,ratio=0.4", "adakv:criticalkv/snapkv,ratio=0.5", "decoding:knorm:target_size=1k",
-		"adakv:/", "adakv:press=", "adakv: / ", "h2o+quest", "+", ":", "adakv:" + strings.Repeat("adakv/", 100) + "knorm", "h2o:budget=-1", "snapkv:budget=NaN"} {
+		"adakv:/", "adakv:press=", "adakv: / ", "h2o+quest", "+", ":", "adakv:" + strings.Repeat("adakv/", 100) + "knorm", "adakv:" + strings.Repeat("adakv/", 7) + "adakv", "h2o:budget=-1", "snapkv:budget=NaN"} {
 		f.Add(spec)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -14,6 +14,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/csdshim/attend"
+	"terrace/internal/golden"
 )
 
 // tierPolicies are of each way to use the tiers: everything is read, some of it, some is dropped, and groups or single tokens move.
@@ -127,7 +128,7 @@ func TestEvalSuitesOnTiers(t *testing.T) {
 		"choice":     {"--data", data, "--tasks", "openbookqa"},
 		"agreement":  {"--data", data, "--prompts", "longbench", "--tasks", "lcc", "--tokens", "8"},
 	} {
-		if testing.Short() && suite != "agreement" {
+		if suite != "agreement" && (testing.Short() || suite != "choice" && !golden.Thorough()) {
 			continue
 		}
 		t.Run(suite, func(t *testing.T) {

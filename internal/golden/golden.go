@@ -13,6 +13,10 @@ import (
 	"testing"
 )
 
+// Thorough reports whether tables of cases are run whole, as CI does by TERRACE_TEST_THOROUGH=1. Otherwise a test that takes many
+// seconds runs those of its cases that differ most.
+func Thorough() bool { return os.Getenv("TERRACE_TEST_THOROUGH") != "" }
+
 // Shared returns the path of a file or folder under the shared oracles, or skips the test.
 func Shared(t testing.TB, path ...string) string {
 	t.Helper()

@@ -64,7 +64,7 @@ func (k *backing) vacate(b *block) {
 	if b.data == nil {
 		return
 	}
-	b.data = nil
+	b.data, b.yielding = nil, false
 	k.m.drop(k.class(b), b.frame)
 }
 

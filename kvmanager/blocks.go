@@ -14,7 +14,8 @@ type block struct {
 	refs     int     // sequences that hold it; with more than one it is never written (invariant 3)
 	writable int     // sequences that have a page in it with room left: it stays in memory
 	pins     int     // passes that read it, or for which it was fetched
-	resident bool    // it belongs to the part that is to stay in memory as long as there is room
+	staying  int     // sequences of whose part that is to stay in memory as long as there is room it is one
+	yielding bool    // it leaves memory once it is stored, whoever has it to stay: room was short
 	dirty    bool    // the backing store does not have these bytes
 	home     *home   // where they are stored; nil = nowhere
 	layer    int32
@@ -40,8 +41,11 @@ type transfer struct {
 
 // leaving reports whether a block has no reason to stay in memory.
 func (b *block) leaving() bool {
-	return b.data != nil && !b.resident && b.idle() && !b.dirty
+	return b.data != nil && !b.stays() && b.idle() && !b.dirty
 }
+
+// stays reports whether a block is to stay in memory as long as there is room.
+func (b *block) stays() bool { return b.staying > 0 && !b.yielding }
 
 // idle reports whether nobody reads, writes or moves a block.
 func (b *block) idle() bool { return b.writable == 0 && b.pins == 0 && b.move == nil }

@@ -105,14 +105,28 @@ func (t *tiered) show(layer, from int, visible bool) {
 // writeThrough begins to write what is complete and not to stay in memory.
 func (t *tiered) writeThrough(layer int) error {
 	lb := &t.layers[layer]
+	t.keep(layer, lb.from)
 	var out []*block
-	for i, b := range lb.blocks {
-		b.resident = i >= lb.from && i < lb.from+t.quota[layer]
-		if b.dirty && b.writable == 0 && !b.resident && b.move == nil && b.data != nil {
+	for _, b := range lb.blocks {
+		if b.dirty && b.writable == 0 && !b.stays() && b.move == nil && b.data != nil {
 			out = append(out, b)
 		}
 	}
 	return t.k.store(t.home, out)
+}
+
+// keep notes which blocks of a layer are to stay in memory: from one on, as many as the plan leaves room for.
+func (t *tiered) keep(layer, from int) {
+	lb := &t.layers[layer]
+	for _, b := range lb.staying {
+		b.staying--
+	}
+	clear(lb.staying)
+	from = min(from, len(lb.blocks))
+	lb.staying = append(lb.staying[:0], lb.blocks[from:min(from+t.quota[layer], len(lb.blocks))]...)
+	for _, b := range lb.staying {
+		b.staying++
+	}
 }
 
 func (t *tiered) release(layer int) error {

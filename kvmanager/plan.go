@@ -154,9 +154,10 @@ func (k *backing) tooSmall(most, apart, have int) error {
 // needs is the units of memory of the blocks that the pass reads of each layer, and of them those that may stay.
 func (k *backing) needs(pass []Extent) (need, stay []int) {
 	need, stay = make([]int, len(k.m.layers)), make([]int, len(k.m.layers))
+	seen := map[*block]bool{}
 	for _, e := range pass {
 		for layer := range need {
-			n := e.blocks(layer) * k.m.units(layer)
+			n := (e.blocks(layer) - e.again(layer, seen)) * k.m.units(layer)
 			if e.whole(layer) {
 				need[layer] += n
 			}
@@ -166,6 +167,22 @@ func (k *backing) needs(pass []Extent) (need, stay []int) {
 		}
 	}
 	return need, stay
+}
+
+// again is how many of the blocks that the pass reads of a layer other sequences of the pass read too, and were counted with those
+// seen before.
+func (e Extent) again(layer int, seen map[*block]bool) (n int) {
+	blocks := e.tiers().layers[layer].blocks
+	for _, b := range blocks[max(0, len(blocks)-e.blocks(layer)):] {
+		if b.refs < 2 {
+			continue
+		}
+		if seen[b] {
+			n++
+		}
+		seen[b] = true
+	}
+	return n
 }
 
 // blocks is how many blocks of a layer the pass reads.
@@ -238,12 +255,16 @@ func (k *backing) unitsFree(pass []Extent) int {
 	if m.o.BudgetBytes == 0 {
 		return 1 << 40 // no limit
 	}
-	mine := 0
+	mine, seen := 0, map[*block]bool{}
 	for _, e := range pass {
 		for _, lb := range e.tiers().layers {
 			for _, b := range lb.blocks {
-				if b.data != nil {
-					mine += k.m.units(int(b.layer))
+				if b.data == nil || b.refs > 1 && seen[b] {
+					continue
+				}
+				mine += k.m.units(int(b.layer))
+				if b.refs > 1 {
+					seen[b] = true
 				}
 			}
 		}

@@ -116,7 +116,7 @@ func (k *backing) reclaimDirty() (bool, error) {
 	if b == nil {
 		return false, nil
 	}
-	b.resident = false
+	b.yielding = true
 	return true, k.store(owner.home, []*block{b})
 }
 

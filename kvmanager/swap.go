@@ -39,6 +39,7 @@ func (s *Sequence) SwapWait() time.Duration { return s.swapWait }
 // bring reads no further than the part that the plan leaves room for: what is beyond it would take the room of the next layers.
 func (t *tiered) bring(layer, from int) {
 	k, blocks := t.k, t.layers[layer].blocks
+	t.keep(layer, from)
 	var missing []*block
 	for _, b := range blocks[from:min(from+t.quota[layer], len(blocks))] {
 		if b.data != nil {
@@ -47,7 +48,6 @@ func (t *tiered) bring(layer, from int) {
 		if k.m.Room(k.class(b).bytes) != nil || k.occupy(b) != nil {
 			break
 		}
-		b.resident = true
 		k.m.fetched += int64(len(b.pos))
 		missing = append(missing, b)
 	}

@@ -23,6 +23,7 @@ type layerBlocks struct {
 	blocks     []*block
 	writable   []*block // this sequence may write to them; one is named once for every head that it has room of
 	held       []*block // pinned for the pass, or for the next
+	staying    []*block // they are to stay in memory as long as there is room
 	inactive   []*block // out of the list
 	from       int      // first block that the pass holds
 	mixed      bool     // blocks came and went in the middle: their numbers are not their places
@@ -131,6 +132,13 @@ func (t *tiered) ownBlock(layer, i int) error {
 			b.pins++
 		}
 	}
+	for j, x := range lb.staying {
+		if x == old {
+			lb.staying[j] = b
+			old.staying--
+			b.staying++
+		}
+	}
 	for j, x := range lb.writable {
 		if x == old {
 			lb.writable[j] = b
@@ -190,7 +198,7 @@ func (t *tiered) unreserve(layer int) error {
 	var err error
 	for i := most; i < len(lb.blocks); i++ {
 		b := lb.blocks[i]
-		lb.unpin(b)
+		lb.forget(b)
 		err = errors.Join(err, t.k.release(b))
 		lb.blocks[i] = nil
 	}
@@ -198,7 +206,12 @@ func (t *tiered) unreserve(layer int) error {
 	return err
 }
 
-func (lb *layerBlocks) unpin(b *block) {
+// forget takes a block out of those that the sequence holds and has to stay.
+func (lb *layerBlocks) forget(b *block) {
+	if i := slices.Index(lb.staying, b); i >= 0 {
+		b.staying--
+		lb.staying = slices.Delete(lb.staying, i, i+1)
+	}
 	if i := slices.Index(lb.held, b); i >= 0 {
 		b.pins--
 		lb.held[i] = lb.held[len(lb.held)-1]
@@ -255,7 +268,7 @@ func (t *tiered) drop(layer, n, unit int) int {
 		n = i / unit * unit
 	}
 	for _, b := range lb.blocks[:n] {
-		lb.unpin(b)
+		lb.forget(b)
 		t.s.m.note(t.k.release(b))
 	}
 	if n > 0 {
@@ -296,8 +309,9 @@ func (t *tiered) share(fork layerStore) error {
 		}
 		f.show(layer, 0, false)
 		f.mark(layer)
+		f.quota[layer] = t.quota[layer]
+		f.keep(layer, lb.from)
 	}
-	copy(f.quota, t.quota)
 	old := t.home
 	t.home = t.k.newHome()
 	old.current = false
@@ -310,6 +324,9 @@ func (t *tiered) free() {
 		lb := &t.layers[layer]
 		for _, b := range lb.held {
 			b.pins--
+		}
+		for _, b := range lb.staying {
+			b.staying--
 		}
 		for _, b := range lb.writable {
 			b.writable--
@@ -347,8 +364,7 @@ func (t *tiered) detach(layer int, first []int, n int) (detached, error) {
 	lb.inactive = append(lb.inactive, d.blocks...)
 	var dirty []*block
 	for _, b := range d.blocks {
-		lb.unpin(b)
-		b.resident = false
+		lb.forget(b)
 		if b.dirty && b.move == nil && b.data != nil {
 			dirty = append(dirty, b)
 		}

@@ -373,7 +373,7 @@ func TestSameShareStays(t *testing.T) {
 			for layer := range o.Layers {
 				now = append(now, nil)
 				for i, b := range s.store.(*tiered).layers[layer].blocks[:15] { // the last has room
-					if b.resident && b.data != nil {
+					if b.stays() && b.data != nil {
 						now[layer] = append(now[layer], i)
 					}
 				}

@@ -27,6 +27,8 @@ type Prefix interface {
 	// Resume gives an empty session the KV of the prompt's beginning, as far as it is there in time; the prompt's rest is read next.
 	// Text is what it would be without, bit for bit. After an error the session cannot be used.
 	Resume(ctx context.Context, s *Session) (Reused, error)
+	// Keep is called after each token that the session has decoded behind the prompt; a cache that keeps answers stores it.
+	Keep(s *Session)
 	// Reused is what the session did not have to compute, once the prompt was read: less than Resume said where KV was lost on
 	// the way.
 	Reused() Reused

@@ -46,6 +46,9 @@ func (l *loop) stepped(qs []*sequence, errs []error, began, ended time.Time) {
 	l.m.step.Observe(ended.Sub(began).Seconds())
 	for i, q := range qs {
 		if q.span("decode", began, ended, "texts", len(qs)); errs[i] == nil {
+			if q.found != nil {
+				q.found.Keep(q.session)
+			}
 			l.advance(q)
 		}
 	}

@@ -57,3 +57,46 @@ func TestStore(t *testing.T) {
 		t.Errorf("metrics count %g cached tokens, clients were told %d", n, cached)
 	}
 }
+
+// TestStoreAnswers: a text that goes on from an answer reads what is new, where answers are kept.
+func TestStoreAnswers(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		spec, err := contexts.ParseSpec("host=16MiB")
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := contexts.Open(t.Context(), []contexts.Spec{spec}, contexts.Options{Rule: contexts.Rule{Wait: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBenchWith(t, engine.Options{Context: 700}, Options{Batch: 2, Queue: 8}, func(e *engine.Engine) {
+			cache, err := prefixcache.Use(e, store, "small")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answers {
+				cache.KeepAnswers()
+			}
+		})
+		t.Cleanup(func() { _ = store.Close() })
+		prompt := make([]int, 100)
+		for i := range prompt {
+			prompt[i] = 5 + i
+		}
+		ask := func(ids []int) (got completion) {
+			_, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": 100, "temperature": 0, "ignore_eos": true, "return_token_ids": true}`, strings.ReplaceAll(fmt.Sprint(ids), " ", ",")))
+			if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Choices) != 1 {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if err := store.Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return got
+		}
+		first := ask(prompt)
+		want := map[bool]int{true: 192, false: 64}[answers]
+		if next := ask(append(prompt, first.Choices[0].TokenIDs...)); next.Usage.PromptDetails.CachedTokens != want {
+			t.Errorf("answers kept %v: %d of %d tokens cached, want %d", answers, next.Usage.PromptDetails.CachedTokens, next.Usage.PromptTokens, want)
+		}
+	}
+}

@@ -26,25 +26,26 @@ import (
 func init() { register(newServe) }
 
 type serveFlags struct {
-	load         loadFlags
-	kv           kvFlags
-	store        storeFlags
-	placement    string
-	addr         string
-	readyFile    string
-	aliases      []string
-	batch, queue int
-	keyFile      string
-	insecure     bool
-	grace        time.Duration
-	itl          time.Duration
-	log          string
-	metricsAlias string
-	reasoning    string
-	special      bool
-	origins      []string
-	embeddings   string
-	traces       traceFolder
+	load          loadFlags
+	kv            kvFlags
+	store         storeFlags
+	deterministic bool
+	placement     string
+	addr          string
+	readyFile     string
+	aliases       []string
+	batch, queue  int
+	keyFile       string
+	insecure      bool
+	grace         time.Duration
+	itl           time.Duration
+	log           string
+	metricsAlias  string
+	reasoning     string
+	special       bool
+	origins       []string
+	embeddings    string
+	traces        traceFolder
 }
 
 func newServe(a *app) *cobra.Command {
@@ -70,6 +71,7 @@ func newServeOf(a *app, f *serveFlags) *cobra.Command {
 	f.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))
 	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier and --placement none"
 	p := cmd.Flags()
+	p.BoolVar(&f.deterministic, "deterministic", false, "keep and find prompts alone, not answers too: a text then never depends on what was served before, to the last bit; with answers, whose numbers differ in their last bits, a near tie may fall the other way")
 	p.StringVar(&f.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down) or none")
 	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
 	p.StringVar(&f.readyFile, "ready-file", "", "write the base URL here once requests can be served")
@@ -189,6 +191,9 @@ func (a *app) serve(f *serveFlags) error {
 	defer f.store.close(a)
 	if err := a.useStore(&f.store, l); err != nil {
 		return err
+	}
+	if !f.deterministic {
+		f.store.cache.KeepAnswers()
 	}
 	encoders, closeEncoder, err := a.serveEncoder(f)
 	if err != nil {

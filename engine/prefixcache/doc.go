@@ -11,7 +11,8 @@
 //	err = session.Prefill(ctx, ids[reused.Tokens:], …)  // the rest; what is new is stored in the background
 //
 // At least one token is always left to compute. Text is what it would be without the store, bit for bit: a record holds what a
-// prompt's pass computed, and only prompts are stored and found (tokens that were decoded are not: another arithmetic class).
+// prompt's pass computed, and only prompts are stored and found. With KeepAnswers decoded tokens are too (another arithmetic class), under
+// keys of their own: Keep stores the blocks that they complete.
 // What was stored under a salt is found under that salt alone. Trouble of the store is its notice, never an error here.
 //
 // A model with recurrent layers has the state of each block's end in the block's record: blocks are chunks there (AfterChunks lets

@@ -23,12 +23,13 @@ func (c *Cache) Pack(s *engine.Session, ids []int, under *policy.Spec, salt stri
 	if c.state > 0 && under.Lossless() {
 		return nil, fmt.Errorf("prefixcache: blocks of a model with recurrent layers are made while the prompt is read: %w", engine.ErrOption)
 	}
-	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(len(ids), under, salt)}
+	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(len(ids), under, salt, false)}
 	if !under.Lossless() {
 		p.whole, p.context = true, contexts.ContextKey(p.root, ids)
 		return c.parts(s, p, c.ranksOf(s))
 	}
 	p.keys = contexts.Chain(p.root, ids, c.block)
+	p.read = len(p.keys)
 	records := make([]*contexts.Record, 0, len(p.keys))
 	for i := range p.keys {
 		r, err := c.blockRecord(s, p, i)

@@ -34,6 +34,7 @@ type Cache struct {
 	state  int    // bytes of the state of recurrent layers, which a block has of its end; 0 = there are none
 	block  int    // tokens of a block
 	unfit  string // why KV of this engine cannot be kept; empty = it can
+	answer bool   // decoded tokens are kept and found too
 }
 
 // list is the tokens of a layer and KV head.
@@ -69,6 +70,15 @@ func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
 	}
 	e.SetPrefixCache(c)
 	return c, nil
+}
+
+// KeepAnswers has the cache keep and find tokens that were decoded too, where pages hold floats. The numbers of their KV differ in
+// their last bits from those of the same tokens read as a prompt, so a text that goes on from them may part from the one that is
+// computed anew. Call it before the first Find.
+func (c *Cache) KeepAnswers() {
+	if c != nil {
+		c.answer = !c.quantised()
+	}
 }
 
 // Unfit implements engine.PrefixCache: why the store is of no use to sessions under a policy; empty = it is of use.
@@ -141,11 +151,15 @@ func (c *Cache) fingerprint() error {
 	return nil
 }
 
-// root is the root of the keys of what is read of a prompt of so many tokens under a policy and a salt.
-func (c *Cache) root(tokens int, under *policy.Spec, salt string) contexts.Key {
+// root is the root of the keys of what is read of a prompt of so many tokens under a policy and a salt; with decoded, that of blocks
+// that have decoded tokens in them or before them.
+func (c *Cache) root(tokens int, under *policy.Spec, salt string, decoded bool) contexts.Key {
 	fields := append(c.fields[:len(c.fields):len(c.fields)], contexts.Field{Name: "policy", Value: under.String()})
 	if at := c.e.Model().LongRopeAt(); at > 0 {
 		fields = append(fields, contexts.Field{Name: "long rope", Value: fmt.Sprint(tokens > at)}) // all of a prompt is turned by its length
+	}
+	if decoded {
+		fields = append(fields, contexts.Field{Name: "decoded", Value: "true"})
 	}
 	return contexts.Root(fields, salt)
 }
@@ -156,6 +170,8 @@ type Prefix struct {
 	ids     []int
 	under   *policy.Spec
 	root    contexts.Key
+	decoded contexts.Key   // the root of blocks with decoded tokens in them or before them
+	read    int            // keys before this one are of blocks that were read as a prompt, under root; the others under decoded
 	keys    []contexts.Key // of the text's whole blocks, or of the first part of a compressed context
 	whole   bool           // a compressed context: all or nothing
 	context contexts.Key   // of a compressed context
@@ -184,7 +200,7 @@ func (c *Cache) Find(ctx context.Context, ids []int, under *policy.Spec, salt st
 	if c.Unfit(p.under) != "" || len(ids) == 0 {
 		return p
 	}
-	p.root = c.root(len(ids), p.under, salt)
+	p.root = c.root(len(ids), p.under, salt, false)
 	if p.whole = !p.under.Lossless(); p.whole {
 		p.context = contexts.ContextKey(p.root, ids)
 		p.keys = []contexts.Key{contexts.PartKey(p.context, 0)}
@@ -195,13 +211,44 @@ func (c *Cache) Find(ctx context.Context, ids []int, under *policy.Spec, salt st
 		}
 		return p
 	}
-	p.keys = contexts.Chain(p.root, ids, c.block)
+	p.chain()
 	if keys := p.keys[:(len(ids)-1)/c.block]; c.fetches() {
 		p.fetch = c.store.Fetch(ctx, keys)
 	} else {
 		p.arrival = c.store.Arrive(ctx, keys, c.store.Rule(), len(ids))
 	}
 	return p
+}
+
+// chain names the prompt's whole blocks. From the first on that the store does not have as a prompt's, they are those of an answer,
+// if it has that block so.
+func (p *Prefix) chain() {
+	c := p.c
+	p.keys = contexts.Chain(p.root, p.ids, c.block)
+	if p.read = len(p.keys); !c.answer {
+		return
+	}
+	p.decoded = c.root(len(p.ids), p.under, p.salt, true)
+	most := (len(p.ids) - 1) / c.block
+	at := 0
+	for at < most && c.store.Has(p.keys[at]) {
+		at++
+	}
+	if at == most {
+		return
+	}
+	if answered := contexts.Chain(p.decoded, p.ids, c.block); c.store.Has(answered[at]) {
+		p.read = at
+		copy(p.keys[at:], answered[at:])
+	}
+}
+
+// rootOf is the root of block i.
+func (p *Prefix) rootOf(i int) contexts.Key {
+	if i < p.read {
+		return p.root
+	}
+	return p.decoded
 }
 
 // border is where the chunks of a prompt have to end for blocks to be made of it.
@@ -297,7 +344,7 @@ func (p *Prefix) adopt(s *engine.Session, records []*contexts.Record, k *keeping
 
 // continues reports whether a record is block i of the prefix.
 func (p *Prefix) continues(r *contexts.Record, i int) bool {
-	return r.Root == p.root && r.Parts == 0 && r.First == i*p.c.block && r.Tokens == p.c.block
+	return r.Root == p.rootOf(i) && r.Parts == 0 && r.First == i*p.c.block && r.Tokens == p.c.block
 }
 
 // restore gives an empty session the records' KV: that of the first tokens of ids, or of all of them where a policy has compressed

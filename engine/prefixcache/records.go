@@ -117,10 +117,25 @@ func (k *keeping) keep(s *engine.Session) {
 	}
 }
 
+// Keep implements engine.Prefix: it stores the block that a decoded token has completed.
+func (p *Prefix) Keep(s *engine.Session) {
+	if p == nil || p.c == nil || !p.c.answer || p.whole || p.keys == nil || s.Tokens()%p.c.block != 0 || s.Tokens() <= len(p.ids) {
+		return
+	}
+	c := p.c
+	text := &Prefix{c: c, ids: s.IDs(), under: p.under, salt: p.salt, read: min(p.read, len(p.ids)/c.block)}
+	text.root, text.decoded = c.root(len(text.ids), p.under, p.salt, false), c.root(len(text.ids), p.under, p.salt, true)
+	text.keys = contexts.Chain(text.decoded, text.ids, c.block)
+	copy(text.keys[:text.read], p.keys)
+	if r, err := c.blockRecord(s, text, len(text.keys)-1); err == nil { // what cannot be stored is not: the text goes on
+		c.store.Put(r)
+	}
+}
+
 // blockRecord is block i of a session's plain prefix; of quantised KV it must be the last that was read.
 func (c *Cache) blockRecord(s *engine.Session, p *Prefix, i int) (*contexts.Record, error) {
 	from, to := i*c.block, (i+1)*c.block
-	m := contexts.Meta{Key: p.keys[i], Parent: p.root, Root: p.root, First: from, Tokens: c.block}
+	m := contexts.Meta{Key: p.keys[i], Parent: p.rootOf(i), Root: p.rootOf(i), First: from, Tokens: c.block}
 	extents := make([]extent, len(c.lists))
 	for j, at := range c.lists {
 		extents[j] = extent{from: from, to: to}

@@ -85,7 +85,7 @@ func (c *Cache) Shrink(records []*contexts.Record, ids []int, from, to *policy.S
 
 // compressed is where the store has ids under a policy that compresses.
 func (c *Cache) compressed(ids []int, under *policy.Spec, salt string) *Prefix {
-	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(len(ids), under, salt), whole: true}
+	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(len(ids), under, salt, false), whole: true}
 	p.context = contexts.ContextKey(p.root, ids)
 	return p
 }

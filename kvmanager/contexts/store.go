@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -154,6 +155,11 @@ func (s *Store) Rule() Rule { return s.o.Rule }
 
 // Empty reports whether there is no tier.
 func (s *Store) Empty() bool { return s == nil || len(s.tiers) == 0 }
+
+// Has reports whether a tier has a record, as far as is known without asking a server again.
+func (s *Store) Has(key Key) bool {
+	return !s.Empty() && slices.ContainsFunc(s.tiers, func(m *member) bool { return !m.resting() && m.has(key) })
+}
 
 // Modelled reports whether a tier's reads are held to a rate, so that times are modelled.
 func (s *Store) Modelled() bool {

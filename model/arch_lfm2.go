@@ -36,17 +36,20 @@ func lfm2Params(r *reader, c *Config) *Params {
 	outer.NoFinal = true
 	p := outerParams(r, &outer)
 	p.FinalNorm = r.norm("token_embd_norm", c.Hidden)
-	return eachLayer(r, p, func(i int, n string) LayerParams {
-		var l LayerParams
-		if conv := c.Layer[i].Conv; conv != nil {
-			l = LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), FFNNorm: r.norm(n+"ffn_norm", c.Hidden), O: r.linear(n+"shortconv.out_proj", c.Hidden, conv.Width)}
-			l.Recurrent = RecurrentParams{In: []*Linear{r.linear(n+"shortconv.in_proj", 3*conv.Width, c.Hidden)}, Conv: []*Vector{r.vector(n+"shortconv.conv.weight", conv.Width*conv.Kernel)},
-				ConvBias: r.optionalVector(n+"shortconv.conv.bias", conv.Width)}
-			r.feedForward(c, &l, n, c.Layer[i].MoE)
-			return l
-		}
-		l = decoderLayer(r, c, i)
+	return eachLayer(r, p, func(i int, n string) LayerParams { return lfm2Layer(r, c, i, n) })
+}
+
+// lfm2Layer is a layer that convolves or attends.
+func lfm2Layer(r *reader, c *Config, i int, n string) LayerParams {
+	conv := c.Layer[i].Conv
+	if conv == nil {
+		l := decoderLayer(r, c, i)
 		l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", c.Layer[i].KeyDim), r.norm(n+"attn_k_norm", c.Layer[i].KeyDim)
 		return l
-	})
+	}
+	l := LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), FFNNorm: r.norm(n+"ffn_norm", c.Hidden), O: r.linear(n+"shortconv.out_proj", c.Hidden, conv.Width)}
+	l.Recurrent = RecurrentParams{In: []*Linear{r.linear(n+"shortconv.in_proj", 3*conv.Width, c.Hidden)}, Conv: []*Vector{r.vector(n+"shortconv.conv.weight", conv.Width*conv.Kernel)},
+		ConvBias: r.optionalVector(n+"shortconv.conv.bias", conv.Width)}
+	r.feedForward(c, &l, n, c.Layer[i].MoE)
+	return l
 }

@@ -13,7 +13,7 @@ var families = []string{
 	"hunyuan_v1_dense", "laguna", "llama4", "mellum", "minimax_m2", "ministral3", "ministral3_vl", "olmo2", "olmo3", "phimoe", "qwen2_moe",
 	"seed_oss", "stablelm", "starcoder2",
 	"deepseek_v2", "deepseek_v3", "falcon_h1", "glm4_moe_lite", "granitemoehybrid", "kimi_linear", "mistral4", "nemotron_h", "nemotron_h_moe",
-	"lfm2", "lfm2_moe", "mamba2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_vl", "qwen3_5_vl", "qwen3_next",
+	"lfm2", "lfm2_moe", "lfm3", "mamba2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_vl", "qwen3_5_vl", "qwen3_next",
 }
 
 // TestFamilies compares each family, as a folder and as a GGUF file, with Hugging Face's float32 logits of two prompts and its greedy

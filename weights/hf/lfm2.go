@@ -70,12 +70,7 @@ func lfm2Tensors(v *view) {
 		v.vector(name+"attn_norm.weight", hfName+"operator_norm.weight", i, v.hidden, 0)
 		v.vector(name+"ffn_norm.weight", hfName+"ffn_norm.weight", i, v.hidden, 0)
 		if v.recurs(i) {
-			v.linear(name+"shortconv.in_proj", hfName+"conv.in_proj", i, 3*v.hidden, v.hidden, bias)
-			v.convolution(name+"shortconv.conv.weight", hfName+"conv.conv.weight", i, v.hidden, kernel)
-			if bias {
-				v.vector(name+"shortconv.conv.bias", hfName+"conv.conv.bias", i, v.hidden, 0)
-			}
-			v.linear(name+"shortconv.out_proj", hfName+"conv.out_proj", i, v.hidden, v.hidden, bias)
+			v.shortConv(i, name, hfName+"conv.", kernel, bias)
 		} else {
 			v.linear(name+"attn_q", hfName+"self_attn.q_proj", i, q, v.hidden, false)
 			v.linear(name+"attn_k", hfName+"self_attn.k_proj", i, kv, v.hidden, false)
@@ -86,9 +81,7 @@ func lfm2Tensors(v *view) {
 		}
 		mlp := hfName + "feed_forward."
 		if !v.mixes(i) {
-			v.linear(name+"ffn_gate", mlp+"w1", i, v.ffn, v.hidden, false)
-			v.linear(name+"ffn_up", mlp+"w3", i, v.ffn, v.hidden, false)
-			v.linear(name+"ffn_down", mlp+"w2", i, v.hidden, v.ffn, false)
+			v.numberedFFN(i, name, mlp)
 			return
 		}
 		v.matrix(name+"ffn_gate_inp.weight", mlp+"gate.weight", i, experts, v.hidden)
@@ -97,4 +90,21 @@ func lfm2Tensors(v *view) {
 		}
 		v.expertStacks(i, name, mlp+"experts.", numbered3)
 	})
+}
+
+// shortConv presents a gated short convolution.
+func (v *view) shortConv(i int, name, hfName string, kernel int, bias bool) {
+	v.linear(name+"shortconv.in_proj", hfName+"in_proj", i, 3*v.hidden, v.hidden, bias)
+	v.convolution(name+"shortconv.conv.weight", hfName+"conv.weight", i, v.hidden, kernel)
+	if bias {
+		v.vector(name+"shortconv.conv.bias", hfName+"conv.bias", i, v.hidden, 0)
+	}
+	v.linear(name+"shortconv.out_proj", hfName+"out_proj", i, v.hidden, v.hidden, bias)
+}
+
+// numberedFFN presents a gated network whose matrices are named w1 (gate), w3 (up) and w2 (down).
+func (v *view) numberedFFN(i int, name, hfName string) {
+	v.linear(name+"ffn_gate", hfName+"w1", i, v.ffn, v.hidden, false)
+	v.linear(name+"ffn_up", hfName+"w3", i, v.ffn, v.hidden, false)
+	v.linear(name+"ffn_down", hfName+"w2", i, v.hidden, v.ffn, false)
 }

@@ -13,6 +13,7 @@ type rotary struct {
 	method string // default, linear, dynamic, yarn, llama3, longrope
 	theta  float64
 	dim    int // dimensions of a head that rotate
+	turns  int // of "proportional": pairs that rotate, the first of dim/2; the others have frequency 0
 }
 
 // ropeParameters finds the object that holds rope parameters: rope_scaling (classic) before rope_parameters
@@ -46,6 +47,11 @@ func (v *view) rotary(layerType, thetaKey string, defTheta float64) rotary {
 	}
 	part := v.cfg.floatOr(partial, def, 1e-3, 1)
 	part = p.floatOr(partial, part, 1e-3, 1)
+	if r.method == "proportional" {
+		r.dim, r.turns = v.headDim, int(part*float64(v.headDim)/2)
+		v.refuseUnless(r.dim%2 == 0 && r.turns > 0, "%s %g makes %d pairs of head_dim %d rotate, want 1 or more of an even number", partial, part, r.turns, v.headDim)
+		return r
+	}
 	if dims := "rotary_dim"; partly && v.cfg.has(dims) && !v.cfg.has(partial) && !p.has(partial) {
 		part = float64(v.cfg.int(dims, 1, v.headDim)) / float64(v.headDim)
 	}
@@ -88,8 +94,10 @@ func (v *view) publishRope(r rotary) {
 		v.llama3Rope(r)
 	case "longrope", "su":
 		v.longRope(r)
+	case "proportional":
+		v.proportionalRope(r)
 	default:
-		r.params.wrong("rope_type", "a known rope scaling (default, linear, dynamic, yarn, llama3, longrope)")
+		r.params.wrong("rope_type", "a known rope scaling (default, linear, dynamic, yarn, llama3, longrope, proportional)")
 	}
 }
 
@@ -163,6 +171,27 @@ func (v *view) llama3Rope(r rotary) {
 		default:
 			smooth := (orig/wave - low) / (high - low)
 			out[i] = float32(1 / ((1-smooth)/factor + smooth))
+		}
+	}
+	v.values("rope_freqs.weight", out)
+}
+
+// stands is the divisor of a frequency that stands for 0: no position turns by as much as a float32 shows.
+const stands = 1e30
+
+// proportionalRope pairs all dimensions of a head and has the first of the pairs rotate; GGUF stores that as divisors of the frequencies.
+func (v *view) proportionalRope(r rotary) {
+	if factor := r.params.floatOr("factor", 1, 1e-3, maxFactor); factor != 1 {
+		v.set("rope.scaling.type", "linear")
+		v.setFloat("rope.scaling.factor", factor)
+	}
+	if r.turns == r.dim/2 {
+		return
+	}
+	out := make([]float32, r.dim/2)
+	for i := range out {
+		if out[i] = 1; i >= r.turns {
+			out[i] = stands
 		}
 	}
 	v.values("rope_freqs.weight", out)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"terrace/model"
 	"terrace/policy"
 )
 
@@ -48,10 +49,9 @@ type modelMeta struct {
 	Embed   int `json:"n_embd"`
 }
 
-func (s *Server) describe(name string) modelJSON {
-	m := s.o.Engine.Model()
-	return s.listed(name, modelMeta{m.Vocab, m.Context, m.Hidden})
-}
+func (s *Server) describe(name string) modelJSON { return s.listed(name, metaOf(s.o.Engine.Model())) }
+
+func metaOf(m *model.Model) modelMeta { return modelMeta{m.Vocab, m.Context, m.Hidden} }
 
 func (s *Server) describeEncoder() modelJSON {
 	e := s.o.Encoders
@@ -72,6 +72,10 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
 	if s.o.Encoders != nil {
 		list = append(list, s.describeEncoder())
 	}
+	return writeModels(w, list)
+}
+
+func writeModels(w http.ResponseWriter, list []modelJSON) error {
 	return writeJSON(w, http.StatusOK, struct {
 		Object string      `json:"object"`
 		Data   []modelJSON `json:"data"`

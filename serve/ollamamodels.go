@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/model"
 )
 
 func init() {
@@ -68,9 +70,9 @@ type ollamaDetails struct {
 }
 
 // parameters is how many numbers the model's tensors have, and the type that most of them are of.
-func (s *Server) parameters() (n int64, most string) {
+func parameters(m *model.Model) (n int64, most string) {
 	of := map[string]int64{}
-	for _, t := range s.o.Engine.Model().File.Tensors() {
+	for _, t := range m.File.Tensors() {
 		if len(t.Shape) == 0 {
 			continue
 		}
@@ -86,9 +88,8 @@ func (s *Server) parameters() (n int64, most string) {
 	return n, most
 }
 
-func (s *Server) ollamaDetails() ollamaDetails {
-	m := s.o.Engine.Model()
-	n, quant := s.parameters()
+func detailsOf(m *model.Model) ollamaDetails {
+	n, quant := parameters(m)
 	size := fmt.Sprintf("%.2fM", float64(n)/1e6)
 	if n >= 1e9 {
 		size = fmt.Sprintf("%.1fB", float64(n)/1e9)
@@ -97,19 +98,29 @@ func (s *Server) ollamaDetails() ollamaDetails {
 }
 
 func (s *Server) ollamaModels() []ollamaModel {
-	file := s.o.Engine.Model().File
-	changed := s.started
-	if info, err := os.Stat(file.Path()); err == nil {
-		changed = info.ModTime()
-	}
 	list := []ollamaModel{}
 	for _, name := range s.o.Names {
-		list = append(list, ollamaModel{Name: name, Model: name, Modified: changed.UTC().Format(time.RFC3339Nano), Size: file.SizeBytes(), Details: s.ollamaDetails()})
+		list = append(list, s.ollamaListed(name, s.o.Engine.Model()))
 	}
-	if e := s.o.Encoders; e != nil {
-		list = append(list, ollamaModel{Name: e.Name, Model: e.Name, Modified: s.started.UTC().Format(time.RFC3339Nano), Details: ollamaDetails{Family: "bert", Families: []string{"bert"}}})
+	return append(list, s.ollamaEncoders()...)
+}
+
+// ollamaListed is a model under a name.
+func (s *Server) ollamaListed(name string, m *model.Model) ollamaModel {
+	changed := s.started
+	if info, err := os.Stat(m.File.Path()); err == nil {
+		changed = info.ModTime()
 	}
-	return list
+	return ollamaModel{Name: name, Model: name, Modified: changed.UTC().Format(time.RFC3339Nano), Size: m.File.SizeBytes(), Details: detailsOf(m)}
+}
+
+// ollamaEncoders is the encoder of the embeddings, if there is one.
+func (s *Server) ollamaEncoders() []ollamaModel {
+	e := s.o.Encoders
+	if e == nil {
+		return nil
+	}
+	return []ollamaModel{{Name: e.Name, Model: e.Name, Modified: s.started.UTC().Format(time.RFC3339Nano), Details: ollamaDetails{Family: "bert", Families: []string{"bert"}}}}
 }
 
 type ollamaList struct {
@@ -125,9 +136,14 @@ func (s *Server) ollamaTags(w http.ResponseWriter, _ *http.Request) error {
 func (s *Server) ollamaRunning(w http.ResponseWriter, _ *http.Request) error {
 	list := s.ollamaModels()
 	for i := range list {
-		list[i].Modified, list[i].Expires, list[i].VRAM, list[i].Context = "", "9999-12-31T23:59:59Z", new(int64), s.o.Engine.Options().Context
+		list[i].runs(s.o.Engine.Options().Context)
 	}
 	return writeJSON(w, http.StatusOK, ollamaList{list})
+}
+
+// runs makes a model of the list one of those that run.
+func (m *ollamaModel) runs(context int) {
+	m.Modified, m.Expires, m.VRAM, m.Context = "", "9999-12-31T23:59:59Z", new(int64), context
 }
 
 // ollamaShow answers POST /api/show.
@@ -147,7 +163,7 @@ func (s *Server) ollamaShow(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	m := s.o.Engine.Model()
-	n, _ := s.parameters()
+	n, _ := parameters(m)
 	can := []string{"completion"}
 	if s.o.Tokenizer.HasTemplate() {
 		can = append(can, "tools")
@@ -163,7 +179,7 @@ func (s *Server) ollamaShow(w http.ResponseWriter, r *http.Request) error {
 		Info         map[string]any `json:"model_info"`
 		Capabilities []string       `json:"capabilities"`
 		Modified     string         `json:"modified_at"`
-	}{"", "", s.o.Tokenizer.Template(), s.ollamaDetails(), map[string]any{"general.architecture": m.Arch, "general.parameter_count": n, m.Arch + ".context_length": m.Context, m.Arch + ".embedding_length": m.Hidden,
+	}{"", "", s.o.Tokenizer.Template(), detailsOf(m), map[string]any{"general.architecture": m.Arch, "general.parameter_count": n, m.Arch + ".context_length": m.Context, m.Arch + ".embedding_length": m.Hidden,
 		m.Arch + ".block_count": m.Layers, m.Arch + ".vocab_size": m.Vocab}, can, s.ollamaModels()[0].Modified})
 }
 

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -233,7 +232,7 @@ func (s *Server) served(name *string) (string, error) {
 	if slices.ContainsFunc(s.o.Names, func(n string) bool { return n == *name }) || slices.ContainsFunc(s.o.Patterns, func(p string) bool { return matches(p, *name) }) {
 		return cut(*name, maxNameBytes), nil
 	}
-	return "", &Error{Status: http.StatusNotFound, Param: "model", Code: "model_not_found", Message: fmt.Sprintf("model: there is no model %.80q; GET /v1/models lists what is served", *name)}
+	return "", noModel(*name)
 }
 
 // maxNameBytes is as much of a model's name as an answer repeats.

@@ -49,7 +49,13 @@ func (s *Server) newHandler() http.Handler {
 		}}))
 	}
 	mux.Handle("/", s.answer(route{label: "other", fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errNoRoute }}))
-	return s.guardHost(s.guardOrigin(shortPaths(mux)))
+	s.core = mux
+	return s.guard(mux)
+}
+
+// guard puts what is the same for every path before it.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return s.guardHost(s.guardOrigin(shortPaths(next)))
 }
 
 // shortPaths are those that clients send with a base URL of their own making: a slash at the end, or no /v1 where the rest says enough.

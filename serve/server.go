@@ -79,6 +79,7 @@ type Server struct {
 	m        *metrics
 	loop     *loop
 	handler  http.Handler
+	core     http.Handler // behind the guards of hosts and origins
 	started  time.Time
 	encoding *turns // of texts that are tokenised
 	large    *turns // of those that are large, from their beginning to their end

@@ -44,23 +44,28 @@ type serveFlags struct {
 	reasoning     string
 	special       bool
 	origins       []string
+	models        []string // several, as arguments; none = load's
+	modelsMemory  string
 	embeddings    string
-	traces        traceFolder
+	traces        *traceFolder
 }
 
 func newServe(a *app) *cobra.Command {
-	return newServeOf(a, &serveFlags{load: loadFlags{serves: true}})
+	return newServeOf(a, &serveFlags{load: loadFlags{serves: true}, traces: &traceFolder{}})
 }
 
 func newServeOf(a *app, f *serveFlags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   "serve [MODEL…]",
 		Short: "Serve OpenAI's APIs over HTTP",
 		Long: "Serve a model over HTTP: /v1/chat/completions, /v1/completions and their neighbours, for the clients of OpenAI's API, with continuous batching: requests join and leave the batch between steps, and a text never depends on who else is served. " +
-			"The address is this machine's own unless --api-key-file or --insecure is given. SIGTERM refuses new requests, waits for those that run up to --grace, then ends with 143; a second signal ends at once. See docs/server.md.",
+			"The address is this machine's own unless --api-key-file or --insecure is given. SIGTERM refuses new requests, waits for those that run up to --grace, then ends with 143; a second signal ends at once. Several models are loaded when they are asked for, within --models-memory; the one used longest ago leaves. See docs/server.md.",
 		Example: "  infer serve --model smollm2:135m --addr 127.0.0.1:8080\n  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.takeModels(a, cmd, args); err != nil {
+				return err
+			}
 			f.ownStore(cmd)
 			return a.serve(f)
 		},
@@ -72,6 +77,7 @@ func newServeOf(a *app, f *serveFlags) *cobra.Command {
 	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier and --placement none"
 	p := cmd.Flags()
 	p.BoolVar(&f.deterministic, "deterministic", false, "keep and find prompts alone, not answers too: a text then never depends on what was served before, to the last bit; with answers, whose numbers differ in their last bits, a near tie may fall the other way")
+	p.StringVar(&f.modelsMemory, "models-memory", "", "memory that several models may take together, such as 8GiB (default: three quarters of what is free)")
 	p.StringVar(&f.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down) or none")
 	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
 	p.StringVar(&f.readyFile, "ready-file", "", "write the base URL here once requests can be served")
@@ -183,24 +189,26 @@ func (a *app) serve(f *serveFlags) error {
 	}
 	defer listener.Close()
 	f.load.texts = f.batch
+	defer f.store.close(a)
+	if len(f.models) > 0 {
+		fleet, err := a.several(f, keys, local, log)
+		if err != nil {
+			return err
+		}
+		defer fleet.Close()
+		return a.listen(f, fleet, listener)
+	}
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	defer f.store.close(a)
-	if err := a.useStore(&f.store, l); err != nil {
-		return err
-	}
-	if !f.deterministic {
-		f.store.cache.KeepAnswers()
-	}
 	encoders, closeEncoder, err := a.serveEncoder(f)
 	if err != nil {
 		return err
 	}
 	defer closeEncoder()
-	s, err := f.server(l, serve.Options{Encoders: encoders, Keys: keys, AnyHost: !local, Log: log})
+	s, err := a.onStore(f, f, l, serve.Options{Encoders: encoders, Keys: keys, AnyHost: !local, Log: log})
 	if err != nil {
 		return err
 	}
@@ -229,19 +237,25 @@ func (a *app) noticeRoom(e *engine.Engine) error {
 	return nil
 }
 
+// names are those of a model for clients, and the patterns of names.
+func (f *serveFlags) names(own string) (names, patterns []string) {
+	for _, name := range f.aliases {
+		if strings.Contains(name, "*") {
+			patterns = append(patterns, name)
+			continue
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		names = []string{own}
+	}
+	return names, patterns
+}
+
 // server is the server on a loaded model.
 func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err error) {
 	o.Engine, o.Tokenizer, o.ModelPath = l.engine, l.tok, l.path
-	for _, name := range f.aliases {
-		if strings.Contains(name, "*") {
-			o.Patterns = append(o.Patterns, name)
-			continue
-		}
-		o.Names = append(o.Names, name)
-	}
-	if len(o.Names) == 0 {
-		o.Names = []string{l.name}
-	}
+	o.Names, o.Patterns = f.names(l.name)
 	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Origins, o.Reasoning = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.origins, f.reasoning
 	if o.Traces, err = f.traces.open(); err != nil {
 		return nil, err
@@ -262,7 +276,7 @@ func (a *app) serveEncoder(f *serveFlags) (*serve.Encoders, func(), error) {
 }
 
 // listen serves until a signal comes, then drains.
-func (a *app) listen(f *serveFlags, s *serve.Server, listener net.Listener) error {
+func (a *app) listen(f *serveFlags, s answering, listener net.Listener) error {
 	h := &http.Server{Handler: s.Handler(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	serve.Limit(h)
 	ended := make(chan error, 1)

@@ -20,7 +20,7 @@ func TestDefaultStore(t *testing.T) {
 		{[]string{"--store", "host=64MiB", "--store", "ssd=/x,1GiB"}, []string{"host=64MiB", "ssd=/x,1GiB"}},
 		{[]string{"--tier", "host=1GiB", "--store", "host=64MiB"}, []string{"host=64MiB"}},
 	} {
-		f := &serveFlags{load: loadFlags{serves: true}}
+		f := &serveFlags{load: loadFlags{serves: true}, traces: &traceFolder{}}
 		cmd := newServeOf(&app{}, f)
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)

@@ -57,6 +57,9 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := f.stream(m, &o); err != nil {
+		return nil, err
+	}
 	e, err := engine.Open(m, eo)
 	if err != nil {
 		return nil, err
@@ -102,7 +105,10 @@ func (o *Options) engine() (engine.Options, error) {
 	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact, Backend: o.Backend, Rotate: o.KVRotate,
 		KVWindow: max(o.KVWindow, 0), KVWindowSet: o.KVWindow != 0, WindowOnly: o.WindowOnly, ChunkTokens: o.Chunk, PageTokens: o.Page, Machine: o.Machine,
 		Trace: o.Timeline.recorder(), Batch: o.Batch}
-	var err error
+	_, err := parseWeights(o.Weights)
+	if err != nil {
+		return eo, err
+	}
 	if o.DType != "" {
 		if eo.DType, err = model.ParseDType(o.DType); err != nil {
 			return eo, fmt.Errorf("terrace: DType: %w", marked{err, ErrOption})

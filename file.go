@@ -23,6 +23,7 @@ type File struct {
 	name    string
 	weights *weights.Model
 	model   *model.Model // from Model
+	adapted bool         // adapters are merged into the weights
 
 	tok      *tokenizer.Tokenizer // from Tokenizer
 	template string               // of tok; "" = the model's own
@@ -44,7 +45,7 @@ func OpenFile(ctx context.Context, name string, o Options) (*File, error) {
 	if f.weights, err = weights.Open(got.Path); err != nil {
 		return nil, marked{err, ErrModel}
 	}
-	if len(o.Adapters) > 0 {
+	if f.adapted = len(o.Adapters) > 0; f.adapted {
 		if err := f.weights.Adapt(o.Adapters); err != nil {
 			return nil, errors.Join(marked{err, ErrModel}, f.Close())
 		}

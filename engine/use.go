@@ -10,6 +10,7 @@ import (
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/retrieval"
+	"terrace/weights/stream"
 )
 
 // ScoreUse counts the tokens that were scored, over all layers and steps, and by whom.
@@ -51,6 +52,16 @@ func (e *Engine) TierUse() TierUse {
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.Rate()
 	return u
+}
+
+// WeightsUse are the accounts of weights that are not all in memory; nil where they are.
+func (e *Engine) WeightsUse() *stream.Use {
+	store := e.m.Streamed()
+	if store == nil {
+		return nil
+	}
+	u := store.Accounts()
+	return &u
 }
 
 // DriveUse is what a drive that attends has done.

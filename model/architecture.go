@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"terrace/weights"
+	"terrace/weights/stream"
 )
 
 // Model is an opened model: what it is, and its weights, not yet read.
@@ -17,6 +18,8 @@ type Model struct {
 	// Inputs, if not nil, is shown the rows x [n, w.Cols] that the native backend is about to multiply with w, once where several
 	// parts of one tensor take the same rows; products are then computed one by one. It must not keep x.
 	Inputs func(w *Linear, x []float32) error
+
+	streamed *stream.Store // what of the weights is in memory; nil = all that was used
 }
 
 // show hands x to Inputs, once a tensor.

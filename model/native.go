@@ -26,6 +26,8 @@ type native struct {
 	gated    kernels.Gated
 	fused    kernels.RowNorm
 	biases   [4][]float32
+
+	streaming streaming // what of the weights is in memory
 }
 
 func init() { RegisterBackend("native", newNative) }
@@ -37,6 +39,7 @@ func newNative(m *Model, o BackendOptions) (Backend, error) {
 		b.rope[i].rope = &m.Ropes[i]
 	}
 	b.rows.init(b)
+	b.streaming.init(b)
 	return b, nil
 }
 
@@ -46,6 +49,7 @@ func (b *native) Name() string { return "native" }
 func (b *native) Pool() *kernels.Pool { return b.pool }
 
 func (b *native) Close() error {
+	b.streaming.end()
 	b.pool.Close()
 	return nil
 }
@@ -56,10 +60,6 @@ func (b *native) Embed(p *Pass, ids []int32) (*tensor.Dense, error) {
 	if !m.Params.EmbedIn.Absent() {
 		return b.embedProjected(p, ids)
 	}
-	table, _, err := m.Params.Embed.Matrix()
-	if err != nil {
-		return nil, err
-	}
 	hidden := b.ws.dense(&b.ws.hidden, n, m.Hidden)
 	x := floats(hidden)
 	for i, id := range ids {
@@ -67,7 +67,9 @@ func (b *native) Embed(p *Pass, ids []int32) (*tensor.Dense, error) {
 			return nil, fmt.Errorf("model: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, ErrToken)
 		}
 		row := x[i*m.Hidden : (i+1)*m.Hidden]
-		table.Row(row, int(id))
+		if err := m.Params.Embed.Row(row, int(id)); err != nil {
+			return nil, err
+		}
 		if s := m.EmbedScale; s != 0 && s != 1 {
 			kernels.Scale(row, s)
 		}
@@ -82,23 +84,22 @@ func (b *native) Embed(p *Pass, ids []int32) (*tensor.Dense, error) {
 			return nil, err
 		}
 	}
-	return hidden, nil
+	return hidden, b.streaming.predict(p, 0, x, n)
 }
 
 // addPositions adds the learned position rows.
 func (b *native) addPositions(p *Pass, x []float32) error {
 	m := b.m
-	table, _, err := m.Params.Positions.Matrix()
-	if err != nil {
-		return err
-	}
+	table := m.Params.Positions
 	row := b.ws.floats(&b.ws.row, m.Hidden)
 	for i, pos := range p.Pos {
 		at := int(pos) + m.PosOffset
-		if at >= table.Rows() {
-			return fmt.Errorf("model: position %d, the model has learned %d: %w", pos, table.Rows()-m.PosOffset, ErrConfig)
+		if at >= table.Rows {
+			return fmt.Errorf("model: position %d, the model has learned %d: %w", pos, table.Rows-m.PosOffset, ErrConfig)
 		}
-		table.Row(row, at)
+		if err := table.Row(row, at); err != nil {
+			return err
+		}
 		kernels.Add(x[i*m.Hidden:(i+1)*m.Hidden], row)
 	}
 	return nil
@@ -106,6 +107,16 @@ func (b *native) addPositions(p *Pass, x []float32) error {
 
 // Project implements Backend.
 func (b *native) Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
+	if err := b.streaming.enter(layer); err != nil {
+		return nil, nil, nil, err
+	}
+	if q, k, v, err = b.project(p, layer, hidden); err == nil {
+		err = b.streaming.predict(p, layer+1, floats(hidden), hidden.Shape()[0])
+	}
+	return q, k, v, err
+}
+
+func (b *native) project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
 	a, l := &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
 	x, norm := floats(hidden), b.inputNorm(l)
@@ -190,6 +201,9 @@ func (m *Model) AttentionParams(layer int) (attention.Params, error) {
 
 // Finish implements Backend.
 func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
+	if err := b.streaming.enter(layer); err != nil {
+		return nil, err
+	}
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
 	x := floats(hidden)
@@ -317,6 +331,9 @@ func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 
 // GuessQuery implements QueryGuesser.
 func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	if err := b.streaming.peek(layer); err != nil {
+		return nil, err
+	}
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
 	if m.Layer[layer].Latent != nil {

@@ -10,7 +10,7 @@ func (b *native) feedForward(ph kernels.Phase, l *LayerParams, layer int, out pr
 		if err != nil {
 			return err
 		}
-		return b.mixture(ph, l, out, in, n)
+		return b.mixture(ph, layer, out, in, n)
 	}
 	out.w = l.Down
 	return b.dense(ph, l.Gate, l.Up, out, in, n, norm)

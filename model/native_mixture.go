@@ -18,8 +18,8 @@ type moeScratch struct {
 
 // mixture routes each row to its experts (Router) and adds their outputs by weight, and what the shared network gives. Rows of one
 // expert are computed together; a row's sum runs over experts in order, so that it does not depend on the other rows.
-func (b *native) mixture(ph kernels.Phase, l *LayerParams, out product, in []float32, n int) error {
-	m, s := b.m, &b.gather
+func (b *native) mixture(ph kernels.Phase, layer int, out product, in []float32, n int) error {
+	m, s, l := b.m, &b.gather, &b.m.Params.Layers[layer]
 	logits := b.ws.floats(&b.ws.router, n*m.Experts)
 	if err := b.matmul(ph, in, n, product{w: l.Router, dst: logits}); err != nil {
 		return err
@@ -32,36 +32,63 @@ func (b *native) mixture(ph kernels.Phase, l *LayerParams, out product, in []flo
 	if !out.add {
 		clear(out.dst[:n*m.Hidden])
 	}
-	for e := range m.Experts {
-		rows := s.rows[e]
-		if len(rows) == 0 {
-			continue
-		}
-		s.in = slices.Grow(s.in[:0], len(rows)*m.Hidden)[:len(rows)*m.Hidden]
-		s.out = slices.Grow(s.out[:0], len(rows)*m.Hidden)[:len(rows)*m.Hidden]
-		for i, r := range rows {
-			row := s.in[i*m.Hidden : (i+1)*m.Hidden]
-			copy(row, in[r*m.Hidden:(r+1)*m.Hidden])
-			if m.Router.OnInput {
-				kernels.Scale(row, s.share[r*m.Experts+e])
-			}
-		}
-		var gate *Linear
-		if len(l.ExpertGate) > 0 {
-			gate = l.ExpertGate[e]
-		}
-		if err := b.dense(ph, gate, l.ExpertUp[e], product{w: l.ExpertDown[e], dst: s.out}, s.in, len(rows), NormParams{}); err != nil {
-			return err
-		}
-		for i, r := range rows {
-			share := s.share[r*m.Experts+e]
-			if m.Router.OnInput {
-				share = 1
-			}
-			kernels.Axpy(out.dst[r*m.Hidden:(r+1)*m.Hidden], share, s.out[i*m.Hidden:(i+1)*m.Hidden])
+	if b.streaming.store != nil {
+		err = b.streaming.mixture(ph, layer, out.dst, in, n)
+	} else {
+		for e := 0; e < m.Experts && err == nil; e++ {
+			err = b.expert(ph, l, e, out.dst, in)
 		}
 	}
+	if err != nil {
+		return err
+	}
 	return b.sharedExpert(ph, l, out.dst, in, n)
+}
+
+// expert adds to dst what an expert makes of the rows of in that chose it.
+func (b *native) expert(ph kernels.Phase, l *LayerParams, e int, dst, in []float32) error {
+	s := &b.gather
+	if len(s.rows[e]) == 0 {
+		return nil
+	}
+	size := len(s.rows[e]) * b.m.Hidden
+	s.out = slices.Grow(s.out[:0], size)[:size]
+	if err := b.expertOut(ph, l, e, s.out, in); err != nil {
+		return err
+	}
+	b.addExpert(e, dst, s.out)
+	return nil
+}
+
+// expertOut computes what an expert makes of the rows of in that chose it, one behind another.
+func (b *native) expertOut(ph kernels.Phase, l *LayerParams, e int, dst, in []float32) error {
+	m, s := b.m, &b.gather
+	rows := s.rows[e]
+	s.in = slices.Grow(s.in[:0], len(rows)*m.Hidden)[:len(rows)*m.Hidden]
+	for i, r := range rows {
+		row := s.in[i*m.Hidden : (i+1)*m.Hidden]
+		copy(row, in[r*m.Hidden:(r+1)*m.Hidden])
+		if m.Router.OnInput {
+			kernels.Scale(row, s.share[r*m.Experts+e])
+		}
+	}
+	var gate *Linear
+	if len(l.ExpertGate) > 0 {
+		gate = l.ExpertGate[e]
+	}
+	return b.dense(ph, gate, l.ExpertUp[e], product{w: l.ExpertDown[e], dst: dst}, s.in, len(rows), NormParams{})
+}
+
+// addExpert adds an expert's rows to those of dst that chose it, by weight.
+func (b *native) addExpert(e int, dst, rows []float32) {
+	m, s := b.m, &b.gather
+	for i, r := range s.rows[e] {
+		share := s.share[r*m.Experts+e]
+		if m.Router.OnInput {
+			share = 1
+		}
+		kernels.Axpy(dst[r*m.Hidden:(r+1)*m.Hidden], share, rows[i*m.Hidden:(i+1)*m.Hidden])
+	}
 }
 
 // sharedExpert adds to dst what the network beside the experts makes of the rows of in.

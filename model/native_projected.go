@@ -10,17 +10,15 @@ import (
 // through EmbedIn before positions are added.
 func (b *native) embedProjected(p *Pass, ids []int32) (*tensor.Dense, error) {
 	m, n := b.m, len(ids)
-	table, _, err := m.Params.Embed.Matrix()
-	if err != nil {
-		return nil, err
-	}
 	width := m.Params.Embed.Cols
 	narrow := b.ws.floats(&b.ws.narrow, n*width)
 	for i, id := range ids {
 		if id < 0 || int(id) >= m.Vocab {
 			return nil, fmt.Errorf("model: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, ErrToken)
 		}
-		table.Row(narrow[i*width:(i+1)*width], int(id))
+		if err := m.Params.Embed.Row(narrow[i*width:(i+1)*width], int(id)); err != nil {
+			return nil, err
+		}
 	}
 	hidden := b.ws.dense(&b.ws.hidden, n, m.Hidden)
 	x := floats(hidden)

@@ -11,6 +11,9 @@ import (
 // Mix implements Recurrent: products of all rows together, then each sequence's rows one after another, heads side by side, so that what
 // a row computes does not depend on how a text is cut or on the texts beside it.
 func (b *native) Mix(p *Pass, layer int, hidden *tensor.Dense, states []StateRows) (*tensor.Dense, error) {
+	if err := b.streaming.enter(layer); err != nil {
+		return nil, err
+	}
 	c, l := &b.m.Layer[layer], &b.m.Params.Layers[layer]
 	n, rows := hidden.Shape()[0], 0
 	for i := range states {

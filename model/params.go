@@ -28,6 +28,9 @@ type Linear struct {
 	matrix *kernels.Matrix
 	bias   []float32
 	err    error
+	// placed is the matrix where its memory is the owner's of a stream (Model.Stream): vacant while it is not there.
+	placed *kernels.Matrix
+	rows   func(dst []float32, row int) error // reads one row from the file; nil = Matrix has it
 }
 
 // Absent reports whether the model has no such weight.
@@ -39,8 +42,26 @@ func (l *Linear) Matrix() (*kernels.Matrix, []float32, error) {
 	return l.matrix, l.bias, l.err
 }
 
+// Row dequantises one row to dst [Cols].
+func (l *Linear) Row(dst []float32, row int) error {
+	m, _, err := l.Matrix()
+	if err != nil {
+		return err
+	}
+	if l.rows != nil && !m.HasRows() {
+		return l.rows(dst, row)
+	}
+	m.Row(dst, row)
+	return nil
+}
+
 // read is the first use.
-func (l *Linear) read() error {
+func (l *Linear) read() (err error) {
+	if l.placed != nil {
+		l.matrix = l.placed
+		l.bias, err = l.BiasValues()
+		return err
+	}
 	data, err := l.Bytes()
 	if err != nil {
 		return err

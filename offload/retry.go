@@ -43,6 +43,10 @@ func attempts(err error) int {
 	return 2
 }
 
+// Again reports whether an operation that failed with err, and has been begun so many times, is begun once more: for readers below
+// this package, which is where the policy of retries is kept.
+func Again(err error, made int) bool { return made < attempts(err) }
+
 // again reports whether the runner has to start a transfer that ended with err once more.
 func (tr *transfer) again(err error) bool {
 	if tr.retries+1 >= attempts(err) {

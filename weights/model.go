@@ -68,6 +68,29 @@ func (m *Model) Close() error {
 	return errors.Join(errs...)
 }
 
+// ReadThrough has the bytes of tensors read at each use from now on, by the path of a file and an offset in it, and gives the files'
+// mappings up where all of their tensors are read so. It comes before the first use of a tensor.
+func (m *Model) ReadThrough(read func(path string, p []byte, offset int64) error) error {
+	for _, t := range m.tensors {
+		t.ReadThrough(read)
+	}
+	var errs []error
+	for _, c := range m.closers {
+		switch f := c.(type) {
+		case interface{ Unmap() error }:
+			errs = append(errs, f.Unmap())
+		case interface {
+			ReadThrough(func(path string, p []byte, offset int64) error)
+		}:
+			f.ReadThrough(read)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Owns has Close close c too, before the files.
+func (m *Model) Owns(c io.Closer) { m.closers = append([]io.Closer{c}, m.closers...) }
+
 // CheckUnchanged compares every weight file with what it was when opened. Errors wrap ErrFileChanged.
 func (m *Model) CheckUnchanged() error {
 	for _, check := range m.checks {

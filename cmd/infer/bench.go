@@ -55,6 +55,7 @@ Each repeat is a line on stderr while the bench runs (not with --quiet); rows of
 	}
 	f.load.severally = true
 	f.load.addRun(cmd)
+	f.load.addWeights(cmd)
 	p := cmd.Flags()
 	p.IntVarP(&f.o.P, "n-prompt", "p", 512, "prompt tokens (0: no such row)")
 	p.IntVarP(&f.o.N, "n-gen", "n", 128, "generated tokens (0: no such row)")

@@ -56,6 +56,7 @@ func newChat(a *app) *cobra.Command {
 		},
 	}
 	f.load.addRun(cmd)
+	f.load.addWeights(cmd)
 	f.load.addTemplate(cmd)
 	f.sample.add(cmd, chatMaxTokens)
 	f.kv.add(cmd)

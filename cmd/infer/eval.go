@@ -68,6 +68,7 @@ func newEval(a *app) *cobra.Command {
 		},
 	}
 	f.load.addRun(cmd)
+	f.load.addWeights(cmd)
 	f.suite.add(cmd)
 	f.contexts.add(cmd)
 	p := cmd.Flags()

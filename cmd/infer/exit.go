@@ -28,6 +28,7 @@ import (
 	"terrace/tokenizer"
 	"terrace/weights"
 	"terrace/weights/convert"
+	"terrace/weights/stream"
 )
 
 // Exit codes (the contract of the command line).
@@ -86,10 +87,10 @@ var (
 	dataSentinels  = []error{
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,
-		convert.ErrRange, convert.ErrImportance, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
+		stream.ErrRead, convert.ErrRange, convert.ErrImportance, model.ErrConfig, model.ErrUnknownArchitecture, model.ErrToken,
 		tokenizer.ErrVocab, tokenizer.ErrUnsupported, tokenizer.ErrEncode, tokenizer.ErrTemplate, engine.ErrNotFinite, metrics.ErrRow, model.ErrFeature, convert.ErrSource, policy.ErrInstance, bert.ErrNotEncoder, bert.ErrModel, bert.ErrToken,
 	}
-	memorySentinels = []error{kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory, policy.ErrNoRoom, bert.ErrTooLong,
+	memorySentinels = []error{stream.ErrBudget, kvmanager.ErrBudget, engine.ErrMemory, engine.ErrContext, offload.ErrFull, model.ErrDeviceMemory, policy.ErrNoRoom, bert.ErrTooLong,
 		syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
 )
 
@@ -131,7 +132,7 @@ func matches(err error, sentinels []error) bool {
 // packages are names that errors begin with, for whoever reads the code.
 var packages = strings.Fields("attend attention automaton bench bert choice contexts convert csdshim engine eval flash forced gguf grammar guard hf hub kernels keyindex kvmanager " +
 	"kvpage local longbench mapped metrics model nand native nearest offline offload policy quant replay report retrieval ruler run safetensors schedule schema serve share simulate slab " +
-	"strictjson terrace tokencache tokenizer trace units uring vfs vocab weights wire xla")
+	"stream strictjson terrace tokencache tokenizer trace units uring vfs vocab weights wire xla")
 
 // plainly is an error for whoever runs the command: without the names of packages, and without the sentinels that errors end in,
 // which say in general what the sentence before has said. What does not fit the context is always said so.

@@ -139,6 +139,7 @@ func newGenerate(a *app) *cobra.Command {
 		},
 	}
 	f.load.addRun(cmd)
+	f.load.addWeights(cmd)
 	f.load.addTemplate(cmd)
 	f.sample.add(cmd, 256)
 	f.kv.add(cmd)
@@ -365,7 +366,8 @@ type generation struct {
 	DroppedTokens    int               `json:"dropped_tokens,omitempty"`
 	Timings          timingsJSON       `json:"timings"`
 	KV               kvJSON            `json:"kv"`
-	Drive            []driveJSON       `json:"drive,omitempty"` // that attend, in the order of --tier
+	Weights          *streamJSON       `json:"weights,omitempty"` // of --weights
+	Drive            []driveJSON       `json:"drive,omitempty"`   // that attend, in the order of --tier
 	Speculation      *speculationJSON  `json:"speculation,omitempty"`
 }
 
@@ -389,7 +391,7 @@ func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) e
 		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped, Logprobs: f.probs,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
 			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99), Source: f.store.source(res.Reused)},
-		KV: kvReport(l.engine, res), Drive: driveReport(l.engine), Speculation: speculationReport(res.Speculation),
+		KV: kvReport(l.engine, res), Weights: weightsReport(l.engine), Drive: driveReport(l.engine), Speculation: speculationReport(res.Speculation),
 	})
 }
 

@@ -62,7 +62,8 @@ type loadFlags struct {
 	policy        string // set by openKVEngine
 	windowOnly    bool   // set by openKVEngine: terrace.Options.WindowOnly
 	machine       tier.Machine
-	texts         int // that are decoded together; 0 = one
+	weights       string // --weights
+	texts         int    // that are decoded together; 0 = one
 }
 
 func (f *loadFlags) add(cmd *cobra.Command) {
@@ -202,7 +203,7 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 		return nil, err
 	}
 	if l.model, err = l.file.Model(); err == nil {
-		if f.backend == "native" && orInt(f.threads, processors) > 1 {
+		if f.backend == "native" && f.weights == "" && orInt(f.threads, processors) > 1 {
 			l.ahead = l.model.ReadAhead()
 		}
 		err = a.openTokenizer(l, f.templateFile)
@@ -257,9 +258,15 @@ func (a *app) openEngine(f *loadFlags, tiers []string) (*loaded, error) {
 	if f.gpuLayers != "" && f.gpuLayers != "0" {
 		a.notice("-ngl %s changes nothing: all layers run on one backend, here %s (--backend; xla:cuda is the GPU's)", f.gpuLayers, f.backend)
 	}
+	if err := f.checkWeights(); err != nil {
+		return nil, err
+	}
 	o, err := f.options()
 	if err != nil {
 		return nil, err
+	}
+	if f.weights != "" {
+		moreProcessors(o.Threads + readersBeside)
 	}
 	if o.Tiers, err = makeRoom(tiers, o.Threads); err != nil {
 		return nil, err
@@ -330,8 +337,8 @@ func makeRoom(tiers []string, threads int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if beside := procsBeside(list); beside > 0 && runtime.GOMAXPROCS(0) < threads+beside {
-		runtime.GOMAXPROCS(threads + beside)
+	if beside := procsBeside(list); beside > 0 {
+		moreProcessors(threads + beside)
 	}
 	if len(list) > 1 {
 		debug.SetGCPercent(tierGCPercent)
@@ -339,10 +346,17 @@ func makeRoom(tiers []string, threads int) ([]string, error) {
 	return tiers, nil
 }
 
+// moreProcessors gives the runtime n processors, unless it has more.
+func moreProcessors(n int) {
+	if runtime.GOMAXPROCS(0) < n {
+		runtime.GOMAXPROCS(n)
+	}
+}
+
 // options reads the run flags.
 func (f *loadFlags) options() (terrace.Options, error) {
 	o := terrace.Options{Backend: f.backend, DType: f.dtype, Threads: orInt(f.threads, processors), Exact: f.exact, Chunk: f.chunk, Page: f.pageTokens, Policy: f.policy, Batch: f.texts,
-		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine}
+		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine, Weights: f.weights}
 	if _, err := model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)
 	}

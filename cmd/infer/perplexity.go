@@ -40,6 +40,7 @@ func newPerplexity(a *app) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.perplexity(f) },
 	}
 	f.load.addRun(cmd)
+	f.load.addWeights(cmd)
 	f.kv.add(cmd)
 	p := cmd.Flags()
 	p.StringVarP(&f.file, "file", "f", "", "the text, - for standard input (required)")

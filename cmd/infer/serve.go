@@ -71,6 +71,7 @@ func newServeOf(a *app, f *serveFlags) *cobra.Command {
 		},
 	}
 	f.load.addRun(cmd)
+	f.load.addWeights(cmd)
 	f.load.addTemplate(cmd)
 	f.kv.add(cmd)
 	f.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))

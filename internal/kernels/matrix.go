@@ -73,6 +73,9 @@ func (p *Pool) ensurePacked(m *Matrix) {
 	if m.packed.Load() != nil {
 		return
 	}
+	if m.data == nil {
+		panic(fmt.Sprintf("kernels: a product with a matrix [%d, %d] of type %v that is not in memory", m.rows, m.cols, m.typ))
+	}
 	tiles := tilesOf(m.rows)
 	buf := packedMemory(m, tiles*m.tile+tilePad)
 	chunk := max(p.threads, packChunkBytes/(tileRows*m.rowBytes))

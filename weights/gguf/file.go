@@ -32,7 +32,7 @@ func Open(path string) (*File, error) {
 	for i := range f.header.entries {
 		e := &f.header.entries[i]
 		data := m.Bytes()[e.start : e.start+e.size : e.start+e.size]
-		f.tensors = append(f.tensors, NewTensor(e.name, e.kind, e.shape, func() ([]byte, error) { return data, nil }))
+		f.tensors = append(f.tensors, NewTensor(e.name, e.kind, e.shape, func() ([]byte, error) { return data, nil }).At(path, int64(e.start)))
 	}
 	return f, nil
 }
@@ -48,6 +48,9 @@ func (f *File) SizeBytes() int64 { return f.mapping.SizeBytes() }
 
 // CheckUnchanged compares the file at the path with the one opened; errors wrap mapped.ErrChanged.
 func (f *File) CheckUnchanged() error { return f.mapping.CheckUnchanged() }
+
+// Unmap gives the mapping up, after which tensors' bytes come from elsewhere (Tensor.ReadThrough); metadata stays.
+func (f *File) Unmap() error { return f.mapping.Close() }
 
 // Close unmaps the file.
 func (f *File) Close() error { return f.mapping.Close() }

@@ -16,6 +16,8 @@ type Tensor struct {
 
 	load  func() ([]byte, error)
 	parts []*Tensor // of a stacked tensor
+	place place     // where its bytes lie as they are
+	lent  bool      // bytes are read anew at each use (ReadThrough)
 
 	mu      sync.Mutex
 	loaded  bool
@@ -89,7 +91,7 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.scanned {
-		t.scanErr, t.scanned = t.scan(data), true
+		t.scanErr, t.scanned = t.scan(data), !t.lent
 	}
 	if t.scanErr != nil {
 		return nil, t.scanErr
@@ -103,18 +105,21 @@ func (t *Tensor) bytes() ([]byte, error) {
 	if t.loaded {
 		return t.data, t.err
 	}
-	t.loaded = true
-	t.err = mapped.Guard(func() (err error) {
-		t.data, err = t.load()
+	var data []byte
+	err := mapped.Guard(func() (err error) {
+		data, err = t.load()
 		return err
 	})
-	if t.err == nil && int64(len(t.data)) != t.SizeBytes() {
-		t.err = fmt.Errorf("%w: got %d bytes, want %d", ErrFormat, len(t.data), t.SizeBytes())
+	if err == nil && int64(len(data)) != t.SizeBytes() {
+		err = fmt.Errorf("%w: got %d bytes, want %d", ErrFormat, len(data), t.SizeBytes())
 	}
-	if t.err != nil {
-		t.data, t.err = nil, fmt.Errorf("gguf: tensor %q: %w", t.Name, t.err)
+	if err != nil {
+		data, err = nil, fmt.Errorf("gguf: tensor %q: %w", t.Name, err)
 	}
-	return t.data, t.err
+	if t.loaded = !t.lent; t.loaded {
+		t.data, t.err = data, err
+	}
+	return data, err
 }
 
 // Drop lets go of the bytes: those that were computed are computed again at the next use, those of a mapped file leave

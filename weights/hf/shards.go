@@ -302,3 +302,12 @@ func (s *shards) Unread() []string {
 	}
 	return slices.Sorted(maps.Keys(parts))
 }
+
+// ReadThrough has the bytes of all tensors read at each use (gguf.Tensor.ReadThrough); what is presented of them reads so too.
+func (s *shards) ReadThrough(read func(path string, p []byte, offset int64) error) {
+	for _, f := range s.files {
+		for _, t := range f.Tensors() {
+			t.ReadThrough(read)
+		}
+	}
+}

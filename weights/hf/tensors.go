@@ -43,13 +43,22 @@ func (v *view) add(t *gguf.Tensor) { v.tensors = append(v.tensors, t) }
 // matrix presents a matrix [rows, cols] as it lies in the file.
 func (v *view) matrix(name, hfName string, layer, rows, cols int) {
 	if t := v.find(hfName, layer, rows, cols); t != nil {
-		v.add(gguf.NewTensor(name, t.Type, []int{rows, cols}, func() ([]byte, error) {
-			if raw := t.Raw(); raw != nil {
-				return raw, nil // what is presented is scanned, not what lies below
-			}
-			return t.Bytes()
-		}))
+		v.add(sameBytes(name, t, rows, cols))
 	}
+}
+
+// sameBytes is a tensor of another name and shape with the bytes of t.
+func sameBytes(name string, t *gguf.Tensor, shape ...int) *gguf.Tensor {
+	same := gguf.NewTensor(name, t.Type, shape, func() ([]byte, error) {
+		if raw := t.Raw(); raw != nil {
+			return raw, nil // what is presented is scanned, not what lies below
+		}
+		return t.Bytes()
+	})
+	if path, offset, ok := t.Where(0, t.Rows()); ok {
+		same.At(path, offset)
+	}
+	return same
 }
 
 // transposed presents a matrix stored [cols, rows] (GPT-2's Conv1D) as [rows, cols].

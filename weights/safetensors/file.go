@@ -44,11 +44,14 @@ func Open(path string) (*File, error) {
 		e := &f.entries[i]
 		if kind, ok := floatTypes[e.DType]; ok && len(e.Shape) > 0 {
 			data := f.data[e.begin:e.end:e.end]
-			f.tensors = append(f.tensors, gguf.NewTensor(e.Name, kind, e.Shape, func() ([]byte, error) { return data, nil }))
+			f.tensors = append(f.tensors, gguf.NewTensor(e.Name, kind, e.Shape, func() ([]byte, error) { return data, nil }).At(path, f.dataStart()+int64(e.begin)))
 		}
 	}
 	return f, nil
 }
+
+// dataStart is the offset of the tensors' bytes in the file.
+func (f *File) dataStart() int64 { return f.mapping.SizeBytes() - int64(len(f.data)) }
 
 // Path is the name the file was opened by.
 func (f *File) Path() string { return f.mapping.Path() }

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"terrace/engine"
+	"terrace/engine/tier"
+)
+
+// addWeights adds the flag of commands that run a model larger than memory.
+func (f *loadFlags) addWeights(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.weights, "weights", "", "host=SIZE: at most SIZE of the weights lies in memory, the rest is read from the model's file as it is needed (default: all)")
+}
+
+// checkWeights refuses a --weights before any model is read.
+func (f *loadFlags) checkWeights() error {
+	if f.weights == "" {
+		return nil
+	}
+	if t, err := tier.Parse(f.weights); err != nil || t.Kind != tier.Host {
+		return usageErrorf("--weights %s: want host=SIZE, the memory that weights may take, such as host=8GiB", f.weights)
+	}
+	return nil
+}
+
+// readersBeside is how many processors the runtime needs beside those that compute while weights are read: who waits in a read keeps
+// one until the runtime takes it away.
+const readersBeside = 2
+
+// streamJSON is what --weights did, over the engine's life.
+type streamJSON struct {
+	BytesTotal        int64   `json:"bytes_total"`         // of all weights, as they lie in memory
+	BytesBudget       int64   `json:"bytes_budget"`        // that may lie there
+	BytesResidentPeak int64   `json:"bytes_resident_peak"` // that lay there at most, pieces under way included
+	BytesRead         int64   `json:"bytes_read"`          // from the model's file, loading included
+	Used              int64   `json:"used"`                // experts (of a dense model layers that do not stay), each once a step and layer
+	Hits              float64 `json:"hits"`                // share of used: in memory when they were chosen
+	Predicted         float64 `json:"predicted"`           // share of used: asked for before they were chosen
+	Wasted            float64 `json:"wasted"`              // share of what was asked for so: not used by the step that followed
+}
+
+func weightsReport(e *engine.Engine) *streamJSON {
+	u := e.WeightsUse()
+	if u == nil {
+		return nil
+	}
+	return &streamJSON{BytesTotal: u.TotalBytes, BytesBudget: u.BudgetBytes, BytesResidentPeak: u.PeakBytes, BytesRead: u.ReadBytes,
+		Used: u.Used, Hits: u.HitShare(), Predicted: u.PredictedShare(), Wasted: u.WastedShare()}
+}

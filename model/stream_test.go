@@ -1,0 +1,143 @@
+package model_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"terrace/internal/kernels"
+	"terrace/model"
+	"terrace/weights"
+	"terrace/weights/hf/hftest"
+	"terrace/weights/stream"
+)
+
+// streamed is a runner of a model whose weights take share of what lies between the least and all.
+func streamed(t *testing.T, path string, share float64) *runner {
+	t.Helper()
+	file, err := weights.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	m, err := model.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := m.StreamPlan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, all := plan.LeastBytes(), plan.LeastBytes()+plan.TotalBytes()
+	if err := m.Stream(model.StreamOptions{BudgetBytes: least + int64(share*float64(all-least))}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := model.OpenBackend("native", m, model.BackendOptions{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	r := &runner{t: t, m: m, b: b, phase: kernels.Exact}
+	r.pages(16)
+	return r
+}
+
+// TestStreamedFamilies: each family computes bit for bit what it computes with all weights in memory, as a folder and as a GGUF file,
+// as a prompt and step by step, in all arithmetic classes, whatever fits.
+func TestStreamedFamilies(t *testing.T) {
+	root := shared(t, "data", "golden", "families")
+	for _, name := range families {
+		for _, path := range []string{filepath.Join(root, name), filepath.Join(root, name, "model.gguf")} {
+			if _, err := os.Stat(path); err != nil {
+				continue // no GGUF form
+			}
+			t.Run(name+"/"+filepath.Base(path), func(t *testing.T) { sameStreamed(t, path) })
+		}
+	}
+}
+
+// sameStreamed compares logits of a prompt and of single steps behind it.
+func sameStreamed(t *testing.T, path string) {
+	t.Helper()
+	ids := make([]int, 40)
+	for i := range ids {
+		ids[i] = 3 + 5*i%29
+	}
+	run := func(r *runner, phase kernels.Phase) (out [][]float32) {
+		r.phase = phase
+		for _, rows := range r.pass(ids[:37], len(ids)) {
+			out = append(out, slices.Clone(rows))
+		}
+		for i := 37; i < len(ids); i++ {
+			if phase == kernels.Prefill {
+				r.phase = kernels.Decode
+			}
+			out = append(out, slices.Clone(r.pass(ids[i:i+1], len(ids))[0]))
+		}
+		return out
+	}
+	for _, phase := range []kernels.Phase{kernels.Exact, kernels.Prefill} {
+		want := run(newRunner(t, path), phase)
+		for _, share := range map[kernels.Phase][]float64{kernels.Exact: {0}, kernels.Prefill: {0, 0.3, 1}}[phase] {
+			r := streamed(t, path, share)
+			got := run(r, phase)
+			for i := range want {
+				if !slices.Equal(got[i], want[i]) {
+					t.Fatalf("phase %d, share %g: logits of row %d differ", phase, share, i)
+				}
+			}
+			u := r.m.Streamed().Accounts()
+			if u.ReadBytes == 0 || u.PeakBytes > u.BudgetBytes {
+				t.Errorf("share %g: accounts %+v", share, u)
+			}
+		}
+	}
+}
+
+// TestStreamedModels is TestStreamedFamilies for models that need no golden files, and says what does not fit.
+func TestStreamedModels(t *testing.T) {
+	moe, shapes := mixtral()
+	for name, path := range map[string]string{
+		"llama":          newSource(t, hftest.Llama(), hftest.Decoder(hftest.Llama())).write(t),
+		"llama folder":   hftest.Folder(t, hftest.Llama(), hftest.Decoder(hftest.Llama())),
+		"mixtral":        newSource(t, moe, shapes).write(t),
+		"mixtral folder": hftest.Folder(t, moe, shapes),
+	} {
+		t.Run(name, func(t *testing.T) {
+			sameStreamed(t, path)
+			file, err := weights.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			m, err := model.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Stream(model.StreamOptions{BudgetBytes: 1000}); !errors.Is(err, stream.ErrBudget) {
+				t.Errorf("1000 bytes: %v", err)
+			}
+		})
+	}
+}
+
+// mixtral is a model of eight experts a layer, of which a token uses two.
+func mixtral() (hftest.Config, hftest.Shapes) {
+	c := hftest.Llama().With(hftest.Config{"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2})
+	shapes := hftest.Decoder(c)
+	for l := range 2 {
+		p := fmt.Sprintf("model.layers.%d.block_sparse_moe.", l)
+		shapes[p+"gate.weight"] = []int{8, 16}
+		for name, shape := range map[string][]int{"w1": {24, 16}, "w2": {16, 24}, "w3": {24, 16}} {
+			shapes.EachLayer(p+"experts.%d.", 8, name+".weight", shape...)
+		}
+	}
+	return c, shapes
+}

@@ -1,0 +1,37 @@
+package terrace
+
+import (
+	"fmt"
+
+	"terrace/engine/tier"
+	"terrace/model"
+)
+
+// parseWeights reads Options.Weights; 0 = no limit.
+func parseWeights(spec string) (int64, error) {
+	if spec == "" {
+		return 0, nil
+	}
+	t, err := tier.Parse(spec)
+	if err != nil || t.Kind != tier.Host {
+		return 0, fmt.Errorf("terrace: weights %q: want host=SIZE, the memory that weights may take, such as host=8GiB: %w", spec, ErrOption)
+	}
+	return t.Bytes, nil
+}
+
+// stream bounds the weights in memory, where the options do. A file's weights are bounded once: engines on it share them.
+func (f *File) stream(m *model.Model, o *Options) error {
+	budget, err := parseWeights(o.Weights)
+	if err != nil || budget == 0 {
+		return err
+	}
+	switch {
+	case o.Backend != "" && o.Backend != "native":
+		return fmt.Errorf("terrace: weights %s: backend %s keeps all weights in memory, the native backend reads them as they are needed: %w", o.Weights, o.Backend, ErrOption)
+	case f.adapted:
+		return fmt.Errorf("terrace: weights %s: an adapter is merged into all weights, which then no file has: leave it out, or merge it into a file first: %w", o.Weights, ErrOption)
+	case m.Streamed() != nil:
+		return nil
+	}
+	return m.Stream(model.StreamOptions{BudgetBytes: budget, Notice: o.Notice})
+}

@@ -1,0 +1,18 @@
+package stream
+
+import (
+	"errors"
+
+	"terrace/weights/gguf"
+)
+
+var (
+	// ErrNotFinite is returned for weights that hold NaN or infinity.
+	ErrNotFinite = gguf.ErrNotFinite
+	// ErrBudget is returned for a budget that not even one step fits; the message names the least.
+	ErrBudget = errors.New("the weights do not fit the memory given")
+	// ErrRead is returned where the model's file cannot be read, after it was read a second time.
+	ErrRead = errors.New("the model file cannot be read")
+	// ErrClosed is returned once the store is closed.
+	ErrClosed = errors.New("the model is closed")
+)

@@ -1,0 +1,75 @@
+package stream
+
+import (
+	"terrace/internal/kernels"
+)
+
+// slots is memory of units, in classes of one size. A class maps memory by the slab; memory that a unit has left is taken by the next
+// of its size, and the rest of it is given back to the system when another class grows. Its owner bounds it and guards it.
+type slots struct {
+	classes map[int64]*class
+	slabs   [][]byte
+}
+
+type class struct {
+	fresh []byte   // of the newest slab, never used
+	left  [][]byte // that units have left
+	dry   [][]byte // of those, what was given back to the system
+}
+
+// slabBytes is how much address space a class maps at a time; untouched memory of it costs nothing.
+const slabBytes = 32 << 20
+
+// take returns memory; its content is undefined.
+func (s *slots) take(size int64) []byte {
+	if s.classes == nil {
+		s.classes = map[int64]*class{}
+	}
+	c := s.classes[size]
+	if c == nil {
+		c = &class{}
+		s.classes[size] = c
+	}
+	for _, list := range []*[][]byte{&c.left, &c.dry} {
+		if n := len(*list); n > 0 {
+			m := (*list)[n-1]
+			*list = (*list)[:n-1]
+			return m
+		}
+	}
+	s.trim()
+	if int64(len(c.fresh)) < size {
+		data, mapping, err := kernels.MapHuge(int(max(size, slabBytes/size*size)))
+		if err != nil {
+			return make([]byte, size)
+		}
+		s.slabs = append(s.slabs, mapping)
+		c.fresh = data
+	}
+	m := c.fresh[:size:size]
+	c.fresh = c.fresh[size:]
+	return m
+}
+
+// give takes memory back from a unit.
+func (s *slots) give(m []byte) {
+	c := s.classes[int64(len(m))]
+	c.left = append(c.left, m)
+}
+
+// trim gives to the system what no unit is in.
+func (s *slots) trim() {
+	for _, c := range s.classes {
+		for _, m := range c.left {
+			kernels.GiveBack(m)
+		}
+		c.dry, c.left = append(c.dry, c.left...), nil
+	}
+}
+
+func (s *slots) free() {
+	for _, m := range s.slabs {
+		kernels.Unmap(m)
+	}
+	s.slabs, s.classes = nil, nil
+}

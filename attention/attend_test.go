@@ -18,6 +18,7 @@ type attendCase struct {
 	k, v, recent         kvpage.Elem
 	tokens, late, page   int
 	holes, sel, withMass bool
+	latent               bool // values are keys, which lie token by token
 }
 
 func params(heads, kvHeads, dim int) Params {
@@ -29,6 +30,7 @@ func attendCases() []attendCase {
 	window, capped, sinks, odd, many := smol, smol, smol, params(2, 1, 64), params(6, 1, 32)
 	window.Window, capped.Softcap, sinks.Sinks = 100, 2, []float32{0, 1, 2, 3, -4, 5, 0, 0, 1}
 	odd.KeyDim, odd.ValueDim = 36, 40
+	latent := params(8, 1, 36)
 	return []attendCase{
 		{name: "f32", p: smol, tokens: 300, page: 16},
 		{name: "f16", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 523, page: 64},
@@ -49,12 +51,14 @@ func attendCases() []attendCase {
 		{name: "int4", p: gemma, k: kvpage.I4, v: kvpage.I4, recent: kvpage.F16, tokens: 128, late: 33, page: 64},
 		{name: "selected", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 400, page: 16, sel: true, withMass: true},
 		{name: "selected holes", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 400, late: 50, page: 32, holes: true, sel: true, withMass: true},
+		{name: "latent", p: latent, k: kvpage.F16, v: kvpage.F16, tokens: 200, page: 32, withMass: true, latent: true},
+		{name: "latent selected", p: latent, tokens: 400, page: 16, holes: true, sel: true, withMass: true, latent: true},
 	}
 }
 
 func (c attendCase) make(seed uint64, rows int) Seq {
 	m := maker{rand.New(rand.NewPCG(seed, 1)), c.holes}
-	l := kvpage.Layout{K: c.k, V: c.v, KeyDim: c.p.KeyDim, ValueDim: c.p.ValueDim, Tokens: c.page}
+	l := kvpage.Layout{K: c.k, V: c.v, KeyDim: c.p.KeyDim, ValueDim: c.p.ValueDim, Tokens: c.page, TokenMajor: c.latent, ValueInKey: c.latent}
 	s := m.seq(c.p, l, c.recent, c.tokens, c.late, rows)
 	if c.sel {
 		for g := range s.Views {

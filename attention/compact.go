@@ -58,7 +58,7 @@ func (w *workspace) compactChosen() {
 
 // compactLayout is that of the copies.
 func compactLayout(l kvpage.Layout) kvpage.Layout {
-	l.Tokens, l.TokenMajor = tileTokens, false
+	l.Tokens, l.TokenMajor = tileTokens, l.ValueInKey // values that are keys lie token by token
 	if l.K.Quantised() {
 		l.K = kvpage.F32
 	}

@@ -29,7 +29,7 @@ func rowsTogether(t *testing.T, pool *kernels.Pool, c attendCase, rows int) {
 	s := c.make(uint64(rows), rows)
 	s.Norm = NewNorm(rows, c.p.Heads)
 	for g := range s.Views {
-		s.Views[g].Layout.TokenMajor = c.name == "by token"
+		s.Views[g].Layout.TokenMajor = c.latent || c.name == "by token"
 	}
 	if s.ColumnSums != nil {
 		s.ColumnSums.FromRow = 0

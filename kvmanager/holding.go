@@ -41,7 +41,7 @@ func (t *tiered) hold(layer int, must bool) error {
 	defer func() { k.fetch(priority, missing) }()
 	for _, b := range lb.blocks[lb.from:] {
 		if b.data == nil { // also where an earlier read of it failed
-			if !must && k.m.Room(k.class(b).bytes) != nil {
+			for !must && k.m.Room(k.class(b).bytes) != nil { // a layer's blocks may be larger than those that make room
 				if some, err := k.reclaimIdle(); !some || err != nil {
 					k.m.note(err)
 					return nil

@@ -9,8 +9,9 @@ import (
 const panelTokens = kernels.PanelCols
 
 // Reader reads cached keys and values as float32 in bulk. The zero value is ready; it keeps its scratch, so each goroutine
-// needs its own.
+// needs its own. Numbers of a trained indexer (kvpage.Layout.Index) are read as zeros, as queries have them.
 type Reader struct {
+	Index bool      // they are read as they are
 	panel []float32 // [dim][64]: keys as their tiles lie
 	wide  []byte    // a quantised tile as float32, or one turned
 	rows  [][]byte  // of a tile that lies token by token
@@ -50,6 +51,9 @@ func (r *Reader) Panel(v *View, from, to int) (panel []float32, n int) {
 		if n%kvpage.Tile != 0 {
 			break
 		}
+	}
+	if first := (l.KeyDim - l.Index) * panelTokens; l.Index > 0 && !r.Index {
+		clear(panel[first:])
 	}
 	return panel, n
 }
@@ -93,7 +97,11 @@ func (r *Reader) Keys(v *View, from, to int, dst []float32) {
 	for i := from; i < to; {
 		l, pages, at := partOf(v, i)
 		if at%kvpage.Tile != 0 || to-i < kvpage.Tile {
-			kvpage.ReadK(l, pages[at/l.Tokens].Data, at%l.Tokens, dst[(i-from)*dim:(i-from+1)*dim])
+			row := dst[(i-from)*dim : (i-from+1)*dim]
+			kvpage.ReadK(l, pages[at/l.Tokens].Data, at%l.Tokens, row)
+			if !r.Index {
+				clear(row[dim-l.Index:])
+			}
 			i++
 			continue
 		}
@@ -128,6 +136,10 @@ func (r *Reader) Values(v *View, from, to int, dst []float32) {
 	dim := max(v.Layout.ValueDim, v.RecentLayout.ValueDim)
 	for i := from; i < to; i++ {
 		l, pages, at := partOf(v, i)
-		kvpage.ReadV(l, pages[at/l.Tokens].Data, at%l.Tokens, dst[(i-from)*dim:(i-from+1)*dim])
+		row := dst[(i-from)*dim : (i-from+1)*dim]
+		kvpage.ReadV(l, pages[at/l.Tokens].Data, at%l.Tokens, row)
+		if l.ValueInKey && !r.Index {
+			clear(row[dim-l.Index:])
+		}
 	}
 }

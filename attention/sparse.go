@@ -14,7 +14,7 @@ type Sparse struct {
 	Heads []HeadMask // [Heads]
 }
 
-// HeadMask is one query head's part: everything, columns and diagonals, or blocks.
+// HeadMask is one query head's part: everything, columns and diagonals, blocks, or what each row names.
 type HeadMask struct {
 	Dense bool
 	// Vertical lists key positions that every later query sees; Slash lists distances (query position - key position)
@@ -25,6 +25,31 @@ type HeadMask struct {
 	Block int
 	Start []int32
 	Cols  []int32
+	// Rows, if not nil, says for each row of the call by itself which keys it sees.
+	Rows *RowMask
+}
+
+// RowMask is what rows at positions First, First+1, … see: bit p of row i, which is Words words long, says that it sees the key at position p.
+type RowMask struct {
+	First int32
+	Words int
+	Bits  []uint64 // [rows, Words]; the last word of each row is empty
+}
+
+// Row is the row of a query at a position.
+func (m *RowMask) Row(at int32) []uint64 {
+	i := int(at-m.First) * m.Words
+	return m.Bits[i : i+m.Words]
+}
+
+// sees reports whether some of the rows see a key at positions [a, z].
+func (m *RowMask) sees(a, z int32, rows []int32) bool {
+	for _, at := range rows {
+		if anyBit(m.Row(at), a, z) {
+			return true
+		}
+	}
+	return false
 }
 
 const sparseRows = 64
@@ -107,7 +132,7 @@ func (w *workspace) prepareSparse(_, i int) {
 	sh := &w.sparseHeads[i]
 	s := &w.seqs[sh.seq]
 	m := &s.Sparse.Heads[sh.head]
-	if m.Dense || m.Block > 0 || len(s.Pos) == 0 {
+	if m.Dense || m.Block > 0 || m.Rows != nil || len(s.Pos) == 0 {
 		return
 	}
 	v := &s.Views[sh.head/w.group()]
@@ -205,6 +230,9 @@ func (w *workspace) sparseWalk(b *blockWalk) {
 // touched lists the tiles of the view that some row of a task sees through blocks, diagonals or columns not gathered.
 func (v *View) touched(dst []slot, m *HeadMask, sh *sparseHead, rows []int32, firstRow int, low int32) []slot {
 	from, to := v.tileRange(span{low, rows[len(rows)-1]})
+	if m.Rows != nil {
+		return v.touchedByRows(dst, m.Rows, rows, to)
+	}
 	cols := []int32(nil)
 	if m.Block > 0 {
 		cols = m.Cols[m.Start[firstRow/m.Block]:m.Start[firstRow/m.Block+1]]
@@ -230,6 +258,32 @@ func (v *View) touched(dst []slot, m *HeadMask, sh *sparseHead, rows []int32, fi
 		}
 		dst = append(dst, s)
 	}
+	return dst
+}
+
+// touchedByRows is touched under a mask of rows: whole blocks of tiles as a dense walk has them, so that what a row adds up, and in which
+// order, does not depend on the other rows.
+func (v *View) touchedByRows(dst []slot, m *RowMask, rows []int32, to int) []slot {
+	begun := len(dst)
+	leave := func() {
+		if block := dst[begun:]; len(block) > 0 {
+			last := block[len(block)-1].pos()
+			if !m.sees(block[0].pos()[0], last[len(last)-1], rows) {
+				dst = dst[:begun]
+			}
+		}
+		begun = len(dst)
+	}
+	for tile := range to {
+		s := v.slot(tile)
+		if s.mask == 0 {
+			continue
+		}
+		if dst = append(dst, s); len(dst)-begun == blockTiles {
+			leave()
+		}
+	}
+	leave()
 	return dst
 }
 

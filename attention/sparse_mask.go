@@ -39,6 +39,9 @@ func (s *sparseMask) start(b *blockWalk) {
 			continue
 		}
 		t.run = b.slots[i].mask == 0xffff && t.pos[tileTokens-1]-t.pos[0] == tileTokens-1
+		if s.m.Rows != nil {
+			continue
+		}
 		t.columns = 0
 		for j, at := range t.pos {
 			if bit(s.sh.columns, at) {
@@ -61,6 +64,12 @@ func (s *sparseMask) of(rows []int32) []uint16 {
 		}
 		return s.masks
 	}
+	if s.m.Rows != nil {
+		for _, at := range rows {
+			s.ofRow(s.m.Rows.Row(at))
+		}
+		return s.masks
+	}
 	gathered := len(s.sh.gathered.Pages) > 0
 	for _, at := range rows {
 		if s.run {
@@ -79,6 +88,24 @@ func (s *sparseMask) of(rows []int32) []uint16 {
 		}
 	}
 	return s.masks
+}
+
+// ofRow appends the masks of a row by its bits.
+func (s *sparseMask) ofRow(bits []uint64) {
+	for i := range s.tiles {
+		t := &s.tiles[i]
+		if t.run {
+			s.masks = append(s.masks, bits16(bits, t.pos[0]))
+			continue
+		}
+		var m uint16
+		for j, at := range t.pos {
+			if bit(bits, at) {
+				m |= 1 << j
+			}
+		}
+		s.masks = append(s.masks, m)
+	}
 }
 
 // ofRun appends the masks of a row for positions that follow each other, 64 at a time; first is the first one's place among

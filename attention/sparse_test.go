@@ -16,6 +16,8 @@ func (m *HeadMask) sees(row int, query, key int32) bool {
 	switch {
 	case m.Dense:
 		return true
+	case m.Rows != nil:
+		return bit(m.Rows.Row(query), key)
 	case m.Block > 0:
 		b := row / m.Block
 		return slices.Contains(m.Cols[m.Start[b]:m.Start[b+1]], key/int32(m.Block))
@@ -42,7 +44,7 @@ func sparseOracle(p Params, s *Seq) []float64 {
 	return out
 }
 
-// randomMask gives heads in turn: columns and diagonals, a block map, dense, diagonals alone, columns alone, nothing.
+// randomMask gives heads in turn: columns and diagonals, a block map, dense, diagonals alone, columns alone, nothing, rows of their own.
 func randomMask(rnd *rand.Rand, heads, rows, keys, block int) *Sparse {
 	some := func(n, one int) []int32 {
 		var out []int32
@@ -56,7 +58,7 @@ func randomMask(rnd *rand.Rand, heads, rows, keys, block int) *Sparse {
 	s := &Sparse{}
 	for h := range heads {
 		var m HeadMask
-		switch h % 6 {
+		switch (h + 3*(block/16-1)) % 7 {
 		case 0:
 			m.Vertical, m.Slash = some(keys, 9), append([]int32{0, 1, 2}, some(keys, 40)[1:]...)
 			slices.Sort(m.Slash)
@@ -75,9 +77,27 @@ func randomMask(rnd *rand.Rand, heads, rows, keys, block int) *Sparse {
 		case 4:
 			m.Vertical = some(keys, 20)
 		}
+		if (h+3*(block/16-1))%7 == 6 {
+			m.Rows = randomRows(rnd, rows, keys)
+		}
 		s.Heads = append(s.Heads, m)
 	}
 	return s
+}
+
+// randomRows has the last rows of keys see a key in five, and themselves.
+func randomRows(rnd *rand.Rand, rows, keys int) *RowMask {
+	m := &RowMask{First: int32(keys - rows), Words: keys/64 + 2}
+	m.Bits = make([]uint64, rows*m.Words)
+	for r := range rows {
+		row := m.Bits[r*m.Words : (r+1)*m.Words]
+		for at := range keys {
+			if rnd.IntN(5) == 0 || at == keys-rows+r {
+				setBit(row, int32(at))
+			}
+		}
+	}
+	return m
 }
 
 // TestSparse compares masked prefill with the oracle, also over quantised keys, holes and windows.
@@ -90,6 +110,7 @@ func TestSparse(t *testing.T) {
 		{name: "f16", p: params(12, 3, 64), k: kvpage.F16, v: kvpage.F16, tokens: 260, page: 16},
 		{name: "f32 holes", p: params(6, 1, 32), tokens: 200, page: 32, holes: true},
 		{name: "int8", p: params(6, 2, 64), k: kvpage.I8, v: kvpage.I4, tokens: 144, page: 16},
+		{name: "latent", p: params(7, 1, 36), k: kvpage.F16, v: kvpage.F16, tokens: 200, page: 16, latent: true},
 		{name: "window", p: window, k: kvpage.F16, v: kvpage.F16, tokens: 200, page: 64},
 	} {
 		for _, ph := range []kernels.Phase{kernels.Exact, kernels.Prefill} {

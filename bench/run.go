@@ -40,7 +40,7 @@ type base struct {
 // newBase reads the tokens before the depth of sequence i.
 func (b *Run) newBase(ctx context.Context, i int) (*base, error) {
 	out := &base{e: b.e, ids: b.ids(i, b.o.D)}
-	if b.e.Policy().Lossless() || b.o.Continue {
+	if b.e.Policy().Causal() || b.o.Continue {
 		var err error
 		out.s, err = out.read(ctx)
 		return out, err
@@ -89,7 +89,7 @@ func (b *Run) prompt(ctx context.Context) error {
 	ids := b.ids(0, b.o.P)
 	var s *engine.Session
 	var err error
-	if b.o.Continue && !b.e.Policy().Lossless() {
+	if b.o.Continue && !b.e.Policy().Causal() {
 		s, err = b.bases[0].read(ctx)
 	} else {
 		s, err = b.bases[0].copy(ctx)

@@ -65,7 +65,7 @@ func (s *Session) lostSteps(ids []int) error {
 
 // saveStates keeps the state of recurrent layers where a text is likely to be taken back to: at the end of a chunk of its prompt.
 func (s *Session) saveStates() {
-	if s.e.cache.Recurrent() >= 0 && s.text.Plain() {
+	if s.e.cache.Recurrent() >= 0 && s.text.Causal() {
 		s.Sequence().SaveStates()
 	}
 }

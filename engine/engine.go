@@ -28,6 +28,7 @@ type Engine struct {
 	mixes    bool            // prompts and steps may share a pass (Advance)
 	recurs   model.Recurrent // the backend, if it has recurrent layers
 	kv       *kvmanager.Manager
+	indexes  model.Indexing   // the backend, if layers have a trained indexer
 	tiers    *tiers           // below host memory; nil = none
 	drives   offload.Attender // that attend; nil = none
 	floor    *retrieval.Floor
@@ -43,6 +44,9 @@ type Engine struct {
 func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := o.Validate(m); err != nil {
 		return nil, err
+	}
+	if o.Policy == "" && m.TrainedIndex() != nil {
+		o.Policy, o.WindowOnly = ownPolicy, false
 	}
 	spec, err := policy.Parse(o.Policy)
 	if err != nil {
@@ -76,9 +80,13 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 		e.pool = lender.Pool()
 	}
 	e.recurs, _ = e.backend.(model.Recurrent)
+	e.indexes, _ = e.backend.(model.Indexing)
 	mixer, ok := e.backend.(model.Mixer)
 	e.mixes = ok && mixer.Mixes() && e.tiers == nil && e.drives == nil
 	e.backend = model.Traced(e.backend, o.Trace)
+	if err := e.openIndexer(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
 	e.openFloor()
 	if err := e.learn(spec.Needs()); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -104,7 +112,7 @@ func (e *Engine) openFloor() {
 
 // policyModel is the part of a model that policies may look at.
 func (e *Engine) policyModel() policy.Model {
-	return policy.Model{Name: e.m.Name, Layers: e.cache, Hidden: e.m.Hidden, Context: e.m.Context, Interlaced: len(e.m.Ropes) > 0 && e.m.Ropes[0].Interlaced, Filters: e.o.Filters}
+	return policy.Model{Index: e.trainedIndex(), Name: e.m.Name, Layers: e.cache, Hidden: e.m.Hidden, Context: e.m.Context, Interlaced: len(e.m.Ropes) > 0 && e.m.Ropes[0].Interlaced, Filters: e.o.Filters}
 }
 
 // Policy is the one that Options name, for sessions that have none of their own.

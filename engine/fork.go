@@ -13,7 +13,7 @@ import (
 // Fork returns a session at the same place that shares the KV so far and goes on under a policy; nil = full attention. Close
 // it.
 //
-// A session under full attention can go on under any policy, which sees only what comes now: the caller must leave it the
+// A session under full attention, or under the model's own indexer, can go on under any policy, which sees only what comes now: the caller must leave it the
 // last OwnRows tokens of the prompt, and have let a policy that watches do so (Watch). A session whose policy acted on its prompt alone (it keeps tokens after the prompt, and
 // does nothing while decoding) can go on under the same policy or under full attention: the context was compressed once, and
 // what is read now is not compressed. Others are refused with ErrOption: their policy's state belongs to one text.
@@ -26,7 +26,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 		return nil, err
 	}
 	set, started := s.text.Policy(), len(s.tokens) > 0
-	compressed := started && !s.text.Plain()
+	compressed := started && !s.text.Causal()
 	if compressed && (!set.PromptOnly() || !under.Lossless() && under.String() != s.policy.String()) {
 		return nil, fmt.Errorf("engine: fork of a session under policy %s to %s: the policy's state belongs to one text: %w", s.policy, under, ErrOption)
 	}
@@ -53,7 +53,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	if compressed {
 		f.Sequence().PinStates()
 	}
-	f.tokens, f.logits, f.past = slices.Clone(s.tokens), slices.Clone(logits), s.past.Forked(len(s.tokens), runs.Lossless() && !compressed, compressed)
+	f.tokens, f.logits, f.past = slices.Clone(s.tokens), slices.Clone(logits), s.past.Forked(len(s.tokens), runs.String() == s.policy.String() && !compressed, compressed)
 	return f, nil
 }
 

@@ -76,6 +76,9 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 		return nil, err
 	}
 	e.floor.Yield()
+	if e.indexes != nil && p.kv.Indexes(layer) {
+		p.kv.Index(floats(e.indexes.IndexQueries()))
+	}
 	if e.o.Rotate {
 		kernels.Rotate(model.WritableFloat32s(q), e.m.Layer[layer].KeyDim)
 		if k != nil {
@@ -192,8 +195,11 @@ func (p *pass) fetch(layer int, rows ...**tensor.Dense) ([]attention.Seq, error)
 			p.source.restrict(layer, seq)
 		}
 		s.revival.readActive(layer, reading, seq)
-		if seq.Sparse == nil { // a mask's pairs are counted by the mask
+		switch {
+		case seq.Sparse == nil: // a mask's pairs are counted by the mask
 			attending(&s.flops, p.e.m, layer, seq, s.text.Seq())
+		case s.text.Indexes(layer):
+			s.flops.Pairs(p.e.m, layer, p.e.m.Layer[layer].Heads, s.text.MaskedPairs())
 		}
 		if reading == retrieval.Step {
 			s.text.CountReads(layer, seq)

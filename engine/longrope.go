@@ -54,7 +54,7 @@ func (s *Session) ready(n int) error {
 	if err := s.mayTurn(); err != nil {
 		return err
 	}
-	if s.text.Plain() {
+	if s.text.Causal() {
 		s.past.Reads = []past.Read{{Tokens: len(s.tokens)}} // as one prompt: no policy saw how it came about
 	}
 	s.setLong(!s.long)
@@ -84,7 +84,7 @@ func (s *Session) ReadAgain() (r *PromptReading, steps []int, err error) {
 		return nil, nil, err
 	}
 	ids, n := s.tokens, len(s.tokens)
-	if !s.text.Plain() {
+	if !s.text.Causal() {
 		n = s.past.Reads[0].Tokens
 	}
 	if err := s.restart(); err != nil {

@@ -103,7 +103,7 @@ func (w *wholePrompt) lastWeights(layer int) (func(head int, dst []float32), err
 		return nil, err
 	}
 	a, n, queries := &w.e.m.Layer[layer].Attention, len(w.pos), w.kept.queries
-	rows, dim := min(n, w.s.text.Needs().Weights), a.KeyDim
+	rows, dim := min(n, w.s.text.Needs().Weights), a.StoredKey()
 	views := w.s.text.Seq().Views(layer)
 	w.s.flops.Choosing += 2 * int64(a.Heads*dim) * int64(rows) * int64(n)
 	return func(head int, dst []float32) {
@@ -137,7 +137,8 @@ func (m *layerMask) part(w *wholePrompt, layer, lo, hi int) *attention.Sparse {
 			rows.Heads[h].Start = m.Heads[h].Start[lo/b : (hi+b-1)/b+1]
 		}
 		w.s.flops.Pairs(w.e.m, layer, 1, rows.Pairs(h))
-		s.Heads[h] = attention.HeadMask(rows.Heads[h])
+		of := &rows.Heads[h]
+		s.Heads[h] = attention.HeadMask{Dense: of.Dense, Vertical: of.Vertical, Slash: of.Slash, Block: of.Block, Start: of.Start, Cols: of.Cols}
 	}
 	return s
 }

@@ -144,8 +144,8 @@ func (s *Session) Adopt(ids []int, compressed bool, fill func(*kvmanager.Sequenc
 // others; 0 = anywhere.
 func (s *Session) AfterChunks(border int, f func()) { s.border, s.chunked = border, f }
 
-// Plain reports whether the session holds all that it has read.
-func (s *Session) Plain() bool { return s.text.Plain() }
+// Causal reports whether the session holds all that it has read, each token as it is whatever comes later.
+func (s *Session) Causal() bool { return s.text.Causal() }
 
 // Ranker is the session's policy where its choice can be made smaller later; nil otherwise.
 func (s *Session) Ranker() policy.Ranker { return s.text.Policy().Ranker() }

@@ -162,7 +162,7 @@ func (r *PromptReading) section(ctx context.Context, rows int) (n int, err error
 		s.text.EndSection(int32(len(s.tokens)))
 		return n, nil
 	}
-	if r.narrow = errors.Is(err, kvmanager.ErrBudget) && (w.base == 0 || s.text.Plain()); r.narrow {
+	if r.narrow = errors.Is(err, kvmanager.ErrBudget) && (w.base == 0 || s.text.Causal()); r.narrow {
 		n, err = 0, nil // a chunk may still do
 	}
 	if w.base == 0 {

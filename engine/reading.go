@@ -154,7 +154,7 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 // spoilt has the prompt read from its beginning after a part that failed with err, where a policy has acted on it.
 func (r *PromptReading) spoilt(err error) error {
 	s := r.s
-	if s.text.Plain() {
+	if s.text.Causal() {
 		return err
 	}
 	r.read, s.past.Lost = 0, true

@@ -134,10 +134,10 @@ func (s *Session) Rewind(n int) error {
 	}
 	s.dropLogits()
 	s.reach = 0
-	if s.text.Plain() && n < s.past.Fixed() {
+	if s.text.Causal() && n < s.past.Fixed() {
 		return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed before it was forked: %w", n, s.past.Fixed(), ErrOption)
 	}
-	if s.text.Plain() {
+	if s.text.Causal() {
 		at := int(s.Sequence().StateBefore(int32(n)))
 		if at < s.past.Fixed() {
 			return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed, where the state of recurrent layers is not known: %w", n, s.past.Fixed(), ErrOption)

@@ -91,7 +91,7 @@ func (e *Engine) step(sessions []*Session, ids []int, failed []sessionError) []s
 // the text is read again before it is used.
 func spoil(failed []sessionError) {
 	for _, f := range failed {
-		f.s.past.Lost = f.s.past.Lost || !f.s.text.Plain()
+		f.s.past.Lost = f.s.past.Lost || !f.s.text.Causal()
 	}
 }
 

@@ -6,9 +6,11 @@ import "terrace/internal/cacheshape"
 func (e *Engine) Cache() cacheshape.Model { return e.cache }
 
 // queryWidth is the numbers of a row's queries in a layer: H·dk.
-func (e *Engine) queryWidth(layer int) int { return e.m.Layer[layer].Heads * e.m.Layer[layer].KeyDim }
+func (e *Engine) queryWidth(layer int) int {
+	return e.m.Layer[layer].Heads * e.m.Layer[layer].StoredKey()
+}
 
 // attendedWidth is the numbers of a row's attention in a layer: H·dv.
 func (e *Engine) attendedWidth(layer int) int {
-	return e.m.Layer[layer].Heads * e.m.Layer[layer].ValDim
+	return e.m.Layer[layer].Heads * e.m.Layer[layer].StoredValue()
 }

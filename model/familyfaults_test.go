@@ -119,6 +119,14 @@ func TestFamilyConfigs(t *testing.T) {
 		{"deepseek_v2", "topk_method", "best", "topk_method"},
 		{"deepseek_v3", "qk_rope_head_dim", 3, "qk_rope_head_dim"},
 		{"deepseek_v3", "topk_group", 5, "expert_group"},
+		{"deepseek_v32", "index_topk", 0, "index_topk"},
+		{"deepseek_v32", "index_topk", "x", "index_topk"},
+		{"deepseek_v32", "index_n_heads", 15, "wq_b"},
+		{"deepseek_v32", "index_n_heads", 1 << 20, "index_n_heads"},
+		{"deepseek_v32", "index_head_dim", 4, "index_head_dim"},
+		{"deepseek_v32", "index_head_dim", 16, "wq_b"},
+		{"deepseek_v32", "q_lora_rank", nil, "q_lora_rank"},
+		{"deepseek_v32", "layer_types", []string{"indexed_attention", "full_attention"}, "layer_types[1]"},
 		{"glm4_moe_lite", "mlp_layer_types", []string{"dense"}, "mlp_layer_types"},
 		{"granitemoehybrid", "position_embedding_type", "alibi", "position_embedding_type"},
 		{"granitemoehybrid", "mamba_n_heads", 7, "mamba_n_heads"},
@@ -166,7 +174,7 @@ var absurd = []any{-1, 0, 1 << 40, "cube", []int{}, []int{7}, map[string]any{}, 
 // TestFamilyConfigsNeverPanic changes each key of each family's config to each absurd value: what is refused is refused in one line.
 func TestFamilyConfigsNeverPanic(t *testing.T) {
 	root := shared(t, "data", "golden", "families")
-	for _, family := range families {
+	for _, family := range slices.Concat(families, indexedFamilies) {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(root, family)

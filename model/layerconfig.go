@@ -32,7 +32,8 @@ type Attention struct {
 	Scale   float32 // multiplies q·k; 0 = 1/√dk
 	Softcap float32 // cap·tanh(s/cap) on scores; 0 = none
 	Gate    GateKind
-	Latent  *Latent // keys and values are a latent vector; nil = they are not
+	Latent  *Latent  // keys and values are a latent vector; nil = they are not
+	Index   *Indexer // chooses what queries attend to; nil = they attend to all
 
 	Chunk         int         // keys of the query's own chunk of so many tokens are visible, none before it; 0 = no chunks
 	Temperature   Temperature // of queries, by position
@@ -105,7 +106,7 @@ func (c *Config) Cache() cacheshape.Model {
 func (l *LayerConfig) cache(layer int) cacheshape.Layer {
 	shape := cacheshape.Layer{Heads: l.Heads, Owner: l.Owner, State: cacheshape.State{Bytes: 4 * l.stateFloats()}}
 	if l.Heads > 0 && l.Owner == layer {
-		shape.KV = cacheshape.KV{Heads: l.KVHeads, KeyDim: l.KeyDim, ValueDim: l.ValDim, Window: l.reach(), ValueInKey: l.Latent != nil}
+		shape.KV = cacheshape.KV{Heads: l.KVHeads, KeyDim: l.StoredKey(), ValueDim: l.StoredValue(), Window: l.reach(), ValueInKey: l.Latent != nil, Index: l.indexShare()}
 	}
 	return shape
 }

@@ -83,6 +83,9 @@ func (c *Config) validateAttention(i int) error {
 			return fmt.Errorf("model: %s is %v in layer %d: %w", f.name, f.v, i, ErrConfig)
 		}
 	}
+	if err := c.validateIndexer(i); err != nil {
+		return err
+	}
 	if t := &l.Temperature; t.Scale != 0 && (t.Every < 1 || t.Every > maxContext) {
 		return fmt.Errorf("model: attention.temperature_length is %d in layer %d, want 1 to %d: %w", t.Every, i, maxContext, ErrConfig)
 	}

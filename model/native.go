@@ -123,6 +123,9 @@ func (b *native) project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *ten
 	if a.Latent != nil {
 		return b.projectLatent(p, layer, x, n, norm)
 	}
+	if a.Index != nil {
+		return b.projectIndexed(p, layer, x, n, norm)
+	}
 	q = b.ws.dense(&b.ws.q, n, a.Heads*a.KeyDim)
 	if a.Owner != layer {
 		if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: floats(q)}); err != nil {
@@ -150,12 +153,13 @@ func (b *native) inputNorm(l *LayerParams) NormParams {
 func (b *native) Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
 	a := &b.m.Layer[layer].Attention
 	n := q.Shape()[0]
-	out := b.ws.dense(&b.ws.attended, n, a.Heads*a.ValDim)
+	qw, ow := a.Heads*a.StoredKey(), a.Heads*a.StoredValue()
+	out := b.ws.dense(&b.ws.attended, n, ow)
 	x, y, at := floats(q), floats(out), 0
 	for i := range seqs {
 		s := &seqs[i]
 		rows := len(s.Pos)
-		s.Q, s.Out = x[at*a.Heads*a.KeyDim:(at+rows)*a.Heads*a.KeyDim], y[at*a.Heads*a.ValDim:(at+rows)*a.Heads*a.ValDim]
+		s.Q, s.Out = x[at*qw:(at+rows)*qw], y[at*ow:(at+rows)*ow]
 		at += rows
 	}
 	if at != n {
@@ -195,7 +199,7 @@ func (b *native) Mixes() bool {
 func (m *Model) AttentionParams(layer int) (attention.Params, error) {
 	a := &m.Layer[layer].Attention
 	sinks, err := m.Params.Layers[layer].Sinks.Values()
-	return attention.Params{Heads: a.Heads, KVHeads: a.KVHeads, KeyDim: a.KeyDim, ValueDim: a.ValDim,
+	return attention.Params{Heads: a.Heads, KVHeads: a.KVHeads, KeyDim: a.StoredKey(), ValueDim: a.StoredValue(),
 		Scale: a.ScoreScale(), Softcap: a.Softcap, Window: a.Window, Chunk: a.Chunk, Sinks: sinks}, err
 }
 
@@ -337,7 +341,7 @@ func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.D
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
 	if m.Layer[layer].Latent != nil {
-		q := b.ws.dense(&b.ws.guess, n, m.Layer[layer].Heads*m.Layer[layer].KeyDim)
+		q := b.ws.dense(&b.ws.guess, n, m.Layer[layer].Heads*m.Layer[layer].StoredKey())
 		return q, b.latentQuery(p, layer, floats(hidden), n, b.inputNorm(l), floats(q))
 	}
 	normed := floats(hidden)
@@ -351,5 +355,9 @@ func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.D
 	if err := b.matmul(p.Phase, normed, n, product{w: l.Q, dst: floats(q)}); err != nil {
 		return nil, err
 	}
-	return q, b.turn(p, layer, floats(q), l.QNorm, nil, NormParams{})
+	a := &m.Layer[layer].Attention
+	if err := b.turn(p, layer, floats(q), l.QNorm, nil, NormParams{}); err != nil || a.Index == nil {
+		return q, err
+	}
+	return b.ws.spread(&b.ws.wideGuess, floats(q), n, a.Heads, a.KeyDim, a.StoredKey()), nil
 }

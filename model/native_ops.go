@@ -22,6 +22,8 @@ type scratch struct {
 	beside, shared, sharedGate                         slot // of networks beside attention and beside experts
 	narrow                                             slot // rows of narrower embeddings
 	latent, keyLatent, queries, heads, values, outGate slot // of latent attention, and of gates
+	wideQ, wideK, wideGuess                            slot // with room for an index
+	index, indexKeys, indexWeights                     slot // of trained indexers
 	mixed, mixIn, mixGate, mixA, mixB                  slot // of recurrent mixers
 }
 

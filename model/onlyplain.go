@@ -47,6 +47,8 @@ func (l *LayerConfig) beyondPlain(layer int) string {
 		return "no attention"
 	case l.Latent != nil:
 		return "latent keys"
+	case l.Index != nil:
+		return "a trained indexer"
 	case l.Owner != layer:
 		return "the keys of an earlier layer"
 	case l.Gate != NoGate:

@@ -176,6 +176,7 @@ type LayerParams struct {
 	QueryDown, KeyDown     *Linear    // latent attention: to q's latent (nil = none) and to [latent | rotating key]
 	QueryNorm, KeyNorm     NormParams // of the two latents
 	KeyUp, ValueUp         []*Linear  // a query head: [Rank, Nope] and [Value, Rank]
+	Index                  IndexParams
 	Recurrent              RecurrentParams
 	FFNNorm, PostFFNNorm   NormParams
 	Gate, Up, Down         *Linear
@@ -193,7 +194,7 @@ func (l *LayerParams) linears() []*Linear {
 	all := append([]*Linear{l.QueryDown, l.KeyDown, l.Q, l.K, l.V, l.OutGate}, l.Recurrent.In...)
 	all = append(all, l.Recurrent.ZDown, l.Recurrent.Z, l.Recurrent.ADown, l.Recurrent.A, l.Recurrent.B, l.Recurrent.Out)
 	all = append(append(all, l.KeyUp...), l.ValueUp...)
-	return append(all, l.O, l.Gate, l.Up, l.Down)
+	return append(all, l.Index.Q, l.Index.K, l.Index.Weights, l.O, l.Gate, l.Up, l.Down)
 }
 
 // Params are all weights of a model.

@@ -200,7 +200,7 @@ func (r *reader) layerBases(c *Config) {
 // ropeLayouts tells in which order GGUF files of an architecture keep the rotating pairs; what is not here is "neox".
 var ropeLayouts = map[string]string{
 	"llama": "norm", "granite": "norm", "smollm3": "norm", "mistral3": "norm", "glm4": "norm", "ernie4_5": "norm", "ernie4_5-moe": "norm",
-	"cohere2": "norm", "granitemoe": "norm", "granite_swa": "norm", "llama4": "norm", "deepseek2": "norm", "granitehybrid": "norm",
+	"cohere2": "norm", "granitemoe": "norm", "granite_swa": "norm", "llama4": "norm", "deepseek2": "norm", "deepseek32": "norm", "granitehybrid": "norm",
 }
 
 // Rotator applies one layer's rotary embedding to single vectors of a head, for policies that look at queries before and

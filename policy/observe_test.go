@@ -3,6 +3,7 @@ package policy
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // scene is one layer of one sequence in plain arrays, from which tests build what the engine would show.
@@ -118,6 +119,7 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 		return min(want, n)
 	}
 	l.OutputNorms = s.outputNorms
+	l.IndexQuery = append(append(slices.Clone(s.q[n-1][:s.dim]), s.q[n-1][:s.dim]...), 1, -0.5)
 	l.SumRows = rows(massRows)
 	for h := range s.heads {
 		if l.SumRows == 0 {

@@ -23,6 +23,7 @@ type Model struct {
 	Decomposition *Decomposition
 	KeyBasis      *Decomposition      // of the keys of all heads together ([NewKeyBasis])
 	Interlaced    bool                // the numbers of a head that rotate together are neighbours, not half a head apart
+	Index         *Index              // the trained indexer of layers that have one; nil = none has
 	Filters       map[string]*Filters // by the file's name, as policies write it ([Needs].Filters)
 }
 
@@ -70,6 +71,8 @@ type Needs struct {
 	// ValueMean: the engine keeps the mean of all values so far per layer and KV head, and mixes it in where [Selection].Share
 	// asks for it.
 	ValueMean bool
+	// Index: a [RowSelector]; Layer.IndexQuery answers, and the whole choice of what is read is its own.
+	Index bool
 	// Decomposition: Model.Decomposition must be filled before Bind.
 	Decomposition bool
 	// KeyBasis: Model.KeyBasis must be filled before Bind.
@@ -129,17 +132,21 @@ const (
 	SketchClusters             // keys grouped by direction, with sums of values (RetroInfer): Scorer.Clusters
 	SketchJoint                // the keys of all KV heads side by side times a matrix ([Projector]; KVSwap): Scorer.Approx of KV head 0
 	SketchProduct              // product codes: the nearest of few centroids, for each part of a key (PQCache)
+	SketchIndex                // index keys of the model's own indexer: Scorer.Approx of KV head 0, a column a token or block
 )
 
 func (k SketchKind) String() string {
-	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "clusters", "joint", "product"}[k]
+	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "clusters", "joint", "product", "index"}[k]
 }
 
 // Sketch declares an approximation of the keys of one layer.
 type Sketch struct {
 	Kind   SketchKind
 	Blocks []int // SketchBounds: block sizes in tokens, finest first; each a multiple of the one before
-	Rank   int   // SketchProjected, SketchJoint: columns
+	Rank   int   // SketchProjected, SketchJoint: columns; SketchIndex: numbers of an index key
+	// IndexBlock and Finish are Index.Block and Index.Finish, for SketchIndex.
+	IndexBlock int
+	Finish     func(layer, position int, x []float32)
 	// Scale says how SketchInt8 and SketchInt4 are scaled.
 	Scale SketchScale
 	// SketchProduct: parts of a key, bits of a code, rounds of k-means, and first positions that it leaves out.
@@ -235,6 +242,8 @@ type Layer struct {
 	Queries []float32 // [Rows, Heads*KeyDim] after RoPE, oldest first; for a Selector: one row, the step's query
 	Rows    int
 	Stats   *QueryStats
+
+	IndexQuery []float32 // [Index.Heads·Index.Dim + Index.Heads]: the newest row's index queries and their weights, where Needs.Index asks
 
 	// ColumnSums is [Heads][tokens of its KV head]: softmax weights that each cached token got, summed over SumRows queries.
 	ColumnSums [][]float32

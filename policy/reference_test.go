@@ -436,7 +436,8 @@ func mustSetWith(t *testing.T, text string, s *scene, d *Decomposition) *Set {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), Decomposition: d})
+	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), Decomposition: d,
+		Index: &Index{Heads: 2, Dim: s.dim, TopK: 64, Block: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

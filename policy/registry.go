@@ -371,6 +371,12 @@ func (s *Spec) Lossless() bool {
 	return err == nil && set.Lossless()
 }
 
+// Causal is [Set.Causal] of the specification.
+func (s *Spec) Causal() bool {
+	set, err := s.build(nil)
+	return err == nil && set.Causal()
+}
+
 // AttendsOnDrives reports whether a drive can compute what decode steps attend to ([DriveAttention]), alone in its set.
 func (s *Spec) AttendsOnDrives() bool {
 	set, err := s.build(nil)

@@ -35,6 +35,16 @@ func (s *Set) Lossless() bool {
 	return s.Keeper == nil && s.Channels == nil && s.Dropper == nil && s.Selector == nil && s.Pruner == nil && s.Masker == nil
 }
 
+// Causal reports whether what a token leaves in the cache depends on the tokens before it alone and none of it goes: under `full`, and under
+// what reads prompts by a rule of the model's own. Such a text may be forked, stored, and taken back to any token.
+func (s *Set) Causal() bool { return s.Lossless() || s.trained() }
+
+// trained reports whether the model's own indexer chooses what is read.
+func (s *Set) trained() bool {
+	_, ok := s.Selector.(RowSelector)
+	return ok
+}
+
 // Needs unites the needs of all parts. Parts that cannot share one sketch were refused when the set was made.
 func (s *Set) Needs() Needs {
 	var n Needs
@@ -112,6 +122,9 @@ func (s *Set) check() error {
 	if m, ok := s.Keeper.(KeyMover); ok && m.ClosesGaps() && (s.Selector != nil || s.Pruner != nil || s.Masker != nil) {
 		return fmt.Errorf("policy: %s moves keys that others of %s choose by or bring back: %w", m.Name(), s.text, ErrClash)
 	}
+	if len(s.Parts) > 1 && s.Needs().Index {
+		return fmt.Errorf("policy: indexer is how the model attends by itself, from the prompt on, which others of %s would change: want it alone: %w", s.text, ErrClash)
+	}
 	mass, by := 0, ""
 	for _, p := range s.Parts {
 		n := p.Needs().PromptSums
@@ -188,7 +201,7 @@ func capabilities(p Policy) []string {
 // OwnRows is how many of a prompt's last rows a policy must see itself, where others were read before it came, 1 at least; ok is
 // false where it must see all. Queries that it watches (WatchQueries) are not among them.
 func (n Needs) OwnRows() (rows int, ok bool) {
-	if n.PromptSums == AllRows || n.Queries == AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+	if n.Index || n.PromptSums == AllRows || n.Queries == AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
 		return 0, false
 	}
 	return max(1, n.PromptSums, n.Queries), true
@@ -218,6 +231,7 @@ func (n Needs) union(o Needs) Needs {
 	}
 	n.Estimates = n.Estimates || o.Estimates
 	n.ValueMean = n.ValueMean || o.ValueMean
+	n.Index = n.Index || o.Index
 	n.Decomposition = n.Decomposition || o.Decomposition
 	n.KeyBasis = n.KeyBasis || o.KeyBasis
 	n.Filters = cmp.Or(n.Filters, o.Filters)
@@ -268,6 +282,9 @@ func (n Needs) names() []string {
 	}
 	if n.Sketch.Kind != SketchNone {
 		out = append(out, strings.TrimSpace(n.Sketch.Kind.String()+" key sketch"))
+	}
+	if n.Index {
+		out = append(out, "index queries")
 	}
 	if n.Decomposition {
 		out = append(out, "SVD of the model's queries")

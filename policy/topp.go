@@ -61,6 +61,9 @@ func newTopp(a *args) Policy {
 	case !ok || keeps:
 		a.errs = append(a.errs, fmt.Errorf("policy: topp: %s does not choose what a step reads: want a selector, such as quest: %w", inner.Name(), ErrParam))
 		return &p
+	case inner.Needs().Index:
+		a.errs = append(a.errs, fmt.Errorf("policy: topp: %s is how the model attends by itself, from the prompt on: want another selector: %w", inner.Name(), ErrParam))
+		return &p
 	case inner.Needs().ValueMean || inner.Needs().Estimates:
 		a.errs = append(a.errs, fmt.Errorf("policy: topp: %s lets something stand for tokens that it does not read, which p does not count: want a plain selector (sparq: mean_value=false): %w", inner.Name(), ErrParam))
 		return &p

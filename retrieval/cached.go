@@ -39,7 +39,7 @@ func (t *Text) cacheable() bool {
 	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil && !t.cachesPruned() || quantised(t.f.o.KV.Format()) {
 		return false
 	}
-	if n.Sketch.Listed == policy.ListedExact {
+	if n.Sketch.Listed == policy.ListedExact || n.Index { // a token cache always reads the newest token, an indexer need not
 		return false
 	}
 	switch n.Sketch.Kind {

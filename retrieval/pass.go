@@ -12,10 +12,11 @@ import (
 type Rows struct {
 	Text    *Text
 	Reading Reading
-	New     int     // tokens that the pass adds to the text
-	Pos     []int32 // [n] positions, ascending: of the New tokens, or of the last of them where no more go on
-	Len     int     // tokens that the text has once its prompt is read
-	Err     error   // the text cannot go on: its rows are left out of what follows
+	New     int       // tokens that the pass adds to the text
+	Pos     []int32   // [n] positions, ascending: of the New tokens, or of the last of them where no more go on
+	Len     int       // tokens that the text has once its prompt is read
+	index   []float32 // index queries of the rows that were projected, of the layer in progress (Pass.Index)
+	Err     error     // the text cannot go on: its rows are left out of what follows
 }
 
 // Pass is rows of any texts that go through the layers together. The zero value with Open is empty; it may be used again.
@@ -196,12 +197,18 @@ func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) er
 		}
 		seq.Views = t.seq.Views(layer)
 		seq.ColumnSums = t.Sums(layer, n, int(t.read)+n, r.Reading)
+		if t.Indexes(layer) {
+			return t.sel.maskRows(layer, r, seq)
+		}
 		return nil
 	}
 	if err := t.res.open(p.f.o.Shape.owner(layer), r.Pos[0]); err != nil {
 		return err
 	}
 	seq.Views = t.seq.Views(layer)
+	if t.Indexes(layer) {
+		t.sel.query = r.indexQuery(n - 1)
+	}
 	defer p.f.o.Trace.Layer(trace.Score, "select", layer).End()
 	return t.res.begin(layer, q, seq)
 }
@@ -408,6 +415,7 @@ func (r *Rows) undo() {
 	} else {
 		err = t.res.cut(t.read)
 	}
+	t.sel.cut(t.read)
 	if more := t.seq.Truncate(t.read); err == nil {
 		err = more
 	}

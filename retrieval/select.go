@@ -22,9 +22,11 @@ type selector struct {
 	ranks       [][]float32               // [1, or KVHeads] [tokens] what picks were made from, where that is one score a token; empty = it is not
 	below       *kvmanager.StoredSketches // full tiles of the index on the backing store; nil = all is in host memory
 	heads       headSelector              // of a policy that decides each KV head by itself
+	indexing    indexing
 	tokens      tokenRanking
 	means       valueMeans
 	task        refreshTask
+	query       []float32           // the step's index query in the layer in progress
 	charged     int64               // of the index in host memory
 	scanned     int64               // bytes that the policy read of clusters, by itself
 	huge        *kernels.Huge       // of all layers' indexes; nil on tiers, where the budget counts every byte
@@ -64,6 +66,7 @@ func newSelector(t *Text, spec *policy.Spec) (*selector, error) {
 	if t.obs.needs.ValueMean {
 		s.means.init(&t.f.o.Shape)
 	}
+	s.indexing.init(s)
 	if err := s.heads.init(s, spec); err != nil {
 		return nil, err
 	}
@@ -152,6 +155,7 @@ func (s *selector) choose(layer int, q []float32, seq *attention.Seq) error {
 	l, needs := &s.layers[layer], &s.t.obs.needs
 	shown := s.t.Layer(layer, 1)
 	shown.Queries, shown.Rows = l.query(needs.QueryOf(layer), q), 1
+	shown.IndexQuery = s.query
 	if err := s.refresh(l, seq.Views, shown); err != nil {
 		return err
 	}
@@ -167,7 +171,7 @@ func (s *selector) choose(layer int, q []float32, seq *attention.Seq) error {
 	l.kept = copyPicks(l.kept, s.picks.Heads)
 	for g, idx := range l.kept {
 		newest := int32(s.t.seq.Tokens(layer, g) - 1)
-		if len(idx) == 0 || idx[len(idx)-1] != newest {
+		if s.indexing.rows == nil && (len(idx) == 0 || idx[len(idx)-1] != newest) {
 			l.kept[g] = append(idx, newest)
 		}
 	}
@@ -298,6 +302,7 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 	}
 	pool.Run(len(views), s.refreshHead)
 	l.index.RefreshJoint(views, shown, s.t.set.Projector)
+	l.index.RefreshIndexed(views, shown)
 	if s.below == nil {
 		return nil
 	}

@@ -103,6 +103,9 @@ func (t *Text) Read() int32 { return t.read }
 // Plain reports whether no policy acts on the text.
 func (t *Text) Plain() bool { return t.set.Lossless() }
 
+// Causal reports whether all that was read is there, and each token's part as it would be without what came later (policy.Set.Causal).
+func (t *Text) Causal() bool { return t.set.Causal() }
+
 // SetLong says whether the text's positions are turned as those of a text beyond the length where the model changes its frequencies.
 func (t *Text) SetLong(long bool) { t.long = long }
 
@@ -115,6 +118,7 @@ func (t *Text) Truncate(n int32) error {
 		return err
 	}
 	t.read = min(t.read, n)
+	t.sel.cut(t.read)
 	return nil
 }
 

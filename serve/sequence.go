@@ -57,7 +57,7 @@ type sequence struct {
 func (q *sequence) view(e *engine.Engine, left int64) schedule.Request {
 	read := len(q.prompt)
 	v := schedule.Request{Stuck: q.waits == left, ID: q.id, Key: q.job.r.key, Unread: read, Extra: max(0, e.KVTokens(read+1)-read-e.PageTokens())}
-	if q.under.Lossless() { // else a policy keeps fewer
+	if q.under.Causal() { // else a policy keeps fewer
 		v.Most = e.KVTokens(min(read+max(q.job.r.MaxTokens, 1)-1, e.Options().Context)) // the last token is not read
 	}
 	if q.wantsRows() {
@@ -80,7 +80,7 @@ func (q *sequence) open(e *engine.Engine, o *Options) (err error) {
 		return err
 	}
 	q.fresh = true
-	if c := e.PrefixCache(); c != nil && q.under.Lossless() && !q.wantsRows() {
+	if c := e.PrefixCache(); c != nil && q.under.Causal() && !q.wantsRows() {
 		q.prefix = c.Lookup(q.job.ctx, q.prompt, q.under, q.job.r.salt())
 	}
 	if q.gen != nil {

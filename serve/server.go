@@ -164,7 +164,7 @@ func (s *Server) check(r *Request) error {
 	if err := s.o.Engine.Permits(r.Policy); err != nil {
 		return badField("kv_policy", "%s", oneLine(err))
 	}
-	if r.Echo && r.Logprobs >= 0 && !s.policyOf(r).Lossless() {
+	if r.Echo && r.Logprobs >= 0 && !s.policyOf(r).Causal() {
 		return badField("logprobs", "with echo they need a policy that drops nothing, not %s", s.policyOf(r))
 	}
 	if err := r.Sampler.Validate(); err != nil {

@@ -56,6 +56,9 @@ func (s *Columns) Reset() {
 	}
 }
 
+// Cut forgets the columns from number n on.
+func (s *Columns) Cut(n int) { s.columns = min(s.columns, n) }
+
 // column makes place for column i (at most one past the last) and returns its tile and place.
 func (s *Columns) column(i int) (tile []byte, at int) {
 	for len(s.at)+len(s.data) <= i/tileColumns {

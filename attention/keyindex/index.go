@@ -14,8 +14,9 @@ import (
 // share nothing, so that different heads may be asked at the same time.
 type Index struct {
 	heads     []Head
-	joint     *Joint // of all KV heads together; nil = there is nothing
-	readBytes int64  // of what heads have together
+	indexed   *Indexed // of a trained indexer; nil = there are none
+	joint     *Joint   // of all KV heads together; nil = there is nothing
+	readBytes int64    // of what heads have together
 }
 
 // Head is the part of one KV head. It is a policy.Scorer that knows one head and calls it 0.
@@ -71,6 +72,9 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 	if need.Kind == policy.SketchJoint {
 		x.joint = &Joint{rank: need.Rank, dim: dim}
 	}
+	if need.Kind == policy.SketchIndex {
+		x.indexed = &Indexed{dim: need.Rank, block: need.IndexBlock, finish: need.Finish}
+	}
 	for g := range x.heads {
 		h := &x.heads[g]
 		h.need, h.dim = need, dim
@@ -117,6 +121,9 @@ func (x *Index) Reset() {
 	if x.joint != nil {
 		x.joint.reset()
 	}
+	if x.indexed != nil {
+		x.indexed.cut(0)
+	}
 }
 
 // Scales are those of small integers that tokens share, one a KV head, or one a channel, or the centroids of product codes; none where
@@ -136,6 +143,9 @@ func (x *Index) Scales() (all []float32) {
 func (x *Index) Bytes() (n int64) {
 	if x.joint != nil {
 		n = x.joint.bytes()
+	}
+	if x.indexed != nil {
+		n = x.indexed.bytes()
 	}
 	for i := range x.heads {
 		h := &x.heads[i]
@@ -199,7 +209,7 @@ func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.La
 		h.groups.refresh(view, len(pos), h.moving)
 		h.tokens = len(pos)
 	}
-	if h.scansCache() && h.rounded == nil || h.need.Kind == policy.SketchJoint && h.rounded == nil {
+	if h.scansCache() && h.rounded == nil || h.need.Kind == policy.SketchJoint && h.rounded == nil || h.need.Kind == policy.SketchIndex {
 		h.tokens = len(pos)
 	}
 	for to := min(len(pos), most); h.tokens < to; {
@@ -444,45 +454,3 @@ func (h *Head) Products(_ int, q []int8, dst []int32) {
 	h.scan.q = append(append(h.scan.q[:0], q...), make([]int8, h.codes.QueryDim()-len(q))...)
 	h.codes.Products(dst, h.scan.q)
 }
-
-// Dot implements policy.Scorer.
-func (x *Index) Dot(kvHead int, q []float32, rows int, dst []float32) {
-	x.heads[kvHead].Dot(0, q, rows, dst)
-}
-
-// Dims implements policy.Scorer.
-func (x *Index) Dims(kvHead int, dims []int32, q []float32, rows int, dst []float32) {
-	x.heads[kvHead].Dims(0, dims, q, rows, dst)
-}
-
-// Bounds implements policy.Scorer.
-func (x *Index) Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32) {
-	x.heads[kvHead].Bounds(0, block, only, q, rows, dst)
-}
-
-// Approx implements policy.Scorer.
-func (x *Index) Approx(kvHead int, q []float32, rows int, dst []float32) {
-	if x.joint != nil {
-		x.readBytes += x.joint.columns.scanBytes(x.joint.rank)
-		x.joint.columns.Score(dst, q, rows)
-		return
-	}
-	x.heads[kvHead].Approx(0, q, rows, dst)
-}
-
-// Listed implements policy.Scorer.
-func (x *Index) Listed(kvHead int, tokens []int32, q []float32, rows int, dst []float32) {
-	x.heads[kvHead].Listed(0, tokens, q, rows, dst)
-}
-
-// Clusters implements policy.Scorer.
-func (x *Index) Clusters(kvHead int) *policy.Clusters { return x.heads[kvHead].Clusters(0) }
-
-// Trained implements policy.Scorer.
-func (x *Index) Trained(kvHead int) bool { return x.heads[kvHead].Trained(0) }
-
-// KeyScales implements policy.Scorer.
-func (x *Index) KeyScales(kvHead int, dst []float32) { x.heads[kvHead].KeyScales(0, dst) }
-
-// Products implements policy.Scorer.
-func (x *Index) Products(kvHead int, q []int8, dst []int32) { x.heads[kvHead].Products(0, q, dst) }

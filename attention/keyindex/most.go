@@ -49,6 +49,11 @@ func MostSize(need policy.Sketch, dim, tokens int, stored bool, keys kvpage.Elem
 
 // MostJoint is what all KV heads of a layer have together, in bytes.
 func MostJoint(need policy.Sketch, kvHeads, dim, tokens int, keys kvpage.Elem) int64 {
+	if need.Kind == policy.SketchIndex {
+		var s Size
+		s.columns(indexElem(keys), need.Rank, tokens/max(need.IndexBlock, 1), false)
+		return s.Bytes
+	}
 	if need.Kind != policy.SketchJoint {
 		return 0
 	}

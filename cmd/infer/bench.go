@@ -87,7 +87,7 @@ func (f *benchFlags) kvCases() ([]kvFlags, error) {
 		out = append(out, kvFlags{policy: strings.TrimSpace(name), tiers: strings.Fields(tiers)})
 	}
 	if len(f.policies) == 0 && len(out) == 0 {
-		f.policies = []string{"full"}
+		f.policies = []string{""} // the model's own
 	}
 	for _, p := range f.policies {
 		out = append(out, kvFlags{policy: p, tiers: f.kv.tiers})

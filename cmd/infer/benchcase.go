@@ -73,6 +73,7 @@ func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, 
 		if c.l, err = a.openKVEngine(&load, &kv); err != nil {
 			return cases, err
 		}
+		c.kv.own = kv.own
 		cases = append(cases, c)
 		for _, t := range c.tiers {
 			if t.Kind == tier.SSD && n > 1 {

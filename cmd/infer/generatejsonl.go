@@ -8,7 +8,6 @@ import (
 
 	"terrace/engine"
 	"terrace/grammar"
-	"terrace/policy"
 	"terrace/serve"
 	"terrace/serve/offline"
 	"terrace/tokenizer"
@@ -111,10 +110,7 @@ func rowsError(err error) error {
 
 // rowOptions are what rows have from the flags.
 func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *grammar.Grammar, req engine.Request) (*offline.Options, error) {
-	spec, err := policy.Parse(f.load.policy)
-	if err != nil {
-		return nil, err
-	}
+	spec := l.engine.Policy()
 	model, err := l.fingerprint()
 	if err != nil {
 		return nil, err
@@ -134,7 +130,7 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 		settings.Seed = 0
 	}
 	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * f.rows.batch, Check: l.engine.CheckModel,
-		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q", model, f.load.policy, settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
+		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q", model, orDefault(f.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
 			f.raw, f.chat, f.system, f.load.backend, f.load.exact, orDefault(f.load.kvType, f.load.ctk+"/"+f.load.ctv), f.load.kvWindow, f.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template()),
 		Prompt: func(r *offline.Row) ([]int, error) { return a.encodeRow(f, l, r) }}, nil
 }

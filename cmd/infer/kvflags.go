@@ -16,7 +16,8 @@ import (
 
 // kvFlags say where KV lives and what is kept and read of it.
 type kvFlags struct {
-	policy    string
+	policy    string // "" = the model's own: what its trained indexer chooses, full where it has none
+	own       string // that, once the model is open
 	tiers     []string
 	store     bool // KV is kept for later runs: all of it
 	positions bool // the command looks at every position of every layer
@@ -24,11 +25,11 @@ type kvFlags struct {
 
 func (f *kvFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
-	p.StringVar(&f.policy, "policy", "full", "KV policy, name:key=value,… joined by + (see 'infer policies')")
+	p.StringVar(&f.policy, "policy", "", "KV policy, name:key=value,… joined by + (see 'infer policies'; default: full, or indexer where the model has one)")
 	p.StringArrayVar(&f.tiers, "tier", nil, tierHelp)
 }
 
-func (f *kvFlags) policyName() string { return f.policy }
+func (f *kvFlags) policyName() string { return orDefault(f.policy, orDefault(f.own, "full")) }
 
 // tierHelp says how a tier is given.
 const tierHelp = "tier of the KV cache, fastest first: device=SIZE (xla backends), host=SIZE, ssd=DIR,SIZE, csd=unix:SOCKET (repeats; default: host without a cap)"
@@ -116,7 +117,11 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
 	}
 	load.policy, load.windowOnly = spec, parsed.Lossless() && !kv.positions && !kv.store
-	return a.openEngine(load, kv.tiers)
+	l, err := a.openEngine(load, kv.tiers)
+	if err == nil {
+		kv.own = l.engine.Policy().String()
+	}
+	return l, err
 }
 
 // kvJSON is the KV part of generate's and eval's JSON.

@@ -91,7 +91,7 @@ func (a *app) perplexity(f *perplexityFlags) error {
 
 // openForText opens a model for a text file, - for standard input, and returns the text's tokens. Policies that change something are refused.
 func (a *app) openForText(file string, load *loadFlags, kv *kvFlags) (*loaded, []int, error) {
-	if p, err := policy.Parse(kv.policyName()); err == nil && !p.Lossless() {
+	if p, err := policy.Parse(kv.policyName()); err == nil && !p.Causal() {
 		return nil, nil, usageErrorf("--policy %s: the text is read as prompts, which it works after: the numbers would be those of full ('infer eval --suite perplexity --policy %s' has it at work)", p, p)
 	}
 	text, err := a.readText(file)

@@ -41,9 +41,9 @@ func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
 	width := 0
 	for i := range m.Params.Layers {
 		a := &m.Layer[i]
-		width = max(width, 4*(2*m.Hidden+2*a.Heads*a.KeyDim+a.KVHeads*(a.KeyDim+a.ValDim)+a.Heads*a.ValDim))
+		width = max(width, 4*(2*m.Hidden+2*a.Heads*a.StoredKey()+a.KVHeads*(a.StoredKey()+a.StoredValue())+a.Heads*a.StoredValue()))
 		if up := m.Params.Layers[i].Up; up != nil {
-			width = max(width, 4*(3*m.Hidden+2*a.Heads*a.KeyDim+2*up.Rows))
+			width = max(width, 4*(3*m.Hidden+2*a.Heads*a.StoredKey()+2*up.Rows))
 		}
 		width = max(width, 4*(2*m.Hidden+mixerWidth(&m.Params.Layers[i].Recurrent)))
 	}

@@ -25,6 +25,30 @@ func family(name string) func(testing.TB, engine.Options) *engine.Engine {
 	}
 }
 
+// TestIndexedResume: what a trained indexer reads a prompt as is stored with the index keys, apart from what full attention computes.
+func TestIndexedResume(t *testing.T) {
+	t.Parallel()
+	open := func(t testing.TB, o engine.Options) *engine.Engine {
+		t.Helper()
+		return opened(t, golden.Shared(t, "data", "golden", "families", "deepseek_v32"), o)
+	}
+	prompt, next, fs := fakes.IDs(250, 3), fakes.IDs(5, 4), vfs.NewMem(1<<30)
+	for _, turn := range []struct {
+		policy string
+		tokens int
+	}{{"", 0}, {"", 192}, {"full", 0}, {"full", 192}} {
+		o := engine.Options{ChunkTokens: 64, Threads: 1, Policy: turn.policy}
+		want := forced(t, open(t, o), prompt, next)
+		reused, got := resumed(t, fs, open, o, prompt, next, "")
+		if reused.Tokens != turn.tokens {
+			t.Errorf("policy %q: %v, want %d", turn.policy, reused, turn.tokens)
+		}
+		if d := fakes.Worst(got, want); d != 0 {
+			t.Fatalf("policy %q: logits differ by %g", turn.policy, d)
+		}
+	}
+}
+
 // TestRecurrentResume: behind a stored prefix the state of recurrent layers is what it was, to the bit, and blocks end where a chunk did,
 // in whatever parts the prompt is read.
 func TestRecurrentResume(t *testing.T) {

@@ -20,11 +20,11 @@ func (c *Cache) Pack(s *engine.Session, ids []int, under *policy.Spec, salt stri
 	if s.Tokens() < len(ids) || c.quantised() {
 		return nil, fmt.Errorf("prefixcache: pack of %d tokens of a session that has read %d (KV in float types only): %w", len(ids), s.Tokens(), engine.ErrOption)
 	}
-	if c.state > 0 && under.Lossless() {
+	if c.state > 0 && under.Causal() {
 		return nil, fmt.Errorf("prefixcache: blocks of a model with recurrent layers are made while the prompt is read: %w", engine.ErrOption)
 	}
 	p := &Prefix{c: c, ids: ids, under: under, salt: salt, root: c.root(len(ids), under, salt, false)}
-	if !under.Lossless() {
+	if !under.Causal() {
 		p.whole, p.context = true, contexts.ContextKey(p.root, ids)
 		return c.parts(s, p, c.ranksOf(s))
 	}
@@ -43,7 +43,7 @@ func (c *Cache) Pack(s *engine.Session, ids []int, under *policy.Spec, salt stri
 
 // PackedBytes is the most that the records of so many kept tokens take, before they are made.
 func (c *Cache) PackedBytes(tokens int, under *policy.Spec) int64 {
-	if under == nil || under.Lossless() {
+	if under == nil || under.Causal() {
 		return int64(tokens/c.block) * c.slotBytes(false, c.state)
 	}
 	return int64(max(1, pages(tokens, c.block))-1)*c.slotBytes(under.Ranks(), 0) + c.slotBytes(under.Ranks(), c.state)

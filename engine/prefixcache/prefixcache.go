@@ -86,7 +86,7 @@ func (c *Cache) Unfit(under *policy.Spec) string {
 	switch {
 	case c.unfit != "":
 		return c.unfit
-	case !under.Lossless() && !c.e.PromptOnly(under):
+	case !under.Causal() && !c.e.PromptOnly(under):
 		return fmt.Sprintf("the state of policy %s belongs to one text", under)
 	}
 	return ""
@@ -201,7 +201,7 @@ func (c *Cache) Find(ctx context.Context, ids []int, under *policy.Spec, salt st
 		return p
 	}
 	p.root = c.root(len(ids), p.under, salt, false)
-	if p.whole = !p.under.Lossless(); p.whole {
+	if p.whole = !p.under.Causal(); p.whole {
 		p.context = contexts.ContextKey(p.root, ids)
 		p.keys = []contexts.Key{contexts.PartKey(p.context, 0)}
 		if c.fetches() {
@@ -303,7 +303,7 @@ func (p *Prefix) Resume(ctx context.Context, s *engine.Session) (engine.Reused, 
 	if p == nil || p.fetch == nil && p.arrival == nil {
 		return engine.Reused{}, nil
 	}
-	if s.Tokens() > 0 || p.whole || !s.Plain() || s.Policy().String() != p.under.String() {
+	if s.Tokens() > 0 || p.whole || !s.Causal() || s.Policy().String() != p.under.String() {
 		p.Close()
 		return engine.Reused{}, nil
 	}

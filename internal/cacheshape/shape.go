@@ -16,6 +16,9 @@ type KV struct {
 	Window   int // key visible iff posQ − posK < Window; 0 = all
 	// ValueInKey says that a token's value is its key (latent attention): it is stored once, and ValueDim is KeyDim.
 	ValueInKey bool
+	// Index is how many of a key's numbers, its last ones, are of a trained indexer: each KV head has a part of the layer's one index key a
+	// token. Queries have zeros there, and what reads keys for a policy sees zeros; 0 = none.
+	Index int
 }
 
 // State is what a layer keeps of a text whatever its length; the zero value is nothing.
@@ -84,6 +87,8 @@ func (m Model) validate(i int) error {
 		return fmt.Errorf("cacheshape: layer %d: heads of %d and %d numbers, want 1 to %d: %w", i, kv.KeyDim, kv.ValueDim, maxDim, ErrShape)
 	case kv.Window < 0:
 		return fmt.Errorf("cacheshape: layer %d: window of %d tokens, want 0 or more: %w", i, kv.Window, ErrShape)
+	case kv.Index < 0 || kv.Index >= kv.KeyDim:
+		return fmt.Errorf("cacheshape: layer %d: %d numbers of an index in keys of %d, want fewer: %w", i, kv.Index, kv.KeyDim, ErrShape)
 	case kv.ValueInKey && kv.ValueDim != kv.KeyDim:
 		return fmt.Errorf("cacheshape: layer %d: values of %d numbers in keys of %d, want as many: %w", i, kv.ValueDim, kv.KeyDim, ErrShape)
 	}

@@ -65,6 +65,8 @@ func TestShapesRefused(t *testing.T) {
 		"numbers, want":    func(m Model) { m[2].KV.KeyDim = 1 << 15 },
 		"window of -1":     func(m Model) { m[0].KV.Window = -1 },
 		"in keys of 40":    func(m Model) { m[4].KV.ValueDim = 32 },
+		"of an index":      func(m Model) { m[4].KV.Index = 40 },
+		"-1 numbers of an": func(m Model) { m[2].KV.Index = -1 },
 		"bytes of state":   func(m Model) { m[1].State.Bytes = -1 },
 		"layer 3: 6 query": func(m Model) { m[3].Heads = 6 },
 	} {

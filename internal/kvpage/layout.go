@@ -24,11 +24,13 @@ type Layout struct {
 	TokenMajor bool
 	// ValueInKey says that a token's value is its key (latent attention): pages have no values of their own. Keys lie token by token.
 	ValueInKey bool
+	// Index is how many of a key's numbers, its last ones, are a trained indexer's.
+	Index int
 }
 
 // Of is the layout of a layer's pages: the same types and slots, and the layer's widths.
 func (l Layout) Of(kv cacheshape.KV) Layout {
-	l.KeyDim, l.ValueDim = kv.KeyDim, kv.ValueDim
+	l.KeyDim, l.ValueDim, l.Index = kv.KeyDim, kv.ValueDim, kv.Index
 	if kv.ValueInKey {
 		l.ValueInKey, l.TokenMajor = true, true
 	}
@@ -44,6 +46,8 @@ func (l Layout) Validate() error {
 		return fmt.Errorf("kvpage: layout %v: dimensions %d/%d, want 1 to %d: %w", l, l.KeyDim, l.ValueDim, maxDim, ErrLayout)
 	case l.Tokens < Tile || l.Tokens > maxTokens || l.Tokens%Tile != 0:
 		return fmt.Errorf("kvpage: layout %v: %d tokens a page, want a multiple of %d up to %d: %w", l, l.Tokens, Tile, maxTokens, ErrLayout)
+	case l.Index < 0 || l.Index >= l.KeyDim:
+		return fmt.Errorf("kvpage: layout %v: %d numbers of an index in a key of %d, want fewer: %w", l, l.Index, l.KeyDim, ErrLayout)
 	case l.ValueInKey && (l.K.Quantised() || l.V != l.K || l.KeyDim != l.ValueDim || !l.TokenMajor):
 		return fmt.Errorf("kvpage: layout %v: latent keys that are values too: want one float type for both: %w", l, ErrLayout)
 	case l.TokenMajor && l.K.Quantised():

@@ -16,14 +16,14 @@ func TestLayoutSizes(t *testing.T) {
 		vBits       float64
 		kTile, vRow int
 	}{
-		{Layout{F32, F32, 64, 64, 16, false, false}, 32, 32, 4096, 256},
-		{Layout{F16, F16, 64, 64, 16, false, false}, 16, 16, 2048, 128},
-		{Layout{BF16, F16, 256, 256, 64, false, false}, 16, 16, 8192, 512},
-		{Layout{I8, I8, 64, 64, 16, false, false}, 9, 8.25, 1152, 66},
-		{Layout{I4, I4, 64, 64, 32, false, false}, 6, 4.5, 768, 36},
-		{Layout{I8, I4, 128, 96, 16, false, false}, 9, 4.0 + 64.0/96, 2304, 56},
-		{Layout{I4, I4, 40, 40, 16, false, false}, 6, 5.6, 480, 28},
-		{Layout{I4, I4, 80, 80, 16, false, false}, 6, 5.6, 960, 56},
+		{Layout{F32, F32, 64, 64, 16, false, false, 0}, 32, 32, 4096, 256},
+		{Layout{F16, F16, 64, 64, 16, false, false, 0}, 16, 16, 2048, 128},
+		{Layout{BF16, F16, 256, 256, 64, false, false, 0}, 16, 16, 8192, 512},
+		{Layout{I8, I8, 64, 64, 16, false, false, 0}, 9, 8.25, 1152, 66},
+		{Layout{I4, I4, 64, 64, 32, false, false, 0}, 6, 4.5, 768, 36},
+		{Layout{I8, I4, 128, 96, 16, false, false, 0}, 9, 4.0 + 64.0/96, 2304, 56},
+		{Layout{I4, I4, 40, 40, 16, false, false, 0}, 6, 5.6, 480, 28},
+		{Layout{I4, I4, 80, 80, 16, false, false, 0}, 6, 5.6, 960, 56},
 	} {
 		if err := c.l.Validate(); err != nil {
 			t.Errorf("%v: %v", c.l, err)
@@ -43,7 +43,7 @@ func TestLayoutSizes(t *testing.T) {
 
 // TestLayoutPlaces pins where single numbers lie: K dim-major in tiles, V token-major behind it.
 func TestLayoutPlaces(t *testing.T) {
-	l := Layout{F32, F32, 3, 2, 32, false, false}
+	l := Layout{F32, F32, 3, 2, 32, false, false, 0}
 	page := make([]byte, l.PageBytes())
 	for slot := range 32 {
 		PutK(l, page, slot, []float32{float32(slot), float32(slot) + 100, float32(slot) + 200})
@@ -61,7 +61,7 @@ func TestLayoutPlaces(t *testing.T) {
 }
 
 func TestLayoutRefuses(t *testing.T) {
-	good := Layout{F16, F16, 64, 64, 16, false, false}
+	good := Layout{F16, F16, 64, 64, 16, false, false, 0}
 	for _, change := range []func(l *Layout){
 		func(l *Layout) { l.K = 5 }, func(l *Layout) { l.V = 9 }, func(l *Layout) { l.KeyDim = 0 },
 		func(l *Layout) { l.ValueDim = -1 }, func(l *Layout) { l.KeyDim = 1 << 20 }, func(l *Layout) { l.Tokens = 0 },

@@ -101,7 +101,7 @@ func checkToken(t *testing.T, l Layout, page []byte, slot, n int, k []float32, k
 // TestPutLeavesOthers: writing a slot changes no other token's bits.
 func TestPutLeavesOthers(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(2, 1))
-	l := Layout{F16, I4, 8, 32, 32, false, false}
+	l := Layout{F16, I4, 8, 32, 32, false, false, 0}
 	page := make([]byte, l.PageBytes())
 	Append(l, page, 0, 32, randomFloats(rnd, 32*8), 8, randomFloats(rnd, 32*32), 32)
 	before := append([]byte(nil), page...)
@@ -186,7 +186,7 @@ func TestMoveRunIsMoves(t *testing.T) {
 func TestKeyOrders(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 1))
 	for _, e := range []Elem{F32, F16, BF16} {
-		tiles, rows := Layout{e, F16, 5, 8, 32, false, false}, Layout{e, F16, 5, 8, 16, true, false}
+		tiles, rows := Layout{e, F16, 5, 8, 32, false, false, 0}, Layout{e, F16, 5, 8, 16, true, false, 0}
 		src, back := make([]byte, tiles.PageBytes()), make([]byte, tiles.PageBytes())
 		Append(tiles, src, 0, 32, randomFloats(rnd, 32*5), 5, randomFloats(rnd, 32*8), 8)
 		dst := make([]byte, rows.PageBytes())
@@ -232,7 +232,7 @@ func TestF16(t *testing.T) {
 }
 
 func TestQuantisedKeysAreWrittenByTile(t *testing.T) {
-	l := Layout{I8, I8, 8, 32, 16, false, false}
+	l := Layout{I8, I8, 8, 32, 16, false, false, 0}
 	for name, f := range map[string]func(page []byte){
 		"PutK":   func(page []byte) { PutK(l, page, 0, make([]float32, 8)) },
 		"Append": func(page []byte) { Append(l, page, 3, 1, make([]float32, 8), 8, make([]float32, 32), 32) },
@@ -251,7 +251,7 @@ func TestQuantisedKeysAreWrittenByTile(t *testing.T) {
 // TestQuantisedExtremes: constant groups are exact, and nothing finite becomes infinite or NaN.
 func TestQuantisedExtremes(t *testing.T) {
 	for _, e := range []Elem{I8, I4} {
-		l := Layout{e, e, 4, 32, 16, false, false}
+		l := Layout{e, e, 4, 32, 16, false, false, 0}
 		for _, x := range []float32{0, 1, -2.5, 1e-6, 60000, -60000} {
 			page := make([]byte, l.PageBytes())
 			k := make([]float32, 16*32)

@@ -4,10 +4,11 @@ import (
 	"terrace/weights/gguf"
 )
 
-// DeepSeek V2 and V3, GLM-4.7-Flash and Mistral 4: latent keys and values.
+// DeepSeek V2, V3 and V3.2, GLM-4.7-Flash and Mistral 4: latent keys and values.
 func init() {
 	register("deepseek_v2", family{"deepseek2", deepseekV2Figures, deepseekTensors})
 	register("deepseek_v3", family{"deepseek2", deepseekV3Figures, deepseekTensors})
+	register("deepseek_v32", family{"deepseek32", deepseekV32Figures, deepseekV32Tensors})
 	register("glm4_moe_lite", family{"deepseek2", glm4LiteFigures, deepseekTensors})
 	register("mistral4", family{"deepseek2", mistral4Figures, deepseekTensors})
 }
@@ -102,6 +103,36 @@ func deepseekV3Figures(v *view) {
 	v.refuseUnless(v.cfg.stringOr("topk_method", "noaux_tc") == "noaux_tc", "topk_method is not noaux_tc")
 }
 
+// deepseekV32Figures: those of V3 with the indexer's.
+func deepseekV32Figures(v *view) {
+	deepseekV3Figures(v)
+	if v.cfg.has("mlp_layer_types") {
+		v.setInt("leading_dense_block_count", 0)
+		v.mlpLayerTypes()
+	}
+	v.indexFigures("index_n_heads", "index_head_dim", "index_topk", 64, 128, 2048)
+	v.refuseUnless(v.published("attention.q_lora_rank") > 0, "q_lora_rank is missing: the indexer's queries are made of that latent")
+	v.refuseUnless(v.published("attention.indexer.key_length") >= v.published("rope.dimension_count"), "index_head_dim is less than qk_rope_head_dim")
+	v.onlyLayers("indexed_attention")
+}
+
+// indexFigures publishes the figures of a trained indexer.
+func (v *view) indexFigures(heads, dim, topK string, headsDef, dimDef, topKDef int) {
+	v.setInt("attention.indexer.head_count", v.cfg.intUnless(heads, headsDef, maxHeads))
+	v.setInt("attention.indexer.key_length", v.cfg.intUnless(dim, dimDef, maxHeadDim))
+	v.setInt("attention.indexer.top_k", v.cfg.intUnless(topK, topKDef, maxTopK))
+}
+
+// onlyLayers refuses a layer_types list with any other kind.
+func (v *view) onlyLayers(kind string) {
+	for i, x := range v.cfg.list("layer_types", v.layers) {
+		if x != kind {
+			v.faults.add("%s: layer_types[%d] is %v, want %s: %w", v.cfg.where, i, x, kind, ErrConfig)
+			return
+		}
+	}
+}
+
 func glm4LiteFigures(v *view) {
 	if !v.latentFigures(defaults{heads: 20, context: 202752, eps: 1e-5}, latent{512, 768, 192, 64, 256}, 10000) {
 		return
@@ -147,6 +178,20 @@ func deepseekTensors(v *view) {
 		if shared > 0 {
 			v.sharedExpert(i, name, mlp+"shared_experts.", shared, false)
 		}
+	})
+}
+
+// deepseekV32Tensors are deepseekTensors with each layer's indexer.
+func deepseekV32Tensors(v *view) {
+	deepseekTensors(v)
+	heads, dim, query := v.published("attention.indexer.head_count"), v.published("attention.indexer.key_length"), v.published("attention.q_lora_rank")
+	v.eachLayer("model.layers.", func(i int, name, hfName string) {
+		name, hfName = name+"indexer.", hfName+"self_attn.indexer."
+		v.matrix(name+"attn_q_b.weight", hfName+"wq_b.weight", i, heads*dim, query)
+		v.matrix(name+"attn_k.weight", hfName+"wk.weight", i, dim, v.hidden)
+		v.matrix(name+"proj.weight", hfName+"weights_proj.weight", i, heads, v.hidden)
+		v.vector(name+"k_norm.weight", hfName+"k_norm.weight", i, dim, 0)
+		v.vector(name+"k_norm.bias", hfName+"k_norm.bias", i, dim, 0)
 	})
 }
 

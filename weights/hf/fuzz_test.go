@@ -25,6 +25,7 @@ func FuzzConfig(f *testing.F) {
 		tiny.With(config{"model_type": "qwen3_moe", "num_experts": 2, "mlp_only_layers": []int{0}}),
 		tiny.With(config{"model_type": "lfm3", "head_dim": 4, "norm_eps": 1e-6, "conv_L_cache": 3, "layer_types": []string{"sliding_attention"}, "sliding_window": 4,
 			"rope_parameters": config{"full_attention": config{"rope_type": "proportional", "partial_rotary_factor": 0.5}}}),
+		tiny.With(config{"model_type": "deepseek_v32", "q_lora_rank": 8, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 4, "layer_types": []string{"indexed_attention"}}),
 		{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16},
 		{"model_type": "opt", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "ffn_dim": 12, "vocab_size": 16},
 		{"model_type": "qwen", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "kv_channels": 4, "intermediate_size": 24, "vocab_size": 16},

@@ -17,6 +17,7 @@ const (
 	maxVocab   = 1 << 24
 	maxContext = 1 << 31
 	maxExperts = 1 << 12
+	maxTopK    = 1 << 24
 )
 
 // view is a folder being presented: what its config says, and the metadata and tensors built from it.

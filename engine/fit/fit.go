@@ -6,12 +6,13 @@ import (
 	"sort"
 
 	"terrace/engine"
+	"terrace/internal/kernels"
 	"terrace/model"
 )
 
 // Report is what a model needs and what fits into an amount of memory.
 type Report struct {
-	WeightsBytes     int64 `json:"weights_bytes"`
+	WeightsBytes     int64 `json:"weights_bytes"`         // of the files, and what tiles of some types take beyond them
 	BuffersBytes     int64 `json:"buffers_bytes"`         // estimate
 	KVBytesPerToken  int64 `json:"kv_bytes_per_token"`    // where every layer keeps it
 	StateBytes       int64 `json:"state_bytes,omitempty"` // of a text beside keys and values, whatever its length, in KVBytesAtContext
@@ -48,6 +49,9 @@ func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
 		width = max(width, 4*(2*m.Hidden+mixerWidth(&m.Params.Layers[i].Recurrent)))
 	}
 	r := Report{WeightsBytes: m.File.SizeBytes(), MemoryBytes: memoryBytes, BuffersBytes: int64(o.ChunkTokens)*int64(width) + int64(4*m.Vocab) + packedPanelBytes, ContextTokens: o.Context}
+	for _, t := range m.File.Tensors() { // what is packed into larger tiles; the mapped bytes leave
+		r.WeightsBytes += kernels.PackedGrowth(t.Type, t.Rows(), t.Cols())
+	}
 	l := o.PlainLayout()
 	r.KVBytesPerToken = int64(engine.TokenBytes(m.Cache(), l))
 	r.StateBytes = 2 * m.Cache().StateBytes()

@@ -27,6 +27,22 @@ var integerResults = map[quant.Type]uint64{
 	quant.IQ4_NL: 0xe3ee3d69f83a4b9b,
 	quant.IQ4_XS: 0xc70dcba10dc3f174,
 	quant.MXFP4:  0x7cacc29b40503562,
+
+	quant.IQ2_XXS: 0xd696d9e4edcb070b,
+	quant.IQ2_XS:  0x2b569176a8dd7235,
+	quant.IQ3_XXS: 0x00ed5f3eeecf1b42,
+	quant.IQ1_S:   0x228dd157bc636080,
+	quant.IQ3_S:   0x48434d9b24d1af1f,
+	quant.IQ2_S:   0xdaa44b21dda89a14,
+	quant.IQ1_M:   0x135ef525ebf02a3b,
+	quant.TQ1_0:   0x13f960b6a1e23eb9,
+	quant.TQ2_0:   0x6c8a6243489d205e,
+	quant.NVFP4:   0x0c027bea23f6309d,
+}
+
+// scaledHalves are the types whose records have two scales.
+var scaledHalves = map[quant.Type]bool{
+	quant.Q2_K: true, quant.Q3_K: true, quant.Q6_K: true, quant.NVFP4: true, quant.IQ1_S: true, quant.IQ1_M: true, quant.IQ2_XS: true, quant.IQ2_S: true,
 }
 
 // TestIntegerResultsAreThoseOfEveryMachine: amd64 and arm64, with every set of instructions, give the same bits.
@@ -38,8 +54,7 @@ func TestIntegerResultsAreThoseOfEveryMachine(t *testing.T) {
 		pool := NewPool(2)
 		defer pool.Close()
 		for _, typ := range quant.Types() {
-			halves := typ == quant.Q2_K || typ == quant.Q3_K || typ == quant.Q6_K
-			if simd.tiles[typ].dot == nil || halves && (current == isaAVX512 || current == isaAMX) {
+			if simd.tiles[typ].dot == nil || scaledHalves[typ] && (current == isaAVX512 || current == isaAMX) {
 				continue
 			}
 			const rows, cols, n = 35, 768, 7

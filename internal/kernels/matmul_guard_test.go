@@ -52,10 +52,7 @@ func TestIntegerKernelsStayInside(t *testing.T) {
 	eachGuard(t, func(t *testing.T, head bool) {
 		for _, typ := range quant.Types() {
 			k := simd.tiles[typ]
-			cols := 32 * 3
-			if typ.BlockLen() == 256 {
-				cols = 512
-			}
+			cols := map[int]int{1: 96, 32: 96, 64: 192, 256: 512}[typ.BlockLen()]
 			for _, d := range k.dot {
 				tile := guarded(t, tileBytes(typ, cols), head)
 				m := newMatrix(t, typ, tileRows, cols, randomWeights(rand.New(rand.NewPCG(1, 1)), typ, tileRows, cols))
@@ -83,7 +80,10 @@ func TestManyRowsKernelsStayInside(t *testing.T) {
 				continue
 			}
 			counts := []int{1, 3, 8, 9, 17}
-			if typ.BlockLen() == 256 {
+			switch typ.BlockLen() {
+			case 64:
+				counts = []int{2, 8, 10, 18}
+			case 256:
 				counts = []int{8, 24}
 			}
 			for _, records := range counts {

@@ -43,7 +43,7 @@ func TestManyRowsEqualFew(t *testing.T) {
 			if simd.tiles[typ].many.spread == nil || simd.tiles[typ].many.multiply == nil {
 				t.Fatalf("%v has no kernel for many rows", typ)
 			}
-			for _, cols := range []int{typ.BlockLen(), max(9*recordCols, 3*typ.BlockLen()/256*256)} {
+			for _, cols := range []int{typ.BlockLen(), map[int]int{32: 9, 64: 10, 256: 24}[typ.BlockLen()] * recordCols} {
 				const rows = 3*tileRows + 5
 				rnd := rand.New(rand.NewPCG(7, uint64(typ)))
 				m := newMatrix(t, typ, rows, cols, randomWeights(rnd, typ, rows, cols))
@@ -120,10 +120,14 @@ func manyProduct(t *testing.T, typ quant.Type, records, groups int, get func(siz
 // panelRecordBytes is the size of a panel's record: 512 whole bytes, then scales, and minima where the type has such, of 16 rows,
 // twice for types with two scales to 32 columns.
 func panelRecordBytes(typ quant.Type) int {
-	switch typ {
-	case quant.Q2_K:
+	switch {
+	case typ == quant.Q2_K:
 		return 512 + 4*64
-	case quant.Q3_K, quant.Q6_K, quant.Q4_1, quant.Q5_1, quant.Q4_K, quant.Q5_K:
+	case scaledHalves[typ]:
+		return 512 + 2*64
+	}
+	switch typ {
+	case quant.Q4_1, quant.Q5_1, quant.Q4_K, quant.Q5_K:
 		return 512 + 2*64
 	}
 	return 512 + 64

@@ -16,6 +16,7 @@ import (
 var halfScales = map[quant.Type][]int{
 	quant.Q4_0: {0}, quant.Q4_1: {0, 2}, quant.Q5_0: {0}, quant.Q5_1: {0, 2}, quant.Q8_0: {0}, quant.Q2_K: {80, 82},
 	quant.Q3_K: {108}, quant.Q4_K: {0, 2}, quant.Q5_K: {0, 2}, quant.Q6_K: {208}, quant.IQ4_NL: {0}, quant.IQ4_XS: {0},
+	quant.IQ1_S: {0}, quant.IQ2_XXS: {0}, quant.IQ2_XS: {0}, quant.IQ2_S: {0}, quant.IQ3_XXS: {0}, quant.IQ3_S: {0}, quant.TQ1_0: {52}, quant.TQ2_0: {64},
 }
 
 // randomWeights makes rows × cols weights of any type whose bits are all in use.
@@ -34,6 +35,15 @@ func randomWeights(rnd *rand.Rand, t quant.Type, rows, cols int) []byte {
 			binary.LittleEndian.PutUint16(b, uint16(math.Float32bits(float32(rnd.NormFloat64()))>>16))
 		case quant.MXFP4:
 			b[0] = byte(118 + rnd.IntN(10))
+		case quant.NVFP4:
+			for i := range 4 { // every code, the odd ones too
+				b[i] = byte(rnd.Uint32())
+			}
+		case quant.IQ1_M: // the scale's nibbles lie above the others' scales
+			d := uint16(rnd.Uint32())&0x83FF | uint16(5+rnd.IntN(6))<<10
+			for i := range 4 {
+				b[49+2*i] = b[49+2*i]&15 | byte(d>>(4*i))<<4
+			}
 		default:
 			for _, o := range halfScales[t] {
 				binary.LittleEndian.PutUint16(b[o:], uint16(rnd.Uint32())&0x83FF|uint16(5+rnd.IntN(6))<<10)
@@ -118,8 +128,8 @@ func TestMatMulAgainstRef(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, uint64(typ)))
 		for _, shape := range [][3]int{{1, 256, 1}, {16, 512, 3}, {37, 768, 21}, {20, 256, 40}} {
 			rows, cols, n := shape[0], shape[1], shape[2]
-			if typ.BlockLen() == 32 {
-				cols -= 96
+			if n := typ.BlockLen(); n == 32 || n == 64 {
+				cols -= 3 * n
 			}
 			if typ.BlockLen() == 1 {
 				cols -= 5
@@ -287,4 +297,20 @@ func TestNewMatrixRefusesWrongShapes(t *testing.T) {
 			t.Error("empty message")
 		}
 	}
+}
+
+// TestPackedGrowth: what an estimate of memory has to add to a file's bytes.
+func TestPackedGrowth(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		for typ, ratio := range map[quant.Type]float64{quant.IQ2_XXS: 848. / 528, quant.IQ3_S: 1104. / 880, quant.TQ2_0: 592. / 528, quant.Q4_K: 1, quant.Q6_K: 1, quant.F16: 1} {
+			const rows, cols = 160, 512
+			want := int64(math.Round((ratio - 1) * float64(rows*typ.RowBytes(cols))))
+			if simd == nil {
+				want = 0
+			}
+			if got := PackedGrowth(typ, rows, cols); got != want {
+				t.Errorf("%v: %d bytes, want %d", typ, got, want)
+			}
+		}
+	})
 }

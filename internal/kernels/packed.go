@@ -17,12 +17,13 @@ import (
 // 4g..4g+3 being group g: nibbles (4 vectors of 64 bytes: vector i has group i low, group i+4 high), then one bit each
 // (bit g of every byte: group g), or pairs of bits (2 vectors: vector p has group 4p+i at bit 2i), or whole bytes (8
 // vectors). The bytes a weight are those of the ggml type, or up to 3 % more where 6-bit scales become bytes.
-// Nothing is rounded. Why this order: a load brings the same columns of 16 rows, so that sums stay in vertical lanes
+// Nothing is rounded. The coded types (IQ1 to IQ3, ternary) have a code of their level in 3, 4 or 2 bits instead of their grids' numbers
+// (packed_coded.go says what that costs). Why this order: a load brings the same columns of 16 rows, so that sums stay in vertical lanes
 // (VPDPBUSD adds 4 products a lane) and no kernel ever adds across a register; memory is read once, in rising order.
 // Float types are packed as [column][16 rows] in their own element type.
 type tileFormat struct {
 	headerBytes, recordBytes int
-	records                  int // a call of pack: 1, or 8 for types with super-blocks
+	records                  int // a call of pack: 1, 2 of NVFP4, or 8 for types with super-blocks
 	blockBytes               int // of the ggml type, the same span
 	pack                     func(dst []byte, r int, src []byte)
 }
@@ -41,6 +42,30 @@ var tileFormats = map[quant.Type]*tileFormat{
 	quant.IQ4_NL: {0, 256 + 32, 1, 18, packQ4_0},
 	quant.IQ4_XS: {32, 256 + 16, 8, 136, packIQ4XS},
 	quant.MXFP4:  {0, 256 + 16, 1, 17, packMXFP4},
+	quant.NVFP4:  {0, 256 + 64, 2, 36, packNVFP4},
+
+	quant.IQ1_S:   {32, 192 + 32, 8, 50, packTriples(quant.IQ1_S)},
+	quant.IQ1_M:   {32, 192 + 32, 8, 56, packTriples(quant.IQ1_M)},
+	quant.IQ2_XXS: {32, 192 + 16, 8, 66, packIQ2XXS},
+	quant.IQ2_XS:  {32, 192 + 32, 8, 74, packTriples(quant.IQ2_XS)},
+	quant.IQ2_S:   {32, 192 + 32, 8, 82, packTriples(quant.IQ2_S)},
+	quant.IQ3_XXS: {32, 256 + 16, 8, 98, packIQ3(quant.IQ3_XXS)},
+	quant.IQ3_S:   {32, 256 + 16, 8, 110, packIQ3(quant.IQ3_S)},
+	quant.TQ1_0:   {32, 128 + 16, 8, 54, packTernary(quant.TQ1_0)},
+	quant.TQ2_0:   {32, 128 + 16, 8, 66, packTernary(quant.TQ2_0)},
+}
+
+// PackedGrowth is how many bytes more than its blocks a matrix takes once it is packed into tiles, on paths that pack. Below a
+// sixteenth it is 0: the 3 % that tiles of some types add are within what an estimate of memory is off by.
+func PackedGrowth(t quant.Type, rows, cols int) int64 {
+	if simd == nil || !t.Known() || cols%t.BlockLen() != 0 {
+		return 0
+	}
+	blocks := int64(rows) * int64(t.RowBytes(cols))
+	if n := int64(tilesOf(rows))*int64(tileBytes(t, cols)) - blocks; n > blocks/16 && rows >= tileRows {
+		return n
+	}
+	return 0
 }
 
 // recordCols is the number of columns of a record, and of a block of activations.

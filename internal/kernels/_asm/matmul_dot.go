@@ -77,7 +77,7 @@ func (s *simd) dotPass(f format, T int, dst, stride reg.Register, label string, 
 	switch {
 	case s.zmm:
 		record = ds[0].recordAVX512()
-	case T == 1 && f.scale != "super16":
+	case T == 1 && f.parts() == 1:
 		record = s.recordOne(ds)
 	default:
 		record = s.recordAVX2(ds)

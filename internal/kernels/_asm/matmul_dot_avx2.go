@@ -17,7 +17,7 @@ var room = map[int]int{2: 8, 3: 8, 4: 8, 5: 4, 6: 2}
 func (s *simd) recordAVX2(ds []*dotter) func() {
 	f, T := ds[0].f, ds[0].T
 	groups := 8
-	if f.scale == "super16" {
+	if f.parts() == 2 {
 		groups = 4
 	}
 	signed := f.signedOn(s)
@@ -132,12 +132,18 @@ func (s *simd) recordOne(ds []*dotter) func() {
 	}
 }
 
-// groupPair unpacks the groups of plane i of nibbles, i and i+4, or groups 2i and 2i+1 of whole bytes.
+// groupPair unpacks the groups of plane i of nibbles, i and i+4, as of the planes of pairs, or groups 2i and 2i+1 of whole bytes.
 func (d *dotter) groupPair(i int, w [2]reg.VecPhysical, tmp, table reg.VecPhysical) {
 	s := d.s
 	if d.f.bits == 8 {
 		for k, r := range w {
 			s.load(d.c.planes(64*(2*i+k)), r)
+		}
+		return
+	}
+	if d.f.bits < 4 {
+		for k, r := range w {
+			d.group(i+4*k, r, tmp, table)
 		}
 		return
 	}

@@ -28,7 +28,7 @@ func (d *dotter) recordAVX512() func() {
 		u.emit(d.c.planes(0), w)
 		s.emitScales(d.c, sc, t0)
 		switch {
-		case d.f.scale == "super16":
+		case d.f.parts() == 2:
 			for t := range d.T {
 				d.row16(t, w, sc, t0, t1)
 			}

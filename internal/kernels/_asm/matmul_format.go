@@ -12,15 +12,22 @@ import (
 type format struct {
 	name   string
 	bits   int    // 2, 3, 4, 5, 6 or 8
-	scale  string // "f16", "e8", "super32" (one scale a record), "super16" (one scale each 16 columns)
+	scale  string // "f16", "e8", "super32" (one scale a record); "super16", "f16x2", "f32x2" (one scale each 16 columns)
 	min    bool
 	bias   int // log2 of what is added to a weight to make it unsigned; -1: none
 	table  *[16]int8
 	signed bool // scales of super-blocks are signed bytes
+	shift  int  // super-scales are divided by so many powers of two (types without minima)
 }
 
 var iq4nl = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 var mxfp4 = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+
+// The levels of the coded types (internal/kernels/quant/codes.go), by code.
+var levels1 = [16]int8{-7, 1, 9, 0, -9, -1, 7, 0}
+var levels2 = [16]int8{8, 25, 43, 0, -8, -25, -43, 0}
+var levels3 = [16]int8{4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62}
+var odds = [16]int8{1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15}
 
 var formats = []format{
 	{name: "Q4_0", bits: 4, scale: "f16", bias: 3},
@@ -36,6 +43,13 @@ var formats = []format{
 	{name: "IQ4_NL", bits: 4, scale: "f16", table: &iq4nl, bias: 7},
 	{name: "IQ4_XS", bits: 4, scale: "super32", signed: true, table: &iq4nl, bias: 7},
 	{name: "MXFP4", bits: 4, scale: "e8", table: &mxfp4, bias: 7},
+	{name: "NVFP4", bits: 4, scale: "f16x2", table: &mxfp4, bias: 7},
+	{name: "IQ1_M", bits: 3, scale: "super16", signed: true, shift: 3, table: &levels1, bias: 7},
+	{name: "IQ2_XXS", bits: 3, scale: "super32", signed: true, shift: 3, table: &levels2, bias: 7},
+	{name: "IQ2_S", bits: 3, scale: "super16", signed: true, shift: 3, table: &levels2, bias: 7},
+	{name: "IQ3_XXS", bits: 4, scale: "super32", signed: true, shift: 2, table: &levels3, bias: 7},
+	{name: "IQ3_S", bits: 4, scale: "super32", signed: true, table: &odds, bias: 7},
+	{name: "TQ2_0", bits: 2, scale: "super32", signed: true, bias: 0},
 }
 
 func (f format) super() bool { return f.scale == "super32" || f.scale == "super16" }
@@ -65,6 +79,10 @@ func (f format) recordBytes() int {
 		return n + 16
 	case "super16":
 		return n + 32
+	case "f16x2":
+		return n + 64
+	case "f32x2":
+		return n + 128
 	}
 	if f.min {
 		return n + 64
@@ -158,8 +176,19 @@ func (u *unpacker) emit(planes Mem, w []reg.VecPhysical) {
 		return
 	case 2, 3:
 		u.emitPairs(planes, w)
-		return
+	default:
+		u.emitNibbles(planes, w)
 	}
+	if u.f.table != nil {
+		for g := range 8 {
+			VPSHUFB(w[g], u.table.(reg.VecPhysical), w[g])
+		}
+	}
+}
+
+// emitNibbles unpacks four planes of nibbles, and the planes of upper bits.
+func (u *unpacker) emitNibbles(planes Mem, w []reg.VecPhysical) {
+	s := u.s
 	for i := range 4 {
 		s.load(planes.Offset(64*i), w[4+i])
 		s.and(u.low, w[4+i], w[i])
@@ -178,11 +207,6 @@ func (u *unpacker) emit(planes Mem, w []reg.VecPhysical) {
 			for g := range 4 {
 				s.orMasked(u.extra, u.shiftTo(u.t0, 2*g, 4, u.t1), w[4*p+g])
 			}
-		}
-	}
-	if u.f.table != nil {
-		for g := range 8 {
-			VPSHUFB(w[g], u.table.(reg.VecPhysical), w[g])
 		}
 	}
 }

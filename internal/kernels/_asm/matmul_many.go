@@ -14,9 +14,9 @@ import (
 //	4 or 8 groups of 4 columns, 64 bytes each, then 16 float32 scales, then (types with minima) 16 float32 minima
 const manyRows = 4
 
-// manyFormats are the types whose kernels serve all types: Q4_1 Q4_K too, Q5_1 Q5_K, Q8_0 all that are multiplied as signed
-// bytes.
-var manyFormats = []string{"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q6_K"}
+// manyFormats are the types whose kernels serve all types: Q4_1 Q4_K too, Q5_1 Q5_K, Q8_0 and NVFP4 all that are multiplied as
+// signed bytes, of one part and of two.
+var manyFormats = []string{"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q6_K", "NVFP4", "TQ2_0"}
 
 func init() {
 	register("matmul_many", "avx2", func() {
@@ -36,7 +36,8 @@ func init() {
 
 // parts is the number of scales of a record of a row.
 func (f format) parts() int {
-	if f.scale == "super16" {
+	switch f.scale {
+	case "super16", "f16x2", "f32x2":
 		return 2
 	}
 	return 1

@@ -35,10 +35,7 @@ func (c *cursor) advance(n int) { ADDQ(I32(n), c.at) }
 type scales struct{ d, m []reg.VecPhysical }
 
 func (s *simd) scaleRegs(f format) scales {
-	n := 1
-	if f.scale == "super16" {
-		n = 2
-	}
+	n := f.parts()
 	v := scales{d: s.vecs(n)}
 	if f.min {
 		v.m = s.vecs(n)
@@ -70,6 +67,10 @@ func (s *simd) emitScale(c *cursor, h int, d, m, tmp reg.VecPhysical) {
 	case "e8":
 		VPMOVZXBD(c.bytes(at), d)
 		VPSLLD(U8(23), d, d)
+	case "f16x2":
+		s.halves(c.halves(at+32*h), d)
+	case "f32x2":
+		VMOVUPS(c.planes(at+64*h), d)
 	case "super32":
 		s.superScale(c, at, 0, d, tmp)
 		if c.f.min {
@@ -110,7 +111,7 @@ func (s *simd) super(c *cursor, which int, tmp reg.VecPhysical) reg.VecPhysical 
 	if r := c.supers[which]; r != nil {
 		return r
 	}
-	s.halves(c.super(32*which), tmp)
+	s.loadSuper(c, which, tmp)
 	return tmp
 }
 
@@ -128,10 +129,17 @@ func (s *simd) loadSupers(c *cursor) {
 		if r == nil {
 			continue
 		}
-		s.halves(c.super(32*which), r)
+		s.loadSuper(c, which, r)
 		if which == 1 && c.f.scale == "super32" {
 			s.negate(r)
 		}
+	}
+}
+
+func (s *simd) loadSuper(c *cursor, which int, r reg.VecPhysical) {
+	s.halves(c.super(32*which), r)
+	if c.f.shift > 0 {
+		VMULPS(s.dwordOf(uint32(127-c.f.shift)<<23), r, r)
 	}
 }
 

@@ -102,10 +102,7 @@ func (w *weights) prepare() {
 
 // column sets dst to column j of group g, whose bytes are v.
 func (w *weights) column(v reg.VecPhysical, g, j int, dst reg.VecPhysical) {
-	h := 0
-	if w.f.scale == "super16" {
-		h = g / 4
-	}
+	h := g * w.f.parts() / 8
 	switch {
 	case w.f.signedOn(w.s):
 		VPSLLD(U8(24-8*j), v, dst)

@@ -152,7 +152,12 @@ func (d *armDotter) registers() {
 	case 2:
 		mask(0x03, 0)
 	case 3:
-		mask(0x03, 0x04)
+		if d.mmla && !d.super16() { // no register is left for the low one
+			d.extra = a.v()
+			a.i("movi v%d.16b, #4", d.extra)
+		} else {
+			mask(0x03, 0x04)
+		}
 	case 4:
 		mask(0x0f, 0)
 	case 5:
@@ -189,7 +194,7 @@ func (d *armDotter) advance(n int) {
 	}
 }
 
-func (d *armDotter) super16() bool { return d.f.scale == "super16" }
+func (d *armDotter) super16() bool { return d.f.parts() == 2 }
 
 // pairs says that 16 bits hold the products of two groups only, and that weights are signed.
 func (d *armDotter) pairs() bool { return d.f.bias == 7 }
@@ -252,6 +257,8 @@ func (d *armDotter) whole(groups []int, w []int) {
 // steps are the groups of a half that are unpacked together: the low and the high nibbles of a vector.
 func (d *armDotter) steps(h int) (steps [][]int) {
 	switch {
+	case d.super16() && d.pairs() && !d.sdot:
+		steps = [][]int{{4 * h, 4*h + 1}, {4*h + 2, 4*h + 3}}
 	case d.super16():
 		for g := 4 * h; g < 4*h+4; g++ {
 			steps = append(steps, []int{g})
@@ -259,6 +266,10 @@ func (d *armDotter) steps(h int) (steps [][]int) {
 	case d.f.bits == 8:
 		for g := 0; g < 8; g += 2 {
 			steps = append(steps, []int{g, g + 1})
+		}
+	case d.sdot && d.f.bits < 4:
+		for g := range 8 {
+			steps = append(steps, []int{g})
 		}
 	default:
 		for g := range 4 {
@@ -362,6 +373,14 @@ func (d *armDotter) loadBits(h int) {
 // unpack writes the weights of one or two groups to w.
 func (d *armDotter) unpack(groups []int, v int, w []int) {
 	g := groups[0]
+	if len(groups) == 2 && d.f.bits != 8 && (d.f.bits < 4 || groups[1] != g+4) { // they share no vector
+		for i := range groups {
+			tmp := d.v()
+			d.unpack(groups[i:i+1], v, []int{w[i], tmp})
+			d.vectors--
+		}
+		return
+	}
 	switch d.f.bits {
 	case 8:
 		for i, g := range groups {
@@ -378,6 +397,9 @@ func (d *armDotter) unpack(groups []int, v int, w []int) {
 		}
 		if d.f.bits == 3 {
 			d.insert(g, 2, v, w[0], w[1])
+		}
+		if d.f.table != nil {
+			d.i("tbl v%d.16b, {v%d.16b}, v%d.16b", w[0], d.table, w[0])
 		}
 		return
 	}

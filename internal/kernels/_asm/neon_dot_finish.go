@@ -78,10 +78,10 @@ func (d *armDotter) reduce(h, t, v, tmp int, field func(field, t int) (int, int)
 
 // scales loads the float32 scales, and minima, of vectors v and v+1 for half h.
 func (d *armDotter) scales(h, v int, scale, minimum []int, tmp int) {
-	d.scalesAt(d.f, d.halfs, d.byts, d.head, h, v, scale, minimum, tmp)
+	d.scalesAt(d.f, d.planes, d.halfs, d.byts, d.head, h, v, scale, minimum, tmp)
 }
 
-func (a *armFunction) scalesAt(f format, halfs, byts, head string, h, v int, scale, minimum []int, tmp int) {
+func (a *armFunction) scalesAt(f format, planes, halfs, byts, head string, h, v int, scale, minimum []int, tmp int) {
 	at := f.planeBytes()
 	half := func(base string, offset int, r []int) {
 		a.i("ldr q%d, [%s, #%d]", r[0], base, offset+8*v)
@@ -99,7 +99,11 @@ func (a *armFunction) scalesAt(f format, halfs, byts, head string, h, v int, sca
 	}
 	times := func(r []int, offset int) { // times the header's float16 scales
 		for i, v := range r {
-			a.i("scvtf v%d.4s, v%d.4s", v, v)
+			if f.shift > 0 {
+				a.i("scvtf v%d.4s, v%d.4s, #%d", v, v, f.shift)
+			} else {
+				a.i("scvtf v%d.4s, v%d.4s", v, v)
+			}
 			load := "ldr d%d, [%s, #%d]"
 			a.i(load, tmp, head, offset+8*(i))
 			a.i("fcvtl v%d.4s, v%d.4h", tmp, tmp)
@@ -117,6 +121,10 @@ func (a *armFunction) scalesAt(f format, halfs, byts, head string, h, v int, sca
 		for _, r := range scale {
 			a.i("shl v%d.4s, v%d.4s, #23", r, r)
 		}
+	case "f16x2":
+		half(halfs, at+32*h, scale)
+	case "f32x2":
+		a.load(scale, planes, at+64*h+16*v)
 	case "super32":
 		bytes(at, scale, f.signed)
 		times(scale, 8*v)

@@ -194,7 +194,7 @@ func (f *armFile) unpackTile(w format) {
 			if w.min {
 				minimum = offset
 			}
-			a.scalesAt(w, d.halfs, d.byts, d.head, h, 0, scale, minimum, tmp)
+			a.scalesAt(w, d.planes, d.halfs, d.byts, d.head, h, 0, scale, minimum, tmp)
 			d.offsets(scale, offset, tmp)
 			u := a.vs(2)
 			for _, groups := range d.steps(h) {

@@ -82,6 +82,19 @@ func (d *armDotter) unpackPairs(h, v int, multiply func(eight, half, w int)) {
 		}
 		multiply(eight, half, w)
 	}
+	nibbles := func() { // both halves
+		for i := range 2 {
+			load(a, 2*i)
+			load(b, 2*i+1)
+			d.zip(c, b, a, b)
+			for half, w := range []int{c, b} {
+				and(a, w)
+				done(i, half, a, 2*i, 4)
+				shift(w, w, 4)
+				done(i+2, half, w, 2*i+4, 4)
+			}
+		}
+	}
 	switch d.f.bits {
 	case 8:
 		for eight := range 4 {
@@ -92,17 +105,38 @@ func (d *armDotter) unpackPairs(h, v int, multiply func(eight, half, w int)) {
 			multiply(eight, 1, b)
 		}
 	case 2, 3:
-		load(a, h)
-		shift(b, a, 2)
-		d.zip(c, b, a, b)
-		for half, w := range []int{c, b} {
-			and(a, w)
-			done(0, half, a, 4*h, 2)
-			shift(w, w, 4)
-			and(w, w)
-			done(1, half, w, 4*h+2, 2)
+		planes := []int{h}
+		if !d.super16() {
+			planes = []int{0, 1}
 		}
-	case 6:
+		for i, p := range planes {
+			load(a, p)
+			shift(b, a, 2)
+			d.zip(c, b, a, b)
+			for half, w := range []int{c, b} {
+				pair := func(to, at int) { // the bits at 0 or 4 of w
+					d.i("shl v%d.16b, v%d.16b, #%d", to, w, 6-at)
+					shift(to, to, 6)
+				}
+				if d.f.bits == 2 || d.super16() {
+					pair = func(to, at int) {
+						if at > 0 {
+							shift(w, w, at)
+						}
+						and(to, w)
+					}
+				}
+				pair(a, 0)
+				done(2*i, half, a, 4*p, 2)
+				pair(w, 4)
+				done(2*i+1, half, w, 4*p+2, 2)
+			}
+		}
+	case 6, 4:
+		if !d.super16() {
+			nibbles()
+			break
+		}
 		for i := range 2 {
 			load(a, 2*i)
 			load(b, 2*i+1)
@@ -117,17 +151,7 @@ func (d *armDotter) unpackPairs(h, v int, multiply func(eight, half, w int)) {
 			}
 		}
 	default:
-		for i := range 2 {
-			load(a, 2*i)
-			load(b, 2*i+1)
-			d.zip(c, b, a, b)
-			for half, w := range []int{c, b} {
-				and(a, w)
-				done(i, half, a, 2*i, 4)
-				shift(w, w, 4)
-				done(i+2, half, w, 2*i+4, 4)
-			}
-		}
+		nibbles()
 	}
 }
 

@@ -92,3 +92,13 @@ func finiteMXFP4(src []byte) int {
 	}
 	return -1
 }
+
+// finiteIQ1M is finiteSingles for the scale whose nibbles lie apart.
+func finiteIQ1M(src []byte) int {
+	for i := 0; i+56 <= len(src); i += 56 {
+		if superIQ1M(src[i:])&0x7c00 == 0x7c00 {
+			return i / 56
+		}
+	}
+	return -1
+}

@@ -121,7 +121,7 @@ func TestCheckFinite(t *testing.T) {
 func TestCheckFiniteScales(t *testing.T) {
 	scales := map[Type][]int{ // byte offsets of the f16 numbers in a block
 		Q8_0: {0}, Q4_0: {0}, Q4_1: {0, 2}, Q5_0: {0}, Q5_1: {0, 2}, Q2_K: {80, 82}, Q3_K: {108}, Q4_K: {0, 2}, Q5_K: {0, 2},
-		Q6_K: {208}, IQ4_NL: {0}, IQ4_XS: {0},
+		Q6_K: {208}, IQ4_NL: {0}, IQ4_XS: {0}, IQ1_S: {0}, IQ2_XXS: {0}, IQ2_XS: {0}, IQ2_S: {0}, IQ3_XXS: {0}, IQ3_S: {0}, TQ1_0: {52}, TQ2_0: {64},
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
 	for kind, offsets := range scales {
@@ -229,8 +229,8 @@ func TestTypes(t *testing.T) {
 			t.Errorf("%s: parsed as %s, %v", kind, got, err)
 		}
 	}
-	if len(Types()) != 16 {
-		t.Errorf("%d types, want 16", len(Types()))
+	if len(Types()) != 26 {
+		t.Errorf("%d types, want 26", len(Types()))
 	}
 	if _, err := ParseType("Q9"); !errors.Is(err, ErrUnknownType) || !strings.Contains(err.Error(), "MXFP4") {
 		t.Errorf("Q9: %v", err)

@@ -11,25 +11,36 @@ type Type uint32
 
 // The known types. Numbers are those of ggml; gaps are types that ggml dropped or that Terrace does not read.
 const (
-	F32    Type = 0
-	F16    Type = 1
-	Q4_0   Type = 2
-	Q4_1   Type = 3
-	Q5_0   Type = 6
-	Q5_1   Type = 7
-	Q8_0   Type = 8
-	Q2_K   Type = 10
-	Q3_K   Type = 11
-	Q4_K   Type = 12
-	Q5_K   Type = 13
-	Q6_K   Type = 14
-	IQ4_NL Type = 20
-	IQ4_XS Type = 23
-	BF16   Type = 30
-	MXFP4  Type = 39
+	F32  Type = 0
+	F16  Type = 1
+	Q4_0 Type = 2
+	Q4_1 Type = 3
+	Q5_0 Type = 6
+	Q5_1 Type = 7
+	Q8_0 Type = 8
+	Q2_K Type = 10
+	Q3_K Type = 11
+	Q4_K Type = 12
+	Q5_K Type = 13
+	Q6_K Type = 14
+
+	IQ2_XXS Type = 16
+	IQ2_XS  Type = 17
+	IQ3_XXS Type = 18
+	IQ1_S   Type = 19
+	IQ4_NL  Type = 20
+	IQ3_S   Type = 21
+	IQ2_S   Type = 22
+	IQ4_XS  Type = 23
+	IQ1_M   Type = 29
+	BF16    Type = 30
+	TQ1_0   Type = 34
+	TQ2_0   Type = 35
+	MXFP4   Type = 39
+	NVFP4   Type = 40
 )
 
-// superBlock is the number of values in a block of the K types and IQ4_XS.
+// superBlock is the number of values in a block of the K types, the IQ types but IQ4_NL, and the ternary types.
 const superBlock = 256
 
 // format is what the program knows of a type.
@@ -44,10 +55,10 @@ type format struct {
 }
 
 // formats is indexed by Type; filled in init because the functions refer to it.
-var formats [40]format
+var formats [41]format
 
 func init() {
-	formats = [40]format{
+	formats = [41]format{
 		F32:    {"F32", 1, 4, dequantizeF32, quantizeF32, finiteF32, nil},
 		F16:    {"F16", 1, 2, dequantizeF16, quantizeF16, finiteF16, nil},
 		BF16:   {"BF16", 1, 2, dequantizeBF16, quantizeBF16, finiteBF16, nil},
@@ -64,7 +75,24 @@ func init() {
 		IQ4_NL: {"IQ4_NL", 32, 18, dequantizeIQ4NL, quantizeIQ4NL, scalesAt(18, 0, 1), quantizeIQ4NLWeighted},
 		IQ4_XS: {"IQ4_XS", superBlock, 136, dequantizeIQ4XS, quantizeIQ4XS, scalesAt(136, 0, 1), quantizeIQ4XSWeighted},
 		MXFP4:  {"MXFP4", 32, 17, dequantizeMXFP4, nil, finiteMXFP4, nil},
+		NVFP4:  {"NVFP4", 64, 36, dequantizeNVFP4, nil, func([]byte) int { return -1 }, nil},
+
+		IQ1_S:   codedFormat(IQ1_S, "IQ1_S", 50, scalesAt(50, 0, 1)),
+		IQ1_M:   codedFormat(IQ1_M, "IQ1_M", 56, finiteIQ1M),
+		IQ2_XXS: codedFormat(IQ2_XXS, "IQ2_XXS", 66, scalesAt(66, 0, 1)),
+		IQ2_XS:  codedFormat(IQ2_XS, "IQ2_XS", 74, scalesAt(74, 0, 1)),
+		IQ2_S:   codedFormat(IQ2_S, "IQ2_S", 82, scalesAt(82, 0, 1)),
+		IQ3_XXS: codedFormat(IQ3_XXS, "IQ3_XXS", 98, scalesAt(98, 0, 1)),
+		IQ3_S:   codedFormat(IQ3_S, "IQ3_S", 110, scalesAt(110, 0, 1)),
+		TQ1_0:   codedFormat(TQ1_0, "TQ1_0", 54, scalesAt(54, 52, 1)),
+		TQ2_0:   codedFormat(TQ2_0, "TQ2_0", 66, scalesAt(66, 64, 1)),
 	}
+}
+
+// codedFormat is the format of a coded type, which can be read and not be written.
+func codedFormat(t Type, name string, blockBytes int, finite func(src []byte) int) format {
+	k := codedTypes[t]
+	return format{name, superBlock, blockBytes, func(dst []float32, src []byte) { k.dequantize(dst, src, blockBytes) }, nil, finite, nil}
 }
 
 // Types lists the known types in the order of their numbers.
@@ -86,8 +114,7 @@ func (t Type) Writable() bool { return t.Known() && formats[t].quantize != nil }
 
 // unread are the types of ggml that exist and are not read here, for messages.
 var unread = map[Type]string{
-	9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16",
-	26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
+	9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
 }
 
 // String is ggml's name of the type in upper case; "type N" for an unknown one, with its name where ggml has it.

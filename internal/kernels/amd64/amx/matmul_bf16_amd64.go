@@ -43,6 +43,27 @@ func UnpackIQ4_XS(panel *byte, tile *byte, records int)
 // UnpackMXFP4 writes the records of a MXFP4 tile as bf16 B tiles, 2048 bytes apart.
 func UnpackMXFP4(panel *byte, tile *byte, records int)
 
+// UnpackNVFP4 writes the records of a NVFP4 tile as bf16 B tiles, 2048 bytes apart.
+func UnpackNVFP4(panel *byte, tile *byte, records int)
+
+// UnpackIQ1_M writes the records of a IQ1_M tile as bf16 B tiles, 2048 bytes apart.
+func UnpackIQ1_M(panel *byte, tile *byte, records int)
+
+// UnpackIQ2_XXS writes the records of a IQ2_XXS tile as bf16 B tiles, 2048 bytes apart.
+func UnpackIQ2_XXS(panel *byte, tile *byte, records int)
+
+// UnpackIQ2_S writes the records of a IQ2_S tile as bf16 B tiles, 2048 bytes apart.
+func UnpackIQ2_S(panel *byte, tile *byte, records int)
+
+// UnpackIQ3_XXS writes the records of a IQ3_XXS tile as bf16 B tiles, 2048 bytes apart.
+func UnpackIQ3_XXS(panel *byte, tile *byte, records int)
+
+// UnpackIQ3_S writes the records of a IQ3_S tile as bf16 B tiles, 2048 bytes apart.
+func UnpackIQ3_S(panel *byte, tile *byte, records int)
+
+// UnpackTQ2_0 writes the records of a TQ2_0 tile as bf16 B tiles, 2048 bytes apart.
+func UnpackTQ2_0(panel *byte, tile *byte, records int)
+
 // UnpackF16 writes 32-column spans of a packed F16 tile as bf16 B tiles, 2048 bytes apart.
 func UnpackF16(panel *byte, tile *byte, records int)
 

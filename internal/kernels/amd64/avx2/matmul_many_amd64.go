@@ -43,6 +43,27 @@ func SpreadIQ4_XS(panel *byte, tile *byte, first int, records int)
 // SpreadMXFP4 writes records first.. of a MXFP4 tile as bytes and float32 scales.
 func SpreadMXFP4(panel *byte, tile *byte, first int, records int)
 
+// SpreadNVFP4 writes records first.. of a NVFP4 tile as bytes and float32 scales.
+func SpreadNVFP4(panel *byte, tile *byte, first int, records int)
+
+// SpreadIQ1_M writes records first.. of a IQ1_M tile as bytes and float32 scales.
+func SpreadIQ1_M(panel *byte, tile *byte, first int, records int)
+
+// SpreadIQ2_XXS writes records first.. of a IQ2_XXS tile as bytes and float32 scales.
+func SpreadIQ2_XXS(panel *byte, tile *byte, first int, records int)
+
+// SpreadIQ2_S writes records first.. of a IQ2_S tile as bytes and float32 scales.
+func SpreadIQ2_S(panel *byte, tile *byte, first int, records int)
+
+// SpreadIQ3_XXS writes records first.. of a IQ3_XXS tile as bytes and float32 scales.
+func SpreadIQ3_XXS(panel *byte, tile *byte, first int, records int)
+
+// SpreadIQ3_S writes records first.. of a IQ3_S tile as bytes and float32 scales.
+func SpreadIQ3_S(panel *byte, tile *byte, first int, records int)
+
+// SpreadTQ2_0 writes records first.. of a TQ2_0 tile as bytes and float32 scales.
+func SpreadTQ2_0(panel *byte, tile *byte, first int, records int)
+
 // ManyQ4_0 adds the product of a panel and groups of 4 activation rows to dst, whose rows are strideBytes apart.
 func ManyQ4_0(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBytes uintptr, records int, groups int)
 
@@ -66,3 +87,9 @@ func ManyQ3_K(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBy
 
 // ManyQ6_K adds the product of a panel and groups of 4 activation rows to dst, whose rows are strideBytes apart.
 func ManyQ6_K(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBytes uintptr, records int, groups int)
+
+// ManyNVFP4 adds the product of a panel and groups of 4 activation rows to dst, whose rows are strideBytes apart.
+func ManyNVFP4(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBytes uintptr, records int, groups int)
+
+// ManyTQ2_0 adds the product of a panel and groups of 4 activation rows to dst, whose rows are strideBytes apart.
+func ManyTQ2_0(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBytes uintptr, records int, groups int)

@@ -1684,6 +1684,1086 @@ DATA tableMXFP4<>+24(SB)/4, $0xfdfeff00
 DATA tableMXFP4<>+28(SB)/4, $0xf4f8fafc
 GLOBL tableMXFP4<>(SB), RODATA|NOPTR, $32
 
+// func SpreadNVFP4(panel *byte, tile *byte, first int, records int)
+// Requires: AVX, AVX2, F16C
+TEXT ·SpreadNVFP4(SB), NOSPLIT, $0-32
+	MOVQ    panel+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    first+16(FP), DX
+	MOVQ    records+24(FP), BX
+	VMOVDQU tableNVFP4<>+0(SB), Y12
+	IMUL3Q  $+320, DX, DX
+	ADDQ    DX, CX
+
+record0:
+	VMOVDQU   (CX), Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y0
+	VPSRLW    $0x04, Y4, Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y4
+	VMOVDQU   64(CX), Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y1
+	VPSRLW    $0x04, Y5, Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y5
+	VMOVDQU   128(CX), Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y2
+	VPSRLW    $0x04, Y6, Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y6
+	VMOVDQU   192(CX), Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y3
+	VPSRLW    $0x04, Y7, Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y7
+	VPSHUFB   Y0, Y12, Y0
+	VPSHUFB   Y1, Y12, Y1
+	VPSHUFB   Y2, Y12, Y2
+	VPSHUFB   Y3, Y12, Y3
+	VPSHUFB   Y4, Y12, Y4
+	VPSHUFB   Y5, Y12, Y5
+	VPSHUFB   Y6, Y12, Y6
+	VPSHUFB   Y7, Y12, Y7
+	VCVTPH2PS 256(CX), Y10
+	VCVTPH2PS 288(CX), Y11
+	VMOVDQU   Y0, (AX)
+	VMOVDQU   Y1, 64(AX)
+	VMOVDQU   Y2, 128(AX)
+	VMOVDQU   Y3, 192(AX)
+	VMOVUPS   Y10, 256(AX)
+	VMOVDQU   Y4, 320(AX)
+	VMOVDQU   Y5, 384(AX)
+	VMOVDQU   Y6, 448(AX)
+	VMOVDQU   Y7, 512(AX)
+	VMOVUPS   Y11, 576(AX)
+	ADDQ      $0x00000280, AX
+	ADDQ      $+320, CX
+	DECQ      BX
+	JNZ       record0
+	MOVQ      panel+0(FP), AX
+	MOVQ      tile+8(FP), CX
+	MOVQ      first+16(FP), DX
+	MOVQ      records+24(FP), BX
+	VMOVDQU   tableNVFP4<>+0(SB), Y12
+	IMUL3Q    $+320, DX, DX
+	ADDQ      DX, CX
+
+record1:
+	VMOVDQU   32(CX), Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y0
+	VPSRLW    $0x04, Y4, Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y4
+	VMOVDQU   96(CX), Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y1
+	VPSRLW    $0x04, Y5, Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y5
+	VMOVDQU   160(CX), Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y2
+	VPSRLW    $0x04, Y6, Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y6
+	VMOVDQU   224(CX), Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y3
+	VPSRLW    $0x04, Y7, Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y7
+	VPSHUFB   Y0, Y12, Y0
+	VPSHUFB   Y1, Y12, Y1
+	VPSHUFB   Y2, Y12, Y2
+	VPSHUFB   Y3, Y12, Y3
+	VPSHUFB   Y4, Y12, Y4
+	VPSHUFB   Y5, Y12, Y5
+	VPSHUFB   Y6, Y12, Y6
+	VPSHUFB   Y7, Y12, Y7
+	VCVTPH2PS 272(CX), Y10
+	VCVTPH2PS 304(CX), Y11
+	VMOVDQU   Y0, 32(AX)
+	VMOVDQU   Y1, 96(AX)
+	VMOVDQU   Y2, 160(AX)
+	VMOVDQU   Y3, 224(AX)
+	VMOVUPS   Y10, 288(AX)
+	VMOVDQU   Y4, 352(AX)
+	VMOVDQU   Y5, 416(AX)
+	VMOVDQU   Y6, 480(AX)
+	VMOVDQU   Y7, 544(AX)
+	VMOVUPS   Y11, 608(AX)
+	ADDQ      $0x00000280, AX
+	ADDQ      $+320, CX
+	DECQ      BX
+	JNZ       record1
+	VZEROUPPER
+	RET
+
+DATA tableNVFP4<>+0(SB)/4, $0x03020100
+DATA tableNVFP4<>+4(SB)/4, $0x0c080604
+DATA tableNVFP4<>+8(SB)/4, $0xfdfeff00
+DATA tableNVFP4<>+12(SB)/4, $0xf4f8fafc
+DATA tableNVFP4<>+16(SB)/4, $0x03020100
+DATA tableNVFP4<>+20(SB)/4, $0x0c080604
+DATA tableNVFP4<>+24(SB)/4, $0xfdfeff00
+DATA tableNVFP4<>+28(SB)/4, $0xf4f8fafc
+GLOBL tableNVFP4<>(SB), RODATA|NOPTR, $32
+
+// func SpreadIQ1_M(panel *byte, tile *byte, first int, records int)
+// Requires: AVX, AVX2, F16C
+TEXT ·SpreadIQ1_M(SB), NOSPLIT, $0-32
+	MOVQ    panel+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    first+16(FP), DX
+	MOVQ    records+24(FP), BX
+	VMOVDQU tableIQ1_M<>+0(SB), Y12
+	SHRQ    $0x03, DX
+	IMUL3Q  $+1824, DX, DX
+	ADDQ    DX, CX
+
+super0:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record0:
+	VMOVDQU   (CX), Y3
+	VPAND     bytes03<>+0(SB), Y3, Y0
+	VPSRLW    $0x02, Y3, Y1
+	VPAND     bytes03<>+0(SB), Y1, Y1
+	VPSRLW    $0x04, Y3, Y2
+	VPAND     bytes03<>+0(SB), Y2, Y2
+	VPSRLW    $0x06, Y3, Y3
+	VPAND     bytes03<>+0(SB), Y3, Y3
+	VMOVDQU   64(CX), Y7
+	VPAND     bytes03<>+0(SB), Y7, Y4
+	VPSRLW    $0x02, Y7, Y5
+	VPAND     bytes03<>+0(SB), Y5, Y5
+	VPSRLW    $0x04, Y7, Y6
+	VPAND     bytes03<>+0(SB), Y6, Y6
+	VPSRLW    $0x06, Y7, Y7
+	VPAND     bytes03<>+0(SB), Y7, Y7
+	VMOVDQU   128(CX), Y8
+	VPSLLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y0, Y0
+	VPSLLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y1, Y1
+	VMOVDQA   Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y2, Y2
+	VPSRLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y3, Y3
+	VPSRLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y4, Y4
+	VPSRLW    $0x03, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y5, Y5
+	VPSRLW    $0x04, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y6, Y6
+	VPSRLW    $0x05, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y7, Y7
+	VPSHUFB   Y0, Y12, Y0
+	VPSHUFB   Y1, Y12, Y1
+	VPSHUFB   Y2, Y12, Y2
+	VPSHUFB   Y3, Y12, Y3
+	VPSHUFB   Y4, Y12, Y4
+	VPSHUFB   Y5, Y12, Y5
+	VPSHUFB   Y6, Y12, Y6
+	VPSHUFB   Y7, Y12, Y7
+	VPMOVSXBD 192(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS (DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y10, Y10
+	VPMOVSXBD 208(CX), Y11
+	VCVTDQ2PS Y11, Y11
+	VCVTPH2PS (DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y11, Y11
+	VMOVDQU   Y0, (AX)
+	VMOVDQU   Y1, 64(AX)
+	VMOVDQU   Y2, 128(AX)
+	VMOVDQU   Y3, 192(AX)
+	VMOVUPS   Y10, 256(AX)
+	VMOVDQU   Y4, 320(AX)
+	VMOVDQU   Y5, 384(AX)
+	VMOVDQU   Y6, 448(AX)
+	VMOVDQU   Y7, 512(AX)
+	VMOVUPS   Y11, 576(AX)
+	ADDQ      $0x00000280, AX
+	ADDQ      $+224, CX
+	DECQ      SI
+	JNZ       record0
+	SUBQ      $0x08, BX
+	JNZ       super0
+	MOVQ      panel+0(FP), AX
+	MOVQ      tile+8(FP), CX
+	MOVQ      first+16(FP), DX
+	MOVQ      records+24(FP), BX
+	VMOVDQU   tableIQ1_M<>+0(SB), Y12
+	SHRQ      $0x03, DX
+	IMUL3Q    $+1824, DX, DX
+	ADDQ      DX, CX
+
+super1:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record1:
+	VMOVDQU   32(CX), Y3
+	VPAND     bytes03<>+0(SB), Y3, Y0
+	VPSRLW    $0x02, Y3, Y1
+	VPAND     bytes03<>+0(SB), Y1, Y1
+	VPSRLW    $0x04, Y3, Y2
+	VPAND     bytes03<>+0(SB), Y2, Y2
+	VPSRLW    $0x06, Y3, Y3
+	VPAND     bytes03<>+0(SB), Y3, Y3
+	VMOVDQU   96(CX), Y7
+	VPAND     bytes03<>+0(SB), Y7, Y4
+	VPSRLW    $0x02, Y7, Y5
+	VPAND     bytes03<>+0(SB), Y5, Y5
+	VPSRLW    $0x04, Y7, Y6
+	VPAND     bytes03<>+0(SB), Y6, Y6
+	VPSRLW    $0x06, Y7, Y7
+	VPAND     bytes03<>+0(SB), Y7, Y7
+	VMOVDQU   160(CX), Y8
+	VPSLLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y0, Y0
+	VPSLLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y1, Y1
+	VMOVDQA   Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y2, Y2
+	VPSRLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y3, Y3
+	VPSRLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y4, Y4
+	VPSRLW    $0x03, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y5, Y5
+	VPSRLW    $0x04, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y6, Y6
+	VPSRLW    $0x05, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y7, Y7
+	VPSHUFB   Y0, Y12, Y0
+	VPSHUFB   Y1, Y12, Y1
+	VPSHUFB   Y2, Y12, Y2
+	VPSHUFB   Y3, Y12, Y3
+	VPSHUFB   Y4, Y12, Y4
+	VPSHUFB   Y5, Y12, Y5
+	VPSHUFB   Y6, Y12, Y6
+	VPSHUFB   Y7, Y12, Y7
+	VPMOVSXBD 200(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS 16(DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y10, Y10
+	VPMOVSXBD 216(CX), Y11
+	VCVTDQ2PS Y11, Y11
+	VCVTPH2PS 16(DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y11, Y11
+	VMOVDQU   Y0, 32(AX)
+	VMOVDQU   Y1, 96(AX)
+	VMOVDQU   Y2, 160(AX)
+	VMOVDQU   Y3, 224(AX)
+	VMOVUPS   Y10, 288(AX)
+	VMOVDQU   Y4, 352(AX)
+	VMOVDQU   Y5, 416(AX)
+	VMOVDQU   Y6, 480(AX)
+	VMOVDQU   Y7, 544(AX)
+	VMOVUPS   Y11, 608(AX)
+	ADDQ      $0x00000280, AX
+	ADDQ      $+224, CX
+	DECQ      SI
+	JNZ       record1
+	SUBQ      $0x08, BX
+	JNZ       super1
+	VZEROUPPER
+	RET
+
+DATA tableIQ1_M<>+0(SB)/4, $0x000901f9
+DATA tableIQ1_M<>+4(SB)/4, $0x0007fff7
+DATA tableIQ1_M<>+8(SB)/4, $0x00000000
+DATA tableIQ1_M<>+12(SB)/4, $0x00000000
+DATA tableIQ1_M<>+16(SB)/4, $0x000901f9
+DATA tableIQ1_M<>+20(SB)/4, $0x0007fff7
+DATA tableIQ1_M<>+24(SB)/4, $0x00000000
+DATA tableIQ1_M<>+28(SB)/4, $0x00000000
+GLOBL tableIQ1_M<>(SB), RODATA|NOPTR, $32
+
+DATA dwords3e000000<>+0(SB)/4, $0x3e000000
+DATA dwords3e000000<>+4(SB)/4, $0x3e000000
+DATA dwords3e000000<>+8(SB)/4, $0x3e000000
+DATA dwords3e000000<>+12(SB)/4, $0x3e000000
+DATA dwords3e000000<>+16(SB)/4, $0x3e000000
+DATA dwords3e000000<>+20(SB)/4, $0x3e000000
+DATA dwords3e000000<>+24(SB)/4, $0x3e000000
+DATA dwords3e000000<>+28(SB)/4, $0x3e000000
+GLOBL dwords3e000000<>(SB), RODATA|NOPTR, $32
+
+// func SpreadIQ2_XXS(panel *byte, tile *byte, first int, records int)
+// Requires: AVX, AVX2, F16C
+TEXT ·SpreadIQ2_XXS(SB), NOSPLIT, $0-32
+	MOVQ    panel+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    first+16(FP), DX
+	MOVQ    records+24(FP), BX
+	VMOVDQU tableIQ2_XXS<>+0(SB), Y11
+	SHRQ    $0x03, DX
+	IMUL3Q  $+1696, DX, DX
+	ADDQ    DX, CX
+
+super0:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record0:
+	VMOVDQU   (CX), Y3
+	VPAND     bytes03<>+0(SB), Y3, Y0
+	VPSRLW    $0x02, Y3, Y1
+	VPAND     bytes03<>+0(SB), Y1, Y1
+	VPSRLW    $0x04, Y3, Y2
+	VPAND     bytes03<>+0(SB), Y2, Y2
+	VPSRLW    $0x06, Y3, Y3
+	VPAND     bytes03<>+0(SB), Y3, Y3
+	VMOVDQU   64(CX), Y7
+	VPAND     bytes03<>+0(SB), Y7, Y4
+	VPSRLW    $0x02, Y7, Y5
+	VPAND     bytes03<>+0(SB), Y5, Y5
+	VPSRLW    $0x04, Y7, Y6
+	VPAND     bytes03<>+0(SB), Y6, Y6
+	VPSRLW    $0x06, Y7, Y7
+	VPAND     bytes03<>+0(SB), Y7, Y7
+	VMOVDQU   128(CX), Y8
+	VPSLLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y0, Y0
+	VPSLLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y1, Y1
+	VMOVDQA   Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y2, Y2
+	VPSRLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y3, Y3
+	VPSRLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y4, Y4
+	VPSRLW    $0x03, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y5, Y5
+	VPSRLW    $0x04, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y6, Y6
+	VPSRLW    $0x05, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y7, Y7
+	VPSHUFB   Y0, Y11, Y0
+	VPSHUFB   Y1, Y11, Y1
+	VPSHUFB   Y2, Y11, Y2
+	VPSHUFB   Y3, Y11, Y3
+	VPSHUFB   Y4, Y11, Y4
+	VPSHUFB   Y5, Y11, Y5
+	VPSHUFB   Y6, Y11, Y6
+	VPSHUFB   Y7, Y11, Y7
+	VPMOVSXBD 192(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS (DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y10, Y10
+	VMOVDQU   Y0, (AX)
+	VMOVDQU   Y1, 64(AX)
+	VMOVDQU   Y2, 128(AX)
+	VMOVDQU   Y3, 192(AX)
+	VMOVDQU   Y4, 256(AX)
+	VMOVDQU   Y5, 320(AX)
+	VMOVDQU   Y6, 384(AX)
+	VMOVDQU   Y7, 448(AX)
+	VMOVUPS   Y10, 512(AX)
+	ADDQ      $0x00000240, AX
+	ADDQ      $+208, CX
+	DECQ      SI
+	JNZ       record0
+	SUBQ      $0x08, BX
+	JNZ       super0
+	MOVQ      panel+0(FP), AX
+	MOVQ      tile+8(FP), CX
+	MOVQ      first+16(FP), DX
+	MOVQ      records+24(FP), BX
+	VMOVDQU   tableIQ2_XXS<>+0(SB), Y11
+	SHRQ      $0x03, DX
+	IMUL3Q    $+1696, DX, DX
+	ADDQ      DX, CX
+
+super1:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record1:
+	VMOVDQU   32(CX), Y3
+	VPAND     bytes03<>+0(SB), Y3, Y0
+	VPSRLW    $0x02, Y3, Y1
+	VPAND     bytes03<>+0(SB), Y1, Y1
+	VPSRLW    $0x04, Y3, Y2
+	VPAND     bytes03<>+0(SB), Y2, Y2
+	VPSRLW    $0x06, Y3, Y3
+	VPAND     bytes03<>+0(SB), Y3, Y3
+	VMOVDQU   96(CX), Y7
+	VPAND     bytes03<>+0(SB), Y7, Y4
+	VPSRLW    $0x02, Y7, Y5
+	VPAND     bytes03<>+0(SB), Y5, Y5
+	VPSRLW    $0x04, Y7, Y6
+	VPAND     bytes03<>+0(SB), Y6, Y6
+	VPSRLW    $0x06, Y7, Y7
+	VPAND     bytes03<>+0(SB), Y7, Y7
+	VMOVDQU   160(CX), Y8
+	VPSLLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y0, Y0
+	VPSLLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y1, Y1
+	VMOVDQA   Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y2, Y2
+	VPSRLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y3, Y3
+	VPSRLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y4, Y4
+	VPSRLW    $0x03, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y5, Y5
+	VPSRLW    $0x04, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y6, Y6
+	VPSRLW    $0x05, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y7, Y7
+	VPSHUFB   Y0, Y11, Y0
+	VPSHUFB   Y1, Y11, Y1
+	VPSHUFB   Y2, Y11, Y2
+	VPSHUFB   Y3, Y11, Y3
+	VPSHUFB   Y4, Y11, Y4
+	VPSHUFB   Y5, Y11, Y5
+	VPSHUFB   Y6, Y11, Y6
+	VPSHUFB   Y7, Y11, Y7
+	VPMOVSXBD 200(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS 16(DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y10, Y10
+	VMOVDQU   Y0, 32(AX)
+	VMOVDQU   Y1, 96(AX)
+	VMOVDQU   Y2, 160(AX)
+	VMOVDQU   Y3, 224(AX)
+	VMOVDQU   Y4, 288(AX)
+	VMOVDQU   Y5, 352(AX)
+	VMOVDQU   Y6, 416(AX)
+	VMOVDQU   Y7, 480(AX)
+	VMOVUPS   Y10, 544(AX)
+	ADDQ      $0x00000240, AX
+	ADDQ      $+208, CX
+	DECQ      SI
+	JNZ       record1
+	SUBQ      $0x08, BX
+	JNZ       super1
+	VZEROUPPER
+	RET
+
+DATA tableIQ2_XXS<>+0(SB)/4, $0x002b1908
+DATA tableIQ2_XXS<>+4(SB)/4, $0x00d5e7f8
+DATA tableIQ2_XXS<>+8(SB)/4, $0x00000000
+DATA tableIQ2_XXS<>+12(SB)/4, $0x00000000
+DATA tableIQ2_XXS<>+16(SB)/4, $0x002b1908
+DATA tableIQ2_XXS<>+20(SB)/4, $0x00d5e7f8
+DATA tableIQ2_XXS<>+24(SB)/4, $0x00000000
+DATA tableIQ2_XXS<>+28(SB)/4, $0x00000000
+GLOBL tableIQ2_XXS<>(SB), RODATA|NOPTR, $32
+
+// func SpreadIQ2_S(panel *byte, tile *byte, first int, records int)
+// Requires: AVX, AVX2, F16C
+TEXT ·SpreadIQ2_S(SB), NOSPLIT, $0-32
+	MOVQ    panel+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    first+16(FP), DX
+	MOVQ    records+24(FP), BX
+	VMOVDQU tableIQ2_S<>+0(SB), Y12
+	SHRQ    $0x03, DX
+	IMUL3Q  $+1824, DX, DX
+	ADDQ    DX, CX
+
+super0:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record0:
+	VMOVDQU   (CX), Y3
+	VPAND     bytes03<>+0(SB), Y3, Y0
+	VPSRLW    $0x02, Y3, Y1
+	VPAND     bytes03<>+0(SB), Y1, Y1
+	VPSRLW    $0x04, Y3, Y2
+	VPAND     bytes03<>+0(SB), Y2, Y2
+	VPSRLW    $0x06, Y3, Y3
+	VPAND     bytes03<>+0(SB), Y3, Y3
+	VMOVDQU   64(CX), Y7
+	VPAND     bytes03<>+0(SB), Y7, Y4
+	VPSRLW    $0x02, Y7, Y5
+	VPAND     bytes03<>+0(SB), Y5, Y5
+	VPSRLW    $0x04, Y7, Y6
+	VPAND     bytes03<>+0(SB), Y6, Y6
+	VPSRLW    $0x06, Y7, Y7
+	VPAND     bytes03<>+0(SB), Y7, Y7
+	VMOVDQU   128(CX), Y8
+	VPSLLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y0, Y0
+	VPSLLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y1, Y1
+	VMOVDQA   Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y2, Y2
+	VPSRLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y3, Y3
+	VPSRLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y4, Y4
+	VPSRLW    $0x03, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y5, Y5
+	VPSRLW    $0x04, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y6, Y6
+	VPSRLW    $0x05, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y7, Y7
+	VPSHUFB   Y0, Y12, Y0
+	VPSHUFB   Y1, Y12, Y1
+	VPSHUFB   Y2, Y12, Y2
+	VPSHUFB   Y3, Y12, Y3
+	VPSHUFB   Y4, Y12, Y4
+	VPSHUFB   Y5, Y12, Y5
+	VPSHUFB   Y6, Y12, Y6
+	VPSHUFB   Y7, Y12, Y7
+	VPMOVSXBD 192(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS (DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y10, Y10
+	VPMOVSXBD 208(CX), Y11
+	VCVTDQ2PS Y11, Y11
+	VCVTPH2PS (DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y11, Y11
+	VMOVDQU   Y0, (AX)
+	VMOVDQU   Y1, 64(AX)
+	VMOVDQU   Y2, 128(AX)
+	VMOVDQU   Y3, 192(AX)
+	VMOVUPS   Y10, 256(AX)
+	VMOVDQU   Y4, 320(AX)
+	VMOVDQU   Y5, 384(AX)
+	VMOVDQU   Y6, 448(AX)
+	VMOVDQU   Y7, 512(AX)
+	VMOVUPS   Y11, 576(AX)
+	ADDQ      $0x00000280, AX
+	ADDQ      $+224, CX
+	DECQ      SI
+	JNZ       record0
+	SUBQ      $0x08, BX
+	JNZ       super0
+	MOVQ      panel+0(FP), AX
+	MOVQ      tile+8(FP), CX
+	MOVQ      first+16(FP), DX
+	MOVQ      records+24(FP), BX
+	VMOVDQU   tableIQ2_S<>+0(SB), Y12
+	SHRQ      $0x03, DX
+	IMUL3Q    $+1824, DX, DX
+	ADDQ      DX, CX
+
+super1:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record1:
+	VMOVDQU   32(CX), Y3
+	VPAND     bytes03<>+0(SB), Y3, Y0
+	VPSRLW    $0x02, Y3, Y1
+	VPAND     bytes03<>+0(SB), Y1, Y1
+	VPSRLW    $0x04, Y3, Y2
+	VPAND     bytes03<>+0(SB), Y2, Y2
+	VPSRLW    $0x06, Y3, Y3
+	VPAND     bytes03<>+0(SB), Y3, Y3
+	VMOVDQU   96(CX), Y7
+	VPAND     bytes03<>+0(SB), Y7, Y4
+	VPSRLW    $0x02, Y7, Y5
+	VPAND     bytes03<>+0(SB), Y5, Y5
+	VPSRLW    $0x04, Y7, Y6
+	VPAND     bytes03<>+0(SB), Y6, Y6
+	VPSRLW    $0x06, Y7, Y7
+	VPAND     bytes03<>+0(SB), Y7, Y7
+	VMOVDQU   160(CX), Y8
+	VPSLLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y0, Y0
+	VPSLLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y1, Y1
+	VMOVDQA   Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y2, Y2
+	VPSRLW    $0x01, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y3, Y3
+	VPSRLW    $0x02, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y4, Y4
+	VPSRLW    $0x03, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y5, Y5
+	VPSRLW    $0x04, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y6, Y6
+	VPSRLW    $0x05, Y8, Y9
+	VPAND     bytes04<>+0(SB), Y9, Y9
+	VPOR      Y9, Y7, Y7
+	VPSHUFB   Y0, Y12, Y0
+	VPSHUFB   Y1, Y12, Y1
+	VPSHUFB   Y2, Y12, Y2
+	VPSHUFB   Y3, Y12, Y3
+	VPSHUFB   Y4, Y12, Y4
+	VPSHUFB   Y5, Y12, Y5
+	VPSHUFB   Y6, Y12, Y6
+	VPSHUFB   Y7, Y12, Y7
+	VPMOVSXBD 200(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS 16(DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y10, Y10
+	VPMOVSXBD 216(CX), Y11
+	VCVTDQ2PS Y11, Y11
+	VCVTPH2PS 16(DX), Y8
+	VMULPS    dwords3e000000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y11, Y11
+	VMOVDQU   Y0, 32(AX)
+	VMOVDQU   Y1, 96(AX)
+	VMOVDQU   Y2, 160(AX)
+	VMOVDQU   Y3, 224(AX)
+	VMOVUPS   Y10, 288(AX)
+	VMOVDQU   Y4, 352(AX)
+	VMOVDQU   Y5, 416(AX)
+	VMOVDQU   Y6, 480(AX)
+	VMOVDQU   Y7, 544(AX)
+	VMOVUPS   Y11, 608(AX)
+	ADDQ      $0x00000280, AX
+	ADDQ      $+224, CX
+	DECQ      SI
+	JNZ       record1
+	SUBQ      $0x08, BX
+	JNZ       super1
+	VZEROUPPER
+	RET
+
+DATA tableIQ2_S<>+0(SB)/4, $0x002b1908
+DATA tableIQ2_S<>+4(SB)/4, $0x00d5e7f8
+DATA tableIQ2_S<>+8(SB)/4, $0x00000000
+DATA tableIQ2_S<>+12(SB)/4, $0x00000000
+DATA tableIQ2_S<>+16(SB)/4, $0x002b1908
+DATA tableIQ2_S<>+20(SB)/4, $0x00d5e7f8
+DATA tableIQ2_S<>+24(SB)/4, $0x00000000
+DATA tableIQ2_S<>+28(SB)/4, $0x00000000
+GLOBL tableIQ2_S<>(SB), RODATA|NOPTR, $32
+
+// func SpreadIQ3_XXS(panel *byte, tile *byte, first int, records int)
+// Requires: AVX, AVX2, F16C
+TEXT ·SpreadIQ3_XXS(SB), NOSPLIT, $0-32
+	MOVQ    panel+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    first+16(FP), DX
+	MOVQ    records+24(FP), BX
+	VMOVDQU tableIQ3_XXS<>+0(SB), Y11
+	SHRQ    $0x03, DX
+	IMUL3Q  $+2208, DX, DX
+	ADDQ    DX, CX
+
+super0:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record0:
+	VMOVDQU   (CX), Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y0
+	VPSRLW    $0x04, Y4, Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y4
+	VMOVDQU   64(CX), Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y1
+	VPSRLW    $0x04, Y5, Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y5
+	VMOVDQU   128(CX), Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y2
+	VPSRLW    $0x04, Y6, Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y6
+	VMOVDQU   192(CX), Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y3
+	VPSRLW    $0x04, Y7, Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y7
+	VPSHUFB   Y0, Y11, Y0
+	VPSHUFB   Y1, Y11, Y1
+	VPSHUFB   Y2, Y11, Y2
+	VPSHUFB   Y3, Y11, Y3
+	VPSHUFB   Y4, Y11, Y4
+	VPSHUFB   Y5, Y11, Y5
+	VPSHUFB   Y6, Y11, Y6
+	VPSHUFB   Y7, Y11, Y7
+	VPMOVSXBD 256(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS (DX), Y8
+	VMULPS    dwords3e800000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y10, Y10
+	VMOVDQU   Y0, (AX)
+	VMOVDQU   Y1, 64(AX)
+	VMOVDQU   Y2, 128(AX)
+	VMOVDQU   Y3, 192(AX)
+	VMOVDQU   Y4, 256(AX)
+	VMOVDQU   Y5, 320(AX)
+	VMOVDQU   Y6, 384(AX)
+	VMOVDQU   Y7, 448(AX)
+	VMOVUPS   Y10, 512(AX)
+	ADDQ      $0x00000240, AX
+	ADDQ      $+272, CX
+	DECQ      SI
+	JNZ       record0
+	SUBQ      $0x08, BX
+	JNZ       super0
+	MOVQ      panel+0(FP), AX
+	MOVQ      tile+8(FP), CX
+	MOVQ      first+16(FP), DX
+	MOVQ      records+24(FP), BX
+	VMOVDQU   tableIQ3_XXS<>+0(SB), Y11
+	SHRQ      $0x03, DX
+	IMUL3Q    $+2208, DX, DX
+	ADDQ      DX, CX
+
+super1:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record1:
+	VMOVDQU   32(CX), Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y0
+	VPSRLW    $0x04, Y4, Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y4
+	VMOVDQU   96(CX), Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y1
+	VPSRLW    $0x04, Y5, Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y5
+	VMOVDQU   160(CX), Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y2
+	VPSRLW    $0x04, Y6, Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y6
+	VMOVDQU   224(CX), Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y3
+	VPSRLW    $0x04, Y7, Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y7
+	VPSHUFB   Y0, Y11, Y0
+	VPSHUFB   Y1, Y11, Y1
+	VPSHUFB   Y2, Y11, Y2
+	VPSHUFB   Y3, Y11, Y3
+	VPSHUFB   Y4, Y11, Y4
+	VPSHUFB   Y5, Y11, Y5
+	VPSHUFB   Y6, Y11, Y6
+	VPSHUFB   Y7, Y11, Y7
+	VPMOVSXBD 264(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS 16(DX), Y8
+	VMULPS    dwords3e800000<>+0(SB), Y8, Y8
+	VMULPS    Y8, Y10, Y10
+	VMOVDQU   Y0, 32(AX)
+	VMOVDQU   Y1, 96(AX)
+	VMOVDQU   Y2, 160(AX)
+	VMOVDQU   Y3, 224(AX)
+	VMOVDQU   Y4, 288(AX)
+	VMOVDQU   Y5, 352(AX)
+	VMOVDQU   Y6, 416(AX)
+	VMOVDQU   Y7, 480(AX)
+	VMOVUPS   Y10, 544(AX)
+	ADDQ      $0x00000240, AX
+	ADDQ      $+272, CX
+	DECQ      SI
+	JNZ       record1
+	SUBQ      $0x08, BX
+	JNZ       super1
+	VZEROUPPER
+	RET
+
+DATA tableIQ3_XXS<>+0(SB)/4, $0x1c140c04
+DATA tableIQ3_XXS<>+4(SB)/4, $0x3e342c24
+DATA tableIQ3_XXS<>+8(SB)/4, $0xe4ecf4fc
+DATA tableIQ3_XXS<>+12(SB)/4, $0xc2ccd4dc
+DATA tableIQ3_XXS<>+16(SB)/4, $0x1c140c04
+DATA tableIQ3_XXS<>+20(SB)/4, $0x3e342c24
+DATA tableIQ3_XXS<>+24(SB)/4, $0xe4ecf4fc
+DATA tableIQ3_XXS<>+28(SB)/4, $0xc2ccd4dc
+GLOBL tableIQ3_XXS<>(SB), RODATA|NOPTR, $32
+
+DATA dwords3e800000<>+0(SB)/4, $0x3e800000
+DATA dwords3e800000<>+4(SB)/4, $0x3e800000
+DATA dwords3e800000<>+8(SB)/4, $0x3e800000
+DATA dwords3e800000<>+12(SB)/4, $0x3e800000
+DATA dwords3e800000<>+16(SB)/4, $0x3e800000
+DATA dwords3e800000<>+20(SB)/4, $0x3e800000
+DATA dwords3e800000<>+24(SB)/4, $0x3e800000
+DATA dwords3e800000<>+28(SB)/4, $0x3e800000
+GLOBL dwords3e800000<>(SB), RODATA|NOPTR, $32
+
+// func SpreadIQ3_S(panel *byte, tile *byte, first int, records int)
+// Requires: AVX, AVX2, F16C
+TEXT ·SpreadIQ3_S(SB), NOSPLIT, $0-32
+	MOVQ    panel+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    first+16(FP), DX
+	MOVQ    records+24(FP), BX
+	VMOVDQU tableIQ3_S<>+0(SB), Y11
+	SHRQ    $0x03, DX
+	IMUL3Q  $+2208, DX, DX
+	ADDQ    DX, CX
+
+super0:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record0:
+	VMOVDQU   (CX), Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y0
+	VPSRLW    $0x04, Y4, Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y4
+	VMOVDQU   64(CX), Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y1
+	VPSRLW    $0x04, Y5, Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y5
+	VMOVDQU   128(CX), Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y2
+	VPSRLW    $0x04, Y6, Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y6
+	VMOVDQU   192(CX), Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y3
+	VPSRLW    $0x04, Y7, Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y7
+	VPSHUFB   Y0, Y11, Y0
+	VPSHUFB   Y1, Y11, Y1
+	VPSHUFB   Y2, Y11, Y2
+	VPSHUFB   Y3, Y11, Y3
+	VPSHUFB   Y4, Y11, Y4
+	VPSHUFB   Y5, Y11, Y5
+	VPSHUFB   Y6, Y11, Y6
+	VPSHUFB   Y7, Y11, Y7
+	VPMOVSXBD 256(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS (DX), Y8
+	VMULPS    Y8, Y10, Y10
+	VMOVDQU   Y0, (AX)
+	VMOVDQU   Y1, 64(AX)
+	VMOVDQU   Y2, 128(AX)
+	VMOVDQU   Y3, 192(AX)
+	VMOVDQU   Y4, 256(AX)
+	VMOVDQU   Y5, 320(AX)
+	VMOVDQU   Y6, 384(AX)
+	VMOVDQU   Y7, 448(AX)
+	VMOVUPS   Y10, 512(AX)
+	ADDQ      $0x00000240, AX
+	ADDQ      $+272, CX
+	DECQ      SI
+	JNZ       record0
+	SUBQ      $0x08, BX
+	JNZ       super0
+	MOVQ      panel+0(FP), AX
+	MOVQ      tile+8(FP), CX
+	MOVQ      first+16(FP), DX
+	MOVQ      records+24(FP), BX
+	VMOVDQU   tableIQ3_S<>+0(SB), Y11
+	SHRQ      $0x03, DX
+	IMUL3Q    $+2208, DX, DX
+	ADDQ      DX, CX
+
+super1:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record1:
+	VMOVDQU   32(CX), Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y0
+	VPSRLW    $0x04, Y4, Y4
+	VPAND     bytes0f<>+0(SB), Y4, Y4
+	VMOVDQU   96(CX), Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y1
+	VPSRLW    $0x04, Y5, Y5
+	VPAND     bytes0f<>+0(SB), Y5, Y5
+	VMOVDQU   160(CX), Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y2
+	VPSRLW    $0x04, Y6, Y6
+	VPAND     bytes0f<>+0(SB), Y6, Y6
+	VMOVDQU   224(CX), Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y3
+	VPSRLW    $0x04, Y7, Y7
+	VPAND     bytes0f<>+0(SB), Y7, Y7
+	VPSHUFB   Y0, Y11, Y0
+	VPSHUFB   Y1, Y11, Y1
+	VPSHUFB   Y2, Y11, Y2
+	VPSHUFB   Y3, Y11, Y3
+	VPSHUFB   Y4, Y11, Y4
+	VPSHUFB   Y5, Y11, Y5
+	VPSHUFB   Y6, Y11, Y6
+	VPSHUFB   Y7, Y11, Y7
+	VPMOVSXBD 264(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS 16(DX), Y8
+	VMULPS    Y8, Y10, Y10
+	VMOVDQU   Y0, 32(AX)
+	VMOVDQU   Y1, 96(AX)
+	VMOVDQU   Y2, 160(AX)
+	VMOVDQU   Y3, 224(AX)
+	VMOVDQU   Y4, 288(AX)
+	VMOVDQU   Y5, 352(AX)
+	VMOVDQU   Y6, 416(AX)
+	VMOVDQU   Y7, 480(AX)
+	VMOVUPS   Y10, 544(AX)
+	ADDQ      $0x00000240, AX
+	ADDQ      $+272, CX
+	DECQ      SI
+	JNZ       record1
+	SUBQ      $0x08, BX
+	JNZ       super1
+	VZEROUPPER
+	RET
+
+DATA tableIQ3_S<>+0(SB)/4, $0x07050301
+DATA tableIQ3_S<>+4(SB)/4, $0x0f0d0b09
+DATA tableIQ3_S<>+8(SB)/4, $0xf9fbfdff
+DATA tableIQ3_S<>+12(SB)/4, $0xf1f3f5f7
+DATA tableIQ3_S<>+16(SB)/4, $0x07050301
+DATA tableIQ3_S<>+20(SB)/4, $0x0f0d0b09
+DATA tableIQ3_S<>+24(SB)/4, $0xf9fbfdff
+DATA tableIQ3_S<>+28(SB)/4, $0xf1f3f5f7
+GLOBL tableIQ3_S<>(SB), RODATA|NOPTR, $32
+
+// func SpreadTQ2_0(panel *byte, tile *byte, first int, records int)
+// Requires: AVX, AVX2, F16C
+TEXT ·SpreadTQ2_0(SB), NOSPLIT, $0-32
+	MOVQ   panel+0(FP), AX
+	MOVQ   tile+8(FP), CX
+	MOVQ   first+16(FP), DX
+	MOVQ   records+24(FP), BX
+	SHRQ   $0x03, DX
+	IMUL3Q $+1184, DX, DX
+	ADDQ   DX, CX
+
+super0:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record0:
+	VMOVDQU   (CX), Y3
+	VPAND     bytes03<>+0(SB), Y3, Y0
+	VPSRLW    $0x02, Y3, Y1
+	VPAND     bytes03<>+0(SB), Y1, Y1
+	VPSRLW    $0x04, Y3, Y2
+	VPAND     bytes03<>+0(SB), Y2, Y2
+	VPSRLW    $0x06, Y3, Y3
+	VPAND     bytes03<>+0(SB), Y3, Y3
+	VMOVDQU   64(CX), Y7
+	VPAND     bytes03<>+0(SB), Y7, Y4
+	VPSRLW    $0x02, Y7, Y5
+	VPAND     bytes03<>+0(SB), Y5, Y5
+	VPSRLW    $0x04, Y7, Y6
+	VPAND     bytes03<>+0(SB), Y6, Y6
+	VPSRLW    $0x06, Y7, Y7
+	VPAND     bytes03<>+0(SB), Y7, Y7
+	VPMOVSXBD 128(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS (DX), Y8
+	VMULPS    Y8, Y10, Y10
+	VMOVDQU   Y0, (AX)
+	VMOVDQU   Y1, 64(AX)
+	VMOVDQU   Y2, 128(AX)
+	VMOVDQU   Y3, 192(AX)
+	VMOVDQU   Y4, 256(AX)
+	VMOVDQU   Y5, 320(AX)
+	VMOVDQU   Y6, 384(AX)
+	VMOVDQU   Y7, 448(AX)
+	VMOVUPS   Y10, 512(AX)
+	ADDQ      $0x00000240, AX
+	ADDQ      $+144, CX
+	DECQ      SI
+	JNZ       record0
+	SUBQ      $0x08, BX
+	JNZ       super0
+	MOVQ      panel+0(FP), AX
+	MOVQ      tile+8(FP), CX
+	MOVQ      first+16(FP), DX
+	MOVQ      records+24(FP), BX
+	SHRQ      $0x03, DX
+	IMUL3Q    $+1184, DX, DX
+	ADDQ      DX, CX
+
+super1:
+	MOVQ CX, DX
+	ADDQ $+32, CX
+	MOVQ $0x00000008, SI
+
+record1:
+	VMOVDQU   32(CX), Y3
+	VPAND     bytes03<>+0(SB), Y3, Y0
+	VPSRLW    $0x02, Y3, Y1
+	VPAND     bytes03<>+0(SB), Y1, Y1
+	VPSRLW    $0x04, Y3, Y2
+	VPAND     bytes03<>+0(SB), Y2, Y2
+	VPSRLW    $0x06, Y3, Y3
+	VPAND     bytes03<>+0(SB), Y3, Y3
+	VMOVDQU   96(CX), Y7
+	VPAND     bytes03<>+0(SB), Y7, Y4
+	VPSRLW    $0x02, Y7, Y5
+	VPAND     bytes03<>+0(SB), Y5, Y5
+	VPSRLW    $0x04, Y7, Y6
+	VPAND     bytes03<>+0(SB), Y6, Y6
+	VPSRLW    $0x06, Y7, Y7
+	VPAND     bytes03<>+0(SB), Y7, Y7
+	VPMOVSXBD 136(CX), Y10
+	VCVTDQ2PS Y10, Y10
+	VCVTPH2PS 16(DX), Y8
+	VMULPS    Y8, Y10, Y10
+	VMOVDQU   Y0, 32(AX)
+	VMOVDQU   Y1, 96(AX)
+	VMOVDQU   Y2, 160(AX)
+	VMOVDQU   Y3, 224(AX)
+	VMOVDQU   Y4, 288(AX)
+	VMOVDQU   Y5, 352(AX)
+	VMOVDQU   Y6, 416(AX)
+	VMOVDQU   Y7, 480(AX)
+	VMOVUPS   Y10, 544(AX)
+	ADDQ      $0x00000240, AX
+	ADDQ      $+144, CX
+	DECQ      SI
+	JNZ       record1
+	SUBQ      $0x08, BX
+	JNZ       super1
+	VZEROUPPER
+	RET
+
 // func ManyQ4_0(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBytes uintptr, records int, groups int)
 // Requires: AVX, AVX2, FMA3
 TEXT ·ManyQ4_0(SB), NOSPLIT, $0-56
@@ -4221,6 +5301,675 @@ record:
 	VFMADD213PS  32(AX)(DX*1), Y8, Y3
 	VMOVUPS      Y3, 32(AX)(DX*1)
 	ADDQ         $0x00000140, R10
+	ADDQ         $0x000000d0, R11
+	DECQ         R12
+	JNZ          record
+	ADDQ         SI, BX
+	LEAQ         (AX)(CX*4), AX
+	DECQ         DI
+	JNZ          group
+	VZEROUPPER
+	RET
+
+// func ManyNVFP4(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBytes uintptr, records int, groups int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·ManyNVFP4(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), AX
+	MOVQ strideBytes+8(FP), CX
+	LEAQ (CX)(CX*2), DX
+	MOVQ act+24(FP), BX
+	MOVQ groupBytes+32(FP), SI
+	MOVQ groups+48(FP), DI
+	MOVQ panel+16(FP), R8
+	MOVQ records+40(FP), R9
+
+group:
+	MOVQ R8, R10
+	MOVQ BX, R11
+	MOVQ R9, R12
+
+record:
+	VMOVDQU      (R10), Y8
+	VPABSB       Y8, Y11
+	VMOVDQU      32(R10), Y9
+	VPABSB       Y9, Y12
+	VPBROADCASTD (R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y0
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y4
+	VPBROADCASTD 32(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y1
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y5
+	VPBROADCASTD 64(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y2
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y6
+	VPBROADCASTD 96(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y3
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y7
+	VMOVDQU      64(R10), Y8
+	VPABSB       Y8, Y11
+	VMOVDQU      96(R10), Y9
+	VPABSB       Y9, Y12
+	VPBROADCASTD 4(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y0, Y0
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPBROADCASTD 36(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 68(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y2, Y2
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPBROADCASTD 100(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y3, Y3
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      128(R10), Y8
+	VPABSB       Y8, Y11
+	VMOVDQU      160(R10), Y9
+	VPABSB       Y9, Y12
+	VPBROADCASTD 8(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y0, Y0
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPBROADCASTD 40(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 72(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y2, Y2
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPBROADCASTD 104(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y3, Y3
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      192(R10), Y8
+	VPABSB       Y8, Y11
+	VMOVDQU      224(R10), Y9
+	VPABSB       Y9, Y12
+	VPBROADCASTD 12(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y0, Y0
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPBROADCASTD 44(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 76(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y2, Y2
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPBROADCASTD 108(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y3, Y3
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      256(R10), Y8
+	VMOVDQU      288(R10), Y9
+	VBROADCASTSS 128(R11), Y10
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y10, Y0, Y0
+	VFMADD213PS  (AX), Y8, Y0
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y10, Y4, Y4
+	VFMADD213PS  32(AX), Y9, Y4
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y4, 32(AX)
+	VBROADCASTSS 132(R11), Y10
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VFMADD213PS  (AX)(CX*1), Y8, Y1
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VFMADD213PS  32(AX)(CX*1), Y9, Y5
+	VMOVUPS      Y1, (AX)(CX*1)
+	VMOVUPS      Y5, 32(AX)(CX*1)
+	VBROADCASTSS 136(R11), Y10
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VFMADD213PS  (AX)(CX*2), Y8, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VFMADD213PS  32(AX)(CX*2), Y9, Y6
+	VMOVUPS      Y2, (AX)(CX*2)
+	VMOVUPS      Y6, 32(AX)(CX*2)
+	VBROADCASTSS 140(R11), Y10
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VFMADD213PS  (AX)(DX*1), Y8, Y3
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y10, Y7, Y7
+	VFMADD213PS  32(AX)(DX*1), Y9, Y7
+	VMOVUPS      Y3, (AX)(DX*1)
+	VMOVUPS      Y7, 32(AX)(DX*1)
+	ADDQ         $0x00000140, R10
+	VMOVDQU      (R10), Y8
+	VPABSB       Y8, Y11
+	VMOVDQU      32(R10), Y9
+	VPABSB       Y9, Y12
+	VPBROADCASTD 16(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y0
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y4
+	VPBROADCASTD 48(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y1
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y5
+	VPBROADCASTD 80(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y2
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y6
+	VPBROADCASTD 112(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y3
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y7
+	VMOVDQU      64(R10), Y8
+	VPABSB       Y8, Y11
+	VMOVDQU      96(R10), Y9
+	VPABSB       Y9, Y12
+	VPBROADCASTD 20(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y0, Y0
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPBROADCASTD 52(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 84(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y2, Y2
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPBROADCASTD 116(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y3, Y3
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      128(R10), Y8
+	VPABSB       Y8, Y11
+	VMOVDQU      160(R10), Y9
+	VPABSB       Y9, Y12
+	VPBROADCASTD 24(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y0, Y0
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPBROADCASTD 56(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 88(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y2, Y2
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPBROADCASTD 120(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y3, Y3
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      192(R10), Y8
+	VPABSB       Y8, Y11
+	VMOVDQU      224(R10), Y9
+	VPABSB       Y9, Y12
+	VPBROADCASTD 28(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y0, Y0
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPBROADCASTD 60(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 92(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y2, Y2
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPBROADCASTD 124(R11), Y10
+	VPSIGNB      Y8, Y10, Y13
+	VPMADDUBSW   Y13, Y11, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y3, Y3
+	VPSIGNB      Y9, Y10, Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     dwords00010001<>+0(SB), Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VMOVDQU      256(R10), Y8
+	VMOVDQU      288(R10), Y9
+	VBROADCASTSS 128(R11), Y10
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y10, Y0, Y0
+	VFMADD213PS  (AX), Y8, Y0
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y10, Y4, Y4
+	VFMADD213PS  32(AX), Y9, Y4
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y4, 32(AX)
+	VBROADCASTSS 132(R11), Y10
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VFMADD213PS  (AX)(CX*1), Y8, Y1
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VFMADD213PS  32(AX)(CX*1), Y9, Y5
+	VMOVUPS      Y1, (AX)(CX*1)
+	VMOVUPS      Y5, 32(AX)(CX*1)
+	VBROADCASTSS 136(R11), Y10
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VFMADD213PS  (AX)(CX*2), Y8, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VFMADD213PS  32(AX)(CX*2), Y9, Y6
+	VMOVUPS      Y2, (AX)(CX*2)
+	VMOVUPS      Y6, 32(AX)(CX*2)
+	VBROADCASTSS 140(R11), Y10
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VFMADD213PS  (AX)(DX*1), Y8, Y3
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y10, Y7, Y7
+	VFMADD213PS  32(AX)(DX*1), Y9, Y7
+	VMOVUPS      Y3, (AX)(DX*1)
+	VMOVUPS      Y7, 32(AX)(DX*1)
+	ADDQ         $0x00000140, R10
+	ADDQ         $0x000000d0, R11
+	DECQ         R12
+	JNZ          record
+	ADDQ         SI, BX
+	LEAQ         (AX)(CX*4), AX
+	DECQ         DI
+	JNZ          group
+	VZEROUPPER
+	RET
+
+// func ManyTQ2_0(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBytes uintptr, records int, groups int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·ManyTQ2_0(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), AX
+	MOVQ strideBytes+8(FP), CX
+	LEAQ (CX)(CX*2), DX
+	MOVQ act+24(FP), BX
+	MOVQ groupBytes+32(FP), SI
+	MOVQ groups+48(FP), DI
+	MOVQ panel+16(FP), R8
+	MOVQ records+40(FP), R9
+
+group:
+	MOVQ R8, R10
+	MOVQ BX, R11
+	MOVQ R9, R12
+
+record:
+	VMOVDQU      (R10), Y8
+	VMOVDQU      32(R10), Y9
+	VPBROADCASTD (R11), Y10
+	VPMADDUBSW   Y10, Y8, Y0
+	VPMADDUBSW   Y10, Y9, Y4
+	VPBROADCASTD 32(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y1
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 64(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y2
+	VPMADDUBSW   Y10, Y9, Y6
+	VPBROADCASTD 96(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y3
+	VPMADDUBSW   Y10, Y9, Y7
+	VMOVDQU      64(R10), Y8
+	VMOVDQU      96(R10), Y9
+	VPBROADCASTD 4(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y0, Y0
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 36(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y1, Y1
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 68(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 100(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y3, Y3
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      128(R10), Y8
+	VMOVDQU      160(R10), Y9
+	VPBROADCASTD 8(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y0, Y0
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 40(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y1, Y1
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 72(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 104(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y3, Y3
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      192(R10), Y8
+	VMOVDQU      224(R10), Y9
+	VPBROADCASTD 12(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y0, Y0
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 44(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y1, Y1
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 76(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 108(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y3, Y3
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      256(R10), Y8
+	VMOVDQU      288(R10), Y9
+	VPBROADCASTD 16(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y0, Y0
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 48(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y1, Y1
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 80(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 112(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y3, Y3
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      320(R10), Y8
+	VMOVDQU      352(R10), Y9
+	VPBROADCASTD 20(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y0, Y0
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 52(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y1, Y1
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 84(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 116(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y3, Y3
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      384(R10), Y8
+	VMOVDQU      416(R10), Y9
+	VPBROADCASTD 24(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y0, Y0
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 56(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y1, Y1
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 88(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 120(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y3, Y3
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      448(R10), Y8
+	VMOVDQU      480(R10), Y9
+	VPBROADCASTD 28(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y0, Y0
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y4, Y4
+	VPBROADCASTD 60(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y1, Y1
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 92(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y6, Y6
+	VPBROADCASTD 124(R11), Y10
+	VPMADDUBSW   Y10, Y8, Y12
+	VPADDW       Y12, Y3, Y3
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     dwords00010001<>+0(SB), Y0, Y0
+	VPMADDWD     dwords00010001<>+0(SB), Y1, Y1
+	VPMADDWD     dwords00010001<>+0(SB), Y2, Y2
+	VPMADDWD     dwords00010001<>+0(SB), Y3, Y3
+	VPMADDWD     dwords00010001<>+0(SB), Y4, Y4
+	VPMADDWD     dwords00010001<>+0(SB), Y5, Y5
+	VPMADDWD     dwords00010001<>+0(SB), Y6, Y6
+	VPMADDWD     dwords00010001<>+0(SB), Y7, Y7
+	VMOVDQU      512(R10), Y8
+	VMOVDQU      544(R10), Y9
+	VPBROADCASTD 160(R11), Y13
+	VPSLLD       $0x00, Y13, Y13
+	VPADDD       Y13, Y0, Y0
+	VPADDD       Y13, Y4, Y4
+	VBROADCASTSS 128(R11), Y10
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y10, Y0, Y0
+	VFMADD213PS  (AX), Y8, Y0
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y10, Y4, Y4
+	VFMADD213PS  32(AX), Y9, Y4
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y4, 32(AX)
+	VPBROADCASTD 164(R11), Y13
+	VPSLLD       $0x00, Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPADDD       Y13, Y5, Y5
+	VBROADCASTSS 132(R11), Y10
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VFMADD213PS  (AX)(CX*1), Y8, Y1
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VFMADD213PS  32(AX)(CX*1), Y9, Y5
+	VMOVUPS      Y1, (AX)(CX*1)
+	VMOVUPS      Y5, 32(AX)(CX*1)
+	VPBROADCASTD 168(R11), Y13
+	VPSLLD       $0x00, Y13, Y13
+	VPADDD       Y13, Y2, Y2
+	VPADDD       Y13, Y6, Y6
+	VBROADCASTSS 136(R11), Y10
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VFMADD213PS  (AX)(CX*2), Y8, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VFMADD213PS  32(AX)(CX*2), Y9, Y6
+	VMOVUPS      Y2, (AX)(CX*2)
+	VMOVUPS      Y6, 32(AX)(CX*2)
+	VPBROADCASTD 172(R11), Y13
+	VPSLLD       $0x00, Y13, Y13
+	VPADDD       Y13, Y3, Y3
+	VPADDD       Y13, Y7, Y7
+	VBROADCASTSS 140(R11), Y10
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VFMADD213PS  (AX)(DX*1), Y8, Y3
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y10, Y7, Y7
+	VFMADD213PS  32(AX)(DX*1), Y9, Y7
+	VMOVUPS      Y3, (AX)(DX*1)
+	VMOVUPS      Y7, 32(AX)(DX*1)
+	ADDQ         $0x00000240, R10
 	ADDQ         $0x000000d0, R11
 	DECQ         R12
 	JNZ          record

@@ -42,3 +42,24 @@ func UnpackIQ4_XS(panel *float32, tile *byte, first int, records int)
 
 // UnpackMXFP4 writes columns 32*first.. of records*32 columns of a MXFP4 tile as float32 [column][16 rows].
 func UnpackMXFP4(panel *float32, tile *byte, first int, records int)
+
+// UnpackNVFP4 writes columns 32*first.. of records*32 columns of a NVFP4 tile as float32 [column][16 rows].
+func UnpackNVFP4(panel *float32, tile *byte, first int, records int)
+
+// UnpackIQ1_M writes columns 32*first.. of records*32 columns of a IQ1_M tile as float32 [column][16 rows].
+func UnpackIQ1_M(panel *float32, tile *byte, first int, records int)
+
+// UnpackIQ2_XXS writes columns 32*first.. of records*32 columns of a IQ2_XXS tile as float32 [column][16 rows].
+func UnpackIQ2_XXS(panel *float32, tile *byte, first int, records int)
+
+// UnpackIQ2_S writes columns 32*first.. of records*32 columns of a IQ2_S tile as float32 [column][16 rows].
+func UnpackIQ2_S(panel *float32, tile *byte, first int, records int)
+
+// UnpackIQ3_XXS writes columns 32*first.. of records*32 columns of a IQ3_XXS tile as float32 [column][16 rows].
+func UnpackIQ3_XXS(panel *float32, tile *byte, first int, records int)
+
+// UnpackIQ3_S writes columns 32*first.. of records*32 columns of a IQ3_S tile as float32 [column][16 rows].
+func UnpackIQ3_S(panel *float32, tile *byte, first int, records int)
+
+// UnpackTQ2_0 writes columns 32*first.. of records*32 columns of a TQ2_0 tile as float32 [column][16 rows].
+func UnpackTQ2_0(panel *float32, tile *byte, first int, records int)

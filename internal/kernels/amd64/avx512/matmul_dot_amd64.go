@@ -198,3 +198,108 @@ func DotMXFP4x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, record
 
 // DotMXFP4x16 multiplies a MXFP4 tile of 16 rows with 16 activation rows; dst rows are strideBytes apart.
 func DotMXFP4x16(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4x1 multiplies a NVFP4 tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+func DotNVFP4x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4x2 multiplies a NVFP4 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotNVFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4x4 multiplies a NVFP4 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotNVFP4x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4x8 multiplies a NVFP4 tile of 16 rows with 8 activation rows; dst rows are strideBytes apart.
+func DotNVFP4x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4x16 multiplies a NVFP4 tile of 16 rows with 16 activation rows; dst rows are strideBytes apart.
+func DotNVFP4x16(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ1_Mx1 multiplies a IQ1_M tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+func DotIQ1_Mx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ1_Mx2 multiplies a IQ1_M tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotIQ1_Mx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ1_Mx4 multiplies a IQ1_M tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotIQ1_Mx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ1_Mx8 multiplies a IQ1_M tile of 16 rows with 8 activation rows; dst rows are strideBytes apart.
+func DotIQ1_Mx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ1_Mx16 multiplies a IQ1_M tile of 16 rows with 16 activation rows; dst rows are strideBytes apart.
+func DotIQ1_Mx16(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_XXSx1 multiplies a IQ2_XXS tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+func DotIQ2_XXSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_XXSx2 multiplies a IQ2_XXS tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotIQ2_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_XXSx4 multiplies a IQ2_XXS tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotIQ2_XXSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_XXSx8 multiplies a IQ2_XXS tile of 16 rows with 8 activation rows; dst rows are strideBytes apart.
+func DotIQ2_XXSx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_XXSx16 multiplies a IQ2_XXS tile of 16 rows with 16 activation rows; dst rows are strideBytes apart.
+func DotIQ2_XXSx16(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_Sx1 multiplies a IQ2_S tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+func DotIQ2_Sx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_Sx2 multiplies a IQ2_S tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotIQ2_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_Sx4 multiplies a IQ2_S tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotIQ2_Sx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_Sx8 multiplies a IQ2_S tile of 16 rows with 8 activation rows; dst rows are strideBytes apart.
+func DotIQ2_Sx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_Sx16 multiplies a IQ2_S tile of 16 rows with 16 activation rows; dst rows are strideBytes apart.
+func DotIQ2_Sx16(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_XXSx1 multiplies a IQ3_XXS tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+func DotIQ3_XXSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_XXSx2 multiplies a IQ3_XXS tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotIQ3_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_XXSx4 multiplies a IQ3_XXS tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotIQ3_XXSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_XXSx8 multiplies a IQ3_XXS tile of 16 rows with 8 activation rows; dst rows are strideBytes apart.
+func DotIQ3_XXSx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_XXSx16 multiplies a IQ3_XXS tile of 16 rows with 16 activation rows; dst rows are strideBytes apart.
+func DotIQ3_XXSx16(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_Sx1 multiplies a IQ3_S tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+func DotIQ3_Sx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_Sx2 multiplies a IQ3_S tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotIQ3_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_Sx4 multiplies a IQ3_S tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotIQ3_Sx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_Sx8 multiplies a IQ3_S tile of 16 rows with 8 activation rows; dst rows are strideBytes apart.
+func DotIQ3_Sx8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_Sx16 multiplies a IQ3_S tile of 16 rows with 16 activation rows; dst rows are strideBytes apart.
+func DotIQ3_Sx16(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotTQ2_0x1 multiplies a TQ2_0 tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+func DotTQ2_0x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotTQ2_0x2 multiplies a TQ2_0 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotTQ2_0x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotTQ2_0x4 multiplies a TQ2_0 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotTQ2_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotTQ2_0x8 multiplies a TQ2_0 tile of 16 rows with 8 activation rows; dst rows are strideBytes apart.
+func DotTQ2_0x8(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotTQ2_0x16 multiplies a TQ2_0 tile of 16 rows with 16 activation rows; dst rows are strideBytes apart.
+func DotTQ2_0x16(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)

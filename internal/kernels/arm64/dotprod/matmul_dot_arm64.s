@@ -8973,3 +8973,5735 @@ TEXT ·DotMXFP4x4(SB), NOSPLIT, $0-40
 	WORD $0xf100419f // cmp x12, #16
 	WORD $0x54ffe9c1 // b.ne pass
 	RET
+
+// func DotNVFP4x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4x1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5e8 // movi v8.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e29 // mov v9.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e29 // mov v9.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x3dc000aa // ldr q10, [x5, #0]
+	WORD $0x3dc0012b // ldr q11, [x9, #0]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae164 // sdot v4.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0052b // ldr q11, [x9, #16]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae165 // sdot v5.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0092b // ldr q11, [x9, #32]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae166 // sdot v6.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc00d2b // ldr q11, [x9, #48]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae167 // sdot v7.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0112b // ldr q11, [x9, #64]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae164 // sdot v4.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0152b // ldr q11, [x9, #80]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae165 // sdot v5.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0192b // ldr q11, [x9, #96]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae166 // sdot v6.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc01d2b // ldr q11, [x9, #112]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae167 // sdot v7.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0212b // ldr q11, [x9, #128]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae964 // sdot v4.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0252b // ldr q11, [x9, #144]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae965 // sdot v5.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0292b // ldr q11, [x9, #160]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae966 // sdot v6.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc02d2b // ldr q11, [x9, #176]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae967 // sdot v7.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0312b // ldr q11, [x9, #192]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae964 // sdot v4.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0352b // ldr q11, [x9, #208]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae965 // sdot v5.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0392b // ldr q11, [x9, #224]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae966 // sdot v6.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc03d2b // ldr q11, [x9, #240]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae967 // sdot v7.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc008aa // ldr q10, [x5, #32]
+	WORD $0x3dc0412b // ldr q11, [x9, #256]
+	WORD $0x4e21796c // fcvtl2 v12.4s, v11.8h
+	WORD $0x0e21796b // fcvtl v11.4s, v11.4h
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8a9084 // fmul v4.4s, v4.4s, v10.s[0]
+	WORD $0x4e2bcc80 // fmla v0.4s, v4.4s, v11.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8a90a5 // fmul v5.4s, v5.4s, v10.s[0]
+	WORD $0x4e2ccca1 // fmla v1.4s, v5.4s, v12.4s
+	WORD $0x3dc0452b // ldr q11, [x9, #272]
+	WORD $0x4e21796c // fcvtl2 v12.4s, v11.8h
+	WORD $0x0e21796b // fcvtl v11.4s, v11.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8a90c6 // fmul v6.4s, v6.4s, v10.s[0]
+	WORD $0x4e2bccc2 // fmla v2.4s, v6.4s, v11.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8a90e7 // fmul v7.4s, v7.4s, v10.s[0]
+	WORD $0x4e2ccce3 // fmla v3.4s, v7.4s, v12.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x3dc004aa // ldr q10, [x5, #16]
+	WORD $0x3dc0012b // ldr q11, [x9, #0]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae164 // sdot v4.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0052b // ldr q11, [x9, #16]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae165 // sdot v5.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0092b // ldr q11, [x9, #32]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae166 // sdot v6.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc00d2b // ldr q11, [x9, #48]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae167 // sdot v7.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0112b // ldr q11, [x9, #64]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae164 // sdot v4.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0152b // ldr q11, [x9, #80]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae165 // sdot v5.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0192b // ldr q11, [x9, #96]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae166 // sdot v6.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc01d2b // ldr q11, [x9, #112]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae167 // sdot v7.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0212b // ldr q11, [x9, #128]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae964 // sdot v4.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0252b // ldr q11, [x9, #144]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae965 // sdot v5.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0292b // ldr q11, [x9, #160]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae966 // sdot v6.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc02d2b // ldr q11, [x9, #176]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae967 // sdot v7.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0312b // ldr q11, [x9, #192]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae964 // sdot v4.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0352b // ldr q11, [x9, #208]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae965 // sdot v5.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0392b // ldr q11, [x9, #224]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae966 // sdot v6.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc03d2b // ldr q11, [x9, #240]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae967 // sdot v7.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc008aa // ldr q10, [x5, #32]
+	WORD $0x3dc0492b // ldr q11, [x9, #288]
+	WORD $0x4e21796c // fcvtl2 v12.4s, v11.8h
+	WORD $0x0e21796b // fcvtl v11.4s, v11.4h
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8a9084 // fmul v4.4s, v4.4s, v10.s[0]
+	WORD $0x4e2bcc80 // fmla v0.4s, v4.4s, v11.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8a90a5 // fmul v5.4s, v5.4s, v10.s[0]
+	WORD $0x4e2ccca1 // fmla v1.4s, v5.4s, v12.4s
+	WORD $0x3dc04d2b // ldr q11, [x9, #304]
+	WORD $0x4e21796c // fcvtl2 v12.4s, v11.8h
+	WORD $0x0e21796b // fcvtl v11.4s, v11.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8a90c6 // fmul v6.4s, v6.4s, v10.s[0]
+	WORD $0x4e2bccc2 // fmla v2.4s, v6.4s, v11.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8a90e7 // fmul v7.4s, v7.4s, v10.s[0]
+	WORD $0x4e2ccce3 // fmla v3.4s, v7.4s, v12.4s
+	WORD $0x91050129 // add x9, x9, #320
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe9a1 // b.ne record
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotNVFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc000b2 // ldr q18, [x5, #0]
+	WORD $0x3dc008b3 // ldr q19, [x5, #32]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e284 // sdot v4.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28c // sdot v12.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e285 // sdot v5.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28d // sdot v13.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e286 // sdot v6.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28e // sdot v14.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e287 // sdot v7.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28f // sdot v15.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e284 // sdot v4.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28c // sdot v12.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e285 // sdot v5.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28d // sdot v13.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01934 // ldr q20, [x9, #96]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e286 // sdot v6.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28e // sdot v14.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01d34 // ldr q20, [x9, #112]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e287 // sdot v7.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28f // sdot v15.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc02134 // ldr q20, [x9, #128]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea84 // sdot v4.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8c // sdot v12.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02534 // ldr q20, [x9, #144]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea85 // sdot v5.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8d // sdot v13.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02934 // ldr q20, [x9, #160]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea86 // sdot v6.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8e // sdot v14.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02d34 // ldr q20, [x9, #176]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea87 // sdot v7.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8f // sdot v15.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc03134 // ldr q20, [x9, #192]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea84 // sdot v4.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8c // sdot v12.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03534 // ldr q20, [x9, #208]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea85 // sdot v5.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8d // sdot v13.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03934 // ldr q20, [x9, #224]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea86 // sdot v6.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8e // sdot v14.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03d34 // ldr q20, [x9, #240]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea87 // sdot v7.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8f // sdot v15.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0x3dc04133 // ldr q19, [x9, #256]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f929084 // fmul v4.4s, v4.4s, v18.s[0]
+	WORD $0x4e33cc80 // fmla v0.4s, v4.4s, v19.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb2918c // fmul v12.4s, v12.4s, v18.s[1]
+	WORD $0x4e33cd88 // fmla v8.4s, v12.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9290a5 // fmul v5.4s, v5.4s, v18.s[0]
+	WORD $0x4e34cca1 // fmla v1.4s, v5.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb291ad // fmul v13.4s, v13.4s, v18.s[1]
+	WORD $0x4e34cda9 // fmla v9.4s, v13.4s, v20.4s
+	WORD $0x3dc04533 // ldr q19, [x9, #272]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9290c6 // fmul v6.4s, v6.4s, v18.s[0]
+	WORD $0x4e33ccc2 // fmla v2.4s, v6.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb291ce // fmul v14.4s, v14.4s, v18.s[1]
+	WORD $0x4e33cdca // fmla v10.4s, v14.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9290e7 // fmul v7.4s, v7.4s, v18.s[0]
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb291ef // fmul v15.4s, v15.4s, v18.s[1]
+	WORD $0x4e34cdeb // fmla v11.4s, v15.4s, v20.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc004b2 // ldr q18, [x5, #16]
+	WORD $0x3dc00cb3 // ldr q19, [x5, #48]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e284 // sdot v4.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28c // sdot v12.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e285 // sdot v5.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28d // sdot v13.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e286 // sdot v6.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28e // sdot v14.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e287 // sdot v7.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28f // sdot v15.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e284 // sdot v4.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28c // sdot v12.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e285 // sdot v5.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28d // sdot v13.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01934 // ldr q20, [x9, #96]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e286 // sdot v6.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28e // sdot v14.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01d34 // ldr q20, [x9, #112]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e287 // sdot v7.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28f // sdot v15.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc02134 // ldr q20, [x9, #128]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea84 // sdot v4.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8c // sdot v12.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02534 // ldr q20, [x9, #144]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea85 // sdot v5.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8d // sdot v13.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02934 // ldr q20, [x9, #160]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea86 // sdot v6.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8e // sdot v14.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02d34 // ldr q20, [x9, #176]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea87 // sdot v7.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8f // sdot v15.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc03134 // ldr q20, [x9, #192]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea84 // sdot v4.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8c // sdot v12.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03534 // ldr q20, [x9, #208]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea85 // sdot v5.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8d // sdot v13.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03934 // ldr q20, [x9, #224]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea86 // sdot v6.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8e // sdot v14.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03d34 // ldr q20, [x9, #240]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea87 // sdot v7.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8f // sdot v15.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0x3dc04933 // ldr q19, [x9, #288]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f929084 // fmul v4.4s, v4.4s, v18.s[0]
+	WORD $0x4e33cc80 // fmla v0.4s, v4.4s, v19.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb2918c // fmul v12.4s, v12.4s, v18.s[1]
+	WORD $0x4e33cd88 // fmla v8.4s, v12.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9290a5 // fmul v5.4s, v5.4s, v18.s[0]
+	WORD $0x4e34cca1 // fmla v1.4s, v5.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb291ad // fmul v13.4s, v13.4s, v18.s[1]
+	WORD $0x4e34cda9 // fmla v9.4s, v13.4s, v20.4s
+	WORD $0x3dc04d33 // ldr q19, [x9, #304]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9290c6 // fmul v6.4s, v6.4s, v18.s[0]
+	WORD $0x4e33ccc2 // fmla v2.4s, v6.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb291ce // fmul v14.4s, v14.4s, v18.s[1]
+	WORD $0x4e33cdca // fmla v10.4s, v14.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9290e7 // fmul v7.4s, v7.4s, v18.s[0]
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb291ef // fmul v15.4s, v15.4s, v18.s[1]
+	WORD $0x4e34cdeb // fmla v11.4s, v15.4s, v20.4s
+	WORD $0x91050129 // add x9, x9, #320
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe161 // b.ne record
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad002568 // stp q8, q9, [x11, #0]
+	WORD $0xad012d6a // stp q10, q11, [x11, #32]
+	RET
+
+// func DotNVFP4x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4x4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc000b2 // ldr q18, [x5, #0]
+	WORD $0x3dc008b3 // ldr q19, [x5, #32]
+	WORD $0x3dc010b4 // ldr q20, [x5, #64]
+	WORD $0x3dc018b5 // ldr q21, [x5, #96]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92e2c2 // sdot v2.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2c6 // sdot v6.4s, v22.16b, v19.4b[0]
+	WORD $0x4f94e2ca // sdot v10.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ce // sdot v14.4s, v22.16b, v21.4b[0]
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92e2c3 // sdot v3.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2c7 // sdot v7.4s, v22.16b, v19.4b[0]
+	WORD $0x4f94e2cb // sdot v11.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2cf // sdot v15.4s, v22.16b, v21.4b[0]
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2e2c2 // sdot v2.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2c6 // sdot v6.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb4e2ca // sdot v10.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ce // sdot v14.4s, v22.16b, v21.4b[1]
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2e2c3 // sdot v3.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2c7 // sdot v7.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb4e2cb // sdot v11.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2cf // sdot v15.4s, v22.16b, v21.4b[1]
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92eac2 // sdot v2.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eac6 // sdot v6.4s, v22.16b, v19.4b[2]
+	WORD $0x4f94eaca // sdot v10.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eace // sdot v14.4s, v22.16b, v21.4b[2]
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92eac3 // sdot v3.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eac7 // sdot v7.4s, v22.16b, v19.4b[2]
+	WORD $0x4f94eacb // sdot v11.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eacf // sdot v15.4s, v22.16b, v21.4b[2]
+	WORD $0x3dc03136 // ldr q22, [x9, #192]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2eac2 // sdot v2.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eac6 // sdot v6.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4eaca // sdot v10.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eace // sdot v14.4s, v22.16b, v21.4b[3]
+	WORD $0x3dc03536 // ldr q22, [x9, #208]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2eac3 // sdot v3.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eac7 // sdot v7.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4eacb // sdot v11.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eacf // sdot v15.4s, v22.16b, v21.4b[3]
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0x3dc04153 // ldr q19, [x10, #256]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f929042 // fmul v2.4s, v2.4s, v18.s[0]
+	WORD $0x4e33cc40 // fmla v0.4s, v2.4s, v19.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb290c6 // fmul v6.4s, v6.4s, v18.s[1]
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f92994a // fmul v10.4s, v10.4s, v18.s[2]
+	WORD $0x4e33cd48 // fmla v8.4s, v10.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb299ce // fmul v14.4s, v14.4s, v18.s[3]
+	WORD $0x4e33cdcc // fmla v12.4s, v14.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f929063 // fmul v3.4s, v3.4s, v18.s[0]
+	WORD $0x4e34cc61 // fmla v1.4s, v3.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cce5 // fmla v5.4s, v7.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f92996b // fmul v11.4s, v11.4s, v18.s[2]
+	WORD $0x4e34cd69 // fmla v9.4s, v11.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb299ef // fmul v15.4s, v15.4s, v18.s[3]
+	WORD $0x4e34cded // fmla v13.4s, v15.4s, v20.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc004b2 // ldr q18, [x5, #16]
+	WORD $0x3dc00cb3 // ldr q19, [x5, #48]
+	WORD $0x3dc014b4 // ldr q20, [x5, #80]
+	WORD $0x3dc01cb5 // ldr q21, [x5, #112]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92e2c2 // sdot v2.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2c6 // sdot v6.4s, v22.16b, v19.4b[0]
+	WORD $0x4f94e2ca // sdot v10.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ce // sdot v14.4s, v22.16b, v21.4b[0]
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92e2c3 // sdot v3.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2c7 // sdot v7.4s, v22.16b, v19.4b[0]
+	WORD $0x4f94e2cb // sdot v11.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2cf // sdot v15.4s, v22.16b, v21.4b[0]
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2e2c2 // sdot v2.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2c6 // sdot v6.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb4e2ca // sdot v10.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ce // sdot v14.4s, v22.16b, v21.4b[1]
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2e2c3 // sdot v3.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2c7 // sdot v7.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb4e2cb // sdot v11.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2cf // sdot v15.4s, v22.16b, v21.4b[1]
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92eac2 // sdot v2.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eac6 // sdot v6.4s, v22.16b, v19.4b[2]
+	WORD $0x4f94eaca // sdot v10.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eace // sdot v14.4s, v22.16b, v21.4b[2]
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92eac3 // sdot v3.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eac7 // sdot v7.4s, v22.16b, v19.4b[2]
+	WORD $0x4f94eacb // sdot v11.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eacf // sdot v15.4s, v22.16b, v21.4b[2]
+	WORD $0x3dc03136 // ldr q22, [x9, #192]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2eac2 // sdot v2.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eac6 // sdot v6.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4eaca // sdot v10.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eace // sdot v14.4s, v22.16b, v21.4b[3]
+	WORD $0x3dc03536 // ldr q22, [x9, #208]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2eac3 // sdot v3.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eac7 // sdot v7.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4eacb // sdot v11.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eacf // sdot v15.4s, v22.16b, v21.4b[3]
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0x3dc04953 // ldr q19, [x10, #288]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f929042 // fmul v2.4s, v2.4s, v18.s[0]
+	WORD $0x4e33cc40 // fmla v0.4s, v2.4s, v19.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb290c6 // fmul v6.4s, v6.4s, v18.s[1]
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f92994a // fmul v10.4s, v10.4s, v18.s[2]
+	WORD $0x4e33cd48 // fmla v8.4s, v10.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb299ce // fmul v14.4s, v14.4s, v18.s[3]
+	WORD $0x4e33cdcc // fmla v12.4s, v14.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f929063 // fmul v3.4s, v3.4s, v18.s[0]
+	WORD $0x4e34cc61 // fmla v1.4s, v3.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cce5 // fmla v5.4s, v7.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f92996b // fmul v11.4s, v11.4s, v18.s[2]
+	WORD $0x4e34cd69 // fmla v9.4s, v11.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb299ef // fmul v15.4s, v15.4s, v18.s[3]
+	WORD $0x4e34cded // fmla v13.4s, v15.4s, v20.4s
+	WORD $0x91050129 // add x9, x9, #320
+	WORD $0x9105014a // add x10, x10, #320
+	WORD $0x9105016b // add x11, x11, #320
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe761 // b.ne record
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0015a4 // stp q4, q5, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0035ac // stp q12, q13, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe421 // b.ne pass
+	RET
+
+// func DotIQ1_Mx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ1_Mx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e468 // movi v8.16b, #3
+	WORD $0x4f00e489 // movi v9.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e2a // mov v10.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2a // mov v10.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x3dc000ab // ldr q11, [x5, #0]
+	WORD $0xad44352c // ldp q12, q13, [x9, #128]
+	WORD $0xad453d2e // ldp q14, q15, [x9, #160]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0a5591 // shl v17.16b, v12.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be204 // sdot v4.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0a55b1 // shl v17.16b, v13.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be205 // sdot v5.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc00930 // ldr q16, [x9, #32]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0a55d1 // shl v17.16b, v14.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be206 // sdot v6.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc00d30 // ldr q16, [x9, #48]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0a55f1 // shl v17.16b, v15.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be207 // sdot v7.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f095591 // shl v17.16b, v12.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe204 // sdot v4.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0955b1 // shl v17.16b, v13.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe205 // sdot v5.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc00930 // ldr q16, [x9, #32]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0955d1 // shl v17.16b, v14.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe206 // sdot v6.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc00d30 // ldr q16, [x9, #48]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0955f1 // shl v17.16b, v15.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe207 // sdot v7.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6ea91d90 // bit v16.16b, v12.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea04 // sdot v4.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6ea91db0 // bit v16.16b, v13.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea05 // sdot v5.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc00930 // ldr q16, [x9, #32]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6ea91dd0 // bit v16.16b, v14.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea06 // sdot v6.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc00d30 // ldr q16, [x9, #48]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6ea91df0 // bit v16.16b, v15.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea07 // sdot v7.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0f0591 // ushr v17.16b, v12.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea04 // sdot v4.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0f05b1 // ushr v17.16b, v13.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea05 // sdot v5.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc00930 // ldr q16, [x9, #32]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0f05d1 // ushr v17.16b, v14.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea06 // sdot v6.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc00d30 // ldr q16, [x9, #48]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0f05f1 // ushr v17.16b, v15.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea07 // sdot v7.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc008ab // ldr q11, [x5, #32]
+	WORD $0xfd40612c // ldr d12, [x9, #192]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40010e // ldr d14, [x8, #0]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd40050e // ldr d14, [x8, #8]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8b9084 // fmul v4.4s, v4.4s, v11.s[0]
+	WORD $0x4e2ccc80 // fmla v0.4s, v4.4s, v12.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8b90a5 // fmul v5.4s, v5.4s, v11.s[0]
+	WORD $0x4e2dcca1 // fmla v1.4s, v5.4s, v13.4s
+	WORD $0xfd40652c // ldr d12, [x9, #200]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40090e // ldr d14, [x8, #16]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd400d0e // ldr d14, [x8, #24]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8b90c6 // fmul v6.4s, v6.4s, v11.s[0]
+	WORD $0x4e2cccc2 // fmla v2.4s, v6.4s, v12.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8b90e7 // fmul v7.4s, v7.4s, v11.s[0]
+	WORD $0x4e2dcce3 // fmla v3.4s, v7.4s, v13.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x3dc004ab // ldr q11, [x5, #16]
+	WORD $0xad44352c // ldp q12, q13, [x9, #128]
+	WORD $0xad453d2e // ldp q14, q15, [x9, #160]
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0e0591 // ushr v17.16b, v12.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be204 // sdot v4.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0e05b1 // ushr v17.16b, v13.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be205 // sdot v5.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0e05d1 // ushr v17.16b, v14.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be206 // sdot v6.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0e05f1 // ushr v17.16b, v15.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be207 // sdot v7.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0d0591 // ushr v17.16b, v12.16b, #3
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe204 // sdot v4.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0d05b1 // ushr v17.16b, v13.16b, #3
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe205 // sdot v5.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0d05d1 // ushr v17.16b, v14.16b, #3
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe206 // sdot v6.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0d05f1 // ushr v17.16b, v15.16b, #3
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe207 // sdot v7.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0c0591 // ushr v17.16b, v12.16b, #4
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea04 // sdot v4.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea05 // sdot v5.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0c05d1 // ushr v17.16b, v14.16b, #4
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea06 // sdot v6.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0c05f1 // ushr v17.16b, v15.16b, #4
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea07 // sdot v7.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0b0591 // ushr v17.16b, v12.16b, #5
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea04 // sdot v4.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0b05b1 // ushr v17.16b, v13.16b, #5
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea05 // sdot v5.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0b05d1 // ushr v17.16b, v14.16b, #5
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea06 // sdot v6.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0b05f1 // ushr v17.16b, v15.16b, #5
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea07 // sdot v7.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc008ab // ldr q11, [x5, #32]
+	WORD $0xfd40692c // ldr d12, [x9, #208]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40010e // ldr d14, [x8, #0]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd40050e // ldr d14, [x8, #8]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8b9084 // fmul v4.4s, v4.4s, v11.s[0]
+	WORD $0x4e2ccc80 // fmla v0.4s, v4.4s, v12.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8b90a5 // fmul v5.4s, v5.4s, v11.s[0]
+	WORD $0x4e2dcca1 // fmla v1.4s, v5.4s, v13.4s
+	WORD $0xfd406d2c // ldr d12, [x9, #216]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40090e // ldr d14, [x8, #16]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd400d0e // ldr d14, [x8, #24]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8b90c6 // fmul v6.4s, v6.4s, v11.s[0]
+	WORD $0x4e2cccc2 // fmla v2.4s, v6.4s, v12.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8b90e7 // fmul v7.4s, v7.4s, v11.s[0]
+	WORD $0x4e2dcce3 // fmla v3.4s, v7.4s, v13.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffdb21 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffda81 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ1_Mx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ1_Mx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc000b3 // ldr q19, [x5, #0]
+	WORD $0x3dc008b4 // ldr q20, [x5, #32]
+	WORD $0xad445935 // ldp q21, q22, [x9, #128]
+	WORD $0xad456137 // ldp q23, q24, [x9, #160]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a56ba // shl v26.16b, v21.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e324 // sdot v4.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32c // sdot v12.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a56da // shl v26.16b, v22.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e325 // sdot v5.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32d // sdot v13.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc00939 // ldr q25, [x9, #32]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a56fa // shl v26.16b, v23.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e326 // sdot v6.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32e // sdot v14.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc00d39 // ldr q25, [x9, #48]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e327 // sdot v7.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32f // sdot v15.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0956ba // shl v26.16b, v21.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e324 // sdot v4.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32c // sdot v12.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0956da // shl v26.16b, v22.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e325 // sdot v5.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32d // sdot v13.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc00939 // ldr q25, [x9, #32]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0956fa // shl v26.16b, v23.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e326 // sdot v6.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32e // sdot v14.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc00d39 // ldr q25, [x9, #48]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f09571a // shl v26.16b, v24.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e327 // sdot v7.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32f // sdot v15.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11eb9 // bit v25.16b, v21.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb24 // sdot v4.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2c // sdot v12.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11ed9 // bit v25.16b, v22.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb25 // sdot v5.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2d // sdot v13.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc00939 // ldr q25, [x9, #32]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb26 // sdot v6.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2e // sdot v14.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc00d39 // ldr q25, [x9, #48]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11f19 // bit v25.16b, v24.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb27 // sdot v7.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2f // sdot v15.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f06ba // ushr v26.16b, v21.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb24 // sdot v4.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2c // sdot v12.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f06da // ushr v26.16b, v22.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb25 // sdot v5.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2d // sdot v13.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc00939 // ldr q25, [x9, #32]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f06fa // ushr v26.16b, v23.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb26 // sdot v6.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2e // sdot v14.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc00d39 // ldr q25, [x9, #48]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f071a // ushr v26.16b, v24.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb27 // sdot v7.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2f // sdot v15.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406134 // ldr d20, [x9, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f939084 // fmul v4.4s, v4.4s, v19.s[0]
+	WORD $0x4e34cc80 // fmla v0.4s, v4.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb3918c // fmul v12.4s, v12.4s, v19.s[1]
+	WORD $0x4e34cd88 // fmla v8.4s, v12.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9390a5 // fmul v5.4s, v5.4s, v19.s[0]
+	WORD $0x4e35cca1 // fmla v1.4s, v5.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb391ad // fmul v13.4s, v13.4s, v19.s[1]
+	WORD $0x4e35cda9 // fmla v9.4s, v13.4s, v21.4s
+	WORD $0xfd406534 // ldr d20, [x9, #200]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9390c6 // fmul v6.4s, v6.4s, v19.s[0]
+	WORD $0x4e34ccc2 // fmla v2.4s, v6.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb391ce // fmul v14.4s, v14.4s, v19.s[1]
+	WORD $0x4e34cdca // fmla v10.4s, v14.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9390e7 // fmul v7.4s, v7.4s, v19.s[0]
+	WORD $0x4e35cce3 // fmla v3.4s, v7.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb391ef // fmul v15.4s, v15.4s, v19.s[1]
+	WORD $0x4e35cdeb // fmla v11.4s, v15.4s, v21.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc004b3 // ldr q19, [x5, #16]
+	WORD $0x3dc00cb4 // ldr q20, [x5, #48]
+	WORD $0xad445935 // ldp q21, q22, [x9, #128]
+	WORD $0xad456137 // ldp q23, q24, [x9, #160]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e06ba // ushr v26.16b, v21.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e324 // sdot v4.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32c // sdot v12.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e06da // ushr v26.16b, v22.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e325 // sdot v5.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32d // sdot v13.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc01939 // ldr q25, [x9, #96]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e06fa // ushr v26.16b, v23.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e326 // sdot v6.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32e // sdot v14.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc01d39 // ldr q25, [x9, #112]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e327 // sdot v7.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32f // sdot v15.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d06ba // ushr v26.16b, v21.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e324 // sdot v4.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32c // sdot v12.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d06da // ushr v26.16b, v22.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e325 // sdot v5.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32d // sdot v13.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc01939 // ldr q25, [x9, #96]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d06fa // ushr v26.16b, v23.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e326 // sdot v6.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32e // sdot v14.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc01d39 // ldr q25, [x9, #112]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e327 // sdot v7.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32f // sdot v15.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c06ba // ushr v26.16b, v21.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb24 // sdot v4.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2c // sdot v12.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb25 // sdot v5.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2d // sdot v13.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc01939 // ldr q25, [x9, #96]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c06fa // ushr v26.16b, v23.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb26 // sdot v6.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2e // sdot v14.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc01d39 // ldr q25, [x9, #112]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb27 // sdot v7.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2f // sdot v15.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b06ba // ushr v26.16b, v21.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb24 // sdot v4.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2c // sdot v12.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b06da // ushr v26.16b, v22.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb25 // sdot v5.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2d // sdot v13.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc01939 // ldr q25, [x9, #96]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b06fa // ushr v26.16b, v23.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb26 // sdot v6.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2e // sdot v14.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc01d39 // ldr q25, [x9, #112]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b071a // ushr v26.16b, v24.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb27 // sdot v7.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2f // sdot v15.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406934 // ldr d20, [x9, #208]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f939084 // fmul v4.4s, v4.4s, v19.s[0]
+	WORD $0x4e34cc80 // fmla v0.4s, v4.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb3918c // fmul v12.4s, v12.4s, v19.s[1]
+	WORD $0x4e34cd88 // fmla v8.4s, v12.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9390a5 // fmul v5.4s, v5.4s, v19.s[0]
+	WORD $0x4e35cca1 // fmla v1.4s, v5.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb391ad // fmul v13.4s, v13.4s, v19.s[1]
+	WORD $0x4e35cda9 // fmla v9.4s, v13.4s, v21.4s
+	WORD $0xfd406d34 // ldr d20, [x9, #216]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9390c6 // fmul v6.4s, v6.4s, v19.s[0]
+	WORD $0x4e34ccc2 // fmla v2.4s, v6.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb391ce // fmul v14.4s, v14.4s, v19.s[1]
+	WORD $0x4e34cdca // fmla v10.4s, v14.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9390e7 // fmul v7.4s, v7.4s, v19.s[0]
+	WORD $0x4e35cce3 // fmla v3.4s, v7.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb391ef // fmul v15.4s, v15.4s, v19.s[1]
+	WORD $0x4e35cdeb // fmla v11.4s, v15.4s, v21.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffd2e1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffd241 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad002568 // stp q8, q9, [x11, #0]
+	WORD $0xad012d6a // stp q10, q11, [x11, #32]
+	RET
+
+// func DotIQ1_Mx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ1_Mx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc000b3 // ldr q19, [x5, #0]
+	WORD $0x3dc008b4 // ldr q20, [x5, #32]
+	WORD $0x3dc010b5 // ldr q21, [x5, #64]
+	WORD $0x3dc018b6 // ldr q22, [x5, #96]
+	WORD $0xad446137 // ldp q23, q24, [x9, #128]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a56fa // shl v26.16b, v23.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e322 // sdot v2.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e326 // sdot v6.4s, v25.16b, v20.4b[0]
+	WORD $0x4f95e32a // sdot v10.4s, v25.16b, v21.4b[0]
+	WORD $0x4f96e32e // sdot v14.4s, v25.16b, v22.4b[0]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e323 // sdot v3.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e327 // sdot v7.4s, v25.16b, v20.4b[0]
+	WORD $0x4f95e32b // sdot v11.4s, v25.16b, v21.4b[0]
+	WORD $0x4f96e32f // sdot v15.4s, v25.16b, v22.4b[0]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0956fa // shl v26.16b, v23.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e322 // sdot v2.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e326 // sdot v6.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb5e32a // sdot v10.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb6e32e // sdot v14.4s, v25.16b, v22.4b[1]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f09571a // shl v26.16b, v24.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e323 // sdot v3.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e327 // sdot v7.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb5e32b // sdot v11.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb6e32f // sdot v15.4s, v25.16b, v22.4b[1]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb22 // sdot v2.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb26 // sdot v6.4s, v25.16b, v20.4b[2]
+	WORD $0x4f95eb2a // sdot v10.4s, v25.16b, v21.4b[2]
+	WORD $0x4f96eb2e // sdot v14.4s, v25.16b, v22.4b[2]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11f19 // bit v25.16b, v24.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb23 // sdot v3.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb27 // sdot v7.4s, v25.16b, v20.4b[2]
+	WORD $0x4f95eb2b // sdot v11.4s, v25.16b, v21.4b[2]
+	WORD $0x4f96eb2f // sdot v15.4s, v25.16b, v22.4b[2]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f06fa // ushr v26.16b, v23.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb22 // sdot v2.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb26 // sdot v6.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb5eb2a // sdot v10.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb6eb2e // sdot v14.4s, v25.16b, v22.4b[3]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f071a // ushr v26.16b, v24.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb23 // sdot v3.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb27 // sdot v7.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb5eb2b // sdot v11.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb6eb2f // sdot v15.4s, v25.16b, v22.4b[3]
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406174 // ldr d20, [x11, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f939042 // fmul v2.4s, v2.4s, v19.s[0]
+	WORD $0x4e34cc40 // fmla v0.4s, v2.4s, v20.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb390c6 // fmul v6.4s, v6.4s, v19.s[1]
+	WORD $0x4e34ccc4 // fmla v4.4s, v6.4s, v20.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f93994a // fmul v10.4s, v10.4s, v19.s[2]
+	WORD $0x4e34cd48 // fmla v8.4s, v10.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb399ce // fmul v14.4s, v14.4s, v19.s[3]
+	WORD $0x4e34cdcc // fmla v12.4s, v14.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f939063 // fmul v3.4s, v3.4s, v19.s[0]
+	WORD $0x4e35cc61 // fmla v1.4s, v3.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cce5 // fmla v5.4s, v7.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f93996b // fmul v11.4s, v11.4s, v19.s[2]
+	WORD $0x4e35cd69 // fmla v9.4s, v11.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb399ef // fmul v15.4s, v15.4s, v19.s[3]
+	WORD $0x4e35cded // fmla v13.4s, v15.4s, v21.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc004b3 // ldr q19, [x5, #16]
+	WORD $0x3dc00cb4 // ldr q20, [x5, #48]
+	WORD $0x3dc014b5 // ldr q21, [x5, #80]
+	WORD $0x3dc01cb6 // ldr q22, [x5, #112]
+	WORD $0xad446137 // ldp q23, q24, [x9, #128]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e06fa // ushr v26.16b, v23.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e322 // sdot v2.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e326 // sdot v6.4s, v25.16b, v20.4b[0]
+	WORD $0x4f95e32a // sdot v10.4s, v25.16b, v21.4b[0]
+	WORD $0x4f96e32e // sdot v14.4s, v25.16b, v22.4b[0]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e323 // sdot v3.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e327 // sdot v7.4s, v25.16b, v20.4b[0]
+	WORD $0x4f95e32b // sdot v11.4s, v25.16b, v21.4b[0]
+	WORD $0x4f96e32f // sdot v15.4s, v25.16b, v22.4b[0]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d06fa // ushr v26.16b, v23.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e322 // sdot v2.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e326 // sdot v6.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb5e32a // sdot v10.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb6e32e // sdot v14.4s, v25.16b, v22.4b[1]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e323 // sdot v3.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e327 // sdot v7.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb5e32b // sdot v11.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb6e32f // sdot v15.4s, v25.16b, v22.4b[1]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c06fa // ushr v26.16b, v23.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb22 // sdot v2.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb26 // sdot v6.4s, v25.16b, v20.4b[2]
+	WORD $0x4f95eb2a // sdot v10.4s, v25.16b, v21.4b[2]
+	WORD $0x4f96eb2e // sdot v14.4s, v25.16b, v22.4b[2]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb23 // sdot v3.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb27 // sdot v7.4s, v25.16b, v20.4b[2]
+	WORD $0x4f95eb2b // sdot v11.4s, v25.16b, v21.4b[2]
+	WORD $0x4f96eb2f // sdot v15.4s, v25.16b, v22.4b[2]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b06fa // ushr v26.16b, v23.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb22 // sdot v2.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb26 // sdot v6.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb5eb2a // sdot v10.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb6eb2e // sdot v14.4s, v25.16b, v22.4b[3]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b071a // ushr v26.16b, v24.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb23 // sdot v3.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb27 // sdot v7.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb5eb2b // sdot v11.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb6eb2f // sdot v15.4s, v25.16b, v22.4b[3]
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406974 // ldr d20, [x11, #208]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f939042 // fmul v2.4s, v2.4s, v19.s[0]
+	WORD $0x4e34cc40 // fmla v0.4s, v2.4s, v20.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb390c6 // fmul v6.4s, v6.4s, v19.s[1]
+	WORD $0x4e34ccc4 // fmla v4.4s, v6.4s, v20.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f93994a // fmul v10.4s, v10.4s, v19.s[2]
+	WORD $0x4e34cd48 // fmla v8.4s, v10.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb399ce // fmul v14.4s, v14.4s, v19.s[3]
+	WORD $0x4e34cdcc // fmla v12.4s, v14.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f939063 // fmul v3.4s, v3.4s, v19.s[0]
+	WORD $0x4e35cc61 // fmla v1.4s, v3.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cce5 // fmla v5.4s, v7.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f93996b // fmul v11.4s, v11.4s, v19.s[2]
+	WORD $0x4e35cd69 // fmla v9.4s, v11.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb399ef // fmul v15.4s, v15.4s, v19.s[3]
+	WORD $0x4e35cded // fmla v13.4s, v15.4s, v21.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9103814a // add x10, x10, #224
+	WORD $0x9103816b // add x11, x11, #224
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe021 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffdf41 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0015a4 // stp q4, q5, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0035ac // stp q12, q13, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffdc01 // b.ne pass
+	RET
+
+// func DotIQ2_XXSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_XXSx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e468 // movi v8.16b, #3
+	WORD $0x4f00e489 // movi v9.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e2a // mov v10.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2a // mov v10.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0xad4030ab // ldp q11, q12, [x5, #0]
+	WORD $0xad44392d // ldp q13, q14, [x9, #128]
+	WORD $0xad45412f // ldp q15, q16, [x9, #160]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x4f0a55b2 // shl v18.16b, v13.16b, #2
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8be224 // sdot v4.4s, v17.16b, v11.4b[0]
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x4f0a55d2 // shl v18.16b, v14.16b, #2
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8be225 // sdot v5.4s, v17.16b, v11.4b[0]
+	WORD $0x3dc00931 // ldr q17, [x9, #32]
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x4f0a55f2 // shl v18.16b, v15.16b, #2
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8be226 // sdot v6.4s, v17.16b, v11.4b[0]
+	WORD $0x3dc00d31 // ldr q17, [x9, #48]
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x4f0a5612 // shl v18.16b, v16.16b, #2
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8be227 // sdot v7.4s, v17.16b, v11.4b[0]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x4f0955b2 // shl v18.16b, v13.16b, #1
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4fabe224 // sdot v4.4s, v17.16b, v11.4b[1]
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x4f0955d2 // shl v18.16b, v14.16b, #1
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4fabe225 // sdot v5.4s, v17.16b, v11.4b[1]
+	WORD $0x3dc00931 // ldr q17, [x9, #32]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x4f0955f2 // shl v18.16b, v15.16b, #1
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4fabe226 // sdot v6.4s, v17.16b, v11.4b[1]
+	WORD $0x3dc00d31 // ldr q17, [x9, #48]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x4f095612 // shl v18.16b, v16.16b, #1
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4fabe227 // sdot v7.4s, v17.16b, v11.4b[1]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6ea91db1 // bit v17.16b, v13.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8bea24 // sdot v4.4s, v17.16b, v11.4b[2]
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6ea91dd1 // bit v17.16b, v14.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8bea25 // sdot v5.4s, v17.16b, v11.4b[2]
+	WORD $0x3dc00931 // ldr q17, [x9, #32]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6ea91df1 // bit v17.16b, v15.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8bea26 // sdot v6.4s, v17.16b, v11.4b[2]
+	WORD $0x3dc00d31 // ldr q17, [x9, #48]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6ea91e11 // bit v17.16b, v16.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8bea27 // sdot v7.4s, v17.16b, v11.4b[2]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x6f0f05b2 // ushr v18.16b, v13.16b, #1
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4fabea24 // sdot v4.4s, v17.16b, v11.4b[3]
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x6f0f05d2 // ushr v18.16b, v14.16b, #1
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4fabea25 // sdot v5.4s, v17.16b, v11.4b[3]
+	WORD $0x3dc00931 // ldr q17, [x9, #32]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x6f0f05f2 // ushr v18.16b, v15.16b, #1
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4fabea26 // sdot v6.4s, v17.16b, v11.4b[3]
+	WORD $0x3dc00d31 // ldr q17, [x9, #48]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x6f0f0612 // ushr v18.16b, v16.16b, #1
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4fabea27 // sdot v7.4s, v17.16b, v11.4b[3]
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0e05b2 // ushr v18.16b, v13.16b, #2
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8ce224 // sdot v4.4s, v17.16b, v12.4b[0]
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0e05d2 // ushr v18.16b, v14.16b, #2
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8ce225 // sdot v5.4s, v17.16b, v12.4b[0]
+	WORD $0x3dc01931 // ldr q17, [x9, #96]
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0e05f2 // ushr v18.16b, v15.16b, #2
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8ce226 // sdot v6.4s, v17.16b, v12.4b[0]
+	WORD $0x3dc01d31 // ldr q17, [x9, #112]
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0e0612 // ushr v18.16b, v16.16b, #2
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8ce227 // sdot v7.4s, v17.16b, v12.4b[0]
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0d05b2 // ushr v18.16b, v13.16b, #3
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4face224 // sdot v4.4s, v17.16b, v12.4b[1]
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0d05d2 // ushr v18.16b, v14.16b, #3
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4face225 // sdot v5.4s, v17.16b, v12.4b[1]
+	WORD $0x3dc01931 // ldr q17, [x9, #96]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0d05f2 // ushr v18.16b, v15.16b, #3
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4face226 // sdot v6.4s, v17.16b, v12.4b[1]
+	WORD $0x3dc01d31 // ldr q17, [x9, #112]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0d0612 // ushr v18.16b, v16.16b, #3
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4face227 // sdot v7.4s, v17.16b, v12.4b[1]
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0c05b2 // ushr v18.16b, v13.16b, #4
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8cea24 // sdot v4.4s, v17.16b, v12.4b[2]
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0c05d2 // ushr v18.16b, v14.16b, #4
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8cea25 // sdot v5.4s, v17.16b, v12.4b[2]
+	WORD $0x3dc01931 // ldr q17, [x9, #96]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0c05f2 // ushr v18.16b, v15.16b, #4
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8cea26 // sdot v6.4s, v17.16b, v12.4b[2]
+	WORD $0x3dc01d31 // ldr q17, [x9, #112]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e281e31 // and v17.16b, v17.16b, v8.16b
+	WORD $0x6f0c0612 // ushr v18.16b, v16.16b, #4
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4f8cea27 // sdot v7.4s, v17.16b, v12.4b[2]
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x6f0b05b2 // ushr v18.16b, v13.16b, #5
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4facea24 // sdot v4.4s, v17.16b, v12.4b[3]
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x6f0b05d2 // ushr v18.16b, v14.16b, #5
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4facea25 // sdot v5.4s, v17.16b, v12.4b[3]
+	WORD $0x3dc01931 // ldr q17, [x9, #96]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x6f0b05f2 // ushr v18.16b, v15.16b, #5
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4facea26 // sdot v6.4s, v17.16b, v12.4b[3]
+	WORD $0x3dc01d31 // ldr q17, [x9, #112]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x6f0b0612 // ushr v18.16b, v16.16b, #5
+	WORD $0x6ea91e51 // bit v17.16b, v18.16b, v9.16b
+	WORD $0x4e110151 // tbl v17.16b, {v10.16b}, v17.16b
+	WORD $0x4facea27 // sdot v7.4s, v17.16b, v12.4b[3]
+	WORD $0x3dc008ab // ldr q11, [x5, #32]
+	WORD $0xfd40612c // ldr d12, [x9, #192]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40010e // ldr d14, [x8, #0]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd40050e // ldr d14, [x8, #8]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8b9084 // fmul v4.4s, v4.4s, v11.s[0]
+	WORD $0x4e2ccc80 // fmla v0.4s, v4.4s, v12.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8b90a5 // fmul v5.4s, v5.4s, v11.s[0]
+	WORD $0x4e2dcca1 // fmla v1.4s, v5.4s, v13.4s
+	WORD $0xfd40652c // ldr d12, [x9, #200]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40090e // ldr d14, [x8, #16]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd400d0e // ldr d14, [x8, #24]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8b90c6 // fmul v6.4s, v6.4s, v11.s[0]
+	WORD $0x4e2cccc2 // fmla v2.4s, v6.4s, v12.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8b90e7 // fmul v7.4s, v7.4s, v11.s[0]
+	WORD $0x4e2dcce3 // fmla v3.4s, v7.4s, v13.4s
+	WORD $0x91034129 // add x9, x9, #208
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe0a1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe001 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ2_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_XXSx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0xad4050b3 // ldp q19, q20, [x5, #0]
+	WORD $0xad4158b5 // ldp q21, q22, [x5, #32]
+	WORD $0xad446137 // ldp q23, q24, [x9, #128]
+	WORD $0xad456939 // ldp q25, q26, [x9, #160]
+	WORD $0x3dc0013b // ldr q27, [x9, #0]
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4f0a56fc // shl v28.16b, v23.16b, #2
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f93e364 // sdot v4.4s, v27.16b, v19.4b[0]
+	WORD $0x4f95e36c // sdot v12.4s, v27.16b, v21.4b[0]
+	WORD $0x3dc0053b // ldr q27, [x9, #16]
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4f0a571c // shl v28.16b, v24.16b, #2
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f93e365 // sdot v5.4s, v27.16b, v19.4b[0]
+	WORD $0x4f95e36d // sdot v13.4s, v27.16b, v21.4b[0]
+	WORD $0x3dc0093b // ldr q27, [x9, #32]
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4f0a573c // shl v28.16b, v25.16b, #2
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f93e366 // sdot v6.4s, v27.16b, v19.4b[0]
+	WORD $0x4f95e36e // sdot v14.4s, v27.16b, v21.4b[0]
+	WORD $0x3dc00d3b // ldr q27, [x9, #48]
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4f0a575c // shl v28.16b, v26.16b, #2
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f93e367 // sdot v7.4s, v27.16b, v19.4b[0]
+	WORD $0x4f95e36f // sdot v15.4s, v27.16b, v21.4b[0]
+	WORD $0x3dc0013b // ldr q27, [x9, #0]
+	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4f0956fc // shl v28.16b, v23.16b, #1
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb3e364 // sdot v4.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb5e36c // sdot v12.4s, v27.16b, v21.4b[1]
+	WORD $0x3dc0053b // ldr q27, [x9, #16]
+	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4f09571c // shl v28.16b, v24.16b, #1
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb3e365 // sdot v5.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb5e36d // sdot v13.4s, v27.16b, v21.4b[1]
+	WORD $0x3dc0093b // ldr q27, [x9, #32]
+	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4f09573c // shl v28.16b, v25.16b, #1
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb3e366 // sdot v6.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb5e36e // sdot v14.4s, v27.16b, v21.4b[1]
+	WORD $0x3dc00d3b // ldr q27, [x9, #48]
+	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4f09575c // shl v28.16b, v26.16b, #1
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb3e367 // sdot v7.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb5e36f // sdot v15.4s, v27.16b, v21.4b[1]
+	WORD $0x3dc0013b // ldr q27, [x9, #0]
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6eb11efb // bit v27.16b, v23.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f93eb64 // sdot v4.4s, v27.16b, v19.4b[2]
+	WORD $0x4f95eb6c // sdot v12.4s, v27.16b, v21.4b[2]
+	WORD $0x3dc0053b // ldr q27, [x9, #16]
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6eb11f1b // bit v27.16b, v24.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f93eb65 // sdot v5.4s, v27.16b, v19.4b[2]
+	WORD $0x4f95eb6d // sdot v13.4s, v27.16b, v21.4b[2]
+	WORD $0x3dc0093b // ldr q27, [x9, #32]
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6eb11f3b // bit v27.16b, v25.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f93eb66 // sdot v6.4s, v27.16b, v19.4b[2]
+	WORD $0x4f95eb6e // sdot v14.4s, v27.16b, v21.4b[2]
+	WORD $0x3dc00d3b // ldr q27, [x9, #48]
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6eb11f5b // bit v27.16b, v26.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f93eb67 // sdot v7.4s, v27.16b, v19.4b[2]
+	WORD $0x4f95eb6f // sdot v15.4s, v27.16b, v21.4b[2]
+	WORD $0x3dc0013b // ldr q27, [x9, #0]
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0f06fc // ushr v28.16b, v23.16b, #1
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb3eb64 // sdot v4.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb5eb6c // sdot v12.4s, v27.16b, v21.4b[3]
+	WORD $0x3dc0053b // ldr q27, [x9, #16]
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0f071c // ushr v28.16b, v24.16b, #1
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb3eb65 // sdot v5.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb5eb6d // sdot v13.4s, v27.16b, v21.4b[3]
+	WORD $0x3dc0093b // ldr q27, [x9, #32]
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0f073c // ushr v28.16b, v25.16b, #1
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb3eb66 // sdot v6.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb5eb6e // sdot v14.4s, v27.16b, v21.4b[3]
+	WORD $0x3dc00d3b // ldr q27, [x9, #48]
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0f075c // ushr v28.16b, v26.16b, #1
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb3eb67 // sdot v7.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb5eb6f // sdot v15.4s, v27.16b, v21.4b[3]
+	WORD $0x3dc0113b // ldr q27, [x9, #64]
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0e06fc // ushr v28.16b, v23.16b, #2
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f94e364 // sdot v4.4s, v27.16b, v20.4b[0]
+	WORD $0x4f96e36c // sdot v12.4s, v27.16b, v22.4b[0]
+	WORD $0x3dc0153b // ldr q27, [x9, #80]
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0e071c // ushr v28.16b, v24.16b, #2
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f94e365 // sdot v5.4s, v27.16b, v20.4b[0]
+	WORD $0x4f96e36d // sdot v13.4s, v27.16b, v22.4b[0]
+	WORD $0x3dc0193b // ldr q27, [x9, #96]
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0e073c // ushr v28.16b, v25.16b, #2
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f94e366 // sdot v6.4s, v27.16b, v20.4b[0]
+	WORD $0x4f96e36e // sdot v14.4s, v27.16b, v22.4b[0]
+	WORD $0x3dc01d3b // ldr q27, [x9, #112]
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0e075c // ushr v28.16b, v26.16b, #2
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f94e367 // sdot v7.4s, v27.16b, v20.4b[0]
+	WORD $0x4f96e36f // sdot v15.4s, v27.16b, v22.4b[0]
+	WORD $0x3dc0113b // ldr q27, [x9, #64]
+	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0d06fc // ushr v28.16b, v23.16b, #3
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb4e364 // sdot v4.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb6e36c // sdot v12.4s, v27.16b, v22.4b[1]
+	WORD $0x3dc0153b // ldr q27, [x9, #80]
+	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0d071c // ushr v28.16b, v24.16b, #3
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb4e365 // sdot v5.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb6e36d // sdot v13.4s, v27.16b, v22.4b[1]
+	WORD $0x3dc0193b // ldr q27, [x9, #96]
+	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0d073c // ushr v28.16b, v25.16b, #3
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb4e366 // sdot v6.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb6e36e // sdot v14.4s, v27.16b, v22.4b[1]
+	WORD $0x3dc01d3b // ldr q27, [x9, #112]
+	WORD $0x6f0e077b // ushr v27.16b, v27.16b, #2
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0d075c // ushr v28.16b, v26.16b, #3
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb4e367 // sdot v7.4s, v27.16b, v20.4b[1]
+	WORD $0x4fb6e36f // sdot v15.4s, v27.16b, v22.4b[1]
+	WORD $0x3dc0113b // ldr q27, [x9, #64]
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0c06fc // ushr v28.16b, v23.16b, #4
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f94eb64 // sdot v4.4s, v27.16b, v20.4b[2]
+	WORD $0x4f96eb6c // sdot v12.4s, v27.16b, v22.4b[2]
+	WORD $0x3dc0153b // ldr q27, [x9, #80]
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0c071c // ushr v28.16b, v24.16b, #4
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f94eb65 // sdot v5.4s, v27.16b, v20.4b[2]
+	WORD $0x4f96eb6d // sdot v13.4s, v27.16b, v22.4b[2]
+	WORD $0x3dc0193b // ldr q27, [x9, #96]
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0c073c // ushr v28.16b, v25.16b, #4
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f94eb66 // sdot v6.4s, v27.16b, v20.4b[2]
+	WORD $0x4f96eb6e // sdot v14.4s, v27.16b, v22.4b[2]
+	WORD $0x3dc01d3b // ldr q27, [x9, #112]
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x6f0c075c // ushr v28.16b, v26.16b, #4
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4f94eb67 // sdot v7.4s, v27.16b, v20.4b[2]
+	WORD $0x4f96eb6f // sdot v15.4s, v27.16b, v22.4b[2]
+	WORD $0x3dc0113b // ldr q27, [x9, #64]
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0b06fc // ushr v28.16b, v23.16b, #5
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb4eb64 // sdot v4.4s, v27.16b, v20.4b[3]
+	WORD $0x4fb6eb6c // sdot v12.4s, v27.16b, v22.4b[3]
+	WORD $0x3dc0153b // ldr q27, [x9, #80]
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0b071c // ushr v28.16b, v24.16b, #5
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb4eb65 // sdot v5.4s, v27.16b, v20.4b[3]
+	WORD $0x4fb6eb6d // sdot v13.4s, v27.16b, v22.4b[3]
+	WORD $0x3dc0193b // ldr q27, [x9, #96]
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0b073c // ushr v28.16b, v25.16b, #5
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb4eb66 // sdot v6.4s, v27.16b, v20.4b[3]
+	WORD $0x4fb6eb6e // sdot v14.4s, v27.16b, v22.4b[3]
+	WORD $0x3dc01d3b // ldr q27, [x9, #112]
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0b075c // ushr v28.16b, v26.16b, #5
+	WORD $0x6eb11f9b // bit v27.16b, v28.16b, v17.16b
+	WORD $0x4e1b025b // tbl v27.16b, {v18.16b}, v27.16b
+	WORD $0x4fb4eb67 // sdot v7.4s, v27.16b, v20.4b[3]
+	WORD $0x4fb6eb6f // sdot v15.4s, v27.16b, v22.4b[3]
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406134 // ldr d20, [x9, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f939084 // fmul v4.4s, v4.4s, v19.s[0]
+	WORD $0x4e34cc80 // fmla v0.4s, v4.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb3918c // fmul v12.4s, v12.4s, v19.s[1]
+	WORD $0x4e34cd88 // fmla v8.4s, v12.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9390a5 // fmul v5.4s, v5.4s, v19.s[0]
+	WORD $0x4e35cca1 // fmla v1.4s, v5.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb391ad // fmul v13.4s, v13.4s, v19.s[1]
+	WORD $0x4e35cda9 // fmla v9.4s, v13.4s, v21.4s
+	WORD $0xfd406534 // ldr d20, [x9, #200]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9390c6 // fmul v6.4s, v6.4s, v19.s[0]
+	WORD $0x4e34ccc2 // fmla v2.4s, v6.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb391ce // fmul v14.4s, v14.4s, v19.s[1]
+	WORD $0x4e34cdca // fmla v10.4s, v14.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9390e7 // fmul v7.4s, v7.4s, v19.s[0]
+	WORD $0x4e35cce3 // fmla v3.4s, v7.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb391ef // fmul v15.4s, v15.4s, v19.s[1]
+	WORD $0x4e35cdeb // fmla v11.4s, v15.4s, v21.4s
+	WORD $0x91034129 // add x9, x9, #208
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffda81 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffd9e1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad002568 // stp q8, q9, [x11, #0]
+	WORD $0xad012d6a // stp q10, q11, [x11, #32]
+	RET
+
+// func DotIQ2_XXSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_XXSx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0xad4050b3 // ldp q19, q20, [x5, #0]
+	WORD $0xad4158b5 // ldp q21, q22, [x5, #32]
+	WORD $0xad4260b7 // ldp q23, q24, [x5, #64]
+	WORD $0xad4368b9 // ldp q25, q26, [x5, #96]
+	WORD $0xad44713b // ldp q27, q28, [x9, #128]
+	WORD $0x3dc0013d // ldr q29, [x9, #0]
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x4f0a577e // shl v30.16b, v27.16b, #2
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4f93e3a2 // sdot v2.4s, v29.16b, v19.4b[0]
+	WORD $0x4f95e3a6 // sdot v6.4s, v29.16b, v21.4b[0]
+	WORD $0x4f97e3aa // sdot v10.4s, v29.16b, v23.4b[0]
+	WORD $0x4f99e3ae // sdot v14.4s, v29.16b, v25.4b[0]
+	WORD $0x3dc0053d // ldr q29, [x9, #16]
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x4f0a579e // shl v30.16b, v28.16b, #2
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4f93e3a3 // sdot v3.4s, v29.16b, v19.4b[0]
+	WORD $0x4f95e3a7 // sdot v7.4s, v29.16b, v21.4b[0]
+	WORD $0x4f97e3ab // sdot v11.4s, v29.16b, v23.4b[0]
+	WORD $0x4f99e3af // sdot v15.4s, v29.16b, v25.4b[0]
+	WORD $0x3dc0013d // ldr q29, [x9, #0]
+	WORD $0x6f0e07bd // ushr v29.16b, v29.16b, #2
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x4f09577e // shl v30.16b, v27.16b, #1
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4fb3e3a2 // sdot v2.4s, v29.16b, v19.4b[1]
+	WORD $0x4fb5e3a6 // sdot v6.4s, v29.16b, v21.4b[1]
+	WORD $0x4fb7e3aa // sdot v10.4s, v29.16b, v23.4b[1]
+	WORD $0x4fb9e3ae // sdot v14.4s, v29.16b, v25.4b[1]
+	WORD $0x3dc0053d // ldr q29, [x9, #16]
+	WORD $0x6f0e07bd // ushr v29.16b, v29.16b, #2
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x4f09579e // shl v30.16b, v28.16b, #1
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4fb3e3a3 // sdot v3.4s, v29.16b, v19.4b[1]
+	WORD $0x4fb5e3a7 // sdot v7.4s, v29.16b, v21.4b[1]
+	WORD $0x4fb7e3ab // sdot v11.4s, v29.16b, v23.4b[1]
+	WORD $0x4fb9e3af // sdot v15.4s, v29.16b, v25.4b[1]
+	WORD $0x3dc0013d // ldr q29, [x9, #0]
+	WORD $0x6f0c07bd // ushr v29.16b, v29.16b, #4
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x6eb11f7d // bit v29.16b, v27.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4f93eba2 // sdot v2.4s, v29.16b, v19.4b[2]
+	WORD $0x4f95eba6 // sdot v6.4s, v29.16b, v21.4b[2]
+	WORD $0x4f97ebaa // sdot v10.4s, v29.16b, v23.4b[2]
+	WORD $0x4f99ebae // sdot v14.4s, v29.16b, v25.4b[2]
+	WORD $0x3dc0053d // ldr q29, [x9, #16]
+	WORD $0x6f0c07bd // ushr v29.16b, v29.16b, #4
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x6eb11f9d // bit v29.16b, v28.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4f93eba3 // sdot v3.4s, v29.16b, v19.4b[2]
+	WORD $0x4f95eba7 // sdot v7.4s, v29.16b, v21.4b[2]
+	WORD $0x4f97ebab // sdot v11.4s, v29.16b, v23.4b[2]
+	WORD $0x4f99ebaf // sdot v15.4s, v29.16b, v25.4b[2]
+	WORD $0x3dc0013d // ldr q29, [x9, #0]
+	WORD $0x6f0a07bd // ushr v29.16b, v29.16b, #6
+	WORD $0x6f0f077e // ushr v30.16b, v27.16b, #1
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4fb3eba2 // sdot v2.4s, v29.16b, v19.4b[3]
+	WORD $0x4fb5eba6 // sdot v6.4s, v29.16b, v21.4b[3]
+	WORD $0x4fb7ebaa // sdot v10.4s, v29.16b, v23.4b[3]
+	WORD $0x4fb9ebae // sdot v14.4s, v29.16b, v25.4b[3]
+	WORD $0x3dc0053d // ldr q29, [x9, #16]
+	WORD $0x6f0a07bd // ushr v29.16b, v29.16b, #6
+	WORD $0x6f0f079e // ushr v30.16b, v28.16b, #1
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4fb3eba3 // sdot v3.4s, v29.16b, v19.4b[3]
+	WORD $0x4fb5eba7 // sdot v7.4s, v29.16b, v21.4b[3]
+	WORD $0x4fb7ebab // sdot v11.4s, v29.16b, v23.4b[3]
+	WORD $0x4fb9ebaf // sdot v15.4s, v29.16b, v25.4b[3]
+	WORD $0x3dc0113d // ldr q29, [x9, #64]
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x6f0e077e // ushr v30.16b, v27.16b, #2
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4f94e3a2 // sdot v2.4s, v29.16b, v20.4b[0]
+	WORD $0x4f96e3a6 // sdot v6.4s, v29.16b, v22.4b[0]
+	WORD $0x4f98e3aa // sdot v10.4s, v29.16b, v24.4b[0]
+	WORD $0x4f9ae3ae // sdot v14.4s, v29.16b, v26.4b[0]
+	WORD $0x3dc0153d // ldr q29, [x9, #80]
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x6f0e079e // ushr v30.16b, v28.16b, #2
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4f94e3a3 // sdot v3.4s, v29.16b, v20.4b[0]
+	WORD $0x4f96e3a7 // sdot v7.4s, v29.16b, v22.4b[0]
+	WORD $0x4f98e3ab // sdot v11.4s, v29.16b, v24.4b[0]
+	WORD $0x4f9ae3af // sdot v15.4s, v29.16b, v26.4b[0]
+	WORD $0x3dc0113d // ldr q29, [x9, #64]
+	WORD $0x6f0e07bd // ushr v29.16b, v29.16b, #2
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x6f0d077e // ushr v30.16b, v27.16b, #3
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4fb4e3a2 // sdot v2.4s, v29.16b, v20.4b[1]
+	WORD $0x4fb6e3a6 // sdot v6.4s, v29.16b, v22.4b[1]
+	WORD $0x4fb8e3aa // sdot v10.4s, v29.16b, v24.4b[1]
+	WORD $0x4fbae3ae // sdot v14.4s, v29.16b, v26.4b[1]
+	WORD $0x3dc0153d // ldr q29, [x9, #80]
+	WORD $0x6f0e07bd // ushr v29.16b, v29.16b, #2
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x6f0d079e // ushr v30.16b, v28.16b, #3
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4fb4e3a3 // sdot v3.4s, v29.16b, v20.4b[1]
+	WORD $0x4fb6e3a7 // sdot v7.4s, v29.16b, v22.4b[1]
+	WORD $0x4fb8e3ab // sdot v11.4s, v29.16b, v24.4b[1]
+	WORD $0x4fbae3af // sdot v15.4s, v29.16b, v26.4b[1]
+	WORD $0x3dc0113d // ldr q29, [x9, #64]
+	WORD $0x6f0c07bd // ushr v29.16b, v29.16b, #4
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x6f0c077e // ushr v30.16b, v27.16b, #4
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4f94eba2 // sdot v2.4s, v29.16b, v20.4b[2]
+	WORD $0x4f96eba6 // sdot v6.4s, v29.16b, v22.4b[2]
+	WORD $0x4f98ebaa // sdot v10.4s, v29.16b, v24.4b[2]
+	WORD $0x4f9aebae // sdot v14.4s, v29.16b, v26.4b[2]
+	WORD $0x3dc0153d // ldr q29, [x9, #80]
+	WORD $0x6f0c07bd // ushr v29.16b, v29.16b, #4
+	WORD $0x4e301fbd // and v29.16b, v29.16b, v16.16b
+	WORD $0x6f0c079e // ushr v30.16b, v28.16b, #4
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4f94eba3 // sdot v3.4s, v29.16b, v20.4b[2]
+	WORD $0x4f96eba7 // sdot v7.4s, v29.16b, v22.4b[2]
+	WORD $0x4f98ebab // sdot v11.4s, v29.16b, v24.4b[2]
+	WORD $0x4f9aebaf // sdot v15.4s, v29.16b, v26.4b[2]
+	WORD $0x3dc0113d // ldr q29, [x9, #64]
+	WORD $0x6f0a07bd // ushr v29.16b, v29.16b, #6
+	WORD $0x6f0b077e // ushr v30.16b, v27.16b, #5
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4fb4eba2 // sdot v2.4s, v29.16b, v20.4b[3]
+	WORD $0x4fb6eba6 // sdot v6.4s, v29.16b, v22.4b[3]
+	WORD $0x4fb8ebaa // sdot v10.4s, v29.16b, v24.4b[3]
+	WORD $0x4fbaebae // sdot v14.4s, v29.16b, v26.4b[3]
+	WORD $0x3dc0153d // ldr q29, [x9, #80]
+	WORD $0x6f0a07bd // ushr v29.16b, v29.16b, #6
+	WORD $0x6f0b079e // ushr v30.16b, v28.16b, #5
+	WORD $0x6eb11fdd // bit v29.16b, v30.16b, v17.16b
+	WORD $0x4e1d025d // tbl v29.16b, {v18.16b}, v29.16b
+	WORD $0x4fb4eba3 // sdot v3.4s, v29.16b, v20.4b[3]
+	WORD $0x4fb6eba7 // sdot v7.4s, v29.16b, v22.4b[3]
+	WORD $0x4fb8ebab // sdot v11.4s, v29.16b, v24.4b[3]
+	WORD $0x4fbaebaf // sdot v15.4s, v29.16b, v26.4b[3]
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406174 // ldr d20, [x11, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f939042 // fmul v2.4s, v2.4s, v19.s[0]
+	WORD $0x4e34cc40 // fmla v0.4s, v2.4s, v20.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb390c6 // fmul v6.4s, v6.4s, v19.s[1]
+	WORD $0x4e34ccc4 // fmla v4.4s, v6.4s, v20.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f93994a // fmul v10.4s, v10.4s, v19.s[2]
+	WORD $0x4e34cd48 // fmla v8.4s, v10.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb399ce // fmul v14.4s, v14.4s, v19.s[3]
+	WORD $0x4e34cdcc // fmla v12.4s, v14.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f939063 // fmul v3.4s, v3.4s, v19.s[0]
+	WORD $0x4e35cc61 // fmla v1.4s, v3.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cce5 // fmla v5.4s, v7.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f93996b // fmul v11.4s, v11.4s, v19.s[2]
+	WORD $0x4e35cd69 // fmla v9.4s, v11.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb399ef // fmul v15.4s, v15.4s, v19.s[3]
+	WORD $0x4e35cded // fmla v13.4s, v15.4s, v21.4s
+	WORD $0x91034129 // add x9, x9, #208
+	WORD $0x9103414a // add x10, x10, #208
+	WORD $0x9103416b // add x11, x11, #208
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe661 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe581 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0015a4 // stp q4, q5, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0035ac // stp q12, q13, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe241 // b.ne pass
+	RET
+
+// func DotIQ2_Sx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_Sx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e468 // movi v8.16b, #3
+	WORD $0x4f00e489 // movi v9.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e2a // mov v10.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2a // mov v10.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x3dc000ab // ldr q11, [x5, #0]
+	WORD $0xad44352c // ldp q12, q13, [x9, #128]
+	WORD $0xad453d2e // ldp q14, q15, [x9, #160]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0a5591 // shl v17.16b, v12.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be204 // sdot v4.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0a55b1 // shl v17.16b, v13.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be205 // sdot v5.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc00930 // ldr q16, [x9, #32]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0a55d1 // shl v17.16b, v14.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be206 // sdot v6.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc00d30 // ldr q16, [x9, #48]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0a55f1 // shl v17.16b, v15.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be207 // sdot v7.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f095591 // shl v17.16b, v12.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe204 // sdot v4.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0955b1 // shl v17.16b, v13.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe205 // sdot v5.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc00930 // ldr q16, [x9, #32]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0955d1 // shl v17.16b, v14.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe206 // sdot v6.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc00d30 // ldr q16, [x9, #48]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x4f0955f1 // shl v17.16b, v15.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe207 // sdot v7.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6ea91d90 // bit v16.16b, v12.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea04 // sdot v4.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6ea91db0 // bit v16.16b, v13.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea05 // sdot v5.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc00930 // ldr q16, [x9, #32]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6ea91dd0 // bit v16.16b, v14.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea06 // sdot v6.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc00d30 // ldr q16, [x9, #48]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6ea91df0 // bit v16.16b, v15.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea07 // sdot v7.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0f0591 // ushr v17.16b, v12.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea04 // sdot v4.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0f05b1 // ushr v17.16b, v13.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea05 // sdot v5.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc00930 // ldr q16, [x9, #32]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0f05d1 // ushr v17.16b, v14.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea06 // sdot v6.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc00d30 // ldr q16, [x9, #48]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0f05f1 // ushr v17.16b, v15.16b, #1
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea07 // sdot v7.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc008ab // ldr q11, [x5, #32]
+	WORD $0xfd40612c // ldr d12, [x9, #192]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40010e // ldr d14, [x8, #0]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd40050e // ldr d14, [x8, #8]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8b9084 // fmul v4.4s, v4.4s, v11.s[0]
+	WORD $0x4e2ccc80 // fmla v0.4s, v4.4s, v12.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8b90a5 // fmul v5.4s, v5.4s, v11.s[0]
+	WORD $0x4e2dcca1 // fmla v1.4s, v5.4s, v13.4s
+	WORD $0xfd40652c // ldr d12, [x9, #200]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40090e // ldr d14, [x8, #16]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd400d0e // ldr d14, [x8, #24]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8b90c6 // fmul v6.4s, v6.4s, v11.s[0]
+	WORD $0x4e2cccc2 // fmla v2.4s, v6.4s, v12.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8b90e7 // fmul v7.4s, v7.4s, v11.s[0]
+	WORD $0x4e2dcce3 // fmla v3.4s, v7.4s, v13.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x3dc004ab // ldr q11, [x5, #16]
+	WORD $0xad44352c // ldp q12, q13, [x9, #128]
+	WORD $0xad453d2e // ldp q14, q15, [x9, #160]
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0e0591 // ushr v17.16b, v12.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be204 // sdot v4.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0e05b1 // ushr v17.16b, v13.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be205 // sdot v5.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0e05d1 // ushr v17.16b, v14.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be206 // sdot v6.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0e05f1 // ushr v17.16b, v15.16b, #2
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8be207 // sdot v7.4s, v16.16b, v11.4b[0]
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0d0591 // ushr v17.16b, v12.16b, #3
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe204 // sdot v4.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0d05b1 // ushr v17.16b, v13.16b, #3
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe205 // sdot v5.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0d05d1 // ushr v17.16b, v14.16b, #3
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe206 // sdot v6.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0d05f1 // ushr v17.16b, v15.16b, #3
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabe207 // sdot v7.4s, v16.16b, v11.4b[1]
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0c0591 // ushr v17.16b, v12.16b, #4
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea04 // sdot v4.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0c05b1 // ushr v17.16b, v13.16b, #4
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea05 // sdot v5.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0c05d1 // ushr v17.16b, v14.16b, #4
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea06 // sdot v6.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e281e10 // and v16.16b, v16.16b, v8.16b
+	WORD $0x6f0c05f1 // ushr v17.16b, v15.16b, #4
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4f8bea07 // sdot v7.4s, v16.16b, v11.4b[2]
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0b0591 // ushr v17.16b, v12.16b, #5
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea04 // sdot v4.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0b05b1 // ushr v17.16b, v13.16b, #5
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea05 // sdot v5.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0b05d1 // ushr v17.16b, v14.16b, #5
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea06 // sdot v6.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x6f0b05f1 // ushr v17.16b, v15.16b, #5
+	WORD $0x6ea91e30 // bit v16.16b, v17.16b, v9.16b
+	WORD $0x4e100150 // tbl v16.16b, {v10.16b}, v16.16b
+	WORD $0x4fabea07 // sdot v7.4s, v16.16b, v11.4b[3]
+	WORD $0x3dc008ab // ldr q11, [x5, #32]
+	WORD $0xfd40692c // ldr d12, [x9, #208]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40010e // ldr d14, [x8, #0]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd40050e // ldr d14, [x8, #8]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8b9084 // fmul v4.4s, v4.4s, v11.s[0]
+	WORD $0x4e2ccc80 // fmla v0.4s, v4.4s, v12.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8b90a5 // fmul v5.4s, v5.4s, v11.s[0]
+	WORD $0x4e2dcca1 // fmla v1.4s, v5.4s, v13.4s
+	WORD $0xfd406d2c // ldr d12, [x9, #216]
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0
+	WORD $0x4f10a58d // sshll2 v13.4s, v12.8h, #0
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0
+	WORD $0x4f3de58c // scvtf v12.4s, v12.4s, #3
+	WORD $0xfd40090e // ldr d14, [x8, #16]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4f3de5ad // scvtf v13.4s, v13.4s, #3
+	WORD $0xfd400d0e // ldr d14, [x8, #24]
+	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8b90c6 // fmul v6.4s, v6.4s, v11.s[0]
+	WORD $0x4e2cccc2 // fmla v2.4s, v6.4s, v12.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8b90e7 // fmul v7.4s, v7.4s, v11.s[0]
+	WORD $0x4e2dcce3 // fmla v3.4s, v7.4s, v13.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffdb21 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffda81 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ2_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_Sx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc000b3 // ldr q19, [x5, #0]
+	WORD $0x3dc008b4 // ldr q20, [x5, #32]
+	WORD $0xad445935 // ldp q21, q22, [x9, #128]
+	WORD $0xad456137 // ldp q23, q24, [x9, #160]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a56ba // shl v26.16b, v21.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e324 // sdot v4.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32c // sdot v12.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a56da // shl v26.16b, v22.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e325 // sdot v5.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32d // sdot v13.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc00939 // ldr q25, [x9, #32]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a56fa // shl v26.16b, v23.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e326 // sdot v6.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32e // sdot v14.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc00d39 // ldr q25, [x9, #48]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e327 // sdot v7.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32f // sdot v15.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0956ba // shl v26.16b, v21.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e324 // sdot v4.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32c // sdot v12.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0956da // shl v26.16b, v22.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e325 // sdot v5.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32d // sdot v13.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc00939 // ldr q25, [x9, #32]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0956fa // shl v26.16b, v23.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e326 // sdot v6.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32e // sdot v14.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc00d39 // ldr q25, [x9, #48]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f09571a // shl v26.16b, v24.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e327 // sdot v7.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32f // sdot v15.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11eb9 // bit v25.16b, v21.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb24 // sdot v4.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2c // sdot v12.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11ed9 // bit v25.16b, v22.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb25 // sdot v5.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2d // sdot v13.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc00939 // ldr q25, [x9, #32]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb26 // sdot v6.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2e // sdot v14.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc00d39 // ldr q25, [x9, #48]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11f19 // bit v25.16b, v24.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb27 // sdot v7.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2f // sdot v15.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f06ba // ushr v26.16b, v21.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb24 // sdot v4.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2c // sdot v12.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f06da // ushr v26.16b, v22.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb25 // sdot v5.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2d // sdot v13.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc00939 // ldr q25, [x9, #32]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f06fa // ushr v26.16b, v23.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb26 // sdot v6.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2e // sdot v14.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc00d39 // ldr q25, [x9, #48]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f071a // ushr v26.16b, v24.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb27 // sdot v7.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2f // sdot v15.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406134 // ldr d20, [x9, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f939084 // fmul v4.4s, v4.4s, v19.s[0]
+	WORD $0x4e34cc80 // fmla v0.4s, v4.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb3918c // fmul v12.4s, v12.4s, v19.s[1]
+	WORD $0x4e34cd88 // fmla v8.4s, v12.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9390a5 // fmul v5.4s, v5.4s, v19.s[0]
+	WORD $0x4e35cca1 // fmla v1.4s, v5.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb391ad // fmul v13.4s, v13.4s, v19.s[1]
+	WORD $0x4e35cda9 // fmla v9.4s, v13.4s, v21.4s
+	WORD $0xfd406534 // ldr d20, [x9, #200]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9390c6 // fmul v6.4s, v6.4s, v19.s[0]
+	WORD $0x4e34ccc2 // fmla v2.4s, v6.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb391ce // fmul v14.4s, v14.4s, v19.s[1]
+	WORD $0x4e34cdca // fmla v10.4s, v14.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9390e7 // fmul v7.4s, v7.4s, v19.s[0]
+	WORD $0x4e35cce3 // fmla v3.4s, v7.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb391ef // fmul v15.4s, v15.4s, v19.s[1]
+	WORD $0x4e35cdeb // fmla v11.4s, v15.4s, v21.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc004b3 // ldr q19, [x5, #16]
+	WORD $0x3dc00cb4 // ldr q20, [x5, #48]
+	WORD $0xad445935 // ldp q21, q22, [x9, #128]
+	WORD $0xad456137 // ldp q23, q24, [x9, #160]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e06ba // ushr v26.16b, v21.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e324 // sdot v4.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32c // sdot v12.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e06da // ushr v26.16b, v22.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e325 // sdot v5.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32d // sdot v13.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc01939 // ldr q25, [x9, #96]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e06fa // ushr v26.16b, v23.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e326 // sdot v6.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32e // sdot v14.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc01d39 // ldr q25, [x9, #112]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e327 // sdot v7.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e32f // sdot v15.4s, v25.16b, v20.4b[0]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d06ba // ushr v26.16b, v21.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e324 // sdot v4.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32c // sdot v12.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d06da // ushr v26.16b, v22.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e325 // sdot v5.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32d // sdot v13.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc01939 // ldr q25, [x9, #96]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d06fa // ushr v26.16b, v23.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e326 // sdot v6.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32e // sdot v14.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc01d39 // ldr q25, [x9, #112]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e327 // sdot v7.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e32f // sdot v15.4s, v25.16b, v20.4b[1]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c06ba // ushr v26.16b, v21.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb24 // sdot v4.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2c // sdot v12.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c06da // ushr v26.16b, v22.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb25 // sdot v5.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2d // sdot v13.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc01939 // ldr q25, [x9, #96]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c06fa // ushr v26.16b, v23.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb26 // sdot v6.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2e // sdot v14.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc01d39 // ldr q25, [x9, #112]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb27 // sdot v7.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb2f // sdot v15.4s, v25.16b, v20.4b[2]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b06ba // ushr v26.16b, v21.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb24 // sdot v4.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2c // sdot v12.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b06da // ushr v26.16b, v22.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb25 // sdot v5.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2d // sdot v13.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc01939 // ldr q25, [x9, #96]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b06fa // ushr v26.16b, v23.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb26 // sdot v6.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2e // sdot v14.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc01d39 // ldr q25, [x9, #112]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b071a // ushr v26.16b, v24.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb27 // sdot v7.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb2f // sdot v15.4s, v25.16b, v20.4b[3]
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406934 // ldr d20, [x9, #208]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f939084 // fmul v4.4s, v4.4s, v19.s[0]
+	WORD $0x4e34cc80 // fmla v0.4s, v4.4s, v20.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb3918c // fmul v12.4s, v12.4s, v19.s[1]
+	WORD $0x4e34cd88 // fmla v8.4s, v12.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9390a5 // fmul v5.4s, v5.4s, v19.s[0]
+	WORD $0x4e35cca1 // fmla v1.4s, v5.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb391ad // fmul v13.4s, v13.4s, v19.s[1]
+	WORD $0x4e35cda9 // fmla v9.4s, v13.4s, v21.4s
+	WORD $0xfd406d34 // ldr d20, [x9, #216]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9390c6 // fmul v6.4s, v6.4s, v19.s[0]
+	WORD $0x4e34ccc2 // fmla v2.4s, v6.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb391ce // fmul v14.4s, v14.4s, v19.s[1]
+	WORD $0x4e34cdca // fmla v10.4s, v14.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9390e7 // fmul v7.4s, v7.4s, v19.s[0]
+	WORD $0x4e35cce3 // fmla v3.4s, v7.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb391ef // fmul v15.4s, v15.4s, v19.s[1]
+	WORD $0x4e35cdeb // fmla v11.4s, v15.4s, v21.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffd2e1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffd241 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad002568 // stp q8, q9, [x11, #0]
+	WORD $0xad012d6a // stp q10, q11, [x11, #32]
+	RET
+
+// func DotIQ2_Sx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_Sx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc000b3 // ldr q19, [x5, #0]
+	WORD $0x3dc008b4 // ldr q20, [x5, #32]
+	WORD $0x3dc010b5 // ldr q21, [x5, #64]
+	WORD $0x3dc018b6 // ldr q22, [x5, #96]
+	WORD $0xad446137 // ldp q23, q24, [x9, #128]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a56fa // shl v26.16b, v23.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e322 // sdot v2.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e326 // sdot v6.4s, v25.16b, v20.4b[0]
+	WORD $0x4f95e32a // sdot v10.4s, v25.16b, v21.4b[0]
+	WORD $0x4f96e32e // sdot v14.4s, v25.16b, v22.4b[0]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e323 // sdot v3.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e327 // sdot v7.4s, v25.16b, v20.4b[0]
+	WORD $0x4f95e32b // sdot v11.4s, v25.16b, v21.4b[0]
+	WORD $0x4f96e32f // sdot v15.4s, v25.16b, v22.4b[0]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f0956fa // shl v26.16b, v23.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e322 // sdot v2.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e326 // sdot v6.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb5e32a // sdot v10.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb6e32e // sdot v14.4s, v25.16b, v22.4b[1]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f09571a // shl v26.16b, v24.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e323 // sdot v3.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e327 // sdot v7.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb5e32b // sdot v11.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb6e32f // sdot v15.4s, v25.16b, v22.4b[1]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb22 // sdot v2.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb26 // sdot v6.4s, v25.16b, v20.4b[2]
+	WORD $0x4f95eb2a // sdot v10.4s, v25.16b, v21.4b[2]
+	WORD $0x4f96eb2e // sdot v14.4s, v25.16b, v22.4b[2]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11f19 // bit v25.16b, v24.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb23 // sdot v3.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb27 // sdot v7.4s, v25.16b, v20.4b[2]
+	WORD $0x4f95eb2b // sdot v11.4s, v25.16b, v21.4b[2]
+	WORD $0x4f96eb2f // sdot v15.4s, v25.16b, v22.4b[2]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f06fa // ushr v26.16b, v23.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb22 // sdot v2.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb26 // sdot v6.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb5eb2a // sdot v10.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb6eb2e // sdot v14.4s, v25.16b, v22.4b[3]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0f071a // ushr v26.16b, v24.16b, #1
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb23 // sdot v3.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb27 // sdot v7.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb5eb2b // sdot v11.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb6eb2f // sdot v15.4s, v25.16b, v22.4b[3]
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406174 // ldr d20, [x11, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f939042 // fmul v2.4s, v2.4s, v19.s[0]
+	WORD $0x4e34cc40 // fmla v0.4s, v2.4s, v20.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb390c6 // fmul v6.4s, v6.4s, v19.s[1]
+	WORD $0x4e34ccc4 // fmla v4.4s, v6.4s, v20.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f93994a // fmul v10.4s, v10.4s, v19.s[2]
+	WORD $0x4e34cd48 // fmla v8.4s, v10.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb399ce // fmul v14.4s, v14.4s, v19.s[3]
+	WORD $0x4e34cdcc // fmla v12.4s, v14.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f939063 // fmul v3.4s, v3.4s, v19.s[0]
+	WORD $0x4e35cc61 // fmla v1.4s, v3.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cce5 // fmla v5.4s, v7.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f93996b // fmul v11.4s, v11.4s, v19.s[2]
+	WORD $0x4e35cd69 // fmla v9.4s, v11.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb399ef // fmul v15.4s, v15.4s, v19.s[3]
+	WORD $0x4e35cded // fmla v13.4s, v15.4s, v21.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc004b3 // ldr q19, [x5, #16]
+	WORD $0x3dc00cb4 // ldr q20, [x5, #48]
+	WORD $0x3dc014b5 // ldr q21, [x5, #80]
+	WORD $0x3dc01cb6 // ldr q22, [x5, #112]
+	WORD $0xad446137 // ldp q23, q24, [x9, #128]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e06fa // ushr v26.16b, v23.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e322 // sdot v2.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e326 // sdot v6.4s, v25.16b, v20.4b[0]
+	WORD $0x4f95e32a // sdot v10.4s, v25.16b, v21.4b[0]
+	WORD $0x4f96e32e // sdot v14.4s, v25.16b, v22.4b[0]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93e323 // sdot v3.4s, v25.16b, v19.4b[0]
+	WORD $0x4f94e327 // sdot v7.4s, v25.16b, v20.4b[0]
+	WORD $0x4f95e32b // sdot v11.4s, v25.16b, v21.4b[0]
+	WORD $0x4f96e32f // sdot v15.4s, v25.16b, v22.4b[0]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d06fa // ushr v26.16b, v23.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e322 // sdot v2.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e326 // sdot v6.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb5e32a // sdot v10.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb6e32e // sdot v14.4s, v25.16b, v22.4b[1]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0d071a // ushr v26.16b, v24.16b, #3
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3e323 // sdot v3.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb4e327 // sdot v7.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb5e32b // sdot v11.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb6e32f // sdot v15.4s, v25.16b, v22.4b[1]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c06fa // ushr v26.16b, v23.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb22 // sdot v2.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb26 // sdot v6.4s, v25.16b, v20.4b[2]
+	WORD $0x4f95eb2a // sdot v10.4s, v25.16b, v21.4b[2]
+	WORD $0x4f96eb2e // sdot v14.4s, v25.16b, v22.4b[2]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4f93eb23 // sdot v3.4s, v25.16b, v19.4b[2]
+	WORD $0x4f94eb27 // sdot v7.4s, v25.16b, v20.4b[2]
+	WORD $0x4f95eb2b // sdot v11.4s, v25.16b, v21.4b[2]
+	WORD $0x4f96eb2f // sdot v15.4s, v25.16b, v22.4b[2]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b06fa // ushr v26.16b, v23.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb22 // sdot v2.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb26 // sdot v6.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb5eb2a // sdot v10.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb6eb2e // sdot v14.4s, v25.16b, v22.4b[3]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x6f0b071a // ushr v26.16b, v24.16b, #5
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4fb3eb23 // sdot v3.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb4eb27 // sdot v7.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb5eb2b // sdot v11.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb6eb2f // sdot v15.4s, v25.16b, v22.4b[3]
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406974 // ldr d20, [x11, #208]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f939042 // fmul v2.4s, v2.4s, v19.s[0]
+	WORD $0x4e34cc40 // fmla v0.4s, v2.4s, v20.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb390c6 // fmul v6.4s, v6.4s, v19.s[1]
+	WORD $0x4e34ccc4 // fmla v4.4s, v6.4s, v20.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f93994a // fmul v10.4s, v10.4s, v19.s[2]
+	WORD $0x4e34cd48 // fmla v8.4s, v10.4s, v20.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb399ce // fmul v14.4s, v14.4s, v19.s[3]
+	WORD $0x4e34cdcc // fmla v12.4s, v14.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f939063 // fmul v3.4s, v3.4s, v19.s[0]
+	WORD $0x4e35cc61 // fmla v1.4s, v3.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cce5 // fmla v5.4s, v7.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f93996b // fmul v11.4s, v11.4s, v19.s[2]
+	WORD $0x4e35cd69 // fmla v9.4s, v11.4s, v21.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb399ef // fmul v15.4s, v15.4s, v19.s[3]
+	WORD $0x4e35cded // fmla v13.4s, v15.4s, v21.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9103814a // add x10, x10, #224
+	WORD $0x9103816b // add x11, x11, #224
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe021 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffdf41 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0015a4 // stp q4, q5, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0035ac // stp q12, q13, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffdc01 // b.ne pass
+	RET
+
+// func DotIQ3_XXSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_XXSx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5e8 // movi v8.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e29 // mov v9.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e29 // mov v9.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0xad402caa // ldp q10, q11, [x5, #0]
+	WORD $0x3dc0012d // ldr q13, [x9, #0]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae184 // sdot v4.4s, v12.16b, v10.4b[0]
+	WORD $0x4f8be1a4 // sdot v4.4s, v13.16b, v11.4b[0]
+	WORD $0x3dc0052d // ldr q13, [x9, #16]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae185 // sdot v5.4s, v12.16b, v10.4b[0]
+	WORD $0x4f8be1a5 // sdot v5.4s, v13.16b, v11.4b[0]
+	WORD $0x3dc0092d // ldr q13, [x9, #32]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae186 // sdot v6.4s, v12.16b, v10.4b[0]
+	WORD $0x4f8be1a6 // sdot v6.4s, v13.16b, v11.4b[0]
+	WORD $0x3dc00d2d // ldr q13, [x9, #48]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae187 // sdot v7.4s, v12.16b, v10.4b[0]
+	WORD $0x4f8be1a7 // sdot v7.4s, v13.16b, v11.4b[0]
+	WORD $0x3dc0112d // ldr q13, [x9, #64]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae184 // sdot v4.4s, v12.16b, v10.4b[1]
+	WORD $0x4fabe1a4 // sdot v4.4s, v13.16b, v11.4b[1]
+	WORD $0x3dc0152d // ldr q13, [x9, #80]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae185 // sdot v5.4s, v12.16b, v10.4b[1]
+	WORD $0x4fabe1a5 // sdot v5.4s, v13.16b, v11.4b[1]
+	WORD $0x3dc0192d // ldr q13, [x9, #96]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae186 // sdot v6.4s, v12.16b, v10.4b[1]
+	WORD $0x4fabe1a6 // sdot v6.4s, v13.16b, v11.4b[1]
+	WORD $0x3dc01d2d // ldr q13, [x9, #112]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae187 // sdot v7.4s, v12.16b, v10.4b[1]
+	WORD $0x4fabe1a7 // sdot v7.4s, v13.16b, v11.4b[1]
+	WORD $0x3dc0212d // ldr q13, [x9, #128]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae984 // sdot v4.4s, v12.16b, v10.4b[2]
+	WORD $0x4f8be9a4 // sdot v4.4s, v13.16b, v11.4b[2]
+	WORD $0x3dc0252d // ldr q13, [x9, #144]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae985 // sdot v5.4s, v12.16b, v10.4b[2]
+	WORD $0x4f8be9a5 // sdot v5.4s, v13.16b, v11.4b[2]
+	WORD $0x3dc0292d // ldr q13, [x9, #160]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae986 // sdot v6.4s, v12.16b, v10.4b[2]
+	WORD $0x4f8be9a6 // sdot v6.4s, v13.16b, v11.4b[2]
+	WORD $0x3dc02d2d // ldr q13, [x9, #176]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae987 // sdot v7.4s, v12.16b, v10.4b[2]
+	WORD $0x4f8be9a7 // sdot v7.4s, v13.16b, v11.4b[2]
+	WORD $0x3dc0312d // ldr q13, [x9, #192]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae984 // sdot v4.4s, v12.16b, v10.4b[3]
+	WORD $0x4fabe9a4 // sdot v4.4s, v13.16b, v11.4b[3]
+	WORD $0x3dc0352d // ldr q13, [x9, #208]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae985 // sdot v5.4s, v12.16b, v10.4b[3]
+	WORD $0x4fabe9a5 // sdot v5.4s, v13.16b, v11.4b[3]
+	WORD $0x3dc0392d // ldr q13, [x9, #224]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae986 // sdot v6.4s, v12.16b, v10.4b[3]
+	WORD $0x4fabe9a6 // sdot v6.4s, v13.16b, v11.4b[3]
+	WORD $0x3dc03d2d // ldr q13, [x9, #240]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae987 // sdot v7.4s, v12.16b, v10.4b[3]
+	WORD $0x4fabe9a7 // sdot v7.4s, v13.16b, v11.4b[3]
+	WORD $0x3dc008aa // ldr q10, [x5, #32]
+	WORD $0xfd40812b // ldr d11, [x9, #256]
+	WORD $0x0f08a56b // sshll v11.8h, v11.8b, #0
+	WORD $0x4f10a56c // sshll2 v12.4s, v11.8h, #0
+	WORD $0x0f10a56b // sshll v11.4s, v11.4h, #0
+	WORD $0x4f3ee56b // scvtf v11.4s, v11.4s, #2
+	WORD $0xfd40010d // ldr d13, [x8, #0]
+	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
+	WORD $0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD $0x4f3ee58c // scvtf v12.4s, v12.4s, #2
+	WORD $0xfd40050d // ldr d13, [x8, #8]
+	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
+	WORD $0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8a9084 // fmul v4.4s, v4.4s, v10.s[0]
+	WORD $0x4e2bcc80 // fmla v0.4s, v4.4s, v11.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8a90a5 // fmul v5.4s, v5.4s, v10.s[0]
+	WORD $0x4e2ccca1 // fmla v1.4s, v5.4s, v12.4s
+	WORD $0xfd40852b // ldr d11, [x9, #264]
+	WORD $0x0f08a56b // sshll v11.8h, v11.8b, #0
+	WORD $0x4f10a56c // sshll2 v12.4s, v11.8h, #0
+	WORD $0x0f10a56b // sshll v11.4s, v11.4h, #0
+	WORD $0x4f3ee56b // scvtf v11.4s, v11.4s, #2
+	WORD $0xfd40090d // ldr d13, [x8, #16]
+	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
+	WORD $0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD $0x4f3ee58c // scvtf v12.4s, v12.4s, #2
+	WORD $0xfd400d0d // ldr d13, [x8, #24]
+	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
+	WORD $0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8a90c6 // fmul v6.4s, v6.4s, v10.s[0]
+	WORD $0x4e2bccc2 // fmla v2.4s, v6.4s, v11.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8a90e7 // fmul v7.4s, v7.4s, v10.s[0]
+	WORD $0x4e2ccce3 // fmla v3.4s, v7.4s, v12.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffec61 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffebc1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ3_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_XXSx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0x3dc00137 // ldr q23, [x9, #0]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92e2c4 // sdot v4.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2e4 // sdot v4.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2cc // sdot v12.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ec // sdot v12.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc00537 // ldr q23, [x9, #16]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92e2c5 // sdot v5.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2e5 // sdot v5.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2cd // sdot v13.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ed // sdot v13.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc00937 // ldr q23, [x9, #32]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92e2c6 // sdot v6.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2e6 // sdot v6.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2ce // sdot v14.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ee // sdot v14.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc00d37 // ldr q23, [x9, #48]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92e2c7 // sdot v7.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2e7 // sdot v7.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2cf // sdot v15.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ef // sdot v15.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2e2c4 // sdot v4.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2e4 // sdot v4.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2cc // sdot v12.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ec // sdot v12.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2e2c5 // sdot v5.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2e5 // sdot v5.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2cd // sdot v13.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ed // sdot v13.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc01937 // ldr q23, [x9, #96]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2e2c6 // sdot v6.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2e6 // sdot v6.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2ce // sdot v14.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ee // sdot v14.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc01d37 // ldr q23, [x9, #112]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2e2c7 // sdot v7.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2e7 // sdot v7.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2cf // sdot v15.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ef // sdot v15.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc02137 // ldr q23, [x9, #128]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92eac4 // sdot v4.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eae4 // sdot v4.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eacc // sdot v12.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eaec // sdot v12.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc02537 // ldr q23, [x9, #144]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92eac5 // sdot v5.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eae5 // sdot v5.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eacd // sdot v13.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eaed // sdot v13.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc02937 // ldr q23, [x9, #160]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92eac6 // sdot v6.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eae6 // sdot v6.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eace // sdot v14.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eaee // sdot v14.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc02d37 // ldr q23, [x9, #176]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92eac7 // sdot v7.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eae7 // sdot v7.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eacf // sdot v15.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eaef // sdot v15.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc03137 // ldr q23, [x9, #192]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2eac4 // sdot v4.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eae4 // sdot v4.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eacc // sdot v12.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eaec // sdot v12.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc03537 // ldr q23, [x9, #208]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2eac5 // sdot v5.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eae5 // sdot v5.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eacd // sdot v13.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eaed // sdot v13.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc03937 // ldr q23, [x9, #224]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2eac6 // sdot v6.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eae6 // sdot v6.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eace // sdot v14.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eaee // sdot v14.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc03d37 // ldr q23, [x9, #240]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2eac7 // sdot v7.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eae7 // sdot v7.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eacf // sdot v15.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eaef // sdot v15.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xfd408133 // ldr d19, [x9, #256]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3ee673 // scvtf v19.4s, v19.4s, #2
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3ee694 // scvtf v20.4s, v20.4s, #2
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f929084 // fmul v4.4s, v4.4s, v18.s[0]
+	WORD $0x4e33cc80 // fmla v0.4s, v4.4s, v19.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb2918c // fmul v12.4s, v12.4s, v18.s[1]
+	WORD $0x4e33cd88 // fmla v8.4s, v12.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9290a5 // fmul v5.4s, v5.4s, v18.s[0]
+	WORD $0x4e34cca1 // fmla v1.4s, v5.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb291ad // fmul v13.4s, v13.4s, v18.s[1]
+	WORD $0x4e34cda9 // fmla v9.4s, v13.4s, v20.4s
+	WORD $0xfd408533 // ldr d19, [x9, #264]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3ee673 // scvtf v19.4s, v19.4s, #2
+	WORD $0xfd400915 // ldr d21, [x8, #16]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3ee694 // scvtf v20.4s, v20.4s, #2
+	WORD $0xfd400d15 // ldr d21, [x8, #24]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9290c6 // fmul v6.4s, v6.4s, v18.s[0]
+	WORD $0x4e33ccc2 // fmla v2.4s, v6.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb291ce // fmul v14.4s, v14.4s, v18.s[1]
+	WORD $0x4e33cdca // fmla v10.4s, v14.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9290e7 // fmul v7.4s, v7.4s, v18.s[0]
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb291ef // fmul v15.4s, v15.4s, v18.s[1]
+	WORD $0x4e34cdeb // fmla v11.4s, v15.4s, v20.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe641 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe5a1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad002568 // stp q8, q9, [x11, #0]
+	WORD $0xad012d6a // stp q10, q11, [x11, #32]
+	RET
+
+// func DotIQ3_XXSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_XXSx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0xad425cb6 // ldp q22, q23, [x5, #64]
+	WORD $0xad4364b8 // ldp q24, q25, [x5, #96]
+	WORD $0x3dc0013b // ldr q27, [x9, #0]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4f92e342 // sdot v2.4s, v26.16b, v18.4b[0]
+	WORD $0x4f93e362 // sdot v2.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e346 // sdot v6.4s, v26.16b, v20.4b[0]
+	WORD $0x4f95e366 // sdot v6.4s, v27.16b, v21.4b[0]
+	WORD $0x4f96e34a // sdot v10.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e36a // sdot v10.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e34e // sdot v14.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e36e // sdot v14.4s, v27.16b, v25.4b[0]
+	WORD $0x3dc0053b // ldr q27, [x9, #16]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4f92e343 // sdot v3.4s, v26.16b, v18.4b[0]
+	WORD $0x4f93e363 // sdot v3.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e347 // sdot v7.4s, v26.16b, v20.4b[0]
+	WORD $0x4f95e367 // sdot v7.4s, v27.16b, v21.4b[0]
+	WORD $0x4f96e34b // sdot v11.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e36b // sdot v11.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e34f // sdot v15.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e36f // sdot v15.4s, v27.16b, v25.4b[0]
+	WORD $0x3dc0113b // ldr q27, [x9, #64]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4fb2e342 // sdot v2.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb3e362 // sdot v2.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e346 // sdot v6.4s, v26.16b, v20.4b[1]
+	WORD $0x4fb5e366 // sdot v6.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb6e34a // sdot v10.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb7e36a // sdot v10.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e34e // sdot v14.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e36e // sdot v14.4s, v27.16b, v25.4b[1]
+	WORD $0x3dc0153b // ldr q27, [x9, #80]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4fb2e343 // sdot v3.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb3e363 // sdot v3.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e347 // sdot v7.4s, v26.16b, v20.4b[1]
+	WORD $0x4fb5e367 // sdot v7.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb6e34b // sdot v11.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb7e36b // sdot v11.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e34f // sdot v15.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e36f // sdot v15.4s, v27.16b, v25.4b[1]
+	WORD $0x3dc0213b // ldr q27, [x9, #128]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4f92eb42 // sdot v2.4s, v26.16b, v18.4b[2]
+	WORD $0x4f93eb62 // sdot v2.4s, v27.16b, v19.4b[2]
+	WORD $0x4f94eb46 // sdot v6.4s, v26.16b, v20.4b[2]
+	WORD $0x4f95eb66 // sdot v6.4s, v27.16b, v21.4b[2]
+	WORD $0x4f96eb4a // sdot v10.4s, v26.16b, v22.4b[2]
+	WORD $0x4f97eb6a // sdot v10.4s, v27.16b, v23.4b[2]
+	WORD $0x4f98eb4e // sdot v14.4s, v26.16b, v24.4b[2]
+	WORD $0x4f99eb6e // sdot v14.4s, v27.16b, v25.4b[2]
+	WORD $0x3dc0253b // ldr q27, [x9, #144]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4f92eb43 // sdot v3.4s, v26.16b, v18.4b[2]
+	WORD $0x4f93eb63 // sdot v3.4s, v27.16b, v19.4b[2]
+	WORD $0x4f94eb47 // sdot v7.4s, v26.16b, v20.4b[2]
+	WORD $0x4f95eb67 // sdot v7.4s, v27.16b, v21.4b[2]
+	WORD $0x4f96eb4b // sdot v11.4s, v26.16b, v22.4b[2]
+	WORD $0x4f97eb6b // sdot v11.4s, v27.16b, v23.4b[2]
+	WORD $0x4f98eb4f // sdot v15.4s, v26.16b, v24.4b[2]
+	WORD $0x4f99eb6f // sdot v15.4s, v27.16b, v25.4b[2]
+	WORD $0x3dc0313b // ldr q27, [x9, #192]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4fb2eb42 // sdot v2.4s, v26.16b, v18.4b[3]
+	WORD $0x4fb3eb62 // sdot v2.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb4eb46 // sdot v6.4s, v26.16b, v20.4b[3]
+	WORD $0x4fb5eb66 // sdot v6.4s, v27.16b, v21.4b[3]
+	WORD $0x4fb6eb4a // sdot v10.4s, v26.16b, v22.4b[3]
+	WORD $0x4fb7eb6a // sdot v10.4s, v27.16b, v23.4b[3]
+	WORD $0x4fb8eb4e // sdot v14.4s, v26.16b, v24.4b[3]
+	WORD $0x4fb9eb6e // sdot v14.4s, v27.16b, v25.4b[3]
+	WORD $0x3dc0353b // ldr q27, [x9, #208]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4fb2eb43 // sdot v3.4s, v26.16b, v18.4b[3]
+	WORD $0x4fb3eb63 // sdot v3.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb4eb47 // sdot v7.4s, v26.16b, v20.4b[3]
+	WORD $0x4fb5eb67 // sdot v7.4s, v27.16b, v21.4b[3]
+	WORD $0x4fb6eb4b // sdot v11.4s, v26.16b, v22.4b[3]
+	WORD $0x4fb7eb6b // sdot v11.4s, v27.16b, v23.4b[3]
+	WORD $0x4fb8eb4f // sdot v15.4s, v26.16b, v24.4b[3]
+	WORD $0x4fb9eb6f // sdot v15.4s, v27.16b, v25.4b[3]
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xfd408173 // ldr d19, [x11, #256]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3ee673 // scvtf v19.4s, v19.4s, #2
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3ee694 // scvtf v20.4s, v20.4s, #2
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f929042 // fmul v2.4s, v2.4s, v18.s[0]
+	WORD $0x4e33cc40 // fmla v0.4s, v2.4s, v19.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb290c6 // fmul v6.4s, v6.4s, v18.s[1]
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f92994a // fmul v10.4s, v10.4s, v18.s[2]
+	WORD $0x4e33cd48 // fmla v8.4s, v10.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb299ce // fmul v14.4s, v14.4s, v18.s[3]
+	WORD $0x4e33cdcc // fmla v12.4s, v14.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f929063 // fmul v3.4s, v3.4s, v18.s[0]
+	WORD $0x4e34cc61 // fmla v1.4s, v3.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cce5 // fmla v5.4s, v7.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f92996b // fmul v11.4s, v11.4s, v18.s[2]
+	WORD $0x4e34cd69 // fmla v9.4s, v11.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb299ef // fmul v15.4s, v15.4s, v18.s[3]
+	WORD $0x4e34cded // fmla v13.4s, v15.4s, v20.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9104414a // add x10, x10, #272
+	WORD $0x9104416b // add x11, x11, #272
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffec41 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffeb61 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0015a4 // stp q4, q5, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0035ac // stp q12, q13, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe821 // b.ne pass
+	RET
+
+// func DotIQ3_Sx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_Sx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5e8 // movi v8.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e29 // mov v9.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e29 // mov v9.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0xad402caa // ldp q10, q11, [x5, #0]
+	WORD $0x3dc0012d // ldr q13, [x9, #0]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae184 // sdot v4.4s, v12.16b, v10.4b[0]
+	WORD $0x4f8be1a4 // sdot v4.4s, v13.16b, v11.4b[0]
+	WORD $0x3dc0052d // ldr q13, [x9, #16]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae185 // sdot v5.4s, v12.16b, v10.4b[0]
+	WORD $0x4f8be1a5 // sdot v5.4s, v13.16b, v11.4b[0]
+	WORD $0x3dc0092d // ldr q13, [x9, #32]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae186 // sdot v6.4s, v12.16b, v10.4b[0]
+	WORD $0x4f8be1a6 // sdot v6.4s, v13.16b, v11.4b[0]
+	WORD $0x3dc00d2d // ldr q13, [x9, #48]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae187 // sdot v7.4s, v12.16b, v10.4b[0]
+	WORD $0x4f8be1a7 // sdot v7.4s, v13.16b, v11.4b[0]
+	WORD $0x3dc0112d // ldr q13, [x9, #64]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae184 // sdot v4.4s, v12.16b, v10.4b[1]
+	WORD $0x4fabe1a4 // sdot v4.4s, v13.16b, v11.4b[1]
+	WORD $0x3dc0152d // ldr q13, [x9, #80]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae185 // sdot v5.4s, v12.16b, v10.4b[1]
+	WORD $0x4fabe1a5 // sdot v5.4s, v13.16b, v11.4b[1]
+	WORD $0x3dc0192d // ldr q13, [x9, #96]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae186 // sdot v6.4s, v12.16b, v10.4b[1]
+	WORD $0x4fabe1a6 // sdot v6.4s, v13.16b, v11.4b[1]
+	WORD $0x3dc01d2d // ldr q13, [x9, #112]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae187 // sdot v7.4s, v12.16b, v10.4b[1]
+	WORD $0x4fabe1a7 // sdot v7.4s, v13.16b, v11.4b[1]
+	WORD $0x3dc0212d // ldr q13, [x9, #128]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae984 // sdot v4.4s, v12.16b, v10.4b[2]
+	WORD $0x4f8be9a4 // sdot v4.4s, v13.16b, v11.4b[2]
+	WORD $0x3dc0252d // ldr q13, [x9, #144]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae985 // sdot v5.4s, v12.16b, v10.4b[2]
+	WORD $0x4f8be9a5 // sdot v5.4s, v13.16b, v11.4b[2]
+	WORD $0x3dc0292d // ldr q13, [x9, #160]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae986 // sdot v6.4s, v12.16b, v10.4b[2]
+	WORD $0x4f8be9a6 // sdot v6.4s, v13.16b, v11.4b[2]
+	WORD $0x3dc02d2d // ldr q13, [x9, #176]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4f8ae987 // sdot v7.4s, v12.16b, v10.4b[2]
+	WORD $0x4f8be9a7 // sdot v7.4s, v13.16b, v11.4b[2]
+	WORD $0x3dc0312d // ldr q13, [x9, #192]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae984 // sdot v4.4s, v12.16b, v10.4b[3]
+	WORD $0x4fabe9a4 // sdot v4.4s, v13.16b, v11.4b[3]
+	WORD $0x3dc0352d // ldr q13, [x9, #208]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae985 // sdot v5.4s, v12.16b, v10.4b[3]
+	WORD $0x4fabe9a5 // sdot v5.4s, v13.16b, v11.4b[3]
+	WORD $0x3dc0392d // ldr q13, [x9, #224]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae986 // sdot v6.4s, v12.16b, v10.4b[3]
+	WORD $0x4fabe9a6 // sdot v6.4s, v13.16b, v11.4b[3]
+	WORD $0x3dc03d2d // ldr q13, [x9, #240]
+	WORD $0x4e281dac // and v12.16b, v13.16b, v8.16b
+	WORD $0x6f0c05ad // ushr v13.16b, v13.16b, #4
+	WORD $0x4e0c012c // tbl v12.16b, {v9.16b}, v12.16b
+	WORD $0x4e0d012d // tbl v13.16b, {v9.16b}, v13.16b
+	WORD $0x4faae987 // sdot v7.4s, v12.16b, v10.4b[3]
+	WORD $0x4fabe9a7 // sdot v7.4s, v13.16b, v11.4b[3]
+	WORD $0x3dc008aa // ldr q10, [x5, #32]
+	WORD $0xfd40812b // ldr d11, [x9, #256]
+	WORD $0x0f08a56b // sshll v11.8h, v11.8b, #0
+	WORD $0x4f10a56c // sshll2 v12.4s, v11.8h, #0
+	WORD $0x0f10a56b // sshll v11.4s, v11.4h, #0
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0xfd40010d // ldr d13, [x8, #0]
+	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
+	WORD $0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0xfd40050d // ldr d13, [x8, #8]
+	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
+	WORD $0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8a9084 // fmul v4.4s, v4.4s, v10.s[0]
+	WORD $0x4e2bcc80 // fmla v0.4s, v4.4s, v11.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8a90a5 // fmul v5.4s, v5.4s, v10.s[0]
+	WORD $0x4e2ccca1 // fmla v1.4s, v5.4s, v12.4s
+	WORD $0xfd40852b // ldr d11, [x9, #264]
+	WORD $0x0f08a56b // sshll v11.8h, v11.8b, #0
+	WORD $0x4f10a56c // sshll2 v12.4s, v11.8h, #0
+	WORD $0x0f10a56b // sshll v11.4s, v11.4h, #0
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0xfd40090d // ldr d13, [x8, #16]
+	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
+	WORD $0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0xfd400d0d // ldr d13, [x8, #24]
+	WORD $0x0e2179ad // fcvtl v13.4s, v13.4h
+	WORD $0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8a90c6 // fmul v6.4s, v6.4s, v10.s[0]
+	WORD $0x4e2bccc2 // fmla v2.4s, v6.4s, v11.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8a90e7 // fmul v7.4s, v7.4s, v10.s[0]
+	WORD $0x4e2ccce3 // fmla v3.4s, v7.4s, v12.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffec61 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffebc1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ3_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_Sx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0x3dc00137 // ldr q23, [x9, #0]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92e2c4 // sdot v4.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2e4 // sdot v4.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2cc // sdot v12.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ec // sdot v12.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc00537 // ldr q23, [x9, #16]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92e2c5 // sdot v5.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2e5 // sdot v5.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2cd // sdot v13.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ed // sdot v13.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc00937 // ldr q23, [x9, #32]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92e2c6 // sdot v6.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2e6 // sdot v6.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2ce // sdot v14.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ee // sdot v14.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc00d37 // ldr q23, [x9, #48]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92e2c7 // sdot v7.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2e7 // sdot v7.4s, v23.16b, v19.4b[0]
+	WORD $0x4f94e2cf // sdot v15.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ef // sdot v15.4s, v23.16b, v21.4b[0]
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2e2c4 // sdot v4.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2e4 // sdot v4.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2cc // sdot v12.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ec // sdot v12.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2e2c5 // sdot v5.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2e5 // sdot v5.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2cd // sdot v13.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ed // sdot v13.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc01937 // ldr q23, [x9, #96]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2e2c6 // sdot v6.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2e6 // sdot v6.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2ce // sdot v14.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ee // sdot v14.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc01d37 // ldr q23, [x9, #112]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2e2c7 // sdot v7.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2e7 // sdot v7.4s, v23.16b, v19.4b[1]
+	WORD $0x4fb4e2cf // sdot v15.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ef // sdot v15.4s, v23.16b, v21.4b[1]
+	WORD $0x3dc02137 // ldr q23, [x9, #128]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92eac4 // sdot v4.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eae4 // sdot v4.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eacc // sdot v12.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eaec // sdot v12.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc02537 // ldr q23, [x9, #144]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92eac5 // sdot v5.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eae5 // sdot v5.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eacd // sdot v13.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eaed // sdot v13.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc02937 // ldr q23, [x9, #160]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92eac6 // sdot v6.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eae6 // sdot v6.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eace // sdot v14.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eaee // sdot v14.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc02d37 // ldr q23, [x9, #176]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4f92eac7 // sdot v7.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eae7 // sdot v7.4s, v23.16b, v19.4b[2]
+	WORD $0x4f94eacf // sdot v15.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eaef // sdot v15.4s, v23.16b, v21.4b[2]
+	WORD $0x3dc03137 // ldr q23, [x9, #192]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2eac4 // sdot v4.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eae4 // sdot v4.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eacc // sdot v12.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eaec // sdot v12.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc03537 // ldr q23, [x9, #208]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2eac5 // sdot v5.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eae5 // sdot v5.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eacd // sdot v13.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eaed // sdot v13.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc03937 // ldr q23, [x9, #224]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2eac6 // sdot v6.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eae6 // sdot v6.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eace // sdot v14.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eaee // sdot v14.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc03d37 // ldr q23, [x9, #240]
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4fb2eac7 // sdot v7.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eae7 // sdot v7.4s, v23.16b, v19.4b[3]
+	WORD $0x4fb4eacf // sdot v15.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eaef // sdot v15.4s, v23.16b, v21.4b[3]
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xfd408133 // ldr d19, [x9, #256]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f929084 // fmul v4.4s, v4.4s, v18.s[0]
+	WORD $0x4e33cc80 // fmla v0.4s, v4.4s, v19.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb2918c // fmul v12.4s, v12.4s, v18.s[1]
+	WORD $0x4e33cd88 // fmla v8.4s, v12.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9290a5 // fmul v5.4s, v5.4s, v18.s[0]
+	WORD $0x4e34cca1 // fmla v1.4s, v5.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb291ad // fmul v13.4s, v13.4s, v18.s[1]
+	WORD $0x4e34cda9 // fmla v9.4s, v13.4s, v20.4s
+	WORD $0xfd408533 // ldr d19, [x9, #264]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400915 // ldr d21, [x8, #16]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xfd400d15 // ldr d21, [x8, #24]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9290c6 // fmul v6.4s, v6.4s, v18.s[0]
+	WORD $0x4e33ccc2 // fmla v2.4s, v6.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb291ce // fmul v14.4s, v14.4s, v18.s[1]
+	WORD $0x4e33cdca // fmla v10.4s, v14.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9290e7 // fmul v7.4s, v7.4s, v18.s[0]
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb291ef // fmul v15.4s, v15.4s, v18.s[1]
+	WORD $0x4e34cdeb // fmla v11.4s, v15.4s, v20.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe641 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe5a1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad002568 // stp q8, q9, [x11, #0]
+	WORD $0xad012d6a // stp q10, q11, [x11, #32]
+	RET
+
+// func DotIQ3_Sx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_Sx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0xad425cb6 // ldp q22, q23, [x5, #64]
+	WORD $0xad4364b8 // ldp q24, q25, [x5, #96]
+	WORD $0x3dc0013b // ldr q27, [x9, #0]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4f92e342 // sdot v2.4s, v26.16b, v18.4b[0]
+	WORD $0x4f93e362 // sdot v2.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e346 // sdot v6.4s, v26.16b, v20.4b[0]
+	WORD $0x4f95e366 // sdot v6.4s, v27.16b, v21.4b[0]
+	WORD $0x4f96e34a // sdot v10.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e36a // sdot v10.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e34e // sdot v14.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e36e // sdot v14.4s, v27.16b, v25.4b[0]
+	WORD $0x3dc0053b // ldr q27, [x9, #16]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4f92e343 // sdot v3.4s, v26.16b, v18.4b[0]
+	WORD $0x4f93e363 // sdot v3.4s, v27.16b, v19.4b[0]
+	WORD $0x4f94e347 // sdot v7.4s, v26.16b, v20.4b[0]
+	WORD $0x4f95e367 // sdot v7.4s, v27.16b, v21.4b[0]
+	WORD $0x4f96e34b // sdot v11.4s, v26.16b, v22.4b[0]
+	WORD $0x4f97e36b // sdot v11.4s, v27.16b, v23.4b[0]
+	WORD $0x4f98e34f // sdot v15.4s, v26.16b, v24.4b[0]
+	WORD $0x4f99e36f // sdot v15.4s, v27.16b, v25.4b[0]
+	WORD $0x3dc0113b // ldr q27, [x9, #64]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4fb2e342 // sdot v2.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb3e362 // sdot v2.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e346 // sdot v6.4s, v26.16b, v20.4b[1]
+	WORD $0x4fb5e366 // sdot v6.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb6e34a // sdot v10.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb7e36a // sdot v10.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e34e // sdot v14.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e36e // sdot v14.4s, v27.16b, v25.4b[1]
+	WORD $0x3dc0153b // ldr q27, [x9, #80]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4fb2e343 // sdot v3.4s, v26.16b, v18.4b[1]
+	WORD $0x4fb3e363 // sdot v3.4s, v27.16b, v19.4b[1]
+	WORD $0x4fb4e347 // sdot v7.4s, v26.16b, v20.4b[1]
+	WORD $0x4fb5e367 // sdot v7.4s, v27.16b, v21.4b[1]
+	WORD $0x4fb6e34b // sdot v11.4s, v26.16b, v22.4b[1]
+	WORD $0x4fb7e36b // sdot v11.4s, v27.16b, v23.4b[1]
+	WORD $0x4fb8e34f // sdot v15.4s, v26.16b, v24.4b[1]
+	WORD $0x4fb9e36f // sdot v15.4s, v27.16b, v25.4b[1]
+	WORD $0x3dc0213b // ldr q27, [x9, #128]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4f92eb42 // sdot v2.4s, v26.16b, v18.4b[2]
+	WORD $0x4f93eb62 // sdot v2.4s, v27.16b, v19.4b[2]
+	WORD $0x4f94eb46 // sdot v6.4s, v26.16b, v20.4b[2]
+	WORD $0x4f95eb66 // sdot v6.4s, v27.16b, v21.4b[2]
+	WORD $0x4f96eb4a // sdot v10.4s, v26.16b, v22.4b[2]
+	WORD $0x4f97eb6a // sdot v10.4s, v27.16b, v23.4b[2]
+	WORD $0x4f98eb4e // sdot v14.4s, v26.16b, v24.4b[2]
+	WORD $0x4f99eb6e // sdot v14.4s, v27.16b, v25.4b[2]
+	WORD $0x3dc0253b // ldr q27, [x9, #144]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4f92eb43 // sdot v3.4s, v26.16b, v18.4b[2]
+	WORD $0x4f93eb63 // sdot v3.4s, v27.16b, v19.4b[2]
+	WORD $0x4f94eb47 // sdot v7.4s, v26.16b, v20.4b[2]
+	WORD $0x4f95eb67 // sdot v7.4s, v27.16b, v21.4b[2]
+	WORD $0x4f96eb4b // sdot v11.4s, v26.16b, v22.4b[2]
+	WORD $0x4f97eb6b // sdot v11.4s, v27.16b, v23.4b[2]
+	WORD $0x4f98eb4f // sdot v15.4s, v26.16b, v24.4b[2]
+	WORD $0x4f99eb6f // sdot v15.4s, v27.16b, v25.4b[2]
+	WORD $0x3dc0313b // ldr q27, [x9, #192]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4fb2eb42 // sdot v2.4s, v26.16b, v18.4b[3]
+	WORD $0x4fb3eb62 // sdot v2.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb4eb46 // sdot v6.4s, v26.16b, v20.4b[3]
+	WORD $0x4fb5eb66 // sdot v6.4s, v27.16b, v21.4b[3]
+	WORD $0x4fb6eb4a // sdot v10.4s, v26.16b, v22.4b[3]
+	WORD $0x4fb7eb6a // sdot v10.4s, v27.16b, v23.4b[3]
+	WORD $0x4fb8eb4e // sdot v14.4s, v26.16b, v24.4b[3]
+	WORD $0x4fb9eb6e // sdot v14.4s, v27.16b, v25.4b[3]
+	WORD $0x3dc0353b // ldr q27, [x9, #208]
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4fb2eb43 // sdot v3.4s, v26.16b, v18.4b[3]
+	WORD $0x4fb3eb63 // sdot v3.4s, v27.16b, v19.4b[3]
+	WORD $0x4fb4eb47 // sdot v7.4s, v26.16b, v20.4b[3]
+	WORD $0x4fb5eb67 // sdot v7.4s, v27.16b, v21.4b[3]
+	WORD $0x4fb6eb4b // sdot v11.4s, v26.16b, v22.4b[3]
+	WORD $0x4fb7eb6b // sdot v11.4s, v27.16b, v23.4b[3]
+	WORD $0x4fb8eb4f // sdot v15.4s, v26.16b, v24.4b[3]
+	WORD $0x4fb9eb6f // sdot v15.4s, v27.16b, v25.4b[3]
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xfd408173 // ldr d19, [x11, #256]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f929042 // fmul v2.4s, v2.4s, v18.s[0]
+	WORD $0x4e33cc40 // fmla v0.4s, v2.4s, v19.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb290c6 // fmul v6.4s, v6.4s, v18.s[1]
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f92994a // fmul v10.4s, v10.4s, v18.s[2]
+	WORD $0x4e33cd48 // fmla v8.4s, v10.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb299ce // fmul v14.4s, v14.4s, v18.s[3]
+	WORD $0x4e33cdcc // fmla v12.4s, v14.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f929063 // fmul v3.4s, v3.4s, v18.s[0]
+	WORD $0x4e34cc61 // fmla v1.4s, v3.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cce5 // fmla v5.4s, v7.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f92996b // fmul v11.4s, v11.4s, v18.s[2]
+	WORD $0x4e34cd69 // fmla v9.4s, v11.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb299ef // fmul v15.4s, v15.4s, v18.s[3]
+	WORD $0x4e34cded // fmla v13.4s, v15.4s, v20.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9104414a // add x10, x10, #272
+	WORD $0x9104416b // add x11, x11, #272
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffec41 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffeb61 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0015a4 // stp q4, q5, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0035ac // stp q12, q13, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe821 // b.ne pass
+	RET
+
+// func DotTQ2_0x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotTQ2_0x1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e468 // movi v8.16b, #3
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x3dc008a9 // ldr q9, [x5, #32]
+	WORD $0x4e140524 // dup v4.4s, v9.s[2]
+	WORD $0x4f205484 // shl v4.4s, v4.4s, #0
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4ea41c86 // mov v6.16b, v4.16b
+	WORD $0x4ea41c87 // mov v7.16b, v4.16b
+	WORD $0xad4028a9 // ldp q9, q10, [x5, #0]
+	WORD $0x3dc0012b // ldr q11, [x9, #0]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f89e164 // sdot v4.4s, v11.16b, v9.4b[0]
+	WORD $0x3dc0052b // ldr q11, [x9, #16]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f89e165 // sdot v5.4s, v11.16b, v9.4b[0]
+	WORD $0x3dc0092b // ldr q11, [x9, #32]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f89e166 // sdot v6.4s, v11.16b, v9.4b[0]
+	WORD $0x3dc00d2b // ldr q11, [x9, #48]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f89e167 // sdot v7.4s, v11.16b, v9.4b[0]
+	WORD $0x3dc0012b // ldr q11, [x9, #0]
+	WORD $0x6f0e056b // ushr v11.16b, v11.16b, #2
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4fa9e164 // sdot v4.4s, v11.16b, v9.4b[1]
+	WORD $0x3dc0052b // ldr q11, [x9, #16]
+	WORD $0x6f0e056b // ushr v11.16b, v11.16b, #2
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4fa9e165 // sdot v5.4s, v11.16b, v9.4b[1]
+	WORD $0x3dc0092b // ldr q11, [x9, #32]
+	WORD $0x6f0e056b // ushr v11.16b, v11.16b, #2
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4fa9e166 // sdot v6.4s, v11.16b, v9.4b[1]
+	WORD $0x3dc00d2b // ldr q11, [x9, #48]
+	WORD $0x6f0e056b // ushr v11.16b, v11.16b, #2
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4fa9e167 // sdot v7.4s, v11.16b, v9.4b[1]
+	WORD $0x3dc0012b // ldr q11, [x9, #0]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f89e964 // sdot v4.4s, v11.16b, v9.4b[2]
+	WORD $0x3dc0052b // ldr q11, [x9, #16]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f89e965 // sdot v5.4s, v11.16b, v9.4b[2]
+	WORD $0x3dc0092b // ldr q11, [x9, #32]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f89e966 // sdot v6.4s, v11.16b, v9.4b[2]
+	WORD $0x3dc00d2b // ldr q11, [x9, #48]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f89e967 // sdot v7.4s, v11.16b, v9.4b[2]
+	WORD $0x3dc0012b // ldr q11, [x9, #0]
+	WORD $0x6f0a056b // ushr v11.16b, v11.16b, #6
+	WORD $0x4fa9e964 // sdot v4.4s, v11.16b, v9.4b[3]
+	WORD $0x3dc0052b // ldr q11, [x9, #16]
+	WORD $0x6f0a056b // ushr v11.16b, v11.16b, #6
+	WORD $0x4fa9e965 // sdot v5.4s, v11.16b, v9.4b[3]
+	WORD $0x3dc0092b // ldr q11, [x9, #32]
+	WORD $0x6f0a056b // ushr v11.16b, v11.16b, #6
+	WORD $0x4fa9e966 // sdot v6.4s, v11.16b, v9.4b[3]
+	WORD $0x3dc00d2b // ldr q11, [x9, #48]
+	WORD $0x6f0a056b // ushr v11.16b, v11.16b, #6
+	WORD $0x4fa9e967 // sdot v7.4s, v11.16b, v9.4b[3]
+	WORD $0x3dc0112b // ldr q11, [x9, #64]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f8ae164 // sdot v4.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0152b // ldr q11, [x9, #80]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f8ae165 // sdot v5.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0192b // ldr q11, [x9, #96]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f8ae166 // sdot v6.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc01d2b // ldr q11, [x9, #112]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f8ae167 // sdot v7.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0112b // ldr q11, [x9, #64]
+	WORD $0x6f0e056b // ushr v11.16b, v11.16b, #2
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4faae164 // sdot v4.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0152b // ldr q11, [x9, #80]
+	WORD $0x6f0e056b // ushr v11.16b, v11.16b, #2
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4faae165 // sdot v5.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0192b // ldr q11, [x9, #96]
+	WORD $0x6f0e056b // ushr v11.16b, v11.16b, #2
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4faae166 // sdot v6.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc01d2b // ldr q11, [x9, #112]
+	WORD $0x6f0e056b // ushr v11.16b, v11.16b, #2
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4faae167 // sdot v7.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0112b // ldr q11, [x9, #64]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f8ae964 // sdot v4.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0152b // ldr q11, [x9, #80]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f8ae965 // sdot v5.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0192b // ldr q11, [x9, #96]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f8ae966 // sdot v6.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc01d2b // ldr q11, [x9, #112]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4f8ae967 // sdot v7.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0112b // ldr q11, [x9, #64]
+	WORD $0x6f0a056b // ushr v11.16b, v11.16b, #6
+	WORD $0x4faae964 // sdot v4.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0152b // ldr q11, [x9, #80]
+	WORD $0x6f0a056b // ushr v11.16b, v11.16b, #6
+	WORD $0x4faae965 // sdot v5.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0192b // ldr q11, [x9, #96]
+	WORD $0x6f0a056b // ushr v11.16b, v11.16b, #6
+	WORD $0x4faae966 // sdot v6.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc01d2b // ldr q11, [x9, #112]
+	WORD $0x6f0a056b // ushr v11.16b, v11.16b, #6
+	WORD $0x4faae967 // sdot v7.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc008a9 // ldr q9, [x5, #32]
+	WORD $0xfd40412a // ldr d10, [x9, #128]
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0
+	WORD $0x4f10a54b // sshll2 v11.4s, v10.8h, #0
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0xfd40010c // ldr d12, [x8, #0]
+	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
+	WORD $0x6e2cdd4a // fmul v10.4s, v10.4s, v12.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0xfd40050c // ldr d12, [x8, #8]
+	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f899084 // fmul v4.4s, v4.4s, v9.s[0]
+	WORD $0x4e2acc80 // fmla v0.4s, v4.4s, v10.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8990a5 // fmul v5.4s, v5.4s, v9.s[0]
+	WORD $0x4e2bcca1 // fmla v1.4s, v5.4s, v11.4s
+	WORD $0xfd40452a // ldr d10, [x9, #136]
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0
+	WORD $0x4f10a54b // sshll2 v11.4s, v10.8h, #0
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0xfd40090c // ldr d12, [x8, #16]
+	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
+	WORD $0x6e2cdd4a // fmul v10.4s, v10.4s, v12.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0xfd400d0c // ldr d12, [x8, #24]
+	WORD $0x0e21798c // fcvtl v12.4s, v12.4h
+	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8990c6 // fmul v6.4s, v6.4s, v9.s[0]
+	WORD $0x4e2accc2 // fmla v2.4s, v6.4s, v10.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD $0x4e2bcce3 // fmla v3.4s, v7.4s, v11.4s
+	WORD $0x91024129 // add x9, x9, #144
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffec21 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffeb81 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotTQ2_0x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotTQ2_0x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x3dc014b1 // ldr q17, [x5, #80]
+	WORD $0x4e040624 // dup v4.4s, v17.s[0]
+	WORD $0x4f205484 // shl v4.4s, v4.4s, #0
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4ea41c86 // mov v6.16b, v4.16b
+	WORD $0x4ea41c87 // mov v7.16b, v4.16b
+	WORD $0x4e0c062c // dup v12.4s, v17.s[1]
+	WORD $0x4f20558c // shl v12.4s, v12.4s, #0
+	WORD $0x4eac1d8d // mov v13.16b, v12.16b
+	WORD $0x4eac1d8e // mov v14.16b, v12.16b
+	WORD $0x4eac1d8f // mov v15.16b, v12.16b
+	WORD $0xad4048b1 // ldp q17, q18, [x5, #0]
+	WORD $0xad4150b3 // ldp q19, q20, [x5, #32]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f91e2a4 // sdot v4.4s, v21.16b, v17.4b[0]
+	WORD $0x4f93e2ac // sdot v12.4s, v21.16b, v19.4b[0]
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f91e2a5 // sdot v5.4s, v21.16b, v17.4b[0]
+	WORD $0x4f93e2ad // sdot v13.4s, v21.16b, v19.4b[0]
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f91e2a6 // sdot v6.4s, v21.16b, v17.4b[0]
+	WORD $0x4f93e2ae // sdot v14.4s, v21.16b, v19.4b[0]
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f91e2a7 // sdot v7.4s, v21.16b, v17.4b[0]
+	WORD $0x4f93e2af // sdot v15.4s, v21.16b, v19.4b[0]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4fb1e2a4 // sdot v4.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb3e2ac // sdot v12.4s, v21.16b, v19.4b[1]
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4fb1e2a5 // sdot v5.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb3e2ad // sdot v13.4s, v21.16b, v19.4b[1]
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4fb1e2a6 // sdot v6.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb3e2ae // sdot v14.4s, v21.16b, v19.4b[1]
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4fb1e2a7 // sdot v7.4s, v21.16b, v17.4b[1]
+	WORD $0x4fb3e2af // sdot v15.4s, v21.16b, v19.4b[1]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f91eaa4 // sdot v4.4s, v21.16b, v17.4b[2]
+	WORD $0x4f93eaac // sdot v12.4s, v21.16b, v19.4b[2]
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f91eaa5 // sdot v5.4s, v21.16b, v17.4b[2]
+	WORD $0x4f93eaad // sdot v13.4s, v21.16b, v19.4b[2]
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f91eaa6 // sdot v6.4s, v21.16b, v17.4b[2]
+	WORD $0x4f93eaae // sdot v14.4s, v21.16b, v19.4b[2]
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f91eaa7 // sdot v7.4s, v21.16b, v17.4b[2]
+	WORD $0x4f93eaaf // sdot v15.4s, v21.16b, v19.4b[2]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x4fb1eaa4 // sdot v4.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb3eaac // sdot v12.4s, v21.16b, v19.4b[3]
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x4fb1eaa5 // sdot v5.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb3eaad // sdot v13.4s, v21.16b, v19.4b[3]
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x4fb1eaa6 // sdot v6.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb3eaae // sdot v14.4s, v21.16b, v19.4b[3]
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x4fb1eaa7 // sdot v7.4s, v21.16b, v17.4b[3]
+	WORD $0x4fb3eaaf // sdot v15.4s, v21.16b, v19.4b[3]
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f92e2a4 // sdot v4.4s, v21.16b, v18.4b[0]
+	WORD $0x4f94e2ac // sdot v12.4s, v21.16b, v20.4b[0]
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f92e2a5 // sdot v5.4s, v21.16b, v18.4b[0]
+	WORD $0x4f94e2ad // sdot v13.4s, v21.16b, v20.4b[0]
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f92e2a6 // sdot v6.4s, v21.16b, v18.4b[0]
+	WORD $0x4f94e2ae // sdot v14.4s, v21.16b, v20.4b[0]
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f92e2a7 // sdot v7.4s, v21.16b, v18.4b[0]
+	WORD $0x4f94e2af // sdot v15.4s, v21.16b, v20.4b[0]
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4fb2e2a4 // sdot v4.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb4e2ac // sdot v12.4s, v21.16b, v20.4b[1]
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4fb2e2a5 // sdot v5.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb4e2ad // sdot v13.4s, v21.16b, v20.4b[1]
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4fb2e2a6 // sdot v6.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb4e2ae // sdot v14.4s, v21.16b, v20.4b[1]
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4fb2e2a7 // sdot v7.4s, v21.16b, v18.4b[1]
+	WORD $0x4fb4e2af // sdot v15.4s, v21.16b, v20.4b[1]
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f92eaa4 // sdot v4.4s, v21.16b, v18.4b[2]
+	WORD $0x4f94eaac // sdot v12.4s, v21.16b, v20.4b[2]
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f92eaa5 // sdot v5.4s, v21.16b, v18.4b[2]
+	WORD $0x4f94eaad // sdot v13.4s, v21.16b, v20.4b[2]
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f92eaa6 // sdot v6.4s, v21.16b, v18.4b[2]
+	WORD $0x4f94eaae // sdot v14.4s, v21.16b, v20.4b[2]
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4f92eaa7 // sdot v7.4s, v21.16b, v18.4b[2]
+	WORD $0x4f94eaaf // sdot v15.4s, v21.16b, v20.4b[2]
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x4fb2eaa4 // sdot v4.4s, v21.16b, v18.4b[3]
+	WORD $0x4fb4eaac // sdot v12.4s, v21.16b, v20.4b[3]
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x4fb2eaa5 // sdot v5.4s, v21.16b, v18.4b[3]
+	WORD $0x4fb4eaad // sdot v13.4s, v21.16b, v20.4b[3]
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x4fb2eaa6 // sdot v6.4s, v21.16b, v18.4b[3]
+	WORD $0x4fb4eaae // sdot v14.4s, v21.16b, v20.4b[3]
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x4fb2eaa7 // sdot v7.4s, v21.16b, v18.4b[3]
+	WORD $0x4fb4eaaf // sdot v15.4s, v21.16b, v20.4b[3]
+	WORD $0x3dc010b1 // ldr q17, [x5, #64]
+	WORD $0xfd404132 // ldr d18, [x9, #128]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0
+	WORD $0x4f10a653 // sshll2 v19.4s, v18.8h, #0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0xfd400114 // ldr d20, [x8, #0]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400514 // ldr d20, [x8, #8]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de73 // fmul v19.4s, v19.4s, v20.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f919084 // fmul v4.4s, v4.4s, v17.s[0]
+	WORD $0x4e32cc80 // fmla v0.4s, v4.4s, v18.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb1918c // fmul v12.4s, v12.4s, v17.s[1]
+	WORD $0x4e32cd88 // fmla v8.4s, v12.4s, v18.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9190a5 // fmul v5.4s, v5.4s, v17.s[0]
+	WORD $0x4e33cca1 // fmla v1.4s, v5.4s, v19.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb191ad // fmul v13.4s, v13.4s, v17.s[1]
+	WORD $0x4e33cda9 // fmla v9.4s, v13.4s, v19.4s
+	WORD $0xfd404532 // ldr d18, [x9, #136]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0
+	WORD $0x4f10a653 // sshll2 v19.4s, v18.8h, #0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0xfd400914 // ldr d20, [x8, #16]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400d14 // ldr d20, [x8, #24]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de73 // fmul v19.4s, v19.4s, v20.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9190c6 // fmul v6.4s, v6.4s, v17.s[0]
+	WORD $0x4e32ccc2 // fmla v2.4s, v6.4s, v18.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb191ce // fmul v14.4s, v14.4s, v17.s[1]
+	WORD $0x4e32cdca // fmla v10.4s, v14.4s, v18.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9190e7 // fmul v7.4s, v7.4s, v17.s[0]
+	WORD $0x4e33cce3 // fmla v3.4s, v7.4s, v19.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb191ef // fmul v15.4s, v15.4s, v17.s[1]
+	WORD $0x4e33cdeb // fmla v11.4s, v15.4s, v19.4s
+	WORD $0x91024129 // add x9, x9, #144
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe5e1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe541 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad002568 // stp q8, q9, [x11, #0]
+	WORD $0xad012d6a // stp q10, q11, [x11, #32]
+	RET
+
+// func DotTQ2_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotTQ2_0x4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x3dc028b1 // ldr q17, [x5, #160]
+	WORD $0x4e040622 // dup v2.4s, v17.s[0]
+	WORD $0x4f205442 // shl v2.4s, v2.4s, #0
+	WORD $0x4ea21c43 // mov v3.16b, v2.16b
+	WORD $0x4e0c0626 // dup v6.4s, v17.s[1]
+	WORD $0x4f2054c6 // shl v6.4s, v6.4s, #0
+	WORD $0x4ea61cc7 // mov v7.16b, v6.16b
+	WORD $0x4e14062a // dup v10.4s, v17.s[2]
+	WORD $0x4f20554a // shl v10.4s, v10.4s, #0
+	WORD $0x4eaa1d4b // mov v11.16b, v10.16b
+	WORD $0x4e1c062e // dup v14.4s, v17.s[3]
+	WORD $0x4f2055ce // shl v14.4s, v14.4s, #0
+	WORD $0x4eae1dcf // mov v15.16b, v14.16b
+	WORD $0xad4048b1 // ldp q17, q18, [x5, #0]
+	WORD $0xad4150b3 // ldp q19, q20, [x5, #32]
+	WORD $0xad4258b5 // ldp q21, q22, [x5, #64]
+	WORD $0xad4360b7 // ldp q23, q24, [x5, #96]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f91e322 // sdot v2.4s, v25.16b, v17.4b[0]
+	WORD $0x4f93e326 // sdot v6.4s, v25.16b, v19.4b[0]
+	WORD $0x4f95e32a // sdot v10.4s, v25.16b, v21.4b[0]
+	WORD $0x4f97e32e // sdot v14.4s, v25.16b, v23.4b[0]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f91e323 // sdot v3.4s, v25.16b, v17.4b[0]
+	WORD $0x4f93e327 // sdot v7.4s, v25.16b, v19.4b[0]
+	WORD $0x4f95e32b // sdot v11.4s, v25.16b, v21.4b[0]
+	WORD $0x4f97e32f // sdot v15.4s, v25.16b, v23.4b[0]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4fb1e322 // sdot v2.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb3e326 // sdot v6.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb5e32a // sdot v10.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb7e32e // sdot v14.4s, v25.16b, v23.4b[1]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4fb1e323 // sdot v3.4s, v25.16b, v17.4b[1]
+	WORD $0x4fb3e327 // sdot v7.4s, v25.16b, v19.4b[1]
+	WORD $0x4fb5e32b // sdot v11.4s, v25.16b, v21.4b[1]
+	WORD $0x4fb7e32f // sdot v15.4s, v25.16b, v23.4b[1]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f91eb22 // sdot v2.4s, v25.16b, v17.4b[2]
+	WORD $0x4f93eb26 // sdot v6.4s, v25.16b, v19.4b[2]
+	WORD $0x4f95eb2a // sdot v10.4s, v25.16b, v21.4b[2]
+	WORD $0x4f97eb2e // sdot v14.4s, v25.16b, v23.4b[2]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f91eb23 // sdot v3.4s, v25.16b, v17.4b[2]
+	WORD $0x4f93eb27 // sdot v7.4s, v25.16b, v19.4b[2]
+	WORD $0x4f95eb2b // sdot v11.4s, v25.16b, v21.4b[2]
+	WORD $0x4f97eb2f // sdot v15.4s, v25.16b, v23.4b[2]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x4fb1eb22 // sdot v2.4s, v25.16b, v17.4b[3]
+	WORD $0x4fb3eb26 // sdot v6.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb5eb2a // sdot v10.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb7eb2e // sdot v14.4s, v25.16b, v23.4b[3]
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x4fb1eb23 // sdot v3.4s, v25.16b, v17.4b[3]
+	WORD $0x4fb3eb27 // sdot v7.4s, v25.16b, v19.4b[3]
+	WORD $0x4fb5eb2b // sdot v11.4s, v25.16b, v21.4b[3]
+	WORD $0x4fb7eb2f // sdot v15.4s, v25.16b, v23.4b[3]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f92e322 // sdot v2.4s, v25.16b, v18.4b[0]
+	WORD $0x4f94e326 // sdot v6.4s, v25.16b, v20.4b[0]
+	WORD $0x4f96e32a // sdot v10.4s, v25.16b, v22.4b[0]
+	WORD $0x4f98e32e // sdot v14.4s, v25.16b, v24.4b[0]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f92e323 // sdot v3.4s, v25.16b, v18.4b[0]
+	WORD $0x4f94e327 // sdot v7.4s, v25.16b, v20.4b[0]
+	WORD $0x4f96e32b // sdot v11.4s, v25.16b, v22.4b[0]
+	WORD $0x4f98e32f // sdot v15.4s, v25.16b, v24.4b[0]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4fb2e322 // sdot v2.4s, v25.16b, v18.4b[1]
+	WORD $0x4fb4e326 // sdot v6.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb6e32a // sdot v10.4s, v25.16b, v22.4b[1]
+	WORD $0x4fb8e32e // sdot v14.4s, v25.16b, v24.4b[1]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0e0739 // ushr v25.16b, v25.16b, #2
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4fb2e323 // sdot v3.4s, v25.16b, v18.4b[1]
+	WORD $0x4fb4e327 // sdot v7.4s, v25.16b, v20.4b[1]
+	WORD $0x4fb6e32b // sdot v11.4s, v25.16b, v22.4b[1]
+	WORD $0x4fb8e32f // sdot v15.4s, v25.16b, v24.4b[1]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f92eb22 // sdot v2.4s, v25.16b, v18.4b[2]
+	WORD $0x4f94eb26 // sdot v6.4s, v25.16b, v20.4b[2]
+	WORD $0x4f96eb2a // sdot v10.4s, v25.16b, v22.4b[2]
+	WORD $0x4f98eb2e // sdot v14.4s, v25.16b, v24.4b[2]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x4f92eb23 // sdot v3.4s, v25.16b, v18.4b[2]
+	WORD $0x4f94eb27 // sdot v7.4s, v25.16b, v20.4b[2]
+	WORD $0x4f96eb2b // sdot v11.4s, v25.16b, v22.4b[2]
+	WORD $0x4f98eb2f // sdot v15.4s, v25.16b, v24.4b[2]
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x4fb2eb22 // sdot v2.4s, v25.16b, v18.4b[3]
+	WORD $0x4fb4eb26 // sdot v6.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb6eb2a // sdot v10.4s, v25.16b, v22.4b[3]
+	WORD $0x4fb8eb2e // sdot v14.4s, v25.16b, v24.4b[3]
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0a0739 // ushr v25.16b, v25.16b, #6
+	WORD $0x4fb2eb23 // sdot v3.4s, v25.16b, v18.4b[3]
+	WORD $0x4fb4eb27 // sdot v7.4s, v25.16b, v20.4b[3]
+	WORD $0x4fb6eb2b // sdot v11.4s, v25.16b, v22.4b[3]
+	WORD $0x4fb8eb2f // sdot v15.4s, v25.16b, v24.4b[3]
+	WORD $0x3dc020b1 // ldr q17, [x5, #128]
+	WORD $0xfd404172 // ldr d18, [x11, #128]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0
+	WORD $0x4f10a653 // sshll2 v19.4s, v18.8h, #0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0xfd400114 // ldr d20, [x8, #0]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400514 // ldr d20, [x8, #8]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de73 // fmul v19.4s, v19.4s, v20.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f919042 // fmul v2.4s, v2.4s, v17.s[0]
+	WORD $0x4e32cc40 // fmla v0.4s, v2.4s, v18.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb190c6 // fmul v6.4s, v6.4s, v17.s[1]
+	WORD $0x4e32ccc4 // fmla v4.4s, v6.4s, v18.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f91994a // fmul v10.4s, v10.4s, v17.s[2]
+	WORD $0x4e32cd48 // fmla v8.4s, v10.4s, v18.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb199ce // fmul v14.4s, v14.4s, v17.s[3]
+	WORD $0x4e32cdcc // fmla v12.4s, v14.4s, v18.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f919063 // fmul v3.4s, v3.4s, v17.s[0]
+	WORD $0x4e33cc61 // fmla v1.4s, v3.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb190e7 // fmul v7.4s, v7.4s, v17.s[1]
+	WORD $0x4e33cce5 // fmla v5.4s, v7.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f91996b // fmul v11.4s, v11.4s, v17.s[2]
+	WORD $0x4e33cd69 // fmla v9.4s, v11.4s, v19.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb199ef // fmul v15.4s, v15.4s, v17.s[3]
+	WORD $0x4e33cded // fmla v13.4s, v15.4s, v19.4s
+	WORD $0x91024129 // add x9, x9, #144
+	WORD $0x9102414a // add x10, x10, #144
+	WORD $0x9102416b // add x11, x11, #144
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffeba1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffeac1 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0015a4 // stp q4, q5, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0035ac // stp q12, q13, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe781 // b.ne pass
+	RET

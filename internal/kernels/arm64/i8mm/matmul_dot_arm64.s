@@ -6195,3 +6195,3878 @@ TEXT ·DotMXFP4x4(SB), NOSPLIT, $0-40
 	WORD $0xf100419f // cmp x12, #16
 	WORD $0x54ffebc1 // b.ne pass
 	RET
+
+// func DotNVFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a644 // smmla v4.4s, v18.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a645 // smmla v5.4s, v18.16b, v21.16b
+	WORD $0x3dc02134 // ldr q20, [x9, #128]
+	WORD $0x3dc03135 // ldr q21, [x9, #192]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a664 // smmla v4.4s, v19.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a646 // smmla v6.4s, v18.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x3dc02534 // ldr q20, [x9, #144]
+	WORD $0x3dc03535 // ldr q21, [x9, #208]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a666 // smmla v6.4s, v19.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a649 // smmla v9.4s, v18.16b, v21.16b
+	WORD $0x3dc02934 // ldr q20, [x9, #160]
+	WORD $0x3dc03935 // ldr q21, [x9, #224]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a668 // smmla v8.4s, v19.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a64b // smmla v11.4s, v18.16b, v21.16b
+	WORD $0x3dc02d34 // ldr q20, [x9, #176]
+	WORD $0x3dc03d35 // ldr q21, [x9, #240]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a66a // smmla v10.4s, v19.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0x3dc04133 // ldr q19, [x9, #256]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e33ccac // fmla v12.4s, v5.4s, v19.4s
+	WORD $0x4ec738d5 // zip1 v21.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cced // fmla v13.4s, v7.4s, v20.4s
+	WORD $0x3dc04533 // ldr q19, [x9, #272]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4ec93915 // zip1 v21.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea2 // fmla v2.4s, v21.4s, v19.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb29129 // fmul v9.4s, v9.4s, v18.s[1]
+	WORD $0x4e33cd2e // fmla v14.4s, v9.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea3 // fmla v3.4s, v21.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2916b // fmul v11.4s, v11.4s, v18.s[1]
+	WORD $0x4e34cd6f // fmla v15.4s, v11.4s, v20.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad414cb2 // ldp q18, q19, [x5, #32]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a644 // smmla v4.4s, v18.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a645 // smmla v5.4s, v18.16b, v21.16b
+	WORD $0x3dc02134 // ldr q20, [x9, #128]
+	WORD $0x3dc03135 // ldr q21, [x9, #192]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a664 // smmla v4.4s, v19.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a646 // smmla v6.4s, v18.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x3dc02534 // ldr q20, [x9, #144]
+	WORD $0x3dc03535 // ldr q21, [x9, #208]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a666 // smmla v6.4s, v19.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a649 // smmla v9.4s, v18.16b, v21.16b
+	WORD $0x3dc02934 // ldr q20, [x9, #160]
+	WORD $0x3dc03935 // ldr q21, [x9, #224]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a668 // smmla v8.4s, v19.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a64b // smmla v11.4s, v18.16b, v21.16b
+	WORD $0x3dc02d34 // ldr q20, [x9, #176]
+	WORD $0x3dc03d35 // ldr q21, [x9, #240]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a66a // smmla v10.4s, v19.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0x3dc04933 // ldr q19, [x9, #288]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e33ccac // fmla v12.4s, v5.4s, v19.4s
+	WORD $0x4ec738d5 // zip1 v21.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cced // fmla v13.4s, v7.4s, v20.4s
+	WORD $0x3dc04d33 // ldr q19, [x9, #304]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4ec93915 // zip1 v21.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea2 // fmla v2.4s, v21.4s, v19.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb29129 // fmul v9.4s, v9.4s, v18.s[1]
+	WORD $0x4e33cd2e // fmla v14.4s, v9.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea3 // fmla v3.4s, v21.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2916b // fmul v11.4s, v11.4s, v18.s[1]
+	WORD $0x4e34cd6f // fmla v15.4s, v11.4s, v20.4s
+	WORD $0x91050129 // add x9, x9, #320
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffdfa1 // b.ne record
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad00356c // stp q12, q13, [x11, #0]
+	WORD $0xad013d6e // stp q14, q15, [x11, #32]
+	RET
+
+// func DotNVFP4x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4x4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a642 // smmla v2.4s, v18.16b, v24.16b
+	WORD $0x4e98a66a // smmla v10.4s, v19.16b, v24.16b
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a643 // smmla v3.4s, v18.16b, v23.16b
+	WORD $0x4e97a66b // smmla v11.4s, v19.16b, v23.16b
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x3dc03137 // ldr q23, [x9, #192]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a682 // smmla v2.4s, v20.16b, v24.16b
+	WORD $0x4e98a6aa // smmla v10.4s, v21.16b, v24.16b
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a683 // smmla v3.4s, v20.16b, v23.16b
+	WORD $0x4e97a6ab // smmla v11.4s, v21.16b, v23.16b
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a644 // smmla v4.4s, v18.16b, v24.16b
+	WORD $0x4e98a66c // smmla v12.4s, v19.16b, v24.16b
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a645 // smmla v5.4s, v18.16b, v23.16b
+	WORD $0x4e97a66d // smmla v13.4s, v19.16b, v23.16b
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x3dc03537 // ldr q23, [x9, #208]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a684 // smmla v4.4s, v20.16b, v24.16b
+	WORD $0x4e98a6ac // smmla v12.4s, v21.16b, v24.16b
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a685 // smmla v5.4s, v20.16b, v23.16b
+	WORD $0x4e97a6ad // smmla v13.4s, v21.16b, v23.16b
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0x3dc04153 // ldr q19, [x10, #256]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4ec33855 // zip1 v21.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb29063 // fmul v3.4s, v3.4s, v18.s[1]
+	WORD $0x4e33cc66 // fmla v6.4s, v3.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e33cea8 // fmla v8.4s, v21.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2996b // fmul v11.4s, v11.4s, v18.s[3]
+	WORD $0x4e33cd6e // fmla v14.4s, v11.4s, v19.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e34cca7 // fmla v7.4s, v5.4s, v20.4s
+	WORD $0x4ecd3995 // zip1 v21.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e34cea9 // fmla v9.4s, v21.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb299ad // fmul v13.4s, v13.4s, v18.s[3]
+	WORD $0x4e34cdaf // fmla v15.4s, v13.4s, v20.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad424cb2 // ldp q18, q19, [x5, #64]
+	WORD $0xad4354b4 // ldp q20, q21, [x5, #96]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a642 // smmla v2.4s, v18.16b, v24.16b
+	WORD $0x4e98a66a // smmla v10.4s, v19.16b, v24.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a643 // smmla v3.4s, v18.16b, v23.16b
+	WORD $0x4e97a66b // smmla v11.4s, v19.16b, v23.16b
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x3dc03137 // ldr q23, [x9, #192]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a682 // smmla v2.4s, v20.16b, v24.16b
+	WORD $0x4e98a6aa // smmla v10.4s, v21.16b, v24.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a683 // smmla v3.4s, v20.16b, v23.16b
+	WORD $0x4e97a6ab // smmla v11.4s, v21.16b, v23.16b
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a644 // smmla v4.4s, v18.16b, v24.16b
+	WORD $0x4e98a66c // smmla v12.4s, v19.16b, v24.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a645 // smmla v5.4s, v18.16b, v23.16b
+	WORD $0x4e97a66d // smmla v13.4s, v19.16b, v23.16b
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x3dc03537 // ldr q23, [x9, #208]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a684 // smmla v4.4s, v20.16b, v24.16b
+	WORD $0x4e98a6ac // smmla v12.4s, v21.16b, v24.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a685 // smmla v5.4s, v20.16b, v23.16b
+	WORD $0x4e97a6ad // smmla v13.4s, v21.16b, v23.16b
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0x3dc04953 // ldr q19, [x10, #288]
+	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4ec33855 // zip1 v21.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb29063 // fmul v3.4s, v3.4s, v18.s[1]
+	WORD $0x4e33cc66 // fmla v6.4s, v3.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e33cea8 // fmla v8.4s, v21.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2996b // fmul v11.4s, v11.4s, v18.s[3]
+	WORD $0x4e33cd6e // fmla v14.4s, v11.4s, v19.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e34cca7 // fmla v7.4s, v5.4s, v20.4s
+	WORD $0x4ecd3995 // zip1 v21.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e34cea9 // fmla v9.4s, v21.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb299ad // fmul v13.4s, v13.4s, v18.s[3]
+	WORD $0x4e34cdaf // fmla v15.4s, v13.4s, v20.4s
+	WORD $0x91050129 // add x9, x9, #320
+	WORD $0x9105014a // add x10, x10, #320
+	WORD $0x9105016b // add x11, x11, #320
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe7e1 // b.ne record
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad003dae // stp q14, q15, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe4a1 // b.ne pass
+	RET
+
+// func DotIQ1_Mx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ1_Mx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad4050b3 // ldp q19, q20, [x5, #0]
+	WORD $0x3dc02135 // ldr q21, [x9, #128]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a664 // smmla v4.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6eb11f17 // bit v23.16b, v24.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a684 // smmla v4.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4f0a573a // shl v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6eb11f36 // bit v22.16b, v25.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a685 // smmla v5.4s, v20.16b, v22.16b
+	WORD $0x3dc02535 // ldr q21, [x9, #144]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a666 // smmla v6.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6eb11f17 // bit v23.16b, v24.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a686 // smmla v6.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4f0a573a // shl v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6eb11f36 // bit v22.16b, v25.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a687 // smmla v7.4s, v20.16b, v22.16b
+	WORD $0x3dc02935 // ldr q21, [x9, #160]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a668 // smmla v8.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6eb11f17 // bit v23.16b, v24.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a688 // smmla v8.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4f0a573a // shl v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6eb11f36 // bit v22.16b, v25.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a689 // smmla v9.4s, v20.16b, v22.16b
+	WORD $0x3dc02d35 // ldr q21, [x9, #176]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a66a // smmla v10.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6eb11f17 // bit v23.16b, v24.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4f0a573a // shl v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6eb11f36 // bit v22.16b, v25.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a68b // smmla v11.4s, v20.16b, v22.16b
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406134 // ldr d20, [x9, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec53896 // zip1 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec0 // fmla v0.4s, v22.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb390a5 // fmul v5.4s, v5.4s, v19.s[1]
+	WORD $0x4e34ccac // fmla v12.4s, v5.4s, v20.4s
+	WORD $0x4ec738d6 // zip1 v22.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec1 // fmla v1.4s, v22.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cced // fmla v13.4s, v7.4s, v21.4s
+	WORD $0xfd406534 // ldr d20, [x9, #200]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec93916 // zip1 v22.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec2 // fmla v2.4s, v22.4s, v20.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb39129 // fmul v9.4s, v9.4s, v19.s[1]
+	WORD $0x4e34cd2e // fmla v14.4s, v9.4s, v20.4s
+	WORD $0x4ecb3956 // zip1 v22.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec3 // fmla v3.4s, v22.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb3916b // fmul v11.4s, v11.4s, v19.s[1]
+	WORD $0x4e35cd6f // fmla v15.4s, v11.4s, v21.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad4150b3 // ldp q19, q20, [x5, #32]
+	WORD $0x3dc02135 // ldr q21, [x9, #128]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a664 // smmla v4.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f57 // bit v23.16b, v26.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a684 // smmla v4.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6f0c073a // ushr v26.16b, v25.16b, #4
+	WORD $0x6eb11f56 // bit v22.16b, v26.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a685 // smmla v5.4s, v20.16b, v22.16b
+	WORD $0x3dc02535 // ldr q21, [x9, #144]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a666 // smmla v6.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f57 // bit v23.16b, v26.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a686 // smmla v6.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6f0c073a // ushr v26.16b, v25.16b, #4
+	WORD $0x6eb11f56 // bit v22.16b, v26.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a687 // smmla v7.4s, v20.16b, v22.16b
+	WORD $0x3dc02935 // ldr q21, [x9, #160]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a668 // smmla v8.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f57 // bit v23.16b, v26.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a688 // smmla v8.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6f0c073a // ushr v26.16b, v25.16b, #4
+	WORD $0x6eb11f56 // bit v22.16b, v26.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a689 // smmla v9.4s, v20.16b, v22.16b
+	WORD $0x3dc02d35 // ldr q21, [x9, #176]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a66a // smmla v10.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f57 // bit v23.16b, v26.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6f0c073a // ushr v26.16b, v25.16b, #4
+	WORD $0x6eb11f56 // bit v22.16b, v26.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a68b // smmla v11.4s, v20.16b, v22.16b
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406934 // ldr d20, [x9, #208]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec53896 // zip1 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec0 // fmla v0.4s, v22.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb390a5 // fmul v5.4s, v5.4s, v19.s[1]
+	WORD $0x4e34ccac // fmla v12.4s, v5.4s, v20.4s
+	WORD $0x4ec738d6 // zip1 v22.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec1 // fmla v1.4s, v22.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cced // fmla v13.4s, v7.4s, v21.4s
+	WORD $0xfd406d34 // ldr d20, [x9, #216]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec93916 // zip1 v22.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec2 // fmla v2.4s, v22.4s, v20.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb39129 // fmul v9.4s, v9.4s, v19.s[1]
+	WORD $0x4e34cd2e // fmla v14.4s, v9.4s, v20.4s
+	WORD $0x4ecb3956 // zip1 v22.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec3 // fmla v3.4s, v22.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb3916b // fmul v11.4s, v11.4s, v19.s[1]
+	WORD $0x4e35cd6f // fmla v15.4s, v11.4s, v21.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffd221 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffd181 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad00356c // stp q12, q13, [x11, #0]
+	WORD $0xad013d6e // stp q14, q15, [x11, #32]
+	RET
+
+// func DotIQ1_Mx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ1_Mx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad4050b3 // ldp q19, q20, [x5, #0]
+	WORD $0xad4158b5 // ldp q21, q22, [x5, #32]
+	WORD $0x3dc02137 // ldr q23, [x9, #128]
+	WORD $0x6f0f06f8 // ushr v24.16b, v23.16b, #1
+	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
+	WORD $0x4e987afb // zip2 v27.4s, v23.4s, v24.4s
+	WORD $0x3dc00137 // ldr q23, [x9, #0]
+	WORD $0x6f0e06f8 // ushr v24.16b, v23.16b, #2
+	WORD $0x4e983af9 // zip1 v25.4s, v23.4s, v24.4s
+	WORD $0x4e987af8 // zip2 v24.4s, v23.4s, v24.4s
+	WORD $0x4e301f37 // and v23.16b, v25.16b, v16.16b
+	WORD $0x4f0a575c // shl v28.16b, v26.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a662 // smmla v2.4s, v19.16b, v23.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4e99a6a2 // smmla v2.4s, v21.16b, v25.16b
+	WORD $0x4e99a6ca // smmla v10.4s, v22.16b, v25.16b
+	WORD $0x4e301f17 // and v23.16b, v24.16b, v16.16b
+	WORD $0x4f0a577c // shl v28.16b, v27.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a663 // smmla v3.4s, v19.16b, v23.16b
+	WORD $0x4e97a68b // smmla v11.4s, v20.16b, v23.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x6eb11f78 // bit v24.16b, v27.16b, v17.16b
+	WORD $0x4e180258 // tbl v24.16b, {v18.16b}, v24.16b
+	WORD $0x4e98a6a3 // smmla v3.4s, v21.16b, v24.16b
+	WORD $0x4e98a6cb // smmla v11.4s, v22.16b, v24.16b
+	WORD $0x3dc02537 // ldr q23, [x9, #144]
+	WORD $0x6f0f06f8 // ushr v24.16b, v23.16b, #1
+	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
+	WORD $0x4e987afb // zip2 v27.4s, v23.4s, v24.4s
+	WORD $0x3dc00537 // ldr q23, [x9, #16]
+	WORD $0x6f0e06f8 // ushr v24.16b, v23.16b, #2
+	WORD $0x4e983af9 // zip1 v25.4s, v23.4s, v24.4s
+	WORD $0x4e987af8 // zip2 v24.4s, v23.4s, v24.4s
+	WORD $0x4e301f37 // and v23.16b, v25.16b, v16.16b
+	WORD $0x4f0a575c // shl v28.16b, v26.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a664 // smmla v4.4s, v19.16b, v23.16b
+	WORD $0x4e97a68c // smmla v12.4s, v20.16b, v23.16b
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4e99a6a4 // smmla v4.4s, v21.16b, v25.16b
+	WORD $0x4e99a6cc // smmla v12.4s, v22.16b, v25.16b
+	WORD $0x4e301f17 // and v23.16b, v24.16b, v16.16b
+	WORD $0x4f0a577c // shl v28.16b, v27.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a665 // smmla v5.4s, v19.16b, v23.16b
+	WORD $0x4e97a68d // smmla v13.4s, v20.16b, v23.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x6eb11f78 // bit v24.16b, v27.16b, v17.16b
+	WORD $0x4e180258 // tbl v24.16b, {v18.16b}, v24.16b
+	WORD $0x4e98a6a5 // smmla v5.4s, v21.16b, v24.16b
+	WORD $0x4e98a6cd // smmla v13.4s, v22.16b, v24.16b
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406174 // ldr d20, [x11, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec33856 // zip1 v22.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec0 // fmla v0.4s, v22.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb39063 // fmul v3.4s, v3.4s, v19.s[1]
+	WORD $0x4e34cc66 // fmla v6.4s, v3.4s, v20.4s
+	WORD $0x4ecb3956 // zip1 v22.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f939ad6 // fmul v22.4s, v22.4s, v19.s[2]
+	WORD $0x4e34cec8 // fmla v8.4s, v22.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb3996b // fmul v11.4s, v11.4s, v19.s[3]
+	WORD $0x4e34cd6e // fmla v14.4s, v11.4s, v20.4s
+	WORD $0x4ec53896 // zip1 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec1 // fmla v1.4s, v22.4s, v21.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb390a5 // fmul v5.4s, v5.4s, v19.s[1]
+	WORD $0x4e35cca7 // fmla v7.4s, v5.4s, v21.4s
+	WORD $0x4ecd3996 // zip1 v22.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f939ad6 // fmul v22.4s, v22.4s, v19.s[2]
+	WORD $0x4e35cec9 // fmla v9.4s, v22.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb399ad // fmul v13.4s, v13.4s, v19.s[3]
+	WORD $0x4e35cdaf // fmla v15.4s, v13.4s, v21.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad4250b3 // ldp q19, q20, [x5, #64]
+	WORD $0xad4358b5 // ldp q21, q22, [x5, #96]
+	WORD $0x3dc02137 // ldr q23, [x9, #128]
+	WORD $0x6f0f06f8 // ushr v24.16b, v23.16b, #1
+	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
+	WORD $0x4e987afb // zip2 v27.4s, v23.4s, v24.4s
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x6f0e06f8 // ushr v24.16b, v23.16b, #2
+	WORD $0x4e983af9 // zip1 v25.4s, v23.4s, v24.4s
+	WORD $0x4e987af8 // zip2 v24.4s, v23.4s, v24.4s
+	WORD $0x4e301f37 // and v23.16b, v25.16b, v16.16b
+	WORD $0x6f0e075c // ushr v28.16b, v26.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a662 // smmla v2.4s, v19.16b, v23.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c075c // ushr v28.16b, v26.16b, #4
+	WORD $0x6eb11f99 // bit v25.16b, v28.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4e99a6a2 // smmla v2.4s, v21.16b, v25.16b
+	WORD $0x4e99a6ca // smmla v10.4s, v22.16b, v25.16b
+	WORD $0x4e301f17 // and v23.16b, v24.16b, v16.16b
+	WORD $0x6f0e077c // ushr v28.16b, v27.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a663 // smmla v3.4s, v19.16b, v23.16b
+	WORD $0x4e97a68b // smmla v11.4s, v20.16b, v23.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x6f0c077c // ushr v28.16b, v27.16b, #4
+	WORD $0x6eb11f98 // bit v24.16b, v28.16b, v17.16b
+	WORD $0x4e180258 // tbl v24.16b, {v18.16b}, v24.16b
+	WORD $0x4e98a6a3 // smmla v3.4s, v21.16b, v24.16b
+	WORD $0x4e98a6cb // smmla v11.4s, v22.16b, v24.16b
+	WORD $0x3dc02537 // ldr q23, [x9, #144]
+	WORD $0x6f0f06f8 // ushr v24.16b, v23.16b, #1
+	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
+	WORD $0x4e987afb // zip2 v27.4s, v23.4s, v24.4s
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x6f0e06f8 // ushr v24.16b, v23.16b, #2
+	WORD $0x4e983af9 // zip1 v25.4s, v23.4s, v24.4s
+	WORD $0x4e987af8 // zip2 v24.4s, v23.4s, v24.4s
+	WORD $0x4e301f37 // and v23.16b, v25.16b, v16.16b
+	WORD $0x6f0e075c // ushr v28.16b, v26.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a664 // smmla v4.4s, v19.16b, v23.16b
+	WORD $0x4e97a68c // smmla v12.4s, v20.16b, v23.16b
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c075c // ushr v28.16b, v26.16b, #4
+	WORD $0x6eb11f99 // bit v25.16b, v28.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4e99a6a4 // smmla v4.4s, v21.16b, v25.16b
+	WORD $0x4e99a6cc // smmla v12.4s, v22.16b, v25.16b
+	WORD $0x4e301f17 // and v23.16b, v24.16b, v16.16b
+	WORD $0x6f0e077c // ushr v28.16b, v27.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a665 // smmla v5.4s, v19.16b, v23.16b
+	WORD $0x4e97a68d // smmla v13.4s, v20.16b, v23.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x6f0c077c // ushr v28.16b, v27.16b, #4
+	WORD $0x6eb11f98 // bit v24.16b, v28.16b, v17.16b
+	WORD $0x4e180258 // tbl v24.16b, {v18.16b}, v24.16b
+	WORD $0x4e98a6a5 // smmla v5.4s, v21.16b, v24.16b
+	WORD $0x4e98a6cd // smmla v13.4s, v22.16b, v24.16b
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406974 // ldr d20, [x11, #208]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec33856 // zip1 v22.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec0 // fmla v0.4s, v22.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb39063 // fmul v3.4s, v3.4s, v19.s[1]
+	WORD $0x4e34cc66 // fmla v6.4s, v3.4s, v20.4s
+	WORD $0x4ecb3956 // zip1 v22.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f939ad6 // fmul v22.4s, v22.4s, v19.s[2]
+	WORD $0x4e34cec8 // fmla v8.4s, v22.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb3996b // fmul v11.4s, v11.4s, v19.s[3]
+	WORD $0x4e34cd6e // fmla v14.4s, v11.4s, v20.4s
+	WORD $0x4ec53896 // zip1 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec1 // fmla v1.4s, v22.4s, v21.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb390a5 // fmul v5.4s, v5.4s, v19.s[1]
+	WORD $0x4e35cca7 // fmla v7.4s, v5.4s, v21.4s
+	WORD $0x4ecd3996 // zip1 v22.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f939ad6 // fmul v22.4s, v22.4s, v19.s[2]
+	WORD $0x4e35cec9 // fmla v9.4s, v22.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb399ad // fmul v13.4s, v13.4s, v19.s[3]
+	WORD $0x4e35cdaf // fmla v15.4s, v13.4s, v21.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9103814a // add x10, x10, #224
+	WORD $0x9103816b // add x11, x11, #224
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe121 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe041 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad003dae // stp q14, q15, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffdd01 // b.ne pass
+	RET
+
+// func DotIQ2_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_XXSx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e490 // movi v16.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x6f0f06d7 // ushr v23.16b, v22.16b, #1
+	WORD $0x4e973ad9 // zip1 v25.4s, v22.4s, v23.4s
+	WORD $0x4e977ada // zip2 v26.4s, v22.4s, v23.4s
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x6f0e06d7 // ushr v23.16b, v22.16b, #2
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4f0e5716 // shl v22.16b, v24.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x4f0a573b // shl v27.16b, v25.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a644 // smmla v4.4s, v18.16b, v22.16b
+	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
+	WORD $0x6f0a0718 // ushr v24.16b, v24.16b, #6
+	WORD $0x6eb01f38 // bit v24.16b, v25.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a664 // smmla v4.4s, v19.16b, v24.16b
+	WORD $0x4f0e56f6 // shl v22.16b, v23.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x4f0a575b // shl v27.16b, v26.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a645 // smmla v5.4s, v18.16b, v22.16b
+	WORD $0x4f0a56f7 // shl v23.16b, v23.16b, #2
+	WORD $0x6f0a06f7 // ushr v23.16b, v23.16b, #6
+	WORD $0x6eb01f57 // bit v23.16b, v26.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a665 // smmla v5.4s, v19.16b, v23.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0e06d7 // ushr v23.16b, v22.16b, #2
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4f0e5716 // shl v22.16b, v24.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0e073b // ushr v27.16b, v25.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a684 // smmla v4.4s, v20.16b, v22.16b
+	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
+	WORD $0x6f0a0718 // ushr v24.16b, v24.16b, #6
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x6eb01f78 // bit v24.16b, v27.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a4 // smmla v4.4s, v21.16b, v24.16b
+	WORD $0x4f0e56f6 // shl v22.16b, v23.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0e075b // ushr v27.16b, v26.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a685 // smmla v5.4s, v20.16b, v22.16b
+	WORD $0x4f0a56f7 // shl v23.16b, v23.16b, #2
+	WORD $0x6f0a06f7 // ushr v23.16b, v23.16b, #6
+	WORD $0x6f0c075b // ushr v27.16b, v26.16b, #4
+	WORD $0x6eb01f77 // bit v23.16b, v27.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a5 // smmla v5.4s, v21.16b, v23.16b
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x6f0f06d7 // ushr v23.16b, v22.16b, #1
+	WORD $0x4e973ad9 // zip1 v25.4s, v22.4s, v23.4s
+	WORD $0x4e977ada // zip2 v26.4s, v22.4s, v23.4s
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x6f0e06d7 // ushr v23.16b, v22.16b, #2
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4f0e5716 // shl v22.16b, v24.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x4f0a573b // shl v27.16b, v25.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a646 // smmla v6.4s, v18.16b, v22.16b
+	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
+	WORD $0x6f0a0718 // ushr v24.16b, v24.16b, #6
+	WORD $0x6eb01f38 // bit v24.16b, v25.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a666 // smmla v6.4s, v19.16b, v24.16b
+	WORD $0x4f0e56f6 // shl v22.16b, v23.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x4f0a575b // shl v27.16b, v26.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a647 // smmla v7.4s, v18.16b, v22.16b
+	WORD $0x4f0a56f7 // shl v23.16b, v23.16b, #2
+	WORD $0x6f0a06f7 // ushr v23.16b, v23.16b, #6
+	WORD $0x6eb01f57 // bit v23.16b, v26.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a667 // smmla v7.4s, v19.16b, v23.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0e06d7 // ushr v23.16b, v22.16b, #2
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4f0e5716 // shl v22.16b, v24.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0e073b // ushr v27.16b, v25.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a686 // smmla v6.4s, v20.16b, v22.16b
+	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
+	WORD $0x6f0a0718 // ushr v24.16b, v24.16b, #6
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x6eb01f78 // bit v24.16b, v27.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a6 // smmla v6.4s, v21.16b, v24.16b
+	WORD $0x4f0e56f6 // shl v22.16b, v23.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0e075b // ushr v27.16b, v26.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a687 // smmla v7.4s, v20.16b, v22.16b
+	WORD $0x4f0a56f7 // shl v23.16b, v23.16b, #2
+	WORD $0x6f0a06f7 // ushr v23.16b, v23.16b, #6
+	WORD $0x6f0c075b // ushr v27.16b, v26.16b, #4
+	WORD $0x6eb01f77 // bit v23.16b, v27.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a7 // smmla v7.4s, v21.16b, v23.16b
+	WORD $0x3dc02936 // ldr q22, [x9, #160]
+	WORD $0x6f0f06d7 // ushr v23.16b, v22.16b, #1
+	WORD $0x4e973ad9 // zip1 v25.4s, v22.4s, v23.4s
+	WORD $0x4e977ada // zip2 v26.4s, v22.4s, v23.4s
+	WORD $0x3dc00936 // ldr q22, [x9, #32]
+	WORD $0x6f0e06d7 // ushr v23.16b, v22.16b, #2
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4f0e5716 // shl v22.16b, v24.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x4f0a573b // shl v27.16b, v25.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
+	WORD $0x6f0a0718 // ushr v24.16b, v24.16b, #6
+	WORD $0x6eb01f38 // bit v24.16b, v25.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a668 // smmla v8.4s, v19.16b, v24.16b
+	WORD $0x4f0e56f6 // shl v22.16b, v23.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x4f0a575b // shl v27.16b, v26.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a649 // smmla v9.4s, v18.16b, v22.16b
+	WORD $0x4f0a56f7 // shl v23.16b, v23.16b, #2
+	WORD $0x6f0a06f7 // ushr v23.16b, v23.16b, #6
+	WORD $0x6eb01f57 // bit v23.16b, v26.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a669 // smmla v9.4s, v19.16b, v23.16b
+	WORD $0x3dc01936 // ldr q22, [x9, #96]
+	WORD $0x6f0e06d7 // ushr v23.16b, v22.16b, #2
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4f0e5716 // shl v22.16b, v24.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0e073b // ushr v27.16b, v25.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a688 // smmla v8.4s, v20.16b, v22.16b
+	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
+	WORD $0x6f0a0718 // ushr v24.16b, v24.16b, #6
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x6eb01f78 // bit v24.16b, v27.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a8 // smmla v8.4s, v21.16b, v24.16b
+	WORD $0x4f0e56f6 // shl v22.16b, v23.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0e075b // ushr v27.16b, v26.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a689 // smmla v9.4s, v20.16b, v22.16b
+	WORD $0x4f0a56f7 // shl v23.16b, v23.16b, #2
+	WORD $0x6f0a06f7 // ushr v23.16b, v23.16b, #6
+	WORD $0x6f0c075b // ushr v27.16b, v26.16b, #4
+	WORD $0x6eb01f77 // bit v23.16b, v27.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a9 // smmla v9.4s, v21.16b, v23.16b
+	WORD $0x3dc02d36 // ldr q22, [x9, #176]
+	WORD $0x6f0f06d7 // ushr v23.16b, v22.16b, #1
+	WORD $0x4e973ad9 // zip1 v25.4s, v22.4s, v23.4s
+	WORD $0x4e977ada // zip2 v26.4s, v22.4s, v23.4s
+	WORD $0x3dc00d36 // ldr q22, [x9, #48]
+	WORD $0x6f0e06d7 // ushr v23.16b, v22.16b, #2
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4f0e5716 // shl v22.16b, v24.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x4f0a573b // shl v27.16b, v25.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
+	WORD $0x6f0a0718 // ushr v24.16b, v24.16b, #6
+	WORD $0x6eb01f38 // bit v24.16b, v25.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a66a // smmla v10.4s, v19.16b, v24.16b
+	WORD $0x4f0e56f6 // shl v22.16b, v23.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x4f0a575b // shl v27.16b, v26.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64b // smmla v11.4s, v18.16b, v22.16b
+	WORD $0x4f0a56f7 // shl v23.16b, v23.16b, #2
+	WORD $0x6f0a06f7 // ushr v23.16b, v23.16b, #6
+	WORD $0x6eb01f57 // bit v23.16b, v26.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a66b // smmla v11.4s, v19.16b, v23.16b
+	WORD $0x3dc01d36 // ldr q22, [x9, #112]
+	WORD $0x6f0e06d7 // ushr v23.16b, v22.16b, #2
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4f0e5716 // shl v22.16b, v24.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0e073b // ushr v27.16b, v25.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a68a // smmla v10.4s, v20.16b, v22.16b
+	WORD $0x4f0a5718 // shl v24.16b, v24.16b, #2
+	WORD $0x6f0a0718 // ushr v24.16b, v24.16b, #6
+	WORD $0x6f0c073b // ushr v27.16b, v25.16b, #4
+	WORD $0x6eb01f78 // bit v24.16b, v27.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6aa // smmla v10.4s, v21.16b, v24.16b
+	WORD $0x4f0e56f6 // shl v22.16b, v23.16b, #6
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0e075b // ushr v27.16b, v26.16b, #2
+	WORD $0x6eb01f76 // bit v22.16b, v27.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a68b // smmla v11.4s, v20.16b, v22.16b
+	WORD $0x4f0a56f7 // shl v23.16b, v23.16b, #2
+	WORD $0x6f0a06f7 // ushr v23.16b, v23.16b, #6
+	WORD $0x6f0c075b // ushr v27.16b, v26.16b, #4
+	WORD $0x6eb01f77 // bit v23.16b, v27.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6ab // smmla v11.4s, v21.16b, v23.16b
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xfd406133 // ldr d19, [x9, #192]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3de673 // scvtf v19.4s, v19.4s, #3
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e33ccac // fmla v12.4s, v5.4s, v19.4s
+	WORD $0x4ec738d5 // zip1 v21.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cced // fmla v13.4s, v7.4s, v20.4s
+	WORD $0xfd406533 // ldr d19, [x9, #200]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3de673 // scvtf v19.4s, v19.4s, #3
+	WORD $0xfd400915 // ldr d21, [x8, #16]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400d15 // ldr d21, [x8, #24]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec93915 // zip1 v21.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea2 // fmla v2.4s, v21.4s, v19.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb29129 // fmul v9.4s, v9.4s, v18.s[1]
+	WORD $0x4e33cd2e // fmla v14.4s, v9.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea3 // fmla v3.4s, v21.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2916b // fmul v11.4s, v11.4s, v18.s[1]
+	WORD $0x4e34cd6f // fmla v15.4s, v11.4s, v20.4s
+	WORD $0x91034129 // add x9, x9, #208
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffda41 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffd9a1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad00356c // stp q12, q13, [x11, #0]
+	WORD $0xad013d6e // stp q14, q15, [x11, #32]
+	RET
+
+// func DotIQ2_XXSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_XXSx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e490 // movi v16.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0xad425cb6 // ldp q22, q23, [x5, #64]
+	WORD $0xad4364b8 // ldp q24, q25, [x5, #96]
+	WORD $0x3dc0213a // ldr q26, [x9, #128]
+	WORD $0x6f0f075b // ushr v27.16b, v26.16b, #1
+	WORD $0x4e9b3b5d // zip1 v29.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5e // zip2 v30.4s, v26.4s, v27.4s
+	WORD $0x3dc0013a // ldr q26, [x9, #0]
+	WORD $0x6f0e075b // ushr v27.16b, v26.16b, #2
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4f0e579a // shl v26.16b, v28.16b, #6
+	WORD $0x6f0a075a // ushr v26.16b, v26.16b, #6
+	WORD $0x4f0a57bf // shl v31.16b, v29.16b, #2
+	WORD $0x6eb01ffa // bit v26.16b, v31.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa642 // smmla v2.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66a // smmla v10.4s, v19.16b, v26.16b
+	WORD $0x4f0a579c // shl v28.16b, v28.16b, #2
+	WORD $0x6f0a079c // ushr v28.16b, v28.16b, #6
+	WORD $0x6eb01fbc // bit v28.16b, v29.16b, v16.16b
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca682 // smmla v2.4s, v20.16b, v28.16b
+	WORD $0x4e9ca6aa // smmla v10.4s, v21.16b, v28.16b
+	WORD $0x4f0e577a // shl v26.16b, v27.16b, #6
+	WORD $0x6f0a075a // ushr v26.16b, v26.16b, #6
+	WORD $0x4f0a57df // shl v31.16b, v30.16b, #2
+	WORD $0x6eb01ffa // bit v26.16b, v31.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa643 // smmla v3.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66b // smmla v11.4s, v19.16b, v26.16b
+	WORD $0x4f0a577b // shl v27.16b, v27.16b, #2
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6eb01fdb // bit v27.16b, v30.16b, v16.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba683 // smmla v3.4s, v20.16b, v27.16b
+	WORD $0x4e9ba6ab // smmla v11.4s, v21.16b, v27.16b
+	WORD $0x3dc0113a // ldr q26, [x9, #64]
+	WORD $0x6f0e075b // ushr v27.16b, v26.16b, #2
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4f0e579a // shl v26.16b, v28.16b, #6
+	WORD $0x6f0a075a // ushr v26.16b, v26.16b, #6
+	WORD $0x6f0e07bf // ushr v31.16b, v29.16b, #2
+	WORD $0x6eb01ffa // bit v26.16b, v31.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa6c2 // smmla v2.4s, v22.16b, v26.16b
+	WORD $0x4e9aa6ea // smmla v10.4s, v23.16b, v26.16b
+	WORD $0x4f0a579c // shl v28.16b, v28.16b, #2
+	WORD $0x6f0a079c // ushr v28.16b, v28.16b, #6
+	WORD $0x6f0c07bf // ushr v31.16b, v29.16b, #4
+	WORD $0x6eb01ffc // bit v28.16b, v31.16b, v16.16b
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca702 // smmla v2.4s, v24.16b, v28.16b
+	WORD $0x4e9ca72a // smmla v10.4s, v25.16b, v28.16b
+	WORD $0x4f0e577a // shl v26.16b, v27.16b, #6
+	WORD $0x6f0a075a // ushr v26.16b, v26.16b, #6
+	WORD $0x6f0e07df // ushr v31.16b, v30.16b, #2
+	WORD $0x6eb01ffa // bit v26.16b, v31.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa6c3 // smmla v3.4s, v22.16b, v26.16b
+	WORD $0x4e9aa6eb // smmla v11.4s, v23.16b, v26.16b
+	WORD $0x4f0a577b // shl v27.16b, v27.16b, #2
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0c07df // ushr v31.16b, v30.16b, #4
+	WORD $0x6eb01ffb // bit v27.16b, v31.16b, v16.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba703 // smmla v3.4s, v24.16b, v27.16b
+	WORD $0x4e9ba72b // smmla v11.4s, v25.16b, v27.16b
+	WORD $0x3dc0253a // ldr q26, [x9, #144]
+	WORD $0x6f0f075b // ushr v27.16b, v26.16b, #1
+	WORD $0x4e9b3b5d // zip1 v29.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5e // zip2 v30.4s, v26.4s, v27.4s
+	WORD $0x3dc0053a // ldr q26, [x9, #16]
+	WORD $0x6f0e075b // ushr v27.16b, v26.16b, #2
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4f0e579a // shl v26.16b, v28.16b, #6
+	WORD $0x6f0a075a // ushr v26.16b, v26.16b, #6
+	WORD $0x4f0a57bf // shl v31.16b, v29.16b, #2
+	WORD $0x6eb01ffa // bit v26.16b, v31.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa644 // smmla v4.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66c // smmla v12.4s, v19.16b, v26.16b
+	WORD $0x4f0a579c // shl v28.16b, v28.16b, #2
+	WORD $0x6f0a079c // ushr v28.16b, v28.16b, #6
+	WORD $0x6eb01fbc // bit v28.16b, v29.16b, v16.16b
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca684 // smmla v4.4s, v20.16b, v28.16b
+	WORD $0x4e9ca6ac // smmla v12.4s, v21.16b, v28.16b
+	WORD $0x4f0e577a // shl v26.16b, v27.16b, #6
+	WORD $0x6f0a075a // ushr v26.16b, v26.16b, #6
+	WORD $0x4f0a57df // shl v31.16b, v30.16b, #2
+	WORD $0x6eb01ffa // bit v26.16b, v31.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa645 // smmla v5.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66d // smmla v13.4s, v19.16b, v26.16b
+	WORD $0x4f0a577b // shl v27.16b, v27.16b, #2
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6eb01fdb // bit v27.16b, v30.16b, v16.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba685 // smmla v5.4s, v20.16b, v27.16b
+	WORD $0x4e9ba6ad // smmla v13.4s, v21.16b, v27.16b
+	WORD $0x3dc0153a // ldr q26, [x9, #80]
+	WORD $0x6f0e075b // ushr v27.16b, v26.16b, #2
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4f0e579a // shl v26.16b, v28.16b, #6
+	WORD $0x6f0a075a // ushr v26.16b, v26.16b, #6
+	WORD $0x6f0e07bf // ushr v31.16b, v29.16b, #2
+	WORD $0x6eb01ffa // bit v26.16b, v31.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa6c4 // smmla v4.4s, v22.16b, v26.16b
+	WORD $0x4e9aa6ec // smmla v12.4s, v23.16b, v26.16b
+	WORD $0x4f0a579c // shl v28.16b, v28.16b, #2
+	WORD $0x6f0a079c // ushr v28.16b, v28.16b, #6
+	WORD $0x6f0c07bf // ushr v31.16b, v29.16b, #4
+	WORD $0x6eb01ffc // bit v28.16b, v31.16b, v16.16b
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca704 // smmla v4.4s, v24.16b, v28.16b
+	WORD $0x4e9ca72c // smmla v12.4s, v25.16b, v28.16b
+	WORD $0x4f0e577a // shl v26.16b, v27.16b, #6
+	WORD $0x6f0a075a // ushr v26.16b, v26.16b, #6
+	WORD $0x6f0e07df // ushr v31.16b, v30.16b, #2
+	WORD $0x6eb01ffa // bit v26.16b, v31.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa6c5 // smmla v5.4s, v22.16b, v26.16b
+	WORD $0x4e9aa6ed // smmla v13.4s, v23.16b, v26.16b
+	WORD $0x4f0a577b // shl v27.16b, v27.16b, #2
+	WORD $0x6f0a077b // ushr v27.16b, v27.16b, #6
+	WORD $0x6f0c07df // ushr v31.16b, v30.16b, #4
+	WORD $0x6eb01ffb // bit v27.16b, v31.16b, v16.16b
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba705 // smmla v5.4s, v24.16b, v27.16b
+	WORD $0x4e9ba72d // smmla v13.4s, v25.16b, v27.16b
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xfd406173 // ldr d19, [x11, #192]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3de673 // scvtf v19.4s, v19.4s, #3
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec33855 // zip1 v21.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb29063 // fmul v3.4s, v3.4s, v18.s[1]
+	WORD $0x4e33cc66 // fmla v6.4s, v3.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e33cea8 // fmla v8.4s, v21.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2996b // fmul v11.4s, v11.4s, v18.s[3]
+	WORD $0x4e33cd6e // fmla v14.4s, v11.4s, v19.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e34cca7 // fmla v7.4s, v5.4s, v20.4s
+	WORD $0x4ecd3995 // zip1 v21.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e34cea9 // fmla v9.4s, v21.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb299ad // fmul v13.4s, v13.4s, v18.s[3]
+	WORD $0x4e34cdaf // fmla v15.4s, v13.4s, v20.4s
+	WORD $0x91034129 // add x9, x9, #208
+	WORD $0x9103414a // add x10, x10, #208
+	WORD $0x9103416b // add x11, x11, #208
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe7c1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe6e1 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad003dae // stp q14, q15, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe3a1 // b.ne pass
+	RET
+
+// func DotIQ2_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_Sx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad4050b3 // ldp q19, q20, [x5, #0]
+	WORD $0x3dc02135 // ldr q21, [x9, #128]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a664 // smmla v4.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6eb11f17 // bit v23.16b, v24.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a684 // smmla v4.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4f0a573a // shl v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6eb11f36 // bit v22.16b, v25.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a685 // smmla v5.4s, v20.16b, v22.16b
+	WORD $0x3dc02535 // ldr q21, [x9, #144]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a666 // smmla v6.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6eb11f17 // bit v23.16b, v24.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a686 // smmla v6.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4f0a573a // shl v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6eb11f36 // bit v22.16b, v25.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a687 // smmla v7.4s, v20.16b, v22.16b
+	WORD $0x3dc02935 // ldr q21, [x9, #160]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a668 // smmla v8.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6eb11f17 // bit v23.16b, v24.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a688 // smmla v8.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4f0a573a // shl v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6eb11f36 // bit v22.16b, v25.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a689 // smmla v9.4s, v20.16b, v22.16b
+	WORD $0x3dc02d35 // ldr q21, [x9, #176]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4f0a571a // shl v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a66a // smmla v10.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6eb11f17 // bit v23.16b, v24.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4f0a573a // shl v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6eb11f36 // bit v22.16b, v25.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a68b // smmla v11.4s, v20.16b, v22.16b
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406134 // ldr d20, [x9, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec53896 // zip1 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec0 // fmla v0.4s, v22.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb390a5 // fmul v5.4s, v5.4s, v19.s[1]
+	WORD $0x4e34ccac // fmla v12.4s, v5.4s, v20.4s
+	WORD $0x4ec738d6 // zip1 v22.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec1 // fmla v1.4s, v22.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cced // fmla v13.4s, v7.4s, v21.4s
+	WORD $0xfd406534 // ldr d20, [x9, #200]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec93916 // zip1 v22.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec2 // fmla v2.4s, v22.4s, v20.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb39129 // fmul v9.4s, v9.4s, v19.s[1]
+	WORD $0x4e34cd2e // fmla v14.4s, v9.4s, v20.4s
+	WORD $0x4ecb3956 // zip1 v22.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec3 // fmla v3.4s, v22.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb3916b // fmul v11.4s, v11.4s, v19.s[1]
+	WORD $0x4e35cd6f // fmla v15.4s, v11.4s, v21.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad4150b3 // ldp q19, q20, [x5, #32]
+	WORD $0x3dc02135 // ldr q21, [x9, #128]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a664 // smmla v4.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f57 // bit v23.16b, v26.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a684 // smmla v4.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6f0c073a // ushr v26.16b, v25.16b, #4
+	WORD $0x6eb11f56 // bit v22.16b, v26.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a685 // smmla v5.4s, v20.16b, v22.16b
+	WORD $0x3dc02535 // ldr q21, [x9, #144]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a666 // smmla v6.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f57 // bit v23.16b, v26.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a686 // smmla v6.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6f0c073a // ushr v26.16b, v25.16b, #4
+	WORD $0x6eb11f56 // bit v22.16b, v26.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a687 // smmla v7.4s, v20.16b, v22.16b
+	WORD $0x3dc02935 // ldr q21, [x9, #160]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a668 // smmla v8.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f57 // bit v23.16b, v26.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a688 // smmla v8.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6f0c073a // ushr v26.16b, v25.16b, #4
+	WORD $0x6eb11f56 // bit v22.16b, v26.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a689 // smmla v9.4s, v20.16b, v22.16b
+	WORD $0x3dc02d35 // ldr q21, [x9, #176]
+	WORD $0x6f0f06b6 // ushr v22.16b, v21.16b, #1
+	WORD $0x4e963ab8 // zip1 v24.4s, v21.4s, v22.4s
+	WORD $0x4e967ab9 // zip2 v25.4s, v21.4s, v22.4s
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x6f0e071a // ushr v26.16b, v24.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a66a // smmla v10.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x6f0c071a // ushr v26.16b, v24.16b, #4
+	WORD $0x6eb11f57 // bit v23.16b, v26.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x6eb11f55 // bit v21.16b, v26.16b, v17.16b
+	WORD $0x4e150255 // tbl v21.16b, {v18.16b}, v21.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x6f0c073a // ushr v26.16b, v25.16b, #4
+	WORD $0x6eb11f56 // bit v22.16b, v26.16b, v17.16b
+	WORD $0x4e160256 // tbl v22.16b, {v18.16b}, v22.16b
+	WORD $0x4e96a68b // smmla v11.4s, v20.16b, v22.16b
+	WORD $0x3dc010b3 // ldr q19, [x5, #64]
+	WORD $0xfd406934 // ldr d20, [x9, #208]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec53896 // zip1 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec0 // fmla v0.4s, v22.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb390a5 // fmul v5.4s, v5.4s, v19.s[1]
+	WORD $0x4e34ccac // fmla v12.4s, v5.4s, v20.4s
+	WORD $0x4ec738d6 // zip1 v22.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec1 // fmla v1.4s, v22.4s, v21.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb390e7 // fmul v7.4s, v7.4s, v19.s[1]
+	WORD $0x4e35cced // fmla v13.4s, v7.4s, v21.4s
+	WORD $0xfd406d34 // ldr d20, [x9, #216]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400916 // ldr d22, [x8, #16]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400d16 // ldr d22, [x8, #24]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec93916 // zip1 v22.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec2 // fmla v2.4s, v22.4s, v20.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb39129 // fmul v9.4s, v9.4s, v19.s[1]
+	WORD $0x4e34cd2e // fmla v14.4s, v9.4s, v20.4s
+	WORD $0x4ecb3956 // zip1 v22.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec3 // fmla v3.4s, v22.4s, v21.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb3916b // fmul v11.4s, v11.4s, v19.s[1]
+	WORD $0x4e35cd6f // fmla v15.4s, v11.4s, v21.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffd221 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffd181 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad00356c // stp q12, q13, [x11, #0]
+	WORD $0xad013d6e // stp q14, q15, [x11, #32]
+	RET
+
+// func DotIQ2_Sx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_Sx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0x4f00e491 // movi v17.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e32 // mov v18.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e32 // mov v18.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad4050b3 // ldp q19, q20, [x5, #0]
+	WORD $0xad4158b5 // ldp q21, q22, [x5, #32]
+	WORD $0x3dc02137 // ldr q23, [x9, #128]
+	WORD $0x6f0f06f8 // ushr v24.16b, v23.16b, #1
+	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
+	WORD $0x4e987afb // zip2 v27.4s, v23.4s, v24.4s
+	WORD $0x3dc00137 // ldr q23, [x9, #0]
+	WORD $0x6f0e06f8 // ushr v24.16b, v23.16b, #2
+	WORD $0x4e983af9 // zip1 v25.4s, v23.4s, v24.4s
+	WORD $0x4e987af8 // zip2 v24.4s, v23.4s, v24.4s
+	WORD $0x4e301f37 // and v23.16b, v25.16b, v16.16b
+	WORD $0x4f0a575c // shl v28.16b, v26.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a662 // smmla v2.4s, v19.16b, v23.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4e99a6a2 // smmla v2.4s, v21.16b, v25.16b
+	WORD $0x4e99a6ca // smmla v10.4s, v22.16b, v25.16b
+	WORD $0x4e301f17 // and v23.16b, v24.16b, v16.16b
+	WORD $0x4f0a577c // shl v28.16b, v27.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a663 // smmla v3.4s, v19.16b, v23.16b
+	WORD $0x4e97a68b // smmla v11.4s, v20.16b, v23.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x6eb11f78 // bit v24.16b, v27.16b, v17.16b
+	WORD $0x4e180258 // tbl v24.16b, {v18.16b}, v24.16b
+	WORD $0x4e98a6a3 // smmla v3.4s, v21.16b, v24.16b
+	WORD $0x4e98a6cb // smmla v11.4s, v22.16b, v24.16b
+	WORD $0x3dc02537 // ldr q23, [x9, #144]
+	WORD $0x6f0f06f8 // ushr v24.16b, v23.16b, #1
+	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
+	WORD $0x4e987afb // zip2 v27.4s, v23.4s, v24.4s
+	WORD $0x3dc00537 // ldr q23, [x9, #16]
+	WORD $0x6f0e06f8 // ushr v24.16b, v23.16b, #2
+	WORD $0x4e983af9 // zip1 v25.4s, v23.4s, v24.4s
+	WORD $0x4e987af8 // zip2 v24.4s, v23.4s, v24.4s
+	WORD $0x4e301f37 // and v23.16b, v25.16b, v16.16b
+	WORD $0x4f0a575c // shl v28.16b, v26.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a664 // smmla v4.4s, v19.16b, v23.16b
+	WORD $0x4e97a68c // smmla v12.4s, v20.16b, v23.16b
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6eb11f59 // bit v25.16b, v26.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4e99a6a4 // smmla v4.4s, v21.16b, v25.16b
+	WORD $0x4e99a6cc // smmla v12.4s, v22.16b, v25.16b
+	WORD $0x4e301f17 // and v23.16b, v24.16b, v16.16b
+	WORD $0x4f0a577c // shl v28.16b, v27.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a665 // smmla v5.4s, v19.16b, v23.16b
+	WORD $0x4e97a68d // smmla v13.4s, v20.16b, v23.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x6eb11f78 // bit v24.16b, v27.16b, v17.16b
+	WORD $0x4e180258 // tbl v24.16b, {v18.16b}, v24.16b
+	WORD $0x4e98a6a5 // smmla v5.4s, v21.16b, v24.16b
+	WORD $0x4e98a6cd // smmla v13.4s, v22.16b, v24.16b
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406174 // ldr d20, [x11, #192]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec33856 // zip1 v22.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec0 // fmla v0.4s, v22.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb39063 // fmul v3.4s, v3.4s, v19.s[1]
+	WORD $0x4e34cc66 // fmla v6.4s, v3.4s, v20.4s
+	WORD $0x4ecb3956 // zip1 v22.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f939ad6 // fmul v22.4s, v22.4s, v19.s[2]
+	WORD $0x4e34cec8 // fmla v8.4s, v22.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb3996b // fmul v11.4s, v11.4s, v19.s[3]
+	WORD $0x4e34cd6e // fmla v14.4s, v11.4s, v20.4s
+	WORD $0x4ec53896 // zip1 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec1 // fmla v1.4s, v22.4s, v21.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb390a5 // fmul v5.4s, v5.4s, v19.s[1]
+	WORD $0x4e35cca7 // fmla v7.4s, v5.4s, v21.4s
+	WORD $0x4ecd3996 // zip1 v22.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f939ad6 // fmul v22.4s, v22.4s, v19.s[2]
+	WORD $0x4e35cec9 // fmla v9.4s, v22.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb399ad // fmul v13.4s, v13.4s, v19.s[3]
+	WORD $0x4e35cdaf // fmla v15.4s, v13.4s, v21.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad4250b3 // ldp q19, q20, [x5, #64]
+	WORD $0xad4358b5 // ldp q21, q22, [x5, #96]
+	WORD $0x3dc02137 // ldr q23, [x9, #128]
+	WORD $0x6f0f06f8 // ushr v24.16b, v23.16b, #1
+	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
+	WORD $0x4e987afb // zip2 v27.4s, v23.4s, v24.4s
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x6f0e06f8 // ushr v24.16b, v23.16b, #2
+	WORD $0x4e983af9 // zip1 v25.4s, v23.4s, v24.4s
+	WORD $0x4e987af8 // zip2 v24.4s, v23.4s, v24.4s
+	WORD $0x4e301f37 // and v23.16b, v25.16b, v16.16b
+	WORD $0x6f0e075c // ushr v28.16b, v26.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a662 // smmla v2.4s, v19.16b, v23.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c075c // ushr v28.16b, v26.16b, #4
+	WORD $0x6eb11f99 // bit v25.16b, v28.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4e99a6a2 // smmla v2.4s, v21.16b, v25.16b
+	WORD $0x4e99a6ca // smmla v10.4s, v22.16b, v25.16b
+	WORD $0x4e301f17 // and v23.16b, v24.16b, v16.16b
+	WORD $0x6f0e077c // ushr v28.16b, v27.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a663 // smmla v3.4s, v19.16b, v23.16b
+	WORD $0x4e97a68b // smmla v11.4s, v20.16b, v23.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x6f0c077c // ushr v28.16b, v27.16b, #4
+	WORD $0x6eb11f98 // bit v24.16b, v28.16b, v17.16b
+	WORD $0x4e180258 // tbl v24.16b, {v18.16b}, v24.16b
+	WORD $0x4e98a6a3 // smmla v3.4s, v21.16b, v24.16b
+	WORD $0x4e98a6cb // smmla v11.4s, v22.16b, v24.16b
+	WORD $0x3dc02537 // ldr q23, [x9, #144]
+	WORD $0x6f0f06f8 // ushr v24.16b, v23.16b, #1
+	WORD $0x4e983afa // zip1 v26.4s, v23.4s, v24.4s
+	WORD $0x4e987afb // zip2 v27.4s, v23.4s, v24.4s
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x6f0e06f8 // ushr v24.16b, v23.16b, #2
+	WORD $0x4e983af9 // zip1 v25.4s, v23.4s, v24.4s
+	WORD $0x4e987af8 // zip2 v24.4s, v23.4s, v24.4s
+	WORD $0x4e301f37 // and v23.16b, v25.16b, v16.16b
+	WORD $0x6f0e075c // ushr v28.16b, v26.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a664 // smmla v4.4s, v19.16b, v23.16b
+	WORD $0x4e97a68c // smmla v12.4s, v20.16b, v23.16b
+	WORD $0x6f0c0739 // ushr v25.16b, v25.16b, #4
+	WORD $0x4e301f39 // and v25.16b, v25.16b, v16.16b
+	WORD $0x6f0c075c // ushr v28.16b, v26.16b, #4
+	WORD $0x6eb11f99 // bit v25.16b, v28.16b, v17.16b
+	WORD $0x4e190259 // tbl v25.16b, {v18.16b}, v25.16b
+	WORD $0x4e99a6a4 // smmla v4.4s, v21.16b, v25.16b
+	WORD $0x4e99a6cc // smmla v12.4s, v22.16b, v25.16b
+	WORD $0x4e301f17 // and v23.16b, v24.16b, v16.16b
+	WORD $0x6f0e077c // ushr v28.16b, v27.16b, #2
+	WORD $0x6eb11f97 // bit v23.16b, v28.16b, v17.16b
+	WORD $0x4e170257 // tbl v23.16b, {v18.16b}, v23.16b
+	WORD $0x4e97a665 // smmla v5.4s, v19.16b, v23.16b
+	WORD $0x4e97a68d // smmla v13.4s, v20.16b, v23.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x6f0c077c // ushr v28.16b, v27.16b, #4
+	WORD $0x6eb11f98 // bit v24.16b, v28.16b, v17.16b
+	WORD $0x4e180258 // tbl v24.16b, {v18.16b}, v24.16b
+	WORD $0x4e98a6a5 // smmla v5.4s, v21.16b, v24.16b
+	WORD $0x4e98a6cd // smmla v13.4s, v22.16b, v24.16b
+	WORD $0x3dc020b3 // ldr q19, [x5, #128]
+	WORD $0xfd406974 // ldr d20, [x11, #208]
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0
+	WORD $0x4f10a695 // sshll2 v21.4s, v20.8h, #0
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0
+	WORD $0x4f3de694 // scvtf v20.4s, v20.4s, #3
+	WORD $0xfd400116 // ldr d22, [x8, #0]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD $0x4f3de6b5 // scvtf v21.4s, v21.4s, #3
+	WORD $0xfd400516 // ldr d22, [x8, #8]
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4ec33856 // zip1 v22.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e34cec0 // fmla v0.4s, v22.4s, v20.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb39063 // fmul v3.4s, v3.4s, v19.s[1]
+	WORD $0x4e34cc66 // fmla v6.4s, v3.4s, v20.4s
+	WORD $0x4ecb3956 // zip1 v22.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f939ad6 // fmul v22.4s, v22.4s, v19.s[2]
+	WORD $0x4e34cec8 // fmla v8.4s, v22.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb3996b // fmul v11.4s, v11.4s, v19.s[3]
+	WORD $0x4e34cd6e // fmla v14.4s, v11.4s, v20.4s
+	WORD $0x4ec53896 // zip1 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f9392d6 // fmul v22.4s, v22.4s, v19.s[0]
+	WORD $0x4e35cec1 // fmla v1.4s, v22.4s, v21.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb390a5 // fmul v5.4s, v5.4s, v19.s[1]
+	WORD $0x4e35cca7 // fmla v7.4s, v5.4s, v21.4s
+	WORD $0x4ecd3996 // zip1 v22.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f939ad6 // fmul v22.4s, v22.4s, v19.s[2]
+	WORD $0x4e35cec9 // fmla v9.4s, v22.4s, v21.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb399ad // fmul v13.4s, v13.4s, v19.s[3]
+	WORD $0x4e35cdaf // fmla v15.4s, v13.4s, v21.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9103814a // add x10, x10, #224
+	WORD $0x9103816b // add x11, x11, #224
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe121 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe041 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad003dae // stp q14, q15, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffdd01 // b.ne pass
+	RET
+
+// func DotIQ3_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_XXSx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a644 // smmla v4.4s, v18.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a684 // smmla v4.4s, v20.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a645 // smmla v5.4s, v18.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a685 // smmla v5.4s, v20.16b, v23.16b
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x3dc03137 // ldr q23, [x9, #192]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a664 // smmla v4.4s, v19.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a4 // smmla v4.4s, v21.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a665 // smmla v5.4s, v19.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a5 // smmla v5.4s, v21.16b, v23.16b
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a646 // smmla v6.4s, v18.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a686 // smmla v6.4s, v20.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a647 // smmla v7.4s, v18.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a687 // smmla v7.4s, v20.16b, v23.16b
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x3dc03537 // ldr q23, [x9, #208]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a666 // smmla v6.4s, v19.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a6 // smmla v6.4s, v21.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a667 // smmla v7.4s, v19.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a7 // smmla v7.4s, v21.16b, v23.16b
+	WORD $0x3dc00936 // ldr q22, [x9, #32]
+	WORD $0x3dc01937 // ldr q23, [x9, #96]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a688 // smmla v8.4s, v20.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a649 // smmla v9.4s, v18.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a689 // smmla v9.4s, v20.16b, v23.16b
+	WORD $0x3dc02936 // ldr q22, [x9, #160]
+	WORD $0x3dc03937 // ldr q23, [x9, #224]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a668 // smmla v8.4s, v19.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a8 // smmla v8.4s, v21.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a669 // smmla v9.4s, v19.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a9 // smmla v9.4s, v21.16b, v23.16b
+	WORD $0x3dc00d36 // ldr q22, [x9, #48]
+	WORD $0x3dc01d37 // ldr q23, [x9, #112]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a68a // smmla v10.4s, v20.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64b // smmla v11.4s, v18.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a68b // smmla v11.4s, v20.16b, v23.16b
+	WORD $0x3dc02d36 // ldr q22, [x9, #176]
+	WORD $0x3dc03d37 // ldr q23, [x9, #240]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a66a // smmla v10.4s, v19.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6aa // smmla v10.4s, v21.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a66b // smmla v11.4s, v19.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6ab // smmla v11.4s, v21.16b, v23.16b
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xfd408133 // ldr d19, [x9, #256]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3ee673 // scvtf v19.4s, v19.4s, #2
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3ee694 // scvtf v20.4s, v20.4s, #2
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e33ccac // fmla v12.4s, v5.4s, v19.4s
+	WORD $0x4ec738d5 // zip1 v21.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cced // fmla v13.4s, v7.4s, v20.4s
+	WORD $0xfd408533 // ldr d19, [x9, #264]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3ee673 // scvtf v19.4s, v19.4s, #2
+	WORD $0xfd400915 // ldr d21, [x8, #16]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3ee694 // scvtf v20.4s, v20.4s, #2
+	WORD $0xfd400d15 // ldr d21, [x8, #24]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec93915 // zip1 v21.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea2 // fmla v2.4s, v21.4s, v19.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb29129 // fmul v9.4s, v9.4s, v18.s[1]
+	WORD $0x4e33cd2e // fmla v14.4s, v9.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea3 // fmla v3.4s, v21.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2916b // fmul v11.4s, v11.4s, v18.s[1]
+	WORD $0x4e34cd6f // fmla v15.4s, v11.4s, v20.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe741 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe6a1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad00356c // stp q12, q13, [x11, #0]
+	WORD $0xad013d6e // stp q14, q15, [x11, #32]
+	RET
+
+// func DotIQ3_XXSx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_XXSx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0xad425cb6 // ldp q22, q23, [x5, #64]
+	WORD $0xad4364b8 // ldp q24, q25, [x5, #96]
+	WORD $0x3dc0013a // ldr q26, [x9, #0]
+	WORD $0x3dc0113b // ldr q27, [x9, #64]
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4e301f9a // and v26.16b, v28.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa642 // smmla v2.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66a // smmla v10.4s, v19.16b, v26.16b
+	WORD $0x6f0c079c // ushr v28.16b, v28.16b, #4
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca6c2 // smmla v2.4s, v22.16b, v28.16b
+	WORD $0x4e9ca6ea // smmla v10.4s, v23.16b, v28.16b
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa643 // smmla v3.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66b // smmla v11.4s, v19.16b, v26.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba6c3 // smmla v3.4s, v22.16b, v27.16b
+	WORD $0x4e9ba6eb // smmla v11.4s, v23.16b, v27.16b
+	WORD $0x3dc0213a // ldr q26, [x9, #128]
+	WORD $0x3dc0313b // ldr q27, [x9, #192]
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4e301f9a // and v26.16b, v28.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa682 // smmla v2.4s, v20.16b, v26.16b
+	WORD $0x4e9aa6aa // smmla v10.4s, v21.16b, v26.16b
+	WORD $0x6f0c079c // ushr v28.16b, v28.16b, #4
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca702 // smmla v2.4s, v24.16b, v28.16b
+	WORD $0x4e9ca72a // smmla v10.4s, v25.16b, v28.16b
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa683 // smmla v3.4s, v20.16b, v26.16b
+	WORD $0x4e9aa6ab // smmla v11.4s, v21.16b, v26.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba703 // smmla v3.4s, v24.16b, v27.16b
+	WORD $0x4e9ba72b // smmla v11.4s, v25.16b, v27.16b
+	WORD $0x3dc0053a // ldr q26, [x9, #16]
+	WORD $0x3dc0153b // ldr q27, [x9, #80]
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4e301f9a // and v26.16b, v28.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa644 // smmla v4.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66c // smmla v12.4s, v19.16b, v26.16b
+	WORD $0x6f0c079c // ushr v28.16b, v28.16b, #4
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca6c4 // smmla v4.4s, v22.16b, v28.16b
+	WORD $0x4e9ca6ec // smmla v12.4s, v23.16b, v28.16b
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa645 // smmla v5.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66d // smmla v13.4s, v19.16b, v26.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba6c5 // smmla v5.4s, v22.16b, v27.16b
+	WORD $0x4e9ba6ed // smmla v13.4s, v23.16b, v27.16b
+	WORD $0x3dc0253a // ldr q26, [x9, #144]
+	WORD $0x3dc0353b // ldr q27, [x9, #208]
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4e301f9a // and v26.16b, v28.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa684 // smmla v4.4s, v20.16b, v26.16b
+	WORD $0x4e9aa6ac // smmla v12.4s, v21.16b, v26.16b
+	WORD $0x6f0c079c // ushr v28.16b, v28.16b, #4
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca704 // smmla v4.4s, v24.16b, v28.16b
+	WORD $0x4e9ca72c // smmla v12.4s, v25.16b, v28.16b
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa685 // smmla v5.4s, v20.16b, v26.16b
+	WORD $0x4e9aa6ad // smmla v13.4s, v21.16b, v26.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba705 // smmla v5.4s, v24.16b, v27.16b
+	WORD $0x4e9ba72d // smmla v13.4s, v25.16b, v27.16b
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xfd408173 // ldr d19, [x11, #256]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4f3ee673 // scvtf v19.4s, v19.4s, #2
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4f3ee694 // scvtf v20.4s, v20.4s, #2
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec33855 // zip1 v21.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb29063 // fmul v3.4s, v3.4s, v18.s[1]
+	WORD $0x4e33cc66 // fmla v6.4s, v3.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e33cea8 // fmla v8.4s, v21.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2996b // fmul v11.4s, v11.4s, v18.s[3]
+	WORD $0x4e33cd6e // fmla v14.4s, v11.4s, v19.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e34cca7 // fmla v7.4s, v5.4s, v20.4s
+	WORD $0x4ecd3995 // zip1 v21.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e34cea9 // fmla v9.4s, v21.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb299ad // fmul v13.4s, v13.4s, v18.s[3]
+	WORD $0x4e34cdaf // fmla v15.4s, v13.4s, v20.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9104414a // add x10, x10, #272
+	WORD $0x9104416b // add x11, x11, #272
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffee41 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffed61 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad003dae // stp q14, q15, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffea21 // b.ne pass
+	RET
+
+// func DotIQ3_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_Sx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a644 // smmla v4.4s, v18.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a684 // smmla v4.4s, v20.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a645 // smmla v5.4s, v18.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a685 // smmla v5.4s, v20.16b, v23.16b
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x3dc03137 // ldr q23, [x9, #192]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a664 // smmla v4.4s, v19.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a4 // smmla v4.4s, v21.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a665 // smmla v5.4s, v19.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a5 // smmla v5.4s, v21.16b, v23.16b
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a646 // smmla v6.4s, v18.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a686 // smmla v6.4s, v20.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a647 // smmla v7.4s, v18.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a687 // smmla v7.4s, v20.16b, v23.16b
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x3dc03537 // ldr q23, [x9, #208]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a666 // smmla v6.4s, v19.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a6 // smmla v6.4s, v21.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a667 // smmla v7.4s, v19.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a7 // smmla v7.4s, v21.16b, v23.16b
+	WORD $0x3dc00936 // ldr q22, [x9, #32]
+	WORD $0x3dc01937 // ldr q23, [x9, #96]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a688 // smmla v8.4s, v20.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a649 // smmla v9.4s, v18.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a689 // smmla v9.4s, v20.16b, v23.16b
+	WORD $0x3dc02936 // ldr q22, [x9, #160]
+	WORD $0x3dc03937 // ldr q23, [x9, #224]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a668 // smmla v8.4s, v19.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6a8 // smmla v8.4s, v21.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a669 // smmla v9.4s, v19.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6a9 // smmla v9.4s, v21.16b, v23.16b
+	WORD $0x3dc00d36 // ldr q22, [x9, #48]
+	WORD $0x3dc01d37 // ldr q23, [x9, #112]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a68a // smmla v10.4s, v20.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64b // smmla v11.4s, v18.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a68b // smmla v11.4s, v20.16b, v23.16b
+	WORD $0x3dc02d36 // ldr q22, [x9, #176]
+	WORD $0x3dc03d37 // ldr q23, [x9, #240]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f16 // and v22.16b, v24.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a66a // smmla v10.4s, v19.16b, v22.16b
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a6aa // smmla v10.4s, v21.16b, v24.16b
+	WORD $0x4e301ef6 // and v22.16b, v23.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a66b // smmla v11.4s, v19.16b, v22.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a6ab // smmla v11.4s, v21.16b, v23.16b
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xfd408133 // ldr d19, [x9, #256]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e33ccac // fmla v12.4s, v5.4s, v19.4s
+	WORD $0x4ec738d5 // zip1 v21.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cced // fmla v13.4s, v7.4s, v20.4s
+	WORD $0xfd408533 // ldr d19, [x9, #264]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400915 // ldr d21, [x8, #16]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xfd400d15 // ldr d21, [x8, #24]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec93915 // zip1 v21.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea2 // fmla v2.4s, v21.4s, v19.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb29129 // fmul v9.4s, v9.4s, v18.s[1]
+	WORD $0x4e33cd2e // fmla v14.4s, v9.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea3 // fmla v3.4s, v21.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2916b // fmul v11.4s, v11.4s, v18.s[1]
+	WORD $0x4e34cd6f // fmla v15.4s, v11.4s, v20.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe741 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe6a1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad00356c // stp q12, q13, [x11, #0]
+	WORD $0xad013d6e // stp q14, q15, [x11, #32]
+	RET
+
+// func DotIQ3_Sx4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_Sx4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0xad425cb6 // ldp q22, q23, [x5, #64]
+	WORD $0xad4364b8 // ldp q24, q25, [x5, #96]
+	WORD $0x3dc0013a // ldr q26, [x9, #0]
+	WORD $0x3dc0113b // ldr q27, [x9, #64]
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4e301f9a // and v26.16b, v28.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa642 // smmla v2.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66a // smmla v10.4s, v19.16b, v26.16b
+	WORD $0x6f0c079c // ushr v28.16b, v28.16b, #4
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca6c2 // smmla v2.4s, v22.16b, v28.16b
+	WORD $0x4e9ca6ea // smmla v10.4s, v23.16b, v28.16b
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa643 // smmla v3.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66b // smmla v11.4s, v19.16b, v26.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba6c3 // smmla v3.4s, v22.16b, v27.16b
+	WORD $0x4e9ba6eb // smmla v11.4s, v23.16b, v27.16b
+	WORD $0x3dc0213a // ldr q26, [x9, #128]
+	WORD $0x3dc0313b // ldr q27, [x9, #192]
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4e301f9a // and v26.16b, v28.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa682 // smmla v2.4s, v20.16b, v26.16b
+	WORD $0x4e9aa6aa // smmla v10.4s, v21.16b, v26.16b
+	WORD $0x6f0c079c // ushr v28.16b, v28.16b, #4
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca702 // smmla v2.4s, v24.16b, v28.16b
+	WORD $0x4e9ca72a // smmla v10.4s, v25.16b, v28.16b
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa683 // smmla v3.4s, v20.16b, v26.16b
+	WORD $0x4e9aa6ab // smmla v11.4s, v21.16b, v26.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba703 // smmla v3.4s, v24.16b, v27.16b
+	WORD $0x4e9ba72b // smmla v11.4s, v25.16b, v27.16b
+	WORD $0x3dc0053a // ldr q26, [x9, #16]
+	WORD $0x3dc0153b // ldr q27, [x9, #80]
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4e301f9a // and v26.16b, v28.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa644 // smmla v4.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66c // smmla v12.4s, v19.16b, v26.16b
+	WORD $0x6f0c079c // ushr v28.16b, v28.16b, #4
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca6c4 // smmla v4.4s, v22.16b, v28.16b
+	WORD $0x4e9ca6ec // smmla v12.4s, v23.16b, v28.16b
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa645 // smmla v5.4s, v18.16b, v26.16b
+	WORD $0x4e9aa66d // smmla v13.4s, v19.16b, v26.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba6c5 // smmla v5.4s, v22.16b, v27.16b
+	WORD $0x4e9ba6ed // smmla v13.4s, v23.16b, v27.16b
+	WORD $0x3dc0253a // ldr q26, [x9, #144]
+	WORD $0x3dc0353b // ldr q27, [x9, #208]
+	WORD $0x4e9b3b5c // zip1 v28.4s, v26.4s, v27.4s
+	WORD $0x4e9b7b5b // zip2 v27.4s, v26.4s, v27.4s
+	WORD $0x4e301f9a // and v26.16b, v28.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa684 // smmla v4.4s, v20.16b, v26.16b
+	WORD $0x4e9aa6ac // smmla v12.4s, v21.16b, v26.16b
+	WORD $0x6f0c079c // ushr v28.16b, v28.16b, #4
+	WORD $0x4e1c023c // tbl v28.16b, {v17.16b}, v28.16b
+	WORD $0x4e9ca704 // smmla v4.4s, v24.16b, v28.16b
+	WORD $0x4e9ca72c // smmla v12.4s, v25.16b, v28.16b
+	WORD $0x4e301f7a // and v26.16b, v27.16b, v16.16b
+	WORD $0x4e1a023a // tbl v26.16b, {v17.16b}, v26.16b
+	WORD $0x4e9aa685 // smmla v5.4s, v20.16b, v26.16b
+	WORD $0x4e9aa6ad // smmla v13.4s, v21.16b, v26.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e1b023b // tbl v27.16b, {v17.16b}, v27.16b
+	WORD $0x4e9ba705 // smmla v5.4s, v24.16b, v27.16b
+	WORD $0x4e9ba72d // smmla v13.4s, v25.16b, v27.16b
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xfd408173 // ldr d19, [x11, #256]
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0
+	WORD $0x4f10a674 // sshll2 v20.4s, v19.8h, #0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400115 // ldr d21, [x8, #0]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0xfd400515 // ldr d21, [x8, #8]
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD $0x4ec33855 // zip1 v21.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb29063 // fmul v3.4s, v3.4s, v18.s[1]
+	WORD $0x4e33cc66 // fmla v6.4s, v3.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e33cea8 // fmla v8.4s, v21.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2996b // fmul v11.4s, v11.4s, v18.s[3]
+	WORD $0x4e33cd6e // fmla v14.4s, v11.4s, v19.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e34cca7 // fmla v7.4s, v5.4s, v20.4s
+	WORD $0x4ecd3995 // zip1 v21.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e34cea9 // fmla v9.4s, v21.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb299ad // fmul v13.4s, v13.4s, v18.s[3]
+	WORD $0x4e34cdaf // fmla v15.4s, v13.4s, v20.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9104414a // add x10, x10, #272
+	WORD $0x9104416b // add x11, x11, #272
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffee41 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffed61 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad003dae // stp q14, q15, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffea21 // b.ne pass
+	RET
+
+// func DotTQ2_0x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotTQ2_0x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x3dc014b1 // ldr q17, [x5, #80]
+	WORD $0x4e913a24 // zip1 v4.4s, v17.4s, v17.4s
+	WORD $0x4f205484 // shl v4.4s, v4.4s, #0
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4ea41c86 // mov v6.16b, v4.16b
+	WORD $0x4ea41c87 // mov v7.16b, v4.16b
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4ea41c89 // mov v9.16b, v4.16b
+	WORD $0x4ea41c8a // mov v10.16b, v4.16b
+	WORD $0x4ea41c8b // mov v11.16b, v4.16b
+	WORD $0xad4048b1 // ldp q17, q18, [x5, #0]
+	WORD $0xad4150b3 // ldp q19, q20, [x5, #32]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4e95a624 // smmla v4.4s, v17.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e97a644 // smmla v4.4s, v18.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4e95a625 // smmla v5.4s, v17.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e96a645 // smmla v5.4s, v18.16b, v22.16b
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4e95a664 // smmla v4.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e97a684 // smmla v4.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e96a685 // smmla v5.4s, v20.16b, v22.16b
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4e95a626 // smmla v6.4s, v17.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e97a646 // smmla v6.4s, v18.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4e95a627 // smmla v7.4s, v17.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e96a647 // smmla v7.4s, v18.16b, v22.16b
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4e95a666 // smmla v6.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e97a686 // smmla v6.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e96a687 // smmla v7.4s, v20.16b, v22.16b
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4e95a628 // smmla v8.4s, v17.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e97a648 // smmla v8.4s, v18.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4e95a629 // smmla v9.4s, v17.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e96a649 // smmla v9.4s, v18.16b, v22.16b
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4e95a668 // smmla v8.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e97a688 // smmla v8.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e96a689 // smmla v9.4s, v20.16b, v22.16b
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4e95a62a // smmla v10.4s, v17.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e97a64a // smmla v10.4s, v18.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4e95a62b // smmla v11.4s, v17.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e96a64b // smmla v11.4s, v18.16b, v22.16b
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0e06b6 // ushr v22.16b, v21.16b, #2
+	WORD $0x4e963ab7 // zip1 v23.4s, v21.4s, v22.4s
+	WORD $0x4e967ab6 // zip2 v22.4s, v21.4s, v22.4s
+	WORD $0x4e301ef5 // and v21.16b, v23.16b, v16.16b
+	WORD $0x4e95a66a // smmla v10.4s, v19.16b, v21.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e97a68a // smmla v10.4s, v20.16b, v23.16b
+	WORD $0x4e301ed5 // and v21.16b, v22.16b, v16.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e96a68b // smmla v11.4s, v20.16b, v22.16b
+	WORD $0x3dc010b1 // ldr q17, [x5, #64]
+	WORD $0xfd404132 // ldr d18, [x9, #128]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0
+	WORD $0x4f10a653 // sshll2 v19.4s, v18.8h, #0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0xfd400114 // ldr d20, [x8, #0]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400514 // ldr d20, [x8, #8]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de73 // fmul v19.4s, v19.4s, v20.4s
+	WORD $0x4ec53894 // zip1 v20.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f919294 // fmul v20.4s, v20.4s, v17.s[0]
+	WORD $0x4e32ce80 // fmla v0.4s, v20.4s, v18.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb190a5 // fmul v5.4s, v5.4s, v17.s[1]
+	WORD $0x4e32ccac // fmla v12.4s, v5.4s, v18.4s
+	WORD $0x4ec738d4 // zip1 v20.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f919294 // fmul v20.4s, v20.4s, v17.s[0]
+	WORD $0x4e33ce81 // fmla v1.4s, v20.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb190e7 // fmul v7.4s, v7.4s, v17.s[1]
+	WORD $0x4e33cced // fmla v13.4s, v7.4s, v19.4s
+	WORD $0xfd404532 // ldr d18, [x9, #136]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0
+	WORD $0x4f10a653 // sshll2 v19.4s, v18.8h, #0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0xfd400914 // ldr d20, [x8, #16]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400d14 // ldr d20, [x8, #24]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de73 // fmul v19.4s, v19.4s, v20.4s
+	WORD $0x4ec93914 // zip1 v20.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f919294 // fmul v20.4s, v20.4s, v17.s[0]
+	WORD $0x4e32ce82 // fmla v2.4s, v20.4s, v18.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb19129 // fmul v9.4s, v9.4s, v17.s[1]
+	WORD $0x4e32cd2e // fmla v14.4s, v9.4s, v18.4s
+	WORD $0x4ecb3954 // zip1 v20.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f919294 // fmul v20.4s, v20.4s, v17.s[0]
+	WORD $0x4e33ce83 // fmla v3.4s, v20.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb1916b // fmul v11.4s, v11.4s, v17.s[1]
+	WORD $0x4e33cd6f // fmla v15.4s, v11.4s, v19.4s
+	WORD $0x91024129 // add x9, x9, #144
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe901 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe861 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad00356c // stp q12, q13, [x11, #0]
+	WORD $0xad013d6e // stp q14, q15, [x11, #32]
+	RET
+
+// func DotTQ2_0x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotTQ2_0x4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e470 // movi v16.16b, #3
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x3dc028b1 // ldr q17, [x5, #160]
+	WORD $0x4e913a22 // zip1 v2.4s, v17.4s, v17.4s
+	WORD $0x4f205442 // shl v2.4s, v2.4s, #0
+	WORD $0x4ea21c43 // mov v3.16b, v2.16b
+	WORD $0x4ea21c44 // mov v4.16b, v2.16b
+	WORD $0x4ea21c45 // mov v5.16b, v2.16b
+	WORD $0x4e917a2a // zip2 v10.4s, v17.4s, v17.4s
+	WORD $0x4f20554a // shl v10.4s, v10.4s, #0
+	WORD $0x4eaa1d4b // mov v11.16b, v10.16b
+	WORD $0x4eaa1d4c // mov v12.16b, v10.16b
+	WORD $0x4eaa1d4d // mov v13.16b, v10.16b
+	WORD $0xad4048b1 // ldp q17, q18, [x5, #0]
+	WORD $0xad4150b3 // ldp q19, q20, [x5, #32]
+	WORD $0xad4258b5 // ldp q21, q22, [x5, #64]
+	WORD $0xad4360b7 // ldp q23, q24, [x5, #96]
+	WORD $0x3dc00139 // ldr q25, [x9, #0]
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x4e9a3b3b // zip1 v27.4s, v25.4s, v26.4s
+	WORD $0x4e9a7b3a // zip2 v26.4s, v25.4s, v26.4s
+	WORD $0x4e301f79 // and v25.16b, v27.16b, v16.16b
+	WORD $0x4e99a622 // smmla v2.4s, v17.16b, v25.16b
+	WORD $0x4e99a64a // smmla v10.4s, v18.16b, v25.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4e9ba662 // smmla v2.4s, v19.16b, v27.16b
+	WORD $0x4e9ba68a // smmla v10.4s, v20.16b, v27.16b
+	WORD $0x4e301f59 // and v25.16b, v26.16b, v16.16b
+	WORD $0x4e99a623 // smmla v3.4s, v17.16b, v25.16b
+	WORD $0x4e99a64b // smmla v11.4s, v18.16b, v25.16b
+	WORD $0x6f0c075a // ushr v26.16b, v26.16b, #4
+	WORD $0x4e301f5a // and v26.16b, v26.16b, v16.16b
+	WORD $0x4e9aa663 // smmla v3.4s, v19.16b, v26.16b
+	WORD $0x4e9aa68b // smmla v11.4s, v20.16b, v26.16b
+	WORD $0x3dc01139 // ldr q25, [x9, #64]
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x4e9a3b3b // zip1 v27.4s, v25.4s, v26.4s
+	WORD $0x4e9a7b3a // zip2 v26.4s, v25.4s, v26.4s
+	WORD $0x4e301f79 // and v25.16b, v27.16b, v16.16b
+	WORD $0x4e99a6a2 // smmla v2.4s, v21.16b, v25.16b
+	WORD $0x4e99a6ca // smmla v10.4s, v22.16b, v25.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4e9ba6e2 // smmla v2.4s, v23.16b, v27.16b
+	WORD $0x4e9ba70a // smmla v10.4s, v24.16b, v27.16b
+	WORD $0x4e301f59 // and v25.16b, v26.16b, v16.16b
+	WORD $0x4e99a6a3 // smmla v3.4s, v21.16b, v25.16b
+	WORD $0x4e99a6cb // smmla v11.4s, v22.16b, v25.16b
+	WORD $0x6f0c075a // ushr v26.16b, v26.16b, #4
+	WORD $0x4e301f5a // and v26.16b, v26.16b, v16.16b
+	WORD $0x4e9aa6e3 // smmla v3.4s, v23.16b, v26.16b
+	WORD $0x4e9aa70b // smmla v11.4s, v24.16b, v26.16b
+	WORD $0x3dc00539 // ldr q25, [x9, #16]
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x4e9a3b3b // zip1 v27.4s, v25.4s, v26.4s
+	WORD $0x4e9a7b3a // zip2 v26.4s, v25.4s, v26.4s
+	WORD $0x4e301f79 // and v25.16b, v27.16b, v16.16b
+	WORD $0x4e99a624 // smmla v4.4s, v17.16b, v25.16b
+	WORD $0x4e99a64c // smmla v12.4s, v18.16b, v25.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4e9ba664 // smmla v4.4s, v19.16b, v27.16b
+	WORD $0x4e9ba68c // smmla v12.4s, v20.16b, v27.16b
+	WORD $0x4e301f59 // and v25.16b, v26.16b, v16.16b
+	WORD $0x4e99a625 // smmla v5.4s, v17.16b, v25.16b
+	WORD $0x4e99a64d // smmla v13.4s, v18.16b, v25.16b
+	WORD $0x6f0c075a // ushr v26.16b, v26.16b, #4
+	WORD $0x4e301f5a // and v26.16b, v26.16b, v16.16b
+	WORD $0x4e9aa665 // smmla v5.4s, v19.16b, v26.16b
+	WORD $0x4e9aa68d // smmla v13.4s, v20.16b, v26.16b
+	WORD $0x3dc01539 // ldr q25, [x9, #80]
+	WORD $0x6f0e073a // ushr v26.16b, v25.16b, #2
+	WORD $0x4e9a3b3b // zip1 v27.4s, v25.4s, v26.4s
+	WORD $0x4e9a7b3a // zip2 v26.4s, v25.4s, v26.4s
+	WORD $0x4e301f79 // and v25.16b, v27.16b, v16.16b
+	WORD $0x4e99a6a4 // smmla v4.4s, v21.16b, v25.16b
+	WORD $0x4e99a6cc // smmla v12.4s, v22.16b, v25.16b
+	WORD $0x6f0c077b // ushr v27.16b, v27.16b, #4
+	WORD $0x4e301f7b // and v27.16b, v27.16b, v16.16b
+	WORD $0x4e9ba6e4 // smmla v4.4s, v23.16b, v27.16b
+	WORD $0x4e9ba70c // smmla v12.4s, v24.16b, v27.16b
+	WORD $0x4e301f59 // and v25.16b, v26.16b, v16.16b
+	WORD $0x4e99a6a5 // smmla v5.4s, v21.16b, v25.16b
+	WORD $0x4e99a6cd // smmla v13.4s, v22.16b, v25.16b
+	WORD $0x6f0c075a // ushr v26.16b, v26.16b, #4
+	WORD $0x4e301f5a // and v26.16b, v26.16b, v16.16b
+	WORD $0x4e9aa6e5 // smmla v5.4s, v23.16b, v26.16b
+	WORD $0x4e9aa70d // smmla v13.4s, v24.16b, v26.16b
+	WORD $0x3dc020b1 // ldr q17, [x5, #128]
+	WORD $0xfd404172 // ldr d18, [x11, #128]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0
+	WORD $0x4f10a653 // sshll2 v19.4s, v18.8h, #0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0xfd400114 // ldr d20, [x8, #0]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0xfd400514 // ldr d20, [x8, #8]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e34de73 // fmul v19.4s, v19.4s, v20.4s
+	WORD $0x4ec33854 // zip1 v20.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f919294 // fmul v20.4s, v20.4s, v17.s[0]
+	WORD $0x4e32ce80 // fmla v0.4s, v20.4s, v18.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb19063 // fmul v3.4s, v3.4s, v17.s[1]
+	WORD $0x4e32cc66 // fmla v6.4s, v3.4s, v18.4s
+	WORD $0x4ecb3954 // zip1 v20.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f919a94 // fmul v20.4s, v20.4s, v17.s[2]
+	WORD $0x4e32ce88 // fmla v8.4s, v20.4s, v18.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb1996b // fmul v11.4s, v11.4s, v17.s[3]
+	WORD $0x4e32cd6e // fmla v14.4s, v11.4s, v18.4s
+	WORD $0x4ec53894 // zip1 v20.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f919294 // fmul v20.4s, v20.4s, v17.s[0]
+	WORD $0x4e33ce81 // fmla v1.4s, v20.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb190a5 // fmul v5.4s, v5.4s, v17.s[1]
+	WORD $0x4e33cca7 // fmla v7.4s, v5.4s, v19.4s
+	WORD $0x4ecd3994 // zip1 v20.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f919a94 // fmul v20.4s, v20.4s, v17.s[2]
+	WORD $0x4e33ce89 // fmla v9.4s, v20.4s, v19.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb199ad // fmul v13.4s, v13.4s, v17.s[3]
+	WORD $0x4e33cdaf // fmla v15.4s, v13.4s, v19.4s
+	WORD $0x91024129 // add x9, x9, #144
+	WORD $0x9102414a // add x10, x10, #144
+	WORD $0x9102416b // add x11, x11, #144
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffeee1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffee01 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad003dae // stp q14, q15, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffeac1 // b.ne pass
+	RET

@@ -69,6 +69,41 @@ func SpreadIQ4_XS(panel *byte, tile *byte, first, records int)
 //go:noescape
 func SpreadMXFP4(panel *byte, tile *byte, first, records int)
 
+// SpreadNVFP4 writes records first.. of a NVFP4 tile as bytes and float32 scales.
+//
+//go:noescape
+func SpreadNVFP4(panel *byte, tile *byte, first, records int)
+
+// SpreadIQ1_M writes records first.. of a IQ1_M tile as bytes and float32 scales.
+//
+//go:noescape
+func SpreadIQ1_M(panel *byte, tile *byte, first, records int)
+
+// SpreadIQ2_XXS writes records first.. of a IQ2_XXS tile as bytes and float32 scales.
+//
+//go:noescape
+func SpreadIQ2_XXS(panel *byte, tile *byte, first, records int)
+
+// SpreadIQ2_S writes records first.. of a IQ2_S tile as bytes and float32 scales.
+//
+//go:noescape
+func SpreadIQ2_S(panel *byte, tile *byte, first, records int)
+
+// SpreadIQ3_XXS writes records first.. of a IQ3_XXS tile as bytes and float32 scales.
+//
+//go:noescape
+func SpreadIQ3_XXS(panel *byte, tile *byte, first, records int)
+
+// SpreadIQ3_S writes records first.. of a IQ3_S tile as bytes and float32 scales.
+//
+//go:noescape
+func SpreadIQ3_S(panel *byte, tile *byte, first, records int)
+
+// SpreadTQ2_0 writes records first.. of a TQ2_0 tile as bytes and float32 scales.
+//
+//go:noescape
+func SpreadTQ2_0(panel *byte, tile *byte, first, records int)
+
 // ManyQ4_1 adds the product of a panel and groups of 4 activation rows to dst, whose rows are strideBytes apart.
 //
 //go:noescape

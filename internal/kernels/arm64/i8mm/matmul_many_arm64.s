@@ -2670,6 +2670,1717 @@ TEXT ·SpreadMXFP4(SB), NOSPLIT, $0-32
 	WORD $0x54ffede1 // b.ne record
 	RET
 
+// func SpreadNVFP4(panel *byte, tile *byte, first, records int)
+TEXT ·SpreadNVFP4(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e5e0 // movi v0.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd2802811 // mov x17, #320
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xaa0103e8 // mov x8, x1
+	WORD $0xaa0303e5 // mov x5, x3
+	// record:
+	WORD $0x3dc00102 // ldr q2, [x8, #0]
+	WORD $0x3dc01103 // ldr q3, [x8, #64]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d800004 // str q4, [x0, #0]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d800403 // str q3, [x0, #16]
+	WORD $0x3dc02102 // ldr q2, [x8, #128]
+	WORD $0x3dc03103 // ldr q3, [x8, #192]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d802004 // str q4, [x0, #128]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d802403 // str q3, [x0, #144]
+	WORD $0x3dc00502 // ldr q2, [x8, #16]
+	WORD $0x3dc01503 // ldr q3, [x8, #80]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d800804 // str q4, [x0, #32]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d800c03 // str q3, [x0, #48]
+	WORD $0x3dc02502 // ldr q2, [x8, #144]
+	WORD $0x3dc03503 // ldr q3, [x8, #208]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d802804 // str q4, [x0, #160]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d802c03 // str q3, [x0, #176]
+	WORD $0x3dc00902 // ldr q2, [x8, #32]
+	WORD $0x3dc01903 // ldr q3, [x8, #96]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d801004 // str q4, [x0, #64]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d801403 // str q3, [x0, #80]
+	WORD $0x3dc02902 // ldr q2, [x8, #160]
+	WORD $0x3dc03903 // ldr q3, [x8, #224]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d803004 // str q4, [x0, #192]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d803403 // str q3, [x0, #208]
+	WORD $0x3dc00d02 // ldr q2, [x8, #48]
+	WORD $0x3dc01d03 // ldr q3, [x8, #112]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d801804 // str q4, [x0, #96]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d801c03 // str q3, [x0, #112]
+	WORD $0x3dc02d02 // ldr q2, [x8, #176]
+	WORD $0x3dc03d03 // ldr q3, [x8, #240]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d803804 // str q4, [x0, #224]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d803c03 // str q3, [x0, #240]
+	WORD $0x3dc04102 // ldr q2, [x8, #256]
+	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0xad080c02 // stp q2, q3, [x0, #256]
+	WORD $0x3dc04502 // ldr q2, [x8, #272]
+	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0xad090c02 // stp q2, q3, [x0, #288]
+	WORD $0x3dc00102 // ldr q2, [x8, #0]
+	WORD $0x3dc01103 // ldr q3, [x8, #64]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d805004 // str q4, [x0, #320]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d805403 // str q3, [x0, #336]
+	WORD $0x3dc02102 // ldr q2, [x8, #128]
+	WORD $0x3dc03103 // ldr q3, [x8, #192]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807004 // str q4, [x0, #448]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807403 // str q3, [x0, #464]
+	WORD $0x3dc00502 // ldr q2, [x8, #16]
+	WORD $0x3dc01503 // ldr q3, [x8, #80]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d805804 // str q4, [x0, #352]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d805c03 // str q3, [x0, #368]
+	WORD $0x3dc02502 // ldr q2, [x8, #144]
+	WORD $0x3dc03503 // ldr q3, [x8, #208]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807804 // str q4, [x0, #480]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807c03 // str q3, [x0, #496]
+	WORD $0x3dc00902 // ldr q2, [x8, #32]
+	WORD $0x3dc01903 // ldr q3, [x8, #96]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806004 // str q4, [x0, #384]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806403 // str q3, [x0, #400]
+	WORD $0x3dc02902 // ldr q2, [x8, #160]
+	WORD $0x3dc03903 // ldr q3, [x8, #224]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d808004 // str q4, [x0, #512]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d808403 // str q3, [x0, #528]
+	WORD $0x3dc00d02 // ldr q2, [x8, #48]
+	WORD $0x3dc01d03 // ldr q3, [x8, #112]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806804 // str q4, [x0, #416]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806c03 // str q3, [x0, #432]
+	WORD $0x3dc02d02 // ldr q2, [x8, #176]
+	WORD $0x3dc03d03 // ldr q3, [x8, #240]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d808804 // str q4, [x0, #544]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d808c03 // str q3, [x0, #560]
+	WORD $0x3dc04902 // ldr q2, [x8, #288]
+	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0xad120c02 // stp q2, q3, [x0, #576]
+	WORD $0x3dc04d02 // ldr q2, [x8, #304]
+	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0xad130c02 // stp q2, q3, [x0, #608]
+	WORD $0x91050108 // add x8, x8, #320
+	WORD $0x910a0000 // add x0, x0, #640
+	WORD $0xf10004a5 // subs x5, x5, #1
+	WORD $0x54ffe9a1 // b.ne record
+	RET
+
+// func SpreadIQ1_M(panel *byte, tile *byte, first, records int)
+TEXT ·SpreadIQ1_M(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e460 // movi v0.16b, #3
+	WORD $0x4f00e481 // movi v1.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e22 // mov v2.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e22 // mov v2.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd280e411 // mov x17, #1824
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xaa0103e8 // mov x8, x1
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0803e7 // mov x7, x8
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0x3dc02103 // ldr q3, [x8, #128]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc00103 // ldr q3, [x8, #0]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x4f0a54c8 // shl v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d800003 // str q3, [x0, #0]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6ea11cc5 // bit v5.16b, v6.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d802005 // str q5, [x0, #128]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x4f0a54e8 // shl v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d800403 // str q3, [x0, #16]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6ea11ce4 // bit v4.16b, v7.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d802404 // str q4, [x0, #144]
+	WORD $0x3dc02503 // ldr q3, [x8, #144]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc00503 // ldr q3, [x8, #16]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x4f0a54c8 // shl v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d800803 // str q3, [x0, #32]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6ea11cc5 // bit v5.16b, v6.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d802805 // str q5, [x0, #160]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x4f0a54e8 // shl v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d800c03 // str q3, [x0, #48]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6ea11ce4 // bit v4.16b, v7.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d802c04 // str q4, [x0, #176]
+	WORD $0x3dc02903 // ldr q3, [x8, #160]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc00903 // ldr q3, [x8, #32]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x4f0a54c8 // shl v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d801003 // str q3, [x0, #64]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6ea11cc5 // bit v5.16b, v6.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d803005 // str q5, [x0, #192]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x4f0a54e8 // shl v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d801403 // str q3, [x0, #80]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6ea11ce4 // bit v4.16b, v7.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d803404 // str q4, [x0, #208]
+	WORD $0x3dc02d03 // ldr q3, [x8, #176]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc00d03 // ldr q3, [x8, #48]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x4f0a54c8 // shl v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d801803 // str q3, [x0, #96]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6ea11cc5 // bit v5.16b, v6.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d803805 // str q5, [x0, #224]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x4f0a54e8 // shl v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d801c03 // str q3, [x0, #112]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6ea11ce4 // bit v4.16b, v7.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d803c04 // str q4, [x0, #240]
+	WORD $0xfd406103 // ldr d3, [x8, #192]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e5 // ldr d5, [x7, #0]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e5 // ldr d5, [x7, #8]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0xad081003 // stp q3, q4, [x0, #256]
+	WORD $0xfd406503 // ldr d3, [x8, #200]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4008e5 // ldr d5, [x7, #16]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd400ce5 // ldr d5, [x7, #24]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0xad091003 // stp q3, q4, [x0, #288]
+	WORD $0x3dc02103 // ldr q3, [x8, #128]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc01103 // ldr q3, [x8, #64]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x6f0e04c8 // ushr v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d805003 // str q3, [x0, #320]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6f0c04c8 // ushr v8.16b, v6.16b, #4
+	WORD $0x6ea11d05 // bit v5.16b, v8.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d807005 // str q5, [x0, #448]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x6f0e04e8 // ushr v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d805403 // str q3, [x0, #336]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6f0c04e8 // ushr v8.16b, v7.16b, #4
+	WORD $0x6ea11d04 // bit v4.16b, v8.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d807404 // str q4, [x0, #464]
+	WORD $0x3dc02503 // ldr q3, [x8, #144]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc01503 // ldr q3, [x8, #80]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x6f0e04c8 // ushr v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d805803 // str q3, [x0, #352]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6f0c04c8 // ushr v8.16b, v6.16b, #4
+	WORD $0x6ea11d05 // bit v5.16b, v8.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d807805 // str q5, [x0, #480]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x6f0e04e8 // ushr v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d805c03 // str q3, [x0, #368]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6f0c04e8 // ushr v8.16b, v7.16b, #4
+	WORD $0x6ea11d04 // bit v4.16b, v8.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d807c04 // str q4, [x0, #496]
+	WORD $0x3dc02903 // ldr q3, [x8, #160]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc01903 // ldr q3, [x8, #96]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x6f0e04c8 // ushr v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d806003 // str q3, [x0, #384]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6f0c04c8 // ushr v8.16b, v6.16b, #4
+	WORD $0x6ea11d05 // bit v5.16b, v8.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d808005 // str q5, [x0, #512]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x6f0e04e8 // ushr v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d806403 // str q3, [x0, #400]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6f0c04e8 // ushr v8.16b, v7.16b, #4
+	WORD $0x6ea11d04 // bit v4.16b, v8.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d808404 // str q4, [x0, #528]
+	WORD $0x3dc02d03 // ldr q3, [x8, #176]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc01d03 // ldr q3, [x8, #112]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x6f0e04c8 // ushr v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d806803 // str q3, [x0, #416]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6f0c04c8 // ushr v8.16b, v6.16b, #4
+	WORD $0x6ea11d05 // bit v5.16b, v8.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d808805 // str q5, [x0, #544]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x6f0e04e8 // ushr v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d806c03 // str q3, [x0, #432]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6f0c04e8 // ushr v8.16b, v7.16b, #4
+	WORD $0x6ea11d04 // bit v4.16b, v8.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d808c04 // str q4, [x0, #560]
+	WORD $0xfd406903 // ldr d3, [x8, #208]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e5 // ldr d5, [x7, #0]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e5 // ldr d5, [x7, #8]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0xad121003 // stp q3, q4, [x0, #576]
+	WORD $0xfd406d03 // ldr d3, [x8, #216]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4008e5 // ldr d5, [x7, #16]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd400ce5 // ldr d5, [x7, #24]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0xad131003 // stp q3, q4, [x0, #608]
+	WORD $0x91038108 // add x8, x8, #224
+	WORD $0x910a0000 // add x0, x0, #640
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffdc21 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffdb81 // b.ne super
+	RET
+
+// func SpreadIQ2_XXS(panel *byte, tile *byte, first, records int)
+TEXT ·SpreadIQ2_XXS(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e480 // movi v0.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd280d411 // mov x17, #1696
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xaa0103e8 // mov x8, x1
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0803e7 // mov x7, x8
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0x3dc02102 // ldr q2, [x8, #128]
+	WORD $0x6f0f0443 // ushr v3.16b, v2.16b, #1
+	WORD $0x4e833845 // zip1 v5.4s, v2.4s, v3.4s
+	WORD $0x4e837846 // zip2 v6.4s, v2.4s, v3.4s
+	WORD $0x3dc00102 // ldr q2, [x8, #0]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4f0e5482 // shl v2.16b, v4.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a54a7 // shl v7.16b, v5.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800002 // str q2, [x0, #0]
+	WORD $0x4f0a5484 // shl v4.16b, v4.16b, #2
+	WORD $0x6f0a0484 // ushr v4.16b, v4.16b, #6
+	WORD $0x6ea01ca4 // bit v4.16b, v5.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d802004 // str q4, [x0, #128]
+	WORD $0x4f0e5462 // shl v2.16b, v3.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a54c7 // shl v7.16b, v6.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800402 // str q2, [x0, #16]
+	WORD $0x4f0a5463 // shl v3.16b, v3.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6ea01cc3 // bit v3.16b, v6.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d802403 // str q3, [x0, #144]
+	WORD $0x3dc01102 // ldr q2, [x8, #64]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4f0e5482 // shl v2.16b, v4.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x6f0e04a7 // ushr v7.16b, v5.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d804002 // str q2, [x0, #256]
+	WORD $0x4f0a5484 // shl v4.16b, v4.16b, #2
+	WORD $0x6f0a0484 // ushr v4.16b, v4.16b, #6
+	WORD $0x6f0c04a7 // ushr v7.16b, v5.16b, #4
+	WORD $0x6ea01ce4 // bit v4.16b, v7.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806004 // str q4, [x0, #384]
+	WORD $0x4f0e5462 // shl v2.16b, v3.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x6f0e04c7 // ushr v7.16b, v6.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d804402 // str q2, [x0, #272]
+	WORD $0x4f0a5463 // shl v3.16b, v3.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6f0c04c7 // ushr v7.16b, v6.16b, #4
+	WORD $0x6ea01ce3 // bit v3.16b, v7.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806403 // str q3, [x0, #400]
+	WORD $0x3dc02502 // ldr q2, [x8, #144]
+	WORD $0x6f0f0443 // ushr v3.16b, v2.16b, #1
+	WORD $0x4e833845 // zip1 v5.4s, v2.4s, v3.4s
+	WORD $0x4e837846 // zip2 v6.4s, v2.4s, v3.4s
+	WORD $0x3dc00502 // ldr q2, [x8, #16]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4f0e5482 // shl v2.16b, v4.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a54a7 // shl v7.16b, v5.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800802 // str q2, [x0, #32]
+	WORD $0x4f0a5484 // shl v4.16b, v4.16b, #2
+	WORD $0x6f0a0484 // ushr v4.16b, v4.16b, #6
+	WORD $0x6ea01ca4 // bit v4.16b, v5.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d802804 // str q4, [x0, #160]
+	WORD $0x4f0e5462 // shl v2.16b, v3.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a54c7 // shl v7.16b, v6.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800c02 // str q2, [x0, #48]
+	WORD $0x4f0a5463 // shl v3.16b, v3.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6ea01cc3 // bit v3.16b, v6.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d802c03 // str q3, [x0, #176]
+	WORD $0x3dc01502 // ldr q2, [x8, #80]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4f0e5482 // shl v2.16b, v4.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x6f0e04a7 // ushr v7.16b, v5.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d804802 // str q2, [x0, #288]
+	WORD $0x4f0a5484 // shl v4.16b, v4.16b, #2
+	WORD $0x6f0a0484 // ushr v4.16b, v4.16b, #6
+	WORD $0x6f0c04a7 // ushr v7.16b, v5.16b, #4
+	WORD $0x6ea01ce4 // bit v4.16b, v7.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806804 // str q4, [x0, #416]
+	WORD $0x4f0e5462 // shl v2.16b, v3.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x6f0e04c7 // ushr v7.16b, v6.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d804c02 // str q2, [x0, #304]
+	WORD $0x4f0a5463 // shl v3.16b, v3.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6f0c04c7 // ushr v7.16b, v6.16b, #4
+	WORD $0x6ea01ce3 // bit v3.16b, v7.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806c03 // str q3, [x0, #432]
+	WORD $0x3dc02902 // ldr q2, [x8, #160]
+	WORD $0x6f0f0443 // ushr v3.16b, v2.16b, #1
+	WORD $0x4e833845 // zip1 v5.4s, v2.4s, v3.4s
+	WORD $0x4e837846 // zip2 v6.4s, v2.4s, v3.4s
+	WORD $0x3dc00902 // ldr q2, [x8, #32]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4f0e5482 // shl v2.16b, v4.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a54a7 // shl v7.16b, v5.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801002 // str q2, [x0, #64]
+	WORD $0x4f0a5484 // shl v4.16b, v4.16b, #2
+	WORD $0x6f0a0484 // ushr v4.16b, v4.16b, #6
+	WORD $0x6ea01ca4 // bit v4.16b, v5.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d803004 // str q4, [x0, #192]
+	WORD $0x4f0e5462 // shl v2.16b, v3.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a54c7 // shl v7.16b, v6.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801402 // str q2, [x0, #80]
+	WORD $0x4f0a5463 // shl v3.16b, v3.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6ea01cc3 // bit v3.16b, v6.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d803403 // str q3, [x0, #208]
+	WORD $0x3dc01902 // ldr q2, [x8, #96]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4f0e5482 // shl v2.16b, v4.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x6f0e04a7 // ushr v7.16b, v5.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d805002 // str q2, [x0, #320]
+	WORD $0x4f0a5484 // shl v4.16b, v4.16b, #2
+	WORD $0x6f0a0484 // ushr v4.16b, v4.16b, #6
+	WORD $0x6f0c04a7 // ushr v7.16b, v5.16b, #4
+	WORD $0x6ea01ce4 // bit v4.16b, v7.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807004 // str q4, [x0, #448]
+	WORD $0x4f0e5462 // shl v2.16b, v3.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x6f0e04c7 // ushr v7.16b, v6.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d805402 // str q2, [x0, #336]
+	WORD $0x4f0a5463 // shl v3.16b, v3.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6f0c04c7 // ushr v7.16b, v6.16b, #4
+	WORD $0x6ea01ce3 // bit v3.16b, v7.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807403 // str q3, [x0, #464]
+	WORD $0x3dc02d02 // ldr q2, [x8, #176]
+	WORD $0x6f0f0443 // ushr v3.16b, v2.16b, #1
+	WORD $0x4e833845 // zip1 v5.4s, v2.4s, v3.4s
+	WORD $0x4e837846 // zip2 v6.4s, v2.4s, v3.4s
+	WORD $0x3dc00d02 // ldr q2, [x8, #48]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4f0e5482 // shl v2.16b, v4.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a54a7 // shl v7.16b, v5.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801802 // str q2, [x0, #96]
+	WORD $0x4f0a5484 // shl v4.16b, v4.16b, #2
+	WORD $0x6f0a0484 // ushr v4.16b, v4.16b, #6
+	WORD $0x6ea01ca4 // bit v4.16b, v5.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d803804 // str q4, [x0, #224]
+	WORD $0x4f0e5462 // shl v2.16b, v3.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a54c7 // shl v7.16b, v6.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801c02 // str q2, [x0, #112]
+	WORD $0x4f0a5463 // shl v3.16b, v3.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6ea01cc3 // bit v3.16b, v6.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d803c03 // str q3, [x0, #240]
+	WORD $0x3dc01d02 // ldr q2, [x8, #112]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4f0e5482 // shl v2.16b, v4.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x6f0e04a7 // ushr v7.16b, v5.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d805802 // str q2, [x0, #352]
+	WORD $0x4f0a5484 // shl v4.16b, v4.16b, #2
+	WORD $0x6f0a0484 // ushr v4.16b, v4.16b, #6
+	WORD $0x6f0c04a7 // ushr v7.16b, v5.16b, #4
+	WORD $0x6ea01ce4 // bit v4.16b, v7.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807804 // str q4, [x0, #480]
+	WORD $0x4f0e5462 // shl v2.16b, v3.16b, #6
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x6f0e04c7 // ushr v7.16b, v6.16b, #2
+	WORD $0x6ea01ce2 // bit v2.16b, v7.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d805c02 // str q2, [x0, #368]
+	WORD $0x4f0a5463 // shl v3.16b, v3.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6f0c04c7 // ushr v7.16b, v6.16b, #4
+	WORD $0x6ea01ce3 // bit v3.16b, v7.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807c03 // str q3, [x0, #496]
+	WORD $0xfd406102 // ldr d2, [x8, #192]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4f3de442 // scvtf v2.4s, v2.4s, #3
+	WORD $0xfd4000e4 // ldr d4, [x7, #0]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4004e4 // ldr d4, [x7, #8]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0xad100c02 // stp q2, q3, [x0, #512]
+	WORD $0xfd406502 // ldr d2, [x8, #200]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4f3de442 // scvtf v2.4s, v2.4s, #3
+	WORD $0xfd4008e4 // ldr d4, [x7, #16]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd400ce4 // ldr d4, [x7, #24]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0xad110c02 // stp q2, q3, [x0, #544]
+	WORD $0x91034108 // add x8, x8, #208
+	WORD $0x91090000 // add x0, x0, #576
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffdf61 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffdec1 // b.ne super
+	RET
+
+// func SpreadIQ2_S(panel *byte, tile *byte, first, records int)
+TEXT ·SpreadIQ2_S(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e460 // movi v0.16b, #3
+	WORD $0x4f00e481 // movi v1.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e22 // mov v2.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e22 // mov v2.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd280e411 // mov x17, #1824
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xaa0103e8 // mov x8, x1
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0803e7 // mov x7, x8
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0x3dc02103 // ldr q3, [x8, #128]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc00103 // ldr q3, [x8, #0]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x4f0a54c8 // shl v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d800003 // str q3, [x0, #0]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6ea11cc5 // bit v5.16b, v6.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d802005 // str q5, [x0, #128]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x4f0a54e8 // shl v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d800403 // str q3, [x0, #16]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6ea11ce4 // bit v4.16b, v7.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d802404 // str q4, [x0, #144]
+	WORD $0x3dc02503 // ldr q3, [x8, #144]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc00503 // ldr q3, [x8, #16]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x4f0a54c8 // shl v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d800803 // str q3, [x0, #32]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6ea11cc5 // bit v5.16b, v6.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d802805 // str q5, [x0, #160]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x4f0a54e8 // shl v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d800c03 // str q3, [x0, #48]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6ea11ce4 // bit v4.16b, v7.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d802c04 // str q4, [x0, #176]
+	WORD $0x3dc02903 // ldr q3, [x8, #160]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc00903 // ldr q3, [x8, #32]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x4f0a54c8 // shl v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d801003 // str q3, [x0, #64]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6ea11cc5 // bit v5.16b, v6.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d803005 // str q5, [x0, #192]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x4f0a54e8 // shl v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d801403 // str q3, [x0, #80]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6ea11ce4 // bit v4.16b, v7.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d803404 // str q4, [x0, #208]
+	WORD $0x3dc02d03 // ldr q3, [x8, #176]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc00d03 // ldr q3, [x8, #48]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x4f0a54c8 // shl v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d801803 // str q3, [x0, #96]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6ea11cc5 // bit v5.16b, v6.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d803805 // str q5, [x0, #224]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x4f0a54e8 // shl v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d801c03 // str q3, [x0, #112]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6ea11ce4 // bit v4.16b, v7.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d803c04 // str q4, [x0, #240]
+	WORD $0xfd406103 // ldr d3, [x8, #192]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e5 // ldr d5, [x7, #0]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e5 // ldr d5, [x7, #8]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0xad081003 // stp q3, q4, [x0, #256]
+	WORD $0xfd406503 // ldr d3, [x8, #200]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4008e5 // ldr d5, [x7, #16]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd400ce5 // ldr d5, [x7, #24]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0xad091003 // stp q3, q4, [x0, #288]
+	WORD $0x3dc02103 // ldr q3, [x8, #128]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc01103 // ldr q3, [x8, #64]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x6f0e04c8 // ushr v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d805003 // str q3, [x0, #320]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6f0c04c8 // ushr v8.16b, v6.16b, #4
+	WORD $0x6ea11d05 // bit v5.16b, v8.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d807005 // str q5, [x0, #448]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x6f0e04e8 // ushr v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d805403 // str q3, [x0, #336]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6f0c04e8 // ushr v8.16b, v7.16b, #4
+	WORD $0x6ea11d04 // bit v4.16b, v8.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d807404 // str q4, [x0, #464]
+	WORD $0x3dc02503 // ldr q3, [x8, #144]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc01503 // ldr q3, [x8, #80]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x6f0e04c8 // ushr v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d805803 // str q3, [x0, #352]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6f0c04c8 // ushr v8.16b, v6.16b, #4
+	WORD $0x6ea11d05 // bit v5.16b, v8.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d807805 // str q5, [x0, #480]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x6f0e04e8 // ushr v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d805c03 // str q3, [x0, #368]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6f0c04e8 // ushr v8.16b, v7.16b, #4
+	WORD $0x6ea11d04 // bit v4.16b, v8.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d807c04 // str q4, [x0, #496]
+	WORD $0x3dc02903 // ldr q3, [x8, #160]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc01903 // ldr q3, [x8, #96]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x6f0e04c8 // ushr v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d806003 // str q3, [x0, #384]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6f0c04c8 // ushr v8.16b, v6.16b, #4
+	WORD $0x6ea11d05 // bit v5.16b, v8.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d808005 // str q5, [x0, #512]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x6f0e04e8 // ushr v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d806403 // str q3, [x0, #400]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6f0c04e8 // ushr v8.16b, v7.16b, #4
+	WORD $0x6ea11d04 // bit v4.16b, v8.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d808404 // str q4, [x0, #528]
+	WORD $0x3dc02d03 // ldr q3, [x8, #176]
+	WORD $0x6f0f0464 // ushr v4.16b, v3.16b, #1
+	WORD $0x4e843866 // zip1 v6.4s, v3.4s, v4.4s
+	WORD $0x4e847867 // zip2 v7.4s, v3.4s, v4.4s
+	WORD $0x3dc01d03 // ldr q3, [x8, #112]
+	WORD $0x6f0e0464 // ushr v4.16b, v3.16b, #2
+	WORD $0x4e843865 // zip1 v5.4s, v3.4s, v4.4s
+	WORD $0x4e847864 // zip2 v4.4s, v3.4s, v4.4s
+	WORD $0x4e201ca3 // and v3.16b, v5.16b, v0.16b
+	WORD $0x6f0e04c8 // ushr v8.16b, v6.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d806803 // str q3, [x0, #416]
+	WORD $0x6f0c04a5 // ushr v5.16b, v5.16b, #4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6f0c04c8 // ushr v8.16b, v6.16b, #4
+	WORD $0x6ea11d05 // bit v5.16b, v8.16b, v1.16b
+	WORD $0x4e050045 // tbl v5.16b, {v2.16b}, v5.16b
+	WORD $0x3d808805 // str q5, [x0, #544]
+	WORD $0x4e201c83 // and v3.16b, v4.16b, v0.16b
+	WORD $0x6f0e04e8 // ushr v8.16b, v7.16b, #2
+	WORD $0x6ea11d03 // bit v3.16b, v8.16b, v1.16b
+	WORD $0x4e030043 // tbl v3.16b, {v2.16b}, v3.16b
+	WORD $0x3d806c03 // str q3, [x0, #432]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6f0c04e8 // ushr v8.16b, v7.16b, #4
+	WORD $0x6ea11d04 // bit v4.16b, v8.16b, v1.16b
+	WORD $0x4e040044 // tbl v4.16b, {v2.16b}, v4.16b
+	WORD $0x3d808c04 // str q4, [x0, #560]
+	WORD $0xfd406903 // ldr d3, [x8, #208]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e5 // ldr d5, [x7, #0]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e5 // ldr d5, [x7, #8]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0xad121003 // stp q3, q4, [x0, #576]
+	WORD $0xfd406d03 // ldr d3, [x8, #216]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4008e5 // ldr d5, [x7, #16]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd400ce5 // ldr d5, [x7, #24]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0xad131003 // stp q3, q4, [x0, #608]
+	WORD $0x91038108 // add x8, x8, #224
+	WORD $0x910a0000 // add x0, x0, #640
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffdc21 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffdb81 // b.ne super
+	RET
+
+// func SpreadIQ3_XXS(panel *byte, tile *byte, first, records int)
+TEXT ·SpreadIQ3_XXS(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e5e0 // movi v0.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd2811411 // mov x17, #2208
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xaa0103e8 // mov x8, x1
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0803e7 // mov x7, x8
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0x3dc00102 // ldr q2, [x8, #0]
+	WORD $0x3dc01103 // ldr q3, [x8, #64]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800002 // str q2, [x0, #0]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d804004 // str q4, [x0, #256]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800402 // str q2, [x0, #16]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d804403 // str q3, [x0, #272]
+	WORD $0x3dc02102 // ldr q2, [x8, #128]
+	WORD $0x3dc03103 // ldr q3, [x8, #192]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d802002 // str q2, [x0, #128]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806004 // str q4, [x0, #384]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d802402 // str q2, [x0, #144]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806403 // str q3, [x0, #400]
+	WORD $0x3dc00502 // ldr q2, [x8, #16]
+	WORD $0x3dc01503 // ldr q3, [x8, #80]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800802 // str q2, [x0, #32]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d804804 // str q4, [x0, #288]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800c02 // str q2, [x0, #48]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d804c03 // str q3, [x0, #304]
+	WORD $0x3dc02502 // ldr q2, [x8, #144]
+	WORD $0x3dc03503 // ldr q3, [x8, #208]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d802802 // str q2, [x0, #160]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806804 // str q4, [x0, #416]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d802c02 // str q2, [x0, #176]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806c03 // str q3, [x0, #432]
+	WORD $0x3dc00902 // ldr q2, [x8, #32]
+	WORD $0x3dc01903 // ldr q3, [x8, #96]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801002 // str q2, [x0, #64]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d805004 // str q4, [x0, #320]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801402 // str q2, [x0, #80]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d805403 // str q3, [x0, #336]
+	WORD $0x3dc02902 // ldr q2, [x8, #160]
+	WORD $0x3dc03903 // ldr q3, [x8, #224]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d803002 // str q2, [x0, #192]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807004 // str q4, [x0, #448]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d803402 // str q2, [x0, #208]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807403 // str q3, [x0, #464]
+	WORD $0x3dc00d02 // ldr q2, [x8, #48]
+	WORD $0x3dc01d03 // ldr q3, [x8, #112]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801802 // str q2, [x0, #96]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d805804 // str q4, [x0, #352]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801c02 // str q2, [x0, #112]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d805c03 // str q3, [x0, #368]
+	WORD $0x3dc02d02 // ldr q2, [x8, #176]
+	WORD $0x3dc03d03 // ldr q3, [x8, #240]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d803802 // str q2, [x0, #224]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807804 // str q4, [x0, #480]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d803c02 // str q2, [x0, #240]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807c03 // str q3, [x0, #496]
+	WORD $0xfd408102 // ldr d2, [x8, #256]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4f3ee442 // scvtf v2.4s, v2.4s, #2
+	WORD $0xfd4000e4 // ldr d4, [x7, #0]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4f3ee463 // scvtf v3.4s, v3.4s, #2
+	WORD $0xfd4004e4 // ldr d4, [x7, #8]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0xad100c02 // stp q2, q3, [x0, #512]
+	WORD $0xfd408502 // ldr d2, [x8, #264]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4f3ee442 // scvtf v2.4s, v2.4s, #2
+	WORD $0xfd4008e4 // ldr d4, [x7, #16]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4f3ee463 // scvtf v3.4s, v3.4s, #2
+	WORD $0xfd400ce4 // ldr d4, [x7, #24]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0xad110c02 // stp q2, q3, [x0, #544]
+	WORD $0x91044108 // add x8, x8, #272
+	WORD $0x91090000 // add x0, x0, #576
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffec61 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffebc1 // b.ne super
+	RET
+
+// func SpreadIQ3_S(panel *byte, tile *byte, first, records int)
+TEXT ·SpreadIQ3_S(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e5e0 // movi v0.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd2811411 // mov x17, #2208
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xaa0103e8 // mov x8, x1
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0803e7 // mov x7, x8
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0x3dc00102 // ldr q2, [x8, #0]
+	WORD $0x3dc01103 // ldr q3, [x8, #64]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800002 // str q2, [x0, #0]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d804004 // str q4, [x0, #256]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800402 // str q2, [x0, #16]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d804403 // str q3, [x0, #272]
+	WORD $0x3dc02102 // ldr q2, [x8, #128]
+	WORD $0x3dc03103 // ldr q3, [x8, #192]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d802002 // str q2, [x0, #128]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806004 // str q4, [x0, #384]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d802402 // str q2, [x0, #144]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806403 // str q3, [x0, #400]
+	WORD $0x3dc00502 // ldr q2, [x8, #16]
+	WORD $0x3dc01503 // ldr q3, [x8, #80]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800802 // str q2, [x0, #32]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d804804 // str q4, [x0, #288]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d800c02 // str q2, [x0, #48]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d804c03 // str q3, [x0, #304]
+	WORD $0x3dc02502 // ldr q2, [x8, #144]
+	WORD $0x3dc03503 // ldr q3, [x8, #208]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d802802 // str q2, [x0, #160]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806804 // str q4, [x0, #416]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d802c02 // str q2, [x0, #176]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806c03 // str q3, [x0, #432]
+	WORD $0x3dc00902 // ldr q2, [x8, #32]
+	WORD $0x3dc01903 // ldr q3, [x8, #96]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801002 // str q2, [x0, #64]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d805004 // str q4, [x0, #320]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801402 // str q2, [x0, #80]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d805403 // str q3, [x0, #336]
+	WORD $0x3dc02902 // ldr q2, [x8, #160]
+	WORD $0x3dc03903 // ldr q3, [x8, #224]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d803002 // str q2, [x0, #192]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807004 // str q4, [x0, #448]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d803402 // str q2, [x0, #208]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807403 // str q3, [x0, #464]
+	WORD $0x3dc00d02 // ldr q2, [x8, #48]
+	WORD $0x3dc01d03 // ldr q3, [x8, #112]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801802 // str q2, [x0, #96]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d805804 // str q4, [x0, #352]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d801c02 // str q2, [x0, #112]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d805c03 // str q3, [x0, #368]
+	WORD $0x3dc02d02 // ldr q2, [x8, #176]
+	WORD $0x3dc03d03 // ldr q3, [x8, #240]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d803802 // str q2, [x0, #224]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807804 // str q4, [x0, #480]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x4e020022 // tbl v2.16b, {v1.16b}, v2.16b
+	WORD $0x3d803c02 // str q2, [x0, #240]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807c03 // str q3, [x0, #496]
+	WORD $0xfd408102 // ldr d2, [x8, #256]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0xfd4000e4 // ldr d4, [x7, #0]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0xfd4004e4 // ldr d4, [x7, #8]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0xad100c02 // stp q2, q3, [x0, #512]
+	WORD $0xfd408502 // ldr d2, [x8, #264]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0xfd4008e4 // ldr d4, [x7, #16]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0xfd400ce4 // ldr d4, [x7, #24]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0xad110c02 // stp q2, q3, [x0, #544]
+	WORD $0x91044108 // add x8, x8, #272
+	WORD $0x91090000 // add x0, x0, #576
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffec61 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffebc1 // b.ne super
+	RET
+
+// func SpreadTQ2_0(panel *byte, tile *byte, first, records int)
+TEXT ·SpreadTQ2_0(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e460 // movi v0.16b, #3
+	WORD $0x4f00e421 // movi v1.16b, #1
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd2809411 // mov x17, #1184
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xaa0103e8 // mov x8, x1
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0803e7 // mov x7, x8
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0x3dc00102 // ldr q2, [x8, #0]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d800002 // str q2, [x0, #0]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6e218484 // sub v4.16b, v4.16b, v1.16b
+	WORD $0x3d802004 // str q4, [x0, #128]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d800402 // str q2, [x0, #16]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x3d802403 // str q3, [x0, #144]
+	WORD $0x3dc01102 // ldr q2, [x8, #64]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d804002 // str q2, [x0, #256]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6e218484 // sub v4.16b, v4.16b, v1.16b
+	WORD $0x3d806004 // str q4, [x0, #384]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d804402 // str q2, [x0, #272]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x3d806403 // str q3, [x0, #400]
+	WORD $0x3dc00502 // ldr q2, [x8, #16]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d800802 // str q2, [x0, #32]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6e218484 // sub v4.16b, v4.16b, v1.16b
+	WORD $0x3d802804 // str q4, [x0, #160]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d800c02 // str q2, [x0, #48]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x3d802c03 // str q3, [x0, #176]
+	WORD $0x3dc01502 // ldr q2, [x8, #80]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d804802 // str q2, [x0, #288]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6e218484 // sub v4.16b, v4.16b, v1.16b
+	WORD $0x3d806804 // str q4, [x0, #416]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d804c02 // str q2, [x0, #304]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x3d806c03 // str q3, [x0, #432]
+	WORD $0x3dc00902 // ldr q2, [x8, #32]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d801002 // str q2, [x0, #64]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6e218484 // sub v4.16b, v4.16b, v1.16b
+	WORD $0x3d803004 // str q4, [x0, #192]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d801402 // str q2, [x0, #80]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x3d803403 // str q3, [x0, #208]
+	WORD $0x3dc01902 // ldr q2, [x8, #96]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d805002 // str q2, [x0, #320]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6e218484 // sub v4.16b, v4.16b, v1.16b
+	WORD $0x3d807004 // str q4, [x0, #448]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d805402 // str q2, [x0, #336]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x3d807403 // str q3, [x0, #464]
+	WORD $0x3dc00d02 // ldr q2, [x8, #48]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d801802 // str q2, [x0, #96]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6e218484 // sub v4.16b, v4.16b, v1.16b
+	WORD $0x3d803804 // str q4, [x0, #224]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d801c02 // str q2, [x0, #112]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x3d803c03 // str q3, [x0, #240]
+	WORD $0x3dc01d02 // ldr q2, [x8, #112]
+	WORD $0x6f0e0443 // ushr v3.16b, v2.16b, #2
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c82 // and v2.16b, v4.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d805802 // str q2, [x0, #352]
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x6e218484 // sub v4.16b, v4.16b, v1.16b
+	WORD $0x3d807804 // str q4, [x0, #480]
+	WORD $0x4e201c62 // and v2.16b, v3.16b, v0.16b
+	WORD $0x6e218442 // sub v2.16b, v2.16b, v1.16b
+	WORD $0x3d805c02 // str q2, [x0, #368]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x3d807c03 // str q3, [x0, #496]
+	WORD $0xfd404102 // ldr d2, [x8, #128]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0xfd4000e4 // ldr d4, [x7, #0]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0xfd4004e4 // ldr d4, [x7, #8]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0xad100c02 // stp q2, q3, [x0, #512]
+	WORD $0xfd404502 // ldr d2, [x8, #136]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0xfd4008e4 // ldr d4, [x7, #16]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0xfd400ce4 // ldr d4, [x7, #24]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0xad110c02 // stp q2, q3, [x0, #544]
+	WORD $0x91024108 // add x8, x8, #144
+	WORD $0x91090000 // add x0, x0, #576
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffea61 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffe9c1 // b.ne super
+	RET
+
 // func ManyQ4_1(dst *float32, strideBytes uintptr, panel *byte, act *byte, groupBytes uintptr, records, groups int)
 TEXT ·ManyQ4_1(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0

@@ -133,3 +133,73 @@ func DotMXFP4x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, record
 //
 //go:noescape
 func DotMXFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4x1 multiplies a NVFP4 tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotNVFP4x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4x2 multiplies a NVFP4 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotNVFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ1_Mx1 multiplies a IQ1_M tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ1_Mx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ1_Mx2 multiplies a IQ1_M tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ1_Mx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_XXSx1 multiplies a IQ2_XXS tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ2_XXSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_XXSx2 multiplies a IQ2_XXS tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ2_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_Sx1 multiplies a IQ2_S tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ2_Sx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ2_Sx2 multiplies a IQ2_S tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ2_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_XXSx1 multiplies a IQ3_XXS tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ3_XXSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_XXSx2 multiplies a IQ3_XXS tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ3_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_Sx1 multiplies a IQ3_S tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ3_Sx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotIQ3_Sx2 multiplies a IQ3_S tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotIQ3_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotTQ2_0x1 multiplies a TQ2_0 tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotTQ2_0x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotTQ2_0x2 multiplies a TQ2_0 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotTQ2_0x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)

@@ -6486,3 +6486,4256 @@ TEXT ·DotMXFP4x2(SB), NOSPLIT, $0-40
 	WORD $0xf100419f // cmp x12, #16
 	WORD $0x54ffe601 // b.ne pass
 	RET
+
+// func DotNVFP4x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4x1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5ec // movi v12.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e2d // mov v13.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e2d // mov v13.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc000ae // ldr q14, [x5, #0]
+	WORD $0x4e0405d1 // dup v17.4s, v14.s[0]
+	WORD $0x4e0c05d2 // dup v18.4s, v14.s[1]
+	WORD $0x3dc0012f // ldr q15, [x9, #0]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x3dc0052f // ldr q15, [x9, #16]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x3dc0092f // ldr q15, [x9, #32]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a69 // sadalp v9.4s, v19.8h
+	WORD $0x3dc00d2f // ldr q15, [x9, #48]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a6b // sadalp v11.4s, v19.8h
+	WORD $0x4e1405d1 // dup v17.4s, v14.s[2]
+	WORD $0x4e1c05d2 // dup v18.4s, v14.s[3]
+	WORD $0x3dc0212f // ldr q15, [x9, #128]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03130 // ldr q16, [x9, #192]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x3dc0252f // ldr q15, [x9, #144]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03530 // ldr q16, [x9, #208]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x3dc0292f // ldr q15, [x9, #160]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03930 // ldr q16, [x9, #224]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a69 // sadalp v9.4s, v19.8h
+	WORD $0x3dc02d2f // ldr q15, [x9, #176]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03d30 // ldr q16, [x9, #240]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a6b // sadalp v11.4s, v19.8h
+	WORD $0x3dc008ae // ldr q14, [x5, #32]
+	WORD $0x3dc0412f // ldr q15, [x9, #256]
+	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
+	WORD $0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e2fcc80 // fmla v0.4s, v4.4s, v15.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8e90c6 // fmul v6.4s, v6.4s, v14.s[0]
+	WORD $0x4e30ccc1 // fmla v1.4s, v6.4s, v16.4s
+	WORD $0x3dc0452f // ldr q15, [x9, #272]
+	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
+	WORD $0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8e9108 // fmul v8.4s, v8.4s, v14.s[0]
+	WORD $0x4e2fcd02 // fmla v2.4s, v8.4s, v15.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8e914a // fmul v10.4s, v10.4s, v14.s[0]
+	WORD $0x4e30cd43 // fmla v3.4s, v10.4s, v16.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc004ae // ldr q14, [x5, #16]
+	WORD $0x4e0405d1 // dup v17.4s, v14.s[0]
+	WORD $0x4e0c05d2 // dup v18.4s, v14.s[1]
+	WORD $0x3dc0012f // ldr q15, [x9, #0]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x3dc0052f // ldr q15, [x9, #16]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x3dc0092f // ldr q15, [x9, #32]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a69 // sadalp v9.4s, v19.8h
+	WORD $0x3dc00d2f // ldr q15, [x9, #48]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a6b // sadalp v11.4s, v19.8h
+	WORD $0x4e1405d1 // dup v17.4s, v14.s[2]
+	WORD $0x4e1c05d2 // dup v18.4s, v14.s[3]
+	WORD $0x3dc0212f // ldr q15, [x9, #128]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03130 // ldr q16, [x9, #192]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x3dc0252f // ldr q15, [x9, #144]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03530 // ldr q16, [x9, #208]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x3dc0292f // ldr q15, [x9, #160]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03930 // ldr q16, [x9, #224]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a69 // sadalp v9.4s, v19.8h
+	WORD $0x3dc02d2f // ldr q15, [x9, #176]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03d30 // ldr q16, [x9, #240]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a6b // sadalp v11.4s, v19.8h
+	WORD $0x3dc008ae // ldr q14, [x5, #32]
+	WORD $0x3dc0492f // ldr q15, [x9, #288]
+	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
+	WORD $0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e2fcc80 // fmla v0.4s, v4.4s, v15.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8e90c6 // fmul v6.4s, v6.4s, v14.s[0]
+	WORD $0x4e30ccc1 // fmla v1.4s, v6.4s, v16.4s
+	WORD $0x3dc04d2f // ldr q15, [x9, #304]
+	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
+	WORD $0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8e9108 // fmul v8.4s, v8.4s, v14.s[0]
+	WORD $0x4e2fcd02 // fmla v2.4s, v8.4s, v15.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8e914a // fmul v10.4s, v10.4s, v14.s[0]
+	WORD $0x4e30cd43 // fmla v3.4s, v10.4s, v16.4s
+	WORD $0x91050129 // add x9, x9, #320
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffdea1 // b.ne record
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotNVFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5ec // movi v12.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e2d // mov v13.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e2d // mov v13.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc000ae // ldr q14, [x5, #0]
+	WORD $0x3dc008af // ldr q15, [x5, #32]
+	WORD $0x4e0405d2 // dup v18.4s, v14.s[0]
+	WORD $0x4e0405f3 // dup v19.4s, v15.s[0]
+	WORD $0x4e0c05d4 // dup v20.4s, v14.s[1]
+	WORD $0x4e0c05f5 // dup v21.4s, v15.s[1]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x4e1405d2 // dup v18.4s, v14.s[2]
+	WORD $0x4e1405f3 // dup v19.4s, v15.s[2]
+	WORD $0x4e1c05d4 // dup v20.4s, v14.s[3]
+	WORD $0x4e1c05f5 // dup v21.4s, v15.s[3]
+	WORD $0x3dc02130 // ldr q16, [x9, #128]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc03131 // ldr q17, [x9, #192]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x3dc02530 // ldr q16, [x9, #144]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc03531 // ldr q17, [x9, #208]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x3dc010ae // ldr q14, [x5, #64]
+	WORD $0x3dc0414f // ldr q15, [x10, #256]
+	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
+	WORD $0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8e9042 // fmul v2.4s, v2.4s, v14.s[0]
+	WORD $0x4e2fcc40 // fmla v0.4s, v2.4s, v15.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fae9108 // fmul v8.4s, v8.4s, v14.s[1]
+	WORD $0x4e2fcd06 // fmla v6.4s, v8.4s, v15.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e30cc81 // fmla v1.4s, v4.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4fae914a // fmul v10.4s, v10.4s, v14.s[1]
+	WORD $0x4e30cd47 // fmla v7.4s, v10.4s, v16.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc004ae // ldr q14, [x5, #16]
+	WORD $0x3dc00caf // ldr q15, [x5, #48]
+	WORD $0x4e0405d2 // dup v18.4s, v14.s[0]
+	WORD $0x4e0405f3 // dup v19.4s, v15.s[0]
+	WORD $0x4e0c05d4 // dup v20.4s, v14.s[1]
+	WORD $0x4e0c05f5 // dup v21.4s, v15.s[1]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x4e1405d2 // dup v18.4s, v14.s[2]
+	WORD $0x4e1405f3 // dup v19.4s, v15.s[2]
+	WORD $0x4e1c05d4 // dup v20.4s, v14.s[3]
+	WORD $0x4e1c05f5 // dup v21.4s, v15.s[3]
+	WORD $0x3dc02130 // ldr q16, [x9, #128]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc03131 // ldr q17, [x9, #192]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x3dc02530 // ldr q16, [x9, #144]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc03531 // ldr q17, [x9, #208]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x3dc010ae // ldr q14, [x5, #64]
+	WORD $0x3dc0494f // ldr q15, [x10, #288]
+	WORD $0x4e2179f0 // fcvtl2 v16.4s, v15.8h
+	WORD $0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8e9042 // fmul v2.4s, v2.4s, v14.s[0]
+	WORD $0x4e2fcc40 // fmla v0.4s, v2.4s, v15.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fae9108 // fmul v8.4s, v8.4s, v14.s[1]
+	WORD $0x4e2fcd06 // fmla v6.4s, v8.4s, v15.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e30cc81 // fmla v1.4s, v4.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4fae914a // fmul v10.4s, v10.4s, v14.s[1]
+	WORD $0x4e30cd47 // fmla v7.4s, v10.4s, v16.4s
+	WORD $0x91050129 // add x9, x9, #320
+	WORD $0x9105014a // add x10, x10, #320
+	WORD $0x9105016b // add x11, x11, #320
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe3e1 // b.ne record
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe1a1 // b.ne pass
+	RET
+
+// func DotIQ1_Mx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ1_Mx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e46c // movi v12.16b, #3
+	WORD $0x4f00e48d // movi v13.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e2e // mov v14.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2e // mov v14.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc000af // ldr q15, [x5, #0]
+	WORD $0xad444530 // ldp q16, q17, [x9, #128]
+	WORD $0xad454d32 // ldp q18, q19, [x9, #160]
+	WORD $0x4e0405f6 // dup v22.4s, v15.s[0]
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f0a5618 // shl v24.16b, v16.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095618 // shl v24.16b, v16.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f0a5638 // shl v24.16b, v17.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095638 // shl v24.16b, v17.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b06 // sadalp v6.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b07 // sadalp v7.4s, v24.8h
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f0a5658 // shl v24.16b, v18.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095658 // shl v24.16b, v18.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f0a5678 // shl v24.16b, v19.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095678 // shl v24.16b, v19.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e1405f6 // dup v22.4s, v15.s[2]
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6ead1e14 // bit v20.16b, v16.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0618 // ushr v24.16b, v16.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6ead1e34 // bit v20.16b, v17.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0638 // ushr v24.16b, v17.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b06 // sadalp v6.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b07 // sadalp v7.4s, v24.8h
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6ead1e54 // bit v20.16b, v18.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0658 // ushr v24.16b, v18.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6ead1e74 // bit v20.16b, v19.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0678 // ushr v24.16b, v19.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x3dc008af // ldr q15, [x5, #32]
+	WORD $0xfd406130 // ldr d16, [x9, #192]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8f90c6 // fmul v6.4s, v6.4s, v15.s[0]
+	WORD $0x4e31ccc1 // fmla v1.4s, v6.4s, v17.4s
+	WORD $0xfd406530 // ldr d16, [x9, #200]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400912 // ldr d18, [x8, #16]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400d12 // ldr d18, [x8, #24]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8f9108 // fmul v8.4s, v8.4s, v15.s[0]
+	WORD $0x4e30cd02 // fmla v2.4s, v8.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8f914a // fmul v10.4s, v10.4s, v15.s[0]
+	WORD $0x4e31cd43 // fmla v3.4s, v10.4s, v17.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc004af // ldr q15, [x5, #16]
+	WORD $0xad444530 // ldp q16, q17, [x9, #128]
+	WORD $0xad454d32 // ldp q18, q19, [x9, #160]
+	WORD $0x4e0405f6 // dup v22.4s, v15.s[0]
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0e0618 // ushr v24.16b, v16.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6f0d0618 // ushr v24.16b, v16.16b, #3
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0e0638 // ushr v24.16b, v17.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6f0d0638 // ushr v24.16b, v17.16b, #3
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b06 // sadalp v6.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b07 // sadalp v7.4s, v24.8h
+	WORD $0x3dc01934 // ldr q20, [x9, #96]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0e0658 // ushr v24.16b, v18.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6f0d0658 // ushr v24.16b, v18.16b, #3
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc01d34 // ldr q20, [x9, #112]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0e0678 // ushr v24.16b, v19.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6f0d0678 // ushr v24.16b, v19.16b, #3
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e1405f6 // dup v22.4s, v15.s[2]
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0c0618 // ushr v24.16b, v16.16b, #4
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0b0618 // ushr v24.16b, v16.16b, #5
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0c0638 // ushr v24.16b, v17.16b, #4
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0b0638 // ushr v24.16b, v17.16b, #5
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b06 // sadalp v6.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b07 // sadalp v7.4s, v24.8h
+	WORD $0x3dc01934 // ldr q20, [x9, #96]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0c0658 // ushr v24.16b, v18.16b, #4
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0b0658 // ushr v24.16b, v18.16b, #5
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc01d34 // ldr q20, [x9, #112]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0c0678 // ushr v24.16b, v19.16b, #4
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0b0678 // ushr v24.16b, v19.16b, #5
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x3dc008af // ldr q15, [x5, #32]
+	WORD $0xfd406930 // ldr d16, [x9, #208]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8f90c6 // fmul v6.4s, v6.4s, v15.s[0]
+	WORD $0x4e31ccc1 // fmla v1.4s, v6.4s, v17.4s
+	WORD $0xfd406d30 // ldr d16, [x9, #216]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400912 // ldr d18, [x8, #16]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400d12 // ldr d18, [x8, #24]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8f9108 // fmul v8.4s, v8.4s, v15.s[0]
+	WORD $0x4e30cd02 // fmla v2.4s, v8.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8f914a // fmul v10.4s, v10.4s, v15.s[0]
+	WORD $0x4e31cd43 // fmla v3.4s, v10.4s, v17.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffd021 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffcf81 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ1_Mx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ1_Mx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e46c // movi v12.16b, #3
+	WORD $0x4f00e48d // movi v13.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e2e // mov v14.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2e // mov v14.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc000af // ldr q15, [x5, #0]
+	WORD $0x3dc008b0 // ldr q16, [x5, #32]
+	WORD $0xad444931 // ldp q17, q18, [x9, #128]
+	WORD $0x4e0405f5 // dup v21.4s, v15.s[0]
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x4e0c0618 // dup v24.4s, v16.s[1]
+	WORD $0x3dc00133 // ldr q19, [x9, #0]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x4f0a5639 // shl v25.16b, v17.16b, #2
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x6f0e0694 // ushr v20.16b, v20.16b, #2
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f095639 // shl v25.16b, v17.16b, #1
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b22 // sadalp v2.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b23 // sadalp v3.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc00533 // ldr q19, [x9, #16]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x4f0a5659 // shl v25.16b, v18.16b, #2
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x6f0e0694 // ushr v20.16b, v20.16b, #2
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f095659 // shl v25.16b, v18.16b, #1
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x4e1405f5 // dup v21.4s, v15.s[2]
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x4e1c0618 // dup v24.4s, v16.s[3]
+	WORD $0x3dc00133 // ldr q19, [x9, #0]
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6ead1e33 // bit v19.16b, v17.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x6f0a0694 // ushr v20.16b, v20.16b, #6
+	WORD $0x6f0f0639 // ushr v25.16b, v17.16b, #1
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b22 // sadalp v2.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b23 // sadalp v3.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc00533 // ldr q19, [x9, #16]
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6ead1e53 // bit v19.16b, v18.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x6f0a0694 // ushr v20.16b, v20.16b, #6
+	WORD $0x6f0f0659 // ushr v25.16b, v18.16b, #1
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x3dc010af // ldr q15, [x5, #64]
+	WORD $0xfd406170 // ldr d16, [x11, #192]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8f9042 // fmul v2.4s, v2.4s, v15.s[0]
+	WORD $0x4e30cc40 // fmla v0.4s, v2.4s, v16.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4faf9108 // fmul v8.4s, v8.4s, v15.s[1]
+	WORD $0x4e30cd06 // fmla v6.4s, v8.4s, v16.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e31cc81 // fmla v1.4s, v4.4s, v17.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4faf914a // fmul v10.4s, v10.4s, v15.s[1]
+	WORD $0x4e31cd47 // fmla v7.4s, v10.4s, v17.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc004af // ldr q15, [x5, #16]
+	WORD $0x3dc00cb0 // ldr q16, [x5, #48]
+	WORD $0xad444931 // ldp q17, q18, [x9, #128]
+	WORD $0x4e0405f5 // dup v21.4s, v15.s[0]
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x4e0c0618 // dup v24.4s, v16.s[1]
+	WORD $0x3dc01133 // ldr q19, [x9, #64]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6f0e0639 // ushr v25.16b, v17.16b, #2
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x6f0e0694 // ushr v20.16b, v20.16b, #2
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0d0639 // ushr v25.16b, v17.16b, #3
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b22 // sadalp v2.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b23 // sadalp v3.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc01533 // ldr q19, [x9, #80]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6f0e0659 // ushr v25.16b, v18.16b, #2
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x6f0e0694 // ushr v20.16b, v20.16b, #2
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0d0659 // ushr v25.16b, v18.16b, #3
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x4e1405f5 // dup v21.4s, v15.s[2]
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x4e1c0618 // dup v24.4s, v16.s[3]
+	WORD $0x3dc01133 // ldr q19, [x9, #64]
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6f0c0639 // ushr v25.16b, v17.16b, #4
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x6f0a0694 // ushr v20.16b, v20.16b, #6
+	WORD $0x6f0b0639 // ushr v25.16b, v17.16b, #5
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b22 // sadalp v2.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b23 // sadalp v3.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc01533 // ldr q19, [x9, #80]
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6f0c0659 // ushr v25.16b, v18.16b, #4
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x6f0a0694 // ushr v20.16b, v20.16b, #6
+	WORD $0x6f0b0659 // ushr v25.16b, v18.16b, #5
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x3dc010af // ldr q15, [x5, #64]
+	WORD $0xfd406970 // ldr d16, [x11, #208]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8f9042 // fmul v2.4s, v2.4s, v15.s[0]
+	WORD $0x4e30cc40 // fmla v0.4s, v2.4s, v16.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4faf9108 // fmul v8.4s, v8.4s, v15.s[1]
+	WORD $0x4e30cd06 // fmla v6.4s, v8.4s, v16.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e31cc81 // fmla v1.4s, v4.4s, v17.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4faf914a // fmul v10.4s, v10.4s, v15.s[1]
+	WORD $0x4e31cd47 // fmla v7.4s, v10.4s, v17.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9103814a // add x10, x10, #224
+	WORD $0x9103816b // add x11, x11, #224
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffdca1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffdbc1 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffd981 // b.ne pass
+	RET
+
+// func DotIQ2_XXSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_XXSx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e46c // movi v12.16b, #3
+	WORD $0x4f00e48d // movi v13.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e2e // mov v14.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2e // mov v14.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad4040af // ldp q15, q16, [x5, #0]
+	WORD $0xad444931 // ldp q17, q18, [x9, #128]
+	WORD $0xad455133 // ldp q19, q20, [x9, #160]
+	WORD $0x4e0405f7 // dup v23.4s, v15.s[0]
+	WORD $0x4e040618 // dup v24.4s, v16.s[0]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f0a5639 // shl v25.16b, v17.16b, #2
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0e0639 // ushr v25.16b, v17.16b, #2
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f0a5659 // shl v25.16b, v18.16b, #2
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0e0659 // ushr v25.16b, v18.16b, #2
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b26 // sadalp v6.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b27 // sadalp v7.4s, v25.8h
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f0a5679 // shl v25.16b, v19.16b, #2
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01936 // ldr q22, [x9, #96]
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0e0679 // ushr v25.16b, v19.16b, #2
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f0a5699 // shl v25.16b, v20.16b, #2
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01d36 // ldr q22, [x9, #112]
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0e0699 // ushr v25.16b, v20.16b, #2
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x4e0c0618 // dup v24.4s, v16.s[1]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095639 // shl v25.16b, v17.16b, #1
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0e06d6 // ushr v22.16b, v22.16b, #2
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0d0639 // ushr v25.16b, v17.16b, #3
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095659 // shl v25.16b, v18.16b, #1
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0e06d6 // ushr v22.16b, v22.16b, #2
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0d0659 // ushr v25.16b, v18.16b, #3
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b26 // sadalp v6.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b27 // sadalp v7.4s, v25.8h
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095679 // shl v25.16b, v19.16b, #1
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01936 // ldr q22, [x9, #96]
+	WORD $0x6f0e06d6 // ushr v22.16b, v22.16b, #2
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0d0679 // ushr v25.16b, v19.16b, #3
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095699 // shl v25.16b, v20.16b, #1
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01d36 // ldr q22, [x9, #112]
+	WORD $0x6f0e06d6 // ushr v22.16b, v22.16b, #2
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0d0699 // ushr v25.16b, v20.16b, #3
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x4e1405f7 // dup v23.4s, v15.s[2]
+	WORD $0x4e140618 // dup v24.4s, v16.s[2]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6ead1e35 // bit v21.16b, v17.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0c0639 // ushr v25.16b, v17.16b, #4
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6ead1e55 // bit v21.16b, v18.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0c0659 // ushr v25.16b, v18.16b, #4
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b26 // sadalp v6.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b27 // sadalp v7.4s, v25.8h
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6ead1e75 // bit v21.16b, v19.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01936 // ldr q22, [x9, #96]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0c0679 // ushr v25.16b, v19.16b, #4
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6ead1e95 // bit v21.16b, v20.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01d36 // ldr q22, [x9, #112]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0c0699 // ushr v25.16b, v20.16b, #4
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x4e1c0618 // dup v24.4s, v16.s[3]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0639 // ushr v25.16b, v17.16b, #1
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0b0639 // ushr v25.16b, v17.16b, #5
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0659 // ushr v25.16b, v18.16b, #1
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0b0659 // ushr v25.16b, v18.16b, #5
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b26 // sadalp v6.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b27 // sadalp v7.4s, v25.8h
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0679 // ushr v25.16b, v19.16b, #1
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01936 // ldr q22, [x9, #96]
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0b0679 // ushr v25.16b, v19.16b, #5
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0699 // ushr v25.16b, v20.16b, #1
+	WORD $0x6ead1f35 // bit v21.16b, v25.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01d36 // ldr q22, [x9, #112]
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0b0699 // ushr v25.16b, v20.16b, #5
+	WORD $0x6ead1f36 // bit v22.16b, v25.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2b9 // smull v25.8h, v21.8b, v23.8b
+	WORD $0x0e3882d9 // smlal v25.8h, v22.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e37c2b9 // smull2 v25.8h, v21.16b, v23.16b
+	WORD $0x4e3882d9 // smlal2 v25.8h, v22.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x3dc008af // ldr q15, [x5, #32]
+	WORD $0xfd406130 // ldr d16, [x9, #192]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8f90c6 // fmul v6.4s, v6.4s, v15.s[0]
+	WORD $0x4e31ccc1 // fmla v1.4s, v6.4s, v17.4s
+	WORD $0xfd406530 // ldr d16, [x9, #200]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400912 // ldr d18, [x8, #16]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400d12 // ldr d18, [x8, #24]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8f9108 // fmul v8.4s, v8.4s, v15.s[0]
+	WORD $0x4e30cd02 // fmla v2.4s, v8.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8f914a // fmul v10.4s, v10.4s, v15.s[0]
+	WORD $0x4e31cd43 // fmla v3.4s, v10.4s, v17.4s
+	WORD $0x91034129 // add x9, x9, #208
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffd6a1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffd601 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ2_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_XXSx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e46c // movi v12.16b, #3
+	WORD $0x4f00e48d // movi v13.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e2e // mov v14.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2e // mov v14.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad4040af // ldp q15, q16, [x5, #0]
+	WORD $0xad4148b1 // ldp q17, q18, [x5, #32]
+	WORD $0xad445133 // ldp q19, q20, [x9, #128]
+	WORD $0x4e0405f7 // dup v23.4s, v15.s[0]
+	WORD $0x4e040638 // dup v24.4s, v17.s[0]
+	WORD $0x4e040619 // dup v25.4s, v16.s[0]
+	WORD $0x4e04065a // dup v26.4s, v18.s[0]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f0a567b // shl v27.16b, v19.16b, #2
+	WORD $0x6ead1f75 // bit v21.16b, v27.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0e067b // ushr v27.16b, v19.16b, #2
+	WORD $0x6ead1f76 // bit v22.16b, v27.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2bb // smull v27.8h, v21.8b, v23.8b
+	WORD $0x0e3982db // smlal v27.8h, v22.8b, v25.8b
+	WORD $0x4e606b62 // sadalp v2.4s, v27.8h
+	WORD $0x4e37c2bb // smull2 v27.8h, v21.16b, v23.16b
+	WORD $0x4e3982db // smlal2 v27.8h, v22.16b, v25.16b
+	WORD $0x4e606b63 // sadalp v3.4s, v27.8h
+	WORD $0x0e38c2bb // smull v27.8h, v21.8b, v24.8b
+	WORD $0x0e3a82db // smlal v27.8h, v22.8b, v26.8b
+	WORD $0x4e606b68 // sadalp v8.4s, v27.8h
+	WORD $0x4e38c2bb // smull2 v27.8h, v21.16b, v24.16b
+	WORD $0x4e3a82db // smlal2 v27.8h, v22.16b, v26.16b
+	WORD $0x4e606b69 // sadalp v9.4s, v27.8h
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f0a569b // shl v27.16b, v20.16b, #2
+	WORD $0x6ead1f75 // bit v21.16b, v27.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0e069b // ushr v27.16b, v20.16b, #2
+	WORD $0x6ead1f76 // bit v22.16b, v27.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2bb // smull v27.8h, v21.8b, v23.8b
+	WORD $0x0e3982db // smlal v27.8h, v22.8b, v25.8b
+	WORD $0x4e606b64 // sadalp v4.4s, v27.8h
+	WORD $0x4e37c2bb // smull2 v27.8h, v21.16b, v23.16b
+	WORD $0x4e3982db // smlal2 v27.8h, v22.16b, v25.16b
+	WORD $0x4e606b65 // sadalp v5.4s, v27.8h
+	WORD $0x0e38c2bb // smull v27.8h, v21.8b, v24.8b
+	WORD $0x0e3a82db // smlal v27.8h, v22.8b, v26.8b
+	WORD $0x4e606b6a // sadalp v10.4s, v27.8h
+	WORD $0x4e38c2bb // smull2 v27.8h, v21.16b, v24.16b
+	WORD $0x4e3a82db // smlal2 v27.8h, v22.16b, v26.16b
+	WORD $0x4e606b6b // sadalp v11.4s, v27.8h
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x4e0c0638 // dup v24.4s, v17.s[1]
+	WORD $0x4e0c0619 // dup v25.4s, v16.s[1]
+	WORD $0x4e0c065a // dup v26.4s, v18.s[1]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f09567b // shl v27.16b, v19.16b, #1
+	WORD $0x6ead1f75 // bit v21.16b, v27.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0e06d6 // ushr v22.16b, v22.16b, #2
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0d067b // ushr v27.16b, v19.16b, #3
+	WORD $0x6ead1f76 // bit v22.16b, v27.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2bb // smull v27.8h, v21.8b, v23.8b
+	WORD $0x0e3982db // smlal v27.8h, v22.8b, v25.8b
+	WORD $0x4e606b62 // sadalp v2.4s, v27.8h
+	WORD $0x4e37c2bb // smull2 v27.8h, v21.16b, v23.16b
+	WORD $0x4e3982db // smlal2 v27.8h, v22.16b, v25.16b
+	WORD $0x4e606b63 // sadalp v3.4s, v27.8h
+	WORD $0x0e38c2bb // smull v27.8h, v21.8b, v24.8b
+	WORD $0x0e3a82db // smlal v27.8h, v22.8b, v26.8b
+	WORD $0x4e606b68 // sadalp v8.4s, v27.8h
+	WORD $0x4e38c2bb // smull2 v27.8h, v21.16b, v24.16b
+	WORD $0x4e3a82db // smlal2 v27.8h, v22.16b, v26.16b
+	WORD $0x4e606b69 // sadalp v9.4s, v27.8h
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f09569b // shl v27.16b, v20.16b, #1
+	WORD $0x6ead1f75 // bit v21.16b, v27.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0e06d6 // ushr v22.16b, v22.16b, #2
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0d069b // ushr v27.16b, v20.16b, #3
+	WORD $0x6ead1f76 // bit v22.16b, v27.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2bb // smull v27.8h, v21.8b, v23.8b
+	WORD $0x0e3982db // smlal v27.8h, v22.8b, v25.8b
+	WORD $0x4e606b64 // sadalp v4.4s, v27.8h
+	WORD $0x4e37c2bb // smull2 v27.8h, v21.16b, v23.16b
+	WORD $0x4e3982db // smlal2 v27.8h, v22.16b, v25.16b
+	WORD $0x4e606b65 // sadalp v5.4s, v27.8h
+	WORD $0x0e38c2bb // smull v27.8h, v21.8b, v24.8b
+	WORD $0x0e3a82db // smlal v27.8h, v22.8b, v26.8b
+	WORD $0x4e606b6a // sadalp v10.4s, v27.8h
+	WORD $0x4e38c2bb // smull2 v27.8h, v21.16b, v24.16b
+	WORD $0x4e3a82db // smlal2 v27.8h, v22.16b, v26.16b
+	WORD $0x4e606b6b // sadalp v11.4s, v27.8h
+	WORD $0x4e1405f7 // dup v23.4s, v15.s[2]
+	WORD $0x4e140638 // dup v24.4s, v17.s[2]
+	WORD $0x4e140619 // dup v25.4s, v16.s[2]
+	WORD $0x4e14065a // dup v26.4s, v18.s[2]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6ead1e75 // bit v21.16b, v19.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0c067b // ushr v27.16b, v19.16b, #4
+	WORD $0x6ead1f76 // bit v22.16b, v27.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2bb // smull v27.8h, v21.8b, v23.8b
+	WORD $0x0e3982db // smlal v27.8h, v22.8b, v25.8b
+	WORD $0x4e606b62 // sadalp v2.4s, v27.8h
+	WORD $0x4e37c2bb // smull2 v27.8h, v21.16b, v23.16b
+	WORD $0x4e3982db // smlal2 v27.8h, v22.16b, v25.16b
+	WORD $0x4e606b63 // sadalp v3.4s, v27.8h
+	WORD $0x0e38c2bb // smull v27.8h, v21.8b, v24.8b
+	WORD $0x0e3a82db // smlal v27.8h, v22.8b, v26.8b
+	WORD $0x4e606b68 // sadalp v8.4s, v27.8h
+	WORD $0x4e38c2bb // smull2 v27.8h, v21.16b, v24.16b
+	WORD $0x4e3a82db // smlal2 v27.8h, v22.16b, v26.16b
+	WORD $0x4e606b69 // sadalp v9.4s, v27.8h
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6ead1e95 // bit v21.16b, v20.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
+	WORD $0x6f0c069b // ushr v27.16b, v20.16b, #4
+	WORD $0x6ead1f76 // bit v22.16b, v27.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2bb // smull v27.8h, v21.8b, v23.8b
+	WORD $0x0e3982db // smlal v27.8h, v22.8b, v25.8b
+	WORD $0x4e606b64 // sadalp v4.4s, v27.8h
+	WORD $0x4e37c2bb // smull2 v27.8h, v21.16b, v23.16b
+	WORD $0x4e3982db // smlal2 v27.8h, v22.16b, v25.16b
+	WORD $0x4e606b65 // sadalp v5.4s, v27.8h
+	WORD $0x0e38c2bb // smull v27.8h, v21.8b, v24.8b
+	WORD $0x0e3a82db // smlal v27.8h, v22.8b, v26.8b
+	WORD $0x4e606b6a // sadalp v10.4s, v27.8h
+	WORD $0x4e38c2bb // smull2 v27.8h, v21.16b, v24.16b
+	WORD $0x4e3a82db // smlal2 v27.8h, v22.16b, v26.16b
+	WORD $0x4e606b6b // sadalp v11.4s, v27.8h
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x4e1c0638 // dup v24.4s, v17.s[3]
+	WORD $0x4e1c0619 // dup v25.4s, v16.s[3]
+	WORD $0x4e1c065a // dup v26.4s, v18.s[3]
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f067b // ushr v27.16b, v19.16b, #1
+	WORD $0x6ead1f75 // bit v21.16b, v27.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0b067b // ushr v27.16b, v19.16b, #5
+	WORD $0x6ead1f76 // bit v22.16b, v27.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2bb // smull v27.8h, v21.8b, v23.8b
+	WORD $0x0e3982db // smlal v27.8h, v22.8b, v25.8b
+	WORD $0x4e606b62 // sadalp v2.4s, v27.8h
+	WORD $0x4e37c2bb // smull2 v27.8h, v21.16b, v23.16b
+	WORD $0x4e3982db // smlal2 v27.8h, v22.16b, v25.16b
+	WORD $0x4e606b63 // sadalp v3.4s, v27.8h
+	WORD $0x0e38c2bb // smull v27.8h, v21.8b, v24.8b
+	WORD $0x0e3a82db // smlal v27.8h, v22.8b, v26.8b
+	WORD $0x4e606b68 // sadalp v8.4s, v27.8h
+	WORD $0x4e38c2bb // smull2 v27.8h, v21.16b, v24.16b
+	WORD $0x4e3a82db // smlal2 v27.8h, v22.16b, v26.16b
+	WORD $0x4e606b69 // sadalp v9.4s, v27.8h
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f069b // ushr v27.16b, v20.16b, #1
+	WORD $0x6ead1f75 // bit v21.16b, v27.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0a06d6 // ushr v22.16b, v22.16b, #6
+	WORD $0x6f0b069b // ushr v27.16b, v20.16b, #5
+	WORD $0x6ead1f76 // bit v22.16b, v27.16b, v13.16b
+	WORD $0x4e1601d6 // tbl v22.16b, {v14.16b}, v22.16b
+	WORD $0x0e37c2bb // smull v27.8h, v21.8b, v23.8b
+	WORD $0x0e3982db // smlal v27.8h, v22.8b, v25.8b
+	WORD $0x4e606b64 // sadalp v4.4s, v27.8h
+	WORD $0x4e37c2bb // smull2 v27.8h, v21.16b, v23.16b
+	WORD $0x4e3982db // smlal2 v27.8h, v22.16b, v25.16b
+	WORD $0x4e606b65 // sadalp v5.4s, v27.8h
+	WORD $0x0e38c2bb // smull v27.8h, v21.8b, v24.8b
+	WORD $0x0e3a82db // smlal v27.8h, v22.8b, v26.8b
+	WORD $0x4e606b6a // sadalp v10.4s, v27.8h
+	WORD $0x4e38c2bb // smull2 v27.8h, v21.16b, v24.16b
+	WORD $0x4e3a82db // smlal2 v27.8h, v22.16b, v26.16b
+	WORD $0x4e606b6b // sadalp v11.4s, v27.8h
+	WORD $0x3dc010af // ldr q15, [x5, #64]
+	WORD $0xfd406170 // ldr d16, [x11, #192]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8f9042 // fmul v2.4s, v2.4s, v15.s[0]
+	WORD $0x4e30cc40 // fmla v0.4s, v2.4s, v16.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4faf9108 // fmul v8.4s, v8.4s, v15.s[1]
+	WORD $0x4e30cd06 // fmla v6.4s, v8.4s, v16.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e31cc81 // fmla v1.4s, v4.4s, v17.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4faf914a // fmul v10.4s, v10.4s, v15.s[1]
+	WORD $0x4e31cd47 // fmla v7.4s, v10.4s, v17.4s
+	WORD $0x91034129 // add x9, x9, #208
+	WORD $0x9103414a // add x10, x10, #208
+	WORD $0x9103416b // add x11, x11, #208
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe1a1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe0c1 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffde81 // b.ne pass
+	RET
+
+// func DotIQ2_Sx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_Sx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e46c // movi v12.16b, #3
+	WORD $0x4f00e48d // movi v13.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e2e // mov v14.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2e // mov v14.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc000af // ldr q15, [x5, #0]
+	WORD $0xad444530 // ldp q16, q17, [x9, #128]
+	WORD $0xad454d32 // ldp q18, q19, [x9, #160]
+	WORD $0x4e0405f6 // dup v22.4s, v15.s[0]
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f0a5618 // shl v24.16b, v16.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095618 // shl v24.16b, v16.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f0a5638 // shl v24.16b, v17.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095638 // shl v24.16b, v17.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b06 // sadalp v6.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b07 // sadalp v7.4s, v24.8h
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f0a5658 // shl v24.16b, v18.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095658 // shl v24.16b, v18.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f0a5678 // shl v24.16b, v19.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x4f095678 // shl v24.16b, v19.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e1405f6 // dup v22.4s, v15.s[2]
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6ead1e14 // bit v20.16b, v16.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00135 // ldr q21, [x9, #0]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0618 // ushr v24.16b, v16.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6ead1e34 // bit v20.16b, v17.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00535 // ldr q21, [x9, #16]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0638 // ushr v24.16b, v17.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b06 // sadalp v6.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b07 // sadalp v7.4s, v24.8h
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6ead1e54 // bit v20.16b, v18.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00935 // ldr q21, [x9, #32]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0658 // ushr v24.16b, v18.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6ead1e74 // bit v20.16b, v19.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc00d35 // ldr q21, [x9, #48]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0f0678 // ushr v24.16b, v19.16b, #1
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x3dc008af // ldr q15, [x5, #32]
+	WORD $0xfd406130 // ldr d16, [x9, #192]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8f90c6 // fmul v6.4s, v6.4s, v15.s[0]
+	WORD $0x4e31ccc1 // fmla v1.4s, v6.4s, v17.4s
+	WORD $0xfd406530 // ldr d16, [x9, #200]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400912 // ldr d18, [x8, #16]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400d12 // ldr d18, [x8, #24]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8f9108 // fmul v8.4s, v8.4s, v15.s[0]
+	WORD $0x4e30cd02 // fmla v2.4s, v8.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8f914a // fmul v10.4s, v10.4s, v15.s[0]
+	WORD $0x4e31cd43 // fmla v3.4s, v10.4s, v17.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc004af // ldr q15, [x5, #16]
+	WORD $0xad444530 // ldp q16, q17, [x9, #128]
+	WORD $0xad454d32 // ldp q18, q19, [x9, #160]
+	WORD $0x4e0405f6 // dup v22.4s, v15.s[0]
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0e0618 // ushr v24.16b, v16.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6f0d0618 // ushr v24.16b, v16.16b, #3
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0e0638 // ushr v24.16b, v17.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6f0d0638 // ushr v24.16b, v17.16b, #3
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b06 // sadalp v6.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b07 // sadalp v7.4s, v24.8h
+	WORD $0x3dc01934 // ldr q20, [x9, #96]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0e0658 // ushr v24.16b, v18.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6f0d0658 // ushr v24.16b, v18.16b, #3
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc01d34 // ldr q20, [x9, #112]
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0e0678 // ushr v24.16b, v19.16b, #2
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0e06b5 // ushr v21.16b, v21.16b, #2
+	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
+	WORD $0x6f0d0678 // ushr v24.16b, v19.16b, #3
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e1405f6 // dup v22.4s, v15.s[2]
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0c0618 // ushr v24.16b, v16.16b, #4
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0b0618 // ushr v24.16b, v16.16b, #5
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0c0638 // ushr v24.16b, v17.16b, #4
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0b0638 // ushr v24.16b, v17.16b, #5
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b06 // sadalp v6.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b07 // sadalp v7.4s, v24.8h
+	WORD $0x3dc01934 // ldr q20, [x9, #96]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0c0658 // ushr v24.16b, v18.16b, #4
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0b0658 // ushr v24.16b, v18.16b, #5
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc01d34 // ldr q20, [x9, #112]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0c0678 // ushr v24.16b, v19.16b, #4
+	WORD $0x6ead1f14 // bit v20.16b, v24.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x6f0a06b5 // ushr v21.16b, v21.16b, #6
+	WORD $0x6f0b0678 // ushr v24.16b, v19.16b, #5
+	WORD $0x6ead1f15 // bit v21.16b, v24.16b, v13.16b
+	WORD $0x4e1501d5 // tbl v21.16b, {v14.16b}, v21.16b
+	WORD $0x0e36c298 // smull v24.8h, v20.8b, v22.8b
+	WORD $0x0e3782b8 // smlal v24.8h, v21.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e36c298 // smull2 v24.8h, v20.16b, v22.16b
+	WORD $0x4e3782b8 // smlal2 v24.8h, v21.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x3dc008af // ldr q15, [x5, #32]
+	WORD $0xfd406930 // ldr d16, [x9, #208]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8f90c6 // fmul v6.4s, v6.4s, v15.s[0]
+	WORD $0x4e31ccc1 // fmla v1.4s, v6.4s, v17.4s
+	WORD $0xfd406d30 // ldr d16, [x9, #216]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400912 // ldr d18, [x8, #16]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400d12 // ldr d18, [x8, #24]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8f9108 // fmul v8.4s, v8.4s, v15.s[0]
+	WORD $0x4e30cd02 // fmla v2.4s, v8.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8f914a // fmul v10.4s, v10.4s, v15.s[0]
+	WORD $0x4e31cd43 // fmla v3.4s, v10.4s, v17.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffd021 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffcf81 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ2_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ2_Sx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e46c // movi v12.16b, #3
+	WORD $0x4f00e48d // movi v13.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e2e // mov v14.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e2e // mov v14.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc000af // ldr q15, [x5, #0]
+	WORD $0x3dc008b0 // ldr q16, [x5, #32]
+	WORD $0xad444931 // ldp q17, q18, [x9, #128]
+	WORD $0x4e0405f5 // dup v21.4s, v15.s[0]
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x4e0c0618 // dup v24.4s, v16.s[1]
+	WORD $0x3dc00133 // ldr q19, [x9, #0]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x4f0a5639 // shl v25.16b, v17.16b, #2
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x6f0e0694 // ushr v20.16b, v20.16b, #2
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f095639 // shl v25.16b, v17.16b, #1
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b22 // sadalp v2.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b23 // sadalp v3.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc00533 // ldr q19, [x9, #16]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x4f0a5659 // shl v25.16b, v18.16b, #2
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x6f0e0694 // ushr v20.16b, v20.16b, #2
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x4f095659 // shl v25.16b, v18.16b, #1
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x4e1405f5 // dup v21.4s, v15.s[2]
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x4e1c0618 // dup v24.4s, v16.s[3]
+	WORD $0x3dc00133 // ldr q19, [x9, #0]
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6ead1e33 // bit v19.16b, v17.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x6f0a0694 // ushr v20.16b, v20.16b, #6
+	WORD $0x6f0f0639 // ushr v25.16b, v17.16b, #1
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b22 // sadalp v2.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b23 // sadalp v3.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc00533 // ldr q19, [x9, #16]
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6ead1e53 // bit v19.16b, v18.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x6f0a0694 // ushr v20.16b, v20.16b, #6
+	WORD $0x6f0f0659 // ushr v25.16b, v18.16b, #1
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x3dc010af // ldr q15, [x5, #64]
+	WORD $0xfd406170 // ldr d16, [x11, #192]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8f9042 // fmul v2.4s, v2.4s, v15.s[0]
+	WORD $0x4e30cc40 // fmla v0.4s, v2.4s, v16.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4faf9108 // fmul v8.4s, v8.4s, v15.s[1]
+	WORD $0x4e30cd06 // fmla v6.4s, v8.4s, v16.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e31cc81 // fmla v1.4s, v4.4s, v17.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4faf914a // fmul v10.4s, v10.4s, v15.s[1]
+	WORD $0x4e31cd47 // fmla v7.4s, v10.4s, v17.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc004af // ldr q15, [x5, #16]
+	WORD $0x3dc00cb0 // ldr q16, [x5, #48]
+	WORD $0xad444931 // ldp q17, q18, [x9, #128]
+	WORD $0x4e0405f5 // dup v21.4s, v15.s[0]
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x4e0c05f7 // dup v23.4s, v15.s[1]
+	WORD $0x4e0c0618 // dup v24.4s, v16.s[1]
+	WORD $0x3dc01133 // ldr q19, [x9, #64]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6f0e0639 // ushr v25.16b, v17.16b, #2
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x6f0e0694 // ushr v20.16b, v20.16b, #2
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0d0639 // ushr v25.16b, v17.16b, #3
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b22 // sadalp v2.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b23 // sadalp v3.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc01533 // ldr q19, [x9, #80]
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6f0e0659 // ushr v25.16b, v18.16b, #2
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x6f0e0694 // ushr v20.16b, v20.16b, #2
+	WORD $0x4e2c1e94 // and v20.16b, v20.16b, v12.16b
+	WORD $0x6f0d0659 // ushr v25.16b, v18.16b, #3
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x4e1405f5 // dup v21.4s, v15.s[2]
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x4e1c05f7 // dup v23.4s, v15.s[3]
+	WORD $0x4e1c0618 // dup v24.4s, v16.s[3]
+	WORD $0x3dc01133 // ldr q19, [x9, #64]
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6f0c0639 // ushr v25.16b, v17.16b, #4
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x6f0a0694 // ushr v20.16b, v20.16b, #6
+	WORD $0x6f0b0639 // ushr v25.16b, v17.16b, #5
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b22 // sadalp v2.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b23 // sadalp v3.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b28 // sadalp v8.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b29 // sadalp v9.4s, v25.8h
+	WORD $0x3dc01533 // ldr q19, [x9, #80]
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e2c1e73 // and v19.16b, v19.16b, v12.16b
+	WORD $0x6f0c0659 // ushr v25.16b, v18.16b, #4
+	WORD $0x6ead1f33 // bit v19.16b, v25.16b, v13.16b
+	WORD $0x4e1301d3 // tbl v19.16b, {v14.16b}, v19.16b
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x6f0a0694 // ushr v20.16b, v20.16b, #6
+	WORD $0x6f0b0659 // ushr v25.16b, v18.16b, #5
+	WORD $0x6ead1f34 // bit v20.16b, v25.16b, v13.16b
+	WORD $0x4e1401d4 // tbl v20.16b, {v14.16b}, v20.16b
+	WORD $0x0e35c279 // smull v25.8h, v19.8b, v21.8b
+	WORD $0x0e378299 // smlal v25.8h, v20.8b, v23.8b
+	WORD $0x4e606b24 // sadalp v4.4s, v25.8h
+	WORD $0x4e35c279 // smull2 v25.8h, v19.16b, v21.16b
+	WORD $0x4e378299 // smlal2 v25.8h, v20.16b, v23.16b
+	WORD $0x4e606b25 // sadalp v5.4s, v25.8h
+	WORD $0x0e36c279 // smull v25.8h, v19.8b, v22.8b
+	WORD $0x0e388299 // smlal v25.8h, v20.8b, v24.8b
+	WORD $0x4e606b2a // sadalp v10.4s, v25.8h
+	WORD $0x4e36c279 // smull2 v25.8h, v19.16b, v22.16b
+	WORD $0x4e388299 // smlal2 v25.8h, v20.16b, v24.16b
+	WORD $0x4e606b2b // sadalp v11.4s, v25.8h
+	WORD $0x3dc010af // ldr q15, [x5, #64]
+	WORD $0xfd406970 // ldr d16, [x11, #208]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0
+	WORD $0x4f10a611 // sshll2 v17.4s, v16.8h, #0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0
+	WORD $0x4f3de610 // scvtf v16.4s, v16.4s, #3
+	WORD $0xfd400112 // ldr d18, [x8, #0]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4f3de631 // scvtf v17.4s, v17.4s, #3
+	WORD $0xfd400512 // ldr d18, [x8, #8]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8f9042 // fmul v2.4s, v2.4s, v15.s[0]
+	WORD $0x4e30cc40 // fmla v0.4s, v2.4s, v16.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4faf9108 // fmul v8.4s, v8.4s, v15.s[1]
+	WORD $0x4e30cd06 // fmla v6.4s, v8.4s, v16.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8f9084 // fmul v4.4s, v4.4s, v15.s[0]
+	WORD $0x4e31cc81 // fmla v1.4s, v4.4s, v17.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4faf914a // fmul v10.4s, v10.4s, v15.s[1]
+	WORD $0x4e31cd47 // fmla v7.4s, v10.4s, v17.4s
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9103814a // add x10, x10, #224
+	WORD $0x9103816b // add x11, x11, #224
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffdca1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffdbc1 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffd981 // b.ne pass
+	RET
+
+// func DotIQ3_XXSx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_XXSx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5ec // movi v12.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e2d // mov v13.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e2d // mov v13.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad403cae // ldp q14, q15, [x5, #0]
+	WORD $0x4e0405d2 // dup v18.4s, v14.s[0]
+	WORD $0x4e0405f3 // dup v19.4s, v15.s[0]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a84 // sadalp v4.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a85 // sadalp v5.4s, v20.8h
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a86 // sadalp v6.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a87 // sadalp v7.4s, v20.8h
+	WORD $0x3dc00931 // ldr q17, [x9, #32]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a88 // sadalp v8.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a89 // sadalp v9.4s, v20.8h
+	WORD $0x3dc00d31 // ldr q17, [x9, #48]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a8a // sadalp v10.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a8b // sadalp v11.4s, v20.8h
+	WORD $0x4e0c05d2 // dup v18.4s, v14.s[1]
+	WORD $0x4e0c05f3 // dup v19.4s, v15.s[1]
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a84 // sadalp v4.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a85 // sadalp v5.4s, v20.8h
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a86 // sadalp v6.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a87 // sadalp v7.4s, v20.8h
+	WORD $0x3dc01931 // ldr q17, [x9, #96]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a88 // sadalp v8.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a89 // sadalp v9.4s, v20.8h
+	WORD $0x3dc01d31 // ldr q17, [x9, #112]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a8a // sadalp v10.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a8b // sadalp v11.4s, v20.8h
+	WORD $0x4e1405d2 // dup v18.4s, v14.s[2]
+	WORD $0x4e1405f3 // dup v19.4s, v15.s[2]
+	WORD $0x3dc02131 // ldr q17, [x9, #128]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a84 // sadalp v4.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a85 // sadalp v5.4s, v20.8h
+	WORD $0x3dc02531 // ldr q17, [x9, #144]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a86 // sadalp v6.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a87 // sadalp v7.4s, v20.8h
+	WORD $0x3dc02931 // ldr q17, [x9, #160]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a88 // sadalp v8.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a89 // sadalp v9.4s, v20.8h
+	WORD $0x3dc02d31 // ldr q17, [x9, #176]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a8a // sadalp v10.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a8b // sadalp v11.4s, v20.8h
+	WORD $0x4e1c05d2 // dup v18.4s, v14.s[3]
+	WORD $0x4e1c05f3 // dup v19.4s, v15.s[3]
+	WORD $0x3dc03131 // ldr q17, [x9, #192]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a84 // sadalp v4.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a85 // sadalp v5.4s, v20.8h
+	WORD $0x3dc03531 // ldr q17, [x9, #208]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a86 // sadalp v6.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a87 // sadalp v7.4s, v20.8h
+	WORD $0x3dc03931 // ldr q17, [x9, #224]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a88 // sadalp v8.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a89 // sadalp v9.4s, v20.8h
+	WORD $0x3dc03d31 // ldr q17, [x9, #240]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a8a // sadalp v10.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a8b // sadalp v11.4s, v20.8h
+	WORD $0x3dc008ae // ldr q14, [x5, #32]
+	WORD $0xfd40812f // ldr d15, [x9, #256]
+	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0
+	WORD $0x4f10a5f0 // sshll2 v16.4s, v15.8h, #0
+	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0
+	WORD $0x4f3ee5ef // scvtf v15.4s, v15.4s, #2
+	WORD $0xfd400111 // ldr d17, [x8, #0]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31ddef // fmul v15.4s, v15.4s, v17.4s
+	WORD $0x4f3ee610 // scvtf v16.4s, v16.4s, #2
+	WORD $0xfd400511 // ldr d17, [x8, #8]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e2fcc80 // fmla v0.4s, v4.4s, v15.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8e90c6 // fmul v6.4s, v6.4s, v14.s[0]
+	WORD $0x4e30ccc1 // fmla v1.4s, v6.4s, v16.4s
+	WORD $0xfd40852f // ldr d15, [x9, #264]
+	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0
+	WORD $0x4f10a5f0 // sshll2 v16.4s, v15.8h, #0
+	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0
+	WORD $0x4f3ee5ef // scvtf v15.4s, v15.4s, #2
+	WORD $0xfd400911 // ldr d17, [x8, #16]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31ddef // fmul v15.4s, v15.4s, v17.4s
+	WORD $0x4f3ee610 // scvtf v16.4s, v16.4s, #2
+	WORD $0xfd400d11 // ldr d17, [x8, #24]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8e9108 // fmul v8.4s, v8.4s, v14.s[0]
+	WORD $0x4e2fcd02 // fmla v2.4s, v8.4s, v15.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8e914a // fmul v10.4s, v10.4s, v14.s[0]
+	WORD $0x4e30cd43 // fmla v3.4s, v10.4s, v16.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe261 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe1c1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ3_XXSx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_XXSx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5ec // movi v12.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e2d // mov v13.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e2d // mov v13.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad403cae // ldp q14, q15, [x5, #0]
+	WORD $0xad4144b0 // ldp q16, q17, [x5, #32]
+	WORD $0x4e0405d4 // dup v20.4s, v14.s[0]
+	WORD $0x4e040615 // dup v21.4s, v16.s[0]
+	WORD $0x4e0405f6 // dup v22.4s, v15.s[0]
+	WORD $0x4e040637 // dup v23.4s, v17.s[0]
+	WORD $0x3dc00133 // ldr q19, [x9, #0]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc00533 // ldr q19, [x9, #16]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e0c05d4 // dup v20.4s, v14.s[1]
+	WORD $0x4e0c0615 // dup v21.4s, v16.s[1]
+	WORD $0x4e0c05f6 // dup v22.4s, v15.s[1]
+	WORD $0x4e0c0637 // dup v23.4s, v17.s[1]
+	WORD $0x3dc01133 // ldr q19, [x9, #64]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc01533 // ldr q19, [x9, #80]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e1405d4 // dup v20.4s, v14.s[2]
+	WORD $0x4e140615 // dup v21.4s, v16.s[2]
+	WORD $0x4e1405f6 // dup v22.4s, v15.s[2]
+	WORD $0x4e140637 // dup v23.4s, v17.s[2]
+	WORD $0x3dc02133 // ldr q19, [x9, #128]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc02533 // ldr q19, [x9, #144]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e1c05d4 // dup v20.4s, v14.s[3]
+	WORD $0x4e1c0615 // dup v21.4s, v16.s[3]
+	WORD $0x4e1c05f6 // dup v22.4s, v15.s[3]
+	WORD $0x4e1c0637 // dup v23.4s, v17.s[3]
+	WORD $0x3dc03133 // ldr q19, [x9, #192]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc03533 // ldr q19, [x9, #208]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x3dc010ae // ldr q14, [x5, #64]
+	WORD $0xfd40816f // ldr d15, [x11, #256]
+	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0
+	WORD $0x4f10a5f0 // sshll2 v16.4s, v15.8h, #0
+	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0
+	WORD $0x4f3ee5ef // scvtf v15.4s, v15.4s, #2
+	WORD $0xfd400111 // ldr d17, [x8, #0]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31ddef // fmul v15.4s, v15.4s, v17.4s
+	WORD $0x4f3ee610 // scvtf v16.4s, v16.4s, #2
+	WORD $0xfd400511 // ldr d17, [x8, #8]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8e9042 // fmul v2.4s, v2.4s, v14.s[0]
+	WORD $0x4e2fcc40 // fmla v0.4s, v2.4s, v15.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fae9108 // fmul v8.4s, v8.4s, v14.s[1]
+	WORD $0x4e2fcd06 // fmla v6.4s, v8.4s, v15.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e30cc81 // fmla v1.4s, v4.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4fae914a // fmul v10.4s, v10.4s, v14.s[1]
+	WORD $0x4e30cd47 // fmla v7.4s, v10.4s, v16.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9104414a // add x10, x10, #272
+	WORD $0x9104416b // add x11, x11, #272
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe781 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe6a1 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe461 // b.ne pass
+	RET
+
+// func DotIQ3_Sx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_Sx1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5ec // movi v12.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e2d // mov v13.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e2d // mov v13.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad403cae // ldp q14, q15, [x5, #0]
+	WORD $0x4e0405d2 // dup v18.4s, v14.s[0]
+	WORD $0x4e0405f3 // dup v19.4s, v15.s[0]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a84 // sadalp v4.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a85 // sadalp v5.4s, v20.8h
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a86 // sadalp v6.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a87 // sadalp v7.4s, v20.8h
+	WORD $0x3dc00931 // ldr q17, [x9, #32]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a88 // sadalp v8.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a89 // sadalp v9.4s, v20.8h
+	WORD $0x3dc00d31 // ldr q17, [x9, #48]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a8a // sadalp v10.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a8b // sadalp v11.4s, v20.8h
+	WORD $0x4e0c05d2 // dup v18.4s, v14.s[1]
+	WORD $0x4e0c05f3 // dup v19.4s, v15.s[1]
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a84 // sadalp v4.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a85 // sadalp v5.4s, v20.8h
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a86 // sadalp v6.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a87 // sadalp v7.4s, v20.8h
+	WORD $0x3dc01931 // ldr q17, [x9, #96]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a88 // sadalp v8.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a89 // sadalp v9.4s, v20.8h
+	WORD $0x3dc01d31 // ldr q17, [x9, #112]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a8a // sadalp v10.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a8b // sadalp v11.4s, v20.8h
+	WORD $0x4e1405d2 // dup v18.4s, v14.s[2]
+	WORD $0x4e1405f3 // dup v19.4s, v15.s[2]
+	WORD $0x3dc02131 // ldr q17, [x9, #128]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a84 // sadalp v4.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a85 // sadalp v5.4s, v20.8h
+	WORD $0x3dc02531 // ldr q17, [x9, #144]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a86 // sadalp v6.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a87 // sadalp v7.4s, v20.8h
+	WORD $0x3dc02931 // ldr q17, [x9, #160]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a88 // sadalp v8.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a89 // sadalp v9.4s, v20.8h
+	WORD $0x3dc02d31 // ldr q17, [x9, #176]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a8a // sadalp v10.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a8b // sadalp v11.4s, v20.8h
+	WORD $0x4e1c05d2 // dup v18.4s, v14.s[3]
+	WORD $0x4e1c05f3 // dup v19.4s, v15.s[3]
+	WORD $0x3dc03131 // ldr q17, [x9, #192]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a84 // sadalp v4.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a85 // sadalp v5.4s, v20.8h
+	WORD $0x3dc03531 // ldr q17, [x9, #208]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a86 // sadalp v6.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a87 // sadalp v7.4s, v20.8h
+	WORD $0x3dc03931 // ldr q17, [x9, #224]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a88 // sadalp v8.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a89 // sadalp v9.4s, v20.8h
+	WORD $0x3dc03d31 // ldr q17, [x9, #240]
+	WORD $0x4e2c1e30 // and v16.16b, v17.16b, v12.16b
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c214 // smull v20.8h, v16.8b, v18.8b
+	WORD $0x0e338234 // smlal v20.8h, v17.8b, v19.8b
+	WORD $0x4e606a8a // sadalp v10.4s, v20.8h
+	WORD $0x4e32c214 // smull2 v20.8h, v16.16b, v18.16b
+	WORD $0x4e338234 // smlal2 v20.8h, v17.16b, v19.16b
+	WORD $0x4e606a8b // sadalp v11.4s, v20.8h
+	WORD $0x3dc008ae // ldr q14, [x5, #32]
+	WORD $0xfd40812f // ldr d15, [x9, #256]
+	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0
+	WORD $0x4f10a5f0 // sshll2 v16.4s, v15.8h, #0
+	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0xfd400111 // ldr d17, [x8, #0]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31ddef // fmul v15.4s, v15.4s, v17.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xfd400511 // ldr d17, [x8, #8]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e2fcc80 // fmla v0.4s, v4.4s, v15.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8e90c6 // fmul v6.4s, v6.4s, v14.s[0]
+	WORD $0x4e30ccc1 // fmla v1.4s, v6.4s, v16.4s
+	WORD $0xfd40852f // ldr d15, [x9, #264]
+	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0
+	WORD $0x4f10a5f0 // sshll2 v16.4s, v15.8h, #0
+	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0xfd400911 // ldr d17, [x8, #16]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31ddef // fmul v15.4s, v15.4s, v17.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xfd400d11 // ldr d17, [x8, #24]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8e9108 // fmul v8.4s, v8.4s, v14.s[0]
+	WORD $0x4e2fcd02 // fmla v2.4s, v8.4s, v15.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8e914a // fmul v10.4s, v10.4s, v14.s[0]
+	WORD $0x4e30cd43 // fmla v3.4s, v10.4s, v16.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe261 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe1c1 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotIQ3_Sx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotIQ3_Sx2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5ec // movi v12.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e2d // mov v13.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e2d // mov v13.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad403cae // ldp q14, q15, [x5, #0]
+	WORD $0xad4144b0 // ldp q16, q17, [x5, #32]
+	WORD $0x4e0405d4 // dup v20.4s, v14.s[0]
+	WORD $0x4e040615 // dup v21.4s, v16.s[0]
+	WORD $0x4e0405f6 // dup v22.4s, v15.s[0]
+	WORD $0x4e040637 // dup v23.4s, v17.s[0]
+	WORD $0x3dc00133 // ldr q19, [x9, #0]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc00533 // ldr q19, [x9, #16]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e0c05d4 // dup v20.4s, v14.s[1]
+	WORD $0x4e0c0615 // dup v21.4s, v16.s[1]
+	WORD $0x4e0c05f6 // dup v22.4s, v15.s[1]
+	WORD $0x4e0c0637 // dup v23.4s, v17.s[1]
+	WORD $0x3dc01133 // ldr q19, [x9, #64]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc01533 // ldr q19, [x9, #80]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e1405d4 // dup v20.4s, v14.s[2]
+	WORD $0x4e140615 // dup v21.4s, v16.s[2]
+	WORD $0x4e1405f6 // dup v22.4s, v15.s[2]
+	WORD $0x4e140637 // dup v23.4s, v17.s[2]
+	WORD $0x3dc02133 // ldr q19, [x9, #128]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc02533 // ldr q19, [x9, #144]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x4e1c05d4 // dup v20.4s, v14.s[3]
+	WORD $0x4e1c0615 // dup v21.4s, v16.s[3]
+	WORD $0x4e1c05f6 // dup v22.4s, v15.s[3]
+	WORD $0x4e1c0637 // dup v23.4s, v17.s[3]
+	WORD $0x3dc03133 // ldr q19, [x9, #192]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b02 // sadalp v2.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b03 // sadalp v3.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b08 // sadalp v8.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b09 // sadalp v9.4s, v24.8h
+	WORD $0x3dc03533 // ldr q19, [x9, #208]
+	WORD $0x4e2c1e72 // and v18.16b, v19.16b, v12.16b
+	WORD $0x6f0c0673 // ushr v19.16b, v19.16b, #4
+	WORD $0x4e1201b2 // tbl v18.16b, {v13.16b}, v18.16b
+	WORD $0x4e1301b3 // tbl v19.16b, {v13.16b}, v19.16b
+	WORD $0x0e34c258 // smull v24.8h, v18.8b, v20.8b
+	WORD $0x0e368278 // smlal v24.8h, v19.8b, v22.8b
+	WORD $0x4e606b04 // sadalp v4.4s, v24.8h
+	WORD $0x4e34c258 // smull2 v24.8h, v18.16b, v20.16b
+	WORD $0x4e368278 // smlal2 v24.8h, v19.16b, v22.16b
+	WORD $0x4e606b05 // sadalp v5.4s, v24.8h
+	WORD $0x0e35c258 // smull v24.8h, v18.8b, v21.8b
+	WORD $0x0e378278 // smlal v24.8h, v19.8b, v23.8b
+	WORD $0x4e606b0a // sadalp v10.4s, v24.8h
+	WORD $0x4e35c258 // smull2 v24.8h, v18.16b, v21.16b
+	WORD $0x4e378278 // smlal2 v24.8h, v19.16b, v23.16b
+	WORD $0x4e606b0b // sadalp v11.4s, v24.8h
+	WORD $0x3dc010ae // ldr q14, [x5, #64]
+	WORD $0xfd40816f // ldr d15, [x11, #256]
+	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0
+	WORD $0x4f10a5f0 // sshll2 v16.4s, v15.8h, #0
+	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0xfd400111 // ldr d17, [x8, #0]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31ddef // fmul v15.4s, v15.4s, v17.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xfd400511 // ldr d17, [x8, #8]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8e9042 // fmul v2.4s, v2.4s, v14.s[0]
+	WORD $0x4e2fcc40 // fmla v0.4s, v2.4s, v15.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fae9108 // fmul v8.4s, v8.4s, v14.s[1]
+	WORD $0x4e2fcd06 // fmla v6.4s, v8.4s, v15.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e30cc81 // fmla v1.4s, v4.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4fae914a // fmul v10.4s, v10.4s, v14.s[1]
+	WORD $0x4e30cd47 // fmla v7.4s, v10.4s, v16.4s
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9104414a // add x10, x10, #272
+	WORD $0x9104416b // add x11, x11, #272
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe781 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe6a1 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe461 // b.ne pass
+	RET
+
+// func DotTQ2_0x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotTQ2_0x1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e46c // movi v12.16b, #3
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// super:
+	WORD $0xaa0903e8 // mov x8, x9
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0xad4038ad // ldp q13, q14, [x5, #0]
+	WORD $0x4e0405b1 // dup v17.4s, v13.s[0]
+	WORD $0x4e0405d2 // dup v18.4s, v14.s[0]
+	WORD $0x3dc0012f // ldr q15, [x9, #0]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e31c1e4 // smull v4.8h, v15.8b, v17.8b
+	WORD $0x4e31c1e5 // smull2 v5.8h, v15.16b, v17.16b
+	WORD $0x0e328204 // smlal v4.8h, v16.8b, v18.8b
+	WORD $0x4e328205 // smlal2 v5.8h, v16.16b, v18.16b
+	WORD $0x3dc0052f // ldr q15, [x9, #16]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e31c1e6 // smull v6.8h, v15.8b, v17.8b
+	WORD $0x4e31c1e7 // smull2 v7.8h, v15.16b, v17.16b
+	WORD $0x0e328206 // smlal v6.8h, v16.8b, v18.8b
+	WORD $0x4e328207 // smlal2 v7.8h, v16.16b, v18.16b
+	WORD $0x3dc0092f // ldr q15, [x9, #32]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e31c1e8 // smull v8.8h, v15.8b, v17.8b
+	WORD $0x4e31c1e9 // smull2 v9.8h, v15.16b, v17.16b
+	WORD $0x0e328208 // smlal v8.8h, v16.8b, v18.8b
+	WORD $0x4e328209 // smlal2 v9.8h, v16.16b, v18.16b
+	WORD $0x3dc00d2f // ldr q15, [x9, #48]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e31c1ea // smull v10.8h, v15.8b, v17.8b
+	WORD $0x4e31c1eb // smull2 v11.8h, v15.16b, v17.16b
+	WORD $0x0e32820a // smlal v10.8h, v16.8b, v18.8b
+	WORD $0x4e32820b // smlal2 v11.8h, v16.16b, v18.16b
+	WORD $0x4e0c05b1 // dup v17.4s, v13.s[1]
+	WORD $0x4e0c05d2 // dup v18.4s, v14.s[1]
+	WORD $0x3dc0012f // ldr q15, [x9, #0]
+	WORD $0x6f0e05ef // ushr v15.16b, v15.16b, #2
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e3181e4 // smlal v4.8h, v15.8b, v17.8b
+	WORD $0x4e3181e5 // smlal2 v5.8h, v15.16b, v17.16b
+	WORD $0x0e328204 // smlal v4.8h, v16.8b, v18.8b
+	WORD $0x4e328205 // smlal2 v5.8h, v16.16b, v18.16b
+	WORD $0x3dc0052f // ldr q15, [x9, #16]
+	WORD $0x6f0e05ef // ushr v15.16b, v15.16b, #2
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e3181e6 // smlal v6.8h, v15.8b, v17.8b
+	WORD $0x4e3181e7 // smlal2 v7.8h, v15.16b, v17.16b
+	WORD $0x0e328206 // smlal v6.8h, v16.8b, v18.8b
+	WORD $0x4e328207 // smlal2 v7.8h, v16.16b, v18.16b
+	WORD $0x3dc0092f // ldr q15, [x9, #32]
+	WORD $0x6f0e05ef // ushr v15.16b, v15.16b, #2
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e3181e8 // smlal v8.8h, v15.8b, v17.8b
+	WORD $0x4e3181e9 // smlal2 v9.8h, v15.16b, v17.16b
+	WORD $0x0e328208 // smlal v8.8h, v16.8b, v18.8b
+	WORD $0x4e328209 // smlal2 v9.8h, v16.16b, v18.16b
+	WORD $0x3dc00d2f // ldr q15, [x9, #48]
+	WORD $0x6f0e05ef // ushr v15.16b, v15.16b, #2
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0e0610 // ushr v16.16b, v16.16b, #2
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e3181ea // smlal v10.8h, v15.8b, v17.8b
+	WORD $0x4e3181eb // smlal2 v11.8h, v15.16b, v17.16b
+	WORD $0x0e32820a // smlal v10.8h, v16.8b, v18.8b
+	WORD $0x4e32820b // smlal2 v11.8h, v16.16b, v18.16b
+	WORD $0x4e1405b1 // dup v17.4s, v13.s[2]
+	WORD $0x4e1405d2 // dup v18.4s, v14.s[2]
+	WORD $0x3dc0012f // ldr q15, [x9, #0]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e3181e4 // smlal v4.8h, v15.8b, v17.8b
+	WORD $0x4e3181e5 // smlal2 v5.8h, v15.16b, v17.16b
+	WORD $0x0e328204 // smlal v4.8h, v16.8b, v18.8b
+	WORD $0x4e328205 // smlal2 v5.8h, v16.16b, v18.16b
+	WORD $0x3dc0052f // ldr q15, [x9, #16]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e3181e6 // smlal v6.8h, v15.8b, v17.8b
+	WORD $0x4e3181e7 // smlal2 v7.8h, v15.16b, v17.16b
+	WORD $0x0e328206 // smlal v6.8h, v16.8b, v18.8b
+	WORD $0x4e328207 // smlal2 v7.8h, v16.16b, v18.16b
+	WORD $0x3dc0092f // ldr q15, [x9, #32]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e3181e8 // smlal v8.8h, v15.8b, v17.8b
+	WORD $0x4e3181e9 // smlal2 v9.8h, v15.16b, v17.16b
+	WORD $0x0e328208 // smlal v8.8h, v16.8b, v18.8b
+	WORD $0x4e328209 // smlal2 v9.8h, v16.16b, v18.16b
+	WORD $0x3dc00d2f // ldr q15, [x9, #48]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x0e3181ea // smlal v10.8h, v15.8b, v17.8b
+	WORD $0x4e3181eb // smlal2 v11.8h, v15.16b, v17.16b
+	WORD $0x0e32820a // smlal v10.8h, v16.8b, v18.8b
+	WORD $0x4e32820b // smlal2 v11.8h, v16.16b, v18.16b
+	WORD $0x4e1c05b1 // dup v17.4s, v13.s[3]
+	WORD $0x4e1c05d2 // dup v18.4s, v14.s[3]
+	WORD $0x3dc0012f // ldr q15, [x9, #0]
+	WORD $0x6f0a05ef // ushr v15.16b, v15.16b, #6
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x0e3181e4 // smlal v4.8h, v15.8b, v17.8b
+	WORD $0x4e3181e5 // smlal2 v5.8h, v15.16b, v17.16b
+	WORD $0x0e328204 // smlal v4.8h, v16.8b, v18.8b
+	WORD $0x4e328205 // smlal2 v5.8h, v16.16b, v18.16b
+	WORD $0x3dc0052f // ldr q15, [x9, #16]
+	WORD $0x6f0a05ef // ushr v15.16b, v15.16b, #6
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x0e3181e6 // smlal v6.8h, v15.8b, v17.8b
+	WORD $0x4e3181e7 // smlal2 v7.8h, v15.16b, v17.16b
+	WORD $0x0e328206 // smlal v6.8h, v16.8b, v18.8b
+	WORD $0x4e328207 // smlal2 v7.8h, v16.16b, v18.16b
+	WORD $0x3dc0092f // ldr q15, [x9, #32]
+	WORD $0x6f0a05ef // ushr v15.16b, v15.16b, #6
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x0e3181e8 // smlal v8.8h, v15.8b, v17.8b
+	WORD $0x4e3181e9 // smlal2 v9.8h, v15.16b, v17.16b
+	WORD $0x0e328208 // smlal v8.8h, v16.8b, v18.8b
+	WORD $0x4e328209 // smlal2 v9.8h, v16.16b, v18.16b
+	WORD $0x3dc00d2f // ldr q15, [x9, #48]
+	WORD $0x6f0a05ef // ushr v15.16b, v15.16b, #6
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0a0610 // ushr v16.16b, v16.16b, #6
+	WORD $0x0e3181ea // smlal v10.8h, v15.8b, v17.8b
+	WORD $0x4e3181eb // smlal2 v11.8h, v15.16b, v17.16b
+	WORD $0x0e32820a // smlal v10.8h, v16.8b, v18.8b
+	WORD $0x4e32820b // smlal2 v11.8h, v16.16b, v18.16b
+	WORD $0x3dc008ad // ldr q13, [x5, #32]
+	WORD $0xfd40412e // ldr d14, [x9, #128]
+	WORD $0x0f08a5ce // sshll v14.8h, v14.8b, #0
+	WORD $0x4f10a5cf // sshll2 v15.4s, v14.8h, #0
+	WORD $0x0f10a5ce // sshll v14.4s, v14.4h, #0
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0xfd400110 // ldr d16, [x8, #0]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x6e30ddce // fmul v14.4s, v14.4s, v16.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0xfd400510 // ldr d16, [x8, #8]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	WORD $0x4e602884 // saddlp v4.4s, v4.8h
+	WORD $0x4e6028a5 // saddlp v5.4s, v5.8h
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e1405b0 // dup v16.4s, v13.s[2]
+	WORD $0x4f205610 // shl v16.4s, v16.4s, #0
+	WORD $0x4eb08484 // add v4.4s, v4.4s, v16.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8d9084 // fmul v4.4s, v4.4s, v13.s[0]
+	WORD $0x4e2ecc80 // fmla v0.4s, v4.4s, v14.4s
+	WORD $0x4e6028c6 // saddlp v6.4s, v6.8h
+	WORD $0x4e6028e7 // saddlp v7.4s, v7.8h
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e1405b0 // dup v16.4s, v13.s[2]
+	WORD $0x4f205610 // shl v16.4s, v16.4s, #0
+	WORD $0x4eb084c6 // add v6.4s, v6.4s, v16.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8d90c6 // fmul v6.4s, v6.4s, v13.s[0]
+	WORD $0x4e2fccc1 // fmla v1.4s, v6.4s, v15.4s
+	WORD $0xfd40452e // ldr d14, [x9, #136]
+	WORD $0x0f08a5ce // sshll v14.8h, v14.8b, #0
+	WORD $0x4f10a5cf // sshll2 v15.4s, v14.8h, #0
+	WORD $0x0f10a5ce // sshll v14.4s, v14.4h, #0
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0xfd400910 // ldr d16, [x8, #16]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x6e30ddce // fmul v14.4s, v14.4s, v16.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0xfd400d10 // ldr d16, [x8, #24]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	WORD $0x4e602908 // saddlp v8.4s, v8.8h
+	WORD $0x4e602929 // saddlp v9.4s, v9.8h
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e1405b0 // dup v16.4s, v13.s[2]
+	WORD $0x4f205610 // shl v16.4s, v16.4s, #0
+	WORD $0x4eb08508 // add v8.4s, v8.4s, v16.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8d9108 // fmul v8.4s, v8.4s, v13.s[0]
+	WORD $0x4e2ecd02 // fmla v2.4s, v8.4s, v14.4s
+	WORD $0x4e60294a // saddlp v10.4s, v10.8h
+	WORD $0x4e60296b // saddlp v11.4s, v11.8h
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e1405b0 // dup v16.4s, v13.s[2]
+	WORD $0x4f205610 // shl v16.4s, v16.4s, #0
+	WORD $0x4eb0854a // add v10.4s, v10.4s, v16.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8d914a // fmul v10.4s, v10.4s, v13.s[0]
+	WORD $0x4e2fcd43 // fmla v3.4s, v10.4s, v15.4s
+	WORD $0x91024129 // add x9, x9, #144
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe4e1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe441 // b.ne super
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotTQ2_0x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotTQ2_0x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e46c // movi v12.16b, #3
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	// super:
+	WORD $0xaa0a03e8 // mov x8, x10
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0x9100816b // add x11, x11, #32
+	WORD $0xd2800107 // mov x7, #8
+	// record:
+	WORD $0xad4038ad // ldp q13, q14, [x5, #0]
+	WORD $0xad4140af // ldp q15, q16, [x5, #32]
+	WORD $0x4e0405b3 // dup v19.4s, v13.s[0]
+	WORD $0x4e0405f4 // dup v20.4s, v15.s[0]
+	WORD $0x4e0405d5 // dup v21.4s, v14.s[0]
+	WORD $0x4e040616 // dup v22.4s, v16.s[0]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x3dc01132 // ldr q18, [x9, #64]
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x0e33c222 // smull v2.8h, v17.8b, v19.8b
+	WORD $0x4e33c223 // smull2 v3.8h, v17.16b, v19.16b
+	WORD $0x0e358242 // smlal v2.8h, v18.8b, v21.8b
+	WORD $0x4e358243 // smlal2 v3.8h, v18.16b, v21.16b
+	WORD $0x0e34c228 // smull v8.8h, v17.8b, v20.8b
+	WORD $0x4e34c229 // smull2 v9.8h, v17.16b, v20.16b
+	WORD $0x0e368248 // smlal v8.8h, v18.8b, v22.8b
+	WORD $0x4e368249 // smlal2 v9.8h, v18.16b, v22.16b
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x3dc01532 // ldr q18, [x9, #80]
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x0e33c224 // smull v4.8h, v17.8b, v19.8b
+	WORD $0x4e33c225 // smull2 v5.8h, v17.16b, v19.16b
+	WORD $0x0e358244 // smlal v4.8h, v18.8b, v21.8b
+	WORD $0x4e358245 // smlal2 v5.8h, v18.16b, v21.16b
+	WORD $0x0e34c22a // smull v10.8h, v17.8b, v20.8b
+	WORD $0x4e34c22b // smull2 v11.8h, v17.16b, v20.16b
+	WORD $0x0e36824a // smlal v10.8h, v18.8b, v22.8b
+	WORD $0x4e36824b // smlal2 v11.8h, v18.16b, v22.16b
+	WORD $0x4e0c05b3 // dup v19.4s, v13.s[1]
+	WORD $0x4e0c05f4 // dup v20.4s, v15.s[1]
+	WORD $0x4e0c05d5 // dup v21.4s, v14.s[1]
+	WORD $0x4e0c0616 // dup v22.4s, v16.s[1]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x3dc01132 // ldr q18, [x9, #64]
+	WORD $0x6f0e0652 // ushr v18.16b, v18.16b, #2
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x0e338222 // smlal v2.8h, v17.8b, v19.8b
+	WORD $0x4e338223 // smlal2 v3.8h, v17.16b, v19.16b
+	WORD $0x0e358242 // smlal v2.8h, v18.8b, v21.8b
+	WORD $0x4e358243 // smlal2 v3.8h, v18.16b, v21.16b
+	WORD $0x0e348228 // smlal v8.8h, v17.8b, v20.8b
+	WORD $0x4e348229 // smlal2 v9.8h, v17.16b, v20.16b
+	WORD $0x0e368248 // smlal v8.8h, v18.8b, v22.8b
+	WORD $0x4e368249 // smlal2 v9.8h, v18.16b, v22.16b
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #2
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x3dc01532 // ldr q18, [x9, #80]
+	WORD $0x6f0e0652 // ushr v18.16b, v18.16b, #2
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x0e338224 // smlal v4.8h, v17.8b, v19.8b
+	WORD $0x4e338225 // smlal2 v5.8h, v17.16b, v19.16b
+	WORD $0x0e358244 // smlal v4.8h, v18.8b, v21.8b
+	WORD $0x4e358245 // smlal2 v5.8h, v18.16b, v21.16b
+	WORD $0x0e34822a // smlal v10.8h, v17.8b, v20.8b
+	WORD $0x4e34822b // smlal2 v11.8h, v17.16b, v20.16b
+	WORD $0x0e36824a // smlal v10.8h, v18.8b, v22.8b
+	WORD $0x4e36824b // smlal2 v11.8h, v18.16b, v22.16b
+	WORD $0x4e1405b3 // dup v19.4s, v13.s[2]
+	WORD $0x4e1405f4 // dup v20.4s, v15.s[2]
+	WORD $0x4e1405d5 // dup v21.4s, v14.s[2]
+	WORD $0x4e140616 // dup v22.4s, v16.s[2]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x3dc01132 // ldr q18, [x9, #64]
+	WORD $0x6f0c0652 // ushr v18.16b, v18.16b, #4
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x0e338222 // smlal v2.8h, v17.8b, v19.8b
+	WORD $0x4e338223 // smlal2 v3.8h, v17.16b, v19.16b
+	WORD $0x0e358242 // smlal v2.8h, v18.8b, v21.8b
+	WORD $0x4e358243 // smlal2 v3.8h, v18.16b, v21.16b
+	WORD $0x0e348228 // smlal v8.8h, v17.8b, v20.8b
+	WORD $0x4e348229 // smlal2 v9.8h, v17.16b, v20.16b
+	WORD $0x0e368248 // smlal v8.8h, v18.8b, v22.8b
+	WORD $0x4e368249 // smlal2 v9.8h, v18.16b, v22.16b
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x3dc01532 // ldr q18, [x9, #80]
+	WORD $0x6f0c0652 // ushr v18.16b, v18.16b, #4
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x0e338224 // smlal v4.8h, v17.8b, v19.8b
+	WORD $0x4e338225 // smlal2 v5.8h, v17.16b, v19.16b
+	WORD $0x0e358244 // smlal v4.8h, v18.8b, v21.8b
+	WORD $0x4e358245 // smlal2 v5.8h, v18.16b, v21.16b
+	WORD $0x0e34822a // smlal v10.8h, v17.8b, v20.8b
+	WORD $0x4e34822b // smlal2 v11.8h, v17.16b, v20.16b
+	WORD $0x0e36824a // smlal v10.8h, v18.8b, v22.8b
+	WORD $0x4e36824b // smlal2 v11.8h, v18.16b, v22.16b
+	WORD $0x4e1c05b3 // dup v19.4s, v13.s[3]
+	WORD $0x4e1c05f4 // dup v20.4s, v15.s[3]
+	WORD $0x4e1c05d5 // dup v21.4s, v14.s[3]
+	WORD $0x4e1c0616 // dup v22.4s, v16.s[3]
+	WORD $0x3dc00131 // ldr q17, [x9, #0]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x3dc01132 // ldr q18, [x9, #64]
+	WORD $0x6f0a0652 // ushr v18.16b, v18.16b, #6
+	WORD $0x0e338222 // smlal v2.8h, v17.8b, v19.8b
+	WORD $0x4e338223 // smlal2 v3.8h, v17.16b, v19.16b
+	WORD $0x0e358242 // smlal v2.8h, v18.8b, v21.8b
+	WORD $0x4e358243 // smlal2 v3.8h, v18.16b, v21.16b
+	WORD $0x0e348228 // smlal v8.8h, v17.8b, v20.8b
+	WORD $0x4e348229 // smlal2 v9.8h, v17.16b, v20.16b
+	WORD $0x0e368248 // smlal v8.8h, v18.8b, v22.8b
+	WORD $0x4e368249 // smlal2 v9.8h, v18.16b, v22.16b
+	WORD $0x3dc00531 // ldr q17, [x9, #16]
+	WORD $0x6f0a0631 // ushr v17.16b, v17.16b, #6
+	WORD $0x3dc01532 // ldr q18, [x9, #80]
+	WORD $0x6f0a0652 // ushr v18.16b, v18.16b, #6
+	WORD $0x0e338224 // smlal v4.8h, v17.8b, v19.8b
+	WORD $0x4e338225 // smlal2 v5.8h, v17.16b, v19.16b
+	WORD $0x0e358244 // smlal v4.8h, v18.8b, v21.8b
+	WORD $0x4e358245 // smlal2 v5.8h, v18.16b, v21.16b
+	WORD $0x0e34822a // smlal v10.8h, v17.8b, v20.8b
+	WORD $0x4e34822b // smlal2 v11.8h, v17.16b, v20.16b
+	WORD $0x0e36824a // smlal v10.8h, v18.8b, v22.8b
+	WORD $0x4e36824b // smlal2 v11.8h, v18.16b, v22.16b
+	WORD $0x3dc010ad // ldr q13, [x5, #64]
+	WORD $0x3dc014ae // ldr q14, [x5, #80]
+	WORD $0xfd40416f // ldr d15, [x11, #128]
+	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0
+	WORD $0x4f10a5f0 // sshll2 v16.4s, v15.8h, #0
+	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0xfd400111 // ldr d17, [x8, #0]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31ddef // fmul v15.4s, v15.4s, v17.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xfd400511 // ldr d17, [x8, #8]
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x4e602842 // saddlp v2.4s, v2.8h
+	WORD $0x4e602863 // saddlp v3.4s, v3.8h
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e0405d1 // dup v17.4s, v14.s[0]
+	WORD $0x4f205631 // shl v17.4s, v17.4s, #0
+	WORD $0x4eb18442 // add v2.4s, v2.4s, v17.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8d9042 // fmul v2.4s, v2.4s, v13.s[0]
+	WORD $0x4e2fcc40 // fmla v0.4s, v2.4s, v15.4s
+	WORD $0x4e602908 // saddlp v8.4s, v8.8h
+	WORD $0x4e602929 // saddlp v9.4s, v9.8h
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e0c05d1 // dup v17.4s, v14.s[1]
+	WORD $0x4f205631 // shl v17.4s, v17.4s, #0
+	WORD $0x4eb18508 // add v8.4s, v8.4s, v17.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fad9108 // fmul v8.4s, v8.4s, v13.s[1]
+	WORD $0x4e2fcd06 // fmla v6.4s, v8.4s, v15.4s
+	WORD $0x4e602884 // saddlp v4.4s, v4.8h
+	WORD $0x4e6028a5 // saddlp v5.4s, v5.8h
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e0405d1 // dup v17.4s, v14.s[0]
+	WORD $0x4f205631 // shl v17.4s, v17.4s, #0
+	WORD $0x4eb18484 // add v4.4s, v4.4s, v17.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8d9084 // fmul v4.4s, v4.4s, v13.s[0]
+	WORD $0x4e30cc81 // fmla v1.4s, v4.4s, v16.4s
+	WORD $0x4e60294a // saddlp v10.4s, v10.8h
+	WORD $0x4e60296b // saddlp v11.4s, v11.8h
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e0c05d1 // dup v17.4s, v14.s[1]
+	WORD $0x4f205631 // shl v17.4s, v17.4s, #0
+	WORD $0x4eb1854a // add v10.4s, v10.4s, v17.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4fad914a // fmul v10.4s, v10.4s, v13.s[1]
+	WORD $0x4e30cd47 // fmla v7.4s, v10.4s, v16.4s
+	WORD $0x91024129 // add x9, x9, #144
+	WORD $0x9102414a // add x10, x10, #144
+	WORD $0x9102416b // add x11, x11, #144
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004e7 // subs x7, x7, #1
+	WORD $0x54ffe9e1 // b.ne record
+	WORD $0xf10020c6 // subs x6, x6, #8
+	WORD $0x54ffe901 // b.ne super
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe6c1 // b.ne pass
+	RET

@@ -118,3 +118,38 @@ func UnpackIQ4_XS(panel *float32, tile *byte, first, records int)
 //
 //go:noescape
 func UnpackMXFP4(panel *float32, tile *byte, first, records int)
+
+// UnpackNVFP4 writes columns 32*first.. of records*32 columns of a NVFP4 tile as float32 [column][16 rows].
+//
+//go:noescape
+func UnpackNVFP4(panel *float32, tile *byte, first, records int)
+
+// UnpackIQ1_M writes columns 32*first.. of records*32 columns of a IQ1_M tile as float32 [column][16 rows].
+//
+//go:noescape
+func UnpackIQ1_M(panel *float32, tile *byte, first, records int)
+
+// UnpackIQ2_XXS writes columns 32*first.. of records*32 columns of a IQ2_XXS tile as float32 [column][16 rows].
+//
+//go:noescape
+func UnpackIQ2_XXS(panel *float32, tile *byte, first, records int)
+
+// UnpackIQ2_S writes columns 32*first.. of records*32 columns of a IQ2_S tile as float32 [column][16 rows].
+//
+//go:noescape
+func UnpackIQ2_S(panel *float32, tile *byte, first, records int)
+
+// UnpackIQ3_XXS writes columns 32*first.. of records*32 columns of a IQ3_XXS tile as float32 [column][16 rows].
+//
+//go:noescape
+func UnpackIQ3_XXS(panel *float32, tile *byte, first, records int)
+
+// UnpackIQ3_S writes columns 32*first.. of records*32 columns of a IQ3_S tile as float32 [column][16 rows].
+//
+//go:noescape
+func UnpackIQ3_S(panel *float32, tile *byte, first, records int)
+
+// UnpackTQ2_0 writes columns 32*first.. of records*32 columns of a TQ2_0 tile as float32 [column][16 rows].
+//
+//go:noescape
+func UnpackTQ2_0(panel *float32, tile *byte, first, records int)

@@ -6957,3 +6957,3046 @@ TEXT ·UnpackMXFP4(SB), NOSPLIT, $0-32
 	WORD $0xf100417f // cmp x11, #16
 	WORD $0x54ffd2a1 // b.ne pass
 	RET
+
+// func UnpackNVFP4(panel *float32, tile *byte, first, records int)
+TEXT ·UnpackNVFP4(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e5e0 // movi v0.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd2802811 // mov x17, #320
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xd280000b // mov x11, #0
+	// pass:
+	WORD $0x8b0b002a // add x10, x1, x11
+	WORD $0x8b0b0429 // add x9, x1, x11, lsl #1
+	WORD $0x8b0b0828 // add x8, x1, x11, lsl #2
+	WORD $0x8b0b080c // add x12, x0, x11, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	// record:
+	WORD $0x3dc04122 // ldr q2, [x9, #256]
+	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0x3dc00107 // ldr q7, [x8, #0]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d800189 // str q9, [x12, #0]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d801189 // str q9, [x12, #64]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d802189 // str q9, [x12, #128]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d803189 // str q9, [x12, #192]
+	WORD $0x3dc00507 // ldr q7, [x8, #16]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d800589 // str q9, [x12, #16]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d801589 // str q9, [x12, #80]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d802589 // str q9, [x12, #144]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d803589 // str q9, [x12, #208]
+	WORD $0x3dc01107 // ldr q7, [x8, #64]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d804189 // str q9, [x12, #256]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d805189 // str q9, [x12, #320]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d806189 // str q9, [x12, #384]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d807189 // str q9, [x12, #448]
+	WORD $0x3dc01507 // ldr q7, [x8, #80]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d804589 // str q9, [x12, #272]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d805589 // str q9, [x12, #336]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d806589 // str q9, [x12, #400]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d807589 // str q9, [x12, #464]
+	WORD $0x3dc02107 // ldr q7, [x8, #128]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d808189 // str q9, [x12, #512]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d809189 // str q9, [x12, #576]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80a189 // str q9, [x12, #640]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80b189 // str q9, [x12, #704]
+	WORD $0x3dc02507 // ldr q7, [x8, #144]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d808589 // str q9, [x12, #528]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d809589 // str q9, [x12, #592]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80a589 // str q9, [x12, #656]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80b589 // str q9, [x12, #720]
+	WORD $0x3dc03107 // ldr q7, [x8, #192]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80c189 // str q9, [x12, #768]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80d189 // str q9, [x12, #832]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80e189 // str q9, [x12, #896]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80f189 // str q9, [x12, #960]
+	WORD $0x3dc03507 // ldr q7, [x8, #208]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80c589 // str q9, [x12, #784]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80d589 // str q9, [x12, #848]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80e589 // str q9, [x12, #912]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80f589 // str q9, [x12, #976]
+	WORD $0x3dc04922 // ldr q2, [x9, #288]
+	WORD $0x4e217843 // fcvtl2 v3.4s, v2.8h
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0x3dc00107 // ldr q7, [x8, #0]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d810189 // str q9, [x12, #1024]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d811189 // str q9, [x12, #1088]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d812189 // str q9, [x12, #1152]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d813189 // str q9, [x12, #1216]
+	WORD $0x3dc00507 // ldr q7, [x8, #16]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d810589 // str q9, [x12, #1040]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d811589 // str q9, [x12, #1104]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d812589 // str q9, [x12, #1168]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d813589 // str q9, [x12, #1232]
+	WORD $0x3dc01107 // ldr q7, [x8, #64]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d814189 // str q9, [x12, #1280]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d815189 // str q9, [x12, #1344]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d816189 // str q9, [x12, #1408]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d817189 // str q9, [x12, #1472]
+	WORD $0x3dc01507 // ldr q7, [x8, #80]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d814589 // str q9, [x12, #1296]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d815589 // str q9, [x12, #1360]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d816589 // str q9, [x12, #1424]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d817589 // str q9, [x12, #1488]
+	WORD $0x3dc02107 // ldr q7, [x8, #128]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d818189 // str q9, [x12, #1536]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d819189 // str q9, [x12, #1600]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81a189 // str q9, [x12, #1664]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81b189 // str q9, [x12, #1728]
+	WORD $0x3dc02507 // ldr q7, [x8, #144]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d818589 // str q9, [x12, #1552]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d819589 // str q9, [x12, #1616]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81a589 // str q9, [x12, #1680]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81b589 // str q9, [x12, #1744]
+	WORD $0x3dc03107 // ldr q7, [x8, #192]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81c189 // str q9, [x12, #1792]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81d189 // str q9, [x12, #1856]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81e189 // str q9, [x12, #1920]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81f189 // str q9, [x12, #1984]
+	WORD $0x3dc03507 // ldr q7, [x8, #208]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81c589 // str q9, [x12, #1808]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81d589 // str q9, [x12, #1872]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81e589 // str q9, [x12, #1936]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81f589 // str q9, [x12, #2000]
+	WORD $0x91050108 // add x8, x8, #320
+	WORD $0x91050129 // add x9, x9, #320
+	WORD $0x9105014a // add x10, x10, #320
+	WORD $0x9120018c // add x12, x12, #2048
+	WORD $0xf10004a5 // subs x5, x5, #1
+	WORD $0x54ffd2a1 // b.ne record
+	WORD $0x9100216b // add x11, x11, #8
+	WORD $0xf100417f // cmp x11, #16
+	WORD $0x54ffd1a1 // b.ne pass
+	RET
+
+// func UnpackIQ1_M(panel *float32, tile *byte, first, records int)
+TEXT ·UnpackIQ1_M(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e460 // movi v0.16b, #3
+	WORD $0x4f00e481 // movi v1.16b, #4
+	WORD $0xd2803f31 // movz x17, #0x1f9, lsl #0
+	WORD $0xf2a00131 // movk x17, #0x9, lsl #16
+	WORD $0xf2dffef1 // movk x17, #0xfff7, lsl #32
+	WORD $0xf2e000f1 // movk x17, #0x7, lsl #48
+	WORD $0x4e081e22 // mov v2.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e22 // mov v2.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd280e411 // mov x17, #1824
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xd280000b // mov x11, #0
+	// pass:
+	WORD $0x8b0b002a // add x10, x1, x11
+	WORD $0x8b0b0429 // add x9, x1, x11, lsl #1
+	WORD $0x8b0b0828 // add x8, x1, x11, lsl #2
+	WORD $0x8b0b080c // add x12, x0, x11, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0xad442508 // ldp q8, q9, [x8, #128]
+	WORD $0xfd406143 // ldr d3, [x10, #192]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e7 // ldr d7, [x7, #0]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e7 // ldr d7, [x7, #8]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0a550b // shl v11.16b, v8.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80018c // str q12, [x12, #0]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80118c // str q12, [x12, #64]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80218c // str q12, [x12, #128]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80318c // str q12, [x12, #192]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0a552b // shl v11.16b, v9.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80058c // str q12, [x12, #16]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80158c // str q12, [x12, #80]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80258c // str q12, [x12, #144]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80358c // str q12, [x12, #208]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f09550b // shl v11.16b, v8.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80418c // str q12, [x12, #256]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80518c // str q12, [x12, #320]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80618c // str q12, [x12, #384]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80718c // str q12, [x12, #448]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f09552b // shl v11.16b, v9.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80458c // str q12, [x12, #272]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80558c // str q12, [x12, #336]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80658c // str q12, [x12, #400]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80758c // str q12, [x12, #464]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6ea11d0a // bit v10.16b, v8.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80818c // str q12, [x12, #512]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80918c // str q12, [x12, #576]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80a18c // str q12, [x12, #640]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80b18c // str q12, [x12, #704]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6ea11d2a // bit v10.16b, v9.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80858c // str q12, [x12, #528]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80958c // str q12, [x12, #592]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80a58c // str q12, [x12, #656]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80b58c // str q12, [x12, #720]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0f050b // ushr v11.16b, v8.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80c18c // str q12, [x12, #768]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80d18c // str q12, [x12, #832]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80e18c // str q12, [x12, #896]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80f18c // str q12, [x12, #960]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0f052b // ushr v11.16b, v9.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80c58c // str q12, [x12, #784]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80d58c // str q12, [x12, #848]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80e58c // str q12, [x12, #912]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80f58c // str q12, [x12, #976]
+	WORD $0xad442508 // ldp q8, q9, [x8, #128]
+	WORD $0xfd406943 // ldr d3, [x10, #208]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e7 // ldr d7, [x7, #0]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e7 // ldr d7, [x7, #8]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0e050b // ushr v11.16b, v8.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81018c // str q12, [x12, #1024]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81118c // str q12, [x12, #1088]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81218c // str q12, [x12, #1152]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81318c // str q12, [x12, #1216]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0e052b // ushr v11.16b, v9.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81058c // str q12, [x12, #1040]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81158c // str q12, [x12, #1104]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81258c // str q12, [x12, #1168]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81358c // str q12, [x12, #1232]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0d050b // ushr v11.16b, v8.16b, #3
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81418c // str q12, [x12, #1280]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81518c // str q12, [x12, #1344]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81618c // str q12, [x12, #1408]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81718c // str q12, [x12, #1472]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0d052b // ushr v11.16b, v9.16b, #3
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81458c // str q12, [x12, #1296]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81558c // str q12, [x12, #1360]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81658c // str q12, [x12, #1424]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81758c // str q12, [x12, #1488]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0c050b // ushr v11.16b, v8.16b, #4
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81818c // str q12, [x12, #1536]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81918c // str q12, [x12, #1600]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81a18c // str q12, [x12, #1664]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81b18c // str q12, [x12, #1728]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0c052b // ushr v11.16b, v9.16b, #4
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81858c // str q12, [x12, #1552]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81958c // str q12, [x12, #1616]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81a58c // str q12, [x12, #1680]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81b58c // str q12, [x12, #1744]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0b050b // ushr v11.16b, v8.16b, #5
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81c18c // str q12, [x12, #1792]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81d18c // str q12, [x12, #1856]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81e18c // str q12, [x12, #1920]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81f18c // str q12, [x12, #1984]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0b052b // ushr v11.16b, v9.16b, #5
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81c58c // str q12, [x12, #1808]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81d58c // str q12, [x12, #1872]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81e58c // str q12, [x12, #1936]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81f58c // str q12, [x12, #2000]
+	WORD $0x91038108 // add x8, x8, #224
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9103814a // add x10, x10, #224
+	WORD $0x9120018c // add x12, x12, #2048
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffcb61 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffca81 // b.ne super
+	WORD $0x9100216b // add x11, x11, #8
+	WORD $0xf100417f // cmp x11, #16
+	WORD $0x54ffc981 // b.ne pass
+	RET
+
+// func UnpackIQ2_XXS(panel *float32, tile *byte, first, records int)
+TEXT ·UnpackIQ2_XXS(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e460 // movi v0.16b, #3
+	WORD $0x4f00e481 // movi v1.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e22 // mov v2.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e22 // mov v2.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd280d411 // mov x17, #1696
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xd280000b // mov x11, #0
+	// pass:
+	WORD $0x8b0b002a // add x10, x1, x11
+	WORD $0x8b0b0429 // add x9, x1, x11, lsl #1
+	WORD $0x8b0b0828 // add x8, x1, x11, lsl #2
+	WORD $0x8b0b080c // add x12, x0, x11, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0xad442508 // ldp q8, q9, [x8, #128]
+	WORD $0xfd406143 // ldr d3, [x10, #192]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e7 // ldr d7, [x7, #0]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e7 // ldr d7, [x7, #8]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0a550b // shl v11.16b, v8.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80018c // str q12, [x12, #0]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80118c // str q12, [x12, #64]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80218c // str q12, [x12, #128]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80318c // str q12, [x12, #192]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0a552b // shl v11.16b, v9.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80058c // str q12, [x12, #16]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80158c // str q12, [x12, #80]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80258c // str q12, [x12, #144]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80358c // str q12, [x12, #208]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f09550b // shl v11.16b, v8.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80418c // str q12, [x12, #256]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80518c // str q12, [x12, #320]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80618c // str q12, [x12, #384]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80718c // str q12, [x12, #448]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f09552b // shl v11.16b, v9.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80458c // str q12, [x12, #272]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80558c // str q12, [x12, #336]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80658c // str q12, [x12, #400]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80758c // str q12, [x12, #464]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6ea11d0a // bit v10.16b, v8.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80818c // str q12, [x12, #512]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80918c // str q12, [x12, #576]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80a18c // str q12, [x12, #640]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80b18c // str q12, [x12, #704]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6ea11d2a // bit v10.16b, v9.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80858c // str q12, [x12, #528]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80958c // str q12, [x12, #592]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80a58c // str q12, [x12, #656]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80b58c // str q12, [x12, #720]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0f050b // ushr v11.16b, v8.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80c18c // str q12, [x12, #768]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80d18c // str q12, [x12, #832]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80e18c // str q12, [x12, #896]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80f18c // str q12, [x12, #960]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0f052b // ushr v11.16b, v9.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80c58c // str q12, [x12, #784]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80d58c // str q12, [x12, #848]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80e58c // str q12, [x12, #912]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80f58c // str q12, [x12, #976]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0e050b // ushr v11.16b, v8.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81018c // str q12, [x12, #1024]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81118c // str q12, [x12, #1088]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81218c // str q12, [x12, #1152]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81318c // str q12, [x12, #1216]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0e052b // ushr v11.16b, v9.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81058c // str q12, [x12, #1040]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81158c // str q12, [x12, #1104]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81258c // str q12, [x12, #1168]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81358c // str q12, [x12, #1232]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0d050b // ushr v11.16b, v8.16b, #3
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81418c // str q12, [x12, #1280]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81518c // str q12, [x12, #1344]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81618c // str q12, [x12, #1408]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81718c // str q12, [x12, #1472]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0d052b // ushr v11.16b, v9.16b, #3
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81458c // str q12, [x12, #1296]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81558c // str q12, [x12, #1360]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81658c // str q12, [x12, #1424]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81758c // str q12, [x12, #1488]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0c050b // ushr v11.16b, v8.16b, #4
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81818c // str q12, [x12, #1536]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81918c // str q12, [x12, #1600]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81a18c // str q12, [x12, #1664]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81b18c // str q12, [x12, #1728]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0c052b // ushr v11.16b, v9.16b, #4
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81858c // str q12, [x12, #1552]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81958c // str q12, [x12, #1616]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81a58c // str q12, [x12, #1680]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81b58c // str q12, [x12, #1744]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0b050b // ushr v11.16b, v8.16b, #5
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81c18c // str q12, [x12, #1792]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81d18c // str q12, [x12, #1856]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81e18c // str q12, [x12, #1920]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81f18c // str q12, [x12, #1984]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0b052b // ushr v11.16b, v9.16b, #5
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81c58c // str q12, [x12, #1808]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81d58c // str q12, [x12, #1872]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81e58c // str q12, [x12, #1936]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81f58c // str q12, [x12, #2000]
+	WORD $0x91034108 // add x8, x8, #208
+	WORD $0x91034129 // add x9, x9, #208
+	WORD $0x9103414a // add x10, x10, #208
+	WORD $0x9120018c // add x12, x12, #2048
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffcd01 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffcc21 // b.ne super
+	WORD $0x9100216b // add x11, x11, #8
+	WORD $0xf100417f // cmp x11, #16
+	WORD $0x54ffcb21 // b.ne pass
+	RET
+
+// func UnpackIQ2_S(panel *float32, tile *byte, first, records int)
+TEXT ·UnpackIQ2_S(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e460 // movi v0.16b, #3
+	WORD $0x4f00e481 // movi v1.16b, #4
+	WORD $0xd2832111 // movz x17, #0x1908, lsl #0
+	WORD $0xf2a00571 // movk x17, #0x2b, lsl #16
+	WORD $0xf2dcff11 // movk x17, #0xe7f8, lsl #32
+	WORD $0xf2e01ab1 // movk x17, #0xd5, lsl #48
+	WORD $0x4e081e22 // mov v2.d[0], x17
+	WORD $0xd2800011 // movz x17, #0x0, lsl #0
+	WORD $0xf2a00011 // movk x17, #0x0, lsl #16
+	WORD $0xf2c00011 // movk x17, #0x0, lsl #32
+	WORD $0xf2e00011 // movk x17, #0x0, lsl #48
+	WORD $0x4e181e22 // mov v2.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd280e411 // mov x17, #1824
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xd280000b // mov x11, #0
+	// pass:
+	WORD $0x8b0b002a // add x10, x1, x11
+	WORD $0x8b0b0429 // add x9, x1, x11, lsl #1
+	WORD $0x8b0b0828 // add x8, x1, x11, lsl #2
+	WORD $0x8b0b080c // add x12, x0, x11, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0xad442508 // ldp q8, q9, [x8, #128]
+	WORD $0xfd406143 // ldr d3, [x10, #192]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e7 // ldr d7, [x7, #0]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e7 // ldr d7, [x7, #8]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0a550b // shl v11.16b, v8.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80018c // str q12, [x12, #0]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80118c // str q12, [x12, #64]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80218c // str q12, [x12, #128]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80318c // str q12, [x12, #192]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f0a552b // shl v11.16b, v9.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80058c // str q12, [x12, #16]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80158c // str q12, [x12, #80]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80258c // str q12, [x12, #144]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80358c // str q12, [x12, #208]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f09550b // shl v11.16b, v8.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80418c // str q12, [x12, #256]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80518c // str q12, [x12, #320]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80618c // str q12, [x12, #384]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80718c // str q12, [x12, #448]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4f09552b // shl v11.16b, v9.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80458c // str q12, [x12, #272]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80558c // str q12, [x12, #336]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80658c // str q12, [x12, #400]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80758c // str q12, [x12, #464]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6ea11d0a // bit v10.16b, v8.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80818c // str q12, [x12, #512]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80918c // str q12, [x12, #576]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80a18c // str q12, [x12, #640]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80b18c // str q12, [x12, #704]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6ea11d2a // bit v10.16b, v9.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80858c // str q12, [x12, #528]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80958c // str q12, [x12, #592]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80a58c // str q12, [x12, #656]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80b58c // str q12, [x12, #720]
+	WORD $0x3dc0010a // ldr q10, [x8, #0]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0f050b // ushr v11.16b, v8.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80c18c // str q12, [x12, #768]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80d18c // str q12, [x12, #832]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80e18c // str q12, [x12, #896]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d80f18c // str q12, [x12, #960]
+	WORD $0x3dc0050a // ldr q10, [x8, #16]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0f052b // ushr v11.16b, v9.16b, #1
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80c58c // str q12, [x12, #784]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80d58c // str q12, [x12, #848]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80e58c // str q12, [x12, #912]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d80f58c // str q12, [x12, #976]
+	WORD $0xad442508 // ldp q8, q9, [x8, #128]
+	WORD $0xfd406943 // ldr d3, [x10, #208]
+	WORD $0x0f08a463 // sshll v3.8h, v3.8b, #0
+	WORD $0x4f10a464 // sshll2 v4.4s, v3.8h, #0
+	WORD $0x0f10a463 // sshll v3.4s, v3.4h, #0
+	WORD $0x4f3de463 // scvtf v3.4s, v3.4s, #3
+	WORD $0xfd4000e7 // ldr d7, [x7, #0]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x4f3de484 // scvtf v4.4s, v4.4s, #3
+	WORD $0xfd4004e7 // ldr d7, [x7, #8]
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0e050b // ushr v11.16b, v8.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81018c // str q12, [x12, #1024]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81118c // str q12, [x12, #1088]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81218c // str q12, [x12, #1152]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81318c // str q12, [x12, #1216]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0e052b // ushr v11.16b, v9.16b, #2
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81058c // str q12, [x12, #1040]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81158c // str q12, [x12, #1104]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81258c // str q12, [x12, #1168]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81358c // str q12, [x12, #1232]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0d050b // ushr v11.16b, v8.16b, #3
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81418c // str q12, [x12, #1280]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81518c // str q12, [x12, #1344]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81618c // str q12, [x12, #1408]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81718c // str q12, [x12, #1472]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0e054a // ushr v10.16b, v10.16b, #2
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0d052b // ushr v11.16b, v9.16b, #3
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81458c // str q12, [x12, #1296]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81558c // str q12, [x12, #1360]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81658c // str q12, [x12, #1424]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81758c // str q12, [x12, #1488]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0c050b // ushr v11.16b, v8.16b, #4
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81818c // str q12, [x12, #1536]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81918c // str q12, [x12, #1600]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81a18c // str q12, [x12, #1664]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81b18c // str q12, [x12, #1728]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0c054a // ushr v10.16b, v10.16b, #4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6f0c052b // ushr v11.16b, v9.16b, #4
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81858c // str q12, [x12, #1552]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81958c // str q12, [x12, #1616]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81a58c // str q12, [x12, #1680]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81b58c // str q12, [x12, #1744]
+	WORD $0x3dc0110a // ldr q10, [x8, #64]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0b050b // ushr v11.16b, v8.16b, #5
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81c18c // str q12, [x12, #1792]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81d18c // str q12, [x12, #1856]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81e18c // str q12, [x12, #1920]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e23dcec // fmul v12.4s, v7.4s, v3.4s
+	WORD $0x3d81f18c // str q12, [x12, #1984]
+	WORD $0x3dc0150a // ldr q10, [x8, #80]
+	WORD $0x6f0a054a // ushr v10.16b, v10.16b, #6
+	WORD $0x6f0b052b // ushr v11.16b, v9.16b, #5
+	WORD $0x6ea11d6a // bit v10.16b, v11.16b, v1.16b
+	WORD $0x4e0a004a // tbl v10.16b, {v2.16b}, v10.16b
+	WORD $0x4f385547 // shl v7.4s, v10.4s, #24
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81c58c // str q12, [x12, #1808]
+	WORD $0x4f305547 // shl v7.4s, v10.4s, #16
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81d58c // str q12, [x12, #1872]
+	WORD $0x4f285547 // shl v7.4s, v10.4s, #8
+	WORD $0x4f2804e7 // sshr v7.4s, v7.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81e58c // str q12, [x12, #1936]
+	WORD $0x4f280547 // sshr v7.4s, v10.4s, #24
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e24dcec // fmul v12.4s, v7.4s, v4.4s
+	WORD $0x3d81f58c // str q12, [x12, #2000]
+	WORD $0x91038108 // add x8, x8, #224
+	WORD $0x91038129 // add x9, x9, #224
+	WORD $0x9103814a // add x10, x10, #224
+	WORD $0x9120018c // add x12, x12, #2048
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffcb61 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffca81 // b.ne super
+	WORD $0x9100216b // add x11, x11, #8
+	WORD $0xf100417f // cmp x11, #16
+	WORD $0x54ffc981 // b.ne pass
+	RET
+
+// func UnpackIQ3_XXS(panel *float32, tile *byte, first, records int)
+TEXT ·UnpackIQ3_XXS(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e5e0 // movi v0.16b, #15
+	WORD $0xd2818091 // movz x17, #0xc04, lsl #0
+	WORD $0xf2a38291 // movk x17, #0x1c14, lsl #16
+	WORD $0xf2c58491 // movk x17, #0x2c24, lsl #32
+	WORD $0xf2e7c691 // movk x17, #0x3e34, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd29e9f91 // movz x17, #0xf4fc, lsl #0
+	WORD $0xf2bc9d91 // movk x17, #0xe4ec, lsl #16
+	WORD $0xf2da9b91 // movk x17, #0xd4dc, lsl #32
+	WORD $0xf2f85991 // movk x17, #0xc2cc, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd2811411 // mov x17, #2208
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xd280000b // mov x11, #0
+	// pass:
+	WORD $0x8b0b002a // add x10, x1, x11
+	WORD $0x8b0b0429 // add x9, x1, x11, lsl #1
+	WORD $0x8b0b0828 // add x8, x1, x11, lsl #2
+	WORD $0x8b0b080c // add x12, x0, x11, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0xfd408142 // ldr d2, [x10, #256]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4f3ee442 // scvtf v2.4s, v2.4s, #2
+	WORD $0xfd4000e6 // ldr d6, [x7, #0]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
+	WORD $0x4f3ee463 // scvtf v3.4s, v3.4s, #2
+	WORD $0xfd4004e6 // ldr d6, [x7, #8]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6e26dc63 // fmul v3.4s, v3.4s, v6.4s
+	WORD $0x3dc00108 // ldr q8, [x8, #0]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d800189 // str q9, [x12, #0]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d801189 // str q9, [x12, #64]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d802189 // str q9, [x12, #128]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d803189 // str q9, [x12, #192]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d810189 // str q9, [x12, #1024]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d811189 // str q9, [x12, #1088]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d812189 // str q9, [x12, #1152]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d813189 // str q9, [x12, #1216]
+	WORD $0x3dc00508 // ldr q8, [x8, #16]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d800589 // str q9, [x12, #16]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d801589 // str q9, [x12, #80]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d802589 // str q9, [x12, #144]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d803589 // str q9, [x12, #208]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d810589 // str q9, [x12, #1040]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d811589 // str q9, [x12, #1104]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d812589 // str q9, [x12, #1168]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d813589 // str q9, [x12, #1232]
+	WORD $0x3dc01108 // ldr q8, [x8, #64]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d804189 // str q9, [x12, #256]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d805189 // str q9, [x12, #320]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d806189 // str q9, [x12, #384]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d807189 // str q9, [x12, #448]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d814189 // str q9, [x12, #1280]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d815189 // str q9, [x12, #1344]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d816189 // str q9, [x12, #1408]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d817189 // str q9, [x12, #1472]
+	WORD $0x3dc01508 // ldr q8, [x8, #80]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d804589 // str q9, [x12, #272]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d805589 // str q9, [x12, #336]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d806589 // str q9, [x12, #400]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d807589 // str q9, [x12, #464]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d814589 // str q9, [x12, #1296]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d815589 // str q9, [x12, #1360]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d816589 // str q9, [x12, #1424]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d817589 // str q9, [x12, #1488]
+	WORD $0x3dc02108 // ldr q8, [x8, #128]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d808189 // str q9, [x12, #512]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d809189 // str q9, [x12, #576]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80a189 // str q9, [x12, #640]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80b189 // str q9, [x12, #704]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d818189 // str q9, [x12, #1536]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d819189 // str q9, [x12, #1600]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81a189 // str q9, [x12, #1664]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81b189 // str q9, [x12, #1728]
+	WORD $0x3dc02508 // ldr q8, [x8, #144]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d808589 // str q9, [x12, #528]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d809589 // str q9, [x12, #592]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80a589 // str q9, [x12, #656]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80b589 // str q9, [x12, #720]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d818589 // str q9, [x12, #1552]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d819589 // str q9, [x12, #1616]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81a589 // str q9, [x12, #1680]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81b589 // str q9, [x12, #1744]
+	WORD $0x3dc03108 // ldr q8, [x8, #192]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80c189 // str q9, [x12, #768]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80d189 // str q9, [x12, #832]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80e189 // str q9, [x12, #896]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80f189 // str q9, [x12, #960]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81c189 // str q9, [x12, #1792]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81d189 // str q9, [x12, #1856]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81e189 // str q9, [x12, #1920]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81f189 // str q9, [x12, #1984]
+	WORD $0x3dc03508 // ldr q8, [x8, #208]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80c589 // str q9, [x12, #784]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80d589 // str q9, [x12, #848]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80e589 // str q9, [x12, #912]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80f589 // str q9, [x12, #976]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81c589 // str q9, [x12, #1808]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81d589 // str q9, [x12, #1872]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81e589 // str q9, [x12, #1936]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81f589 // str q9, [x12, #2000]
+	WORD $0x91044108 // add x8, x8, #272
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9104414a // add x10, x10, #272
+	WORD $0x9120018c // add x12, x12, #2048
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffd2e1 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffd201 // b.ne super
+	WORD $0x9100216b // add x11, x11, #8
+	WORD $0xf100417f // cmp x11, #16
+	WORD $0x54ffd101 // b.ne pass
+	RET
+
+// func UnpackIQ3_S(panel *float32, tile *byte, first, records int)
+TEXT ·UnpackIQ3_S(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e5e0 // movi v0.16b, #15
+	WORD $0xd2806031 // movz x17, #0x301, lsl #0
+	WORD $0xf2a0e0b1 // movk x17, #0x705, lsl #16
+	WORD $0xf2c16131 // movk x17, #0xb09, lsl #32
+	WORD $0xf2e1e1b1 // movk x17, #0xf0d, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd29fbff1 // movz x17, #0xfdff, lsl #0
+	WORD $0xf2bf3f71 // movk x17, #0xf9fb, lsl #16
+	WORD $0xf2debef1 // movk x17, #0xf5f7, lsl #32
+	WORD $0xf2fe3e71 // movk x17, #0xf1f3, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd2811411 // mov x17, #2208
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xd280000b // mov x11, #0
+	// pass:
+	WORD $0x8b0b002a // add x10, x1, x11
+	WORD $0x8b0b0429 // add x9, x1, x11, lsl #1
+	WORD $0x8b0b0828 // add x8, x1, x11, lsl #2
+	WORD $0x8b0b080c // add x12, x0, x11, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0xfd408142 // ldr d2, [x10, #256]
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0
+	WORD $0x4f10a443 // sshll2 v3.4s, v2.8h, #0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0xfd4000e6 // ldr d6, [x7, #0]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0xfd4004e6 // ldr d6, [x7, #8]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6e26dc63 // fmul v3.4s, v3.4s, v6.4s
+	WORD $0x3dc00108 // ldr q8, [x8, #0]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d800189 // str q9, [x12, #0]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d801189 // str q9, [x12, #64]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d802189 // str q9, [x12, #128]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d803189 // str q9, [x12, #192]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d810189 // str q9, [x12, #1024]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d811189 // str q9, [x12, #1088]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d812189 // str q9, [x12, #1152]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d813189 // str q9, [x12, #1216]
+	WORD $0x3dc00508 // ldr q8, [x8, #16]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d800589 // str q9, [x12, #16]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d801589 // str q9, [x12, #80]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d802589 // str q9, [x12, #144]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d803589 // str q9, [x12, #208]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d810589 // str q9, [x12, #1040]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d811589 // str q9, [x12, #1104]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d812589 // str q9, [x12, #1168]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d813589 // str q9, [x12, #1232]
+	WORD $0x3dc01108 // ldr q8, [x8, #64]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d804189 // str q9, [x12, #256]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d805189 // str q9, [x12, #320]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d806189 // str q9, [x12, #384]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d807189 // str q9, [x12, #448]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d814189 // str q9, [x12, #1280]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d815189 // str q9, [x12, #1344]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d816189 // str q9, [x12, #1408]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d817189 // str q9, [x12, #1472]
+	WORD $0x3dc01508 // ldr q8, [x8, #80]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d804589 // str q9, [x12, #272]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d805589 // str q9, [x12, #336]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d806589 // str q9, [x12, #400]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d807589 // str q9, [x12, #464]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d814589 // str q9, [x12, #1296]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d815589 // str q9, [x12, #1360]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d816589 // str q9, [x12, #1424]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d817589 // str q9, [x12, #1488]
+	WORD $0x3dc02108 // ldr q8, [x8, #128]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d808189 // str q9, [x12, #512]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d809189 // str q9, [x12, #576]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80a189 // str q9, [x12, #640]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80b189 // str q9, [x12, #704]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d818189 // str q9, [x12, #1536]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d819189 // str q9, [x12, #1600]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81a189 // str q9, [x12, #1664]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81b189 // str q9, [x12, #1728]
+	WORD $0x3dc02508 // ldr q8, [x8, #144]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d808589 // str q9, [x12, #528]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d809589 // str q9, [x12, #592]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80a589 // str q9, [x12, #656]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80b589 // str q9, [x12, #720]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d818589 // str q9, [x12, #1552]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d819589 // str q9, [x12, #1616]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81a589 // str q9, [x12, #1680]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81b589 // str q9, [x12, #1744]
+	WORD $0x3dc03108 // ldr q8, [x8, #192]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80c189 // str q9, [x12, #768]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80d189 // str q9, [x12, #832]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80e189 // str q9, [x12, #896]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80f189 // str q9, [x12, #960]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81c189 // str q9, [x12, #1792]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81d189 // str q9, [x12, #1856]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81e189 // str q9, [x12, #1920]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81f189 // str q9, [x12, #1984]
+	WORD $0x3dc03508 // ldr q8, [x8, #208]
+	WORD $0x4e201d07 // and v7.16b, v8.16b, v0.16b
+	WORD $0x6f0c0508 // ushr v8.16b, v8.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4e080028 // tbl v8.16b, {v1.16b}, v8.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80c589 // str q9, [x12, #784]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80d589 // str q9, [x12, #848]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80e589 // str q9, [x12, #912]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80f589 // str q9, [x12, #976]
+	WORD $0x4f385506 // shl v6.4s, v8.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81c589 // str q9, [x12, #1808]
+	WORD $0x4f305506 // shl v6.4s, v8.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81d589 // str q9, [x12, #1872]
+	WORD $0x4f285506 // shl v6.4s, v8.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81e589 // str q9, [x12, #1936]
+	WORD $0x4f280506 // sshr v6.4s, v8.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81f589 // str q9, [x12, #2000]
+	WORD $0x91044108 // add x8, x8, #272
+	WORD $0x91044129 // add x9, x9, #272
+	WORD $0x9104414a // add x10, x10, #272
+	WORD $0x9120018c // add x12, x12, #2048
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffd2e1 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffd201 // b.ne super
+	WORD $0x9100216b // add x11, x11, #8
+	WORD $0xf100417f // cmp x11, #16
+	WORD $0x54ffd101 // b.ne pass
+	RET
+
+// func UnpackTQ2_0(panel *float32, tile *byte, first, records int)
+TEXT ·UnpackTQ2_0(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e460 // movi v0.16b, #3
+	WORD $0xd343fc42 // lsr x2, x2, #3
+	WORD $0xd2809411 // mov x17, #1184
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xd280000b // mov x11, #0
+	// pass:
+	WORD $0x8b0b002a // add x10, x1, x11
+	WORD $0x8b0b0429 // add x9, x1, x11, lsl #1
+	WORD $0x8b0b0828 // add x8, x1, x11, lsl #2
+	WORD $0x8b0b080c // add x12, x0, x11, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	// super:
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x91008108 // add x8, x8, #32
+	WORD $0x91008129 // add x9, x9, #32
+	WORD $0x9100814a // add x10, x10, #32
+	WORD $0xd2800106 // mov x6, #8
+	// record:
+	WORD $0xfd404141 // ldr d1, [x10, #128]
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0
+	WORD $0x4f10a422 // sshll2 v2.4s, v1.8h, #0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0xfd4000e5 // ldr d5, [x7, #0]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc21 // fmul v1.4s, v1.4s, v5.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0xfd4004e5 // ldr d5, [x7, #8]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e25dc42 // fmul v2.4s, v2.4s, v5.4s
+	WORD $0x52800011 // movz w17, #0x0
+	WORD $0x72b7f011 // movk w17, #0xbf80, lsl #16
+	WORD $0x4e040e25 // dup v5.4s, w17
+	WORD $0x6e25dc23 // fmul v3.4s, v1.4s, v5.4s
+	WORD $0x6e25dc44 // fmul v4.4s, v2.4s, v5.4s
+	WORD $0x3dc00106 // ldr q6, [x8, #0]
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d800188 // str q8, [x12, #0]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d801188 // str q8, [x12, #64]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d802188 // str q8, [x12, #128]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d803188 // str q8, [x12, #192]
+	WORD $0x3dc00506 // ldr q6, [x8, #16]
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d800588 // str q8, [x12, #16]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d801588 // str q8, [x12, #80]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d802588 // str q8, [x12, #144]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d803588 // str q8, [x12, #208]
+	WORD $0x3dc00106 // ldr q6, [x8, #0]
+	WORD $0x6f0e04c6 // ushr v6.16b, v6.16b, #2
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d804188 // str q8, [x12, #256]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d805188 // str q8, [x12, #320]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d806188 // str q8, [x12, #384]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d807188 // str q8, [x12, #448]
+	WORD $0x3dc00506 // ldr q6, [x8, #16]
+	WORD $0x6f0e04c6 // ushr v6.16b, v6.16b, #2
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d804588 // str q8, [x12, #272]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d805588 // str q8, [x12, #336]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d806588 // str q8, [x12, #400]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d807588 // str q8, [x12, #464]
+	WORD $0x3dc00106 // ldr q6, [x8, #0]
+	WORD $0x6f0c04c6 // ushr v6.16b, v6.16b, #4
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d808188 // str q8, [x12, #512]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d809188 // str q8, [x12, #576]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d80a188 // str q8, [x12, #640]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d80b188 // str q8, [x12, #704]
+	WORD $0x3dc00506 // ldr q6, [x8, #16]
+	WORD $0x6f0c04c6 // ushr v6.16b, v6.16b, #4
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d808588 // str q8, [x12, #528]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d809588 // str q8, [x12, #592]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d80a588 // str q8, [x12, #656]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d80b588 // str q8, [x12, #720]
+	WORD $0x3dc00106 // ldr q6, [x8, #0]
+	WORD $0x6f0a04c6 // ushr v6.16b, v6.16b, #6
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d80c188 // str q8, [x12, #768]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d80d188 // str q8, [x12, #832]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d80e188 // str q8, [x12, #896]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d80f188 // str q8, [x12, #960]
+	WORD $0x3dc00506 // ldr q6, [x8, #16]
+	WORD $0x6f0a04c6 // ushr v6.16b, v6.16b, #6
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d80c588 // str q8, [x12, #784]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d80d588 // str q8, [x12, #848]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d80e588 // str q8, [x12, #912]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d80f588 // str q8, [x12, #976]
+	WORD $0x3dc01106 // ldr q6, [x8, #64]
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d810188 // str q8, [x12, #1024]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d811188 // str q8, [x12, #1088]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d812188 // str q8, [x12, #1152]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d813188 // str q8, [x12, #1216]
+	WORD $0x3dc01506 // ldr q6, [x8, #80]
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d810588 // str q8, [x12, #1040]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d811588 // str q8, [x12, #1104]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d812588 // str q8, [x12, #1168]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d813588 // str q8, [x12, #1232]
+	WORD $0x3dc01106 // ldr q6, [x8, #64]
+	WORD $0x6f0e04c6 // ushr v6.16b, v6.16b, #2
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d814188 // str q8, [x12, #1280]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d815188 // str q8, [x12, #1344]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d816188 // str q8, [x12, #1408]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d817188 // str q8, [x12, #1472]
+	WORD $0x3dc01506 // ldr q6, [x8, #80]
+	WORD $0x6f0e04c6 // ushr v6.16b, v6.16b, #2
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d814588 // str q8, [x12, #1296]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d815588 // str q8, [x12, #1360]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d816588 // str q8, [x12, #1424]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d817588 // str q8, [x12, #1488]
+	WORD $0x3dc01106 // ldr q6, [x8, #64]
+	WORD $0x6f0c04c6 // ushr v6.16b, v6.16b, #4
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d818188 // str q8, [x12, #1536]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d819188 // str q8, [x12, #1600]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d81a188 // str q8, [x12, #1664]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d81b188 // str q8, [x12, #1728]
+	WORD $0x3dc01506 // ldr q6, [x8, #80]
+	WORD $0x6f0c04c6 // ushr v6.16b, v6.16b, #4
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d818588 // str q8, [x12, #1552]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d819588 // str q8, [x12, #1616]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d81a588 // str q8, [x12, #1680]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d81b588 // str q8, [x12, #1744]
+	WORD $0x3dc01106 // ldr q6, [x8, #64]
+	WORD $0x6f0a04c6 // ushr v6.16b, v6.16b, #6
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d81c188 // str q8, [x12, #1792]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d81d188 // str q8, [x12, #1856]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d81e188 // str q8, [x12, #1920]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x4e21cca8 // fmla v8.4s, v5.4s, v1.4s
+	WORD $0x3d81f188 // str q8, [x12, #1984]
+	WORD $0x3dc01506 // ldr q6, [x8, #80]
+	WORD $0x6f0a04c6 // ushr v6.16b, v6.16b, #6
+	WORD $0x4f3854c5 // shl v5.4s, v6.4s, #24
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d81c588 // str q8, [x12, #1808]
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d81d588 // str q8, [x12, #1872]
+	WORD $0x4f2854c5 // shl v5.4s, v6.4s, #8
+	WORD $0x6f2804a5 // ushr v5.4s, v5.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d81e588 // str q8, [x12, #1936]
+	WORD $0x6f2804c5 // ushr v5.4s, v6.4s, #24
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4ea41c88 // mov v8.16b, v4.16b
+	WORD $0x4e22cca8 // fmla v8.4s, v5.4s, v2.4s
+	WORD $0x3d81f588 // str q8, [x12, #2000]
+	WORD $0x91024108 // add x8, x8, #144
+	WORD $0x91024129 // add x9, x9, #144
+	WORD $0x9102414a // add x10, x10, #144
+	WORD $0x9120018c // add x12, x12, #2048
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffca41 // b.ne record
+	WORD $0xf10020a5 // subs x5, x5, #8
+	WORD $0x54ffc961 // b.ne super
+	WORD $0x9100216b // add x11, x11, #8
+	WORD $0xf100417f // cmp x11, #16
+	WORD $0x54ffc861 // b.ne pass
+	RET

@@ -178,7 +178,7 @@ func (a *app) printPredicted(format string, rows []predictedRow) error {
 		e.SetIndent("", "  ")
 		return e.Encode(rows)
 	}
-	if format != "table" {
+	if format != "table" && format != "auto" {
 		return usageErrorf("--predict: -o %s: want table or json", format)
 	}
 	w := a.newTable()

@@ -10,8 +10,8 @@ import (
 	"terrace/internal/units"
 )
 
-// benchFormats are what -o takes; "" is none of them.
-var benchFormats = []string{"table", "json", "jsonl", "md", "csv"}
+// benchFormats are what -o takes. auto is md with a verdict where one case was measured, and table where several were.
+var benchFormats = []string{"auto", "table", "json", "jsonl", "md", "csv"}
 
 // benchColumns are llama-bench's, in its order as far as there is one, of the formats md and csv.
 var benchColumns = []struct {
@@ -55,10 +55,59 @@ func (a *app) benchPrinter(format string) benchPrinter {
 		rows = append(rows, r)
 		return nil
 	}
-	if format == "json" {
+	switch {
+	case format == "json":
 		return benchPrinter{keep, func() error { return a.printJSON(rows) }}
+	case format == "auto":
+		return benchPrinter{keep, func() error { return a.printBenchOfOne(rows) }}
 	}
 	return benchPrinter{keep, func() error { return a.printBench(rows) }}
+}
+
+// printBenchOfOne prints the rows of one case as llama-bench does, with a verdict; those of several as a table.
+func (a *app) printBenchOfOne(rows []benchRow) error {
+	for _, r := range rows {
+		if x := rows[0]; r.Policy != x.Policy || r.Backend != x.Backend || r.Batch != x.Batch || len(r.Tiers) > 0 {
+			return a.printBench(rows)
+		}
+	}
+	p := a.benchMarkdown()
+	for _, r := range rows {
+		if err := p.row(r); err != nil {
+			return err
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	if line := verdict(rows); line != "" {
+		_, err := fmt.Fprintf(a.stdout, "\n%s\n", line)
+		return err
+	}
+	return nil
+}
+
+// verdict says in a line how fast a model reads and writes here, and how far from what memory allows; "" where nothing was generated.
+func verdict(rows []benchRow) string {
+	prompt, text := 0.0, (*benchRow)(nil)
+	for i := range rows {
+		if rows[i].NPrompt > 0 {
+			prompt = rows[i].TPSMedian
+		} else {
+			text = &rows[i]
+		}
+	}
+	if text == nil {
+		return ""
+	}
+	line := fmt.Sprintf("%.3g tokens/s", text.TPSMedian)
+	if w := text.Weights; w != nil {
+		line += fmt.Sprintf(", which reads weights at %.1f GB/s, %.0f %% of what these threads can read from memory", w.Share*w.ReadRate/1e9, 100*w.Share)
+	}
+	if prompt > 0 {
+		line += fmt.Sprintf("; prompts are read %.0f times as fast", prompt/text.TPSMedian)
+	}
+	return line
 }
 
 // benchMarkdown prints a Markdown table.

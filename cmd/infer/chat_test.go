@@ -286,7 +286,7 @@ func TestChatOfAPipe(t *testing.T) {
 }
 
 func TestIsCommand(t *testing.T) {
-	for text, want := range map[string]bool{"/help": true, "/set top-p 1": true, "/nope": true, "/": true, "hello": false, "/usr/bin": false, "/ then": false, "/nope this": false,
+	for text, want := range map[string]bool{"/help": true, "/set top-p 1": true, "/nope": true, "/": true, "hello": false, "/usr/bin": false, "/ then": false, "/nope this": true,
 		"/system a\nb": true, "/set a\nb": false, "/clear\nmore": false, " /help": false} {
 		if isCommand(text) != want {
 			t.Errorf("%q: command is %v", text, !want)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -78,15 +79,18 @@ func isCommand(text string) bool {
 	if findCommand(name) != nil {
 		return name == "/system" || !strings.Contains(rest, "\n")
 	}
-	return !strings.ContainsAny(strings.TrimRight(text[1:], " \t\n"), " \t\n/")
+	return strings.TrimSpace(text) == "/" || commandWord.MatchString(name)
 }
+
+// commandWord is the shape of a command's name: what begins so is no message, known or not; a path is one.
+var commandWord = regexp.MustCompile(`^/[A-Za-z][A-Za-z-]*$`)
 
 // command runs a / line and reports whether to leave.
 func (c *conversation) command(line string) (leave bool, err error) {
 	name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	cmd := findCommand(name)
 	if cmd == nil {
-		fmt.Fprintf(c.a.stderr, "infer: %s is not a command here%s; /help lists them\n", name, nearest.Hint(name, commandNames()))
+		fmt.Fprintf(c.a.stderr, "infer: %s is not a command here%s; /help lists them (a message may begin with a space)\n", name, nearest.Hint(name, commandNames()))
 		return false, nil
 	}
 	leave, err = cmd.run(c, strings.TrimSpace(rest))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,47 +19,78 @@ const maxConstraintBytes = 4 << 20
 
 // constrainFlags say what a text may be.
 type constrainFlags struct {
-	schemaFile  string
-	grammarFile string
+	schema  string // JSON, or the name of a file
+	grammar string // GBNF, or the name of a file
+	format  string // json, or a schema as JSON: Ollama's flag
 }
 
 func (f *constrainFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
-	p.StringVar(&f.schemaFile, "json-schema", "", "the text is JSON that satisfies the schema in this file")
-	p.StringVar(&f.grammarFile, "grammar", "", "the text is one of the GBNF grammar in this file")
+	p.StringVar(&f.schema, "json-schema", "", "the text is JSON that satisfies this schema: JSON ({…), or a file with it")
+	p.StringVar(&f.grammar, "grammar", "", "the text is one of this grammar: GBNF (root ::= …), or a file with it")
+	p.StringVar(&f.format, "format", "", "json: the text is a JSON object; or a schema, as --json-schema")
 }
 
-// compile reads the file that is named, if one is; it needs no model.
-func (f *constrainFlags) compile() (*grammar.Grammar, error) {
-	name, file, compile := "--json-schema", f.schemaFile, schema.Compile
-	if f.grammarFile != "" {
-		if f.schemaFile != "" {
-			return nil, usageErrorf("--json-schema and --grammar exclude each other")
+// anyObject is the schema of --format json.
+const anyObject = `{"type": "object"}`
+
+// given is the flag that was given, its value, and the constraint's text; name is empty where none was.
+func (f *constrainFlags) given() (name, value, text string, err error) {
+	for _, x := range []struct {
+		name, value string
+		inline      bool
+	}{
+		{"--json-schema", f.schema, strings.HasPrefix(strings.TrimSpace(f.schema), "{")},
+		{"--grammar", f.grammar, strings.Contains(f.grammar, "::=")},
+		{"--format", f.format, strings.HasPrefix(strings.TrimSpace(f.format), "{")},
+	} {
+		switch {
+		case x.value == "":
+			continue
+		case name != "":
+			return "", "", "", usageErrorf("%s and %s exclude each other", name, x.name)
 		}
-		name, file, compile = "--grammar", f.grammarFile, func(text []byte) (*grammar.Grammar, error) { return grammar.GBNF(string(text)) }
+		name, value, text = x.name, x.value, x.value
+		switch {
+		case x.inline:
+			value = "given"
+		case x.name == "--format":
+			if text = anyObject; x.value != "json" {
+				return "", "", "", usageErrorf("--format %s: want json, or a JSON schema", x.value)
+			}
+		default:
+			b, err := readConstraint(x.value)
+			if err != nil {
+				return "", "", "", fmt.Errorf("%s: %w", name, err)
+			}
+			text = string(b)
+		}
 	}
-	if file == "" {
-		return nil, nil
+	return name, value, text, nil
+}
+
+// compile compiles the constraint, nil where there is none; it needs no model.
+func (f *constrainFlags) compile() (*grammar.Grammar, error) {
+	name, value, text, err := f.given()
+	if name == "" || err != nil {
+		return nil, err
 	}
-	text, err := readConstraint(file)
+	var g *grammar.Grammar
+	if name == "--grammar" {
+		g, err = grammar.GBNF(text)
+	} else {
+		g, err = schema.Compile([]byte(text))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	g, err := compile(text)
-	if err != nil {
-		return nil, usageErrorf("%s %s: %v", name, file, err)
+		return nil, usageErrorf("%s %s: %v", name, value, err)
 	}
 	return g, nil
 }
 
-// text is what is in the file that is named, "" where none is.
+// text is the constraint's text, "" where there is none.
 func (f *constrainFlags) text() (string, error) {
-	file := orDefault(f.schemaFile, f.grammarFile)
-	if file == "" {
-		return "", nil
-	}
-	b, err := readConstraint(file)
-	return string(b), err
+	_, _, text, err := f.given()
+	return text, err
 }
 
 func readConstraint(file string) ([]byte, error) {

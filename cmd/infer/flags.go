@@ -73,7 +73,7 @@ func fillFlags(cmd *cobra.Command, configFile string) error {
 		}
 		for _, v := range values {
 			if err := cmd.Flags().Set(f.Name, v); err != nil {
-				errs = append(errs, usageErrorf("%s: --%s: %v", from, f.Name, err))
+				errs = append(errs, usageErrorf("%s: --%s: %q is not %s", from, f.Name, v, wantedValue(f, err)))
 			}
 			_ = cmd.Flags().SetAnnotation(f.Name, filledFrom, []string{from}) // it fails for an unknown flag only
 		}
@@ -84,6 +84,23 @@ func fillFlags(cmd *cobra.Command, configFile string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// wantedValue says in words what values a flag takes that refused one.
+func wantedValue(f *pflag.Flag, err error) string {
+	switch f.Value.Type() {
+	case "int", "int64":
+		return "a whole number"
+	case "uint", "uint64":
+		return "a whole number, 0 or more"
+	case "float64":
+		return "a number"
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a time such as 30s"
+	}
+	return "right: " + err.Error()
 }
 
 // userConfig is the configuration file of the user, "" where there is none.

@@ -160,7 +160,19 @@ func noCommand(cmd *cobra.Command, args []string) error {
 			known = append(append(known, c.Name()), c.Aliases...)
 		}
 	}
+	if meant := elsewhere[args[0]]; meant != "" && cmd.Parent() == nil {
+		return usageErrorf("unknown command %q: %s", args[0], meant)
+	}
 	return usageErrorf("unknown command %q%s: run '%s --help' for the list", args[0], nearest.Hint(args[0], known), cmd.CommandPath())
+}
+
+// elsewhere are commands and flags that other tools have, and what does here what they do there.
+var elsewhere = map[string]string{
+	"ps":     "infer serve tells what it has loaded, at GET /api/ps; infer list shows what is in the cache",
+	"stop":   "infer serve ends on Ctrl-C or SIGTERM",
+	"cp":     "infer create gives a model a second name",
+	"push":   "there is nothing to push to",
+	"--host": "--addr HOST:PORT says where to listen", "--port": "--addr HOST:PORT says where to listen",
 }
 
 // flagHint asks after the flag that an unknown one was meant to be.
@@ -168,6 +180,9 @@ func flagHint(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return ""
+	}
+	if meant := elsewhere["--"+unknown.GetSpecifiedName()]; meant != "" {
+		return ": " + meant
 	}
 	if best := nearest.Of(unknown.GetSpecifiedName(), flagNames(cmd)); best != "" {
 		return ", did you mean --" + best + "?"

@@ -155,7 +155,7 @@ func (f *serveFlags) check() error {
 func (a *app) serve(f *serveFlags) error {
 	host, _, err := net.SplitHostPort(f.addr)
 	if err != nil {
-		return usageErrorf("--addr %s: %v", f.addr, err)
+		return usageErrorf("--addr %s: want HOST:PORT, such as 127.0.0.1:8080", f.addr)
 	}
 	if err := f.check(); err != nil {
 		return err

@@ -23,7 +23,8 @@ const maxLineBytes = 64 << 20
 
 type tokenizeFlags struct {
 	load                     loadFlags
-	ids, jsonl               bool
+	ids, jsonl, count        bool
+	file                     string
 	addSpecial, parseSpecial bool
 }
 
@@ -32,16 +33,18 @@ func newTokenize(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tokenize [TEXT]",
 		Short: "Text to token ids, and back",
-		Long: "Prints the token ids that the model has for a text, as a JSON array; with --ids the text of such an array. Either is the argument, or all of standard input. " +
+		Long: "Prints the token ids that the model has for a text, as a JSON array; with --ids the text of such an array. Either is the argument, a file (-f), or all of standard input; with --count the number of tokens. " +
 			"With --jsonl each line is one case: {\"text\", \"add_special\", \"parse_special\"} gives {\"ids\": [...]}, and {\"ids\": [...]} gives {\"text\"}; " +
 			"bytes that are not UTF-8 travel as \"text_hex\". A case that does not say follows --add-special and --parse-special.",
-		Example: "  infer tokenize 'Hello world'\n  infer tokenize < page.txt\n  echo '[19556, 905]' | infer tokenize --ids\n  infer tokenize --jsonl < cases.jsonl",
+		Example: "  infer tokenize 'Hello world'\n  infer tokenize --count -f page.txt\n  echo '[19556, 905]' | infer tokenize --ids\n  infer tokenize --jsonl < cases.jsonl",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.tokenize(f, args) },
 	}
 	f.load.add(cmd)
 	p := cmd.Flags()
 	p.BoolVar(&f.ids, "ids", false, "from ids to text")
+	p.BoolVar(&f.count, "count", false, "print how many tokens a text has, not which")
+	p.StringVarP(&f.file, "file", "f", "", "read the text from this file, - for standard input")
 	p.BoolVar(&f.jsonl, "jsonl", false, "one JSON case a line")
 	p.BoolVar(&f.addSpecial, "add-special", true, "add what the model puts around a text (BOS, EOS)")
 	p.BoolVar(&f.parseSpecial, "parse-special", true, "recognise control tokens written in the text")
@@ -58,6 +61,12 @@ func (a *app) tokenize(f *tokenizeFlags, args []string) error {
 	if f.ids && f.jsonl {
 		return usageErrorf("tokenize: --ids and --jsonl exclude each other: a --jsonl case with ids is decoded")
 	}
+	if f.count && (f.ids || f.jsonl) {
+		return usageErrorf("tokenize: --count is of a text, without --ids and --jsonl")
+	}
+	if f.file != "" && (f.jsonl || len(args) > 0) {
+		return usageErrorf("tokenize: --file %s beside %s", f.file, map[bool]string{true: "--jsonl, which reads standard input", false: "a text"}[f.jsonl])
+	}
 	l, err := a.openFile(&f.load)
 	if err != nil {
 		return err
@@ -71,11 +80,16 @@ func (a *app) tokenize(f *tokenizeFlags, args []string) error {
 		return t.lines(bufio.NewReader(a.stdin))
 	}
 	from, text := "the argument", strings.Join(args, "")
-	if len(args) == 0 {
+	switch {
+	case f.file != "" && f.file != "-":
+		from = f.file
+		text, err = a.readText(f.file)
+	case len(args) == 0:
 		from = "standard input"
-		if text, err = readBounded(a.stdin, from); err != nil {
-			return err
-		}
+		text, err = readBounded(a.stdin, from)
+	}
+	if err != nil {
+		return err
 	}
 	if err := t.whole(from, text); err != nil {
 		return err
@@ -106,6 +120,10 @@ func (t tokenizing) whole(from, text string) error {
 	}
 	ids, err := t.tok.Encode(text, t.f.addSpecial, t.f.parseSpecial)
 	if err != nil {
+		return err
+	}
+	if t.f.count {
+		_, err := fmt.Fprintln(t.out, len(ids))
 		return err
 	}
 	return t.write(ids)

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 // version is the release.
@@ -22,6 +24,20 @@ var commit string
 //
 //go:embed commit.txt
 var archived string
+
+func init() { register(newVersion) }
+
+func newVersion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Which release this is, and the commit it was built from",
+		Args:  noCommand,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(a.stdout, "infer version %s\n", versionLine())
+			return err
+		},
+	}
+}
 
 // versionLine names the release, the commit it was built from, and the Go toolchain.
 func versionLine() string {

@@ -56,11 +56,14 @@ type Constraint interface {
 type Request struct {
 	IDs       []int // prompt
 	MaxTokens int   // -1 = until the context is full
-	MinTokens int   // end tokens are not chosen before this many, as with min_length of transformers; stop strings still end the text
+	MinTokens int   // end tokens and StopIDs are not chosen before this many, as with min_length of transformers; stop strings still end the text
+	HoldStops bool  // stop strings end nothing before MinTokens either, as with min_tokens of vLLM
 	CutToFit  bool  // MaxTokens is a default nobody chose: less is generated where the context holds less
 	Sampler   model.SamplerOptions
+	Breakers  *model.Breakers // of DRY; nil = none
 	Bias      map[int]float32 // added to these ids' logits; nil = to none
 	Stops     []string
+	StopIDs   []int // end the text as end tokens do, whatever IgnoreEOS says
 	IgnoreEOS bool
 	IsEnd     func(id int) bool // end-of-generation ids; nil = none
 	Text      Text              // nil = ids only
@@ -288,6 +291,7 @@ func NewGeneration(r Request) (*Generation, error) {
 	}
 	g := &Generation{r: &r, res: &Result{PromptTokens: len(r.IDs)}, sampler: model.NewSampler(r.Sampler), stops: stops.Scanner{Stops: r.Stops}}
 	g.sampler.Bias(r.Bias)
+	g.sampler.Break(r.Breakers)
 	return g, nil
 }
 
@@ -329,7 +333,7 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 		return 0, false, g.nothingLeft()
 	}
 	g.tick()
-	if !g.r.IgnoreEOS && g.r.IsEnd != nil && g.r.IsEnd(id) {
+	if !g.r.IgnoreEOS && g.r.ends(id) || slices.Contains(g.r.StopIDs, id) {
 		g.End("stop")
 		return id, false, nil
 	}
@@ -352,22 +356,28 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 // bar has the sampler leave out end tokens while the text is shorter than asked for, and what the constraint forbids. A
 // constrained text that ignores end tokens goes on until it is complete.
 func (g *Generation) bar() error {
-	short := !g.r.IgnoreEOS && len(g.res.IDs) < g.r.MinTokens
+	short := len(g.res.IDs) < g.r.MinTokens
+	ends := short && !g.r.IgnoreEOS
 	if g.r.Constrain != nil {
 		mask, err := g.r.Constrain.Mask()
 		if err != nil {
 			return fmt.Errorf("engine: token %d of the text: %w", len(g.res.IDs)+1, err)
 		}
 		g.sampler.Allow(mask)
-		short = short || g.r.IgnoreEOS
+		ends = ends || g.r.IgnoreEOS
 	}
-	if short {
+	switch {
+	case short && len(g.r.StopIDs) > 0:
+		g.sampler.Bar(func(id int) bool { return ends && g.r.ends(id) || slices.Contains(g.r.StopIDs, id) })
+	case ends:
 		g.sampler.Bar(g.r.IsEnd)
-		return nil
+	default:
+		g.sampler.Bar(nil)
 	}
-	g.sampler.Bar(nil)
 	return nil
 }
+
+func (r *Request) ends(id int) bool { return r.IsEnd != nil && r.IsEnd(id) }
 
 // constrain tells the constraint which token came; complete says that nothing can follow it.
 func (g *Generation) constrain(id int) (complete bool, err error) {
@@ -422,7 +432,11 @@ func (g *Generation) emit(id int) (stopped bool, err error) {
 	if g.r.Text == nil {
 		return false, nil
 	}
-	show, stopped := g.stops.Push(g.r.Text.Push(id))
+	piece := g.r.Text.Push(id)
+	if g.r.HoldStops && len(g.res.IDs) <= g.r.MinTokens {
+		return false, g.show(g.stops.Pass(piece))
+	}
+	show, stopped := g.stops.Push(piece)
 	g.cut = stopped
 	if stopped {
 		g.res.Stop = g.stops.Met

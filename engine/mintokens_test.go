@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"terrace/engine/fakes"
@@ -84,5 +85,44 @@ func TestBatchErrorsAreTheSessionsOwn(t *testing.T) {
 	batch := (*BatchError)(nil)
 	if !errors.As(err, &batch) || !errors.Is(batch.Errors[0], ErrTier) || errors.Is(batch.Errors[0], ErrContext) || !errors.Is(batch.Errors[1], ErrContext) {
 		t.Errorf("two reasons: %v", err)
+	}
+}
+
+// TestStopIDs: ids that end a text end it where end tokens are ignored too, not before MinTokens, and stop strings wait where they are held.
+func TestStopIDs(t *testing.T) {
+	prompt := fakes.IDs(20, 40)
+	e := small(t, Options{Threads: 1, Policy: "full"})
+	run := func(r Request) *Result {
+		t.Helper()
+		r.IDs, r.MaxTokens, r.Text = prompt, 12, letters{}
+		res, err := e.Generate(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	free := run(Request{})
+	at := 3 // the first place of its id
+	for slices.Contains(free.IDs[:at], free.IDs[at]) {
+		at++
+	}
+	stop := []int{free.IDs[at]}
+	for name, r := range map[string]Request{"alone": {StopIDs: stop}, "end tokens ignored": {StopIDs: stop, IgnoreEOS: true, IsEnd: func(id int) bool { return id == free.IDs[1] }}} {
+		if res := run(r); !slices.Equal(res.IDs, free.IDs[:at]) || res.Finish != "stop" {
+			t.Errorf("%s: %v %s, want %v", name, res.IDs, res.Finish, free.IDs[:at])
+		}
+	}
+	for name, r := range map[string]Request{"stop ids": {StopIDs: stop, MinTokens: at + 1}, "ends too": {StopIDs: stop, MinTokens: at + 1, IsEnd: func(id int) bool { return id == free.IDs[0] }}} {
+		res := run(r)
+		if len(res.IDs) < at+1 || slices.Contains(res.IDs[:at+1], stop[0]) || r.IsEnd != nil && slices.Contains(res.IDs[:at+1], free.IDs[0]) || r.IsEnd == nil && !slices.Equal(res.IDs[:at], free.IDs[:at]) {
+			t.Errorf("%s, at least %d tokens: %v", name, at+1, res.IDs)
+		}
+	}
+	text := free.Text
+	if res := run(Request{Stops: []string{text[2:3]}, MinTokens: 4, HoldStops: true}); !strings.HasPrefix(res.Text, text[:4]) {
+		t.Errorf("%q, want the first four of %q whatever stops it", res.Text, text)
+	}
+	if res := run(Request{Stops: []string{text[2:5]}, MinTokens: 4, HoldStops: true}); res.Text != text[:2] {
+		t.Errorf("%q, want %q: the stop string ends behind the fourth token", res.Text, text[:2])
 	}
 }

@@ -56,6 +56,8 @@ func TestSpeculationChangesNothing(t *testing.T) {
 		{name: "f16", o: Options{}},
 		{name: "exact", o: Options{Exact: true}},
 		{name: "seeded", o: Options{}, sample: model.SamplerOptions{Temperature: 1.1, TopK: 20, Seed: 3, RepeatPenalty: 1.2, PenaltyLast: 20, PenaltyLastSet: true}},
+		{name: "mirostat", sample: model.SamplerOptions{Temperature: 1, Mirostat: 2, MirostatTau: 4, MirostatEta: 0.2, Seed: 5}},
+		{name: "typical, XTC and DRY", sample: model.SamplerOptions{Temperature: 1, TypicalP: 0.9, XTCProbability: 0.5, XTCThreshold: 0.05, DRY: model.DRY{Multiplier: 0.8, Base: 1.75, AllowedLength: 2, Last: -1}, Seed: 6}},
 		{name: "int8", o: Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true}},
 		{name: "int4 without a window", o: Options{KType: kvpage.I4, VType: kvpage.I4, KVTypeSet: true, KVWindowSet: true}},
 		{name: "windows only", open: windowed, o: Options{WindowOnly: true}, tokens: 440},

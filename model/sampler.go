@@ -7,8 +7,9 @@ import (
 	"math/rand/v2"
 )
 
-// SamplerOptions choose the next token from logits. The zero value is greedy. Filters run in llama.cpp's order: penalties,
-// top-k, top-p, min-p, temperature, draw.
+// SamplerOptions choose the next token from logits. The zero value is greedy. Filters run in llama.cpp's order: bias, penalties, DRY,
+// top-n-sigma, top-k, typical-p, top-p, min-p, XTC, temperature, draw. With Mirostat there are the bias, the temperature and its own
+// draw alone. What a constraint forbids is left out before all of them.
 type SamplerOptions struct {
 	Temperature    float64 // 0 = greedy
 	TopK           int     // keep the k most likely; 0 or -1 = all
@@ -22,6 +23,14 @@ type SamplerOptions struct {
 	RepetitionPenalty float64
 	FrequencyPenalty  float64 // OpenAI's: subtracted for each time that a token was generated
 	PresencePenalty   float64 // OpenAI's: subtracted once for a token that was generated
+	TypicalP          float64 // locally typical sampling (arXiv:2202.00666): what is about as surprising as expected, up to this probability; 0 or 1 = all
+	TopNSigma         float64 // drop logits this many standard deviations under the largest (arXiv:2411.07641); 0 or less = none
+	XTCProbability    float64 // how often XTC drops all but the least likely of the tokens that reach XTCThreshold; 0 = never
+	XTCThreshold      float64 // a probability; more than 0.5 = never, since two tokens cannot reach it
+	DRY               DRY
+	Mirostat          int     // 1 or 2: keep the surprise of each token near MirostatTau (arXiv:2007.14966); 0 = off
+	MirostatTau       float64 // in bits
+	MirostatEta       float64 // how fast it learns
 	Seed              uint64  // same seed, same draws
 }
 
@@ -43,6 +52,14 @@ func (o SamplerOptions) Validate() error {
 	check(finite(o.FrequencyPenalty), "frequency-penalty %g", o.FrequencyPenalty)
 	check(finite(o.PresencePenalty), "presence-penalty %g", o.PresencePenalty)
 	check(o.PenaltyLast >= -1, "repeat-last-n %d: want -1 (all) or more", o.PenaltyLast)
+	check(o.TypicalP >= 0 && o.TypicalP <= 1, "typical-p %g: want 0 to 1 (1: off)", o.TypicalP)
+	check(finite(o.TopNSigma), "top-n-sigma %g: want a number (0 or less: off)", o.TopNSigma)
+	check(o.XTCProbability >= 0 && o.XTCProbability <= 1, "xtc-probability %g: want 0 to 1 (0: off)", o.XTCProbability)
+	check(o.XTCThreshold >= 0 && o.XTCThreshold <= 1, "xtc-threshold %g: want 0 to 1 (more than 0.5: off)", o.XTCThreshold)
+	check(o.Mirostat >= 0 && o.Mirostat <= 2, "mirostat %d: want 0 (off), 1 or 2", o.Mirostat)
+	check(finite(o.MirostatTau) && o.MirostatTau >= 0, "mirostat-tau %g: want 0 or more", o.MirostatTau)
+	check(finite(o.MirostatEta) && o.MirostatEta >= 0, "mirostat-eta %g: want 0 or more", o.MirostatEta)
+	o.DRY.validate(check, finite)
 	return errors.Join(errs...)
 }
 
@@ -59,6 +76,12 @@ type Sampler struct {
 	barred  func(id int) bool // nil = none
 	bias    map[int]float32
 	mask    []uint64 // ids that may be chosen, a bit each; nil = all
+
+	breakers *Breakers  // of DRY; nil = none
+	repeats  dryScratch // of DRY
+	xtc      *rand.Rand // XTC's own draws
+	typical  []candidate
+	mu       float64 // Mirostat's bound on surprise, in bits
 }
 
 type candidate struct {
@@ -71,7 +94,8 @@ func NewSampler(o SamplerOptions) *Sampler {
 	if o.PenaltyLast == 0 && !o.PenaltyLastSet {
 		o.PenaltyLast = 64
 	}
-	return &Sampler{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x7465727261636500)), count: map[int]int{}, made: map[int]int{}, seen: map[int]bool{}}
+	return &Sampler{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x7465727261636500)), xtc: rand.New(rand.NewPCG(o.Seed, 0x7465727261636501)),
+		count: map[int]int{}, made: map[int]int{}, seen: map[int]bool{}, mu: 2 * o.MirostatTau}
 }
 
 // Bar keeps ids from being chosen until it is called again; nil = none. Where every id is barred Next returns -1.
@@ -93,12 +117,17 @@ func (s *Sampler) limited() bool { return s.barred != nil || s.mask != nil }
 
 // Greedy reports whether the next token is the one with the largest logit of all, whatever the text so far.
 func (s *Sampler) Greedy() bool {
-	return !s.limited() && s.o.Temperature == 0 && !s.o.penalises() && len(s.bias) == 0
+	return !s.limited() && s.o.Temperature == 0 && !s.o.penalises() && !s.o.outsTheBest() && len(s.bias) == 0
+}
+
+// outsTheBest reports whether a filter may drop the likeliest token.
+func (o *SamplerOptions) outsTheBest() bool {
+	return o.Mirostat == 0 && (o.isTypical() || o.excludesTop())
 }
 
 // penalises reports whether the text so far changes logits.
 func (o *SamplerOptions) penalises() bool {
-	return o.repeats() || o.repetition() || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
+	return o.Mirostat == 0 && (o.repeats() || o.repetition() || o.FrequencyPenalty != 0 || o.PresencePenalty != 0 || o.DRY.on())
 }
 
 func (o *SamplerOptions) repeats() bool {
@@ -125,13 +154,23 @@ func (s *Sampler) choose(logits []float32, history []int) int {
 			logits[id] += add
 		}
 	}
-	s.penalise(logits, history)
-	if s.o.Temperature == 0 {
+	if s.o.penalises() {
+		s.penalise(logits, history)
+		s.dry(logits, history)
+	}
+	if s.o.Temperature == 0 && !s.o.outsTheBest() {
 		return s.argMax(logits)
 	}
-	r := s.filter(logits)
+	r := s.candidates(logits)
 	if len(r.c) == 0 && s.limited() {
 		return -1
+	}
+	if s.o.Mirostat != 0 {
+		return s.mirostat(r, len(logits))
+	}
+	s.filter(r, logits)
+	if s.o.Temperature == 0 && len(r.c) > 0 {
+		return r.at(0).id
 	}
 	return s.draw(r)
 }
@@ -201,28 +240,39 @@ func dampen(logits []float32, id int, penalty float64) {
 	}
 }
 
-// filter returns the candidates that top-k, top-p and min-p leave.
-func (s *Sampler) filter(logits []float32) *ranking {
-	o := s.o
+// candidates are the ids that may be chosen.
+func (s *Sampler) candidates(logits []float32) *ranking {
 	c := s.order[:0]
 	for i, v := range logits {
 		if !math.IsNaN(float64(v)) && !s.bars(i) {
 			c = append(c, candidate{i, v})
 		}
 	}
-	s.order = c
-	if k := o.TopK; k > 0 && k < len(c) {
-		c = topCandidates(c, k)
+	s.order, s.ranking = c, ranking{c: c}
+	return &s.ranking
+}
+
+// filter leaves the candidates that top-n-sigma, top-k, typical-p, top-p, min-p and XTC leave.
+func (s *Sampler) filter(r *ranking, logits []float32) {
+	o := &s.o
+	if o.TopNSigma > 0 && len(r.c) > 1 {
+		r.c = r.sigma(o.TopNSigma)
 	}
-	r := &s.ranking
-	*r = ranking{c: c}
+	if k := o.TopK; k > 0 && k < len(r.c) {
+		*r = ranking{c: topCandidates(r.c, k)}
+	}
+	if o.isTypical() && len(r.c) > 0 {
+		s.typicalOf(r, logits)
+	}
 	if o.TopP < 1 && (o.TopP > 0 || o.TopPSet) {
 		r.cut(r.nucleus(o.TopP))
 	}
 	if o.MinP > 0 && len(r.c) > 0 {
 		r.cut(r.above(r.at(0).logit + float32(math.Log(o.MinP))))
 	}
-	return r
+	if o.excludesTop() {
+		s.excludeTop(r)
+	}
 }
 
 // draw picks one candidate with probability softmax(logit / temperature).

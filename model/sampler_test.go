@@ -90,7 +90,8 @@ func TestFiltersAgainstPlainReference(t *testing.T) {
 	} {
 		s := NewSampler(c.o)
 		var got []int
-		r := s.filter(logits)
+		r := s.candidates(logits)
+		s.filter(r, logits)
 		for i := range r.c {
 			x := r.at(i)
 			got = append(got, x.id)

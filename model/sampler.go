@@ -57,8 +57,8 @@ func (o SamplerOptions) Validate() error {
 	check(o.XTCProbability >= 0 && o.XTCProbability <= 1, "xtc-probability %g: want 0 to 1 (0: off)", o.XTCProbability)
 	check(o.XTCThreshold >= 0 && o.XTCThreshold <= 1, "xtc-threshold %g: want 0 to 1 (more than 0.5: off)", o.XTCThreshold)
 	check(o.Mirostat >= 0 && o.Mirostat <= 2, "mirostat %d: want 0 (off), 1 or 2", o.Mirostat)
-	check(finite(o.MirostatTau) && o.MirostatTau >= 0, "mirostat-tau %g: want 0 or more", o.MirostatTau)
-	check(finite(o.MirostatEta) && o.MirostatEta >= 0, "mirostat-eta %g: want 0 or more", o.MirostatEta)
+	check(finite(o.MirostatTau) && o.MirostatTau >= 0, "mirostat-ent %g: want 0 or more", o.MirostatTau)
+	check(finite(o.MirostatEta) && o.MirostatEta >= 0, "mirostat-lr %g: want 0 or more", o.MirostatEta)
 	o.DRY.validate(check, finite)
 	return errors.Join(errs...)
 }

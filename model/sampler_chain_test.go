@@ -296,7 +296,7 @@ func TestBreakers(t *testing.T) {
 func TestChainRanges(t *testing.T) {
 	for name, o := range map[string]SamplerOptions{
 		"typical-p": {TypicalP: 1.1}, "top-n-sigma": {TopNSigma: math.NaN()}, "xtc-probability": {XTCProbability: -1}, "xtc-threshold": {XTCThreshold: 2}, "mirostat 3": {Mirostat: 3},
-		"mirostat-tau": {MirostatTau: -1}, "mirostat-eta": {MirostatEta: math.Inf(1)}, "dry-multiplier": {DRY: DRY{Multiplier: -1}}, "dry-base": {DRY: DRY{Multiplier: 1}},
+		"mirostat-ent": {MirostatTau: -1}, "mirostat-lr": {MirostatEta: math.Inf(1)}, "dry-multiplier": {DRY: DRY{Multiplier: -1}}, "dry-base": {DRY: DRY{Multiplier: 1}},
 		"dry-allowed-length": {DRY: DRY{AllowedLength: -1}}, "dry-penalty-last-n": {DRY: DRY{Last: -2}},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), name) {

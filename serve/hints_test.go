@@ -44,7 +44,7 @@ func TestHints(t *testing.T) {
 	for _, c := range []struct{ path, field, value, want string }{
 		{"/v1/chat/completions", "verbosity", `"low"`, told}, {"/v1/chat/completions", "verbosity", `null`, taken}, {"/v1/chat/completions", "verbosity", `3`, refuses},
 		{"/v1/chat/completions", "modalities", `["text"]`, taken}, {"/v1/chat/completions", "modalities", `["text", "audio"]`, refuses}, {"/v1/chat/completions", "prediction", `{"type": "content", "content": "a"}`, told},
-		{"/v1/chat/completions", "store", `false`, taken}, {"/v1/chat/completions", "store", `true`, told}, {"/v1/chat/completions", "mirostat", `0`, taken}, {"/v1/chat/completions", "mirostat", `2`, refuses},
+		{"/v1/chat/completions", "store", `false`, taken}, {"/v1/chat/completions", "store", `true`, told}, {"/v1/chat/completions", "mirostat", `0`, taken}, {"/v1/chat/completions", "mirostat", `3`, refuses},
 		{"/v1/chat/completions", "tfs_z", `1.00`, taken}, {"/v1/chat/completions", "tfs_z", `0.9`, refuses}, {"/v1/chat/completions", "chat_template", `"{{ 1 }}"`, refuses}, {"/v1/chat/completions", "litellm_call_id", `"1"`, told},
 		{"/v1/chat/completions", "speculative.n_max", `4`, told}, {"/v1/chat/completions", "no_such_field", `1`, refuses}, {"/v1/chat/completions", "no_such_field", `null`, refuses}, {"/v1/chat/completions", "skip_special_tokens", `false`, refuses},
 		{"/v1/chat/completions", "reasoning", `{"effort": "low"}`, taken}, {"/v1/chat/completions", "reasoning", `{"exclude": true}`, refuses}, {"/v1/chat/completions", "thinking", `{"type": "disabled"}`, taken},

@@ -8,11 +8,9 @@ var samplerHints = hints{
 	// of beams alone
 	"use_beam_search": only("false"), "length_penalty": ignored("0"), "early_stopping": ignored(`t"`), "num_beams": only("1"), "best_of": only("1"), "penalty_alpha": only("0"),
 	// samplers that are off
-	"typical_p": only("1"), "typical": only("1"), "top_n_sigma": only("0", "-1"), "xtc_probability": only("0"), "xtc_threshold": only0(), "min_tokens": only("0"), "stop_token_ids": only("[]"),
-	"dry_multiplier": only("0"), "dry_base": only0(), "dry_allowed_length": only0(), "dry_penalty_last_n": only0(), "dry_sequence_breakers": ignored(`["`),
 	"tfs_z": only("1"), "tfs": only("1"), "top_a": only("0"), "epsilon_cutoff": only("0"), "eta_cutoff": only("0"), "smoothing_factor": only("0"), "smoothing_curve": only("1"),
 	"dynatemp_range": only("0"), "dynatemp_exponent": only("1"), "dynamic_temperature": only("false"), "dynatemp_low": only("1"), "dynatemp_high": only("1"), "temperature_last": only("false"),
-	"mirostat": only("0"), "mirostat_mode": only("0"), "mirostat_tau": only0(), "mirostat_eta": only0(), "guidance_scale": only("1"), "negative_prompt": only(`""`),
+	"guidance_scale": only("1"), "negative_prompt": only(`""`),
 	"no_repeat_ngram_size": only("0"), "encoder_repetition_penalty": only("1"), "repetition_penalty_range": only("0"), "min_keep": only("0"), "penalize_nl": only("true"), "do_sample": only("true"),
 	"ban_eos_token": only("false"), "custom_token_bans": only(`""`), "bad_words": only("[]"), "allowed_token_ids": only("[]"), "samplers": only("[]"), "sampler_priority": only("[]"), "sampler_order": only("[]"),
 	"logits_processors": only("[]"), "custom_logit_processor": refused, "custom_params": only("{}"), "vllm_xargs": only("{}"), "adaptive_target": only("-1"), "adaptive_decay": only0(),

@@ -83,6 +83,7 @@ type ollamaOptions struct {
 	MinP        *float64  `json:"min_p"`
 	Repeat      *float64  `json:"repeat_penalty"`
 	RepeatLast  *int      `json:"repeat_last_n"`
+	samplerFields
 	hintFields
 }
 
@@ -117,7 +118,7 @@ func (f *ollamaCommon) request(ctx context.Context, s *Server) (r *Request, t *t
 }
 
 func (o *ollamaOptions) apply(r *Request) error {
-	own := ownFields{TopK: o.TopK, MinP: o.MinP, RepeatPenalty: o.Repeat, RepeatLast: o.RepeatLast}
+	own := ownFields{TopK: o.TopK, MinP: o.MinP, RepeatPenalty: o.Repeat, RepeatLast: o.RepeatLast, samplerFields: o.samplerFields}
 	r.Sampler.Temperature = 1
 	if err := first(own.apply(r), seed(o.Seed, &r.Sampler.Seed)); err != nil {
 		return err

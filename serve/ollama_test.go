@@ -52,7 +52,7 @@ func TestOllama(t *testing.T) {
 		{"/api/chat", `{"model": "small"}`, 200, `"done_reason":"load"`},
 		{"/api/chat", `{"model": "none", "messages": []}`, 404, `{"error":"model: there is no model`},
 		{"/api/chat", `{"model": "small", "messages": [{"role": "user", "content": "a", "images": ["aa"]}]}`, 400, `{"error":"messages: message 0: images`},
-		{"/api/chat", `{"model": "small", "messages": [{"role": "user", "content": "a"}], "options": {"mirostat": 2}}`, 400, `mirostat`},
+		{"/api/chat", `{"model": "small", "messages": [{"role": "user", "content": "a"}], "options": {"mirostat": 3}}`, 400, `mirostat`},
 		{"/api/chat", `{"model": "small", "messages": [{"role": "user", "content": "a"}], "options": {"no_such": 2}}`, 400, `no_such`},
 		{"/api/chat", `{"model": "small", "messages": [{"role": "user", "content": "a"}], "no_such": 2}`, 400, `no_such`},
 		{"/api/chat", `{"model": "small", "stream": false, "format": {"const": "q"}, "messages": [{"role": "user", "content": "a"}]}`, 200, `"content":"\"q\""`},

@@ -36,6 +36,7 @@ type ownFields struct {
 	RepeatLast     *int     `json:"repeat_last_n"`      // tokens that repeat_penalty looks back at; -1 = all
 	ReturnTokenIDs *bool    `json:"return_token_ids"`
 	NProbs         *int     `json:"n_probs"`
+	samplerFields
 }
 
 // apply fills a request in.
@@ -62,6 +63,7 @@ func (f *ownFields) apply(r *Request) error {
 		number("repetition_penalty", f.Repetition, 0.01, 10, &r.Sampler.RepetitionPenalty),
 		whole("repeat_last_n", f.RepeatLast, -1, 1<<30, &r.Sampler.PenaltyLast),
 		whole("n_probs", f.NProbs, 0, maxLogprobs, &r.Logprobs),
+		f.samplerFields.apply(r),
 	)
 }
 
@@ -322,6 +324,9 @@ func writeOpenAIError(w http.ResponseWriter, e *Error) { _ = writeJSON(w, e.Stat
 
 // begin hands a request to the loop and notes it in the exchange.
 func (s *Server) begin(w http.ResponseWriter, r *http.Request, req *Request) (*Reply, error) {
+	for _, name := range unheeded(&req.Sampler) {
+		tell(r.Context(), name)
+	}
 	reply, err := s.Do(r.Context(), req)
 	if x := exchangeOf(r.Context()); x != nil && err == nil {
 		x.reply = reply

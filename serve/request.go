@@ -14,9 +14,12 @@ type Request struct {
 	Prompts    [][]int // token ids; each prompt is answered Choices times
 	Choices    int     // of each prompt; 0 = 1
 	MaxTokens  int     // of a choice; -1 = until the context is full, which may also cut a larger number
+	MinTokens  int     // no end token, none of StopIDs and no stop string ends a choice before
 	Sampler    model.SamplerOptions
+	Breakers   []string        // of Sampler.DRY
 	Bias       map[int]float32 // added to these ids' logits; nil = to none
 	Stops      []string
+	StopIDs    []int // end tokens beside the model's, which IgnoreEOS does not ignore
 	IgnoreEOS  bool
 	Echo       bool             // the prompt's tokens come first, as an Event
 	Logprobs   int              // -1 = none; 0 = of the tokens themselves, n = and of the n likeliest
@@ -25,9 +28,10 @@ type Request struct {
 	Machine    *grammar.Machine // what each text must be; nil = anything
 	StreamText bool             // events are wanted as they come; otherwise they may be joined
 
-	shown    map[int]bool // control tokens whose text the answer's reader needs; nil = none
-	key      string       // whose request it is; "" = no keys are asked for
-	received time.Time    // for times from the client's view
+	breakers *model.Breakers // the tokens of Breakers
+	shown    map[int]bool    // control tokens whose text the answer's reader needs; nil = none
+	key      string          // whose request it is; "" = no keys are asked for
+	received time.Time       // for times from the client's view
 }
 
 // salt is what prefixes are stored under: those of one API key and one CacheSalt share them.

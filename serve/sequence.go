@@ -86,7 +86,8 @@ func (q *sequence) open(e *engine.Engine, o *Options) (err error) {
 	if q.gen != nil {
 		return nil // it was swapped out: what it had generated is read again
 	}
-	r := engine.Request{IDs: q.prompt, MaxTokens: q.job.r.MaxTokens, Sampler: q.job.r.Sampler, Bias: q.job.r.Bias, Stops: q.job.r.Stops, IgnoreEOS: q.job.r.IgnoreEOS,
+	r := engine.Request{IDs: q.prompt, MaxTokens: q.job.r.MaxTokens, MinTokens: q.job.r.MinTokens, HoldStops: true, Sampler: q.job.r.Sampler, Breakers: q.job.r.breakers, Bias: q.job.r.Bias,
+		Stops: q.job.r.Stops, StopIDs: q.job.r.StopIDs, IgnoreEOS: q.job.r.IgnoreEOS,
 		IsEnd: o.Tokenizer.IsEOG, Text: q.pieces, Started: q.job.r.received,
 		OnText: func(piece string) error { q.piece += piece; return nil }}
 	if m := q.job.r.Machine; m != nil {

@@ -85,6 +85,7 @@ type Server struct {
 	large    *turns // of those that are large, from their beginning to their end
 	working  *turns // of templates that are rendered and grammars that are compiled
 	draining atomic.Bool
+	breakers breakerSets
 	constraints
 }
 
@@ -132,6 +133,9 @@ func (s *Server) Do(ctx context.Context, r *Request) (*Reply, error) {
 	if err := s.check(r); err != nil {
 		return nil, err
 	}
+	if err := s.breakersOf(ctx, r); err != nil {
+		return nil, err
+	}
 	r.key = keyOf(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	j := &job{r: r, ctx: ctx, reply: newReply(r, cancel), left: r.choices()}
@@ -160,6 +164,12 @@ func (s *Server) check(r *Request) error {
 		if i := slices.IndexFunc(ids, func(id int) bool { return id < 0 || id >= vocab }); i >= 0 {
 			return badRequest("token id %d of the prompt: want 0 to %d", ids[i], vocab-1)
 		}
+	}
+	if i := slices.IndexFunc(r.StopIDs, func(id int) bool { return id < 0 || id >= vocab }); i >= 0 {
+		return badField("stop_token_ids", "%d is no token id, want 0 to %d", r.StopIDs[i], vocab-1)
+	}
+	if r.MaxTokens >= 0 && r.MinTokens > r.MaxTokens {
+		return badField("min_tokens", "%d, more than the %d tokens that are wanted at most", r.MinTokens, r.MaxTokens)
 	}
 	if err := s.o.Engine.Permits(r.Policy); err != nil {
 		return badField("kv_policy", "%s", oneLine(err))

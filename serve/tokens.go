@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"terrace/model"
 	"terrace/tokenizer"
 )
 
@@ -178,4 +179,10 @@ func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, struct {
 		Prompt string `json:"prompt"`
 	}{prompt})
+}
+
+// NewBreakers finds the tokens of texts that end repetitions (DRY).
+func NewBreakers(t *tokenizer.Tokenizer, texts []string) (*model.Breakers, error) {
+	pieces, _ := t.Pieces(t.ControlTokens(func(string) bool { return true }))
+	return model.NewBreakers(texts, pieces, func(text string) ([]int, error) { return t.Encode(text, false, false) })
 }

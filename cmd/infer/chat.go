@@ -280,6 +280,9 @@ func (c *conversation) answer(ctx context.Context, text string) (*engine.Result,
 		return nil, err
 	}
 	req.Sampler.Seed += c.retries
+	if req.Breakers, err = c.f.sample.breakersOf(c.l.tok); err != nil {
+		return nil, err
+	}
 	req.IDs, req.IsEnd, req.Text, req.Started, req.Speculate = ids[n:], c.l.tok.IsEOG, c.l.tok.NewDetokenizer(), time.Now(), c.guesses.drafter()
 	if c.session.Tokens() == 0 { // a new conversation, or one that was kept: what it shares with earlier prompts is read back
 		req.Prefix = c.f.store.find(c.a, ids, c.session.Policy())

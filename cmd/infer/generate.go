@@ -31,6 +31,7 @@ type sampleFlags struct {
 	overflow  string
 	maxGiven  bool // --max-tokens was given
 	verbose   bool
+	breakers  []string // of DRY
 }
 
 func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
@@ -47,6 +48,7 @@ func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	p.Float64Var(&f.o.FrequencyPenalty, "frequency-penalty", 0, "penalty for each time a token was generated")
 	p.Float64Var(&f.o.PresencePenalty, "presence-penalty", 0, "penalty for tokens that were generated")
 	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens --repeat-penalty looks back at (0: none, -1: all)")
+	f.addChain(p)
 	p.VarP((*seedValue)(&f.o.Seed), "seed", "s", "seed of the sampler: the same seed gives the same text (default or -1: a random one, which --verbose and --json show)")
 	p.BoolVar(&f.verbose, "verbose", false, "say on stderr what it took: rates, KV, the seed; errors name the package and kind they come from")
 	p.StringArrayVar(&f.stops, "stop", nil, "end the text before this string (repeats)")
@@ -75,6 +77,12 @@ func (f *sampleFlags) request() (engine.Request, error) {
 	}
 	if f.o.RepeatPenalty == 0 || f.o.RepetitionPenalty == 0 {
 		return engine.Request{}, usageErrorf("repeat-penalty %g, repetition-penalty %g: want more than 0 (1: none)", f.o.RepeatPenalty, f.o.RepetitionPenalty)
+	}
+	if f.o.TypicalP == 0 {
+		return engine.Request{}, usageErrorf("typical-p 0: want more than 0 to 1 (1: all)")
+	}
+	if f.breakers, err = f.dryBreakers(); err != nil {
+		return engine.Request{}, err
 	}
 	if f.maxTokens < -1 {
 		return engine.Request{}, usageErrorf("--max-tokens %d: want -1 (until the context is full) or more", f.maxTokens)
@@ -274,6 +282,9 @@ func (a *app) promptBar() func(done, total int) {
 func (f *generateFlags) watch(l *loaded, limits *grammar.Grammar, ids []int, req *engine.Request) (err error) {
 	req.IDs, req.IsEnd, req.Text = ids, l.tok.IsEOG, l.tok.NewDetokenizer()
 	f.watchLogprobs(l, req)
+	if req.Breakers, err = f.sample.breakersOf(l.tok); err != nil {
+		return err
+	}
 	req.Constrain, err = constraint(limits, l.tok)
 	return err
 }

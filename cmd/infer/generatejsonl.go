@@ -119,7 +119,7 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 	if err != nil {
 		return nil, err
 	}
-	d := serve.Request{MaxTokens: req.MaxTokens, Sampler: req.Sampler, Stops: req.Stops, IgnoreEOS: req.IgnoreEOS, Logprobs: f.logprobs, Policy: spec}
+	d := serve.Request{MaxTokens: req.MaxTokens, Sampler: req.Sampler, Breakers: f.sample.breakers, Stops: req.Stops, IgnoreEOS: req.IgnoreEOS, Logprobs: f.logprobs, Policy: spec}
 	if limits != nil {
 		if d.Machine, err = grammar.NewMachine(limits, grammar.NewVocabulary(l.tok.Pieces(nil))); err != nil {
 			return nil, err
@@ -130,8 +130,8 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 		settings.Seed = 0
 	}
 	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * f.rows.batch, Check: l.engine.CheckModel,
-		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q", model, orDefault(f.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
-			f.raw, f.chat, f.system, f.load.backend, f.load.exact, orDefault(f.load.kvType, f.load.ctk+"/"+f.load.ctv), f.load.kvWindow, f.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template()),
+		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q|%q", model, orDefault(f.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
+			f.raw, f.chat, f.system, f.load.backend, f.load.exact, orDefault(f.load.kvType, f.load.ctk+"/"+f.load.ctv), f.load.kvWindow, f.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template(), f.sample.breakers),
 		Prompt: func(r *offline.Row) ([]int, error) { return a.encodeRow(f, l, r) }}, nil
 }
 

@@ -26,7 +26,8 @@ func init() { register(newCreate) }
 const fromKey = "from"
 
 // presetFlags are what a preset may set.
-var presetFlags = []string{"system", "chat-template", "stop", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "repeat-last-n", "frequency-penalty", "presence-penalty", "seed", "max-tokens", "ignore-eos",
+var presetFlags = []string{"system", "chat-template", "stop", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "repeat-last-n", "frequency-penalty", "presence-penalty", "typical-p", "top-n-sigma", "xtc-probability", "xtc-threshold", "dry-multiplier", "dry-base", "dry-allowed-length", "dry-penalty-last-n",
+	"dry-sequence-breaker", "mirostat", "mirostat-ent", "mirostat-lr", "seed", "max-tokens", "ignore-eos",
 	"context", "on-overflow", "kv-type", "policy", "lora", "speculate"}
 
 var presetName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}(:[a-z0-9][a-z0-9._-]{0,63})?$`)

@@ -51,13 +51,13 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 	if eo.Host, eo.Tiers, err = o.measured(eo.Tiers); err != nil {
 		return nil, err
 	}
-	if err := f.checkMemory(m, eo); err != nil {
-		return nil, err
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := f.stream(m, &o); err != nil {
+	if err := f.checkMemory(m, eo); err != nil {
+		return nil, err
+	}
+	if err := f.bound(m, &o, &eo); err != nil {
 		return nil, err
 	}
 	e, err := engine.Open(m, eo)
@@ -106,6 +106,9 @@ func (o *Options) engine() (engine.Options, error) {
 		KVWindow: max(o.KVWindow, 0), KVWindowSet: o.KVWindow != 0, WindowOnly: o.WindowOnly, ChunkTokens: o.Chunk, PageTokens: o.Page, Machine: o.Machine,
 		Trace: o.Timeline.recorder(), Batch: o.Batch}
 	_, err := parseWeights(o.Weights)
+	if err == nil {
+		_, err = parseMemory(o.Memory)
+	}
 	if err != nil {
 		return eo, err
 	}

@@ -54,8 +54,11 @@ func (e *Engine) TierUse() TierUse {
 	return u
 }
 
-// WeightsUse are the accounts of weights that are not all in memory; nil where they are.
-func (e *Engine) WeightsUse() *stream.Use {
+// WeightsUse are the accounts of weights that are not all in memory.
+type WeightsUse = stream.Use
+
+// WeightsUse reports them; nil where all weights that are used stay in memory.
+func (e *Engine) WeightsUse() *WeightsUse {
 	store := e.m.Streamed()
 	if store == nil {
 		return nil

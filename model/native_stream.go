@@ -53,8 +53,7 @@ func (s *streaming) peek(layer int) error {
 	return s.sweep.Peek(layer)
 }
 
-// predict has the experts read that the router of a layer would choose for hidden rows x [n, D] of an earlier place: of many rows
-// all.
+// predict has the experts read that the router of a layer would choose for hidden rows x [n, D] of an earlier place.
 func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	b := s.b
 	m := b.m
@@ -62,13 +61,6 @@ func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 		return nil
 	}
 	s.likely = s.likely[:0]
-	if n*m.TopK >= m.Experts {
-		for e := range m.Experts {
-			s.likely = append(s.likely, e)
-		}
-		s.store.Predict(layer, s.likely)
-		return nil
-	}
 	l := &m.Params.Layers[layer]
 	in := x
 	if !m.PostNorm && !l.FFNNorm.W.Absent() {

@@ -104,6 +104,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{o: o, form: answer.FormOf(o.Tokenizer.Template()), m: newMetrics(), started: time.Now(), encoding: newTurns(max(2, o.Engine.Options().Threads)), large: newTurns(largeTexts), working: newTurns(max(2, o.Engine.Options().Threads/2))}
 	s.constraints.marked.shown = o.Tokenizer.ControlTokens(s.form.Keeps)
+	s.m.weights(o.Engine)
 	s.loop = newLoop(&s.o, s.m)
 	if err := s.m.alias(o.Alias); err != nil {
 		return nil, err

@@ -138,14 +138,16 @@ type benchRow struct {
 
 // weightsJSON is the memory's limit of generation: what a step reads of weights, and how fast the same threads read that alone.
 type weightsJSON struct {
-	StepBytes int64   `json:"step_bytes"`
-	ReadRate  float64 `json:"read_bytes_per_second"` // without computing, median
-	Share     float64 `json:"share"`                 // of that rate, which steps reach; KV read beside the weights does not count
+	StepBytes int64   `json:"step_bytes,omitempty"`
+	ReadRate  float64 `json:"read_bytes_per_second,omitempty"` // without computing, median; 0 where not all weights are in memory
+	Share     float64 `json:"share,omitempty"`                 // of that rate, which steps reach; KV read beside the weights does not count
+
+	*streamJSON // of --weights and --memory, of all cases so far
 }
 
 // columns are the rate at which steps read weights and its share of reading alone.
 func (j *weightsJSON) columns() string {
-	if j == nil {
+	if j == nil || j.ReadRate == 0 {
 		return "-\t-\t"
 	}
 	return fmt.Sprintf("%.1f\t%.0f\t", j.Share*j.ReadRate/1e9, 100*j.Share)
@@ -190,7 +192,9 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 	}
 	if len(r.ReadRate) > 0 {
 		rates := slices.Sorted(slices.Values(r.ReadRate))
-		row.Weights = &weightsJSON{r.WeightBytes, rates[len(rates)/2], r.ReadShare()}
+		row.Weights = &weightsJSON{StepBytes: r.WeightBytes, ReadRate: rates[len(rates)/2], Share: r.ReadShare()}
+	} else if u := weightsReport(c.l.engine); u != nil {
+		row.Weights = &weightsJSON{streamJSON: u}
 	}
 	t := r.Tiers
 	if n := time.Duration(len(r.TPS)); n > 0 && t.Compute > 0 {
@@ -229,7 +233,7 @@ func medianRatio(a, b []float64) float64 {
 func (a *app) printBench(rows []benchRow) error {
 	w := tabwriter.NewWriter(a.stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
 	tiered := slices.ContainsFunc(rows, func(r benchRow) bool { return len(r.Tiers) > 0 })
-	limited := slices.ContainsFunc(rows, func(r benchRow) bool { return r.Weights != nil })
+	limited := slices.ContainsFunc(rows, func(r benchRow) bool { return r.Weights != nil && r.Weights.ReadRate > 0 })
 	fmt.Fprint(w, "model\ttest\tbackend\tpolicy\tthreads\tbatch\tt/s (median)\tratio\tttft ms\tpeak MiB\tcpu\t")
 	if limited {
 		fmt.Fprint(w, "weights GB/s\tof read %\t")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace"
 	"terrace/engine"
 	"terrace/engine/fit"
 	"terrace/internal/units"
@@ -23,7 +24,7 @@ func newFit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "fit [MODEL]",
 		Short:   "What fits: weights, KV cache, buffers, longest context",
-		Long:    "Compute from the model's shape what it needs for --context tokens without a policy (layers with a sliding window keep what later tokens read), and with --memory the longest context that fits. Exit code 4 where not even an empty cache does.",
+		Long:    "Compute from the model's shape what it needs for --context tokens without a policy (layers with a sliding window keep what later tokens read), and with --memory the longest context that fits. Where the weights do not fit, it says how --memory would divide the memory; exit code 4 where not even that works.",
 		Example: "  infer fit gemma3:270m --memory 1GiB",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -69,12 +70,24 @@ func (a *app) fit(f *fitFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
+	plan, streams, noPlan := l.planned(o, fit)
+	switch {
+	case f.asJSON && streams:
+		err = a.printJSON(struct {
+			fitReport
+			Plan terrace.Plan `json:"plan"`
+		}{fit, plan})
+	case f.asJSON:
 		err = a.printJSON(fit)
-	} else {
-		err = a.printFit(l, fit)
+	default:
+		if err = a.printFit(l, fit); err == nil && streams {
+			err = a.printPlan(plan)
+		}
 	}
-	if err == nil && fit.LongestContext < 1 {
+	if err == nil && noPlan != nil {
+		return noPlan
+	}
+	if err == nil && fit.LongestContext < 1 && !streams {
 		return fmt.Errorf("fit: %s needs %s before the first token, %s given: %w", l.name, units.FormatBytes(fit.WeightsBytes+fit.BuffersBytes), units.FormatBytes(fit.MemoryBytes), engine.ErrMemory)
 	}
 	return err
@@ -91,4 +104,31 @@ func (a *app) printFit(l *loaded, r fit.Report) error {
 	fmt.Fprintf(w, "memory\t%s\n", units.FormatBytes(r.MemoryBytes))
 	fmt.Fprintf(w, "longest context\t%d tokens (the model was trained for %d)\n", r.LongestContext, l.model.Context)
 	return w.Flush()
+}
+
+// fitReport is embedded in what is printed.
+type fitReport = fit.Report
+
+// planned is how memory would be divided where the whole model does not fit; err says that not even a part of it does.
+func (l *loaded) planned(o terrace.Options, r fit.Report) (p terrace.Plan, streams bool, err error) {
+	if r.LongestContext > 0 || o.Backend != "" && o.Backend != "native" || len(l.adapters) > 0 {
+		return p, false, nil
+	}
+	p, err = l.file.Plan(o, r.MemoryBytes)
+	return p, err == nil, err
+}
+
+// printPlan says what --memory would do.
+func (a *app) printPlan(p terrace.Plan) error {
+	fmt.Fprintf(a.stdout, "with weights read as they are needed (--memory, docs/weights.md): %s\n", p)
+	if p.StepBytes > 0 {
+		fmt.Fprintf(a.stdout, "a token reads about %s", units.FormatBytes(p.StepBytes))
+		if p.TokensPerS > 0 {
+			fmt.Fprintf(a.stdout, ": at most %.1f tokens/s from this disk", p.TokensPerS)
+		} else {
+			fmt.Fprint(a.stdout, " (infer profile measures the disk)")
+		}
+		fmt.Fprintln(a.stdout)
+	}
+	return nil
 }

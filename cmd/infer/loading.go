@@ -63,6 +63,7 @@ type loadFlags struct {
 	windowOnly    bool   // set by openKVEngine: terrace.Options.WindowOnly
 	machine       tier.Machine
 	weights       string // --weights
+	memory        string // --memory
 	texts         int    // that are decoded together; 0 = one
 }
 
@@ -197,13 +198,15 @@ func (a *app) openFile(f *loadFlags) (*loaded, error) {
 
 // open resolves and opens a model with its tokenizer.
 func (a *app) open(f *loadFlags) (*loaded, error) {
-	defer collectLess()()
+	if f.memory == "" && f.weights == "" {
+		defer collectLess()()
+	}
 	l, err := a.openFile(f)
 	if err != nil {
 		return nil, err
 	}
 	if l.model, err = l.file.Model(); err == nil {
-		if f.backend == "native" && f.weights == "" && orInt(f.threads, processors) > 1 {
+		if f.backend == "native" && !f.streams(l) && orInt(f.threads, processors) > 1 {
 			l.ahead = l.model.ReadAhead()
 		}
 		err = a.openTokenizer(l, f.templateFile)
@@ -265,9 +268,7 @@ func (a *app) openEngine(f *loadFlags, tiers []string) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.weights != "" {
-		moreProcessors(o.Threads + readersBeside)
-	}
+	f.tightenHeap()
 	if o.Tiers, err = makeRoom(tiers, o.Threads); err != nil {
 		return nil, err
 	}
@@ -280,6 +281,11 @@ func (a *app) openEngine(f *loadFlags, tiers []string) (*loaded, error) {
 	l, err := a.open(f)
 	if err != nil {
 		return nil, err
+	}
+	if f.streams(l) {
+		moreProcessors(o.Threads + readersBeside)
+		debug.FreeOSMemory() // what loading has left does not count as in use
+		forgetProgram()
 	}
 	if err := a.startEngine(l, o); err != nil {
 		l.close()
@@ -356,7 +362,7 @@ func moreProcessors(n int) {
 // options reads the run flags.
 func (f *loadFlags) options() (terrace.Options, error) {
 	o := terrace.Options{Backend: f.backend, DType: f.dtype, Threads: orInt(f.threads, processors), Exact: f.exact, Chunk: f.chunk, Page: f.pageTokens, Policy: f.policy, Batch: f.texts,
-		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine, Weights: f.weights}
+		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine, Weights: f.weights, Memory: f.memory}
 	if _, err := model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)
 	}

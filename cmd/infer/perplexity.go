@@ -80,6 +80,9 @@ func (a *app) perplexity(f *perplexityFlags) error {
 		if p.HasBase {
 			out["kl"], out["same_top"] = p.KL, p.SameTop
 		}
+		if u := weightsReport(l.engine); u != nil {
+			out["weights"] = u
+		}
 		return a.printJSON(out)
 	}
 	fmt.Fprintf(a.stdout, "perplexity %.4f (%d tokens, %.5f ± %.5f nats)\n", p.PPL, p.Tokens, p.NLL, p.StdErr)

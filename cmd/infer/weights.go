@@ -1,19 +1,32 @@
 package main
 
 import (
+	"runtime/debug"
+
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
 	"terrace/engine/tier"
+	"terrace/internal/memlimit"
+	"terrace/internal/units"
 )
 
 // addWeights adds the flag of commands that run a model larger than memory.
 func (f *loadFlags) addWeights(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.weights, "weights", "", "host=SIZE: at most SIZE of the weights lies in memory, the rest is read from the model's file as it is needed (default: all)")
+	cmd.Flags().StringVar(&f.memory, "memory", "", "one bound for the process, such as 8GiB: weights and KV are planned within it (default: none, but that a model larger than what is free is bounded by that)")
 }
 
-// checkWeights refuses a --weights before any model is read.
+// checkWeights refuses a --weights or --memory before any model is read.
 func (f *loadFlags) checkWeights() error {
+	if f.memory != "" {
+		if f.weights != "" {
+			return usageErrorf("--weights and --memory exclude each other: --memory says what weights get")
+		}
+		if n, err := units.ParseBytes(f.memory); err != nil || n <= 0 {
+			return usageErrorf("--memory %s: want a size such as 8GiB", f.memory)
+		}
+	}
 	if f.weights == "" {
 		return nil
 	}
@@ -21,6 +34,19 @@ func (f *loadFlags) checkWeights() error {
 		return usageErrorf("--weights %s: want host=SIZE, the memory that weights may take, such as host=8GiB", f.weights)
 	}
 	return nil
+}
+
+// streams reports whether weights are, or may well be, read as they are needed: then nothing of them is read before.
+func (f *loadFlags) streams(l *loaded) bool {
+	free := memlimit.Available()
+	return f.weights != "" || f.memory != "" || free > 0 && l.file.Weights().SizeBytes() > free/2
+}
+
+// tightenHeap has garbage collected sooner where memory is bounded: the heap is small beside what lies outside it.
+func (f *loadFlags) tightenHeap() {
+	if f.memory != "" || f.weights != "" {
+		debug.SetGCPercent(tierGCPercent)
+	}
 }
 
 // readersBeside is how many processors the runtime needs beside those that compute while weights are read: who waits in a read keeps

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,10 +22,11 @@ func TestWeights(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}
-	generate := func(flags ...string) (r result) {
-		r.code, r.stdout, r.stderr = runCommand(append([]string{"generate", "-m", model, "--raw", "-p", "some words to begin with", "-n", "8", "--temperature", "0", "--ignore-eos", "--json", "--quiet"}, flags...)...)
+	runNoisy := func(flags ...string) (r result) {
+		r.code, r.stdout, r.stderr = runCommand(append([]string{"generate", "-m", model, "--raw", "-p", "some words to begin with", "-n", "8", "--temperature", "0", "--ignore-eos", "--json"}, flags...)...)
 		return r
 	}
+	generate := func(flags ...string) result { return runNoisy(append(flags, "--quiet")...) }
 	type answer struct {
 		IDs     []int       `json:"token_ids"`
 		Weights *streamJSON `json:"weights"`
@@ -56,6 +58,20 @@ func TestWeights(t *testing.T) {
 	for spec, code := range map[string]int{"host=1KiB": exitMemory, "host=banana": exitUsage, "host=-1": exitUsage, "host=0": exitUsage, "ssd=1GiB": exitUsage, "1GiB": exitUsage} {
 		if r := generate("--weights", spec); r.code != code || !strings.Contains(r.stderr, "weights") || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("--weights %s: code %d, want %d: %q", spec, r.code, code, r.stderr)
+		}
+	}
+	r := generate("--memory", "16KiB")
+	least := regexp.MustCompile(`want ([0-9.]+MiB) at least`).FindStringSubmatch(r.stderr)
+	if r.code != exitMemory || least == nil {
+		t.Fatalf("--memory 16KiB: code %d, want %d and the least: %q", r.code, exitMemory, r.stderr)
+	}
+	r = runNoisy("--memory", "1GiB")
+	if got := read(r); !slices.Equal(got.IDs, want.IDs) || got.Weights == nil || !strings.Contains(r.stderr, "weights") || !strings.Contains(r.stderr, "KV up to") {
+		t.Errorf("--memory 1GiB: ids %v, want %v; %q", got.IDs, want.IDs, r.stderr)
+	}
+	for _, flags := range [][]string{{"--memory", "banana"}, {"--memory", "0"}, {"--memory", "1GiB", "--weights", "host=1GiB"}, {"--memory", "1GiB", "--backend", "gorgonia"}} {
+		if r := generate(flags...); r.code != exitUsage || !strings.Contains(r.stderr, "memory") {
+			t.Errorf("%v: code %d: %q", flags, r.code, r.stderr)
 		}
 	}
 	if r := generate("--weights", "host=1GiB", "--backend", "gorgonia"); r.code != exitUsage || !strings.Contains(r.stderr, "native") {

@@ -43,13 +43,19 @@ func availableIn(path string) int64 {
 	return 0
 }
 
+// Resident is how much memory this process has now, mapped files included; 0 where the system does not tell.
+func Resident() int64 { return statm(1) }
+
 // addressSpace is how much this process has mapped.
-func addressSpace() int64 {
+func addressSpace() int64 { return statm(0) }
+
+// statm is a field of the process's memory counts, in bytes.
+func statm(field int) int64 {
 	fields := strings.Fields(readSmall("/proc/self/statm"))
-	if len(fields) == 0 {
+	if len(fields) <= field {
 		return 0
 	}
-	pages, _ := strconv.ParseInt(fields[0], 10, 64)
+	pages, _ := strconv.ParseInt(fields[field], 10, 64)
 	return pages * int64(os.Getpagesize())
 }
 

@@ -110,6 +110,9 @@ func (p *Plan) TotalBytes() int64 {
 	return n
 }
 
+// WholeBytes is the smallest budget with which nothing ever leaves.
+func (p *Plan) WholeBytes() int64 { return p.TotalBytes() + p.staging() }
+
 func (p *Plan) check() error {
 	if least := p.LeastBytes(); p.BudgetBytes < least {
 		return fmt.Errorf("stream: %s of memory for weights, want %s at least (%s stay, a step needs the rest): %w",
@@ -154,3 +157,31 @@ func (p *Plan) pinLayers() []bool {
 }
 
 func (p *Plan) all() []Unit { return slices.Collect(p.units) }
+
+// StepBytes is what a decode step of one text reads, in bytes: of a dense model the layers that do not stay; of experts those that a
+// token uses, less the part of them that fits, as if all were chosen alike (real choices are skewed, so that more are found).
+func (p *Plan) StepBytes() int64 {
+	all := int64(0)
+	for _, list := range p.Experts {
+		for _, u := range list {
+			all += u.Bytes()
+		}
+	}
+	if all > 0 {
+		used := int64(0)
+		for _, list := range p.Experts {
+			if len(list) > 0 {
+				used += int64(p.Used) * list[0].Bytes()
+			}
+		}
+		there := min(max(p.BudgetBytes-p.PinnedBytes(), 0), all)
+		return int64(float64(used) * (1 - float64(there)/float64(all)))
+	}
+	read := int64(0)
+	for i, stays := range p.pinLayers() {
+		if !stays {
+			read += p.Layers[i].Bytes()
+		}
+	}
+	return read
+}

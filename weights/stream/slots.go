@@ -6,9 +6,39 @@ import (
 
 // slots is memory of units, in classes of one size. A class maps memory by the slab; memory that a unit has left is taken by the next
 // of its size, and the rest of it is given back to the system when another class grows. Its owner bounds it and guards it.
+//
+// What stays lies in one mapping of its own: the system gives huge pages, so that each class's last one is partly empty.
 type slots struct {
 	classes map[int64]*class
+	stays   []byte // room for what stays, yet to be taken
 	slabs   [][]byte
+}
+
+// reserve makes room for what stays, so many bytes of it.
+func (s *slots) reserve(bytes int64) {
+	if bytes > 0 {
+		s.stays = s.slab(bytes)
+	}
+}
+
+// keep returns memory for what stays.
+func (s *slots) keep(size int64) []byte {
+	if int64(len(s.stays)) < size {
+		return s.take(size)
+	}
+	m := s.stays[:size:size]
+	s.stays = s.stays[size:]
+	return m
+}
+
+// slab maps memory, or takes it from the heap where the system maps none.
+func (s *slots) slab(bytes int64) []byte {
+	data, mapping, err := kernels.MapHuge(int(bytes))
+	if err != nil {
+		return make([]byte, bytes)
+	}
+	s.slabs = append(s.slabs, mapping)
+	return data
 }
 
 type class struct {
@@ -39,12 +69,7 @@ func (s *slots) take(size int64) []byte {
 	}
 	s.trim()
 	if int64(len(c.fresh)) < size {
-		data, mapping, err := kernels.MapHuge(int(max(size, slabBytes/size*size)))
-		if err != nil {
-			return make([]byte, size)
-		}
-		s.slabs = append(s.slabs, mapping)
-		c.fresh = data
+		c.fresh = s.slab(max(size, slabBytes/size*size))
 	}
 	m := c.fresh[:size:size]
 	c.fresh = c.fresh[size:]
@@ -54,6 +79,9 @@ func (s *slots) take(size int64) []byte {
 // give takes memory back from a unit.
 func (s *slots) give(m []byte) {
 	c := s.classes[int64(len(m))]
+	if c == nil { // of what was to stay
+		return
+	}
 	c.left = append(c.left, m)
 }
 
@@ -71,5 +99,5 @@ func (s *slots) free() {
 	for _, m := range s.slabs {
 		kernels.Unmap(m)
 	}
-	s.slabs, s.classes = nil, nil
+	s.slabs, s.classes, s.stays = nil, nil, nil
 }

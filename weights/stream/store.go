@@ -23,6 +23,7 @@ const (
 type unit struct {
 	parts Unit
 	size  int64
+	stays bool
 	state state
 	holds int  // steps that need it where it is
 	ahead bool // was asked for by a prediction that no step has met yet
@@ -127,6 +128,12 @@ func newUnit(u Unit) *unit { return &unit{parts: u, size: u.Bytes()} }
 func (s *Store) pin(list []*unit) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	all := int64(0)
+	for _, u := range list {
+		u.stays = true
+		all += u.size
+	}
+	s.slots.reserve(all)
 	for _, u := range list {
 		u.holds++
 		s.begin(u, &s.urgent)
@@ -161,7 +168,11 @@ func (s *Store) begin(u *unit, queue *[]*unit) {
 	}
 	s.held += u.size
 	s.account.resident(s.held)
-	u.memory = s.slots.take(u.size)
+	if u.stays {
+		u.memory = s.slots.keep(u.size)
+	} else {
+		u.memory = s.slots.take(u.size)
+	}
 	for i := range u.parts {
 		w := u.parts[i].W
 		for row, step := 0, rowsOf(w); row < w.Rows(); row += step {

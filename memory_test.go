@@ -1,0 +1,121 @@
+package terrace
+
+import (
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"terrace/engine"
+	"terrace/internal/kernels/quant"
+	"terrace/weights/convert"
+	"terrace/weights/stream"
+)
+
+// planned is a model's file and the engine's options for it.
+func planned(t *testing.T) (*File, engine.Options) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	spec := convert.Spec{Arch: "llama", Layers: 8, Hidden: 512, HeadDim: 64, Vocab: 400, Context: 4096, Seed: 7}
+	spec.SetDefaults()
+	if err := convert.Synthesize(t.Context(), path, spec, convert.Options{Type: quant.Q8_0}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	m, err := f.Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := engine.Options{}
+	if err := o.Validate(m); err != nil {
+		t.Fatal(err)
+	}
+	return f, o
+}
+
+// TestPlanMemory: from the least that the error names up to all, parts never exceed the memory, a step and a page of KV fit, and more
+// memory never gives less to weights.
+func TestPlanMemory(t *testing.T) {
+	f, o := planned(t)
+	m, _ := f.Model()
+	const used = 40 << 20
+	if _, err := planMemory(m, o, used, used, 0); !errors.Is(err, stream.ErrBudget) || !strings.Contains(err.Error(), "at least") {
+		t.Errorf("no memory at all: %v", err)
+	}
+	page, all := engine.KVBytes(m, o, 1), engine.KVBytes(m, o, o.Context)
+	before, whole, fits := int64(0), false, 0
+	for memory := int64(used); memory < used+256<<20; memory += 1 << 20 {
+		p, err := planMemory(m, o, memory, used, 0)
+		if err != nil {
+			if fits > 0 {
+				t.Fatalf("%d bytes do not fit, less did: %v", memory, err)
+			}
+			continue
+		}
+		fits++
+		if p.UsedBytes+p.BuffersBytes+p.WeightsBytes+p.KVBytes > memory || p.WeightsBytes < p.LeastBytes || p.KVBytes < page || p.KVTokens < 1 {
+			t.Fatalf("%d bytes: %+v", memory, p)
+		}
+		if p.WeightsBytes < before && !whole {
+			t.Errorf("%d bytes: weights get %d, less memory gave %d", memory, p.WeightsBytes, before)
+		}
+		before = p.WeightsBytes
+		if whole = p.StepBytes == 0; whole && p.WeightsBytes < p.TotalBytes || !whole && p.WeightsBytes > p.TotalBytes*3/2 || whole == strings.Contains(p.String(), "as it is needed") {
+			t.Errorf("%d bytes: a step reads %d: %v", memory, p.StepBytes, p)
+		}
+	}
+	if p, err := planMemory(m, o, 1<<30, used, 0); err != nil || p.KVBytes != all || p.WeightsBytes < p.TotalBytes || fits == 0 {
+		t.Errorf("enough memory: %+v, %v", p, err)
+	}
+}
+
+// TestOptionsWeights: a model opened with less memory than its weights gives the same text, and its server says what was read.
+func TestOptionsWeights(t *testing.T) {
+	f, _ := planned(t)
+	m, _ := f.Model()
+	plan, err := m.StreamPlan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(o Options) (string, *Model) {
+		o.Context, o.Batch, o.Threads = 256, 2, 2
+		model, err := Open(t.Context(), f.Path(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = model.Close() })
+		text, err := Text(model.Generate(t.Context(), "some words", Settings{MaxTokens: 12, IgnoreEnd: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text, model
+	}
+	want, _ := answer(Options{})
+	for _, o := range []Options{{Weights: fmt.Sprintf("host=%d", plan.LeastBytes()+1<<20)}, {Memory: "1GiB"}} {
+		got, model := answer(o)
+		if got != want {
+			t.Errorf("%+v: text %q, want %q", o, got, want)
+		}
+		w := httptest.NewRecorder()
+		model.Handler().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
+		for _, name := range []string{"terrace_weights_bytes ", "terrace_weights_read_bytes_total ", "terrace_experts_used_total "} {
+			if !strings.Contains(w.Body.String(), "\n"+name) {
+				t.Errorf("%+v: metrics have no %s", o, name)
+			}
+		}
+	}
+	for _, o := range []Options{{Weights: "8GiB"}, {Memory: "none"}, {Weights: "host=1GiB", Memory: "1GiB"}, {Weights: "host=1GiB", Backend: "gorgonia"}} {
+		if _, err := Open(t.Context(), f.Path(), o); !errors.Is(err, ErrOption) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if _, err := Open(t.Context(), f.Path(), Options{Memory: "1MiB"}); !errors.Is(err, ErrMemory) {
+		t.Errorf("1 MiB: %v", err)
+	}
+}

@@ -1,0 +1,38 @@
+package serve
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"terrace/engine"
+)
+
+// weights registers the accounts of an engine whose weights are not all in memory; they are asked for when metrics are.
+func (m *metrics) weights(e *engine.Engine) {
+	if e.WeightsUse() == nil {
+		return
+	}
+	of := func(pick func(u *engine.WeightsUse) int64) func() float64 {
+		return func() float64 { return float64(pick(e.WeightsUse())) }
+	}
+	for _, g := range []struct {
+		name, help string
+		pick       func(u *engine.WeightsUse) int64
+	}{
+		{"terrace_weights_bytes", "Weights in memory.", func(u *engine.WeightsUse) int64 { return u.ResidentBytes }},
+		{"terrace_weights_budget_bytes", "Weights that may be in memory.", func(u *engine.WeightsUse) int64 { return u.BudgetBytes }},
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, of(g.pick)))
+	}
+	for _, c := range []struct {
+		name, help string
+		pick       func(u *engine.WeightsUse) int64
+	}{
+		{"terrace_weights_read_bytes_total", "Bytes read from the model's files.", func(u *engine.WeightsUse) int64 { return u.ReadBytes }},
+		{"terrace_experts_used_total", "Experts that steps used, each once a step and layer; of a dense model layers that do not stay.", func(u *engine.WeightsUse) int64 { return u.Used }},
+		{"terrace_experts_hits_total", "Used experts that were in memory when they were chosen.", func(u *engine.WeightsUse) int64 { return u.Hits }},
+		{"terrace_experts_predicted_total", "Used experts that a prediction had asked for.", func(u *engine.WeightsUse) int64 { return u.Predicted }},
+		{"terrace_experts_wasted_total", "Experts that predictions asked for and the step after did not use.", func(u *engine.WeightsUse) int64 { return u.Wasted }},
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, of(c.pick)))
+	}
+}

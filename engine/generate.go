@@ -273,6 +273,7 @@ type Generation struct {
 	res     *Result
 	sampler *model.Sampler
 	stops   stops.Scanner
+	forced  []int // tokens that come next, whatever the sampler would choose
 	text    strings.Builder
 	gaps    []time.Duration
 	first   time.Time
@@ -326,14 +327,17 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 	if err := g.bar(); err != nil {
 		return 0, false, err
 	}
-	if id, err = next.Choose(g.sampler); err != nil {
-		return 0, false, err
+	id, forced := g.force()
+	if !forced {
+		if id, err = next.Choose(g.sampler); err != nil {
+			return 0, false, err
+		}
 	}
 	if id < 0 {
 		return 0, false, g.nothingLeft()
 	}
 	g.tick()
-	if !g.r.IgnoreEOS && g.r.ends(id) || slices.Contains(g.r.StopIDs, id) {
+	if !forced && (!g.r.IgnoreEOS && g.r.ends(id) || slices.Contains(g.r.StopIDs, id)) {
 		g.End("stop")
 		return id, false, nil
 	}
@@ -342,7 +346,7 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 	if err != nil {
 		return id, false, err
 	}
-	if stopped, err := g.emit(id); err != nil || stopped || complete {
+	if stopped, err := g.emit(id, forced); err != nil || stopped || complete {
 		g.End("stop")
 		return id, false, err
 	}
@@ -351,6 +355,25 @@ func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 		return id, false, nil
 	}
 	return id, true, nil
+}
+
+// Force has the text go on with some tokens, as if they had been chosen; neither stop strings nor end tokens end it meanwhile. Where
+// a constraint forbids one it is chosen instead, and the rest forgotten.
+func (g *Generation) Force(ids []int) { g.forced = ids }
+
+// Forced is how many tokens are still to come by Force.
+func (g *Generation) Forced() int { return len(g.forced) }
+
+// force takes the next forced token, if there is one; bar has been called.
+func (g *Generation) force() (id int, ok bool) {
+	if len(g.forced) == 0 {
+		return 0, false
+	}
+	if id, g.forced = g.forced[0], g.forced[1:]; !g.sampler.Took(id) {
+		g.forced = nil
+		return 0, false
+	}
+	return id, true
 }
 
 // bar has the sampler leave out end tokens while the text is shorter than asked for, and what the constraint forbids. A
@@ -428,12 +451,12 @@ func (g *Generation) Result() *Result {
 }
 
 // emit turns the token into text and hands over what is certain.
-func (g *Generation) emit(id int) (stopped bool, err error) {
+func (g *Generation) emit(id int, forced bool) (stopped bool, err error) {
 	if g.r.Text == nil {
 		return false, nil
 	}
 	piece := g.r.Text.Push(id)
-	if g.r.HoldStops && len(g.res.IDs) <= g.r.MinTokens {
+	if forced || g.r.HoldStops && len(g.res.IDs) <= g.r.MinTokens {
 		return false, g.show(g.stops.Pass(piece))
 	}
 	show, stopped := g.stops.Push(piece)

@@ -148,6 +148,15 @@ func (s *Sampler) Next(logits []float32, history []int) int {
 	return id
 }
 
+// Took notes a token that was generated without the sampler; false: Allow forbids it, and nothing is noted.
+func (s *Sampler) Took(id int) bool {
+	if s.mask != nil && (id>>6 >= len(s.mask) || s.mask[id>>6]>>(id&63)&1 == 0) {
+		return false
+	}
+	s.made[id]++
+	return true
+}
+
 func (s *Sampler) choose(logits []float32, history []int) int {
 	for id, add := range s.bias {
 		if id >= 0 && id < len(logits) {

@@ -314,3 +314,17 @@ func TestChainRanges(t *testing.T) {
 		}
 	}
 }
+
+// TestTook: a token that came without the sampler counts as generated, unless it is forbidden.
+func TestTook(t *testing.T) {
+	s := NewSampler(SamplerOptions{FrequencyPenalty: 1})
+	s.Allow([]uint64{0b111})
+	if !s.Took(1) || s.Took(3) || s.Took(64) {
+		t.Error("what the mask forbids is taken, or what it allows is not")
+	}
+	s.Allow(nil)
+	logits := []float32{0, 1.5, 1, 1.2}
+	if got := s.Next(logits, nil); got != 3 || logits[1] != 0.5 {
+		t.Errorf("%d by %v, want 3: token 1 was generated, 3 was not", got, logits)
+	}
+}

@@ -24,6 +24,7 @@ type chatRequest struct {
 	constraintFields
 	toolFields
 	templateFields
+	budgetFields
 	Messages            []withRaw[chatMessage] `json:"messages"`
 	MaxCompletionTokens *int                   `json:"max_completion_tokens"`
 	Logprobs            *bool                  `json:"logprobs"`
@@ -189,7 +190,9 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
 		return err
 	}
-	req.Prompts, req.shown = [][]int{ids}, s.constraints.marked.shown
+	if err := s.ask(req, talk, ids); err != nil {
+		return err
+	}
 	reply, err := s.begin(w, r, req)
 	if err != nil {
 		return err
@@ -257,8 +260,8 @@ func (f *chatRequest) conversation(tools *toolUse) (*conversation, error) {
 	if len(f.Messages) == 0 {
 		return nil, badField("messages", "want at least one")
 	}
-	c := &conversation{tools: tools, fields: &f.templateFields}
-	if err := first(f.Thought.apply(c.fields), f.Thinking.apply(c.fields)); err != nil {
+	c := &conversation{tools: tools, fields: &f.templateFields, budget: &f.budgetFields}
+	if err := first(f.Thought.apply(c), f.Thinking.apply(c)); err != nil {
 		return nil, err
 	}
 	for i := range f.Messages {
@@ -337,16 +340,21 @@ var messageHints = []string{"annotations", "audio", "parsed", "cache_control", "
 type chatThought struct {
 	Effort  *string `json:"effort"`
 	Enabled *bool   `json:"enabled"`
-	Most    *int    `json:"max_tokens"` // of no effect, as the next
-	Summary *string `json:"summary"`
+	Most    *int    `json:"max_tokens"`
+	Summary *string `json:"summary"` // of no effect
 	Exclude *bool   `json:"exclude"`
 }
 
 // apply tells the template.
-func (t *chatThought) apply(f *templateFields) error {
+func (t *chatThought) apply(c *conversation) error {
 	if t == nil {
 		return nil
 	}
+	f := c.fields
+	if t.Most != nil && *t.Most < 0 {
+		return badField("reasoning", "max_tokens: %d, want 0 or more", *t.Most)
+	}
+	c.thinking = t.Most
 	if is(t.Exclude) {
 		return badField("reasoning", "exclude: thoughts are not left out; clients may pass over reasoning_content")
 	}

@@ -85,6 +85,9 @@ type conversation struct {
 	tools  *toolUse
 	fields *templateFields
 	tail   string // the end of the rendered prompt, once it is rendered
+
+	budget   *budgetFields // nil = none can be named
+	thinking *int          // a budget by the name of the API's own
 }
 
 // templateFields are those of a chat that only its template reads.
@@ -95,6 +98,8 @@ type templateFields struct {
 	Documents       jsontext.Value `json:"documents"`
 	ReasoningEffort *string        `json:"reasoning_effort"`
 	EnableThinking  *bool          `json:"enable_thinking"`
+
+	thoughtless bool // thoughts are not wanted, whatever the template makes of it
 }
 
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}

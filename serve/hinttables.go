@@ -40,7 +40,7 @@ func only0() hint {
 // thoughtHints are ways to say how long a model may think, and where its thoughts go.
 var thoughtHints = hints{
 	"include_reasoning": only("true"), "separate_reasoning": only("true"), "stream_reasoning": ignored("t"), "reasoning_in_content": only("false"), "reasoning_format": only(`"auto"`, `"deepseek"`, `"deepseek-legacy"`, `"parsed"`),
-	"thinking_budget_tokens": ignored("0"), "reasoning_budget_tokens": ignored("0"), "reasoning_budget": ignored("0"), "thinking_budget": ignored("0"), "thinking_token_budget": ignored("0"), "max_reasoning_tokens": ignored("0"),
+	"thinking_budget_tokens": ignored("0"), "reasoning_budget_tokens": ignored("0"), "reasoning_budget": ignored("0"), "thinking_budget": ignored("0"), "thinking_token_budget": ignored("0"), "max_reasoning_tokens": ignored("0"), "max_thinking_tokens": ignored("0"),
 	"reasoning_budget_message": ignored(`"`), "reasoning_split": ignored("t"), "prompt_mode": only(`"reasoning"`), "parse_reasoning": only("true"), "preserve_thinking": ignored("t"), "parse_tool_calls": only("true"), "tool_stream": ignored("t"),
 }
 

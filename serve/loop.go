@@ -230,6 +230,9 @@ func (l *loop) leave(q *sequence) {
 	if l.active[j.r.key]--; l.active[j.r.key] == 0 {
 		delete(l.active, j.r.key)
 	}
+	if q.thought != nil {
+		_ = guard.Run(func() error { q.thought.p.End(); return nil })
+	}
 	_ = guard.Run(func() error { q.close(); return nil })
 }
 

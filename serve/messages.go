@@ -31,6 +31,7 @@ type messagesPrompt struct {
 	Thinking   *anthropicThinking `json:"thinking"`
 	Output     *anthropicOutput   `json:"output_config"`
 	Format     *textFormat        `json:"output_format"` // the same as output_config's
+	budgetFields
 	hintFields
 }
 
@@ -57,20 +58,26 @@ type messagesRequest struct {
 // chat_template_kwargs of a chat changes.
 type anthropicThinking struct {
 	Type    string  `json:"type"`
-	Budget  *int    `json:"budget_tokens"` // a hint here
+	Budget  *int    `json:"budget_tokens"` // a thought is closed that is longer
 	Display *string `json:"display"`       // of no effect
 }
 
 // apply tells the template.
-func (t *anthropicThinking) apply(f *templateFields) error {
+func (t *anthropicThinking) apply(c *conversation) error {
 	if t == nil {
 		return nil
 	}
+	if t.Budget != nil && *t.Budget < 0 {
+		return badField("thinking", "budget_tokens: %d, want 0 or more", *t.Budget)
+	}
 	switch t.Type {
 	case "enabled", "adaptive":
+		if t.Budget != nil {
+			c.thinking = t.Budget
+		}
 		return nil
 	case "disabled":
-		f.EnableThinking = new(bool)
+		c.fields.EnableThinking, c.fields.thoughtless = new(bool), true
 		return nil
 	}
 	return badField("thinking", "type %.20q: want enabled, adaptive or disabled", t.Type)
@@ -222,8 +229,8 @@ func (f *messagesPrompt) conversation(tools *toolUse) (*conversation, error) {
 	if len(f.Messages) == 0 {
 		return nil, badField("messages", "want at least one")
 	}
-	c := &conversation{tools: tools, fields: &templateFields{}}
-	if err := f.Thinking.apply(c.fields); err != nil {
+	c := &conversation{tools: tools, fields: &templateFields{}, budget: &f.budgetFields}
+	if err := f.Thinking.apply(c); err != nil {
 		return nil, err
 	}
 	if f.System != nil && *f.System != "" {
@@ -408,7 +415,9 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request) error {
 	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
 		return err
 	}
-	req.Prompts, req.shown = [][]int{ids}, s.constraints.marked.shown
+	if err := s.ask(req, talk, ids); err != nil {
+		return err
+	}
 	reply, err := s.begin(w, r, req)
 	if err != nil {
 		return err

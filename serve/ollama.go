@@ -156,7 +156,7 @@ func (f *ollamaCommon) thinking() (*templateFields, error) {
 	case len(f.Think) == 0 || k == 'n':
 	case k == 't' || k == 'f':
 		on := k == 't'
-		t.EnableThinking = &on
+		t.EnableThinking, t.thoughtless = &on, !on
 	case k == '"' && json.Unmarshal(f.Think, &effort) == nil:
 		t.ReasoningEffort = &effort
 	default:
@@ -276,7 +276,9 @@ func (s *Server) ollamaTalk(w http.ResponseWriter, r *http.Request, req *Request
 	if err != nil {
 		return err
 	}
-	req.Prompts, req.shown = [][]int{ids}, s.constraints.marked.shown
+	if err := s.ask(req, talk, ids); err != nil {
+		return err
+	}
 	return s.ollamaAnswer(w, r, req, talk, out)
 }
 

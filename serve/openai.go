@@ -262,6 +262,12 @@ type openAIUsage struct {
 	CompletionTokens int         `json:"completion_tokens"`
 	TotalTokens      int         `json:"total_tokens"`
 	PromptDetails    usageDetail `json:"prompt_tokens_details"`
+
+	CompletionDetails *thoughtDetail `json:"completion_tokens_details,omitzero"` // of thoughts, where there are any
+}
+
+type thoughtDetail struct {
+	ReasoningTokens int `json:"reasoning_tokens"`
 }
 
 type usageDetail struct {
@@ -269,7 +275,11 @@ type usageDetail struct {
 }
 
 func newOpenAIUsage(u Usage) *openAIUsage {
-	return &openAIUsage{u.Prompt, u.Generated, u.Prompt + u.Generated, usageDetail{u.Cached}}
+	j := &openAIUsage{PromptTokens: u.Prompt, CompletionTokens: u.Generated, TotalTokens: u.Prompt + u.Generated, PromptDetails: usageDetail{u.Cached}}
+	if u.Thought > 0 {
+		j.CompletionDetails = &thoughtDetail{u.Thought}
+	}
+	return j
 }
 
 // timingsJSON are Terrace's own, after llama.cpp's.

@@ -68,15 +68,30 @@ func (p *parts) calls() (calls []toolCall) {
 
 // parser reads one answer to a conversation. Where nothing is to be separated, all of it is text.
 func (s *Server) parser(c *conversation) *answer.Parser {
-	var tools []answer.Tool
-	if c.tools.active() {
-		tools = c.tools.answers("")
-	}
 	form := c.tools.form
 	if s.o.Reasoning == ReasoningNone {
 		form.Thoughts = nil
 	}
-	return form.Parser(tools, c.tail)
+	return form.Parser(c.answerTools(), c.tail)
+}
+
+// answerTools are those that an answer may call.
+func (c *conversation) answerTools() []answer.Tool {
+	if !c.tools.active() {
+		return nil
+	}
+	return c.tools.answers("")
+}
+
+// ask has a request ask for an answer to a conversation, whose prompt is rendered.
+func (s *Server) ask(r *Request, c *conversation, ids []int) (err error) {
+	r.Prompts, r.shown = [][]int{ids}, s.constraints.marked.shown
+	b := c.budget
+	if b == nil {
+		b = &budgetFields{}
+	}
+	r.thought, err = b.bound(s, c, c.thinking, r.MaxTokens)
+	return err
 }
 
 // answers are the tools as package answer knows them: those that choice lets be called, "" is all.

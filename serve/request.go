@@ -28,6 +28,7 @@ type Request struct {
 	Machine    *grammar.Machine // what each text must be; nil = anything
 	StreamText bool             // events are wanted as they come; otherwise they may be joined
 
+	thought  *thoughtBound   // nil = the text is none of a chat
 	breakers *model.Breakers // the tokens of Breakers
 	shown    map[int]bool    // control tokens whose text the answer's reader needs; nil = none
 	key      string          // whose request it is; "" = no keys are asked for
@@ -114,6 +115,7 @@ type Usage struct {
 	Prompt    int // each prompt once, however many choices it has
 	Cached    int // of them not computed
 	Generated int // end tokens included
+	Thought   int // of them in thoughts
 }
 
 // Timings are those of a request; of several choices the latest.

@@ -190,7 +190,7 @@ func (o *responseWriter) end(e Event) {
 	}
 	u := o.reply.Usage()
 	o.base.Usage = &responseUsage{Input: u.Prompt, Output: u.Generated, Total: u.Prompt + u.Generated}
-	o.base.Usage.InputDetails.Cached = u.Cached
+	o.base.Usage.InputDetails.Cached, o.base.Usage.OutputDetails.Reasoning = u.Cached, u.Thought
 	o.base.Timings = newTimings(o.reply)
 	if o.ids {
 		o.base.TokenIDs, o.base.PromptIDs = tokenIDs(o.tokens), o.reply.Prompts[0]

@@ -20,6 +20,7 @@ func init() {
 // responsesRequest is one of OpenAI's Responses, without what needs a memory here.
 type responsesRequest struct {
 	ownFields
+	budgetFields
 	hintFields
 	Model             *string           `json:"model"`
 	Input             jsontext.Value    `json:"input"`
@@ -48,6 +49,7 @@ type responsesRequest struct {
 }
 
 type responsesThought struct {
+	Most    *int    `json:"max_tokens"` // OpenRouter's
 	Effort  *string `json:"effort"`
 	Summary *string `json:"summary"` // of no effect, as the next: thoughts are sent as they are
 	Old     *string `json:"generate_summary"`
@@ -206,9 +208,12 @@ func (c *itemContent) UnmarshalJSON(b []byte) error {
 
 // conversation is the input as the template takes it.
 func (f *responsesRequest) conversation(tools *toolUse) (*conversation, error) {
-	c := &conversation{tools: tools, fields: &templateFields{}}
+	c := &conversation{tools: tools, fields: &templateFields{}, budget: &f.budgetFields}
 	if f.Reasoning != nil {
-		c.fields.ReasoningEffort = f.Reasoning.Effort
+		c.fields.ReasoningEffort, c.thinking = f.Reasoning.Effort, f.Reasoning.Most
+		if c.thinking != nil && *c.thinking < 0 {
+			return nil, badField("reasoning", "max_tokens: %d, want 0 or more", *c.thinking)
+		}
 		if err := c.fields.check(); err != nil {
 			return nil, err
 		}
@@ -328,7 +333,9 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
 		return err
 	}
-	req.Prompts, req.shown = [][]int{ids}, s.constraints.marked.shown
+	if err := s.ask(req, talk, ids); err != nil {
+		return err
+	}
 	reply, err := s.begin(w, r, req)
 	if err != nil {
 		return err

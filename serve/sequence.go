@@ -36,14 +36,15 @@ type sequence struct {
 	found   engine.Prefix   // the same, once the session has it
 	reading *engine.PromptReading
 	gen     *engine.Generation
-	next    int     // token that the next step reads
-	again   []int   // of a text that was swapped out: generated tokens that are still to be read again
-	behind  []int   // generated tokens that the reading in progress has behind the prompt (turn)
-	piece   string  // text that has become certain since the last event
-	tokens  []Token // since the last event
-	told    int     // of tokens, in the accounts
-	top     *Ranker // nil = no logprobs wanted
-	echo    []Token // of the prompt, where it is echoed with logprobs
+	next    int           // token that the next step reads
+	again   []int         // of a text that was swapped out: generated tokens that are still to be read again
+	behind  []int         // generated tokens that the reading in progress has behind the prompt (turn)
+	piece   string        // text that has become certain since the last event
+	tokens  []Token       // since the last event
+	told    int           // of tokens, in the accounts
+	top     *Ranker       // nil = no logprobs wanted
+	echo    []Token       // of the prompt, where it is echoed with logprobs
+	thought *thoughtWatch // nil = nobody asks
 	pieces  *tap
 	vocab   int
 	started bool
@@ -97,7 +98,32 @@ func (q *sequence) open(e *engine.Engine, o *Options) (err error) {
 	if r.MaxTokens >= 0 {
 		r.MaxTokens = min(r.MaxTokens, e.Options().Context-len(q.prompt))
 	}
-	q.gen, err = engine.NewGeneration(r)
+	if q.gen, err = engine.NewGeneration(r); err != nil {
+		return err
+	}
+	if b := q.job.r.thought; b != nil {
+		q.thought = b.watch()
+		return q.closeThought()
+	}
+	return nil
+}
+
+// thoughts is how many tokens of thoughts have come since it was last asked.
+func (q *sequence) thoughts() int {
+	if q.thought == nil {
+		return 0
+	}
+	n := q.thought.used - q.thought.told
+	q.thought.told = q.thought.used
+	return n
+}
+
+// closeThought has the text go on with what closes a thought that has been long enough.
+func (q *sequence) closeThought() error {
+	ids, err := q.thought.closing()
+	if err == nil && len(ids) > 0 {
+		q.gen.Force(ids)
+	}
 	return err
 }
 
@@ -168,9 +194,18 @@ func (q *sequence) step(context int) (more bool, err error) {
 		q.top.Rank(q.session.Logits())
 	}
 	q.pieces.last = ""
+	forced := q.gen.Forced()
 	q.next, more, err = q.gen.Step(q.session)
 	if err != nil {
 		return false, err
+	}
+	if q.thought != nil {
+		q.thought.read(q.pieces.last, forced > 0)
+		if more && q.gen.Forced() == 0 {
+			if err := q.closeThought(); err != nil {
+				return false, err
+			}
+		}
 	}
 	t := Token{ID: q.next, Text: q.pieces.last}
 	if q.top != nil {

@@ -68,6 +68,12 @@ func newBenchWith(t testing.TB, eo engine.Options, o Options, prepare func(e *en
 // newBenchEach asks for the options of each of the two engines.
 func newBenchEach(t testing.TB, each func() engine.Options, o Options, prepare func(e *engine.Engine)) *bench {
 	t.Helper()
+	return newBenchOf(t, testTemplate, each, o, prepare)
+}
+
+// newBenchOf has a chat template of its own.
+func newBenchOf(t testing.TB, template string, each func() engine.Options, o Options, prepare func(e *engine.Engine)) *bench {
+	t.Helper()
 	path, err := smallModel()
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +106,7 @@ func newBenchEach(t testing.TB, each func() engine.Options, o Options, prepare f
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.ChatTemplate = testTemplate
+		v.ChatTemplate = template
 		tok, err := tokenizer.New(v)
 		if err != nil {
 			t.Fatal(err)

@@ -307,6 +307,7 @@ func (l *loop) publish(q *sequence, more bool) {
 	}
 	account := func(u *Usage, t *Timings) {
 		u.Generated, t.Predicted, t.KVBytes = u.Generated+made, predicted, t.KVBytes+held
+		u.Thought += q.thoughts()
 	}
 	if more && !j.r.StreamText {
 		j.reply.note(account)

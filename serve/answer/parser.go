@@ -93,6 +93,9 @@ func (p *Parser) End() []Event {
 // CloseThought is the text that ends the thought that the text so far is in; "" outside of thoughts. Where a budget of thinking
 // is used up, a server has the model read it as if it had written it, and pushes it.
 func (p *Parser) CloseThought() string {
+	if !p.in.ended {
+		p.next() // so far as the prompt opens one
+	}
 	if p.p.inside == nil {
 		return ""
 	}

@@ -78,6 +78,7 @@ type conversation struct {
 	tiers    engine.TierUse // after the last turn
 	terminal bool           // somebody types
 	retries  uint64         // answers to the last message that were thrown away
+	thought  string         // before the last answer; "" = there was none
 	stops    stops
 }
 
@@ -287,11 +288,14 @@ func (c *conversation) answer(ctx context.Context, text string) (*engine.Result,
 	if c.session.Tokens() == 0 { // a new conversation, or one that was kept: what it shares with earlier prompts is read back
 		req.Prefix = c.f.store.find(c.a, ids, c.session.Policy())
 	}
-	req.OnText = func(piece string) error {
-		_, err := io.WriteString(c.a.stdout, visible(piece, "\n\t"))
-		return err
+	out, marks := c.answering(ids)
+	req.Text, req.OnText = c.l.tok.NewDetokenizer().Show(marks), out.write
+	res, err := c.session.Generate(ctx, req)
+	err = errors.Join(err, out.end())
+	if c.thought = strings.TrimSpace(out.thought.String()); res != nil && (c.thought != "" || len(marks) > 0) {
+		res.Text = out.text.String() // templates are given answers without thoughts and marks
 	}
-	return c.session.Generate(ctx, req)
+	return res, err
 }
 
 // sayWhyEnded says why an answer ended where its text does not.

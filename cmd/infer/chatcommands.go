@@ -40,6 +40,7 @@ func init() {
 		}},
 		{names: []string{"/set"}, args: "NAME VALUE", about: strings.Join(settingNames(), ", "), run: func(c *conversation, rest string) (bool, error) { return false, c.set(rest) },
 			complete: func(*conversation) []string { return settingNames() }},
+		{names: []string{"/thought"}, about: "what the model thought before its last answer", run: func(c *conversation, _ string) (bool, error) { return false, c.showThought() }},
 		{names: []string{"/show"}, about: "model, context, policy, settings and system message", run: func(c *conversation, _ string) (bool, error) { c.show(); return false, nil }},
 		{names: []string{"/kv"}, about: "memory the KV cache holds, and the policy", run: func(c *conversation, _ string) (bool, error) { c.showKV(); return false, nil }},
 		{names: []string{"/save"}, args: "NAME", about: "keep the conversation, under a name or in a .json file", run: func(c *conversation, rest string) (bool, error) { return false, c.save(rest) },

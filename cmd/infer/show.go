@@ -21,6 +21,7 @@ func init() { register(newShow) }
 type showFlags struct {
 	load    loadFlags
 	tensors bool
+	example bool
 	tensor  string
 	rows    int
 	out     string
@@ -33,8 +34,8 @@ func newShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show [MODEL]",
 		Short:   "Show what a model is",
-		Long:    "Show a model's architecture, size, quantisation, KV bytes a token and context. --verify scans every weight for NaN and Inf; --tensor with --rows and --out writes dequantised rows as safetensors.",
-		Example: "  infer show smollm2:135m\n  infer show model.gguf --tensors\n  infer show model.gguf --tensor token_embd.weight --rows 4 --out rows.safetensors",
+		Long:    "Show a model's architecture, size, quantisation, KV bytes a token and context. --verify scans every weight for NaN and Inf; --tensor with --rows and --out writes dequantised rows as safetensors. --template shows a conversation as the model is given it, tools too where its template knows them.",
+		Example: "  infer show smollm2:135m\n  infer show model.gguf --tensors\n  infer show qwen3:0.6b --template\n  infer show model.gguf --tensor token_embd.weight --rows 4 --out rows.safetensors",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usageErrorf("show takes one model (%d given)", len(args))
@@ -54,6 +55,8 @@ func newShow(a *app) *cobra.Command {
 	p.StringVar(&f.tensor, "tensor", "", "one tensor: show it, or write its first --rows rows to --out")
 	p.IntVar(&f.rows, "rows", 0, "rows of --tensor (0: all)")
 	p.StringVar(&f.out, "out", "", "safetensors file for --tensor")
+	p.BoolVar(&f.example, "template", false, "render an example conversation with the chat template, instead of all else")
+	f.load.addTemplate(cmd)
 	p.BoolVar(&f.verify, "verify", false, "scan every weight for NaN and Inf")
 	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	return cmd
@@ -100,6 +103,9 @@ func (a *app) show(f *showFlags) error {
 		return err
 	}
 	defer l.close()
+	if f.example {
+		return a.showTemplate(f, l)
+	}
 	if f.tensor != "" && f.out != "" {
 		return a.writeRows(f, l.file.Weights())
 	}
@@ -122,7 +128,7 @@ func (a *app) show(f *showFlags) error {
 		return err
 	}
 	info.Verified = f.verify
-	if err := a.openTokenizer(l, ""); err == nil {
+	if err := a.openTokenizer(l, f.load.templateFile); err == nil {
 		info.ChatTemplate = l.tok.HasTemplate()
 	} else {
 		a.notice("no tokenizer: %v", err)

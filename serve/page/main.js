@@ -62,6 +62,11 @@ async function answer(card, user, policy, settings, signal) {
     for await (const e of events(path, fields, signal)) {
       if (e.error) throw new Error(e.error.message);
       const c = e.choices && e.choices[0], piece = c ? (c.delta ? c.delta.content : c.text) : "";
+      if (c && c.delta && c.delta.reasoning_content) {
+        out.first ??= performance.now() - out.began;
+        out.thought = (out.thought || "") + c.delta.reasoning_content;
+        atEnd(() => think(card, out.thought));
+      }
       if (piece) {
         out.first ??= performance.now() - out.began;
         out.text += piece;
@@ -85,6 +90,18 @@ async function answer(card, user, policy, settings, signal) {
   card.classList.remove("busy");
   atEnd(() => footer.replaceChildren(...facts(out).map((f) => element("span", "", f))));
   return out;
+}
+
+// think shows what the model thinks before it answers, folded.
+function think(card, text) {
+  let fold = card.querySelector("details.thought");
+  if (!fold) {
+    fold = element("details", "thought");
+    fold.append(element("summary"), element("div"));
+    card.querySelector(".body").before(fold);
+  }
+  fold.querySelector("summary").textContent = "Thought, " + text.trim().length.toLocaleString("en") + " characters";
+  fold.querySelector("div").textContent = text.trim();
 }
 
 function facts(a) {

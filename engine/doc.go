@@ -14,7 +14,7 @@
 // of its batch going (BatchError).
 //
 // Under a policy that prunes rows or masks the prompt's attention an empty session's prompt passes layer by layer (wholePrompt):
-// hidden of all rows that are alive is kept, 4·Hidden bytes a row, and each layer takes them in blocks, through the same
+// hidden of all rows that are alive is kept, 4·RowWidth bytes a row, and each layer takes them in blocks, through the same
 // runLayer. On tiers any prompt goes so, in sections as long as host memory has room for hidden. While decoding, what was pruned may come back (revival): its rows were kept, and go through the layers they missed once.
 //
 // How a prompt is cut into chunks changes no bit, except under policies that add up something over the prompt's rows:

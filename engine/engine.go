@@ -27,6 +27,7 @@ type Engine struct {
 	pool     *kernels.Pool   // the backend's threads, for work between its calls; nil = it lends none
 	mixes    bool            // prompts and steps may share a pass (Advance)
 	recurs   model.Recurrent // the backend, if it has recurrent layers
+	rows     model.RowReader // the backend, if it says what of its rows a layer works on
 	kv       *kvmanager.Manager
 	indexes  model.Indexing   // the backend, if layers have a trained indexer
 	tiers    *tiers           // below host memory; nil = none
@@ -81,6 +82,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	}
 	e.recurs, _ = e.backend.(model.Recurrent)
 	e.indexes, _ = e.backend.(model.Indexing)
+	e.rows, _ = e.backend.(model.RowReader)
 	mixer, ok := e.backend.(model.Mixer)
 	e.mixes = ok && mixer.Mixes() && e.tiers == nil && e.drives == nil
 	e.backend = model.Traced(e.backend, o.Trace)
@@ -97,7 +99,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 // openFloor puts retrieval on the cache and the tiers.
 func (e *Engine) openFloor() {
 	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Texts: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock, Scored: e.o.Machine.Scored,
-		Shape: retrieval.Shape{Model: e.policyModel(), Rope: func(layer int, long bool) retrieval.Rope { return e.m.NewRotator(layer, long) }}}
+		Shape: retrieval.Shape{Model: e.policyModel(), RowWidth: e.m.RowWidth(), Rope: func(layer int, long bool) retrieval.Rope { return e.m.NewRotator(layer, long) }}}
 	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.Params.Layers[layer].O.Values() }
 	o.Shape.KVBytes, o.Exact, o.Drives = e.KVBytesPerToken(), e.o.Exact, e.drives
 	for i := range e.m.Layer {

@@ -26,10 +26,26 @@ func mixed(t testing.TB, o Options) *Engine {
 	return openOn(t, fakes.Mixed(3), o)
 }
 
-// TestMixedAnyWay: a text of a model with windows, shared and latent keys and state computes the same bits in chunks of any size, alone
-// and beside others, in pages of any size.
-func TestMixedAnyWay(t *testing.T) {
+// wide is an engine of a model whose rows carry more than the residual, streams is one whose rows are several streams as well.
+func wide(t testing.TB, o Options) *Engine     { return openOn(t, fakes.Wide(3, false), o) }
+func streamed(t testing.TB, o Options) *Engine { return openOn(t, fakes.Wide(3, true), o) }
+
+// eachDiffering runs a test on the models whose layers differ.
+func eachDiffering(t *testing.T, test func(t *testing.T, open func(t testing.TB, o Options) *Engine)) {
 	t.Parallel()
+	for name, open := range map[string]func(t testing.TB, o Options) *Engine{"mixed": mixed, "wide": wide, "streams": streamed} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open)
+		})
+	}
+}
+
+// TestMixedAnyWay: a text of a model with windows, shared and latent keys and state, or of one whose rows carry more than the residual,
+// computes the same bits in chunks of any size, alone and beside others, in pages of any size.
+func TestMixedAnyWay(t *testing.T) { eachDiffering(t, anyWay) }
+
+func anyWay(t *testing.T, mixed func(t testing.TB, o Options) *Engine) {
 	prompt, next := fakes.IDs(150, 1), fakes.IDs(12, 2)
 	want := forced(t, mixed(t, Options{}), prompt, next)
 	for _, o := range []Options{{ChunkTokens: 1}, {ChunkTokens: 7}, {ChunkTokens: 64, Threads: 3}, {PageTokens: 48, ChunkTokens: 33}, {WindowOnly: true, ChunkTokens: 16}} {
@@ -70,8 +86,9 @@ func TestMixedAnyWay(t *testing.T) {
 
 // TestMixedForkAndBack: forks go on as if they were alone, and a text that is taken back, to where its state is known or not, goes on as
 // one that was never longer.
-func TestMixedForkAndBack(t *testing.T) {
-	t.Parallel()
+func TestMixedForkAndBack(t *testing.T) { eachDiffering(t, forkAndBack) }
+
+func forkAndBack(t *testing.T, mixed func(t testing.TB, o Options) *Engine) {
 	prompt, next := fakes.IDs(90, 1), fakes.IDs(10, 2)
 	e := mixed(t, Options{ChunkTokens: 32})
 	want := forced(t, e, prompt, next)
@@ -118,8 +135,9 @@ func TestMixedForkAndBack(t *testing.T) {
 }
 
 // TestMixedSpeculation: guesses that were wrong leave no trace in the state.
-func TestMixedSpeculation(t *testing.T) {
-	t.Parallel()
+func TestMixedSpeculation(t *testing.T) { eachDiffering(t, speculationOfDiffering) }
+
+func speculationOfDiffering(t *testing.T, mixed func(t testing.TB, o Options) *Engine) {
 	prompt, more := slices.Concat(fakes.IDs(40, 1), fakes.IDs(40, 1)), fakes.IDs(5, 3)
 	e := mixed(t, Options{Context: 1024})
 	request := Request{IDs: prompt, MaxTokens: 60}
@@ -136,13 +154,14 @@ func TestMixedSpeculation(t *testing.T) {
 }
 
 // mixedPolicies act on layers that differ.
-var mixedPolicies = []string{"full", "h2o:budget=40", "snapkv:budget=50", "tova:budget=40", "quest:budget=48", "topk:budget=40", "hillinfer:guess_from=0,alpha=0.4", "streaming_llm", "knorm:ratio=0.5", "sparq", "leoam:budget=48", "kvzip:ratio=0.5",
+var mixedPolicies = []string{"full", "h2o:budget=40", "snapkv:budget=50", "tova:budget=40", "quest:budget=48", "topk:budget=40", "hillinfer:guess_from=0,alpha=0.4", "streaming_llm", "knorm:ratio=0.5", "sparq", "leoam:budget=48", "kvzip:ratio=0.5", "kvzip_plus:ratio=0.5",
 	"minference", "pyramidkv:budget=40"}
 
 // TestMixedOnTiers: with most of its KV below host memory such a model computes the same bits, under policies too, and what is kept in
 // memory stays within its budget, state included.
-func TestMixedOnTiers(t *testing.T) {
-	t.Parallel()
+func TestMixedOnTiers(t *testing.T) { eachDiffering(t, tiersOfDiffering) }
+
+func tiersOfDiffering(t *testing.T, mixed func(t testing.TB, o Options) *Engine) {
 	prompt, next := fakes.IDs(300, 1), fakes.IDs(9, 2)
 	for _, name := range mixedPolicies {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {

@@ -21,7 +21,7 @@ type pass struct {
 	ids      []int32
 	rows     model.Pass     // of all rows, those of a session adjacent and in order
 	head     model.Pass     // of the rows whose logits are computed
-	hidden   *tensor.Dense  // [rows, Hidden]; nil once no row goes on
+	hidden   *tensor.Dense  // [rows, RowWidth]; nil once no row goes on
 	want     int            // rows, the last ones, whose logits are wanted; 0 = only KV
 	source   rowSource      // of a block: where queries and attention come from; nil = as computed
 	failed   []sessionError // sessions that left on the way
@@ -265,6 +265,14 @@ func lastRows(t *tensor.Dense, n int) *tensor.Dense {
 		return t
 	}
 	return tensor.New(tensor.WithShape(n, cols), tensor.WithBacking(floats(t)[(rows-n)*cols:]))
+}
+
+// layerRows are the rows [n, Hidden] that a layer is about to norm.
+func (e *Engine) layerRows(p *pass, layer int) ([]float32, error) {
+	if e.rows == nil || e.m.RowWidth() == e.m.Hidden {
+		return floats(p.hidden), nil
+	}
+	return e.rows.LayerRows(&p.rows, layer, p.hidden)
 }
 
 func floats(t *tensor.Dense) []float32 { return model.Float32s(t) }

@@ -90,13 +90,13 @@ func readsByLayer(set *policy.Set) bool {
 //
 // On tiers other prompts go this way in sections (PromptReading.section), of which base and more say where they lie.
 //
-// Memory beside the KV: 4·Hidden bytes a row. A row's results are those of a prefill by chunks, bit for bit, as long as every
+// Memory beside the KV: 4·RowWidth bytes a row. A row's results are those of a prefill by chunks, bit for bit, as long as every
 // row stays alive: no row's arithmetic depends on the rows that share its pass.
 type wholePrompt struct {
 	e      *Engine
 	s      *Session
 	ctx    context.Context
-	hidden []float32 // [rows, Hidden]
+	hidden []float32 // [rows, RowWidth]
 	pos    []int32   // [rows] positions alive, ascending
 	lens   []int32   // [rows] the prompt's length, as rotary scaling wants it
 	total  int       // positions of the text once the prompt is read
@@ -144,7 +144,7 @@ func (r *PromptReading) section(ctx context.Context, rows int) (n int, err error
 		return 0, nil
 	}
 	w := &wholePrompt{e: s.e, s: s, ctx: ctx, base: len(s.tokens), total: len(s.tokens) + r.unread()}
-	if n = f.HoldRows(s.text, rows, w.total, 4*s.e.m.Hidden); n == 0 {
+	if n = f.HoldRows(s.text, rows, w.total, 4*s.e.m.RowWidth()); n == 0 {
 		return 0, nil
 	}
 	defer f.DropRows()
@@ -218,7 +218,7 @@ func (w *wholePrompt) eachLayer(ids []int, through func(layer int) error) error 
 // embed fills hidden.
 func (w *wholePrompt) embed(ids []int) error {
 	n := len(ids)
-	w.hidden, w.pos, w.lens = make([]float32, n*w.e.m.Hidden), make([]int32, n), make([]int32, n)
+	w.hidden, w.pos, w.lens = make([]float32, n*w.e.m.RowWidth()), make([]int32, n), make([]int32, n)
 	turned := int32(w.s.turnLength(w.total))
 	for i := range ids {
 		w.pos[i], w.lens[i] = int32(w.base+i), turned
@@ -232,7 +232,7 @@ func (w *wholePrompt) embed(ids []int) error {
 		if err != nil {
 			return err
 		}
-		copy(w.hidden[lo*w.e.m.Hidden:], floats(h))
+		copy(w.hidden[lo*w.e.m.RowWidth():], floats(h))
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (w *wholePrompt) block(lo, hi int) *pass {
 
 // rows is hidden of the rows lo to hi-1, sharing memory.
 func (w *wholePrompt) rows(lo, hi int) *tensor.Dense {
-	d := w.e.m.Hidden
+	d := w.e.m.RowWidth()
 	return tensor.New(tensor.WithShape(hi-lo, d), tensor.WithBacking(w.hidden[lo*d:hi*d]))
 }
 
@@ -339,7 +339,7 @@ func (w *wholePrompt) through(p *pass, layer int, do sweep) error {
 	if err := p.runLayer(layer, do); err != nil || do == keysOnly || p.hidden == nil {
 		return err
 	}
-	d, from := w.e.m.Hidden, floats(p.hidden)
+	d, from := w.e.m.RowWidth(), floats(p.hidden)
 	if to := w.hidden[w.hi*d-len(from) : w.hi*d]; &to[0] != &from[0] {
 		copy(to, from)
 	}

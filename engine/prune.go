@@ -77,7 +77,7 @@ func (w *wholePrompt) cut(layer int, keep []int) {
 	if keep == nil {
 		return
 	}
-	d, width := w.e.m.Hidden, w.e.attendedWidth(layer)
+	d, width := w.e.m.RowWidth(), w.e.attendedWidth(layer)
 	for to, from := range keep {
 		copy(w.hidden[to*d:(to+1)*d], w.hidden[from*d:(from+1)*d])
 		w.pos[to] = w.pos[from]
@@ -93,7 +93,7 @@ func (w *wholePrompt) cut(layer int, keep []int) {
 
 // leave keeps what leaves at a pruning layer that is followed: rows not among keep.
 func (w *wholePrompt) leave(layer int, keep []int) error {
-	st, d := w.s.revival.stage(layer), w.e.m.Hidden
+	st, d := w.s.revival.stage(layer), w.e.m.RowWidth()
 	if st == nil {
 		return nil
 	}

@@ -185,7 +185,11 @@ func (w *reread) begin(layer int) *policy.Repeat {
 // weigh fills the norms of the rows of a pass, and once a layer those of what its values bring.
 func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
 	m, l := w.s.e.m, &w.s.e.m.Params.Layers[layer]
-	x, row := floats(p.hidden), make([]float32, m.Hidden)
+	x, err := w.s.e.layerRows(p, layer)
+	if err != nil {
+		return err
+	}
+	row := make([]float32, m.Hidden)
 	w.norms = w.norms[:0]
 	for i := range p.rows.Pos {
 		copy(row, x[i*m.Hidden:])

@@ -71,7 +71,7 @@ func (r *revival) open(prompt int) {
 		if i+1 < len(layers) {
 			until = layers[i+1]
 		}
-		r.stages = append(r.stages, &pruneStage{layer: layer, until: until, prompt: int32(prompt), left: waiting.New(r.s.e.kv, r.s.e.m.Hidden)})
+		r.stages = append(r.stages, &pruneStage{layer: layer, until: until, prompt: int32(prompt), left: waiting.New(r.s.e.kv, r.s.e.m.RowWidth())})
 	}
 }
 

@@ -24,23 +24,23 @@ type Pass struct {
 }
 
 // Backend is the seam between what computes and what decides: four calls a layer, so that selection of KV and pruning of
-// rows can stand between them whatever computes. n is the rows of the pass; tensors are float32, row-major.
+// rows can stand between them whatever computes. n is the rows of the pass, each of Config.RowWidth numbers; tensors are float32, row-major.
 //
 // Returned tensors are the backend's scratch: they hold until the same method is called again (hidden: until the next pass).
 type Backend interface {
 	// Name is the name the backend was asked for by, as results show it.
 	Name() string
-	// Embed returns the hidden rows [n, D] of token ids at their positions; an id outside the vocabulary is ErrToken.
+	// Embed returns the hidden rows [n, RowWidth] of token ids at their positions; an id outside the vocabulary is ErrToken.
 	Embed(p *Pass, ids []int32) (*tensor.Dense, error)
-	// Project returns q [n, H·dk], k [n, G·dk] (both rotated) and v [n, G·dv] of the layer for hidden [n, D].
+	// Project returns q [n, H·dk], k [n, G·dk] (both rotated) and v [n, G·dv] of the layer for hidden [n, RowWidth].
 	Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error)
 	// Attend returns attention output [n, H·dv] of q [n, H·dk] over the sequences' KV; seqs partition the rows in order.
 	// Their Q, Pos and Out fields are filled by the backend.
 	Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error)
-	// Finish adds the attention block and the feed-forward block to hidden [n, D], which it may change in place, and
+	// Finish adds the attention block and the feed-forward block to hidden [n, RowWidth], which it may change in place, and
 	// returns it.
 	Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error)
-	// Logits returns [n, V] of hidden [n, D].
+	// Logits returns [n, V] of hidden [n, RowWidth].
 	Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error)
 	// Close gives back threads and device memory.
 	Close() error
@@ -50,6 +50,12 @@ type Backend interface {
 // hidden is an earlier layer's input (InfiniGen; HillInfer step 2 of algorithms.md 1.3).
 type QueryGuesser interface {
 	GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error)
+}
+
+// RowReader is the optional capability of saying what of its rows a layer works on, of models whose rows are more than the residual.
+type RowReader interface {
+	// LayerRows returns the rows [n, D] that a layer norms, of hidden [n, RowWidth] as Project takes it.
+	LayerRows(p *Pass, layer int, hidden *tensor.Dense) ([]float32, error)
 }
 
 // Chooser is the optional capability of choosing where the logits were computed, so that they need not be moved.

@@ -8,7 +8,11 @@ func (r *reader) feedForward(c *Config, l *LayerParams, n string, moe bool) {
 		r.expertWeights(c, l, n)
 		return
 	}
-	width := r.perLayer("feed_forward_length", c.Layers)
+	r.denseWeights(c, l, n, r.perLayer("feed_forward_length", c.Layers))
+}
+
+// denseWeights fills a feed-forward network of a width.
+func (r *reader) denseWeights(c *Config, l *LayerParams, n string, width int) {
 	if c.Gated {
 		l.Gate = r.linear(n+"ffn_gate", width, c.Hidden)
 	}
@@ -27,10 +31,14 @@ func (r *reader) expertWeights(c *Config, l *LayerParams, n string) {
 	if c.Router.Bias {
 		l.RouterBias = r.vector(n+"exp_probs_b.bias", c.Experts)
 	}
-	if c.Gated {
-		l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, c.Hidden)
+	if packed := n + "ffn_gate_up_exps"; c.Gated && r.file.Has(packed+".weight") { // of each expert gate, then up
+		l.ExpertGate, l.ExpertUp = r.expertParts(packed, c.Experts, 2*width, 0, width, c.Hidden), r.expertParts(packed, c.Experts, 2*width, width, width, c.Hidden)
+	} else {
+		if c.Gated {
+			l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, c.Hidden)
+		}
+		l.ExpertUp = r.experts(n+"ffn_up_exps", c.Experts, width, c.Hidden)
 	}
-	l.ExpertUp = r.experts(n+"ffn_up_exps", c.Experts, width, c.Hidden)
 	l.ExpertDown = r.experts(n+"ffn_down_exps", c.Experts, c.Hidden, width)
 	if c.Shared > 0 {
 		if c.Gated {

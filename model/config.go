@@ -57,6 +57,9 @@ type Config struct {
 	LogitScale    float32 // multiplies the logits; 0 = 1
 	LatentEps     float32 // of the norms of latent queries and keys; 0 = 1e-6
 
+	PerLayer int     // P, numbers of a token that each layer is given beside its row; 0 = none
+	Streams  Streams // rows are several copies of the residual; the zero value = one
+
 	Ropes  []Rope        // distinct rotary tables; layers refer to them by index
 	Layer  []LayerConfig // one a layer
 	LogN   bool          // Qwen v1: q scaled by log_trained(position) beyond the trained length
@@ -115,6 +118,9 @@ func (c *Config) validate() error {
 			errs = append(errs, err)
 			break // the others tend to have the same
 		}
+	}
+	if err := c.validateRows(); err != nil {
+		errs = append(errs, err)
 	}
 	for _, f := range []struct {
 		name string

@@ -11,6 +11,9 @@
 // copy and writes another. Rows go through it one after another in every phase, so state does not depend on how rows were cut into
 // passes.
 //
+// A row between layers is Config.RowWidth numbers: the residual, or several streams of it, and the id of its token where layers are given
+// something of it. Whoever picks, copies or keeps rows keeps them whole and needs to know no more.
+//
 // The package never owns KV memory (attention reads views that the caller hands in), knows no policy and does no I/O of
 // its own beyond reading weights through package weights.
 //

@@ -13,7 +13,7 @@ var families = []string{
 	"hunyuan_v1_dense", "laguna", "llama4", "mellum", "minimax_m2", "ministral3", "ministral3_vl", "olmo2", "olmo3", "phimoe", "qwen2_moe",
 	"seed_oss", "stablelm", "starcoder2",
 	"deepseek_v2", "deepseek_v3", "falcon_h1", "glm4_moe_lite", "granitemoehybrid", "kimi_linear", "mistral4", "nemotron_h", "nemotron_h_moe",
-	"lfm2", "lfm2_moe", "lfm3", "mamba2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_vl", "qwen3_5_vl", "qwen3_next",
+	"gemma3n", "gemma4", "gemma4_moe", "gemma4_vl", "lfm2", "lfm2_moe", "lfm3", "mamba2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_vl", "qwen3_5_vl", "qwen3_next",
 }
 
 // indexedFamilies attend to what an indexer chooses: package engine compares them.

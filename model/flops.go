@@ -37,12 +37,18 @@ func (w *FLOPs) Mixed(m *Model, layer, n int) {
 func (w *FLOPs) Finished(m *Model, layer, n int) {
 	l := &m.Params.Layers[layer]
 	out := elements(l.O) + elements(l.OutGate)
+	for _, w := range l.rowLinears() {
+		out += elements(w)
+	}
 	for _, up := range l.ValueUp {
 		out += elements(up)
 	}
 	size := out + elements(l.Gate) + elements(l.Up) + elements(l.Down)
 	if m.Layer[layer].MoE {
 		size = out + elements(l.Router)
+		if l.Beside != nil {
+			size += elements(l.Gate) + elements(l.Up) + elements(l.Down)
+		}
 		for _, expert := range [][]*Linear{l.ExpertGate, l.ExpertUp, l.ExpertDown} {
 			if len(expert) > 0 {
 				size += int64(m.TopK) * elements(expert[0])

@@ -10,13 +10,15 @@ import (
 // LayerConfig is what one layer does with its rows: a mixer, which lets a row see others, and a feed-forward network. A recurrent mixer
 // beside attention works on the same norm, and their outputs are added.
 type LayerConfig struct {
-	Attention            // Heads 0 = the layer does not attend
-	Delta     *DeltaNet  // nil = none
-	SSM       *Mamba2    // nil = none
-	Conv      *ShortConv // nil = none
-	MoE       bool       // the feed-forward network is a mixture of experts
-	NoFFN     bool       // there is none
-	Curve     Curve      // of XIELU
+	Attention             // Heads 0 = the layer does not attend
+	Delta      *DeltaNet  // nil = none
+	SSM        *Mamba2    // nil = none
+	Conv       *ShortConv // nil = none
+	MoE        bool       // the feed-forward network is a mixture of experts
+	NoFFN      bool       // there is none
+	Curve      Curve      // of XIELU
+	Sparse     bool       // of a row's gates only what lies above their mean by Deviations standard deviations stays, less that
+	Deviations float32
 }
 
 // Attention is the mixer that reads keys and values of other tokens. Its figures are the layer's own: layers may differ.

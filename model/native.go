@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"gorgonia.org/tensor"
@@ -84,7 +85,13 @@ func (b *native) Embed(p *Pass, ids []int32) (*tensor.Dense, error) {
 			return nil, err
 		}
 	}
-	return hidden, b.streaming.predict(p, 0, x, n)
+	if err := b.streaming.predict(p, 0, x, n); err != nil {
+		return nil, err
+	}
+	if m.wide() {
+		return b.widen(p, ids, x, n)
+	}
+	return hidden, nil
 }
 
 // addPositions adds the learned position rows.
@@ -111,15 +118,18 @@ func (b *native) Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *ten
 		return nil, nil, nil, err
 	}
 	if q, k, v, err = b.project(p, layer, hidden); err == nil {
-		err = b.streaming.predict(p, layer+1, floats(hidden), hidden.Shape()[0])
+		err = b.predictNext(p, layer, hidden)
 	}
 	return q, k, v, err
 }
 
 func (b *native) project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
 	a, l := &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
-	n := hidden.Shape()[0]
-	x, norm := floats(hidden), b.inputNorm(l)
+	n, norm := hidden.Shape()[0], b.inputNorm(l)
+	x, err := b.layerRows(p, layer, hidden, false)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	if a.Latent != nil {
 		return b.projectLatent(p, layer, x, n, norm)
 	}
@@ -135,8 +145,20 @@ func (b *native) project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *ten
 	}
 	k = b.ws.dense(&b.ws.k, n, a.KVHeads*a.KeyDim)
 	v = b.ws.dense(&b.ws.v, n, a.KVHeads*a.ValDim)
-	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: floats(q)}, product{w: l.K, dst: floats(k)}, product{w: l.V, dst: floats(v)}); err != nil {
+	products := []product{{w: l.Q, dst: floats(q)}, {w: l.K, dst: floats(k)}, {w: l.V, dst: floats(v)}}
+	if l.V == nil {
+		products = products[:2]
+	}
+	if err := b.matmulNormed(p.Phase, x, n, norm, products...); err != nil {
 		return nil, nil, nil, err
+	}
+	if l.V == nil {
+		copy(floats(v), floats(k))
+	}
+	if !l.VNorm.W.Absent() {
+		if err := b.norm(floats(v), floats(v), n*a.KVHeads, a.ValDim, l.VNorm); err != nil {
+			return nil, nil, nil, err
+		}
 	}
 	return q, k, v, b.turn(p, layer, floats(q), l.QNorm, floats(k), l.KNorm)
 }
@@ -208,19 +230,30 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 	if err := b.streaming.enter(layer); err != nil {
 		return nil, err
 	}
-	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
-	x := floats(hidden)
-	if m.Parallel {
+	switch x := floats(hidden); {
+	case b.m.wide():
+		return b.finishWide(p, layer, hidden, attended)
+	case b.m.Parallel:
 		return hidden, b.finishParallel(p, layer, x, n, attended)
-	}
-	if attended != nil {
-		if err := b.finishMixer(p, layer, x, n, attended); err != nil {
+	default:
+		if err := b.finishRows(p, layer, x, n, attended); err != nil {
 			return nil, err
+		}
+		return hidden, b.scaleOut(layer, x[:n*b.m.Hidden])
+	}
+}
+
+// finishRows adds a layer's blocks to the residual stream x [n, D].
+func (b *native) finishRows(p *Pass, layer int, x []float32, n int, attended *tensor.Dense) error {
+	m, l := b.m, &b.m.Params.Layers[layer]
+	if attended != nil {
+		if err := b.mixerBlock(p, layer, x, n, attended); err != nil {
+			return err
 		}
 	}
 	if m.Layer[layer].NoFFN {
-		return hidden, nil
+		return nil
 	}
 	norm := l.FFNNorm
 	if m.PostNorm {
@@ -228,17 +261,30 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 	}
 	block := b.blockOut(x, n, l.PostFFNNorm)
 	if err := b.feedForward(p.Phase, l, layer, block, x, n, norm); err != nil {
-		return nil, err
+		return err
 	}
-	if err := b.addBlock(x, block, n, l.PostFFNNorm); err != nil {
-		return nil, err
+	if err := b.addBlock(x, block, n, l.PostFFNNorm); err != nil || !m.PostNorm {
+		return err
 	}
-	if m.PostNorm {
-		if err := b.norm(x, x, n, m.Hidden, l.FFNNorm); err != nil {
-			return nil, err
-		}
+	return b.norm(x, x, n, m.Hidden, l.FFNNorm)
+}
+
+// mixerBlock is finishMixer with the residual of low rank beside it, where the layer has one.
+func (b *native) mixerBlock(p *Pass, layer int, x []float32, n int, mixed *tensor.Dense) error {
+	l := &b.m.Params.Layers[layer]
+	if l.Laurel == nil {
+		return b.finishMixer(p, layer, x, n, mixed)
 	}
-	return hidden, nil
+	beside, err := b.laurel(p, l, x, n)
+	if err != nil {
+		return err
+	}
+	if err := b.finishMixer(p, layer, x, n, mixed); err != nil {
+		return err
+	}
+	kernels.Add(x[:n*b.m.Hidden], beside)
+	kernels.Scale(x[:n*b.m.Hidden], float32(math.Sqrt(0.5)))
+	return nil
 }
 
 // finishParallel adds the outputs of a layer's attention and feed-forward network to the residual stream x that both read.
@@ -305,10 +351,14 @@ func (b *native) addBlock(x []float32, block product, n int, post NormParams) er
 
 // Logits implements Backend.
 func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
-	m := b.m
-	n := hidden.Shape()[0]
+	m, n, norm := b.m, hidden.Shape()[0], b.m.Params.FinalNorm
 	x := floats(hidden)
-	norm := m.Params.FinalNorm
+	if m.wide() {
+		var err error
+		if x, err = b.unwiden(p, hidden); err != nil {
+			return nil, err
+		}
+	}
 	if m.NoFinal {
 		norm = NormParams{}
 	}
@@ -340,14 +390,18 @@ func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.D
 	}
 	m, l := b.m, &b.m.Params.Layers[layer]
 	n := hidden.Shape()[0]
+	x, err := b.layerRows(p, layer, hidden, false)
+	if err != nil {
+		return nil, err
+	}
 	if m.Layer[layer].Latent != nil {
 		q := b.ws.dense(&b.ws.guess, n, m.Layer[layer].Heads*m.Layer[layer].StoredKey())
-		return q, b.latentQuery(p, layer, floats(hidden), n, b.inputNorm(l), floats(q))
+		return q, b.latentQuery(p, layer, x, n, b.inputNorm(l), floats(q))
 	}
-	normed := floats(hidden)
+	normed := x
 	if !m.PostNorm {
 		normed = b.ws.floats(&b.ws.guessNormed, n*m.Hidden)
-		if err := b.norm(normed, floats(hidden), n, m.Hidden, l.AttnNorm); err != nil {
+		if err := b.norm(normed, x, n, m.Hidden, l.AttnNorm); err != nil {
 			return nil, err
 		}
 	}

@@ -4,8 +4,15 @@ import "terrace/internal/kernels"
 
 // feedForward computes the layer's feed-forward network for the normalised rows of in [n, D] into out.
 func (b *native) feedForward(ph kernels.Phase, l *LayerParams, layer int, out product, in []float32, n int, norm NormParams) error {
-	b.rows.clamp, b.rows.curve = b.m.Clamp, b.m.Layer[layer].Curve
-	if b.m.Layer[layer].MoE {
+	c := &b.m.Layer[layer]
+	b.rows.clamp, b.rows.curve, b.rows.sparse = b.m.Clamp, c.Curve, nil
+	if c.Sparse {
+		b.rows.sparse = &c.Deviations
+	}
+	if l.Beside != nil {
+		return b.besideExperts(ph, layer, out, in, n, norm)
+	}
+	if c.MoE {
 		in, err := b.normed(in, n, norm)
 		if err != nil {
 			return err
@@ -33,6 +40,9 @@ func (b *native) dense(ph kernels.Phase, gate, up *Linear, down product, in []fl
 		return err
 	}
 	t := &b.rows
+	if t.sparse != nil && g != nil {
+		b.sparsify(g, n, width, float64(*t.sparse))
+	}
 	t.act, t.dst, t.gate, t.up, t.rows, t.width = b.m.Act, u, g, u, n, width
 	b.pool.Run(t.tasks(n), t.activationRows)
 	return b.matmul(ph, u, n, down)
@@ -46,7 +56,7 @@ var gates = map[Activation]func(dst, gate, up []float32){
 // denseInOne is dense as one job of the pool, where the kernels have it and there are no biases; bit for bit the same.
 func (b *native) denseInOne(ph kernels.Phase, gate, up *Linear, down product, in []float32, n int, norm NormParams) (done bool, err error) {
 	act := gates[b.m.Act]
-	if gate == nil || act == nil || b.m.Inputs != nil {
+	if gate == nil || act == nil || b.m.Inputs != nil || b.rows.sparse != nil {
 		return false, nil
 	}
 	g, bias, err := gate.Matrix()

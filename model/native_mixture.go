@@ -19,16 +19,32 @@ type moeScratch struct {
 // mixture routes each row to its experts (Router) and adds their outputs by weight, and what the shared network gives. Rows of one
 // expert are computed together; a row's sum runs over experts in order, so that it does not depend on the other rows.
 func (b *native) mixture(ph kernels.Phase, layer int, out product, in []float32, n int) error {
-	m, s, l := b.m, &b.gather, &b.m.Params.Layers[layer]
-	logits := b.ws.floats(&b.ws.router, n*m.Experts)
+	l := &b.m.Params.Layers[layer]
+	logits := b.ws.floats(&b.ws.router, n*b.m.Experts)
 	if err := b.matmul(ph, in, n, product{w: l.Router, dst: logits}); err != nil {
 		return err
 	}
+	if err := b.routed(ph, layer, out, in, logits, n); err != nil {
+		return err
+	}
+	return b.sharedExpert(ph, l, out.dst, in, n)
+}
+
+// routed adds the outputs of the experts that the router's logits [n, experts] choose.
+func (b *native) routed(ph kernels.Phase, layer int, out product, in, logits []float32, n int) error {
+	m, s, l := b.m, &b.gather, &b.m.Params.Layers[layer]
 	bias, err := l.RouterBias.Values()
 	if err != nil {
 		return err
 	}
+	factors, err := l.ExpertScale.Values()
+	if err != nil {
+		return err
+	}
 	s.route(&m.Config, logits, bias, n)
+	for i := range s.share[:n*len(factors)] {
+		s.share[i] *= factors[i%len(factors)]
+	}
 	if !out.add {
 		clear(out.dst[:n*m.Hidden])
 	}
@@ -39,10 +55,7 @@ func (b *native) mixture(ph kernels.Phase, layer int, out product, in []float32,
 			err = b.expert(ph, l, e, out.dst, in)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return b.sharedExpert(ph, l, out.dst, in, n)
+	return err
 }
 
 // expert adds to dst what an expert makes of the rows of in that chose it.

@@ -21,6 +21,8 @@ type scratch struct {
 	gate, up, row, guess, guessNormed, router          slot
 	beside, shared, sharedGate                         slot // of networks beside attention and beside experts
 	narrow                                             slot // rows of narrower embeddings
+	wide, stream, predicted, modes                     slot // rows of more than the residual, and what of them a layer works on
+	perLayer, tokenRow, laurel                         slot
 	latent, keyLatent, queries, heads, values, outGate slot // of latent attention, and of gates
 	wideQ, wideK, wideGuess                            slot // with room for an index
 	index, indexKeys, indexWeights                     slot // of trained indexers
@@ -119,6 +121,7 @@ type rowTask struct {
 	act            Activation
 	clamp          Clamp
 	curve          Curve
+	sparse         *float32 // LayerConfig.Deviations of gates that are sparse
 	gate, up       []float32
 	activationRows func(worker, i int)
 	scale          float32

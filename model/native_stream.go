@@ -3,6 +3,8 @@ package model
 import (
 	"slices"
 
+	"gorgonia.org/tensor"
+
 	"terrace/internal/kernels"
 	"terrace/weights/stream"
 )
@@ -62,10 +64,13 @@ func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	}
 	s.likely = s.likely[:0]
 	l := &m.Params.Layers[layer]
-	in := x
-	if !m.PostNorm && !l.FFNNorm.W.Absent() {
+	in, norm := x, l.FFNNorm
+	if l.Beside != nil {
+		norm = l.Beside.RouterNorm
+	}
+	if !m.PostNorm && !norm.W.Absent() {
 		in = b.ws.floats(&b.ws.guessNormed, n*m.Hidden)
-		if err := b.norm(in, x, n, m.Hidden, l.FFNNorm); err != nil {
+		if err := b.norm(in, x, n, m.Hidden, norm); err != nil {
 			return err
 		}
 	}
@@ -85,6 +90,18 @@ func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	}
 	s.store.Predict(layer, s.likely)
 	return nil
+}
+
+// predictNext is predict of the layer behind one, of the rows that go into that.
+func (b *native) predictNext(p *Pass, layer int, hidden *tensor.Dense) error {
+	if b.streaming.store == nil {
+		return nil
+	}
+	x, err := b.layerRows(p, layer, hidden, false)
+	if err != nil {
+		return err
+	}
+	return b.streaming.predict(p, layer+1, x, hidden.Shape()[0])
 }
 
 // fewRows is where a step is small enough that its experts' outputs are kept until all are computed, so that those in memory need not

@@ -21,6 +21,10 @@ func (m *Model) OnlyPlain(backend string) error {
 
 func (m *Model) beyondPlain() string {
 	switch {
+	case m.Streams.Count > 0:
+		return "several streams"
+	case m.PerLayer > 0:
+		return "inputs of each layer"
 	case m.Parallel:
 		return "a feed-forward network beside attention"
 	case m.Act == ClampedSwiGLU:
@@ -61,6 +65,8 @@ func (l *LayerConfig) beyondPlain(layer int) string {
 		return "norms after the rotation"
 	case l.HeadNorms:
 		return "norms with weights for each head"
+	case l.Sparse:
+		return "sparse gates"
 	case l.NoFFN:
 		return "no feed-forward network"
 	}
@@ -71,6 +77,18 @@ func (l *LayerParams) beyondPlain() string {
 	switch {
 	case l.AttnNorm.W.Absent() && !l.PostAttnNorm.W.Absent(), l.FFNNorm.W.Absent() && !l.PostFFNNorm.W.Absent():
 		return "no norm before a block"
+	case l.Beside != nil:
+		return "a feed-forward network beside experts"
+	case !l.ExpertScale.Absent():
+		return "factors on experts"
+	case !l.VNorm.W.Absent():
+		return "norms on values"
+	case l.Q != nil && l.V == nil:
+		return "values that are its keys"
+	case !l.OutScale.Absent():
+		return "a factor on its output"
+	case l.Laurel != nil:
+		return "a second residual"
 	case !l.Sinks.Absent():
 		return "attention sinks"
 	case !l.QNorm.W.Absent() && len(l.QNorm.W.Tensor.Shape) == 1 && l.Q != nil && l.QNorm.W.Tensor.Shape[0] == l.Q.Rows && l.K != nil && l.Q.Rows != l.K.Rows:

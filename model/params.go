@@ -125,6 +125,7 @@ func (l *Linear) BiasValues() ([]float32, error) {
 // Vector is a small float32 tensor (norm weights), read and checked at the first use.
 type Vector struct {
 	Tensor *weights.Tensor
+	Factor float32 // multiplies the values; 0 = 1
 	once   sync.Once
 	values []float32
 	err    error
@@ -138,7 +139,11 @@ func (v *Vector) Values() ([]float32, error) {
 	if v.Absent() {
 		return nil, nil
 	}
-	v.once.Do(func() { v.values, v.err = tensorValues(v.Tensor) })
+	v.once.Do(func() {
+		if v.values, v.err = tensorValues(v.Tensor); v.Factor != 0 {
+			kernels.Scale(v.values, v.Factor)
+		}
+	})
 	return v.values, v.err
 }
 
@@ -169,8 +174,9 @@ type NormParams struct{ W, B *Vector }
 // LayerParams are the weights of one decoder layer. What a model does not have is nil.
 type LayerParams struct {
 	AttnNorm, PostAttnNorm NormParams
-	Q, K, V, O             *Linear
+	Q, K, V, O             *Linear    // V nil = values are what K gives, before norm and rotation
 	QNorm, KNorm           NormParams // per-head norm of q and k, [dk], or [H·dk] of all heads at once or of each its own (HeadNorms)
+	VNorm                  NormParams // per-head norm of v, [dv]
 	Sinks                  *Vector    // [H] a score without value that joins each head's softmax
 	OutGate                *Linear    // [H] or [H·dv]: what Attention.Gate is of
 	QueryDown, KeyDown     *Linear    // latent attention: to q's latent (nil = none) and to [latent | rotating key]
@@ -187,6 +193,12 @@ type LayerParams struct {
 	SharedRouter           *Linear // [1, D]: its output times the sigmoid of this; nil = times 1
 	ExpertGate, ExpertUp   []*Linear
 	ExpertDown             []*Linear
+	ExpertScale            *Vector       // [experts] multiplies what each gives
+	Beside                 *BesideParams // Gate, Up and Down stand beside the experts; nil = instead of them
+	PerLayer               *PerLayerParams
+	Streams                *StreamParams
+	Laurel                 *LaurelParams
+	OutScale               *Vector // [1] multiplies the layer's output
 }
 
 // linears are the layer's weights but for the experts', in the order of a pass.
@@ -194,7 +206,8 @@ func (l *LayerParams) linears() []*Linear {
 	all := append([]*Linear{l.QueryDown, l.KeyDown, l.Q, l.K, l.V, l.OutGate}, l.Recurrent.In...)
 	all = append(all, l.Recurrent.ZDown, l.Recurrent.Z, l.Recurrent.ADown, l.Recurrent.A, l.Recurrent.B, l.Recurrent.Out)
 	all = append(append(all, l.KeyUp...), l.ValueUp...)
-	return append(all, l.Index.Q, l.Index.K, l.Index.Weights, l.O, l.Gate, l.Up, l.Down)
+	all = append(all, l.Index.Q, l.Index.K, l.Index.Weights, l.O, l.Gate, l.Up, l.Down)
+	return append(all, l.rowLinears()...)
 }
 
 // Params are all weights of a model.
@@ -204,7 +217,12 @@ type Params struct {
 	EmbedIn   *Linear // projections around the decoder (OPT-350m), nil = none
 	EmbedOut  *Linear
 	EmbedNorm NormParams // norm right after the embedding, absent in most
-	FinalNorm NormParams
-	Output    *Linear // [V, D]; the embedding's tensor where the two are tied
-	Layers    []LayerParams
+	// PerLayerTable [V', layers·P] has a row for each token, PerLayerNorm [P] is the norm of what its embedding adds (PerLayerParams).
+	PerLayerTable *Linear
+	PerLayerNorm  NormParams
+	// StreamIn and StreamOut [D, D] make streams of an embedding, all but the first, and take them back.
+	StreamIn, StreamOut []*Linear
+	FinalNorm           NormParams
+	Output              *Linear // [V, D]; the embedding's tensor where the two are tied
+	Layers              []LayerParams
 }

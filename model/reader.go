@@ -193,18 +193,23 @@ func (r *reader) optionalLinear(prefix string, rows, cols int) *Linear {
 
 // experts are the slices of a stacked weight [count, rows, cols], with the bias [count, rows] where the file has one.
 func (r *reader) experts(prefix string, count, rows, cols int) []*Linear {
-	t := r.tensor(prefix+".weight", count, rows, cols)
+	return r.expertParts(prefix, count, rows, 0, rows, cols)
+}
+
+// expertParts are rows [from, from+rows) of each slice of a stacked weight [count, total, cols].
+func (r *reader) expertParts(prefix string, count, total, from, rows, cols int) []*Linear {
+	t := r.tensor(prefix+".weight", count, total, cols)
 	if t == nil {
 		return nil
 	}
 	out := make([]*Linear, count)
 	for e := range out {
-		out[e] = &Linear{Tensor: t, From: e * rows, Rows: rows, Cols: cols}
+		out[e] = &Linear{Tensor: t, From: e*total + from, Rows: rows, Cols: cols}
 	}
 	if r.file.Has(prefix + ".bias") {
-		if bias := r.tensor(prefix+".bias", count, rows); bias != nil {
+		if bias := r.tensor(prefix+".bias", count, total); bias != nil {
 			for e := range out {
-				out[e].Bias, out[e].BFrom = bias, e*rows
+				out[e].Bias, out[e].BFrom = bias, e*total+from
 			}
 		}
 	}

@@ -140,12 +140,17 @@ func (r *reader) rope(c *Config) {
 // slidingRope gives the layers that have a window a rotary embedding of their own: without scaling, with a base and a width of its own where
 // the file has them.
 func (r *reader) slidingRope(c *Config) {
+	r.localRope(c, r.floatOr("rope.freq_base", 10000))
+}
+
+// localRope is slidingRope with a base for files that do not say.
+func (r *reader) localRope(c *Config, def float32) {
 	if r.faults != nil || len(c.Ropes) == 0 {
 		return
 	}
 	full := &c.Ropes[0]
 	local := Rope{Dim: r.intOr("rope.dimension_count_swa", full.Dim), Interlaced: full.Interlaced}
-	base := float64(r.floatOr("rope.freq_base_swa", r.floatOr("rope.freq_base", 10000)))
+	base := float64(r.floatOr("rope.freq_base_swa", def))
 	if local.Dim < 2 || local.Dim > maxHeadDim || local.Dim%2 != 0 {
 		r.fail("metadata %q is %d, want an even number up to the head width: %w", r.key("rope.dimension_count_swa"), local.Dim, ErrConfig)
 		return

@@ -72,6 +72,10 @@ func (m *Model) layOut() (*layout, error) {
 	l.pin(false, p.Output, p.EmbedIn, p.EmbedOut)
 	l.embed(p)
 	l.pin(true, p.Positions)
+	l.pin(false, append(append([]*Linear{}, p.StreamIn...), p.StreamOut...)...)
+	if p.PerLayerTable != nil { // its rows are read from the file as tokens come
+		l.seen[p.PerLayerTable.Tensor] = true
+	}
 	for i := range p.Layers {
 		layer := &p.Layers[i]
 		l.pin(false, layer.Router, layer.SharedGate, layer.SharedUp, layer.SharedDown, layer.SharedRouter)

@@ -67,7 +67,7 @@ func (r *Rows) waiting() int64 {
 	if !r.Reading.byLayer() || !t.set.Follows() {
 		return 0
 	}
-	return int64(t.set.Pruner.Leaving(r.Len, t.f.kvBytesPerToken())) * int64(4*t.f.o.Shape.Hidden)
+	return int64(t.set.Pruner.Leaving(r.Len, t.f.kvBytesPerToken())) * int64(4*t.f.o.Shape.RowWidth)
 }
 
 // most is how many tokens of a KV head a step reads from the cache at most, in runs of how many, and whether it reads a layer

@@ -25,9 +25,10 @@ type Rope interface {
 // Shape is the part of a model that retrieval works with.
 type Shape struct {
 	policy.Model
-	Scores []Score                            // of each layer
-	Rope   func(layer int, long bool) Rope    // of texts up to the length where a model changes its frequencies, or of longer ones; asked once each
-	Output func(layer int) ([]float32, error) // the projection of a layer's output [Hidden, Heads·ValueDim]; nil = not known
+	RowWidth int                                // numbers of a row between layers
+	Scores   []Score                            // of each layer
+	Rope     func(layer int, long bool) Rope    // of texts up to the length where a model changes its frequencies, or of longer ones; asked once each
+	Output   func(layer int) ([]float32, error) // the projection of a layer's output [Hidden, Heads·ValueDim]; nil = not known
 }
 
 // Score is how a layer's attention makes scores of q·k.

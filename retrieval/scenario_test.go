@@ -77,7 +77,7 @@ func (fixedRope) Rotate([]float32, int)   {}
 func (fixedRope) Unrotate([]float32, int) {}
 
 func scenarioShape() Shape {
-	return Shape{Model: policy.Model{Name: "none", Layers: cacheshape.Equal(3, 4, cacheshape.KV{Heads: 2, KeyDim: 32, ValueDim: 32}), Hidden: 128, Context: 4096},
+	return Shape{Model: policy.Model{Name: "none", Layers: cacheshape.Equal(3, 4, cacheshape.KV{Heads: 2, KeyDim: 32, ValueDim: 32}), Hidden: 128, Context: 4096}, RowWidth: 128,
 		Scores: slices.Repeat([]Score{{Scale: 0.18}}, 3), Rope: func(int, bool) Rope { return fixedRope{} }}
 }
 

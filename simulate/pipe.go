@@ -102,7 +102,7 @@ func (d *pipe) run(layers int) (out pipeRun, err error) {
 		return out, err
 	}
 	model := policy.Model{Name: "miniature", Layers: shape, Hidden: pipeDim, Context: 1 << 20, KVBytes: pipeLayers * pipeToken}
-	s.floor = retrieval.NewFloor(retrieval.Options{Shape: retrieval.Shape{Model: model, Scores: slices.Repeat([]retrieval.Score{{Scale: 1}}, pipeLayers), Rope: func(int, bool) retrieval.Rope { return still{} }}, KV: kv, Store: store, Record: record,
+	s.floor = retrieval.NewFloor(retrieval.Options{Shape: retrieval.Shape{Model: model, RowWidth: pipeDim, Scores: slices.Repeat([]retrieval.Score{{Scale: 1}}, pipeLayers), Rope: func(int, bool) retrieval.Rope { return still{} }}, KV: kv, Store: store, Record: record,
 		BudgetBytes: budget, ChunkTokens: d.chunk(), Threads: 1, Host: d.hosts, Clock: s.clock})
 	out, err = s.decode(spec, layers)
 	for _, t := range s.live {

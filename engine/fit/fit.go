@@ -39,7 +39,10 @@ func mixerWidth(r *model.RecurrentParams) int {
 // Of computes what of the model fits: weights are mapped whole, activations are those of one prefill chunk, KV pages are
 // whole. Validate must have filled o.
 func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
-	width := 0
+	width, beyond := 0, 0 // bytes of a row at a time; numbers beside the residual, of rows that carry more
+	if wide := m.RowWidth(); wide > m.Hidden {
+		beyond = 2*wide + 2*m.Hidden + 2*m.PerLayer
+	}
 	for i := range m.Params.Layers {
 		a := &m.Layer[i]
 		width = max(width, 4*(2*m.Hidden+2*a.Heads*a.StoredKey()+a.KVHeads*(a.StoredKey()+a.StoredValue())+a.Heads*a.StoredValue()))
@@ -48,7 +51,7 @@ func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
 		}
 		width = max(width, 4*(2*m.Hidden+mixerWidth(&m.Params.Layers[i].Recurrent)))
 	}
-	r := Report{WeightsBytes: m.File.SizeBytes(), MemoryBytes: memoryBytes, BuffersBytes: int64(o.ChunkTokens)*int64(width) + int64(4*m.Vocab) + packedPanelBytes, ContextTokens: o.Context}
+	r := Report{WeightsBytes: m.File.SizeBytes(), MemoryBytes: memoryBytes, BuffersBytes: int64(o.ChunkTokens)*int64(width+4*beyond) + int64(4*m.Vocab) + packedPanelBytes, ContextTokens: o.Context}
 	for _, t := range m.File.Tensors() { // what is packed into larger tiles; the mapped bytes leave
 		r.WeightsBytes += kernels.PackedGrowth(t.Type, t.Rows(), t.Cols())
 	}

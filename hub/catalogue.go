@@ -39,6 +39,7 @@ const (
 	llama31   = "Llama 3.1 Community License"
 	llama32   = "Llama 3.2 Community License"
 	qwenOther = "Qwen Research License"
+	lfmOpen   = "LFM Open License v1.0"
 )
 
 // gemmaHosted is a hosted model under Gemma's terms, which want to be shown.
@@ -101,6 +102,18 @@ var catalogue = []Model{
 	gemmaHosted("gemma3:270m-it", "Gemma 3 270M, instruction tuned, 32k context", "ggml-org/gemma-3-270m-it-GGUF", "Q8_0"),
 	gemmaHosted("gemma3:4b", "Gemma 3 4B, instruction tuned, 128k context", "ggml-org/gemma-3-4b-it-GGUF", "Q4_K_M"),
 	gemmaHosted("gemma2:2b", "Gemma 2 2B, instruction tuned, 8k context", "bartowski/gemma-2-2b-it-GGUF", "Q4_K_M"),
+	gemmaHosted("gemma3n:e2b", "Gemma 3n E2B, instruction tuned, 32k context", "unsloth/gemma-3n-E2B-it-GGUF", "Q4_K_M"),
+	hosted("gemma4:e2b", "Gemma 4 E2B, instruction tuned, 128k context", apache, "unsloth/gemma-4-E2B-it-GGUF", "Q4_K_M"),
+	hosted("gemma4:e4b", "Gemma 4 E4B, instruction tuned, 128k context", apache, "unsloth/gemma-4-E4B-it-GGUF", "Q4_K_M"),
+	hosted("gemma4:26b", "Gemma 4 26B-A4B, instruction tuned, a mixture of experts, 256k context", apache, "unsloth/gemma-4-26B-A4B-it-GGUF", "UD-Q4_K_M"),
+	hosted("gpt-oss:20b", "gpt-oss 20B, a mixture of experts, 128k context", apache, "ggml-org/gpt-oss-20b-GGUF", "MXFP4"),
+	hosted("qwen3.5:0.8b", "Qwen3.5 0.8B, 256k context", apache, "unsloth/Qwen3.5-0.8B-GGUF", "Q4_K_M"),
+	hosted("qwen3.5:4b", "Qwen3.5 4B, 256k context", apache, "unsloth/Qwen3.5-4B-GGUF", "Q4_K_M"),
+	hosted("qwen3.5:9b", "Qwen3.5 9B, 256k context", apache, "unsloth/Qwen3.5-9B-GGUF", "Q4_K_M"),
+	hosted("lfm2.5:1.2b", "LFM2.5 1.2B Instruct, 32k context", lfmOpen, "LiquidAI/LFM2.5-1.2B-Instruct-GGUF", "Q4_K_M"),
+	hosted("lfm2.5:350m", "LFM2.5 350M, 32k context", lfmOpen, "LiquidAI/LFM2.5-350M-GGUF", "Q4_K_M"),
+	hosted("ministral3:3b", "Ministral 3 3B Instruct 2512, 256k context", apache, "mistralai/Ministral-3-3B-Instruct-2512-GGUF", "Q4_K_M"),
+	hosted("granite4:1b", "Granite 4.0 H 1B, 128k context", apache, "ibm-granite/granite-4.0-h-1b-GGUF", "Q4_K_M"),
 	hosted("llama3.2:1b", "Llama 3.2 1B Instruct, 128k context", llama32, "bartowski/Llama-3.2-1B-Instruct-GGUF", "Q4_K_M"),
 	hosted("llama3.2:3b", "Llama 3.2 3B Instruct, 128k context", llama32, "bartowski/Llama-3.2-3B-Instruct-GGUF", "Q4_K_M"),
 	hosted("llama3.1:8b", "Llama 3.1 8B Instruct, 128k context", llama31, "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "Q4_K_M"),

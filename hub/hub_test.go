@@ -114,8 +114,8 @@ func TestCatalogue(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(m.About, "Gemma") && m.Notice == "" {
-			t.Errorf("%s: no licence notice", m.Name)
+		if (m.Licence == gemma) != (m.Notice == gemmaNotice) || strings.Contains(m.About, "Gemma") && m.Licence != gemma && !strings.Contains(m.About, "Gemma 4") {
+			t.Errorf("%s: licence %q with the notice %q", m.Name, m.Licence, m.Notice)
 		}
 	}
 	if models < 30 {
@@ -126,7 +126,8 @@ func TestCatalogue(t *testing.T) {
 // Names without a tag, with the tag latest and in any case mean a model; what is nearly one is asked for.
 func TestNamesForPeople(t *testing.T) {
 	for name, want := range map[string]string{"smollm2": "smollm2:135m", "SmolLM2:135M": "smollm2:135m", "smollm2:latest": "smollm2:135m", "Gemma3": "gemma3:1b", "qwen3": "qwen3:0.6b",
-		"GEMMA3:270M-IT": "gemma3:270m-it", "phi4": "phi4:14b", "phi4-mini": "phi4-mini:3.8b", "llama3.2:3b": "llama3.2:3b"} {
+		"GEMMA3:270M-IT": "gemma3:270m-it", "phi4": "phi4:14b", "phi4-mini": "phi4-mini:3.8b", "llama3.2:3b": "llama3.2:3b",
+		"gemma4": "gemma4:e2b", "gpt-oss": "gpt-oss:20b", "qwen3.5": "qwen3.5:0.8b", "lfm2.5": "lfm2.5:1.2b"} {
 		if r, err := parse(name); err != nil || r.name != want || !Known(name) {
 			t.Errorf("%s: %q %v, want %s", name, r.name, err, want)
 		}

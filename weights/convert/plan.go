@@ -13,8 +13,18 @@ func stays(name string, shape []int) bool {
 	if len(shape) == 1 || strings.Contains(name, "_norm") || !strings.HasSuffix(name, ".weight") {
 		return true
 	}
-	for _, small := range []string{"ffn_gate_inp.weight", "position_embd.weight", "token_types.weight", "rope_f"} {
-		if strings.Contains(name, small) {
+	return containsAny(name, "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight", "rope_f", "ssm_conv1d.weight", "shortconv.conv.weight", "_coef.weight")
+}
+
+// halves reports whether a matrix is kept in BF16, if not in F32, whatever smaller type is asked for (llama.cpp's list): those through which
+// per-layer inputs and streams of Gemma 3n and 4 go.
+func halves(name string) bool {
+	return containsAny(name, "altup_", "laurel_", "per_layer_model_proj")
+}
+
+func containsAny(name string, parts ...string) bool {
+	for _, part := range parts {
+		if strings.Contains(name, part) {
 			return true
 		}
 	}
@@ -26,6 +36,9 @@ func stays(name string, shape []int) bool {
 func typeFor(want quant.Type, name string, shape []int) quant.Type {
 	if stays(name, shape) {
 		return quant.F32
+	}
+	if halves(name) && want != quant.F32 && want != quant.F16 {
+		return quant.BF16
 	}
 	cols := shape[len(shape)-1]
 	for cols%want.BlockLen() != 0 {
@@ -60,7 +73,7 @@ func plan(meta *gguf.Meta, tensors []*gguf.Tensor, o Options) []gguf.Info {
 		}
 		kind := typeFor(want, t.Name, t.Shape)
 		infos[i] = gguf.Info{Name: t.Name, Type: kind, Shape: t.Shape}
-		if kind != want && !stays(t.Name, t.Shape) {
+		if kind != want && !stays(t.Name, t.Shape) && !halves(t.Name) {
 			if fallen[kind]++; fallen[kind] == 1 {
 				first[kind], fellFrom[kind] = t.Name, want
 			}

@@ -11,7 +11,7 @@ import (
 
 // Spec is the shape of a model of random weights.
 type Spec struct {
-	Arch    string // llama, qwen2, qwen3 or gemma3
+	Arch    string // one of SpecArchs
 	Layers  int
 	Hidden  int // width of the residual stream
 	Heads   int
@@ -22,10 +22,13 @@ type Spec struct {
 	Context int // positions the model is said to be trained for
 	Tied    bool
 	Seed    uint64
+
+	Experts, ExpertsUsed, ExpertFFN int // of gpt-oss and gemma4: experts of a layer, those of a token, inner width of one; 0 experts = none
+	PerLayer, SharedKV              int // of gemma4: numbers of a layer's input of each token, and how many last layers read an earlier layer's keys
 }
 
 // SpecArchs are the architectures that Synthesize can write.
-var SpecArchs = []string{"llama", "qwen2", "qwen3", "gemma3"}
+var SpecArchs = []string{"llama", "qwen2", "qwen3", "gemma3", "gemma4", "gpt-oss", "qwen35", "lfm2"}
 
 // minVocab is what the tokenizer of a random model needs: 256 bytes and two special tokens.
 const minVocab = 258
@@ -51,6 +54,13 @@ func (s *Spec) SetDefaults() {
 	}
 	set(&s.FFN, (s.Hidden*7/2+255)/256*256)
 	set(&s.Vocab, 32000)
+	if s.Arch == "gpt-oss" {
+		set(&s.Experts, 32)
+	}
+	if s.Experts > 0 {
+		set(&s.ExpertsUsed, min(4, s.Experts))
+		set(&s.ExpertFFN, s.FFN)
+	}
 	set(&s.Context, 8192)
 }
 
@@ -73,6 +83,14 @@ func (s *Spec) Validate() error {
 	in("ffn", s.FFN, 8, 1<<20)
 	in("vocab", s.Vocab, minVocab, 1<<24)
 	in("context", s.Context, 1, 1<<31)
+	in("experts", s.Experts, 0, 4096)
+	in("experts-used", s.ExpertsUsed, min(1, s.Experts), s.Experts)
+	in("expert-ffn", s.ExpertFFN, 8*min(1, s.Experts), 1<<20)
+	in("per-layer", s.PerLayer, 0, 1<<14)
+	in("shared-kv", s.SharedKV, 0, max(0, s.Layers-nearLayers))
+	if f, own := families[s.Arch]; !own && (s.Experts > 0 || s.PerLayer > 0 || s.SharedKV > 0) || own && f.fits(s) != "" {
+		faults = append(faults, fmt.Sprintf("architecture %q cannot have such experts, inputs or shared keys (--experts, --per-layer, --shared-kv)", s.Arch))
+	}
 	if len(faults) == 0 && s.Heads%s.KVHeads != 0 {
 		faults = append(faults, fmt.Sprintf("heads %d is no multiple of kv-heads %d", s.Heads, s.KVHeads))
 	}
@@ -91,47 +109,86 @@ type random struct {
 	mean, sigma float64
 }
 
-// tensors lists the model's tensors. Matrices keep the size of what passes through (sigma 1/√columns), those that add to the
-// residual stream shrink with depth, so that activations and logits stay finite and of usual size however deep the model.
+// layout collects the tensors of a random model.
+type layout struct {
+	*Spec
+	kind quant.Type
+	list []random
+	out  float64 // gain of what adds to the residual stream: it shrinks with depth
+}
+
+// matrix adds a weight [rows, cols], or a stack of them; it keeps the size of what passes through (sigma gain/√cols).
+func (l *layout) matrix(name string, gain float64, shape ...int) {
+	sigma := gain * inverseRoot(shape[len(shape)-1])
+	l.list = append(l.list, random{gguf.Info{Name: name, Type: typeFor(l.kind, name, shape), Shape: shape}, 0, sigma})
+}
+
+func (l *layout) vector(name string, n int, mean, sigma float64) {
+	l.list = append(l.list, random{gguf.Info{Name: name, Type: quant.F32, Shape: []int{n}}, mean, sigma})
+}
+
+// norm adds the weight of a norm.
+func (l *layout) norm(name string, n int) { l.vector(name+".weight", n, 1, 0.1) }
+
+// tensors lists the model's tensors, whose activations and logits stay finite and of usual size however deep the model.
 func (s *Spec) tensors(kind quant.Type) []random {
-	var list []random
-	matrix := func(name string, rows, cols int, gain float64) {
-		shape := []int{rows, cols}
-		list = append(list, random{gguf.Info{Name: name, Type: typeFor(kind, name, shape), Shape: shape}, 0, gain * inverseRoot(cols)})
-	}
-	vector := func(name string, n int, mean, sigma float64) {
-		list = append(list, random{gguf.Info{Name: name, Type: quant.F32, Shape: []int{n}}, mean, sigma})
-	}
-	q, kv, out := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim, inverseRoot(2*s.Layers)
-	matrix("token_embd.weight", s.Vocab, s.Hidden, 1)
-	for i := range s.Layers {
-		b := fmt.Sprintf("blk.%d.", i)
-		vector(b+"attn_norm.weight", s.Hidden, 1, 0.1)
-		matrix(b+"attn_q.weight", q, s.Hidden, 1)
-		matrix(b+"attn_k.weight", kv, s.Hidden, 1)
-		matrix(b+"attn_v.weight", kv, s.Hidden, 1)
-		matrix(b+"attn_output.weight", s.Hidden, q, out)
-		switch s.Arch {
-		case "qwen2":
-			vector(b+"attn_q.bias", q, 0, 0.1)
-			vector(b+"attn_k.bias", kv, 0, 0.1)
-			vector(b+"attn_v.bias", kv, 0, 0.1)
-		case "gemma3":
-			vector(b+"post_attention_norm.weight", s.Hidden, out, 0.1*out)
-			vector(b+"post_ffw_norm.weight", s.Hidden, out, 0.1*out)
-			fallthrough
-		case "qwen3":
-			vector(b+"attn_q_norm.weight", s.HeadDim, 1, 0.1)
-			vector(b+"attn_k_norm.weight", s.HeadDim, 1, 0.1)
+	l := &layout{Spec: s, kind: kind, out: inverseRoot(2 * s.Layers)}
+	l.matrix("token_embd.weight", 1, s.Vocab, s.Hidden)
+	if f, own := families[s.Arch]; own {
+		f.outer(l)
+		for i := range s.Layers {
+			f.layer(l, i, fmt.Sprintf("blk.%d.", i))
 		}
-		vector(b+"ffn_norm.weight", s.Hidden, 1, 0.1)
-		matrix(b+"ffn_gate.weight", s.FFN, s.Hidden, 1)
-		matrix(b+"ffn_up.weight", s.FFN, s.Hidden, 1)
-		matrix(b+"ffn_down.weight", s.Hidden, s.FFN, out)
+	} else {
+		for i := range s.Layers {
+			l.decoder(fmt.Sprintf("blk.%d.", i))
+		}
 	}
-	vector("output_norm.weight", s.Hidden, 1, 0.1)
-	if !s.Tied && s.Arch != "gemma3" {
-		matrix("output.weight", s.Vocab, s.Hidden, 2)
+	if s.Arch != "lfm2" {
+		l.norm("output_norm", s.Hidden)
 	}
-	return list
+	if !s.Tied && !tied[s.Arch] {
+		l.matrix("output.weight", 2, s.Vocab, s.Hidden)
+	}
+	return l.list
+}
+
+// tied are architectures whose head is always the embedding.
+var tied = map[string]bool{"gemma3": true, "gemma4": true, "lfm2": true}
+
+// attention adds the projections of a layer's attention with heads of a width.
+func (l *layout) attention(b string, kvHeads, headDim int) {
+	l.matrix(b+"attn_q.weight", 1, l.Heads*headDim, l.Hidden)
+	l.matrix(b+"attn_k.weight", 1, kvHeads*headDim, l.Hidden)
+	l.matrix(b+"attn_v.weight", 1, kvHeads*headDim, l.Hidden)
+	l.matrix(b+"attn_output.weight", l.out, l.Hidden, l.Heads*headDim)
+}
+
+// network adds a gated feed-forward network.
+func (l *layout) network(b string, width int) {
+	l.matrix(b+"ffn_gate.weight", 1, width, l.Hidden)
+	l.matrix(b+"ffn_up.weight", 1, width, l.Hidden)
+	l.matrix(b+"ffn_down.weight", l.out, l.Hidden, width)
+}
+
+// decoder adds a layer of llama, qwen2, qwen3 or gemma3.
+func (l *layout) decoder(b string) {
+	l.norm(b+"attn_norm", l.Hidden)
+	l.attention(b, l.KVHeads, l.HeadDim)
+	q, kv := l.Heads*l.HeadDim, l.KVHeads*l.HeadDim
+	switch l.Arch {
+	case "qwen2":
+		l.vector(b+"attn_q.bias", q, 0, 0.1)
+		l.vector(b+"attn_k.bias", kv, 0, 0.1)
+		l.vector(b+"attn_v.bias", kv, 0, 0.1)
+	case "gemma3":
+		l.vector(b+"post_attention_norm.weight", l.Hidden, l.out, 0.1*l.out)
+		l.vector(b+"post_ffw_norm.weight", l.Hidden, l.out, 0.1*l.out)
+		fallthrough
+	case "qwen3":
+		l.norm(b+"attn_q_norm", l.HeadDim)
+		l.norm(b+"attn_k_norm", l.HeadDim)
+	}
+	l.norm(b+"ffn_norm", l.Hidden)
+	l.network(b, l.FFN)
 }

@@ -28,7 +28,7 @@ func Synthesize(ctx context.Context, dst string, s Spec, o Options) error {
 	for i, t := range tensors {
 		infos[i] = t.Info
 		largest = max(largest, int(t.SizeBytes()))
-		if t.Type != o.Type && len(t.Shape) > 1 {
+		if t.Type != o.Type && !stays(t.Name, t.Shape) && !halves(t.Name) {
 			fallen++
 		}
 	}
@@ -46,9 +46,9 @@ func Synthesize(ctx context.Context, dst string, s Spec, o Options) error {
 				}
 				pools[key] = p
 			}
-			rows, cols := 1, t.Shape[0]
-			if len(t.Shape) == 2 {
-				rows, cols = t.Shape[0], t.Shape[1]
+			rows, cols := 1, t.Shape[len(t.Shape)-1]
+			for _, n := range t.Shape[:len(t.Shape)-1] {
+				rows *= n
 			}
 			if err := w.run(t.Info, rows, cols, pools[key].draw(s.Seed, i, cols), nil); err != nil {
 				return err
@@ -84,6 +84,9 @@ func (s *Spec) meta(kind quant.Type) *gguf.Meta {
 	m.Set(s.Arch+".rope.freq_base", theta)
 	if s.Arch == "gemma3" {
 		m.Set("gemma3.attention.sliding_window", uint32(512))
+	}
+	if f, own := families[s.Arch]; own {
+		f.meta(s, func(key string, value any) { m.Set(s.Arch+"."+key, value) })
 	}
 	byteVocabulary(m, s.Vocab)
 	return m

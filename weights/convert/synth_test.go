@@ -3,6 +3,7 @@ package convert
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,6 +18,14 @@ import (
 
 func small(arch string) Spec {
 	s := Spec{Arch: arch, Layers: 2, Hidden: 256, HeadDim: 32, Vocab: 300, Context: 128, Seed: 7}
+	switch arch {
+	case "gemma4":
+		s.Layers, s.Experts, s.ExpertFFN, s.PerLayer, s.SharedKV = 7, 4, 64, 32, 2
+	case "gpt-oss":
+		s.Experts, s.ExpertFFN = 4, 64
+	case "qwen35", "lfm2":
+		s.Layers = 4
+	}
 	s.SetDefaults()
 	return s
 }
@@ -34,7 +43,11 @@ func TestSynthesize(t *testing.T) {
 				t.Fatal(err)
 			}
 			var mean, square float64
-			q := values(t, m, "blk.1.attn_q.weight")
+			name := "blk.1.attn_q.weight"
+			for i := 2; !m.Has(name); i++ { // layers that do not attend
+				name = fmt.Sprintf("blk.%d.attn_q.weight", i)
+			}
+			q := values(t, m, name)
 			for _, x := range q {
 				mean += float64(x) / float64(len(q))
 				square += float64(x) * float64(x) / float64(len(q))
@@ -99,6 +112,10 @@ func TestSpec(t *testing.T) {
 		"vocab":        func(s *Spec) { s.Vocab = 10 },
 		"ffn":          func(s *Spec) { s.FFN = 1 << 30 },
 		"context":      func(s *Spec) { s.Context = -5 },
+		"--experts":    func(s *Spec) { s.Experts, s.ExpertsUsed, s.ExpertFFN = 4, 2, 64 },
+		"shared-kv":    func(s *Spec) { s.Arch, s.SharedKV = "gemma4", 2 },
+		"experts-used": func(s *Spec) { s.Arch, s.Experts, s.ExpertsUsed, s.ExpertFFN = "gemma4", 4, 5, 64 },
+		"per-layer":    func(s *Spec) { s.Arch, s.PerLayer = "gemma4", -1 },
 	} {
 		s := small("llama")
 		change(&s)

@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"math"
+	"path/filepath"
+	"testing"
+
+	"terrace/engine/fakes"
+	"terrace/internal/kernels/quant"
+	"terrace/weights/convert"
+)
+
+// TestSynthesizedFamilies: random models of families whose layers differ load and compute finite logits that depend on the text.
+func TestSynthesizedFamilies(t *testing.T) {
+	t.Parallel()
+	for _, s := range []convert.Spec{
+		{Arch: "gemma4", Layers: 7, PerLayer: 32, SharedKV: 2},
+		{Arch: "gemma4", Layers: 6, Experts: 4, ExpertsUsed: 2, ExpertFFN: 64},
+		{Arch: "gpt-oss", Layers: 2, Experts: 4, ExpertsUsed: 2, ExpertFFN: 64},
+		{Arch: "qwen35", Layers: 4},
+		{Arch: "lfm2", Layers: 3},
+	} {
+		t.Run(s.Arch, func(t *testing.T) {
+			s.Hidden, s.HeadDim, s.Vocab, s.Context, s.Seed = 128, 32, 300, 256, 3
+			s.SetDefaults()
+			path := filepath.Join(t.TempDir(), "m.gguf")
+			if err := convert.Synthesize(t.Context(), path, s, convert.Options{Type: quant.Q8_0}); err != nil {
+				t.Fatal(err)
+			}
+			e := openOn(t, openFile(t, path), Options{Threads: 2})
+			a, b := forced(t, e, fakes.IDs(20, 1), []int{1, 2}), forced(t, e, fakes.IDs(20, 2), []int{1, 2})
+			for _, x := range a[2] {
+				if math.IsNaN(float64(x)) || math.Abs(float64(x)) > 100 {
+					t.Fatalf("a logit is %g", x)
+				}
+			}
+			if fakes.Worst(a, b) < 1e-3 {
+				t.Error("two texts have the same logits")
+			}
+		})
+	}
+}

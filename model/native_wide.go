@@ -241,10 +241,7 @@ func (b *native) perLayer(p *Pass, layer int, rows, x []float32, n int) ([]float
 func (b *native) tokenInputs(p *Pass, layer int, rows []float32, n int) ([]float32, error) {
 	m := b.m
 	width, size := m.RowWidth(), m.PerLayer
-	table, _, err := m.Params.PerLayerTable.Matrix()
-	if err != nil {
-		return nil, err
-	}
+	table := m.Params.PerLayerTable
 	x := b.ws.floats(&b.ws.row, n*m.Hidden)
 	for r := range n {
 		id := int(rows[(r+1)*width-1])
@@ -266,10 +263,12 @@ func (b *native) tokenInputs(p *Pass, layer int, rows []float32, n int) ([]float
 	own := b.ws.floats(&b.ws.tokenRow, size)
 	for r := range n {
 		id := int(rows[(r+1)*width-1])
-		if id >= table.Rows() {
+		if id >= table.Rows {
 			id = 0 // ids behind the text's have no row of their own
 		}
-		table.RowPart(own, id, layer*size)
+		if err := table.Tensor.Row(own, id, layer*size); err != nil {
+			return nil, err
+		}
 		kernels.Axpy(in[r*size:(r+1)*size], float32(math.Sqrt(float64(size))), own)
 	}
 	kernels.Scale(in, float32(math.Sqrt(0.5)))

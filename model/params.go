@@ -217,7 +217,7 @@ type Params struct {
 	EmbedIn   *Linear // projections around the decoder (OPT-350m), nil = none
 	EmbedOut  *Linear
 	EmbedNorm NormParams // norm right after the embedding, absent in most
-	// PerLayerTable [V', layers·P] has a row for each token, PerLayerNorm [P] is the norm of what its embedding adds (PerLayerParams).
+	// PerLayerTable [V', layers·P] has a row for each token, of which a pass reads what it needs (Tensor.Row); PerLayerNorm [P] is the norm of what its embedding adds (PerLayerParams).
 	PerLayerTable *Linear
 	PerLayerNorm  NormParams
 	// StreamIn and StreamOut [D, D] make streams of an embedding, all but the first, and take them back.

@@ -53,19 +53,6 @@ func (m *Matrix) Row(dst []float32, i int) {
 	quant.Dequantize(m.typ, dst[:m.cols], m.data[i*m.rowBytes:(i+1)*m.rowBytes])
 }
 
-// RowPart writes columns [from, from+len(dst)) of the dequantised row i to dst; whole blocks where the range begins and ends between blocks.
-func (m *Matrix) RowPart(dst []float32, i, from int) {
-	block, row := m.typ.BlockLen(), m.data[i*m.rowBytes:(i+1)*m.rowBytes]
-	if from%block == 0 && len(dst)%block == 0 {
-		quant.Dequantize(m.typ, dst, row[m.typ.RowBytes(from):])
-		return
-	}
-	first := from / block * block
-	whole := make([]float32, (from+len(dst)+block-1)/block*block-first)
-	quant.Dequantize(m.typ, whole, row[m.typ.RowBytes(first):])
-	copy(dst, whole[from-first:])
-}
-
 // OnPacked sets a function that is called, from the goroutine of MatMul, with each part of the weights' bytes as soon as
 // it is packed: the owner of mapped bytes then tells the system that their pages may go (they are read again by Row or
 // where a path without packing is selected), and packing never holds more than packChunkBytes twice.

@@ -35,6 +35,7 @@ func (t *Tensor) ReadThrough(read func(path string, p []byte, offset int64) erro
 	if t.place.path == "" {
 		return
 	}
+	t.readAt = read
 	t.load = func() ([]byte, error) {
 		data := make([]byte, t.SizeBytes())
 		return data, read(t.place.path, data, t.place.offset)

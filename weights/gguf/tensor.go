@@ -18,6 +18,8 @@ type Tensor struct {
 	parts []*Tensor // of a stacked tensor
 	place place     // where its bytes lie as they are
 	lent  bool      // bytes are read anew at each use (ReadThrough)
+	// readAt reads some of them from the tensor's place; nil = it is not lent, or its place is not known.
+	readAt func(path string, p []byte, offset int64) error
 
 	mu      sync.Mutex
 	loaded  bool
@@ -99,6 +101,44 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	return data, nil
 }
 
+// Row writes columns [from, from+len(dst)) of a row to dst. No more than the blocks that hold them is read and scanned: of a table as large as a
+// model, of which a token needs a row, the rest stays in the file. Errors are those of Bytes.
+func (t *Tensor) Row(dst []float32, row, from int) error {
+	block := t.Type.BlockLen()
+	first, last := from/block*block, (from+len(dst)+block-1)/block*block
+	part, err := t.within(row*t.Type.RowBytes(t.Cols())+t.Type.RowBytes(first), t.Type.RowBytes(last-first))
+	if err != nil {
+		return err
+	}
+	if bad := quant.CheckFinite(t.Type, part); bad >= 0 {
+		return t.notFinite(row, first+bad)
+	}
+	if first == from && last == from+len(dst) {
+		quant.Dequantize(t.Type, dst, part)
+		return nil
+	}
+	whole := make([]float32, last-first)
+	quant.Dequantize(t.Type, whole, part)
+	copy(dst, whole[from-first:])
+	return nil
+}
+
+// within is n bytes of the tensor from one on.
+func (t *Tensor) within(from, n int) ([]byte, error) {
+	if t.readAt == nil {
+		data, err := t.bytes()
+		if err != nil {
+			return nil, err
+		}
+		return data[from : from+n], nil
+	}
+	part := make([]byte, n)
+	if err := t.readAt(t.place.path, part, t.place.offset+int64(from)); err != nil {
+		return nil, fmt.Errorf("gguf: tensor %q: %w", t.Name, err)
+	}
+	return part, nil
+}
+
 func (t *Tensor) bytes() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,9 +191,13 @@ func (t *Tensor) scan(data []byte) error {
 	if bad < 0 {
 		return nil
 	}
+	return t.notFinite(bad/t.Cols(), bad%t.Cols())
+}
+
+func (t *Tensor) notFinite(row, column int) error {
 	what := "value"
 	if t.Type.BlockLen() > 1 {
 		what = "scale of the block at"
 	}
-	return fmt.Errorf("gguf: tensor %q: %s row %d column %d is NaN or infinite: %w", t.Name, what, bad/t.Cols(), bad%t.Cols(), ErrNotFinite)
+	return fmt.Errorf("gguf: tensor %q: %s row %d column %d is NaN or infinite: %w", t.Name, what, row, column, ErrNotFinite)
 }

@@ -88,7 +88,7 @@ func (s *Spec) Validate() error {
 	in("expert-ffn", s.ExpertFFN, 8*min(1, s.Experts), 1<<20)
 	in("per-layer", s.PerLayer, 0, 1<<14)
 	in("shared-kv", s.SharedKV, 0, max(0, s.Layers-nearLayers))
-	if f, own := families[s.Arch]; !own && (s.Experts > 0 || s.PerLayer > 0 || s.SharedKV > 0) || own && f.fits(s) != "" {
+	if !s.family().fits(s) {
 		faults = append(faults, fmt.Sprintf("architecture %q cannot have such experts, inputs or shared keys (--experts, --per-layer, --shared-kv)", s.Arch))
 	}
 	if len(faults) == 0 && s.Heads%s.KVHeads != 0 {
@@ -134,27 +134,17 @@ func (l *layout) norm(name string, n int) { l.vector(name+".weight", n, 1, 0.1) 
 func (s *Spec) tensors(kind quant.Type) []random {
 	l := &layout{Spec: s, kind: kind, out: inverseRoot(2 * s.Layers)}
 	l.matrix("token_embd.weight", 1, s.Vocab, s.Hidden)
-	if f, own := families[s.Arch]; own {
-		f.outer(l)
-		for i := range s.Layers {
-			f.layer(l, i, fmt.Sprintf("blk.%d.", i))
-		}
-	} else {
-		for i := range s.Layers {
-			l.decoder(fmt.Sprintf("blk.%d.", i))
-		}
+	f := s.family()
+	f.outer(l)
+	for i := range s.Layers {
+		f.layer(l, i, fmt.Sprintf("blk.%d.", i))
 	}
-	if s.Arch != "lfm2" {
-		l.norm("output_norm", s.Hidden)
-	}
-	if !s.Tied && !tied[s.Arch] {
+	l.norm(f.norm, s.Hidden)
+	if !s.Tied && !f.tied {
 		l.matrix("output.weight", 2, s.Vocab, s.Hidden)
 	}
 	return l.list
 }
-
-// tied are architectures whose head is always the embedding.
-var tied = map[string]bool{"gemma3": true, "gemma4": true, "lfm2": true}
 
 // attention adds the projections of a layer's attention with heads of a width.
 func (l *layout) attention(b string, kvHeads, headDim int) {

@@ -85,9 +85,7 @@ func (s *Spec) meta(kind quant.Type) *gguf.Meta {
 	if s.Arch == "gemma3" {
 		m.Set("gemma3.attention.sliding_window", uint32(512))
 	}
-	if f, own := families[s.Arch]; own {
-		f.meta(s, func(key string, value any) { m.Set(s.Arch+"."+key, value) })
-	}
+	s.family().meta(s, func(key string, value any) { m.Set(s.Arch+"."+key, value) })
 	byteVocabulary(m, s.Vocab)
 	return m
 }

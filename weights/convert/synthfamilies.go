@@ -7,24 +7,27 @@ type family struct {
 	outer func(l *layout)                      // tensors outside of layers, beside embedding, last norm and head
 	layer func(l *layout, i int, b string)     // those of layer i, whose names begin with b
 	meta  func(s *Spec, set func(string, any)) // keys beside those of every decoder, which they replace
-	fits  func(s *Spec) string                 // what of a spec the family cannot have; "" = nothing
+	fits  func(s *Spec) bool                   // whether its models can have the spec's experts, inputs and shared keys
+	tied  bool                                 // the head is always the embedding
+	norm  string                               // the last norm
 }
 
 var families = map[string]family{
-	"gemma4":  {gemma4Outer, gemma4Layer, gemma4Meta, func(*Spec) string { return "" }},
-	"gpt-oss": {func(*layout) {}, gptOSSLayer, gptOSSMeta, func(s *Spec) string { return unless(s.Experts > 0 && s.PerLayer == 0 && s.SharedKV == 0) }},
-	"qwen35":  {func(*layout) {}, qwen35Layer, qwen35Meta, plain},
-	"lfm2":    {func(l *layout) { l.norm("token_embd_norm", l.Hidden) }, lfm2Layer, lfm2Meta, plain},
+	"gemma4":  {gemma4Outer, gemma4Layer, gemma4Meta, func(*Spec) bool { return true }, true, "output_norm"},
+	"gpt-oss": {func(*layout) {}, gptOSSLayer, gptOSSMeta, func(s *Spec) bool { return s.Experts > 0 && s.PerLayer == 0 && s.SharedKV == 0 }, false, "output_norm"},
+	"qwen35":  {func(*layout) {}, qwen35Layer, qwen35Meta, plain, false, "output_norm"},
+	"lfm2":    {func(*layout) {}, lfm2Layer, lfm2Meta, plain, true, "token_embd_norm"},
 }
 
-func unless(ok bool) string {
-	if ok {
-		return ""
+// family is that of the spec's architecture: its own, or what architectures of equal layers have in common.
+func (s *Spec) family() family {
+	if f, own := families[s.Arch]; own {
+		return f
 	}
-	return "its parts"
+	return family{func(*layout) {}, func(l *layout, _ int, b string) { l.decoder(b) }, func(*Spec, func(string, any)) {}, plain, s.Arch == "gemma3", "output_norm"}
 }
 
-func plain(s *Spec) string { return unless(s.Experts == 0 && s.PerLayer == 0 && s.SharedKV == 0) }
+func plain(s *Spec) bool { return s.Experts == 0 && s.PerLayer == 0 && s.SharedKV == 0 }
 
 // Gemma 4: one layer of nearLayers has no window, and heads twice as wide; the last SharedKV layers have no keys of their own and a network twice as wide.
 const nearLayers = 5

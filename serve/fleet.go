@@ -33,11 +33,7 @@ type Member struct {
 type FleetOptions struct {
 	Members  []Member // the first is what requests without a model get
 	Bytes    int64    // what the loaded members may take together
-	Keys     []string
-	AnyHost  bool
-	Origins  []string
-	Encoders *Encoders
-	Log      *slog.Logger
+	Front    Options // of what is not a member's: keys, hosts, origins, encoders, log
 }
 
 // Fleet serves several models behind one address: a request's model is loaded when it is asked for, and the one that was used longest
@@ -67,11 +63,11 @@ func NewFleet(o FleetOptions) (*Fleet, error) {
 	if len(o.Members) == 0 {
 		return nil, errors.New("serve: a fleet needs a model")
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if o.Front.Log == nil {
+		o.Front.Log = slog.New(slog.DiscardHandler)
 	}
 	f := &Fleet{bytes: o.Bytes, changed: make(chan struct{})}
-	f.front = &Server{o: Options{Keys: o.Keys, AnyHost: o.AnyHost, Origins: o.Origins, Encoders: o.Encoders, Log: o.Log}, m: newMetrics(), started: time.Now()}
+	f.front = &Server{o: o.Front, m: newMetrics(), started: time.Now()}
 	seen := map[string]bool{}
 	for _, m := range o.Members {
 		if m.Bytes > o.Bytes {
@@ -101,7 +97,7 @@ func (f *Fleet) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range []route{
 		{method: http.MethodGet, path: "/health", open: true, uncounted: true, serve: f.front.health},
-		{method: http.MethodGet, path: "/metrics", uncounted: true, serve: f.metrics},
+		{method: http.MethodGet, path: "/metrics", scraped: true, uncounted: true, serve: f.metrics},
 		{method: http.MethodGet, path: "/v1/models", serve: f.models},
 		{method: http.MethodGet, path: "/v1/models/{id...}", label: "/v1/models/{id}", serve: f.model},
 		{method: http.MethodGet, path: "/api/tags", serve: f.tags, fail: writeOllamaError},
@@ -148,7 +144,7 @@ func (f *Fleet) chosen(w http.ResponseWriter, r *http.Request) (*member, error) 
 	}
 	name := r.URL.Query().Get("model")
 	page := r.Method == http.MethodGet && name == "" // the page and its parts need no key
-	if len(f.front.o.Keys) > 0 && !page && f.front.keyGiven(r) == "" {
+	if len(f.front.o.Keys) > 0 && !page && keyGiven(r, f.front.o.Keys) == "" {
 		return nil, errKey
 	}
 	if r.Method == http.MethodPost {

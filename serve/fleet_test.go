@@ -34,7 +34,7 @@ func newFleetBench(t *testing.T, bytes int64, o FleetOptions) *fleetBench {
 	t.Helper()
 	b := &fleetBench{t: t}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		m := Member{Names: []string{name}, Bytes: 10, Open: func() (*Server, func(), error) { return b.open(name, o.Keys) }}
+		m := Member{Names: []string{name}, Bytes: 10, Open: func() (*Server, func(), error) { return b.open(name, o.Front.Keys) }}
 		e, _, end := fleetModel(t)
 		m.Model = e.Model()
 		end()
@@ -225,7 +225,7 @@ func TestFleetBusy(t *testing.T) {
 
 // TestFleetRefuses: keys are asked for before anything is loaded; a member larger than the bound is no member.
 func TestFleetRefuses(t *testing.T) {
-	b := newFleetBench(t, 10, FleetOptions{Keys: []string{"sk-1"}})
+	b := newFleetBench(t, 10, FleetOptions{Front: Options{Keys: []string{"sk-1"}}})
 	if status, _ := b.do("POST", "/v1/completions", ask("b")); status != 401 || b.holds() != "a" {
 		t.Errorf("without a key: %d, loaded %q", status, b.holds())
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -190,8 +191,12 @@ func newID() string {
 
 // admit checks the key, and what the headers say of the body.
 func (s *Server) admit(rt route, x *exchange, r *http.Request) error {
-	if len(s.o.Keys) > 0 && !rt.open {
-		if x.key = s.keyGiven(r); x.key == "" {
+	if len(s.o.Keys) > 0 && !rt.open && !(rt.scraped && s.o.OpenMetrics) {
+		keys := s.o.Keys
+		if rt.scraped {
+			keys = append(slices.Clip(keys), s.o.MetricsKeys...)
+		}
+		if x.key = keyGiven(r, keys); x.key == "" {
 			return errKey
 		}
 	}
@@ -206,14 +211,14 @@ func (s *Server) admit(rt route, x *exchange, r *http.Request) error {
 
 var tooLarge = &Error{Status: http.StatusRequestEntityTooLarge, Code: "body_too_large", Message: "the body is larger than 8 MiB"}
 
-// keyGiven is the digest of the key that a request has, "" if it is none of ours. All keys are compared, in constant time.
-func (s *Server) keyGiven(r *http.Request) string {
+// keyGiven is the digest of the key that a request has, "" if it is none of keys. All keys are compared, in constant time.
+func keyGiven(r *http.Request, keys []string) string {
 	scheme, given, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	if given = strings.TrimLeft(given, " "); !strings.EqualFold(scheme, "Bearer") {
 		given = r.Header.Get("X-Api-Key")
 	}
 	sum, found := sha256.Sum256([]byte(given)), 0
-	for _, k := range s.o.Keys {
+	for _, k := range keys {
 		want := sha256.Sum256([]byte(k))
 		found |= subtle.ConstantTimeCompare(sum[:], want[:])
 	}

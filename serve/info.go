@@ -12,7 +12,7 @@ func init() {
 	addRoutes(func(s *Server) []route {
 		return []route{
 			{method: http.MethodGet, path: "/health", open: true, uncounted: true, serve: s.health},
-			{method: http.MethodGet, path: "/metrics", uncounted: true, serve: func(w http.ResponseWriter, r *http.Request) error { s.m.handler().ServeHTTP(w, r); return nil }},
+			{method: http.MethodGet, path: "/metrics", scraped: true, uncounted: true, serve: func(w http.ResponseWriter, r *http.Request) error { s.m.handler().ServeHTTP(w, r); return nil }},
 			{method: http.MethodGet, path: "/v1/models", serve: s.models},
 			{method: http.MethodGet, path: "/v1/models/{id...}", label: "/v1/models/{id}", serve: s.model},
 			{method: http.MethodGet, path: "/props", serve: s.props},

@@ -62,3 +62,37 @@ func TestOrigins(t *testing.T) {
 		t.Errorf("a preflight of another: %d %v", a.StatusCode, a.Header)
 	}
 }
+
+// TestMetricsKeys: what scrapes opens /metrics with a key of its own, or without one where that is chosen, and nothing else.
+func TestMetricsKeys(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		key  string
+		want [2]int // of /metrics and /v1/models
+	}{
+		{Options{Keys: []string{"sk-1"}}, "", [2]int{401, 401}},
+		{Options{Keys: []string{"sk-1"}}, "sk-1", [2]int{200, 200}},
+		{Options{Keys: []string{"sk-1"}, MetricsKeys: []string{"scrape"}}, "scrape", [2]int{200, 401}},
+		{Options{Keys: []string{"sk-1"}, MetricsKeys: []string{"scrape"}}, "other", [2]int{401, 401}},
+		{Options{Keys: []string{"sk-1"}, OpenMetrics: true}, "", [2]int{200, 401}},
+	} {
+		b := newBench(t, engine.Options{}, c.o)
+		for i, path := range []string{"/metrics", "/v1/models"} {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", b.http.URL+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.key != "" {
+				r.Header.Set("Authorization", "Bearer "+c.key)
+			}
+			res, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != c.want[i] {
+				t.Errorf("%s with key %q of %+v: %d, want %d", path, c.key, c.o.MetricsKeys, res.StatusCode, c.want[i])
+			}
+		}
+	}
+}

@@ -11,6 +11,7 @@ type route struct {
 	method, path string
 	label        string // in metrics and logs; "" = path
 	open         bool   // needs no key
+	scraped      bool   // takes the keys of metrics too, or none where these are open
 	uncounted    bool   // is not in terrace_requests_total
 	serve        func(w http.ResponseWriter, r *http.Request) error
 	fail         func(w http.ResponseWriter, e *Error) // nil = OpenAI's shape

@@ -32,6 +32,8 @@ type Options struct {
 	Batch            int           // choices that run at a time; 0 = DefaultBatch
 	Queue            int           // requests that wait beside them
 	Keys             []string      // one of which each request needs; none = no keys
+	MetricsKeys      []string      // which open /metrics alone, beside Keys
+	OpenMetrics      bool          // /metrics needs no key
 	AnyHost          bool          // any Host is served; otherwise only names of this machine's loopback
 	ITLTarget        time.Duration // wanted between two tokens of a text at most; 0 = as schedule.Pace says
 	Origins          []string      // of web pages that may ask beside the server's own and those of localhost; "*" is any

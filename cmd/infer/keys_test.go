@@ -34,7 +34,7 @@ func TestReadKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		var told bytes.Buffer
-		keys, err := (&app{stderr: &told}).readKeys(path)
+		keys, err := (&app{stderr: &told}).readKeys("--api-key-file", path)
 		if !slices.Equal(keys, c.keys) || (err == nil) != (c.keys != nil) {
 			t.Errorf("%.40q: %d keys, %v", c.text, len(keys), err)
 		}

@@ -26,28 +26,30 @@ import (
 func init() { register(newServe) }
 
 type serveFlags struct {
-	load          loadFlags
-	kv            kvFlags
-	store         storeFlags
-	deterministic bool
-	placement     string
-	addr          string
-	readyFile     string
-	aliases       []string
-	batch, queue  int
-	keyFile       string
-	insecure      bool
-	grace         time.Duration
-	itl           time.Duration
-	log           string
-	metricsAlias  string
-	reasoning     string
-	special       bool
-	origins       []string
-	models        []string // several, as arguments; none = load's
-	modelsMemory  string
-	embeddings    string
-	traces        *traceFolder
+	load           loadFlags
+	kv             kvFlags
+	store          storeFlags
+	deterministic  bool
+	placement      string
+	addr           string
+	readyFile      string
+	aliases        []string
+	batch, queue   int
+	keyFile        string
+	insecure       bool
+	openMetrics    bool
+	metricsKeyFile string
+	grace          time.Duration
+	itl            time.Duration
+	log            string
+	metricsAlias   string
+	reasoning      string
+	special        bool
+	origins        []string
+	models         []string // several, as arguments; none = load's
+	modelsMemory   string
+	embeddings     string
+	traces         *traceFolder
 }
 
 func newServe(a *app) *cobra.Command {
@@ -87,6 +89,8 @@ func newServeOf(a *app, f *serveFlags) *cobra.Command {
 	p.IntVar(&f.batch, "batch", 8, "texts that are made at a time")
 	p.IntVar(&f.queue, "queue", 64, "requests that wait beside them; more are answered 429")
 	p.StringVar(&f.keyFile, "api-key-file", "", "file of API keys, one a line; each request needs one of them")
+	p.BoolVar(&f.openMetrics, "open-metrics", false, "answer GET /metrics without a key")
+	p.StringVar(&f.metricsKeyFile, "metrics-key-file", "", "file of keys, one a line, that open GET /metrics and nothing else")
 	p.BoolVar(&f.insecure, "insecure", false, "listen at an address of other machines' without keys")
 	p.DurationVar(&f.grace, "grace", 30*time.Second, "how long running requests may take after SIGTERM")
 	p.DurationVar(&f.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: a prompt may add three quarters of what a step takes)")
@@ -160,22 +164,9 @@ func (a *app) serve(f *serveFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	log, err := f.logger(a)
+	common, err := a.admission(f, host)
 	if err != nil {
 		return err
-	}
-	var keys []string
-	if f.keyFile != "" {
-		if keys, err = a.readKeys(f.keyFile); err != nil {
-			return err
-		}
-	}
-	local := onLoopback(host)
-	if !local && len(keys) == 0 {
-		if !f.insecure {
-			return usageErrorf("--addr %s can be reached from other machines: give --api-key-file, or --insecure if everybody who reaches it may use it", f.addr)
-		}
-		a.notice("WARNING: everybody who can reach %s may use this server: there are no API keys (--insecure)", f.addr)
 	}
 	if err := f.place(); err != nil {
 		return err
@@ -192,7 +183,7 @@ func (a *app) serve(f *serveFlags) error {
 	f.load.texts = f.batch
 	defer f.store.close(a)
 	if len(f.models) > 0 {
-		fleet, err := a.several(f, keys, local, log)
+		fleet, err := a.several(f, common)
 		if err != nil {
 			return err
 		}
@@ -209,7 +200,8 @@ func (a *app) serve(f *serveFlags) error {
 		return err
 	}
 	defer closeEncoder()
-	s, err := a.onStore(f, f, l, serve.Options{Encoders: encoders, Keys: keys, AnyHost: !local, Log: log})
+	common.Encoders = encoders
+	s, err := a.onStore(f, f, l, common)
 	if err != nil {
 		return err
 	}
@@ -218,6 +210,36 @@ func (a *app) serve(f *serveFlags) error {
 		return err
 	}
 	return a.listen(f, s, listener)
+}
+
+// admission is who is served: keys, hosts and origins, with the log of it.
+func (a *app) admission(f *serveFlags, host string) (o serve.Options, err error) {
+	if o.Log, err = f.logger(a); err != nil {
+		return o, err
+	}
+	if f.keyFile != "" {
+		if o.Keys, err = a.readKeys("--api-key-file", f.keyFile); err != nil {
+			return o, err
+		}
+	}
+	o.OpenMetrics, o.Origins = f.openMetrics, f.origins
+	if f.metricsKeyFile != "" {
+		if f.openMetrics || f.keyFile == "" {
+			return o, usageErrorf("--metrics-key-file is for a server with --api-key-file, without --open-metrics")
+		}
+		if o.MetricsKeys, err = a.readKeys("--metrics-key-file", f.metricsKeyFile); err != nil {
+			return o, err
+		}
+	}
+	local := onLoopback(host)
+	if o.AnyHost = !local; local || len(o.Keys) > 0 {
+		return o, nil
+	}
+	if !f.insecure {
+		return o, usageErrorf("--addr %s can be reached from other machines: give --api-key-file, or --insecure if everybody who reaches it may use it", f.addr)
+	}
+	a.notice("WARNING: everybody who can reach %s may use this server: there are no API keys (--insecure)", f.addr)
+	return o, nil
 }
 
 // noticeRoom says what the tiers hold, where that is bounded.
@@ -257,7 +279,7 @@ func (f *serveFlags) names(own string) (names, patterns []string) {
 func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err error) {
 	o.Engine, o.Tokenizer, o.ModelPath = l.engine, l.tok, l.path
 	o.Names, o.Patterns = f.names(l.name)
-	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Origins, o.Reasoning = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.origins, f.reasoning
+	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Reasoning = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.reasoning
 	if o.Traces, err = f.traces.open(); err != nil {
 		return nil, err
 	}
@@ -332,14 +354,14 @@ func onLoopback(host string) bool {
 const maxKeyBytes = 64 << 10
 
 // readKeys reads API keys, one a line; empty lines and those that begin with # are none.
-func (a *app) readKeys(path string) ([]string, error) {
+func (a *app) readKeys(flag, path string) ([]string, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, dataErrorf("--api-key-file: %v", err)
+		return nil, dataErrorf("%s: %v", flag, err)
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-		a.notice("WARNING: --api-key-file %s can be read by others (mode %04o): chmod 600 %s", path, info.Mode().Perm(), path)
+		a.notice("WARNING: %s %s can be read by others (mode %04o): chmod 600 %s", flag, path, info.Mode().Perm(), path)
 	}
 	text, err := readBounded(file, path)
 	if err != nil {
@@ -353,13 +375,13 @@ func (a *app) readKeys(path string) ([]string, error) {
 		switch {
 		case key == "" || key[0] == '#':
 		case len(key) < 8 || len(key) > maxKeyBytes:
-			return nil, dataErrorf("--api-key-file %s: line %d: a key of %d characters, want 8 to %d", path, number, len(key), maxKeyBytes)
+			return nil, dataErrorf("%s %s: line %d: a key of %d characters, want 8 to %d", flag, path, number, len(key), maxKeyBytes)
 		default:
 			keys = append(keys, key)
 		}
 	}
 	if len(keys) == 0 {
-		return nil, dataErrorf("--api-key-file %s: no keys", path)
+		return nil, dataErrorf("%s %s: no keys", flag, path)
 	}
 	return keys, nil
 }

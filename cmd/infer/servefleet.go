@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"slices"
 
@@ -49,7 +48,7 @@ func (f *serveFlags) takeModels(a *app, cmd *cobra.Command, args []string) error
 }
 
 // several opens a fleet of the models. Each is opened for a moment first: what cannot be read is said now.
-func (a *app) several(f *serveFlags, keys []string, local bool, log *slog.Logger) (*serve.Fleet, error) {
+func (a *app) several(f *serveFlags, common serve.Options) (*serve.Fleet, error) {
 	bytes := memlimit.Available() / 4 * 3
 	if f.modelsMemory != "" {
 		var err error
@@ -61,9 +60,10 @@ func (a *app) several(f *serveFlags, keys []string, local bool, log *slog.Logger
 	if err != nil {
 		return nil, err
 	}
-	o := serve.FleetOptions{Bytes: bytes, Keys: keys, AnyHost: !local, Origins: f.origins, Encoders: encoders, Log: log}
+	common.Encoders = encoders
+	o := serve.FleetOptions{Bytes: bytes, Front: common}
 	for i, name := range f.models {
-		m, err := a.member(f, name, i == 0, serve.Options{Encoders: encoders, Keys: keys, AnyHost: !local, Log: log})
+		m, err := a.member(f, name, i == 0, common)
 		if err != nil {
 			closeEncoder()
 			return nil, err

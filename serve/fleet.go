@@ -31,9 +31,9 @@ type Member struct {
 
 // FleetOptions of a fleet. What is of one server is given where a member opens its own.
 type FleetOptions struct {
-	Members  []Member // the first is what requests without a model get
-	Bytes    int64    // what the loaded members may take together
-	Front    Options // of what is not a member's: keys, hosts, origins, encoders, log
+	Members []Member // the first is what requests without a model get
+	Bytes   int64    // what the loaded members may take together
+	Front   Options  // of what is not a member's: keys, hosts, origins, encoders, log
 }
 
 // Fleet serves several models behind one address: a request's model is loaded when it is asked for, and the one that was used longest

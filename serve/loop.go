@@ -271,7 +271,7 @@ func (l *loop) step() bool {
 		}
 		return out
 	}
-	s := schedule.State{Waiting: views(l.waiting), Running: views(l.running), Swapped: views(l.swapped), Slots: l.o.Batch, Room: room, Free: free,
+	s := schedule.State{Waiting: views(l.ready()), Running: views(l.running), Swapped: views(l.swapped), Slots: l.o.Batch, Room: room, Free: free,
 		Page: l.e.PageTokens(), Ledger: l.ledger}
 	decoding := 0
 	for _, r := range s.Running {

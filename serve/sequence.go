@@ -47,6 +47,8 @@ type sequence struct {
 	thought *thoughtWatch // nil = nobody asks
 	pieces  *tap
 	vocab   int
+	common  map[int64]*sharing // with other sequences, by id
+	read    time.Time          // its prompt was read to the end; zero = not yet
 	started bool
 	counted bool      // its prompt is in the accounts
 	last    time.Time // of its last token

@@ -200,7 +200,7 @@ func (l *loop) charge(q *sequence, n int, began, ended time.Time) {
 func (l *loop) partRead(q *sequence) {
 	l.mine(q, func(q *sequence) {
 		if q.reading.Left() == 0 {
-			q.reading, q.behind = nil, nil
+			q.reading, q.behind, q.read = nil, nil, time.Now()
 			l.promptRead(q)
 		}
 	})

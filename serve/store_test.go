@@ -3,7 +3,9 @@ package serve
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -98,5 +100,64 @@ func TestStoreAnswers(t *testing.T) {
 		if next := ask(append(prompt, first.Choices[0].TokenIDs...)); next.Usage.PromptDetails.CachedTokens != want {
 			t.Errorf("answers kept %v: %d of %d tokens cached, want %d", answers, next.Usage.PromptDetails.CachedTokens, next.Usage.PromptTokens, want)
 		}
+	}
+}
+
+// TestStoreTogether: of requests that come at once with the same beginning one reads it, and the others find it; those under another
+// salt, and prompts that share little, wait for nobody. Texts are those of each alone.
+func TestStoreTogether(t *testing.T) {
+	spec, err := contexts.ParseSpec("host=16MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := contexts.Open(t.Context(), []contexts.Spec{spec}, contexts.Options{Rule: contexts.Rule{Wait: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBenchWith(t, engine.Options{Context: 900, ChunkTokens: 64}, Options{Batch: 8, Queue: 16}, func(e *engine.Engine) {
+		if _, err := prefixcache.Use(e, store, "small"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { _ = store.Close() })
+	b.loop.crash = func(what string) {
+		if what == "prompt" {
+			time.Sleep(time.Millisecond) // so that all are there before one has read
+		}
+	}
+	prefix := strings.Repeat("what they share ", 40)
+	prompts := make([]string, 6)
+	for i := range prompts {
+		prompts[i] = prefix + strings.Repeat(fmt.Sprint("tail ", i, " "), 3)
+	}
+	var wg sync.WaitGroup
+	cached := make([]int, len(prompts)+1)
+	for i := range cached {
+		salt, prompt := "", prompts[min(i, len(prompts)-1)]
+		if i == len(prompts) {
+			salt = "other"
+		}
+		want := b.want("full", prompt, 4, model.SamplerOptions{})
+		wg.Go(func() {
+			_, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": 4, "temperature": 0, "cache_salt": %q}`, jsonText(prompt), salt))
+			var got completion
+			if err := json.Unmarshal([]byte(out), &got); err != nil || textOf(t, out) != want {
+				t.Errorf("request %d: %v: %q, want %q", i, err, out, want)
+				return
+			}
+			cached[i] = got.Usage.PromptDetails.CachedTokens
+		})
+	}
+	wg.Wait()
+	read := 0
+	for _, n := range cached[:len(prompts)] {
+		if n == 0 {
+			read++
+		} else if n < 512 {
+			t.Errorf("%v tokens cached, want all that is shared", cached)
+		}
+	}
+	if read != 1 || cached[len(prompts)] != 0 {
+		t.Errorf("%v tokens cached: %d requests have read the beginning, want 1; under a salt of its own: want 0", cached, read)
 	}
 }

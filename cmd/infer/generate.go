@@ -124,8 +124,8 @@ func newGenerate(a *app) *cobra.Command {
 			"Where there is an argument or --prompt, text that is piped or redirected to standard input is joined below it, after an empty line; one line break at the end of piped text is dropped. " +
 			"Standard input is not read with --prompt-file FILE and --ids-file.\n\n" +
 			"--jsonl FILE answers a file of prompts, one JSON object a line, in batches: {\"prompt\": …} or {\"messages\": [{\"role\": …, \"content\": …}]}, and as wanted id, meta (both given back), system, max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, " +
-			"frequency_penalty, presence_penalty, seed, stop, ignore_eos, policy, logprobs; what a row leaves out is as the flags say. Answers go to --out, one line a row as it finishes (\"row\" is the input's line), or to standard output. " +
-			"The same command goes on where --out ends; what is wrong with a row is the \"error\" of its line.\n\n" +
+			"frequency_penalty, presence_penalty, seed, stop, ignore_eos, policy, logprobs, json_schema, grammar; or a line of OpenAI's batch files (custom_id, url, body). What a row leaves out is as the flags say. Answers go to --out, one line a row as it finishes (\"row\" is the input's line), or to standard output. " +
+			"The same command goes on where --out ends; what is wrong with a row is the \"error\" of its line, the exit code is 1, and the same command tries it again.\n\n" +
 			"'infer run MODEL [PROMPT]' takes a model's name or file first; without a prompt, on a terminal, it is 'infer chat'.",
 		Example: "  infer generate \"Why is the sky blue?\"\n  infer generate --raw --temperature 0 -n 32 \"The capital of France is\"\n  infer generate \"Summarise this text:\" < notes.txt\n  infer run gemma3:1b \"Why is the sky blue?\"\n  cat notes.txt | infer generate --prompt-file - --json\n  infer generate --jsonl questions.jsonl --out answers.jsonl --batch 16 --temperature 0",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -6,8 +6,12 @@ import (
 	"io"
 	"os"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"terrace/engine"
+
 	"terrace/grammar"
+	"terrace/grammar/schema"
+	"terrace/internal/memlimit"
 	"terrace/serve"
 	"terrace/serve/offline"
 	"terrace/tokenizer"
@@ -61,6 +65,9 @@ func (a *app) generateRows(f *generateFlags, seeded bool, limits *grammar.Gramma
 	if n := out.Done(); n > 0 {
 		a.notice("%s: %d rows are there", f.rows.out, n)
 	}
+	if len(f.store.stores) == 0 && len(f.kv.tiers) == 0 { // what rows begin with is read once
+		f.store.stores, f.store.unsaid = []string{fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20)}, true
+	}
 	if _, err := f.store.specs(); err != nil {
 		return err
 	}
@@ -78,7 +85,7 @@ func (a *app) generateRows(f *generateFlags, seeded bool, limits *grammar.Gramma
 	if err != nil {
 		return err
 	}
-	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: []string{l.name}, ModelPath: l.path, Batch: f.rows.batch, Queue: o.Ahead})
+	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: []string{l.name}, Patterns: []string{"*"}, ModelPath: l.path, Batch: f.rows.batch, Queue: o.Ahead})
 	if err != nil {
 		return err
 	}
@@ -92,10 +99,7 @@ func (a *app) generateRows(f *generateFlags, seeded bool, limits *grammar.Gramma
 		return rowsError(err)
 	}
 	if counts.Failed > 0 {
-		a.notice("%d of %d rows have errors (their \"error\" says which)", counts.Failed, counts.Done)
-		if counts.Failed == counts.Done {
-			return errors.New("no row was answered")
-		}
+		return fmt.Errorf("%d of %d rows have errors (their \"error\" says which); the same command tries them again", counts.Failed, counts.Done)
 	}
 	return nil
 }
@@ -119,9 +123,10 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 	if err != nil {
 		return nil, err
 	}
+	vocabulary := grammar.NewVocabulary(l.tok.Pieces(nil))
 	d := serve.Request{MaxTokens: req.MaxTokens, Sampler: req.Sampler, Breakers: f.sample.breakers, Stops: req.Stops, IgnoreEOS: req.IgnoreEOS, Logprobs: f.logprobs, Policy: spec}
 	if limits != nil {
-		if d.Machine, err = grammar.NewMachine(limits, grammar.NewVocabulary(l.tok.Pieces(nil))); err != nil {
+		if d.Machine, err = grammar.NewMachine(limits, vocabulary); err != nil {
 			return nil, err
 		}
 	}
@@ -132,7 +137,22 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * f.rows.batch, Check: l.engine.CheckModel,
 		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q|%q", model, orDefault(f.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
 			f.raw, f.chat, f.system, f.load.backend, f.load.exact, orDefault(f.load.kvType, f.load.ctk+"/"+f.load.ctv), f.load.kvWindow, f.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template(), f.sample.breakers),
+		Machine: func(text jsontext.Value, gbnf string) (*grammar.Machine, error) {
+			g, err := compileRow(text, gbnf)
+			if err != nil {
+				return nil, err
+			}
+			return grammar.NewMachine(g, vocabulary)
+		},
 		Prompt: func(r *offline.Row) ([]int, error) { return a.encodeRow(f, l, r) }}, nil
+}
+
+// compileRow compiles what a row's text may be.
+func compileRow(text jsontext.Value, gbnf string) (*grammar.Grammar, error) {
+	if text != nil {
+		return schema.Compile(text)
+	}
+	return grammar.GBNF(gbnf)
 }
 
 // encodeRow renders a row's prompt as generate does one.

@@ -17,6 +17,7 @@ type storeFlags struct {
 	salt   string
 	fetch  string
 	write  string
+	unsaid bool               // nobody has asked for one: what it is of no use to is no news
 	store  *contexts.Store    // once it is open
 	cache  *prefixcache.Cache // of the last engine that uses it; nil = none does
 }
@@ -85,7 +86,7 @@ func (a *app) useStore(f *storeFlags, l *loaded) error {
 	if f.cache, err = prefixcache.Use(l.engine, f.store, l.name); err != nil {
 		return err
 	}
-	if why := f.cache.Unfit(l.engine.Policy()); why != "" && !f.store.Empty() {
+	if why := f.cache.Unfit(l.engine.Policy()); why != "" && !f.store.Empty() && !f.unsaid {
 		a.notice("--store is not used: %s", why)
 	}
 	return nil

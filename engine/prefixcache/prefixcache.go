@@ -186,6 +186,15 @@ func (c *Cache) Lookup(ctx context.Context, ids []int, under *policy.Spec, salt 
 	return c.Find(ctx, ids, under, salt)
 }
 
+// Stored implements engine.PrefixCache, of prompts alone.
+func (c *Cache) Stored(ids []int, n int, under *policy.Spec, salt string) bool {
+	if c == nil || c.Unfit(under) != "" || !under.Lossless() {
+		return true
+	}
+	keys := contexts.Chain(c.root(len(ids), under, salt, false), ids[:n], c.block)
+	return len(keys) == 0 || c.store.Has(keys[len(keys)-1])
+}
+
 // Find begins to fetch what the store has of ids as a session under a policy reads them; nil = full attention. A policy that
 // compresses is asked for the whole of ids, a compressed context (ReadContext); other policies for nothing. May be called at any
 // time, from any goroutine. Close the prefix, or give it to Resume.

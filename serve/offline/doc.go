@@ -7,5 +7,5 @@
 //     line, from 1.
 //  3. Who starts again with the same output goes on: rows that are there are not computed again, a line that was torn is cut off, and
 //     an output of other rows or settings is refused (ErrOther), known by each line's key.
-//  4. What is wrong with a row stands in its line; only what stops every row ends the run.
+//  4. Rows with an error are tried again. What is wrong with a row stands in its line; only what stops every row ends the run.
 package offline

@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/gofrs/flock"
+
+	"terrace/internal/replace"
 )
 
 // Output is where answers go, one a line. Its methods are for any goroutine.
@@ -20,13 +22,13 @@ type Output struct {
 	file *os.File // nil = a stream
 	lock *flock.Flock
 	done map[int]string // keys of the rows that are there
-	bad  int            // of them with an error
 }
 
 // Stream writes answers to w, and knows of none before.
 func Stream(w io.Writer) *Output { return &Output{w: w} }
 
-// Open opens an output file, locked against others; rows that it holds are finished. ErrBusy where another process writes it.
+// Open opens an output file, locked against others; rows that it holds are finished, those with an error are taken out, to be tried
+// again. ErrBusy where another process writes it.
 func Open(path string) (*Output, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -40,26 +42,51 @@ func Open(path string) (*Output, error) {
 		}
 		return nil, err
 	}
-	if err := o.take(); err != nil {
+	kept, failed, err := o.take()
+	if err == nil && failed {
+		err = o.rewrite(kept)
+	}
+	if err != nil {
 		o.Close()
 		return nil, fmt.Errorf("offline: %s: %w", path, err)
 	}
 	return o, nil
 }
 
-// take reads what is there and cuts a torn line off.
-func (o *Output) take() error {
+// rewrite leaves these lines, behind which the file goes on. They are written beside the file first: who is killed meanwhile has both.
+func (o *Output) rewrite(lines []byte) error {
+	if err := replace.WriteFile(o.file.Name(), lines, 0o644); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(o.file.Name(), os.O_RDWR|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	lock := flock.New(o.file.Name(), flock.SetFlag(os.O_RDWR))
+	if ok, err := lock.TryLock(); err != nil || !ok {
+		f.Close()
+		return errors.Join(err, ErrBusy)
+	}
+	err = errors.Join(o.file.Close(), o.lock.Unlock())
+	o.w, o.file, o.lock = f, f, lock
+	return err
+}
+
+// take reads what is there and cuts a torn line off; it returns the lines of rows without an error, and whether there are others.
+func (o *Output) take() (kept []byte, failed bool, err error) {
 	in, whole := bufio.NewReader(o.file), int64(0)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			if len(line) == 0 {
-				return nil
+			if len(line) > 0 {
+				err = o.file.Truncate(whole)
+			} else {
+				err = nil
 			}
-			return o.file.Truncate(whole)
+			return kept, failed, err
 		}
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		whole += int64(len(line))
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -67,12 +94,14 @@ func (o *Output) take() error {
 		}
 		var a Answer
 		if err := json.Unmarshal(line, &a); err != nil || a.Row < 1 || a.Key == "" {
-			return fmt.Errorf("line %d is no answer to a row: give another file: %w", n, ErrOther)
+			return nil, false, fmt.Errorf("line %d is no answer to a row: give another file: %w", n, ErrOther)
+		}
+		if a.Error != "" || a.Response != nil && a.Response.Status >= 400 {
+			failed = true
+			continue
 		}
 		o.done[a.Row] = a.Key
-		if a.Error != "" {
-			o.bad++
-		}
+		kept = append(kept, line...)
 	}
 }
 

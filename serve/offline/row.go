@@ -48,6 +48,19 @@ type Row struct {
 	IgnoreEOS        *bool    `json:"ignore_eos"`
 	Policy           *string  `json:"policy"`
 	Logprobs         *int     `json:"logprobs"`
+
+	Schema  jsontext.Value `json:"json_schema"` // the text is JSON that satisfies it
+	Grammar *string        `json:"grammar"`     // or one of this GBNF grammar
+
+	batchLine
+}
+
+// batchLine is a line of OpenAI's batch files: a request to a route.
+type batchLine struct {
+	CustomID *string        `json:"custom_id"`
+	Method   *string        `json:"method"`
+	URL      *string        `json:"url"`
+	Body     jsontext.Value `json:"body"`
 }
 
 // Answer is a line of the output.
@@ -65,6 +78,15 @@ type Answer struct {
 	Seed             *uint64        `json:"seed,omitzero"`
 	Logprobs         []Logprob      `json:"logprobs,omitzero"`
 	Error            string         `json:"error,omitempty"` // what was wrong with the row: then nothing else is there
+
+	CustomID *string   `json:"custom_id,omitzero"` // of a line of a batch file, as the next
+	Response *response `json:"response,omitzero"`
+}
+
+// response is what a route answered.
+type response struct {
+	Status int            `json:"status_code"`
+	Body   jsontext.Value `json:"body"`
 }
 
 // Logprob is a token with its natural log probability by the model, before samplers and constraints.
@@ -81,7 +103,14 @@ func parse(line []byte) (*Row, error) {
 	if err := json.Unmarshal(line, &r, json.RejectUnknownMembers(true)); err != nil {
 		return &Row{}, rowError(err)
 	}
+	if r.CustomID != nil || r.URL != nil {
+		return &r, r.checkBatch()
+	}
 	switch {
+	case r.Method != nil || r.Body != nil:
+		return &r, errors.New(`"method" and "body" go with "custom_id" and "url"`)
+	case r.Schema != nil && r.Grammar != nil:
+		return &r, errors.New(`"json_schema" and "grammar" exclude each other`)
 	case (r.Prompt == nil) == (r.Messages == nil):
 		return &r, errors.New(`want "prompt" or "messages"`)
 	case r.Messages != nil && r.System != nil:
@@ -90,6 +119,26 @@ func parse(line []byte) (*Row, error) {
 		return &r, errors.New("the prompt is empty")
 	}
 	return &r, nil
+}
+
+// batchRoutes are those that a batch file may ask.
+var batchRoutes = []string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"}
+
+// checkBatch refuses a line of a batch file that asks for no route here, or for more than the route.
+func (r *Row) checkBatch() error {
+	switch {
+	case r.CustomID == nil || *r.CustomID == "":
+		return errors.New(`want "custom_id"`)
+	case r.Method != nil && *r.Method != "POST":
+		return fmt.Errorf("method %q, want POST", *r.Method)
+	case r.URL == nil || !slices.Contains(batchRoutes, *r.URL):
+		return fmt.Errorf("want \"url\", one of %s", strings.Join(batchRoutes, ", "))
+	case r.Body.Kind() != '{':
+		return errors.New(`"body" must be a JSON object`)
+	case r.Prompt != nil || r.Messages != nil:
+		return errors.New(`"prompt" and "messages" of a line with "url" go into its "body"`)
+	}
+	return nil
 }
 
 // rowError says what is wrong with a line in terms of JSON.

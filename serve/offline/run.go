@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"terrace/grammar"
 	"terrace/serve"
 )
 
@@ -19,14 +23,15 @@ const maxLineBytes = 16 << 20
 // Options of a run.
 type Options struct {
 	Server   *serve.Server
-	Defaults serve.Request             // what rows do not say; its Prompts are not looked at
-	Seeded   bool                      // the seed of Defaults is meant; otherwise rows without one draw their own
-	Prompt   func(*Row) ([]int, error) // renders and tokenises a row's prompt
-	IsEnd    func(id int) bool         // end tokens, which token_ids leave out
-	Settings string                    // all else that decides an answer: it goes into the keys
-	Ahead    int                       // rows that are given to the server at a time, at least 1; its queue must hold them
-	Check    func() error              // before a line is written: an error ends the run; nil = none
-	Progress func(Counts)              // after a row; nil = not
+	Defaults serve.Request                                                      // what rows do not say; its Prompts are not looked at
+	Seeded   bool                                                               // the seed of Defaults is meant; otherwise rows without one draw their own
+	Prompt   func(*Row) ([]int, error)                                          // renders and tokenises a row's prompt
+	IsEnd    func(id int) bool                                                  // end tokens, which token_ids leave out
+	Settings string                                                             // all else that decides an answer: it goes into the keys
+	Ahead    int                                                                // rows that are given to the server at a time, at least 1; its queue must hold them
+	Machine  func(schema jsontext.Value, gbnf string) (*grammar.Machine, error) // compiles what a row's text may be
+	Check    func() error                                                       // before a line is written: an error ends the run; nil = none
+	Progress func(Counts)                                                       // after a row; nil = not
 }
 
 // Counts of a run.
@@ -40,7 +45,7 @@ type Counts struct {
 func Run(ctx context.Context, in io.Reader, out *Output, o Options) (Counts, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &runner{o: &o, out: out, cancel: cancel, counts: Counts{Failed: out.bad}}
+	r := &runner{o: &o, out: out, cancel: cancel}
 	slots := make(chan struct{}, max(1, o.Ahead))
 	err := r.each(in, func(n int, line []byte) error {
 		k := key(o.Settings, line)
@@ -113,15 +118,18 @@ func (r *runner) each(in io.Reader, f func(n int, line []byte) error) error {
 // answer answers a row and writes its line; a row that the run's end cut off leaves none.
 func (r *runner) answer(ctx context.Context, n int, k string, line []byte) {
 	row, err := parse(line)
-	a := &Answer{Row: n, ID: row.ID, Meta: row.Meta, Key: k}
-	if err == nil {
+	a := &Answer{Row: n, ID: row.ID, Meta: row.Meta, Key: k, CustomID: row.CustomID}
+	switch {
+	case err == nil && row.URL != nil:
+		a.Response, err = r.route(ctx, row)
+	case err == nil:
 		err = r.ask(ctx, row, a)
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		*a = Answer{Row: n, ID: row.ID, Meta: row.Meta, Key: k, Error: message(err)}
+		*a = Answer{Row: n, ID: row.ID, Meta: row.Meta, Key: k, CustomID: row.CustomID, Error: message(err)}
 	}
 	if r.o.Check != nil {
 		if err := r.o.Check(); err != nil {
@@ -136,7 +144,7 @@ func (r *runner) answer(ctx context.Context, n int, k string, line []byte) {
 	r.counted(func(c *Counts) {
 		c.Done++
 		c.Tokens += a.CompletionTokens
-		if a.Error != "" {
+		if a.Error != "" || a.Response != nil && a.Response.Status >= 400 {
 			c.Failed++
 		}
 	})
@@ -150,11 +158,59 @@ func message(err error) string {
 	return err.Error()
 }
 
+// route has a route of the server answer a line of a batch file. What it streams, and what it answers an error with, is the answer too.
+func (r *runner) route(ctx context.Context, row *Row) (res *response, err error) {
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler {
+			res, err = nil, context.Cause(ctx) // the run's end has cut it off
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+*row.URL, bytes.NewReader(row.Body))
+	if err != nil {
+		return nil, err
+	}
+	q.Host = "localhost"
+	w := &recorder{header: http.Header{}, status: http.StatusOK}
+	r.o.Server.Handler().ServeHTTP(w, q)
+	body := jsontext.Value(bytes.TrimSpace(w.body.Bytes()))
+	if !body.IsValid() {
+		return nil, errors.New("a streamed answer has no place in a line: leave \"stream\" out")
+	}
+	return &response{w.status, body}, nil
+}
+
+// recorder is an http.ResponseWriter that keeps the answer.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (w *recorder) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *recorder) WriteHeader(status int) { w.status = status }
+
+// Write implements http.ResponseWriter.
+func (w *recorder) Write(b []byte) (int, error) { return w.body.Write(b) }
+
 // ask has the server answer a row.
 func (r *runner) ask(ctx context.Context, row *Row, a *Answer) error {
 	q, err := row.request(&r.o.Defaults)
 	if err != nil {
 		return err
+	}
+	if row.Schema != nil || row.Grammar != nil {
+		gbnf := ""
+		if row.Grammar != nil {
+			gbnf = *row.Grammar
+		}
+		if q.Machine, err = r.o.Machine(row.Schema, gbnf); err != nil {
+			return err
+		}
 	}
 	if row.Seed == nil && !r.o.Seeded || row.Seed != nil && *row.Seed < 0 {
 		q.Sampler.Seed = uint64(rand.Uint32())

@@ -1,0 +1,80 @@
+package serve
+
+import "time"
+
+const (
+	// sharedTokens is how much of a prompt has to be another's too before it waits for that one.
+	sharedTokens = 128
+	// storedIn is how long what was read may take until it is found.
+	storedIn = 50 * time.Millisecond
+)
+
+// ready are the sequences that wait and may begin. One whose prompt begins as that of another does, which is being read or waits before it,
+// begins when that one has read what they share: then it is found, not computed again.
+func (l *loop) ready() []*sequence {
+	c := l.e.PrefixCache()
+	if c == nil {
+		return l.waiting
+	}
+	out := make([]*sequence, 0, len(l.waiting))
+	for i, q := range l.waiting {
+		if q.finds(l) && (l.follows(q, l.waiting[:i], true) || l.follows(q, l.running, false)) {
+			continue
+		}
+		out = append(out, q)
+	}
+	return out
+}
+
+// finds reports whether a store is asked for the sequence's prompt.
+func (q *sequence) finds(l *loop) bool {
+	return q.under.Lossless() && !q.wantsRows() && len(q.prompt) > sharedTokens && l.e.PrefixCache().Unfit(q.under) == ""
+}
+
+// sharing is what two prompts begin with.
+type sharing struct {
+	tokens int
+	read   time.Time // by the other, as far as it is known; zero = not yet
+}
+
+// follows reports whether a sequence has to wait for one of others, which wait themselves or run.
+func (l *loop) follows(q *sequence, others []*sequence, wait bool) bool {
+	for _, x := range others {
+		if x.job.over || !wait && x.session == nil || !x.finds(l) {
+			continue
+		}
+		s := q.shares(x)
+		switch {
+		case s.tokens < sharedTokens:
+			continue
+		case wait, x.fresh, x.reading != nil && x.session.Tokens() < s.tokens:
+			return true
+		case s.read.IsZero() && x.reading == nil && x.read.Before(q.job.r.received):
+			continue // it was read before this one came
+		case s.read.IsZero():
+			s.read = time.Now()
+		}
+		if time.Since(s.read) < storedIn && !l.e.PrefixCache().Stored(q.prompt, s.tokens, q.under, q.job.r.salt()) {
+			return true
+		}
+	}
+	return false
+}
+
+// shares is how much of two prompts is the same, where the one's KV may be the other's too.
+func (q *sequence) shares(x *sequence) *sharing {
+	if s := q.common[x.id]; s != nil {
+		return s
+	}
+	s := &sharing{}
+	if x.under.String() == q.under.String() && x.job.r.salt() == q.job.r.salt() {
+		for s.tokens < min(len(q.prompt), len(x.prompt)) && q.prompt[s.tokens] == x.prompt[s.tokens] {
+			s.tokens++
+		}
+	}
+	if q.common == nil {
+		q.common = map[int64]*sharing{}
+	}
+	q.common[x.id] = s
+	return s
+}

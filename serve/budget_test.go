@@ -9,13 +9,14 @@ import (
 
 	"terrace/engine"
 	"terrace/model"
+	"terrace/tokenizer"
 )
 
 // thinkingTemplate opens a thought.
 var thinkingTemplate = strings.Replace(testTemplate, "<assistant>", "<assistant><think>\n", 1) + "{#</think>#}"
 
 func newThinkingBench(t *testing.T, o Options) *bench {
-	return newBenchOf(t, thinkingTemplate, func() engine.Options { return engine.Options{Context: 600} }, o, func(*engine.Engine) {})
+	return newBenchOf(t, func(v *tokenizer.Vocab) { v.ChatTemplate = thinkingTemplate }, func() engine.Options { return engine.Options{Context: 600} }, o, func(*engine.Engine) {})
 }
 
 // TestThoughtBudget: a thought of as many tokens as are allowed is closed by the form's mark, and the answer is what the model writes behind it; streamed

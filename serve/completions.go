@@ -72,7 +72,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := first(in.apply(s, req), in.constrain(r.Context(), s, req)); err != nil {
 		return err
 	}
-	if req.Prompts, err = s.prompts(r.Context(), in.Prompt); err != nil {
+	if err := in.prompt(r.Context(), s, req); err != nil {
 		return err
 	}
 	reply, err := s.begin(w, r, req)
@@ -102,8 +102,8 @@ func (f *completionRequest) apply(s *Server, r *Request) error {
 	if err := f.openAIFields.apply(s, r); err != nil {
 		return err
 	}
-	if f.Suffix != nil && *f.Suffix != "" {
-		return badField("suffix", "text is not filled into the middle here")
+	if err := f.fills(s); err != nil {
+		return err
 	}
 	if f.BestOf != nil && *f.BestOf != r.Choices {
 		return badField("best_of", "%d, want %d, the value of n: all choices are returned", *f.BestOf, r.Choices)
@@ -116,6 +116,30 @@ func (f *completionRequest) apply(s *Server, r *Request) error {
 		return badField("max_tokens", "0 is for echo only")
 	}
 	return whole("logprobs", f.Logprobs, 0, maxLogprobs, &r.Logprobs)
+}
+
+// fills checks a request for text between a prompt and a suffix.
+func (f *completionRequest) fills(s *Server) error {
+	if f.Suffix == nil || *f.Suffix == "" {
+		return nil
+	}
+	if _, ok := s.o.Tokenizer.FIM(); !ok {
+		return noFIM("suffix")
+	}
+	if f.Prompt.Kind() != '"' || is(f.Echo) {
+		return badField("suffix", "want one text as prompt, without echo")
+	}
+	return nil
+}
+
+// prompt fills the prompts in.
+func (f *completionRequest) prompt(ctx context.Context, s *Server, r *Request) (err error) {
+	var before string
+	if f.Suffix != nil && *f.Suffix != "" && json.Unmarshal(f.Prompt, &before) == nil {
+		return s.fillIn(ctx, r, before, "", *f.Suffix, nil)
+	}
+	r.Prompts, err = s.prompts(ctx, f.Prompt)
+	return err
 }
 
 // prompts reads a prompt: text, token ids, or a list of either.

@@ -9,21 +9,13 @@ import (
 
 func init() {
 	addRoutes(func(s *Server) []route {
-		list := []route{
+		return []route{
 			{method: http.MethodPost, path: "/completion", serve: s.llamaCompletion},
 			{method: http.MethodGet, path: "/slots", serve: s.slots},
 			{method: http.MethodGet, path: "/lora-adapters", serve: func(w http.ResponseWriter, _ *http.Request) error { return writeJSON(w, http.StatusOK, []string{}) }},
 			{method: http.MethodGet, path: "/ping", open: true, uncounted: true, serve: s.health},
-			{method: http.MethodPost, path: "/infill", serve: func(http.ResponseWriter, *http.Request) error {
-				return &Error{Status: http.StatusNotImplemented, Code: "not_implemented", Message: "infill: text is not filled into the middle here"}
-			}},
+			{method: http.MethodPost, path: "/infill", serve: s.infill},
 		}
-		for _, path := range []string{"/v1/rerank", "/rerank", "/reranking", "/v1/reranking"} {
-			list = append(list, route{method: http.MethodPost, path: path, serve: func(http.ResponseWriter, *http.Request) error {
-				return &Error{Status: http.StatusNotImplemented, Code: "not_implemented", Message: "rerank: this server has no model that ranks texts"}
-			}})
-		}
-		return list
 	})
 }
 
@@ -64,6 +56,14 @@ func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeHinted(w, r, &in, &in.hintFields, llamaHints, samplerHints, thoughtHints, accountHints); err != nil {
 		return err
 	}
+	return s.llamaAnswer(w, r, &in, received, func(req *Request) (err error) {
+		req.Prompts, err = s.prompts(r.Context(), in.Prompt)
+		return err
+	})
+}
+
+// llamaAnswer makes an answer to the prompt that is filled in.
+func (s *Server) llamaAnswer(w http.ResponseWriter, r *http.Request, in *llamaRequest, received time.Time, prompt func(req *Request) error) error {
 	name, err := s.served(in.Model)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request) error {
 	if err := in.constrain(r.Context(), s, req); err != nil {
 		return err
 	}
-	if req.Prompts, err = s.prompts(r.Context(), in.Prompt); err != nil {
+	if err := prompt(req); err != nil {
 		return err
 	}
 	if req.choices() != 1 {

@@ -245,8 +245,6 @@ func (s *Server) ollamaGenerate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	case len(in.Images) > 0:
 		return badField("images", "this model reads text only")
-	case in.Suffix != nil && *in.Suffix != "":
-		return badField("suffix", "text is not filled into the middle here")
 	case in.Prompt == nil || *in.Prompt == "":
 		return writeJSON(w, http.StatusOK, newOllamaEnd(name, false, "load"))
 	}
@@ -255,6 +253,15 @@ func (s *Server) ollamaGenerate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	talk, out := &conversation{tools: tools, fields: fields}, &ollamaWriter{name: name}
+	if in.Suffix != nil && *in.Suffix != "" {
+		if _, ok := s.o.Tokenizer.FIM(); !ok {
+			return noFIM("suffix")
+		}
+		if err := s.fillIn(r.Context(), req, *in.Prompt, "", *in.Suffix, nil); err != nil {
+			return err
+		}
+		return s.ollamaAnswer(w, r, req, nil, out)
+	}
 	if is(in.Raw) || !s.o.Tokenizer.HasTemplate() {
 		ids, err := s.encodePrompt(r.Context(), "prompt", *in.Prompt, tokenizer.EncodeOptions{AddSpecial: true, ParseSpecial: true})
 		if err != nil {

@@ -68,11 +68,11 @@ func newBenchWith(t testing.TB, eo engine.Options, o Options, prepare func(e *en
 // newBenchEach asks for the options of each of the two engines.
 func newBenchEach(t testing.TB, each func() engine.Options, o Options, prepare func(e *engine.Engine)) *bench {
 	t.Helper()
-	return newBenchOf(t, testTemplate, each, o, prepare)
+	return newBenchOf(t, func(*tokenizer.Vocab) {}, each, o, prepare)
 }
 
-// newBenchOf has a chat template of its own.
-func newBenchOf(t testing.TB, template string, each func() engine.Options, o Options, prepare func(e *engine.Engine)) *bench {
+// newBenchOf has a vocabulary, or a chat template, of its own.
+func newBenchOf(t testing.TB, dress func(v *tokenizer.Vocab), each func() engine.Options, o Options, prepare func(e *engine.Engine)) *bench {
 	t.Helper()
 	path, err := smallModel()
 	if err != nil {
@@ -106,7 +106,8 @@ func newBenchOf(t testing.TB, template string, each func() engine.Options, o Opt
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.ChatTemplate = template
+		v.ChatTemplate = testTemplate
+		dress(&v)
 		tok, err := tokenizer.New(v)
 		if err != nil {
 			t.Fatal(err)

@@ -142,8 +142,8 @@ func (f *File) bound(m *model.Model, o *Options, eo *engine.Options) error {
 	if memory > 0 && o.Weights != "" {
 		return fmt.Errorf("terrace: both weights %s and memory %s: memory divides all of it itself: %w", o.Weights, o.Memory, ErrOption)
 	}
-	if o.Weights != "" || m.Streamed() != nil {
-		return f.stream(m, o)
+	if o.Weights != "" {
+		return f.stream(m, o, eo)
 	}
 	own := eo.Backend != "" && eo.Backend != "native" || f.adapted
 	if memory > 0 && own {
@@ -151,7 +151,7 @@ func (f *File) bound(m *model.Model, o *Options, eo *engine.Options) error {
 	}
 	used := memlimit.Resident()
 	if memory == 0 {
-		if memory = f.tooSmall(m, *eo, used); memory == 0 || own {
+		if memory = f.tooSmall(m, *eo, used); memory == 0 || own || m.Streamed() != nil {
 			return nil
 		}
 		o.notice("%s takes %s, %s is free: its weights are read from the file as they are needed (docs/weights.md)", f.name, units.FormatBytes(f.weights.SizeBytes()), units.FormatBytes(memory-used))
@@ -169,10 +169,20 @@ func (f *File) boundBy(m *model.Model, o *Options, eo *engine.Options, memory, u
 	if err != nil {
 		return fmt.Errorf("terrace: %s: %w", f.name, marked{err, ErrMemory})
 	}
+	if p.StepBytes > 0 { // passes may be longer, where that leaves weights most of what they have
+		longer := valid
+		o.lengthenChunks(&longer)
+		if q, err := planMemory(m, longer, memory, used, hostBytes(valid)); err == nil && q.WeightsBytes >= p.WeightsBytes-p.WeightsBytes/8 {
+			p, eo.ChunkTokens = q, longer.ChunkTokens
+		}
+	}
 	if len(eo.Tiers) == 0 {
 		eo.KVBudgetBytes = p.KVBytes
 	}
 	o.notice("%s", p)
+	if m.Streamed() != nil { // an engine on the same file has bounded them
+		return nil
+	}
 	return m.Stream(model.StreamOptions{BudgetBytes: p.WeightsBytes, Notice: o.Notice})
 }
 

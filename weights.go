@@ -3,6 +3,7 @@ package terrace
 import (
 	"fmt"
 
+	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/model"
 )
@@ -20,7 +21,7 @@ func parseWeights(spec string) (int64, error) {
 }
 
 // stream bounds the weights in memory, where the options do. A file's weights are bounded once: engines on it share them.
-func (f *File) stream(m *model.Model, o *Options) error {
+func (f *File) stream(m *model.Model, o *Options, eo *engine.Options) error {
 	budget, err := parseWeights(o.Weights)
 	if err != nil || budget == 0 {
 		return err
@@ -30,8 +31,23 @@ func (f *File) stream(m *model.Model, o *Options) error {
 		return fmt.Errorf("terrace: weights %s: backend %s keeps all weights in memory, the native backend reads them as they are needed: %w", o.Weights, o.Backend, ErrOption)
 	case f.adapted:
 		return fmt.Errorf("terrace: weights %s: an adapter is merged into all weights, which then no file has: leave it out, or merge it into a file first: %w", o.Weights, ErrOption)
-	case m.Streamed() != nil:
+	}
+	if plan, err := m.StreamPlan(); err == nil && budget < plan.WholeBytes() {
+		o.lengthenChunks(eo)
+	}
+	if m.Streamed() != nil {
 		return nil
 	}
 	return m.Stream(model.StreamOptions{BudgetBytes: budget, Notice: o.Notice})
+}
+
+// streamedChunk is the prompt tokens of a pass where weights are read as they are needed: each pass reads those that do not fit once, so
+// that longer ones read less for a prompt. Beyond it activations take more memory than that is worth.
+const streamedChunk = 2048
+
+// lengthenChunks sets streamedChunk where nothing else was chosen. Quantised KV is rounded as passes end, so there texts would change.
+func (o *Options) lengthenChunks(eo *engine.Options) {
+	if o.Chunk == 0 && !eo.KType.Quantised() && !eo.VType.Quantised() {
+		eo.ChunkTokens = streamedChunk
+	}
 }

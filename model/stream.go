@@ -5,6 +5,7 @@ import (
 
 	"terrace/internal/kernels"
 	"terrace/internal/kernels/quant"
+	"terrace/internal/vfs"
 	"terrace/offload"
 	"terrace/weights"
 	"terrace/weights/stream"
@@ -14,6 +15,7 @@ import (
 type StreamOptions struct {
 	BudgetBytes int64
 	Notice      func(line string) // is told what a user should know; nil = nobody is
+	FS          vfs.FS            // that the files are read by; nil = the system's
 }
 
 // Stream has at most o.BudgetBytes of the weights in memory from now on and the rest read from the model's files as it is needed; the
@@ -25,7 +27,7 @@ func (m *Model) Stream(o StreamOptions) error {
 		return err
 	}
 	l.plan.BudgetBytes = o.BudgetBytes
-	files := stream.NewFiles(stream.Options{Again: offload.Again, Notice: o.Notice, Check: m.File.CheckUnchanged})
+	files := stream.NewFiles(stream.Options{FS: o.FS, Again: offload.Again, Notice: o.Notice, Check: m.File.CheckUnchanged})
 	for linear, w := range l.placed {
 		linear.placed = w
 	}

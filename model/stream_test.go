@@ -6,9 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"syscall"
 	"testing"
 
 	"terrace/internal/kernels"
+	"terrace/internal/vfs"
 	"terrace/model"
 	"terrace/weights"
 	"terrace/weights/hf/hftest"
@@ -17,6 +20,12 @@ import (
 
 // streamed is a runner of a model whose weights take share of what lies between the least and all.
 func streamed(t *testing.T, path string, share float64) *runner {
+	t.Helper()
+	return streamedOn(t, path, share, nil)
+}
+
+// streamedOn is streamed on a file system; nil = the system's.
+func streamedOn(t *testing.T, path string, share float64, fs vfs.FS) *runner {
 	t.Helper()
 	file, err := weights.Open(path)
 	if err != nil {
@@ -36,7 +45,7 @@ func streamed(t *testing.T, path string, share float64) *runner {
 		t.Fatal(err)
 	}
 	least, all := plan.LeastBytes(), plan.LeastBytes()+plan.TotalBytes()
-	if err := m.Stream(model.StreamOptions{BudgetBytes: least + int64(share*float64(all-least))}); err != nil {
+	if err := m.Stream(model.StreamOptions{BudgetBytes: least + int64(share*float64(all-least)), FS: fs}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := model.OpenBackend("native", m, model.BackendOptions{Threads: 2})
@@ -140,4 +149,69 @@ func mixtral() (hftest.Config, hftest.Shapes) {
 		}
 	}
 	return c, shapes
+}
+
+// onceEach is files each of whose reads fails the first time.
+type onceEach struct {
+	vfs.OS
+	mu   sync.Mutex
+	seen map[int64]bool
+	hits int
+}
+
+func (f *onceEach) OpenFile(name string, o vfs.OpenOptions) (vfs.File, error) {
+	file, err := f.OS.OpenFile(name, o)
+	return onceFile{file, f}, err
+}
+
+type onceFile struct {
+	vfs.File
+	f *onceEach
+}
+
+func (o onceFile) ReadVecAt(bufs [][]byte, off int64) (int, error) {
+	o.f.mu.Lock()
+	first := !o.f.seen[off]
+	o.f.seen[off] = true
+	if first {
+		o.f.hits++
+	}
+	o.f.mu.Unlock()
+	if first {
+		return 0, syscall.EIO
+	}
+	return o.File.ReadVecAt(bufs, off)
+}
+
+// TestStreamedFaults: a disk whose reads fail once changes no logit.
+func TestStreamedFaults(t *testing.T) {
+	c, shapes := mixtral()
+	path := newSource(t, c, shapes).write(t)
+	ids := []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	want := newRunner(t, path).pass(ids, len(ids))
+	fs := &onceEach{seen: map[int64]bool{}}
+	r := streamedOn(t, path, 0, fs)
+	got := r.pass(ids, len(ids))
+	for i := range want {
+		if !slices.Equal(got[i], want[i]) {
+			t.Fatalf("logits of row %d differ", i)
+		}
+	}
+	if fs.hits < 10 {
+		t.Errorf("only %d reads failed", fs.hits)
+	}
+}
+
+// TestStreamedPredictions: steps find experts that the router of the next layer was asked about before it.
+func TestStreamedPredictions(t *testing.T) {
+	c, shapes := mixtral()
+	r := streamed(t, newSource(t, c, shapes).write(t), 0.4)
+	r.phase = kernels.Decode
+	for i := range 30 {
+		r.pass([]int{i}, 30)
+	}
+	u := r.m.Streamed().Accounts()
+	if u.Used != 2*2*30 || u.Asked == 0 || u.Predicted == 0 || u.Predicted > u.Used || u.Wasted > u.Asked || u.Hits == 0 {
+		t.Errorf("accounts %+v", u)
+	}
 }

@@ -94,7 +94,7 @@ func (v *view) packedExperts(i int, name, both, down string, experts, width int)
 	v.rowsOf(name+"ffn_gate_exps.weight", both, i, experts, 2*width, v.hidden, 0, 1)
 	v.rowsOf(name+"ffn_up_exps.weight", both, i, experts, 2*width, v.hidden, width, 1)
 	if t := v.find(down, i, experts, v.hidden, width); t != nil {
-		v.add(gguf.NewTensor(name+"ffn_down_exps.weight", t.Type, []int{experts, v.hidden, width}, t.Bytes))
+		v.add(sameBytes(name+"ffn_down_exps.weight", t, experts, v.hidden, width))
 	}
 }
 
@@ -104,6 +104,10 @@ func (v *view) rowsOf(name, hfName string, layer, experts, rows, cols, first, st
 	if t == nil {
 		return
 	}
+	if step == 1 {
+		v.add(v.halves(name, t, experts, rows, cols, first))
+		return
+	}
 	v.add(gguf.NewTensor(name, t.Type, []int{experts, rows / 2, cols}, func() ([]byte, error) {
 		raw, err := t.Bytes()
 		if err != nil {
@@ -111,6 +115,25 @@ func (v *view) rowsOf(name, hfName string, layer, experts, rows, cols, first, st
 		}
 		return everyRow(raw, experts, rows, t.Type.RowBytes(cols), first, step), nil
 	}))
+}
+
+// halves stacks half of the rows of each expert, which lie together from first on, so that each expert's can be read alone.
+func (v *view) halves(name string, t *gguf.Tensor, experts, rows, cols, first int) *gguf.Tensor {
+	parts, row := make([]*gguf.Tensor, experts), t.Type.RowBytes(cols)
+	for e := range parts {
+		from := e*rows + first
+		parts[e] = gguf.NewTensor(fmt.Sprintf("%s, expert %d", name, e), t.Type, []int{rows / 2, cols}, func() ([]byte, error) {
+			raw := t.Raw()
+			if raw == nil {
+				return t.Bytes()
+			}
+			return raw[from*row : (from+rows/2)*row : (from+rows/2)*row], nil
+		})
+		if path, offset, ok := t.Where(from, rows/2); ok {
+			parts[e].At(path, offset)
+		}
+	}
+	return gguf.Stack(name, parts)
 }
 
 // everyRow takes half of the rows of each expert: from first on, step apart.

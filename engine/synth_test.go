@@ -37,6 +37,18 @@ func TestSynthesizedFamilies(t *testing.T) {
 			if fakes.Worst(a, b) < 1e-3 {
 				t.Error("two texts have the same logits")
 			}
+			exact := forced(t, openOn(t, openFile(t, path), Options{Threads: 2, Exact: true}), fakes.IDs(20, 1), []int{1, 2})
+			top := float32(0)
+			for _, x := range exact[2] {
+				top = max(top, x, -x)
+			}
+			most := float32(0.03)
+			if e.cache.Recurrent() >= 0 { // products of projections, and state, amplify what is off
+				most = 0.1
+			}
+			if off := fakes.Worst(a, exact) / top; off > most {
+				t.Errorf("fast arithmetic is off by %g of the largest logit", off)
+			}
 		})
 	}
 }

@@ -1,6 +1,10 @@
 package convert
 
-import "terrace/weights/gguf"
+import (
+	"math"
+
+	"terrace/weights/gguf"
+)
 
 // family is an architecture whose layers differ.
 type family struct {
@@ -53,13 +57,14 @@ func gemma4Layer(l *layout, i int, b string) {
 	l.norm(b+"ffn_norm", l.Hidden)
 	l.vector(b+"post_attention_norm.weight", l.Hidden, l.out, 0.1*l.out)
 	l.vector(b+"post_ffw_norm.weight", l.Hidden, l.out, 0.1*l.out)
-	l.norm(b+"attn_q_norm", dim)
+	even := math.Sqrt(inverseRoot(dim)) // scores have no scale of their own
+	l.vector(b+"attn_q_norm.weight", dim, even, 0.1*even)
 	if l.shares(i) {
 		width *= 2
 		l.matrix(b+"attn_q.weight", 1, l.Heads*dim, l.Hidden)
 		l.matrix(b+"attn_output.weight", l.out, l.Hidden, l.Heads*dim)
 	} else {
-		l.norm(b+"attn_k_norm", dim)
+		l.vector(b+"attn_k_norm.weight", dim, even, 0.1*even)
 		l.attention(b, l.KVHeads, dim)
 	}
 	l.network(b, width)

@@ -116,3 +116,15 @@ func TestPageInBrowser(t *testing.T) {
 		t.Errorf("light and dark are both %s", light)
 	}
 }
+
+// TestPageFoldsThoughts: what a model thinks is folded before its answer, and later messages do not repeat it.
+func TestPageFoldsThoughts(t *testing.T) {
+	b := newThinkingBench(t, Options{})
+	ctx := newBrowser(t, b.http.URL)
+	var folded bool
+	err := chromedp.Run(ctx, chromedp.SetValue("#max_tokens", "24", chromedp.ByID), chromedp.SendKeys("#text", "hello"+kb.Enter, chromedp.ByID),
+		chromedp.Poll(`document.querySelector("#stop").hidden && document.querySelector(".answer details.thought:not([open]) summary").textContent.includes("characters")`, &folded, chromedp.WithPollingTimeout(time.Minute)))
+	if err != nil || !folded {
+		t.Errorf("no folded thought: %v", err)
+	}
+}

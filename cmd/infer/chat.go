@@ -39,7 +39,7 @@ func newChat(a *app) *cobra.Command {
 		Long: "Talk with a model, turn by turn. Lines that begin with / are commands: /help lists them, Tab completes them. " +
 			"A pasted text is one message, whatever lines it has; \"\"\" begins and ends one that is typed. Ctrl-C stops an answer, at the prompt twice leaves; " +
 			"the arrow keys and Ctrl-R go back to earlier messages, those of earlier conversations too (kept in the home folder, unless --no-history). " +
-			"An answer ends after 1024 tokens unless --max-tokens says otherwise. Without a terminal each line of standard input is a message.",
+			"What a model thinks before it answers is one line with its length on a terminal, which /thought unfolds. An answer ends after 1024 tokens unless --max-tokens says otherwise. Without a terminal each line of standard input is a message.",
 		Example: "  infer chat\n  infer chat gemma3:1b\n  infer chat --system \"Answer in one sentence.\" --temperature 0.2",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {

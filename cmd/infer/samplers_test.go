@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,6 +41,48 @@ func TestSamplerFlags(t *testing.T) {
 			if code, _, errs := inferWith(t, "", append([]string{command, "-m", model}, strings.Fields(flags)...)...); code != exitUsage || !strings.Contains(errs, name) {
 				t.Errorf("%s %s: exit %d %s", command, flags, code, errs)
 			}
+		}
+	}
+}
+
+// TestSamplersOfRows: a row's samplers are those of the flags, for this row alone.
+func TestSamplersOfRows(t *testing.T) {
+	model, in := synthModel(t), filepath.Join(t.TempDir(), "in.jsonl")
+	const common = "--raw --ignore-eos -n 20 --seed 5"
+	flags := map[string]string{
+		"--typical-p 0.3":                       `"typical_p":0.3`,
+		"--top-n-sigma 0.7":                     `"top_n_sigma":0.7`,
+		"--xtc-probability 1 --xtc-threshold 0": `"xtc_probability":1,"xtc_threshold":0`,
+		"--dry-multiplier 40 --dry-base 2 --dry-allowed-length 0 --dry-penalty-last-n 9": `"dry_multiplier":40,"dry_base":2,"dry_allowed_length":0,"dry_penalty_last_n":9`,
+		"--mirostat 2 --mirostat-ent 2 --mirostat-lr 0.5":                                `"mirostat":2,"mirostat_tau":2,"mirostat_eta":0.5`,
+		"": `"typical_p":1`,
+	}
+	rows, want := "", map[int]string{}
+	for args, fields := range flags {
+		code, out, errs := runCommand(append(append([]string{"generate", "-q", "-m", model, "abcabc"}, strings.Fields(common)...), strings.Fields(args)...)...)
+		if code != exitDone {
+			t.Fatal(errs)
+		}
+		rows += `{"prompt":"abcabc","seed":5,` + fields + "}\n"
+		want[len(want)+1] = strings.TrimSuffix(out, "\n")
+	}
+	rows += `{"prompt":"abc","typical_p":0}` + "\n" + `{"prompt":"abc","min_tokens":21}` + "\n" + `{"prompt":"abc","stop_token_ids":[-1]}` + "\n"
+	if err := os.WriteFile(in, []byte(rows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := runCommand(append([]string{"generate", "-m", model, "--jsonl", in}, strings.Fields(common)...)...)
+	if code != exitFailed {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	got := rowAnswers(t, out)
+	for row, text := range want {
+		if strings.TrimSuffix(got[row].Text, "\n") != text {
+			t.Errorf("row %d: %q, want %q", row, got[row].Text, text)
+		}
+	}
+	for i, name := range []string{"typical_p", "min_tokens", "stop_token_ids"} {
+		if e := got[len(want)+1+i].Error; !strings.Contains(e, name) {
+			t.Errorf("%q does not name %s", e, name)
 		}
 	}
 }

@@ -43,6 +43,19 @@ type Row struct {
 	Repetition       *float64 `json:"repetition_penalty"`
 	FrequencyPenalty *float64 `json:"frequency_penalty"`
 	PresencePenalty  *float64 `json:"presence_penalty"`
+	TypicalP         *float64 `json:"typical_p"`
+	TopNSigma        *float64 `json:"top_n_sigma"`
+	XTCProbability   *float64 `json:"xtc_probability"`
+	XTCThreshold     *float64 `json:"xtc_threshold"`
+	DRYMultiplier    *float64 `json:"dry_multiplier"`
+	DRYBase          *float64 `json:"dry_base"`
+	DRYAllowed       *int     `json:"dry_allowed_length"`
+	DRYLast          *int     `json:"dry_penalty_last_n"`
+	Mirostat         *int     `json:"mirostat"`
+	MirostatTau      *float64 `json:"mirostat_tau"`
+	MirostatEta      *float64 `json:"mirostat_eta"`
+	MinTokens        *int     `json:"min_tokens"`
+	StopIDs          []int    `json:"stop_token_ids"`
 	Seed             *int64   `json:"seed"` // -1: a random one
 	Stop             []string `json:"stop"`
 	IgnoreEOS        *bool    `json:"ignore_eos"`
@@ -172,6 +185,19 @@ func (r *Row) request(d *serve.Request) (*serve.Request, error) {
 	set(&o.RepetitionPenalty, r.Repetition)
 	set(&o.FrequencyPenalty, r.FrequencyPenalty)
 	set(&o.PresencePenalty, r.PresencePenalty)
+	set(&o.TypicalP, r.TypicalP)
+	set(&o.TopNSigma, r.TopNSigma)
+	set(&o.XTCProbability, r.XTCProbability)
+	set(&o.XTCThreshold, r.XTCThreshold)
+	set(&o.DRY.Multiplier, r.DRYMultiplier)
+	set(&o.DRY.Base, r.DRYBase)
+	set(&o.DRY.AllowedLength, r.DRYAllowed)
+	set(&o.DRY.Last, r.DRYLast)
+	set(&o.Mirostat, r.Mirostat)
+	set(&o.MirostatTau, r.MirostatTau)
+	set(&o.MirostatEta, r.MirostatEta)
+	set(&q.MinTokens, r.MinTokens)
+	q.StopIDs = slices.Concat(d.StopIDs, r.StopIDs)
 	if r.Seed != nil && *r.Seed >= 0 {
 		o.Seed = uint64(*r.Seed)
 	}
@@ -186,6 +212,10 @@ func (r *Row) request(d *serve.Request) (*serve.Request, error) {
 		return nil, fmt.Errorf("logprobs %d, want 0 to %d", q.Logprobs, MaxLogprobs)
 	case slices.Contains(q.Stops, ""):
 		return nil, errors.New("an empty stop string")
+	case q.MinTokens < 0:
+		return nil, fmt.Errorf("min_tokens %d, want 0 or more", q.MinTokens)
+	case r.TypicalP != nil && *r.TypicalP == 0:
+		return nil, errors.New("typical_p 0, want more than 0 to 1 (1: off)")
 	case o.RepeatPenalty == 0:
 		return nil, errors.New("repeat_penalty 0, want more than 0 (1: none)")
 	}

@@ -38,11 +38,13 @@ var integerResults = map[quant.Type]uint64{
 	quant.TQ1_0:   0x13f960b6a1e23eb9,
 	quant.TQ2_0:   0x6c8a6243489d205e,
 	quant.NVFP4:   0x0c027bea23f6309d,
+
+	quant.NVFP4_F32: 0xae78de2d16f8d566,
 }
 
 // scaledHalves are the types whose records have two scales.
 var scaledHalves = map[quant.Type]bool{
-	quant.Q2_K: true, quant.Q3_K: true, quant.Q6_K: true, quant.NVFP4: true, quant.IQ1_S: true, quant.IQ1_M: true, quant.IQ2_XS: true, quant.IQ2_S: true,
+	quant.Q2_K: true, quant.Q3_K: true, quant.Q6_K: true, quant.NVFP4: true, quant.NVFP4_F32: true, quant.IQ1_S: true, quant.IQ1_M: true, quant.IQ2_XS: true, quant.IQ2_S: true,
 }
 
 // TestIntegerResultsAreThoseOfEveryMachine: amd64 and arm64, with every set of instructions, give the same bits.

@@ -39,6 +39,17 @@ func randomWeights(rnd *rand.Rand, t quant.Type, rows, cols int) []byte {
 			for i := range 4 { // every code, the odd ones too
 				b[i] = byte(rnd.Uint32())
 			}
+		case quant.NVFP4_F32:
+			for i := range 2 {
+				binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(0.1+rnd.Float64())))
+			}
+		case quant.F8_E4M3:
+			binary.LittleEndian.PutUint32(b, math.Float32bits(float32(0.1+rnd.Float64())))
+			for i := range b[4:] {
+				if b[4+i]&127 == 127 { // NaN
+					b[4+i] = 0x80
+				}
+			}
 		case quant.IQ1_M: // the scale's nibbles lie above the others' scales
 			d := uint16(rnd.Uint32())&0x83FF | uint16(5+rnd.IntN(6))<<10
 			for i := range 4 {

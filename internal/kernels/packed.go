@@ -20,7 +20,7 @@ import (
 // Nothing is rounded. The coded types (IQ1 to IQ3, ternary) have a code of their level in 3, 4 or 2 bits instead of their grids' numbers
 // (packed_coded.go says what that costs). Why this order: a load brings the same columns of 16 rows, so that sums stay in vertical lanes
 // (VPDPBUSD adds 4 products a lane) and no kernel ever adds across a register; memory is read once, in rising order.
-// Float types are packed as [column][16 rows] in their own element type.
+// F8_E4M3 records are 32 columns of 16 codes, then 16 float32 scales. Float types are packed as [column][16 rows] in their own element type.
 type tileFormat struct {
 	headerBytes, recordBytes int
 	records                  int // a call of pack: 1, 2 of NVFP4, or 8 for types with super-blocks
@@ -43,6 +43,9 @@ var tileFormats = map[quant.Type]*tileFormat{
 	quant.IQ4_XS: {32, 256 + 16, 8, 136, packIQ4XS},
 	quant.MXFP4:  {0, 256 + 16, 1, 17, packMXFP4},
 	quant.NVFP4:  {0, 256 + 64, 2, 36, packNVFP4},
+
+	quant.NVFP4_F32: {0, 256 + 128, 1, 24, packNVFP4F32},
+	quant.F8_E4M3:   {0, 512 + 64, 1, 36, packF8},
 
 	quant.IQ1_S:   {32, 192 + 32, 8, 50, packTriples(quant.IQ1_S)},
 	quant.IQ1_M:   {32, 192 + 32, 8, 56, packTriples(quant.IQ1_M)},

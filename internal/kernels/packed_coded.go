@@ -1,6 +1,10 @@
 package kernels
 
-import "terrace/internal/kernels/quant"
+import (
+	"math"
+
+	"terrace/internal/kernels/quant"
+)
 
 // Packing of the coded types. Their blocks name entries of a grid of 256 to 2,048 times 4 or 8 values, which no kernel looks up: tiles
 // hold the code of each value's level and its sign, so that a kernel turns 64 codes into bytes with one shuffle. Bits a weight,
@@ -107,6 +111,20 @@ func packFP4(dst []byte, r int, qs []byte) {
 		from, shift := qs[i%2*4:], i/2*4
 		put32(dst[64*i+4*r:], get32(from)>>shift&lowNibbles|get32(from[8:])>>shift&lowNibbles<<4)
 	}
+}
+
+func packNVFP4F32(dst []byte, r int, b []byte) {
+	packFP4(dst, r, b[8:])
+	put32(dst[256+4*r:], get32(b))
+	put32(dst[320+4*r:], get32(b[4:]))
+}
+
+// packF8 packs 32 columns of codes. The scale takes in 2^8: a code is read as the float16 of its bits, whose exponent has another bias.
+func packF8(dst []byte, r int, b []byte) {
+	for k, code := range b[4:36] {
+		dst[16*k+r] = code
+	}
+	put32(dst[512+4*r:], math.Float32bits(math.Float32frombits(get32(b))*256))
 }
 
 // nvHalves are the scales of NVFP4 as float16.

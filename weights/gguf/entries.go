@@ -72,7 +72,7 @@ func (c *cursor) measure(e *entry) {
 	if c.err != nil {
 		return
 	}
-	if !e.kind.Known() {
+	if !e.kind.Known() || e.kind.Internal() {
 		c.failf("tensor %q has %s, which is not read here: %w", e.name, e.kind, ErrUnsupported)
 		return
 	}

@@ -44,6 +44,7 @@ var formats = []format{
 	{name: "IQ4_XS", bits: 4, scale: "super32", signed: true, table: &iq4nl, bias: 7},
 	{name: "MXFP4", bits: 4, scale: "e8", table: &mxfp4, bias: 7},
 	{name: "NVFP4", bits: 4, scale: "f16x2", table: &mxfp4, bias: 7},
+	{name: "NVFP4_F32", bits: 4, scale: "f32x2", table: &mxfp4, bias: 7},
 	{name: "IQ1_M", bits: 3, scale: "super16", signed: true, shift: 3, table: &levels1, bias: 7},
 	{name: "IQ2_XXS", bits: 3, scale: "super32", signed: true, shift: 3, table: &levels2, bias: 7},
 	{name: "IQ2_S", bits: 3, scale: "super16", signed: true, shift: 3, table: &levels2, bias: 7},

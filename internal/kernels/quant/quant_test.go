@@ -229,8 +229,8 @@ func TestTypes(t *testing.T) {
 			t.Errorf("%s: parsed as %s, %v", kind, got, err)
 		}
 	}
-	if len(Types()) != 26 {
-		t.Errorf("%d types, want 26", len(Types()))
+	if len(Types()) != 28 {
+		t.Errorf("%d types, want 28", len(Types()))
 	}
 	if _, err := ParseType("Q9"); !errors.Is(err, ErrUnknownType) || !strings.Contains(err.Error(), "MXFP4") {
 		t.Errorf("Q9: %v", err)

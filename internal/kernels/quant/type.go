@@ -55,10 +55,10 @@ type format struct {
 }
 
 // formats is indexed by Type; filled in init because the functions refer to it.
-var formats [41]format
+var formats [64]format
 
 func init() {
-	formats = [41]format{
+	formats = [64]format{
 		F32:    {"F32", 1, 4, dequantizeF32, quantizeF32, finiteF32, nil},
 		F16:    {"F16", 1, 2, dequantizeF16, quantizeF16, finiteF16, nil},
 		BF16:   {"BF16", 1, 2, dequantizeBF16, quantizeBF16, finiteBF16, nil},
@@ -76,6 +76,9 @@ func init() {
 		IQ4_XS: {"IQ4_XS", superBlock, 136, dequantizeIQ4XS, quantizeIQ4XS, scalesAt(136, 0, 1), quantizeIQ4XSWeighted},
 		MXFP4:  {"MXFP4", 32, 17, dequantizeMXFP4, nil, finiteMXFP4, nil},
 		NVFP4:  {"NVFP4", 64, 36, dequantizeNVFP4, nil, func([]byte) int { return -1 }, nil},
+
+		F8_E4M3:   {"F8_E4M3", 32, 36, dequantizeF8, nil, finiteF8, nil},
+		NVFP4_F32: {"NVFP4_F32", 32, 24, dequantizeNVFP4F32, nil, finiteNVFP4F32, nil},
 
 		IQ1_S:   codedFormat(IQ1_S, "IQ1_S", 50, scalesAt(50, 0, 1)),
 		IQ1_M:   codedFormat(IQ1_M, "IQ1_M", 56, finiteIQ1M),

@@ -46,6 +46,9 @@ func UnpackMXFP4(panel *byte, tile *byte, records int)
 // UnpackNVFP4 writes the records of a NVFP4 tile as bf16 B tiles, 2048 bytes apart.
 func UnpackNVFP4(panel *byte, tile *byte, records int)
 
+// UnpackNVFP4_F32 writes the records of a NVFP4_F32 tile as bf16 B tiles, 2048 bytes apart.
+func UnpackNVFP4_F32(panel *byte, tile *byte, records int)
+
 // UnpackIQ1_M writes the records of a IQ1_M tile as bf16 B tiles, 2048 bytes apart.
 func UnpackIQ1_M(panel *byte, tile *byte, records int)
 

@@ -130,6 +130,15 @@ func DotNVFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, record
 // DotNVFP4x4 multiplies a NVFP4 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
 func DotNVFP4x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
+// DotNVFP4_F32x1 multiplies a NVFP4_F32 tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
+func DotNVFP4_F32x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4_F32x2 multiplies a NVFP4_F32 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+func DotNVFP4_F32x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4_F32x4 multiplies a NVFP4_F32 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+func DotNVFP4_F32x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
 // DotIQ1_Mx1 multiplies a IQ1_M tile of 16 rows with 1 activation rows; dst rows are strideBytes apart.
 func DotIQ1_Mx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 

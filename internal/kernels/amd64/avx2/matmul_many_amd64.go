@@ -46,6 +46,9 @@ func SpreadMXFP4(panel *byte, tile *byte, first int, records int)
 // SpreadNVFP4 writes records first.. of a NVFP4 tile as bytes and float32 scales.
 func SpreadNVFP4(panel *byte, tile *byte, first int, records int)
 
+// SpreadNVFP4_F32 writes records first.. of a NVFP4_F32 tile as bytes and float32 scales.
+func SpreadNVFP4_F32(panel *byte, tile *byte, first int, records int)
+
 // SpreadIQ1_M writes records first.. of a IQ1_M tile as bytes and float32 scales.
 func SpreadIQ1_M(panel *byte, tile *byte, first int, records int)
 

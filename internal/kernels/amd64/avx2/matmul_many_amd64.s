@@ -1798,6 +1798,120 @@ DATA tableNVFP4<>+24(SB)/4, $0xfdfeff00
 DATA tableNVFP4<>+28(SB)/4, $0xf4f8fafc
 GLOBL tableNVFP4<>(SB), RODATA|NOPTR, $32
 
+// func SpreadNVFP4_F32(panel *byte, tile *byte, first int, records int)
+// Requires: AVX, AVX2
+TEXT ·SpreadNVFP4_F32(SB), NOSPLIT, $0-32
+	MOVQ    panel+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    first+16(FP), DX
+	MOVQ    records+24(FP), BX
+	VMOVDQU tableNVFP4_F32<>+0(SB), Y12
+	IMUL3Q  $+384, DX, DX
+	ADDQ    DX, CX
+
+record0:
+	VMOVDQU (CX), Y4
+	VPAND   bytes0f<>+0(SB), Y4, Y0
+	VPSRLW  $0x04, Y4, Y4
+	VPAND   bytes0f<>+0(SB), Y4, Y4
+	VMOVDQU 64(CX), Y5
+	VPAND   bytes0f<>+0(SB), Y5, Y1
+	VPSRLW  $0x04, Y5, Y5
+	VPAND   bytes0f<>+0(SB), Y5, Y5
+	VMOVDQU 128(CX), Y6
+	VPAND   bytes0f<>+0(SB), Y6, Y2
+	VPSRLW  $0x04, Y6, Y6
+	VPAND   bytes0f<>+0(SB), Y6, Y6
+	VMOVDQU 192(CX), Y7
+	VPAND   bytes0f<>+0(SB), Y7, Y3
+	VPSRLW  $0x04, Y7, Y7
+	VPAND   bytes0f<>+0(SB), Y7, Y7
+	VPSHUFB Y0, Y12, Y0
+	VPSHUFB Y1, Y12, Y1
+	VPSHUFB Y2, Y12, Y2
+	VPSHUFB Y3, Y12, Y3
+	VPSHUFB Y4, Y12, Y4
+	VPSHUFB Y5, Y12, Y5
+	VPSHUFB Y6, Y12, Y6
+	VPSHUFB Y7, Y12, Y7
+	VMOVUPS 256(CX), Y10
+	VMOVUPS 320(CX), Y11
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 64(AX)
+	VMOVDQU Y2, 128(AX)
+	VMOVDQU Y3, 192(AX)
+	VMOVUPS Y10, 256(AX)
+	VMOVDQU Y4, 320(AX)
+	VMOVDQU Y5, 384(AX)
+	VMOVDQU Y6, 448(AX)
+	VMOVDQU Y7, 512(AX)
+	VMOVUPS Y11, 576(AX)
+	ADDQ    $0x00000280, AX
+	ADDQ    $+384, CX
+	DECQ    BX
+	JNZ     record0
+	MOVQ    panel+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    first+16(FP), DX
+	MOVQ    records+24(FP), BX
+	VMOVDQU tableNVFP4_F32<>+0(SB), Y12
+	IMUL3Q  $+384, DX, DX
+	ADDQ    DX, CX
+
+record1:
+	VMOVDQU 32(CX), Y4
+	VPAND   bytes0f<>+0(SB), Y4, Y0
+	VPSRLW  $0x04, Y4, Y4
+	VPAND   bytes0f<>+0(SB), Y4, Y4
+	VMOVDQU 96(CX), Y5
+	VPAND   bytes0f<>+0(SB), Y5, Y1
+	VPSRLW  $0x04, Y5, Y5
+	VPAND   bytes0f<>+0(SB), Y5, Y5
+	VMOVDQU 160(CX), Y6
+	VPAND   bytes0f<>+0(SB), Y6, Y2
+	VPSRLW  $0x04, Y6, Y6
+	VPAND   bytes0f<>+0(SB), Y6, Y6
+	VMOVDQU 224(CX), Y7
+	VPAND   bytes0f<>+0(SB), Y7, Y3
+	VPSRLW  $0x04, Y7, Y7
+	VPAND   bytes0f<>+0(SB), Y7, Y7
+	VPSHUFB Y0, Y12, Y0
+	VPSHUFB Y1, Y12, Y1
+	VPSHUFB Y2, Y12, Y2
+	VPSHUFB Y3, Y12, Y3
+	VPSHUFB Y4, Y12, Y4
+	VPSHUFB Y5, Y12, Y5
+	VPSHUFB Y6, Y12, Y6
+	VPSHUFB Y7, Y12, Y7
+	VMOVUPS 288(CX), Y10
+	VMOVUPS 352(CX), Y11
+	VMOVDQU Y0, 32(AX)
+	VMOVDQU Y1, 96(AX)
+	VMOVDQU Y2, 160(AX)
+	VMOVDQU Y3, 224(AX)
+	VMOVUPS Y10, 288(AX)
+	VMOVDQU Y4, 352(AX)
+	VMOVDQU Y5, 416(AX)
+	VMOVDQU Y6, 480(AX)
+	VMOVDQU Y7, 544(AX)
+	VMOVUPS Y11, 608(AX)
+	ADDQ    $0x00000280, AX
+	ADDQ    $+384, CX
+	DECQ    BX
+	JNZ     record1
+	VZEROUPPER
+	RET
+
+DATA tableNVFP4_F32<>+0(SB)/4, $0x03020100
+DATA tableNVFP4_F32<>+4(SB)/4, $0x0c080604
+DATA tableNVFP4_F32<>+8(SB)/4, $0xfdfeff00
+DATA tableNVFP4_F32<>+12(SB)/4, $0xf4f8fafc
+DATA tableNVFP4_F32<>+16(SB)/4, $0x03020100
+DATA tableNVFP4_F32<>+20(SB)/4, $0x0c080604
+DATA tableNVFP4_F32<>+24(SB)/4, $0xfdfeff00
+DATA tableNVFP4_F32<>+28(SB)/4, $0xf4f8fafc
+GLOBL tableNVFP4_F32<>(SB), RODATA|NOPTR, $32
+
 // func SpreadIQ1_M(panel *byte, tile *byte, first int, records int)
 // Requires: AVX, AVX2, F16C
 TEXT ·SpreadIQ1_M(SB), NOSPLIT, $0-32

@@ -46,6 +46,9 @@ func UnpackMXFP4(panel *float32, tile *byte, first int, records int)
 // UnpackNVFP4 writes columns 32*first.. of records*32 columns of a NVFP4 tile as float32 [column][16 rows].
 func UnpackNVFP4(panel *float32, tile *byte, first int, records int)
 
+// UnpackNVFP4_F32 writes columns 32*first.. of records*32 columns of a NVFP4_F32 tile as float32 [column][16 rows].
+func UnpackNVFP4_F32(panel *float32, tile *byte, first int, records int)
+
 // UnpackIQ1_M writes columns 32*first.. of records*32 columns of a IQ1_M tile as float32 [column][16 rows].
 func UnpackIQ1_M(panel *float32, tile *byte, first int, records int)
 

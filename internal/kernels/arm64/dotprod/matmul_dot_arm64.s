@@ -9718,6 +9718,730 @@ TEXT ·DotNVFP4x4(SB), NOSPLIT, $0-40
 	WORD $0x54ffe421 // b.ne pass
 	RET
 
+// func DotNVFP4_F32x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4_F32x1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5e8 // movi v8.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e29 // mov v9.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e29 // mov v9.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x3dc000aa // ldr q10, [x5, #0]
+	WORD $0x3dc0012b // ldr q11, [x9, #0]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae164 // sdot v4.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0052b // ldr q11, [x9, #16]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae165 // sdot v5.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0092b // ldr q11, [x9, #32]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae166 // sdot v6.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc00d2b // ldr q11, [x9, #48]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae167 // sdot v7.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0112b // ldr q11, [x9, #64]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae164 // sdot v4.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0152b // ldr q11, [x9, #80]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae165 // sdot v5.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0192b // ldr q11, [x9, #96]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae166 // sdot v6.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc01d2b // ldr q11, [x9, #112]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae167 // sdot v7.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0212b // ldr q11, [x9, #128]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae964 // sdot v4.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0252b // ldr q11, [x9, #144]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae965 // sdot v5.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0292b // ldr q11, [x9, #160]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae966 // sdot v6.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc02d2b // ldr q11, [x9, #176]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae967 // sdot v7.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0312b // ldr q11, [x9, #192]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae964 // sdot v4.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0352b // ldr q11, [x9, #208]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae965 // sdot v5.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0392b // ldr q11, [x9, #224]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae966 // sdot v6.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc03d2b // ldr q11, [x9, #240]
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae967 // sdot v7.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc008aa // ldr q10, [x5, #32]
+	WORD $0xad48312b // ldp q11, q12, [x9, #256]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8a9084 // fmul v4.4s, v4.4s, v10.s[0]
+	WORD $0x4e2bcc80 // fmla v0.4s, v4.4s, v11.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8a90a5 // fmul v5.4s, v5.4s, v10.s[0]
+	WORD $0x4e2ccca1 // fmla v1.4s, v5.4s, v12.4s
+	WORD $0xad49312b // ldp q11, q12, [x9, #288]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8a90c6 // fmul v6.4s, v6.4s, v10.s[0]
+	WORD $0x4e2bccc2 // fmla v2.4s, v6.4s, v11.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8a90e7 // fmul v7.4s, v7.4s, v10.s[0]
+	WORD $0x4e2ccce3 // fmla v3.4s, v7.4s, v12.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x3dc004aa // ldr q10, [x5, #16]
+	WORD $0x3dc0012b // ldr q11, [x9, #0]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae164 // sdot v4.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0052b // ldr q11, [x9, #16]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae165 // sdot v5.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0092b // ldr q11, [x9, #32]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae166 // sdot v6.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc00d2b // ldr q11, [x9, #48]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae167 // sdot v7.4s, v11.16b, v10.4b[0]
+	WORD $0x3dc0112b // ldr q11, [x9, #64]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae164 // sdot v4.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0152b // ldr q11, [x9, #80]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae165 // sdot v5.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0192b // ldr q11, [x9, #96]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae166 // sdot v6.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc01d2b // ldr q11, [x9, #112]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae167 // sdot v7.4s, v11.16b, v10.4b[1]
+	WORD $0x3dc0212b // ldr q11, [x9, #128]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae964 // sdot v4.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0252b // ldr q11, [x9, #144]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae965 // sdot v5.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0292b // ldr q11, [x9, #160]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae966 // sdot v6.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc02d2b // ldr q11, [x9, #176]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4f8ae967 // sdot v7.4s, v11.16b, v10.4b[2]
+	WORD $0x3dc0312b // ldr q11, [x9, #192]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae964 // sdot v4.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0352b // ldr q11, [x9, #208]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae965 // sdot v5.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc0392b // ldr q11, [x9, #224]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae966 // sdot v6.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc03d2b // ldr q11, [x9, #240]
+	WORD $0x6f0c056b // ushr v11.16b, v11.16b, #4
+	WORD $0x4e0b012b // tbl v11.16b, {v9.16b}, v11.16b
+	WORD $0x4faae967 // sdot v7.4s, v11.16b, v10.4b[3]
+	WORD $0x3dc008aa // ldr q10, [x5, #32]
+	WORD $0xad4a312b // ldp q11, q12, [x9, #320]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8a9084 // fmul v4.4s, v4.4s, v10.s[0]
+	WORD $0x4e2bcc80 // fmla v0.4s, v4.4s, v11.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8a90a5 // fmul v5.4s, v5.4s, v10.s[0]
+	WORD $0x4e2ccca1 // fmla v1.4s, v5.4s, v12.4s
+	WORD $0xad4b312b // ldp q11, q12, [x9, #352]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8a90c6 // fmul v6.4s, v6.4s, v10.s[0]
+	WORD $0x4e2bccc2 // fmla v2.4s, v6.4s, v11.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f8a90e7 // fmul v7.4s, v7.4s, v10.s[0]
+	WORD $0x4e2ccce3 // fmla v3.4s, v7.4s, v12.4s
+	WORD $0x91060129 // add x9, x9, #384
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffeaa1 // b.ne record
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotNVFP4_F32x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4_F32x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc000b2 // ldr q18, [x5, #0]
+	WORD $0x3dc008b3 // ldr q19, [x5, #32]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e284 // sdot v4.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28c // sdot v12.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e285 // sdot v5.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28d // sdot v13.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e286 // sdot v6.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28e // sdot v14.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e287 // sdot v7.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28f // sdot v15.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e284 // sdot v4.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28c // sdot v12.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e285 // sdot v5.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28d // sdot v13.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01934 // ldr q20, [x9, #96]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e286 // sdot v6.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28e // sdot v14.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01d34 // ldr q20, [x9, #112]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e287 // sdot v7.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28f // sdot v15.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc02134 // ldr q20, [x9, #128]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea84 // sdot v4.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8c // sdot v12.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02534 // ldr q20, [x9, #144]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea85 // sdot v5.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8d // sdot v13.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02934 // ldr q20, [x9, #160]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea86 // sdot v6.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8e // sdot v14.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02d34 // ldr q20, [x9, #176]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea87 // sdot v7.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8f // sdot v15.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc03134 // ldr q20, [x9, #192]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea84 // sdot v4.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8c // sdot v12.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03534 // ldr q20, [x9, #208]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea85 // sdot v5.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8d // sdot v13.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03934 // ldr q20, [x9, #224]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea86 // sdot v6.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8e // sdot v14.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03d34 // ldr q20, [x9, #240]
+	WORD $0x4e301e94 // and v20.16b, v20.16b, v16.16b
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea87 // sdot v7.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8f // sdot v15.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xad485133 // ldp q19, q20, [x9, #256]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f929084 // fmul v4.4s, v4.4s, v18.s[0]
+	WORD $0x4e33cc80 // fmla v0.4s, v4.4s, v19.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb2918c // fmul v12.4s, v12.4s, v18.s[1]
+	WORD $0x4e33cd88 // fmla v8.4s, v12.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9290a5 // fmul v5.4s, v5.4s, v18.s[0]
+	WORD $0x4e34cca1 // fmla v1.4s, v5.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb291ad // fmul v13.4s, v13.4s, v18.s[1]
+	WORD $0x4e34cda9 // fmla v9.4s, v13.4s, v20.4s
+	WORD $0xad495133 // ldp q19, q20, [x9, #288]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9290c6 // fmul v6.4s, v6.4s, v18.s[0]
+	WORD $0x4e33ccc2 // fmla v2.4s, v6.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb291ce // fmul v14.4s, v14.4s, v18.s[1]
+	WORD $0x4e33cdca // fmla v10.4s, v14.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9290e7 // fmul v7.4s, v7.4s, v18.s[0]
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb291ef // fmul v15.4s, v15.4s, v18.s[1]
+	WORD $0x4e34cdeb // fmla v11.4s, v15.4s, v20.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc004b2 // ldr q18, [x5, #16]
+	WORD $0x3dc00cb3 // ldr q19, [x5, #48]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e284 // sdot v4.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28c // sdot v12.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e285 // sdot v5.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28d // sdot v13.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e286 // sdot v6.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28e // sdot v14.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92e287 // sdot v7.4s, v20.16b, v18.4b[0]
+	WORD $0x4f93e28f // sdot v15.4s, v20.16b, v19.4b[0]
+	WORD $0x3dc01134 // ldr q20, [x9, #64]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e284 // sdot v4.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28c // sdot v12.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01534 // ldr q20, [x9, #80]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e285 // sdot v5.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28d // sdot v13.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01934 // ldr q20, [x9, #96]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e286 // sdot v6.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28e // sdot v14.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc01d34 // ldr q20, [x9, #112]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2e287 // sdot v7.4s, v20.16b, v18.4b[1]
+	WORD $0x4fb3e28f // sdot v15.4s, v20.16b, v19.4b[1]
+	WORD $0x3dc02134 // ldr q20, [x9, #128]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea84 // sdot v4.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8c // sdot v12.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02534 // ldr q20, [x9, #144]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea85 // sdot v5.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8d // sdot v13.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02934 // ldr q20, [x9, #160]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea86 // sdot v6.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8e // sdot v14.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc02d34 // ldr q20, [x9, #176]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4f92ea87 // sdot v7.4s, v20.16b, v18.4b[2]
+	WORD $0x4f93ea8f // sdot v15.4s, v20.16b, v19.4b[2]
+	WORD $0x3dc03134 // ldr q20, [x9, #192]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea84 // sdot v4.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8c // sdot v12.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03534 // ldr q20, [x9, #208]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea85 // sdot v5.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8d // sdot v13.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03934 // ldr q20, [x9, #224]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea86 // sdot v6.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8e // sdot v14.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc03d34 // ldr q20, [x9, #240]
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #4
+	WORD $0x4e140234 // tbl v20.16b, {v17.16b}, v20.16b
+	WORD $0x4fb2ea87 // sdot v7.4s, v20.16b, v18.4b[3]
+	WORD $0x4fb3ea8f // sdot v15.4s, v20.16b, v19.4b[3]
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xad4a5133 // ldp q19, q20, [x9, #320]
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f929084 // fmul v4.4s, v4.4s, v18.s[0]
+	WORD $0x4e33cc80 // fmla v0.4s, v4.4s, v19.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4fb2918c // fmul v12.4s, v12.4s, v18.s[1]
+	WORD $0x4e33cd88 // fmla v8.4s, v12.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f9290a5 // fmul v5.4s, v5.4s, v18.s[0]
+	WORD $0x4e34cca1 // fmla v1.4s, v5.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb291ad // fmul v13.4s, v13.4s, v18.s[1]
+	WORD $0x4e34cda9 // fmla v9.4s, v13.4s, v20.4s
+	WORD $0xad4b5133 // ldp q19, q20, [x9, #352]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f9290c6 // fmul v6.4s, v6.4s, v18.s[0]
+	WORD $0x4e33ccc2 // fmla v2.4s, v6.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb291ce // fmul v14.4s, v14.4s, v18.s[1]
+	WORD $0x4e33cdca // fmla v10.4s, v14.4s, v19.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f9290e7 // fmul v7.4s, v7.4s, v18.s[0]
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb291ef // fmul v15.4s, v15.4s, v18.s[1]
+	WORD $0x4e34cdeb // fmla v11.4s, v15.4s, v20.4s
+	WORD $0x91060129 // add x9, x9, #384
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe261 // b.ne record
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad002568 // stp q8, q9, [x11, #0]
+	WORD $0xad012d6a // stp q10, q11, [x11, #32]
+	RET
+
+// func DotNVFP4_F32x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4_F32x4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc000b2 // ldr q18, [x5, #0]
+	WORD $0x3dc008b3 // ldr q19, [x5, #32]
+	WORD $0x3dc010b4 // ldr q20, [x5, #64]
+	WORD $0x3dc018b5 // ldr q21, [x5, #96]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92e2c2 // sdot v2.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2c6 // sdot v6.4s, v22.16b, v19.4b[0]
+	WORD $0x4f94e2ca // sdot v10.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ce // sdot v14.4s, v22.16b, v21.4b[0]
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92e2c3 // sdot v3.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2c7 // sdot v7.4s, v22.16b, v19.4b[0]
+	WORD $0x4f94e2cb // sdot v11.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2cf // sdot v15.4s, v22.16b, v21.4b[0]
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2e2c2 // sdot v2.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2c6 // sdot v6.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb4e2ca // sdot v10.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ce // sdot v14.4s, v22.16b, v21.4b[1]
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2e2c3 // sdot v3.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2c7 // sdot v7.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb4e2cb // sdot v11.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2cf // sdot v15.4s, v22.16b, v21.4b[1]
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92eac2 // sdot v2.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eac6 // sdot v6.4s, v22.16b, v19.4b[2]
+	WORD $0x4f94eaca // sdot v10.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eace // sdot v14.4s, v22.16b, v21.4b[2]
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92eac3 // sdot v3.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eac7 // sdot v7.4s, v22.16b, v19.4b[2]
+	WORD $0x4f94eacb // sdot v11.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eacf // sdot v15.4s, v22.16b, v21.4b[2]
+	WORD $0x3dc03136 // ldr q22, [x9, #192]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2eac2 // sdot v2.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eac6 // sdot v6.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4eaca // sdot v10.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eace // sdot v14.4s, v22.16b, v21.4b[3]
+	WORD $0x3dc03536 // ldr q22, [x9, #208]
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2eac3 // sdot v3.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eac7 // sdot v7.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4eacb // sdot v11.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eacf // sdot v15.4s, v22.16b, v21.4b[3]
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xad485133 // ldp q19, q20, [x9, #256]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f929042 // fmul v2.4s, v2.4s, v18.s[0]
+	WORD $0x4e33cc40 // fmla v0.4s, v2.4s, v19.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb290c6 // fmul v6.4s, v6.4s, v18.s[1]
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f92994a // fmul v10.4s, v10.4s, v18.s[2]
+	WORD $0x4e33cd48 // fmla v8.4s, v10.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb299ce // fmul v14.4s, v14.4s, v18.s[3]
+	WORD $0x4e33cdcc // fmla v12.4s, v14.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f929063 // fmul v3.4s, v3.4s, v18.s[0]
+	WORD $0x4e34cc61 // fmla v1.4s, v3.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cce5 // fmla v5.4s, v7.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f92996b // fmul v11.4s, v11.4s, v18.s[2]
+	WORD $0x4e34cd69 // fmla v9.4s, v11.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb299ef // fmul v15.4s, v15.4s, v18.s[3]
+	WORD $0x4e34cded // fmla v13.4s, v15.4s, v20.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	WORD $0x3dc004b2 // ldr q18, [x5, #16]
+	WORD $0x3dc00cb3 // ldr q19, [x5, #48]
+	WORD $0x3dc014b4 // ldr q20, [x5, #80]
+	WORD $0x3dc01cb5 // ldr q21, [x5, #112]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92e2c2 // sdot v2.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2c6 // sdot v6.4s, v22.16b, v19.4b[0]
+	WORD $0x4f94e2ca // sdot v10.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2ce // sdot v14.4s, v22.16b, v21.4b[0]
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92e2c3 // sdot v3.4s, v22.16b, v18.4b[0]
+	WORD $0x4f93e2c7 // sdot v7.4s, v22.16b, v19.4b[0]
+	WORD $0x4f94e2cb // sdot v11.4s, v22.16b, v20.4b[0]
+	WORD $0x4f95e2cf // sdot v15.4s, v22.16b, v21.4b[0]
+	WORD $0x3dc01136 // ldr q22, [x9, #64]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2e2c2 // sdot v2.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2c6 // sdot v6.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb4e2ca // sdot v10.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2ce // sdot v14.4s, v22.16b, v21.4b[1]
+	WORD $0x3dc01536 // ldr q22, [x9, #80]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2e2c3 // sdot v3.4s, v22.16b, v18.4b[1]
+	WORD $0x4fb3e2c7 // sdot v7.4s, v22.16b, v19.4b[1]
+	WORD $0x4fb4e2cb // sdot v11.4s, v22.16b, v20.4b[1]
+	WORD $0x4fb5e2cf // sdot v15.4s, v22.16b, v21.4b[1]
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92eac2 // sdot v2.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eac6 // sdot v6.4s, v22.16b, v19.4b[2]
+	WORD $0x4f94eaca // sdot v10.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eace // sdot v14.4s, v22.16b, v21.4b[2]
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4f92eac3 // sdot v3.4s, v22.16b, v18.4b[2]
+	WORD $0x4f93eac7 // sdot v7.4s, v22.16b, v19.4b[2]
+	WORD $0x4f94eacb // sdot v11.4s, v22.16b, v20.4b[2]
+	WORD $0x4f95eacf // sdot v15.4s, v22.16b, v21.4b[2]
+	WORD $0x3dc03136 // ldr q22, [x9, #192]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2eac2 // sdot v2.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eac6 // sdot v6.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4eaca // sdot v10.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eace // sdot v14.4s, v22.16b, v21.4b[3]
+	WORD $0x3dc03536 // ldr q22, [x9, #208]
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4fb2eac3 // sdot v3.4s, v22.16b, v18.4b[3]
+	WORD $0x4fb3eac7 // sdot v7.4s, v22.16b, v19.4b[3]
+	WORD $0x4fb4eacb // sdot v11.4s, v22.16b, v20.4b[3]
+	WORD $0x4fb5eacf // sdot v15.4s, v22.16b, v21.4b[3]
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xad4a5133 // ldp q19, q20, [x9, #320]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f929042 // fmul v2.4s, v2.4s, v18.s[0]
+	WORD $0x4e33cc40 // fmla v0.4s, v2.4s, v19.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4fb290c6 // fmul v6.4s, v6.4s, v18.s[1]
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f92994a // fmul v10.4s, v10.4s, v18.s[2]
+	WORD $0x4e33cd48 // fmla v8.4s, v10.4s, v19.4s
+	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
+	WORD $0x4fb299ce // fmul v14.4s, v14.4s, v18.s[3]
+	WORD $0x4e33cdcc // fmla v12.4s, v14.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4f929063 // fmul v3.4s, v3.4s, v18.s[0]
+	WORD $0x4e34cc61 // fmla v1.4s, v3.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cce5 // fmla v5.4s, v7.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4f92996b // fmul v11.4s, v11.4s, v18.s[2]
+	WORD $0x4e34cd69 // fmla v9.4s, v11.4s, v20.4s
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4fb299ef // fmul v15.4s, v15.4s, v18.s[3]
+	WORD $0x4e34cded // fmla v13.4s, v15.4s, v20.4s
+	WORD $0x91060129 // add x9, x9, #384
+	WORD $0x9106014a // add x10, x10, #384
+	WORD $0x9106016b // add x11, x11, #384
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe7e1 // b.ne record
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0015a4 // stp q4, q5, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0035ac // stp q12, q13, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe4a1 // b.ne pass
+	RET
+
 // func DotIQ1_Mx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 TEXT ·DotIQ1_Mx1(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R0

@@ -144,6 +144,16 @@ func DotNVFP4x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, record
 //go:noescape
 func DotNVFP4x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 
+// DotNVFP4_F32x2 multiplies a NVFP4_F32 tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotNVFP4_F32x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
+// DotNVFP4_F32x4 multiplies a NVFP4_F32 tile of 16 rows with 4 activation rows; dst rows are strideBytes apart.
+//
+//go:noescape
+func DotNVFP4_F32x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+
 // DotIQ1_Mx2 multiplies a IQ1_M tile of 16 rows with 2 activation rows; dst rows are strideBytes apart.
 //
 //go:noescape

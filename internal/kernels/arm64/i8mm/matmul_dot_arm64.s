@@ -6738,6 +6738,536 @@ TEXT ·DotNVFP4x4(SB), NOSPLIT, $0-40
 	WORD $0x54ffe4a1 // b.ne pass
 	RET
 
+// func DotNVFP4_F32x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4_F32x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a644 // smmla v4.4s, v18.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a645 // smmla v5.4s, v18.16b, v21.16b
+	WORD $0x3dc02134 // ldr q20, [x9, #128]
+	WORD $0x3dc03135 // ldr q21, [x9, #192]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a664 // smmla v4.4s, v19.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a646 // smmla v6.4s, v18.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x3dc02534 // ldr q20, [x9, #144]
+	WORD $0x3dc03535 // ldr q21, [x9, #208]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a666 // smmla v6.4s, v19.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a649 // smmla v9.4s, v18.16b, v21.16b
+	WORD $0x3dc02934 // ldr q20, [x9, #160]
+	WORD $0x3dc03935 // ldr q21, [x9, #224]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a668 // smmla v8.4s, v19.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a64b // smmla v11.4s, v18.16b, v21.16b
+	WORD $0x3dc02d34 // ldr q20, [x9, #176]
+	WORD $0x3dc03d35 // ldr q21, [x9, #240]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x4e301ed6 // and v22.16b, v22.16b, v16.16b
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a66a // smmla v10.4s, v19.16b, v22.16b
+	WORD $0x4e301eb5 // and v21.16b, v21.16b, v16.16b
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xad485133 // ldp q19, q20, [x9, #256]
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e33ccac // fmla v12.4s, v5.4s, v19.4s
+	WORD $0x4ec738d5 // zip1 v21.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cced // fmla v13.4s, v7.4s, v20.4s
+	WORD $0xad495133 // ldp q19, q20, [x9, #288]
+	WORD $0x4ec93915 // zip1 v21.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea2 // fmla v2.4s, v21.4s, v19.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb29129 // fmul v9.4s, v9.4s, v18.s[1]
+	WORD $0x4e33cd2e // fmla v14.4s, v9.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea3 // fmla v3.4s, v21.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2916b // fmul v11.4s, v11.4s, v18.s[1]
+	WORD $0x4e34cd6f // fmla v15.4s, v11.4s, v20.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0xad414cb2 // ldp q18, q19, [x5, #32]
+	WORD $0x3dc00134 // ldr q20, [x9, #0]
+	WORD $0x3dc01135 // ldr q21, [x9, #64]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a644 // smmla v4.4s, v18.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a645 // smmla v5.4s, v18.16b, v21.16b
+	WORD $0x3dc02134 // ldr q20, [x9, #128]
+	WORD $0x3dc03135 // ldr q21, [x9, #192]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a664 // smmla v4.4s, v19.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a665 // smmla v5.4s, v19.16b, v21.16b
+	WORD $0x3dc00534 // ldr q20, [x9, #16]
+	WORD $0x3dc01535 // ldr q21, [x9, #80]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a646 // smmla v6.4s, v18.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a647 // smmla v7.4s, v18.16b, v21.16b
+	WORD $0x3dc02534 // ldr q20, [x9, #144]
+	WORD $0x3dc03535 // ldr q21, [x9, #208]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a666 // smmla v6.4s, v19.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a667 // smmla v7.4s, v19.16b, v21.16b
+	WORD $0x3dc00934 // ldr q20, [x9, #32]
+	WORD $0x3dc01935 // ldr q21, [x9, #96]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a648 // smmla v8.4s, v18.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a649 // smmla v9.4s, v18.16b, v21.16b
+	WORD $0x3dc02934 // ldr q20, [x9, #160]
+	WORD $0x3dc03935 // ldr q21, [x9, #224]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a668 // smmla v8.4s, v19.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a669 // smmla v9.4s, v19.16b, v21.16b
+	WORD $0x3dc00d34 // ldr q20, [x9, #48]
+	WORD $0x3dc01d35 // ldr q21, [x9, #112]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a64a // smmla v10.4s, v18.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a64b // smmla v11.4s, v18.16b, v21.16b
+	WORD $0x3dc02d34 // ldr q20, [x9, #176]
+	WORD $0x3dc03d35 // ldr q21, [x9, #240]
+	WORD $0x4e953a96 // zip1 v22.4s, v20.4s, v21.4s
+	WORD $0x4e957a95 // zip2 v21.4s, v20.4s, v21.4s
+	WORD $0x6f0c06d6 // ushr v22.16b, v22.16b, #4
+	WORD $0x4e160236 // tbl v22.16b, {v17.16b}, v22.16b
+	WORD $0x4e96a66a // smmla v10.4s, v19.16b, v22.16b
+	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #4
+	WORD $0x4e150235 // tbl v21.16b, {v17.16b}, v21.16b
+	WORD $0x4e95a66b // smmla v11.4s, v19.16b, v21.16b
+	WORD $0x3dc010b2 // ldr q18, [x5, #64]
+	WORD $0xad4a5133 // ldp q19, q20, [x9, #320]
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e33ccac // fmla v12.4s, v5.4s, v19.4s
+	WORD $0x4ec738d5 // zip1 v21.2d, v6.2d, v7.2d
+	WORD $0x4ec778c7 // zip2 v7.2d, v6.2d, v7.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4fb290e7 // fmul v7.4s, v7.4s, v18.s[1]
+	WORD $0x4e34cced // fmla v13.4s, v7.4s, v20.4s
+	WORD $0xad4b5133 // ldp q19, q20, [x9, #352]
+	WORD $0x4ec93915 // zip1 v21.2d, v8.2d, v9.2d
+	WORD $0x4ec97909 // zip2 v9.2d, v8.2d, v9.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea2 // fmla v2.4s, v21.4s, v19.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4fb29129 // fmul v9.4s, v9.4s, v18.s[1]
+	WORD $0x4e33cd2e // fmla v14.4s, v9.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea3 // fmla v3.4s, v21.4s, v20.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2916b // fmul v11.4s, v11.4s, v18.s[1]
+	WORD $0x4e34cd6f // fmla v15.4s, v11.4s, v20.4s
+	WORD $0x91060129 // add x9, x9, #384
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe0a1 // b.ne record
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	WORD $0x8b01016b // add x11, x11, x1
+	WORD $0xad00356c // stp q12, q13, [x11, #0]
+	WORD $0xad013d6e // stp q14, q15, [x11, #32]
+	RET
+
+// func DotNVFP4_F32x4(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4_F32x4(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5f0 // movi v16.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e31 // mov v17.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e31 // mov v17.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040e // movi v14.4s, #0
+	WORD $0x4f00040f // movi v15.4s, #0
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad404cb2 // ldp q18, q19, [x5, #0]
+	WORD $0xad4154b4 // ldp q20, q21, [x5, #32]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a642 // smmla v2.4s, v18.16b, v24.16b
+	WORD $0x4e98a66a // smmla v10.4s, v19.16b, v24.16b
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a643 // smmla v3.4s, v18.16b, v23.16b
+	WORD $0x4e97a66b // smmla v11.4s, v19.16b, v23.16b
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x3dc03137 // ldr q23, [x9, #192]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a682 // smmla v2.4s, v20.16b, v24.16b
+	WORD $0x4e98a6aa // smmla v10.4s, v21.16b, v24.16b
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a683 // smmla v3.4s, v20.16b, v23.16b
+	WORD $0x4e97a6ab // smmla v11.4s, v21.16b, v23.16b
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a644 // smmla v4.4s, v18.16b, v24.16b
+	WORD $0x4e98a66c // smmla v12.4s, v19.16b, v24.16b
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a645 // smmla v5.4s, v18.16b, v23.16b
+	WORD $0x4e97a66d // smmla v13.4s, v19.16b, v23.16b
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x3dc03537 // ldr q23, [x9, #208]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x4e301f18 // and v24.16b, v24.16b, v16.16b
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a684 // smmla v4.4s, v20.16b, v24.16b
+	WORD $0x4e98a6ac // smmla v12.4s, v21.16b, v24.16b
+	WORD $0x4e301ef7 // and v23.16b, v23.16b, v16.16b
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a685 // smmla v5.4s, v20.16b, v23.16b
+	WORD $0x4e97a6ad // smmla v13.4s, v21.16b, v23.16b
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xad485133 // ldp q19, q20, [x9, #256]
+	WORD $0x4ec33855 // zip1 v21.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb29063 // fmul v3.4s, v3.4s, v18.s[1]
+	WORD $0x4e33cc66 // fmla v6.4s, v3.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e33cea8 // fmla v8.4s, v21.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2996b // fmul v11.4s, v11.4s, v18.s[3]
+	WORD $0x4e33cd6e // fmla v14.4s, v11.4s, v19.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e34cca7 // fmla v7.4s, v5.4s, v20.4s
+	WORD $0x4ecd3995 // zip1 v21.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e34cea9 // fmla v9.4s, v21.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb299ad // fmul v13.4s, v13.4s, v18.s[3]
+	WORD $0x4e34cdaf // fmla v15.4s, v13.4s, v20.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x4f00040c // movi v12.4s, #0
+	WORD $0x4f00040d // movi v13.4s, #0
+	WORD $0xad424cb2 // ldp q18, q19, [x5, #64]
+	WORD $0xad4354b4 // ldp q20, q21, [x5, #96]
+	WORD $0x3dc00136 // ldr q22, [x9, #0]
+	WORD $0x3dc01137 // ldr q23, [x9, #64]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a642 // smmla v2.4s, v18.16b, v24.16b
+	WORD $0x4e98a66a // smmla v10.4s, v19.16b, v24.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a643 // smmla v3.4s, v18.16b, v23.16b
+	WORD $0x4e97a66b // smmla v11.4s, v19.16b, v23.16b
+	WORD $0x3dc02136 // ldr q22, [x9, #128]
+	WORD $0x3dc03137 // ldr q23, [x9, #192]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a682 // smmla v2.4s, v20.16b, v24.16b
+	WORD $0x4e98a6aa // smmla v10.4s, v21.16b, v24.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a683 // smmla v3.4s, v20.16b, v23.16b
+	WORD $0x4e97a6ab // smmla v11.4s, v21.16b, v23.16b
+	WORD $0x3dc00536 // ldr q22, [x9, #16]
+	WORD $0x3dc01537 // ldr q23, [x9, #80]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a644 // smmla v4.4s, v18.16b, v24.16b
+	WORD $0x4e98a66c // smmla v12.4s, v19.16b, v24.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a645 // smmla v5.4s, v18.16b, v23.16b
+	WORD $0x4e97a66d // smmla v13.4s, v19.16b, v23.16b
+	WORD $0x3dc02536 // ldr q22, [x9, #144]
+	WORD $0x3dc03537 // ldr q23, [x9, #208]
+	WORD $0x4e973ad8 // zip1 v24.4s, v22.4s, v23.4s
+	WORD $0x4e977ad7 // zip2 v23.4s, v22.4s, v23.4s
+	WORD $0x6f0c0718 // ushr v24.16b, v24.16b, #4
+	WORD $0x4e180238 // tbl v24.16b, {v17.16b}, v24.16b
+	WORD $0x4e98a684 // smmla v4.4s, v20.16b, v24.16b
+	WORD $0x4e98a6ac // smmla v12.4s, v21.16b, v24.16b
+	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #4
+	WORD $0x4e170237 // tbl v23.16b, {v17.16b}, v23.16b
+	WORD $0x4e97a685 // smmla v5.4s, v20.16b, v23.16b
+	WORD $0x4e97a6ad // smmla v13.4s, v21.16b, v23.16b
+	WORD $0x3dc020b2 // ldr q18, [x5, #128]
+	WORD $0xad4a5133 // ldp q19, q20, [x9, #320]
+	WORD $0x4ec33855 // zip1 v21.2d, v2.2d, v3.2d
+	WORD $0x4ec37843 // zip2 v3.2d, v2.2d, v3.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x4fb29063 // fmul v3.4s, v3.4s, v18.s[1]
+	WORD $0x4e33cc66 // fmla v6.4s, v3.4s, v19.4s
+	WORD $0x4ecb3955 // zip1 v21.2d, v10.2d, v11.2d
+	WORD $0x4ecb794b // zip2 v11.2d, v10.2d, v11.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e33cea8 // fmla v8.4s, v21.4s, v19.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x4fb2996b // fmul v11.4s, v11.4s, v18.s[3]
+	WORD $0x4e33cd6e // fmla v14.4s, v11.4s, v19.4s
+	WORD $0x4ec53895 // zip1 v21.2d, v4.2d, v5.2d
+	WORD $0x4ec57885 // zip2 v5.2d, v4.2d, v5.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9292b5 // fmul v21.4s, v21.4s, v18.s[0]
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4fb290a5 // fmul v5.4s, v5.4s, v18.s[1]
+	WORD $0x4e34cca7 // fmla v7.4s, v5.4s, v20.4s
+	WORD $0x4ecd3995 // zip1 v21.2d, v12.2d, v13.2d
+	WORD $0x4ecd798d // zip2 v13.2d, v12.2d, v13.2d
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f929ab5 // fmul v21.4s, v21.4s, v18.s[2]
+	WORD $0x4e34cea9 // fmla v9.4s, v21.4s, v20.4s
+	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD $0x4fb299ad // fmul v13.4s, v13.4s, v18.s[3]
+	WORD $0x4e34cdaf // fmla v15.4s, v13.4s, v20.4s
+	WORD $0x91060129 // add x9, x9, #384
+	WORD $0x9106014a // add x10, x10, #384
+	WORD $0x9106016b // add x11, x11, #384
+	WORD $0x910340a5 // add x5, x5, #208
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe861 // b.ne record
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad0025a8 // stp q8, q9, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad003dae // stp q14, q15, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe521 // b.ne pass
+	RET
+
 // func DotIQ1_Mx2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 TEXT ·DotIQ1_Mx2(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R0

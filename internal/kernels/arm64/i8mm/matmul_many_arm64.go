@@ -74,6 +74,11 @@ func SpreadMXFP4(panel *byte, tile *byte, first, records int)
 //go:noescape
 func SpreadNVFP4(panel *byte, tile *byte, first, records int)
 
+// SpreadNVFP4_F32 writes records first.. of a NVFP4_F32 tile as bytes and float32 scales.
+//
+//go:noescape
+func SpreadNVFP4_F32(panel *byte, tile *byte, first, records int)
+
 // SpreadIQ1_M writes records first.. of a IQ1_M tile as bytes and float32 scales.
 //
 //go:noescape

@@ -2874,6 +2874,202 @@ TEXT ·SpreadNVFP4(SB), NOSPLIT, $0-32
 	WORD $0x54ffe9a1 // b.ne record
 	RET
 
+// func SpreadNVFP4_F32(panel *byte, tile *byte, first, records int)
+TEXT ·SpreadNVFP4_F32(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e5e0 // movi v0.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd2803011 // mov x17, #384
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xaa0103e8 // mov x8, x1
+	WORD $0xaa0303e5 // mov x5, x3
+	// record:
+	WORD $0x3dc00102 // ldr q2, [x8, #0]
+	WORD $0x3dc01103 // ldr q3, [x8, #64]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d800004 // str q4, [x0, #0]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d800403 // str q3, [x0, #16]
+	WORD $0x3dc02102 // ldr q2, [x8, #128]
+	WORD $0x3dc03103 // ldr q3, [x8, #192]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d802004 // str q4, [x0, #128]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d802403 // str q3, [x0, #144]
+	WORD $0x3dc00502 // ldr q2, [x8, #16]
+	WORD $0x3dc01503 // ldr q3, [x8, #80]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d800804 // str q4, [x0, #32]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d800c03 // str q3, [x0, #48]
+	WORD $0x3dc02502 // ldr q2, [x8, #144]
+	WORD $0x3dc03503 // ldr q3, [x8, #208]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d802804 // str q4, [x0, #160]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d802c03 // str q3, [x0, #176]
+	WORD $0x3dc00902 // ldr q2, [x8, #32]
+	WORD $0x3dc01903 // ldr q3, [x8, #96]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d801004 // str q4, [x0, #64]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d801403 // str q3, [x0, #80]
+	WORD $0x3dc02902 // ldr q2, [x8, #160]
+	WORD $0x3dc03903 // ldr q3, [x8, #224]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d803004 // str q4, [x0, #192]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d803403 // str q3, [x0, #208]
+	WORD $0x3dc00d02 // ldr q2, [x8, #48]
+	WORD $0x3dc01d03 // ldr q3, [x8, #112]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d801804 // str q4, [x0, #96]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d801c03 // str q3, [x0, #112]
+	WORD $0x3dc02d02 // ldr q2, [x8, #176]
+	WORD $0x3dc03d03 // ldr q3, [x8, #240]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x4e201c84 // and v4.16b, v4.16b, v0.16b
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d803804 // str q4, [x0, #224]
+	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d803c03 // str q3, [x0, #240]
+	WORD $0xad480d02 // ldp q2, q3, [x8, #256]
+	WORD $0xad080c02 // stp q2, q3, [x0, #256]
+	WORD $0xad490d02 // ldp q2, q3, [x8, #288]
+	WORD $0xad090c02 // stp q2, q3, [x0, #288]
+	WORD $0x3dc00102 // ldr q2, [x8, #0]
+	WORD $0x3dc01103 // ldr q3, [x8, #64]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d805004 // str q4, [x0, #320]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d805403 // str q3, [x0, #336]
+	WORD $0x3dc02102 // ldr q2, [x8, #128]
+	WORD $0x3dc03103 // ldr q3, [x8, #192]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807004 // str q4, [x0, #448]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807403 // str q3, [x0, #464]
+	WORD $0x3dc00502 // ldr q2, [x8, #16]
+	WORD $0x3dc01503 // ldr q3, [x8, #80]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d805804 // str q4, [x0, #352]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d805c03 // str q3, [x0, #368]
+	WORD $0x3dc02502 // ldr q2, [x8, #144]
+	WORD $0x3dc03503 // ldr q3, [x8, #208]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d807804 // str q4, [x0, #480]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d807c03 // str q3, [x0, #496]
+	WORD $0x3dc00902 // ldr q2, [x8, #32]
+	WORD $0x3dc01903 // ldr q3, [x8, #96]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806004 // str q4, [x0, #384]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806403 // str q3, [x0, #400]
+	WORD $0x3dc02902 // ldr q2, [x8, #160]
+	WORD $0x3dc03903 // ldr q3, [x8, #224]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d808004 // str q4, [x0, #512]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d808403 // str q3, [x0, #528]
+	WORD $0x3dc00d02 // ldr q2, [x8, #48]
+	WORD $0x3dc01d03 // ldr q3, [x8, #112]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d806804 // str q4, [x0, #416]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d806c03 // str q3, [x0, #432]
+	WORD $0x3dc02d02 // ldr q2, [x8, #176]
+	WORD $0x3dc03d03 // ldr q3, [x8, #240]
+	WORD $0x4e833844 // zip1 v4.4s, v2.4s, v3.4s
+	WORD $0x4e837843 // zip2 v3.4s, v2.4s, v3.4s
+	WORD $0x6f0c0484 // ushr v4.16b, v4.16b, #4
+	WORD $0x4e040024 // tbl v4.16b, {v1.16b}, v4.16b
+	WORD $0x3d808804 // str q4, [x0, #544]
+	WORD $0x6f0c0463 // ushr v3.16b, v3.16b, #4
+	WORD $0x4e030023 // tbl v3.16b, {v1.16b}, v3.16b
+	WORD $0x3d808c03 // str q3, [x0, #560]
+	WORD $0xad4a0d02 // ldp q2, q3, [x8, #320]
+	WORD $0xad120c02 // stp q2, q3, [x0, #576]
+	WORD $0xad4b0d02 // ldp q2, q3, [x8, #352]
+	WORD $0xad130c02 // stp q2, q3, [x0, #608]
+	WORD $0x91060108 // add x8, x8, #384
+	WORD $0x910a0000 // add x0, x0, #640
+	WORD $0xf10004a5 // subs x5, x5, #1
+	WORD $0x54ffeaa1 // b.ne record
+	RET
+
 // func SpreadIQ1_M(panel *byte, tile *byte, first, records int)
 TEXT ·SpreadIQ1_M(SB), NOSPLIT, $0-32
 	MOVD panel+0(FP), R0

@@ -7054,6 +7054,561 @@ TEXT ·DotNVFP4x2(SB), NOSPLIT, $0-40
 	WORD $0x54ffe1a1 // b.ne pass
 	RET
 
+// func DotNVFP4_F32x1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4_F32x1(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5ec // movi v12.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e2d // mov v13.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e2d // mov v13.d[1], x17
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	// record:
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc000ae // ldr q14, [x5, #0]
+	WORD $0x4e0405d1 // dup v17.4s, v14.s[0]
+	WORD $0x4e0c05d2 // dup v18.4s, v14.s[1]
+	WORD $0x3dc0012f // ldr q15, [x9, #0]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x3dc0052f // ldr q15, [x9, #16]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x3dc0092f // ldr q15, [x9, #32]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a69 // sadalp v9.4s, v19.8h
+	WORD $0x3dc00d2f // ldr q15, [x9, #48]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a6b // sadalp v11.4s, v19.8h
+	WORD $0x4e1405d1 // dup v17.4s, v14.s[2]
+	WORD $0x4e1c05d2 // dup v18.4s, v14.s[3]
+	WORD $0x3dc0212f // ldr q15, [x9, #128]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03130 // ldr q16, [x9, #192]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x3dc0252f // ldr q15, [x9, #144]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03530 // ldr q16, [x9, #208]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x3dc0292f // ldr q15, [x9, #160]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03930 // ldr q16, [x9, #224]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a69 // sadalp v9.4s, v19.8h
+	WORD $0x3dc02d2f // ldr q15, [x9, #176]
+	WORD $0x4e2c1def // and v15.16b, v15.16b, v12.16b
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03d30 // ldr q16, [x9, #240]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a6b // sadalp v11.4s, v19.8h
+	WORD $0x3dc008ae // ldr q14, [x5, #32]
+	WORD $0xad48412f // ldp q15, q16, [x9, #256]
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e2fcc80 // fmla v0.4s, v4.4s, v15.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8e90c6 // fmul v6.4s, v6.4s, v14.s[0]
+	WORD $0x4e30ccc1 // fmla v1.4s, v6.4s, v16.4s
+	WORD $0xad49412f // ldp q15, q16, [x9, #288]
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8e9108 // fmul v8.4s, v8.4s, v14.s[0]
+	WORD $0x4e2fcd02 // fmla v2.4s, v8.4s, v15.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8e914a // fmul v10.4s, v10.4s, v14.s[0]
+	WORD $0x4e30cd43 // fmla v3.4s, v10.4s, v16.4s
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc004ae // ldr q14, [x5, #16]
+	WORD $0x4e0405d1 // dup v17.4s, v14.s[0]
+	WORD $0x4e0c05d2 // dup v18.4s, v14.s[1]
+	WORD $0x3dc0012f // ldr q15, [x9, #0]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01130 // ldr q16, [x9, #64]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x3dc0052f // ldr q15, [x9, #16]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01530 // ldr q16, [x9, #80]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x3dc0092f // ldr q15, [x9, #32]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01930 // ldr q16, [x9, #96]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a69 // sadalp v9.4s, v19.8h
+	WORD $0x3dc00d2f // ldr q15, [x9, #48]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc01d30 // ldr q16, [x9, #112]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a6b // sadalp v11.4s, v19.8h
+	WORD $0x4e1405d1 // dup v17.4s, v14.s[2]
+	WORD $0x4e1c05d2 // dup v18.4s, v14.s[3]
+	WORD $0x3dc0212f // ldr q15, [x9, #128]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03130 // ldr q16, [x9, #192]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a64 // sadalp v4.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a65 // sadalp v5.4s, v19.8h
+	WORD $0x3dc0252f // ldr q15, [x9, #144]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03530 // ldr q16, [x9, #208]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a67 // sadalp v7.4s, v19.8h
+	WORD $0x3dc0292f // ldr q15, [x9, #160]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03930 // ldr q16, [x9, #224]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a69 // sadalp v9.4s, v19.8h
+	WORD $0x3dc02d2f // ldr q15, [x9, #176]
+	WORD $0x6f0c05ef // ushr v15.16b, v15.16b, #4
+	WORD $0x4e0f01af // tbl v15.16b, {v13.16b}, v15.16b
+	WORD $0x3dc03d30 // ldr q16, [x9, #240]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x0e31c1f3 // smull v19.8h, v15.8b, v17.8b
+	WORD $0x0e328213 // smlal v19.8h, v16.8b, v18.8b
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e328213 // smlal2 v19.8h, v16.16b, v18.16b
+	WORD $0x4e606a6b // sadalp v11.4s, v19.8h
+	WORD $0x3dc008ae // ldr q14, [x5, #32]
+	WORD $0xad4a412f // ldp q15, q16, [x9, #320]
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e2fcc80 // fmla v0.4s, v4.4s, v15.4s
+	WORD $0x4ea7bcc6 // addp v6.4s, v6.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4f8e90c6 // fmul v6.4s, v6.4s, v14.s[0]
+	WORD $0x4e30ccc1 // fmla v1.4s, v6.4s, v16.4s
+	WORD $0xad4b412f // ldp q15, q16, [x9, #352]
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f8e9108 // fmul v8.4s, v8.4s, v14.s[0]
+	WORD $0x4e2fcd02 // fmla v2.4s, v8.4s, v15.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4f8e914a // fmul v10.4s, v10.4s, v14.s[0]
+	WORD $0x4e30cd43 // fmla v3.4s, v10.4s, v16.4s
+	WORD $0x91060129 // add x9, x9, #384
+	WORD $0x9100d0a5 // add x5, x5, #52
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffdfa1 // b.ne record
+	WORD $0xaa0003eb // mov x11, x0
+	WORD $0xad000560 // stp q0, q1, [x11, #0]
+	WORD $0xad010d62 // stp q2, q3, [x11, #32]
+	RET
+
+// func DotNVFP4_F32x2(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
+TEXT ·DotNVFP4_F32x2(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD strideBytes+8(FP), R1
+	MOVD tile+16(FP), R2
+	MOVD act+24(FP), R3
+	MOVD records+32(FP), R4
+	WORD $0x4f00e5ec // movi v12.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e2d // mov v13.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e2d // mov v13.d[1], x17
+	WORD $0xd280000c // mov x12, #0
+	// pass:
+	WORD $0xaa0203e9 // mov x9, x2
+	WORD $0x8b0c004b // add x11, x2, x12
+	WORD $0x8b0c044a // add x10, x2, x12, lsl #1
+	WORD $0x8b0c0849 // add x9, x2, x12, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	WORD $0xaa0403e6 // mov x6, x4
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000406 // movi v6.4s, #0
+	WORD $0x4f000407 // movi v7.4s, #0
+	// record:
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc000ae // ldr q14, [x5, #0]
+	WORD $0x3dc008af // ldr q15, [x5, #32]
+	WORD $0x4e0405d2 // dup v18.4s, v14.s[0]
+	WORD $0x4e0405f3 // dup v19.4s, v15.s[0]
+	WORD $0x4e0c05d4 // dup v20.4s, v14.s[1]
+	WORD $0x4e0c05f5 // dup v21.4s, v15.s[1]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x4e1405d2 // dup v18.4s, v14.s[2]
+	WORD $0x4e1405f3 // dup v19.4s, v15.s[2]
+	WORD $0x4e1c05d4 // dup v20.4s, v14.s[3]
+	WORD $0x4e1c05f5 // dup v21.4s, v15.s[3]
+	WORD $0x3dc02130 // ldr q16, [x9, #128]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc03131 // ldr q17, [x9, #192]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x3dc02530 // ldr q16, [x9, #144]
+	WORD $0x4e2c1e10 // and v16.16b, v16.16b, v12.16b
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc03531 // ldr q17, [x9, #208]
+	WORD $0x4e2c1e31 // and v17.16b, v17.16b, v12.16b
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x3dc010ae // ldr q14, [x5, #64]
+	WORD $0xad48412f // ldp q15, q16, [x9, #256]
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8e9042 // fmul v2.4s, v2.4s, v14.s[0]
+	WORD $0x4e2fcc40 // fmla v0.4s, v2.4s, v15.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fae9108 // fmul v8.4s, v8.4s, v14.s[1]
+	WORD $0x4e2fcd06 // fmla v6.4s, v8.4s, v15.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e30cc81 // fmla v1.4s, v4.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4fae914a // fmul v10.4s, v10.4s, v14.s[1]
+	WORD $0x4e30cd47 // fmla v7.4s, v10.4s, v16.4s
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0x4f000404 // movi v4.4s, #0
+	WORD $0x4f000405 // movi v5.4s, #0
+	WORD $0x4f000408 // movi v8.4s, #0
+	WORD $0x4f000409 // movi v9.4s, #0
+	WORD $0x4f00040a // movi v10.4s, #0
+	WORD $0x4f00040b // movi v11.4s, #0
+	WORD $0x3dc004ae // ldr q14, [x5, #16]
+	WORD $0x3dc00caf // ldr q15, [x5, #48]
+	WORD $0x4e0405d2 // dup v18.4s, v14.s[0]
+	WORD $0x4e0405f3 // dup v19.4s, v15.s[0]
+	WORD $0x4e0c05d4 // dup v20.4s, v14.s[1]
+	WORD $0x4e0c05f5 // dup v21.4s, v15.s[1]
+	WORD $0x3dc00130 // ldr q16, [x9, #0]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc01131 // ldr q17, [x9, #64]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x3dc00530 // ldr q16, [x9, #16]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc01531 // ldr q17, [x9, #80]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x4e1405d2 // dup v18.4s, v14.s[2]
+	WORD $0x4e1405f3 // dup v19.4s, v15.s[2]
+	WORD $0x4e1c05d4 // dup v20.4s, v14.s[3]
+	WORD $0x4e1c05f5 // dup v21.4s, v15.s[3]
+	WORD $0x3dc02130 // ldr q16, [x9, #128]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc03131 // ldr q17, [x9, #192]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac2 // sadalp v2.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac3 // sadalp v3.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606ac8 // sadalp v8.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606ac9 // sadalp v9.4s, v22.8h
+	WORD $0x3dc02530 // ldr q16, [x9, #144]
+	WORD $0x6f0c0610 // ushr v16.16b, v16.16b, #4
+	WORD $0x4e1001b0 // tbl v16.16b, {v13.16b}, v16.16b
+	WORD $0x3dc03531 // ldr q17, [x9, #208]
+	WORD $0x6f0c0631 // ushr v17.16b, v17.16b, #4
+	WORD $0x4e1101b1 // tbl v17.16b, {v13.16b}, v17.16b
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e348236 // smlal v22.8h, v17.8b, v20.8b
+	WORD $0x4e606ac4 // sadalp v4.4s, v22.8h
+	WORD $0x4e32c216 // smull2 v22.8h, v16.16b, v18.16b
+	WORD $0x4e348236 // smlal2 v22.8h, v17.16b, v20.16b
+	WORD $0x4e606ac5 // sadalp v5.4s, v22.8h
+	WORD $0x0e33c216 // smull v22.8h, v16.8b, v19.8b
+	WORD $0x0e358236 // smlal v22.8h, v17.8b, v21.8b
+	WORD $0x4e606aca // sadalp v10.4s, v22.8h
+	WORD $0x4e33c216 // smull2 v22.8h, v16.16b, v19.16b
+	WORD $0x4e358236 // smlal2 v22.8h, v17.16b, v21.16b
+	WORD $0x4e606acb // sadalp v11.4s, v22.8h
+	WORD $0x3dc010ae // ldr q14, [x5, #64]
+	WORD $0xad4a412f // ldp q15, q16, [x9, #320]
+	WORD $0x4ea3bc42 // addp v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f8e9042 // fmul v2.4s, v2.4s, v14.s[0]
+	WORD $0x4e2fcc40 // fmla v0.4s, v2.4s, v15.4s
+	WORD $0x4ea9bd08 // addp v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4fae9108 // fmul v8.4s, v8.4s, v14.s[1]
+	WORD $0x4e2fcd06 // fmla v6.4s, v8.4s, v15.4s
+	WORD $0x4ea5bc84 // addp v4.4s, v4.4s, v5.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f8e9084 // fmul v4.4s, v4.4s, v14.s[0]
+	WORD $0x4e30cc81 // fmla v1.4s, v4.4s, v16.4s
+	WORD $0x4eabbd4a // addp v10.4s, v10.4s, v11.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4fae914a // fmul v10.4s, v10.4s, v14.s[1]
+	WORD $0x4e30cd47 // fmla v7.4s, v10.4s, v16.4s
+	WORD $0x91060129 // add x9, x9, #384
+	WORD $0x9106014a // add x10, x10, #384
+	WORD $0x9106016b // add x11, x11, #384
+	WORD $0x9101a0a5 // add x5, x5, #104
+	WORD $0xf10004c6 // subs x6, x6, #1
+	WORD $0x54ffe461 // b.ne record
+	WORD $0xaa0003ed // mov x13, x0
+	WORD $0xad0005a0 // stp q0, q1, [x13, #0]
+	WORD $0x8b0101ad // add x13, x13, x1
+	WORD $0xad001da6 // stp q6, q7, [x13, #0]
+	WORD $0x91008000 // add x0, x0, #32
+	WORD $0x9100218c // add x12, x12, #8
+	WORD $0xf100419f // cmp x12, #16
+	WORD $0x54ffe221 // b.ne pass
+	RET
+
 // func DotIQ1_Mx1(dst *float32, strideBytes uintptr, tile *byte, act *byte, records int)
 TEXT ·DotIQ1_Mx1(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R0

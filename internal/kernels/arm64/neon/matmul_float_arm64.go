@@ -124,6 +124,11 @@ func UnpackMXFP4(panel *float32, tile *byte, first, records int)
 //go:noescape
 func UnpackNVFP4(panel *float32, tile *byte, first, records int)
 
+// UnpackNVFP4_F32 writes columns 32*first.. of records*32 columns of a NVFP4_F32 tile as float32 [column][16 rows].
+//
+//go:noescape
+func UnpackNVFP4_F32(panel *float32, tile *byte, first, records int)
+
 // UnpackIQ1_M writes columns 32*first.. of records*32 columns of a IQ1_M tile as float32 [column][16 rows].
 //
 //go:noescape

@@ -7354,6 +7354,398 @@ TEXT ·UnpackNVFP4(SB), NOSPLIT, $0-32
 	WORD $0x54ffd1a1 // b.ne pass
 	RET
 
+// func UnpackNVFP4_F32(panel *float32, tile *byte, first, records int)
+TEXT ·UnpackNVFP4_F32(SB), NOSPLIT, $0-32
+	MOVD panel+0(FP), R0
+	MOVD tile+8(FP), R1
+	MOVD first+16(FP), R2
+	MOVD records+24(FP), R3
+	WORD $0x4f00e5e0 // movi v0.16b, #15
+	WORD $0xd2802011 // movz x17, #0x100, lsl #0
+	WORD $0xf2a06051 // movk x17, #0x302, lsl #16
+	WORD $0xf2c0c091 // movk x17, #0x604, lsl #32
+	WORD $0xf2e18111 // movk x17, #0xc08, lsl #48
+	WORD $0x4e081e21 // mov v1.d[0], x17
+	WORD $0xd29fe011 // movz x17, #0xff00, lsl #0
+	WORD $0xf2bfbfd1 // movk x17, #0xfdfe, lsl #16
+	WORD $0xf2df5f91 // movk x17, #0xfafc, lsl #32
+	WORD $0xf2fe9f11 // movk x17, #0xf4f8, lsl #48
+	WORD $0x4e181e21 // mov v1.d[1], x17
+	WORD $0xd2803011 // mov x17, #384
+	WORD $0x9b110441 // madd x1, x2, x17, x1
+	WORD $0xd280000b // mov x11, #0
+	// pass:
+	WORD $0x8b0b002a // add x10, x1, x11
+	WORD $0x8b0b0429 // add x9, x1, x11, lsl #1
+	WORD $0x8b0b0828 // add x8, x1, x11, lsl #2
+	WORD $0x8b0b080c // add x12, x0, x11, lsl #2
+	WORD $0xaa0303e5 // mov x5, x3
+	// record:
+	WORD $0xad480d02 // ldp q2, q3, [x8, #256]
+	WORD $0x3dc00107 // ldr q7, [x8, #0]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d800189 // str q9, [x12, #0]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d801189 // str q9, [x12, #64]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d802189 // str q9, [x12, #128]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d803189 // str q9, [x12, #192]
+	WORD $0x3dc00507 // ldr q7, [x8, #16]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d800589 // str q9, [x12, #16]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d801589 // str q9, [x12, #80]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d802589 // str q9, [x12, #144]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d803589 // str q9, [x12, #208]
+	WORD $0x3dc01107 // ldr q7, [x8, #64]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d804189 // str q9, [x12, #256]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d805189 // str q9, [x12, #320]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d806189 // str q9, [x12, #384]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d807189 // str q9, [x12, #448]
+	WORD $0x3dc01507 // ldr q7, [x8, #80]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d804589 // str q9, [x12, #272]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d805589 // str q9, [x12, #336]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d806589 // str q9, [x12, #400]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d807589 // str q9, [x12, #464]
+	WORD $0x3dc02107 // ldr q7, [x8, #128]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d808189 // str q9, [x12, #512]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d809189 // str q9, [x12, #576]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80a189 // str q9, [x12, #640]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80b189 // str q9, [x12, #704]
+	WORD $0x3dc02507 // ldr q7, [x8, #144]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d808589 // str q9, [x12, #528]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d809589 // str q9, [x12, #592]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80a589 // str q9, [x12, #656]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80b589 // str q9, [x12, #720]
+	WORD $0x3dc03107 // ldr q7, [x8, #192]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80c189 // str q9, [x12, #768]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80d189 // str q9, [x12, #832]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80e189 // str q9, [x12, #896]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d80f189 // str q9, [x12, #960]
+	WORD $0x3dc03507 // ldr q7, [x8, #208]
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80c589 // str q9, [x12, #784]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80d589 // str q9, [x12, #848]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80e589 // str q9, [x12, #912]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d80f589 // str q9, [x12, #976]
+	WORD $0xad4a0d02 // ldp q2, q3, [x8, #320]
+	WORD $0x3dc00107 // ldr q7, [x8, #0]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d810189 // str q9, [x12, #1024]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d811189 // str q9, [x12, #1088]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d812189 // str q9, [x12, #1152]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d813189 // str q9, [x12, #1216]
+	WORD $0x3dc00507 // ldr q7, [x8, #16]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d810589 // str q9, [x12, #1040]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d811589 // str q9, [x12, #1104]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d812589 // str q9, [x12, #1168]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d813589 // str q9, [x12, #1232]
+	WORD $0x3dc01107 // ldr q7, [x8, #64]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d814189 // str q9, [x12, #1280]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d815189 // str q9, [x12, #1344]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d816189 // str q9, [x12, #1408]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d817189 // str q9, [x12, #1472]
+	WORD $0x3dc01507 // ldr q7, [x8, #80]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d814589 // str q9, [x12, #1296]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d815589 // str q9, [x12, #1360]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d816589 // str q9, [x12, #1424]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d817589 // str q9, [x12, #1488]
+	WORD $0x3dc02107 // ldr q7, [x8, #128]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d818189 // str q9, [x12, #1536]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d819189 // str q9, [x12, #1600]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81a189 // str q9, [x12, #1664]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81b189 // str q9, [x12, #1728]
+	WORD $0x3dc02507 // ldr q7, [x8, #144]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d818589 // str q9, [x12, #1552]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d819589 // str q9, [x12, #1616]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81a589 // str q9, [x12, #1680]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81b589 // str q9, [x12, #1744]
+	WORD $0x3dc03107 // ldr q7, [x8, #192]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81c189 // str q9, [x12, #1792]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81d189 // str q9, [x12, #1856]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81e189 // str q9, [x12, #1920]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e22dcc9 // fmul v9.4s, v6.4s, v2.4s
+	WORD $0x3d81f189 // str q9, [x12, #1984]
+	WORD $0x3dc03507 // ldr q7, [x8, #208]
+	WORD $0x6f0c04e7 // ushr v7.16b, v7.16b, #4
+	WORD $0x4e070027 // tbl v7.16b, {v1.16b}, v7.16b
+	WORD $0x4f3854e6 // shl v6.4s, v7.4s, #24
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81c589 // str q9, [x12, #1808]
+	WORD $0x4f3054e6 // shl v6.4s, v7.4s, #16
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81d589 // str q9, [x12, #1872]
+	WORD $0x4f2854e6 // shl v6.4s, v7.4s, #8
+	WORD $0x4f2804c6 // sshr v6.4s, v6.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81e589 // str q9, [x12, #1936]
+	WORD $0x4f2804e6 // sshr v6.4s, v7.4s, #24
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e23dcc9 // fmul v9.4s, v6.4s, v3.4s
+	WORD $0x3d81f589 // str q9, [x12, #2000]
+	WORD $0x91060108 // add x8, x8, #384
+	WORD $0x91060129 // add x9, x9, #384
+	WORD $0x9106014a // add x10, x10, #384
+	WORD $0x9120018c // add x12, x12, #2048
+	WORD $0xf10004a5 // subs x5, x5, #1
+	WORD $0x54ffd321 // b.ne record
+	WORD $0x9100216b // add x11, x11, #8
+	WORD $0xf100417f // cmp x11, #16
+	WORD $0x54ffd221 // b.ne pass
+	RET
+
 // func UnpackIQ1_M(panel *float32, tile *byte, first, records int)
 TEXT ·UnpackIQ1_M(SB), NOSPLIT, $0-32
 	MOVD panel+0(FP), R0

@@ -29,6 +29,9 @@ func Open(path string) (*Model, error) {
 	if err == nil {
 		err = m.index()
 	}
+	if err == nil && m.format == "gguf" {
+		err = m.foldScales()
+	}
 	if err == nil {
 		err = m.check()
 	}

@@ -222,6 +222,7 @@ func (v *view) headBlocks(name, hfName string, layer, each, cols, first, n int, 
 	}
 	heads, shape := v.heads, []int{v.heads, n, cols}
 	if turned {
+		t = plain(t)
 		shape = []int{v.heads, cols, n}
 	}
 	v.add(gguf.NewTensor(name, t.Type, shape, func() ([]byte, error) {

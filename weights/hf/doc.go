@@ -12,6 +12,8 @@
 //     their +1 there;
 //   - GPT-2's Conv1D weights are transposed to [out, in];
 //   - the experts of a layer are stacked to [experts, rows, cols]; packed ones are taken apart, and MXFP4 blocks written in GGUF's order;
+//   - the matrices of quantised checkpoints (storage.go: FP8, compressed-tensors, AWQ, GPTQ) are written in the blocks that hold their
+//     values, one matrix at a time;
 //   - projections of Falcon-H1 are multiplied by their factors, in F32; decays are −e^A_log, latent keys' projections are turned a head;
 //   - rope_freqs.weight (llama3 scaling, proportional rotation) and rope_factors_{long,short}.weight (longrope) are computed from the config.
 //

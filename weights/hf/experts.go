@@ -154,6 +154,7 @@ func (v *view) columnsOf(name, hfName string, layer, experts, in, out, first, st
 	if t == nil {
 		return
 	}
+	t = plain(t)
 	v.add(gguf.NewTensor(name, t.Type, []int{experts, taken, in}, func() ([]byte, error) {
 		raw, err := t.Bytes()
 		if err != nil {

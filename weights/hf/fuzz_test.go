@@ -2,13 +2,54 @@ package hf_test
 
 import (
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"terrace/weights/gguf"
 	"terrace/weights/hf"
 	"terrace/weights/hf/hftest"
 )
+
+// FuzzStored opens quantised checkpoints with an arbitrary quantization_config: an error or a model whose matrices can be read, or are
+// refused as a bad file.
+func FuzzStored(f *testing.F) {
+	forms := hftest.Forms(f)
+	names := slices.Sorted(maps.Keys(forms))
+	var dirs []string
+	for i, name := range names {
+		dirs = append(dirs, forms[name].Write(f).Folder(f, forms[name].Config))
+		text, err := json.Marshal(forms[name].Config)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(i, text)
+		f.Add(i+1, text)
+	}
+	f.Fuzz(func(t *testing.T, which int, text []byte) {
+		dir := dirs[uint(which)%uint(len(dirs))]
+		raw, err := json.Marshal(hftest.StoredConfig.With(config{"quantization_config": json.RawMessage(text)}))
+		if err != nil {
+			return // no JSON
+		}
+		if err := os.WriteFile(filepath.Join(dir, configFile), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, tensors, closer, err := hf.Open(dir)
+		if err != nil {
+			return
+		}
+		defer closer.Close()
+		for _, x := range tensors {
+			if _, err := x.Bytes(); err != nil && !errors.Is(err, gguf.ErrFormat) && !errors.Is(err, gguf.ErrNotFinite) {
+				t.Errorf("tensor %q: %v", x.Name, err)
+			}
+		}
+	})
+}
 
 const configFile = "config.json"
 
@@ -29,6 +70,8 @@ func FuzzConfig(f *testing.F) {
 		tiny.With(config{"model_type": "lfm3", "head_dim": 4, "norm_eps": 1e-6, "conv_L_cache": 3, "layer_types": []string{"sliding_attention"}, "sliding_window": 4,
 			"rope_parameters": config{"full_attention": config{"rope_type": "proportional", "partial_rotary_factor": 0.5}}}),
 		tiny.With(config{"model_type": "deepseek_v32", "q_lora_rank": 8, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 4, "layer_types": []string{"indexed_attention"}}),
+		tiny.With(config{"quantization_config": config{"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true}}),
+		tiny.With(config{"quantization_config": config{"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": config{}}}),
 		{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16},
 		{"model_type": "opt", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "ffn_dim": 12, "vocab_size": 16},
 		{"model_type": "qwen", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "kv_channels": 4, "intermediate_size": 24, "vocab_size": 16},

@@ -41,6 +41,10 @@ func Open(dir string) (*gguf.Meta, []*gguf.Tensor, io.Closer, error) {
 	if v.files, err = openShards(dir); err != nil {
 		return nil, nil, nil, err
 	}
+	v.unpackStored()
+	if err := v.err(dir); err != nil {
+		return nil, nil, nil, closed(err, v.files)
+	}
 	v.prefix = v.files.stem("model.embed_tokens.weight", v.prefixes()...)
 	f.tensors(v)
 	if err := v.err(dir); err != nil {
@@ -61,24 +65,12 @@ func closed(err error, s *shards) error {
 func newView(config map[string]any) *view {
 	f := &faults{}
 	v := &view{cfg: fields{where: configName, values: config, faults: f}, faults: f, meta: &gguf.Meta{}}
-	v.refuseQuantized()
+	v.readStorage()
 	if text, ok := config["text_config"].(map[string]any); ok {
 		v.cfg = fields{where: configName + ": text_config", values: text, faults: f}
-		v.refuseQuantized()
+		v.readStorage()
 	}
 	return v
-}
-
-// refuseQuantized makes any quantization_config a fault: such weights mean nothing without their method.
-func (v *view) refuseQuantized() {
-	q, ok := v.cfg.object("quantization_config")
-	if !ok {
-		return
-	}
-	if q.stringOr("quant_method", "") == "mxfp4" && v.cfg.stringOr("model_type", "") == "gpt_oss" {
-		return // its tensors say themselves how they are stored
-	}
-	v.faults.add("%s: quantization_config with quant_method %q: %w (use the original model, or a GGUF file)", v.cfg.where, q.stringOr("quant_method", "unnamed"), ErrQuantized)
 }
 
 // prefixes are what may stand before the tensor names: nothing, or the text model's place in a multimodal one.

@@ -64,6 +64,7 @@ func sameBytes(name string, t *gguf.Tensor, shape ...int) *gguf.Tensor {
 // transposed presents a matrix stored [cols, rows] (GPT-2's Conv1D) as [rows, cols].
 func (v *view) transposed(name, hfName string, layer, rows, cols int) {
 	if t := v.find(hfName, layer, cols, rows); t != nil {
+		t = plain(t)
 		v.add(gguf.NewTensor(name, t.Type, []int{rows, cols}, func() ([]byte, error) {
 			raw, err := t.Bytes()
 			if err != nil {
@@ -113,7 +114,7 @@ func floatsOf(t *gguf.Tensor) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := make([]float32, len(raw)/t.Type.BlockBytes())
+	x := make([]float32, t.Rows()*t.Cols())
 	quant.Dequantize(t.Type, x, raw)
 	return x, nil
 }

@@ -28,6 +28,7 @@ type view struct {
 	faults  *faults
 	meta    *gguf.Meta
 	tensors []*gguf.Tensor
+	storage *storage // of a quantised checkpoint
 
 	arch    string // GGUF architecture name
 	prefix  string // what stands before the tensor names of this checkpoint

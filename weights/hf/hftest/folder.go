@@ -81,6 +81,36 @@ func WriteTensors(path string, tensors Shapes) error {
 	return os.WriteFile(path, append(append(out, text...), data...), 0o600)
 }
 
+// RawTensor is a tensor of any dtype.
+type RawTensor struct {
+	DType string
+	Shape []int // nil: a scalar
+	Data  []byte
+}
+
+// Raw are the tensors of a checkpoint of any dtypes.
+type Raw map[string]RawTensor
+
+// WriteRaw writes a safetensors file.
+func WriteRaw(path string, tensors Raw) error {
+	header := map[string]any{}
+	var data []byte
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		t := tensors[name]
+		header[name] = map[string]any{"dtype": t.DType, "shape": append([]int{}, t.Shape...), "data_offsets": []int{len(data), len(data) + len(t.Data)}}
+		data = append(data, t.Data...)
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		return err
+	}
+	for len(text)%8 != 0 {
+		text = append(text, ' ')
+	}
+	out := binary.LittleEndian.AppendUint64(nil, uint64(len(text)))
+	return os.WriteFile(path, append(append(out, text...), data...), 0o600)
+}
+
 // Llama is a small decoder config with the usual keys: 2 layers, 16 wide, 2 heads of 8 over one key/value head, vocabulary
 // 32. model_type and whatever else differs is added with With.
 func Llama() Config {

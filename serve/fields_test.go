@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"terrace/engine"
+	"terrace/model"
 )
 
 // TestWideFields: 128 stops, biases of a whole vocabulary, and -1 where it means random or off elsewhere.
@@ -76,5 +77,29 @@ func TestLogprobNames(t *testing.T) {
 				t.Errorf("token %d: %q among %d, want %q", id, x.Logprobs.Tokens[k], len(x.Logprobs.TopLogprobs[k]), name)
 			}
 		}
+	}
+}
+
+// TestSampling: a request that does not say is sampled as the server was told, in every API; what it says counts.
+func TestSampling(t *testing.T) {
+	zero, three := 0.0, 3
+	b := newBench(t, engine.Options{Context: 200}, Options{Sampling: model.SamplerSettings{Temperature: &zero, TopK: &three}})
+	want := b.want("full", "one two", 8, model.SamplerOptions{})
+	for _, c := range []struct{ path, body string }{
+		{"/v1/completions", `{"prompt": "one two", "max_tokens": 8}`},
+		{"/completion", `{"prompt": "one two", "n_predict": 8}`},
+		{"/api/generate", `{"model": "small", "prompt": "one two", "raw": true, "stream": false, "options": {"num_predict": 8}}`},
+	} {
+		status, out := b.post(c.path, c.body)
+		if status != 200 || !strings.Contains(out, jsonText(want)) {
+			t.Errorf("%s: %d %s, want %q", c.path, status, out, want)
+		}
+	}
+	hot := b.want("full", "one two", 8, model.SamplerOptions{Temperature: 1.5, TopK: 3, TopP: 1, TopPSet: true, Seed: 4})
+	if _, out := b.post("/v1/completions", `{"prompt": "one two", "max_tokens": 8, "temperature": 1.5, "seed": 4}`); textOf(t, out) != hot || hot == want {
+		t.Errorf("a temperature that is said: %s, want %q", out, hot)
+	}
+	if _, out := b.post("/v1/responses", `{"input": "one", "max_output_tokens": 1}`); !strings.Contains(out, `"temperature":0,`) {
+		t.Errorf("the answer does not say how it was sampled: %s", out)
 	}
 }

@@ -122,7 +122,7 @@ func (s *Server) props(w http.ResponseWriter, _ *http.Request) error {
 		MinP        float64 `json:"min_p"`
 		MaxTokens   int     `json:"n_predict"`
 	}
-	bos := ""
+	bos, o := "", s.sampling()
 	if id, ok := s.o.Tokenizer.BOS(); ok {
 		bos = s.o.Tokenizer.TokenText(id)
 	}
@@ -137,6 +137,6 @@ func (s *Server) props(w http.ResponseWriter, _ *http.Request) error {
 		Policies  []string `json:"kv_policies"`
 		BuildInfo string   `json:"build_info"`
 		Reads     reads    `json:"modalities"`
-	}{settings{Context: s.o.Engine.Options().Context, Temperature: 1, TopP: 1, MaxTokens: -1}, s.o.Batch, s.o.Names[0], s.o.ModelPath, s.o.Tokenizer.Template(), bos,
+	}{settings{Context: s.o.Engine.Options().Context, Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK, MinP: o.MinP, MaxTokens: -1}, s.o.Batch, s.o.Names[0], s.o.ModelPath, s.o.Tokenizer.Template(), bos,
 		s.o.Engine.Policy().String(), policy.Names(), "terrace", reads{}})
 }

@@ -341,13 +341,13 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) error {
 }
 
 // apply fills a request in.
-func (f *messagesRequest) apply(r *Request) error {
-	r.Logprobs, r.Sampler.Temperature, r.Choices = -1, 1, 1
+func (f *messagesRequest) apply(s *Server, r *Request) error {
+	r.Logprobs, r.Choices = -1, 1
 	if f.NProbs != nil && *f.NProbs != 0 {
 		return badField("n_probs", "answers of this API have no place for it")
 	}
 	f.NProbs = nil
-	if err := f.ownFields.apply(r); err != nil {
+	if err := f.ownFields.apply(s, r); err != nil {
 		return err
 	}
 	if f.MaxTokens == nil {
@@ -391,7 +391,7 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := first(in.apply(req), in.format()); err != nil {
+	if err := first(in.apply(s, req), in.format()); err != nil {
 		return err
 	}
 	if err := in.constrain(r.Context(), s, req); err != nil {

@@ -70,7 +70,7 @@ type ollamaFunction struct {
 	Arguments jsontext.Value `json:"arguments"` // an object
 }
 
-// ollamaOptions are a model's parameters; those that are off here unless they are named are off, whatever a modelfile would say.
+// ollamaOptions are a model's parameters; those that are not named are as in the other APIs, whatever a modelfile would say.
 type ollamaOptions struct {
 	Predict     *int      `json:"num_predict"`
 	Temperature *float64  `json:"temperature"`
@@ -107,7 +107,7 @@ func (f *ollamaCommon) request(ctx context.Context, s *Server) (r *Request, t *t
 	if err := o.take(ctx, ollamaOptionHints, samplerHints); err != nil {
 		return nil, nil, err
 	}
-	if err := o.apply(r); err != nil {
+	if err := o.apply(s, r); err != nil {
 		return nil, nil, err
 	}
 	if r.Machine, err = f.machine(ctx, s); err != nil {
@@ -117,10 +117,9 @@ func (f *ollamaCommon) request(ctx context.Context, s *Server) (r *Request, t *t
 	return r, t, err
 }
 
-func (o *ollamaOptions) apply(r *Request) error {
+func (o *ollamaOptions) apply(s *Server, r *Request) error {
 	own := ownFields{TopK: o.TopK, MinP: o.MinP, RepeatPenalty: o.Repeat, RepeatLast: o.RepeatLast, samplerFields: o.samplerFields}
-	r.Sampler.Temperature = 1
-	if err := first(own.apply(r), seed(o.Seed, &r.Sampler.Seed)); err != nil {
+	if err := first(own.apply(s, r), seed(o.Seed, &r.Sampler.Seed)); err != nil {
 		return err
 	}
 	r.Logprobs = -1

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"terrace/model"
 	"terrace/policy"
 )
 
@@ -40,7 +41,7 @@ type ownFields struct {
 }
 
 // apply fills a request in.
-func (f *ownFields) apply(r *Request) error {
+func (f *ownFields) apply(s *Server, r *Request) error {
 	if f.KVPolicy != nil {
 		spec, err := policy.Parse(*f.KVPolicy)
 		if err != nil {
@@ -55,7 +56,8 @@ func (f *ownFields) apply(r *Request) error {
 		r.CacheSalt = *f.CacheSalt
 	}
 	r.IgnoreEOS = is(f.IgnoreEOS)
-	r.Sampler.TopP, r.Sampler.TopPSet, r.Sampler.PenaltyLastSet = 1, true, f.RepeatLast != nil
+	r.Sampler, r.Breakers = s.sampling(), model.DefaultBreakers
+	r.Sampler.PenaltyLastSet = r.Sampler.PenaltyLastSet || f.RepeatLast != nil
 	return first(
 		number("min_p", f.MinP, 0, 1, &r.Sampler.MinP),
 		whole("top_k", f.TopK, -1, 1<<30, &r.Sampler.TopK),
@@ -65,6 +67,13 @@ func (f *ownFields) apply(r *Request) error {
 		whole("n_probs", f.NProbs, 0, maxLogprobs, &r.Logprobs),
 		f.samplerFields.apply(r),
 	)
+}
+
+// sampling is how a request that says nothing is sampled: as the server's flags or the model's makers have it, else all is off.
+func (s *Server) sampling() model.SamplerOptions {
+	o := model.SamplerOptions{Temperature: 1, TopP: 1, TopPSet: true, XTCThreshold: 0.1, DRY: model.DefaultDRY, MirostatTau: 5, MirostatEta: 0.1}
+	s.o.Sampling.Apply(&o)
+	return o
 }
 
 // openAIFields are those of both of OpenAI's completion APIs.
@@ -126,11 +135,11 @@ func (l *stopList) check(name string) error {
 
 // apply fills a request in.
 func (f *openAIFields) apply(s *Server, r *Request) error {
-	r.Logprobs, r.Sampler.Temperature, r.Choices = -1, 1, 1
+	r.Logprobs, r.Choices = -1, 1
 	if f.NProbs != nil && *f.NProbs == 0 {
 		f.NProbs = nil
 	}
-	if err := f.ownFields.apply(r); err != nil {
+	if err := f.ownFields.apply(s, r); err != nil {
 		return err
 	}
 	r.StreamText = is(f.Stream)

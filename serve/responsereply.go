@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"terrace/model"
 	"terrace/serve/answer"
 )
 
@@ -97,15 +98,9 @@ func outputText(text string) responsePart {
 }
 
 // response is the answer before anything of it is known.
-func (f *responsesRequest) response(model string, tools *toolUse) response {
+func (f *responsesRequest) response(name string, tools *toolUse, sampler model.SamplerOptions) response {
 	out := response{ID: "resp_" + newID(), Object: "response", CreatedAt: time.Now().Unix(), Status: "in_progress", Instructions: f.Instructions, MaxOutputTokens: f.MaxOutputTokens,
-		Model: model, Output: []responseOut{}, ParallelToolCalls: f.ParallelToolCalls == nil || *f.ParallelToolCalls, Temperature: 1, TopP: 1, Truncation: "disabled", User: f.User, Metadata: f.Metadata}
-	if f.Temperature != nil {
-		out.Temperature = *f.Temperature
-	}
-	if f.TopP != nil {
-		out.TopP = *f.TopP
-	}
+		Model: name, Output: []responseOut{}, ParallelToolCalls: f.ParallelToolCalls == nil || *f.ParallelToolCalls, Temperature: sampler.Temperature, TopP: sampler.TopP, Truncation: "disabled", User: f.User, Metadata: f.Metadata}
 	if out.Metadata == nil {
 		out.Metadata = map[string]string{}
 	}

@@ -108,13 +108,13 @@ func (f *responsesRequest) refused() error {
 var included = []string{"reasoning.encrypted_content", "web_search_call.results", "web_search_call.action.sources", "file_search_call.results", "code_interpreter_call.outputs", "computer_call_output.output.image_url", "message.input_image.image_url"}
 
 // apply fills a request in.
-func (f *responsesRequest) apply(r *Request) error {
-	r.Logprobs, r.Sampler.Temperature, r.Choices, r.MaxTokens = -1, 1, 1, -1
+func (f *responsesRequest) apply(s *Server, r *Request) error {
+	r.Logprobs, r.Choices, r.MaxTokens = -1, 1, -1
 	if err := f.refused(); err != nil {
 		return err
 	}
 	f.NProbs = nil
-	if err := f.ownFields.apply(r); err != nil {
+	if err := f.ownFields.apply(s, r); err != nil {
 		return err
 	}
 	if err := seed(f.Seed, &r.Sampler.Seed); err != nil {
@@ -307,7 +307,7 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := in.apply(req); err != nil {
+	if err := in.apply(s, req); err != nil {
 		return err
 	}
 	tools, err := in.use(r.Context(), s)
@@ -341,7 +341,7 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer reply.Close()
-	out := responseWriter{reply: reply, parser: s.parser(talk), base: in.response(name, tools), ids: is(in.ReturnTokenIDs)}
+	out := responseWriter{reply: reply, parser: s.parser(talk), base: in.response(name, tools, req.Sampler), ids: is(in.ReturnTokenIDs)}
 	if req.StreamText {
 		return out.stream(&stream{w: w, r: r})
 	}

@@ -14,7 +14,7 @@ import (
 	"terrace/model"
 )
 
-// samplerFields are those of llama.cpp's and vLLM's samplers, in every generating API; llama.cpp's defaults.
+// samplerFields are those of llama.cpp's and vLLM's samplers, in every generating API.
 type samplerFields struct {
 	MinTokens *int     `json:"min_tokens"` // end tokens, stop_token_ids and stop strings end nothing before, as vLLM has it
 	StopIDs   []int    `json:"stop_token_ids"`
@@ -47,8 +47,6 @@ const (
 // apply fills a request in.
 func (f *samplerFields) apply(r *Request) error {
 	o := &r.Sampler
-	o.XTCThreshold, o.DRY, o.MirostatTau, o.MirostatEta = 0.1, model.DefaultDRY, 5, 0.1
-	r.Breakers = model.DefaultBreakers
 	if len(f.StopIDs) > maxStopIDs {
 		return badField("stop_token_ids", "%d ids, want at most %d", len(f.StopIDs), maxStopIDs)
 	}

@@ -14,6 +14,7 @@ import (
 	"terrace/engine"
 	"terrace/internal/trace"
 	"terrace/kvmanager"
+	"terrace/model"
 	"terrace/serve/answer"
 	"terrace/tokenizer"
 )
@@ -25,22 +26,23 @@ const DefaultBatch = 8
 type Options struct {
 	Engine           *engine.Engine // the server's alone from New to Close; the caller closes it
 	Tokenizer        *tokenizer.Tokenizer
-	Names            []string      // of the model; the first is what requests without one get
-	Patterns         []string      // names that are answered besides, in which * is any text
-	ModelPath        string        // for /props
-	Encoders         *Encoders     // of /v1/embeddings, the caller's to close; nil = none
-	Batch            int           // choices that run at a time; 0 = DefaultBatch
-	Queue            int           // requests that wait beside them
-	Keys             []string      // one of which each request needs; none = no keys
-	MetricsKeys      []string      // which open /metrics alone, beside Keys
-	OpenMetrics      bool          // /metrics needs no key
-	AnyHost          bool          // any Host is served; otherwise only names of this machine's loopback
-	ITLTarget        time.Duration // wanted between two tokens of a text at most; 0 = as schedule.Pace says
-	Origins          []string      // of web pages that may ask beside the server's own and those of localhost; "*" is any
-	Reasoning        string        // ReasoningAuto or ReasoningNone; "" = auto
-	SpecialInContent bool          // control tokens written in messages are what they name, not text
-	Alias            string        // second set of metric names: llamacpp, or "" for none
-	Log              *slog.Logger  // nil = none
+	Names            []string              // of the model; the first is what requests without one get
+	Patterns         []string              // names that are answered besides, in which * is any text
+	ModelPath        string                // for /props
+	Encoders         *Encoders             // of /v1/embeddings, the caller's to close; nil = none
+	Batch            int                   // choices that run at a time; 0 = DefaultBatch
+	Queue            int                   // requests that wait beside them
+	Keys             []string              // one of which each request needs; none = no keys
+	MetricsKeys      []string              // which open /metrics alone, beside Keys
+	OpenMetrics      bool                  // /metrics needs no key
+	AnyHost          bool                  // any Host is served; otherwise only names of this machine's loopback
+	ITLTarget        time.Duration         // wanted between two tokens of a text at most; 0 = as schedule.Pace says
+	Origins          []string              // of web pages that may ask beside the server's own and those of localhost; "*" is any
+	Sampling         model.SamplerSettings // of requests that do not say; the model's own, or what was chosen over it
+	Reasoning        string                // ReasoningAuto or ReasoningNone; "" = auto
+	SpecialInContent bool                  // control tokens written in messages are what they name, not text
+	Alias            string                // second set of metric names: llamacpp, or "" for none
+	Log              *slog.Logger          // nil = none
 
 	Traces func(id string) (io.WriteCloser, error) // where a request's timeline goes once it has ended; nil = there are none
 }

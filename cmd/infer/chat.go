@@ -98,6 +98,7 @@ func (a *app) chat(f *chatFlags) error {
 		return err
 	}
 	defer l.close()
+	f.sample.takeOwn(l.own, &f.sample.o)
 	defer f.store.close(a)
 	if err := a.useStore(&f.store, l); err != nil {
 		return err

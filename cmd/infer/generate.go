@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
@@ -32,10 +33,12 @@ type sampleFlags struct {
 	maxGiven  bool // --max-tokens was given
 	verbose   bool
 	breakers  []string // of DRY
+	flags     *pflag.FlagSet
 }
 
 func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	p := cmd.Flags()
+	f.flags = p
 	p.IntVarP(&f.maxTokens, "max-tokens", "n", maxTokens, "tokens to generate at most (-1: until the context is full)")
 	p.IntVar(&f.maxTokens, "n-predict", maxTokens, "alias of --max-tokens")
 	p.Float64Var(&f.o.Temperature, "temperature", 0.8, "0 is greedy")
@@ -207,6 +210,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		return err
 	}
 	defer l.close()
+	f.sample.takeOwn(l.own, &req.Sampler)
 	guesses, err := f.speculate.open(a, &f.load, l)
 	if err != nil {
 		return err

@@ -81,6 +81,7 @@ func (a *app) generateRows(f *generateFlags, seeded bool, limits *grammar.Gramma
 	if err := a.useStore(&f.store, l); err != nil {
 		return err
 	}
+	f.sample.takeOwn(l.own, &req.Sampler)
 	o, err := a.rowOptions(f, l, seeded, limits, req)
 	if err != nil {
 		return err

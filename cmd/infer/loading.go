@@ -156,9 +156,10 @@ type loaded struct {
 	tok        *tokenizer.Tokenizer // nil where the command needs none
 	engine     *engine.Engine
 	loadTime   time.Duration
-	adapters   []weights.Adapter // merged into the weights
-	template   string            // text of --chat-template; "" = the model's own
-	ahead      func()            // ends reading weights before they are asked for; nil = that was not begun
+	adapters   []weights.Adapter     // merged into the weights
+	own        model.SamplerSettings // how the model's makers have it sampled
+	template   string                // text of --chat-template; "" = the model's own
+	ahead      func()                // ends reading weights before they are asked for; nil = that was not begun
 }
 
 func (l *loaded) close() {
@@ -210,6 +211,7 @@ func (a *app) open(f *loadFlags) (*loaded, error) {
 			l.ahead = l.model.ReadAhead()
 		}
 		err = a.openTokenizer(l, f.templateFile)
+		l.own = a.ownSampling(l)
 	}
 	if err != nil {
 		l.close()

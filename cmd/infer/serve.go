@@ -29,6 +29,7 @@ type serveFlags struct {
 	load           loadFlags
 	kv             kvFlags
 	store          storeFlags
+	sampling       samplingFlags
 	deterministic  bool
 	placement      string
 	addr           string
@@ -76,6 +77,7 @@ func newServeOf(a *app, f *serveFlags) *cobra.Command {
 	f.load.addWeights(cmd)
 	f.load.addTemplate(cmd)
 	f.kv.add(cmd)
+	f.sampling.add(cmd)
 	f.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))
 	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier and --placement none"
 	p := cmd.Flags()
@@ -280,6 +282,9 @@ func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err er
 	o.Engine, o.Tokenizer, o.ModelPath = l.engine, l.tok, l.path
 	o.Names, o.Patterns = f.names(l.name)
 	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Reasoning = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.reasoning
+	if o.Sampling, err = f.sampling.settings(l.own); err != nil {
+		return nil, err
+	}
 	if o.Traces, err = f.traces.open(); err != nil {
 		return nil, err
 	}

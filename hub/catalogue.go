@@ -105,6 +105,7 @@ var catalogue = []Model{
 	gemmaHosted("gemma3n:e2b", "Gemma 3n E2B, instruction tuned, 32k context", "unsloth/gemma-3n-E2B-it-GGUF", "Q4_K_M"),
 	hosted("gemma4:e2b", "Gemma 4 E2B, instruction tuned, 128k context", apache, "unsloth/gemma-4-E2B-it-GGUF", "Q4_K_M"),
 	hosted("gemma4:e4b", "Gemma 4 E4B, instruction tuned, 128k context", apache, "unsloth/gemma-4-E4B-it-GGUF", "Q4_K_M"),
+	hosted("gemma4:12b", "Gemma 4 12B, instruction tuned, 256k context", apache, "unsloth/gemma-4-12b-it-GGUF", "UD-Q4_K_XL"),
 	hosted("gemma4:26b", "Gemma 4 26B-A4B, instruction tuned, a mixture of experts, 256k context", apache, "unsloth/gemma-4-26B-A4B-it-GGUF", "UD-Q4_K_M"),
 	hosted("gpt-oss:20b", "gpt-oss 20B, a mixture of experts, 128k context", apache, "ggml-org/gpt-oss-20b-GGUF", "MXFP4"),
 	hosted("qwen3.5:0.8b", "Qwen3.5 0.8B, 256k context", apache, "unsloth/Qwen3.5-0.8B-GGUF", "Q4_K_M"),

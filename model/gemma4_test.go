@@ -37,6 +37,20 @@ func TestPublishedGemma(t *testing.T) {
 	}
 }
 
+// TestGemmaUnified: the wrapper without encoders (12B) has a text model without per-layer inputs, and windows of its own by default.
+func TestGemmaUnified(t *testing.T) {
+	dir := filepath.Join(shared(t, "data", "golden", "families"), "gemma4")
+	text := readConfig(t, dir)
+	text["model_type"] = "gemma4_unified_text"
+	for _, key := range []string{"hidden_size_per_layer_input", "sliding_window", "max_position_embeddings"} {
+		delete(text, key)
+	}
+	m := newRunner(t, withConfig(t, dir, map[string]any{"model_type": "gemma4_unified", "text_config": text})).m
+	if m.PerLayer != 0 || m.RowWidth() != m.Hidden || m.Layer[0].Window != 1024 || m.Context != 262144 {
+		t.Errorf("%d numbers of per-layer input, rows of %d, a window of %d, a context of %d", m.PerLayer, m.RowWidth(), m.Layer[0].Window, m.Context)
+	}
+}
+
 // TestGemmaMetadata: figures of GGUF files that contradict each other are refused in one line that says which.
 func TestGemmaMetadata(t *testing.T) {
 	root := shared(t, "data", "golden", "families")

@@ -13,7 +13,7 @@ const maxStreams = 16
 func gemma3nFigures(v *view) {
 	n := usualNames
 	n.ffn = ""
-	if !gemmaLate(v, defaults{heads: 8, kvHeads: 2, headDim: 256, vocab: 262400, context: 32768}, n) {
+	if !gemmaLate(v, defaults{heads: 8, kvHeads: 2, headDim: 256, vocab: 262400, context: 32768}, n, 512, 256) {
 		return
 	}
 	c := v.cfg

@@ -10,15 +10,27 @@ import (
 // values of their own.
 func init() {
 	register("gemma4_text", family{"gemma4", gemma4Figures, gemma4Tensors})
-	aliases["gemma4"] = "gemma4_text"
+	register("gemma4_unified_text", family{"gemma4", gemma4UnifiedFigures, gemma4Tensors})
+	aliases["gemma4"], aliases["gemma4_unified"] = "gemma4_text", "gemma4_unified_text"
 }
 
 const maxPerLayer = 1 << 14
 
 func gemma4Figures(v *view) {
-	if !gemmaLate(v, defaults{heads: 8, kvHeads: 4, headDim: 256, vocab: 262144, context: 131072}, usualNames) {
-		return
+	if gemmaLate(v, defaults{heads: 8, kvHeads: 4, headDim: 256, vocab: 262144, context: 131072}, usualNames, 512, 256) {
+		gemma4Rest(v)
 	}
+}
+
+// gemma4UnifiedFigures is for the model without encoders of images and sound (12B): it has no per-layer inputs and no experts.
+func gemma4UnifiedFigures(v *view) {
+	if gemmaLate(v, defaults{heads: 8, kvHeads: 4, headDim: 256, vocab: 262144, context: 262144}, usualNames, 1024, 0) {
+		gemma4Rest(v)
+	}
+}
+
+// gemma4Rest reads what gemmaLate does not.
+func gemma4Rest(v *view) {
 	c := v.cfg
 	v.softcap("final_logit_softcapping", 0)
 	layers := gemma4Layers(v)
@@ -71,8 +83,8 @@ func (v *view) nearRope(r rotary) {
 	v.setInt("rope.dimension_count_swa", r.dim)
 }
 
-// gemmaLate reads what Gemma 3n and 4 have in common; false after a fault.
-func gemmaLate(v *view, d defaults, n names) bool {
+// gemmaLate reads what Gemma 3n and 4 have in common; window and perLayer are the class's. False after a fault.
+func gemmaLate(v *view, d defaults, n names, window, perLayer int) bool {
 	c := v.cfg
 	d.eps, d.tied, d.numbers = 1e-6, true, true
 	if !v.figures(n, d) {
@@ -83,8 +95,8 @@ func gemmaLate(v *view, d defaults, n names) bool {
 	if c.has(both) && c.values[both] != "vision" && c.values[both] != false { // "vision" is for images alone
 		c.wrong(both, `null or "vision" (an encoder is not read)`)
 	}
-	v.setInt("attention.sliding_window", c.intOr("sliding_window", 512, 1, maxContext))
-	v.setInt("embedding_length_per_layer_input", c.intOr("hidden_size_per_layer_input", 256, 0, maxPerLayer))
+	v.setInt("attention.sliding_window", c.intOr("sliding_window", window, 1, maxContext))
+	v.setInt("embedding_length_per_layer_input", c.intOr("hidden_size_per_layer_input", perLayer, 0, maxPerLayer))
 	return len(v.faults.list) == 0
 }
 

@@ -290,7 +290,7 @@ func (s *shards) Close() error {
 }
 
 // otherParts are the first words of tensors of a multimodal checkpoint that are no part of its text model.
-var otherParts = regexp.MustCompile(`(^|\.)(vision_tower|vision_model|visual|multi_modal_projector|embed_vision|audio_tower|embed_audio)\.`)
+var otherParts = regexp.MustCompile(`(^|\.)(vision_tower|vision_model|vision_embedder|visual|multi_modal_projector|embed_vision|audio_tower|embed_audio)\.`)
 
 // Unread names the parts of the checkpoint that hold images or sound and are not read, sorted.
 func (s *shards) Unread() []string {
